@@ -1,0 +1,164 @@
+/**
+ * The tables. Every primary key and index begins with `mesh_id`: a mesh is the unit that moves, is dropped, and can be
+ * distributed over servers.
+ *
+ * Inside a mesh a peer is known by `peer_no`, a small integer: the hot tables repeat it for every delivery, and four
+ * bytes there instead of a 32-byte key make rows and index entries smaller. It never leaves the server.
+ */
+import { sql } from 'drizzle-orm'
+import {
+  bigint,
+  check,
+  customType,
+  foreignKey,
+  index,
+  integer,
+  pgTable,
+  primaryKey,
+  smallint,
+  text,
+  timestamp,
+  unique,
+  uuid,
+} from 'drizzle-orm/pg-core'
+
+const bytea = customType<{ data: Uint8Array }>({ dataType: () => 'bytea' })
+const instant = (name: string) => timestamp(name, { withTimezone: true })
+
+export const mesh = pgTable('mesh', {
+  meshId: uuid('mesh_id').primaryKey(),
+  name: text('name').notNull(),
+  createdAt: instant('created_at').notNull().default(sql`clock_timestamp()`),
+})
+
+/** Who belongs to a mesh: an ed25519 key, and the box key it vouches for by a signed key binding. */
+export const member = pgTable(
+  'member',
+  {
+    meshId: uuid('mesh_id')
+      .notNull()
+      .references(() => mesh.meshId),
+    peerNo: integer('peer_no').notNull().generatedAlwaysAsIdentity(),
+    peerKey: bytea('peer_key').notNull(),
+    boxKey: bytea('box_key').notNull(),
+    boxEpoch: integer('box_epoch').notNull(),
+    bindingNotAfterMs: bigint('binding_not_after_ms', { mode: 'number' }).notNull(),
+    bindingSignature: bytea('binding_signature').notNull(),
+    createdAt: instant('created_at').notNull().default(sql`clock_timestamp()`),
+    revokedAt: instant('revoked_at'),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.peerNo] }),
+    unique('member_peer_key').on(t.meshId, t.peerKey),
+    check(
+      'member_lengths',
+      sql`length(${t.peerKey}) = 32 and length(${t.boxKey}) = 32 and length(${t.bindingSignature}) = 64`,
+    ),
+  ],
+)
+
+/**
+ * Which shard serves a peer, one row per member from enrolment on. The epoch only grows; a claim locks this row, never
+ * single deliveries, and a lease given under an older epoch is void.
+ */
+export const session = pgTable(
+  'session',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    peerNo: integer('peer_no').notNull(),
+    shard: uuid('shard'),
+    epoch: bigint('epoch', { mode: 'number' }).notNull().default(0),
+    openedAt: instant('opened_at'),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.peerNo] }),
+    foreignKey({ columns: [t.meshId, t.peerNo], foreignColumns: [member.meshId, member.peerNo] }),
+  ],
+)
+
+/**
+ * One row per delivery, until it is settled, expires or dies. The primary key is the order in which a recipient's
+ * deliveries are claimed. No lease column stands in any index, so that a claim is a heap-only update.
+ */
+export const messageQueue = pgTable(
+  'message_queue',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    recipient: integer('recipient').notNull(),
+    priority: smallint('priority').notNull(),
+    // CACHE 1: a cached block would let a later delivery of one pair take a lower id on another connection.
+    id: bigint('id', { mode: 'number' }).notNull().generatedByDefaultAsIdentity({ cache: 1 }),
+    sender: integer('sender').notNull(),
+    attempts: integer('attempts').notNull().default(0),
+    envelopeId: uuid('envelope_id').notNull(),
+    enqueuedAt: instant('enqueued_at').notNull(),
+    expiresAt: instant('expires_at').notNull(),
+    leaseOwner: uuid('lease_owner'),
+    leaseEpoch: bigint('lease_epoch', { mode: 'number' }),
+    leaseUntil: instant('lease_until'),
+    firstStrikeAt: instant('first_strike_at'),
+    strikes: smallint('strikes').notNull().default(0),
+    envelope: bytea('envelope').notNull(),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.recipient, t.priority, t.id] }),
+    check('message_queue_envelope_length', sql`length(${t.envelope}) between 40 and 262144`),
+    check('message_queue_expiry', sql`${t.expiresAt} > ${t.enqueuedAt}`),
+    check(
+      'message_queue_lease_whole',
+      sql`(${t.leaseUntil} is null) = (${t.leaseEpoch} is null) and (${t.leaseUntil} is null) = (${t.leaseOwner} is null)`,
+    ),
+  ],
+)
+
+/**
+ * What was accepted from whom, so that a resend is one message also after its delivery was settled (P5). A row goes
+ * once its time has passed and its delivery is no longer queued.
+ */
+export const dedupeLedger = pgTable(
+  'dedupe_ledger',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    sender: integer('sender').notNull(),
+    recipient: integer('recipient').notNull(),
+    id: bigint('id', { mode: 'number' }).notNull(),
+    envelopeId: uuid('envelope_id').notNull(),
+    fingerprint: uuid('fingerprint').notNull(),
+    keepUntil: instant('keep_until').notNull(),
+    priority: smallint('priority').notNull(),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.sender, t.envelopeId] }),
+    index('dedupe_ledger_due').on(t.meshId, t.keepUntil),
+  ],
+)
+
+/** Deliveries that left the queue without being settled, each with its reason (P2). An expired one keeps no envelope. */
+export const deadLetter = pgTable(
+  'dead_letter',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    recipient: integer('recipient').notNull(),
+    id: bigint('id', { mode: 'number' }).notNull(),
+    priority: smallint('priority').notNull(),
+    sender: integer('sender').notNull(),
+    attempts: integer('attempts').notNull(),
+    strikes: smallint('strikes').notNull(),
+    envelopeId: uuid('envelope_id').notNull(),
+    enqueuedAt: instant('enqueued_at').notNull(),
+    diedAt: instant('died_at').notNull().default(sql`clock_timestamp()`),
+    reason: text('reason', { enum: ['expired', 'strikes'] }).notNull(),
+    envelope: bytea('envelope'),
+  },
+  (t) => [primaryKey({ columns: [t.meshId, t.recipient, t.id] })],
+)
+
+/** One row for the whole database. A new incarnation tells peers that an older state may have been restored. */
+export const cluster = pgTable(
+  'cluster',
+  {
+    one: smallint('one').primaryKey().default(1),
+    incarnation: uuid('incarnation').notNull().default(sql`gen_random_uuid()`),
+  },
+  (t) => [check('cluster_single_row', sql`${t.one} = 1`)],
+)

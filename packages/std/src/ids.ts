@@ -1,0 +1,21 @@
+/**
+ * The nouns every package shares. Fixed-length ids are lower-case hex strings in memory: they compare, hash and print
+ * as they are, and Postgres takes them as `uuid` and `bytea` text without a conversion.
+ */
+declare const brand: unique symbol
+type Branded<T, Name extends string> = T & { readonly [brand]: Name }
+
+/** A peer: its ed25519 public key, 64 hex digits. */
+export type PeerKey = Branded<string, 'PeerKey'>
+/** A mesh, the tenant and the unit of sharding: 32 hex digits. */
+export type MeshId = Branded<string, 'MeshId'>
+/** The sender's own id of an envelope, a UUID v7: 32 hex digits. */
+export type EnvelopeId = Branded<string, 'EnvelopeId'>
+/** The broker's sequence number of a delivery, a safe integer. It means nothing outside one incarnation of a broker. */
+export type DeliveryId = Branded<number, 'DeliveryId'>
+/** A peer's number inside its mesh; it never leaves the server. */
+export type PeerNo = Branded<number, 'PeerNo'>
+/** One broker process: 32 hex digits. */
+export type ShardId = Branded<string, 'ShardId'>
+/** Milliseconds, of a duration or since 1970. */
+export type Millis = number
