@@ -1,13 +1,14 @@
-/** Hex, strict: lower case only, so that one value has one spelling. Uses the engine's own routines where it has them. */
-interface NativeHex {
-  toHex?(): string
-}
-const native = Uint8Array as unknown as { fromHex?: (text: string) => Uint8Array }
+/** Hex, strict: lower case only, so that one value has one spelling. By a table: faster here than a pattern or the platform. */
 
 const DIGITS = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'))
+const NONE = 0xff
+const NIBBLES = new Uint8Array(128).fill(NONE)
+for (let nibble = 0; nibble < 16; nibble++) NIBBLES[nibble.toString(16).charCodeAt(0)] = nibble
+
+const nibbleAt = (text: string, at: number): number => NIBBLES[text.charCodeAt(at)] ?? NONE
 
 export function toHex(bytes: Uint8Array): string {
-  const own = (bytes as NativeHex).toHex
+  const own = (bytes as { toHex?(): string }).toHex
   if (own) return own.call(bytes)
   let text = ''
   for (const byte of bytes) text += DIGITS[byte]
@@ -15,14 +16,21 @@ export function toHex(bytes: Uint8Array): string {
 }
 
 export function isHex(text: unknown, byteLength: number): text is string {
-  return typeof text === 'string' && text.length === byteLength * 2 && /^[0-9a-f]*$/.test(text)
+  if (typeof text !== 'string' || text.length !== byteLength * 2) return false
+  for (let at = 0; at < text.length; at++) if (nibbleAt(text, at) === NONE) return false
+  return true
 }
 
 /** @throws SyntaxError when `text` is not lower-case hex of whole bytes. */
 export function fromHex(text: string): Uint8Array {
-  if (!isHex(text, text.length / 2)) throw new SyntaxError('not lower-case hex')
-  if (native.fromHex) return native.fromHex(text)
-  const bytes = new Uint8Array(text.length / 2)
-  for (let i = 0; i < bytes.length; i++) bytes[i] = Number.parseInt(text.slice(i * 2, i * 2 + 2), 16)
+  const bytes = new Uint8Array(text.length >> 1)
+  let seen = text.length & 1 ? NONE : 0
+  for (let i = 0; i < bytes.length; i++) {
+    const high = nibbleAt(text, i * 2)
+    const low = nibbleAt(text, i * 2 + 1)
+    seen |= high | low
+    bytes[i] = (high << 4) | low
+  }
+  if (seen > 15) throw new SyntaxError('not lower-case hex')
   return bytes
 }

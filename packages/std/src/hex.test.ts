@@ -1,0 +1,19 @@
+import { expect, test } from 'vitest'
+import { fromHex, isHex, toHex } from './hex.ts'
+
+test('bytes come back from their hex', () => {
+  const bytes = Uint8Array.from({ length: 256 }, (_, i) => i)
+  expect(fromHex(toHex(bytes))).toEqual(bytes)
+  expect(fromHex('')).toEqual(new Uint8Array(0))
+})
+
+test.each(['A0', 'a', 'abz1', '0x', ' 00', '00 ', 'ä0', '\u0130\u0130', '0g'])('%j is refused', (text) => {
+  expect(() => fromHex(text)).toThrow(SyntaxError)
+  expect(isHex(text, Math.ceil(text.length / 2))).toBe(false)
+})
+
+test('hex of another length is not accepted for a fixed one', () => {
+  expect(isHex('00ff', 2)).toBe(true)
+  expect(isHex('00ff', 1)).toBe(false)
+  expect(isHex(1234, 2)).toBe(false)
+})
