@@ -1,0 +1,311 @@
+import { toHex } from '@sealpost/std'
+import * as fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { refusedSamples, samples } from '../vectors/samples.ts'
+import { wireOf } from '../vectors/vectors.ts'
+import { decodeClientFrame, decodeServerFrame, encode, encodeBinary, encodeJson } from './codec.ts'
+import { Malformed, Reader } from './cursor.ts'
+import { clientFrames, type Frame, serverFrames } from './frames.ts'
+import { BATCH_MAX, ENVELOPE_BYTES_MAX, ENVELOPE_BYTES_MIN, FRAME_BYTES_MAX, LOOKUP_MAX } from './limits.ts'
+import { REASON } from './testing-fuzz.ts'
+import { frameOf } from './testing-values.ts'
+import type { Form } from './version.ts'
+
+const forms: readonly Form[] = ['binary', 'json']
+const tables = [
+  { from: 'server', kinds: serverFrames, decode: decodeServerFrame },
+  { from: 'client', kinds: clientFrames, decode: decodeClientFrame },
+] as const
+const kinds = tables.flatMap(({ from, kinds, decode }) =>
+  kinds.map((kind) => ({ from, kind, decode, type: kind.type })),
+)
+const decoderOf = (from: 'client' | 'server') => (from === 'client' ? decodeClientFrame : decodeServerFrame)
+
+describe.each(kinds)('$type', ({ kind, decode }) => {
+  test('decodes to what was encoded, in both forms alike', () => {
+    void fc.assert(
+      fc.property(frameOf(kind), (frame) => {
+        const [binary, json] = [encodeBinary(frame), encodeJson(frame)]
+        const decoded = { ok: true, frame }
+        expect(decode('binary', binary)).toEqual(decoded)
+        expect(decode('json', json)).toEqual(decoded)
+        expect(toHex(encodeBinary(frame))).toBe(toHex(binary))
+        expect(json).toMatch(/^[\x20-\x7e]*$/)
+      }),
+      { numRuns: 100 },
+    )
+  })
+
+  test('cut at any byte, or one byte longer, it is refused', () => {
+    const bytes = encodeBinary(fc.sample(frameOf(kind), { numRuns: 1, seed: 7 })[0]!)
+    for (let length = 0; length < bytes.length; length++) expectRefused(decode('binary', bytes.subarray(0, length)))
+    expectRefused(decode('binary', Uint8Array.of(...bytes, 0)))
+    const text = encodeJson(fc.sample(frameOf(kind), { numRuns: 1, seed: 7 })[0]!)
+    for (let length = 0; length < text.length; length++) expectRefused(decode('json', text.slice(0, length)))
+  })
+
+  test('of a bit turned over, what is still accepted has one spelling', () => {
+    const bytes = encodeBinary(fc.sample(frameOf(kind), { numRuns: 1, seed: 7 })[0]!)
+    for (let bit = 0; bit < bytes.length * 8; bit++) {
+      const turned = bytes.slice()
+      turned[bit >> 3]! ^= 1 << (bit & 7)
+      const decoded = decode('binary', turned)
+      if (decoded.ok) expect(toHex(encodeBinary(decoded.frame))).toBe(toHex(turned))
+      else expect(decoded.reason).toMatch(REASON)
+    }
+  })
+
+  test('its keys may come in any order, and there is none to spare', () => {
+    const text = encodeJson(samples.find(({ frame }) => frame.type === kind.type)!.frame)
+    const entries = Object.entries(JSON.parse(text))
+    expect(decode('json', JSON.stringify(Object.fromEntries(entries.toReversed())))).toEqual(decode('json', text))
+    for (const missing of entries.keys())
+      expectRefused(decode('json', JSON.stringify(Object.fromEntries(entries.toSpliced(missing, 1)))))
+    for (const more of ['note', '__proto__', 'constructor', 'toString', ''])
+      expectRefused(decode('json', text.replace('{', `{${JSON.stringify(more)}:1,`)))
+  })
+})
+
+test.each(refusedSamples)('$name is refused', (sample) => {
+  const decoded = decoderOf(sample.from)(sample.form, wireOf(sample))
+  expect(decoded).toMatchObject({ ok: false, code: sample.code, reason: expect.stringMatching(REASON) })
+})
+
+test.each(samples)('the other side may not send $name', ({ from, frame }) => {
+  const other = decoderOf(from === 'client' ? 'server' : 'client')
+  for (const form of forms) expectRefused(other(form, encode(form, frame)))
+})
+
+test('every number that is no frame is refused', () => {
+  const known = new Set(kinds.map(({ kind }) => kind.number))
+  for (let number = 0; number < 256; number++)
+    if (!known.has(number))
+      for (const { decode } of tables) expectRefused(decode('binary', new Uint8Array(64).fill(0).with(0, number)))
+})
+
+describe('the ends of the limits', () => {
+  const hex = (bytes: number) => '5a'.repeat(bytes)
+  const settle = (count: number) => ({ type: 'settle', ids: Array.from({ length: count }, (_, i) => i) })
+  const lookup = (count: number) => ({ type: 'lookup', ref: 0, peers: Array.from({ length: count }, () => hex(32)) })
+  const send = (bytes: number) => ({
+    type: 'send',
+    envelopes: [
+      {
+        envelopeId: hex(16),
+        recipient: hex(32),
+        priority: 'now',
+        isHead: true,
+        ttlSeconds: 0,
+        envelope: new Uint8Array(bytes),
+      },
+    ],
+  })
+
+  test.each([
+    ['items', settle, 1, BATCH_MAX],
+    ['peers', lookup, 1, LOOKUP_MAX],
+    ['bytes of an envelope', send, ENVELOPE_BYTES_MIN, ENVELOPE_BYTES_MAX],
+  ])('%s', (_, make, min, max) => {
+    for (const form of forms) {
+      for (const size of [min, max]) {
+        const frame = make(size) as unknown as Frame
+        expect(decodeClientFrame(form, encode(form, frame))).toEqual({ ok: true, frame })
+      }
+      for (const size of [min - 1, max + 1])
+        expect(() => encode(form, make(size) as unknown as Frame)).toThrow(Malformed)
+    }
+    expectRefused(decodeClientFrame('json', textOf(make(min - 1))))
+    expectRefused(decodeClientFrame('json', textOf(make(max + 1))))
+  })
+
+  test('bytes of a frame', () => {
+    const ping = encodeJson({ type: 'ping', ref: 1 })
+    expect(decodeClientFrame('json', ping.padEnd(FRAME_BYTES_MAX))).toMatchObject({ ok: true })
+    expect(decodeClientFrame('json', ping.padEnd(FRAME_BYTES_MAX + 1))).toMatchObject({ reason: 'frame too long' })
+    const long = { ...send(ENVELOPE_BYTES_MAX), envelopes: Array(2).fill(send(ENVELOPE_BYTES_MAX).envelopes[0]) }
+    for (const form of forms) expect(() => encode(form, long as unknown as Frame)).toThrow('frame too long')
+  })
+
+  /** JSON as a careless client would write it. */
+  const textOf = (frame: object) =>
+    JSON.stringify(frame, (_, value) =>
+      value instanceof Uint8Array ? value.toBase64({ alphabet: 'base64url', omitPadding: true }) : value,
+    )
+})
+
+test.each([
+  ['', false], ['a', false], ['5', true], ['5.0', true], ['1e3', true], ['0', true], ['4294967295', true], ['4294967296', false],
+  ['-0', false], ['-1', false], ['5.5', false], ['1e999', false], ['-1e999', false], ['"5"', false], ['null', false], ['true', false],
+  ['[5]', false], ['{}', false], ['9007199254740993', false], ['NaN', false], ['05', false],
+])('a u32 written as %j: %j', (text, isGood) => {
+  expect(decodeClientFrame('json', `{"type":"ping","ref":${text}}`).ok).toBe(isGood)
+}) // biome-ignore format: a table
+
+test('u53 goes to 2^53 - 1 and not further, in both forms', () => {
+  const max = Number.MAX_SAFE_INTEGER
+  expect(decodeClientFrame('json', `{"type":"settle","ids":[${max}]}`)).toEqual({
+    ok: true,
+    frame: { type: 'settle', ids: [max] },
+  })
+  expectRefused(decodeClientFrame('json', `{"type":"settle","ids":[${max + 1}]}`))
+  const bytes = (high: number[]) => Uint8Array.of(18, 0, 1, ...high, 0xff, 0xff, 0xff, 0xff)
+  expect(decodeClientFrame('binary', bytes([0, 0x1f, 0xff, 0xff]))).toEqual({
+    ok: true,
+    frame: { type: 'settle', ids: [max] },
+  })
+  for (const high of [
+    [0, 0x20, 0, 0],
+    [0xff, 0xff, 0xff, 0xff],
+    [1, 0, 0, 0],
+  ])
+    expectRefused(decodeClientFrame('binary', bytes(high)))
+})
+
+test('of a key said twice the last one counts, and nothing else reads the text', () => {
+  expect(decodeClientFrame('json', '{"type":"ping","ref":1,"ref":2}')).toEqual({
+    ok: true,
+    frame: { type: 'ping', ref: 2 },
+  })
+  expectRefused(decodeClientFrame('json', '{"type":"ping","type":"send","ref":1}'))
+})
+
+test('keys of the prototype neither pass nor pollute', () => {
+  for (const text of [
+    '{"type":"retry","items":[{"id":1,"__proto__":{"afterMs":1}}]}',
+    '{"type":"retry","items":[{"id":1,"afterMs":1,"__proto__":{"admin":true}}]}',
+    '{"type":"retry","items":[{"id":1,"constructor":{"prototype":{"admin":true}}}]}',
+    '{"type":"__proto__"}',
+    '{"__proto__":{"type":"ping","ref":1}}',
+    '{"type":"retry","items":{"__proto__":[]}}',
+  ])
+    expectRefused(decodeClientFrame('json', text))
+  expect(({} as Record<string, unknown>).admin).toBeUndefined()
+})
+
+test('a prototype that something else has polluted fills no missing key', () => {
+  Object.defineProperty(Object.prototype, 'ref', { value: 1, configurable: true })
+  try {
+    expectRefused(decodeClientFrame('json', '{"type":"ping","note":1}'))
+  } finally {
+    Reflect.deleteProperty(Object.prototype, 'ref')
+  }
+})
+
+test('deep nesting and huge values are refused, whatever their key', () => {
+  const half = FRAME_BYTES_MAX / 2 - 50
+  for (const value of [
+    '['.repeat(half) + ']'.repeat(half),
+    `${'{"a":'.repeat(half / 6)}1${'}'.repeat(half / 6)}`,
+    `"${'x'.repeat(2 * half)}"`,
+    '9'.repeat(2 * half),
+    `[${'{},'.repeat(half / 3)}{}]`,
+  ])
+    for (const text of [`{"type":"settle","ids":${value}}`, `{"type":${value},"ids":[1]}`, value])
+      expectRefused(decodeClientFrame('json', text))
+})
+
+test('a refusal repeats nothing of its input', () => {
+  const secret = 'hunter2hunter2'
+  for (const text of [
+    secret,
+    `{"type":"${secret}"}`,
+    `{"type":"ping","${secret}":1}`,
+    `{"type":"ping","ref":"${secret}"}`,
+    `{"type":"lookup","ref":1,"peers":["${secret}"]}`,
+  ])
+    expect(JSON.stringify(decodeClientFrame('json', text))).not.toContain(secret)
+})
+
+describe('what a bug of the caller would say is not said', () => {
+  const good = Object.fromEntries(samples.map(({ frame }) => [frame.type, frame])) as unknown as Record<string, any>
+  const item = (type: string, list: string, change: object) => ({
+    ...good[type],
+    [list]: [{ ...good[type][list][0], ...change }],
+  })
+
+  test.each([
+    ['an unknown frame', { type: 'hallo' }],
+    ['no frame', {}],
+    ['NaN', { type: 'ping', ref: Number.NaN }],
+    ['no number', { type: 'ping' }],
+    ['a number as text', { type: 'ping', ref: '1' }],
+    ['an unknown priority', item('send', 'envelopes', { priority: 'soon' })],
+    ['no priority', item('send', 'envelopes', { priority: undefined })],
+    ['a flag that is a number', item('send', 'envelopes', { isHead: 1 })],
+    ['no flag', item('send', 'envelopes', { isHead: undefined })],
+    ['an id in capitals', item('send', 'envelopes', { envelopeId: 'AB'.repeat(16) })],
+    ['an id with letters beyond f', item('send', 'envelopes', { envelopeId: '0g'.repeat(16) })],
+    ['an id beyond ASCII', item('send', 'envelopes', { envelopeId: '\u0130\uff10'.repeat(16) })],
+    ['an id of the wrong length', item('send', 'envelopes', { envelopeId: 'ab'.repeat(15) })],
+    ['an id that is a list', item('send', 'envelopes', { envelopeId: Array(32).fill('a') })],
+    ['an envelope that is text', item('send', 'envelopes', { envelope: 'x'.repeat(40) })],
+    ['no envelope', item('send', 'envelopes', { envelope: undefined })],
+    ['an unknown code', item('nack', 'items', { code: 'E_BUSY' })],
+    ['a list that is none', { type: 'settle', ids: { length: 1, 0: 1 } }],
+    ['an item that is null', { type: 'retry', items: [null] }],
+    ['an item of another list', { type: 'settle', ids: [undefined] }],
+    ['a nonce of 31 bytes', { ...good.hello, nonce: new Uint8Array(31) }],
+    ['a reason with a line break', { ...good.refused, reason: 'a\nb' }],
+    ['a reason beyond ASCII', { ...good.refused, reason: 'é' }],
+    ['a reason of 121 characters', { ...good.refused, reason: 'x'.repeat(121) }],
+  ])('%s', (_, frame) => {
+    for (const form of forms) expect(() => encode(form, frame as Frame)).toThrow(Malformed)
+    // What was half written does not stand before the next frame.
+    expect(toHex(encodeBinary({ type: 'ping', ref: 1 }))).toBe('1600000001')
+  })
+})
+
+describe('the cost grows with the input and no faster', () => {
+  test('binary: a field is read once, and reading ends at the first fault', () => {
+    const settle = (count: number) => encodeBinary({ type: 'settle', ids: Array(count).fill(1) })
+    const [small, large] = [readsOf(settle(100)), readsOf(settle(1000))]
+    expect(large).toBeLessThanOrEqual(small * 10)
+    expect(readsOf(settle(1000).fill(0xff, 3, 11))).toBeLessThan(5)
+    expect(readsOf(Uint8Array.of(18, 3, 0xe8))).toBeLessThan(5)
+  })
+
+  // Sixteen times the input: a linear path costs about 16 times as much, a quadratic one 256 times.
+  test.each([
+    ['a long list', (size: number) => `{"type":"settle","ids":[${'1,'.repeat(size / 2)}1]}`],
+    ['a long blob', (size: number) => `{"type":"goaway","retryAfterMs":"${'A'.repeat(size)}"}`],
+    ['many keys', (size: number) => `{"type":"ping",${Array.from({ length: size / 10 }, (_, i) => `"k${i}":1`)}}`],
+    ['spaces', (size: number) => `{"type":"ping","ref":1${' '.repeat(size)}}`],
+    ['brackets', (size: number) => '['.repeat(size)],
+    ['a lie of hex', (size: number) => `{"type":"lookup","ref":1,"peers":["${'a'.repeat(size)}!"]}`],
+  ])('json: %s', (_, make) => {
+    const [small, large] = [make(8_000), make(128_000)]
+    expect(costOf(large) / costOf(small)).toBeLessThan(100)
+  })
+})
+
+function expectRefused(decoded: { ok: boolean }): void {
+  expect(decoded).toMatchObject({ ok: false, code: 'frame_malformed', reason: expect.stringMatching(REASON) })
+}
+
+function readsOf(bytes: Uint8Array): number {
+  let reads = 0
+  const counted = ['u8', 'u16', 'u32', 'u53', 'blob', 'copy'] as const
+  const originals = counted.map((name) => Reader.prototype[name])
+  counted.forEach((name, i) => {
+    Object.assign(Reader.prototype, {
+      [name](this: Reader, ...args: unknown[]) {
+        reads += 1
+        return (originals[i] as (...args: unknown[]) => unknown).apply(this, args)
+      },
+    })
+  })
+  decodeClientFrame('binary', bytes)
+  counted.forEach((name, i) => void Object.assign(Reader.prototype, { [name]: originals[i] }))
+  return reads
+}
+
+/** Of two inputs only the ratio is used; the best of many tries, so that the machine's other work doesn't count. */
+function costOf(text: string): number {
+  let best = Number.POSITIVE_INFINITY
+  for (let i = 0; i < 15; i++) {
+    const startedAt = performance.now()
+    decodeClientFrame('json', text)
+    best = Math.min(best, performance.now() - startedAt)
+  }
+  return Math.max(best, 0.001)
+}

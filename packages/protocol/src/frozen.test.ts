@@ -1,0 +1,53 @@
+/** What may never change: a number, once given, keeps its meaning. A row is added here when one is added there. */
+import { expect, test } from 'vitest'
+import {
+  chooseSubprotocol,
+  clientFrames,
+  closeNumber,
+  PRIORITIES,
+  PROTOCOL_VERSIONS,
+  refusal,
+  refusals,
+  SUBPROTOCOLS,
+  serverFrames,
+} from './index.ts'
+
+test('numbers of frames', () => {
+  expect([...serverFrames, ...clientFrames].map(({ number, type }) => `${number} ${type}`)).toEqual([
+    '1 hello', '2 welcome', '3 ack', '4 nack', '5 push', '6 directory', '7 refused', '8 goaway', '9 pong',
+    '16 auth', '17 send', '18 settle', '19 retry', '20 credit', '21 lookup', '22 ping',
+  ]) // biome-ignore format: a table
+})
+
+test('numbers, close codes and retryability of refusals', () => {
+  expect(refusals.map(({ code, close, isRetryable }, number) => `${number} ${code} ${close ?? '-'} ${isRetryable}`)).toEqual([
+    '0 busy - true', '1 unavailable - true', '2 rate_limited - true', '3 out_of_sequence - true', '4 unknown_recipient - false',
+    '5 id_reused - false', '6 ttl_too_long - false', '7 envelope_too_large - false', '8 frame_malformed 4400 false',
+    '9 frame_unexpected 4400 false', '10 wrong_form 1003 false', '11 auth_failed 4401 false', '12 revoked 4403 false',
+    '13 version_unsupported 4406 false', '14 auth_timeout 4408 true', '15 superseded 4409 false', '16 rate_exceeded 4429 true',
+    '17 heartbeat_missed 4440 true', '18 slow_consumer 4441 true', '19 internal 1011 true', '20 restarting 1012 true',
+    '21 try_later 1013 true',
+  ]) // biome-ignore format: a table
+})
+
+test('close codes are those a WebSocket may send, and short enough for a close frame', () => {
+  for (const { code, close } of refusals) {
+    if (close === undefined) continue
+    expect([1003, 1011, 1012, 1013].includes(close) || (close >= 4000 && close < 5000)).toBe(true)
+    expect(code.length).toBeLessThan(123)
+  }
+  expect(closeNumber('superseded')).toBe(4409)
+  expect(refusal('superseded').code).toBe('superseded')
+})
+
+test('priorities, versions and subprotocols', () => {
+  expect(PRIORITIES).toEqual(['now', 'next', 'low'])
+  expect(PROTOCOL_VERSIONS).toEqual([1])
+  expect(SUBPROTOCOLS).toEqual({ 'sealpost.v1': 'binary', 'sealpost.v1.json': 'json' })
+})
+
+test('a subprotocol is chosen by its exact name, in the order of the client', () => {
+  expect(chooseSubprotocol(['evil', 'sealpost.v1.json', 'sealpost.v1'])).toBe('sealpost.v1.json')
+  for (const offered of [[], [''], ['Sealpost.v1'], ['sealpost.v2'], ['toString'], ['__proto__']])
+    expect(chooseSubprotocol(offered)).toBeUndefined()
+})

@@ -1,0 +1,251 @@
+/**
+ * Fields of a frame. Each knows its fixed binary layout, its readable JSON form, and which values it accepts, so that
+ * one table of frames (`frames.ts`) gives both codecs and the validation.
+ *
+ * A value is checked on its way out as well as on its way in: what a bug of the caller makes must not reach the wire.
+ */
+
+import { base64urlnopad } from '@scure/base'
+import { isHex, toHex } from '@sealpost/std'
+import { Malformed, type Reader, type Writer } from './cursor.ts'
+
+export interface Field<T> {
+  read(reader: Reader): T
+  write(writer: Writer, value: T): void
+  fromJson(json: unknown): T
+  toJson(value: T): unknown
+  readonly shape: Shape
+}
+export type Value<F> = F extends Field<infer T> ? T : never
+
+/** What a field is, for those who print the table or make values for it. */
+export type Shape =
+  | { readonly kind: 'integer'; readonly bytes: number; readonly max: number }
+  | { readonly kind: 'hex' | 'bytes'; readonly length: number }
+  | { readonly kind: 'blob'; readonly min: number; readonly max: number }
+  | { readonly kind: 'token'; readonly max: number }
+  | { readonly kind: 'choice'; readonly names: readonly string[] }
+  | { readonly kind: 'flag' }
+  | { readonly kind: 'list'; readonly item: Shape; readonly min: number; readonly max: number }
+  | { readonly kind: 'struct'; readonly fields: readonly (readonly [name: string, shape: Shape])[] }
+
+function integer(bytes: number, max: number, codec: Pick<Field<number>, 'read' | 'write'>): Field<number> {
+  const check = (value: unknown): number => {
+    if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 0 || value > max || Object.is(value, -0))
+      throw new Malformed(`not an integer in 0..${max}`)
+    return value
+  }
+  return {
+    read: codec.read,
+    write: (writer, value) => codec.write(writer, check(value)),
+    fromJson: check,
+    toJson: check,
+    shape: { kind: 'integer', bytes, max },
+  }
+}
+
+export const u16 = integer(2, 0xffff, { read: (r) => r.u16(), write: (w, v) => w.u16(v) })
+export const u32 = integer(4, 0xffffffff, { read: (r) => r.u32(), write: (w, v) => w.u32(v) })
+/** A safe integer in eight bytes. */
+export const u53 = integer(8, Number.MAX_SAFE_INTEGER, { read: (r) => r.u53(), write: (w, v) => w.u53(v) })
+
+/** Exactly `length` bytes, a lower-case hex string in memory and in JSON. */
+export function hex<Id extends string>(length: number): Field<Id> {
+  const check = (value: unknown): Id => {
+    if (!isHex(value, length)) throw new Malformed(`not ${length} bytes of lower-case hex`)
+    return value as Id
+  }
+  const scratch = new Uint8Array(length)
+  return {
+    read: (reader) => {
+      reader.copy(scratch)
+      return toHex(scratch) as Id
+    },
+    write: (writer, value) => {
+      const isWritten = typeof value === 'string' && value.length === length * 2 && writer.hex(value)
+      if (!isWritten) throw new Malformed(`not ${length} bytes of lower-case hex`)
+    },
+    fromJson: check,
+    toJson: check,
+    shape: { kind: 'hex', length },
+  }
+}
+
+/** Exactly `length` bytes; base64url in JSON. */
+export function bytes(length: number): Field<Uint8Array> {
+  const check = sized(length, length)
+  return {
+    read: (reader) => reader.blob(length),
+    write: (writer, value) => writer.set(check(value)),
+    fromJson: (json) => check(decodeBase64url(json, length)),
+    toJson: (value) => base64urlnopad.encode(check(value)),
+    shape: { kind: 'bytes', length },
+  }
+}
+
+/** `min` to `max` bytes behind their length; base64url without padding in JSON. */
+export function blob(min: number, max: number): Field<Uint8Array> {
+  const check = sized(min, max)
+  return {
+    read: (reader) => {
+      const length = reader.u32()
+      if (length < min || length > max) throw new Malformed(`not ${min}..${max} bytes`)
+      return reader.blob(length)
+    },
+    write: (writer, value) => {
+      writer.u32(check(value).length)
+      writer.set(value)
+    },
+    fromJson: (json) => check(decodeBase64url(json, max)),
+    toJson: (value) => base64urlnopad.encode(check(value)),
+    shape: { kind: 'blob', min, max },
+  }
+}
+
+const sized = (min: number, max: number) => (value: Uint8Array) => {
+  if (!(value instanceof Uint8Array) || value.length < min || value.length > max)
+    throw new Malformed(`not ${min}..${max} bytes`)
+  return value
+}
+
+/** Strict: one value has one spelling, so what decodes must encode to the same text. */
+function decodeBase64url(json: unknown, max: number): Uint8Array {
+  if (typeof json !== 'string' || json.length > Math.ceil((max * 4) / 3)) throw new Malformed('not base64url')
+  try {
+    return base64urlnopad.decode(json)
+  } catch {
+    throw new Malformed('not base64url') // the library's message would repeat the input
+  }
+}
+
+/** Printable ASCII, at most `max` characters. */
+export function token(max: number): Field<string> {
+  const pattern = /^[\x20-\x7e]*$/
+  const check = (value: unknown): string => {
+    if (typeof value !== 'string' || value.length > max || !pattern.test(value)) throw new Malformed('not a token')
+    return value
+  }
+  return {
+    read: (reader) => check(String.fromCharCode(...reader.blob(reader.u8()))),
+    write: (writer, value) => {
+      writer.u8(check(value).length)
+      for (let i = 0; i < value.length; i++) writer.u8(value.charCodeAt(i))
+    },
+    fromJson: check,
+    toJson: check,
+    shape: { kind: 'token', max },
+  }
+}
+
+/** One of `names`: its place on the wire, the name itself in JSON. */
+export function choice<Name extends string>(names: readonly Name[]): Field<Name> {
+  const numbers = new Map<unknown, number>(names.map((name, number) => [name, number]))
+  const check = (value: unknown): Name => {
+    if (!numbers.has(value)) throw new Malformed('unknown choice')
+    return value as Name
+  }
+  return {
+    read: (reader) => {
+      const name = names[reader.u8()]
+      if (name === undefined) throw new Malformed('unknown choice')
+      return name
+    },
+    write: (writer, value) => {
+      const number = numbers.get(value)
+      if (number === undefined) throw new Malformed('unknown choice')
+      writer.u8(number)
+    },
+    fromJson: check,
+    toJson: check,
+    shape: { kind: 'choice', names },
+  }
+}
+
+function checkFlag(value: unknown): boolean {
+  if (typeof value !== 'boolean') throw new Malformed('not a flag')
+  return value
+}
+
+export const flag: Field<boolean> = {
+  read: (reader) => {
+    const value = reader.u8()
+    if (value > 1) throw new Malformed('not a flag')
+    return value === 1
+  },
+  write: (writer, value) => writer.u8(checkFlag(value) ? 1 : 0),
+  fromJson: checkFlag,
+  toJson: checkFlag,
+  shape: { kind: 'flag' },
+}
+
+/** `min` to `max` values of one kind behind their count. */
+export function list<T>(item: Field<T>, min: number, max: number): Field<T[]> {
+  const checkCount = (count: number) => {
+    if (count < min || count > max) throw new Malformed(`not ${min}..${max} items`)
+  }
+  const check = (value: unknown): readonly unknown[] => {
+    if (!Array.isArray(value)) throw new Malformed('not a list')
+    checkCount(value.length)
+    return value
+  }
+  return {
+    read: (reader) => {
+      const count = reader.u16()
+      checkCount(count)
+      const items: T[] = []
+      for (let i = 0; i < count; i++) items.push(item.read(reader))
+      return items
+    },
+    write: (writer, items) => {
+      check(items)
+      writer.u16(items.length)
+      for (const value of items) item.write(writer, value)
+    },
+    fromJson: (json) => check(json).map((value) => item.fromJson(value)),
+    toJson: (items) => check(items).map((value) => item.toJson(value as T)),
+    shape: { kind: 'list', item: item.shape, min, max },
+  }
+}
+
+type Fields = Record<string, Field<unknown>>
+export type StructOf<F extends Fields> = { [Name in keyof F]: Value<F[Name]> }
+
+/** Fields one after the other, in the order of the table. In JSON an object with exactly these keys. */
+export function struct<F extends Fields>(fields: F): Field<StructOf<F>> {
+  type Struct = StructOf<F>
+  const names = Object.keys(fields)
+  const parts = names.map((name) => fields[name] as unknown as Field<unknown>)
+  return {
+    read: (reader) => {
+      const value: Record<string, unknown> = {}
+      for (let i = 0; i < parts.length; i++) value[names[i]!] = parts[i]!.read(reader)
+      return value as Struct
+    },
+    write: (writer, value) => {
+      const from = checkObject(value)
+      for (let i = 0; i < parts.length; i++) parts[i]!.write(writer, from[names[i]!])
+    },
+    fromJson: (json) => {
+      const from = checkObject(json)
+      // Own keys only, counted: an unknown key, `__proto__` among them, refuses the frame.
+      if (Object.keys(from).length !== names.length) throw new Malformed('unknown or missing key')
+      const value: Record<string, unknown> = {}
+      for (let i = 0; i < parts.length; i++) {
+        const name = names[i]!
+        if (!Object.hasOwn(from, name)) throw new Malformed('missing key')
+        value[name] = parts[i]!.fromJson(from[name])
+      }
+      return value as Struct
+    },
+    toJson: (value) => {
+      const from = checkObject(value)
+      return Object.fromEntries(names.map((name, i) => [name, parts[i]!.toJson(from[name])]))
+    },
+    shape: { kind: 'struct', fields: names.map((name, i) => [name, parts[i]!.shape] as const) },
+  }
+}
+
+function checkObject(value: unknown): Record<string, unknown> {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new Malformed('not an object')
+  return value as Record<string, unknown>
+}

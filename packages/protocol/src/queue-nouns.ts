@@ -1,0 +1,94 @@
+/**
+ * What engine and queue say to each other. The two never import one another; they share these nouns.
+ * Times are the database's: a lease, an expiry or an age is never judged by a broker's clock.
+ */
+import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
+
+/** Where a delivery stands, and the key by which it is settled. */
+export interface DeliveryRef {
+  readonly meshId: MeshId
+  readonly recipient: PeerNo
+  /** The place in `PRIORITIES`. */
+  readonly priority: number
+  readonly id: DeliveryId
+}
+
+/** A delivery given back for another attempt, by the session that held it under this epoch. */
+export interface Retry {
+  readonly delivery: DeliveryRef
+  readonly epoch: number
+  readonly afterMs: Millis
+}
+
+/** A live session as its shard believes it to be. A statement that names a stale epoch changes nothing. */
+export interface SessionRef {
+  readonly meshId: MeshId
+  readonly peer: PeerNo
+  readonly epoch: number
+}
+
+/** One envelope to store for one recipient. */
+export interface Append {
+  readonly meshId: MeshId
+  readonly sender: PeerNo
+  readonly recipient: PeerNo
+  readonly envelopeId: EnvelopeId
+  readonly priority: number
+  readonly ttlSeconds: number
+  readonly envelope: Uint8Array
+  /**
+   * The epoch of the recipient's session on this shard, to store the delivery with its lease already given ("leased at
+   * birth"); 0 to leave it to a claim. The queue refuses the lease, not the envelope, when anything of this recipient
+   * waits unclaimed, since order forbids it (P6).
+   */
+  readonly birthEpoch: number
+}
+
+export type AppendOutcome =
+  | { readonly status: 'stored'; readonly id: DeliveryId; readonly isLeased: boolean }
+  | { readonly status: 'duplicate' }
+  | { readonly status: 'id_reused' }
+  | { readonly status: 'unknown_recipient' }
+
+/** What one commit did: an outcome for each append, in their order. */
+export interface Committed {
+  readonly outcomes: readonly AppendOutcome[]
+  /** The time given to the stored deliveries, by the database clock. */
+  readonly enqueuedAtMs: Millis
+}
+
+/** "This session can take up to `limit` more deliveries, up to the one with which they reach `limitBytes`." */
+export interface Want {
+  readonly session: SessionRef
+  readonly limit: number
+  readonly limitBytes: number
+}
+
+export interface Delivery {
+  readonly id: DeliveryId
+  readonly envelopeId: EnvelopeId
+  readonly sender: PeerKey
+  readonly priority: number
+  /** 1 for the first claim. */
+  readonly attempt: number
+  readonly enqueuedAtMs: Millis
+  readonly envelope: Uint8Array
+}
+
+/**
+ * The answer to one want. `stale`: the session is served elsewhere or under a newer epoch. `locked`: another statement
+ * held the session's row, ask again.
+ */
+export type Claimed =
+  | { readonly status: 'claimed'; readonly deliveries: readonly Delivery[] }
+  | { readonly status: 'stale' }
+  | { readonly status: 'locked' }
+
+export interface Member {
+  readonly meshId: MeshId
+  readonly peer: PeerNo
+  readonly peerKey: PeerKey
+  readonly isRevoked: boolean
+  /** Of its session when it was looked up; an opening names it. */
+  readonly sessionEpoch: number
+}

@@ -1,0 +1,81 @@
+/**
+ * Every code with which a broker refuses something, in one table. A code with a `close` ends the connection; the others
+ * answer one envelope in a `nack`. The place in the table is the code's number on the wire: append, never reorder. A code
+ * added here is one that the decoders of released clients refuse, so it needs a new protocol version.
+ */
+interface RefusalRow {
+  readonly code: string
+  /** The same request may succeed later; whether this one took effect may be unknown. */
+  readonly isRetryable: boolean
+  readonly close?: number
+  readonly meaning: string
+}
+
+const ROWS = [
+  { code: 'busy', isRetryable: true, meaning: 'too much waits to be stored; nothing of this envelope was' },
+  { code: 'unavailable', isRetryable: true, meaning: 'the database did not answer; the envelope may be stored' },
+  { code: 'rate_limited', isRetryable: true, meaning: 'this peer sends faster than its rate' },
+  {
+    code: 'out_of_sequence',
+    isRetryable: true,
+    meaning: 'an earlier envelope to this recipient at this priority was refused: resend from there',
+  },
+  { code: 'unknown_recipient', isRetryable: false, meaning: 'no such peer in this mesh' },
+  {
+    code: 'id_reused',
+    isRetryable: false,
+    meaning: 'this envelope id was used for other bytes, another recipient or priority',
+  },
+  { code: 'ttl_too_long', isRetryable: false, meaning: 'the time to live is over the limit in `welcome`' },
+  { code: 'envelope_too_large', isRetryable: false, meaning: 'the envelope is over the limit in `welcome`' },
+  { code: 'frame_malformed', isRetryable: false, close: 4400, meaning: 'not a frame of this protocol' },
+  { code: 'frame_unexpected', isRetryable: false, close: 4400, meaning: 'a known frame in the wrong state' },
+  {
+    code: 'wrong_form',
+    isRetryable: false,
+    close: 1003,
+    meaning: 'text where the subprotocol is binary, or the reverse',
+  },
+  { code: 'auth_failed', isRetryable: false, close: 4401, meaning: 'unknown mesh, unknown key or bad signature' },
+  { code: 'revoked', isRetryable: false, close: 4403, meaning: 'this key was revoked' },
+  { code: 'version_unsupported', isRetryable: false, close: 4406, meaning: 'no common protocol version' },
+  { code: 'auth_timeout', isRetryable: true, close: 4408, meaning: 'no `auth` in time' },
+  { code: 'superseded', isRetryable: false, close: 4409, meaning: 'the same key opened a newer session' },
+  { code: 'rate_exceeded', isRetryable: true, close: 4429, meaning: 'went on sending after many `rate_limited`' },
+  { code: 'heartbeat_missed', isRetryable: true, close: 4440, meaning: 'no complete message and no pong in time' },
+  {
+    code: 'slow_consumer',
+    isRetryable: true,
+    close: 4441,
+    meaning: 'the recipient does not read; its mail stays queued',
+  },
+  { code: 'internal', isRetryable: true, close: 1011, meaning: 'a fault of the broker, on this connection only' },
+  {
+    code: 'restarting',
+    isRetryable: true,
+    close: 1012,
+    meaning: 'the broker goes away; connect again after `retryAfterMs`',
+  },
+  {
+    code: 'try_later',
+    isRetryable: true,
+    close: 1013,
+    meaning: 'the broker or its database takes no new sessions now',
+  },
+] as const satisfies readonly RefusalRow[]
+
+type Row = (typeof ROWS)[number]
+/** A code that answers one envelope. */
+export type NackCode = Exclude<Row, { close: number }>['code']
+/** A code that ends the connection. */
+export type CloseCode = Extract<Row, { close: number }>['code']
+export type RefusalCode = NackCode | CloseCode
+
+export const refusals: readonly (RefusalRow & { readonly code: RefusalCode })[] = ROWS
+const byCode = new Map(refusals.map((row) => [row.code, row]))
+
+export const refusal = (code: RefusalCode) => byCode.get(code)!
+export const refusalCodes: readonly RefusalCode[] = refusals.map((row) => row.code)
+
+/** The WebSocket close code of a refusal that ends the connection. */
+export const closeNumber = (code: CloseCode): number => refusal(code).close!

@@ -1,0 +1,114 @@
+/**
+ * The tables of `docs/PROTOCOL.md` that come from the code. Each stands between `<!-- name -->` and `<!-- end name -->`;
+ * what is written there by hand is lost.
+ */
+import {
+  BATCH_MAX,
+  clientFrames,
+  ENVELOPE_BYTES_MAX,
+  ENVELOPE_BYTES_MIN,
+  FRAME_BYTES_MAX,
+  type FrameKind,
+  LOOKUP_MAX,
+  refusalCodes,
+  refusals,
+  serverFrames,
+} from '../src/index.ts'
+import type { Shape } from '../src/layout.ts'
+import { MEANINGS } from './meanings.ts'
+
+/** The same page with its tables as the code has them. @throws Error when a marker is missing */
+export function withTables(page: string): string {
+  const tables = { 'server frames': frames(serverFrames), 'client frames': frames(clientFrames), codes: codes() }
+  let result = page
+  for (const [name, table] of Object.entries({ ...tables, limits: bounds() })) result = fill(result, name, table)
+  return result
+}
+
+function fill(page: string, name: string, table: string): string {
+  const [begin, end] = [`<!-- ${name} -->\n`, `<!-- end ${name} -->`]
+  const [before, rest, ...more] = page.split(begin)
+  const after = rest?.split(end)
+  if (before === undefined || after?.length !== 2 || more.length > 0) throw new Error(`no place for ${name}`)
+  return `${before}${begin}\n${table}\n${end}${after[1]}`
+}
+
+function frames(kinds: readonly FrameKind[]): string {
+  return kinds.map(frame).join('\n')
+}
+
+function frame({ type, number, body }: FrameKind): string {
+  const meaning = MEANINGS[type]
+  if (!meaning) throw new Error(`${type} has no meaning`)
+  const rows = rowsOf(body.shape, '')
+  const surplus = Object.keys(meaning.fields).filter((path) => !rows.some((row) => row.path === path))
+  if (surplus.length > 0) throw new Error(`${type} has no ${surplus.join(', ')}`)
+  const lines = rows.map(({ path, form }) => {
+    const text = meaning.fields[path]
+    if (text === undefined) throw new Error(`${type}.${path} has no meaning`)
+    return `| \`${path}\` | ${form} | ${text} |`
+  })
+  return [
+    `#### \`${type}\` (${number})`,
+    '',
+    meaning.about,
+    '',
+    '| field | type | meaning |',
+    '|---|---|---|',
+    ...lines,
+    '',
+  ].join('\n')
+}
+
+function rowsOf(shape: Shape, prefix: string): { path: string; form: string }[] {
+  if (shape.kind === 'list') return rowsOf(shape.item, prefix)
+  if (shape.kind !== 'struct') return []
+  return shape.fields.flatMap(([name, field]) => [
+    { path: prefix + name, form: formOf(field) },
+    ...rowsOf(field, `${prefix}${name}.`),
+  ])
+}
+
+function formOf(shape: Shape): string {
+  switch (shape.kind) {
+    case 'integer':
+      return shape.bytes === 8 ? 'u53' : `u${shape.bytes * 8}`
+    case 'hex':
+      return `hex(${shape.length})`
+    case 'bytes':
+      return `bytes(${shape.length})`
+    case 'blob':
+      return `blob(${shape.min}..${shape.max})`
+    case 'token':
+      return `text(0..${shape.max})`
+    case 'flag':
+      return 'flag'
+    case 'choice':
+      return shape.names === refusalCodes
+        ? 'code'
+        : shape.names.map((name, number) => `${number} \`${name}\``).join(', ')
+    case 'list':
+      return `list(${shape.min}..${shape.max}) of ${shape.item.kind === 'struct' ? 'struct' : formOf(shape.item)}`
+    case 'struct':
+      return 'struct'
+  }
+}
+
+function codes(): string {
+  const lines = refusals.map(({ code, isRetryable, close, meaning }, number) =>
+    ['', number, `\`${code}\``, close ?? '', isRetryable ? 'yes' : 'no', meaning, ''].join(' | ').trim(),
+  )
+  return ['| number | code | close | retryable | meaning |', '|---:|---|---|---|---|', ...lines, ''].join('\n')
+}
+
+function bounds(): string {
+  const rows: readonly (readonly [number, string])[] = [
+    [FRAME_BYTES_MAX, 'bytes of a frame, in either form'],
+    [BATCH_MAX, 'items in a frame'],
+    [LOOKUP_MAX, 'peers in a `lookup`'],
+    [ENVELOPE_BYTES_MIN, 'bytes of an envelope, at least'],
+    [ENVELOPE_BYTES_MAX, 'bytes of an envelope, whatever `welcome` says'],
+  ]
+  const lines = rows.map(([limit, meaning]) => `| ${limit} | ${meaning} |`)
+  return ['| limit | of |', '|---:|---|', ...lines, ''].join('\n')
+}

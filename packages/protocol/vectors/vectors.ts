@@ -1,0 +1,31 @@
+/** What `frames.json` holds, as text. */
+import { toHex } from '@sealpost/std'
+import { encodeBinary, encodeJson, type Form } from '../src/index.ts'
+import { type RefusedSample, refusedSamples, samples } from './samples.ts'
+
+export interface FrameVectors {
+  readonly about: string
+  readonly frames: readonly { name: string; from: 'client' | 'server'; json: { type: string }; binary: string }[]
+  readonly refused: readonly RefusedSample[]
+}
+
+const ABOUT =
+  'Each of `frames` in both forms: `json` in the order of its keys and without spaces is the text, `binary` is hex. ' +
+  'Each of `refused` comes in on a connection of `form`, as `text` or as the bytes of `hex`, and is refused with `code`.'
+
+export function frameVectors(): FrameVectors {
+  const frames = samples.map(({ name, from, frame }) => ({
+    name,
+    from,
+    json: JSON.parse(encodeJson(frame)) as { type: string },
+    binary: toHex(encodeBinary(frame)),
+  }))
+  return { about: ABOUT, frames, refused: refusedSamples }
+}
+
+export const vectorsText = (): string => `${JSON.stringify(frameVectors(), null, 2)}\n`
+
+/** The input of a refused vector, as it comes from a socket. */
+export function wireOf(sample: { form: Form; text?: string; hex?: string }): string | Uint8Array {
+  return sample.text ?? Uint8Array.from(sample.hex!.match(/../g) ?? [], (byte) => Number.parseInt(byte, 16))
+}
