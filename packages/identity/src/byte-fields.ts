@@ -1,0 +1,82 @@
+/**
+ * The encodings that signed texts are put together from: big-endian integers, and byte strings that carry their length,
+ * so that no two lists of fields give the same bytes.
+ */
+import { assert } from '@sealpost/std'
+
+const encoder = new TextEncoder()
+
+export function concatBytes(parts: readonly Uint8Array[]): Uint8Array {
+  const whole = new Uint8Array(parts.reduce((length, part) => length + part.length, 0))
+  let at = 0
+  for (const part of parts) {
+    whole.set(part, at)
+    at += part.length
+  }
+  return whole
+}
+
+/** `lp(x)`: the length as u16, then x. */
+export function lengthPrefixed(bytes: Uint8Array): Uint8Array {
+  return concatBytes([u16(bytes.length), bytes])
+}
+
+/** A context string for signatures: ASCII and one zero byte, so that none is the beginning of another. */
+export function context(ascii: string): Uint8Array {
+  return encoder.encode(`${ascii}\0`)
+}
+
+export function utf8(text: string): Uint8Array {
+  return encoder.encode(text)
+}
+
+export function u16(value: number): Uint8Array {
+  assert(isUnsigned(value, 0xffff), 'a u16 is out of range')
+  return Uint8Array.of(value >>> 8, value)
+}
+
+export function u32(value: number): Uint8Array {
+  const bytes = new Uint8Array(4)
+  writeU32(bytes, 0, value)
+  return bytes
+}
+
+export function u64(value: number): Uint8Array {
+  const bytes = new Uint8Array(8)
+  writeU64(bytes, 0, value)
+  return bytes
+}
+
+export function writeU32(into: Uint8Array, at: number, value: number): void {
+  assert(isUnsigned(value, 0xffffffff), 'a u32 is out of range')
+  into[at] = value >>> 24
+  into[at + 1] = value >>> 16
+  into[at + 2] = value >>> 8
+  into[at + 3] = value
+}
+
+/** Of the 64 bits only safe integers are used. */
+export function writeU64(into: Uint8Array, at: number, value: number): void {
+  assert(isUnsigned(value, Number.MAX_SAFE_INTEGER), 'a u64 is out of range')
+  writeU32(into, at, Math.floor(value / 0x1_0000_0000))
+  writeU32(into, at + 4, value >>> 0)
+}
+
+export function readU32(from: Uint8Array, at: number): number {
+  return ((from[at]! << 24) | (from[at + 1]! << 16) | (from[at + 2]! << 8) | from[at + 3]!) >>> 0
+}
+
+/** May exceed the safe integers, and is rounded then: the caller refuses it. */
+export function readU64(from: Uint8Array, at: number): number {
+  return readU32(from, at) * 0x1_0000_0000 + readU32(from, at + 4)
+}
+
+export function isUnsigned(value: number, max: number): boolean {
+  return Number.isSafeInteger(value) && value >= 0 && value <= max
+}
+
+/** Whether `bytes` holds `part` at `at`. Not for secrets: it stops at the first difference. */
+export function holdsBytes(bytes: Uint8Array, at: number, part: Uint8Array): boolean {
+  for (let i = 0; i < part.length; i++) if (bytes[at + i] !== part[i]) return false
+  return true
+}

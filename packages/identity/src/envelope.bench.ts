@@ -1,0 +1,42 @@
+/** What a sealed message costs, shared key cached. Run: `bun packages/identity/src/envelope.bench.ts` */
+import type { EnvelopeId, MeshId } from '@sealpost/std'
+import {
+  generateIdentity,
+  openEnvelope,
+  ready,
+  Sealer,
+  type StreamId,
+  sealEnvelope,
+  sealedHeaderHash,
+} from './index.ts'
+
+const ROUNDS = 50_000
+const meshId = '01'.repeat(16) as MeshId
+const envelopeId = '0198c0de'.repeat(4) as EnvelopeId
+
+await ready()
+const [alice, bob] = [generateIdentity(), generateIdentity()]
+const sealer = new Sealer({ identity: alice, meshId })
+const opener = new Sealer({ identity: bob, meshId })
+const toBob = { peerKey: bob.signing.publicKey, boxKey: bob.box.publicKey, boxEpoch: 1 }
+const fromAlice = { peerKey: alice.signing.publicKey, boxKey: alice.box.publicKey, boxEpoch: 1 }
+const stream = { streamId: 'ab'.repeat(16) as StreamId, seq: 7, prev: new Uint8Array(16) }
+
+for (const bodyBytes of [0, 200, 2_000, 20_000]) {
+  const draft = { to: toBob, envelopeId, stream, sentAtMs: 1_760_000_000_000, body: new Uint8Array(bodyBytes).fill(7) }
+  const envelope = sealEnvelope(sealer, draft)
+  report(`seal ${bodyBytes} B`, () => sealEnvelope(sealer, draft))
+  report(`open ${bodyBytes} B`, () => openEnvelope(opener, envelope, { from: fromAlice, envelopeId }))
+  report(`hash of the header`, () => sealedHeaderHash(sealer, draft))
+}
+
+/** The best of five runs: the others measure the machine's other work. */
+function report(name: string, step: () => unknown): void {
+  let bestMicros = Number.POSITIVE_INFINITY
+  for (let run = 0; run < 5; run++) {
+    const startedAt = performance.now()
+    for (let i = 0; i < ROUNDS; i++) step()
+    bestMicros = Math.min(bestMicros, ((performance.now() - startedAt) * 1000) / ROUNDS)
+  }
+  process.stdout.write(`${name.padEnd(20)} ${bestMicros.toFixed(2)} µs\n`)
+}

@@ -1,0 +1,78 @@
+import { fromHex, type PeerKey, toHex } from '@sealpost/std'
+import { beforeAll, expect, test } from 'vitest'
+import { readVector } from './fixtures.test-kit.ts'
+import { fingerprint, generateIdentity, generateSigningKeys, ready, sign, verify } from './index.ts'
+
+beforeAll(ready)
+
+const message = new TextEncoder().encode('hello')
+
+test('a signature verifies under its key and message only', () => {
+  const [keys, others] = [generateSigningKeys(), generateSigningKeys()]
+  const signature = sign(keys, message)
+  expect(verify(keys.publicKey, message, signature)).toBe(true)
+  expect(verify(others.publicKey, message, signature)).toBe(false)
+  expect(verify(keys.publicKey, message.subarray(1), signature)).toBe(false)
+})
+
+test('keys and signatures of the wrong form are refused without a throw', () => {
+  const keys = generateSigningKeys()
+  const signature = sign(keys, message)
+  const shapes = ['', keys.publicKey.slice(2), `${keys.publicKey}00`, keys.publicKey.toUpperCase(), 'zz'.repeat(32)]
+  for (const publicKey of shapes) expect(verify(publicKey, message, signature)).toBe(false)
+  for (const length of [0, 63]) expect(verify(keys.publicKey, message, signature.subarray(0, length))).toBe(false)
+  expect(verify(keys.publicKey, message, new Uint8Array(65))).toBe(false)
+})
+
+/** Points of order 1, 2, 4 and 8, and spellings of them that are not canonical. */
+const SMALL_ORDER = [
+  `01${'00'.repeat(31)}`,
+  `ec${'ff'.repeat(30)}7f`,
+  '00'.repeat(32),
+  `${'00'.repeat(31)}80`,
+  '26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05',
+  '26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc85',
+  'c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a',
+  'c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03fa',
+  `01${'00'.repeat(30)}80`,
+  `ee${'ff'.repeat(30)}7f`,
+]
+
+test.each(SMALL_ORDER)('the small-order key %s signs nothing, not with R = identity and S = 0 either', (publicKey) => {
+  const signature = new Uint8Array(64)
+  signature[0] = 1
+  for (let n = 0; n < 16; n++) expect(verify(publicKey, Uint8Array.of(n), signature)).toBe(false)
+})
+
+test('a signature whose S is not reduced is refused', () => {
+  const keys = generateSigningKeys()
+  const signature = sign(keys, message)
+  expect(verify(keys.publicKey, message, addGroupOrderToS(signature))).toBe(false)
+})
+
+test('generated identities differ, and their box key is no conversion of the signing key', () => {
+  const [a, b] = [generateIdentity(), generateIdentity()]
+  expect(a.signing.publicKey).not.toBe(b.signing.publicKey)
+  expect(toHex(a.box.publicKey)).not.toBe(toHex(b.box.publicKey))
+  expect(toHex(a.box.secretKey)).not.toBe(toHex(a.signing.secretKey.subarray(0, 32)))
+})
+
+test('a fingerprint is stable and has eight groups', () => {
+  const vector = readVector('handshake.json')
+  const print = fingerprint(vector.transcript.peerKey as PeerKey)
+  expect(print).toBe(vector.fingerprint)
+  expect(print).toMatch(/^([0-9A-HJKMNP-TV-Z]{4}-){7}[0-9A-HJKMNP-TV-Z]{4}$/)
+})
+
+/** S + L is another number for the same scalar. */
+function addGroupOrderToS(signature: Uint8Array): Uint8Array {
+  const order = fromHex('edd3f55c1a631258d69cf7a2def9de1400000000000000000000000000000010')
+  const shifted = signature.slice()
+  let carry = 0
+  for (let i = 0; i < 32; i++) {
+    const sum = shifted[32 + i]! + order[i]! + carry
+    shifted[32 + i] = sum
+    carry = sum >>> 8
+  }
+  return shifted
+}

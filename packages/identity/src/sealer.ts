@@ -1,0 +1,120 @@
+/**
+ * One identity in one mesh, ready to seal and to open. A shared key costs about 200 µs to compute and sealing with one
+ * about 3, so shared keys are kept, with the bytes of each correspondent's route beside them; the oldest entry makes
+ * room when the bound is reached.
+ */
+import { assert, fromHex, type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
+import { concatBytes, holdsBytes } from './byte-fields.ts'
+import type { BoxKeys, Identity } from './keys.ts'
+import { sodium } from './sodium.ts'
+
+/** The other end: a peer and its box key. A checked `KeyBinding` is one. */
+export interface Correspondent {
+  readonly peerKey: PeerKey
+  readonly boxKey: Uint8Array
+  readonly boxEpoch: number
+}
+
+/** What is remembered of a correspondent: routes are mesh, sender and recipient as they stand in the inner header. */
+export interface Line {
+  readonly boxKey: Uint8Array
+  readonly routeOut: Uint8Array
+  readonly routeIn: Uint8Array
+  /** One for each of the sealer's own box keys, current first; null until asked for. */
+  readonly sharedKeys: (Uint8Array | null)[]
+}
+
+export interface SealerOptions {
+  readonly identity: Identity
+  readonly meshId: MeshId
+  /** Box keys from before a rotation, kept until what was sealed to them is drained. For opening only. */
+  readonly formerBoxKeys?: readonly BoxKeys[]
+  /** Correspondents remembered, about 500 bytes each. */
+  readonly correspondentsMax?: number
+  /** Pads bodies so that body and padding are a multiple of this; 1 pads nothing. A policy of the mesh. */
+  readonly bucketBytes?: number
+}
+
+export class Sealer {
+  readonly bucketBytes: number
+  readonly #ownKeys: readonly BoxKeys[]
+  readonly #mesh: Uint8Array
+  readonly #self: Uint8Array
+  readonly #linesMax: number
+  readonly #lines = new Map<PeerKey, Line>()
+
+  constructor(options: SealerOptions) {
+    this.bucketBytes = options.bucketBytes ?? 1
+    this.#linesMax = options.correspondentsMax ?? 4096
+    assert(this.bucketBytes >= 1 && this.#linesMax >= 1, 'a sealer has a bucket and room for a correspondent')
+    this.#ownKeys = [options.identity.box, ...(options.formerBoxKeys ?? [])]
+    this.#mesh = fromHex(options.meshId)
+    this.#self = fromHex(options.identity.signing.publicKey)
+  }
+
+  get ownKeyCount(): number {
+    return this.#ownKeys.length
+  }
+
+  /** Never more than `correspondentsMax`. */
+  get correspondentCount(): number {
+    return this.#lines.size
+  }
+
+  lineTo(other: Correspondent): Line {
+    const known = this.#lines.get(other.peerKey)
+    if (known && other.boxKey.length === 32 && holdsBytes(other.boxKey, 0, known.boxKey)) return known
+    this.#forget(known ? other.peerKey : this.#eldestIfFull())
+    const line = this.#newLine(other)
+    this.#lines.set(other.peerKey, line)
+    return line
+  }
+
+  /** Computes the shared key now, so that the first message needn't wait for it: a hundred times the cost of sealing. */
+  prepare(other: Correspondent): void {
+    this.sharedKey(this.lineTo(other), 0)
+  }
+
+  /**
+   * The key shared by a correspondent and the sealer's own box key number `own`, 0 being the current one.
+   * @throws OperatingError `box_key_unusable` for a box key of small order, with which there is no secret
+   */
+  sharedKey(line: Line, own: number): Uint8Array {
+    const known = line.sharedKeys[own]
+    if (known) return known
+    const computed = computeSharedKey(line.boxKey, this.#ownKeys[own]!)
+    line.sharedKeys[own] = computed
+    return computed
+  }
+
+  #newLine(other: Correspondent): Line {
+    const peer = fromHex(other.peerKey)
+    assert(peer.length === 32 && other.boxKey.length === 32, 'a correspondent has two keys of 32 bytes')
+    return {
+      boxKey: other.boxKey.slice(),
+      routeOut: concatBytes([this.#mesh, this.#self, peer]),
+      routeIn: concatBytes([this.#mesh, peer, this.#self]),
+      sharedKeys: this.#ownKeys.map(() => null),
+    }
+  }
+
+  #eldestIfFull(): PeerKey | undefined {
+    return this.#lines.size < this.#linesMax ? undefined : this.#lines.keys().next().value
+  }
+
+  #forget(peerKey: PeerKey | undefined): void {
+    if (!peerKey) return
+    for (const sharedKey of this.#lines.get(peerKey)?.sharedKeys ?? []) sharedKey?.fill(0)
+    this.#lines.delete(peerKey)
+  }
+}
+
+function computeSharedKey(boxKey: Uint8Array, own: BoxKeys): Uint8Array {
+  try {
+    return sodium.crypto_box_beforenm(boxKey, own.secretKey)
+  } catch (cause) {
+    throw new OperatingError('box_key_unusable', 'The box key of this peer is none that a message can be sealed to.', {
+      cause,
+    })
+  }
+}
