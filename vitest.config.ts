@@ -1,9 +1,32 @@
 import { defineConfig } from 'vitest/config'
 
+const needsPostgres = ['**/*.pg.test.ts', '**/*.e2e.test.ts']
+const folders = ['apps', 'packages', 'scripts']
+
+/** Two projects, since a project's setup only runs when a test of it does: pure tests start no Postgres. */
 export default defineConfig({
   test: {
     pool: 'threads', // the forks pool breaks under Bun
-    include: ['apps/**/*.test.ts', 'packages/**/*.test.ts', 'scripts/**/*.test.ts'],
     testTimeout: 30_000,
+    hookTimeout: 30_000,
+    projects: [
+      {
+        extends: true,
+        test: {
+          name: 'pure',
+          include: folders.map((folder) => `${folder}/**/*.test.ts`),
+          exclude: ['**/node_modules/**', ...needsPostgres],
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: 'postgres',
+          include: folders.flatMap((folder) => needsPostgres.map((pattern) => `${folder}/${pattern}`)),
+          exclude: ['**/node_modules/**'],
+          globalSetup: './packages/db/src/testing-server.ts',
+        },
+      },
+    ],
   },
 })

@@ -23,13 +23,15 @@ CREATE TABLE "dead_letter" (
 CREATE TABLE "dedupe_ledger" (
 	"mesh_id" uuid NOT NULL,
 	"sender" integer NOT NULL,
-	"recipient" integer NOT NULL,
-	"id" bigint NOT NULL,
-	"envelope_id" uuid NOT NULL,
-	"fingerprint" uuid NOT NULL,
+	"second" bigint NOT NULL,
+	"first_id" bigint NOT NULL,
 	"keep_until" timestamp with time zone NOT NULL,
-	"priority" smallint NOT NULL,
-	CONSTRAINT "dedupe_ledger_mesh_id_sender_envelope_id_pk" PRIMARY KEY("mesh_id","sender","envelope_id")
+	"envelope_ids" uuid[] NOT NULL,
+	"fingerprints" bigint[] NOT NULL,
+	"ids" bigint[] NOT NULL,
+	"recipients" integer[] NOT NULL,
+	"priorities" smallint[] NOT NULL,
+	CONSTRAINT "dedupe_ledger_mesh_id_sender_second_first_id_pk" PRIMARY KEY("mesh_id","sender","second","first_id")
 );
 --> statement-breakpoint
 CREATE TABLE "member" (
@@ -75,6 +77,14 @@ CREATE TABLE "message_queue" (
 	CONSTRAINT "message_queue_lease_whole" CHECK (("message_queue"."lease_until" is null) = ("message_queue"."lease_epoch" is null) and ("message_queue"."lease_until" is null) = ("message_queue"."lease_owner" is null))
 );
 --> statement-breakpoint
+CREATE TABLE "sender_mark" (
+	"mesh_id" uuid NOT NULL,
+	"sender" integer NOT NULL,
+	"version" bigint DEFAULT 0 NOT NULL,
+	"last_envelope_id" uuid DEFAULT '00000000-0000-0000-0000-000000000000' NOT NULL,
+	CONSTRAINT "sender_mark_mesh_id_sender_pk" PRIMARY KEY("mesh_id","sender")
+);
+--> statement-breakpoint
 CREATE TABLE "session" (
 	"mesh_id" uuid NOT NULL,
 	"peer_no" integer NOT NULL,
@@ -85,5 +95,6 @@ CREATE TABLE "session" (
 );
 --> statement-breakpoint
 ALTER TABLE "member" ADD CONSTRAINT "member_mesh_id_mesh_mesh_id_fk" FOREIGN KEY ("mesh_id") REFERENCES "public"."mesh"("mesh_id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "sender_mark" ADD CONSTRAINT "sender_mark_mesh_id_sender_member_mesh_id_peer_no_fk" FOREIGN KEY ("mesh_id","sender") REFERENCES "public"."member"("mesh_id","peer_no") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "session" ADD CONSTRAINT "session_mesh_id_peer_no_member_mesh_id_peer_no_fk" FOREIGN KEY ("mesh_id","peer_no") REFERENCES "public"."member"("mesh_id","peer_no") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 CREATE INDEX "dedupe_ledger_due" ON "dedupe_ledger" USING btree ("mesh_id","keep_until");

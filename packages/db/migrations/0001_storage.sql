@@ -10,6 +10,8 @@ ALTER TABLE "message_queue" SET (
 --> statement-breakpoint
 ALTER TABLE "session" SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 --> statement-breakpoint
+ALTER TABLE "sender_mark" SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+--> statement-breakpoint
 ALTER TABLE "dedupe_ledger" SET (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
   autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 500000,

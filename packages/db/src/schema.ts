@@ -112,23 +112,46 @@ export const messageQueue = pgTable(
 )
 
 /**
- * What was accepted from whom, so that a resend is one message also after its delivery was settled (P5). A row goes
- * once its time has passed and its delivery is no longer queued.
+ * How far each sender's envelope ids have come. Ids ascend with a sender's sends (UUID v7), so one past the mark is new
+ * without a look into the ledger; the version lets a statement that did look notice another one's commit.
+ */
+export const senderMark = pgTable(
+  'sender_mark',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    sender: integer('sender').notNull(),
+    version: bigint('version', { mode: 'number' }).notNull().default(0),
+    lastEnvelopeId: uuid('last_envelope_id').notNull().default('00000000-0000-0000-0000-000000000000'),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.sender] }),
+    foreignKey({ columns: [t.meshId, t.sender], foreignColumns: [member.meshId, member.peerNo] }),
+  ],
+)
+
+/**
+ * What was accepted from whom, so that a resend is one message also after its delivery was settled (P5). One row holds
+ * what one commit took from a sender within one second of its ids: a row for each envelope cost more than the queue
+ * itself. A row goes once its time has passed and none of its deliveries is queued.
  */
 export const dedupeLedger = pgTable(
   'dedupe_ledger',
   {
     meshId: uuid('mesh_id').notNull(),
     sender: integer('sender').notNull(),
-    recipient: integer('recipient').notNull(),
-    id: bigint('id', { mode: 'number' }).notNull(),
-    envelopeId: uuid('envelope_id').notNull(),
-    fingerprint: uuid('fingerprint').notNull(),
+    /** The second that the ids carry: their milliseconds since 1970, divided by 1,024. */
+    second: bigint('second', { mode: 'number' }).notNull(),
+    /** The first of `ids`; it tells the rows of one second apart. */
+    firstId: bigint('first_id', { mode: 'number' }).notNull(),
     keepUntil: instant('keep_until').notNull(),
-    priority: smallint('priority').notNull(),
+    envelopeIds: uuid('envelope_ids').array().notNull(),
+    fingerprints: bigint('fingerprints', { mode: 'bigint' }).array().notNull(),
+    ids: bigint('ids', { mode: 'number' }).array().notNull(),
+    recipients: integer('recipients').array().notNull(),
+    priorities: smallint('priorities').array().notNull(),
   },
   (t) => [
-    primaryKey({ columns: [t.meshId, t.sender, t.envelopeId] }),
+    primaryKey({ columns: [t.meshId, t.sender, t.second, t.firstId] }),
     index('dedupe_ledger_due').on(t.meshId, t.keepUntil),
   ],
 )

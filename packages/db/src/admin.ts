@@ -1,0 +1,91 @@
+/**
+ * What seeds and enrolment need: meshes and their members. Written with drizzle's tables, so that a renamed column
+ * fails to compile, and sent through `Database.run` like everything else.
+ */
+import { assert, type MeshId, type Millis, type PeerKey, type PeerNo } from '@sealpost/std'
+import { type SQL, sql } from 'drizzle-orm'
+import { type PgColumn, PgDialect } from 'drizzle-orm/pg-core'
+import { arrayLiteral, byteaText } from './column-types.ts'
+import type { Database } from './connect.ts'
+import { member, mesh, senderMark, session } from './schema.ts'
+
+/** A member as enrolled: its ed25519 key and the box key it signed for. Keys and signature as bytes or hex. */
+export interface MemberBinding {
+  peerKey: PeerKey | Uint8Array
+  boxKey: string | Uint8Array
+  boxEpoch: number
+  notAfterMs: Millis
+  signature: string | Uint8Array
+}
+
+/** @throws DatabaseError `db_refused` (23505) when the mesh exists */
+export async function createMesh(db: Database, { meshId, name }: { meshId: MeshId; name: string }): Promise<void> {
+  await execute(db, sql`insert into ${mesh} (${names(mesh.meshId, mesh.name)}) values (${meshId}::uuid, ${name})`)
+}
+
+/**
+ * Enrols members, each with its session and its sender mark, in one statement: all or none.
+ * @returns the members' numbers in the order of `bindings`
+ * @throws DatabaseError `db_refused`: 23505 a key is a member already, 23503 no such mesh, 23514 a wrong length
+ */
+export async function addMembers(db: Database, meshId: MeshId, bindings: readonly MemberBinding[]): Promise<PeerNo[]> {
+  const bytes = (pick: (binding: MemberBinding) => string | Uint8Array) =>
+    arrayLiteral(bindings.map((b) => byteaText(pick(b))))
+  const numbers = (pick: (binding: MemberBinding) => number) => arrayLiteral(bindings.map(pick))
+  const columns = names(
+    member.meshId,
+    member.peerKey,
+    member.boxKey,
+    member.boxEpoch,
+    member.bindingNotAfterMs,
+    member.bindingSignature,
+  )
+  const rows = await execute<{ peerNo: PeerNo }>(
+    db,
+    sql`
+      with given as (
+        select * from unnest(
+          ${bytes((b) => b.peerKey)}::bytea[], ${bytes((b) => b.boxKey)}::bytea[], ${numbers((b) => b.boxEpoch)}::int4[],
+          ${numbers((b) => b.notAfterMs)}::int8[], ${bytes((b) => b.signature)}::bytea[]
+        ) with ordinality as g (peer_key, box_key, box_epoch, not_after_ms, signature, place)
+      ), added as (
+        insert into ${member} (${columns})
+        select ${meshId}::uuid, peer_key, box_key, box_epoch, not_after_ms, signature from given order by place
+        returning ${names(member.peerNo)} as peer_no, ${names(member.peerKey)} as peer_key
+      ), opened as (
+        insert into ${session} (${names(session.meshId, session.peerNo)}) select ${meshId}::uuid, peer_no from added
+      ), marked as (
+        insert into ${senderMark} (${names(senderMark.meshId, senderMark.sender)}) select ${meshId}::uuid, peer_no from added
+      )
+      select added.peer_no as "peerNo" from added join given using (peer_key) order by given.place`,
+  )
+  assert(rows.length === bindings.length, 'every binding became one member')
+  return rows.map((row) => row.peerNo)
+}
+
+/** Ends a membership; the row stays, so that the key can't be enrolled again. @returns undefined for no such member */
+export async function revokeMember(db: Database, meshId: MeshId, peerKey: PeerKey): Promise<PeerNo | undefined> {
+  const [row] = await execute<{ peerNo: PeerNo }>(
+    db,
+    sql`
+      update ${member} set ${names(member.revokedAt)} = coalesce(${member.revokedAt}, clock_timestamp())
+      where ${member.meshId} = ${meshId}::uuid and ${member.peerKey} = ${byteaText(peerKey)}::bytea
+      returning ${member.peerNo} as "peerNo"`,
+  )
+  return row?.peerNo
+}
+
+const dialect = new PgDialect()
+
+async function execute<Row>(db: Database, statement: SQL): Promise<Row[]> {
+  const { sql: text, params } = dialect.sqlToQuery(statement)
+  return (await db.run((driver) => driver.unsafe(text, params as string[]))) as unknown as Row[]
+}
+
+/** Bare column names: an insert list and `set` take no table in front. */
+function names(...columns: PgColumn[]): SQL {
+  return sql.join(
+    columns.map((column) => sql.identifier(column.name)),
+    sql`, `,
+  )
+}

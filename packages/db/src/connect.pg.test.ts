@@ -1,0 +1,305 @@
+import { createServer, connect as dial, type Server, type Socket } from 'node:net'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { checkServer } from './check-server.ts'
+import { arrayLiteral, arrayOid } from './column-types.ts'
+import { type Database, type DatabaseOptions, openDatabase } from './connect.ts'
+import { type ScratchDatabase, scratchDatabase } from './testing.ts'
+
+let scratch: ScratchDatabase
+let admin: Database
+
+beforeAll(async () => {
+  scratch = await scratchDatabase()
+  admin = await openDatabase(scratch.url, { connections: 1, applicationName: 'admin' })
+})
+afterAll(async () => {
+  await admin.close()
+  await scratch.drop()
+})
+
+async function withDatabase(options: DatabaseOptions, use: (db: Database) => Promise<void>, url = scratch.url) {
+  const db = await openDatabase(url, options)
+  try {
+    await use(db)
+  } finally {
+    await db.close()
+  }
+}
+
+/** Every connection of the pool at once: each statement holds its own until all have met. */
+async function meet(db: Database, connections: number): Promise<number> {
+  const pids = await Promise.all(
+    Array.from({ length: connections }, () =>
+      db.run((sql) => sql<{ pid: number }[]>`select pg_backend_pid() as pid, pg_sleep(0.2)`),
+    ),
+  )
+  return new Set(pids.map((rows) => rows[0]?.pid)).size
+}
+
+test('after a storm of killed backends every connection of the pool answers again', async () => {
+  const killAll = () =>
+    admin.run(
+      (sql) => sql`
+        select count(pg_terminate_backend(pid)), pg_sleep(0.04) from pg_stat_activity
+        where datname = current_database() and application_name = 'storm'`,
+    )
+  await withDatabase({ connections: 4, applicationName: 'storm', queryTimeoutMs: 3_000 }, async (db) => {
+    const outcomes: Record<string, number> = { answered: 0 }
+    let isOver = false
+    const query = async () => {
+      while (!isOver) {
+        const outcome = await db
+          .run((sql) => sql`select ${'x'.repeat(600)}::text, pg_sleep(0.002)`)
+          .then(() => 'answered')
+          .catch((error: { code: string }) => error.code)
+        outcomes[outcome] = (outcomes[outcome] ?? 0) + 1
+      }
+    }
+    const clients = Array.from({ length: 8 }, query)
+    for (let i = 0; i < 30; i++) await killAll()
+    isOver = true
+    await Promise.all(clients)
+    expect(outcomes.answered).toBeGreaterThan(30)
+    expect(outcomes.db_unavailable).toBeGreaterThan(0)
+    const expected = ['answered', 'db_unavailable', 'db_not_done']
+    expect(Object.keys(outcomes).filter((outcome) => !expected.includes(outcome))).toEqual([])
+    expect(await meet(db, 4)).toBe(4)
+  })
+})
+
+test('a statement on a stalled connection fails in time, and the next one gets a connection that answers', async () => {
+  const proxy = await startProxy(scratch.url)
+  await withDatabase(
+    { connections: 1, queryTimeoutMs: 400, probeMs: 60_000 },
+    async (db) => {
+      proxy.stall()
+      await expect(db.run((sql) => sql`select 1`)).rejects.toMatchObject({ code: 'db_unavailable', retryable: true })
+      const [row] = await db.run((sql) => sql`select 'mine' as answer`)
+      expect(row?.answer).toBe('mine')
+    },
+    proxy.url,
+  )
+  await proxy.close()
+})
+
+test('the probe finds a stalled idle connection before a statement does', async () => {
+  const proxy = await startProxy(scratch.url)
+  let lost: () => void = () => undefined
+  const isLost = new Promise<void>((resolve) => {
+    lost = resolve
+  })
+  await withDatabase(
+    { connections: 1, queryTimeoutMs: 300, probeMs: 20, onConnectionLost: () => lost() },
+    async (db) => {
+      proxy.stall()
+      await isLost
+      await db.run((sql) => sql`select 1`)
+    },
+    proxy.url,
+  )
+  await proxy.close()
+})
+
+test('a server that accepts and never speaks is not done, in time', async () => {
+  const listener = createServer((socket) => socket.on('error', () => undefined).resume())
+  const port = await listen(listener)
+  await expect(
+    openDatabase(`postgres://a:b@127.0.0.1:${port}/c`, { connectTimeoutMs: 200, queryTimeoutMs: 2_000 }),
+  ).rejects.toMatchObject({ code: 'db_not_done', retryable: true })
+  await new Promise((closed) => listener.close(closed))
+})
+
+test('a statement that found no free connection was certainly not done', async () => {
+  await withDatabase({ connections: 1 }, async (db) => {
+    const long = db.run((sql) => sql`select pg_sleep(0.5)`)
+    await expect(db.run((sql) => sql`select 1`, { timeoutMs: 50 })).rejects.toMatchObject({ code: 'db_not_done' })
+    await long
+  })
+})
+
+test('no statement is sent behind another on one connection', async () => {
+  await withDatabase({ connections: 2 }, async (db) => {
+    const order: string[] = []
+    const slow = db.run((sql) => sql`select pg_sleep(0.5)`).then(() => order.push('slow'))
+    const quick = Array.from({ length: 5 }, () => db.run((sql) => sql`select 1`).then(() => order.push('quick')))
+    await Promise.all([slow, ...quick])
+    expect(order.at(-1)).toBe('slow')
+  })
+})
+
+test('a refusal keeps its SQLSTATE and constraint, and nothing of what was sent', async () => {
+  const secret = 'c0ffee-secret'
+  const statements: ((db: Database) => Promise<unknown>)[] = [
+    (db) => db.run((sql) => sql`insert into cluster (one, incarnation) values (1, ${crypto.randomUUID()})`),
+    (db) => db.run((sql) => sql`select ${secret}::uuid`),
+    (db) => db.run((sql) => sql`insert into mesh (mesh_id, name) values (gen_random_uuid(), ${null as never})`),
+    (db) => db.run((sql) => sql`select ${secret}::text from no_such_table`),
+  ]
+  const errors: Record<string, unknown>[] = []
+  await withDatabase({ connections: 1 }, async (db) => {
+    const pid = async () => (await db.run((sql) => sql`select pg_backend_pid() as pid`))[0]?.pid
+    const before = await pid()
+    for (const statement of statements) errors.push((await statement(db).catch((error) => error)) as never)
+    expect(await pid()).toBe(before)
+  })
+  expect(
+    errors.map(({ code, retryable, sqlstate, constraint }) => ({ code, retryable, sqlstate, constraint })),
+  ).toEqual([
+    { code: 'db_refused', retryable: false, sqlstate: '23505', constraint: 'cluster_pkey' },
+    { code: 'db_refused', retryable: false, sqlstate: '22P02', constraint: undefined },
+    { code: 'db_refused', retryable: false, sqlstate: '23502', constraint: undefined },
+    { code: 'db_refused', retryable: false, sqlstate: '42P01', constraint: undefined },
+  ])
+  const facts = errors.flatMap((error) =>
+    Object.getOwnPropertyNames(error).map((name) => `${name} ${String(error[name])}`),
+  )
+  expect(facts.join('\n')).not.toContain(secret)
+  expect(facts.join('\n')).not.toMatch(/^(query|parameters|args|detail|cause) (?!undefined)/m)
+})
+
+test('what the server rolled back is not done, and may be tried again', async () => {
+  await withDatabase({ connections: 2, statementTimeoutMs: 100 }, async (db) => {
+    await expect(db.run((sql) => sql`select pg_sleep(5)`)).rejects.toMatchObject({
+      code: 'db_not_done',
+      sqlstate: '57014',
+    })
+    const fail = (sqlstate: string) =>
+      db.run((sql) => sql.unsafe(`do $$ begin raise exception 'no' using errcode = '${sqlstate}'; end $$`))
+    for (const sqlstate of ['40001', '40P01', '53100', '55P03']) {
+      await expect(fail(sqlstate)).rejects.toMatchObject({ code: 'db_not_done', retryable: true, sqlstate })
+    }
+  })
+})
+
+test('a bigint is a number, an instant its milliseconds, and arrays travel as parameters', async () => {
+  const bytes = [new Uint8Array([0, 255]), new Uint8Array()]
+  const [row] = await admin.run(
+    (sql) => sql`
+      select 9007199254740991 as big, timestamptz '2026-01-02 03:04:05.678+00' as at,
+             ${1_767_323_045_678}::timestamptz = timestamptz '2026-01-02 03:04:05.678+00' as "isSame",
+             array(select octet_length(b) from unnest(${sql.typed(bytes as never, arrayOid.bytea)}::bytea[]) b)::text as lengths,
+             (${['00ff']}::bytea[])[1] = '\\x00ff'::bytea and ${'00ff'}::bytea = '\\x00ff'::bytea as "isHex",
+             array_length(${[1, 2, 3]}::int8[], 1) as three, (${arrayLiteral(['a"b\\', null])}::text[])[1] as quoted`,
+  )
+  expect({ ...row }).toEqual({
+    big: Number.MAX_SAFE_INTEGER,
+    at: 1_767_323_045_678,
+    isSame: true,
+    lengths: '{2,0}',
+    isHex: true,
+    three: 3,
+    quoted: 'a"b\\',
+  })
+})
+
+test('a bigint that is no safe integer is a bug, and costs only its own connection', async () => {
+  await withDatabase({ connections: 1 }, async (db) => {
+    await expect(db.run((sql) => sql`select 9007199254740993 as big`)).rejects.toMatchObject({
+      name: 'AssertionFailed',
+    })
+    expect((await db.run((sql) => sql`select 1 as one`))[0]?.one).toBe(1)
+  })
+})
+
+test('each connection is set to durable commits, short locks and custom plans', async () => {
+  const [row] = await admin.run(
+    (sql) => sql`
+      select current_setting('synchronous_commit') as a, current_setting('statement_timeout') as b,
+             current_setting('lock_timeout') as c, current_setting('idle_in_transaction_session_timeout') as d,
+             current_setting('plan_cache_mode') as e`,
+  )
+  expect({ ...row }).toEqual({ a: 'on', b: '5s', c: '1s', d: '10s', e: 'force_custom_plan' })
+})
+
+test('close lets a running statement finish, and refuses later ones', async () => {
+  const db = await openDatabase(scratch.url)
+  const running = db.run((sql) => sql`select pg_sleep(0.2), 1 as one`)
+  await db.close()
+  expect((await running)[0]?.one).toBe(1)
+  await expect(db.run((sql) => sql`select 1`)).rejects.toMatchObject({ code: 'db_closed' })
+})
+
+test('a server that keeps its word passes the check', async () => {
+  const facts = await checkServer(admin)
+  expect(facts).toMatchObject({ fsync: true, synchronousCommit: 'on', durability: 'fsync' })
+  expect(facts.version).toMatch(/^\d+\.\d+$/)
+})
+
+test('a commit that does not wait for the disk is refused', async () => {
+  const url = `${scratch.url}?synchronous_commit=off`
+  await withDatabase({}, (db) => expect(checkServer(db)).rejects.toMatchObject({ code: 'db_commit_unsynced' }), url)
+})
+
+test('each way to miss a database is one sentence, without the password', async () => {
+  const { hostname, port, username, pathname } = new URL(scratch.url)
+  const password = 'pa55word'
+  const url = (o: { port?: string; user?: string; name?: string }) =>
+    `postgres://${o.user ?? username}:${password}@${hostname}:${o.port ?? port}${o.name ?? pathname}`
+  const nobody = createServer()
+  const closedPort = String(await listen(nobody))
+  await new Promise((closed) => nobody.close(closed))
+  const real = new URL(scratch.url)
+  real.pathname = '/no_such_database'
+  const cases: [string, RegExp][] = [
+    ['not a url', /^The database URL must look like postgres:\/\/user:password@host:5432\/database$/],
+    [`mysql://u:${password}@h/d`, /^The database URL must look like/],
+    [`postgres://u:${password}%@h/%d`, /^The database URL must look like/],
+    [url({ port: closedPort }), /^Postgres at 127\.0\.0\.1:\d+ is not available: it refuses connections$/],
+    [url({}), /^Postgres at 127\.0\.0\.1:\d+ refused the password of user "\w+"$/],
+    [real.href, /^Postgres at 127\.0\.0\.1:\d+ has no database "no_such_database"$/],
+    [
+      `postgres://u:${password}@nowhere.invalid/d`,
+      /^Postgres at nowhere\.invalid:5432 is not available: its host name/,
+    ],
+  ]
+  for (const [wrong, sentence] of cases) {
+    const error = await openDatabase(wrong).then(
+      () => new Error('it opened'),
+      (reason: Error) => reason,
+    )
+    expect(error.message).toMatch(sentence)
+    expect(JSON.stringify(Object.getOwnPropertyNames(error).map((n) => String(error[n as 'message'])))).not.toContain(
+      password,
+    )
+  }
+})
+
+interface Proxy {
+  url: string
+  /** From now on the present connections forward nothing, and stay open. */
+  stall(): void
+  close(): Promise<void>
+}
+
+async function startProxy(target: string): Promise<Proxy> {
+  const { hostname, port } = new URL(target)
+  const pairs = new Set<[Socket, Socket]>()
+  const server = createServer((near) => {
+    const far = dial(Number(port), hostname)
+    pairs.add([near, far])
+    for (const socket of [near, far]) socket.on('error', () => undefined)
+    near.pipe(far)
+    far.pipe(near)
+  })
+  const url = new URL(target)
+  url.port = String(await listen(server))
+  return {
+    url: url.href,
+    stall: () => {
+      for (const [near, far] of pairs) {
+        near.unpipe(far).resume()
+        far.unpipe(near).resume()
+      }
+    },
+    close: () => {
+      for (const pair of pairs) for (const socket of pair) socket.destroy()
+      return new Promise((closed) => server.close(() => closed()))
+    },
+  }
+}
+
+function listen(server: Server): Promise<number> {
+  return new Promise((resolve) => {
+    server.listen(0, '127.0.0.1', () => resolve((server.address() as { port: number }).port))
+  })
+}

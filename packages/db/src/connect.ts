@@ -1,0 +1,251 @@
+/**
+ * The database as everything above sees it: `run` one statement, bounded in time, with errors that say what the caller
+ * may do next. Behind it stands a small pool that survives what connections do (see `lane.ts`).
+ */
+import {
+  type Address,
+  DatabaseError,
+  leavesConnectionWhole,
+  notDone,
+  statementError,
+  timedOut,
+} from './database-error.ts'
+import { type Lane, openLane, parseAddress, type Sql } from './lane.ts'
+
+export interface Database {
+  readonly address: Address
+  /**
+   * Runs one statement on a free connection and bounds it by the client's own clock. A statement that timed out may
+   * still run later on the server, so a write must be fenced by its parameters. Statements are prepared unless asked
+   * otherwise: `run((sql) => sql.unsafe(text, values, { prepare: false }))`. Never `sql.begin` here: it is not atomic.
+   * @throws DatabaseError `db_unavailable`, `db_not_done`, `db_refused`, `db_closed`
+   */
+  run<T>(statement: (sql: Sql) => PromiseLike<T>, options?: { timeoutMs?: number }): Promise<T>
+  /** Lets running statements finish for up to two seconds, then ends every connection. */
+  close(): Promise<void>
+}
+
+export interface DatabaseOptions {
+  connections?: number
+  /** The server's own limit of a statement; keep it below `queryTimeoutMs`, so that the server's answer comes first. */
+  statementTimeoutMs?: number
+  /** From the call to the answer, waiting for a free connection included. */
+  queryTimeoutMs?: number
+  connectTimeoutMs?: number
+  /** An idle connection is asked for a sign of life this often. */
+  probeMs?: number
+  /** A connection older than this is replaced, so that a server's memory and a moved host name are let go. */
+  lifetimeMs?: number
+  applicationName?: string
+  /** Settings of each session, over the ones all sessions have. */
+  settings?: Record<string, string | number>
+  onNotice?: (message: string) => void
+  /** A connection was given up; the next statement opens a fresh one. */
+  onConnectionLost?: () => void
+}
+
+const defaults = {
+  connections: 4,
+  statementTimeoutMs: 5_000,
+  queryTimeoutMs: 6_000,
+  connectTimeoutMs: 5_000,
+  probeMs: 5_000,
+  lifetimeMs: 1_800_000,
+  applicationName: 'sealpost',
+}
+
+/** Opens a pool and its first connection. @throws DatabaseError `db_url_invalid`, `db_not_done`, `db_refused` */
+export async function openDatabase(url: string, options: DatabaseOptions = {}): Promise<Database> {
+  const pool = new Pool(url, { ...defaults, ...options })
+  try {
+    await pool.run((sql) => sql`select 1`)
+    return pool
+  } catch (error) {
+    await pool.close()
+    throw error
+  }
+}
+
+interface Waiter {
+  take(lane: Lane): void
+  fail(error: Error): void
+}
+
+/** A lane is in `idle`, or with the one statement that runs on it, or gone. */
+class Pool implements Database {
+  readonly address: Address
+  readonly #url: string
+  readonly #options: typeof defaults & DatabaseOptions
+  readonly #idle = new Map<Lane, number>() // since when
+  readonly #busy = new Set<Lane>()
+  readonly #waiting = new Set<Waiter>()
+  readonly #probes: ReturnType<typeof setInterval>
+  #opening = 0
+  #drained: (() => void) | undefined
+  #isClosed = false
+
+  constructor(url: string, options: typeof defaults & DatabaseOptions) {
+    this.address = parseAddress(url)
+    this.#url = url
+    this.#options = options
+    this.#probes = setInterval(() => this.#probeIdle(), options.probeMs)
+    this.#probes.unref()
+  }
+
+  async run<T>(statement: (sql: Sql) => PromiseLike<T>, options: { timeoutMs?: number } = {}): Promise<T> {
+    if (this.#isClosed) throw closedError()
+    const timeoutMs = options.timeoutMs ?? this.#options.queryTimeoutMs
+    const deadline = performance.now() + timeoutMs
+    const lane = this.#takeIdle() ?? (await this.#wait(timeoutMs))
+    try {
+      const answer = statement(lane.sql)
+      return await this.#bounded(answer, Math.max(1, deadline - performance.now()), timeoutMs).catch((error) => {
+        if (!leavesConnectionWhole(error)) lane.cut()
+        throw statementError(error, this.address)
+      })
+    } finally {
+      this.#release(lane)
+    }
+  }
+
+  async close(): Promise<void> {
+    if (this.#isClosed) return
+    this.#isClosed = true
+    clearInterval(this.#probes)
+    for (const waiter of this.#waiting) waiter.fail(closedError())
+    this.#waiting.clear()
+    const retired = [...this.#idle.keys()].map((lane) => lane.retire())
+    if (this.#busy.size > 0) await settledWithin(new Promise<void>((drained) => (this.#drained = drained)), 2_000)
+    for (const lane of this.#busy) lane.cut()
+    await Promise.all(retired)
+  }
+
+  #takeIdle(): Lane | undefined {
+    const lane = [...this.#idle.keys()].at(-1) // the last one used; the others are left to the probe
+    if (!lane) return undefined
+    this.#idle.delete(lane)
+    this.#busy.add(lane)
+    return lane
+  }
+
+  #wait(timeoutMs: number): Promise<Lane> {
+    return new Promise((resolve, reject) => {
+      const leave = () => {
+        clearTimeout(timer)
+        this.#waiting.delete(waiter)
+      }
+      const waiter: Waiter = {
+        take: (lane) => {
+          leave()
+          resolve(lane)
+        },
+        fail: (error) => {
+          leave()
+          reject(error)
+        },
+      }
+      const timer = setTimeout(
+        () => waiter.fail(notDone(`no connection within ${timeoutMs} ms`, this.address)),
+        timeoutMs,
+      )
+      this.#waiting.add(waiter)
+      this.#openMissing()
+    })
+  }
+
+  /** Rejects after the time is over, and gives the statement's own late answer no way to be mistaken for another. */
+  async #bounded<T>(answer: PromiseLike<T>, leftMs: number, timeoutMs: number): Promise<T> {
+    let timer: ReturnType<typeof setTimeout> | undefined
+    const overdue = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => reject(timedOut(this.address, timeoutMs)), leftMs)
+    })
+    try {
+      return await Promise.race([answer, overdue])
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+
+  #openMissing(): void {
+    const room = this.#options.connections - this.#idle.size - this.#busy.size - this.#opening
+    for (let i = Math.min(room, this.#waiting.size - this.#opening); i > 0; i--) void this.#open()
+  }
+
+  async #open(): Promise<void> {
+    this.#opening++
+    try {
+      const onGone = (gone: Lane) => this.#gone(gone)
+      const lane = await openLane(this.#url, { ...this.#options, session: this.#session(), onGone })
+      this.#opening--
+      this.#release(lane)
+    } catch (error) {
+      this.#opening--
+      first(this.#waiting)?.fail(error as Error)
+      this.#openMissing()
+    }
+  }
+
+  #session(): Record<string, string | number> {
+    return {
+      synchronous_commit: 'on',
+      statement_timeout: this.#options.statementTimeoutMs,
+      lock_timeout: 1_000,
+      idle_in_transaction_session_timeout: 10_000,
+      // A prepared statement's generic plan, once made for an empty table, cost a grown queue three quarters of its speed.
+      plan_cache_mode: 'force_custom_plan',
+      ...this.#options.settings,
+    }
+  }
+
+  #release(lane: Lane): void {
+    this.#busy.delete(lane)
+    const isOld = performance.now() - lane.openedAt > this.#options.lifetimeMs
+    if (!lane.isGone && (isOld || this.#isClosed)) void lane.retire()
+    if (this.#busy.size === 0) this.#drained?.()
+    if (lane.isGone) return this.#openMissing()
+    const waiter = first(this.#waiting)
+    if (!waiter) {
+      this.#idle.set(lane, performance.now())
+      return
+    }
+    this.#busy.add(lane)
+    waiter.take(lane)
+  }
+
+  #gone(lane: Lane): void {
+    const wasOurs = this.#idle.delete(lane) || this.#busy.has(lane) // not one that failed to open
+    if (wasOurs && !this.#isClosed) this.#options.onConnectionLost?.()
+  }
+
+  #probeIdle(): void {
+    const before = performance.now() - this.#options.probeMs / 2
+    for (const [lane, since] of this.#idle) if (since < before) void this.#probe(lane)
+  }
+
+  async #probe(lane: Lane): Promise<void> {
+    this.#idle.delete(lane)
+    this.#busy.add(lane)
+    const patienceMs = Math.min(2_000, this.#options.queryTimeoutMs)
+    try {
+      await this.#bounded(lane.sql`select 1`.simple(), patienceMs, patienceMs)
+    } catch {
+      lane.cut() // whatever it was: this connection gave no sign of life
+    } finally {
+      this.#release(lane)
+    }
+  }
+}
+
+function closedError(): DatabaseError {
+  return new DatabaseError('db_closed', 'This database connection pool is closed')
+}
+
+function first<T>(set: Set<T>): T | undefined {
+  return set.values().next().value
+}
+
+async function settledWithin(promise: Promise<void>, ms: number): Promise<void> {
+  let timer: ReturnType<typeof setTimeout> | undefined
+  await Promise.race([promise, new Promise<void>((resolve) => (timer = setTimeout(resolve, ms)))])
+  clearTimeout(timer)
+}

@@ -1,0 +1,144 @@
+/**
+ * What can go wrong with a statement, in the three answers a caller has a plan for. Only the SQLSTATE, a constraint's
+ * name and a sentence of ours survive: the driver's own errors carry the statement, its parameters and key values.
+ */
+import { AssertionFailed, OperatingError } from '@sealpost/std'
+
+/**
+ * - `db_unavailable`, retryable: the connection failed under the statement; whether it took effect is unknown.
+ * - `db_not_done`, retryable: it certainly took no effect (never sent, or rolled back by the server).
+ * - `db_refused`: the same statement would be refused again (a constraint, a missing right, a bug).
+ * - `db_closed`: this side has closed the database.
+ */
+export class DatabaseError extends OperatingError {
+  readonly sqlstate: string | undefined
+  readonly constraint: string | undefined
+
+  constructor(
+    code: string,
+    sentence: string,
+    facts: { retryable?: boolean; sqlstate?: string; constraint?: string } = {},
+  ) {
+    super(code, sentence, { retryable: facts.retryable ?? false })
+    this.sqlstate = facts.sqlstate
+    this.constraint = facts.constraint
+  }
+}
+
+/** Where a database is, in the words a sentence may use: no password in it. */
+export interface Address {
+  host: string
+  port: number
+  user: string
+  database: string
+}
+
+interface DriverError {
+  name?: string
+  code?: string
+  message?: string
+  severity?: string
+  constraint_name?: string
+}
+
+/** The server's own refusal of one statement: the connection is as good as before. Everything else costs it. */
+export function leavesConnectionWhole(error: unknown): boolean {
+  const { name, severity, code } = error as DriverError
+  // 25006: this server became a standby, so stay with it no longer.
+  return name === 'PostgresError' && severity === 'ERROR' && code !== '25006'
+}
+
+/** A statement failed on a connection that had been usable. */
+export function statementError(error: unknown, address: Address): Error {
+  // A fresh one: the driver has hung the statement and its parameters on the old.
+  if (error instanceof AssertionFailed) return new AssertionFailed(error.message)
+  if (error instanceof DatabaseError) return error
+  const { name, code = name ?? 'unknown error' } = error as DriverError
+  if (name !== 'PostgresError')
+    return isConnectionError(code) ? unavailable(code, address) : refused(error as DriverError)
+  // FATAL and PANIC end the session, and may be about an earlier one: a killed backend's 57P01 can meet a later query.
+  if (!leavesConnectionWhole(error) && code !== '25006') return unavailable(code, address, code)
+  return isRolledBackAndRetryable(code)
+    ? notDone(`${code}: rolled back by the server`, address, code)
+    : refused(error as DriverError)
+}
+
+/** No connection could be opened, so no statement was sent. */
+export function connectError(error: unknown, address: Address): DatabaseError {
+  if (error instanceof DatabaseError) return error
+  const { code = 'unknown error' } = error as DriverError
+  const { user, database } = address
+  const refusals: Record<string, string> = {
+    '28P01': `${at(address)} refused the password of user "${user}"`,
+    '28000': `${at(address)} does not let user "${user}" in from here`,
+    '3D000': `${at(address)} has no database "${database}"`,
+    '42501': `${at(address)} does not let user "${user}" into database "${database}"`,
+  }
+  const sentence = refusals[code]
+  if (sentence) return new DatabaseError('db_refused', sentence, { sqlstate: code })
+  if (code.startsWith('SASL') || code.startsWith('28')) {
+    return new DatabaseError('db_refused', `${at(address)} and this client could not authenticate (${code})`)
+  }
+  if (/^(0A|22|42)/.test(code)) return refused(error as DriverError)
+  return notDone(reasons[code] ?? code, address, isSqlstate(code) ? code : undefined)
+}
+
+export function timedOut(address: Address, timeoutMs: number): DatabaseError {
+  return new DatabaseError('db_unavailable', `${at(address)} gave no answer within ${timeoutMs} ms`, {
+    retryable: true,
+  })
+}
+
+export function notDone(reason: string, address: Address, sqlstate?: string): DatabaseError {
+  return new DatabaseError('db_not_done', `${at(address)} is not available: ${reason}`, {
+    retryable: true,
+    ...(sqlstate ? { sqlstate } : {}),
+  })
+}
+
+const reasons: Record<string, string> = {
+  ECONNREFUSED: 'it refuses connections',
+  ENOTFOUND: 'its host name is unknown',
+  EAI_AGAIN: 'its host name could not be looked up',
+  EHOSTUNREACH: 'no route leads to its host',
+  ENETUNREACH: 'no route leads to its network',
+  CONNECT_TIMEOUT: 'it does not answer',
+  CONNECTION_DESTROYED: 'it does not answer', // we hung up, for want of an answer
+  CONNECTION_CLOSED: 'it closed the connection at once',
+  '53300': 'it has no connection left (53300)',
+  '57P03': 'it is starting up or shutting down (57P03)',
+}
+
+function at({ host, port }: Address): string {
+  return `Postgres at ${host}:${port}`
+}
+
+function unavailable(reason: string, address: Address, sqlstate?: string): DatabaseError {
+  return new DatabaseError('db_unavailable', `${at(address)} went away during a statement (${reason})`, {
+    retryable: true,
+    ...(sqlstate ? { sqlstate } : {}),
+  })
+}
+
+function refused({ name, code, message, constraint_name: constraint }: DriverError): DatabaseError {
+  const sqlstate = code && isSqlstate(code) ? code : undefined
+  // Class 42 speaks of the statement's own text; any other message may quote a value.
+  const detail = sqlstate?.startsWith('42') ? `: ${message}` : constraint ? ` by constraint "${constraint}"` : ''
+  return new DatabaseError('db_refused', `Postgres refused a statement (${code ?? name ?? 'unknown error'})${detail}`, {
+    ...(sqlstate ? { sqlstate } : {}),
+    ...(constraint ? { constraint } : {}),
+  })
+}
+
+/** An ERROR answer to a single statement means that its implicit transaction is rolled back. */
+function isRolledBackAndRetryable(sqlstate: string): boolean {
+  return /^(40|53)/.test(sqlstate) || ['55P03', '57014', '25006'].includes(sqlstate)
+}
+
+function isConnectionError(code: string): boolean {
+  return /^(CONNECT|E[A-Z]+$)/.test(code)
+}
+
+function isSqlstate(code: string): boolean {
+  return /^[0-9A-Z]{5}$/.test(code) && /\d/.test(code)
+}

@@ -1,0 +1,182 @@
+import { spawn } from 'node:child_process'
+import { chmod, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { fileURLToPath } from 'node:url'
+import { afterEach, beforeEach, expect, test } from 'vitest'
+import { checkServer } from './check-server.ts'
+import { type Database, openDatabase } from './connect.ts'
+import { type EmbeddedOptions, type EmbeddedPostgres, startEmbedded } from './embedded.ts'
+
+let folder: string
+let servers: EmbeddedPostgres[]
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'sealpost-embedded-test-'))
+  await chmod(folder, 0o755)
+  servers = []
+})
+afterEach(async () => {
+  await Promise.all(servers.map((server) => server.stop()))
+  await rm(folder, { recursive: true, force: true })
+})
+
+async function start(options: EmbeddedOptions = {}): Promise<EmbeddedPostgres> {
+  const server = await startEmbedded({ settings: { shared_buffers: '16MB' }, ...options })
+  servers.push(server)
+  return server
+}
+
+async function ask<T>(server: { url: string }, question: (db: Database) => Promise<T>): Promise<T> {
+  const db = await openDatabase(server.url, { connections: 1 })
+  try {
+    return await question(db)
+  } finally {
+    await db.close()
+  }
+}
+
+const write = (server: EmbeddedPostgres) => ask(server, (db) => db.run((sql) => sql`create table kept (one int)`))
+const isKept = (server: EmbeddedPostgres) =>
+  ask(server, async (db) => (await db.run((sql) => sql`select to_regclass('kept') is not null as kept`))[0]?.kept)
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0)
+    return true
+  } catch {
+    return false
+  }
+}
+
+test('a temporary server is durable, private to this machine, and leaves neither process nor folder', async () => {
+  const server = await start()
+  const other = await start()
+  expect(server.port).toBeLessThan(32_768)
+  expect(server.port).not.toBe(other.port)
+  expect(new URL(server.url).hostname).toBe('127.0.0.1')
+  expect(await ask(server, checkServer)).toEqual({
+    version: server.version,
+    fsync: true,
+    synchronousCommit: 'on',
+    durability: 'fsync',
+  })
+  const [row] = await ask(server, (db) =>
+    db.run(
+      (sql) => sql`select current_setting('listen_addresses') as addresses, current_setting('max_connections') as most`,
+    ),
+  )
+  expect({ ...row }).toEqual({ addresses: '127.0.0.1', most: '100' })
+  await server.stop()
+  expect(isAlive(server.pid)).toBe(false)
+  await expect(readdir(join(server.dataDir, '..'))).rejects.toMatchObject({ code: 'ENOENT' })
+  expect(await ask(other, async () => 'untouched')).toBe('untouched')
+})
+
+test('a wrong password does not get in', async () => {
+  const server = await start()
+  const url = server.url.replace(/:[^:@]+@/, ':guess@')
+  await expect(openDatabase(url)).rejects.toMatchObject({ code: 'db_refused', sqlstate: '28P01' })
+})
+
+test('a kept folder is used again after a stop, and after a crash', async () => {
+  const dataDir = join(folder, 'kept')
+  const first = await start({ dataDir })
+  await write(first)
+  await first.stop()
+  const second = await start({ dataDir, port: first.port })
+  expect(second.url).toBe(first.url)
+  expect(await isKept(second)).toBe(true)
+  await second.kill()
+  expect(isAlive(second.pid)).toBe(false)
+  const third = await start({ dataDir })
+  expect(await isKept(third)).toBe(true)
+})
+
+test('a lock file left behind, with the number of a process that lives, does not bar the start', async () => {
+  const dataDir = join(folder, 'stale')
+  const first = await start({ dataDir })
+  await first.stop()
+  await writeFile(join(dataDir, 'cluster', 'postmaster.pid'), `${process.pid}\n${dataDir}\n`)
+  expect(await ask(await start({ dataDir }), async () => 'up')).toBe('up')
+})
+
+test('a folder in use by a running server is refused, and that server is left alone', async () => {
+  const dataDir = join(folder, 'busy')
+  const first = await start({ dataDir })
+  const again = start({ dataDir })
+  await expect(again).rejects.toMatchObject({
+    code: 'embedded_in_use',
+    message: `${dataDir} is in use by a running PostgreSQL (process ${first.pid}); stop that one first`,
+  })
+  expect(await ask(first, async () => 'alive')).toBe('alive')
+})
+
+test('a folder with something else in it is refused and not touched', async () => {
+  const dataDir = join(folder, 'letters')
+  await mkdir(dataDir)
+  await writeFile(join(dataDir, 'letter.txt'), 'dear')
+  await expect(start({ dataDir })).rejects.toMatchObject({ code: 'embedded_folder_unusable' })
+  expect(await readdir(dataDir)).toEqual(['letter.txt'])
+})
+
+test('a cluster of another major version is refused', async () => {
+  const dataDir = join(folder, 'old')
+  await (await start({ dataDir })).stop()
+  await writeFile(join(dataDir, 'cluster', 'PG_VERSION'), '12\n')
+  await expect(start({ dataDir })).rejects.toThrow('was made by PostgreSQL 12, and the embedded one is')
+})
+
+test('a wanted port that is taken is one sentence', async () => {
+  const listener = createServer()
+  await new Promise<void>((listening) => listener.listen(0, '127.0.0.1', listening))
+  const { port } = listener.address() as { port: number }
+  await expect(start({ port })).rejects.toMatchObject({
+    code: 'embedded_port_taken',
+    message: `Port ${port} on 127.0.0.1 is taken by another program`,
+  })
+  await new Promise((closed) => listener.close(closed))
+})
+
+test('a setting that PostgreSQL refuses is told in its words', async () => {
+  await expect(start({ settings: { shared_buffers: 'plenty' } })).rejects.toThrow(
+    /^The embedded PostgreSQL did not start: invalid value for parameter "shared_buffers": "plenty"$/,
+  )
+})
+
+test('fsync=off is possible here, and the check refuses it', async () => {
+  const server = await start({ settings: { fsync: 'off' } })
+  await expect(ask(server, checkServer)).rejects.toMatchObject({ code: 'db_fsync_off' })
+})
+
+test('a folder below one that only its owner may enter works', async () => {
+  const closed = join(folder, 'closed')
+  await mkdir(closed, { mode: 0o700 })
+  const dataDir = join(closed, 'below')
+  const first = await start({ dataDir })
+  await write(first)
+  await first.stop()
+  const second = await start({ dataDir })
+  await expect(start({ dataDir })).rejects.toMatchObject({ code: 'embedded_in_use' })
+  expect(await isKept(second)).toBe(true)
+})
+
+test.runIf(process.platform === 'linux')('a starter killed with -9 leaves no server behind', async () => {
+  const script = `
+    const { startEmbedded } = await import(${JSON.stringify(fileURLToPath(new URL('./embedded.ts', import.meta.url)))})
+    const server = await startEmbedded({ dataDir: ${JSON.stringify(join(folder, 'orphan'))} })
+    console.log(server.pid)
+    await new Promise(() => setInterval(() => {}, 1000))`
+  const starter = spawn(process.execPath, ['-e', script], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env: { ...process.env, TMPDIR: folder },
+  })
+  const pid = await new Promise<number>((found) =>
+    createInterface(starter.stdout).once('line', (line) => found(Number(line))),
+  )
+  expect(isAlive(pid)).toBe(true)
+  starter.kill('SIGKILL')
+  await expect.poll(() => isAlive(pid), { timeout: 10_000 }).toBe(false)
+})

@@ -1,0 +1,9 @@
+/** The database: its tables, how to reach it, how to bring it up to date, and who is enrolled. */
+export * from './admin.ts'
+export * from './check-server.ts'
+export * from './column-types.ts'
+export { type Database, type DatabaseOptions, openDatabase } from './connect.ts'
+export { type Address, DatabaseError } from './database-error.ts'
+export type { Sql } from './lane.ts'
+export * from './migrate.ts'
+export * as schema from './schema.ts'

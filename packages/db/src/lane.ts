@@ -1,0 +1,128 @@
+/**
+ * One connection. The driver (postgres.js) keeps a connection's slot over many sockets, and under Bun such a slot can
+ * die for good: a write that was scheduled when the socket closed is cancelled but still remembered as scheduled, so
+ * the next socket's first message is never sent. It also never settles a query whose peer has gone silent. So here one
+ * driver instance has exactly one socket, which is ours to destroy, and a lane that failed is replaced, never revived.
+ */
+import { connect, isIP, type Socket } from 'node:net'
+import postgres from 'postgres'
+import { columnTypes } from './column-types.ts'
+import { type Address, connectError, DatabaseError } from './database-error.ts'
+
+export type Sql = postgres.Sql
+
+export interface Lane {
+  readonly sql: Sql
+  readonly openedAt: number
+  readonly isGone: boolean
+  /** Ends the connection now, whatever runs on it. */
+  cut(): void
+  /** Says goodbye first; for a lane on which nothing runs. */
+  retire(): Promise<void>
+}
+
+export interface LaneOptions {
+  applicationName: string
+  connectTimeoutMs: number
+  /** Settings of the session, sent with the first message. */
+  session: Record<string, string | number>
+  onNotice?: ((message: string) => void) | undefined
+  /** It was lost or cut; not called for one that retired. */
+  onGone?: ((lane: Lane) => void) | undefined
+}
+
+/** @throws DatabaseError when `url` is no address of a Postgres database (`db_url_invalid`). */
+export function parseAddress(url: string): Address {
+  const sentence = 'The database URL must look like postgres://user:password@host:5432/database'
+  const parsed = URL.canParse(url) ? new URL(url) : undefined
+  if (!parsed || !['postgres:', 'postgresql:'].includes(parsed.protocol) || parsed.pathname.length < 2) {
+    throw new DatabaseError('db_url_invalid', sentence)
+  }
+  try {
+    return {
+      host: decodeURIComponent(parsed.hostname).replace(/^\[|\]$/g, '') || 'localhost',
+      port: Number(parsed.port || 5432),
+      user: decodeURIComponent(parsed.username),
+      database: decodeURIComponent(parsed.pathname.slice(1)),
+    }
+  } catch {
+    // A stray % in it: the sentence must not quote the URL, which holds the password.
+    throw new DatabaseError('db_url_invalid', `${sentence}, with special characters percent-encoded`)
+  }
+}
+
+/**
+ * Connects, and asks the server for an answer before anything else is sent: whatever fails up to here was not done.
+ * @throws DatabaseError `db_not_done`, `db_refused`, `db_url_invalid`
+ */
+export async function openLane(url: string, options: LaneOptions): Promise<Lane> {
+  const address = parseAddress(url)
+  const lane = newLane(url, address, options)
+  const timer = setTimeout(lane.cut, options.connectTimeoutMs)
+  try {
+    await lane.sql`select 1`.simple()
+    return lane
+  } catch (error) {
+    lane.cut()
+    throw connectError(error, address)
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+function newLane(url: string, address: Address, options: LaneOptions): Lane {
+  let socket: Socket | undefined
+  let isGone = false
+  const gone = () => {
+    if (isGone) return
+    isGone = true
+    options.onGone?.(lane)
+  }
+  const sql = postgres(url, {
+    max: 1,
+    max_pipeline: 1,
+    max_lifetime: null,
+    connect_timeout: options.connectTimeoutMs / 1000,
+    keep_alive: 10,
+    fetch_types: false,
+    types: columnTypes,
+    connection: { application_name: options.applicationName, ...options.session },
+    onnotice: (notice) => options.onNotice?.(String(notice.message)),
+    onclose: gone,
+    socket: () => {
+      if (socket) throw Object.assign(new Error('closed before it was ready'), { code: 'CONNECTION_CLOSED' })
+      socket = openSocket(address)
+      return socket
+    },
+  } as postgres.Options<Record<string, postgres.PostgresType>>)
+  const end = (timeoutMs: number) => sql.end({ timeout: timeoutMs / 1000 }).finally(() => destroy(socket))
+  const lane: Lane = {
+    sql: sql as Sql,
+    openedAt: performance.now(),
+    get isGone() {
+      return isGone
+    },
+    cut: () => {
+      gone()
+      destroy(socket)
+      void end(0)
+    },
+    retire: () => {
+      isGone = true
+      return end(1000)
+    },
+  }
+  return lane
+}
+
+function openSocket({ host, port }: Address): Socket {
+  const socket = host.startsWith('/') ? connect(`${host}/.s.PGSQL.${port}`) : connect(port, host)
+  socket.setNoDelay(true)
+  return Object.assign(socket, isIP(host) ? {} : { host }) // the driver reads `host` for the certificate's name
+}
+
+function destroy(socket: Socket | undefined): void {
+  // The driver takes its listeners off when a socket closes; an error after that would end the process.
+  socket?.on('error', () => undefined)
+  socket?.destroy()
+}

@@ -1,0 +1,79 @@
+import { spawn } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
+import { afterEach, beforeEach, expect, test } from 'vitest'
+import { openDatabase } from './connect.ts'
+import { migrate } from './migrate.ts'
+import { emptyDatabase, type ScratchDatabase } from './testing.ts'
+
+const root = fileURLToPath(new URL('../../..', import.meta.url))
+let scratch: ScratchDatabase
+
+beforeEach(async () => {
+  scratch = await emptyDatabase()
+})
+afterEach(() => scratch.drop())
+
+async function state() {
+  const db = await openDatabase(scratch.url, { connections: 1 })
+  const [row] = await db.run(
+    (sql) => sql<{ applied: number; distinct: number; clusters: number }[]>`
+      select (select count(*)::int from drizzle.__drizzle_migrations) as applied,
+             (select count(distinct hash)::int from drizzle.__drizzle_migrations) as distinct,
+             (select count(*)::int from cluster) as clusters`,
+  )
+  await db.close()
+  return row
+}
+
+function drizzleKit(): Promise<{ code: number | null; output: string }> {
+  return new Promise((resolve) => {
+    const child = spawn(process.execPath, ['--bun', 'drizzle-kit', 'migrate'], {
+      cwd: root,
+      env: { ...process.env, DATABASE_URL: scratch.url },
+    })
+    let output = ''
+    for (const stream of [child.stdout, child.stderr]) stream.on('data', (bytes) => (output += bytes))
+    child.on('close', (code) => resolve({ code, output }))
+  })
+}
+
+const whole = { applied: 2, distinct: 2, clusters: 1 }
+
+test('migrating twice changes nothing the second time', async () => {
+  await migrate(scratch.url)
+  expect(await state()).toEqual(whole)
+  await migrate(scratch.url)
+  expect(await state()).toEqual(whole)
+})
+
+test('four brokers may start at once on an empty database', async () => {
+  await Promise.all(Array.from({ length: 4 }, () => migrate(scratch.url)))
+  expect(await state()).toEqual(whole)
+})
+
+test('drizzle-kit finds nothing to do after migrate', async () => {
+  await migrate(scratch.url)
+  const { code, output } = await drizzleKit()
+  expect(code, output).toBe(0)
+  expect(await state()).toEqual(whole)
+})
+
+test('migrate finds nothing to do after drizzle-kit', async () => {
+  const { code, output } = await drizzleKit()
+  expect(code, output).toBe(0)
+  expect(await state()).toEqual(whole)
+  await migrate(scratch.url)
+  expect(await state()).toEqual(whole)
+})
+
+test('a migration that fails is rolled back and says what is in its way', async () => {
+  const db = await openDatabase(scratch.url, { connections: 1 })
+  await db.run((sql) => sql`create table mesh (secret text)`)
+  await expect(migrate(scratch.url)).rejects.toMatchObject({
+    code: 'db_migration_failed',
+    message: 'A migration failed and was rolled back (42P07: relation "mesh" already exists)',
+  })
+  const [row] = await db.run((sql) => sql`select to_regclass('cluster') as oid`)
+  expect(row?.oid).toBeNull()
+  await db.close()
+})

@@ -1,0 +1,50 @@
+/**
+ * Brings a database to the current schema. `drizzle-kit migrate` does the same from the same files and remembers it in
+ * the same table; here several brokers may do it at once, since each holds an advisory lock meanwhile.
+ */
+import { readFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import { drizzle } from 'drizzle-orm/postgres-js'
+import { migrate as applyMigrations } from 'drizzle-orm/postgres-js/migrator'
+import { DatabaseError, leavesConnectionWhole, statementError } from './database-error.ts'
+import { openLane, parseAddress, type Sql } from './lane.ts'
+
+const folder = fileURLToPath(new URL('../migrations', import.meta.url))
+const ADVISORY_LOCK = 0x5ea1_9057
+
+/** @throws DatabaseError `db_url_invalid`, `db_not_done`, `db_refused`, `db_unavailable`, `db_migration_failed` */
+export async function migrate(url: string): Promise<void> {
+  // One lane is one socket: a transaction whose backend dies can't carry on, on another connection, outside of itself.
+  const lane = await openLane(url, { applicationName: 'sealpost migrate', connectTimeoutMs: 5_000, session: {} })
+  try {
+    if (await isCurrent(lane.sql)) return
+    await lane.sql`select pg_advisory_lock(${ADVISORY_LOCK})`
+    await applyMigrations(drizzle(lane.sql), { migrationsFolder: folder })
+  } catch (error) {
+    throw migrationError(error, url)
+  } finally {
+    await lane.retire() // the lock goes with the connection
+  }
+}
+
+async function isCurrent(sql: Sql): Promise<boolean> {
+  const [table] = await sql`select to_regclass('drizzle.__drizzle_migrations') as oid`
+  if (table?.oid === null) return false
+  const [last] = await sql<{ at: number | null }[]>`select max(created_at) as at from drizzle.__drizzle_migrations`
+  return (last?.at ?? -1) >= newestMigration()
+}
+
+function newestMigration(): number {
+  const journal = JSON.parse(readFileSync(`${folder}/meta/_journal.json`, 'utf8')) as { entries: { when: number }[] }
+  return Math.max(...journal.entries.map((entry) => entry.when))
+}
+
+/** drizzle's error quotes the whole statement and its parameters; the server's own, about a migration, holds neither. */
+function migrationError(error: unknown, url: string): Error {
+  const cause = (error as Error).cause ?? error
+  if (!leavesConnectionWhole(cause)) return statementError(cause, parseAddress(url))
+  const { code, message } = cause as { code: string; message: string }
+  return new DatabaseError('db_migration_failed', `A migration failed and was rolled back (${code}: ${message})`, {
+    sqlstate: code,
+  })
+}

@@ -1,0 +1,66 @@
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { type Database, openDatabase } from './connect.ts'
+import { type ScratchDatabase, scratchDatabase } from './testing.ts'
+
+let scratch: ScratchDatabase
+let db: Database
+
+beforeAll(async () => {
+  scratch = await scratchDatabase()
+  db = await openDatabase(scratch.url, { connections: 1 })
+})
+afterAll(async () => {
+  await db.close()
+  await scratch.drop()
+})
+
+interface IndexFacts {
+  table: string
+  index: string
+  columns: string[]
+  definition: string
+}
+
+function indexes(): Promise<IndexFacts[]> {
+  return db.run(
+    (sql) => sql<IndexFacts[]>`
+      select c.relname as "table", i.indexrelid::regclass::text as "index", pg_get_indexdef(i.indexrelid) as definition,
+             (select json_agg(a.attname order by k.place)
+              from unnest(i.indkey::int2[]) with ordinality as k (attnum, place)
+              left join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum) as "columns"
+      from pg_index i join pg_class c on c.oid = i.indrelid
+      where c.relnamespace = 'public'::regnamespace`,
+  )
+}
+
+test('every primary key and index begins with mesh_id, except that of the single cluster row', async () => {
+  const all = await indexes()
+  const tables = [...new Set(all.map((entry) => entry.table))].sort()
+  expect(tables).toEqual([
+    'cluster',
+    'dead_letter',
+    'dedupe_ledger',
+    'member',
+    'mesh',
+    'message_queue',
+    'sender_mark',
+    'session',
+  ])
+  const strays = all.filter((entry) => entry.table !== 'cluster' && entry.columns[0] !== 'mesh_id')
+  expect(strays).toEqual([])
+})
+
+test('no lease column of the queue stands in an index or in its predicate, so that a claim is a heap-only update', async () => {
+  const definitions = (await indexes())
+    .filter((entry) => entry.table === 'message_queue')
+    .map((entry) => entry.definition)
+  expect(definitions.length).toBeGreaterThan(0)
+  for (const definition of definitions) expect(definition).not.toMatch(/lease_|attempts|strike/)
+})
+
+test('the queue leaves room on its pages for the lease', async () => {
+  const [row] = await db.run(
+    (sql) => sql`select reloptions::text as options from pg_class where relname = 'message_queue'`,
+  )
+  expect(row?.options).toContain('fillfactor=70')
+})

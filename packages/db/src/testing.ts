@@ -1,0 +1,40 @@
+/** For tests: a database of one's own, with the current schema in it, in about 30 ms. */
+import { randomUUID } from 'node:crypto'
+import { inject } from 'vitest'
+import { openDatabase } from './connect.ts'
+import './testing-server.ts'
+
+export interface ScratchDatabase {
+  url: string
+  /** Ends every connection to it first. */
+  drop(): Promise<void>
+}
+
+/** A copy of the migrated template; `.pg.test.ts` and `.e2e.test.ts` files only, since only they have a server. */
+export function scratchDatabase(): Promise<ScratchDatabase> {
+  const { prefix } = inject('sealpostTestServer')
+  return makeDatabase(`template ${prefix}`)
+}
+
+/** A database without any table. */
+export function emptyDatabase(): Promise<ScratchDatabase> {
+  return makeDatabase('template template0')
+}
+
+async function makeDatabase(from: string): Promise<ScratchDatabase> {
+  const server = inject('sealpostTestServer')
+  const name = `${server.prefix}_${randomUUID().slice(0, 8)}`
+  await onServer(server.url, `create database ${name} ${from}`)
+  const url = new URL(server.url)
+  url.pathname = name
+  return { url: url.href, drop: () => onServer(server.url, `drop database if exists ${name} with (force)`) }
+}
+
+async function onServer(url: string, statement: string): Promise<void> {
+  const db = await openDatabase(url, { connections: 1, statementTimeoutMs: 60_000, queryTimeoutMs: 60_000 })
+  try {
+    await db.run((sql) => sql.unsafe(statement))
+  } finally {
+    await db.close()
+  }
+}
