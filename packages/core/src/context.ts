@@ -1,0 +1,74 @@
+/** What the parts of one engine share: its effects, its limits, its clock, and who has something to be sent. */
+import type { CloseCode, ServerFrame } from '@sealpost/protocol'
+import { assert, type Millis } from '@sealpost/std'
+import type { Effects } from './effects.ts'
+import type { EngineLimits } from './limits.ts'
+import { Roster } from './roster.ts'
+import type { LiveSession } from './session.ts'
+
+/** Counted since the start; the broker shows them as metrics. */
+export interface Counters {
+  accepted: number
+  duplicates: number
+  nacked: number
+  pushed: number
+  redelivered: number
+  bornLeased: number
+  settled: number
+  settledForeign: number
+  retried: number
+  claims: number
+  fences: number
+}
+
+export class Context {
+  readonly effects: Effects
+  readonly limits: EngineLimits
+  readonly roster = new Roster()
+  readonly counters: Counters = {
+    accepted: 0,
+    duplicates: 0,
+    nacked: 0,
+    pushed: 0,
+    redelivered: 0,
+    bornLeased: 0,
+    settled: 0,
+    settledForeign: 0,
+    retried: 0,
+    claims: 0,
+    fences: 0,
+  }
+  nowMs: Millis
+  /** Ends a session: set by the engine, which owns them. */
+  end: (session: LiveSession, code: CloseCode) => void = () => assert(false, 'the engine sets `end`')
+  private readonly touched = new Set<LiveSession>()
+
+  constructor(effects: Effects, limits: EngineLimits, nowMs: Millis) {
+    this.effects = effects
+    this.limits = limits
+    this.nowMs = nowMs
+  }
+
+  /** The session has something to be sent; it goes out with everything else of this event. */
+  touch(session: LiveSession): void {
+    if (session.peer.live === session) this.touched.add(session)
+  }
+
+  forget(session: LiveSession): void {
+    this.touched.delete(session)
+  }
+
+  flush(): void {
+    for (const session of this.touched) {
+      const frames = session.takeFrames()
+      if (frames.length > 0) this.send(session, frames)
+    }
+    this.touched.clear()
+  }
+
+  send(session: LiveSession, frames: readonly ServerFrame[]): void {
+    const outcome = this.effects.send(session.socket, frames)
+    if (outcome === 'buffered') session.credit.isCongested = true
+    if (outcome === 'dropped') this.end(session, 'slow_consumer')
+  }
+}

@@ -1,0 +1,195 @@
+/** The way of a delivery to its recipient: birth lease or claim, push, settle; and the fence after a lost answer. */
+import type { AppendOutcome, Claimed, Delivery, DeliveryRef, Retry, SessionRef, Want } from '@sealpost/protocol'
+import type { DeliveryId, Millis } from '@sealpost/std'
+import type { Context } from './context.ts'
+import type { RoutedAppend } from './routed-append.ts'
+import type { LiveSession } from './session.ts'
+
+/** A recipient that leaves while its oldest delivery was with it for longer than this may have been ended by it. */
+const STRIKE_AFTER_MS = 10_000
+/** A recipient that gives back what it can't take must not spin. */
+const RETRY_AFTER_MIN_MS = 100
+/** A delivery that was neither settled nor claimed again for so long left the queue another way. */
+const FORGET_AFTER_LEASES = 10
+
+/** A want that remembers its session, so that its answer needs no lookup. */
+interface RoutedWant extends Want {
+  readonly live: LiveSession
+}
+
+export class Deliveries {
+  private readonly context: Context
+
+  constructor(context: Context) {
+    this.context = context
+  }
+
+  /** Counts an envelope on its way to this session; answers the epoch to lease it under at birth, or 0. */
+  admit(to: LiveSession | null, byteCount: number): number {
+    const mayBeBorn = to?.credit.admitAppend(byteCount) ?? false
+    return to && mayBeBorn ? to.epoch : 0
+  }
+
+  /** An append was answered: push what was born leased, and see to what waits. */
+  stored(append: RoutedAppend, outcome: AppendOutcome, enqueuedAtMs: Millis): void {
+    const { toLive, birthEpoch, byteCount } = append
+    const isStored = outcome.status === 'stored'
+    toLive?.credit.appendAnswered({ hadBirth: birthEpoch !== 0, isWaiting: isStored && !outcome.isLeased, byteCount })
+    if (isStored && outcome.isLeased && toLive && this.mayPush(toLive, birthEpoch)) {
+      this.context.counters.bornLeased += 1
+      this.push(toLive, append.firstDelivery(outcome.id, enqueuedAtMs))
+    } else if (isStored) this.wake(append)
+    if (toLive) this.claimSoon(toLive)
+  }
+
+  /** A commit's answer was lost: a delivery may lie leased to this session that it was never told of. */
+  lost({ toLive, birthEpoch, byteCount }: RoutedAppend): void {
+    if (!toLive) return
+    toLive.credit.appendAnswered({ hadBirth: birthEpoch !== 0, isWaiting: true, byteCount })
+    if (birthEpoch !== 0) this.fence(toLive)
+    else this.claimSoon(toLive)
+  }
+
+  /** Claims for the session if it is the moment. */
+  claimSoon(live: LiveSession): void {
+    if (!this.isLive(live)) return
+    const room = live.credit.startClaim()
+    if (!room) return
+    this.context.counters.claims += 1
+    const want: RoutedWant = { session: refOf(live), limit: room.count, limitBytes: room.byteCount, live }
+    this.context.effects.claim(want)
+  }
+
+  claimed(want: Want, claimed: Claimed): void {
+    const { live } = want as RoutedWant
+    if (!this.isLive(live)) return
+    const isCurrent = want.session.epoch === live.epoch && !live.credit.isFenced
+    if (claimed.status === 'stale' && isCurrent) return this.context.end(live, 'superseded')
+    const deliveries = claimed.status === 'claimed' ? claimed.deliveries : []
+    live.credit.claimAnswered({ mayHaveMore: !isCurrent || claimed.status !== 'claimed' || isFull(want, deliveries) })
+    if (isCurrent) for (const delivery of deliveries) this.push(live, delivery)
+    // A locked row is asked for again by the next drain tick, which paces it.
+    this.claimSoon(live)
+  }
+
+  claimFailed(want: Want): void {
+    const { live } = want as RoutedWant
+    if (!this.isLive(live)) return
+    live.credit.claimAnswered({ mayHaveMore: true })
+    this.fence(live)
+  }
+
+  /** `epoch` is the session's new one; `null`: it is served elsewhere now. */
+  fenced(live: LiveSession, epoch: number | null): void {
+    if (!this.isLive(live)) return
+    if (epoch === null) return this.context.end(live, 'superseded')
+    live.epoch = epoch
+    live.credit.fenceAnswered()
+    this.claimSoon(live)
+  }
+
+  settle(live: LiveSession, ids: readonly DeliveryId[]): void {
+    const { counters, effects } = this.context
+    for (const id of ids) {
+      const unsettled = live.credit.settled(id)
+      if (!unsettled) {
+        counters.settledForeign += 1
+        continue
+      }
+      counters.settled += 1
+      effects.settle(deliveryRef(live, id, unsettled.priority))
+    }
+    this.claimSoon(live)
+  }
+
+  retry(live: LiveSession, items: readonly { id: DeliveryId; afterMs: Millis }[]): void {
+    const retries: Retry[] = []
+    for (const { id, afterMs } of items) {
+      const unsettled = live.credit.settled(id)
+      if (!unsettled) {
+        this.context.counters.settledForeign += 1
+        continue
+      }
+      this.context.counters.retried += 1
+      retries.push({
+        delivery: deliveryRef(live, id, unsettled.priority),
+        epoch: live.epoch,
+        afterMs: Math.max(afterMs, RETRY_AFTER_MIN_MS),
+      })
+    }
+    if (retries.length > 0) this.context.effects.retry(retries)
+    live.credit.noticeBacklog()
+    this.claimSoon(live)
+  }
+
+  /** The recipient ended its connection: the oldest delivery it had for long gets a strike, the others none. */
+  left(live: LiveSession): void {
+    const oldest = live.credit.unsettled.entries().next().value
+    if (!oldest) return
+    const [id, unsettled] = oldest
+    if (this.context.nowMs - unsettled.pushedAtMs < STRIKE_AFTER_MS) return
+    this.context.effects.strike(deliveryRef(live, id, unsettled.priority))
+  }
+
+  /** The backstop: looks into the queue, hint or no hint. */
+  poll(live: LiveSession): void {
+    const { nowMs, limits } = this.context
+    live.credit.lapse(nowMs - limits.leaseMs, nowMs - FORGET_AFTER_LEASES * limits.leaseMs)
+    this.notice(live)
+  }
+
+  /** Something may wait for this session: a hint, or a socket that can be written again. */
+  notice(live: LiveSession): void {
+    live.credit.noticeBacklog()
+    this.claimSoon(live)
+  }
+
+  private push(live: LiveSession, delivery: Delivery): void {
+    const { counters, nowMs } = this.context
+    counters.pushed += 1
+    if (delivery.attempt > 1) counters.redelivered += 1
+    live.push(delivery, nowMs)
+    this.context.touch(live)
+  }
+
+  private mayPush(live: LiveSession, birthEpoch: number): boolean {
+    return this.isLive(live) && live.epoch === birthEpoch && !live.credit.isFenced
+  }
+
+  /** Whoever serves this peer now should look. */
+  private wake({ meshId, recipient }: RoutedAppend): void {
+    const live = this.context.roster.find(meshId)?.byNo.get(recipient)?.live
+    if (live) this.notice(live)
+    else this.context.effects.hint(meshId, recipient)
+  }
+
+  private fence(live: LiveSession): void {
+    if (!this.isLive(live) || !live.credit.startFence()) return
+    this.context.counters.fences += 1
+    this.context.effects.fence(live.socket, refOf(live))
+  }
+
+  private isLive(live: LiveSession): boolean {
+    return live.peer.live === live
+  }
+}
+
+/** The claim came back with all it was allowed, so there may be more. */
+function isFull(want: Want, deliveries: readonly Delivery[]): boolean {
+  let byteCount = 0
+  for (const { envelope } of deliveries) byteCount += envelope.length
+  return deliveries.length >= want.limit || byteCount >= want.limitBytes
+}
+
+const refOf = (live: LiveSession): SessionRef => ({
+  meshId: live.mesh.meshId,
+  peer: live.peer.peer,
+  epoch: live.epoch,
+})
+
+const deliveryRef = (live: LiveSession, id: DeliveryId, priority: number): DeliveryRef => ({
+  meshId: live.mesh.meshId,
+  recipient: live.peer.peer,
+  priority,
+  id,
+})

@@ -1,0 +1,51 @@
+/**
+ * What the engine commands. It never waits: each command is answered, if at all, by a later call of the engine's method
+ * named beside it. Two drivers implement this: the broker's, and the simulator's.
+ */
+import type { Append, CloseCode, DeliveryRef, FrameOf, Retry, ServerFrame, SessionRef, Want } from '@sealpost/protocol'
+import type { MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
+
+/** One connection, numbered by its driver; a number is never used twice. */
+export type SocketId = number
+
+/**
+ * `buffered`: taken, but the socket is full; the driver will call `drained`. `dropped`: not taken, and the connection
+ * is over, since going on after a hole would break order.
+ */
+export type SendOutcome = 'sent' | 'buffered' | 'dropped'
+
+export interface Effects {
+  /** Sends frames in order, as one write where the socket allows it. */
+  send(socket: SocketId, frames: readonly ServerFrame[]): SendOutcome
+  /** Ends the connection; nothing more will be said on it. The driver need not call `closed`. */
+  close(socket: SocketId, code: CloseCode, retryAfterMs: Millis): void
+  ping(socket: SocketId): void
+  /** Stop and go on reading from a socket whose sender is ahead of the database. */
+  pause(socket: SocketId): void
+  resume(socket: SocketId): void
+
+  /** Look the key up and check its signature, against a dummy key when it is unknown. Answer: `authenticated`. */
+  authenticate(socket: SocketId, hello: FrameOf<'hello'>, auth: FrameOf<'auth'>): void
+  /** Make this shard the one that serves the peer, unless the epoch that was read has passed. Answer: `opened`. */
+  open(socket: SocketId, session: SessionRef): void
+  /** Void every lease of the session by a new epoch, after an answer was lost. Answer: `fenced`, however late. */
+  fence(socket: SocketId, session: SessionRef): void
+
+  /** Store an envelope with the next group commit. Answer: `committed` or `commitFailed`, in the order of the appends. */
+  append(append: Append): void
+  /** Delete a delivery with the next group commit. No answer: what is not settled is pushed again. */
+  settle(delivery: DeliveryRef): void
+  /** Give deliveries back for another attempt. No answer. */
+  retry(retries: readonly Retry[]): void
+  /** The recipient left while its oldest delivery had been with it for long. No answer. */
+  strike(delivery: DeliveryRef): void
+  /** Claim with the next drain tick. Answer: `claimed` or `claimFailed`. */
+  claim(want: Want): void
+
+  /** Find members by key. Answer: `resolved`. */
+  resolve(socket: SocketId, meshId: MeshId, peers: readonly PeerKey[]): void
+  /** Find key bindings. Answer: `found`, or nothing when the database is away (the client asks again). */
+  lookup(socket: SocketId, meshId: MeshId, lookup: FrameOf<'lookup'>): void
+  /** Tell other shards that something waits for this peer. It may be lost. */
+  hint(meshId: MeshId, peer: PeerNo): void
+}

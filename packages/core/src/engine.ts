@@ -1,0 +1,318 @@
+/**
+ * The engine: every decision of a broker, and no waiting. Frames, answers of the database and the passing of time come
+ * in as calls; commands go out through `Effects`. It is synchronous and reads no clock, so a simulator can drive it
+ * from a seed. A session's life is here; the way of an envelope is in `router.ts`, that of a delivery in `deliveries.ts`.
+ */
+import type {
+  Append,
+  Claimed,
+  ClientFrame,
+  CloseCode,
+  Committed,
+  FrameOf,
+  KeyBindingEntry,
+  Member,
+  Want,
+} from '@sealpost/protocol'
+import type { MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
+import { unreachable } from '@sealpost/std'
+import { Context, type Counters } from './context.ts'
+import { Deliveries } from './deliveries.ts'
+import type { Effects, SocketId } from './effects.ts'
+import type { EngineLimits } from './limits.ts'
+import { Router } from './router.ts'
+import { LiveSession, Session } from './session.ts'
+
+export interface EngineOptions {
+  readonly limits: EngineLimits
+  readonly nowMs: Millis
+  /** What `welcome` says of the database behind this shard. */
+  readonly incarnation: string
+  readonly durability: 'fsync' | 'degraded'
+}
+
+/** What was found of a peer that asks to be let in. */
+export interface Authentication {
+  readonly member: Member | null
+  readonly isSignatureGood: boolean
+  /** The broker's own signature over this handshake. */
+  readonly proof: Uint8Array
+}
+
+const TRY_LATER_MS = 2000
+
+export class Engine {
+  private readonly options: EngineOptions
+  private readonly context: Context
+  private readonly deliveries: Deliveries
+  private readonly router: Router
+  private readonly sessions = new Map<SocketId, Session>()
+  private tickedAtMs: Millis
+  private liveSessions = 0
+
+  constructor(effects: Effects, options: EngineOptions) {
+    this.options = options
+    this.tickedAtMs = options.nowMs
+    this.context = new Context(effects, options.limits, options.nowMs)
+    this.context.end = (live, code) => this.refuse(this.sessions.get(live.socket)!, code)
+    this.deliveries = new Deliveries(this.context)
+    this.router = new Router(this.context, this.deliveries)
+  }
+
+  get counters(): Readonly<Counters> {
+    return this.context.counters
+  }
+  get sessionCount(): number {
+    return this.liveSessions
+  }
+  /** Envelopes that wait for their commit. */
+  get waitingCount(): number {
+    return this.router.waitingCount
+  }
+
+  /** Tells the time, by a clock that never goes back. Call it before the other methods. */
+  advance(nowMs: Millis): void {
+    this.context.nowMs = Math.max(nowMs, this.context.nowMs)
+  }
+
+  /** About once a second: deadlines, heartbeats and the backstop poll. */
+  tick(): void {
+    const { nowMs } = this.context
+    const sinceMs = nowMs - this.tickedAtMs
+    this.tickedAtMs = nowMs
+    for (const session of [...this.sessions.values()]) this.watch(session, sinceMs)
+    this.context.flush()
+  }
+
+  connected(socket: SocketId, hello: FrameOf<'hello'>): void {
+    this.sessions.set(socket, new Session(socket, hello, this.context.nowMs))
+    this.context.effects.send(socket, [hello])
+  }
+
+  /** Something whole arrived that was no frame of the protocol: a pong. */
+  heard(socket: SocketId): void {
+    const session = this.sessions.get(socket)
+    if (session) session.heardAtMs = this.context.nowMs
+  }
+
+  received(socket: SocketId, frame: ClientFrame): void {
+    const session = this.sessions.get(socket)
+    if (!session) return
+    session.heardAtMs = this.context.nowMs
+    if (session.state.name === 'live') this.receivedLive(session, session.state.live, frame)
+    else if (session.state.name === 'greeted' && frame.type === 'auth')
+      this.receivedAuth(session, session.state.hello, frame)
+    else this.refuse(session, 'frame_unexpected')
+    this.context.flush()
+  }
+
+  /** What arrived could not be decoded, or its connection broke a rule its driver watches. */
+  refused(socket: SocketId, code: CloseCode): void {
+    const session = this.sessions.get(socket)
+    if (session) this.refuse(session, code)
+  }
+
+  /** The other side ended the connection, or it broke. */
+  closed(socket: SocketId): void {
+    const session = this.sessions.get(socket)
+    if (!session) return
+    if (session.state.name === 'live') this.deliveries.left(session.state.live)
+    this.over(session)
+  }
+
+  /** A congested socket can be written again. */
+  drained(socket: SocketId): void {
+    const live = this.live(socket)
+    if (!live) return
+    live.credit.isCongested = false
+    this.deliveries.notice(live)
+    this.context.flush()
+  }
+
+  authenticated(socket: SocketId, found: Authentication | null): void {
+    const session = this.sessions.get(socket)
+    if (session?.state.name !== 'proving') return
+    if (found === null) return this.refuse(session, 'try_later')
+    // One answer for an unknown mesh, an unknown key and a bad signature: it must not tell which.
+    if (!found.member || !found.isSignatureGood) return this.refuse(session, 'auth_failed')
+    if (found.member.isRevoked) return this.refuse(session, 'revoked')
+    session.state = { name: 'opening', member: found.member, credit: session.state.credit, proof: found.proof }
+    const { meshId, peer, sessionEpoch } = found.member
+    this.context.effects.open(socket, { meshId, peer, epoch: sessionEpoch })
+  }
+
+  /**
+   * `epoch` is the session's; `null`: somebody else was faster, the peer is revoked since, or the database did not
+   * answer. One answer for all: whoever comes again is told what is the matter.
+   */
+  opened(socket: SocketId, epoch: number | null): void {
+    const session = this.sessions.get(socket)
+    if (session?.state.name !== 'opening') return
+    if (epoch === null) return this.refuse(session, 'try_later')
+    this.enter(session, session.state, epoch)
+    this.context.flush()
+  }
+
+  committed(appends: readonly Append[], committed: Committed): void {
+    this.router.committed(appends, committed)
+    this.context.flush()
+  }
+
+  commitFailed(appends: readonly Append[]): void {
+    this.router.commitFailed(appends)
+    this.context.flush()
+  }
+
+  /** The answers of one claim statement. */
+  claimed(answers: readonly { want: Want; claimed: Claimed }[]): void {
+    for (const { want, claimed } of answers) this.deliveries.claimed(want, claimed)
+    this.context.flush()
+  }
+
+  claimFailed(wants: readonly Want[]): void {
+    for (const want of wants) this.deliveries.claimFailed(want)
+    this.context.flush()
+  }
+
+  fenced(socket: SocketId, epoch: number | null): void {
+    const live = this.live(socket)
+    if (live) this.deliveries.fenced(live, epoch)
+    this.context.flush()
+  }
+
+  resolved(socket: SocketId, asked: readonly PeerKey[], members: readonly Member[] | null): void {
+    const live = this.live(socket)
+    if (live) this.router.resolved(live, asked, members)
+    this.context.flush()
+  }
+
+  found(socket: SocketId, lookup: FrameOf<'lookup'>, bindings: readonly KeyBindingEntry[]): void {
+    const live = this.live(socket)
+    if (!live) return
+    const known = new Set(bindings.map((binding) => binding.peer))
+    const unknown = lookup.peers.filter((peer) => !known.has(peer))
+    this.context.send(live, [{ type: 'directory', ref: lookup.ref, bindings: [...bindings], unknown }])
+  }
+
+  /** Another shard, or a sweep, says that something may wait for this peer. */
+  hinted(meshId: MeshId, peer: PeerNo): void {
+    const live = this.context.roster.find(meshId)?.byNo.get(peer)?.live
+    if (live) this.deliveries.notice(live)
+  }
+
+  /** From here on nothing new is taken; what was taken is still answered. */
+  beginShutdown(retryAfterMs: Millis): void {
+    this.router.isClosing = true
+    for (const session of [...this.sessions.values()])
+      if (session.state.name === 'live') this.context.send(session.state.live, [{ type: 'goaway', retryAfterMs }])
+  }
+
+  endShutdown(retryAfterMs: () => Millis): void {
+    for (const session of [...this.sessions.values()]) this.refuse(session, 'restarting', retryAfterMs())
+  }
+
+  private receivedAuth(session: Session, hello: FrameOf<'hello'>, auth: FrameOf<'auth'>): void {
+    if (!hello.versions.includes(auth.version)) return this.refuse(session, 'version_unsupported')
+    session.state = { name: 'proving', credit: auth.credit }
+    this.context.effects.authenticate(session.socket, hello, auth)
+  }
+
+  private receivedLive(session: Session, live: LiveSession, frame: ClientFrame): void {
+    switch (frame.type) {
+      case 'send':
+        return this.router.send(live, frame.envelopes)
+      case 'settle':
+        return this.deliveries.settle(live, frame.ids)
+      case 'retry':
+        return this.deliveries.retry(live, frame.items)
+      case 'credit':
+        live.credit.resize(Math.min(frame.credit, this.options.limits.creditMax))
+        return this.deliveries.claimSoon(live)
+      case 'lookup':
+        return this.context.effects.lookup(live.socket, live.mesh.meshId, frame)
+      case 'ping':
+        return this.context.send(live, [{ type: 'pong', ref: frame.ref }])
+      case 'auth':
+        return this.refuse(session, 'frame_unexpected')
+      default:
+        unreachable(frame)
+    }
+  }
+
+  private enter(session: Session, opening: Extract<Session['state'], { name: 'opening' }>, epoch: number): void {
+    const { member, credit, proof } = opening
+    const { nowMs, limits, roster } = this.context
+    const rival = roster.find(member.meshId)?.byKey.get(member.peerKey)?.live
+    // Answers of two openings may come in either order; the epoch says which session is the newer one.
+    if (rival && rival.epoch > epoch) return this.refuse(session, 'superseded')
+    if (rival) this.context.end(rival, 'superseded')
+    const live = roster.enter(
+      member,
+      (mesh, peer) => new LiveSession({ socket: session.socket, mesh, peer, epoch, credit, nowMs }, limits),
+    )
+    this.liveSessions += 1
+    session.state = { name: 'live', live }
+    this.context.send(live, [this.welcome(epoch, proof)])
+    this.deliveries.claimSoon(live)
+  }
+
+  private welcome(epoch: number, proof: Uint8Array): FrameOf<'welcome'> {
+    const { limits, incarnation, durability } = this.options
+    return {
+      type: 'welcome',
+      proof,
+      epoch,
+      incarnation,
+      durability,
+      heartbeatMs: limits.heartbeatMs,
+      leaseMs: limits.leaseMs,
+      dedupeSeconds: Math.floor(limits.dedupeMs / 1000),
+      creditMax: limits.creditMax,
+      envelopeBytesMax: limits.envelopeBytesMax,
+      ttlSecondsMax: limits.ttlSecondsMax,
+      inFlightMax: limits.inFlightMax,
+    }
+  }
+
+  private watch(session: Session, sinceMs: Millis): void {
+    const { nowMs, effects, limits } = this.context
+    // A pause of this process is no silence of the peer's.
+    const heardAtMs = sinceMs > limits.heartbeatMs ? nowMs : session.heardAtMs
+    session.heardAtMs = heardAtMs
+    if (session.state.name !== 'live') {
+      if (nowMs - session.connectedAtMs >= limits.authWithinMs) this.refuse(session, 'auth_timeout')
+      return
+    }
+    if (nowMs - heardAtMs >= 3 * limits.heartbeatMs) return this.refuse(session, 'heartbeat_missed')
+    if (nowMs - session.pingedAtMs >= limits.heartbeatMs) {
+      session.pingedAtMs = nowMs
+      effects.ping(session.socket)
+    }
+    const { live } = session.state
+    if (nowMs - live.polledAtMs < limits.pollMs) return
+    live.polledAtMs = nowMs
+    this.deliveries.poll(live)
+  }
+
+  private refuse(session: Session, code: CloseCode, retryAfterMs: Millis = TRY_LATER_MS): void {
+    if (session.state.name === 'over') return
+    this.over(session)
+    this.context.effects.close(session.socket, code, retryAfterMs)
+  }
+
+  private over(session: Session): void {
+    if (session.state.name === 'live') {
+      const { live } = session.state
+      this.context.roster.leave(live)
+      this.context.forget(live)
+      this.liveSessions -= 1
+    }
+    session.state = { name: 'over' }
+    this.sessions.delete(session.socket)
+  }
+
+  private live(socket: SocketId): LiveSession | null {
+    const state = this.sessions.get(socket)?.state
+    return state?.name === 'live' ? state.live : null
+  }
+}

@@ -1,0 +1,5 @@
+/** The engine: pure and synchronous. Drivers do the waiting. */
+export type { Counters } from './context.ts'
+export * from './effects.ts'
+export { type Authentication, Engine, type EngineOptions } from './engine.ts'
+export * from './limits.ts'

@@ -1,0 +1,51 @@
+/** What the engine bounds. The broker's configuration sets them; `docs/reference` lists defaults and units. */
+import type { Millis } from '@sealpost/std'
+
+export interface EngineLimits {
+  /** From connection to `auth`. */
+  readonly authWithinMs: Millis
+  /** A ping this often; no complete message and no pong for three times as long ends the session. */
+  readonly heartbeatMs: Millis
+  /** Each session claims at least this often, hint or no hint. */
+  readonly pollMs: Millis
+  readonly leaseMs: Millis
+  /** A resend is known this long after its envelope was accepted. */
+  readonly dedupeMs: Millis
+  /** Unsettled deliveries a session may have, whatever credit it names. */
+  readonly creditMax: number
+  /** Bytes of unsettled deliveries a session may have: the bound of a socket that is never read. */
+  readonly creditBytes: number
+  readonly envelopeBytesMax: number
+  readonly ttlSecondsDefault: number
+  readonly ttlSecondsMax: number
+  /** Envelopes of one session that wait to be stored; past it the socket is not read. */
+  readonly inFlightMax: number
+  readonly inFlightBytesMax: number
+  /** Envelopes of all sessions that wait to be stored; past it they are refused as `busy`. */
+  readonly waitingMax: number
+  readonly waitingBytesMax: number
+  /** Envelopes a peer may send in a second and in a burst; `null` switches the limit off. */
+  readonly rate: { readonly perSecond: number; readonly burst: number } | null
+  readonly isBirthLeaseOn: boolean
+}
+
+const DAY_SECONDS = 86_400
+
+export const defaultLimits: EngineLimits = {
+  authWithinMs: 10_000,
+  heartbeatMs: 15_000,
+  pollMs: 10_000,
+  leaseMs: 30_000,
+  dedupeMs: 24 * 3600_000,
+  creditMax: 1024,
+  creditBytes: 1024 * 1024,
+  envelopeBytesMax: 72 * 1024,
+  ttlSecondsDefault: 14 * DAY_SECONDS,
+  ttlSecondsMax: 30 * DAY_SECONDS,
+  inFlightMax: 1024,
+  inFlightBytesMax: 4 * 1024 * 1024,
+  waitingMax: 50_000,
+  waitingBytesMax: 64 * 1024 * 1024,
+  rate: { perSecond: 200, burst: 400 },
+  isBirthLeaseOn: true,
+}

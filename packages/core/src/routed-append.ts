@@ -1,0 +1,54 @@
+import type { Append, Delivery } from '@sealpost/protocol'
+import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerNo } from '@sealpost/std'
+import type { Peer } from './roster.ts'
+import { type Arrival, type LiveSession, PRIORITY_NUMBERS } from './session.ts'
+
+/** An append that remembers whose it is, so that its answer needs no lookup. */
+export class RoutedAppend implements Append {
+  readonly meshId: MeshId
+  readonly sender: PeerNo
+  readonly recipient: PeerNo
+  readonly envelopeId: EnvelopeId
+  readonly priority: number
+  readonly ttlSeconds: number
+  readonly envelope: Uint8Array
+  readonly birthEpoch: number
+  readonly arrival: Arrival
+  readonly from: LiveSession
+  readonly to: Peer
+  /** The recipient's session whose credit counts this envelope. */
+  readonly toLive: LiveSession | null
+
+  constructor(from: LiveSession, to: Peer, arrival: Arrival, ttlSeconds: number, birthEpoch: number) {
+    const { item } = arrival
+    this.meshId = from.mesh.meshId
+    this.sender = from.peer.peer
+    this.recipient = to.peer
+    this.envelopeId = item.envelopeId
+    this.priority = PRIORITY_NUMBERS[item.priority]
+    this.ttlSeconds = ttlSeconds
+    this.envelope = item.envelope
+    this.birthEpoch = birthEpoch
+    this.arrival = arrival
+    this.from = from
+    this.to = to
+    this.toLive = to.live
+  }
+
+  get byteCount(): number {
+    return this.envelope.length
+  }
+
+  /** What its recipient is pushed when it was born leased. */
+  firstDelivery(id: DeliveryId, enqueuedAtMs: Millis): Delivery {
+    return {
+      id,
+      envelopeId: this.envelopeId,
+      sender: this.from.peer.peerKey,
+      priority: this.priority,
+      attempt: 1,
+      enqueuedAtMs,
+      envelope: this.envelope,
+    }
+  }
+}

@@ -1,0 +1,172 @@
+/**
+ * The way of an envelope from `send` to `ack`: may it go on, who is it for, how is it stored, what is answered.
+ *
+ * The broker stamps the sender; nothing in a frame can name another one. Envelopes of one session go to the queue in
+ * the order in which they came, and a refusal that may be retried bars what follows it to the same recipient, so that
+ * order survives it.
+ */
+import type { Append, Committed, Member, NackCode } from '@sealpost/protocol'
+import type { Millis, PeerKey } from '@sealpost/std'
+import type { Context } from './context.ts'
+import type { Deliveries } from './deliveries.ts'
+import { RoutedAppend } from './routed-append.ts'
+import type { Arrival, LiveSession } from './session.ts'
+
+const BUSY_RETRY_MS = 200
+const UNAVAILABLE_RETRY_MS = 1000
+
+export class Router {
+  private readonly context: Context
+  private readonly deliveries: Deliveries
+  private waiting = 0
+  private waitingBytes = 0
+  isClosing = false
+
+  get waitingCount(): number {
+    return this.waiting
+  }
+
+  constructor(context: Context, deliveries: Deliveries) {
+    this.context = context
+    this.deliveries = deliveries
+  }
+
+  send(from: LiveSession, items: readonly Arrival['item'][]): void {
+    for (const item of items) {
+      const arrival = from.arrive(item)
+      from.inFlight += 1
+      from.inFlightBytes += item.envelope.length
+      const refusal = this.refusalOf(from, arrival)
+      if (refusal) this.refuse(from, arrival, refusal.code, refusal.retryAfterMs)
+      else this.route(from, arrival)
+    }
+    this.resolveHeld(from)
+    this.pauseIfAhead(from)
+  }
+
+  /** Those `asked` for that are no members are unknown in this mesh; `null`: the database did not answer. */
+  resolved(from: LiveSession, asked: readonly PeerKey[], members: readonly Member[] | null): void {
+    from.isResolving = false
+    const { held } = from
+    from.held = []
+    for (const member of members ?? []) if (!member.isRevoked) from.mesh.add(member)
+    for (const arrival of held) {
+      const { recipient } = arrival.item
+      const isUnknown = asked.includes(recipient) && !from.mesh.byKey.has(recipient)
+      if (!from.isInSequence(arrival)) this.refuse(from, arrival, 'out_of_sequence', 0)
+      else if (members === null) this.refuse(from, arrival, 'unavailable', UNAVAILABLE_RETRY_MS)
+      else if (isUnknown) this.refuse(from, arrival, 'unknown_recipient', 0)
+      else this.route(from, arrival)
+    }
+    this.resolveHeld(from)
+  }
+
+  committed(appends: readonly Append[], committed: Committed): void {
+    appends.forEach((append, i) => {
+      const routed = append as RoutedAppend
+      const outcome = committed.outcomes[i]!
+      this.landed(routed)
+      this.deliveries.stored(routed, outcome, committed.enqueuedAtMs)
+      this.answer(routed, outcome)
+    })
+  }
+
+  /** Nobody knows whether these were stored: the senders will say them again, under the same ids. */
+  commitFailed(appends: readonly Append[]): void {
+    for (const append of appends) {
+      const routed = append as RoutedAppend
+      this.landed(routed)
+      this.refuse(routed.from, routed.arrival, 'unavailable', UNAVAILABLE_RETRY_MS)
+      this.deliveries.lost(routed)
+    }
+  }
+
+  /** An envelope whose recipient is not known yet holds up those behind it, so that their order stays. */
+  private route(from: LiveSession, arrival: Arrival): void {
+    const { item } = arrival
+    const to = from.mesh.byKey.get(item.recipient)
+    if (!to || from.held.length > 0) {
+      from.held.push(arrival)
+      return
+    }
+    const { limits } = this.context
+    const ttlSeconds = item.ttlSeconds === 0 ? limits.ttlSecondsDefault : item.ttlSeconds
+    const append = new RoutedAppend(from, to, arrival, ttlSeconds, this.deliveries.admit(to.live, item.envelope.length))
+    this.waiting += 1
+    this.waitingBytes += item.envelope.length
+    this.context.effects.append(append)
+  }
+
+  private refusalOf(from: LiveSession, arrival: Arrival): { code: NackCode; retryAfterMs: Millis } | null {
+    const { limits, nowMs } = this.context
+    const { item } = arrival
+    if (!from.isInSequence(arrival)) return { code: 'out_of_sequence', retryAfterMs: 0 }
+    if (item.envelope.length > limits.envelopeBytesMax) return { code: 'envelope_too_large', retryAfterMs: 0 }
+    if (item.ttlSeconds > limits.ttlSecondsMax) return { code: 'ttl_too_long', retryAfterMs: 0 }
+    if (this.isClosing) return { code: 'busy', retryAfterMs: BUSY_RETRY_MS }
+    const retryAfterMs = from.bucket?.take(nowMs) ?? 0
+    if (retryAfterMs > 0) return { code: 'rate_limited', retryAfterMs }
+    if (this.waiting >= limits.waitingMax || this.waitingBytes >= limits.waitingBytesMax)
+      return { code: 'busy', retryAfterMs: BUSY_RETRY_MS }
+    return null
+  }
+
+  private refuse(from: LiveSession, arrival: Arrival, code: NackCode, retryAfterMs: Millis): void {
+    if (RETRYABLE.has(code)) from.bar(arrival)
+    from.nack(arrival.item.envelopeId, code, retryAfterMs)
+    this.context.counters.nacked += 1
+    this.answered(from, arrival)
+  }
+
+  private answer(append: RoutedAppend, outcome: Committed['outcomes'][number]): void {
+    const { from, arrival } = append
+    switch (outcome.status) {
+      case 'stored':
+      case 'duplicate': {
+        const isDuplicate = outcome.status === 'duplicate'
+        this.context.counters[isDuplicate ? 'duplicates' : 'accepted'] += 1
+        from.ack(append.envelopeId, isDuplicate)
+        return this.answered(from, arrival)
+      }
+      case 'unknown_recipient':
+        from.mesh.forget(append.to)
+        return this.refuse(from, arrival, 'unknown_recipient', 0)
+      case 'id_reused':
+        return this.refuse(from, arrival, 'id_reused', 0)
+    }
+  }
+
+  private landed(append: RoutedAppend): void {
+    this.waiting -= 1
+    this.waitingBytes -= append.envelope.length
+  }
+
+  private answered(from: LiveSession, { item }: Arrival): void {
+    from.inFlight -= 1
+    from.inFlightBytes -= item.envelope.length
+    this.context.touch(from)
+    const { inFlightMax, inFlightBytesMax } = this.context.limits
+    if (from.isPaused && from.inFlight <= inFlightMax / 2 && from.inFlightBytes <= inFlightBytesMax / 2) {
+      from.isPaused = false
+      this.context.effects.resume(from.socket)
+    }
+  }
+
+  private pauseIfAhead(from: LiveSession): void {
+    const { inFlightMax, inFlightBytesMax } = this.context.limits
+    if (from.isPaused || (from.inFlight <= inFlightMax && from.inFlightBytes <= inFlightBytesMax)) return
+    from.isPaused = true
+    this.context.effects.pause(from.socket)
+  }
+
+  /** Asks for the keys of held sends; one question at a time for each session. */
+  private resolveHeld(from: LiveSession): void {
+    if (from.held.length === 0 || from.isResolving) return
+    const unknown = new Set<PeerKey>()
+    for (const { item } of from.held) if (!from.mesh.byKey.has(item.recipient)) unknown.add(item.recipient)
+    from.isResolving = true
+    this.context.effects.resolve(from.socket, from.mesh.meshId, [...unknown])
+  }
+}
+
+const RETRYABLE: ReadonlySet<NackCode> = new Set(['busy', 'unavailable', 'rate_limited', 'out_of_sequence'])
