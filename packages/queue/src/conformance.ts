@@ -1,0 +1,23 @@
+/** One suite for every implementation of `Queue`: `queueConformance('memory', makeWorld)` declares its tests. */
+import { afterEach, beforeEach, describe } from 'vitest'
+import { commitTests } from './conformance-commit.ts'
+import { leaseTests } from './conformance-lease.ts'
+import { sweepTests } from './conformance-sweep.ts'
+import { type QueueWorld, Stage } from './conformance-world.ts'
+
+export * from './conformance-world.ts'
+
+export function queueConformance(name: string, makeWorld: () => Promise<QueueWorld>): void {
+  describe(`a queue (${name})`, () => {
+    let world: QueueWorld
+    let stage: Stage
+    beforeEach(async () => {
+      world = await makeWorld()
+      stage = await Stage.open(world)
+    })
+    afterEach(() => world.end())
+    commitTests(() => stage)
+    leaseTests(() => stage)
+    sweepTests(() => stage)
+  })
+}

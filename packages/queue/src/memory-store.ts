@@ -1,0 +1,220 @@
+/**
+ * The tables of the memory queue: members with their sessions and what waits for them, ledger and dead letters. It
+ * decides nothing; `memory.ts` holds the statements.
+ */
+import type { Append, DeliveryRef, KeyBindingEntry } from '@sealpost/protocol'
+import {
+  assert,
+  type DeliveryId,
+  type EnvelopeId,
+  type MeshId,
+  type Millis,
+  type PeerKey,
+  type PeerNo,
+  type ShardId,
+} from '@sealpost/std'
+
+/** One row of the queue. */
+export interface StoredDelivery extends DeliveryRef {
+  readonly sender: PeerNo
+  readonly envelopeId: EnvelopeId
+  readonly envelope: Uint8Array
+  readonly enqueuedAtMs: Millis
+  readonly expiresAtMs: Millis
+  attempts: number
+  strikes: number
+  firstStrikeAtMs: Millis | null
+  lease: { readonly epoch: number; readonly untilMs: Millis; readonly isPutOff: boolean } | null
+}
+
+export interface StoredDeadLetter extends DeliveryRef {
+  readonly envelopeId: EnvelopeId
+  readonly sender: PeerNo
+  readonly attempts: number
+  readonly strikes: number
+  readonly reason: 'expired' | 'strikes'
+  readonly envelope: Uint8Array | null
+}
+
+export interface StoredSession {
+  shard: ShardId | null
+  epoch: number
+  /** Another statement holds the row: claims pass it by. */
+  isLocked: boolean
+}
+
+export interface StoredMember {
+  readonly meshId: MeshId
+  readonly peer: PeerNo
+  readonly binding: KeyBindingEntry
+  readonly session: StoredSession
+  /** By priority, then oldest first. */
+  readonly deliveries: StoredDelivery[]
+  /** As a sender: its mark, the highest envelope id seen. */
+  lastEnvelopeId: EnvelopeId
+  isRevoked: boolean
+}
+
+/** What one commit stored of one sender, within a second of its envelope ids. */
+export interface LedgerRow {
+  readonly entries: readonly { readonly key: string; readonly ref: DeliveryRef; readonly envelope: Uint8Array }[]
+  keepUntilMs: Millis
+  /** Tells apart rows of one time, in the order in which they were written. */
+  writtenNo: number
+}
+
+export interface Mesh {
+  readonly members: Map<PeerNo, StoredMember>
+  readonly byKey: Map<PeerKey, StoredMember>
+  readonly ledger: Set<LedgerRow>
+  /** By sender and envelope id. */
+  readonly ledgerByKey: Map<string, LedgerRow['entries'][number]>
+}
+
+/** Before every id of an envelope. */
+export const NO_ENVELOPE_ID = '0'.repeat(32) as EnvelopeId
+
+export const ledgerKey = (sender: PeerNo, envelopeId: EnvelopeId): string => `${sender} ${envelopeId}`
+
+/** What several shards share. `clock` is the database's. */
+export class MemoryStore {
+  readonly deadLetters: StoredDeadLetter[] = []
+  private readonly clock: () => Millis
+  private readonly meshes = new Map<MeshId, Mesh>()
+  private lastId = 0
+  private lastPeer = 0
+  private lastWrite = 0
+
+  constructor(clock: () => Millis) {
+    this.clock = clock
+  }
+
+  get nowMs(): Millis {
+    return this.clock()
+  }
+
+  addMesh(meshId: MeshId): void {
+    assert(!this.meshes.has(meshId), 'a mesh is added once')
+    this.meshes.set(meshId, { members: new Map(), byKey: new Map(), ledger: new Set(), ledgerByKey: new Map() })
+  }
+
+  /** `peer` is its number; a fresh one unless it is given. */
+  addMember(meshId: MeshId, binding: KeyBindingEntry, peer = (this.lastPeer + 1) as PeerNo): PeerNo {
+    const mesh = this.meshes.get(meshId)
+    assert(mesh && !mesh.byKey.has(binding.peer) && !mesh.members.has(peer), 'a member is added once, to a mesh')
+    this.lastPeer = Math.max(this.lastPeer, peer)
+    const session = { shard: null, epoch: 0, isLocked: false }
+    const member: StoredMember = {
+      meshId,
+      peer,
+      binding,
+      session,
+      deliveries: [],
+      lastEnvelopeId: NO_ENVELOPE_ID,
+      isRevoked: false,
+    }
+    mesh.members.set(peer, member)
+    mesh.byKey.set(binding.peer, member)
+    return peer
+  }
+
+  revokeMember(meshId: MeshId, peer: PeerNo): void {
+    this.find(meshId, peer)!.isRevoked = true
+  }
+
+  /** Another statement's lock on the peer's session row, until `unlock`. */
+  lock(meshId: MeshId, peer: PeerNo): void {
+    this.find(meshId, peer)!.session.isLocked = true
+  }
+
+  unlock(meshId: MeshId, peer: PeerNo): void {
+    this.find(meshId, peer)!.session.isLocked = false
+  }
+
+  find(meshId: MeshId, peer: PeerNo): StoredMember | undefined {
+    return this.meshes.get(meshId)?.members.get(peer)
+  }
+
+  findByKey(meshId: MeshId, peerKey: PeerKey): StoredMember | undefined {
+    return this.meshes.get(meshId)?.byKey.get(peerKey)
+  }
+
+  findDelivery({ meshId, recipient, priority, id }: DeliveryRef): StoredDelivery | undefined {
+    return this.find(meshId, recipient)?.deliveries.find((row) => row.id === id && row.priority === priority)
+  }
+
+  /** Whether it waits, or left a dead letter. */
+  isStored(meshId: MeshId, sender: PeerNo, envelopeId: EnvelopeId): boolean {
+    const isIt = (row: StoredDelivery | StoredDeadLetter) =>
+      row.envelopeId === envelopeId && row.sender === sender && row.meshId === meshId
+    for (const member of this.meshes.get(meshId)?.members.values() ?? []) if (member.deliveries.some(isIt)) return true
+    return this.deadLetters.some(isIt)
+  }
+
+  /** Everything that waits, in the order of the primary key. */
+  *deliveries(): Iterable<StoredDelivery> {
+    for (const [, mesh] of sorted(this.meshes)) for (const [, member] of sorted(mesh.members)) yield* member.deliveries
+  }
+
+  allMeshes(): Iterable<Mesh> {
+    return this.meshes.values()
+  }
+
+  findEarlier({ meshId, sender, envelopeId }: Append): LedgerRow['entries'][number] | undefined {
+    return this.meshes.get(meshId)?.ledgerByKey.get(ledgerKey(sender, envelopeId))
+  }
+
+  remember(meshId: MeshId, entries: LedgerRow['entries'], keepUntilMs: Millis): void {
+    const { ledger, ledgerByKey } = this.meshes.get(meshId)!
+    ledger.add({ entries, keepUntilMs, writtenNo: this.nextWrite() })
+    for (const entry of entries) ledgerByKey.set(entry.key, entry)
+  }
+
+  forget({ ledger, ledgerByKey }: Mesh, row: LedgerRow): void {
+    ledger.delete(row)
+    for (const entry of row.entries) if (ledgerByKey.get(entry.key) === entry) ledgerByKey.delete(entry.key)
+  }
+
+  /** What a queue without dedupe would know. */
+  forgetLedger(): void {
+    for (const mesh of this.meshes.values()) {
+      mesh.ledger.clear()
+      mesh.ledgerByKey.clear()
+      for (const member of mesh.members.values()) member.lastEnvelopeId = NO_ENVELOPE_ID
+    }
+  }
+
+  nextWrite(): number {
+    this.lastWrite += 1
+    return this.lastWrite
+  }
+
+  nextId(): DeliveryId {
+    this.lastId += 1
+    return this.lastId as DeliveryId
+  }
+
+  add(row: StoredDelivery): void {
+    const { deliveries } = this.find(row.meshId, row.recipient)!
+    let place = deliveries.length
+    while (place > 0 && isBehind(deliveries[place - 1]!, row)) place -= 1
+    deliveries.splice(place, 0, row)
+  }
+
+  remove(ref: DeliveryRef): void {
+    const member = this.find(ref.meshId, ref.recipient)
+    const row = this.findDelivery(ref)
+    if (member && row) member.deliveries.splice(member.deliveries.indexOf(row), 1)
+  }
+}
+
+/** Whether `a` stands behind `b` in the order of the queue's primary key. */
+export function isBehind(a: DeliveryRef, b: DeliveryRef): boolean {
+  if (a.meshId !== b.meshId) return a.meshId > b.meshId
+  if (a.recipient !== b.recipient) return a.recipient > b.recipient
+  return a.priority === b.priority ? a.id > b.id : a.priority > b.priority
+}
+
+function sorted<K extends string | number, V>(map: ReadonlyMap<K, V>): [K, V][] {
+  return [...map].sort(([a], [b]) => (a < b ? -1 : 1))
+}

@@ -1,0 +1,405 @@
+/**
+ * The queue without a database: `sql.ts` said again in plain code, statement by statement, for the simulator and for
+ * tests. The store and its shards are synchronous, so that whoever drives them decides when a statement is applied and
+ * when its answer arrives, if it does; `MemoryQueue` puts the promises of the interface around them.
+ */
+import type {
+  Append,
+  AppendOutcome,
+  Claimed,
+  Committed,
+  Delivery,
+  DeliveryRef,
+  KeyBindingEntry,
+  Member,
+  Retry,
+  SessionRef,
+  Want,
+} from '@sealpost/protocol'
+import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo, ShardId } from '@sealpost/std'
+import { type Decided, type Decision, isDecided, isSameBytes, mergeDecided, undecidedOf } from './decisions.ts'
+import {
+  isBehind,
+  type LedgerRow,
+  ledgerKey,
+  type MemoryStore,
+  type StoredDeadLetter,
+  type StoredDelivery,
+  type StoredMember,
+} from './memory-store.ts'
+import type { Batch, Queue, QueueOptions, Swept } from './queue.ts'
+
+export * from './memory-store.ts'
+
+/** As in `sql.ts`: a lease further ahead than this counts as lapsed. */
+const LEASE_FUTURE_MAX_MS = 5 * 60_000
+const STRIKES_COUNTED = 32_767
+
+/** One shard's statements, each applied at once and whole. */
+export class MemoryShard {
+  readonly store: MemoryStore
+  readonly shard: ShardId
+  readonly options: QueueOptions
+  private place: DeliveryRef = QUEUE_START
+
+  constructor(store: MemoryStore, shard: ShardId, options: QueueOptions) {
+    this.store = store
+    this.shard = shard
+    this.options = options
+  }
+
+  commit(batch: Batch): Committed {
+    const first = this.commitAtOnce(batch)
+    const rest = undecidedOf(batch.appends, first)
+    const decided = rest.length === 0 ? first : mergeDecided(batch.appends, first, this.commitCarefully(rest))
+    return { outcomes: decided.decisions.filter(isDecided), enqueuedAtMs: decided.enqueuedAtMs }
+  }
+
+  /** `COMMIT` of `sql.ts`. Every part of it sees what was there before it: judged first, changed after. */
+  commitAtOnce({ appends, settles }: Batch): Decided {
+    const { nowMs } = this.store
+    const births = new BirthDesk()
+    const asksBirth = appends.map((append) => births.admit(append))
+    const isCaughtUp = appends.map((append, i) => asksBirth[i]! && this.isCaughtUp(append, nowMs))
+    const isNew = this.markSenders(appends)
+    const undecided = new Set(appends.filter((_, i) => !isNew[i]).map(recipientOf))
+    for (const settle of settles) this.store.remove(settle)
+    const decisions = appends.map((append, i): Decision => {
+      const id = this.store.nextId()
+      if (!isNew[i]) return { status: 'undecided' }
+      if (!this.isValid(append)) return { status: 'unknown_recipient' }
+      const isLeased = isCaughtUp[i]! && !undecided.has(recipientOf(append))
+      this.store.add(this.rowOf(append, { id, isLeased, nowMs }))
+      return { status: 'stored', id, isLeased }
+    })
+    this.remember(appends, decisions)
+    return { decisions, enqueuedAtMs: Math.floor(nowMs) }
+  }
+
+  /** `COMMIT_CAREFULLY` of `sql.ts`. No two of these appends are alike. */
+  commitCarefully(appends: readonly Append[]): Decided {
+    const { nowMs } = this.store
+    const decisions = appends.map((append): Decision => {
+      const id = this.store.nextId()
+      const earlier = this.store.findEarlier(append)
+      if (earlier) return outcomeOfResend(earlier, append)
+      if (!this.isValid(append)) return { status: 'unknown_recipient' }
+      this.store.add(this.rowOf(append, { id, isLeased: false, nowMs }))
+      return { status: 'stored', id, isLeased: false }
+    })
+    for (const { meshId, sender, envelopeId } of appends) {
+      const member = this.store.find(meshId, sender)
+      if (member && envelopeId > member.lastEnvelopeId) member.lastEnvelopeId = envelopeId
+    }
+    this.remember(appends, decisions)
+    return { decisions, enqueuedAtMs: Math.floor(nowMs) }
+  }
+
+  claim(wants: readonly Want[]): Claimed[] {
+    return wants.map(({ session, limit, limitBytes }) => {
+      const member = this.store.find(session.meshId, session.peer)
+      if (!member || !this.isCurrent(member, session.epoch)) return { status: 'stale' }
+      if (member.session.isLocked) return { status: 'locked' }
+      return { status: 'claimed', deliveries: this.take(member, limit, limitBytes) }
+    })
+  }
+
+  open({ meshId, peer, epoch }: SessionRef): number | null {
+    const member = this.store.find(meshId, peer)
+    if (!member || member.isRevoked || member.session.epoch !== epoch) return null
+    member.session.shard = this.shard
+    member.session.epoch += 2
+    return member.session.epoch
+  }
+
+  fence({ meshId, peer, epoch }: SessionRef): number | null {
+    const member = this.store.find(meshId, peer)
+    if (!member || !(this.isCurrent(member, epoch) || this.isCurrent(member, epoch + 1))) return null
+    member.session.epoch = epoch + 1
+    return member.session.epoch
+  }
+
+  retry(retries: readonly Retry[]): void {
+    for (const { delivery, epoch, afterMs } of retries) {
+      const row = this.store.findDelivery(delivery)
+      if (row?.lease?.epoch !== epoch) continue
+      row.lease = { epoch, untilMs: this.store.nowMs + Math.min(afterMs, LEASE_FUTURE_MAX_MS), isPutOff: true }
+      this.strikeRow(row)
+    }
+  }
+
+  strike(delivery: DeliveryRef): void {
+    const row = this.store.findDelivery(delivery)
+    if (row) this.strikeRow(row)
+  }
+
+  sweep(): Swept {
+    const { sweepRows } = this.options
+    const seen: StoredDelivery[] = []
+    for (const row of this.store.deliveries()) {
+      if (!isBehind(row, this.place)) continue
+      seen.push(row)
+      if (seen.length === sweepRows) break
+    }
+    const expired = seen.filter((row) => row.expiresAtMs <= this.store.nowMs)
+    const dead = seen.filter((row) => !expired.includes(row) && this.isDead(row))
+    for (const row of expired) this.bury(row, 'expired')
+    for (const row of dead) this.bury(row, 'strikes')
+    const isRound = seen.length < sweepRows
+    this.place = isRound ? QUEUE_START : seen.at(-1)!
+    return { expired: expired.length, dead: dead.length, forgotten: this.sweepLedgers(), isRound }
+  }
+
+  findMembers(meshId: MeshId, peers: readonly PeerKey[]): Member[] {
+    return this.membersOf(meshId, peers).map(({ peer, binding, isRevoked, session }) => ({
+      meshId,
+      peer,
+      peerKey: binding.peer,
+      isRevoked,
+      sessionEpoch: session.epoch,
+    }))
+  }
+
+  findBindings(meshId: MeshId, peers: readonly PeerKey[]): KeyBindingEntry[] {
+    return this.membersOf(meshId, peers)
+      .filter((member) => !member.isRevoked)
+      .map((member) => member.binding)
+  }
+
+  private membersOf(meshId: MeshId, peers: readonly PeerKey[]): StoredMember[] {
+    return peers.flatMap((peer) => this.store.findByKey(meshId, peer) ?? [])
+  }
+
+  private isCurrent({ session }: StoredMember, epoch: number): boolean {
+    return session.shard === this.shard && session.epoch === epoch
+  }
+
+  /** Answers for each append whether its sender's ids all lay past the sender's mark, which moves then. */
+  private markSenders(appends: readonly Append[]): boolean[] {
+    const bySender = new Map<StoredMember, EnvelopeId[]>()
+    const senders = appends.map(({ meshId, sender }) => this.store.find(meshId, sender))
+    appends.forEach(({ envelopeId }, i) => {
+      const sender = senders[i]
+      if (sender) bySender.set(sender, [...(bySender.get(sender) ?? []), envelopeId])
+    })
+    const moved = new Set<StoredMember>()
+    for (const [sender, ids] of bySender) {
+      const isPast = ids.every((id, i) => id > (i === 0 ? sender.lastEnvelopeId : ids[i - 1]!))
+      if (!isPast) continue
+      sender.lastEnvelopeId = ids.at(-1)!
+      moved.add(sender)
+    }
+    return senders.map((sender) => sender !== undefined && moved.has(sender))
+  }
+
+  /** One ledger row for each sender and second. */
+  private remember(appends: readonly Append[], decisions: readonly Decision[]): void {
+    const rows = new Map<string, { meshId: MeshId; entries: LedgerRow['entries'][number][] }>()
+    appends.forEach(({ meshId, sender, recipient, priority, envelopeId, envelope }, i) => {
+      const outcome = decisions[i]!
+      if (outcome.status !== 'stored') return
+      const group = `${meshId} ${sender} ${secondOf(envelopeId)}`
+      const row = rows.get(group) ?? { meshId, entries: [] }
+      rows.delete(group) // the row is as old as its last envelope
+      rows.set(group, row)
+      const ref = { meshId, recipient, priority, id: outcome.id }
+      row.entries.push({ key: ledgerKey(sender, envelopeId), ref, envelope })
+    })
+    for (const { meshId, entries } of rows.values())
+      this.store.remember(meshId, entries, this.store.nowMs + this.options.dedupeMs)
+  }
+
+  private isValid({ meshId, sender, recipient }: Append): boolean {
+    return this.isMember(meshId, sender) && this.isMember(meshId, recipient)
+  }
+
+  private isMember(meshId: MeshId, peer: PeerNo): boolean {
+    return this.store.find(meshId, peer)?.isRevoked === false
+  }
+
+  private isCaughtUp({ meshId, recipient, birthEpoch }: Append, nowMs: Millis): boolean {
+    const member = this.store.find(meshId, recipient)
+    if (!member || !this.isCurrent(member, birthEpoch)) return false
+    return !member.deliveries.some((row) => isFree(row, birthEpoch, nowMs))
+  }
+
+  private rowOf(append: Append, given: { id: DeliveryId; isLeased: boolean; nowMs: Millis }): StoredDelivery {
+    const { meshId, recipient, priority, sender, envelopeId, envelope, birthEpoch } = append
+    const untilMs = given.nowMs + this.options.leaseMs
+    return {
+      meshId,
+      recipient,
+      priority,
+      id: given.id,
+      sender,
+      envelopeId,
+      envelope,
+      enqueuedAtMs: given.nowMs,
+      expiresAtMs: given.nowMs + append.ttlSeconds * 1000,
+      attempts: given.isLeased ? 1 : 0,
+      strikes: 0,
+      firstStrikeAtMs: null,
+      lease: given.isLeased ? { epoch: birthEpoch, untilMs, isPutOff: false } : null,
+    }
+  }
+
+  private take({ meshId, session, deliveries }: StoredMember, limit: number, limitBytes: number): Delivery[] {
+    const { nowMs } = this.store
+    const ready = deliveries
+      .filter((row) => isFree(row, session.epoch, nowMs) && row.expiresAtMs > nowMs && !this.isStruckOut(row))
+      .slice(0, limit)
+    const lapsed = ready.filter((row) => isLapsed(row, session.epoch, nowMs))
+    const oldest = lapsed.reduce<StoredDelivery | null>((min, row) => (min && min.id < row.id ? min : row), null)
+    const taken = withinBytes(ready, limitBytes)
+    if (oldest && taken.includes(oldest)) this.strikeRow(oldest)
+    return taken.map((row) => {
+      row.lease = { epoch: session.epoch, untilMs: nowMs + this.options.leaseMs, isPutOff: false }
+      row.attempts += 1
+      return {
+        id: row.id,
+        envelopeId: row.envelopeId,
+        sender: this.store.find(meshId, row.sender)!.binding.peer,
+        priority: row.priority,
+        attempt: row.attempts,
+        enqueuedAtMs: Math.floor(row.enqueuedAtMs),
+        envelope: row.envelope,
+      }
+    })
+  }
+
+  private strikeRow(row: StoredDelivery): void {
+    row.strikes = Math.min(row.strikes + 1, STRIKES_COUNTED)
+    row.firstStrikeAtMs ??= this.store.nowMs
+  }
+
+  private isDead(row: StoredDelivery): boolean {
+    const { lease } = row
+    return this.isStruckOut(row) && (lease === null || lease.isPutOff || lease.untilMs <= this.store.nowMs)
+  }
+
+  private isStruckOut({ strikes, firstStrikeAtMs }: StoredDelivery): boolean {
+    const { strikesMax, strikeSpanMs } = this.options
+    return strikes >= strikesMax && firstStrikeAtMs !== null && firstStrikeAtMs <= this.store.nowMs - strikeSpanMs
+  }
+
+  private bury(row: StoredDelivery, reason: StoredDeadLetter['reason']): void {
+    const { meshId, recipient, priority, id, envelopeId, sender, attempts, strikes } = row
+    const envelope = reason === 'expired' ? null : row.envelope
+    this.store.remove(row)
+    this.store.deadLetters.push({
+      ...{ meshId, recipient, priority, id, envelopeId, sender, attempts, strikes },
+      reason,
+      envelope,
+    })
+  }
+
+  private sweepLedgers(): number {
+    const { sweepRows, dedupeMs } = this.options
+    const { nowMs } = this.store
+    let forgotten = 0
+    for (const mesh of this.store.allMeshes()) {
+      const due = [...mesh.ledger].filter((row) => row.keepUntilMs <= nowMs)
+      due.sort((a, b) => a.keepUntilMs - b.keepUntilMs || a.writtenNo - b.writtenNo)
+      for (const row of due.slice(0, sweepRows)) {
+        if (row.entries.some(({ ref }) => this.store.findDelivery(ref))) {
+          row.keepUntilMs = nowMs + dedupeMs
+          row.writtenNo = this.store.nextWrite()
+        } else {
+          this.store.forget(mesh, row)
+          forgotten += row.entries.length
+        }
+      }
+    }
+    return forgotten
+  }
+}
+
+export function queueFor(store: MemoryStore, shard: ShardId, options: QueueOptions): Queue {
+  return new MemoryQueue(new MemoryShard(store, shard, options))
+}
+
+export class MemoryQueue implements Queue {
+  readonly shard: MemoryShard
+
+  constructor(shard: MemoryShard) {
+    this.shard = shard
+  }
+
+  async commit(batch: Batch): Promise<Committed> {
+    return this.shard.commit(batch)
+  }
+  async claim(wants: readonly Want[]): Promise<Claimed[]> {
+    return this.shard.claim(wants)
+  }
+  async open(session: SessionRef): Promise<number | null> {
+    return this.shard.open(session)
+  }
+  async fence(session: SessionRef): Promise<number | null> {
+    return this.shard.fence(session)
+  }
+  async retry(retries: readonly Retry[]): Promise<void> {
+    this.shard.retry(retries)
+  }
+  async strike(delivery: DeliveryRef): Promise<void> {
+    this.shard.strike(delivery)
+  }
+  async sweep(): Promise<Swept> {
+    return this.shard.sweep()
+  }
+  async findMembers(meshId: MeshId, peers: readonly PeerKey[]): Promise<Member[]> {
+    return this.shard.findMembers(meshId, peers)
+  }
+  async findBindings(meshId: MeshId, peers: readonly PeerKey[]): Promise<KeyBindingEntry[]> {
+    return this.shard.findBindings(meshId, peers)
+  }
+}
+
+const QUEUE_START: DeliveryRef = {
+  meshId: '' as MeshId,
+  recipient: 0 as PeerNo,
+  priority: 0,
+  id: 0 as DeliveryId,
+}
+
+/** As in `postgres.ts`: within a batch a recipient's birth leases all come before anything stored without one. */
+class BirthDesk {
+  private readonly byRecipient = new Map<string, { epoch: number; isPlain: boolean }>()
+
+  admit(append: Append): boolean {
+    const seen = this.byRecipient.get(recipientOf(append)) ?? { epoch: 0, isPlain: false }
+    this.byRecipient.set(recipientOf(append), seen)
+    if (seen.epoch === 0 && !seen.isPlain) seen.epoch = append.birthEpoch
+    const isAdmitted = append.birthEpoch !== 0 && !seen.isPlain && seen.epoch === append.birthEpoch
+    if (!isAdmitted) seen.isPlain = true
+    return isAdmitted
+  }
+}
+
+const recipientOf = ({ meshId, recipient }: Append): string => `${meshId} ${recipient}`
+
+function isFree({ lease }: StoredDelivery, epoch: number, nowMs: Millis): boolean {
+  return lease === null || lease.epoch < epoch || lease.untilMs <= nowMs || lease.untilMs > nowMs + LEASE_FUTURE_MAX_MS
+}
+
+function isLapsed({ lease }: StoredDelivery, epoch: number, nowMs: Millis): boolean {
+  return lease !== null && !lease.isPutOff && lease.epoch === epoch && lease.untilMs <= nowMs
+}
+
+/** Up to the one with which they reach the limit. */
+function withinBytes(rows: readonly StoredDelivery[], limitBytes: number): StoredDelivery[] {
+  let byteCount = 0
+  return rows.filter((row) => {
+    const isWithin = byteCount < limitBytes
+    byteCount += row.envelope.length
+    return isWithin
+  })
+}
+
+function outcomeOfResend({ ref, envelope }: LedgerRow['entries'][number], append: Append): AppendOutcome {
+  const isSame =
+    ref.recipient === append.recipient && ref.priority === append.priority && isSameBytes(envelope, append.envelope)
+  return { status: isSame ? 'duplicate' : 'id_reused' }
+}
+
+/** As in `commit-parameters.ts`. */
+const secondOf = (id: EnvelopeId): number => Math.floor(Number.parseInt(id.slice(0, 12), 16) / 1024)

@@ -1,0 +1,78 @@
+/**
+ * The durable side: what a broker asks of its database. Each method is one statement, done whole or not at all, but
+ * for a commit that meets resends, which takes a second one. When a method rejects with a `retryable` error, nobody knows
+ * what was done; each can therefore be repeated, and a late twin of a statement that timed out can do no harm, because
+ * the epochs and marks it names have passed.
+ *
+ * Two implementations pass one conformance suite: Postgres, and the simulator's memory.
+ */
+import type {
+  Append,
+  Claimed,
+  Committed,
+  DeliveryRef,
+  KeyBindingEntry,
+  Member,
+  Retry,
+  SessionRef,
+  Want,
+} from '@sealpost/protocol'
+import type { MeshId, Millis, PeerKey } from '@sealpost/std'
+
+export interface Queue {
+  /** Stores and deletes, in one commit. Ids ascend in the order of the appends. */
+  commit(batch: Batch): Promise<Committed>
+  /**
+   * For each want, up to `limit` deliveries that nobody holds a valid lease on, by priority, then oldest first. Each
+   * gets a lease of `leaseMs` and counts an attempt; one not settled by then may be claimed again (P7).
+   */
+  claim(wants: readonly Want[]): Promise<Claimed[]>
+  /**
+   * This shard serves the peer from now on, under a new epoch. `session` names the one that was read (`findMembers`):
+   * without it an opening that timed out and is applied late would end the session its peer has opened since. `null`:
+   * not a member, revoked, or the epoch has passed: somebody opened or fenced meanwhile.
+   */
+  open(session: SessionRef): Promise<number | null>
+  /** A new epoch for a session of this shard, which voids its leases. `null`: it is served elsewhere. */
+  fence(session: SessionRef): Promise<number | null>
+  /** Free for another attempt after `afterMs`, at most 5 minutes, each with a strike. */
+  retry(retries: readonly Retry[]): Promise<void>
+  strike(delivery: DeliveryRef): Promise<void>
+  /** Looks at the next rows of the queue and of the ledger, and moves out what is over. Call it again and again. */
+  sweep(): Promise<Swept>
+  findMembers(meshId: MeshId, peers: readonly PeerKey[]): Promise<Member[]>
+  findBindings(meshId: MeshId, peers: readonly PeerKey[]): Promise<KeyBindingEntry[]>
+}
+
+export interface Batch {
+  readonly appends: readonly Append[]
+  readonly settles: readonly DeliveryRef[]
+}
+
+export interface Swept {
+  readonly expired: number
+  readonly dead: number
+  /** Ledger rows whose time had passed. */
+  readonly forgotten: number
+  /** The walk came to the end of the queue; the next one begins anew. */
+  readonly isRound: boolean
+}
+
+export interface QueueOptions {
+  readonly leaseMs: Millis
+  /** A resend is known this long after its envelope was accepted, and for as long as that is queued. */
+  readonly dedupeMs: Millis
+  /** A delivery with this many strikes, spread over at least `strikeSpanMs`, becomes a dead letter. */
+  readonly strikesMax: number
+  readonly strikeSpanMs: Millis
+  /** Rows one sweep looks at. */
+  readonly sweepRows: number
+}
+
+export const defaultQueueOptions: QueueOptions = {
+  leaseMs: 30_000,
+  dedupeMs: 24 * 3600_000,
+  strikesMax: 20,
+  strikeSpanMs: 10 * 60_000,
+  sweepRows: 5_000,
+}

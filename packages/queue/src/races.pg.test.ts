@@ -1,0 +1,116 @@
+/**
+ * What only real concurrency shows: two shards store the same envelopes at the same moment, as after a takeover with a
+ * commit still on its way, while the recipient's shard asks for birth leases.
+ */
+import type { Append, Committed } from '@sealpost/protocol'
+import { OperatingError, seededRandom } from '@sealpost/std'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { HERE, MESH, peerKeyOf, Stage, suiteOptions, THERE, textOf } from './conformance-world.ts'
+import { PostgresQueue } from './postgres.ts'
+import type { Queue } from './queue.ts'
+import { type PostgresWorlds, postgresWorlds } from './testing-postgres.ts'
+
+const ROUNDS = 150
+const SEED = 20_261_121
+
+let worlds: PostgresWorlds
+beforeAll(async () => {
+  worlds = await postgresWorlds()
+})
+afterAll(() => worlds.close())
+
+test(`envelopes stored by two shards at once are stored once and delivered in order (seed ${SEED})`, async () => {
+  const stage = await Stage.open(await worlds.next())
+  const random = seededRandom(SEED)
+  const here = new PostgresQueue(worlds.databases, HERE, suiteOptions)
+  // A connection of its own, or the two would only take turns.
+  const there = new PostgresQueue({ ...worlds.databases, writing: worlds.databases.asking }, THERE, suiteOptions)
+  const session = await stage.openBob(here)
+  const birthEpoch = session.epoch
+  const delivered: string[] = []
+  let sent = 0
+  let races = 0
+  for (let round = 0; round < ROUNDS; round++) {
+    const appends = Array.from({ length: 1 + random.below(4) }, () => {
+      sent += 1
+      return stage.append(String(sent), random.chance(0.8) ? { birthEpoch } : {})
+    })
+    const late = appends.slice(0, 1 + random.below(appends.length)).map((append) => ({ ...append, birthEpoch: 0 }))
+    const [mine, theirs] = await Promise.all([
+      commitOfSender(here, appends),
+      random.chance(0.7) ? there.commit({ appends: late, settles: [] }) : null,
+    ])
+    if (theirs?.outcomes.some((outcome) => outcome.status === 'stored')) races += 1
+    mine.outcomes.forEach((outcome, i) => {
+      if (outcome.status === 'stored' && outcome.isLeased) delivered.push(textOf(appends[i]!.envelope))
+    })
+    delivered.push(...(await stage.takeTexts(session, 100, here)))
+  }
+  expect(delivered).toEqual(Array.from({ length: sent }, (_, i) => String(i + 1)))
+  expect(races).toBeGreaterThan(0)
+})
+
+test('two shards that open and claim for one peer at the same moment share nothing', async () => {
+  const stage = await Stage.open(await worlds.next())
+  const here = new PostgresQueue(worlds.databases, HERE, suiteOptions)
+  const there = new PostgresQueue({ ...worlds.databases, claiming: worlds.databases.writing }, THERE, suiteOptions)
+  for (let round = 0; round < 40; round++) {
+    await stage.storeAll(`${round}a`, `${round}b`)
+    const former = await stage.openBob(here)
+    const [claimed, epoch] = await Promise.all([stage.claim(former, 1, here), there.open(former)])
+    const later = await stage.take({ ...former, epoch: epoch! }, 100, there)
+    expect(later.map((delivery) => textOf(delivery.envelope))).toEqual([`${round}a`, `${round}b`])
+    expect(await stage.claim(former, 1, here)).toEqual({ status: 'stale' })
+    expect(['claimed', 'stale', 'locked']).toContain(claimed.status)
+    await stage.commit(
+      [],
+      later.map(({ id, priority }) => ({ meshId: MESH, recipient: stage.bob, priority, id })),
+    )
+  }
+})
+
+test('of openings at the same moment that read one epoch, one wins', async () => {
+  const stage = await Stage.open(await worlds.next())
+  const here = new PostgresQueue(worlds.databases, HERE, suiteOptions)
+  const there = new PostgresQueue({ ...worlds.databases, asking: worlds.databases.claiming }, THERE, suiteOptions)
+  const wins = { here: 0, there: 0 }
+  for (let round = 0; round < 40; round++) {
+    const read = await stage.readSession(peerKeyOf(2))
+    const openings = round % 2 === 0 ? [here.open(read), there.open(read)] : [there.open(read), here.open(read)]
+    const epochs = await Promise.all(openings)
+    expect(epochs.filter((epoch) => epoch !== null)).toEqual([read.epoch + 2])
+    if ((epochs[0] !== null) === (round % 2 === 0)) wins.here += 1
+    else wins.there += 1
+  }
+  expect(wins.here).toBeGreaterThan(0)
+  expect(wins.there).toBeGreaterThan(0)
+})
+
+test('a delivery struck as often as can be counted fails no statement it shares', async () => {
+  const stage = await Stage.open(await worlds.next())
+  const here = new PostgresQueue(worlds.databases, HERE, suiteOptions)
+  const [outcome] = await stage.storeAll('a')
+  const session = await stage.openBob(here)
+  await stage.take(session, 1, here)
+  await worlds.databases.writing.run((sql) =>
+    sql.unsafe(`update message_queue set strikes = 32767, lease_until = clock_timestamp() - interval '1 second'`),
+  )
+  expect(await stage.takeTexts(session, 1, here)).toEqual(['a'])
+  const delivery = stage.refOf(outcome!)
+  await here.strike(delivery)
+  await here.retry([{ delivery, epoch: session.epoch, afterMs: 0 }])
+  expect(await stage.takeTexts(session, 1, here)).toEqual(['a'])
+})
+
+/** As the sender does when its envelopes are refused: all of them again, in order. */
+async function commitOfSender(queue: Queue, appends: readonly Append[]): Promise<Committed> {
+  try {
+    return await queue.commit({ appends, settles: [] })
+  } catch (error) {
+    if (!(error instanceof OperatingError) || error.code !== 'commit_raced') throw error
+    return commitOfSender(
+      queue,
+      appends.map((append) => ({ ...append, birthEpoch: 0 })),
+    )
+  }
+}

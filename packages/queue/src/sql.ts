@@ -1,0 +1,325 @@
+/**
+ * Every hot statement, each with the index it walks. `sql.pg.test.ts` asserts the plans, on an empty and on a grown
+ * table.
+ *
+ * The planner is left one way only, because a plan made for an empty table is the wrong one an hour later, and neither
+ * a fresh plan for each batch (dearer than a small batch itself) nor statistics (always late for a queue) help:
+ * the connections forbid every scan and join but nested loops over indexes (`SESSION`); a row is looked up in a
+ * `lateral (… offset 0)`, which can't be turned round into a walk over the whole index; and what is changed is found
+ * first and then named by its `ctid`.
+ *
+ * Parameters travel as text, so that many rows are a few array literals, and all envelopes of a batch one `bytea` that
+ * the statement cuts up: parsing 1,000 single `bytea` costs twice as much.
+ */
+
+/** Settings of the connections that run these statements. */
+export const SESSION = {
+  enable_seqscan: 'off',
+  enable_bitmapscan: 'off',
+  enable_hashjoin: 'off',
+  enable_mergejoin: 'off',
+  jit: 'off',
+  plan_cache_mode: 'force_generic_plan',
+} as const
+
+/** A lease further ahead than this was given before the database clock jumped back: it counts as lapsed. */
+const LEASE_FUTURE_MAX = `interval '5 minutes'`
+
+/** Owns the lease of a delivery that was put off: its end is no lapse, which would be a second strike. */
+const NOBODY = '00000000-0000-0000-0000-000000000000'
+
+/** It has its strikes and awaits the sweep: a recipient that dies of it must not get it once more. */
+const isStruckOut = (row: string, strikes: string, seconds: string) => `coalesce(${row}.strikes >= ${strikes}::int
+      and ${row}.first_strike_at <= clock_timestamp() - make_interval(secs => ${seconds}::float8), false)`
+
+/** Counted to the end of the column's type: past it the statement would fail for everything else it carries. */
+const ONE_MORE = (row: string) => `least(${row}.strikes, 32766) + 1`
+
+/** What a claim may take. A birth lease must ask the same, or an older delivery could be overtaken. */
+const isFree = (row: string, epoch: string) => `(${row}.lease_until is null or ${row}.lease_epoch < ${epoch}
+      or ${row}.lease_until <= clock_timestamp() or ${row}.lease_until > clock_timestamp() + ${LEASE_FUTURE_MAX})`
+
+/**
+ * The parties of a batch are its distinct peers, `$1 $2` (mesh, peer); appends name theirs by place, counted from 1, in
+ * `$3–$12`: sender, recipient, envelope id, second of that id, priority, seconds to live, fingerprint, offset and length
+ * in `$12`, all envelopes. `$13` seconds of dedupe.
+ */
+const IS_MEMBER = `coalesce((
+      select m.revoked_at is null from member m where m.mesh_id = p.mesh_id and m.peer_no = p.peer), false)`
+
+const INPUT = `i.*, ($1::uuid[])[i.sender] as mesh_id, ($2::int[])[i.sender] as sender_no,
+    ($2::int[])[i.recipient] as recipient_no, nextval('message_queue_id_seq') as id, clock_timestamp() as at,
+    (select is_member from party)[i.sender] and (select is_member from party)[i.recipient] as is_valid`
+
+const APPENDS = `unnest($3::int[], $4::int[], $5::uuid[], $6::bigint[], $7::smallint[], $8::int[], $9::bigint[], $10::int[],
+    $11::int[]`
+const APPEND_COLUMNS = 'sender, recipient, envelope_id, second, priority, ttl, fingerprint, start, size'
+
+/** Writes one ledger row for each sender and second. */
+const REMEMBER = (fresh: string) => `
+  insert into dedupe_ledger (mesh_id, sender, second, first_id, keep_until, envelope_ids, fingerprints, ids, recipients,
+    priorities)
+  select mesh_id, sender_no, second, min(id), max(at) + make_interval(secs => $13::float8), array_agg(envelope_id),
+    array_agg(fingerprint), array_agg(id), array_agg(recipient_no), array_agg(priority)
+  from ${fresh} group by mesh_id, sender_no, second`
+
+const ANSWER = (status: string, id: string) => `
+select string_agg(case ${status} end, '' order by n) as statuses, string_agg((${id})::text, ',' order by n) as ids,
+  extract(epoch from max(at)) * 1000 as at_ms`
+
+/**
+ * Stores and settles in one commit; the way of nearly every envelope. Ids past their sender's mark are new (P5): moving
+ * the mark is a comparison and a change in one, so of two statements with the same envelope only one stores it. The
+ * envelopes of a sender whose mark did not move are left undecided, for `COMMIT_CAREFULLY`.
+ *
+ * Birth leases: refused when the session has moved on, when anything of that recipient waits (P6), or when something
+ * for it is undecided, since its first copy may have been committed by another shard after this statement's snapshot.
+ *
+ * `$14–$16` senders: place, first and last envelope id · `$17` shard · `$18` the epochs to lease the parties' deliveries
+ * under, or 0 · `$19` per append: asks for birth · `$20` seconds of lease · `$21–$24` settles: mesh, recipient,
+ * priority, id.
+ *
+ * Answers one row: the status of each append (`+` stored, `*` stored and leased, `?` no such member, `~` undecided),
+ * its delivery id, and the time given.
+ *
+ * Walks: the primary keys of message_queue, sender_mark, session and member.
+ */
+export const COMMIT = `
+with settled as (
+  delete from message_queue where ctid = any (array(
+    select q.ctid from unnest($21::uuid[], $22::int[], $23::smallint[], $24::bigint[]) as s(mesh_id, recipient, priority, id)
+    cross join lateral (select q.ctid from message_queue q where q.mesh_id = s.mesh_id and q.recipient = s.recipient
+      and q.priority = s.priority and q.id = s.id offset 0) q))
+), party as materialized (
+  select array_agg(${IS_MEMBER} order by n) as is_member,
+    array_agg(p.epoch <> 0
+      and exists (select from session s
+        where s.mesh_id = p.mesh_id and s.peer_no = p.peer and s.shard = $17::uuid and s.epoch = p.epoch)
+      and not exists (select from message_queue q
+        where q.mesh_id = p.mesh_id and q.recipient = p.peer and ${isFree('q', 'p.epoch')}) order by n
+    ) as is_caught_up
+  from unnest($1::uuid[], $2::int[], $18::bigint[]) with ordinality as p(mesh_id, peer, epoch, n)
+), marked as (
+  update sender_mark m set last_envelope_id = s.last, version = m.version + 1
+  from (select s.*, found.ctid from unnest($14::int[], $15::uuid[], $16::uuid[]) as s(place, first, last)
+    cross join lateral (select m.ctid from sender_mark m
+      where m.mesh_id = ($1::uuid[])[s.place] and m.sender = ($2::int[])[s.place] offset 0) found) s
+  where m.ctid = s.ctid and m.last_envelope_id < s.first
+  returning s.place
+), input as materialized (
+  -- A hashed lookup: joining two lists of unknown length would compare every row with every other.
+  select ${INPUT}, i.sender in (select place from marked) as is_new
+  from ${APPENDS}, $19::boolean[]) with ordinality as i(${APPEND_COLUMNS}, asks_birth, n)
+), undecided as materialized (
+  select coalesce(array_agg(recipient), '{}')::int[] as recipients from input where not is_new
+), judged as materialized (
+  select i.*, is_valid and is_new as is_stored, asks_birth and (select is_caught_up from party)[recipient]
+    and not recipient = any ((select recipients from undecided)::int[]) as is_leased
+  from input i
+), queued as (
+  insert into message_queue (mesh_id, recipient, priority, id, sender, attempts, envelope_id, enqueued_at, expires_at,
+    lease_owner, lease_epoch, lease_until, envelope)
+  select mesh_id, recipient_no, priority, id, sender_no, is_leased::int, envelope_id, at, at + make_interval(secs => ttl),
+    case when is_leased then $17::uuid end,
+    case when is_leased then ($18::bigint[])[recipient] end,
+    case when is_leased then at + make_interval(secs => $20::float8) end,
+    substring((select $12::bytea) from start for size)
+  from judged where is_stored
+), remembered as (${REMEMBER('judged where is_stored')}
+)${ANSWER("when not is_new then '~' when not is_valid then '?' when is_leased then '*' else '+'", 'id')}
+from judged`
+
+/**
+ * Stores what `COMMIT` left undecided: resends, and whatever came out of order. The ledger says what is known; the
+ * version of the sender's mark says that nobody added to the ledger since this statement's snapshot.
+ *
+ * `$14 $15` senders: place, last envelope id. Answers as `COMMIT`, with `=` duplicate, `!` id reused, and `~` for one
+ * that a concurrent statement may be storing.
+ *
+ * Walks: the primary keys of message_queue, dedupe_ledger, sender_mark and member.
+ */
+export const COMMIT_CAREFULLY = `
+with party as materialized (
+  select array_agg(${IS_MEMBER} order by n) as is_member
+  from unnest($1::uuid[], $2::int[]) with ordinality as p(mesh_id, peer, n)
+), known as materialized (
+  select s.place, s.last, m.* from unnest($14::int[], $15::uuid[]) as s(place, last)
+  cross join lateral (select m.ctid, m.version from sender_mark m
+    where m.mesh_id = ($1::uuid[])[s.place] and m.sender = ($2::int[])[s.place] offset 0) m
+), marked as (
+  update sender_mark m
+  set version = m.version + 1, last_envelope_id = greatest(m.last_envelope_id, k.last)
+  from known k where m.ctid = k.ctid and m.version = k.version
+  returning k.place
+), input as materialized (
+  select ${INPUT}, i.sender in (select place from marked) as is_alone
+  from ${APPENDS}) with ordinality as i(${APPEND_COLUMNS}, n)
+), judged as materialized (
+  select i.*, e.earlier_id, e.is_same, e.earlier_id is null and is_valid and is_alone as is_stored
+  from input i left join lateral (
+    select l.ids[place.at] as earlier_id, l.fingerprints[place.at] = i.fingerprint as is_same
+    from dedupe_ledger l cross join lateral (select array_position(l.envelope_ids, i.envelope_id) as at) place
+    where l.mesh_id = i.mesh_id and l.sender = i.sender_no and l.second = i.second and place.at is not null limit 1
+  ) e on true
+), queued as (
+  insert into message_queue (mesh_id, recipient, priority, id, sender, envelope_id, enqueued_at, expires_at, envelope)
+  select mesh_id, recipient_no, priority, id, sender_no, envelope_id, at, at + make_interval(secs => ttl),
+    substring((select $12::bytea) from start for size)
+  from judged where is_stored
+), remembered as (${REMEMBER('judged where is_stored')}
+)${ANSWER("when is_same then '=' when not is_same then '!' when not is_valid then '?' when is_alone then '+' else '~'", 'coalesce(earlier_id, id)')}
+from judged`
+
+/**
+ * Claims for many sessions at once. It locks the *session* rows, never deliveries: locking those broke order within
+ * seconds. A row that another statement holds is skipped and asked for again. The epochs are those the shard believes:
+ * a stale or late claim matches nothing.
+ *
+ * The oldest delivery whose lease lapsed in this very session gets a strike; the others were only behind it.
+ *
+ * `$1` shard · `$2–$6` wants: mesh, peer, epoch, limit, limit in bytes · `$7` seconds of lease · `$8` strikes, and `$9`
+ * seconds they must span, of a dead delivery. Answers a row for each want and each of its deliveries, in the order in which they must be pushed.
+ *
+ * Walks: session's and message_queue's primary keys.
+ */
+export const CLAIM = `
+with want as materialized (
+  select * from unnest($2::uuid[], $3::int[], $4::bigint[], $5::int[], $6::int[]) with ordinality
+    as w(mesh_id, peer, epoch, lim, lim_bytes, n)
+), held as materialized (
+  select w.n, w.lim, w.lim_bytes, s.*
+  from want w cross join lateral (
+    select s.mesh_id, s.peer_no, s.epoch from session s
+    where s.mesh_id = w.mesh_id and s.peer_no = w.peer and s.epoch = w.epoch and s.shard = $1::uuid
+    for update skip locked) s
+), ready as materialized (
+  select h.n, h.epoch, h.lim_bytes, r.*,
+    r.is_lapsed and r.id = min(r.id) filter (where r.is_lapsed) over (partition by h.n) as is_struck,
+    sum(r.size) over (partition by h.n order by r.priority, r.id) - r.size as bytes_before
+  from held h cross join lateral (
+    select q.ctid, q.priority, q.id,
+      coalesce(q.lease_owner = $1::uuid and q.lease_epoch = h.epoch and q.lease_until <= clock_timestamp(), false) as is_lapsed,
+      octet_length(q.envelope) as size
+    from message_queue q
+    where q.mesh_id = h.mesh_id and q.recipient = h.peer_no and ${isFree('q', 'h.epoch')}
+      and q.expires_at > clock_timestamp() and not ${isStruckOut('q', '$8', '$9')}
+    order by q.priority, q.id limit h.lim
+  ) r
+), leased as (
+  update message_queue q
+  set lease_owner = $1::uuid, lease_epoch = r.epoch, lease_until = clock_timestamp() + make_interval(secs => $7::float8),
+    attempts = q.attempts + 1, strikes = case when r.is_struck then ${ONE_MORE('q')} else q.strikes end,
+    first_strike_at = case when r.is_struck then coalesce(q.first_strike_at, clock_timestamp()) else q.first_strike_at end
+  from ready r
+  where r.bytes_before < r.lim_bytes
+    and q.ctid = r.ctid
+  returning r.n, q.mesh_id, q.priority, q.id, q.sender, q.envelope_id, q.attempts, q.enqueued_at, q.envelope
+)
+select w.n::int, h.n is not null as is_held,
+  -- No exists: planned on an empty table it became a hash over all sessions.
+  coalesce((select true from session s
+    where s.mesh_id = w.mesh_id and s.peer_no = w.peer and s.epoch = w.epoch and s.shard = $1::uuid), false) as is_current,
+  l.id, l.priority, l.attempts, l.envelope, replace(l.envelope_id::text, '-', '') as envelope_id,
+  floor(extract(epoch from l.enqueued_at) * 1000)::bigint as enqueued_at_ms,
+  (select m.peer_key from member m where m.mesh_id = l.mesh_id and m.peer_no = l.sender) as sender
+from want w left join held h on h.n = w.n left join leased l on l.n = w.n
+order by w.n, l.priority, l.id`
+
+/**
+ * Compares the epoch before it sets it: of all that read one epoch a single one opens, and one that comes late matches
+ * nothing. Two steps, where a fence takes one: a late fence of the former session then never meets the epoch of this
+ * one. `$1` shard · `$2 $3` mesh, peer · `$4` the epoch that was read. Walks: session's and member's primary keys.
+ */
+export const OPEN = `
+update session s set epoch = s.epoch + 2, shard = $1::uuid, opened_at = clock_timestamp()
+from member m
+where s.mesh_id = $2::uuid and s.peer_no = $3::int and s.epoch = $4::bigint
+  and m.mesh_id = s.mesh_id and m.peer_no = s.peer_no and m.revoked_at is null
+returning s.epoch`
+
+/** `$1` shard · `$2 $3` mesh, peer · `$4` epoch. Repeating it changes nothing. Walks: session's primary key. */
+export const FENCE = `
+update session set epoch = $4::bigint + 1
+where mesh_id = $2::uuid and peer_no = $3::int and shard = $1::uuid and epoch in ($4::bigint, $4::bigint + 1)
+returning epoch`
+
+/**
+ * A lease that nobody owns is the pause before the next attempt: after its seconds, but not so far ahead that it would
+ * count as given before a jump of the clock. Walks: message_queue's primary key.
+ */
+export const RETRY = `
+update message_queue q set lease_owner = '${NOBODY}',
+  lease_until = clock_timestamp() + least(make_interval(secs => r.seconds), ${LEASE_FUTURE_MAX}),
+  strikes = ${ONE_MORE('q')}, first_strike_at = coalesce(q.first_strike_at, clock_timestamp())
+from (select r.*, found.ctid from unnest($1::uuid[], $2::int[], $3::smallint[], $4::bigint[], $5::bigint[], $6::float8[])
+    as r(mesh_id, recipient, priority, id, epoch, seconds)
+  cross join lateral (select q.ctid from message_queue q where q.mesh_id = r.mesh_id and q.recipient = r.recipient
+    and q.priority = r.priority and q.id = r.id offset 0) found) r
+where q.ctid = r.ctid and q.lease_epoch = r.epoch`
+
+export const STRIKE = `
+update message_queue q set strikes = ${ONE_MORE('q')}, first_strike_at = coalesce(first_strike_at, clock_timestamp())
+where mesh_id = $1::uuid and recipient = $2::int and priority = $3::smallint and id = $4::bigint`
+
+/**
+ * Looks at the next `$5` rows behind a place in the queue, in the order of the primary key, and moves out what expired
+ * or has its strikes. A walk instead of an index on the expiry: that index would cost every message, this costs one
+ * read a row in a while.
+ *
+ * `$1–$4` place: mesh, recipient, priority, id · `$6` strikes · `$7` seconds they must span. Answers the place reached,
+ * the rows seen, and how many went.
+ */
+export const SWEEP_QUEUE = `
+with seen as materialized (
+  select ctid, mesh_id, recipient, priority, id, expires_at <= clock_timestamp() as is_expired,
+    ${isStruckOut('message_queue', '$6', '$7')} and coalesce(lease_until <= clock_timestamp() or lease_owner = '${NOBODY}', true) as is_dead
+  from message_queue where (mesh_id, recipient, priority, id) > ($1::uuid, $2::int, $3::smallint, $4::bigint)
+  order by mesh_id, recipient, priority, id limit $5::int
+), gone as (
+  delete from message_queue q using seen s
+  where (s.is_expired or s.is_dead) and q.ctid = s.ctid
+  returning q.*, s.is_expired
+), kept as (
+  insert into dead_letter (mesh_id, recipient, id, priority, sender, attempts, strikes, envelope_id, enqueued_at, reason,
+    envelope)
+  select mesh_id, recipient, id, priority, sender, attempts, strikes, envelope_id, enqueued_at,
+    case when is_expired then 'expired' else 'strikes' end, case when not is_expired then envelope end
+  from gone
+)
+select (select count(*) from seen)::int as seen, (select count(*) from gone where is_expired)::int as expired,
+  (select count(*) from gone where not is_expired)::int as dead, last.*
+from (select 1) as one left join (
+  select replace(mesh_id::text, '-', '') as mesh_id, recipient, priority, id from seen
+  order by seen.mesh_id desc, recipient desc, priority desc, id desc limit 1) as last on true`
+
+/**
+ * Forgets up to `$2` ledger rows of each mesh whose time has passed; one that names a delivery still queued is kept for
+ * another `$1` seconds. Walks: dedupe_ledger_due, message_queue's primary key.
+ */
+export const SWEEP_LEDGER = `
+with due as materialized (
+  select d.ctid, exists (
+      select from unnest(d.recipients, d.priorities, d.ids) as u(recipient, priority, id)
+      -- No second exists: planned on an empty table it became a join that walks the whole mesh.
+      where (select true from message_queue q where q.mesh_id = d.mesh_id and q.recipient = u.recipient
+        and q.priority = u.priority and q.id = u.id)) as is_queued
+  from mesh m cross join lateral (
+    select d.ctid, d.* from dedupe_ledger d where d.mesh_id = m.mesh_id and d.keep_until <= clock_timestamp()
+    order by d.keep_until limit $2::int) d
+), kept as (
+  update dedupe_ledger d set keep_until = clock_timestamp() + make_interval(secs => $1::float8)
+  from due where due.is_queued and d.ctid = due.ctid
+), forgotten as (
+  delete from dedupe_ledger d using due
+  where not due.is_queued and d.ctid = due.ctid
+  returning cardinality(d.ids) as size
+)
+select coalesce(sum(size), 0)::int as forgotten from forgotten`
+
+/** `$1` mesh · `$2` peer keys. Walks: member_peer_key, session's primary key. */
+export const FIND_MEMBERS = `
+select m.peer_no, m.peer_key, m.revoked_at is not null as is_revoked, m.box_key, m.box_epoch, m.binding_not_after_ms,
+  m.binding_signature,
+  (select s.epoch from session s where s.mesh_id = m.mesh_id and s.peer_no = m.peer_no) as session_epoch
+from unnest($2::bytea[]) as k(peer_key) cross join lateral (
+  select * from member m where m.mesh_id = $1::uuid and m.peer_key = k.peer_key offset 0) m`

@@ -1,0 +1,102 @@
+/** The Postgres queue as worlds for the conformance suite: one scratch database, emptied for each world. */
+import { addMembers, byteaText, createMesh, type Database, openDatabase, revokeMember } from '@sealpost/db'
+import { scratchDatabase } from '@sealpost/db/testing'
+import { assert } from '@sealpost/std'
+import type { DeadLetterFacts, QueueWorld } from './conformance-world.ts'
+import { PostgresQueue, type QueueDatabases } from './postgres.ts'
+import { SESSION } from './sql.ts'
+
+export interface PostgresWorlds {
+  readonly admin: Database
+  readonly databases: QueueDatabases
+  next(): Promise<QueueWorld>
+  close(): Promise<void>
+}
+
+export async function postgresWorlds(): Promise<PostgresWorlds> {
+  const scratch = await scratchDatabase()
+  const open = (settings: Record<string, string>) => openDatabase(scratch.url, { connections: 1, settings })
+  const databases = { writing: await open(SESSION), claiming: await open(SESSION), asking: await open(SESSION) }
+  const admin = await open({})
+  const rival = await open({})
+  const all = [...Object.values(databases), admin, rival]
+  return {
+    admin,
+    databases,
+    next: async () => {
+      await execute(admin, 'truncate mesh, member, session, message_queue, dedupe_ledger, dead_letter cascade')
+      await execute(admin, 'alter sequence message_queue_id_seq restart')
+      return new PostgresWorld(databases, admin, rival)
+    },
+    close: async () => {
+      await Promise.all(all.map((db) => db.close()))
+      await scratch.drop()
+    },
+  }
+}
+
+class PostgresWorld implements QueueWorld {
+  private readonly databases: QueueDatabases
+  private readonly admin: Database
+  private readonly rival: Database
+
+  constructor(databases: QueueDatabases, admin: Database, rival: Database) {
+    this.databases = databases
+    this.admin = admin
+    this.rival = rival
+  }
+
+  queueFor: QueueWorld['queueFor'] = (shard, options) => new PostgresQueue(this.databases, shard, options)
+
+  addMesh: QueueWorld['addMesh'] = (meshId) => createMesh(this.admin, { meshId, name: 'a mesh' })
+
+  addMember: QueueWorld['addMember'] = async (meshId, peerKey) => {
+    const binding = {
+      peerKey,
+      boxKey: new Uint8Array(32),
+      boxEpoch: 1,
+      notAfterMs: 1_900_000_000_000,
+      signature: new Uint8Array(64),
+    }
+    const [peer] = await addMembers(this.admin, meshId, [binding])
+    return peer!
+  }
+
+  revoke: QueueWorld['revoke'] = async (meshId, peerKey) => {
+    const peer = await revokeMember(this.admin, meshId, peerKey)
+    assert(peer !== undefined, `${byteaText(peerKey)} is a member`)
+  }
+
+  /** The server's clock goes on as it likes; what it wrote is moved into the past. */
+  advance: QueueWorld['advance'] = async (byMs) => {
+    const back = (column: string) => `${column} = ${column} - make_interval(secs => ${byMs / 1000})`
+    const columns = ['enqueued_at', 'expires_at', 'lease_until', 'first_strike_at']
+    await execute(this.admin, `update message_queue set ${columns.map(back).join(', ')}`)
+    await execute(this.admin, `update dedupe_ledger set ${back('keep_until')}`)
+  }
+
+  whileLocked: QueueWorld['whileLocked'] = async (meshId, peer, body) => {
+    await execute(this.rival, 'begin')
+    await execute(this.rival, `select from session where mesh_id = '${meshId}' and peer_no = ${peer} for update`)
+    try {
+      await body()
+    } finally {
+      await execute(this.rival, 'rollback')
+    }
+  }
+
+  deadLetters: QueueWorld['deadLetters'] = () =>
+    this.admin.run((sql) =>
+      sql.unsafe<DeadLetterFacts[]>(
+        `select id, recipient, replace(envelope_id::text, '-', '') as "envelopeId", reason, attempts, strikes,
+           envelope is not null as "hasEnvelope"
+         from dead_letter order by id`,
+      ),
+    )
+
+  end: QueueWorld['end'] = async () => undefined
+}
+
+function execute(db: Database, statement: string): Promise<unknown> {
+  return db.run((sql) => sql.unsafe(statement).simple())
+}

@@ -1,0 +1,86 @@
+/**
+ * Group commit, self-clocked: when the former commit has returned and something waits, all of it is the next batch. An
+ * idle broker adds no delay, a busy one batches by itself; there is no timer.
+ *
+ * One commit is in flight at a time, so that ids ascend in the order in which the engine accepted.
+ */
+import type { Append, DeliveryRef } from '@sealpost/protocol'
+import type { Batch } from './queue.ts'
+
+export interface WriterOptions {
+  readonly appendsMax: number
+  readonly appendBytesMax: number
+  readonly settlesMax: number
+}
+
+export const defaultWriterOptions: WriterOptions = {
+  appendsMax: 2_000,
+  appendBytesMax: 4 * 1024 * 1024,
+  settlesMax: 5_000,
+}
+
+export class Writer {
+  private readonly start: (batch: Batch) => void
+  private readonly options: WriterOptions
+  private appends: Append[] = []
+  private settles: DeliveryRef[] = []
+  private inFlight: Batch | null = null
+
+  /** `start` begins a commit; its end is told by `succeeded` or `failed`. */
+  constructor(start: (batch: Batch) => void, options: WriterOptions = defaultWriterOptions) {
+    this.start = start
+    this.options = options
+  }
+
+  get isIdle(): boolean {
+    return this.inFlight === null && this.appends.length === 0 && this.settles.length === 0
+  }
+
+  append(append: Append): void {
+    this.appends.push(append)
+  }
+
+  settle(delivery: DeliveryRef): void {
+    this.settles.push(delivery)
+  }
+
+  /** Starts a commit if none is in flight and something waits. */
+  flush(): void {
+    if (this.inFlight !== null || (this.appends.length === 0 && this.settles.length === 0)) return
+    this.inFlight = { appends: this.takeAppends(), settles: take(this.settles, this.options.settlesMax) }
+    this.start(this.inFlight)
+  }
+
+  succeeded(): void {
+    this.inFlight = null
+  }
+
+  /**
+   * The commit's answer is a failure or unknown. Answers the appends that are now without one: the batch's, and all that
+   * waited behind it, since storing those first would turn the order round. Settles wait for the next commit; doing one
+   * twice does no harm.
+   */
+  failed(): Append[] {
+    const failed = [...(this.inFlight?.appends ?? []), ...this.appends]
+    this.settles = [...(this.inFlight?.settles ?? []), ...this.settles]
+    this.appends = []
+    this.inFlight = null
+    return failed
+  }
+
+  private takeAppends(): Append[] {
+    const { appendsMax, appendBytesMax } = this.options
+    let count = 0
+    let byteCount = 0
+    while (count < this.appends.length && count < appendsMax && (count === 0 || byteCount < appendBytesMax)) {
+      byteCount += this.appends[count]!.envelope.length
+      count += 1
+    }
+    return take(this.appends, count)
+  }
+}
+
+/** Removes the first `count` items; all of them without a copy of what stays. */
+function take<T>(items: T[], count: number): T[] {
+  return items.splice(0, Math.min(count, items.length))
+}
