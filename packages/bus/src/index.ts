@@ -1,0 +1,3 @@
+/** Hints between shards. */
+export * from './bus.ts'
+export * from './memory.ts'
