@@ -1,0 +1,325 @@
+import type { FrameOf, RefusalCode } from '@sealpost/protocol'
+import { type MeshId, type Millis, type PeerKey, seededRandom } from '@sealpost/std'
+import { describe, expect, test } from 'vitest'
+import { BACKOFF_MAX_MS, backoffMs } from './backoff.ts'
+import { Connection } from './connection.ts'
+import type { SealpostError } from './errors.ts'
+import { fakeCrypto, fakeProof, isFakeClientSignature } from './fake-crypto.ts'
+import type { PeerPlace } from './ports.ts'
+
+const place: PeerPlace = {
+  authority: 'broker.example:443',
+  brokerKey: 'b'.repeat(64) as PeerKey,
+  meshId: '1'.repeat(32) as MeshId,
+  peerKey: 'a'.repeat(64) as PeerKey,
+}
+const HELLO: FrameOf<'hello'> = {
+  type: 'hello',
+  versions: [1],
+  brokerKey: place.brokerKey,
+  connectionId: new Uint8Array(16).fill(3),
+  nonce: new Uint8Array(32).fill(4),
+  issuedAtMs: 1_700_000_000_000,
+  authWithinMs: 10_000,
+}
+const HEARTBEAT_MS = 15_000
+
+class World {
+  readonly random = seededRandom(7).next
+  readonly log: string[] = []
+  error: SealpostError | null | undefined
+  auth: FrameOf<'auth'> | undefined
+  retryInMs: Millis = -1
+  readonly connection: Connection
+
+  constructor() {
+    const { log } = this
+    this.connection = new Connection(
+      {
+        effects: {
+          dial: (dialNo) => log.push(`dial ${dialNo}`),
+          hangUp: (dialNo) => log.push(`hang up ${dialNo}`),
+          transmit: (frame) => {
+            log.push(frame.type)
+            if (frame.type === 'auth') this.auth = frame
+          },
+        },
+        crypto: fakeCrypto({ ...place, boxKey: new Uint8Array(32), random: this.random }),
+        random: this.random,
+        live: () => log.push('live'),
+        lost: (code, retryInMs) => {
+          this.retryInMs = retryInMs
+          log.push(`lost ${code}`)
+        },
+        ended: (error) => {
+          this.error = error
+          log.push('ended')
+        },
+      },
+      place,
+      256,
+    )
+  }
+
+  /** As the broker sees it. */
+  transcript(overrides: Partial<PeerPlace> = {}) {
+    const { version, clientNonce, capabilities } = this.auth!
+    return {
+      version,
+      versionsOffered: HELLO.versions,
+      ...place,
+      ...overrides,
+      serverNonce: HELLO.nonce,
+      clientNonce,
+      connectionId: HELLO.connectionId,
+      issuedAtMs: HELLO.issuedAtMs,
+      capabilities,
+    }
+  }
+
+  welcome(proof: Uint8Array = fakeProof(this.transcript(), this.auth!.signature)): FrameOf<'welcome'> {
+    return {
+      type: 'welcome',
+      proof,
+      epoch: 1,
+      incarnation: '00'.repeat(16),
+      durability: 'fsync',
+      heartbeatMs: HEARTBEAT_MS,
+      leaseMs: 30_000,
+      dedupeSeconds: 86_400,
+      creditMax: 1024,
+      envelopeBytesMax: 70_000,
+      ttlSecondsMax: 1000,
+      inFlightMax: 1024,
+    }
+  }
+
+  greet(nowMs = 0): void {
+    const { connection } = this
+    connection.start(nowMs)
+    connection.opened(connection.dialNo)
+    connection.received(connection.dialNo, HELLO, nowMs)
+  }
+
+  goLive(nowMs = 0): void {
+    this.greet(nowMs)
+    this.connection.received(this.connection.dialNo, this.welcome(), nowMs)
+  }
+
+  refuse(code: RefusalCode, retryAfterMs = 0, nowMs = 0): void {
+    const frame = { type: 'refused', code, retryAfterMs, reason: '' } as const
+    this.connection.received(this.connection.dialNo, frame, nowMs)
+  }
+}
+
+describe('handshake', () => {
+  test('signs what it dialled and goes live on the proof of the pinned key', () => {
+    const world = new World()
+    world.goLive()
+    expect(isFakeClientSignature(world.transcript(), world.auth!.signature)).toBe(true)
+    expect(world.log).toEqual(['dial 1', 'auth', 'live'])
+    expect(world.connection.state.name).toBe('live')
+  })
+
+  test.each([
+    ['another authority', { authority: 'evil.example:443' }],
+    ['another broker key', { brokerKey: 'c'.repeat(64) as PeerKey }],
+    ['another mesh', { meshId: '2'.repeat(32) as MeshId }],
+  ])('a proof for %s ends it for good', (_, overrides) => {
+    const world = new World()
+    world.greet()
+    const proof = fakeProof(world.transcript(overrides), world.auth!.signature)
+    world.connection.received(1, world.welcome(proof), 0)
+    expect(world.error?.code).toBe('wrong_broker')
+    expect(world.log).toEqual(['dial 1', 'auth', 'hang up 1', 'ended'])
+    expect(world.connection.wakeAtMs).toBe(Infinity)
+  })
+
+  test('a greeting with another key than the pinned one is not even signed for', () => {
+    const world = new World()
+    world.connection.start(0)
+    world.connection.received(1, { ...HELLO, brokerKey: 'c'.repeat(64) as PeerKey }, 0)
+    expect(world.error?.code).toBe('wrong_broker')
+    expect(world.auth).toBeUndefined()
+  })
+
+  test('without a common version it ends', () => {
+    const world = new World()
+    world.connection.start(0)
+    world.connection.received(1, { ...HELLO, versions: [9] }, 0)
+    expect(world.error?.code).toBe('version_unsupported')
+  })
+
+  test('nothing of a broker that has not proven itself is passed on', () => {
+    const world = new World()
+    world.greet()
+    const ack = { type: 'ack', items: [] } as const
+    expect(world.connection.received(1, { ...ack, items: [] }, 0)).toBeNull()
+    expect(world.connection.state.name).toBe('waiting')
+  })
+
+  test('a broker that says nothing is given up', () => {
+    const world = new World()
+    world.connection.start(0)
+    world.connection.tick(world.connection.wakeAtMs)
+    expect(world.log).toEqual(['dial 1', 'hang up 1', 'lost connection_lost'])
+  })
+
+  test('what an older dial says is not heard', () => {
+    const world = new World()
+    world.goLive()
+    world.connection.closed(1, 1006, 0)
+    world.connection.tick(world.connection.wakeAtMs)
+    expect(world.connection.dialNo).toBe(2)
+    world.connection.opened(1)
+    world.connection.closed(1, 1006, 0)
+    expect(world.connection.state.name).toBe('connecting')
+  })
+})
+
+describe('coming back', () => {
+  test('full jitter between 0 and 0.5 s, doubling to 30 s', () => {
+    const random = seededRandom(3).next
+    for (let failures = 0; failures < 40; failures++) {
+      const most = Math.min(BACKOFF_MAX_MS, 500 * 2 ** failures)
+      const drawn = Array.from({ length: 200 }, () => backoffMs(failures, random))
+      expect(Math.min(...drawn)).toBeGreaterThanOrEqual(0)
+      expect(Math.max(...drawn)).toBeLessThan(most)
+      expect(Math.max(...drawn)).toBeGreaterThan(most / 2)
+    }
+  })
+
+  test('10,000 peers cut off together come back spread', () => {
+    const random = seededRandom(4).next
+    const perSlot = new Map<number, number>()
+    for (let i = 0; i < 10_000; i++) {
+      const slot = Math.floor(backoffMs(6, random) / 100)
+      perSlot.set(slot, (perSlot.get(slot) ?? 0) + 1)
+    }
+    expect(Math.max(...perSlot.values())).toBeLessThan(200)
+  })
+
+  test('failures add up until a session was steady', () => {
+    const world = new World()
+    world.connection.start(0)
+    const waits: Millis[] = []
+    for (let i = 0; i < 12; i++) {
+      world.connection.closed(world.connection.dialNo, 1006, 0)
+      waits.push(world.retryInMs)
+      world.connection.tick(world.connection.wakeAtMs)
+    }
+    expect(Math.max(...waits)).toBeGreaterThan(2_000)
+    world.connection.received(world.connection.dialNo, HELLO, 0)
+    world.connection.received(world.connection.dialNo, world.welcome(), 0)
+    world.connection.closed(world.connection.dialNo, 1006, 5_000)
+    expect(world.retryInMs).toBeLessThan(500)
+  })
+
+  test('the hint of the broker wins, within bounds', () => {
+    for (const [hint, wait] of [
+      [42_000, 42_000],
+      [1, 1],
+      [0xffffffff, 600_000],
+    ] as const) {
+      const world = new World()
+      world.goLive()
+      world.refuse('restarting', hint)
+      expect(world.retryInMs).toBe(wait)
+    }
+  })
+
+  test('the hint of goaway counts when the broker then closes', () => {
+    const world = new World()
+    world.goLive()
+    const goaway = { type: 'goaway', retryAfterMs: 3_000 } as const
+    expect(world.connection.received(1, goaway, 0)).toBe(goaway)
+    world.connection.closed(1, 1012, 10)
+    expect(world.retryInMs).toBe(3_000)
+  })
+
+  test('after goaway it leaves by itself when the broker does not close', () => {
+    const world = new World()
+    world.goLive()
+    world.connection.received(1, { type: 'goaway', retryAfterMs: 3_000 }, 0)
+    world.connection.tick(world.connection.wakeAtMs)
+    expect(world.log.slice(-2)).toEqual(['hang up 1', 'lost restarting'])
+  })
+
+  test.each([
+    'auth_failed',
+    'revoked',
+    'version_unsupported',
+    'superseded',
+    'frame_malformed',
+    'frame_unexpected',
+    'wrong_form',
+  ] as const)('%s is final', (code) => {
+    const world = new World()
+    world.goLive()
+    world.refuse(code)
+    expect(world.error).toMatchObject({ code, isRetryable: false })
+    expect(world.connection.wakeAtMs).toBe(Infinity)
+  })
+
+  test.each(['auth_timeout', 'slow_consumer', 'internal', 'restarting', 'try_later', 'rate_exceeded'] as const)(
+    '%s is not',
+    (code) => {
+      const world = new World()
+      world.goLive()
+      world.refuse(code)
+      expect(world.log.at(-1)).toBe(`lost ${code}`)
+    },
+  )
+
+  test('a close code speaks when no frame did', () => {
+    for (const [number, code] of [
+      [4403, 'revoked'],
+      [4409, 'superseded'],
+      [4401, 'auth_failed'],
+    ] as const) {
+      const world = new World()
+      world.goLive()
+      world.connection.closed(1, number, 0)
+      expect(world.error?.code).toBe(code)
+    }
+  })
+
+  test('closing it ourselves ends it without an error', () => {
+    const world = new World()
+    world.goLive()
+    world.connection.close()
+    expect(world.error).toBeNull()
+    expect(world.log.slice(-2)).toEqual(['hang up 1', 'ended'])
+  })
+})
+
+describe('liveness', () => {
+  test('asks after one heartbeat of silence, gives up after three', () => {
+    const world = new World()
+    world.goLive()
+    expect(world.connection.wakeAtMs).toBe(HEARTBEAT_MS)
+    world.connection.tick(HEARTBEAT_MS)
+    expect(world.log.at(-1)).toBe('ping')
+    expect(world.connection.wakeAtMs).toBe(3 * HEARTBEAT_MS)
+    world.connection.tick(3 * HEARTBEAT_MS - 1)
+    expect(world.connection.state.name).toBe('live')
+    world.connection.tick(3 * HEARTBEAT_MS)
+    expect(world.log.at(-1)).toBe('lost heartbeat_missed')
+  })
+
+  test('anything heard starts it anew', () => {
+    const world = new World()
+    world.goLive()
+    world.connection.tick(HEARTBEAT_MS)
+    world.connection.received(1, { type: 'pong', ref: 1 }, HEARTBEAT_MS + 1)
+    expect(world.connection.wakeAtMs).toBe(2 * HEARTBEAT_MS + 1)
+  })
+
+  test('a process that slept asks before it gives up', () => {
+    const world = new World()
+    world.goLive()
+    world.connection.tick(100 * HEARTBEAT_MS)
+    expect(world.connection.state.name).toBe('live')
+    expect(world.log.at(-1)).toBe('ping')
+  })
+})

@@ -1,0 +1,316 @@
+/**
+ * The life of a peer's connection: dialling, the signed handshake, liveness, and coming back. Pure and synchronous; it
+ * hands frames of a live session to its owner.
+ *
+ * The handshake (security model 3.3): the broker greets with a nonce, we sign, the broker proves itself. Nothing is sent
+ * or believed before its proof was checked against the pinned key, whatever key the greeting claims.
+ */
+import type { Transcript } from '@sealpost/identity'
+import {
+  type FrameOf,
+  PROTOCOL_VERSIONS,
+  type RefusalCode,
+  refusal,
+  refusals,
+  type ServerFrame,
+} from '@sealpost/protocol'
+import type { Millis } from '@sealpost/std'
+import { backoffMs, HINT_MAX_MS } from './backoff.ts'
+import { refusedBy, type SealpostCode, SealpostError } from './errors.ts'
+import type { CryptoPort, PeerEffects, PeerPlace } from './ports.ts'
+
+export type ConnectionState =
+  /** Before `start`. */
+  | { readonly name: 'idle' }
+  | { readonly name: 'waiting'; readonly dialAtMs: Millis }
+  | { readonly name: 'connecting'; readonly deadlineMs: Millis }
+  | { readonly name: 'greeting'; readonly deadlineMs: Millis }
+  | {
+      readonly name: 'proving'
+      readonly deadlineMs: Millis
+      readonly transcript: Transcript
+      readonly signature: Uint8Array
+    }
+  | {
+      readonly name: 'live'
+      readonly welcome: FrameOf<'welcome'>
+      readonly sinceMs: Millis
+      heardAtMs: Millis
+      /** Of the first ping that nothing was heard after. */
+      pingedAtMs: Millis | null
+      /** The broker goes away; by then we leave ourselves. */
+      leaveAtMs: Millis
+    }
+  | { readonly name: 'closed'; readonly error: SealpostError | null }
+
+export interface ConnectionPorts {
+  readonly effects: Pick<PeerEffects, 'dial' | 'hangUp' | 'transmit'>
+  readonly crypto: Pick<CryptoPort, 'signAuth' | 'isBrokerProof' | 'newNonce'>
+  readonly random: () => number
+  /** A session began. */
+  readonly live: (welcome: FrameOf<'welcome'>) => void
+  /** The session, or the attempt at one, is over; another follows after `retryInMs`. */
+  readonly lost: (code: SealpostCode | 'connection_lost', retryInMs: Millis) => void
+  /** For good; `null`: we closed it ourselves. */
+  readonly ended: (error: SealpostError | null) => void
+}
+
+/** From the dial to `welcome`. */
+const SESSION_WITHIN_MS = 20_000
+/** After `goaway` the broker ends the session itself, once it has answered what it took. */
+const LEAVE_AFTER_MS = 10_000
+/** A session that lived this long shows that dialling works; shorter ones go on counting as failures. */
+const STEADY_AFTER_MS = 5_000
+
+export class Connection {
+  state: ConnectionState = { name: 'idle' }
+  /** Of the current dial, or the last one. */
+  dialNo = 0
+  private readonly ports: ConnectionPorts
+  private readonly place: PeerPlace
+  private readonly credit: number
+  private failures = 0
+  /** What the broker asked us to wait; 0 for nothing. */
+  private hintMs: Millis = 0
+  private pingNo = 0
+
+  constructor(ports: ConnectionPorts, place: PeerPlace, credit: number) {
+    this.ports = ports
+    this.place = place
+    this.credit = credit
+  }
+
+  start(nowMs: Millis): void {
+    if (this.state.name === 'idle') this.dial(nowMs)
+  }
+
+  opened(dialNo: number): void {
+    if (dialNo !== this.dialNo || this.state.name !== 'connecting') return
+    this.state = { name: 'greeting', deadlineMs: this.state.deadlineMs }
+  }
+
+  /** Answers the frame if it is one for the live session. */
+  received(dialNo: number, frame: ServerFrame, nowMs: Millis): ServerFrame | null {
+    if (dialNo !== this.dialNo) return null
+    const { state } = this
+    switch (state.name) {
+      case 'idle':
+      case 'waiting':
+      case 'closed':
+        return null
+      case 'live':
+        state.heardAtMs = nowMs
+        state.pingedAtMs = null
+        return this.receivedLive(state, frame, nowMs)
+      case 'greeting':
+      case 'proving':
+      case 'connecting':
+        this.receivedEarly(state, frame, nowMs)
+        return null
+    }
+  }
+
+  /** What came was no frame of this protocol. */
+  malformed(dialNo: number, nowMs: Millis): void {
+    if (dialNo === this.dialNo && this.isDialled()) this.drop('frame_malformed', nowMs)
+  }
+
+  /** The socket is gone. `closeNumber` is the WebSocket's close code. */
+  closed(dialNo: number, closeNumber: number, nowMs: Millis): void {
+    if (dialNo !== this.dialNo || !this.isDialled()) return
+    const code = codeOfClose(closeNumber)
+    if (code && !refusal(code).isRetryable) this.end(refusedBy(code))
+    else this.lose(code ?? 'connection_lost', nowMs)
+  }
+
+  tick(nowMs: Millis): void {
+    const { state } = this
+    switch (state.name) {
+      case 'waiting':
+        if (nowMs >= state.dialAtMs) this.dial(nowMs)
+        return
+      case 'connecting':
+      case 'greeting':
+      case 'proving':
+        if (nowMs >= state.deadlineMs) this.drop('connection_lost', nowMs)
+        return
+      case 'live':
+        return this.watch(state, nowMs)
+      case 'idle':
+      case 'closed':
+        return
+    }
+  }
+
+  get wakeAtMs(): Millis {
+    const { state } = this
+    switch (state.name) {
+      case 'waiting':
+        return state.dialAtMs
+      case 'connecting':
+      case 'greeting':
+      case 'proving':
+        return state.deadlineMs
+      case 'live': {
+        const { heartbeatMs } = state.welcome
+        const silentAtMs =
+          state.pingedAtMs === null ? state.heardAtMs + heartbeatMs : state.pingedAtMs + 2 * heartbeatMs
+        return Math.min(silentAtMs, state.leaveAtMs)
+      }
+      case 'idle':
+      case 'closed':
+        break
+    }
+    return Infinity
+  }
+
+  close(): void {
+    this.end(null)
+  }
+
+  private dial(nowMs: Millis): void {
+    this.dialNo += 1
+    this.hintMs = 0
+    this.state = { name: 'connecting', deadlineMs: nowMs + SESSION_WITHIN_MS }
+    this.ports.effects.dial(this.dialNo)
+  }
+
+  private receivedEarly(
+    state: Extract<ConnectionState, { deadlineMs: Millis }>,
+    frame: ServerFrame,
+    nowMs: Millis,
+  ): void {
+    if (frame.type === 'refused') return this.refused(frame, nowMs)
+    if (frame.type === 'hello' && state.name !== 'proving') return this.greeted(frame, state.deadlineMs)
+    if (frame.type === 'welcome' && state.name === 'proving') return this.welcomed(frame, state, nowMs)
+    this.drop('frame_unexpected', nowMs)
+  }
+
+  private greeted(hello: FrameOf<'hello'>, deadlineMs: Millis): void {
+    const { brokerKey, authority, meshId, peerKey } = this.place
+    if (hello.brokerKey !== brokerKey) return this.end(wrongBroker())
+    const version = PROTOCOL_VERSIONS.find((own) => hello.versions.includes(own))
+    if (version === undefined) return this.end(refusedBy('version_unsupported'))
+    const transcript: Transcript = {
+      version,
+      versionsOffered: hello.versions,
+      authority,
+      brokerKey,
+      meshId,
+      peerKey,
+      serverNonce: hello.nonce,
+      clientNonce: this.ports.crypto.newNonce(),
+      connectionId: hello.connectionId,
+      issuedAtMs: hello.issuedAtMs,
+      capabilities: [],
+    }
+    const signature = this.ports.crypto.signAuth(transcript)
+    this.state = { name: 'proving', deadlineMs, transcript, signature }
+    const { clientNonce } = transcript
+    const { credit } = this
+    this.ports.effects.transmit({
+      type: 'auth',
+      version,
+      meshId,
+      peerKey,
+      clientNonce,
+      capabilities: [],
+      signature,
+      credit,
+    })
+  }
+
+  private welcomed(
+    welcome: FrameOf<'welcome'>,
+    { transcript, signature }: Extract<ConnectionState, { name: 'proving' }>,
+    nowMs: Millis,
+  ): void {
+    if (!this.ports.crypto.isBrokerProof(transcript, signature, welcome.proof)) return this.end(wrongBroker())
+    this.state = { name: 'live', welcome, sinceMs: nowMs, heardAtMs: nowMs, pingedAtMs: null, leaveAtMs: Infinity }
+    this.ports.live(welcome)
+  }
+
+  private receivedLive(
+    state: Extract<ConnectionState, { name: 'live' }>,
+    frame: ServerFrame,
+    nowMs: Millis,
+  ): ServerFrame | null {
+    switch (frame.type) {
+      case 'pong':
+        return null
+      case 'refused':
+        this.refused(frame, nowMs)
+        return null
+      case 'goaway':
+        this.hintMs = frame.retryAfterMs
+        state.leaveAtMs = Math.min(state.leaveAtMs, nowMs + LEAVE_AFTER_MS)
+        return frame
+      case 'hello':
+      case 'welcome':
+        this.drop('frame_unexpected', nowMs)
+        return null
+      default:
+        return frame
+    }
+  }
+
+  private refused({ code, retryAfterMs }: FrameOf<'refused'>, nowMs: Millis): void {
+    this.hintMs = retryAfterMs
+    const { isRetryable } = refusal(code)
+    if (isRetryable) return this.drop(code, nowMs)
+    this.end(refusedBy(code))
+  }
+
+  private watch(state: Extract<ConnectionState, { name: 'live' }>, nowMs: Millis): void {
+    const { heartbeatMs } = state.welcome
+    if (nowMs >= state.leaveAtMs) return this.drop('restarting', nowMs)
+    // Counted from our own ping, so that a process that was asleep asks before it gives up.
+    if (state.pingedAtMs !== null) {
+      if (nowMs - state.pingedAtMs >= 2 * heartbeatMs) this.drop('heartbeat_missed', nowMs)
+    } else if (nowMs - state.heardAtMs >= heartbeatMs) {
+      state.pingedAtMs = nowMs
+      this.pingNo = (this.pingNo + 1) >>> 0
+      this.ports.effects.transmit({ type: 'ping', ref: this.pingNo })
+    }
+  }
+
+  /** Ends the socket ourselves and comes back later. */
+  private drop(code: SealpostCode | 'connection_lost', nowMs: Millis): void {
+    this.ports.effects.hangUp(this.dialNo)
+    this.lose(code, nowMs)
+  }
+
+  private lose(code: SealpostCode | 'connection_lost', nowMs: Millis): void {
+    const { state } = this
+    if (state.name === 'live' && nowMs - state.sinceMs >= STEADY_AFTER_MS) this.failures = 0
+    const ownMs = backoffMs(this.failures, this.ports.random)
+    this.failures += 1
+    const retryInMs = this.hintMs > 0 ? Math.min(this.hintMs, HINT_MAX_MS) : ownMs
+    this.state = { name: 'waiting', dialAtMs: nowMs + retryInMs }
+    this.ports.lost(code, retryInMs)
+  }
+
+  private end(error: SealpostError | null): void {
+    if (this.state.name === 'closed') return
+    if (this.isDialled()) this.ports.effects.hangUp(this.dialNo)
+    this.state = { name: 'closed', error }
+    this.ports.ended(error)
+  }
+
+  private isDialled(): boolean {
+    const { name } = this.state
+    return name !== 'idle' && name !== 'waiting' && name !== 'closed'
+  }
+}
+
+const byCloseNumber = new Map<number, RefusalCode>()
+for (const row of refusals) if (row.close && !byCloseNumber.has(row.close)) byCloseNumber.set(row.close, row.code)
+
+/** What a close code says when no `refused` frame came before it. */
+function codeOfClose(closeNumber: number): RefusalCode | undefined {
+  return byCloseNumber.get(closeNumber)
+}
+
+function wrongBroker(): SealpostError {
+  return new SealpostError('wrong_broker', 'Whoever answered does not hold the pinned key of this broker.')
+}

@@ -1,0 +1,158 @@
+/**
+ * The only part that waits: it carries out the engine's commands on a WebSocket, with the platform's clock and one
+ * timer. What is asked for within one turn of the event loop goes out together.
+ */
+import { type ClientFrame, decodeServerFrame, encode, type Form, SUBPROTOCOLS } from '@sealpost/protocol'
+import type { Millis } from '@sealpost/std'
+import type { PeerEvent } from './events.ts'
+import type { Message } from './message.ts'
+import { PeerEngine, type PeerEngineOptions } from './peer-engine.ts'
+import type { CryptoPort, PeerEffects } from './ports.ts'
+import type { WebSocketConstructor, WebSocketLike } from './web-socket.ts'
+
+export interface DriverOptions {
+  readonly url: string
+  readonly form: Form
+  readonly webSocket: WebSocketConstructor
+  readonly crypto: CryptoPort
+  readonly engine: Omit<PeerEngineOptions, 'nowMs' | 'random'>
+  readonly deliver: (message: Message) => void
+  readonly announce: (event: PeerEvent) => void
+}
+
+/** Milliseconds since 1970 with fractions, by a clock that does not jump: comparable between processes of a machine. */
+export const clockMs = (): Millis => performance.timeOrigin + performance.now()
+
+/** Timers take no longer one (2^31 - 1 ms). */
+const TIMER_MAX_MS = 3_600_000
+const CLOSE_WITHIN_MS = 2_000
+/** A flush waits until nothing more was asked for in so many microtasks: `await` and `for await` take a few each. */
+const QUIET_TURNS = 8
+const TURNS_MAX = 256
+
+export class Driver implements PeerEffects {
+  readonly engine: PeerEngine
+  private readonly options: DriverOptions
+  private socket: WebSocketLike | null = null
+  private isFlushDue = false
+  private turns = 0
+  private quietTurns = 0
+  private timer: ReturnType<typeof setTimeout> | undefined
+  private timerAtMs: Millis = Infinity
+  /** Sockets on their way out, and who waits for them. */
+  private readonly closing = new Set<WebSocketLike>()
+  private whenClosed: (() => void) | null = null
+
+  constructor(options: DriverOptions) {
+    this.options = options
+    this.engine = new PeerEngine(this, options.crypto, { ...options.engine, nowMs: clockMs(), random: Math.random })
+  }
+
+  start(): void {
+    this.tell(() => this.engine.start())
+  }
+
+  /** Flushes and ends; resolves when the socket is gone, or after two seconds. */
+  async close(): Promise<void> {
+    this.tell(() => this.engine.close())
+    if (this.closing.size === 0) return
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, CLOSE_WITHIN_MS)
+      this.whenClosed = () => {
+        clearTimeout(timer)
+        resolve()
+      }
+    })
+  }
+
+  dial(dialNo: number): void {
+    const { webSocket: WebSocket, url, form } = this.options
+    const subprotocol = Object.entries(SUBPROTOCOLS).find(([, its]) => its === form)![0]
+    const socket = new WebSocket(url, [subprotocol])
+    this.socket = socket
+    socket.binaryType = 'arraybuffer'
+    socket.onopen = () => this.tell(() => this.engine.opened(dialNo))
+    socket.onmessage = ({ data: wire }) => this.tell(() => this.heard(dialNo, wire))
+    socket.onclose = ({ code }) => {
+      this.tell(() => this.engine.closed(dialNo, code))
+      this.gone(socket)
+    }
+    socket.onerror = () => undefined // `close` follows, and says what there is to say
+  }
+
+  hangUp(): void {
+    const { socket } = this
+    if (!socket) return
+    this.socket = null
+    this.closing.add(socket)
+    socket.onopen = null
+    socket.onmessage = null
+    socket.onclose = () => this.gone(socket)
+    socket.close(1000)
+  }
+
+  transmit(frame: ClientFrame): void {
+    this.socket?.send(encode(this.options.form, frame))
+  }
+
+  deliver(message: Message): void {
+    this.options.deliver(message)
+  }
+
+  announce(event: PeerEvent): void {
+    this.options.announce(event)
+  }
+
+  flushSoon(): void {
+    this.quietTurns = 0
+    if (this.isFlushDue) return
+    this.isFlushDue = true
+    this.turns = 0
+    queueMicrotask(this.turn)
+  }
+
+  /** Tells the engine the time and one thing that happened. */
+  tell(happened: () => void): void {
+    this.engine.advance(clockMs())
+    happened()
+    this.arm()
+  }
+
+  private readonly turn = (): void => {
+    this.turns += 1
+    this.quietTurns += 1
+    if (this.quietTurns < QUIET_TURNS && this.turns < TURNS_MAX) return queueMicrotask(this.turn)
+    this.isFlushDue = false
+    this.tell(() => this.engine.flush())
+  }
+
+  private heard(dialNo: number, wire: unknown): void {
+    const bytes = wire instanceof ArrayBuffer ? new Uint8Array(wire) : wire
+    const isWire = typeof bytes === 'string' || bytes instanceof Uint8Array
+    const decoded = isWire ? decodeServerFrame(this.options.form, bytes) : null
+    if (decoded?.ok) this.engine.received(dialNo, decoded.frame)
+    else this.engine.malformed(dialNo)
+  }
+
+  private gone(socket: WebSocketLike): void {
+    if (this.socket === socket) this.socket = null
+    this.closing.delete(socket)
+    if (this.closing.size === 0) this.whenClosed?.()
+  }
+
+  /** Moves the timer only when it would ring too late: an early ring finds nothing due and sets it anew. */
+  private arm(): void {
+    const { wakeAtMs } = this.engine
+    if (wakeAtMs >= this.timerAtMs && wakeAtMs !== Infinity) return
+    clearTimeout(this.timer)
+    this.timerAtMs = wakeAtMs
+    if (wakeAtMs === Infinity) return
+    const inMs = Math.min(Math.max(Math.ceil(wakeAtMs - clockMs()), 1), TIMER_MAX_MS)
+    this.timer = setTimeout(this.ring, inMs)
+  }
+
+  private readonly ring = (): void => {
+    this.timerAtMs = Infinity
+    this.tell(() => this.engine.tick())
+  }
+}

@@ -1,0 +1,42 @@
+/** What an application sees when something was refused or ended: one class, one code, and whether trying again helps. */
+import { type RefusalCode, refusal } from '@sealpost/protocol'
+
+/**
+ * Codes that no broker says:
+ * - `maybe_sent`: it may be stored or not, and nobody will ask again. Sending the same text once more may double it.
+ * - `closed`: the peer was closed before this was attempted.
+ * - `outbox_full`: too much waits already; nothing of this message was taken.
+ * - `body_too_large`: over `BODY_BYTES_MAX`.
+ * - `wrong_broker`: whoever answered does not hold the pinned key.
+ * - `key_refused`: the directory's key binding for this peer is forged, expired, older than one seen, or unusable.
+ * - `aborted`: the caller's signal fired before the first session.
+ */
+export type SdkCode =
+  | 'maybe_sent'
+  | 'closed'
+  | 'outbox_full'
+  | 'body_too_large'
+  | 'wrong_broker'
+  | 'key_refused'
+  | 'aborted'
+
+export type SealpostCode = RefusalCode | SdkCode
+
+export class SealpostError extends Error {
+  override readonly name = 'SealpostError'
+  readonly code: SealpostCode
+  /** The same call may succeed later. */
+  readonly isRetryable: boolean
+
+  constructor(code: SealpostCode, message: string, options: { isRetryable?: boolean; cause?: unknown } = {}) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause })
+    this.code = code
+    this.isRetryable = options.isRetryable ?? false
+  }
+}
+
+/** The error for a broker's refusal. */
+export function refusedBy(code: RefusalCode): SealpostError {
+  const { meaning, isRetryable } = refusal(code)
+  return new SealpostError(code, `The broker refused (${code}): ${meaning}.`, { isRetryable })
+}

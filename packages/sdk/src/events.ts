@@ -1,0 +1,44 @@
+/** What a peer tells its application besides messages. Nothing here needs an answer. */
+import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
+import type { SealpostCode, SealpostError } from './errors.ts'
+
+export type PeerEvent =
+  /** `incarnation` changes when the broker's database was restored from a backup: acknowledged mail may be gone. */
+  | { type: 'connected'; epoch: number; incarnation: string; durability: 'fsync' | 'degraded' }
+  | { type: 'disconnected'; code: SealpostCode | 'connection_lost'; retryInMs: Millis }
+  /** For good: `null` after `close()`. */
+  | { type: 'closed'; error: SealpostError | null }
+  /**
+   * Messages of this sender are missing between the last one and this one. The broker dropped or held them back, or
+   * they expired, or were dead-lettered or put off by `retry` in a former life of this process.
+   */
+  | { type: 'gap'; sender: PeerKey; envelopeId: EnvelopeId; missing: number }
+  /** An envelope that does not open or says inside another thing than outside. It was settled and is not shown. */
+  | { type: 'tamper'; sender: PeerKey; envelopeId: EnvelopeId; reason: string }
+  /** The peer's box key is another one than before, signed by the same peer. */
+  | { type: 'key_changed'; peer: PeerKey; boxEpoch: number }
+  /** The directory gave no believable key for this peer: sends to it are refused, mail from it is put off. */
+  | { type: 'key_refused'; peer: PeerKey; reason: KeyRefusal }
+  /** A handler threw; the message was given back for another attempt. */
+  | { type: 'handler_failed'; sender: PeerKey; envelopeId: EnvelopeId; cause: unknown }
+
+export type KeyRefusal =
+  | 'unknown_peer'
+  | 'binding_forged'
+  | 'binding_expired'
+  | 'binding_foreign'
+  | 'binding_rolled_back'
+
+/** Counted since the start of this peer. */
+export interface PeerCounters {
+  sent: number
+  resent: number
+  acked: number
+  nacked: number
+  received: number
+  duplicates: number
+  tampered: number
+  settled: number
+  retried: number
+  sessions: number
+}

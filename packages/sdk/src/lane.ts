@@ -1,0 +1,96 @@
+/**
+ * A lane: what one peer sends to one recipient at one priority. Order is kept within a lane and nowhere else.
+ *
+ * An entry waits unsealed until the window admits it, is sealed once, and then is either in flight (the broker owes an
+ * answer in this session) or at rest (it was nacked, or its session ended) until it is answered for good.
+ */
+import { NO_PREV, type StreamId, type StreamPosition } from '@sealpost/identity'
+import type { Priority } from '@sealpost/protocol'
+import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
+import type { SealpostError } from './errors.ts'
+import { Fifo } from './fifo.ts'
+
+/** The durable acknowledgement of one message. Times are of the sender's clock. */
+export interface Receipt {
+  readonly envelopeId: EnvelopeId
+  /** It was stored by an earlier attempt whose answer was lost. */
+  readonly isDuplicate: boolean
+  /** When the window admitted it, just before it was sealed. */
+  readonly admittedAtMs: Millis
+  readonly ackedAtMs: Millis
+}
+
+/** A message to be sent. The body belongs to the outbox until one of the two answers, exactly one of which comes. */
+export interface Post {
+  readonly to: PeerKey
+  readonly priority: Priority
+  /** 0: the broker's default. */
+  readonly ttlSeconds: number
+  readonly body: Uint8Array
+  readonly accepted: (receipt: Receipt) => void
+  readonly refused: (error: SealpostError) => void
+}
+
+export class Entry {
+  readonly post: Post
+  readonly lane: Lane
+  place: 'waiting' | 'inFlight' | 'atRest' | 'done' = 'waiting'
+  /**
+   * Made once, on admission: ids then ascend in the order of the sends, which spares the broker a look into its ledger.
+   * Every resend says the same id and the very same bytes.
+   */
+  envelopeId = NO_ID
+  envelope: Uint8Array = NOTHING
+  admittedAtMs: Millis = 0
+  /** Of the first attempt. */
+  attemptedAtMs: Millis = 0
+
+  constructor(post: Post, lane: Lane) {
+    this.post = post
+    this.lane = lane
+  }
+}
+
+const NOTHING = new Uint8Array(0)
+const NO_ID = '' as EnvelopeId
+
+export class Lane {
+  readonly recipient: PeerKey
+  readonly priority: Priority
+  readonly waiting = new Fifo<Entry>()
+  /** Sealed and not answered for good, in their order. Answered ones may stand among them until they come to the head. */
+  readonly sealed = new Fifo<Entry>()
+  inFlight = 0
+  /** Stands in the outbox's queue of lanes that may be admitted. */
+  isReady = false
+  /** After a nack that may be retried: nothing is sent before this, nor while anything is in flight. */
+  pausedUntilMs: Millis | null = null
+  /** Pauses in a row without an ack. */
+  pauses = 0
+  private stream: { id: StreamId; seq: number; prev: Uint8Array } | null = null
+
+  constructor(recipient: PeerKey, priority: Priority) {
+    this.recipient = recipient
+    this.priority = priority
+  }
+
+  /** The place for the next envelope; it is taken by `advance` only. */
+  nextPosition(newStreamId: () => StreamId): StreamPosition {
+    this.stream ??= { id: newStreamId(), seq: 0, prev: NO_PREV }
+    return { streamId: this.stream.id, seq: this.stream.seq + 1, prev: this.stream.prev }
+  }
+
+  advance(headerHash: Uint8Array): void {
+    this.stream!.seq += 1
+    this.stream!.prev = headerHash
+  }
+
+  /** After an envelope that its sender knows to have failed, a new stream: a hole in it would be a false alarm. */
+  restartStream(): void {
+    this.stream = null
+  }
+
+  dropDone(): void {
+    while (this.sealed.peek()?.place === 'done') this.sealed.shift()
+  }
+}

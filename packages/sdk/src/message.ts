@@ -1,0 +1,79 @@
+/** A message as its recipient's application sees it. */
+import type { StreamPosition } from '@sealpost/identity'
+import type { Priority } from '@sealpost/protocol'
+import type { DeliveryId, EnvelopeId, Millis, PeerKey } from '@sealpost/std'
+
+/** What a message tells its owner; the pure engine implements it. */
+export interface MessageDesk {
+  settle(message: Message): void
+  retry(message: Message, afterMs: Millis): void
+}
+
+export interface MessageFields {
+  readonly sender: PeerKey
+  readonly envelopeId: EnvelopeId
+  readonly stream: StreamPosition | null
+  readonly body: Uint8Array
+  readonly priority: Priority
+  readonly attempt: number
+  readonly enqueuedAtMs: Millis
+  readonly receivedAtMs: Millis
+  readonly sentAtMs: Millis
+}
+
+const decoder = new TextDecoder()
+
+export class Message {
+  /** Proven by the box; whoever holds this key wrote it. */
+  readonly sender: PeerKey
+  readonly envelopeId: EnvelopeId
+  /** The caller's own; nobody else holds it. */
+  readonly body: Uint8Array
+  readonly priority: Priority
+  /** 1 for the first delivery. */
+  readonly attempt: number
+  /** When the broker stored it, by its database's clock. */
+  readonly enqueuedAtMs: Millis
+  readonly receivedAtMs: Millis
+  /** By the sender's clock, whole milliseconds. */
+  readonly sentAtMs: Millis
+  /** @internal */
+  readonly stream: StreamPosition | null
+  /** @internal Of the newest push of it. */
+  deliveryId: DeliveryId
+  /** @internal The session of that push. */
+  sessionNo: number
+  /** @internal */
+  state: 'open' | 'settled' | 'put off' = 'open'
+  readonly #desk: MessageDesk
+
+  constructor(desk: MessageDesk, fields: MessageFields, push: { deliveryId: DeliveryId; sessionNo: number }) {
+    this.#desk = desk
+    this.sender = fields.sender
+    this.envelopeId = fields.envelopeId
+    this.stream = fields.stream
+    this.body = fields.body
+    this.priority = fields.priority
+    this.attempt = fields.attempt
+    this.enqueuedAtMs = fields.enqueuedAtMs
+    this.receivedAtMs = fields.receivedAtMs
+    this.sentAtMs = fields.sentAtMs
+    this.deliveryId = push.deliveryId
+    this.sessionNo = push.sessionNo
+  }
+
+  /** The body read as UTF-8. */
+  text(): string {
+    return decoder.decode(this.body)
+  }
+
+  /** The application is done with it: it leaves the queue. Calling it again, or after `retry`, does nothing. */
+  settle(): void {
+    this.#desk.settle(this)
+  }
+
+  /** Gives it back; it is delivered again after `afterMs`. Calling it again, or after `settle`, does nothing. */
+  retry(afterMs: Millis = 0): void {
+    this.#desk.retry(this, afterMs)
+  }
+}

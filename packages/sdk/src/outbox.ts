@@ -1,0 +1,341 @@
+/**
+ * What is to be sent, and what of it is not answered yet. Pure and synchronous.
+ *
+ * The window bounds what is unacknowledged; past it messages wait unsealed. With the broker these rules hold:
+ * - A nack that may be retried bars its lane there until an item with `isHead` comes. So the lane pauses here, waits for
+ *   the answers of all it has in flight, and goes on from its lowest unanswered entry, in order.
+ * - A new session knows nothing of the old one: everything unanswered is said again, in the order it was sealed.
+ * - `isHead` goes with an item before which nothing of its lane is in flight.
+ */
+import type { Correspondent } from '@sealpost/identity'
+import { BODY_BYTES_MAX, type FrameOf, type NackCode, PRIORITIES, refusal } from '@sealpost/protocol'
+import { isHex, type Millis, type PeerKey } from '@sealpost/std'
+import { refusedBy, SealpostError } from './errors.ts'
+import type { PeerCounters } from './events.ts'
+import { Fifo } from './fifo.ts'
+import { Entry, Lane, type Post } from './lane.ts'
+import type { CryptoPort } from './ports.ts'
+import { packSends, type SendItem } from './send-frames.ts'
+
+export interface OutboxOptions {
+  /** Unacknowledged envelopes. */
+  readonly window: number
+  readonly windowBytes: number
+  /** Messages that wait beyond the window; a further one is refused. */
+  readonly waitingMax: number
+}
+
+export interface OutboxPorts {
+  readonly crypto: Pick<CryptoPort, 'seal' | 'newEnvelopeId' | 'newStreamId'>
+  /** A number in [0, 1). */
+  readonly random: () => number
+  /** The recipient's key, or null: then `unlock` or `refuse` follows. */
+  readonly keyOf: (recipient: PeerKey, nowMs: Millis) => Correspondent | null
+  readonly counters: PeerCounters
+}
+
+/** The broker's limits, told with each session. */
+export type OutboxLimits = Pick<
+  FrameOf<'welcome'>,
+  'envelopeBytesMax' | 'ttlSecondsMax' | 'inFlightMax' | 'dedupeSeconds'
+>
+
+/** At most, and at most half the time for which the broker knows an id: room for a message that is long under way. */
+export const RESEND_FOR_MS_MAX = 12 * 3_600_000
+const PAUSE_BASE_MS = 50
+const PAUSE_MAX_MS = 5_000
+/** Entries of one lane in a row, so that a long lane does not hold up the others. */
+const TURN_MAX = 16
+
+export class Outbox {
+  private readonly options: OutboxOptions
+  private readonly ports: OutboxPorts
+  private readonly lanes = new Map<PeerKey, (Lane | undefined)[]>()
+  /** Lanes with something that waits, in turns. */
+  private readonly ready = new Fifo<Lane>()
+  private readonly paused = new Set<Lane>()
+  /** Sealed and unanswered, in the order they were sealed. */
+  private readonly unanswered = new Map<string, Entry>()
+  private unansweredBytes = 0
+  private waitingCount = 0
+  private outgoing: SendItem[] = []
+  /** Null while there is no session. */
+  private limits: OutboxLimits | null = null
+  /** As the last session told; it counts while there is none. */
+  private resendForMs = RESEND_FOR_MS_MAX
+  /** The broker asked for quiet. */
+  private isLeaving = false
+
+  constructor(ports: OutboxPorts, options: OutboxOptions) {
+    this.ports = ports
+    this.options = options
+  }
+
+  /** Everything that has no answer yet. */
+  get pendingCount(): number {
+    return this.unanswered.size + this.waitingCount
+  }
+
+  /** Sealed and unacknowledged. */
+  get inFlightCount(): number {
+    return this.unanswered.size
+  }
+
+  post(post: Post): void {
+    const lane = this.laneOf(post)
+    if (!lane) return post.refused(refusedBy('unknown_recipient'))
+    if (post.body.length > BODY_BYTES_MAX)
+      return post.refused(new SealpostError('body_too_large', `A body has at most ${BODY_BYTES_MAX} bytes.`))
+    if (this.waitingCount >= this.options.waitingMax)
+      return post.refused(new SealpostError('outbox_full', 'Too many messages wait to be sent.', { isRetryable: true }))
+    lane.waiting.push(new Entry(post, lane))
+    this.waitingCount += 1
+    this.makeReady(lane)
+  }
+
+  /** A session began: everything unanswered is said again. */
+  connected(limits: OutboxLimits, nowMs: Millis): void {
+    this.expire(nowMs) // by what the last session told
+    this.limits = limits
+    this.resendForMs = Math.min(RESEND_FOR_MS_MAX, (limits.dedupeSeconds * 1000) / 2)
+    this.isLeaving = false
+    for (const entry of this.unanswered.values()) this.launch(entry, nowMs)
+  }
+
+  /** The session ended: what is unanswered rests until the next one. */
+  disconnected(): void {
+    this.limits = null
+    this.outgoing = []
+    for (const entry of this.unanswered.values()) {
+      entry.place = 'atRest'
+      entry.lane.inFlight = 0
+    }
+    for (const lane of this.paused) {
+      lane.pausedUntilMs = null
+      this.makeReady(lane)
+    }
+    this.paused.clear()
+  }
+
+  /** The broker goes away: answers still come, nothing new is begun in this session. */
+  leaving(): void {
+    this.isLeaving = true
+  }
+
+  acked(items: FrameOf<'ack'>['items'], nowMs: Millis): void {
+    for (const { envelopeId, isDuplicate } of items) {
+      const entry = this.unanswered.get(envelopeId)
+      if (!entry) continue
+      this.finish(entry)
+      entry.lane.pauses = 0
+      this.ports.counters.acked += 1
+      entry.post.accepted({ envelopeId, isDuplicate, admittedAtMs: entry.admittedAtMs, ackedAtMs: nowMs })
+    }
+  }
+
+  nacked(items: FrameOf<'nack'>['items'], nowMs: Millis): void {
+    for (const { envelopeId, code, retryAfterMs } of items) {
+      const entry = this.unanswered.get(envelopeId)
+      if (entry?.place !== 'inFlight') continue
+      this.ports.counters.nacked += 1
+      if (refusal(code).isRetryable) this.pause(entry, nowMs, retryAfterMs)
+      else this.fail(entry, refusedBy(code as NackCode))
+    }
+  }
+
+  /** The recipient's key is known now. */
+  unlock(recipient: PeerKey): void {
+    for (const lane of this.lanes.get(recipient) ?? []) if (lane) this.makeReady(lane)
+  }
+
+  /** The recipient has no key to seal to: what waits for it is refused. */
+  refuse(recipient: PeerKey, error: SealpostError): void {
+    for (const lane of this.lanes.get(recipient) ?? []) if (lane) this.refuseWaiting(lane, error)
+  }
+
+  /** Goes on with what may go on, and answers the frames for it. */
+  takeFrames(nowMs: Millis): FrameOf<'send'>[] {
+    if (!this.limits) return []
+    if (!this.isLeaving) {
+      this.resumeLanes(nowMs)
+      this.admit(nowMs)
+    }
+    if (this.outgoing.length === 0) return []
+    const items = this.outgoing
+    this.outgoing = []
+    return packSends(items)
+  }
+
+  /** Gives up what is too old to be said again. A lane's oldest goes first, so no later one overtakes it. */
+  expire(nowMs: Millis): void {
+    if (this.limits) return
+    for (const entry of this.unanswered.values()) {
+      if (!this.isTooOld(entry, nowMs)) return
+      this.giveUp(entry)
+    }
+  }
+
+  /** When `takeFrames` or `expire` should be called again without a cause from outside. */
+  get wakeAtMs(): Millis {
+    if (!this.limits) return (this.unanswered.values().next().value?.attemptedAtMs ?? Infinity) + this.resendForMs
+    if (this.isLeaving) return Infinity
+    let atMs = Infinity
+    for (const lane of this.paused) if (lane.inFlight === 0) atMs = Math.min(atMs, lane.pausedUntilMs!)
+    return atMs
+  }
+
+  /** Refuses everything; what was attempted may be stored. */
+  close(error: SealpostError): void {
+    this.limits = null
+    this.outgoing = []
+    for (const entry of [...this.unanswered.values()]) this.giveUp(entry)
+    for (const lanes of this.lanes.values()) for (const lane of lanes) if (lane) this.refuseWaiting(lane, error)
+  }
+
+  private laneOf({ to, priority }: Post): Lane | null {
+    let lanes = this.lanes.get(to)
+    if (!lanes) {
+      if (!isHex(to, 32)) return null
+      lanes = []
+      this.lanes.set(to, lanes)
+    }
+    const place = PRIORITIES.indexOf(priority)
+    const known = lanes[place]
+    if (known) return known
+    const lane = new Lane(to, priority)
+    lanes[place] = lane
+    return lane
+  }
+
+  private makeReady(lane: Lane): void {
+    if (lane.isReady || lane.pausedUntilMs !== null || lane.waiting.length === 0) return
+    lane.isReady = true
+    this.ready.push(lane)
+  }
+
+  private hasRoom(): boolean {
+    if (!this.limits) return false
+    const window = Math.min(this.options.window, this.limits.inFlightMax)
+    return this.unanswered.size < window && this.unansweredBytes < this.options.windowBytes
+  }
+
+  private admit(nowMs: Millis): void {
+    while (this.hasRoom()) {
+      const lane = this.ready.shift()
+      if (!lane) return
+      lane.isReady = false
+      if (lane.pausedUntilMs !== null) continue
+      const to = this.ports.keyOf(lane.recipient, nowMs)
+      if (!to) continue
+      for (let i = 0; i < TURN_MAX && lane.waiting.length > 0 && this.hasRoom(); i++) this.admitOne(lane, to, nowMs)
+      this.makeReady(lane)
+    }
+  }
+
+  private admitOne(lane: Lane, to: Correspondent, nowMs: Millis): void {
+    const entry = lane.waiting.shift()!
+    this.waitingCount -= 1
+    entry.admittedAtMs = nowMs
+    const refused = this.seal(entry, to)
+    if (refused) return entry.post.refused(refused)
+    entry.attemptedAtMs = nowMs
+    lane.sealed.push(entry)
+    this.unanswered.set(entry.envelopeId, entry)
+    this.unansweredBytes += entry.envelope.length
+    this.launch(entry, nowMs)
+  }
+
+  /** A refusal here spends no place in the stream. */
+  private seal(entry: Entry, to: Correspondent): SealpostError | null {
+    const { ttlSeconds, body } = entry.post
+    const { crypto } = this.ports
+    if (ttlSeconds > this.limits!.ttlSecondsMax) return refusedBy('ttl_too_long')
+    const stream = entry.lane.nextPosition(crypto.newStreamId)
+    const sentAtMs = Math.floor(entry.admittedAtMs)
+    entry.envelopeId = crypto.newEnvelopeId()
+    try {
+      const sealed = crypto.seal({ to, envelopeId: entry.envelopeId, stream, sentAtMs, body })
+      if (sealed.envelope.length > this.limits!.envelopeBytesMax) return refusedBy('envelope_too_large')
+      entry.envelope = sealed.envelope
+      entry.lane.advance(sealed.headerHash)
+      return null
+    } catch (cause) {
+      return new SealpostError('key_refused', 'The key of this recipient is none that a message can be sealed to.', {
+        cause,
+      })
+    }
+  }
+
+  private launch(entry: Entry, nowMs: Millis): void {
+    if (this.isTooOld(entry, nowMs)) return this.giveUp(entry)
+    const { lane, post } = entry
+    const { counters } = this.ports
+    counters[entry.place === 'waiting' ? 'sent' : 'resent'] += 1
+    this.outgoing.push({
+      envelopeId: entry.envelopeId,
+      recipient: lane.recipient,
+      priority: lane.priority,
+      isHead: lane.inFlight === 0,
+      ttlSeconds: post.ttlSeconds,
+      envelope: entry.envelope,
+    })
+    entry.place = 'inFlight'
+    lane.inFlight += 1
+  }
+
+  private pause(entry: Entry, nowMs: Millis, retryAfterMs: Millis): void {
+    const { lane } = entry
+    entry.place = 'atRest'
+    lane.inFlight -= 1
+    if (lane.pausedUntilMs === null) {
+      lane.pausedUntilMs = nowMs + this.pauseMs(lane)
+      lane.pauses += 1
+      this.paused.add(lane)
+    }
+    lane.pausedUntilMs = Math.max(lane.pausedUntilMs, nowMs + retryAfterMs)
+  }
+
+  private pauseMs(lane: Lane): Millis {
+    return Math.min(PAUSE_MAX_MS, PAUSE_BASE_MS * 2 ** Math.min(lane.pauses, 10)) * (0.5 + this.ports.random() / 2)
+  }
+
+  private resumeLanes(nowMs: Millis): void {
+    for (const lane of this.paused) {
+      if (lane.inFlight > 0 || nowMs < lane.pausedUntilMs!) continue
+      lane.pausedUntilMs = null
+      this.paused.delete(lane)
+      for (const entry of [...lane.sealed]) if (entry.place === 'atRest') this.launch(entry, nowMs)
+      this.makeReady(lane)
+    }
+  }
+
+  private isTooOld(entry: Entry, nowMs: Millis): boolean {
+    return nowMs - entry.attemptedAtMs >= this.resendForMs
+  }
+
+  private giveUp(entry: Entry): void {
+    this.fail(entry, new SealpostError('maybe_sent', 'The broker may have stored this message or not.'))
+  }
+
+  private fail(entry: Entry, error: SealpostError): void {
+    this.finish(entry)
+    entry.lane.restartStream()
+    entry.post.refused(error)
+  }
+
+  private finish(entry: Entry): void {
+    const { lane } = entry
+    this.unanswered.delete(entry.envelopeId)
+    this.unansweredBytes -= entry.envelope.length
+    if (entry.place === 'inFlight') lane.inFlight -= 1
+    entry.place = 'done'
+    lane.dropDone()
+  }
+
+  private refuseWaiting(lane: Lane, error: SealpostError): void {
+    for (let entry = lane.waiting.shift(); entry; entry = lane.waiting.shift()) {
+      this.waitingCount -= 1
+      entry.post.refused(error)
+    }
+  }
+}

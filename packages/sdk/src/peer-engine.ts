@@ -1,0 +1,245 @@
+/**
+ * A peer, all decisions and no waiting: connection, outbox, arrivals and key directory behind one synchronous surface.
+ * Frames, socket events and the passing of time come in as calls, commands go out through `PeerEffects`. It reads no
+ * clock and draws no random number of its own, so a simulator can drive it from a seed.
+ */
+import type { FrameOf, ServerFrame } from '@sealpost/protocol'
+import type { Millis, PeerKey } from '@sealpost/std'
+import { Arrivals } from './arrivals.ts'
+import { Connection, type ConnectionState } from './connection.ts'
+import { refusedBy, type SealpostCode, SealpostError } from './errors.ts'
+import type { KeyRefusal, PeerCounters } from './events.ts'
+import type { InboxStore } from './inbox.ts'
+import { KeyDirectory, type KnownKey } from './key-directory.ts'
+import type { Post } from './lane.ts'
+import { Outbox } from './outbox.ts'
+import type { CryptoPort, PeerEffects, PeerPlace } from './ports.ts'
+
+export interface PeerEngineOptions extends PeerPlace {
+  readonly nowMs: Millis
+  /** A number in [0, 1). */
+  readonly random: () => number
+  /** Unacknowledged envelopes at a time. Default 64. */
+  readonly window?: number
+  /** The same in bytes. Default 1 MiB. */
+  readonly windowBytes?: number
+  /** Messages that wait beyond the window. Default 100,000. */
+  readonly waitingMax?: number
+  /** Unsettled deliveries the broker may have pushed. Default 256. */
+  readonly credit?: number
+  readonly store?: InboxStore
+}
+
+interface KeyWaiter {
+  found(key: KnownKey): void
+  refused(error: SealpostError): void
+}
+
+export class PeerEngine {
+  private readonly effects: PeerEffects
+  private readonly connection: Connection
+  private readonly outbox: Outbox
+  private readonly arrivals: Arrivals
+  private readonly keys: KeyDirectory
+  private readonly keyWaiters = new Map<PeerKey, KeyWaiter[]>()
+  private nowMs: Millis
+  readonly counters: PeerCounters = {
+    sent: 0,
+    resent: 0,
+    acked: 0,
+    nacked: 0,
+    received: 0,
+    duplicates: 0,
+    tampered: 0,
+    settled: 0,
+    retried: 0,
+    sessions: 0,
+  }
+
+  constructor(effects: PeerEffects, crypto: CryptoPort, options: PeerEngineOptions) {
+    const { random, window = 64, windowBytes = 1024 * 1024, waitingMax = 100_000, credit = 256 } = options
+    const { counters } = this
+    this.effects = effects
+    this.nowMs = options.nowMs
+    this.keys = new KeyDirectory({
+      crypto,
+      learned: (peer, key) => this.learned(peer, key),
+      refused: (peer, reason) => this.keyRefused(peer, reason),
+      changed: (peer, { boxEpoch }) => effects.announce({ type: 'key_changed', peer, boxEpoch }),
+    })
+    const keyOf = (peer: PeerKey, nowMs: Millis) => this.keys.find(peer, nowMs)
+    this.outbox = new Outbox({ crypto, random, keyOf, counters }, { window, windowBytes, waitingMax })
+    this.arrivals = new Arrivals({ crypto, effects, keys: this.keys, counters }, options.store)
+    this.connection = new Connection(
+      {
+        effects,
+        crypto,
+        random,
+        live: (welcome) => this.live(welcome),
+        lost: (code, retryInMs) => this.lost(code, retryInMs),
+        ended: (error) => this.ended(error),
+      },
+      options,
+      credit,
+    )
+  }
+
+  get state(): ConnectionState {
+    return this.connection.state
+  }
+  /** Sends without an answer. */
+  get pendingCount(): number {
+    return this.outbox.pendingCount
+  }
+
+  /** Tells the time. Call it before the other methods; a clock that goes back stands still here. */
+  advance(nowMs: Millis): void {
+    if (nowMs > this.nowMs) this.nowMs = nowMs
+  }
+
+  start(): void {
+    this.connection.start(this.nowMs)
+  }
+
+  opened(dialNo: number): void {
+    this.connection.opened(dialNo)
+  }
+
+  received(dialNo: number, frame: ServerFrame): void {
+    const taken = this.connection.received(dialNo, frame, this.nowMs)
+    if (taken) this.receivedLive(taken)
+  }
+
+  /** What came could not be decoded. */
+  malformed(dialNo: number): void {
+    this.connection.malformed(dialNo, this.nowMs)
+  }
+
+  closed(dialNo: number, closeNumber: number): void {
+    this.connection.closed(dialNo, closeNumber, this.nowMs)
+  }
+
+  /** Call at `wakeAtMs`, or at any other time. */
+  tick(): void {
+    this.connection.tick(this.nowMs)
+    this.outbox.expire(this.nowMs)
+    this.flush()
+  }
+
+  /** The next time at which something is due without a cause from outside; Infinity for never. */
+  get wakeAtMs(): Millis {
+    if (this.state.name === 'closed') return Infinity
+    const keysAtMs = this.state.name === 'live' ? this.keys.wakeAtMs : Infinity
+    return Math.min(this.connection.wakeAtMs, this.outbox.wakeAtMs, keysAtMs)
+  }
+
+  /** Sends what there is to send. */
+  flush(): void {
+    if (this.state.name !== 'live') return
+    for (const frame of this.arrivals.takeFrames()) this.effects.transmit(frame)
+    for (const frame of this.outbox.takeFrames(this.nowMs)) this.effects.transmit(frame)
+    for (const frame of this.keys.takeFrames(this.nowMs)) this.effects.transmit(frame)
+  }
+
+  /** Takes a message to be sent; one of its two answers is called, possibly at once when it is refused. */
+  post(post: Post): void {
+    if (this.state.name === 'closed') return post.refused(this.endError())
+    this.outbox.post(post)
+    this.effects.flushSoon()
+  }
+
+  /** The peer's checked box key, from memory or from the broker's directory. */
+  lookup(peer: PeerKey, waiter: KeyWaiter): void {
+    if (this.state.name === 'closed') return waiter.refused(this.endError())
+    const known = this.keys.find(peer, this.nowMs)
+    if (known) return waiter.found(known)
+    const waiters = this.keyWaiters.get(peer)
+    if (waiters) waiters.push(waiter)
+    else this.keyWaiters.set(peer, [waiter])
+    this.effects.flushSoon()
+  }
+
+  /** Says what was settled, then ends everything. */
+  close(): void {
+    if (this.state.name === 'live') for (const frame of this.arrivals.takeFrames()) this.effects.transmit(frame)
+    this.connection.close()
+  }
+
+  private receivedLive(frame: ServerFrame): void {
+    switch (frame.type) {
+      case 'ack':
+        this.outbox.acked(frame.items, this.nowMs)
+        return this.effects.flushSoon()
+      case 'nack':
+        this.outbox.nacked(frame.items, this.nowMs)
+        return this.effects.flushSoon()
+      case 'push':
+        return this.arrivals.pushed(frame.deliveries, this.nowMs)
+      case 'directory':
+        return this.keys.answered(frame, this.nowMs)
+      case 'goaway':
+        return this.outbox.leaving()
+      default:
+        return
+    }
+  }
+
+  private live(welcome: FrameOf<'welcome'>): void {
+    this.counters.sessions += 1
+    this.arrivals.connected()
+    this.outbox.connected(welcome, this.nowMs)
+    const { epoch, incarnation } = welcome
+    const durability = welcome.durability === 'fsync' ? 'fsync' : 'degraded'
+    this.effects.announce({ type: 'connected', epoch, incarnation, durability })
+    this.effects.flushSoon()
+  }
+
+  private lost(code: SealpostCode | 'connection_lost', retryInMs: Millis): void {
+    this.disconnected()
+    this.effects.announce({ type: 'disconnected', code, retryInMs })
+  }
+
+  private ended(error: SealpostError | null): void {
+    this.disconnected()
+    this.outbox.close(this.endError())
+    for (const waiters of this.keyWaiters.values()) for (const waiter of waiters) waiter.refused(this.endError())
+    this.keyWaiters.clear()
+    this.effects.announce({ type: 'closed', error })
+  }
+
+  private disconnected(): void {
+    this.outbox.disconnected()
+    this.arrivals.disconnected()
+    this.keys.disconnected()
+  }
+
+  private learned(peer: PeerKey, key: KnownKey): void {
+    for (const waiter of this.takeWaiters(peer)) waiter.found(key)
+    this.outbox.unlock(peer)
+    this.arrivals.unlock(peer, this.nowMs)
+    this.effects.flushSoon()
+  }
+
+  private keyRefused(peer: PeerKey, reason: KeyRefusal): void {
+    const error =
+      reason === 'unknown_peer'
+        ? refusedBy('unknown_recipient')
+        : new SealpostError('key_refused', `The directory's key for this peer can't be believed (${reason}).`)
+    this.effects.announce({ type: 'key_refused', peer, reason })
+    for (const waiter of this.takeWaiters(peer)) waiter.refused(error)
+    this.outbox.refuse(peer, error)
+    this.arrivals.refuse(peer)
+  }
+
+  private takeWaiters(peer: PeerKey): KeyWaiter[] {
+    const waiters = this.keyWaiters.get(peer) ?? []
+    this.keyWaiters.delete(peer)
+    return waiters
+  }
+
+  private endError(): SealpostError {
+    const { state } = this
+    const error = state.name === 'closed' ? state.error : null
+    return error ?? new SealpostError('closed', 'This peer was closed.')
+  }
+}

@@ -1,0 +1,221 @@
+/**
+ * A broker in memory behind a WebSocket that is none, with the real handshake and codec: enough to test the client whole
+ * and to measure it. It keeps order and mail of absent peers; it has no leases, limits or priorities.
+ */
+import {
+  bindBoxKey,
+  generateSigningKeys,
+  type Identity,
+  signAsBroker,
+  type Transcript,
+  verifyClient,
+} from '@sealpost/identity'
+import {
+  type ClientFrame,
+  chooseSubprotocol,
+  decodeClientFrame,
+  encode,
+  type Form,
+  type FrameOf,
+  type KeyBindingEntry,
+  type ServerFrame,
+  SUBPROTOCOLS,
+} from '@sealpost/protocol'
+import type { DeliveryId, MeshId, PeerKey } from '@sealpost/std'
+import type { WebSocketConstructor, WebSocketLike } from './web-socket.ts'
+
+type Pushed = FrameOf<'push'>['deliveries'][number]
+
+const FAR_MS = 4_000_000_000_000
+
+export class TestingBroker {
+  readonly keys = generateSigningKeys()
+  readonly meshId = '5ea1'.repeat(8) as MeshId
+  readonly url = 'ws://broker.example:8440'
+  readonly webSocket: WebSocketConstructor
+  readonly bindings = new Map<PeerKey, KeyBindingEntry>()
+  /** Unsettled, in the order they came. */
+  readonly queues = new Map<PeerKey, Pushed[]>()
+  readonly heard: ClientFrame[] = []
+  /** For tests: what to do with a frame instead. */
+  intercept: ((socket: BrokerSocket, frame: ClientFrame) => boolean) | undefined
+  readonly sockets = new Set<BrokerSocket>()
+  private nextId = 1
+
+  constructor() {
+    const broker = this
+    this.webSocket = class extends BrokerSocket {
+      constructor(_url: string, protocols: string[]) {
+        super(broker, SUBPROTOCOLS[chooseSubprotocol(protocols)!])
+      }
+    }
+  }
+
+  enrol(identity: Identity): void {
+    const { peerKey: peer, boxKey, boxEpoch, notAfterMs, signature } = bindBoxKey(identity, this.meshId, FAR_MS)
+    this.bindings.set(peer, { peer, boxKey, boxEpoch, notAfterMs, signature })
+  }
+
+  hello(socket: BrokerSocket): FrameOf<'hello'> {
+    return {
+      type: 'hello',
+      versions: [1],
+      brokerKey: this.keys.publicKey,
+      connectionId: socket.connectionId,
+      nonce: socket.nonce,
+      issuedAtMs: 1_700_000_000_000,
+      authWithinMs: 10_000,
+    }
+  }
+
+  received(socket: BrokerSocket, frame: ClientFrame): void {
+    this.heard.push(frame)
+    if (this.intercept?.(socket, frame)) return
+    if (frame.type === 'auth') this.auth(socket, frame)
+    else if (frame.type === 'send') this.store(socket, frame)
+    else if (frame.type === 'settle') this.settle(socket, frame)
+    else if (frame.type === 'lookup') this.lookup(socket, frame)
+    else if (frame.type === 'retry') this.retry(socket, frame)
+  }
+
+  pushAll(socket: BrokerSocket, attempt: number): void {
+    const deliveries = (this.queues.get(socket.peer!) ?? []).map((delivery) => ({ ...delivery, attempt }))
+    if (deliveries.length > 0) socket.say({ type: 'push', deliveries })
+  }
+
+  private auth(socket: BrokerSocket, auth: FrameOf<'auth'>): void {
+    const hello = this.hello(socket)
+    const { version, meshId, peerKey, clientNonce, capabilities, signature } = auth
+    const transcript: Transcript = {
+      version,
+      versionsOffered: hello.versions,
+      authority: 'broker.example:8440',
+      brokerKey: this.keys.publicKey,
+      meshId,
+      peerKey,
+      serverNonce: hello.nonce,
+      clientNonce,
+      connectionId: hello.connectionId,
+      issuedAtMs: hello.issuedAtMs,
+      capabilities,
+    }
+    if (!this.bindings.has(peerKey) || !verifyClient(transcript, signature)) return socket.refuse('auth_failed')
+    socket.peer = peerKey
+    socket.say({
+      type: 'welcome',
+      proof: signAsBroker(this.keys, transcript, signature),
+      epoch: this.sockets.size,
+      incarnation: '00'.repeat(16),
+      durability: 'fsync',
+      heartbeatMs: 15_000,
+      leaseMs: 30_000,
+      dedupeSeconds: 86_400,
+      creditMax: 1024,
+      envelopeBytesMax: 72 * 1024,
+      ttlSecondsMax: 86_400,
+      inFlightMax: 1024,
+    })
+    this.pushAll(socket, 2)
+  }
+
+  private store(socket: BrokerSocket, { envelopes }: FrameOf<'send'>): void {
+    const acks: FrameOf<'ack'>['items'] = []
+    const pushes = new Map<PeerKey, Pushed[]>()
+    for (const { envelopeId, recipient, priority, envelope } of envelopes) {
+      const id = this.nextId++ as DeliveryId
+      acks.push({ envelopeId, isDuplicate: false })
+      const push = { id, envelopeId, sender: socket.peer!, priority, attempt: 1, enqueuedAtMs: 1, envelope }
+      append(this.queues, recipient, push)
+      append(pushes, recipient, push)
+    }
+    socket.say({ type: 'ack', items: acks })
+    for (const other of this.sockets) {
+      const deliveries = other.peer && pushes.get(other.peer)
+      if (deliveries) other.say({ type: 'push', deliveries })
+    }
+  }
+
+  private settle(socket: BrokerSocket, { ids }: FrameOf<'settle'>): void {
+    const settled = new Set(ids)
+    const queue = this.queues.get(socket.peer!) ?? []
+    this.queues.set(
+      socket.peer!,
+      queue.filter(({ id }) => !settled.has(id)),
+    )
+  }
+
+  private retry(socket: BrokerSocket, { items }: FrameOf<'retry'>): void {
+    const asked = new Set(items.map(({ id }) => id))
+    const deliveries = (this.queues.get(socket.peer!) ?? [])
+      .filter(({ id }) => asked.has(id))
+      .map((delivery) => ({ ...delivery, attempt: 2 }))
+    socket.say({ type: 'push', deliveries })
+  }
+
+  private lookup(socket: BrokerSocket, { ref, peers }: FrameOf<'lookup'>): void {
+    const bindings = peers.flatMap((peer) => this.bindings.get(peer) ?? [])
+    socket.say({ type: 'directory', ref, bindings, unknown: peers.filter((peer) => !this.bindings.has(peer)) })
+  }
+}
+
+/** Both ends of one connection: the client holds it as its WebSocket, the broker talks through `say`. */
+export class BrokerSocket implements WebSocketLike {
+  binaryType = 'blob'
+  readonly protocol = ''
+  onopen: ((event: never) => void) | null = null
+  onmessage: ((event: { data: unknown }) => void) | null = null
+  onclose: ((event: { code: number }) => void) | null = null
+  onerror: ((event: never) => void) | null = null
+  readonly connectionId = crypto.getRandomValues(new Uint8Array(16))
+  readonly nonce = crypto.getRandomValues(new Uint8Array(32))
+  peer: PeerKey | null = null
+  private readonly broker: TestingBroker
+  private readonly form: Form
+  private isOpen = true
+
+  constructor(broker: TestingBroker, form: Form) {
+    this.broker = broker
+    this.form = form
+    broker.sockets.add(this)
+    setTimeout(() => {
+      this.onopen?.(undefined as never)
+      this.say(broker.hello(this))
+    })
+  }
+
+  send(wire: Uint8Array | string): void {
+    if (!this.isOpen) return
+    const decoded = decodeClientFrame(this.form, wire)
+    if (!decoded.ok) return this.refuse(decoded.code)
+    setTimeout(() => this.isOpen && this.broker.received(this, decoded.frame))
+  }
+
+  /** What was sent before still arrives. */
+  close(): void {
+    setTimeout(() => this.cut(1000))
+  }
+
+  say(frame: ServerFrame): void {
+    const wire = encode(this.form, frame)
+    const wireForm = typeof wire === 'string' ? wire : wire.buffer
+    setTimeout(() => this.isOpen && this.onmessage?.({ data: wireForm }))
+  }
+
+  refuse(code: FrameOf<'refused'>['code']): void {
+    this.say({ type: 'refused', code, retryAfterMs: 0, reason: '' })
+  }
+
+  /** What is on its way is lost. */
+  cut(code: number): void {
+    if (!this.isOpen) return
+    this.isOpen = false
+    this.broker.sockets.delete(this)
+    setTimeout(() => this.onclose?.({ code }))
+  }
+}
+
+function append<K, V>(map: Map<K, V[]>, key: K, value: V): void {
+  const list = map.get(key)
+  if (list) list.push(value)
+  else map.set(key, [value])
+}
