@@ -1,0 +1,69 @@
+/**
+ * Cryptography without cryptography: an envelope holds the number of what was sealed, and opening it looks that up. It
+ * answers what the real one would: does it open with these two keys, and what does the header say.
+ */
+import type { EnvelopeDraft } from '@sealpost/identity'
+import type { CryptoPort, Opened } from '@sealpost/sdk'
+import { type EnvelopeId, fromHex, type MeshId, type Millis, type PeerKey, type Random } from '@sealpost/std'
+
+interface SealedFacts {
+  readonly meshId: MeshId
+  readonly from: PeerKey
+  readonly draft: EnvelopeDraft
+}
+
+/** Everything sealed in one world. */
+export type Vault = SealedFacts[]
+
+const NO_SIGNATURE = new Uint8Array(64)
+const ENVELOPE_BYTES = 40
+
+export interface CryptoPlace {
+  readonly meshId: MeshId
+  readonly peerKey: PeerKey
+  readonly random: Random
+  /** By the peer's own clock, as its envelope ids tell it. */
+  readonly nowMs: () => Millis
+}
+
+export function vaultCrypto(vault: Vault, { meshId, peerKey, random, nowMs }: CryptoPlace): CryptoPort {
+  let lastId = 0
+  const randomHex = (digits: number) => Array.from({ length: digits }, () => random.below(16).toString(16)).join('')
+  return {
+    signAuth: () => NO_SIGNATURE,
+    isBrokerProof: () => true,
+    checkBinding: (binding, { peer }) => (binding.peer === peer ? 'ok' : 'binding_foreign'),
+    seal: (draft) => {
+      const number = vault.push({ meshId, from: peerKey, draft })
+      const envelope = new Uint8Array(ENVELOPE_BYTES)
+      new DataView(envelope.buffer).setUint32(0, number)
+      return { envelope, headerHash: envelope.slice(0, 16) }
+    },
+    open: (from, { envelopeId, envelope }) => {
+      const facts = vault[new DataView(envelope.buffer, envelope.byteOffset).getUint32(0) - 1]
+      return openFacts(facts, { meshId, to: peerKey, from: from.peerKey, envelopeId })
+    },
+    newNonce: () => new Uint8Array(32),
+    newEnvelopeId: () => {
+      lastId += 1
+      const time = Math.floor(nowMs()).toString(16).padStart(12, '0')
+      return `${time}7${(lastId & 0xfff).toString(16).padStart(3, '0')}${randomHex(16)}` as EnvelopeId
+    },
+    newStreamId: () => randomHex(32) as ReturnType<CryptoPort['newStreamId']>,
+  }
+}
+
+function openFacts(
+  facts: SealedFacts | undefined,
+  outside: { meshId: MeshId; from: PeerKey; to: PeerKey; envelopeId: EnvelopeId },
+): Opened {
+  if (facts?.from !== outside.from || facts.draft.to.peerKey !== outside.to)
+    return { ok: false, reason: 'does_not_open' }
+  if (facts.meshId !== outside.meshId) return { ok: false, reason: 'foreign_mesh' }
+  if (facts.draft.envelopeId !== outside.envelopeId) return { ok: false, reason: 'wrong_envelope_id' }
+  const { stream, sentAtMs, body } = facts.draft
+  return { ok: true, header: { stream: stream ?? null, sentAtMs }, body: body.slice() }
+}
+
+/** A box key of its own for each peer; nothing is ever sealed with it. */
+export const boxKeyOf = (peerKey: PeerKey): Uint8Array => fromHex(peerKey)

@@ -1,0 +1,184 @@
+/**
+ * What must hold whatever fails (P1–P9 of the security model), checked as things happen. It knows what was asked for and
+ * what came out, and nothing of how the broker works inside.
+ */
+import type { CloseCode, Delivery } from '@sealpost/protocol'
+import type { StoredDelivery } from '@sealpost/queue/memory'
+import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey } from '@sealpost/std'
+
+export class Violation extends Error {
+  override readonly name = 'Violation'
+}
+
+/** One call of `send` by an application. */
+export interface SendFacts {
+  readonly meshId: MeshId
+  readonly from: PeerKey
+  readonly to: PeerKey
+  readonly priority: string
+  /** Its place in its lane, from 0. */
+  readonly place: number
+  isAcked: boolean
+  /** How often the application got it, and how often it gave it back. */
+  deliveries: number
+  givenBack: number
+  isSettled: boolean
+}
+
+export class Oracle {
+  readonly sends: SendFacts[] = []
+  readonly marks = new Map<string, number>()
+  private unacked = 0
+  private unsettled = 0
+  private readonly lanes = new Map<string, { posted: number; delivered: number }>()
+  private readonly idOf = new Map<string, DeliveryId>()
+  private readonly sendOf = new Map<string, SendFacts>()
+
+  mark(name: string): void {
+    this.marks.set(name, (this.marks.get(name) ?? 0) + 1)
+  }
+
+  /** Answers the number by which the body names this send. */
+  posted(send: Pick<SendFacts, 'meshId' | 'from' | 'to' | 'priority'>): number {
+    const lane = this.laneOf(send)
+    lane.posted += 1
+    this.unacked += 1
+    this.unsettled += 1
+    const facts = { ...send, place: lane.posted - 1, isAcked: false, deliveries: 0, givenBack: 0, isSettled: false }
+    return this.sends.push(facts) - 1
+  }
+
+  sealed(no: number, envelopeId: EnvelopeId): void {
+    const send = this.sends[no]!
+    this.sendOf.set(`${send.meshId} ${send.from} ${envelopeId}`, send)
+  }
+
+  acked(no: number): void {
+    const send = this.sends[no]!
+    must(!send.isAcked, 'P5', () => `send ${no} was answered twice`)
+    send.isAcked = true
+    this.unacked -= 1
+  }
+
+  /** A broker's word to a sender: this envelope is stored. */
+  ackSent(meshId: MeshId, from: PeerKey, envelopeId: EnvelopeId, isStored: boolean): void {
+    const send = this.sendOf.get(`${meshId} ${from} ${envelopeId}`)
+    must(send, 'P4', () => 'an ack for an envelope that nobody sealed')
+    must(isStored || send!.isSettled, 'P1', () => `acked and not stored: ${textOf(send!)}`)
+  }
+
+  /** A broker's word to a recipient. */
+  pushSent(
+    meshId: MeshId,
+    to: PeerKey,
+    { id, envelopeId, sender }: Pick<Delivery, 'id' | 'envelopeId' | 'sender'>,
+  ): void {
+    const send = this.sendOf.get(`${meshId} ${sender} ${envelopeId}`)
+    must(send, 'P4', () => `pushed to ${to.slice(-2)} what nobody sent in this mesh`)
+    must(send!.to === to, 'P4', () => `pushed to ${to.slice(-2)}: ${textOf(send!)}`)
+    this.sameId(meshId, sender, envelopeId, id)
+  }
+
+  /** The row is about to leave the queue because somebody said it was settled. */
+  removed(meshId: MeshId, sender: PeerKey, row: StoredDelivery): void {
+    const send = this.sendOf.get(`${meshId} ${sender} ${row.envelopeId}`)
+    must(send?.isSettled, 'P2', () => `left the queue before its recipient settled it: ${send && textOf(send)}`)
+  }
+
+  /** A claim takes the row; `cause` is what makes its former lease void. */
+  claimedAgain(row: StoredDelivery, cause: string | null): void {
+    must(cause, 'P7', () => `claimed again without a cause: delivery ${row.id} to ${row.recipient}`)
+    this.mark(`redelivery: ${cause}`)
+  }
+
+  delivered(meshId: MeshId, to: PeerKey, sender: PeerKey, no: number): void {
+    const send = this.sends[no]
+    must(send, 'P4', () => `delivered what nobody sent (${no})`)
+    must(send!.meshId === meshId, 'P9', () => `delivered in another mesh: ${textOf(send!)}`)
+    must(
+      send!.to === to && send!.from === sender,
+      'P4',
+      () => `delivered to ${to.slice(-2)} from ${sender.slice(-2)}: ${textOf(send!)}`,
+    )
+    must(!send!.isSettled, 'P8', () => `delivered after it was settled: ${textOf(send!)}`)
+    send!.deliveries += 1
+    must(send!.deliveries === send!.givenBack + 1, 'P8', () => `delivered twice: ${textOf(send!)}`)
+    if (send!.deliveries > 1) return
+    const lane = this.laneOf(send!)
+    must(
+      send!.place === lane.delivered,
+      'P6',
+      () => `delivered before number ${lane.delivered} of its lane: ${textOf(send!)}`,
+    )
+    lane.delivered += 1
+  }
+
+  gap(to: PeerKey, missing: number): void {
+    must(false, 'P6', () => `peer ${to.slice(-2)} sees a gap of ${missing} in a stream`)
+  }
+
+  ended(to: PeerKey, code: string): void {
+    must(false, 'P3', () => `peer ${to.slice(-2)} was ended for good: ${code}`)
+  }
+
+  refused(no: number, code: string): void {
+    must(false, 'P3', () => `the broker refused (${code}): ${textOf(this.sends[no]!)}`)
+  }
+
+  creditOf(outstanding: number, credit: number): void {
+    must(
+      outstanding <= credit,
+      'credit',
+      () => `${outstanding} deliveries pushed and unsettled with a credit of ${credit}`,
+    )
+  }
+
+  closed(code: CloseCode): void {
+    this.mark(`closed: ${code}`)
+  }
+
+  settled(no: number): void {
+    this.sends[no]!.isSettled = true
+    this.unsettled -= 1
+  }
+
+  get isDone(): boolean {
+    return this.unacked === 0 && this.unsettled === 0
+  }
+
+  /** Everything must have arrived by now. */
+  finish(sinceMs: Millis, queued: number): void {
+    const open = this.sends.filter((send) => !send.isAcked || !send.isSettled)
+    const lost = open.filter((send) => send.isAcked && !send.isSettled)
+    must(
+      open.length === 0,
+      'P3',
+      () =>
+        `${open.length} sends are not through after ${sinceMs} ms, ${lost.length} of them acked; first: ${open[0] && textOf(open[0])}`,
+    )
+    must(queued === 0, 'P3', () => `${queued} deliveries are still queued ${sinceMs} ms after the last fault`)
+  }
+
+  private sameId(meshId: MeshId, sender: PeerKey, envelopeId: EnvelopeId, id: DeliveryId): void {
+    const key = `${meshId} ${sender} ${envelopeId}`
+    const known = this.idOf.get(key)
+    if (known === undefined) this.idOf.set(key, id)
+    else must(known === id, 'P5', () => `one envelope became two deliveries, ${known} and ${id}`)
+  }
+
+  private laneOf({ meshId, from, to, priority }: Pick<SendFacts, 'meshId' | 'from' | 'to' | 'priority'>) {
+    const key = `${meshId} ${from} ${to} ${priority}`
+    const lane = this.lanes.get(key) ?? { posted: 0, delivered: 0 }
+    this.lanes.set(key, lane)
+    return lane
+  }
+}
+
+function must(fact: unknown, promise: string, claim: () => string): void {
+  if (!fact) throw new Violation(`${promise}: ${claim()}`)
+}
+
+function textOf({ meshId, from, to, priority, place, isAcked, deliveries }: SendFacts): string {
+  const state = `${isAcked ? 'acked' : 'not acked'}, delivered ${deliveries} times`
+  return `mesh ${meshId.slice(-2)}, ${from.slice(-2)} to ${to.slice(-2)}, ${priority} number ${place} (${state})`
+}

@@ -1,0 +1,84 @@
+/** Which faults a seed brings, and how many. Each one is missing in many seeds, so that none always hides another. */
+import type { Millis, Random } from '@sealpost/std'
+
+/** Chances, each drawn anew whenever its fault could happen. */
+export type Chances = Pick<
+  FaultPlan,
+  | 'requestLost'
+  | 'answerLost'
+  | 'appliedLate'
+  | 'locked'
+  | 'raced'
+  | 'sendBuffered'
+  | 'sendDropped'
+  | 'hintLost'
+  | 'hintDoubled'
+  | 'takeover'
+  | 'handlerThrows'
+  | 'handlerSlow'
+>
+
+export interface FaultPlan {
+  /** Chances for each statement sent to the database. */
+  readonly requestLost: number
+  readonly answerLost: number
+  /** Applied after the shard was told that it failed. */
+  readonly appliedLate: number
+  /** Of a claim: another statement holds the session's row. */
+  readonly locked: number
+  /** Of a careful commit: statements of other shards for the same senders are faster, each time it is tried. */
+  readonly raced: number
+  /** Chances for each write to a socket. */
+  readonly sendBuffered: number
+  readonly sendDropped: number
+  readonly hintLost: number
+  readonly hintDoubled: number
+  /** Of a dial: it goes to another shard than the last one. */
+  readonly takeover: number
+  /** Of a delivery: its handler throws, or takes longer than the lease. */
+  readonly handlerThrows: number
+  readonly handlerSlow: number
+  readonly cuts: number
+  readonly crashes: number
+  /** Shards that are told to go, and say goodbye. */
+  readonly restarts: number
+  /** Times in which no statement reaches the database. */
+  readonly outages: number
+  readonly clockJumps: number
+  /** Longest delay of an answer of the database, and of a frame. */
+  readonly databaseMs: Millis
+  readonly networkMs: Millis
+  /** The broker's limits, tight in some seeds. */
+  readonly waitingMax: number
+  readonly perSecond: number | null
+  readonly isBirthLeaseOn: boolean
+}
+
+export function drawPlan(random: Random): FaultPlan {
+  const rate = (most: number) => (random.chance(0.5) ? 0 : random.next() * most)
+  const times = (most: number) => (random.chance(0.4) ? 0 : random.below(most + 1))
+  return {
+    requestLost: rate(0.15),
+    answerLost: rate(0.2),
+    appliedLate: rate(0.15),
+    locked: rate(0.3),
+    raced: rate(0.3),
+    sendBuffered: rate(0.3),
+    sendDropped: rate(0.05),
+    hintLost: rate(1),
+    hintDoubled: rate(0.5),
+    takeover: rate(0.8),
+    handlerThrows: rate(0.2),
+    handlerSlow: rate(0.15),
+    cuts: times(12),
+    crashes: times(3),
+    restarts: times(2),
+    outages: times(2),
+    clockJumps: times(3),
+    databaseMs: 1 + random.below(random.chance(0.3) ? 800 : 40),
+    networkMs: 1 + random.below(random.chance(0.3) ? 400 : 20),
+    waitingMax: random.chance(0.25) ? 2 + random.below(4) : 1_000,
+    perSecond: random.chance(0.25) ? 5 + random.below(20) : null,
+    isBirthLeaseOn: random.chance(0.85),
+  }
+}

@@ -1,0 +1,353 @@
+/**
+ * One life of a broker process, from its start to its crash: the real engine, writer and drain, driven as the broker
+ * drives them, on the simulated network and database. It decides nothing; mutants are subclasses of it.
+ */
+import { type Effects, Engine, type EngineLimits, type SendOutcome, type SocketId } from '@sealpost/core'
+import {
+  type Append,
+  type ClientFrame,
+  type CloseCode,
+  type Committed,
+  closeNumber,
+  type DeliveryRef,
+  type FrameOf,
+  PROTOCOL_VERSIONS,
+  type Retry,
+  type ServerFrame,
+  type SessionRef,
+  type Want,
+} from '@sealpost/protocol'
+import { type Batch, type Decided, Drain, isDecided, mergeDecided, undecidedOf, Writer } from '@sealpost/queue'
+import type { MemoryShard } from '@sealpost/queue/memory'
+import type { DeliveryId, MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
+import type { Link } from './link.ts'
+import type { World } from './world.ts'
+
+const FENCE_RETRY_MS = 500
+const CLOSING_WAIT_MS = 2_000
+const TICK_MS = 1_000
+const SWEEP_MS = 3_000
+/** Small, so that batches have to be cut. */
+const WRITER = { appendsMax: 12, appendBytesMax: 4_096, settlesMax: 6 }
+const DRAIN = { tickMs: 5, wantsMax: 3 }
+export const BROKER_KEY = 'bb'.repeat(32) as PeerKey
+
+interface Socket {
+  readonly link: Link
+  peer: { meshId: MeshId; peerKey: PeerKey; credit: number } | null
+  /** Pushed and not settled, and when. */
+  readonly outstanding: Map<DeliveryId, Millis>
+}
+
+export class ShardLife implements Effects {
+  readonly engine: Engine
+  readonly statements: MemoryShard
+  protected readonly world: World
+  protected readonly writer: Writer
+  protected readonly drain: Drain
+  protected readonly sockets = new Map<SocketId, Socket>()
+  private lastSocket = 0
+  private isFlushDue = false
+  private isOver = false
+
+  constructor(world: World, statements: MemoryShard, limits: EngineLimits) {
+    this.world = world
+    this.statements = statements
+    this.engine = new Engine(this, {
+      limits,
+      nowMs: world.clock.nowMs,
+      incarnation: '0'.repeat(32),
+      durability: 'fsync',
+    })
+    this.writer = new Writer((batch) => this.commit(batch), WRITER)
+    this.drain = new Drain(
+      {
+        start: (wants) => this.claimFor(wants),
+        schedule: (afterMs, tick) => world.clock.after(afterMs, () => !this.isOver && tick()),
+        nowMs: () => world.clock.nowMs,
+      },
+      DRAIN,
+    )
+    this.every(TICK_MS, () => this.step(() => this.engine.tick()))
+    this.every(SWEEP_MS, () => this.statements.sweep())
+  }
+
+  crash(): void {
+    this.isOver = true
+    for (const { link } of this.sockets.values()) link.breakServer()
+  }
+
+  /** As the broker ends: no new work, answers for what was taken, then goodbye. */
+  shutdown(ended: () => void): void {
+    const retryAfterMs = () => 100 + Math.floor(this.world.random.next() * 1_900)
+    const deadlineMs = this.world.clock.nowMs + CLOSING_WAIT_MS
+    const wait = () => {
+      if (!this.writer.isIdle && this.world.clock.nowMs < deadlineMs) return this.after(10, wait)
+      this.step(() => this.engine.endShutdown(retryAfterMs))
+      this.isOver = true
+      ended()
+    }
+    this.step(() => this.engine.beginShutdown(retryAfterMs()))
+    this.after(10, wait)
+  }
+
+  connect(link: Link): void {
+    this.lastSocket += 1
+    const no = this.lastSocket
+    this.sockets.set(no, { link, peer: null, outstanding: new Map() })
+    link.accept({
+      received: (frame) => this.received(no, frame),
+      closed: () => this.sockets.delete(no) && this.step(() => this.engine.closed(no)),
+    })
+    const nothing = new Uint8Array(32)
+    this.step(() =>
+      this.engine.connected(no, {
+        type: 'hello',
+        versions: [...PROTOCOL_VERSIONS],
+        brokerKey: BROKER_KEY,
+        connectionId: nothing.subarray(16),
+        nonce: nothing,
+        issuedAtMs: this.world.clock.nowMs,
+        authWithinMs: 5_000,
+      }),
+    )
+  }
+
+  hinted(meshId: MeshId, peer: PeerNo): void {
+    this.step(() => this.engine.hinted(meshId, peer))
+  }
+
+  send(no: SocketId, frames: readonly ServerFrame[]): SendOutcome {
+    const socket = this.sockets.get(no)
+    if (!socket) return 'sent'
+    for (const frame of frames) this.watch(socket, frame)
+    if (this.world.chance('sendDropped')) {
+      this.world.oracle.mark('send: dropped')
+      return this.sendDropped(socket)
+    }
+    for (const frame of frames) socket.link.sendToClient(frame)
+    if (!this.world.chance('sendBuffered')) return 'sent'
+    this.world.oracle.mark('send: buffered')
+    const forMs = this.world.random.next() * 400
+    socket.link.clog(forMs)
+    this.after(forMs, () => this.sockets.has(no) && this.step(() => this.engine.drained(no)))
+    return 'buffered'
+  }
+
+  close(no: SocketId, code: CloseCode, retryAfterMs: Millis): void {
+    const socket = this.sockets.get(no)
+    if (!socket) return
+    this.sockets.delete(no)
+    this.world.oracle.closed(code)
+    // A socket that dropped a frame takes no other one.
+    if (code === 'slow_consumer') return socket.link.breakServer()
+    socket.link.sendToClient({ type: 'refused', code, retryAfterMs, reason: '' })
+    socket.link.closeFromServer(closeNumber(code))
+  }
+
+  ping(no: SocketId): void {
+    this.after(50, () => this.sockets.get(no)?.link.isWhole && this.step(() => this.engine.heard(no)))
+  }
+  pause(no: SocketId): void {
+    this.world.oracle.mark('paused')
+    this.sockets.get(no)?.link.pause()
+  }
+  resume(no: SocketId): void {
+    this.sockets.get(no)?.link.resume()
+  }
+
+  authenticate(no: SocketId, _hello: FrameOf<'hello'>, { meshId, peerKey }: FrameOf<'auth'>): void {
+    this.ask(
+      'authenticate',
+      () => this.statements.findMembers(meshId, [peerKey])[0] ?? null,
+      (member) => this.engine.authenticated(no, { member, isSignatureGood: true, proof: new Uint8Array(64) }),
+      () => this.engine.authenticated(no, null),
+    )
+  }
+
+  open(no: SocketId, session: SessionRef): void {
+    this.ask(
+      'open',
+      () => this.statements.open(session),
+      (epoch) => this.engine.opened(no, epoch),
+      () => this.engine.opened(no, null),
+    )
+  }
+
+  fence(no: SocketId, session: SessionRef): void {
+    this.ask(
+      'fence',
+      () => this.statements.fence(session),
+      (epoch) => {
+        this.world.oracle.mark(epoch === null ? 'fence: served elsewhere' : 'fence: new epoch')
+        this.engine.fenced(no, epoch)
+      },
+      () => this.after(FENCE_RETRY_MS, () => this.sockets.has(no) && this.fence(no, session)),
+    )
+  }
+
+  append(append: Append): void {
+    this.writer.append(append)
+  }
+  settle(delivery: DeliveryRef): void {
+    this.writer.settle(delivery)
+  }
+  claim(want: Want): void {
+    this.drain.want(want)
+  }
+  retry(retries: readonly Retry[]): void {
+    this.ask('retry', () => this.statements.retry(retries))
+  }
+  strike(delivery: DeliveryRef): void {
+    this.ask('strike', () => this.statements.strike(delivery))
+  }
+
+  resolve(no: SocketId, meshId: MeshId, peers: readonly PeerKey[]): void {
+    this.ask(
+      'resolve',
+      () => this.statements.findMembers(meshId, peers),
+      (members) => this.engine.resolved(no, peers, members),
+      () => this.engine.resolved(no, peers, null),
+    )
+  }
+
+  lookup(no: SocketId, meshId: MeshId, lookup: FrameOf<'lookup'>): void {
+    this.ask(
+      'lookup',
+      () => this.statements.findBindings(meshId, lookup.peers),
+      (bindings) => this.engine.found(no, lookup, bindings),
+    )
+  }
+
+  hint(meshId: MeshId, peer: PeerNo): void {
+    this.world.hint(this, meshId, peer)
+  }
+
+  protected received(no: SocketId, frame: ClientFrame): void {
+    const socket = this.sockets.get(no)
+    if (!socket) return
+    if (frame.type === 'auth') socket.peer = { meshId: frame.meshId, peerKey: frame.peerKey, credit: frame.credit }
+    if (frame.type === 'settle') for (const id of frame.ids) socket.outstanding.delete(id)
+    if (frame.type === 'retry') for (const { id } of frame.items) socket.outstanding.delete(id)
+    this.step(() => this.engine.received(no, frame))
+  }
+
+  /** Gives the engine the time, lets it decide, and starts what it asked for. */
+  protected step(decide: () => void): void {
+    if (this.isOver) return
+    this.engine.advance(this.world.clock.nowMs)
+    decide()
+    this.drain.pull()
+    if (this.isFlushDue) return
+    this.isFlushDue = true
+    this.after(0, () => {
+      this.isFlushDue = false
+      this.writer.flush()
+    })
+  }
+
+  protected commit(batch: Batch): void {
+    const failed = () => this.commitFailed()
+    this.ask(
+      'commit',
+      () => this.statements.commitAtOnce(batch),
+      (decided) => this.decideRest(batch, decided, failed),
+      failed,
+    )
+  }
+
+  private decideRest(batch: Batch, decided: Decided, failed: () => void): void {
+    const rest = undecidedOf(batch.appends, decided)
+    if (rest.length === 0) {
+      const outcomes = decided.decisions.filter(isDecided)
+      return this.commitAnswered(batch, { outcomes, enqueuedAtMs: decided.enqueuedAtMs })
+    }
+    this.ask(
+      'careful commit',
+      // Another statement of these senders was faster, every time it was tried.
+      () => (this.world.chance('raced') ? null : this.statements.commitCarefully(rest)),
+      (careful) => {
+        if (careful === null) return failed()
+        this.decideRest(batch, mergeDecided(batch.appends, decided, careful), failed)
+      },
+      failed,
+    )
+  }
+
+  protected commitAnswered(batch: Batch, committed: Committed): void {
+    this.writer.succeeded()
+    this.writer.flush()
+    this.engine.committed(batch.appends, committed)
+  }
+
+  protected commitFailed(): void {
+    this.engine.commitFailed(this.writer.failed())
+  }
+
+  protected claimFor(wants: readonly Want[]): void {
+    this.ask(
+      'claim',
+      () => this.statements.claim(wants),
+      (claimed) => {
+        this.engine.claimed(wants.map((want, i) => ({ want, claimed: claimed[i]! })))
+        this.drain.ended()
+      },
+      () => {
+        this.claimFailed(wants)
+        this.drain.ended()
+      },
+    )
+  }
+
+  protected claimFailed(wants: readonly Want[]): void {
+    this.engine.claimFailed(wants)
+  }
+
+  protected sendDropped(_socket: Socket): SendOutcome {
+    return 'dropped'
+  }
+
+  protected ask<T>(name: string, apply: () => T, answered?: (answer: T) => void, failed?: () => void): void {
+    this.world.path.ask(
+      name,
+      apply,
+      (answer) => this.step(() => answered?.(answer)),
+      () => this.step(() => failed?.()),
+    )
+  }
+
+  protected after(delayMs: Millis, run: () => void): void {
+    this.world.clock.after(delayMs, () => {
+      if (!this.isOver) run()
+    })
+  }
+
+  private every(periodMs: Millis, run: () => void): void {
+    this.after(periodMs, () => {
+      run()
+      this.every(periodMs, run)
+    })
+  }
+
+  private watch({ peer, outstanding }: Socket, frame: ServerFrame): void {
+    const { oracle, store } = this.world
+    const { nowMs } = this.world.clock
+    if (!peer || (frame.type !== 'ack' && frame.type !== 'push' && frame.type !== 'nack')) return
+    const { meshId, peerKey } = peer
+    if (frame.type === 'nack') for (const { code } of frame.items) oracle.mark(`nack: ${code}`)
+    if (frame.type === 'ack')
+      for (const { envelopeId, isDuplicate } of frame.items) {
+        if (isDuplicate) oracle.mark('ack: duplicate')
+        const sender = store.findByKey(meshId, peerKey)!.peer
+        oracle.ackSent(meshId, peerKey, envelopeId, store.isStored(meshId, sender, envelopeId))
+      }
+    if (frame.type !== 'push') return
+    for (const delivery of frame.deliveries) {
+      oracle.pushSent(meshId, peerKey, delivery)
+      outstanding.set(delivery.id, nowMs)
+    }
+    // One that lies there for a lease fills no room any more.
+    const held = [...outstanding.values()].filter((atMs) => atMs > nowMs - this.statements.options.leaseMs)
+    oracle.creditOf(held.length, peer.credit)
+  }
+}

@@ -1,0 +1,158 @@
+/** A peer: the SDK's real engine on the simulated network, and an application that is slow, or throws, now and then. */
+import type { ClientFrame } from '@sealpost/protocol'
+import { type Message, type PeerEffects, PeerEngine, type PeerEvent } from '@sealpost/sdk'
+import type { MeshId, Millis, PeerKey } from '@sealpost/std'
+import { vaultCrypto } from './crypto.ts'
+import { Link } from './link.ts'
+import { BROKER_KEY } from './shard-life.ts'
+import type { World } from './world.ts'
+
+const encoder = new TextEncoder()
+
+export class SimPeer implements PeerEffects {
+  readonly meshId: MeshId
+  readonly peerKey: PeerKey
+  private readonly world: World
+  private readonly engine: PeerEngine
+  private link: Link | null = null
+  private home: number
+  private isFlushDue = false
+  private wakeAtMs: Millis = Infinity
+  /** A clock of its own, which jumps: envelope ids are made by it. */
+  private readonly skewMs: () => Millis
+
+  constructor(world: World, meshId: MeshId, peerKey: PeerKey) {
+    const { random, clock } = world
+    this.world = world
+    this.meshId = meshId
+    this.peerKey = peerKey
+    this.home = random.below(world.shardCount)
+    const skewsMs = random.chance(0.3) ? [0, -3_000, 5_000, -100_000] : [0]
+    this.skewMs = () => skewsMs[Math.floor(clock.nowMs / 1_700) % skewsMs.length]!
+    const crypto = vaultCrypto(world.vault, { meshId, peerKey, random, nowMs: () => clock.nowMs + this.skewMs() })
+    const seal: typeof crypto.seal = (draft) => {
+      world.oracle.sealed(noOf(draft.body), draft.envelopeId)
+      return crypto.seal(draft)
+    }
+    this.engine = new PeerEngine(
+      this,
+      { ...crypto, seal },
+      {
+        authority: 'sim:443',
+        brokerKey: BROKER_KEY,
+        meshId,
+        peerKey,
+        nowMs: clock.nowMs,
+        random: random.next,
+        window: 1 + random.below(8),
+        credit: 1 + random.below(6),
+      },
+    )
+  }
+
+  start(): void {
+    this.tell(() => this.engine.start())
+  }
+
+  post(to: PeerKey, priority: 'now' | 'next' | 'low'): void {
+    const { oracle } = this.world
+    const no = oracle.posted({ meshId: this.meshId, from: this.peerKey, to, priority })
+    const body = encoder.encode(String(no))
+    const accepted = () => oracle.acked(no)
+    const refused = ({ code }: { code: string }) => {
+      const { state } = this.engine
+      if (state.name === 'closed') oracle.ended(this.peerKey, state.error?.code ?? 'no code')
+      oracle.refused(no, code)
+    }
+    this.tell(() => this.engine.post({ to, priority, ttlSeconds: 0, body, accepted, refused }))
+  }
+
+  /** The wire breaks now. */
+  cut(noticed: { clientAfterMs: Millis; serverAfterMs: Millis }): void {
+    this.link?.cut(noticed)
+  }
+
+  dial(dialNo: number): void {
+    const { world } = this
+    if (world.chance('takeover')) this.home = (this.home + 1) % world.shardCount
+    const { clock, random } = world
+    const client = {
+      received: (frame: Parameters<PeerEngine['received']>[1]) => this.tell(() => this.engine.received(dialNo, frame)),
+      closed: (closeNumber: number) => this.tell(() => this.engine.closed(dialNo, closeNumber)),
+    }
+    const link = new Link(client, { clock, random, delayMaxMs: world.plan.networkMs })
+    this.link = link
+    clock.after(random.next() * 20, () => {
+      const shard = world.shards[this.home]
+      if (this.link !== link) return
+      if (!shard) return client.closed(1006)
+      this.tell(() => this.engine.opened(dialNo))
+      shard.connect(link)
+    })
+  }
+
+  hangUp(): void {
+    this.link?.closeFromClient()
+    this.link = null
+  }
+
+  transmit(frame: ClientFrame): void {
+    this.link?.sendToServer(frame)
+  }
+
+  deliver(message: Message): void {
+    const { world } = this
+    const no = noOf(message.body)
+    world.oracle.delivered(this.meshId, this.peerKey, message.sender, no)
+    const isSlow = world.chance('handlerSlow')
+    const isThrowing = world.chance('handlerThrows')
+    const forMs = world.random.next() * (isSlow ? 12_000 : 30)
+    world.clock.after(forMs, () =>
+      this.tell(() => (isThrowing ? this.giveBack(message, no) : this.settle(message, no))),
+    )
+  }
+
+  announce(event: PeerEvent): void {
+    const { oracle } = this.world
+    if (event.type === 'closed') oracle.ended(this.peerKey, event.error?.code ?? 'no code')
+    if (event.type === 'tamper' || event.type === 'key_refused') oracle.ended(this.peerKey, event.reason)
+    if (event.type === 'gap') oracle.gap(this.peerKey, event.missing)
+    oracle.mark(`sdk: ${event.type}`)
+  }
+
+  flushSoon(): void {
+    if (this.isFlushDue) return
+    this.isFlushDue = true
+    this.world.clock.after(0, () => {
+      this.isFlushDue = false
+      this.tell(() => this.engine.flush())
+    })
+  }
+
+  private settle(message: Message, no: number): void {
+    this.world.oracle.settled(no)
+    message.settle()
+  }
+
+  private giveBack(message: Message, no: number): void {
+    this.world.oracle.sends[no]!.givenBack += 1
+    this.world.oracle.mark('handler threw')
+    message.retry(this.world.random.next() * 2_000)
+  }
+
+  private tell(happened: () => void): void {
+    const { clock } = this.world
+    this.engine.advance(clock.nowMs)
+    happened()
+    const wakeAtMs = Math.max(this.engine.wakeAtMs, clock.nowMs + 1)
+    if (wakeAtMs >= this.wakeAtMs) return
+    this.wakeAtMs = wakeAtMs
+    clock.at(wakeAtMs, () => {
+      if (this.wakeAtMs === wakeAtMs) this.wakeAtMs = Infinity
+      this.tell(() => this.engine.tick())
+    })
+  }
+}
+
+const decoder = new TextDecoder()
+const noOf = (body: Uint8Array): number => Number(decoder.decode(body))

@@ -1,0 +1,93 @@
+/** The memory queue's statements, with the oracle looking on: what they may take and remove, and what marks a run. */
+import type { Append, Claimed, SessionRef, Want } from '@sealpost/protocol'
+import type { Batch, Decided, QueueOptions } from '@sealpost/queue'
+import { MemoryShard, type StoredDelivery } from '@sealpost/queue/memory'
+import type { MeshId, PeerNo, ShardId } from '@sealpost/std'
+import type { World } from './world.ts'
+
+export class WatchedStatements extends MemoryShard {
+  protected readonly world: World
+
+  constructor(world: World, shard: ShardId, options: QueueOptions) {
+    super(world.store, shard, options)
+    this.world = world
+  }
+
+  override commitAtOnce(batch: Batch): Decided {
+    const { oracle } = this.world
+    for (const ref of batch.settles) {
+      const row = this.store.findDelivery(ref)
+      if (row) oracle.removed(row.meshId, this.keyOf(row.meshId, row.sender), row)
+    }
+    const committed = super.commitAtOnce(batch)
+    committed.decisions.forEach((outcome, i) => {
+      if (outcome.status !== 'stored' || batch.appends[i]!.birthEpoch === 0) return
+      oracle.mark(outcome.isLeased ? 'birth lease: given' : 'birth lease: refused')
+    })
+    return committed
+  }
+
+  override commitCarefully(appends: readonly Append[]): Decided {
+    const committed = super.commitCarefully(appends)
+    for (const { status } of committed.decisions) this.world.oracle.mark(`careful commit: ${status}`)
+    return committed
+  }
+
+  override claim(wants: readonly Want[]): Claimed[] {
+    const locked = wants.filter(() => this.world.chance('locked')).map((want) => want.session)
+    for (const { meshId, peer } of locked) this.store.lock(meshId, peer)
+    const before = wants.map(({ session }) => this.leasesOf(session))
+    for (const want of wants) this.prepareClaim(want)
+    const answers = super.claim(wants)
+    for (const { meshId, peer } of locked) this.store.unlock(meshId, peer)
+    for (const [i, claimed] of answers.entries()) this.watch(wants[i]!, claimed, before[i]!)
+    return answers
+  }
+
+  override open(session: SessionRef): number | null {
+    const former = this.store.find(session.meshId, session.peer)!.session.shard
+    const epoch = super.open(session)
+    if (epoch === null) this.world.oracle.mark('open: somebody was faster')
+    else if (former !== null && former !== this.shard) this.world.oracle.mark('takeover')
+    return epoch
+  }
+
+  /** For mutants. */
+  protected prepareClaim(_want: Want): void {
+    return
+  }
+
+  private watch(want: Want, claimed: Claimed, before: Leases): void {
+    const { oracle } = this.world
+    if (claimed.status !== 'claimed') return oracle.mark(`claim: ${claimed.status}`)
+    for (const { id } of claimed.deliveries) {
+      const lease = before.get(id)
+      if (!lease) continue
+      oracle.claimedAgain(lease.row, this.causeOf(want.session, lease))
+    }
+  }
+
+  /** Why a lease of another time holds no more (P7); null when it does. */
+  private causeOf(session: SessionRef, { epoch, untilMs, isPutOff }: LeaseFacts): string | null {
+    if (epoch < session.epoch) return 'another epoch'
+    if (untilMs > this.store.nowMs) return null
+    return isPutOff ? 'put off' : 'lapsed'
+  }
+
+  private leasesOf({ meshId, peer }: SessionRef): Leases {
+    const rows = this.store.find(meshId, peer)?.deliveries ?? []
+    return new Map(rows.flatMap((row) => (row.lease ? [[row.id, { row, ...row.lease }] as const] : [])))
+  }
+
+  private keyOf(meshId: MeshId, peer: PeerNo) {
+    return this.store.find(meshId, peer)!.binding.peer
+  }
+}
+
+interface LeaseFacts {
+  readonly row: StoredDelivery
+  readonly epoch: number
+  readonly untilMs: number
+  readonly isPutOff: boolean
+}
+type Leases = ReadonlyMap<number, LeaseFacts>

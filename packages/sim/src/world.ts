@@ -1,0 +1,242 @@
+/**
+ * A world from a seed: two meshes of peers, two shards on one database, faults for a while, and then none. `run` answers
+ * what happened, or the first promise that was broken.
+ */
+import { defaultLimits, type EngineLimits } from '@sealpost/core'
+import { defaultQueueOptions, type QueueOptions } from '@sealpost/queue'
+import { MemoryStore } from '@sealpost/queue/memory'
+import {
+  type MeshId,
+  type Millis,
+  type PeerKey,
+  type PeerNo,
+  type Random,
+  type ShardId,
+  seededRandom,
+} from '@sealpost/std'
+import { VirtualClock } from './clock.ts'
+import { boxKeyOf, type Vault } from './crypto.ts'
+import { DatabasePath } from './database.ts'
+import { Oracle, Violation } from './oracle.ts'
+import { type Chances, drawPlan, type FaultPlan } from './plan.ts'
+import { ShardLife } from './shard-life.ts'
+import { SimPeer } from './sim-peer.ts'
+import { WatchedStatements } from './watched-statements.ts'
+
+/** What a world is built of; a mutant replaces one of them. */
+export interface WorldParts {
+  readonly Life: typeof ShardLife
+  readonly Statements: typeof WatchedStatements
+  readonly limits: Partial<EngineLimits>
+}
+
+export interface RunOutcome {
+  readonly seed: number
+  readonly violation: string | null
+  readonly marks: ReadonlyMap<string, number>
+  readonly plan: FaultPlan
+  readonly sends: number
+  /** From the last fault until everything had arrived. */
+  readonly drainedInMs: Millis
+}
+
+export const realParts: WorldParts = {
+  Life: ShardLife,
+  Statements: WatchedStatements,
+  limits: {},
+}
+
+const START_MS = 1_700_000_000_000
+const FAULTS_MS = 6_000
+/** One lease, one poll, the longest pause between two dials, a heartbeat that finds a dead wire, and some more. */
+const DRAIN_MS = 60_000
+/** Of each peer, half of them in bursts. */
+const SENDS = 14
+const PEERS = 3
+const LEASE_MS = 8_000
+const MESHES = ['a1', 'a2'].map((digits) => digits.repeat(16) as MeshId)
+
+const limitsOfSim: EngineLimits = {
+  ...defaultLimits,
+  heartbeatMs: 2_000,
+  pollMs: 2_000,
+  leaseMs: LEASE_MS,
+  inFlightMax: 6,
+  rate: null,
+}
+const queueOptionsOfSim: QueueOptions = { ...defaultQueueOptions, leaseMs: LEASE_MS, strikesMax: 1_000 }
+
+export class World {
+  readonly clock = new VirtualClock(START_MS)
+  readonly oracle = new Oracle()
+  readonly vault: Vault = []
+  readonly shardCount = 2
+  readonly shards: (ShardLife | null)[] = []
+  readonly random: Random
+  readonly plan: FaultPlan
+  readonly store: MemoryStore
+  readonly path: DatabasePath
+  readonly parts: WorldParts
+  private readonly peers: SimPeer[] = []
+  private databaseSkewMs = 0
+  private lives = 0
+
+  constructor(seed: number, parts: WorldParts) {
+    this.random = seededRandom(seed)
+    this.plan = drawPlan(this.random)
+    this.parts = parts
+    this.store = new MemoryStore(() => this.clock.nowMs + this.databaseSkewMs)
+    this.path = new DatabasePath(this)
+    for (const meshId of MESHES) this.enrol(meshId)
+    for (let n = 0; n < this.shardCount; n++) this.shards.push(this.startShard())
+  }
+
+  /** Draws for one of the plan's chances; never after the faults have ended. */
+  chance(fault: keyof Chances): boolean {
+    return this.path.chance(this.plan[fault])
+  }
+
+  hint(from: ShardLife, meshId: MeshId, peer: PeerNo): void {
+    if (this.chance('hintLost')) return this.oracle.mark('hint: lost')
+    const isDoubled = this.chance('hintDoubled')
+    if (isDoubled) this.oracle.mark('hint: doubled')
+    for (let i = isDoubled ? 0 : 1; i < 2; i++)
+      this.clock.after(this.random.next() * 100, () => {
+        for (const shard of this.shards) if (shard !== from) shard?.hinted(meshId, peer)
+      })
+  }
+
+  run(): Millis {
+    this.schedule()
+    while (this.clock.nowMs < START_MS + FAULTS_MS) this.clock.step()
+    this.path.areFaultsOn = false
+    this.shards.forEach((shard, n) => {
+      this.shards[n] = shard ?? this.startShard()
+    })
+    const endMs = this.clock.nowMs + DRAIN_MS
+    while (this.clock.nowMs < endMs && !(this.oracle.isDone && this.queued() === 0)) this.clock.step()
+    const drainedInMs = this.clock.nowMs - START_MS - FAULTS_MS
+    this.oracle.finish(drainedInMs, this.queued())
+    return drainedInMs
+  }
+
+  private queued(): number {
+    return [...this.store.deliveries()].length
+  }
+
+  private enrol(meshId: MeshId): void {
+    this.store.addMesh(meshId)
+    for (let n = 1; n <= PEERS; n++) {
+      // The same keys and numbers in both meshes: whoever forgets to ask for the mesh finds the wrong one.
+      const peerKey = n.toString(16).padStart(64, '0') as PeerKey
+      const binding = {
+        peer: peerKey,
+        boxKey: boxKeyOf(peerKey),
+        boxEpoch: 1,
+        notAfterMs: START_MS * 2,
+        signature: new Uint8Array(64),
+      }
+      this.store.addMember(meshId, binding, n as PeerNo)
+      this.peers.push(new SimPeer(this, meshId, peerKey))
+    }
+  }
+
+  /** Each life of a process has a shard id of its own. */
+  private startShard(): ShardLife {
+    this.lives += 1
+    const shard = this.lives.toString(16).padStart(32, '0') as ShardId
+    const statements = new this.parts.Statements(this, shard, queueOptionsOfSim)
+    const { waitingMax, perSecond, isBirthLeaseOn } = this.plan
+    const rate = perSecond === null ? null : { perSecond, burst: 4 }
+    const limits = { ...limitsOfSim, waitingMax, rate, isBirthLeaseOn, ...this.parts.limits }
+    return new this.parts.Life(this, statements, limits)
+  }
+
+  private schedule(): void {
+    const { random, plan } = this
+    for (const peer of this.peers) {
+      this.clock.after(random.next() * 300, () => peer.start())
+      for (let left = SENDS; left > 0; ) left -= this.scheduleSends(peer, left)
+    }
+    for (let i = 0; i < plan.cuts; i++) this.sometime(() => this.cut())
+    for (let i = 0; i < plan.crashes; i++) this.sometime(() => this.crash())
+    for (let i = 0; i < plan.restarts; i++) this.sometime(() => this.restart())
+    for (let i = 0; i < plan.outages; i++) this.sometime(() => this.path.breakFor(random.next() * 2_000))
+    for (let i = 0; i < plan.clockJumps; i++) this.sometime(() => this.jump())
+  }
+
+  private sometime(happen: () => void): void {
+    this.clock.after(this.random.next() * FAULTS_MS * 0.95, happen)
+  }
+
+  /** One message, or a burst of them to one recipient; answers how many. */
+  private scheduleSends(peer: SimPeer, most: number): number {
+    const { random } = this
+    const others = this.peers.filter((other) => other.meshId === peer.meshId && other !== peer)
+    const { peerKey } = others[random.below(others.length)]!
+    const priority = (['now', 'next', 'next', 'next', 'low'] as const)[random.below(5)]!
+    const count = random.chance(0.3) ? Math.min(most, 2 + random.below(6)) : 1
+    const spacingMs = random.chance(0.5) ? 0 : random.next() * 120
+    this.sometime(() => {
+      for (let i = 0; i < count; i++) this.clock.after(i * spacingMs, () => peer.post(peerKey, priority))
+    })
+    return count
+  }
+
+  private cut(): void {
+    const { random } = this
+    const peer = this.peers[random.below(this.peers.length)]!
+    this.oracle.mark('cut')
+    const serverAfterMs = random.chance(0.3) ? 30_000 : random.next() * 2_000
+    peer.cut({ clientAfterMs: random.next() * 1_000, serverAfterMs })
+  }
+
+  private crash(): void {
+    const n = this.random.below(this.shardCount)
+    const shard = this.shards[n]
+    if (!shard) return
+    this.oracle.mark('crash')
+    shard.crash()
+    this.replace(n)
+  }
+
+  private restart(): void {
+    const n = this.random.below(this.shardCount)
+    const shard = this.shards[n]
+    if (!shard) return
+    this.oracle.mark('restart')
+    shard.shutdown(() => {
+      if (this.shards[n] === shard) this.replace(n)
+    })
+  }
+
+  private replace(n: number): void {
+    this.shards[n] = null
+    this.clock.after(this.random.next() * 1_500, () => {
+      this.shards[n] ??= this.startShard()
+    })
+  }
+
+  private jump(): void {
+    this.oracle.mark('clock jump')
+    this.databaseSkewMs += (this.random.next() * 2 - 1) * 10_000
+  }
+}
+
+export function runSeed(seed: number, parts: WorldParts = realParts): RunOutcome {
+  const world = new World(seed, parts)
+  const outcome = (violation: string | null, drainedInMs: Millis): RunOutcome => ({
+    seed,
+    violation,
+    marks: world.oracle.marks,
+    plan: world.plan,
+    sends: world.oracle.sends.length,
+    drainedInMs,
+  })
+  try {
+    return outcome(null, world.run())
+  } catch (error) {
+    if (!(error instanceof Violation) && (error as Error).name !== 'AssertionFailed') throw error
+    return outcome((error as Error).message, Infinity)
+  }
+}

@@ -1,0 +1,56 @@
+/**
+ * Runs the simulator: `bun scripts/sim.ts --seed 7 --verbose` replays one world, `--seeds 2000` runs many, from a random
+ * first seed unless `--from` names one. The first seed that breaks a promise is printed, and the exit code is 1.
+ */
+import { type RunOutcome, runSeed } from '@sealpost/sim'
+import { Command, InvalidArgumentError } from 'commander'
+
+const SEED_MAX = 2 ** 31
+
+const program = new Command('sim')
+  .description('Runs the real engine, writer, drain and SDK in simulated worlds, each made from a seed.')
+  .option('--seed <n>', 'replay this one', wholeNumber)
+  .option('--seeds <n>', 'run so many', wholeNumber, 500)
+  .option('--from <n>', 'the first of them', wholeNumber)
+  .option('--verbose', 'print faults and marks of each world')
+  .parse()
+
+const options = program.opts<{ seed?: number; seeds: number; from?: number; verbose?: boolean }>()
+const first = options.seed ?? options.from ?? Math.floor(Math.random() * SEED_MAX)
+const count = options.seed === undefined ? options.seeds : 1
+const startedAtMs = performance.now()
+const marks = new Map<string, number>()
+let drainedInMs = 0
+
+for (let seed = first; seed < first + count; seed++) {
+  const outcome = runSeed(seed)
+  if (options.verbose) describe(outcome)
+  if (outcome.violation !== null) fail(outcome)
+  for (const [name, times] of outcome.marks) marks.set(name, (marks.get(name) ?? 0) + times)
+  drainedInMs = Math.max(drainedInMs, outcome.drainedInMs)
+}
+const seconds = (performance.now() - startedAtMs) / 1000
+console.log(`${count} worlds from seed ${first}, none broke a promise; ${Math.round(count / seconds)} worlds/s`)
+console.log(`longest from the last fault to an empty queue: ${Math.round(drainedInMs)} virtual ms`)
+printMarks(marks)
+
+function fail({ seed, violation }: RunOutcome): never {
+  console.error(`seed ${seed}: ${violation}\nreplay it: bun scripts/sim.ts --seed ${seed} --verbose`)
+  process.exit(1)
+}
+
+function describe({ seed, plan, marks: of, drainedInMs: ms }: RunOutcome): void {
+  console.log(`seed ${seed}, drained in ${Math.round(ms)} virtual ms`)
+  for (const [name, value] of Object.entries(plan))
+    console.log(`  ${name}: ${typeof value === 'number' ? +value.toFixed(3) : value}`)
+  printMarks(of)
+}
+
+function printMarks(of: ReadonlyMap<string, number>): void {
+  for (const [name, times] of [...of].sort(([a], [b]) => (a < b ? -1 : 1))) console.log(`  ${name}: ${times}`)
+}
+
+function wholeNumber(text: string): number {
+  if (!/^\d+$/.test(text)) throw new InvalidArgumentError('a whole number, please')
+  return Number(text)
+}
