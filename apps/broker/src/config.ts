@@ -1,0 +1,296 @@
+/**
+ * The configuration, as one table: each row names, parses, defaults and explains one variable of the environment.
+ * `readConfig` reports everything that is wrong at once; `bun apps/broker/src/main.ts --print-config` shows what holds;
+ * `docs/reference/config.md` is made from the table.
+ */
+import { readFileSync } from 'node:fs'
+import { defaultLimits, type EngineLimits } from '@sealpost/core'
+import { normalizeAuthority } from '@sealpost/identity'
+import { ENVELOPE_BYTES_MAX } from '@sealpost/protocol'
+import { defaultDrainOptions, defaultQueueOptions, defaultWriterOptions } from '@sealpost/queue'
+import { z } from 'zod'
+
+/** What a value must be: a schema, and the words that end the sentence "NAME must be …". */
+interface Kind<T> {
+  readonly parse: z.ZodType<T>
+  readonly expects: string
+}
+
+/** Longer timers ring at once, and most of these figures travel in four bytes. */
+const COUNT_MAX = 2 ** 31 - 1
+const wholeNumber = (min: number, max: number) =>
+  z
+    .string()
+    .regex(/^\d{1,15}$/)
+    .transform(Number)
+    .pipe(z.number().min(min).max(max))
+
+const count = (unit: string, max = COUNT_MAX, min = 1): Kind<number> => ({
+  parse: wholeNumber(min, max),
+  expects: `a whole number of ${unit}, ${max === COUNT_MAX ? `at least ${min}` : `from ${min} to ${max}`}`,
+})
+const port: Kind<number> = { parse: wholeNumber(0, 65_535), expects: 'a port (0-65535)' }
+const words = (expects: string): Kind<string> => ({ parse: z.string(), expects })
+const oneOf = <const Word extends string>(...choices: readonly Word[]): Kind<Word> => ({
+  parse: z.enum(choices),
+  expects: `${choices.slice(0, -1).join(', ')} or ${choices.at(-1)}`,
+})
+const list = (expects: string, item: z.ZodType<string, string>): Kind<string[]> => ({
+  parse: z
+    .string()
+    .transform((text) => text.split(',').flatMap((part) => part.trim() || []))
+    .pipe(z.array(item)),
+  expects,
+})
+
+/** The queue takes a lease further ahead for one given before the database clock jumped back. */
+const LEASE_MS_MAX = 300_000
+/** The engine looks once a second, and takes a longer pause between two looks for its own. */
+const HEARTBEAT_MS_MIN = 2000
+/** Four times as much must fit the 32 bits in which a socket counts what it buffers. */
+const CREDIT_BYTES_MAX = 256 * 1024 * 1024
+
+/** As peers sign it: lower case, with the port. */
+const authority = z.string().transform((text, context) => {
+  try {
+    return normalizeAuthority(text)
+  } catch {
+    context.addIssue('no authority') // the sentence comes from `expects`
+    return z.NEVER
+  }
+})
+const origin = z.string().refine((text) => URL.canParse(text) && new URL(text).origin === text)
+
+interface Setting<T> extends Kind<T> {
+  readonly unit: string
+  /** As text, the way it would stand in the environment; `null` for a setting that must be given. */
+  readonly fallback: string | null
+  readonly meaning: string
+  readonly isSecret?: boolean
+}
+
+interface Words {
+  readonly fallback: string | number | null
+  readonly unit: string
+  readonly meaning: string
+  readonly isSecret?: boolean
+}
+const setting = <T>(kind: Kind<T>, { fallback, ...words }: Words): Setting<T> => ({
+  ...kind,
+  ...words,
+  fallback: fallback === null ? null : String(fallback),
+})
+
+const address = words('an address or a host name')
+const onOff = oneOf('on', 'off')
+const ms = (max?: number) => count('milliseconds', max)
+const { rate } = defaultLimits
+
+export const settings = {
+  DATABASE_URL: setting(words('the URL of a database'), {
+    fallback: null,
+    unit: 'URL',
+    meaning: 'Postgres 15 or newer, as `postgres://user:password@host:port/database`',
+    isSecret: true,
+  }),
+  HOST: setting(address, {
+    fallback: '127.0.0.1',
+    unit: 'address',
+    meaning: 'where the WebSocket and HTTP server listens',
+  }),
+  PORT: setting(port, { fallback: 7450, unit: 'port', meaning: 'its port; 0 takes a free one' }),
+  ADMIN_HOST: setting(address, {
+    fallback: '127.0.0.1',
+    unit: 'address',
+    meaning: 'where the private server listens: `/metrics` and health',
+  }),
+  ADMIN_PORT: setting(port, { fallback: 0, unit: 'port', meaning: 'its port; 0 takes a free one' }),
+  AUTHORITIES: setting(list('names like broker.example:443, separated by commas', authority), {
+    fallback: '',
+    unit: 'host:port, …',
+    meaning:
+      'names under which peers reach this broker, port 443 unless one is named; loopback names of `PORT` are always among them',
+  }),
+  ORIGINS: setting(list('origins like https://console.example, separated by commas', origin), {
+    fallback: '',
+    unit: 'origin, …',
+    meaning: 'web origins whose pages may connect; a client that is no browser sends none',
+  }),
+  BROKER_KEY_FILE: setting(words('a path'), {
+    fallback: '',
+    unit: 'path',
+    meaning: "the broker's ed25519 key, which peers pin; without it `.sealpost/broker.json`, made at the first start",
+  }),
+  LIMITS: setting(onOff, {
+    fallback: 'on',
+    unit: 'on or off',
+    meaning: 'limits of rates and connections; off only for a load test',
+  }),
+  RATE_PER_SECOND: setting(count('envelopes'), {
+    fallback: rate!.perSecond,
+    unit: 'envelopes/s',
+    meaning: 'envelopes a peer may send each second',
+  }),
+  RATE_BURST: setting(count('envelopes'), { fallback: rate!.burst, unit: 'envelopes', meaning: 'and in a burst' }),
+  SOCKETS_PER_IP: setting(count('connections'), {
+    fallback: 100,
+    unit: 'connections',
+    meaning: 'connections from one address, or from one /64 of IPv6',
+  }),
+  UNAUTHENTICATED_MAX: setting(count('connections'), {
+    fallback: 1000,
+    unit: 'connections',
+    meaning: 'connections that have not proven a key, in all',
+  }),
+  LEASE_MS: setting(ms(LEASE_MS_MAX), {
+    fallback: defaultQueueOptions.leaseMs,
+    unit: 'ms',
+    meaning: 'a delivery not settled by then is pushed again',
+  }),
+  POLL_MS: setting(ms(), {
+    fallback: defaultLimits.pollMs,
+    unit: 'ms',
+    meaning: 'each session looks into its queue at least this often',
+  }),
+  DRAIN_TICK_MS: setting(ms(), {
+    fallback: defaultDrainOptions.tickMs,
+    unit: 'ms',
+    meaning: 'shortest time between two claim statements',
+  }),
+  BIRTH_LEASE: setting(onOff, {
+    fallback: 'on',
+    unit: 'on or off',
+    meaning: 'push to a peer that is online without a claim; off for a benchmark',
+  }),
+  BATCH_ROWS: setting(count('envelopes', 50_000), {
+    fallback: defaultWriterOptions.appendsMax,
+    unit: 'envelopes',
+    meaning: 'envelopes in one commit at most',
+  }),
+  HEARTBEAT_MS: setting(count('milliseconds', COUNT_MAX, HEARTBEAT_MS_MIN), {
+    fallback: defaultLimits.heartbeatMs,
+    unit: 'ms',
+    meaning: 'a ping this often; no sign of life for three times as long ends a session',
+  }),
+  AUTH_WITHIN_MS: setting(ms(), {
+    fallback: defaultLimits.authWithinMs,
+    unit: 'ms',
+    meaning: 'from the connection to a proven key',
+  }),
+  CREDIT_MAX: setting(count('deliveries', 65_535), {
+    fallback: defaultLimits.creditMax,
+    unit: 'deliveries',
+    meaning: 'unsettled deliveries a session may have',
+  }),
+  CREDIT_BYTES: setting(count('bytes', CREDIT_BYTES_MAX), {
+    fallback: defaultLimits.creditBytes,
+    unit: 'bytes',
+    meaning: 'and their bytes; a socket that is never read holds four times as much at most',
+  }),
+  MEMORY_TARGET_MB: setting(count('megabytes', 1024 * 1024), {
+    fallback: 150,
+    unit: 'MB',
+    meaning: 'above it the broker collects garbage early; a pause of 20 to 30 ms for every few megabytes of mail',
+  }),
+  ENVELOPE_BYTES_MAX: setting(count('bytes', ENVELOPE_BYTES_MAX), {
+    fallback: defaultLimits.envelopeBytesMax,
+    unit: 'bytes',
+    meaning: 'the largest envelope',
+  }),
+  TTL_SECONDS: setting(count('seconds'), {
+    fallback: defaultLimits.ttlSecondsDefault,
+    unit: 's',
+    meaning: 'time to live of an envelope that names none',
+  }),
+  TTL_SECONDS_MAX: setting(count('seconds'), {
+    fallback: defaultLimits.ttlSecondsMax,
+    unit: 's',
+    meaning: 'the longest it may name',
+  }),
+  // A client resends for half of it: less would leave a short cut no time.
+  DEDUPE_MS: setting(count('milliseconds', COUNT_MAX, 60_000), {
+    fallback: defaultQueueOptions.dedupeMs,
+    unit: 'ms',
+    meaning: 'a resend is known this long after its acceptance',
+  }),
+  STRIKES_MAX: setting(count('strikes', 32_767), {
+    fallback: defaultQueueOptions.strikesMax,
+    unit: 'strikes',
+    meaning: 'after which a delivery is a dead letter',
+  }),
+  STRIKE_SPAN_MS: setting(ms(), {
+    fallback: defaultQueueOptions.strikeSpanMs,
+    unit: 'ms',
+    meaning: 'between the first and the last strike at least',
+  }),
+  SWEEP_MS: setting(ms(), {
+    fallback: 1000,
+    unit: 'ms',
+    meaning: 'pause between two looks for expired and dead deliveries',
+  }),
+  LOG_LEVEL: setting(oneOf('debug', 'info', 'warn', 'error', 'silent'), {
+    fallback: 'info',
+    unit: 'level',
+    meaning: 'the lowest level that is logged: `debug`, `info`, `warn`, `error` or `silent`',
+  }),
+} satisfies Record<string, Setting<unknown>>
+
+type Name = keyof typeof settings
+export type Config = { readonly [N in Name]: z.output<(typeof settings)[N]['parse']> }
+
+export type ConfigResult = { ok: true; config: Config } | { ok: false; errors: string[] }
+
+/** Each variable but a path may also be given as `NAME_FILE`, the path of a file that holds it. */
+export function readConfig(env: Record<string, string | undefined> = process.env): ConfigResult {
+  const errors: string[] = []
+  const values: Record<string, unknown> = {}
+  for (const [name, row] of Object.entries(settings) as [Name, Setting<unknown>][]) {
+    const text = textOf(name, row, env, errors)
+    if (text === undefined) continue
+    const parsed = row.parse.safeParse(text)
+    if (parsed.success) values[name] = parsed.data
+    else errors.push(`${name} must be ${row.expects}${row.isSecret ? '' : `, not ${JSON.stringify(text)}`}.`)
+  }
+  const { TTL_SECONDS, TTL_SECONDS_MAX } = values as Partial<Config>
+  if (TTL_SECONDS && TTL_SECONDS_MAX && TTL_SECONDS > TTL_SECONDS_MAX)
+    errors.push(`TTL_SECONDS (${TTL_SECONDS}) must not be over TTL_SECONDS_MAX (${TTL_SECONDS_MAX}).`)
+  return errors.length > 0 ? { ok: false, errors } : { ok: true, config: values as Config }
+}
+
+function textOf(name: string, row: Setting<unknown>, env: Record<string, string | undefined>, errors: string[]) {
+  const path = row.unit === 'path' ? undefined : env[`${name}_FILE`]
+  try {
+    const text = path ? readFileSync(path, 'utf8').trim() : env[name]
+    if (text !== undefined && text !== '') return text
+  } catch {
+    errors.push(`${name}_FILE names a file that can't be read.`)
+    return undefined
+  }
+  if (row.fallback === null) errors.push(`${name} is not set: ${row.meaning.replaceAll('`', '')}.`)
+  return row.fallback ?? undefined
+}
+
+/** A line for each setting, secrets hidden. */
+export function printConfig(config: Config): string {
+  return (Object.entries(settings) as [Name, Setting<unknown>][])
+    .map(([name, row]) => `${name}=${row.isSecret ? '(hidden)' : config[name]}`)
+    .join('\n')
+}
+
+export function limitsOf(config: Config): EngineLimits {
+  return {
+    ...defaultLimits,
+    authWithinMs: config.AUTH_WITHIN_MS,
+    heartbeatMs: config.HEARTBEAT_MS,
+    pollMs: config.POLL_MS,
+    leaseMs: config.LEASE_MS,
+    dedupeMs: config.DEDUPE_MS,
+    creditMax: config.CREDIT_MAX,
+    creditBytes: config.CREDIT_BYTES,
+    envelopeBytesMax: config.ENVELOPE_BYTES_MAX,
+    ttlSecondsDefault: config.TTL_SECONDS,
+    ttlSecondsMax: config.TTL_SECONDS_MAX,
+    rate: config.LIMITS === 'on' ? { perSecond: config.RATE_PER_SECOND, burst: config.RATE_BURST } : null,
+    isBirthLeaseOn: config.BIRTH_LEASE === 'on',
+  }
+}

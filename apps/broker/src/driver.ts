@@ -1,0 +1,311 @@
+/**
+ * The driver: the only place that waits. It runs the engine against real sockets, the real database and the real clock:
+ * each effect of the engine becomes a call here, each answer a call back. It decides nothing.
+ */
+import { type Bus, hintOf } from '@sealpost/bus'
+import { type Effects, Engine, type EngineOptions, type SendOutcome, type SocketId } from '@sealpost/core'
+import type { Append, CloseCode, DeliveryRef, FrameOf, Retry, ServerFrame, SessionRef, Want } from '@sealpost/protocol'
+import { type Batch, Drain, type DrainOptions, type Queue, Writer, type WriterOptions } from '@sealpost/queue'
+import type { MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
+import { OperatingError } from '@sealpost/std'
+import type { Authenticator } from './authenticator.ts'
+import { errorFields, type Log } from './log.ts'
+import { MemoryTarget } from './memory-target.ts'
+import type { Metrics } from './metrics.ts'
+
+const TICK_MS = 1000
+const FENCE_RETRY_MS = 500
+const RETRIES_MAX = 1000
+const COMMIT_PAUSE_MS = 50
+const COMMIT_PAUSE_MAX_MS = 1000
+const COMPLAIN_EVERY_MS = 1000
+const CLOSING_WAIT_MS = 6000
+const RETRY_WAKE_MS = 60_000
+
+/** One connection, as the driver needs it. */
+export interface Connection {
+  readonly authority: string
+  send(frames: readonly ServerFrame[]): SendOutcome
+  close(code: CloseCode, retryAfterMs: Millis): void
+  ping(): void
+  pause(): void
+  resume(): void
+}
+
+export interface DriverOptions {
+  readonly engine: Omit<EngineOptions, 'nowMs'>
+  readonly writer: WriterOptions
+  readonly drain: DrainOptions
+  readonly sweepMs: Millis
+  readonly memoryTargetBytes: number
+}
+
+interface Parts {
+  readonly queue: Queue
+  readonly authenticator: Authenticator
+  readonly bus: Bus
+  readonly log: Log
+  readonly metrics: Metrics
+}
+
+export class Driver implements Effects {
+  readonly engine: Engine
+  private readonly parts: Parts
+  private readonly connections = new Map<SocketId, Connection>()
+  private readonly writer: Writer
+  private readonly drain: Drain
+  private readonly memory: MemoryTarget
+  private readonly timers: ReturnType<typeof setInterval>[] = []
+  private lastSocket = 0
+  private isFlushing = false
+  private isSweeping = false
+  private isGivingBack = false
+  private retries: Retry[] = []
+  private commitPauseMs: Millis = 0
+  private commitsFromMs: Millis = 0
+  private readonly complainedAtMs = new Map<string, Millis>()
+
+  constructor(parts: Parts, options: DriverOptions) {
+    this.parts = parts
+    this.engine = new Engine(this, { ...options.engine, nowMs: now() })
+    this.memory = new MemoryTarget(options.memoryTargetBytes)
+    this.writer = new Writer((batch) => void this.commit(batch), options.writer)
+    this.drain = new Drain(
+      { start: (wants) => void this.claimFor(wants), schedule: (ms, tick) => setTimeout(tick, ms), nowMs: now },
+      options.drain,
+    )
+    this.timers.push(
+      setInterval(() => this.step(() => this.engine.tick()), TICK_MS),
+      setInterval(() => void this.sweep(), options.sweepMs),
+    )
+    parts.bus.subscribe(({ meshId, peer }) => this.step(() => this.engine.hinted(meshId, peer)))
+  }
+
+  get connectionCount(): number {
+    return this.connections.size
+  }
+
+  connected(connection: Connection, hello: FrameOf<'hello'>): SocketId {
+    this.lastSocket += 1
+    const socket = this.lastSocket
+    this.connections.set(socket, connection)
+    this.step(() => this.engine.connected(socket, hello))
+    return socket
+  }
+
+  disconnected(socket: SocketId): void {
+    if (this.connections.delete(socket)) this.step(() => this.engine.closed(socket))
+  }
+
+  /** Gives the engine the time, lets it decide, and starts what it asked for. */
+  step(decide: () => void): void {
+    this.engine.advance(now())
+    decide()
+    this.drain.pull()
+    this.flushSoon()
+  }
+
+  /** Refuses new work, answers what was taken, then says goodbye. */
+  async shutdown(): Promise<void> {
+    this.step(() => this.engine.beginShutdown(jitter()))
+    const deadline = now() + CLOSING_WAIT_MS
+    while (!this.writer.isIdle && now() < deadline) await wait(10)
+    for (const timer of this.timers) clearInterval(timer)
+    this.step(() => this.engine.endShutdown(jitter))
+  }
+
+  send(socket: SocketId, frames: readonly ServerFrame[]): SendOutcome {
+    return this.connections.get(socket)?.send(frames) ?? 'sent'
+  }
+
+  close(socket: SocketId, code: CloseCode, retryAfterMs: Millis): void {
+    this.parts.metrics.closed(code)
+    this.parts.log.debug('session.closed', { socket, code })
+    const connection = this.connections.get(socket)
+    this.connections.delete(socket)
+    connection?.close(code, retryAfterMs)
+  }
+
+  ping(socket: SocketId): void {
+    this.connections.get(socket)?.ping()
+  }
+  pause(socket: SocketId): void {
+    this.connections.get(socket)?.pause()
+  }
+  resume(socket: SocketId): void {
+    this.connections.get(socket)?.resume()
+  }
+
+  authenticate(socket: SocketId, hello: FrameOf<'hello'>, auth: FrameOf<'auth'>): void {
+    const authority = this.connections.get(socket)?.authority ?? ''
+    this.ask(
+      'authenticate',
+      this.parts.authenticator.authenticate(authority, hello, auth),
+      (found) => this.engine.authenticated(socket, found),
+      () => this.engine.authenticated(socket, null),
+    )
+  }
+
+  open(socket: SocketId, session: SessionRef): void {
+    this.ask(
+      'open',
+      this.parts.queue.open(session),
+      (epoch) => this.engine.opened(socket, epoch),
+      () => this.engine.opened(socket, null),
+    )
+  }
+
+  fence(socket: SocketId, session: SessionRef): void {
+    this.ask(
+      'fence',
+      this.parts.queue.fence(session),
+      (epoch) => this.engine.fenced(socket, epoch),
+      () => setTimeout(() => this.connections.has(socket) && this.fence(socket, session), FENCE_RETRY_MS),
+    )
+  }
+
+  append(append: Append): void {
+    this.writer.append(append)
+  }
+  settle(delivery: DeliveryRef): void {
+    this.writer.settle(delivery)
+  }
+  claim(want: Want): void {
+    this.drain.want(want)
+  }
+  retry(retries: readonly Retry[]): void {
+    this.retries.push(...retries)
+    void this.giveBack()
+  }
+  strike(delivery: DeliveryRef): void {
+    this.ask('strike', this.parts.queue.strike(delivery))
+  }
+
+  resolve(socket: SocketId, meshId: MeshId, peers: readonly PeerKey[]): void {
+    this.ask(
+      'resolve',
+      this.parts.queue.findMembers(meshId, peers),
+      (members) => this.engine.resolved(socket, peers, members),
+      () => this.engine.resolved(socket, peers, null),
+    )
+  }
+
+  lookup(socket: SocketId, meshId: MeshId, lookup: FrameOf<'lookup'>): void {
+    this.ask('lookup', this.parts.queue.findBindings(meshId, lookup.peers), (bindings) =>
+      this.engine.found(socket, lookup, bindings),
+    )
+  }
+
+  hint(meshId: MeshId, peer: PeerNo): void {
+    this.parts.bus.publish(hintOf(meshId, peer))
+  }
+
+  /** Everything that came in during this turn of the event loop joins one commit. */
+  private flushSoon(): void {
+    if (this.isFlushing) return
+    this.isFlushing = true
+    setImmediate(() => {
+      this.isFlushing = false
+      if (now() >= this.commitsFromMs) this.writer.flush()
+    })
+  }
+
+  private async commit(batch: Batch): Promise<void> {
+    const startedAtMs = now()
+    const committed = await this.parts.queue.commit(batch).catch((error) => {
+      this.complain('commit.failed', error)
+      this.pauseCommits()
+      const failed = this.writer.failed()
+      this.step(() => this.engine.commitFailed(failed))
+    })
+    if (!committed) return
+    this.commitPauseMs = 0
+    this.parts.metrics.committed(batch, now() - startedAtMs)
+    this.writer.succeeded()
+    this.writer.flush() // the next batch is under way while this one is answered
+    this.step(() => this.engine.committed(batch.appends, committed))
+    this.memory.passed(bytesOf(batch))
+  }
+
+  /** One statement at a time, for all that was given back meanwhile: a recipient can't fill the pool with them. */
+  private async giveBack(): Promise<void> {
+    if (this.isGivingBack) return
+    this.isGivingBack = true
+    while (this.retries.length > 0) {
+      const retries = this.retries.splice(0, RETRIES_MAX)
+      try {
+        await this.parts.queue.retry(retries)
+        for (const retry of retries) this.lookAgain(retry)
+      } catch (error) {
+        this.complain('retry.failed', error) // what was not given back is pushed again after its lease
+      }
+    }
+    this.isGivingBack = false
+  }
+
+  /** Looking before the statement is done would find nothing; what is put off for longer is left to the poll. */
+  private lookAgain({ delivery: { meshId, recipient }, afterMs }: Retry): void {
+    if (afterMs > RETRY_WAKE_MS) return
+    setTimeout(() => this.step(() => this.engine.hinted(meshId, recipient)), afterMs).unref()
+  }
+
+  private async claimFor(wants: readonly Want[]): Promise<void> {
+    const startedAtMs = now()
+    const claimed = await this.parts.queue.claim(wants).catch((error) => {
+      this.complain('claim.failed', error)
+      this.step(() => this.engine.claimFailed(wants))
+    })
+    if (claimed) {
+      this.parts.metrics.claimed(claimed, now() - startedAtMs)
+      this.step(() => this.engine.claimed(wants.map((want, i) => ({ want, claimed: claimed[i]! }))))
+    }
+    this.drain.ended()
+  }
+
+  private async sweep(): Promise<void> {
+    if (this.isSweeping) return
+    this.isSweeping = true
+    try {
+      const { expired, dead } = await this.parts.queue.sweep()
+      if (expired + dead > 0) this.parts.log.info('sweep.moved', { expired, dead })
+      this.parts.metrics.swept(expired, dead)
+    } catch (error) {
+      this.complain('sweep.failed', error)
+    } finally {
+      this.isSweeping = false
+    }
+  }
+
+  /** A database that is away is asked again after a while, and longer each time. */
+  private pauseCommits(): void {
+    this.commitPauseMs = Math.min(COMMIT_PAUSE_MAX_MS, Math.max(COMMIT_PAUSE_MS, this.commitPauseMs * 2))
+    this.commitsFromMs = now() + this.commitPauseMs
+    setTimeout(() => this.flushSoon(), this.commitPauseMs + 1)
+  }
+
+  /** An outage fails everything that is asked: of each kind of failure one line a second is enough. */
+  private complain(event: string, error: unknown): void {
+    if (!(error instanceof OperatingError)) throw error
+    const nowMs = now()
+    if (nowMs - (this.complainedAtMs.get(event) ?? Number.NEGATIVE_INFINITY) < COMPLAIN_EVERY_MS) return
+    this.complainedAtMs.set(event, nowMs)
+    this.parts.log.warn(event, errorFields(error))
+  }
+
+  private ask<T>(event: string, asked: Promise<T>, answered?: (answer: T) => void, failed?: () => void): void {
+    void asked.then(
+      (answer) => answered && this.step(() => answered(answer)),
+      (error) => {
+        this.complain(`${event}.failed`, error)
+        if (failed) this.step(failed)
+      },
+    )
+  }
+}
+
+const wait = (ms: Millis) => new Promise((resolve) => setTimeout(resolve, ms))
+const bytesOf = ({ appends }: Batch): number => appends.reduce((sum, { envelope }) => sum + envelope.length, 0)
+/** Monotonic milliseconds: a clock that is set must not move a deadline. */
+const now = (): Millis => performance.now()
+/** Peers of a broker that restarts must not all come back at once. */
+const jitter = (): Millis => 100 + Math.floor(Math.random() * 1900)

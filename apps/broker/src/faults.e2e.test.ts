@@ -1,0 +1,267 @@
+/**
+ * What promises P1–P8 and P14 are worth when something breaks under traffic: every acked message reaches the
+ * application once, in order, and the broker is as good as new afterwards.
+ */
+import { rm } from 'node:fs/promises'
+import { startEmbedded } from '@sealpost/db/embedded'
+import { generateIdentity } from '@sealpost/identity'
+import { connect, type Peer } from '@sealpost/sdk'
+import type { PeerKey } from '@sealpost/std'
+import { expect, test } from 'vitest'
+import { until } from './testing-process.ts'
+import { authFrame, envelopeTo, sendFrame, WireClient } from './testing-wire.ts'
+import { temporaryFolder, World } from './testing-world.ts'
+
+const SLOW = 60_000
+
+/** Peers that send to each other as fast as their windows allow, and what of it arrived. */
+class Traffic {
+  acked = 0
+  readonly total: number
+  private readonly peers: Peer[]
+  private readonly sends: Promise<void>[] = []
+  private readonly arrived = new Map<string, number[]>()
+  private readonly expected = new Map<string, number>()
+
+  private constructor(peers: Peer[], messages: number) {
+    this.peers = peers
+    this.total = peers.length * messages
+    for (const peer of peers)
+      peer.onMessage((message) => void this.listOf(message.sender, peer.key).push(Number(message.text())))
+    for (const [i, peer] of peers.entries())
+      for (let n = 0; n < messages; n++) this.send(peer, peers[(i + 1 + (n % (peers.length - 1))) % peers.length]!)
+  }
+
+  static async start(world: World, { peers, messages }: { peers: number; messages: number }): Promise<Traffic> {
+    const places = await Promise.all(Array.from({ length: peers }, () => world.enrol()))
+    return new Traffic(await Promise.all(places.map((place) => connect(place))), messages)
+  }
+
+  /** Traffic is under way: this many were acked and as many are still to come. */
+  async reached(share: number): Promise<void> {
+    await until(`${share} of the messages are acked`, () => this.acked >= share * this.total)
+    if (this.acked >= this.total) throw new Error('too late: everything is acked')
+  }
+
+  get resent(): number {
+    return this.peers.reduce((sum, peer) => sum + peer.counters.resent, 0)
+  }
+
+  /** All were accepted, and each was handled once, in the order of its pair. */
+  async expectWhole(): Promise<void> {
+    await Promise.all(this.sends)
+    const count = () => [...this.arrived.values()].reduce((sum, list) => sum + list.length, 0)
+    await until('everything arrived', () => count() >= this.total, 45_000)
+    for (const [pair, sent] of this.expected)
+      expect(this.arrived.get(pair), pair).toEqual(Array.from({ length: sent }, (_, n) => n))
+    expect(count()).toBe(this.total)
+    for (const { counters } of this.peers) expect(counters.tampered).toBe(0)
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.peers.map((peer) => peer.close()))
+  }
+
+  private send(from: Peer, to: Peer): void {
+    const pair = from.key + to.key
+    const n = this.expected.get(pair) ?? 0
+    this.expected.set(pair, n + 1)
+    const accepted = from.send(to.key, String(n)).then(() => {
+      this.acked += 1
+    })
+    this.sends.push(accepted)
+  }
+
+  private listOf(from: PeerKey, to: PeerKey): number[] {
+    const list = this.arrived.get(from + to) ?? []
+    this.arrived.set(from + to, list)
+    return list
+  }
+}
+
+test('the broker is killed twice in the middle of a burst: nothing acked is lost, doubled or out of order', {
+  timeout: SLOW,
+}, async () => {
+  await using world = await World.open()
+  const traffic = await Traffic.start(world, { peers: 4, messages: 2000 })
+  for (const share of [0.2, 0.5]) {
+    await traffic.reached(share)
+    await world.broker.kill()
+    await world.restart()
+  }
+  await traffic.expectWhole()
+  expect(traffic.resent).toBeGreaterThan(0)
+  await until('the queue is empty', async () => (await world.count('message_queue')) === 0)
+  await traffic.close()
+})
+
+test('every database connection of the broker is terminated again and again under traffic', {
+  timeout: SLOW,
+}, async () => {
+  await using world = await World.open()
+  const traffic = await Traffic.start(world, { peers: 4, messages: 2000 })
+  let terminated = 0
+  for (let round = 1; round <= 8; round++) {
+    await traffic.reached(round / 20)
+    terminated += await terminateBackends(world)
+  }
+  await traffic.expectWhole()
+  expect(terminated).toBeGreaterThan(16)
+  expect(world.broker.isAlive).toBe(true)
+  expect(world.broker.log.filter((line) => line.level === 'error')).toEqual([])
+  await until('it is ready', async () => (await fetch(`${world.broker.httpUrl}/readyz`)).ok)
+  await expectAlive(world)
+  await traffic.close()
+})
+
+async function terminateBackends(world: World): Promise<number> {
+  const rows = await world.db.run(
+    (sql) => sql`select pg_terminate_backend(pid) from pg_stat_activity
+      where datname = current_database() and application_name like 'sealpost %'`,
+  )
+  return rows.length
+}
+
+/** Each of its pools has connections that answer: writing, claiming and asking are all used by this. */
+async function expectAlive(world: World): Promise<void> {
+  const [from, place] = [await WireClient.enter(await world.enrol()), await world.enrol()]
+  for (let i = 0; i < 6; i++) {
+    from.send(sendFrame(envelopeTo(place)))
+    await from.next('ack')
+    const recipient = await WireClient.enter(place)
+    const [delivery] = await recipient.deliveries(1)
+    recipient.send({ type: 'settle', ids: [delivery!.id] })
+    await until('it is settled', async () => (await world.count('message_queue')) === 0)
+    recipient.destroy()
+  }
+  from.destroy()
+}
+
+test.concurrent('Postgres is killed and comes back: the broker waits, and everything goes on', {
+  timeout: SLOW,
+}, async () => {
+  await using postgres = await ownPostgres()
+  await using world = await World.open({}, { url: postgres.url, drop: async () => {} })
+  const traffic = await Traffic.start(world, { peers: 4, messages: 2000 })
+  await traffic.reached(0.2)
+  await postgres.kill()
+  await until('it is not ready', async () => (await fetch(`${world.broker.httpUrl}/readyz`)).status === 503)
+  expect(await (await fetch(`${world.broker.httpUrl}/livez`)).text()).toBe('ok')
+  await expectTryLater(world)
+  await postgres.start()
+  await traffic.expectWhole()
+  expect(world.broker.log.filter((line) => line.level === 'error')).toEqual([])
+  await expectAlive(world)
+  await traffic.close()
+})
+
+/** A newcomer, while the database is away, is asked to come later; it is not told that its key is wrong. */
+async function expectTryLater(world: World): Promise<void> {
+  const client = await WireClient.open(world.broker.url)
+  client.send(authFrame(world.place(generateIdentity()), await client.next('hello')))
+  expect(await client.closed).toEqual({ code: 1013, reason: 'try_later' })
+}
+
+async function ownPostgres() {
+  const dataDir = await temporaryFolder()
+  let server = await startEmbedded({ dataDir })
+  const { port, url } = server
+  return {
+    url,
+    kill: () => server.kill(),
+    start: async () => {
+      server = await startEmbedded({ dataDir, port })
+    },
+    [Symbol.asyncDispose]: async () => {
+      await server.stop()
+      await rm(dataDir, { recursive: true, force: true })
+    },
+  }
+}
+
+test('SIGTERM under traffic: a clean end within 10 s, a hint when to come back, and nothing acked is lost', {
+  timeout: SLOW,
+}, async () => {
+  await using world = await World.open()
+  const watcher = await WireClient.enter(await world.enrol())
+  const unproven = await WireClient.open(world.broker.url)
+  const traffic = await Traffic.start(world, { peers: 4, messages: 2000 })
+  await traffic.reached(0.3)
+  const startedAtMs = performance.now()
+  world.broker.signal('SIGTERM')
+  expect((await watcher.next('goaway')).retryAfterMs).toBeGreaterThan(0)
+  const refused = await watcher.next('refused')
+  expect(refused.code).toBe('restarting')
+  expect(refused.retryAfterMs).toBeGreaterThan(0)
+  expect(await watcher.closed).toEqual({ code: 1012, reason: 'restarting' })
+  expect((await unproven.closed).code).toBe(1012)
+  expect((await world.broker.exited).code).toBe(0)
+  expect(performance.now() - startedAtMs).toBeLessThan(10_000)
+  expect(world.broker.log.at(-1)?.event).toBe('broker.stopped')
+  await world.restart()
+  await traffic.expectWhole()
+  await traffic.close()
+})
+
+test.concurrent('while it ends it is alive but not ready, and takes nobody in', async () => {
+  await using world = await World.open()
+  const hold = await holdSettlement(world)
+  world.broker.signal('SIGTERM')
+  await until('it refuses newcomers', async () => (await fetch(`${world.broker.httpUrl}/v1/ws`)).status === 503)
+  expect((await fetch(`${world.broker.httpUrl}/livez`)).status).toBe(200)
+  expect((await fetch(`${world.broker.httpUrl}/readyz`)).status).toBe(503)
+  hold.sender.send(sendFrame(envelopeTo(hold.sender.place)))
+  expect((await hold.sender.next('nack')).items[0]!.code).toBe('busy')
+  expect((await world.broker.exited).code).toBe(0)
+  await hold.released
+  expect(await world.count('message_queue')).toBe(0)
+})
+
+test.concurrent('a second signal ends it at once', async () => {
+  await using world = await World.open()
+  const hold = await holdSettlement(world)
+  let isReleased = false
+  void hold.released.then(() => {
+    isReleased = true
+  })
+  world.broker.signal('SIGTERM')
+  await until('it is stopping', () => world.broker.log.some((line) => line.event === 'broker.stopping'))
+  world.broker.signal('SIGINT')
+  expect((await world.broker.exited).code).toBe(1)
+  expect(isReleased).toBe(false)
+  await hold.released
+})
+
+/** A settlement that can't be committed for three seconds, so that a clean end takes as long. */
+async function holdSettlement(world: World) {
+  const [place, to] = [await world.enrol(), await world.enrol()]
+  const [sender, recipient] = [await WireClient.enter(place), await WireClient.enter(to)]
+  sender.send(sendFrame(envelopeTo(to)))
+  const [delivery] = await recipient.deliveries(1)
+  const released = world.db.run(
+    (sql) => sql`do $$ begin lock table message_queue in access exclusive mode; perform pg_sleep(3); end $$`,
+  )
+  await until('the lock is held', async () => {
+    const rows = await world.db.run(
+      (sql) =>
+        sql`select from pg_locks where relation = 'message_queue'::regclass and mode = 'AccessExclusiveLock' and granted`,
+    )
+    return rows.length > 0
+  })
+  recipient.send({ type: 'settle', ids: [delivery!.id] })
+  await recipient.echo()
+  return { sender: Object.assign(sender, { place }), released }
+}
+
+test.concurrent('SIGTERM while the database is away ends it all the same', { timeout: SLOW }, async () => {
+  await using postgres = await ownPostgres()
+  await using world = await World.open({}, { url: postgres.url, drop: async () => {} })
+  const [sender, to] = [await WireClient.enter(await world.enrol()), await world.enrol()]
+  await postgres.kill()
+  sender.send(sendFrame(envelopeTo(to)))
+  expect((await sender.next('nack')).items[0]!.code).toBe('unavailable')
+  const startedAtMs = performance.now()
+  world.broker.signal('SIGTERM')
+  expect((await world.broker.exited).code).toBe(0)
+  expect(performance.now() - startedAtMs).toBeLessThan(10_000)
+})

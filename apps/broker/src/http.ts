@@ -1,0 +1,48 @@
+/** Everything that is plain HTTP. `/livez` never touches Postgres, `/readyz` does; figures are on the private port only. */
+import { type Context, Hono } from 'hono'
+
+export interface VersionFacts {
+  readonly version: string
+  readonly gitSha: string
+  readonly protocolVersions: readonly number[]
+  readonly subprotocols: readonly string[]
+  readonly brokerKey: string
+  readonly shard: string
+  readonly limits: 'on' | 'off'
+  readonly durability: 'fsync' | 'degraded'
+  readonly postgres: string
+}
+
+export interface HttpParts {
+  readonly facts: VersionFacts
+  /** Resolves when the database answers and the broker takes sessions; rejects otherwise. */
+  readonly isReady: () => Promise<void>
+  readonly scrape: () => Promise<string>
+}
+
+export function publicRoutes(parts: HttpParts): Hono {
+  const app = new Hono()
+  app.get('/livez', (c) => c.text('ok'))
+  app.get('/readyz', async (c) => {
+    try {
+      await parts.isReady()
+      return c.text('ok')
+    } catch {
+      return c.text('not ready', 503) // the reason is in the log; a stranger need not know it
+    }
+  })
+  app.get('/version', (c) => c.json(parts.facts))
+  for (const path of ['/livez', '/readyz', '/version']) app.all(path, methodNotAllowed)
+  app.notFound((c) => c.json({ code: 'not_found' }, 404))
+  app.onError((_, c) => c.json({ code: 'internal' }, 500))
+  return app
+}
+
+export function adminRoutes(parts: HttpParts): Hono {
+  const app = publicRoutes(parts)
+  app.get('/metrics', async (c) => c.text(await parts.scrape(), 200, { 'Content-Type': 'text/plain; version=0.0.4' }))
+  app.all('/metrics', methodNotAllowed)
+  return app
+}
+
+const methodNotAllowed = (c: Context) => c.json({ code: 'method_not_allowed' }, 405, { Allow: 'GET, HEAD' })

@@ -1,0 +1,64 @@
+/**
+ * Logs: one line of JSON an event, its name first. A line is built from the named fields below and nothing else: no
+ * foreign object is ever passed on, so that a driver's error with its parameters, a frame or a key can't slip in.
+ */
+import { OperatingError } from '@sealpost/std'
+import pino from 'pino'
+
+interface Fields {
+  readonly url?: string
+  readonly httpUrl?: string
+  readonly adminUrl?: string
+  readonly brokerKey?: string
+  readonly shard?: string
+  readonly version?: string
+  readonly postgres?: string
+  readonly durability?: string
+  readonly limits?: string
+  readonly signal?: string
+  readonly code?: string
+  readonly message?: string
+  readonly sqlstate?: string
+  readonly stack?: string
+  readonly socket?: number
+  readonly appends?: number
+  readonly expired?: number
+  readonly dead?: number
+  readonly tookMs?: number
+}
+
+export interface Log {
+  debug(event: string, fields?: Fields): void
+  info(event: string, fields?: Fields): void
+  warn(event: string, fields?: Fields): void
+  error(event: string, fields?: Fields): void
+}
+
+export function openLog(level: string): Log {
+  const logger = pino(
+    {
+      level,
+      base: null,
+      timestamp: pino.stdTimeFunctions.isoTime,
+      formatters: { level: (label) => ({ level: label }) },
+      redact: { paths: ['*.token', '*.secret', '*.password'], censor: '(hidden)' },
+    },
+    // Left to itself pino takes Bun's `process.stdout`, whose writes reject unseen when the reader of the log is gone.
+    pino.destination({ dest: 1, sync: true }),
+  )
+  const line =
+    (at: 'debug' | 'info' | 'warn' | 'error') =>
+    (event: string, fields: Fields = {}) =>
+      logger[at]({ event, ...fields })
+  return { debug: line('debug'), info: line('info'), warn: line('warn'), error: line('error') }
+}
+
+/** What may be said of an error: never its cause, its parameters or foreign fields. */
+export function errorFields(error: unknown): Fields {
+  if (error instanceof OperatingError) return { code: error.code, message: error.message }
+  if (!(error instanceof Error)) return { code: 'unknown' }
+  return { code: error.name, stack: ownFrames(error.stack) }
+}
+
+/** The lines of a stack that name code; the first one holds the message, which may quote input. */
+const ownFrames = (stack = ''): string => stack.split('\n').filter((line) => /^\s+at /.test(line)).join('\n') // biome-ignore format: one thing

@@ -1,0 +1,215 @@
+/** The broker: puts the parts together, starts them in order, and ends them in the reverse. */
+import { MemoryHub } from '@sealpost/bus'
+import { checkServer, type Database, migrate, openDatabase } from '@sealpost/db'
+import { ready } from '@sealpost/identity'
+import { PROTOCOL_VERSIONS, SUBPROTOCOLS } from '@sealpost/protocol'
+import { defaultDrainOptions, defaultQueueOptions, defaultWriterOptions, type QueueOptions } from '@sealpost/queue'
+import { PostgresQueue, SESSION } from '@sealpost/queue/postgres'
+import { OperatingError, type PeerKey, type ShardId, toHex } from '@sealpost/std'
+import manifest from '../package.json'
+import { Authenticator } from './authenticator.ts'
+import { readBrokerKeys } from './broker-keys.ts'
+import { type Config, limitsOf, printConfig, readConfig } from './config.ts'
+import { configHelp } from './config-reference.ts'
+import { Driver, type DriverOptions } from './driver.ts'
+import { adminRoutes, type HttpParts, publicRoutes } from './http.ts'
+import { errorFields, type Log, openLog } from './log.ts'
+import { Metrics } from './metrics.ts'
+import { type ServerOptions, serve, serveAdmin, WEBSOCKET_PATH } from './server.ts'
+
+export interface RunningBroker {
+  readonly url: string
+  readonly adminUrl: string
+  stop(): Promise<void>
+}
+
+/** @throws OperatingError with one sentence for whoever started it */
+export async function startBroker(config: Config, log: Log): Promise<RunningBroker> {
+  await ready()
+  const keys = await readBrokerKeys(config.BROKER_KEY_FILE, log)
+  const databases = await openDatabases(config)
+  const { version: postgres, durability, incarnation } = await prepareDatabase(config, databases)
+  const shard = toHex(crypto.getRandomValues(new Uint8Array(16))) as ShardId
+  const queue = new PostgresQueue(databases, shard, queueOptions(config))
+  const metrics = new Metrics()
+  const bus = new MemoryHub().join()
+  const driver = new Driver(
+    { queue, authenticator: new Authenticator(queue, keys), bus, log, metrics },
+    driverOptions(config, { incarnation, durability }),
+  )
+  observe(driver, metrics)
+  let isStopping = false
+  const http: HttpParts = {
+    facts: { ...buildFacts(), brokerKey: keys.publicKey, shard, limits: config.LIMITS, durability, postgres },
+    isReady: async () => {
+      if (isStopping) throw new OperatingError('stopping', 'The broker is stopping.')
+      await databases.asking.run((sql) => sql`select 1`, { timeoutMs: 1000 })
+    },
+    scrape: () => metrics.registry.metrics(),
+  }
+  const server = serve({ driver, log, fetch: publicRoutes(http).fetch }, serverOptions(config, keys.publicKey))
+  const admin = serveAdmin({ host: config.ADMIN_HOST, port: config.ADMIN_PORT, fetch: adminRoutes(http).fetch })
+  const url = `ws://${server.authority}${WEBSOCKET_PATH}`
+  const adminUrl = `http://${admin.authority}`
+  const { brokerKey, limits } = http.facts
+  const httpUrl = `http://${server.authority}`
+  log.info('broker.ready', { url, httpUrl, adminUrl, brokerKey, shard, postgres, durability, limits })
+  return {
+    url,
+    adminUrl,
+    stop: async () => {
+      isStopping = true
+      server.refuseNewcomers()
+      await driver.shutdown()
+      await server.stop()
+      await admin.stop()
+      await bus.close()
+      await Promise.all(Object.values(databases).map((database: Database) => database.close()))
+    },
+  }
+}
+
+function queueOptions(config: Config): QueueOptions {
+  return {
+    ...defaultQueueOptions,
+    leaseMs: config.LEASE_MS,
+    dedupeMs: config.DEDUPE_MS,
+    strikesMax: config.STRIKES_MAX,
+    strikeSpanMs: config.STRIKE_SPAN_MS,
+  }
+}
+
+function driverOptions(config: Config, facts: Omit<DriverOptions['engine'], 'limits'>): DriverOptions {
+  return {
+    engine: { limits: limitsOf(config), ...facts },
+    writer: { ...defaultWriterOptions, appendsMax: config.BATCH_ROWS },
+    drain: { ...defaultDrainOptions, tickMs: config.DRAIN_TICK_MS },
+    sweepMs: config.SWEEP_MS,
+    memoryTargetBytes: config.MEMORY_TARGET_MB * 1024 * 1024,
+  }
+}
+
+function observe(driver: Driver, metrics: Metrics): void {
+  metrics.observe({
+    counters: driver.engine.counters,
+    gauges: {
+      sessions: ['live sessions', () => driver.engine.sessionCount],
+      connections: ['open connections, with those that have not proven a key', () => driver.connectionCount],
+      appends_waiting: ['envelopes that wait for their commit', () => driver.engine.waitingCount],
+    },
+  })
+}
+
+function serverOptions(config: Config, brokerKey: PeerKey): ServerOptions {
+  return {
+    host: config.HOST,
+    port: config.PORT,
+    authorities: config.AUTHORITIES,
+    origins: config.ORIGINS,
+    brokerKey,
+    authWithinMs: config.AUTH_WITHIN_MS,
+    backpressureBytes: BACKPRESSURE_FACTOR * config.CREDIT_BYTES,
+    limits:
+      config.LIMITS === 'on'
+        ? { socketsPerIp: config.SOCKETS_PER_IP, unauthenticatedMax: config.UNAUTHENTICATED_MAX }
+        : null,
+  }
+}
+
+/** Room for what a session may be owed, in the larger form, and for its acks. */
+const BACKPRESSURE_FACTOR = 4
+
+async function openDatabases(config: Config) {
+  const open = (applicationName: string, connections: number) =>
+    openDatabase(config.DATABASE_URL, {
+      applicationName: `sealpost ${applicationName}`,
+      connections,
+      settings: SESSION,
+    })
+  const writing = await open('writing', 1)
+  return { writing, claiming: await open('claiming', 1), asking: await open('asking', 3) }
+}
+
+async function prepareDatabase(config: Config, { asking }: { asking: Database }) {
+  const { version, durability } = await checkServer(asking)
+  await migrate(config.DATABASE_URL)
+  const [row] = await asking.run((sql) => sql<{ incarnation: string }[]>`select incarnation from cluster`)
+  return { version, durability, incarnation: row!.incarnation.replaceAll('-', '') }
+}
+
+function buildFacts() {
+  return {
+    version: manifest.version,
+    gitSha: gitSha(),
+    protocolVersions: PROTOCOL_VERSIONS,
+    subprotocols: Object.keys(SUBPROTOCOLS),
+  }
+}
+
+/** A release has no repository around it, and a container no git. */
+const gitSha = (): string => {
+  if (!Bun.which('git')) return 'unknown'
+  const asked = Bun.spawnSync(['git', 'rev-parse', '--short', 'HEAD'], { cwd: import.meta.dir, stderr: 'ignore' })
+  return asked.success ? asked.stdout.toString().trim() : 'unknown'
+}
+
+async function main(): Promise<void> {
+  const words = process.argv.slice(2)
+  if (words.some((word) => HELP.includes(word))) return print(configHelp())
+  if (words.some((word) => word !== PRINT_CONFIG))
+    return leave(2, [
+      `The broker takes no argument but ${PRINT_CONFIG} and ${HELP[0]}: it is configured by its environment.`,
+    ])
+  const read = readConfig()
+  if (!read.ok) return leave(2, read.errors)
+  if (words.length > 0) return print(printConfig(read.config))
+  const log = openLog(read.config.LOG_LEVEL)
+  try {
+    const starting = startBroker(read.config, log)
+    endOnSignal(starting, log) // before it is ready: whoever hears of that may end it at once
+    await starting
+  } catch (error) {
+    if (!(error instanceof OperatingError)) throw error
+    leave(1, [error.message])
+  }
+}
+
+const PRINT_CONFIG = '--print-config'
+const HELP = ['--help', '-h']
+
+function print(text: string): void {
+  process.stdout.write(`${text}\n`)
+}
+
+/** Says why, a sentence a line, and ends. */
+function leave(code: number, sentences: readonly string[]): never {
+  for (const sentence of sentences) process.stderr.write(`${sentence.replace(/\.?$/, '.')}\n`)
+  process.exit(code)
+}
+
+function endOnSignal(starting: Promise<RunningBroker>, log: Log): void {
+  const stop = async () => (await starting).stop()
+  let isEnding = false
+  const end = (signal: string) => {
+    if (isEnding) process.exit(1) // a second signal ends at once
+    isEnding = true
+    log.info('broker.stopping', { signal })
+    const stopped = () => {
+      log.info('broker.stopped')
+      process.exit(0)
+    }
+    void stop().then(stopped, () => process.exit(1)) // a start that failed has said why
+  }
+  process.on('SIGTERM', () => end('SIGTERM'))
+  process.on('SIGINT', () => end('SIGINT'))
+  const die = (event: string) => (error: unknown) => {
+    log.error(event, errorFields(error))
+    process.exitCode = 1
+    setTimeout(() => process.exit(1), 5000).unref()
+    void stop().finally(() => process.exit(1))
+  }
+  process.on('uncaughtException', die('broker.fault'))
+  process.on('unhandledRejection', die('broker.fault'))
+}
+
+if (import.meta.main) await main()

@@ -1,0 +1,92 @@
+/** What an operator can read: counters of the engine, sizes and times of commits and claims. */
+import type { Counters } from '@sealpost/core'
+import type { Claimed, CloseCode } from '@sealpost/protocol'
+import type { Batch } from '@sealpost/queue'
+import type { Millis } from '@sealpost/std'
+import { Counter, Gauge, Histogram, Registry } from 'prom-client'
+
+const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5]
+const ROWS = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000]
+
+/** What the engine counts, under the names an operator sees. */
+const ENGINE_COUNTERS: Readonly<Record<keyof Counters, readonly [name: string, help: string]>> = {
+  accepted: ['envelopes_accepted', 'envelopes committed and acknowledged'],
+  duplicates: ['envelopes_duplicate', 'resends answered from the ledger'],
+  nacked: ['envelopes_refused', 'envelopes answered with a nack'],
+  pushed: ['deliveries_pushed', 'pushes, repeated ones included'],
+  redelivered: ['deliveries_redelivered', 'pushes after the first of a delivery'],
+  bornLeased: ['deliveries_born_leased', 'pushed right after their commit, without a claim'],
+  settled: ['deliveries_settled', 'deliveries settled by their recipient'],
+  settledForeign: ['settles_ignored', 'settles and retries of deliveries the session did not hold'],
+  retried: ['deliveries_retried', 'deliveries given back by their recipient'],
+  claims: ['claims_wanted', 'wants handed to the drain worker'],
+  fences: ['sessions_fenced', 'sessions given a new epoch after a lost answer'],
+}
+
+export class Metrics {
+  readonly registry = new Registry()
+  private readonly commitSeconds = this.histogram('commit_seconds', 'time of one group commit', SECONDS)
+  private readonly commitRows = this.histogram('commit_appends', 'envelopes in one group commit', ROWS)
+  private readonly claimSeconds = this.histogram('claim_seconds', 'time of one claim statement', SECONDS)
+  private readonly claimRows = this.histogram('claim_deliveries', 'deliveries of one claim statement', ROWS)
+  private readonly closes = new Counter({
+    name: 'sealpost_sessions_closed_total',
+    help: 'connections this side ended, by code',
+    labelNames: ['code'],
+    registers: [this.registry],
+  })
+  private readonly moved = new Counter({
+    name: 'sealpost_deliveries_moved_total',
+    help: 'deliveries that left the queue unsettled, by reason',
+    labelNames: ['reason'],
+    registers: [this.registry],
+  })
+
+  /** Shows what is read at the moment of a scrape. */
+  observe(read: {
+    counters: Readonly<Counters>
+    gauges: Readonly<Record<string, readonly [string, () => number]>>
+  }): void {
+    for (const [key, [name, help]] of Object.entries(ENGINE_COUNTERS))
+      this.reading(Counter, `sealpost_${name}_total`, help, () => read.counters[key as keyof Counters])
+    for (const [name, [help, value]] of Object.entries(read.gauges))
+      this.reading(Gauge, `sealpost_${name}`, help, value)
+  }
+
+  committed(batch: Batch, tookMs: Millis): void {
+    this.commitSeconds.observe(tookMs / 1000)
+    this.commitRows.observe(batch.appends.length)
+  }
+
+  claimed(claimed: readonly Claimed[], tookMs: Millis): void {
+    let rows = 0
+    for (const answer of claimed) if (answer.status === 'claimed') rows += answer.deliveries.length
+    this.claimSeconds.observe(tookMs / 1000)
+    this.claimRows.observe(rows)
+  }
+
+  closed(code: CloseCode): void {
+    this.closes.inc({ code })
+  }
+
+  swept(expired: number, dead: number): void {
+    this.moved.inc({ reason: 'expired' }, expired)
+    this.moved.inc({ reason: 'strikes' }, dead)
+  }
+
+  private histogram(name: string, help: string, buckets: number[]): Histogram {
+    return new Histogram({ name: `sealpost_${name}`, help, buckets, registers: [this.registry] })
+  }
+
+  private reading(Kind: typeof Counter | typeof Gauge, name: string, help: string, read: () => number): void {
+    new Kind({
+      name,
+      help,
+      registers: [this.registry],
+      collect() {
+        this.reset()
+        this.inc(read())
+      },
+    })
+  }
+}

@@ -1,0 +1,117 @@
+/** For tests: a world of one's own, with a database, a broker process on it, meshes and enrolled peers. */
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { addMembers, createMesh, type Database, openDatabase } from '@sealpost/db'
+import { type ScratchDatabase, scratchDatabase } from '@sealpost/db/testing'
+import { bindBoxKey, generateIdentity, generateSigningKeys, type Identity, ready } from '@sealpost/identity'
+import { writeKeyFile } from '@sealpost/identity/key-file'
+import { type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import { BrokerProcess, type Environment } from './testing-process.ts'
+
+const FAR_MS = 4_000_000_000_000
+
+/** Where a peer connects: what the SDK's `connect` and the wire client take. */
+export interface Place {
+  readonly url: string
+  readonly brokerKey: PeerKey
+  readonly meshId: MeshId
+  readonly identity: Identity
+}
+
+export class World implements AsyncDisposable {
+  broker: BrokerProcess
+  readonly db: Database
+  readonly databaseUrl: string
+  readonly meshId: MeshId
+  private readonly env: Environment
+  private readonly closers: (() => Promise<unknown>)[]
+
+  private constructor(
+    parts: Pick<World, 'broker' | 'db' | 'databaseUrl' | 'meshId'>,
+    env: Environment,
+    closers: World['closers'],
+  ) {
+    this.broker = parts.broker
+    this.db = parts.db
+    this.databaseUrl = parts.databaseUrl
+    this.meshId = parts.meshId
+    this.env = env
+    this.closers = closers
+  }
+
+  /** `database`: another than a scratch one; the test drops it. */
+  static async open(env: Environment = {}, database?: ScratchDatabase): Promise<World> {
+    await ready()
+    const closers: World['closers'] = []
+    try {
+      const { url: databaseUrl, drop } = database ?? (await scratchDatabase())
+      closers.push(drop)
+      const folder = await temporaryFolder()
+      closers.push(() => rm(folder, { recursive: true, force: true }))
+      const db = await openDatabase(databaseUrl, { connections: 2, applicationName: 'test' })
+      closers.push(() => db.close())
+      const whole = { DATABASE_URL: databaseUrl, BROKER_KEY_FILE: await brokerKeyFile(folder), LIMITS: 'off', ...env }
+      const broker = await BrokerProcess.start(whole)
+      const world = new World({ broker, db, databaseUrl, meshId: await newMesh(db) }, whole, closers)
+      closers.push(() => world.broker.kill())
+      return world
+    } catch (error) {
+      await closeAll(closers)
+      throw error
+    }
+  }
+
+  /** Another process on the same port, database and key. */
+  async restart(): Promise<void> {
+    await this.broker.exited
+    this.broker = await BrokerProcess.start({ ...this.env, PORT: String(this.broker.port) })
+  }
+
+  mesh(): Promise<MeshId> {
+    return newMesh(this.db)
+  }
+
+  async enrol(meshId: MeshId = this.meshId, identity: Identity = generateIdentity()): Promise<Place> {
+    await addMembers(this.db, meshId, [bindBoxKey(identity, meshId, FAR_MS)])
+    return this.place(identity, meshId)
+  }
+
+  place(identity: Identity, meshId: MeshId = this.meshId): Place {
+    return { url: this.broker.url, brokerKey: this.broker.key, meshId, identity }
+  }
+
+  /** Rows of a table of ours, in all meshes. */
+  async count(table: 'message_queue' | 'dead_letter' | 'dedupe_ledger'): Promise<number> {
+    const [row] = await this.db.run((sql) => sql.unsafe<{ n: number }[]>(`select count(*)::int as n from ${table}`))
+    return row!.n
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await closeAll(this.closers)
+  }
+}
+
+export function temporaryFolder(): Promise<string> {
+  return mkdtemp(join(tmpdir(), 'sealpost-test-'))
+}
+
+export async function brokerKeyFile(folder: string): Promise<string> {
+  await ready()
+  const path = join(folder, `broker-${crypto.randomUUID()}.json`)
+  await writeKeyFile(path, { kind: 'broker', signing: generateSigningKeys() })
+  return path
+}
+
+async function newMesh(db: Database): Promise<MeshId> {
+  const meshId = toHex(crypto.getRandomValues(new Uint8Array(16))) as MeshId
+  await createMesh(db, { meshId, name: `mesh ${meshId.slice(0, 8)}` })
+  return meshId
+}
+
+/** In the reverse order; the first failure is thrown after all were tried. */
+async function closeAll(closers: (() => Promise<unknown>)[]): Promise<void> {
+  const failures: unknown[] = []
+  for (const close of closers.splice(0).reverse()) await close().catch((error) => failures.push(error))
+  if (failures.length > 0) throw failures[0]
+}

@@ -1,0 +1,187 @@
+/** What a stranger or a web page may do before it is a connection: nothing, and it learns nothing from the answer. */
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { rawHttp, upgradeRequest, WireClient } from './testing-wire.ts'
+import { World } from './testing-world.ts'
+
+const ORIGIN = 'https://console.example'
+let world: World
+beforeAll(async () => {
+  world = await World.open({ ORIGINS: ORIGIN, AUTHORITIES: 'Broker.example, other.example:8443', LOG_LEVEL: 'debug' })
+})
+afterAll(() => world[Symbol.asyncDispose]())
+
+const upgrade = (headers: readonly string[] = [], line?: string) =>
+  rawHttp(world.broker.port, upgradeRequest(world.broker.authority, headers, line))
+
+describe('an upgrade', () => {
+  test.each<[string, string[]]>([
+    ['without an Origin', []],
+    ['from an allowed page', [`Origin: ${ORIGIN}`]],
+    ['under the name localhost', ['Host: localhost:PORT']],
+    ['under a name of the configuration, in capitals, on the usual port', ['Host: BROKER.example']],
+    ['under a name with its port', ['Host: other.example:8443']],
+    ['that offers another subprotocol first', ['Sec-WebSocket-Protocol: evil, sealpost.v1']],
+    ['that offers compression', ['Sec-WebSocket-Extensions: permessage-deflate']],
+  ])('%s is taken', async (_, headers) => {
+    const answer = await upgrade(headers.map((header) => header.replace('PORT', String(world.broker.port))))
+    expect(answer.status).toBe(101)
+    expect(answer.headers.get('sec-websocket-protocol')).toBe('sealpost.v1')
+    expect(answer.headers.has('sec-websocket-extensions')).toBe(false)
+  })
+
+  test.each<[string, string[], number, string]>([
+    ['from another page', ['Origin: https://evil.example'], 403, 'origin_not_allowed'],
+    ['from no page in particular', ['Origin: null'], 403, 'origin_not_allowed'],
+    ['from two pages', [`Origin: ${ORIGIN}`, 'Origin: https://evil.example'], 403, 'origin_not_allowed'],
+    ['from a page that ends like ours', ['Origin: https://console.example.evil.example'], 403, 'origin_not_allowed'],
+    ['from a page that begins like ours', ['Origin: https://evil-console.example'], 403, 'origin_not_allowed'],
+    ['over plain HTTP from our page', ['Origin: http://console.example'], 403, 'origin_not_allowed'],
+    ['under a name that is not ours', ['Host: evil.example'], 421, 'wrong_authority'],
+    ['under our name on another port', ['Host: localhost:1'], 421, 'wrong_authority'],
+    ['with a cookie', ['Cookie: token=canary7f3a'], 400, 'credentials_in_upgrade'],
+    ['with an unknown subprotocol', ['Sec-WebSocket-Protocol: evil'], 400, 'no_common_subprotocol'],
+    ['without a subprotocol', ['Sec-WebSocket-Protocol: -'], 400, 'no_common_subprotocol'],
+    ['with a body', ['Content-Length: 5'], 400, 'bad_upgrade'],
+    ['with an empty body', ['Content-Length: 0'], 400, 'bad_upgrade'],
+    ['with a chunked body', ['Transfer-Encoding: chunked'], 400, 'bad_upgrade'],
+  ])('%s is refused', async (_, headers, status, code) => {
+    const answer = await upgrade(headers)
+    expect(answer).toMatchObject({ status, body: JSON.stringify({ code }) })
+    expect(world.broker.output).not.toContain('canary7f3a')
+  })
+
+  test.each<[string, string, number, string]>([
+    ['with a query', 'GET /v1/ws?token=canary7f3a HTTP/1.1', 400, 'credentials_in_upgrade'],
+    ['with POST', 'POST /v1/ws HTTP/1.1', 400, 'bad_upgrade'],
+  ])('%s is refused', async (_, line, status, code) => {
+    const answer = await upgrade([], line)
+    expect(answer).toMatchObject({ status, body: JSON.stringify({ code }) })
+    expect(world.broker.output).not.toContain('canary7f3a')
+  })
+
+  test('by HTTP/1.0 is refused when it names no host', async () => {
+    // Bun shows no version of HTTP. One that names our host gets the greeting, and has proven nothing with it.
+    const answer = await upgrade(['Host: -'], 'GET /v1/ws HTTP/1.0')
+    expect(answer).toMatchObject({ status: 400, body: '{"code":"bad_host"}' })
+  })
+
+  test('with a whole URL in the request line is judged by its Host', async () => {
+    const answer = await upgrade(['Host: evil.example'], `GET ${world.broker.httpUrl}/v1/ws HTTP/1.1`)
+    expect(answer).toMatchObject({ status: 421, body: '{"code":"wrong_authority"}' })
+  })
+
+  test.each([
+    ['an older version of WebSocket', 'Sec-WebSocket-Version: 12'],
+    ['no key', 'Sec-WebSocket-Key: -'],
+    ['no upgrade', 'Upgrade: h2c'],
+    ['a host that is none', 'Host: [::'],
+    ['an empty host', 'Host: '],
+  ])('with %s is refused with a short word', async (_, header) => {
+    const name = header.split(':')[0]!
+    const request = upgradeRequest(world.broker.authority)
+      .split('\r\n')
+      .filter((line) => !line.startsWith(`${name}:`))
+      .join('\r\n')
+      .replace('\r\n', header.endsWith('-') ? '\r\n' : `\r\n${header}\r\n`)
+    const answer = await rawHttp(world.broker.port, request)
+    expect(answer.status).toBeGreaterThanOrEqual(400)
+    expect(answer.status).toBeLessThan(500)
+    expect(answer.body.length).toBeLessThan(100)
+  })
+})
+
+test('the readable form is chosen by its name', async () => {
+  const client = await WireClient.open(world.broker.url, 'json')
+  expect((await client.next('hello')).versions).toEqual([1])
+  client.destroy()
+})
+
+describe('plain HTTP', () => {
+  const get = (path: string, init: RequestInit = {}, base = world.broker.httpUrl) => fetch(`${base}${path}`, init)
+
+  test('health, readiness and version answer on both ports', async () => {
+    for (const base of [world.broker.httpUrl, world.broker.adminUrl]) {
+      expect(await (await get('/livez', {}, base)).text()).toBe('ok')
+      expect(await (await get('/readyz', {}, base)).text()).toBe('ok')
+      expect(await (await get('/version', {}, base)).json()).toMatchObject({
+        version: '0.1.0',
+        limits: 'off',
+        durability: 'fsync',
+      })
+    }
+  })
+
+  test('figures are on the private port only', async () => {
+    expect((await get('/metrics')).status).toBe(404)
+    const metrics = await get('/metrics', {}, world.broker.adminUrl)
+    expect(metrics.headers.get('content-type')).toContain('text/plain')
+    expect(await metrics.text()).toContain('sealpost_sessions ')
+  })
+
+  test.each(['/', '/v1', '/v1/ws/', '/v1%2fws', '//v1/ws', '/.env', '/livez/', '/%'])(
+    '%s is not found',
+    async (path) => {
+      const answer = await rawHttp(world.broker.port, `GET ${path} HTTP/1.1\r\nHost: ${world.broker.authority}\r\n\r\n`)
+      expect(answer).toMatchObject({ status: 404, body: '{"code":"not_found"}' })
+    },
+  )
+
+  test.each(['POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])('%s is no method of ours', async (method) => {
+    const answer = await get('/livez', { method })
+    expect(answer.status).toBe(405)
+    expect(answer.headers.get('allow')).toBe('GET, HEAD')
+    expect(answer.headers.has('access-control-allow-origin')).toBe(false)
+    expect(await answer.text()).toBe('{"code":"method_not_allowed"}')
+  })
+
+  test('a method override is not listened to', async () => {
+    expect((await get('/livez', { headers: { 'X-HTTP-Method-Override': 'DELETE' } })).status).toBe(200)
+  })
+
+  test('the socket path without an upgrade says what it wants', async () => {
+    const answer = await get('/v1/ws')
+    expect([answer.status, answer.headers.get('upgrade')]).toEqual([426, 'websocket'])
+  })
+
+  test('a body over the limit is refused', async () => {
+    expect((await get('/livez', { method: 'POST', body: new Uint8Array(65 * 1024) })).status).toBe(413)
+  })
+
+  test('no answer holds a stack or a path of the source', async () => {
+    const answers = await Promise.all(
+      ['/', '/readyz', '/v1/ws', '/version'].map(async (path) => (await get(path)).text()),
+    )
+    expect(answers.join()).not.toMatch(/\.ts|at .*:\d+/)
+  })
+})
+
+test('one address may hold so many connections and no more, until one leaves', async () => {
+  await using limited = await World.open({ LIMITS: 'on', SOCKETS_PER_IP: '5' })
+  const clients = await Promise.all(Array.from({ length: 5 }, () => WireClient.open(limited.broker.url)))
+  const next = () => rawHttp(limited.broker.port, upgradeRequest(limited.broker.authority))
+  const answer = await next()
+  expect(answer).toMatchObject({ status: 429, body: '{"code":"too_many_connections"}' })
+  expect(answer.headers.get('retry-after')).toBe('5')
+  const forwarded = upgradeRequest(limited.broker.authority, ['X-Forwarded-For: 203.0.113.9'])
+  expect((await rawHttp(limited.broker.port, forwarded)).status).toBe(429)
+  clients.pop()!.destroy()
+  await expect.poll(async () => (await next()).status).toBe(101)
+  for (const client of clients) client.destroy()
+})
+
+test('with the limits as they are, the 101st connection of an address is refused', async () => {
+  await using limited = await World.open({ LIMITS: 'on' })
+  const clients = await Promise.all(Array.from({ length: 100 }, () => WireClient.open(limited.broker.url)))
+  expect((await rawHttp(limited.broker.port, upgradeRequest(limited.broker.authority))).status).toBe(429)
+  for (const client of clients) client.destroy()
+})
+
+test('so many connections may be without a proven key, in all', async () => {
+  await using limited = await World.open({ LIMITS: 'on', UNAUTHENTICATED_MAX: '3' })
+  const member = await WireClient.enter(await limited.enrol())
+  const clients = await Promise.all(Array.from({ length: 3 }, () => WireClient.open(limited.broker.url)))
+  const answer = await rawHttp(limited.broker.port, upgradeRequest(limited.broker.authority))
+  expect(answer).toMatchObject({ status: 503, body: '{"code":"try_later"}' })
+  await member.echo()
+  for (const client of [...clients, member]) client.destroy()
+})

@@ -1,0 +1,8 @@
+/** Writes the pages of `docs/reference` that are made from code. Run it after a change of the configuration's table. */
+import { mkdir, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { configReference } from '@sealpost/broker/config-reference'
+
+const folder = join(import.meta.dirname, '../docs/reference')
+await mkdir(folder, { recursive: true })
+await writeFile(join(folder, 'config.md'), configReference())
