@@ -1,0 +1,115 @@
+/** `scripts/dev.ts` and the README's example as a newcomer runs them, one after the other, in an empty folder. */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, readFile, rm, stat } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { type Database, openDatabase } from '@sealpost/db'
+import { readKeyFile } from '@sealpost/identity/key-file'
+import { afterEach, beforeEach, expect, test } from 'vitest'
+
+const DEV = join(import.meta.dirname, 'dev.ts')
+const HELLO = join(import.meta.dirname, '../docs/examples/hello.ts')
+
+let folder: string
+let dev: Dev | undefined
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'sealpost-dev-test-'))
+})
+afterEach(async () => {
+  await dev?.stop()
+  await rm(folder, { recursive: true, force: true })
+})
+
+interface Dev {
+  readonly child: ChildProcess
+  /** All it wrote, on both streams. */
+  output(): string
+  stop(): Promise<number | null>
+}
+
+function program(file: string, env: Record<string, string> = {}): ChildProcess {
+  return spawn(process.execPath, [file], {
+    cwd: folder,
+    env: { ...process.env, NO_COLOR: '1', ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+}
+
+/** Resolves when it has said how to end it. */
+async function startDev(): Promise<Dev> {
+  const child = program(DEV, { PORT: '0' })
+  let output = ''
+  const ready = Promise.withResolvers<void>()
+  for (const stream of [child.stdout!, child.stderr!]) {
+    stream.on('data', (bytes) => {
+      output += String(bytes)
+      if (output.includes('Ctrl-C ends all of it')) ready.resolve()
+    })
+  }
+  const closed = once(child, 'close')
+  const stop = async () => {
+    child.kill('SIGINT')
+    await closed
+    return child.exitCode
+  }
+  dev = { child, output: () => output, stop }
+  void closed.then(() => ready.reject(new Error(`It ended before it was ready:\n${output}`)))
+  await ready.promise
+  return dev
+}
+
+async function runHello(): Promise<{ code: number | null; output: string }> {
+  const child = program(HELLO)
+  let output = ''
+  for (const stream of [child.stdout!, child.stderr!]) stream.on('data', (bytes) => (output += String(bytes)))
+  await once(child, 'close')
+  return { code: child.exitCode, output }
+}
+
+const passwordOf = async () => (await readFile(join(folder, '.sealpost/postgres/password'), 'utf8')).trim()
+
+/** By the words it printed, read as a shell reads them. */
+async function databaseOf({ output }: Dev): Promise<Database> {
+  const words = /psql (".*")/.exec(output())![1]!
+  const shell = spawn('sh', ['-c', `printf %s ${words}`], { cwd: folder, stdio: ['ignore', 'pipe', 'inherit'] })
+  let url = ''
+  shell.stdout!.on('data', (bytes) => (url += String(bytes)))
+  await once(shell, 'close')
+  return openDatabase(url, { connections: 1 })
+}
+
+/** Settling follows the program's end; the broker may need a moment for it. */
+async function countLeft(db: Database): Promise<number> {
+  const giveUpMs = performance.now() + 5_000
+  for (;;) {
+    const [row] = await db.run((sql) => sql<{ left: number }[]>`select count(*)::int as left from message_queue`)
+    if (row!.left === 0 || performance.now() > giveUpMs) return row!.left
+    await Bun.sleep(20)
+  }
+}
+
+const aliceFile = () => join(folder, '.sealpost/alice.json')
+const authorityOf = async () => {
+  const { contents } = await readKeyFile(aliceFile())
+  return contents.kind === 'peer' ? contents.enrolment?.authority : undefined
+}
+
+test('the example says hello as often as it is run, on whatever port, and leaves an empty queue', async () => {
+  const ports: string[] = []
+  for (let start = 1; start <= 2; start++) {
+    const running = await startDev()
+    const authority = /ws:\/\/(\S+?)\/v1/.exec(running.output())![1]!
+    ports.push(authority)
+    expect(await authorityOf()).toBe(authority)
+    expect((await stat(aliceFile())).mode & 0o777).toBe(0o600)
+    for (let run = 1; run <= 2; run++) expect(await runHello()).toEqual({ code: 0, output: 'alice: Are you there?\n' })
+    const db = await databaseOf(running)
+    expect(await countLeft(db)).toBe(0)
+    await db.close()
+    expect(running.output()).not.toContain(await passwordOf())
+    expect(await running.stop()).toBe(0)
+  }
+  expect(new Set(ports).size).toBe(2) // else the second start proves nothing about the port
+})

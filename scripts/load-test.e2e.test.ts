@@ -1,0 +1,223 @@
+/** The load test as a user runs it: a program of its own, its exit code, its JSON, and what it leaves behind. */
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, readdir, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { scratchDatabase } from '@sealpost/db/testing'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import type { LoadResult } from './load/result.ts'
+
+const SCRIPT = join(import.meta.dirname, 'load-test.ts')
+
+/** They look into /proc. */
+const onLinux = test.runIf(process.platform === 'linux')
+
+interface Ended {
+  code: number | null
+  out: string
+  err: string
+  /** The folder it had for its temporary files: what is still there. */
+  left: string[]
+}
+
+let folder: string
+let databaseUrl: string
+let drop: () => Promise<void>
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'sealpost-load-test-'))
+  const database = await scratchDatabase()
+  databaseUrl = database.url
+  drop = () => database.drop()
+})
+afterEach(async () => {
+  await drop()
+  await rm(folder, { recursive: true, force: true })
+})
+
+interface Running {
+  pid: number
+  /** Resolves once it has said so, on whichever stream. */
+  says(text: string): Promise<void>
+  signal(name: NodeJS.Signals): void
+  ended: Promise<Ended>
+}
+
+function start(words: string[], env: Record<string, string> = {}): Running {
+  const child = spawn(process.execPath, [SCRIPT, ...words], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: { ...process.env, DATABASE_URL: databaseUrl, TMPDIR: folder, BROKER_WS_URL: '', LIMITS: '', ...env },
+  })
+  let out = ''
+  let err = ''
+  const listeners = new Set<() => void>()
+  child.stdout.on('data', (bytes) => {
+    out += String(bytes)
+    for (const look of listeners) look()
+  })
+  child.stderr.on('data', (bytes) => {
+    err += String(bytes)
+    for (const look of listeners) look()
+  })
+  const ended = once(child, 'close').then(async ([code]) => {
+    for (const look of listeners) look()
+    const left = await readdir(folder)
+    return { code: code as number | null, out, err, left: left.filter((name) => name.startsWith('sealpost-')) }
+  })
+  const says = (text: string) =>
+    new Promise<void>((resolve, reject) => {
+      const look = () => {
+        if (`${err}${out}`.includes(text)) resolve()
+        else if (child.exitCode !== null) reject(new Error(`It ended and never said "${text}":\n${err}${out}`))
+      }
+      listeners.add(look)
+      look()
+    })
+  return { pid: child.pid!, says, signal: (name) => void child.kill(name), ended }
+}
+
+const run = (words: string[], env?: Record<string, string>) => start(words, env).ended
+
+async function readResult(): Promise<LoadResult> {
+  return (await Bun.file(join(folder, 'result.json')).json()) as LoadResult
+}
+
+/** Living programs with this in their environment: what a run started keeps the TMPDIR it was given, orphans too. */
+async function programsOf(marker: string): Promise<string[]> {
+  const pids = (await readdir('/proc').catch(() => [])).filter((name) => /^\d+$/.test(name))
+  const found: string[] = []
+  for (const pid of pids) {
+    const environment = await Bun.file(`/proc/${pid}/environ`)
+      .text()
+      .catch(() => '')
+    if (environment.includes(marker)) found.push(pid)
+  }
+  return found
+}
+
+describe('a small run', () => {
+  test('delivers everything, says so, and leaves nothing behind', async () => {
+    const { code, out, err, left } = await run(['5', '20', '--json', join(folder, 'result.json')])
+    expect(err).not.toContain('Error')
+    expect(out).toContain('100 messages, nothing lost')
+    expect(out).toContain('0 duplicates (0 more hidden by the SDK)')
+    expect(code).toBe(0)
+    const clean = { lost: 0, duplicates: 0, misdelivered: 0, outOfOrder: 0, timedOut: 0 }
+    const result = await readResult()
+    expect(result).toMatchObject({ peers: 5, messagesPerPeer: 20, total: 100, limits: 'off', ...clean })
+    expect(result).toMatchObject({ sent: 100, acked: 100, delivered: 100, leftInQueue: 0 })
+    expect(result.durability).toEqual({ fsync: 'on', synchronousCommit: 'on' })
+    for (const latency of [result.ackMs, result.e2eMs, result.sendCallMs]) {
+      expect(latency.p50).toBeGreaterThan(0)
+      expect(Object.keys(latency)).toEqual(['p50', 'p95', 'p99', 'max'])
+      expect(latency.p50).toBeLessThanOrEqual(latency.p99)
+    }
+    const numbers = ['wallMs', 'messagesPerSecond', 'loadgenCpuShare', 'transactionsPerMessage'] as const
+    for (const name of numbers) expect(result[name]).toBeGreaterThan(0)
+    const names = [
+      'brokerRssMbPeak',
+      'brokerFdMax',
+      'brokerCpuSeconds',
+      'postgresCpuSeconds',
+      'postgresVersion',
+      'gitSha',
+    ]
+    for (const name of names) expect(result).toHaveProperty(name)
+    expect(left).toEqual([])
+    expect(await programsOf(folder)).toEqual([])
+  })
+
+  test('runs with the rate limits on, several generators, JSON frames and a baseline', async () => {
+    const words = ['6', '--rate', '300', '--seconds', '1', '--generators', '2', '--form', 'json', '--baseline']
+    const { code, out } = await run([...words, '--limits', 'on', '--json', join(folder, 'result.json')])
+    expect(out).toContain('300 messages, nothing lost')
+    expect(code).toBe(0)
+    const result = await readResult()
+    expect(result).toMatchObject({ limits: 'on', generators: 2, delivered: 300, form: 'json', rate: 300 })
+    expect(result.baselineRatio).toBeGreaterThan(0)
+    expect(result.baseline).toMatchObject({ delivered: 300, lost: 0 })
+  })
+})
+
+onLinux('Ctrl-C ends everything it started', async () => {
+  const running = start(['5', '100000'])
+  await running.says('sending')
+  expect((await programsOf(folder)).length).toBeGreaterThanOrEqual(3)
+  running.signal('SIGINT')
+  const { code, left } = await running.ended
+  expect(code).toBe(130)
+  expect(left).toEqual([])
+  expect(await programsOf(folder)).toEqual([])
+})
+
+onLinux('a broker that hangs ends the run after DRAIN_MS, with what timed out and exit code 1', async () => {
+  const running = start(['5', '20000', '--json', join(folder, 'result.json')], { DRAIN_MS: '1000' })
+  await running.says('sending')
+  const [broker] = await programsOf(`BROKER_KEY_FILE=${folder}`)
+  process.kill(Number(broker), 'SIGSTOP')
+  await running.says('nothing more came')
+  process.kill(Number(broker), 'SIGCONT')
+  const { code, left } = await running.ended
+  expect(code).toBe(1)
+  const { timedOut, delivered, lost, refused, total } = await readResult()
+  expect(timedOut).toBeGreaterThan(0)
+  expect({ lost, refused }).toEqual({ lost: 0, refused: {} })
+  expect(delivered).toBeLessThan(total)
+  expect(left).toEqual([])
+})
+
+test('a broker that never answers ends it after DRAIN_MS, before the run, with one sentence', async () => {
+  const mute = Bun.serve({
+    hostname: '127.0.0.1',
+    port: 0,
+    fetch: (request, server) => {
+      if (new URL(request.url).pathname === '/version') return Response.json({ brokerKey: 'ab'.repeat(32) })
+      const headers = { 'Sec-WebSocket-Protocol': request.headers.get('sec-websocket-protocol')! }
+      return server.upgrade(request, { headers }) ? undefined : new Response('a WebSocket is wanted', { status: 426 })
+    },
+    websocket: { message: () => undefined },
+  })
+  const url = `ws://127.0.0.1:${mute.port}/v1/ws`
+  const { code, err, left } = await run(['2', '1'], { BROKER_WS_URL: url, DRAIN_MS: '300' }).finally(() =>
+    mute.stop(true),
+  )
+  expect(err).toContain('Nothing came from the broker for 300 ms (DRAIN_MS) while connecting.')
+  expect(err).not.toContain('    at ')
+  expect(code).toBe(1)
+  expect(left).toEqual([])
+})
+
+test('--keep says how to reach its own database, without the password', async () => {
+  const running = start(['2', '1', '--keep'], { DATABASE_URL: '' })
+  await running.says('BROKER_PID=')
+  running.signal('SIGINT')
+  const { code, out, err, left } = await running.ended
+  expect(out).toMatch(/DATABASE_URL="postgres:\/\/sealpost:\$\(cat '\/\S+\/password'\)@127\.0\.0\.1:\d+\/postgres"/)
+  expect(`${out}${err}`).not.toMatch(/:\/\/\w+:[^$]/)
+  expect(code).toBe(0)
+  expect(left).toEqual([])
+})
+
+test.each([
+  [['--json', '/absent/result.json'], 'there is no folder /absent'],
+  [['--json', '.'], 'that is a folder'],
+  [['1'], 'peers'],
+  [['5', 'many'], 'messages'],
+  [['--seconds', '5'], '--rate'],
+  [['--nonsense'], '--nonsense'],
+])('%j is refused with the usage and exit code 2', async (words, mention) => {
+  const { code, err, out } = await run(words)
+  expect(code).toBe(2)
+  expect(err).toContain(mention)
+  expect(err).toContain('Usage: bun scripts/load-test.ts')
+  expect(out).toBe('')
+})
+
+test('an unreachable database ends it with one sentence', async () => {
+  const { code, err, left } = await run(['2', '1'], { DATABASE_URL: 'postgres://nobody:secret@127.0.0.1:1/none' })
+  expect(code).toBe(1)
+  expect(err).toContain('127.0.0.1:1')
+  expect(err).not.toContain('secret')
+  expect(left).toEqual([])
+})

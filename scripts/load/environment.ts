@@ -1,0 +1,168 @@
+/**
+ * Where the peers connect to: a broker and a Postgres that are there already, or ones that are started for the test and
+ * ended after it; or the memory relay of `--baseline`.
+ */
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { migrate } from '@sealpost/db'
+import { startEmbedded } from '@sealpost/db/embedded'
+import { generateSigningKeys, ready } from '@sealpost/identity'
+import { writeKeyFile } from '@sealpost/identity/key-file'
+import { OperatingError, type PeerKey, toHex } from '@sealpost/std'
+import { startBroker } from '../lib/broker-process.ts'
+import { Child } from '../lib/child.ts'
+import { shellUrl } from '../lib/embedded-url.ts'
+import type { Teardown } from '../lib/teardown.ts'
+import { LoadDatabase, type PostgresFacts } from './database.ts'
+import { postmasterOf } from './proc.ts'
+import type { RelaySetup } from './relay.ts'
+import type { Mesh } from './seed.ts'
+
+/** What a run needs of its surroundings. */
+export interface Target {
+  readonly url: string
+  readonly brokerKey: PeerKey
+  readonly brokerPid: number | null
+  readonly postmasterPid: number | null
+  /** Null for the relay. */
+  readonly database: LoadDatabase | null
+  /** Rejects when something the test started ends before its time. */
+  readonly failed: Promise<never>
+}
+
+export interface Environment extends Target {
+  readonly database: LoadDatabase
+  readonly facts: PostgresFacts
+  readonly version: BrokerVersion
+  /** For a database that outlives the test. */
+  readonly isDatabaseOurs: boolean
+  /** How to use it from elsewhere, as lines of a shell. */
+  readonly reach: readonly string[]
+}
+
+export interface BrokerVersion {
+  readonly gitSha: string
+  readonly limits: 'on' | 'off'
+  readonly brokerKey: PeerKey
+}
+
+export interface EnvironmentOptions {
+  /** Words for Bun, before each program that is started. */
+  readonly words: readonly string[]
+  readonly limits: 'on' | 'off'
+  readonly databaseUrl: string | undefined
+  readonly brokerUrl: string | undefined
+  readonly brokerKey: string | undefined
+  readonly brokerPid: number | undefined
+  readonly tell: (step: string) => void
+}
+
+export async function openEnvironment(options: EnvironmentOptions, teardown: Teardown): Promise<Environment> {
+  const postgres = options.databaseUrl ? given(options.databaseUrl) : await ownPostgres(options, teardown)
+  const { url: databaseUrl } = postgres
+  const { brokerUrl } = options
+  const broker = brokerUrl ? givenBroker(brokerUrl, options) : await ownBroker(databaseUrl, options, teardown)
+  const version = await versionOf(broker.httpUrl)
+  const database = await LoadDatabase.open(databaseUrl)
+  teardown.add({ end: () => database.close() })
+  const facts = await database.facts()
+  return {
+    url: broker.url,
+    brokerKey: (options.brokerKey ?? version.brokerKey) as PeerKey,
+    brokerPid: broker.pid,
+    postmasterPid: postmasterOf(facts.backendPid),
+    database,
+    failed: Promise.race([postgres.failed, broker.failed]),
+    facts,
+    version,
+    isDatabaseOurs: options.databaseUrl === undefined,
+    reach: [...postgres.reach, `BROKER_WS_URL='${broker.url}'`, `BROKER_PID=${broker.pid ?? ''}`],
+  }
+}
+
+/** The relay knows the mesh from the start; there is nothing to seed. */
+export async function openRelay(
+  mesh: Mesh,
+  words: readonly string[],
+  teardown: Teardown,
+): Promise<Target & { stop(): Promise<void> }> {
+  await ready()
+  const signingSeed = toHex(generateSigningKeys().secretKey.subarray(0, 32))
+  const relay = new Child<RelaySetup, { url: string; brokerKey: PeerKey }>(
+    'The baseline relay',
+    join(import.meta.dirname, 'relay.ts'),
+    words,
+  )
+  const stop = teardown.add({ end: () => relay.stop(), kill: () => relay.kill() })
+  relay.order({ signingSeed, meshId: mesh.meshId, bindings: mesh.bindings })
+  const place = await relay.answer((answer): answer is { url: string; brokerKey: PeerKey } => 'url' in answer)
+  return { ...place, brokerPid: relay.pid, postmasterPid: null, database: null, failed: relay.died, stop }
+}
+
+interface Postgres {
+  readonly url: string
+  readonly reach: readonly string[]
+  readonly failed: Promise<never>
+}
+
+const never = new Promise<never>(() => undefined)
+/** Whoever gave it knows it; it may hold a password. */
+const given = (url: string): Postgres => ({ url, reach: [], failed: never })
+
+async function ownPostgres({ tell }: EnvironmentOptions, teardown: Teardown): Promise<Postgres> {
+  tell('starting an embedded PostgreSQL')
+  const server = await teardown.starting(startEmbedded(), (started) => ({
+    end: () => started.stop(),
+    kill: () => started.kill(),
+  }))
+  const failed = failure(server.exited, () => 'The embedded PostgreSQL ended during the test.')
+  return { url: server.url, reach: [`DATABASE_URL=${shellUrl(server)}`], failed }
+}
+
+function failure<T>(ended: Promise<T>, sentenceOf: (lastWords: T) => string): Promise<never> {
+  const failed = ended.then((lastWords) => {
+    throw new OperatingError('environment_died', sentenceOf(lastWords))
+  })
+  failed.catch(() => undefined) // told to whoever waits for it
+  return failed
+}
+
+interface Broker {
+  readonly url: string
+  readonly httpUrl: string
+  readonly pid: number | null
+  readonly failed: Promise<never>
+}
+
+function givenBroker(url: string, { brokerPid }: EnvironmentOptions): Broker {
+  const httpUrl = new URL(url.replace(/^ws/, 'http')).origin
+  return { url, httpUrl, pid: brokerPid ?? null, failed: never }
+}
+
+async function ownBroker(databaseUrl: string, options: EnvironmentOptions, teardown: Teardown): Promise<Broker> {
+  options.tell('starting a broker')
+  const folder = await teardown.starting(mkdtemp(join(tmpdir(), 'sealpost-load-')), (made) => ({
+    end: () => rm(made, { recursive: true, force: true }),
+  }))
+  const keyFile = join(folder, 'broker.json')
+  await ready()
+  await writeKeyFile(keyFile, { kind: 'broker', signing: generateSigningKeys() })
+  await migrate(databaseUrl)
+  const env = { BROKER_KEY_FILE: keyFile, LIMITS: options.limits }
+  const broker = await teardown.starting(startBroker({ databaseUrl, words: options.words, env }), (started) => ({
+    end: () => started.stop(),
+    kill: () => started.kill(),
+  }))
+  const failed = failure(broker.exited, (lastWords) => `The broker ended during the test: ${lastWords}`)
+  return { ...broker, failed }
+}
+
+async function versionOf(httpUrl: string): Promise<BrokerVersion> {
+  try {
+    const answer = await fetch(`${httpUrl}/version`, { signal: AbortSignal.timeout(5_000) })
+    return (await answer.json()) as BrokerVersion
+  } catch (cause) {
+    throw new OperatingError('broker_unreachable', `No broker answers at ${httpUrl}/version.`, { cause })
+  }
+}

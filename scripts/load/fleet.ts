@@ -1,0 +1,160 @@
+/** The generators of one run, from the script's side: started, told what to do, watched, and asked for their records. */
+import { join } from 'node:path'
+import { clockMs } from '@sealpost/sdk'
+import { OperatingError } from '@sealpost/std'
+import { Child } from '../lib/child.ts'
+import { forever } from '../lib/teardown.ts'
+import type { Answer, Collected, Order, Preparation, Progress } from './orders.ts'
+import { sharesOf } from './plan.ts'
+
+const FILE = join(import.meta.dirname, 'generator.ts')
+/** From the order to start to the start itself, so that all of them have heard it. */
+const START_IN_MS = 100
+const LOOK_MS = 100
+
+type Generator = Child<Order, Answer>
+
+export type FleetSetup = Omit<Preparation, 'share'> & {
+  readonly generators: number
+  /** How long to wait for what is still out, after the last thing that moved. */
+  readonly drainMs: number
+  /** Words for Bun, before each generator. */
+  readonly words: readonly string[]
+}
+
+export class Fleet {
+  readonly #setup: FleetSetup
+  readonly #generators: Generator[]
+  readonly #latest: Progress[]
+  readonly #failed = Promise.withResolvers<never>()
+  #isStopped = false
+
+  constructor(setup: FleetSetup) {
+    this.#setup = setup
+    this.#generators = Array.from(
+      { length: setup.generators },
+      (_, i) => new Child(`Load generator ${i + 1}`, FILE, setup.words),
+    )
+    this.#latest = this.#generators.map(() => NOTHING_YET)
+    this.#generators.forEach((generator, i) => {
+      generator.onAnswer((answer) => {
+        if (answer.did === 'progress') this.#latest[i] = answer
+        if (answer.did === 'fail') this.#failed.reject(failure(generator.name, answer.reason))
+      })
+    })
+    this.#failed.promise.catch(() => undefined) // told to whoever waits for a generator
+  }
+
+  get shares() {
+    return sharesOf(this.#setup.plan.peers, this.#generators.length)
+  }
+
+  /** Opens every peer's connection. */
+  async connect(): Promise<void> {
+    const { secrets, generators: _, words: __, drainMs: ___, ...setup } = this.#setup
+    await this.#each('prepare', (i) => {
+      const share = this.shares[i]!
+      return { do: 'prepare', ...setup, share, secrets: secrets.slice(share.first, share.end) }
+    })
+    await this.#whileMoving(
+      'connecting',
+      this.#each('connect', () => ({ do: 'connect' })),
+    )
+  }
+
+  /** One message along each pair. @returns how many that were */
+  async exchange(): Promise<number> {
+    const exchanged = this.#each('exchange', () => ({ do: 'exchange' }))
+    const answers = await this.#whileMoving('exchanging keys', exchanged)
+    return answers.reduce((sum, { messages }) => sum + messages, 0)
+  }
+
+  /** One message more from each generator. */
+  async tap(): Promise<void> {
+    await this.#whileMoving(
+      'asking for the statistics',
+      this.#each('tap', () => ({ do: 'tap' })),
+    )
+  }
+
+  /** Resolves when all is answered and delivered, or when nothing more is to be expected. */
+  async run(onProgress: (progress: Progress) => void): Promise<{ startMs: number; isComplete: boolean }> {
+    const atMs = clockMs() + START_IN_MS
+    for (const generator of this.#generators) generator.order({ do: 'start', atMs })
+    const died = Promise.race([this.#failed.promise, ...this.#generators.map((generator) => generator.died)])
+    let moves = 0
+    let movedAtMs = atMs
+    for (;;) {
+      await Promise.race([Bun.sleep(LOOK_MS), died])
+      if (this.#isStopped) await forever()
+      const sum = this.#sum()
+      onProgress(sum)
+      if (sum.isDone) return { startMs: atMs, isComplete: true }
+      const movesNow = sum.called + sum.acked + sum.refused
+      if (movesNow > moves) movedAtMs = clockMs()
+      moves = movesNow
+      if (clockMs() - movedAtMs > this.#setup.drainMs) return { startMs: atMs, isComplete: false }
+    }
+  }
+
+  /** Ends the peers and has the records written below `folder`. */
+  async collect(folder: string): Promise<{ collected: Collected[]; prefixes: string[] }> {
+    const prefixes = this.#generators.map((_, i) => join(folder, `generator-${i}`))
+    const collected = await this.#each('collect', (i) => ({ do: 'collect', prefix: prefixes[i]! }))
+    return { collected, prefixes }
+  }
+
+  async stop(): Promise<void> {
+    this.#isStopped = true
+    await Promise.all(this.#generators.map((generator) => generator.stop()))
+  }
+
+  kill(): void {
+    for (const generator of this.#generators) generator.kill()
+  }
+
+  #each<Did extends Answer['did']>(did: Did, orderOf: (i: number) => Order): Promise<AnswerOf<Did>[]> {
+    const answers = this.#generators.map((generator, i) => {
+      const answer = generator.answer((answer): answer is AnswerOf<Did> => answer.did === did)
+      generator.order(orderOf(i))
+      return answer
+    })
+    return Promise.race([Promise.all(answers), this.#failed.promise])
+  }
+
+  /** @throws OperatingError `run_stalled` when nothing moves: there is no verdict on a run that has not begun */
+  async #whileMoving<T>(doing: string, work: Promise<T>): Promise<T> {
+    const { drainMs } = this.#setup
+    const ended = work.then(() => true)
+    let moves = 0
+    let movedAtMs = clockMs()
+    while (!(await Promise.race([ended, Bun.sleep(LOOK_MS)]))) {
+      if (this.#isStopped) await forever()
+      const movesNow = this.#sum().prepared
+      if (movesNow > moves) movedAtMs = clockMs()
+      moves = movesNow
+      if (clockMs() - movedAtMs > drainMs) throw stalled(doing, drainMs)
+    }
+    return work
+  }
+
+  #sum(): Progress {
+    return this.#latest.reduce((a, b) => ({
+      prepared: a.prepared + b.prepared,
+      called: a.called + b.called,
+      acked: a.acked + b.acked,
+      refused: a.refused + b.refused,
+      delivered: a.delivered + b.delivered,
+      isDone: a.isDone && b.isDone,
+    }))
+  }
+}
+
+const NOTHING_YET: Progress = { prepared: 0, called: 0, acked: 0, refused: 0, delivered: 0, isDone: false }
+
+type AnswerOf<Did extends Answer['did']> = Extract<Answer, { did: Did }>
+
+const stalled = (doing: string, drainMs: number) =>
+  new OperatingError('run_stalled', `Nothing came from the broker for ${drainMs} ms (DRAIN_MS) while ${doing}.`)
+
+const failure = (name: string, reason: string) => new OperatingError('generator_failed', `${name} failed: ${reason}`)

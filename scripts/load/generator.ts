@@ -1,0 +1,242 @@
+/**
+ * A load generator: a program of its own that is a share of the peers. Each peer is the real SDK: it seals, sends, waits
+ * for the durable ack, opens and compares. What happens to each message goes into arrays (`records.ts`); the joining is
+ * the script's work, afterwards.
+ */
+import { boxKeysFromSecret, type Identity, ready, signingKeysFromSeed } from '@sealpost/identity'
+import { clockMs, connect, type Message, type Peer, type PeerCounters, SealpostError } from '@sealpost/sdk'
+import { fromHex } from '@sealpost/std'
+import { forever } from '../lib/teardown.ts'
+import { Bodies, EXCHANGE } from './body.ts'
+import type { Answer, Order, Preparation } from './orders.ts'
+import { sendBurst, sendPaced } from './pace.ts'
+import { correspondents, expectedOf, holds, ownOf, recipientOf, senderOf } from './plan.ts'
+import { FAULTS, Receipts, Sends, slotOf, slotsOf, writeRecords } from './records.ts'
+
+const CONNECTING_AT_ONCE = 16
+const PROGRESS_MS = 200
+
+export class Generator {
+  readonly #setup: Preparation
+  readonly #bodies: Bodies
+  readonly #sends: Sends
+  readonly #receipts: Receipts
+  readonly #expected: number
+  readonly #own: number
+  readonly #seen: Uint8Array
+  readonly #peers: Peer[] = []
+  readonly #refusals: Record<string, number> = {}
+  readonly #events: Record<string, number> = {}
+  #prepared = 0
+  #called = 0
+  #acked = 0
+  #refused = 0
+  #delivered = 0
+  #isOver = false
+  #exchangesDue = 0
+  #exchanged: (() => void) | undefined
+  #startCpu: NodeJS.CpuUsage | undefined
+  #endCpu: NodeJS.CpuUsage | undefined
+
+  constructor(setup: Preparation) {
+    const { plan, share } = setup
+    this.#setup = setup
+    this.#bodies = new Bodies(plan)
+    this.#sends = new Sends(slotsOf(plan, share))
+    this.#expected = expectedOf(plan, share)
+    this.#receipts = new Receipts(this.#expected)
+    this.#seen = new Uint8Array(plan.total)
+    this.#own = ownOf(plan, share)
+  }
+
+  async connect(): Promise<void> {
+    const { share, secrets } = this.#setup
+    await ready()
+    const waiting = secrets.map((keys, i) => ({ keys, recipient: share.first + i }))
+    const connectNext = async (): Promise<void> => {
+      for (let next = waiting.shift(); next; next = waiting.shift()) {
+        const { recipient, keys } = next
+        const peer = await this.#connectOne(keys)
+        peer.onMessage((message) => this.#received(recipient, message))
+        this.#peers[recipient - share.first] = peer
+        this.#prepared += 1
+      }
+    }
+    await Promise.all(Array.from({ length: CONNECTING_AT_ONCE }, connectNext))
+  }
+
+  /**
+   * Sends one message along every pair that will be used, so that directory, signatures and shared keys (about 0.3 ms a
+   * pair and end) are not what the run measures.
+   */
+  async exchange(): Promise<number> {
+    const { plan, share } = this.#setup
+    const lists = correspondents(plan)
+    let due = 0
+    const sending: Promise<unknown>[] = []
+    const arrived = new Promise<void>((resolve) => (this.#exchanged = resolve))
+    for (const list of lists) for (const recipient of list) if (holds(share, recipient)) due += 1
+    this.#exchangesDue += due
+    for (let sender = share.first; sender < share.end; sender++) {
+      for (const recipient of lists[sender]!) sending.push(this.#exchangeOne(sender, recipient))
+      await nextTurn()
+    }
+    if (this.#exchangesDue > 0) await arrived
+    await Promise.all(sending)
+    return sending.length
+  }
+
+  /** One more message, so that the database connections behind the broker report what they did (`database.ts`). */
+  async tap(): Promise<void> {
+    const { plan, share } = this.#setup
+    await this.#send(recipientOf(plan, share.first), EXCHANGE + share.first, share.first)
+  }
+
+  async start(atMs: number): Promise<void> {
+    const { plan, share } = this.#setup
+    await Bun.sleep(Math.max(0, atMs - clockMs()))
+    this.#startCpu = process.cpuUsage()
+    const call = (number: number, calledAtMs: number) => this.#call(number, calledAtMs)
+    if (plan.rate === null) await sendBurst(plan, share, call)
+    else await sendPaced(plan, plan.rate, { share, atMs }, call)
+  }
+
+  get progress() {
+    const isAnswered = this.#acked + this.#refused === this.#own
+    const isDone = this.#startCpu !== undefined && isAnswered && this.#delivered === this.#expected
+    if (isDone) this.#endCpu ??= process.cpuUsage(this.#startCpu)
+    return {
+      prepared: this.#prepared,
+      called: this.#called,
+      acked: this.#acked,
+      refused: this.#refused,
+      delivered: this.#delivered,
+      isDone,
+    }
+  }
+
+  async collect(prefix: string) {
+    const { user, system } = this.#endCpu ?? process.cpuUsage(this.#startCpu)
+    const rssMbPeak = process.resourceUsage().maxRSS / 1024
+    const refusals = { ...this.#refusals } // closing refuses what is still out
+    this.#isOver = true
+    await Promise.all(this.#peers.map((peer) => peer.close()))
+    await writeRecords(prefix, this.#sends, this.#receipts)
+    const counters = sumOf(this.#peers.map((peer) => peer.counters))
+    return {
+      cpuSeconds: (user + system) / 1e6,
+      rssMbPeak,
+      counters,
+      refusals,
+      events: this.#events,
+    }
+  }
+
+  #connectOne(keys: Preparation['secrets'][number]): Promise<Peer> {
+    const { url, brokerKey, meshId, form, window } = this.#setup
+    const identity: Identity = {
+      signing: signingKeysFromSeed(fromHex(keys.signing)),
+      box: boxKeysFromSecret(fromHex(keys.box), 1),
+    }
+    return connect({
+      url,
+      brokerKey,
+      meshId,
+      identity,
+      form,
+      ...(window === null ? {} : { window }),
+      onEvent: ({ type }) => {
+        this.#events[type] = (this.#events[type] ?? 0) + 1
+      },
+    })
+  }
+
+  #send(recipient: number, number: number, sender: number) {
+    const { share, peerKeys } = this.#setup
+    return this.#peers[sender - share.first]!.send(peerKeys[recipient]!, this.#bodies.make(number))
+  }
+
+  async #exchangeOne(sender: number, recipient: number): Promise<void> {
+    await this.#send(recipient, EXCHANGE + sender, sender)
+    this.#prepared += 1
+  }
+
+  /** One message of the run. Resolves when it is answered. */
+  #call(number: number, calledAtMs: number): Promise<void> {
+    if (this.#isOver) return forever()
+    const { plan, share } = this.#setup
+    const slot = slotOf(plan, share, number)
+    this.#sends.calledAtMs[slot] = calledAtMs
+    this.#called += 1
+    return this.#send(recipientOf(plan, number), number, senderOf(plan, number)).then((receipt) => {
+      this.#acked += 1
+      this.#sends.acked(slot, receipt)
+    }, this.#sendRefused)
+  }
+
+  readonly #sendRefused = (error: unknown): void => {
+    this.#refused += 1
+    const code = error instanceof SealpostError ? error.code : 'unknown'
+    this.#refusals[code] = (this.#refusals[code] ?? 0) + 1
+  }
+
+  /** The time is taken here, when the application holds the opened body, not when the frame arrived. */
+  #received(recipient: number, message: Message): void {
+    const atMs = clockMs()
+    const { plan, peerKeys } = this.#setup
+    const { body, sender, envelopeId } = message
+    const number = this.#bodies.numberOf(body)
+    const isIntact = this.#bodies.isIntact(body, number)
+    if (number >= EXCHANGE && isIntact && sender === peerKeys[number - EXCHANGE]) return this.#exchangeReceived()
+    let faults = isIntact && number < plan.total ? 0 : FAULTS.body
+    if (recipientOf(plan, number) !== recipient) faults |= FAULTS.recipient
+    if (peerKeys[senderOf(plan, number)] !== sender) faults |= FAULTS.sender
+    this.#receipts.add({ atMs, number, recipient, faults, envelopeId })
+    if (faults !== 0 || this.#seen[number] === 1) return
+    this.#seen[number] = 1
+    this.#delivered += 1
+  }
+
+  #exchangeReceived(): void {
+    this.#prepared += 1
+    this.#exchangesDue -= 1
+    if (this.#exchangesDue === 0) this.#exchanged?.()
+  }
+}
+
+function sumOf(all: readonly Readonly<PeerCounters>[]): PeerCounters {
+  const sum = { ...all[0]! }
+  for (const counters of all.slice(1)) {
+    for (const name of Object.keys(sum) as (keyof PeerCounters)[]) sum[name] += counters[name]
+  }
+  return sum
+}
+
+const nextTurn = () => new Promise<void>((resolve) => setImmediate(resolve))
+
+function listen(): void {
+  let generator: Generator | undefined
+  const answer = (words: Answer) => void process.send?.(words)
+  const obey = async (order: Order): Promise<void> => {
+    if (order.do === 'prepare') generator = new Generator(order)
+    const own = generator!
+    if (order.do === 'prepare') setInterval(() => answer({ did: 'progress', ...own.progress }), PROGRESS_MS)
+    if (order.do === 'connect') await own.connect()
+    if (order.do === 'tap') await own.tap()
+    if (order.do === 'exchange') return answer({ did: 'exchange', messages: await own.exchange() })
+    if (order.do === 'collect') return answer({ did: 'collect', ...(await own.collect(order.prefix)) })
+    if (order.do !== 'start') return answer({ did: order.do })
+    await own.start(order.atMs)
+  }
+  const fail = (error: unknown) => {
+    answer({ did: 'fail', reason: error instanceof Error ? error.message : String(error) })
+    setTimeout(() => process.exit(1), 50)
+  }
+  process.on('message', (order: Order) => void obey(order).catch(fail))
+  process.on('uncaughtException', fail)
+  process.on('unhandledRejection', fail)
+  process.on('disconnect', () => process.exit(0)) // whoever started it is gone
+  for (const signal of ['SIGINT', 'SIGHUP'] as const) process.on(signal, () => undefined) // the script ends it
+}
+
+if (import.meta.main) listen()

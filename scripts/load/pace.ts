@@ -1,0 +1,52 @@
+/** The two ways to send: as fast as the window admits, or by the clock whatever the answers do. */
+import { clockMs } from '@sealpost/sdk'
+import type { Metronome } from './metronome.ts'
+import { dueMs, holds, type Plan, type Share, senderOf } from './plan.ts'
+
+/** Makes one call of `send`; resolves when it was answered, well or badly. */
+export type Call = (number: number, calledAtMs: number) => Promise<void>
+
+/**
+ * Calls a peer may have open. The window admits far fewer; the rest waits in the SDK, as an application's burst would,
+ * and is the difference between the two latencies reported. It only bounds the memory of very long runs.
+ */
+const CALLS_OPEN_MAX = 1000
+
+/** Each peer makes all its calls at once, the peers one after the other, each in a turn of its own. */
+export async function sendBurst(plan: Plan, share: Share, call: Call): Promise<void> {
+  for (let peer = share.first; peer < share.end; peer++) {
+    let number = peer
+    const callNext = (): void => {
+      if (number >= plan.total) return
+      const current = number
+      number += plan.peers
+      const answered = call(current, clockMs())
+      if (number < plan.total) void answered.then(callNext)
+    }
+    for (let open = 0; open < CALLS_OPEN_MAX && number < plan.total; open++) callNext()
+    await new Promise<void>((resolve) => setImmediate(resolve))
+  }
+}
+
+/**
+ * Open loop: every message is called when it is due, or as soon after as this program gets to it, and its latency counts
+ * from when it was due. A slow broker is thus not spared the messages that came due meanwhile.
+ */
+export function sendPaced(plan: Plan, rate: number, run: { share: Share; atMs: number }, call: Call): Promise<void> {
+  const { share, atMs } = run
+  const ticking = new Worker(new URL('./metronome.ts', import.meta.url))
+  let number = 0
+  return new Promise((resolve, reject) => {
+    ticking.onerror = ({ message }) => reject(new Error(`The metronome stopped: ${message}`))
+    ticking.onmessage = () => {
+      const nowMs = clockMs()
+      for (; number < plan.total && atMs + dueMs(rate, number) <= nowMs; number++) {
+        if (holds(share, senderOf(plan, number))) void call(number, nowMs)
+      }
+      if (number < plan.total) return
+      ticking.terminate()
+      resolve()
+    }
+    ticking.postMessage({ atMs, rate, total: plan.total } satisfies Metronome)
+  })
+}

@@ -1,0 +1,70 @@
+/**
+ * Who sends what to whom, and when. Every part of a run computes it from the same few numbers, so nothing of it is
+ * passed around: messages are numbered, and a number is its sender, its recipient, its body and its due time.
+ */
+export interface Plan {
+  readonly peers: number
+  /** Messages of all peers together. */
+  readonly total: number
+  /** Messages in a second, all peers together; null: each peer as fast as its window admits. */
+  readonly rate: number | null
+  readonly payloadBytes: number
+  readonly seed: number
+}
+
+/** Messages of one sender have ascending numbers. */
+export const senderOf = (plan: Plan, number: number): number => number % plan.peers
+
+/** Another peer than the sender, chosen by the seed. */
+export function recipientOf(plan: Plan, number: number): number {
+  const step = 1 + (mixed(number, plan.seed) % (plan.peers - 1))
+  return (senderOf(plan, number) + step) % plan.peers
+}
+
+/**
+ * Milliseconds after the start. Messages come due on whole milliseconds, several at once above 1,000 a second, which is
+ * what a timer can keep: with even spacing a part of each latency would be the timer's.
+ */
+export const dueMs = (rate: number, number: number): number => Math.floor((number * 1000) / rate)
+
+/** The finalizer of MurmurHash3 (public domain): neighbouring numbers get unrelated values. */
+export function mixed(number: number, seed: number): number {
+  let h = (number ^ Math.imul(seed + 1, 0x9e3779b9)) >>> 0
+  h = Math.imul(h ^ (h >>> 16), 0x85ebca6b)
+  h = Math.imul(h ^ (h >>> 13), 0xc2b2ae35)
+  return (h ^ (h >>> 16)) >>> 0
+}
+
+/** Peers of one generator: from `first` up to, and without, `end`. */
+export interface Share {
+  readonly first: number
+  readonly end: number
+}
+
+export function sharesOf(peers: number, generators: number): Share[] {
+  const cut = (i: number) => Math.floor((i * peers) / generators)
+  return Array.from({ length: generators }, (_, i) => ({ first: cut(i), end: cut(i + 1) }))
+}
+
+export const holds = (share: Share, peer: number): boolean => peer >= share.first && peer < share.end
+
+/** Messages that the share's own peers will receive. */
+export function expectedOf(plan: Plan, share: Share): number {
+  let count = 0
+  for (let number = 0; number < plan.total; number++) if (holds(share, recipientOf(plan, number))) count += 1
+  return count
+}
+
+/** Messages that the share's own peers will send. */
+export function ownOf(plan: Plan, share: Share): number {
+  let count = 0
+  for (let number = 0; number < plan.total; number++) if (holds(share, senderOf(plan, number))) count += 1
+  return count
+}
+
+/** For each peer, the peers it will write to. */
+export function correspondents(plan: Plan): Set<number>[] {
+  const lists = Array.from({ length: plan.peers }, () => new Set<number>())
+  for (let number = 0; number < plan.total; number++) lists[senderOf(plan, number)]!.add(recipientOf(plan, number))
+  return lists
+}

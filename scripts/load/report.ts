@@ -1,0 +1,178 @@
+/** The report a person reads. */
+import { arch, cpus, platform } from 'node:os'
+import Table from 'cli-table3'
+import { createColors } from 'picocolors'
+import { isClean, type LoadResult } from './result.ts'
+import { count, figure, orDash, plural } from './text.ts'
+import type { Percentiles } from './verdict.ts'
+
+export interface ReportOptions {
+  readonly isColored: boolean
+}
+
+export function printReport(result: LoadResult, { isColored }: ReportOptions): string {
+  const paint = createColors(isColored)
+  const parts = [
+    headline(result, paint),
+    latencies(result, paint),
+    resources(result, paint),
+    facts(result, paint),
+    remarks(result, paint),
+  ]
+  return `\n${parts.filter(Boolean).join('\n\n')}\n`
+}
+
+/** The rows of a sweep beside each other. */
+export function printSweep(results: readonly LoadResult[], { isColored }: ReportOptions): string {
+  const paint = createColors(isColored)
+  const total = results.reduce((sum, result) => sum + result.total, 0)
+  const hasBaseline = results.some(({ baselineRatio }) => baselineRatio !== undefined)
+  const head = [
+    'peers',
+    'messages',
+    'msg/s',
+    'ack p50',
+    'p99',
+    'push p50',
+    'p95',
+    'p99',
+    'max ms',
+    'lost',
+    'dupl.',
+    'order',
+  ]
+  const table = plainTable(hasBaseline ? [...head, 'of relay'] : head, paint)
+  for (const result of results) {
+    const { ackMs, e2eMs, lost, duplicates, outOfOrder, timedOut, baselineRatio } = result
+    const cells = [ackMs.p50, ackMs.p99, e2eMs.p50, e2eMs.p95, e2eMs.p99, e2eMs.max].map(figure)
+    const faults = [lost + timedOut, duplicates, outOfOrder].map((n) => (n === 0 ? '0' : paint.red(count(n))))
+    const ratio = baselineRatio === undefined ? [] : [figure(baselineRatio)]
+    const shape = [result.peers, result.total, result.messagesPerSecond].map(count)
+    table.push([...shape, ...cells, ...faults, ...ratio])
+  }
+  const last = results.at(-1)!
+  const lines = environmentFacts({ ...last, machineCoresBusy: null })
+  return `\n  ${verdictLine(total, results, paint)}\n\n${table.toString()}\n\n${aligned(lines, paint)}\n`
+}
+
+type Paint = ReturnType<typeof createColors>
+
+function headline(result: LoadResult, paint: Paint): string {
+  const { total, wallMs, messagesPerSecond, peers, payloadBytes, rate, baselineRatio } = result
+  const speed = `${count(messagesPerSecond)} messages/s · ${figure(wallMs / 1000)} s`
+  const pace = rate === null ? `${count(result.messagesPerPeer)} each` : `${count(rate)}/s in all, open loop`
+  const shape = `${count(peers)} peers, ${pace}, ${plural(payloadBytes, 'byte')}, sealed, stored, opened and compared`
+  const ratio = baselineRatio === undefined ? '' : `\n  ${baselineLine(result)}`
+  return `  ${verdictLine(total, [result], paint)}   ${paint.bold(speed)}\n  ${paint.dim(shape)}${ratio}`
+}
+
+function verdictLine(total: number, results: readonly LoadResult[], paint: Paint): string {
+  const delivered = results.reduce((sum, result) => sum + result.delivered, 0)
+  if (results.every(isClean)) return paint.green(`✔ ${paint.bold(`${count(total)} messages, nothing lost`)}`)
+  const sentence = delivered < total ? `${count(delivered)} of ${count(total)} messages arrived` : 'Not as it should be'
+  return paint.red(`✘ ${paint.bold(sentence)}`)
+}
+
+function baselineLine({ baselineMessagesPerSecond = 0, baselineRatio = 0 }: LoadResult): string {
+  return `${figure(baselineRatio)} of the same client's speed against a relay that stores nothing (${count(baselineMessagesPerSecond)}/s)`
+}
+
+function latencies(result: LoadResult, paint: Paint): string {
+  const { ackMs, e2eMs, sendCallMs, window, rate, baseline, callLateMs } = result
+  const table = plainTable(['milliseconds', 'p50', 'p95', 'p99', 'max'], paint)
+  const row = (name: string, of: Percentiles) => table.push([name, ...[of.p50, of.p95, of.p99, of.max].map(figure)])
+  row(rate === null ? 'send → ack' : 'due → ack', ackMs)
+  row(rate === null ? 'send → push' : 'due → push', e2eMs)
+  if (rate === null) row('call of send() → ack', sendCallMs)
+  if (callLateMs) row('due → call', callLateMs)
+  if (baseline) row('send → push, relay', baseline.e2eMs)
+  const note = rate === null ? `  "send": when the window of ${count(window)} admits a message, before sealing` : ''
+  return `${table.toString()}${note && `\n${paint.dim(note)}`}`
+}
+
+function resources(result: LoadResult, paint: Paint): string {
+  const { acked, brokerCpuSeconds, postgresCpuSeconds, loadgenCpuSeconds, wallMs } = result
+  const table = plainTable(['', 'CPU s', 'µs/message', 'cores', 'peak RSS MB', 'descriptors'], paint)
+  const row = (name: string, cpuSeconds: number | null, rssMb: number | null, descriptors: number | null) => {
+    const perMessage = cpuSeconds === null ? null : (cpuSeconds * 1e6) / Math.max(1, acked)
+    const cores = cpuSeconds === null ? null : (cpuSeconds * 1000) / Math.max(1, wallMs)
+    const figures = [cpuSeconds, perMessage, cores, rssMb].map((value) => orDash(value))
+    table.push([name, ...figures, orDash(descriptors, count)])
+  }
+  row('broker', brokerCpuSeconds, result.brokerRssMbPeak, result.brokerFdMax)
+  row('Postgres', postgresCpuSeconds, result.postgresRssMbPeak, null)
+  row(
+    result.generators === 1 ? 'load generator' : `${result.generators} load generators`,
+    loadgenCpuSeconds,
+    null,
+    null,
+  )
+  return table.toString()
+}
+
+type Fact = readonly [name: string, text: string]
+
+function facts(result: LoadResult, paint: Paint): string {
+  const { keyExchange, transactionsPerMessage, walBytesPerMessage } = result
+  const database = `${orDash(transactionsPerMessage)} transactions and ${orDash(walBytesPerMessage)} bytes of WAL a message`
+  const keys = keyExchange ? exchanged(keyExchange) : 'not exchanged before: the run pays for them'
+  const own: Fact[] = [
+    ['checked', checked(result, paint)],
+    ['database', database],
+    ['keys', keys],
+  ]
+  return aligned([...own, ...environmentFacts(result)], paint)
+}
+
+function environmentFacts(result: LoadResult): Fact[] {
+  const { durability, postgresVersion, gitSha, limits, form, window, seed, machineCoresBusy } = result
+  const { fsync, synchronousCommit } = durability
+  const busy = machineCoresBusy === null ? '' : `, ${figure(machineCoresBusy)} busy`
+  return [
+    ['durable', `PostgreSQL ${postgresVersion}, fsync=${fsync}, synchronous_commit=${synchronousCommit}`],
+    ['setting', `rate limits ${limits} · ${form} frames · window ${window} · seed ${seed}`],
+    ['machine', `${cpus().length} cores${busy} · ${platform()} ${arch()} · Bun ${Bun.version} · git ${gitSha}`],
+  ]
+}
+
+function aligned(lines: readonly Fact[], paint: Paint): string {
+  return lines.map(([name, text]) => `  ${paint.dim(name.padEnd(9))} ${text}`).join('\n')
+}
+
+function exchanged({ messages, ms }: NonNullable<LoadResult['keyExchange']>): string {
+  return `exchanged before the clock started: ${plural(messages, 'message')} in ${figure(ms / 1000)} s, not counted`
+}
+
+function checked(result: LoadResult, paint: Paint): string {
+  const { sent, acked, delivered, timedOut, lost, duplicates, duplicatesHidden, misdelivered, outOfOrder } = result
+  const say = (n: number, name: string) => (n === 0 ? `0 ${name}` : paint.red(`${count(n)} ${name}`))
+  const twice = `${say(duplicates - duplicatesHidden, 'duplicates')} (${count(duplicatesHidden)} more hidden by the SDK)`
+  const placed = `${say(misdelivered, 'misdelivered')}, ${say(outOfOrder, 'out of order')}`
+  const faults = `${say(lost, 'lost')}, ${say(timedOut, 'timed out')}, ${twice}, ${placed}`
+  return `${count(sent)} sent, ${count(acked)} acked, ${count(delivered)} delivered: ${faults}`
+}
+
+function remarks(result: LoadResult, paint: Paint): string {
+  const said: string[] = []
+  if (result.loadgenWasLimit) {
+    const share = `${figure(result.loadgenCpuShareMax * 100)} %`
+    said.push(`The load generator was the limit: it used ${share} of a core. The broker may be faster than this.`)
+  }
+  if (result.limits === 'on') said.push('The rate limits were on: they, not the broker, may have set the pace.')
+  for (const [code, times] of Object.entries(result.refused)) said.push(`${plural(times, 'send')} refused: ${code}.`)
+  if (result.leftInQueue) said.push(`The queue still held ${plural(result.leftInQueue, 'envelope')} at the end.`)
+  if (result.reconnects > 0) said.push(`Connections were lost and came back ${plural(result.reconnects, 'time')}.`)
+  return said.map((line) => `  ${paint.yellow('!')} ${line}`).join('\n')
+}
+
+/** Columns without a frame; all but the first to the right. */
+function plainTable(head: string[], paint: Paint): Table.Table {
+  const nothing = ['top', 'top-mid', 'top-left', 'top-right', 'bottom', 'bottom-mid', 'bottom-left', 'bottom-right']
+  const lines = [...nothing, 'left', 'left-mid', 'mid', 'mid-mid', 'right', 'right-mid', 'middle']
+  return new Table({
+    head: head.map((name) => paint.dim(name)),
+    chars: Object.fromEntries(lines.map((name) => [name, ''])),
+    colAligns: head.map((_, i) => (i === 0 ? 'left' : 'right')),
+    style: { head: [], border: [], 'padding-left': 2, 'padding-right': 0 },
+  })
+}

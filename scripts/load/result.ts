@@ -1,0 +1,160 @@
+/** The result as JSON: the names are part of the load test's interface, other programs read them. */
+
+import type { LoadOptions } from './arguments.ts'
+import type { Environment } from './environment.ts'
+import type { Outcome } from './run.ts'
+import type { UsageSample } from './usage.ts'
+import type { Percentiles } from './verdict.ts'
+
+export interface LoadResult {
+  readonly peers: number
+  readonly messagesPerPeer: number
+  readonly total: number
+  readonly sent: number
+  readonly acked: number
+  readonly delivered: number
+  readonly timedOut: number
+  readonly lost: number
+  /** Pushed more than once, whether the SDK hid it or not. */
+  readonly duplicates: number
+  readonly misdelivered: number
+  readonly outOfOrder: number
+  /** Answered with an error: code and count. */
+  readonly refused: Readonly<Record<string, number>>
+  readonly wallMs: number
+  readonly messagesPerSecond: number
+  readonly ackMs: Percentiles
+  readonly e2eMs: Percentiles
+  readonly sendCallMs: Percentiles
+  readonly callLateMs: Percentiles | null
+  readonly brokerRssMbPeak: number | null
+  readonly brokerFdMax: number | null
+  readonly brokerCpuSeconds: number | null
+  readonly postgresCpuSeconds: number | null
+  readonly postgresRssMbPeak: number | null
+  /** Cores used by all generators together; and by the busiest of them. */
+  readonly loadgenCpuShare: number
+  readonly loadgenCpuShareMax: number
+  readonly loadgenCpuSeconds: number
+  readonly loadgenWasLimit: boolean
+  readonly machineCoresBusy: number | null
+  readonly postgresVersion: string
+  readonly durability: { readonly fsync: string; readonly synchronousCommit: string }
+  readonly gitSha: string
+  readonly limits: 'on' | 'off'
+  readonly form: string
+  readonly window: number
+  readonly payloadBytes: number
+  readonly rate: number | null
+  readonly seed: number
+  readonly generators: number
+  readonly transactionsPerMessage: number | null
+  readonly walBytesPerMessage: number | null
+  readonly leftInQueue: number | null
+  readonly duplicatesHidden: number
+  readonly reconnects: number
+  readonly tampered: number
+  readonly keyExchange: { readonly messages: number; readonly ms: number } | null
+  readonly samples: readonly UsageSample[]
+  readonly baselineMessagesPerSecond?: number
+  readonly baselineRatio?: number
+  readonly baseline?: BaselineResult
+}
+
+export type BaselineResult = Pick<
+  LoadResult,
+  'wallMs' | 'messagesPerSecond' | 'ackMs' | 'e2eMs' | 'delivered' | 'lost' | 'loadgenCpuSeconds' | 'loadgenCpuShare'
+> & { readonly relayCpuSeconds: number | null; readonly relayRssMbPeak: number | null }
+
+/** The SDK's own window, when none is asked for. */
+const SDK_WINDOW = 64
+/** A generator that uses more of a core than this may have been what held things up. */
+const BUSY_SHARE = 0.9
+
+export function resultOf(outcome: Outcome, environment: Environment, options: LoadOptions): LoadResult {
+  const { plan, verdict, usage, database } = outcome
+  const { facts, version } = environment
+  const generators = generatorFigures(outcome)
+  const perMessage = (value: number | undefined) => (value === undefined ? null : value / Math.max(1, verdict.acked))
+  return {
+    peers: plan.peers,
+    messagesPerPeer: plan.total / plan.peers,
+    total: plan.total,
+    ...verdict,
+    duplicates: verdict.duplicates + generators.duplicatesHidden,
+    messagesPerSecond: perSecond(outcome),
+    brokerRssMbPeak: usage.brokerRssMbPeak,
+    brokerFdMax: usage.brokerFdMax,
+    brokerCpuSeconds: usage.brokerCpuSeconds,
+    postgresCpuSeconds: usage.postgresCpuSeconds,
+    postgresRssMbPeak: usage.postgresRssMbPeak,
+    ...generators,
+    machineCoresBusy: usage.machineCoresBusy,
+    postgresVersion: facts.postgresVersion,
+    durability: facts.durability,
+    gitSha: version.gitSha,
+    limits: version.limits,
+    form: options.form,
+    window: options.window ?? SDK_WINDOW,
+    payloadBytes: plan.payloadBytes,
+    rate: plan.rate,
+    seed: plan.seed,
+    transactionsPerMessage: perMessage(database?.transactions),
+    walBytesPerMessage: perMessage(database?.walBytes),
+    leftInQueue: outcome.leftInQueue,
+    keyExchange: outcome.exchange,
+    samples: usage.series,
+  }
+}
+
+export function withBaseline(result: LoadResult, outcome: Outcome): LoadResult {
+  const { wallMs, ackMs, e2eMs, delivered, lost } = outcome.verdict
+  const { loadgenCpuSeconds, loadgenCpuShare } = generatorFigures(outcome)
+  const messagesPerSecond = perSecond(outcome)
+  const baseline: BaselineResult = {
+    wallMs,
+    messagesPerSecond,
+    ackMs,
+    e2eMs,
+    delivered,
+    lost,
+    loadgenCpuSeconds,
+    loadgenCpuShare,
+    relayCpuSeconds: outcome.usage.brokerCpuSeconds,
+    relayRssMbPeak: outcome.usage.brokerRssMbPeak,
+  }
+  const baselineRatio = messagesPerSecond === 0 ? 0 : result.messagesPerSecond / messagesPerSecond
+  return { ...result, baselineMessagesPerSecond: messagesPerSecond, baselineRatio, baseline }
+}
+
+/** Whether every message arrived, once, where it should, in order and in time. */
+export function isClean(result: LoadResult): boolean {
+  const { lost, misdelivered, outOfOrder, timedOut, delivered, total, refused } = result
+  const faults = lost + misdelivered + outOfOrder + timedOut + Object.keys(refused).length
+  return faults === 0 && delivered === total
+}
+
+function perSecond({ verdict: { delivered, wallMs } }: Outcome): number {
+  return wallMs === 0 ? 0 : (delivered * 1000) / wallMs
+}
+
+function generatorFigures({ generators, verdict, plan }: Outcome) {
+  const seconds = Math.max(verdict.wallMs, 1) / 1000
+  const sum = (pick: (of: Outcome['generators'][number]) => number) => generators.reduce((n, of) => n + pick(of), 0)
+  const loadgenCpuSeconds = sum((of) => of.cpuSeconds)
+  const loadgenCpuShareMax = Math.max(...generators.map((of) => of.cpuSeconds)) / seconds
+  const refused: Record<string, number> = {}
+  for (const { refusals } of generators)
+    for (const [code, times] of Object.entries(refusals)) refused[code] = (refused[code] ?? 0) + times
+  return {
+    generators: generators.length,
+    loadgenCpuSeconds,
+    loadgenCpuShare: loadgenCpuSeconds / seconds,
+    loadgenCpuShareMax,
+    loadgenWasLimit: loadgenCpuShareMax > BUSY_SHARE,
+    refused,
+    duplicatesHidden: sum((of) => of.counters.duplicates),
+    tampered: sum((of) => of.counters.tampered),
+    reconnects: sum((of) => of.counters.sessions) - plan.peers,
+  }
+}

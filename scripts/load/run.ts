@@ -1,0 +1,136 @@
+/** One run: a mesh of peers against one target, from the first connection to the verdict. */
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { clockMs } from '@sealpost/sdk'
+import type { Teardown } from '../lib/teardown.ts'
+import { type LoadOptions, profileWords } from './arguments.ts'
+import type { DatabaseCounters } from './database.ts'
+import type { Target } from './environment.ts'
+import { Fleet } from './fleet.ts'
+import type { Collected } from './orders.ts'
+import type { Plan } from './plan.ts'
+import { peakRssMb } from './proc.ts'
+import type { Display } from './progress.ts'
+import { readRecords } from './records.ts'
+import type { Mesh } from './seed.ts'
+import { type Usage, UsageWatch } from './usage.ts'
+import { judge, type Run, type Verdict } from './verdict.ts'
+
+export interface Outcome {
+  readonly plan: Plan
+  readonly verdict: Verdict
+  readonly usage: Usage
+  readonly generators: readonly Collected[]
+  /** Before the run; null when it ran cold. */
+  readonly exchange: { readonly messages: number; readonly ms: number } | null
+  /** During the run; null for the relay. */
+  readonly database: DatabaseCounters | null
+  /** Deliveries that were still in the broker at the end. */
+  readonly leftInQueue: number | null
+}
+
+export interface RunSetup {
+  readonly plan: Plan
+  readonly mesh: Mesh
+  readonly target: Target
+  readonly options: LoadOptions
+  readonly display: Display
+}
+
+/** A connection tells its statistics once a second at most. */
+const STATISTICS_MS = 1_100
+/** Settlements follow the last delivery within a commit or two. */
+const SETTLE_WITHIN_MS = 5_000
+
+export async function runOnce(setup: RunSetup, teardown: Teardown): Promise<Outcome> {
+  const { target, mesh } = setup
+  const folder = await mkdtemp(join(tmpdir(), 'sealpost-load-'))
+  const removeFolder = teardown.add({ end: () => rm(folder, { recursive: true, force: true }) })
+  const fleet = new Fleet(fleetSetup(setup))
+  const stopFleet = teardown.add({ end: () => fleet.stop(), kill: () => fleet.kill() })
+  try {
+    await target.database?.seed(mesh)
+    return await Promise.race([measure(fleet, folder, setup), target.failed])
+  } finally {
+    await stopFleet()
+    await removeFolder()
+  }
+}
+
+async function measure(fleet: Fleet, folder: string, setup: RunSetup): Promise<Outcome> {
+  const { plan, mesh, target, options, display } = setup
+  display.step(`connecting ${plan.peers} peers`)
+  await fleet.connect()
+  const exchange = options.isCold ? null : await exchangeKeys(fleet, display)
+  const before = await counters(fleet, target)
+  const watch = new UsageWatch(target)
+  display.begin(plan.total)
+  const { startMs, isComplete } = await fleet.run((progress) => display.update(progress))
+  display.end()
+  if (!isComplete) display.step(`nothing more came for ${options.drainMs} ms, ending the run`)
+  const leftInQueue = await untilSettled(setup, isComplete ? SETTLE_WITHIN_MS : 0)
+  const usage = watch.stop()
+  const after = isComplete ? await counters(fleet, target) : null // a broker that hangs would not answer the tap
+  const { collected, prefixes } = await fleet.collect(folder)
+  const records = await Promise.all(
+    prefixes.map(async (prefix, i) => ({ share: fleet.shares[i]!, ...(await readRecords(prefix)) })),
+  )
+  const run: Run = { plan, startMs, records }
+  const verdict = await judge(run, (ids) => target.database?.waiting(mesh.meshId, ids) ?? Promise.resolve(new Set()))
+  return {
+    plan,
+    verdict,
+    usage: withKernelPeak(usage, setup),
+    generators: collected,
+    exchange,
+    database: before && after && difference(after, before),
+    leftInQueue,
+  }
+}
+
+function fleetSetup({ plan, mesh, target, options }: RunSetup) {
+  const { url, brokerKey } = target
+  const { meshId, peerKeys, secrets } = mesh
+  const { form, window, generators, drainMs } = options
+  const words = profileWords(options)
+  return { plan, url, brokerKey, meshId, peerKeys, secrets, form, window, generators, drainMs, words }
+}
+
+async function exchangeKeys(fleet: Fleet, display: Display) {
+  display.step('exchanging keys')
+  const startMs = clockMs()
+  const messages = await fleet.exchange()
+  return { messages, ms: clockMs() - startMs }
+}
+
+async function counters(fleet: Fleet, { database }: Target): Promise<DatabaseCounters | null> {
+  if (!database) return null
+  await Bun.sleep(STATISTICS_MS)
+  await fleet.tap()
+  return database.counters()
+}
+
+function difference(after: DatabaseCounters, before: DatabaseCounters): DatabaseCounters {
+  return { transactions: after.transactions - before.transactions, walBytes: after.walBytes - before.walBytes }
+}
+
+/** @returns what is left when it does not come to an end */
+async function untilSettled(setup: RunSetup, withinMs: number): Promise<number | null> {
+  const { database } = setup.target
+  const { meshId } = setup.mesh
+  if (!database) return null
+  const giveUpMs = clockMs() + withinMs
+  while (!(await database.isQueueEmpty(meshId))) {
+    if (clockMs() > giveUpMs) return database.countQueued(meshId)
+    await Bun.sleep(50)
+  }
+  return 0
+}
+
+/** The kernel remembers the very peak; of a broker that was there before, it would be somebody else's. */
+function withKernelPeak(usage: Usage, { target, options }: RunSetup): Usage {
+  const isOurs = options.brokerUrl === undefined && !options.isSweep
+  const peak = isOurs && target.brokerPid !== null ? peakRssMb(target.brokerPid) : null
+  return peak === null ? usage : { ...usage, brokerRssMbPeak: peak }
+}

@@ -1,0 +1,151 @@
+import type { EnvelopeId } from '@sealpost/std'
+import { expect, test } from 'vitest'
+import { Bodies } from './body.ts'
+import { expectedOf, ownOf, type Plan, recipientOf, senderOf, sharesOf } from './plan.ts'
+import { Receipts, Sends, slotOf, slotsOf } from './records.ts'
+import { judge, type Records } from './verdict.ts'
+
+const plan: Plan = { peers: 3, total: 30, rate: null, payloadBytes: 20, seed: 7 }
+const START_MS = 1_000_000
+const nothingWaits = () => Promise.resolve(new Set<string>())
+
+const idOf = (number: number) => `0190a5b2c3d47e5f8000${number.toString(16).padStart(12, '0')}` as EnvelopeId
+
+/** A run of one generator in which everything goes well, but for what a test does to it. */
+class World {
+  readonly share = sharesOf(plan.peers, 1)[0]!
+  readonly sends = new Sends(slotsOf(plan, this.share))
+  readonly receipts = new Receipts(0)
+
+  send(number: number): void {
+    this.sends.calledAtMs[slotOf(plan, this.share, number)] = START_MS + number
+  }
+  ack(number: number, afterMs = 10): void {
+    const admittedAtMs = START_MS + number
+    const receipt = { envelopeId: idOf(number), isDuplicate: false, admittedAtMs, ackedAtMs: admittedAtMs + afterMs }
+    this.sends.acked(slotOf(plan, this.share, number), receipt)
+  }
+  push(number: number, { afterMs = 5, faults = 0, envelopeId = idOf(number) } = {}): void {
+    const recipient = recipientOf(plan, number)
+    this.receipts.add({ atMs: START_MS + number + afterMs, number, recipient, faults, envelopeId })
+  }
+  all(act: (number: number) => void, but: number[] = []): void {
+    for (let number = 0; number < plan.total; number++) if (!but.includes(number)) act(number)
+  }
+  judge(isWaiting = nothingWaits) {
+    const records: Records[] = [this]
+    return judge({ plan, startMs: START_MS, records }, isWaiting)
+  }
+}
+
+function world(): World {
+  const made = new World()
+  made.all((number) => made.send(number))
+  return made
+}
+
+const clean = { timedOut: 0, lost: 0, duplicates: 0, misdelivered: 0, outOfOrder: 0 }
+
+test('a push that overtakes its ack is a delivery, and its latency counts from the admission', async () => {
+  const run = world()
+  run.all((number) => run.push(number, { afterMs: 5 }))
+  run.all((number) => run.ack(number, 10))
+  const verdict = await run.judge()
+  expect(verdict).toMatchObject({ ...clean, sent: 30, acked: 30, delivered: 30, wallMs: 39 })
+  expect(verdict.e2eMs.p50).toBeCloseTo(5, 1)
+  expect(verdict.ackMs.max).toBeCloseTo(10, 1)
+})
+
+test('an acked message that neither came nor waits is lost; one that waits has timed out', async () => {
+  const run = world()
+  run.all((number) => run.ack(number))
+  run.all((number) => run.push(number), [4, 9])
+  const asked: string[] = []
+  const verdict = await run.judge((...ids: unknown[]) => {
+    asked.push(...(ids[0] as string[]))
+    return Promise.resolve(new Set([idOf(9)]))
+  })
+  expect(asked).toEqual([idOf(4), idOf(9)])
+  expect(verdict).toMatchObject({ ...clean, delivered: 28, lost: 1, timedOut: 1 })
+})
+
+test('a message without an ack has timed out, though it arrived', async () => {
+  const run = world()
+  run.all((number) => run.ack(number), [3, 5])
+  run.all((number) => run.push(number), [5])
+  expect(await run.judge()).toMatchObject({ ...clean, acked: 28, delivered: 29, timedOut: 2 })
+})
+
+test('a message handed out twice is a duplicate and one delivery', async () => {
+  const run = world()
+  run.all((number) => run.ack(number))
+  run.all((number) => run.push(number))
+  run.push(8)
+  expect(await run.judge()).toMatchObject({ ...clean, delivered: 30, duplicates: 1 })
+})
+
+test('a wrong body, and a right body under the id of another envelope, are misdelivered and not delivered', async () => {
+  const run = world()
+  run.all((number) => run.ack(number))
+  run.all((number) => run.push(number), [1, 2])
+  run.push(1, { faults: 1 })
+  run.push(2, { envelopeId: idOf(3) })
+  expect(await run.judge()).toMatchObject({ ...clean, delivered: 28, misdelivered: 2, lost: 2 })
+})
+
+test('a pair whose messages change places is out of order; other pairs may overtake each other', async () => {
+  const pairs = new Map<string, number[]>()
+  for (let number = 0; number < plan.total; number++) {
+    const pair = `${senderOf(plan, number)} ${recipientOf(plan, number)}`
+    pairs.set(pair, [...(pairs.get(pair) ?? []), number])
+  }
+  const order = [...pairs.values()].reverse() // whole pairs change places, which is allowed
+  const inOrder = world()
+  inOrder.all((number) => inOrder.ack(number))
+  for (const number of order.flat()) inOrder.push(number)
+  expect(await inOrder.judge()).toMatchObject({ ...clean, delivered: 30 })
+
+  const [first, second, ...rest] = order[0]!
+  const swapped = world()
+  swapped.all((number) => swapped.ack(number))
+  for (const number of [second!, first!, ...rest, ...order.slice(1).flat()]) swapped.push(number)
+  expect(await swapped.judge()).toMatchObject({ ...clean, delivered: 30, outOfOrder: 1 })
+})
+
+test('in the open loop a late call counts from when it was due', async () => {
+  const paced = { ...plan, rate: 1000 }
+  const run = world()
+  run.all((number) => {
+    run.sends.calledAtMs[slotOf(paced, run.share, number)] = START_MS + number + 50
+    run.ack(number, 60)
+    run.push(number, { afterMs: 70 })
+  })
+  const verdict = await judge({ plan: paced, startMs: START_MS, records: [run] }, nothingWaits)
+  expect(verdict.callLateMs?.p50).toBeCloseTo(50, 0)
+  expect(verdict.ackMs.p50).toBeCloseTo(60, 0)
+  expect(verdict.e2eMs.p50).toBeCloseTo(70, 0)
+})
+
+test('the shares of several generators cover every message once', () => {
+  const wide = { ...plan, peers: 10, total: 1003 }
+  for (const generators of [1, 3, 10]) {
+    const shares = sharesOf(wide.peers, generators)
+    expect(shares.reduce((sum, share) => sum + expectedOf(wide, share), 0)).toBe(wide.total)
+    expect(shares.reduce((sum, share) => sum + ownOf(wide, share), 0)).toBe(wide.total)
+  }
+  for (let number = 0; number < wide.total; number++) expect(recipientOf(wide, number)).not.toBe(senderOf(wide, number))
+})
+
+test('one changed byte of a body is noticed, and so is the body of another message', () => {
+  const bodies = new Bodies(plan)
+  const body = new Bodies(plan).make(12)
+  expect(bodies.numberOf(body)).toBe(12)
+  expect(bodies.isIntact(body, 12)).toBe(true)
+  for (let at = 4; at < body.length; at++) {
+    const changed = body.slice()
+    changed[at]! ^= 1
+    expect(bodies.isIntact(changed, 12)).toBe(false)
+  }
+  expect(bodies.isIntact(bodies.make(13), 12)).toBe(false)
+  expect(bodies.isIntact(body.subarray(1), 12)).toBe(false)
+})
