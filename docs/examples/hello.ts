@@ -1,0 +1,17 @@
+import { readKeyFile } from '@sealpost/identity/key-file'
+import { connect } from '@sealpost/sdk'
+
+async function peer(name: string) {
+  const { contents } = await readKeyFile(`.sealpost/${name}.json`)
+  if (contents.kind !== 'peer' || !contents.enrolment) throw new Error('run `bun scripts/dev.ts` first')
+  return connect({ url: `ws://${contents.enrolment.authority}`, identity: contents.identity, ...contents.enrolment })
+}
+
+const [alice, bob] = await Promise.all([peer('alice'), peer('bob')])
+await alice.send(bob.key, 'Are you there?') // resolves when Postgres has it on disk
+for await (const message of bob) {
+  console.log(`${message.sender === alice.key ? 'alice' : 'somebody'}: ${message.text()}`)
+  message.settle() // leaves the queue; without it, it would come again
+  break
+}
+await Promise.all([alice.close(), bob.close()])

@@ -1,0 +1,62 @@
+/** What a reader of the documents relies on: the code runs, the links lead somewhere, nothing is left to be filled in. */
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { dirname, join, relative } from 'node:path'
+import { describe, expect, test } from 'vitest'
+
+const ROOT = join(import.meta.dirname, '..')
+const pages = [join(ROOT, 'README.md'), ...pagesBelow(join(ROOT, 'docs'))]
+const PLACEHOLDER = /\b(?:FIGURES|TODO|TBD|FIXME|XXX)\b/g
+
+function pagesBelow(folder: string): string[] {
+  return readdirSync(folder, { recursive: true, encoding: 'utf8' })
+    .filter((path) => path.endsWith('.md'))
+    .map((path) => join(folder, path))
+}
+
+/** Without code, in which brackets mean other things. */
+const proseOf = (text: string): string => text.replace(/^```[\s\S]*?^```/gm, '').replace(/`[^`\n]*`/g, '`')
+
+const linksOf = (text: string): string[] => [...proseOf(text).matchAll(/\]\(([^)\s]+)\)/g)].map(([, target]) => target!)
+
+/** As GitHub names it. */
+const anchorsOf = (page: string): string[] =>
+  [...readFileSync(page, 'utf8').matchAll(/^#+ (.+)$/gm)].map(([, title]) =>
+    title!
+      .toLowerCase()
+      .replace(/[^\p{L}\p{N} _-]/gu, '')
+      .replaceAll(' ', '-'),
+  )
+
+function isDead(page: string, link: string): boolean {
+  if (/^[a-z]+:/.test(link)) return false
+  const [path, anchor] = link.split('#') as [string, string?]
+  const target = path === '' ? page : join(dirname(page), path)
+  if (!existsSync(target)) return true
+  return anchor !== undefined && target.endsWith('.md') && !anchorsOf(target).includes(anchor)
+}
+
+describe.each(pages.map((page) => relative(ROOT, page)))('%s', (name) => {
+  const page = join(ROOT, name)
+  const text = readFileSync(page, 'utf8')
+
+  test('every link within the repository leads to something', () => {
+    expect(linksOf(text).filter((link) => isDead(page, link))).toEqual([])
+  })
+
+  test('nothing is left to be filled in', () => {
+    expect(proseOf(text).match(PLACEHOLDER) ?? []).toEqual([])
+  })
+})
+
+test('dead links, dead anchors and links in code are told apart', () => {
+  const page = join(ROOT, 'README.md')
+  const links = linksOf(
+    '[a](docs/absent.md) `[b](c)` [d](docs/PROTOCOL.md#nowhere) [e](docs/PROTOCOL.md) [f](https://g.h)',
+  )
+  expect(links.filter((link) => isDead(page, link))).toEqual(['docs/absent.md', 'docs/PROTOCOL.md#nowhere'])
+})
+
+test('the example of the README is the program docs/examples/hello.ts', () => {
+  const snippet = /^```ts\n([\s\S]*?)^```/m.exec(readFileSync(join(ROOT, 'README.md'), 'utf8'))?.[1]
+  expect(snippet).toBe(readFileSync(join(ROOT, 'docs/examples/hello.ts'), 'utf8'))
+})

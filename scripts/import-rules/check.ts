@@ -1,0 +1,196 @@
+/**
+ * Applies the tables of `rules.ts` to a list of files: a pure function, so that each rule can be shown to fail.
+ *
+ * Unit tests and benchmarks keep to the directions like any source, but may use every word and the root's development
+ * tools. Tests that compose (`.pg.test.ts`, `.e2e.test.ts`) may import whatever is declared.
+ */
+import { posix } from 'node:path'
+import {
+  ANY_PLATFORM,
+  CLOSED_ENTRIES,
+  DIRECTIONS,
+  LIBRARY_HOMES,
+  LINES_MAX,
+  USED_UNIMPORTED,
+  WORD_RULES,
+  type WordRule,
+} from './rules.ts'
+import { codeOnly, importsOf, lineAt } from './scan.ts'
+
+export interface SourceFile {
+  /** From the root of the repository, with forward slashes. */
+  path: string
+  source: string
+}
+
+export interface Manifest {
+  /** The folder from the root, '' for the root's own. */
+  folder: string
+  name: string
+  dependencies: readonly string[]
+  devDependencies: readonly string[]
+}
+
+export interface Findings {
+  /** One sentence for each broken rule, with the place in front. */
+  violations: string[]
+  /** What was read, so that a caller can tell a clean repository from an empty list. */
+  importsSeen: number
+  /** Source files that are no tests, for each workspace folder. */
+  sourcesSeen: Readonly<Record<string, number>>
+}
+
+export function checkRepository(files: readonly SourceFile[], manifests: readonly Manifest[]): Findings {
+  const root = manifests.find((manifest) => manifest.folder === '')
+  const found: Collected = { violations: [], imports: new Map(), sources: {} }
+  for (const manifest of manifests) found.sources[manifest.folder] = 0
+  for (const file of files) {
+    const owner = manifests.find(({ folder }) => folder !== '' && file.path.startsWith(`${folder}/`)) ?? root
+    if (!owner) {
+      found.violations.push(`${file.path}: belongs to no package`)
+      continue
+    }
+    if (!isTest(file.path)) found.sources[owner.folder] = (found.sources[owner.folder] ?? 0) + 1
+    checkLength(file, found)
+    checkWords(file, found)
+    checkImports(file, owner, root, found)
+  }
+  for (const manifest of manifests) checkManifest(manifest, found)
+  const importsSeen = [...found.imports.values()].reduce((sum, modules) => sum + modules.length, 0)
+  return { violations: found.violations, importsSeen, sourcesSeen: found.sources }
+}
+
+interface Collected {
+  violations: string[]
+  /** Every module named by the files of a folder, its own files included. */
+  imports: Map<string, string[]>
+  sources: Record<string, number>
+}
+
+function checkLength(file: SourceFile, found: Collected): void {
+  const lines = file.source.trimEnd().split('\n').length
+  if (lines > LINES_MAX) found.violations.push(`${file.path}: ${lines} lines, more than ${LINES_MAX}`)
+}
+
+function checkWords(file: SourceFile, found: Collected): void {
+  if (isTest(file.path)) return
+  const code = codeOnly(file.source)
+  for (const rule of WORD_RULES) {
+    const match = isWordAllowed(rule, file.path) ? null : rule.word.exec(code)
+    if (match) found.violations.push(`${file.path}:${lineAt(code, match.index)}: ${rule.name} is not for this place`)
+  }
+}
+
+function isWordAllowed(rule: WordRule, path: string): boolean {
+  if (rule.onlyIn) return startsWithAny(path, rule.onlyIn)
+  return !startsWithAny(path, rule.notIn ?? [])
+}
+
+function checkImports(file: SourceFile, owner: Manifest, root: Manifest | undefined, found: Collected): void {
+  const modules = found.imports.get(owner.folder) ?? []
+  found.imports.set(owner.folder, modules)
+  for (const { specifier, line } of importsOf(file.source)) {
+    modules.push(specifier ?? '')
+    const problem = specifier === undefined ? 'imports a computed name' : problemOf(specifier, file, owner, root)
+    if (problem) found.violations.push(`${file.path}:${line}: ${problem}`)
+  }
+}
+
+function problemOf(
+  specifier: string,
+  file: SourceFile,
+  owner: Manifest,
+  root: Manifest | undefined,
+): string | undefined {
+  if (specifier.startsWith('.')) return problemOfOwnFile(specifier, file, owner)
+  if (/^(?:node|bun)(?::|$)/.test(specifier)) return problemOfPlatform(specifier, file)
+  return (
+    problemOfDirection(specifier, file, owner) ??
+    problemOfHome(specifier, file) ??
+    problemOfDeclaration(specifier, file, owner, root)
+  )
+}
+
+function problemOfOwnFile(specifier: string, file: SourceFile, owner: Manifest): string | undefined {
+  const target = posix.join(posix.dirname(file.path), specifier)
+  const isInside =
+    owner.folder === '' ? !/^(?:\.\.|packages|apps)\//.test(target) : target.startsWith(`${owner.folder}/`)
+  return isInside ? undefined : `${specifier} leaves the package; import it by name`
+}
+
+function problemOfPlatform(specifier: string, file: SourceFile): string | undefined {
+  const isClosed = !isTest(file.path) && startsWithAny(file.path, ANY_PLATFORM)
+  return isClosed ? `${specifier} does not run in a browser` : undefined
+}
+
+function problemOfDirection(specifier: string, file: SourceFile, owner: Manifest): string | undefined {
+  const target = /^@sealpost\/([^/]+)/.exec(specifier)?.[1]
+  if (target === undefined || owner.folder === '' || composes(file.path)) return undefined
+  const allowed = DIRECTIONS[owner.folder]
+  if (!allowed) return `${owner.folder} has no row in DIRECTIONS`
+  // A package may name itself: its tests then read like a user's code.
+  if (!allowed.includes(target) && specifier !== owner.name) return `${owner.folder} may not import ${specifier}`
+  const closed = CLOSED_ENTRIES.find((entry) => entry.module === specifier && file.path.startsWith(entry.importer))
+  return closed && `may not import ${specifier}: ${closed.reason}`
+}
+
+function problemOfHome(specifier: string, file: SourceFile): string | undefined {
+  const library = packageOf(specifier)
+  const homes = Object.hasOwn(LIBRARY_HOMES, library) ? LIBRARY_HOMES[library] : undefined
+  if (!homes || composes(file.path) || startsWithAny(file.path, homes)) return undefined
+  return `${library} is imported only in ${homes.join(', ')}`
+}
+
+function problemOfDeclaration(
+  specifier: string,
+  file: SourceFile,
+  owner: Manifest,
+  root: Manifest | undefined,
+): string | undefined {
+  const name = packageOf(specifier)
+  if (name === owner.name) return undefined
+  const declared = [...owner.dependencies]
+  if (mayUseTools(file.path, owner)) declared.push(...owner.devDependencies, ...(root?.devDependencies ?? []))
+  if (composes(file.path)) declared.push(...(root?.dependencies ?? []))
+  return declared.includes(name) ? undefined : `${name} is not declared by ${owner.name}`
+}
+
+function checkManifest(manifest: Manifest, found: Collected): void {
+  const used = new Set((found.imports.get(manifest.folder) ?? []).map(packageOf))
+  // The root's development tools are commands, and its own packages are there for whichever script comes next.
+  const declared =
+    manifest.folder === ''
+      ? manifest.dependencies.filter((name) => !name.startsWith('@sealpost/'))
+      : [...manifest.dependencies, ...manifest.devDependencies]
+  for (const name of declared) {
+    if (used.has(name.replace(/^@types\//, ''))) continue
+    if (USED_UNIMPORTED.some(({ module, folder }) => module === name && folder === manifest.folder)) continue
+    found.violations.push(`${posix.join(manifest.folder, 'package.json')}: declares ${name} and never imports it`)
+  }
+  if (manifest.folder !== '' && !Object.hasOwn(DIRECTIONS, manifest.folder)) {
+    found.violations.push(`${manifest.folder}: has no row in DIRECTIONS`)
+  }
+}
+
+function isTest(path: string): boolean {
+  return /\.(?:test|bench)\.ts$/.test(path)
+}
+
+/** Tests that put the real parts together. */
+function composes(path: string): boolean {
+  return /\.(?:pg|e2e)\.test\.ts$/.test(path)
+}
+
+/** Tests, the suites that tests share, and the files at the root. */
+function mayUseTools(path: string, owner: Manifest): boolean {
+  return owner.folder === '' || isTest(path) || /\/(?:conformance|testing)[^/]*\.ts$/.test(path)
+}
+
+/** `@scope/name/entry` and `name/entry` without their entry. */
+function packageOf(specifier: string): string {
+  return specifier.split('/', specifier.startsWith('@') ? 2 : 1).join('/')
+}
+
+function startsWithAny(path: string, starts: readonly string[]): boolean {
+  return starts.some((start) => path.startsWith(start))
+}

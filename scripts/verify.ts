@@ -1,0 +1,134 @@
+/**
+ * Every check of the repository in one command, `bun run verify`: lint and format, package boundaries, types, tests.
+ * A check that passes costs one line; one that fails shows its output, and the rest still run. The last line counts,
+ * and the exit code is 0 only if nothing failed and tests were seen.
+ */
+import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, symlinkSync } from 'node:fs'
+import { constants, tmpdir } from 'node:os'
+import { delimiter, join } from 'node:path'
+
+const ROOT = join(import.meta.dirname, '..')
+/** What the databases of interrupted tests get to shut down. */
+const GRACE_MS = 10_000
+
+const scratch = mkdtempSync(join(tmpdir(), 'sealpost-verify-'))
+const reportFile = join(scratch, 'tests.json')
+const env = childEnvironment()
+let running: Bun.Subprocess | undefined
+let isStopping = false
+process.on('exit', () => rmSync(scratch, { recursive: true, force: true }))
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => void stop(signal))
+
+const failedChecks: string[] = []
+await check('lint and format', 'biome ci --colors=off .')
+await check('package boundaries', 'turbo boundaries')
+await check('types of packages', 'turbo run typecheck --continue --ui=stream --output-logs=errors-only')
+await check('types of tests', 'tsc -p tsconfig.tests.json')
+const testsExitCode = await run(
+  `vitest run --reporter=default --reporter=json --outputFile.json=${reportFile}`,
+  'inherit',
+)
+process.exitCode = summarize(testsExitCode)
+
+/** Runs one check with its output held back, prints its line, and shows the output if it failed. */
+async function check(name: string, command: string): Promise<void> {
+  const startedAt = performance.now()
+  const log = join(scratch, 'output.log')
+  const output = openSync(log, 'w')
+  const exitCode = await run(command, output)
+  closeSync(output)
+  const seconds = ((performance.now() - startedAt) / 1000).toFixed(1)
+  console.log(`${exitCode === 0 ? 'ok  ' : 'FAIL'}  ${name.padEnd(20)} ${seconds.padStart(6)} s`)
+  if (exitCode === 0) return
+  failedChecks.push(name)
+  console.log(`\n$ ${command}\n${readFileSync(log, 'utf8').trim()}\n`)
+}
+
+/** The part of Vitest's JSON report that is read here. */
+interface TestReport {
+  numPassedTests: number
+  testResults: { name: string; status: string; assertionResults: { fullName: string; status: string }[] }[]
+}
+
+/** Prints what was skipped, what failed outside a test, and the line of counts. @returns the exit code. */
+function summarize(exitCode: number): number {
+  const report = readReport()
+  const all = report.testResults.flatMap((file) => file.assertionResults)
+  const failedTests = all.filter(({ status }) => status === 'failed').length
+  const skipped = all.filter(({ status }) => status !== 'failed' && status !== 'passed')
+  for (const { fullName } of skipped) console.log(`skipped: ${fullName}`)
+
+  const files: string[] = []
+  for (const { name, status, assertionResults } of report.testResults) {
+    if (status === 'failed' && !assertionResults.some((test) => test.status === 'failed')) files.push(name)
+  }
+  const outside = [...failedChecks, ...files]
+  if (exitCode !== 0 && failedTests + files.length === 0) outside.push(`the test run ended with exit code ${exitCode}`)
+  if (exitCode === 0 && report.numPassedTests === 0) outside.push('no test passed')
+  for (const failure of outside) console.log(`failed outside a test: ${failure}`)
+
+  const failed = failedTests + outside.length
+  console.log(`${report.numPassedTests} passed, ${failed} failed, ${skipped.length} skipped`)
+  return failed === 0 ? 0 : 1
+}
+
+function readReport(): TestReport {
+  try {
+    return JSON.parse(readFileSync(reportFile, 'utf8')) as TestReport
+  } catch {
+    return { numPassedTests: 0, testResults: [] } // The run died before it wrote one; its own output tells the story.
+  }
+}
+
+/** Runs a tool of `node_modules/.bin` under this very Bun, in a process group of its own so that `stop` reaches all of it. */
+async function run(command: string, output: number | 'inherit'): Promise<number> {
+  running = Bun.spawn([process.execPath, '--bun', 'run', ...command.split(' ')], {
+    cwd: ROOT,
+    env,
+    stdin: 'ignore',
+    stdout: output,
+    stderr: output,
+    detached: true,
+  })
+  const exitCode = await running.exited
+  if (isStopping) {
+    await new Promise<never>(() => {
+      // `stop` ends this process; nothing more is started or printed.
+    })
+  }
+  running = undefined
+  return exitCode
+}
+
+/** Passes the signal on to everything that runs, and ends when that has ended. */
+async function stop(signal: NodeJS.Signals): Promise<void> {
+  if (isStopping) return
+  isStopping = true
+  if (running) {
+    signalGroup(running, signal)
+    const deadline = performance.now() + GRACE_MS
+    while (signalGroup(running, 0) && performance.now() < deadline) await Bun.sleep(20)
+    signalGroup(running, 'SIGKILL')
+  }
+  process.exit(128 + constants.signals[signal])
+}
+
+/** @returns false if nobody of the group is left; the signal 0 only asks. */
+function signalGroup(leader: Bun.Subprocess, signal: NodeJS.Signals | 0): boolean {
+  try {
+    return process.kill(-leader.pid, signal)
+  } catch {
+    return false
+  }
+}
+
+/** Turbo looks for `bun` on the PATH, where it need not be when Bun came by npx. */
+function childEnvironment(): Record<string, string | undefined> {
+  symlinkSync(process.execPath, join(scratch, 'bun'))
+  return {
+    ...process.env,
+    PATH: scratch + delimiter + (process.env.PATH ?? ''),
+    TURBO_TELEMETRY_DISABLED: '1',
+    TURBO_NO_UPDATE_NOTIFIER: '1',
+  }
+}
