@@ -5,7 +5,7 @@
  * the order in which they came, and a refusal that may be retried bars what follows it to the same recipient, so that
  * order survives it.
  */
-import type { Append, Committed, Member, NackCode } from '@sealpost/protocol'
+import { type Append, type Committed, type Member, type NackCode, refusal } from '@sealpost/protocol'
 import type { Millis, PeerKey } from '@sealpost/std'
 import type { Context } from './context.ts'
 import type { Deliveries } from './deliveries.ts'
@@ -36,8 +36,8 @@ export class Router {
       const arrival = from.arrive(item)
       from.inFlight += 1
       from.inFlightBytes += item.envelope.length
-      const refusal = this.refusalOf(from, arrival)
-      if (refusal) this.refuse(from, arrival, refusal.code, refusal.retryAfterMs)
+      const refused = this.refusalOf(from, arrival)
+      if (refused) this.refuse(from, arrival, refused.code, refused.retryAfterMs)
       else this.route(from, arrival)
     }
     this.resolveHeld(from)
@@ -50,12 +50,11 @@ export class Router {
     const { held } = from
     from.held = []
     for (const member of members ?? []) if (!member.isRevoked) from.mesh.add(member)
+    const unknown = new Set(asked.filter((peer) => !from.mesh.byKey.has(peer)))
     for (const arrival of held) {
-      const { recipient } = arrival.item
-      const isUnknown = asked.includes(recipient) && !from.mesh.byKey.has(recipient)
       if (!from.isInSequence(arrival)) this.refuse(from, arrival, 'out_of_sequence', 0)
       else if (members === null) this.refuse(from, arrival, 'unavailable', UNAVAILABLE_RETRY_MS)
-      else if (isUnknown) this.refuse(from, arrival, 'unknown_recipient', 0)
+      else if (unknown.has(arrival.item.recipient)) this.refuse(from, arrival, 'unknown_recipient', 0)
       else this.route(from, arrival)
     }
     this.resolveHeld(from)
@@ -112,7 +111,7 @@ export class Router {
   }
 
   private refuse(from: LiveSession, arrival: Arrival, code: NackCode, retryAfterMs: Millis): void {
-    if (RETRYABLE.has(code)) from.bar(arrival)
+    if (refusal(code).isRetryable) from.bar(arrival)
     from.nack(arrival.item.envelopeId, code, retryAfterMs)
     this.context.counters.nacked += 1
     this.answered(from, arrival)
@@ -168,5 +167,3 @@ export class Router {
     this.context.effects.resolve(from.socket, from.mesh.meshId, [...unknown])
   }
 }
-
-const RETRYABLE: ReadonlySet<NackCode> = new Set(['busy', 'unavailable', 'rate_limited', 'out_of_sequence'])

@@ -27,7 +27,7 @@ export interface Identity {
   readonly box: BoxKeys
 }
 
-export const SEED_BYTES = 32
+const SEED_BYTES = 32
 export const SIGNATURE_BYTES = 64
 
 export function generateIdentity(): Identity {

@@ -3,7 +3,8 @@ import type { Append } from '@sealpost/protocol'
 import { type EnvelopeId, type MeshId, type Millis, type PeerNo, toHex } from '@sealpost/std'
 import { arrayOf, type Parameter } from './run.ts'
 
-const NO_ID = '0'.repeat(32) as EnvelopeId
+/** Before every id of an envelope. */
+export const NO_ENVELOPE_ID = '0'.repeat(32) as EnvelopeId
 
 /** A distinct peer of the batch. */
 interface Party {
@@ -92,7 +93,7 @@ export class CommitParameters {
     this.byMesh.set(meshId, byPeer)
     const known = byPeer.get(peer)
     if (known !== undefined) return known
-    const party = { meshId, peer, firstId: null, lastId: NO_ID, birthEpoch: 0, isPlain: false }
+    const party = { meshId, peer, firstId: null, lastId: NO_ENVELOPE_ID, birthEpoch: 0, isPlain: false }
     const place = this.parties.push(party)
     byPeer.set(peer, place)
     return place
@@ -106,7 +107,7 @@ function compare(a: Party, b: Party): number {
 
 function extendRange(sender: Party, id: EnvelopeId): void {
   if (id <= sender.lastId) {
-    sender.firstId = NO_ID // not ascending: no mark is before it, so the statement leaves this sender undecided
+    sender.firstId = NO_ENVELOPE_ID // not ascending: no mark is before it, so the statement leaves this sender undecided
     return
   }
   sender.firstId ??= id
@@ -135,7 +136,7 @@ function joinEnvelopes(appends: readonly Append[], starts: number[]): Uint8Array
 }
 
 /** The 48 bits of a UUID v7 that are milliseconds, in steps of 1,024: any id has one, of whatever kind it is. */
-const secondOf = (id: EnvelopeId): number => Math.floor(Number.parseInt(id.slice(0, 12), 16) / 1024)
+export const secondOf = (id: EnvelopeId): number => Math.floor(Number.parseInt(id.slice(0, 12), 16) / 1024)
 
 /**
  * Tells a resend from another envelope under the same id. Not a cryptographic hash: who can make two envelopes of one

@@ -13,6 +13,7 @@ import {
   type PeerNo,
   type ShardId,
 } from '@sealpost/std'
+import { NO_ENVELOPE_ID } from './commit-parameters.ts'
 
 /** One row of the queue. */
 export interface StoredDelivery extends DeliveryRef {
@@ -70,9 +71,6 @@ export interface Mesh {
   /** By sender and envelope id. */
   readonly ledgerByKey: Map<string, LedgerRow['entries'][number]>
 }
-
-/** Before every id of an envelope. */
-export const NO_ENVELOPE_ID = '0'.repeat(32) as EnvelopeId
 
 export const ledgerKey = (sender: PeerNo, envelopeId: EnvelopeId): string => `${sender} ${envelopeId}`
 

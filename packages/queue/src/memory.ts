@@ -17,6 +17,7 @@ import type {
   Want,
 } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo, ShardId } from '@sealpost/std'
+import { secondOf } from './commit-parameters.ts'
 import { type Decided, type Decision, isDecided, isSameBytes, mergeDecided, undecidedOf } from './decisions.ts'
 import {
   isBehind,
@@ -400,6 +401,3 @@ function outcomeOfResend({ ref, envelope }: LedgerRow['entries'][number], append
     ref.recipient === append.recipient && ref.priority === append.priority && isSameBytes(envelope, append.envelope)
   return { status: isSame ? 'duplicate' : 'id_reused' }
 }
-
-/** As in `commit-parameters.ts`. */
-const secondOf = (id: EnvelopeId): number => Math.floor(Number.parseInt(id.slice(0, 12), 16) / 1024)

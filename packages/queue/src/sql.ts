@@ -3,7 +3,7 @@
  * table.
  *
  * The planner is left one way only, because a plan made for an empty table is the wrong one an hour later, and neither
- * a fresh plan for each batch (dearer than a small batch itself) nor statistics (always late for a queue) help:
+ * a fresh plan for each batch (paid anew by every small one) nor statistics (always late for a queue) help:
  * the connections forbid every scan and join but nested loops over indexes (`SESSION`); a row is looked up in a
  * `lateral (… offset 0)`, which can't be turned round into a walk over the whole index; and what is changed is found
  * first and then named by its `ctid`.

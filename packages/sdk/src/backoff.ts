@@ -1,7 +1,7 @@
 /** How long to wait before the next dial: full jitter, so that peers cut off together don't come back together. */
 import type { Millis } from '@sealpost/std'
 
-export const BACKOFF_BASE_MS = 500
+const BACKOFF_BASE_MS = 500
 export const BACKOFF_MAX_MS = 30_000
 /** A broker may name a longer time than our own bound; not one that amounts to never. */
 export const HINT_MAX_MS = 10 * 60_000

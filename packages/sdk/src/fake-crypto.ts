@@ -70,7 +70,7 @@ export function fakeBinding(claim: Omit<KeyBindingEntry, 'signature'>): KeyBindi
   return { ...claim, signature: bindingSignature(claim) }
 }
 
-export function fakeBytes(length: number, random: () => number): Uint8Array {
+function fakeBytes(length: number, random: () => number): Uint8Array {
   return Uint8Array.from({ length }, () => Math.floor(random() * 256))
 }
 
