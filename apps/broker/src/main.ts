@@ -1,6 +1,6 @@
 /** The broker: puts the parts together, starts them in order, and ends them in the reverse. */
 import { MemoryHub } from '@sealpost/bus'
-import { checkServer, type Database, migrate, openDatabase } from '@sealpost/db'
+import { checkServer, type Database, migrate, openDatabase, openPipeline } from '@sealpost/db'
 import { ready } from '@sealpost/identity'
 import { PROTOCOL_VERSIONS, SUBPROTOCOLS } from '@sealpost/protocol'
 import { defaultDrainOptions, defaultQueueOptions, defaultWriterOptions, type QueueOptions } from '@sealpost/queue'
@@ -64,7 +64,7 @@ export async function startBroker(config: Config, log: Log): Promise<RunningBrok
       await server.stop()
       await admin.stop()
       await bus.close()
-      await Promise.all(Object.values(databases).map((database: Database) => database.close()))
+      await Promise.all(Object.values(databases).map((database) => database.close()))
     },
   }
 }
@@ -120,13 +120,13 @@ function serverOptions(config: Config, brokerKey: PeerKey): ServerOptions {
 const BACKPRESSURE_FACTOR = 4
 
 async function openDatabases(config: Config) {
-  const open = (applicationName: string, connections: number) =>
-    openDatabase(config.DATABASE_URL, {
-      applicationName: `sealpost ${applicationName}`,
-      connections,
-      settings: SESSION,
-    })
-  const writing = await open('writing', 1)
+  const options = (name: string, connections: number) => ({
+    applicationName: `sealpost ${name}`,
+    connections,
+    settings: SESSION,
+  })
+  const open = (name: string, connections: number) => openDatabase(config.DATABASE_URL, options(name, connections))
+  const writing = await openPipeline(config.DATABASE_URL, options('writing', 1))
   return { writing, claiming: await open('claiming', 1), asking: await open('asking', 3) }
 }
 

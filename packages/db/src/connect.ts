@@ -10,9 +10,10 @@ import {
   statementError,
   timedOut,
 } from './database-error.ts'
-import { type Lane, openLane, parseAddress, type Sql } from './lane.ts'
+import { type Lane, type LaneOptions, openLane, parseAddress, type Sql } from './lane.ts'
+import { openPipeLane, type Pipe } from './pipe-lane.ts'
 
-export interface Database {
+export interface Connections<Driver> {
   readonly address: Address
   /**
    * Runs one statement on a free connection and bounds it by the client's own clock. A statement that timed out may
@@ -20,10 +21,14 @@ export interface Database {
    * otherwise: `run((sql) => sql.unsafe(text, values, { prepare: false }))`. Never `sql.begin` here: it is not atomic.
    * @throws DatabaseError `db_unavailable`, `db_not_done`, `db_refused`, `db_closed`
    */
-  run<T>(statement: (sql: Sql) => PromiseLike<T>, options?: { timeoutMs?: number }): Promise<T>
+  run<T>(statement: (driver: Driver) => PromiseLike<T>, options?: { timeoutMs?: number }): Promise<T>
   /** Lets running statements finish for up to two seconds, then ends every connection. */
   close(): Promise<void>
 }
+
+export type Database = Connections<Sql>
+/** Connections that run several prepared statements as one transaction, with binary parameters and `COPY`. */
+export type Pipeline = Connections<Pipe>
 
 export interface DatabaseOptions {
   connections?: number
@@ -56,9 +61,21 @@ const defaults = {
 
 /** Opens a pool and its first connection. @throws DatabaseError `db_url_invalid`, `db_not_done`, `db_refused` */
 export async function openDatabase(url: string, options: DatabaseOptions = {}): Promise<Database> {
-  const pool = new Pool(url, { ...defaults, ...options })
+  return openPool(url, { ...defaults, ...options }, openLane)
+}
+
+/** @throws DatabaseError `db_url_invalid`, `db_not_done`, `db_refused` */
+export async function openPipeline(url: string, options: DatabaseOptions = {}): Promise<Pipeline> {
+  return openPool(url, { ...defaults, ...options, connections: 1 }, openPipeLane)
+}
+
+type PoolOptions = typeof defaults & DatabaseOptions
+type OpenLane<Driver> = (url: string, options: LaneOptions<Driver>) => Promise<Lane<Driver>>
+
+async function openPool<Driver>(url: string, options: PoolOptions, open: OpenLane<Driver>): Promise<Pool<Driver>> {
+  const pool = new Pool(url, options, open)
   try {
-    await pool.run((sql) => sql`select 1`)
+    await pool.probe()
     return pool
   } catch (error) {
     await pool.close()
@@ -66,39 +83,50 @@ export async function openDatabase(url: string, options: DatabaseOptions = {}): 
   }
 }
 
-interface Waiter {
-  take(lane: Lane): void
+interface Waiter<Driver> {
+  take(lane: Lane<Driver>): void
   fail(error: Error): void
 }
 
 /** A lane is in `idle`, or with the one statement that runs on it, or gone. */
-class Pool implements Database {
+class Pool<Driver> implements Connections<Driver> {
   readonly address: Address
   readonly #url: string
-  readonly #options: typeof defaults & DatabaseOptions
-  readonly #idle = new Map<Lane, number>() // since when
-  readonly #busy = new Set<Lane>()
-  readonly #waiting = new Set<Waiter>()
+  readonly #options: PoolOptions
+  readonly #openLane: OpenLane<Driver>
+  readonly #idle = new Map<Lane<Driver>, number>() // since when
+  readonly #busy = new Set<Lane<Driver>>()
+  readonly #waiting = new Set<Waiter<Driver>>()
   readonly #probes: ReturnType<typeof setInterval>
   #opening = 0
   #drained: (() => void) | undefined
   #isClosed = false
 
-  constructor(url: string, options: typeof defaults & DatabaseOptions) {
+  constructor(url: string, options: PoolOptions, open: OpenLane<Driver>) {
     this.address = parseAddress(url)
     this.#url = url
     this.#options = options
+    this.#openLane = open
     this.#probes = setInterval(() => this.#probeIdle(), options.probeMs)
     this.#probes.unref()
   }
 
-  async run<T>(statement: (sql: Sql) => PromiseLike<T>, options: { timeoutMs?: number } = {}): Promise<T> {
+  run<T>(statement: (driver: Driver) => PromiseLike<T>, options: { timeoutMs?: number } = {}): Promise<T> {
+    return this.#use((lane) => statement(lane.driver), options)
+  }
+
+  /** Waits for any answer of the server. */
+  async probe(): Promise<void> {
+    await this.#use((lane) => lane.ping(), {})
+  }
+
+  async #use<T>(ask: (lane: Lane<Driver>) => PromiseLike<T>, options: { timeoutMs?: number }): Promise<T> {
     if (this.#isClosed) throw closedError()
     const timeoutMs = options.timeoutMs ?? this.#options.queryTimeoutMs
     const deadline = performance.now() + timeoutMs
     const lane = this.#takeIdle() ?? (await this.#wait(timeoutMs))
     try {
-      const answer = statement(lane.sql)
+      const answer = ask(lane)
       return await this.#bounded(answer, Math.max(1, deadline - performance.now()), timeoutMs).catch((error) => {
         if (!leavesConnectionWhole(error)) lane.cut()
         throw statementError(error, this.address)
@@ -120,7 +148,7 @@ class Pool implements Database {
     await Promise.all(retired)
   }
 
-  #takeIdle(): Lane | undefined {
+  #takeIdle(): Lane<Driver> | undefined {
     const lane = [...this.#idle.keys()].at(-1) // the last one used; the others are left to the probe
     if (!lane) return undefined
     this.#idle.delete(lane)
@@ -128,13 +156,13 @@ class Pool implements Database {
     return lane
   }
 
-  #wait(timeoutMs: number): Promise<Lane> {
+  #wait(timeoutMs: number): Promise<Lane<Driver>> {
     return new Promise((resolve, reject) => {
       const leave = () => {
         clearTimeout(timer)
         this.#waiting.delete(waiter)
       }
-      const waiter: Waiter = {
+      const waiter: Waiter<Driver> = {
         take: (lane) => {
           leave()
           resolve(lane)
@@ -174,8 +202,8 @@ class Pool implements Database {
   async #open(): Promise<void> {
     this.#opening++
     try {
-      const onGone = (gone: Lane) => this.#gone(gone)
-      const lane = await openLane(this.#url, { ...this.#options, session: this.#session(), onGone })
+      const onGone = (gone: Lane<Driver>) => this.#gone(gone)
+      const lane = await this.#openLane(this.#url, { ...this.#options, session: this.#session(), onGone })
       this.#opening--
       this.#release(lane)
     } catch (error) {
@@ -197,7 +225,7 @@ class Pool implements Database {
     }
   }
 
-  #release(lane: Lane): void {
+  #release(lane: Lane<Driver>): void {
     this.#busy.delete(lane)
     const isOld = performance.now() - lane.openedAt > this.#options.lifetimeMs
     if (!lane.isGone && (isOld || this.#isClosed)) void lane.retire()
@@ -212,22 +240,22 @@ class Pool implements Database {
     waiter.take(lane)
   }
 
-  #gone(lane: Lane): void {
+  #gone(lane: Lane<Driver>): void {
     const wasOurs = this.#idle.delete(lane) || this.#busy.has(lane) // not one that failed to open
     if (wasOurs && !this.#isClosed) this.#options.onConnectionLost?.()
   }
 
   #probeIdle(): void {
     const before = performance.now() - this.#options.probeMs / 2
-    for (const [lane, since] of this.#idle) if (since < before) void this.#probe(lane)
+    for (const [lane, since] of this.#idle) if (since < before) void this.#probeOne(lane)
   }
 
-  async #probe(lane: Lane): Promise<void> {
+  async #probeOne(lane: Lane<Driver>): Promise<void> {
     this.#idle.delete(lane)
     this.#busy.add(lane)
     const patienceMs = Math.min(2_000, this.#options.queryTimeoutMs)
     try {
-      await this.#bounded(lane.sql`select 1`.simple(), patienceMs, patienceMs)
+      await this.#bounded(lane.ping(), patienceMs, patienceMs)
     } catch {
       lane.cut() // whatever it was: this connection gave no sign of life
     } finally {

@@ -2,8 +2,15 @@
 export * from './admin.ts'
 export * from './check-server.ts'
 export * from './column-types.ts'
-export { type Database, type DatabaseOptions, openDatabase } from './connect.ts'
+export {
+  type Database,
+  type DatabaseOptions,
+  openDatabase,
+  openPipeline,
+  type Pipeline,
+} from './connect.ts'
 export { type Address, DatabaseError } from './database-error.ts'
 export type { Sql } from './lane.ts'
 export * from './migrate.ts'
+export type { PipeRow, Step } from './pipe-lane.ts'
 export * as schema from './schema.ts'

@@ -11,24 +11,26 @@ import { type Address, connectError, DatabaseError } from './database-error.ts'
 
 export type Sql = postgres.Sql
 
-export interface Lane {
-  readonly sql: Sql
+export interface Lane<Driver> {
+  readonly driver: Driver
   readonly openedAt: number
   readonly isGone: boolean
+  /** Asks for a sign of life. */
+  ping(): PromiseLike<unknown>
   /** Ends the connection now, whatever runs on it. */
   cut(): void
   /** Says goodbye first; for a lane on which nothing runs. */
   retire(): Promise<void>
 }
 
-export interface LaneOptions {
+export interface LaneOptions<Driver> {
   applicationName: string
   connectTimeoutMs: number
   /** Settings of the session, sent with the first message. */
   session: Record<string, string | number>
   onNotice?: ((message: string) => void) | undefined
   /** It was lost or cut; not called for one that retired. */
-  onGone?: ((lane: Lane) => void) | undefined
+  onGone?: ((lane: Lane<Driver>) => void) | undefined
 }
 
 /** @throws DatabaseError when `url` is no address of a Postgres database (`db_url_invalid`). */
@@ -55,12 +57,12 @@ export function parseAddress(url: string): Address {
  * Connects, and asks the server for an answer before anything else is sent: whatever fails up to here was not done.
  * @throws DatabaseError `db_not_done`, `db_refused`, `db_url_invalid`
  */
-export async function openLane(url: string, options: LaneOptions): Promise<Lane> {
+export async function openLane(url: string, options: LaneOptions<Sql>): Promise<Lane<Sql>> {
   const address = parseAddress(url)
   const lane = newLane(url, address, options)
   const timer = setTimeout(lane.cut, options.connectTimeoutMs)
   try {
-    await lane.sql`select 1`.simple()
+    await lane.ping()
     return lane
   } catch (error) {
     lane.cut()
@@ -70,7 +72,7 @@ export async function openLane(url: string, options: LaneOptions): Promise<Lane>
   }
 }
 
-function newLane(url: string, address: Address, options: LaneOptions): Lane {
+function newLane(url: string, address: Address, options: LaneOptions<Sql>): Lane<Sql> {
   let socket: Socket | undefined
   let isGone = false
   const gone = () => {
@@ -96,12 +98,13 @@ function newLane(url: string, address: Address, options: LaneOptions): Lane {
     },
   } as postgres.Options<Record<string, postgres.PostgresType>>)
   const end = (timeoutMs: number) => sql.end({ timeout: timeoutMs / 1000 }).finally(() => destroy(socket))
-  const lane: Lane = {
-    sql: sql as Sql,
+  const lane: Lane<Sql> = {
+    driver: sql as Sql,
     openedAt: performance.now(),
     get isGone() {
       return isGone
     },
+    ping: () => sql`select 1`.simple(),
     cut: () => {
       gone()
       destroy(socket)
@@ -121,7 +124,7 @@ function openSocket({ host, port }: Address): Socket {
   return Object.assign(socket, isIP(host) ? {} : { host }) // the driver reads `host` for the certificate's name
 }
 
-function destroy(socket: Socket | undefined): void {
+export function destroy(socket: Socket | undefined): void {
   // The driver takes its listeners off when a socket closes; an error after that would end the process.
   socket?.on('error', () => undefined)
   socket?.destroy()

@@ -17,9 +17,9 @@ export async function migrate(url: string): Promise<void> {
   // One lane is one socket: a transaction whose backend dies can't carry on, on another connection, outside of itself.
   const lane = await openLane(url, { applicationName: 'sealpost migrate', connectTimeoutMs: 5_000, session: {} })
   try {
-    if (await isCurrent(lane.sql)) return
-    await lane.sql`select pg_advisory_lock(${ADVISORY_LOCK})`
-    await applyMigrations(drizzle(lane.sql), { migrationsFolder: folder })
+    if (await isCurrent(lane.driver)) return
+    await lane.driver`select pg_advisory_lock(${ADVISORY_LOCK})`
+    await applyMigrations(drizzle(lane.driver), { migrationsFolder: folder })
   } catch (error) {
     throw migrationError(error, url)
   } finally {

@@ -112,7 +112,9 @@ export class Stage {
     return this.store(...texts.map((text) => this.append(text)))
   }
 
-  openBob(queue: Queue = this.here): Promise<SessionRef> {
+  /** With one of ann's, since only what a sender says in a session is known to be new. */
+  async openBob(queue: Queue = this.here): Promise<SessionRef> {
+    await this.openFor(peerKeyOf(1), { queue })
     return this.openFor(peerKeyOf(2), { queue })
   }
 

@@ -32,7 +32,7 @@ export function mergeDecided(appends: readonly Append[], first: Decided, careful
     const { append, decision: decided } = byKey.get(keyOf(appends[i]!))!
     return append === appends[i] ? decided : decisionOfTwin(appends[i]!, append, decided)
   })
-  return { ...first, decisions }
+  return { decisions, enqueuedAtMs: first.enqueuedAtMs || careful.enqueuedAtMs }
 }
 
 export const isDecided = (decision: Decision): decision is AppendOutcome => decision.status !== 'undecided'

@@ -5,7 +5,6 @@
 import type { Append, DeliveryRef, KeyBindingEntry } from '@sealpost/protocol'
 import {
   assert,
-  type DeliveryId,
   type EnvelopeId,
   type MeshId,
   type Millis,
@@ -13,7 +12,7 @@ import {
   type PeerNo,
   type ShardId,
 } from '@sealpost/std'
-import { NO_ENVELOPE_ID } from './commit-parameters.ts'
+import { NO_ENVELOPE_ID } from './commit-batch.ts'
 
 /** One row of the queue. */
 export interface StoredDelivery extends DeliveryRef {
@@ -25,7 +24,8 @@ export interface StoredDelivery extends DeliveryRef {
   attempts: number
   strikes: number
   firstStrikeAtMs: Millis | null
-  lease: { readonly epoch: number; readonly untilMs: Millis; readonly isPutOff: boolean } | null
+  /** Without an epoch it is put off, and nobody's. */
+  lease: { readonly epoch: number | null; readonly untilMs: Millis } | null
 }
 
 export interface StoredDeadLetter extends DeliveryRef {
@@ -79,7 +79,7 @@ export class MemoryStore {
   readonly deadLetters: StoredDeadLetter[] = []
   private readonly clock: () => Millis
   private readonly meshes = new Map<MeshId, Mesh>()
-  private lastId = 0
+  private lastBlock = 0
   private lastPeer = 0
   private lastWrite = 0
 
@@ -187,9 +187,9 @@ export class MemoryStore {
     return this.lastWrite
   }
 
-  nextId(): DeliveryId {
-    this.lastId += 1
-    return this.lastId as DeliveryId
+  drawBlock(): number {
+    this.lastBlock += 1
+    return this.lastBlock
   }
 
   add(row: StoredDelivery): void {

@@ -16,8 +16,8 @@ import type {
   SessionRef,
   Want,
 } from '@sealpost/protocol'
-import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo, ShardId } from '@sealpost/std'
-import { secondOf } from './commit-parameters.ts'
+import type { DeliveryId, MeshId, Millis, PeerKey, PeerNo, ShardId } from '@sealpost/std'
+import { admitBirth, Parties, secondOf, split } from './commit-batch.ts'
 import { type Decided, type Decision, isDecided, isSameBytes, mergeDecided, undecidedOf } from './decisions.ts'
 import {
   isBehind,
@@ -29,6 +29,8 @@ import {
   type StoredMember,
 } from './memory-store.ts'
 import type { Batch, Queue, QueueOptions, Swept } from './queue.ts'
+import { DeliveryIds, SenderMarks } from './shard-memory.ts'
+import { BLOCK_SIZE } from './sql.ts'
 
 export * from './memory-store.ts'
 
@@ -41,6 +43,8 @@ export class MemoryShard {
   readonly store: MemoryStore
   readonly shard: ShardId
   readonly options: QueueOptions
+  private readonly marks = new SenderMarks()
+  private readonly ids = new DeliveryIds()
   private place: DeliveryRef = QUEUE_START
 
   constructor(store: MemoryStore, shard: ShardId, options: QueueOptions) {
@@ -56,32 +60,47 @@ export class MemoryShard {
     return { outcomes: decided.decisions.filter(isDecided), enqueuedAtMs: decided.enqueuedAtMs }
   }
 
-  /** `COMMIT` of `sql.ts`. Every part of it sees what was there before it: judged first, changed after. */
+  /** The settles, and what is certainly new; the rest is left undecided. */
   commitAtOnce({ appends, settles }: Batch): Decided {
     const { nowMs } = this.store
-    const births = new BirthDesk()
-    const asksBirth = appends.map((append) => births.admit(append))
-    const isCaughtUp = appends.map((append, i) => asksBirth[i]! && this.isCaughtUp(append, nowMs))
-    const isNew = this.markSenders(appends)
-    const undecided = new Set(appends.filter((_, i) => !isNew[i]).map(recipientOf))
     for (const settle of settles) this.store.remove(settle)
-    const decisions = appends.map((append, i): Decision => {
-      const id = this.store.nextId()
-      if (!isNew[i]) return { status: 'undecided' }
-      if (!this.isValid(append)) return { status: 'unknown_recipient' }
-      const isLeased = isCaughtUp[i]! && !undecided.has(recipientOf(append))
-      this.store.add(this.rowOf(append, { id, isLeased, nowMs }))
-      return { status: 'stored', id, isLeased }
-    })
+    const { sure } = split(appends, (meshId, sender) => this.marks.find(meshId, sender))
+    const stored = this.storeSurely(sure, nowMs)
+    const outcomes = new Map(sure.map((append, i) => [append, stored?.[i] ?? UNDECIDED]))
+    const decisions = appends.map((append) => outcomes.get(append) ?? UNDECIDED)
     this.remember(appends, decisions)
     return { decisions, enqueuedAtMs: Math.floor(nowMs) }
+  }
+
+  /** `null` when anything is in doubt, and then nothing is done. */
+  private storeSurely(appends: readonly Append[], nowMs: Millis): Decision[] | null {
+    if (appends.length === 0) return []
+    if (!this.ids.has(appends.length)) this.ids.drawn(this.store.drawBlock())
+    const firstId = this.ids.take(appends.length)
+    if (!appends.every((append) => this.isValid(append)) || !this.areMarksBehind(appends)) return null
+    for (const { meshId, sender, envelopeId } of appends) {
+      this.store.find(meshId, sender)!.lastEnvelopeId = envelopeId
+      this.marks.note(meshId, sender, envelopeId)
+    }
+    const parties = new Parties()
+    const isLeased = appends.map((append) => {
+      const isAdmitted = admitBirth(parties.find(append.meshId, append.recipient), append.birthEpoch)
+      return isAdmitted && this.isCaughtUp(append, nowMs)
+    })
+    return appends.map((append, i): Decision => {
+      const id = (firstId + i) as DeliveryId
+      this.store.add(this.rowOf(append, { id, isLeased: isLeased[i]!, nowMs }))
+      return { status: 'stored', id, isLeased: isLeased[i]! }
+    })
   }
 
   /** `COMMIT_CAREFULLY` of `sql.ts`. No two of these appends are alike. */
   commitCarefully(appends: readonly Append[]): Decided {
     const { nowMs } = this.store
-    const decisions = appends.map((append): Decision => {
-      const id = this.store.nextId()
+    const firstId = this.store.drawBlock() * BLOCK_SIZE + 1
+    this.ids.usedUpTo(firstId + appends.length - 1)
+    const decisions = appends.map((append, i): Decision => {
+      const id = (firstId + i) as DeliveryId
       const earlier = this.store.findEarlier(append)
       if (earlier) return outcomeOfResend(earlier, append)
       if (!this.isValid(append)) return { status: 'unknown_recipient' }
@@ -91,6 +110,7 @@ export class MemoryShard {
     for (const { meshId, sender, envelopeId } of appends) {
       const member = this.store.find(meshId, sender)
       if (member && envelopeId > member.lastEnvelopeId) member.lastEnvelopeId = envelopeId
+      this.marks.noteIfPast(meshId, sender, envelopeId)
     }
     this.remember(appends, decisions)
     return { decisions, enqueuedAtMs: Math.floor(nowMs) }
@@ -110,6 +130,8 @@ export class MemoryShard {
     if (!member || member.isRevoked || member.session.epoch !== epoch) return null
     member.session.shard = this.shard
     member.session.epoch += 2
+    this.marks.note(meshId, peer, member.lastEnvelopeId)
+    this.ids.drawn(this.store.drawBlock())
     return member.session.epoch
   }
 
@@ -124,7 +146,7 @@ export class MemoryShard {
     for (const { delivery, epoch, afterMs } of retries) {
       const row = this.store.findDelivery(delivery)
       if (row?.lease?.epoch !== epoch) continue
-      row.lease = { epoch, untilMs: this.store.nowMs + Math.min(afterMs, LEASE_FUTURE_MAX_MS), isPutOff: true }
+      row.lease = { epoch: null, untilMs: this.store.nowMs + Math.min(afterMs, LEASE_FUTURE_MAX_MS) }
       this.strikeRow(row)
     }
   }
@@ -175,22 +197,10 @@ export class MemoryShard {
     return session.shard === this.shard && session.epoch === epoch
   }
 
-  /** Answers for each append whether its sender's ids all lay past the sender's mark, which moves then. */
-  private markSenders(appends: readonly Append[]): boolean[] {
-    const bySender = new Map<StoredMember, EnvelopeId[]>()
-    const senders = appends.map(({ meshId, sender }) => this.store.find(meshId, sender))
-    appends.forEach(({ envelopeId }, i) => {
-      const sender = senders[i]
-      if (sender) bySender.set(sender, [...(bySender.get(sender) ?? []), envelopeId])
-    })
-    const moved = new Set<StoredMember>()
-    for (const [sender, ids] of bySender) {
-      const isPast = ids.every((id, i) => id > (i === 0 ? sender.lastEnvelopeId : ids[i - 1]!))
-      if (!isPast) continue
-      sender.lastEnvelopeId = ids.at(-1)!
-      moved.add(sender)
-    }
-    return senders.map((sender) => sender !== undefined && moved.has(sender))
+  private areMarksBehind(appends: readonly Append[]): boolean {
+    return appends.every(
+      ({ meshId, sender, envelopeId }) => this.store.find(meshId, sender)!.lastEnvelopeId < envelopeId,
+    )
   }
 
   /** One ledger row for each sender and second. */
@@ -240,7 +250,7 @@ export class MemoryShard {
       attempts: given.isLeased ? 1 : 0,
       strikes: 0,
       firstStrikeAtMs: null,
-      lease: given.isLeased ? { epoch: birthEpoch, untilMs, isPutOff: false } : null,
+      lease: given.isLeased ? { epoch: birthEpoch, untilMs } : null,
     }
   }
 
@@ -254,7 +264,7 @@ export class MemoryShard {
     const taken = withinBytes(ready, limitBytes)
     if (oldest && taken.includes(oldest)) this.strikeRow(oldest)
     return taken.map((row) => {
-      row.lease = { epoch: session.epoch, untilMs: nowMs + this.options.leaseMs, isPutOff: false }
+      row.lease = { epoch: session.epoch, untilMs: nowMs + this.options.leaseMs }
       row.attempts += 1
       return {
         id: row.id,
@@ -275,7 +285,7 @@ export class MemoryShard {
 
   private isDead(row: StoredDelivery): boolean {
     const { lease } = row
-    return this.isStruckOut(row) && (lease === null || lease.isPutOff || lease.untilMs <= this.store.nowMs)
+    return this.isStruckOut(row) && (lease === null || lease.epoch === null || lease.untilMs <= this.store.nowMs)
   }
 
   private isStruckOut({ strikes, firstStrikeAtMs }: StoredDelivery): boolean {
@@ -355,6 +365,7 @@ export class MemoryQueue implements Queue {
   }
 }
 
+const UNDECIDED: Decision = { status: 'undecided' }
 const QUEUE_START: DeliveryRef = {
   meshId: '' as MeshId,
   recipient: 0 as PeerNo,
@@ -362,28 +373,13 @@ const QUEUE_START: DeliveryRef = {
   id: 0 as DeliveryId,
 }
 
-/** As in `postgres.ts`: within a batch a recipient's birth leases all come before anything stored without one. */
-class BirthDesk {
-  private readonly byRecipient = new Map<string, { epoch: number; isPlain: boolean }>()
-
-  admit(append: Append): boolean {
-    const seen = this.byRecipient.get(recipientOf(append)) ?? { epoch: 0, isPlain: false }
-    this.byRecipient.set(recipientOf(append), seen)
-    if (seen.epoch === 0 && !seen.isPlain) seen.epoch = append.birthEpoch
-    const isAdmitted = append.birthEpoch !== 0 && !seen.isPlain && seen.epoch === append.birthEpoch
-    if (!isAdmitted) seen.isPlain = true
-    return isAdmitted
-  }
-}
-
-const recipientOf = ({ meshId, recipient }: Append): string => `${meshId} ${recipient}`
-
 function isFree({ lease }: StoredDelivery, epoch: number, nowMs: Millis): boolean {
-  return lease === null || lease.epoch < epoch || lease.untilMs <= nowMs || lease.untilMs > nowMs + LEASE_FUTURE_MAX_MS
+  if (lease === null || (lease.epoch !== null && lease.epoch < epoch)) return true
+  return lease.untilMs <= nowMs || lease.untilMs > nowMs + LEASE_FUTURE_MAX_MS
 }
 
 function isLapsed({ lease }: StoredDelivery, epoch: number, nowMs: Millis): boolean {
-  return lease !== null && !lease.isPutOff && lease.epoch === epoch && lease.untilMs <= nowMs
+  return lease !== null && lease.epoch === epoch && lease.untilMs <= nowMs
 }
 
 /** Up to the one with which they reach the limit. */

@@ -1,7 +1,16 @@
 /** The queue on Postgres: turns nouns into the parameters of `sql.ts`, and its rows back into nouns. */
-import { arrayLiteral, byteaText, type Database } from '@sealpost/db'
+import {
+  arrayLiteral,
+  byteaText,
+  type Database,
+  DatabaseError,
+  type Pipeline,
+  type PipeRow,
+  type Step,
+} from '@sealpost/db'
 import type {
   Append,
+  AppendOutcome,
   Claimed,
   Committed,
   Delivery,
@@ -23,11 +32,15 @@ import {
   type ShardId,
   toHex,
 } from '@sealpost/std'
-import { CommitParameters } from './commit-parameters.ts'
+import { carefulStep } from './careful-commit.ts'
+import { type Split, split } from './commit-batch.ts'
 import { type Decided, type Decision, isDecided, mergeDecided, undecidedOf } from './decisions.ts'
 import type { Batch, Queue, QueueOptions, Swept } from './queue.ts'
-import { arrayOf, type Parameter, type Row, run } from './run.ts'
+import { arrayOf, type Row, run } from './run.ts'
+import { settleStep } from './settle-step.ts'
+import { DatabaseClock, DeliveryIds, SenderMarks } from './shard-memory.ts'
 import * as statements from './sql.ts'
+import { SureCommit } from './sure-commit.ts'
 
 export { SESSION } from './sql.ts'
 
@@ -35,6 +48,9 @@ export class PostgresQueue implements Queue {
   private readonly db: QueueDatabases
   private readonly shard: ShardId
   private readonly options: QueueOptions
+  private readonly marks = new SenderMarks()
+  private readonly ids = new DeliveryIds()
+  private readonly clock = new DatabaseClock()
   private place: readonly [string, number, number, number] = QUEUE_START
 
   constructor(db: QueueDatabases, shard: ShardId, options: QueueOptions) {
@@ -44,52 +60,71 @@ export class PostgresQueue implements Queue {
   }
 
   async commit({ appends, settles }: Batch): Promise<Committed> {
+    const first = settles.length > 0 ? [settleStep(settles)] : []
+    const { sure, careful } = split(appends, (meshId, sender) => this.marks.find(meshId, sender))
+    if (sure.length === 0) return this.commitCarefully(appends, first)
+    if (!this.ids.has(sure.length)) this.ids.drawn(await this.drawBlock())
+    const done = await this.commitSurely(sure, first)
+    if (done === 'in doubt') return this.commitCarefully(appends, first)
+    if (careful.length === 0) return done
+    const rest = await this.commitCarefully(careful, [])
+    return { outcomes: inOrder(appends, { sure, careful }, done, rest), enqueuedAtMs: done.enqueuedAtMs }
+  }
+
+  private async commitSurely(appends: readonly Append[], first: Step[]): Promise<Committed | 'in doubt'> {
     const { leaseMs, dedupeMs } = this.options
-    const parameters = new CommitParameters(appends, dedupeMs)
-    const decided = await this.store(statements.COMMIT, appends, [
-      ...parameters.shared(),
-      ...parameters.senderRanges(),
-      this.shard,
-      ...parameters.births(),
-      leaseMs / 1000,
-      arrayOf(settles.map((s) => s.meshId)),
-      arrayOf(settles.map((s) => s.recipient)),
-      arrayOf(settles.map((s) => s.priority)),
-      arrayOf(settles.map((s) => s.id)),
-    ])
-    const { decisions, enqueuedAtMs } = await this.decideRest(appends, decided)
-    return { outcomes: decisions.filter(isDecided), enqueuedAtMs }
+    const { shard, clock } = this
+    const terms = { shard, firstId: this.ids.take(appends.length), nowMs: clock.nowMs, leaseMs, dedupeMs }
+    const commit = new SureCommit(appends, terms)
+    const answers = await this.write([...first, ...commit.steps()]).catch((error) => {
+      if (error instanceof DatabaseError && error.sqlstate === statements.IN_DOUBT) return null
+      throw error
+    })
+    if (!answers) return 'in doubt'
+    for (const last of commit.lasts()) this.marks.note(last.meshId, last.sender, last.envelopeId)
+    const [[, enqueuedAtMs, clockMs]] = answers[first.length] as [string[]]
+    clock.set(Number(clockMs))
+    const refused = (answers[first.length + 3] ?? []).map(([place]) => Number(place))
+    return { outcomes: commit.outcomes(refused), enqueuedAtMs: Math.floor(Number(enqueuedAtMs)) }
   }
 
   /** @throws OperatingError `commit_raced` when other statements of the same senders were faster every time */
-  private async decideRest(appends: readonly Append[], decided: Decided): Promise<Decided> {
-    let latest = decided
+  private async commitCarefully(appends: readonly Append[], first: Step[]): Promise<Committed> {
+    let decided: Decided = { decisions: appends.map(() => UNDECIDED), enqueuedAtMs: 0 }
+    let steps = first
     for (let tries = 0; tries < CAREFUL_TRIES; tries++) {
-      const rest = undecidedOf(appends, latest)
-      if (rest.length === 0) return latest
-      const parameters = new CommitParameters(rest, this.options.dedupeMs)
-      const careful = await this.store(statements.COMMIT_CAREFULLY, rest, [
-        ...parameters.shared(),
-        ...parameters.senderLasts(),
-      ])
-      latest = mergeDecided(appends, latest, careful)
+      const rest = undecidedOf(appends, decided)
+      if (rest.length > 0) decided = mergeDecided(appends, decided, await this.storeCarefully(rest, steps))
+      else if (steps.length > 0) await this.write(steps)
+      steps = []
+      if (decided.decisions.every(isDecided)) break
     }
-    if (latest.decisions.every(isDecided)) return latest
+    const outcomes = decided.decisions.filter(isDecided)
+    if (outcomes.length === appends.length) return { outcomes, enqueuedAtMs: decided.enqueuedAtMs }
     throw new OperatingError('commit_raced', 'Other shards stored envelopes of the same senders.', { retryable: true })
   }
 
-  private async store(statement: string, appends: readonly Append[], parameters: Parameter[]): Promise<Decided> {
-    const [row] = await run<{ statuses: string | null; ids: string | null; at_ms: string | null }>(
-      this.db.writing,
-      statement,
-      parameters,
-    )
-    assert(row && (row.statuses?.length ?? 0) === appends.length, 'one status for each append')
-    const ids = row.ids?.split(',') ?? []
+  private async storeCarefully(appends: readonly Append[], first: Step[]): Promise<Decided> {
+    const answers = await this.write([...first, carefulStep(appends, this.options.dedupeMs)])
+    const [statuses, ids, atMs, lastId] = answers.at(-1)![0] as string[]
+    assert(statuses?.length === appends.length, 'one status for each append')
+    this.ids.usedUpTo(Number(lastId))
+    this.clock.set(Number(atMs))
+    for (const { meshId, sender, envelopeId } of appends) this.marks.noteIfPast(meshId, sender, envelopeId)
+    const given = ids!.split(',')
     return {
-      decisions: ids.map((id, i) => decisionOf(row.statuses![i]!, Number(id) as DeliveryId)),
-      enqueuedAtMs: Math.floor(Number(row.at_ms)),
+      decisions: given.map((id, i) => decisionOf(statuses[i]!, Number(id) as DeliveryId)),
+      enqueuedAtMs: Math.floor(Number(atMs)),
     }
+  }
+
+  private write(steps: Step[]): Promise<PipeRow[][]> {
+    return this.db.writing.run((pipe) => pipe.run(steps))
+  }
+
+  private async drawBlock(): Promise<number> {
+    const [row] = await run<{ block: number }>(this.db.asking, statements.DRAW_BLOCK, [])
+    return row!.block
   }
 
   async claim(wants: readonly Want[]): Promise<Claimed[]> {
@@ -116,8 +151,12 @@ export class PostgresQueue implements Queue {
   }
 
   async open({ meshId, peer, epoch }: SessionRef): Promise<number | null> {
-    const rows = await run<{ epoch: number }>(this.db.asking, statements.OPEN, [this.shard, meshId, peer, epoch])
-    return rows[0]?.epoch ?? null
+    const [row] = await run<OpenRow>(this.db.asking, statements.OPEN, [this.shard, meshId, peer, epoch])
+    if (!row) return null
+    this.marks.note(meshId, peer, row.last_envelope_id)
+    this.ids.drawn(row.block)
+    this.clock.set(row.clock_ms)
+    return row.epoch
   }
 
   async fence({ meshId, peer, epoch }: SessionRef): Promise<number | null> {
@@ -189,9 +228,16 @@ export class PostgresQueue implements Queue {
 
 /** A connection each for writing and claiming, so that neither waits for the other, and a few for the rest. */
 export interface QueueDatabases {
-  readonly writing: Database
+  readonly writing: Pipeline
   readonly claiming: Database
   readonly asking: Database
+}
+
+interface OpenRow extends Row {
+  epoch: number
+  last_envelope_id: EnvelopeId
+  block: number
+  clock_ms: number
 }
 
 interface ClaimRow extends Row {
@@ -231,6 +277,7 @@ interface SweepRow extends Row {
 const QUEUE_START = ['0'.repeat(32), 0, 0, 0] as const
 /** A careful statement races only with another of the same sender, which a peer has one session to send through. */
 const CAREFUL_TRIES = 3
+const UNDECIDED: Decision = { status: 'undecided' }
 const LOCKED: Claimed = { status: 'locked' }
 const STALE: Claimed = { status: 'stale' }
 const keyText = (key: Uint8Array) => toHex(key) as PeerKey
@@ -240,8 +287,6 @@ function decisionOf(status: string, id: DeliveryId): Decision {
   switch (status) {
     case '+':
       return { status: 'stored', id, isLeased: false }
-    case '*':
-      return { status: 'stored', id, isLeased: true }
     case '=':
       return { status: 'duplicate' }
     case '!':
@@ -249,7 +294,7 @@ function decisionOf(status: string, id: DeliveryId): Decision {
     case '?':
       return { status: 'unknown_recipient' }
     default:
-      return { status: 'undecided' }
+      return UNDECIDED
   }
 }
 
@@ -263,4 +308,14 @@ function deliveryOf(row: ClaimRow): Delivery {
     enqueuedAtMs: row.enqueued_at_ms,
     envelope: row.envelope,
   }
+}
+
+/** Each append's outcome, from the way it went. */
+function inOrder(appends: readonly Append[], ways: Split, sure: Committed, careful: Committed): AppendOutcome[] {
+  const went = [
+    ...ways.sure.map((append, i) => [append, sure.outcomes[i]!] as const),
+    ...ways.careful.map((append, i) => [append, careful.outcomes[i]!] as const),
+  ]
+  const outcomes = new Map(went)
+  return appends.map((append) => outcomes.get(append)!)
 }

@@ -23,8 +23,7 @@ test(`envelopes stored by two shards at once are stored once and delivered in or
   const stage = await Stage.open(await worlds.next())
   const random = seededRandom(SEED)
   const here = new PostgresQueue(worlds.databases, HERE, suiteOptions)
-  // A connection of its own, or the two would only take turns.
-  const there = new PostgresQueue({ ...worlds.databases, writing: worlds.databases.asking }, THERE, suiteOptions)
+  const there = new PostgresQueue({ ...worlds.databases, writing: worlds.rivalWriting }, THERE, suiteOptions)
   const session = await stage.openBob(here)
   const birthEpoch = session.epoch
   const delivered: string[] = []
@@ -53,7 +52,7 @@ test(`envelopes stored by two shards at once are stored once and delivered in or
 test('two shards that open and claim for one peer at the same moment share nothing', async () => {
   const stage = await Stage.open(await worlds.next())
   const here = new PostgresQueue(worlds.databases, HERE, suiteOptions)
-  const there = new PostgresQueue({ ...worlds.databases, claiming: worlds.databases.writing }, THERE, suiteOptions)
+  const there = new PostgresQueue({ ...worlds.databases, claiming: worlds.databases.asking }, THERE, suiteOptions)
   for (let round = 0; round < 40; round++) {
     await stage.storeAll(`${round}a`, `${round}b`)
     const former = await stage.openBob(here)
@@ -92,7 +91,7 @@ test('a delivery struck as often as can be counted fails no statement it shares'
   const [outcome] = await stage.storeAll('a')
   const session = await stage.openBob(here)
   await stage.take(session, 1, here)
-  await worlds.databases.writing.run((sql) =>
+  await worlds.admin.run((sql) =>
     sql.unsafe(`update message_queue set strikes = 32767, lease_until = clock_timestamp() - interval '1 second'`),
   )
   expect(await stage.takeTexts(session, 1, here)).toEqual(['a'])

@@ -3,14 +3,16 @@ import { type Database, openDatabase } from '@sealpost/db'
 import { type ScratchDatabase, scratchDatabase } from '@sealpost/db/testing'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import {
+  ADMIT,
   CLAIM,
-  COMMIT,
   COMMIT_CAREFULLY,
   FENCE,
   FIND_MEMBERS,
   OPEN,
+  REFUSE_BIRTHS,
   RETRY,
   SESSION,
+  SETTLE,
   STRIKE,
   SWEEP_LEDGER,
   SWEEP_QUEUE,
@@ -19,7 +21,9 @@ import {
 const ROWS = 200_000
 
 const statements = {
-  COMMIT,
+  SETTLE,
+  ADMIT,
+  REFUSE_BIRTHS,
   COMMIT_CAREFULLY,
   CLAIM,
   OPEN,
@@ -38,10 +42,12 @@ const MARK = 'sender_mark_mesh_id_sender_pk'
 const PEER = 'session_mesh_id_peer_no_pk'
 const MEMBER = 'member_mesh_id_peer_no_pk'
 const WALKS = {
-  COMMIT: [QUEUE, MARK, PEER, MEMBER],
+  SETTLE: [QUEUE],
+  ADMIT: [MARK, MEMBER],
+  REFUSE_BIRTHS: [PEER, QUEUE],
   COMMIT_CAREFULLY: [LEDGER, MARK, MEMBER],
   CLAIM: [QUEUE, PEER, MEMBER],
-  OPEN: [PEER, MEMBER],
+  OPEN: [PEER, MEMBER, MARK],
   FENCE: [PEER],
   RETRY: [QUEUE],
   STRIKE: [QUEUE],

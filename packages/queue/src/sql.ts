@@ -8,8 +8,8 @@
  * `lateral (… offset 0)`, which can't be turned round into a walk over the whole index; and what is changed is found
  * first and then named by its `ctid`.
  *
- * Parameters travel as text, so that many rows are a few array literals, and all envelopes of a batch one `bytea` that
- * the statement cuts up: parsing 1,000 single `bytea` costs twice as much.
+ * Many rows are a few arrays. All envelopes of a careful commit are one `bytea` that the statement cuts up: parsing 1,000
+ * single ones costs twice as much.
  */
 
 /** Settings of the connections that run these statements. */
@@ -25,9 +25,6 @@ export const SESSION = {
 /** A lease further ahead than this was given before the database clock jumped back: it counts as lapsed. */
 const LEASE_FUTURE_MAX = `interval '5 minutes'`
 
-/** Owns the lease of a delivery that was put off: its end is no lapse, which would be a second strike. */
-const NOBODY = '00000000-0000-0000-0000-000000000000'
-
 /** It has its strikes and awaits the sweep: a recipient that dies of it must not get it once more. */
 const isStruckOut = (row: string, strikes: string, seconds: string) => `coalesce(${row}.strikes >= ${strikes}::int
       and ${row}.first_strike_at <= clock_timestamp() - make_interval(secs => ${seconds}::float8), false)`
@@ -39,108 +36,101 @@ const ONE_MORE = (row: string) => `least(${row}.strikes, 32766) + 1`
 const isFree = (row: string, epoch: string) => `(${row}.lease_until is null or ${row}.lease_epoch < ${epoch}
       or ${row}.lease_until <= clock_timestamp() or ${row}.lease_until > clock_timestamp() + ${LEASE_FUTURE_MAX})`
 
+/** A delivery's id is its block, drawn from the sequence `delivery_block`, times this, and its number in the block. */
+export const BLOCK_SIZE = 2 ** 20
+
 /**
+ * A commit is a transaction of these steps, sent at once: `SETTLE` for what was settled, and for appends `ADMIT`,
+ * `COPY_QUEUE`, `COPY_LEDGER` and, where birth leases were asked for, `REFUSE_BIRTHS`. Whoever sends them gives the ids
+ * and the times.
+ */
+
+/** `$1–$3` recipients: mesh, peer, priority · `$4 $5` the first and last place in `$6`, all ids. Walks: message_queue's primary key. */
+export const SETTLE = `
+delete from message_queue where ctid = any (array(
+  select q.ctid from unnest($1::uuid[], $2::int[], $3::smallint[], $4::int[], $5::int[])
+    as s(mesh_id, recipient, priority, first, last)
+  cross join lateral (select q.ctid from message_queue q where q.mesh_id = s.mesh_id and q.recipient = s.recipient
+    and q.priority = s.priority and q.id = any (($6::bigint[])[s.first:s.last]) offset 0) q))`
+
+/** Members that are not revoked. */
+const MEMBERS = (mesh: string, peer: string) => `unnest(${mesh}::uuid[], ${peer}::int[]) as p(mesh_id, peer)
+    cross join lateral (select from member m
+      where m.mesh_id = p.mesh_id and m.peer_no = p.peer and m.revoked_at is null offset 0) m`
+
+/**
+ * Moves the senders' marks and checks that all parties are members. Ids past their sender's mark are new (P5): moving
+ * the mark is a comparison and a change in one, so of two transactions with the same envelope only one stores it. Where
+ * anything is in doubt it divides by zero (`IN_DOUBT`), and nothing of the transaction happens.
+ *
+ * `$1–$4` senders: mesh, peer, first and last envelope id, in an order that all shards share, so that two transactions
+ * can't wait for each other · `$5 $6` parties: mesh, peer. Answers the time of the transaction and the clock, in ms.
+ *
+ * Walks: the primary keys of sender_mark and member.
+ */
+export const ADMIT = `
+with moved as (
+  update sender_mark m set last_envelope_id = s.last, version = m.version + 1
+  from (select s.*, found.ctid from unnest($1::uuid[], $2::int[], $3::uuid[], $4::uuid[]) as s(mesh_id, sender, first, last)
+    cross join lateral (select m.ctid from sender_mark m where m.mesh_id = s.mesh_id and m.sender = s.sender offset 0) found) s
+  where m.ctid = s.ctid and m.last_envelope_id < s.first
+  returning 1
+)
+select 1 / ((select count(*) from moved) = cardinality($2::int[])
+    and (select count(*) from ${MEMBERS('$5', '$6')}) = cardinality($6::int[]))::int,
+  extract(epoch from now()) * 1000, extract(epoch from clock_timestamp()) * 1000`
+
+/** What `ADMIT` fails with. */
+export const IN_DOUBT = '22012'
+
+export const COPY_QUEUE = `
+copy message_queue (mesh_id, recipient, priority, id, sender, attempts, envelope_id, expires_at, lease_epoch, lease_until,
+  envelope) from stdin (format binary)`
+
+export const COPY_LEDGER = `
+copy dedupe_ledger (mesh_id, sender, second, first_id, keep_until, envelope_ids, fingerprints, ids, recipients, priorities)
+from stdin (format binary)`
+
+/**
+ * Takes back the leases of recipients whose session has moved on, or for whom anything older waits (P6).
+ *
+ * `$1–$3` recipients: mesh, peer, epoch · `$4` shard · `$5` the first id of this commit. Answers the places of the
+ * refused ones, counted from 1. Walks: the primary keys of session and message_queue.
+ */
+export const REFUSE_BIRTHS = `
+with refused as materialized (
+  select b.* from unnest($1::uuid[], $2::int[], $3::bigint[]) with ordinality as b(mesh_id, peer, epoch, place)
+  -- No exists: planned on an empty table it became a hash over all sessions.
+  where (select true from session s
+      where s.mesh_id = b.mesh_id and s.peer_no = b.peer and s.shard = $4::uuid and s.epoch = b.epoch) is null
+    or (select true from message_queue q
+      where q.mesh_id = b.mesh_id and q.recipient = b.peer and q.id < $5::bigint and ${isFree('q', 'b.epoch')} limit 1)
+), freed as (
+  update message_queue q set lease_epoch = null, lease_until = null, attempts = 0
+  from (select found.ctid from refused r cross join lateral (select q.ctid from message_queue q
+    where q.mesh_id = r.mesh_id and q.recipient = r.peer and q.id >= $5::bigint offset 0) found) f
+  where q.ctid = f.ctid
+)
+select place from refused`
+
+/**
+ * Stores whatever may have been stored before: resends, what came out of order, and the first that a sender says through
+ * this shard. The ledger says what is known; the version of the sender's mark says that nobody added to the ledger since
+ * this statement's snapshot.
+ *
  * The parties of a batch are its distinct peers, `$1 $2` (mesh, peer); appends name theirs by place, counted from 1, in
  * `$3–$12`: sender, recipient, envelope id, second of that id, priority, seconds to live, fingerprint, offset and length
- * in `$12`, all envelopes. `$13` seconds of dedupe.
- */
-const IS_MEMBER = `coalesce((
-      select m.revoked_at is null from member m where m.mesh_id = p.mesh_id and m.peer_no = p.peer), false)`
-
-const INPUT = `i.*, ($1::uuid[])[i.sender] as mesh_id, ($2::int[])[i.sender] as sender_no,
-    ($2::int[])[i.recipient] as recipient_no, nextval('message_queue_id_seq') as id, clock_timestamp() as at,
-    (select is_member from party)[i.sender] and (select is_member from party)[i.recipient] as is_valid`
-
-const APPENDS = `unnest($3::int[], $4::int[], $5::uuid[], $6::bigint[], $7::smallint[], $8::int[], $9::bigint[], $10::int[],
-    $11::int[]`
-const APPEND_COLUMNS = 'sender, recipient, envelope_id, second, priority, ttl, fingerprint, start, size'
-
-/** Writes one ledger row for each sender and second. */
-const REMEMBER = (fresh: string) => `
-  insert into dedupe_ledger (mesh_id, sender, second, first_id, keep_until, envelope_ids, fingerprints, ids, recipients,
-    priorities)
-  select mesh_id, sender_no, second, min(id), max(at) + make_interval(secs => $13::float8), array_agg(envelope_id),
-    array_agg(fingerprint), array_agg(id), array_agg(recipient_no), array_agg(priority)
-  from ${fresh} group by mesh_id, sender_no, second`
-
-const ANSWER = (status: string, id: string) => `
-select string_agg(case ${status} end, '' order by n) as statuses, string_agg((${id})::text, ',' order by n) as ids,
-  extract(epoch from max(at)) * 1000 as at_ms`
-
-/**
- * Stores and settles in one commit; the way of nearly every envelope. Ids past their sender's mark are new (P5): moving
- * the mark is a comparison and a change in one, so of two statements with the same envelope only one stores it. The
- * envelopes of a sender whose mark did not move are left undecided, for `COMMIT_CAREFULLY`.
+ * in `$12`, all envelopes · `$13` seconds of dedupe · `$14 $15` senders: place, last envelope id.
  *
- * Birth leases: refused when the session has moved on, when anything of that recipient waits (P6), or when something
- * for it is undecided, since its first copy may have been committed by another shard after this statement's snapshot.
- *
- * `$14–$16` senders: place, first and last envelope id · `$17` shard · `$18` the epochs to lease the parties' deliveries
- * under, or 0 · `$19` per append: asks for birth · `$20` seconds of lease · `$21–$24` settles: mesh, recipient,
- * priority, id.
- *
- * Answers one row: the status of each append (`+` stored, `*` stored and leased, `?` no such member, `~` undecided),
- * its delivery id, and the time given.
- *
- * Walks: the primary keys of message_queue, sender_mark, session and member.
- */
-export const COMMIT = `
-with settled as (
-  delete from message_queue where ctid = any (array(
-    select q.ctid from unnest($21::uuid[], $22::int[], $23::smallint[], $24::bigint[]) as s(mesh_id, recipient, priority, id)
-    cross join lateral (select q.ctid from message_queue q where q.mesh_id = s.mesh_id and q.recipient = s.recipient
-      and q.priority = s.priority and q.id = s.id offset 0) q))
-), party as materialized (
-  select array_agg(${IS_MEMBER} order by n) as is_member,
-    array_agg(p.epoch <> 0
-      and exists (select from session s
-        where s.mesh_id = p.mesh_id and s.peer_no = p.peer and s.shard = $17::uuid and s.epoch = p.epoch)
-      and not exists (select from message_queue q
-        where q.mesh_id = p.mesh_id and q.recipient = p.peer and ${isFree('q', 'p.epoch')}) order by n
-    ) as is_caught_up
-  from unnest($1::uuid[], $2::int[], $18::bigint[]) with ordinality as p(mesh_id, peer, epoch, n)
-), marked as (
-  update sender_mark m set last_envelope_id = s.last, version = m.version + 1
-  from (select s.*, found.ctid from unnest($14::int[], $15::uuid[], $16::uuid[]) as s(place, first, last)
-    cross join lateral (select m.ctid from sender_mark m
-      where m.mesh_id = ($1::uuid[])[s.place] and m.sender = ($2::int[])[s.place] offset 0) found) s
-  where m.ctid = s.ctid and m.last_envelope_id < s.first
-  returning s.place
-), input as materialized (
-  -- A hashed lookup: joining two lists of unknown length would compare every row with every other.
-  select ${INPUT}, i.sender in (select place from marked) as is_new
-  from ${APPENDS}, $19::boolean[]) with ordinality as i(${APPEND_COLUMNS}, asks_birth, n)
-), undecided as materialized (
-  select coalesce(array_agg(recipient), '{}')::int[] as recipients from input where not is_new
-), judged as materialized (
-  select i.*, is_valid and is_new as is_stored, asks_birth and (select is_caught_up from party)[recipient]
-    and not recipient = any ((select recipients from undecided)::int[]) as is_leased
-  from input i
-), queued as (
-  insert into message_queue (mesh_id, recipient, priority, id, sender, attempts, envelope_id, enqueued_at, expires_at,
-    lease_owner, lease_epoch, lease_until, envelope)
-  select mesh_id, recipient_no, priority, id, sender_no, is_leased::int, envelope_id, at, at + make_interval(secs => ttl),
-    case when is_leased then $17::uuid end,
-    case when is_leased then ($18::bigint[])[recipient] end,
-    case when is_leased then at + make_interval(secs => $20::float8) end,
-    substring((select $12::bytea) from start for size)
-  from judged where is_stored
-), remembered as (${REMEMBER('judged where is_stored')}
-)${ANSWER("when not is_new then '~' when not is_valid then '?' when is_leased then '*' else '+'", 'id')}
-from judged`
-
-/**
- * Stores what `COMMIT` left undecided: resends, and whatever came out of order. The ledger says what is known; the
- * version of the sender's mark says that nobody added to the ledger since this statement's snapshot.
- *
- * `$14 $15` senders: place, last envelope id. Answers as `COMMIT`, with `=` duplicate, `!` id reused, and `~` for one
- * that a concurrent statement may be storing.
+ * Answers one row: the status of each append (`+` stored, `=` duplicate, `!` id reused, `?` no such member, `~` a
+ * concurrent statement may be storing it), its delivery id, and the time given.
  *
  * Walks: the primary keys of message_queue, dedupe_ledger, sender_mark and member.
  */
 export const COMMIT_CAREFULLY = `
 with party as materialized (
-  select array_agg(${IS_MEMBER} order by n) as is_member
+  select array_agg(coalesce((
+      select m.revoked_at is null from member m where m.mesh_id = p.mesh_id and m.peer_no = p.peer), false) order by n) as is_member
   from unnest($1::uuid[], $2::int[]) with ordinality as p(mesh_id, peer, n)
 ), known as materialized (
   select s.place, s.last, m.* from unnest($14::int[], $15::uuid[]) as s(place, last)
@@ -152,8 +142,13 @@ with party as materialized (
   from known k where m.ctid = k.ctid and m.version = k.version
   returning k.place
 ), input as materialized (
-  select ${INPUT}, i.sender in (select place from marked) as is_alone
-  from ${APPENDS}) with ordinality as i(${APPEND_COLUMNS}, n)
+  select i.*, ($1::uuid[])[i.sender] as mesh_id, ($2::int[])[i.sender] as sender_no,
+    ($2::int[])[i.recipient] as recipient_no, (select nextval('delivery_block')) * ${BLOCK_SIZE} + n as id,
+    clock_timestamp() as at, i.sender in (select place from marked) as is_alone,
+    (select is_member from party)[i.sender] and (select is_member from party)[i.recipient] as is_valid
+  from unnest($3::int[], $4::int[], $5::uuid[], $6::bigint[], $7::smallint[], $8::int[], $9::bigint[], $10::int[],
+    $11::int[]) with ordinality
+    as i(sender, recipient, envelope_id, second, priority, ttl, fingerprint, start, size, n)
 ), judged as materialized (
   select i.*, e.earlier_id, e.is_same, e.earlier_id is null and is_valid and is_alone as is_stored
   from input i left join lateral (
@@ -166,8 +161,16 @@ with party as materialized (
   select mesh_id, recipient_no, priority, id, sender_no, envelope_id, at, at + make_interval(secs => ttl),
     substring((select $12::bytea) from start for size)
   from judged where is_stored
-), remembered as (${REMEMBER('judged where is_stored')}
-)${ANSWER("when is_same then '=' when not is_same then '!' when not is_valid then '?' when is_alone then '+' else '~'", 'coalesce(earlier_id, id)')}
+), remembered as (
+  insert into dedupe_ledger (mesh_id, sender, second, first_id, keep_until, envelope_ids, fingerprints, ids, recipients,
+    priorities)
+  select mesh_id, sender_no, second, min(id), max(at) + make_interval(secs => $13::float8), array_agg(envelope_id),
+    array_agg(fingerprint), array_agg(id), array_agg(recipient_no), array_agg(priority)
+  from judged where is_stored group by mesh_id, sender_no, second
+)
+select string_agg(case when is_same then '=' when not is_same then '!' when not is_valid then '?' when is_alone then '+'
+    else '~' end, '' order by n),
+  string_agg((coalesce(earlier_id, id))::text, ',' order by n), extract(epoch from max(at)) * 1000, max(id)
 from judged`
 
 /**
@@ -198,7 +201,7 @@ with want as materialized (
     sum(r.size) over (partition by h.n order by r.priority, r.id) - r.size as bytes_before
   from held h cross join lateral (
     select q.ctid, q.priority, q.id,
-      coalesce(q.lease_owner = $1::uuid and q.lease_epoch = h.epoch and q.lease_until <= clock_timestamp(), false) as is_lapsed,
+      coalesce(q.lease_epoch = h.epoch and q.lease_until <= clock_timestamp(), false) as is_lapsed,
       octet_length(q.envelope) as size
     from message_queue q
     where q.mesh_id = h.mesh_id and q.recipient = h.peer_no and ${isFree('q', 'h.epoch')}
@@ -207,7 +210,7 @@ with want as materialized (
   ) r
 ), leased as (
   update message_queue q
-  set lease_owner = $1::uuid, lease_epoch = r.epoch, lease_until = clock_timestamp() + make_interval(secs => $7::float8),
+  set lease_epoch = r.epoch, lease_until = clock_timestamp() + make_interval(secs => $7::float8),
     attempts = q.attempts + 1, strikes = case when r.is_struck then ${ONE_MORE('q')} else q.strikes end,
     first_strike_at = case when r.is_struck then coalesce(q.first_strike_at, clock_timestamp()) else q.first_strike_at end
   from ready r
@@ -228,14 +231,19 @@ order by w.n, l.priority, l.id`
 /**
  * Compares the epoch before it sets it: of all that read one epoch a single one opens, and one that comes late matches
  * nothing. Two steps, where a fence takes one: a late fence of the former session then never meets the epoch of this
- * one. `$1` shard · `$2 $3` mesh, peer · `$4` the epoch that was read. Walks: session's and member's primary keys.
+ * one. `$1` shard · `$2 $3` mesh, peer · `$4` the epoch that was read. Answers the epoch, the peer's mark as a sender,
+ * a block of ids and the clock. Walks: session's, member's and sender_mark's primary keys.
  */
 export const OPEN = `
 update session s set epoch = s.epoch + 2, shard = $1::uuid, opened_at = clock_timestamp()
-from member m
+from member m, sender_mark k
 where s.mesh_id = $2::uuid and s.peer_no = $3::int and s.epoch = $4::bigint
   and m.mesh_id = s.mesh_id and m.peer_no = s.peer_no and m.revoked_at is null
-returning s.epoch`
+  and k.mesh_id = s.mesh_id and k.sender = s.peer_no
+returning s.epoch, replace(k.last_envelope_id::text, '-', '') as last_envelope_id, nextval('delivery_block') as block,
+  (extract(epoch from clock_timestamp()) * 1000)::float8 as clock_ms`
+
+export const DRAW_BLOCK = `select nextval('delivery_block') as block`
 
 /** `$1` shard · `$2 $3` mesh, peer · `$4` epoch. Repeating it changes nothing. Walks: session's primary key. */
 export const FENCE = `
@@ -244,11 +252,11 @@ where mesh_id = $2::uuid and peer_no = $3::int and shard = $1::uuid and epoch in
 returning epoch`
 
 /**
- * A lease that nobody owns is the pause before the next attempt: after its seconds, but not so far ahead that it would
+ * A lease without an epoch is the pause before the next attempt, and its end no lapse, which would be a second strike: after its seconds, but not so far ahead that it would
  * count as given before a jump of the clock. Walks: message_queue's primary key.
  */
 export const RETRY = `
-update message_queue q set lease_owner = '${NOBODY}',
+update message_queue q set lease_epoch = null,
   lease_until = clock_timestamp() + least(make_interval(secs => r.seconds), ${LEASE_FUTURE_MAX}),
   strikes = ${ONE_MORE('q')}, first_strike_at = coalesce(q.first_strike_at, clock_timestamp())
 from (select r.*, found.ctid from unnest($1::uuid[], $2::int[], $3::smallint[], $4::bigint[], $5::bigint[], $6::float8[])
@@ -272,7 +280,7 @@ where mesh_id = $1::uuid and recipient = $2::int and priority = $3::smallint and
 export const SWEEP_QUEUE = `
 with seen as materialized (
   select ctid, mesh_id, recipient, priority, id, expires_at <= clock_timestamp() as is_expired,
-    ${isStruckOut('message_queue', '$6', '$7')} and coalesce(lease_until <= clock_timestamp() or lease_owner = '${NOBODY}', true) as is_dead
+    ${isStruckOut('message_queue', '$6', '$7')} and coalesce(lease_until <= clock_timestamp() or lease_epoch is null, true) as is_dead
   from message_queue where (mesh_id, recipient, priority, id) > ($1::uuid, $2::int, $3::smallint, $4::bigint)
   order by mesh_id, recipient, priority, id limit $5::int
 ), gone as (

@@ -1,5 +1,14 @@
 /** The Postgres queue as worlds for the conformance suite: one scratch database, emptied for each world. */
-import { addMembers, byteaText, createMesh, type Database, openDatabase, revokeMember } from '@sealpost/db'
+import {
+  addMembers,
+  byteaText,
+  createMesh,
+  type Database,
+  openDatabase,
+  openPipeline,
+  type Pipeline,
+  revokeMember,
+} from '@sealpost/db'
 import { scratchDatabase } from '@sealpost/db/testing'
 import { assert } from '@sealpost/std'
 import type { DeadLetterFacts, QueueWorld } from './conformance-world.ts'
@@ -9,6 +18,8 @@ import { SESSION } from './sql.ts'
 export interface PostgresWorlds {
   readonly admin: Database
   readonly databases: QueueDatabases
+  /** A second connection for writing: on one the two would only take turns. */
+  readonly rivalWriting: Pipeline
   next(): Promise<QueueWorld>
   close(): Promise<void>
 }
@@ -16,16 +27,19 @@ export interface PostgresWorlds {
 export async function postgresWorlds(): Promise<PostgresWorlds> {
   const scratch = await scratchDatabase()
   const open = (settings: Record<string, string>) => openDatabase(scratch.url, { connections: 1, settings })
-  const databases = { writing: await open(SESSION), claiming: await open(SESSION), asking: await open(SESSION) }
+  const pipeline = () => openPipeline(scratch.url, { settings: SESSION })
+  const databases = { writing: await pipeline(), claiming: await open(SESSION), asking: await open(SESSION) }
+  const rivalWriting = await pipeline()
   const admin = await open({})
   const rival = await open({})
-  const all = [...Object.values(databases), admin, rival]
+  const all = [...Object.values(databases), rivalWriting, admin, rival]
   return {
     admin,
     databases,
+    rivalWriting,
     next: async () => {
       await execute(admin, 'truncate mesh, member, session, message_queue, dedupe_ledger, dead_letter cascade')
-      await execute(admin, 'alter sequence message_queue_id_seq restart')
+      await execute(admin, 'alter sequence delivery_block restart')
       return new PostgresWorld(databases, admin, rival)
     },
     close: async () => {

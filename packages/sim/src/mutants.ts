@@ -118,7 +118,7 @@ class BirthUnchecked extends WatchedStatements {
   private hideWaiting({ meshId, recipient, birthEpoch }: Append): (() => void)[] {
     return this.store.find(meshId, recipient)!.deliveries.map((row) => {
       const { lease } = row
-      row.lease = { epoch: birthEpoch, untilMs: this.store.nowMs + 1_000, isPutOff: false }
+      row.lease = { epoch: birthEpoch, untilMs: this.store.nowMs + 1_000 }
       return () => {
         row.lease = lease
       }

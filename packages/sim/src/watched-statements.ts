@@ -68,10 +68,10 @@ export class WatchedStatements extends MemoryShard {
   }
 
   /** Why a lease of another time holds no more (P7); null when it does. */
-  private causeOf(session: SessionRef, { epoch, untilMs, isPutOff }: LeaseFacts): string | null {
-    if (epoch < session.epoch) return 'another epoch'
+  private causeOf(session: SessionRef, { epoch, untilMs }: LeaseFacts): string | null {
+    if (epoch !== null && epoch < session.epoch) return 'another epoch'
     if (untilMs > this.store.nowMs) return null
-    return isPutOff ? 'put off' : 'lapsed'
+    return epoch === null ? 'put off' : 'lapsed'
   }
 
   private leasesOf({ meshId, peer }: SessionRef): Leases {
@@ -86,8 +86,7 @@ export class WatchedStatements extends MemoryShard {
 
 interface LeaseFacts {
   readonly row: StoredDelivery
-  readonly epoch: number
+  readonly epoch: number | null
   readonly untilMs: number
-  readonly isPutOff: boolean
 }
 type Leases = ReadonlyMap<number, LeaseFacts>

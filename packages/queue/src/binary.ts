@@ -1,0 +1,138 @@
+/**
+ * Postgres' binary forms, as the fast commit writes them: arrays of fixed-size elements, and the rows of a `COPY`.
+ * Postgres parses these three times as fast as text, and needs no hex. Integers are big-endian.
+ */
+
+/** Oids of the element types. */
+const ELEMENT = { int2: 21, int4: 23, int8: 20, uuid: 2950 } as const
+
+export const int2s = (values: readonly number[]): Uint8Array => array('int2', 2, values, putInt2)
+export const int4s = (values: readonly number[]): Uint8Array => array('int4', 4, values, putInt4)
+/** Safe integers. */
+export const int8s = (values: readonly number[]): Uint8Array => array('int8', 8, values, putInt8)
+/** 32 hex digits each. */
+export const uuids = (values: readonly string[]): Uint8Array => array('uuid', 16, values, putUuid)
+
+/** Bytes written from front to back; grows as needed and is used again and again. */
+export class BinaryWriter {
+  private buffer = Buffer.allocUnsafeSlow(64 * 1024)
+  private at = 0
+
+  /** What was written since the last call. It holds until the next write. */
+  finish(): Uint8Array {
+    const written = this.buffer.subarray(0, this.at)
+    this.at = 0
+    return written
+  }
+
+  int16(value: number): void {
+    this.at = this.room(2).writeInt16BE(value, this.at)
+  }
+  int32(value: number): void {
+    this.at = this.room(4).writeInt32BE(value, this.at)
+  }
+  bytes(value: Uint8Array): void {
+    this.room(value.length).set(value, this.at)
+    this.at += value.length
+  }
+
+  /** Columns of a row: their length, then their bytes. */
+  int2(value: number): void {
+    this.int32(2)
+    this.int16(value)
+  }
+  int4(value: number): void {
+    this.int32(4)
+    this.int32(value)
+  }
+  int8(value: number): void {
+    this.int32(8)
+    putInt8(this.room(8), value, this.at)
+    this.at += 8
+  }
+  bigint(value: bigint): void {
+    this.int32(8)
+    this.at = this.room(8).writeBigInt64BE(value, this.at)
+  }
+  uuid(hex: string): void {
+    this.int32(16)
+    putUuid(this.room(16), hex, this.at)
+    this.at += 16
+  }
+  /** Milliseconds since 1970, a `timestamptz`. */
+  instant(ms: number): void {
+    this.int8(Math.round((ms - EPOCH_2000_MS) * 1000))
+  }
+  bytea(value: Uint8Array): void {
+    this.int32(value.length)
+    this.bytes(value)
+  }
+  null(): void {
+    this.int32(-1)
+  }
+  /** An array with an element for each of `items`, which `write` writes as a column. */
+  array<T>(type: keyof typeof ELEMENT, items: readonly T[], write: (item: T) => void): void {
+    const lengthAt = this.at
+    this.int32(0)
+    this.int32(1) // dimensions
+    this.int32(0) // no nulls
+    this.int32(ELEMENT[type])
+    this.int32(items.length)
+    this.int32(1) // the first index
+    for (const item of items) write(item)
+    this.buffer.writeInt32BE(this.at - lengthAt - 4, lengthAt)
+  }
+
+  /** What a binary `COPY` begins and ends with. */
+  beginCopy(): void {
+    this.bytes(COPY_HEADER)
+  }
+  endCopy(): void {
+    this.int16(-1)
+  }
+
+  private room(length: number): Buffer {
+    if (this.at + length > this.buffer.length) {
+      const grown = Buffer.allocUnsafeSlow(Math.max(this.at + length, this.buffer.length * 2))
+      grown.set(this.buffer)
+      this.buffer = grown
+    }
+    return this.buffer
+  }
+}
+
+const COPY_HEADER = Buffer.from('PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0', 'latin1')
+const EPOCH_2000_MS = 946_684_800_000
+
+type Put<T> = (into: Buffer, value: T, at: number) => void
+
+function array<T>(type: keyof typeof ELEMENT, size: number, values: readonly T[], put: Put<T>): Uint8Array {
+  const into = Buffer.allocUnsafe(values.length === 0 ? 12 : 20 + values.length * (4 + size))
+  into.writeInt32BE(values.length === 0 ? 0 : 1, 0) // dimensions
+  into.writeInt32BE(0, 4) // no nulls
+  into.writeInt32BE(ELEMENT[type], 8)
+  if (values.length === 0) return into
+  into.writeInt32BE(values.length, 12)
+  into.writeInt32BE(1, 16) // the first index
+  let at = 20
+  for (const value of values) {
+    into.writeInt32BE(size, at)
+    put(into, value, at + 4)
+    at += 4 + size
+  }
+  return into
+}
+
+function putInt2(into: Buffer, value: number, at: number): void {
+  into.writeInt16BE(value, at)
+}
+function putInt4(into: Buffer, value: number, at: number): void {
+  into.writeInt32BE(value, at)
+}
+function putInt8(into: Buffer, value: number, at: number): void {
+  into.writeInt32BE(Math.floor(value / 0x100000000), at)
+  into.writeUInt32BE(value >>> 0, at + 4)
+}
+function putUuid(into: Buffer, hex: string, at: number): void {
+  into.write(hex, at, 'hex')
+}

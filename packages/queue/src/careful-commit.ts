@@ -1,0 +1,47 @@
+/** A batch of appends as the parameters of `COMMIT_CAREFULLY`, in text. */
+import { byteaText, type Step } from '@sealpost/db'
+import type { Append } from '@sealpost/protocol'
+import type { Millis } from '@sealpost/std'
+import { fingerprintOf, Parties, secondOf } from './commit-batch.ts'
+import { arrayOf } from './run.ts'
+import { COMMIT_CAREFULLY } from './sql.ts'
+
+export function carefulStep(appends: readonly Append[], dedupeMs: Millis): Step {
+  const parties = new Parties()
+  for (const [i, { meshId, sender }] of appends.entries()) parties.find(meshId, sender).sent.push(i)
+  for (const { meshId, recipient } of appends) parties.find(meshId, recipient)
+  const { all } = parties
+  const places = new Map(all.map((party, i) => [party, i + 1])) // as Postgres counts
+  const placeOf = (meshId: Append['meshId'], peer: Append['sender']) => places.get(parties.find(meshId, peer))!
+  const senders = parties.senders()
+  const idsOf = ({ sent }: (typeof senders)[number]) => sent.map((i) => appends[i]!.envelopeId)
+  return {
+    text: COMMIT_CAREFULLY,
+    parameters: [
+      arrayOf(all.map((party) => party.meshId)),
+      arrayOf(all.map((party) => party.peer)),
+      arrayOf(appends.map((append) => placeOf(append.meshId, append.sender))),
+      arrayOf(appends.map((append) => placeOf(append.meshId, append.recipient))),
+      arrayOf(appends.map((append) => append.envelopeId)),
+      arrayOf(appends.map((append) => secondOf(append.envelopeId))),
+      arrayOf(appends.map((append) => append.priority)),
+      arrayOf(appends.map((append) => append.ttlSeconds)),
+      arrayOf(appends.map(fingerprintOf)),
+      arrayOf(startsOf(appends)),
+      arrayOf(appends.map((append) => append.envelope.length)),
+      byteaText(Buffer.concat(appends.map((append) => append.envelope))),
+      String(dedupeMs / 1000),
+      arrayOf(senders.map((sender) => places.get(sender)!)),
+      arrayOf(senders.map((sender) => idsOf(sender).sort().at(-1)!)),
+    ],
+  }
+}
+
+/** Where each envelope begins in all of them, counted from 1. */
+function startsOf(appends: readonly Append[]): number[] {
+  let next = 1
+  return appends.map(({ envelope }) => {
+    next += envelope.length
+    return next - envelope.length
+  })
+}

@@ -1,0 +1,105 @@
+/**
+ * A batch of appends, sorted out: what is certainly new goes the fast way, the rest the careful one. A sender goes one
+ * way as a whole, so that its order stays.
+ */
+import type { Append } from '@sealpost/protocol'
+import type { EnvelopeId, MeshId, PeerNo } from '@sealpost/std'
+
+/** A distinct peer of a batch. */
+export interface Party {
+  readonly meshId: MeshId
+  readonly peer: PeerNo
+  /** As a sender: the places of its appends in the batch. */
+  readonly sent: number[]
+  /** Each id of `sent` lies past the one before, and the first past the sender's mark. */
+  isSure: boolean
+  lastId: EnvelopeId
+  /** As a recipient: the epoch of its birth leases; none once something for it goes without. */
+  birthEpoch: number
+  isPlain: boolean
+}
+
+export class Parties {
+  readonly all: Party[] = []
+  private readonly byMesh = new Map<MeshId, Map<PeerNo, Party>>()
+  private meshId: MeshId | undefined
+  private byPeer = new Map<PeerNo, Party>()
+
+  find(meshId: MeshId, peer: PeerNo): Party {
+    if (meshId !== this.meshId) this.turnTo(meshId)
+    const known = this.byPeer.get(peer)
+    if (known) return known
+    const party: Party = { meshId, peer, sent: [], isSure: true, lastId: NO_ENVELOPE_ID, birthEpoch: 0, isPlain: false }
+    this.all.push(party)
+    this.byPeer.set(peer, party)
+    return party
+  }
+
+  /** In an order that all shards share: two transactions that take locks in it can't wait for each other. */
+  senders(): Party[] {
+    return this.all.filter((party) => party.sent.length > 0).sort(compare)
+  }
+
+  private turnTo(meshId: MeshId): void {
+    this.meshId = meshId
+    this.byPeer = this.byMesh.get(meshId) ?? new Map()
+    this.byMesh.set(meshId, this.byPeer)
+  }
+}
+
+/** Before every id of an envelope. */
+export const NO_ENVELOPE_ID = '0'.repeat(32) as EnvelopeId
+
+/** What is known of how far a sender's ids have come; undefined: nothing. */
+export type MarkOf = (meshId: MeshId, sender: PeerNo) => EnvelopeId | undefined
+
+export interface Split {
+  readonly sure: readonly Append[]
+  readonly careful: readonly Append[]
+}
+
+export function split(appends: readonly Append[], markOf: MarkOf): Split {
+  const parties = new Parties()
+  const senders = appends.map((append, i) => {
+    const sender = parties.find(append.meshId, append.sender)
+    if (sender.sent.length === 0) begin(sender, markOf)
+    sender.sent.push(i)
+    if (append.envelopeId <= sender.lastId) sender.isSure = false
+    sender.lastId = append.envelopeId
+    return sender
+  })
+  if (parties.all.every((party) => party.isSure)) return { sure: appends, careful: [] }
+  return {
+    sure: appends.filter((_, i) => senders[i]!.isSure),
+    careful: appends.filter((_, i) => !senders[i]!.isSure),
+  }
+}
+
+/** Within a batch a recipient's birth leases must all come before anything stored without one. */
+export function admitBirth(recipient: Party, epoch: number): boolean {
+  if (recipient.birthEpoch === 0 && !recipient.isPlain) recipient.birthEpoch = epoch
+  const isAdmitted = epoch !== 0 && !recipient.isPlain && recipient.birthEpoch === epoch
+  if (!isAdmitted) recipient.isPlain = true
+  return isAdmitted
+}
+
+/** The 48 bits of a UUID v7 that are milliseconds, in steps of 1,024: any id has one, of whatever kind it is. */
+export const secondOf = (id: EnvelopeId): number => Math.floor(Number.parseInt(id.slice(0, 12), 16) / 1024)
+
+/**
+ * Tells a resend from another envelope under the same id. Not a cryptographic hash: who can make two envelopes of one
+ * fingerprint can only cheat itself out of storing the second one. Recipient and priority go in as the seed.
+ */
+export const fingerprintOf = ({ envelope, recipient, priority }: Append): bigint =>
+  BigInt.asIntN(64, Bun.hash.xxHash3(envelope, BigInt(recipient * 4 + priority)))
+
+function begin(sender: Party, markOf: MarkOf): void {
+  const mark = markOf(sender.meshId, sender.peer)
+  if (mark === undefined) sender.isSure = false
+  else sender.lastId = mark
+}
+
+function compare(a: Party, b: Party): number {
+  if (a.meshId !== b.meshId) return a.meshId < b.meshId ? -1 : 1
+  return a.peer - b.peer
+}

@@ -1,0 +1,34 @@
+import type { Step } from '@sealpost/db'
+import type { DeliveryRef } from '@sealpost/protocol'
+import { int2s, int4s, int8s, uuids } from './binary.ts'
+import { SETTLE } from './sql.ts'
+
+interface Run {
+  readonly of: DeliveryRef
+  readonly first: number
+  last: number
+}
+
+/** Settles of one recipient come together, so that neighbours share one walk over the index. */
+export function settleStep(settles: readonly DeliveryRef[]): Step {
+  const runs: Run[] = []
+  settles.forEach((settle, i) => {
+    const run = runs.at(-1)
+    if (run && isSameLane(run.of, settle)) run.last = i + 1
+    else runs.push({ of: settle, first: i + 1, last: i + 1 })
+  })
+  return {
+    text: SETTLE,
+    parameters: [
+      uuids(runs.map(({ of }) => of.meshId)),
+      int4s(runs.map(({ of }) => of.recipient)),
+      int2s(runs.map(({ of }) => of.priority)),
+      int4s(runs.map(({ first }) => first)),
+      int4s(runs.map(({ last }) => last)),
+      int8s(settles.map(({ id }) => id)),
+    ],
+  }
+}
+
+const isSameLane = (a: DeliveryRef, b: DeliveryRef): boolean =>
+  a.recipient === b.recipient && a.priority === b.priority && a.meshId === b.meshId

@@ -1,0 +1,73 @@
+/** What a shard remembers from one commit to the next. All of it is a guess that Postgres checks, or harmless. */
+import type { EnvelopeId, MeshId, Millis, PeerNo } from '@sealpost/std'
+import { BLOCK_SIZE } from './sql.ts'
+
+const SENDERS_MAX = 20_000
+
+/** How far the ids of those senders have come that opened a session here. The ones longest silent are forgotten. */
+export class SenderMarks {
+  private readonly marks = new Map<string, EnvelopeId>()
+
+  find(meshId: MeshId, sender: PeerNo): EnvelopeId | undefined {
+    return this.marks.get(meshId + sender)
+  }
+
+  note(meshId: MeshId, sender: PeerNo, mark: EnvelopeId): void {
+    const key = meshId + sender
+    this.marks.delete(key) // to the end
+    this.marks.set(key, mark)
+    if (this.marks.size > SENDERS_MAX) this.marks.delete(this.marks.keys().next().value!)
+  }
+
+  noteIfPast(meshId: MeshId, sender: PeerNo, id: EnvelopeId): void {
+    const mark = this.find(meshId, sender)
+    if (mark === undefined || id > mark) this.note(meshId, sender, id)
+  }
+}
+
+/**
+ * Delivery ids of this shard's own: it goes through a block and never back. Opening a session and a careful commit bring
+ * a newer block, so that whatever a sender had stored through another shard has lower ids (see `delivery_block`).
+ */
+export class DeliveryIds {
+  private next = 0
+  private end = 0
+
+  drawn(block: number): void {
+    if (block * BLOCK_SIZE < this.end) return
+    this.next = block * BLOCK_SIZE
+    this.end = this.next + BLOCK_SIZE
+  }
+
+  usedUpTo(id: number): void {
+    this.drawn(Math.floor(id / BLOCK_SIZE))
+    this.next = Math.max(this.next, id + 1)
+  }
+
+  /** Whether so many are left in this block. */
+  has(count: number): boolean {
+    return this.next + count <= this.end
+  }
+
+  /** @returns the first of `count` that follow one another */
+  take(count: number): number {
+    this.next += count
+    return this.next - count
+  }
+}
+
+/**
+ * The database clock as its last answer told it, going on by ours: for leases and expiry, which are judged by the
+ * database's own. It runs late by the time an answer takes.
+ */
+export class DatabaseClock {
+  private aheadMs: Millis = 0
+
+  get nowMs(): Millis {
+    return performance.now() + this.aheadMs
+  }
+
+  set(nowMs: Millis): void {
+    this.aheadMs = nowMs - performance.now()
+  }
+}

@@ -1,0 +1,161 @@
+/**
+ * The fast way of a commit: everything in it is new as far as this shard knows, so ids and leases are given here, the
+ * rows travel by `COPY`, and Postgres only checks. When it objects nothing was done.
+ */
+import type { Step } from '@sealpost/db'
+import type { Append, AppendOutcome } from '@sealpost/protocol'
+import type { DeliveryId, Millis, ShardId } from '@sealpost/std'
+import { BinaryWriter, int4s, int8s, uuids } from './binary.ts'
+import { admitBirth, fingerprintOf, Parties, type Party, secondOf } from './commit-batch.ts'
+import * as statements from './sql.ts'
+
+export interface SureTerms {
+  readonly shard: ShardId
+  readonly firstId: number
+  /** By the database clock, as well as it is known here. */
+  readonly nowMs: Millis
+  readonly leaseMs: Millis
+  readonly dedupeMs: Millis
+}
+
+/** Used by one commit after the other; a step's bytes are copied when it is sent. */
+const queueRows = new BinaryWriter()
+const ledgerRows = new BinaryWriter()
+
+export class SureCommit {
+  private readonly appends: readonly Append[]
+  private readonly terms: SureTerms
+  private readonly parties = new Parties()
+  private readonly recipients: Party[] = []
+  private readonly isLeased: boolean[] = []
+
+  constructor(appends: readonly Append[], terms: SureTerms) {
+    this.appends = appends
+    this.terms = terms
+    appends.forEach((append, i) => {
+      const recipient = this.parties.find(append.meshId, append.recipient)
+      this.parties.find(append.meshId, append.sender).sent.push(i)
+      this.recipients.push(recipient)
+      this.isLeased.push(admitBirth(recipient, append.birthEpoch))
+    })
+  }
+
+  steps(): Step[] {
+    const steps = [this.admit(), this.copyQueue(), this.copyLedger()]
+    const births = this.births()
+    if (births.length > 0) steps.push(this.refuseBirths(births))
+    return steps
+  }
+
+  /** `refused`: the answer of the last step, places among the births. */
+  outcomes(refused: readonly number[]): AppendOutcome[] {
+    const births = this.births()
+    const without = new Set(refused.map((place) => births[place - 1]))
+    return this.appends.map((_, i) => ({
+      status: 'stored',
+      id: (this.terms.firstId + i) as DeliveryId,
+      isLeased: this.isLeased[i]! && !without.has(this.recipients[i]),
+    }))
+  }
+
+  /** The last append of each sender. */
+  lasts(): Append[] {
+    return this.parties.senders().map(({ sent }) => this.appends[sent.at(-1)!]!)
+  }
+
+  private births(): Party[] {
+    return this.parties.all.filter((party) => party.birthEpoch !== 0)
+  }
+
+  private admit(): Step {
+    const senders = this.parties.senders()
+    const { all } = this.parties
+    const idAt = (place: number) => this.appends[place]!.envelopeId
+    return {
+      text: statements.ADMIT,
+      parameters: [
+        uuids(senders.map((sender) => sender.meshId)),
+        int4s(senders.map((sender) => sender.peer)),
+        uuids(senders.map((sender) => idAt(sender.sent[0]!))),
+        uuids(senders.map((sender) => idAt(sender.sent.at(-1)!))),
+        uuids(all.map((party) => party.meshId)),
+        int4s(all.map((party) => party.peer)),
+      ],
+    }
+  }
+
+  private copyQueue(): Step {
+    const { firstId, nowMs, leaseMs } = this.terms
+    const rows = queueRows
+    rows.beginCopy()
+    this.appends.forEach((append, i) => {
+      rows.int16(11)
+      rows.uuid(append.meshId)
+      rows.int4(append.recipient)
+      rows.int2(append.priority)
+      rows.int8(firstId + i)
+      rows.int4(append.sender)
+      rows.int4(this.isLeased[i] ? 1 : 0)
+      rows.uuid(append.envelopeId)
+      rows.instant(nowMs + append.ttlSeconds * 1000)
+      if (this.isLeased[i]) {
+        rows.int8(append.birthEpoch)
+        rows.instant(nowMs + leaseMs)
+      } else {
+        rows.null()
+        rows.null()
+      }
+      rows.bytea(append.envelope)
+    })
+    rows.endCopy()
+    return { text: statements.COPY_QUEUE, copied: rows.finish() }
+  }
+
+  /** One row for each sender and second. */
+  private copyLedger(): Step {
+    ledgerRows.beginCopy()
+    for (const { sent } of this.parties.all) {
+      for (let from = 0, to = 0; from < sent.length; from = to) {
+        const second = this.secondAt(sent[from]!)
+        for (to = from + 1; to < sent.length && this.secondAt(sent[to]!) === second; ) to += 1
+        this.writeLedgerRow(sent.slice(from, to), second)
+      }
+    }
+    ledgerRows.endCopy()
+    return { text: statements.COPY_LEDGER, copied: ledgerRows.finish() }
+  }
+
+  private writeLedgerRow(places: readonly number[], second: number): void {
+    const rows = ledgerRows
+    const { nowMs, dedupeMs, firstId } = this.terms
+    const { meshId, sender } = this.appends[places[0]!]!
+    rows.int16(10)
+    rows.uuid(meshId)
+    rows.int4(sender)
+    rows.int8(second)
+    rows.int8(firstId + places[0]!)
+    rows.instant(nowMs + dedupeMs)
+    rows.array('uuid', places, (place) => rows.uuid(this.appends[place]!.envelopeId))
+    rows.array('int8', places, (place) => rows.bigint(fingerprintOf(this.appends[place]!)))
+    rows.array('int8', places, (place) => rows.int8(firstId + place))
+    rows.array('int4', places, (place) => rows.int4(this.appends[place]!.recipient))
+    rows.array('int2', places, (place) => rows.int2(this.appends[place]!.priority))
+  }
+
+  private refuseBirths(births: readonly Party[]): Step {
+    return {
+      text: statements.REFUSE_BIRTHS,
+      parameters: [
+        uuids(births.map((party) => party.meshId)),
+        int4s(births.map((party) => party.peer)),
+        int8s(births.map((party) => party.birthEpoch)),
+        this.terms.shard,
+        String(this.terms.firstId),
+      ],
+    }
+  }
+
+  private secondAt(place: number): number {
+    return secondOf(this.appends[place]!.envelopeId)
+  }
+}
