@@ -1,10 +1,14 @@
-import type { DeliveryId } from '@sealpost/std'
+import type { DeliveryId, PeerNo } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import { Credit } from './credit.ts'
 
 const id = (n: number) => n as DeliveryId
 const WINDOW = { count: 4, byteCount: 1000 }
 const LEASE_MS = 30_000
+const ANN = 1 as PeerNo
+const BOB = 2 as PeerNo
+const born = { hadBirth: true, isWaiting: false, byteCount: 10 }
+const stored = { hadBirth: false, isWaiting: true, byteCount: 10 }
 
 /** A session whose first claim found nothing. */
 function caughtUp(window = WINDOW): Credit {
@@ -18,37 +22,60 @@ const push = (credit: Credit, n: number, more: { byteCount?: number; pushedAtMs?
   credit.pushed(id(n), { priority: 1, pushedAtMs: 0, byteCount: 10, ...more })
 
 test('nothing is born leased before a claim found the queue empty', () => {
-  expect(new Credit(WINDOW, true).admitAppend(10)).toBe(false)
-  expect(caughtUp().admitAppend(10)).toBe(true)
+  expect(new Credit(WINDOW, true).admitAppend(ANN, 10)).toBe(false)
+  expect(caughtUp().admitAppend(ANN, 10)).toBe(true)
 })
 
 test('with birth leases off, nothing is born leased', () => {
   const credit = new Credit(WINDOW, false)
   credit.startClaim()
   credit.claimAnswered({ mayHaveMore: false })
-  expect(credit.admitAppend(10)).toBe(false)
+  expect(credit.admitAppend(ANN, 10)).toBe(false)
 })
 
-test('after an envelope without a birth lease none is born until its answer came and a claim was made', () => {
+test('after an envelope without a birth lease none of its sender is born until a claim has taken it', () => {
   const credit = caughtUp({ count: 1, byteCount: 1000 })
-  expect(credit.admitAppend(10)).toBe(true)
-  expect(credit.admitAppend(10)).toBe(false) // no credit left
-  credit.appendAnswered({ hadBirth: true, isWaiting: false, byteCount: 10 })
-  expect(credit.admitAppend(10)).toBe(false) // the second one is still on its way
-  credit.appendAnswered({ hadBirth: false, isWaiting: true, byteCount: 10 })
-  credit.appendAnswered({ hadBirth: false, isWaiting: true, byteCount: 10 })
-  expect(credit.admitAppend(10)).toBe(false) // both wait in the queue
-  credit.appendAnswered({ hadBirth: false, isWaiting: true, byteCount: 10 })
+  expect(credit.admitAppend(ANN, 10)).toBe(true)
+  expect(credit.admitAppend(ANN, 10)).toBe(false) // no credit left
+  credit.appendAnswered(ANN, born)
+  expect(credit.admitAppend(ANN, 10)).toBe(false) // the second one is still on its way
+  credit.appendAnswered(ANN, stored)
+  credit.appendAnswered(ANN, stored)
+  expect(credit.admitAppend(ANN, 10)).toBe(false) // both wait in the queue
+  credit.appendAnswered(ANN, stored)
   expect(credit.startClaim()).not.toBeNull()
-  expect(credit.admitAppend(10)).toBe(false) // the claim is in flight
+  credit.resize(100)
+  expect(credit.admitAppend(ANN, 10)).toBe(false) // a claim may hold them
+  credit.appendAnswered(ANN, { ...stored, isWaiting: false })
+  credit.claimAnswered({ mayHaveMore: false })
+  expect(credit.admitAppend(ANN, 10)).toBe(true)
 })
 
-test('a claim waits for births in flight, and one claim is in flight at most', () => {
-  const credit = caughtUp()
-  credit.admitAppend(10)
+test('mail of one sender that waits keeps no other sender from birth leases', () => {
+  const credit = caughtUp({ count: 1, byteCount: 1000 })
+  credit.admitAppend(ANN, 10)
+  expect(credit.admitAppend(ANN, 10)).toBe(false)
+  credit.appendAnswered(ANN, stored)
+  credit.resize(100)
+  expect(credit.admitAppend(BOB, 10)).toBe(true)
+  expect(credit.hasBirths(BOB)).toBe(true)
+  expect(credit.startClaim()).not.toBeNull()
+  expect(credit.admitAppend(BOB, 10)).toBe(true)
+})
+
+test('a claim for anything that may wait keeps every sender from birth leases', () => {
+  const credit = caughtUp({ count: 100, byteCount: 1000 })
   credit.noticeBacklog()
-  expect(credit.startClaim()).toBeNull()
-  credit.appendAnswered({ hadBirth: true, isWaiting: false, byteCount: 10 })
+  expect(credit.admitAppend(ANN, 10)).toBe(false)
+  expect(credit.startClaim()).not.toBeNull()
+  expect(credit.admitAppend(BOB, 10)).toBe(false)
+  credit.claimAnswered({ mayHaveMore: true })
+  expect(credit.admitAppend(BOB, 10)).toBe(false)
+})
+
+test('one claim is in flight at most', () => {
+  const credit = caughtUp()
+  credit.noticeBacklog()
   expect(credit.startClaim()).toEqual(WINDOW)
   credit.noticeBacklog()
   expect(credit.startClaim()).toBeNull()
@@ -65,10 +92,10 @@ test('what arrives while a claim is in flight asks for another one', () => {
 test('unsettled deliveries fill the window, in number and in bytes', () => {
   const byCount = caughtUp()
   for (let n = 1; n <= 4; n++) push(byCount, n)
-  expect(byCount.admitAppend(10)).toBe(false)
+  expect(byCount.admitAppend(ANN, 10)).toBe(false)
   const byBytes = caughtUp()
   push(byBytes, 1, { byteCount: 1000 })
-  expect(byBytes.admitAppend(10)).toBe(false)
+  expect(byBytes.admitAppend(ANN, 10)).toBe(false)
   byBytes.noticeBacklog()
   expect(byBytes.startClaim()).toBeNull()
   expect(byBytes.settled(id(1))).toMatchObject({ byteCount: 1000 })
@@ -107,10 +134,10 @@ test('while a fence is under way nothing is claimed or born', () => {
   const credit = caughtUp()
   expect(credit.startFence()).toBe(true)
   expect(credit.startFence()).toBe(false)
-  expect(credit.admitAppend(10)).toBe(false)
+  expect(credit.admitAppend(ANN, 10)).toBe(false)
   expect(credit.startClaim()).toBeNull()
   credit.fenceAnswered()
-  credit.appendAnswered({ hadBirth: false, isWaiting: false, byteCount: 10 })
+  credit.appendAnswered(ANN, { ...stored, isWaiting: false })
   expect(credit.startClaim()).toEqual(WINDOW)
 })
 
@@ -119,7 +146,7 @@ test('a congested socket gets nothing', () => {
   credit.isCongested = true
   credit.noticeBacklog()
   expect(credit.startClaim()).toBeNull()
-  expect(credit.admitAppend(10)).toBe(false)
+  expect(credit.admitAppend(ANN, 10)).toBe(false)
 })
 
 test('credit of nothing claims nothing; a smaller window counts from then on', () => {

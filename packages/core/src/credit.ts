@@ -1,13 +1,13 @@
 /**
- * What a recipient's session may be given next. All ways in which a delivery can reach it meet here, because order
- * (P6) allows only one of them at a time:
+ * What a recipient's session may be given next. Three ways lead to it, they share one window, and each sender's mail
+ * takes one of them at a time, so that its order stays (P6):
  *
- * - a *claim* takes what waits in the queue; one is in flight at most;
- * - a *birth lease* lets an envelope through right after its commit, only when nothing waits, no claim is in flight and
- *   no envelope without a birth lease is on its way to the queue;
+ * - a *claim* takes what waits in the queue; one is in flight at most, and its limit is taken out of the window;
+ * - a *birth lease* lets an envelope through right after its commit, while nothing else of its sender is on its way to
+ *   this recipient, waits for it, or may be in a claim that is in flight;
  * - a *fence* voids everything that was leased to the session, after an answer was lost.
  */
-import type { DeliveryId, Millis } from '@sealpost/std'
+import type { DeliveryId, Millis, PeerNo } from '@sealpost/std'
 
 export interface Unsettled {
   readonly priority: number
@@ -17,10 +17,22 @@ export interface Unsettled {
   isLapsed: boolean
 }
 
+/** A claim that brings less than it asked for has emptied the queue; so it asks for a few more than are known. */
+const CLAIM_SPARE = 8
+
 /** What may be on its way to one recipient: deliveries, as it asked for, and bytes, as the broker's memory allows. */
 export interface Window {
   readonly count: number
   readonly byteCount: number
+}
+
+/** What one sender has on its way to the recipient, or waiting for it. */
+interface Lane {
+  births: number
+  /** Without a birth lease, and not answered yet. */
+  plain: number
+  /** Stored since the last claim began; or the claim in flight may bring it. */
+  waits: 'no' | 'in the queue' | 'in a claim'
 }
 
 export class Credit {
@@ -33,11 +45,16 @@ export class Credit {
   private heldBytes = 0
   private births = 0
   private birthBytes = 0
-  private plain = 0
-  private isClaiming = false
+  /** What the claim in flight may bring. */
+  private asked: Window | null = null
   private isFencing = false
-  /** Whether something may wait unclaimed. True at first: only a claim that came back short proves the opposite. */
-  private hasBacklog = true
+  /** Senders with anything on its way. */
+  private readonly lanes = new Map<PeerNo, Lane>()
+  /** Deliveries that are known to wait, and whether anything else may: true at first. */
+  private waiting = 0
+  private mayWait = true
+  /** The claim in flight may bring mail of any sender. */
+  private isAskedForAny = false
 
   private readonly isBirthLeaseOn: boolean
 
@@ -48,8 +65,8 @@ export class Credit {
 
   private get free(): Window {
     return {
-      count: this.window.count - this.held - this.births,
-      byteCount: this.window.byteCount - this.heldBytes - this.birthBytes,
+      count: this.window.count - this.held - this.births - (this.asked?.count ?? 0),
+      byteCount: this.window.byteCount - this.heldBytes - this.birthBytes - (this.asked?.byteCount ?? 0),
     }
   }
 
@@ -57,54 +74,88 @@ export class Credit {
     this.window = { ...this.window, count }
   }
 
-  private get hasRoom(): boolean {
-    return this.held + this.births < this.window.count && this.heldBytes + this.birthBytes < this.window.byteCount
-  }
-
-  /** Something waits for this session, or may. */
+  /** Something may wait for this session. */
   noticeBacklog(): void {
-    this.hasBacklog = true
+    this.mayWait = true
   }
 
   /** Counts an envelope on its way to the queue; answers whether it may ask for a birth lease. */
-  admitAppend(byteCount: number): boolean {
-    const isCaughtUp = !this.hasBacklog && !this.isClaiming && !this.isFencing && this.plain === 0
-    const mayBeBorn = this.isBirthLeaseOn && isCaughtUp && !this.isCongested && this.hasRoom
-    if (mayBeBorn) {
-      this.births += 1
-      this.birthBytes += byteCount
-    } else this.plain += 1
-    return mayBeBorn
+  admitAppend(sender: PeerNo, byteCount: number): boolean {
+    const lane = this.lanes.get(sender)
+    if (!this.mayBeBorn(lane)) {
+      if (lane) lane.plain += 1
+      else this.lanes.set(sender, { births: 0, plain: 1, waits: 'no' })
+      return false
+    }
+    if (lane) lane.births += 1
+    else this.lanes.set(sender, { births: 1, plain: 0, waits: 'no' })
+    this.births += 1
+    this.birthBytes += byteCount
+    return true
+  }
+
+  private mayBeBorn(lane: Lane | undefined): boolean {
+    if (!this.isBirthLeaseOn || this.isFencing || this.isCongested || this.mayWait || this.isAskedForAny) return false
+    if (lane && (lane.plain > 0 || lane.waits !== 'no')) return false
+    const { free } = this
+    return free.count > 0 && free.byteCount > 0
   }
 
   /** The envelope's answer came. Without a lease it waits in the queue now. */
-  appendAnswered(answer: { hadBirth: boolean; isWaiting: boolean; byteCount: number }): void {
+  appendAnswered(sender: PeerNo, answer: { hadBirth: boolean; isWaiting: boolean; byteCount: number }): void {
+    const lane = this.lanes.get(sender)!
     if (answer.hadBirth) {
+      lane.births -= 1
       this.births -= 1
       this.birthBytes -= answer.byteCount
-    } else this.plain -= 1
-    if (answer.isWaiting) this.hasBacklog = true
+    } else lane.plain -= 1
+    if (answer.isWaiting) {
+      lane.waits = 'in the queue'
+      this.waiting += 1
+    }
+    this.tidy(sender, lane)
+  }
+
+  /** Whether envelopes of this sender are on their way that will be pushed at once. */
+  hasBirths(sender: PeerNo): boolean {
+    return this.births > 0 && (this.lanes.get(sender)?.births ?? 0) > 0
+  }
+
+  private tidy(sender: PeerNo, { births, plain, waits }: Lane): void {
+    if (births === 0 && plain === 0 && waits === 'no') this.lanes.delete(sender)
   }
 
   /** How much to claim now, if it is the moment; it counts as started then. */
   startClaim(): Window | null {
-    if (!this.hasBacklog || this.isClaiming || this.isFencing || this.isCongested || this.births > 0) return null
-    // A claim costs much the same for one delivery as for many: wait until a good part of the window is free.
+    if (this.asked || this.isFencing || this.isCongested) return null
+    if (!this.mayWait && this.waiting === 0) return null
     const { free, window } = this
-    if (free.count < Math.max(1, window.count >> 2) || free.byteCount < window.byteCount >> 2) return null
-    this.isClaiming = true
-    this.hasBacklog = false // before the claim, so that what arrives meanwhile sets it again
-    return free
+    // A claim costs much the same for one delivery as for many: wait until a good part of the window is free.
+    const least = Math.max(1, this.mayWait ? window.count >> 2 : Math.min(this.waiting, window.count >> 2))
+    if (free.count < least || free.byteCount < window.byteCount >> 2) return null
+    // No more than what is known to wait, and a few: the rest of the window is left to births.
+    const known = this.mayWait ? free.count : Math.min(free.count, this.waiting + CLAIM_SPARE)
+    this.asked = { count: known, byteCount: this.mayWait ? free.byteCount : free.byteCount >> 1 }
+    for (const lane of this.lanes.values()) if (lane.waits === 'in the queue') lane.waits = 'in a claim'
+    this.isAskedForAny = this.mayWait
+    this.waiting = 0 // before the claim, so that what arrives meanwhile counts again
+    this.mayWait = false
+    return this.asked
   }
 
   claimAnswered(answer: { mayHaveMore: boolean }): void {
-    this.isClaiming = false
-    if (answer.mayHaveMore) this.hasBacklog = true
+    this.asked = null
+    this.isAskedForAny = false
+    if (answer.mayHaveMore) this.mayWait = true
+    for (const [sender, lane] of this.lanes) {
+      if (lane.waits === 'in a claim') lane.waits = 'no' // what may be left of it is anybody's
+      this.tidy(sender, lane)
+    }
   }
 
   /** Answers false when a fence is under way already. */
   startFence(): boolean {
-    this.hasBacklog = true
+    this.mayWait = true
     if (this.isFencing) return false
     this.isFencing = true
     return true

@@ -25,29 +25,37 @@ export class Deliveries {
   }
 
   /** Counts an envelope on its way to this session; answers the epoch to lease it under at birth, or 0. */
-  admit(to: LiveSession | null, byteCount: number): number {
-    const mayBeBorn = to?.credit.admitAppend(byteCount) ?? false
+  admit(to: LiveSession | null, from: LiveSession, byteCount: number): number {
+    const mayBeBorn = to?.credit.admitAppend(from.peer.peer, byteCount) ?? false
     return to && mayBeBorn ? to.epoch : 0
   }
 
   /** An append was answered: push what was born leased, and see to what waits. */
   stored(append: RoutedAppend, outcome: AppendOutcome, enqueuedAtMs: Millis): void {
-    const { toLive, birthEpoch, byteCount } = append
+    const { toLive, birthEpoch } = append
     const isStored = outcome.status === 'stored'
-    toLive?.credit.appendAnswered({ hadBirth: birthEpoch !== 0, isWaiting: isStored && !outcome.isLeased, byteCount })
+    this.answered(append, isStored && !outcome.isLeased)
     if (isStored && outcome.isLeased && toLive && this.mayPush(toLive, birthEpoch)) {
       this.context.counters.bornLeased += 1
+      this.pushParked(toLive, append, outcome.id)
       this.push(toLive, append.firstDelivery(outcome.id, enqueuedAtMs))
     } else if (isStored) this.wake(append)
-    if (toLive) this.claimSoon(toLive)
+    if (!toLive) return
+    if (!toLive.credit.hasBirths(append.sender)) this.pushParked(toLive, append)
+    this.claimSoon(toLive)
   }
 
   /** A commit's answer was lost: a delivery may lie leased to this session that it was never told of. */
-  lost({ toLive, birthEpoch, byteCount }: RoutedAppend): void {
+  lost(append: RoutedAppend): void {
+    const { toLive, birthEpoch } = append
     if (!toLive) return
-    toLive.credit.appendAnswered({ hadBirth: birthEpoch !== 0, isWaiting: true, byteCount })
+    this.answered(append, true)
     if (birthEpoch !== 0) this.fence(toLive)
     else this.claimSoon(toLive)
+  }
+
+  private answered({ toLive, sender, birthEpoch, byteCount }: RoutedAppend, isWaiting: boolean): void {
+    toLive?.credit.appendAnswered(sender, { hadBirth: birthEpoch !== 0, isWaiting, byteCount })
   }
 
   /** Claims for the session if it is the moment. */
@@ -67,7 +75,7 @@ export class Deliveries {
     if (claimed.status === 'stale' && isCurrent) return this.context.end(live, 'superseded')
     const deliveries = claimed.status === 'claimed' ? claimed.deliveries : []
     live.credit.claimAnswered({ mayHaveMore: !isCurrent || claimed.status !== 'claimed' || isFull(want, deliveries) })
-    if (isCurrent) for (const delivery of deliveries) this.push(live, delivery)
+    if (isCurrent) for (const delivery of deliveries) this.pushClaimed(live, delivery)
     // A locked row is asked for again by the next drain tick, which paces it.
     this.claimSoon(live)
   }
@@ -144,6 +152,21 @@ export class Deliveries {
     this.claimSoon(live)
   }
 
+  /**
+   * A claim can be faster than the answer of a commit with birth leases of the same sender. What it brought waits for
+   * that answer, since the order between them is that of the ids.
+   */
+  private pushClaimed(live: LiveSession, delivery: Delivery): void {
+    const sender = live.mesh.byKey.get(delivery.sender)
+    if (sender && live.credit.hasBirths(sender.peer)) live.park(delivery, this.context.nowMs)
+    else this.push(live, delivery)
+  }
+
+  private pushParked(live: LiveSession, { from }: RoutedAppend, before?: DeliveryId): void {
+    if (!live.hasParked) return
+    for (const delivery of live.takeParked(from.peer.peerKey, before)) this.push(live, delivery)
+  }
+
   private push(live: LiveSession, delivery: Delivery): void {
     const { counters, nowMs } = this.context
     counters.pushed += 1
@@ -165,6 +188,7 @@ export class Deliveries {
 
   private fence(live: LiveSession): void {
     if (!this.isLive(live) || !live.credit.startFence()) return
+    live.dropParked() // void: they will be claimed again
     this.context.counters.fences += 1
     this.context.effects.fence(live.socket, refOf(live))
   }

@@ -90,7 +90,8 @@ export class Router {
     }
     const { limits } = this.context
     const ttlSeconds = item.ttlSeconds === 0 ? limits.ttlSecondsDefault : item.ttlSeconds
-    const append = new RoutedAppend(from, to, arrival, ttlSeconds, this.deliveries.admit(to.live, item.envelope.length))
+    const birthEpoch = this.deliveries.admit(to.live, from, item.envelope.length)
+    const append = new RoutedAppend(from, to, arrival, ttlSeconds, birthEpoch)
     this.waiting += 1
     this.waitingBytes += item.envelope.length
     this.context.effects.append(append)

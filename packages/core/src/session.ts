@@ -1,7 +1,7 @@
 /** One connection, from its greeting to its end, and what a live one owes and is owed. */
 import type { Delivery, FrameOf, Member, NackCode, ServerFrame } from '@sealpost/protocol'
 import { BATCH_MAX, FRAME_BYTES_MAX, PRIORITIES } from '@sealpost/protocol'
-import type { EnvelopeId, Millis } from '@sealpost/std'
+import type { DeliveryId, EnvelopeId, Millis, PeerKey } from '@sealpost/std'
 import { Credit } from './credit.ts'
 import type { SocketId } from './effects.ts'
 import type { EngineLimits } from './limits.ts'
@@ -63,6 +63,8 @@ export class LiveSession {
   private acks: FrameOf<'ack'>['items'] = []
   private nacks: FrameOf<'nack'>['items'] = []
   private deliveries: PushItem[] = []
+  /** Claimed, behind a birth lease that is not answered yet. */
+  private parked: Delivery[] = []
 
   constructor(
     place: { socket: SocketId; mesh: Mesh; peer: Peer; epoch: number; credit: number; nowMs: Millis },
@@ -115,11 +117,33 @@ export class LiveSession {
       enqueuedAtMs: delivery.enqueuedAtMs,
       envelope: delivery.envelope,
     })
-    this.credit.pushed(delivery.id, {
-      priority: delivery.priority,
-      pushedAtMs: nowMs,
-      byteCount: delivery.envelope.length,
-    })
+    this.count(delivery, nowMs)
+  }
+
+  /** Takes its place in the window, to be pushed later. */
+  park(delivery: Delivery, nowMs: Millis): void {
+    this.parked.push(delivery)
+    this.count(delivery, nowMs)
+  }
+
+  get hasParked(): boolean {
+    return this.parked.length > 0
+  }
+
+  /** Those of one sender, in order; up to an id when it is given. */
+  takeParked(sender: PeerKey, before: DeliveryId | undefined): Delivery[] {
+    const isTaken = (delivery: Delivery) => delivery.sender === sender && (before === undefined || delivery.id < before)
+    const taken = this.parked.filter(isTaken)
+    if (taken.length > 0) this.parked = this.parked.filter((delivery) => !isTaken(delivery))
+    return taken
+  }
+
+  dropParked(): void {
+    this.parked = []
+  }
+
+  private count({ id, priority, envelope }: Delivery, nowMs: Millis): void {
+    this.credit.pushed(id, { priority, pushedAtMs: nowMs, byteCount: envelope.length })
   }
 
   /** All that waits to be sent, in as few frames as their limits allow. */

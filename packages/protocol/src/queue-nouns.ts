@@ -38,8 +38,8 @@ export interface Append {
   readonly envelope: Uint8Array
   /**
    * The epoch of the recipient's session on this shard, to store the delivery with its lease already given ("leased at
-   * birth"); 0 to leave it to a claim. The queue refuses the lease, not the envelope, when anything of this recipient
-   * waits unclaimed, since order forbids it (P6).
+   * birth"); 0 to leave it to a claim. The queue refuses the lease, not the envelope, when something of this sender waits
+   * unclaimed for this recipient, since order forbids it (P6).
    */
   readonly birthEpoch: number
 }

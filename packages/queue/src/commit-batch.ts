@@ -14,9 +14,10 @@ export interface Party {
   /** Each id of `sent` lies past the one before, and the first past the sender's mark. */
   isSure: boolean
   lastId: EnvelopeId
-  /** As a recipient: the epoch of its birth leases; none once something for it goes without. */
+  /** As a recipient: the epoch of its birth leases, and who sent what goes with and without one, with repetitions. */
   birthEpoch: number
-  isPlain: boolean
+  readonly bornFrom: PeerNo[]
+  readonly plainFrom: PeerNo[]
 }
 
 export class Parties {
@@ -29,7 +30,16 @@ export class Parties {
     if (meshId !== this.meshId) this.turnTo(meshId)
     const known = this.byPeer.get(peer)
     if (known) return known
-    const party: Party = { meshId, peer, sent: [], isSure: true, lastId: NO_ENVELOPE_ID, birthEpoch: 0, isPlain: false }
+    const party: Party = {
+      meshId,
+      peer,
+      sent: [],
+      isSure: true,
+      lastId: NO_ENVELOPE_ID,
+      birthEpoch: 0,
+      bornFrom: [],
+      plainFrom: [],
+    }
     this.all.push(party)
     this.byPeer.set(peer, party)
     return party
@@ -75,11 +85,12 @@ export function split(appends: readonly Append[], markOf: MarkOf): Split {
   }
 }
 
-/** Within a batch a recipient's birth leases must all come before anything stored without one. */
-export function admitBirth(recipient: Party, epoch: number): boolean {
-  if (recipient.birthEpoch === 0 && !recipient.isPlain) recipient.birthEpoch = epoch
-  const isAdmitted = epoch !== 0 && !recipient.isPlain && recipient.birthEpoch === epoch
-  if (!isAdmitted) recipient.isPlain = true
+/** Within a batch the birth leases from one sender to one recipient must all come before what goes without. */
+export function admitBirth(recipient: Party, { birthEpoch, sender }: Append): boolean {
+  if (recipient.birthEpoch === 0) recipient.birthEpoch = birthEpoch
+  const isAdmitted = birthEpoch !== 0 && recipient.birthEpoch === birthEpoch && !recipient.plainFrom.includes(sender)
+  if (isAdmitted) recipient.bornFrom.push(sender)
+  else recipient.plainFrom.push(sender)
   return isAdmitted
 }
 

@@ -186,6 +186,11 @@ function birthTests(stage: () => Stage): void {
     expect(statusesOf(await stage().store(await birth('b')))).toEqual(['stored'])
   })
 
+  test('is given while only mail of other senders waits', async () => {
+    await stage().store(stage().append('a', { sender: stage().cat }))
+    expect(statusesOf(await stage().store(await birth('b')))).toEqual(['leased'])
+  })
+
   test('is refused while a lease of an older session or a lapsed one is not claimed again', async () => {
     const old = await stage().openBob()
     await stage().store(stage().append('a', { birthEpoch: old.epoch }))

@@ -17,7 +17,7 @@ import type {
   Want,
 } from '@sealpost/protocol'
 import type { DeliveryId, MeshId, Millis, PeerKey, PeerNo, ShardId } from '@sealpost/std'
-import { admitBirth, Parties, secondOf, split } from './commit-batch.ts'
+import { admitBirth, Parties, type Party, secondOf, split } from './commit-batch.ts'
 import { type Decided, type Decision, isDecided, isSameBytes, mergeDecided, undecidedOf } from './decisions.ts'
 import {
   isBehind,
@@ -83,10 +83,10 @@ export class MemoryShard {
       this.marks.note(meshId, sender, envelopeId)
     }
     const parties = new Parties()
-    const isLeased = appends.map((append) => {
-      const isAdmitted = admitBirth(parties.find(append.meshId, append.recipient), append.birthEpoch)
-      return isAdmitted && this.isCaughtUp(append, nowMs)
-    })
+    const recipients = appends.map((append) => parties.find(append.meshId, append.recipient))
+    const isAdmitted = appends.map((append, i) => admitBirth(recipients[i]!, append))
+    const caughtUp = new Set(parties.all.filter((party) => this.isCaughtUp(party, firstId)))
+    const isLeased = appends.map((_, i) => isAdmitted[i]! && caughtUp.has(recipients[i]!))
     return appends.map((append, i): Decision => {
       const id = (firstId + i) as DeliveryId
       this.store.add(this.rowOf(append, { id, isLeased: isLeased[i]!, nowMs }))
@@ -228,10 +228,13 @@ export class MemoryShard {
     return this.store.find(meshId, peer)?.isRevoked === false
   }
 
-  private isCaughtUp({ meshId, recipient, birthEpoch }: Append, nowMs: Millis): boolean {
-    const member = this.store.find(meshId, recipient)
+  private isCaughtUp({ meshId, peer, birthEpoch, bornFrom }: Party, firstId: number): boolean {
+    const member = this.store.find(meshId, peer)
     if (!member || !this.isCurrent(member, birthEpoch)) return false
-    return !member.deliveries.some((row) => isFree(row, birthEpoch, nowMs))
+    const { nowMs } = this.store
+    return !member.deliveries.some(
+      (row) => row.id < firstId && isFree(row, birthEpoch, nowMs) && bornFrom.includes(row.sender),
+    )
   }
 
   private rowOf(append: Append, given: { id: DeliveryId; isLeased: boolean; nowMs: Millis }): StoredDelivery {

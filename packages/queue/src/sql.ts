@@ -32,7 +32,7 @@ const isStruckOut = (row: string, strikes: string, seconds: string) => `coalesce
 /** Counted to the end of the column's type: past it the statement would fail for everything else it carries. */
 const ONE_MORE = (row: string) => `least(${row}.strikes, 32766) + 1`
 
-/** What a claim may take. A birth lease must ask the same, or an older delivery could be overtaken. */
+/** What a claim may take. Before a birth lease the same is asked, or an older delivery could be overtaken. */
 const isFree = (row: string, epoch: string) => `(${row}.lease_until is null or ${row}.lease_epoch < ${epoch}
       or ${row}.lease_until <= clock_timestamp() or ${row}.lease_until > clock_timestamp() + ${LEASE_FUTURE_MAX})`
 
@@ -92,19 +92,22 @@ copy dedupe_ledger (mesh_id, sender, second, first_id, keep_until, envelope_ids,
 from stdin (format binary)`
 
 /**
- * Takes back the leases of recipients whose session has moved on, or for whom anything older waits (P6).
+ * Takes back the leases of recipients whose session has moved on, or for whom one of the senders has something older
+ * that waits (P6).
  *
- * `$1–$3` recipients: mesh, peer, epoch · `$4` shard · `$5` the first id of this commit. Answers the places of the
- * refused ones, counted from 1. Walks: the primary keys of session and message_queue.
+ * `$1–$3` recipients: mesh, peer, epoch · `$4` shard · `$5` the first id of this commit · `$6 $7` the first and last
+ * place in `$8`, the senders. Answers the places of the refused ones, counted from 1. Walks: the primary keys of session and message_queue.
  */
 export const REFUSE_BIRTHS = `
 with refused as materialized (
-  select b.* from unnest($1::uuid[], $2::int[], $3::bigint[]) with ordinality as b(mesh_id, peer, epoch, place)
+  select b.* from unnest($1::uuid[], $2::int[], $3::bigint[], $6::int[], $7::int[]) with ordinality
+    as b(mesh_id, peer, epoch, first, last, place)
   -- No exists: planned on an empty table it became a hash over all sessions.
   where (select true from session s
       where s.mesh_id = b.mesh_id and s.peer_no = b.peer and s.shard = $4::uuid and s.epoch = b.epoch) is null
     or (select true from message_queue q
-      where q.mesh_id = b.mesh_id and q.recipient = b.peer and q.id < $5::bigint and ${isFree('q', 'b.epoch')} limit 1)
+      where q.mesh_id = b.mesh_id and q.recipient = b.peer and q.id < $5::bigint and ${isFree('q', 'b.epoch')}
+        and q.sender = any (($8::int[])[b.first:b.last]) limit 1)
 ), freed as (
   update message_queue q set lease_epoch = null, lease_until = null, attempts = 0
   from (select found.ctid from refused r cross join lateral (select q.ctid from message_queue q

@@ -36,7 +36,7 @@ export class SureCommit {
       const recipient = this.parties.find(append.meshId, append.recipient)
       this.parties.find(append.meshId, append.sender).sent.push(i)
       this.recipients.push(recipient)
-      this.isLeased.push(admitBirth(recipient, append.birthEpoch))
+      this.isLeased.push(admitBirth(recipient, append))
     })
   }
 
@@ -64,7 +64,7 @@ export class SureCommit {
   }
 
   private births(): Party[] {
-    return this.parties.all.filter((party) => party.birthEpoch !== 0)
+    return this.parties.all.filter((party) => party.bornFrom.length > 0)
   }
 
   private admit(): Step {
@@ -143,6 +143,7 @@ export class SureCommit {
   }
 
   private refuseBirths(births: readonly Party[]): Step {
+    const { firsts, lasts } = rangesOf(births)
     return {
       text: statements.REFUSE_BIRTHS,
       parameters: [
@@ -151,6 +152,9 @@ export class SureCommit {
         int8s(births.map((party) => party.birthEpoch)),
         this.terms.shard,
         String(this.terms.firstId),
+        int4s(firsts),
+        int4s(lasts),
+        int4s(births.flatMap((party) => party.bornFrom)),
       ],
     }
   }
@@ -158,4 +162,14 @@ export class SureCommit {
   private secondAt(place: number): number {
     return secondOf(this.appends[place]!.envelopeId)
   }
+}
+
+/** Where each one's senders stand in the list of all, counted from 1. */
+function rangesOf(births: readonly Party[]): { firsts: number[]; lasts: number[] } {
+  let last = 0
+  const lasts = births.map(({ bornFrom }) => {
+    last += bornFrom.length
+    return last
+  })
+  return { firsts: births.map(({ bornFrom }, i) => lasts[i]! - bornFrom.length + 1), lasts }
 }

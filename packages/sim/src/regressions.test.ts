@@ -13,3 +13,11 @@ test.each([9, 14, 56, 100, 129, 132, 155, 168, 169, 187])(
     expect(runSeed(seed).violation).toBeNull()
   },
 )
+
+/**
+ * Birth leases go on for other senders while a claim is in flight. Its answer came before that of a commit with older
+ * envelopes of the same sender, born leased (181, 258); or it brought older ones than that commit had (1520195626).
+ */
+test.each([181, 258, 1_520_195_626])('a claim and a birth lease keep the order of one sender (seed %i)', (seed) => {
+  expect(runSeed(seed).violation).toBeNull()
+})
