@@ -5,8 +5,10 @@ import { mkdtemp, readdir, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { scratchDatabase } from '@sealpost/db/testing'
+import postgres from 'postgres'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import type { LoadResult } from './load/result.ts'
+import type { SoakFigures } from './load/soak.ts'
 
 const SCRIPT = join(import.meta.dirname, 'load-test.ts')
 
@@ -140,6 +142,50 @@ describe('a small run', () => {
   })
 })
 
+// Their phases take up to 18 s on a quiet machine.
+describe('a run of another kind', { timeout: 90_000 }, () => {
+  test('a soak watches storage, holds a snapshot, and has its backlog fetched at the end', async () => {
+    const words = ['4', '--soak', '5s', '--rate', '60', '--hold-transaction', '2', '--backlog', '50', '--through-drain']
+    const { code, out, left } = await run([...words, '--json', join(folder, 'result.json')])
+    expect(out).toContain('300 messages, nothing lost')
+    expect(out).toContain('50 messages, stored at')
+    const { soak } = (await readResult()) as LoadResult & { soak: SoakFigures }
+    expect(soak.backlog).toMatchObject({ messages: 50, delivered: 50, lost: 0, duplicates: 0, outOfOrder: 0 })
+    expect(soak.hold).toEqual({ fromSeconds: 1.5, toSeconds: 3.5 })
+    expect(soak.rows.map(({ delivered }) => delivered)).toEqual([60, 60, 60, 60, 60])
+    for (const { bytes, queued } of soak.rows) {
+      expect(Object.keys(bytes)).toEqual(expect.arrayContaining(['message_queue', 'dedupe_ledger', 'session']))
+      expect(queued).toBeGreaterThanOrEqual(50)
+    }
+    expect(soak.series.length).toBeGreaterThanOrEqual(5)
+    // Five seconds tell nothing about steadiness; the exit code must say what the verdicts say.
+    expect(code).toBe(soak.verdicts.every(({ isMet }) => isMet) ? 0 : 1)
+    expect(left).toEqual([])
+  })
+
+  test('silent sessions are measured without a message', async () => {
+    const { code, out, left } = await run(['--idle', '3', '--seconds', '1', '--json', join(folder, 'result.json')])
+    expect(out).toContain('3, silent')
+    expect(code).toBe(0)
+    const result: unknown = await Bun.file(join(folder, 'result.json')).json()
+    expect(result).toMatchObject({ sessions: 3, seconds: 1, rssMbAfter: expect.any(Number) })
+    expect(left).toEqual([])
+  })
+
+  test('a queue of plain SQL delivers the same messages, and leaves no table behind', async () => {
+    const words = ['3', '20', '--against', 'plain-sql', '--json', join(folder, 'result.json')]
+    const { code, out } = await run(words)
+    expect(out).toContain('against a queue of plain SQL')
+    expect(code).toBe(0)
+    const { baselineKind, baseline } = await readResult()
+    expect(baselineKind).toBe('plain-sql')
+    expect(baseline).toMatchObject({ delivered: 60, lost: 0, outOfOrder: 0, postgresCpuSeconds: expect.any(Number) })
+    const sql = postgres(databaseUrl, { max: 1 })
+    expect(await sql`select to_regclass('plain_queue') as plain`).toEqual([{ plain: null }])
+    await sql.end()
+  })
+})
+
 onLinux('Ctrl-C ends everything it started', async () => {
   const running = start(['5', '100000'])
   await running.says('sending')
@@ -206,6 +252,14 @@ test.each([
   [['5', 'many'], 'messages'],
   [['--seconds', '5'], '--rate'],
   [['--nonsense'], '--nonsense'],
+  [['--soak', '20'], 'a time like 90s, 20m or 1h'],
+  [['--soak', '2s'], 'from 5 to'],
+  [['--soak', '24h', '--rate', '40000'], 'no numbers'],
+  [['--backlog', '5'], 'go with --soak'],
+  [['--soak', '10s', '--hold-transaction', '10'], 'shorter than the soak'],
+  [['--soak', '10s', '--sweep'], '--soak and --sweep exclude each other'],
+  [['--idle', '5', '--baseline'], '--idle and --baseline exclude each other'],
+  [['5', '--sweep'], '--sweep begins with 10 peers'],
 ])('%j is refused with the usage and exit code 2', async (words, mention) => {
   const { code, err, out } = await run(words)
   expect(code).toBe(2)

@@ -5,18 +5,24 @@
  *   bun scripts/load-test.ts [peers=100] [messages=1000]      --help tells the rest
  *
  * With nothing running it starts a Postgres and a broker, and ends both. `load/` holds the parts: `environment` (where
- * the peers connect to), `fleet` and `generator` (programs that are the peers), `verdict` (the joining), `report`.
+ * the peers connect to), `fleet` and `generator` (programs that are the peers), `verdict` (the joining), `report`;
+ * `soak` and `idle` are other runs with the same parts.
  */
 import { OperatingError } from '@sealpost/std'
 import { endOnSignals, forever, Teardown } from './lib/teardown.ts'
-import { type LoadOptions, profileWords, readArguments, shapesOf } from './load/arguments.ts'
-import { type Environment, openEnvironment, openRelay } from './load/environment.ts'
+import { type LoadOptions, profileWords, readArguments, type SoakOptions, shapesOf } from './load/arguments.ts'
+import { YARDSTICK_NAMES, type Yardstick } from './load/command.ts'
+import { type Environment, openEnvironment } from './load/environment.ts'
+import { printIdle, runIdle } from './load/idle.ts'
 import type { Plan } from './load/plan.ts'
 import { type Display, openDisplay } from './load/progress.ts'
-import { printReport, printSweep } from './load/report.ts'
+import { printReport, printSweep, type ReportOptions } from './load/report.ts'
 import { isClean, type LoadResult, resultOf, withBaseline } from './load/result.ts'
-import { type Outcome, runOnce } from './load/run.ts'
+import { newMesh, type Outcome, runOnce } from './load/run.ts'
 import { inventMesh } from './load/seed.ts'
+import { isSteady, runSoak } from './load/soak.ts'
+import { printSoak } from './load/soak-report.ts'
+import { openYardstick } from './load/yardstick.ts'
 
 const teardown = new Teardown()
 let exitCode: number | undefined
@@ -39,52 +45,86 @@ process.exit(exitCode)
 async function loadTest(options: LoadOptions): Promise<number> {
   const display = openDisplay()
   const plans = shapesOf(options).map((shape) => planOf(shape, options))
-  // First, while nothing else runs: a Postgres that still tidies up would slow the relay down and flatter the ratio.
-  const baselines = options.hasBaseline ? await runBaselines(plans, options, display) : []
+  // First, while nothing else runs: a Postgres that still tidies up would slow the other down and flatter the ratio.
+  const baselines = options.against ? await runBaselines(plans, options.against, { options, display }) : []
   const environment = await openEnvironment(
     { ...options, words: profileWords(options), tell: (step) => display.step(step) },
     teardown,
   )
-  const results: LoadResult[] = []
-  for (const [i, plan] of plans.entries()) {
-    const result = resultOf(await runHere(plan, environment, options, display), environment, options)
-    results.push(baselines[i] ? withBaseline(result, baselines[i]) : result)
-  }
-  process.stdout.write(reportOf(results, options))
-  if (options.jsonFile) await Bun.write(options.jsonFile, `${JSON.stringify(jsonOf(results, options), null, 2)}\n`)
+  const here = { environment, options, display }
+  const report = await reportOf(plans, baselines, here)
+  process.stdout.write(report.text)
+  if (options.jsonFile) await Bun.write(options.jsonFile, `${JSON.stringify(report.json, null, 2)}\n`)
   if (options.isKept) process.stdout.write(`\n  Still running until Ctrl-C:\n    ${environment.reach.join('\n    ')}\n`)
-  return results.every(isClean) ? 0 : 1
+  return report.isGood ? 0 : 1
 }
 
 function planOf({ peers, messages }: { peers: number; messages: number }, options: LoadOptions): Plan {
   const { rate, seconds, payloadBytes, seed } = options
-  return { peers, total: rate === null ? peers * messages : rate * seconds, rate, payloadBytes, seed }
+  const total = rate === null ? peers * messages : rate * seconds
+  return { peers, total, rate, payloadBytes, seed, isOneWay: false }
 }
 
-async function runBaselines(plans: Plan[], options: LoadOptions, display: Display): Promise<Outcome[]> {
+interface Here {
+  readonly environment: Environment
+  readonly options: LoadOptions
+  readonly display: Display
+}
+
+interface Report {
+  readonly text: string
+  readonly json: object
+  readonly isGood: boolean
+}
+
+async function reportOf(plans: Plan[], baselines: Outcome[], here: Here): Promise<Report> {
+  const { options } = here
+  const paint = { isColored: process.stdout.isTTY === true && !process.env.NO_COLOR }
+  if (options.idle !== null) return reportIdle(plans[0]!, paint, here)
+  if (options.soak) return reportSoak(options.soak, plans[0]!, paint, here)
+  const results: LoadResult[] = []
+  for (const [i, plan] of plans.entries()) {
+    const result = resultOf(await runHere(plan, here), here.environment, options)
+    results.push(baselines[i] ? withBaseline(result, baselines[i], options.against!) : result)
+  }
+  const isGood = results.every(isClean)
+  if (options.isSweep) return { text: printSweep(results, paint), json: { sweep: results }, isGood }
+  return { text: printReport(results[0]!, paint), json: results[0]!, isGood }
+}
+
+async function reportIdle(plan: Plan, paint: ReportOptions, { environment, options, display }: Here): Promise<Report> {
+  const result = await runIdle({ plan, target: environment, options, display }, teardown)
+  return { text: printIdle(result, paint), json: result, isGood: true }
+}
+
+async function reportSoak(soak: SoakOptions, plan: Plan, paint: ReportOptions, here: Here): Promise<Report> {
+  const { environment, options, display } = here
+  const { outcome, figures } = await runSoak({ soak, plan, target: environment, options, display }, teardown)
+  const result = resultOf(outcome, environment, options)
+  const isGood = isClean(result) && isSteady(figures)
+  const text = `${printReport(result, paint)}\n${printSoak(figures, paint)}`
+  return { text, json: { ...result, soak: figures }, isGood }
+}
+
+type Surroundings = Pick<Here, 'options' | 'display'>
+
+async function runBaselines(plans: Plan[], against: Yardstick, surroundings: Surroundings): Promise<Outcome[]> {
+  const { options, display } = surroundings
   const outcomes: Outcome[] = []
   for (const plan of plans) {
-    display.step('baseline: the same client against a relay that stores nothing')
+    display.step(`baseline: the same client against ${YARDSTICK_NAMES[against]}`)
     const mesh = await inventMesh(plan.peers)
-    const target = await openRelay(mesh, profileWords(options), teardown)
+    const words = profileWords(options)
+    const { databaseUrl } = options
+    const tell = (step: string) => display.step(step)
+    const target = await openYardstick({ against, mesh, words, databaseUrl, tell }, teardown)
     outcomes.push(await runOnce({ plan, mesh, target, options, display }, teardown))
     await target.stop()
   }
   return outcomes
 }
 
-async function runHere(plan: Plan, target: Environment, options: LoadOptions, display: Display): Promise<Outcome> {
-  const mesh = await inventMesh(plan.peers)
-  const outlivesUs = !target.isDatabaseOurs && !options.isKept
-  if (outlivesUs) teardown.add({ end: () => target.database.forget(mesh.meshId) })
-  return runOnce({ plan, mesh, target, options, display }, teardown)
-}
-
-function reportOf(results: LoadResult[], options: LoadOptions): string {
-  const isColored = process.stdout.isTTY === true && !process.env.NO_COLOR
-  return options.isSweep ? printSweep(results, { isColored }) : printReport(results[0]!, { isColored })
-}
-
-function jsonOf(results: LoadResult[], options: LoadOptions): object {
-  return options.isSweep ? { sweep: results } : results[0]!
+async function runHere(plan: Plan, { environment, options, display }: Here): Promise<Outcome> {
+  const mesh = await newMesh({ plan, target: environment, options }, teardown)
+  return runOnce({ plan, mesh, target: environment, options, display }, teardown)
 }

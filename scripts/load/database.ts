@@ -15,6 +15,22 @@ export interface DatabaseCounters {
   readonly walBytes: number
 }
 
+/** A table, or an index of one, at a moment. */
+export interface RelationFacts {
+  readonly name: string
+  readonly table: string
+  /** Without indexes and TOAST. */
+  readonly bytes: number
+  /** Of a table with all that belongs to it; null for an index. */
+  readonly bytesInAll: number | null
+  /** As the statistics have it, up to a second late; 0 for an index. */
+  readonly dead: number
+  /** Inserted and not deleted since the statistics began: counting costs a walk over all of them. */
+  readonly rows: number
+}
+
+/** The tables that change with every message. */
+const HOT_TABLES = ['message_queue', 'dedupe_ledger', 'session', 'sender_mark']
 const PATIENCE = { connections: 1, statementTimeoutMs: 120_000, queryTimeoutMs: 125_000 }
 const CHUNK = 1000
 
@@ -54,19 +70,44 @@ export class LoadDatabase {
     return row!
   }
 
-  async seed({ meshId, bindings }: Mesh): Promise<void> {
-    await createMesh(this.#db, { meshId, name: 'load test' })
+  async relations(): Promise<RelationFacts[]> {
+    const rows = await this.#db.run(
+      (sql) => sql<RelationFacts[]>`
+        with hot as (
+          select relid, relname, n_dead_tup, n_tup_ins - n_tup_del as rows from pg_stat_user_tables
+          where schemaname = current_schema and relname = any (${`{${HOT_TABLES.join(',')}}`}::text[])
+        )
+        select relname as name, relname as table, pg_relation_size(relid)::float8 as bytes,
+          pg_total_relation_size(relid)::float8 as "bytesInAll", n_dead_tup::float8 as dead, rows::float8
+        from hot
+        union all
+        select c.relname, hot.relname, pg_relation_size(c.oid)::float8, null, 0, 0
+        from hot join pg_index i on i.indrelid = hot.relid join pg_class c on c.oid = i.indexrelid
+        order by 2, 4 nulls last, 1`,
+    )
+    return [...rows]
+  }
+
+  async seed(mesh: Mesh): Promise<void> {
+    await createMesh(this.#db, { meshId: mesh.meshId, name: 'load test' })
+    await this.enroll(mesh)
+  }
+
+  /** Into a mesh that is there already. */
+  async enroll({ meshId, bindings }: Mesh): Promise<void> {
     for (let at = 0; at < bindings.length; at += CHUNK) {
       await addMembers(this.#db, meshId, bindings.slice(at, at + CHUNK))
     }
   }
 
-  async isQueueEmpty(meshId: MeshId): Promise<boolean> {
+  /** Counts no further than it must. */
+  async holdsAtMost(meshId: MeshId, most: number): Promise<boolean> {
     const [row] = await this.#db.run(
-      (sql) => sql<{ isEmpty: boolean }[]>`
-        select not exists (select from message_queue where mesh_id = ${meshId}) as "isEmpty"`,
+      (sql) => sql<{ holds: boolean }[]>`
+        select count(*) <= ${most} as holds from (
+          select from message_queue where mesh_id = ${meshId} limit ${most + 1}) as q`,
     )
-    return row!.isEmpty
+    return row!.holds
   }
 
   /** Which of these envelopes are still there, be it as dead letters. */
@@ -90,6 +131,14 @@ export class LoadDatabase {
   async countQueued(meshId: MeshId): Promise<number> {
     const [row] = await this.#db.run(
       (sql) => sql<{ count: number }[]>`select count(*)::int as count from message_queue where mesh_id = ${meshId}`,
+    )
+    return row!.count
+  }
+
+  /** Of all meshes. */
+  async countAllQueued(): Promise<number> {
+    const [row] = await this.#db.run(
+      (sql) => sql<{ count: number }[]>`select count(*)::int as count from message_queue`,
     )
     return row!.count
   }

@@ -1,6 +1,6 @@
 /**
  * Where the peers connect to: a broker and a Postgres that are there already, or ones that are started for the test and
- * ended after it; or the memory relay of `--baseline`.
+ * ended after it. What a run is measured against is in `yardstick.ts`.
  */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -9,15 +9,12 @@ import { migrate } from '@sealpost/db'
 import { startEmbedded } from '@sealpost/db/embedded'
 import { generateSigningKeys, ready } from '@sealpost/identity'
 import { writeKeyFile } from '@sealpost/identity/key-file'
-import { OperatingError, type PeerKey, toHex } from '@sealpost/std'
+import { OperatingError, type PeerKey } from '@sealpost/std'
 import { startBroker } from '../lib/broker-process.ts'
-import { Child } from '../lib/child.ts'
 import { shellUrl } from '../lib/embedded-url.ts'
 import type { Teardown } from '../lib/teardown.ts'
 import { LoadDatabase, type PostgresFacts } from './database.ts'
 import { postmasterOf } from './proc.ts'
-import type { RelaySetup } from './relay.ts'
-import type { Mesh } from './seed.ts'
 
 /** What a run needs of its surroundings. */
 export interface Target {
@@ -25,7 +22,7 @@ export interface Target {
   readonly brokerKey: PeerKey
   readonly brokerPid: number | null
   readonly postmasterPid: number | null
-  /** Null for the relay. */
+  /** Null for a yardstick. */
   readonly database: LoadDatabase | null
   /** Rejects when something the test started ends before its time. */
   readonly failed: Promise<never>
@@ -33,6 +30,7 @@ export interface Target {
 
 export interface Environment extends Target {
   readonly database: LoadDatabase
+  readonly databaseUrl: string
   readonly facts: PostgresFacts
   readonly version: BrokerVersion
   /** For a database that outlives the test. */
@@ -51,6 +49,7 @@ export interface EnvironmentOptions {
   /** Words for Bun, before each program that is started. */
   readonly words: readonly string[]
   readonly limits: 'on' | 'off'
+  readonly isThroughDrain: boolean
   readonly databaseUrl: string | undefined
   readonly brokerUrl: string | undefined
   readonly brokerKey: string | undefined
@@ -59,7 +58,7 @@ export interface EnvironmentOptions {
 }
 
 export async function openEnvironment(options: EnvironmentOptions, teardown: Teardown): Promise<Environment> {
-  const postgres = options.databaseUrl ? given(options.databaseUrl) : await ownPostgres(options, teardown)
+  const postgres = await openPostgres(options, teardown)
   const { url: databaseUrl } = postgres
   const { brokerUrl } = options
   const broker = brokerUrl ? givenBroker(brokerUrl, options) : await ownBroker(databaseUrl, options, teardown)
@@ -73,6 +72,7 @@ export async function openEnvironment(options: EnvironmentOptions, teardown: Tea
     brokerPid: broker.pid,
     postmasterPid: postmasterOf(facts.backendPid),
     database,
+    databaseUrl,
     failed: Promise.race([postgres.failed, broker.failed]),
     facts,
     version,
@@ -81,43 +81,32 @@ export async function openEnvironment(options: EnvironmentOptions, teardown: Tea
   }
 }
 
-/** The relay knows the mesh from the start; there is nothing to seed. */
-export async function openRelay(
-  mesh: Mesh,
-  words: readonly string[],
-  teardown: Teardown,
-): Promise<Target & { stop(): Promise<void> }> {
-  await ready()
-  const signingSeed = toHex(generateSigningKeys().secretKey.subarray(0, 32))
-  const relay = new Child<RelaySetup, { url: string; brokerKey: PeerKey }>(
-    'The baseline relay',
-    join(import.meta.dirname, 'relay.ts'),
-    words,
-  )
-  const stop = teardown.add({ end: () => relay.stop(), kill: () => relay.kill() })
-  relay.order({ signingSeed, meshId: mesh.meshId, bindings: mesh.bindings })
-  const place = await relay.answer((answer): answer is { url: string; brokerKey: PeerKey } => 'url' in answer)
-  return { ...place, brokerPid: relay.pid, postmasterPid: null, database: null, failed: relay.died, stop }
-}
-
-interface Postgres {
+export interface Postgres {
   readonly url: string
   readonly reach: readonly string[]
   readonly failed: Promise<never>
+  /** Ends one that was started here, before the end of the test. */
+  stop(): Promise<void>
 }
 
 const never = new Promise<never>(() => undefined)
 /** Whoever gave it knows it; it may hold a password. */
-const given = (url: string): Postgres => ({ url, reach: [], failed: never })
+const given = (url: string): Postgres => ({ url, reach: [], failed: never, stop: () => Promise.resolve() })
 
-async function ownPostgres({ tell }: EnvironmentOptions, teardown: Teardown): Promise<Postgres> {
+/** The one that was given, or an embedded one. */
+export async function openPostgres(
+  { databaseUrl, tell }: Pick<EnvironmentOptions, 'databaseUrl' | 'tell'>,
+  teardown: Teardown,
+): Promise<Postgres> {
+  if (databaseUrl) return given(databaseUrl)
   tell('starting an embedded PostgreSQL')
   const server = await teardown.starting(startEmbedded(), (started) => ({
     end: () => started.stop(),
     kill: () => started.kill(),
   }))
   const failed = failure(server.exited, () => 'The embedded PostgreSQL ended during the test.')
-  return { url: server.url, reach: [`DATABASE_URL=${shellUrl(server)}`], failed }
+  const reach = [`DATABASE_URL=${shellUrl(server)}`]
+  return { url: server.url, reach, failed, stop: () => server.stop() }
 }
 
 function failure<T>(ended: Promise<T>, sentenceOf: (lastWords: T) => string): Promise<never> {
@@ -149,7 +138,8 @@ async function ownBroker(databaseUrl: string, options: EnvironmentOptions, teard
   await ready()
   await writeKeyFile(keyFile, { kind: 'broker', signing: generateSigningKeys() })
   await migrate(databaseUrl)
-  const env = { BROKER_KEY_FILE: keyFile, LIMITS: options.limits }
+  const birth = options.isThroughDrain ? { BIRTH_LEASE: 'off' } : {}
+  const env = { BROKER_KEY_FILE: keyFile, LIMITS: options.limits, ...birth }
   const broker = await teardown.starting(startBroker({ databaseUrl, words: options.words, env }), (started) => ({
     end: () => started.stop(),
     kill: () => started.kill(),

@@ -5,7 +5,7 @@ import { OperatingError } from '@sealpost/std'
 import { Child } from '../lib/child.ts'
 import { forever } from '../lib/teardown.ts'
 import type { Answer, Collected, Order, Preparation, Progress } from './orders.ts'
-import { sharesOf } from './plan.ts'
+import { type Share, sharesOf } from './plan.ts'
 
 const FILE = join(import.meta.dirname, 'generator.ts')
 /** From the order to start to the start itself, so that all of them have heard it. */
@@ -14,13 +14,21 @@ const LOOK_MS = 100
 
 type Generator = Child<Order, Answer>
 
-export type FleetSetup = Omit<Preparation, 'share'> & {
+export type FleetSetup = Omit<Preparation, 'share' | 'journal'> & {
+  /** The peers it is; the others of the plan are elsewhere. */
+  readonly peers: Share
   readonly generators: number
+  /** How the names of the files begin that the records go to. */
+  readonly records: string
   /** How long to wait for what is still out, after the last thing that moved. */
   readonly drainMs: number
   /** Words for Bun, before each generator. */
   readonly words: readonly string[]
 }
+
+/** For each generator. */
+export const recordsOf = ({ records, generators }: Pick<FleetSetup, 'records' | 'generators'>): string[] =>
+  Array.from({ length: generators }, (_, i) => `${records}-${i}`)
 
 export class Fleet {
   readonly #setup: FleetSetup
@@ -45,16 +53,19 @@ export class Fleet {
     this.#failed.promise.catch(() => undefined) // told to whoever waits for a generator
   }
 
-  get shares() {
-    return sharesOf(this.#setup.plan.peers, this.#generators.length)
+  get prefixes(): string[] {
+    return recordsOf(this.#setup)
   }
 
   /** Opens every peer's connection. */
   async connect(): Promise<void> {
-    const { secrets, generators: _, words: __, drainMs: ___, ...setup } = this.#setup
+    const { secrets, peers, generators: _, words: __, drainMs: ___, records: ____, ...setup } = this.#setup
+    const shares = sharesOf(peers, this.#generators.length)
+    const journals = this.prefixes
     await this.#each('prepare', (i) => {
-      const share = this.shares[i]!
-      return { do: 'prepare', ...setup, share, secrets: secrets.slice(share.first, share.end) }
+      const { first, end } = shares[i]!
+      const share = { share: shares[i]!, secrets: secrets.slice(first, end), journal: journals[i]! }
+      return { do: 'prepare', ...setup, ...share }
     })
     await this.#whileMoving(
       'connecting',
@@ -90,18 +101,16 @@ export class Fleet {
       const sum = this.#sum()
       onProgress(sum)
       if (sum.isDone) return { startMs: atMs, isComplete: true }
-      const movesNow = sum.called + sum.acked + sum.refused
+      const movesNow = sum.called + sum.acked + sum.refused + sum.delivered
       if (movesNow > moves) movedAtMs = clockMs()
       moves = movesNow
       if (clockMs() - movedAtMs > this.#setup.drainMs) return { startMs: atMs, isComplete: false }
     }
   }
 
-  /** Ends the peers and has the records written below `folder`. */
-  async collect(folder: string): Promise<{ collected: Collected[]; prefixes: string[] }> {
-    const prefixes = this.#generators.map((_, i) => join(folder, `generator-${i}`))
-    const collected = await this.#each('collect', (i) => ({ do: 'collect', prefix: prefixes[i]! }))
-    return { collected, prefixes }
+  /** Ends the peers and has the last of the records written. */
+  collect(): Promise<Collected[]> {
+    return this.#each('collect', () => ({ do: 'collect' }))
   }
 
   async stop(): Promise<void> {

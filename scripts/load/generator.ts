@@ -1,17 +1,18 @@
 /**
  * A load generator: a program of its own that is a share of the peers. Each peer is the real SDK: it seals, sends, waits
- * for the durable ack, opens and compares. What happens to each message goes into arrays (`records.ts`); the joining is
- * the script's work, afterwards.
+ * for the durable ack, opens and compares. What happens to each message goes into a journal (`journal.ts`); the joining
+ * is the script's work, afterwards.
  */
 import { boxKeysFromSecret, type Identity, ready, signingKeysFromSeed } from '@sealpost/identity'
 import { clockMs, connect, type Message, type Peer, type PeerCounters, SealpostError } from '@sealpost/sdk'
 import { fromHex } from '@sealpost/std'
 import { forever } from '../lib/teardown.ts'
+import { Bits } from './bits.ts'
 import { Bodies, EXCHANGE } from './body.ts'
+import { FAULTS, Journal } from './journal.ts'
 import type { Answer, Order, Preparation } from './orders.ts'
 import { sendBurst, sendPaced } from './pace.ts'
 import { correspondents, expectedOf, holds, ownOf, recipientOf, senderOf } from './plan.ts'
-import { FAULTS, Receipts, Sends, slotOf, slotsOf, writeRecords } from './records.ts'
 
 const CONNECTING_AT_ONCE = 16
 const PROGRESS_MS = 200
@@ -19,11 +20,10 @@ const PROGRESS_MS = 200
 export class Generator {
   readonly #setup: Preparation
   readonly #bodies: Bodies
-  readonly #sends: Sends
-  readonly #receipts: Receipts
+  readonly #journal: Journal
   readonly #expected: number
   readonly #own: number
-  readonly #seen: Uint8Array
+  readonly #seen: Bits
   readonly #peers: Peer[] = []
   readonly #refusals: Record<string, number> = {}
   readonly #events: Record<string, number> = {}
@@ -42,10 +42,9 @@ export class Generator {
     const { plan, share } = setup
     this.#setup = setup
     this.#bodies = new Bodies(plan)
-    this.#sends = new Sends(slotsOf(plan, share))
+    this.#journal = new Journal(setup.journal)
     this.#expected = expectedOf(plan, share)
-    this.#receipts = new Receipts(this.#expected)
-    this.#seen = new Uint8Array(plan.total)
+    this.#seen = new Bits(plan.total)
     this.#own = ownOf(plan, share)
   }
 
@@ -115,19 +114,19 @@ export class Generator {
     }
   }
 
-  async collect(prefix: string) {
+  async collect() {
     const { user, system } = this.#endCpu ?? process.cpuUsage(this.#startCpu)
     const rssMbPeak = process.resourceUsage().maxRSS / 1024
-    const refusals = { ...this.#refusals } // closing refuses what is still out
     this.#isOver = true
     await Promise.all(this.#peers.map((peer) => peer.close()))
-    await writeRecords(prefix, this.#sends, this.#receipts)
+    await this.#journal.close()
     const counters = sumOf(this.#peers.map((peer) => peer.counters))
     return {
       cpuSeconds: (user + system) / 1e6,
       rssMbPeak,
+      called: this.#called,
       counters,
-      refusals,
+      refusals: this.#refusals,
       events: this.#events,
     }
   }
@@ -164,17 +163,22 @@ export class Generator {
   /** One message of the run. Resolves when it is answered. */
   #call(number: number, calledAtMs: number): Promise<void> {
     if (this.#isOver) return forever()
-    const { plan, share } = this.#setup
-    const slot = slotOf(plan, share, number)
-    this.#sends.calledAtMs[slot] = calledAtMs
+    const { plan } = this.#setup
     this.#called += 1
-    return this.#send(recipientOf(plan, number), number, senderOf(plan, number)).then((receipt) => {
-      this.#acked += 1
-      this.#sends.acked(slot, receipt)
-    }, this.#sendRefused)
+    return this.#send(recipientOf(plan, number), number, senderOf(plan, number)).then(
+      (receipt) => {
+        this.#acked += 1
+        this.#journal.answered({ number, calledAtMs, answeredAtMs: receipt.ackedAtMs, ack: receipt })
+      },
+      (error) => {
+        if (this.#isOver) return // it waited still when the peers were closed
+        this.#journal.answered({ number, calledAtMs, answeredAtMs: clockMs(), ack: null })
+        this.#sendRefused(error)
+      },
+    )
   }
 
-  readonly #sendRefused = (error: unknown): void => {
+  #sendRefused(error: unknown): void {
     this.#refused += 1
     const code = error instanceof SealpostError ? error.code : 'unknown'
     this.#refusals[code] = (this.#refusals[code] ?? 0) + 1
@@ -191,9 +195,9 @@ export class Generator {
     let faults = isIntact && number < plan.total ? 0 : FAULTS.body
     if (recipientOf(plan, number) !== recipient) faults |= FAULTS.recipient
     if (peerKeys[senderOf(plan, number)] !== sender) faults |= FAULTS.sender
-    this.#receipts.add({ atMs, number, recipient, faults, envelopeId })
-    if (faults !== 0 || this.#seen[number] === 1) return
-    this.#seen[number] = 1
+    this.#journal.received({ atMs, number, recipient, faults, envelopeId })
+    if (faults !== 0 || this.#seen.has(number)) return
+    this.#seen.add(number)
     this.#delivered += 1
   }
 
@@ -224,7 +228,7 @@ function listen(): void {
     if (order.do === 'connect') await own.connect()
     if (order.do === 'tap') await own.tap()
     if (order.do === 'exchange') return answer({ did: 'exchange', messages: await own.exchange() })
-    if (order.do === 'collect') return answer({ did: 'collect', ...(await own.collect(order.prefix)) })
+    if (order.do === 'collect') return answer({ did: 'collect', ...(await own.collect()) })
     if (order.do !== 'start') return answer({ did: order.do })
     await own.start(order.atMs)
   }

@@ -23,6 +23,8 @@ export interface Preparation {
   readonly peerKeys: readonly PeerKey[]
   /** Of the share's peers. */
   readonly secrets: readonly SecretKeys[]
+  /** How the names of the files begin that its records go to. */
+  readonly journal: string
 }
 
 export type Order =
@@ -31,7 +33,7 @@ export type Order =
   | { readonly do: 'exchange' }
   | { readonly do: 'tap' }
   | { readonly do: 'start'; readonly atMs: number }
-  | { readonly do: 'collect'; readonly prefix: string }
+  | { readonly do: 'collect' }
 
 /** Counts of one generator so far. */
 export interface Progress {
@@ -49,6 +51,7 @@ export interface Progress {
 export interface Collected {
   readonly cpuSeconds: number
   readonly rssMbPeak: number
+  readonly called: number
   /** Of all peers together. */
   readonly counters: PeerCounters
   readonly refusals: Readonly<Record<string, number>>

@@ -1,7 +1,7 @@
 /** The two ways to send: as fast as the window admits, or by the clock whatever the answers do. */
 import { clockMs } from '@sealpost/sdk'
 import type { Metronome } from './metronome.ts'
-import { dueMs, holds, type Plan, type Share, senderOf } from './plan.ts'
+import { dueMs, holds, type Plan, type Share, senderOf, sendersOf } from './plan.ts'
 
 /** Makes one call of `send`; resolves when it was answered, well or badly. */
 export type Call = (number: number, calledAtMs: number) => Promise<void>
@@ -14,12 +14,13 @@ const CALLS_OPEN_MAX = 1000
 
 /** Each peer makes all its calls at once, the peers one after the other, each in a turn of its own. */
 export async function sendBurst(plan: Plan, share: Share, call: Call): Promise<void> {
-  for (let peer = share.first; peer < share.end; peer++) {
+  const senders = sendersOf(plan)
+  for (let peer = share.first; peer < Math.min(share.end, senders); peer++) {
     let number = peer
     const callNext = (): void => {
       if (number >= plan.total) return
       const current = number
-      number += plan.peers
+      number += senders
       const answered = call(current, clockMs())
       if (number < plan.total) void answered.then(callNext)
     }

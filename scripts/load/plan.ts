@@ -10,15 +10,21 @@ export interface Plan {
   readonly rate: number | null
   readonly payloadBytes: number
   readonly seed: number
+  /** The first half of the peers writes to the second half; otherwise everyone to everyone. */
+  readonly isOneWay: boolean
 }
 
+/** They are the first peers. */
+export const sendersOf = ({ peers, isOneWay }: Plan): number => (isOneWay ? peers / 2 : peers)
+
 /** Messages of one sender have ascending numbers. */
-export const senderOf = (plan: Plan, number: number): number => number % plan.peers
+export const senderOf = (plan: Plan, number: number): number => number % sendersOf(plan)
 
 /** Another peer than the sender, chosen by the seed. */
 export function recipientOf(plan: Plan, number: number): number {
-  const step = 1 + (mixed(number, plan.seed) % (plan.peers - 1))
-  return (senderOf(plan, number) + step) % plan.peers
+  const chance = mixed(number, plan.seed)
+  if (plan.isOneWay) return sendersOf(plan) + (chance % sendersOf(plan))
+  return (senderOf(plan, number) + 1 + (chance % (plan.peers - 1))) % plan.peers
 }
 
 /**
@@ -41,8 +47,8 @@ export interface Share {
   readonly end: number
 }
 
-export function sharesOf(peers: number, generators: number): Share[] {
-  const cut = (i: number) => Math.floor((i * peers) / generators)
+export function sharesOf({ first, end }: Share, generators: number): Share[] {
+  const cut = (i: number) => first + Math.floor((i * (end - first)) / generators)
   return Array.from({ length: generators }, (_, i) => ({ first: cut(i), end: cut(i + 1) }))
 }
 

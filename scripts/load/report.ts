@@ -1,10 +1,11 @@
 /** The report a person reads. */
 import { arch, cpus, platform } from 'node:os'
-import Table from 'cli-table3'
 import { createColors } from 'picocolors'
+import { YARDSTICK_NAMES } from './command.ts'
+import type { Percentiles } from './histogram.ts'
 import { isClean, type LoadResult } from './result.ts'
+import { aligned, type Fact, type Paint, plainTable } from './table.ts'
 import { count, figure, orDash, plural } from './text.ts'
-import type { Percentiles } from './verdict.ts'
 
 export interface ReportOptions {
   readonly isColored: boolean
@@ -41,7 +42,7 @@ export function printSweep(results: readonly LoadResult[], { isColored }: Report
     'dupl.',
     'order',
   ]
-  const table = plainTable(hasBaseline ? [...head, 'of relay'] : head, paint)
+  const table = plainTable(hasBaseline ? [...head, 'of other'] : head, paint)
   for (const result of results) {
     const { ackMs, e2eMs, lost, duplicates, outOfOrder, timedOut, baselineRatio } = result
     const cells = [ackMs.p50, ackMs.p99, e2eMs.p50, e2eMs.p95, e2eMs.p99, e2eMs.max].map(figure)
@@ -54,8 +55,6 @@ export function printSweep(results: readonly LoadResult[], { isColored }: Report
   const lines = environmentFacts({ ...last, machineCoresBusy: null })
   return `\n  ${verdictLine(total, results, paint)}\n\n${table.toString()}\n\n${aligned(lines, paint)}\n`
 }
-
-type Paint = ReturnType<typeof createColors>
 
 function headline(result: LoadResult, paint: Paint): string {
   const { total, wallMs, messagesPerSecond, peers, payloadBytes, rate, baselineRatio } = result
@@ -73,8 +72,13 @@ function verdictLine(total: number, results: readonly LoadResult[], paint: Paint
   return paint.red(`✘ ${paint.bold(sentence)}`)
 }
 
-function baselineLine({ baselineMessagesPerSecond = 0, baselineRatio = 0 }: LoadResult): string {
-  return `${figure(baselineRatio)} of the same client's speed against a relay that stores nothing (${count(baselineMessagesPerSecond)}/s)`
+function baselineLine({
+  baselineMessagesPerSecond = 0,
+  baselineRatio = 0,
+  baselineKind = 'relay',
+}: LoadResult): string {
+  const than = `${YARDSTICK_NAMES[baselineKind]} (${count(baselineMessagesPerSecond)}/s)`
+  return `${figure(baselineRatio)} of the same client's speed against ${than}`
 }
 
 function latencies(result: LoadResult, paint: Paint): string {
@@ -85,7 +89,7 @@ function latencies(result: LoadResult, paint: Paint): string {
   row(rate === null ? 'send → push' : 'due → push', e2eMs)
   if (rate === null) row('call of send() → ack', sendCallMs)
   if (callLateMs) row('due → call', callLateMs)
-  if (baseline) row('send → push, relay', baseline.e2eMs)
+  if (baseline) row(`send → push, ${result.baselineKind}`, baseline.e2eMs)
   const note = rate === null ? `  "send": when the window of ${count(window)} admits a message, before sealing` : ''
   return `${table.toString()}${note && `\n${paint.dim(note)}`}`
 }
@@ -110,8 +114,6 @@ function resources(result: LoadResult, paint: Paint): string {
   return table.toString()
 }
 
-type Fact = readonly [name: string, text: string]
-
 function facts(result: LoadResult, paint: Paint): string {
   const { keyExchange, transactionsPerMessage, walBytesPerMessage } = result
   const database = `${orDash(transactionsPerMessage)} transactions and ${orDash(walBytesPerMessage)} bytes of WAL a message`
@@ -133,10 +135,6 @@ function environmentFacts(result: LoadResult): Fact[] {
     ['setting', `rate limits ${limits} · ${form} frames · window ${window} · seed ${seed}`],
     ['machine', `${cpus().length} cores${busy} · ${platform()} ${arch()} · Bun ${Bun.version} · git ${gitSha}`],
   ]
-}
-
-function aligned(lines: readonly Fact[], paint: Paint): string {
-  return lines.map(([name, text]) => `  ${paint.dim(name.padEnd(9))} ${text}`).join('\n')
 }
 
 function exchanged({ messages, ms }: NonNullable<LoadResult['keyExchange']>): string {
@@ -163,16 +161,4 @@ function remarks(result: LoadResult, paint: Paint): string {
   if (result.leftInQueue) said.push(`The queue still held ${plural(result.leftInQueue, 'envelope')} at the end.`)
   if (result.reconnects > 0) said.push(`Connections were lost and came back ${plural(result.reconnects, 'time')}.`)
   return said.map((line) => `  ${paint.yellow('!')} ${line}`).join('\n')
-}
-
-/** Columns without a frame; all but the first to the right. */
-function plainTable(head: string[], paint: Paint): Table.Table {
-  const nothing = ['top', 'top-mid', 'top-left', 'top-right', 'bottom', 'bottom-mid', 'bottom-left', 'bottom-right']
-  const lines = [...nothing, 'left', 'left-mid', 'mid', 'mid-mid', 'right', 'right-mid', 'middle']
-  return new Table({
-    head: head.map((name) => paint.dim(name)),
-    chars: Object.fromEntries(lines.map((name) => [name, ''])),
-    colAligns: head.map((_, i) => (i === 0 ? 'left' : 'right')),
-    style: { head: [], border: [], 'padding-left': 2, 'padding-right': 0 },
-  })
 }

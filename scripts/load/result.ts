@@ -1,10 +1,11 @@
 /** The result as JSON: the names are part of the load test's interface, other programs read them. */
 
 import type { LoadOptions } from './arguments.ts'
+import type { Yardstick } from './command.ts'
 import type { Environment } from './environment.ts'
+import type { Percentiles, Quantile } from './histogram.ts'
 import type { Outcome } from './run.ts'
 import type { UsageSample } from './usage.ts'
-import type { Percentiles } from './verdict.ts'
 
 export interface LoadResult {
   readonly peers: number
@@ -25,6 +26,7 @@ export interface LoadResult {
   readonly messagesPerSecond: number
   readonly ackMs: Percentiles
   readonly e2eMs: Percentiles
+  readonly e2eSpectrum: readonly Quantile[]
   readonly sendCallMs: Percentiles
   readonly callLateMs: Percentiles | null
   readonly brokerRssMbPeak: number | null
@@ -58,13 +60,26 @@ export interface LoadResult {
   readonly samples: readonly UsageSample[]
   readonly baselineMessagesPerSecond?: number
   readonly baselineRatio?: number
+  readonly baselineKind?: Yardstick
   readonly baseline?: BaselineResult
 }
 
 export type BaselineResult = Pick<
   LoadResult,
-  'wallMs' | 'messagesPerSecond' | 'ackMs' | 'e2eMs' | 'delivered' | 'lost' | 'loadgenCpuSeconds' | 'loadgenCpuShare'
-> & { readonly relayCpuSeconds: number | null; readonly relayRssMbPeak: number | null }
+  | 'wallMs'
+  | 'messagesPerSecond'
+  | 'ackMs'
+  | 'e2eMs'
+  | 'delivered'
+  | 'lost'
+  | 'outOfOrder'
+  | 'loadgenCpuSeconds'
+  | 'loadgenCpuShare'
+> & {
+  readonly relayCpuSeconds: number | null
+  readonly relayRssMbPeak: number | null
+  readonly postgresCpuSeconds: number | null
+}
 
 /** The SDK's own window, when none is asked for. */
 const SDK_WINDOW = 64
@@ -72,7 +87,8 @@ const SDK_WINDOW = 64
 const BUSY_SHARE = 0.9
 
 export function resultOf(outcome: Outcome, environment: Environment, options: LoadOptions): LoadResult {
-  const { plan, verdict, usage, database } = outcome
+  const { plan, usage, database } = outcome
+  const { spans: _, arrivingMs: __, ...verdict } = outcome.verdict
   const { facts, version } = environment
   const generators = generatorFigures(outcome)
   const perMessage = (value: number | undefined) => (value === undefined ? null : value / Math.max(1, verdict.acked))
@@ -107,8 +123,8 @@ export function resultOf(outcome: Outcome, environment: Environment, options: Lo
   }
 }
 
-export function withBaseline(result: LoadResult, outcome: Outcome): LoadResult {
-  const { wallMs, ackMs, e2eMs, delivered, lost } = outcome.verdict
+export function withBaseline(result: LoadResult, outcome: Outcome, baselineKind: Yardstick): LoadResult {
+  const { wallMs, ackMs, e2eMs, delivered, lost, outOfOrder } = outcome.verdict
   const { loadgenCpuSeconds, loadgenCpuShare } = generatorFigures(outcome)
   const messagesPerSecond = perSecond(outcome)
   const baseline: BaselineResult = {
@@ -118,13 +134,15 @@ export function withBaseline(result: LoadResult, outcome: Outcome): LoadResult {
     e2eMs,
     delivered,
     lost,
+    outOfOrder,
     loadgenCpuSeconds,
     loadgenCpuShare,
     relayCpuSeconds: outcome.usage.brokerCpuSeconds,
     relayRssMbPeak: outcome.usage.brokerRssMbPeak,
+    postgresCpuSeconds: outcome.usage.postgresCpuSeconds,
   }
   const baselineRatio = messagesPerSecond === 0 ? 0 : result.messagesPerSecond / messagesPerSecond
-  return { ...result, baselineMessagesPerSecond: messagesPerSecond, baselineRatio, baseline }
+  return { ...result, baselineMessagesPerSecond: messagesPerSecond, baselineRatio, baselineKind, baseline }
 }
 
 /** Whether every message arrived, once, where it should, in order and in time. */

@@ -6,19 +6,19 @@ import { clockMs } from '@sealpost/sdk'
 import type { Teardown } from '../lib/teardown.ts'
 import { type LoadOptions, profileWords } from './arguments.ts'
 import type { DatabaseCounters } from './database.ts'
-import type { Target } from './environment.ts'
-import { Fleet } from './fleet.ts'
+import type { Environment, Target } from './environment.ts'
+import { Fleet, type FleetSetup } from './fleet.ts'
 import type { Collected } from './orders.ts'
 import type { Plan } from './plan.ts'
 import { peakRssMb } from './proc.ts'
 import type { Display } from './progress.ts'
-import { readRecords } from './records.ts'
-import type { Mesh } from './seed.ts'
+import { inventMesh, type Mesh } from './seed.ts'
 import { type Usage, UsageWatch } from './usage.ts'
-import { judge, type Run, type Verdict } from './verdict.ts'
+import { judge, type Verdict } from './verdict.ts'
 
 export interface Outcome {
   readonly plan: Plan
+  readonly startMs: number
   readonly verdict: Verdict
   readonly usage: Usage
   readonly generators: readonly Collected[]
@@ -36,6 +36,21 @@ export interface RunSetup {
   readonly target: Target
   readonly options: LoadOptions
   readonly display: Display
+  /** The length of a span to be judged on its own. */
+  readonly spanMs?: number
+  /** Deliveries of the mesh that stay where they are: others wait for them. */
+  readonly resting?: number
+  readonly onStart?: () => void
+}
+
+/** A mesh with as many members as the plan has peers, in the database, and out of it at the end if that outlives us. */
+export async function newMesh(setup: { plan: Plan; target: Environment; options: LoadOptions }, teardown: Teardown) {
+  const { plan, target, options } = setup
+  const mesh = await inventMesh(plan.peers)
+  const outlivesUs = !target.isDatabaseOurs && !options.isKept
+  if (outlivesUs) teardown.add({ end: () => target.database.forget(mesh.meshId) })
+  await target.database.seed(mesh)
+  return mesh
 }
 
 /** A connection tells its statistics once a second at most. */
@@ -44,42 +59,41 @@ const STATISTICS_MS = 1_100
 const SETTLE_WITHIN_MS = 5_000
 
 export async function runOnce(setup: RunSetup, teardown: Teardown): Promise<Outcome> {
-  const { target, mesh } = setup
+  const { target } = setup
   const folder = await mkdtemp(join(tmpdir(), 'sealpost-load-'))
   const removeFolder = teardown.add({ end: () => rm(folder, { recursive: true, force: true }) })
-  const fleet = new Fleet(fleetSetup(setup))
+  const fleet = new Fleet(fleetSetup(setup, join(folder, 'run')))
   const stopFleet = teardown.add({ end: () => fleet.stop(), kill: () => fleet.kill() })
   try {
-    await target.database?.seed(mesh)
-    return await Promise.race([measure(fleet, folder, setup), target.failed])
+    return await Promise.race([measure(fleet, setup), target.failed])
   } finally {
     await stopFleet()
     await removeFolder()
   }
 }
 
-async function measure(fleet: Fleet, folder: string, setup: RunSetup): Promise<Outcome> {
-  const { plan, mesh, target, options, display } = setup
+async function measure(fleet: Fleet, setup: RunSetup): Promise<Outcome> {
+  const { plan, mesh, target, options, display, spanMs = null } = setup
   display.step(`connecting ${plan.peers} peers`)
   await fleet.connect()
   const exchange = options.isCold ? null : await exchangeKeys(fleet, display)
   const before = await counters(fleet, target)
   const watch = new UsageWatch(target)
   display.begin(plan.total)
+  setup.onStart?.()
   const { startMs, isComplete } = await fleet.run((progress) => display.update(progress))
   display.end()
   if (!isComplete) display.step(`nothing more came for ${options.drainMs} ms, ending the run`)
   const leftInQueue = await untilSettled(setup, isComplete ? SETTLE_WITHIN_MS : 0)
   const usage = watch.stop()
   const after = isComplete ? await counters(fleet, target) : null // a broker that hangs would not answer the tap
-  const { collected, prefixes } = await fleet.collect(folder)
-  const records = await Promise.all(
-    prefixes.map(async (prefix, i) => ({ share: fleet.shares[i]!, ...(await readRecords(prefix)) })),
-  )
-  const run: Run = { plan, startMs, records }
+  const collected = await fleet.collect()
+  const called = collected.reduce((sum, generator) => sum + generator.called, 0)
+  const run = { plan, startMs, called, prefixes: fleet.prefixes, spanMs }
   const verdict = await judge(run, (ids) => target.database?.waiting(mesh.meshId, ids) ?? Promise.resolve(new Set()))
   return {
     plan,
+    startMs,
     verdict,
     usage: withKernelPeak(usage, setup),
     generators: collected,
@@ -89,12 +103,13 @@ async function measure(fleet: Fleet, folder: string, setup: RunSetup): Promise<O
   }
 }
 
-function fleetSetup({ plan, mesh, target, options }: RunSetup) {
+export function fleetSetup({ plan, mesh, target, options }: Omit<RunSetup, 'display'>, records: string): FleetSetup {
   const { url, brokerKey } = target
   const { meshId, peerKeys, secrets } = mesh
   const { form, window, generators, drainMs } = options
+  const peers = { first: 0, end: plan.peers }
   const words = profileWords(options)
-  return { plan, url, brokerKey, meshId, peerKeys, secrets, form, window, generators, drainMs, words }
+  return { plan, peers, records, url, brokerKey, meshId, peerKeys, secrets, form, window, generators, drainMs, words }
 }
 
 async function exchangeKeys(fleet: Fleet, display: Display) {
@@ -115,14 +130,14 @@ function difference(after: DatabaseCounters, before: DatabaseCounters): Database
   return { transactions: after.transactions - before.transactions, walBytes: after.walBytes - before.walBytes }
 }
 
-/** @returns what is left when it does not come to an end */
+/** @returns what is left, beside what rests, when it does not come to an end */
 async function untilSettled(setup: RunSetup, withinMs: number): Promise<number | null> {
   const { database } = setup.target
-  const { meshId } = setup.mesh
+  const { mesh, resting = 0 } = setup
   if (!database) return null
   const giveUpMs = clockMs() + withinMs
-  while (!(await database.isQueueEmpty(meshId))) {
-    if (clockMs() > giveUpMs) return database.countQueued(meshId)
+  while (!(await database.holdsAtMost(mesh.meshId, resting))) {
+    if (clockMs() > giveUpMs) return (await database.countQueued(mesh.meshId)) - resting
     await Bun.sleep(50)
   }
   return 0

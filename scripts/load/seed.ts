@@ -12,9 +12,11 @@ export interface Mesh {
 
 const DAY_MS = 86_400_000
 
-export async function inventMesh(peers: number): Promise<Mesh> {
+export const inventMesh = (peers: number): Promise<Mesh> => inventMembers(newMeshId(), peers)
+
+/** Of a mesh that may have others. */
+export async function inventMembers(meshId: MeshId, peers: number): Promise<Mesh> {
   await ready()
-  const meshId = newMeshId()
   const identities = Array.from({ length: peers }, generateIdentity)
   return {
     meshId,

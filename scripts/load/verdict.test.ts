@@ -1,55 +1,66 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import type { EnvelopeId } from '@sealpost/std'
-import { expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test } from 'vitest'
 import { Bodies } from './body.ts'
+import { Journal } from './journal.ts'
 import { expectedOf, ownOf, type Plan, recipientOf, senderOf, sharesOf } from './plan.ts'
-import { Receipts, Sends, slotOf, slotsOf } from './records.ts'
-import { judge, type Records } from './verdict.ts'
+import { judge, type Run } from './verdict.ts'
 
-const plan: Plan = { peers: 3, total: 30, rate: null, payloadBytes: 20, seed: 7 }
+const plan: Plan = { peers: 3, total: 30, rate: null, payloadBytes: 20, seed: 7, isOneWay: false }
 const START_MS = 1_000_000
 const nothingWaits = () => Promise.resolve(new Set<string>())
 
 const idOf = (number: number) => `0190a5b2c3d47e5f8000${number.toString(16).padStart(12, '0')}` as EnvelopeId
 
+let folder: string
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'sealpost-verdict-'))
+})
+afterEach(() => rmSync(folder, { recursive: true }))
+
 /** A run of one generator in which everything goes well, but for what a test does to it. */
 class World {
-  readonly share = sharesOf(plan.peers, 1)[0]!
-  readonly sends = new Sends(slotsOf(plan, this.share))
-  readonly receipts = new Receipts(0)
+  readonly plan: Plan
+  readonly prefix = join(folder, crypto.randomUUID())
+  readonly journal = new Journal(this.prefix)
 
-  send(number: number): void {
-    this.sends.calledAtMs[slotOf(plan, this.share, number)] = START_MS + number
+  constructor(of = plan) {
+    this.plan = of
   }
-  ack(number: number, afterMs = 10): void {
+
+  ack(number: number, { afterMs = 10, calledAtMs = START_MS + number } = {}): void {
     const admittedAtMs = START_MS + number
-    const receipt = { envelopeId: idOf(number), isDuplicate: false, admittedAtMs, ackedAtMs: admittedAtMs + afterMs }
-    this.sends.acked(slotOf(plan, this.share, number), receipt)
+    const ack = { envelopeId: idOf(number), admittedAtMs }
+    this.journal.answered({ number, calledAtMs, answeredAtMs: admittedAtMs + afterMs, ack })
+  }
+  refuse(number: number): void {
+    const calledAtMs = START_MS + number
+    this.journal.answered({ number, calledAtMs, answeredAtMs: calledAtMs + 1, ack: null })
   }
   push(number: number, { afterMs = 5, faults = 0, envelopeId = idOf(number) } = {}): void {
-    const recipient = recipientOf(plan, number)
-    this.receipts.add({ atMs: START_MS + number + afterMs, number, recipient, faults, envelopeId })
+    const recipient = recipientOf(this.plan, number)
+    this.journal.received({ atMs: START_MS + number + afterMs, number, recipient, faults, envelopeId })
   }
   all(act: (number: number) => void, but: number[] = []): void {
-    for (let number = 0; number < plan.total; number++) if (!but.includes(number)) act(number)
+    for (let number = 0; number < this.plan.total; number++) if (!but.includes(number)) act(number)
   }
-  judge(isWaiting = nothingWaits) {
-    const records: Records[] = [this]
-    return judge({ plan, startMs: START_MS, records }, isWaiting)
+  async judge(isWaiting = nothingWaits, spanMs: Run['spanMs'] = null) {
+    await this.journal.close()
+    const run = { plan: this.plan, startMs: START_MS, called: this.plan.total, prefixes: [this.prefix], spanMs }
+    return judge(run, isWaiting)
   }
 }
 
-function world(): World {
-  const made = new World()
-  made.all((number) => made.send(number))
-  return made
-}
+const world = (of = plan) => new World(of)
 
 const clean = { timedOut: 0, lost: 0, duplicates: 0, misdelivered: 0, outOfOrder: 0 }
 
 test('a push that overtakes its ack is a delivery, and its latency counts from the admission', async () => {
   const run = world()
   run.all((number) => run.push(number, { afterMs: 5 }))
-  run.all((number) => run.ack(number, 10))
+  run.all((number) => run.ack(number))
   const verdict = await run.judge()
   expect(verdict).toMatchObject({ ...clean, sent: 30, acked: 30, delivered: 30, wallMs: 39 })
   expect(verdict.e2eMs.p50).toBeCloseTo(5, 1)
@@ -112,24 +123,55 @@ test('a pair whose messages change places is out of order; other pairs may overt
   expect(await swapped.judge()).toMatchObject({ ...clean, delivered: 30, outOfOrder: 1 })
 })
 
-test('in the open loop a late call counts from when it was due', async () => {
-  const paced = { ...plan, rate: 1000 }
+test('a push that comes long after its ack is a delivery too', async () => {
   const run = world()
+  run.all((number) => run.ack(number))
+  run.all((number) => run.push(number, { afterMs: 500 }))
+  const verdict = await run.judge()
+  expect(verdict).toMatchObject({ ...clean, delivered: 30, arrivingMs: 29 })
+  expect(verdict.e2eMs.p50).toBeCloseTo(500, 0)
+})
+
+test('a refused message was sent, and neither acked nor lost', async () => {
+  const run = world()
+  run.all((number) => run.ack(number), [7])
+  run.refuse(7)
+  run.all((number) => run.push(number), [7])
+  expect(await run.judge()).toMatchObject({ ...clean, sent: 30, acked: 29, delivered: 29, timedOut: 1 })
+})
+
+test('in the open loop a late call counts from when it was due', async () => {
+  const run = world({ ...plan, rate: 1000 })
   run.all((number) => {
-    run.sends.calledAtMs[slotOf(paced, run.share, number)] = START_MS + number + 50
-    run.ack(number, 60)
+    run.ack(number, { calledAtMs: START_MS + number + 50, afterMs: 60 })
     run.push(number, { afterMs: 70 })
   })
-  const verdict = await judge({ plan: paced, startMs: START_MS, records: [run] }, nothingWaits)
+  const verdict = await run.judge()
   expect(verdict.callLateMs?.p50).toBeCloseTo(50, 0)
   expect(verdict.ackMs.p50).toBeCloseTo(60, 0)
   expect(verdict.e2eMs.p50).toBeCloseTo(70, 0)
 })
 
+test('each span of time has latencies of its own', async () => {
+  const run = world({ ...plan, rate: 1000 })
+  run.all((number) => run.ack(number, { afterMs: 100 }))
+  run.all((number) => run.push(number, { afterMs: number < 20 ? 30 : 90 }))
+  const { spans } = await run.judge(nothingWaits, 10)
+  expect(spans.map(({ delivered }) => delivered)).toEqual([10, 10, 10])
+  expect(spans.map(({ e2eMs }) => Math.round(e2eMs.p50))).toEqual([30, 30, 90])
+})
+
+test('more rows than one piece of memory or file holds are all judged', async () => {
+  const run = world({ ...plan, total: 250_000 })
+  run.all((number) => run.ack(number))
+  run.all((number) => run.push(number), [200_000])
+  expect(await run.judge()).toMatchObject({ ...clean, acked: 250_000, delivered: 249_999, lost: 1 })
+})
+
 test('the shares of several generators cover every message once', () => {
   const wide = { ...plan, peers: 10, total: 1003 }
   for (const generators of [1, 3, 10]) {
-    const shares = sharesOf(wide.peers, generators)
+    const shares = sharesOf({ first: 0, end: wide.peers }, generators)
     expect(shares.reduce((sum, share) => sum + expectedOf(wide, share), 0)).toBe(wide.total)
     expect(shares.reduce((sum, share) => sum + ownOf(wide, share), 0)).toBe(wide.total)
   }
@@ -148,4 +190,13 @@ test('one changed byte of a body is noticed, and so is the body of another messa
   }
   expect(bodies.isIntact(bodies.make(13), 12)).toBe(false)
   expect(bodies.isIntact(body.subarray(1), 12)).toBe(false)
+})
+
+test('one way, the first half of the peers writes to the second', () => {
+  const halves = { ...plan, peers: 6, isOneWay: true }
+  const numbers = Array.from({ length: plan.total }, (_, number) => number)
+  expect(new Set(numbers.map((number) => senderOf(halves, number)))).toEqual(new Set([0, 1, 2]))
+  expect(new Set(numbers.map((number) => recipientOf(halves, number)))).toEqual(new Set([3, 4, 5]))
+  expect(ownOf(halves, { first: 3, end: 6 })).toBe(0)
+  expect(expectedOf(halves, { first: 3, end: 6 })).toBe(plan.total)
 })

@@ -1,0 +1,122 @@
+/**
+ * A line chart as SVG. It stands on a card of its own, since an image does not know whether the page around it is light
+ * or dark. The colours are of Okabe and Ito's palette, told apart by those who see fewer of them too.
+ */
+import { LineChart, type LineSeriesOption } from 'echarts/charts'
+import {
+  GridComponent,
+  type GridComponentOption,
+  LegendComponent,
+  type LegendComponentOption,
+  MarkAreaComponent,
+  TitleComponent,
+  type TitleComponentOption,
+} from 'echarts/components'
+import { type ComposeOption, init, use } from 'echarts/core'
+import { SVGRenderer } from 'echarts/renderers'
+
+use([LineChart, GridComponent, LegendComponent, MarkAreaComponent, TitleComponent, SVGRenderer])
+
+export type ChartOption = ComposeOption<
+  LineSeriesOption | GridComponentOption | LegendComponentOption | TitleComponentOption
+>
+
+export interface Line {
+  readonly name: string
+  readonly points: readonly (readonly [x: number, y: number])[]
+  /** From where to where the background is tinted. */
+  readonly tinted?: readonly [from: number, to: number] | undefined
+}
+
+export interface Axis {
+  readonly name: string
+  readonly isLog?: boolean
+  readonly min?: number
+  readonly max?: number
+  /** Where there are labels, and what they say; otherwise the chart decides. */
+  readonly labels?: readonly (readonly [at: number, text: string])[]
+}
+
+export interface Chart {
+  readonly title: string
+  readonly x: Axis
+  readonly y: Axis
+  readonly lines: readonly Line[]
+}
+
+const SIZE = { width: 760, height: 400 }
+const CARD = '#fbfbf9'
+const INK = '#24292f'
+const FAINT = '#d8dade'
+const TINT = '#e9ecf1'
+const COLORS = ['#0072b2', '#d55e00', '#009e73', '#cc79a7']
+/** Without quotes: the library puts it into an attribute as it is. */
+const FONT = 'system-ui, sans-serif'
+
+export function drawChart(chart: Chart): string {
+  const drawing = init(null, null, { renderer: 'svg', ssr: true, ...SIZE })
+  drawing.setOption(optionOf(chart))
+  const svg = drawing.renderToSVGString()
+  drawing.dispose()
+  return `${svg.replace(POINTER_RULES, '').replace(COUNTER, 'chart-')}\n`
+}
+
+/** The gap is wide because nobody here can measure how wide a text will be. */
+const LEGEND = {
+  right: 20,
+  top: 14,
+  itemGap: 28,
+  itemHeight: 8,
+  selectedMode: false,
+  textStyle: { color: INK, fontSize: 12 },
+}
+
+/** An image knows no pointer. */
+const POINTER_RULES = /<style[\s\S]*?<\/style>| class="[^"]*"/g
+/** In names; it would make every drawing another file. */
+const COUNTER = /zr\d+-/g
+
+function optionOf({ title, x, y, lines }: Chart): ChartOption {
+  return {
+    animation: false,
+    backgroundColor: CARD,
+    color: COLORS,
+    textStyle: { fontFamily: FONT, color: INK },
+    title: { text: title, left: 11, top: 12, textStyle: { fontSize: 15, fontWeight: 600, color: INK } },
+    legend: { show: lines.length > 1, ...LEGEND },
+    grid: { left: 64, right: 32, top: 84, bottom: 56 },
+    xAxis: { ...axisOf(x), nameLocation: 'middle', nameGap: 32, splitLine: { show: false } },
+    yAxis: { ...axisOf(y), nameLocation: 'end', nameTextStyle: { color: INK, align: 'left', padding: [0, 0, 0, -48] } },
+    series: lines.map(seriesOf),
+  }
+}
+
+function axisOf({ name, isLog, min, max, labels }: Axis) {
+  const texts = new Map(labels)
+  const places = labels?.map(([at]) => at)
+  const formatter = (value: number) => texts.get(value) ?? (labels ? '' : value.toLocaleString('en'))
+  return {
+    name,
+    type: isLog ? ('log' as const) : ('value' as const),
+    ...(min === undefined ? {} : { min }),
+    ...(max === undefined ? {} : { max }),
+    axisLine: { show: true, lineStyle: { color: INK } },
+    axisTick: { show: true, ...(places && { customValues: places }) },
+    axisLabel: { color: INK, fontSize: 12, formatter, ...(places && { customValues: places }) },
+    splitLine: { lineStyle: { color: FAINT } },
+    nameTextStyle: { color: INK },
+  }
+}
+
+function seriesOf({ name, points, tinted }: Line): LineSeriesOption {
+  const area = tinted && { silent: true, itemStyle: { color: TINT }, data: [tinted.map((xAxis) => ({ xAxis }))] }
+  return {
+    type: 'line',
+    name,
+    data: points.map(([x, y]) => [x, y]),
+    symbol: 'circle',
+    symbolSize: 6,
+    lineStyle: { width: 2.5 },
+    ...(area && { markArea: area as NonNullable<LineSeriesOption['markArea']> }),
+  }
+}

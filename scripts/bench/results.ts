@@ -1,0 +1,40 @@
+/** What was measured, as it is kept in `results.json`: tables and charts are made from nothing else. */
+import type { IdleResult } from '../load/idle.ts'
+import type { LoadResult } from '../load/result.ts'
+import type { SoakFigures } from '../load/soak.ts'
+import type { Machine } from './machine.ts'
+
+/** By the kind of run; what a kind does not have is absent. */
+export type RunResult = Partial<LoadResult> &
+  Partial<IdleResult> & { readonly sweep?: readonly LoadResult[]; readonly soak?: SoakFigures }
+
+export interface Measured {
+  /** The command, complete. */
+  readonly command: string
+  /** 0: nothing was lost, and what was to hold held. */
+  readonly exitCode: number
+  readonly machine: Machine
+  readonly result: RunResult
+}
+
+/** By part, then by run. */
+export type Results = Readonly<Record<string, Readonly<Record<string, Measured>>>>
+
+export async function readResults(path: string): Promise<Results> {
+  const file = Bun.file(path)
+  return (await file.exists()) ? ((await file.json()) as Results) : {}
+}
+
+export async function writeResults(path: string, results: Results): Promise<void> {
+  await Bun.write(path, `${JSON.stringify(results, null, 1)}\n`)
+}
+
+/** Without the series of each second, which are a hundred times the rest. */
+export function withoutSeries(result: RunResult): RunResult {
+  const { samples: _, ...kept } = result
+  return {
+    ...kept,
+    ...(kept.soak && { soak: { ...kept.soak, series: [] } }),
+    ...(kept.sweep && { sweep: kept.sweep.map((each) => ({ ...each, samples: [] })) }),
+  }
+}

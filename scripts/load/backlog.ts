@@ -1,0 +1,117 @@
+/**
+ * Messages that wait for absent peers: real ones, sealed and sent through the broker by members who then leave, for
+ * members who come at the end and open them all.
+ */
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { clockMs } from '@sealpost/sdk'
+import type { MeshId } from '@sealpost/std'
+import type { Teardown } from '../lib/teardown.ts'
+import { type LoadOptions, profileWords } from './arguments.ts'
+import type { Environment } from './environment.ts'
+import { Fleet, recordsOf } from './fleet.ts'
+import type { Plan, Share } from './plan.ts'
+import type { Display } from './progress.ts'
+import { inventMembers, type Mesh } from './seed.ts'
+import { judge, type Verdict } from './verdict.ts'
+
+export interface BacklogSetup {
+  readonly messages: number
+  readonly meshId: MeshId
+  readonly target: Environment
+  readonly options: LoadOptions
+  readonly display: Display
+}
+
+export interface Drained
+  extends Pick<Verdict, 'delivered' | 'lost' | 'timedOut' | 'duplicates' | 'misdelivered' | 'outOfOrder'> {
+  readonly messages: number
+  readonly storedPerSecond: number
+  readonly drainedPerSecond: number
+}
+
+export class Backlog {
+  readonly #setup: BacklogSetup
+  readonly #plan: Plan
+  readonly #members: Mesh
+  readonly #folder: string
+  readonly #teardown: Teardown
+  #called = 0
+  #storedPerSecond = 0
+
+  private constructor(setup: BacklogSetup, members: Mesh, folder: string, teardown: Teardown) {
+    const { payloadBytes, seed, peers } = setup.options
+    this.#setup = setup
+    this.#plan = { peers: peers * 2, total: setup.messages, rate: null, payloadBytes, seed, isOneWay: true }
+    this.#members = members
+    this.#folder = folder
+    this.#teardown = teardown
+  }
+
+  /** As many senders as the run has peers, and as many absent recipients. */
+  static async store(setup: BacklogSetup, teardown: Teardown): Promise<Backlog> {
+    const members = await inventMembers(setup.meshId, setup.options.peers * 2)
+    const folder = await mkdtemp(join(tmpdir(), 'sealpost-load-'))
+    teardown.add({ end: () => rm(folder, { recursive: true, force: true }) })
+    const backlog = new Backlog(setup, members, folder, teardown)
+    await backlog.#store()
+    return backlog
+  }
+
+  async #store(): Promise<void> {
+    const { target, options, display, messages } = this.#setup
+    display.step(`storing ${messages} messages for absent peers`)
+    await target.database.enroll(this.#members)
+    const startMs = clockMs()
+    this.#called = await this.#runShare('senders', { first: 0, end: options.peers })
+    this.#storedPerSecond = (messages * 1000) / (clockMs() - startMs)
+  }
+
+  /** The absent peers come, and stay until everything is theirs. */
+  async drain(): Promise<Drained> {
+    const { target, options, display, messages, meshId } = this.#setup
+    display.step('the absent peers connect')
+    const { peers } = options
+    await this.#runShare('recipients', { first: peers, end: peers * 2 })
+    const { generators } = options
+    const prefixes = ['senders', 'recipients'].flatMap((name) => {
+      return recordsOf({ records: join(this.#folder, name), generators })
+    })
+    const run = { plan: this.#plan, startMs: 0, called: this.#called, prefixes, spanMs: null }
+    const verdict = await judge(run, (ids) => target.database.waiting(meshId, ids))
+    const { delivered, lost, timedOut, duplicates, misdelivered, outOfOrder, arrivingMs } = verdict
+    return {
+      ...{ delivered, lost, timedOut, duplicates, misdelivered, outOfOrder },
+      messages,
+      storedPerSecond: this.#storedPerSecond,
+      drainedPerSecond: arrivingMs === 0 ? 0 : (delivered * 1000) / arrivingMs,
+    }
+  }
+
+  /** @returns calls of `send` */
+  async #runShare(name: string, peers: Share): Promise<number> {
+    const { target, display } = this.#setup
+    const fleet = new Fleet(this.#fleetSetup(name, peers))
+    const stop = this.#teardown.add({ end: () => fleet.stop(), kill: () => fleet.kill() })
+    const work = async () => {
+      await fleet.connect()
+      display.begin(this.#plan.total)
+      await fleet.run((progress) => display.update(progress))
+      display.end()
+      const collected = await fleet.collect()
+      return collected.reduce((sum, { called }) => sum + called, 0)
+    }
+    return Promise.race([work(), target.failed]).finally(stop)
+  }
+
+  #fleetSetup(name: string, peers: Share) {
+    const { target, options } = this.#setup
+    const { form, window, generators, drainMs } = options
+    const { url, brokerKey } = target
+    const { meshId, peerKeys, secrets } = this.#members
+    const records = join(this.#folder, name)
+    const own = { plan: this.#plan, peers, records, words: profileWords(options) }
+    return { ...own, url, brokerKey, meshId, peerKeys, secrets, form, window, generators, drainMs }
+  }
+}

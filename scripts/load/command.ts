@@ -1,0 +1,111 @@
+/** The words of the load test's command line, as its help tells them. */
+import { cpus } from 'node:os'
+import { BODY_BYTES_MAX, type Form } from '@sealpost/protocol'
+import { Command, Option } from 'commander'
+import { BODY_BYTES_MIN } from './body.ts'
+import { duration, whole } from './kinds.ts'
+
+/** What the same client may be measured against: a relay that stores nothing, or one statement for each message. */
+export type Yardstick = (typeof YARDSTICKS)[number]
+const YARDSTICKS = ['relay', 'plain-sql'] as const
+
+export const YARDSTICK_NAMES: Readonly<Record<Yardstick, string>> = {
+  relay: 'a relay that stores nothing',
+  'plain-sql': 'a queue of plain SQL',
+}
+
+export const SOAK_RATE = 2000
+export const IDLE_SECONDS = 20
+export const SWEEP_PEERS = [10, 25, 50, 100]
+export const SWEEP_MESSAGES = 100
+
+/** As commander gives them. */
+export interface Given {
+  rate?: number
+  seconds?: number
+  soak?: number
+  holdTransaction?: number
+  backlog?: number
+  idle?: number
+  throughDrain?: boolean
+  sweep?: boolean
+  window?: number
+  baseline?: boolean
+  against?: Yardstick
+  json?: string
+  payload: number
+  keep?: boolean
+  cold?: boolean
+  form: Form
+  limits?: 'on' | 'off'
+  profile?: string
+  generators: number
+  seed: number
+}
+
+const EXAMPLES = `
+Environment:
+  DATABASE_URL      a Postgres to use instead of an embedded one
+  BROKER_WS_URL     a running broker to use, together with its DATABASE_URL
+  BROKER_PID        its process id: adds its CPU, memory and descriptors
+  BROKER_KEY        its key; default: what its /version says
+  LIMITS            on or off: the rate limits of a broker that is started here; default off
+  DRAIN_MS          how long to wait, after the last answer, for what is still out, in every phase; default 60000
+
+Exit code: 0 all well · 1 something was lost, misdelivered, out of order, refused or timed out, or a soak's figures did
+not hold · 2 wrong usage
+
+Examples:
+  bun scripts/load-test.ts
+  bun scripts/load-test.ts 100 1000 --baseline
+  bun scripts/load-test.ts 100 --rate 1000 --seconds 30 --json result.json
+  bun scripts/load-test.ts 100 200 --against plain-sql
+  bun scripts/load-test.ts --soak 20m --rate 2000 --hold-transaction 300
+  bun scripts/load-test.ts --idle 1000
+  bun scripts/load-test.ts --sweep`
+
+export function loadTestCommand(): Command {
+  const generators = cpus().length <= 2 ? 1 : Math.min(4, cpus().length >> 1)
+  return new Command('bun scripts/load-test.ts')
+    .description('Sends sealed messages between many peers through a real broker and a real Postgres, and checks each.')
+    .argument('[peers]', 'peers, each with a WebSocket of its own', whole(2, 65_535), 100)
+    .argument('[messages]', 'messages that each peer sends to random others', whole(1, 10_000_000), 1000)
+    .option('--rate <R>', 'open loop: R messages a second in all, instead of [messages]', whole(1, 1_000_000))
+    .option('--seconds <S>', `how long to keep up the rate; default: 30, of --idle: ${IDLE_SECONDS}`, whole(1, 86_400))
+    .option(
+      '--soak <TIME>',
+      `such a run of 90s, 20m or 1h, watched over time; default rate: ${SOAK_RATE}`,
+      duration(5, 86_400),
+    )
+    .option('--hold-transaction <S>', 'in the middle of a soak another session holds a snapshot open', whole(1, 86_400))
+    .option(
+      '--backlog <N>',
+      'during a soak N messages wait for absent peers, who fetch them at the end',
+      whole(1, 100_000_000),
+    )
+    .option('--idle <N>', 'no messages: what N silent sessions cost the broker', whole(2, 65_535))
+    .option('--through-drain', 'nothing is pushed without a claim (BIRTH_LEASE=off for the broker that is started)')
+    .option('--sweep', `${SWEEP_PEERS.join(', ')} peers, as far as [peers], × ${SWEEP_MESSAGES}, as one table`)
+    .option('--window <W>', "unacknowledged sends per peer; default: the SDK's", whole(1, 65_535))
+    .option('--baseline', 'the same as --against relay')
+    .addOption(
+      new Option('--against <what>', 'run the same before against a relay that stores nothing, or plain SQL').choices(
+        YARDSTICKS,
+      ),
+    )
+    .option('--json <FILE>', 'write the result as JSON')
+    .option('--payload <BYTES>', 'bytes of each message', whole(BODY_BYTES_MIN, BODY_BYTES_MAX), 200)
+    .option('--keep', 'leave broker and database running until Ctrl-C, and say how to reach them')
+    .option('--cold', 'do not exchange keys before the run: the first message of each pair pays for it')
+    .addOption(new Option('--form <form>', 'the form of frames').choices(['binary', 'json']).default('binary'))
+    .addOption(
+      new Option('--limits <switch>', "the broker's rate limits; default: LIMITS, or off").choices(['on', 'off']),
+    )
+    .option('--profile <FOLDER>', 'write CPU profiles of broker, relay and generators (.cpuprofile)')
+    .option('--generators <N>', 'load generators, programs of their own', whole(1, 64), generators)
+    .option('--seed <N>', 'chooses who writes to whom, and the bodies', whole(0, 0xffff_ffff), 1)
+    .addHelpText('after', EXAMPLES)
+    .showHelpAfterError(true)
+    .allowExcessArguments(false)
+    .exitOverride()
+}

@@ -1,0 +1,85 @@
+/** What sessions cost that do nothing: they connect, the clock runs, they go. */
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { OperatingError } from '@sealpost/std'
+import { createColors } from 'picocolors'
+import type { Teardown } from '../lib/teardown.ts'
+import type { LoadOptions } from './arguments.ts'
+import type { Environment } from './environment.ts'
+import { Fleet } from './fleet.ts'
+import type { Plan } from './plan.ts'
+import { factsOf } from './proc.ts'
+import type { Display } from './progress.ts'
+import type { ReportOptions } from './report.ts'
+import { fleetSetup, newMesh } from './run.ts'
+import { aligned } from './table.ts'
+import { count, figure } from './text.ts'
+
+export interface IdleResult {
+  readonly sessions: number
+  readonly seconds: number
+  /** Of the broker: cores, from 0 up. */
+  readonly cpuShare: number
+  readonly rssMbBefore: number
+  readonly rssMbAfter: number
+  readonly rssKbPerSession: number
+  readonly gitSha: string
+}
+
+export interface IdleSetup {
+  readonly plan: Plan
+  readonly target: Environment
+  readonly options: LoadOptions
+  readonly display: Display
+}
+
+/** A start and a thousand handshakes leave garbage and compiled code behind; this long after it the figures stand. */
+const SETTLE_MS = 5_000
+
+export async function runIdle(setup: IdleSetup, teardown: Teardown): Promise<IdleResult> {
+  const { plan, target, options, display } = setup
+  const mesh = await newMesh(setup, teardown)
+  const folder = await mkdtemp(join(tmpdir(), 'sealpost-load-'))
+  teardown.add({ end: () => rm(folder, { recursive: true, force: true }) })
+  display.step('letting the broker settle')
+  await Bun.sleep(SETTLE_MS)
+  const before = brokerFacts(target)
+  const fleet = new Fleet(fleetSetup({ ...setup, mesh }, join(folder, 'idle')))
+  const stop = teardown.add({ end: () => fleet.stop(), kill: () => fleet.kill() })
+  display.step(`connecting ${plan.peers} peers`)
+  await Promise.race([fleet.connect(), target.failed])
+  await Bun.sleep(SETTLE_MS)
+  display.step(`looking at them for ${options.seconds} s`)
+  const first = brokerFacts(target)
+  await Promise.race([Bun.sleep(options.seconds * 1000), target.failed])
+  const last = brokerFacts(target)
+  await stop()
+  return {
+    sessions: plan.peers,
+    seconds: options.seconds,
+    cpuShare: (last.cpuSeconds - first.cpuSeconds) / options.seconds,
+    rssMbBefore: before.rssMb,
+    rssMbAfter: last.rssMb,
+    rssKbPerSession: ((last.rssMb - before.rssMb) * 1024) / plan.peers,
+    gitSha: target.version.gitSha,
+  }
+}
+
+function brokerFacts({ brokerPid }: Environment) {
+  const facts = brokerPid === null ? null : factsOf(brokerPid)
+  if (!facts) throw new OperatingError('broker_unknown', 'The system tells nothing about the broker.')
+  return facts
+}
+
+export function printIdle(result: IdleResult, { isColored }: ReportOptions): string {
+  const { sessions, seconds, cpuShare, rssMbBefore, rssMbAfter, rssKbPerSession } = result
+  const cpu = `${figure(cpuShare * 100)} % of a core over ${count(seconds)} s`
+  const memory = `${figure(rssMbBefore)} MB before, ${figure(rssMbAfter)} MB with them: ${figure(rssKbPerSession)} kB each`
+  const lines = [
+    ['sessions', `${count(sessions)}, silent`],
+    ['CPU', cpu],
+    ['memory', memory],
+  ] as const
+  return `\n${aligned(lines, createColors(isColored))}\n`
+}

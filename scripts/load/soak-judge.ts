@@ -1,0 +1,123 @@
+/** Rows of a soak, one for each minute, and whether the last is still like the second. */
+import type { SoakSample } from './soak-watch.ts'
+import { count, figure } from './text.ts'
+import type { SpanLatencies } from './verdict.ts'
+
+export interface SoakRow {
+  readonly fromSeconds: number
+  readonly delivered: number
+  readonly p50: number
+  readonly p99: number
+  /** By name, tables and indexes: the most in this span. */
+  readonly bytes: Readonly<Record<string, number>>
+  /** Of all hot tables together: the most in this span. */
+  readonly dead: number
+  readonly queued: number
+  readonly brokerRssMb: number | null
+}
+
+export interface SoakVerdict {
+  readonly isMet: boolean
+  readonly sentence: string
+}
+
+/** Seconds after the start. */
+export interface Hold {
+  readonly fromSeconds: number
+  readonly toSeconds: number
+}
+
+const MINUTE_S = 60
+/** So that there is a second and a last span, and something between them. */
+const SPANS_MIN = 5
+
+/** A minute, or less in a soak of less than five. */
+export const spanSecondsOf = (soakSeconds: number): number => Math.min(MINUTE_S, soakSeconds / SPANS_MIN)
+
+export interface SoakRecord {
+  readonly seconds: number
+  readonly startMs: number
+  readonly samples: readonly SoakSample[]
+  readonly spans: readonly SpanLatencies[]
+}
+
+/** Whole spans only: half a minute would be compared with a minute. */
+export function rowsOf({ seconds, startMs, samples, spans }: SoakRecord): SoakRow[] {
+  const spanSeconds = spanSecondsOf(seconds)
+  return Array.from({ length: Math.floor(seconds / spanSeconds) }, (_, i) => {
+    const fromSeconds = i * spanSeconds
+    const fromMs = startMs + fromSeconds * 1000
+    const within = samples.filter(({ atMs }) => atMs >= fromMs && atMs < fromMs + spanSeconds * 1000)
+    const rss = within.flatMap(({ brokerRssMb }) => brokerRssMb ?? [])
+    return {
+      fromSeconds,
+      delivered: spans[i]?.delivered ?? 0,
+      p50: spans[i]?.e2eMs.p50 ?? 0,
+      p99: spans[i]?.e2eMs.p99 ?? 0,
+      bytes: mostBytes(within),
+      dead: most(within.map(({ relations }) => relations.reduce((sum, { dead }) => sum + dead, 0))),
+      queued: most(within.map(({ queued }) => queued)),
+      brokerRssMb: rss.length === 0 ? null : most(rss),
+    }
+  })
+}
+
+const most = (values: readonly number[]): number => values.reduce((a, b) => Math.max(a, b), 0)
+
+function mostBytes(samples: readonly SoakSample[]): Record<string, number> {
+  const bytes: Record<string, number> = {}
+  for (const { relations } of samples)
+    for (const { name, bytes: now } of relations) bytes[name] = Math.max(bytes[name] ?? 0, now)
+  return bytes
+}
+
+/** Of latencies. */
+const SLOWER_MAX = 1.5
+/** A vacuum that comes a little later than the one before leaves this much more behind. */
+const LARGER_MAX = 1.25
+const BYTES_SLACK = 1024 * 1024
+/** Between two vacuums dead rows pile up; what counts is that each takes them away. */
+const DEADER_MAX = 2
+const DEAD_SLACK = 10_000
+
+export function soakVerdicts(rows: readonly SoakRow[], hold: Hold | null): SoakVerdict[] {
+  const [second, last] = [rows[1]!, rows.at(-1)!]
+  // Space that a held snapshot made the queue take is used again, not given back: it must not grow on from there.
+  const settled = hold ? (rows.find(({ fromSeconds }) => fromSeconds >= hold.toSeconds) ?? last) : second
+  return [latencyVerdict(second, last), sizeVerdict(settled, last), deadVerdict(second, last), ledgerNote(second, last)]
+}
+
+function latencyVerdict(second: SoakRow, last: SoakRow): SoakVerdict {
+  const isMet = last.delivered > 0 && last.p99 <= SLOWER_MAX * second.p99
+  const sentence = `p99 of the last minute ${figure(last.p99)} ms, of the second ${figure(second.p99)} ms`
+  return { isMet, sentence: `${sentence} (at most ${SLOWER_MAX} times as much)` }
+}
+
+function sizeVerdict(first: SoakRow, last: SoakRow): SoakVerdict {
+  const grown = Object.keys(last.bytes).filter((name) => {
+    return !isLedger(name) && last.bytes[name]! > LARGER_MAX * (first.bytes[name] ?? 0) + BYTES_SLACK
+  })
+  if (grown.length === 0) return { isMet: true, sentence: 'tables and indexes did not grow' }
+  const each = grown.map((name) => `${name} ${megabytes(first.bytes[name] ?? 0)} → ${megabytes(last.bytes[name]!)}`)
+  return { isMet: false, sentence: `grew: ${each.join(', ')}` }
+}
+
+function deadVerdict(second: SoakRow, last: SoakRow): SoakVerdict {
+  const isMet = last.dead <= DEADER_MAX * second.dead + DEAD_SLACK
+  const sentence = `dead rows at most ${count(last.dead)} in the last minute, ${count(second.dead)} in the second`
+  return { isMet, sentence }
+}
+
+/** It grows by design until the first of it is a day old, so it is told and not judged. */
+function ledgerNote(second: SoakRow, last: SoakRow): SoakVerdict {
+  const sizeIn = (row: SoakRow) =>
+    Object.entries(row.bytes).reduce((sum, [name, bytes]) => sum + (isLedger(name) ? bytes : 0), 0)
+  const messages = last.delivered * ((last.fromSeconds - second.fromSeconds) / (second.fromSeconds || 1))
+  const each = messages > 0 ? (sizeIn(last) - sizeIn(second)) / messages : 0
+  const sizes = `${megabytes(sizeIn(second))} → ${megabytes(sizeIn(last))}`
+  return { isMet: true, sentence: `the ledger, which keeps a day: ${sizes}, ${figure(each)} bytes a message` }
+}
+
+const isLedger = (name: string): boolean => name.startsWith('dedupe_ledger')
+
+export const megabytes = (bytes: number): string => `${figure(bytes / 1e6)} MB`

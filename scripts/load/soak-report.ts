@@ -1,0 +1,63 @@
+/** What a soak adds to the report: a row a minute, and its verdicts. */
+import { createColors } from 'picocolors'
+import type { ReportOptions } from './report.ts'
+import type { BacklogFigures, SoakFigures } from './soak.ts'
+import { megabytes, type SoakRow } from './soak-judge.ts'
+import { aligned, type Fact, type Paint, plainTable } from './table.ts'
+import { count, figure, orDash } from './text.ts'
+
+const HEAD = ['from', 'messages', 'p50', 'p99 ms', 'queue', 'indexes', 'ledger', 'dead rows', 'queued', 'broker RSS']
+
+export function printSoak(figures: SoakFigures, { isColored }: ReportOptions): string {
+  const paint = createColors(isColored)
+  const parts = [minutes(figures, paint), verdicts(figures, paint), figures.backlog && backlog(figures.backlog, paint)]
+  return `${parts.filter(Boolean).join('\n\n')}\n\n`
+}
+
+function minutes({ rows, hold }: SoakFigures, paint: Paint): string {
+  const table = plainTable(HEAD, paint)
+  for (const row of rows) {
+    const isHeld = hold !== null && row.fromSeconds < hold.toSeconds && rowEnd(row, rows) > hold.fromSeconds
+    table.push([
+      `${clock(row.fromSeconds)}${isHeld ? ' *' : ''}`,
+      count(row.delivered),
+      ...[row.p50, row.p99].map(figure),
+      megabytes(row.bytes.message_queue ?? 0),
+      megabytes(indexBytes(row)),
+      megabytes(row.bytes.dedupe_ledger ?? 0),
+      ...[row.dead, row.queued].map(count),
+      `${orDash(row.brokerRssMb)} MB`,
+    ])
+  }
+  const note = hold ? `\n${paint.dim('  * another session held a snapshot')}` : ''
+  return `${table.toString()}${note}`
+}
+
+const rowEnd = (row: SoakRow, rows: readonly SoakRow[]): number => row.fromSeconds + (rows[1]?.fromSeconds ?? 0)
+
+const indexBytes = ({ bytes }: SoakRow): number =>
+  Object.entries(bytes).reduce((sum, [name, size]) => sum + (/^message_queue_/.test(name) ? size : 0), 0)
+
+function clock(seconds: number): string {
+  return `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, '0')}`
+}
+
+function verdicts({ verdicts }: SoakFigures, paint: Paint): string {
+  return verdicts
+    .map(({ isMet, sentence }) => (isMet ? `  ${paint.green('✔')} ${sentence}` : `  ${paint.red(`✘ ${sentence}`)}`))
+    .join('\n')
+}
+
+function backlog(figures: BacklogFigures, paint: Paint): string {
+  const { messages, storedPerSecond, drainedPerSecond, delivered, lost, timedOut, duplicates, outOfOrder } = figures
+  const faults = `${count(lost)} lost, ${count(timedOut)} timed out, ${count(duplicates)} duplicates, ${count(outOfOrder)} out of order`
+  const facts: Fact[] = [
+    [
+      'backlog',
+      `${count(messages)} messages, stored at ${count(storedPerSecond)}/s, drained at ${count(drainedPerSecond)}/s`,
+    ],
+    ['checked', `${count(delivered)} of them arrived: ${faults}`],
+    ['beside it', `p99 ${figure(figures.p99Ratio)} times that of a run without it (${figure(figures.aloneMs.p99)} ms)`],
+  ]
+  return aligned(facts, paint)
+}

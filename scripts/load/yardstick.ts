@@ -1,0 +1,64 @@
+/** What a run may be measured against: the same peers, the same protocol, another way with envelopes behind it. */
+import { join } from 'node:path'
+import { generateSigningKeys, ready } from '@sealpost/identity'
+import { type PeerKey, toHex } from '@sealpost/std'
+import { Child } from '../lib/child.ts'
+import type { Teardown } from '../lib/teardown.ts'
+import { YARDSTICK_NAMES, type Yardstick } from './command.ts'
+import { LoadDatabase } from './database.ts'
+import { openPostgres, type Target } from './environment.ts'
+import type { FrontSetup } from './front.ts'
+import { postmasterOf } from './proc.ts'
+import type { Mesh } from './seed.ts'
+
+const FILES: Readonly<Record<Yardstick, string>> = { relay: 'relay.ts', 'plain-sql': 'plain-queue.ts' }
+
+export interface YardstickSetup {
+  readonly against: Yardstick
+  readonly mesh: Mesh
+  /** Words for Bun. */
+  readonly words: readonly string[]
+  readonly databaseUrl: string | undefined
+  readonly tell: (step: string) => void
+}
+
+/** It knows the mesh from the start; there is nothing to seed. */
+export async function openYardstick(
+  setup: YardstickSetup,
+  teardown: Teardown,
+): Promise<Target & { stop(): Promise<void> }> {
+  const { against, mesh, words } = setup
+  const storage = against === 'relay' ? null : await openStorage(setup, teardown)
+  await ready()
+  const signingSeed = toHex(generateSigningKeys().secretKey.subarray(0, 32))
+  const name = `The yardstick (${YARDSTICK_NAMES[against]})`
+  const child = new Child<FrontSetup, Place>(name, join(import.meta.dirname, FILES[against]), words)
+  const stopChild = teardown.add({ end: () => child.stop(), kill: () => child.kill() })
+  child.order({ signingSeed, meshId: mesh.meshId, bindings: mesh.bindings, databaseUrl: storage?.url ?? null })
+  const place = await child.answer((answer): answer is Place => 'url' in answer)
+  return {
+    ...place,
+    brokerPid: child.pid,
+    postmasterPid: storage?.postmasterPid ?? null,
+    database: null,
+    failed: child.died,
+    stop: async () => {
+      await stopChild()
+      await storage?.stop()
+    },
+  }
+}
+
+interface Place {
+  readonly url: string
+  readonly brokerKey: PeerKey
+}
+
+async function openStorage(setup: YardstickSetup, teardown: Teardown) {
+  const postgres = await openPostgres(setup, teardown)
+  const database = await LoadDatabase.open(postgres.url)
+  const { backendPid } = await database.facts()
+  const postmasterPid = postmasterOf(backendPid)
+  await database.close()
+  return { url: postgres.url, postmasterPid, stop: () => postgres.stop() }
+}
