@@ -16,6 +16,8 @@ import type { Metrics } from './metrics.ts'
 const TICK_MS = 1000
 const FENCE_RETRY_MS = 500
 const RETRIES_MAX = 1000
+/** What a crash makes come again is bounded by it. */
+const SETTLE_WITHIN_MS = 20
 const COMMIT_PAUSE_MS = 50
 const COMMIT_PAUSE_MAX_MS = 1000
 const COMPLAIN_EVERY_MS = 1000
@@ -58,6 +60,7 @@ export class Driver implements Effects {
   private readonly timers: ReturnType<typeof setInterval>[] = []
   private lastSocket = 0
   private isFlushing = false
+  private areSettlesCalled = false
   private isSweeping = false
   private isGivingBack = false
   private retries: Retry[] = []
@@ -169,6 +172,7 @@ export class Driver implements Effects {
   }
   settle(delivery: DeliveryRef): void {
     this.writer.settle(delivery)
+    this.callSettlesSoon()
   }
   claim(want: Want): void {
     this.drain.want(want)
@@ -198,6 +202,16 @@ export class Driver implements Effects {
 
   hint(meshId: MeshId, peer: PeerNo): void {
     this.parts.bus.publish(hintOf(meshId, peer))
+  }
+
+  private callSettlesSoon(): void {
+    if (this.areSettlesCalled) return
+    this.areSettlesCalled = true
+    setTimeout(() => {
+      this.areSettlesCalled = false
+      this.writer.callSettles()
+      this.flushSoon()
+    }, SETTLE_WITHIN_MS)
   }
 
   /** Everything that came in during this turn of the event loop joins one commit. */

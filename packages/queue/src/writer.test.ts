@@ -5,7 +5,7 @@ import { envelopeIdOf, MESH } from './conformance-world.ts'
 import type { Batch } from './queue.ts'
 import { Writer } from './writer.ts'
 
-const LIMITS = { appendsMax: 3, appendBytesMax: 100, settlesMax: 2 }
+const LIMITS = { appendsMax: 3, appendBytesMax: 100, settlesMax: 2, settlesDueAt: 1 }
 
 let batches: Batch[]
 let writer: Writer
@@ -20,6 +20,25 @@ test('the first flush starts at once, with all that waits', () => {
   writer.settle(settle(1))
   writer.flush()
   expect(batches.map(idsOf)).toEqual([{ appends: [1, 2], settles: [1] }])
+})
+
+test('few settles join no commit and start none until they are called; many do', () => {
+  writer = new Writer((batch) => batches.push(batch), { ...LIMITS, settlesMax: 9, settlesDueAt: 3 })
+  writer.settle(settle(1))
+  writer.append(append(1))
+  writer.flush()
+  expect(batches.map(idsOf)).toEqual([{ appends: [1], settles: [] }])
+  writer.succeeded()
+  writer.flush()
+  expect(batches).toHaveLength(1)
+  expect(writer.isIdle).toBe(false)
+  writer.callSettles()
+  writer.flush()
+  expect(batches.map(idsOf)[1]).toEqual({ appends: [], settles: [1] })
+  writer.succeeded()
+  for (let n = 2; n <= 4; n++) writer.settle(settle(n))
+  writer.flush()
+  expect(batches.map(idsOf)[2]).toEqual({ appends: [], settles: [2, 3, 4] })
 })
 
 test('a flush with nothing to write starts nothing', () => {

@@ -26,9 +26,10 @@ import type { World } from './world.ts'
 const FENCE_RETRY_MS = 500
 const CLOSING_WAIT_MS = 2_000
 const TICK_MS = 1_000
+const SETTLE_WITHIN_MS = 20
 const SWEEP_MS = 3_000
 /** Small, so that batches have to be cut. */
-const WRITER = { appendsMax: 12, appendBytesMax: 4_096, settlesMax: 6 }
+const WRITER = { appendsMax: 12, appendBytesMax: 4_096, settlesMax: 6, settlesDueAt: 4 }
 const DRAIN = { tickMs: 5, wantsMax: 3 }
 export const BROKER_KEY = 'bb'.repeat(32) as PeerKey
 
@@ -191,6 +192,11 @@ export class ShardLife implements Effects {
   }
   settle(delivery: DeliveryRef): void {
     this.writer.settle(delivery)
+    this.after(SETTLE_WITHIN_MS, () =>
+      this.step(() => {
+        this.writer.callSettles()
+      }),
+    )
   }
   claim(want: Want): void {
     this.drain.want(want)
