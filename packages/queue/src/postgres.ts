@@ -139,15 +139,18 @@ export class PostgresQueue implements Queue {
       this.options.strikesMax,
       this.options.strikeSpanMs / 1000,
     ])
-    const answers: Claimed[] = wants.map(() => LOCKED)
+    const answers = wants.map((): { status: Claimed['status']; deliveries: Delivery[] } => ({
+      status: 'locked',
+      deliveries: [],
+    }))
     for (const row of rows) {
-      const place = row.n - 1
-      if (!row.is_held) answers[place] = row.is_current ? LOCKED : STALE
-      else if (answers[place] === LOCKED) answers[place] = { status: 'claimed', deliveries: [] }
-      const answer = answers[place]!
-      if (row.id !== null && answer.status === 'claimed') (answer.deliveries as Delivery[]).push(deliveryOf(row))
+      const answer = answers[row.n - 1]!
+      if (row.id !== null) answer.deliveries.push(deliveryOf(row))
+      else answer.status = row.is_held ? 'claimed' : row.is_current ? 'locked' : 'stale'
     }
-    return answers
+    return answers.map(({ status, deliveries }) =>
+      status === 'claimed' ? { status, deliveries: deliveries.sort(byPlace) } : { status },
+    )
   }
 
   async open({ meshId, peer, epoch }: SessionRef): Promise<number | null> {
@@ -248,9 +251,9 @@ interface ClaimRow extends Row {
   priority: number
   attempts: number
   envelope: Uint8Array
-  envelope_id: EnvelopeId
+  envelope_id: string
   enqueued_at_ms: number
-  sender: Uint8Array
+  sender: PeerKey
 }
 
 interface MemberRow extends Row {
@@ -278,8 +281,8 @@ const QUEUE_START = ['0'.repeat(32), 0, 0, 0] as const
 /** A careful statement races only with another of the same sender, which a peer has one session to send through. */
 const CAREFUL_TRIES = 3
 const UNDECIDED: Decision = { status: 'undecided' }
-const LOCKED: Claimed = { status: 'locked' }
-const STALE: Claimed = { status: 'stale' }
+/** The order in which they must be pushed. */
+const byPlace = (a: Delivery, b: Delivery): number => a.priority - b.priority || a.id - b.id
 const keyText = (key: Uint8Array) => toHex(key) as PeerKey
 const keyOf = ({ meshId, recipient, priority, id }: DeliveryRef) => [meshId, recipient, priority, id]
 
@@ -301,11 +304,11 @@ function decisionOf(status: string, id: DeliveryId): Decision {
 function deliveryOf(row: ClaimRow): Delivery {
   return {
     id: row.id!,
-    envelopeId: row.envelope_id,
-    sender: keyText(row.sender),
+    envelopeId: row.envelope_id.replaceAll('-', '') as EnvelopeId,
+    sender: row.sender,
     priority: row.priority,
     attempt: row.attempts,
-    enqueuedAtMs: row.enqueued_at_ms,
+    enqueuedAtMs: Math.floor(row.enqueued_at_ms),
     envelope: row.envelope,
   }
 }

@@ -184,32 +184,31 @@ from judged`
  * The oldest delivery whose lease lapsed in this very session gets a strike; the others were only behind it.
  *
  * `$1` shard · `$2–$6` wants: mesh, peer, epoch, limit, limit in bytes · `$7` seconds of lease · `$8` strikes, and `$9`
- * seconds they must span, of a dead delivery. Answers a row for each want and each of its deliveries, in the order in which they must be pushed.
+ * seconds they must span, of a dead delivery. Answers a row for each want, and after
+ * them one for each delivery, in no order.
  *
  * Walks: session's and message_queue's primary keys.
  */
 export const CLAIM = `
-with want as materialized (
-  select * from unnest($2::uuid[], $3::int[], $4::bigint[], $5::int[], $6::int[]) with ordinality
+with held as materialized (
+  select w.*, s.epoch as held from unnest($2::uuid[], $3::int[], $4::bigint[], $5::int[], $6::int[]) with ordinality
     as w(mesh_id, peer, epoch, lim, lim_bytes, n)
-), held as materialized (
-  select w.n, w.lim, w.lim_bytes, s.*
-  from want w cross join lateral (
-    select s.mesh_id, s.peer_no, s.epoch from session s
+  left join lateral (
+    select s.epoch from session s
     where s.mesh_id = w.mesh_id and s.peer_no = w.peer and s.epoch = w.epoch and s.shard = $1::uuid
-    for update skip locked) s
+    for update skip locked) s on true
 ), ready as materialized (
-  select h.n, h.epoch, h.lim_bytes, r.*,
-    r.is_lapsed and r.id = min(r.id) filter (where r.is_lapsed) over (partition by h.n) as is_struck,
-    sum(r.size) over (partition by h.n order by r.priority, r.id) - r.size as bytes_before
-  from held h cross join lateral (
-    select q.ctid, q.priority, q.id,
-      coalesce(q.lease_epoch = h.epoch and q.lease_until <= clock_timestamp(), false) as is_lapsed,
-      octet_length(q.envelope) as size
-    from message_queue q
-    where q.mesh_id = h.mesh_id and q.recipient = h.peer_no and ${isFree('q', 'h.epoch')}
-      and q.expires_at > clock_timestamp() and not ${isStruckOut('q', '$8', '$9')}
-    order by q.priority, q.id limit h.lim
+  select h.n, h.epoch, h.lim_bytes, r.* from held h cross join lateral (
+    select q.*, q.id = min(q.id) filter (where q.is_lapsed) over () as is_struck,
+      sum(q.size) over (order by q.priority, q.id rows unbounded preceding) - q.size as bytes_before
+    from (
+      select q.ctid, q.priority, q.id, octet_length(q.envelope) as size,
+        coalesce(q.lease_epoch = h.epoch and q.lease_until <= clock_timestamp(), false) as is_lapsed
+      from message_queue q
+      where h.held is not null and q.mesh_id = h.mesh_id and q.recipient = h.peer and ${isFree('q', 'h.epoch')}
+        and q.expires_at > clock_timestamp() and not ${isStruckOut('q', '$8', '$9')}
+      order by q.priority, q.id limit h.lim
+    ) q
   ) r
 ), leased as (
   update message_queue q
@@ -217,19 +216,21 @@ with want as materialized (
     attempts = q.attempts + 1, strikes = case when r.is_struck then ${ONE_MORE('q')} else q.strikes end,
     first_strike_at = case when r.is_struck then coalesce(q.first_strike_at, clock_timestamp()) else q.first_strike_at end
   from ready r
-  where r.bytes_before < r.lim_bytes
-    and q.ctid = r.ctid
+  where r.bytes_before < r.lim_bytes and q.ctid = r.ctid
   returning r.n, q.mesh_id, q.priority, q.id, q.sender, q.envelope_id, q.attempts, q.enqueued_at, q.envelope
 )
-select w.n::int, h.n is not null as is_held,
+select h.n::int, h.held is not null as is_held,
   -- No exists: planned on an empty table it became a hash over all sessions.
-  coalesce((select true from session s
-    where s.mesh_id = w.mesh_id and s.peer_no = w.peer and s.epoch = w.epoch and s.shard = $1::uuid), false) as is_current,
-  l.id, l.priority, l.attempts, l.envelope, replace(l.envelope_id::text, '-', '') as envelope_id,
-  floor(extract(epoch from l.enqueued_at) * 1000)::bigint as enqueued_at_ms,
-  (select m.peer_key from member m where m.mesh_id = l.mesh_id and m.peer_no = l.sender) as sender
-from want w left join held h on h.n = w.n left join leased l on l.n = w.n
-order by w.n, l.priority, l.id`
+  h.held is not null or coalesce((select true from session s
+    where s.mesh_id = h.mesh_id and s.peer_no = h.peer and s.epoch = h.epoch and s.shard = $1::uuid), false) as is_current,
+  null::bigint as id, null::smallint as priority, null::int as attempts, null::bytea as envelope, null::uuid as envelope_id,
+  null::float8 as enqueued_at_ms, null as sender
+from held h
+union all
+select l.n::int, true, true, l.id, l.priority, l.attempts, l.envelope, l.envelope_id,
+  date_part('epoch', l.enqueued_at) * 1000,
+  (select encode(m.peer_key, 'hex') from member m where m.mesh_id = l.mesh_id and m.peer_no = l.sender)
+from leased l`
 
 /**
  * Compares the epoch before it sets it: of all that read one epoch a single one opens, and one that comes late matches
