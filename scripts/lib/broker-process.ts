@@ -86,10 +86,16 @@ function spawnBroker({ databaseUrl, env = {}, words: platformWords = [] }: Broke
   const [program, ...words] = [...leash(), process.execPath, ...platformWords, MAIN]
   return spawn(program!, words, {
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...process.env, HOST: '127.0.0.1', PORT: '0', ADMIN_PORT: '0', ...env, DATABASE_URL: databaseUrl },
+    env: { ...SMALL_HEAP, ...process.env, HOST: '127.0.0.1', PORT: '0', ADMIN_PORT: '0', ...env, DATABASE_URL: databaseUrl },
     detached: true,
   })
 }
+
+/**
+ * The platform lets garbage grow by the size of the machine; told a smaller one it collects earlier. Measured over a
+ * burst of 100,000 messages on a machine of 24 GB: 150 MB instead of 175 at 10 % more CPU of the broker.
+ */
+const SMALL_HEAP = { BUN_JSC_forceRAMSize: String(200_000_000) }
 
 let leashWords: string[] | undefined
 

@@ -187,11 +187,6 @@ export const settings = {
     unit: 'bytes',
     meaning: 'and their bytes; a socket that is never read holds four times as much at most',
   }),
-  MEMORY_TARGET_MB: setting(count('megabytes', 1024 * 1024), {
-    fallback: 150,
-    unit: 'MB',
-    meaning: 'above it the broker collects garbage early; a pause of 20 to 30 ms for every few megabytes of mail',
-  }),
   ENVELOPE_BYTES_MAX: setting(count('bytes', ENVELOPE_BYTES_MAX), {
     fallback: defaultLimits.envelopeBytesMax,
     unit: 'bytes',

@@ -10,7 +10,6 @@ import type { MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
 import { OperatingError } from '@sealpost/std'
 import type { Authenticator } from './authenticator.ts'
 import { errorFields, type Log } from './log.ts'
-import { MemoryTarget } from './memory-target.ts'
 import type { Metrics } from './metrics.ts'
 
 const TICK_MS = 1000
@@ -39,7 +38,6 @@ export interface DriverOptions {
   readonly writer: WriterOptions
   readonly drain: DrainOptions
   readonly sweepMs: Millis
-  readonly memoryTargetBytes: number
 }
 
 interface Parts {
@@ -56,7 +54,6 @@ export class Driver implements Effects {
   private readonly connections = new Map<SocketId, Connection>()
   private readonly writer: Writer
   private readonly drain: Drain
-  private readonly memory: MemoryTarget
   private readonly timers: ReturnType<typeof setInterval>[] = []
   private lastSocket = 0
   private isFlushing = false
@@ -71,7 +68,6 @@ export class Driver implements Effects {
   constructor(parts: Parts, options: DriverOptions) {
     this.parts = parts
     this.engine = new Engine(this, { ...options.engine, nowMs: now() })
-    this.memory = new MemoryTarget(options.memoryTargetBytes)
     this.writer = new Writer((batch) => void this.commit(batch), options.writer)
     this.drain = new Drain(
       { start: (wants) => void this.claimFor(wants), schedule: (ms, tick) => setTimeout(tick, ms), nowMs: now },
@@ -238,7 +234,6 @@ export class Driver implements Effects {
     this.writer.succeeded()
     this.writer.flush() // the next batch is under way while this one is answered
     this.step(() => this.engine.committed(batch.appends, committed))
-    this.memory.passed(bytesOf(batch))
   }
 
   /** One statement at a time, for all that was given back meanwhile: a recipient can't fill the pool with them. */
@@ -318,7 +313,6 @@ export class Driver implements Effects {
 }
 
 const wait = (ms: Millis) => new Promise((resolve) => setTimeout(resolve, ms))
-const bytesOf = ({ appends }: Batch): number => appends.reduce((sum, { envelope }) => sum + envelope.length, 0)
 /** Monotonic milliseconds: a clock that is set must not move a deadline. */
 const now = (): Millis => performance.now()
 /** Peers of a broker that restarts must not all come back at once. */

@@ -85,7 +85,6 @@ function driverOptions(config: Config, facts: Omit<DriverOptions['engine'], 'lim
     writer: { ...defaultWriterOptions, appendsMax: config.BATCH_ROWS },
     drain: { ...defaultDrainOptions, tickMs: config.DRAIN_TICK_MS },
     sweepMs: config.SWEEP_MS,
-    memoryTargetBytes: config.MEMORY_TARGET_MB * 1024 * 1024,
   }
 }
 
