@@ -86,7 +86,15 @@ function spawnBroker({ databaseUrl, env = {}, words: platformWords = [] }: Broke
   const [program, ...words] = [...leash(), process.execPath, ...platformWords, MAIN]
   return spawn(program!, words, {
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...SMALL_HEAP, ...process.env, HOST: '127.0.0.1', PORT: '0', ADMIN_PORT: '0', ...env, DATABASE_URL: databaseUrl },
+    env: {
+      ...SMALL_HEAP,
+      ...process.env,
+      HOST: '127.0.0.1',
+      PORT: '0',
+      ADMIN_PORT: '0',
+      ...env,
+      DATABASE_URL: databaseUrl,
+    },
     detached: true,
   })
 }

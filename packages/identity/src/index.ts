@@ -6,12 +6,11 @@ export {
   type OpenResult,
   openEnvelope,
   sealEnvelope,
-  sealedHeaderHash,
   sealInStream,
 } from './envelope.ts'
 export {
   ENVELOPE_OVERHEAD_BYTES,
-  InnerHeader,
+  type InnerHeader,
   NO_PREV,
   type StreamId,
   type StreamPosition,

@@ -7,11 +7,11 @@
  *     5 mesh id 16       85 envelope id 16  125 prev 16        153 padding length u32
  *
  * Flag 1: the envelope has a place in a stream. Without it the stream's fields are zero. No other flag exists yet.
- * Written and read by hand: this is on the path of every message.
+ * Written and read by hand and in place, at `at` of libsodium's memory: this is on the path of every message.
  */
-import { assert, fromHex, type Millis, toHex } from '@sealpost/std'
-import { isUnsigned, readU32, readU64, writeU32, writeU64 } from './byte-fields.ts'
-import { hash256 } from './sodium.ts'
+import { assert, type Millis, toHex } from '@sealpost/std'
+import { copyBytes, holdsBytes, isUnsigned, readU32, readU64, writeHex, writeU32, writeU64 } from './byte-fields.ts'
+import { MAC_BYTES, NONCE_BYTES } from './envelope-memory.ts'
 
 /** A sender's stream to one recipient at one priority: 32 hex digits, random. */
 export type StreamId = string & { readonly streamId: unique symbol }
@@ -25,8 +25,6 @@ export interface StreamPosition {
 
 export const NO_PREV = new Uint8Array(16)
 export const HEADER_BYTES = 157
-export const NONCE_BYTES = 24
-export const MAC_BYTES = 16
 /** What sealing adds to a body, before any padding. */
 export const ENVELOPE_OVERHEAD_BYTES = NONCE_BYTES + MAC_BYTES + HEADER_BYTES
 
@@ -54,85 +52,76 @@ export interface HeaderFields {
   readonly paddingBytes: number
 }
 
-/** Writes all `HEADER_BYTES` at the beginning of `into`, whatever stood there. */
-export function writeHeader(into: Uint8Array, fields: HeaderFields): void {
-  writeU32(into, 0, MAGIC)
-  into[FLAGS_AT] = fields.stream ? FLAG_STREAM : 0
-  into.set(fields.route, ROUTE_AT)
-  writeId(into, ENVELOPE_ID_AT, fields.envelopeId)
-  if (fields.stream) writeStream(into, fields.stream)
-  else into.fill(0, STREAM_AT, BOX_EPOCH_AT)
-  writeU32(into, BOX_EPOCH_AT, fields.boxEpoch)
-  writeU64(into, SENT_AT_AT, fields.sentAtMs)
-  writeU32(into, PADDING_AT, fields.paddingBytes)
+/** Writes all `HEADER_BYTES` at `at`, whatever stood there. */
+export function writeHeader(into: Uint8Array, at: number, fields: HeaderFields): void {
+  writeU32(into, at, MAGIC)
+  into[at + FLAGS_AT] = fields.stream ? FLAG_STREAM : 0
+  into.set(fields.route, at + ROUTE_AT)
+  writeId(into, at + ENVELOPE_ID_AT, fields.envelopeId)
+  if (fields.stream) writeStream(into, at, fields.stream)
+  else into.fill(0, at + STREAM_AT, at + BOX_EPOCH_AT)
+  writeU32(into, at + BOX_EPOCH_AT, fields.boxEpoch)
+  writeU64(into, at + SENT_AT_AT, fields.sentAtMs)
+  writeU32(into, at + PADDING_AT, fields.paddingBytes)
 }
 
-function writeStream(into: Uint8Array, stream: StreamPosition): void {
+function writeStream(into: Uint8Array, at: number, stream: StreamPosition): void {
   assert(stream.seq >= 1 && stream.prev.length === 16, 'a place in a stream counts from 1 and has a prev of 16 bytes')
-  writeId(into, STREAM_AT, stream.streamId)
-  writeU64(into, SEQ_AT, stream.seq)
-  into.set(stream.prev, PREV_AT)
+  writeId(into, at + STREAM_AT, stream.streamId)
+  writeU64(into, at + SEQ_AT, stream.seq)
+  into.set(stream.prev, at + PREV_AT)
 }
 
 function writeId(into: Uint8Array, at: number, hex: string): void {
-  assert(hex.length === 32, 'an id has 32 hex digits')
-  into.set(fromHex(hex), at)
+  assert(hex.length === 32 && writeHex(into, at, hex), 'an id has 32 hex digits')
 }
 
-/** A header that came out of a box. Fields are decoded when asked for. */
-export class InnerHeader {
-  readonly bytes: Uint8Array
-
-  private constructor(bytes: Uint8Array) {
-    this.bytes = bytes
-  }
-
-  /** Null unless the plaintext begins with a header in the one form it can be written in. */
-  static parse(plaintext: Uint8Array): InnerHeader | null {
-    if (plaintext.length < HEADER_BYTES || readU32(plaintext, 0) !== MAGIC) return null
-    if (readU32(plaintext, PADDING_AT) > plaintext.length - HEADER_BYTES) return null
-    if (!isUnsigned(readU64(plaintext, SENT_AT_AT), Number.MAX_SAFE_INTEGER)) return null
-    return isStreamWellFormed(plaintext) ? new InnerHeader(plaintext.subarray(0, HEADER_BYTES)) : null
-  }
-
-  get stream(): StreamPosition | null {
-    if (this.bytes[FLAGS_AT] === 0) return null
-    return {
-      streamId: toHex(this.bytes.subarray(STREAM_AT, SEQ_AT)) as StreamId,
-      seq: readU64(this.bytes, SEQ_AT),
-      prev: this.bytes.subarray(PREV_AT, BOX_EPOCH_AT),
-    }
-  }
-
+/** What a header that came out of a box says, beside the route and the envelope id, which are compared where they lie. */
+export interface InnerHeader {
+  readonly stream: StreamPosition | null
   /** The epoch of the recipient's box key that the sender meant to use. */
-  get boxEpoch(): number {
-    return readU32(this.bytes, BOX_EPOCH_AT)
-  }
-
+  readonly boxEpoch: number
   /** The sender's clock. */
-  get sentAtMs(): Millis {
-    return readU64(this.bytes, SENT_AT_AT)
-  }
+  readonly sentAtMs: Millis
+  readonly paddingBytes: number
+}
 
-  get paddingBytes(): number {
-    return readU32(this.bytes, PADDING_AT)
-  }
+/** One envelope after the other stands in the same stream: its id is compared, and spelled when it is another one. */
+export class StreamName {
+  private readonly bytes = new Uint8Array(16)
+  private id = toHex(this.bytes) as StreamId
 
-  /** What the next envelope of the stream must carry as `prev`. */
-  hash(): Uint8Array {
-    return hashHeader(this.bytes)
+  read(from: Uint8Array, at: number): StreamId {
+    if (holdsBytes(from, at, this.bytes)) return this.id
+    for (let i = 0; i < 16; i++) this.bytes[i] = from[at + i]!
+    this.id = toHex(this.bytes) as StreamId
+    return this.id
   }
 }
 
-/** BLAKE2b of a header, the first 16 of 32 bytes. */
-export function hashHeader(header: Uint8Array): Uint8Array {
-  return hash256(header).slice(0, 16)
+/** Null unless a plaintext of `length` bytes begins with a header in the one form it can be written in. */
+export function readHeader(from: Uint8Array, at: number, length: number, name: StreamName): InnerHeader | null {
+  if (length < HEADER_BYTES || readU32(from, at) !== MAGIC) return null
+  const paddingBytes = readU32(from, at + PADDING_AT)
+  const sentAtMs = readU64(from, at + SENT_AT_AT)
+  if (paddingBytes > length - HEADER_BYTES || !isUnsigned(sentAtMs, Number.MAX_SAFE_INTEGER)) return null
+  if (!isStreamWellFormed(from, at)) return null
+  return { stream: readStream(from, at, name), boxEpoch: readU32(from, at + BOX_EPOCH_AT), sentAtMs, paddingBytes }
 }
 
-function isStreamWellFormed(plaintext: Uint8Array): boolean {
-  if (plaintext[FLAGS_AT] === FLAG_STREAM)
-    return isUnsigned(readU64(plaintext, SEQ_AT) - 1, Number.MAX_SAFE_INTEGER - 1)
-  return plaintext[FLAGS_AT] === 0 && isZero(plaintext, STREAM_AT, BOX_EPOCH_AT)
+function readStream(from: Uint8Array, at: number, name: StreamName): StreamPosition | null {
+  if (from[at + FLAGS_AT] === 0) return null
+  return {
+    streamId: name.read(from, at + STREAM_AT),
+    seq: readU64(from, at + SEQ_AT),
+    prev: copyBytes(from, at + PREV_AT, 16),
+  }
+}
+
+function isStreamWellFormed(from: Uint8Array, at: number): boolean {
+  if (from[at + FLAGS_AT] === FLAG_STREAM)
+    return isUnsigned(readU64(from, at + SEQ_AT) - 1, Number.MAX_SAFE_INTEGER - 1)
+  return from[at + FLAGS_AT] === 0 && isZero(from, at + STREAM_AT, at + BOX_EPOCH_AT)
 }
 
 function isZero(bytes: Uint8Array, from: number, to: number): boolean {

@@ -5,6 +5,7 @@
  */
 import { assert, fromHex, type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
 import { concatBytes, holdsBytes } from './byte-fields.ts'
+import { StreamName } from './inner-header.ts'
 import type { BoxKeys, Identity } from './keys.ts'
 import { sodium } from './sodium.ts'
 
@@ -20,6 +21,8 @@ export interface Line {
   readonly boxKey: Uint8Array
   readonly routeOut: Uint8Array
   readonly routeIn: Uint8Array
+  /** The stream its last envelope stood in. */
+  readonly streamIn: StreamName
   /** One for each of the sealer's own box keys, current first; null until asked for. */
   readonly sharedKeys: (Uint8Array | null)[]
 }
@@ -94,6 +97,7 @@ export class Sealer {
       boxKey: other.boxKey.slice(),
       routeOut: concatBytes([this.#mesh, this.#self, peer]),
       routeIn: concatBytes([this.#mesh, peer, this.#self]),
+      streamIn: new StreamName(),
       sharedKeys: this.#ownKeys.map(() => null),
     }
   }

@@ -8,48 +8,47 @@ export class Malformed extends Error {}
 
 export class Reader {
   readonly bytes: Uint8Array
-  private readonly view: DataView
   private at = 0
 
   constructor(bytes: Uint8Array) {
     this.bytes = bytes
-    this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   }
 
   u8(): number {
-    return this.view.getUint8(this.take(1))
+    return this.bytes[this.take(1)]!
   }
   u16(): number {
-    return this.view.getUint16(this.take(2))
+    const { bytes } = this
+    const start = this.take(2)
+    return (bytes[start]! << 8) | bytes[start + 1]!
   }
   u32(): number {
-    return this.view.getUint32(this.take(4))
+    return this.u32At(this.take(4))
   }
   u53(): number {
     const start = this.take(8)
-    const high = this.view.getUint32(start)
+    const high = this.u32At(start)
     if (high > 0x1fffff) throw new Malformed('integer over 2^53 - 1')
-    return high * 0x100000000 + this.view.getUint32(start + 4)
+    return high * 0x100000000 + this.u32At(start + 4)
   }
   blob(length: number): Uint8Array {
     const start = this.take(length)
     return this.bytes.subarray(start, start + length)
   }
-  /** Fills `into` with the next bytes: cheaper than a view of them, when they aren't kept. */
-  copy(into: Uint8Array): void {
-    const start = this.take(into.length)
-    for (let i = 0; i < into.length; i++) into[i] = this.bytes[start + i]!
+  /** Moves past `length` bytes and answers where they begin. */
+  take(length: number): number {
+    const start = this.at
+    if (length > this.bytes.length - start) throw new Malformed('cut short')
+    this.at = start + length
+    return start
   }
   end(): void {
     if (this.at !== this.bytes.length) throw new Malformed('trailing bytes')
   }
 
-  /** Moves past `length` bytes and answers where they begin. */
-  private take(length: number): number {
-    const start = this.at
-    if (length > this.bytes.length - start) throw new Malformed('cut short')
-    this.at = start + length
-    return start
+  private u32At(start: number): number {
+    const { bytes } = this
+    return ((bytes[start]! << 24) | (bytes[start + 1]! << 16) | (bytes[start + 2]! << 8) | bytes[start + 3]!) >>> 0
   }
 }
 

@@ -2,37 +2,17 @@
  * The frames, in one table: number on the wire, name, direction and fields. `docs/PROTOCOL.md` says what each means.
  * A number, once given, never changes its meaning.
  */
-import type { DeliveryId, EnvelopeId, MeshId, PeerKey } from '@sealpost/std'
-import {
-  blob,
-  bytes,
-  choice,
-  type Field,
-  flag,
-  hex,
-  list,
-  type StructOf,
-  struct,
-  token,
-  u16,
-  u32,
-  u53,
-} from './layout.ts'
-import { BATCH_MAX, ENVELOPE_BYTES_MAX, ENVELOPE_BYTES_MIN, LOOKUP_MAX } from './limits.ts'
+import type { MeshId } from '@sealpost/std'
+import { ackItem, deliveryId, envelopeId, peerKey, pushItem, sendItem } from './items.ts'
+import { bytes, choice, type Field, hex, list, type StructOf, struct, token, u16, u32, u53 } from './layout.ts'
+import { BATCH_MAX, LOOKUP_MAX } from './limits.ts'
 import { refusalCodes } from './refusals.ts'
 
-const peerKey = hex<PeerKey>(32)
-const envelopeId = hex<EnvelopeId>(16)
+export { PRIORITIES, type Priority } from './items.ts'
+
 const meshId = hex<MeshId>(16)
-const deliveryId = u53 as unknown as Field<DeliveryId>
-const envelope = blob(ENVELOPE_BYTES_MIN, ENVELOPE_BYTES_MAX)
 const refusalCode = choice(refusalCodes)
 const batch = <T>(item: Field<T>) => list(item, 1, BATCH_MAX)
-
-/** From most to least urgent; the place is the number that orders a recipient's queue. */
-export const PRIORITIES = ['now', 'next', 'low'] as const
-export type Priority = (typeof PRIORITIES)[number]
-const priority = choice(PRIORITIES)
 
 export const keyBinding = struct({
   peer: peerKey,
@@ -64,19 +44,9 @@ const SERVER = {
     ttlSecondsMax: u32,
     inFlightMax: u32,
   })],
-  ack: [3, struct({ items: batch(struct({ envelopeId, isDuplicate: flag })) })],
+  ack: [3, struct({ items: batch(ackItem) })],
   nack: [4, struct({ items: batch(struct({ envelopeId, code: refusalCode, retryAfterMs: u32 })) })],
-  push: [5, struct({
-    deliveries: batch(struct({
-      id: deliveryId,
-      envelopeId,
-      sender: peerKey,
-      priority,
-      attempt: u16,
-      enqueuedAtMs: u53,
-      envelope,
-    })),
-  })],
+  push: [5, struct({ deliveries: batch(pushItem) })],
   directory: [6, struct({ ref: u32, bindings: list(keyBinding, 0, LOOKUP_MAX), unknown: list(peerKey, 0, LOOKUP_MAX) })],
   refused: [7, struct({ code: refusalCode, retryAfterMs: u32, reason: token(120) })],
   goaway: [8, struct({ retryAfterMs: u32 })],
@@ -93,9 +63,7 @@ const CLIENT = {
     signature: bytes(64),
     credit: u16,
   })],
-  send: [17, struct({
-    envelopes: batch(struct({ envelopeId, recipient: peerKey, priority, isHead: flag, ttlSeconds: u32, envelope })),
-  })],
+  send: [17, struct({ envelopes: batch(sendItem) })],
   settle: [18, struct({ ids: batch(deliveryId) })],
   retry: [19, struct({ items: batch(struct({ id: deliveryId, afterMs: u32 })) })],
   credit: [20, struct({ credit: u16 })],

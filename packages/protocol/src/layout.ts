@@ -8,6 +8,7 @@
 import { base64urlnopad } from '@scure/base'
 import { isHex, toHex } from '@sealpost/std'
 import { Malformed, type Reader, type Writer } from './cursor.ts'
+import { KEY_BYTES, keyName } from './key-names.ts'
 
 export interface Field<T> {
   read(reader: Reader): T
@@ -58,7 +59,8 @@ export function hex<Id extends string>(length: number): Field<Id> {
   const scratch = new Uint8Array(length)
   return {
     read: (reader) => {
-      reader.copy(scratch)
+      const start = reader.take(length)
+      for (let i = 0; i < length; i++) scratch[i] = reader.bytes[start + i]!
       return toHex(scratch) as Id
     },
     write: (writer, value) => {
@@ -69,6 +71,11 @@ export function hex<Id extends string>(length: number): Field<Id> {
     toJson: check,
     shape: { kind: 'hex', length },
   }
+}
+
+/** The key of a peer: 32 bytes of hex, read by comparison with the ones that came lately (`key-names.ts`). */
+export function key<Id extends string>(): Field<Id> {
+  return { ...hex<Id>(KEY_BYTES), read: (reader) => keyName(reader.bytes, reader.take(KEY_BYTES)) as Id }
 }
 
 /** Exactly `length` bytes; base64url in JSON. */
@@ -243,6 +250,15 @@ export function struct<F extends Fields>(fields: F): Field<StructOf<F>> {
     },
     shape: { kind: 'struct', fields: names.map((name, i) => [name, parts[i]!.shape] as const) },
   }
+}
+
+export interface LaidOut<T> extends Field<T> {
+  readonly byTable: Field<T>
+}
+
+/** A struct that is read and written by code of its own, because it is on the path of every message. */
+export function laidOut<T>(byTable: Field<T>, byHand: Pick<Field<T>, 'read' | 'write'>): LaidOut<T> {
+  return { ...byTable, ...byHand, byTable }
 }
 
 function checkObject(value: unknown): Record<string, unknown> {

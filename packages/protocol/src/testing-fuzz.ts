@@ -94,7 +94,8 @@ function made(random: Random, kind: FrameKind): Frame {
   return { ...(valueFor(random, kind.body.shape) as object), type: kind.type } as Frame
 }
 
-function valueFor(random: Random, shape: Shape): unknown {
+/** A value that the shape accepts. */
+export function valueFor(random: Random, shape: Shape): unknown {
   switch (shape.kind) {
     case 'integer':
       return pick(random, [0, 1, shape.max, Math.floor(random.next() * shape.max)])

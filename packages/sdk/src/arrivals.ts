@@ -122,12 +122,10 @@ export class Arrivals implements MessageDesk {
     return former ? this.ports.crypto.open(former, delivery) : opened
   }
 
-  private takeOpened(delivery: Pushed, { header, body }: Extract<Opened, { ok: true }>, nowMs: Millis): void {
-    const { sender, envelopeId, priority, attempt, enqueuedAtMs } = delivery
-    const { stream, sentAtMs } = header
+  private takeOpened(delivery: Pushed, opened: Extract<Opened, { ok: true }>, nowMs: Millis): void {
     const { counters, effects } = this.ports
-    const fields = { sender, envelopeId, stream, body, priority, attempt, enqueuedAtMs, receivedAtMs: nowMs, sentAtMs }
-    const message = new Message(this, fields, { deliveryId: delivery.id, sessionNo: this.sessionNo })
+    const { sessionNo } = this
+    const message = new Message(this, { pushed: delivery, opened, receivedAtMs: nowMs, sessionNo })
     const verdict = this.inbox.receive(message)
     if (verdict === 'fresh') {
       counters.received += 1
@@ -144,6 +142,7 @@ export class Arrivals implements MessageDesk {
       return
     }
     counters.received += 1
+    const { sender, envelopeId } = delivery
     effects.announce({ type: 'gap', sender, envelopeId, missing: verdict.gap })
     effects.deliver(message)
   }

@@ -21,7 +21,8 @@ export interface DriverOptions {
 }
 
 /** Milliseconds since 1970 with fractions, by a clock that does not jump: comparable between processes of a machine. */
-export const clockMs = (): Millis => performance.timeOrigin + performance.now()
+export const clockMs = (): Millis => ORIGIN_MS + performance.now()
+const ORIGIN_MS = performance.timeOrigin
 
 /** Timers take no longer one (2^31 - 1 ms). */
 const TIMER_MAX_MS = 3_600_000

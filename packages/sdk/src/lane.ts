@@ -1,8 +1,9 @@
 /**
  * A lane: what one peer sends to one recipient at one priority. Order is kept within a lane and nowhere else.
  *
- * An entry waits unsealed until the window admits it, is sealed once, and then is either in flight (the broker owes an
- * answer in this session) or at rest (it was nacked, or its session ended) until it is answered for good.
+ * A post waits unsealed until the window admits it. It is sealed once, and the entry made of it is then either in flight
+ * (the broker owes an answer in this session) or at rest (it was nacked, or its session ended) until it is answered for
+ * good.
  */
 import { NO_PREV, type StreamId, type StreamPosition } from '@sealpost/identity'
 import type { Priority } from '@sealpost/protocol'
@@ -31,33 +32,25 @@ export interface Post {
   readonly refused: (error: SealpostError) => void
 }
 
-export class Entry {
+/** A sealed message without an answer for good. What waits unsealed has none: a burst of sends is long and stays small. */
+export interface Entry {
   readonly post: Post
   readonly lane: Lane
-  place: 'waiting' | 'inFlight' | 'atRest' | 'done' = 'waiting'
+  place: 'sealed' | 'inFlight' | 'atRest' | 'done'
   /**
    * Made once, on admission: ids then ascend in the order of the sends, which spares the broker a look into its ledger.
    * Every resend says the same id and the very same bytes.
    */
-  envelopeId = NO_ID
-  envelope: Uint8Array = NOTHING
-  admittedAtMs: Millis = 0
-  /** Of the first attempt. */
-  attemptedAtMs: Millis = 0
-
-  constructor(post: Post, lane: Lane) {
-    this.post = post
-    this.lane = lane
-  }
+  readonly envelopeId: EnvelopeId
+  readonly envelope: Uint8Array
+  /** Of the first attempt, too. */
+  readonly admittedAtMs: Millis
 }
-
-const NOTHING = new Uint8Array(0)
-const NO_ID = '' as EnvelopeId
 
 export class Lane {
   readonly recipient: PeerKey
   readonly priority: Priority
-  readonly waiting = new Fifo<Entry>()
+  readonly waiting = new Fifo<Post>()
   /** Sealed and not answered for good, in their order. Answered ones may stand among them until they come to the head. */
   readonly sealed = new Fifo<Entry>()
   inFlight = 0

@@ -1,7 +1,8 @@
 /** A message as its recipient's application sees it. */
 import type { StreamPosition } from '@sealpost/identity'
-import type { Priority } from '@sealpost/protocol'
+import type { FrameOf, Priority } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, Millis, PeerKey } from '@sealpost/std'
+import type { OpenedHeader } from './ports.ts'
 
 /** What a message tells its owner; the pure engine implements it. */
 export interface MessageDesk {
@@ -9,16 +10,12 @@ export interface MessageDesk {
   retry(message: Message, afterMs: Millis): void
 }
 
-export interface MessageFields {
-  readonly sender: PeerKey
-  readonly envelopeId: EnvelopeId
-  readonly stream: StreamPosition | null
-  readonly body: Uint8Array
-  readonly priority: Priority
-  readonly attempt: number
-  readonly enqueuedAtMs: Millis
+/** What a message is made of: what was pushed, what the envelope held, and when and in which session it came. */
+export interface Arrival {
+  readonly pushed: FrameOf<'push'>['deliveries'][number]
+  readonly opened: { readonly header: OpenedHeader; readonly body: Uint8Array }
   readonly receivedAtMs: Millis
-  readonly sentAtMs: Millis
+  readonly sessionNo: number
 }
 
 const decoder = new TextDecoder()
@@ -47,19 +44,19 @@ export class Message {
   state: 'open' | 'settled' | 'put off' = 'open'
   readonly #desk: MessageDesk
 
-  constructor(desk: MessageDesk, fields: MessageFields, push: { deliveryId: DeliveryId; sessionNo: number }) {
+  constructor(desk: MessageDesk, { pushed, opened, receivedAtMs, sessionNo }: Arrival) {
     this.#desk = desk
-    this.sender = fields.sender
-    this.envelopeId = fields.envelopeId
-    this.stream = fields.stream
-    this.body = fields.body
-    this.priority = fields.priority
-    this.attempt = fields.attempt
-    this.enqueuedAtMs = fields.enqueuedAtMs
-    this.receivedAtMs = fields.receivedAtMs
-    this.sentAtMs = fields.sentAtMs
-    this.deliveryId = push.deliveryId
-    this.sessionNo = push.sessionNo
+    this.sender = pushed.sender
+    this.envelopeId = pushed.envelopeId
+    this.stream = opened.header.stream
+    this.body = opened.body
+    this.priority = pushed.priority
+    this.attempt = pushed.attempt
+    this.enqueuedAtMs = pushed.enqueuedAtMs
+    this.receivedAtMs = receivedAtMs
+    this.sentAtMs = opened.header.sentAtMs
+    this.deliveryId = pushed.id
+    this.sessionNo = sessionNo
   }
 
   /** The body read as UTF-8. */

@@ -13,7 +13,7 @@ import { isHex, type Millis, type PeerKey } from '@sealpost/std'
 import { refusedBy, SealpostError } from './errors.ts'
 import type { PeerCounters } from './events.ts'
 import { Fifo } from './fifo.ts'
-import { Entry, Lane, type Post } from './lane.ts'
+import { type Entry, Lane, type Post } from './lane.ts'
 import type { CryptoPort } from './ports.ts'
 import { packSends, type SendItem } from './send-frames.ts'
 
@@ -81,6 +81,11 @@ export class Outbox {
     return this.unanswered.size
   }
 
+  /** Whether something waits that an answer to another may let go on. */
+  get isHeldUp(): boolean {
+    return this.waitingCount > 0 || this.paused.size > 0
+  }
+
   post(post: Post): void {
     const lane = this.laneOf(post)
     if (!lane) return post.refused(refusedBy('unknown_recipient'))
@@ -88,7 +93,7 @@ export class Outbox {
       return post.refused(new SealpostError('body_too_large', `A body has at most ${BODY_BYTES_MAX} bytes.`))
     if (this.waitingCount >= this.options.waitingMax)
       return post.refused(new SealpostError('outbox_full', 'Too many messages wait to be sent.', { isRetryable: true }))
-    lane.waiting.push(new Entry(post, lane))
+    lane.waiting.push(post)
     this.waitingCount += 1
     this.makeReady(lane)
   }
@@ -177,7 +182,7 @@ export class Outbox {
 
   /** When `takeFrames` or `expire` should be called again without a cause from outside. */
   get wakeAtMs(): Millis {
-    if (!this.limits) return (this.unanswered.values().next().value?.attemptedAtMs ?? Infinity) + this.resendForMs
+    if (!this.limits) return (this.unanswered.values().next().value?.admittedAtMs ?? Infinity) + this.resendForMs
     if (this.isLeaving) return Infinity
     let atMs = Infinity
     for (const lane of this.paused) if (lane.inFlight === 0) atMs = Math.min(atMs, lane.pausedUntilMs!)
@@ -233,12 +238,10 @@ export class Outbox {
   }
 
   private admitOne(lane: Lane, to: Correspondent, nowMs: Millis): void {
-    const entry = lane.waiting.shift()!
+    const post = lane.waiting.shift()!
     this.waitingCount -= 1
-    entry.admittedAtMs = nowMs
-    const refused = this.seal(entry, to)
-    if (refused) return entry.post.refused(refused)
-    entry.attemptedAtMs = nowMs
+    const entry = this.seal(post, lane, to, nowMs)
+    if (entry instanceof SealpostError) return post.refused(entry)
     lane.sealed.push(entry)
     this.unanswered.set(entry.envelopeId, entry)
     this.unansweredBytes += entry.envelope.length
@@ -246,19 +249,17 @@ export class Outbox {
   }
 
   /** A refusal here spends no place in the stream. */
-  private seal(entry: Entry, to: Correspondent): SealpostError | null {
-    const { ttlSeconds, body } = entry.post
+  private seal(post: Post, lane: Lane, to: Correspondent, nowMs: Millis): Entry | SealpostError {
     const { crypto } = this.ports
-    if (ttlSeconds > this.limits!.ttlSecondsMax) return refusedBy('ttl_too_long')
-    const stream = entry.lane.nextPosition(crypto.newStreamId)
-    const sentAtMs = Math.floor(entry.admittedAtMs)
-    entry.envelopeId = crypto.newEnvelopeId()
+    if (post.ttlSeconds > this.limits!.ttlSecondsMax) return refusedBy('ttl_too_long')
+    const stream = lane.nextPosition(crypto.newStreamId)
+    const envelopeId = crypto.newEnvelopeId()
     try {
-      const sealed = crypto.seal({ to, envelopeId: entry.envelopeId, stream, sentAtMs, body })
-      if (sealed.envelope.length > this.limits!.envelopeBytesMax) return refusedBy('envelope_too_large')
-      entry.envelope = sealed.envelope
-      entry.lane.advance(sealed.headerHash)
-      return null
+      const draft = { to, envelopeId, stream, sentAtMs: Math.floor(nowMs), body: post.body }
+      const { envelope, headerHash } = crypto.seal(draft)
+      if (envelope.length > this.limits!.envelopeBytesMax) return refusedBy('envelope_too_large')
+      lane.advance(headerHash)
+      return { post, lane, place: 'sealed', envelopeId, envelope, admittedAtMs: nowMs }
     } catch (cause) {
       return new SealpostError('key_refused', 'The key of this recipient is none that a message can be sealed to.', {
         cause,
@@ -270,7 +271,7 @@ export class Outbox {
     if (this.isTooOld(entry, nowMs)) return this.giveUp(entry)
     const { lane, post } = entry
     const { counters } = this.ports
-    counters[entry.place === 'waiting' ? 'sent' : 'resent'] += 1
+    counters[entry.place === 'sealed' ? 'sent' : 'resent'] += 1
     this.outgoing.push({
       envelopeId: entry.envelopeId,
       recipient: lane.recipient,
@@ -310,7 +311,7 @@ export class Outbox {
   }
 
   private isTooOld(entry: Entry, nowMs: Millis): boolean {
-    return nowMs - entry.attemptedAtMs >= this.resendForMs
+    return nowMs - entry.admittedAtMs >= this.resendForMs
   }
 
   private giveUp(entry: Entry): void {
@@ -333,9 +334,9 @@ export class Outbox {
   }
 
   private refuseWaiting(lane: Lane, error: SealpostError): void {
-    for (let entry = lane.waiting.shift(); entry; entry = lane.waiting.shift()) {
+    for (let post = lane.waiting.shift(); post; post = lane.waiting.shift()) {
       this.waitingCount -= 1
-      entry.post.refused(error)
+      post.refused(error)
     }
   }
 }

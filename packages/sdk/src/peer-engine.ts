@@ -169,7 +169,8 @@ export class PeerEngine {
     switch (frame.type) {
       case 'ack':
         this.outbox.acked(frame.items, this.nowMs)
-        return this.effects.flushSoon()
+        if (this.outbox.isHeldUp) this.effects.flushSoon()
+        return
       case 'nack':
         this.outbox.nacked(frame.items, this.nowMs)
         return this.effects.flushSoon()

@@ -33,9 +33,10 @@ export function sodiumCrypto(identity: Identity, meshId: MeshId): CryptoPort {
     seal: (draft) => sealInStream(sealer, draft),
     open: (from, { envelope, envelopeId }) => openEnvelope(sealer, envelope, { from, envelopeId }),
     newNonce: () => randomBytes(32),
-    newEnvelopeId: () => toHex(v7(undefined, new Uint8Array(16))) as EnvelopeId,
+    newEnvelopeId: () => toHex(v7(undefined, scratch)) as EnvelopeId,
     newStreamId: () => toHex(randomBytes(16)) as StreamId,
   }
 }
 
+const scratch = new Uint8Array(16)
 const randomBytes = (length: number): Uint8Array => crypto.getRandomValues(new Uint8Array(length))
