@@ -77,16 +77,18 @@ export class MemoryShard {
     if (appends.length === 0) return []
     if (!this.ids.has(appends.length)) this.ids.drawn(this.store.drawBlock())
     const firstId = this.ids.take(appends.length)
-    if (!appends.every((append) => this.isValid(append)) || !this.areMarksBehind(appends)) return null
+    const parties = new Parties()
+    const isLeased = appends.map((append) => admitBirth(parties.find(append.meshId, append.recipient), append))
+    const births = parties.all.filter(({ bornFrom }) => bornFrom.length > 0)
+    const isSure =
+      appends.every((append) => this.isValid(append)) &&
+      this.areMarksBehind(appends) &&
+      births.every((recipient) => this.isCaughtUp(recipient))
+    if (!isSure) return null
     for (const { meshId, sender, envelopeId } of appends) {
       this.store.find(meshId, sender)!.lastEnvelopeId = envelopeId
       this.marks.note(meshId, sender, envelopeId)
     }
-    const parties = new Parties()
-    const recipients = appends.map((append) => parties.find(append.meshId, append.recipient))
-    const isAdmitted = appends.map((append, i) => admitBirth(recipients[i]!, append))
-    const caughtUp = new Set(parties.all.filter((party) => this.isCaughtUp(party, firstId)))
-    const isLeased = appends.map((_, i) => isAdmitted[i]! && caughtUp.has(recipients[i]!))
     return appends.map((append, i): Decision => {
       const id = (firstId + i) as DeliveryId
       this.store.add(this.rowOf(append, { id, isLeased: isLeased[i]!, nowMs }))
@@ -228,13 +230,11 @@ export class MemoryShard {
     return this.store.find(meshId, peer)?.isRevoked === false
   }
 
-  private isCaughtUp({ meshId, peer, birthEpoch, bornFrom }: Party, firstId: number): boolean {
+  private isCaughtUp({ meshId, peer, birthEpoch, bornFrom }: Party): boolean {
     const member = this.store.find(meshId, peer)
     if (!member || !this.isCurrent(member, birthEpoch)) return false
     const { nowMs } = this.store
-    return !member.deliveries.some(
-      (row) => row.id < firstId && isFree(row, birthEpoch, nowMs) && bornFrom.includes(row.sender),
-    )
+    return !member.deliveries.some((row) => isFree(row, birthEpoch, nowMs) && bornFrom.includes(row.sender))
   }
 
   private rowOf(append: Append, given: { id: DeliveryId; isLeased: boolean; nowMs: Millis }): StoredDelivery {

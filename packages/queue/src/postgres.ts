@@ -84,8 +84,7 @@ export class PostgresQueue implements Queue {
     for (const last of commit.lasts()) this.marks.note(last.meshId, last.sender, last.envelopeId)
     const [[, enqueuedAtMs, clockMs]] = answers[first.length] as [string[]]
     clock.set(Number(clockMs))
-    const refused = (answers[first.length + 3] ?? []).map(([place]) => Number(place))
-    return { outcomes: commit.outcomes(refused), enqueuedAtMs: Math.floor(Number(enqueuedAtMs)) }
+    return { outcomes: commit.outcomes(), enqueuedAtMs: Math.floor(Number(enqueuedAtMs)) }
   }
 
   /** @throws OperatingError `commit_raced` when other statements of the same senders were faster every time */

@@ -4,12 +4,12 @@ import { type ScratchDatabase, scratchDatabase } from '@sealpost/db/testing'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import {
   ADMIT,
+  ADMIT_ONE,
   CLAIM,
   COMMIT_CAREFULLY,
   FENCE,
   FIND_MEMBERS,
   OPEN,
-  REFUSE_BIRTHS,
   RETRY,
   SESSION,
   SETTLE,
@@ -23,7 +23,7 @@ const ROWS = 200_000
 const statements = {
   SETTLE,
   ADMIT,
-  REFUSE_BIRTHS,
+  ADMIT_ONE,
   COMMIT_CAREFULLY,
   CLAIM,
   OPEN,
@@ -43,8 +43,8 @@ const PEER = 'session_mesh_id_peer_no_pk'
 const MEMBER = 'member_mesh_id_peer_no_pk'
 const WALKS = {
   SETTLE: [QUEUE],
-  ADMIT: [MARK, MEMBER],
-  REFUSE_BIRTHS: [PEER, QUEUE],
+  ADMIT: [MARK, MEMBER, PEER, QUEUE],
+  ADMIT_ONE: [MARK, MEMBER, PEER, QUEUE],
   COMMIT_CAREFULLY: [LEDGER, MARK, MEMBER],
   CLAIM: [QUEUE, PEER, MEMBER],
   OPEN: [PEER, MEMBER, MARK],

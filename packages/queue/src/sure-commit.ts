@@ -18,6 +18,9 @@ export interface SureTerms {
   readonly dedupeMs: Millis
 }
 
+/** Up to so many envelopes are admitted one by one, which is the faster then. */
+const SINGLY_MAX = 3
+
 /** Used by one commit after the other; a step's bytes are copied when it is sent. */
 const queueRows = new BinaryWriter()
 const ledgerRows = new BinaryWriter()
@@ -41,21 +44,13 @@ export class SureCommit {
   }
 
   steps(): Step[] {
-    const steps = [this.admit(), this.copyQueue(), this.copyLedger()]
-    const births = this.births()
-    if (births.length > 0) steps.push(this.refuseBirths(births))
-    return steps
+    const admit = this.appends.length <= SINGLY_MAX ? this.admitSingly() : [this.admit()]
+    return [...admit, this.copyQueue(), this.copyLedger()]
   }
 
-  /** `refused`: the answer of the last step, places among the births. */
-  outcomes(refused: readonly number[]): AppendOutcome[] {
-    const births = this.births()
-    const without = new Set(refused.map((place) => births[place - 1]))
-    return this.appends.map((_, i) => ({
-      status: 'stored',
-      id: (this.terms.firstId + i) as DeliveryId,
-      isLeased: this.isLeased[i]! && !without.has(this.recipients[i]),
-    }))
+  outcomes(): AppendOutcome[] {
+    const { firstId } = this.terms
+    return this.isLeased.map((isLeased, i) => ({ status: 'stored', id: (firstId + i) as DeliveryId, isLeased }))
   }
 
   /** The last append of each sender. */
@@ -63,13 +58,11 @@ export class SureCommit {
     return this.parties.senders().map(({ sent }) => this.appends[sent.at(-1)!]!)
   }
 
-  private births(): Party[] {
-    return this.parties.all.filter((party) => party.bornFrom.length > 0)
-  }
-
   private admit(): Step {
-    const senders = this.parties.senders()
     const { all } = this.parties
+    const senders = this.parties.senders()
+    const births = all.filter((party) => party.bornFrom.length > 0)
+    const { firsts, lasts } = rangesOf(births)
     const idAt = (place: number) => this.appends[place]!.envelopeId
     return {
       text: statements.ADMIT,
@@ -80,8 +73,27 @@ export class SureCommit {
         uuids(senders.map((sender) => idAt(sender.sent.at(-1)!))),
         uuids(all.map((party) => party.meshId)),
         int4s(all.map((party) => party.peer)),
+        uuids(births.map((party) => party.meshId)),
+        int4s(births.map((party) => party.peer)),
+        int8s(births.map((party) => party.birthEpoch)),
+        int4s(firsts),
+        int4s(lasts),
+        int4s(births.flatMap((party) => party.bornFrom)),
+        this.terms.shard,
       ],
     }
+  }
+
+  private admitSingly(): Step[] {
+    const places = this.parties.senders().flatMap((sender) => sender.sent)
+    return places.map((place) => {
+      const { meshId, sender, recipient, envelopeId, birthEpoch } = this.appends[place]!
+      const epoch = this.isLeased[place] ? birthEpoch : 0
+      return {
+        text: statements.ADMIT_ONE,
+        parameters: [meshId, String(sender), String(recipient), envelopeId, String(epoch), this.terms.shard],
+      }
+    })
   }
 
   private copyQueue(): Step {
@@ -140,23 +152,6 @@ export class SureCommit {
     rows.array('int8', places, (place) => rows.int8(firstId + place))
     rows.array('int4', places, (place) => rows.int4(this.appends[place]!.recipient))
     rows.array('int2', places, (place) => rows.int2(this.appends[place]!.priority))
-  }
-
-  private refuseBirths(births: readonly Party[]): Step {
-    const { firsts, lasts } = rangesOf(births)
-    return {
-      text: statements.REFUSE_BIRTHS,
-      parameters: [
-        uuids(births.map((party) => party.meshId)),
-        int4s(births.map((party) => party.peer)),
-        int8s(births.map((party) => party.birthEpoch)),
-        this.terms.shard,
-        String(this.terms.firstId),
-        int4s(firsts),
-        int4s(lasts),
-        int4s(births.flatMap((party) => party.bornFrom)),
-      ],
-    }
   }
 
   private secondAt(place: number): number {

@@ -21,8 +21,9 @@ export class WatchedStatements extends MemoryShard {
     }
     const committed = super.commitAtOnce(batch)
     committed.decisions.forEach((outcome, i) => {
-      if (outcome.status !== 'stored' || batch.appends[i]!.birthEpoch === 0) return
-      oracle.mark(outcome.isLeased ? 'birth lease: given' : 'birth lease: refused')
+      if (batch.appends[i]!.birthEpoch === 0) return
+      const isGiven = outcome.status === 'stored' && outcome.isLeased
+      oracle.mark(isGiven ? 'birth lease: given' : 'birth lease: refused')
     })
     return committed
   }
