@@ -232,7 +232,7 @@ export class Driver implements Effects {
     this.commitPauseMs = 0
     this.parts.metrics.committed(batch, now() - startedAtMs)
     this.writer.succeeded()
-    this.writer.flush() // the next batch is under way while this one is answered
+    this.flushSoon()
     this.step(() => this.engine.committed(batch.appends, committed))
   }
 
