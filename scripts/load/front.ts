@@ -7,7 +7,7 @@ import {
   BATCH_MAX,
   type ClientFrame,
   decodeClientFrame,
-  encode,
+  encodeToSend,
   type Form,
   FRAME_BYTES_MAX,
   type FrameOf,
@@ -218,7 +218,7 @@ function sendWaiting(session: Session): void {
 }
 
 function say({ socket }: Session, frame: ServerFrame): void {
-  socket?.send(encode(socket.data.form, frame))
+  socket?.send(encodeToSend(socket.data.form, frame))
 }
 
 /** Makes this program one of the load test's: it is told its setup, answers where it is, and ends with its starter. */

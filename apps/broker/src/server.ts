@@ -8,7 +8,7 @@ import {
   chooseSubprotocol,
   closeNumber,
   decodeClientFrame,
-  encode,
+  encodeToSend,
   type Form,
   FRAME_BYTES_MAX,
   type FrameOf,
@@ -225,7 +225,7 @@ class BunConnection implements Connection {
     let outcome: SendOutcome = 'sent'
     this.socket.cork(() => {
       for (const frame of frames) {
-        const status = this.socket.send(encode(this.socket.data.form, frame))
+        const status = this.socket.send(encodeToSend(this.socket.data.form, frame))
         if (status === 0) outcome = 'dropped'
         else if (status === -1 && outcome === 'sent') outcome = 'buffered'
       }
@@ -235,7 +235,7 @@ class BunConnection implements Connection {
 
   close(code: CloseCode, retryAfterMs: Millis): void {
     const refused = { type: 'refused', code, retryAfterMs: Math.ceil(retryAfterMs), reason: '' } as const
-    this.socket.send(encode(this.socket.data.form, refused))
+    this.socket.send(encodeToSend(this.socket.data.form, refused))
     this.socket.close(closeNumber(code), code)
   }
 

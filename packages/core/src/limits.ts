@@ -34,7 +34,7 @@ const DAY_SECONDS = 86_400
 export const defaultLimits: EngineLimits = {
   authWithinMs: 10_000,
   heartbeatMs: 15_000,
-  pollMs: 10_000,
+  pollMs: 15_000,
   leaseMs: 30_000,
   dedupeMs: 24 * 3600_000,
   creditMax: 1024,

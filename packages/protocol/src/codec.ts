@@ -23,6 +23,18 @@ export function encode(form: Form, frame: Frame): Uint8Array | string {
 }
 
 export function encodeBinary(frame: Frame): Uint8Array {
+  return write(frame).slice()
+}
+
+/**
+ * For a socket that copies what it is given before `send` returns: the bytes hold until the next frame is encoded. A
+ * copy here as well was a tenth of what a broker spends in a burst. @throws Malformed
+ */
+export function encodeToSend(form: Form, frame: Frame): Uint8Array | string {
+  return form === 'binary' ? write(frame) : encodeJson(frame)
+}
+
+function write(frame: Frame): Uint8Array {
   const kind = kindOf(frame)
   try {
     writer.u8(kind.number)

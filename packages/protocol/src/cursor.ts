@@ -90,9 +90,9 @@ export class Writer {
     }
     return seen >= 0
   }
-  /** The bytes written since the last call, as a copy of their own. */
+  /** The bytes written since the last call. They hold until the next is written. */
   finish(): Uint8Array {
-    const finished = this.bytes.slice(0, this.at)
+    const finished = this.bytes.subarray(0, this.at)
     this.at = 0
     return finished
   }

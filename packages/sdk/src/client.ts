@@ -26,7 +26,7 @@ export interface ConnectOptions {
   readonly identity: Identity
   /** Unacknowledged envelopes at a time. Default 64. */
   readonly window?: number
-  /** Unsettled deliveries the broker may have pushed. Default 256. */
+  /** Unsettled deliveries the broker may have pushed. Default 512. */
   readonly credit?: number
   /** Default `binary`; `json` is for people who read along. */
   readonly form?: Form

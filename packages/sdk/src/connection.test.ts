@@ -57,7 +57,7 @@ class World {
         },
       },
       place,
-      256,
+      512,
     )
   }
 

@@ -25,7 +25,7 @@ export interface PeerEngineOptions extends PeerPlace {
   readonly windowBytes?: number
   /** Messages that wait beyond the window. Default 100,000. */
   readonly waitingMax?: number
-  /** Unsettled deliveries the broker may have pushed. Default 256. */
+  /** Unsettled deliveries the broker may have pushed. Default 512. */
   readonly credit?: number
   readonly store?: InboxStore
 }
@@ -57,7 +57,7 @@ export class PeerEngine {
   }
 
   constructor(effects: PeerEffects, crypto: CryptoPort, options: PeerEngineOptions) {
-    const { random, window = 64, windowBytes = 1024 * 1024, waitingMax = 100_000, credit = 256 } = options
+    const { random, window = 64, windowBytes = 1024 * 1024, waitingMax = 100_000, credit = 512 } = options
     const { counters } = this
     this.effects = effects
     this.nowMs = options.nowMs
