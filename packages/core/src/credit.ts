@@ -98,7 +98,12 @@ export class Credit {
     if (!this.isBirthLeaseOn || this.isFencing || this.isCongested || this.mayWait || this.isAskedForAny) return false
     if (lane && (lane.plain > 0 || lane.waits !== 'no')) return false
     const { free } = this
-    return free.count > 0 && free.byteCount > 0
+    return free.count > this.reserved && free.byteCount > 0
+  }
+
+  /** Room that what waits needs before it is claimed: births must not take every place as it falls free. */
+  private get reserved(): number {
+    return this.asked ? 0 : Math.min(this.waiting, this.window.count >> 2)
   }
 
   /** The envelope's answer came. Without a lease it waits in the queue now. */
@@ -119,6 +124,11 @@ export class Credit {
   /** Whether envelopes of this sender are on their way that will be pushed at once. */
   hasBirths(sender: PeerNo): boolean {
     return this.births > 0 && (this.lanes.get(sender)?.births ?? 0) > 0
+  }
+
+  /** Whether the claim in flight may bring mail of this sender, older than what is born meanwhile. */
+  mayBring(sender: PeerNo): boolean {
+    return this.asked !== null && (this.isAskedForAny || this.lanes.get(sender)?.waits === 'in a claim')
   }
 
   private tidy(sender: PeerNo, { births, plain, waits }: Lane): void {

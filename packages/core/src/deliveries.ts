@@ -37,8 +37,7 @@ export class Deliveries {
     this.answered(append, isStored && !outcome.isLeased)
     if (isStored && outcome.isLeased && toLive && this.mayPush(toLive, birthEpoch)) {
       this.context.counters.bornLeased += 1
-      this.pushParked(toLive, append, outcome.id)
-      this.push(toLive, append.firstDelivery(outcome.id, enqueuedAtMs))
+      this.pushBorn(toLive, append, append.firstDelivery(outcome.id, enqueuedAtMs))
     } else if (isStored) this.wake(append)
     if (!toLive) return
     if (!toLive.credit.hasBirths(append.sender)) this.pushParked(toLive, append)
@@ -75,7 +74,7 @@ export class Deliveries {
     if (claimed.status === 'stale' && isCurrent) return this.context.end(live, 'superseded')
     const deliveries = claimed.status === 'claimed' ? claimed.deliveries : []
     live.credit.claimAnswered({ mayHaveMore: !isCurrent || claimed.status !== 'claimed' || isFull(want, deliveries) })
-    if (isCurrent) for (const delivery of deliveries) this.pushClaimed(live, delivery)
+    if (isCurrent) this.pushClaimed(live, deliveries)
     // A locked row is asked for again by the next drain tick, which paces it.
     this.claimSoon(live)
   }
@@ -153,18 +152,27 @@ export class Deliveries {
   }
 
   /**
-   * A claim can be faster than the answer of a commit with birth leases of the same sender. What it brought waits for
-   * that answer, since the order between them is that of the ids.
+   * A claim and a commit are answered in either order, and each may hold older mail of a sender than the other. So what is
+   * born waits for a claim that may bring older mail, and what was claimed for births of the same sender; between them
+   * the ids give the order.
    */
-  private pushClaimed(live: LiveSession, delivery: Delivery): void {
-    const sender = live.mesh.byKey.get(delivery.sender)
-    if (sender && live.credit.hasBirths(sender.peer)) live.park(delivery, this.context.nowMs)
-    else this.push(live, delivery)
+  private pushBorn(live: LiveSession, append: RoutedAppend, delivery: Delivery): void {
+    if (live.credit.mayBring(append.sender)) return live.park(delivery, this.context.nowMs)
+    this.pushParked(live, append, delivery.id)
+    this.push(live, delivery)
   }
 
-  private pushParked(live: LiveSession, { from }: RoutedAppend, before?: DeliveryId): void {
-    if (!live.hasParked) return
-    for (const delivery of live.takeParked(from.peer.peerKey, before)) this.push(live, delivery)
+  private pushClaimed(live: LiveSession, claimed: readonly Delivery[]): void {
+    for (const delivery of inOrder(claimed, live.takeParked())) {
+      const sender = live.mesh.byKey.get(delivery.sender)
+      if (sender && live.credit.hasBirths(sender.peer)) live.park(delivery, this.context.nowMs)
+      else this.push(live, delivery)
+    }
+  }
+
+  private pushParked(live: LiveSession, { from, sender }: RoutedAppend, before?: DeliveryId): void {
+    if (!live.hasParked || live.credit.mayBring(sender)) return
+    for (const delivery of live.takeParkedOf(from.peer.peerKey, before)) this.push(live, delivery)
   }
 
   private push(live: LiveSession, delivery: Delivery): void {
@@ -188,7 +196,7 @@ export class Deliveries {
 
   private fence(live: LiveSession): void {
     if (!this.isLive(live) || !live.credit.startFence()) return
-    live.dropParked() // void: they will be claimed again
+    live.takeParked() // void: they will be claimed again
     this.context.counters.fences += 1
     this.context.effects.fence(live.socket, refOf(live))
   }
@@ -203,6 +211,12 @@ function isFull(want: Want, deliveries: readonly Delivery[]): boolean {
   let byteCount = 0
   for (const { envelope } of deliveries) byteCount += envelope.length
   return deliveries.length >= want.limit || byteCount >= want.limitBytes
+}
+
+/** By priority and id, which is the order of each sender's mail. */
+function inOrder(claimed: readonly Delivery[], parked: readonly Delivery[]): readonly Delivery[] {
+  if (parked.length === 0) return claimed
+  return [...claimed, ...parked].sort((a, b) => a.priority - b.priority || a.id - b.id)
 }
 
 const refOf = (live: LiveSession): SessionRef => ({

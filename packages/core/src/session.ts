@@ -63,7 +63,7 @@ export class LiveSession {
   private acks: FrameOf<'ack'>['items'] = []
   private nacks: FrameOf<'nack'>['items'] = []
   private deliveries: PushItem[] = []
-  /** Claimed, behind a birth lease that is not answered yet. */
+  /** Leased to this session, and not to be pushed before something else of the same sender. */
   private parked: Delivery[] = []
 
   constructor(
@@ -130,16 +130,18 @@ export class LiveSession {
     return this.parked.length > 0
   }
 
-  /** Those of one sender, in order; up to an id when it is given. */
-  takeParked(sender: PeerKey, before: DeliveryId | undefined): Delivery[] {
-    const isTaken = (delivery: Delivery) => delivery.sender === sender && (before === undefined || delivery.id < before)
-    const taken = this.parked.filter(isTaken)
-    if (taken.length > 0) this.parked = this.parked.filter((delivery) => !isTaken(delivery))
-    return taken
+  takeParked(): Delivery[] {
+    const { parked } = this
+    if (parked.length > 0) this.parked = []
+    return parked
   }
 
-  dropParked(): void {
-    this.parked = []
+  /** Those of one sender; below an id when it is given. */
+  takeParkedOf(sender: PeerKey, before: DeliveryId | undefined): Delivery[] {
+    const isTaken = (delivery: Delivery) => delivery.sender === sender && (before === undefined || delivery.id < before)
+    const taken = this.parked.filter(isTaken).sort((a, b) => a.id - b.id)
+    if (taken.length > 0) this.parked = this.parked.filter((delivery) => !isTaken(delivery))
+    return taken
   }
 
   private count({ id, priority, envelope }: Delivery, nowMs: Millis): void {

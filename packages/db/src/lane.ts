@@ -41,6 +41,7 @@ export function parseAddress(url: string): Address {
     throw new DatabaseError('db_url_invalid', sentence)
   }
   try {
+    decodeURIComponent(parsed.password)
     return {
       host: decodeURIComponent(parsed.hostname).replace(/^\[|\]$/g, '') || 'localhost',
       port: Number(parsed.port || 5432),

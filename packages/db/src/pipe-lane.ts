@@ -30,9 +30,16 @@ export interface Pipe {
  * @throws DatabaseError `db_not_done`, `db_refused`, `db_url_invalid`
  */
 export async function openPipeLane(url: string, options: LaneOptions<Pipe>): Promise<Lane<Pipe>> {
+  parseAddress(url)
+  const [first, second] = tlsOf(new URL(url).searchParams)
+  if (second === undefined) return openWith(url, options, first!)
+  return openWith(url, options, first!).catch(() => openWith(url, options, second))
+}
+
+async function openWith(url: string, options: LaneOptions<Pipe>, tls: ConnectionOptions | false): Promise<Lane<Pipe>> {
   const address = parseAddress(url)
   const socket = new Socket()
-  const client = newClient(url, address, { ...options, socket })
+  const client = newClient(url, address, { ...options, socket, tls })
   const lane = newLane(client, socket, options)
   let isOverdue = false
   const timer = setTimeout(() => {
@@ -50,7 +57,12 @@ export async function openPipeLane(url: string, options: LaneOptions<Pipe>): Pro
   }
 }
 
-function newClient(url: string, address: Address, options: LaneOptions<Pipe> & { socket: Socket }): Client {
+interface ClientOptions extends LaneOptions<Pipe> {
+  readonly socket: Socket
+  readonly tls: ConnectionOptions | false
+}
+
+function newClient(url: string, address: Address, options: ClientOptions): Client {
   const { host, port, user, database } = address
   const { password, searchParams } = new URL(url)
   return new Client({
@@ -59,21 +71,30 @@ function newClient(url: string, address: Address, options: LaneOptions<Pipe> & {
     user,
     database,
     password: decodeURIComponent(password),
-    ssl: tlsOf(searchParams),
+    ssl: options.tls,
     application_name: options.applicationName,
-    options: Object.entries(options.session)
-      .map(([name, value]) => `-c ${name}=${value}`)
-      .join(' '),
+    options: optionsOf(searchParams, options.session),
     keepAlive: true,
     stream: () => options.socket,
   })
 }
 
-/** As the other driver reads it, so that one address means one thing. */
-function tlsOf(parameters: URLSearchParams): ConnectionOptions | false {
-  const mode = parameters.get('sslmode') ?? parameters.get('ssl')
-  if (mode === 'require') return { rejectUnauthorized: false }
-  return mode === 'verify-full' || mode === 'verify-ca' || mode === 'true' ? {} : false
+/** As the other driver reads it, so that one address means one thing: in turn, until one is taken. */
+function tlsOf(parameters: URLSearchParams): readonly (ConnectionOptions | false)[] {
+  const mode = parameters.get('sslmode') ?? parameters.get('ssl') ?? 'disable'
+  if (mode === 'disable' || mode === 'false') return [false]
+  if (mode === 'prefer' || mode === 'allow') return [{ rejectUnauthorized: false }, false]
+  return mode === 'require' || mode === 'no-verify' ? [{ rejectUnauthorized: false }] : [{}]
+}
+
+const TLS_PARAMETERS = ['sslmode', 'ssl', 'sslrootcert', 'sslnegotiation']
+
+/** Settings of the session; those in the address go before ours. */
+function optionsOf(parameters: URLSearchParams, session: LaneOptions<Pipe>['session']): string {
+  const given = [...parameters].filter(([name]) => !TLS_PARAMETERS.includes(name))
+  return [...Object.entries(session), ...given]
+    .map(([name, value]) => `-c ${name}=${String(value).replace(/[\\ ]/g, '\\$&')}`)
+    .join(' ')
 }
 
 function newLane(client: Client, socket: Socket, options: LaneOptions<Pipe>): Lane<Pipe> {
@@ -109,7 +130,7 @@ function newLane(client: Client, socket: Socket, options: LaneOptions<Pipe>): La
 
 class PreparedPipe implements Pipe {
   private readonly client: Client
-  private readonly names = new Map<string, string>()
+  private readonly statements = new Map<string, Prepared>()
 
   constructor(client: Client) {
     this.client = client
@@ -117,9 +138,16 @@ class PreparedPipe implements Pipe {
 
   run(steps: readonly Step[]): Promise<PipeRow[][]> {
     return new Promise((resolve, reject) => {
-      this.client.query(new Submission(steps, this.names, { resolve, reject }))
+      this.client.query(new Submission(steps, this.statements, { resolve, reject }))
     })
   }
+}
+
+/** A statement of this connection, by its text. */
+interface Prepared {
+  readonly name: string
+  /** What was skipped behind an error is not; what was not may be. */
+  state: 'prepared' | 'unknown'
 }
 
 interface Answer {
@@ -130,14 +158,15 @@ interface Answer {
 /** What the driver calls for one run. */
 class Submission implements Submittable {
   private readonly steps: readonly Step[]
-  private readonly names: Map<string, string>
+  private readonly statements: Map<string, Prepared>
+  private readonly fresh: Prepared[] = []
   private readonly answer: Answer
   private readonly rows: PipeRow[][] = []
   private ofStep: PipeRow[] = []
 
-  constructor(steps: readonly Step[], names: Map<string, string>, answer: Answer) {
+  constructor(steps: readonly Step[], statements: Map<string, Prepared>, answer: Answer) {
     this.steps = steps
-    this.names = names
+    this.statements = statements
     this.answer = answer
   }
 
@@ -159,7 +188,7 @@ class Submission implements Submittable {
   }
   /** The server's refusal, or the end of the connection: nothing else will be said of this run. */
   handleError(error: unknown): void {
-    for (const { text } of this.steps) this.names.delete(text) // what was skipped is not prepared
+    for (const statement of this.fresh) statement.state = 'unknown'
     this.answer.reject(asDriverError(error))
   }
   handleReadyForQuery(): void {
@@ -171,22 +200,26 @@ class Submission implements Submittable {
   readonly handlePortalSuspended = nothing
 
   private send(connection: PipeConnection, { text, parameters = [], copied }: Step): void {
-    let name = this.names.get(text)
-    if (name === undefined) {
-      lastName += 1 // never used twice: the former one may be prepared all the same
-      name = `p${lastName}`
-      this.names.set(text, name)
-      connection.parse({ name, text, types: [] })
-    }
-    connection.bind({ statement: name, values: parameters, valueMapper: asItIs })
+    connection.bind({ statement: this.prepare(connection, text), values: parameters, valueMapper: asItIs })
     connection.execute({})
     if (!copied) return
     connection.sendCopyFromChunk(copied)
     connection.endCopyFrom()
   }
+
+  private prepare(connection: PipeConnection, text: string): string {
+    let statement = this.statements.get(text)
+    if (statement?.state === 'prepared') return statement.name
+    if (statement) connection.close({ type: 'S', name: statement.name })
+    statement ??= { name: `p${this.statements.size + 1}`, state: 'prepared' }
+    statement.state = 'prepared'
+    this.statements.set(text, statement)
+    this.fresh.push(statement)
+    connection.parse({ name: statement.name, text, types: [] })
+    return statement.name
+  }
 }
 
-let lastName = 0
 const nothing = () => undefined
 const asItIs = (value: unknown) => value
 
@@ -194,6 +227,7 @@ const asItIs = (value: unknown) => value
 interface PipeConnection {
   readonly stream: Duplex
   sync(): void
+  close(message: { type: 'S'; name: string }): void
   parse(message: { name: string; text: string; types: number[] }): void
   bind(message: { statement: string; values: readonly unknown[]; valueMapper: (value: unknown) => unknown }): void
   execute(message: object): void
@@ -201,12 +235,13 @@ interface PipeConnection {
   endCopyFrom(): void
 }
 
-/** Under the names that `database-error.ts` knows. Of a connection that ended the driver says no code. */
+/** Under the names that `database-error.ts` knows. Severity comes in the server's language, so its code is read instead. */
 function asDriverError(error: unknown): unknown {
   if (error instanceof ServerError) {
-    const { severity, code, message, constraint } = error
+    const { code = '', message, constraint } = error
+    const severity = /^(08|57P|XX|53300)/.test(code) ? 'FATAL' : 'ERROR'
     return { name: 'PostgresError', severity, code, message, constraint_name: constraint }
   }
-  const { code = 'CONNECTION_CLOSED', message } = error as { code?: string; message: string }
-  return { code, message }
+  const { code, message } = error as { code?: string; message: string }
+  return { code: code ?? (message.startsWith('SASL') ? 'SASL' : 'CONNECTION_CLOSED'), message }
 }

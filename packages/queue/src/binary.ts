@@ -85,6 +85,7 @@ export class BinaryWriter {
 
   /** What a binary `COPY` begins and ends with. */
   beginCopy(): void {
+    this.at = 0
     this.bytes(COPY_HEADER)
   }
   endCopy(): void {

@@ -191,6 +191,12 @@ function birthTests(stage: () => Stage): void {
     expect(statusesOf(await stage().store(await birth('b')))).toEqual(['leased'])
   })
 
+  test('is given while what waits of the same sender has expired', async () => {
+    await stage().store(stage().append('a', { ttlSeconds: 60 }))
+    await stage().world.advance(65_000)
+    expect(statusesOf(await stage().store(await birth('b')))).toEqual(['leased'])
+  })
+
   test('is refused while a lease of an older session or a lapsed one is not claimed again', async () => {
     const old = await stage().openBob()
     await stage().store(stage().append('a', { birthEpoch: old.epoch }))

@@ -112,8 +112,11 @@ export class MemoryShard {
     for (const { meshId, sender, envelopeId } of appends) {
       const member = this.store.find(meshId, sender)
       if (member && envelopeId > member.lastEnvelopeId) member.lastEnvelopeId = envelopeId
-      this.marks.noteIfPast(meshId, sender, envelopeId)
     }
+    appends.forEach(({ meshId, sender, envelopeId }, i) => {
+      if (decisions[i]!.status === 'unknown_recipient') this.marks.forget(meshId, sender)
+      else this.marks.noteIfPast(meshId, sender, envelopeId)
+    })
     this.remember(appends, decisions)
     return { decisions, enqueuedAtMs: Math.floor(nowMs) }
   }
@@ -234,7 +237,13 @@ export class MemoryShard {
     const member = this.store.find(meshId, peer)
     if (!member || !this.isCurrent(member, birthEpoch)) return false
     const { nowMs } = this.store
-    return !member.deliveries.some((row) => isFree(row, birthEpoch, nowMs) && bornFrom.includes(row.sender))
+    return !member.deliveries.some(
+      (row) =>
+        isFree(row, birthEpoch, nowMs) &&
+        bornFrom.includes(row.sender) &&
+        row.expiresAtMs > nowMs &&
+        !this.isStruckOut(row),
+    )
   }
 
   private rowOf(append: Append, given: { id: DeliveryId; isLeased: boolean; nowMs: Millis }): StoredDelivery {

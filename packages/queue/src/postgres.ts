@@ -40,7 +40,7 @@ import { arrayOf, type Row, run } from './run.ts'
 import { settleStep } from './settle-step.ts'
 import { DatabaseClock, DeliveryIds, SenderMarks } from './shard-memory.ts'
 import * as statements from './sql.ts'
-import { SureCommit } from './sure-commit.ts'
+import { RowWriters, SureCommit } from './sure-commit.ts'
 
 export { SESSION } from './sql.ts'
 
@@ -51,6 +51,7 @@ export class PostgresQueue implements Queue {
   private readonly marks = new SenderMarks()
   private readonly ids = new DeliveryIds()
   private readonly clock = new DatabaseClock()
+  private readonly writers = new RowWriters()
   private place: readonly [string, number, number, number] = QUEUE_START
 
   constructor(db: QueueDatabases, shard: ShardId, options: QueueOptions) {
@@ -72,10 +73,9 @@ export class PostgresQueue implements Queue {
   }
 
   private async commitSurely(appends: readonly Append[], first: Step[]): Promise<Committed | 'in doubt'> {
-    const { leaseMs, dedupeMs } = this.options
-    const { shard, clock } = this
-    const terms = { shard, firstId: this.ids.take(appends.length), nowMs: clock.nowMs, leaseMs, dedupeMs }
-    const commit = new SureCommit(appends, terms)
+    const { shard, clock, options } = this
+    const terms = { shard, firstId: this.ids.take(appends.length), nowMs: clock.nowMs, options }
+    const commit = new SureCommit(appends, terms, this.writers)
     const answers = await this.write([...first, ...commit.steps()]).catch((error) => {
       if (error instanceof DatabaseError && error.sqlstate === statements.IN_DOUBT) return null
       throw error
@@ -109,7 +109,11 @@ export class PostgresQueue implements Queue {
     assert(statuses?.length === appends.length, 'one status for each append')
     this.ids.usedUpTo(Number(lastId))
     this.clock.set(Number(atMs))
-    for (const { meshId, sender, envelopeId } of appends) this.marks.noteIfPast(meshId, sender, envelopeId)
+    appends.forEach(({ meshId, sender, envelopeId }, i) => {
+      // Of one that is revoked, or writes to one, everything would be in doubt, and with it what others say.
+      if (statuses[i] === '?') this.marks.forget(meshId, sender)
+      else this.marks.noteIfPast(meshId, sender, envelopeId)
+    })
     const given = ids!.split(',')
     return {
       decisions: given.map((id, i) => decisionOf(statuses[i]!, Number(id) as DeliveryId)),

@@ -8,6 +8,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { HERE, MESH, peerKeyOf, Stage, suiteOptions, THERE, textOf } from './conformance-world.ts'
 import { PostgresQueue } from './postgres.ts'
 import type { Queue } from './queue.ts'
+import type { DatabaseClock } from './shard-memory.ts'
 import { type PostgresWorlds, postgresWorlds } from './testing-postgres.ts'
 
 const ROUNDS = 150
@@ -66,6 +67,51 @@ test('two shards that open and claim for one peer at the same moment share nothi
       later.map(({ id, priority }) => ({ meshId: MESH, recipient: stage.bob, priority, id })),
     )
   }
+})
+
+test('a birth lease that waited for another shard sees what that one stored', async () => {
+  const stage = await Stage.open(await worlds.next())
+  const { epoch } = await stage.openBob()
+  const [older, newer] = [stage.append('older'), stage.append('newer', { birthEpoch: epoch })]
+  const own = (statement: string) => worlds.admin.run((sql) => sql.unsafe(statement).simple())
+  await own('begin')
+  await own(`update sender_mark set last_envelope_id = '${older.envelopeId}' where sender = ${stage.ann}`)
+  await own(`insert into message_queue (mesh_id, recipient, priority, id, sender, envelope_id, expires_at, envelope)
+    values ('${MESH}', ${stage.bob}, 1, 5, ${stage.ann}, '${older.envelopeId}', now() + interval '1 hour', '\\x00')`)
+  const committing = stage.store(newer)
+  await untilBlocked()
+  await own('commit')
+  expect(await committing).toMatchObject([{ status: 'stored', isLeased: false }])
+})
+
+/** Resolves when a statement waits for a lock. */
+async function untilBlocked(): Promise<void> {
+  const [row] = await worlds.databases.asking.run(
+    (sql) => sql<{ count: number }[]>`select count(*)::int as count from pg_locks where not granted`,
+  )
+  if (row!.count === 0) return untilBlocked()
+}
+
+test('a shard that is wrong about the time goes by the clock of the database', async () => {
+  const stage = await Stage.open(await worlds.next())
+  const session = await stage.openBob()
+  const clock = Reflect.get(stage.here, 'clock') as DatabaseClock
+  clock.set(clock.nowMs - 3_600_000)
+  await stage.store(stage.append('half an hour', { ttlSeconds: 1800 }))
+  expect(await stage.takeTexts(session)).toEqual(['half an hour'])
+  expect(await stage.store(stage.append('again', { birthEpoch: session.epoch }))).toMatchObject([{ isLeased: true }])
+})
+
+test('two queues of one process do not mix up their rows', async () => {
+  const stage = await Stage.open(await worlds.next())
+  await stage.openBob()
+  const other = new PostgresQueue(worlds.databases, THERE, suiteOptions)
+  await stage.openFor(peerKeyOf(3), { queue: other })
+  await Promise.all([
+    stage.here.commit({ appends: [stage.append('of ann')], settles: [] }),
+    other.commit({ appends: [stage.append('of cat', { sender: stage.cat })], settles: [] }),
+  ])
+  expect((await stage.takeTexts(await stage.openBob())).sort()).toEqual(['of ann', 'of cat'])
 })
 
 test('of openings at the same moment that read one epoch, one wins', async () => {

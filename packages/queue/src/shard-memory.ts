@@ -1,5 +1,5 @@
 /** What a shard remembers from one commit to the next. All of it is a guess that Postgres checks, or harmless. */
-import type { EnvelopeId, MeshId, Millis, PeerNo } from '@sealpost/std'
+import { assert, type EnvelopeId, type MeshId, type Millis, type PeerNo } from '@sealpost/std'
 import { BLOCK_SIZE } from './sql.ts'
 
 const SENDERS_MAX = 20_000
@@ -17,6 +17,10 @@ export class SenderMarks {
     this.marks.delete(key) // to the end
     this.marks.set(key, mark)
     if (this.marks.size > SENDERS_MAX) this.marks.delete(this.marks.keys().next().value!)
+  }
+
+  forget(meshId: MeshId, sender: PeerNo): void {
+    this.marks.delete(meshId + sender)
   }
 
   noteIfPast(meshId: MeshId, sender: PeerNo, id: EnvelopeId): void {
@@ -51,6 +55,7 @@ export class DeliveryIds {
 
   /** @returns the first of `count` that follow one another */
   take(count: number): number {
+    assert(this.has(count), 'a block that was drawn has room')
     this.next += count
     return this.next - count
   }
@@ -58,7 +63,7 @@ export class DeliveryIds {
 
 /**
  * The database clock as its last answer told it, going on by ours: for leases and expiry, which are judged by the
- * database's own. It runs late by the time an answer takes.
+ * database's own. It runs late by the time an answer takes; `ADMIT` refuses one that is wrong.
  */
 export class DatabaseClock {
   private aheadMs: Millis = 0

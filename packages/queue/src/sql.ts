@@ -55,26 +55,29 @@ delete from message_queue where ctid = any (array(
 /** Set beside the answer of both ways to admit. */
 const CLOCK = 'extract(epoch from now()) * 1000, extract(epoch from clock_timestamp()) * 1000'
 
-/** Waits for the recipient, and nobody holds it: something newer of its sender may not be born leased (P6). */
-const hasOlder = (at: {
-  mesh: string
-  recipient: string
-  senders: string
-  epoch: string
-}) => `(select true from message_queue q
+/** A claim could take it: something newer of its sender may not be born leased (P6). */
+const hasOlder = (
+  at: Record<'mesh' | 'recipient' | 'senders' | 'epoch' | 'strikes' | 'seconds', string>,
+) => `(select true
+      from message_queue q
       where q.mesh_id = ${at.mesh} and q.recipient = ${at.recipient} and ${isFree('q', at.epoch)} and q.sender = any (${at.senders})
+        and q.expires_at > clock_timestamp() and not ${isStruckOut('q', at.strikes, at.seconds)}
       limit 1)`
+
+/** Whoever gives the times must know the time: leases and expiry are judged by this clock. In ms. */
+const isClockRight = (ms: string) => `abs(extract(epoch from clock_timestamp()) * 1000 - ${ms}::float8) < 1000`
 
 /**
  * Moves the senders' marks and checks everything else. Ids past their sender's mark are new (P5): moving the mark is a
  * comparison and a change in one, so of two transactions with the same envelope only one stores it. All parties must be
  * members that are not revoked; the sessions that are given birth leases must be current, and nothing of the same
- * senders may wait for them. Where anything is in doubt it divides by zero (`IN_DOUBT`), and nothing of the transaction
+ * senders may wait for them; the time given must be the time. Where anything is in doubt it divides by zero (`IN_DOUBT`), and nothing of the transaction
  * happens.
  *
  * `$1–$4` senders: mesh, peer, first and last envelope id, in an order that all shards share, so that two transactions
  * can't wait for each other · `$5 $6` parties: mesh, peer · `$7–$9` recipients of birth leases: mesh, peer, epoch ·
- * `$10 $11` the first and last place of their senders in `$12` · `$13` shard. Answers 1, the time of the transaction and
+ * `$10 $11` the first and last place of their senders in `$12` · `$13` shard · `$14 $15` strikes, and the seconds they must
+ * span, of a dead delivery · `$16` the time given, in ms. Answers 1, the time of the transaction and
  * the clock, in ms.
  *
  * Walks: the primary keys of sender_mark, member, session and message_queue.
@@ -94,18 +97,22 @@ select 1 / ((select count(*) from moved) = cardinality($2::int[])
         as b(mesh_id, peer, epoch, first, last)
       cross join lateral (select from session s where s.mesh_id = b.mesh_id and s.peer_no = b.peer and s.epoch = b.epoch
         and s.shard = $13::uuid offset 0) s
-      where ${hasOlder({ mesh: 'b.mesh_id', recipient: 'b.peer', epoch: 'b.epoch', senders: '($12::int[])[b.first:b.last]' })} is null
-    ) = cardinality($8::int[]))::int, ${CLOCK}`
+      where ${hasOlder({ mesh: 'b.mesh_id', recipient: 'b.peer', epoch: 'b.epoch', senders: '($12::int[])[b.first:b.last]', strikes: '$14', seconds: '$15' })} is null
+    ) = cardinality($8::int[]) and ${isClockRight('$16')})::int, ${CLOCK}`
 
 /**
  * The same for one envelope, in a third of the time: what a small commit costs is the setting up of its statements.
  *
- * `$1–$4` mesh, sender, recipient, envelope id · `$5` the epoch to lease it under, or 0 · `$6` shard.
+ * `$1–$4` mesh, sender, recipient, envelope id · `$5` the epoch to lease it under, or 0 · `$6` shard · `$7–$9` as
+ * `$14–$16` of `ADMIT`.
  */
 export const ADMIT_ONE = `
 with moved as (
-  update sender_mark set last_envelope_id = $4::uuid, version = version + 1
-  where mesh_id = $1::uuid and sender = $2::int and last_envelope_id < $4::uuid
+  -- By ctid: after a wait for another transaction it then finds nothing, where a search by key would go on with the rest
+  -- of this statement as it saw things before.
+  update sender_mark m set last_envelope_id = $4::uuid, version = m.version + 1
+  from (select m.ctid from sender_mark m where m.mesh_id = $1::uuid and m.sender = $2::int offset 0) found
+  where m.ctid = found.ctid and m.last_envelope_id < $4::uuid
   returning 1
 )
 select 1 / coalesce((select count(*) from moved) = 1
@@ -113,8 +120,8 @@ select 1 / coalesce((select count(*) from moved) = 1
     and (select true from member where mesh_id = $1::uuid and peer_no = $3::int and revoked_at is null)
     and ($5::bigint = 0 or (select true from session
         where mesh_id = $1::uuid and peer_no = $3::int and epoch = $5::bigint and shard = $6::uuid)
-      and ${hasOlder({ mesh: '$1::uuid', recipient: '$3::int', epoch: '$5::bigint', senders: 'array[$2::int]' })} is null
-    ), false)::int, ${CLOCK}`
+      and ${hasOlder({ mesh: '$1::uuid', recipient: '$3::int', epoch: '$5::bigint', senders: 'array[$2::int]', strikes: '$7', seconds: '$8' })} is null
+    ) and ${isClockRight('$9')}, false)::int, ${CLOCK}`
 
 /** What `ADMIT` fails with. */
 export const IN_DOUBT = '22012'

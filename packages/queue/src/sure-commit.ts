@@ -7,6 +7,7 @@ import type { Append, AppendOutcome } from '@sealpost/protocol'
 import type { DeliveryId, Millis, ShardId } from '@sealpost/std'
 import { BinaryWriter, int4s, int8s, uuids } from './binary.ts'
 import { admitBirth, fingerprintOf, Parties, type Party, secondOf } from './commit-batch.ts'
+import type { QueueOptions } from './queue.ts'
 import * as statements from './sql.ts'
 
 export interface SureTerms {
@@ -14,27 +15,30 @@ export interface SureTerms {
   readonly firstId: number
   /** By the database clock, as well as it is known here. */
   readonly nowMs: Millis
-  readonly leaseMs: Millis
-  readonly dedupeMs: Millis
+  readonly options: Pick<QueueOptions, 'leaseMs' | 'dedupeMs' | 'strikesMax' | 'strikeSpanMs'>
+}
+
+/** Where the rows are written, one commit after the other; a step's bytes are copied when it is sent. */
+export class RowWriters {
+  readonly queue = new BinaryWriter()
+  readonly ledger = new BinaryWriter()
 }
 
 /** Up to so many envelopes are admitted one by one, which is the faster then. */
 const SINGLY_MAX = 3
 
-/** Used by one commit after the other; a step's bytes are copied when it is sent. */
-const queueRows = new BinaryWriter()
-const ledgerRows = new BinaryWriter()
-
 export class SureCommit {
   private readonly appends: readonly Append[]
   private readonly terms: SureTerms
+  private readonly writers: RowWriters
   private readonly parties = new Parties()
   private readonly recipients: Party[] = []
   private readonly isLeased: boolean[] = []
 
-  constructor(appends: readonly Append[], terms: SureTerms) {
+  constructor(appends: readonly Append[], terms: SureTerms, writers: RowWriters) {
     this.appends = appends
     this.terms = terms
+    this.writers = writers
     appends.forEach((append, i) => {
       const recipient = this.parties.find(append.meshId, append.recipient)
       this.parties.find(append.meshId, append.sender).sent.push(i)
@@ -80,6 +84,7 @@ export class SureCommit {
         int4s(lasts),
         int4s(births.flatMap((party) => party.bornFrom)),
         this.terms.shard,
+        ...this.judging(),
       ],
     }
   }
@@ -91,14 +96,23 @@ export class SureCommit {
       const epoch = this.isLeased[place] ? birthEpoch : 0
       return {
         text: statements.ADMIT_ONE,
-        parameters: [meshId, String(sender), String(recipient), envelopeId, String(epoch), this.terms.shard],
+        parameters: [
+          ...[meshId, String(sender), String(recipient), envelopeId, String(epoch), this.terms.shard],
+          ...this.judging(),
+        ],
       }
     })
   }
 
+  /** What both ways to admit judge by. */
+  private judging(): string[] {
+    const { options, nowMs } = this.terms
+    return [String(options.strikesMax), String(options.strikeSpanMs / 1000), String(nowMs)]
+  }
+
   private copyQueue(): Step {
-    const { firstId, nowMs, leaseMs } = this.terms
-    const rows = queueRows
+    const { firstId, nowMs, options } = this.terms
+    const rows = this.writers.queue
     rows.beginCopy()
     this.appends.forEach((append, i) => {
       rows.int16(11)
@@ -112,7 +126,7 @@ export class SureCommit {
       rows.instant(nowMs + append.ttlSeconds * 1000)
       if (this.isLeased[i]) {
         rows.int8(append.birthEpoch)
-        rows.instant(nowMs + leaseMs)
+        rows.instant(nowMs + options.leaseMs)
       } else {
         rows.null()
         rows.null()
@@ -125,7 +139,8 @@ export class SureCommit {
 
   /** One row for each sender and second. */
   private copyLedger(): Step {
-    ledgerRows.beginCopy()
+    const { ledger } = this.writers
+    ledger.beginCopy()
     for (const { sent } of this.parties.all) {
       for (let from = 0, to = 0; from < sent.length; from = to) {
         const second = this.secondAt(sent[from]!)
@@ -133,20 +148,20 @@ export class SureCommit {
         this.writeLedgerRow(sent.slice(from, to), second)
       }
     }
-    ledgerRows.endCopy()
-    return { text: statements.COPY_LEDGER, copied: ledgerRows.finish() }
+    ledger.endCopy()
+    return { text: statements.COPY_LEDGER, copied: ledger.finish() }
   }
 
   private writeLedgerRow(places: readonly number[], second: number): void {
-    const rows = ledgerRows
-    const { nowMs, dedupeMs, firstId } = this.terms
+    const rows = this.writers.ledger
+    const { nowMs, options, firstId } = this.terms
     const { meshId, sender } = this.appends[places[0]!]!
     rows.int16(10)
     rows.uuid(meshId)
     rows.int4(sender)
     rows.int8(second)
     rows.int8(firstId + places[0]!)
-    rows.instant(nowMs + dedupeMs)
+    rows.instant(nowMs + options.dedupeMs)
     rows.array('uuid', places, (place) => rows.uuid(this.appends[place]!.envelopeId))
     rows.array('int8', places, (place) => rows.bigint(fingerprintOf(this.appends[place]!)))
     rows.array('int8', places, (place) => rows.int8(firstId + place))

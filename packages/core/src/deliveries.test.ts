@@ -1,0 +1,71 @@
+/** Commits and claims are answered in either order; what one sender says is pushed in the order of ids. */
+import type { Claimed, Delivery } from '@sealpost/protocol'
+import type { DeliveryId, PeerNo } from '@sealpost/std'
+import { expect, test } from 'vitest'
+import { idOf, keyOf, MESH, memberOf, sendOf, world } from './testing-world.ts'
+
+const deliveryOf = (n: number): Delivery => ({
+  id: n as DeliveryId,
+  envelopeId: idOf(n),
+  sender: keyOf(1),
+  priority: 1,
+  attempt: 1,
+  enqueuedAtMs: 0,
+  envelope: new Uint8Array(50),
+})
+const claimedOf = (...numbers: number[]): Claimed => ({ status: 'claimed', deliveries: numbers.map(deliveryOf) })
+const storedAs = (n: number, isLeased: boolean) => ({
+  outcomes: [{ status: 'stored', id: n as DeliveryId, isLeased } as const],
+  enqueuedAtMs: 0,
+})
+
+/** Peer 2 enters, and its first claim finds nothing. */
+function enterCaughtUp({ engine, wants, enter }: ReturnType<typeof world>): void {
+  wants.length = 0
+  enter(2)
+  const [first] = wants.splice(0)
+  engine.claimed([{ want: first!, claimed: claimedOf() }])
+}
+
+test('what is born leased waits for a claim that holds older mail of its sender, stored before the recipient came', () => {
+  const at = world()
+  const { engine, appends, wants, send, pushed } = at
+  send(sendOf(1, 2))
+  engine.resolved(1, [keyOf(2)], [memberOf(2)])
+  const [older] = appends.splice(0)
+  enterCaughtUp(at)
+  send(sendOf(2, 2))
+  const [newer] = appends.splice(0)
+  expect(newer!.birthEpoch).toBe(2)
+  engine.committed([older!], storedAs(1, false))
+  const [want] = wants.splice(0)
+  engine.committed([newer!], storedAs(2, true))
+  expect(pushed()).toEqual([])
+  engine.claimed([{ want: want!, claimed: claimedOf(1) }])
+  expect(pushed()).toEqual([1, 2])
+})
+
+test('what is born leased waits for a claim that a hint began', () => {
+  const at = world()
+  const { engine, appends, wants, send, pushed } = at
+  enterCaughtUp(at)
+  send(sendOf(2, 2))
+  engine.hinted(MESH, 2 as PeerNo)
+  const [want] = wants.splice(0)
+  engine.committed(appends.splice(0), storedAs(2, true))
+  engine.claimed([{ want: want!, claimed: claimedOf(1) }])
+  expect(pushed()).toEqual([1, 2])
+})
+
+test('what a claim brings waits for what its sender has born leased before it', () => {
+  const at = world()
+  const { engine, appends, wants, send, pushed } = at
+  enterCaughtUp(at)
+  send(sendOf(1, 2))
+  engine.hinted(MESH, 2 as PeerNo)
+  const [want] = wants.splice(0)
+  engine.claimed([{ want: want!, claimed: claimedOf(2) }])
+  expect(pushed()).toEqual([])
+  engine.committed(appends.splice(0), storedAs(1, true))
+  expect(pushed()).toEqual([1, 2])
+})

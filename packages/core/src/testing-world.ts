@@ -1,0 +1,86 @@
+/** A world for tests of the engine: no database, no socket, everything it asks for in lists. */
+import type { Append, ClientFrame, Member, ServerFrame, Want } from '@sealpost/protocol'
+import type { EnvelopeId, MeshId, PeerKey, PeerNo } from '@sealpost/std'
+import type { Effects } from './effects.ts'
+import { Engine } from './engine.ts'
+import { defaultLimits, type EngineLimits } from './limits.ts'
+
+export const MESH = 'a0'.repeat(16) as MeshId
+export const keyOf = (n: number) => n.toString(16).padStart(64, '0') as PeerKey
+export const idOf = (n: number) => n.toString(16).padStart(32, '0') as EnvelopeId
+export const memberOf = (n: number): Member => ({
+  meshId: MESH,
+  peer: n as PeerNo,
+  peerKey: keyOf(n),
+  isRevoked: false,
+  sessionEpoch: 0,
+})
+
+type Send = Extract<ClientFrame, { type: 'send' }>['envelopes'][number]
+export const sendOf = (n: number, to: number, more: Partial<Send> = {}): Send => ({
+  envelopeId: idOf(n),
+  recipient: keyOf(to),
+  priority: 'next',
+  isHead: true,
+  ttlSeconds: 0,
+  envelope: new Uint8Array(50),
+  ...more,
+})
+
+/** An engine with one live peer on socket 1, whose effects are written down. */
+export function world(limits: Partial<EngineLimits> = {}) {
+  const appends: Append[] = []
+  const wants: Want[] = []
+  const asked: PeerKey[][] = []
+  const sent: ServerFrame[] = []
+  const ignored = () => undefined
+  const effects: Effects = {
+    send: (_, frames) => {
+      sent.push(...frames)
+      return 'sent'
+    },
+    append: (append) => void appends.push(append),
+    resolve: (_, __, peers) => void asked.push([...peers]),
+    close: ignored,
+    ping: ignored,
+    pause: ignored,
+    resume: ignored,
+    authenticate: ignored,
+    open: ignored,
+    fence: ignored,
+    settle: ignored,
+    retry: ignored,
+    strike: ignored,
+    claim: (want) => void wants.push(want),
+    lookup: ignored,
+    hint: ignored,
+  }
+  const engine = new Engine(effects, {
+    limits: { ...defaultLimits, rate: null, ...limits },
+    nowMs: 0,
+    incarnation: '00'.repeat(16),
+    durability: 'fsync',
+  })
+  const bytes = new Uint8Array(64)
+  const hello = { type: 'hello', versions: [1], brokerKey: keyOf(9), connectionId: bytes, nonce: bytes } as const
+  const enter = (n: number) => {
+    engine.connected(n, { ...hello, versions: [1], issuedAtMs: 0, authWithinMs: 1 })
+    engine.received(n, {
+      type: 'auth',
+      version: 1,
+      meshId: MESH,
+      peerKey: keyOf(n),
+      clientNonce: bytes,
+      capabilities: [],
+      signature: bytes,
+      credit: 10,
+    })
+    engine.authenticated(n, { member: memberOf(n), isSignatureGood: true, proof: bytes })
+    engine.opened(n, 2)
+  }
+  enter(1)
+  const send = (...envelopes: Send[]) => engine.received(1, { type: 'send', envelopes })
+  const nacks = () => sent.flatMap((frame) => (frame.type === 'nack' ? frame.items : []))
+  const pushed = () => sent.flatMap((frame) => (frame.type === 'push' ? frame.deliveries.map(({ id }) => id) : []))
+  return { engine, appends, wants, asked, enter, send, nacks, pushed }
+}

@@ -1,0 +1,64 @@
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { type Database, openDatabase, openPipeline, type Pipeline } from './connect.ts'
+import type { Step } from './pipe-lane.ts'
+import { type ScratchDatabase, scratchDatabase } from './testing.ts'
+
+let scratch: ScratchDatabase
+let admin: Database
+let pipeline: Pipeline
+
+beforeAll(async () => {
+  scratch = await scratchDatabase()
+  admin = await openDatabase(scratch.url, { connections: 1 })
+  await admin.run((sql) => sql`create table box (content bytea, n int unique deferrable initially deferred)`)
+  pipeline = await openPipeline(scratch.url)
+})
+afterAll(async () => {
+  await Promise.all([pipeline.close(), admin.close()])
+  await scratch.drop()
+})
+
+const run = (...steps: Step[]) => pipeline.run((pipe) => pipe.run(steps))
+const HEADER = Buffer.from('PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0', 'latin1')
+const END = Buffer.from([0xff, 0xff])
+const TEXT = 'copy box from stdin (format binary)'
+
+function row(n: number, size = 10): Buffer {
+  const bytes = Buffer.alloc(14 + size)
+  bytes.writeInt16BE(2, 0)
+  bytes.writeInt32BE(size, 2)
+  bytes.writeInt32BE(4, 6 + size)
+  bytes.writeInt32BE(n, 10 + size)
+  return bytes
+}
+const copy = (...rows: Buffer[]): Step => ({ text: TEXT, copied: Buffer.concat([HEADER, ...rows, END]) })
+const FAILING: Step = { text: 'select 1 / 0' }
+const COUNT: Step = { text: 'select count(*) from box' }
+
+test('steps are one transaction, and each answers its rows', async () => {
+  const answers = await run({ text: 'select $1::int + 1', parameters: ['41'] }, copy(row(1), row(2)), COUNT)
+  expect(answers).toEqual([[['42']], [], [['2']]])
+  await run({ text: 'delete from box' })
+})
+
+const LARGE = copy(row(1, 4_000_000))
+test.each([
+  ['before a large copy', [FAILING, LARGE]],
+  ['behind it', [LARGE, FAILING]],
+  ['in it', [{ text: TEXT, copied: LARGE.copied!.subarray(0, 2_000_000) }]],
+  ['at the end of the transaction', [copy(row(7), row(7))]],
+  ['between two', [copy(row(1)), FAILING, copy(row(2))]],
+] as const)('after an error %s nothing is done, and the next run gets its own answers', async (_, steps) => {
+  const [failed, next] = await Promise.allSettled([run(...steps), run({ text: 'select 5' }, COUNT)])
+  expect(failed).toMatchObject({ status: 'rejected', reason: { code: 'db_refused' } })
+  expect(next).toEqual({ status: 'fulfilled', value: [[['5']], [['0']]] })
+})
+
+test('errors leave no prepared statements behind', async () => {
+  const prepared: Step = { text: 'select count(*) from pg_prepared_statements' }
+  const failing = (n: number): Step[] => [{ text: 'select 2' }, FAILING, { text: `select ${n % 3}, 3` }]
+  for (let n = 0; n < 3; n++) await run(...failing(n)).catch(() => undefined)
+  const before = await run(prepared)
+  for (let n = 0; n < 30; n++) await run(...failing(n)).catch(() => undefined)
+  expect(await run(prepared)).toEqual(before)
+})
