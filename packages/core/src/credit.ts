@@ -81,29 +81,37 @@ export class Credit {
 
   /** Counts an envelope on its way to the queue; answers whether it may ask for a birth lease. */
   admitAppend(sender: PeerNo, byteCount: number): boolean {
-    const lane = this.lanes.get(sender)
-    if (!this.mayBeBorn(lane)) {
-      if (lane) lane.plain += 1
-      else this.lanes.set(sender, { births: 0, plain: 1, waits: 'no' })
-      return false
+    const lane = this.laneOf(sender)
+    const isBorn = this.mayBeBorn(lane)
+    if (!isBorn) lane.plain += 1
+    else {
+      lane.births += 1
+      this.births += 1
+      this.birthBytes += byteCount
     }
-    if (lane) lane.births += 1
-    else this.lanes.set(sender, { births: 1, plain: 0, waits: 'no' })
-    this.births += 1
-    this.birthBytes += byteCount
-    return true
+    return isBorn
   }
 
-  private mayBeBorn(lane: Lane | undefined): boolean {
+  private laneOf(sender: PeerNo): Lane {
+    const known = this.lanes.get(sender)
+    if (known) return known
+    const lane: Lane = { births: 0, plain: 0, waits: 'no' }
+    this.lanes.set(sender, lane)
+    return lane
+  }
+
+  private mayBeBorn(lane: Lane): boolean {
     if (!this.isBirthLeaseOn || this.isFencing || this.isCongested || this.mayWait || this.isAskedForAny) return false
-    if (lane && (lane.plain > 0 || lane.waits !== 'no')) return false
+    if (lane.plain > 0 || lane.waits !== 'no') return false
     const { free } = this
-    return free.count > this.reserved && free.byteCount > 0
+    // What waits needs its room before it is claimed: births must not take every place as it falls free.
+    return free.count > (this.asked ? 0 : this.needed) && free.byteCount > 0
   }
 
-  /** Room that what waits needs before it is claimed: births must not take every place as it falls free. */
-  private get reserved(): number {
-    return this.asked ? 0 : Math.min(this.waiting, this.window.count >> 2)
+  /** A claim costs much the same for one delivery as for many: it waits until so much of the window is free. */
+  private get needed(): number {
+    const many = this.window.count >> 2
+    return this.mayWait ? many : Math.min(this.waiting, many)
   }
 
   /** The envelope's answer came. Without a lease it waits in the queue now. */
@@ -140,9 +148,7 @@ export class Credit {
     if (this.asked || this.isFencing || this.isCongested) return null
     if (!this.mayWait && this.waiting === 0) return null
     const { free, window } = this
-    // A claim costs much the same for one delivery as for many: wait until a good part of the window is free.
-    const least = Math.max(1, this.mayWait ? window.count >> 2 : Math.min(this.waiting, window.count >> 2))
-    if (free.count < least || free.byteCount < window.byteCount >> 2) return null
+    if (free.count < Math.max(1, this.needed) || free.byteCount < window.byteCount >> 2) return null
     // No more than what is known to wait, and a few: the rest of the window is left to births.
     const known = this.mayWait ? free.count : Math.min(free.count, this.waiting + CLAIM_SPARE)
     this.asked = { count: known, byteCount: this.mayWait ? free.byteCount : free.byteCount >> 1 }

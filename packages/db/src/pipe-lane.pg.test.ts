@@ -54,6 +54,19 @@ test.each([
   expect(next).toEqual({ status: 'fulfilled', value: [[['5']], [['0']]] })
 })
 
+test('an address that prefers TLS is content without it, and its password is still refused as one', async () => {
+  const preferring = new URL(scratch.url)
+  preferring.searchParams.set('sslmode', 'prefer')
+  const open = await openPipeline(preferring.href)
+  expect(await open.run((pipe) => pipe.run([{ text: 'select 1' }]))).toEqual([[['1']]])
+  await open.close()
+  preferring.searchParams.set('sslmode', 'require')
+  await expect(openPipeline(preferring.href, { queryTimeoutMs: 2_000 })).rejects.toMatchObject({ code: 'db_not_done' })
+  preferring.searchParams.set('sslmode', 'prefer')
+  preferring.password = 'wrong'
+  await expect(openPipeline(preferring.href)).rejects.toMatchObject({ code: 'db_refused' })
+})
+
 test('errors leave no prepared statements behind', async () => {
   const prepared: Step = { text: 'select count(*) from pg_prepared_statements' }
   const failing = (n: number): Step[] => [{ text: 'select 2' }, FAILING, { text: `select ${n % 3}, 3` }]

@@ -30,11 +30,20 @@ export interface Pipe {
  * @throws DatabaseError `db_not_done`, `db_refused`, `db_url_invalid`
  */
 export async function openPipeLane(url: string, options: LaneOptions<Pipe>): Promise<Lane<Pipe>> {
-  parseAddress(url)
+  const address = parseAddress(url)
   const [first, second] = tlsOf(new URL(url).searchParams)
-  if (second === undefined) return openWith(url, options, first!)
-  return openWith(url, options, first!).catch(() => openWith(url, options, second))
+  try {
+    return await openWith(url, options, first!).catch((error: Error) => {
+      if (second === undefined || error.message !== WITHOUT_TLS) throw error
+      return openWith(url, options, second)
+    })
+  } catch (error) {
+    throw connectError(asDriverError(error), address)
+  }
 }
+
+/** What the driver says then; of anything else, a refused password among them, no second try is made in the clear. */
+const WITHOUT_TLS = 'The server does not support SSL connections'
 
 async function openWith(url: string, options: LaneOptions<Pipe>, tls: ConnectionOptions | false): Promise<Lane<Pipe>> {
   const address = parseAddress(url)
@@ -51,7 +60,7 @@ async function openWith(url: string, options: LaneOptions<Pipe>, tls: Connection
     return lane
   } catch (error) {
     lane.cut()
-    throw connectError(isOverdue ? { code: 'CONNECTION_DESTROYED' } : asDriverError(error), address)
+    throw isOverdue ? Object.assign(new Error('overdue'), { code: 'CONNECTION_DESTROYED' }) : error
   } finally {
     clearTimeout(timer)
   }
@@ -242,6 +251,6 @@ function asDriverError(error: unknown): unknown {
     const severity = /^(08|57P|XX|53300)/.test(code) ? 'FATAL' : 'ERROR'
     return { name: 'PostgresError', severity, code, message, constraint_name: constraint }
   }
-  const { code, message } = error as { code?: string; message: string }
+  const { code, message = '' } = error as { code?: string; message?: string }
   return { code: code ?? (message.startsWith('SASL') ? 'SASL' : 'CONNECTION_CLOSED'), message }
 }

@@ -63,12 +63,8 @@ export const NO_ENVELOPE_ID = '0'.repeat(32) as EnvelopeId
 /** What is known of how far a sender's ids have come; undefined: nothing. */
 export type MarkOf = (meshId: MeshId, sender: PeerNo) => EnvelopeId | undefined
 
-export interface Split {
-  readonly sure: readonly Append[]
-  readonly careful: readonly Append[]
-}
-
-export function split(appends: readonly Append[], markOf: MarkOf): Split {
+/** What is certainly new. */
+export function sureOf(appends: readonly Append[], markOf: MarkOf): readonly Append[] {
   const parties = new Parties()
   const senders = appends.map((append, i) => {
     const sender = parties.find(append.meshId, append.sender)
@@ -78,11 +74,8 @@ export function split(appends: readonly Append[], markOf: MarkOf): Split {
     sender.lastId = append.envelopeId
     return sender
   })
-  if (parties.all.every((party) => party.isSure)) return { sure: appends, careful: [] }
-  return {
-    sure: appends.filter((_, i) => senders[i]!.isSure),
-    careful: appends.filter((_, i) => !senders[i]!.isSure),
-  }
+  if (parties.all.every((party) => party.isSure)) return appends
+  return appends.filter((_, i) => senders[i]!.isSure)
 }
 
 /** Within a batch the birth leases from one sender to one recipient must all come before what goes without. */

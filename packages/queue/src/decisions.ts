@@ -14,6 +14,19 @@ export interface Decided {
   readonly enqueuedAtMs: Millis
 }
 
+export const UNDECIDED: Decision = { status: 'undecided' }
+
+/** What the sure way did, in the places of the batch; `null`: it was in doubt and did nothing. */
+export function decisionsAfter(
+  appends: readonly Append[],
+  sure: readonly Append[],
+  stored: readonly AppendOutcome[] | null,
+): readonly Decision[] {
+  if (stored && sure.length === appends.length) return stored
+  const outcomes = new Map(stored && sure.map((append, i) => [append, stored[i]!]))
+  return appends.map((append) => outcomes.get(append) ?? UNDECIDED)
+}
+
 /** What is left for a careful statement. Of several alike in one batch only the first: the others follow it. */
 export function undecidedOf(appends: readonly Append[], { decisions }: Decided): Append[] {
   const seen = new Set<string>()

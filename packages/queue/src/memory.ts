@@ -17,8 +17,16 @@ import type {
   Want,
 } from '@sealpost/protocol'
 import type { DeliveryId, MeshId, Millis, PeerKey, PeerNo, ShardId } from '@sealpost/std'
-import { admitBirth, Parties, type Party, secondOf, split } from './commit-batch.ts'
-import { type Decided, type Decision, isDecided, isSameBytes, mergeDecided, undecidedOf } from './decisions.ts'
+import { admitBirth, Parties, type Party, secondOf, sureOf } from './commit-batch.ts'
+import {
+  type Decided,
+  type Decision,
+  decisionsAfter,
+  isDecided,
+  isSameBytes,
+  mergeDecided,
+  undecidedOf,
+} from './decisions.ts'
 import {
   isBehind,
   type LedgerRow,
@@ -64,16 +72,14 @@ export class MemoryShard {
   commitAtOnce({ appends, settles }: Batch): Decided {
     const { nowMs } = this.store
     for (const settle of settles) this.store.remove(settle)
-    const { sure } = split(appends, (meshId, sender) => this.marks.find(meshId, sender))
-    const stored = this.storeSurely(sure, nowMs)
-    const outcomes = new Map(sure.map((append, i) => [append, stored?.[i] ?? UNDECIDED]))
-    const decisions = appends.map((append) => outcomes.get(append) ?? UNDECIDED)
+    const sure = sureOf(appends, (meshId, sender) => this.marks.find(meshId, sender))
+    const decisions = decisionsAfter(appends, sure, this.storeSurely(sure, nowMs))
     this.remember(appends, decisions)
     return { decisions, enqueuedAtMs: Math.floor(nowMs) }
   }
 
   /** `null` when anything is in doubt, and then nothing is done. */
-  private storeSurely(appends: readonly Append[], nowMs: Millis): Decision[] | null {
+  private storeSurely(appends: readonly Append[], nowMs: Millis): AppendOutcome[] | null {
     if (appends.length === 0) return []
     if (!this.ids.has(appends.length)) this.ids.drawn(this.store.drawBlock())
     const firstId = this.ids.take(appends.length)
@@ -89,7 +95,7 @@ export class MemoryShard {
       this.store.find(meshId, sender)!.lastEnvelopeId = envelopeId
       this.marks.note(meshId, sender, envelopeId)
     }
-    return appends.map((append, i): Decision => {
+    return appends.map((append, i): AppendOutcome => {
       const id = (firstId + i) as DeliveryId
       this.store.add(this.rowOf(append, { id, isLeased: isLeased[i]!, nowMs }))
       return { status: 'stored', id, isLeased: isLeased[i]! }
@@ -113,10 +119,7 @@ export class MemoryShard {
       const member = this.store.find(meshId, sender)
       if (member && envelopeId > member.lastEnvelopeId) member.lastEnvelopeId = envelopeId
     }
-    appends.forEach(({ meshId, sender, envelopeId }, i) => {
-      if (decisions[i]!.status === 'unknown_recipient') this.marks.forget(meshId, sender)
-      else this.marks.noteIfPast(meshId, sender, envelopeId)
-    })
+    this.marks.learn(appends, decisions)
     this.remember(appends, decisions)
     return { decisions, enqueuedAtMs: Math.floor(nowMs) }
   }
@@ -377,7 +380,6 @@ export class MemoryQueue implements Queue {
   }
 }
 
-const UNDECIDED: Decision = { status: 'undecided' }
 const QUEUE_START: DeliveryRef = {
   meshId: '' as MeshId,
   recipient: 0 as PeerNo,

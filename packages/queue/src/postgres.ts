@@ -10,7 +10,6 @@ import {
 } from '@sealpost/db'
 import type {
   Append,
-  AppendOutcome,
   Claimed,
   Committed,
   Delivery,
@@ -33,8 +32,16 @@ import {
   toHex,
 } from '@sealpost/std'
 import { carefulStep } from './careful-commit.ts'
-import { type Split, split } from './commit-batch.ts'
-import { type Decided, type Decision, isDecided, mergeDecided, undecidedOf } from './decisions.ts'
+import { sureOf } from './commit-batch.ts'
+import {
+  type Decided,
+  type Decision,
+  decisionsAfter,
+  isDecided,
+  mergeDecided,
+  UNDECIDED,
+  undecidedOf,
+} from './decisions.ts'
 import type { Batch, Queue, QueueOptions, Swept } from './queue.ts'
 import { arrayOf, type Row, run } from './run.ts'
 import { settleStep } from './settle-step.ts'
@@ -61,36 +68,34 @@ export class PostgresQueue implements Queue {
   }
 
   async commit({ appends, settles }: Batch): Promise<Committed> {
-    const first = settles.length > 0 ? [settleStep(settles)] : []
-    const { sure, careful } = split(appends, (meshId, sender) => this.marks.find(meshId, sender))
-    if (sure.length === 0) return this.commitCarefully(appends, first)
-    if (!this.ids.has(sure.length)) this.ids.drawn(await this.drawBlock())
-    const done = await this.commitSurely(sure, first)
-    if (done === 'in doubt') return this.commitCarefully(appends, first)
-    if (careful.length === 0) return done
-    const rest = await this.commitCarefully(careful, [])
-    return { outcomes: inOrder(appends, { sure, careful }, done, rest), enqueuedAtMs: done.enqueuedAtMs }
+    const settling = settles.length > 0 ? [settleStep(settles)] : []
+    const sure = sureOf(appends, (meshId, sender) => this.marks.find(meshId, sender))
+    const done = sure.length > 0 ? await this.storeSurely(sure, settling) : null
+    const decisions = decisionsAfter(appends, sure, done?.outcomes ?? null)
+    return this.decideRest(appends, { decisions, enqueuedAtMs: done?.enqueuedAtMs ?? 0 }, done ? [] : settling)
   }
 
-  private async commitSurely(appends: readonly Append[], first: Step[]): Promise<Committed | 'in doubt'> {
-    const { shard, clock, options } = this
-    const terms = { shard, firstId: this.ids.take(appends.length), nowMs: clock.nowMs, options }
+  /** `null`: something was in doubt, and nothing was done. */
+  private async storeSurely(appends: readonly Append[], settling: Step[]): Promise<Committed | null> {
+    const { shard, clock, options, ids } = this
+    if (!ids.has(appends.length)) ids.drawn(await this.drawBlock())
+    const terms = { shard, firstId: ids.take(appends.length), nowMs: clock.nowMs, options }
     const commit = new SureCommit(appends, terms, this.writers)
-    const answers = await this.write([...first, ...commit.steps()]).catch((error) => {
+    const answers = await this.write([...settling, ...commit.steps()]).catch((error) => {
       if (error instanceof DatabaseError && error.sqlstate === statements.IN_DOUBT) return null
       throw error
     })
-    if (!answers) return 'in doubt'
+    if (!answers) return null
     for (const last of commit.lasts()) this.marks.note(last.meshId, last.sender, last.envelopeId)
-    const [[, enqueuedAtMs, clockMs]] = answers[first.length] as [string[]]
+    const [[, enqueuedAtMs, clockMs]] = answers[settling.length] as [string[]]
     clock.set(Number(clockMs))
     return { outcomes: commit.outcomes(), enqueuedAtMs: Math.floor(Number(enqueuedAtMs)) }
   }
 
   /** @throws OperatingError `commit_raced` when other statements of the same senders were faster every time */
-  private async commitCarefully(appends: readonly Append[], first: Step[]): Promise<Committed> {
-    let decided: Decided = { decisions: appends.map(() => UNDECIDED), enqueuedAtMs: 0 }
-    let steps = first
+  private async decideRest(appends: readonly Append[], first: Decided, settling: Step[]): Promise<Committed> {
+    let decided = first
+    let steps = settling
     for (let tries = 0; tries < CAREFUL_TRIES; tries++) {
       const rest = undecidedOf(appends, decided)
       if (rest.length > 0) decided = mergeDecided(appends, decided, await this.storeCarefully(rest, steps))
@@ -109,16 +114,10 @@ export class PostgresQueue implements Queue {
     assert(statuses?.length === appends.length, 'one status for each append')
     this.ids.usedUpTo(Number(lastId))
     this.clock.set(Number(atMs))
-    appends.forEach(({ meshId, sender, envelopeId }, i) => {
-      // Of one that is revoked, or writes to one, everything would be in doubt, and with it what others say.
-      if (statuses[i] === '?') this.marks.forget(meshId, sender)
-      else this.marks.noteIfPast(meshId, sender, envelopeId)
-    })
     const given = ids!.split(',')
-    return {
-      decisions: given.map((id, i) => decisionOf(statuses[i]!, Number(id) as DeliveryId)),
-      enqueuedAtMs: Math.floor(Number(atMs)),
-    }
+    const decisions = given.map((id, i) => decisionOf(statuses[i]!, Number(id) as DeliveryId))
+    this.marks.learn(appends, decisions)
+    return { decisions, enqueuedAtMs: Math.floor(Number(atMs)) }
   }
 
   private write(steps: Step[]): Promise<PipeRow[][]> {
@@ -283,7 +282,6 @@ interface SweepRow extends Row {
 const QUEUE_START = ['0'.repeat(32), 0, 0, 0] as const
 /** A careful statement races only with another of the same sender, which a peer has one session to send through. */
 const CAREFUL_TRIES = 3
-const UNDECIDED: Decision = { status: 'undecided' }
 /** The order in which they must be pushed. */
 const byPlace = (a: Delivery, b: Delivery): number => a.priority - b.priority || a.id - b.id
 const keyText = (key: Uint8Array) => toHex(key) as PeerKey
@@ -314,14 +312,4 @@ function deliveryOf(row: ClaimRow): Delivery {
     enqueuedAtMs: Math.floor(row.enqueued_at_ms),
     envelope: row.envelope,
   }
-}
-
-/** Each append's outcome, from the way it went. */
-function inOrder(appends: readonly Append[], ways: Split, sure: Committed, careful: Committed): AppendOutcome[] {
-  const went = [
-    ...ways.sure.map((append, i) => [append, sure.outcomes[i]!] as const),
-    ...ways.careful.map((append, i) => [append, careful.outcomes[i]!] as const),
-  ]
-  const outcomes = new Map(went)
-  return appends.map((append) => outcomes.get(append)!)
 }

@@ -1,5 +1,7 @@
 /** What a shard remembers from one commit to the next. All of it is a guess that Postgres checks, or harmless. */
+import type { Append } from '@sealpost/protocol'
 import { assert, type EnvelopeId, type MeshId, type Millis, type PeerNo } from '@sealpost/std'
+import type { Decision } from './decisions.ts'
 import { BLOCK_SIZE } from './sql.ts'
 
 const SENDERS_MAX = 20_000
@@ -19,13 +21,14 @@ export class SenderMarks {
     if (this.marks.size > SENDERS_MAX) this.marks.delete(this.marks.keys().next().value!)
   }
 
-  forget(meshId: MeshId, sender: PeerNo): void {
-    this.marks.delete(meshId + sender)
-  }
-
-  noteIfPast(meshId: MeshId, sender: PeerNo, id: EnvelopeId): void {
-    const mark = this.find(meshId, sender)
-    if (mark === undefined || id > mark) this.note(meshId, sender, id)
+  /** From what a careful statement decided. */
+  learn(appends: readonly Append[], decisions: readonly Decision[]): void {
+    appends.forEach(({ meshId, sender, envelopeId }, i) => {
+      const mark = this.find(meshId, sender)
+      // Of one that is revoked, or writes to one, everything would be in doubt, and with it what others say.
+      if (decisions[i]!.status === 'unknown_recipient') this.marks.delete(meshId + sender)
+      else if (mark === undefined || envelopeId > mark) this.note(meshId, sender, envelopeId)
+    })
   }
 }
 

@@ -101,7 +101,7 @@ select 1 / ((select count(*) from moved) = cardinality($2::int[])
     ) = cardinality($8::int[]) and ${isClockRight('$16')})::int, ${CLOCK}`
 
 /**
- * The same for one envelope, in a third of the time: what a small commit costs is the setting up of its statements.
+ * The same for one envelope, in two thirds of the time: what a small commit costs is the setting up of its statements.
  *
  * `$1–$4` mesh, sender, recipient, envelope id · `$5` the epoch to lease it under, or 0 · `$6` shard · `$7–$9` as
  * `$14–$16` of `ADMIT`.

@@ -32,7 +32,7 @@ export class SureCommit {
   private readonly terms: SureTerms
   private readonly writers: RowWriters
   private readonly parties = new Parties()
-  private readonly recipients: Party[] = []
+  private readonly senders: readonly Party[]
   private readonly isLeased: boolean[] = []
 
   constructor(appends: readonly Append[], terms: SureTerms, writers: RowWriters) {
@@ -42,9 +42,9 @@ export class SureCommit {
     appends.forEach((append, i) => {
       const recipient = this.parties.find(append.meshId, append.recipient)
       this.parties.find(append.meshId, append.sender).sent.push(i)
-      this.recipients.push(recipient)
       this.isLeased.push(admitBirth(recipient, append))
     })
+    this.senders = this.parties.senders()
   }
 
   steps(): Step[] {
@@ -59,12 +59,12 @@ export class SureCommit {
 
   /** The last append of each sender. */
   lasts(): Append[] {
-    return this.parties.senders().map(({ sent }) => this.appends[sent.at(-1)!]!)
+    return this.senders.map(({ sent }) => this.appends[sent.at(-1)!]!)
   }
 
   private admit(): Step {
+    const { senders } = this
     const { all } = this.parties
-    const senders = this.parties.senders()
     const births = all.filter((party) => party.bornFrom.length > 0)
     const { firsts, lasts } = rangesOf(births)
     const idAt = (place: number) => this.appends[place]!.envelopeId
@@ -90,7 +90,7 @@ export class SureCommit {
   }
 
   private admitSingly(): Step[] {
-    const places = this.parties.senders().flatMap((sender) => sender.sent)
+    const places = this.senders.flatMap((sender) => sender.sent)
     return places.map((place) => {
       const { meshId, sender, recipient, envelopeId, birthEpoch } = this.appends[place]!
       const epoch = this.isLeased[place] ? birthEpoch : 0
@@ -141,7 +141,7 @@ export class SureCommit {
   private copyLedger(): Step {
     const { ledger } = this.writers
     ledger.beginCopy()
-    for (const { sent } of this.parties.all) {
+    for (const { sent } of this.senders) {
       for (let from = 0, to = 0; from < sent.length; from = to) {
         const second = this.secondAt(sent[from]!)
         for (to = from + 1; to < sent.length && this.secondAt(sent[to]!) === second; ) to += 1
