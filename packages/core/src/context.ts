@@ -39,6 +39,9 @@ export class Context {
     fences: 0,
   }
   nowMs: Millis
+  /** The highest delivery id that a commit has answered; commits are answered in the order of their ids. */
+  lastId = 0
+  private moments = 0
   /** Ends a session: set by the engine, which owns them. */
   end: (session: LiveSession, code: CloseCode) => void = () => assert(false, 'the engine sets `end`')
   private readonly touched = new Set<LiveSession>()
@@ -47,6 +50,12 @@ export class Context {
     this.effects = effects
     this.limits = limits
     this.nowMs = nowMs
+  }
+
+  /** Moments of this engine, to say what began before what. */
+  nextMoment(): number {
+    this.moments += 1
+    return this.moments
   }
 
   /** The session has something to be sent; it goes out with everything else of this event. */

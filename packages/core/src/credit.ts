@@ -7,7 +7,10 @@
  *   this recipient, waits for it, or may be in a claim that is in flight;
  * - a *fence* voids everything that was leased to the session, after an answer was lost.
  */
+
+import { ANY_ID, ID_BLOCK, type IdRange } from '@sealpost/protocol'
 import type { DeliveryId, Millis, PeerNo } from '@sealpost/std'
+import type { EngineLimits } from './limits.ts'
 
 export interface Unsettled {
   readonly priority: number
@@ -16,6 +19,15 @@ export interface Unsettled {
   /** Its lease is over: it fills no room in the window, and may be pushed again. It can still be settled. */
   isLapsed: boolean
 }
+
+/** The last look into the whole queue that found all there was. */
+interface Sight {
+  readonly moment: number
+  /** Whatever this shard stored under lower ids was leased to this session then, or gone. */
+  readonly upTo: number
+}
+
+const NO_ID: IdRange = { from: Infinity, to: 0 }
 
 /** A claim that brings less than it asked for has emptied the queue; so it asks for a few more than are known. */
 const CLAIM_SPARE = 8
@@ -26,6 +38,11 @@ export interface Window {
   readonly byteCount: number
 }
 
+/** A claim to be made: how much, and of which delivery ids. */
+export interface Asked extends Window {
+  readonly ids: IdRange
+}
+
 /** What one sender has on its way to the recipient, or waiting for it. */
 interface Lane {
   births: number
@@ -34,6 +51,8 @@ interface Lane {
   /** Stored since the last claim began; or the claim in flight may bring it. */
   waits: 'no' | 'in the queue' | 'in a claim'
 }
+
+export type CreditLimits = Pick<EngineLimits, 'leaseMs' | 'isBirthLeaseOn'>
 
 export class Credit {
   /** Pushed and not settled, oldest first. */
@@ -46,21 +65,26 @@ export class Credit {
   private births = 0
   private birthBytes = 0
   /** What the claim in flight may bring. */
-  private asked: Window | null = null
+  private asked: Asked | null = null
+  /** What the claim in flight will have seen, if it comes back with less than it may. */
+  private looking: Sight | null = null
+  private seen: Sight | null = null
   private isFencing = false
   /** Senders with anything on its way. */
   private readonly lanes = new Map<PeerNo, Lane>()
   /** Deliveries that are known to wait, and whether anything else may: true at first. */
   private waiting = 0
+  /** Their ids lie in it. */
+  private waitingIds: IdRange = NO_ID
   private mayWait = true
   /** The claim in flight may bring mail of any sender. */
   private isAskedForAny = false
 
-  private readonly isBirthLeaseOn: boolean
+  private readonly limits: CreditLimits
 
-  constructor(window: Window, isBirthLeaseOn: boolean) {
+  constructor(window: Window, limits: CreditLimits) {
     this.window = window
-    this.isBirthLeaseOn = isBirthLeaseOn
+    this.limits = limits
   }
 
   private get free(): Window {
@@ -101,7 +125,8 @@ export class Credit {
   }
 
   private mayBeBorn(lane: Lane): boolean {
-    if (!this.isBirthLeaseOn || this.isFencing || this.isCongested || this.mayWait || this.isAskedForAny) return false
+    if (!this.limits.isBirthLeaseOn || this.isFencing || this.isCongested || this.mayWait || this.isAskedForAny)
+      return false
     if (lane.plain > 0 || lane.waits !== 'no') return false
     const { free } = this
     // What waits needs its room before it is claimed: births must not take every place as it falls free.
@@ -114,17 +139,24 @@ export class Credit {
     return this.mayWait ? many : Math.min(this.waiting, many)
   }
 
-  /** The envelope's answer came. Without a lease it waits in the queue now. */
-  appendAnswered(sender: PeerNo, answer: { hadBirth: boolean; isWaiting: boolean; byteCount: number }): void {
+  /**
+   * The envelope's answer came. Without a lease it waits in the queue now, and `waitsFrom` is its id; 0 when older mail of
+   * its sender may wait too.
+   */
+  appendAnswered(sender: PeerNo, answer: { hadBirth: boolean; waitsFrom: number | null; byteCount: number }): void {
     const lane = this.lanes.get(sender)!
     if (answer.hadBirth) {
       lane.births -= 1
       this.births -= 1
       this.birthBytes -= answer.byteCount
     } else lane.plain -= 1
-    if (answer.isWaiting) {
+    if (answer.waitsFrom !== null) {
       lane.waits = 'in the queue'
       this.waiting += 1
+      this.waitingIds = {
+        from: Math.min(this.waitingIds.from, answer.waitsFrom),
+        to: Math.max(this.waitingIds.to, answer.waitsFrom),
+      }
     }
     this.tidy(sender, lane)
   }
@@ -136,7 +168,27 @@ export class Credit {
 
   /** Whether the claim in flight may bring mail of this sender, older than what is born meanwhile. */
   mayBring(sender: PeerNo): boolean {
-    return this.asked !== null && (this.isAskedForAny || this.lanes.get(sender)?.waits === 'in a claim')
+    if (this.asked === null) return false
+    return this.isAskedForAny || this.lanes.get(sender)?.waits === 'in a claim'
+  }
+
+  /**
+   * Below this id nothing of the sender (see `LiveSession.knownSince`) waits unclaimed; 0: unknown. It holds for what no lease has lapsed of, so it is
+   * given up well before the oldest of what was pushed comes to that.
+   */
+  seenUpTo(sender: { knownSince: number }, nowMs: Millis): number {
+    return this.seen && sender.knownSince < this.seen.moment && this.areLeasesFresh(nowMs) ? this.seen.upTo : 0
+  }
+
+  private areLeasesFresh(nowMs: Millis): boolean {
+    const oldest = this.unsettled.values().next().value
+    return oldest === undefined || nowMs - oldest.pushedAtMs < this.limits.leaseMs / 2
+  }
+
+  /** Deliveries were given back: they wait again. */
+  gaveBack(): void {
+    this.seen = null
+    this.mayWait = true
   }
 
   private tidy(sender: PeerNo, { births, plain, waits }: Lane): void {
@@ -144,25 +196,43 @@ export class Credit {
   }
 
   /** How much to claim now, if it is the moment; it counts as started then. */
-  startClaim(): Window | null {
+  startClaim(at: { moment: number; lastId: number; nowMs: Millis }): Asked | null {
     if (this.asked || this.isFencing || this.isCongested) return null
     if (!this.mayWait && this.waiting === 0) return null
     const { free, window } = this
     if (free.count < Math.max(1, this.needed) || free.byteCount < window.byteCount >> 2) return null
     // No more than what is known to wait, and a few: the rest of the window is left to births.
     const known = this.mayWait ? free.count : Math.min(free.count, this.waiting + CLAIM_SPARE)
-    this.asked = { count: known, byteCount: this.mayWait ? free.byteCount : free.byteCount >> 1 }
+    const byteCount = this.mayWait ? free.byteCount : free.byteCount >> 1
+    this.asked = { count: known, byteCount, ids: this.areAllKnown(at.nowMs) ? this.waitingIds : ANY_ID }
+    this.isAskedForAny = this.asked.ids === ANY_ID
+    this.looking = this.isAskedForAny ? { moment: at.moment, upTo: at.lastId } : null
     for (const lane of this.lanes.values()) if (lane.waits === 'in the queue') lane.waits = 'in a claim'
-    this.isAskedForAny = this.mayWait
     this.waiting = 0 // before the claim, so that what arrives meanwhile counts again
+    this.waitingIds = NO_ID
     this.mayWait = false
     return this.asked
+  }
+
+  /**
+   * Ids that other shards gave may lie between two blocks of ours, and be newer than others that were never seen: to claim
+   * only those would turn the order round.
+   */
+  private areAllKnown(nowMs: Millis): boolean {
+    const { from, to } = this.waitingIds
+    return (
+      !this.mayWait &&
+      from > 0 &&
+      Math.floor(from / ID_BLOCK) === Math.floor(to / ID_BLOCK) &&
+      this.areLeasesFresh(nowMs)
+    )
   }
 
   claimAnswered(answer: { mayHaveMore: boolean }): void {
     this.asked = null
     this.isAskedForAny = false
     if (answer.mayHaveMore) this.mayWait = true
+    else this.seen = this.looking ?? this.seen
     for (const [sender, lane] of this.lanes) {
       if (lane.waits === 'in a claim') lane.waits = 'no' // what may be left of it is anybody's
       this.tidy(sender, lane)
@@ -171,7 +241,7 @@ export class Credit {
 
   /** Answers false when a fence is under way already. */
   startFence(): boolean {
-    this.mayWait = true
+    this.gaveBack()
     if (this.isFencing) return false
     this.isFencing = true
     return true

@@ -15,7 +15,7 @@ const deliveryOf = (n: number): Delivery => ({
 })
 const claimedOf = (...numbers: number[]): Claimed => ({ status: 'claimed', deliveries: numbers.map(deliveryOf) })
 const storedAs = (n: number, isLeased: boolean) => ({
-  outcomes: [{ status: 'stored', id: n as DeliveryId, isLeased } as const],
+  outcomes: [{ status: 'stored', id: n as DeliveryId, isLeased, isExpected: true } as const],
   enqueuedAtMs: 0,
 })
 

@@ -1,5 +1,5 @@
 /** The way of a delivery to its recipient: birth lease or claim, push, settle; and the fence after a lost answer. */
-import type { AppendOutcome, Claimed, Delivery, DeliveryRef, Retry, SessionRef, Want } from '@sealpost/protocol'
+import type { Append, AppendOutcome, Claimed, Delivery, DeliveryRef, Retry, SessionRef, Want } from '@sealpost/protocol'
 import type { DeliveryId, Millis } from '@sealpost/std'
 import type { Context } from './context.ts'
 import type { RoutedAppend } from './routed-append.ts'
@@ -11,6 +11,10 @@ const STRIKE_AFTER_MS = 10_000
 const RETRY_AFTER_MIN_MS = 100
 /** A delivery that was neither settled nor claimed again for so long left the queue another way. */
 const FORGET_AFTER_LEASES = 10
+
+const NO_BIRTH = { birthEpoch: 0, birthFloor: 0 }
+/** Before every delivery's. */
+const UNKNOWN_ID = 0
 
 /** A want that remembers its session, so that its answer needs no lookup. */
 interface RoutedWant extends Want {
@@ -24,17 +28,18 @@ export class Deliveries {
     this.context = context
   }
 
-  /** Counts an envelope on its way to this session; answers the epoch to lease it under at birth, or 0. */
-  admit(to: LiveSession | null, from: LiveSession, byteCount: number): number {
-    const mayBeBorn = to?.credit.admitAppend(from.peer.peer, byteCount) ?? false
-    return to && mayBeBorn ? to.epoch : 0
+  /** Counts an envelope on its way to this session, and answers under which epoch it may be leased at birth. */
+  admit(to: LiveSession | null, from: LiveSession, byteCount: number): Pick<Append, 'birthEpoch' | 'birthFloor'> {
+    if (!to?.credit.admitAppend(from.peer.peer, byteCount)) return NO_BIRTH
+    return { birthEpoch: to.epoch, birthFloor: to.credit.seenUpTo(from, this.context.nowMs) }
   }
 
   /** An append was answered: push what was born leased, and see to what waits. */
   stored(append: RoutedAppend, outcome: AppendOutcome, enqueuedAtMs: Millis): void {
     const { toLive, birthEpoch } = append
     const isStored = outcome.status === 'stored'
-    this.answered(append, isStored && !outcome.isLeased)
+    if (isStored) this.context.lastId = Math.max(this.context.lastId, outcome.id)
+    this.answered(append, isStored && !outcome.isLeased ? outcome.id : null)
     if (isStored && outcome.isLeased && toLive && this.mayPush(toLive, birthEpoch)) {
       this.context.counters.bornLeased += 1
       this.pushBorn(toLive, append, append.firstDelivery(outcome.id, enqueuedAtMs))
@@ -48,22 +53,28 @@ export class Deliveries {
   lost(append: RoutedAppend): void {
     const { toLive, birthEpoch } = append
     if (!toLive) return
-    this.answered(append, true)
+    this.answered(append, UNKNOWN_ID)
     if (birthEpoch !== 0) this.fence(toLive)
     else this.claimSoon(toLive)
   }
 
-  private answered({ toLive, sender, birthEpoch, byteCount }: RoutedAppend, isWaiting: boolean): void {
-    toLive?.credit.appendAnswered(sender, { hadBirth: birthEpoch !== 0, isWaiting, byteCount })
+  /** `waitingId`: the delivery waits in the queue now. */
+  private answered({ toLive, from, birthEpoch, byteCount }: RoutedAppend, waitingId: number | null): void {
+    if (!toLive) return
+    const isAlone = waitingId !== null && toLive.credit.seenUpTo(from, this.context.nowMs) > 0
+    const waitsFrom = waitingId !== null && !isAlone ? UNKNOWN_ID : waitingId
+    toLive.credit.appendAnswered(from.peer.peer, { hadBirth: birthEpoch !== 0, waitsFrom, byteCount })
   }
 
   /** Claims for the session if it is the moment. */
   claimSoon(live: LiveSession): void {
     if (!this.isLive(live)) return
-    const room = live.credit.startClaim()
-    if (!room) return
+    const { nowMs, lastId } = this.context
+    const asked = live.credit.startClaim({ nowMs, lastId, moment: this.context.nextMoment() })
+    if (!asked) return
     this.context.counters.claims += 1
-    const want: RoutedWant = { session: refOf(live), limit: room.count, limitBytes: room.byteCount, live }
+    const { count: limit, byteCount: limitBytes, ids } = asked
+    const want: RoutedWant = { session: refOf(live), limit, limitBytes, ids, live }
     this.context.effects.claim(want)
   }
 
@@ -125,7 +136,7 @@ export class Deliveries {
       })
     }
     if (retries.length > 0) this.context.effects.retry(retries)
-    live.credit.noticeBacklog()
+    live.credit.gaveBack()
     this.claimSoon(live)
   }
 
@@ -187,11 +198,14 @@ export class Deliveries {
     return this.isLive(live) && live.epoch === birthEpoch && !live.credit.isFenced
   }
 
-  /** Whoever serves this peer now should look. */
-  private wake({ meshId, recipient }: RoutedAppend): void {
+  /**
+   * Whoever serves this peer now should look. A session that counted the append knows already that it waits, and for
+   * nothing else; but one whose birth lease was refused holds something older that it does not know of.
+   */
+  private wake({ meshId, recipient, toLive, birthEpoch }: RoutedAppend): void {
     const live = this.context.roster.find(meshId)?.byNo.get(recipient)?.live
-    if (live) this.notice(live)
-    else this.context.effects.hint(meshId, recipient)
+    if (!live) this.context.effects.hint(meshId, recipient)
+    else if (live !== toLive || birthEpoch !== 0) this.notice(live)
   }
 
   private fence(live: LiveSession): void {

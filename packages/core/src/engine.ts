@@ -246,9 +246,10 @@ export class Engine {
     // Answers of two openings may come in either order; the epoch says which session is the newer one.
     if (rival && rival.epoch > epoch) return this.refuse(session, 'superseded')
     if (rival) this.context.end(rival, 'superseded')
+    const moment = this.context.nextMoment()
     const live = roster.enter(
       member,
-      (mesh, peer) => new LiveSession({ socket: session.socket, mesh, peer, epoch, credit, nowMs }, limits),
+      (mesh, peer) => new LiveSession({ socket: session.socket, mesh, peer, epoch, credit, nowMs, moment }, limits),
     )
     this.liveSessions += 1
     session.state = { name: 'live', live }

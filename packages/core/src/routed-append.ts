@@ -18,8 +18,15 @@ export class RoutedAppend implements Append {
   readonly to: Peer
   /** The recipient's session whose credit counts this envelope. */
   readonly toLive: LiveSession | null
+  private readonly floor: number
+  private readonly senderKnownSince: number
 
-  constructor(from: LiveSession, to: Peer, arrival: Arrival, ttlSeconds: number, birthEpoch: number) {
+  constructor(
+    from: LiveSession,
+    to: Peer,
+    arrival: Arrival,
+    { ttlSeconds, birthEpoch, birthFloor }: Pick<Append, 'ttlSeconds' | 'birthEpoch' | 'birthFloor'>,
+  ) {
     const { item } = arrival
     this.meshId = from.mesh.meshId
     this.sender = from.peer.peer
@@ -29,10 +36,17 @@ export class RoutedAppend implements Append {
     this.ttlSeconds = ttlSeconds
     this.envelope = item.envelope
     this.birthEpoch = birthEpoch
+    this.floor = birthFloor
+    this.senderKnownSince = from.knownSince
     this.arrival = arrival
     this.from = from
     this.to = to
     this.toLive = to.live
+  }
+
+  /** Asked for when the commit begins: a resend before it may have turned out to be stored meanwhile. */
+  get birthFloor(): number {
+    return this.from.knownSince === this.senderKnownSince ? this.floor : 0
   }
 
   get byteCount(): number {

@@ -5,7 +5,14 @@
  * the order in which they came, and a refusal that may be retried bars what follows it to the same recipient, so that
  * order survives it.
  */
-import { type Append, type Committed, type Member, type NackCode, refusal } from '@sealpost/protocol'
+import {
+  type Append,
+  type AppendOutcome,
+  type Committed,
+  type Member,
+  type NackCode,
+  refusal,
+} from '@sealpost/protocol'
 import type { Millis, PeerKey } from '@sealpost/std'
 import type { Context } from './context.ts'
 import type { Deliveries } from './deliveries.ts'
@@ -65,6 +72,7 @@ export class Router {
       const routed = append as RoutedAppend
       const outcome = committed.outcomes[i]!
       this.landed(routed)
+      if (!isExpected(outcome)) routed.from.knownSince = this.context.nextMoment()
       this.deliveries.stored(routed, outcome, committed.enqueuedAtMs)
       this.answer(routed, outcome)
     })
@@ -90,8 +98,8 @@ export class Router {
     }
     const { limits } = this.context
     const ttlSeconds = item.ttlSeconds === 0 ? limits.ttlSecondsDefault : item.ttlSeconds
-    const birthEpoch = this.deliveries.admit(to.live, from, item.envelope.length)
-    const append = new RoutedAppend(from, to, arrival, ttlSeconds, birthEpoch)
+    const birth = this.deliveries.admit(to.live, from, item.envelope.length)
+    const append = new RoutedAppend(from, to, arrival, { ttlSeconds, ...birth })
     this.waiting += 1
     this.waitingBytes += item.envelope.length
     this.context.effects.append(append)
@@ -167,4 +175,9 @@ export class Router {
     from.isResolving = true
     this.context.effects.resolve(from.socket, from.mesh.meshId, [...unknown])
   }
+}
+
+/** Otherwise something of the sender is in the queue that came there another way. */
+function isExpected(outcome: AppendOutcome): boolean {
+  return outcome.status === 'stored' ? outcome.isExpected : outcome.status !== 'duplicate'
 }

@@ -48,6 +48,11 @@ export class LiveSession {
   readonly bucket: TokenBucket | null
   epoch: number
   polledAtMs: Millis
+  /**
+   * What it sent before this moment, through another shard or in a commit whose answer was lost, may have come to the
+   * queue unseen: the session's start, or the last of its resends that turned out to be stored.
+   */
+  knownSince: number
 
   /** As a sender: envelopes between `send` and `ack`. */
   inFlight = 0
@@ -67,7 +72,7 @@ export class LiveSession {
   private parked: Delivery[] = []
 
   constructor(
-    place: { socket: SocketId; mesh: Mesh; peer: Peer; epoch: number; credit: number; nowMs: Millis },
+    place: { socket: SocketId; mesh: Mesh; peer: Peer; epoch: number; credit: number; nowMs: Millis; moment: number },
     limits: EngineLimits,
   ) {
     this.socket = place.socket
@@ -75,10 +80,8 @@ export class LiveSession {
     this.peer = place.peer
     this.epoch = place.epoch
     this.polledAtMs = place.nowMs
-    this.credit = new Credit(
-      { count: Math.min(place.credit, limits.creditMax), byteCount: limits.creditBytes },
-      limits.isBirthLeaseOn,
-    )
+    this.knownSince = place.moment
+    this.credit = new Credit({ count: Math.min(place.credit, limits.creditMax), byteCount: limits.creditBytes }, limits)
     this.bucket = limits.rate && new TokenBucket(limits.rate, place.nowMs)
   }
 

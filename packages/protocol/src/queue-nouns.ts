@@ -42,10 +42,16 @@ export interface Append {
    * unclaimed for this recipient, since order forbids it (P6).
    */
   readonly birthEpoch: number
+  /**
+   * Where that look begins: nothing of this sender waits unclaimed for this recipient under a lower delivery id. 0: look
+   * everywhere. Without it a look walks over the dead rows that a long snapshot keeps.
+   */
+  readonly birthFloor: number
 }
 
 export type AppendOutcome =
-  | { readonly status: 'stored'; readonly id: DeliveryId; readonly isLeased: boolean }
+  /** `isExpected`: nobody else stored anything of this sender since this shard did, or since its session opened here. */
+  | { readonly status: 'stored'; readonly id: DeliveryId; readonly isLeased: boolean; readonly isExpected: boolean }
   | { readonly status: 'duplicate' }
   | { readonly status: 'id_reused' }
   | { readonly status: 'unknown_recipient' }
@@ -62,7 +68,18 @@ export interface Want {
   readonly session: SessionRef
   readonly limit: number
   readonly limitBytes: number
+  /** The delivery ids that are asked for, both ends included; `ANY_ID` for all. */
+  readonly ids: IdRange
 }
+
+export interface IdRange {
+  readonly from: number
+  readonly to: number
+}
+export const ANY_ID: IdRange = { from: 0, to: Number.MAX_SAFE_INTEGER }
+
+/** Ids come in blocks of so many. Those of one block were all given by the same shard, in ascending order. */
+export const ID_BLOCK = 2 ** 20
 
 export interface Delivery {
   readonly id: DeliveryId

@@ -16,6 +16,8 @@ export interface Party {
   lastId: EnvelopeId
   /** As a recipient: the epoch of its birth leases, and who sent what goes with and without one, with repetitions. */
   birthEpoch: number
+  /** The lowest of theirs. */
+  birthFloor: number
   readonly bornFrom: PeerNo[]
   readonly plainFrom: PeerNo[]
 }
@@ -37,6 +39,7 @@ export class Parties {
       isSure: true,
       lastId: NO_ENVELOPE_ID,
       birthEpoch: 0,
+      birthFloor: Infinity,
       bornFrom: [],
       plainFrom: [],
     }
@@ -79,11 +82,13 @@ export function sureOf(appends: readonly Append[], markOf: MarkOf): readonly App
 }
 
 /** Within a batch the birth leases from one sender to one recipient must all come before what goes without. */
-export function admitBirth(recipient: Party, { birthEpoch, sender }: Append): boolean {
+export function admitBirth(recipient: Party, { birthEpoch, birthFloor, sender }: Append): boolean {
   if (recipient.birthEpoch === 0) recipient.birthEpoch = birthEpoch
   const isAdmitted = birthEpoch !== 0 && recipient.birthEpoch === birthEpoch && !recipient.plainFrom.includes(sender)
-  if (isAdmitted) recipient.bornFrom.push(sender)
-  else recipient.plainFrom.push(sender)
+  if (isAdmitted) {
+    recipient.bornFrom.push(sender)
+    recipient.birthFloor = Math.min(recipient.birthFloor, birthFloor)
+  } else recipient.plainFrom.push(sender)
   return isAdmitted
 }
 

@@ -1,5 +1,7 @@
 /** What the conformance suite needs around a queue, and the short words its tests are written in. */
+
 import type { Append, AppendOutcome, Claimed, Committed, Delivery, DeliveryRef, SessionRef } from '@sealpost/protocol'
+import { ANY_ID } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo, ShardId } from '@sealpost/std'
 import type { Queue, QueueOptions } from './queue.ts'
 
@@ -95,6 +97,7 @@ export class Stage {
       ttlSeconds: 3600,
       envelope: bytesOf(text),
       birthEpoch: 0,
+      birthFloor: 0,
       ...changes,
     }
   }
@@ -132,7 +135,7 @@ export class Stage {
   }
 
   async claim(session: SessionRef, limit = 100, queue: Queue = this.here): Promise<Claimed> {
-    const [claimed] = await queue.claim([{ session, limit, limitBytes: AMPLE_BYTES }])
+    const [claimed] = await queue.claim([{ session, limit, limitBytes: AMPLE_BYTES, ids: ANY_ID }])
     return claimed!
   }
 

@@ -1,4 +1,5 @@
 import type { Want } from '@sealpost/protocol'
+import { ANY_ID } from '@sealpost/protocol'
 import type { PeerNo } from '@sealpost/std'
 import { beforeEach, expect, test } from 'vitest'
 import { MESH } from './conformance-world.ts'
@@ -81,4 +82,5 @@ const want = (peer: number): Want => ({
   session: { meshId: MESH, peer: peer as PeerNo, epoch: 1 },
   limit: 1,
   limitBytes: 1,
+  ids: ANY_ID,
 })

@@ -88,7 +88,7 @@ export class MemoryShard {
     const births = parties.all.filter(({ bornFrom }) => bornFrom.length > 0)
     const isSure =
       appends.every((append) => this.isValid(append)) &&
-      this.areMarksBehind(appends) &&
+      this.areMarksKnown(appends) &&
       births.every((recipient) => this.isCaughtUp(recipient))
     if (!isSure) return null
     for (const { meshId, sender, envelopeId } of appends) {
@@ -98,7 +98,7 @@ export class MemoryShard {
     return appends.map((append, i): AppendOutcome => {
       const id = (firstId + i) as DeliveryId
       this.store.add(this.rowOf(append, { id, isLeased: isLeased[i]!, nowMs }))
-      return { status: 'stored', id, isLeased: isLeased[i]! }
+      return { status: 'stored', id, isLeased: isLeased[i]!, isExpected: true }
     })
   }
 
@@ -113,7 +113,7 @@ export class MemoryShard {
       if (earlier) return outcomeOfResend(earlier, append)
       if (!this.isValid(append)) return { status: 'unknown_recipient' }
       this.store.add(this.rowOf(append, { id, isLeased: false, nowMs }))
-      return { status: 'stored', id, isLeased: false }
+      return { status: 'stored', id, isLeased: false, isExpected: false }
     })
     for (const { meshId, sender, envelopeId } of appends) {
       const member = this.store.find(meshId, sender)
@@ -125,11 +125,12 @@ export class MemoryShard {
   }
 
   claim(wants: readonly Want[]): Claimed[] {
-    return wants.map(({ session, limit, limitBytes }) => {
+    return wants.map((want) => {
+      const { session } = want
       const member = this.store.find(session.meshId, session.peer)
       if (!member || !this.isCurrent(member, session.epoch)) return { status: 'stale' }
       if (member.session.isLocked) return { status: 'locked' }
-      return { status: 'claimed', deliveries: this.take(member, limit, limitBytes) }
+      return { status: 'claimed', deliveries: this.take(member, want) }
     })
   }
 
@@ -205,9 +206,9 @@ export class MemoryShard {
     return session.shard === this.shard && session.epoch === epoch
   }
 
-  private areMarksBehind(appends: readonly Append[]): boolean {
+  private areMarksKnown(appends: readonly Append[]): boolean {
     return appends.every(
-      ({ meshId, sender, envelopeId }) => this.store.find(meshId, sender)!.lastEnvelopeId < envelopeId,
+      ({ meshId, sender }) => this.store.find(meshId, sender)!.lastEnvelopeId === this.marks.find(meshId, sender),
     )
   }
 
@@ -236,12 +237,13 @@ export class MemoryShard {
     return this.store.find(meshId, peer)?.isRevoked === false
   }
 
-  private isCaughtUp({ meshId, peer, birthEpoch, bornFrom }: Party): boolean {
+  private isCaughtUp({ meshId, peer, birthEpoch, birthFloor, bornFrom }: Party): boolean {
     const member = this.store.find(meshId, peer)
     if (!member || !this.isCurrent(member, birthEpoch)) return false
     const { nowMs } = this.store
     return !member.deliveries.some(
       (row) =>
+        row.id >= birthFloor &&
         isFree(row, birthEpoch, nowMs) &&
         bornFrom.includes(row.sender) &&
         row.expiresAtMs > nowMs &&
@@ -269,10 +271,11 @@ export class MemoryShard {
     }
   }
 
-  private take({ meshId, session, deliveries }: StoredMember, limit: number, limitBytes: number): Delivery[] {
+  private take({ meshId, session, deliveries }: StoredMember, { limit, limitBytes, ids }: Want): Delivery[] {
     const { nowMs } = this.store
     const ready = deliveries
-      .filter((row) => isFree(row, session.epoch, nowMs) && row.expiresAtMs > nowMs && !this.isStruckOut(row))
+      .filter((row) => ids.from <= row.id && row.id <= ids.to && isFree(row, session.epoch, nowMs))
+      .filter((row) => row.expiresAtMs > nowMs && !this.isStruckOut(row))
       .slice(0, limit)
     const lapsed = ready.filter((row) => isLapsed(row, session.epoch, nowMs))
     const oldest = lapsed.reduce<StoredDelivery | null>((min, row) => (min && min.id < row.id ? min : row), null)

@@ -3,7 +3,9 @@
  * the memory queue. Times are multiples of ten seconds and limits lie five seconds beside them, so that the few
  * milliseconds by which the server's clock goes on decide nothing.
  */
+
 import type { Append, DeliveryRef, Want } from '@sealpost/protocol'
+import { ANY_ID } from '@sealpost/protocol'
 import type { MeshId, PeerNo } from '@sealpost/std'
 import fc from 'fast-check'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -58,12 +60,15 @@ const append = fc.record({
   priority: fc.nat(2),
   ttlSeconds: fc.constantFrom(45, 3605),
   birth: fc.constantFrom('none', 'current', 'current', 'stale'),
+  /** A look begins at the delivery stored so many before the last one; null: at the start. */
+  begin: fc.option(fc.nat(4)),
 })
 const want = fc.record({
   to: place,
   epochOffset,
   limit: fc.integer({ min: 1, max: 4 }),
   limitBytes: fc.constantFrom(1, 60, 9_999),
+  begin: fc.option(fc.nat(4)),
 })
 const command = fc.oneof(
   {
@@ -108,7 +113,7 @@ const command = fc.oneof(
 )
 
 type AppendDraft = typeof append extends fc.Arbitrary<infer T> ? T : never
-type WantDraft = Pick<Want, 'limit' | 'limitBytes'> & { to: number; epochOffset: number }
+type WantDraft = typeof want extends fc.Arbitrary<infer T> ? T : never
 type Command = typeof command extends fc.Arbitrary<infer T> ? T : never
 
 interface Twin {
@@ -170,9 +175,9 @@ class Pair {
         return plainClaims(await queue.claim(one.wants.map((draft) => this.wantOf(draft))))
       }
       case 'open':
-        return queue.open(this.wantOf({ ...one, limit: 0, limitBytes: 0 }).session)
+        return queue.open(this.wantOf({ ...one, limit: 1, limitBytes: 1, begin: null }).session)
       case 'fence':
-        return queue.fence(this.wantOf({ ...one, limit: 0, limitBytes: 0 }).session)
+        return queue.fence(this.wantOf({ ...one, limit: 1, limitBytes: 1, begin: null }).session)
       case 'retry': {
         const { delivery, afterMs } = one
         await queue.retry(
@@ -223,13 +228,24 @@ class Pair {
       ttlSeconds: draft.ttlSeconds,
       envelope: bytesOf(draft.text),
       birthEpoch: draft.birth === 'none' ? 0 : draft.birth === 'stale' ? Math.max(0, epoch - 1) : epoch,
+      birthFloor: this.idAt(draft.begin),
     }
   }
 
   private wantOf(draft: WantDraft): Want {
     const peer = this.peers[draft.to]!
     const epoch = (this.epochs.get(peer) ?? 0) + draft.epochOffset
-    return { session: { meshId: MESH, peer, epoch }, limit: draft.limit, limitBytes: draft.limitBytes }
+    const { limit, limitBytes } = draft
+    return {
+      session: { meshId: MESH, peer, epoch },
+      limit,
+      limitBytes,
+      ids: { ...ANY_ID, from: this.idAt(draft.begin) },
+    }
+  }
+
+  private idAt(begin: number | null): number {
+    return (begin !== null && this.refAt(begin)[0]?.id) || 0
   }
 
   private refAt = (n: number): DeliveryRef[] => this.refs.slice(-1 - n).slice(0, 1)

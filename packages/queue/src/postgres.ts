@@ -79,7 +79,7 @@ export class PostgresQueue implements Queue {
   private async storeSurely(appends: readonly Append[], settling: Step[]): Promise<Committed | null> {
     const { shard, clock, options, ids } = this
     if (!ids.has(appends.length)) ids.drawn(await this.drawBlock())
-    const terms = { shard, firstId: ids.take(appends.length), nowMs: clock.nowMs, options }
+    const terms = { shard, firstId: ids.take(appends.length), nowMs: clock.nowMs, options, marks: this.marks }
     const commit = new SureCommit(appends, terms, this.writers)
     const answers = await this.write([...settling, ...commit.steps()]).catch((error) => {
       if (error instanceof DatabaseError && error.sqlstate === statements.IN_DOUBT) return null
@@ -140,6 +140,8 @@ export class PostgresQueue implements Queue {
       this.options.leaseMs / 1000,
       this.options.strikesMax,
       this.options.strikeSpanMs / 1000,
+      arrayOf(wants.map((want) => want.ids.from)),
+      arrayOf(wants.map((want) => want.ids.to)),
     ])
     const answers = wants.map((): { status: Claimed['status']; deliveries: Delivery[] } => ({
       status: 'locked',
@@ -290,7 +292,7 @@ const keyOf = ({ meshId, recipient, priority, id }: DeliveryRef) => [meshId, rec
 function decisionOf(status: string, id: DeliveryId): Decision {
   switch (status) {
     case '+':
-      return { status: 'stored', id, isLeased: false }
+      return { status: 'stored', id, isLeased: false, isExpected: false }
     case '=':
       return { status: 'duplicate' }
     case '!':

@@ -12,6 +12,8 @@
  * single ones costs twice as much.
  */
 
+import { ID_BLOCK } from '@sealpost/protocol'
+
 /** Settings of the connections that run these statements. */
 export const SESSION = {
   enable_seqscan: 'off',
@@ -37,7 +39,7 @@ const isFree = (row: string, epoch: string) => `(${row}.lease_until is null or $
       or ${row}.lease_until <= clock_timestamp() or ${row}.lease_until > clock_timestamp() + ${LEASE_FUTURE_MAX})`
 
 /** A delivery's id is its block, drawn from the sequence `delivery_block`, times this, and its number in the block. */
-export const BLOCK_SIZE = 2 ** 20
+export const BLOCK_SIZE = ID_BLOCK
 
 /**
  * A commit is a transaction of these steps, sent at once: `SETTLE` for what was settled, and for appends `ADMIT` or
@@ -57,10 +59,11 @@ const CLOCK = 'extract(epoch from now()) * 1000, extract(epoch from clock_timest
 
 /** A claim could take it: something newer of its sender may not be born leased (P6). */
 const hasOlder = (
-  at: Record<'mesh' | 'recipient' | 'senders' | 'epoch' | 'strikes' | 'seconds', string>,
+  at: Record<'mesh' | 'recipient' | 'floor' | 'senders' | 'epoch' | 'strikes' | 'seconds', string>,
 ) => `(select true
       from message_queue q
-      where q.mesh_id = ${at.mesh} and q.recipient = ${at.recipient} and ${isFree('q', at.epoch)} and q.sender = any (${at.senders})
+      where q.mesh_id = ${at.mesh} and q.recipient = ${at.recipient} and q.id >= ${at.floor}
+        and ${isFree('q', at.epoch)} and q.sender = any (${at.senders})
         and q.expires_at > clock_timestamp() and not ${isStruckOut('q', at.strikes, at.seconds)}
       limit 1)`
 
@@ -68,16 +71,17 @@ const hasOlder = (
 const isClockRight = (ms: string) => `abs(extract(epoch from clock_timestamp()) * 1000 - ${ms}::float8) < 1000`
 
 /**
- * Moves the senders' marks and checks everything else. Ids past their sender's mark are new (P5): moving the mark is a
- * comparison and a change in one, so of two transactions with the same envelope only one stores it. All parties must be
+ * Moves the senders' marks and checks everything else. Ids past their sender's mark are new (P5), and a mark still where
+ * this shard saw it says that nobody else stored anything of the sender. Moving it is a comparison and a change in one,
+ * so of two transactions with the same envelope only one stores it. All parties must be
  * members that are not revoked; the sessions that are given birth leases must be current, and nothing of the same
  * senders may wait for them; the time given must be the time. Where anything is in doubt it divides by zero (`IN_DOUBT`), and nothing of the transaction
  * happens.
  *
- * `$1–$4` senders: mesh, peer, first and last envelope id, in an order that all shards share, so that two transactions
+ * `$1–$4` senders: mesh, peer, the envelope id this shard saw last and the last of these, in an order that all shards share, so that two transactions
  * can't wait for each other · `$5 $6` parties: mesh, peer · `$7–$9` recipients of birth leases: mesh, peer, epoch ·
  * `$10 $11` the first and last place of their senders in `$12` · `$13` shard · `$14 $15` strikes, and the seconds they must
- * span, of a dead delivery · `$16` the time given, in ms. Answers 1, the time of the transaction and
+ * span, of a dead delivery · `$16` the time given, in ms · `$17` where the look for what waits for those recipients begins. Answers 1, the time of the transaction and
  * the clock, in ms.
  *
  * Walks: the primary keys of sender_mark, member, session and message_queue.
@@ -85,26 +89,26 @@ const isClockRight = (ms: string) => `abs(extract(epoch from clock_timestamp()) 
 export const ADMIT = `
 with moved as (
   update sender_mark m set last_envelope_id = s.last, version = m.version + 1
-  from (select s.*, found.ctid from unnest($1::uuid[], $2::int[], $3::uuid[], $4::uuid[]) as s(mesh_id, sender, first, last)
+  from (select s.*, found.ctid from unnest($1::uuid[], $2::int[], $3::uuid[], $4::uuid[]) as s(mesh_id, sender, mark, last)
     cross join lateral (select m.ctid from sender_mark m where m.mesh_id = s.mesh_id and m.sender = s.sender offset 0) found) s
-  where m.ctid = s.ctid and m.last_envelope_id < s.first
+  where m.ctid = s.ctid and m.last_envelope_id = s.mark
   returning 1
 )
 select 1 / ((select count(*) from moved) = cardinality($2::int[])
     and (select count(*) from unnest($5::uuid[], $6::int[]) as p(mesh_id, peer) cross join lateral (select from member m
       where m.mesh_id = p.mesh_id and m.peer_no = p.peer and m.revoked_at is null offset 0) m) = cardinality($6::int[])
-    and (select count(*) from unnest($7::uuid[], $8::int[], $9::bigint[], $10::int[], $11::int[])
-        as b(mesh_id, peer, epoch, first, last)
+    and (select count(*) from unnest($7::uuid[], $8::int[], $9::bigint[], $10::int[], $11::int[], $17::bigint[])
+        as b(mesh_id, peer, epoch, first, last, floor)
       cross join lateral (select from session s where s.mesh_id = b.mesh_id and s.peer_no = b.peer and s.epoch = b.epoch
         and s.shard = $13::uuid offset 0) s
-      where ${hasOlder({ mesh: 'b.mesh_id', recipient: 'b.peer', epoch: 'b.epoch', senders: '($12::int[])[b.first:b.last]', strikes: '$14', seconds: '$15' })} is null
+      where ${hasOlder({ mesh: 'b.mesh_id', recipient: 'b.peer', floor: 'b.floor', epoch: 'b.epoch', senders: '($12::int[])[b.first:b.last]', strikes: '$14', seconds: '$15' })} is null
     ) = cardinality($8::int[]) and ${isClockRight('$16')})::int, ${CLOCK}`
 
 /**
  * The same for one envelope, in two thirds of the time: what a small commit costs is the setting up of its statements.
  *
- * `$1–$4` mesh, sender, recipient, envelope id · `$5` the epoch to lease it under, or 0 · `$6` shard · `$7–$9` as
- * `$14–$16` of `ADMIT`.
+ * `$1–$4` mesh, sender, recipient, envelope id · `$5` the epoch to lease it under, or 0 · `$6` shard · `$7–$10` as
+ * `$14–$17` of `ADMIT` · `$11` the envelope id of the sender that this shard saw last.
  */
 export const ADMIT_ONE = `
 with moved as (
@@ -112,7 +116,7 @@ with moved as (
   -- of this statement as it saw things before.
   update sender_mark m set last_envelope_id = $4::uuid, version = m.version + 1
   from (select m.ctid from sender_mark m where m.mesh_id = $1::uuid and m.sender = $2::int offset 0) found
-  where m.ctid = found.ctid and m.last_envelope_id < $4::uuid
+  where m.ctid = found.ctid and m.last_envelope_id = $11::uuid
   returning 1
 )
 select 1 / coalesce((select count(*) from moved) = 1
@@ -120,7 +124,7 @@ select 1 / coalesce((select count(*) from moved) = 1
     and (select true from member where mesh_id = $1::uuid and peer_no = $3::int and revoked_at is null)
     and ($5::bigint = 0 or (select true from session
         where mesh_id = $1::uuid and peer_no = $3::int and epoch = $5::bigint and shard = $6::uuid)
-      and ${hasOlder({ mesh: '$1::uuid', recipient: '$3::int', epoch: '$5::bigint', senders: 'array[$2::int]', strikes: '$7', seconds: '$8' })} is null
+      and ${hasOlder({ mesh: '$1::uuid', recipient: '$3::int', floor: '$10::bigint', epoch: '$5::bigint', senders: 'array[$2::int]', strikes: '$7', seconds: '$8' })} is null
     ) and ${isClockRight('$9')}, false)::int, ${CLOCK}`
 
 /** What `ADMIT` fails with. */
@@ -202,15 +206,15 @@ from judged`
  * The oldest delivery whose lease lapsed in this very session gets a strike; the others were only behind it.
  *
  * `$1` shard · `$2–$6` wants: mesh, peer, epoch, limit, limit in bytes · `$7` seconds of lease · `$8` strikes, and `$9`
- * seconds they must span, of a dead delivery. Answers a row for each want, and after
+ * seconds they must span, of a dead delivery · `$10 $11` wants: the first and last id. Answers a row for each want, and after
  * them one for each delivery, in no order.
  *
  * Walks: session's and message_queue's primary keys.
  */
 export const CLAIM = `
 with held as materialized (
-  select w.*, s.epoch as held from unnest($2::uuid[], $3::int[], $4::bigint[], $5::int[], $6::int[]) with ordinality
-    as w(mesh_id, peer, epoch, lim, lim_bytes, n)
+  select w.*, s.epoch as held from unnest($2::uuid[], $3::int[], $4::bigint[], $5::int[], $6::int[], $10::bigint[], $11::bigint[])
+    with ordinality as w(mesh_id, peer, epoch, lim, lim_bytes, from_id, to_id, n)
   left join lateral (
     select s.epoch from session s
     where s.mesh_id = w.mesh_id and s.peer_no = w.peer and s.epoch = w.epoch and s.shard = $1::uuid
@@ -223,7 +227,8 @@ with held as materialized (
       select q.ctid, q.priority, q.id, octet_length(q.envelope) as size,
         coalesce(q.lease_epoch = h.epoch and q.lease_until <= clock_timestamp(), false) as is_lapsed
       from message_queue q
-      where h.held is not null and q.mesh_id = h.mesh_id and q.recipient = h.peer and ${isFree('q', 'h.epoch')}
+      where h.held is not null and q.mesh_id = h.mesh_id and q.recipient = h.peer and q.id between h.from_id and h.to_id
+        and ${isFree('q', 'h.epoch')}
         and q.expires_at > clock_timestamp() and not ${isStruckOut('q', '$8', '$9')}
       order by q.priority, q.id limit h.lim
     ) q

@@ -4,10 +4,11 @@
  */
 import type { Step } from '@sealpost/db'
 import type { Append, AppendOutcome } from '@sealpost/protocol'
-import type { DeliveryId, Millis, ShardId } from '@sealpost/std'
+import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerNo, ShardId } from '@sealpost/std'
 import { BinaryWriter, int4s, int8s, uuids } from './binary.ts'
 import { admitBirth, fingerprintOf, Parties, type Party, secondOf } from './commit-batch.ts'
 import type { QueueOptions } from './queue.ts'
+import type { SenderMarks } from './shard-memory.ts'
 import * as statements from './sql.ts'
 
 export interface SureTerms {
@@ -16,6 +17,7 @@ export interface SureTerms {
   /** By the database clock, as well as it is known here. */
   readonly nowMs: Millis
   readonly options: Pick<QueueOptions, 'leaseMs' | 'dedupeMs' | 'strikesMax' | 'strikeSpanMs'>
+  readonly marks: Pick<SenderMarks, 'find'>
 }
 
 /** Where the rows are written, one commit after the other; a step's bytes are copied when it is sent. */
@@ -54,7 +56,12 @@ export class SureCommit {
 
   outcomes(): AppendOutcome[] {
     const { firstId } = this.terms
-    return this.isLeased.map((isLeased, i) => ({ status: 'stored', id: (firstId + i) as DeliveryId, isLeased }))
+    return this.isLeased.map((isLeased, i) => ({
+      status: 'stored',
+      id: (firstId + i) as DeliveryId,
+      isLeased,
+      isExpected: true,
+    }))
   }
 
   /** The last append of each sender. */
@@ -73,7 +80,7 @@ export class SureCommit {
       parameters: [
         uuids(senders.map((sender) => sender.meshId)),
         int4s(senders.map((sender) => sender.peer)),
-        uuids(senders.map((sender) => idAt(sender.sent[0]!))),
+        uuids(senders.map(({ meshId, peer }) => this.markOf(meshId, peer))),
         uuids(senders.map((sender) => idAt(sender.sent.at(-1)!))),
         uuids(all.map((party) => party.meshId)),
         int4s(all.map((party) => party.peer)),
@@ -85,23 +92,38 @@ export class SureCommit {
         int4s(births.flatMap((party) => party.bornFrom)),
         this.terms.shard,
         ...this.judging(),
+        int8s(births.map((party) => party.birthFloor)),
       ],
     }
   }
 
   private admitSingly(): Step[] {
-    const places = this.senders.flatMap((sender) => sender.sent)
-    return places.map((place) => {
-      const { meshId, sender, recipient, envelopeId, birthEpoch } = this.appends[place]!
-      const epoch = this.isLeased[place] ? birthEpoch : 0
-      return {
-        text: statements.ADMIT_ONE,
-        parameters: [
-          ...[meshId, String(sender), String(recipient), envelopeId, String(epoch), this.terms.shard],
-          ...this.judging(),
-        ],
-      }
+    return this.senders.flatMap(({ meshId, peer, sent }) => {
+      let mark = this.markOf(meshId, peer)
+      return sent.map((place) => {
+        const step = this.admitOne(place, mark)
+        mark = this.appends[place]!.envelopeId
+        return step
+      })
     })
+  }
+
+  private admitOne(place: number, mark: EnvelopeId): Step {
+    const { meshId, sender, recipient, envelopeId, birthEpoch, birthFloor } = this.appends[place]!
+    const epoch = this.isLeased[place] ? birthEpoch : 0
+    return {
+      text: statements.ADMIT_ONE,
+      parameters: [
+        ...[meshId, String(sender), String(recipient), envelopeId, String(epoch), this.terms.shard],
+        ...this.judging(),
+        ...[String(birthFloor), mark],
+      ],
+    }
+  }
+
+  /** Whatever is sure has one. */
+  private markOf(meshId: MeshId, sender: PeerNo): EnvelopeId {
+    return this.terms.marks.find(meshId, sender)!
   }
 
   /** What both ways to admit judge by. */

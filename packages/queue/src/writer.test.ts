@@ -99,6 +99,7 @@ const append = (n: number, byteCount = 10): Append => ({
   ttlSeconds: 60,
   envelope: new Uint8Array(byteCount),
   birthEpoch: 0,
+  birthFloor: 0,
 })
 const settle = (n: number): DeliveryRef => ({
   meshId: MESH,

@@ -23,7 +23,7 @@ class AckBeforeCommit extends ShardLife {
   protected override commit(batch: Batch): void {
     const outcomes = batch.appends.map(() => {
       this.lastId += 1
-      return { status: 'stored' as const, id: this.lastId as DeliveryId, isLeased: false }
+      return { status: 'stored' as const, id: this.lastId as DeliveryId, isLeased: false, isExpected: true }
     })
     this.ask('commit', () => this.statements.commit(batch))
     this.after(0, () => this.step(() => this.commitAnswered(batch, { outcomes, enqueuedAtMs: 0 })))
@@ -61,6 +61,13 @@ class CreditIgnored extends ShardLife {
   }
 }
 
+class ClaimBeginsTooLate extends ShardLife {
+  override claim(want: Want): void {
+    const { from, to } = want.ids
+    super.claim(from === 0 ? want : Object.create(want, { ids: { value: { from: from + 1, to } } }))
+  }
+}
+
 class SequenceIgnored extends ShardLife {
   protected override received(no: SocketId, frame: ClientFrame): void {
     if (frame.type !== 'send') return super.received(no, frame)
@@ -71,7 +78,12 @@ class SequenceIgnored extends ShardLife {
 class UnknownCommitAcked extends ShardLife {
   protected override commitFailed(): void {
     const appends = this.writer.failed()
-    const outcomes = appends.map(() => ({ status: 'stored' as const, id: 1 as DeliveryId, isLeased: false }))
+    const outcomes = appends.map(() => ({
+      status: 'stored' as const,
+      id: 1 as DeliveryId,
+      isLeased: false,
+      isExpected: true,
+    }))
     this.engine.committed(appends, { outcomes, enqueuedAtMs: 0 })
   }
 }
@@ -160,6 +172,7 @@ export const mutants: readonly Mutant[] = [
   life('a dropped send is ignored', DroppedSendIgnored, /^P[1-8]/),
   life('no fence after a lost answer', FenceSkipped, /^P6/),
   life('credit is ignored', CreditIgnored, /^credit/),
+  life('a claim begins behind what is known to wait', ClaimBeginsTooLate, /^P6/),
   life('the sequence after a refusal is ignored', SequenceIgnored, /^P6/),
   statements('no dedupe', NoDedupe, /^P5/),
   statements('claims ignore leases', LeaseIgnored, /^P7/),

@@ -21,7 +21,9 @@ export class WatchedStatements extends MemoryShard {
     }
     const committed = super.commitAtOnce(batch)
     committed.decisions.forEach((outcome, i) => {
-      if (batch.appends[i]!.birthEpoch === 0) return
+      const { birthEpoch, birthFloor } = batch.appends[i]!
+      if (birthEpoch === 0) return
+      if (birthFloor > 0) oracle.mark('birth lease: looked from a floor')
       const isGiven = outcome.status === 'stored' && outcome.isLeased
       oracle.mark(isGiven ? 'birth lease: given' : 'birth lease: refused')
     })
@@ -39,6 +41,7 @@ export class WatchedStatements extends MemoryShard {
     for (const { meshId, peer } of locked) this.store.lock(meshId, peer)
     const before = wants.map(({ session }) => this.leasesOf(session))
     for (const want of wants) this.prepareClaim(want)
+    if (wants.some((want) => want.ids.from > 0)) this.world.oracle.mark('claim: of known ids')
     const answers = super.claim(wants)
     for (const { meshId, peer } of locked) this.store.unlock(meshId, peer)
     for (const [i, claimed] of answers.entries()) this.watch(wants[i]!, claimed, before[i]!)
