@@ -11,6 +11,7 @@ import {
   DIRECTIONS,
   LIBRARY_HOMES,
   LINES_MAX,
+  SERVER_FOLDERS,
   USED_UNIMPORTED,
   WORD_RULES,
   type WordRule,
@@ -115,11 +116,15 @@ function problemOfOwnFile(specifier: string, file: SourceFile, owner: Manifest):
   const target = posix.join(posix.dirname(file.path), specifier)
   const isInside =
     owner.folder === '' ? !/^(?:\.\.|packages|apps)\//.test(target) : target.startsWith(`${owner.folder}/`)
-  return isInside ? undefined : `${specifier} leaves the package; import it by name`
+  if (!isInside) return `${specifier} leaves the package; import it by name`
+  const folder = SERVER_FOLDERS.find((each) => target.startsWith(each))
+  const mayEnter = !folder || file.path.startsWith(folder) || isTest(file.path)
+  return mayEnter ? undefined : `${specifier} does not run in a browser`
 }
 
 function problemOfPlatform(specifier: string, file: SourceFile): string | undefined {
-  const isClosed = !isTest(file.path) && startsWithAny(file.path, ANY_PLATFORM)
+  const isServers = startsWithAny(file.path, SERVER_FOLDERS)
+  const isClosed = !isTest(file.path) && !isServers && startsWithAny(file.path, ANY_PLATFORM)
   return isClosed ? `${specifier} does not run in a browser` : undefined
 }
 

@@ -43,6 +43,7 @@ describe('a rule fails when it is broken', () => {
     ['packages/core/src/a.ts', "import { a } from '../../queue/src/a.ts'", 'leaves the package'],
     ['packages/core/src/a.ts', "import { readFile } from 'node:fs'", 'browser'],
     ['packages/core/src/a.ts', "import { sql } from 'bun'", 'browser'],
+    ['packages/core/src/a.ts', "import { a } from '../../sdk/src/stores/file/b.ts'", 'leaves the package'],
     ['packages/core/src/a.ts', "const a = await import('postgres')", 'postgres is imported only in'],
     ['packages/core/src/a.ts', 'const a = await import(name)', 'computed'],
     ['packages/core/src/a.ts', `const a = await import(\`./\${name}.ts\`)`, 'computed'],
@@ -78,6 +79,15 @@ describe('a rule fails when it is broken', () => {
   ])('%s: %s', (path, source) => {
     const manifests = [std, core, manifest('packages/sdk'), manifest('apps/broker')]
     expect(violationsOf(path, source, manifests)).toEqual([expect.stringContaining('not for this place')])
+  })
+
+  test('the folder for Node and Bun may use them, and nothing that runs in a browser leads into it', () => {
+    const sdk = manifest('packages/sdk')
+    const inside = 'packages/sdk/src/stores/file/a.ts'
+    expect(violationsOf(inside, "import 'node:fs'; import './b.ts'; import '../c.ts'", [sdk])).toEqual([])
+    expect(violationsOf('packages/sdk/src/a.ts', "import './stores/file/a.ts'", [sdk])).toHaveLength(1)
+    expect(violationsOf('packages/sdk/src/stores/a.ts', "import 'node:fs'", [sdk])).toHaveLength(1)
+    expect(violationsOf('packages/sdk/src/stores/a.test.ts', "import './file/a.ts'", [sdk])).toEqual([])
   })
 
   test('the simulator takes the memory queue and not the one on Postgres', () => {

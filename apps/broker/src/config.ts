@@ -116,6 +116,11 @@ export const settings = {
     unit: 'origin, …',
     meaning: 'web origins whose pages may connect; a client that is no browser sends none',
   }),
+  DEMO: setting(onOff, {
+    fallback: 'off',
+    unit: 'on or off',
+    meaning: 'a page at `/demo` that becomes a peer in the browser; its own origin may then connect',
+  }),
   BROKER_KEY_FILE: setting(words('a path'), {
     fallback: '',
     unit: 'path',
@@ -186,6 +191,11 @@ export const settings = {
     fallback: defaultLimits.creditBytes,
     unit: 'bytes',
     meaning: 'and their bytes; a socket that is never read holds four times as much at most',
+  }),
+  POLLING_IDLE_MS: setting(ms(), {
+    fallback: 60_000,
+    unit: 'ms',
+    meaning: 'a peer that polls by HTTP is in session this long after its last request',
   }),
   ENVELOPE_BYTES_MAX: setting(count('bytes', ENVELOPE_BYTES_MAX), {
     fallback: defaultLimits.envelopeBytesMax,

@@ -4,13 +4,27 @@
  */
 import { type Bus, hintOf } from '@sealpost/bus'
 import { type Effects, Engine, type EngineOptions, type SendOutcome, type SocketId } from '@sealpost/core'
-import type { Append, CloseCode, DeliveryRef, FrameOf, Retry, ServerFrame, SessionRef, Want } from '@sealpost/protocol'
+import {
+  type Append,
+  BATCH_MAX,
+  type CloseCode,
+  type DeliveryRef,
+  type Extension,
+  type FrameOf,
+  type Reject,
+  type Retry,
+  type ServerFrame,
+  type SessionRef,
+  type Settle,
+  type Want,
+} from '@sealpost/protocol'
 import { type Batch, Drain, type DrainOptions, type Queue, Writer, type WriterOptions } from '@sealpost/queue'
-import type { MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
-import { OperatingError } from '@sealpost/std'
+import { type DeliveryId, type MeshId, type Millis, OperatingError, type PeerKey, type PeerNo } from '@sealpost/std'
 import type { Authenticator } from './authenticator.ts'
 import { errorFields, type Log } from './log.ts'
 import type { Metrics } from './metrics.ts'
+import type { Registrar } from './registrar.ts'
+import { Releases } from './releases.ts'
 
 const TICK_MS = 1000
 const FENCE_RETRY_MS = 500
@@ -28,6 +42,7 @@ export interface Connection {
   readonly authority: string
   send(frames: readonly ServerFrame[]): SendOutcome
   close(code: CloseCode, retryAfterMs: Millis): void
+  hangUp(): void
   ping(): void
   pause(): void
   resume(): void
@@ -43,6 +58,7 @@ export interface DriverOptions {
 interface Parts {
   readonly queue: Queue
   readonly authenticator: Authenticator
+  readonly registrar: Registrar
   readonly bus: Bus
   readonly log: Log
   readonly metrics: Metrics
@@ -54,6 +70,7 @@ export class Driver implements Effects {
   private readonly connections = new Map<SocketId, Connection>()
   private readonly writer: Writer
   private readonly drain: Drain
+  private readonly releases: Releases
   private readonly timers: ReturnType<typeof setInterval>[] = []
   private lastSocket = 0
   private isFlushing = false
@@ -77,6 +94,14 @@ export class Driver implements Effects {
       setInterval(() => this.step(() => this.engine.tick()), TICK_MS),
       setInterval(() => void this.sweep(), options.sweepMs),
     )
+    this.releases = new Releases({
+      release: () => this.parts.queue.releaseDue(),
+      released: ({ meshId, peer }) => {
+        this.step(() => this.engine.hinted(meshId, peer))
+        this.hint(meshId, peer)
+      },
+      failed: (error) => this.complain('release.failed', error),
+    })
     parts.bus.subscribe(({ meshId, peer }) => this.step(() => this.engine.hinted(meshId, peer)))
   }
 
@@ -85,10 +110,15 @@ export class Driver implements Effects {
   }
 
   connected(connection: Connection, hello: FrameOf<'hello'>): SocketId {
+    return this.joined(connection, (socket) => this.engine.connected(socket, hello))
+  }
+
+  /** A connection that `enter` makes known to the engine: one for HTTP has no handshake. */
+  joined(connection: Connection, enter: (socket: SocketId) => void): SocketId {
     this.lastSocket += 1
     const socket = this.lastSocket
     this.connections.set(socket, connection)
-    this.step(() => this.engine.connected(socket, hello))
+    this.step(() => enter(socket))
     return socket
   }
 
@@ -110,6 +140,7 @@ export class Driver implements Effects {
     const deadline = now() + CLOSING_WAIT_MS
     while (!this.writer.isIdle && now() < deadline) await wait(10)
     for (const timer of this.timers) clearInterval(timer)
+    this.releases.stop()
     this.step(() => this.engine.endShutdown(jitter))
   }
 
@@ -123,6 +154,12 @@ export class Driver implements Effects {
     const connection = this.connections.get(socket)
     this.connections.delete(socket)
     connection?.close(code, retryAfterMs)
+  }
+
+  hangUp(socket: SocketId): void {
+    const connection = this.connections.get(socket)
+    this.connections.delete(socket)
+    connection?.hangUp()
   }
 
   ping(socket: SocketId): void {
@@ -142,6 +179,16 @@ export class Driver implements Effects {
       this.parts.authenticator.authenticate(authority, hello, auth),
       (found) => this.engine.authenticated(socket, found),
       () => this.engine.authenticated(socket, null),
+    )
+  }
+
+  enrol(socket: SocketId, hello: FrameOf<'hello'>, enrol: FrameOf<'enrol'>): void {
+    const authority = this.connections.get(socket)?.authority ?? ''
+    this.ask(
+      'enrol',
+      this.parts.registrar.enrol(authority, hello, enrol),
+      (enrolment) => this.engine.enrolled(socket, enrolment),
+      () => this.engine.enrolled(socket, null),
     )
   }
 
@@ -165,8 +212,9 @@ export class Driver implements Effects {
 
   append(append: Append): void {
     this.writer.append(append)
+    if (append.notBeforeMs > 0) this.releases.by(append.notBeforeMs)
   }
-  settle(delivery: DeliveryRef): void {
+  settle(delivery: Settle): void {
     this.writer.settle(delivery)
     this.callSettlesSoon()
   }
@@ -176,6 +224,23 @@ export class Driver implements Effects {
   retry(retries: readonly Retry[]): void {
     this.retries.push(...retries)
     void this.giveBack()
+  }
+  reject(rejects: readonly Reject[], told: readonly Settle[]): void {
+    this.ask('reject', this.parts.queue.reject(rejects), () => this.engine.told(told))
+  }
+  extend(extensions: readonly Extension[]): void {
+    this.ask('extend', this.parts.queue.extend(extensions))
+  }
+  tellPushed(deliveries: readonly DeliveryRef[]): void {
+    this.ask('tell', this.parts.queue.tellPushed(deliveries))
+  }
+  findLost(socket: SocketId, session: SessionRef): void {
+    this.ask('lost', this.parts.queue.findLost(session.meshId, session.peer, BATCH_MAX), (lost) =>
+      this.engine.lost(socket, session, lost, lost.length < BATCH_MAX),
+    )
+  }
+  toldLost({ meshId, peer }: SessionRef, ids: readonly DeliveryId[]): void {
+    this.ask('told', this.parts.queue.toldLost(meshId, peer, ids))
   }
   strike(delivery: DeliveryRef): void {
     this.ask('strike', this.parts.queue.strike(delivery))
@@ -193,6 +258,16 @@ export class Driver implements Effects {
   lookup(socket: SocketId, meshId: MeshId, lookup: FrameOf<'lookup'>): void {
     this.ask('lookup', this.parts.queue.findBindings(meshId, lookup.peers), (bindings) =>
       this.engine.found(socket, lookup, bindings),
+    )
+  }
+
+  listMembers(socket: SocketId, meshId: MeshId, members: FrameOf<'members'>): void {
+    this.ask('members', this.parts.registrar.list(meshId, members), (page) => this.engine.listed(socket, members, page))
+  }
+
+  revoke(socket: SocketId, asker: { meshId: MeshId; peer: PeerNo }, revoke: FrameOf<'revoke'>): void {
+    this.ask('revoke', this.parts.registrar.revoke(asker, revoke), (ended) =>
+      this.engine.revoked(socket, revoke, ended),
     )
   }
 
@@ -233,7 +308,11 @@ export class Driver implements Effects {
     this.parts.metrics.committed(batch, now() - startedAtMs)
     this.writer.succeeded()
     this.flushSoon()
-    this.step(() => this.engine.committed(batch.appends, committed))
+    this.step(() => {
+      this.engine.committed(batch.appends, committed)
+      const told = batch.settles.filter(({ toldTo }) => toldTo)
+      if (told.length > 0) this.engine.told(told)
+    })
   }
 
   /** One statement at a time, for all that was given back meanwhile: a recipient can't fill the pool with them. */

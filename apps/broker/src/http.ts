@@ -1,5 +1,7 @@
 /** Everything that is plain HTTP. `/livez` never touches Postgres, `/readyz` does; figures are on the private port only. */
+import { DEMO_PATH, type Demo } from '@sealpost/demo'
 import { type Context, Hono } from 'hono'
+import { DISCOVERY_PATH } from './http-discovery.ts'
 
 export interface VersionFacts {
   readonly version: string
@@ -15,6 +17,8 @@ export interface VersionFacts {
 
 export interface HttpParts {
   readonly facts: VersionFacts
+  /** What `/.well-known/sealpost` answers. */
+  readonly discovery: object
   /** Resolves when the database answers and the broker takes sessions; rejects otherwise. */
   readonly isReady: () => Promise<void>
   readonly scrape: () => Promise<string>
@@ -32,9 +36,19 @@ export function publicRoutes(parts: HttpParts): Hono {
     }
   })
   app.get('/version', (c) => c.json(parts.facts))
-  for (const path of ['/livez', '/readyz', '/version']) app.all(path, methodNotAllowed)
+  app.get(DISCOVERY_PATH, (c) => c.json(parts.discovery))
+  for (const path of ['/livez', '/readyz', '/version', DISCOVERY_PATH]) app.all(path, methodNotAllowed)
   app.notFound((c) => c.json({ code: 'not_found' }, 404))
   app.onError((_, c) => c.json({ code: 'internal' }, 500))
+  return app
+}
+
+/** Mounts the page of the demo. */
+export function withDemo(app: Hono, demo: Demo): Hono {
+  for (const path of [DEMO_PATH, `${DEMO_PATH}/*`]) {
+    app.get(path, (c) => demo.answer(c.req.raw))
+    app.all(path, methodNotAllowed)
+  }
   return app
 }
 

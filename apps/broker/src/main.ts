@@ -1,6 +1,7 @@
 /** The broker: puts the parts together, starts them in order, and ends them in the reverse. */
 import { MemoryHub } from '@sealpost/bus'
 import { checkServer, type Database, migrate, openDatabase, openPipeline } from '@sealpost/db'
+import { openDemo } from '@sealpost/demo'
 import { ready } from '@sealpost/identity'
 import { PROTOCOL_VERSIONS, SUBPROTOCOLS } from '@sealpost/protocol'
 import { defaultDrainOptions, defaultQueueOptions, defaultWriterOptions, type QueueOptions } from '@sealpost/queue'
@@ -12,10 +13,13 @@ import { readBrokerKeys } from './broker-keys.ts'
 import { type Config, limitsOf, printConfig, readConfig } from './config.ts'
 import { configHelp } from './config-reference.ts'
 import { Driver, type DriverOptions } from './driver.ts'
-import { adminRoutes, type HttpParts, publicRoutes } from './http.ts'
+import { adminRoutes, type HttpParts, publicRoutes, withDemo } from './http.ts'
+import { discoveryOf } from './http-discovery.ts'
+import { openApi } from './http-start.ts'
 import { errorFields, type Log, openLog } from './log.ts'
 import { Metrics } from './metrics.ts'
-import { type ServerOptions, serve, serveAdmin, WEBSOCKET_PATH } from './server.ts'
+import { Registrar } from './registrar.ts'
+import { helloOf, type ServerOptions, serve, serveAdmin, WEBSOCKET_PATH } from './server.ts'
 
 export interface RunningBroker {
   readonly url: string
@@ -31,29 +35,41 @@ export async function startBroker(config: Config, log: Log): Promise<RunningBrok
   const { version: postgres, durability, incarnation } = await prepareDatabase(config, databases)
   const shard = toHex(crypto.getRandomValues(new Uint8Array(16))) as ShardId
   const queue = new PostgresQueue(databases, shard, queueOptions(config))
+  const authenticator = new Authenticator(queue, keys)
+  const registrar = new Registrar(databases.asking, authenticator, keys)
   const metrics = new Metrics()
   const bus = new MemoryHub().join()
   const driver = new Driver(
-    { queue, authenticator: new Authenticator(queue, keys), bus, log, metrics },
+    { queue, authenticator, registrar, bus, log, metrics },
     driverOptions(config, { incarnation, durability }),
   )
   observe(driver, metrics)
   let isStopping = false
+  const facts = { ...buildFacts(), brokerKey: keys.publicKey, shard, limits: config.LIMITS, durability, postgres }
+  const limits = limitsOf(config)
   const http: HttpParts = {
-    facts: { ...buildFacts(), brokerKey: keys.publicKey, shard, limits: config.LIMITS, durability, postgres },
+    facts,
+    discovery: discoveryOf({ facts, limits, pollingIdleMs: config.POLLING_IDLE_MS }),
     isReady: async () => {
       if (isStopping) throw new OperatingError('stopping', 'The broker is stopping.')
       await databases.asking.run((sql) => sql`select 1`, { timeoutMs: 1000 })
     },
     scrape: () => metrics.registry.metrics(),
   }
-  const server = serve({ driver, log, fetch: publicRoutes(http).fetch }, serverOptions(config, keys.publicKey))
+  const socketOptions = serverOptions(config, keys.publicKey)
+  const api = openApi(
+    { driver, queue, db: databases.asking, authenticator, log },
+    { greet: () => helloOf(socketOptions), pollingIdleMs: config.POLLING_IDLE_MS, rate: limits.rate },
+  )
+  const app = publicRoutes(http).route('/', api.app)
+  if (config.DEMO === 'on') withDemo(app, await openDemo())
+  const server = serve({ driver, log, fetch: app.fetch }, socketOptions)
   const admin = serveAdmin({ host: config.ADMIN_HOST, port: config.ADMIN_PORT, fetch: adminRoutes(http).fetch })
   const url = `ws://${server.authority}${WEBSOCKET_PATH}`
   const adminUrl = `http://${admin.authority}`
-  const { brokerKey, limits } = http.facts
   const httpUrl = `http://${server.authority}`
-  log.info('broker.ready', { url, httpUrl, adminUrl, brokerKey, shard, postgres, durability, limits })
+  const { brokerKey } = facts
+  log.info('broker.ready', { url, httpUrl, adminUrl, brokerKey, shard, postgres, durability, limits: config.LIMITS })
   return {
     url,
     adminUrl,
@@ -61,6 +77,7 @@ export async function startBroker(config: Config, log: Log): Promise<RunningBrok
       isStopping = true
       server.refuseNewcomers()
       await driver.shutdown()
+      await api.ended()
       await server.stop()
       await admin.stop()
       await bus.close()
@@ -105,6 +122,7 @@ function serverOptions(config: Config, brokerKey: PeerKey): ServerOptions {
     port: config.PORT,
     authorities: config.AUTHORITIES,
     origins: config.ORIGINS,
+    isDemoOn: config.DEMO === 'on',
     brokerKey,
     authWithinMs: config.AUTH_WITHIN_MS,
     backpressureBytes: BACKPRESSURE_FACTOR * config.CREDIT_BYTES,

@@ -19,6 +19,9 @@ const ENGINE_COUNTERS: Readonly<Record<keyof Counters, readonly [name: string, h
   settled: ['deliveries_settled', 'deliveries settled by their recipient'],
   settledForeign: ['settles_ignored', 'settles and retries of deliveries the session did not hold'],
   retried: ['deliveries_retried', 'deliveries given back by their recipient'],
+  rejected: ['deliveries_rejected', 'deliveries their recipient refused for good'],
+  extended: ['leases_extended', 'leases that their recipient let go on'],
+  whispered: ['whispers_passed', 'ephemeral envelopes handed to an online recipient'],
   claims: ['claims_wanted', 'wants handed to the drain worker'],
   fences: ['sessions_fenced', 'sessions given a new epoch after a lost answer'],
 }

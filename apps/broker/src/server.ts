@@ -3,6 +3,7 @@
  * after it, every callback is guarded, because a throw in one of Bun's handlers ends the process.
  */
 import type { SendOutcome, SocketId } from '@sealpost/core'
+import { normalizeAuthority } from '@sealpost/identity'
 import {
   type CloseCode,
   chooseSubprotocol,
@@ -19,6 +20,7 @@ import {
 import { type Millis, OperatingError, type PeerKey } from '@sealpost/std'
 import type { Server, ServerWebSocket } from 'bun'
 import type { Connection, Driver } from './driver.ts'
+import type { Caller } from './http-api.ts'
 import { errorFields, type Log } from './log.ts'
 
 export interface ServerOptions {
@@ -26,6 +28,8 @@ export interface ServerOptions {
   readonly port: number
   readonly authorities: readonly string[]
   readonly origins: readonly string[]
+  /** Pages of the broker's own origins may connect, too. */
+  readonly isDemoOn: boolean
   readonly brokerKey: PeerKey
   readonly authWithinMs: Millis
   readonly backpressureBytes: number
@@ -44,7 +48,7 @@ export interface RunningServer {
 export interface ServerParts {
   readonly driver: Driver
   readonly log: Log
-  readonly fetch: (request: Request) => Response | Promise<Response>
+  readonly fetch: (request: Request, caller: Caller) => Response | Promise<Response>
 }
 
 interface SocketState {
@@ -56,7 +60,8 @@ interface SocketState {
 type Socket = ServerWebSocket<SocketState>
 
 export const WEBSOCKET_PATH = '/v1/ws'
-const HTTP_BODY_BYTES_MAX = 64 * 1024
+const API_PATHS = '/v1/'
+const ADMIN_BODY_BYTES_MAX = 64 * 1024
 const IDLE_SECONDS = 120 // a second net under the engine's own heartbeat
 
 export function serve(parts: ServerParts, options: ServerOptions): RunningServer {
@@ -84,14 +89,16 @@ export function serve(parts: ServerParts, options: ServerOptions): RunningServer
     hostname: options.host,
     port: options.port,
     development: false,
-    maxRequestBodySize: HTTP_BODY_BYTES_MAX,
+    maxRequestBodySize: FRAME_BYTES_MAX, // the same envelopes, by whichever way
     idleTimeout: 30,
     fetch: (request, server) => {
       // Bun takes whatever stands in `Host`, and without a usable one leaves the URL a bare path.
       if (!URL.canParse(request.url)) return refused(400, 'bad_host')
-      if (new URL(request.url).pathname !== WEBSOCKET_PATH) return parts.fetch(request)
-      const refusal = door.refusalOf(request, server.requestIP(request)?.address ?? '')
-      return refusal ?? upgrade(request, server, door)
+      const { pathname } = new URL(request.url)
+      const address = server.requestIP(request)?.address ?? ''
+      if (pathname === WEBSOCKET_PATH) return door.refusalOf(request, address) ?? upgrade(request, server, door)
+      const refusal = pathname.startsWith(API_PATHS) ? door.apiRefusalOf(request) : null
+      return refusal ?? parts.fetch(request, callerOf(request, server, door))
     },
     error: () => new Response('internal', { status: 500 }),
     websocket: {
@@ -136,7 +143,7 @@ export function serveAdmin(options: {
     hostname: options.host,
     port: options.port,
     development: false,
-    maxRequestBodySize: HTTP_BODY_BYTES_MAX,
+    maxRequestBodySize: ADMIN_BODY_BYTES_MAX,
     fetch: options.fetch,
   })
   return { authority: authorityWith(options.host, server.port!), stop: () => server.stop(true) }
@@ -166,9 +173,16 @@ class Door {
     return [host, `${host}:443`, `${host}:80`].find((name) => this.authorities.has(name))
   }
 
+  /** A client that is no browser names none. A page of ours names the very authority that its request went to. */
+  private isOriginAllowed(request: Request): boolean {
+    const origin = request.headers.get('origin')
+    if (origin === null || this.options.origins.includes(origin)) return true
+    if (!this.options.isDemoOn || !/^https?:/.test(origin) || !URL.canParse(origin)) return false
+    return new URL(origin).origin === origin && normalizeAuthority(origin) === this.authorityOf(request)
+  }
+
   refusalOf(request: Request, address: string): Response | null {
     const { headers } = request
-    const origin = headers.get('origin')
     if (this.isClosed) return refused(503, 'restarting', { 'Retry-After': '1' })
     if (request.method !== 'GET' || headers.has('content-length') || headers.has('transfer-encoding'))
       return refused(400, 'bad_upgrade')
@@ -176,13 +190,20 @@ class Door {
       return refused(426, 'upgrade_required', { Upgrade: 'websocket' })
     if (new URL(request.url).search !== '' || headers.has('cookie')) return refused(400, 'credentials_in_upgrade')
     if (!this.authorityOf(request)) return refused(421, 'wrong_authority')
-    if (origin !== null && !this.options.origins.includes(origin)) return refused(403, 'origin_not_allowed')
+    if (!this.isOriginAllowed(request)) return refused(403, 'origin_not_allowed')
     if (!chooseSubprotocol(offeredBy(request))) return refused(400, 'no_common_subprotocol')
     const { limits } = this.options
     if (limits && (this.socketsByIp.get(prefixOf(address)) ?? 0) >= limits.socketsPerIp)
       return refused(429, 'too_many_connections', { 'Retry-After': '5' })
     if (limits && this.unauthenticated() >= limits.unauthenticatedMax)
       return refused(503, 'try_later', { 'Retry-After': '2' })
+    return null
+  }
+
+  apiRefusalOf(request: Request): Response | null {
+    if (this.isClosed) return refused(503, 'restarting', { 'Retry-After': '1' })
+    if (!this.authorityOf(request)) return refused(421, 'wrong_authority')
+    if (!this.isOriginAllowed(request)) return refused(403, 'origin_not_allowed')
     return null
   }
 
@@ -212,6 +233,14 @@ function upgrade(request: Request, server: Server<SocketState>, door: Door): Res
   return refused(400, 'bad_upgrade')
 }
 
+function callerOf(request: Request, server: Server<SocketState>, door: Door): Caller {
+  return {
+    ip: prefixOf(server.requestIP(request)?.address ?? ''),
+    authority: door.authorityOf(request) ?? '',
+    staysSilent: (seconds) => server.timeout(request, seconds),
+  }
+}
+
 class BunConnection implements Connection {
   readonly authority: string
   private readonly socket: Socket
@@ -239,6 +268,10 @@ class BunConnection implements Connection {
     this.socket.close(closeNumber(code), code)
   }
 
+  hangUp(): void {
+    this.socket.close(1000)
+  }
+
   ping(): void {
     this.socket.ping()
   }
@@ -250,7 +283,7 @@ class BunConnection implements Connection {
   }
 }
 
-function helloOf(options: ServerOptions): FrameOf<'hello'> {
+export function helloOf(options: Pick<ServerOptions, 'brokerKey' | 'authWithinMs'>): FrameOf<'hello'> {
   return {
     type: 'hello',
     versions: [...PROTOCOL_VERSIONS],

@@ -77,6 +77,13 @@ export class World implements AsyncDisposable {
     return this.place(identity, meshId)
   }
 
+  /** One who may invite and revoke. */
+  async enrolAdmin(name: string): Promise<Place> {
+    const identity = generateIdentity()
+    await addMembers(this.db, this.meshId, [{ ...bindBoxKey(identity, this.meshId, FAR_MS), name, role: 'admin' }])
+    return this.place(identity)
+  }
+
   place(identity: Identity, meshId: MeshId = this.meshId): Place {
     return { url: this.broker.url, brokerKey: this.broker.key, meshId, identity }
   }

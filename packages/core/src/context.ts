@@ -1,8 +1,9 @@
 /** What the parts of one engine share: its effects, its limits, its clock, and who has something to be sent. */
-import type { CloseCode, ServerFrame } from '@sealpost/protocol'
+import type { CloseCode, DeliveryRef, ServerFrame } from '@sealpost/protocol'
 import { assert, type Millis } from '@sealpost/std'
 import type { Effects } from './effects.ts'
 import type { EngineLimits } from './limits.ts'
+import { Rates } from './rate.ts'
 import { Roster } from './roster.ts'
 import type { LiveSession } from './session.ts'
 
@@ -17,6 +18,9 @@ export interface Counters {
   settled: number
   settledForeign: number
   retried: number
+  rejected: number
+  extended: number
+  whispered: number
   claims: number
   fences: number
 }
@@ -25,6 +29,7 @@ export class Context {
   readonly effects: Effects
   readonly limits: EngineLimits
   readonly roster = new Roster()
+  readonly rates: Rates | null
   readonly counters: Counters = {
     accepted: 0,
     duplicates: 0,
@@ -35,12 +40,19 @@ export class Context {
     settled: 0,
     settledForeign: 0,
     retried: 0,
+    rejected: 0,
+    extended: 0,
+    whispered: 0,
     claims: 0,
     fences: 0,
   }
   nowMs: Millis
   /** The highest delivery id that a commit has answered; commits are answered in the order of their ids. */
   lastId = 0
+  /** Pushed in this event, to senders that want to hear of it. */
+  told: DeliveryRef[] = []
+  /** What each thread may still cost. */
+  readonly threads: Rates | null
   private moments = 0
   /** Ends a session: set by the engine, which owns them. */
   end: (session: LiveSession, code: CloseCode) => void = () => assert(false, 'the engine sets `end`')
@@ -49,6 +61,8 @@ export class Context {
   constructor(effects: Effects, limits: EngineLimits, nowMs: Millis) {
     this.effects = effects
     this.limits = limits
+    this.rates = limits.rate && new Rates(limits.rate)
+    this.threads = limits.threadRate && new Rates(limits.threadRate)
     this.nowMs = nowMs
   }
 
@@ -60,7 +74,7 @@ export class Context {
 
   /** The session has something to be sent; it goes out with everything else of this event. */
   touch(session: LiveSession): void {
-    if (session.peer.live === session) this.touched.add(session)
+    if (this.roster.has(session)) this.touched.add(session)
   }
 
   forget(session: LiveSession): void {
@@ -69,10 +83,13 @@ export class Context {
 
   flush(): void {
     for (const session of this.touched) {
-      const frames = session.takeFrames()
+      const frames = session.outgoing.takeFrames()
       if (frames.length > 0) this.send(session, frames)
     }
     this.touched.clear()
+    if (this.told.length === 0) return
+    this.effects.tellPushed(this.told)
+    this.told = []
   }
 
   send(session: LiveSession, frames: readonly ServerFrame[]): void {

@@ -8,14 +8,19 @@
  * - a *fence* voids everything that was leased to the session, after an answer was lost.
  */
 
-import { ANY_ID, ID_BLOCK, type IdRange } from '@sealpost/protocol'
-import type { DeliveryId, Millis, PeerNo } from '@sealpost/std'
+import { ANY_ID, ID_BLOCK, type IdRange, PRIORITY_MAX, type Want } from '@sealpost/protocol'
+import type { DeliveryId, Millis, PeerKey, PeerNo } from '@sealpost/std'
+import { FairTurns } from './fair-turns.ts'
 import type { EngineLimits } from './limits.ts'
 
 export interface Unsettled {
   readonly priority: number
   readonly pushedAtMs: Millis
   readonly byteCount: number
+  /** Its sender, when that wants to hear of its end. */
+  readonly toldTo: PeerKey | null
+  /** As if it was pushed then: its lease was extended. */
+  heldFromMs?: Millis
   /** Its lease is over: it fills no room in the window, and may be pushed again. It can still be settled. */
   isLapsed: boolean
 }
@@ -39,9 +44,7 @@ export interface Window {
 }
 
 /** A claim to be made: how much, and of which delivery ids. */
-export interface Asked extends Window {
-  readonly ids: IdRange
-}
+export interface Asked extends Window, Pick<Want, 'ids' | 'priorityMax' | 'turns'> {}
 
 /** What one sender has on its way to the recipient, or waiting for it. */
 interface Lane {
@@ -58,6 +61,9 @@ export class Credit {
   /** Pushed and not settled, oldest first. */
   readonly unsettled = new Map<DeliveryId, Unsettled>()
   isCongested = false
+  /** Nothing less urgent is given to it. */
+  priorityMax = PRIORITY_MAX
+  readonly turns = new FairTurns()
   private window: Window
   /** Of the unsettled, those whose lease may still hold. */
   private held = 0
@@ -104,9 +110,9 @@ export class Credit {
   }
 
   /** Counts an envelope on its way to the queue; answers whether it may ask for a birth lease. */
-  admitAppend(sender: PeerNo, byteCount: number): boolean {
+  admitAppend(sender: PeerNo, byteCount: number, priority: number): boolean {
     const lane = this.laneOf(sender)
-    const isBorn = this.mayBeBorn(lane)
+    const isBorn = priority <= this.priorityMax && this.mayBeBorn(lane)
     if (!isBorn) lane.plain += 1
     else {
       lane.births += 1
@@ -143,7 +149,10 @@ export class Credit {
    * The envelope's answer came. Without a lease it waits in the queue now, and `waitsFrom` is its id; 0 when older mail of
    * its sender may wait too.
    */
-  appendAnswered(sender: PeerNo, answer: { hadBirth: boolean; waitsFrom: number | null; byteCount: number }): void {
+  appendAnswered(
+    sender: PeerNo,
+    answer: { hadBirth: boolean; waitsFrom: number | null; byteCount: number; priority: number },
+  ): void {
     const lane = this.lanes.get(sender)!
     if (answer.hadBirth) {
       lane.births -= 1
@@ -152,7 +161,7 @@ export class Credit {
     } else lane.plain -= 1
     if (answer.waitsFrom !== null) {
       lane.waits = 'in the queue'
-      this.waiting += 1
+      if (answer.priority <= this.priorityMax) this.waiting += 1
       this.waitingIds = {
         from: Math.min(this.waitingIds.from, answer.waitsFrom),
         to: Math.max(this.waitingIds.to, answer.waitsFrom),
@@ -204,9 +213,11 @@ export class Credit {
     // No more than what is known to wait, and a few: the rest of the window is left to births.
     const known = this.mayWait ? free.count : Math.min(free.count, this.waiting + CLAIM_SPARE)
     const byteCount = this.mayWait ? free.byteCount : free.byteCount >> 1
-    this.asked = { count: known, byteCount, ids: this.areAllKnown(at.nowMs) ? this.waitingIds : ANY_ID }
-    this.isAskedForAny = this.asked.ids === ANY_ID
-    this.looking = this.isAskedForAny ? { moment: at.moment, upTo: at.lastId } : null
+    const ids = this.areAllKnown(at.nowMs) ? this.waitingIds : ANY_ID
+    this.asked = { count: known, byteCount, ids, priorityMax: this.priorityMax, turns: this.turns.now }
+    this.isAskedForAny = ids === ANY_ID
+    this.looking =
+      this.isAskedForAny && this.priorityMax === PRIORITY_MAX ? { moment: at.moment, upTo: at.lastId } : null
     for (const lane of this.lanes.values()) if (lane.waits === 'in the queue') lane.waits = 'in a claim'
     this.waiting = 0 // before the claim, so that what arrives meanwhile counts again
     this.waitingIds = NO_ID
@@ -262,6 +273,14 @@ export class Credit {
     this.heldBytes += unsettled.byteCount
   }
 
+  /** Answers what goes on, or nothing when this session holds no such delivery. */
+  extended(id: DeliveryId, untilMs: Millis): Unsettled | undefined {
+    const unsettled = this.unsettled.get(id)
+    if (!unsettled || unsettled.isLapsed) return undefined
+    unsettled.heldFromMs = untilMs - this.limits.leaseMs
+    return unsettled
+  }
+
   /** Answers what was settled, or nothing when this session holds no such delivery. */
   settled(id: DeliveryId): Unsettled | undefined {
     const unsettled = this.unsettled.get(id)
@@ -278,6 +297,7 @@ export class Credit {
   lapse(pushedBeforeMs: Millis, forgetBeforeMs: Millis): void {
     for (const [id, unsettled] of this.unsettled) {
       if (unsettled.pushedAtMs >= pushedBeforeMs) return // the oldest come first
+      if (unsettled.heldFromMs !== undefined && unsettled.heldFromMs >= pushedBeforeMs) continue
       if (!unsettled.isLapsed) this.release(unsettled)
       unsettled.isLapsed = true
       if (unsettled.pushedAtMs < forgetBeforeMs) this.unsettled.delete(id)

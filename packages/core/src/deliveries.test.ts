@@ -12,6 +12,7 @@ const deliveryOf = (n: number): Delivery => ({
   attempt: 1,
   enqueuedAtMs: 0,
   envelope: new Uint8Array(50),
+  terms: null,
 })
 const claimedOf = (...numbers: number[]): Claimed => ({ status: 'claimed', deliveries: numbers.map(deliveryOf) })
 const storedAs = (n: number, isLeased: boolean) => ({

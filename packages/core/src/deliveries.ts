@@ -1,9 +1,22 @@
 /** The way of a delivery to its recipient: birth lease or claim, push, settle; and the fence after a lost answer. */
-import type { Append, AppendOutcome, Claimed, Delivery, DeliveryRef, Retry, SessionRef, Want } from '@sealpost/protocol'
+import {
+  type Append,
+  type AppendOutcome,
+  type Claimed,
+  type Delivery,
+  type DeliveryRef,
+  type Extension,
+  type Reject,
+  type Retry,
+  readMarking,
+  type SessionRef,
+  type Settle,
+  type Want,
+} from '@sealpost/protocol'
 import type { DeliveryId, Millis } from '@sealpost/std'
 import type { Context } from './context.ts'
 import type { RoutedAppend } from './routed-append.ts'
-import type { LiveSession } from './session.ts'
+import { type Arrival, type LiveSession, PRIORITY_NUMBERS } from './session.ts'
 
 /** A recipient that leaves while its oldest delivery was with it for longer than this may have been ended by it. */
 const STRIKE_AFTER_MS = 10_000
@@ -11,6 +24,9 @@ const STRIKE_AFTER_MS = 10_000
 const RETRY_AFTER_MIN_MS = 100
 /** A delivery that was neither settled nor claimed again for so long left the queue another way. */
 const FORGET_AFTER_LEASES = 10
+
+/** A lease further ahead would count as given before the database's clock jumped. */
+const EXTEND_MAX_MS = 4 * 60_000
 
 const NO_BIRTH = { birthEpoch: 0, birthFloor: 0 }
 /** Before every delivery's. */
@@ -29,8 +45,13 @@ export class Deliveries {
   }
 
   /** Counts an envelope on its way to this session, and answers under which epoch it may be leased at birth. */
-  admit(to: LiveSession | null, from: LiveSession, byteCount: number): Pick<Append, 'birthEpoch' | 'birthFloor'> {
-    if (!to?.credit.admitAppend(from.peer.peer, byteCount)) return NO_BIRTH
+  admit(
+    to: LiveSession | null,
+    from: LiveSession,
+    { item, terms }: Arrival,
+  ): Pick<Append, 'birthEpoch' | 'birthFloor'> {
+    if (terms && terms.notBeforeMs > 0) return NO_BIRTH
+    if (!to?.credit.admitAppend(from.peer.peer, item.envelope.length, PRIORITY_NUMBERS[item.priority])) return NO_BIRTH
     return { birthEpoch: to.epoch, birthFloor: to.credit.seenUpTo(from, this.context.nowMs) }
   }
 
@@ -43,7 +64,7 @@ export class Deliveries {
     if (isStored && outcome.isLeased && toLive && this.mayPush(toLive, birthEpoch)) {
       this.context.counters.bornLeased += 1
       this.pushBorn(toLive, append, append.firstDelivery(outcome.id, enqueuedAtMs))
-    } else if (isStored) this.wake(append)
+    } else if (isStored && append.notBeforeMs === 0) this.wake(append)
     if (!toLive) return
     if (!toLive.credit.hasBirths(append.sender)) this.pushParked(toLive, append)
     this.claimSoon(toLive)
@@ -59,11 +80,11 @@ export class Deliveries {
   }
 
   /** `waitingId`: the delivery waits in the queue now. */
-  private answered({ toLive, from, birthEpoch, byteCount }: RoutedAppend, waitingId: number | null): void {
+  private answered({ toLive, from, birthEpoch, byteCount, priority }: RoutedAppend, waitingId: number | null): void {
     if (!toLive) return
     const isAlone = waitingId !== null && toLive.credit.seenUpTo(from, this.context.nowMs) > 0
     const waitsFrom = waitingId !== null && !isAlone ? UNKNOWN_ID : waitingId
-    toLive.credit.appendAnswered(from.peer.peer, { hadBirth: birthEpoch !== 0, waitsFrom, byteCount })
+    toLive.credit.appendAnswered(from.peer.peer, { hadBirth: birthEpoch !== 0, waitsFrom, byteCount, priority })
   }
 
   /** Claims for the session if it is the moment. */
@@ -73,8 +94,8 @@ export class Deliveries {
     const asked = live.credit.startClaim({ nowMs, lastId, moment: this.context.nextMoment() })
     if (!asked) return
     this.context.counters.claims += 1
-    const { count: limit, byteCount: limitBytes, ids } = asked
-    const want: RoutedWant = { session: refOf(live), limit, limitBytes, ids, live }
+    const { count: limit, byteCount: limitBytes, ...which } = asked
+    const want: RoutedWant = { session: refOf(live), limit, limitBytes, ...which, live }
     this.context.effects.claim(want)
   }
 
@@ -85,6 +106,7 @@ export class Deliveries {
     if (claimed.status === 'stale' && isCurrent) return this.context.end(live, 'superseded')
     const deliveries = claimed.status === 'claimed' ? claimed.deliveries : []
     live.credit.claimAnswered({ mayHaveMore: !isCurrent || claimed.status !== 'claimed' || isFull(want, deliveries) })
+    live.credit.turns.served(deliveries)
     if (isCurrent) this.pushClaimed(live, deliveries)
     // A locked row is asked for again by the next drain tick, which paces it.
     this.claimSoon(live)
@@ -115,9 +137,48 @@ export class Deliveries {
         continue
       }
       counters.settled += 1
-      effects.settle(deliveryRef(live, id, unsettled.priority))
+      effects.settle({ ...deliveryRef(live, id, unsettled.priority), toldTo: unsettled.toldTo })
     }
     this.claimSoon(live)
+  }
+
+  /** The recipient will not take these, for good. */
+  reject(live: LiveSession, items: readonly { id: DeliveryId; reason: string }[]): void {
+    const rejects: Reject[] = []
+    const told: Settle[] = []
+    for (const { id, reason } of items) {
+      const unsettled = live.credit.settled(id)
+      if (!unsettled) continue
+      const delivery = deliveryRef(live, id, unsettled.priority)
+      rejects.push({ delivery, epoch: live.epoch, reason })
+      if (unsettled.toldTo) told.push({ ...delivery, toldTo: unsettled.toldTo })
+    }
+    this.context.counters.rejected += rejects.length
+    if (rejects.length > 0) this.context.effects.reject(rejects, told)
+    this.claimSoon(live)
+  }
+
+  /** The recipient is still at work on these. */
+  extend(live: LiveSession, ids: readonly DeliveryId[], forMs: Millis): void {
+    const { nowMs, counters, effects } = this.context
+    const extensions: Extension[] = []
+    const leaseMs = Math.min(forMs, EXTEND_MAX_MS)
+    for (const id of ids) {
+      const unsettled = live.credit.extended(id, nowMs + leaseMs)
+      if (!unsettled) continue
+      extensions.push({ delivery: deliveryRef(live, id, unsettled.priority), epoch: live.epoch, forMs: leaseMs })
+    }
+    counters.extended += extensions.length
+    if (extensions.length > 0) effects.extend(extensions)
+  }
+
+  /** What was done with these is committed, and their senders have receipts waiting. */
+  told(settles: readonly Settle[]): void {
+    for (const { meshId, toldTo } of settles) {
+      const peer = toldTo ? this.context.roster.find(meshId)?.byKey.get(toldTo) : undefined
+      if (peer?.live) this.notice(peer.live)
+      else if (peer) this.context.effects.hint(meshId, peer.peer)
+    }
   }
 
   retry(live: LiveSession, items: readonly { id: DeliveryId; afterMs: Millis }[]): void {
@@ -191,7 +252,14 @@ export class Deliveries {
     counters.pushed += 1
     if (delivery.attempt > 1) counters.redelivered += 1
     live.push(delivery, nowMs)
+    if (delivery.terms !== null) this.tellPushed(live, delivery)
     this.context.touch(live)
+  }
+
+  private tellPushed(live: LiveSession, { id, priority, terms, attempt }: Delivery): void {
+    const marking = readMarking(terms!)
+    if (marking?.kind !== 'terms' || marking.terms.receipts !== 'all' || attempt > 1 || live.declinesReceipts) return
+    this.context.told.push(deliveryRef(live, id, priority))
   }
 
   private mayPush(live: LiveSession, birthEpoch: number): boolean {

@@ -2,8 +2,20 @@
  * What the engine commands. It never waits: each command is answered, if at all, by a later call of the engine's method
  * named beside it. Two drivers implement this: the broker's, and the simulator's.
  */
-import type { Append, CloseCode, DeliveryRef, FrameOf, Retry, ServerFrame, SessionRef, Want } from '@sealpost/protocol'
-import type { MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
+import type {
+  Append,
+  CloseCode,
+  DeliveryRef,
+  Extension,
+  FrameOf,
+  Reject,
+  Retry,
+  ServerFrame,
+  SessionRef,
+  Settle,
+  Want,
+} from '@sealpost/protocol'
+import type { DeliveryId, MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
 
 /** One connection, numbered by its driver; a number is never used twice. */
 export type SocketId = number
@@ -19,6 +31,8 @@ export interface Effects {
   send(socket: SocketId, frames: readonly ServerFrame[]): SendOutcome
   /** Ends the connection; nothing more will be said on it. The driver need not call `closed`. */
   close(socket: SocketId, code: CloseCode, retryAfterMs: Millis): void
+  /** The same where nothing was wrong: both sides have said what they had to say. */
+  hangUp(socket: SocketId): void
   ping(socket: SocketId): void
   /** Stop and go on reading from a socket whose sender is ahead of the database. */
   pause(socket: SocketId): void
@@ -26,6 +40,8 @@ export interface Effects {
 
   /** Look the key up and check its signature, against a dummy key when it is unknown. Answer: `authenticated`. */
   authenticate(socket: SocketId, hello: FrameOf<'hello'>, auth: FrameOf<'auth'>): void
+  /** Check an invite and whoever uses it, and make it a member. Answer: `enrolled`. */
+  enrol(socket: SocketId, hello: FrameOf<'hello'>, enrol: FrameOf<'enrol'>): void
   /** Make this shard the one that serves the peer, unless the epoch that was read has passed. Answer: `opened`. */
   open(socket: SocketId, session: SessionRef): void
   /** Void every lease of the session by a new epoch, after an answer was lost. Answer: `fenced`, however late. */
@@ -34,9 +50,18 @@ export interface Effects {
   /** Store an envelope with the next group commit. Answer: `committed` or `commitFailed`, in the order of the appends. */
   append(append: Append): void
   /** Delete a delivery with the next group commit. No answer: what is not settled is pushed again. */
-  settle(delivery: DeliveryRef): void
+  settle(delivery: Settle): void
   /** Give deliveries back for another attempt. No answer. */
   retry(retries: readonly Retry[]): void
+  /** Move deliveries to the dead letters. No answer: what is still there is pushed again. */
+  reject(rejects: readonly Reject[], told: readonly Settle[]): void
+  /** Let leases go on. No answer. */
+  extend(extensions: readonly Extension[]): void
+  /** Tell the senders of these that they were pushed. No answer. */
+  tellPushed(deliveries: readonly DeliveryRef[]): void
+  /** Look for what the peer lost without its knowledge. Answer: `lost`, or nothing when the database is away. */
+  findLost(socket: SocketId, session: SessionRef): void
+  toldLost(session: SessionRef, ids: readonly DeliveryId[]): void
   /** The recipient left while its oldest delivery had been with it for long. No answer. */
   strike(delivery: DeliveryRef): void
   /** Claim with the next drain tick. Answer: `claimed` or `claimFailed`. */
@@ -46,6 +71,10 @@ export interface Effects {
   resolve(socket: SocketId, meshId: MeshId, peers: readonly PeerKey[]): void
   /** Find key bindings. Answer: `found`, or nothing when the database is away (the client asks again). */
   lookup(socket: SocketId, meshId: MeshId, lookup: FrameOf<'lookup'>): void
+  /** Find the members after a key. Answer: `listed`, or nothing when the database is away (the client asks again). */
+  listMembers(socket: SocketId, meshId: MeshId, members: FrameOf<'members'>): void
+  /** Revoke, if this peer is an admin. Answer: `revoked`, or nothing, as above. */
+  revoke(socket: SocketId, asker: { meshId: MeshId; peer: PeerNo }, revoke: FrameOf<'revoke'>): void
   /** Tell other shards that something waits for this peer. It may be lost. */
   hint(meshId: MeshId, peer: PeerNo): void
 }

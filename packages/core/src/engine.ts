@@ -11,15 +11,18 @@ import type {
   Committed,
   FrameOf,
   KeyBindingEntry,
+  Lost,
   Member,
+  SessionRef,
+  Settle,
   Want,
 } from '@sealpost/protocol'
-import type { MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
-import { unreachable } from '@sealpost/std'
+import { type MeshId, type Millis, type PeerKey, type PeerNo, unreachable } from '@sealpost/std'
 import { Context, type Counters } from './context.ts'
 import { Deliveries } from './deliveries.ts'
 import type { Effects, SocketId } from './effects.ts'
 import type { EngineLimits } from './limits.ts'
+import { Presence } from './presence.ts'
 import { Router } from './router.ts'
 import { LiveSession, Session } from './session.ts'
 
@@ -39,13 +42,23 @@ export interface Authentication {
   readonly proof: Uint8Array
 }
 
+/** What became of one that asked to be let in by an invite; `proof` is the broker's signature over its enrolment. */
+export type Enrolment =
+  | { readonly status: 'enrolled'; readonly name: string; readonly proof: Uint8Array }
+  | { readonly status: 'invite_refused' | 'already_member' | 'name_taken' | 'revoked' }
+
+export type MemberPage = Pick<FrameOf<'roster'>, 'members' | 'isLast'>
+export type RevokedMember = Pick<Member, 'meshId' | 'peer' | 'peerKey'>
+
 const TRY_LATER_MS = 2000
+const NO_PROOF = new Uint8Array(64)
 
 export class Engine {
   private readonly options: EngineOptions
   private readonly context: Context
   private readonly deliveries: Deliveries
   private readonly router: Router
+  private readonly presence: Presence
   private readonly sessions = new Map<SocketId, Session>()
   private tickedAtMs: Millis
   private liveSessions = 0
@@ -57,6 +70,7 @@ export class Engine {
     this.context.end = (live, code) => this.refuse(this.sessions.get(live.socket)!, code)
     this.deliveries = new Deliveries(this.context)
     this.router = new Router(this.context, this.deliveries)
+    this.presence = new Presence(this.context)
   }
 
   get counters(): Readonly<Counters> {
@@ -81,12 +95,35 @@ export class Engine {
     const sinceMs = nowMs - this.tickedAtMs
     this.tickedAtMs = nowMs
     for (const session of [...this.sessions.values()]) this.watch(session, sinceMs)
+    this.context.rates?.forgetFull(nowMs)
     this.context.flush()
   }
 
   connected(socket: SocketId, hello: FrameOf<'hello'>): void {
-    this.sessions.set(socket, new Session(socket, hello, this.context.nowMs))
+    this.sessions.set(socket, new Session(socket, { name: 'greeted', hello }, this.context.nowMs))
     this.context.effects.send(socket, [hello])
+  }
+
+  /** A peer that proved its key in another way than by a handshake: it is welcomed like any other. */
+  proven(socket: SocketId, member: Member, credit: number): void {
+    const session = new Session(socket, { name: 'opening', member, credit, proof: NO_PROOF }, this.context.nowMs)
+    this.sessions.set(socket, session)
+    if (member.isRevoked) return this.refuse(session, 'revoked')
+    this.context.effects.open(socket, { meshId: member.meshId, peer: member.peer, epoch: member.sessionEpoch })
+  }
+
+  /** The same for one that only sends: it takes no epoch, is given no mail, and ends no other session of its peer. */
+  provenSender(socket: SocketId, member: Member): void {
+    const { nowMs, limits, rates, roster } = this.context
+    const place = { socket, epoch: 0, credit: 0, nowMs, moment: this.context.nextMoment() }
+    const live = roster.enterSender(member, (mesh, peer) => new LiveSession({ ...place, mesh, peer }, limits, rates))
+    this.sessions.set(socket, new Session(socket, { name: 'live', live }, nowMs))
+    this.liveSessions += 1
+  }
+
+  /** Whether a session of this peer is live here. */
+  isServed(meshId: MeshId, peerKey: PeerKey): boolean {
+    return this.context.roster.find(meshId)?.byKey.get(peerKey)?.live != null
   }
 
   /** Something whole arrived that was no frame of the protocol: a pong. */
@@ -102,6 +139,8 @@ export class Engine {
     if (session.state.name === 'live') this.receivedLive(session, session.state.live, frame)
     else if (session.state.name === 'greeted' && frame.type === 'auth')
       this.receivedAuth(session, session.state.hello, frame)
+    else if (session.state.name === 'greeted' && frame.type === 'enrol')
+      this.receivedEnrol(session, session.state.hello, frame)
     else this.refuse(session, 'frame_unexpected')
     this.context.flush()
   }
@@ -153,6 +192,18 @@ export class Engine {
     this.context.flush()
   }
 
+  /** `null`: too many wait, or the database did not answer. Whoever comes again with the same invite is let in once. */
+  enrolled(socket: SocketId, enrolment: Enrolment | null): void {
+    const session = this.sessions.get(socket)
+    if (session?.state.name !== 'enrolling') return
+    if (enrolment === null) return this.refuse(session, 'try_later')
+    if (enrolment.status !== 'enrolled') return this.refuse(session, enrolment.status)
+    const { proof, name } = enrolment
+    this.over(session)
+    this.context.effects.send(socket, [{ type: 'enrolled', proof, name }])
+    this.context.effects.hangUp(socket)
+  }
+
   committed(appends: readonly Append[], committed: Committed): void {
     this.router.committed(appends, committed)
     this.context.flush()
@@ -174,6 +225,24 @@ export class Engine {
     this.context.flush()
   }
 
+  /** Settles and rejects that their senders want to hear of are committed. */
+  told(settles: readonly Settle[]): void {
+    this.deliveries.told(settles)
+    this.context.flush()
+  }
+
+  /** What the peer of this session lost, the oldest first; `isAll`: there is no more of it. */
+  lost(socket: SocketId, session: SessionRef, lost: readonly Lost[], isAll: boolean): void {
+    const live = this.live(socket)
+    if (!live) return
+    this.context.send(live, [{ type: 'recovered', lost: [...lost], isAll }])
+    if (lost.length > 0)
+      this.context.effects.toldLost(
+        session,
+        lost.map(({ id }) => id),
+      )
+  }
+
   fenced(socket: SocketId, epoch: number | null): void {
     const live = this.live(socket)
     if (live) this.deliveries.fenced(live, epoch)
@@ -192,6 +261,20 @@ export class Engine {
     const known = new Set(bindings.map((binding) => binding.peer))
     const unknown = lookup.peers.filter((peer) => !known.has(peer))
     this.context.send(live, [{ type: 'directory', ref: lookup.ref, bindings: [...bindings], unknown }])
+  }
+
+  listed(socket: SocketId, { ref }: FrameOf<'members'>, page: MemberPage): void {
+    const live = this.live(socket)
+    if (live) this.context.send(live, [{ type: 'roster', ref, ...page }])
+  }
+
+  /** Those of the named that are members or were; `null`: the asker is no admin. Also when the asker left meanwhile. */
+  revoked(socket: SocketId, { ref, members }: FrameOf<'revoke'>, ended: readonly RevokedMember[] | null): void {
+    const live = this.live(socket)
+    const keys = new Set(ended?.map(({ peerKey }) => peerKey))
+    const unknown = ended ? members.filter((peer) => !keys.has(peer)) : []
+    if (live) this.context.send(live, [{ type: 'revoked', ref, outcome: ended ? 'done' : 'not_admin', unknown }])
+    for (const member of ended ?? []) this.expel(member)
   }
 
   /** Another shard, or a sweep, says that something may wait for this peer. */
@@ -217,21 +300,55 @@ export class Engine {
     this.context.effects.authenticate(session.socket, hello, auth)
   }
 
+  private receivedEnrol(session: Session, hello: FrameOf<'hello'>, enrol: FrameOf<'enrol'>): void {
+    if (!hello.versions.includes(enrol.version)) return this.refuse(session, 'version_unsupported')
+    session.state = { name: 'enrolling' }
+    this.context.effects.enrol(session.socket, hello, enrol)
+  }
+
+  /** Ends every session the peer has here, or is about to have. */
+  private expel({ meshId, peer }: RevokedMember): void {
+    for (const session of [...this.sessions.values()]) {
+      const { state } = session
+      const isLive = state.name === 'live' && state.live.mesh.meshId === meshId && state.live.peer.peer === peer
+      const isOpening = state.name === 'opening' && state.member.meshId === meshId && state.member.peer === peer
+      if (isLive || isOpening) this.refuse(session, 'revoked')
+    }
+  }
+
   private receivedLive(session: Session, live: LiveSession, frame: ClientFrame): void {
     switch (frame.type) {
       case 'send':
         return this.router.send(live, frame.envelopes)
       case 'settle':
         return this.deliveries.settle(live, frame.ids)
+      case 'sendWith':
+        return this.router.sendWith(live, frame.envelopes)
+      case 'whisper':
+        return this.router.whisper(live, frame.items)
       case 'retry':
         return this.deliveries.retry(live, frame.items)
+      case 'reject':
+        return this.deliveries.reject(live, frame.items)
+      case 'extend':
+        return this.deliveries.extend(live, frame.ids, frame.forMs)
+      case 'status':
+        this.presence.say(live, frame)
+        return this.deliveries.claimSoon(live)
+      case 'watch':
+        return this.presence.watch(live, frame.isOn)
       case 'credit':
         live.credit.resize(Math.min(frame.credit, this.options.limits.creditMax))
         return this.deliveries.claimSoon(live)
       case 'lookup':
         return this.context.effects.lookup(live.socket, live.mesh.meshId, frame)
+      case 'members':
+        return this.context.effects.listMembers(live.socket, live.mesh.meshId, frame)
+      case 'revoke':
+        return this.context.effects.revoke(live.socket, { meshId: live.mesh.meshId, peer: live.peer.peer }, frame)
       case 'ping':
         return this.context.send(live, [{ type: 'pong', ref: frame.ref }])
+      case 'enrol':
       case 'auth':
         return this.refuse(session, 'frame_unexpected')
       default:
@@ -241,7 +358,7 @@ export class Engine {
 
   private enter(session: Session, opening: Extract<Session['state'], { name: 'opening' }>, epoch: number): void {
     const { member, credit, proof } = opening
-    const { nowMs, limits, roster } = this.context
+    const { nowMs, limits, rates, roster } = this.context
     const rival = roster.find(member.meshId)?.byKey.get(member.peerKey)?.live
     // Answers of two openings may come in either order; the epoch says which session is the newer one.
     if (rival && rival.epoch > epoch) return this.refuse(session, 'superseded')
@@ -249,11 +366,14 @@ export class Engine {
     const moment = this.context.nextMoment()
     const live = roster.enter(
       member,
-      (mesh, peer) => new LiveSession({ socket: session.socket, mesh, peer, epoch, credit, nowMs, moment }, limits),
+      (mesh, peer) =>
+        new LiveSession({ socket: session.socket, mesh, peer, epoch, credit, nowMs, moment }, limits, rates),
     )
     this.liveSessions += 1
     session.state = { name: 'live', live }
     this.context.send(live, [this.welcome(epoch, proof)])
+    this.context.effects.findLost(live.socket, { meshId: member.meshId, peer: member.peer, epoch })
+    this.presence.changed(live.peer, live.mesh.watchers)
     this.deliveries.claimSoon(live)
   }
 
@@ -304,8 +424,10 @@ export class Engine {
   private over(session: Session): void {
     if (session.state.name === 'live') {
       const { live } = session.state
+      live.mesh.watchers.delete(live)
       this.context.roster.leave(live)
       this.context.forget(live)
+      this.presence.changed(live.peer, live.mesh.watchers)
       this.liveSessions -= 1
     }
     session.state = { name: 'over' }

@@ -1,5 +1,13 @@
 /** The engine: pure and synchronous. Drivers do the waiting. */
 export type { Counters } from './context.ts'
 export * from './effects.ts'
-export { type Authentication, Engine, type EngineOptions } from './engine.ts'
+export {
+  type Authentication,
+  Engine,
+  type EngineOptions,
+  type Enrolment,
+  type MemberPage,
+  type RevokedMember,
+} from './engine.ts'
 export * from './limits.ts'
+export { Rates } from './rate.ts'

@@ -1,5 +1,6 @@
 /** What the engine bounds. The broker's configuration sets them; `docs/reference` lists defaults and units. */
 import type { Millis } from '@sealpost/std'
+import type { Rate } from './rate.ts'
 
 export interface EngineLimits {
   /** From connection to `auth`. */
@@ -25,7 +26,11 @@ export interface EngineLimits {
   readonly waitingMax: number
   readonly waitingBytesMax: number
   /** Envelopes a peer may send in a second and in a burst; `null` switches the limit off. */
-  readonly rate: { readonly perSecond: number; readonly burst: number } | null
+  readonly rate: Rate | null
+  /** Envelopes of one thread in a second and in a burst, of all its peers together; `null` switches the limit off. */
+  readonly threadRate: { readonly perSecond: number; readonly burst: number } | null
+  /** How often a thread may pass from peer to peer. */
+  readonly hopsMax: number
   readonly isBirthLeaseOn: boolean
 }
 
@@ -47,5 +52,7 @@ export const defaultLimits: EngineLimits = {
   waitingMax: 50_000,
   waitingBytesMax: 64 * 1024 * 1024,
   rate: { perSecond: 200, burst: 400 },
+  threadRate: { perSecond: 0.1, burst: 200 },
+  hopsMax: 64,
   isBirthLeaseOn: true,
 }

@@ -1,5 +1,36 @@
-/** A token bucket on the engine's own clock: libraries for this read a clock of theirs, which no seed could replay. */
+/** Token buckets on the engine's own clock: libraries for this read a clock of theirs, which no seed could replay. */
 import type { Millis } from '@sealpost/std'
+
+export interface Rate {
+  readonly perSecond: number
+  readonly burst: number
+}
+
+/** A bucket for each who takes, however many sessions it has. A full one says no more than none, and is forgotten. */
+export class Rates {
+  private readonly rate: Rate
+  private readonly buckets = new Map<string, TokenBucket>()
+
+  constructor(rate: Rate) {
+    this.rate = rate
+  }
+
+  of(who: string): Pick<TokenBucket, 'take'> {
+    return { take: (nowMs) => this.take(who, nowMs) }
+  }
+
+  /** As `TokenBucket.take`. */
+  take(who: string, nowMs: Millis): Millis {
+    const bucket = this.buckets.get(who) ?? new TokenBucket(this.rate, nowMs)
+    this.buckets.set(who, bucket)
+    return bucket.take(nowMs)
+  }
+
+  /** Call it now and then. */
+  forgetFull(nowMs: Millis): void {
+    for (const [who, bucket] of this.buckets) if (bucket.isFull(nowMs)) this.buckets.delete(who)
+  }
+}
 
 export class TokenBucket {
   private tokens: number
@@ -7,7 +38,7 @@ export class TokenBucket {
   private readonly perSecond: number
   private readonly burst: number
 
-  constructor(rate: { perSecond: number; burst: number }, nowMs: Millis) {
+  constructor(rate: Rate, nowMs: Millis) {
     this.perSecond = rate.perSecond
     this.burst = rate.burst
     this.tokens = rate.burst
@@ -16,11 +47,20 @@ export class TokenBucket {
 
   /** Takes a token, or answers after how many milliseconds there will be one. 0 means taken. */
   take(nowMs: Millis): Millis {
-    const elapsedMs = Math.max(0, nowMs - this.filledAtMs)
-    this.filledAtMs = nowMs
-    this.tokens = Math.min(this.burst, this.tokens + (elapsedMs * this.perSecond) / 1000)
+    this.fill(nowMs)
     if (this.tokens < 1) return Math.ceil(((1 - this.tokens) * 1000) / this.perSecond)
     this.tokens -= 1
     return 0
+  }
+
+  isFull(nowMs: Millis): boolean {
+    this.fill(nowMs)
+    return this.tokens >= this.burst
+  }
+
+  private fill(nowMs: Millis): void {
+    const elapsedMs = Math.max(0, nowMs - this.filledAtMs)
+    this.filledAtMs = nowMs
+    this.tokens = Math.min(this.burst, this.tokens + (elapsedMs * this.perSecond) / 1000)
   }
 }

@@ -1,7 +1,6 @@
 /** The meshes that have a session here: which members are known, and which of them are live on this shard. */
 import type { Member } from '@sealpost/protocol'
-import type { MeshId, PeerKey, PeerNo } from '@sealpost/std'
-import { assert } from '@sealpost/std'
+import { assert, type MeshId, type PeerKey, type PeerNo } from '@sealpost/std'
 import type { LiveSession } from './session.ts'
 
 export interface Peer {
@@ -15,6 +14,8 @@ export class Mesh {
   readonly byKey = new Map<PeerKey, Peer>()
   readonly byNo = new Map<PeerNo, Peer>()
   liveCount = 0
+  /** Who wants to hear of every peer's comings and goings. */
+  readonly watchers = new Set<LiveSession>()
 
   constructor(meshId: MeshId) {
     this.meshId = meshId
@@ -39,6 +40,7 @@ export class Mesh {
 
 export class Roster {
   private readonly meshes = new Map<MeshId, Mesh>()
+  private readonly senders = new Set<LiveSession>()
 
   find(meshId: MeshId): Mesh | undefined {
     return this.meshes.get(meshId)
@@ -46,8 +48,7 @@ export class Roster {
 
   /** The session becomes its peer's live one; an older one must have left. */
   enter(member: Member, session: (mesh: Mesh, peer: Peer) => LiveSession): LiveSession {
-    const mesh = this.meshes.get(member.meshId) ?? new Mesh(member.meshId)
-    this.meshes.set(member.meshId, mesh)
+    const mesh = this.meshOf(member)
     const peer = mesh.add(member)
     assert(peer.live === null, 'one live session for each peer')
     mesh.liveCount += 1
@@ -55,11 +56,30 @@ export class Roster {
     return peer.live
   }
 
+  /** The session sends for its peer and receives nothing; the peer may have others. */
+  enterSender(member: Member, session: (mesh: Mesh, peer: Peer) => LiveSession): LiveSession {
+    const mesh = this.meshOf(member)
+    const sender = session(mesh, mesh.add(member))
+    mesh.liveCount += 1
+    this.senders.add(sender)
+    return sender
+  }
+
+  has(session: LiveSession): boolean {
+    return session.peer.live === session || this.senders.has(session)
+  }
+
   leave(session: LiveSession): void {
+    if (!this.has(session)) return
     const { mesh, peer } = session
-    if (peer.live !== session) return
-    peer.live = null
+    if (!this.senders.delete(session)) peer.live = null
     mesh.liveCount -= 1
     if (mesh.liveCount === 0) this.meshes.delete(mesh.meshId)
+  }
+
+  private meshOf({ meshId }: Member): Mesh {
+    const mesh = this.meshes.get(meshId) ?? new Mesh(meshId)
+    this.meshes.set(meshId, mesh)
+    return mesh
   }
 }

@@ -1,4 +1,4 @@
-import type { Append, Delivery } from '@sealpost/protocol'
+import { type Append, type Delivery, encodeTerms } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerNo } from '@sealpost/std'
 import type { Peer } from './roster.ts'
 import { type Arrival, type LiveSession, PRIORITY_NUMBERS } from './session.ts'
@@ -13,6 +13,8 @@ export class RoutedAppend implements Append {
   readonly ttlSeconds: number
   readonly envelope: Uint8Array
   readonly birthEpoch: number
+  readonly terms: Uint8Array | null
+  readonly notBeforeMs: Millis
   readonly arrival: Arrival
   readonly from: LiveSession
   readonly to: Peer
@@ -38,10 +40,12 @@ export class RoutedAppend implements Append {
     this.birthEpoch = birthEpoch
     this.floor = birthFloor
     this.senderKnownSince = from.knownSince
+    this.terms = arrival.terms && encodeTerms(arrival.terms)
+    this.notBeforeMs = arrival.terms?.notBeforeMs ?? 0
     this.arrival = arrival
     this.from = from
     this.to = to
-    this.toLive = to.live
+    this.toLive = this.notBeforeMs > 0 ? null : to.live
   }
 
   /** Asked for when the commit begins: a resend before it may have turned out to be stored meanwhile. */
@@ -63,6 +67,7 @@ export class RoutedAppend implements Append {
       attempt: 1,
       enqueuedAtMs,
       envelope: this.envelope,
+      terms: this.terms,
     }
   }
 }

@@ -9,9 +9,12 @@ import {
   type Append,
   type AppendOutcome,
   type Committed,
+  type FrameOf,
   type Member,
   type NackCode,
+  NO_THREAD,
   refusal,
+  type SendTerms,
 } from '@sealpost/protocol'
 import type { Millis, PeerKey } from '@sealpost/std'
 import type { Context } from './context.ts'
@@ -39,16 +42,43 @@ export class Router {
   }
 
   send(from: LiveSession, items: readonly Arrival['item'][]): void {
-    for (const item of items) {
-      const arrival = from.arrive(item)
-      from.inFlight += 1
-      from.inFlightBytes += item.envelope.length
-      const refused = this.refusalOf(from, arrival)
-      if (refused) this.refuse(from, arrival, refused.code, refused.retryAfterMs)
-      else this.route(from, arrival)
-    }
+    for (const item of items) this.take(from, from.arrive(item, null))
     this.resolveHeld(from)
     this.pauseIfAhead(from)
+  }
+
+  sendWith(from: LiveSession, items: FrameOf<'sendWith'>['envelopes']): void {
+    for (const { send, terms } of items) this.take(from, from.arrive(send, terms))
+    this.resolveHeld(from)
+    this.pauseIfAhead(from)
+  }
+
+  /** To whoever is there to hear it; nothing of it is stored. */
+  whisper(from: LiveSession, items: FrameOf<'whisper'>['items']): void {
+    for (const { envelopeId, recipient, envelope } of items) {
+      const to = from.mesh.byKey.get(recipient)?.live ?? null
+      const code = this.refusalOfWhisper(from, to, envelope.length)
+      if (code) from.outgoing.notHeard(envelopeId, code)
+      else to!.outgoing.whisper({ sender: from.peer.peerKey, envelopeId, envelope })
+      if (!code) this.context.counters.whispered += 1
+      this.context.touch(code ? from : to!)
+    }
+  }
+
+  private refusalOfWhisper(from: LiveSession, to: LiveSession | null, byteCount: number): NackCode | null {
+    const { limits, nowMs } = this.context
+    if (byteCount > limits.envelopeBytesMax) return 'envelope_too_large'
+    if ((from.bucket?.take(nowMs) ?? 0) > 0) return 'rate_limited'
+    if (!to?.isFree) return 'no_responder'
+    return to.credit.isCongested ? 'busy' : null
+  }
+
+  private take(from: LiveSession, arrival: Arrival): void {
+    from.inFlight += 1
+    from.inFlightBytes += arrival.item.envelope.length
+    const refused = this.refusalOf(from, arrival)
+    if (refused) this.refuse(from, arrival, refused.code, refused.retryAfterMs)
+    else this.route(from, arrival)
   }
 
   /** Those `asked` for that are no members are unknown in this mesh; `null`: the database did not answer. */
@@ -98,7 +128,8 @@ export class Router {
     }
     const { limits } = this.context
     const ttlSeconds = item.ttlSeconds === 0 ? limits.ttlSecondsDefault : item.ttlSeconds
-    const birth = this.deliveries.admit(to.live, from, item.envelope.length)
+    if (arrival.terms?.ifOnline && !to.live) return this.refuse(from, arrival, 'no_responder', 0)
+    const birth = this.deliveries.admit(to.live, from, arrival)
     const append = new RoutedAppend(from, to, arrival, { ttlSeconds, ...birth })
     this.waiting += 1
     this.waitingBytes += item.envelope.length
@@ -112,6 +143,8 @@ export class Router {
     if (item.envelope.length > limits.envelopeBytesMax) return { code: 'envelope_too_large', retryAfterMs: 0 }
     if (item.ttlSeconds > limits.ttlSecondsMax) return { code: 'ttl_too_long', retryAfterMs: 0 }
     if (this.isClosing) return { code: 'busy', retryAfterMs: BUSY_RETRY_MS }
+    const code = arrival.terms && this.refusalOfTerms(from, arrival.terms)
+    if (code) return { code, retryAfterMs: 0 }
     const retryAfterMs = from.bucket?.take(nowMs) ?? 0
     if (retryAfterMs > 0) return { code: 'rate_limited', retryAfterMs }
     if (this.waiting >= limits.waitingMax || this.waitingBytes >= limits.waitingBytesMax)
@@ -119,9 +152,17 @@ export class Router {
     return null
   }
 
+  /** Two agents that thank each other for ever are stopped here. */
+  private refusalOfTerms(from: LiveSession, { hops, thread }: SendTerms): NackCode | null {
+    const { limits, threads, nowMs } = this.context
+    if (hops > limits.hopsMax) return 'too_many_hops'
+    if (thread === NO_THREAD || !threads) return null
+    return threads.take(`${from.mesh.meshId}/${thread}`, nowMs) > 0 ? 'thread_exhausted' : null
+  }
+
   private refuse(from: LiveSession, arrival: Arrival, code: NackCode, retryAfterMs: Millis): void {
     if (refusal(code).isRetryable) from.bar(arrival)
-    from.nack(arrival.item.envelopeId, code, retryAfterMs)
+    from.outgoing.nack(arrival.item.envelopeId, code, retryAfterMs)
     this.context.counters.nacked += 1
     this.answered(from, arrival)
   }
@@ -133,14 +174,15 @@ export class Router {
       case 'duplicate': {
         const isDuplicate = outcome.status === 'duplicate'
         this.context.counters[isDuplicate ? 'duplicates' : 'accepted'] += 1
-        from.ack(append.envelopeId, isDuplicate)
+        from.outgoing.ack(append.envelopeId, isDuplicate)
         return this.answered(from, arrival)
       }
       case 'unknown_recipient':
         from.mesh.forget(append.to)
         return this.refuse(from, arrival, 'unknown_recipient', 0)
       case 'id_reused':
-        return this.refuse(from, arrival, 'id_reused', 0)
+      case 'delay_too_long':
+        return this.refuse(from, arrival, outcome.status, 0)
     }
   }
 

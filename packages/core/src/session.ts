@@ -1,16 +1,24 @@
 /** One connection, from its greeting to its end, and what a live one owes and is owed. */
-import type { Delivery, FrameOf, Member, NackCode, ServerFrame } from '@sealpost/protocol'
-import { BATCH_MAX, FRAME_BYTES_MAX, PRIORITIES } from '@sealpost/protocol'
-import type { DeliveryId, EnvelopeId, Millis, PeerKey } from '@sealpost/std'
+import {
+  type Availability,
+  type Delivery,
+  type FrameOf,
+  type Member,
+  readMarking,
+  type SendTerms,
+} from '@sealpost/protocol'
+import type { DeliveryId, Millis, PeerKey } from '@sealpost/std'
 import { Credit } from './credit.ts'
 import type { SocketId } from './effects.ts'
 import type { EngineLimits } from './limits.ts'
-import { TokenBucket } from './rate.ts'
+import { Outgoing } from './outgoing.ts'
+import type { Rates, TokenBucket } from './rate.ts'
 import type { Mesh, Peer } from './roster.ts'
 
-/** `over` is final. Every other state may go there; otherwise they follow one another in this order. */
+/** `over` is final. Every other state may go there, `enrolling` nowhere else; the others follow in this order. */
 export type SessionState =
   | { readonly name: 'greeted'; readonly hello: FrameOf<'hello'> }
+  | { readonly name: 'enrolling' }
   | { readonly name: 'proving'; readonly credit: number }
   | { readonly name: 'opening'; readonly member: Member; readonly credit: number; readonly proof: Uint8Array }
   | { readonly name: 'live'; readonly live: LiveSession }
@@ -23,12 +31,12 @@ export class Session {
   heardAtMs: Millis
   pingedAtMs: Millis
 
-  constructor(socket: SocketId, hello: FrameOf<'hello'>, nowMs: Millis) {
+  constructor(socket: SocketId, state: SessionState, nowMs: Millis) {
     this.socket = socket
     this.connectedAtMs = nowMs
     this.heardAtMs = nowMs
     this.pingedAtMs = nowMs
-    this.state = { name: 'greeted', hello }
+    this.state = state
   }
 }
 
@@ -36,16 +44,16 @@ export class Session {
 export interface Arrival {
   readonly no: number
   readonly item: FrameOf<'send'>['envelopes'][number]
+  readonly terms: SendTerms | null
 }
-type PushItem = FrameOf<'push'>['deliveries'][number]
 
-/** A session that has proven its key and holds its epoch. */
+/** A session that has proven its key. One that only sends holds no epoch and is nobody's recipient. */
 export class LiveSession {
   readonly socket: SocketId
   readonly mesh: Mesh
   readonly peer: Peer
   readonly credit: Credit
-  readonly bucket: TokenBucket | null
+  readonly bucket: Pick<TokenBucket, 'take'> | null
   epoch: number
   polledAtMs: Millis
   /**
@@ -65,15 +73,18 @@ export class LiveSession {
   /** A refused envelope, here by its number, bars what follows it in its lane, until the sender starts again from it. */
   private readonly barred = new Map<string, number>()
 
-  private acks: FrameOf<'ack'>['items'] = []
-  private nacks: FrameOf<'nack'>['items'] = []
-  private deliveries: PushItem[] = []
+  readonly outgoing = new Outgoing()
+  availability: Availability = 'idle'
+  summary = ''
+  /** Its senders are not told that mail was pushed to it or settled. */
+  declinesReceipts = false
   /** Leased to this session, and not to be pushed before something else of the same sender. */
   private parked: Delivery[] = []
 
   constructor(
     place: { socket: SocketId; mesh: Mesh; peer: Peer; epoch: number; credit: number; nowMs: Millis; moment: number },
     limits: EngineLimits,
+    rates: Rates | null,
   ) {
     this.socket = place.socket
     this.mesh = place.mesh
@@ -82,14 +93,19 @@ export class LiveSession {
     this.polledAtMs = place.nowMs
     this.knownSince = place.moment
     this.credit = new Credit({ count: Math.min(place.credit, limits.creditMax), byteCount: limits.creditBytes }, limits)
-    this.bucket = limits.rate && new TokenBucket(limits.rate, place.nowMs)
+    this.bucket = rates?.of(`${place.mesh.meshId}/${place.peer.peer}`) ?? null
+  }
+
+  /** Whether it takes more than what is sent as `now`. */
+  get isFree(): boolean {
+    return this.availability !== 'dnd'
   }
 
   /** `isHead` says that nothing before it in its lane is outstanding: the sender starts again. */
-  arrive(item: Arrival['item']): Arrival {
+  arrive(item: Arrival['item'], terms: SendTerms | null): Arrival {
     this.arrivals += 1
     if (item.isHead && this.barred.size > 0) this.barred.delete(laneOf(item))
-    return { no: this.arrivals, item }
+    return { no: this.arrivals, item, terms }
   }
 
   /** Whether nothing before it in its lane was refused. What was refused behind it does not matter. */
@@ -102,31 +118,19 @@ export class LiveSession {
     this.barred.set(lane, Math.min(no, this.barred.get(lane) ?? no))
   }
 
-  ack(envelopeId: EnvelopeId, isDuplicate: boolean): void {
-    this.acks.push({ envelopeId, isDuplicate })
-  }
-
-  nack(envelopeId: EnvelopeId, code: NackCode, retryAfterMs: Millis): void {
-    this.nacks.push({ envelopeId, code, retryAfterMs })
-  }
-
   push(delivery: Delivery, nowMs: Millis): void {
-    this.deliveries.push({
-      id: delivery.id,
-      envelopeId: delivery.envelopeId,
-      sender: delivery.sender,
-      priority: PRIORITIES[delivery.priority]!,
-      attempt: Math.min(delivery.attempt, ATTEMPT_MAX),
-      enqueuedAtMs: delivery.enqueuedAtMs,
-      envelope: delivery.envelope,
-    })
-    this.count(delivery, nowMs)
+    const marking = delivery.terms && readMarking(delivery.terms)
+    const terms = marking?.kind === 'terms' ? marking.terms : null
+    if (marking?.kind === 'receipt') this.outgoing.receipt(delivery, marking.event)
+    else this.outgoing.push(delivery, terms)
+    const wantsReceipt = terms && terms.receipts !== 'none' && !this.declinesReceipts
+    this.count(delivery, nowMs, wantsReceipt ? delivery.sender : null)
   }
 
   /** Takes its place in the window, to be pushed later. */
   park(delivery: Delivery, nowMs: Millis): void {
     this.parked.push(delivery)
-    this.count(delivery, nowMs)
+    this.count(delivery, nowMs, null)
   }
 
   get hasParked(): boolean {
@@ -147,55 +151,11 @@ export class LiveSession {
     return taken
   }
 
-  private count({ id, priority, envelope }: Delivery, nowMs: Millis): void {
-    this.credit.pushed(id, { priority, pushedAtMs: nowMs, byteCount: envelope.length })
-  }
-
-  /** All that waits to be sent, in as few frames as their limits allow. */
-  takeFrames(): ServerFrame[] {
-    const frames: ServerFrame[] = []
-    for (const items of chunks(this.acks)) frames.push({ type: 'ack', items })
-    for (const items of chunks(this.nacks)) frames.push({ type: 'nack', items })
-    for (const deliveries of pushChunks(this.deliveries)) frames.push({ type: 'push', deliveries })
-    this.acks = []
-    this.nacks = []
-    this.deliveries = []
-    return frames
+  private count({ id, priority, envelope }: Delivery, nowMs: Millis, toldTo: PeerKey | null): void {
+    this.credit.pushed(id, { priority, pushedAtMs: nowMs, byteCount: envelope.length, toldTo })
   }
 }
 
 export const PRIORITY_NUMBERS = { now: 0, next: 1, low: 2 } as const
 
-/** An attempt has two bytes on the wire. */
-const ATTEMPT_MAX = 0xffff
-
 const laneOf = (item: Arrival['item']): string => item.recipient + item.priority
-
-function chunks<T>(items: T[]): T[][] {
-  if (items.length <= BATCH_MAX) return items.length === 0 ? [] : [items]
-  const result: T[][] = []
-  for (let i = 0; i < items.length; i += BATCH_MAX) result.push(items.slice(i, i + BATCH_MAX))
-  return result
-}
-
-/** A push carries its envelopes, so it is bounded in bytes too (base64 in the readable form makes them a third longer). */
-const PUSH_BYTES = FRAME_BYTES_MAX / 2
-const PUSH_ITEM_BYTES = 128
-
-function pushChunks(items: PushItem[]): PushItem[][] {
-  const result: PushItem[][] = []
-  let chunk: PushItem[] = []
-  let byteCount = 0
-  for (const item of items) {
-    const itemBytes = item.envelope.length + PUSH_ITEM_BYTES
-    if (chunk.length > 0 && (chunk.length === BATCH_MAX || byteCount + itemBytes > PUSH_BYTES)) {
-      result.push(chunk)
-      chunk = []
-      byteCount = 0
-    }
-    chunk.push(item)
-    byteCount += itemBytes
-  }
-  if (chunk.length > 0) result.push(chunk)
-  return result
-}

@@ -33,6 +33,8 @@ export function world(limits: Partial<EngineLimits> = {}) {
   const wants: Want[] = []
   const asked: PeerKey[][] = []
   const sent: ServerFrame[] = []
+  const closes: [socket: number, how: string][] = []
+  const askers: PeerNo[] = []
   const ignored = () => undefined
   const effects: Effects = {
     send: (_, frames) => {
@@ -41,7 +43,8 @@ export function world(limits: Partial<EngineLimits> = {}) {
     },
     append: (append) => void appends.push(append),
     resolve: (_, __, peers) => void asked.push([...peers]),
-    close: ignored,
+    close: (socket, code) => void closes.push([socket, code]),
+    hangUp: (socket) => void closes.push([socket, 'hung up']),
     ping: ignored,
     pause: ignored,
     resume: ignored,
@@ -50,9 +53,17 @@ export function world(limits: Partial<EngineLimits> = {}) {
     fence: ignored,
     settle: ignored,
     retry: ignored,
+    reject: ignored,
+    extend: ignored,
+    tellPushed: ignored,
+    findLost: ignored,
+    toldLost: ignored,
     strike: ignored,
     claim: (want) => void wants.push(want),
     lookup: ignored,
+    enrol: ignored,
+    listMembers: ignored,
+    revoke: (_, asker) => void askers.push(asker.peer),
     hint: ignored,
   }
   const engine = new Engine(effects, {
@@ -63,8 +74,9 @@ export function world(limits: Partial<EngineLimits> = {}) {
   })
   const bytes = new Uint8Array(64)
   const hello = { type: 'hello', versions: [1], brokerKey: keyOf(9), connectionId: bytes, nonce: bytes } as const
+  const connect = (n: number) => engine.connected(n, { ...hello, versions: [1], issuedAtMs: 0, authWithinMs: 1 })
   const enter = (n: number) => {
-    engine.connected(n, { ...hello, versions: [1], issuedAtMs: 0, authWithinMs: 1 })
+    connect(n)
     engine.received(n, {
       type: 'auth',
       version: 1,
@@ -82,5 +94,5 @@ export function world(limits: Partial<EngineLimits> = {}) {
   const send = (...envelopes: Send[]) => engine.received(1, { type: 'send', envelopes })
   const nacks = () => sent.flatMap((frame) => (frame.type === 'nack' ? frame.items : []))
   const pushed = () => sent.flatMap((frame) => (frame.type === 'push' ? frame.deliveries.map(({ id }) => id) : []))
-  return { engine, appends, wants, asked, enter, send, nacks, pushed }
+  return { engine, appends, wants, asked, connect, enter, send, nacks, pushed, sent, closes, askers }
 }

@@ -1,12 +1,12 @@
 /**
- * What seeds and enrolment need: meshes and their members. Written with drizzle's tables, so that a renamed column
- * fails to compile, and sent through `Database.run` like everything else.
+ * What an operator does with the database at hand: meshes and their first members. How members let others in and out is
+ * in `membership.ts`.
  */
 import { assert, type MeshId, type Millis, type PeerKey, type PeerNo } from '@sealpost/std'
-import { type SQL, sql } from 'drizzle-orm'
-import { type PgColumn, PgDialect } from 'drizzle-orm/pg-core'
+import { sql } from 'drizzle-orm'
 import { arrayLiteral, byteaText } from './column-types.ts'
 import type { Database } from './connect.ts'
+import { execute, names } from './drizzle-run.ts'
 import { member, mesh, senderMark, session } from './schema.ts'
 
 /** A member as enrolled: its ed25519 key and the box key it signed for. Keys and signature as bytes or hex. */
@@ -16,6 +16,10 @@ export interface MemberBinding {
   boxEpoch: number
   notAfterMs: Millis
   signature: string | Uint8Array
+  /** Printable ASCII, 1 to 64 characters; no two of a mesh are alike, in capitals or not. Default: none. */
+  name?: string
+  /** Default `member`. An admin makes invites and revokes; the first one of a mesh is enrolled here. */
+  role?: 'member' | 'admin'
 }
 
 /** @throws DatabaseError `db_refused` (23505) when the mesh exists */
@@ -26,7 +30,7 @@ export async function createMesh(db: Database, { meshId, name }: { meshId: MeshI
 /**
  * Enrols members, each with its session and its sender mark, in one statement: all or none.
  * @returns the members' numbers in the order of `bindings`
- * @throws DatabaseError `db_refused`: 23505 a key is a member already, 23503 no such mesh, 23514 a wrong length
+ * @throws DatabaseError `db_refused`: 23505 a key is a member already or a name is taken, 23503 no such mesh, 23514 a wrong length
  */
 export async function addMembers(db: Database, meshId: MeshId, bindings: readonly MemberBinding[]): Promise<PeerNo[]> {
   const bytes = (pick: (binding: MemberBinding) => string | Uint8Array) =>
@@ -39,6 +43,8 @@ export async function addMembers(db: Database, meshId: MeshId, bindings: readonl
     member.boxEpoch,
     member.bindingNotAfterMs,
     member.bindingSignature,
+    member.name,
+    member.role,
   )
   const rows = await execute<{ peerNo: PeerNo }>(
     db,
@@ -46,11 +52,13 @@ export async function addMembers(db: Database, meshId: MeshId, bindings: readonl
       with given as (
         select * from unnest(
           ${bytes((b) => b.peerKey)}::bytea[], ${bytes((b) => b.boxKey)}::bytea[], ${numbers((b) => b.boxEpoch)}::int4[],
-          ${numbers((b) => b.notAfterMs)}::int8[], ${bytes((b) => b.signature)}::bytea[]
-        ) with ordinality as g (peer_key, box_key, box_epoch, not_after_ms, signature, place)
+          ${numbers((b) => b.notAfterMs)}::int8[], ${bytes((b) => b.signature)}::bytea[],
+          ${arrayLiteral(bindings.map((b) => b.name ?? null))}::text[],
+          ${arrayLiteral(bindings.map((b) => b.role ?? 'member'))}::text[]
+        ) with ordinality as g (peer_key, box_key, box_epoch, not_after_ms, signature, name, role, place)
       ), added as (
         insert into ${member} (${columns})
-        select ${meshId}::uuid, peer_key, box_key, box_epoch, not_after_ms, signature from given order by place
+        select ${meshId}::uuid, peer_key, box_key, box_epoch, not_after_ms, signature, name, role from given order by place
         returning ${names(member.peerNo)} as peer_no, ${names(member.peerKey)} as peer_key
       ), opened as (
         insert into ${session} (${names(session.meshId, session.peerNo)}) select ${meshId}::uuid, peer_no from added
@@ -73,19 +81,4 @@ export async function revokeMember(db: Database, meshId: MeshId, peerKey: PeerKe
       returning ${member.peerNo} as "peerNo"`,
   )
   return row?.peerNo
-}
-
-const dialect = new PgDialect()
-
-async function execute<Row>(db: Database, statement: SQL): Promise<Row[]> {
-  const { sql: text, params } = dialect.sqlToQuery(statement)
-  return (await db.run((driver) => driver.unsafe(text, params as string[]))) as unknown as Row[]
-}
-
-/** Bare column names: an insert list and `set` take no table in front. */
-function names(...columns: PgColumn[]): SQL {
-  return sql.join(
-    columns.map((column) => sql.identifier(column.name)),
-    sql`, `,
-  )
 }

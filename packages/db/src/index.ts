@@ -1,4 +1,5 @@
 /** The database: its tables, how to reach it, how to bring it up to date, and who is enrolled. */
+export * from './access-tokens.ts'
 export * from './admin.ts'
 export * from './check-server.ts'
 export * from './column-types.ts'
@@ -10,7 +11,9 @@ export {
   type Pipeline,
 } from './connect.ts'
 export { type Address, DatabaseError } from './database-error.ts'
+export * from './dead-letters.ts'
 export type { Sql } from './lane.ts'
+export * from './membership.ts'
 export * from './migrate.ts'
 export type { PipeRow, Step } from './pipe-lane.ts'
 export * as schema from './schema.ts'

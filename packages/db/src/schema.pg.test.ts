@@ -37,9 +37,12 @@ test('every primary key and index begins with mesh_id, except that of the single
   const all = await indexes()
   const tables = [...new Set(all.map((entry) => entry.table))].sort()
   expect(tables).toEqual([
+    'access_token',
     'cluster',
     'dead_letter',
     'dedupe_ledger',
+    'delayed_delivery',
+    'invite',
     'member',
     'mesh',
     'message_queue',

@@ -20,6 +20,7 @@ import {
   text,
   timestamp,
   unique,
+  uniqueIndex,
   uuid,
 } from 'drizzle-orm/pg-core'
 
@@ -47,14 +48,48 @@ export const member = pgTable(
     bindingSignature: bytea('binding_signature').notNull(),
     createdAt: instant('created_at').notNull().default(sql`clock_timestamp()`),
     revokedAt: instant('revoked_at'),
+    /** What people call it. A member that an operator enrolled may have none. */
+    name: text('name'),
+    role: text('role', { enum: ['member', 'admin'] })
+      .notNull()
+      .default('member'),
+    /** The invite that let it in, so that an enrolment said twice is one. */
+    inviteId: uuid('invite_id'),
   },
   (t) => [
     primaryKey({ columns: [t.meshId, t.peerNo] }),
     unique('member_peer_key').on(t.meshId, t.peerKey),
+    // Two names that differ in their capitals only would be taken for one another.
+    uniqueIndex('member_name').on(t.meshId, sql`lower(${t.name})`),
     check(
       'member_lengths',
       sql`length(${t.peerKey}) = 32 and length(${t.boxKey}) = 32 and length(${t.bindingSignature}) = 64`,
     ),
+  ],
+)
+
+/**
+ * What is known of an invite, from its first use or its revocation on: invites are made without asking anybody, and only
+ * the hash of one is kept. One that was revoked before anybody used it has nothing but its id.
+ */
+export const invite = pgTable(
+  'invite',
+  {
+    meshId: uuid('mesh_id')
+      .notNull()
+      .references(() => mesh.meshId),
+    inviteId: uuid('invite_id').notNull(),
+    /** BLAKE2b-256 of the invite: no other one may go by its id. */
+    hash: bytea('hash'),
+    issuer: integer('issuer'),
+    uses: integer('uses').notNull().default(0),
+    usesMax: integer('uses_max'),
+    notAfter: instant('not_after'),
+    revokedAt: instant('revoked_at'),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.inviteId] }),
+    foreignKey({ columns: [t.meshId, t.issuer], foreignColumns: [member.meshId, member.peerNo] }),
   ],
 )
 
@@ -99,10 +134,31 @@ export const messageQueue = pgTable(
     leaseUntil: instant('lease_until'),
     firstStrikeAt: instant('first_strike_at'),
     strikes: smallint('strikes').notNull().default(0),
+    /** What its sender asked for beside, or that it is a receipt; none for most. The protocol's `terms.ts` reads it. */
+    terms: bytea('terms'),
     envelope: bytea('envelope').notNull(),
   },
   // No checks: they are prepared anew for every statement, 6 % of a small commit.
   (t) => [primaryKey({ columns: [t.meshId, t.recipient, t.priority, t.id] })],
+)
+
+/** Accepted, and not to be delivered before its time: kept out of the way of every claim until then. */
+export const delayedDelivery = pgTable(
+  'delayed_delivery',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    dueAt: instant('due_at').notNull(),
+    id: bigint('id', { mode: 'number' }).notNull(),
+    recipient: integer('recipient').notNull(),
+    priority: smallint('priority').notNull(),
+    sender: integer('sender').notNull(),
+    envelopeId: uuid('envelope_id').notNull(),
+    enqueuedAt: instant('enqueued_at').notNull(),
+    expiresAt: instant('expires_at').notNull(),
+    terms: bytea('terms'),
+    envelope: bytea('envelope').notNull(),
+  },
+  (t) => [primaryKey({ columns: [t.meshId, t.dueAt, t.id] })],
 )
 
 /**
@@ -170,10 +226,37 @@ export const deadLetter = pgTable(
     envelopeId: uuid('envelope_id').notNull(),
     enqueuedAt: instant('enqueued_at').notNull(),
     diedAt: instant('died_at').notNull().default(sql`clock_timestamp()`),
-    reason: text('reason', { enum: ['expired', 'strikes'] }).notNull(),
+    reason: text('reason', { enum: ['expired', 'strikes', 'rejected'] }).notNull(),
+    /** What its recipient said when it rejected it. */
+    detail: text('detail'),
+    /** Its recipient was told that it is gone. One that rejected it knows. */
+    toldAt: instant('told_at'),
+    terms: bytea('terms'),
     envelope: bytea('envelope'),
   },
   (t) => [primaryKey({ columns: [t.meshId, t.recipient, t.id] })],
+)
+
+/**
+ * What lets a peer in by HTTP without a handshake for each request. Only the hash is kept: who reads this table can't use
+ * what it finds there.
+ */
+export const accessToken = pgTable(
+  'access_token',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    /** BLAKE2b-256 of the token's bytes. */
+    hash: bytea('hash').notNull(),
+    peerNo: integer('peer_no').notNull(),
+    createdAt: instant('created_at').notNull().default(sql`clock_timestamp()`),
+    expiresAt: instant('expires_at').notNull(),
+    revokedAt: instant('revoked_at'),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.hash] }),
+    index('access_token_peer').on(t.meshId, t.peerNo),
+    foreignKey({ columns: [t.meshId, t.peerNo], foreignColumns: [member.meshId, member.peerNo] }),
+  ],
 )
 
 /** One row for the whole database. A new incarnation tells peers that an older state may have been restored. */

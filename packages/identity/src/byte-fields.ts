@@ -88,6 +88,40 @@ export function readU64(from: Uint8Array, at: number): number {
   return readU32(from, at) * 0x1_0000_0000 + readU32(from, at + 4)
 }
 
+/** Reads fields one after the other. Past the end it reads zeros, and `isAtEnd` stays false. */
+export class FieldReader {
+  private readonly bytes: Uint8Array
+  private at = 0
+
+  constructor(bytes: Uint8Array) {
+    this.bytes = bytes
+  }
+
+  get isAtEnd(): boolean {
+    return this.at === this.bytes.length
+  }
+
+  u16(): number {
+    const [high = 0, low = 0] = this.take(2)
+    return (high << 8) | low
+  }
+
+  u64(): number {
+    return readU64(this.take(8), 0)
+  }
+
+  /** The bytes of an `lp(x)`. */
+  prefixed(): Uint8Array {
+    return this.take(this.u16())
+  }
+
+  private take(length: number): Uint8Array {
+    const part = this.bytes.subarray(this.at, this.at + length)
+    this.at += length
+    return part
+  }
+}
+
 export function isUnsigned(value: number, max: number): boolean {
   return Number.isSafeInteger(value) && value >= 0 && value <= max
 }

@@ -1,5 +1,6 @@
 /** Keys, the signed handshake and sealed envelopes; the only importer of libsodium. Await `ready()` once, first. */
 export { normalizeAuthority } from './authority.ts'
+export { type Enrolment, signEnrolment, verifyEnrolment } from './enrolment.ts'
 export {
   type EnvelopeDraft,
   type OpenRefusal,
@@ -15,10 +16,13 @@ export {
   type StreamId,
   type StreamPosition,
 } from './inner-header.ts'
+export { createInvite, type Invite, type InviteRole, type InviteTerms, parseInvite, readInvite } from './invite.ts'
 export { bindBoxKey, checkKeyBinding, type KeyBinding, type KeyBindingVerdict } from './key-binding.ts'
 export * from './keys.ts'
+export type { Note } from './note.ts'
 export { type Correspondent, Sealer } from './sealer.ts'
 export { hash256, ready } from './sodium.ts'
+export { signTokenRequest, verifyTokenRequest } from './token-request.ts'
 export {
   type Role,
   signAsBroker,

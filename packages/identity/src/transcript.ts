@@ -3,8 +3,9 @@
  * key, the connection and the offered versions, so that a signature made here is worth nothing on another connection,
  * to another broker, in another mesh, or after a downgrade. Every field of variable length carries its length.
  *
- * The client signs T("client"). The broker signs T("broker") followed by the BLAKE2b-256 of the client's signature, so
- * that its answer belongs to that one AUTH. Vector: packages/protocol/vectors/handshake.json.
+ * The client signs T("client"); a newcomer signs T("enrol") and more (`enrolment.ts`). The broker signs T("broker")
+ * followed by the BLAKE2b-256 of the client's signature, so that its answer belongs to that one AUTH. Vector:
+ * packages/protocol/vectors/handshake.json.
  */
 import { assert, fromHex, isHex, type MeshId, type Millis, type PeerKey } from '@sealpost/std'
 import { concatBytes, context, isUnsigned, lengthPrefixed, u16, u64, utf8 } from './byte-fields.ts'
@@ -32,7 +33,7 @@ export interface Transcript {
   readonly capabilities: readonly string[]
 }
 
-export type Role = 'client' | 'broker'
+export type Role = 'client' | 'broker' | 'enrol' | 'token'
 
 export function signAsClient(keys: SigningKeys, transcript: Transcript): Uint8Array {
   assert(keys.publicKey === transcript.peerKey, 'a client signs with the key it names')
@@ -83,7 +84,7 @@ const AUTHORITY = /^[!-~]{1,300}$/
 const CAPABILITY = /^[!-+\--~]{1,64}$/ // an empty one or a comma would let two lists join to one text
 const LIST_MAX = 64
 
-function isEncodable(transcript: Transcript): boolean {
+export function isEncodable(transcript: Transcript): boolean {
   const { versionsOffered, capabilities } = transcript
   return (
     [transcript.version, ...versionsOffered].every((version) => isUnsigned(version, 0xffff)) &&

@@ -3,7 +3,15 @@
  * stands in it.
  */
 import { Malformed, Reader, Writer } from './cursor.ts'
-import { type ClientFrame, clientFrames, type Frame, type FrameKind, type ServerFrame, serverFrames } from './frames.ts'
+import {
+  type ClientFrame,
+  clientFrames,
+  type Frame,
+  type FrameKind,
+  type FrameOf,
+  type ServerFrame,
+  serverFrames,
+} from './frames.ts'
 import { FRAME_BYTES_MAX } from './limits.ts'
 import type { Form } from './version.ts'
 
@@ -13,6 +21,26 @@ export type Decoded<F> = { ok: true; frame: F } | { ok: false; code: 'frame_malf
 export const decodeClientFrame = decoder<ClientFrame>(clientFrames)
 /** Decodes what a server sent on a connection of this form. */
 export const decodeServerFrame = decoder<ServerFrame>(serverFrames)
+
+/** The same from the fields of a frame in their JSON form, where something else than `type` says what it is, as in HTTP. */
+export function decodeFields<Type extends ClientFrame['type']>(type: Type, fields: unknown): Decoded<FrameOf<Type>> {
+  return decoding(() => ({ ...byType.get(type)!.body.fromJson(fields), type }) as FrameOf<Type>)
+}
+
+/** @throws Malformed as `encode` does */
+export function encodeFields<F extends Frame>(frame: F): JsonFields<F> {
+  return kindOf(frame).body.toJson(frame as unknown as Record<string, unknown>) as JsonFields<F>
+}
+
+/** The fields of a frame, with text where it has bytes. */
+export type JsonFields<F> = { readonly [Name in Exclude<keyof F, 'type'>]: Json<F[Name]> }
+type Json<T> = T extends Uint8Array
+  ? string
+  : T extends readonly (infer Item)[]
+    ? Json<Item>[]
+    : T extends string | number | boolean
+      ? T
+      : { readonly [Name in keyof T]: Json<T[Name]> }
 
 const byType = new Map<string, FrameKind>([...serverFrames, ...clientFrames].map((kind) => [kind.type, kind]))
 const writer = new Writer()
@@ -89,13 +117,19 @@ function decoder<F extends Frame>(kinds: readonly FrameKind[]) {
 
   return (form: Form, wire: Uint8Array | string): Decoded<F> => {
     if ((form === 'json') !== (typeof wire === 'string')) return { ok: false, code: 'wrong_form', reason: 'wrong form' }
-    try {
+    return decoding(() => {
       whole(wire)
-      return { ok: true, frame: typeof wire === 'string' ? readJson(wire) : readBinary(wire) }
-    } catch (error) {
-      if (error instanceof Malformed) return { ok: false, code: 'frame_malformed', reason: error.message }
-      throw error
-    }
+      return typeof wire === 'string' ? readJson(wire) : readBinary(wire)
+    })
+  }
+}
+
+function decoding<F>(read: () => F): Decoded<F> {
+  try {
+    return { ok: true, frame: read() }
+  } catch (error) {
+    if (error instanceof Malformed) return { ok: false, code: 'frame_malformed', reason: error.message }
+    throw error
   }
 }
 

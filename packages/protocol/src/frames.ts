@@ -2,15 +2,32 @@
  * The frames, in one table: number on the wire, name, direction and fields. `docs/PROTOCOL.md` says what each means.
  * A number, once given, never changes its meaning.
  */
-import type { MeshId } from '@sealpost/std'
-import { ackItem, deliveryId, envelopeId, peerKey, pushItem, sendItem } from './items.ts'
-import { bytes, choice, type Field, hex, list, type StructOf, struct, token, u16, u32, u53 } from './layout.ts'
-import { BATCH_MAX, LOOKUP_MAX } from './limits.ts'
+import type { InviteId, MeshId } from '@sealpost/std'
+import { ackItem, deliveryId, envelope, envelopeId, peerKey, pushItem, sendItem } from './items.ts'
+import {
+  blob,
+  bytes,
+  choice,
+  type Field,
+  flag,
+  hex,
+  list,
+  type StructOf,
+  struct,
+  token,
+  u16,
+  u32,
+  u53,
+} from './layout.ts'
+import { BATCH_MAX, INVITE_BYTES_MAX, LOOKUP_MAX, NAME_MAX, REASON_MAX, ROSTER_MAX, SUMMARY_MAX } from './limits.ts'
 import { refusalCodes } from './refusals.ts'
+import { DEATHS, RECEIPT_EVENTS, RECEIPT_WISHES } from './terms.ts'
 
 export { PRIORITIES, type Priority } from './items.ts'
 
 const meshId = hex<MeshId>(16)
+const inviteId = hex<InviteId>(16)
+const name = token(NAME_MAX, 1)
 const refusalCode = choice(refusalCodes)
 const batch = <T>(item: Field<T>) => list(item, 1, BATCH_MAX)
 
@@ -20,6 +37,24 @@ export const keyBinding = struct({
   boxEpoch: u32,
   notAfterMs: u53,
   signature: bytes(64),
+})
+
+/** What a member may do: an `admin` also lets others in and out. */
+export const MEMBER_ROLES = ['member', 'admin'] as const
+export type MemberRole = (typeof MEMBER_ROLES)[number]
+
+/** What a peer says of itself; `dnd`: push only what is sent as `now`. */
+export const AVAILABILITIES = ['idle', 'working', 'dnd'] as const
+export type Availability = (typeof AVAILABILITIES)[number]
+const summary = token(SUMMARY_MAX)
+const pushTerms = struct({ receipts: choice(RECEIPT_WISHES), thread: hex(16), hops: u16, noAutoReply: flag })
+const sendTerms = struct({
+  notBeforeMs: u53,
+  receipts: choice(RECEIPT_WISHES),
+  thread: hex(16),
+  hops: u16,
+  noAutoReply: flag,
+  ifOnline: flag,
 })
 
 const SERVER = {
@@ -51,6 +86,27 @@ const SERVER = {
   refused: [7, struct({ code: refusalCode, retryAfterMs: u32, reason: token(120) })],
   goaway: [8, struct({ retryAfterMs: u32 })],
   pong: [9, struct({ ref: u32 })],
+  recovered: [10, struct({
+    lost: list(struct({ id: deliveryId, envelopeId, sender: peerKey, reason: choice(DEATHS) }), 0, BATCH_MAX),
+    isAll: flag,
+  })],
+  enrolled: [11, struct({ proof: bytes(64), name })],
+  roster: [12, struct({
+    ref: u32,
+    members: list(struct({ peer: peerKey, name: token(NAME_MAX), role: choice(MEMBER_ROLES) }), 0, ROSTER_MAX),
+    isLast: flag,
+  })],
+  revoked: [13, struct({ ref: u32, outcome: choice(['done', 'not_admin']), unknown: list(peerKey, 0, ROSTER_MAX) })],
+  pushWith: [14, struct({ deliveries: batch(struct({ push: pushItem, terms: pushTerms })) })],
+  receipts: [15, struct({
+    items: batch(struct({ id: deliveryId, envelopeId, recipient: peerKey, event: choice(RECEIPT_EVENTS), atMs: u53 })),
+  })],
+  whispered: [32, struct({ items: batch(struct({ sender: peerKey, envelopeId, envelope })) })],
+  unheard: [33, struct({ items: batch(struct({ envelopeId, code: refusalCode })) })],
+  presence: [34, struct({
+    peers: list(struct({ peer: peerKey, isOnline: flag, availability: choice(AVAILABILITIES), summary }), 0, BATCH_MAX),
+    isSnapshot: flag,
+  })],
 } as const // biome-ignore format: a table
 
 const CLIENT = {
@@ -69,6 +125,26 @@ const CLIENT = {
   credit: [20, struct({ credit: u16 })],
   lookup: [21, struct({ ref: u32, peers: list(peerKey, 1, LOOKUP_MAX) })],
   ping: [22, struct({ ref: u32 })],
+  reject: [23, struct({ items: batch(struct({ id: deliveryId, reason: token(REASON_MAX) })) })],
+  enrol: [24, struct({
+    version: u16,
+    clientNonce: bytes(32),
+    invite: blob(1, INVITE_BYTES_MAX),
+    peerKey,
+    name,
+    boxKey: bytes(32),
+    boxEpoch: u32,
+    bindingNotAfterMs: u53,
+    bindingSignature: bytes(64),
+    signature: bytes(64),
+  })],
+  extend: [25, struct({ ids: batch(deliveryId), forMs: u32 })],
+  members: [26, struct({ ref: u32, after: peerKey })],
+  revoke: [27, struct({ ref: u32, members: list(peerKey, 0, ROSTER_MAX), invites: list(inviteId, 0, ROSTER_MAX) })],
+  status: [28, struct({ availability: choice(AVAILABILITIES), summary, declinesReceipts: flag })],
+  sendWith: [29, struct({ envelopes: batch(struct({ send: sendItem, terms: sendTerms })) })],
+  whisper: [30, struct({ items: batch(struct({ envelopeId, recipient: peerKey, envelope })) })],
+  watch: [31, struct({ isOn: flag })],
 } as const // biome-ignore format: a table
 
 type Table = Record<string, readonly [number, Field<unknown>]>

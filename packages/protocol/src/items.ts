@@ -11,7 +11,7 @@ import { ENVELOPE_BYTES_MAX, ENVELOPE_BYTES_MIN } from './limits.ts'
 export const peerKey = key<PeerKey>()
 export const envelopeId = hex<EnvelopeId>(16)
 export const deliveryId = u53 as unknown as Field<DeliveryId>
-const envelope = blob(ENVELOPE_BYTES_MIN, ENVELOPE_BYTES_MAX)
+export const envelope = blob(ENVELOPE_BYTES_MIN, ENVELOPE_BYTES_MAX)
 
 /** From most to least urgent; the place is the number that orders a recipient's queue. */
 export const PRIORITIES = ['now', 'next', 'low'] as const

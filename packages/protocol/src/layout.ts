@@ -24,7 +24,7 @@ export type Shape =
   | { readonly kind: 'integer'; readonly bytes: number; readonly max: number }
   | { readonly kind: 'hex' | 'bytes'; readonly length: number }
   | { readonly kind: 'blob'; readonly min: number; readonly max: number }
-  | { readonly kind: 'token'; readonly max: number }
+  | { readonly kind: 'token'; readonly min: number; readonly max: number }
   | { readonly kind: 'choice'; readonly names: readonly string[] }
   | { readonly kind: 'flag' }
   | { readonly kind: 'list'; readonly item: Shape; readonly min: number; readonly max: number }
@@ -125,11 +125,12 @@ function decodeBase64url(json: unknown, max: number): Uint8Array {
   }
 }
 
-/** Printable ASCII, at most `max` characters. */
-export function token(max: number): Field<string> {
+/** Printable ASCII, `min` to `max` characters. */
+export function token(max: number, min = 0): Field<string> {
   const pattern = /^[\x20-\x7e]*$/
   const check = (value: unknown): string => {
-    if (typeof value !== 'string' || value.length > max || !pattern.test(value)) throw new Malformed('not a token')
+    if (typeof value !== 'string' || value.length > max || value.length < min || !pattern.test(value))
+      throw new Malformed('not a token')
     return value
   }
   return {
@@ -140,7 +141,7 @@ export function token(max: number): Field<string> {
     },
     fromJson: check,
     toJson: check,
-    shape: { kind: 'token', max },
+    shape: { kind: 'token', min, max },
   }
 }
 

@@ -8,4 +8,13 @@ export const BODY_BYTES_MAX = 64 * 1024
 /** Items in one frame. */
 export const BATCH_MAX = 1000
 export const LOOKUP_MAX = 256
+/** Members in one `roster`, and of each kind in one `revoke`. */
+export const ROSTER_MAX = 256
+export const NAME_MAX = 64
+/** Of an invite; it holds an address, three keys and a signature. */
+export const INVITE_BYTES_MAX = 1024
 export const FRAME_BYTES_MAX = 256 * 1024
+/** Characters of what a peer says of itself. */
+export const SUMMARY_MAX = 120
+/** Characters of why a delivery was rejected. */
+export const REASON_MAX = 120

@@ -3,6 +3,7 @@
  * Times are the database's: a lease, an expiry or an age is never judged by a broker's clock.
  */
 import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
+import type { Death } from './terms.ts'
 
 /** Where a delivery stands, and the key by which it is settled. */
 export interface DeliveryRef {
@@ -11,6 +12,26 @@ export interface DeliveryRef {
   /** The place in `PRIORITIES`. */
   readonly priority: number
   readonly id: DeliveryId
+}
+
+/** A delivery its recipient is done with. */
+export interface Settle extends DeliveryRef {
+  /** Its sender, when that wants to hear of it. */
+  readonly toldTo?: PeerKey | null
+}
+
+/** A delivery its recipient will not take, for good. */
+export interface Reject {
+  readonly delivery: DeliveryRef
+  readonly epoch: number
+  readonly reason: string
+}
+
+/** A delivery whose lease is to go on. */
+export interface Extension {
+  readonly delivery: DeliveryRef
+  readonly epoch: number
+  readonly forMs: Millis
 }
 
 /** A delivery given back for another attempt, by the session that held it under this epoch. */
@@ -47,6 +68,10 @@ export interface Append {
    * everywhere. Without it a look walks over the dead rows that a long snapshot keeps.
    */
   readonly birthFloor: number
+  /** As `encodeTerms` writes them; null: none. */
+  readonly terms: Uint8Array | null
+  /** Kept out of the queue until then, by the database clock; 0: not kept. Then there is no birth lease. */
+  readonly notBeforeMs: Millis
 }
 
 export type AppendOutcome =
@@ -55,6 +80,8 @@ export type AppendOutcome =
   | { readonly status: 'duplicate' }
   | { readonly status: 'id_reused' }
   | { readonly status: 'unknown_recipient' }
+  /** It would expire before it is due. */
+  | { readonly status: 'delay_too_long' }
 
 /** What one commit did: an outcome for each append, in their order. */
 export interface Committed {
@@ -70,7 +97,18 @@ export interface Want {
   readonly limitBytes: number
   /** The delivery ids that are asked for, both ends included; `ANY_ID` for all. */
   readonly ids: IdRange
+  /** Nothing less urgent is asked for. */
+  readonly priorityMax: number
+  /** Of each priority, how far it has had its turn: the lower is served before. */
+  readonly turns: Turns
 }
+
+export const PRIORITY_MAX = 2
+export const NO_TURNS: Turns = [0, 0, 0]
+
+/** Weighted fairness: a delivery of a priority costs its place here, so that none of them starves. */
+export const TURN_COSTS = [1, 4, 16] as const
+export type Turns = readonly [number, number, number]
 
 export interface IdRange {
   readonly from: number
@@ -90,6 +128,15 @@ export interface Delivery {
   readonly attempt: number
   readonly enqueuedAtMs: Millis
   readonly envelope: Uint8Array
+  readonly terms: Uint8Array | null
+}
+
+/** What left the queue without being settled, and its recipient was not told of yet. */
+export interface Lost {
+  readonly id: DeliveryId
+  readonly envelopeId: EnvelopeId
+  readonly sender: PeerKey
+  readonly reason: Death
 }
 
 /**

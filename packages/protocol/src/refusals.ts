@@ -62,6 +62,18 @@ const ROWS = [
     close: 1013,
     meaning: 'the broker or its database takes no new sessions now',
   },
+  {
+    code: 'invite_refused',
+    isRetryable: false,
+    close: 4410,
+    meaning: 'the invite is not good here, or `enrol` was not signed for this connection',
+  },
+  { code: 'already_member', isRetryable: false, close: 4411, meaning: 'this key is a member of the mesh already' },
+  { code: 'name_taken', isRetryable: false, close: 4412, meaning: 'another member of the mesh has this name' },
+  { code: 'no_responder', isRetryable: false, meaning: 'asked for only if its recipient is online, and it is not' },
+  { code: 'too_many_hops', isRetryable: false, meaning: 'the thread has passed from peer to peer too often' },
+  { code: 'thread_exhausted', isRetryable: false, meaning: 'too many envelopes of this thread in too short a time' },
+  { code: 'delay_too_long', isRetryable: false, meaning: '`notBeforeMs` lies behind its time to live' },
 ] as const satisfies readonly RefusalRow[]
 
 type Row = (typeof ROWS)[number]

@@ -106,7 +106,7 @@ export function valueFor(random: Random, shape: Shape): unknown {
     case 'blob':
       return bytesOf(random, shape.min + random.below(20))
     case 'token':
-      return 'x'.repeat(random.below(shape.max + 1))
+      return 'x'.repeat(shape.min + random.below(shape.max - shape.min + 1))
     case 'choice':
       return pick(random, shape.names)
     case 'flag':

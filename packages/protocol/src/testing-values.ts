@@ -20,7 +20,7 @@ function valueFor(shape: Shape): fc.Arbitrary<unknown> {
     case 'blob':
       return bytesOf(shape.min, Math.min(shape.max, shape.min + 60))
     case 'token':
-      return fc.string({ unit: 'grapheme-ascii', maxLength: shape.max })
+      return fc.string({ unit: 'grapheme-ascii', minLength: shape.min, maxLength: shape.max })
     case 'choice':
       return fc.constantFrom(...shape.names)
     case 'flag':

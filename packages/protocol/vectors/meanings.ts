@@ -57,6 +57,137 @@ export const MEANINGS: Readonly<Record<string, { about: string; fields: Readonly
       'deliveries.envelope': 'as sent',
     },
   },
+  recovered: {
+    about:
+      'Follows every `welcome`: what left the queue of this peer unsettled since it was last told. An empty list says that nothing was lost.',
+    fields: {
+      lost: 'the oldest first; they will not be pushed any more',
+      'lost.id': 'the delivery',
+      'lost.envelopeId': "the sender's id",
+      'lost.sender': 'who sent it',
+      'lost.reason':
+        '`expired`: its time to live passed; `strikes`: it went to the dead letters after too many failed attempts; `rejected`: this peer rejected it',
+      isAll: 'nothing else was lost; otherwise the rest follows the next `welcome`',
+    },
+  },
+  pushWith: {
+    about: 'As `push`, for deliveries that were sent with terms. Both keep one common order.',
+    fields: {
+      deliveries: 'the deliveries',
+      'deliveries.push': 'as an item of `push`',
+      'deliveries.push.id': 'as there',
+      'deliveries.push.envelopeId': 'as there',
+      'deliveries.push.sender': 'as there',
+      'deliveries.push.priority': 'as there',
+      'deliveries.push.attempt': 'as there',
+      'deliveries.push.enqueuedAtMs': 'as there',
+      'deliveries.push.envelope': 'as there',
+      'deliveries.terms':
+        'what its sender asked for; the broker reads them, so believe what stands inside the envelope',
+      'deliveries.terms.receipts': 'what its sender wants to hear',
+      'deliveries.terms.thread': 'the thread; zeros: none',
+      'deliveries.terms.hops': 'how often it has passed from peer to peer; a reply counts one more',
+      'deliveries.terms.noAutoReply': 'its sender wants no answer that no person wrote',
+    },
+  },
+  receipts: {
+    about:
+      'What became of envelopes that this peer sent with `receipts`. Each is a delivery: it takes credit, and comes again until it is settled.',
+    fields: {
+      items: 'one for each event',
+      'items.id': 'what `settle` names',
+      'items.envelopeId': 'of the envelope this peer sent',
+      'items.recipient': 'to whom',
+      'items.event':
+        '`pushed`: handed to the recipient; `settled`: it is done with it; `expired`, `struck_out`, `rejected`: it went to the dead letters',
+      'items.atMs': "when, by the database's clock, ms since 1970",
+    },
+  },
+  whispered: {
+    about: 'Ephemeral envelopes. There is nothing to settle, and none of them comes again.',
+    fields: {
+      items: 'in the order in which they came',
+      'items.sender': 'stamped by the broker',
+      'items.envelopeId': "the sender's id",
+      'items.envelope': 'as sent',
+    },
+  },
+  unheard: {
+    about: 'Ephemeral envelopes that reached nobody.',
+    fields: {
+      items: 'one for each',
+      'items.envelopeId': "the sender's id",
+      'items.code':
+        '`no_responder` for a recipient that is offline or not to be disturbed; or a code that answers an envelope',
+    },
+  },
+  presence: {
+    about: 'Who is online, for those who `watch`. It is kept in memory and may be late by a moment.',
+    fields: {
+      peers: 'those that are online, or that changed',
+      'peers.peer': 'whose',
+      'peers.isOnline': 'has a session',
+      'peers.availability': 'as it says of itself',
+      'peers.summary': 'as it says of itself',
+      isSnapshot: 'the answer to `watch`; otherwise a change',
+    },
+  },
+  reject: {
+    about: 'The recipient will not take these, for good: they go to the dead letters.',
+    fields: {
+      items: 'pushed in this session; others are ignored',
+      'items.id': 'the delivery',
+      'items.reason': 'for whoever looks into the dead letters; the broker can read it',
+    },
+  },
+  extend: {
+    about: 'The recipient is still at work on these: their leases go on.',
+    fields: {
+      ids: 'pushed in this session; others are ignored',
+      forMs: 'from now; at most 4 minutes at a time',
+    },
+  },
+  status: {
+    about: 'What this peer says of itself, for as long as its session lasts.',
+    fields: {
+      availability: '`idle`, `working`, or `dnd`: then only what was sent as `now` is pushed; the rest waits',
+      summary: 'shown to those who watch; the broker can read it',
+      declinesReceipts: 'its senders are not told that mail was pushed to it or settled',
+    },
+  },
+  sendWith: {
+    about: 'As `send`, with terms. Both share the lanes and the order.',
+    fields: {
+      envelopes: 'stored in this order',
+      'envelopes.send': 'as an item of `send`',
+      'envelopes.send.envelopeId': 'as there',
+      'envelopes.send.recipient': 'as there',
+      'envelopes.send.priority': 'as there',
+      'envelopes.send.isHead': 'as there',
+      'envelopes.send.ttlSeconds': 'as there; counted from when it is stored',
+      'envelopes.send.envelope': 'as there',
+      'envelopes.terms': 'what is asked for beside',
+      'envelopes.terms.notBeforeMs': "kept back until then, by the database's clock, ms since 1970; 0: not kept back",
+      'envelopes.terms.receipts': '`none`, `end`: how it ended, `all`: also that it was pushed',
+      'envelopes.terms.thread': 'groups what belongs together; each thread has a budget; zeros: none',
+      'envelopes.terms.hops': 'one more than what it answers; 0 for a beginning',
+      'envelopes.terms.noAutoReply': 'no answer is wanted that no person wrote',
+      'envelopes.terms.ifOnline': 'refuse it with `no_responder` when its recipient has no session',
+    },
+  },
+  whisper: {
+    about: 'Ephemeral envelopes: handed to a recipient that is online now, or to nobody. Never stored.',
+    fields: {
+      items: 'passed on in this order',
+      'items.envelopeId': 'a UUID v7',
+      'items.recipient': 'a member of the same mesh',
+      'items.envelope': 'sealed as any other',
+    },
+  },
+  watch: {
+    about: 'Asks for `presence`: everybody who is online now, then every change.',
+    fields: { isOn: 'begin or stop' },
+  },
   directory: {
     about: 'The answer to a `lookup`.',
     fields: {
@@ -83,6 +214,32 @@ export const MEANINGS: Readonly<Record<string, { about: string; fields: Readonly
     fields: { retryAfterMs: 'connect again after this time, once the connection has ended' },
   },
   pong: { about: 'The answer to a `ping`.', fields: { ref: 'of the `ping`' } },
+  enrolled: {
+    about: 'The answer to `enrol`: the key is a member now, and may connect. The broker closes with 1000.',
+    fields: {
+      proof: 'the broker\'s signature over T("broker") and the hash of the signature of `enrol`',
+      name: 'under which it is a member',
+    },
+  },
+  roster: {
+    about: 'The answer to `members`.',
+    fields: {
+      ref: 'of the `members`',
+      members: 'those not revoked, by their keys',
+      'members.peer': 'its key',
+      'members.name': 'what people call it; empty for none. The broker says so, nobody signed it',
+      'members.role': 'an `admin` lets others in by invites, and revokes',
+      isLast: 'nobody comes after these',
+    },
+  },
+  revoked: {
+    about: 'The answer to a `revoke`.',
+    fields: {
+      ref: 'of the `revoke`',
+      outcome: '`not_admin`: nothing was done, for only an admin may',
+      unknown: 'those named that were never members; the others are revoked',
+    },
+  },
   auth: {
     about: 'The only frame a client may send before `welcome`, once.',
     fields: {
@@ -128,4 +285,35 @@ export const MEANINGS: Readonly<Record<string, { about: string; fields: Readonly
     fields: { ref: 'any number; the answer says it', peers: 'whose' },
   },
   ping: { about: 'Asks for a `pong`.', fields: { ref: 'any number; the answer says it' } },
+  enrol: {
+    about: 'In the place of `auth`, to become a member by an invite. Answered by `enrolled`, or refused.',
+    fields: {
+      version: 'one of `versions` of the `hello`',
+      clientNonce: 'random, for this connection only; signed',
+      invite: 'its bytes, see Invites',
+      peerKey: 'the ed25519 key that becomes a member',
+      name: 'what people shall call it; nobody else in the mesh may have it, in capitals or not',
+      boxKey: 'the first X25519 key of the new member',
+      boxEpoch: 'of its key binding',
+      bindingNotAfterMs: 'of its key binding',
+      bindingSignature: 'of its key binding, which is checked',
+      signature: 'over T("enrol"), see Enrolment',
+    },
+  },
+  members: {
+    about:
+      'Asks who belongs to the mesh, a page at a time. Answered by `roster`, or by nothing while the database is away.',
+    fields: {
+      ref: 'any number; the answer says it',
+      after: 'only members whose keys come after this one; zeros for the first page',
+    },
+  },
+  revoke: {
+    about: 'Ends memberships and invites. Answered by `revoked`, or by nothing while the database is away.',
+    fields: {
+      ref: 'any number; the answer says it',
+      members: 'keys that are to be members no more',
+      invites: 'ids of invites that are to let nobody in any more, used before or not',
+    },
+  },
 }

@@ -2,7 +2,7 @@
  * The instances behind `frames.json`: at least one of each frame, with the ends of its ranges, and inputs that must be
  * refused. Vectors don't change; new ones are added.
  */
-import type { DeliveryId, EnvelopeId, MeshId, PeerKey } from '@sealpost/std'
+import type { DeliveryId, EnvelopeId, InviteId, MeshId, PeerKey } from '@sealpost/std'
 import type { ClientFrame, Form, Frame, ServerFrame } from '../src/index.ts'
 
 /** Bytes that count up from `first`. */
@@ -112,6 +112,81 @@ export const serverSamples: readonly { name: string; frame: ServerFrame }[] = [
   },
   { name: 'goaway', frame: { type: 'goaway', retryAfterMs: U32_MAX } },
   { name: 'pong', frame: { type: 'pong', ref: 0 } },
+  { name: 'enrolled', frame: { type: 'enrolled', proof: count(64, 0), name: 'alice' } },
+  {
+    name: 'roster',
+    frame: {
+      type: 'roster',
+      ref: 1,
+      members: [
+        { peer: alice, name: 'A "quoted" \\ name', role: 'admin' },
+        { peer: bob, name: '', role: 'member' },
+      ],
+      isLast: false,
+    },
+  },
+  { name: 'roster without members', frame: { type: 'roster', ref: U32_MAX, members: [], isLast: true } },
+  { name: 'revoked', frame: { type: 'revoked', ref: 2, outcome: 'done', unknown: [bob] } },
+  {
+    name: 'recovered',
+    frame: {
+      type: 'recovered',
+      lost: [
+        { id: id(7), envelopeId: first, sender: alice, reason: 'expired' },
+        { id: id(8), envelopeId: second, sender: bob, reason: 'rejected' },
+      ],
+      isAll: false,
+    },
+  },
+  { name: 'recovered whole', frame: { type: 'recovered', lost: [], isAll: true } },
+  {
+    name: 'pushWith',
+    frame: {
+      type: 'pushWith',
+      deliveries: [
+        {
+          push: {
+            id: id(9),
+            envelopeId: first,
+            sender: alice,
+            priority: 'low',
+            attempt: 2,
+            enqueuedAtMs: AT_MS,
+            envelope: count(40, 1),
+          },
+          terms: { receipts: 'all', thread: digits(16, 0x30), hops: 3, noAutoReply: true },
+        },
+      ],
+    },
+  },
+  {
+    name: 'receipts',
+    frame: {
+      type: 'receipts',
+      items: [
+        { id: id(10), envelopeId: first, recipient: bob, event: 'pushed', atMs: AT_MS },
+        { id: id(11), envelopeId: first, recipient: bob, event: 'settled', atMs: AT_MS },
+        { id: id(12), envelopeId: second, recipient: bob, event: 'struck_out', atMs: 0 },
+      ],
+    },
+  },
+  {
+    name: 'whispered',
+    frame: { type: 'whispered', items: [{ sender: alice, envelopeId: first, envelope: count(40, 2) }] },
+  },
+  { name: 'unheard', frame: { type: 'unheard', items: [{ envelopeId: first, code: 'no_responder' }] } },
+  {
+    name: 'presence',
+    frame: {
+      type: 'presence',
+      peers: [
+        { peer: alice, isOnline: true, availability: 'dnd', summary: 'in a call' },
+        { peer: bob, isOnline: false, availability: 'idle', summary: '' },
+      ],
+      isSnapshot: true,
+    },
+  },
+  { name: 'revoked by no admin', frame: { type: 'revoked', ref: 0, outcome: 'not_admin', unknown: [] } },
 ]
 
 export const clientSamples: readonly { name: string; frame: ClientFrame }[] = [
@@ -150,6 +225,61 @@ export const clientSamples: readonly { name: string; frame: ClientFrame }[] = [
   { name: 'credit', frame: { type: 'credit', credit: 65_535 } },
   { name: 'lookup', frame: { type: 'lookup', ref: 9, peers: [alice, bob] } },
   { name: 'ping', frame: { type: 'ping', ref: 305_419_896 } },
+  {
+    name: 'enrol',
+    frame: {
+      type: 'enrol',
+      version: 1,
+      clientNonce: count(32, 0xc0),
+      invite: count(40, 0),
+      peerKey: alice,
+      name: 'a',
+      boxKey: count(32, 0x60),
+      boxEpoch: 1,
+      bindingNotAfterMs: AT_MS,
+      bindingSignature: count(64, 0x90),
+      signature: count(64, 0x30),
+    },
+  },
+  { name: 'members', frame: { type: 'members', ref: 3, after: '00'.repeat(32) as PeerKey } },
+  {
+    name: 'revoke',
+    frame: { type: 'revoke', ref: 4, members: [alice, bob], invites: [digits(16, 0x70) as InviteId] },
+  },
+  { name: 'reject', frame: { type: 'reject', items: [{ id: id(9), reason: 'not for me' }] } },
+  { name: 'extend', frame: { type: 'extend', ids: [id(9), id(10)], forMs: 60_000 } },
+  { name: 'status', frame: { type: 'status', availability: 'working', summary: 'building', declinesReceipts: false } },
+  {
+    name: 'sendWith',
+    frame: {
+      type: 'sendWith',
+      envelopes: [
+        {
+          send: {
+            envelopeId: first,
+            recipient: bob,
+            priority: 'next',
+            isHead: true,
+            ttlSeconds: 60,
+            envelope: count(40, 3),
+          },
+          terms: {
+            notBeforeMs: AT_MS,
+            receipts: 'end',
+            thread: digits(16, 0x30),
+            hops: 65_535,
+            noAutoReply: false,
+            ifOnline: true,
+          },
+        },
+      ],
+    },
+  },
+  {
+    name: 'whisper',
+    frame: { type: 'whisper', items: [{ envelopeId: first, recipient: bob, envelope: count(40, 4) }] },
+  },
+  { name: 'watch', frame: { type: 'watch', isOn: true } },
 ]
 
 export interface RefusedSample {
@@ -211,6 +341,8 @@ export const refusedSamples: readonly RefusedSample[] = [
   binary('an envelope of 2^32 - 1 bytes', `110001${sendItem('00', '01', 'ffffffff', digits(40, 0))}`),
   binary('a refusal code that does not exist', '07ff0000000000', 'server'),
   binary('a reason with a line break', '070000000000010a', 'server'),
+  binary('an empty name', `0b${digits(64, 0)}00`, 'server'),
+  binary('a name of 65 characters', `0b${digits(64, 0)}41${'61'.repeat(65)}`, 'server'),
   json('no JSON', '{'),
   json('an array', '[]'),
   json('null', 'null'),

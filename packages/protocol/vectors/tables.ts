@@ -10,6 +10,7 @@ import {
   FRAME_BYTES_MAX,
   type FrameKind,
   LOOKUP_MAX,
+  ROSTER_MAX,
   refusalCodes,
   refusals,
   serverFrames,
@@ -80,7 +81,7 @@ function formOf(shape: Shape): string {
     case 'blob':
       return `blob(${shape.min}..${shape.max})`
     case 'token':
-      return `text(0..${shape.max})`
+      return `text(${shape.min}..${shape.max})`
     case 'flag':
       return 'flag'
     case 'choice':
@@ -106,6 +107,7 @@ function bounds(): string {
     [FRAME_BYTES_MAX, 'bytes of a frame, in either form'],
     [BATCH_MAX, 'items in a frame'],
     [LOOKUP_MAX, 'peers in a `lookup`'],
+    [ROSTER_MAX, 'members in a `roster`, and of each kind in a `revoke`'],
     [ENVELOPE_BYTES_MIN, 'bytes of an envelope, at least'],
     [ENVELOPE_BYTES_MAX, 'bytes of an envelope, whatever `welcome` says'],
   ]

@@ -1,12 +1,19 @@
 /** A batch of appends as the parameters of `COMMIT_CAREFULLY`, in text. */
-import { byteaText, type Step } from '@sealpost/db'
+import { arrayLiteral, byteaText, type Step } from '@sealpost/db'
 import type { Append } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
 import { fingerprintOf, Parties, secondOf } from './commit-batch.ts'
 import { arrayOf } from './run.ts'
+import type { PlaceOf } from './shard-memory.ts'
 import { COMMIT_CAREFULLY } from './sql.ts'
 
-export function carefulStep(appends: readonly Append[], dedupeMs: Millis): Step {
+/** The statement, and how to read where it left the marks of the senders. */
+export interface CarefulStep {
+  readonly step: Step
+  readPlaces(text: string): PlaceOf
+}
+
+export function carefulStep(appends: readonly Append[], dedupeMs: Millis): CarefulStep {
   const parties = new Parties()
   for (const [i, { meshId, sender }] of appends.entries()) parties.find(meshId, sender).sent.push(i)
   for (const { meshId, recipient } of appends) parties.find(meshId, recipient)
@@ -15,7 +22,7 @@ export function carefulStep(appends: readonly Append[], dedupeMs: Millis): Step 
   const placeOf = (meshId: Append['meshId'], peer: Append['sender']) => places.get(parties.find(meshId, peer))!
   const senders = parties.senders()
   const idsOf = ({ sent }: (typeof senders)[number]) => sent.map((i) => appends[i]!.envelopeId)
-  return {
+  const step: Step = {
     text: COMMIT_CAREFULLY,
     parameters: [
       arrayOf(all.map((party) => party.meshId)),
@@ -33,8 +40,16 @@ export function carefulStep(appends: readonly Append[], dedupeMs: Millis): Step 
       String(dedupeMs / 1000),
       arrayOf(senders.map((sender) => places.get(sender)!)),
       arrayOf(senders.map((sender) => idsOf(sender).sort().at(-1)!)),
+      arrayLiteral(appends.map((append) => append.terms)),
+      arrayOf(appends.map((append) => append.notBeforeMs)),
     ],
   }
+  const readPlaces = (text: string): PlaceOf => {
+    const words = text.split(' ')
+    const byPlace = new Map(words.map((word, i) => [Number(word), words[i + 1]]))
+    return (meshId, sender) => byPlace.get(placeOf(meshId, sender))
+  }
+  return { step, readPlaces }
 }
 
 /** Where each envelope begins in all of them, counted from 1. */

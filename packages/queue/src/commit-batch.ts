@@ -73,7 +73,8 @@ export function sureOf(appends: readonly Append[], markOf: MarkOf): readonly App
     const sender = parties.find(append.meshId, append.sender)
     if (sender.sent.length === 0) begin(sender, markOf)
     sender.sent.push(i)
-    if (append.envelopeId <= sender.lastId) sender.isSure = false
+    // What is delayed is rare enough for the careful way to be the only one that knows how.
+    if (append.envelopeId <= sender.lastId || append.notBeforeMs > 0) sender.isSure = false
     sender.lastId = append.envelopeId
     return sender
   })

@@ -1,7 +1,6 @@
 /** Conformance: claims and their leases, sessions and their epochs, retries and strikes. */
 
-import type { Want } from '@sealpost/protocol'
-import { ANY_ID } from '@sealpost/protocol'
+import { ANY_ID, NO_TURNS, PRIORITY_MAX, type Want } from '@sealpost/protocol'
 import { describe, expect, test } from 'vitest'
 import {
   AMPLE_BYTES,
@@ -42,7 +41,9 @@ function claimTests(stage: () => Stage): void {
     )
     const session = await stage().openBob()
     const take = async (limitBytes: number) => {
-      const [claimed] = await stage().here.claim([{ session, limit: 100, limitBytes, ids: ANY_ID }])
+      const [claimed] = await stage().here.claim([
+        { session, limit: 100, limitBytes, ids: ANY_ID, priorityMax: PRIORITY_MAX, turns: NO_TURNS },
+      ])
       return claimed!.status === 'claimed' ? claimed!.deliveries.map((delivery) => delivery.envelope.length) : []
     }
     expect(await take(1)).toEqual([200])
@@ -82,7 +83,14 @@ function claimTests(stage: () => Stage): void {
       [MESH, 2],
     ] as const) {
       const session = await stage().openFor(peerKeyOf(n), { meshId })
-      wants.push({ session, limit: 5, limitBytes: AMPLE_BYTES, ids: ANY_ID })
+      wants.push({
+        session,
+        limit: 5,
+        limitBytes: AMPLE_BYTES,
+        ids: ANY_ID,
+        priorityMax: PRIORITY_MAX,
+        turns: NO_TURNS,
+      })
     }
     const texts = (await here.claim(wants)).map((claimed) =>
       claimed.status === 'claimed' ? claimed.deliveries.map((delivery) => textOf(delivery.envelope)) : claimed.status,
@@ -133,7 +141,14 @@ function claimTests(stage: () => Stage): void {
     const other = await stage().openFor(peerKeyOf(3))
     await world.whileLocked(MESH, bob, async () => {
       const answers = await here.claim(
-        [session, other].map((ref) => ({ session: ref, limit: 5, limitBytes: AMPLE_BYTES, ids: ANY_ID })),
+        [session, other].map((ref) => ({
+          session: ref,
+          limit: 5,
+          limitBytes: AMPLE_BYTES,
+          ids: ANY_ID,
+          priorityMax: PRIORITY_MAX,
+          turns: NO_TURNS,
+        })),
       )
       expect(answers.map((claimed) => claimed.status)).toEqual(['locked', 'claimed'])
       expect(await stage().claim({ ...session, epoch: session.epoch - 1 })).toEqual({ status: 'stale' })

@@ -33,6 +33,8 @@ function deathTests(stage: () => Stage): void {
         recipient: stage().bob,
         envelopeId: append.envelopeId,
         reason: 'expired',
+        detail: null,
+        isTold: false,
         attempts: 1,
         strikes: 0,
         hasEnvelope: false,

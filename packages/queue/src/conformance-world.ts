@@ -1,7 +1,18 @@
 /** What the conformance suite needs around a queue, and the short words its tests are written in. */
 
-import type { Append, AppendOutcome, Claimed, Committed, Delivery, DeliveryRef, SessionRef } from '@sealpost/protocol'
-import { ANY_ID } from '@sealpost/protocol'
+import {
+  ANY_ID,
+  type Append,
+  type AppendOutcome,
+  type Claimed,
+  type Committed,
+  type Delivery,
+  type DeliveryRef,
+  NO_TURNS,
+  PRIORITY_MAX,
+  type SessionRef,
+  type Settle,
+} from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo, ShardId } from '@sealpost/std'
 import type { Queue, QueueOptions } from './queue.ts'
 
@@ -26,6 +37,8 @@ export interface DeadLetterFacts {
   readonly recipient: PeerNo
   readonly envelopeId: EnvelopeId
   readonly reason: string
+  readonly detail: string | null
+  readonly isTold: boolean
   readonly attempts: number
   readonly strikes: number
   readonly hasEnvelope: boolean
@@ -98,6 +111,8 @@ export class Stage {
       envelope: bytesOf(text),
       birthEpoch: 0,
       birthFloor: 0,
+      terms: null,
+      notBeforeMs: 0,
       ...changes,
     }
   }
@@ -106,7 +121,7 @@ export class Stage {
     return (await this.commit(appends)).outcomes
   }
 
-  commit(appends: readonly Append[], settles: readonly DeliveryRef[] = []): Promise<Committed> {
+  commit(appends: readonly Append[], settles: readonly Settle[] = []): Promise<Committed> {
     return this.here.commit({ appends, settles })
   }
 
@@ -135,7 +150,9 @@ export class Stage {
   }
 
   async claim(session: SessionRef, limit = 100, queue: Queue = this.here): Promise<Claimed> {
-    const [claimed] = await queue.claim([{ session, limit, limitBytes: AMPLE_BYTES, ids: ANY_ID }])
+    const [claimed] = await queue.claim([
+      { session, limit, limitBytes: AMPLE_BYTES, ids: ANY_ID, priorityMax: PRIORITY_MAX, turns: NO_TURNS },
+    ])
     return claimed!
   }
 

@@ -3,6 +3,7 @@ import { afterEach, beforeEach, describe } from 'vitest'
 import { commitTests } from './conformance-commit.ts'
 import { leaseTests } from './conformance-lease.ts'
 import { sweepTests } from './conformance-sweep.ts'
+import { termsTests } from './conformance-terms.ts'
 import { type QueueWorld, Stage } from './conformance-world.ts'
 
 export * from './conformance-world.ts'
@@ -19,5 +20,6 @@ export function queueConformance(name: string, makeWorld: () => Promise<QueueWor
     commitTests(() => stage)
     leaseTests(() => stage)
     sweepTests(() => stage)
+    termsTests(() => stage)
   })
 }

@@ -1,5 +1,4 @@
-import type { Want } from '@sealpost/protocol'
-import { ANY_ID } from '@sealpost/protocol'
+import { ANY_ID, NO_TURNS, PRIORITY_MAX, type Want } from '@sealpost/protocol'
 import type { PeerNo } from '@sealpost/std'
 import { beforeEach, expect, test } from 'vitest'
 import { MESH } from './conformance-world.ts'
@@ -83,4 +82,6 @@ const want = (peer: number): Want => ({
   limit: 1,
   limitBytes: 1,
   ids: ANY_ID,
+  priorityMax: PRIORITY_MAX,
+  turns: NO_TURNS,
 })

@@ -2,7 +2,7 @@
  * The tables of the memory queue: members with their sessions and what waits for them, ledger and dead letters. It
  * decides nothing; `memory.ts` holds the statements.
  */
-import type { Append, DeliveryRef, KeyBindingEntry } from '@sealpost/protocol'
+import type { Append, Death, DeliveryRef, KeyBindingEntry } from '@sealpost/protocol'
 import {
   assert,
   type EnvelopeId,
@@ -21,6 +21,7 @@ export interface StoredDelivery extends DeliveryRef {
   readonly envelope: Uint8Array
   readonly enqueuedAtMs: Millis
   readonly expiresAtMs: Millis
+  readonly terms: Uint8Array | null
   attempts: number
   strikes: number
   firstStrikeAtMs: Millis | null
@@ -33,8 +34,14 @@ export interface StoredDeadLetter extends DeliveryRef {
   readonly sender: PeerNo
   readonly attempts: number
   readonly strikes: number
-  readonly reason: 'expired' | 'strikes'
+  readonly reason: Death
+  readonly detail: string | null
   readonly envelope: Uint8Array | null
+  isTold: boolean
+}
+
+export interface DelayedDelivery extends StoredDelivery {
+  readonly dueAtMs: Millis
 }
 
 export interface StoredSession {
@@ -53,6 +60,8 @@ export interface StoredMember {
   readonly deliveries: StoredDelivery[]
   /** As a sender: its mark, the highest envelope id seen. */
   lastEnvelopeId: EnvelopeId
+  /** How often that was set. */
+  markMoves: number
   isRevoked: boolean
 }
 
@@ -77,6 +86,8 @@ export const ledgerKey = (sender: PeerNo, envelopeId: EnvelopeId): string => `${
 /** What several shards share. `clock` is the database's. */
 export class MemoryStore {
   readonly deadLetters: StoredDeadLetter[] = []
+  /** The one that is due next comes first. */
+  delayed: readonly DelayedDelivery[] = []
   private readonly clock: () => Millis
   private readonly meshes = new Map<MeshId, Mesh>()
   private lastBlock = 0
@@ -109,6 +120,7 @@ export class MemoryStore {
       session,
       deliveries: [],
       lastEnvelopeId: NO_ENVELOPE_ID,
+      markMoves: 0,
       isRevoked: false,
     }
     mesh.members.set(peer, member)
@@ -137,6 +149,13 @@ export class MemoryStore {
     return this.meshes.get(meshId)?.byKey.get(peerKey)
   }
 
+  /** Of those not revoked, in their order. */
+  keysAfter(meshId: MeshId, after: PeerKey, limit: number): PeerKey[] {
+    const members = [...(this.meshes.get(meshId)?.byKey.values() ?? [])].filter((member) => !member.isRevoked)
+    const keys = members.map((member) => member.binding.peer).sort()
+    return keys.filter((key) => key > after).slice(0, limit)
+  }
+
   findDelivery({ meshId, recipient, priority, id }: DeliveryRef): StoredDelivery | undefined {
     return this.find(meshId, recipient)?.deliveries.find((row) => row.id === id && row.priority === priority)
   }
@@ -146,7 +165,7 @@ export class MemoryStore {
     const isIt = (row: StoredDelivery | StoredDeadLetter) =>
       row.envelopeId === envelopeId && row.sender === sender && row.meshId === meshId
     for (const member of this.meshes.get(meshId)?.members.values() ?? []) if (member.deliveries.some(isIt)) return true
-    return this.deadLetters.some(isIt)
+    return this.deadLetters.some(isIt) || this.delayed.some(isIt)
   }
 
   /** Everything that waits, in the order of the primary key. */
@@ -197,6 +216,17 @@ export class MemoryStore {
     let place = deliveries.length
     while (place > 0 && isBehind(deliveries[place - 1]!, row)) place -= 1
     deliveries.splice(place, 0, row)
+  }
+
+  delay(row: DelayedDelivery): void {
+    this.delayed = [...this.delayed, row].sort((a, b) => a.dueAtMs - b.dueAtMs || a.id - b.id)
+  }
+
+  takeDue(): DelayedDelivery[] {
+    const isDue = (row: DelayedDelivery) => row.dueAtMs <= this.nowMs
+    const due = this.delayed.filter(isDue)
+    this.delayed = this.delayed.filter((row) => !isDue(row))
+    return due
   }
 
   remove(ref: DeliveryRef): void {

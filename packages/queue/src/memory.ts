@@ -3,20 +3,28 @@
  * tests. The store and its shards are synchronous, so that whoever drives them decides when a statement is applied and
  * when its answer arrives, if it does; `MemoryQueue` puts the promises of the interface around them.
  */
-import type {
-  Append,
-  AppendOutcome,
-  Claimed,
-  Committed,
-  Delivery,
-  DeliveryRef,
-  KeyBindingEntry,
-  Member,
-  Retry,
-  SessionRef,
-  Want,
+import {
+  type Append,
+  type AppendOutcome,
+  type Claimed,
+  type Committed,
+  type Death,
+  type Delivery,
+  type DeliveryRef,
+  type Extension,
+  encodeReceipt,
+  type KeyBindingEntry,
+  type Lost,
+  type Member,
+  type ReceiptEvent,
+  type Reject,
+  type Retry,
+  readMarking,
+  type SessionRef,
+  type Settle,
+  type Want,
 } from '@sealpost/protocol'
-import type { DeliveryId, MeshId, Millis, PeerKey, PeerNo, ShardId } from '@sealpost/std'
+import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo, ShardId } from '@sealpost/std'
 import { admitBirth, Parties, type Party, secondOf, sureOf } from './commit-batch.ts'
 import {
   type Decided,
@@ -32,12 +40,12 @@ import {
   type LedgerRow,
   ledgerKey,
   type MemoryStore,
-  type StoredDeadLetter,
   type StoredDelivery,
   type StoredMember,
 } from './memory-store.ts'
-import type { Batch, Queue, QueueOptions, Swept } from './queue.ts'
-import { DeliveryIds, SenderMarks } from './shard-memory.ts'
+import { inTurn, wantsReceipt } from './memory-terms.ts'
+import type { Batch, QueueOptions, Released, Swept } from './queue.ts'
+import { DeliveryIds, later, type SenderMark, SenderMarks } from './shard-memory.ts'
 import { BLOCK_SIZE } from './sql.ts'
 
 export * from './memory-store.ts'
@@ -45,6 +53,7 @@ export * from './memory-store.ts'
 /** As in `sql.ts`: a lease further ahead than this counts as lapsed. */
 const LEASE_FUTURE_MAX_MS = 5 * 60_000
 const STRIKES_COUNTED = 32_767
+const RECEIPT_TTL_MS = 14 * 86_400_000
 
 /** One shard's statements, each applied at once and whole. */
 export class MemoryShard {
@@ -71,8 +80,8 @@ export class MemoryShard {
   /** The settles, and what is certainly new; the rest is left undecided. */
   commitAtOnce({ appends, settles }: Batch): Decided {
     const { nowMs } = this.store
-    for (const settle of settles) this.store.remove(settle)
-    const sure = sureOf(appends, (meshId, sender) => this.marks.find(meshId, sender))
+    this.settle(settles)
+    const sure = sureOf(appends, (meshId, sender) => this.marks.find(meshId, sender)?.envelopeId)
     const decisions = decisionsAfter(appends, sure, this.storeSurely(sure, nowMs))
     this.remember(appends, decisions)
     return { decisions, enqueuedAtMs: Math.floor(nowMs) }
@@ -92,8 +101,7 @@ export class MemoryShard {
       births.every((recipient) => this.isCaughtUp(recipient))
     if (!isSure) return null
     for (const { meshId, sender, envelopeId } of appends) {
-      this.store.find(meshId, sender)!.lastEnvelopeId = envelopeId
-      this.marks.note(meshId, sender, envelopeId)
+      this.marks.note(meshId, sender, moveMark(this.store.find(meshId, sender)!, envelopeId))
     }
     return appends.map((append, i): AppendOutcome => {
       const id = (firstId + i) as DeliveryId
@@ -112,14 +120,20 @@ export class MemoryShard {
       const earlier = this.store.findEarlier(append)
       if (earlier) return outcomeOfResend(earlier, append)
       if (!this.isValid(append)) return { status: 'unknown_recipient' }
-      this.store.add(this.rowOf(append, { id, isLeased: false, nowMs }))
+      if (append.notBeforeMs > nowMs + append.ttlSeconds * 1000) return { status: 'delay_too_long' }
+      const row = this.rowOf(append, { id, isLeased: false, nowMs })
+      if (append.notBeforeMs > 0) this.store.delay({ ...row, dueAtMs: append.notBeforeMs })
+      else this.store.add(row)
       return { status: 'stored', id, isLeased: false, isExpected: false }
     })
     for (const { meshId, sender, envelopeId } of appends) {
       const member = this.store.find(meshId, sender)
-      if (member && envelopeId > member.lastEnvelopeId) member.lastEnvelopeId = envelopeId
+      if (member) moveMark(member, later(member.lastEnvelopeId, envelopeId))
     }
-    this.marks.learn(appends, decisions)
+    this.marks.learn(appends, decisions, (meshId, sender) => {
+      const member = this.store.find(meshId, sender)
+      return member && placeOf(member)
+    })
     this.remember(appends, decisions)
     return { decisions, enqueuedAtMs: Math.floor(nowMs) }
   }
@@ -139,7 +153,7 @@ export class MemoryShard {
     if (!member || member.isRevoked || member.session.epoch !== epoch) return null
     member.session.shard = this.shard
     member.session.epoch += 2
-    this.marks.note(meshId, peer, member.lastEnvelopeId)
+    this.marks.note(meshId, peer, markOf(member))
     this.ids.drawn(this.store.drawBlock())
     return member.session.epoch
   }
@@ -160,6 +174,53 @@ export class MemoryShard {
     }
   }
 
+  reject(rejects: readonly Reject[]): void {
+    const rejected = rejects.flatMap(({ delivery, epoch, reason }) => {
+      const row = this.store.findDelivery(delivery)
+      if (row?.lease?.epoch !== epoch) return []
+      this.bury(row, 'rejected', reason)
+      return [{ row, event: 'rejected' } as const]
+    })
+    this.tell(rejected)
+  }
+
+  extend(extensions: readonly Extension[]): void {
+    for (const { delivery, epoch, forMs } of extensions) {
+      const row = this.store.findDelivery(delivery)
+      if (row?.lease?.epoch !== epoch) continue
+      row.lease = { epoch, untilMs: this.store.nowMs + Math.min(forMs, LEASE_FUTURE_MAX_MS) }
+    }
+  }
+
+  tellPushed(deliveries: readonly DeliveryRef[]): void {
+    const rows = deliveries.flatMap((delivery) => this.store.findDelivery(delivery) ?? [])
+    this.tell(rows.map((row) => ({ row, event: 'pushed' })))
+  }
+
+  releaseDue(): Released {
+    const due = this.store.takeDue()
+    for (const { dueAtMs: _, ...row } of due) this.store.add(row)
+    const recipients = new Map(due.map(({ meshId, recipient }) => [meshId + recipient, { meshId, peer: recipient }]))
+    const next = this.store.delayed[0]
+    return { recipients: [...recipients.values()], nextInMs: next ? Math.ceil(next.dueAtMs - this.store.nowMs) : null }
+  }
+
+  findLost(meshId: MeshId, peer: PeerNo, max: number): Lost[] {
+    const lost = this.store.deadLetters.filter(
+      (letter) => letter.meshId === meshId && letter.recipient === peer && !letter.isTold,
+    )
+    const keyOf = (sender: PeerNo) => this.store.find(meshId, sender)!.binding.peer
+    return lost
+      .sort((a, b) => a.id - b.id)
+      .slice(0, max)
+      .map(({ id, envelopeId, sender, reason }) => ({ id, envelopeId, sender: keyOf(sender), reason }))
+  }
+
+  toldLost(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): void {
+    for (const letter of this.store.deadLetters)
+      if (letter.meshId === meshId && letter.recipient === peer && ids.includes(letter.id)) letter.isTold = true
+  }
+
   strike(delivery: DeliveryRef): void {
     const row = this.store.findDelivery(delivery)
     if (row) this.strikeRow(row)
@@ -177,6 +238,10 @@ export class MemoryShard {
     const dead = seen.filter((row) => !expired.includes(row) && this.isDead(row))
     for (const row of expired) this.bury(row, 'expired')
     for (const row of dead) this.bury(row, 'strikes')
+    this.tell([
+      ...expired.map((row) => ({ row, event: 'expired' }) as const),
+      ...dead.map((row) => ({ row, event: 'struck_out' }) as const),
+    ])
     const isRound = seen.length < sweepRows
     this.place = isRound ? QUEUE_START : seen.at(-1)!
     return { expired: expired.length, dead: dead.length, forgotten: this.sweepLedgers(), isRound }
@@ -207,9 +272,11 @@ export class MemoryShard {
   }
 
   private areMarksKnown(appends: readonly Append[]): boolean {
-    return appends.every(
-      ({ meshId, sender }) => this.store.find(meshId, sender)!.lastEnvelopeId === this.marks.find(meshId, sender),
-    )
+    return appends.every(({ meshId, sender }) => {
+      const { envelopeId, place } = markOf(this.store.find(meshId, sender)!)
+      const known = this.marks.find(meshId, sender)
+      return known?.envelopeId === envelopeId && known.place === place
+    })
   }
 
   /** One ledger row for each sender and second. */
@@ -264,6 +331,7 @@ export class MemoryShard {
       envelope,
       enqueuedAtMs: given.nowMs,
       expiresAtMs: given.nowMs + append.ttlSeconds * 1000,
+      terms: append.terms,
       attempts: given.isLeased ? 1 : 0,
       strikes: 0,
       firstStrikeAtMs: null,
@@ -271,17 +339,18 @@ export class MemoryShard {
     }
   }
 
-  private take({ meshId, session, deliveries }: StoredMember, { limit, limitBytes, ids }: Want): Delivery[] {
+  private take({ meshId, session, deliveries }: StoredMember, want: Want): Delivery[] {
     const { nowMs } = this.store
-    const ready = deliveries
-      .filter((row) => ids.from <= row.id && row.id <= ids.to && isFree(row, session.epoch, nowMs))
-      .filter((row) => row.expiresAtMs > nowMs && !this.isStruckOut(row))
-      .slice(0, limit)
+    const { ids, priorityMax, turns, limit, limitBytes } = want
+    const free = deliveries
+      .filter((row) => ids.from <= row.id && row.id <= ids.to && row.priority <= priorityMax)
+      .filter((row) => isFree(row, session.epoch, nowMs) && row.expiresAtMs > nowMs && !this.isStruckOut(row))
+    const ready = inTurn(free, turns).slice(0, limit)
     const lapsed = ready.filter((row) => isLapsed(row, session.epoch, nowMs))
     const oldest = lapsed.reduce<StoredDelivery | null>((min, row) => (min && min.id < row.id ? min : row), null)
     const taken = withinBytes(ready, limitBytes)
     if (oldest && taken.includes(oldest)) this.strikeRow(oldest)
-    return taken.map((row) => {
+    return taken.sort(byPlace).map((row) => {
       row.lease = { epoch: session.epoch, untilMs: nowMs + this.options.leaseMs }
       row.attempts += 1
       return {
@@ -292,6 +361,7 @@ export class MemoryShard {
         attempt: row.attempts,
         enqueuedAtMs: Math.floor(row.enqueuedAtMs),
         envelope: row.envelope,
+        terms: row.terms,
       }
     })
   }
@@ -311,14 +381,39 @@ export class MemoryShard {
     return strikes >= strikesMax && firstStrikeAtMs !== null && firstStrikeAtMs <= this.store.nowMs - strikeSpanMs
   }
 
-  private bury(row: StoredDelivery, reason: StoredDeadLetter['reason']): void {
+  private bury(row: StoredDelivery, reason: Death, detail: string | null = null): void {
     const { meshId, recipient, priority, id, envelopeId, sender, attempts, strikes } = row
     const envelope = reason === 'expired' ? null : row.envelope
     this.store.remove(row)
+    if (row.terms && readMarking(row.terms)?.kind === 'receipt') return
     this.store.deadLetters.push({
       ...{ meshId, recipient, priority, id, envelopeId, sender, attempts, strikes },
-      reason,
-      envelope,
+      ...{ reason, detail, envelope, isTold: reason === 'rejected' },
+    })
+  }
+
+  private settle(settles: readonly Settle[]): void {
+    const told = settles.flatMap((settle) => {
+      const row = this.store.findDelivery(settle)
+      this.store.remove(settle)
+      return row && settle.toldTo ? [{ row, event: 'settled' } as const] : []
+    })
+    this.tell(told)
+  }
+
+  /** A receipt for the sender of each that asked for one; all of them under one block of ids. */
+  private tell(ended: readonly { row: StoredDelivery; event: ReceiptEvent }[]): void {
+    const { nowMs } = this.store
+    const wanted = ended.filter(({ row }) => wantsReceipt(row)).sort((a, b) => a.row.id - b.row.id)
+    const block = wanted.length > 0 ? this.store.drawBlock() : 0
+    wanted.forEach(({ row, event }, i) => {
+      this.store.add({
+        ...{ meshId: row.meshId, recipient: row.sender, sender: row.recipient, envelopeId: row.envelopeId },
+        ...{ id: (block * BLOCK_SIZE + i + 1) as DeliveryId, priority: 1 },
+        ...{ envelope: new Uint8Array(), terms: encodeReceipt(event) },
+        ...{ enqueuedAtMs: nowMs, expiresAtMs: nowMs + RECEIPT_TTL_MS },
+        ...{ attempts: 0, strikes: 0, firstStrikeAtMs: null, lease: null },
+      })
     })
   }
 
@@ -343,52 +438,24 @@ export class MemoryShard {
   }
 }
 
-export function queueFor(store: MemoryStore, shard: ShardId, options: QueueOptions): Queue {
-  return new MemoryQueue(new MemoryShard(store, shard, options))
-}
-
-export class MemoryQueue implements Queue {
-  readonly shard: MemoryShard
-
-  constructor(shard: MemoryShard) {
-    this.shard = shard
-  }
-
-  async commit(batch: Batch): Promise<Committed> {
-    return this.shard.commit(batch)
-  }
-  async claim(wants: readonly Want[]): Promise<Claimed[]> {
-    return this.shard.claim(wants)
-  }
-  async open(session: SessionRef): Promise<number | null> {
-    return this.shard.open(session)
-  }
-  async fence(session: SessionRef): Promise<number | null> {
-    return this.shard.fence(session)
-  }
-  async retry(retries: readonly Retry[]): Promise<void> {
-    this.shard.retry(retries)
-  }
-  async strike(delivery: DeliveryRef): Promise<void> {
-    this.shard.strike(delivery)
-  }
-  async sweep(): Promise<Swept> {
-    return this.shard.sweep()
-  }
-  async findMembers(meshId: MeshId, peers: readonly PeerKey[]): Promise<Member[]> {
-    return this.shard.findMembers(meshId, peers)
-  }
-  async findBindings(meshId: MeshId, peers: readonly PeerKey[]): Promise<KeyBindingEntry[]> {
-    return this.shard.findBindings(meshId, peers)
-  }
-}
-
 const QUEUE_START: DeliveryRef = {
   meshId: '' as MeshId,
   recipient: 0 as PeerNo,
   priority: 0,
   id: 0 as DeliveryId,
 }
+
+/** A mark that changes stands elsewhere afterwards. */
+const placeOf = ({ markMoves }: StoredMember): string => String(markMoves)
+const markOf = (member: StoredMember): SenderMark => ({ envelopeId: member.lastEnvelopeId, place: placeOf(member) })
+
+function moveMark(member: StoredMember, envelopeId: EnvelopeId): SenderMark {
+  member.lastEnvelopeId = envelopeId
+  member.markMoves += 1
+  return markOf(member)
+}
+
+const byPlace = (a: DeliveryRef, b: DeliveryRef): number => a.priority - b.priority || a.id - b.id
 
 function isFree({ lease }: StoredDelivery, epoch: number, nowMs: Millis): boolean {
   if (lease === null || (lease.epoch !== null && lease.epoch < epoch)) return true

@@ -8,17 +8,21 @@ import {
   type PipeRow,
   type Step,
 } from '@sealpost/db'
-import type {
-  Append,
-  Claimed,
-  Committed,
-  Delivery,
-  DeliveryRef,
-  KeyBindingEntry,
-  Member,
-  Retry,
-  SessionRef,
-  Want,
+import {
+  type Append,
+  type Claimed,
+  type Committed,
+  type Delivery,
+  type DeliveryRef,
+  type Extension,
+  type KeyBindingEntry,
+  type Lost,
+  type Member,
+  type Reject,
+  type Retry,
+  type SessionRef,
+  TURN_COSTS,
+  type Want,
 } from '@sealpost/protocol'
 import {
   assert,
@@ -42,9 +46,9 @@ import {
   UNDECIDED,
   undecidedOf,
 } from './decisions.ts'
-import type { Batch, Queue, QueueOptions, Swept } from './queue.ts'
+import type { Batch, Queue, QueueOptions, Released, Swept } from './queue.ts'
 import { arrayOf, type Row, run } from './run.ts'
-import { settleStep } from './settle-step.ts'
+import { settleSteps } from './settle-step.ts'
 import { DatabaseClock, DeliveryIds, SenderMarks } from './shard-memory.ts'
 import * as statements from './sql.ts'
 import { RowWriters, SureCommit } from './sure-commit.ts'
@@ -68,8 +72,8 @@ export class PostgresQueue implements Queue {
   }
 
   async commit({ appends, settles }: Batch): Promise<Committed> {
-    const settling = settles.length > 0 ? [settleStep(settles)] : []
-    const sure = sureOf(appends, (meshId, sender) => this.marks.find(meshId, sender))
+    const settling = settleSteps(settles)
+    const sure = sureOf(appends, (meshId, sender) => this.marks.find(meshId, sender)?.envelopeId)
     const done = sure.length > 0 ? await this.storeSurely(sure, settling) : null
     const decisions = decisionsAfter(appends, sure, done?.outcomes ?? null)
     return this.decideRest(appends, { decisions, enqueuedAtMs: done?.enqueuedAtMs ?? 0 }, done ? [] : settling)
@@ -86,8 +90,9 @@ export class PostgresQueue implements Queue {
       throw error
     })
     if (!answers) return null
-    for (const last of commit.lasts()) this.marks.note(last.meshId, last.sender, last.envelopeId)
-    const [[, enqueuedAtMs, clockMs]] = answers[settling.length] as [string[]]
+    const admitted = answers.slice(settling.length)
+    commit.learn(this.marks, admitted)
+    const [[, enqueuedAtMs, clockMs]] = admitted[0] as [string[]]
     clock.set(Number(clockMs))
     return { outcomes: commit.outcomes(), enqueuedAtMs: Math.floor(Number(enqueuedAtMs)) }
   }
@@ -109,14 +114,15 @@ export class PostgresQueue implements Queue {
   }
 
   private async storeCarefully(appends: readonly Append[], first: Step[]): Promise<Decided> {
-    const answers = await this.write([...first, carefulStep(appends, this.options.dedupeMs)])
-    const [statuses, ids, atMs, lastId] = answers.at(-1)![0] as string[]
+    const { step, readPlaces } = carefulStep(appends, this.options.dedupeMs)
+    const answers = await this.write([...first, step])
+    const [statuses, ids, atMs, lastId, places] = answers.at(-1)![0] as string[]
     assert(statuses?.length === appends.length, 'one status for each append')
     this.ids.usedUpTo(Number(lastId))
     this.clock.set(Number(atMs))
     const given = ids!.split(',')
     const decisions = given.map((id, i) => decisionOf(statuses[i]!, Number(id) as DeliveryId))
-    this.marks.learn(appends, decisions)
+    this.marks.learn(appends, decisions, readPlaces(places ?? ''))
     return { decisions, enqueuedAtMs: Math.floor(Number(atMs)) }
   }
 
@@ -142,6 +148,8 @@ export class PostgresQueue implements Queue {
       this.options.strikeSpanMs / 1000,
       arrayOf(wants.map((want) => want.ids.from)),
       arrayOf(wants.map((want) => want.ids.to)),
+      arrayOf(wants.map((want) => want.priorityMax)),
+      ...TURN_COSTS.map((_, priority) => arrayOf(wants.map((want) => want.turns[priority]!))),
     ])
     const answers = wants.map((): { status: Claimed['status']; deliveries: Delivery[] } => ({
       status: 'locked',
@@ -160,7 +168,7 @@ export class PostgresQueue implements Queue {
   async open({ meshId, peer, epoch }: SessionRef): Promise<number | null> {
     const [row] = await run<OpenRow>(this.db.asking, statements.OPEN, [this.shard, meshId, peer, epoch])
     if (!row) return null
-    this.marks.note(meshId, peer, row.last_envelope_id)
+    this.marks.note(meshId, peer, { envelopeId: row.last_envelope_id, place: row.mark_place })
     this.ids.drawn(row.block)
     this.clock.set(row.clock_ms)
     return row.epoch
@@ -173,13 +181,43 @@ export class PostgresQueue implements Queue {
 
   async retry(retries: readonly Retry[]): Promise<void> {
     await run(this.db.asking, statements.RETRY, [
-      arrayOf(retries.map(({ delivery }) => delivery.meshId)),
-      arrayOf(retries.map(({ delivery }) => delivery.recipient)),
-      arrayOf(retries.map(({ delivery }) => delivery.priority)),
-      arrayOf(retries.map(({ delivery }) => delivery.id)),
-      arrayOf(retries.map(({ epoch }) => epoch)),
+      ...heldBy(retries),
       arrayOf(retries.map(({ afterMs }) => afterMs / 1000)),
     ])
+  }
+
+  async reject(rejects: readonly Reject[]): Promise<void> {
+    await run(this.db.asking, statements.REJECT, [
+      ...heldBy(rejects),
+      arrayLiteral(rejects.map(({ reason }) => reason)),
+    ])
+  }
+
+  async extend(extensions: readonly Extension[]): Promise<void> {
+    await run(this.db.asking, statements.EXTEND, [
+      ...heldBy(extensions),
+      arrayOf(extensions.map(({ forMs }) => forMs / 1000)),
+    ])
+  }
+
+  async tellPushed(deliveries: readonly DeliveryRef[]): Promise<void> {
+    await run(this.db.asking, statements.TELL_PUSHED, keysOf(deliveries))
+  }
+
+  async releaseDue(): Promise<Released> {
+    const rows = await run<DueRow>(this.db.asking, statements.RELEASE_DUE, [this.options.sweepRows])
+    const recipients = rows.flatMap(({ mesh_id, peer }) => (mesh_id === null ? [] : [{ meshId: mesh_id, peer: peer! }]))
+    const nextSeconds = rows.find(({ mesh_id }) => mesh_id === null)?.next_seconds ?? null
+    return { recipients, nextInMs: nextSeconds && Math.ceil(nextSeconds * 1000) }
+  }
+
+  async findLost(meshId: MeshId, peer: PeerNo, max: number): Promise<Lost[]> {
+    const rows = await run<LostRow>(this.db.asking, statements.FIND_LOST, [meshId, peer, max])
+    return rows.map(({ id, envelope_id, sender, reason }) => ({ id, envelopeId: envelope_id, sender, reason }))
+  }
+
+  async toldLost(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void> {
+    await run(this.db.asking, statements.TOLD_LOST, [meshId, peer, arrayOf(ids)])
   }
 
   async strike(delivery: DeliveryRef): Promise<void> {
@@ -243,6 +281,7 @@ export interface QueueDatabases {
 interface OpenRow extends Row {
   epoch: number
   last_envelope_id: EnvelopeId
+  mark_place: string
   block: number
   clock_ms: number
 }
@@ -256,8 +295,22 @@ interface ClaimRow extends Row {
   attempts: number
   envelope: Uint8Array
   envelope_id: string
+  terms: Uint8Array | null
   enqueued_at_ms: number
   sender: PeerKey
+}
+
+interface DueRow extends Row {
+  mesh_id: MeshId | null
+  peer: PeerNo | null
+  next_seconds: number | null
+}
+
+interface LostRow extends Row {
+  id: DeliveryId
+  envelope_id: EnvelopeId
+  sender: PeerKey
+  reason: Lost['reason']
 }
 
 interface MemberRow extends Row {
@@ -286,6 +339,16 @@ const QUEUE_START = ['0'.repeat(32), 0, 0, 0] as const
 const CAREFUL_TRIES = 3
 /** The order in which they must be pushed. */
 const byPlace = (a: Delivery, b: Delivery): number => a.priority - b.priority || a.id - b.id
+const keysOf = (deliveries: readonly DeliveryRef[]): string[] => [
+  arrayOf(deliveries.map(({ meshId }) => meshId)),
+  arrayOf(deliveries.map(({ recipient }) => recipient)),
+  arrayOf(deliveries.map(({ priority }) => priority)),
+  arrayOf(deliveries.map(({ id }) => id)),
+]
+const heldBy = (all: readonly { delivery: DeliveryRef; epoch: number }[]): string[] => [
+  ...keysOf(all.map(({ delivery }) => delivery)),
+  arrayOf(all.map(({ epoch }) => epoch)),
+]
 const keyText = (key: Uint8Array) => toHex(key) as PeerKey
 const keyOf = ({ meshId, recipient, priority, id }: DeliveryRef) => [meshId, recipient, priority, id]
 
@@ -297,6 +360,8 @@ function decisionOf(status: string, id: DeliveryId): Decision {
       return { status: 'duplicate' }
     case '!':
       return { status: 'id_reused' }
+    case '>':
+      return { status: 'delay_too_long' }
     case '?':
       return { status: 'unknown_recipient' }
     default:
@@ -313,5 +378,6 @@ function deliveryOf(row: ClaimRow): Delivery {
     attempt: row.attempts,
     enqueuedAtMs: Math.floor(row.enqueued_at_ms),
     envelope: row.envelope,
+    terms: row.terms,
   }
 }

@@ -11,13 +11,17 @@ import type {
   Claimed,
   Committed,
   DeliveryRef,
+  Extension,
   KeyBindingEntry,
+  Lost,
   Member,
+  Reject,
   Retry,
   SessionRef,
+  Settle,
   Want,
 } from '@sealpost/protocol'
-import type { MeshId, Millis, PeerKey } from '@sealpost/std'
+import type { DeliveryId, MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
 
 export interface Queue {
   /** Stores and deletes, in one commit. Ids ascend in the order of the appends. */
@@ -37,7 +41,18 @@ export interface Queue {
   fence(session: SessionRef): Promise<number | null>
   /** Free for another attempt after `afterMs`, at most 5 minutes, each with a strike. */
   retry(retries: readonly Retry[]): Promise<void>
+  /** To the dead letters, with what the recipient said; the sender hears of it if it asked to. */
+  reject(rejects: readonly Reject[]): Promise<void>
+  /** The leases of what this session holds go on for `forMs` from now, at most 5 minutes. */
+  extend(extensions: readonly Extension[]): Promise<void>
+  /** Puts a receipt `pushed` into the senders' queues. */
+  tellPushed(deliveries: readonly DeliveryRef[]): Promise<void>
   strike(delivery: DeliveryRef): Promise<void>
+  /** Puts what was delayed and is due into the queue. */
+  releaseDue(): Promise<Released>
+  /** What left the peer's queue unsettled and it was not told of, oldest first. */
+  findLost(meshId: MeshId, peer: PeerNo, max: number): Promise<Lost[]>
+  toldLost(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void>
   /** Looks at the next rows of the queue and of the ledger, and moves out what is over. Call it again and again. */
   sweep(): Promise<Swept>
   findMembers(meshId: MeshId, peers: readonly PeerKey[]): Promise<Member[]>
@@ -46,7 +61,14 @@ export interface Queue {
 
 export interface Batch {
   readonly appends: readonly Append[]
-  readonly settles: readonly DeliveryRef[]
+  readonly settles: readonly Settle[]
+}
+
+export interface Released {
+  /** Whose queues have something new. */
+  readonly recipients: readonly { readonly meshId: MeshId; readonly peer: PeerNo }[]
+  /** Until the next one is due; null: there is none. */
+  readonly nextInMs: Millis | null
 }
 
 export interface Swept {

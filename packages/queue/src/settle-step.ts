@@ -1,7 +1,7 @@
 import type { Step } from '@sealpost/db'
-import type { DeliveryRef } from '@sealpost/protocol'
+import type { DeliveryRef, Settle } from '@sealpost/protocol'
 import { int2s, int4s, int8s, uuids } from './binary.ts'
-import { SETTLE } from './sql.ts'
+import { SETTLE, SETTLE_AND_TELL } from './sql.ts'
 
 interface Run {
   readonly of: DeliveryRef
@@ -9,8 +9,16 @@ interface Run {
   last: number
 }
 
+/** One step for most, and one more for those whose senders want to hear of it. */
+export function settleSteps(settles: readonly Settle[]): Step[] {
+  const told = settles.filter(({ toldTo }) => toldTo)
+  const quiet = told.length === 0 ? settles : settles.filter(({ toldTo }) => !toldTo)
+  const steps = quiet.length > 0 ? [settleStep(SETTLE, quiet)] : []
+  return told.length > 0 ? [...steps, settleStep(SETTLE_AND_TELL, told)] : steps
+}
+
 /** Settles of one recipient come together, so that neighbours share one walk over the index. */
-export function settleStep(settles: readonly DeliveryRef[]): Step {
+function settleStep(text: string, settles: readonly DeliveryRef[]): Step {
   const runs: Run[] = []
   settles.forEach((settle, i) => {
     const run = runs.at(-1)
@@ -18,7 +26,7 @@ export function settleStep(settles: readonly DeliveryRef[]): Step {
     else runs.push({ of: settle, first: i + 1, last: i + 1 })
   })
   return {
-    text: SETTLE,
+    text,
     parameters: [
       uuids(runs.map(({ of }) => of.meshId)),
       int4s(runs.map(({ of }) => of.recipient)),

@@ -4,30 +4,39 @@ import { assert, type EnvelopeId, type MeshId, type Millis, type PeerNo } from '
 import type { Decision } from './decisions.ts'
 import { BLOCK_SIZE } from './sql.ts'
 
+export type PlaceOf = (meshId: MeshId, sender: PeerNo) => string | undefined
+
 const SENDERS_MAX = 20_000
 
-/** How far the ids of those senders have come that opened a session here. The ones longest silent are forgotten. */
-export class SenderMarks {
-  private readonly marks = new Map<string, EnvelopeId>()
+/** How far a sender's ids have come, and where the row that says so stood then. */
+export interface SenderMark {
+  readonly envelopeId: EnvelopeId
+  readonly place: string
+}
 
-  find(meshId: MeshId, sender: PeerNo): EnvelopeId | undefined {
+/** The marks of senders that opened a session here. The ones longest silent are forgotten. */
+export class SenderMarks {
+  private readonly marks = new Map<string, SenderMark>()
+
+  find(meshId: MeshId, sender: PeerNo): SenderMark | undefined {
     return this.marks.get(meshId + sender)
   }
 
-  note(meshId: MeshId, sender: PeerNo, mark: EnvelopeId): void {
+  note(meshId: MeshId, sender: PeerNo, mark: SenderMark): void {
     const key = meshId + sender
     this.marks.delete(key) // to the end
     this.marks.set(key, mark)
     if (this.marks.size > SENDERS_MAX) this.marks.delete(this.marks.keys().next().value!)
   }
 
-  /** From what a careful statement decided. */
-  learn(appends: readonly Append[], decisions: readonly Decision[]): void {
+  /** From what a careful statement decided, and where it left the marks. */
+  learn(appends: readonly Append[], decisions: readonly Decision[], placeOf: PlaceOf): void {
     appends.forEach(({ meshId, sender, envelopeId }, i) => {
       const mark = this.find(meshId, sender)
+      const place = placeOf(meshId, sender)
       // Of one that is revoked, or writes to one, everything would be in doubt, and with it what others say.
-      if (decisions[i]!.status === 'unknown_recipient') this.marks.delete(meshId + sender)
-      else if (mark === undefined || envelopeId > mark) this.note(meshId, sender, envelopeId)
+      if (decisions[i]!.status === 'unknown_recipient' || place === undefined) this.marks.delete(meshId + sender)
+      else this.note(meshId, sender, { envelopeId: later(mark?.envelopeId, envelopeId), place })
     })
   }
 }
@@ -79,3 +88,5 @@ export class DatabaseClock {
     this.aheadMs = nowMs - performance.now()
   }
 }
+
+export const later = (a: EnvelopeId | undefined, b: EnvelopeId): EnvelopeId => (a !== undefined && a > b ? a : b)

@@ -43,8 +43,8 @@ const PEER = 'session_mesh_id_peer_no_pk'
 const MEMBER = 'member_mesh_id_peer_no_pk'
 const WALKS = {
   SETTLE: [QUEUE],
-  ADMIT: [MARK, MEMBER, PEER, QUEUE],
-  ADMIT_ONE: [MARK, MEMBER, PEER, QUEUE],
+  ADMIT: [MEMBER, PEER, QUEUE],
+  ADMIT_ONE: [MEMBER, PEER, QUEUE],
   COMMIT_CAREFULLY: [LEDGER, MARK, MEMBER],
   CLAIM: [QUEUE, PEER, MEMBER],
   OPEN: [PEER, MEMBER, MARK],

@@ -12,7 +12,8 @@
  * single ones costs twice as much.
  */
 
-import { ID_BLOCK } from '@sealpost/protocol'
+import { encodeReceipt, ID_BLOCK, RECEIPT_EVENTS, type ReceiptEvent, TURN_COSTS } from '@sealpost/protocol'
+import { toHex } from '@sealpost/std'
 
 /** Settings of the connections that run these statements. */
 export const SESSION = {
@@ -41,6 +42,28 @@ const isFree = (row: string, epoch: string) => `(${row}.lease_until is null or $
 /** A delivery's id is its block, drawn from the sequence `delivery_block`, times this, and its number in the block. */
 export const BLOCK_SIZE = ID_BLOCK
 
+const receiptOf = (event: ReceiptEvent) => `'\\x${toHex(encodeReceipt(event))}'::bytea`
+const RECEIPTS = Object.fromEntries(RECEIPT_EVENTS.map((event) => [event, receiptOf(event)])) as Record<
+  ReceiptEvent,
+  string
+>
+/** See the protocol's `terms.ts`. */
+const isReceipt = (row: string) => `coalesce(get_byte(${row}.terms, 0) = 2, false)`
+const wantsReceipt = (row: string) => `coalesce(get_byte(${row}.terms, 0) = 1 and get_byte(${row}.terms, 1) > 0, false)`
+/** A receipt is kept as long as mail is by default. */
+const RECEIPT_TTL = `interval '14 days'`
+
+/**
+ * Puts a receipt into the queue of the sender of each of these rows that asked for one. It is a delivery like any other,
+ * so it survives an absent sender; it names the envelope it is about, and as its sender the recipient of that.
+ */
+const tell = (rows: string) => `
+  insert into message_queue (mesh_id, recipient, priority, id, sender, envelope_id, expires_at, terms, envelope)
+  select g.mesh_id, g.sender, 1, (select nextval('delivery_block')) * ${BLOCK_SIZE} + row_number() over (order by g.id), g.recipient,
+    g.envelope_id, clock_timestamp() + ${RECEIPT_TTL}, g.receipt, ''
+  from ${rows} g where ${wantsReceipt('g')}
+`
+
 /**
  * A commit is a transaction of these steps, sent at once: `SETTLE` for what was settled, and for appends `ADMIT` or
  * `ADMIT_ONE` for each, `COPY_QUEUE` and `COPY_LEDGER`. Whoever sends them gives the ids, the leases and the times.
@@ -53,6 +76,92 @@ delete from message_queue where ctid = any (array(
     as s(mesh_id, recipient, priority, first, last)
   cross join lateral (select q.ctid from message_queue q where q.mesh_id = s.mesh_id and q.recipient = s.recipient
     and q.priority = s.priority and q.id = any (($6::bigint[])[s.first:s.last]) offset 0) q))`
+
+/** The same for deliveries whose senders want to hear of it. */
+export const SETTLE_AND_TELL = `
+with gone as (${SETTLE}
+  returning mesh_id, recipient, sender, id, envelope_id, terms, ${RECEIPTS.settled} as receipt
+)${tell('gone')}`
+
+/**
+ * Moves rejected deliveries to the dead letters, with what their recipient said. `$1–$4` mesh, recipient, priority, id ·
+ * `$5` the epoch of the session that holds them · `$6` what it said. Walks: message_queue's primary key.
+ */
+export const REJECT = `
+with gone as (
+  delete from message_queue q
+  using (select r.*, found.ctid from unnest($1::uuid[], $2::int[], $3::smallint[], $4::bigint[], $5::bigint[], $6::text[])
+      as r(mesh_id, recipient, priority, id, epoch, said)
+    cross join lateral (select q.ctid from message_queue q where q.mesh_id = r.mesh_id and q.recipient = r.recipient
+      and q.priority = r.priority and q.id = r.id offset 0) found) r
+  where q.ctid = r.ctid and q.lease_epoch = r.epoch
+  returning q.*, r.said, ${RECEIPTS.rejected} as receipt
+), kept as (
+  insert into dead_letter (mesh_id, recipient, id, priority, sender, attempts, strikes, envelope_id, enqueued_at, reason,
+    detail, told_at, terms, envelope)
+  select mesh_id, recipient, id, priority, sender, attempts, strikes, envelope_id, enqueued_at, 'rejected', said,
+    clock_timestamp(), terms, envelope
+  from gone where not ${isReceipt('gone')}
+)${tell('gone')}`
+
+/**
+ * Leases go on for `$6` seconds from now, though not further than a jump of the clock could pass for. `$1–$5` as of
+ * `REJECT`. Walks: message_queue's primary key.
+ */
+export const EXTEND = `
+update message_queue q
+set lease_until = clock_timestamp() + least(make_interval(secs => r.seconds), ${LEASE_FUTURE_MAX})
+from (select r.*, found.ctid from unnest($1::uuid[], $2::int[], $3::smallint[], $4::bigint[], $5::bigint[], $6::float8[])
+    as r(mesh_id, recipient, priority, id, epoch, seconds)
+  cross join lateral (select q.ctid from message_queue q where q.mesh_id = r.mesh_id and q.recipient = r.recipient
+    and q.priority = r.priority and q.id = r.id offset 0) found) r
+where q.ctid = r.ctid and q.lease_epoch = r.epoch`
+
+/**
+ * Tells the senders that want to hear of it that their mail was pushed. Nothing is said when it is gone already. `$1–$4`
+ * mesh, recipient, priority, id. Walks: message_queue's primary key.
+ */
+export const TELL_PUSHED = `
+with gone as (
+  select found.*, ${RECEIPTS.pushed} as receipt
+  from unnest($1::uuid[], $2::int[], $3::smallint[], $4::bigint[]) as r(mesh_id, recipient, priority, id)
+  cross join lateral (select q.* from message_queue q where q.mesh_id = r.mesh_id and q.recipient = r.recipient
+    and q.priority = r.priority and q.id = r.id offset 0) found
+)${tell('gone')}`
+
+/**
+ * Puts up to `$1` deliveries of each mesh whose time has come into the queue, under the ids they have. Answers each
+ * recipient with something new, as mesh and peer, and in how many seconds the next one is due. Walks: delayed_delivery's
+ * primary key.
+ */
+export const RELEASE_DUE = `
+with due as materialized (
+  select found.ctid from mesh m cross join lateral (
+    select d.ctid from delayed_delivery d where d.mesh_id = m.mesh_id and d.due_at <= clock_timestamp()
+    order by d.due_at, d.id limit $1::int for update skip locked) found
+), gone as (
+  delete from delayed_delivery d using due where d.ctid = due.ctid returning d.*
+), queued as (
+  insert into message_queue (mesh_id, recipient, priority, id, sender, envelope_id, enqueued_at, expires_at, terms, envelope)
+  select mesh_id, recipient, priority, id, sender, envelope_id, enqueued_at, expires_at, terms, envelope from gone
+)
+select distinct replace(mesh_id::text, '-', '') as mesh_id, recipient as peer, null::float8 as next_seconds from gone
+union all
+select null, null, extract(epoch from min(found.due_at) - clock_timestamp())::float8
+from mesh m cross join lateral (select d.due_at from delayed_delivery d
+  where d.mesh_id = m.mesh_id and d.due_at > clock_timestamp() order by d.due_at limit 1) found`
+
+/** What left this peer's queue unsettled without its knowledge. `$1 $2` mesh, peer · `$3` at most. Walks: dead_letter's and member's primary keys. */
+export const FIND_LOST = `
+select l.id, replace(l.envelope_id::text, '-', '') as envelope_id, l.reason,
+  (select encode(m.peer_key, 'hex') from member m where m.mesh_id = l.mesh_id and m.peer_no = l.sender) as sender
+from dead_letter l where l.mesh_id = $1::uuid and l.recipient = $2::int and l.told_at is null
+order by l.id limit $3::int`
+
+/** `$1 $2` mesh, peer · `$3` ids. Walks: dead_letter's primary key. */
+export const TOLD_LOST = `
+update dead_letter set told_at = clock_timestamp()
+where mesh_id = $1::uuid and recipient = $2::int and id = any ($3::bigint[])`
 
 /** Set beside the answer of both ways to admit. */
 const CLOCK = 'extract(epoch from now()) * 1000, extract(epoch from clock_timestamp()) * 1000'
@@ -78,21 +187,26 @@ const isClockRight = (ms: string) => `abs(extract(epoch from clock_timestamp()) 
  * senders may wait for them; the time given must be the time. Where anything is in doubt it divides by zero (`IN_DOUBT`), and nothing of the transaction
  * happens.
  *
- * `$1–$4` senders: mesh, peer, the envelope id this shard saw last and the last of these, in an order that all shards share, so that two transactions
+ * `$1–$4` senders: mesh, peer, the envelope id this shard saw last and the last of these, and `$18` the places of their marks, in an order that all shards share, so that two transactions
  * can't wait for each other · `$5 $6` parties: mesh, peer · `$7–$9` recipients of birth leases: mesh, peer, epoch ·
  * `$10 $11` the first and last place of their senders in `$12` · `$13` shard · `$14 $15` strikes, and the seconds they must
  * span, of a dead delivery · `$16` the time given, in ms · `$17` where the look for what waits for those recipients begins. Answers 1, the time of the transaction and
- * the clock, in ms.
+ * the clock, in ms, and the new places of the marks.
  *
- * Walks: the primary keys of sender_mark, member, session and message_queue.
+ * A mark is found by its place, its `ctid`, not by its key: it changes with every commit, and while a snapshot is held a
+ * search by key walks over all its former versions. A place that is wrong is a mark that moved. After a wait for another
+ * transaction it finds nothing, too, where a search would go on with the rest of the statement as it saw things before.
+ *
+ * Walks: the primary keys of member, session and message_queue.
  */
 export const ADMIT = `
 with moved as (
   update sender_mark m set last_envelope_id = s.last, version = m.version + 1
-  from (select s.*, found.ctid from unnest($1::uuid[], $2::int[], $3::uuid[], $4::uuid[]) as s(mesh_id, sender, mark, last)
-    cross join lateral (select m.ctid from sender_mark m where m.mesh_id = s.mesh_id and m.sender = s.sender offset 0) found) s
-  where m.ctid = s.ctid and m.last_envelope_id = s.mark
-  returning 1
+  from unnest($1::uuid[], $2::int[], $3::uuid[], $4::uuid[], $18::tid[]) with ordinality
+    as s(mesh_id, sender, mark, last, place, n)
+  cross join lateral (select m.* from sender_mark m where m.ctid = s.place offset 0) found
+  where m.ctid = s.place and found.mesh_id = s.mesh_id and found.sender = s.sender and found.last_envelope_id = s.mark
+  returning s.n, m.ctid as place
 )
 select 1 / ((select count(*) from moved) = cardinality($2::int[])
     and (select count(*) from unnest($5::uuid[], $6::int[]) as p(mesh_id, peer) cross join lateral (select from member m
@@ -102,22 +216,21 @@ select 1 / ((select count(*) from moved) = cardinality($2::int[])
       cross join lateral (select from session s where s.mesh_id = b.mesh_id and s.peer_no = b.peer and s.epoch = b.epoch
         and s.shard = $13::uuid offset 0) s
       where ${hasOlder({ mesh: 'b.mesh_id', recipient: 'b.peer', floor: 'b.floor', epoch: 'b.epoch', senders: '($12::int[])[b.first:b.last]', strikes: '$14', seconds: '$15' })} is null
-    ) = cardinality($8::int[]) and ${isClockRight('$16')})::int, ${CLOCK}`
+    ) = cardinality($8::int[]) and ${isClockRight('$16')})::int, ${CLOCK},
+  (select string_agg(place::text, ' ' order by n) from moved)`
 
 /**
  * The same for one envelope, in two thirds of the time: what a small commit costs is the setting up of its statements.
  *
  * `$1–$4` mesh, sender, recipient, envelope id · `$5` the epoch to lease it under, or 0 · `$6` shard · `$7–$10` as
- * `$14–$17` of `ADMIT` · `$11` the envelope id of the sender that this shard saw last.
+ * `$14–$17` of `ADMIT` · `$11 $12` the envelope id of the sender that this shard saw last, and the place of its mark.
  */
 export const ADMIT_ONE = `
 with moved as (
-  -- By ctid: after a wait for another transaction it then finds nothing, where a search by key would go on with the rest
-  -- of this statement as it saw things before.
   update sender_mark m set last_envelope_id = $4::uuid, version = m.version + 1
-  from (select m.ctid from sender_mark m where m.mesh_id = $1::uuid and m.sender = $2::int offset 0) found
-  where m.ctid = found.ctid and m.last_envelope_id = $11::uuid
-  returning 1
+  from (select m.* from sender_mark m where m.ctid = $12::tid offset 0) found
+  where m.ctid = $12::tid and found.mesh_id = $1::uuid and found.sender = $2::int and found.last_envelope_id = $11::uuid
+  returning m.ctid as place
 )
 select 1 / coalesce((select count(*) from moved) = 1
     and (select true from member where mesh_id = $1::uuid and peer_no = $2::int and revoked_at is null)
@@ -125,14 +238,14 @@ select 1 / coalesce((select count(*) from moved) = 1
     and ($5::bigint = 0 or (select true from session
         where mesh_id = $1::uuid and peer_no = $3::int and epoch = $5::bigint and shard = $6::uuid)
       and ${hasOlder({ mesh: '$1::uuid', recipient: '$3::int', floor: '$10::bigint', epoch: '$5::bigint', senders: 'array[$2::int]', strikes: '$7', seconds: '$8' })} is null
-    ) and ${isClockRight('$9')}, false)::int, ${CLOCK}`
+    ) and ${isClockRight('$9')}, false)::int, ${CLOCK}, (select place::text from moved)`
 
 /** What `ADMIT` fails with. */
 export const IN_DOUBT = '22012'
 
 export const COPY_QUEUE = `
 copy message_queue (mesh_id, recipient, priority, id, sender, attempts, envelope_id, expires_at, lease_epoch, lease_until,
-  envelope) from stdin (format binary)`
+  terms, envelope) from stdin (format binary)`
 
 export const COPY_LEDGER = `
 copy dedupe_ledger (mesh_id, sender, second, first_id, keep_until, envelope_ids, fingerprints, ids, recipients, priorities)
@@ -145,10 +258,12 @@ from stdin (format binary)`
  *
  * The parties of a batch are its distinct peers, `$1 $2` (mesh, peer); appends name theirs by place, counted from 1, in
  * `$3–$12`: sender, recipient, envelope id, second of that id, priority, seconds to live, fingerprint, offset and length
- * in `$12`, all envelopes · `$13` seconds of dedupe · `$14 $15` senders: place, last envelope id.
+ * in `$12`, all envelopes · `$13` seconds of dedupe · `$14 $15` senders: place, last envelope id · `$16 $17` appends: terms, and
+ * the time they are kept until, in ms, or 0.
  *
- * Answers one row: the status of each append (`+` stored, `=` duplicate, `!` id reused, `?` no such member, `~` a
- * concurrent statement may be storing it), its delivery id, and the time given.
+ * Answers one row: the status of each append (`+` stored, `=` duplicate, `!` id reused, `?` no such member, `>` due after its end, `~` a
+ * concurrent statement may be storing it), its delivery id, the time given, the last id, and after the place of each sender
+ * that of its mark.
  *
  * Walks: the primary keys of message_queue, dedupe_ledger, sender_mark and member.
  */
@@ -165,27 +280,33 @@ with party as materialized (
   update sender_mark m
   set version = m.version + 1, last_envelope_id = greatest(m.last_envelope_id, k.last)
   from known k where m.ctid = k.ctid and m.version = k.version
-  returning k.place
+  returning k.place, m.ctid as mark_place
 ), input as materialized (
   select i.*, ($1::uuid[])[i.sender] as mesh_id, ($2::int[])[i.sender] as sender_no,
     ($2::int[])[i.recipient] as recipient_no, (select nextval('delivery_block')) * ${BLOCK_SIZE} + n as id,
-    clock_timestamp() as at, i.sender in (select place from marked) as is_alone,
+    clock_timestamp() as at, i.not_before_ms / 1000 > extract(epoch from clock_timestamp()) + i.ttl as is_late, i.sender in (select place from marked) as is_alone,
     (select is_member from party)[i.sender] and (select is_member from party)[i.recipient] as is_valid
   from unnest($3::int[], $4::int[], $5::uuid[], $6::bigint[], $7::smallint[], $8::int[], $9::bigint[], $10::int[],
-    $11::int[]) with ordinality
-    as i(sender, recipient, envelope_id, second, priority, ttl, fingerprint, start, size, n)
+    $11::int[], $16::bytea[], $17::float8[]) with ordinality
+    as i(sender, recipient, envelope_id, second, priority, ttl, fingerprint, start, size, terms, not_before_ms, n)
 ), judged as materialized (
-  select i.*, e.earlier_id, e.is_same, e.earlier_id is null and is_valid and is_alone as is_stored
+  select i.*, e.earlier_id, e.is_same, e.earlier_id is null and is_valid and is_alone and not is_late as is_stored
   from input i left join lateral (
     select l.ids[place.at] as earlier_id, l.fingerprints[place.at] = i.fingerprint as is_same
     from dedupe_ledger l cross join lateral (select array_position(l.envelope_ids, i.envelope_id) as at) place
     where l.mesh_id = i.mesh_id and l.sender = i.sender_no and l.second = i.second and place.at is not null limit 1
   ) e on true
 ), queued as (
-  insert into message_queue (mesh_id, recipient, priority, id, sender, envelope_id, enqueued_at, expires_at, envelope)
-  select mesh_id, recipient_no, priority, id, sender_no, envelope_id, at, at + make_interval(secs => ttl),
+  insert into message_queue (mesh_id, recipient, priority, id, sender, envelope_id, enqueued_at, expires_at, terms, envelope)
+  select mesh_id, recipient_no, priority, id, sender_no, envelope_id, at, at + make_interval(secs => ttl), terms,
     substring((select $12::bytea) from start for size)
-  from judged where is_stored
+  from judged where is_stored and not_before_ms = 0
+), put_off as (
+  insert into delayed_delivery (mesh_id, due_at, id, recipient, priority, sender, envelope_id, enqueued_at, expires_at,
+    terms, envelope)
+  select mesh_id, to_timestamp(not_before_ms / 1000), id, recipient_no, priority, sender_no, envelope_id, at,
+    at + make_interval(secs => ttl), terms, substring((select $12::bytea) from start for size)
+  from judged where is_stored and not_before_ms > 0
 ), remembered as (
   insert into dedupe_ledger (mesh_id, sender, second, first_id, keep_until, envelope_ids, fingerprints, ids, recipients,
     priorities)
@@ -193,9 +314,10 @@ with party as materialized (
     array_agg(fingerprint), array_agg(id), array_agg(recipient_no), array_agg(priority)
   from judged where is_stored group by mesh_id, sender_no, second
 )
-select string_agg(case when is_same then '=' when not is_same then '!' when not is_valid then '?' when is_alone then '+'
+select string_agg(case when is_same then '=' when not is_same then '!' when not is_valid then '?' when is_late then '>' when is_alone then '+'
     else '~' end, '' order by n),
-  string_agg((coalesce(earlier_id, id))::text, ',' order by n), extract(epoch from max(at)) * 1000, max(id)
+  string_agg((coalesce(earlier_id, id))::text, ',' order by n), extract(epoch from max(at)) * 1000, max(id),
+  (select string_agg(k.place || ' ' || coalesce(m.mark_place, k.ctid)::text, ' ') from known k left join marked m using (place))
 from judged`
 
 /**
@@ -206,15 +328,17 @@ from judged`
  * The oldest delivery whose lease lapsed in this very session gets a strike; the others were only behind it.
  *
  * `$1` shard · `$2–$6` wants: mesh, peer, epoch, limit, limit in bytes · `$7` seconds of lease · `$8` strikes, and `$9`
- * seconds they must span, of a dead delivery · `$10 $11` wants: the first and last id. Answers a row for each want, and after
+ * seconds they must span, of a dead delivery · `$10–$15` wants: the first and last id, the
+ * least urgent priority, and for each priority how far it has had its turn (`Want.turns`). Answers a row for each want, and after
  * them one for each delivery, in no order.
  *
  * Walks: session's and message_queue's primary keys.
  */
 export const CLAIM = `
 with held as materialized (
-  select w.*, s.epoch as held from unnest($2::uuid[], $3::int[], $4::bigint[], $5::int[], $6::int[], $10::bigint[], $11::bigint[])
-    with ordinality as w(mesh_id, peer, epoch, lim, lim_bytes, from_id, to_id, n)
+  select w.*, s.epoch as held from unnest($2::uuid[], $3::int[], $4::bigint[], $5::int[], $6::int[], $10::bigint[], $11::bigint[],
+    $12::int2[], $13::float8[], $14::float8[], $15::float8[])
+    with ordinality as w(mesh_id, peer, epoch, lim, lim_bytes, from_id, to_id, priority_max, turn_now, turn_next, turn_low, n)
   left join lateral (
     select s.epoch from session s
     where s.mesh_id = w.mesh_id and s.peer_no = w.peer and s.epoch = w.epoch and s.shard = $1::uuid
@@ -222,15 +346,21 @@ with held as materialized (
 ), ready as materialized (
   select h.n, h.epoch, h.lim_bytes, r.* from held h cross join lateral (
     select q.*, q.id = min(q.id) filter (where q.is_lapsed) over () as is_struck,
-      sum(q.size) over (order by q.priority, q.id rows unbounded preceding) - q.size as bytes_before
+      sum(q.size) over (order by q.turn, q.priority rows unbounded preceding) - q.size as bytes_before
     from (
-      select q.ctid, q.priority, q.id, octet_length(q.envelope) as size,
-        coalesce(q.lease_epoch = h.epoch and q.lease_until <= clock_timestamp(), false) as is_lapsed
-      from message_queue q
-      where h.held is not null and q.mesh_id = h.mesh_id and q.recipient = h.peer and q.id between h.from_id and h.to_id
-        and ${isFree('q', 'h.epoch')}
-        and q.expires_at > clock_timestamp() and not ${isStruckOut('q', '$8', '$9')}
-      order by q.priority, q.id limit h.lim
+      select q.*, p.turn + p.cost * row_number() over (partition by p.priority order by q.id) as turn
+      from (values (0::smallint, ${TURN_COSTS[0]}::float8, h.turn_now), (1, ${TURN_COSTS[1]}, h.turn_next),
+        (2, ${TURN_COSTS[2]}, h.turn_low)) as p(priority, cost, turn)
+      cross join lateral (
+        select q.ctid, q.priority, q.id, octet_length(q.envelope) as size,
+          coalesce(q.lease_epoch = h.epoch and q.lease_until <= clock_timestamp(), false) as is_lapsed
+        from message_queue q
+        where h.held is not null and p.priority <= h.priority_max and q.mesh_id = h.mesh_id and q.recipient = h.peer
+          and q.priority = p.priority and q.id between h.from_id and h.to_id and ${isFree('q', 'h.epoch')}
+          and q.expires_at > clock_timestamp() and not ${isStruckOut('q', '$8', '$9')}
+        order by q.id limit h.lim
+      ) q
+      order by turn, q.priority limit h.lim
     ) q
   ) r
 ), leased as (
@@ -240,17 +370,17 @@ with held as materialized (
     first_strike_at = case when r.is_struck then coalesce(q.first_strike_at, clock_timestamp()) else q.first_strike_at end
   from ready r
   where r.bytes_before < r.lim_bytes and q.ctid = r.ctid
-  returning r.n, q.mesh_id, q.priority, q.id, q.sender, q.envelope_id, q.attempts, q.enqueued_at, q.envelope
+  returning r.n, q.mesh_id, q.priority, q.id, q.sender, q.envelope_id, q.attempts, q.enqueued_at, q.terms, q.envelope
 )
 select h.n::int, h.held is not null as is_held,
   -- No exists: planned on an empty table it became a hash over all sessions.
   h.held is not null or coalesce((select true from session s
     where s.mesh_id = h.mesh_id and s.peer_no = h.peer and s.epoch = h.epoch and s.shard = $1::uuid), false) as is_current,
-  null::bigint as id, null::smallint as priority, null::int as attempts, null::bytea as envelope, null::uuid as envelope_id,
+  null::bigint as id, null::smallint as priority, null::int as attempts, null::bytea as terms, null::bytea as envelope, null::uuid as envelope_id,
   null::float8 as enqueued_at_ms, null as sender
 from held h
 union all
-select l.n::int, true, true, l.id, l.priority, l.attempts, l.envelope, l.envelope_id,
+select l.n::int, true, true, l.id, l.priority, l.attempts, l.terms, l.envelope, l.envelope_id,
   date_part('epoch', l.enqueued_at) * 1000,
   (select encode(m.peer_key, 'hex') from member m where m.mesh_id = l.mesh_id and m.peer_no = l.sender)
 from leased l`
@@ -267,7 +397,8 @@ from member m, sender_mark k
 where s.mesh_id = $2::uuid and s.peer_no = $3::int and s.epoch = $4::bigint
   and m.mesh_id = s.mesh_id and m.peer_no = s.peer_no and m.revoked_at is null
   and k.mesh_id = s.mesh_id and k.sender = s.peer_no
-returning s.epoch, replace(k.last_envelope_id::text, '-', '') as last_envelope_id, nextval('delivery_block') as block,
+returning s.epoch, replace(k.last_envelope_id::text, '-', '') as last_envelope_id, k.ctid::text as mark_place,
+  nextval('delivery_block') as block,
   (extract(epoch from clock_timestamp()) * 1000)::float8 as clock_ms`
 
 export const DRAW_BLOCK = `select nextval('delivery_block') as block`
@@ -313,14 +444,14 @@ with seen as materialized (
 ), gone as (
   delete from message_queue q using seen s
   where (s.is_expired or s.is_dead) and q.ctid = s.ctid
-  returning q.*, s.is_expired
+  returning q.*, s.is_expired, case when s.is_expired then ${RECEIPTS.expired} else ${RECEIPTS.struck_out} end as receipt
 ), kept as (
   insert into dead_letter (mesh_id, recipient, id, priority, sender, attempts, strikes, envelope_id, enqueued_at, reason,
-    envelope)
+    terms, envelope)
   select mesh_id, recipient, id, priority, sender, attempts, strikes, envelope_id, enqueued_at,
-    case when is_expired then 'expired' else 'strikes' end, case when not is_expired then envelope end
-  from gone
-)
+    case when is_expired then 'expired' else 'strikes' end, terms, case when not is_expired then envelope end
+  from gone where not ${isReceipt('gone')}
+), told as (${tell('gone')})
 select (select count(*) from seen)::int as seen, (select count(*) from gone where is_expired)::int as expired,
   (select count(*) from gone where not is_expired)::int as dead, last.*
 from (select 1) as one left join (

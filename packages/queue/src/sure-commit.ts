@@ -2,14 +2,17 @@
  * The fast way of a commit: everything in it is new as far as this shard knows, so ids and leases are given here, the
  * rows travel by `COPY`, and Postgres only checks. When it objects nothing was done.
  */
-import type { Step } from '@sealpost/db'
+import { arrayLiteral, type PipeRow, type Step } from '@sealpost/db'
 import type { Append, AppendOutcome } from '@sealpost/protocol'
-import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerNo, ShardId } from '@sealpost/std'
+import type { DeliveryId, Millis, ShardId } from '@sealpost/std'
 import { BinaryWriter, int4s, int8s, uuids } from './binary.ts'
 import { admitBirth, fingerprintOf, Parties, type Party, secondOf } from './commit-batch.ts'
 import type { QueueOptions } from './queue.ts'
-import type { SenderMarks } from './shard-memory.ts'
+import type { SenderMark, SenderMarks } from './shard-memory.ts'
 import * as statements from './sql.ts'
+
+/** Where the answers of both ways to admit have them. */
+const PLACES = 3
 
 export interface SureTerms {
   readonly shard: ShardId
@@ -26,7 +29,7 @@ export class RowWriters {
   readonly ledger = new BinaryWriter()
 }
 
-/** Up to so many envelopes are admitted one by one, which is the faster then. */
+/** Up to so many envelopes, each of another sender, are admitted one by one, which is the faster then. */
 const SINGLY_MAX = 3
 
 export class SureCommit {
@@ -50,8 +53,12 @@ export class SureCommit {
   }
 
   steps(): Step[] {
-    const admit = this.appends.length <= SINGLY_MAX ? this.admitSingly() : [this.admit()]
+    const admit = this.isSingly ? this.senders.map(({ sent }) => this.admitOne(sent[0]!)) : [this.admit()]
     return [...admit, this.copyQueue(), this.copyLedger()]
+  }
+
+  private get isSingly(): boolean {
+    return this.appends.length <= SINGLY_MAX && this.senders.length === this.appends.length
   }
 
   outcomes(): AppendOutcome[] {
@@ -64,9 +71,14 @@ export class SureCommit {
     }))
   }
 
-  /** The last append of each sender. */
-  lasts(): Append[] {
-    return this.senders.map(({ sent }) => this.appends[sent.at(-1)!]!)
+  /** What the answers of the steps tell of the marks. */
+  learn(marks: SenderMarks, answers: readonly PipeRow[][]): void {
+    const places = this.isSingly
+      ? this.senders.map((_, i) => answers[i]![0]![PLACES] as string)
+      : (answers[0]![0]![PLACES] as string).split(' ')
+    this.senders.forEach(({ meshId, peer, sent }, i) => {
+      marks.note(meshId, peer, { envelopeId: this.appends[sent.at(-1)!]!.envelopeId, place: places[i]! })
+    })
   }
 
   private admit(): Step {
@@ -80,7 +92,7 @@ export class SureCommit {
       parameters: [
         uuids(senders.map((sender) => sender.meshId)),
         int4s(senders.map((sender) => sender.peer)),
-        uuids(senders.map(({ meshId, peer }) => this.markOf(meshId, peer))),
+        uuids(senders.map((sender) => this.markOf(sender).envelopeId)),
         uuids(senders.map((sender) => idAt(sender.sent.at(-1)!))),
         uuids(all.map((party) => party.meshId)),
         int4s(all.map((party) => party.peer)),
@@ -93,37 +105,28 @@ export class SureCommit {
         this.terms.shard,
         ...this.judging(),
         int8s(births.map((party) => party.birthFloor)),
+        arrayLiteral(senders.map((sender) => this.markOf(sender).place)),
       ],
     }
   }
 
-  private admitSingly(): Step[] {
-    return this.senders.flatMap(({ meshId, peer, sent }) => {
-      let mark = this.markOf(meshId, peer)
-      return sent.map((place) => {
-        const step = this.admitOne(place, mark)
-        mark = this.appends[place]!.envelopeId
-        return step
-      })
-    })
-  }
-
-  private admitOne(place: number, mark: EnvelopeId): Step {
+  private admitOne(place: number): Step {
     const { meshId, sender, recipient, envelopeId, birthEpoch, birthFloor } = this.appends[place]!
     const epoch = this.isLeased[place] ? birthEpoch : 0
+    const mark = this.markOf({ meshId, peer: sender })
     return {
       text: statements.ADMIT_ONE,
       parameters: [
         ...[meshId, String(sender), String(recipient), envelopeId, String(epoch), this.terms.shard],
         ...this.judging(),
-        ...[String(birthFloor), mark],
+        ...[String(birthFloor), mark.envelopeId, mark.place],
       ],
     }
   }
 
   /** Whatever is sure has one. */
-  private markOf(meshId: MeshId, sender: PeerNo): EnvelopeId {
-    return this.terms.marks.find(meshId, sender)!
+  private markOf({ meshId, peer }: Pick<Party, 'meshId' | 'peer'>): SenderMark {
+    return this.terms.marks.find(meshId, peer)!
   }
 
   /** What both ways to admit judge by. */
@@ -137,7 +140,7 @@ export class SureCommit {
     const rows = this.writers.queue
     rows.beginCopy()
     this.appends.forEach((append, i) => {
-      rows.int16(11)
+      rows.int16(12)
       rows.uuid(append.meshId)
       rows.int4(append.recipient)
       rows.int2(append.priority)
@@ -153,6 +156,8 @@ export class SureCommit {
         rows.null()
         rows.null()
       }
+      if (append.terms) rows.bytea(append.terms)
+      else rows.null()
       rows.bytea(append.envelope)
     })
     rows.endCopy()

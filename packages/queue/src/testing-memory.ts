@@ -1,7 +1,7 @@
 /** The memory queue as a world for the conformance suite. */
 import type { MeshId, PeerKey, PeerNo } from '@sealpost/std'
 import type { QueueWorld } from './conformance-world.ts'
-import { MemoryStore, queueFor } from './memory.ts'
+import { MemoryStore, queueFor } from './memory-queue.ts'
 
 export interface MemoryWorld extends QueueWorld {
   readonly store: MemoryStore
@@ -37,8 +37,8 @@ export function memoryWorld(): MemoryWorld {
     deadLetters: async () =>
       [...store.deadLetters]
         .sort((a, b) => a.id - b.id)
-        .map(({ id, recipient, envelopeId, reason, attempts, strikes, envelope }) => ({
-          ...{ id, recipient, envelopeId, reason, attempts, strikes },
+        .map(({ id, recipient, envelopeId, reason, detail, attempts, strikes, envelope, isTold }) => ({
+          ...{ id, recipient, envelopeId, reason, detail, attempts, strikes, isTold },
           hasEnvelope: envelope !== null,
         })),
     end: async () => undefined,

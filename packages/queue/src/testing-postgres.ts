@@ -38,7 +38,10 @@ export async function postgresWorlds(): Promise<PostgresWorlds> {
     databases,
     rivalWriting,
     next: async () => {
-      await execute(admin, 'truncate mesh, member, session, message_queue, dedupe_ledger, dead_letter cascade')
+      await execute(
+        admin,
+        'truncate mesh, member, session, message_queue, delayed_delivery, dedupe_ledger, dead_letter cascade',
+      )
       await execute(admin, 'alter sequence delivery_block restart')
       return new PostgresWorld(databases, admin, rival)
     },
@@ -87,6 +90,10 @@ class PostgresWorld implements QueueWorld {
     const columns = ['enqueued_at', 'expires_at', 'lease_until', 'first_strike_at']
     await execute(this.admin, `update message_queue set ${columns.map(back).join(', ')}`)
     await execute(this.admin, `update dedupe_ledger set ${back('keep_until')}`)
+    await execute(
+      this.admin,
+      `update delayed_delivery set ${['enqueued_at', 'expires_at', 'due_at'].map(back).join(', ')}`,
+    )
   }
 
   whileLocked: QueueWorld['whileLocked'] = async (meshId, peer, body) => {
@@ -102,8 +109,8 @@ class PostgresWorld implements QueueWorld {
   deadLetters: QueueWorld['deadLetters'] = () =>
     this.admin.run((sql) =>
       sql.unsafe<DeadLetterFacts[]>(
-        `select id, recipient, replace(envelope_id::text, '-', '') as "envelopeId", reason, attempts, strikes,
-           envelope is not null as "hasEnvelope"
+        `select id, recipient, replace(envelope_id::text, '-', '') as "envelopeId", reason, detail, attempts, strikes,
+           told_at is not null as "isTold", envelope is not null as "hasEnvelope"
          from dead_letter order by id`,
       ),
     )

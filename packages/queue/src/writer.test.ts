@@ -100,6 +100,8 @@ const append = (n: number, byteCount = 10): Append => ({
   envelope: new Uint8Array(byteCount),
   birthEpoch: 0,
   birthFloor: 0,
+  terms: null,
+  notBeforeMs: 0,
 })
 const settle = (n: number): DeliveryRef => ({
   meshId: MESH,

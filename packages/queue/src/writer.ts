@@ -7,7 +7,7 @@
  * Nobody waits for a settle, so few of them start no commit and join none: a commit that an envelope waits for is the
  * shorter without them. They go when they are many, or when they are called due.
  */
-import type { Append, DeliveryRef } from '@sealpost/protocol'
+import type { Append, Settle } from '@sealpost/protocol'
 import type { Batch } from './queue.ts'
 
 export interface WriterOptions {
@@ -29,7 +29,7 @@ export class Writer {
   private readonly start: (batch: Batch) => void
   private readonly options: WriterOptions
   private appends: Append[] = []
-  private settles: DeliveryRef[] = []
+  private settles: Settle[] = []
   private areSettlesDue = false
   private inFlight: Batch | null = null
 
@@ -47,7 +47,7 @@ export class Writer {
     this.appends.push(append)
   }
 
-  settle(delivery: DeliveryRef): void {
+  settle(delivery: Settle): void {
     this.settles.push(delivery)
     if (this.settles.length >= this.options.settlesDueAt) this.areSettlesDue = true
   }

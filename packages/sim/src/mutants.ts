@@ -148,7 +148,7 @@ class MeshForgotten extends WatchedStatements {
       const { id, envelopeId, priority, envelope } = foreign
       return {
         status: 'claimed',
-        deliveries: [{ id, envelopeId, sender, priority, attempt: 1, enqueuedAtMs: 0, envelope }],
+        deliveries: [{ id, envelopeId, sender, priority, attempt: 1, enqueuedAtMs: 0, envelope, terms: null }],
       }
     })
   }

@@ -5,16 +5,21 @@
 import { type Effects, Engine, type EngineLimits, type SendOutcome, type SocketId } from '@sealpost/core'
 import {
   type Append,
+  BATCH_MAX,
   type ClientFrame,
   type CloseCode,
   type Committed,
   closeNumber,
   type DeliveryRef,
+  type Extension,
   type FrameOf,
   PROTOCOL_VERSIONS,
+  type Reject,
   type Retry,
+  ROSTER_MAX,
   type ServerFrame,
   type SessionRef,
+  type Settle,
   type Want,
 } from '@sealpost/protocol'
 import { type Batch, type Decided, Drain, isDecided, mergeDecided, undecidedOf, Writer } from '@sealpost/queue'
@@ -28,6 +33,7 @@ const CLOSING_WAIT_MS = 2_000
 const TICK_MS = 1_000
 const SETTLE_WITHIN_MS = 20
 const SWEEP_MS = 3_000
+const RELEASE_MS = 500
 /** Small, so that batches have to be cut. */
 const WRITER = { appendsMax: 12, appendBytesMax: 4_096, settlesMax: 6, settlesDueAt: 4 }
 const DRAIN = { tickMs: 5, wantsMax: 3 }
@@ -71,6 +77,7 @@ export class ShardLife implements Effects {
     )
     this.every(TICK_MS, () => this.step(() => this.engine.tick()))
     this.every(SWEEP_MS, () => this.statements.sweep())
+    this.every(RELEASE_MS, () => this.release())
   }
 
   crash(): void {
@@ -146,6 +153,12 @@ export class ShardLife implements Effects {
     socket.link.closeFromServer(closeNumber(code))
   }
 
+  hangUp(no: SocketId): void {
+    const socket = this.sockets.get(no)
+    this.sockets.delete(no)
+    socket?.link.closeFromServer(1000)
+  }
+
   ping(no: SocketId): void {
     this.after(50, () => this.sockets.get(no)?.link.isWhole && this.step(() => this.engine.heard(no)))
   }
@@ -190,7 +203,7 @@ export class ShardLife implements Effects {
   append(append: Append): void {
     this.writer.append(append)
   }
-  settle(delivery: DeliveryRef): void {
+  settle(delivery: Settle): void {
     this.writer.settle(delivery)
     this.after(SETTLE_WITHIN_MS, () =>
       this.step(() => {
@@ -203,6 +216,29 @@ export class ShardLife implements Effects {
   }
   retry(retries: readonly Retry[]): void {
     this.ask('retry', () => this.statements.retry(retries))
+  }
+  reject(rejects: readonly Reject[], told: readonly Settle[]): void {
+    this.ask(
+      'reject',
+      () => this.statements.reject(rejects),
+      () => this.engine.told(told),
+    )
+  }
+  extend(extensions: readonly Extension[]): void {
+    this.ask('extend', () => this.statements.extend(extensions))
+  }
+  tellPushed(deliveries: readonly DeliveryRef[]): void {
+    this.ask('tell', () => this.statements.tellPushed(deliveries))
+  }
+  findLost(no: SocketId, session: SessionRef): void {
+    this.ask(
+      'lost',
+      () => this.statements.findLost(session.meshId, session.peer, BATCH_MAX),
+      (lost) => this.engine.lost(no, session, lost, lost.length < BATCH_MAX),
+    )
+  }
+  toldLost({ meshId, peer }: SessionRef, ids: readonly DeliveryId[]): void {
+    this.ask('told', () => this.statements.toldLost(meshId, peer, ids))
   }
   strike(delivery: DeliveryRef): void {
     this.ask('strike', () => this.statements.strike(delivery))
@@ -222,6 +258,25 @@ export class ShardLife implements Effects {
       'lookup',
       () => this.statements.findBindings(meshId, lookup.peers),
       (bindings) => this.engine.found(no, lookup, bindings),
+    )
+  }
+
+  /** The meshes of a world are as they were seeded: without admins, so without invites and revocations. */
+  enrol(no: SocketId): void {
+    this.after(0, () => this.step(() => this.engine.enrolled(no, { status: 'invite_refused' })))
+  }
+  revoke(no: SocketId, _asker: { meshId: MeshId; peer: PeerNo }, revoke: FrameOf<'revoke'>): void {
+    this.after(0, () => this.step(() => this.engine.revoked(no, revoke, null)))
+  }
+
+  listMembers(no: SocketId, meshId: MeshId, members: FrameOf<'members'>): void {
+    this.ask(
+      'members',
+      () => this.world.store.keysAfter(meshId, members.after, ROSTER_MAX + 1),
+      (keys) => {
+        const page = keys.slice(0, ROSTER_MAX).map((peer) => ({ peer, name: '', role: 'member' as const }))
+        this.engine.listed(no, members, { members: page, isLast: keys.length <= ROSTER_MAX })
+      },
     )
   }
 
@@ -250,6 +305,19 @@ export class ShardLife implements Effects {
       this.isFlushDue = false
       this.writer.flush()
     })
+  }
+
+  private release(): void {
+    this.ask(
+      'release',
+      () => this.statements.releaseDue(),
+      ({ recipients }) => {
+        for (const { meshId, peer } of recipients) {
+          this.engine.hinted(meshId, peer)
+          this.hint(meshId, peer)
+        }
+      },
+    )
   }
 
   protected commit(batch: Batch): void {
@@ -284,6 +352,7 @@ export class ShardLife implements Effects {
     this.writer.succeeded()
     this.writer.flush()
     this.engine.committed(batch.appends, committed)
+    this.engine.told(batch.settles.filter(({ toldTo }) => toldTo))
   }
 
   protected commitFailed(): void {

@@ -9,6 +9,8 @@ type Branded<T, Name extends string> = T & { readonly [brand]: Name }
 export type PeerKey = Branded<string, 'PeerKey'>
 /** A mesh, the tenant and the unit of sharding: 32 hex digits. */
 export type MeshId = Branded<string, 'MeshId'>
+/** An invite to a mesh: 32 hex digits. */
+export type InviteId = Branded<string, 'InviteId'>
 /** The sender's own id of an envelope, a UUID v7: 32 hex digits. */
 export type EnvelopeId = Branded<string, 'EnvelopeId'>
 /** The broker's sequence number of a delivery, a safe integer. It means nothing outside one incarnation of a broker. */

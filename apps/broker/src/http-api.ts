@@ -1,0 +1,165 @@
+/** HTTP for clients without a socket: who asks, may it now, and the answer. What each request takes is in `http-routes.ts`. */
+import { OpenAPIHono, type z } from '@hono/zod-openapi'
+import { decodeFields, encodeFields } from '@sealpost/protocol'
+import type { Queue } from '@sealpost/queue'
+import { OperatingError, type PeerKey } from '@sealpost/std'
+import type { Context, MiddlewareHandler } from 'hono'
+import { HTTPException } from 'hono/http-exception'
+import type { Driver } from './driver.ts'
+import type { Challenges } from './http-challenges.ts'
+import { DOCUMENT_PATH, openApiDocument } from './http-document.ts'
+import type { Inboxes } from './http-inboxes.ts'
+import type { RequestLimits } from './http-limits.ts'
+import { mailbagJson } from './http-mailbag.ts'
+import type { Settling } from './http-polled-session.ts'
+import { httpRefusals, isRefused, type Refused } from './http-refusals.ts'
+import * as routes from './http-routes.ts'
+import { readEnvelopes, sendOnce } from './http-send.ts'
+import { nameOf, type TokenHolder, type Tokens } from './http-tokens.ts'
+import { errorFields, type Log } from './log.ts'
+
+/** What the server knows of a request. */
+export interface Caller {
+  /** An address, or the prefix of one, that stands for whoever it is. */
+  readonly ip: string
+  /** The name under which the client reached us, with its port. */
+  readonly authority: string
+  /** The answer may be silent for so long. */
+  staysSilent(seconds: number): void
+}
+
+export interface ApiParts {
+  readonly driver: Driver
+  readonly queue: Queue
+  readonly tokens: Tokens
+  readonly challenges: Challenges
+  readonly inboxes: Inboxes
+  /** Of those who have no token yet, by address. */
+  readonly strangers: RequestLimits
+  /** Of those who have one, by peer. */
+  readonly peers: RequestLimits
+  readonly log: Log
+}
+
+type Env = { Bindings: Caller; Variables: { holder: TokenHolder } }
+type Api = OpenAPIHono<Env>
+
+const ALL = [...routes.strangerRoutes, ...routes.peerRoutes]
+const SILENT_SECONDS_MORE = 15
+
+export function apiRoutes(parts: ApiParts): Api {
+  const app: Api = new OpenAPIHono<Env>({
+    defaultHook: (result, c) => {
+      if (result.success) return undefined
+      return refuse(c, { code: result.target === 'query' ? 'query_malformed' : 'body_malformed' })
+    },
+  })
+  // A HEAD would run as a GET, and throw away what it was given.
+  app.use('/v1/*', async (c, next) => (c.req.method === 'HEAD' ? methodNotAllowed(c) : next()))
+  for (const { method, path } of routes.strangerRoutes) app.on(method, path, limitStrangers(parts))
+  for (const { method, path } of routes.peerRoutes) app.on(method, path, admitPeers(parts))
+  addTokens(app, parts)
+  addMail(app, parts)
+  for (const { path } of ALL) app.all(path, methodNotAllowed)
+  const document = openApiDocument()
+  app.get(DOCUMENT_PATH, (c) => c.json(document))
+  app.onError((error, c) => {
+    if (error instanceof HTTPException) return refuse(c, { code: 'body_malformed' })
+    if (error instanceof OperatingError) return refuse(c, { code: 'try_later', retryAfterMs: 1000 })
+    parts.log.error('http.fault', errorFields(error))
+    return refuse(c, { code: 'internal' })
+  })
+  return app
+}
+
+function addTokens(app: Api, { challenges, tokens }: ApiParts): void {
+  app.openapi(routes.challenge, (c) => c.json(encodeFields(challenges.ask()), 200))
+  app.openapi(routes.token, async (c) => {
+    const { connectionId, ttlSeconds, ...signed } = c.req.valid('json')
+    const decoded = decodeFields('auth', { ...signed, capabilities: [], credit: 0 })
+    if (!decoded.ok) return refuse(c, { code: 'body_malformed' })
+    const request = { connectionId: Buffer.from(connectionId, 'base64url'), auth: decoded.frame, ttlSeconds }
+    const issued = await tokens.issue(request, c.env.authority)
+    if (isRefused(issued)) return refuse(c, issued)
+    return c.json({ ...issued, proof: Buffer.from(issued.proof).toString('base64url') }, 200)
+  })
+  app.openapi(routes.revoke, async (c) => {
+    await tokens.revoke(c.req.header('authorization'))
+    return c.body(null, 204)
+  })
+}
+
+function addMail(app: Api, { driver, inboxes, queue }: ApiParts): void {
+  app.openapi(routes.send, async (c) => {
+    const envelopes = readEnvelopes(c.req.valid('json').envelopes)
+    if (!envelopes) return refuse(c, { code: 'body_malformed' })
+    const from = { ...c.var.holder, isRevoked: false, sessionEpoch: 0 }
+    return c.json({ results: await sendOnce(driver, from, envelopes) }, 200)
+  })
+  app.openapi(routes.inbox, async (c) => {
+    const { waitSeconds, max, takeover } = c.req.valid('query')
+    c.env.staysSilent(waitSeconds + SILENT_SECONDS_MORE)
+    const poll = { max, waitMs: waitSeconds * 1000, takesOver: takeover === 'true', signal: c.req.raw.signal }
+    const mailbag = await inboxes.poll(c.var.holder, poll)
+    return isRefused(mailbag) ? refuse(c, mailbag) : c.json(mailbagJson(mailbag), 200)
+  })
+  app.openapi(routes.settle, (c) => {
+    const frames = settlingOf(c.req.valid('json'))
+    if (!frames) return refuse(c, { code: 'body_malformed' })
+    const refused = inboxes.settle(c.var.holder, frames)
+    return refused ? refuse(c, refused) : c.body(null, 202)
+  })
+  app.openapi(routes.lookup, async (c) => {
+    const peers = c.req.valid('json').peers as PeerKey[]
+    const bindings = await queue.findBindings(c.var.holder.meshId, peers)
+    const known = new Set(bindings.map(({ peer }) => peer))
+    const unknown = peers.filter((peer) => !known.has(peer))
+    const { ref: _, ...directory } = encodeFields({ type: 'directory', ref: 0, bindings, unknown })
+    return c.json(directory, 200)
+  })
+}
+
+/** `null`: malformed. */
+function settlingOf({ settle, retry, reject, extend }: z.output<typeof routes.Settle>): Settling[] | null {
+  const decoded = [
+    settle.length > 0 ? [decodeFields('settle', { ids: settle })] : [],
+    retry.length > 0 ? [decodeFields('retry', { items: retry })] : [],
+    reject.length > 0 ? [decodeFields('reject', { items: reject })] : [],
+    extend !== undefined ? [decodeFields('extend', extend)] : [],
+  ].flat()
+  const frames = decoded.flatMap((one) => (one.ok ? [one.frame] : []))
+  return frames.length === decoded.length ? frames : null
+}
+
+function limitStrangers({ strangers }: ApiParts): MiddlewareHandler<Env> {
+  return async (c, next) => {
+    const refused = strangers.begin(c.env.ip)
+    if (refused) return refuse(c, refused)
+    return next().finally(() => strangers.done(c.env.ip))
+  }
+}
+
+function admitPeers({ tokens, peers }: ApiParts): MiddlewareHandler<Env> {
+  return async (c, next) => {
+    const holder = await tokens.holderOf(c.req.header('authorization'))
+    if (isRefused(holder)) return refuse(c, holder)
+    const name = nameOf(holder)
+    const refused = peers.begin(name)
+    if (refused) return refuse(c, refused)
+    c.set('holder', holder)
+    return next().finally(() => peers.done(name))
+  }
+}
+
+function refuse(c: Context, { code, retryAfterMs }: Refused) {
+  const { status } = httpRefusals[code]
+  if (status === 401) c.header('WWW-Authenticate', 'Bearer')
+  if (retryAfterMs !== undefined) c.header('Retry-After', String(Math.ceil(retryAfterMs / 1000)))
+  const refusal = retryAfterMs === undefined ? { code } : { code, retryAfterMs: Math.ceil(retryAfterMs) }
+  return c.json(refusal, status as Exclude<typeof status, 404 | 405>)
+}
+
+function methodNotAllowed(c: Context): Response {
+  const methods = ALL.filter(({ path }) => path === c.req.path).map(({ method }) => method.toUpperCase())
+  return c.json({ code: 'method_not_allowed' }, 405, { Allow: methods.join(', ') })
+}

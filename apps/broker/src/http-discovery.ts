@@ -1,0 +1,48 @@
+/** `/.well-known/sealpost`: what a client should know of this broker before it connects. */
+import type { EngineLimits } from '@sealpost/core'
+import { BATCH_MAX, ENVELOPE_BYTES_MIN, FRAME_BYTES_MAX, LOOKUP_MAX } from '@sealpost/protocol'
+import type { VersionFacts } from './http.ts'
+import { DOCUMENT_PATH } from './http-document.ts'
+import { POLL_MAX, WAIT_SECONDS_MAX } from './http-routes.ts'
+import { TTL_SECONDS_MAX } from './http-tokens.ts'
+
+export const DISCOVERY_PATH = '/.well-known/sealpost'
+
+/** What this broker can do, by the names of docs/PROTOCOL.md. */
+const FEATURES = ['http', 'lookup', 'priorities', 'retry', 'time-to-live']
+
+export interface Discovered {
+  readonly facts: Pick<VersionFacts, 'brokerKey' | 'protocolVersions' | 'subprotocols'>
+  readonly limits: EngineLimits
+  readonly pollingIdleMs: number
+}
+
+export function discoveryOf({ facts, limits, pollingIdleMs }: Discovered) {
+  return {
+    brokerKey: facts.brokerKey,
+    protocolVersions: facts.protocolVersions,
+    subprotocols: facts.subprotocols,
+    webSocketPath: '/v1/ws',
+    openApiPath: DOCUMENT_PATH,
+    features: FEATURES,
+    limits: {
+      frameBytesMax: FRAME_BYTES_MAX,
+      batchMax: BATCH_MAX,
+      lookupMax: LOOKUP_MAX,
+      envelopeBytesMin: ENVELOPE_BYTES_MIN,
+      envelopeBytesMax: limits.envelopeBytesMax,
+      ttlSecondsDefault: limits.ttlSecondsDefault,
+      ttlSecondsMax: limits.ttlSecondsMax,
+      creditMax: limits.creditMax,
+      inFlightMax: limits.inFlightMax,
+      leaseMs: limits.leaseMs,
+      heartbeatMs: limits.heartbeatMs,
+      dedupeSeconds: Math.floor(limits.dedupeMs / 1000),
+      rate: limits.rate,
+      tokenTtlSecondsMax: TTL_SECONDS_MAX,
+      pollMax: POLL_MAX,
+      pollWaitSecondsMax: WAIT_SECONDS_MAX,
+      pollingIdleMs,
+    },
+  }
+}

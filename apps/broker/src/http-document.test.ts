@@ -1,0 +1,34 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { openApiDocument, openApiText } from './http-document.ts'
+import { httpRefusals } from './http-refusals.ts'
+
+test('the copy in docs/reference is up to date (bun scripts/reference.ts)', () => {
+  const copy = join(import.meta.dirname, '../../../docs/reference/openapi.json')
+  expect(readFileSync(copy, 'utf8')).toBe(openApiText())
+})
+
+test('everything it refers to is in it, and every request but those for a token needs one', () => {
+  const { paths, components } = openApiDocument()
+  const referred = [...openApiText().matchAll(/"#\/components\/schemas\/(\w+)"/g)].map(([, name]) => name)
+  expect(Object.keys(components?.schemas ?? {})).toEqual(expect.arrayContaining(referred))
+  const operations = Object.entries(paths ?? {}).flatMap(([path, item]) =>
+    Object.entries(item).map(([method, { security }]) => [`${method} ${path}`, security !== undefined]),
+  )
+  expect(operations).toEqual([
+    ['post /v1/token/challenge', false],
+    ['post /v1/token', false],
+    ['delete /v1/token', true],
+    ['post /v1/send', true],
+    ['get /v1/inbox', true],
+    ['post /v1/settle', true],
+    ['post /v1/lookup', true],
+  ])
+})
+
+test('the specification has every code with its status and meaning', () => {
+  const specification = readFileSync(join(import.meta.dirname, '../../../docs/PROTOCOL.md'), 'utf8')
+  for (const [code, { status, meaning }] of Object.entries(httpRefusals))
+    expect(specification).toContain(`\n| ${status} | \`${code}\` | ${meaning} |\n`)
+})

@@ -1,0 +1,22 @@
+/** The OpenAPI document, made from the routes; `docs/reference/openapi.json` is a copy of it. */
+import { OpenAPIHono } from '@hono/zod-openapi'
+import { peerRoutes, strangerRoutes } from './http-routes.ts'
+
+export const DOCUMENT_PATH = '/v1/openapi.json'
+
+export function openApiDocument() {
+  const described = new OpenAPIHono()
+  const registry = described.openAPIRegistry
+  registry.registerComponent('securitySchemes', 'bearer', { type: 'http', scheme: 'bearer' })
+  for (const route of [...strangerRoutes, ...peerRoutes]) registry.registerPath(route)
+  return described.getOpenAPI31Document({
+    openapi: '3.1.0',
+    info: {
+      title: 'Sealpost over HTTP',
+      version: '1',
+      description: 'For clients without a socket. What everything means is in docs/PROTOCOL.md.',
+    },
+  })
+}
+
+export const openApiText = (): string => `${JSON.stringify(openApiDocument(), null, 2)}\n`

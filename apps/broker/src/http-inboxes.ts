@@ -1,0 +1,58 @@
+/** Which peers poll: at most one session each, and none beside a socket of the same key. */
+import type { Member } from '@sealpost/protocol'
+import type { Queue } from '@sealpost/queue'
+import type { Millis } from '@sealpost/std'
+import type { Driver } from './driver.ts'
+import type { Mailbag } from './http-mailbag.ts'
+import { type Poll, PolledSession, type Settling } from './http-polled-session.ts'
+import { isRefused, type Refused } from './http-refusals.ts'
+import { nameOf, type TokenHolder } from './http-tokens.ts'
+
+export class Inboxes {
+  private readonly driver: Driver
+  private readonly queue: Queue
+  private readonly idleMs: Millis
+  private readonly sessions = new Map<string, PolledSession>()
+
+  constructor(driver: Driver, queue: Queue, idleMs: Millis) {
+    this.driver = driver
+    this.queue = queue
+    this.idleMs = idleMs
+  }
+
+  /**
+   * Waits for mail: an empty bag when none came. `takesOver`: in place of a socket of the same key, which ends.
+   * @throws OperatingError when the database does not answer
+   */
+  async poll(holder: TokenHolder, poll: Poll & { readonly takesOver: boolean }): Promise<Mailbag | Refused> {
+    const session = this.sessions.get(nameOf(holder)) ?? (await this.open(holder, poll))
+    return isRefused(session) ? session : session.poll(poll)
+  }
+
+  settle(holder: TokenHolder, frames: readonly Settling[]): Refused | null {
+    const session = this.sessions.get(nameOf(holder))
+    if (!session?.isOpen) return { code: 'session_over' }
+    session.settle(frames)
+    return null
+  }
+
+  private async open(
+    holder: TokenHolder,
+    { max, takesOver }: { readonly max: number; readonly takesOver: boolean },
+  ): Promise<PolledSession | Refused> {
+    const { meshId, peerKey } = holder
+    if (!takesOver && this.driver.engine.isServed(meshId, peerKey)) return { code: 'session_conflict' }
+    const [member] = await this.queue.findMembers(meshId, [peerKey])
+    if (!member) return { code: 'token_invalid' }
+    return this.sessions.get(nameOf(holder)) ?? this.opened(nameOf(holder), member, max)
+  }
+
+  private opened(name: string, member: Member, credit: number): PolledSession {
+    const { driver, idleMs, sessions } = this
+    const ended = () => void sessions.delete(name)
+    const session = new PolledSession(driver, member, credit, { idleMs, ended })
+    if (session.isOver) return session
+    sessions.set(name, session)
+    return session
+  }
+}

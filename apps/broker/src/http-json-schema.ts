@@ -1,0 +1,84 @@
+/** The JSON form of the protocol's fields as JSON Schema, made from their table, so that the document can't differ from it. */
+import { clientFrames, type Frame, type FrameKind, serverFrames } from '@sealpost/protocol'
+import { assert } from '@sealpost/std'
+
+type Shape = FrameKind['body']['shape']
+type FrameType = Frame['type']
+export type JsonSchema = Record<string, unknown> & {
+  readonly type: 'object' | 'array' | 'string' | 'integer' | 'boolean'
+}
+export type ObjectSchema = JsonSchema & { readonly properties: Readonly<Record<string, JsonSchema>> }
+
+type NamedShapes = readonly (readonly [name: string, shape: Shape])[]
+
+interface Exceptions {
+  /** Fields that are left out. */
+  readonly without?: readonly string[]
+  /** Fields that have a default. */
+  readonly optional?: readonly string[]
+}
+
+/** The fields of a frame. */
+export function schemaOfFrame(type: FrameType, exceptions?: Exceptions): ObjectSchema {
+  return objectSchema(fieldsOf(type), exceptions)
+}
+
+/** One item of a frame's list. */
+export function schemaOfItem(type: FrameType, name: string, exceptions?: Exceptions): ObjectSchema {
+  const list = fieldsOf(type).find(([field]) => field === name)?.[1]
+  assert(list?.kind === 'list' && list.item.kind === 'struct', 'a list of structs')
+  return objectSchema(list.item.fields, exceptions)
+}
+
+/** One field of a frame. */
+export function schemaOfField(type: FrameType, name: string): JsonSchema {
+  const field = fieldsOf(type).find(([field]) => field === name)
+  assert(field, 'the frame has this field')
+  return schemaOf(field[1])
+}
+
+function fieldsOf(type: FrameType): NamedShapes {
+  const kind = [...clientFrames, ...serverFrames].find((kind) => kind.type === type)
+  assert(kind?.body.shape.kind === 'struct', 'a frame has fields')
+  return kind.body.shape.fields
+}
+
+function objectSchema(fields: NamedShapes, { without = [], optional = [] }: Exceptions = {}): ObjectSchema {
+  const kept = fields.filter(([name]) => !without.includes(name))
+  return {
+    type: 'object',
+    properties: Object.fromEntries(kept.map(([name, shape]) => [name, schemaOf(shape)])),
+    required: kept.map(([name]) => name).filter((name) => !optional.includes(name)),
+    additionalProperties: false,
+  }
+}
+
+function schemaOf(shape: Shape): JsonSchema {
+  switch (shape.kind) {
+    case 'integer':
+      return { type: 'integer', minimum: 0, maximum: shape.max }
+    case 'hex':
+      return { type: 'string', pattern: `^[0-9a-f]{${shape.length * 2}}$` }
+    case 'bytes':
+      return base64url(shape.length, shape.length)
+    case 'blob':
+      return base64url(shape.min, shape.max)
+    case 'token':
+      return { type: 'string', pattern: '^[ -~]*$', minLength: shape.min, maxLength: shape.max }
+    case 'choice':
+      return { type: 'string', enum: [...shape.names] }
+    case 'flag':
+      return { type: 'boolean' }
+    case 'list':
+      return { type: 'array', items: schemaOf(shape.item), minItems: shape.min, maxItems: shape.max }
+    case 'struct':
+      return objectSchema(shape.fields)
+  }
+}
+
+const base64url = (min: number, max: number): JsonSchema => ({
+  type: 'string',
+  pattern: '^[A-Za-z0-9_-]*$',
+  minLength: Math.ceil((min * 4) / 3),
+  maxLength: Math.ceil((max * 4) / 3),
+})

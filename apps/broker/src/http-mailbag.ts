@@ -1,0 +1,41 @@
+/** What one poll hands out. */
+import { encodeFields, type FrameOf } from '@sealpost/protocol'
+
+type PushItem = FrameOf<'push'>['deliveries'][number]
+type Terms = FrameOf<'pushWith'>['deliveries'][number]['terms']
+
+/** A delivery; `terms`: of its sender, if it named any. */
+export interface Handed {
+  readonly push: PushItem
+  readonly terms: Terms | null
+}
+export type Receipt = FrameOf<'receipts'>['items'][number]
+export type Lost = FrameOf<'recovered'>['lost'][number]
+
+export interface Mailbag {
+  readonly deliveries: readonly Handed[]
+  /** To be settled like deliveries. */
+  readonly receipts: readonly Receipt[]
+  /** What left the queue unsettled while the peer was away. Told once. */
+  readonly lost: readonly Lost[]
+}
+
+export const EMPTY: Mailbag = { deliveries: [], receipts: [], lost: [] }
+
+export const isEmpty = ({ deliveries, receipts, lost }: Mailbag): boolean =>
+  deliveries.length + receipts.length + lost.length === 0
+
+/** In the fields of the frames; terms stand beside those of a push. */
+export function mailbagJson({ deliveries, receipts, lost }: Mailbag) {
+  return {
+    deliveries: deliveries.map(handedJson),
+    receipts: receipts.length > 0 ? encodeFields({ type: 'receipts', items: [...receipts] }).items : [],
+    lost: encodeFields({ type: 'recovered', lost: [...lost], isAll: true }).lost,
+  }
+}
+
+function handedJson({ push, terms }: Handed): Record<string, unknown> {
+  if (!terms) return encodeFields({ type: 'push', deliveries: [push] }).deliveries[0]!
+  const [item] = encodeFields({ type: 'pushWith', deliveries: [{ push, terms }] }).deliveries
+  return { ...item!.push, terms: item!.terms }
+}

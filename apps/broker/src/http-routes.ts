@@ -1,0 +1,223 @@
+/** The requests of the HTTP surface: what each takes and answers. The OpenAPI document is made from these. */
+import { createRoute, z } from '@hono/zod-openapi'
+import { BATCH_MAX, LOOKUP_MAX } from '@sealpost/protocol'
+import { type JsonSchema, schemaOfField, schemaOfFrame, schemaOfItem } from './http-json-schema.ts'
+import { type HttpCode, type HttpStatus, httpRefusals } from './http-refusals.ts'
+import { ENVELOPE_DEFAULTS } from './http-send.ts'
+import { TTL_SECONDS_MAX } from './http-tokens.ts'
+
+export const WAIT_SECONDS_MAX = 30
+export const POLL_MAX = 256
+const POLL_USUAL = 32
+
+/** Checked by the codec of the frames, and described from its table. */
+const wire = (schema: JsonSchema) => z.unknown().openapi(schema)
+const listOf = (schema: JsonSchema) =>
+  z
+    .array(wire(schema.items as JsonSchema))
+    .max(BATCH_MAX)
+    .default([])
+const hex = (bytes: number) => z.string().regex(new RegExp(`^[0-9a-f]{${bytes * 2}}$`))
+const base64url = (bytes: number) =>
+  z
+    .string()
+    .length(Math.ceil((bytes * 4) / 3))
+    .regex(/^[A-Za-z0-9_-]*$/)
+const wholeNumber = (max: number, fallback: number, min = 0) =>
+  z
+    .string()
+    .regex(/^\d{1,4}$/)
+    .transform(Number)
+    .pipe(z.int().min(min).max(max))
+    .default(fallback)
+    .openapi({ type: 'integer', minimum: min, maximum: max, default: fallback })
+
+/** A push, and beside its fields the terms of its sender, if it named any. */
+function deliverySchema(): JsonSchema {
+  const { terms } = schemaOfItem('pushWith', 'deliveries').properties
+  const push = schemaOfItem('push', 'deliveries')
+  return { ...push, properties: { ...push.properties, terms } }
+}
+
+/** A send, and beside its fields the terms, of which each has a default. */
+function envelopeSchema(): JsonSchema {
+  const { required: _, ...terms } = schemaOfItem('sendWith', 'envelopes').properties.terms!
+  const optional = Object.keys(ENVELOPE_DEFAULTS)
+  const send = schemaOfItem('send', 'envelopes', { without: ['isHead'], optional })
+  return { ...send, properties: { ...send.properties, terms } }
+}
+
+const Refusal = z
+  .object({ code: z.enum(Object.keys(httpRefusals) as HttpCode[]), retryAfterMs: z.int().min(0).optional() })
+  .openapi('Refusal')
+
+const json = <T extends z.ZodType>(schema: T, description: string) => ({
+  description,
+  content: { 'application/json': { schema } },
+})
+const body = <T extends z.ZodType>(schema: T) => ({ required: true, content: { 'application/json': { schema } } })
+
+/** Typed as if every request could be refused in every way: a handler hands on what a part of the broker answers. */
+type Refusals = Record<Exclude<HttpStatus, 404 | 405>, ReturnType<typeof json<typeof Refusal>>>
+function refusals(...codes: HttpCode[]): Refusals {
+  const all: HttpCode[] = [...codes, 'rate_limited', 'too_many_requests', 'internal', 'restarting', 'try_later']
+  const statuses = new Set(all.map((code) => httpRefusals[code].status))
+  const meanings = (status: HttpStatus) =>
+    all
+      .filter((code) => httpRefusals[code].status === status)
+      .map((code) => `\`${code}\`: ${httpRefusals[code].meaning}.`)
+  const rows = [...statuses].sort().map((status) => [status, json(Refusal, meanings(status).join(' '))])
+  return Object.fromEntries(rows)
+}
+
+const security = [{ bearer: [] }]
+
+export const challenge = createRoute({
+  method: 'post',
+  path: '/v1/token/challenge',
+  summary: 'Ask for a challenge, good once and for `authWithinMs`',
+  responses: { 200: json(wire(schemaOfFrame('hello')).openapi('Challenge'), 'What is to be signed.'), ...refusals() },
+})
+
+export const token = createRoute({
+  method: 'post',
+  path: '/v1/token',
+  summary: 'Ask for a token with a signed challenge',
+  request: {
+    body: body(
+      z
+        .strictObject({
+          version: z.int().min(0).max(0xffff),
+          meshId: hex(16),
+          peerKey: hex(32),
+          connectionId: base64url(16),
+          clientNonce: base64url(32),
+          ttlSeconds: z.int().min(1).max(TTL_SECONDS_MAX),
+          signature: base64url(64),
+        })
+        .openapi('TokenRequest'),
+    ),
+  },
+  responses: {
+    200: json(z.object({ token: z.string(), expiresAtMs: z.int(), proof: base64url(64) }).openapi('Token'), 'A token.'),
+    ...refusals(
+      'body_malformed',
+      'version_unsupported',
+      'challenge_invalid',
+      'auth_failed',
+      'revoked',
+      'too_many_tokens',
+    ),
+  },
+})
+
+export const revoke = createRoute({
+  method: 'delete',
+  path: '/v1/token',
+  summary: 'Revoke the token of this request',
+  security,
+  responses: { 204: { description: 'It is good no longer.' }, ...refusals('token_invalid') },
+})
+
+export const send = createRoute({
+  method: 'post',
+  path: '/v1/send',
+  summary: 'Send sealed envelopes',
+  security,
+  request: {
+    body: body(
+      z
+        .strictObject({
+          envelopes: z.array(wire(envelopeSchema()).openapi('Envelope')).min(1).max(BATCH_MAX),
+        })
+        .openapi('Send'),
+    ),
+  },
+  responses: {
+    200: json(
+      z
+        .object({
+          results: z.array(
+            z
+              .object({
+                envelopeId: hex(16),
+                status: z.enum(['stored', 'duplicate', 'refused']),
+                code: z.string().optional(),
+                retryAfterMs: z.int().min(0).optional(),
+              })
+              .openapi('Result'),
+          ),
+        })
+        .openapi('Sent'),
+      'What became of each, in the order of the request.',
+    ),
+    ...refusals('body_malformed', 'token_invalid'),
+  },
+})
+
+export const inbox = createRoute({
+  method: 'get',
+  path: '/v1/inbox',
+  summary: 'Wait for deliveries',
+  security,
+  request: {
+    query: z.strictObject({
+      waitSeconds: wholeNumber(WAIT_SECONDS_MAX, 0),
+      max: wholeNumber(POLL_MAX, POLL_USUAL, 1),
+      takeover: z.enum(['true', 'false']).optional(),
+    }),
+  },
+  responses: {
+    200: json(
+      z
+        .object({
+          deliveries: z.array(wire(deliverySchema()).openapi('Delivery')),
+          receipts: z.array(wire(schemaOfItem('receipts', 'items')).openapi('Receipt')),
+          lost: z.array(wire(schemaOfItem('recovered', 'lost')).openapi('Lost')),
+        })
+        .openapi('Inbox'),
+      'Leased deliveries and receipts, and what was lost; nothing when nothing came in time.',
+    ),
+    ...refusals('query_malformed', 'token_invalid', 'revoked', 'session_conflict', 'superseded'),
+  },
+})
+
+/** Decoded as the frames of the same names. */
+export const Settle = z
+  .strictObject({
+    settle: listOf(schemaOfField('settle', 'ids')),
+    retry: listOf(schemaOfField('retry', 'items')),
+    reject: listOf(schemaOfField('reject', 'items')),
+    extend: wire(schemaOfFrame('extend')).optional(),
+  })
+  .openapi('Settle')
+
+export const settle = createRoute({
+  method: 'post',
+  path: '/v1/settle',
+  summary: 'Settle deliveries, give them back, reject them, or keep them longer',
+  security,
+  request: {
+    body: body(Settle),
+  },
+  responses: {
+    202: { description: 'Taken; it is committed within moments.' },
+    ...refusals('body_malformed', 'token_invalid', 'session_over'),
+  },
+})
+
+export const lookup = createRoute({
+  method: 'post',
+  path: '/v1/lookup',
+  summary: 'Look up the key bindings to seal for',
+  security,
+  request: { body: body(z.strictObject({ peers: z.array(hex(32)).min(1).max(LOOKUP_MAX) }).openapi('Lookup')) },
+  responses: {
+    200: json(wire(schemaOfFrame('directory', { without: ['ref'] })).openapi('Directory'), 'Who is known.'),
+    ...refusals('body_malformed', 'token_invalid'),
+  },
+})
+
+/** Asked for by whoever has no token yet. */
+export const strangerRoutes = [challenge, token]
+export const peerRoutes = [revoke, send, inbox, settle, lookup]

@@ -1,0 +1,52 @@
+/** Puts the parts of HTTP for clients without a socket together. */
+import type { Database } from '@sealpost/db'
+import type { FrameOf } from '@sealpost/protocol'
+import type { Queue } from '@sealpost/queue'
+import type { Millis } from '@sealpost/std'
+import type { Authenticator } from './authenticator.ts'
+import type { Driver } from './driver.ts'
+import { apiRoutes } from './http-api.ts'
+import { Challenges } from './http-challenges.ts'
+import { Inboxes } from './http-inboxes.ts'
+import { type Rate, RequestLimits } from './http-limits.ts'
+import { Tokens } from './http-tokens.ts'
+import type { Log } from './log.ts'
+
+interface Parts {
+  readonly driver: Driver
+  readonly queue: Queue
+  readonly db: Database
+  readonly authenticator: Authenticator
+  readonly log: Log
+}
+
+interface Options {
+  readonly greet: () => FrameOf<'hello'>
+  readonly pollingIdleMs: Millis
+  /** Requests of one peer; `null` switches the limits of rates off. */
+  readonly rate: Rate | null
+}
+
+/** A handshake costs both sides a signature and a look into the database. */
+const STRANGERS_RATE: Rate = { perSecond: 20, burst: 100 }
+const STRANGERS_AT_A_TIME = 64
+/** A send of one peer is at most as large as a frame: so much it may have in memory. */
+const PEER_AT_A_TIME = 16
+const ENDS_WITHIN_MS = 1000
+
+export function openApi({ driver, queue, db, authenticator, log }: Parts, { greet, pollingIdleMs, rate }: Options) {
+  const challenges = new Challenges(greet)
+  const strangers = new RequestLimits(rate && STRANGERS_RATE, STRANGERS_AT_A_TIME)
+  const peers = new RequestLimits(rate, PEER_AT_A_TIME)
+  const tokens = new Tokens({ db, authenticator, challenges })
+  const inboxes = new Inboxes(driver, queue, pollingIdleMs)
+  const app = apiRoutes({ driver, queue, tokens, challenges, inboxes, strangers, peers, log })
+  return {
+    app,
+    /** Resolves when every request is answered, or has had the time for it. */
+    ended: async (): Promise<void> => {
+      const deadline = performance.now() + ENDS_WITHIN_MS
+      while (!(peers.isIdle && strangers.isIdle) && performance.now() < deadline) await Bun.sleep(10)
+    },
+  }
+}

@@ -1,0 +1,68 @@
+/** Sessions that only send, beside the one that receives. */
+import { expect, test } from 'vitest'
+import { keyOf, MESH, memberOf, sendOf, world } from './testing-world.ts'
+
+test('one that only sends ends no other session of its peer, and is nobody to push to', () => {
+  const { engine, appends, wants } = world()
+  const before = wants.length
+  engine.provenSender(7, memberOf(1))
+  engine.provenSender(8, memberOf(1))
+  expect(engine.sessionCount).toBe(3)
+  expect(wants).toHaveLength(before)
+  engine.received(7, { type: 'send', envelopes: [sendOf(1, 1)] })
+  engine.received(8, { type: 'send', envelopes: [sendOf(2, 1)] })
+  expect(appends.map(({ sender }) => sender)).toEqual([1, 1])
+  engine.closed(7)
+  engine.closed(8)
+  expect(engine.sessionCount).toBe(1)
+  expect(engine.isServed(MESH, keyOf(1))).toBe(true)
+})
+
+test('a peer that only sends is not served', () => {
+  const { engine } = world()
+  engine.provenSender(7, memberOf(2))
+  expect(engine.isServed(MESH, keyOf(2))).toBe(false)
+})
+
+test('a refusal bars the lane of its own session only', () => {
+  const { engine, appends, nacks } = world({ waitingMax: 1 })
+  engine.provenSender(7, memberOf(1))
+  engine.received(7, { type: 'send', envelopes: [sendOf(1, 1), sendOf(2, 1, { isHead: false })] })
+  expect(nacks().map(({ code }) => code)).toEqual(['busy'])
+  engine.commitFailed(appends.splice(0))
+  engine.provenSender(8, memberOf(1))
+  engine.received(8, { type: 'send', envelopes: [sendOf(3, 1, { isHead: false })] })
+  expect(appends).toHaveLength(1)
+})
+
+test('all sessions of a peer share its rate, and a new one brings no new burst', () => {
+  const { engine, appends, send, nacks } = world({ rate: { perSecond: 1, burst: 3 } })
+  send(sendOf(1, 1), sendOf(2, 1))
+  engine.provenSender(7, memberOf(1))
+  engine.received(7, { type: 'send', envelopes: [sendOf(3, 1)] })
+  engine.closed(7)
+  engine.provenSender(8, memberOf(1))
+  engine.received(8, { type: 'send', envelopes: [sendOf(4, 1)] })
+  expect(appends).toHaveLength(3)
+  expect(nacks()).toMatchObject([{ code: 'rate_limited' }])
+  engine.advance(10_000)
+  engine.tick()
+  engine.received(8, { type: 'send', envelopes: [sendOf(5, 1)] })
+  expect(appends).toHaveLength(4)
+})
+
+test('a key that was proven elsewhere is welcomed when its session is open', () => {
+  const { engine, sent } = world()
+  engine.proven(7, { ...memberOf(2), sessionEpoch: 4 }, 10)
+  expect(engine.isServed(MESH, keyOf(2))).toBe(false)
+  engine.opened(7, 5)
+  expect(engine.isServed(MESH, keyOf(2))).toBe(true)
+  expect(sent.at(-1)).toMatchObject({ type: 'welcome', epoch: 5 })
+})
+
+test('one that is revoked is not let in', () => {
+  const { engine } = world()
+  engine.proven(7, { ...memberOf(2), isRevoked: true }, 10)
+  engine.opened(7, 5)
+  expect(engine.isServed(MESH, keyOf(2))).toBe(false)
+})

@@ -1,0 +1,71 @@
+import { type MeshId, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { addAccessToken, findAccessToken, revokeAccessToken } from './access-tokens.ts'
+import { addMembers, createMesh, revokeMember } from './admin.ts'
+import { type Database, openDatabase } from './connect.ts'
+import { type ScratchDatabase, scratchDatabase } from './testing.ts'
+
+let scratch: ScratchDatabase
+let db: Database
+beforeAll(async () => {
+  scratch = await scratchDatabase()
+  db = await openDatabase(scratch.url, { connections: 2 })
+})
+afterAll(async () => {
+  await db.close()
+  await scratch.drop()
+})
+
+const random = (bytes: number) => crypto.getRandomValues(new Uint8Array(bytes))
+const DAY = 86_400
+
+async function world() {
+  const meshId = toHex(random(16)) as MeshId
+  const peerKey = toHex(random(32)) as PeerKey
+  await createMesh(db, { meshId, name: 'test' })
+  const binding = { peerKey, boxKey: random(32), boxEpoch: 1, notAfterMs: 1, signature: random(64) }
+  const [peer] = (await addMembers(db, meshId, [binding])) as [PeerNo]
+  const token = { meshId, hash: random(32) }
+  const add = (ttlSeconds = DAY, hash = token.hash, countMax = 10) =>
+    addAccessToken(db, { meshId, hash, peer, ttlSeconds, countMax })
+  const age = () => db.run((sql) => sql`update access_token set expires_at = now() where mesh_id = ${meshId}::uuid`)
+  const count = async () => {
+    const [row] = await db.run(
+      (sql) => sql<{ n: number }[]>`select count(*)::int as n from access_token where mesh_id = ${meshId}::uuid`,
+    )
+    return row!.n
+  }
+  return { meshId, peer, peerKey, token, add, age, count }
+}
+
+test('a token is found by its mesh and hash, with the time it has left', async () => {
+  const { peer, peerKey, token, add } = await world()
+  const expiresAtMs = await add(60)
+  expect(Math.abs(expiresAtMs! - Date.now() - 60_000)).toBeLessThan(10_000)
+  const found = await findAccessToken(db, token)
+  expect(found).toMatchObject({ peer, peerKey })
+  expect(found!.restMs).toBeGreaterThan(40_000)
+  expect(found!.restMs).toBeLessThanOrEqual(60_000)
+  expect(await findAccessToken(db, { ...token, meshId: toHex(random(16)) as MeshId })).toBeUndefined()
+  expect(await findAccessToken(db, { ...token, hash: random(32) })).toBeUndefined()
+})
+
+test('one that is over, revoked, or of a revoked peer is not found', async () => {
+  const [over, revoked, expelled] = [await world(), await world(), await world()]
+  for (const { add } of [over, revoked, expelled]) await add()
+  await over.age()
+  await revokeAccessToken(db, revoked.token)
+  await revokeMember(db, expelled.meshId, expelled.peerKey)
+  for (const { token } of [over, revoked, expelled]) expect(await findAccessToken(db, token)).toBeUndefined()
+})
+
+test('a peer has a bounded number of good ones, and those that are over are forgotten', async () => {
+  const { token, add, age, count } = await world()
+  expect(await add(DAY, token.hash, 1)).not.toBeNull()
+  expect(await add(DAY, random(32), 1)).toBeNull()
+  await revokeAccessToken(db, token)
+  expect(await add(DAY, random(32), 1)).not.toBeNull()
+  await age()
+  expect(await add(DAY, random(32), 1)).not.toBeNull()
+  expect(await count()).toBe(1)
+})

@@ -1,0 +1,71 @@
+/** Tokens for HTTP, by their hashes. The database's clock says when one is over. */
+import { assert, type MeshId, type Millis, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
+import { byteaText } from './column-types.ts'
+import type { Database } from './connect.ts'
+
+export interface AccessTokenRef {
+  readonly meshId: MeshId
+  /** 32 bytes. */
+  readonly hash: Uint8Array
+}
+
+export interface AccessTokenTerms extends AccessTokenRef {
+  readonly peer: PeerNo
+  readonly ttlSeconds: number
+  /** Of one peer that may be good at a time. */
+  readonly countMax: number
+}
+
+/** Whose a good token is. */
+export interface AccessTokenHolder {
+  readonly peer: PeerNo
+  readonly peerKey: PeerKey
+  /** Until it is over. */
+  readonly restMs: Millis
+}
+
+/**
+ * Keeps a token, and forgets those of the same peer that are over.
+ * @returns when it is over, in ms since 1970; `null` when the peer has too many good ones
+ * @throws DatabaseError
+ */
+export async function addAccessToken(db: Database, terms: AccessTokenTerms): Promise<Millis | null> {
+  const { meshId, hash, peer, ttlSeconds, countMax } = terms
+  const [row] = await db.run(
+    (sql) => sql<{ at: number }[]>`
+      with forgotten as (
+        delete from access_token
+        where mesh_id = ${meshId}::uuid and peer_no = ${peer}::int and expires_at <= clock_timestamp()
+      )
+      insert into access_token (mesh_id, hash, peer_no, expires_at)
+      select ${meshId}::uuid, ${byteaText(hash)}::bytea, ${peer}::int, now() + make_interval(secs => ${ttlSeconds}::float8)
+      where (select count(*) from access_token
+        where mesh_id = ${meshId}::uuid and peer_no = ${peer}::int and revoked_at is null
+          and expires_at > clock_timestamp()) < ${countMax}::int
+      returning extract(epoch from expires_at)::float8 * 1000 as at`,
+  )
+  return row ? Math.floor(row.at) : null
+}
+
+/** `undefined`: unknown, over, revoked, or of a peer that is revoked. @throws DatabaseError */
+export async function findAccessToken(db: Database, token: AccessTokenRef): Promise<AccessTokenHolder | undefined> {
+  const [row] = await db.run(
+    (sql) => sql<{ peer: PeerNo; key: Uint8Array; rest: number }[]>`
+      select m.peer_no as peer, m.peer_key as key, extract(epoch from t.expires_at - clock_timestamp())::float8 * 1000 as rest
+      from access_token t join member m on m.mesh_id = t.mesh_id and m.peer_no = t.peer_no
+      where t.mesh_id = ${token.meshId}::uuid and t.hash = ${byteaText(token.hash)}::bytea
+        and t.expires_at > clock_timestamp() and t.revoked_at is null and m.revoked_at is null`,
+  )
+  if (!row) return undefined
+  assert(row.key.length === 32, 'a peer key has 32 bytes')
+  return { peer: row.peer, peerKey: toHex(row.key) as PeerKey, restMs: row.rest }
+}
+
+/** @throws DatabaseError */
+export async function revokeAccessToken(db: Database, token: AccessTokenRef): Promise<void> {
+  await db.run(
+    (sql) => sql`
+      update access_token set revoked_at = coalesce(revoked_at, clock_timestamp())
+      where mesh_id = ${token.meshId}::uuid and hash = ${byteaText(token.hash)}::bytea`,
+  )
+}

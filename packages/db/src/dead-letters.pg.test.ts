@@ -1,0 +1,136 @@
+import { randomBytes } from 'node:crypto'
+import { type DeliveryId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
+import { addMembers, createMesh, revokeMember } from './admin.ts'
+import { type Database, openDatabase } from './connect.ts'
+import { listDeadLetters, purgeDeadLetters, redriveDeadLetters } from './dead-letters.ts'
+import { type ScratchDatabase, scratchDatabase } from './testing.ts'
+
+let scratch: ScratchDatabase
+let db: Database
+let meshId: MeshId
+const [alice, bob] = ['aa', 'bb'].map((byte) => byte.repeat(32) as PeerKey) as [PeerKey, PeerKey]
+let numbers: number[]
+
+beforeAll(async () => {
+  scratch = await scratchDatabase()
+  db = await openDatabase(scratch.url)
+})
+afterAll(async () => {
+  await db.close()
+  await scratch.drop()
+})
+beforeEach(async () => {
+  await db.run((sql) => sql.unsafe('truncate dead_letter, message_queue'))
+  meshId = toHex(randomBytes(16)) as MeshId
+  await createMesh(db, { meshId, name: 'home' })
+  const binding = (peerKey: PeerKey) => ({
+    peerKey,
+    boxKey: randomBytes(32),
+    boxEpoch: 1,
+    notAfterMs: 1_900_000_000_000,
+    signature: randomBytes(64),
+  })
+  numbers = await addMembers(db, meshId, [binding(alice), binding(bob)])
+})
+
+interface Death {
+  id?: number
+  reason?: 'expired' | 'strikes'
+  diedSecondsAgo?: number
+}
+
+/** From alice to bob. */
+async function die({ id = 1, reason = 'strikes', diedSecondsAgo = 0 }: Death = {}): Promise<void> {
+  const envelope = reason === 'expired' ? null : Buffer.from('sealed')
+  await db.run(
+    (sql) => sql`
+      insert into dead_letter (mesh_id, recipient, id, priority, sender, attempts, strikes, envelope_id, enqueued_at,
+        died_at, reason, envelope)
+      values (${meshId}, ${numbers[1]!}, ${id}, 1, ${numbers[0]!}, 21, 20, gen_random_uuid(), '2026-01-02 03:04:05Z',
+        clock_timestamp() - make_interval(secs => ${diedSecondsAgo}), ${reason}, ${envelope})`,
+  )
+}
+
+const queued = () =>
+  db.run(
+    (sql) => sql<{ id: number; strikes: number; attempts: number; leased: boolean; left: number }[]>`
+      select id, strikes, attempts, lease_epoch is not null as leased,
+        round(extract(epoch from expires_at - clock_timestamp()))::int as left, enqueued_at
+      from message_queue order by id`,
+  )
+const idsOf = async () => (await listDeadLetters(db, { meshId }, 100)).map(({ id }) => id as number)
+
+test('a dead letter says between whom, when and why, the latest first', async () => {
+  await die({ id: 1, reason: 'expired', diedSecondsAgo: 60 })
+  await die({ id: 2 })
+  const letters = await listDeadLetters(db, {}, 10)
+  expect(letters).toMatchObject([
+    { id: 2, meshId, meshName: 'home', sender: alice, recipient: bob, reason: 'strikes', bytes: 6, attempts: 21 },
+    { id: 1, reason: 'expired', bytes: null, enqueuedAtMs: Date.parse('2026-01-02T03:04:05Z') },
+  ])
+  expect(letters[0]!.diedAtMs - letters[1]!.diedAtMs).toBeGreaterThan(59_000)
+  expect(await listDeadLetters(db, {}, 1)).toHaveLength(1)
+})
+
+test('every part of a filter narrows', async () => {
+  await die({ id: 1, reason: 'expired', diedSecondsAgo: 60 })
+  await die({ id: 2 })
+  const count = async (filter: Parameters<typeof listDeadLetters>[1]) => (await listDeadLetters(db, filter, 9)).length
+  expect(await count({ meshId })).toBe(2)
+  expect(await count({ meshId: toHex(randomBytes(16)) as MeshId })).toBe(0)
+  expect(await count({ recipient: bob })).toBe(2)
+  expect(await count({ recipient: alice })).toBe(0)
+  expect(await count({ reason: 'expired' })).toBe(1)
+  expect(await count({ olderThanSeconds: 30 })).toBe(1)
+  expect(await count({ ids: [2 as DeliveryId, 3 as DeliveryId] })).toBe(1)
+  expect(await count({ ids: [] })).toBe(0)
+})
+
+test('a redriven delivery is queued once, under a fresh id, without strikes and with its attempts', async () => {
+  await die({ id: 7 })
+  await die({ id: 8 })
+  const [{ block }] = (await db.run((sql) => sql`select nextval('delivery_block')::float8 as block`)) as any
+  expect(await redriveDeadLetters(db, { ids: [7 as DeliveryId] }, { ttlSeconds: 3600 })).toEqual({
+    redriven: 1,
+    left: 0,
+  })
+  expect(await queued()).toMatchObject([
+    { id: (block + 1) * 2 ** 20 + 1, strikes: 0, attempts: 21, leased: false, left: 3600 },
+  ])
+  expect(await idsOf()).toEqual([8])
+})
+
+test('what has no envelope or no recipient any more stays dead', async () => {
+  await die({ id: 1, reason: 'expired' })
+  await die({ id: 2 })
+  await revokeMember(db, meshId, bob)
+  expect(await redriveDeadLetters(db, {}, { ttlSeconds: 60 })).toEqual({ redriven: 0, left: 2 })
+  expect(await queued()).toEqual([])
+})
+
+test('more than a batch is redriven, each once, in the order in which they were queued', async () => {
+  await die({ id: 1 })
+  await db.run(
+    (sql) => sql`
+      insert into dead_letter (mesh_id, recipient, id, priority, sender, attempts, strikes, envelope_id, enqueued_at,
+        reason, envelope)
+      select mesh_id, recipient, 2000 - n, priority, sender, attempts, strikes, gen_random_uuid(), enqueued_at, reason,
+        int4send(2000 - n) from dead_letter, generate_series(1, 1200) as n`,
+  )
+  expect(await redriveDeadLetters(db, {}, { ttlSeconds: 60 })).toEqual({ redriven: 1201, left: 0 })
+  const rows = await db.run(
+    (sql) => sql<{ envelope: Buffer }[]>`select envelope from message_queue order by id offset 1`,
+  )
+  const former = rows.map(({ envelope }) => envelope.readInt32BE())
+  expect(former).toEqual(Array.from({ length: 1200 }, (_, n) => 800 + n))
+})
+
+test('purging takes what the filter names and nothing else', async () => {
+  await die({ id: 1, diedSecondsAgo: 60 })
+  await die({ id: 2 })
+  expect(await purgeDeadLetters(db, { olderThanSeconds: 30 })).toBe(1)
+  expect(await idsOf()).toEqual([2])
+  expect(await purgeDeadLetters(db, {})).toBe(1)
+  expect(await idsOf()).toEqual([])
+})

@@ -1,0 +1,156 @@
+/**
+ * What an operator does with deliveries that left their queue unsettled: look, put back, throw away. Envelopes stay
+ * sealed all the while; a row says between whom, when and why.
+ */
+import { assert, type DeliveryId, type EnvelopeId, type MeshId, type Millis, type PeerKey } from '@sealpost/std'
+import { type SQL, sql } from 'drizzle-orm'
+import { alias } from 'drizzle-orm/pg-core'
+import { arrayLiteral, byteaText } from './column-types.ts'
+import type { Database } from './connect.ts'
+import { execute, names } from './drizzle-run.ts'
+import { deadLetter, deliveryBlock, member, mesh, messageQueue } from './schema.ts'
+
+export interface DeadLetter {
+  readonly meshId: MeshId
+  readonly meshName: string
+  readonly id: DeliveryId
+  readonly envelopeId: EnvelopeId
+  readonly sender: PeerKey
+  readonly recipient: PeerKey
+  /** 0 `now`, 1 `next`, 2 `low` */
+  readonly priority: number
+  readonly reason: string
+  readonly attempts: number
+  readonly strikes: number
+  /** What its recipient said when it rejected it. */
+  readonly detail: string | null
+  readonly enqueuedAtMs: Millis
+  readonly diedAtMs: Millis
+  /** Of the sealed envelope; null when it was not kept, as of one that expired. */
+  readonly bytes: number | null
+}
+
+/** All that is given must hold; nothing given means every dead letter. */
+export interface DeadLetterFilter {
+  readonly ids?: readonly DeliveryId[]
+  readonly meshId?: MeshId
+  readonly recipient?: PeerKey
+  readonly reason?: string
+  /** Dead for at least so long. */
+  readonly olderThanSeconds?: number
+}
+
+const BATCH = 1_000
+/** Ids of a block of `delivery_block`: no statement takes more from one. */
+const BLOCK_SIZE = 2 ** 20
+
+const senders = alias(member, 'sender_member')
+const recipients = alias(member, 'recipient_member')
+const ms = (instant: SQL.Aliased | unknown) => sql`floor(extract(epoch from ${instant}) * 1000)::float8`
+
+/** The latest first. @throws DatabaseError */
+export function listDeadLetters(db: Database, filter: DeadLetterFilter, limit: number): Promise<DeadLetter[]> {
+  const key = (side: typeof senders | typeof recipients) => sql`encode(${side.peerKey}, 'hex')`
+  return execute<DeadLetter>(
+    db,
+    sql`
+      select replace(${deadLetter.meshId}::text, '-', '') as "meshId", ${mesh.name} as "meshName", ${deadLetter.id} as id,
+        replace(${deadLetter.envelopeId}::text, '-', '') as "envelopeId", ${key(senders)} as sender,
+        ${key(recipients)} as recipient, ${deadLetter.priority} as priority, ${deadLetter.reason} as reason,
+        ${deadLetter.attempts} as attempts, ${deadLetter.strikes} as strikes, ${deadLetter.detail} as detail, ${ms(deadLetter.enqueuedAt)} as "enqueuedAtMs",
+        ${ms(deadLetter.diedAt)} as "diedAtMs", octet_length(${deadLetter.envelope}) as bytes
+      from ${deadLetter}
+      join ${mesh} on ${mesh.meshId} = ${deadLetter.meshId}
+      join ${member} as ${senders} on ${senders.meshId} = ${deadLetter.meshId} and ${senders.peerNo} = ${deadLetter.sender}
+      join ${member} as ${recipients}
+        on ${recipients.meshId} = ${deadLetter.meshId} and ${recipients.peerNo} = ${deadLetter.recipient}
+      where ${holds(filter)}
+      order by ${deadLetter.diedAt} desc, ${deadLetter.id} desc limit ${limit}::int`,
+  )
+}
+
+export interface Redriven {
+  readonly redriven: number
+  /** Still there: their envelope was not kept, or their recipient is a member no more. */
+  readonly left: number
+}
+
+/**
+ * Puts them back at the end of their queues, without strikes, for `ttlSeconds` more. The recipient's broker finds them at
+ * its next look into the queue (`POLL_MS`). A sender's order over them is gone: whatever it sent since comes first.
+ * @throws DatabaseError; what was put back by then stays so
+ */
+export async function redriveDeadLetters(
+  db: Database,
+  filter: DeadLetterFilter,
+  { ttlSeconds }: { ttlSeconds: number },
+): Promise<Redriven> {
+  let redriven = 0
+  for (;;) {
+    const count = await redriveSome(db, filter, ttlSeconds)
+    redriven += count
+    if (count < BATCH) break
+  }
+  const [row] = await execute<{ left: number }>(
+    db,
+    sql`select count(*)::int as left from ${deadLetter} where ${holds(filter)}`,
+  )
+  return { redriven, left: row!.left }
+}
+
+/** For good. @returns how many went. @throws DatabaseError; what went by then is gone */
+export async function purgeDeadLetters(db: Database, filter: DeadLetterFilter): Promise<number> {
+  for (let purged = 0; ; ) {
+    const rows = await execute(
+      db,
+      sql`
+        delete from ${deadLetter} where ctid = any (array(
+          select ctid from ${deadLetter} where ${holds(filter)} limit ${BATCH}::int for update skip locked)) returning 1`,
+    )
+    purged += rows.length
+    if (rows.length < BATCH) return purged
+  }
+}
+
+async function redriveSome(db: Database, filter: DeadLetterFilter, ttlSeconds: number): Promise<number> {
+  assert(BATCH < BLOCK_SIZE, 'a block has an id for each row of a batch')
+  const block = sql.raw(`'${deliveryBlock.seqName}'`)
+  const q = messageQueue
+  const columns = names(
+    ...[q.meshId, q.recipient, q.priority, q.id, q.sender, q.attempts, q.envelopeId, q.enqueuedAt, q.expiresAt],
+    ...[q.terms, q.envelope],
+  )
+  const rows = await execute(
+    db,
+    sql`
+      with chosen as materialized (
+        select ctid, (select nextval(${block})) * ${BLOCK_SIZE}::bigint + row_number() over (order by id) as fresh_id
+        from (select ctid, ${names(deadLetter.id)} as id from ${deadLetter}
+          where ${holds(filter)} and ${deadLetter.envelope} is not null
+            and exists (select from ${member} as ${recipients} where ${recipients.meshId} = ${deadLetter.meshId}
+              and ${recipients.peerNo} = ${deadLetter.recipient} and ${recipients.revokedAt} is null)
+          order by ${deadLetter.id} limit ${BATCH}::int for update skip locked) as d
+      ), taken as (
+        delete from ${deadLetter} using chosen where ${deadLetter}.ctid = chosen.ctid
+        returning ${deadLetter}.*, chosen.fresh_id
+      )
+      insert into ${q} (${columns})
+      select mesh_id, recipient, priority, fresh_id, sender, attempts, envelope_id, enqueued_at,
+        clock_timestamp() + make_interval(secs => ${ttlSeconds}::float8), terms, envelope
+      from taken returning 1`,
+  )
+  return rows.length
+}
+
+function holds({ ids, meshId, recipient, reason, olderThanSeconds }: DeadLetterFilter): SQL {
+  const conditions: SQL[] = [sql`true`]
+  if (ids) conditions.push(sql`${deadLetter.id} = any (${arrayLiteral(ids)}::bigint[])`)
+  if (meshId) conditions.push(sql`${deadLetter.meshId} = ${meshId}::uuid`)
+  if (reason) conditions.push(sql`${deadLetter.reason} = ${reason}`)
+  if (recipient)
+    conditions.push(sql`${deadLetter.recipient} in (select ${names(member.peerNo)} from ${member}
+      where ${member.meshId} = ${deadLetter.meshId} and ${member.peerKey} = ${byteaText(recipient)}::bytea)`)
+  if (olderThanSeconds !== undefined)
+    conditions.push(sql`${deadLetter.diedAt} <= clock_timestamp() - make_interval(secs => ${olderThanSeconds}::float8)`)
+  return sql.join(conditions, sql` and `)
+}

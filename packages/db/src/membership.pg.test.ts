@@ -1,0 +1,229 @@
+import { randomBytes } from 'node:crypto'
+import { type InviteId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { addMembers, createMesh, type MemberBinding, revokeMember } from './admin.ts'
+import { type Database, openDatabase } from './connect.ts'
+import { enrolByInvite, type InviteClaim, listMembers, revokeAsAdmin } from './membership.ts'
+import { type ScratchDatabase, scratchDatabase } from './testing.ts'
+
+let scratch: ScratchDatabase
+let db: Database
+
+beforeAll(async () => {
+  scratch = await scratchDatabase()
+  db = await openDatabase(scratch.url, { connections: 8 })
+})
+afterAll(async () => {
+  await db.close()
+  await scratch.drop()
+})
+
+const ZERO = '0'.repeat(64) as PeerKey
+const newKey = () => toHex(randomBytes(32)) as PeerKey
+const newInviteId = () => toHex(randomBytes(16)) as InviteId
+const binding = (peerKey: PeerKey): MemberBinding & { peerKey: PeerKey } => ({
+  peerKey,
+  boxKey: randomBytes(32),
+  boxEpoch: 1,
+  notAfterMs: 1_900_000_000_000,
+  signature: randomBytes(64),
+})
+const newcomer = (name = `peer ${toHex(randomBytes(4))}`, peerKey = newKey()) => ({ ...binding(peerKey), name })
+
+/** A mesh of its own with one admin. */
+async function newMesh() {
+  const meshId = toHex(randomBytes(16)) as MeshId
+  await createMesh(db, { meshId, name: 'a mesh' })
+  const issuer = newKey()
+  const [peer] = await addMembers(db, meshId, [{ ...binding(issuer), name: 'admin', role: 'admin' }])
+  const invite = (changed: Partial<InviteClaim> = {}): InviteClaim => ({
+    meshId,
+    inviteId: newInviteId(),
+    hash: randomBytes(32),
+    issuer,
+    usesMax: 1,
+    notAfterMs: Date.now() + 60_000,
+    role: 'member',
+    ...changed,
+  })
+  const namesOf = async () => (await listMembers(db, meshId, { after: ZERO, limit: 1000 })).map(({ name }) => name)
+  return { meshId, admin: { meshId, peer: peer! }, issuer, invite, namesOf }
+}
+
+const REFUSED = { status: 'invite_refused' }
+
+test('an invite makes a member with a session and a sender mark, and keeps no more than its hash', async () => {
+  const { meshId, invite } = await newMesh()
+  const [claim, who] = [invite({ role: 'admin', usesMax: 3 }), newcomer('alice')]
+  expect(await enrolByInvite(db, claim, who)).toEqual({ status: 'enrolled', name: 'alice' })
+  const rows = await db.run(
+    (sql) => sql`
+      select m.name, m.role, m.box_key, s.epoch, k.version, i.hash, i.uses, i.uses_max, i.revoked_at,
+        extract(epoch from i.not_after)::float8 * 1000 as not_after_ms
+      from member m join session s using (mesh_id, peer_no) join sender_mark k on (k.mesh_id, k.sender) = (m.mesh_id, m.peer_no)
+        join invite i on (i.mesh_id, i.invite_id) = (m.mesh_id, m.invite_id)
+      where m.mesh_id = ${meshId} and m.peer_key = ${Buffer.from(who.peerKey, 'hex')}`,
+  )
+  expect(rows.map((row) => ({ ...row }))).toEqual([
+    {
+      ...{ name: 'alice', role: 'admin', box_key: who.boxKey, epoch: 0, version: 0 },
+      ...{ hash: claim.hash, uses: 1, uses_max: 3, revoked_at: null, not_after_ms: claim.notAfterMs },
+    },
+  ])
+})
+
+test('of many at once an invite lets in exactly as many as it has uses', async () => {
+  const { invite, namesOf } = await newMesh()
+  const [single, triple] = [invite(), invite({ usesMax: 3 })]
+  const outcomes = await Promise.all([
+    ...Array.from({ length: 8 }, () => enrolByInvite(db, single, newcomer())),
+    ...Array.from({ length: 8 }, () => enrolByInvite(db, triple, newcomer())),
+  ])
+  const enrolled = (from: number) => outcomes.slice(from, from + 8).filter(({ status }) => status === 'enrolled').length
+  expect([enrolled(0), enrolled(8)]).toEqual([1, 3])
+  expect(outcomes.filter(({ status }) => status === 'invite_refused')).toHaveLength(12)
+  expect(await namesOf()).toHaveLength(1 + 1 + 3)
+  expect(await enrolByInvite(db, triple, newcomer())).toEqual(REFUSED)
+})
+
+test('an expired, foreign or altered invite, or one of no admin, lets nobody in', async () => {
+  const { meshId, invite, namesOf } = await newMesh()
+  const plain = newKey()
+  const former = newKey()
+  await addMembers(db, meshId, [binding(plain), { ...binding(former), role: 'admin' }])
+  await revokeMember(db, meshId, former)
+  const other = await newMesh()
+  const used = invite({ usesMax: 2 })
+  await enrolByInvite(db, used, newcomer('first'))
+  const before = await namesOf()
+  for (const bad of [
+    invite({ notAfterMs: Date.now() - 1000 }),
+    invite({ notAfterMs: 0 }),
+    invite({ meshId: toHex(randomBytes(16)) as MeshId }),
+    invite({ issuer: plain }),
+    invite({ issuer: former }),
+    invite({ issuer: newKey() }),
+    invite({ issuer: other.issuer }),
+    { ...used, hash: randomBytes(32) },
+    { ...used, usesMax: 1 },
+  ])
+    expect(await enrolByInvite(db, bad, newcomer())).toEqual(REFUSED)
+  expect(await namesOf()).toEqual(before)
+})
+
+test('an invite good for ever is good', async () => {
+  const { invite } = await newMesh()
+  const outcome = await enrolByInvite(db, invite({ notAfterMs: Number.MAX_SAFE_INTEGER }), newcomer('late'))
+  expect(outcome.status).toBe('enrolled')
+})
+
+test('a name is taken in whatever capitals, and the invite is not used up by it', async () => {
+  const { invite, namesOf } = await newMesh()
+  const claim = invite()
+  expect(await enrolByInvite(db, claim, newcomer('Admin'))).toEqual({ status: 'name_taken' })
+  expect(await enrolByInvite(db, claim, newcomer('bob'))).toEqual({ status: 'enrolled', name: 'bob' })
+  expect((await namesOf()).sort()).toEqual(['admin', 'bob'])
+})
+
+test('of two that ask for one name at once one gets it, and the other may try again', async () => {
+  const { invite, namesOf } = await newMesh()
+  const claims = [invite(), invite(), invite(), invite()]
+  const outcomes = await Promise.all(claims.map((claim) => enrolByInvite(db, claim, newcomer('same'))))
+  expect(outcomes.map(({ status }) => status).sort()).toEqual(['enrolled', 'name_taken', 'name_taken', 'name_taken'])
+  const loser = claims[outcomes.findIndex(({ status }) => status === 'name_taken')]!
+  expect((await enrolByInvite(db, loser, newcomer('other'))).status).toBe('enrolled')
+  expect(await namesOf()).toHaveLength(3)
+})
+
+test('an enrolment said again is the same one, also once the invite is used up, expired or revoked', async () => {
+  const { admin, invite } = await newMesh()
+  const [claim, who] = [invite(), newcomer('alice')]
+  await enrolByInvite(db, claim, who)
+  expect(await enrolByInvite(db, claim, { ...who, name: 'alicia' })).toEqual({ status: 'enrolled', name: 'alice' })
+  await revokeAsAdmin(db, admin, { members: [], invites: [claim.inviteId] })
+  expect(await enrolByInvite(db, claim, who)).toEqual({ status: 'enrolled', name: 'alice' })
+  const [row] = await db.run((sql) => sql`select uses from invite where invite_id = ${claim.inviteId}`)
+  expect(row?.uses).toBe(1)
+})
+
+test('one newcomer with two invites at once is one member', async () => {
+  const { invite, namesOf } = await newMesh()
+  const who = newcomer('twice')
+  const outcomes = await Promise.all([invite(), invite()].map((claim) => enrolByInvite(db, claim, who)))
+  expect(outcomes.map(({ status }) => status).sort()).toEqual(['already_member', 'enrolled'])
+  expect(await namesOf()).toHaveLength(2)
+})
+
+test('a member is told so, and a revoked key stays revoked', async () => {
+  const { meshId, invite } = await newMesh()
+  const who = newcomer('bob')
+  await enrolByInvite(db, invite(), who)
+  expect(await enrolByInvite(db, invite(), { ...who, name: 'bobby' })).toEqual({ status: 'already_member' })
+  await revokeMember(db, meshId, who.peerKey)
+  expect(await enrolByInvite(db, invite(), who)).toEqual({ status: 'revoked' })
+})
+
+test('a key may be a member of two meshes, under one name', async () => {
+  const [here, there] = [await newMesh(), await newMesh()]
+  const who = newcomer('bob')
+  expect((await enrolByInvite(db, here.invite(), who)).status).toBe('enrolled')
+  expect((await enrolByInvite(db, there.invite(), who)).status).toBe('enrolled')
+})
+
+test('an invite that was revoked lets nobody in, whether it was used before or not', async () => {
+  const { admin, invite } = await newMesh()
+  const [unused, used] = [invite({ usesMax: 5 }), invite({ usesMax: 5 })]
+  await enrolByInvite(db, used, newcomer())
+  expect(await revokeAsAdmin(db, admin, { members: [], invites: [unused.inviteId, used.inviteId] })).toEqual([])
+  expect(await revokeAsAdmin(db, admin, { members: [], invites: [unused.inviteId] })).toEqual([])
+  for (const claim of [unused, used]) expect(await enrolByInvite(db, claim, newcomer())).toEqual(REFUSED)
+})
+
+test('what one mesh revokes is nothing in another', async () => {
+  const [here, there] = [await newMesh(), await newMesh()]
+  const claim = here.invite()
+  const who = newcomer()
+  await enrolByInvite(db, here.invite(), who)
+  const all = { members: [who.peerKey], invites: [claim.inviteId] }
+  expect(await revokeAsAdmin(db, there.admin, all)).toEqual([])
+  expect(await here.namesOf()).toContain(who.name)
+  expect((await enrolByInvite(db, claim, newcomer())).status).toBe('enrolled')
+})
+
+test('only an admin that is not revoked may revoke', async () => {
+  const { meshId, admin, issuer, invite, namesOf } = await newMesh()
+  const who = newcomer('bob')
+  await enrolByInvite(db, invite(), who)
+  const [peer] = await db.run(
+    (sql) => sql`select peer_no from member where peer_key = ${Buffer.from(who.peerKey, 'hex')}`,
+  )
+  const bob = { meshId, peer: peer!.peer_no }
+  const claim = invite()
+  const all = { members: [who.peerKey, issuer], invites: [claim.inviteId] }
+  expect(await revokeAsAdmin(db, bob, all)).toBeNull()
+  expect((await enrolByInvite(db, claim, newcomer())).status).toBe('enrolled')
+  expect(await revokeAsAdmin(db, admin, { members: [issuer, newKey()], invites: [] })).toEqual([
+    { peer: admin.peer, peerKey: issuer },
+  ])
+  expect(await revokeAsAdmin(db, admin, all)).toBeNull()
+  expect(await namesOf()).toContain('bob')
+})
+
+test('the list goes by keys, a page at a time, without those revoked', async () => {
+  const { meshId, issuer } = await newMesh()
+  const keys = Array.from({ length: 5 }, newKey)
+  await addMembers(
+    db,
+    meshId,
+    keys.map((key, i) => ({ ...binding(key), ...(i === 0 ? {} : { name: `peer ${i}` }) })),
+  )
+  await revokeMember(db, meshId, keys[4]!)
+  const expected = [issuer, ...keys.slice(0, 4)].sort()
+  const first = await listMembers(db, meshId, { after: ZERO, limit: 3 })
+  const rest = await listMembers(db, meshId, { after: first.at(-1)!.peerKey, limit: 3 })
+  expect([...first, ...rest].map(({ peerKey }) => peerKey)).toEqual(expected)
+  expect(first).toHaveLength(3)
+  const byKey = new Map([...first, ...rest].map((row) => [row.peerKey, row]))
+  expect(byKey.get(issuer)).toEqual({ peerKey: issuer, name: 'admin', role: 'admin' })
+  expect(byKey.get(keys[0]!)).toEqual({ peerKey: keys[0]!, name: '', role: 'member' })
+})

@@ -1,0 +1,16 @@
+import { expect, test } from 'vitest'
+import { clientSamples } from '../vectors/samples.ts'
+import { decodeFields, encodeFields } from './codec.ts'
+
+test('the fields of every frame come back from their JSON', () => {
+  expect(clientSamples.length).toBeGreaterThan(5)
+  for (const { frame } of clientSamples)
+    expect(decodeFields(frame.type, JSON.parse(JSON.stringify(encodeFields(frame))))).toEqual({ ok: true, frame })
+})
+
+test.each([null, 7, 'text', [], {}, { ids: [] }, { ids: [1], type: 'settle' }, { ids: [1], more: 1 }, { ids: ['1'] }])(
+  '%j is no settle',
+  (fields) => {
+    expect(decodeFields('settle', fields)).toMatchObject({ ok: false, code: 'frame_malformed' })
+  },
+)

@@ -1,0 +1,78 @@
+/** The promises of the interface around a shard of the memory queue. */
+import type {
+  Claimed,
+  Committed,
+  DeliveryRef,
+  Extension,
+  KeyBindingEntry,
+  Lost,
+  Member,
+  Reject,
+  Retry,
+  SessionRef,
+  Want,
+} from '@sealpost/protocol'
+import type { DeliveryId, MeshId, PeerKey, PeerNo, ShardId } from '@sealpost/std'
+import { MemoryShard } from './memory.ts'
+import type { MemoryStore } from './memory-store.ts'
+import type { Batch, Queue, QueueOptions, Released, Swept } from './queue.ts'
+
+export * from './memory.ts'
+
+export function queueFor(store: MemoryStore, shard: ShardId, options: QueueOptions): Queue {
+  return new MemoryQueue(new MemoryShard(store, shard, options))
+}
+
+export class MemoryQueue implements Queue {
+  readonly shard: MemoryShard
+
+  constructor(shard: MemoryShard) {
+    this.shard = shard
+  }
+
+  async commit(batch: Batch): Promise<Committed> {
+    return this.shard.commit(batch)
+  }
+  async claim(wants: readonly Want[]): Promise<Claimed[]> {
+    return this.shard.claim(wants)
+  }
+  async open(session: SessionRef): Promise<number | null> {
+    return this.shard.open(session)
+  }
+  async fence(session: SessionRef): Promise<number | null> {
+    return this.shard.fence(session)
+  }
+  async retry(retries: readonly Retry[]): Promise<void> {
+    this.shard.retry(retries)
+  }
+  async reject(rejects: readonly Reject[]): Promise<void> {
+    this.shard.reject(rejects)
+  }
+  async extend(extensions: readonly Extension[]): Promise<void> {
+    this.shard.extend(extensions)
+  }
+  async tellPushed(deliveries: readonly DeliveryRef[]): Promise<void> {
+    this.shard.tellPushed(deliveries)
+  }
+  async releaseDue(): Promise<Released> {
+    return this.shard.releaseDue()
+  }
+  async findLost(meshId: MeshId, peer: PeerNo, max: number): Promise<Lost[]> {
+    return this.shard.findLost(meshId, peer, max)
+  }
+  async toldLost(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void> {
+    this.shard.toldLost(meshId, peer, ids)
+  }
+  async strike(delivery: DeliveryRef): Promise<void> {
+    this.shard.strike(delivery)
+  }
+  async sweep(): Promise<Swept> {
+    return this.shard.sweep()
+  }
+  async findMembers(meshId: MeshId, peers: readonly PeerKey[]): Promise<Member[]> {
+    return this.shard.findMembers(meshId, peers)
+  }
+  async findBindings(meshId: MeshId, peers: readonly PeerKey[]): Promise<KeyBindingEntry[]> {
+    return this.shard.findBindings(meshId, peers)
+  }
+}
