@@ -10,6 +10,7 @@ import {
   type Identity,
   identityFromSeeds,
   NO_PREV,
+  type Note,
   openEnvelope,
   ready,
   Sealer,
@@ -39,6 +40,12 @@ function world() {
   return { alice, bob, carol, draft, sealer, opener, expected: { from: correspondent(alice), envelopeId: ID } }
 }
 
+const id = fc.uint8Array({ minLength: 16, maxLength: 16 }).map((bytes) => toHex(bytes) as EnvelopeId)
+const noteArbitrary: fc.Arbitrary<Note> = fc.record(
+  { thread: id, inReplyTo: id, isRequest: fc.boolean(), isError: fc.boolean(), isWhisper: fc.boolean() },
+  { requiredKeys: [] },
+)
+
 function refusal(result: ReturnType<typeof openEnvelope>) {
   return result.ok ? 'opened' : result.reason
 }
@@ -65,6 +72,7 @@ test('every body and position survives the way, and the next prev is the hash of
     body: fc.uint8Array({ maxLength: 9_000 }),
     stream: fc.option(position),
     sentAtMs: fc.maxSafeNat(),
+    note: fc.option(noteArbitrary),
   })
   return fc.assert(
     fc.property(fields, (some) => {
@@ -75,6 +83,7 @@ test('every body and position survives the way, and the next prev is the hash of
       expect(toHex(opened.body)).toBe(toHex(sent.body))
       expect(opened.header.stream).toEqual(sent.stream)
       expect(opened.header.sentAtMs).toBe(sent.sentAtMs)
+      expect(opened.note).toEqual(sent.note)
       expect(toHex(headerHash)).toBe(toHex(hash256(plaintextOf(envelope).subarray(0, 157)).subarray(0, 16)))
     }),
   )
@@ -222,8 +231,9 @@ const MALFORMED: Record<string, (plaintext: Uint8Array) => Uint8Array> = {
   'less than a header': (plaintext) => plaintext.subarray(0, 156),
   'an empty plaintext': () => new Uint8Array(0),
   'another magic': patch(3, [0x32]),
-  'an unknown flag': patch(4, [3]),
+  'an unknown flag': patch(4, [5]),
   'a stream without its flag': patch(4, [0]),
+  'a note that ends behind the body': patch(4, [3]),
   'a sequence number 0': patch(117, Array(8).fill(0)),
   'a sequence number beyond the safe integers': patch(117, [0, 0x20, 0, 0, 0, 0, 0, 0]),
   'a time beyond the safe integers': patch(145, [0, 0x20, 0, 0, 0, 0, 0, 0]),
@@ -235,6 +245,53 @@ test.each(Object.keys(MALFORMED))('a genuine box with %s is malformed', (name) =
   const plaintext = plaintextOf(sealEnvelope(sealer, draft))
   expect(refusal(openEnvelope(opener, boxed(plaintext), expected))).toBe('opened')
   expect(refusal(openEnvelope(opener, boxed(MALFORMED[name]!(plaintext)), expected))).toBe('malformed')
+})
+
+/** The note's flag, its length and its text in the place of the body. */
+const withNote = (plaintext: Uint8Array, note: Uint8Array, length = note.length) =>
+  Uint8Array.from([...patch(4, [3])(plaintext.slice(0, 157)), length >>> 8, length, ...note, ...BODY])
+
+const NOTES: Record<string, string | number[]> = {
+  'that is empty': '',
+  'that is no JSON': '{',
+  'that is a list': '[]',
+  'that is null': 'null',
+  'that is no UTF-8': [0x22, 0xff, 0x22],
+  'whose thread is short': '{"thread":"ab"}',
+  'whose thread is in capitals': JSON.stringify({ thread: 'AB'.repeat(16) }),
+  'whose answer is to a number': '{"inReplyTo":1}',
+  'whose flag is a word': '{"isRequest":"true"}',
+  'with a flag that is null': '{"isError":null}',
+}
+
+test.each(Object.keys(NOTES))('a genuine box with a note %s is malformed', (name) => {
+  const { sealer, opener, draft, expected } = world()
+  const plaintext = plaintextOf(sealEnvelope(sealer, draft))
+  const note = NOTES[name]!
+  const bytes = typeof note === 'string' ? new TextEncoder().encode(note) : Uint8Array.from(note)
+  expect(refusal(openEnvelope(opener, boxed(withNote(plaintext, bytes)), expected))).toBe('malformed')
+})
+
+test('what a later version adds to a note is passed by, and one that is cut short is malformed', () => {
+  const { sealer, opener, draft, expected } = world()
+  const plaintext = plaintextOf(sealEnvelope(sealer, draft))
+  const note = new TextEncoder().encode('{"isRequest":true,"mood":"good"}')
+  const opened = openEnvelope(opener, boxed(withNote(plaintext, note)), expected)
+  expect(opened).toMatchObject({ ok: true, note: { isRequest: true }, body: BODY })
+  if (opened.ok) expect(Object.keys(opened.note!)).toEqual(['isRequest'])
+  for (const length of [note.length - 1, 0xffff])
+    expect(refusal(openEnvelope(opener, boxed(withNote(plaintext, note, length)), expected))).toBe('malformed')
+  expect(refusal(openEnvelope(opener, boxed(patch(4, [3])(plaintext.slice(0, 158))), expected))).toBe('malformed')
+})
+
+test('a note counts as what is padded', () => {
+  const { alice, opener, draft, expected } = world()
+  const padded = new Sealer({ identity: alice, meshId: MESH, bucketBytes: 64 })
+  const opened = openEnvelope(opener, sealEnvelope(padded, { ...draft, note: { isRequest: true } }), expected)
+  if (!opened.ok) throw new Error(opened.reason)
+  const noteBytes = 2 + '{"isRequest":true}'.length
+  expect(opened.header.paddingBytes).toBe(64 - noteBytes - BODY.length)
+  expect(opened.body).toEqual(BODY)
 })
 
 test('after a rotation of the recipient envelopes to the former key still open', () => {
@@ -295,6 +352,7 @@ test('the frozen vectors are reproduced byte for byte', () => {
     })
     if (!opened.ok) throw new Error(opened.reason)
     expect(opened.header.stream).toEqual(stream)
+    expect(opened.note).toEqual(one.note ?? null)
     const [nonce, box] = [fromHex(one.envelope).subarray(0, 24), fromHex(one.envelope).subarray(24)]
     const plaintext = sodium.crypto_box_open_easy(box, nonce, sender.box.publicKey, recipient.box.secretKey)
     expect(toHex(plaintext.subarray(0, 157))).toBe(one.header)

@@ -1,5 +1,6 @@
 /**
- * Sealed envelopes: nonce 24, then `crypto_box` (mac 16, ciphertext) of inner header, body and padding. The broker routes
+ * Sealed envelopes: nonce 24, then `crypto_box` (mac 16, ciphertext) of inner header, note, body and padding; most have no
+ * note. The broker routes
  * by what stands outside; the recipient believes only what stands inside, and refuses when the two differ.
  *
  * The nonce is drawn for each envelope. A counter, or a stock drawn ahead, would be used twice by a process that is
@@ -20,6 +21,7 @@ import {
   type StreamPosition,
   writeHeader,
 } from './inner-header.ts'
+import { encodeNote, type Note, readNote } from './note.ts'
 import type { Correspondent, Line, Sealer } from './sealer.ts'
 
 export interface EnvelopeDraft {
@@ -28,12 +30,13 @@ export interface EnvelopeDraft {
   /** Null for delayed, ephemeral and pool messages, which stand in no stream. */
   readonly stream: StreamPosition | null
   readonly sentAtMs: Millis
+  readonly note?: Note | null
   readonly body: Uint8Array
 }
 
 /**
  * `does_not_open`: changed on its way, or sealed with other keys than the directory's. `reflected`: the reader's own
- * envelope came back as if the other had sent it. `malformed`: too short, or a header no version of this program writes.
+ * envelope came back as if the other had sent it. `malformed`: too short, or a header or note no version of this program writes.
  */
 export type OpenRefusal =
   | 'does_not_open'
@@ -46,7 +49,7 @@ export type OpenRefusal =
 
 /** The body shares memory with nothing: it is the caller's. */
 export type OpenResult =
-  | { readonly ok: true; readonly header: InnerHeader; readonly body: Uint8Array }
+  | { readonly ok: true; readonly header: InnerHeader; readonly note: Note | null; readonly body: Uint8Array }
   | { readonly ok: false; readonly reason: OpenRefusal }
 
 export interface Sealed {
@@ -68,6 +71,7 @@ export function sealInStream(sealer: Sealer, draft: EnvelopeDraft): Sealed {
   return sealWithNonce(sealer, draft, crypto.getRandomValues(freshNonce))
 }
 
+const NOTE_LENGTH_BYTES = 2
 /** Filled anew for each envelope, which holds a copy. */
 const freshNonce = new Uint8Array(NONCE_BYTES)
 
@@ -76,31 +80,44 @@ export function sealWithNonce(sealer: Sealer, draft: EnvelopeDraft, nonce: Uint8
   const line = sealer.lineTo(draft.to)
   const sharedKey = sealer.sharedKey(line, 0)
   const memory = envelopeMemory()
-  const length = writePlaintext(memory, headerOf(sealer, line, draft), draft.body)
+  const length = writePlaintext(memory, sealer, line, draft)
   const headerHash = memory.hashPlaintext(HEADER_BYTES) // first: sealing leaves no plaintext behind
   return { envelope: memory.seal(length, nonce, sharedKey), headerHash }
 }
 
 /** Answers how long the plaintext is that stands in the memory now. */
-function writePlaintext(memory: EnvelopeMemory, header: HeaderFields, body: Uint8Array): number {
-  const bodyEnd = HEADER_BYTES + body.length
+function writePlaintext(memory: EnvelopeMemory, sealer: Sealer, line: Line, draft: EnvelopeDraft): number {
+  const { body } = draft
+  const note = draft.note ? encodeNote(draft.note) : null
+  const noteBytes = note ? NOTE_LENGTH_BYTES + note.length : 0
+  const header = headerOf(sealer, line, draft, noteBytes)
+  const bodyAt = HEADER_BYTES + noteBytes
+  const bodyEnd = bodyAt + body.length
   const length = bodyEnd + header.paddingBytes
   memory.reserve(SEAL_BYTES + length)
   const { bytes, plaintextAt } = memory
   writeHeader(bytes, plaintextAt, header)
-  bytes.set(body, plaintextAt + HEADER_BYTES)
+  if (note) writeNote(bytes, plaintextAt + HEADER_BYTES, note)
+  bytes.set(body, plaintextAt + bodyAt)
   if (header.paddingBytes > 0) bytes.fill(0, plaintextAt + bodyEnd, plaintextAt + length)
   return length
 }
 
-function headerOf(sealer: Sealer, line: Line, draft: EnvelopeDraft): HeaderFields {
-  const overhang = draft.body.length % sealer.bucketBytes
+function writeNote(into: Uint8Array, at: number, note: Uint8Array): void {
+  into[at] = note.length >>> 8
+  into[at + 1] = note.length
+  into.set(note, at + NOTE_LENGTH_BYTES)
+}
+
+function headerOf(sealer: Sealer, line: Line, draft: EnvelopeDraft, noteBytes: number): HeaderFields {
+  const overhang = (noteBytes + draft.body.length) % sealer.bucketBytes
   return {
     route: line.routeOut,
     envelopeId: draft.envelopeId,
     stream: draft.stream,
     boxEpoch: draft.to.boxEpoch,
     sentAtMs: draft.sentAtMs,
+    hasNote: noteBytes > 0,
     paddingBytes: overhang === 0 ? 0 : sealer.bucketBytes - overhang,
   }
 }
@@ -124,7 +141,16 @@ export function openEnvelope(
   if (!header) return { ok: false, reason: 'malformed' }
   if (!holdsBytes(bytes, at + ROUTE_AT, line.routeIn)) return { ok: false, reason: misroute(bytes, at, line) }
   if (!holdsHex(bytes, at + ENVELOPE_ID_AT, expected.envelopeId)) return { ok: false, reason: 'wrong_envelope_id' }
-  return { ok: true, header, body: bytes.slice(at + HEADER_BYTES, at + length - header.paddingBytes) }
+  const [from, to] = [at + HEADER_BYTES, at + length - header.paddingBytes]
+  if (header.hasNote) return openNote(bytes.subarray(from, to), header)
+  return { ok: true, header, note: null, body: bytes.slice(from, to) }
+}
+
+/** Of what stands between header and padding. */
+function openNote(content: Uint8Array, header: InnerHeader): OpenResult {
+  const bodyAt = NOTE_LENGTH_BYTES + ((content[0]! << 8) | content[1]!)
+  const note = content.length >= bodyAt ? readNote(content.subarray(NOTE_LENGTH_BYTES, bodyAt)) : null
+  return note ? { ok: true, header, note, body: content.slice(bodyAt) } : { ok: false, reason: 'malformed' }
 }
 
 /** Tries the current box key, then the former ones: the outside of an envelope doesn't say which it was sealed to. */

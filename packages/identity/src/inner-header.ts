@@ -6,7 +6,8 @@
  *     4 flags u8         53 recipient 32    117 seq u64        145 sentAtMs u64
  *     5 mesh id 16       85 envelope id 16  125 prev 16        153 padding length u32
  *
- * Flag 1: the envelope has a place in a stream. Without it the stream's fields are zero. No other flag exists yet.
+ * Flag 1: the envelope has a place in a stream. Without it the stream's fields are zero. Flag 2: a note stands between the
+ * header and the body, its length before it in two bytes. No other flag exists yet.
  * Written and read by hand and in place, at `at` of libsodium's memory: this is on the path of every message.
  */
 import { assert, type Millis, toHex } from '@sealpost/std'
@@ -30,6 +31,7 @@ export const ENVELOPE_OVERHEAD_BYTES = NONCE_BYTES + MAC_BYTES + HEADER_BYTES
 
 const MAGIC = 0x53504531
 const FLAG_STREAM = 1
+const FLAG_NOTE = 2
 const FLAGS_AT = 4
 /** Mesh, sender and recipient stand together, so that one comparison checks all three. */
 export const ROUTE_AT = 5
@@ -49,13 +51,14 @@ export interface HeaderFields {
   readonly stream: StreamPosition | null
   readonly boxEpoch: number
   readonly sentAtMs: Millis
+  readonly hasNote: boolean
   readonly paddingBytes: number
 }
 
 /** Writes all `HEADER_BYTES` at `at`, whatever stood there. */
 export function writeHeader(into: Uint8Array, at: number, fields: HeaderFields): void {
   writeU32(into, at, MAGIC)
-  into[at + FLAGS_AT] = fields.stream ? FLAG_STREAM : 0
+  into[at + FLAGS_AT] = (fields.stream ? FLAG_STREAM : 0) | (fields.hasNote ? FLAG_NOTE : 0)
   into.set(fields.route, at + ROUTE_AT)
   writeId(into, at + ENVELOPE_ID_AT, fields.envelopeId)
   if (fields.stream) writeStream(into, at, fields.stream)
@@ -83,6 +86,7 @@ export interface InnerHeader {
   readonly boxEpoch: number
   /** The sender's clock. */
   readonly sentAtMs: Millis
+  readonly hasNote: boolean
   readonly paddingBytes: number
 }
 
@@ -106,11 +110,17 @@ export function readHeader(from: Uint8Array, at: number, length: number, name: S
   const sentAtMs = readU64(from, at + SENT_AT_AT)
   if (paddingBytes > length - HEADER_BYTES || !isUnsigned(sentAtMs, Number.MAX_SAFE_INTEGER)) return null
   if (!isStreamWellFormed(from, at)) return null
-  return { stream: readStream(from, at, name), boxEpoch: readU32(from, at + BOX_EPOCH_AT), sentAtMs, paddingBytes }
+  return {
+    stream: readStream(from, at, name),
+    boxEpoch: readU32(from, at + BOX_EPOCH_AT),
+    sentAtMs,
+    hasNote: (from[at + FLAGS_AT]! & FLAG_NOTE) !== 0,
+    paddingBytes,
+  }
 }
 
 function readStream(from: Uint8Array, at: number, name: StreamName): StreamPosition | null {
-  if (from[at + FLAGS_AT] === 0) return null
+  if ((from[at + FLAGS_AT]! & FLAG_STREAM) === 0) return null
   return {
     streamId: name.read(from, at + STREAM_AT),
     seq: readU64(from, at + SEQ_AT),
@@ -119,9 +129,10 @@ function readStream(from: Uint8Array, at: number, name: StreamName): StreamPosit
 }
 
 function isStreamWellFormed(from: Uint8Array, at: number): boolean {
-  if (from[at + FLAGS_AT] === FLAG_STREAM)
-    return isUnsigned(readU64(from, at + SEQ_AT) - 1, Number.MAX_SAFE_INTEGER - 1)
-  return from[at + FLAGS_AT] === 0 && isZero(from, at + STREAM_AT, at + BOX_EPOCH_AT)
+  const flags = from[at + FLAGS_AT]!
+  if (flags > (FLAG_STREAM | FLAG_NOTE)) return false
+  if ((flags & FLAG_STREAM) === 0) return isZero(from, at + STREAM_AT, at + BOX_EPOCH_AT)
+  return isUnsigned(readU64(from, at + SEQ_AT) - 1, Number.MAX_SAFE_INTEGER - 1)
 }
 
 function isZero(bytes: Uint8Array, from: number, to: number): boolean {

@@ -1,12 +1,15 @@
 /**
  * The way of a push to the application and back: open, compare, drop what was seen, hand out, settle. A push whose
  * sender's key is not known yet waits for it, with everything this sender says after it.
+ *
+ * With a store a message is settled at the broker when its mark is kept, and not before.
  */
 import type { Correspondent } from '@sealpost/identity'
 import { BATCH_MAX, type FrameOf } from '@sealpost/protocol'
 import type { DeliveryId, Millis, PeerKey } from '@sealpost/std'
 import type { PeerCounters } from './events.ts'
-import { Inbox, type InboxStore } from './inbox.ts'
+import { Inbox, type InboxKeeping } from './inbox.ts'
+import type { Keeper } from './keeper.ts'
 import type { KeyDirectory } from './key-directory.ts'
 import { Message, type MessageDesk } from './message.ts'
 import type { CryptoPort, Opened, PeerEffects } from './ports.ts'
@@ -28,15 +31,17 @@ const RETRY_MAX_MS = 0xffffffff
 export class Arrivals implements MessageDesk {
   private readonly ports: ArrivalPorts
   private readonly inbox: Inbox<Message>
+  private readonly keeper: Keeper | null
   private readonly parked = new Map<PeerKey, Pushed[]>()
   private settling: DeliveryId[] = []
   private retrying: FrameOf<'retry'>['items'] = []
   /** Counts sessions: a delivery is settled in the session it was pushed in, or not at all. */
   private sessionNo = 0
 
-  constructor(ports: ArrivalPorts, store?: InboxStore) {
+  constructor(ports: ArrivalPorts, keeping?: InboxKeeping) {
     this.ports = ports
-    this.inbox = new Inbox(store)
+    this.inbox = new Inbox(keeping)
+    this.keeper = keeping?.keeper ?? null
   }
 
   connected(): void {
@@ -81,7 +86,7 @@ export class Arrivals implements MessageDesk {
     message.state = 'settled'
     this.inbox.settled(message)
     this.ports.counters.settled += 1
-    if (message.sessionNo === this.sessionNo) this.settleSoon(message.deliveryId)
+    this.settleWhenKept(message)
   }
 
   retry(message: Message, afterMs: Millis): void {
@@ -133,7 +138,7 @@ export class Arrivals implements MessageDesk {
     }
     if (verdict === 'duplicate') {
       counters.duplicates += 1
-      return this.settleSoon(delivery.id)
+      return this.settleWhenKept(message)
     }
     if (verdict.running) {
       counters.duplicates += 1
@@ -159,6 +164,16 @@ export class Arrivals implements MessageDesk {
     this.ports.counters.tampered += 1
     this.ports.effects.announce({ type: 'tamper', sender, envelopeId, reason })
     this.settleSoon(id)
+  }
+
+  private settleWhenKept(message: Message): void {
+    if (!this.keeper) return this.settleIfCurrent(message)
+    this.keeper.whenKept(() => this.settleIfCurrent(message))
+    this.ports.effects.flushSoon()
+  }
+
+  private settleIfCurrent({ deliveryId, sessionNo }: Message): void {
+    if (sessionNo === this.sessionNo) this.settleSoon(deliveryId)
   }
 
   private settleSoon(id: DeliveryId): void {

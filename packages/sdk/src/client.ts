@@ -4,18 +4,19 @@
  */
 import { type Identity, normalizeAuthority, ready } from '@sealpost/identity'
 import type { Form, Priority } from '@sealpost/protocol'
-import type { MeshId, PeerKey } from '@sealpost/std'
-import { Driver } from './driver.ts'
+import type { InviteId, MeshId, PeerKey } from '@sealpost/std'
+import { Driver, type LoadedStore } from './driver.ts'
 import { SealpostError } from './errors.ts'
 import type { PeerCounters, PeerEvent } from './events.ts'
-import type { InboxStore } from './inbox.ts'
 import { Incoming, type MessageHandler } from './incoming.ts'
 import type { KnownKey } from './key-directory.ts'
 import type { Receipt } from './lane.ts'
+import { type Ask, listMembers, type MemberEntry, revoke } from './members.ts'
 import type { Message } from './message.ts'
 import type { CryptoPort } from './ports.ts'
 import { sodiumCrypto } from './sodium-crypto.ts'
-import { socketUrl, type WebSocketConstructor } from './web-socket.ts'
+import { loadStore, type PeerStore } from './store.ts'
+import { platformWebSocket, socketUrl, type WebSocketConstructor } from './web-socket.ts'
 
 export interface ConnectOptions {
   /** `wss://host[:port]`, or `ws://` for a broker of one's own machine. The path is `/v1/ws` unless it names another. */
@@ -32,8 +33,12 @@ export interface ConnectOptions {
   readonly form?: Form
   /** Default: the platform's. */
   readonly webSocket?: WebSocketConstructor
-  /** Keeps what was settled beyond this process, so that a restart does not see it again. Default: none. */
-  readonly store?: InboxStore
+  /**
+   * Outbox and inbox of this peer beyond its process: from `openFileStore`, `openIndexedDbStore` or `MemoryStore`. What
+   * was posted leaves in a later life if not in this one, and what was settled is not handed out again. The peer closes
+   * it when it is over. Default: none, everything ends with the process.
+   */
+  readonly store?: PeerStore
   readonly onEvent?: (event: PeerEvent) => void
   /** Ends waiting for the first session. */
   readonly signal?: AbortSignal
@@ -46,13 +51,47 @@ export interface SendOptions {
   readonly ttlSeconds?: number
 }
 
+/** A message that the outbox has taken. */
+export interface Posted {
+  /** Its number in the store, as later lives tell it in `sent` and `send_failed`; 0 without a store. */
+  readonly outboxNo: number
+  /** As `send` answers it. One who does not look at it need not fear its rejection. */
+  readonly receipt: Promise<Receipt>
+}
+
+/**
+ * Answers as soon as its store is read, whether the broker can be reached or not: for a peer that posts while it is
+ * offline. Whether it is let in, `closed` and the events tell.
+ * @throws SealpostError `store_foreign`, `store_corrupt`, `store_failed`
+ */
+export async function openPeer(options: ConnectOptions): Promise<Peer> {
+  const peer = await newPeer(options)
+  void peer.start().catch(() => undefined) // told by `closed`
+  return peer
+}
+
+async function newPeer(options: ConnectOptions): Promise<Peer> {
+  await ready()
+  const { store, identity, meshId } = options
+  const loaded = store ? await load(store, { meshId, peerKey: identity.signing.publicKey }) : null
+  return new Peer(options, sodiumCrypto(identity, meshId), loaded)
+}
+
+async function load(store: PeerStore, owner: Parameters<typeof loadStore>[1]): Promise<LoadedStore> {
+  try {
+    return { store, records: await loadStore(store, owner) }
+  } catch (error) {
+    await store.close().catch(() => undefined) // the first failure is the one to tell
+    throw error
+  }
+}
+
 /**
  * Resolves after the first session began; until then it dials again as often as it takes.
- * @throws SealpostError with a terminal code (`auth_failed`, `revoked`, `wrong_broker`, …) or `aborted`
+ * @throws SealpostError with a terminal code (`auth_failed`, `revoked`, `wrong_broker`, …), `aborted`, or as `openPeer`
  */
 export async function connect(options: ConnectOptions): Promise<Peer> {
-  await ready()
-  const peer = new Peer(options, sodiumCrypto(options.identity, options.meshId))
+  const peer = await newPeer(options)
   const { signal } = options
   const abort = () => void peer.close()
   signal?.addEventListener('abort', abort)
@@ -78,10 +117,12 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   readonly #onEvent: ((event: PeerEvent) => void) | undefined
   readonly #first = Promise.withResolvers<void>()
   readonly #ended = Promise.withResolvers<SealpostError | null>()
+  readonly #ask: Ask = (question) =>
+    new Promise((answered, refused) => this.#driver.engine.ask(question, { answered, refused }))
 
-  /** Use `connect`. */
-  constructor(options: ConnectOptions, crypto: CryptoPort) {
-    const { identity, brokerKey, meshId, window, credit, store } = options
+  /** Use `connect` or `openPeer`. */
+  constructor(options: ConnectOptions, crypto: CryptoPort, store: LoadedStore | null = null) {
+    const { identity, brokerKey, meshId, window, credit } = options
     this.key = identity.signing.publicKey
     this.closed = this.#ended.promise
     this.#onEvent = options.onEvent
@@ -98,14 +139,14 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
         peerKey: this.key,
         ...(window === undefined ? {} : { window }),
         ...(credit === undefined ? {} : { credit }),
-        ...(store === undefined ? {} : { store }),
       },
+      store,
       deliver: (message) => this.#incoming.deliver(message),
       announce: (event) => this.#announce(event),
     })
   }
 
-  /** Called by `connect`. */
+  /** Called by `connect` and `openPeer`. */
   start(): Promise<void> {
     this.#driver.start()
     return this.#first.promise
@@ -131,11 +172,35 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
    */
   send(to: PeerKey, body: Uint8Array | string, options: SendOptions = {}): Promise<Receipt> {
     const { priority = 'next', ttlSeconds = 0 } = options
-    const bytes = typeof body === 'string' ? encoder.encode(body) : body
     return new Promise((accepted, refused) => {
-      if (!Number.isSafeInteger(ttlSeconds) || ttlSeconds < 0)
-        throw new RangeError('ttlSeconds is a whole number of seconds')
-      this.#driver.engine.post({ to, priority, ttlSeconds, body: bytes, accepted, refused })
+      checkTtl(ttlSeconds)
+      this.#driver.engine.post({ to, priority, ttlSeconds, body: bytesOf(body), accepted, refused })
+    })
+  }
+
+  /**
+   * Resolves when the message is kept, before the broker has it: from then on it is sent in this life of the peer or in a
+   * later one. Without a store it is kept in memory only, and resolves at once.
+   * @throws SealpostError when it was not taken: `outbox_full`, `body_too_large`, `unknown_recipient`, `store_failed`, …
+   */
+  post(to: PeerKey, body: Uint8Array | string, options: SendOptions = {}): Promise<Posted> {
+    const { priority = 'next', ttlSeconds = 0 } = options
+    return new Promise((resolve, refused) => {
+      checkTtl(ttlSeconds)
+      const receipt = Promise.withResolvers<Receipt>()
+      receipt.promise.catch(() => undefined) // told by the promise, to who looks at it
+      this.#driver.engine.post({
+        to,
+        priority,
+        ttlSeconds,
+        body: bytesOf(body),
+        accepted: receipt.resolve,
+        refused: (error) => {
+          refused(error) // does nothing once it was kept
+          receipt.reject(error)
+        },
+        kept: (outboxNo) => resolve({ outboxNo, receipt: receipt.promise }),
+      })
     })
   }
 
@@ -163,7 +228,28 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
     return new Promise((found, refused) => this.#driver.engine.lookup(peer, { found, refused }))
   }
 
-  /** Says what was settled and ends. Await your sends first: one under way is rejected as `maybe_sent`. */
+  /** Who belongs to the mesh, by their keys: the broker's word, while keys and key bindings are each peer's own. */
+  members(): Promise<readonly MemberEntry[]> {
+    return listMembers(this.#ask)
+  }
+
+  /** From then on the invite lets nobody in; who came by it stays. @throws SealpostError `not_admin` */
+  revokeInvite(inviteId: InviteId): Promise<void> {
+    return revoke(this.#ask, { invites: [inviteId] })
+  }
+
+  /**
+   * Ends a membership for good: the peer's session ends, and its key can't come back. Revoking oneself is leaving.
+   * @throws SealpostError `not_admin`, `unknown_recipient`
+   */
+  revokeMember(peer: PeerKey): Promise<void> {
+    return revoke(this.#ask, { members: [peer] })
+  }
+
+  /**
+   * Says what was settled and ends. Await your sends first: one under way is rejected as `maybe_sent`, or with a store as
+   * `kept_for_later`. Await your handlers, too: what they settle later is not kept, and comes again in the next life.
+   */
   close(): Promise<void> {
     return this.#driver.close()
   }
@@ -191,8 +277,11 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
 /** Milliseconds as in a `Receipt`: comparable between the processes of one machine. */
 export { clockMs } from './driver.ts'
 
-function platformWebSocket(): WebSocketConstructor {
-  return WebSocket as unknown as WebSocketConstructor
+const bytesOf = (body: Uint8Array | string) => (typeof body === 'string' ? encoder.encode(body) : body)
+
+function checkTtl(ttlSeconds: number): void {
+  if (!Number.isSafeInteger(ttlSeconds) || ttlSeconds < 0)
+    throw new RangeError('ttlSeconds is a whole number of seconds')
 }
 
 function aborted(cause: unknown): SealpostError {

@@ -307,10 +307,10 @@ const byCloseNumber = new Map<number, RefusalCode>()
 for (const row of refusals) if (row.close && !byCloseNumber.has(row.close)) byCloseNumber.set(row.close, row.code)
 
 /** What a close code says when no `refused` frame came before it. */
-function codeOfClose(closeNumber: number): RefusalCode | undefined {
+export function codeOfClose(closeNumber: number): RefusalCode | undefined {
   return byCloseNumber.get(closeNumber)
 }
 
-function wrongBroker(): SealpostError {
+export function wrongBroker(): SealpostError {
   return new SealpostError('wrong_broker', 'Whoever answered does not hold the pinned key of this broker.')
 }

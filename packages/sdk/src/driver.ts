@@ -8,6 +8,7 @@ import type { PeerEvent } from './events.ts'
 import type { Message } from './message.ts'
 import { PeerEngine, type PeerEngineOptions } from './peer-engine.ts'
 import type { CryptoPort, PeerEffects } from './ports.ts'
+import type { PeerStore, StoreChange, StoreRecord } from './store.ts'
 import type { WebSocketConstructor, WebSocketLike } from './web-socket.ts'
 
 export interface DriverOptions {
@@ -15,9 +16,16 @@ export interface DriverOptions {
   readonly form: Form
   readonly webSocket: WebSocketConstructor
   readonly crypto: CryptoPort
-  readonly engine: Omit<PeerEngineOptions, 'nowMs' | 'random'>
+  readonly engine: Omit<PeerEngineOptions, 'nowMs' | 'random' | 'store'>
+  /** The driver closes it when the peer is over. */
+  readonly store: LoadedStore | null
   readonly deliver: (message: Message) => void
   readonly announce: (event: PeerEvent) => void
+}
+
+export interface LoadedStore {
+  readonly store: PeerStore
+  readonly records: readonly StoreRecord[]
 }
 
 /** Milliseconds since 1970 with fractions, by a clock that does not jump: comparable between processes of a machine. */
@@ -43,20 +51,33 @@ export class Driver implements PeerEffects {
   /** Sockets on their way out, and who waits for them. */
   private readonly closing = new Set<WebSocketLike>()
   private whenClosed: (() => void) | null = null
+  /** The store's write under way; it never rejects. */
+  private writing: Promise<void> | null = null
+  private released: Promise<void> | null = null
+  private isStoreClosed = false
 
   constructor(options: DriverOptions) {
+    const { crypto, engine, store } = options
     this.options = options
-    this.engine = new PeerEngine(this, options.crypto, { ...options.engine, nowMs: clockMs(), random: Math.random })
+    const kept = store && {
+      store: { records: store.records, keep: (changes: StoreChange[]) => this.keep(store.store, changes) },
+    }
+    this.engine = new PeerEngine(this, crypto, { ...engine, ...kept, nowMs: clockMs(), random: Math.random })
   }
 
   start(): void {
     this.tell(() => this.engine.start())
   }
 
-  /** Flushes and ends; resolves when the socket is gone, or after two seconds. */
+  /** Flushes and ends; resolves when the store is closed and the socket is gone, or after two seconds for the socket. */
   async close(): Promise<void> {
+    if (this.options.store) await this.comeToRest()
     this.tell(() => this.engine.close())
-    if (this.closing.size === 0) return
+    if (this.closing.size > 0) await this.socketsGone()
+    await this.released
+  }
+
+  private async socketsGone(): Promise<void> {
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, CLOSE_WITHIN_MS)
       this.whenClosed = () => {
@@ -101,6 +122,7 @@ export class Driver implements PeerEffects {
   }
 
   announce(event: PeerEvent): void {
+    if (event.type === 'closed' && this.options.store) this.released = this.release(this.options.store.store)
     this.options.announce(event)
   }
 
@@ -125,6 +147,31 @@ export class Driver implements PeerEffects {
     if (this.quietTurns < QUIET_TURNS && this.turns < TURNS_MAX) return queueMicrotask(this.turn)
     this.isFlushDue = false
     this.tell(() => this.engine.flush())
+  }
+
+  private keep(store: PeerStore, changes: StoreChange[]): void {
+    if (this.isStoreClosed) return // a message settled after the end comes again in the next life
+    this.writing = store.write(changes).then(
+      () => this.answered(() => this.engine.kept()),
+      (cause) => this.answered(() => this.engine.keepFailed(cause)),
+    )
+  }
+
+  private answered(answer: () => void): void {
+    this.writing = null
+    this.tell(answer)
+  }
+
+  private async comeToRest(): Promise<void> {
+    this.tell(() => this.engine.leave())
+    while (this.writing !== null) await this.writing
+  }
+
+  /** What was asked to be kept before the end is still kept. */
+  private async release(store: PeerStore): Promise<void> {
+    while (this.writing !== null) await this.writing
+    this.isStoreClosed = true
+    await store.close().catch(() => undefined) // whatever was promised was synced before
   }
 
   private heard(dialNo: number, wire: unknown): void {

@@ -10,6 +10,15 @@ import { type RefusalCode, refusal } from '@sealpost/protocol'
  * - `wrong_broker`: whoever answered does not hold the pinned key.
  * - `key_refused`: the directory's key binding for this peer is forged, expired, older than one seen, or unusable.
  * - `aborted`: the caller's signal fired before the first session.
+ * - `connection_lost`: of `join`: no answer came. The same invite may be tried again with the same identity.
+ * - `invite_malformed`: it is no invite, or not as it was signed.
+ * - `name_malformed`: a name is 1 to 64 characters of printable ASCII.
+ * - `not_admin`: only a member with the role `admin` may do this.
+ * - `kept_for_later`: this life of the peer is over; the message stays in its store, and the next life sends it.
+ * - `store_in_use`: another process has the store open.
+ * - `store_foreign`: the store is of another peer, mesh or version.
+ * - `store_corrupt`: what the store once kept can't be read back.
+ * - `store_failed`: the disk or the platform refused to keep or to read. What was not kept by then may be or not.
  */
 export type SdkCode =
   | 'maybe_sent'
@@ -19,6 +28,15 @@ export type SdkCode =
   | 'wrong_broker'
   | 'key_refused'
   | 'aborted'
+  | 'connection_lost'
+  | 'invite_malformed'
+  | 'name_malformed'
+  | 'not_admin'
+  | 'kept_for_later'
+  | 'store_in_use'
+  | 'store_foreign'
+  | 'store_corrupt'
+  | 'store_failed'
 
 export type SealpostCode = RefusalCode | SdkCode
 

@@ -1,6 +1,7 @@
 /** What a peer tells its application besides messages. Nothing here needs an answer. */
 import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
 import type { SealpostCode, SealpostError } from './errors.ts'
+import type { Receipt } from './lane.ts'
 
 export type PeerEvent =
   /** `incarnation` changes when the broker's database was restored from a backup: acknowledged mail may be gone. */
@@ -21,6 +22,10 @@ export type PeerEvent =
   | { type: 'key_refused'; peer: PeerKey; reason: KeyRefusal }
   /** A handler threw; the message was given back for another attempt. */
   | { type: 'handler_failed'; sender: PeerKey; envelopeId: EnvelopeId; cause: unknown }
+  /** The broker stored a message that a former life of this peer had left in its store. */
+  | { type: 'sent'; to: PeerKey; outboxNo: number; receipt: Receipt }
+  /** The same, refused for good or too old to be said again (`maybe_sent`). It is kept no longer. */
+  | { type: 'send_failed'; to: PeerKey; outboxNo: number; error: SealpostError }
 
 export type KeyRefusal =
   | 'unknown_peer'

@@ -2,7 +2,9 @@ import type { StreamId } from '@sealpost/identity'
 import type { EnvelopeId, PeerKey } from '@sealpost/std'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { type ArrivedMessage, Inbox, type InboxStore } from './inbox.ts'
+import { type ArrivedMessage, Inbox } from './inbox.ts'
+import { Keeper } from './keeper.ts'
+import type { StoreRecord } from './store.ts'
 import { StreamMark } from './stream-mark.ts'
 
 const ALICE = 'a'.repeat(64) as PeerKey
@@ -15,6 +17,28 @@ const arrival = (seq: number, sender = ALICE, streamId = STREAM): ArrivedMessage
   envelopeId: idOf(seq),
   stream: { streamId, seq, prev: PREV },
 })
+
+/** An inbox with a store that answers at once. */
+class InboxLife {
+  readonly records: Map<string, StoreRecord>
+  /** Changes in each batch. */
+  readonly batches: number[] = []
+  readonly keeper: Keeper
+  readonly inbox: Inbox<ArrivedMessage>
+
+  constructor(former: ReadonlyMap<string, StoreRecord> = new Map()) {
+    this.records = new Map(former)
+    this.keeper = new Keeper((changes) => {
+      this.batches.push(changes.length)
+      for (const { key, record } of changes) {
+        if (record) this.records.set(key, record)
+        else this.records.delete(key)
+      }
+      queueMicrotask(() => this.keeper.kept())
+    })
+    this.inbox = new Inbox({ keeper: this.keeper, records: [...former.values()] })
+  }
+}
 
 describe('inbox', () => {
   test('a message is running, then a duplicate', () => {
@@ -71,22 +95,63 @@ describe('inbox', () => {
     expect(inbox.receive(loose)).toBe('fresh')
   })
 
-  test('a store brings back what a former life settled', () => {
-    const marks = new Map<string, StreamMark>()
-    const store: InboxStore = {
-      load: (sender, streamId) => marks.get(sender + streamId),
-      settled: (sender, { streamId, seq }) => {
-        const mark = marks.get(sender + streamId) ?? new StreamMark()
-        marks.set(sender + streamId, mark)
-        mark.note(seq)
-      },
+  test('a store brings back what a former life settled, and nothing that was running', () => {
+    const before = new InboxLife()
+    for (const seq of [1, 2, 3]) before.inbox.receive(arrival(seq))
+    for (const seq of [1, 3]) before.inbox.settled(arrival(seq))
+    before.keeper.flush()
+    const after = new InboxLife(before.records)
+    expect(after.inbox.receive(arrival(1))).toBe('duplicate')
+    expect(after.inbox.receive(arrival(3))).toBe('duplicate')
+    expect(after.inbox.receive(arrival(2))).toBe('fresh')
+    expect(after.inbox.receive(arrival(4))).toBe('fresh')
+  })
+
+  test('with 300 messages at hand no order of settling makes the next life drop one that was not settled', () => {
+    const before = new InboxLife()
+    for (let seq = 1; seq <= 300; seq++) before.inbox.receive(arrival(seq))
+    const settled = Array.from({ length: 150 }, (_, i) => 300 - 2 * i)
+    for (const seq of settled) before.inbox.settled(arrival(seq))
+    before.keeper.flush()
+    const { inbox } = new InboxLife(before.records)
+    for (let seq = 1; seq <= 300; seq++) expect(inbox.receive(arrival(seq))).toBe(seq % 2 === 0 ? 'duplicate' : 'fresh')
+  })
+
+  test('a store brings back settled messages that stood in no stream', () => {
+    const before = new InboxLife()
+    const [one, two]: ArrivedMessage[] = [1, 2].map((n) => ({ sender: ALICE, envelopeId: idOf(n), stream: null }))
+    for (const loose of [one!, two!]) before.inbox.receive(loose)
+    before.inbox.settled(one!)
+    before.keeper.flush()
+    const { inbox } = new InboxLife(before.records)
+    expect([inbox.receive(one!), inbox.receive(two!)]).toEqual(['duplicate', 'fresh'])
+  })
+
+  test('what is settled between two batches is one record for each stream, and its size does not grow', () => {
+    const { inbox, keeper, records, batches } = new InboxLife()
+    for (let seq = 1; seq <= 1000; seq++) {
+      inbox.receive(arrival(seq))
+      inbox.settled(arrival(seq))
     }
-    const before = new Inbox(store)
-    for (const seq of [1, 2]) before.receive(arrival(seq))
-    before.settled(arrival(1))
-    const after = new Inbox(store)
-    expect(after.receive(arrival(1))).toBe('duplicate')
-    expect(after.receive(arrival(2))).toBe('fresh')
+    keeper.flush()
+    expect(batches).toEqual([1])
+    expect([...records.values()]).toMatchObject([{ kind: 'mark', settled: [1, 1000] }])
+  })
+
+  test('a store forgets the oldest of 1,024 streams of a sender, and of nobody else', () => {
+    const { inbox, keeper, records } = new InboxLife()
+    const streams = Array.from({ length: 1025 }, (_, i) => idOf(i) as string as StreamId)
+    for (const message of [arrival(1, MALLORY, STREAM), ...streams.map((id) => arrival(1, ALICE, id))]) {
+      inbox.receive(message)
+      inbox.settled(message)
+    }
+    keeper.flush()
+    const ofAlice = [...records.values()].filter((record) => record.kind === 'mark' && record.sender === ALICE)
+    expect([ofAlice.length, records.size]).toEqual([1024, 1025])
+    const after = new InboxLife(records).inbox
+    expect(after.receive(arrival(1, ALICE, streams[1]!))).toBe('duplicate')
+    expect(after.receive(arrival(1, MALLORY))).toBe('duplicate')
+    expect(after.receive(arrival(1, ALICE, streams[0]!))).toBe('fresh')
   })
 
   test('any permutation with repeats hands out each number once', () => {
@@ -113,13 +178,56 @@ describe('inbox', () => {
 })
 
 describe('stream mark', () => {
-  test('keeps 64 holes at most, the newest', () => {
+  test('a stream without holes is one range, and a hole may be filled however old it is', () => {
     const mark = new StreamMark()
     mark.note(1)
     expect(mark.note(1_000_000)).toBe(999_998)
-    for (let seq = 1_000_002; seq < 1_001_000; seq += 2) mark.note(seq)
-    expect(mark.holeCount).toBe(64)
-    expect(mark.note(1_000_997)).toBe(0)
-    expect(mark.note(2)).toBe(-1)
+    for (let seq = 1_000_001; seq < 1_010_000; seq++) mark.note(seq)
+    expect(mark.toRanges()).toEqual([1, 1, 1_000_000, 1_009_999])
+    expect([mark.note(2), mark.note(2)]).toEqual([0, -1])
+  })
+
+  test('of more than 16,384 ranges the oldest hole counts as seen', () => {
+    const mark = new StreamMark()
+    for (let i = 1; i <= 16_385; i++) mark.note(2 * i)
+    expect(mark.rangeCount).toBe(16_384)
+    expect([mark.note(3), mark.note(5)]).toEqual([-1, 0])
+  })
+
+  test('does what a set of numbers does', () => {
+    const step = fc.record({ isReopened: fc.boolean(), seq: fc.integer({ min: 1, max: 30 }) })
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 120 }), (steps) => {
+        const mark = new StreamMark()
+        const seen = new Set<number>()
+        for (const { isReopened, seq } of steps) {
+          if (isReopened) {
+            mark.reopen(seq)
+            seen.delete(seq)
+          } else {
+            expect(mark.note(seq) >= 0).toBe(!seen.has(seq))
+            seen.add(seq)
+          }
+          expect(numbersIn(mark.toRanges())).toEqual([...seen].sort((a, b) => a - b))
+        }
+        expect(numbersIn(new StreamMark(mark.toRanges()).toRanges())).toEqual(numbersIn(mark.toRanges()))
+      }),
+      { numRuns: 500, seed: 20260103 },
+    )
+  })
+
+  test('one that was put off leaves no gap before the next', () => {
+    const mark = new StreamMark()
+    mark.note(1)
+    mark.note(2)
+    mark.reopen(2)
+    expect([mark.note(3), mark.note(2)]).toEqual([0, 0])
   })
 })
+
+/** Every number in the ranges; no two of them may touch. */
+function numbersIn(ranges: number[]): number[] {
+  const pairs = Array.from({ length: ranges.length / 2 }, (_, i) => [ranges[2 * i]!, ranges[2 * i + 1]!] as const)
+  for (const [i, [from]] of pairs.entries()) if (i > 0) expect(from).toBeGreaterThan(pairs[i - 1]![1] + 1)
+  return pairs.flatMap(([from, to]) => Array.from({ length: to - from + 1 }, (_, i) => from + i))
+}

@@ -1,9 +1,14 @@
 /**
- * What this process has taken in, so that the application sees each message once (P8) although the broker may push it
- * again. Two memories: messages that are with the application now, by their id, and numbers seen, by stream.
+ * What was taken in, so that the application sees each message once (P8) although the broker may push it again. Two
+ * memories: messages that are with the application now, by their id, and numbers seen, by stream.
+ *
+ * With a store the numbers settled are kept beyond the process. Seen and settled are apart there: what the application
+ * had at hand when the process died was seen and is not settled, so the next life hands it out again.
  */
 import type { StreamId, StreamPosition } from '@sealpost/identity'
 import type { EnvelopeId, PeerKey } from '@sealpost/std'
+import type { Keeper } from './keeper.ts'
+import type { InboxRecord, StoreRecord } from './store.ts'
 import { addBounded, StreamMark } from './stream-mark.ts'
 
 /**
@@ -16,22 +21,29 @@ export type Verdict<Held> =
   | { readonly running: Held; readonly gap?: never }
   | { readonly gap: number; readonly running?: never }
 
-/** Where the numbers seen are kept beyond this process. The default keeps none. */
-export interface InboxStore {
-  /** What a former life has settled, or undefined for a stream it knows nothing of. Asked once for each stream. */
-  load(sender: PeerKey, streamId: StreamId): StreamMark | undefined
-  /** From now on this one must never be handed out again. */
-  settled(sender: PeerKey, stream: StreamPosition): void
+/** Where marks are kept, and what a former life has kept there. */
+export interface InboxKeeping {
+  readonly keeper: Keeper
+  readonly records: readonly StoreRecord[]
 }
 
-export const memoryStore: InboxStore = { load: () => undefined, settled: () => undefined }
-
-/** A sender begins three streams whenever it starts. */
-const STREAMS_MAX = 64
+/**
+ * A sender begins up to three streams whenever it starts. A store remembers more of them, since it sees more starts; the
+ * bound is there because a hostile sender could begin one with every message, and who goes past it endangers only what
+ * is known of its own.
+ */
+const STREAMS_MAX = { memory: 64, store: 1_024 }
 const LOOSE_MAX = 1_024
 
+interface Stream {
+  readonly rank: number
+  readonly seen: StreamMark
+  /** With a store only. */
+  readonly settled: StreamMark | null
+}
+
 interface Sender<Held> {
-  readonly streams: Map<StreamId, StreamMark>
+  readonly streams: Map<StreamId, Stream>
   readonly running: Map<EnvelopeId, Held>
   /** Ids of messages that stand in no stream. */
   readonly loose: Set<EnvelopeId>
@@ -45,10 +57,12 @@ export interface ArrivedMessage {
 
 export class Inbox<Held extends ArrivedMessage> {
   private readonly senders = new Map<PeerKey, Sender<Held>>()
-  private readonly store: InboxStore
+  private readonly keeper: Keeper | null
+  private lastRank = 0
 
-  constructor(store: InboxStore = memoryStore) {
-    this.store = store
+  constructor(keeping?: InboxKeeping) {
+    this.keeper = keeping?.keeper ?? null
+    if (keeping) this.restore(keeping.records)
   }
 
   /** `held` is what stands for the message while the application has it. */
@@ -57,24 +71,42 @@ export class Inbox<Held extends ArrivedMessage> {
     const sender = this.senderOf(key)
     const running = sender.running.get(envelopeId)
     if (running) return { running }
-    const missing = stream ? this.markOf(key, sender, stream.streamId).note(stream.seq) : noteLoose(sender, envelopeId)
+    const missing = stream
+      ? this.streamOf(key, sender, stream.streamId).seen.note(stream.seq)
+      : this.noteLoose(sender, held)
     if (missing < 0) return 'duplicate'
     sender.running.set(envelopeId, held)
     return missing === 0 ? 'fresh' : { gap: missing }
   }
 
-  /** The application is done with it. */
-  settled({ sender, envelopeId, stream }: Held): void {
-    this.senderOf(sender).running.delete(envelopeId)
-    if (stream) this.store.settled(sender, stream)
+  /** The application is done with it: from now on it is never handed out again. */
+  settled({ sender: key, envelopeId, stream }: Held): void {
+    const sender = this.senderOf(key)
+    sender.running.delete(envelopeId)
+    if (!this.keeper) return
+    if (stream) this.keepMark(this.keeper, key, stream)
+    else {
+      const rank = ++this.lastRank
+      this.keeper.put(looseKey(key, envelopeId), () => ({ kind: 'loose', sender: key, envelopeId, rank }))
+    }
   }
 
   /** The application wants it again. */
   reopened({ sender: key, envelopeId, stream }: Held): void {
     const sender = this.senderOf(key)
     sender.running.delete(envelopeId)
-    if (stream) this.markOf(key, sender, stream.streamId).reopen(stream.seq)
+    if (stream) this.streamOf(key, sender, stream.streamId).seen.reopen(stream.seq)
     else sender.loose.delete(envelopeId)
+  }
+
+  private restore(records: readonly StoreRecord[]): void {
+    const kept = records.filter((record): record is InboxRecord => record.kind === 'mark' || record.kind === 'loose')
+    for (const record of kept.sort((a, b) => a.rank - b.rank)) {
+      const { streams, loose } = this.senderOf(record.sender)
+      this.lastRank = record.rank
+      if (record.kind === 'loose') loose.add(record.envelopeId)
+      else streams.set(record.streamId, newStream(record.rank, new StreamMark(record.settled)))
+    }
   }
 
   private senderOf(key: PeerKey): Sender<Held> {
@@ -85,18 +117,43 @@ export class Inbox<Held extends ArrivedMessage> {
     return sender
   }
 
-  private markOf(key: PeerKey, { streams }: Sender<Held>, streamId: StreamId): StreamMark {
+  private streamOf(key: PeerKey, { streams }: Sender<Held>, streamId: StreamId): Stream {
     const known = streams.get(streamId)
     if (known) return known
-    const mark = this.store.load(key, streamId) ?? new StreamMark()
-    streams.set(streamId, mark)
-    if (streams.size > STREAMS_MAX) streams.delete(streams.keys().next().value!)
-    return mark
+    const stream = newStream(++this.lastRank, this.keeper ? new StreamMark() : null)
+    streams.set(streamId, stream)
+    if (streams.size > (this.keeper ? STREAMS_MAX.store : STREAMS_MAX.memory)) {
+      const oldest = streams.keys().next().value!
+      streams.delete(oldest)
+      this.keeper?.remove(markKey(key, oldest))
+    }
+    return stream
+  }
+
+  /** The record is made when its batch leaves: once for all that was settled until then. */
+  private keepMark(keeper: Keeper, sender: PeerKey, { streamId, seq }: StreamPosition): void {
+    const { rank, settled } = this.streamOf(sender, this.senderOf(sender), streamId)
+    settled!.note(seq)
+    keeper.put(markKey(sender, streamId), () => ({
+      kind: 'mark',
+      sender,
+      streamId,
+      rank,
+      settled: settled!.toRanges(),
+    }))
+  }
+
+  private noteLoose({ loose }: Sender<Held>, { sender: key, envelopeId }: Held): number {
+    if (loose.has(envelopeId)) return -1
+    const oldest = addBounded(loose, envelopeId, LOOSE_MAX)
+    if (oldest !== undefined) this.keeper?.remove(looseKey(key, oldest))
+    return 0
   }
 }
 
-function noteLoose({ loose }: Sender<unknown>, envelopeId: EnvelopeId): number {
-  if (loose.has(envelopeId)) return -1
-  addBounded(loose, envelopeId, LOOSE_MAX)
-  return 0
+function newStream(rank: number, settled: StreamMark | null): Stream {
+  return { rank, seen: new StreamMark(settled?.toRanges()), settled }
 }
+
+const markKey = (sender: PeerKey, streamId: StreamId) => `mark ${sender} ${streamId}`
+const looseKey = (sender: PeerKey, envelopeId: EnvelopeId) => `loose ${sender} ${envelopeId}`

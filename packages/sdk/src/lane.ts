@@ -1,9 +1,9 @@
 /**
  * A lane: what one peer sends to one recipient at one priority. Order is kept within a lane and nowhere else.
  *
- * A post waits unsealed until the window admits it. It is sealed once, and the entry made of it is then either in flight
- * (the broker owes an answer in this session) or at rest (it was nacked, or its session ended) until it is answered for
- * good.
+ * A post waits unsealed until the window admits it. It is sealed once; with a store the sealed bytes are kept first. The
+ * entry made of it is then either in flight (the broker owes an answer in this session) or at rest (it was nacked, or its
+ * session ended) until it is answered for good.
  */
 import { NO_PREV, type StreamId, type StreamPosition } from '@sealpost/identity'
 import type { Priority } from '@sealpost/protocol'
@@ -21,22 +21,29 @@ export interface Receipt {
   readonly ackedAtMs: Millis
 }
 
-/** A message to be sent. The body belongs to the outbox until one of the two answers, exactly one of which comes. */
-export interface Post {
+/** What is said of a message outside its envelope. A store keeps it as JSON, and a resend says it again. */
+export interface PostTerms {
   readonly to: PeerKey
   readonly priority: Priority
   /** 0: the broker's default. */
   readonly ttlSeconds: number
+}
+
+/** A message to be sent. The body belongs to the outbox until one of the two answers, exactly one of which comes. */
+export interface Post extends PostTerms {
   readonly body: Uint8Array
   readonly accepted: (receipt: Receipt) => void
   readonly refused: (error: SealpostError) => void
+  /** With a store: it is on disk under this number. Without one it is called at once, with 0. */
+  readonly kept?: (outboxNo: number) => void
 }
 
 /** A sealed message without an answer for good. What waits unsealed has none: a burst of sends is long and stays small. */
 export interface Entry {
   readonly post: Post
   readonly lane: Lane
-  place: 'sealed' | 'inFlight' | 'atRest' | 'done'
+  /** `keeping`: the store has not answered, so the broker must not hear of it. `sealed`: not said in this life. */
+  place: 'keeping' | 'sealed' | 'inFlight' | 'atRest' | 'done'
   /**
    * Made once, on admission: ids then ascend in the order of the sends, which spares the broker a look into its ledger.
    * Every resend says the same id and the very same bytes.
@@ -46,6 +53,9 @@ export interface Entry {
   /** Of the first attempt, too. */
   readonly admittedAtMs: Millis
 }
+
+const PAUSE_BASE_MS = 50
+const PAUSE_MAX_MS = 5_000
 
 export class Lane {
   readonly recipient: PeerKey
@@ -65,6 +75,16 @@ export class Lane {
   constructor(recipient: PeerKey, priority: Priority) {
     this.recipient = recipient
     this.priority = priority
+  }
+
+  /** For a time that grows from pause to pause, and for `retryAfterMs` at least. */
+  pause(nowMs: Millis, retryAfterMs: Millis, random: () => number): void {
+    if (this.pausedUntilMs === null) {
+      const pauseMs = Math.min(PAUSE_MAX_MS, PAUSE_BASE_MS * 2 ** Math.min(this.pauses, 10))
+      this.pausedUntilMs = nowMs + pauseMs * (0.5 + random() / 2)
+      this.pauses += 1
+    }
+    this.pausedUntilMs = Math.max(this.pausedUntilMs, nowMs + retryAfterMs)
   }
 
   /** The place for the next envelope; it is taken by `advance` only. */

@@ -1,71 +1,11 @@
 /** The outbox against a broker that refuses, loses answers and cuts sessions at random. */
-import type { FrameOf, NackCode, Priority } from '@sealpost/protocol'
-import type { EnvelopeId, PeerKey } from '@sealpost/std'
+import type { FrameOf, Priority } from '@sealpost/protocol'
+import type { PeerKey } from '@sealpost/std'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import type { SendItem } from './send-frames.ts'
+import { LaneBroker, laneOf } from './testing-lane-broker.ts'
 import { BOB, CAROL, LIMITS, World } from './testing-outbox.ts'
-
-/** Bars and heads as in the broker's router; storing as in a queue with a ledger. */
-class FakeBroker {
-  readonly stored: { envelopeId: EnvelopeId; lane: string; body: string }[] = []
-  private readonly known = new Map<EnvelopeId, string>()
-  private readonly barred = new Set<string>()
-  private pending: SendItem[] = []
-  private readonly random: () => number
-
-  constructor(random: () => number) {
-    this.random = random
-  }
-
-  newSession(): void {
-    this.barred.clear()
-    // What was on its way to the database when the session ended is stored or not, and nobody is told.
-    const keep = Math.floor(this.random() * (this.pending.length + 1))
-    for (const item of this.pending.slice(0, keep)) this.store(item)
-    this.pending = []
-  }
-
-  send(items: SendItem[], refuseShare: number): FrameOf<'nack'>['items'] {
-    const nacks: FrameOf<'nack'>['items'] = []
-    const refuse = (item: SendItem, code: NackCode) => {
-      this.barred.add(laneOf(item))
-      nacks.push({ envelopeId: item.envelopeId, code, retryAfterMs: code === 'busy' ? 20 : 0 })
-    }
-    for (const item of items) {
-      if (item.isHead) this.barred.delete(laneOf(item))
-      if (this.barred.has(laneOf(item))) refuse(item, 'out_of_sequence')
-      else if (this.random() < refuseShare) refuse(item, this.random() < 0.5 ? 'busy' : 'rate_limited')
-      else this.pending.push(item)
-    }
-    return nacks
-  }
-
-  commit(count: number): SendItem[] {
-    const items = this.pending.splice(0, count)
-    for (const item of items) this.store(item)
-    return items
-  }
-
-  /** The answer is lost for all that waited: of the first of them it is stored, of the others not. */
-  failCommit(): SendItem[] {
-    const keep = Math.floor(this.random() * (this.pending.length + 1))
-    for (const item of this.pending.slice(0, keep)) this.store(item)
-    for (const item of this.pending) this.barred.add(laneOf(item))
-    return this.pending.splice(0)
-  }
-
-  private store(item: SendItem): void {
-    const body = JSON.stringify([...item.envelope.slice(-2)])
-    const before = this.known.get(item.envelopeId)
-    expect(before ?? body, 'an id keeps its bytes').toBe(body)
-    if (before !== undefined) return
-    this.known.set(item.envelopeId, body)
-    this.stored.push({ envelopeId: item.envelopeId, lane: laneOf(item), body })
-  }
-}
-
-const laneOf = (item: { recipient: PeerKey; priority: string }) => item.recipient + item.priority
 
 type Step =
   | { do: 'post'; to: number; priority: Priority; count: number }
@@ -97,7 +37,7 @@ type Answer = { ack: SendItem } | { nack: FrameOf<'nack'>['items'][number] }
 
 class Run {
   readonly world: World
-  readonly broker: FakeBroker
+  readonly broker: LaneBroker
   readonly posted = new Map<string, string[]>()
   /** Frames on their way to the broker, answers on their way back. */
   private wire: SendItem[] = []
@@ -107,7 +47,7 @@ class Run {
 
   constructor(seed: number) {
     this.world = new World({ window: 8 }, seed)
-    this.broker = new FakeBroker(this.world.random)
+    this.broker = new LaneBroker(this.world.random)
     this.world.outbox.connected(LIMITS, 0)
   }
 

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import type { SealpostError } from './errors.ts'
+import { Keeper } from './keeper.ts'
 import { type OutboxOptions, RESEND_FOR_MS_MAX } from './outbox.ts'
 import type { SendItem } from './send-frames.ts'
 import { BOB, CAROL, LIMITS, World } from './testing-outbox.ts'
@@ -249,5 +250,29 @@ describe('sessions', () => {
     world.outbox.close({ code: 'closed' } as SealpostError)
     expect([world.codeOf(0), world.codeOf(1)]).toEqual(['maybe_sent', 'closed'])
     expect(world.outbox.pendingCount).toBe(0)
+  })
+})
+
+describe('with a store', () => {
+  test('what is kept while its lane pauses goes after what was refused', () => {
+    const keeper = new Keeper(() => undefined)
+    const world = new World({}, 1, keeper)
+    world.outbox.connected(LIMITS, 0)
+    const keep = () => {
+      keeper.flush()
+      keeper.kept()
+    }
+    world.post(BOB)
+    expect(world.take()).toEqual([])
+    keep()
+    const first = world.take()
+    world.post(BOB)
+    expect(world.take()).toEqual([])
+    world.nack(first, 'busy', 100)
+    keep()
+    expect(world.take(50)).toEqual([])
+    const again = world.take(6_000)
+    expect(again.map((item) => item.isHead)).toEqual([true, false])
+    expect(again[0]!.envelope).toBe(first[0]!.envelope)
   })
 })

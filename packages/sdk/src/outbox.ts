@@ -6,6 +6,9 @@
  *   the answers of all it has in flight, and goes on from its lowest unanswered entry, in order.
  * - A new session knows nothing of the old one: everything unanswered is said again, in the order it was sealed.
  * - `isHead` goes with an item before which nothing of its lane is in flight.
+ *
+ * With a store a post is kept as soon as it comes, and sealed bytes are kept before they are said for the first time. The
+ * store answers in the order it was asked, so keeping does not change the order of a lane.
  */
 import type { Correspondent } from '@sealpost/identity'
 import { BODY_BYTES_MAX, type FrameOf, type NackCode, PRIORITIES, refusal } from '@sealpost/protocol'
@@ -13,9 +16,11 @@ import { isHex, type Millis, type PeerKey } from '@sealpost/std'
 import { refusedBy, SealpostError } from './errors.ts'
 import type { PeerCounters } from './events.ts'
 import { Fifo } from './fifo.ts'
+import type { KeptPosts, Orphan } from './kept-posts.ts'
 import { type Entry, Lane, type Post } from './lane.ts'
 import type { CryptoPort } from './ports.ts'
 import { packSends, type SendItem } from './send-frames.ts'
+import type { OutboxRecord, StoreRecord } from './store.ts'
 
 export interface OutboxOptions {
   /** Unacknowledged envelopes. */
@@ -32,6 +37,8 @@ export interface OutboxPorts {
   /** The recipient's key, or null: then `unlock` or `refuse` follows. */
   readonly keyOf: (recipient: PeerKey, nowMs: Millis) => Correspondent | null
   readonly counters: PeerCounters
+  /** Null without a store. */
+  readonly keptPosts: KeptPosts | null
 }
 
 /** The broker's limits, told with each session. */
@@ -42,8 +49,6 @@ export type OutboxLimits = Pick<
 
 /** At most, and at most half the time for which the broker knows an id: room for a message that is long under way. */
 export const RESEND_FOR_MS_MAX = 12 * 3_600_000
-const PAUSE_BASE_MS = 50
-const PAUSE_MAX_MS = 5_000
 /** Entries of one lane in a row, so that a long lane does not hold up the others. */
 const TURN_MAX = 16
 
@@ -59,6 +64,8 @@ export class Outbox {
   private unansweredBytes = 0
   private waitingCount = 0
   private outgoing: SendItem[] = []
+  /** Their sealed bytes were kept just now. */
+  private justKept: Entry[] = []
   /** Null while there is no session. */
   private limits: OutboxLimits | null = null
   /** As the last session told; it counts while there is none. */
@@ -93,9 +100,21 @@ export class Outbox {
       return post.refused(new SealpostError('body_too_large', `A body has at most ${BODY_BYTES_MAX} bytes.`))
     if (this.waitingCount >= this.options.waitingMax)
       return post.refused(new SealpostError('outbox_full', 'Too many messages wait to be sent.', { isRetryable: true }))
-    lane.waiting.push(post)
-    this.waitingCount += 1
-    this.makeReady(lane)
+    const { keptPosts } = this.ports
+    this.enqueue(lane, keptPosts ? keptPosts.posted(post) : post)
+    if (!keptPosts) post.kept?.(0)
+  }
+
+  /** Takes up what a former life left unanswered. Before the first session, and before the first post. */
+  restore(records: readonly StoreRecord[], orphanOf: (record: OutboxRecord) => Orphan): void {
+    for (const [record, post] of this.ports.keptPosts?.restore(records, orphanOf) ?? []) {
+      const lane = this.laneOf(post)!
+      if (record.kind === 'waiting') this.enqueue(lane, post)
+      else {
+        const { envelopeId, admittedAtMs, bytes: envelope } = record
+        this.awaitAnswer({ post, lane, place: 'atRest', envelopeId, envelope, admittedAtMs })
+      }
+    }
   }
 
   /** A session began: everything unanswered is said again. */
@@ -104,7 +123,8 @@ export class Outbox {
     this.limits = limits
     this.resendForMs = Math.min(RESEND_FOR_MS_MAX, (limits.dedupeSeconds * 1000) / 2)
     this.isLeaving = false
-    for (const entry of this.unanswered.values()) this.launch(entry, nowMs)
+    this.justKept = []
+    for (const entry of this.unanswered.values()) if (entry.place !== 'keeping') this.launch(entry, nowMs)
   }
 
   /** The session ended: what is unanswered rests until the next one. */
@@ -112,7 +132,7 @@ export class Outbox {
     this.limits = null
     this.outgoing = []
     for (const entry of this.unanswered.values()) {
-      entry.place = 'atRest'
+      if (entry.place === 'inFlight') entry.place = 'atRest'
       entry.lane.inFlight = 0
     }
     for (const lane of this.paused) {
@@ -163,6 +183,7 @@ export class Outbox {
     if (!this.limits) return []
     if (!this.isLeaving) {
       this.resumeLanes(nowMs)
+      this.launchKept(nowMs)
       this.admit(nowMs)
     }
     if (this.outgoing.length === 0) return []
@@ -189,12 +210,39 @@ export class Outbox {
     return atMs
   }
 
-  /** Refuses everything; what was attempted may be stored. */
+  /** Refuses everything; what was attempted may be stored. With a store all of it stays there for the next life. */
   close(error: SealpostError): void {
     this.limits = null
     this.outgoing = []
+    if (this.ports.keptPosts) return this.leave(this.ports.keptPosts, error)
     for (const entry of [...this.unanswered.values()]) this.giveUp(entry)
     for (const lanes of this.lanes.values()) for (const lane of lanes) if (lane) this.refuseWaiting(lane, error)
+  }
+
+  private leave(keptPosts: KeptPosts, error: SealpostError): void {
+    const left = [...this.unanswered.values()].map(({ post }) => post)
+    for (const entry of this.unanswered.values()) entry.place = 'done'
+    this.unanswered.clear()
+    for (const lanes of this.lanes.values())
+      for (const lane of lanes)
+        if (lane) {
+          left.push(...lane.waiting)
+          lane.waiting.clear()
+        }
+    this.waitingCount = 0
+    for (const post of left) post.refused(keptPosts.endOf(post, error))
+  }
+
+  private enqueue(lane: Lane, post: Post): void {
+    lane.waiting.push(post)
+    this.waitingCount += 1
+    this.makeReady(lane)
+  }
+
+  private awaitAnswer(entry: Entry): void {
+    entry.lane.sealed.push(entry)
+    this.unanswered.set(entry.envelopeId, entry)
+    this.unansweredBytes += entry.envelope.length
   }
 
   private laneOf({ to, priority }: Post): Lane | null {
@@ -241,11 +289,27 @@ export class Outbox {
     const post = lane.waiting.shift()!
     this.waitingCount -= 1
     const entry = this.seal(post, lane, to, nowMs)
-    if (entry instanceof SealpostError) return post.refused(entry)
-    lane.sealed.push(entry)
-    this.unanswered.set(entry.envelopeId, entry)
-    this.unansweredBytes += entry.envelope.length
-    this.launch(entry, nowMs)
+    if (entry instanceof SealpostError) return this.refusePost(post, entry)
+    this.awaitAnswer(entry)
+    const { keptPosts } = this.ports
+    if (!keptPosts) return this.launch(entry, nowMs)
+    entry.place = 'keeping'
+    keptPosts.sealed(entry, () => this.kept(entry))
+  }
+
+  private kept(entry: Entry): void {
+    if (entry.place !== 'keeping') return
+    entry.place = 'sealed'
+    this.justKept.push(entry)
+  }
+
+  /** In a lane that pauses they stay, and are said when it goes on. */
+  private launchKept(nowMs: Millis): void {
+    if (this.justKept.length === 0) return
+    const entries = this.justKept
+    this.justKept = []
+    for (const entry of entries)
+      if (entry.place === 'sealed' && entry.lane.pausedUntilMs === null) this.launch(entry, nowMs)
   }
 
   /** A refusal here spends no place in the stream. */
@@ -288,16 +352,8 @@ export class Outbox {
     const { lane } = entry
     entry.place = 'atRest'
     lane.inFlight -= 1
-    if (lane.pausedUntilMs === null) {
-      lane.pausedUntilMs = nowMs + this.pauseMs(lane)
-      lane.pauses += 1
-      this.paused.add(lane)
-    }
-    lane.pausedUntilMs = Math.max(lane.pausedUntilMs, nowMs + retryAfterMs)
-  }
-
-  private pauseMs(lane: Lane): Millis {
-    return Math.min(PAUSE_MAX_MS, PAUSE_BASE_MS * 2 ** Math.min(lane.pauses, 10)) * (0.5 + this.ports.random() / 2)
+    lane.pause(nowMs, retryAfterMs, this.ports.random)
+    this.paused.add(lane)
   }
 
   private resumeLanes(nowMs: Millis): void {
@@ -305,7 +361,8 @@ export class Outbox {
       if (lane.inFlight > 0 || nowMs < lane.pausedUntilMs!) continue
       lane.pausedUntilMs = null
       this.paused.delete(lane)
-      for (const entry of [...lane.sealed]) if (entry.place === 'atRest') this.launch(entry, nowMs)
+      for (const entry of [...lane.sealed])
+        if (entry.place === 'atRest' || entry.place === 'sealed') this.launch(entry, nowMs)
       this.makeReady(lane)
     }
   }
@@ -324,6 +381,11 @@ export class Outbox {
     entry.post.refused(error)
   }
 
+  private refusePost(post: Post, error: SealpostError): void {
+    this.ports.keptPosts?.done(post)
+    post.refused(error)
+  }
+
   private finish(entry: Entry): void {
     const { lane } = entry
     this.unanswered.delete(entry.envelopeId)
@@ -331,12 +393,13 @@ export class Outbox {
     if (entry.place === 'inFlight') lane.inFlight -= 1
     entry.place = 'done'
     lane.dropDone()
+    this.ports.keptPosts?.done(entry.post)
   }
 
   private refuseWaiting(lane: Lane, error: SealpostError): void {
     for (let post = lane.waiting.shift(); post; post = lane.waiting.shift()) {
       this.waitingCount -= 1
-      post.refused(error)
+      this.refusePost(post, error)
     }
   }
 }

@@ -9,11 +9,14 @@ import { Arrivals } from './arrivals.ts'
 import { Connection, type ConnectionState } from './connection.ts'
 import { refusedBy, type SealpostCode, SealpostError } from './errors.ts'
 import type { KeyRefusal, PeerCounters } from './events.ts'
-import type { InboxStore } from './inbox.ts'
+import { Keeper } from './keeper.ts'
+import { KeptPosts, type Orphan } from './kept-posts.ts'
 import { KeyDirectory, type KnownKey } from './key-directory.ts'
 import type { Post } from './lane.ts'
 import { Outbox } from './outbox.ts'
 import type { CryptoPort, PeerEffects, PeerPlace } from './ports.ts'
+import { type Asker, type QuestionOf, Questions, type QuestionType } from './questions.ts'
+import type { OutboxRecord, StoreChange, StoreRecord } from './store.ts'
 
 export interface PeerEngineOptions extends PeerPlace {
   readonly nowMs: Millis
@@ -27,7 +30,15 @@ export interface PeerEngineOptions extends PeerPlace {
   readonly waitingMax?: number
   /** Unsettled deliveries the broker may have pushed. Default 512. */
   readonly credit?: number
-  readonly store?: InboxStore
+  /** Default: nothing outlives this engine. */
+  readonly store?: EngineStore
+}
+
+/** A store as the engine sees it: what was in it, and where changes go. */
+export interface EngineStore {
+  readonly records: readonly StoreRecord[]
+  /** Answer: `kept` or `keepFailed`. No further one is asked for before. */
+  keep(changes: StoreChange[]): void
 }
 
 interface KeyWaiter {
@@ -41,6 +52,10 @@ export class PeerEngine {
   private readonly outbox: Outbox
   private readonly arrivals: Arrivals
   private readonly keys: KeyDirectory
+  private readonly questions = new Questions()
+  private readonly keeper: Keeper | null
+  private storeError: SealpostError | null = null
+  private isEnding = false
   private readonly keyWaiters = new Map<PeerKey, KeyWaiter[]>()
   private nowMs: Millis
   readonly counters: PeerCounters = {
@@ -68,8 +83,14 @@ export class PeerEngine {
       changed: (peer, { boxEpoch }) => effects.announce({ type: 'key_changed', peer, boxEpoch }),
     })
     const keyOf = (peer: PeerKey, nowMs: Millis) => this.keys.find(peer, nowMs)
-    this.outbox = new Outbox({ crypto, random, keyOf, counters }, { window, windowBytes, waitingMax })
-    this.arrivals = new Arrivals({ crypto, effects, keys: this.keys, counters }, options.store)
+    const { store } = options
+    const keeper = store ? new Keeper((changes) => store.keep(changes)) : null
+    this.keeper = keeper
+    const keptPosts = keeper && new KeptPosts(keeper, options.nowMs)
+    this.outbox = new Outbox({ crypto, random, keyOf, counters, keptPosts }, { window, windowBytes, waitingMax })
+    const keeping = keeper && store ? { keeper, records: store.records } : undefined
+    this.arrivals = new Arrivals({ crypto, effects, keys: this.keys, counters }, keeping)
+    if (store) this.outbox.restore(store.records, (record) => this.orphan(record))
     this.connection = new Connection(
       {
         effects,
@@ -129,22 +150,58 @@ export class PeerEngine {
   /** The next time at which something is due without a cause from outside; Infinity for never. */
   get wakeAtMs(): Millis {
     if (this.state.name === 'closed') return Infinity
-    const keysAtMs = this.state.name === 'live' ? this.keys.wakeAtMs : Infinity
+    const keysAtMs = this.state.name === 'live' ? Math.min(this.keys.wakeAtMs, this.questions.wakeAtMs) : Infinity
     return Math.min(this.connection.wakeAtMs, this.outbox.wakeAtMs, keysAtMs)
   }
 
   /** Sends what there is to send. */
   flush(): void {
-    if (this.state.name !== 'live') return
+    if (this.state.name === 'live') this.transmit()
+    this.keeper?.flush()
+  }
+
+  /** The store has kept what it was asked to. */
+  kept(): void {
+    this.keeper!.kept()
+    this.flush()
+  }
+
+  /** The store failed: nothing can be promised any more, so this peer ends. */
+  keepFailed(cause: unknown): void {
+    if (this.state.name === 'closed') return
+    this.storeError = asStoreError(cause)
+    this.connection.close()
+  }
+
+  /** Nothing is asked of the store and nothing waits for it. */
+  get isKept(): boolean {
+    return this.keeper?.isIdle !== false
+  }
+
+  /** Takes no further posts, so that the store can come to rest before `close`. */
+  leave(): void {
+    this.isEnding = true
+    this.flush()
+  }
+
+  private transmit(): void {
     for (const frame of this.arrivals.takeFrames()) this.effects.transmit(frame)
     for (const frame of this.outbox.takeFrames(this.nowMs)) this.effects.transmit(frame)
     for (const frame of this.keys.takeFrames(this.nowMs)) this.effects.transmit(frame)
+    for (const frame of this.questions.takeFrames(this.nowMs)) this.effects.transmit(frame)
   }
 
   /** Takes a message to be sent; one of its two answers is called, possibly at once when it is refused. */
   post(post: Post): void {
-    if (this.state.name === 'closed') return post.refused(this.endError())
+    if (this.isEnding || this.state.name === 'closed') return post.refused(this.endError())
     this.outbox.post(post)
+    this.effects.flushSoon()
+  }
+
+  /** Asks the broker what it answers with one frame; said again until it does. */
+  ask<Type extends QuestionType>(question: QuestionOf<Type>, asker: Asker<Type>): void {
+    if (this.state.name === 'closed') return asker.refused(this.endError())
+    this.questions.ask(question, asker)
     this.effects.flushSoon()
   }
 
@@ -178,6 +235,9 @@ export class PeerEngine {
         return this.arrivals.pushed(frame.deliveries, this.nowMs)
       case 'directory':
         return this.keys.answered(frame, this.nowMs)
+      case 'roster':
+      case 'revoked':
+        return this.questions.answered(frame)
       case 'goaway':
         return this.outbox.leaving()
       default:
@@ -205,13 +265,16 @@ export class PeerEngine {
     this.outbox.close(this.endError())
     for (const waiters of this.keyWaiters.values()) for (const waiter of waiters) waiter.refused(this.endError())
     this.keyWaiters.clear()
-    this.effects.announce({ type: 'closed', error })
+    this.questions.close(this.endError())
+    this.keeper?.flush()
+    this.effects.announce({ type: 'closed', error: this.storeError ?? error })
   }
 
   private disconnected(): void {
     this.outbox.disconnected()
     this.arrivals.disconnected()
     this.keys.disconnected()
+    this.questions.disconnected()
   }
 
   private learned(peer: PeerKey, key: KnownKey): void {
@@ -232,6 +295,16 @@ export class PeerEngine {
     this.arrivals.refuse(peer)
   }
 
+  /** Nobody of this life waits for these: they are told as events. */
+  private orphan({ terms: { to }, outboxNo }: OutboxRecord): Orphan {
+    return {
+      accepted: (receipt) => this.effects.announce({ type: 'sent', to, outboxNo, receipt }),
+      refused: (error) => {
+        if (error.code !== 'kept_for_later') this.effects.announce({ type: 'send_failed', to, outboxNo, error })
+      },
+    }
+  }
+
   private takeWaiters(peer: PeerKey): KeyWaiter[] {
     const waiters = this.keyWaiters.get(peer) ?? []
     this.keyWaiters.delete(peer)
@@ -240,7 +313,12 @@ export class PeerEngine {
 
   private endError(): SealpostError {
     const { state } = this
-    const error = state.name === 'closed' ? state.error : null
+    const error = this.storeError ?? (state.name === 'closed' ? state.error : null)
     return error ?? new SealpostError('closed', 'This peer was closed.')
   }
+}
+
+function asStoreError(cause: unknown): SealpostError {
+  if (cause instanceof SealpostError) return cause
+  return new SealpostError('store_failed', 'The store can keep nothing any more.', { cause })
 }

@@ -1,60 +1,93 @@
 /**
- * Which numbers of one stream were seen: a high-water mark and a few holes below it, so its size does not grow with the
- * stream. Numbers from before the first one seen are unknown rather than seen: a former life of the process may have
- * left them, so they count as new, once.
+ * Which numbers of one stream were seen, as ranges: a stream without holes is one range however long it is. Numbers from
+ * before the first one seen are unknown rather than seen: a former life of the process may have left them, so they count
+ * as new, once.
  */
-const HOLES_MAX = 64
-/** A recipient's queue holds 10,000 messages by default; more than that can't have been put off. */
-const PUT_OFF_MAX = 16_384
-const BEFORE_MAX = 1_024
+
+/**
+ * A recipient's queue holds 10,000 messages by default, so more holes than that can't have been put off. Of more, the
+ * oldest hole counts as seen.
+ */
+const RANGES_MAX = 16_384
 
 export class StreamMark {
-  private first = 0
-  private highest = 0
-  /** Skipped and not seen since, oldest first. One that was pushed out counts as seen. */
-  private readonly holes = new Set<number>()
-  /** Seen, and to be seen once more because the application asked for it. */
-  private readonly putOff = new Set<number>()
-  /** Seen below the first one. One that was pushed out counts as not seen: better twice than never. */
-  private readonly before = new Set<number>()
+  /** From, to, from, to …: ascending, both ends included, never touching each other. */
+  private readonly ranges: number[]
+  /** Stays when the application wants it again: what follows it has no gap before it. */
+  private highest: number
 
-  get holeCount(): number {
-    return this.holes.size
+  constructor(ranges: readonly number[] = []) {
+    this.ranges = [...ranges]
+    this.highest = ranges.at(-1) ?? 0
+  }
+
+  get rangeCount(): number {
+    return this.ranges.length / 2
+  }
+
+  toRanges(): number[] {
+    return this.ranges.slice()
   }
 
   /** -1: seen before. Otherwise it is new, and so many are missing between it and the highest one before it. */
   note(seq: number): number {
-    if (this.highest === 0) this.first = seq
-    else if (seq > this.highest) return this.rise(seq)
-    else return this.isNewBelow(seq) ? 0 : -1
+    const { highest } = this
+    if (seq <= highest) return this.fill(seq) ? 0 : -1
     this.highest = seq
-    return 0
+    const last = this.ranges.length - 1
+    if (last > 0 && this.ranges[last] === seq - 1) this.ranges[last] = seq
+    else this.insert(last + 1, seq)
+    return highest === 0 ? 0 : seq - highest - 1
   }
 
-  /** The application wants it again. */
+  /** It counts as not seen, once more. */
   reopen(seq: number): void {
-    addBounded(this.putOff, seq, PUT_OFF_MAX)
+    const at = this.rangeAt(seq)
+    const from = this.ranges[at]
+    if (from === undefined || from > seq) return
+    const to = this.ranges[at + 1]!
+    const rest = [from, seq - 1, seq + 1, to]
+    this.ranges.splice(at, 2, ...rest.slice(from === seq ? 2 : 0, to === seq ? 2 : 4))
   }
 
-  private rise(seq: number): number {
-    const missing = seq - this.highest - 1
-    for (let hole = Math.max(this.highest + 1, seq - HOLES_MAX); hole < seq; hole++)
-      addBounded(this.holes, hole, HOLES_MAX)
-    this.highest = seq
-    return missing
-  }
-
-  private isNewBelow(seq: number): boolean {
-    if (this.putOff.size > 0 && this.putOff.delete(seq)) return true
-    if (this.holes.size > 0 && this.holes.delete(seq)) return true
-    if (seq >= this.first || this.before.has(seq)) return false
-    addBounded(this.before, seq, BEFORE_MAX)
+  private fill(seq: number): boolean {
+    const { ranges } = this
+    const at = this.rangeAt(seq)
+    const from = ranges[at]
+    if (from !== undefined && from <= seq) return false
+    const isAfterOne = at > 0 && ranges[at - 1] === seq - 1
+    const isBeforeOne = from === seq + 1
+    if (isAfterOne && isBeforeOne) ranges.splice(at - 1, 2)
+    else if (isAfterOne) ranges[at - 1] = seq
+    else if (isBeforeOne) ranges[at] = seq
+    else this.insert(at, seq)
     return true
+  }
+
+  private insert(at: number, seq: number): void {
+    this.ranges.splice(at, 0, seq, seq)
+    if (this.rangeCount > RANGES_MAX) this.ranges.splice(1, 2)
+  }
+
+  /** Where the first range stands that does not end before `seq`. */
+  private rangeAt(seq: number): number {
+    const { ranges } = this
+    let low = 0
+    let high = ranges.length / 2
+    while (low < high) {
+      const middle = (low + high) >>> 1
+      if (ranges[2 * middle + 1]! < seq) low = middle + 1
+      else high = middle
+    }
+    return 2 * low
   }
 }
 
-/** The oldest makes room. */
-export function addBounded<T>(set: Set<T>, item: T, max: number): void {
+/** The oldest makes room; answers it. */
+export function addBounded<T>(set: Set<T>, item: T, max: number): T | undefined {
   set.add(item)
-  if (set.size > max) set.delete(set.values().next().value as T)
+  if (set.size <= max) return undefined
+  const oldest = set.values().next().value as T
+  set.delete(oldest)
+  return oldest
 }

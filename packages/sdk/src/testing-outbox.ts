@@ -4,6 +4,8 @@ import { assert, type MeshId, type PeerKey, seededRandom } from '@sealpost/std'
 import type { SealpostError } from './errors.ts'
 import type { PeerCounters } from './events.ts'
 import { fakeCrypto } from './fake-crypto.ts'
+import type { Keeper } from './keeper.ts'
+import { KeptPosts } from './kept-posts.ts'
 import type { Receipt } from './lane.ts'
 import { Outbox, type OutboxOptions } from './outbox.ts'
 import type { SendItem } from './send-frames.ts'
@@ -31,14 +33,15 @@ export class World {
     sessions: 0,
   } satisfies PeerCounters
 
-  constructor(options: Partial<OutboxOptions> = {}, seed = 1) {
+  /** `keeper`: with a store behind it. */
+  constructor(options: Partial<OutboxOptions> = {}, seed = 1, keeper: Keeper | null = null) {
     this.random = seededRandom(seed).next
     const self = { peerKey: peerKey('a'), meshId: '1'.repeat(32) as MeshId, boxKey: new Uint8Array(32) }
     const crypto = fakeCrypto({ ...self, random: this.random })
     const keyOf = (peer: PeerKey) =>
       this.keyless.has(peer) ? null : { peerKey: peer, boxKey: new Uint8Array(32), boxEpoch: 1 }
     this.outbox = new Outbox(
-      { crypto, random: this.random, keyOf, counters: this.counters },
+      { crypto, random: this.random, keyOf, counters: this.counters, keptPosts: keeper && new KeptPosts(keeper, 0) },
       { window: 64, windowBytes: 1_000_000, waitingMax: 1000, ...options },
     )
   }

@@ -12,6 +12,10 @@ export interface WebSocketLike {
 
 export type WebSocketConstructor = new (url: string, protocols: string[]) => WebSocketLike
 
+export function platformWebSocket(): WebSocketConstructor {
+  return WebSocket as unknown as WebSocketConstructor
+}
+
 /** Where a broker listens, unless the address names a path itself. */
 const PATH = '/v1/ws'
 

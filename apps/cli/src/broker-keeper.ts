@@ -1,0 +1,62 @@
+/**
+ * Keeps one broker running: one that dies is started again on the same port, at growing intervals, so that its peers come
+ * back by themselves. It gives up when the broker can't even start any more.
+ */
+import { setTimeout as delay } from 'node:timers/promises'
+import type { Millis } from '@sealpost/std'
+import { type BrokerFacts, type BrokerOptions, type BrokerProcess, startBroker } from './broker-process.ts'
+
+export interface BrokerKeeperEvents {
+  readonly died: (lastWords: string, inMs: Millis) => void
+  readonly restarted: (facts: BrokerFacts) => void
+}
+
+const PAUSE_MIN_MS = 250
+const PAUSE_MAX_MS = 10_000
+/** A life of this length shows that the broker can run. */
+const STEADY_AFTER_MS = 30_000
+
+export class BrokerKeeper implements AsyncDisposable {
+  readonly first: BrokerFacts
+  /** Rejects when the broker does not start again. */
+  readonly gaveUp: Promise<never>
+  private current: BrokerProcess
+  private readonly stopping = new AbortController()
+
+  private constructor(current: BrokerProcess, options: BrokerOptions, events: BrokerKeeperEvents) {
+    this.first = current
+    this.current = current
+    this.gaveUp = this.keep(options, events)
+    this.gaveUp.catch(() => undefined) // whoever waits for it is told
+  }
+
+  /** @throws OperatingError `broker_not_started`, `port_taken` */
+  static async start(options: BrokerOptions, events: BrokerKeeperEvents): Promise<BrokerKeeper> {
+    const first = await startBroker(options)
+    const { port } = new URL(first.url)
+    return new BrokerKeeper(first, { ...options, environment: { ...options.environment, PORT: port } }, events)
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.stopping.abort()
+    await this.current.stop()
+  }
+
+  private async keep(options: BrokerOptions, events: BrokerKeeperEvents): Promise<never> {
+    const { signal } = this.stopping
+    for (let pauseMs = PAUSE_MIN_MS; ; ) {
+      const startedAtMs = performance.now()
+      const lastWords = await this.current.exited
+      if (signal.aborted) break
+      if (performance.now() - startedAtMs > STEADY_AFTER_MS) pauseMs = PAUSE_MIN_MS
+      events.died(lastWords, pauseMs)
+      await delay(pauseMs, undefined, { signal }).catch(() => undefined) // the end of this keeper
+      if (signal.aborted) break
+      pauseMs = Math.min(PAUSE_MAX_MS, 2 * pauseMs)
+      this.current = await startBroker(options)
+      if (signal.aborted) await this.current.stop()
+      else events.restarted(this.current)
+    }
+    return new Promise<never>(() => undefined) // stopped by its owner, who waits for nothing
+  }
+}

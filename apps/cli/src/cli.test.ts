@@ -1,0 +1,84 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, describe, expect, test } from 'vitest'
+import { runCli } from './cli.ts'
+import { sealpost } from './program.ts'
+import { eachCommand } from './program-tree.ts'
+import { readSettings } from './settings.ts'
+
+const home = mkdtempSync(join(tmpdir(), 'sealpost-cli-test-'))
+afterAll(() => rmSync(home, { recursive: true, force: true }))
+
+async function run(...words: string[]) {
+  const said = { out: '', err: '' }
+  const screen = (name: keyof typeof said) => ({
+    write: (text: string, written: () => void) => {
+      said[name] += text
+      written()
+    },
+  })
+  const code = await runCli(words, {
+    settings: readSettings({ SEALPOST_HOME: home, NO_COLOR: '1' }),
+    signal: new AbortController().signal,
+    screens: { out: screen('out'), err: screen('err') },
+  })
+  return { code, ...said }
+}
+
+describe('a wrong command line ends with 2 and one clear sentence', () => {
+  test.each([
+    [['bogus'], "unknown command 'bogus'"],
+    [['sen'], 'Did you mean send?'],
+    [['send'], "missing required argument 'TO'"],
+    [['send', 'bob', 'a', 'b'], 'too many arguments'],
+    [['send', 'bob', 'a', '--ttl', 'soon'], 'It is a time like 30s, 5m, 2h or 14d.'],
+    [['send', 'bob', 'a', '--priority', 'urgent'], 'Allowed choices are now, next, low.'],
+    [['send', 'bob', 'a', '--file', 'x'], 'either TEXT or --file'],
+    [['listen', '--count', '0'], 'It is a whole number from 1'],
+    [['peers', '--profile', '../x'], 'A profile is named by letters'],
+    [['join', 'sealpost1:AAAA'], 'This is no invite'],
+    [['invite', 'show', 'hello'], 'This is no invite'],
+    [['invite', 'revoke', 'hello'], 'An invite is named by its id'],
+    [['completion', 'tcsh'], 'Allowed choices are bash, zsh, fish.'],
+    [['dead', 'list'], 'DATABASE_URL is not set'],
+    [['dead', 'purge'], 'Name the dead letters by their IDs, or say --all'],
+    [['dead', 'redrive', 'x'], 'An ID is a number'],
+  ])('%j', async (words, sentence) => {
+    const { code, out, err } = await run(...words)
+    expect(code).toBe(2)
+    expect(out).toBe('')
+    expect(err).toContain(sentence)
+  })
+
+  test('and without any word help is shown on stderr', async () => {
+    expect(await run()).toMatchObject({ code: 2, out: '', err: expect.stringContaining('Usage: sealpost') })
+  })
+})
+
+test('what is missing in a profile is not found', async () => {
+  for (const words of [['status'], ['invite', 'create'], ['listen'], ['peers']])
+    expect((await run(...words)).code).toBe(3)
+})
+
+test('keys are made once, and never again', async () => {
+  const made = await run('keygen', '--profile', 'work', '--json')
+  expect(made.code).toBe(0)
+  expect(JSON.parse(made.out)).toMatchObject({ profile: 'work', key: expect.stringMatching(/^[0-9a-f]{64}$/) })
+  const again = await run('keygen', '--profile', 'work', '--json')
+  expect(again.code).toBe(5)
+  expect(JSON.parse(again.err)).toMatchObject({ error: { code: 'key_file_exists' } })
+})
+
+test('every command has a description and examples', () => {
+  const silent: string[] = []
+  eachCommand(
+    sealpost(() => () => Promise.resolve()),
+    (command, path) => {
+      let help = ''
+      command.configureOutput({ writeOut: (text) => (help += text) }).outputHelp()
+      if (!command.description() || !/Examples:\n {2}\S/.test(help)) silent.push(path.join(' '))
+    },
+  )
+  expect(silent).toEqual([])
+})

@@ -1,0 +1,58 @@
+/** One run of the command line, from its words to its exit code. */
+import { SealpostError } from '@sealpost/sdk'
+import { OperatingError } from '@sealpost/std'
+import { CommanderError } from 'commander'
+import { endingOf, exitCodeOf } from './exit-codes.ts'
+import { Output, platformScreens, type Screens } from './output.ts'
+import { Profile } from './profile.ts'
+import { sealpost } from './program.ts'
+import type { Settings } from './settings.ts'
+import { type GlobalOptions, runIn, type Shell } from './shell.ts'
+
+export interface CliParts {
+  readonly settings: Settings
+  /** Fires when the command is to end. */
+  readonly signal: AbortSignal
+  readonly screens?: Screens
+}
+
+/** @returns the exit code */
+export async function runCli(
+  words: readonly string[],
+  { settings, signal, screens = platformScreens }: CliParts,
+): Promise<number> {
+  const { hasColors } = settings
+  let output = new Output({ isJson: words.includes('--json'), isQuiet: false, hasColors }, screens)
+  const shellFor = ({ profile, json = false, quiet = false }: GlobalOptions): Shell => {
+    output = new Output({ isJson: json, isQuiet: quiet, hasColors }, screens)
+    return { settings, output, signal, profile: new Profile(settings, profile ?? settings.profile) }
+  }
+  try {
+    await sealpost(runIn(shellFor), screens).parseAsync(words, { from: 'user' })
+    return 0
+  } catch (error) {
+    return exitCodeFor(error, output)
+  }
+}
+
+function exitCodeFor(error: unknown, output: Output): number {
+  // commander has said it already, or was asked for help.
+  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : exitCodeOf('usage')
+  if (!isCoded(error)) {
+    if (isBrokenPipe(error)) return exitCodeOf('failure')
+    output.fail('internal', `This is a fault of the program itself: ${(error as Error).stack ?? String(error)}`)
+    return exitCodeOf('failure')
+  }
+  const ending = endingOf(error.code)
+  if (ending !== 'interrupted') output.fail(error.code, error.message)
+  return exitCodeOf(ending)
+}
+
+function isCoded(error: unknown): error is OperatingError | SealpostError {
+  return error instanceof OperatingError || error instanceof SealpostError
+}
+
+/** Whoever read our output has gone, as `head` does. */
+function isBrokenPipe(error: unknown): boolean {
+  return (error as { code?: unknown } | null)?.code === 'EPIPE'
+}

@@ -1,0 +1,122 @@
+/** `sealpost chat`: what is typed goes to one peer; what comes is printed, from others too, under their names. */
+import { createInterface, type Interface } from 'node:readline'
+import type { Message } from '@sealpost/sdk'
+import { OperatingError } from '@sealpost/std'
+import { Command } from 'commander'
+import { abortable } from '../deadline.ts'
+import { messageForPeople, messageForPrograms } from '../incoming-message.ts'
+import { openSession, type PeerSession } from '../peer-session.ts'
+import { recipientOf } from '../recipient.ts'
+import { SenderNames } from '../sender-names.ts'
+import { examples, type Run, type Shell } from '../shell.ts'
+import { escapeText } from '../terminal-text.ts'
+import { timeOption } from '../words.ts'
+
+interface ChatOptions {
+  readonly timeout: number
+}
+
+export function chatCommand(run: Run): Command {
+  return new Command('chat')
+    .description('talk with a peer: each line you type is a message; Ctrl-D ends it')
+    .argument('<TO>', 'a name of this mesh, or a key of 64 hex digits')
+    .addOption(
+      timeOption('--timeout <TIME>', 'at the end, how long to wait for the broker to store what you typed', '30s'),
+    )
+    .addHelpText('after', examples('sealpost chat bob', 'sealpost chat bob --profile work'))
+    .action(run(chat))
+}
+
+async function chat(shell: Shell, { timeout }: ChatOptions, to: string): Promise<void> {
+  const key = await recipientOf(shell, to)
+  await using session = await openSession(shell)
+  const lines = openLines()
+  try {
+    shell.output.note(`talking with ${to} as ${session.membership.name || session.peer.key}; Ctrl-D ends it`)
+    const outbox = new Sends(shell)
+    const typed = readLines(lines, (line) => outbox.add(session.peer.send(key, line), line))
+    const shown = showAll({ shell, session, lines })
+    await abortable(Promise.race([typed, shown, session.failed]), shell.signal)
+    await abortable(outbox.settled(timeout), shell.signal)
+  } finally {
+    lines.close()
+    if (lines.terminal) process.stdout.write('\r\x1b[K') // the prompt
+  }
+}
+
+/** Without a terminal there is no prompt, and lines are only read. */
+function openLines(): Interface {
+  const isScreen = process.stdin.isTTY && process.stdout.isTTY
+  const lines = createInterface({ input: process.stdin, ...(isScreen ? { output: process.stdout, prompt: '> ' } : {}) })
+  return lines.on('SIGINT', () => process.kill(process.pid, 'SIGINT')) // which readline keeps to itself
+}
+
+async function readLines(lines: Interface, take: (line: string) => void): Promise<void> {
+  lines.prompt()
+  for await (const line of lines) {
+    if (line !== '') take(line)
+    lines.prompt()
+  }
+}
+
+interface Chat {
+  readonly shell: Shell
+  readonly session: PeerSession
+  readonly lines: Interface
+}
+
+async function showAll(chat: Chat): Promise<never> {
+  const names = new SenderNames(chat.session, chat.shell.output)
+  for await (const message of chat.session.peer) {
+    await names.learn(message.sender)
+    await show(message, chat)
+    message.settle()
+  }
+  return chat.session.failed
+}
+
+/** Above the line that is being typed. */
+async function show(message: Message, chat: Chat): Promise<void> {
+  const { output } = chat.shell
+  const { contacts } = chat.session
+  const text = () => messageForPeople(message, contacts, output.paint)
+  await output.answer(messageForPrograms(message, contacts), () =>
+    process.stdout.isTTY ? `\r\x1b[K${text()}` : text(),
+  )
+  if (process.stdout.isTTY) chat.lines.prompt(true)
+}
+
+/** What was typed and is not stored yet. */
+class Sends {
+  private readonly shell: Shell
+  private readonly waiting = new Set<Promise<void>>()
+  private failed = 0
+
+  constructor(shell: Shell) {
+    this.shell = shell
+  }
+
+  add(receipt: Promise<unknown>, line: string): void {
+    const done = receipt
+      .then(
+        () => undefined,
+        (error) => this.fail(error, line),
+      )
+      .finally(() => this.waiting.delete(done))
+    this.waiting.add(done)
+  }
+
+  /** @throws OperatingError `timeout`, `not_sent` */
+  async settled(seconds: number): Promise<void> {
+    const late = AbortSignal.timeout(seconds * 1000)
+    await abortable(Promise.all(this.waiting), late).catch(() => {
+      throw new OperatingError('timeout', `${this.waiting.size} of your messages were not stored within ${seconds} s.`)
+    })
+    if (this.failed > 0) throw new OperatingError('not_sent', `${this.failed} of your messages were not sent.`)
+  }
+
+  private fail(error: Error & { code?: string }, line: string): void {
+    this.failed += 1
+    this.shell.output.warn(`not sent (${error.code ?? error.message}): ${escapeText(line, '  ')}`)
+  }
+}

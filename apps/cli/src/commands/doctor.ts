@@ -1,0 +1,35 @@
+/** `sealpost doctor`: looks at everything between this profile and a delivered message, and says what is wrong. */
+
+import { OperatingError } from '@sealpost/std'
+import { Command } from 'commander'
+import { type Check, checkAll } from '../checks.ts'
+import type { Paint } from '../output.ts'
+import { examples, type Run, type Shell } from '../shell.ts'
+import { escapeName } from '../terminal-text.ts'
+
+export function doctorCommand(run: Run): Command {
+  return new Command('doctor')
+    .description('check files, clock, broker, handshake, and a message to yourself')
+    .addHelpText('after', examples('sealpost doctor', 'sealpost doctor --profile work --json'))
+    .action(run(doctor))
+}
+
+async function doctor(shell: Shell): Promise<void> {
+  const { output } = shell
+  let failed = 0
+  for await (const check of checkAll(shell)) {
+    if (check.outcome === 'failed') failed += 1
+    await output.answer(check, () => lineOf(check, output.paint))
+  }
+  if (failed > 0) throw new OperatingError('doctor_failed', `${failed} of the checks failed.`)
+}
+
+function lineOf({ name, outcome, detail }: Check, paint: Paint): string {
+  const marks = {
+    ok: paint.green('ok  '),
+    warning: paint.yellow('warn'),
+    failed: paint.red('FAIL'),
+    skipped: paint.dim('skip'),
+  }
+  return `${marks[outcome]}  ${name.padEnd(11)}  ${escapeName(detail)}`
+}

@@ -1,0 +1,53 @@
+/** `sealpost join`: becomes a member of the mesh that an invite is for. One profile belongs to one mesh. */
+import { fingerprint, readInvite, ready } from '@sealpost/identity'
+import { join } from '@sealpost/sdk'
+import { OperatingError } from '@sealpost/std'
+import { Command } from 'commander'
+import { abortable, withDeadline } from '../deadline.ts'
+import { keyOf } from '../first-mesh.ts'
+import { examples, type Run, type Shell } from '../shell.ts'
+import { escapeName } from '../terminal-text.ts'
+import { userName } from '../user-name.ts'
+import { timeOption } from '../words.ts'
+
+interface JoinOptions {
+  readonly name?: string
+  readonly timeout: number
+}
+
+export function joinCommand(run: Run): Command {
+  return new Command('join')
+    .description('become a member by an invite; keys are made unless the profile has some')
+    .argument('<INVITE>', 'the line that begins with sealpost1:')
+    .option('-n, --name <NAME>', 'what others shall call you; default: the name of the profile, or of your account')
+    .addOption(timeOption('--timeout <TIME>', 'how long to wait for the broker', '20s'))
+    .addHelpText('after', examples('sealpost join sealpost1:… --name bob', 'sealpost join sealpost1:… --profile work'))
+    .action(run(joinMesh))
+}
+
+async function joinMesh(asked: Shell, options: JoinOptions, invite: string): Promise<void> {
+  await ready()
+  readInvite(invite) // before keys are made for nothing
+  const { profile, output } = asked
+  const former = await profile.findMembership()
+  if (former)
+    throw new OperatingError(
+      'profile_joined',
+      `The profile ${profile.name} is a member of the mesh ${former.meshId} already: choose another with --profile.`,
+    )
+  const key = await keyOf(profile)
+  const { identity } = await profile.readKeys()
+  using shell = withDeadline(asked, options.timeout, `The broker did not answer within ${options.timeout} s.`)
+  const name = options.name ?? (profile.name === 'default' ? userName() : profile.name)
+  const membership = await abortable(join({ invite, identity, name }), shell.signal)
+  await profile.writeMembership(membership)
+  const { url, meshId } = membership
+  await output.answer({ profile: profile.name, key, name: membership.name, url, meshId }, () =>
+    output.facts([
+      ['name', escapeName(membership.name)],
+      ['mesh', meshId],
+      ['broker', escapeName(url)],
+      ['your key', fingerprint(key)],
+    ]),
+  )
+}

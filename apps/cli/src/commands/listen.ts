@@ -1,0 +1,97 @@
+/** `sealpost listen`: takes messages as they come, prints each or runs a program for it, and settles what went well. */
+import { spawn } from 'node:child_process'
+import type { Message } from '@sealpost/sdk'
+import { Command } from 'commander'
+import { abortable } from '../deadline.ts'
+import { messageForExec, messageForPeople, messageForPrograms } from '../incoming-message.ts'
+import { labelOf } from '../peer-news.ts'
+import { openSession, type PeerSession } from '../peer-session.ts'
+import { SenderNames } from '../sender-names.ts'
+import { examples, type Run, type Shell } from '../shell.ts'
+import { whole } from '../words.ts'
+
+interface ListenOptions {
+  readonly exec?: string
+  readonly count?: number
+}
+
+const RETRY_BASE_MS = 1_000
+const RETRY_MAX_MS = 300_000
+
+export function listenCommand(run: Run): Command {
+  return new Command('listen')
+    .description('take messages as they come, one after the other, until Ctrl-C')
+    .option(
+      '-e, --exec <CMD>',
+      'run CMD in a shell for each message: the body is its stdin, SEALPOST_FROM, _FROM_NAME, _ENVELOPE_ID, _PRIORITY, _ATTEMPT, _SENT_AT_MS and _ENQUEUED_AT_MS its environment; with an exit code other than 0 the message comes again later',
+    )
+    .option('-n, --count <N>', 'end after N messages', whole(1, 1_000_000_000))
+    .addHelpText(
+      'after',
+      examples(
+        'sealpost listen',
+        "sealpost listen --json | jq -r '.text'",
+        'sealpost listen --count 1',
+        `sealpost listen --exec 'notify-send "$SEALPOST_FROM_NAME" "$(cat)"'`,
+      ),
+    )
+    .action(run(listen))
+}
+
+async function listen(shell: Shell, { exec, count = Infinity }: ListenOptions): Promise<void> {
+  // No more than are wanted, so that the others stay with the broker.
+  await using session = await openSession(shell, count === Infinity ? {} : { credit: Math.min(count, 512) })
+  shell.output.note(`listening as ${session.membership.name || session.peer.key}; Ctrl-C ends it`)
+  const names = new SenderNames(session, shell.output)
+  const messages = session.peer[Symbol.asyncIterator]()
+  for (let done = 0; done < count; ) {
+    const { value: message } = await abortable(messages.next(), shell.signal)
+    if (message === undefined) return session.failed
+    await names.learn(message.sender)
+    if (await take(message, { shell, session, exec })) done += 1
+  }
+}
+
+interface Taking {
+  readonly shell: Shell
+  readonly session: PeerSession
+  readonly exec: string | undefined
+}
+
+/** @returns whether it was settled */
+async function take(message: Message, taking: Taking): Promise<boolean> {
+  const { shell, session, exec } = taking
+  const { output } = shell
+  if (exec === undefined) {
+    const { contacts } = session
+    await output.answer(messageForPrograms(message, contacts), () => messageForPeople(message, contacts, output.paint))
+    message.settle()
+    return true
+  }
+  const failure = await execute(exec, message, taking)
+  if (failure === null) {
+    message.settle()
+    return true
+  }
+  const afterMs = Math.min(RETRY_MAX_MS, RETRY_BASE_MS * 2 ** Math.min(message.attempt - 1, 16))
+  message.retry(afterMs)
+  output.warn(
+    `${labelOf(session.contacts, message.sender)}: the command ended ${failure}; again in ${afterMs / 1000} s`,
+  )
+  return false
+}
+
+/** @returns how it failed, or null */
+function execute(command: string, message: Message, { shell, session }: Taking): Promise<string | null> {
+  const child = spawn(command, {
+    shell: true,
+    stdio: ['pipe', 'inherit', 'inherit'],
+    env: { ...shell.settings.environment, ...messageForExec(message, session.contacts) },
+  })
+  child.stdin!.on('error', () => undefined) // it need not read what it is given
+  child.stdin!.end(message.body)
+  return new Promise((resolve) => {
+    child.on('error', (error) => resolve(`before it began (${error.message})`))
+    child.on('close', (code, signal) => resolve(code === 0 ? null : signal ? `by ${signal}` : `with exit code ${code}`))
+  })
+}

@@ -1,0 +1,78 @@
+/** `sealpost peers`: who belongs to the mesh, and whether they are who this profile knows. */
+import { fingerprint } from '@sealpost/identity'
+import type { MemberEntry } from '@sealpost/sdk'
+import { OperatingError } from '@sealpost/std'
+import { Command } from 'commander'
+import { Contacts } from '../contacts.ts'
+import { callPeer } from '../peer-session.ts'
+import { examples, type Run, type Shell } from '../shell.ts'
+import { escapeName } from '../terminal-text.ts'
+
+interface PeersOptions {
+  readonly fingerprints?: boolean
+  readonly accept?: string
+}
+
+export function peersCommand(run: Run): Command {
+  return new Command('peers')
+    .description('list the members of the mesh')
+    .option('--fingerprints', 'with the fingerprints of their keys, to compare aloud')
+    .option('--accept <NAME>', 'take the key that the directory has for NAME now, instead of the one you knew')
+    .addHelpText('after', examples('sealpost peers', 'sealpost peers --fingerprints', 'sealpost peers --accept bob'))
+    .action(run(peers))
+}
+
+async function peers(shell: Shell, { fingerprints, accept }: PeersOptions): Promise<void> {
+  const members = await callPeer(shell, { method: 'members', question: null })
+  const contacts = await Contacts.read(shell.profile.contactsFile)
+  if (accept !== undefined) return acceptKey(shell, { name: accept, members, contacts })
+  const own = (await shell.profile.readKeys()).identity.signing.publicKey
+  const rows = members.map((member) => ({ ...member, known: knownAs(member, contacts, own) }))
+  const { output } = shell
+  await output.answers(
+    rows.map((row) => ({ ...row, fingerprint: fingerprint(row.peer) })),
+    () =>
+      output.table(
+        ['NAME', 'ROLE', fingerprints ? 'FINGERPRINT' : 'KEY', 'KNOWN'],
+        rows.map(({ name, role, peer, known }) => [
+          escapeName(name),
+          role,
+          fingerprints ? fingerprint(peer) : `${peer.slice(0, 16)}…`,
+          known === 'CHANGED' ? output.paint.red(known) : known,
+        ]),
+      ),
+  )
+  for (const { name, known } of rows)
+    if (known === 'CHANGED')
+      output.warn(
+        `${escapeName(name)} has another key than the one you know: compare fingerprints before you accept it.`,
+      )
+}
+
+type Known = 'you' | 'yes' | '' | 'CHANGED'
+
+export function knownAs({ name, peer }: MemberEntry, contacts: Contacts, own: string): Known {
+  if (peer === own) return 'you'
+  const pinned = contacts.keyOf(name)
+  return pinned === undefined ? '' : pinned === peer ? 'yes' : 'CHANGED'
+}
+
+interface Acceptance {
+  readonly name: string
+  readonly members: readonly MemberEntry[]
+  readonly contacts: Contacts
+}
+
+async function acceptKey({ output }: Shell, { name, members, contacts }: Acceptance): Promise<void> {
+  const member = members.find((entry) => entry.name === name)
+  if (!member) throw new OperatingError('name_unknown', `Nobody in this mesh is called ${escapeName(name)}.`)
+  const former = contacts.keyOf(name)
+  await contacts.accept(name, member.peer)
+  await output.answer({ name, key: member.peer, former: former ?? null }, () =>
+    output.facts([
+      ['name', escapeName(name)],
+      ['key now', fingerprint(member.peer)],
+      ['before', former ? fingerprint(former) : 'unknown'],
+    ]),
+  )
+}

@@ -1,0 +1,85 @@
+/** `sealpost send`: one message, done when the broker has it on disk. */
+import { PRIORITIES, type Priority } from '@sealpost/protocol'
+import type { PeerKey } from '@sealpost/sdk'
+import { Command, Option } from 'commander'
+import { readBody } from '../body.ts'
+import { withDeadline } from '../deadline.ts'
+import { callPeer } from '../peer-session.ts'
+import { explainUnknown, recipientOf } from '../recipient.ts'
+import { examples, type Run, type Shell } from '../shell.ts'
+import { escapeName } from '../terminal-text.ts'
+import { duration, timeOption } from '../words.ts'
+
+interface SendOptions {
+  readonly file?: string
+  readonly priority: Priority
+  readonly ttl?: number
+  readonly timeout: number
+  readonly wait: boolean
+}
+
+export function sendCommand(run: Run): Command {
+  return new Command('send')
+    .description('send a message: TEXT, a file, or stdin; done when the broker has stored it')
+    .argument('<TO>', 'a name of this mesh, or a key of 64 hex digits')
+    .argument('[TEXT]', 'the message; without it and without --file it is read from stdin')
+    .option('-f, --file <PATH>', 'the message is what this file holds; - is stdin')
+    .addOption(new Option('--priority <PRIORITY>', 'how urgent').choices(PRIORITIES).default('next'))
+    .option('--ttl <TIME>', 'how long the broker keeps it for an absent peer, like 2h or 14d', duration)
+    .addOption(
+      timeOption(
+        '--timeout <TIME>',
+        'how long to wait for the broker; what it has not stored by then leaves later',
+        '30s',
+      ),
+    )
+    .option('--no-wait', 'done when the message is kept in the profile; it leaves with the next command')
+    .addHelpText(
+      'after',
+      examples(
+        "sealpost send bob 'are you there?'",
+        'git diff | sealpost send bob',
+        'sealpost send bob --file report.md --priority now --ttl 2h',
+        'sealpost send bob hello --json',
+      ),
+    )
+    .action(run(send))
+}
+
+async function send(asked: Shell, options: SendOptions, to: string, text: string | undefined): Promise<void> {
+  const body = await readBody({ text, file: options.file })
+  const key = await findRecipient(asked, options, to)
+  const question = {
+    to: key,
+    bodyBase64: Buffer.from(body).toString('base64'),
+    priority: options.priority,
+    ttlSeconds: options.ttl ?? 0,
+  }
+  const sent = { to: key, bytes: body.length }
+  if (!options.wait) {
+    await callPeer(asked, { method: 'keep', question })
+    return say(asked, { ...sent, stored: false }, `kept for ${to}, ${body.length} bytes`)
+  }
+  using shell = withDeadline(asked, options.timeout, `The broker has not stored it after ${options.timeout} s. ${KEPT}`)
+  const receipt = await callPeer(shell, { method: 'send', question, withinMs: NO_LIMIT_MS }).catch(async (error) => {
+    if (asked.signal.aborted) asked.output.warn(KEPT)
+    if ((error as { code?: string }).code === 'unknown_recipient') await explainUnknown(asked, to)
+    throw error
+  })
+  return say(shell, { ...sent, stored: true, ...receipt }, `stored for ${to}, ${body.length} bytes`)
+}
+
+/** Before anything is kept. */
+async function findRecipient(asked: Shell, { timeout }: SendOptions, to: string): Promise<PeerKey> {
+  using shell = withDeadline(asked, timeout, `The broker did not say who ${escapeName(to)} is within ${timeout} s.`)
+  return await recipientOf(shell, to)
+}
+
+const KEPT = 'It is kept, and leaves with the next command of this profile: do not send it again.'
+/** The deadline of the command counts. */
+const NO_LIMIT_MS = 2 ** 31 - 1
+
+async function say({ output }: Shell, json: object, note: string): Promise<void> {
+  if (output.isJson) await output.answer(json, () => note)
+  else output.note(note)
+}

@@ -1,0 +1,220 @@
+/** `sealpost up`: a broker with a Postgres of its own, for one machine or a small office. Ctrl-C ends both cleanly. */
+import { mkdir } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import { join, resolve } from 'node:path'
+import { migrate } from '@sealpost/db'
+import { type EmbeddedPostgres, startEmbedded } from '@sealpost/db/embedded'
+import { generateSigningKeys, normalizeAuthority, ready } from '@sealpost/identity'
+import { writeKeyFile } from '@sealpost/identity/key-file'
+import { isHex, type MeshId, OperatingError, type PeerKey, toHex } from '@sealpost/std'
+import { Command } from 'commander'
+import { BrokerKeeper } from '../broker-keeper.ts'
+import { logLine } from '../broker-process.ts'
+import { whenAborted } from '../deadline.ts'
+import { enrolFirstAdmin, type FirstMesh, keyOf } from '../first-mesh.ts'
+import { isRecord, readJsonFile, writeJsonFile } from '../json-file.ts'
+import type { Membership } from '../profile.ts'
+import { examples, type Run, type Shell } from '../shell.ts'
+import { userName } from '../user-name.ts'
+import { whole } from '../words.ts'
+
+interface UpOptions {
+  readonly data?: string
+  readonly port?: number
+  readonly host: string
+  readonly url?: string
+  readonly name?: string
+  readonly log?: boolean
+}
+
+const FIRST_PORT = 7450
+const PORTS = 50
+const LOOPBACK = ['127.0.0.1', '::1', 'localhost']
+
+export function upCommand(run: Run): Command {
+  return new Command('up')
+    .description('run a broker with a database of its own, which stays in a folder, until Ctrl-C')
+    .option(
+      '-d, --data <FOLDER>',
+      'where it keeps everything; default: $XDG_DATA_HOME/sealpost or ~/.local/share/sealpost',
+    )
+    .option(
+      '--port <PORT>',
+      `where peers connect, 0 for any free port; default: as last time, at first ${FIRST_PORT} or the next free one`,
+      whole(0, 65_535),
+    )
+    .option('--host <ADDRESS>', 'the address to listen on; 0.0.0.0 for all', '127.0.0.1')
+    .option('--url <URL>', 'how peers elsewhere dial it, for invites, like wss://broker.example')
+    .option('--name <NAME>', 'at the first start, what the first member is called; default: the name of your account')
+    .option('--log', "print the broker's whole log on stderr, not only what is wrong")
+    .addHelpText(
+      'after',
+      `
+The first start makes a mesh, and the profile (default, or --profile) its first member, who is an admin and may invite
+others. A broker that dies is started again. Its other settings are environment variables: docs/reference/config.md.
+${examples(
+  'sealpost up',
+  'sealpost up --data ./broker --port 7460',
+  'sealpost up --host 0.0.0.0 --url ws://192.168.1.20:7450',
+)}`,
+    )
+    .action(run(up))
+}
+
+/** What a data folder remembers between starts. */
+interface UpState {
+  readonly port: number
+  readonly meshId: MeshId
+  /** Of the first admin. */
+  readonly admin: PeerKey
+}
+
+async function up(shell: Shell, options: UpOptions): Promise<void> {
+  await ready()
+  if (options.url === undefined && !LOOPBACK.includes(options.host))
+    shell.output.warn('Without --url peers elsewhere are refused: the broker must know the name they dial.')
+  const folder = resolve(options.data ?? shell.settings.dataFolder)
+  await makeFolder(folder)
+  const stateFile = join(folder, 'up.json')
+  const former = await readJsonFile(stateFile, isUpState)
+  await using stack = new AsyncDisposableStack()
+  shell.output.note('starting the database')
+  const postgres = stack.adopt(await startEmbedded({ dataDir: join(folder, 'postgres') }), (started) => started.stop())
+  shell.signal.throwIfAborted()
+  await migrate(postgres.url)
+  const port = options.port ?? former?.port ?? (await freePort())
+  const keeper = stack.use(await startKeeper(shell, { options, folder, port, postgres }))
+  shell.signal.throwIfAborted()
+  const { first } = keeper
+  const admin = former?.admin ?? (await keyOf(shell.profile))
+  const state = { port: Number(new URL(first.url).port), meshId: former?.meshId ?? newMeshId(), admin }
+  await writeJsonFile(stateFile, state)
+  const url = options.url ?? `ws://${new URL(first.url).host}`
+  const member = await enrolAdmin(shell, state, {
+    databaseUrl: postgres.url,
+    brokerKey: first.brokerKey,
+    url,
+    name: options.name ?? userName(),
+  })
+  await print(shell, { keeper, postgres, folder, state, url, member })
+  const postgresEnded = postgres.exited.then(() => {
+    if (!shell.signal.aborted) throw new OperatingError('database_died', 'The database ended by itself.')
+  })
+  await Promise.race([whenAborted(shell.signal), keeper.gaveUp, postgresEnded])
+  shell.output.note('ending')
+}
+
+async function makeFolder(folder: string): Promise<void> {
+  await mkdir(folder, { recursive: true, mode: 0o700 }).catch((cause) => {
+    throw new OperatingError('data_unwritable', `The folder ${folder} can't be made.`, { cause })
+  })
+}
+
+interface Start {
+  readonly options: UpOptions
+  readonly folder: string
+  readonly port: number
+  readonly postgres: EmbeddedPostgres
+}
+
+async function startKeeper({ output, settings }: Shell, { options, folder, port, postgres }: Start) {
+  const keyFile = join(folder, 'broker-key.json')
+  if (!(await Bun.file(keyFile).exists()))
+    await writeKeyFile(keyFile, { kind: 'broker', signing: generateSigningKeys() })
+  const environment = {
+    ADMIN_PORT: '0',
+    ...settings.environment,
+    ...(options.url ? { AUTHORITIES: authorities(options.url, settings.environment.AUTHORITIES) } : {}),
+    HOST: options.host,
+    PORT: String(port),
+    BROKER_KEY_FILE: keyFile,
+    DATABASE_URL: postgres.url,
+    DATABASE_URL_FILE: undefined,
+  }
+  const onLine = (line: string) => {
+    const level = logLine(line)?.level
+    if (options.log || (level !== 'info' && level !== 'debug')) process.stderr.write(`${line}\n`)
+  }
+  return BrokerKeeper.start(
+    { environment, onLine },
+    {
+      died: (lastWords, inMs) => output.warn(`The broker ended (${lastWords}); starting it again in ${inMs} ms.`),
+      restarted: ({ pid }) =>
+        void output.answer({ event: 'restarted', pid }, () => `The broker runs again, pid ${pid}.`),
+    },
+  )
+}
+
+function authorities(url: string, others: string | undefined): string {
+  return [normalizeAuthority(url), ...(others ? [others] : [])].join()
+}
+
+/** @returns null when the mesh has another first admin than this profile, or the profile another mesh */
+async function enrolAdmin(
+  { profile, output }: Shell,
+  { meshId, admin }: UpState,
+  broker: Omit<FirstMesh, 'meshId' | 'meshName'>,
+): Promise<Membership | null> {
+  if (!profile.hasKeys || (await keyOf(profile)) !== admin) return null
+  const known = await profile.findMembership()
+  if (known && (known.meshId !== meshId || known.brokerKey !== broker.brokerKey)) {
+    output.warn(`The profile ${profile.name} belongs to another mesh and is left as it is; choose one with --profile.`)
+    return null
+  }
+  return enrolFirstAdmin(profile, { ...broker, meshId, meshName: 'home' })
+}
+
+interface Facts {
+  readonly keeper: BrokerKeeper
+  readonly postgres: EmbeddedPostgres
+  readonly folder: string
+  readonly state: UpState
+  readonly url: string
+  readonly member: Membership | null
+}
+
+async function print(
+  { output, profile }: Shell,
+  { keeper, postgres, folder, state, url, member }: Facts,
+): Promise<void> {
+  const { httpUrl, adminUrl, brokerKey, pid } = keeper.first
+  const { meshId } = state
+  const name = member ? `${profile.name}: ${member.name || state.admin}, admin` : 'none of this mesh'
+  const shellUrl = `"postgres://sealpost:$(cat '${join(folder, 'postgres/password')}')@127.0.0.1:${postgres.port}/postgres"`
+  const json = { event: 'ready', url, httpUrl, adminUrl, brokerKey, pid, meshId, folder, postgresPid: postgres.pid }
+  await output.answer(
+    { ...json, postgresPort: postgres.port, profile: member ? profile.name : null },
+    () => `${output.facts([
+      ['broker', url],
+      ['its key', brokerKey],
+      ['health', `${httpUrl}/readyz   ${adminUrl}/metrics`],
+      ['mesh', meshId],
+      ['profile', name],
+      ['data', folder],
+      ['database', `DATABASE_URL=${shellUrl}`],
+    ])}
+
+Invite somebody, in another terminal:  sealpost invite create
+Ctrl-C ends the broker and its database; what they keep stays in the folder.`,
+  )
+}
+
+const newMeshId = () => toHex(crypto.getRandomValues(new Uint8Array(16))) as MeshId
+
+async function freePort(): Promise<number> {
+  for (let port = FIRST_PORT; port < FIRST_PORT + PORTS; port++) if (await isFree(port)) return port
+  return 0
+}
+
+function isFree(port: number): Promise<boolean> {
+  const listener = createServer()
+  return new Promise((resolve) => {
+    listener.once('error', () => resolve(false))
+    listener.listen({ port, host: '127.0.0.1', exclusive: true }, () => listener.close(() => resolve(true)))
+  })
+}
+
+function isUpState(value: unknown): value is UpState {
+  if (!isRecord(value)) return false
+  return typeof value.port === 'number' && isHex(value.meshId, 16) && isHex(value.admin, 32)
+}

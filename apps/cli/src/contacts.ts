@@ -1,0 +1,91 @@
+/**
+ * Names and the keys they stand for, as this profile first saw them. The broker's directory is asked once for a name and
+ * believed once: from then on the name means that key, and a directory that says another one is contradicted aloud.
+ */
+import { fingerprint } from '@sealpost/identity'
+import { isHex, OperatingError, type PeerKey } from '@sealpost/std'
+import { isRecord, readJsonFile, writeJsonFile } from './json-file.ts'
+import { escapeName } from './terminal-text.ts'
+
+export const NAME_LENGTH_MAX = 64
+
+export class Contacts {
+  private readonly path: string
+  private readonly keys: Map<string, PeerKey>
+
+  private constructor(path: string, keys: Map<string, PeerKey>) {
+    this.path = path
+    this.keys = keys
+  }
+
+  static async read(path: string): Promise<Contacts> {
+    const file = await readJsonFile(path, isContactsFile)
+    return new Contacts(path, new Map(Object.entries(file?.contacts ?? {})))
+  }
+
+  keyOf(name: string): PeerKey | undefined {
+    return this.keys.get(name)
+  }
+
+  nameOf(key: PeerKey): string | undefined {
+    for (const [name, pinned] of this.keys) if (pinned === key) return name
+    return undefined
+  }
+
+  /**
+   * Takes what the directory says of a name.
+   * @returns true when the name was new
+   * @throws OperatingError `key_changed`, `name_unusable`
+   */
+  async pin(name: string, key: PeerKey): Promise<boolean> {
+    const pinned = this.keys.get(name)
+    if (pinned === key) return false
+    if (pinned !== undefined) throw keyChanged(name, { pinned, offered: key })
+    if (!isUsableName(name))
+      throw new OperatingError(
+        'name_unusable',
+        `The name ${escapeName(name)} can't be kept: address the peer by its key.`,
+      )
+    await this.write(name, key)
+    return true
+  }
+
+  /** The person at the keyboard has compared the fingerprints and takes the other key. */
+  accept(name: string, key: PeerKey): Promise<void> {
+    return this.write(name, key)
+  }
+
+  private async write(name: string, key: PeerKey): Promise<void> {
+    this.keys.set(name, key)
+    await writeJsonFile(this.path, { version: 1, contacts: Object.fromEntries(this.keys) })
+  }
+}
+
+/** A name must not look like a key: a word on the command line is either. */
+export function isUsableName(name: string): boolean {
+  return name.length > 0 && name.length <= NAME_LENGTH_MAX && !isPeerKey(name) && escapeName(name) === name
+}
+
+export function isPeerKey(text: string): text is PeerKey {
+  return isHex(text, 32)
+}
+
+export function keyChanged(name: string, keys: { pinned: PeerKey; offered: PeerKey }): OperatingError {
+  return new OperatingError(
+    'key_changed',
+    `THE KEY OF ${escapeName(name)} IS NOT THE ONE YOU KNOW. Nothing was sent.
+  known     ${fingerprint(keys.pinned)}
+  directory ${fingerprint(keys.offered)}
+Somebody may be posing as ${escapeName(name)}, or they have moved to a new key. Compare the fingerprint with them in another way;
+if it is theirs: sealpost peers --accept '${escapeName(name)}'`,
+  )
+}
+
+interface ContactsFile {
+  readonly contacts: Readonly<Record<string, PeerKey>>
+}
+
+function isContactsFile(value: unknown): value is ContactsFile {
+  if (!isRecord(value) || value.version !== 1 || !isRecord(value.contacts)) return false
+  return Object.values(value.contacts).every((key) => isHex(key, 32))
+}

@@ -1,0 +1,137 @@
+/**
+ * One key has one session, the newest: a second command of the same profile would end the first one's. So whichever runs
+ * holds the profile's desk, a Unix socket in its folder, and does there what the others ask; who finds the socket without
+ * anybody behind it takes it over. Only the owner of the folder (0700) can reach it.
+ */
+import { unlink } from 'node:fs/promises'
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { join } from 'node:path'
+import { SealpostError } from '@sealpost/sdk'
+import { OperatingError } from '@sealpost/std'
+import type { PeerCalls } from './peer-calls.ts'
+import type { Profile } from './profile.ts'
+
+type Method = keyof PeerCalls
+type Question<M extends Method> = Parameters<PeerCalls[M]>[0]
+type Result<M extends Method> = Awaited<ReturnType<PeerCalls[M]>>
+
+export interface HeldDesk {
+  /** From now on answers what is asked; calls that came before it wait. */
+  serve(calls: PeerCalls): void
+  /** Answers what was taken, then gives the desk up. */
+  release(): Promise<void>
+}
+
+/** @returns null when another command holds it. @throws OperatingError `profile_unwritable`, `profile_path_too_long` */
+export async function holdDesk(profile: Profile): Promise<HeldDesk | null> {
+  const path = socketPath(profile)
+  const ready = Promise.withResolvers<PeerCalls>()
+  ready.promise.catch(() => undefined) // told to whoever calls
+  const server = createServer((request, response) => void answer(request, response, ready.promise))
+  for (let attempt = 1; ; attempt++) {
+    const failure = await listen(server, path)
+    if (failure === null) break
+    if (failure.code !== 'EADDRINUSE' || attempt > 3)
+      throw new OperatingError('profile_unwritable', `No socket can be made at ${path}.`, { cause: failure })
+    if (await isServed(path)) return null
+    await unlink(path).catch(() => undefined) // another one was faster, and listens now
+  }
+  return {
+    serve: ready.resolve,
+    release: () => {
+      ready.reject(new OperatingError('unreachable', 'The command that held the session of this profile has ended.'))
+      return close(server)
+    },
+  }
+}
+
+/**
+ * Asks whoever holds the desk.
+ * @throws OperatingError `desk_gone` when nobody took the call, `maybe_sent` when that is unknown, and what the call throws
+ */
+export async function askDesk<M extends Method>(
+  profile: Profile,
+  method: M,
+  question: Question<M>,
+): Promise<Result<M>> {
+  const said = await post(socketPath(profile), method, JSON.stringify(question ?? null))
+  if ('result' in said) return said.result as Result<M>
+  const { code, message, isRetryable } = said.error
+  throw new OperatingError(code, message, { retryable: isRetryable })
+}
+
+const PATH_BYTES_MAX = 103 // what every platform's socket addresses hold
+
+function socketPath(profile: Profile): string {
+  const path = join(profile.folder, 'desk.sock')
+  if (Buffer.byteLength(path) <= PATH_BYTES_MAX) return path
+  throw new OperatingError('profile_path_too_long', `The path ${profile.folder} is too long for a socket in it.`)
+}
+
+function listen(server: Server, path: string): Promise<(Error & { code?: string }) | null> {
+  return new Promise((resolve) => {
+    const failed = (error: Error) => resolve(error)
+    server.once('error', failed)
+    server.listen(path, () => {
+      server.off('error', failed)
+      resolve(null)
+    })
+  })
+}
+
+function close(server: Server): Promise<void> {
+  return new Promise((resolve) => {
+    server.close(() => resolve())
+    server.closeIdleConnections()
+  })
+}
+
+async function isServed(path: string): Promise<boolean> {
+  try {
+    await fetch('http://desk/', { unix: path, method: 'HEAD' })
+    return true
+  } catch {
+    return false // nobody behind it
+  }
+}
+
+/** An answer is what the call gave, or its error. */
+type Answer = { readonly result: unknown } | { readonly error: { code: string; message: string; isRetryable: boolean } }
+
+async function answer(request: IncomingMessage, response: ServerResponse, ready: Promise<PeerCalls>): Promise<void> {
+  response.setHeader('Connection', 'close')
+  if (request.method !== 'POST') return void response.end()
+  response.end(JSON.stringify(await resultOf(request, ready)))
+}
+
+async function resultOf(request: IncomingMessage, ready: Promise<PeerCalls>): Promise<Answer> {
+  try {
+    const question = await textOf(request)
+    const calls = await ready
+    const call = calls[request.url!.slice(1) as Method] as ((question: unknown) => Promise<unknown>) | undefined
+    if (!call) throw new OperatingError('desk_version', 'The command that runs is of another version.')
+    return { result: await call(JSON.parse(question)) }
+  } catch (error) {
+    const { code = 'internal', message } = error as { code?: string; message: string }
+    return { error: { code, message, isRetryable: error instanceof SealpostError && error.isRetryable } }
+  }
+}
+
+async function textOf(request: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = []
+  for await (const chunk of request) chunks.push(chunk as Buffer)
+  return Buffer.concat(chunks).toString()
+}
+
+async function post(path: string, method: Method, body: string): Promise<Answer> {
+  try {
+    const response = await fetch(`http://desk/${method}`, { unix: path, method: 'POST', body, keepalive: false })
+    return (await response.json()) as Answer
+  } catch (cause) {
+    const { code } = cause as { code?: string }
+    const isUntaken = code === 'ConnectionRefused' || code === 'FailedToOpenSocket' || code === 'ENOENT'
+    throw isUntaken
+      ? new OperatingError('desk_gone', 'Nobody is at the desk of this profile.', { retryable: true })
+      : new OperatingError('maybe_sent', 'The command that was asked to do it has ended; it may have done it or not.')
+  }
+}

@@ -1,0 +1,53 @@
+/** What `up` makes at the first start: a mesh, and the chosen profile as its first admin. Each step is safe to repeat. */
+import { addMembers, createMesh, openDatabase } from '@sealpost/db'
+import { bindBoxKey, type Identity } from '@sealpost/identity'
+import type { MeshId, PeerKey } from '@sealpost/std'
+import type { Membership, Profile } from './profile.ts'
+
+export interface FirstMesh {
+  readonly databaseUrl: string
+  readonly meshId: MeshId
+  readonly meshName: string
+  /** Of the admin in it. */
+  readonly name: string
+  /** As peers dial the broker. */
+  readonly url: string
+  readonly brokerKey: PeerKey
+}
+
+const BINDING_FOR_MS = 10 * 365 * 86_400_000
+
+/** Makes keys for the profile unless it has some. @returns its key */
+export async function keyOf(profile: Profile): Promise<PeerKey> {
+  const identity = profile.hasKeys ? (await profile.readKeys()).identity : await profile.makeKeys()
+  return identity.signing.publicKey
+}
+
+/** @returns the admin's membership, also kept in the profile */
+export async function enrolFirstAdmin(profile: Profile, mesh: FirstMesh): Promise<Membership> {
+  const { identity } = await profile.readKeys()
+  const { meshId, url, brokerKey } = mesh
+  const name = await enrol(identity, mesh)
+  const membership = { url, brokerKey, meshId, name }
+  await profile.writeMembership(membership)
+  return membership
+}
+
+async function enrol(identity: Identity, { databaseUrl, meshId, meshName, name }: FirstMesh): Promise<string> {
+  const db = await openDatabase(databaseUrl, { connections: 1 })
+  try {
+    const meshes = await db.run((sql) => sql`select from mesh where mesh_id = ${meshId}`)
+    if (meshes.length === 0) await createMesh(db, { meshId, name: meshName })
+    const { publicKey } = identity.signing
+    const [member] = await db.run(
+      (sql) => sql<{ name: string | null }[]>`
+        select name from member where mesh_id = ${meshId} and encode(peer_key, 'hex') = ${publicKey}`,
+    )
+    if (member) return member.name ?? ''
+    const binding = bindBoxKey(identity, meshId, Date.now() + BINDING_FOR_MS)
+    await addMembers(db, meshId, [{ ...binding, name, role: 'admin' }])
+    return name
+  } finally {
+    await db.close()
+  }
+}

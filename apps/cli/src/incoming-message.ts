@@ -1,0 +1,59 @@
+/** A message as it leaves this program: for people, for programs as JSON, and for the program of `--exec`. */
+import type { Message } from '@sealpost/sdk'
+import type { Contacts } from './contacts.ts'
+import type { Paint } from './output.ts'
+import { labelOf } from './peer-news.ts'
+import { escapeText } from './terminal-text.ts'
+
+const INDENT = '    '
+
+/** `14:03 bob  text`, further lines indented, nothing in it that could move the cursor. */
+export function messageForPeople(message: Message, contacts: Contacts, paint: Paint): string {
+  const time = new Date(message.sentAtMs).toTimeString().slice(0, 5)
+  const again = message.attempt > 1 ? paint.dim(` (attempt ${message.attempt})`) : ''
+  const urgent = message.priority === 'now' ? paint.red(' !') : ''
+  const from = paint.bold(labelOf(contacts, message.sender))
+  return `${paint.dim(time)} ${from}${urgent}${again}  ${escapeText(textOf(message) ?? binaryNotice(message), INDENT)}`
+}
+
+/** `text` when the body is UTF-8, else `bodyBase64`. Times are milliseconds since 1970. */
+export function messageForPrograms(message: Message, contacts: Contacts): object {
+  const { envelopeId, sender, priority, attempt, sentAtMs, enqueuedAtMs } = message
+  const text = textOf(message)
+  return {
+    envelopeId,
+    from: sender,
+    name: contacts.nameOf(sender) ?? null,
+    priority,
+    attempt,
+    sentAtMs,
+    enqueuedAtMs,
+    ...(text === null ? { bodyBase64: Buffer.from(message.body).toString('base64') } : { text }),
+  }
+}
+
+/** What `--exec` adds to the environment; the body goes to stdin. */
+export function messageForExec(message: Message, contacts: Contacts): Record<string, string> {
+  return {
+    SEALPOST_ENVELOPE_ID: message.envelopeId,
+    SEALPOST_FROM: message.sender,
+    SEALPOST_FROM_NAME: contacts.nameOf(message.sender) ?? '',
+    SEALPOST_PRIORITY: message.priority,
+    SEALPOST_ATTEMPT: String(message.attempt),
+    SEALPOST_SENT_AT_MS: String(message.sentAtMs),
+    SEALPOST_ENQUEUED_AT_MS: String(message.enqueuedAtMs),
+  }
+}
+
+const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
+
+/** The body, or null when it is no UTF-8. */
+export function textOf({ body }: Message): string | null {
+  try {
+    return decoder.decode(body)
+  } catch {
+    return null // bytes that are no text
+  }
+}
+
+const binaryNotice = ({ body }: Message): string => `(${body.length} bytes that are no text; --json or --exec has them)`

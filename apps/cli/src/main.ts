@@ -1,0 +1,16 @@
+#!/usr/bin/env bun
+/** The program `sealpost`: `bun apps/cli/src/main.ts`, or the bin of this package. */
+import { constants } from 'node:os'
+import { OperatingError } from '@sealpost/std'
+import { runCli } from './cli.ts'
+import { readSettings } from './settings.ts'
+
+const interruption = new AbortController()
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+  process.on(signal, () => {
+    if (interruption.signal.aborted) process.exit(128 + constants.signals[signal]) // the second one ends at once
+    interruption.abort(new OperatingError('interrupted', 'Interrupted.'))
+  })
+}
+process.stdout.on('error', () => undefined) // told to whoever wrote, by the answer to the write
+process.exit(await runCli(process.argv.slice(2), { settings: readSettings(), signal: interruption.signal }))

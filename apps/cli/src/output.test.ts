@@ -1,0 +1,101 @@
+import { expect, test } from 'vitest'
+import { endingOf, endings, exitCodeOf } from './exit-codes.ts'
+import { Output, type OutputOptions } from './output.ts'
+import { duration, whole } from './words.ts'
+
+function outputTo(said: { out: string; err: string }, options: Partial<OutputOptions> = {}): Output {
+  const screen = (name: 'out' | 'err') => ({
+    write: (text: string, written: () => void) => {
+      said[name] += text
+      written()
+    },
+  })
+  return new Output(
+    { isJson: false, isQuiet: false, hasColors: false, ...options },
+    { out: screen('out'), err: screen('err') },
+  )
+}
+const nothing = () => ({ out: '', err: '' })
+
+test('answers go to stdout, everything else to stderr', async () => {
+  const said = nothing()
+  const output = outputTo(said)
+  await output.answer({ a: 1 }, () => 'one')
+  output.note('nice')
+  output.warn('careful')
+  output.fail('some_code', 'It broke.')
+  expect(said).toEqual({ out: 'one\n', err: 'nice\ncareful\nerror: It broke. (some_code)\n' })
+})
+
+test('with --json an answer is an object a line, and an error too', async () => {
+  const said = nothing()
+  const output = outputTo(said, { isJson: true })
+  await output.answer({ text: '\u202e\x1b[2J' }, () => '')
+  await output.answers([{ a: 1 }, { a: 2 }], () => '')
+  output.fail('some_code', 'It broke.')
+  expect(
+    said.out
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line)),
+  ).toEqual([{ text: '\u202e\x1b[2J' }, { a: 1 }, { a: 2 }])
+  expect(JSON.parse(said.err)).toEqual({ error: { code: 'some_code', message: 'It broke.' } })
+})
+
+test('--quiet keeps what must be known', () => {
+  const said = nothing()
+  const output = outputTo(said, { isQuiet: true })
+  output.note('nice')
+  output.show('picture')
+  output.warn('careful')
+  expect(said.err).toBe('careful\n')
+})
+
+test('a screen that nobody reads any more is an error of the answer', async () => {
+  const broken = { write: (_: string, written: (error: Error) => void) => written(new Error('EPIPE')) }
+  const output = new Output({ isJson: false, isQuiet: false, hasColors: null }, { out: broken, err: broken })
+  await expect(output.answer({}, () => 'text')).rejects.toThrow('EPIPE')
+})
+
+test('tables and facts are columns without a frame or trailing blanks', () => {
+  const output = outputTo(nothing())
+  expect(
+    output.table(
+      ['NAME', 'ROLE'],
+      [
+        ['alexander', 'admin'],
+        ['bo', ''],
+      ],
+    ),
+  ).toBe('NAME       ROLE\nalexander  admin\nbo')
+  expect(
+    output.facts([
+      ['a', '1'],
+      ['long', '2'],
+    ]),
+  ).toBe('a     1\nlong  2')
+})
+
+test('exit codes are all different, and codes of errors find theirs', () => {
+  expect(new Set(endings.map(({ exitCode }) => exitCode)).size).toBe(endings.length)
+  const found = [
+    'unknown_recipient',
+    'auth_failed',
+    'superseded',
+    'rate_limited',
+    'db_unavailable',
+    'timeout',
+    'new_code',
+  ]
+  expect(found.map((code) => exitCodeOf(endingOf(code)))).toEqual([3, 4, 5, 6, 7, 124, 1])
+})
+
+test('durations are seconds', () => {
+  expect(['30', '30s', '5m', '2h', '14d'].map(duration)).toEqual([30, 30, 300, 7200, 1_209_600])
+  for (const text of ['', '0', '-1', '1.5h', '3w', 'soon', '1e3']) expect(() => duration(text)).toThrow()
+})
+
+test('whole numbers keep to their bounds', () => {
+  expect(whole(1, 10)('10')).toBe(10)
+  for (const text of ['0', '11', '1.0', ' 1', '0x1', '']) expect(() => whole(1, 10)(text)).toThrow('from 1 to 10')
+})

@@ -1,0 +1,125 @@
+/**
+ * What a command says: what was asked for on stdout, everything else on stderr. With --json each answer is one line of
+ * JSON; --quiet leaves out what is only nice to know.
+ */
+import Table from 'cli-table3'
+import pc from 'picocolors'
+
+export type Paint = ReturnType<typeof pc.createColors>
+
+export interface OutputOptions {
+  readonly isJson: boolean
+  readonly isQuiet: boolean
+  /** Null: as the terminal has it. */
+  readonly hasColors: boolean | null
+}
+
+export interface Screen {
+  readonly isTTY?: boolean
+  readonly columns?: number
+  write(text: string, written: (error?: Error | null) => void): unknown
+}
+
+export interface Screens {
+  readonly out: Screen
+  readonly err: Screen
+}
+
+export const platformScreens: Screens = { out: process.stdout, err: process.stderr }
+
+export class Output {
+  readonly isJson: boolean
+  readonly paint: Paint
+  private readonly isQuiet: boolean
+  private readonly screens: Screens
+  private readonly errPaint: Paint
+
+  constructor(options: OutputOptions, screens: Screens = platformScreens) {
+    this.isJson = options.isJson
+    this.isQuiet = options.isQuiet
+    this.screens = screens
+    const paintFor = (screen: Screen) => pc.createColors(options.hasColors ?? screen.isTTY === true)
+    this.paint = paintFor(screens.out)
+    this.errPaint = paintFor(screens.err)
+  }
+
+  /** An answer: the object with --json, else the text. Resolves when it was taken. @throws when nobody reads any more */
+  answer(json: object, text: () => string): Promise<void> {
+    return write(this.screens.out, `${this.isJson ? JSON.stringify(json) : text()}\n`)
+  }
+
+  /** Many answers of one kind: one object a line, or a table. */
+  async answers(rows: readonly object[], table: () => string): Promise<void> {
+    if (!this.isJson) return write(this.screens.out, `${table()}\n`)
+    for (const row of rows) await write(this.screens.out, `${JSON.stringify(row)}\n`)
+  }
+
+  /** Nice to know. */
+  note(text: string): void {
+    if (!this.isQuiet) this.tell(this.errPaint.dim(text))
+  }
+
+  /** To be known. */
+  warn(text: string): void {
+    this.tell(this.errPaint.yellow(text))
+  }
+
+  fail(code: string, sentence: string): void {
+    if (this.isJson) this.tell(JSON.stringify({ error: { code, message: sentence } }))
+    else this.tell(`${this.errPaint.red('error:')} ${sentence}${this.codeAfter(sentence, code)}`)
+  }
+
+  /** Beside an answer, as it is: pictures. */
+  show(text: string): void {
+    if (!this.isQuiet) this.tell(this.errPaint.isColorSupported ? onBlack(text) : text)
+  }
+
+  /** Columns without a frame, as wide as they need to be. */
+  table(head: readonly string[], rows: readonly (readonly string[])[]): string {
+    const table = new Table({
+      head: head.map((name) => this.paint.dim(name)),
+      chars: NO_FRAME,
+      style: { head: [], border: [], 'padding-left': 0, 'padding-right': 2 },
+    })
+    table.push(...rows.map((row) => [...row]))
+    return table
+      .toString()
+      .split('\n')
+      .map((line) => line.trimEnd())
+      .join('\n')
+  }
+
+  /** Name and value, a line each. */
+  facts(facts: readonly (readonly [name: string, value: string])[]): string {
+    const width = Math.max(...facts.map(([name]) => name.length))
+    return facts.map(([name, value]) => `${this.paint.dim(name.padEnd(width))}  ${value}`).join('\n')
+  }
+
+  private codeAfter(sentence: string, code: string): string {
+    return sentence.includes(`(${code})`) ? '' : this.errPaint.dim(` (${code})`)
+  }
+
+  private tell(text: string): void {
+    this.screens.err.write(`${text}\n`, () => undefined) // nobody is left to be told that nobody reads
+  }
+}
+
+/** Light on dark whatever the colours of the terminal are. */
+const onBlack = (text: string): string =>
+  text
+    .split('\n')
+    .map((line) => `\x1b[97;40m${line}\x1b[0m`)
+    .join('\n')
+
+const NO_FRAME = Object.fromEntries(
+  ['top', 'bottom', 'left', 'right', 'mid']
+    .flatMap((side) => [side, `${side}-mid`, `${side}-left`, `${side}-right`])
+    .concat('middle')
+    .map((name) => [name, '']),
+)
+
+function write(screen: Screen, text: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    screen.write(text, (error) => (error ? reject(error) : resolve()))
+  })
+}

@@ -1,0 +1,51 @@
+/** What a peer tells besides messages, for the person at the terminal. */
+import type { PeerEvent } from '@sealpost/sdk'
+import type { PeerKey } from '@sealpost/std'
+import type { Contacts } from './contacts.ts'
+import type { Output } from './output.ts'
+import { escapeName } from './terminal-text.ts'
+
+/** How a peer is called in front of people: by its pinned name, or by the beginning of its key. */
+export function labelOf(contacts: Contacts, key: PeerKey): string {
+  return contacts.nameOf(key) ?? `${key.slice(0, 12)}…`
+}
+
+/** Answers what takes the events of one peer. Being away is told once, and so is the return. */
+export function newsFor(output: Output, contacts: Contacts): (event: PeerEvent) => void {
+  let isAway = false
+  return (event) => {
+    if (event.type === 'disconnected') {
+      if (!isAway) output.note(`no connection to the broker (${event.code}); trying again`)
+      isAway = true
+    } else if (event.type === 'connected') {
+      if (isAway) output.note('connected again')
+      isAway = false
+      if (event.durability === 'degraded')
+        output.warn('The broker says that its database may lose what it has acknowledged.')
+    } else tell(event, output, contacts)
+  }
+}
+
+function tell(event: PeerEvent, output: Output, contacts: Contacts): void {
+  const label = (key: PeerKey) => labelOf(contacts, key)
+  switch (event.type) {
+    case 'gap':
+      return output.warn(
+        `Of ${label(event.sender)} ${event.missing} missing: dropped, held back, expired or given up before this one.`,
+      )
+    case 'tamper':
+      return output.warn(
+        `An envelope said to be of ${label(event.sender)} was thrown away: ${escapeName(event.reason)}.`,
+      )
+    case 'key_changed':
+      return output.note(`${label(event.peer)} has a new box key, signed by the key you know`)
+    case 'key_refused':
+      return output.warn(`The broker has no believable key for ${label(event.peer)} (${event.reason}).`)
+    case 'sent':
+      return output.note(`a message kept from before is stored for ${label(event.to)} now`)
+    case 'send_failed':
+      return output.warn(`A message kept from before was not sent to ${label(event.to)} (${event.error.code}).`)
+    default:
+      return
+  }
+}

@@ -1,0 +1,140 @@
+/**
+ * This profile's peer: what every command begins with that talks to the broker. It keeps what is to be sent and what was
+ * received in the profile, so a message leaves later if the broker is away now, and is shown once.
+ */
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { openPeer, type Peer, type PeerEvent } from '@sealpost/sdk'
+import { openFileStore } from '@sealpost/sdk/file-store'
+import { type Millis, OperatingError } from '@sealpost/std'
+import { Contacts } from './contacts.ts'
+import { abortable } from './deadline.ts'
+import { askDesk, type HeldDesk, holdDesk } from './desk.ts'
+import { callsOf, type Durability, type PeerCalls } from './peer-calls.ts'
+import { newsFor } from './peer-news.ts'
+import type { Membership } from './profile.ts'
+import type { Shell } from './shell.ts'
+
+/** What a command knows of its place in the mesh. */
+export interface Place {
+  readonly membership: Membership
+  readonly contacts: Contacts
+}
+
+export interface PeerSession extends Place, AsyncDisposable {
+  readonly peer: Peer
+  /** Rejects when the peer is over for good, with the reason. */
+  readonly failed: Promise<never>
+}
+
+/** What a command waits that wants one answer. */
+export const REACH_WITHIN_MS = 5_000
+/** What other commands get to see their calls answered when this one ends. */
+const GRACE_MS = 2_000
+const TURNS_MAX = 20
+
+/** @throws OperatingError `profile_missing`, `not_joined`, and those of the profile's files */
+export async function readPlace({ profile }: Shell): Promise<Place> {
+  const membership = await profile.readMembership()
+  return { membership, contacts: await Contacts.read(profile.contactsFile) }
+}
+
+/**
+ * The session of this profile for as long as a command lasts, whether the broker is there yet or not; other commands ask
+ * it through the desk meanwhile.
+ * @throws OperatingError `profile_in_use`, and those of `readPlace`; SealpostError of the store
+ */
+export async function openSession(shell: Shell, options: { credit?: number } = {}): Promise<PeerSession> {
+  const place = await readPlace(shell)
+  const desk = await holdDesk(shell.profile)
+  if (desk) return openAt(desk, { shell, place, ...options })
+  throw new OperatingError(
+    'profile_in_use',
+    `Another command holds the session of the profile ${shell.profile.name}: end it, or use another profile.`,
+  )
+}
+
+type Answer<M extends keyof PeerCalls> = Promise<Awaited<ReturnType<PeerCalls[M]>>>
+
+/**
+ * One answer from this profile's peer: through the session of another command if there is one, else of one of our own.
+ * @throws OperatingError `unreachable` after `withinMs`, and as `openSession`; SealpostError as the call
+ */
+export async function callPeer<M extends keyof PeerCalls>(
+  shell: Shell,
+  call: { method: M; question: Parameters<PeerCalls[M]>[0]; withinMs?: Millis },
+): Answer<M> {
+  const { method, question, withinMs = REACH_WITHIN_MS } = call
+  const place = await readPlace(shell)
+  const patience = new AbortController()
+  const timer = setTimeout(() => patience.abort(unreachable()), withinMs)
+  const signal = AbortSignal.any([shell.signal, patience.signal])
+  try {
+    for (let turn = 1; ; turn++) {
+      const desk = await holdDesk(shell.profile)
+      if (desk) {
+        await using session = await openAt(desk, { shell, place, credit: 0 })
+        const answer = session.calls[method](question as never) as Answer<M>
+        return await abortable(Promise.race([answer, session.failed]), signal)
+      }
+      try {
+        return await abortable(askDesk(shell.profile, method, question), signal)
+      } catch (error) {
+        const isGone = error instanceof OperatingError && error.code === 'desk_gone'
+        if (!isGone || turn === TURNS_MAX) throw error
+      }
+    }
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+function unreachable(): OperatingError {
+  return new OperatingError('unreachable', 'The broker does not answer. `sealpost doctor` looks into it.')
+}
+
+interface Opening {
+  readonly shell: Shell
+  readonly place: Place
+  readonly credit?: number
+}
+
+async function openAt(desk: HeldDesk, { shell, place, credit }: Opening): Promise<PeerSession & { calls: PeerCalls }> {
+  try {
+    const { identity, warning } = await shell.profile.readKeys()
+    if (warning) shell.output.warn(warning.message)
+    const { url, brokerKey, meshId } = place.membership
+    const store = await openFileStore(join(shell.profile.folder, 'messages'))
+    const online = Promise.withResolvers<Durability>()
+    const news = newsFor(shell.output, place.contacts)
+    const onEvent = (event: PeerEvent) => {
+      if (event.type === 'connected') online.resolve(event.durability)
+      news(event)
+    }
+    const peer = await openPeer({
+      ...{ url, brokerKey, meshId, identity, store, onEvent },
+      ...(credit === undefined ? {} : { credit }),
+    })
+    const calls = callsOf(peer, online.promise)
+    desk.serve(calls)
+    return { ...place, peer, calls, failed: failureOf(peer), [Symbol.asyncDispose]: () => end(desk, peer) }
+  } catch (error) {
+    await desk.release()
+    throw error
+  }
+}
+
+function failureOf(peer: Peer): Promise<never> {
+  const failed = peer.closed.then((error) => {
+    throw error ?? new OperatingError('closed', 'This peer was closed.')
+  })
+  failed.catch(() => undefined) // told to whoever waits for it
+  return failed
+}
+
+async function end(desk: HeldDesk, peer: Peer): Promise<void> {
+  const released = desk.release()
+  await Promise.race([released, delay(GRACE_MS, undefined, { ref: false })])
+  await peer.close() // answers what still waits
+  await released
+}

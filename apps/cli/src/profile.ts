@@ -1,0 +1,102 @@
+/**
+ * A profile: one identity of its user, in a folder of its own.
+ *
+ * - `key.json`: the keys, 0600, never overwritten
+ * - `membership.json`: the mesh it joined, and how to reach the broker
+ * - `contacts.json`: names and the keys they are pinned to (`contacts.ts`)
+ * - `messages`: what waits to be sent and what was received, kept by the SDK
+ * - `desk.sock`: where a running command of this profile is asked by others (`desk.ts`)
+ */
+import { existsSync } from 'node:fs'
+import { chmod, mkdir } from 'node:fs/promises'
+import { join } from 'node:path'
+import { generateIdentity, type Identity, ready } from '@sealpost/identity'
+import { type KeyFileRead, readKeyFile, writeKeyFile } from '@sealpost/identity/key-file'
+import type { Membership } from '@sealpost/sdk'
+import { isHex, OperatingError } from '@sealpost/std'
+import { isRecord, readJsonFile, writeJsonFile } from './json-file.ts'
+import type { Settings } from './settings.ts'
+
+export type { Membership } from '@sealpost/sdk'
+
+export class Profile {
+  readonly name: string
+  readonly folder: string
+
+  /** @throws OperatingError `usage` for a name that is no plain folder name */
+  constructor(settings: Pick<Settings, 'home'>, name: string) {
+    if (!/^[a-z0-9][a-z0-9._-]{0,63}$/i.test(name))
+      throw new OperatingError('usage', 'A profile is named by letters, digits, dots, dashes and underscores.')
+    this.name = name
+    this.folder = join(settings.home, name)
+  }
+
+  get keyFile(): string {
+    return join(this.folder, 'key.json')
+  }
+  get membershipFile(): string {
+    return join(this.folder, 'membership.json')
+  }
+  get contactsFile(): string {
+    return join(this.folder, 'contacts.json')
+  }
+  get hasKeys(): boolean {
+    return existsSync(this.keyFile)
+  }
+
+  /** @throws OperatingError `key_file_exists`, `key_file_unwritable` */
+  async makeKeys(): Promise<Identity> {
+    await ready()
+    const identity = generateIdentity()
+    await this.makeFolder()
+    await writeKeyFile(this.keyFile, { kind: 'peer', identity, formerBoxKeys: [], enrolment: null })
+    return identity
+  }
+
+  /** @throws OperatingError `profile_missing`, `key_file_wrong_kind`, and those of `readKeyFile` */
+  async readKeys(): Promise<{ identity: Identity; warning: KeyFileRead['warning'] }> {
+    if (!this.hasKeys)
+      throw new OperatingError(
+        'profile_missing',
+        `The profile ${this.name} has no keys yet: \`sealpost join INVITE\` makes them, and so does \`sealpost keygen\`.`,
+      )
+    const { contents, warning } = await readKeyFile(this.keyFile)
+    if (contents.kind === 'peer') return { identity: contents.identity, warning }
+    throw new OperatingError('key_file_wrong_kind', `The key file ${this.keyFile} is not a peer's.`)
+  }
+
+  /** @throws OperatingError `not_joined` */
+  async readMembership(): Promise<Membership> {
+    const membership = await this.findMembership()
+    if (membership) return membership
+    throw new OperatingError(
+      'not_joined',
+      `The profile ${this.name} belongs to no mesh yet: use an invite with \`sealpost join INVITE\`.`,
+    )
+  }
+
+  findMembership(): Promise<Membership | undefined> {
+    return readJsonFile(this.membershipFile, isMembership)
+  }
+
+  async writeMembership(membership: Membership): Promise<void> {
+    await this.makeFolder()
+    await writeJsonFile(this.membershipFile, membership)
+  }
+
+  /** @throws OperatingError `profile_unwritable` */
+  private async makeFolder(): Promise<void> {
+    try {
+      await mkdir(this.folder, { recursive: true, mode: 0o700 })
+      await chmod(this.folder, 0o700)
+    } catch (cause) {
+      throw new OperatingError('profile_unwritable', `The folder ${this.folder} can't be made.`, { cause })
+    }
+  }
+}
+
+function isMembership(value: unknown): value is Membership {
+  if (!isRecord(value)) return false
+  const { url, brokerKey, meshId, name } = value
+  return typeof url === 'string' && isHex(brokerKey, 32) && isHex(meshId, 16) && typeof name === 'string'
+}

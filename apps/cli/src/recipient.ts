@@ -1,0 +1,40 @@
+/** Who is meant by a word on the command line: a key, a name this profile knows, or one it now learns. */
+import { fingerprint } from '@sealpost/identity'
+import type { PeerKey } from '@sealpost/sdk'
+import { OperatingError } from '@sealpost/std'
+import { Contacts, isPeerKey, keyChanged } from './contacts.ts'
+import { callPeer } from './peer-session.ts'
+import type { Shell } from './shell.ts'
+import { escapeName } from './terminal-text.ts'
+
+/**
+ * A pinned name means its key, whatever the directory says now; another one is looked up once and pinned.
+ * @throws OperatingError `name_unknown`, `name_unusable`, and those of `callPeer`
+ */
+export async function recipientOf(shell: Shell, word: string): Promise<PeerKey> {
+  if (isPeerKey(word)) return word
+  const contacts = await Contacts.read(shell.profile.contactsFile)
+  const pinned = contacts.keyOf(word)
+  if (pinned) return pinned
+  const key = await lookUp(shell, word)
+  if (!key) throw new OperatingError('name_unknown', `Nobody in this mesh is called ${escapeName(word)}.`)
+  await contacts.pin(word, key)
+  shell.output.note(`${word} is ${fingerprint(key)} from now on; compare it with them once`)
+  return key
+}
+
+/**
+ * For a recipient that the broker does not know: perhaps its name has gone over to another key.
+ * @throws OperatingError `key_changed`
+ */
+export async function explainUnknown(shell: Shell, word: string): Promise<void> {
+  const contacts = await Contacts.read(shell.profile.contactsFile)
+  const pinned = contacts.keyOf(word)
+  const offered = pinned && (await lookUp(shell, word))
+  if (pinned && offered && offered !== pinned) throw keyChanged(word, { pinned, offered })
+}
+
+async function lookUp(shell: Shell, name: string): Promise<PeerKey | undefined> {
+  const members = await callPeer(shell, { method: 'members', question: null })
+  return members.find((member) => member.name === name)?.peer
+}

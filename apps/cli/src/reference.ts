@@ -1,0 +1,93 @@
+/** The reference page of the command, from its tree: `docs/reference/cli.md`. A test compares them. */
+import type { Argument, Command, Option } from 'commander'
+import { endings } from './exit-codes.ts'
+import { sealpost } from './program.ts'
+import { eachCommand } from './program-tree.ts'
+import { variables } from './settings.ts'
+
+export function cliReference(): string {
+  const program = sealpost(() => () => Promise.resolve())
+  const sections: string[] = []
+  eachCommand(program, (command, path) => {
+    if (path.length > 1 && command.commands.length === 0) sections.push(sectionOf(command, path))
+  })
+  return [
+    HEAD,
+    table(['Option', 'Meaning'], optionRows(program.options)),
+    '## Environment',
+    table(
+      ['Variable', 'Meaning'],
+      variables.map(({ name, meaning }) => [code(name), meaning]),
+    ),
+    '## Exit codes',
+    table(
+      ['Code', 'Name', 'Meaning'],
+      endings.map(({ exitCode, name, meaning }) => [String(exitCode), name.replace('_', ' '), meaning]),
+    ),
+    ...sections,
+    '',
+  ].join('\n\n')
+}
+
+const HEAD = `<!-- Made by \`bun scripts/reference.ts\` from apps/cli/src; a test compares them. -->
+# The command \`sealpost\`
+
+\`bun apps/cli/src/main.ts\`, or \`sealpost\` once the package \`@sealpost/cli\` is installed. Answers go to stdout, everything
+else to stderr. Text of peers is escaped before it reaches a terminal, and left as it is with \`--json\`.
+
+Every command takes these options too:`
+
+function sectionOf(command: Command, path: readonly string[]): string {
+  const name = path.join(' ')
+  const title = path.slice(1).join(' ')
+  const words = [
+    name,
+    ...command.registeredArguments.map(usageOf),
+    ...(command.options.length > 0 ? ['[options]'] : []),
+  ]
+  const rows = [
+    ...command.registeredArguments.map((argument) => [code(argument.name()), describe(argument)] as const),
+    ...optionRows(command.options),
+  ]
+  return [
+    `## \`${title}\``,
+    `${command.description().replace(/^./, (letter) => letter.toUpperCase())}.`,
+    fenced(words.join(' ')),
+    ...(rows.length > 0 ? [table(['', 'Meaning'], rows)] : []),
+    fenced(examplesOf(command)),
+  ].join('\n\n')
+}
+
+const usageOf = (argument: Argument): string => {
+  const name = argument.variadic ? `${argument.name()}…` : argument.name()
+  return argument.required ? name : `[${name}]`
+}
+
+function optionRows(options: readonly Option[]): [string, string][] {
+  return options.map((option) => [code(option.flags), describe(option)])
+}
+
+function describe(word: Argument | Option): string {
+  const choices = word.argChoices ? `one of ${word.argChoices.map(code).join(', ')}` : ''
+  const hasDefault = word.defaultValue !== undefined && typeof word.defaultValue !== 'boolean'
+  const fallback = hasDefault ? `default ${code(String(word.defaultValueDescription ?? word.defaultValue))}` : ''
+  return [word.description, choices, fallback].filter(Boolean).join('; ')
+}
+
+/** What the help ends with. */
+function examplesOf(command: Command): string {
+  let help = ''
+  command.configureOutput({ writeOut: (text) => (help += text) }).outputHelp()
+  return help
+    .slice(help.indexOf('Examples:\n') + 'Examples:\n'.length)
+    .replace(/^ {2}/gm, '')
+    .trim()
+}
+
+function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
+  const line = (cells: readonly string[]) => `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`
+  return [line(head), `|${head.map(() => '---').join('|')}|`, ...rows.map(line)].join('\n')
+}
+
+const code = (text: string): string => `\`${text}\``
+const fenced = (text: string): string => `\`\`\`sh\n${text}\n\`\`\``

@@ -1,0 +1,52 @@
+/** What the command takes from its environment, in one place. */
+import { readFileSync } from 'node:fs'
+import { homedir } from 'node:os'
+import { join } from 'node:path'
+import { OperatingError } from '@sealpost/std'
+
+export interface Settings {
+  /** The folder with a folder for each profile. */
+  readonly home: string
+  /** Where `up` keeps a broker and its database, unless it is told another place. */
+  readonly dataFolder: string
+  readonly profile: string
+  /** Null: no colours whatever the terminal can do. */
+  readonly hasColors: boolean | null
+  readonly databaseUrl: () => string
+  /** For programs started by a command. */
+  readonly environment: Environment
+}
+
+export type Environment = Readonly<Record<string, string | undefined>>
+
+/** The variables and what they mean, for the help and the reference page. */
+export const variables = [
+  { name: 'SEALPOST_PROFILE', meaning: 'the profile, unless --profile names one; `default` without either' },
+  { name: 'SEALPOST_HOME', meaning: 'the folder of the profiles; `$XDG_CONFIG_HOME/sealpost` or `~/.config/sealpost`' },
+  { name: 'DATABASE_URL', meaning: 'the database of the broker, for `dead`; DATABASE_URL_FILE names a file with it' },
+  { name: 'NO_COLOR', meaning: 'set to anything: no colours' },
+] as const
+
+export function readSettings(environment: Environment = process.env): Settings {
+  const folder = (name: string, fallback: string) => environment[name] || join(homedir(), fallback)
+  return {
+    home: environment.SEALPOST_HOME || join(folder('XDG_CONFIG_HOME', '.config'), 'sealpost'),
+    dataFolder: join(folder('XDG_DATA_HOME', '.local/share'), 'sealpost'),
+    profile: environment.SEALPOST_PROFILE || 'default',
+    hasColors: environment.NO_COLOR ? false : environment.FORCE_COLOR ? true : null,
+    databaseUrl: () => databaseUrlOf(environment),
+    environment,
+  }
+}
+
+/** @throws OperatingError `usage`, which never repeats the value: it holds a password */
+function databaseUrlOf({ DATABASE_URL, DATABASE_URL_FILE }: Environment): string {
+  if (DATABASE_URL) return DATABASE_URL
+  if (!DATABASE_URL_FILE)
+    throw new OperatingError('usage', 'DATABASE_URL is not set: it names the database to look into.')
+  try {
+    return readFileSync(DATABASE_URL_FILE, 'utf8').trim()
+  } catch (cause) {
+    throw new OperatingError('usage', "DATABASE_URL_FILE names a file that can't be read.", { cause })
+  }
+}

@@ -1,0 +1,54 @@
+/**
+ * What one program says to the other beside the body: which conversation this belongs to, what it answers. It is sealed
+ * with the body, so a broker can neither forge an answer nor give it to another question.
+ */
+import { assert, type EnvelopeId, isHex } from '@sealpost/std'
+
+/** A flag that is not named is false. */
+export interface Note {
+  /** 32 hex digits. */
+  readonly thread?: string
+  /** The envelope this one answers. */
+  readonly inReplyTo?: EnvelopeId
+  /** An answer is waited for. */
+  readonly isRequest?: boolean
+  /** It answers that what was asked for failed. */
+  readonly isError?: boolean
+  /** It was sent for the moment: good as a whisper, and as nothing else. */
+  readonly isWhisper?: boolean
+}
+
+const isId = (value: unknown) => typeof value === 'string' && isHex(value, 16)
+const isFlag = (value: unknown) => typeof value === 'boolean'
+const CHECKS: Readonly<Record<keyof Note, (value: unknown) => boolean>> = {
+  thread: isId,
+  inReplyTo: isId,
+  isRequest: isFlag,
+  isError: isFlag,
+  isWhisper: isFlag,
+}
+const KEYS = Object.keys(CHECKS) as (keyof Note)[]
+/** Its length stands before it in two bytes. */
+const NOTE_BYTES_MAX = 0xffff
+
+const encoder = new TextEncoder()
+const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
+
+/** The keys in one order, so that one note has one form. */
+export function encodeNote(note: Note): Uint8Array {
+  const bytes = encoder.encode(JSON.stringify(note, KEYS))
+  assert(bytes.length <= NOTE_BYTES_MAX, 'a note is short')
+  return bytes
+}
+
+/** Null unless it is an object whose known keys hold what they should; others are of a later version, and passed by. */
+export function readNote(bytes: Uint8Array): Note | null {
+  try {
+    const said: unknown = JSON.parse(decoder.decode(bytes))
+    if (typeof said !== 'object' || said === null || Array.isArray(said)) return null
+    const named = KEYS.filter((key) => key in said).map((key) => [key, (said as Note)[key]] as const)
+    return named.every(([key, value]) => CHECKS[key](value)) ? Object.fromEntries(named) : null
+  } catch {
+    return null // no UTF-8 or no JSON
+  }
+}

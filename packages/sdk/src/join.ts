@@ -1,0 +1,125 @@
+/** Becoming a member by an invite: one connection, on which nothing else happens. `connect` comes afterwards. */
+import {
+  bindBoxKey,
+  type Identity,
+  type Invite,
+  normalizeAuthority,
+  readInvite,
+  ready,
+  signEnrolment,
+  type Transcript,
+  verifyBroker,
+} from '@sealpost/identity'
+import { type Form, type FrameOf, NAME_MAX, PROTOCOL_VERSIONS } from '@sealpost/protocol'
+import { type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
+import { wrongBroker } from './connection.ts'
+import { Dial } from './dial.ts'
+import { refusedBy, SealpostError } from './errors.ts'
+import { platformWebSocket, socketUrl, type WebSocketConstructor } from './web-socket.ts'
+
+export interface JoinOptions {
+  /** The text of the invite. */
+  readonly invite: string
+  readonly identity: Identity
+  /** What people shall call this peer: 1 to 64 printable ASCII characters. Default: `peer-` and 8 digits of its key. */
+  readonly name?: string
+  readonly webSocket?: WebSocketConstructor
+  /** Default `binary`. */
+  readonly form?: Form
+}
+
+/** Everything `connect` needs beside the identity. */
+export interface Membership {
+  readonly url: string
+  readonly brokerKey: PeerKey
+  readonly meshId: MeshId
+  /** The name it has from now on. */
+  readonly name: string
+}
+
+const JOIN_WITHIN_MS = 20_000
+/** Nothing renews a key binding by itself, and a peer whose binding is over gets no mail. */
+const BINDING_MS = 10 * 365 * 24 * 3600_000
+
+/**
+ * Uses the invite. Said again with the same identity, after a lost answer, it is the same enrolment.
+ * @throws SealpostError `invite_malformed`, `name_malformed`, `wrong_broker`; from the broker `invite_refused` (expired,
+ *   revoked, used up, or not of this broker: one answer), `already_member`, `name_taken`, `revoked`; retryable
+ *   `connection_lost`, `try_later`, `restarting`
+ */
+export async function join(options: JoinOptions): Promise<Membership> {
+  await ready()
+  const { identity, form = 'binary', webSocket = platformWebSocket() } = options
+  const invite = read(options.invite)
+  const name = options.name ?? `peer-${identity.signing.publicKey.slice(0, 8)}`
+  checkName(name)
+  const dial = new Dial({ url: socketUrl(invite.url), form, webSocket, withinMs: JOIN_WITHIN_MS })
+  try {
+    const { url, brokerKey, meshId } = invite
+    return { url, brokerKey, meshId, name: await enrol(dial, invite, { identity, name }) }
+  } finally {
+    dial.close()
+  }
+}
+
+async function enrol(dial: Dial, invite: Invite, { identity, name }: { identity: Identity; name: string }) {
+  const transcript = transcriptOf(invite, identity, await dial.next('hello'))
+  const frame = enrolFrame(invite, identity, { transcript, name })
+  dial.send(frame)
+  const enrolled = await dial.next('enrolled')
+  if (!verifyBroker(transcript, frame.signature, enrolled.proof)) throw wrongBroker()
+  return enrolled.name
+}
+
+function read(text: string): Invite {
+  try {
+    return readInvite(text)
+  } catch (error) {
+    if (!(error instanceof OperatingError)) throw error
+    throw new SealpostError('invite_malformed', error.message)
+  }
+}
+
+function checkName(name: string): void {
+  if (name.length <= NAME_MAX && /^[ -~]+$/.test(name)) return
+  throw new SealpostError('name_malformed', `A name is 1 to ${NAME_MAX} characters of printable ASCII.`)
+}
+
+function transcriptOf({ meshId, brokerKey, url }: Invite, identity: Identity, hello: FrameOf<'hello'>): Transcript {
+  if (hello.brokerKey !== brokerKey) throw wrongBroker()
+  const version = PROTOCOL_VERSIONS.find((own) => hello.versions.includes(own))
+  if (version === undefined) throw refusedBy('version_unsupported')
+  return {
+    version,
+    versionsOffered: hello.versions,
+    authority: normalizeAuthority(url),
+    brokerKey,
+    meshId,
+    peerKey: identity.signing.publicKey,
+    serverNonce: hello.nonce,
+    clientNonce: crypto.getRandomValues(new Uint8Array(32)),
+    connectionId: hello.connectionId,
+    issuedAtMs: hello.issuedAtMs,
+    capabilities: [],
+  }
+}
+
+function enrolFrame(
+  { meshId, bytes }: Invite,
+  identity: Identity,
+  { transcript, name }: { transcript: Transcript; name: string },
+): FrameOf<'enrol'> {
+  const binding = bindBoxKey(identity, meshId, Date.now() + BINDING_MS)
+  const enrolment = { invite: bytes, name, bindingSignature: binding.signature }
+  return {
+    type: 'enrol',
+    version: transcript.version,
+    clientNonce: transcript.clientNonce,
+    peerKey: transcript.peerKey,
+    boxKey: binding.boxKey,
+    boxEpoch: binding.boxEpoch,
+    bindingNotAfterMs: binding.notAfterMs,
+    ...enrolment,
+    signature: signEnrolment(identity.signing, transcript, enrolment),
+  }
+}

@@ -1,0 +1,97 @@
+/**
+ * The durable half of the outbox: which record of the store stands for which post. A post that is sealed at once goes
+ * there sealed; one that waits goes there with its body, and once more when it is sealed.
+ *
+ * Streams are not continued by the next life: a store that was copied or restored from a backup would give one place of
+ * a stream to two messages, and the recipient would drop the second as seen.
+ */
+import type { Millis } from '@sealpost/std'
+import { SealpostError } from './errors.ts'
+import type { Keeper } from './keeper.ts'
+import type { Entry, Post, PostTerms } from './lane.ts'
+import type { OutboxRecord, SealedRecord, StoreRecord } from './store.ts'
+
+/** A post as the outbox has it when there is a store. */
+export interface KeptPost extends Post {
+  readonly outboxNo: number
+  /** A record of it is on disk. */
+  isKept: boolean
+}
+
+/** What becomes of posts of a former life, whose promises nobody holds. */
+export type Orphan = Pick<Post, 'accepted' | 'refused'>
+
+const NO_BODY = new Uint8Array(0)
+
+export class KeptPosts {
+  private readonly keeper: Keeper
+  private lastNo: number
+
+  /** Numbers begin at the clock's microseconds, so that a store that was emptied does not begin anew. */
+  constructor(keeper: Keeper, nowMs: Millis) {
+    this.keeper = keeper
+    this.lastNo = Math.floor(nowMs * 1000)
+  }
+
+  /** What a former life left, in its order. */
+  restore(records: readonly StoreRecord[], orphanOf: (record: OutboxRecord) => Orphan): [OutboxRecord, KeptPost][] {
+    const kept = records.filter(
+      (record): record is OutboxRecord => record.kind === 'waiting' || record.kind === 'sealed',
+    )
+    kept.sort((a, b) => a.outboxNo - b.outboxNo)
+    this.lastNo = Math.max(this.lastNo, kept.at(-1)?.outboxNo ?? 0)
+    return kept.map((record) => {
+      const { outboxNo, terms } = record
+      const body = record.kind === 'waiting' ? record.bytes : NO_BODY
+      return [record, { ...terms, body, ...orphanOf(record), outboxNo, isKept: true }]
+    })
+  }
+
+  posted(post: Post): KeptPost {
+    this.lastNo += 1
+    const kept: KeptPost = { ...post, outboxNo: this.lastNo, isKept: false }
+    const { outboxNo, body: bytes } = kept
+    this.keeper.put(
+      keyOf(outboxNo),
+      () => ({ kind: 'waiting', outboxNo, terms: termsOf(kept), bytes }),
+      () => isNowKept(kept),
+    )
+    return kept
+  }
+
+  /** Calls `then` when the sealed bytes are on disk: not before may the broker hear of them. */
+  sealed(entry: Entry, then: () => void): void {
+    const post = entry.post as KeptPost
+    const record = sealedRecord(entry, post)
+    this.keeper.put(keyOf(post.outboxNo), () => record, then)
+  }
+
+  /** It was answered for good. */
+  done(post: Post): void {
+    this.keeper.remove(keyOf((post as KeptPost).outboxNo))
+  }
+
+  /** How a post ends when its peer does. */
+  endOf(post: Post, cause: SealpostError): SealpostError {
+    if (!(post as KeptPost).isKept) return cause
+    return new SealpostError('kept_for_later', 'The message stays in the store; the next life sends it.', { cause })
+  }
+}
+
+function isNowKept(post: KeptPost): void {
+  post.isKept = true
+  post.kept?.(post.outboxNo)
+}
+
+function sealedRecord({ envelopeId, envelope, admittedAtMs }: Entry, post: KeptPost): SealedRecord {
+  const { outboxNo } = post
+  return { kind: 'sealed', outboxNo, terms: termsOf(post), envelopeId, admittedAtMs, bytes: envelope }
+}
+
+function termsOf(post: KeptPost): PostTerms {
+  const { body: _, accepted: _a, refused: _r, kept: _k, outboxNo: _n, isKept: _i, ...terms } = post
+  return terms
+}
+
+/** Padded, so that keys stand in the order of the posts. */
+const keyOf = (outboxNo: number): string => `out ${String(outboxNo).padStart(16, '0')}`

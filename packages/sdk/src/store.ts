@@ -1,0 +1,101 @@
+/**
+ * What a peer keeps beyond its process: posts without an answer, and what of each sender was settled. A store knows
+ * records by their key and nothing of their meaning. It is an effect: the engine asks for a batch of changes to be kept,
+ * and goes on when the answer comes.
+ */
+import type { StreamId } from '@sealpost/identity'
+import type { EnvelopeId, MeshId, Millis, PeerKey } from '@sealpost/std'
+import { SealpostError } from './errors.ts'
+import type { PostTerms } from './lane.ts'
+
+/**
+ * One store belongs to one peer, and to one process at a time.
+ * @throws SealpostError from every method: `store_failed` when the disk or the platform refuses, and from then on always
+ */
+export interface PeerStore {
+  /** Everything kept, in any order. Called once, before the first `write`. */
+  load(): Promise<StoreRecord[]>
+  /**
+   * Keeps all of the batch or nothing. Resolves when it would survive a loss of power. The next call comes after the
+   * answer, so whatever gathers meanwhile is one batch, too. Records and their bytes are never changed afterwards.
+   */
+  write(changes: readonly StoreChange[]): Promise<void>
+  /** Lets another process open it. Called once, after the last answer. */
+  close(): Promise<void>
+}
+
+export interface StoreChange {
+  readonly key: string
+  /** Null: it is kept no longer. */
+  readonly record: StoreRecord | null
+}
+
+export type StoreRecord = OwnerRecord | OutboxRecord | InboxRecord
+
+/** Whose store this is: sealed envelopes are good for one sender in one mesh. */
+export interface OwnerRecord {
+  readonly kind: 'owner'
+  readonly format: number
+  readonly meshId: MeshId
+  readonly peerKey: PeerKey
+}
+
+interface Outgoing {
+  /** Ascends in the order of the posts, over all lives of the peer. */
+  readonly outboxNo: number
+  readonly terms: PostTerms
+}
+
+/** A post that was not sealed yet: its body stands in the store as it is. */
+export interface WaitingRecord extends Outgoing {
+  readonly kind: 'waiting'
+  readonly bytes: Uint8Array
+}
+
+/** It may have been said to the broker, or not: a resend says these very bytes. */
+export interface SealedRecord extends Outgoing {
+  readonly kind: 'sealed'
+  readonly envelopeId: EnvelopeId
+  readonly admittedAtMs: Millis
+  /** The sealed envelope. */
+  readonly bytes: Uint8Array
+}
+
+export type OutboxRecord = WaitingRecord | SealedRecord
+
+/** What was settled of one stream. */
+export interface MarkRecord {
+  readonly kind: 'mark'
+  readonly sender: PeerKey
+  readonly streamId: StreamId
+  /** Ascends in the order in which the streams were first seen. */
+  readonly rank: number
+  /** From, to, from, to …, ascending, both ends included. */
+  readonly settled: readonly number[]
+}
+
+/** A settled message that stood in no stream. */
+export interface LooseRecord {
+  readonly kind: 'loose'
+  readonly sender: PeerKey
+  readonly envelopeId: EnvelopeId
+  readonly rank: number
+}
+
+export type InboxRecord = MarkRecord | LooseRecord
+
+const FORMAT = 1
+const OWNER_KEY = 'owner'
+
+/** Loads what belongs to this peer, and makes an empty store its own. @throws SealpostError `store_foreign` */
+export async function loadStore(
+  store: PeerStore,
+  owner: Pick<OwnerRecord, 'meshId' | 'peerKey'>,
+): Promise<StoreRecord[]> {
+  const records = await store.load()
+  const known = records.find((record) => record.kind === 'owner')
+  if (!known) await store.write([{ key: OWNER_KEY, record: { kind: 'owner', format: FORMAT, ...owner } }])
+  else if (known.format !== FORMAT || known.meshId !== owner.meshId || known.peerKey !== owner.peerKey)
+    throw new SealpostError('store_foreign', 'This store is of another peer, mesh or version.')
+  return records
+}

@@ -1,0 +1,39 @@
+/** Keeps in memory, so for as long as somebody holds the object: for tests, and to hand a peer's state to its next life. */
+import { SealpostError } from '../errors.ts'
+import type { PeerStore, StoreChange, StoreRecord } from '../store.ts'
+
+export class MemoryStore implements PeerStore {
+  readonly #records: Map<string, StoreRecord>
+  #isClosed = false
+
+  /** `records`: of a former store. */
+  constructor(records: ReadonlyMap<string, StoreRecord> = new Map()) {
+    this.#records = new Map(records)
+  }
+
+  /** What the next life begins with. */
+  get records(): ReadonlyMap<string, StoreRecord> {
+    return this.#records
+  }
+
+  async load(): Promise<StoreRecord[]> {
+    this.#check()
+    return [...this.#records.values()]
+  }
+
+  async write(changes: readonly StoreChange[]): Promise<void> {
+    this.#check()
+    for (const { key, record } of changes) {
+      if (record) this.#records.set(key, record)
+      else this.#records.delete(key)
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true
+  }
+
+  #check(): void {
+    if (this.#isClosed) throw new SealpostError('store_failed', 'This store was closed.')
+  }
+}

@@ -1,0 +1,56 @@
+import { mkdtemp, readdir, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { IDBFactory } from 'fake-indexeddb'
+import type { PeerStore } from '../store.ts'
+import { storeConformance } from './conformance.ts'
+import { openFileStore } from './file/file-store.ts'
+import { MemoryStore } from './memory-store.ts'
+import { openIndexedDbStore } from './web/indexeddb-store.ts'
+import { TestingLocks } from './web/testing-locks.ts'
+import type { DatabaseFactory } from './web/web-platform.ts'
+
+storeConformance('memory', async () => {
+  let store = new MemoryStore()
+  return {
+    isDurable: false,
+    open: async () => {
+      store = new MemoryStore(store.records)
+      return store
+    },
+    crash: async () => undefined,
+    end: async () => undefined,
+  }
+})
+
+storeConformance('file', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'sealpost-test-'))
+  const opened: PeerStore[] = []
+  return {
+    isDurable: true,
+    open: async () => {
+      const store = await openFileStore(join(folder, 'peer.store'))
+      opened.push(store)
+      return store
+    },
+    // Its locks would not count as those of the dead: this process, which made them, lives.
+    crash: async () => {
+      for (const name of await readdir(folder)) if (name.includes('.lock-')) await rm(join(folder, name))
+    },
+    end: async () => {
+      for (const store of opened) await store.close() // what crashed still holds its file
+      await rm(folder, { recursive: true })
+    },
+  }
+})
+
+storeConformance('IndexedDB', async () => {
+  const indexedDB = new IDBFactory() as unknown as DatabaseFactory
+  const locks = new TestingLocks()
+  return {
+    isDurable: true,
+    open: () => openIndexedDbStore('peer', { indexedDB, locks }),
+    crash: async () => locks.crash(),
+    end: async () => undefined,
+  }
+})

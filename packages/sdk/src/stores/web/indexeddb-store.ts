@@ -1,0 +1,112 @@
+/** A store in the browser's database: `@sealpost/sdk/indexeddb-store`. Tabs share it by origin, so a Web Lock guards it. */
+import { SealpostError } from '../../errors.ts'
+import type { PeerStore, StoreRecord } from '../../store.ts'
+import type { Database, DatabaseFactory, LockHolder, LockManager, Request, Transaction } from './web-platform.ts'
+
+export interface IndexedDbOptions {
+  /** Default: the browser's. */
+  readonly indexedDB?: DatabaseFactory
+  /** Default: the browser's, which has them in secure contexts only. */
+  readonly locks?: LockManager
+}
+
+const RECORDS = 'records'
+const VERSION = 1
+
+/**
+ * Opens the database of this name, or makes one. Whatever was kept survives the tab, the browser and, as far as the
+ * browser keeps the word `strict`, a loss of power. A browser short of disk may still drop the whole database, unless
+ * `navigator.storage.persist()` was granted.
+ * @throws SealpostError `store_in_use`: another tab has it. `store_failed`: there is no such database here, or no locks
+ */
+export async function openIndexedDbStore(name: string, options: IndexedDbOptions = {}): Promise<PeerStore> {
+  const { indexedDB = platform().indexedDB, locks = platform().navigator?.locks } = options
+  if (!indexedDB || !locks)
+    throw new SealpostError('store_failed', 'This place has no IndexedDB or no Web Locks; is it a secure context?')
+  const unlock = await lock(locks, `sealpost ${name}`)
+  try {
+    return storeOn(await openDatabase(indexedDB, name), unlock)
+  } catch (error) {
+    unlock()
+    throw error
+  }
+}
+
+function storeOn(database: Database, unlock: () => void): PeerStore {
+  database.onversionchange = () => database.close() // someone deletes it: what is written from now on fails
+  return {
+    load: async () => {
+      const request = begin(database, 'readonly').objectStore(RECORDS).getAll()
+      return answerOf(request) as Promise<StoreRecord[]>
+    },
+    write: async (changes) => {
+      const transaction = begin(database, 'readwrite')
+      const records = transaction.objectStore(RECORDS)
+      for (const { key, record } of changes) {
+        if (record) records.put(compact(record), key)
+        else records.delete(key)
+      }
+      await committed(transaction)
+    },
+    close: async () => {
+      database.close()
+      unlock()
+    },
+  }
+}
+
+/** A view would be kept with all the memory it looks at. */
+function compact(record: StoreRecord): StoreRecord {
+  if (!('bytes' in record) || record.bytes.length === record.bytes.buffer.byteLength) return record
+  return { ...record, bytes: record.bytes.slice() }
+}
+
+function begin(database: Database, mode: 'readonly' | 'readwrite'): Transaction {
+  try {
+    return database.transaction(RECORDS, mode, { durability: 'strict' })
+  } catch (cause) {
+    throw failed(cause)
+  }
+}
+
+/** Resolves with what lets it go. */
+function lock(locks: LockManager, name: string): Promise<() => void> {
+  return new Promise((resolve, reject) => {
+    const hold: LockHolder = (granted) => {
+      if (!granted) return reject(new SealpostError('store_in_use', 'Another tab or worker has this store open.'))
+      return new Promise<void>((release) => resolve(release))
+    }
+    locks.request(name, { ifAvailable: true }, hold).catch((cause) => reject(failed(cause)))
+  })
+}
+
+function openDatabase(indexedDB: DatabaseFactory, name: string): Promise<Database> {
+  const request = indexedDB.open(name, VERSION)
+  request.onupgradeneeded = () => request.result.createObjectStore(RECORDS)
+  return answerOf(request)
+}
+
+function answerOf<T>(request: Request<T>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result)
+    request.onerror = () => reject(failed(request.error))
+  })
+}
+
+function committed(transaction: Transaction): Promise<void> {
+  return new Promise((resolve, reject) => {
+    transaction.oncomplete = () => resolve()
+    transaction.onabort = () => reject(failed(transaction.error))
+  })
+}
+
+function failed(cause: unknown): SealpostError {
+  return new SealpostError('store_failed', 'The database of this store refused.', { cause })
+}
+
+interface Platform {
+  readonly indexedDB?: DatabaseFactory
+  readonly navigator?: { readonly locks?: LockManager }
+}
+
+const platform = (): Platform => globalThis as Platform
