@@ -1,0 +1,125 @@
+/** From an opened page to a chat: which screen it is, and what can be done there. */
+import { generateIdentity, type Invite, readInvite, ready } from '@sealpost/identity'
+import { type Identity, join, type Membership } from '@sealpost/sdk'
+import { Archive, type Profile } from './archive.ts'
+import type { Chat } from './chat.ts'
+import { otherHome, takeInvite } from './invite-link.ts'
+import { Mailbox } from './mailbox.ts'
+import { wordsFor } from './words.ts'
+
+export type Screen =
+  | { readonly name: 'opening' }
+  /** Another tab has the keys and the outbox; this one goes on when that is closed. */
+  | { readonly name: 'elsewhere' }
+  | { readonly name: 'broken'; readonly reason: string }
+  | { readonly name: 'uninvited'; readonly problem: string | null; readonly use: (link: string) => void }
+  | { readonly name: 'other broker'; readonly link: string }
+  | {
+      readonly name: 'invited'
+      readonly broker: string
+      readonly isJoining: boolean
+      readonly problem: string | null
+      readonly join: (name: string) => void
+    }
+  | { readonly name: 'chat'; readonly chat: Chat; readonly mailbox: Mailbox }
+
+type Show = (screen: Screen) => void
+
+const LOCK = 'sealpost demo'
+
+/** Shows the first screen and each one that follows. */
+export async function start(show: Show): Promise<void> {
+  const link = takeInvite()
+  addEventListener('hashchange', () => location.reload()) // another link was pasted into the bar
+  show({ name: 'opening' })
+  try {
+    await soleTab(() => show({ name: 'elsewhere' }))
+    await ready()
+    const archive = await Archive.open()
+    await new App(archive, show).begin(link)
+  } catch (error) {
+    show({ name: 'broken', reason: wordsFor(error) })
+  }
+}
+
+class App {
+  readonly #archive: Archive
+  readonly #show: Show
+
+  constructor(archive: Archive, show: Show) {
+    this.#archive = archive
+    this.#show = show
+  }
+
+  async begin(link: string | null): Promise<void> {
+    const profile = await this.#archive.profile()
+    if (profile?.stage.name === 'member') return this.#chat(profile.identity, profile.stage.membership)
+    const invite = link ?? profile?.stage.invite
+    if (invite === undefined) return this.#askForLink(null)
+    return this.#useInvite(invite)
+  }
+
+  #askForLink(problem: string | null): void {
+    const use = (link: string) => this.#guard(this.#useInvite(link.slice(link.indexOf('#') + 1).trim()))
+    this.#show({ name: 'uninvited', problem, use })
+  }
+
+  async #useInvite(text: string): Promise<void> {
+    const invite = readOrNull(text)
+    if (!invite) return this.#askForLink('This is no invite, or a part of it is missing. Copy the whole link.')
+    const link = otherHome(invite, text)
+    if (link) return this.#show({ name: 'other broker', link })
+    const former = await this.#archive.profile()
+    const identity = former?.identity ?? generateIdentity()
+    const profile: Profile = { identity, stage: { name: 'invited', invite: text } }
+    await this.#archive.keepProfile(profile)
+    this.#invited(profile, text, { isJoining: false, problem: null })
+  }
+
+  #invited(profile: Profile, invite: string, state: { isJoining: boolean; problem: string | null }): void {
+    const joinAs = (name: string) => this.#guard(this.#join(profile, invite, name))
+    this.#show({ name: 'invited', broker: location.host, ...state, join: joinAs })
+  }
+
+  async #join(profile: Profile, invite: string, name: string): Promise<void> {
+    this.#invited(profile, invite, { isJoining: true, problem: null })
+    const membership = await join({ invite, identity: profile.identity, name }).catch((error: unknown) => {
+      this.#invited(profile, invite, { isJoining: false, problem: wordsFor(error) })
+    })
+    if (!membership) return
+    await this.#archive.keepProfile({ identity: profile.identity, stage: { name: 'member', membership } })
+    void navigator.storage.persist() // else a browser short of disk may drop the keys
+    await this.#chat(profile.identity, membership)
+  }
+
+  async #chat(identity: Identity, membership: Membership): Promise<void> {
+    const show = (chat: Chat, mailbox: Mailbox) => this.#show({ name: 'chat', chat, mailbox })
+    await Mailbox.open({ archive: this.#archive, identity, membership, show })
+  }
+
+  /** For what a click begins. */
+  #guard(work: Promise<void>): void {
+    work.catch((error) => this.#show({ name: 'broken', reason: wordsFor(error) }))
+  }
+}
+
+/** Resolves when no other tab has the keys; until this page ends, none can have them. */
+function soleTab(showElsewhere: () => void): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const hold = () => new Promise<never>(() => resolve())
+    const wait = async (granted: Lock | null) => {
+      if (granted) return hold()
+      showElsewhere()
+      navigator.locks.request(LOCK, hold).catch(reject)
+    }
+    navigator.locks.request(LOCK, { ifAvailable: true }, wait).catch(reject)
+  })
+}
+
+function readOrNull(text: string): Invite | null {
+  try {
+    return readInvite(text)
+  } catch {
+    return null // said by the screen
+  }
+}

@@ -1,0 +1,95 @@
+/** What this browser keeps beside the outbox: the keys, the membership, the lines of every conversation. */
+import type { Identity, Membership, PeerKey } from '@sealpost/sdk'
+import { type DBSchema, deleteDB, type IDBPDatabase, openDB } from 'idb'
+import type { Fate, Line, ReceivedLine, WrittenLine } from './chat.ts'
+
+/** The identity is kept before the first attempt to join: after a lost answer the same one has to ask again. */
+export interface Profile {
+  readonly identity: Identity
+  readonly stage:
+    | { readonly name: 'invited'; readonly invite: string }
+    | { readonly name: 'member'; readonly membership: Membership }
+}
+
+export interface PeerRecord {
+  readonly peer: PeerKey
+  readonly name: string
+  readonly readNo: number
+}
+
+interface Tables extends DBSchema {
+  profile: { key: 'own'; value: Profile }
+  peers: { key: PeerKey; value: PeerRecord }
+  lines: { key: number; value: Line; indexes: { envelopeId: string } }
+}
+
+const NAME = 'sealpost demo'
+const VERSION = 1
+/** The broker forgets a message once it is settled, and that is once it is here. */
+const STRICT = { durability: 'strict' } as const
+
+type Unnumbered<L extends Line> = Omit<L, 'no'>
+
+export class Archive {
+  readonly #db: IDBPDatabase<Tables>
+
+  private constructor(db: IDBPDatabase<Tables>) {
+    this.#db = db
+  }
+
+  static async open(): Promise<Archive> {
+    const db = await openDB<Tables>(NAME, VERSION, {
+      upgrade: (fresh) => {
+        fresh.createObjectStore('profile')
+        fresh.createObjectStore('peers', { keyPath: 'peer' })
+        const lines = fresh.createObjectStore('lines', { keyPath: 'no', autoIncrement: true })
+        lines.createIndex('envelopeId', 'envelopeId', { unique: true })
+      },
+    })
+    return new Archive(db)
+  }
+
+  profile(): Promise<Profile | undefined> {
+    return this.#db.get('profile', 'own')
+  }
+
+  async keepProfile(profile: Profile): Promise<void> {
+    const { store, done } = this.#db.transaction('profile', 'readwrite', STRICT)
+    await Promise.all([store.put(profile, 'own'), done])
+  }
+
+  async load(): Promise<{ lines: Line[]; peers: PeerRecord[] }> {
+    const [lines, peers] = await Promise.all([this.#db.getAll('lines'), this.#db.getAll('peers')])
+    return { lines, peers }
+  }
+
+  /** Null: it is here already. Lines get their numbers in the order of the calls. */
+  async received(line: Unnumbered<ReceivedLine>): Promise<ReceivedLine | null> {
+    const { store, done } = this.#db.transaction('lines', 'readwrite', STRICT)
+    const isKnown = (await store.index('envelopeId').getKey(line.envelopeId)) !== undefined
+    const no = isKnown ? null : await store.add(line as Line)
+    await done
+    return no === null ? null : { ...line, no }
+  }
+
+  async written(line: Unnumbered<WrittenLine>): Promise<WrittenLine> {
+    return { ...line, no: await this.#db.add('lines', line as Line) }
+  }
+
+  async decided(line: WrittenLine, fate: Fate): Promise<WrittenLine> {
+    const next = { ...line, fate }
+    await this.#db.put('lines', next)
+    return next
+  }
+
+  async keepPeers(peers: readonly PeerRecord[]): Promise<void> {
+    const { store, done } = this.#db.transaction('peers', 'readwrite')
+    await Promise.all([...peers.map((peer) => store.put(peer)), done])
+  }
+
+  /** The keys, too: nobody is this peer any more. */
+  async destroy(): Promise<void> {
+    this.#db.close()
+    await deleteDB(NAME)
+  }
+}

@@ -1,0 +1,95 @@
+import type { PeerKey } from '@sealpost/sdk'
+import type { EnvelopeId } from '@sealpost/std'
+import { expect, test } from 'vitest'
+import {
+  type Chat,
+  type Fate,
+  linesWith,
+  nameOf,
+  orphanedLines,
+  type ReceivedLine,
+  unreadFrom,
+  unreadInAll,
+  type WrittenLine,
+  waitingLine,
+  withArrival,
+  withLine,
+  withMembers,
+  withRead,
+} from './chat.ts'
+
+const [me, bea, cem] = ['11', '22', '33'].map((digits) => digits.repeat(32) as PeerKey) as [PeerKey, PeerKey, PeerKey]
+const empty: Chat = {
+  me: { key: me, name: 'me' },
+  link: { name: 'online' },
+  peers: [],
+  lines: new Map(),
+  readNos: new Map(),
+  open: null,
+  heard: '',
+  notice: null,
+}
+const member = (peer: PeerKey, name: string) => ({ peer, name, role: 'member' }) as const
+const received = (no: number, peer = bea): ReceivedLine => ({
+  kind: 'received',
+  no,
+  peer,
+  text: `line ${no}`,
+  atMs: 0,
+  envelopeId: `${no}` as EnvelopeId,
+})
+const written = (no: number, fate: Fate): WrittenLine => ({ kind: 'written', no, peer: bea, text: '', atMs: 0, fate })
+
+test('lines stand in the order of their numbers, and a later word about one replaces it', () => {
+  const chat = [received(3), written(1, { name: 'keeping' }), written(1, { name: 'stored' })].reduce(withLine, empty)
+  expect(linesWith(chat, bea)).toEqual([written(1, { name: 'stored' }), received(3)])
+})
+
+test('what was received is unread until it is looked at, and what came after that again', () => {
+  const arrived = [received(1), received(2), received(3, cem)].reduce(withArrival, empty)
+  expect([unreadFrom(arrived, bea), unreadFrom(arrived, cem), unreadInAll(arrived)]).toEqual([2, 1, 3])
+  const read = withRead(arrived, bea)
+  expect([unreadFrom(read, bea), unreadInAll(read)]).toEqual([0, 1])
+  expect(unreadFrom(withArrival(read, received(4)), bea)).toBe(1)
+  expect(unreadFrom(withLine(read, written(4, { name: 'stored' })), bea)).toBe(0)
+})
+
+test('a screen reader is told of a message elsewhere, not of one that it reads anyway', () => {
+  const chat = withMembers(empty, [member(bea, 'bea'), member(cem, 'cem')])
+  expect(withArrival({ ...chat, open: bea }, received(1)).heard).toBe('')
+  expect(withArrival({ ...chat, open: bea }, received(1, cem)).heard).toBe('New message from cem')
+})
+
+test('members stand in the order of their names, without oneself', () => {
+  const chat = withMembers(empty, [member(cem, 'Zoe'), member(me, 'me'), member(bea, 'ann')])
+  expect(chat.peers.map(({ name }) => name)).toEqual(['ann', 'Zoe'])
+})
+
+test('who left stays only where there are lines, and is not offered a place to write', () => {
+  const both = withLine(withMembers(empty, [member(bea, 'bea'), member(cem, 'cem')]), received(1))
+  const none = withMembers({ ...both, open: cem }, [])
+  expect(none.peers).toEqual([{ peer: bea, name: 'bea', isMember: false }])
+  expect(none.open).toBeNull()
+})
+
+test('one who writes before the list tells of them has a key for a name', () => {
+  expect(nameOf(withArrival(empty, received(1)), bea)).toBe('peer-22222222')
+})
+
+test('an answer finds its line by the number in the outbox, even if an older line had the same', () => {
+  const lines = [written(1, { name: 'stored' }), written(2, { name: 'waiting', outboxNo: 7 })]
+  const chat = lines.reduce(withLine, empty)
+  expect(waitingLine(chat, 7)?.no).toBe(2)
+  expect(waitingLine(chat, 8)).toBeUndefined()
+})
+
+test('a line is orphaned when nothing in the outbox will bring it an answer', () => {
+  const lines = [
+    written(1, { name: 'keeping' }),
+    written(2, { name: 'waiting', outboxNo: 7 }),
+    written(3, { name: 'waiting', outboxNo: 8 }),
+    written(4, { name: 'stored' }),
+    received(5),
+  ]
+  expect(orphanedLines(lines.reduce(withLine, empty), new Set([8])).map(({ no }) => no)).toEqual([1, 2])
+})

@@ -1,0 +1,131 @@
+/** What the chat shows, as one value; each function answers the next one. Nothing here waits or knows the platform. */
+import type { MemberEntry, PeerKey, SealpostCode } from '@sealpost/sdk'
+import type { EnvelopeId, Millis } from '@sealpost/std'
+
+export interface Chat {
+  readonly me: { readonly key: PeerKey; readonly name: string }
+  readonly link: Link
+  /** Everybody but oneself, in the order of their names. Who left stays for as long as there are lines. */
+  readonly peers: readonly Correspondent[]
+  readonly lines: ReadonlyMap<PeerKey, readonly Line[]>
+  /** With each peer, the number of the last line that was seen. */
+  readonly readNos: ReadonlyMap<PeerKey, number>
+  readonly open: PeerKey | null
+  /** For a screen reader: what came in while another conversation was open. */
+  readonly heard: string
+  readonly notice: string | null
+}
+
+export type Link =
+  | { readonly name: 'connecting' | 'online' | 'away' }
+  /** The broker won't have us back. */
+  | { readonly name: 'over'; readonly reason: string }
+
+export interface Correspondent {
+  readonly peer: PeerKey
+  /** The broker's word, and no identity. */
+  readonly name: string
+  readonly isMember: boolean
+}
+
+export type Line = ReceivedLine | WrittenLine
+
+interface AnyLine {
+  /** Ascends in the order in which the lines of all conversations came here. */
+  readonly no: number
+  readonly peer: PeerKey
+  readonly text: string
+  /** By the clock of who wrote it. */
+  readonly atMs: Millis
+}
+export interface ReceivedLine extends AnyLine {
+  readonly kind: 'received'
+  readonly envelopeId: EnvelopeId
+}
+export interface WrittenLine extends AnyLine {
+  readonly kind: 'written'
+  readonly fate: Fate
+}
+
+export type Fate =
+  /** On its way into the outbox. */
+  | { readonly name: 'keeping' }
+  /** In the outbox, under this number, until the broker has stored it. */
+  | { readonly name: 'waiting'; readonly outboxNo: number }
+  | { readonly name: 'stored' }
+  /** The page ended at the very moment of an answer. */
+  | { readonly name: 'unsure' }
+  | { readonly name: 'failed'; readonly code: SealpostCode }
+
+export function withLine(chat: Chat, line: Line): Chat {
+  const lines = new Map(chat.lines)
+  lines.set(line.peer, [...linesWith(chat, line.peer).filter(({ no }) => no !== line.no), line].sort(byNo))
+  const peers = chat.peers.some(({ peer }) => peer === line.peer)
+    ? chat.peers
+    : [...chat.peers, { peer: line.peer, name: '', isMember: false }]
+  return { ...chat, lines, peers }
+}
+
+/** As `withLine`, and a screen reader is told unless it is read out where it stands. */
+export function withArrival(chat: Chat, line: ReceivedLine): Chat {
+  const heard = chat.open === line.peer ? chat.heard : `New message from ${nameOf(chat, line.peer)}`
+  return { ...withLine(chat, line), heard }
+}
+
+/** The mesh as the broker tells it now. */
+export function withMembers(chat: Chat, members: readonly MemberEntry[]): Chat {
+  const others = members.filter(({ peer }) => peer !== chat.me.key)
+  const present = new Set(others.map(({ peer }) => peer))
+  const gone = chat.peers.filter(({ peer }) => !present.has(peer) && linesWith(chat, peer).length > 0)
+  const peers = [
+    ...others.map(({ peer, name }) => ({ peer, name, isMember: true })),
+    ...gone.map((peer) => ({ ...peer, isMember: false })),
+  ]
+  const isOpenThere = peers.some(({ peer }) => peer === chat.open)
+  return { ...chat, peers: peers.sort(byName), open: isOpenThere ? chat.open : null }
+}
+
+/** The lines with this peer count as seen. */
+export function withRead(chat: Chat, peer: PeerKey): Chat {
+  const last = linesWith(chat, peer).at(-1)
+  return last ? { ...chat, readNos: new Map(chat.readNos).set(peer, last.no) } : chat
+}
+
+export function linesWith(chat: Chat, peer: PeerKey): readonly Line[] {
+  return chat.lines.get(peer) ?? []
+}
+
+export function unreadFrom(chat: Chat, peer: PeerKey): number {
+  const readNo = chat.readNos.get(peer) ?? 0
+  return linesWith(chat, peer).filter(({ kind, no }) => kind === 'received' && no > readNo).length
+}
+
+export function unreadInAll(chat: Chat): number {
+  return chat.peers.reduce((sum, { peer }) => sum + unreadFrom(chat, peer), 0)
+}
+
+/** Names need not be there; keys are. */
+export function nameOf(chat: Chat, peer: PeerKey): string {
+  const known = peer === chat.me.key ? chat.me : chat.peers.find((each) => each.peer === peer)
+  return known?.name || `peer-${peer.slice(0, 8)}`
+}
+
+/** The line that waits under this number of the outbox. Numbers may begin anew once an outbox was empty. */
+export function waitingLine(chat: Chat, outboxNo: number): WrittenLine | undefined {
+  return writtenLines(chat).find(({ fate }) => fate.name === 'waiting' && fate.outboxNo === outboxNo)
+}
+
+/** Those whose answer was lost with the page: nothing in the outbox (`outboxNos`) will bring them one. */
+export function orphanedLines(chat: Chat, outboxNos: ReadonlySet<number>): WrittenLine[] {
+  const isOrphaned = ({ fate }: WrittenLine) =>
+    fate.name === 'keeping' || (fate.name === 'waiting' && !outboxNos.has(fate.outboxNo))
+  return writtenLines(chat).filter(isOrphaned)
+}
+
+function writtenLines(chat: Chat): WrittenLine[] {
+  return [...chat.lines.values()].flat().filter((line) => line.kind === 'written')
+}
+
+const byNo = (a: Line, b: Line): number => a.no - b.no
+const byName = (a: Correspondent, b: Correspondent): number =>
+  a.name.localeCompare(b.name) || (a.peer < b.peer ? -1 : 1)

@@ -1,0 +1,148 @@
+/** One conversation: who it is with, its lines, and the place to write. What a peer wrote is only ever text. */
+import { fingerprint } from '@sealpost/identity'
+import type { PeerKey } from '@sealpost/sdk'
+import { useEffect, useLayoutEffect, useRef } from 'preact/hooks'
+import { type Chat, type Fate, type Line, linesWith, nameOf } from './chat.ts'
+import type { ChatParts } from './chat-view.tsx'
+import { Composer } from './composer.tsx'
+import { BackIcon, ClockIcon, StoredIcon } from './icons.tsx'
+import { Face } from './peer-list.tsx'
+import { failureWords } from './words.ts'
+
+type Parts = ChatParts & { readonly peer: PeerKey }
+
+export function Conversation({ chat, mailbox, peer }: Parts) {
+  const heading = useRef<HTMLHeadingElement>(null)
+  useEffect(() => heading.current!.focus(), []) // the place to write takes it from there where there is room
+  const isMember = chat.peers.some((each) => each.peer === peer && each.isMember)
+  return (
+    <section class="conversation" aria-labelledby="with">
+      <header class="bar">
+        <button type="button" class="plain back" aria-label="Back to the members" onClick={() => history.back()}>
+          <BackIcon />
+        </button>
+        <Face name={nameOf(chat, peer)} />
+        <h1 id="with" ref={heading} tabIndex={-1}>
+          <bdi>{nameOf(chat, peer)}</bdi>
+        </h1>
+        <Keys peer={peer} />
+      </header>
+      <Lines chat={chat} peer={peer} />
+      {isMember ? (
+        <Composer peer={peer} name={nameOf(chat, peer)} mailbox={mailbox} />
+      ) : (
+        <p class="hint gone">Has left the mesh.</p>
+      )}
+    </section>
+  )
+}
+
+/** Names are the broker's word; the fingerprint is the key itself. */
+function Keys({ peer }: { peer: PeerKey }) {
+  return (
+    <>
+      <button type="button" class="verify" popovertarget="keys">
+        Verify
+      </button>
+      <div id="keys" class="popover" popover="auto">
+        <p>Compare this fingerprint with theirs, by another way than this chat:</p>
+        <p class="fingerprint">{fingerprint(peer)}</p>
+      </div>
+    </>
+  )
+}
+
+function Lines({ chat, peer }: { chat: Chat; peer: PeerKey }) {
+  const lines = linesWith(chat, peer)
+  const box = useRef<HTMLDivElement>(null)
+  const isAtEnd = useRef(true)
+  useLayoutEffect(() => {
+    if (isAtEnd.current || lines.at(-1)?.kind === 'written') box.current!.scrollTop = box.current!.scrollHeight
+  }, [lines.length])
+  useEffect(() => keepAtEnd(box.current!, isAtEnd), [])
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keyboard
+    <div class="lines" ref={box} role="log" aria-label="Messages" tabIndex={0}>
+      <ol>
+        {lines.map((line, at) => (
+          <LineView
+            key={line.no}
+            line={line}
+            from={nameOf(chat, peer)}
+            isNewDay={dayOf(line) !== dayOf(lines[at - 1])}
+          />
+        ))}
+      </ol>
+    </div>
+  )
+}
+
+/** Remembers whether the end is in view, and keeps it there when the keyboard of a phone takes room. */
+function keepAtEnd(box: HTMLElement, isAtEnd: { current: boolean }): () => void {
+  const look = () => {
+    isAtEnd.current = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_PX
+  }
+  const follow = () => {
+    if (isAtEnd.current) box.scrollTop = box.scrollHeight
+  }
+  const resizes = new ResizeObserver(follow)
+  resizes.observe(box)
+  box.addEventListener('scroll', look, { passive: true })
+  return () => resizes.disconnect()
+}
+
+const NEAR_PX = 80
+
+function LineView({ line, from, isNewDay }: { line: Line; from: string; isNewDay: boolean }) {
+  const time = new Date(line.atMs)
+  return (
+    <>
+      {isNewDay && <li class="day">{dayOf(line)}</li>}
+      <li class="line" data-kind={line.kind}>
+        <span class="unseen">{line.kind === 'written' ? 'You' : from}: </span>
+        <p dir="auto">{line.text}</p>
+        <span class="about">
+          <time dateTime={time.toISOString()}>
+            {time.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' })}
+          </time>
+          {line.kind === 'written' && <FateView fate={line.fate} />}
+        </span>
+      </li>
+    </>
+  )
+}
+
+function FateView({ fate }: { fate: Fate }) {
+  switch (fate.name) {
+    case 'keeping':
+    case 'waiting':
+      return (
+        <span class="fate" data-fate={fate.name} title="Kept here, not with the broker yet">
+          <ClockIcon />
+          <span class="unseen">waiting</span>
+        </span>
+      )
+    case 'stored':
+      return (
+        <span class="fate" data-fate="stored" title="Stored by the broker">
+          <StoredIcon />
+          <span class="unseen">stored</span>
+        </span>
+      )
+    case 'unsure':
+      return (
+        <span class="fate" data-fate="unsure">
+          may have been sent
+        </span>
+      )
+    case 'failed':
+      return (
+        <span class="fate" data-fate="failed">
+          not sent: {failureWords(fate.code)}
+        </span>
+      )
+  }
+}
+
+const dayOf = (line: Line | undefined): string | undefined =>
+  line && new Date(line.atMs).toLocaleDateString([], { weekday: 'long', day: 'numeric', month: 'long' })

@@ -1,0 +1,87 @@
+/** For tests: Chromium, and a person at a window of it with a storage of their own. */
+import { existsSync } from 'node:fs'
+import { type Browser, chromium, type Locator, type Page } from 'playwright-core'
+
+const PLACES = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome']
+/** Where the tests run a Chromium is; null where there is none. */
+export const chromiumPath: string | null = PLACES.find((path) => existsSync(path)) ?? null
+
+export async function openBrowser(): Promise<Browser> {
+  const isRoot = process.getuid?.() === 0
+  return chromium.launch({ executablePath: chromiumPath!, args: isRoot ? ['--no-sandbox'] : [] })
+}
+
+/** The browser's own words for a broker that is away; nothing of ours. */
+const IS_AWAY = /^WebSocket connection to \S+ failed|ERR_CONNECTION_REFUSED/
+
+const OWN_NAMES = ['127.0.0.1', 'localhost']
+
+export class Person {
+  readonly page: Page
+  /** Everything a page should never say: errors, warnings, and what the content security policy forbade. */
+  readonly complaints: string[] = []
+
+  private constructor(page: Page) {
+    this.page = page
+    page.on('console', (message) => {
+      const isBad = message.type() === 'error' || message.type() === 'warning'
+      if (isBad && !IS_AWAY.test(message.text())) this.complaints.push(message.text())
+    })
+    page.on('pageerror', (error) => this.complaints.push(String(error)))
+    page.on('request', (request) => {
+      if (!OWN_NAMES.includes(new URL(request.url()).hostname)) this.complaints.push(`asked for ${request.url()}`)
+    })
+  }
+
+  static async open(browser: Browser, options: Parameters<Browser['newContext']>[0] = {}): Promise<Person> {
+    const context = await browser.newContext({ locale: 'en-GB', ...options })
+    return new Person(await context.newPage())
+  }
+
+  async join(link: string, name: string): Promise<void> {
+    await this.page.goto(link)
+    await this.page.getByLabel('Your name').fill(name)
+    await this.page.getByRole('button', { name: 'Join' }).click()
+    await this.online()
+  }
+
+  async online(): Promise<void> {
+    await this.page.locator('.dot[data-link=online]').waitFor({ state: 'attached' })
+  }
+  async away(): Promise<void> {
+    await this.page.locator('.dot[data-link=away]').waitFor({ state: 'attached' })
+  }
+
+  async select(name: string): Promise<void> {
+    await this.row(name).click()
+    await this.page.getByRole('heading', { name }).waitFor()
+  }
+
+  row(name: string): Locator {
+    return this.page.getByRole('navigation', { name: 'Members' }).getByRole('button', { name })
+  }
+
+  async say(text: string): Promise<void> {
+    const field = this.page.getByRole('textbox', { name: /^Message to / })
+    await field.fill(text)
+    await field.press('Enter')
+  }
+
+  /** Resolves when so many of one's own lines have this fate. */
+  async fate(fate: 'waiting' | 'stored', count: number): Promise<void> {
+    await this.page
+      .locator(`.fate[data-fate=${fate}]`)
+      .nth(count - 1)
+      .waitFor()
+  }
+
+  /** Resolves when the line is there. */
+  async reads(text: string): Promise<void> {
+    await this.page.locator('.line p', { hasText: text }).last().waitFor()
+  }
+
+  /** The lines of the open conversation. */
+  lines(kind: 'received' | 'written'): Promise<string[]> {
+    return this.page.locator(`.line[data-kind=${kind}] p`).allTextContents()
+  }
+}
