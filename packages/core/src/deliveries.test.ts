@@ -13,6 +13,7 @@ const deliveryOf = (n: number): Delivery => ({
   enqueuedAtMs: 0,
   envelope: new Uint8Array(50),
   terms: null,
+  body: null,
 })
 const claimedOf = (...numbers: number[]): Claimed => ({ status: 'claimed', deliveries: numbers.map(deliveryOf) })
 const storedAs = (n: number, isLeased: boolean) => ({

@@ -4,16 +4,20 @@ import {
   type Delivery,
   FRAME_BYTES_MAX,
   type FrameOf,
+  LOOKUP_MAX,
   type NackCode,
+  NO_THREAD,
   PRIORITIES,
   type ReceiptEvent,
   type ServerFrame,
   type Terms,
 } from '@sealpost/protocol'
-import type { EnvelopeId, Millis } from '@sealpost/std'
+import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
 
 type PushItem = FrameOf<'push'>['deliveries'][number]
 type WithTerms = FrameOf<'pushWith'>['deliveries'][number]
+type WithBody = FrameOf<'pushBody'>['deliveries'][number]
+type Pushed = PushItem | WithTerms | WithBody
 type Whisper = FrameOf<'whispered'>['items'][number]
 export type PresenceItem = FrameOf<'presence'>['peers'][number]
 
@@ -26,12 +30,13 @@ const ITEM_BYTES = 192
 export class Outgoing {
   private acks: FrameOf<'ack'>['items'] = []
   private nacks: FrameOf<'nack'>['items'] = []
-  /** Those with terms are told apart by them; the order of both together is the order they were pushed in. */
-  private deliveries: (PushItem | WithTerms)[] = []
+  /** Told apart by what they have beside; the order of all of them is the order they were pushed in. */
+  private deliveries: Pushed[] = []
   private receipts: FrameOf<'receipts'>['items'] = []
   private whispers: Whisper[] = []
   private unheard: FrameOf<'unheard'>['items'] = []
   private presences = new Map<string, PresenceItem>()
+  private rebounds = new Set<PeerKey>()
 
   ack(envelopeId: EnvelopeId, isDuplicate: boolean): void {
     this.acks.push({ envelopeId, isDuplicate })
@@ -42,16 +47,12 @@ export class Outgoing {
   }
 
   push(delivery: Delivery, terms: Terms | null): void {
-    const push: PushItem = {
-      id: delivery.id,
-      envelopeId: delivery.envelopeId,
-      sender: delivery.sender,
-      priority: PRIORITIES[delivery.priority]!,
-      attempt: Math.min(delivery.attempt, ATTEMPT_MAX),
-      enqueuedAtMs: delivery.enqueuedAtMs,
-      envelope: delivery.envelope,
-    }
+    const push = itemOf(delivery)
     this.deliveries.push(terms ? { push, terms } : push)
+  }
+
+  pushBody(delivery: Delivery, body: Uint8Array, terms: Terms | null): void {
+    this.deliveries.push({ push: itemOf(delivery), terms: terms ?? NO_TERMS, body })
   }
 
   receipt({ id, envelopeId, sender, enqueuedAtMs }: Delivery, event: ReceiptEvent): void {
@@ -71,6 +72,10 @@ export class Outgoing {
     this.presences.set(item.peer, item)
   }
 
+  rebound(peer: PeerKey): void {
+    this.rebounds.add(peer)
+  }
+
   takeFrames(): ServerFrame[] {
     const frames: ServerFrame[] = []
     for (const items of chunks(this.acks)) frames.push({ type: 'ack', items })
@@ -78,19 +83,17 @@ export class Outgoing {
     this.acks = []
     this.nacks = []
     if (this.deliveries.length > 0) this.takePushes(frames)
-    if (this.receipts.length + this.whispers.length + this.unheard.length + this.presences.size > 0)
+    if (
+      this.receipts.length + this.whispers.length + this.unheard.length + this.presences.size + this.rebounds.size >
+      0
+    )
       this.takeRare(frames)
     return frames
   }
 
   private takePushes(frames: ServerFrame[]): void {
     for (const run of runs(this.deliveries)) {
-      if (isPlain(run[0]!)) {
-        for (const deliveries of carried(run as PushItem[], sizeOf)) frames.push({ type: 'push', deliveries })
-      } else {
-        const sized = carried(run as WithTerms[], ({ push }) => sizeOf(push))
-        for (const deliveries of sized) frames.push({ type: 'pushWith', deliveries })
-      }
+      for (const some of carried(run, sizeOf)) frames.push(frameOf(some))
     }
     this.deliveries = []
   }
@@ -101,6 +104,8 @@ export class Outgoing {
     for (const items of chunks(this.unheard)) frames.push({ type: 'unheard', items })
     for (const peers of chunks([...this.presences.values()]))
       frames.push({ type: 'presence', peers, isSnapshot: false })
+    for (const peers of pieces([...this.rebounds], LOOKUP_MAX)) frames.push({ type: 'rebound', peers })
+    this.rebounds.clear()
     this.receipts = []
     this.whispers = []
     this.unheard = []
@@ -108,25 +113,49 @@ export class Outgoing {
   }
 }
 
-const isPlain = (item: PushItem | WithTerms): item is PushItem => !('terms' in item)
-const sizeOf = ({ envelope }: { envelope: Uint8Array }): number => envelope.length + ITEM_BYTES
+const NO_TERMS: Terms = { receipts: 'none', thread: NO_THREAD, hops: 0, noAutoReply: false }
 
-/** Neighbours of one kind; all of them, when none has terms. */
-function runs(items: (PushItem | WithTerms)[]): (PushItem | WithTerms)[][] {
-  if (items.every(isPlain)) return [items]
-  const result: (PushItem | WithTerms)[][] = []
+function itemOf(delivery: Delivery): PushItem {
+  return {
+    id: delivery.id,
+    envelopeId: delivery.envelopeId,
+    sender: delivery.sender,
+    priority: PRIORITIES[delivery.priority]!,
+    attempt: Math.min(delivery.attempt, ATTEMPT_MAX),
+    enqueuedAtMs: delivery.enqueuedAtMs,
+    envelope: delivery.envelope,
+  }
+}
+
+type Kind = 'push' | 'pushWith' | 'pushBody'
+const kindOf = (item: Pushed): Kind => ('body' in item ? 'pushBody' : 'terms' in item ? 'pushWith' : 'push')
+
+/** `runs` has put one kind together. */
+const frameOf = (run: Pushed[]) => ({ type: kindOf(run[0]!), deliveries: run }) as ServerFrame
+
+function sizeOf(item: Pushed | Whisper): number {
+  if ('envelope' in item) return item.envelope.length + ITEM_BYTES
+  return item.push.envelope.length + ITEM_BYTES + ('body' in item ? item.body.length : 0)
+}
+
+/** Neighbours of one kind; all of them, when none has anything beside. */
+function runs(items: Pushed[]): Pushed[][] {
+  if (items.every((item) => kindOf(item) === 'push')) return [items]
+  const result: Pushed[][] = []
   for (const item of items) {
     const last = result.at(-1)
-    if (last && isPlain(last[0]!) === isPlain(item)) last.push(item)
+    if (last && kindOf(last[0]!) === kindOf(item)) last.push(item)
     else result.push([item])
   }
   return result
 }
 
-export function chunks<T>(items: T[]): T[][] {
-  if (items.length <= BATCH_MAX) return items.length === 0 ? [] : [items]
+export const chunks = <T>(items: T[]): T[][] => pieces(items, BATCH_MAX)
+
+function pieces<T>(items: T[], size: number): T[][] {
+  if (items.length <= size) return items.length === 0 ? [] : [items]
   const result: T[][] = []
-  for (let i = 0; i < items.length; i += BATCH_MAX) result.push(items.slice(i, i + BATCH_MAX))
+  for (let i = 0; i < items.length; i += size) result.push(items.slice(i, i + size))
   return result
 }
 

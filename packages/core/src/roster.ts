@@ -1,19 +1,30 @@
 /** The meshes that have a session here: which members are known, and which of them are live on this shard. */
-import type { Member } from '@sealpost/protocol'
-import { assert, type MeshId, type PeerKey, type PeerNo } from '@sealpost/std'
+import type { Consent, Member } from '@sealpost/protocol'
+import { assert, type MeshId, type Millis, type PeerKey, type PeerNo } from '@sealpost/std'
+import { type ConsentRule, ruleOf } from './consent.ts'
 import type { LiveSession } from './session.ts'
 
 export interface Peer {
   readonly peer: PeerNo
   readonly peerKey: PeerKey
   live: LiveSession | null
+  /** Whom it takes mail from; null: from everybody. */
+  rule: ConsentRule | null
+  consentVersion: number
+  /** When it was looked up is too long ago after that, unless it is live here: then it changes nothing elsewhere. */
+  goodUntilMs: Millis
 }
+
+/** How long another shard's change of a consent may stay unseen here. */
+const GOOD_FOR_MS = 15_000
 
 export class Mesh {
   readonly meshId: MeshId
   readonly byKey = new Map<PeerKey, Peer>()
   readonly byNo = new Map<PeerNo, Peer>()
   liveCount = 0
+  /** Of the groups that somebody here asked about or changed: how far they have come. */
+  readonly groupEpochs = new Map<string, number>()
   /** Who wants to hear of every peer's comings and goings. */
   readonly watchers = new Set<LiveSession>()
 
@@ -21,12 +32,33 @@ export class Mesh {
     this.meshId = meshId
   }
 
-  add(member: Member): Peer {
-    const known = this.byKey.get(member.peerKey)
-    if (known) return known
-    const peer: Peer = { peer: member.peer, peerKey: member.peerKey, live: null }
-    this.byKey.set(peer.peerKey, peer)
-    this.byNo.set(peer.peer, peer)
+  /** Of one that is known it takes over what was read later. */
+  add(member: Member, nowMs: Millis): Peer {
+    const peer = this.byKey.get(member.peerKey) ?? this.place(member)
+    if (!member.consent) return peer
+    peer.goodUntilMs = nowMs + GOOD_FOR_MS
+    this.consented(peer.peer, member.consent)
+    return peer
+  }
+
+  /** Answers of the database overtake one another: the newest of a peer's consents stays. */
+  consented(owner: PeerNo, consent: Consent): void {
+    const peer = this.byNo.get(owner)
+    if (!peer || consent.version < peer.consentVersion) return
+    peer.consentVersion = consent.version
+    peer.rule = ruleOf(owner, consent)
+  }
+
+  /** Undefined for one that is to be looked up, perhaps once more. */
+  find(peerKey: PeerKey, nowMs: Millis): Peer | undefined {
+    const peer = this.byKey.get(peerKey)
+    return peer && (peer.live || nowMs < peer.goodUntilMs) ? peer : undefined
+  }
+
+  private place({ peer: no, peerKey }: Member): Peer {
+    const peer: Peer = { peer: no, peerKey, live: null, rule: null, consentVersion: -1, goodUntilMs: -Infinity }
+    this.byKey.set(peerKey, peer)
+    this.byNo.set(no, peer)
     return peer
   }
 
@@ -47,9 +79,9 @@ export class Roster {
   }
 
   /** The session becomes its peer's live one; an older one must have left. */
-  enter(member: Member, session: (mesh: Mesh, peer: Peer) => LiveSession): LiveSession {
+  enter(member: Member, nowMs: Millis, session: (mesh: Mesh, peer: Peer) => LiveSession): LiveSession {
     const mesh = this.meshOf(member)
-    const peer = mesh.add(member)
+    const peer = mesh.add(member, nowMs)
     assert(peer.live === null, 'one live session for each peer')
     mesh.liveCount += 1
     peer.live = session(mesh, peer)
@@ -57,9 +89,9 @@ export class Roster {
   }
 
   /** The session sends for its peer and receives nothing; the peer may have others. */
-  enterSender(member: Member, session: (mesh: Mesh, peer: Peer) => LiveSession): LiveSession {
+  enterSender(member: Member, nowMs: Millis, session: (mesh: Mesh, peer: Peer) => LiveSession): LiveSession {
     const mesh = this.meshOf(member)
-    const sender = session(mesh, mesh.add(member))
+    const sender = session(mesh, mesh.add(member, nowMs))
     mesh.liveCount += 1
     this.senders.add(sender)
     return sender

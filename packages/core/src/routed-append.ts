@@ -1,4 +1,4 @@
-import { type Append, type Delivery, encodeTerms } from '@sealpost/protocol'
+import { type Append, type Delivery, encodeTerms, type SharedBody } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerNo } from '@sealpost/std'
 import type { Peer } from './roster.ts'
 import { type Arrival, type LiveSession, PRIORITY_NUMBERS } from './session.ts'
@@ -15,6 +15,7 @@ export class RoutedAppend implements Append {
   readonly birthEpoch: number
   readonly terms: Uint8Array | null
   readonly notBeforeMs: Millis
+  readonly body: SharedBody | null
   readonly arrival: Arrival
   readonly from: LiveSession
   readonly to: Peer
@@ -42,6 +43,7 @@ export class RoutedAppend implements Append {
     this.senderKnownSince = from.knownSince
     this.terms = arrival.terms && encodeTerms(arrival.terms)
     this.notBeforeMs = arrival.terms?.notBeforeMs ?? 0
+    this.body = arrival.body?.shared ?? null
     this.arrival = arrival
     this.from = from
     this.to = to
@@ -54,7 +56,7 @@ export class RoutedAppend implements Append {
   }
 
   get byteCount(): number {
-    return this.envelope.length
+    return this.envelope.length + (this.body?.bytes.length ?? 0)
   }
 
   /** What its recipient is pushed when it was born leased. */
@@ -68,6 +70,7 @@ export class RoutedAppend implements Append {
       enqueuedAtMs,
       envelope: this.envelope,
       terms: this.terms,
+      body: this.body?.bytes ?? null,
     }
   }
 }

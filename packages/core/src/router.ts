@@ -20,7 +20,7 @@ import type { Millis, PeerKey } from '@sealpost/std'
 import type { Context } from './context.ts'
 import type { Deliveries } from './deliveries.ts'
 import { RoutedAppend } from './routed-append.ts'
-import type { Arrival, LiveSession } from './session.ts'
+import { type Arrival, bytesOf, type LiveSession } from './session.ts'
 
 const BUSY_RETRY_MS = 200
 const UNAVAILABLE_RETRY_MS = 1000
@@ -53,6 +53,21 @@ export class Router {
     this.pauseIfAhead(from)
   }
 
+  /** One body for many, each with an envelope of its own that holds the key to it. */
+  broadcast(from: LiveSession, frame: FrameOf<'broadcast'>): void {
+    const { group, rosterEpoch, bodyId, body, envelopes } = frame
+    const shared = { bodyId, bytes: body }
+    const terms: SendTerms = { ...frame.terms, notBeforeMs: 0, ifOnline: false }
+    const isStale = rosterEpoch < (from.mesh.groupEpochs.get(group) ?? 0)
+    for (const [i, item] of envelopes.entries()) {
+      const arrival = from.arrive(item, terms, { shared, isFirst: i === 0 })
+      if (isStale) this.turnAway(from, arrival, 'stale_roster')
+      else this.take(from, arrival)
+    }
+    this.resolveHeld(from)
+    this.pauseIfAhead(from)
+  }
+
   /** To whoever is there to hear it; nothing of it is stored. */
   whisper(from: LiveSession, items: FrameOf<'whisper'>['items']): void {
     for (const { envelopeId, recipient, envelope } of items) {
@@ -69,13 +84,23 @@ export class Router {
     const { limits, nowMs } = this.context
     if (byteCount > limits.envelopeBytesMax) return 'envelope_too_large'
     if ((from.bucket?.take(nowMs) ?? 0) > 0) return 'rate_limited'
+    if (to?.peer.rule?.admits(from.peer.peer) === false) return 'not_allowed'
     if (!to?.isFree) return 'no_responder'
     return to.credit.isCongested ? 'busy' : null
   }
 
-  private take(from: LiveSession, arrival: Arrival): void {
+  private turnAway(from: LiveSession, arrival: Arrival, code: NackCode): void {
+    this.count(from, arrival)
+    this.refuse(from, arrival, code, 0)
+  }
+
+  private count(from: LiveSession, arrival: Arrival): void {
     from.inFlight += 1
-    from.inFlightBytes += arrival.item.envelope.length
+    from.inFlightBytes += bytesOf(arrival)
+  }
+
+  private take(from: LiveSession, arrival: Arrival): void {
+    this.count(from, arrival)
     const refused = this.refusalOf(from, arrival)
     if (refused) this.refuse(from, arrival, refused.code, refused.retryAfterMs)
     else this.route(from, arrival)
@@ -86,8 +111,12 @@ export class Router {
     from.isResolving = false
     const { held } = from
     from.held = []
-    for (const member of members ?? []) if (!member.isRevoked) from.mesh.add(member)
-    const unknown = new Set(asked.filter((peer) => !from.mesh.byKey.has(peer)))
+    const unknown = new Set(asked)
+    for (const member of members ?? []) {
+      if (member.isRevoked) continue
+      from.mesh.add(member, this.context.nowMs)
+      unknown.delete(member.peerKey)
+    }
     for (const arrival of held) {
       if (!from.isInSequence(arrival)) this.refuse(from, arrival, 'out_of_sequence', 0)
       else if (members === null) this.refuse(from, arrival, 'unavailable', UNAVAILABLE_RETRY_MS)
@@ -121,18 +150,19 @@ export class Router {
   /** An envelope whose recipient is not known yet holds up those behind it, so that their order stays. */
   private route(from: LiveSession, arrival: Arrival): void {
     const { item } = arrival
-    const to = from.mesh.byKey.get(item.recipient)
+    const { limits, nowMs } = this.context
+    const to = from.mesh.find(item.recipient, nowMs)
     if (!to || from.held.length > 0) {
       from.held.push(arrival)
       return
     }
-    const { limits } = this.context
+    if (to.rule?.admits(from.peer.peer) === false) return this.refuse(from, arrival, 'not_allowed', 0)
     const ttlSeconds = item.ttlSeconds === 0 ? limits.ttlSecondsDefault : item.ttlSeconds
     if (arrival.terms?.ifOnline && !to.live) return this.refuse(from, arrival, 'no_responder', 0)
     const birth = this.deliveries.admit(to.live, from, arrival)
     const append = new RoutedAppend(from, to, arrival, { ttlSeconds, ...birth })
     this.waiting += 1
-    this.waitingBytes += item.envelope.length
+    this.waitingBytes += bytesOf(arrival)
     this.context.effects.append(append)
   }
 
@@ -140,7 +170,8 @@ export class Router {
     const { limits, nowMs } = this.context
     const { item } = arrival
     if (!from.isInSequence(arrival)) return { code: 'out_of_sequence', retryAfterMs: 0 }
-    if (item.envelope.length > limits.envelopeBytesMax) return { code: 'envelope_too_large', retryAfterMs: 0 }
+    if (Math.max(item.envelope.length, arrival.body?.shared.bytes.length ?? 0) > limits.envelopeBytesMax)
+      return { code: 'envelope_too_large', retryAfterMs: 0 }
     if (item.ttlSeconds > limits.ttlSecondsMax) return { code: 'ttl_too_long', retryAfterMs: 0 }
     if (this.isClosing) return { code: 'busy', retryAfterMs: BUSY_RETRY_MS }
     const code = arrival.terms && this.refusalOfTerms(from, arrival.terms)
@@ -188,12 +219,12 @@ export class Router {
 
   private landed(append: RoutedAppend): void {
     this.waiting -= 1
-    this.waitingBytes -= append.envelope.length
+    this.waitingBytes -= bytesOf(append.arrival)
   }
 
-  private answered(from: LiveSession, { item }: Arrival): void {
+  private answered(from: LiveSession, arrival: Arrival): void {
     from.inFlight -= 1
-    from.inFlightBytes -= item.envelope.length
+    from.inFlightBytes -= bytesOf(arrival)
     this.context.touch(from)
     const { inFlightMax, inFlightBytesMax } = this.context.limits
     if (from.isPaused && from.inFlight <= inFlightMax / 2 && from.inFlightBytes <= inFlightBytesMax / 2) {
@@ -213,7 +244,8 @@ export class Router {
   private resolveHeld(from: LiveSession): void {
     if (from.held.length === 0 || from.isResolving) return
     const unknown = new Set<PeerKey>()
-    for (const { item } of from.held) if (!from.mesh.byKey.has(item.recipient)) unknown.add(item.recipient)
+    const { nowMs } = this.context
+    for (const { item } of from.held) if (!from.mesh.find(item.recipient, nowMs)) unknown.add(item.recipient)
     from.isResolving = true
     this.context.effects.resolve(from.socket, from.mesh.meshId, [...unknown])
   }

@@ -6,6 +6,7 @@ import {
   type Member,
   readMarking,
   type SendTerms,
+  type SharedBody,
 } from '@sealpost/protocol'
 import type { DeliveryId, Millis, PeerKey } from '@sealpost/std'
 import { Credit } from './credit.ts'
@@ -45,6 +46,8 @@ export interface Arrival {
   readonly no: number
   readonly item: FrameOf<'send'>['envelopes'][number]
   readonly terms: SendTerms | null
+  /** Of a broadcast; `isFirst`: it counts here, and not again with the others that share it. */
+  readonly body: { readonly shared: SharedBody; readonly isFirst: boolean } | null
 }
 
 /** A session that has proven its key. One that only sends holds no epoch and is nobody's recipient. */
@@ -78,6 +81,8 @@ export class LiveSession {
   summary = ''
   /** Its senders are not told that mail was pushed to it or settled. */
   declinesReceipts = false
+  /** Whose box keys it has asked for: a session that asks for many forgets the first. */
+  private readonly askedAbout = new Set<PeerKey>()
   /** Leased to this session, and not to be pushed before something else of the same sender. */
   private parked: Delivery[] = []
 
@@ -102,10 +107,10 @@ export class LiveSession {
   }
 
   /** `isHead` says that nothing before it in its lane is outstanding: the sender starts again. */
-  arrive(item: Arrival['item'], terms: SendTerms | null): Arrival {
+  arrive(item: Arrival['item'], terms: SendTerms | null, body: Arrival['body'] = null): Arrival {
     this.arrivals += 1
     if (item.isHead && this.barred.size > 0) this.barred.delete(laneOf(item))
-    return { no: this.arrivals, item, terms }
+    return { no: this.arrivals, item, terms, body }
   }
 
   /** Whether nothing before it in its lane was refused. What was refused behind it does not matter. */
@@ -122,9 +127,22 @@ export class LiveSession {
     const marking = delivery.terms && readMarking(delivery.terms)
     const terms = marking?.kind === 'terms' ? marking.terms : null
     if (marking?.kind === 'receipt') this.outgoing.receipt(delivery, marking.event)
+    else if (delivery.body) this.outgoing.pushBody(delivery, delivery.body, terms)
     else this.outgoing.push(delivery, terms)
     const wantsReceipt = terms && terms.receipts !== 'none' && !this.declinesReceipts
     this.count(delivery, nowMs, wantsReceipt ? delivery.sender : null)
+  }
+
+  asks(peers: readonly PeerKey[]): void {
+    for (const peer of peers) this.askedAbout.add(peer)
+    for (const eldest of this.askedAbout) {
+      if (this.askedAbout.size <= ASKED_MAX) return
+      this.askedAbout.delete(eldest)
+    }
+  }
+
+  hasAskedAbout(peer: PeerKey): boolean {
+    return this.askedAbout.has(peer)
   }
 
   /** Takes its place in the window, to be pushed later. */
@@ -151,11 +169,18 @@ export class LiveSession {
     return taken
   }
 
-  private count({ id, priority, envelope }: Delivery, nowMs: Millis, toldTo: PeerKey | null): void {
-    this.credit.pushed(id, { priority, pushedAtMs: nowMs, byteCount: envelope.length, toldTo })
+  private count({ id, priority, envelope, body }: Delivery, nowMs: Millis, toldTo: PeerKey | null): void {
+    this.credit.pushed(id, { priority, pushedAtMs: nowMs, byteCount: envelope.length + (body?.length ?? 0), toldTo })
   }
 }
+
+/** About 40 bytes each. */
+const ASKED_MAX = 128
 
 export const PRIORITY_NUMBERS = { now: 0, next: 1, low: 2 } as const
 
 const laneOf = (item: Arrival['item']): string => item.recipient + item.priority
+
+/** Of what the sender has on its way. */
+export const bytesOf = ({ item, body }: Arrival): number =>
+  item.envelope.length + (body?.isFirst ? body.shared.bytes.length : 0)

@@ -1,5 +1,16 @@
 /** A world for tests of the engine: no database, no socket, everything it asks for in lists. */
-import type { Append, ClientFrame, Member, ServerFrame, Want } from '@sealpost/protocol'
+import {
+  type Append,
+  type ClientFrame,
+  type DeliveryRef,
+  type Extension,
+  type Member,
+  OPEN,
+  type Reject,
+  type ServerFrame,
+  type Settle,
+  type Want,
+} from '@sealpost/protocol'
 import type { EnvelopeId, MeshId, PeerKey, PeerNo } from '@sealpost/std'
 import type { Effects } from './effects.ts'
 import { Engine } from './engine.ts'
@@ -14,6 +25,7 @@ export const memberOf = (n: number): Member => ({
   peerKey: keyOf(n),
   isRevoked: false,
   sessionEpoch: 0,
+  consent: OPEN,
 })
 
 type Send = Extract<ClientFrame, { type: 'send' }>['envelopes'][number]
@@ -32,6 +44,10 @@ export function world(limits: Partial<EngineLimits> = {}) {
   const appends: Append[] = []
   const wants: Want[] = []
   const asked: PeerKey[][] = []
+  const settles: Settle[] = []
+  const rejects: Reject[] = []
+  const extensions: Extension[] = []
+  const told: DeliveryRef[] = []
   const sent: ServerFrame[] = []
   const closes: [socket: number, how: string][] = []
   const askers: PeerNo[] = []
@@ -51,11 +67,11 @@ export function world(limits: Partial<EngineLimits> = {}) {
     authenticate: ignored,
     open: ignored,
     fence: ignored,
-    settle: ignored,
+    settle: (settle) => void settles.push(settle),
     retry: ignored,
-    reject: ignored,
-    extend: ignored,
-    tellPushed: ignored,
+    reject: (all) => void rejects.push(...all),
+    extend: (all) => void extensions.push(...all),
+    tellPushed: (all) => void told.push(...all),
     findLost: ignored,
     toldLost: ignored,
     strike: ignored,
@@ -64,6 +80,9 @@ export function world(limits: Partial<EngineLimits> = {}) {
     enrol: ignored,
     listMembers: ignored,
     revoke: (_, asker) => void askers.push(asker.peer),
+    consent: ignored,
+    bind: ignored,
+    lookupHistory: ignored,
     hint: ignored,
   }
   const engine = new Engine(effects, {
@@ -94,5 +113,6 @@ export function world(limits: Partial<EngineLimits> = {}) {
   const send = (...envelopes: Send[]) => engine.received(1, { type: 'send', envelopes })
   const nacks = () => sent.flatMap((frame) => (frame.type === 'nack' ? frame.items : []))
   const pushed = () => sent.flatMap((frame) => (frame.type === 'push' ? frame.deliveries.map(({ id }) => id) : []))
-  return { engine, appends, wants, asked, connect, enter, send, nacks, pushed, sent, closes, askers }
+  const done = { settles, rejects, extensions, told }
+  return { engine, appends, wants, asked, connect, enter, send, nacks, pushed, sent, closes, askers, ...done }
 }

@@ -39,15 +39,18 @@ test('every primary key and index begins with mesh_id, except that of the single
   expect(tables).toEqual([
     'access_token',
     'cluster',
+    'consent',
     'dead_letter',
     'dedupe_ledger',
     'delayed_delivery',
+    'former_binding',
     'invite',
     'member',
     'mesh',
     'message_queue',
     'sender_mark',
     'session',
+    'shared_body',
   ])
   const strays = all.filter((entry) => entry.table !== 'cluster' && entry.columns[0] !== 'mesh_id')
   expect(strays).toEqual([])

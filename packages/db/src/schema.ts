@@ -8,6 +8,7 @@
 import { sql } from 'drizzle-orm'
 import {
   bigint,
+  boolean,
   check,
   customType,
   foreignKey,
@@ -19,7 +20,6 @@ import {
   smallint,
   text,
   timestamp,
-  unique,
   uniqueIndex,
   uuid,
 } from 'drizzle-orm/pg-core'
@@ -55,16 +55,57 @@ export const member = pgTable(
       .default('member'),
     /** The invite that let it in, so that an enrolment said twice is one. */
     inviteId: uuid('invite_id'),
+    /** Whom it takes mail from; `consent` has the names. */
+    consentPolicy: text('consent_policy', { enum: ['open', 'contacts'] })
+      .notNull()
+      .default('open'),
+    /** Grows with each change, so that an older reading is told from a newer one. */
+    consentVersion: integer('consent_version').notNull().default(0),
   },
   (t) => [
     primaryKey({ columns: [t.meshId, t.peerNo] }),
-    unique('member_peer_key').on(t.meshId, t.peerKey),
+    // Partial, so that no search by number can be planned over them: on an empty table the planner can't tell them apart.
+    uniqueIndex('member_peer_key').on(t.meshId, t.peerKey).where(sql`${t.peerKey} is not null`),
     // Two names that differ in their capitals only would be taken for one another.
-    uniqueIndex('member_name').on(t.meshId, sql`lower(${t.name})`),
+    uniqueIndex('member_name').on(t.meshId, sql`lower(${t.name})`).where(sql`${t.name} is not null`),
     check(
       'member_lengths',
       sql`length(${t.peerKey}) = 32 and length(${t.boxKey}) = 32 and length(${t.bindingSignature}) = 64`,
     ),
+  ],
+)
+
+/** Whom a peer has allowed or blocked, by their numbers, so that it outlasts a change of their keys. */
+export const consent = pgTable(
+  'consent',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    owner: integer('owner').notNull(),
+    peerNo: integer('peer_no').notNull(),
+    isBlocked: boolean('is_blocked').notNull(),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.owner, t.peerNo] }),
+    foreignKey({ columns: [t.meshId, t.owner], foreignColumns: [member.meshId, member.peerNo] }),
+    foreignKey({ columns: [t.meshId, t.peerNo], foreignColumns: [member.meshId, member.peerNo] }),
+  ],
+)
+
+/** Key bindings from before a rotation: what was sealed under them is opened with them. */
+export const formerBinding = pgTable(
+  'former_binding',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    peerNo: integer('peer_no').notNull(),
+    boxEpoch: integer('box_epoch').notNull(),
+    boxKey: bytea('box_key').notNull(),
+    bindingNotAfterMs: bigint('binding_not_after_ms', { mode: 'number' }).notNull(),
+    bindingSignature: bytea('binding_signature').notNull(),
+    retiredAt: instant('retired_at').notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.peerNo, t.boxEpoch] }),
+    foreignKey({ columns: [t.meshId, t.peerNo], foreignColumns: [member.meshId, member.peerNo] }),
   ],
 )
 
@@ -136,10 +177,30 @@ export const messageQueue = pgTable(
     strikes: smallint('strikes').notNull().default(0),
     /** What its sender asked for beside, or that it is a receipt; none for most. The protocol's `terms.ts` reads it. */
     terms: bytea('terms'),
+    /** Of a broadcast: its body in `shared_body`, and how long that is. */
+    bodyId: bytea('body_id'),
+    bodyBytes: integer('body_bytes'),
     envelope: bytea('envelope').notNull(),
   },
   // No checks: they are prepared anew for every statement, 6 % of a small commit.
-  (t) => [primaryKey({ columns: [t.meshId, t.recipient, t.priority, t.id] })],
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.recipient, t.priority, t.id] }),
+    index('message_queue_body').on(t.meshId, t.sender, t.bodyId).where(sql`${t.bodyId} is not null`),
+  ],
+)
+
+/** The sealed body of a broadcast, once for all its recipients. It goes when no delivery and no dead letter names it. */
+export const sharedBody = pgTable(
+  'shared_body',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    sender: integer('sender').notNull(),
+    /** Chosen by the sender, whose own mail alone it can spoil. */
+    bodyId: bytea('body_id').notNull(),
+    storedAt: instant('stored_at').notNull().default(sql`now()`),
+    bytes: bytea('bytes').notNull(),
+  },
+  (t) => [primaryKey({ columns: [t.meshId, t.sender, t.bodyId] })],
 )
 
 /** Accepted, and not to be delivered before its time: kept out of the way of every claim until then. */
@@ -232,9 +293,14 @@ export const deadLetter = pgTable(
     /** Its recipient was told that it is gone. One that rejected it knows. */
     toldAt: instant('told_at'),
     terms: bytea('terms'),
+    bodyId: bytea('body_id'),
+    bodyBytes: integer('body_bytes'),
     envelope: bytea('envelope'),
   },
-  (t) => [primaryKey({ columns: [t.meshId, t.recipient, t.id] })],
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.recipient, t.id] }),
+    index('dead_letter_body').on(t.meshId, t.sender, t.bodyId).where(sql`${t.bodyId} is not null`),
+  ],
 )
 
 /**

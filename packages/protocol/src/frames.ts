@@ -19,7 +19,21 @@ import {
   u32,
   u53,
 } from './layout.ts'
-import { BATCH_MAX, INVITE_BYTES_MAX, LOOKUP_MAX, NAME_MAX, REASON_MAX, ROSTER_MAX, SUMMARY_MAX } from './limits.ts'
+import {
+  BATCH_MAX,
+  BODY_SEALED_BYTES_MIN,
+  CONSENT_CHANGES_MAX,
+  CONSENT_MAX,
+  ENVELOPE_BYTES_MAX,
+  FANOUT_MAX,
+  INVITE_BYTES_MAX,
+  KEY_HISTORY_MAX,
+  LOOKUP_MAX,
+  NAME_MAX,
+  REASON_MAX,
+  ROSTER_MAX,
+  SUMMARY_MAX,
+} from './limits.ts'
 import { refusalCodes } from './refusals.ts'
 import { DEATHS, RECEIPT_EVENTS, RECEIPT_WISHES } from './terms.ts'
 
@@ -43,6 +57,12 @@ export const keyBinding = struct({
 export const MEMBER_ROLES = ['member', 'admin'] as const
 export type MemberRole = (typeof MEMBER_ROLES)[number]
 
+/** Who may write to a peer: everybody it has not blocked, or those it has allowed. */
+export const CONSENT_POLICIES = ['open', 'contacts'] as const
+export type ConsentPolicy = (typeof CONSENT_POLICIES)[number]
+export const CONSENT_VERDICTS = ['allowed', 'blocked'] as const
+export type ConsentVerdict = (typeof CONSENT_VERDICTS)[number]
+
 /** What a peer says of itself; `dnd`: push only what is sent as `now`. */
 export const AVAILABILITIES = ['idle', 'working', 'dnd'] as const
 export type Availability = (typeof AVAILABILITIES)[number]
@@ -56,6 +76,8 @@ const sendTerms = struct({
   noAutoReply: flag,
   ifOnline: flag,
 })
+
+const body = blob(BODY_SEALED_BYTES_MIN, ENVELOPE_BYTES_MAX)
 
 const SERVER = {
   hello: [1, struct({
@@ -101,12 +123,23 @@ const SERVER = {
   receipts: [15, struct({
     items: batch(struct({ id: deliveryId, envelopeId, recipient: peerKey, event: choice(RECEIPT_EVENTS), atMs: u53 })),
   })],
+  pushBody: [36, struct({ deliveries: batch(struct({ push: pushItem, terms: pushTerms, body })) })],
   whispered: [32, struct({ items: batch(struct({ sender: peerKey, envelopeId, envelope })) })],
   unheard: [33, struct({ items: batch(struct({ envelopeId, code: refusalCode })) })],
   presence: [34, struct({
     peers: list(struct({ peer: peerKey, isOnline: flag, availability: choice(AVAILABILITIES), summary }), 0, BATCH_MAX),
     isSnapshot: flag,
   })],
+  consented: [49, struct({
+    ref: u32,
+    outcome: choice(['done', 'too_many']),
+    policy: choice(CONSENT_POLICIES),
+    peers: list(struct({ peer: peerKey, verdict: choice(CONSENT_VERDICTS) }), 0, CONSENT_MAX),
+    unknown: list(peerKey, 0, CONSENT_CHANGES_MAX),
+  })],
+  bound: [51, struct({ ref: u32, outcome: choice(['done', 'stale_epoch', 'bad_binding']) })],
+  keyHistory: [53, struct({ ref: u32, bindings: list(keyBinding, 0, KEY_HISTORY_MAX) })],
+  rebound: [54, struct({ peers: list(peerKey, 1, LOOKUP_MAX) })],
 } as const // biome-ignore format: a table
 
 const CLIENT = {
@@ -145,6 +178,21 @@ const CLIENT = {
   sendWith: [29, struct({ envelopes: batch(struct({ send: sendItem, terms: sendTerms })) })],
   whisper: [30, struct({ items: batch(struct({ envelopeId, recipient: peerKey, envelope })) })],
   watch: [31, struct({ isOn: flag })],
+  broadcast: [35, struct({
+    group: hex(16),
+    rosterEpoch: u32,
+    bodyId: hex(32),
+    body,
+    terms: pushTerms,
+    envelopes: list(sendItem, 1, FANOUT_MAX),
+  })],
+  consent: [48, struct({
+    ref: u32,
+    policy: choice(['keep', 'open', 'contacts']),
+    changes: list(struct({ peer: peerKey, verdict: choice(['allowed', 'blocked', 'forgotten']) }), 0, CONSENT_CHANGES_MAX),
+  })],
+  bind: [50, struct({ ref: u32, boxKey: bytes(32), boxEpoch: u32, notAfterMs: u53, signature: bytes(64) })],
+  lookupHistory: [52, struct({ ref: u32, peer: peerKey })],
 } as const // biome-ignore format: a table
 
 type Table = Record<string, readonly [number, Field<unknown>]>

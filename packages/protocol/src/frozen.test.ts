@@ -15,10 +15,11 @@ import {
 test('numbers of frames', () => {
   expect([...serverFrames, ...clientFrames].map(({ number, type }) => `${number} ${type}`)).toEqual([
     '1 hello', '2 welcome', '3 ack', '4 nack', '5 push', '6 directory', '7 refused', '8 goaway', '9 pong',
-    '10 recovered', '11 enrolled', '12 roster', '13 revoked', '14 pushWith', '15 receipts', '32 whispered', '33 unheard',
-    '34 presence',
+    '10 recovered', '11 enrolled', '12 roster', '13 revoked', '14 pushWith', '15 receipts', '36 pushBody', '32 whispered', '33 unheard',
+    '34 presence', '49 consented', '51 bound', '53 keyHistory', '54 rebound',
     '16 auth', '17 send', '18 settle', '19 retry', '20 credit', '21 lookup', '22 ping',
-    '23 reject', '24 enrol', '25 extend', '26 members', '27 revoke', '28 status', '29 sendWith', '30 whisper', '31 watch',
+    '23 reject', '24 enrol', '25 extend', '26 members', '27 revoke', '28 status', '29 sendWith', '30 whisper', '31 watch', '35 broadcast',
+    '48 consent', '50 bind', '52 lookupHistory',
   ]) // biome-ignore format: a table
 })
 
@@ -30,7 +31,8 @@ test('numbers, close codes and retryability of refusals', () => {
     '13 version_unsupported 4406 false', '14 auth_timeout 4408 true', '15 superseded 4409 false', '16 rate_exceeded 4429 true',
     '17 heartbeat_missed 4440 true', '18 slow_consumer 4441 true', '19 internal 1011 true', '20 restarting 1012 true',
     '21 try_later 1013 true', '22 invite_refused 4410 false', '23 already_member 4411 false', '24 name_taken 4412 false',
-    '25 no_responder - false', '26 too_many_hops - false', '27 thread_exhausted - false', '28 delay_too_long - false',
+    '25 no_responder - false', '26 too_many_hops - false', '27 thread_exhausted - false', '28 delay_too_long - false', '29 stale_roster - false',
+    '30 not_allowed - false',
   ]) // biome-ignore format: a table
 })
 

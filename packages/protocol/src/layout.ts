@@ -146,7 +146,7 @@ export function token(max: number, min = 0): Field<string> {
 }
 
 /** One of `names`: its place on the wire, the name itself in JSON. */
-export function choice<Name extends string>(names: readonly Name[]): Field<Name> {
+export function choice<const Name extends string>(names: readonly Name[]): Field<Name> {
   const numbers = new Map<unknown, number>(names.map((name, number) => [name, number]))
   const check = (value: unknown): Name => {
     if (!numbers.has(value)) throw new Malformed('unknown choice')

@@ -11,10 +11,19 @@ export const LOOKUP_MAX = 256
 /** Members in one `roster`, and of each kind in one `revoke`. */
 export const ROSTER_MAX = 256
 export const NAME_MAX = 64
+/** Peers that one peer has allowed or blocked, and of these in one change. */
+export const CONSENT_MAX = 1000
+export const CONSENT_CHANGES_MAX = 256
+/** Key bindings kept of one peer: the current one, and former ones. */
+export const KEY_HISTORY_MAX = 17
 /** Of an invite; it holds an address, three keys and a signature. */
 export const INVITE_BYTES_MAX = 1024
 export const FRAME_BYTES_MAX = 256 * 1024
+/** Envelopes of one broadcast. */
+export const FANOUT_MAX = 256
 /** Characters of what a peer says of itself. */
 export const SUMMARY_MAX = 120
 /** Characters of why a delivery was rejected. */
 export const REASON_MAX = 120
+/** Nonce and MAC of an empty one. */
+export const BODY_SEALED_BYTES_MIN = 40

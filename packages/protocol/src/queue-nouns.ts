@@ -3,6 +3,7 @@
  * Times are the database's: a lease, an expiry or an age is never judged by a broker's clock.
  */
 import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
+import type { ConsentPolicy } from './frames.ts'
 import type { Death } from './terms.ts'
 
 /** Where a delivery stands, and the key by which it is settled. */
@@ -72,6 +73,15 @@ export interface Append {
   readonly terms: Uint8Array | null
   /** Kept out of the queue until then, by the database clock; 0: not kept. Then there is no birth lease. */
   readonly notBeforeMs: Millis
+  /** What it shares with others of its broadcast; stored once. */
+  readonly body: SharedBody | null
+}
+
+/** The sealed body of a broadcast. Each of its envelopes holds the key to it, and its hash. */
+export interface SharedBody {
+  /** 64 hex digits, chosen by the sender: the BLAKE2b-256 of the bytes. */
+  readonly bodyId: string
+  readonly bytes: Uint8Array
 }
 
 export type AppendOutcome =
@@ -129,6 +139,8 @@ export interface Delivery {
   readonly enqueuedAtMs: Millis
   readonly envelope: Uint8Array
   readonly terms: Uint8Array | null
+  /** Of a broadcast. */
+  readonly body: Uint8Array | null
 }
 
 /** What left the queue without being settled, and its recipient was not told of yet. */
@@ -148,6 +160,17 @@ export type Claimed =
   | { readonly status: 'stale' }
   | { readonly status: 'locked' }
 
+/** Whom a peer takes mail from. */
+export interface Consent {
+  readonly policy: ConsentPolicy
+  /** Those blocked where the policy is `open`, those allowed where it is `contacts`. */
+  readonly named: readonly PeerNo[]
+  /** Grows with each change. */
+  readonly version: number
+}
+
+export const OPEN: Consent = { policy: 'open', named: [], version: 0 }
+
 export interface Member {
   readonly meshId: MeshId
   readonly peer: PeerNo
@@ -155,4 +178,6 @@ export interface Member {
   readonly isRevoked: boolean
   /** Of its session when it was looked up; an opening names it. */
   readonly sessionEpoch: number
+  /** Null: it was not looked up. */
+  readonly consent: Consent | null
 }

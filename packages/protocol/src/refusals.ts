@@ -74,6 +74,12 @@ const ROWS = [
   { code: 'too_many_hops', isRetryable: false, meaning: 'the thread has passed from peer to peer too often' },
   { code: 'thread_exhausted', isRetryable: false, meaning: 'too many envelopes of this thread in too short a time' },
   { code: 'delay_too_long', isRetryable: false, meaning: '`notBeforeMs` lies behind its time to live' },
+  {
+    code: 'stale_roster',
+    isRetryable: false,
+    meaning: 'the group has changed since: seal it anew for its members of now',
+  },
+  { code: 'not_allowed', isRetryable: false, meaning: 'the recipient takes nothing from this peer' },
 ] as const satisfies readonly RefusalRow[]
 
 type Row = (typeof ROWS)[number]

@@ -103,6 +103,26 @@ export const MEANINGS: Readonly<Record<string, { about: string; fields: Readonly
       'items.atMs': "when, by the database's clock, ms since 1970",
     },
   },
+  pushBody: {
+    about: 'As `pushWith`, for deliveries of a broadcast: each with its body.',
+    fields: {
+      deliveries: 'the deliveries',
+      'deliveries.push': 'as an item of `push`; its envelope holds the key to the body, and its hash',
+      'deliveries.push.id': 'as there',
+      'deliveries.push.envelopeId': 'as there',
+      'deliveries.push.sender': 'as there',
+      'deliveries.push.priority': 'as there',
+      'deliveries.push.attempt': 'as there',
+      'deliveries.push.enqueuedAtMs': 'as there',
+      'deliveries.push.envelope': 'as there',
+      'deliveries.terms': 'as in `pushWith`',
+      'deliveries.terms.receipts': 'as there',
+      'deliveries.terms.thread': 'as there',
+      'deliveries.terms.hops': 'as there',
+      'deliveries.terms.noAutoReply': 'as there',
+      'deliveries.body': 'as sent, see Groups',
+    },
+  },
   whispered: {
     about: 'Ephemeral envelopes. There is nothing to settle, and none of them comes again.',
     fields: {
@@ -183,6 +203,89 @@ export const MEANINGS: Readonly<Record<string, { about: string; fields: Readonly
       'items.recipient': 'a member of the same mesh',
       'items.envelope': 'sealed as any other',
     },
+  },
+  broadcast: {
+    about: 'A body for many, stored once, and an envelope for each of them. Each is answered as an item of `send`.',
+    fields: {
+      group: 'the group it is for; zeros: none',
+      rosterEpoch: "of the group's statement by which its members were chosen; the broker refuses an old one",
+      bodyId: 'the BLAKE2b-256 of `body`',
+      body: 'sealed under a key of its own, see Groups',
+      terms: 'as in `sendWith`, for all of them',
+      'terms.receipts': 'as there',
+      'terms.thread': 'as there',
+      'terms.hops': 'as there',
+      'terms.noAutoReply': 'as there',
+      envelopes: 'as items of `send`, one for each recipient',
+      'envelopes.envelopeId': 'as there',
+      'envelopes.recipient': 'as there',
+      'envelopes.priority': 'as there',
+      'envelopes.isHead': 'as there',
+      'envelopes.ttlSeconds': 'as there',
+      'envelopes.envelope': 'as there',
+    },
+  },
+  consent: {
+    about:
+      'Changes whom this peer takes mail from, or only asks. Answered by `consented`, or by nothing while the database is away.',
+    fields: {
+      ref: 'any number; the answer says it',
+      policy: '`keep`: as it is; `open`: from everybody but those blocked; `contacts`: only from those allowed',
+      changes: 'all of them are done, or none; of two about one peer the last counts',
+      'changes.peer': 'a member of the same mesh; oneself is passed by',
+      'changes.verdict': '`forgotten`: neither allowed nor blocked any more',
+    },
+  },
+  bind: {
+    about: 'A new key binding in the place of the former one. Answered by `bound`, or by nothing, as above.',
+    fields: {
+      ref: 'any number; the answer says it',
+      boxKey: 'the new X25519 key',
+      boxEpoch: 'higher than that of the former binding, and below 2^31',
+      notAfterMs: 'as in a `directory`',
+      signature: 'see Key binding',
+    },
+  },
+  lookupHistory: {
+    about: 'Asks for all key bindings of one peer. Answered by `keyHistory`, or by nothing, as above.',
+    fields: { ref: 'any number; the answer says it', peer: 'whose' },
+  },
+  consented: {
+    about: 'The answer to `consent`: how it stands now.',
+    fields: {
+      ref: 'of the `consent`',
+      outcome: '`too_many`: nothing was done, for more than 1000 peers would be allowed or blocked',
+      policy: 'as in `consent`',
+      peers: 'all that are allowed or blocked, by their keys; also those that were revoked since',
+      'peers.peer': 'its key',
+      'peers.verdict': '`allowed` or `blocked`',
+      unknown: 'those named that were never members',
+    },
+  },
+  bound: {
+    about: 'The answer to `bind`.',
+    fields: {
+      ref: 'of the `bind`',
+      outcome:
+        '`done`, also when this very key has this epoch already; `stale_epoch`: the epoch is not higher; `bad_binding`: the signature fails, the time has passed, or the epoch is too high',
+    },
+  },
+  keyHistory: {
+    about: 'The answer to `lookupHistory`.',
+    fields: {
+      ref: 'of the `lookupHistory`',
+      bindings: 'the current one first, then former ones, newest first; empty for one that is no member',
+      'bindings.peer': 'whose',
+      'bindings.boxKey': 'as in a `directory`',
+      'bindings.boxEpoch': 'as there',
+      'bindings.notAfterMs': 'as there',
+      'bindings.signature': 'as there',
+    },
+  },
+  rebound: {
+    about:
+      'These peers have new box keys. It is a hint for those that asked for the former one in this session, or `watch`, and may be lost.',
+    fields: { peers: 'whose keys to look up again' },
   },
   watch: {
     about: 'Asks for `presence`: everybody who is online now, then every change.',

@@ -171,6 +171,27 @@ export const serverSamples: readonly { name: string; frame: ServerFrame }[] = [
     },
   },
   {
+    name: 'pushBody',
+    frame: {
+      type: 'pushBody',
+      deliveries: [
+        {
+          push: {
+            id: id(13),
+            envelopeId: second,
+            sender: bob,
+            priority: 'next',
+            attempt: 1,
+            enqueuedAtMs: AT_MS,
+            envelope: count(40, 7),
+          },
+          terms: { receipts: 'none', thread: '00'.repeat(16), hops: 0, noAutoReply: false },
+          body: count(48, 5),
+        },
+      ],
+    },
+  },
+  {
     name: 'whispered',
     frame: { type: 'whispered', items: [{ sender: alice, envelopeId: first, envelope: count(40, 2) }] },
   },
@@ -187,6 +208,39 @@ export const serverSamples: readonly { name: string; frame: ServerFrame }[] = [
     },
   },
   { name: 'revoked by no admin', frame: { type: 'revoked', ref: 0, outcome: 'not_admin', unknown: [] } },
+  {
+    name: 'consented, with an allowed and a blocked peer',
+    frame: {
+      type: 'consented',
+      ref: 31,
+      outcome: 'done',
+      policy: 'contacts',
+      peers: [
+        { peer: alice, verdict: 'allowed' },
+        { peer: bob, verdict: 'blocked' },
+      ],
+      unknown: [],
+    },
+  },
+  {
+    name: 'consented, for too many, and a stranger',
+    frame: { type: 'consented', ref: 32, outcome: 'too_many', policy: 'open', peers: [], unknown: [alice] },
+  },
+  { name: 'bound', frame: { type: 'bound', ref: 33, outcome: 'done' } },
+  { name: 'bound, refused', frame: { type: 'bound', ref: U32_MAX, outcome: 'stale_epoch' } },
+  {
+    name: 'keyHistory of two bindings',
+    frame: {
+      type: 'keyHistory',
+      ref: 34,
+      bindings: [
+        { peer: alice, boxKey: count(32, 0x70), boxEpoch: 2, notAfterMs: AT_MS, signature: count(64, 0) },
+        { peer: alice, boxKey: count(32, 0x50), boxEpoch: 1, notAfterMs: AT_MS, signature: count(64, 1) },
+      ],
+    },
+  },
+  { name: 'keyHistory of nobody', frame: { type: 'keyHistory', ref: 35, bindings: [] } },
+  { name: 'rebound', frame: { type: 'rebound', peers: [alice, bob] } },
 ]
 
 export const clientSamples: readonly { name: string; frame: ClientFrame }[] = [
@@ -280,6 +334,46 @@ export const clientSamples: readonly { name: string; frame: ClientFrame }[] = [
     frame: { type: 'whisper', items: [{ envelopeId: first, recipient: bob, envelope: count(40, 4) }] },
   },
   { name: 'watch', frame: { type: 'watch', isOn: true } },
+  {
+    name: 'broadcast',
+    frame: {
+      type: 'broadcast',
+      group: digits(16, 0x50),
+      rosterEpoch: 3,
+      bodyId: digits(32, 0x60),
+      body: count(48, 5),
+      terms: { receipts: 'none', thread: '00'.repeat(16), hops: 0, noAutoReply: false },
+      envelopes: [
+        { envelopeId: first, recipient: alice, priority: 'next', isHead: true, ttlSeconds: 0, envelope: count(40, 6) },
+        { envelopeId: second, recipient: bob, priority: 'next', isHead: true, ttlSeconds: 0, envelope: count(40, 7) },
+      ],
+    },
+  },
+  {
+    name: 'consent, policy and changes',
+    frame: {
+      type: 'consent',
+      ref: 31,
+      policy: 'contacts',
+      changes: [
+        { peer: alice, verdict: 'allowed' },
+        { peer: bob, verdict: 'forgotten' },
+      ],
+    },
+  },
+  { name: 'consent, asked only', frame: { type: 'consent', ref: 32, policy: 'keep', changes: [] } },
+  {
+    name: 'bind',
+    frame: {
+      type: 'bind',
+      ref: 33,
+      boxKey: count(32, 0x70),
+      boxEpoch: 2,
+      notAfterMs: AT_MS,
+      signature: count(64, 0),
+    },
+  },
+  { name: 'lookupHistory', frame: { type: 'lookupHistory', ref: 34, peer: alice } },
 ]
 
 export interface RefusedSample {

@@ -54,6 +54,11 @@ export class BinaryWriter {
     this.int32(8)
     this.at = this.room(8).writeBigInt64BE(value, this.at)
   }
+  /** A bytea of these digits. */
+  hex(digits: string): void {
+    this.int32(digits.length / 2)
+    this.at += this.room(digits.length / 2).write(digits, this.at, 'hex')
+  }
   uuid(hex: string): void {
     this.int32(16)
     putUuid(this.room(16), hex, this.at)

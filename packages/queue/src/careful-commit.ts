@@ -2,10 +2,10 @@
 import { arrayLiteral, byteaText, type Step } from '@sealpost/db'
 import type { Append } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
-import { fingerprintOf, Parties, secondOf } from './commit-batch.ts'
+import { bodiesOf, fingerprintOf, Parties, secondOf } from './commit-batch.ts'
 import { arrayOf } from './run.ts'
 import type { PlaceOf } from './shard-memory.ts'
-import { COMMIT_CAREFULLY } from './sql.ts'
+import { COMMIT_CAREFULLY, KEEP_BODIES } from './sql.ts'
 
 /** The statement, and how to read where it left the marks of the senders. */
 export interface CarefulStep {
@@ -42,6 +42,8 @@ export function carefulStep(appends: readonly Append[], dedupeMs: Millis): Caref
       arrayOf(senders.map((sender) => idsOf(sender).sort().at(-1)!)),
       arrayLiteral(appends.map((append) => append.terms)),
       arrayOf(appends.map((append) => append.notBeforeMs)),
+      arrayLiteral(appends.map(({ body }) => body && byteaText(body.bodyId))),
+      arrayOf(appends.map(({ body }) => body?.bytes.length ?? 'null')),
     ],
   }
   const readPlaces = (text: string): PlaceOf => {
@@ -50,6 +52,19 @@ export function carefulStep(appends: readonly Append[], dedupeMs: Millis): Caref
     return (meshId, sender) => byPlace.get(placeOf(meshId, sender))
   }
   return { step, readPlaces }
+}
+
+/** What keeps the shared bodies of these, before they are named. */
+export function bodySteps(appends: readonly Append[]): Step[] {
+  const bodies = bodiesOf(appends)
+  if (bodies.length === 0) return []
+  const parameters = [
+    arrayOf(bodies.map(({ meshId }) => meshId)),
+    arrayOf(bodies.map(({ sender }) => sender)),
+    arrayLiteral(bodies.map(({ body }) => byteaText(body.bodyId))),
+    arrayLiteral(bodies.map(({ body }) => body.bytes)),
+  ]
+  return [{ text: KEEP_BODIES, parameters }]
 }
 
 /** Where each envelope begins in all of them, counted from 1. */

@@ -2,7 +2,7 @@
  * A batch of appends, sorted out: what is certainly new goes the fast way, the rest the careful one. A sender goes one
  * way as a whole, so that its order stays.
  */
-import type { Append } from '@sealpost/protocol'
+import type { Append, SharedBody } from '@sealpost/protocol'
 import type { EnvelopeId, MeshId, PeerNo } from '@sealpost/std'
 
 /** A distinct peer of a batch. */
@@ -91,6 +91,14 @@ export function admitBirth(recipient: Party, { birthEpoch, birthFloor, sender }:
     recipient.birthFloor = Math.min(recipient.birthFloor, birthFloor)
   } else recipient.plainFrom.push(sender)
   return isAdmitted
+}
+
+/** The bodies that these share, each once. */
+export function bodiesOf(appends: readonly Append[]): { meshId: MeshId; sender: PeerNo; body: SharedBody }[] {
+  const bodies = new Map<string, { meshId: MeshId; sender: PeerNo; body: SharedBody }>()
+  for (const { meshId, sender, body } of appends)
+    if (body) bodies.set(`${meshId} ${sender} ${body.bodyId}`, { meshId, sender, body })
+  return [...bodies.values()]
 }
 
 /** The 48 bits of a UUID v7 that are milliseconds, in steps of 1,024: any id has one, of whatever kind it is. */

@@ -1,5 +1,5 @@
 /** Conformance: what a commit stores, leases at birth and settles, and who is found. */
-import type { Append } from '@sealpost/protocol'
+import { type Append, OPEN } from '@sealpost/protocol'
 import { describe, expect, test } from 'vitest'
 import { bytesOf, MESH, OTHER_MESH, peerKeyOf, type Stage, statusesOf, suiteOptions } from './conformance-world.ts'
 
@@ -128,8 +128,8 @@ function memberTests(stage: () => Stage): void {
     await world.revoke(MESH, peerKeyOf(3))
     const found = await here.findMembers(MESH, [1, 3, 4, 99].map(peerKeyOf))
     expect([...found].sort((a, b) => a.peer - b.peer)).toEqual([
-      { meshId: MESH, peer: ann, peerKey: peerKeyOf(1), isRevoked: false, sessionEpoch: 0 },
-      { meshId: MESH, peer: cat, peerKey: peerKeyOf(3), isRevoked: true, sessionEpoch: 0 },
+      { meshId: MESH, peer: ann, peerKey: peerKeyOf(1), isRevoked: false, sessionEpoch: 0, consent: OPEN },
+      { meshId: MESH, peer: cat, peerKey: peerKeyOf(3), isRevoked: true, sessionEpoch: 0, consent: OPEN },
     ])
     expect(await here.findMembers(MESH, [])).toEqual([])
   })

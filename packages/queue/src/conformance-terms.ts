@@ -22,6 +22,7 @@ export function termsTests(stage: () => Stage): void {
   describe('priorities', () => priorityTests(stage))
   describe('an extended lease', () => extendTests(stage))
   describe('what a peer lost', () => lostTests(stage))
+  describe('a broadcast', () => broadcastTests(stage))
 }
 
 function receiptTests(stage: () => Stage): void {
@@ -210,6 +211,52 @@ function lostTests(stage: () => Stage): void {
       lost.map(({ id }) => id),
     )
     expect(await stage().here.findLost(MESH, stage().bob, 10)).toEqual([])
+  })
+}
+
+function broadcastTests(stage: () => Stage): void {
+  const body = { bodyId: 'c0'.repeat(32), bytes: new TextEncoder().encode('for all of you'.repeat(10)) }
+  const toBoth = () => [stage().bob, stage().cat].map((recipient) => stage().append('the key', { recipient, body }))
+  const textsFor = async (peer: number) => {
+    const session = await stage().openFor(peerKeyOf(peer))
+    return (await stage().take(session)).map((delivery) => delivery.body && new TextDecoder().decode(delivery.body))
+  }
+
+  test.each(['known', 'unknown'])('by a sender %s here brings its body to each', async (how) => {
+    if (how === 'known') await stage().openFor(peerKeyOf(1))
+    expect((await stage().store(...toBoth())).map(({ status }) => status)).toEqual(['stored', 'stored'])
+    const whole = new TextDecoder().decode(body.bytes)
+    expect(await textsFor(2)).toEqual([whole])
+    expect(await textsFor(3)).toEqual([whole])
+  })
+
+  test('said again, in part or as a whole, is stored once', async () => {
+    await stage().openFor(peerKeyOf(1))
+    const [first, second] = toBoth()
+    await stage().store(first!)
+    expect((await stage().store(first!, second!)).map(({ status }) => status)).toEqual(['duplicate', 'stored'])
+    expect((await stage().store(...toBoth())).map(({ status }) => status)).toEqual(['stored', 'stored'])
+  })
+
+  test('counts with its body against what a claim may bring', async () => {
+    await stage().store(stage().append('a', { body }), stage().append('b', { body }))
+    const session = await stage().openBob()
+    const want = { session, limit: 9, ids: ANY_ID, priorityMax: PRIORITY_MAX, turns: NO_TURNS }
+    const [claimed] = await stage().here.claim([{ ...want, limitBytes: body.bytes.length }])
+    expect(claimed).toMatchObject({ deliveries: [{ priority: 1 }] })
+  })
+
+  test('keeps its body until nothing names it any more', async () => {
+    const [a, b] = await stage().store(...toBoth())
+    const refs = [stage().refOf(a!), stage().refOf(b!, { recipient: stage().cat })]
+    await stage().commit([], [refs[0]!])
+    await stage().world.advance(11 * 60_000)
+    await stage().here.sweep()
+    expect(await textsFor(3)).toHaveLength(1)
+    expect(await stage().world.bodyCount()).toBe(1)
+    await stage().commit([], [refs[1]!])
+    await stage().here.sweep()
+    expect(await stage().world.bodyCount()).toBe(0)
   })
 }
 

@@ -29,6 +29,8 @@ export interface QueueWorld {
   whileLocked(meshId: MeshId, peer: PeerNo, body: () => Promise<void>): Promise<void>
   /** By id. */
   deadLetters(): Promise<DeadLetterFacts[]>
+  /** Shared bodies that are stored. */
+  bodyCount(): Promise<number>
   end(): Promise<void>
 }
 
@@ -113,6 +115,7 @@ export class Stage {
       birthFloor: 0,
       terms: null,
       notBeforeMs: 0,
+      body: null,
       ...changes,
     }
   }

@@ -22,6 +22,7 @@ export interface StoredDelivery extends DeliveryRef {
   readonly enqueuedAtMs: Millis
   readonly expiresAtMs: Millis
   readonly terms: Uint8Array | null
+  readonly bodyId: string | null
   attempts: number
   strikes: number
   firstStrikeAtMs: Millis | null
@@ -36,8 +37,17 @@ export interface StoredDeadLetter extends DeliveryRef {
   readonly strikes: number
   readonly reason: Death
   readonly detail: string | null
+  readonly bodyId: string | null
   readonly envelope: Uint8Array | null
   isTold: boolean
+}
+
+export interface StoredBody {
+  readonly meshId: MeshId
+  readonly sender: PeerNo
+  readonly bodyId: string
+  readonly bytes: Uint8Array
+  readonly storedAtMs: Millis
 }
 
 export interface DelayedDelivery extends StoredDelivery {
@@ -86,6 +96,8 @@ export const ledgerKey = (sender: PeerNo, envelopeId: EnvelopeId): string => `${
 /** What several shards share. `clock` is the database's. */
 export class MemoryStore {
   readonly deadLetters: StoredDeadLetter[] = []
+  /** By mesh, sender and id. */
+  readonly bodies = new Map<string, StoredBody>()
   /** The one that is due next comes first. */
   delayed: readonly DelayedDelivery[] = []
   private readonly clock: () => Millis
@@ -218,6 +230,19 @@ export class MemoryStore {
     deliveries.splice(place, 0, row)
   }
 
+  keepBody(body: StoredBody): void {
+    const key = bodyKey(body)
+    if (!this.bodies.has(key)) this.bodies.set(key, body)
+  }
+
+  /** Lets go what nothing names any more. */
+  sweepBodies(youngerMs: Millis): void {
+    const named = new Set<string>()
+    for (const row of [...this.deliveries(), ...this.deadLetters]) if (row.bodyId !== null) named.add(bodyKey(row))
+    for (const [key, { storedAtMs }] of this.bodies)
+      if (!named.has(key) && storedAtMs < this.nowMs - youngerMs) this.bodies.delete(key)
+  }
+
   delay(row: DelayedDelivery): void {
     this.delayed = [...this.delayed, row].sort((a, b) => a.dueAtMs - b.dueAtMs || a.id - b.id)
   }
@@ -246,3 +271,6 @@ export function isBehind(a: DeliveryRef, b: DeliveryRef): boolean {
 function sorted<K extends string | number, V>(map: ReadonlyMap<K, V>): [K, V][] {
   return [...map].sort(([a], [b]) => (a < b ? -1 : 1))
 }
+
+export const bodyKey = (of: { meshId: MeshId; sender: PeerNo; bodyId: string | null }): string =>
+  `${of.meshId} ${of.sender} ${of.bodyId}`

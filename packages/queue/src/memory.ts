@@ -16,6 +16,7 @@ import {
   type KeyBindingEntry,
   type Lost,
   type Member,
+  OPEN,
   type ReceiptEvent,
   type Reject,
   type Retry,
@@ -25,7 +26,7 @@ import {
   type Want,
 } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo, ShardId } from '@sealpost/std'
-import { admitBirth, Parties, type Party, secondOf, sureOf } from './commit-batch.ts'
+import { admitBirth, bodiesOf, Parties, type Party, secondOf, sureOf } from './commit-batch.ts'
 import {
   type Decided,
   type Decision,
@@ -35,7 +36,9 @@ import {
   mergeDecided,
   undecidedOf,
 } from './decisions.ts'
+import { inTurn, isFree, isLapsed, LEASE_FUTURE_MAX_MS, wantsReceipt, withinBytes } from './memory-rules.ts'
 import {
+  bodyKey,
   isBehind,
   type LedgerRow,
   ledgerKey,
@@ -43,15 +46,14 @@ import {
   type StoredDelivery,
   type StoredMember,
 } from './memory-store.ts'
-import { inTurn, wantsReceipt } from './memory-terms.ts'
 import type { Batch, QueueOptions, Released, Swept } from './queue.ts'
 import { DeliveryIds, later, type SenderMark, SenderMarks } from './shard-memory.ts'
 import { BLOCK_SIZE } from './sql.ts'
 
 export * from './memory-store.ts'
 
-/** As in `sql.ts`: a lease further ahead than this counts as lapsed. */
-const LEASE_FUTURE_MAX_MS = 5 * 60_000
+/** As in `SWEEP_BODIES`. */
+const BODY_YOUNG_MS = 10 * 60_000
 const STRIKES_COUNTED = 32_767
 const RECEIPT_TTL_MS = 14 * 86_400_000
 
@@ -97,12 +99,14 @@ export class MemoryShard {
     const births = parties.all.filter(({ bornFrom }) => bornFrom.length > 0)
     const isSure =
       appends.every((append) => this.isValid(append)) &&
+      this.areBodiesNew(appends) &&
       this.areMarksKnown(appends) &&
       births.every((recipient) => this.isCaughtUp(recipient))
     if (!isSure) return null
     for (const { meshId, sender, envelopeId } of appends) {
       this.marks.note(meshId, sender, moveMark(this.store.find(meshId, sender)!, envelopeId))
     }
+    this.keepBodies(appends)
     return appends.map((append, i): AppendOutcome => {
       const id = (firstId + i) as DeliveryId
       this.store.add(this.rowOf(append, { id, isLeased: isLeased[i]!, nowMs }))
@@ -115,6 +119,7 @@ export class MemoryShard {
     const { nowMs } = this.store
     const firstId = this.store.drawBlock() * BLOCK_SIZE + 1
     this.ids.usedUpTo(firstId + appends.length - 1)
+    this.keepBodies(appends)
     const decisions = appends.map((append, i): Decision => {
       const id = (firstId + i) as DeliveryId
       const earlier = this.store.findEarlier(append)
@@ -242,6 +247,7 @@ export class MemoryShard {
       ...expired.map((row) => ({ row, event: 'expired' }) as const),
       ...dead.map((row) => ({ row, event: 'struck_out' }) as const),
     ])
+    this.store.sweepBodies(BODY_YOUNG_MS)
     const isRound = seen.length < sweepRows
     this.place = isRound ? QUEUE_START : seen.at(-1)!
     return { expired: expired.length, dead: dead.length, forgotten: this.sweepLedgers(), isRound }
@@ -254,6 +260,7 @@ export class MemoryShard {
       peerKey: binding.peer,
       isRevoked,
       sessionEpoch: session.epoch,
+      consent: OPEN,
     }))
   }
 
@@ -269,6 +276,17 @@ export class MemoryShard {
 
   private isCurrent({ session }: StoredMember, epoch: number): boolean {
     return session.shard === this.shard && session.epoch === epoch
+  }
+
+  private areBodiesNew(appends: readonly Append[]): boolean {
+    return bodiesOf(appends).every(
+      ({ meshId, sender, body: { bodyId } }) => !this.store.bodies.has(bodyKey({ meshId, sender, bodyId })),
+    )
+  }
+
+  private keepBodies(appends: readonly Append[]): void {
+    for (const { meshId, sender, body } of bodiesOf(appends))
+      this.store.keepBody({ meshId, sender, ...body, storedAtMs: this.store.nowMs })
   }
 
   private areMarksKnown(appends: readonly Append[]): boolean {
@@ -332,6 +350,7 @@ export class MemoryShard {
       enqueuedAtMs: given.nowMs,
       expiresAtMs: given.nowMs + append.ttlSeconds * 1000,
       terms: append.terms,
+      bodyId: append.body?.bodyId ?? null,
       attempts: given.isLeased ? 1 : 0,
       strikes: 0,
       firstStrikeAtMs: null,
@@ -348,7 +367,7 @@ export class MemoryShard {
     const ready = inTurn(free, turns).slice(0, limit)
     const lapsed = ready.filter((row) => isLapsed(row, session.epoch, nowMs))
     const oldest = lapsed.reduce<StoredDelivery | null>((min, row) => (min && min.id < row.id ? min : row), null)
-    const taken = withinBytes(ready, limitBytes)
+    const taken = withinBytes(ready, limitBytes, (row) => this.sizeOf(row))
     if (oldest && taken.includes(oldest)) this.strikeRow(oldest)
     return taken.sort(byPlace).map((row) => {
       row.lease = { epoch: session.epoch, untilMs: nowMs + this.options.leaseMs }
@@ -362,8 +381,13 @@ export class MemoryShard {
         enqueuedAtMs: Math.floor(row.enqueuedAtMs),
         envelope: row.envelope,
         terms: row.terms,
+        body: row.bodyId === null ? null : this.store.bodies.get(bodyKey(row))!.bytes,
       }
     })
+  }
+
+  private sizeOf(row: StoredDelivery): number {
+    return row.envelope.length + (row.bodyId === null ? 0 : this.store.bodies.get(bodyKey(row))!.bytes.length)
   }
 
   private strikeRow(row: StoredDelivery): void {
@@ -388,7 +412,7 @@ export class MemoryShard {
     if (row.terms && readMarking(row.terms)?.kind === 'receipt') return
     this.store.deadLetters.push({
       ...{ meshId, recipient, priority, id, envelopeId, sender, attempts, strikes },
-      ...{ reason, detail, envelope, isTold: reason === 'rejected' },
+      ...{ reason, detail, envelope, bodyId: envelope && row.bodyId, isTold: reason === 'rejected' },
     })
   }
 
@@ -410,7 +434,7 @@ export class MemoryShard {
       this.store.add({
         ...{ meshId: row.meshId, recipient: row.sender, sender: row.recipient, envelopeId: row.envelopeId },
         ...{ id: (block * BLOCK_SIZE + i + 1) as DeliveryId, priority: 1 },
-        ...{ envelope: new Uint8Array(), terms: encodeReceipt(event) },
+        ...{ envelope: new Uint8Array(), terms: encodeReceipt(event), bodyId: null },
         ...{ enqueuedAtMs: nowMs, expiresAtMs: nowMs + RECEIPT_TTL_MS },
         ...{ attempts: 0, strikes: 0, firstStrikeAtMs: null, lease: null },
       })
@@ -456,25 +480,6 @@ function moveMark(member: StoredMember, envelopeId: EnvelopeId): SenderMark {
 }
 
 const byPlace = (a: DeliveryRef, b: DeliveryRef): number => a.priority - b.priority || a.id - b.id
-
-function isFree({ lease }: StoredDelivery, epoch: number, nowMs: Millis): boolean {
-  if (lease === null || (lease.epoch !== null && lease.epoch < epoch)) return true
-  return lease.untilMs <= nowMs || lease.untilMs > nowMs + LEASE_FUTURE_MAX_MS
-}
-
-function isLapsed({ lease }: StoredDelivery, epoch: number, nowMs: Millis): boolean {
-  return lease !== null && lease.epoch === epoch && lease.untilMs <= nowMs
-}
-
-/** Up to the one with which they reach the limit. */
-function withinBytes(rows: readonly StoredDelivery[], limitBytes: number): StoredDelivery[] {
-  let byteCount = 0
-  return rows.filter((row) => {
-    const isWithin = byteCount < limitBytes
-    byteCount += row.envelope.length
-    return isWithin
-  })
-}
 
 function outcomeOfResend({ ref, envelope }: LedgerRow['entries'][number], append: Append): AppendOutcome {
   const isSame =

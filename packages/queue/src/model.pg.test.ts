@@ -70,6 +70,7 @@ const append = fc.record({
   birth: fc.constantFrom('none', 'current', 'current', 'stale'),
   /** A look begins at the delivery stored so many before the last one; null: at the start. */
   begin: fc.option(fc.nat(4)),
+  body: fc.constantFrom(null, null, null, '11', '22'),
   wish: fc.constantFrom(...RECEIPT_WISHES),
   delay: fc.constantFrom('none', 'none', 'none', 'past', 'ages'),
 })
@@ -279,7 +280,8 @@ class Pair {
       birthEpoch: draft.birth === 'none' ? 0 : draft.birth === 'stale' ? Math.max(0, epoch - 1) : epoch,
       birthFloor: this.idAt(draft.begin),
       terms: encodeTerms({ receipts: draft.wish, thread: NO_THREAD, hops: 0, noAutoReply: false }),
-      notBeforeMs: NOT_BEFORE[draft.delay]!,
+      notBeforeMs: draft.body ? 0 : NOT_BEFORE[draft.delay]!,
+      body: draft.body === null ? null : { bodyId: draft.body.repeat(32), bytes: bytesOf(draft.body) },
     }
   }
 
@@ -315,10 +317,11 @@ async function addTo(to: { real: QueueWorld; memory: MemoryWorld }, meshId: Mesh
 function plainClaims(answers: Awaited<ReturnType<Queue['claim']>>): unknown {
   return answers.map((claimed) =>
     claimed.status === 'claimed'
-      ? claimed.deliveries.map(({ enqueuedAtMs, envelope, terms, ...rest }) => ({
+      ? claimed.deliveries.map(({ enqueuedAtMs, envelope, terms, body, ...rest }) => ({
           ...rest,
           envelope: envelope.join(),
           terms: terms?.join(),
+          body: body?.join(),
         }))
       : claimed.status,
   )

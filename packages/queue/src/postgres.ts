@@ -12,12 +12,15 @@ import {
   type Append,
   type Claimed,
   type Committed,
+  type Consent,
+  type ConsentPolicy,
   type Delivery,
   type DeliveryRef,
   type Extension,
   type KeyBindingEntry,
   type Lost,
   type Member,
+  OPEN,
   type Reject,
   type Retry,
   type SessionRef,
@@ -35,7 +38,7 @@ import {
   type ShardId,
   toHex,
 } from '@sealpost/std'
-import { carefulStep } from './careful-commit.ts'
+import { bodySteps, carefulStep } from './careful-commit.ts'
 import { sureOf } from './commit-batch.ts'
 import {
   type Decided,
@@ -63,6 +66,7 @@ export class PostgresQueue implements Queue {
   private readonly ids = new DeliveryIds()
   private readonly clock = new DatabaseClock()
   private readonly writers = new RowWriters()
+  private bodyPlace: readonly [string, number, string] = BODIES_START
   private place: readonly [string, number, number, number] = QUEUE_START
 
   constructor(db: QueueDatabases, shard: ShardId, options: QueueOptions) {
@@ -86,7 +90,7 @@ export class PostgresQueue implements Queue {
     const terms = { shard, firstId: ids.take(appends.length), nowMs: clock.nowMs, options, marks: this.marks }
     const commit = new SureCommit(appends, terms, this.writers)
     const answers = await this.write([...settling, ...commit.steps()]).catch((error) => {
-      if (error instanceof DatabaseError && error.sqlstate === statements.IN_DOUBT) return null
+      if (error instanceof DatabaseError && statements.IN_DOUBT.includes(error.sqlstate ?? '')) return null
       throw error
     })
     if (!answers) return null
@@ -115,7 +119,7 @@ export class PostgresQueue implements Queue {
 
   private async storeCarefully(appends: readonly Append[], first: Step[]): Promise<Decided> {
     const { step, readPlaces } = carefulStep(appends, this.options.dedupeMs)
-    const answers = await this.write([...first, step])
+    const answers = await this.write([...first, ...bodySteps(appends), step])
     const [statuses, ids, atMs, lastId, places] = answers.at(-1)![0] as string[]
     assert(statuses?.length === appends.length, 'one status for each append')
     this.ids.usedUpTo(Number(lastId))
@@ -206,7 +210,8 @@ export class PostgresQueue implements Queue {
 
   async releaseDue(): Promise<Released> {
     const rows = await run<DueRow>(this.db.asking, statements.RELEASE_DUE, [this.options.sweepRows])
-    const recipients = rows.flatMap(({ mesh_id, peer }) => (mesh_id === null ? [] : [{ meshId: mesh_id, peer: peer! }]))
+    const released = rows.flatMap(({ mesh_id, peer }) => (mesh_id === null ? [] : [{ meshId: mesh_id, peer: peer! }]))
+    const recipients = [...new Map(released.map((of) => [of.meshId + of.peer, of])).values()]
     const nextSeconds = rows.find(({ mesh_id }) => mesh_id === null)?.next_seconds ?? null
     return { recipients, nextInMs: nextSeconds && Math.ceil(nextSeconds * 1000) }
   }
@@ -236,10 +241,18 @@ export class PostgresQueue implements Queue {
       dedupeMs / 1000,
       sweepRows,
     ])
+    await this.sweepBodies()
     const { seen, expired, dead, mesh_id, recipient, priority, id } = walk!
     const isRound = seen < sweepRows
     this.place = isRound ? QUEUE_START : [mesh_id, recipient, priority, id]
     return { expired, dead, forgotten: ledger!.forgotten, isRound }
+  }
+
+  private async sweepBodies(): Promise<void> {
+    const { sweepRows } = this.options
+    const rows = await run<BodyRow>(this.db.asking, statements.SWEEP_BODIES, [...this.bodyPlace, sweepRows])
+    const { seen, mesh_id, sender, body_id } = rows[0]!
+    this.bodyPlace = seen < sweepRows ? BODIES_START : [mesh_id, sender, byteaText(body_id)]
   }
 
   async findMembers(meshId: MeshId, peers: readonly PeerKey[]): Promise<Member[]> {
@@ -250,6 +263,7 @@ export class PostgresQueue implements Queue {
       peerKey: keyText(row.peer_key),
       isRevoked: row.is_revoked,
       sessionEpoch: row.session_epoch,
+      consent: consentOf(row),
     }))
   }
 
@@ -296,8 +310,16 @@ interface ClaimRow extends Row {
   envelope: Uint8Array
   envelope_id: string
   terms: Uint8Array | null
+  body: Uint8Array | null
   enqueued_at_ms: number
   sender: PeerKey
+}
+
+interface BodyRow extends Row {
+  seen: number
+  mesh_id: string
+  sender: number
+  body_id: Uint8Array
 }
 
 interface DueRow extends Row {
@@ -322,6 +344,16 @@ interface MemberRow extends Row {
   box_epoch: number
   binding_not_after_ms: number
   binding_signature: Uint8Array
+  consent_policy: ConsentPolicy
+  consent_version: number
+  /** Numbers of peers, with commas. */
+  consent_named: string
+}
+
+function consentOf({ consent_policy: policy, consent_version: version, consent_named }: MemberRow): Consent {
+  if (policy === 'open' && version === 0) return OPEN
+  const named = consent_named === '' ? [] : consent_named.split(',').map((no) => Number(no) as PeerNo)
+  return { policy, named, version }
 }
 
 interface SweepRow extends Row {
@@ -334,6 +366,7 @@ interface SweepRow extends Row {
   id: number
 }
 
+const BODIES_START = ['0'.repeat(32), 0, '\\x'] as const
 const QUEUE_START = ['0'.repeat(32), 0, 0, 0] as const
 /** A careful statement races only with another of the same sender, which a peer has one session to send through. */
 const CAREFUL_TRIES = 3
@@ -379,5 +412,6 @@ function deliveryOf(row: ClaimRow): Delivery {
     enqueuedAtMs: Math.floor(row.enqueued_at_ms),
     envelope: row.envelope,
     terms: row.terms,
+    body: row.body,
   }
 }

@@ -7,15 +7,23 @@ import {
   ADMIT_ONE,
   CLAIM,
   COMMIT_CAREFULLY,
+  EXTEND,
   FENCE,
+  FIND_LOST,
   FIND_MEMBERS,
   OPEN,
+  REJECT,
+  RELEASE_DUE,
   RETRY,
   SESSION,
   SETTLE,
+  SETTLE_AND_TELL,
   STRIKE,
+  SWEEP_BODIES,
   SWEEP_LEDGER,
   SWEEP_QUEUE,
+  TELL_PUSHED,
+  TOLD_LOST,
 } from './sql.ts'
 
 const ROWS = 200_000
@@ -33,6 +41,14 @@ const statements = {
   SWEEP_QUEUE,
   SWEEP_LEDGER,
   FIND_MEMBERS,
+  SETTLE_AND_TELL,
+  REJECT,
+  EXTEND,
+  TELL_PUSHED,
+  RELEASE_DUE,
+  FIND_LOST,
+  TOLD_LOST,
+  SWEEP_BODIES,
 }
 
 /** The indexes each statement says it walks. */
@@ -53,7 +69,15 @@ const WALKS = {
   STRIKE: [QUEUE],
   SWEEP_QUEUE: [QUEUE],
   SWEEP_LEDGER: ['dedupe_ledger_due', QUEUE],
-  FIND_MEMBERS: ['member_peer_key', PEER],
+  FIND_MEMBERS: ['member_peer_key', PEER, 'consent_mesh_id_owner_peer_no_pk'],
+  SETTLE_AND_TELL: [QUEUE],
+  REJECT: [QUEUE],
+  EXTEND: [QUEUE],
+  TELL_PUSHED: [QUEUE],
+  RELEASE_DUE: ['delayed_delivery_mesh_id_due_at_id_pk'],
+  FIND_LOST: ['dead_letter_mesh_id_recipient_id_pk', MEMBER],
+  TOLD_LOST: ['dead_letter_mesh_id_recipient_id_pk'],
+  SWEEP_BODIES: ['shared_body_mesh_id_sender_body_id_pk', 'message_queue_body', 'dead_letter_body'],
 } as const
 
 type Name = keyof typeof WALKS

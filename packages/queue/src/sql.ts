@@ -1,5 +1,5 @@
 /**
- * Every hot statement, each with the index it walks. `sql.pg.test.ts` asserts the plans, on an empty and on a grown
+ * Every hot statement (the others are in `sql-cold.ts`), each with the index it walks. `sql.pg.test.ts` asserts the plans, on an empty and on a grown
  * table.
  *
  * The planner is left one way only, because a plan made for an empty table is the wrong one an hour later, and neither
@@ -12,8 +12,11 @@
  * single ones costs twice as much.
  */
 
-import { encodeReceipt, ID_BLOCK, RECEIPT_EVENTS, type ReceiptEvent, TURN_COSTS } from '@sealpost/protocol'
-import { toHex } from '@sealpost/std'
+import { TURN_COSTS } from '@sealpost/protocol'
+import { BLOCK_SIZE, isFree, isStruckOut, LEASE_FUTURE_MAX, ONE_MORE, RECEIPTS, tell } from './sql-parts.ts'
+
+export * from './sql-cold.ts'
+export { BLOCK_SIZE } from './sql-parts.ts'
 
 /** Settings of the connections that run these statements. */
 export const SESSION = {
@@ -24,45 +27,6 @@ export const SESSION = {
   jit: 'off',
   plan_cache_mode: 'force_generic_plan',
 } as const
-
-/** A lease further ahead than this was given before the database clock jumped back: it counts as lapsed. */
-const LEASE_FUTURE_MAX = `interval '5 minutes'`
-
-/** It has its strikes and awaits the sweep: a recipient that dies of it must not get it once more. */
-const isStruckOut = (row: string, strikes: string, seconds: string) => `coalesce(${row}.strikes >= ${strikes}::int
-      and ${row}.first_strike_at <= clock_timestamp() - make_interval(secs => ${seconds}::float8), false)`
-
-/** Counted to the end of the column's type: past it the statement would fail for everything else it carries. */
-const ONE_MORE = (row: string) => `least(${row}.strikes, 32766) + 1`
-
-/** What a claim may take. Before a birth lease the same is asked, or an older delivery could be overtaken. */
-const isFree = (row: string, epoch: string) => `(${row}.lease_until is null or ${row}.lease_epoch < ${epoch}
-      or ${row}.lease_until <= clock_timestamp() or ${row}.lease_until > clock_timestamp() + ${LEASE_FUTURE_MAX})`
-
-/** A delivery's id is its block, drawn from the sequence `delivery_block`, times this, and its number in the block. */
-export const BLOCK_SIZE = ID_BLOCK
-
-const receiptOf = (event: ReceiptEvent) => `'\\x${toHex(encodeReceipt(event))}'::bytea`
-const RECEIPTS = Object.fromEntries(RECEIPT_EVENTS.map((event) => [event, receiptOf(event)])) as Record<
-  ReceiptEvent,
-  string
->
-/** See the protocol's `terms.ts`. */
-const isReceipt = (row: string) => `coalesce(get_byte(${row}.terms, 0) = 2, false)`
-const wantsReceipt = (row: string) => `coalesce(get_byte(${row}.terms, 0) = 1 and get_byte(${row}.terms, 1) > 0, false)`
-/** A receipt is kept as long as mail is by default. */
-const RECEIPT_TTL = `interval '14 days'`
-
-/**
- * Puts a receipt into the queue of the sender of each of these rows that asked for one. It is a delivery like any other,
- * so it survives an absent sender; it names the envelope it is about, and as its sender the recipient of that.
- */
-const tell = (rows: string) => `
-  insert into message_queue (mesh_id, recipient, priority, id, sender, envelope_id, expires_at, terms, envelope)
-  select g.mesh_id, g.sender, 1, (select nextval('delivery_block')) * ${BLOCK_SIZE} + row_number() over (order by g.id), g.recipient,
-    g.envelope_id, clock_timestamp() + ${RECEIPT_TTL}, g.receipt, ''
-  from ${rows} g where ${wantsReceipt('g')}
-`
 
 /**
  * A commit is a transaction of these steps, sent at once: `SETTLE` for what was settled, and for appends `ADMIT` or
@@ -82,86 +46,6 @@ export const SETTLE_AND_TELL = `
 with gone as (${SETTLE}
   returning mesh_id, recipient, sender, id, envelope_id, terms, ${RECEIPTS.settled} as receipt
 )${tell('gone')}`
-
-/**
- * Moves rejected deliveries to the dead letters, with what their recipient said. `$1–$4` mesh, recipient, priority, id ·
- * `$5` the epoch of the session that holds them · `$6` what it said. Walks: message_queue's primary key.
- */
-export const REJECT = `
-with gone as (
-  delete from message_queue q
-  using (select r.*, found.ctid from unnest($1::uuid[], $2::int[], $3::smallint[], $4::bigint[], $5::bigint[], $6::text[])
-      as r(mesh_id, recipient, priority, id, epoch, said)
-    cross join lateral (select q.ctid from message_queue q where q.mesh_id = r.mesh_id and q.recipient = r.recipient
-      and q.priority = r.priority and q.id = r.id offset 0) found) r
-  where q.ctid = r.ctid and q.lease_epoch = r.epoch
-  returning q.*, r.said, ${RECEIPTS.rejected} as receipt
-), kept as (
-  insert into dead_letter (mesh_id, recipient, id, priority, sender, attempts, strikes, envelope_id, enqueued_at, reason,
-    detail, told_at, terms, envelope)
-  select mesh_id, recipient, id, priority, sender, attempts, strikes, envelope_id, enqueued_at, 'rejected', said,
-    clock_timestamp(), terms, envelope
-  from gone where not ${isReceipt('gone')}
-)${tell('gone')}`
-
-/**
- * Leases go on for `$6` seconds from now, though not further than a jump of the clock could pass for. `$1–$5` as of
- * `REJECT`. Walks: message_queue's primary key.
- */
-export const EXTEND = `
-update message_queue q
-set lease_until = clock_timestamp() + least(make_interval(secs => r.seconds), ${LEASE_FUTURE_MAX})
-from (select r.*, found.ctid from unnest($1::uuid[], $2::int[], $3::smallint[], $4::bigint[], $5::bigint[], $6::float8[])
-    as r(mesh_id, recipient, priority, id, epoch, seconds)
-  cross join lateral (select q.ctid from message_queue q where q.mesh_id = r.mesh_id and q.recipient = r.recipient
-    and q.priority = r.priority and q.id = r.id offset 0) found) r
-where q.ctid = r.ctid and q.lease_epoch = r.epoch`
-
-/**
- * Tells the senders that want to hear of it that their mail was pushed. Nothing is said when it is gone already. `$1–$4`
- * mesh, recipient, priority, id. Walks: message_queue's primary key.
- */
-export const TELL_PUSHED = `
-with gone as (
-  select found.*, ${RECEIPTS.pushed} as receipt
-  from unnest($1::uuid[], $2::int[], $3::smallint[], $4::bigint[]) as r(mesh_id, recipient, priority, id)
-  cross join lateral (select q.* from message_queue q where q.mesh_id = r.mesh_id and q.recipient = r.recipient
-    and q.priority = r.priority and q.id = r.id offset 0) found
-)${tell('gone')}`
-
-/**
- * Puts up to `$1` deliveries of each mesh whose time has come into the queue, under the ids they have. Answers each
- * recipient with something new, as mesh and peer, and in how many seconds the next one is due. Walks: delayed_delivery's
- * primary key.
- */
-export const RELEASE_DUE = `
-with due as materialized (
-  select found.ctid from mesh m cross join lateral (
-    select d.ctid from delayed_delivery d where d.mesh_id = m.mesh_id and d.due_at <= clock_timestamp()
-    order by d.due_at, d.id limit $1::int for update skip locked) found
-), gone as (
-  delete from delayed_delivery d using due where d.ctid = due.ctid returning d.*
-), queued as (
-  insert into message_queue (mesh_id, recipient, priority, id, sender, envelope_id, enqueued_at, expires_at, terms, envelope)
-  select mesh_id, recipient, priority, id, sender, envelope_id, enqueued_at, expires_at, terms, envelope from gone
-)
-select distinct replace(mesh_id::text, '-', '') as mesh_id, recipient as peer, null::float8 as next_seconds from gone
-union all
-select null, null, extract(epoch from min(found.due_at) - clock_timestamp())::float8
-from mesh m cross join lateral (select d.due_at from delayed_delivery d
-  where d.mesh_id = m.mesh_id and d.due_at > clock_timestamp() order by d.due_at limit 1) found`
-
-/** What left this peer's queue unsettled without its knowledge. `$1 $2` mesh, peer · `$3` at most. Walks: dead_letter's and member's primary keys. */
-export const FIND_LOST = `
-select l.id, replace(l.envelope_id::text, '-', '') as envelope_id, l.reason,
-  (select encode(m.peer_key, 'hex') from member m where m.mesh_id = l.mesh_id and m.peer_no = l.sender) as sender
-from dead_letter l where l.mesh_id = $1::uuid and l.recipient = $2::int and l.told_at is null
-order by l.id limit $3::int`
-
-/** `$1 $2` mesh, peer · `$3` ids. Walks: dead_letter's primary key. */
-export const TOLD_LOST = `
-update dead_letter set told_at = clock_timestamp()
-where mesh_id = $1::uuid and recipient = $2::int and id = any ($3::bigint[])`
 
 /** Set beside the answer of both ways to admit. */
 const CLOCK = 'extract(epoch from now()) * 1000, extract(epoch from clock_timestamp()) * 1000'
@@ -240,12 +124,19 @@ select 1 / coalesce((select count(*) from moved) = 1
       and ${hasOlder({ mesh: '$1::uuid', recipient: '$3::int', floor: '$10::bigint', epoch: '$5::bigint', senders: 'array[$2::int]', strikes: '$7', seconds: '$8' })} is null
     ) and ${isClockRight('$9')}, false)::int, ${CLOCK}, (select place::text from moved)`
 
-/** What `ADMIT` fails with. */
-export const IN_DOUBT = '22012'
+/** What `ADMIT` fails with, and `COPY_BODIES` when a body is there already. */
+export const IN_DOUBT: readonly string[] = ['22012', '23505']
 
 export const COPY_QUEUE = `
 copy message_queue (mesh_id, recipient, priority, id, sender, attempts, envelope_id, expires_at, lease_epoch, lease_until,
-  terms, envelope) from stdin (format binary)`
+  terms, body_id, body_bytes, envelope) from stdin (format binary)`
+
+export const COPY_BODIES = 'copy shared_body (mesh_id, sender, body_id, bytes) from stdin (format binary)'
+
+/** The same beside a careful commit, which may have come before. `$1–$4` mesh, sender, body id, bytes. */
+export const KEEP_BODIES = `
+insert into shared_body (mesh_id, sender, body_id, bytes)
+select * from unnest($1::uuid[], $2::int[], $3::bytea[], $4::bytea[]) on conflict do nothing`
 
 export const COPY_LEDGER = `
 copy dedupe_ledger (mesh_id, sender, second, first_id, keep_until, envelope_ids, fingerprints, ids, recipients, priorities)
@@ -258,8 +149,8 @@ from stdin (format binary)`
  *
  * The parties of a batch are its distinct peers, `$1 $2` (mesh, peer); appends name theirs by place, counted from 1, in
  * `$3–$12`: sender, recipient, envelope id, second of that id, priority, seconds to live, fingerprint, offset and length
- * in `$12`, all envelopes · `$13` seconds of dedupe · `$14 $15` senders: place, last envelope id · `$16 $17` appends: terms, and
- * the time they are kept until, in ms, or 0.
+ * in `$12`, all envelopes · `$13` seconds of dedupe · `$14 $15` senders: place, last envelope id · `$16–$19` appends: terms, the
+ * time they are kept until in ms or 0, and the id and length of their shared body.
  *
  * Answers one row: the status of each append (`+` stored, `=` duplicate, `!` id reused, `?` no such member, `>` due after its end, `~` a
  * concurrent statement may be storing it), its delivery id, the time given, the last id, and after the place of each sender
@@ -287,8 +178,9 @@ with party as materialized (
     clock_timestamp() as at, i.not_before_ms / 1000 > extract(epoch from clock_timestamp()) + i.ttl as is_late, i.sender in (select place from marked) as is_alone,
     (select is_member from party)[i.sender] and (select is_member from party)[i.recipient] as is_valid
   from unnest($3::int[], $4::int[], $5::uuid[], $6::bigint[], $7::smallint[], $8::int[], $9::bigint[], $10::int[],
-    $11::int[], $16::bytea[], $17::float8[]) with ordinality
-    as i(sender, recipient, envelope_id, second, priority, ttl, fingerprint, start, size, terms, not_before_ms, n)
+    $11::int[], $16::bytea[], $17::float8[], $18::bytea[], $19::int[]) with ordinality
+    as i(sender, recipient, envelope_id, second, priority, ttl, fingerprint, start, size, terms, not_before_ms, body_id,
+      body_bytes, n)
 ), judged as materialized (
   select i.*, e.earlier_id, e.is_same, e.earlier_id is null and is_valid and is_alone and not is_late as is_stored
   from input i left join lateral (
@@ -297,9 +189,10 @@ with party as materialized (
     where l.mesh_id = i.mesh_id and l.sender = i.sender_no and l.second = i.second and place.at is not null limit 1
   ) e on true
 ), queued as (
-  insert into message_queue (mesh_id, recipient, priority, id, sender, envelope_id, enqueued_at, expires_at, terms, envelope)
+  insert into message_queue (mesh_id, recipient, priority, id, sender, envelope_id, enqueued_at, expires_at, terms,
+    body_id, body_bytes, envelope)
   select mesh_id, recipient_no, priority, id, sender_no, envelope_id, at, at + make_interval(secs => ttl), terms,
-    substring((select $12::bytea) from start for size)
+    body_id, body_bytes, substring((select $12::bytea) from start for size)
   from judged where is_stored and not_before_ms = 0
 ), put_off as (
   insert into delayed_delivery (mesh_id, due_at, id, recipient, priority, sender, envelope_id, enqueued_at, expires_at,
@@ -352,7 +245,7 @@ with held as materialized (
       from (values (0::smallint, ${TURN_COSTS[0]}::float8, h.turn_now), (1, ${TURN_COSTS[1]}, h.turn_next),
         (2, ${TURN_COSTS[2]}, h.turn_low)) as p(priority, cost, turn)
       cross join lateral (
-        select q.ctid, q.priority, q.id, octet_length(q.envelope) as size,
+        select q.ctid, q.priority, q.id, octet_length(q.envelope) + coalesce(q.body_bytes, 0) as size,
           coalesce(q.lease_epoch = h.epoch and q.lease_until <= clock_timestamp(), false) as is_lapsed
         from message_queue q
         where h.held is not null and p.priority <= h.priority_max and q.mesh_id = h.mesh_id and q.recipient = h.peer
@@ -370,17 +263,20 @@ with held as materialized (
     first_strike_at = case when r.is_struck then coalesce(q.first_strike_at, clock_timestamp()) else q.first_strike_at end
   from ready r
   where r.bytes_before < r.lim_bytes and q.ctid = r.ctid
-  returning r.n, q.mesh_id, q.priority, q.id, q.sender, q.envelope_id, q.attempts, q.enqueued_at, q.terms, q.envelope
+  returning r.n, q.mesh_id, q.priority, q.id, q.sender, q.envelope_id, q.attempts, q.enqueued_at, q.terms, q.body_id, q.envelope
 )
 select h.n::int, h.held is not null as is_held,
   -- No exists: planned on an empty table it became a hash over all sessions.
   h.held is not null or coalesce((select true from session s
     where s.mesh_id = h.mesh_id and s.peer_no = h.peer and s.epoch = h.epoch and s.shard = $1::uuid), false) as is_current,
-  null::bigint as id, null::smallint as priority, null::int as attempts, null::bytea as terms, null::bytea as envelope, null::uuid as envelope_id,
+  null::bigint as id, null::smallint as priority, null::int as attempts, null::bytea as terms, null::bytea as body, null::bytea as envelope, null::uuid as envelope_id,
   null::float8 as enqueued_at_ms, null as sender
 from held h
 union all
-select l.n::int, true, true, l.id, l.priority, l.attempts, l.terms, l.envelope, l.envelope_id,
+select l.n::int, true, true, l.id, l.priority, l.attempts, l.terms,
+  case when l.body_id is not null then (select b.bytes from shared_body b
+    where b.mesh_id = l.mesh_id and b.sender = l.sender and b.body_id = l.body_id) end,
+  l.envelope, l.envelope_id,
   date_part('epoch', l.enqueued_at) * 1000,
   (select encode(m.peer_key, 'hex') from member m where m.mesh_id = l.mesh_id and m.peer_no = l.sender)
 from leased l`
@@ -426,66 +322,3 @@ where q.ctid = r.ctid and q.lease_epoch = r.epoch`
 export const STRIKE = `
 update message_queue q set strikes = ${ONE_MORE('q')}, first_strike_at = coalesce(first_strike_at, clock_timestamp())
 where mesh_id = $1::uuid and recipient = $2::int and priority = $3::smallint and id = $4::bigint`
-
-/**
- * Looks at the next `$5` rows behind a place in the queue, in the order of the primary key, and moves out what expired
- * or has its strikes. A walk instead of an index on the expiry: that index would cost every message, this costs one
- * read a row in a while.
- *
- * `$1–$4` place: mesh, recipient, priority, id · `$6` strikes · `$7` seconds they must span. Answers the place reached,
- * the rows seen, and how many went.
- */
-export const SWEEP_QUEUE = `
-with seen as materialized (
-  select ctid, mesh_id, recipient, priority, id, expires_at <= clock_timestamp() as is_expired,
-    ${isStruckOut('message_queue', '$6', '$7')} and coalesce(lease_until <= clock_timestamp() or lease_epoch is null, true) as is_dead
-  from message_queue where (mesh_id, recipient, priority, id) > ($1::uuid, $2::int, $3::smallint, $4::bigint)
-  order by mesh_id, recipient, priority, id limit $5::int
-), gone as (
-  delete from message_queue q using seen s
-  where (s.is_expired or s.is_dead) and q.ctid = s.ctid
-  returning q.*, s.is_expired, case when s.is_expired then ${RECEIPTS.expired} else ${RECEIPTS.struck_out} end as receipt
-), kept as (
-  insert into dead_letter (mesh_id, recipient, id, priority, sender, attempts, strikes, envelope_id, enqueued_at, reason,
-    terms, envelope)
-  select mesh_id, recipient, id, priority, sender, attempts, strikes, envelope_id, enqueued_at,
-    case when is_expired then 'expired' else 'strikes' end, terms, case when not is_expired then envelope end
-  from gone where not ${isReceipt('gone')}
-), told as (${tell('gone')})
-select (select count(*) from seen)::int as seen, (select count(*) from gone where is_expired)::int as expired,
-  (select count(*) from gone where not is_expired)::int as dead, last.*
-from (select 1) as one left join (
-  select replace(mesh_id::text, '-', '') as mesh_id, recipient, priority, id from seen
-  order by seen.mesh_id desc, recipient desc, priority desc, id desc limit 1) as last on true`
-
-/**
- * Forgets up to `$2` ledger rows of each mesh whose time has passed; one that names a delivery still queued is kept for
- * another `$1` seconds. Walks: dedupe_ledger_due, message_queue's primary key.
- */
-export const SWEEP_LEDGER = `
-with due as materialized (
-  select d.ctid, exists (
-      select from unnest(d.recipients, d.priorities, d.ids) as u(recipient, priority, id)
-      -- No second exists: planned on an empty table it became a join that walks the whole mesh.
-      where (select true from message_queue q where q.mesh_id = d.mesh_id and q.recipient = u.recipient
-        and q.priority = u.priority and q.id = u.id)) as is_queued
-  from mesh m cross join lateral (
-    select d.ctid, d.* from dedupe_ledger d where d.mesh_id = m.mesh_id and d.keep_until <= clock_timestamp()
-    order by d.keep_until limit $2::int) d
-), kept as (
-  update dedupe_ledger d set keep_until = clock_timestamp() + make_interval(secs => $1::float8)
-  from due where due.is_queued and d.ctid = due.ctid
-), forgotten as (
-  delete from dedupe_ledger d using due
-  where not due.is_queued and d.ctid = due.ctid
-  returning cardinality(d.ids) as size
-)
-select coalesce(sum(size), 0)::int as forgotten from forgotten`
-
-/** `$1` mesh · `$2` peer keys. Walks: member_peer_key, session's primary key. */
-export const FIND_MEMBERS = `
-select m.peer_no, m.peer_key, m.revoked_at is not null as is_revoked, m.box_key, m.box_epoch, m.binding_not_after_ms,
-  m.binding_signature,
-  (select s.epoch from session s where s.mesh_id = m.mesh_id and s.peer_no = m.peer_no) as session_epoch
-from unnest($2::bytea[]) as k(peer_key) cross join lateral (
-  select * from member m where m.mesh_id = $1::uuid and m.peer_key = k.peer_key offset 0) m`

@@ -6,7 +6,7 @@ import { arrayLiteral, type PipeRow, type Step } from '@sealpost/db'
 import type { Append, AppendOutcome } from '@sealpost/protocol'
 import type { DeliveryId, Millis, ShardId } from '@sealpost/std'
 import { BinaryWriter, int4s, int8s, uuids } from './binary.ts'
-import { admitBirth, fingerprintOf, Parties, type Party, secondOf } from './commit-batch.ts'
+import { admitBirth, bodiesOf, fingerprintOf, Parties, type Party, secondOf } from './commit-batch.ts'
 import type { QueueOptions } from './queue.ts'
 import type { SenderMark, SenderMarks } from './shard-memory.ts'
 import * as statements from './sql.ts'
@@ -27,6 +27,7 @@ export interface SureTerms {
 export class RowWriters {
   readonly queue = new BinaryWriter()
   readonly ledger = new BinaryWriter()
+  readonly bodies = new BinaryWriter()
 }
 
 /** Up to so many envelopes, each of another sender, are admitted one by one, which is the faster then. */
@@ -54,7 +55,7 @@ export class SureCommit {
 
   steps(): Step[] {
     const admit = this.isSingly ? this.senders.map(({ sent }) => this.admitOne(sent[0]!)) : [this.admit()]
-    return [...admit, this.copyQueue(), this.copyLedger()]
+    return [...admit, ...this.copyBodies(), this.copyQueue(), this.copyLedger()]
   }
 
   private get isSingly(): boolean {
@@ -135,12 +136,29 @@ export class SureCommit {
     return [String(options.strikesMax), String(options.strikeSpanMs / 1000), String(nowMs)]
   }
 
+  /** A body that is there already fails the whole: then the careful way keeps it. */
+  private copyBodies(): Step[] {
+    const bodies = bodiesOf(this.appends)
+    if (bodies.length === 0) return []
+    const rows = this.writers.bodies
+    rows.beginCopy()
+    for (const { meshId, sender, body } of bodies) {
+      rows.int16(4)
+      rows.uuid(meshId)
+      rows.int4(sender)
+      rows.hex(body.bodyId)
+      rows.bytea(body.bytes)
+    }
+    rows.endCopy()
+    return [{ text: statements.COPY_BODIES, copied: rows.finish() }]
+  }
+
   private copyQueue(): Step {
     const { firstId, nowMs, options } = this.terms
     const rows = this.writers.queue
     rows.beginCopy()
     this.appends.forEach((append, i) => {
-      rows.int16(12)
+      rows.int16(14)
       rows.uuid(append.meshId)
       rows.int4(append.recipient)
       rows.int2(append.priority)
@@ -158,6 +176,13 @@ export class SureCommit {
       }
       if (append.terms) rows.bytea(append.terms)
       else rows.null()
+      if (append.body) {
+        rows.hex(append.body.bodyId)
+        rows.int4(append.body.bytes.length)
+      } else {
+        rows.null()
+        rows.null()
+      }
       rows.bytea(append.envelope)
     })
     rows.endCopy()

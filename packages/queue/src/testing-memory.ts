@@ -41,6 +41,7 @@ export function memoryWorld(): MemoryWorld {
           ...{ id, recipient, envelopeId, reason, detail, attempts, strikes, isTold },
           hasEnvelope: envelope !== null,
         })),
+    bodyCount: async () => store.bodies.size,
     end: async () => undefined,
   }
 }

@@ -40,7 +40,7 @@ export async function postgresWorlds(): Promise<PostgresWorlds> {
     next: async () => {
       await execute(
         admin,
-        'truncate mesh, member, session, message_queue, delayed_delivery, dedupe_ledger, dead_letter cascade',
+        'truncate mesh, member, session, message_queue, delayed_delivery, shared_body, dedupe_ledger, dead_letter cascade',
       )
       await execute(admin, 'alter sequence delivery_block restart')
       return new PostgresWorld(databases, admin, rival)
@@ -89,6 +89,7 @@ class PostgresWorld implements QueueWorld {
     const back = (column: string) => `${column} = ${column} - make_interval(secs => ${byMs / 1000})`
     const columns = ['enqueued_at', 'expires_at', 'lease_until', 'first_strike_at']
     await execute(this.admin, `update message_queue set ${columns.map(back).join(', ')}`)
+    await execute(this.admin, `update shared_body set ${back('stored_at')}`)
     await execute(this.admin, `update dedupe_ledger set ${back('keep_until')}`)
     await execute(
       this.admin,
@@ -114,6 +115,13 @@ class PostgresWorld implements QueueWorld {
          from dead_letter order by id`,
       ),
     )
+
+  bodyCount: QueueWorld['bodyCount'] = async () => {
+    const [row] = await this.admin.run((sql) =>
+      sql.unsafe<{ count: number }[]>('select count(*)::int as count from shared_body'),
+    )
+    return row!.count
+  }
 
   end: QueueWorld['end'] = async () => undefined
 }

@@ -102,6 +102,7 @@ const append = (n: number, byteCount = 10): Append => ({
   birthFloor: 0,
   terms: null,
   notBeforeMs: 0,
+  body: null,
 })
 const settle = (n: number): DeliveryRef => ({
   meshId: MESH,

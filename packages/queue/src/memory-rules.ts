@@ -1,0 +1,47 @@
+/** The conditions of `sql-parts.ts`, and the turns of a claim, in plain code. */
+import { readMarking, TURN_COSTS, type Turns } from '@sealpost/protocol'
+import type { Millis } from '@sealpost/std'
+import type { StoredDelivery } from './memory-store.ts'
+
+/** As in `sql.ts`: a lease further ahead than this counts as lapsed. */
+export const LEASE_FUTURE_MAX_MS = 5 * 60_000
+
+export function isFree({ lease }: StoredDelivery, epoch: number, nowMs: Millis): boolean {
+  if (lease === null || (lease.epoch !== null && lease.epoch < epoch)) return true
+  return lease.untilMs <= nowMs || lease.untilMs > nowMs + LEASE_FUTURE_MAX_MS
+}
+
+export function isLapsed({ lease }: StoredDelivery, epoch: number, nowMs: Millis): boolean {
+  return lease !== null && lease.epoch === epoch && lease.untilMs <= nowMs
+}
+
+/** Up to the one with which they reach the limit. */
+export function withinBytes(
+  rows: readonly StoredDelivery[],
+  limitBytes: number,
+  sizeOf: (row: StoredDelivery) => number,
+): StoredDelivery[] {
+  let byteCount = 0
+  return rows.filter((row) => {
+    const isWithin = byteCount < limitBytes
+    byteCount += sizeOf(row)
+    return isWithin
+  })
+}
+
+export function wantsReceipt({ terms }: StoredDelivery): boolean {
+  const marking = terms && readMarking(terms)
+  return marking?.kind === 'terms' && marking.terms.receipts !== 'none'
+}
+
+/** What comes next, by each row's turn; the order of pushing is another matter. */
+export function inTurn(rows: readonly StoredDelivery[], turns: Turns): StoredDelivery[] {
+  const counts = [0, 0, 0]
+  return rows
+    .map((row) => {
+      counts[row.priority]! += 1
+      return { row, turn: turns[row.priority]! + TURN_COSTS[row.priority]! * counts[row.priority]! }
+    })
+    .sort((a, b) => a.turn - b.turn || a.row.priority - b.row.priority)
+    .map(({ row }) => row)
+}

@@ -1,0 +1,46 @@
+/** Conditions and parts that several statements share. */
+import { encodeReceipt, ID_BLOCK, RECEIPT_EVENTS, type ReceiptEvent } from '@sealpost/protocol'
+import { toHex } from '@sealpost/std'
+
+/** A lease further ahead than this was given before the database clock jumped back: it counts as lapsed. */
+export const LEASE_FUTURE_MAX = `interval '5 minutes'`
+
+/** It has its strikes and awaits the sweep: a recipient that dies of it must not get it once more. */
+export const isStruckOut = (
+  row: string,
+  strikes: string,
+  seconds: string,
+) => `coalesce(${row}.strikes >= ${strikes}::int
+      and ${row}.first_strike_at <= clock_timestamp() - make_interval(secs => ${seconds}::float8), false)`
+
+/** Counted to the end of the column's type: past it the statement would fail for everything else it carries. */
+export const ONE_MORE = (row: string) => `least(${row}.strikes, 32766) + 1`
+
+/** What a claim may take. Before a birth lease the same is asked, or an older delivery could be overtaken. */
+export const isFree = (row: string, epoch: string) => `(${row}.lease_until is null or ${row}.lease_epoch < ${epoch}
+      or ${row}.lease_until <= clock_timestamp() or ${row}.lease_until > clock_timestamp() + ${LEASE_FUTURE_MAX})`
+
+/** A delivery's id is its block, drawn from the sequence `delivery_block`, times this, and its number in the block. */
+export const BLOCK_SIZE = ID_BLOCK
+
+const receiptOf = (event: ReceiptEvent) => `'\\x${toHex(encodeReceipt(event))}'::bytea`
+export const RECEIPTS = Object.fromEntries(RECEIPT_EVENTS.map((event) => [event, receiptOf(event)])) as Record<
+  ReceiptEvent,
+  string
+>
+/** See the protocol's `terms.ts`. */
+export const isReceipt = (row: string) => `coalesce(get_byte(${row}.terms, 0) = 2, false)`
+const wantsReceipt = (row: string) => `coalesce(get_byte(${row}.terms, 0) = 1 and get_byte(${row}.terms, 1) > 0, false)`
+/** A receipt is kept as long as mail is by default. */
+const RECEIPT_TTL = `interval '14 days'`
+
+/**
+ * Puts a receipt into the queue of the sender of each of these rows that asked for one. It is a delivery like any other,
+ * so it survives an absent sender; it names the envelope it is about, and as its sender the recipient of that.
+ */
+export const tell = (rows: string) => `
+  insert into message_queue (mesh_id, recipient, priority, id, sender, envelope_id, expires_at, terms, envelope)
+  select g.mesh_id, g.sender, 1, (select nextval('delivery_block')) * ${BLOCK_SIZE} + row_number() over (order by g.id), g.recipient,
+    g.envelope_id, clock_timestamp() + ${RECEIPT_TTL}, g.receipt, ''
+  from ${rows} g where ${wantsReceipt('g')}
+`
