@@ -8,7 +8,7 @@ const ROWS = [
   { name: 'auth', exitCode: 4, meaning: 'refused or not proven: a key, an invite, a name, the broker' },
   { name: 'conflict', exitCode: 5, meaning: 'exists already, or is in use by another program' },
   { name: 'quota', exitCode: 6, meaning: 'over a limit: size, rate, time or number' },
-  { name: 'unreachable', exitCode: 7, meaning: 'the broker or the database does not answer' },
+  { name: 'unreachable', exitCode: 7, meaning: 'the broker, the database or the asked peer is not there' },
   { name: 'timeout', exitCode: 124, meaning: 'not done within --timeout' },
   { name: 'interrupted', exitCode: 130, meaning: 'Ctrl-C' },
 ] as const
@@ -21,7 +21,7 @@ export const exitCodeOf = (ending: Ending): number => ROWS.find((row) => row.nam
 
 /** Codes of errors by how a command ends that meets them. One that is in no row is a plain failure. */
 const CODES: Partial<Record<Ending, readonly string[]>> = {
-  usage: ['usage', 'authority_malformed', 'invite_malformed', 'name_malformed'],
+  usage: ['usage', 'authority_malformed', 'invite_malformed', 'name_malformed', 'summary_malformed'],
   not_found: [
     'unknown_recipient',
     'profile_missing',
@@ -66,9 +66,13 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'body_too_large',
     'envelope_too_large',
     'ttl_too_long',
+    'delay_too_long',
+    'too_many_hops',
+    'thread_exhausted',
   ],
   unreachable: [
     'unreachable',
+    'no_responder',
     'connection_lost',
     'unavailable',
     'try_later',

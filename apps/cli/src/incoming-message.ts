@@ -12,14 +12,14 @@ export function messageForPeople(message: Message, contacts: Contacts, paint: Pa
   const time = new Date(message.sentAtMs).toTimeString().slice(0, 5)
   const again = message.attempt > 1 ? paint.dim(` (attempt ${message.attempt})`) : ''
   const urgent = message.priority === 'now' ? paint.red(' !') : ''
+  const asks = message.isRequest ? paint.dim(' (asks)') : ''
   const from = paint.bold(labelOf(contacts, message.sender))
-  return `${paint.dim(time)} ${from}${urgent}${again}  ${escapeText(textOf(message) ?? binaryNotice(message), INDENT)}`
+  return `${paint.dim(time)} ${from}${urgent}${asks}${again}  ${escapeText(textOf(message) ?? binaryNotice(message), INDENT)}`
 }
 
-/** `text` when the body is UTF-8, else `bodyBase64`. Times are milliseconds since 1970. */
+/** Times are milliseconds since 1970. */
 export function messageForPrograms(message: Message, contacts: Contacts): object {
-  const { envelopeId, sender, priority, attempt, sentAtMs, enqueuedAtMs } = message
-  const text = textOf(message)
+  const { envelopeId, sender, priority, attempt, sentAtMs, enqueuedAtMs, thread, inReplyTo, isRequest } = message
   return {
     envelopeId,
     from: sender,
@@ -28,8 +28,17 @@ export function messageForPrograms(message: Message, contacts: Contacts): object
     attempt,
     sentAtMs,
     enqueuedAtMs,
-    ...(text === null ? { bodyBase64: Buffer.from(message.body).toString('base64') } : { text }),
+    thread,
+    inReplyTo,
+    isRequest,
+    ...bodyForPrograms(message),
   }
+}
+
+/** `text` when it is UTF-8, else `bodyBase64`. */
+export function bodyForPrograms(message: Pick<Message, 'body'>): { text: string } | { bodyBase64: string } {
+  const text = textOf(message)
+  return text === null ? { bodyBase64: Buffer.from(message.body).toString('base64') } : { text }
 }
 
 /** What `--exec` adds to the environment; the body goes to stdin. */
@@ -42,13 +51,14 @@ export function messageForExec(message: Message, contacts: Contacts): Record<str
     SEALPOST_ATTEMPT: String(message.attempt),
     SEALPOST_SENT_AT_MS: String(message.sentAtMs),
     SEALPOST_ENQUEUED_AT_MS: String(message.enqueuedAtMs),
+    SEALPOST_IS_REQUEST: message.isRequest ? '1' : '',
   }
 }
 
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
 /** The body, or null when it is no UTF-8. */
-export function textOf({ body }: Message): string | null {
+export function textOf({ body }: Pick<Message, 'body'>): string | null {
   try {
     return decoder.decode(body)
   } catch {
@@ -56,4 +66,5 @@ export function textOf({ body }: Message): string | null {
   }
 }
 
-const binaryNotice = ({ body }: Message): string => `(${body.length} bytes that are no text; --json or --exec has them)`
+export const binaryNotice = ({ body }: Pick<Message, 'body'>): string =>
+  `(${body.length} bytes that are no text; --json or --exec has them)`

@@ -1,5 +1,5 @@
 /** What a command asks of its profile's peer, whichever command holds the session. Everything travels as JSON. */
-import type { EnvelopeId, InviteId, MemberEntry, Peer, PeerKey, Priority } from '@sealpost/sdk'
+import type { EnvelopeId, InviteId, MemberEntry, Peer, PeerKey, PresenceEntry, Priority, Status } from '@sealpost/sdk'
 
 export interface SendQuestion {
   readonly to: PeerKey
@@ -7,6 +7,27 @@ export interface SendQuestion {
   readonly priority: Priority
   /** 0: the broker's default. */
   readonly ttlSeconds: number
+}
+
+export interface RequestQuestion extends SendQuestion {
+  readonly timeoutMs: number
+  /** Ask only a peer that is online. */
+  readonly ifOnline: boolean
+}
+
+export interface RequestAnswer {
+  readonly envelopeId: EnvelopeId
+  readonly sender: PeerKey
+  readonly sentAtMs: number
+  readonly bodyBase64: string
+  /** The other side says that what was asked for failed. */
+  readonly isError: boolean
+}
+
+/** Everybody, and of those that are online what they say of themselves. */
+export interface Roster {
+  readonly members: readonly MemberEntry[]
+  readonly online: readonly PresenceEntry[]
 }
 
 export type Durability = 'fsync' | 'degraded'
@@ -22,6 +43,11 @@ export interface PeerCalls {
   keep(question: SendQuestion): Promise<null>
   /** Answers when the broker has stored it. */
   send(question: SendQuestion): Promise<{ envelopeId: EnvelopeId; isDuplicate: boolean }>
+  /** Answers when the other peer has. */
+  request(question: RequestQuestion): Promise<RequestAnswer>
+  /** For as long as this session lasts. */
+  setStatus(status: Status): Promise<null>
+  roster(question: null): Promise<Roster>
   members(question: null): Promise<readonly MemberEntry[]>
   revokeInvite(inviteId: InviteId): Promise<null>
   /** Answers once the broker was reached. */
@@ -41,11 +67,38 @@ export function callsOf(peer: Peer, online: Promise<Durability>): PeerCalls {
       const { envelopeId, isDuplicate } = await receipt
       return { envelopeId, isDuplicate }
     },
+    request: async ({ to, bodyBase64, ...options }) => {
+      const answer = await peer.request(to, Buffer.from(bodyBase64, 'base64'), options)
+      const { envelopeId, sender, sentAtMs, isError, body } = answer
+      return { envelopeId, sender, sentAtMs, isError, bodyBase64: Buffer.from(body).toString('base64') }
+    },
+    setStatus: async (status) => {
+      peer.setStatus(status)
+      return null
+    },
+    roster: async () => {
+      const [members, online] = await Promise.all([peer.members(), onlineOf(peer)])
+      return { members, online }
+    },
     members: () => peer.members(),
     revokeInvite: async (inviteId) => {
       await peer.revokeInvite(inviteId)
       return null
     },
     facts: async () => ({ durability: await online, waiting: peer.pendingCount }),
+  }
+}
+
+/** This peer itself is among those whom the broker tells of first. */
+async function onlineOf(peer: Peer): Promise<PresenceEntry[]> {
+  const told = Promise.withResolvers<void>()
+  const off = peer.watchPresence(({ peer: key, isOnline }) => {
+    if (key === peer.key && isOnline) told.resolve()
+  })
+  try {
+    if (!peer.presence.get(peer.key)?.isOnline) await told.promise
+    return [...peer.presence.values()].filter(({ isOnline }) => isOnline)
+  } finally {
+    off()
   }
 }

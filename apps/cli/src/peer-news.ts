@@ -1,5 +1,5 @@
 /** What a peer tells besides messages, for the person at the terminal. */
-import type { PeerEvent } from '@sealpost/sdk'
+import type { LostMail, PeerEvent } from '@sealpost/sdk'
 import type { PeerKey } from '@sealpost/std'
 import type { Contacts } from './contacts.ts'
 import type { Output } from './output.ts'
@@ -33,6 +33,9 @@ function tell(event: PeerEvent, output: Output, contacts: Contacts): void {
       return output.warn(
         `Of ${label(event.sender)} ${event.missing} missing: dropped, held back, expired or given up before this one.`,
       )
+    case 'recovered':
+      if (!event.isRecovered) output.warn(lostNotice(event.lost, label))
+      return
     case 'tamper':
       return output.warn(
         `An envelope said to be of ${label(event.sender)} was thrown away: ${escapeName(event.reason)}.`,
@@ -48,4 +51,9 @@ function tell(event: PeerEvent, output: Output, contacts: Contacts): void {
     default:
       return
   }
+}
+
+function lostNotice(lost: readonly LostMail[], label: (key: PeerKey) => string): string {
+  const senders = [...new Set(lost.map(({ sender }) => label(sender)))].join(', ')
+  return `${lost.length} of the messages to you from ${senders} will not come: they expired, or were given up.`
 }

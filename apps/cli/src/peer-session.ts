@@ -62,9 +62,9 @@ type Answer<M extends keyof PeerCalls> = Promise<Awaited<ReturnType<PeerCalls[M]
  */
 export async function callPeer<M extends keyof PeerCalls>(
   shell: Shell,
-  call: { method: M; question: Parameters<PeerCalls[M]>[0]; withinMs?: Millis },
+  call: { method: M; question: Parameters<PeerCalls[M]>[0]; withinMs?: Millis; credit?: number },
 ): Answer<M> {
-  const { method, question, withinMs = REACH_WITHIN_MS } = call
+  const { method, question, withinMs = REACH_WITHIN_MS, credit = 0 } = call
   const place = await readPlace(shell)
   const patience = new AbortController()
   const timer = setTimeout(() => patience.abort(unreachable()), withinMs)
@@ -73,7 +73,7 @@ export async function callPeer<M extends keyof PeerCalls>(
     for (let turn = 1; ; turn++) {
       const desk = await holdDesk(shell.profile)
       if (desk) {
-        await using session = await openAt(desk, { shell, place, credit: 0 })
+        await using session = await openAt(desk, { shell, place, credit })
         const answer = session.calls[method](question as never) as Answer<M>
         return await abortable(Promise.race([answer, session.failed]), signal)
       }
@@ -115,6 +115,8 @@ async function openAt(desk: HeldDesk, { shell, place, credit }: Opening): Promis
       ...{ url, brokerKey, meshId, identity, store, onEvent },
       ...(credit === undefined ? {} : { credit }),
     })
+    const status = await shell.profile.readStatus()
+    if (status) peer.setStatus(status)
     const calls = callsOf(peer, online.promise)
     desk.serve(calls)
     return { ...place, peer, calls, failed: failureOf(peer), [Symbol.asyncDispose]: () => end(desk, peer) }

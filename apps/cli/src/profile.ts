@@ -12,12 +12,14 @@ import { chmod, mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { generateIdentity, type Identity, ready } from '@sealpost/identity'
 import { type KeyFileRead, readKeyFile, writeKeyFile } from '@sealpost/identity/key-file'
-import type { Membership } from '@sealpost/sdk'
+import { AVAILABILITIES, type Availability } from '@sealpost/protocol'
+import type { Membership, Status } from '@sealpost/sdk'
 import { isHex, OperatingError } from '@sealpost/std'
 import { isRecord, readJsonFile, writeJsonFile } from './json-file.ts'
 import type { Settings } from './settings.ts'
 
 export type { Membership } from '@sealpost/sdk'
+export type KeptStatus = Required<Pick<Status, 'availability' | 'summary'>>
 
 export class Profile {
   readonly name: string
@@ -39,6 +41,9 @@ export class Profile {
   }
   get contactsFile(): string {
     return join(this.folder, 'contacts.json')
+  }
+  get statusFile(): string {
+    return join(this.folder, 'status.json')
   }
   get hasKeys(): boolean {
     return existsSync(this.keyFile)
@@ -84,6 +89,15 @@ export class Profile {
     await writeJsonFile(this.membershipFile, membership)
   }
 
+  /** What this peer says of itself whenever it has a session. */
+  readStatus(): Promise<KeptStatus | undefined> {
+    return readJsonFile(this.statusFile, isStatus)
+  }
+
+  writeStatus(status: KeptStatus): Promise<void> {
+    return writeJsonFile(this.statusFile, status)
+  }
+
   /** @throws OperatingError `profile_unwritable` */
   private async makeFolder(): Promise<void> {
     try {
@@ -99,4 +113,9 @@ function isMembership(value: unknown): value is Membership {
   if (!isRecord(value)) return false
   const { url, brokerKey, meshId, name } = value
   return typeof url === 'string' && isHex(brokerKey, 32) && isHex(meshId, 16) && typeof name === 'string'
+}
+
+function isStatus(value: unknown): value is KeptStatus {
+  if (!isRecord(value)) return false
+  return AVAILABILITIES.includes(value.availability as Availability) && typeof value.summary === 'string'
 }

@@ -11,6 +11,7 @@ import { keygenCommand } from './commands/keygen.ts'
 import { listenCommand } from './commands/listen.ts'
 import { mcpCommand } from './commands/mcp.ts'
 import { peersCommand } from './commands/peers.ts'
+import { requestCommand } from './commands/request.ts'
 import { sendCommand } from './commands/send.ts'
 import { statusCommand } from './commands/status.ts'
 import { upCommand } from './commands/up.ts'
@@ -39,7 +40,8 @@ export function sealpost(run: Run, { out, err }: Screens = platformScreens): Com
   program.commandsGroup('Begin:')
   for (const make of [upCommand, keygenCommand, joinCommand, inviteCommand]) program.addCommand(make(run))
   program.commandsGroup('Messages:')
-  for (const make of [peersCommand, sendCommand, listenCommand, chatCommand, mcpCommand]) program.addCommand(make(run))
+  for (const make of [peersCommand, sendCommand, requestCommand, listenCommand, chatCommand, mcpCommand])
+    program.addCommand(make(run))
   program.commandsGroup('Look after it:')
   for (const make of [statusCommand, doctorCommand, deadCommand]) program.addCommand(make(run))
   program.addCommand(completionCommand(run, () => program))

@@ -2,7 +2,7 @@
 import { join } from 'node:path'
 import { Client, type VersionNegotiationMode } from '@modelcontextprotocol/client'
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio'
-import type { LabelledMessage } from './mcp/peer-words.ts'
+import type { LabelledMessage, LabelledWords } from './mcp/peer-words.ts'
 import type { Machine } from './testing-cli.ts'
 
 const MAIN = join(import.meta.dirname, 'main.ts')
@@ -23,6 +23,7 @@ interface Structured {
   readonly messages: readonly LabelledMessage[]
   readonly peers: readonly { readonly name: string; readonly key: string }[]
   readonly envelopeId: string
+  readonly answer: LabelledWords | null
 }
 
 export interface Notice {

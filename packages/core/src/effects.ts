@@ -8,6 +8,7 @@ import type {
   DeliveryRef,
   Extension,
   FrameOf,
+  Member,
   Reject,
   Retry,
   ServerFrame,
@@ -15,7 +16,7 @@ import type {
   Settle,
   Want,
 } from '@sealpost/protocol'
-import type { DeliveryId, MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
+import type { DeliveryId, GroupId, MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
 
 /** One connection, numbered by its driver; a number is never used twice. */
 export type SocketId = number
@@ -25,6 +26,9 @@ export type SocketId = number
  * is over, since going on after a hole would break order.
  */
 export type SendOutcome = 'sent' | 'buffered' | 'dropped'
+
+/** Whose word it is, as its session proved it. */
+export type Asker = Pick<Member, 'meshId' | 'peer' | 'peerKey'>
 
 export interface Effects {
   /** Sends frames in order, as one write where the socket allows it. */
@@ -75,6 +79,18 @@ export interface Effects {
   listMembers(socket: SocketId, meshId: MeshId, members: FrameOf<'members'>): void
   /** Revoke, if this peer is an admin. Answer: `revoked`, or nothing, as above. */
   revoke(socket: SocketId, asker: { meshId: MeshId; peer: PeerNo }, revoke: FrameOf<'revoke'>): void
+  /** Change whom the peer takes mail from, and read it. Answer: `consented`, or nothing, as above. */
+  consent(socket: SocketId, asker: Asker, consent: FrameOf<'consent'>): void
+  /** Check a key binding and put it in the place of the peer's former one. Answer: `bound`, or nothing, as above. */
+  bind(socket: SocketId, asker: Asker, bind: FrameOf<'bind'>): void
+  /** Find all key bindings of one peer. Answer: `historyFound`, or nothing, as above. */
+  lookupHistory(socket: SocketId, meshId: MeshId, lookup: FrameOf<'lookupHistory'>): void
+  /** Check a group's statement and keep it in the place of the former one. Answer: `groupSet`, or nothing, as above. */
+  setGroup(socket: SocketId, asker: Asker, setGroup: FrameOf<'setGroup'>): void
+  /** Find the groups behind one. Answer: `groupsListed`, or nothing, as above. */
+  listGroups(socket: SocketId, meshId: MeshId, groups: FrameOf<'groups'>): void
+  /** Find the newest statement of a group. Answer: `groupFound`, or nothing, as above. */
+  findGroup(meshId: MeshId, groupId: GroupId): void
   /** Tell other shards that something waits for this peer. It may be lost. */
   hint(meshId: MeshId, peer: PeerNo): void
 }

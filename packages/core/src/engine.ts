@@ -9,6 +9,7 @@ import type {
   ClientFrame,
   CloseCode,
   Committed,
+  Consent,
   FrameOf,
   KeyBindingEntry,
   Lost,
@@ -20,7 +21,9 @@ import type {
 import { type MeshId, type Millis, type PeerKey, type PeerNo, unreachable } from '@sealpost/std'
 import { Context, type Counters } from './context.ts'
 import { Deliveries } from './deliveries.ts'
-import type { Effects, SocketId } from './effects.ts'
+import type { Asker, Effects, SocketId } from './effects.ts'
+import { type GroupAnswer, type GroupEntry, type GroupPage, Groups } from './groups.ts'
+import { KeyNews } from './key-news.ts'
 import type { EngineLimits } from './limits.ts'
 import { Presence } from './presence.ts'
 import { Router } from './router.ts'
@@ -50,6 +53,11 @@ export type Enrolment =
 export type MemberPage = Pick<FrameOf<'roster'>, 'members' | 'isLast'>
 export type RevokedMember = Pick<Member, 'meshId' | 'peer' | 'peerKey'>
 
+/** What became of a change of consent, and how it stands now. */
+export interface ConsentAnswer extends Pick<FrameOf<'consented'>, 'outcome' | 'peers' | 'unknown'> {
+  readonly consent: Consent
+}
+
 const TRY_LATER_MS = 2000
 const NO_PROOF = new Uint8Array(64)
 
@@ -59,6 +67,8 @@ export class Engine {
   private readonly deliveries: Deliveries
   private readonly router: Router
   private readonly presence: Presence
+  private readonly keyNews: KeyNews
+  private readonly groups: Groups
   private readonly sessions = new Map<SocketId, Session>()
   private tickedAtMs: Millis
   private liveSessions = 0
@@ -69,8 +79,10 @@ export class Engine {
     this.context = new Context(effects, options.limits, options.nowMs)
     this.context.end = (live, code) => this.refuse(this.sessions.get(live.socket)!, code)
     this.deliveries = new Deliveries(this.context)
-    this.router = new Router(this.context, this.deliveries)
+    this.groups = new Groups(this.context)
+    this.router = new Router(this.context, this.deliveries, this.groups)
     this.presence = new Presence(this.context)
+    this.keyNews = new KeyNews(this.context)
   }
 
   get counters(): Readonly<Counters> {
@@ -116,7 +128,11 @@ export class Engine {
   provenSender(socket: SocketId, member: Member): void {
     const { nowMs, limits, rates, roster } = this.context
     const place = { socket, epoch: 0, credit: 0, nowMs, moment: this.context.nextMoment() }
-    const live = roster.enterSender(member, (mesh, peer) => new LiveSession({ ...place, mesh, peer }, limits, rates))
+    const live = roster.enterSender(
+      member,
+      nowMs,
+      (mesh, peer) => new LiveSession({ ...place, mesh, peer }, limits, rates),
+    )
     this.sessions.set(socket, new Session(socket, { name: 'live', live }, nowMs))
     this.liveSessions += 1
   }
@@ -277,6 +293,43 @@ export class Engine {
     for (const member of ended ?? []) this.expel(member)
   }
 
+  /** What the peer's consent is from now on, for the peer with its keys, for routing with its numbers. */
+  consented(socket: SocketId, asker: Asker, { ref }: FrameOf<'consent'>, { consent, ...answer }: ConsentAnswer): void {
+    this.context.roster.find(asker.meshId)?.consented(asker.peer, consent)
+    const live = this.live(socket)
+    if (live) this.context.send(live, [{ type: 'consented', ref, policy: consent.policy, ...answer }])
+  }
+
+  /** Those who know the former key hear of it. */
+  bound(socket: SocketId, asker: Asker, { ref }: FrameOf<'bind'>, outcome: FrameOf<'bound'>['outcome']): void {
+    const live = this.live(socket)
+    if (live) this.context.send(live, [{ type: 'bound', ref, outcome }])
+    const mesh = this.context.roster.find(asker.meshId)
+    if (outcome === 'done' && mesh) this.keyNews.changed(mesh, asker.peerKey)
+    this.context.flush()
+  }
+
+  historyFound(socket: SocketId, { ref }: FrameOf<'lookupHistory'>, bindings: readonly KeyBindingEntry[]): void {
+    const live = this.live(socket)
+    if (live) this.context.send(live, [{ type: 'keyHistory', ref, bindings: [...bindings] }])
+  }
+
+  /** Also when the asker left meanwhile: those who know the group hear of it. */
+  groupSet(socket: SocketId, { meshId }: Asker, setGroup: FrameOf<'setGroup'>, answer: GroupAnswer): void {
+    this.groups.wasSet(this.live(socket), this.context.roster.find(meshId), setGroup, answer)
+  }
+
+  groupsListed(socket: SocketId, groups: FrameOf<'groups'>, page: GroupPage): void {
+    const live = this.live(socket)
+    if (live) this.groups.listed(live, groups, page)
+  }
+
+  /** `null`: there is no such group. */
+  groupFound(meshId: MeshId, group: GroupEntry | null): void {
+    const mesh = this.context.roster.find(meshId)
+    if (mesh) this.groups.found(mesh, group)
+  }
+
   /** Another shard, or a sweep, says that something may wait for this peer. */
   hinted(meshId: MeshId, peer: PeerNo): void {
     const live = this.context.roster.find(meshId)?.byNo.get(peer)?.live
@@ -324,6 +377,8 @@ export class Engine {
         return this.deliveries.settle(live, frame.ids)
       case 'sendWith':
         return this.router.sendWith(live, frame.envelopes)
+      case 'broadcast':
+        return this.router.broadcast(live, frame)
       case 'whisper':
         return this.router.whisper(live, frame.items)
       case 'retry':
@@ -341,11 +396,23 @@ export class Engine {
         live.credit.resize(Math.min(frame.credit, this.options.limits.creditMax))
         return this.deliveries.claimSoon(live)
       case 'lookup':
+        live.asks(frame.peers)
         return this.context.effects.lookup(live.socket, live.mesh.meshId, frame)
       case 'members':
         return this.context.effects.listMembers(live.socket, live.mesh.meshId, frame)
       case 'revoke':
         return this.context.effects.revoke(live.socket, { meshId: live.mesh.meshId, peer: live.peer.peer }, frame)
+      case 'lookupHistory':
+        live.asks([frame.peer])
+        return this.context.effects.lookupHistory(live.socket, live.mesh.meshId, frame)
+      case 'consent':
+        return this.context.effects.consent(live.socket, askerOf(live), frame)
+      case 'setGroup':
+        return this.groups.set(live, askerOf(live), frame)
+      case 'groups':
+        return this.groups.list(live, frame)
+      case 'bind':
+        return this.context.effects.bind(live.socket, askerOf(live), frame)
       case 'ping':
         return this.context.send(live, [{ type: 'pong', ref: frame.ref }])
       case 'enrol':
@@ -366,6 +433,7 @@ export class Engine {
     const moment = this.context.nextMoment()
     const live = roster.enter(
       member,
+      nowMs,
       (mesh, peer) =>
         new LiveSession({ socket: session.socket, mesh, peer, epoch, credit, nowMs, moment }, limits, rates),
     )
@@ -439,3 +507,5 @@ export class Engine {
     return state?.name === 'live' ? state.live : null
   }
 }
+
+const askerOf = ({ mesh: { meshId }, peer: { peer, peerKey } }: LiveSession): Asker => ({ meshId, peer, peerKey })

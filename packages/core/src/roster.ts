@@ -1,6 +1,6 @@
 /** The meshes that have a session here: which members are known, and which of them are live on this shard. */
-import type { Consent, Member } from '@sealpost/protocol'
-import { assert, type MeshId, type Millis, type PeerKey, type PeerNo } from '@sealpost/std'
+import { type Consent, GROUPS_MAX, type Member } from '@sealpost/protocol'
+import { assert, type GroupId, type MeshId, type Millis, type PeerKey, type PeerNo } from '@sealpost/std'
 import { type ConsentRule, ruleOf } from './consent.ts'
 import type { LiveSession } from './session.ts'
 
@@ -15,7 +15,7 @@ export interface Peer {
   goodUntilMs: Millis
 }
 
-/** How long another shard's change of a consent may stay unseen here. */
+/** How long another shard's change of a consent or a group may stay unseen here. */
 const GOOD_FOR_MS = 15_000
 
 export class Mesh {
@@ -23,8 +23,8 @@ export class Mesh {
   readonly byKey = new Map<PeerKey, Peer>()
   readonly byNo = new Map<PeerNo, Peer>()
   liveCount = 0
-  /** Of the groups that somebody here asked about or changed: how far they have come. */
-  readonly groupEpochs = new Map<string, number>()
+  /** Of the groups that somebody here asked about, changed or wrote to: how far they have come, and when that was read. */
+  private readonly groups = new Map<GroupId, { epoch: number; goodUntilMs: Millis }>()
   /** Who wants to hear of every peer's comings and goings. */
   readonly watchers = new Set<LiveSession>()
 
@@ -53,6 +53,27 @@ export class Mesh {
   find(peerKey: PeerKey, nowMs: Millis): Peer | undefined {
     const peer = this.byKey.get(peerKey)
     return peer && (peer.live || nowMs < peer.goodUntilMs) ? peer : undefined
+  }
+
+  /** 0 for a group of which nothing was seen. */
+  groupEpoch(groupId: GroupId): number {
+    return this.groups.get(groupId)?.epoch ?? 0
+  }
+
+  /** Whether its reading is too old; then the next one is about to come. */
+  groupIsDue(groupId: GroupId, nowMs: Millis): boolean {
+    const seen = this.groups.get(groupId)
+    if (seen && nowMs < seen.goodUntilMs) return false
+    if (this.groups.size >= GROUPS_MAX && !seen) this.groups.clear() // ids that are no group's
+    this.groups.set(groupId, { epoch: seen?.epoch ?? 0, goodUntilMs: nowMs + GOOD_FOR_MS })
+    return true
+  }
+
+  /** Answers whether it is news. */
+  groupSeen(groupId: GroupId, epoch: number, nowMs: Millis): boolean {
+    const before = this.groupEpoch(groupId)
+    this.groups.set(groupId, { epoch: Math.max(before, epoch), goodUntilMs: nowMs + GOOD_FOR_MS })
+    return epoch > before
   }
 
   private place({ peer: no, peerKey }: Member): Peer {

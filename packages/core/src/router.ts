@@ -19,6 +19,7 @@ import {
 import type { Millis, PeerKey } from '@sealpost/std'
 import type { Context } from './context.ts'
 import type { Deliveries } from './deliveries.ts'
+import type { Groups } from './groups.ts'
 import { RoutedAppend } from './routed-append.ts'
 import { type Arrival, bytesOf, type LiveSession } from './session.ts'
 
@@ -28,6 +29,7 @@ const UNAVAILABLE_RETRY_MS = 1000
 export class Router {
   private readonly context: Context
   private readonly deliveries: Deliveries
+  private readonly groups: Groups
   private waiting = 0
   private waitingBytes = 0
   isClosing = false
@@ -36,9 +38,10 @@ export class Router {
     return this.waiting
   }
 
-  constructor(context: Context, deliveries: Deliveries) {
+  constructor(context: Context, deliveries: Deliveries, groups: Groups) {
     this.context = context
     this.deliveries = deliveries
+    this.groups = groups
   }
 
   send(from: LiveSession, items: readonly Arrival['item'][]): void {
@@ -55,10 +58,10 @@ export class Router {
 
   /** One body for many, each with an envelope of its own that holds the key to it. */
   broadcast(from: LiveSession, frame: FrameOf<'broadcast'>): void {
-    const { group, rosterEpoch, bodyId, body, envelopes } = frame
+    const { bodyId, body, envelopes } = frame
     const shared = { bodyId, bytes: body }
     const terms: SendTerms = { ...frame.terms, notBeforeMs: 0, ifOnline: false }
-    const isStale = rosterEpoch < (from.mesh.groupEpochs.get(group) ?? 0)
+    const isStale = this.groups.isStale(from, frame)
     for (const [i, item] of envelopes.entries()) {
       const arrival = from.arrive(item, terms, { shared, isFirst: i === 0 })
       if (isStale) this.turnAway(from, arrival, 'stale_roster')

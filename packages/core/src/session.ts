@@ -129,8 +129,7 @@ export class LiveSession {
     if (marking?.kind === 'receipt') this.outgoing.receipt(delivery, marking.event)
     else if (delivery.body) this.outgoing.pushBody(delivery, delivery.body, terms)
     else this.outgoing.push(delivery, terms)
-    const wantsReceipt = terms && terms.receipts !== 'none' && !this.declinesReceipts
-    this.count(delivery, nowMs, wantsReceipt ? delivery.sender : null)
+    this.count(delivery, nowMs)
   }
 
   asks(peers: readonly PeerKey[]): void {
@@ -148,7 +147,7 @@ export class LiveSession {
   /** Takes its place in the window, to be pushed later. */
   park(delivery: Delivery, nowMs: Millis): void {
     this.parked.push(delivery)
-    this.count(delivery, nowMs, null)
+    this.count(delivery, nowMs)
   }
 
   get hasParked(): boolean {
@@ -169,8 +168,17 @@ export class LiveSession {
     return taken
   }
 
-  private count({ id, priority, envelope, body }: Delivery, nowMs: Millis, toldTo: PeerKey | null): void {
-    this.credit.pushed(id, { priority, pushedAtMs: nowMs, byteCount: envelope.length + (body?.length ?? 0), toldTo })
+  private count(delivery: Delivery, nowMs: Millis): void {
+    const { id, priority, envelope, body } = delivery
+    const byteCount = envelope.length + (body?.length ?? 0)
+    this.credit.pushed(id, { priority, pushedAtMs: nowMs, byteCount, toldTo: this.toldTo(delivery) })
+  }
+
+  /** Its sender, if that is to hear of its end: also of one that is settled while it is parked, for an earlier push of it. */
+  private toldTo({ terms, sender }: Delivery): PeerKey | null {
+    if (terms === null || this.declinesReceipts) return null
+    const marking = readMarking(terms)
+    return marking?.kind === 'terms' && marking.terms.receipts !== 'none' ? sender : null
   }
 }
 

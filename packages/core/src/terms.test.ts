@@ -140,6 +140,16 @@ describe('receipts', () => {
     expect(settles.map(({ toldTo }) => toldTo)).toEqual([null])
   })
 
+  test('are made for what is settled while it waits for another delivery of its sender', () => {
+    const { engine, say, send, claimed, pushed, settles } = pair()
+    send(sendOf(1, 2)) // born leased, and not answered yet
+    engine.hinted(memberOf(2).meshId, memberOf(2).peer)
+    claimed(deliveryOf(7, wishing('end')))
+    expect(pushed()).toEqual([])
+    say(2, { type: 'settle', ids: [7 as DeliveryId] }) // of an earlier push
+    expect(settles).toMatchObject([{ id: 7, toldTo: keyOf(1) }])
+  })
+
   test('come in a frame of their own, and are settled like mail', () => {
     const { say, framesOf, settles } = claimedBy2(encodeReceipt('expired'))
     expect(framesOf('receipts')).toMatchObject([{ items: [{ id: 7, recipient: keyOf(1), event: 'expired', atMs: 5 }] }])

@@ -11,7 +11,7 @@ import {
   type Settle,
   type Want,
 } from '@sealpost/protocol'
-import type { EnvelopeId, MeshId, PeerKey, PeerNo } from '@sealpost/std'
+import type { EnvelopeId, GroupId, MeshId, PeerKey, PeerNo } from '@sealpost/std'
 import type { Effects } from './effects.ts'
 import { Engine } from './engine.ts'
 import { defaultLimits, type EngineLimits } from './limits.ts'
@@ -51,6 +51,7 @@ export function world(limits: Partial<EngineLimits> = {}) {
   const sent: ServerFrame[] = []
   const closes: [socket: number, how: string][] = []
   const askers: PeerNo[] = []
+  const groupsSought: GroupId[] = []
   const ignored = () => undefined
   const effects: Effects = {
     send: (_, frames) => {
@@ -83,6 +84,9 @@ export function world(limits: Partial<EngineLimits> = {}) {
     consent: ignored,
     bind: ignored,
     lookupHistory: ignored,
+    setGroup: ignored,
+    listGroups: ignored,
+    findGroup: (_, groupId) => void groupsSought.push(groupId),
     hint: ignored,
   }
   const engine = new Engine(effects, {
@@ -114,5 +118,5 @@ export function world(limits: Partial<EngineLimits> = {}) {
   const nacks = () => sent.flatMap((frame) => (frame.type === 'nack' ? frame.items : []))
   const pushed = () => sent.flatMap((frame) => (frame.type === 'push' ? frame.deliveries.map(({ id }) => id) : []))
   const done = { settles, rejects, extensions, told }
-  return { engine, appends, wants, asked, connect, enter, send, nacks, pushed, sent, closes, askers, ...done }
+  return { engine, appends, wants, asked, connect, enter, send, nacks, pushed, sent, closes, askers, groupsSought, ...done }
 }

@@ -106,6 +106,10 @@ export class FieldReader {
     return (high << 8) | low
   }
 
+  u32(): number {
+    return readU32(this.take(4), 0)
+  }
+
   u64(): number {
     return readU64(this.take(8), 0)
   }
@@ -115,7 +119,7 @@ export class FieldReader {
     return this.take(this.u16())
   }
 
-  private take(length: number): Uint8Array {
+  take(length: number): Uint8Array {
     const part = this.bytes.subarray(this.at, this.at + length)
     this.at += length
     return part

@@ -10,6 +10,16 @@ export {
   sealInStream,
 } from './envelope.ts'
 export {
+  changeGroup,
+  foundGroup,
+  GROUP_MEMBERS_MAX,
+  type Group,
+  type GroupStatement,
+  groupIdOf,
+  isGroupName,
+  readGroup,
+} from './group.ts'
+export {
   ENVELOPE_OVERHEAD_BYTES,
   type InnerHeader,
   NO_PREV,
@@ -21,6 +31,7 @@ export { bindBoxKey, checkKeyBinding, type KeyBinding, type KeyBindingVerdict } 
 export * from './keys.ts'
 export type { Note } from './note.ts'
 export { type Correspondent, Sealer } from './sealer.ts'
+export { BODY_OVERHEAD_BYTES, openBody, type SealedBody, sealBody, TICKET_BYTES } from './shared-body.ts'
 export { hash256, ready } from './sodium.ts'
 export { signTokenRequest, verifyTokenRequest } from './token-request.ts'
 export {

@@ -2,7 +2,7 @@
  * What one program says to the other beside the body: which conversation this belongs to, what it answers. It is sealed
  * with the body, so a broker can neither forge an answer nor give it to another question.
  */
-import { assert, type EnvelopeId, isHex } from '@sealpost/std'
+import { assert, type EnvelopeId, type GroupId, isHex } from '@sealpost/std'
 
 /** A flag that is not named is false. */
 export interface Note {
@@ -16,16 +16,23 @@ export interface Note {
   readonly isError?: boolean
   /** It was sent for the moment: good as a whisper, and as nothing else. */
   readonly isWhisper?: boolean
+  /** It is for this group: the envelope holds no body but the ticket to one. */
+  readonly group?: GroupId
+  /** Of the group's statement by which it was sealed. */
+  readonly groupEpoch?: number
 }
 
 const isId = (value: unknown) => typeof value === 'string' && isHex(value, 16)
 const isFlag = (value: unknown) => typeof value === 'boolean'
+const isEpoch = (value: unknown) => Number.isInteger(value) && (value as number) > 0 && (value as number) < 2 ** 31
 const CHECKS: Readonly<Record<keyof Note, (value: unknown) => boolean>> = {
   thread: isId,
   inReplyTo: isId,
   isRequest: isFlag,
   isError: isFlag,
   isWhisper: isFlag,
+  group: isId,
+  groupEpoch: isEpoch,
 }
 const KEYS = Object.keys(CHECKS) as (keyof Note)[]
 /** Its length stands before it in two bytes. */
@@ -47,7 +54,9 @@ export function readNote(bytes: Uint8Array): Note | null {
     const said: unknown = JSON.parse(decoder.decode(bytes))
     if (typeof said !== 'object' || said === null || Array.isArray(said)) return null
     const named = KEYS.filter((key) => key in said).map((key) => [key, (said as Note)[key]] as const)
-    return named.every(([key, value]) => CHECKS[key](value)) ? Object.fromEntries(named) : null
+    if (!named.every(([key, value]) => CHECKS[key](value))) return null
+    const note: Note = Object.fromEntries(named)
+    return (note.group === undefined) === (note.groupEpoch === undefined) ? note : null
   } catch {
     return null // no UTF-8 or no JSON
   }

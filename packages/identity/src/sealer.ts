@@ -38,13 +38,17 @@ export interface SealerOptions {
   readonly bucketBytes?: number
 }
 
+/** Box keys remembered of one correspondent: the current one and former ones, as many as a broker keeps. */
+const BOX_KEYS_MAX = 17
+
 export class Sealer {
   readonly bucketBytes: number
   readonly #ownKeys: readonly BoxKeys[]
   readonly #mesh: Uint8Array
   readonly #self: Uint8Array
   readonly #linesMax: number
-  readonly #lines = new Map<PeerKey, Line>()
+  /** One for each box key of a correspondent, the one that came last first. */
+  readonly #lines = new Map<PeerKey, Line[]>()
 
   constructor(options: SealerOptions) {
     this.bucketBytes = options.bucketBytes ?? 1
@@ -65,11 +69,13 @@ export class Sealer {
   }
 
   lineTo(other: Correspondent): Line {
-    const known = this.#lines.get(other.peerKey)
-    if (known && other.boxKey.length === 32 && holdsBytes(other.boxKey, 0, known.boxKey)) return known
-    this.#forget(known ? other.peerKey : this.#eldestIfFull())
+    const lines = this.#lines.get(other.peerKey)
+    if (lines) for (const line of lines) if (holdsBytes(other.boxKey, 0, line.boxKey)) return line
     const line = this.#newLine(other)
-    this.#lines.set(other.peerKey, line)
+    if (!lines) this.#forget(this.#eldestIfFull())
+    const kept = lines?.slice(0, BOX_KEYS_MAX - 1) ?? []
+    for (const dropped of lines?.slice(BOX_KEYS_MAX - 1) ?? []) wipe(dropped)
+    this.#lines.set(other.peerKey, [line, ...kept])
     return line
   }
 
@@ -108,9 +114,13 @@ export class Sealer {
 
   #forget(peerKey: PeerKey | undefined): void {
     if (!peerKey) return
-    for (const sharedKey of this.#lines.get(peerKey)?.sharedKeys ?? []) sharedKey?.fill(0)
+    for (const line of this.#lines.get(peerKey) ?? []) wipe(line)
     this.#lines.delete(peerKey)
   }
+}
+
+function wipe({ sharedKeys }: Line): void {
+  for (const sharedKey of sharedKeys) sharedKey?.fill(0)
 }
 
 function computeSharedKey(boxKey: Uint8Array, own: BoxKeys): Uint8Array {

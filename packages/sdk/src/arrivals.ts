@@ -4,29 +4,38 @@
  *
  * With a store a message is settled at the broker when its mark is kept, and not before.
  */
-import type { Correspondent } from '@sealpost/identity'
-import { BATCH_MAX, type FrameOf } from '@sealpost/protocol'
+import type { Note } from '@sealpost/identity'
+import { BATCH_MAX, type FrameOf, NO_THREAD, REASON_MAX } from '@sealpost/protocol'
 import type { DeliveryId, Millis, PeerKey } from '@sealpost/std'
 import type { PeerCounters } from './events.ts'
 import { Inbox, type InboxKeeping } from './inbox.ts'
 import type { Keeper } from './keeper.ts'
-import type { KeyDirectory } from './key-directory.ts'
-import { Message, type MessageDesk } from './message.ts'
-import type { CryptoPort, Opened, PeerEffects } from './ports.ts'
+import { RECHECK_MS } from './key-directory.ts'
+import type { Post } from './lane.ts'
+import { Leases } from './leases.ts'
+import { Message, type MessageDesk, type Pushed } from './message.ts'
+import type { Opening } from './opening.ts'
+import type { Opened, PeerEffects } from './ports.ts'
+import { Receipts } from './receipts.ts'
 import { pieces } from './send-frames.ts'
 
-export type Pushed = FrameOf<'push'>['deliveries'][number]
-
 export interface ArrivalPorts {
-  readonly crypto: Pick<CryptoPort, 'open'>
+  readonly opening: Opening
   readonly effects: Pick<PeerEffects, 'deliver' | 'announce' | 'flushSoon'>
-  readonly keys: KeyDirectory
   readonly counters: PeerCounters
+  /** Whether a message is the answer to a request, whose it is then. */
+  readonly isAnswer: (message: Message) => boolean
+  /** Takes what is said in reply. */
+  readonly post: (post: Post) => void
 }
+
+type ArrivalFrame = FrameOf<'settle'> | FrameOf<'retry'> | FrameOf<'reject'> | FrameOf<'extend'>
 
 /** A broker that pushes mail of a peer it has no key for may find the key later. */
 const KEYLESS_RETRY_MS = 60_000
 const RETRY_MAX_MS = 0xffffffff
+/** Remembered; of more, one whose rejection was lost is settled. */
+const REJECTIONS_MAX = 1_024
 
 export class Arrivals implements MessageDesk {
   private readonly ports: ArrivalPorts
@@ -35,6 +44,10 @@ export class Arrivals implements MessageDesk {
   private readonly parked = new Map<PeerKey, Pushed[]>()
   private settling: DeliveryId[] = []
   private retrying: FrameOf<'retry'>['items'] = []
+  private rejecting: FrameOf<'reject'>['items'] = []
+  private readonly rejections = new Rejections()
+  private readonly leases = new Leases()
+  private readonly receipts = new Receipts()
   /** Counts sessions: a delivery is settled in the session it was pushed in, or not at all. */
   private sessionNo = 0
 
@@ -44,8 +57,9 @@ export class Arrivals implements MessageDesk {
     this.keeper = keeping?.keeper ?? null
   }
 
-  connected(): void {
+  connected(leaseMs: Millis): void {
     this.sessionNo += 1
+    this.leases.connected(leaseMs)
   }
 
   /** What is not settled will be pushed again in the next session. */
@@ -54,6 +68,20 @@ export class Arrivals implements MessageDesk {
     this.parked.clear()
     this.settling = []
     this.retrying = []
+    this.rejecting = []
+    this.leases.disconnected()
+  }
+
+  /** When a lease is to be extended. */
+  get wakeAtMs(): Millis {
+    return this.leases.wakeAtMs
+  }
+
+  pushedWith(deliveries: FrameOf<'pushWith'>['deliveries'], nowMs: Millis): void {
+    this.pushed(
+      deliveries.map(({ push, terms }) => ({ ...push, terms })),
+      nowMs,
+    )
   }
 
   pushed(deliveries: readonly Pushed[], nowMs: Millis): void {
@@ -77,21 +105,52 @@ export class Arrivals implements MessageDesk {
     const waiting = this.parked.get(sender)
     if (!waiting) return
     this.parked.delete(sender)
-    for (const { id } of waiting) this.retrying.push({ id, afterMs: KEYLESS_RETRY_MS })
-    this.ports.effects.flushSoon()
+    for (const delivery of waiting) this.putOff(delivery, KEYLESS_RETRY_MS)
+  }
+
+  /** What was told is settled, told before or not. */
+  receipted(items: FrameOf<'receipts'>['items']): void {
+    for (const receipt of this.receipts.take(items)) this.ports.effects.announce({ type: 'receipt', ...receipt })
+    for (const { id } of items) this.settleSoon(id)
   }
 
   settle(message: Message): void {
     if (message.state !== 'open') return
     message.state = 'settled'
+    this.leases.release(message)
     this.inbox.settled(message)
     this.ports.counters.settled += 1
     this.settleWhenKept(message)
   }
 
+  reject(message: Message, reason: string): void {
+    if (message.state !== 'open') return
+    message.state = 'rejected'
+    this.leases.release(message)
+    this.inbox.settled(message) // not to be handed out again, whatever the broker does with it
+    this.rejections.note(message, printable(reason))
+    this.settleWhenKept(message)
+  }
+
+  extend(message: Message, forMs: Millis | null): void {
+    if (message.state !== 'open' || message.sessionNo !== this.sessionNo) return
+    this.leases.extend(message, forMs)
+    this.ports.effects.flushSoon()
+  }
+
+  /** The application is at work on it: its lease goes on until it is settled, rejected or given back. */
+  hold(message: Message): void {
+    if (message.state === 'open' && this.leases.hold(message)) this.ports.effects.flushSoon()
+  }
+
+  post(post: Post): void {
+    this.ports.post(post)
+  }
+
   retry(message: Message, afterMs: Millis): void {
     if (message.state !== 'open') return
     message.state = 'put off'
+    this.leases.release(message)
     this.inbox.reopened(message)
     this.ports.counters.retried += 1
     if (message.sessionNo !== this.sessionNo) return
@@ -100,31 +159,28 @@ export class Arrivals implements MessageDesk {
     this.ports.effects.flushSoon()
   }
 
-  takeFrames(): (FrameOf<'settle'> | FrameOf<'retry'>)[] {
-    if (this.settling.length === 0 && this.retrying.length === 0) return []
-    const { settling, retrying } = this
+  takeFrames(nowMs: Millis): ArrivalFrame[] {
+    const extending = this.leases.takeFrames(nowMs, this.sessionNo)
+    const { settling, retrying, rejecting } = this
+    if (settling.length + retrying.length + rejecting.length === 0) return extending
     this.settling = []
     this.retrying = []
+    this.rejecting = []
     return [
       ...pieces(settling, BATCH_MAX).map((ids) => ({ type: 'settle' as const, ids })),
       ...pieces(retrying, BATCH_MAX).map((items) => ({ type: 'retry' as const, items })),
+      ...pieces(rejecting, BATCH_MAX).map((items) => ({ type: 'reject' as const, items })),
+      ...extending,
     ]
   }
 
   private take(delivery: Pushed, nowMs: Millis): void {
-    const from = this.ports.keys.findForOpening(delivery.sender)
-    if (!from) return this.park(delivery)
-    const opened = this.open(from, delivery)
-    if (opened.ok) return this.takeOpened(delivery, opened, nowMs)
-    if (opened.reason === 'does_not_open' && this.ports.keys.recheck(delivery.sender, nowMs)) return this.park(delivery)
-    this.reject(delivery, opened.reason)
-  }
-
-  private open(from: Correspondent, delivery: Pushed): Opened {
-    const opened = this.ports.crypto.open(from, delivery)
-    if (opened.ok || opened.reason !== 'does_not_open') return opened
-    const former = this.ports.keys.formerOf(delivery.sender)
-    return former ? this.ports.crypto.open(former, delivery) : opened
+    const opened = this.ports.opening.open(delivery, nowMs)
+    if (opened === 'asked') return this.park(delivery)
+    if (opened === 'later') return this.putOff(delivery, RECHECK_MS)
+    const flaw = opened.ok ? opened.note && flawOf(opened.note, delivery) : opened.reason
+    if (flaw) this.throwAway(delivery, flaw)
+    else this.takeOpened(delivery, opened as Extract<Opened, { ok: true }>, nowMs)
   }
 
   private takeOpened(delivery: Pushed, opened: Extract<Opened, { ok: true }>, nowMs: Millis): void {
@@ -132,10 +188,7 @@ export class Arrivals implements MessageDesk {
     const { sessionNo } = this
     const message = new Message(this, { pushed: delivery, opened, receivedAtMs: nowMs, sessionNo })
     const verdict = this.inbox.receive(message)
-    if (verdict === 'fresh') {
-      counters.received += 1
-      return effects.deliver(message)
-    }
+    if (verdict === 'fresh') return this.handOut(message)
     if (verdict === 'duplicate') {
       counters.duplicates += 1
       return this.settleWhenKept(message)
@@ -146,10 +199,21 @@ export class Arrivals implements MessageDesk {
       verdict.running.sessionNo = this.sessionNo
       return
     }
-    counters.received += 1
     const { sender, envelopeId } = delivery
     effects.announce({ type: 'gap', sender, envelopeId, missing: verdict.gap })
-    effects.deliver(message)
+    this.handOut(message)
+  }
+
+  private handOut(message: Message): void {
+    const { counters, effects, isAnswer } = this.ports
+    counters.received += 1
+    if (message.inReplyTo !== null && isAnswer(message)) this.settle(message)
+    else effects.deliver(message)
+  }
+
+  private putOff({ id }: Pushed, afterMs: Millis): void {
+    this.retrying.push({ id, afterMs })
+    this.ports.effects.flushSoon()
   }
 
   private park(delivery: Pushed): void {
@@ -160,7 +224,7 @@ export class Arrivals implements MessageDesk {
   }
 
   /** Settled, or it would come back for ever; its application never sees it. */
-  private reject({ id, sender, envelopeId }: Pushed, reason: string): void {
+  private throwAway({ id, sender, envelopeId }: Pushed, reason: string): void {
     this.ports.counters.tampered += 1
     this.ports.effects.announce({ type: 'tamper', sender, envelopeId, reason })
     this.settleSoon(id)
@@ -172,12 +236,40 @@ export class Arrivals implements MessageDesk {
     this.ports.effects.flushSoon()
   }
 
-  private settleIfCurrent({ deliveryId, sessionNo }: Message): void {
-    if (sessionNo === this.sessionNo) this.settleSoon(deliveryId)
+  private settleIfCurrent(message: Message): void {
+    if (message.sessionNo !== this.sessionNo) return
+    const reason = this.rejections.reasonOf(message)
+    if (reason === undefined) return this.settleSoon(message.deliveryId)
+    this.rejecting.push({ id: message.deliveryId, reason })
+    this.ports.effects.flushSoon()
   }
 
   private settleSoon(id: DeliveryId): void {
     this.settling.push(id)
     this.ports.effects.flushSoon()
+  }
+}
+
+/** What the inside of an envelope says against its outside. */
+function flawOf(note: Note, { terms }: Pushed): string | null {
+  if (note.isWhisper) return 'whisper'
+  const isOther = note.thread !== undefined && terms && terms.thread !== NO_THREAD && terms.thread !== note.thread
+  return isOther ? 'wrong_thread' : null
+}
+
+/** A reason is for people: one in other letters must not keep a message from being rejected. */
+const printable = (text: string): string => text.replace(/[^ -~]/gu, '?').slice(0, REASON_MAX)
+
+/** What was rejected, by whom it was sent: one whose session ended first is rejected again, not settled. */
+class Rejections {
+  private readonly reasons = new Map<string, string>()
+
+  note({ sender, envelopeId }: Message, reason: string): void {
+    this.reasons.set(sender + envelopeId, reason)
+    if (this.reasons.size > REJECTIONS_MAX) this.reasons.delete(this.reasons.keys().next().value!)
+  }
+
+  reasonOf({ sender, envelopeId }: Message): string | undefined {
+    return this.reasons.size === 0 ? undefined : this.reasons.get(sender + envelopeId)
   }
 }

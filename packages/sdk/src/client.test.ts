@@ -1,71 +1,12 @@
-import { generateIdentity, type Identity, ready } from '@sealpost/identity'
+import { generateIdentity, ready } from '@sealpost/identity'
 import type { ClientFrame, FrameOf } from '@sealpost/protocol'
 import { toHex } from '@sealpost/std'
 import { beforeAll, describe, expect, test } from 'vitest'
-import { type ConnectOptions, connect, type Peer } from './client.ts'
-import type { PeerEvent } from './events.ts'
-import type { Message } from './message.ts'
-import { type BrokerSocket, TestingBroker } from './testing-broker.ts'
+import type { Peer } from './peer.ts'
+import { TestingBroker } from './testing-broker.ts'
+import { events, take, World } from './testing-client.ts'
 
 beforeAll(() => ready())
-
-class World {
-  readonly broker = new TestingBroker()
-
-  identity(): Identity {
-    const identity = generateIdentity()
-    this.broker.enrol(identity)
-    return identity
-  }
-
-  async peer(options: Partial<ConnectOptions> = {}): Promise<Peer> {
-    const { url, meshId, webSocket } = this.broker
-    const brokerKey = this.broker.keys.publicKey
-    return connect({ url, brokerKey, meshId, webSocket, identity: options.identity ?? this.identity(), ...options })
-  }
-
-  heard<Type extends ClientFrame['type']>(type: Type): Extract<ClientFrame, { type: Type }>[] {
-    return this.broker.heard.filter((frame): frame is Extract<ClientFrame, { type: Type }> => frame.type === type)
-  }
-
-  socketOf(peer: Peer): BrokerSocket {
-    return [...this.broker.sockets].find((socket) => socket.peer === peer.key)!
-  }
-}
-
-/** Resolves with the first `count` messages, each settled. */
-function take(peer: Peer, count: number): Promise<Message[]> {
-  return new Promise((resolve) => {
-    const messages: Message[] = []
-    const off = peer.onMessage((message) => {
-      messages.push(message)
-      if (messages.length < count) return
-      off()
-      resolve(messages)
-    })
-  })
-}
-
-function events(): {
-  seen: PeerEvent[]
-  onEvent: (event: PeerEvent) => void
-  next: (type: string) => Promise<PeerEvent>
-} {
-  const seen: PeerEvent[] = []
-  const waiters = new Map<string, (event: PeerEvent) => void>()
-  const next = (type: string) => {
-    const known = seen.find((event) => event.type === type)
-    return known ? Promise.resolve(known) : new Promise<PeerEvent>((resolve) => waiters.set(type, resolve))
-  }
-  return {
-    seen,
-    next,
-    onEvent: (event) => {
-      seen.push(event)
-      waiters.get(event.type)?.(event)
-    },
-  }
-}
 
 describe.each(['binary', 'json'] as const)('%s', (form) => {
   test('what one sends the other reads, proven and in order', async () => {
@@ -334,17 +275,10 @@ describe('keys', () => {
     const rotated = { ...old, box: { ...box, epoch: 2 } }
     world.broker.enrol(rotated)
     const after = await world.peer({ identity: rotated })
-    // The client asks for a changed key at most every ten seconds; its clock is the platform's.
-    const clock = performance.now.bind(performance)
-    performance.now = () => clock() + 11_000
-    try {
-      const arrived = take(bob, 1)
-      await after.send(bob.key, 'new key')
-      expect((await arrived)[0]!.text()).toBe('new key')
-      expect(await next('key_changed')).toMatchObject({ peer: old.signing.publicKey, boxEpoch: 2 })
-    } finally {
-      performance.now = clock
-    }
+    const arrived = take(bob, 1)
+    await after.send(bob.key, 'new key')
+    expect((await arrived)[0]!.text()).toBe('new key')
+    expect(await next('key_changed')).toMatchObject({ peer: old.signing.publicKey, boxEpoch: 2 })
     await Promise.all([after.close(), bob.close()])
   })
 })

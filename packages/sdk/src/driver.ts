@@ -135,10 +135,11 @@ export class Driver implements PeerEffects {
   }
 
   /** Tells the engine the time and one thing that happened. */
-  tell(happened: () => void): void {
+  tell<T>(happened: (engine: PeerEngine) => T): T {
     this.engine.advance(clockMs())
-    happened()
+    const answer = happened(this.engine)
     this.arm()
+    return answer
   }
 
   private readonly turn = (): void => {

@@ -3,8 +3,10 @@ import { generateIdentity, type Identity, ready } from '@sealpost/identity'
 import type { ClientFrame } from '@sealpost/protocol'
 import type { PeerKey } from '@sealpost/std'
 import { beforeAll, describe, expect, test } from 'vitest'
-import { type ConnectOptions, connect, openPeer, type Peer } from './client.ts'
+import { connect, openPeer } from './client.ts'
+import type { ConnectOptions } from './connect-options.ts'
 import type { PeerEvent } from './events.ts'
+import type { Peer } from './peer.ts'
 import type { PeerStore, StoreChange, StoreRecord } from './store.ts'
 import { MemoryStore } from './stores/memory-store.ts'
 import { TestingBroker } from './testing-broker.ts'
@@ -106,6 +108,53 @@ async function offline(world: World, store: PeerStore): Promise<Peer> {
 }
 
 describe('the outbox', () => {
+  test('keeps what was asked for with a message, and says it in the next life', async () => {
+    const world = new World()
+    const first = new HeldStore()
+    const before = await offline(world, first)
+    const thread = 'c0'.repeat(16)
+    await before.post(world.bobKey, 'x', { thread, hops: 2, receipts: 'end', notBefore: 4_000_000_000_000 })
+    await before.close()
+    const { onEvent, all } = events(1)
+    const after = await connect(world.options(world.alice, { store: new HeldStore(first), onEvent }))
+    await all
+    await after.close()
+    const [frame] = world.broker.heard.filter((heard) => heard.type === 'sendWith')
+    const terms = { thread, hops: 2, receipts: 'end', notBeforeMs: 4_000_000_000_000, ifOnline: false }
+    expect(frame!.envelopes[0]!.terms).toMatchObject(terms)
+    const bob = await connect(world.options(world.bob))
+    for await (const message of bob) {
+      expect([message.thread, message.hops, message.stream]).toEqual([thread, 2, null])
+      message.settle()
+      break
+    }
+    await bob.close()
+  })
+
+  test('a rejection waits until it is kept, like a settle', async () => {
+    const world = new World()
+    const bob = new HeldStore()
+    const gate = Promise.withResolvers<void>()
+    const [sender, recipient] = [
+      await connect(world.options(world.alice)),
+      await connect(world.options(world.bob, { store: bob })),
+    ]
+    bob.gate = gate.promise
+    const rejected = Promise.withResolvers<void>()
+    recipient.onMessage((message) => {
+      message.reject('no')
+      rejected.resolve()
+    })
+    await sender.send(world.bobKey, 'x')
+    await rejected.promise
+    await sender.send(world.bobKey, 'y') // a way there and back
+    expect(world.heard('reject')).toEqual([])
+    gate.resolve()
+    await expect.poll(() => world.heard('reject').length).toBeGreaterThan(0)
+    await Promise.all([sender.close(), recipient.close()])
+    expect(bob.records).toMatchObject([{ kind: 'mark' }])
+  })
+
   test('keeps what is posted without a broker; the next life sends it, once and in order, and tells of it', async () => {
     const world = new World()
     const first = new HeldStore()

@@ -13,7 +13,12 @@ import { type RefusalCode, refusal } from '@sealpost/protocol'
  * - `connection_lost`: of `join`: no answer came. The same invite may be tried again with the same identity.
  * - `invite_malformed`: it is no invite, or not as it was signed.
  * - `name_malformed`: a name is 1 to 64 characters of printable ASCII.
+ * - `summary_malformed`: a summary is at most 120 characters of printable ASCII.
+ * - `timeout`: of a request: no answer came in time. The request may still arrive, and its answer come as a message.
+ * - `no_auto_reply`: the sender of the message wants no automatic answer.
  * - `not_admin`: only a member with the role `admin` may do this.
+ * - `too_many_named`: a peer can allow or block no more others; nothing of this change was done.
+ * - `stale_epoch`: the broker knows a box key of this peer with this epoch already, or with a higher one.
  * - `kept_for_later`: this life of the peer is over; the message stays in its store, and the next life sends it.
  * - `store_in_use`: another process has the store open.
  * - `store_foreign`: the store is of another peer, mesh or version.
@@ -31,7 +36,12 @@ export type SdkCode =
   | 'connection_lost'
   | 'invite_malformed'
   | 'name_malformed'
+  | 'summary_malformed'
+  | 'timeout'
+  | 'no_auto_reply'
   | 'not_admin'
+  | 'too_many_named'
+  | 'stale_epoch'
   | 'kept_for_later'
   | 'store_in_use'
   | 'store_foreign'

@@ -1,11 +1,21 @@
 /** What a peer tells its application besides messages. Nothing here needs an answer. */
+
+import type { FrameOf } from '@sealpost/protocol'
 import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
 import type { SealpostCode, SealpostError } from './errors.ts'
 import type { Receipt } from './lane.ts'
+import type { DeliveryReceipt } from './receipts.ts'
+import type { PresenceEntry } from './standing.ts'
+import type { Whisper } from './whispers.ts'
 
 export type PeerEvent =
   /** `incarnation` changes when the broker's database was restored from a backup: acknowledged mail may be gone. */
   | { type: 'connected'; epoch: number; incarnation: string; durability: 'fsync' | 'degraded' }
+  /**
+   * Follows `connected`, if the broker's database answers: mail to this peer that it will not get, because it `expired`
+   * or was given up after its `strikes`, and what it `rejected`. With `isAll` false the rest follows the next `connected`.
+   */
+  | { type: 'recovered'; isRecovered: boolean; lost: readonly LostMail[]; isAll: boolean }
   | { type: 'disconnected'; code: SealpostCode | 'connection_lost'; retryInMs: Millis }
   /** For good: `null` after `close()`. */
   | { type: 'closed'; error: SealpostError | null }
@@ -26,6 +36,15 @@ export type PeerEvent =
   | { type: 'sent'; to: PeerKey; outboxNo: number; receipt: Receipt }
   /** The same, refused for good or too old to be said again (`maybe_sent`). It is kept no longer. */
   | { type: 'send_failed'; to: PeerKey; outboxNo: number; error: SealpostError }
+  /** What became of a message that was sent with `receipts`. */
+  | ({ type: 'receipt' } & DeliveryReceipt)
+  /** Somebody came, left or changed, for those who watch. After `disconnected` everybody counts as offline. */
+  | ({ type: 'presence' } & PresenceEntry)
+  | ({ type: 'whisper' } & Whisper)
+  /** A whisper reached nobody: `no_responder`, `connection_lost` without a session, or the code of a refusal. */
+  | { type: 'unheard'; envelopeId: EnvelopeId; code: SealpostCode }
+
+export type LostMail = Readonly<Omit<FrameOf<'recovered'>['lost'][number], 'id'>>
 
 export type KeyRefusal =
   | 'unknown_peer'

@@ -2,7 +2,7 @@
  * Cryptography without any secret, for tests and the simulator: the same answers as the real one in the same cases, a
  * thousand times cheaper, and from a seed. "Opens" means that the box keys written in clear at sealing are the right two.
  */
-import type { Correspondent, StreamId, Transcript } from '@sealpost/identity'
+import { type Correspondent, NO_PREV, type Note, type StreamId, type Transcript } from '@sealpost/identity'
 import type { KeyBindingEntry } from '@sealpost/protocol'
 import { type EnvelopeId, fromHex, type MeshId, type Millis, type PeerKey, toHex } from '@sealpost/std'
 import type { CryptoPort, Opened } from './ports.ts'
@@ -22,10 +22,12 @@ interface FakeHeader {
   fromBox: string
   toBox: string
   envelopeId: EnvelopeId
-  streamId: StreamId
+  /** Null in no stream. */
+  streamId: StreamId | null
   seq: number
   prev: string
   sentAtMs: Millis
+  note: Note | null
 }
 
 const encoder = new TextEncoder()
@@ -43,10 +45,10 @@ export function fakeCrypto(peer: FakePeer): CryptoPort {
       if (toHex(bindingSignature(binding)) !== toHex(binding.signature)) return 'binding_forged'
       return nowMs > binding.notAfterMs ? 'binding_expired' : 'ok'
     },
-    seal: ({ to, envelopeId, stream, sentAtMs, body }) => {
-      const { streamId, seq, prev } = stream!
+    seal: ({ to, envelopeId, stream, sentAtMs, note = null, body }) => {
+      const { streamId, seq, prev } = stream ?? { streamId: null, seq: 0, prev: NO_PREV }
       const route = { meshId: peer.meshId, from: peer.peerKey, to: to.peerKey, fromBox: own, toBox: toHex(to.boxKey) }
-      const header: FakeHeader = { ...route, envelopeId, streamId, seq, prev: toHex(prev), sentAtMs }
+      const header: FakeHeader = { ...route, envelopeId, streamId, seq, prev: toHex(prev), sentAtMs, note }
       const text = encoder.encode(JSON.stringify(header))
       return { envelope: join(text, body), headerHash: fnv(text, 16) }
     },
@@ -87,9 +89,9 @@ function openFake(
   if (header.to !== peer.peerKey) return { ok: false, reason: 'wrong_recipient' }
   if (header.from !== from.peerKey) return { ok: false, reason: 'wrong_sender' }
   if (header.envelopeId !== envelopeId) return { ok: false, reason: 'wrong_envelope_id' }
-  const { streamId, seq, prev, sentAtMs } = header
-  const stream = { streamId, seq, prev: fromHex(prev) }
-  return { ok: true, header: { stream, sentAtMs }, body: envelope.slice(end + 1) }
+  const { streamId, seq, prev, sentAtMs, note } = header
+  const stream = streamId && { streamId, seq, prev: fromHex(prev) }
+  return { ok: true, header: { stream, sentAtMs }, note, body: envelope.slice(end + 1) }
 }
 
 function bindingSignature({ peer, boxKey, boxEpoch, notAfterMs }: Omit<KeyBindingEntry, 'signature'>): Uint8Array {

@@ -16,19 +16,25 @@ interface Reader {
   end(error: SealpostError | null): void
 }
 
+export interface IncomingPorts {
+  readonly announce: (event: PeerEvent) => void
+  /** The application is at work on a message, and may be for long. */
+  readonly hold: (message: Message) => void
+}
+
 const RETRY_BASE_MS = 1_000
 const RETRY_MAX_MS = 300_000
 const DONE: Step = { done: true, value: undefined }
 
 export class Incoming {
-  private readonly announce: (event: PeerEvent) => void
+  private readonly ports: IncomingPorts
   private readonly kept = new Fifo<Message>()
   private readonly readers = new Fifo<Reader>()
   private handler: MessageHandler | null = null
   private ending: { error: SealpostError | null } | null = null
 
-  constructor(announce: (event: PeerEvent) => void) {
-    this.announce = announce
+  constructor(ports: IncomingPorts) {
+    this.ports = ports
   }
 
   deliver(message: Message): void {
@@ -71,6 +77,7 @@ export class Incoming {
     return new Promise((resolve, reject) => {
       const reader: Reader = {
         take: (message) => {
+          this.ports.hold(message)
           note(message)
           resolve({ done: false, value: message })
         },
@@ -90,18 +97,18 @@ export class Incoming {
     } catch (cause) {
       return this.failed(message, cause)
     }
-    if (isPromise(answer))
-      answer.then(
-        () => message.settle(),
-        (cause) => this.failed(message, cause),
-      )
-    else message.settle()
+    if (!isPromise(answer)) return message.settle()
+    this.ports.hold(message)
+    answer.then(
+      () => message.settle(),
+      (cause) => this.failed(message, cause),
+    )
   }
 
   private failed(message: Message, cause: unknown): void {
     const { sender, envelopeId } = message
     message.retry(retryMs(message.attempt))
-    this.announce({ type: 'handler_failed', sender, envelopeId, cause })
+    this.ports.announce({ type: 'handler_failed', sender, envelopeId, cause })
   }
 }
 

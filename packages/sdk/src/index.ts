@@ -1,21 +1,28 @@
 /** The SDK. Applications use `connect`; the pure engine is exported for simulators and other drivers. */
 
-export type { Identity } from '@sealpost/identity'
-export type { Form, Priority } from '@sealpost/protocol'
+export type { BoxKeys, Identity } from '@sealpost/identity'
+export type { Availability, Form, Priority, ReceiptEvent, ReceiptWish } from '@sealpost/protocol'
 export type { EnvelopeId, InviteId, MeshId, PeerKey } from '@sealpost/std'
-export { type ConnectOptions, clockMs, connect, openPeer, Peer, type Posted, type SendOptions } from './client.ts'
+export { connect, openPeer } from './client.ts'
+export type { ConnectOptions } from './connect-options.ts'
 export type { ConnectionState } from './connection.ts'
+export type { ConsentState, ConsentUpdate } from './consent.ts'
+export { clockMs } from './driver.ts'
 export { type SdkCode, type SealpostCode, SealpostError } from './errors.ts'
-export type { KeyRefusal, PeerCounters, PeerEvent } from './events.ts'
+export type { KeyRefusal, LostMail, PeerCounters, PeerEvent } from './events.ts'
 export type { MessageHandler } from './incoming.ts'
 export { type JoinOptions, join, type Membership } from './join.ts'
 export type { KnownKey } from './key-directory.ts'
 export type { Post, Receipt } from './lane.ts'
 export type { MemberEntry } from './members.ts'
-export { Message } from './message.ts'
+export { Message, type ReplyOptions } from './message.ts'
+export { Peer, type Posted, type RequestOptions } from './peer.ts'
 export { type EngineStore, PeerEngine, type PeerEngineOptions } from './peer-engine.ts'
 export type { CryptoPort, Opened, OpenedHeader, PeerEffects, PeerPlace, Sealed } from './ports.ts'
+export type { DeliveryReceipt } from './receipts.ts'
+export type { SendOptions } from './send-options.ts'
 export { sodiumCrypto } from './sodium-crypto.ts'
+export { checkedStatus, type PresenceEntry, type Status } from './standing.ts'
 export type {
   InboxRecord,
   OutboxRecord,
@@ -25,3 +32,4 @@ export type {
   StoreRecord,
 } from './store.ts'
 export type { WebSocketConstructor, WebSocketLike } from './web-socket.ts'
+export type { Whisper } from './whispers.ts'

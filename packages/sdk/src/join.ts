@@ -15,6 +15,7 @@ import { type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
 import { wrongBroker } from './connection.ts'
 import { Dial } from './dial.ts'
 import { refusedBy, SealpostError } from './errors.ts'
+import { BINDING_MS } from './own-keys.ts'
 import { platformWebSocket, socketUrl, type WebSocketConstructor } from './web-socket.ts'
 
 export interface JoinOptions {
@@ -38,8 +39,6 @@ export interface Membership {
 }
 
 const JOIN_WITHIN_MS = 20_000
-/** Nothing renews a key binding by itself, and a peer whose binding is over gets no mail. */
-const BINDING_MS = 10 * 365 * 24 * 3600_000
 
 /**
  * Uses the invite. Said again with the same identity, after a lost answer, it is the same enrolment.

@@ -88,9 +88,9 @@ function sealedRecord({ envelopeId, envelope, admittedAtMs }: Entry, post: KeptP
   return { kind: 'sealed', outboxNo, terms: termsOf(post), envelopeId, admittedAtMs, bytes: envelope }
 }
 
-function termsOf(post: KeptPost): PostTerms {
-  const { body: _, accepted: _a, refused: _r, kept: _k, outboxNo: _n, isKept: _i, ...terms } = post
-  return terms
+/** A store may keep it as JSON, where what is undefined is left out. */
+function termsOf({ to, priority, ttlSeconds, terms, note }: KeptPost): PostTerms {
+  return { to, priority, ttlSeconds, ...(terms && { terms }), ...(note && { note }) }
 }
 
 /** Padded, so that keys stand in the order of the posts. */

@@ -28,6 +28,16 @@ class World {
     this.keys.answered(directory, nowMs)
   }
 
+  recheck(peer: PeerKey, nowMs: number): void {
+    this.keys.recheck(peer, nowMs)
+    this.keys.takeFrames(nowMs)
+  }
+
+  /** Under every number that its question may have had. */
+  answerHistory(bindings: KeyBindingEntry[], nowMs = 0): void {
+    for (let ref = 1; ref < 9; ref++) this.keys.historyAnswered({ type: 'keyHistory', ref, bindings }, nowMs)
+  }
+
   know(entry: KeyBindingEntry, nowMs = 0): void {
     this.keys.find(entry.peer, nowMs)
     this.keys.takeFrames(nowMs)
@@ -52,7 +62,7 @@ describe('asking', () => {
   test('a frame asks for 256 at most', () => {
     const world = new World()
     for (let i = 0; i < 300; i++) world.keys.find(i.toString(16).padStart(64, '0') as PeerKey, 0)
-    expect(world.keys.takeFrames(0).map((frame) => frame.peers.length)).toEqual([256, 44])
+    expect(world.keys.takeFrames(0).map((frame) => frame.type === 'lookup' && frame.peers.length)).toEqual([256, 44])
   })
 
   test('what is not answered is asked again, whatever else is asked meanwhile', () => {
@@ -82,11 +92,57 @@ describe('asking', () => {
     expect(world.keys.takeFrames(101)).toMatchObject([{ peers: [BOB] }])
   })
 
-  test('rechecks of a known key are rare', () => {
+  test('former keys are asked for one peer at a time, at once when a key is new and rarely afterwards', () => {
     const world = new World()
     world.know(binding(BOB))
-    expect(world.keys.recheck(BOB, 9_999)).toBe(false)
-    expect(world.keys.recheck(BOB, 10_000)).toBe(true)
+    expect(world.keys.recheck(BOB, 1)).toBe(true)
+    expect(world.keys.takeFrames(1)).toMatchObject([{ type: 'lookupHistory', peer: BOB }])
+    world.answerHistory([binding(BOB)], 1)
+    expect(world.log).toEqual(['learned b 1'])
+    expect(world.keys.recheck(BOB, 10_000)).toBe(false)
+    expect(world.keys.recheck(BOB, 10_001)).toBe(true)
+  })
+
+  test('a key that is used for long is looked up again, and good meanwhile', () => {
+    const world = new World()
+    world.know(binding(BOB, 1, 1e9))
+    expect(world.keys.find(BOB, 3_600_000)).not.toBeNull()
+    expect(world.keys.takeFrames(3_600_000)).toEqual([])
+    expect(world.keys.find(BOB, 3_600_001)).not.toBeNull()
+    expect(world.keys.takeFrames(3_600_001)).toMatchObject([{ type: 'lookup', peers: [BOB] }])
+  })
+
+  test('a hint asks for a key that is known, and for no other', () => {
+    const world = new World()
+    world.know(binding(BOB))
+    world.keys.rebound([BOB, CAROL])
+    expect(world.keys.takeFrames(1)).toMatchObject([{ type: 'lookup', peers: [BOB] }])
+    world.answer([binding(BOB, 2)], [], 1)
+    expect(world.log).toEqual(['changed b 2', 'learned b 2'])
+  })
+
+  test('an answer that may be from before a hint is not enough', () => {
+    const world = new World()
+    world.keys.find(BOB, 0)
+    world.keys.takeFrames(0)
+    world.keys.rebound([BOB])
+    world.answer([binding(BOB, 1)])
+    expect(world.log).toEqual([])
+    expect(world.keys.takeFrames(1)).toMatchObject([{ peers: [BOB] }])
+    world.answer([binding(BOB, 2)])
+    expect(world.log).toEqual(['changed b 2', 'learned b 2'])
+  })
+
+  test('a question for one key becomes one for all, whichever answer comes first', () => {
+    const world = new World()
+    world.keys.find(BOB, 0)
+    world.keys.takeFrames(0)
+    expect(world.keys.recheck(BOB, 0)).toBe(true)
+    expect(world.keys.takeFrames(0)).toMatchObject([{ type: 'lookupHistory', peer: BOB }])
+    world.answer([binding(BOB, 2)])
+    expect(world.log).toEqual([])
+    world.answerHistory([binding(BOB, 2), binding(BOB, 1)])
+    expect(world.log).toEqual(['learned b 2'])
   })
 })
 
@@ -105,19 +161,39 @@ describe('believing', () => {
   test('an epoch never goes back', () => {
     const world = new World()
     world.know(binding(BOB, 5))
-    world.keys.recheck(BOB, 20_000)
-    world.answer([binding(BOB, 4)], [], 20_000)
+    world.recheck(BOB, 20_000)
+    world.answerHistory([binding(BOB, 4)], 20_000)
     expect(world.log).toEqual(['refused b binding_rolled_back'])
     expect(world.keys.find(BOB, 20_000)).toMatchObject({ boxEpoch: 5 })
   })
 
-  test('a newer key is told, and the one before it is kept for opening', () => {
+  test('a newer key is told, and the ones before it are kept for opening', () => {
     const world = new World()
-    world.know(binding(BOB, 1))
-    world.keys.recheck(BOB, 20_000)
-    world.answer([binding(BOB, 2)], [], 20_000)
-    expect(world.log).toEqual(['changed b 2', 'learned b 2'])
-    expect(world.keys.formerOf(BOB)).toMatchObject({ boxEpoch: 1 })
+    for (const epoch of [1, 2, 3]) {
+      world.know(binding(BOB, epoch))
+      world.keys.rebound([BOB])
+    }
+    expect(world.keys.formersOf(BOB)).toMatchObject([{ boxEpoch: 2 }, { boxEpoch: 1 }])
+  })
+
+  test('of former keys those are believed that the peer signed, also when their time is over', () => {
+    const world = new World()
+    world.recheck(BOB, 50)
+    const forged = { ...binding(BOB, 2), boxKey: new Uint8Array(32) }
+    world.answerHistory([binding(BOB, 4), binding(BOB, 3, 49), forged, binding(CAROL, 2), binding(BOB, 1)], 50)
+    expect(world.log).toEqual(['learned b 4'])
+    expect(world.keys.formersOf(BOB).map(({ boxEpoch }) => boxEpoch)).toEqual([3, 1])
+  })
+
+  test.each([
+    ['of nobody', [], 'unknown_peer'],
+    ['of another', [binding(CAROL)], 'unknown_peer'],
+    ['whose first key is over', [binding(BOB, 1, 1)], 'binding_expired'],
+  ])('a history %s is refused', (_, bindings, reason) => {
+    const world = new World()
+    world.recheck(BOB, 50)
+    world.answerHistory(bindings, 50)
+    expect(world.log).toEqual([`refused b ${reason}`])
   })
 
   test('what nobody asked for is not taken', () => {

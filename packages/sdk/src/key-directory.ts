@@ -1,7 +1,7 @@
 /**
  * The box keys of other peers: asked of the broker, believed only with the peer's own signature, kept until they
  * expire. The broker's directory is not trusted: a binding that is forged, of another peer, expired or older than one
- * seen before is refused.
+ * seen before is refused. Former keys are asked for when something does not open, and open, but never seal.
  */
 import type { Correspondent, KeyBindingVerdict } from '@sealpost/identity'
 import { type FrameOf, type KeyBindingEntry, LOOKUP_MAX } from '@sealpost/protocol'
@@ -26,23 +26,38 @@ export interface KeyDirectoryPorts {
 
 interface Known {
   readonly key: KnownKey
-  /** The one before, for envelopes that were sealed before it changed. */
-  readonly former: Correspondent | null
+  /** The ones before, newest first, for what was sealed under them. */
+  readonly formers: readonly Correspondent[]
   readonly checkedAtMs: Millis
+  /** When former keys were asked for. */
+  readonly historyAtMs: Millis
 }
+
+/** What is asked of one peer's keys and not answered. */
+interface Wish {
+  /** Former keys are asked for as well. */
+  isHistory: boolean
+  /** The key may have changed since it was asked for: the answer is not enough. */
+  isStale: boolean
+}
+
+type KeyQuestion = FrameOf<'lookup'> | FrameOf<'lookupHistory'>
 
 /** A broker whose database is away does not answer. */
 const ASK_AGAIN_MS = 5_000
-/** An envelope that does not open asks for a newer key at most this often, so that garbage can't make us flood. */
-const RECHECK_MS = 10_000
+/** An envelope that does not open asks for former keys at most this often, so that garbage can't make us flood. */
+export const RECHECK_MS = 10_000
+/** A key that is used is looked up again after this time, in case the news of another one was lost. */
+const REFRESH_MS = 3_600_000
 
 export class KeyDirectory {
   private readonly ports: KeyDirectoryPorts
   private readonly known = new Map<PeerKey, Known>()
-  /** Asked for and not answered. */
-  private readonly open = new Set<PeerKey>()
+  private readonly open = new Map<PeerKey, Wish>()
   /** Of these, not asked for in this session. */
-  private unsent: PeerKey[] = []
+  private unsent = new Set<PeerKey>()
+  /** Whose former keys a question of this session is about. */
+  private readonly histories = new Map<number, PeerKey>()
   /** The oldest question of this session that is open, or was when it was asked. */
   private askedAtMs: Millis = Infinity
   private ref = 0
@@ -54,9 +69,9 @@ export class KeyDirectory {
   /** The peer's key, or null: then it is asked for, and `learned` or `refused` follows. */
   find(peer: PeerKey, nowMs: Millis): KnownKey | null {
     const known = this.known.get(peer)
-    if (known && nowMs <= known.key.notAfterMs) return known.key
-    this.ask(peer)
-    return null
+    const isGood = known !== undefined && nowMs <= known.key.notAfterMs
+    if (!isGood || nowMs - known.checkedAtMs > REFRESH_MS) this.ask(peer)
+    return isGood ? known.key : null
   }
 
   /** Also an expired one: a message sealed while it was good is none the worse. */
@@ -67,35 +82,46 @@ export class KeyDirectory {
     return null
   }
 
-  formerOf(peer: PeerKey): Correspondent | null {
-    return this.known.get(peer)?.former ?? null
+  formersOf(peer: PeerKey): readonly Correspondent[] {
+    return this.known.get(peer)?.formers ?? []
   }
 
-  /** Answers whether a newer key of this peer was asked for; false when that was done just now. */
+  /** Answers whether all keys of this peer were asked for; false when that was done just now. */
   recheck(peer: PeerKey, nowMs: Millis): boolean {
-    if (this.open.has(peer)) return true
-    const known = this.known.get(peer)
-    if (known && nowMs - known.checkedAtMs < RECHECK_MS) return false
-    this.ask(peer)
+    const wish = this.open.get(peer)
+    if (wish?.isHistory) wish.isStale = true
+    else if (!wish && nowMs - (this.known.get(peer)?.historyAtMs ?? -Infinity) < RECHECK_MS) return false
+    else this.want(peer, { isHistory: true, isStale: false })
     return true
+  }
+
+  /** The broker says that these have new keys. */
+  rebound(peers: readonly PeerKey[]): void {
+    for (const peer of peers) {
+      const wish = this.open.get(peer)
+      if (wish) wish.isStale = true
+      else if (this.known.has(peer)) this.ask(peer)
+    }
   }
 
   /** The session ended, and with it every question. */
   disconnected(): void {
-    this.unsent = [...this.open]
+    this.unsent = new Set(this.open.keys())
+    this.histories.clear()
     this.askedAtMs = Infinity
   }
 
-  takeFrames(nowMs: Millis): FrameOf<'lookup'>[] {
+  takeFrames(nowMs: Millis): KeyQuestion[] {
     const isOverdue = nowMs >= this.wakeAtMs
-    const peers = isOverdue ? [...this.open] : this.unsent
+    const peers = isOverdue ? [...this.open.keys()] : [...this.unsent]
     if (peers.length === 0) return []
-    this.unsent = []
+    this.unsent.clear()
     if (isOverdue || this.askedAtMs === Infinity) this.askedAtMs = nowMs
-    return pieces(peers, LOOKUP_MAX).map((piece) => {
-      this.ref = (this.ref + 1) >>> 0
-      return { type: 'lookup', ref: this.ref, peers: piece }
-    })
+    const plain = peers.filter((peer) => !this.open.get(peer)!.isHistory)
+    return [
+      ...pieces(plain, LOOKUP_MAX).map((piece) => ({ type: 'lookup' as const, ref: this.nextRef(), peers: piece })),
+      ...peers.filter((peer) => this.open.get(peer)!.isHistory).map((peer) => this.historyQuestion(peer)),
+    ]
   }
 
   get wakeAtMs(): Millis {
@@ -103,36 +129,87 @@ export class KeyDirectory {
   }
 
   answered(directory: FrameOf<'directory'>, nowMs: Millis): void {
-    for (const binding of directory.bindings) if (this.open.has(binding.peer)) this.check(binding, nowMs)
-    for (const peer of directory.unknown) if (this.open.has(peer)) this.refuse(peer, 'unknown_peer')
-    if (this.open.size === 0) this.askedAtMs = Infinity
+    for (const binding of directory.bindings)
+      if (this.open.get(binding.peer)?.isHistory === false) this.check(binding, nowMs)
+    for (const peer of directory.unknown)
+      if (this.open.get(peer)?.isHistory === false) this.refuse(peer, 'unknown_peer')
+    this.rest()
+  }
+
+  historyAnswered({ ref, bindings }: FrameOf<'keyHistory'>, nowMs: Millis): void {
+    const peer = this.histories.get(ref)
+    if (!peer || !this.open.has(peer)) return
+    this.histories.delete(ref)
+    const [current, ...others] = bindings
+    if (current?.peer !== peer) this.refuse(peer, 'unknown_peer')
+    else this.check(current, nowMs, this.believed(others, peer, nowMs))
+    this.rest()
   }
 
   private ask(peer: PeerKey): void {
-    if (this.open.has(peer)) return
-    this.open.add(peer)
-    this.unsent.push(peer)
+    if (!this.open.has(peer)) this.want(peer, { isHistory: false, isStale: false })
   }
 
-  private check(binding: KeyBindingEntry, nowMs: Millis): void {
+  private want(peer: PeerKey, wish: Wish): void {
+    this.open.set(peer, wish)
+    this.unsent.add(peer)
+  }
+
+  private historyQuestion(peer: PeerKey): FrameOf<'lookupHistory'> {
+    const ref = this.nextRef()
+    this.histories.set(ref, peer)
+    return { type: 'lookupHistory', ref, peer }
+  }
+
+  private nextRef(): number {
+    this.ref = (this.ref + 1) >>> 0
+    return this.ref
+  }
+
+  private rest(): void {
+    if (this.open.size === 0) this.askedAtMs = Infinity
+  }
+
+  private check(binding: KeyBindingEntry, nowMs: Millis, history?: readonly Correspondent[]): void {
     const { peer, boxEpoch, notAfterMs } = binding
-    const former = this.known.get(peer)?.key
+    const known = this.known.get(peer)
     const verdict = this.ports.crypto.checkBinding(binding, { peer, nowMs })
     if (verdict !== 'ok') return this.refuse(peer, verdict)
-    if (former && boxEpoch < former.boxEpoch) return this.refuse(peer, 'binding_rolled_back')
-    // A copy: the frame it came in holds other bytes that would be kept with it.
-    const key: KnownKey = { peerKey: peer, boxKey: binding.boxKey.slice(), boxEpoch, notAfterMs }
-    const isChanged = former !== undefined && !isSame(former.boxKey, key.boxKey)
-    this.known.set(peer, { key, former: isChanged ? former : this.formerOf(peer), checkedAtMs: nowMs })
-    this.open.delete(peer)
+    if (known && boxEpoch < known.key.boxEpoch) return this.refuse(peer, 'binding_rolled_back')
+    const key: KnownKey = { ...correspondent(binding), notAfterMs }
+    const isChanged = known !== undefined && !isSame(known.key.boxKey, key.boxKey)
+    const formers = history ?? (isChanged ? [known.key, ...known.formers] : (known?.formers ?? []))
+    const historyAtMs = history ? nowMs : (known?.historyAtMs ?? -Infinity)
+    this.known.set(peer, { key, formers, checkedAtMs: nowMs, historyAtMs })
     if (isChanged) this.ports.changed(peer, key)
-    this.ports.learned(peer, key)
+    this.answeredOf(peer, () => this.ports.learned(peer, key))
+  }
+
+  /** Of former keys those that this peer signed, whether their time is over or not. */
+  private believed(bindings: readonly KeyBindingEntry[], peer: PeerKey, nowMs: Millis): Correspondent[] {
+    const isBelieved = (binding: KeyBindingEntry) => {
+      const verdict = this.ports.crypto.checkBinding(binding, { peer, nowMs })
+      return verdict === 'ok' || verdict === 'binding_expired'
+    }
+    return bindings.filter(isBelieved).map(correspondent)
   }
 
   private refuse(peer: PeerKey, reason: Exclude<KeyBindingVerdict, 'ok'> | KeyRefusal): void {
-    this.open.delete(peer)
-    this.ports.refused(peer, reason)
+    this.answeredOf(peer, () => this.ports.refused(peer, reason))
   }
+
+  /** What may be from before a change is asked for once more first. */
+  private answeredOf(peer: PeerKey, tell: () => void): void {
+    const wish = this.open.get(peer)
+    this.open.delete(peer)
+    if (wish?.isStale) this.want(peer, { ...wish, isStale: false })
+    else tell()
+  }
+}
+
+/** A copy: the frame it came in holds other bytes that would be kept with it. */
+function correspondent({ peer, boxKey, boxEpoch }: KeyBindingEntry): Correspondent {
+  return { peerKey: peer, boxKey: boxKey.slice(), boxEpoch }
 }
 
 function isSame(a: Uint8Array, b: Uint8Array): boolean {

@@ -5,8 +5,8 @@
  * entry made of it is then either in flight (the broker owes an answer in this session) or at rest (it was nacked, or its
  * session ended) until it is answered for good.
  */
-import { NO_PREV, type StreamId, type StreamPosition } from '@sealpost/identity'
-import type { Priority } from '@sealpost/protocol'
+import { NO_PREV, type Note, type StreamId, type StreamPosition } from '@sealpost/identity'
+import type { Priority, SendTerms } from '@sealpost/protocol'
 import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
 import type { SealpostError } from './errors.ts'
 import { Fifo } from './fifo.ts'
@@ -27,6 +27,10 @@ export interface PostTerms {
   readonly priority: Priority
   /** 0: the broker's default. */
   readonly ttlSeconds: number
+  /** What is asked of the broker beside; without them it goes by the plain `send`. */
+  readonly terms?: SendTerms | undefined
+  /** Sealed with the body. */
+  readonly note?: Note | undefined
 }
 
 /** A message to be sent. The body belongs to the outbox until one of the two answers, exactly one of which comes. */
@@ -36,6 +40,8 @@ export interface Post extends PostTerms {
   readonly refused: (error: SealpostError) => void
   /** With a store: it is on disk under this number. Without one it is called at once, with 0. */
   readonly kept?: (outboxNo: number) => void
+  /** It has an id now; the broker has not heard of it. */
+  readonly sealed?: (envelopeId: EnvelopeId) => void
 }
 
 /** A sealed message without an answer for good. What waits unsealed has none: a burst of sends is long and stays small. */
@@ -52,6 +58,8 @@ export interface Entry {
   readonly envelope: Uint8Array
   /** Of the first attempt, too. */
   readonly admittedAtMs: Millis
+  /** Said more than once: a refusal may come after the broker has stored it. */
+  isResent?: boolean
 }
 
 const PAUSE_BASE_MS = 50

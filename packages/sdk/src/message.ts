@@ -1,23 +1,39 @@
 /** A message as its recipient's application sees it. */
-import type { StreamPosition } from '@sealpost/identity'
-import type { FrameOf, Priority } from '@sealpost/protocol'
+import type { Note, StreamPosition } from '@sealpost/identity'
+import type { FrameOf, Priority, ReceiptWish, Terms } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, Millis, PeerKey } from '@sealpost/std'
+import { SealpostError } from './errors.ts'
+import type { Post, Receipt } from './lane.ts'
 import type { OpenedHeader } from './ports.ts'
+import { postTermsOf, type SendOptions } from './send-options.ts'
 
 /** What a message tells its owner; the pure engine implements it. */
 export interface MessageDesk {
   settle(message: Message): void
   retry(message: Message, afterMs: Millis): void
+  reject(message: Message, reason: string): void
+  /** Null: for a whole lease. */
+  extend(message: Message, forMs: Millis | null): void
+  post(post: Post): void
+}
+
+/** A delivery as it was pushed, by either of the two frames. */
+export type Pushed = FrameOf<'push'>['deliveries'][number] & { readonly terms?: Terms }
+
+export interface ReplyOptions extends Omit<SendOptions, 'thread' | 'hops'> {
+  /** No person wrote it. It is refused as `no_auto_reply` where the sender wants none of these. */
+  readonly isAutomatic?: boolean
 }
 
 /** What a message is made of: what was pushed, what the envelope held, and when and in which session it came. */
 export interface Arrival {
-  readonly pushed: FrameOf<'push'>['deliveries'][number]
-  readonly opened: { readonly header: OpenedHeader; readonly body: Uint8Array }
+  readonly pushed: Pushed
+  readonly opened: { readonly header: OpenedHeader; readonly note?: Note | null; readonly body: Uint8Array }
   readonly receivedAtMs: Millis
   readonly sessionNo: number
 }
 
+const encoder = new TextEncoder()
 const decoder = new TextDecoder()
 
 export class Message {
@@ -41,8 +57,10 @@ export class Message {
   /** @internal The session of that push. */
   sessionNo: number
   /** @internal */
-  state: 'open' | 'settled' | 'put off' = 'open'
+  state: 'open' | 'settled' | 'put off' | 'rejected' = 'open'
   readonly #desk: MessageDesk
+  readonly #note: Note | null
+  readonly #terms: Terms | null
 
   constructor(desk: MessageDesk, { pushed, opened, receivedAtMs, sessionNo }: Arrival) {
     this.#desk = desk
@@ -57,6 +75,37 @@ export class Message {
     this.sentAtMs = opened.header.sentAtMs
     this.deliveryId = pushed.id
     this.sessionNo = sessionNo
+    this.#note = opened.note ?? null
+    this.#terms = pushed.terms ?? null
+  }
+
+  /** The conversation it belongs to, 32 hex digits; proven. Null: none. */
+  get thread(): string | null {
+    return this.#note?.thread ?? null
+  }
+  /** The envelope it answers; proven. Null: none. */
+  get inReplyTo(): EnvelopeId | null {
+    return this.#note?.inReplyTo ?? null
+  }
+  /** Its sender waits for an answer: `reply`, or `replyError`. */
+  get isRequest(): boolean {
+    return this.#note?.isRequest ?? false
+  }
+  /** It answers that what was asked for failed. */
+  get isError(): boolean {
+    return this.#note?.isError ?? false
+  }
+  /** How often its conversation has passed from peer to peer. This and the next two are the broker's word. */
+  get hops(): number {
+    return this.#terms?.hops ?? 0
+  }
+  /** Its sender wants no answer that no person wrote. */
+  get noAutoReply(): boolean {
+    return this.#terms?.noAutoReply ?? false
+  }
+  /** What its sender hears of its fate. */
+  get receipts(): ReceiptWish {
+    return this.#terms?.receipts ?? 'none'
   }
 
   /** The body read as UTF-8. */
@@ -73,4 +122,49 @@ export class Message {
   retry(afterMs: Millis = 0): void {
     this.#desk.retry(this, afterMs)
   }
+
+  /**
+   * It will not be taken, for good: it goes to the dead letters. The broker reads the reason, of which 120 characters of
+   * printable ASCII are said. Does nothing after `settle`, `retry` or `reject`.
+   */
+  reject(reason = ''): void {
+    this.#desk.reject(this, reason)
+  }
+
+  /**
+   * Still at work on it: it is not pushed to anybody for so long from now, at most 4 minutes. Default: a lease, as the
+   * broker gives them. A handler of `onMessage` need not call it.
+   */
+  extend(forMs?: Millis): void {
+    this.#desk.extend(this, forMs ?? null)
+  }
+
+  /**
+   * Answers its sender, in its thread and at its priority. Resolves when the answer is stored; the message itself is not
+   * settled by it.
+   * @throws SealpostError as `send`; `no_auto_reply`
+   */
+  reply(body: Uint8Array | string, options: ReplyOptions = {}): Promise<Receipt> {
+    return this.#reply(body, options, { inReplyTo: this.envelopeId })
+  }
+
+  /** The same, saying that what was asked for failed. */
+  replyError(text: string, options: ReplyOptions = {}): Promise<Receipt> {
+    return this.#reply(text, options, { inReplyTo: this.envelopeId, isError: true })
+  }
+
+  #reply(body: Uint8Array | string, { isAutomatic, ...options }: ReplyOptions, note: Note): Promise<Receipt> {
+    return new Promise((accepted, refused) => {
+      if (isAutomatic && this.noAutoReply) throw unwanted()
+      const { sender, priority, hops, thread } = this
+      const asked = { priority, ...options, hops: hops + 1, ...(thread === null ? {} : { thread }) }
+      this.#desk.post({ ...postTermsOf(sender, asked, note), body: bytesOf(body), accepted, refused })
+    })
+  }
+}
+
+export const bytesOf = (body: Uint8Array | string) => (typeof body === 'string' ? encoder.encode(body) : body)
+
+function unwanted(): SealpostError {
+  return new SealpostError('no_auto_reply', 'The sender of this message wants no automatic answer.')
 }

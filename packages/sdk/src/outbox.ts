@@ -11,7 +11,7 @@
  * store answers in the order it was asked, so keeping does not change the order of a lane.
  */
 import type { Correspondent } from '@sealpost/identity'
-import { BODY_BYTES_MAX, type FrameOf, type NackCode, PRIORITIES, refusal } from '@sealpost/protocol'
+import { BODY_BYTES_MAX, type FrameOf, type NackCode, PRIORITIES, refusal, type SendTerms } from '@sealpost/protocol'
 import { isHex, type Millis, type PeerKey } from '@sealpost/std'
 import { refusedBy, SealpostError } from './errors.ts'
 import type { PeerCounters } from './events.ts'
@@ -19,7 +19,7 @@ import { Fifo } from './fifo.ts'
 import type { KeptPosts, Orphan } from './kept-posts.ts'
 import { type Entry, Lane, type Post } from './lane.ts'
 import type { CryptoPort } from './ports.ts'
-import { packSends, type SendItem } from './send-frames.ts'
+import { packMixed, packSends, type SendFrame, type SendItem, type SendWithItem } from './send-frames.ts'
 import type { OutboxRecord, StoreRecord } from './store.ts'
 
 export interface OutboxOptions {
@@ -63,7 +63,9 @@ export class Outbox {
   private readonly unanswered = new Map<string, Entry>()
   private unansweredBytes = 0
   private waitingCount = 0
-  private outgoing: SendItem[] = []
+  private outgoing: (SendItem | SendWithItem)[] = []
+  /** Whether any of them has terms. */
+  private isMixed = false
   /** Their sealed bytes were kept just now. */
   private justKept: Entry[] = []
   /** Null while there is no session. */
@@ -164,7 +166,7 @@ export class Outbox {
       if (entry?.place !== 'inFlight') continue
       this.ports.counters.nacked += 1
       if (refusal(code).isRetryable) this.pause(entry, nowMs, retryAfterMs)
-      else this.fail(entry, refusedBy(code as NackCode))
+      else this.fail(entry, isOfTheMoment(code) && entry.isResent ? maybeSent() : refusedBy(code as NackCode))
     }
   }
 
@@ -179,7 +181,7 @@ export class Outbox {
   }
 
   /** Goes on with what may go on, and answers the frames for it. */
-  takeFrames(nowMs: Millis): FrameOf<'send'>[] {
+  takeFrames(nowMs: Millis): SendFrame[] {
     if (!this.limits) return []
     if (!this.isLeaving) {
       this.resumeLanes(nowMs)
@@ -189,7 +191,9 @@ export class Outbox {
     if (this.outgoing.length === 0) return []
     const items = this.outgoing
     this.outgoing = []
-    return packSends(items)
+    if (!this.isMixed) return packSends(items as SendItem[])
+    this.isMixed = false
+    return packMixed(items)
   }
 
   /** Gives up what is too old to be said again. A lane's oldest goes first, so no later one overtakes it. */
@@ -291,6 +295,7 @@ export class Outbox {
     const entry = this.seal(post, lane, to, nowMs)
     if (entry instanceof SealpostError) return this.refusePost(post, entry)
     this.awaitAnswer(entry)
+    post.sealed?.(entry.envelopeId)
     const { keptPosts } = this.ports
     if (!keptPosts) return this.launch(entry, nowMs)
     entry.place = 'keeping'
@@ -316,13 +321,15 @@ export class Outbox {
   private seal(post: Post, lane: Lane, to: Correspondent, nowMs: Millis): Entry | SealpostError {
     const { crypto } = this.ports
     if (post.ttlSeconds > this.limits!.ttlSecondsMax) return refusedBy('ttl_too_long')
-    const stream = lane.nextPosition(crypto.newStreamId)
+    // What is kept back comes out of order, where a stream would count it as missing.
+    const stream = post.terms && post.terms.notBeforeMs > 0 ? null : lane.nextPosition(crypto.newStreamId)
     const envelopeId = crypto.newEnvelopeId()
     try {
-      const draft = { to, envelopeId, stream, sentAtMs: Math.floor(nowMs), body: post.body }
+      const { body, note = null } = post
+      const draft = { to, envelopeId, stream, sentAtMs: Math.floor(nowMs), note, body }
       const { envelope, headerHash } = crypto.seal(draft)
       if (envelope.length > this.limits!.envelopeBytesMax) return refusedBy('envelope_too_large')
-      lane.advance(headerHash)
+      if (stream) lane.advance(headerHash)
       return { post, lane, place: 'sealed', envelopeId, envelope, admittedAtMs: nowMs }
     } catch (cause) {
       return new SealpostError('key_refused', 'The key of this recipient is none that a message can be sealed to.', {
@@ -336,16 +343,24 @@ export class Outbox {
     const { lane, post } = entry
     const { counters } = this.ports
     counters[entry.place === 'sealed' ? 'sent' : 'resent'] += 1
-    this.outgoing.push({
+    const item: SendItem = {
       envelopeId: entry.envelopeId,
       recipient: lane.recipient,
       priority: lane.priority,
       isHead: lane.inFlight === 0,
       ttlSeconds: post.ttlSeconds,
       envelope: entry.envelope,
-    })
+    }
+    if (post.terms) this.launchWith(post.terms, item, entry)
+    else this.outgoing.push(item)
     entry.place = 'inFlight'
     lane.inFlight += 1
+  }
+
+  private launchWith(terms: SendTerms, send: SendItem, entry: Entry): void {
+    entry.isResent = entry.place !== 'sealed'
+    this.isMixed = true
+    this.outgoing.push({ send, terms })
   }
 
   private pause(entry: Entry, nowMs: Millis, retryAfterMs: Millis): void {
@@ -372,7 +387,7 @@ export class Outbox {
   }
 
   private giveUp(entry: Entry): void {
-    this.fail(entry, new SealpostError('maybe_sent', 'The broker may have stored this message or not.'))
+    this.fail(entry, maybeSent())
   }
 
   private fail(entry: Entry, error: SealpostError): void {
@@ -402,4 +417,11 @@ export class Outbox {
       this.refusePost(post, error)
     }
   }
+}
+
+/** Said of who is online and of how much was sent lately, before the broker looks whether it has the envelope already. */
+const isOfTheMoment = (code: string) => code === 'no_responder' || code === 'thread_exhausted'
+
+function maybeSent(): SealpostError {
+  return new SealpostError('maybe_sent', 'The broker may have stored this message or not.')
 }

@@ -4,7 +4,7 @@
  * clock and draws no random number of its own, so a simulator can drive it from a seed.
  */
 import type { FrameOf, ServerFrame } from '@sealpost/protocol'
-import type { Millis, PeerKey } from '@sealpost/std'
+import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
 import { Arrivals } from './arrivals.ts'
 import { Connection, type ConnectionState } from './connection.ts'
 import { refusedBy, type SealpostCode, SealpostError } from './errors.ts'
@@ -13,10 +13,15 @@ import { Keeper } from './keeper.ts'
 import { KeptPosts, type Orphan } from './kept-posts.ts'
 import { KeyDirectory, type KnownKey } from './key-directory.ts'
 import type { Post } from './lane.ts'
+import type { Message } from './message.ts'
+import { Opening } from './opening.ts'
 import { Outbox } from './outbox.ts'
 import type { CryptoPort, PeerEffects, PeerPlace } from './ports.ts'
 import { type Asker, type QuestionOf, Questions, type QuestionType } from './questions.ts'
+import { type Request, Requests } from './requests.ts'
+import { type PresenceEntry, Standing, type Status } from './standing.ts'
 import type { OutboxRecord, StoreChange, StoreRecord } from './store.ts'
+import { Whispers } from './whispers.ts'
 
 export interface PeerEngineOptions extends PeerPlace {
   readonly nowMs: Millis
@@ -53,6 +58,9 @@ export class PeerEngine {
   private readonly arrivals: Arrivals
   private readonly keys: KeyDirectory
   private readonly questions = new Questions()
+  private readonly requests = new Requests()
+  private readonly standing: Standing
+  private readonly whispers: Whispers
   private readonly keeper: Keeper | null
   private storeError: SealpostError | null = null
   private isEnding = false
@@ -89,7 +97,12 @@ export class PeerEngine {
     const keptPosts = keeper && new KeptPosts(keeper, options.nowMs)
     this.outbox = new Outbox({ crypto, random, keyOf, counters, keptPosts }, { window, windowBytes, waitingMax })
     const keeping = keeper && store ? { keeper, records: store.records } : undefined
-    this.arrivals = new Arrivals({ crypto, effects, keys: this.keys, counters }, keeping)
+    const opening = new Opening(crypto, this.keys)
+    const isAnswer = (message: Message) => this.requests.take(message)
+    const post = (reply: Post) => this.post(reply)
+    this.arrivals = new Arrivals({ opening, effects, counters, isAnswer, post }, keeping)
+    this.whispers = new Whispers({ crypto, keys: this.keys, opening, effects, counters })
+    this.standing = new Standing((entry) => effects.announce({ type: 'presence', ...entry }))
     if (store) this.outbox.restore(store.records, (record) => this.orphan(record))
     this.connection = new Connection(
       {
@@ -144,14 +157,16 @@ export class PeerEngine {
   tick(): void {
     this.connection.tick(this.nowMs)
     this.outbox.expire(this.nowMs)
+    this.requests.expire(this.nowMs)
     this.flush()
   }
 
   /** The next time at which something is due without a cause from outside; Infinity for never. */
   get wakeAtMs(): Millis {
     if (this.state.name === 'closed') return Infinity
-    const keysAtMs = this.state.name === 'live' ? Math.min(this.keys.wakeAtMs, this.questions.wakeAtMs) : Infinity
-    return Math.min(this.connection.wakeAtMs, this.outbox.wakeAtMs, keysAtMs)
+    const ownAtMs = Math.min(this.connection.wakeAtMs, this.outbox.wakeAtMs, this.requests.wakeAtMs)
+    if (this.state.name !== 'live') return ownAtMs
+    return Math.min(ownAtMs, this.keys.wakeAtMs, this.questions.wakeAtMs, this.arrivals.wakeAtMs)
   }
 
   /** Sends what there is to send. */
@@ -185,7 +200,9 @@ export class PeerEngine {
   }
 
   private transmit(): void {
-    for (const frame of this.arrivals.takeFrames()) this.effects.transmit(frame)
+    for (const frame of this.arrivals.takeFrames(this.nowMs)) this.effects.transmit(frame)
+    for (const frame of this.standing.takeFrames()) this.effects.transmit(frame)
+    for (const frame of this.whispers.takeFrames()) this.effects.transmit(frame)
     for (const frame of this.outbox.takeFrames(this.nowMs)) this.effects.transmit(frame)
     for (const frame of this.keys.takeFrames(this.nowMs)) this.effects.transmit(frame)
     for (const frame of this.questions.takeFrames(this.nowMs)) this.effects.transmit(frame)
@@ -196,6 +213,37 @@ export class PeerEngine {
     if (this.isEnding || this.state.name === 'closed') return post.refused(this.endError())
     this.outbox.post(post)
     this.effects.flushSoon()
+  }
+
+  /** Posts a message and waits for the answer of its recipient. */
+  request(request: Request): void {
+    this.post(this.requests.begin(request, this.nowMs))
+  }
+
+  /** To whoever is there to hear it; answers the id by which `unheard` names it. @throws SealpostError `body_too_large` */
+  whisper(to: PeerKey, body: Uint8Array): EnvelopeId {
+    return this.whispers.say(to, body, this.nowMs)
+  }
+
+  /** Said to the broker now and in each session from here on. */
+  setStatus(status: Status): void {
+    this.standing.say(status)
+    this.effects.flushSoon()
+  }
+
+  /** Whether to be told who is online. */
+  watchPresence(isWatching: boolean): void {
+    this.standing.watch(isWatching)
+    this.effects.flushSoon()
+  }
+
+  get presence(): ReadonlyMap<PeerKey, PresenceEntry> {
+    return this.standing.presence
+  }
+
+  /** The application is at work on this message: its lease goes on for as long as that takes. */
+  hold(message: Message): void {
+    this.arrivals.hold(message)
   }
 
   /** Asks the broker what it answers with one frame; said again until it does. */
@@ -218,7 +266,8 @@ export class PeerEngine {
 
   /** Says what was settled, then ends everything. */
   close(): void {
-    if (this.state.name === 'live') for (const frame of this.arrivals.takeFrames()) this.effects.transmit(frame)
+    if (this.state.name === 'live')
+      for (const frame of this.arrivals.takeFrames(this.nowMs)) this.effects.transmit(frame)
     this.connection.close()
   }
 
@@ -233,10 +282,29 @@ export class PeerEngine {
         return this.effects.flushSoon()
       case 'push':
         return this.arrivals.pushed(frame.deliveries, this.nowMs)
+      case 'pushWith':
+        return this.arrivals.pushedWith(frame.deliveries, this.nowMs)
+      case 'receipts':
+        return this.arrivals.receipted(frame.items)
+      case 'recovered':
+        return this.recovered(frame)
+      case 'whispered':
+        return this.whispers.heard(frame.items, this.nowMs)
+      case 'unheard':
+        return this.whispers.unheard(frame.items)
+      case 'presence':
+        return this.standing.told(frame)
       case 'directory':
         return this.keys.answered(frame, this.nowMs)
+      case 'keyHistory':
+        return this.keys.historyAnswered(frame, this.nowMs)
+      case 'rebound':
+        this.keys.rebound(frame.peers)
+        return this.effects.flushSoon()
       case 'roster':
       case 'revoked':
+      case 'consented':
+      case 'bound':
         return this.questions.answered(frame)
       case 'goaway':
         return this.outbox.leaving()
@@ -247,12 +315,19 @@ export class PeerEngine {
 
   private live(welcome: FrameOf<'welcome'>): void {
     this.counters.sessions += 1
-    this.arrivals.connected()
+    this.arrivals.connected(welcome.leaseMs)
+    this.standing.connected()
+    this.whispers.connected()
     this.outbox.connected(welcome, this.nowMs)
     const { epoch, incarnation } = welcome
     const durability = welcome.durability === 'fsync' ? 'fsync' : 'degraded'
     this.effects.announce({ type: 'connected', epoch, incarnation, durability })
     this.effects.flushSoon()
+  }
+
+  private recovered({ lost, isAll }: FrameOf<'recovered'>): void {
+    const mail = lost.map(({ envelopeId, sender, reason }) => ({ envelopeId, sender, reason }))
+    this.effects.announce({ type: 'recovered', isRecovered: mail.length === 0, lost: mail, isAll })
   }
 
   private lost(code: SealpostCode | 'connection_lost', retryInMs: Millis): void {
@@ -262,6 +337,7 @@ export class PeerEngine {
 
   private ended(error: SealpostError | null): void {
     this.disconnected()
+    this.requests.close(this.endError())
     this.outbox.close(this.endError())
     for (const waiters of this.keyWaiters.values()) for (const waiter of waiters) waiter.refused(this.endError())
     this.keyWaiters.clear()
@@ -273,6 +349,8 @@ export class PeerEngine {
   private disconnected(): void {
     this.outbox.disconnected()
     this.arrivals.disconnected()
+    this.standing.disconnected()
+    this.whispers.disconnected()
     this.keys.disconnected()
     this.questions.disconnected()
   }
@@ -281,6 +359,7 @@ export class PeerEngine {
     for (const waiter of this.takeWaiters(peer)) waiter.found(key)
     this.outbox.unlock(peer)
     this.arrivals.unlock(peer, this.nowMs)
+    this.whispers.unlock(peer, this.nowMs)
     this.effects.flushSoon()
   }
 
@@ -293,6 +372,7 @@ export class PeerEngine {
     for (const waiter of this.takeWaiters(peer)) waiter.refused(error)
     this.outbox.refuse(peer, error)
     this.arrivals.refuse(peer)
+    this.whispers.refuse(peer, error.code)
   }
 
   /** Nobody of this life waits for these: they are told as events. */

@@ -6,6 +6,7 @@ import type {
   Correspondent,
   EnvelopeDraft,
   KeyBindingVerdict,
+  Note,
   StreamId,
   StreamPosition,
   Transcript,
@@ -22,7 +23,7 @@ export interface Sealed {
 }
 
 export type Opened =
-  | { readonly ok: true; readonly header: OpenedHeader; readonly body: Uint8Array }
+  | { readonly ok: true; readonly header: OpenedHeader; readonly note?: Note | null; readonly body: Uint8Array }
   | { readonly ok: false; readonly reason: string }
 
 export interface OpenedHeader {

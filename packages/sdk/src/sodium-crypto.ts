@@ -1,5 +1,7 @@
 /** The real cryptography behind `CryptoPort`. Await `ready()` of the identity package before the first call. */
 import {
+  type BoxKeys,
+  bindBoxKey,
   checkKeyBinding,
   type Identity,
   openEnvelope,
@@ -11,12 +13,28 @@ import {
 } from '@sealpost/identity'
 import { type EnvelopeId, type MeshId, toHex } from '@sealpost/std'
 import { v7 } from 'uuid'
+import type { OwnKeys } from './own-keys.ts'
 import type { CryptoPort } from './ports.ts'
 
-export function sodiumCrypto(identity: Identity, meshId: MeshId): CryptoPort {
-  const sealer = new Sealer({ identity, meshId })
+/** `others`: box keys beside that of the identity, to open with. */
+export function sodiumCrypto(
+  { signing, box }: Identity,
+  meshId: MeshId,
+  others: readonly BoxKeys[] = [],
+): CryptoPort & OwnKeys {
+  let sealer = sealerOf(box, others)
+  let current = box
+  let beside = others
+  function sealerOf(own: BoxKeys, formerBoxKeys: readonly BoxKeys[]): Sealer {
+    return new Sealer({ identity: { signing, box: own }, meshId, formerBoxKeys })
+  }
+  function holdKeys(own: BoxKeys, keys: readonly BoxKeys[]): void {
+    current = own
+    beside = keys.filter((key) => key.epoch !== own.epoch)
+    sealer = sealerOf(current, beside)
+  }
   return {
-    signAuth: (transcript) => signAsClient(identity.signing, transcript),
+    signAuth: (transcript) => signAsClient(signing, transcript),
     isBrokerProof: verifyBroker,
     checkBinding: (entry, { peer, nowMs }) => {
       // The directory doesn't repeat the mesh: the binding is good for ours or for none.
@@ -32,6 +50,11 @@ export function sodiumCrypto(identity: Identity, meshId: MeshId): CryptoPort {
     },
     seal: (draft) => sealInStream(sealer, draft),
     open: (from, { envelope, envelopeId }) => openEnvelope(sealer, envelope, { from, envelopeId }),
+    bind: (next, notAfterMs) => {
+      holdKeys(current, [next, ...beside.filter((key) => key.epoch !== next.epoch)])
+      return bindBoxKey({ signing, box: next }, meshId, notAfterMs)
+    },
+    turnTo: (next) => holdKeys(next, [current, ...beside]),
     newNonce: () => randomBytes(32),
     newEnvelopeId: () => toHex(v7(undefined, scratch)) as EnvelopeId,
     newStreamId: () => toHex(randomBytes(16)) as StreamId,

@@ -1,6 +1,7 @@
 /**
  * A broker in memory behind a WebSocket that is none, with the real handshake and codec: enough to test the client whole
- * and to measure it. It keeps order and mail of absent peers; it has no leases, limits or priorities.
+ * and to measure it. It keeps order and mail of absent peers, and passes on terms, whispers and presence; it has no
+ * leases, limits, priorities or receipts, and heeds no term.
  */
 import {
   bindBoxKey,
@@ -24,7 +25,10 @@ import {
 import type { DeliveryId, MeshId, PeerKey } from '@sealpost/std'
 import type { WebSocketConstructor, WebSocketLike } from './web-socket.ts'
 
-type Pushed = FrameOf<'push'>['deliveries'][number]
+type PushItem = FrameOf<'push'>['deliveries'][number]
+type PushTerms = FrameOf<'pushWith'>['deliveries'][number]['terms']
+type Pushed = PushItem & { terms?: PushTerms | undefined }
+type SendItem = FrameOf<'send'>['envelopes'][number]
 
 const FAR_MS = 4_000_000_000_000
 
@@ -34,12 +38,14 @@ export class TestingBroker {
   readonly url = 'ws://broker.example:8440'
   readonly webSocket: WebSocketConstructor
   readonly bindings = new Map<PeerKey, KeyBindingEntry>()
+  readonly formerBindings = new Map<PeerKey, KeyBindingEntry[]>()
   /** Unsettled, in the order they came. */
   readonly queues = new Map<PeerKey, Pushed[]>()
   readonly heard: ClientFrame[] = []
   /** For tests: what to do with a frame instead. */
   intercept: ((socket: BrokerSocket, frame: ClientFrame) => boolean) | undefined
   readonly sockets = new Set<BrokerSocket>()
+  leaseMs = 30_000
   private nextId = 1
 
   constructor() {
@@ -53,7 +59,14 @@ export class TestingBroker {
 
   enrol(identity: Identity): void {
     const { peerKey: peer, boxKey, boxEpoch, notAfterMs, signature } = bindBoxKey(identity, this.meshId, FAR_MS)
-    this.bindings.set(peer, { peer, boxKey, boxEpoch, notAfterMs, signature })
+    this.bind({ peer, boxKey, boxEpoch, notAfterMs, signature })
+  }
+
+  private bind(binding: KeyBindingEntry): void {
+    const { peer } = binding
+    const former = this.bindings.get(peer)
+    if (former) this.formerBindings.set(peer, [former, ...(this.formerBindings.get(peer) ?? [])])
+    this.bindings.set(peer, binding)
   }
 
   hello(socket: BrokerSocket): FrameOf<'hello'> {
@@ -72,15 +85,26 @@ export class TestingBroker {
     this.heard.push(frame)
     if (this.intercept?.(socket, frame)) return
     if (frame.type === 'auth') this.auth(socket, frame)
-    else if (frame.type === 'send') this.store(socket, frame)
-    else if (frame.type === 'settle') this.settle(socket, frame)
+    else if (frame.type === 'send') this.store(socket, frame.envelopes)
+    else if (frame.type === 'sendWith') for (const { send, terms } of frame.envelopes) this.store(socket, [send], terms)
+    else if (frame.type === 'settle') this.remove(socket, frame.ids)
+    else if (frame.type === 'reject')
+      this.remove(
+        socket,
+        frame.items.map(({ id }) => id),
+      )
+    else if (frame.type === 'whisper') this.whisper(socket, frame)
+    else if (frame.type === 'watch') this.watch(socket, frame)
+    else if (frame.type === 'status') this.changed({ ...frame, peer: socket.peer!, isOnline: true })
     else if (frame.type === 'lookup') this.lookup(socket, frame)
+    else if (frame.type === 'lookupHistory') this.lookupHistory(socket, frame)
+    else if (frame.type === 'bind') this.rebind(socket, frame)
     else if (frame.type === 'retry') this.retry(socket, frame)
   }
 
   pushAll(socket: BrokerSocket, attempt: number): void {
     const deliveries = (this.queues.get(socket.peer!) ?? []).map((delivery) => ({ ...delivery, attempt }))
-    if (deliveries.length > 0) socket.say({ type: 'push', deliveries })
+    if (deliveries.length > 0) socket.push(deliveries)
   }
 
   private auth(socket: BrokerSocket, auth: FrameOf<'auth'>): void {
@@ -108,7 +132,7 @@ export class TestingBroker {
       incarnation: '00'.repeat(16),
       durability: 'fsync',
       heartbeatMs: 15_000,
-      leaseMs: 30_000,
+      leaseMs: this.leaseMs,
       dedupeSeconds: 86_400,
       creditMax: 1024,
       envelopeBytesMax: 72 * 1024,
@@ -118,30 +142,50 @@ export class TestingBroker {
     this.pushAll(socket, 2)
   }
 
-  private store(socket: BrokerSocket, { envelopes }: FrameOf<'send'>): void {
+  private store(socket: BrokerSocket, envelopes: SendItem[], terms?: PushTerms): void {
     const acks: FrameOf<'ack'>['items'] = []
     const pushes = new Map<PeerKey, Pushed[]>()
     for (const { envelopeId, recipient, priority, envelope } of envelopes) {
       const id = this.nextId++ as DeliveryId
       acks.push({ envelopeId, isDuplicate: false })
-      const push = { id, envelopeId, sender: socket.peer!, priority, attempt: 1, enqueuedAtMs: 1, envelope }
+      const push = { id, envelopeId, sender: socket.peer!, priority, attempt: 1, enqueuedAtMs: 1, envelope, terms }
       append(this.queues, recipient, push)
       append(pushes, recipient, push)
     }
     socket.say({ type: 'ack', items: acks })
     for (const other of this.sockets) {
       const deliveries = other.peer && pushes.get(other.peer)
-      if (deliveries) other.say({ type: 'push', deliveries })
+      if (deliveries) other.push(deliveries)
     }
   }
 
-  private settle(socket: BrokerSocket, { ids }: FrameOf<'settle'>): void {
-    const settled = new Set(ids)
+  private remove(socket: BrokerSocket, ids: DeliveryId[]): void {
+    const removed = new Set(ids)
     const queue = this.queues.get(socket.peer!) ?? []
     this.queues.set(
       socket.peer!,
-      queue.filter(({ id }) => !settled.has(id)),
+      queue.filter(({ id }) => !removed.has(id)),
     )
+  }
+
+  private whisper(socket: BrokerSocket, { items }: FrameOf<'whisper'>): void {
+    for (const { envelopeId, recipient, envelope } of items) {
+      const other = [...this.sockets].find(({ peer }) => peer === recipient)
+      if (other) other.say({ type: 'whispered', items: [{ sender: socket.peer!, envelopeId, envelope }] })
+      else socket.say({ type: 'unheard', items: [{ envelopeId, code: 'no_responder' }] })
+    }
+  }
+
+  private watch(socket: BrokerSocket, { isOn }: FrameOf<'watch'>): void {
+    socket.isWatching = isOn
+    const online = [...this.sockets].flatMap(({ peer }) => peer ?? [])
+    const peers = online.map((peer) => ({ peer, isOnline: true, availability: 'idle' as const, summary: '' }))
+    if (isOn) socket.say({ type: 'presence', peers, isSnapshot: true })
+  }
+
+  private changed({ peer, isOnline, availability, summary }: FrameOf<'presence'>['peers'][number]): void {
+    const peers = [{ peer, isOnline, availability, summary }]
+    for (const other of this.sockets) if (other.isWatching) other.say({ type: 'presence', peers, isSnapshot: false })
   }
 
   private retry(socket: BrokerSocket, { items }: FrameOf<'retry'>): void {
@@ -149,12 +193,25 @@ export class TestingBroker {
     const deliveries = (this.queues.get(socket.peer!) ?? [])
       .filter(({ id }) => asked.has(id))
       .map((delivery) => ({ ...delivery, attempt: 2 }))
-    socket.say({ type: 'push', deliveries })
+    socket.push(deliveries)
   }
 
   private lookup(socket: BrokerSocket, { ref, peers }: FrameOf<'lookup'>): void {
     const bindings = peers.flatMap((peer) => this.bindings.get(peer) ?? [])
     socket.say({ type: 'directory', ref, bindings, unknown: peers.filter((peer) => !this.bindings.has(peer)) })
+  }
+
+  private lookupHistory(socket: BrokerSocket, { ref, peer }: FrameOf<'lookupHistory'>): void {
+    const current = this.bindings.get(peer)
+    const bindings = current ? [current, ...(this.formerBindings.get(peer) ?? [])] : []
+    socket.say({ type: 'keyHistory', ref, bindings })
+  }
+
+  private rebind(socket: BrokerSocket, { ref, boxKey, boxEpoch, notAfterMs, signature }: FrameOf<'bind'>): void {
+    const peer = socket.peer!
+    const isNewer = boxEpoch > this.bindings.get(peer)!.boxEpoch
+    if (isNewer) this.bind({ peer, boxKey, boxEpoch, notAfterMs, signature })
+    socket.say({ type: 'bound', ref, outcome: isNewer ? 'done' : 'stale_epoch' })
   }
 }
 
@@ -169,6 +226,7 @@ export class BrokerSocket implements WebSocketLike {
   readonly connectionId = crypto.getRandomValues(new Uint8Array(16))
   readonly nonce = crypto.getRandomValues(new Uint8Array(32))
   peer: PeerKey | null = null
+  isWatching = false
   private readonly broker: TestingBroker
   private readonly form: Form
   private isOpen = true
@@ -199,6 +257,13 @@ export class BrokerSocket implements WebSocketLike {
     const wire = encode(this.form, frame)
     const wireForm = typeof wire === 'string' ? wire : wire.buffer
     setTimeout(() => this.isOpen && this.onmessage?.({ data: wireForm }))
+  }
+
+  /** In as few frames as need be when none has terms. */
+  push(pushed: Pushed[]): void {
+    if (pushed.every(({ terms }) => !terms)) return this.say({ type: 'push', deliveries: pushed })
+    for (const { terms, ...push } of pushed)
+      this.say(terms ? { type: 'pushWith', deliveries: [{ push, terms }] } : { type: 'push', deliveries: [push] })
   }
 
   refuse(code: FrameOf<'refused'>['code']): void {

@@ -59,7 +59,9 @@ export class World {
   }
 
   take(nowMs = 0): SendItem[] {
-    return this.outbox.takeFrames(nowMs).flatMap((frame) => frame.envelopes)
+    return this.outbox
+      .takeFrames(nowMs)
+      .flatMap((frame) => (frame.type === 'send' ? frame.envelopes : frame.envelopes.map(({ send }) => send)))
   }
 
   ack(items: SendItem[], nowMs = 0): void {

@@ -3,8 +3,8 @@
  * not find real ones; `mutants.test.ts` shows that it does.
  */
 import type { SendOutcome, SocketId } from '@sealpost/core'
-import type { Append, Claimed, ClientFrame, ServerFrame, SessionRef, Want } from '@sealpost/protocol'
-import type { Batch, Decided } from '@sealpost/queue'
+import type { Append, Claimed, ClientFrame, ServerFrame, SessionRef, Settle, Want } from '@sealpost/protocol'
+import type { Batch, Decided, Released } from '@sealpost/queue'
 import type { DeliveryId } from '@sealpost/std'
 import { ShardLife } from './shard-life.ts'
 import { WatchedStatements } from './watched-statements.ts'
@@ -65,6 +65,12 @@ class ClaimBeginsTooLate extends ShardLife {
   override claim(want: Want): void {
     const { from, to } = want.ids
     super.claim(from === 0 ? want : Object.create(want, { ids: { value: { from: from + 1, to } } }))
+  }
+}
+
+class SettleTellsNobody extends ShardLife {
+  override settle(settle: Settle): void {
+    super.settle({ ...settle, toldTo: null })
   }
 }
 
@@ -138,6 +144,18 @@ class BirthUnchecked extends WatchedStatements {
   }
 }
 
+class DelayedForEver extends WatchedStatements {
+  override releaseDue(): Released {
+    return { recipients: [], nextInMs: null }
+  }
+}
+
+class RejectForgotten extends WatchedStatements {
+  override reject(): void {
+    return
+  }
+}
+
 class MeshForgotten extends WatchedStatements {
   override claim(wants: readonly Want[]): Claimed[] {
     return super.claim(wants).map((claimed, i) => {
@@ -148,7 +166,9 @@ class MeshForgotten extends WatchedStatements {
       const { id, envelopeId, priority, envelope } = foreign
       return {
         status: 'claimed',
-        deliveries: [{ id, envelopeId, sender, priority, attempt: 1, enqueuedAtMs: 0, envelope, terms: null }],
+        deliveries: [
+          { id, envelopeId, sender, priority, attempt: 1, enqueuedAtMs: 0, envelope, terms: null, body: null },
+        ],
       }
     })
   }
@@ -174,6 +194,9 @@ export const mutants: readonly Mutant[] = [
   life('credit is ignored', CreditIgnored, /^credit/),
   life('a claim begins behind what is known to wait', ClaimBeginsTooLate, /^P6/),
   life('the sequence after a refusal is ignored', SequenceIgnored, /^P6/),
+  life('a settle tells nobody', SettleTellsNobody, /^P3/),
+  statements('what is delayed stays so', DelayedForEver, /^P3/),
+  statements('a reject is forgotten', RejectForgotten, /^P[38]/),
   statements('no dedupe', NoDedupe, /^P5/),
   statements('claims ignore leases', LeaseIgnored, /^P7/),
   statements('an opening looks at no epoch', OpensWhateverWasRead, /^P3.*superseded/),

@@ -2,7 +2,7 @@
  * What must hold whatever fails (P1–P9 of the security model), checked as things happen. It knows what was asked for and
  * what came out, and nothing of how the broker works inside.
  */
-import type { CloseCode, Delivery } from '@sealpost/protocol'
+import type { CloseCode, Delivery, ReceiptEvent, ReceiptWish } from '@sealpost/protocol'
 import type { StoredDelivery } from '@sealpost/queue/memory'
 import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey } from '@sealpost/std'
 
@@ -16,13 +16,17 @@ export interface SendFacts {
   readonly from: PeerKey
   readonly to: PeerKey
   readonly priority: string
-  /** Its place in its lane, from 0. */
-  readonly place: number
+  /** Its place in its lane, from 0; null: it is delayed, and has no order. */
+  readonly place: number | null
+  readonly wish: ReceiptWish
   isAcked: boolean
   /** How often the application got it, and how often it gave it back. */
   deliveries: number
   givenBack: number
   isSettled: boolean
+  isRejected: boolean
+  /** Its sender has heard how it ended. */
+  isTold: boolean
 }
 
 export class Oracle {
@@ -30,6 +34,8 @@ export class Oracle {
   readonly marks = new Map<string, number>()
   private unacked = 0
   private unsettled = 0
+  /** Sends whose senders wait to hear of their end. */
+  private untold = 0
   private readonly lanes = new Map<string, { posted: number; delivered: number }>()
   private readonly idOf = new Map<string, DeliveryId>()
   private readonly sendOf = new Map<string, SendFacts>()
@@ -39,13 +45,14 @@ export class Oracle {
   }
 
   /** Answers the number by which the body names this send. */
-  posted(send: Pick<SendFacts, 'meshId' | 'from' | 'to' | 'priority'>): number {
+  posted(send: Pick<SendFacts, 'meshId' | 'from' | 'to' | 'priority' | 'wish'> & { isDelayed: boolean }): number {
     const lane = this.laneOf(send)
-    lane.posted += 1
+    if (!send.isDelayed) lane.posted += 1
     this.unacked += 1
     this.unsettled += 1
-    const facts = { ...send, place: lane.posted - 1, isAcked: false, deliveries: 0, givenBack: 0, isSettled: false }
-    return this.sends.push(facts) - 1
+    if (send.wish !== 'none') this.untold += 1
+    const open = { isAcked: false, deliveries: 0, givenBack: 0, isSettled: false, isRejected: false, isTold: false }
+    return this.sends.push({ ...send, place: send.isDelayed ? null : lane.posted - 1, ...open }) - 1
   }
 
   sealed(no: number, envelopeId: EnvelopeId): void {
@@ -103,7 +110,7 @@ export class Oracle {
     must(!send!.isSettled, 'P8', () => `delivered after it was settled: ${textOf(send!)}`)
     send!.deliveries += 1
     must(send!.deliveries === send!.givenBack + 1, 'P8', () => `delivered twice: ${textOf(send!)}`)
-    if (send!.deliveries > 1) return
+    if (send!.deliveries > 1 || send!.place === null) return
     const lane = this.laneOf(send!)
     must(
       send!.place === lane.delivered,
@@ -142,8 +149,25 @@ export class Oracle {
     this.unsettled -= 1
   }
 
+  rejected(no: number): void {
+    this.sends[no]!.isRejected = true
+    this.settled(no)
+  }
+
+  /** What a sender was told of an envelope of its own. */
+  told(meshId: MeshId, from: PeerKey, envelopeId: EnvelopeId, event: ReceiptEvent): void {
+    const send = this.sendOf.get(`${meshId} ${from} ${envelopeId}`)
+    must(send && send.wish !== 'none', 'P4', () => 'a receipt that nobody asked for')
+    this.mark(`receipt: ${event}`)
+    if (event === 'pushed') return must(send!.wish === 'all', 'P4', () => `a receipt not asked for: ${textOf(send!)}`)
+    const isTrue = event === 'settled' ? send!.isSettled : event === 'rejected' && send!.isRejected
+    must(isTrue, 'P2', () => `a receipt says ${event}, which is not so: ${textOf(send!)}`)
+    if (!send!.isTold) this.untold -= 1
+    send!.isTold = true
+  }
+
   get isDone(): boolean {
-    return this.unacked === 0 && this.unsettled === 0
+    return this.unacked === 0 && this.unsettled === 0 && this.untold === 0
   }
 
   /** Everything must have arrived by now. */
@@ -156,6 +180,8 @@ export class Oracle {
       () =>
         `${open.length} sends are not through after ${sinceMs} ms, ${lost.length} of them acked; first: ${open[0] && textOf(open[0])}`,
     )
+    const silent = this.sends.filter((send) => send.wish !== 'none' && !send.isTold)
+    must(silent.length === 0, 'P3', () => `no receipt for ${silent.length} sends; first: ${textOf(silent[0]!)}`)
     must(queued === 0, 'P3', () => `${queued} deliveries are still queued ${sinceMs} ms after the last fault`)
   }
 

@@ -16,6 +16,11 @@ export type Chances = Pick<
   | 'takeover'
   | 'handlerThrows'
   | 'handlerSlow'
+  | 'handlerRejects'
+  | 'handlerExtends'
+  | 'wantsReceipts'
+  | 'delayed'
+  | 'disturbed'
 >
 
 export interface FaultPlan {
@@ -38,6 +43,14 @@ export interface FaultPlan {
   /** Of a delivery: its handler throws, or takes longer than the lease. */
   readonly handlerThrows: number
   readonly handlerSlow: number
+  /** Its handler will not take it, or asks for more time when it is slow. */
+  readonly handlerRejects: number
+  readonly handlerExtends: number
+  /** Chances for each send: it asks for receipts; it is kept back for a while. */
+  readonly wantsReceipts: number
+  readonly delayed: number
+  /** Of a delivery: its recipient asks not to be disturbed, for a while. */
+  readonly disturbed: number
   readonly cuts: number
   readonly crashes: number
   /** Shards that are told to go, and say goodbye. */
@@ -70,6 +83,11 @@ export function drawPlan(random: Random): FaultPlan {
     takeover: rate(0.8),
     handlerThrows: rate(0.2),
     handlerSlow: rate(0.15),
+    handlerRejects: rate(0.1),
+    handlerExtends: rate(1),
+    wantsReceipts: rate(0.6),
+    delayed: rate(0.2),
+    disturbed: rate(0.1),
     cuts: times(12),
     crashes: times(3),
     restarts: times(2),

@@ -269,6 +269,21 @@ export class ShardLife implements Effects {
     this.after(0, () => this.step(() => this.engine.revoked(no, revoke, null)))
   }
 
+  /** Nobody of a world changes its consent or its keys. */
+  consent(): void {
+    return
+  }
+  bind(): void {
+    return
+  }
+  lookupHistory(no: SocketId, meshId: MeshId, lookup: FrameOf<'lookupHistory'>): void {
+    this.ask(
+      'history',
+      () => this.statements.findBindings(meshId, [lookup.peer]),
+      (bindings) => this.engine.historyFound(no, lookup, bindings),
+    )
+  }
+
   listMembers(no: SocketId, meshId: MeshId, members: FrameOf<'members'>): void {
     this.ask(
       'members',
@@ -289,7 +304,8 @@ export class ShardLife implements Effects {
     if (!socket) return
     if (frame.type === 'auth') socket.peer = { meshId: frame.meshId, peerKey: frame.peerKey, credit: frame.credit }
     if (frame.type === 'settle') for (const id of frame.ids) socket.outstanding.delete(id)
-    if (frame.type === 'retry') for (const { id } of frame.items) socket.outstanding.delete(id)
+    if (frame.type === 'retry' || frame.type === 'reject')
+      for (const { id } of frame.items) socket.outstanding.delete(id)
     this.step(() => this.engine.received(no, frame))
   }
 
@@ -407,7 +423,7 @@ export class ShardLife implements Effects {
   private watch({ peer, outstanding }: Socket, frame: ServerFrame): void {
     const { oracle, store } = this.world
     const { nowMs } = this.world.clock
-    if (!peer || (frame.type !== 'ack' && frame.type !== 'push' && frame.type !== 'nack')) return
+    if (!peer) return
     const { meshId, peerKey } = peer
     if (frame.type === 'nack') for (const { code } of frame.items) oracle.mark(`nack: ${code}`)
     if (frame.type === 'ack')
@@ -416,13 +432,17 @@ export class ShardLife implements Effects {
         const sender = store.findByKey(meshId, peerKey)!.peer
         oracle.ackSent(meshId, peerKey, envelopeId, store.isStored(meshId, sender, envelopeId))
       }
-    if (frame.type !== 'push') return
-    for (const delivery of frame.deliveries) {
-      oracle.pushSent(meshId, peerKey, delivery)
-      outstanding.set(delivery.id, nowMs)
-    }
+    for (const delivery of pushesOf(frame)) oracle.pushSent(meshId, peerKey, delivery)
+    const ids = [...pushesOf(frame), ...(frame.type === 'receipts' ? frame.items : [])].map(({ id }) => id)
+    if (ids.length === 0) return
+    for (const id of ids) outstanding.set(id, nowMs)
     // One that lies there for a lease fills no room any more.
     const held = [...outstanding.values()].filter((atMs) => atMs > nowMs - this.statements.options.leaseMs)
     oracle.creditOf(held.length, peer.credit)
   }
+}
+
+function pushesOf(frame: ServerFrame): FrameOf<'push'>['deliveries'] {
+  if (frame.type === 'push') return frame.deliveries
+  return frame.type === 'pushWith' ? frame.deliveries.map(({ push }) => push) : []
 }

@@ -1,5 +1,5 @@
 /** A peer: the SDK's real engine on the simulated network, and an application that is slow, or throws, now and then. */
-import type { ClientFrame } from '@sealpost/protocol'
+import { type ClientFrame, NO_THREAD, type SendTerms } from '@sealpost/protocol'
 import { type Message, type PeerEffects, PeerEngine, type PeerEvent } from '@sealpost/sdk'
 import type { MeshId, Millis, PeerKey } from '@sealpost/std'
 import { vaultCrypto } from './crypto.ts'
@@ -56,7 +56,9 @@ export class SimPeer implements PeerEffects {
 
   post(to: PeerKey, priority: 'now' | 'next' | 'low'): void {
     const { oracle } = this.world
-    const no = oracle.posted({ meshId: this.meshId, from: this.peerKey, to, priority })
+    const terms = this.drawTerms()
+    const send = { meshId: this.meshId, from: this.peerKey, to, priority }
+    const no = oracle.posted({ ...send, wish: terms.receipts, isDelayed: terms.notBeforeMs > 0 })
     const body = encoder.encode(String(no))
     const accepted = () => oracle.acked(no)
     const refused = ({ code }: { code: string }) => {
@@ -64,7 +66,17 @@ export class SimPeer implements PeerEffects {
       if (state.name === 'closed') oracle.ended(this.peerKey, state.error?.code ?? 'no code')
       oracle.refused(no, code)
     }
-    this.tell(() => this.engine.post({ to, priority, ttlSeconds: 0, body, accepted, refused }))
+    this.tell(() =>
+      this.engine.post({
+        to,
+        priority,
+        ttlSeconds: 0,
+        terms: isPlain(terms) ? undefined : terms,
+        body,
+        accepted,
+        refused,
+      }),
+    )
   }
 
   /** The wire breaks now. */
@@ -105,11 +117,44 @@ export class SimPeer implements PeerEffects {
     const no = noOf(message.body)
     world.oracle.delivered(this.meshId, this.peerKey, message.sender, no)
     const isSlow = world.chance('handlerSlow')
-    const isThrowing = world.chance('handlerThrows')
+    const end = world.chance('handlerThrows') ? 'throws' : world.chance('handlerRejects') ? 'rejects' : 'settles'
+    if (world.chance('disturbed')) this.rest()
     const forMs = world.random.next() * (isSlow ? 12_000 : 30)
-    world.clock.after(forMs, () =>
-      this.tell(() => (isThrowing ? this.giveBack(message, no) : this.settle(message, no))),
-    )
+    if (isSlow && world.chance('handlerExtends')) this.extend(message)
+    world.clock.after(forMs, () => this.tell(() => this.end(message, no, end)))
+  }
+
+  private end(message: Message, no: number, end: 'throws' | 'rejects' | 'settles'): void {
+    if (end === 'throws') this.giveBack(message, no)
+    else if (end === 'rejects') this.reject(message, no)
+    else this.settle(message, no)
+  }
+
+  /** Takes only what is urgent, until it has rested. */
+  private rest(): void {
+    const say = (availability: 'idle' | 'dnd') =>
+      this.tell(() => this.engine.setStatus({ availability, summary: '', declinesReceipts: false }))
+    this.world.oracle.mark('do not disturb')
+    say('dnd')
+    this.world.clock.after(this.world.random.next() * 3_000, () => say('idle'))
+  }
+
+  private extend(message: Message): void {
+    this.world.oracle.mark('handler extends')
+    this.world.clock.after(4_000, () => this.tell(() => message.extend(10_000)))
+  }
+
+  private reject(message: Message, no: number): void {
+    this.world.oracle.rejected(no)
+    this.world.oracle.mark('handler rejects')
+    message.reject('not for me')
+  }
+
+  private drawTerms(): SendTerms {
+    const { random, clock } = this.world
+    const receipts = this.world.chance('wantsReceipts') ? (random.chance(0.5) ? 'all' : 'end') : 'none'
+    const notBeforeMs = this.world.chance('delayed') ? Math.ceil(clock.nowMs + random.next() * 4_000) : 0
+    return { receipts, notBeforeMs, thread: NO_THREAD, hops: 0, noAutoReply: false, ifOnline: false }
   }
 
   announce(event: PeerEvent): void {
@@ -117,6 +162,7 @@ export class SimPeer implements PeerEffects {
     if (event.type === 'closed') oracle.ended(this.peerKey, event.error?.code ?? 'no code')
     if (event.type === 'tamper' || event.type === 'key_refused') oracle.ended(this.peerKey, event.reason)
     if (event.type === 'gap') oracle.gap(this.peerKey, event.missing)
+    if (event.type === 'receipt') oracle.told(this.meshId, this.peerKey, event.envelopeId, event.event)
     oracle.mark(`sdk: ${event.type}`)
   }
 
@@ -156,3 +202,4 @@ export class SimPeer implements PeerEffects {
 
 const decoder = new TextDecoder()
 const noOf = (body: Uint8Array): number => Number(decoder.decode(body))
+const isPlain = ({ receipts, notBeforeMs }: SendTerms): boolean => receipts === 'none' && notBeforeMs === 0

@@ -1,5 +1,5 @@
 /** The memory queue's statements, with the oracle looking on: what they may take and remove, and what marks a run. */
-import type { Append, Claimed, SessionRef, Want } from '@sealpost/protocol'
+import { type Append, type Claimed, readMarking, type SessionRef, type Want } from '@sealpost/protocol'
 import type { Batch, Decided, QueueOptions } from '@sealpost/queue'
 import { MemoryShard, type StoredDelivery } from '@sealpost/queue/memory'
 import type { MeshId, PeerNo, ShardId } from '@sealpost/std'
@@ -17,7 +17,7 @@ export class WatchedStatements extends MemoryShard {
     const { oracle } = this.world
     for (const ref of batch.settles) {
       const row = this.store.findDelivery(ref)
-      if (row) oracle.removed(row.meshId, this.keyOf(row.meshId, row.sender), row)
+      if (row && !isReceipt(row)) oracle.removed(row.meshId, this.keyOf(row.meshId, row.sender), row)
     }
     const committed = super.commitAtOnce(batch)
     committed.decisions.forEach((outcome, i) => {
@@ -94,3 +94,5 @@ interface LeaseFacts {
   readonly untilMs: number
 }
 type Leases = ReadonlyMap<number, LeaseFacts>
+
+const isReceipt = ({ terms }: StoredDelivery): boolean => terms !== null && readMarking(terms)?.kind === 'receipt'

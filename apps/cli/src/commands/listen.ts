@@ -1,6 +1,7 @@
 /** `sealpost listen`: takes messages as they come, prints each or runs a program for it, and settles what went well. */
 import { spawn } from 'node:child_process'
 import type { Message } from '@sealpost/sdk'
+import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
 import { abortable } from '../deadline.ts'
 import { messageForExec, messageForPeople, messageForPrograms } from '../incoming-message.ts'
@@ -12,6 +13,7 @@ import { whole } from '../words.ts'
 
 interface ListenOptions {
   readonly exec?: string
+  readonly reply?: boolean
   readonly count?: number
 }
 
@@ -23,8 +25,9 @@ export function listenCommand(run: Run): Command {
     .description('take messages as they come, one after the other, until Ctrl-C')
     .option(
       '-e, --exec <CMD>',
-      'run CMD in a shell for each message: the body is its stdin, SEALPOST_FROM, _FROM_NAME, _ENVELOPE_ID, _PRIORITY, _ATTEMPT, _SENT_AT_MS and _ENQUEUED_AT_MS its environment; with an exit code other than 0 the message comes again later',
+      'run CMD in a shell for each message: the body is its stdin, SEALPOST_FROM, _FROM_NAME, _ENVELOPE_ID, _PRIORITY, _ATTEMPT, _SENT_AT_MS, _ENQUEUED_AT_MS and _IS_REQUEST its environment; with an exit code other than 0 the message comes again later',
     )
+    .option('--reply', 'what CMD prints for a request is sent back as its answer')
     .option('-n, --count <N>', 'end after N messages', whole(1, 1_000_000_000))
     .addHelpText(
       'after',
@@ -33,12 +36,14 @@ export function listenCommand(run: Run): Command {
         "sealpost listen --json | jq -r '.text'",
         'sealpost listen --count 1',
         `sealpost listen --exec 'notify-send "$SEALPOST_FROM_NAME" "$(cat)"'`,
+        "sealpost listen --exec './answer.sh' --reply",
       ),
     )
     .action(run(listen))
 }
 
-async function listen(shell: Shell, { exec, count = Infinity }: ListenOptions): Promise<void> {
+async function listen(shell: Shell, { exec, reply = false, count = Infinity }: ListenOptions): Promise<void> {
+  if (reply && exec === undefined) throw new OperatingError('usage', '--reply sends what the CMD of --exec prints.')
   // No more than are wanted, so that the others stay with the broker.
   await using session = await openSession(shell, count === Infinity ? {} : { credit: Math.min(count, 512) })
   shell.output.note(`listening as ${session.membership.name || session.peer.key}; Ctrl-C ends it`)
@@ -48,7 +53,7 @@ async function listen(shell: Shell, { exec, count = Infinity }: ListenOptions): 
     const { value: message } = await abortable(messages.next(), shell.signal)
     if (message === undefined) return session.failed
     await names.learn(message.sender)
-    if (await take(message, { shell, session, exec })) done += 1
+    if (await take(message, { shell, session, exec, isReplying: reply })) done += 1
   }
 }
 
@@ -56,11 +61,12 @@ interface Taking {
   readonly shell: Shell
   readonly session: PeerSession
   readonly exec: string | undefined
+  readonly isReplying: boolean
 }
 
 /** @returns whether it was settled */
 async function take(message: Message, taking: Taking): Promise<boolean> {
-  const { shell, session, exec } = taking
+  const { shell, session, exec, isReplying } = taking
   const { output } = shell
   if (exec === undefined) {
     const { contacts } = session
@@ -68,8 +74,10 @@ async function take(message: Message, taking: Taking): Promise<boolean> {
     message.settle()
     return true
   }
-  const failure = await execute(exec, message, taking)
+  const isAnswered = isReplying && message.isRequest
+  const { failure, printed } = await execute(exec, message, { ...taking, isReplying: isAnswered })
   if (failure === null) {
+    if (isAnswered) await message.reply(printed, { isAutomatic: true })
     message.settle()
     return true
   }
@@ -81,17 +89,26 @@ async function take(message: Message, taking: Taking): Promise<boolean> {
   return false
 }
 
-/** @returns how it failed, or null */
-function execute(command: string, message: Message, { shell, session }: Taking): Promise<string | null> {
+interface Executed {
+  /** How it failed, or null. */
+  readonly failure: string | null
+  /** Of an answer; otherwise it is on our own stdout. */
+  readonly printed: Uint8Array
+}
+
+function execute(command: string, message: Message, { shell, session, isReplying }: Taking): Promise<Executed> {
   const child = spawn(command, {
     shell: true,
-    stdio: ['pipe', 'inherit', 'inherit'],
+    stdio: ['pipe', isReplying ? 'pipe' : 'inherit', 'inherit'],
     env: { ...shell.settings.environment, ...messageForExec(message, session.contacts) },
   })
+  const printed: Buffer[] = []
+  child.stdout?.on('data', (bytes: Buffer) => printed.push(bytes))
   child.stdin!.on('error', () => undefined) // it need not read what it is given
   child.stdin!.end(message.body)
   return new Promise((resolve) => {
-    child.on('error', (error) => resolve(`before it began (${error.message})`))
-    child.on('close', (code, signal) => resolve(code === 0 ? null : signal ? `by ${signal}` : `with exit code ${code}`))
+    const ended = (failure: string | null) => resolve({ failure, printed: Buffer.concat(printed) })
+    child.on('error', (error) => ended(`before it began (${error.message})`))
+    child.on('close', (code, signal) => ended(code === 0 ? null : signal ? `by ${signal}` : `with exit code ${code}`))
   })
 }

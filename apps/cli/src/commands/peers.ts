@@ -1,6 +1,6 @@
 /** `sealpost peers`: who belongs to the mesh, and whether they are who this profile knows. */
 import { fingerprint } from '@sealpost/identity'
-import type { MemberEntry } from '@sealpost/sdk'
+import type { Availability, MemberEntry, PresenceEntry } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
 import { Contacts } from '../contacts.ts'
@@ -15,7 +15,7 @@ interface PeersOptions {
 
 export function peersCommand(run: Run): Command {
   return new Command('peers')
-    .description('list the members of the mesh')
+    .description('list the members of the mesh, and which of them are there now')
     .option('--fingerprints', 'with the fingerprints of their keys, to compare aloud')
     .option('--accept <NAME>', 'take the key that the directory has for NAME now, instead of the one you knew')
     .addHelpText('after', examples('sealpost peers', 'sealpost peers --fingerprints', 'sealpost peers --accept bob'))
@@ -23,20 +23,26 @@ export function peersCommand(run: Run): Command {
 }
 
 async function peers(shell: Shell, { fingerprints, accept }: PeersOptions): Promise<void> {
-  const members = await callPeer(shell, { method: 'members', question: null })
+  const { members, online } = await callPeer(shell, { method: 'roster', question: null })
   const contacts = await Contacts.read(shell.profile.contactsFile)
   if (accept !== undefined) return acceptKey(shell, { name: accept, members, contacts })
   const own = (await shell.profile.readKeys()).identity.signing.publicKey
-  const rows = members.map((member) => ({ ...member, known: knownAs(member, contacts, own) }))
+  const present = new Map(online.map((entry) => [entry.peer, entry]))
+  const rows = members.map((member) => ({
+    ...member,
+    known: knownAs(member, contacts, own),
+    ...presenceOf(present.get(member.peer)),
+  }))
   const { output } = shell
   await output.answers(
     rows.map((row) => ({ ...row, fingerprint: fingerprint(row.peer) })),
     () =>
       output.table(
-        ['NAME', 'ROLE', fingerprints ? 'FINGERPRINT' : 'KEY', 'KNOWN'],
-        rows.map(({ name, role, peer, known }) => [
+        ['NAME', 'ROLE', 'NOW', fingerprints ? 'FINGERPRINT' : 'KEY', 'KNOWN'],
+        rows.map(({ name, role, peer, known, ...presence }) => [
           escapeName(name),
           role,
+          nowOf(presence),
           fingerprints ? fingerprint(peer) : `${peer.slice(0, 16)}…`,
           known === 'CHANGED' ? output.paint.red(known) : known,
         ]),
@@ -48,6 +54,22 @@ async function peers(shell: Shell, { fingerprints, accept }: PeersOptions): Prom
         `${escapeName(name)} has another key than the one you know: compare fingerprints before you accept it.`,
       )
 }
+
+interface Presence {
+  readonly isOnline: boolean
+  /** As it says of itself. */
+  readonly availability: Availability | null
+  readonly summary: string
+}
+
+function presenceOf(entry: PresenceEntry | undefined): Presence {
+  if (!entry) return { isOnline: false, availability: null, summary: '' }
+  return { isOnline: true, availability: entry.availability, summary: entry.summary }
+}
+
+/** Nothing for who is away. */
+const nowOf = ({ availability, summary }: Presence): string =>
+  availability === null ? '' : escapeName(summary ? `${availability}: ${summary}` : availability)
 
 type Known = 'you' | 'yes' | '' | 'CHANGED'
 

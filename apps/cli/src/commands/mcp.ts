@@ -1,0 +1,26 @@
+/** `sealpost mcp`: this profile as a server of the Model Context Protocol, for AI agents. */
+import { Command } from 'commander'
+import { examples, type Run, type Shell } from '../shell.ts'
+
+interface McpCommandOptions {
+  readonly to?: readonly string[]
+  readonly send: boolean
+}
+
+export function mcpCommand(run: Run): Command {
+  return new Command('mcp')
+    .description('serve an AI agent over the Model Context Protocol on stdin and stdout; its client starts this')
+    .option('--to <NAME...>', 'who the agent may write to, by names or keys; without it everybody')
+    .option('--no-send', 'offer only tools by which no word leaves')
+    .addHelpText(
+      'after',
+      examples('sealpost mcp --profile agent', 'sealpost mcp --to alice bob', 'sealpost mcp --no-send'),
+    )
+    .action(run(mcp))
+}
+
+async function mcp(shell: Shell, { to, send }: McpCommandOptions): Promise<void> {
+  // Loaded here: no other command should wait for the SDK of the protocol.
+  const { serveMcp } = await import('../mcp/serve.ts')
+  await serveMcp(shell, { recipients: to ?? null, canSend: send })
+}

@@ -1,0 +1,72 @@
+/** `sealpost request`: a question to a peer, done when its answer is here. */
+import { PRIORITIES, type Priority } from '@sealpost/protocol'
+import { OperatingError } from '@sealpost/std'
+import { Command, Option } from 'commander'
+import { readBody } from '../body.ts'
+import { binaryNotice, bodyForPrograms, textOf } from '../incoming-message.ts'
+import type { RequestAnswer } from '../peer-calls.ts'
+import { callPeer } from '../peer-session.ts'
+import { explainUnknown, recipientOf } from '../recipient.ts'
+import { examples, type Run, type Shell } from '../shell.ts'
+import { escapeText } from '../terminal-text.ts'
+import { timeOption } from '../words.ts'
+
+interface RequestOptions {
+  readonly file?: string
+  readonly priority: Priority
+  readonly timeout: number
+  readonly ifOnline?: boolean
+}
+
+export function requestCommand(run: Run): Command {
+  return new Command('request')
+    .description('ask a peer something: TEXT, a file, or stdin; prints the answer')
+    .argument('<TO>', 'a name of this mesh, or a key of 64 hex digits')
+    .argument('[TEXT]', 'the question; without it and without --file it is read from stdin')
+    .option('-f, --file <PATH>', 'the question is what this file holds; - is stdin')
+    .addOption(
+      new Option('--priority <PRIORITY>', 'how urgent; the answer is as urgent').choices(PRIORITIES).default('next'),
+    )
+    .addOption(timeOption('--timeout <TIME>', 'how long to wait; an answer after that is a message', '30s'))
+    .option('--if-online', 'give up at once when nobody is there')
+    .addHelpText(
+      'after',
+      examples(
+        "sealpost request bob 'which port?'",
+        'sealpost request reviewer --file change.diff --timeout 10m',
+        'sealpost request bob ping --if-online --json',
+      ),
+    )
+    .action(run(request))
+}
+
+/** Unsettled mail may come before the answer. */
+const CREDIT = 512
+/** The timeout of the request counts. */
+const NO_LIMIT_MS = 2 ** 31 - 1
+
+async function request(shell: Shell, options: RequestOptions, to: string, text: string | undefined): Promise<void> {
+  const body = await readBody({ text, file: options.file })
+  const key = await recipientOf(shell, to)
+  const question = {
+    to: key,
+    bodyBase64: Buffer.from(body).toString('base64'),
+    priority: options.priority,
+    ttlSeconds: 0,
+    timeoutMs: options.timeout * 1000,
+    ifOnline: options.ifOnline ?? false,
+  }
+  const call = { method: 'request', question, withinMs: NO_LIMIT_MS, credit: CREDIT } as const
+  const answer = await callPeer(shell, call).catch(async (error) => {
+    if ((error as { code?: string }).code === 'unknown_recipient') await explainUnknown(shell, to)
+    throw error
+  })
+  return show(shell, answer)
+}
+
+async function show({ output }: Shell, { bodyBase64, ...answer }: RequestAnswer): Promise<void> {
+  const body = new Uint8Array(Buffer.from(bodyBase64, 'base64'))
+  const text = escapeText(textOf({ body }) ?? binaryNotice({ body }), '')
+  if (answer.isError) throw new OperatingError('answered_error', text)
+  await output.answer({ ...answer, ...bodyForPrograms({ body }) }, () => text)
+}

@@ -1,0 +1,49 @@
+/** The tool `list_peers`. */
+import { fingerprint } from '@sealpost/identity'
+import { z } from 'zod'
+import { knownAs } from '../commands/peers.ts'
+import { callPeer } from '../peer-session.ts'
+import { NOTICE, visible } from './peer-words.ts'
+import { tool } from './tool.ts'
+
+const PEERS_MAX = 200
+
+const entry = z.object({
+  name: z.string(),
+  key: z.string(),
+  fingerprint: z.string(),
+  role: z.string(),
+  known: z
+    .string()
+    .describe('you · yes: the key this profile pinned · empty: never met · CHANGED: another key, beware'),
+})
+
+export const listPeers = tool({
+  name: 'list_peers',
+  title: 'List peers',
+  description:
+    'Lists the members of the mesh: the peers that messages can be sent to. A name is what a peer calls itself; its key is who it is.',
+  effect: 'looks',
+  input: z.object({
+    nameContains: z.string().max(64).optional().describe('only peers whose name contains this'),
+  }),
+  output: z.object({
+    notice: z.string(),
+    peers: z.array(entry),
+    total: z.number().describe(`how many match; at most ${PEERS_MAX} of them are listed`),
+  }),
+  run: async ({ nameContains = '' }, office) => {
+    const members = await callPeer(office.shell, { method: 'members', question: null })
+    const contacts = await office.readContacts()
+    const own = (await office.shell.profile.readKeys()).identity.signing.publicKey
+    const found = members.filter(({ name }) => name.includes(nameContains))
+    const peers = found.slice(0, PEERS_MAX).map((member) => ({
+      name: visible(member.name),
+      key: member.peer,
+      fingerprint: fingerprint(member.peer),
+      role: member.role,
+      known: knownAs(member, contacts, own),
+    }))
+    return { content: { notice: NOTICE, peers, total: found.length } }
+  },
+})

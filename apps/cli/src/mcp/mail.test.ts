@@ -1,0 +1,85 @@
+import { Message } from '@sealpost/sdk'
+import { expect, test } from 'vitest'
+import { Mail } from './mail.ts'
+
+type Desk = ConstructorParameters<typeof Message>[0]
+
+const never = new AbortController().signal
+
+/** What became of the messages is on the desk. */
+function world({ readForMs = 60_000 } = {}) {
+  const rings: number[] = []
+  const fates: string[] = []
+  const desk = {
+    settle: ({ envelopeId }: Message) => void fates.push(`settle ${envelopeId}`),
+    retry: ({ envelopeId }: Message, afterMs: number) => void fates.push(`retry ${envelopeId} ${afterMs}`),
+    reject: ({ envelopeId }: Message, reason: string) => void fates.push(`reject ${envelopeId} ${reason}`),
+  } as unknown as Desk
+  const mail: Mail = new Mail({ onUnread: () => rings.push(mail.counts.unread), readForMs })
+  const come = (envelopeId: string, sender = 'ab') =>
+    mail.take(
+      new Message(desk, { pushed: { envelopeId, sender }, opened: { header: {}, body: new Uint8Array() } } as any),
+    )
+  return { mail, come, rings, fates }
+}
+
+test('mail is unread, then open, then settled', async () => {
+  const { mail, come, rings, fates } = world()
+  const done = come('1')
+  expect([mail.counts, rings]).toEqual([{ unread: 1, open: 0 }, [1]])
+  mail.markRead(mail.unread)
+  expect(mail.counts).toEqual({ unread: 0, open: 1 })
+  mail.settle(mail.all.map(({ messageId }) => messageId))
+  await done
+  expect([mail.counts, fates]).toEqual([{ unread: 0, open: 0 }, ['settle 1']])
+})
+
+test('a batch with one unknown message does nothing', () => {
+  const { mail, come, fates } = world()
+  void come('1')
+  const ids = [mail.all[0]!.messageId, 'unknown']
+  expect(() => mail.settle(ids)).toThrow(expect.objectContaining({ code: 'message_unknown' }))
+  expect(() => mail.giveBack(ids, 0)).toThrow(expect.objectContaining({ code: 'message_unknown' }))
+  expect([fates, mail.counts.unread]).toEqual([[], 1])
+})
+
+test('one named twice is given back once, and another one rejected with its reason', () => {
+  const { mail, come, fates } = world()
+  void come('1')
+  void come('2')
+  const [first, second] = mail.all.map(({ messageId }) => messageId)
+  mail.giveBack([first!, first!], 5_000)
+  mail.reject([second!], 'not mine')
+  expect(fates).toEqual(['retry 1 5000', 'reject 2 not mine'])
+})
+
+test('a sender that uses the envelope id of another one does not touch its message', () => {
+  const { mail, come } = world()
+  void come('1', 'ab')
+  void come('1', 'cd')
+  const [first, second] = mail.all
+  expect(first!.messageId).not.toBe(second!.messageId)
+  mail.settle([second!.messageId])
+  expect(mail.all).toEqual([first])
+})
+
+test('what was read and forgotten becomes unread again, and rings', async () => {
+  const { mail, come, rings } = world({ readForMs: 1 })
+  void come('1')
+  void come('2')
+  mail.markRead(mail.all)
+  mail.settle([mail.all[0]!.messageId])
+  await mail.whenUnread(20_000, never)
+  expect(mail.unread).toMatchObject([{ message: { envelopeId: '2' }, timesRead: 1 }])
+  expect(rings).toEqual([1, 2, 1])
+})
+
+test('waiting ends with mail, with the time or with the signal', async () => {
+  const { mail, come } = world()
+  await mail.whenUnread(1, never)
+  await mail.whenUnread(60_000, AbortSignal.timeout(1))
+  const waiting = mail.whenUnread(60_000, never)
+  void come('1')
+  await waiting
+  expect(mail.counts.unread).toBe(1)
+})

@@ -1,0 +1,142 @@
+/**
+ * Mail that came and is not settled. The broker keeps each of these until it is: what is here when the process dies comes
+ * again in the next one. What was read and then forgotten counts as unread again after a while.
+ */
+import { createHash } from 'node:crypto'
+import type { Message } from '@sealpost/sdk'
+import { type Millis, OperatingError } from '@sealpost/std'
+
+/** An agent's turn takes minutes; one that takes longer than this has lost what it read. */
+const READ_FOR_MS = 600_000
+
+export interface OpenMessage {
+  /** Names the message in this life of the process and in the next: of its sender and its envelope, so nobody else's. */
+  readonly messageId: string
+  readonly message: Message
+  /** How often it was read in this life. */
+  timesRead: number
+  isUnread: boolean
+}
+
+interface Held extends OpenMessage {
+  readonly done: PromiseWithResolvers<void>
+}
+
+export interface MailCounts {
+  readonly unread: number
+  /** Read and not settled yet. */
+  readonly open: number
+}
+
+export class Mail {
+  private readonly onUnread: () => void
+  private readonly readForMs: Millis
+  private readonly held = new Map<string, Held>()
+  private readonly waiting = new Set<() => void>()
+
+  /** `onUnread` is called whenever something becomes unread. */
+  constructor({ onUnread, readForMs = READ_FOR_MS }: { onUnread: () => void; readForMs?: Millis }) {
+    this.onUnread = onUnread
+    this.readForMs = readForMs
+  }
+
+  get counts(): MailCounts {
+    const unread = this.unread.length
+    return { unread, open: this.held.size - unread }
+  }
+
+  get unread(): OpenMessage[] {
+    return [...this.held.values()].filter(({ isUnread }) => isUnread)
+  }
+
+  /** Everything, in the order in which it came. */
+  get all(): OpenMessage[] {
+    return [...this.held.values()]
+  }
+
+  /** For `peer.onMessage`: the message is the agent's until the promise resolves, and its lease goes on as long. */
+  take(message: Message): Promise<void> {
+    const messageId = idOf(message)
+    const held = { messageId, message, timesRead: 0, isUnread: true, done: Promise.withResolvers<void>() }
+    this.held.set(messageId, held)
+    this.ring()
+    return held.done.promise
+  }
+
+  /** Read from now on, for a time. */
+  markRead(messages: readonly OpenMessage[]): void {
+    for (const open of messages) {
+      open.timesRead += 1
+      open.isUnread = false
+    }
+    setTimeout(() => this.forget(messages), this.readForMs).unref()
+  }
+
+  /** All of them or none. @throws OperatingError `message_unknown` */
+  settle(messageIds: readonly string[]): void {
+    this.close(messageIds, (message) => message.settle())
+  }
+
+  /** All of them or none: they come again after `afterMs`. @throws OperatingError `message_unknown` */
+  giveBack(messageIds: readonly string[], afterMs: Millis): void {
+    this.close(messageIds, (message) => message.retry(afterMs))
+  }
+
+  /** All of them or none: they go to the dead letters. @throws OperatingError `message_unknown` */
+  reject(messageIds: readonly string[], reason: string): void {
+    this.close(messageIds, (message) => message.reject(reason))
+  }
+
+  /** @throws OperatingError `message_unknown` */
+  find(messageId: string): Message {
+    return this.findAll([messageId])[0]!.message
+  }
+
+  /** Resolves when there is unread mail, when the time is over, or with the signal. */
+  async whenUnread(withinMs: Millis, signal: AbortSignal): Promise<void> {
+    if (this.unread.length > 0 || withinMs === 0 || signal.aborted) return
+    const over = Promise.withResolvers<void>()
+    const timer = setTimeout(over.resolve, withinMs)
+    const aborted = () => over.resolve()
+    signal.addEventListener('abort', aborted)
+    this.waiting.add(over.resolve)
+    await over.promise
+    this.waiting.delete(over.resolve)
+    signal.removeEventListener('abort', aborted)
+    clearTimeout(timer)
+  }
+
+  private close(messageIds: readonly string[], end: (message: Message) => void): void {
+    for (const { messageId, message, done } of this.findAll(messageIds)) {
+      this.held.delete(messageId)
+      end(message)
+      done.resolve()
+    }
+  }
+
+  private findAll(messageIds: readonly string[]): Held[] {
+    const unknown = messageIds.filter((messageId) => !this.held.has(messageId))
+    if (unknown.length > 0)
+      throw new OperatingError(
+        'message_unknown',
+        `Nothing was done: no unsettled message is called ${unknown.join(', ')}. It may be settled already.`,
+      )
+    return [...new Set(messageIds)].map((messageId) => this.held.get(messageId)!)
+  }
+
+  private forget(messages: readonly OpenMessage[]): void {
+    const forgotten = messages.filter((open) => this.held.get(open.messageId) === open && !open.isUnread)
+    for (const open of forgotten) open.isUnread = true
+    if (forgotten.length > 0) this.ring()
+  }
+
+  private ring(): void {
+    for (const wake of this.waiting) wake()
+    this.onUnread()
+  }
+}
+
+/** An envelope's id is its sender's choice, so the sender is part of it. */
+function idOf({ sender, envelopeId }: Message): string {
+  return createHash('sha256').update(`${sender} ${envelopeId}`).digest('hex').slice(0, 24)
+}

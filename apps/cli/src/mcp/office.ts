@@ -1,0 +1,126 @@
+/** What the tools work with: this profile, its session once it is ours, and the mail that came over it. */
+import { OperatingError, type PeerKey } from '@sealpost/std'
+import { Contacts } from '../contacts.ts'
+import { abortable } from '../deadline.ts'
+import { openSession, type PeerSession, REACH_WITHIN_MS } from '../peer-session.ts'
+import { recipientOf } from '../recipient.ts'
+import { SenderNames } from '../sender-names.ts'
+import type { Shell } from '../shell.ts'
+import type { Mail, OpenMessage } from './mail.ts'
+
+/** What an agent reads in a turn, and not all that waits: the rest stays with the broker. */
+const CREDIT = 32
+const TURN_EVERY_MS = 1_000
+
+export interface OfficeParts {
+  readonly shell: Shell
+  readonly mail: Mail
+  /** The names and keys that may be written to; null: everybody. */
+  readonly recipients: readonly string[] | null
+}
+
+export class Office {
+  readonly shell: Shell
+  readonly mail: Mail
+  private readonly recipients: readonly string[] | null
+  private readonly seated = Promise.withResolvers<PeerSession>()
+  /** Senders the directory was asked about. */
+  private readonly asked = new Set<string>()
+
+  constructor({ shell, mail, recipients }: OfficeParts) {
+    this.shell = shell
+    this.mail = mail
+    this.recipients = recipients
+  }
+
+  /**
+   * Takes the profile's session, as soon as no other command holds it. Until then other tools than the inbox work: they
+   * ask the command that does.
+   * @throws what `openSession` throws, but for its being in use; the signal's reason
+   */
+  async takeSession(signal: AbortSignal): Promise<PeerSession> {
+    for (;;) {
+      try {
+        const session = await openSession(this.shell, { credit: CREDIT })
+        session.peer.onMessage((message) => this.mail.take(message))
+        this.seated.resolve(session)
+        return session
+      } catch (error) {
+        if (!isTaken(error)) throw error
+      }
+      await abortable(new Promise((resolve) => setTimeout(resolve, TURN_EVERY_MS).unref()), signal)
+    }
+  }
+
+  /** @throws OperatingError `profile_in_use` while another command holds it */
+  async session(signal: AbortSignal): Promise<PeerSession> {
+    const patience = AbortSignal.timeout(REACH_WITHIN_MS)
+    try {
+      return await abortable(this.seated.promise, AbortSignal.any([signal, patience]))
+    } catch {
+      throw new OperatingError(
+        'profile_in_use',
+        `Another command holds the session of the profile ${this.shell.profile.name} and gets its mail; this server takes over when it ends.`,
+        { retryable: true },
+      )
+    }
+  }
+
+  /** The contacts as they are now, with the names of these senders in it where there are any. */
+  async introduce(messages: readonly OpenMessage[], session: PeerSession): Promise<Contacts> {
+    // Read anew: other commands pin names meanwhile.
+    const contacts = await this.readContacts()
+    const names = new SenderNames({ ...session, contacts }, this.shell.output)
+    for (const sender of new Set(messages.map(({ message }) => message.sender))) {
+      if (this.asked.has(sender)) continue
+      this.asked.add(sender)
+      await names.learn(sender)
+    }
+    return contacts
+  }
+
+  readContacts(): Promise<Contacts> {
+    return Contacts.read(this.shell.profile.contactsFile)
+  }
+
+  /** Who is meant by a name or a key. @throws OperatingError `recipient_not_allowed`, and as `recipientOf` */
+  async recipientOf(word: string): Promise<PeerKey> {
+    const key = await recipientOf(this.shell, word)
+    await this.checkRecipient(key)
+    return key
+  }
+
+  /** @throws OperatingError `recipient_not_allowed`, and as `recipientOf` */
+  async checkRecipient(key: PeerKey): Promise<void> {
+    if (this.recipients === null) return
+    for (const word of this.recipients) if ((await this.keyOf(word)) === key) return
+    throw notAllowed(this.recipients)
+  }
+
+  /** For words that the broker or anybody in the mesh can read. @throws OperatingError `recipient_not_allowed` */
+  checkEverybody(): void {
+    if (this.recipients !== null) throw notAllowed(this.recipients)
+  }
+
+  /** Null: nobody is called so yet. */
+  private async keyOf(word: string): Promise<PeerKey | null> {
+    try {
+      return await recipientOf(this.shell, word)
+    } catch (error) {
+      if (error instanceof OperatingError && error.code === 'name_unknown') return null
+      throw error
+    }
+  }
+}
+
+function notAllowed(recipients: readonly string[]): OperatingError {
+  return new OperatingError(
+    'recipient_not_allowed',
+    `Nothing was said: this server may write to ${recipients.join(', ')} only.`,
+  )
+}
+
+function isTaken(error: unknown): boolean {
+  // The store outlives the desk by a moment when a command ends.
+  return ['profile_in_use', 'store_in_use'].includes((error as { code?: string }).code ?? '')
+}

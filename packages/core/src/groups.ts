@@ -1,0 +1,74 @@
+/**
+ * How far the groups of a mesh have come, as far as this shard knows: so that what is sealed for former members is
+ * refused. What it learns of a group, by whichever way, it tells every live session of the mesh.
+ */
+import type { FrameOf } from '@sealpost/protocol'
+import type { GroupId } from '@sealpost/std'
+import type { Context } from './context.ts'
+import type { Asker } from './effects.ts'
+import type { Mesh } from './roster.ts'
+import type { LiveSession } from './session.ts'
+
+/** A group's newest statement, whose signature was checked when it came. */
+export interface GroupEntry {
+  readonly groupId: GroupId
+  readonly epoch: number
+  readonly statement: Uint8Array
+}
+
+export interface GroupPage {
+  readonly groups: readonly GroupEntry[]
+  readonly isLast: boolean
+}
+
+/** What became of a statement; the entry when it stands now. */
+export type GroupAnswer =
+  | { readonly outcome: 'done'; readonly group: GroupEntry }
+  | { readonly outcome: Exclude<FrameOf<'groupSet'>['outcome'], 'done'> }
+
+export class Groups {
+  private readonly context: Context
+
+  constructor(context: Context) {
+    this.context = context
+  }
+
+  set(live: LiveSession, asker: Asker, frame: FrameOf<'setGroup'>): void {
+    this.context.effects.setGroup(live.socket, asker, frame)
+  }
+
+  list(live: LiveSession, frame: FrameOf<'groups'>): void {
+    this.context.effects.listGroups(live.socket, live.mesh.meshId, frame)
+  }
+
+  /** What another shard took does not come here by itself: a group that is written to is looked up once in a while. */
+  isStale({ mesh }: LiveSession, { group, rosterEpoch }: FrameOf<'broadcast'>): boolean {
+    if (group === NO_GROUP) return false
+    if (mesh.groupIsDue(group, this.context.nowMs)) this.context.effects.findGroup(mesh.meshId, group)
+    return rosterEpoch < mesh.groupEpoch(group)
+  }
+
+  wasSet(live: LiveSession | null, mesh: Mesh | undefined, { ref }: FrameOf<'setGroup'>, answer: GroupAnswer): void {
+    if (live) this.context.send(live, [{ type: 'groupSet', ref, outcome: answer.outcome }])
+    if (answer.outcome === 'done' && mesh) this.learned(mesh, answer.group, live)
+  }
+
+  listed(live: LiveSession, { ref }: FrameOf<'groups'>, { groups, isLast }: GroupPage): void {
+    for (const { groupId, epoch } of groups) live.mesh.groupSeen(groupId, epoch, this.context.nowMs)
+    this.context.send(live, [{ type: 'groupList', ref, statements: groups.map(({ statement }) => statement), isLast }])
+  }
+
+  /** Null: there is no such group. */
+  found(mesh: Mesh, group: GroupEntry | null): void {
+    if (group) this.learned(mesh, group, null)
+  }
+
+  private learned(mesh: Mesh, { groupId, epoch, statement }: GroupEntry, teller: LiveSession | null): void {
+    if (!mesh.groupSeen(groupId, epoch, this.context.nowMs)) return
+    for (const { live } of mesh.byNo.values())
+      if (live && live !== teller)
+        this.context.send(live, [{ type: 'groupList', ref: 0, statements: [statement], isLast: true }])
+  }
+}
+
+const NO_GROUP = '0'.repeat(32)

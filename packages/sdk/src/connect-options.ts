@@ -1,0 +1,40 @@
+/** What a peer is opened with. */
+import type { BoxKeys, Identity } from '@sealpost/identity'
+import type { Form } from '@sealpost/protocol'
+import type { MeshId, PeerKey } from '@sealpost/std'
+import type { PeerEvent } from './events.ts'
+import type { PeerStore } from './store.ts'
+import type { WebSocketConstructor } from './web-socket.ts'
+
+export interface ConnectOptions {
+  /** `wss://host[:port]`, or `ws://` for a broker of one's own machine. The path is `/v1/ws` unless it names another. */
+  readonly url: string
+  /** The pinned key, from the invite or the operator; whoever can't prove it is refused. */
+  readonly brokerKey: PeerKey
+  readonly meshId: MeshId
+  readonly identity: Identity
+  /** Box keys from before a rotation, and one that was to be published when a former life ended: for opening only. */
+  readonly formerBoxKeys?: readonly BoxKeys[]
+  /** Unacknowledged envelopes at a time. Default 64. */
+  readonly window?: number
+  /** Unsettled deliveries the broker may have pushed. Default 512. */
+  readonly credit?: number
+  /**
+   * Whether the lease of a message goes on while the promise of its handler, or the loop that has it, is at work: it may
+   * take minutes then. One that never ends holds its message as long as its session lasts. Default true.
+   */
+  readonly autoExtend?: boolean
+  /** Default `binary`; `json` is for people who read along. */
+  readonly form?: Form
+  /** Default: the platform's. */
+  readonly webSocket?: WebSocketConstructor
+  /**
+   * Outbox and inbox of this peer beyond its process: from `openFileStore`, `openIndexedDbStore` or `MemoryStore`. What
+   * was posted leaves in a later life if not in this one, and what was settled is not handed out again. The peer closes
+   * it when it is over. Default: none, everything ends with the process.
+   */
+  readonly store?: PeerStore
+  readonly onEvent?: (event: PeerEvent) => void
+  /** Ends waiting for the first session. */
+  readonly signal?: AbortSignal
+}

@@ -1,0 +1,25 @@
+/** The turn of a peer's own box key. */
+import type { BoxKeys, KeyBinding } from '@sealpost/identity'
+import type { Millis } from '@sealpost/std'
+import { SealpostError } from './errors.ts'
+import type { Ask } from './members.ts'
+
+export interface OwnKeys {
+  /** Signs it, and opens with it from now on: others may seal to it before we hear that it is published. */
+  bind(next: BoxKeys, notAfterMs: Millis): KeyBinding
+  /** Seals with it from now on. */
+  turnTo(next: BoxKeys): void
+}
+
+/** Nothing renews a key binding by itself, and a peer whose binding is over gets no mail. */
+export const BINDING_MS = 10 * 365 * 24 * 3600_000
+
+/** May be said again after a lost answer, with the same key. @throws SealpostError `stale_epoch`, `key_refused` */
+export async function rotateBoxKey(ask: Ask, own: OwnKeys, next: BoxKeys): Promise<void> {
+  const { boxKey, boxEpoch, notAfterMs, signature } = own.bind(next, Date.now() + BINDING_MS)
+  const { outcome } = await ask({ type: 'bind', boxKey, boxEpoch, notAfterMs, signature })
+  if (outcome === 'stale_epoch')
+    throw new SealpostError('stale_epoch', `The broker knows a box key of this peer from epoch ${boxEpoch} or later.`)
+  if (outcome !== 'done') throw new SealpostError('key_refused', 'The broker does not take this key binding.')
+  own.turnTo(next)
+}

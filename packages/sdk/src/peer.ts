@@ -1,0 +1,290 @@
+/** A peer as its application has it: everything it may ask, and the promises that answer. */
+import { type BoxKeys, normalizeAuthority } from '@sealpost/identity'
+import type { EnvelopeId, InviteId, Millis, PeerKey } from '@sealpost/std'
+import type { ConnectOptions } from './connect-options.ts'
+import { type ConsentState, type ConsentUpdate, updateConsent } from './consent.ts'
+import { Driver, type LoadedStore } from './driver.ts'
+import { SealpostError } from './errors.ts'
+import type { PeerCounters, PeerEvent } from './events.ts'
+import { Incoming, type MessageHandler } from './incoming.ts'
+import type { KnownKey } from './key-directory.ts'
+import type { Receipt } from './lane.ts'
+import { type Ask, listMembers, type MemberEntry, revoke } from './members.ts'
+import { bytesOf, type Message } from './message.ts'
+import { type OwnKeys, rotateBoxKey } from './own-keys.ts'
+import type { CryptoPort } from './ports.ts'
+import { postTermsOf, type SendOptions } from './send-options.ts'
+import { checkedStatus, type PresenceEntry, type Status } from './standing.ts'
+import { platformWebSocket, socketUrl } from './web-socket.ts'
+import type { Whisper } from './whispers.ts'
+
+export interface RequestOptions extends Omit<SendOptions, 'notBefore'> {
+  /** From the call to the answer. Default 30 s. */
+  readonly timeoutMs?: Millis
+}
+
+const REQUEST_TIMEOUT_MS = 30_000
+
+/** A message that the outbox has taken. */
+export interface Posted {
+  /** Its number in the store, as later lives tell it in `sent` and `send_failed`; 0 without a store. */
+  readonly outboxNo: number
+  /** As `send` answers it. One who does not look at it need not fear its rejection. */
+  readonly receipt: Promise<Receipt>
+}
+
+export class Peer implements AsyncDisposable, AsyncIterable<Message> {
+  readonly key: PeerKey
+  /** Resolves when this peer is over for good: with the error that ended it, or null after `close`. */
+  readonly closed: Promise<SealpostError | null>
+  readonly #driver: Driver
+  readonly #ownKeys: OwnKeys
+  readonly #incoming: Incoming
+  readonly #onEvent: ((event: PeerEvent) => void) | undefined
+  readonly #whisperHandlers = new Set<(whisper: Whisper) => void>()
+  readonly #presenceHandlers = new Set<(entry: PresenceEntry) => void>()
+  readonly #first = Promise.withResolvers<void>()
+  readonly #ended = Promise.withResolvers<SealpostError | null>()
+  readonly #ask: Ask = (question) =>
+    new Promise((answered, refused) => this.#driver.engine.ask(question, { answered, refused }))
+
+  /** Use `connect` or `openPeer`. */
+  constructor(options: ConnectOptions, crypto: CryptoPort & OwnKeys, store: LoadedStore | null = null) {
+    this.#ownKeys = crypto
+    const { identity, brokerKey, meshId, window, credit, autoExtend = true } = options
+    this.key = identity.signing.publicKey
+    this.closed = this.#ended.promise
+    this.#onEvent = options.onEvent
+    this.#incoming = new Incoming({
+      announce: (event) => this.#announce(event),
+      hold: autoExtend ? (message) => this.#driver.engine.hold(message) : () => undefined,
+    })
+    this.#driver = new Driver({
+      url: socketUrl(options.url),
+      form: options.form ?? 'binary',
+      webSocket: options.webSocket ?? platformWebSocket(),
+      crypto,
+      engine: {
+        authority: normalizeAuthority(options.url),
+        brokerKey,
+        meshId,
+        peerKey: this.key,
+        ...(window === undefined ? {} : { window }),
+        ...(credit === undefined ? {} : { credit }),
+      },
+      store,
+      deliver: (message) => this.#incoming.deliver(message),
+      announce: (event) => this.#announce(event),
+    })
+  }
+
+  /** Called by `connect` and `openPeer`. */
+  start(): Promise<void> {
+    this.#driver.start()
+    return this.#first.promise
+  }
+
+  get isOnline(): boolean {
+    return this.#driver.engine.state.name === 'live'
+  }
+  get counters(): Readonly<PeerCounters> {
+    return this.#driver.engine.counters
+  }
+  /** Sends without an answer yet. */
+  get pendingCount(): number {
+    return this.#driver.engine.pendingCount
+  }
+
+  /**
+   * Resolves when the broker has stored the message durably. Sends to one recipient at one priority are stored in the
+   * order of the calls. While the broker is away they wait and are said again under the same id.
+   *
+   * The body is the SDK's until then: don't change it.
+   * @throws SealpostError; `maybe_sent` when it may be stored and nobody will ask again
+   */
+  send(to: PeerKey, body: Uint8Array | string, options: SendOptions = {}): Promise<Receipt> {
+    return new Promise((accepted, refused) => {
+      this.#driver.engine.post({ ...postTermsOf(to, options), body: bytesOf(body), accepted, refused })
+    })
+  }
+
+  /**
+   * Resolves when the message is kept, before the broker has it: from then on it is sent in this life of the peer or in a
+   * later one. Without a store it is kept in memory only, and resolves at once.
+   * @throws SealpostError when it was not taken: `outbox_full`, `body_too_large`, `unknown_recipient`, `store_failed`, …
+   */
+  post(to: PeerKey, body: Uint8Array | string, options: SendOptions = {}): Promise<Posted> {
+    return new Promise((resolve, refused) => {
+      const receipt = Promise.withResolvers<Receipt>()
+      receipt.promise.catch(() => undefined) // told by the promise, to who looks at it
+      this.#driver.engine.post({
+        ...postTermsOf(to, options),
+        body: bytesOf(body),
+        accepted: receipt.resolve,
+        refused: (error) => {
+          refused(error) // does nothing once it was kept
+          receipt.reject(error)
+        },
+        kept: (outboxNo) => resolve({ outboxNo, receipt: receipt.promise }),
+      })
+    })
+  }
+
+  /**
+   * Resolves with the answer of that peer, which is settled already. One that says it failed (`isError`) is an answer, too.
+   * What comes after the timeout is a message like any other.
+   * @throws SealpostError `timeout`; `no_responder` with `ifOnline`; as `send`
+   */
+  request(to: PeerKey, body: Uint8Array | string, options: RequestOptions = {}): Promise<Message> {
+    return new Promise((answered, refused) => {
+      const { timeoutMs = REQUEST_TIMEOUT_MS, ...asked } = options
+      if (!(timeoutMs > 0)) throw new RangeError('timeoutMs is more than 0')
+      const post = { ...postTermsOf(to, asked, { isRequest: true }), body: bytesOf(body) }
+      this.#driver.tell((engine) => engine.request({ ...post, timeoutMs, answered, refused }))
+    })
+  }
+
+  /**
+   * Says something to a peer that is there now, and to nobody else: progress, typing. Nothing of it is stored or said
+   * again. Answers the id by which the event `unheard` names it, should it reach nobody.
+   * @throws SealpostError `body_too_large`
+   */
+  whisper(to: PeerKey, body: Uint8Array | string): EnvelopeId {
+    const bytes = bytesOf(body)
+    return this.#driver.tell((engine) => engine.whisper(to, bytes))
+  }
+
+  /** Calls the handler for each whisper. Answers a function that takes it away again. */
+  onWhisper(handler: (whisper: Whisper) => void): () => void {
+    return added(this.#whisperHandlers, handler)
+  }
+
+  /** What this peer says of itself, until it says something else. @throws SealpostError `summary_malformed` */
+  setStatus(status: Status): void {
+    this.#driver.engine.setStatus(checkedStatus(status))
+  }
+
+  /**
+   * Asks to be told who is online, and calls the handler for each that is and for every change. Answers a function that
+   * takes it away; with the last one the telling ends.
+   */
+  watchPresence(handler: (entry: PresenceEntry) => void = () => undefined): () => void {
+    const remove = added(this.#presenceHandlers, handler)
+    this.#driver.engine.watchPresence(true)
+    return () => {
+      remove()
+      this.#driver.engine.watchPresence(this.#presenceHandlers.size > 0)
+    }
+  }
+
+  /** Those of whom `watchPresence` has told. Without a session all of them count as offline. */
+  get presence(): ReadonlyMap<PeerKey, PresenceEntry> {
+    return this.#driver.engine.presence
+  }
+
+  /**
+   * Calls the handler for each message, in the order they were pushed. It does not wait for one call before the next: a
+   * handler that returns a promise runs beside others, at most as many as `credit`. When it returns or resolves the
+   * message is settled; when it throws the message is given back for a later attempt.
+   *
+   * There is one handler, the last one given. Answers a function that takes it away again.
+   */
+  onMessage(handler: MessageHandler): () => void {
+    return this.#incoming.use(handler)
+  }
+
+  /**
+   * One message after the other. It is settled when the next one is asked for, unless `settle` or `retry` was called.
+   * Leaving the loop with `break` or an error gives an unsettled one back for another attempt.
+   */
+  [Symbol.asyncIterator](): AsyncIterator<Message, undefined> {
+    return this.#incoming.iterate()
+  }
+
+  /** The peer's box key as its own signature vouches for it. */
+  lookup(peer: PeerKey): Promise<KnownKey> {
+    return new Promise((found, refused) => this.#driver.engine.lookup(peer, { found, refused }))
+  }
+
+  /** Who belongs to the mesh, by their keys: the broker's word, while keys and key bindings are each peer's own. */
+  members(): Promise<readonly MemberEntry[]> {
+    return listMembers(this.#ask)
+  }
+
+  /** From then on the invite lets nobody in; who came by it stays. @throws SealpostError `not_admin` */
+  revokeInvite(inviteId: InviteId): Promise<void> {
+    return revoke(this.#ask, { invites: [inviteId] })
+  }
+
+  /**
+   * Ends a membership for good: the peer's session ends, and its key can't come back. Revoking oneself is leaving.
+   * @throws SealpostError `not_admin`, `unknown_recipient`
+   */
+  revokeMember(peer: PeerKey): Promise<void> {
+    return revoke(this.#ask, { members: [peer] })
+  }
+
+  /** Whom this peer takes mail from. The broker keeps to it, whether this peer is there or not. */
+  consent(): Promise<ConsentState> {
+    return updateConsent(this.#ask, {})
+  }
+
+  /**
+   * From then on, as far as mail sent later goes. Writing to somebody, or answering, allows nobody.
+   * @throws SealpostError `unknown_recipient` for keys that were never members, and then the rest is done;
+   *   `too_many_named`
+   */
+  updateConsent(update: ConsentUpdate): Promise<ConsentState> {
+    return updateConsent(this.#ask, update)
+  }
+
+  /**
+   * Publishes a new box key, and seals with it from then on; mail to the one before is still opened. Keep `next` where it
+   * outlives this process before you call this, and the key before for as long as mail may be on its way to it.
+   * @throws SealpostError `stale_epoch`, `key_refused`
+   */
+  rotateBoxKey(next: BoxKeys): Promise<void> {
+    return rotateBoxKey(this.#ask, this.#ownKeys, next)
+  }
+
+  /**
+   * Says what was settled and ends. Await your sends first: one under way is rejected as `maybe_sent`, or with a store as
+   * `kept_for_later`. Await your handlers, too: what they settle later is not kept, and comes again in the next life.
+   */
+  close(): Promise<void> {
+    return this.#driver.close()
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+
+  #announce(event: PeerEvent): void {
+    if (event.type === 'connected') this.#first.resolve()
+    if (event.type === 'closed') this.#end(event.error)
+    const onEvent = this.#onEvent
+    if (event.type === 'whisper') call(this.#whisperHandlers, event)
+    if (event.type === 'presence') call(this.#presenceHandlers, event)
+    // In a turn of its own: what the application throws must not end up inside the engine.
+    if (onEvent) queueMicrotask(() => onEvent(event))
+  }
+
+  #end(error: SealpostError | null): void {
+    this.#incoming.end(error)
+    this.#ended.resolve(error)
+    this.#first.promise.catch(() => undefined) // nobody waits for it once the first session began
+    this.#first.reject(error ?? new SealpostError('closed', 'This peer was closed.'))
+  }
+}
+
+/** The same handler may be given twice, and is then taken away twice. */
+function added<T>(handlers: Set<(told: T) => void>, handler: (told: T) => void): () => void {
+  const own = (told: T) => handler(told)
+  handlers.add(own)
+  return () => void handlers.delete(own)
+}
+
+/** In turns of their own: what the application throws must not end up inside the engine. */
+function call<T>(handlers: ReadonlySet<(told: T) => void>, told: T): void {
+  for (const handler of handlers) queueMicrotask(() => handler(told))
+}

@@ -1,0 +1,83 @@
+/**
+ * Questions to other peers that wait for their answer. An answer names the envelope it answers inside its box, so nobody
+ * but the asked peer can have written it. Pure and synchronous.
+ */
+import type { EnvelopeId, Millis } from '@sealpost/std'
+import { SealpostError } from './errors.ts'
+import type { Post, PostTerms } from './lane.ts'
+import type { Message } from './message.ts'
+
+/** One of its two answers is called. */
+export interface Request extends PostTerms {
+  readonly body: Uint8Array
+  readonly timeoutMs: Millis
+  readonly answered: (answer: Message) => void
+  readonly refused: (error: SealpostError) => void
+}
+
+interface Open extends Pick<Request, 'to' | 'answered' | 'refused'> {
+  readonly deadlineMs: Millis
+  /** Null until it is sealed. */
+  envelopeId: EnvelopeId | null
+}
+
+export class Requests {
+  private readonly open = new Set<Open>()
+  private readonly sealed = new Map<EnvelopeId, Open>()
+  /** Not after the next deadline. Looking at all of them takes time, and this is asked for with every frame. */
+  wakeAtMs: Millis = Infinity
+
+  /** Answers what is to be posted for it. */
+  begin({ timeoutMs, answered, ...post }: Request, nowMs: Millis): Post {
+    const { to, refused } = post
+    const open: Open = { to, answered, refused, deadlineMs: nowMs + timeoutMs, envelopeId: null }
+    this.open.add(open)
+    this.wakeAtMs = Math.min(this.wakeAtMs, open.deadlineMs)
+    return {
+      ...post,
+      sealed: (envelopeId) => {
+        if (!this.open.has(open)) return
+        open.envelopeId = envelopeId
+        this.sealed.set(envelopeId, open)
+      },
+      accepted: () => undefined,
+      refused: (error) => {
+        // It may be stored, and then an answer comes.
+        if (error.code !== 'maybe_sent' && this.end(open)) refused(error)
+      },
+    }
+  }
+
+  /** Whether this answers one of them; it is that one's then. */
+  take(message: Message): boolean {
+    const { inReplyTo, sender } = message
+    const open = inReplyTo && this.sealed.get(inReplyTo)
+    if (!open || open.to !== sender) return false
+    this.end(open)
+    open.answered(message)
+    return true
+  }
+
+  expire(nowMs: Millis): void {
+    if (nowMs < this.wakeAtMs) return
+    for (const open of [...this.open]) if (nowMs >= open.deadlineMs && this.end(open)) open.refused(timedOut())
+    this.wakeAtMs = Infinity
+    for (const { deadlineMs } of this.open) this.wakeAtMs = Math.min(this.wakeAtMs, deadlineMs)
+  }
+
+  close(error: SealpostError): void {
+    for (const open of [...this.open]) if (this.end(open)) open.refused(error)
+    this.wakeAtMs = Infinity
+  }
+
+  private end(open: Open): boolean {
+    if (open.envelopeId) this.sealed.delete(open.envelopeId)
+    return this.open.delete(open)
+  }
+}
+
+function timedOut(): SealpostError {
+  return new SealpostError('timeout', 'No answer came in time. The request may still arrive, and be answered later.', {
+    isRetryable: true,
+  })
+}
