@@ -61,3 +61,13 @@ test('what is held up behind another recipient heeds a bar that was set before i
   ])
   expect(appends.map((append) => append.envelopeId)).toEqual([idOf(2)])
 })
+
+test('who goes on after very many refusals for being too fast is shown out', () => {
+  const { engine, closes, send, nacks } = world({ rate: { perSecond: 1, burst: 1 } })
+  for (let n = 0; n < 2_000; n++) send(sendOf(n + 1, 2))
+  expect(closes).toEqual([])
+  expect(nacks().filter(({ code }) => code === 'rate_limited').length).toBeGreaterThan(1_900)
+  for (let n = 0; n < 10; n++) send(sendOf(n + 3_000, 2))
+  expect(closes).toEqual([[1, 'rate_exceeded']])
+  expect(engine.sessionCount).toBe(0)
+})

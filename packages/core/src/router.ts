@@ -105,7 +105,9 @@ export class Router {
   private take(from: LiveSession, arrival: Arrival): void {
     this.count(from, arrival)
     const refused = this.refusalOf(from, arrival)
-    if (refused) this.refuse(from, arrival, refused.code, refused.retryAfterMs)
+    if (refused?.code === 'rate_limited' && from.breaches.take(this.context.nowMs) > 0)
+      this.context.end(from, 'rate_exceeded')
+    else if (refused) this.refuse(from, arrival, refused.code, refused.retryAfterMs)
     else this.route(from, arrival)
   }
 

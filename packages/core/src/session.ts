@@ -13,7 +13,7 @@ import { Credit } from './credit.ts'
 import type { SocketId } from './effects.ts'
 import type { EngineLimits } from './limits.ts'
 import { Outgoing } from './outgoing.ts'
-import type { Rates, TokenBucket } from './rate.ts'
+import { type Rates, TokenBucket } from './rate.ts'
 import type { Mesh, Peer } from './roster.ts'
 
 /** `over` is final. Every other state may go there, `enrolling` nowhere else; the others follow in this order. */
@@ -57,6 +57,8 @@ export class LiveSession {
   readonly peer: Peer
   readonly credit: Credit
   readonly bucket: Pick<TokenBucket, 'take'> | null
+  /** How often it may still be told that it is too fast, before that is the end of it. */
+  readonly breaches: TokenBucket
   epoch: number
   polledAtMs: Millis
   /**
@@ -97,6 +99,7 @@ export class LiveSession {
     this.epoch = place.epoch
     this.polledAtMs = place.nowMs
     this.knownSince = place.moment
+    this.breaches = new TokenBucket(BREACHES, place.nowMs)
     this.credit = new Credit({ count: Math.min(place.credit, limits.creditMax), byteCount: limits.creditBytes }, limits)
     this.bucket = rates?.of(`${place.mesh.meshId}/${place.peer.peer}`) ?? null
   }
@@ -181,6 +184,9 @@ export class LiveSession {
     return marking?.kind === 'terms' && marking.terms.receipts !== 'none' ? sender : null
   }
 }
+
+/** A sender that waits as long as it is told to comes nowhere near. */
+const BREACHES = { perSecond: 10, burst: 2_000 }
 
 /** About 40 bytes each. */
 const ASKED_MAX = 128
