@@ -3,7 +3,7 @@
  * each effect of the engine becomes a call here, each answer a call back. It decides nothing.
  */
 import { type Bus, hintOf } from '@sealpost/bus'
-import { type Effects, Engine, type EngineOptions, type SendOutcome, type SocketId } from '@sealpost/core'
+import { type Asker, type Effects, Engine, type EngineOptions, type SendOutcome, type SocketId } from '@sealpost/core'
 import {
   type Append,
   BATCH_MAX,
@@ -19,10 +19,20 @@ import {
   type Want,
 } from '@sealpost/protocol'
 import { type Batch, Drain, type DrainOptions, type Queue, Writer, type WriterOptions } from '@sealpost/queue'
-import { type DeliveryId, type MeshId, type Millis, OperatingError, type PeerKey, type PeerNo } from '@sealpost/std'
+import {
+  type DeliveryId,
+  type GroupId,
+  type MeshId,
+  type Millis,
+  OperatingError,
+  type PeerKey,
+  type PeerNo,
+} from '@sealpost/std'
 import type { Authenticator } from './authenticator.ts'
+import type { GroupRegistrar } from './group-registrar.ts'
 import { errorFields, type Log } from './log.ts'
 import type { Metrics } from './metrics.ts'
+import type { Ownership } from './ownership.ts'
 import type { Registrar } from './registrar.ts'
 import { Releases } from './releases.ts'
 
@@ -59,6 +69,8 @@ interface Parts {
   readonly queue: Queue
   readonly authenticator: Authenticator
   readonly registrar: Registrar
+  readonly ownership: Ownership
+  readonly groups: GroupRegistrar
   readonly bus: Bus
   readonly log: Log
   readonly metrics: Metrics
@@ -78,6 +90,8 @@ export class Driver implements Effects {
   private isSweeping = false
   private isGivingBack = false
   private retries: Retry[] = []
+  private isGivingTime = false
+  private extensions: Extension[] = []
   private commitPauseMs: Millis = 0
   private commitsFromMs: Millis = 0
   private readonly complainedAtMs = new Map<string, Millis>()
@@ -212,7 +226,6 @@ export class Driver implements Effects {
 
   append(append: Append): void {
     this.writer.append(append)
-    if (append.notBeforeMs > 0) this.releases.by(append.notBeforeMs)
   }
   settle(delivery: Settle): void {
     this.writer.settle(delivery)
@@ -229,10 +242,11 @@ export class Driver implements Effects {
     this.ask('reject', this.parts.queue.reject(rejects), () => this.engine.told(told))
   }
   extend(extensions: readonly Extension[]): void {
-    this.ask('extend', this.parts.queue.extend(extensions))
+    this.extensions.push(...extensions)
+    void this.giveTime()
   }
-  tellPushed(deliveries: readonly DeliveryRef[]): void {
-    this.ask('tell', this.parts.queue.tellPushed(deliveries))
+  tellPushed(deliveries: readonly Settle[]): void {
+    this.ask('tell', this.parts.queue.tellPushed(deliveries), () => this.engine.told(deliveries))
   }
   findLost(socket: SocketId, session: SessionRef): void {
     this.ask('lost', this.parts.queue.findLost(session.meshId, session.peer, BATCH_MAX), (lost) =>
@@ -246,11 +260,12 @@ export class Driver implements Effects {
     this.ask('strike', this.parts.queue.strike(delivery))
   }
 
-  resolve(socket: SocketId, meshId: MeshId, peers: readonly PeerKey[]): void {
+  resolve(socket: SocketId, meshId: MeshId, peers: readonly PeerKey[], groups: readonly GroupId[]): void {
+    const { queue, groups: registrar } = this.parts
     this.ask(
       'resolve',
-      this.parts.queue.findMembers(meshId, peers),
-      (members) => this.engine.resolved(socket, peers, members),
+      Promise.all([queue.findMembers(meshId, peers), registrar.find(meshId, groups)]),
+      ([members, found]) => this.engine.resolved(socket, peers, members, found),
       () => this.engine.resolved(socket, peers, null),
     )
   }
@@ -269,6 +284,34 @@ export class Driver implements Effects {
     this.ask('revoke', this.parts.registrar.revoke(asker, revoke), (ended) =>
       this.engine.revoked(socket, revoke, ended),
     )
+  }
+
+  consent(socket: SocketId, asker: Asker, consent: FrameOf<'consent'>): void {
+    this.ask('consent', this.parts.ownership.consent(asker, consent), (answer) => {
+      if (answer) this.engine.owners.consented(socket, asker, consent, answer)
+    })
+  }
+
+  bind(socket: SocketId, asker: Asker, bind: FrameOf<'bind'>): void {
+    this.ask('bind', this.parts.ownership.bind(asker, bind), (outcome) => {
+      if (outcome) this.engine.owners.bound(socket, asker, bind, outcome)
+    })
+  }
+
+  lookupHistory(socket: SocketId, meshId: MeshId, lookup: FrameOf<'lookupHistory'>): void {
+    this.ask('history', this.parts.ownership.history(meshId, lookup), (bindings) =>
+      this.engine.owners.historyFound(socket, lookup, bindings),
+    )
+  }
+
+  setGroup(socket: SocketId, asker: Asker, setGroup: FrameOf<'setGroup'>): void {
+    this.ask('group', this.parts.groups.set(asker, setGroup), (answer) => {
+      if (answer) this.engine.groupSet(socket, asker, setGroup, answer)
+    })
+  }
+
+  listGroups(socket: SocketId, meshId: MeshId, groups: FrameOf<'groups'>): void {
+    this.ask('groups', this.parts.groups.list(meshId, groups), (page) => this.engine.groupsListed(socket, groups, page))
   }
 
   hint(meshId: MeshId, peer: PeerNo): void {
@@ -310,6 +353,7 @@ export class Driver implements Effects {
     this.flushSoon()
     this.step(() => {
       this.engine.committed(batch.appends, committed)
+      for (const { notBeforeMs } of batch.appends) if (notBeforeMs > 0) this.releases.by(notBeforeMs)
       const told = batch.settles.filter(({ toldTo }) => toldTo)
       if (told.length > 0) this.engine.told(told)
     })
@@ -329,6 +373,17 @@ export class Driver implements Effects {
       }
     }
     this.isGivingBack = false
+  }
+
+  /** The same for leases that are to go on. */
+  private async giveTime(): Promise<void> {
+    if (this.isGivingTime) return
+    this.isGivingTime = true
+    while (this.extensions.length > 0) {
+      const extensions = this.extensions.splice(0, RETRIES_MAX)
+      await this.parts.queue.extend(extensions).catch((error) => this.complain('extend.failed', error))
+    }
+    this.isGivingTime = false
   }
 
   /** Looking before the statement is done would find nothing; what is put off for longer is left to the poll. */

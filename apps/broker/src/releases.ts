@@ -6,7 +6,7 @@ import type { Released } from '@sealpost/queue'
 import type { Millis } from '@sealpost/std'
 
 const LOOK_EVERY_MS = 15_000
-/** Our clock and the database's are not the same: a look that comes too early is followed by another one. */
+/** Two looks are so far apart at least; our clock and the database's are not the same. */
 const LOOK_AGAIN_MS = 100
 
 export interface ReleasePorts {
@@ -29,11 +29,9 @@ export class Releases {
 
   /** Looks at this time at the latest, in ms since 1970. */
   by(atMs: Millis): void {
-    if (this.isOver || atMs >= this.dueAtMs) return
+    if (atMs >= this.dueAtMs) return
     this.dueAtMs = atMs
-    clearTimeout(this.timer)
-    const afterMs = Math.max(this.isLooking ? LOOK_AGAIN_MS : 0, Math.min(atMs - Date.now(), LOOK_EVERY_MS))
-    this.timer = setTimeout(() => void this.look(), afterMs)
+    this.schedule()
   }
 
   stop(): void {
@@ -41,18 +39,24 @@ export class Releases {
     clearTimeout(this.timer)
   }
 
+  private schedule(): void {
+    clearTimeout(this.timer)
+    if (this.isOver || this.isLooking) return
+    const afterMs = Math.min(this.dueAtMs - Date.now(), LOOK_EVERY_MS)
+    this.timer = setTimeout(() => void this.look(), Math.max(LOOK_AGAIN_MS, afterMs))
+  }
+
   private async look(): Promise<void> {
     this.dueAtMs = Infinity
     this.isLooking = true
-    let nextInMs = LOOK_EVERY_MS
     try {
-      const released = await this.ports.release()
-      for (const recipient of released.recipients) this.ports.released(recipient)
-      nextInMs = Math.min(nextInMs, Math.max(LOOK_AGAIN_MS, released.nextInMs ?? LOOK_EVERY_MS))
+      const { recipients, nextInMs } = await this.ports.release()
+      for (const recipient of recipients) this.ports.released(recipient)
+      if (nextInMs !== null) this.by(Date.now() + nextInMs)
     } catch (error) {
       this.ports.failed(error)
     }
     this.isLooking = false
-    this.by(Date.now() + nextInMs)
+    this.schedule()
   }
 }

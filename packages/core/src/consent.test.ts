@@ -1,7 +1,8 @@
-import { type Consent, OPEN } from '@sealpost/protocol'
+import { type Consent, type FrameOf, OPEN } from '@sealpost/protocol'
 import type { PeerNo } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
 import { ruleOf } from './consent.ts'
+import type { ConsentAnswer } from './owner-answers.ts'
 import { idOf, keyOf, memberOf, sendOf, world } from './testing-world.ts'
 
 const no = (n: number) => n as PeerNo
@@ -12,7 +13,10 @@ const contacts = (version: number, ...named: number[]): Consent => ({
 })
 const blocking = (version: number, ...named: number[]): Consent => ({ policy: 'open', named: named.map(no), version })
 const askerOf = (n: number) => ({ meshId: memberOf(n).meshId, peer: no(n), peerKey: keyOf(n) })
-const ANSWER = { outcome: 'done', peers: [], unknown: [] } as const
+const ANSWER: Omit<ConsentAnswer, 'consent'> = { outcome: 'done', peers: [], unknown: [] }
+const asking = (policy: FrameOf<'consent'>['policy']): FrameOf<'consent'> => ({
+  ...{ type: 'consent', ref: 5, policy, changes: [] },
+})
 
 test('most have no rule; a rule admits those allowed, or all but those blocked', () => {
   expect(ruleOf(no(1), OPEN)).toBe(null)
@@ -46,7 +50,12 @@ test('an envelope is refused by the rule that came with the recipient, and by th
 test('a refusal bars nothing of its lane, and of two consents the newer one stands', () => {
   const { engine, answer, codes, appends, send } = writing(blocking(1, 1))
   const stands = (consent: Consent) =>
-    engine.consented(9, askerOf(2), { type: 'consent', ref: 1, policy: 'keep', changes: [] }, { ...ANSWER, consent })
+    engine.owners.consented(
+      9,
+      askerOf(2),
+      { type: 'consent', ref: 1, policy: 'keep', changes: [] },
+      { ...ANSWER, consent },
+    )
   send()
   answer()
   stands(OPEN) // was read before the block, and comes late
@@ -104,8 +113,7 @@ test('one that was revoked since it was looked up is unknown', () => {
 test('a whisper that is not allowed is not heard', () => {
   const { engine, enter, sent } = writing()
   enter(2)
-  const consent = { type: 'consent', ref: 5, policy: 'contacts', changes: [] } as const
-  engine.consented(2, askerOf(2), consent, { ...ANSWER, consent: contacts(1) })
+  engine.owners.consented(2, askerOf(2), asking('contacts'), { ...ANSWER, consent: contacts(1) })
   expect(sent.at(-1)).toEqual({ type: 'consented', ref: 5, policy: 'contacts', ...ANSWER })
   const item = { envelopeId: idOf(1), recipient: keyOf(2), envelope: new Uint8Array(40) }
   engine.received(1, { type: 'whisper', items: [item] })
@@ -119,11 +127,11 @@ test('a new key is told to those who asked lately, and not to its owner', () => 
   engine.received(2, { type: 'lookup', ref: 1, peers: [keyOf(2)] })
   const bytes = new Uint8Array(64)
   const bind = { type: 'bind', ref: 1, boxKey: bytes, boxEpoch: 2, notAfterMs: 1, signature: bytes } as const
-  engine.bound(2, askerOf(2), bind, 'stale_epoch')
-  engine.bound(2, askerOf(2), bind, 'done')
+  engine.owners.bound(2, askerOf(2), bind, 'stale_epoch')
+  engine.owners.bound(2, askerOf(2), bind, 'done')
   expect(sent.filter(({ type }) => type === 'rebound')).toEqual([{ type: 'rebound', peers: [keyOf(2)] }])
   const others = Array.from({ length: 128 }, (_, i) => keyOf(100 + i))
   engine.received(1, { type: 'lookup', ref: 2, peers: others })
-  engine.bound(2, askerOf(2), bind, 'done')
+  engine.owners.bound(2, askerOf(2), bind, 'done')
   expect(sent.filter(({ type }) => type === 'rebound')).toHaveLength(1)
 })

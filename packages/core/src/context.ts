@@ -1,5 +1,5 @@
 /** What the parts of one engine share: its effects, its limits, its clock, and who has something to be sent. */
-import type { CloseCode, DeliveryRef, ServerFrame } from '@sealpost/protocol'
+import type { CloseCode, ServerFrame, Settle } from '@sealpost/protocol'
 import { assert, type Millis } from '@sealpost/std'
 import type { Effects } from './effects.ts'
 import type { EngineLimits } from './limits.ts'
@@ -50,7 +50,7 @@ export class Context {
   /** The highest delivery id that a commit has answered; commits are answered in the order of their ids. */
   lastId = 0
   /** Pushed in this event, to senders that want to hear of it. */
-  told: DeliveryRef[] = []
+  told: Settle[] = []
   /** What each thread may still cost. */
   readonly threads: Rates | null
   private moments = 0
@@ -83,7 +83,7 @@ export class Context {
 
   flush(): void {
     for (const session of this.touched) {
-      const frames = session.outgoing.takeFrames()
+      const frames = session.outgoing.takeFrames({ withNews: !session.credit.isCongested })
       if (frames.length > 0) this.send(session, frames)
     }
     this.touched.clear()

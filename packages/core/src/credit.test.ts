@@ -27,55 +27,55 @@ const push = (credit: Credit, n: number, more: { byteCount?: number; pushedAtMs?
   credit.pushed(id(n), { priority: 1, pushedAtMs: 0, byteCount: 10, toldTo: null, ...more })
 
 test('nothing is born leased before a claim found the queue empty', () => {
-  expect(new Credit(WINDOW, LIMITS).admitAppend(ANN, 10, 1)).toBe(false)
-  expect(caughtUp().admitAppend(ANN, 10, 1)).toBe(true)
+  expect(new Credit(WINDOW, LIMITS).admitAppend(ANN, 10)).toBe(false)
+  expect(caughtUp().admitAppend(ANN, 10)).toBe(true)
 })
 
 test('with birth leases off, nothing is born leased', () => {
   const credit = new Credit(WINDOW, { ...LIMITS, isBirthLeaseOn: false })
   credit.startClaim(AT)
   credit.claimAnswered({ mayHaveMore: false })
-  expect(credit.admitAppend(ANN, 10, 1)).toBe(false)
+  expect(credit.admitAppend(ANN, 10)).toBe(false)
 })
 
 test('after an envelope without a birth lease none of its sender is born until a claim has taken it', () => {
   const credit = caughtUp({ count: 1, byteCount: 1000 })
-  expect(credit.admitAppend(ANN, 10, 1)).toBe(true)
-  expect(credit.admitAppend(ANN, 10, 1)).toBe(false) // no credit left
+  expect(credit.admitAppend(ANN, 10)).toBe(true)
+  expect(credit.admitAppend(ANN, 10)).toBe(false) // no credit left
   credit.appendAnswered(ANN, born)
-  expect(credit.admitAppend(ANN, 10, 1)).toBe(false) // the second one is still on its way
+  expect(credit.admitAppend(ANN, 10)).toBe(false) // the second one is still on its way
   credit.appendAnswered(ANN, stored)
   credit.appendAnswered(ANN, stored)
-  expect(credit.admitAppend(ANN, 10, 1)).toBe(false) // both wait in the queue
+  expect(credit.admitAppend(ANN, 10)).toBe(false) // both wait in the queue
   credit.appendAnswered(ANN, stored)
   expect(credit.startClaim(AT)).not.toBeNull()
   credit.resize(100)
-  expect(credit.admitAppend(ANN, 10, 1)).toBe(false) // a claim may hold them
+  expect(credit.admitAppend(ANN, 10)).toBe(false) // a claim may hold them
   credit.appendAnswered(ANN, { ...stored, waitsFrom: null })
   credit.claimAnswered({ mayHaveMore: false })
-  expect(credit.admitAppend(ANN, 10, 1)).toBe(true)
+  expect(credit.admitAppend(ANN, 10)).toBe(true)
 })
 
 test('mail of one sender that waits keeps no other sender from birth leases', () => {
   const credit = caughtUp({ count: 1, byteCount: 1000 })
-  credit.admitAppend(ANN, 10, 1)
-  expect(credit.admitAppend(ANN, 10, 1)).toBe(false)
+  credit.admitAppend(ANN, 10)
+  expect(credit.admitAppend(ANN, 10)).toBe(false)
   credit.appendAnswered(ANN, { ...stored, waitsFrom: 9 })
   credit.resize(100)
-  expect(credit.admitAppend(BOB, 10, 1)).toBe(true)
+  expect(credit.admitAppend(BOB, 10)).toBe(true)
   expect(credit.hasBirths(BOB)).toBe(true)
   expect(credit.startClaim(AT)).not.toBeNull()
-  expect(credit.admitAppend(BOB, 10, 1)).toBe(true)
+  expect(credit.admitAppend(BOB, 10)).toBe(true)
 })
 
 test('a claim for anything that may wait keeps every sender from birth leases', () => {
   const credit = caughtUp({ count: 100, byteCount: 1000 })
   credit.noticeBacklog()
-  expect(credit.admitAppend(ANN, 10, 1)).toBe(false)
+  expect(credit.admitAppend(ANN, 10)).toBe(false)
   expect(credit.startClaim(AT)).not.toBeNull()
-  expect(credit.admitAppend(BOB, 10, 1)).toBe(false)
+  expect(credit.admitAppend(BOB, 10)).toBe(false)
   credit.claimAnswered({ mayHaveMore: true })
-  expect(credit.admitAppend(BOB, 10, 1)).toBe(false)
+  expect(credit.admitAppend(BOB, 10)).toBe(false)
 })
 
 test('one claim is in flight at most', () => {
@@ -97,10 +97,10 @@ test('what arrives while a claim is in flight asks for another one', () => {
 test('unsettled deliveries fill the window, in number and in bytes', () => {
   const byCount = caughtUp()
   for (let n = 1; n <= 4; n++) push(byCount, n)
-  expect(byCount.admitAppend(ANN, 10, 1)).toBe(false)
+  expect(byCount.admitAppend(ANN, 10)).toBe(false)
   const byBytes = caughtUp()
   push(byBytes, 1, { byteCount: 1000 })
-  expect(byBytes.admitAppend(ANN, 10, 1)).toBe(false)
+  expect(byBytes.admitAppend(ANN, 10)).toBe(false)
   byBytes.noticeBacklog()
   expect(byBytes.startClaim(AT)).toBeNull()
   expect(byBytes.settled(id(1))).toMatchObject({ byteCount: 1000 })
@@ -139,7 +139,7 @@ test('while a fence is under way nothing is claimed or born', () => {
   const credit = caughtUp()
   expect(credit.startFence()).toBe(true)
   expect(credit.startFence()).toBe(false)
-  expect(credit.admitAppend(ANN, 10, 1)).toBe(false)
+  expect(credit.admitAppend(ANN, 10)).toBe(false)
   expect(credit.startClaim(AT)).toBeNull()
   credit.fenceAnswered()
   credit.appendAnswered(ANN, { ...stored, waitsFrom: null })
@@ -151,7 +151,7 @@ test('a congested socket gets nothing', () => {
   credit.isCongested = true
   credit.noticeBacklog()
   expect(credit.startClaim(AT)).toBeNull()
-  expect(credit.admitAppend(ANN, 10, 1)).toBe(false)
+  expect(credit.admitAppend(ANN, 10)).toBe(false)
 })
 
 test('credit of nothing claims nothing; a smaller window counts from then on', () => {
@@ -197,8 +197,8 @@ test('a lease that may soon lapse ends what was seen', () => {
 /** With mail of ANN waiting under these ids. */
 function waitingFor(...ids: number[]): Credit {
   const credit = caughtUp({ count: 1, byteCount: 1000 })
-  credit.admitAppend(ANN, 10, 1)
-  for (const _ of ids) credit.admitAppend(ANN, 10, 1)
+  credit.admitAppend(ANN, 10)
+  for (const _ of ids) credit.admitAppend(ANN, 10)
   credit.appendAnswered(ANN, born)
   for (const waitsFrom of ids) credit.appendAnswered(ANN, { ...stored, waitsFrom })
   credit.resize(100)
@@ -209,7 +209,7 @@ test('a claim for what is known to wait asks for those ids, and leaves other sen
   const credit = waitingFor(9, 12)
   expect(credit.startClaim(AT)).toMatchObject({ ids: { from: 9, to: 12 } })
   expect([ANN, BOB].map((sender) => credit.mayBring(sender))).toEqual([true, false])
-  expect(credit.admitAppend(BOB, 10, 1)).toBe(true)
+  expect(credit.admitAppend(BOB, 10)).toBe(true)
 })
 
 test.each([

@@ -16,7 +16,7 @@ import {
 import type { DeliveryId, Millis } from '@sealpost/std'
 import type { Context } from './context.ts'
 import type { RoutedAppend } from './routed-append.ts'
-import { type Arrival, type LiveSession, PRIORITY_NUMBERS } from './session.ts'
+import type { Arrival, LiveSession } from './session.ts'
 
 /** A recipient that leaves while its oldest delivery was with it for longer than this may have been ended by it. */
 const STRIKE_AFTER_MS = 10_000
@@ -45,13 +45,11 @@ export class Deliveries {
   }
 
   /** Counts an envelope on its way to this session, and answers under which epoch it may be leased at birth. */
-  admit(
-    to: LiveSession | null,
-    from: LiveSession,
-    { item, terms }: Arrival,
-  ): Pick<Append, 'birthEpoch' | 'birthFloor'> {
-    if (terms && terms.notBeforeMs > 0) return NO_BIRTH
-    if (!to?.credit.admitAppend(from.peer.peer, item.envelope.length, PRIORITY_NUMBERS[item.priority])) return NO_BIRTH
+  admit(to: LiveSession | null, from: LiveSession, arrival: Arrival): Pick<Append, 'birthEpoch' | 'birthFloor'> {
+    const { item, terms, body } = arrival
+    if (!to || (terms && terms.notBeforeMs > 0)) return NO_BIRTH
+    const byteCount = item.envelope.length + (body?.shared.bytes.length ?? 0)
+    if (!to.credit.admitAppend(from.peer.peer, byteCount)) return NO_BIRTH
     return { birthEpoch: to.epoch, birthFloor: to.credit.seenUpTo(from, this.context.nowMs) }
   }
 
@@ -163,7 +161,7 @@ export class Deliveries {
     const { nowMs, counters, effects } = this.context
     const extensions: Extension[] = []
     const leaseMs = Math.min(forMs, EXTEND_MAX_MS)
-    for (const id of ids) {
+    for (const id of new Set(ids)) {
       const unsettled = live.credit.extended(id, nowMs + leaseMs)
       if (!unsettled) continue
       extensions.push({ delivery: deliveryRef(live, id, unsettled.priority), epoch: live.epoch, forMs: leaseMs })
@@ -256,10 +254,10 @@ export class Deliveries {
     this.context.touch(live)
   }
 
-  private tellPushed(live: LiveSession, { id, priority, terms, attempt }: Delivery): void {
+  private tellPushed(live: LiveSession, { id, priority, terms, attempt, sender }: Delivery): void {
     const marking = readMarking(terms!)
     if (marking?.kind !== 'terms' || marking.terms.receipts !== 'all' || attempt > 1 || live.declinesReceipts) return
-    this.context.told.push(deliveryRef(live, id, priority))
+    this.context.told.push({ ...deliveryRef(live, id, priority), toldTo: sender })
   }
 
   private mayPush(live: LiveSession, birthEpoch: number): boolean {
@@ -291,7 +289,7 @@ export class Deliveries {
 /** The claim came back with all it was allowed, so there may be more. */
 function isFull(want: Want, deliveries: readonly Delivery[]): boolean {
   let byteCount = 0
-  for (const { envelope } of deliveries) byteCount += envelope.length
+  for (const { envelope, body } of deliveries) byteCount += envelope.length + (body?.length ?? 0)
   return deliveries.length >= want.limit || byteCount >= want.limitBytes
 }
 

@@ -61,8 +61,8 @@ export interface Effects {
   reject(rejects: readonly Reject[], told: readonly Settle[]): void
   /** Let leases go on. No answer. */
   extend(extensions: readonly Extension[]): void
-  /** Tell the senders of these that they were pushed. No answer. */
-  tellPushed(deliveries: readonly DeliveryRef[]): void
+  /** Tell the senders of these that they were pushed. Answer: `told`. */
+  tellPushed(deliveries: readonly Settle[]): void
   /** Look for what the peer lost without its knowledge. Answer: `lost`, or nothing when the database is away. */
   findLost(socket: SocketId, session: SessionRef): void
   toldLost(session: SessionRef, ids: readonly DeliveryId[]): void
@@ -71,26 +71,24 @@ export interface Effects {
   /** Claim with the next drain tick. Answer: `claimed` or `claimFailed`. */
   claim(want: Want): void
 
-  /** Find members by key. Answer: `resolved`. */
-  resolve(socket: SocketId, meshId: MeshId, peers: readonly PeerKey[]): void
+  /** Find members by key, and the newest statements of groups. Answer: `resolved`. */
+  resolve(socket: SocketId, meshId: MeshId, peers: readonly PeerKey[], groups: readonly GroupId[]): void
   /** Find key bindings. Answer: `found`, or nothing when the database is away (the client asks again). */
   lookup(socket: SocketId, meshId: MeshId, lookup: FrameOf<'lookup'>): void
   /** Find the members after a key. Answer: `listed`, or nothing when the database is away (the client asks again). */
   listMembers(socket: SocketId, meshId: MeshId, members: FrameOf<'members'>): void
   /** Revoke, if this peer is an admin. Answer: `revoked`, or nothing, as above. */
   revoke(socket: SocketId, asker: { meshId: MeshId; peer: PeerNo }, revoke: FrameOf<'revoke'>): void
-  /** Change whom the peer takes mail from, and read it. Answer: `consented`, or nothing, as above. */
+  /** Change whom the peer takes mail from, and read it. Answer: `owners.consented`, or nothing, as above. */
   consent(socket: SocketId, asker: Asker, consent: FrameOf<'consent'>): void
-  /** Check a key binding and put it in the place of the peer's former one. Answer: `bound`, or nothing, as above. */
+  /** Check a key binding and put it in the place of the peer's former one. Answer: `owners.bound`, or nothing, as above. */
   bind(socket: SocketId, asker: Asker, bind: FrameOf<'bind'>): void
-  /** Find all key bindings of one peer. Answer: `historyFound`, or nothing, as above. */
+  /** Find all key bindings of one peer. Answer: `owners.historyFound`, or nothing, as above. */
   lookupHistory(socket: SocketId, meshId: MeshId, lookup: FrameOf<'lookupHistory'>): void
   /** Check a group's statement and keep it in the place of the former one. Answer: `groupSet`, or nothing, as above. */
   setGroup(socket: SocketId, asker: Asker, setGroup: FrameOf<'setGroup'>): void
   /** Find the groups behind one. Answer: `groupsListed`, or nothing, as above. */
   listGroups(socket: SocketId, meshId: MeshId, groups: FrameOf<'groups'>): void
-  /** Find the newest statement of a group. Answer: `groupFound`, or nothing, as above. */
-  findGroup(meshId: MeshId, groupId: GroupId): void
   /** Tell other shards that something waits for this peer. It may be lost. */
   hint(meshId: MeshId, peer: PeerNo): void
 }

@@ -9,7 +9,6 @@ import type {
   ClientFrame,
   CloseCode,
   Committed,
-  Consent,
   FrameOf,
   KeyBindingEntry,
   Lost,
@@ -22,9 +21,9 @@ import { type MeshId, type Millis, type PeerKey, type PeerNo, unreachable } from
 import { Context, type Counters } from './context.ts'
 import { Deliveries } from './deliveries.ts'
 import type { Asker, Effects, SocketId } from './effects.ts'
-import { type GroupAnswer, type GroupEntry, type GroupPage, Groups } from './groups.ts'
-import { KeyNews } from './key-news.ts'
+import { type FoundGroups, type GroupAnswer, type GroupPage, Groups } from './groups.ts'
 import type { EngineLimits } from './limits.ts'
+import { OwnerAnswers } from './owner-answers.ts'
 import { Presence } from './presence.ts'
 import { Router } from './router.ts'
 import { LiveSession, Session } from './session.ts'
@@ -53,21 +52,18 @@ export type Enrolment =
 export type MemberPage = Pick<FrameOf<'roster'>, 'members' | 'isLast'>
 export type RevokedMember = Pick<Member, 'meshId' | 'peer' | 'peerKey'>
 
-/** What became of a change of consent, and how it stands now. */
-export interface ConsentAnswer extends Pick<FrameOf<'consented'>, 'outcome' | 'peers' | 'unknown'> {
-  readonly consent: Consent
-}
-
 const TRY_LATER_MS = 2000
+const NO_GROUPS: FoundGroups = new Map()
 const NO_PROOF = new Uint8Array(64)
 
 export class Engine {
+  /** What is answered to members about what is theirs. */
+  readonly owners: OwnerAnswers
   private readonly options: EngineOptions
   private readonly context: Context
   private readonly deliveries: Deliveries
   private readonly router: Router
   private readonly presence: Presence
-  private readonly keyNews: KeyNews
   private readonly groups: Groups
   private readonly sessions = new Map<SocketId, Session>()
   private tickedAtMs: Millis
@@ -77,12 +73,15 @@ export class Engine {
     this.options = options
     this.tickedAtMs = options.nowMs
     this.context = new Context(effects, options.limits, options.nowMs)
-    this.context.end = (live, code) => this.refuse(this.sessions.get(live.socket)!, code)
+    this.context.end = (live, code) => {
+      const session = this.sessions.get(live.socket)
+      if (session) this.refuse(session, code)
+    }
     this.deliveries = new Deliveries(this.context)
     this.groups = new Groups(this.context)
     this.router = new Router(this.context, this.deliveries, this.groups)
     this.presence = new Presence(this.context)
-    this.keyNews = new KeyNews(this.context)
+    this.owners = new OwnerAnswers(this.context, (socket) => this.live(socket))
   }
 
   get counters(): Readonly<Counters> {
@@ -108,6 +107,7 @@ export class Engine {
     this.tickedAtMs = nowMs
     for (const session of [...this.sessions.values()]) this.watch(session, sinceMs)
     this.context.rates?.forgetFull(nowMs)
+    this.context.threads?.forgetFull(nowMs)
     this.context.flush()
   }
 
@@ -180,6 +180,7 @@ export class Engine {
     const live = this.live(socket)
     if (!live) return
     live.credit.isCongested = false
+    this.context.touch(live)
     this.deliveries.notice(live)
     this.context.flush()
   }
@@ -265,9 +266,15 @@ export class Engine {
     this.context.flush()
   }
 
-  resolved(socket: SocketId, asked: readonly PeerKey[], members: readonly Member[] | null): void {
+  /** `members` and `groups`: those of the asked that there are. */
+  resolved(
+    socket: SocketId,
+    asked: readonly PeerKey[],
+    members: readonly Member[] | null,
+    groups: FoundGroups = NO_GROUPS,
+  ): void {
     const live = this.live(socket)
-    if (live) this.router.resolved(live, asked, members)
+    if (live) this.router.resolved(live, asked, members, groups)
     this.context.flush()
   }
 
@@ -293,27 +300,6 @@ export class Engine {
     for (const member of ended ?? []) this.expel(member)
   }
 
-  /** What the peer's consent is from now on, for the peer with its keys, for routing with its numbers. */
-  consented(socket: SocketId, asker: Asker, { ref }: FrameOf<'consent'>, { consent, ...answer }: ConsentAnswer): void {
-    this.context.roster.find(asker.meshId)?.consented(asker.peer, consent)
-    const live = this.live(socket)
-    if (live) this.context.send(live, [{ type: 'consented', ref, policy: consent.policy, ...answer }])
-  }
-
-  /** Those who know the former key hear of it. */
-  bound(socket: SocketId, asker: Asker, { ref }: FrameOf<'bind'>, outcome: FrameOf<'bound'>['outcome']): void {
-    const live = this.live(socket)
-    if (live) this.context.send(live, [{ type: 'bound', ref, outcome }])
-    const mesh = this.context.roster.find(asker.meshId)
-    if (outcome === 'done' && mesh) this.keyNews.changed(mesh, asker.peerKey)
-    this.context.flush()
-  }
-
-  historyFound(socket: SocketId, { ref }: FrameOf<'lookupHistory'>, bindings: readonly KeyBindingEntry[]): void {
-    const live = this.live(socket)
-    if (live) this.context.send(live, [{ type: 'keyHistory', ref, bindings: [...bindings] }])
-  }
-
   /** Also when the asker left meanwhile: those who know the group hear of it. */
   groupSet(socket: SocketId, { meshId }: Asker, setGroup: FrameOf<'setGroup'>, answer: GroupAnswer): void {
     this.groups.wasSet(this.live(socket), this.context.roster.find(meshId), setGroup, answer)
@@ -322,12 +308,6 @@ export class Engine {
   groupsListed(socket: SocketId, groups: FrameOf<'groups'>, page: GroupPage): void {
     const live = this.live(socket)
     if (live) this.groups.listed(live, groups, page)
-  }
-
-  /** `null`: there is no such group. */
-  groupFound(meshId: MeshId, group: GroupEntry | null): void {
-    const mesh = this.context.roster.find(meshId)
-    if (mesh) this.groups.found(mesh, group)
   }
 
   /** Another shard, or a sweep, says that something may wait for this peer. */
@@ -370,6 +350,7 @@ export class Engine {
   }
 
   private receivedLive(session: Session, live: LiveSession, frame: ClientFrame): void {
+    if (isQuestion(frame) && live.questions.take(this.context.nowMs) > 0) return this.refuse(session, 'rate_exceeded')
     switch (frame.type) {
       case 'send':
         return this.router.send(live, frame.envelopes)
@@ -493,9 +474,10 @@ export class Engine {
     if (session.state.name === 'live') {
       const { live } = session.state
       live.mesh.watchers.delete(live)
+      const wasThere = live.peer.live === live
       this.context.roster.leave(live)
       this.context.forget(live)
-      this.presence.changed(live.peer, live.mesh.watchers)
+      if (wasThere) this.presence.changed(live.peer, live.mesh.watchers)
       this.liveSessions -= 1
     }
     session.state = { name: 'over' }
@@ -509,3 +491,10 @@ export class Engine {
 }
 
 const askerOf = ({ mesh: { meshId }, peer: { peer, peerKey } }: LiveSession): Asker => ({ meshId, peer, peerKey })
+
+/** Each is answered by a statement of its own, or told to everybody who watches. */
+const QUESTIONS: ReadonlySet<ClientFrame['type']> = new Set([
+  ...(['lookup', 'lookupHistory', 'members', 'revoke', 'consent', 'bind', 'groups', 'setGroup'] as const),
+  ...(['status', 'watch'] as const),
+])
+const isQuestion = ({ type }: ClientFrame): boolean => QUESTIONS.has(type)

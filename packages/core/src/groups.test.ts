@@ -42,7 +42,7 @@ test.each<[string, (engine: ReturnType<typeof world>['engine']) => void]>([
   ['was changed', (engine) => engine.groupSet(1, asker, setGroup, { outcome: 'done', group: entry(3) })],
   ['was listed', (engine) =>
     engine.groupsListed(1, { type: 'groups', ref: 1, after: GROUP }, { groups: [entry(3)], isLast: true })],
-  ['was looked up', (engine) => engine.groupFound(MESH, entry(3))],
+  ['was looked up', (engine) => engine.resolved(1, [], [], new Map([[GROUP, entry(3)]]))],
 ])('once it %s here, what is sealed for former members is refused', (_, learn) => {
   const { engine, nacks, appends } = world()
   learn(engine)
@@ -54,30 +54,52 @@ test.each<[string, (engine: ReturnType<typeof world>['engine']) => void]>([
 
 test('an older answer of the database takes nothing back', () => {
   const { engine, nacks } = world()
-  engine.groupFound(MESH, entry(3))
-  engine.groupFound(MESH, entry(2))
-  engine.groupFound(MESH, null)
+  for (const found of [entry(3), entry(2), null]) engine.resolved(1, [], [], new Map([[GROUP, found]]))
   engine.received(1, shared(2))
   expect(nacks()).toHaveLength(2)
 })
 
-test('a group that is written to is looked up once in a while, and none is for a body without a group', () => {
-  const { engine, groupsSought } = world()
+test('of a group that was not read here lately nothing is stored before it is', () => {
+  const { engine, groupsSought, appends, nacks, send } = world()
+  const answer = (epoch: number) => engine.resolved(1, [], [], new Map([[GROUP, entry(epoch)]]))
   engine.received(1, shared(1))
+  send(sendOf(7, 1)) // keeps its place behind
+  expect([groupsSought, appends]).toEqual([[GROUP], []])
+  answer(1)
+  expect(appends.map(({ envelopeId }) => envelopeId)).toEqual([1, 2, 7].map(idOf))
   engine.received(1, shared(1))
-  expect(groupsSought).toEqual([GROUP])
+  expect([groupsSought.length, appends.length]).toEqual([1, 5])
   engine.advance(15_000)
   engine.received(1, shared(1))
   expect(groupsSought).toEqual([GROUP, GROUP])
-  engine.received(1, shared(1, '0'.repeat(32) as GroupId))
-  expect(groupsSought).toHaveLength(2)
+  answer(2)
+  expect(nacks().map(({ code }) => code)).toEqual(['stale_roster', 'stale_roster'])
 })
 
-test('what another shard took is told here when it is found', () => {
+test('a body for no group asks for none, one for a group that is none is stored', () => {
+  const { engine, groupsSought, appends } = world()
+  engine.received(1, shared(1, '0'.repeat(32) as GroupId))
+  expect([groupsSought.length, appends.length]).toEqual([0, 2])
+  engine.received(1, shared(1))
+  engine.resolved(1, [], [], new Map([[GROUP, null]]))
+  expect(appends).toHaveLength(4)
+})
+
+test('without an answer of the database what waits for it may be said again', () => {
+  const { engine, nacks } = world()
+  engine.received(1, shared(1))
+  engine.resolved(1, [], null)
+  expect(nacks().map(({ code }) => code)).toEqual(['unavailable', 'out_of_sequence'])
+})
+
+test('what another shard took is told here when it is found, what was never known here is not', () => {
   const { engine, enter, sent } = world()
   enter(2)
   sent.length = 0
-  engine.groupFound(MESH, entry(4))
-  engine.groupFound(MESH, entry(4))
+  const found = (epoch: number) => engine.resolved(1, [], [], new Map([[GROUP, entry(epoch)]]))
+  found(3)
+  expect(listed(sent)).toEqual([])
+  found(4)
+  found(4)
   expect(listed(sent)).toHaveLength(2)
 })

@@ -7,7 +7,7 @@ import type { GroupId } from '@sealpost/std'
 import type { Context } from './context.ts'
 import type { Asker } from './effects.ts'
 import type { Mesh } from './roster.ts'
-import type { LiveSession } from './session.ts'
+import type { Arrival, LiveSession, RosterRef } from './session.ts'
 
 /** A group's newest statement, whose signature was checked when it came. */
 export interface GroupEntry {
@@ -15,6 +15,9 @@ export interface GroupEntry {
   readonly epoch: number
   readonly statement: Uint8Array
 }
+
+/** `null`: there is no such group. */
+export type FoundGroups = ReadonlyMap<GroupId, GroupEntry | null>
 
 export interface GroupPage {
   readonly groups: readonly GroupEntry[]
@@ -42,10 +45,12 @@ export class Groups {
   }
 
   /** What another shard took does not come here by itself: a group that is written to is looked up once in a while. */
-  isStale({ mesh }: LiveSession, { group, rosterEpoch }: FrameOf<'broadcast'>): boolean {
-    if (group === NO_GROUP) return false
-    if (mesh.groupIsDue(group, this.context.nowMs)) this.context.effects.findGroup(mesh.meshId, group)
-    return rosterEpoch < mesh.groupEpoch(group)
+  isKnown({ mesh }: LiveSession, { body }: Arrival): boolean {
+    return !body?.roster || mesh.isGroupKnown(body.roster.group, this.context.nowMs)
+  }
+
+  isStale({ mesh }: LiveSession, { body }: Arrival): boolean {
+    return body?.roster != null && body.roster.epoch < mesh.groupEpoch(body.roster.group)
   }
 
   wasSet(live: LiveSession | null, mesh: Mesh | undefined, { ref }: FrameOf<'setGroup'>, answer: GroupAnswer): void {
@@ -58,9 +63,13 @@ export class Groups {
     this.context.send(live, [{ type: 'groupList', ref, statements: groups.map(({ statement }) => statement), isLast }])
   }
 
-  /** Null: there is no such group. */
-  found(mesh: Mesh, group: GroupEntry | null): void {
-    if (group) this.learned(mesh, group, null)
+  /** Looked up: what is known here for the first time is no news to those who asked for themselves. */
+  found(mesh: Mesh, groups: FoundGroups): void {
+    for (const [groupId, group] of groups) {
+      const isFirst = mesh.groupEpoch(groupId) === 0
+      if (group && !isFirst) this.learned(mesh, group, null)
+      else mesh.groupSeen(groupId, group?.epoch ?? 0, this.context.nowMs)
+    }
   }
 
   private learned(mesh: Mesh, { groupId, epoch, statement }: GroupEntry, teller: LiveSession | null): void {
@@ -72,3 +81,7 @@ export class Groups {
 }
 
 const NO_GROUP = '0'.repeat(32)
+
+export function rosterOf({ group, rosterEpoch }: FrameOf<'broadcast'>): RosterRef | null {
+  return group === NO_GROUP ? null : { group, epoch: rosterEpoch }
+}

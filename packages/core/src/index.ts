@@ -3,13 +3,13 @@ export type { Counters } from './context.ts'
 export * from './effects.ts'
 export {
   type Authentication,
-  type ConsentAnswer,
   Engine,
   type EngineOptions,
   type Enrolment,
   type MemberPage,
   type RevokedMember,
 } from './engine.ts'
-export type { GroupAnswer, GroupEntry, GroupPage } from './groups.ts'
+export type { FoundGroups, GroupAnswer, GroupEntry, GroupPage } from './groups.ts'
 export * from './limits.ts'
+export type { ConsentAnswer } from './owner-answers.ts'
 export { Rates } from './rate.ts'

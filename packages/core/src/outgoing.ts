@@ -76,18 +76,16 @@ export class Outgoing {
     this.rebounds.add(peer)
   }
 
-  takeFrames(): ServerFrame[] {
+  /** Without news: a socket that is full gets them later, and of each peer only the newest. */
+  takeFrames({ withNews } = { withNews: true }): ServerFrame[] {
     const frames: ServerFrame[] = []
     for (const items of chunks(this.acks)) frames.push({ type: 'ack', items })
     for (const items of chunks(this.nacks)) frames.push({ type: 'nack', items })
     this.acks = []
     this.nacks = []
     if (this.deliveries.length > 0) this.takePushes(frames)
-    if (
-      this.receipts.length + this.whispers.length + this.unheard.length + this.presences.size + this.rebounds.size >
-      0
-    )
-      this.takeRare(frames)
+    if (this.receipts.length + this.whispers.length + this.unheard.length > 0) this.takeRare(frames)
+    if (withNews && this.presences.size + this.rebounds.size > 0) this.takeNews(frames)
     return frames
   }
 
@@ -102,14 +100,17 @@ export class Outgoing {
     for (const items of chunks(this.receipts)) frames.push({ type: 'receipts', items })
     for (const items of carried(this.whispers, sizeOf)) frames.push({ type: 'whispered', items })
     for (const items of chunks(this.unheard)) frames.push({ type: 'unheard', items })
-    for (const peers of chunks([...this.presences.values()]))
-      frames.push({ type: 'presence', peers, isSnapshot: false })
-    for (const peers of pieces([...this.rebounds], LOOKUP_MAX)) frames.push({ type: 'rebound', peers })
-    this.rebounds.clear()
     this.receipts = []
     this.whispers = []
     this.unheard = []
+  }
+
+  private takeNews(frames: ServerFrame[]): void {
+    const presences = [...this.presences.values()]
+    for (const peers of chunks(presences)) frames.push({ type: 'presence', peers, isSnapshot: false })
+    for (const peers of pieces([...this.rebounds], LOOKUP_MAX)) frames.push({ type: 'rebound', peers })
     this.presences.clear()
+    this.rebounds.clear()
   }
 }
 

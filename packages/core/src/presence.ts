@@ -17,6 +17,8 @@ export class Presence {
     live.mesh.watchers.delete(live)
     if (!isOn) return
     live.mesh.watchers.add(live)
+    if (this.context.nowMs < live.snapshotFromMs) return
+    live.snapshotFromMs = this.context.nowMs + SNAPSHOT_EVERY_MS
     const online = [...live.mesh.byNo.values()].filter((peer) => peer.live).map(itemOf)
     for (const peers of chunks(online)) this.context.send(live, [{ type: 'presence', peers, isSnapshot: true }])
   }
@@ -40,6 +42,8 @@ export class Presence {
 }
 
 const PRIORITY_LAST = 2
+/** All of a large mesh at once is dear. */
+const SNAPSHOT_EVERY_MS = 2_000
 
 function itemOf({ peerKey, live }: Peer): PresenceItem {
   const { availability, summary } = live ?? { availability: 'idle', summary: '' }

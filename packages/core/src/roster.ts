@@ -8,6 +8,11 @@ export interface Peer {
   readonly peer: PeerNo
   readonly peerKey: PeerKey
   live: LiveSession | null
+  /**
+   * What it sent before this moment, through another shard or in a commit whose answer was lost, may have come to the
+   * queue unseen: the start of its session, or its last commit that found something it did not expect.
+   */
+  knownSince: number
   /** Whom it takes mail from; null: from everybody. */
   rule: ConsentRule | null
   consentVersion: number
@@ -60,24 +65,30 @@ export class Mesh {
     return this.groups.get(groupId)?.epoch ?? 0
   }
 
-  /** Whether its reading is too old; then the next one is about to come. */
-  groupIsDue(groupId: GroupId, nowMs: Millis): boolean {
+  /** Whether it was read lately. */
+  isGroupKnown(groupId: GroupId, nowMs: Millis): boolean {
     const seen = this.groups.get(groupId)
-    if (seen && nowMs < seen.goodUntilMs) return false
-    if (this.groups.size >= GROUPS_MAX && !seen) this.groups.clear() // ids that are no group's
-    this.groups.set(groupId, { epoch: seen?.epoch ?? 0, goodUntilMs: nowMs + GOOD_FOR_MS })
-    return true
+    return seen !== undefined && nowMs < seen.goodUntilMs
   }
 
   /** Answers whether it is news. */
   groupSeen(groupId: GroupId, epoch: number, nowMs: Millis): boolean {
     const before = this.groupEpoch(groupId)
+    if (this.groups.size >= 2 * GROUPS_MAX) this.groups.clear() // most of them ids that are no group's
     this.groups.set(groupId, { epoch: Math.max(before, epoch), goodUntilMs: nowMs + GOOD_FOR_MS })
     return epoch > before
   }
 
   private place({ peer: no, peerKey }: Member): Peer {
-    const peer: Peer = { peer: no, peerKey, live: null, rule: null, consentVersion: -1, goodUntilMs: -Infinity }
+    const peer: Peer = {
+      peer: no,
+      peerKey,
+      live: null,
+      knownSince: Infinity,
+      rule: null,
+      consentVersion: -1,
+      goodUntilMs: -Infinity,
+    }
     this.byKey.set(peerKey, peer)
     this.byNo.set(no, peer)
     return peer

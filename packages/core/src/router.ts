@@ -16,12 +16,12 @@ import {
   refusal,
   type SendTerms,
 } from '@sealpost/protocol'
-import type { Millis, PeerKey } from '@sealpost/std'
+import type { GroupId, Millis, PeerKey } from '@sealpost/std'
 import type { Context } from './context.ts'
 import type { Deliveries } from './deliveries.ts'
-import type { Groups } from './groups.ts'
+import { type FoundGroups, type Groups, rosterOf } from './groups.ts'
 import { RoutedAppend } from './routed-append.ts'
-import { type Arrival, bytesOf, type LiveSession } from './session.ts'
+import { type Arrival, type Broadcast, bytesOf, type LiveSession } from './session.ts'
 
 const BUSY_RETRY_MS = 200
 const UNAVAILABLE_RETRY_MS = 1000
@@ -59,14 +59,9 @@ export class Router {
   /** One body for many, each with an envelope of its own that holds the key to it. */
   broadcast(from: LiveSession, frame: FrameOf<'broadcast'>): void {
     const { bodyId, body, envelopes } = frame
-    const shared = { bodyId, bytes: body }
     const terms: SendTerms = { ...frame.terms, notBeforeMs: 0, ifOnline: false }
-    const isStale = this.groups.isStale(from, frame)
-    for (const [i, item] of envelopes.entries()) {
-      const arrival = from.arrive(item, terms, { shared, isFirst: i === 0 })
-      if (isStale) this.turnAway(from, arrival, 'stale_roster')
-      else this.take(from, arrival)
-    }
+    const broadcast = { shared: { bodyId, bytes: body }, roster: rosterOf(frame), countedBy: null, hasTurn: false }
+    for (const item of envelopes) this.take(from, from.arrive(item, terms, broadcast))
     this.resolveHeld(from)
     this.pauseIfAhead(from)
   }
@@ -92,18 +87,10 @@ export class Router {
     return to.credit.isCongested ? 'busy' : null
   }
 
-  private turnAway(from: LiveSession, arrival: Arrival, code: NackCode): void {
-    this.count(from, arrival)
-    this.refuse(from, arrival, code, 0)
-  }
-
-  private count(from: LiveSession, arrival: Arrival): void {
+  private take(from: LiveSession, arrival: Arrival): void {
+    if (arrival.body) arrival.body.countedBy ??= arrival
     from.inFlight += 1
     from.inFlightBytes += bytesOf(arrival)
-  }
-
-  private take(from: LiveSession, arrival: Arrival): void {
-    this.count(from, arrival)
     const refused = this.refusalOf(from, arrival)
     if (refused?.code === 'rate_limited' && from.breaches.take(this.context.nowMs) > 0)
       this.context.end(from, 'rate_exceeded')
@@ -112,7 +99,7 @@ export class Router {
   }
 
   /** Those `asked` for that are no members are unknown in this mesh; `null`: the database did not answer. */
-  resolved(from: LiveSession, asked: readonly PeerKey[], members: readonly Member[] | null): void {
+  resolved(from: LiveSession, asked: readonly PeerKey[], members: readonly Member[] | null, groups: FoundGroups): void {
     from.isResolving = false
     const { held } = from
     from.held = []
@@ -122,6 +109,7 @@ export class Router {
       from.mesh.add(member, this.context.nowMs)
       unknown.delete(member.peerKey)
     }
+    this.groups.found(from.mesh, groups)
     for (const arrival of held) {
       if (!from.isInSequence(arrival)) this.refuse(from, arrival, 'out_of_sequence', 0)
       else if (members === null) this.refuse(from, arrival, 'unavailable', UNAVAILABLE_RETRY_MS)
@@ -136,7 +124,7 @@ export class Router {
       const routed = append as RoutedAppend
       const outcome = committed.outcomes[i]!
       this.landed(routed)
-      if (!isExpected(outcome)) routed.from.knownSince = this.context.nextMoment()
+      if (!isExpected(outcome)) routed.from.peer.knownSince = this.context.nextMoment()
       this.deliveries.stored(routed, outcome, committed.enqueuedAtMs)
       this.answer(routed, outcome)
     })
@@ -152,15 +140,16 @@ export class Router {
     }
   }
 
-  /** An envelope whose recipient is not known yet holds up those behind it, so that their order stays. */
+  /** An envelope whose recipient or group is not known yet holds up those behind it, so that their order stays. */
   private route(from: LiveSession, arrival: Arrival): void {
     const { item } = arrival
     const { limits, nowMs } = this.context
     const to = from.mesh.find(item.recipient, nowMs)
-    if (!to || from.held.length > 0) {
+    if (!to || from.held.length > 0 || !this.groups.isKnown(from, arrival)) {
       from.held.push(arrival)
       return
     }
+    if (this.groups.isStale(from, arrival)) return this.refuse(from, arrival, 'stale_roster', 0)
     if (to.rule?.admits(from.peer.peer) === false) return this.refuse(from, arrival, 'not_allowed', 0)
     const ttlSeconds = item.ttlSeconds === 0 ? limits.ttlSecondsDefault : item.ttlSeconds
     if (arrival.terms?.ifOnline && !to.live) return this.refuse(from, arrival, 'no_responder', 0)
@@ -179,20 +168,20 @@ export class Router {
       return { code: 'envelope_too_large', retryAfterMs: 0 }
     if (item.ttlSeconds > limits.ttlSecondsMax) return { code: 'ttl_too_long', retryAfterMs: 0 }
     if (this.isClosing) return { code: 'busy', retryAfterMs: BUSY_RETRY_MS }
-    const code = arrival.terms && this.refusalOfTerms(from, arrival.terms)
-    if (code) return { code, retryAfterMs: 0 }
     const retryAfterMs = from.bucket?.take(nowMs) ?? 0
     if (retryAfterMs > 0) return { code: 'rate_limited', retryAfterMs }
     if (this.waiting >= limits.waitingMax || this.waitingBytes >= limits.waitingBytesMax)
       return { code: 'busy', retryAfterMs: BUSY_RETRY_MS }
-    return null
+    const code = arrival.terms && this.refusalOfTerms(from, arrival.terms, arrival.body)
+    return code && { code, retryAfterMs: 0 }
   }
 
   /** Two agents that thank each other for ever are stopped here. */
-  private refusalOfTerms(from: LiveSession, { hops, thread }: SendTerms): NackCode | null {
+  private refusalOfTerms(from: LiveSession, { hops, thread }: SendTerms, broadcast: Broadcast | null): NackCode | null {
     const { limits, threads, nowMs } = this.context
     if (hops > limits.hopsMax) return 'too_many_hops'
-    if (thread === NO_THREAD || !threads) return null
+    if (thread === NO_THREAD || !threads || broadcast?.hasTurn) return null
+    if (broadcast) broadcast.hasTurn = true
     return threads.take(`${from.mesh.meshId}/${thread}`, nowMs) > 0 ? 'thread_exhausted' : null
   }
 
@@ -230,6 +219,7 @@ export class Router {
   private answered(from: LiveSession, arrival: Arrival): void {
     from.inFlight -= 1
     from.inFlightBytes -= bytesOf(arrival)
+    if (arrival.body?.countedBy === arrival) arrival.body.countedBy = null
     this.context.touch(from)
     const { inFlightMax, inFlightBytesMax } = this.context.limits
     if (from.isPaused && from.inFlight <= inFlightMax / 2 && from.inFlightBytes <= inFlightBytesMax / 2) {
@@ -245,14 +235,19 @@ export class Router {
     this.context.effects.pause(from.socket)
   }
 
-  /** Asks for the keys of held sends; one question at a time for each session. */
+  /** Asks for the recipients and groups of held sends; one question at a time for each session. */
   private resolveHeld(from: LiveSession): void {
     if (from.held.length === 0 || from.isResolving) return
     const unknown = new Set<PeerKey>()
+    const groups = new Set<GroupId>()
     const { nowMs } = this.context
-    for (const { item } of from.held) if (!from.mesh.find(item.recipient, nowMs)) unknown.add(item.recipient)
+    for (const arrival of from.held) {
+      const { recipient } = arrival.item
+      if (!from.mesh.find(recipient, nowMs)) unknown.add(recipient)
+      if (!this.groups.isKnown(from, arrival)) groups.add(arrival.body!.roster!.group)
+    }
     from.isResolving = true
-    this.context.effects.resolve(from.socket, from.mesh.meshId, [...unknown])
+    this.context.effects.resolve(from.socket, from.mesh.meshId, [...unknown], [...groups])
   }
 }
 

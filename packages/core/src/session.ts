@@ -8,7 +8,7 @@ import {
   type SendTerms,
   type SharedBody,
 } from '@sealpost/protocol'
-import type { DeliveryId, Millis, PeerKey } from '@sealpost/std'
+import type { DeliveryId, GroupId, Millis, PeerKey } from '@sealpost/std'
 import { Credit } from './credit.ts'
 import type { SocketId } from './effects.ts'
 import type { EngineLimits } from './limits.ts'
@@ -41,13 +41,29 @@ export class Session {
   }
 }
 
+/** The group a body is for, and the epoch by which its members were chosen. */
+export interface RosterRef {
+  readonly group: GroupId
+  readonly epoch: number
+}
+
 /** One envelope of a `send`, numbered by its arrival in the session. */
 export interface Arrival {
   readonly no: number
   readonly item: FrameOf<'send'>['envelopes'][number]
   readonly terms: SendTerms | null
-  /** Of a broadcast; `isFirst`: it counts here, and not again with the others that share it. */
-  readonly body: { readonly shared: SharedBody; readonly isFirst: boolean } | null
+  /** Of a broadcast: one object for all that share it. */
+  readonly body: Broadcast | null
+}
+
+/** What the envelopes of one broadcast have in common. */
+export interface Broadcast {
+  readonly shared: SharedBody
+  readonly roster: RosterRef | null
+  /** Its bytes count once: with the first that was not refused. */
+  countedBy: Arrival | null
+  /** Its thread has paid for all of them. */
+  hasTurn: boolean
 }
 
 /** A session that has proven its key. One that only sends holds no epoch and is nobody's recipient. */
@@ -61,11 +77,10 @@ export class LiveSession {
   readonly breaches: TokenBucket
   epoch: number
   polledAtMs: Millis
-  /**
-   * What it sent before this moment, through another shard or in a commit whose answer was lost, may have come to the
-   * queue unseen: the session's start, or the last of its resends that turned out to be stored.
-   */
-  knownSince: number
+  /** When it may be told anew of everybody who is there. */
+  snapshotFromMs: Millis = 0
+  /** What it may ask for beside mail. */
+  readonly questions: TokenBucket
 
   /** As a sender: envelopes between `send` and `ack`. */
   inFlight = 0
@@ -98,10 +113,16 @@ export class LiveSession {
     this.peer = place.peer
     this.epoch = place.epoch
     this.polledAtMs = place.nowMs
-    this.knownSince = place.moment
+    this.questions = new TokenBucket(QUESTIONS, place.nowMs)
+    place.peer.knownSince = place.moment
     this.breaches = new TokenBucket(BREACHES, place.nowMs)
     this.credit = new Credit({ count: Math.min(place.credit, limits.creditMax), byteCount: limits.creditBytes }, limits)
     this.bucket = rates?.of(`${place.mesh.meshId}/${place.peer.peer}`) ?? null
+  }
+
+  /** See `Peer.knownSince`. */
+  get knownSince(): number {
+    return this.peer.knownSince
   }
 
   /** Whether it takes more than what is sent as `now`. */
@@ -185,6 +206,8 @@ export class LiveSession {
   }
 }
 
+/** Each costs a statement, or a frame for everybody who watches. */
+const QUESTIONS = { perSecond: 20, burst: 400 }
 /** A sender that waits as long as it is told to comes nowhere near. */
 const BREACHES = { perSecond: 10, burst: 2_000 }
 
@@ -196,5 +219,5 @@ export const PRIORITY_NUMBERS = { now: 0, next: 1, low: 2 } as const
 const laneOf = (item: Arrival['item']): string => item.recipient + item.priority
 
 /** Of what the sender has on its way. */
-export const bytesOf = ({ item, body }: Arrival): number =>
-  item.envelope.length + (body?.isFirst ? body.shared.bytes.length : 0)
+export const bytesOf = (arrival: Arrival): number =>
+  arrival.item.envelope.length + (arrival.body?.countedBy === arrival ? arrival.body.shared.bytes.length : 0)

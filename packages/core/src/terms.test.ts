@@ -1,5 +1,6 @@
 /** What goes beside an envelope, as far as the engine decides it. */
 import {
+  ANY_ID,
   type ClientFrame,
   type Delivery,
   encodeReceipt,
@@ -7,9 +8,9 @@ import {
   NO_THREAD,
   type ServerFrame,
 } from '@sealpost/protocol'
-import type { DeliveryId } from '@sealpost/std'
+import type { DeliveryId, GroupId } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
-import type { EngineLimits } from './limits.ts'
+import { defaultLimits, type EngineLimits } from './limits.ts'
 import { idOf, keyOf, memberOf, sendOf, world } from './testing-world.ts'
 
 type WithTerms = Extract<ClientFrame, { type: 'sendWith' }>['envelopes'][number]
@@ -56,15 +57,14 @@ const deliveryOf = (n: number, terms: Uint8Array | null): Delivery => ({
 })
 
 describe('not to be disturbed', () => {
-  test('takes what is sent as now, and nothing else', () => {
-    const { appends, send, status } = pair()
+  test('has nothing born leased: what is urgent comes by claims', () => {
+    const { engine, appends, wants, send, status } = pair()
     status(2, 'dnd')
-    send(sendOf(1, 2), sendOf(2, 2, { priority: 'now' }))
-    expect(appends.map(({ birthEpoch }) => birthEpoch)).toEqual([0, 0]) // the lane of the first holds the second up
-    const other = pair()
-    other.status(2, 'dnd')
-    other.send(sendOf(2, 2, { priority: 'now' }))
-    expect(other.appends.map(({ birthEpoch }) => birthEpoch)).toEqual([2])
+    send(sendOf(2, 2, { priority: 'now' }))
+    expect(appends.map(({ birthEpoch }) => birthEpoch)).toEqual([0])
+    const stored = { status: 'stored', id: 1 as DeliveryId, isLeased: false, isExpected: true } as const
+    engine.committed(appends.splice(0), { outcomes: [stored], enqueuedAtMs: 0 })
+    expect(wants).toMatchObject([{ priorityMax: 0 }])
   })
 
   test('claims only what is urgent, and everything again afterwards', () => {
@@ -163,7 +163,7 @@ describe('a recipient', () => {
     const { engine, say, claimed, rejects, extensions } = pair()
     engine.hinted(memberOf(2).meshId, memberOf(2).peer)
     claimed(deliveryOf(7, null), deliveryOf(8, null))
-    say(2, { type: 'extend', ids: [7 as DeliveryId, 9 as DeliveryId], forMs: 60 * 60_000 })
+    say(2, { type: 'extend', ids: [7, 7, 9].map((id) => id as DeliveryId), forMs: 60 * 60_000 })
     say(2, { type: 'reject', items: [8, 9].map((id) => ({ id: id as DeliveryId, reason: 'no' })) })
     expect(extensions).toMatchObject([{ delivery: { id: 7 }, forMs: 4 * 60_000 }])
     expect(rejects).toMatchObject([{ delivery: { id: 8 }, reason: 'no' }])
@@ -216,7 +216,7 @@ describe('presence', () => {
 describe('a broadcast', () => {
   const broadcast = (rosterEpoch: number): ClientFrame => ({
     type: 'broadcast',
-    group: 'dd'.repeat(16),
+    group: '00'.repeat(16) as GroupId,
     rosterEpoch,
     bodyId: 'cc'.repeat(32),
     body: new Uint8Array(60_000),
@@ -231,10 +231,79 @@ describe('a broadcast', () => {
     expect(appends[0]!.body).toBe(appends[1]!.body)
   })
 
+  test('takes of the window what it gives back', () => {
+    const { engine, say, appends, wants, settles } = pair()
+    for (let n = 1; n <= 100; n++) {
+      say(1, { ...broadcast(1), envelopes: [sendOf(n, 2)] } as ClientFrame)
+      const stored = { status: 'stored', id: n as DeliveryId, isLeased: true, isExpected: true } as const
+      engine.committed(appends.splice(0), { outcomes: [stored], enqueuedAtMs: 0 })
+      say(2, { type: 'settle', ids: [n as DeliveryId] })
+    }
+    expect(settles).toHaveLength(100)
+    engine.hinted(memberOf(2).meshId, memberOf(2).peer)
+    expect(wants.at(-1)!.limitBytes).toBe(defaultLimits.creditBytes)
+  })
+
+  test('fills the window with its body: a claim that was cut short by bodies may have left more', () => {
+    const { engine, claimed, wants } = pair()
+    engine.hinted(memberOf(2).meshId, memberOf(2).peer)
+    const body = new Uint8Array(defaultLimits.creditBytes)
+    claimed({ ...deliveryOf(7, null), body })
+    expect(wants).toEqual([]) // the window is full
+    engine.received(2, { type: 'settle', ids: [7 as DeliveryId] })
+    expect(wants).toMatchObject([{ ids: ANY_ID }])
+  })
+
+  test('counts its body with the first that was not refused', () => {
+    const { engine, say, nacks, appends } = pair({ waitingBytesMax: 61_000 })
+    const frame = broadcast(1) as Extract<ClientFrame, { type: 'broadcast' }>
+    const tooLong = { ...frame.envelopes[0]!, ttlSeconds: 999_999_999 }
+    say(1, { ...frame, envelopes: [tooLong, frame.envelopes[1]!] })
+    say(1, { ...frame, bodyId: 'ee'.repeat(32), envelopes: [sendOf(7, 2), sendOf(8, 2)] })
+    say(1, { type: 'send', envelopes: [sendOf(9, 2, { envelope: new Uint8Array(1_000) })] })
+    expect(nacks().map(({ code }) => code)).toEqual(['ttl_too_long', 'busy', 'busy'])
+    expect(appends).toHaveLength(2)
+    expect(engine.waitingCount).toBe(2)
+  })
+
+  test('has one turn of its thread, for all its envelopes', () => {
+    const { say, nacks } = pair({ threadRate: { perSecond: 0.1, burst: 1 } })
+    const frame = broadcast(1) as Extract<ClientFrame, { type: 'broadcast' }>
+    say(1, { ...frame, terms: { ...frame.terms, thread: THREAD } })
+    expect(nacks()).toEqual([])
+  })
+
   test('larger than an envelope may be is refused as a whole', () => {
     const { say, nacks, appends } = pair({ envelopeBytesMax: 50_000 })
     say(1, broadcast(1))
     expect(nacks().map(({ code }) => code)).toEqual(['envelope_too_large', 'envelope_too_large'])
     expect(appends).toEqual([])
+  })
+})
+
+describe('what costs others is bounded', () => {
+  test('a session that asks for ever is shown out', () => {
+    const { say, status, closes } = pair()
+    for (let n = 0; n < 400; n++) status(2, 'idle')
+    expect(closes).toEqual([])
+    status(2, 'idle')
+    expect(closes).toEqual([[2, 'rate_exceeded']])
+    say(2, { type: 'watch', isOn: true }) // of a session that is over
+  })
+
+  test('everybody who is there is told to one session once in a while', () => {
+    const { engine, say, framesOf } = pair()
+    for (let n = 0; n < 10; n++) say(1, { type: 'watch', isOn: true })
+    expect(framesOf('presence')).toHaveLength(1)
+    engine.advance(2_000)
+    say(1, { type: 'watch', isOn: true })
+    expect(framesOf('presence')).toHaveLength(2)
+  })
+
+  test('many refusals in one frame end a session once', () => {
+    const { say, closes } = pair({ rate: { perSecond: 1, burst: 1 } })
+    for (let batch = 0; batch < 3; batch++)
+      say(1, { type: 'send', envelopes: Array.from({ length: 1_000 }, (_, n) => sendOf(batch * 1_000 + n + 1, 2)) })
+    expect(closes).toEqual([[1, 'rate_exceeded']])
   })
 })

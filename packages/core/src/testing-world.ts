@@ -2,7 +2,6 @@
 import {
   type Append,
   type ClientFrame,
-  type DeliveryRef,
   type Extension,
   type Member,
   OPEN,
@@ -39,6 +38,30 @@ export const sendOf = (n: number, to: number, more: Partial<Send> = {}): Send =>
   ...more,
 })
 
+const ignored = () => undefined
+/** What most tests don't look at. */
+const SILENT = {
+  ping: ignored,
+  pause: ignored,
+  resume: ignored,
+  authenticate: ignored,
+  open: ignored,
+  fence: ignored,
+  retry: ignored,
+  findLost: ignored,
+  toldLost: ignored,
+  strike: ignored,
+  lookup: ignored,
+  enrol: ignored,
+  listMembers: ignored,
+  consent: ignored,
+  bind: ignored,
+  lookupHistory: ignored,
+  setGroup: ignored,
+  listGroups: ignored,
+  hint: ignored,
+}
+
 /** An engine with one live peer on socket 1, whose effects are written down. */
 export function world(limits: Partial<EngineLimits> = {}) {
   const appends: Append[] = []
@@ -47,47 +70,30 @@ export function world(limits: Partial<EngineLimits> = {}) {
   const settles: Settle[] = []
   const rejects: Reject[] = []
   const extensions: Extension[] = []
-  const told: DeliveryRef[] = []
+  const told: Settle[] = []
   const sent: ServerFrame[] = []
   const closes: [socket: number, how: string][] = []
   const askers: PeerNo[] = []
   const groupsSought: GroupId[] = []
-  const ignored = () => undefined
   const effects: Effects = {
+    ...SILENT,
     send: (_, frames) => {
       sent.push(...frames)
       return 'sent'
     },
     append: (append) => void appends.push(append),
-    resolve: (_, __, peers) => void asked.push([...peers]),
+    resolve: (_, __, peers, groups) => {
+      asked.push([...peers])
+      groupsSought.push(...groups)
+    },
     close: (socket, code) => void closes.push([socket, code]),
     hangUp: (socket) => void closes.push([socket, 'hung up']),
-    ping: ignored,
-    pause: ignored,
-    resume: ignored,
-    authenticate: ignored,
-    open: ignored,
-    fence: ignored,
     settle: (settle) => void settles.push(settle),
-    retry: ignored,
     reject: (all) => void rejects.push(...all),
     extend: (all) => void extensions.push(...all),
     tellPushed: (all) => void told.push(...all),
-    findLost: ignored,
-    toldLost: ignored,
-    strike: ignored,
     claim: (want) => void wants.push(want),
-    lookup: ignored,
-    enrol: ignored,
-    listMembers: ignored,
     revoke: (_, asker) => void askers.push(asker.peer),
-    consent: ignored,
-    bind: ignored,
-    lookupHistory: ignored,
-    setGroup: ignored,
-    listGroups: ignored,
-    findGroup: (_, groupId) => void groupsSought.push(groupId),
-    hint: ignored,
   }
   const engine = new Engine(effects, {
     limits: { ...defaultLimits, rate: null, ...limits },
@@ -117,6 +123,6 @@ export function world(limits: Partial<EngineLimits> = {}) {
   const send = (...envelopes: Send[]) => engine.received(1, { type: 'send', envelopes })
   const nacks = () => sent.flatMap((frame) => (frame.type === 'nack' ? frame.items : []))
   const pushed = () => sent.flatMap((frame) => (frame.type === 'push' ? frame.deliveries.map(({ id }) => id) : []))
-  const done = { settles, rejects, extensions, told }
-  return { engine, appends, wants, asked, connect, enter, send, nacks, pushed, sent, closes, askers, groupsSought, ...done }
+  const done = { settles, rejects, extensions, told, groupsSought }
+  return { engine, appends, wants, asked, connect, enter, send, nacks, pushed, sent, closes, askers, ...done }
 }

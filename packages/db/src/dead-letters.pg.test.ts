@@ -96,7 +96,7 @@ test('a redriven delivery is queued once, under a fresh id, without strikes and 
     left: 0,
   })
   expect(await queued()).toMatchObject([
-    { id: (block + 1) * 2 ** 20 + 1, strikes: 0, attempts: 21, leased: false, left: 3600 },
+    { id: (block + 1) * 2 ** 16 + 1, strikes: 0, attempts: 21, leased: false, left: 3600 },
   ])
   expect(await idsOf()).toEqual([8])
 })

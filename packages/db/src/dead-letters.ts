@@ -42,7 +42,7 @@ export interface DeadLetterFilter {
 
 const BATCH = 1_000
 /** Ids of a block of `delivery_block`: no statement takes more from one. */
-const BLOCK_SIZE = 2 ** 20
+const BLOCK_SIZE = 2 ** 16
 
 const senders = alias(member, 'sender_member')
 const recipients = alias(member, 'recipient_member')

@@ -10,8 +10,11 @@ export {
   openPipeline,
   type Pipeline,
 } from './connect.ts'
+export * from './consent.ts'
 export { type Address, DatabaseError } from './database-error.ts'
 export * from './dead-letters.ts'
+export * from './groups.ts'
+export * from './key-bindings.ts'
 export type { Sql } from './lane.ts'
 export * from './membership.ts'
 export * from './migrate.ts'

@@ -48,6 +48,7 @@ test('every primary key and index begins with mesh_id, except that of the single
     'member',
     'mesh',
     'message_queue',
+    'peer_group',
     'sender_mark',
     'session',
     'shared_body',

@@ -109,6 +109,23 @@ export const formerBinding = pgTable(
   ],
 )
 
+/** A group's newest statement, which its owner signed. Everything in it but the bytes is there to be searched by. */
+export const peerGroup = pgTable(
+  'peer_group',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    groupId: uuid('group_id').notNull(),
+    owner: integer('owner').notNull(),
+    /** Only grows. */
+    epoch: integer('epoch').notNull(),
+    statement: bytea('statement').notNull(),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.groupId] }),
+    foreignKey({ columns: [t.meshId, t.owner], foreignColumns: [member.meshId, member.peerNo] }),
+  ],
+)
+
 /**
  * What is known of an invite, from its first use or its revocation on: invites are made without asking anybody, and only
  * the hash of one is kept. One that was revoked before anybody used it has nothing but its id.
@@ -223,10 +240,13 @@ export const delayedDelivery = pgTable(
 )
 
 /**
- * Blocks of 2^20 delivery ids. A shard draws one whenever a session opens or a resend comes, so that what a sender says
+ * Blocks of 2^16 delivery ids. A shard draws one whenever a session opens or a resend comes, so that what a sender says
  * through this shard has higher ids than all it said through another. CACHE 1: a cached value would be an old one.
  */
 export const deliveryBlock = pgSequence('delivery_block', { cache: 1 })
+
+/** Ids of receipts, counted from 2^52. */
+export const receiptId = pgSequence('receipt_id', { cache: 1 })
 
 /**
  * How far each sender's envelope ids have come. Ids ascend with a sender's sends (UUID v7), so one past the mark is new
@@ -299,6 +319,7 @@ export const deadLetter = pgTable(
   },
   (t) => [
     primaryKey({ columns: [t.meshId, t.recipient, t.id] }),
+    index('dead_letter_untold').on(t.meshId, t.recipient, t.id).where(sql`${t.toldAt} is null`),
     index('dead_letter_body').on(t.meshId, t.sender, t.bodyId).where(sql`${t.bodyId} is not null`),
   ],
 )

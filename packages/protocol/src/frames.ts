@@ -2,7 +2,7 @@
  * The frames, in one table: number on the wire, name, direction and fields. `docs/PROTOCOL.md` says what each means.
  * A number, once given, never changes its meaning.
  */
-import type { InviteId, MeshId } from '@sealpost/std'
+import type { GroupId, InviteId, MeshId } from '@sealpost/std'
 import { ackItem, deliveryId, envelope, envelopeId, peerKey, pushItem, sendItem } from './items.ts'
 import {
   blob,
@@ -26,6 +26,8 @@ import {
   CONSENT_MAX,
   ENVELOPE_BYTES_MAX,
   FANOUT_MAX,
+  GROUP_BYTES_MAX,
+  GROUP_PAGE_MAX,
   INVITE_BYTES_MAX,
   KEY_HISTORY_MAX,
   LOOKUP_MAX,
@@ -77,6 +79,8 @@ const sendTerms = struct({
   ifOnline: flag,
 })
 
+const groupId = hex<GroupId>(16)
+const statement = blob(1, GROUP_BYTES_MAX)
 const body = blob(BODY_SEALED_BYTES_MIN, ENVELOPE_BYTES_MAX)
 
 const SERVER = {
@@ -130,6 +134,8 @@ const SERVER = {
     peers: list(struct({ peer: peerKey, isOnline: flag, availability: choice(AVAILABILITIES), summary }), 0, BATCH_MAX),
     isSnapshot: flag,
   })],
+  groupSet: [39, struct({ ref: u32, outcome: choice(['done', 'stale', 'not_owner', 'malformed', 'too_many']) })],
+  groupList: [40, struct({ ref: u32, statements: list(statement, 0, GROUP_PAGE_MAX), isLast: flag })],
   consented: [49, struct({
     ref: u32,
     outcome: choice(['done', 'too_many']),
@@ -179,13 +185,15 @@ const CLIENT = {
   whisper: [30, struct({ items: batch(struct({ envelopeId, recipient: peerKey, envelope })) })],
   watch: [31, struct({ isOn: flag })],
   broadcast: [35, struct({
-    group: hex(16),
+    group: groupId,
     rosterEpoch: u32,
     bodyId: hex(32),
     body,
     terms: pushTerms,
     envelopes: list(sendItem, 1, FANOUT_MAX),
   })],
+  setGroup: [37, struct({ ref: u32, statement })],
+  groups: [38, struct({ ref: u32, after: groupId })],
   consent: [48, struct({
     ref: u32,
     policy: choice(['keep', 'open', 'contacts']),

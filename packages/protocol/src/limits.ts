@@ -21,6 +21,12 @@ export const INVITE_BYTES_MAX = 1024
 export const FRAME_BYTES_MAX = 256 * 1024
 /** Envelopes of one broadcast. */
 export const FANOUT_MAX = 256
+/** Of a group's statement: two ids, two keys, a name, 256 members and a signature. */
+export const GROUP_BYTES_MAX = 8448
+/** Statements of one `groupList`. */
+export const GROUP_PAGE_MAX = 16
+/** Groups of one mesh. */
+export const GROUPS_MAX = 1000
 /** Characters of what a peer says of itself. */
 export const SUMMARY_MAX = 120
 /** Characters of why a delivery was rejected. */

@@ -225,6 +225,34 @@ export const MEANINGS: Readonly<Record<string, { about: string; fields: Readonly
       'envelopes.envelope': 'as there',
     },
   },
+  setGroup: {
+    about: 'Founds a group, or changes one. Answered by `groupSet`, or by nothing while the database is away.',
+    fields: { ref: 'any number; the answer says it', statement: 'see Groups' },
+  },
+  groups: {
+    about: 'Asks for the groups of the mesh. Answered by `groupList`, or by nothing, as above.',
+    fields: {
+      ref: 'any number but 0; the answer says it',
+      after: 'those behind this one; zeros: from the first one on',
+    },
+  },
+  groupSet: {
+    about: 'The answer to `setGroup`.',
+    fields: {
+      ref: 'of the `setGroup`',
+      outcome:
+        '`done`, also when this very statement stands already; `stale`: one of this epoch or a later one stands; `not_owner`: it is signed by another peer than the one that says it; `malformed`: it is none, or of another mesh; `too_many`: the mesh has 1000 groups',
+    },
+  },
+  groupList: {
+    about:
+      'The answer to `groups`, by their ids; and with `ref` 0 the news that a group of the mesh is another one now.',
+    fields: {
+      ref: 'of the `groups`; 0: nobody asked',
+      statements: 'see Groups; check each',
+      isLast: 'nothing comes after these',
+    },
+  },
   consent: {
     about:
       'Changes whom this peer takes mail from, or only asks. Answered by `consented`, or by nothing while the database is away.',

@@ -2,7 +2,7 @@
  * The instances behind `frames.json`: at least one of each frame, with the ends of its ranges, and inputs that must be
  * refused. Vectors don't change; new ones are added.
  */
-import type { DeliveryId, EnvelopeId, InviteId, MeshId, PeerKey } from '@sealpost/std'
+import type { DeliveryId, EnvelopeId, GroupId, InviteId, MeshId, PeerKey } from '@sealpost/std'
 import type { ClientFrame, Form, Frame, ServerFrame } from '../src/index.ts'
 
 /** Bytes that count up from `first`. */
@@ -208,6 +208,13 @@ export const serverSamples: readonly { name: string; frame: ServerFrame }[] = [
     },
   },
   { name: 'revoked by no admin', frame: { type: 'revoked', ref: 0, outcome: 'not_admin', unknown: [] } },
+  { name: 'groupSet', frame: { type: 'groupSet', ref: 21, outcome: 'done' } },
+  { name: 'groupSet, refused', frame: { type: 'groupSet', ref: 22, outcome: 'too_many' } },
+  {
+    name: 'groupList of two',
+    frame: { type: 'groupList', ref: 23, statements: [count(40, 1), count(50, 2)], isLast: false },
+  },
+  { name: 'groupList, nobody asked', frame: { type: 'groupList', ref: 0, statements: [], isLast: true } },
   {
     name: 'consented, with an allowed and a blocked peer',
     frame: {
@@ -338,7 +345,7 @@ export const clientSamples: readonly { name: string; frame: ClientFrame }[] = [
     name: 'broadcast',
     frame: {
       type: 'broadcast',
-      group: digits(16, 0x50),
+      group: digits(16, 0x50) as GroupId,
       rosterEpoch: 3,
       bodyId: digits(32, 0x60),
       body: count(48, 5),
@@ -349,6 +356,8 @@ export const clientSamples: readonly { name: string; frame: ClientFrame }[] = [
       ],
     },
   },
+  { name: 'setGroup', frame: { type: 'setGroup', ref: 21, statement: count(40, 1) } },
+  { name: 'groups', frame: { type: 'groups', ref: 23, after: digits(16, 0x50) as GroupId } },
   {
     name: 'consent, policy and changes',
     frame: {

@@ -43,7 +43,6 @@ export function carefulStep(appends: readonly Append[], dedupeMs: Millis): Caref
       arrayLiteral(appends.map((append) => append.terms)),
       arrayOf(appends.map((append) => append.notBeforeMs)),
       arrayLiteral(appends.map(({ body }) => body && byteaText(body.bodyId))),
-      arrayOf(appends.map(({ body }) => body?.bytes.length ?? 'null')),
     ],
   }
   const readPlaces = (text: string): PlaceOf => {

@@ -69,17 +69,27 @@ export type MarkOf = (meshId: MeshId, sender: PeerNo) => EnvelopeId | undefined
 /** What is certainly new. */
 export function sureOf(appends: readonly Append[], markOf: MarkOf): readonly Append[] {
   const parties = new Parties()
+  const lengths = new Map<string, number>()
   const senders = appends.map((append, i) => {
     const sender = parties.find(append.meshId, append.sender)
     if (sender.sent.length === 0) begin(sender, markOf)
     sender.sent.push(i)
     // What is delayed is rare enough for the careful way to be the only one that knows how.
     if (append.envelopeId <= sender.lastId || append.notBeforeMs > 0) sender.isSure = false
+    if (append.body && !isAlike(lengths, append, append.body)) sender.isSure = false
     sender.lastId = append.envelopeId
     return sender
   })
   if (parties.all.every((party) => party.isSure)) return appends
   return appends.filter((_, i) => senders[i]!.isSure)
+}
+
+/** Two bodies under one id: the first counts, and it is the careful way that knows how long that is. */
+function isAlike(lengths: Map<string, number>, { meshId, sender }: Append, body: SharedBody): boolean {
+  const key = bodyKeyOf(meshId, sender, body)
+  const length = lengths.get(key) ?? body.bytes.length
+  lengths.set(key, length)
+  return length === body.bytes.length
 }
 
 /** Within a batch the birth leases from one sender to one recipient must all come before what goes without. */
@@ -93,13 +103,23 @@ export function admitBirth(recipient: Party, { birthEpoch, birthFloor, sender }:
   return isAdmitted
 }
 
-/** The bodies that these share, each once. */
-export function bodiesOf(appends: readonly Append[]): { meshId: MeshId; sender: PeerNo; body: SharedBody }[] {
-  const bodies = new Map<string, { meshId: MeshId; sender: PeerNo; body: SharedBody }>()
-  for (const { meshId, sender, body } of appends)
-    if (body) bodies.set(`${meshId} ${sender} ${body.bodyId}`, { meshId, sender, body })
-  return [...bodies.values()]
+interface Kept {
+  readonly meshId: MeshId
+  readonly sender: PeerNo
+  readonly body: SharedBody
 }
+
+/** The bodies that these share, each once, in an order that all shards share. */
+export function bodiesOf(appends: readonly Append[]): Kept[] {
+  const bodies = new Map<string, Kept>()
+  for (const { meshId, sender, body } of appends) {
+    const key = body && bodyKeyOf(meshId, sender, body)
+    if (key && !bodies.has(key)) bodies.set(key, { meshId, sender, body })
+  }
+  return [...bodies].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, kept]) => kept)
+}
+
+const bodyKeyOf = (meshId: MeshId, sender: PeerNo, { bodyId }: SharedBody): string => `${meshId} ${sender} ${bodyId}`
 
 /** The 48 bits of a UUID v7 that are milliseconds, in steps of 1,024: any id has one, of whatever kind it is. */
 export const secondOf = (id: EnvelopeId): number => Math.floor(Number.parseInt(id.slice(0, 12), 16) / 1024)

@@ -61,6 +61,15 @@ function receiptTests(stage: () => Stage): void {
     ])
   })
 
+  test('that wait keep no mail from its birth lease', async () => {
+    const [a] = await stage().store(stage().append('a', { terms: termsOf() }))
+    await stage().commit([], [{ ...stage().refOf(a!), toldTo: peerKeyOf(1) }])
+    await stage().openFor(peerKeyOf(2))
+    const session = await stage().openFor(peerKeyOf(1))
+    const reply = { sender: stage().bob, recipient: stage().ann, birthEpoch: session.epoch }
+    expect(await stage().store(stage().append('reply', reply))).toMatchObject([{ isLeased: true }])
+  })
+
   test('end without a receipt or a dead letter of their own', async () => {
     const [a] = await stage().store(stage().append('a', { terms: termsOf() }))
     await stage().commit([], [{ ...stage().refOf(a!), toldTo: peerKeyOf(1) }])
@@ -128,6 +137,16 @@ function delayTests(stage: () => Stage): void {
     const later = stage().append('later', { notBeforeMs: enqueuedAtMs + 60_000 })
     expect((await stage().store(later)).map(({ status }) => status)).toEqual(['stored'])
     expect((await stage().store(later)).map(({ status }) => status)).toEqual(['duplicate'])
+  })
+
+  test('is known as long after it is due as other mail', async () => {
+    const { enqueuedAtMs } = await stage().commit([stage().append('at once')])
+    const waitMs = 3 * suiteOptions.dedupeMs
+    const later = stage().append('later', { notBeforeMs: enqueuedAtMs + waitMs, ttlSeconds: waitMs })
+    await stage().store(later)
+    await stage().world.advance(2 * suiteOptions.dedupeMs)
+    await stage().here.sweep()
+    expect(await stage().store(later)).toEqual([{ status: 'duplicate' }])
   })
 
   test('is refused when it would expire first', async () => {
@@ -244,6 +263,30 @@ function broadcastTests(stage: () => Stage): void {
     const want = { session, limit: 9, ids: ANY_ID, priorityMax: PRIORITY_MAX, turns: NO_TURNS }
     const [claimed] = await stage().here.claim([{ ...want, limitBytes: body.bytes.length }])
     expect(claimed).toMatchObject({ deliveries: [{ priority: 1 }] })
+  })
+
+  test('has the length of the body that is kept, whatever another one under its id has', async () => {
+    await stage().openFor(peerKeyOf(1))
+    const short = { ...body, bytes: body.bytes.slice(0, 50) }
+    await stage().store(stage().append('a', { body }), stage().append('b', { body: short }))
+    await stage().store(stage().append('c', { body: short }))
+    const session = await stage().openBob()
+    const want = { session, limit: 9, ids: ANY_ID, priorityMax: PRIORITY_MAX, turns: NO_TURNS }
+    const [claimed] = await stage().here.claim([{ ...want, limitBytes: 2 * body.bytes.length }])
+    expect(claimed!.status === 'claimed' && claimed!.deliveries.map((one) => one.body?.length)).toEqual([140, 140])
+  })
+
+  test('said again makes its body young', async () => {
+    const [first] = toBoth()
+    const [a] = await stage().store(first!)
+    await stage().commit([], [stage().refOf(a!)])
+    await stage().world.advance(9 * 60_000)
+    const [, second] = toBoth()
+    const [b] = await stage().store(second!)
+    await stage().commit([], [stage().refOf(b!, { recipient: stage().cat })])
+    await stage().world.advance(9 * 60_000)
+    await stage().here.sweep()
+    expect(await stage().world.bodyCount()).toBe(1)
   })
 
   test('keeps its body until nothing names it any more', async () => {

@@ -29,6 +29,9 @@ export function withinBytes(
   })
 }
 
+export const isReceipt = ({ terms }: StoredDelivery): boolean =>
+  terms !== null && readMarking(terms)?.kind === 'receipt'
+
 export function wantsReceipt({ terms }: StoredDelivery): boolean {
   const marking = terms && readMarking(terms)
   return marking?.kind === 'terms' && marking.terms.receipts !== 'none'

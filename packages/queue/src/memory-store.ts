@@ -2,9 +2,10 @@
  * The tables of the memory queue: members with their sessions and what waits for them, ledger and dead letters. It
  * decides nothing; `memory.ts` holds the statements.
  */
-import type { Append, Death, DeliveryRef, KeyBindingEntry } from '@sealpost/protocol'
+import { type Append, type Death, type DeliveryRef, type KeyBindingEntry, RECEIPT_IDS_FROM } from '@sealpost/protocol'
 import {
   assert,
+  type DeliveryId,
   type EnvelopeId,
   type MeshId,
   type Millis,
@@ -103,6 +104,7 @@ export class MemoryStore {
   private readonly clock: () => Millis
   private readonly meshes = new Map<MeshId, Mesh>()
   private lastBlock = 0
+  private lastReceipt = 0
   private lastPeer = 0
   private lastWrite = 0
 
@@ -218,6 +220,11 @@ export class MemoryStore {
     return this.lastWrite
   }
 
+  drawReceiptId(): DeliveryId {
+    this.lastReceipt += 1
+    return (RECEIPT_IDS_FROM + this.lastReceipt) as DeliveryId
+  }
+
   drawBlock(): number {
     this.lastBlock += 1
     return this.lastBlock
@@ -232,7 +239,8 @@ export class MemoryStore {
 
   keepBody(body: StoredBody): void {
     const key = bodyKey(body)
-    if (!this.bodies.has(key)) this.bodies.set(key, body)
+    const bytes = this.bodies.get(key)?.bytes ?? body.bytes
+    this.bodies.set(key, { ...body, bytes })
   }
 
   /** Lets go what nothing names any more. */

@@ -36,7 +36,7 @@ import {
   mergeDecided,
   undecidedOf,
 } from './decisions.ts'
-import { inTurn, isFree, isLapsed, LEASE_FUTURE_MAX_MS, wantsReceipt, withinBytes } from './memory-rules.ts'
+import { inTurn, isFree, isLapsed, isReceipt, LEASE_FUTURE_MAX_MS, wantsReceipt, withinBytes } from './memory-rules.ts'
 import {
   bodyKey,
   isBehind,
@@ -299,19 +299,20 @@ export class MemoryShard {
 
   /** One ledger row for each sender and second. */
   private remember(appends: readonly Append[], decisions: readonly Decision[]): void {
-    const rows = new Map<string, { meshId: MeshId; entries: LedgerRow['entries'][number][] }>()
-    appends.forEach(({ meshId, sender, recipient, priority, envelopeId, envelope }, i) => {
+    const rows = new Map<string, { meshId: MeshId; entries: LedgerRow['entries'][number][]; fromMs: Millis }>()
+    appends.forEach(({ meshId, sender, recipient, priority, envelopeId, envelope, notBeforeMs }, i) => {
       const outcome = decisions[i]!
       if (outcome.status !== 'stored') return
       const group = `${meshId} ${sender} ${secondOf(envelopeId)}`
-      const row = rows.get(group) ?? { meshId, entries: [] }
+      const row = rows.get(group) ?? { meshId, entries: [], fromMs: this.store.nowMs }
+      row.fromMs = Math.max(row.fromMs, notBeforeMs)
       rows.delete(group) // the row is as old as its last envelope
       rows.set(group, row)
       const ref = { meshId, recipient, priority, id: outcome.id }
       row.entries.push({ key: ledgerKey(sender, envelopeId), ref, envelope })
     })
-    for (const { meshId, entries } of rows.values())
-      this.store.remember(meshId, entries, this.store.nowMs + this.options.dedupeMs)
+    for (const { meshId, entries, fromMs } of rows.values())
+      this.store.remember(meshId, entries, fromMs + this.options.dedupeMs)
   }
 
   private isValid({ meshId, sender, recipient }: Append): boolean {
@@ -329,6 +330,7 @@ export class MemoryShard {
     return !member.deliveries.some(
       (row) =>
         row.id >= birthFloor &&
+        !isReceipt(row) &&
         isFree(row, birthEpoch, nowMs) &&
         bornFrom.includes(row.sender) &&
         row.expiresAtMs > nowMs &&
@@ -425,15 +427,14 @@ export class MemoryShard {
     this.tell(told)
   }
 
-  /** A receipt for the sender of each that asked for one; all of them under one block of ids. */
+  /** A receipt for the sender of each that asked for one. */
   private tell(ended: readonly { row: StoredDelivery; event: ReceiptEvent }[]): void {
     const { nowMs } = this.store
     const wanted = ended.filter(({ row }) => wantsReceipt(row)).sort((a, b) => a.row.id - b.row.id)
-    const block = wanted.length > 0 ? this.store.drawBlock() : 0
-    wanted.forEach(({ row, event }, i) => {
+    wanted.forEach(({ row, event }) => {
       this.store.add({
         ...{ meshId: row.meshId, recipient: row.sender, sender: row.recipient, envelopeId: row.envelopeId },
-        ...{ id: (block * BLOCK_SIZE + i + 1) as DeliveryId, priority: 1 },
+        ...{ id: this.store.drawReceiptId(), priority: 1 },
         ...{ envelope: new Uint8Array(), terms: encodeReceipt(event), bodyId: null },
         ...{ enqueuedAtMs: nowMs, expiresAtMs: nowMs + RECEIPT_TTL_MS },
         ...{ attempts: 0, strikes: 0, firstStrikeAtMs: null, lease: null },

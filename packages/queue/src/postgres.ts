@@ -94,11 +94,9 @@ export class PostgresQueue implements Queue {
       throw error
     })
     if (!answers) return null
-    const admitted = answers.slice(settling.length)
-    commit.learn(this.marks, admitted)
-    const [[, enqueuedAtMs, clockMs]] = admitted[0] as [string[]]
-    clock.set(Number(clockMs))
-    return { outcomes: commit.outcomes(), enqueuedAtMs: Math.floor(Number(enqueuedAtMs)) }
+    const { enqueuedAtMs, clockMs } = commit.learn(this.marks, answers.slice(settling.length))
+    clock.set(clockMs)
+    return { outcomes: commit.outcomes(), enqueuedAtMs }
   }
 
   /** @throws OperatingError `commit_raced` when other statements of the same senders were faster every time */
@@ -213,6 +211,8 @@ export class PostgresQueue implements Queue {
     const released = rows.flatMap(({ mesh_id, peer }) => (mesh_id === null ? [] : [{ meshId: mesh_id, peer: peer! }]))
     const recipients = [...new Map(released.map((of) => [of.meshId + of.peer, of])).values()]
     const nextSeconds = rows.find(({ mesh_id }) => mesh_id === null)?.next_seconds ?? null
+    // As many as were allowed: there may be more.
+    if (released.length >= this.options.sweepRows) return { recipients, nextInMs: 0 }
     return { recipients, nextInMs: nextSeconds && Math.ceil(nextSeconds * 1000) }
   }
 

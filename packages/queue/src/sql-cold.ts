@@ -11,7 +11,7 @@ with gone as (
   using (select r.*, found.ctid from unnest($1::uuid[], $2::int[], $3::smallint[], $4::bigint[], $5::bigint[], $6::text[])
       as r(mesh_id, recipient, priority, id, epoch, said)
     cross join lateral (select q.ctid from message_queue q where q.mesh_id = r.mesh_id and q.recipient = r.recipient
-      and q.priority = r.priority and q.id = r.id offset 0) found) r
+      and q.priority = r.priority and q.id = r.id offset 0 for update skip locked) found) r
   where q.ctid = r.ctid and q.lease_epoch = r.epoch
   returning q.*, r.said, ${RECEIPTS.rejected} as receipt
 ), kept as (
@@ -23,6 +23,9 @@ with gone as (
 )${tell('gone')}`
 
 /**
+ * What another statement holds is passed by, here as in all that name rows in the order of a client: waiting for a row while
+ * holding others could stop two statements for good.
+ *
  * Leases go on for `$6` seconds from now, though not further than a jump of the clock could pass for. `$1–$5` as of
  * `REJECT`. Walks: message_queue's primary key.
  */
@@ -32,7 +35,7 @@ set lease_until = clock_timestamp() + least(make_interval(secs => r.seconds), ${
 from (select r.*, found.ctid from unnest($1::uuid[], $2::int[], $3::smallint[], $4::bigint[], $5::bigint[], $6::float8[])
     as r(mesh_id, recipient, priority, id, epoch, seconds)
   cross join lateral (select q.ctid from message_queue q where q.mesh_id = r.mesh_id and q.recipient = r.recipient
-    and q.priority = r.priority and q.id = r.id offset 0) found) r
+    and q.priority = r.priority and q.id = r.id offset 0 for update skip locked) found) r
 where q.ctid = r.ctid and q.lease_epoch = r.epoch`
 
 /**
@@ -95,9 +98,12 @@ with seen as materialized (
     ${isStruckOut('message_queue', '$6', '$7')} and coalesce(lease_until <= clock_timestamp() or lease_epoch is null, true) as is_dead
   from message_queue where (mesh_id, recipient, priority, id) > ($1::uuid, $2::int, $3::smallint, $4::bigint)
   order by mesh_id, recipient, priority, id limit $5::int
+), doomed as materialized (
+  select s.is_expired, found.ctid from seen s cross join lateral (
+    select q.ctid from message_queue q where q.ctid = s.ctid offset 0 for update skip locked) found
+  where s.is_expired or s.is_dead
 ), gone as (
-  delete from message_queue q using seen s
-  where (s.is_expired or s.is_dead) and q.ctid = s.ctid
+  delete from message_queue q using doomed s where q.ctid = s.ctid
   returning q.*, s.is_expired, case when s.is_expired then ${RECEIPTS.expired} else ${RECEIPTS.struck_out} end as receipt
 ), kept as (
   insert into dead_letter (mesh_id, recipient, id, priority, sender, attempts, strikes, envelope_id, enqueued_at, reason,

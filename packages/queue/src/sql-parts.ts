@@ -1,5 +1,5 @@
 /** Conditions and parts that several statements share. */
-import { encodeReceipt, ID_BLOCK, RECEIPT_EVENTS, type ReceiptEvent } from '@sealpost/protocol'
+import { encodeReceipt, ID_BLOCK, RECEIPT_EVENTS, RECEIPT_IDS_FROM, type ReceiptEvent } from '@sealpost/protocol'
 import { toHex } from '@sealpost/std'
 
 /** A lease further ahead than this was given before the database clock jumped back: it counts as lapsed. */
@@ -40,7 +40,7 @@ const RECEIPT_TTL = `interval '14 days'`
  */
 export const tell = (rows: string) => `
   insert into message_queue (mesh_id, recipient, priority, id, sender, envelope_id, expires_at, terms, envelope)
-  select g.mesh_id, g.sender, 1, (select nextval('delivery_block')) * ${BLOCK_SIZE} + row_number() over (order by g.id), g.recipient,
-    g.envelope_id, clock_timestamp() + ${RECEIPT_TTL}, g.receipt, ''
-  from ${rows} g where ${wantsReceipt('g')}
+  select g.mesh_id, g.sender, 1, ${RECEIPT_IDS_FROM} + nextval('receipt_id'), g.recipient, g.envelope_id,
+    clock_timestamp() + ${RECEIPT_TTL}, g.receipt, ''
+  from (select * from ${rows} g where ${wantsReceipt('g')} order by g.id) g
 `

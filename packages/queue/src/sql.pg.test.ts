@@ -75,7 +75,7 @@ const WALKS = {
   EXTEND: [QUEUE],
   TELL_PUSHED: [QUEUE],
   RELEASE_DUE: ['delayed_delivery_mesh_id_due_at_id_pk'],
-  FIND_LOST: ['dead_letter_mesh_id_recipient_id_pk', MEMBER],
+  FIND_LOST: ['dead_letter_untold', MEMBER],
   TOLD_LOST: ['dead_letter_mesh_id_recipient_id_pk'],
   SWEEP_BODIES: ['shared_body_mesh_id_sender_body_id_pk', 'message_queue_body', 'dead_letter_body'],
 } as const

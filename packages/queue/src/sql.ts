@@ -13,7 +13,7 @@
  */
 
 import { TURN_COSTS } from '@sealpost/protocol'
-import { BLOCK_SIZE, isFree, isStruckOut, LEASE_FUTURE_MAX, ONE_MORE, RECEIPTS, tell } from './sql-parts.ts'
+import { BLOCK_SIZE, isFree, isReceipt, isStruckOut, LEASE_FUTURE_MAX, ONE_MORE, RECEIPTS, tell } from './sql-parts.ts'
 
 export * from './sql-cold.ts'
 export { BLOCK_SIZE } from './sql-parts.ts'
@@ -58,6 +58,7 @@ const hasOlder = (
       where q.mesh_id = ${at.mesh} and q.recipient = ${at.recipient} and q.id >= ${at.floor}
         and ${isFree('q', at.epoch)} and q.sender = any (${at.senders})
         and q.expires_at > clock_timestamp() and not ${isStruckOut('q', at.strikes, at.seconds)}
+        and not ${isReceipt('q')}
       limit 1)`
 
 /** Whoever gives the times must know the time: leases and expiry are judged by this clock. In ms. */
@@ -133,10 +134,14 @@ copy message_queue (mesh_id, recipient, priority, id, sender, attempts, envelope
 
 export const COPY_BODIES = 'copy shared_body (mesh_id, sender, body_id, bytes) from stdin (format binary)'
 
-/** The same beside a careful commit, which may have come before. `$1–$4` mesh, sender, body id, bytes. */
+/**
+ * The same beside a careful commit. One that is there already stays what it is, and is young again, so that no sweep takes it
+ * away from this commit. `$1–$4` mesh, sender, body id, bytes, in an order that all shards share.
+ */
 export const KEEP_BODIES = `
 insert into shared_body (mesh_id, sender, body_id, bytes)
-select * from unnest($1::uuid[], $2::int[], $3::bytea[], $4::bytea[]) on conflict do nothing`
+select * from unnest($1::uuid[], $2::int[], $3::bytea[], $4::bytea[])
+on conflict (mesh_id, sender, body_id) do update set stored_at = now()`
 
 export const COPY_LEDGER = `
 copy dedupe_ledger (mesh_id, sender, second, first_id, keep_until, envelope_ids, fingerprints, ids, recipients, priorities)
@@ -149,8 +154,8 @@ from stdin (format binary)`
  *
  * The parties of a batch are its distinct peers, `$1 $2` (mesh, peer); appends name theirs by place, counted from 1, in
  * `$3–$12`: sender, recipient, envelope id, second of that id, priority, seconds to live, fingerprint, offset and length
- * in `$12`, all envelopes · `$13` seconds of dedupe · `$14 $15` senders: place, last envelope id · `$16–$19` appends: terms, the
- * time they are kept until in ms or 0, and the id and length of their shared body.
+ * in `$12`, all envelopes · `$13` seconds of dedupe · `$14 $15` senders: place, last envelope id · `$16–$18` appends: terms, the
+ * time they are kept until in ms or 0, and the id of their shared body, which is there already.
  *
  * Answers one row: the status of each append (`+` stored, `=` duplicate, `!` id reused, `?` no such member, `>` due after its end, `~` a
  * concurrent statement may be storing it), its delivery id, the time given, the last id, and after the place of each sender
@@ -178,9 +183,8 @@ with party as materialized (
     clock_timestamp() as at, i.not_before_ms / 1000 > extract(epoch from clock_timestamp()) + i.ttl as is_late, i.sender in (select place from marked) as is_alone,
     (select is_member from party)[i.sender] and (select is_member from party)[i.recipient] as is_valid
   from unnest($3::int[], $4::int[], $5::uuid[], $6::bigint[], $7::smallint[], $8::int[], $9::bigint[], $10::int[],
-    $11::int[], $16::bytea[], $17::float8[], $18::bytea[], $19::int[]) with ordinality
-    as i(sender, recipient, envelope_id, second, priority, ttl, fingerprint, start, size, terms, not_before_ms, body_id,
-      body_bytes, n)
+    $11::int[], $16::bytea[], $17::float8[], $18::bytea[]) with ordinality
+    as i(sender, recipient, envelope_id, second, priority, ttl, fingerprint, start, size, terms, not_before_ms, body_id, n)
 ), judged as materialized (
   select i.*, e.earlier_id, e.is_same, e.earlier_id is null and is_valid and is_alone and not is_late as is_stored
   from input i left join lateral (
@@ -192,7 +196,9 @@ with party as materialized (
   insert into message_queue (mesh_id, recipient, priority, id, sender, envelope_id, enqueued_at, expires_at, terms,
     body_id, body_bytes, envelope)
   select mesh_id, recipient_no, priority, id, sender_no, envelope_id, at, at + make_interval(secs => ttl), terms,
-    body_id, body_bytes, substring((select $12::bytea) from start for size)
+    body_id, (select octet_length(b.bytes) from shared_body b
+      where b.mesh_id = judged.mesh_id and b.sender = judged.sender_no and b.body_id = judged.body_id),
+    substring((select $12::bytea) from start for size)
   from judged where is_stored and not_before_ms = 0
 ), put_off as (
   insert into delayed_delivery (mesh_id, due_at, id, recipient, priority, sender, envelope_id, enqueued_at, expires_at,
@@ -203,7 +209,7 @@ with party as materialized (
 ), remembered as (
   insert into dedupe_ledger (mesh_id, sender, second, first_id, keep_until, envelope_ids, fingerprints, ids, recipients,
     priorities)
-  select mesh_id, sender_no, second, min(id), max(at) + make_interval(secs => $13::float8), array_agg(envelope_id),
+  select mesh_id, sender_no, second, min(id), max(greatest(at, to_timestamp(not_before_ms / 1000))) + make_interval(secs => $13::float8), array_agg(envelope_id),
     array_agg(fingerprint), array_agg(id), array_agg(recipient_no), array_agg(priority)
   from judged where is_stored group by mesh_id, sender_no, second
 )
@@ -316,7 +322,7 @@ update message_queue q set lease_epoch = null,
 from (select r.*, found.ctid from unnest($1::uuid[], $2::int[], $3::smallint[], $4::bigint[], $5::bigint[], $6::float8[])
     as r(mesh_id, recipient, priority, id, epoch, seconds)
   cross join lateral (select q.ctid from message_queue q where q.mesh_id = r.mesh_id and q.recipient = r.recipient
-    and q.priority = r.priority and q.id = r.id offset 0) found) r
+    and q.priority = r.priority and q.id = r.id offset 0 for update skip locked) found) r
 where q.ctid = r.ctid and q.lease_epoch = r.epoch`
 
 export const STRIKE = `

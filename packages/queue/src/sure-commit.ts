@@ -40,6 +40,8 @@ export class SureCommit {
   private readonly parties = new Parties()
   private readonly senders: readonly Party[]
   private readonly isLeased: boolean[] = []
+  /** First, as in the careful way, so that both lock in one order. */
+  private readonly bodySteps: Step[]
 
   constructor(appends: readonly Append[], terms: SureTerms, writers: RowWriters) {
     this.appends = appends
@@ -51,11 +53,12 @@ export class SureCommit {
       this.isLeased.push(admitBirth(recipient, append))
     })
     this.senders = this.parties.senders()
+    this.bodySteps = this.copyBodies()
   }
 
   steps(): Step[] {
     const admit = this.isSingly ? this.senders.map(({ sent }) => this.admitOne(sent[0]!)) : [this.admit()]
-    return [...admit, ...this.copyBodies(), this.copyQueue(), this.copyLedger()]
+    return [...this.bodySteps, ...admit, this.copyQueue(), this.copyLedger()]
   }
 
   private get isSingly(): boolean {
@@ -72,14 +75,17 @@ export class SureCommit {
     }))
   }
 
-  /** What the answers of the steps tell of the marks. */
-  learn(marks: SenderMarks, answers: readonly PipeRow[][]): void {
+  /** What the answers of the steps tell: where the marks are now, and the time. */
+  learn(marks: SenderMarks, all: readonly PipeRow[][]): { enqueuedAtMs: Millis; clockMs: Millis } {
+    const answers = all.slice(this.bodySteps.length)
     const places = this.isSingly
       ? this.senders.map((_, i) => answers[i]![0]![PLACES] as string)
       : (answers[0]![0]![PLACES] as string).split(' ')
     this.senders.forEach(({ meshId, peer, sent }, i) => {
       marks.note(meshId, peer, { envelopeId: this.appends[sent.at(-1)!]!.envelopeId, place: places[i]! })
     })
+    const [, enqueuedAt, clock] = answers[0]![0]!
+    return { enqueuedAtMs: Math.floor(Number(enqueuedAt)), clockMs: Number(clock) }
   }
 
   private admit(): Step {

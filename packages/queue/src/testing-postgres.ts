@@ -43,6 +43,7 @@ export async function postgresWorlds(): Promise<PostgresWorlds> {
         'truncate mesh, member, session, message_queue, delayed_delivery, shared_body, dedupe_ledger, dead_letter cascade',
       )
       await execute(admin, 'alter sequence delivery_block restart')
+      await execute(admin, 'alter sequence receipt_id restart')
       return new PostgresWorld(databases, admin, rival)
     },
     close: async () => {

@@ -7,7 +7,7 @@
  * Nobody waits for a settle, so few of them start no commit and join none: a commit that an envelope waits for is the
  * shorter without them. They go when they are many, or when they are called due.
  */
-import type { Append, Settle } from '@sealpost/protocol'
+import type { Append, Settle, SharedBody } from '@sealpost/protocol'
 import type { Batch } from './queue.ts'
 
 export interface WriterOptions {
@@ -89,8 +89,12 @@ export class Writer {
     const { appendsMax, appendBytesMax } = this.options
     let count = 0
     let byteCount = 0
+    let body: SharedBody | null = null
     while (count < this.appends.length && count < appendsMax && (count === 0 || byteCount < appendBytesMax)) {
-      byteCount += this.appends[count]!.envelope.length
+      const append = this.appends[count]!
+      byteCount += append.envelope.length
+      if (append.body && append.body !== body) byteCount += append.body.bytes.length
+      body = append.body
       count += 1
     }
     return take(this.appends, count)

@@ -6,6 +6,17 @@ import type { EnvelopeDraft } from '@sealpost/identity'
 import type { CryptoPort, Opened } from '@sealpost/sdk'
 import { type EnvelopeId, fromHex, type MeshId, type Millis, type PeerKey, type Random } from '@sealpost/std'
 
+const unused = (): never => {
+  throw new Error('a world has no groups')
+}
+const NO_GROUPS: CryptoPort['groups'] = {
+  found: unused,
+  change: unused,
+  read: unused,
+  sealBody: unused,
+  openBody: unused,
+}
+
 interface SealedFacts {
   readonly meshId: MeshId
   readonly from: PeerKey
@@ -50,6 +61,7 @@ export function vaultCrypto(vault: Vault, { meshId, peerKey, random, nowMs }: Cr
       return `${time}7${(lastId & 0xfff).toString(16).padStart(3, '0')}${randomHex(16)}` as EnvelopeId
     },
     newStreamId: () => randomHex(32) as ReturnType<CryptoPort['newStreamId']>,
+    groups: NO_GROUPS,
   }
 }
 

@@ -227,8 +227,12 @@ export class ShardLife implements Effects {
   extend(extensions: readonly Extension[]): void {
     this.ask('extend', () => this.statements.extend(extensions))
   }
-  tellPushed(deliveries: readonly DeliveryRef[]): void {
-    this.ask('tell', () => this.statements.tellPushed(deliveries))
+  tellPushed(deliveries: readonly Settle[]): void {
+    this.ask(
+      'tell',
+      () => this.statements.tellPushed(deliveries),
+      () => this.engine.told(deliveries),
+    )
   }
   findLost(no: SocketId, session: SessionRef): void {
     this.ask(
@@ -276,11 +280,18 @@ export class ShardLife implements Effects {
   bind(): void {
     return
   }
+  /** Nor has it groups. */
+  setGroup(): void {
+    throw new Error('no peer of a world founds a group')
+  }
+  listGroups(): void {
+    throw new Error('no peer of a world asks for groups')
+  }
   lookupHistory(no: SocketId, meshId: MeshId, lookup: FrameOf<'lookupHistory'>): void {
     this.ask(
       'history',
       () => this.statements.findBindings(meshId, [lookup.peer]),
-      (bindings) => this.engine.historyFound(no, lookup, bindings),
+      (bindings) => this.engine.owners.historyFound(no, lookup, bindings),
     )
   }
 

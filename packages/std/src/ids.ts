@@ -11,6 +11,8 @@ export type PeerKey = Branded<string, 'PeerKey'>
 export type MeshId = Branded<string, 'MeshId'>
 /** An invite to a mesh: 32 hex digits. */
 export type InviteId = Branded<string, 'InviteId'>
+/** A group of peers: 32 hex digits. */
+export type GroupId = Branded<string, 'GroupId'>
 /** The sender's own id of an envelope, a UUID v7: 32 hex digits. */
 export type EnvelopeId = Branded<string, 'EnvelopeId'>
 /** The broker's sequence number of a delivery, a safe integer. It means nothing outside one incarnation of a broker. */

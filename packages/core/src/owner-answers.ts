@@ -1,0 +1,46 @@
+/** What is answered to members about what is theirs, whom they take mail from and their box keys, and who else hears of it. */
+import type { Consent, FrameOf, KeyBindingEntry, ServerFrame } from '@sealpost/protocol'
+import type { Context } from './context.ts'
+import type { Asker, SocketId } from './effects.ts'
+import { KeyNews } from './key-news.ts'
+import type { LiveSession } from './session.ts'
+
+/** What became of a change of consent, and how it stands now. */
+export interface ConsentAnswer extends Pick<FrameOf<'consented'>, 'outcome' | 'peers' | 'unknown'> {
+  readonly consent: Consent
+}
+
+export class OwnerAnswers {
+  private readonly context: Context
+  private readonly live: (socket: SocketId) => LiveSession | null
+  private readonly keyNews: KeyNews
+
+  constructor(context: Context, live: (socket: SocketId) => LiveSession | null) {
+    this.context = context
+    this.live = live
+    this.keyNews = new KeyNews(context)
+  }
+
+  /** What the peer's consent is from now on, for the peer with its keys, for routing with its numbers. */
+  consented(socket: SocketId, asker: Asker, { ref }: FrameOf<'consent'>, { consent, ...answer }: ConsentAnswer): void {
+    this.context.roster.find(asker.meshId)?.consented(asker.peer, consent)
+    this.answer(socket, { type: 'consented', ref, policy: consent.policy, ...answer })
+  }
+
+  /** Those who know the former key hear of it. */
+  bound(socket: SocketId, asker: Asker, { ref }: FrameOf<'bind'>, outcome: FrameOf<'bound'>['outcome']): void {
+    this.answer(socket, { type: 'bound', ref, outcome })
+    const mesh = this.context.roster.find(asker.meshId)
+    if (outcome === 'done' && mesh) this.keyNews.changed(mesh, asker.peerKey)
+    this.context.flush()
+  }
+
+  historyFound(socket: SocketId, { ref }: FrameOf<'lookupHistory'>, bindings: readonly KeyBindingEntry[]): void {
+    this.answer(socket, { type: 'keyHistory', ref, bindings: [...bindings] })
+  }
+
+  private answer(socket: SocketId, frame: ServerFrame): void {
+    const live = this.live(socket)
+    if (live) this.context.send(live, [frame])
+  }
+}

@@ -1,0 +1,104 @@
+import { randomBytes } from 'node:crypto'
+import { type MeshId, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { addMembers, createMesh, revokeMember } from './admin.ts'
+import { type Database, openDatabase } from './connect.ts'
+import { changeConsent, findConsent, NAMED_MAX } from './consent.ts'
+import { type ScratchDatabase, scratchDatabase } from './testing.ts'
+
+let scratch: ScratchDatabase
+let db: Database
+
+beforeAll(async () => {
+  scratch = await scratchDatabase()
+  db = await openDatabase(scratch.url, { connections: 4 })
+})
+afterAll(async () => {
+  await db.close()
+  await scratch.drop()
+})
+
+const newKey = () => toHex(randomBytes(32)) as PeerKey
+
+/** A mesh of its own with so many members; the first is the owner of the consent. */
+async function mesh(count: number) {
+  const meshId = toHex(randomBytes(16)) as MeshId
+  await createMesh(db, { meshId, name: 'a mesh' })
+  const keys = Array.from({ length: count }, newKey).sort()
+  const bindings = keys.map((peerKey) => ({
+    ...{ peerKey, boxKey: randomBytes(32), boxEpoch: 1, notAfterMs: 1_900_000_000_000, signature: randomBytes(64) },
+  }))
+  const numbers = await addMembers(db, meshId, bindings)
+  const owner = { meshId, peer: numbers[0]! }
+  const found = async () => {
+    const { policy, named } = (await findConsent(db, owner))!
+    return [policy, ...named.map(({ peerKey, isBlocked }) => [keys.indexOf(peerKey), isBlocked])]
+  }
+  return { meshId, keys, owner, found }
+}
+const all = (verdict: 'allowed' | 'blocked' | 'forgotten', peers: PeerKey[]) => peers.map((peer) => ({ peer, verdict }))
+
+test('a new member is open and names nobody', async () => {
+  const { owner, found } = await mesh(1)
+  expect(await found()).toEqual(['open'])
+  expect((await findConsent(db, owner))!.version).toBe(0)
+  expect(await findConsent(db, { ...owner, peer: (owner.peer + 1) as PeerNo })).toBe(null)
+})
+
+test('peers are allowed, blocked and forgotten, the policy stays unless it is named', async () => {
+  const { owner, keys, found } = await mesh(4)
+  const [, a, b, c] = keys as [PeerKey, PeerKey, PeerKey, PeerKey]
+  const verdicts = [...all('allowed', [a, b]), ...all('blocked', [c])]
+  expect(await changeConsent(db, owner, { policy: 'contacts', verdicts })).toEqual({ isDone: true, unknown: [] })
+  expect(await found()).toEqual(['contacts', [1, false], [2, false], [3, true]])
+  const turned = [...all('blocked', [a]), ...all('forgotten', [b]), ...all('allowed', [c])]
+  await changeConsent(db, owner, { policy: null, verdicts: turned })
+  expect(await found()).toEqual(['contacts', [1, true], [3, false]])
+  await changeConsent(db, owner, { policy: 'open', verdicts: [] })
+  expect(await found()).toEqual(['open', [1, true], [3, false]])
+  expect((await findConsent(db, owner))!.version).toBe(3)
+})
+
+test('of two words about one peer the last counts, strangers are told, oneself is passed by', async () => {
+  const { owner, keys, found } = await mesh(2)
+  const stranger = newKey()
+  const verdicts = [...all('blocked', [keys[1]!, stranger, keys[0]!, stranger]), ...all('allowed', [keys[1]!])]
+  expect(await changeConsent(db, owner, { policy: null, verdicts })).toEqual({ isDone: true, unknown: [stranger] })
+  expect(await found()).toEqual(['open', [1, false]])
+})
+
+test('a key of another mesh is a stranger, and another member has a consent of its own', async () => {
+  const [here, there] = [await mesh(2), await mesh(2)]
+  const verdicts = all('blocked', [here.keys[1]!, there.keys[1]!])
+  expect((await changeConsent(db, here.owner, { policy: null, verdicts })).unknown).toEqual([there.keys[1]])
+  expect(await here.found()).toEqual(['open', [1, true]])
+  expect(await there.found()).toEqual(['open'])
+})
+
+test('the bound is kept: what does not fit is not done at all, and what is named already costs nothing', async () => {
+  const { owner, keys, found } = await mesh(NAMED_MAX + 2)
+  await changeConsent(db, owner, { policy: null, verdicts: all('blocked', keys.slice(1, -1)) })
+  const verdicts = [...all('allowed', keys.slice(1, 3)), ...all('blocked', keys.slice(-1))]
+  expect(await changeConsent(db, owner, { policy: 'contacts', verdicts })).toMatchObject({ isDone: false })
+  expect((await found()).slice(0, 2)).toEqual(['open', [1, true]])
+  const swap = [...verdicts, ...all('forgotten', keys.slice(5, 6))]
+  expect(await changeConsent(db, owner, { policy: null, verdicts: swap })).toMatchObject({ isDone: true })
+  expect(await found()).toHaveLength(NAMED_MAX + 1)
+})
+
+test('one that was revoked changes nothing', async () => {
+  const { meshId, owner, keys, found } = await mesh(2)
+  await revokeMember(db, meshId, keys[0]!)
+  const change = { policy: 'contacts', verdicts: all('blocked', keys.slice(1)) } as const
+  expect(await changeConsent(db, owner, change)).toMatchObject({ isDone: false })
+  expect(await found()).toEqual(['open'])
+})
+
+test('changes at the same moment are all done, each with a version of its own', async () => {
+  const { owner, keys, found } = await mesh(9)
+  await Promise.all(
+    keys.slice(1).map((key) => changeConsent(db, owner, { policy: null, verdicts: all('blocked', [key]) })),
+  )
+  expect(await found()).toHaveLength(9)
+  expect((await findConsent(db, owner))!.version).toBe(8)
+})

@@ -1,0 +1,101 @@
+import { randomBytes } from 'node:crypto'
+import { type GroupId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { addMembers, createMesh, revokeMember } from './admin.ts'
+import { type Database, openDatabase } from './connect.ts'
+import { GROUPS_MAX, type GroupRecord, listGroups, putGroup } from './groups.ts'
+import { type ScratchDatabase, scratchDatabase } from './testing.ts'
+
+let scratch: ScratchDatabase
+let db: Database
+
+beforeAll(async () => {
+  scratch = await scratchDatabase()
+  db = await openDatabase(scratch.url, { connections: 4 })
+})
+afterAll(async () => {
+  await db.close()
+  await scratch.drop()
+})
+
+const NONE = '0'.repeat(32) as GroupId
+const groupOf = (n: number) => n.toString(16).padStart(32, '0') as GroupId
+const record = (groupId: GroupId, epoch: number, said = `${groupId} ${epoch}`): GroupRecord => ({
+  groupId,
+  epoch,
+  statement: new TextEncoder().encode(said),
+})
+
+async function mesh() {
+  const meshId = toHex(randomBytes(16)) as MeshId
+  await createMesh(db, { meshId, name: 'a mesh' })
+  const keys = Array.from({ length: 2 }, () => toHex(randomBytes(32)) as PeerKey)
+  const bindings = keys.map((peerKey) => ({
+    ...{ peerKey, boxKey: randomBytes(32), boxEpoch: 1, notAfterMs: 1_900_000_000_000, signature: randomBytes(64) },
+  }))
+  const [ann, bob] = (await addMembers(db, meshId, bindings)).map((peer) => ({ meshId, peer }))
+  const epochs = async (after = NONE, limit = 99) =>
+    (await listGroups(db, meshId, { after, limit })).map(({ groupId, epoch }) => [groupId, epoch])
+  return { meshId, keys, ann: ann!, bob: bob!, epochs }
+}
+
+test('a group is founded, and the newest statement of it stands', async () => {
+  const { ann, meshId, epochs } = await mesh()
+  expect(await putGroup(db, ann, record(groupOf(1), 1))).toBe('done')
+  expect(await putGroup(db, ann, record(groupOf(1), 3))).toBe('done')
+  expect(await epochs()).toEqual([[groupOf(1), 3]])
+  const [standing] = await listGroups(db, meshId, { after: NONE, limit: 1 })
+  expect(new TextDecoder().decode(standing!.statement)).toBe(`${groupOf(1)} 3`)
+})
+
+test('an older one is stale, another one of the same epoch too, the same one is done already', async () => {
+  const { ann, epochs } = await mesh()
+  await putGroup(db, ann, record(groupOf(1), 5))
+  expect(await putGroup(db, ann, record(groupOf(1), 4))).toBe('stale')
+  expect(await putGroup(db, ann, record(groupOf(1), 5, 'other members'))).toBe('stale')
+  expect(await putGroup(db, ann, record(groupOf(1), 5))).toBe('done')
+  expect(await epochs()).toEqual([[groupOf(1), 5]])
+})
+
+test('only its owner changes it, and only as long as it is a member', async () => {
+  const { ann, bob, meshId, keys, epochs } = await mesh()
+  await putGroup(db, ann, record(groupOf(1), 1))
+  expect(await putGroup(db, bob, record(groupOf(1), 2))).toBe('not_owner')
+  await revokeMember(db, meshId, keys[0]!)
+  expect(await putGroup(db, ann, record(groupOf(1), 2))).toBe('not_owner')
+  expect(await putGroup(db, ann, record(groupOf(2), 1))).toBe('not_owner')
+  expect(await epochs()).toEqual([[groupOf(1), 1]])
+})
+
+test('of changes at the same moment the highest epoch stands, and one of each epoch is done', async () => {
+  const { ann, epochs } = await mesh()
+  const said = Array.from({ length: 12 }, (_, i) => record(groupOf(1), 1 + (i % 3), `way ${i}`))
+  const outcomes = await Promise.all(said.map((one) => putGroup(db, ann, one)))
+  expect(await epochs()).toEqual([[groupOf(1), 3]])
+  expect(outcomes.filter((outcome) => outcome === 'done').length).toBeLessThanOrEqual(3)
+  expect(new Set(outcomes)).toEqual(new Set(['done', 'stale']))
+})
+
+test('one statement said twice at the same moment is done both times', async () => {
+  const { ann } = await mesh()
+  for (let n = 1; n <= 20; n++) {
+    const twice = [putGroup(db, ann, record(groupOf(n), 1)), putGroup(db, ann, record(groupOf(n), 1))]
+    expect(await Promise.all(twice)).toEqual(['done', 'done'])
+  }
+})
+
+test('a mesh has so many groups and no more; those it has can change', async () => {
+  const { ann, epochs } = await mesh()
+  for (let n = 1; n <= GROUPS_MAX; n++) await putGroup(db, ann, record(groupOf(n), 1))
+  expect(await putGroup(db, ann, record(groupOf(GROUPS_MAX + 1), 1))).toBe('too_many')
+  expect(await putGroup(db, ann, record(groupOf(1), 2))).toBe('done')
+  expect(await epochs(NONE, 2)).toEqual([[groupOf(1), 2], [groupOf(2), 1]]) // biome-ignore format: two rows
+  expect(await epochs(groupOf(GROUPS_MAX - 1))).toEqual([[groupOf(GROUPS_MAX), 1]])
+})
+
+test('another mesh has groups of its own', async () => {
+  const [here, there] = [await mesh(), await mesh()]
+  await putGroup(db, here.ann, record(groupOf(1), 7))
+  expect(await there.epochs()).toEqual([])
+  expect(await putGroup(db, there.ann, record(groupOf(1), 1))).toBe('done')
+})

@@ -1,0 +1,82 @@
+import { randomBytes } from 'node:crypto'
+import { type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { addMembers, createMesh, revokeMember } from './admin.ts'
+import { type Database, openDatabase } from './connect.ts'
+import { type BindingRecord, findHistory, replaceBinding } from './key-bindings.ts'
+import { type ScratchDatabase, scratchDatabase } from './testing.ts'
+
+let scratch: ScratchDatabase
+let db: Database
+
+beforeAll(async () => {
+  scratch = await scratchDatabase()
+  db = await openDatabase(scratch.url, { connections: 4 })
+})
+afterAll(async () => {
+  await db.close()
+  await scratch.drop()
+})
+
+const binding = (boxEpoch: number): BindingRecord => ({
+  ...{ boxEpoch, boxKey: randomBytes(32), notAfterMs: 1_900_000_000_000 + boxEpoch, signature: randomBytes(64) },
+})
+
+/** A member whose first binding is of epoch 1. */
+async function newMember() {
+  const meshId = toHex(randomBytes(16)) as MeshId
+  const peerKey = toHex(randomBytes(32)) as PeerKey
+  await createMesh(db, { meshId, name: 'a mesh' })
+  const first = binding(1)
+  const [peer] = await addMembers(db, meshId, [{ ...first, peerKey }])
+  const history = () => findHistory(db, meshId, peerKey)
+  return { meshId, peerKey, owner: { meshId, peer: peer! }, first, history }
+}
+
+test('a newer binding takes the place of the current one, which is kept whole beside it', async () => {
+  const { owner, first, history } = await newMember()
+  const [second, third] = [binding(2), binding(7)]
+  expect(await replaceBinding(db, owner, second)).toBe('done')
+  expect(await replaceBinding(db, owner, third)).toBe('done')
+  expect(await history()).toEqual([third, second, first])
+})
+
+test('a lower or equal epoch changes nothing; the same binding said again is done', async () => {
+  const { owner, first, history } = await newMember()
+  const second = binding(2)
+  await replaceBinding(db, owner, second)
+  expect(await replaceBinding(db, owner, second)).toBe('done')
+  expect(await replaceBinding(db, owner, binding(2))).toBe('stale_epoch')
+  expect(await replaceBinding(db, owner, first)).toBe('stale_epoch')
+  expect(await history()).toEqual([second, first])
+})
+
+test('of rotations at the same moment the history keeps each that was done, and the newest is current', async () => {
+  const { owner, history } = await newMember()
+  const outcomes = await Promise.all([2, 3, 4, 5].map((epoch) => replaceBinding(db, owner, binding(epoch))))
+  const epochs = (await history()).map(({ boxEpoch }) => boxEpoch)
+  expect(epochs[0]).toBe(5)
+  expect(epochs).toHaveLength(1 + outcomes.filter((outcome) => outcome === 'done').length)
+})
+
+test('of one that rotates without end the last ones are kept', async () => {
+  const { owner, history } = await newMember()
+  for (let epoch = 2; epoch <= 30; epoch++) await replaceBinding(db, owner, binding(epoch))
+  expect((await history()).map(({ boxEpoch }) => boxEpoch)).toEqual(Array.from({ length: 17 }, (_, i) => 30 - i))
+})
+
+test('what is too old goes with the next rotation', async () => {
+  const { owner, history } = await newMember()
+  await replaceBinding(db, owner, binding(2))
+  await db.run((sql) => sql`update former_binding set retired_at = now() - interval '61 days'`)
+  await replaceBinding(db, owner, binding(3))
+  expect((await history()).map(({ boxEpoch }) => boxEpoch)).toEqual([3, 2])
+})
+
+test('one that was revoked rotates nothing and has no history; a stranger has none either', async () => {
+  const { meshId, peerKey, owner, history } = await newMember()
+  await revokeMember(db, meshId, peerKey)
+  expect(await replaceBinding(db, owner, binding(2))).toBe('stale_epoch')
+  expect(await history()).toEqual([])
+  expect(await findHistory(db, meshId, toHex(randomBytes(32)) as PeerKey)).toEqual([])
+})
