@@ -15,6 +15,7 @@ import {
 } from '@sealpost/protocol'
 import type { DeliveryId, Millis } from '@sealpost/std'
 import type { Context } from './context.ts'
+import type { Unsettled } from './credit.ts'
 import type { RoutedAppend } from './routed-append.ts'
 import type { Arrival, LiveSession } from './session.ts'
 
@@ -135,7 +136,7 @@ export class Deliveries {
         continue
       }
       counters.settled += 1
-      effects.settle({ ...deliveryRef(live, id, unsettled.priority), toldTo: unsettled.toldTo })
+      effects.settle(settleOf(live, id, unsettled))
     }
     this.claimSoon(live)
   }
@@ -303,6 +304,14 @@ const refOf = (live: LiveSession): SessionRef => ({
   meshId: live.mesh.meshId,
   peer: live.peer.peer,
   epoch: live.epoch,
+})
+
+const settleOf = (live: LiveSession, id: DeliveryId, { priority, toldTo }: Unsettled): Settle => ({
+  meshId: live.mesh.meshId,
+  recipient: live.peer.peer,
+  priority,
+  id,
+  toldTo,
 })
 
 const deliveryRef = (live: LiveSession, id: DeliveryId, priority: number): DeliveryRef => ({

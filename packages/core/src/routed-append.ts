@@ -28,7 +28,8 @@ export class RoutedAppend implements Append {
     from: LiveSession,
     to: Peer,
     arrival: Arrival,
-    { ttlSeconds, birthEpoch, birthFloor }: Pick<Append, 'ttlSeconds' | 'birthEpoch' | 'birthFloor'>,
+    ttlSeconds: number,
+    birth: Pick<Append, 'birthEpoch' | 'birthFloor'>,
   ) {
     const { item } = arrival
     this.meshId = from.mesh.meshId
@@ -38,8 +39,8 @@ export class RoutedAppend implements Append {
     this.priority = PRIORITY_NUMBERS[item.priority]
     this.ttlSeconds = ttlSeconds
     this.envelope = item.envelope
-    this.birthEpoch = birthEpoch
-    this.floor = birthFloor
+    this.birthEpoch = birth.birthEpoch
+    this.floor = birth.birthFloor
     this.senderKnownSince = from.knownSince
     this.terms = arrival.terms && encodeTerms(arrival.terms)
     this.notBeforeMs = arrival.terms?.notBeforeMs ?? 0

@@ -154,7 +154,7 @@ export class Router {
     const ttlSeconds = item.ttlSeconds === 0 ? limits.ttlSecondsDefault : item.ttlSeconds
     if (arrival.terms?.ifOnline && !to.live) return this.refuse(from, arrival, 'no_responder', 0)
     const birth = this.deliveries.admit(to.live, from, arrival)
-    const append = new RoutedAppend(from, to, arrival, { ttlSeconds, ...birth })
+    const append = new RoutedAppend(from, to, arrival, ttlSeconds, birth)
     this.waiting += 1
     this.waitingBytes += bytesOf(arrival)
     this.context.effects.append(append)
