@@ -35,6 +35,7 @@ export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
   '@modelcontextprotocol/server': ['apps/cli/src/mcp/'],
   hono: ['apps/broker/src/server.ts', 'apps/broker/src/http.ts', 'apps/broker/src/http-api.ts'],
   'libsodium-wrappers': ['packages/identity/'],
+  'libsodium-wrappers-sumo': ['packages/identity/src/passphrase.ts'],
   pg: ['packages/db/src/pipe-lane.ts'],
   pino: ['apps/broker/src/log.ts'],
   postgres: ['packages/db/', 'packages/queue/', 'packages/bus/', 'scripts/load/'],

@@ -93,7 +93,7 @@ function addMail(app: Api, { driver, inboxes, queue }: ApiParts): void {
   app.openapi(routes.send, async (c) => {
     const envelopes = readEnvelopes(c.req.valid('json').envelopes)
     if (!envelopes) return refuse(c, { code: 'body_malformed' })
-    const from = { ...c.var.holder, isRevoked: false, sessionEpoch: 0 }
+    const from = { ...c.var.holder, isRevoked: false, sessionEpoch: 0, consent: null }
     return c.json({ results: await sendOnce(driver, from, envelopes) }, 200)
   })
   app.openapi(routes.inbox, async (c) => {

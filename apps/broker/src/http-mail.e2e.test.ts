@@ -1,7 +1,7 @@
 /** Mail by HTTP: sent to sockets, received from sockets, settled or given back. */
 import { Sealer, sealEnvelope } from '@sealpost/identity'
 import { connect } from '@sealpost/sdk'
-import type { EnvelopeId } from '@sealpost/std'
+import type { EnvelopeId, GroupId } from '@sealpost/std'
 import { test as base, describe, expect } from 'vitest'
 import { envelopeJson, HttpPeer } from './testing-http.ts'
 import { until } from './testing-process.ts'
@@ -131,6 +131,20 @@ describe('what is polled', () => {
     expect(await recipient.settle(...body.deliveries)).toMatchObject({ status: 202, body: null })
     await until('the queue is empty', async () => (await world.count('message_queue')) === 0)
     expect((await recipient.inbox('waitSeconds=0')).body).toEqual({ deliveries: [], receipts: [], lost: [] })
+    sender.destroy()
+  })
+
+  test('has its body beside it, when it is of a broadcast', async () => {
+    await using world = await World.open()
+    const to = await world.enrol()
+    const [sender, recipient] = [await WireClient.enter(await world.enrol()), await HttpPeer.enter(to)]
+    const [item, body] = [envelopeTo(to), crypto.getRandomValues(new Uint8Array(5_000))]
+    const terms = { receipts: 'none', thread: '00'.repeat(16), hops: 0, noAutoReply: false } as const
+    const roster = { group: '00'.repeat(16) as GroupId, rosterEpoch: 0 }
+    sender.send({ type: 'broadcast', ...roster, bodyId: randomHex(32), body, terms, envelopes: [item] })
+    const [delivery] = (await recipient.inbox('waitSeconds=20')).body.deliveries
+    expect(delivery).toMatchObject({ envelopeId: item.envelopeId, terms })
+    expect(delivery.body).toBe(Buffer.from(body).toString('base64url'))
     sender.destroy()
   })
 

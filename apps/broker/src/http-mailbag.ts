@@ -4,10 +4,11 @@ import { encodeFields, type FrameOf } from '@sealpost/protocol'
 type PushItem = FrameOf<'push'>['deliveries'][number]
 type Terms = FrameOf<'pushWith'>['deliveries'][number]['terms']
 
-/** A delivery; `terms`: of its sender, if it named any. */
+/** A delivery; `terms`: of its sender, if it named any; `body`: of a broadcast, which has terms always. */
 export interface Handed {
   readonly push: PushItem
   readonly terms: Terms | null
+  readonly body?: Uint8Array
 }
 export type Receipt = FrameOf<'receipts'>['items'][number]
 export type Lost = FrameOf<'recovered'>['lost'][number]
@@ -25,7 +26,7 @@ export const EMPTY: Mailbag = { deliveries: [], receipts: [], lost: [] }
 export const isEmpty = ({ deliveries, receipts, lost }: Mailbag): boolean =>
   deliveries.length + receipts.length + lost.length === 0
 
-/** In the fields of the frames; terms stand beside those of a push. */
+/** In the fields of the frames; terms and body stand beside those of a push. */
 export function mailbagJson({ deliveries, receipts, lost }: Mailbag) {
   return {
     deliveries: deliveries.map(handedJson),
@@ -34,8 +35,12 @@ export function mailbagJson({ deliveries, receipts, lost }: Mailbag) {
   }
 }
 
-function handedJson({ push, terms }: Handed): Record<string, unknown> {
+function handedJson({ push, terms, body }: Handed): Record<string, unknown> {
   if (!terms) return encodeFields({ type: 'push', deliveries: [push] }).deliveries[0]!
-  const [item] = encodeFields({ type: 'pushWith', deliveries: [{ push, terms }] }).deliveries
-  return { ...item!.push, terms: item!.terms }
+  if (!body) {
+    const [item] = encodeFields({ type: 'pushWith', deliveries: [{ push, terms }] }).deliveries
+    return { ...item!.push, terms: item!.terms }
+  }
+  const [item] = encodeFields({ type: 'pushBody', deliveries: [{ push, terms, body }] }).deliveries
+  return { ...item!.push, terms: item!.terms, body: item!.body }
 }

@@ -120,6 +120,7 @@ export class PolledSession implements Connection {
         for (const push of frame.deliveries) this.arrive(push.id, { push, terms: null })
         return
       case 'pushWith':
+      case 'pushBody':
         for (const item of frame.deliveries) this.arrive(item.push.id, item)
         return
       case 'receipts':

@@ -32,11 +32,11 @@ const wholeNumber = (max: number, fallback: number, min = 0) =>
     .default(fallback)
     .openapi({ type: 'integer', minimum: min, maximum: max, default: fallback })
 
-/** A push, and beside its fields the terms of its sender, if it named any. */
+/** A push, and beside its fields the terms of its sender, if it named any, and the body of a broadcast. */
 function deliverySchema(): JsonSchema {
-  const { terms } = schemaOfItem('pushWith', 'deliveries').properties
+  const { terms, body } = schemaOfItem('pushBody', 'deliveries').properties
   const push = schemaOfItem('push', 'deliveries')
-  return { ...push, properties: { ...push.properties, terms } }
+  return { ...push, properties: { ...push.properties, terms, body } }
 }
 
 /** A send, and beside its fields the terms, of which each has a default. */

@@ -13,11 +13,13 @@ import { readBrokerKeys } from './broker-keys.ts'
 import { type Config, limitsOf, printConfig, readConfig } from './config.ts'
 import { configHelp } from './config-reference.ts'
 import { Driver, type DriverOptions } from './driver.ts'
+import { GroupRegistrar } from './group-registrar.ts'
 import { adminRoutes, type HttpParts, publicRoutes, withDemo } from './http.ts'
 import { discoveryOf } from './http-discovery.ts'
 import { openApi } from './http-start.ts'
 import { errorFields, type Log, openLog } from './log.ts'
 import { Metrics } from './metrics.ts'
+import { Ownership } from './ownership.ts'
 import { Registrar } from './registrar.ts'
 import { helloOf, type ServerOptions, serve, serveAdmin, WEBSOCKET_PATH } from './server.ts'
 
@@ -37,10 +39,12 @@ export async function startBroker(config: Config, log: Log): Promise<RunningBrok
   const queue = new PostgresQueue(databases, shard, queueOptions(config))
   const authenticator = new Authenticator(queue, keys)
   const registrar = new Registrar(databases.asking, authenticator, keys)
+  const ownership = new Ownership(databases.asking, authenticator)
+  const groups = new GroupRegistrar(databases.asking, authenticator)
   const metrics = new Metrics()
   const bus = new MemoryHub().join()
   const driver = new Driver(
-    { queue, authenticator, registrar, bus, log, metrics },
+    { queue, authenticator, registrar, ownership, groups, bus, log, metrics },
     driverOptions(config, { incarnation, durability }),
   )
   observe(driver, metrics)

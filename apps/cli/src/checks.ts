@@ -86,9 +86,9 @@ async function* sessionChecks(shell: Shell, { url, brokerKey, meshId }: Membersh
   if (!desk)
     return yield { name: 'handshake', outcome: 'skipped', detail: 'Another command of this profile holds its session.' }
   try {
-    const { identity } = await shell.profile.readKeys()
+    const { identity, formerBoxKeys } = await shell.profile.readKeys()
     const signal = AbortSignal.any([shell.signal, AbortSignal.timeout(REACH_WITHIN_MS)])
-    await using peer = await connect({ url, brokerKey, meshId, identity, signal })
+    await using peer = await connect({ url, brokerKey, meshId, identity, formerBoxKeys, signal })
     yield { name: 'handshake', outcome: 'ok', detail: 'the broker proved its key, and knows yours' }
     yield await attempt('round trip', () => checkRoundTrip(peer, shell.signal))
   } catch (error) {

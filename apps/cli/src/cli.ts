@@ -4,6 +4,7 @@ import { OperatingError } from '@sealpost/std'
 import { CommanderError } from 'commander'
 import { endingOf, exitCodeOf } from './exit-codes.ts'
 import { Output, platformScreens, type Screens } from './output.ts'
+import { Passphrase, platformTerminal } from './passphrase.ts'
 import { Profile } from './profile.ts'
 import { sealpost } from './program.ts'
 import type { Settings } from './settings.ts'
@@ -23,9 +24,14 @@ export async function runCli(
 ): Promise<number> {
   const { hasColors } = settings
   let output = new Output({ isJson: words.includes('--json'), isQuiet: false, hasColors }, screens)
-  const shellFor = ({ profile, json = false, quiet = false }: GlobalOptions): Shell => {
+  const shellFor = ({ profile, passphraseFile, json = false, quiet = false }: GlobalOptions): Shell => {
     output = new Output({ isJson: json, isQuiet: quiet, hasColors }, screens)
-    return { settings, output, signal, profile: new Profile(settings, profile ?? settings.profile) }
+    const passphrase = new Passphrase({
+      file: passphraseFile,
+      fromEnvironment: settings.passphrase,
+      terminal: platformTerminal(signal),
+    })
+    return { settings, output, signal, profile: new Profile(settings, profile ?? settings.profile, passphrase) }
   }
   try {
     await sealpost(runIn(shellFor), screens).parseAsync(words, { from: 'user' })

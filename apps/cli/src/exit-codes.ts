@@ -21,7 +21,15 @@ export const exitCodeOf = (ending: Ending): number => ROWS.find((row) => row.nam
 
 /** Codes of errors by how a command ends that meets them. One that is in no row is a plain failure. */
 const CODES: Partial<Record<Ending, readonly string[]>> = {
-  usage: ['usage', 'authority_malformed', 'invite_malformed', 'name_malformed', 'summary_malformed'],
+  usage: [
+    'usage',
+    'authority_malformed',
+    'invite_malformed',
+    'name_malformed',
+    'summary_malformed',
+    'group_malformed',
+    'group_ambiguous',
+  ],
   not_found: [
     'unknown_recipient',
     'profile_missing',
@@ -31,6 +39,7 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'file_missing',
     'dead_letter_unknown',
     'invite_unknown',
+    'unknown_group',
   ],
   auth: [
     'auth_failed',
@@ -40,12 +49,19 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'key_changed',
     'invite_refused',
     'not_admin',
+    'not_owner',
+    'not_in_group',
+    'not_allowed',
+    'key_file_locked',
+    'passphrase_wrong',
     'forbidden',
     'blocked',
   ],
   conflict: [
     'superseded',
     'id_reused',
+    'stale_epoch',
+    'stale_roster',
     'already_member',
     'name_taken',
     'key_file_exists',
@@ -63,6 +79,8 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'rate_exceeded',
     'quota_exceeded',
     'outbox_full',
+    'too_many_named',
+    'too_many_groups',
     'body_too_large',
     'envelope_too_large',
     'ttl_too_long',

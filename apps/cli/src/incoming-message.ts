@@ -3,7 +3,7 @@ import type { Message } from '@sealpost/sdk'
 import type { Contacts } from './contacts.ts'
 import type { Paint } from './output.ts'
 import { labelOf } from './peer-news.ts'
-import { escapeText } from './terminal-text.ts'
+import { escapeName, escapeText } from './terminal-text.ts'
 
 const INDENT = '    '
 
@@ -13,8 +13,9 @@ export function messageForPeople(message: Message, contacts: Contacts, paint: Pa
   const again = message.attempt > 1 ? paint.dim(` (attempt ${message.attempt})`) : ''
   const urgent = message.priority === 'now' ? paint.red(' !') : ''
   const asks = message.isRequest ? paint.dim(' (asks)') : ''
+  const to = message.group ? paint.dim(` in ${escapeName(message.group.name)}`) : ''
   const from = paint.bold(labelOf(contacts, message.sender))
-  return `${paint.dim(time)} ${from}${urgent}${asks}${again}  ${escapeText(textOf(message) ?? binaryNotice(message), INDENT)}`
+  return `${paint.dim(time)} ${from}${to}${urgent}${asks}${again}  ${escapeText(textOf(message) ?? binaryNotice(message), INDENT)}`
 }
 
 /** Times are milliseconds since 1970. */
@@ -31,6 +32,7 @@ export function messageForPrograms(message: Message, contacts: Contacts): object
     thread,
     inReplyTo,
     isRequest,
+    group: message.group && { id: message.group.id, name: message.group.name },
     ...bodyForPrograms(message),
   }
 }
@@ -51,6 +53,7 @@ export function messageForExec(message: Message, contacts: Contacts): Record<str
     SEALPOST_ATTEMPT: String(message.attempt),
     SEALPOST_SENT_AT_MS: String(message.sentAtMs),
     SEALPOST_ENQUEUED_AT_MS: String(message.enqueuedAtMs),
+    SEALPOST_GROUP: message.group?.name ?? '',
     SEALPOST_IS_REQUEST: message.isRequest ? '1' : '',
   }
 }

@@ -1,5 +1,17 @@
 /** What a command asks of its profile's peer, whichever command holds the session. Everything travels as JSON. */
-import type { EnvelopeId, InviteId, MemberEntry, Peer, PeerKey, PresenceEntry, Priority, Status } from '@sealpost/sdk'
+import type {
+  ConsentState,
+  ConsentUpdate,
+  EnvelopeId,
+  InviteId,
+  MemberEntry,
+  Peer,
+  PeerKey,
+  PresenceEntry,
+  Priority,
+  Status,
+} from '@sealpost/sdk'
+import { type GroupCalls, groupCallsOf } from './group-calls.ts'
 
 export interface SendQuestion {
   readonly to: PeerKey
@@ -38,7 +50,7 @@ export interface SessionFacts {
   readonly waiting: number
 }
 
-export interface PeerCalls {
+export interface PeerCalls extends GroupCalls {
   /** Answers when the message is kept in the profile: it leaves now or later, once. */
   keep(question: SendQuestion): Promise<null>
   /** Answers when the broker has stored it. */
@@ -50,11 +62,16 @@ export interface PeerCalls {
   roster(question: null): Promise<Roster>
   members(question: null): Promise<readonly MemberEntry[]>
   revokeInvite(inviteId: InviteId): Promise<null>
+  /** An empty update only asks. */
+  consent(update: ConsentUpdate): Promise<ConsentState>
+  /** Answers the epoch of the new key. */
+  rotateBoxKey(question: null): Promise<number>
   /** Answers once the broker was reached. */
   facts(question: null): Promise<SessionFacts>
 }
 
-export function callsOf(peer: Peer, online: Promise<Durability>): PeerCalls {
+/** `rotate`: with the key file, which only the profile can open. */
+export function callsOf(peer: Peer, online: Promise<Durability>, rotate: () => Promise<number>): PeerCalls {
   const post = ({ to, bodyBase64, priority, ttlSeconds }: SendQuestion) =>
     peer.post(to, Buffer.from(bodyBase64, 'base64'), { priority, ttlSeconds })
   return {
@@ -85,6 +102,9 @@ export function callsOf(peer: Peer, online: Promise<Durability>): PeerCalls {
       await peer.revokeInvite(inviteId)
       return null
     },
+    consent: (update) => peer.updateConsent(update),
+    rotateBoxKey: () => rotate(),
+    ...groupCallsOf(peer),
     facts: async () => ({ durability: await online, waiting: peer.pendingCount }),
   }
 }

@@ -40,6 +40,8 @@ function tell(event: PeerEvent, output: Output, contacts: Contacts): void {
       return output.warn(
         `An envelope said to be of ${label(event.sender)} was thrown away: ${escapeName(event.reason)}.`,
       )
+    case 'group_tamper':
+      return output.warn(`The broker handed out a group that its owner did not sign, or an old one (${event.reason}).`)
     case 'key_changed':
       return output.note(`${label(event.peer)} has a new box key, signed by the key you know`)
     case 'key_refused':

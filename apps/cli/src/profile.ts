@@ -1,7 +1,7 @@
 /**
  * A profile: one identity of its user, in a folder of its own.
  *
- * - `key.json`: the keys, 0600, never overwritten
+ * - `key.json`: the keys, 0600, locked with a passphrase if wanted; replaced by a rotation and by nothing else
  * - `membership.json`: the mesh it joined, and how to reach the broker
  * - `contacts.json`: names and the keys they are pinned to (`contacts.ts`)
  * - `messages`: what waits to be sent and what was received, kept by the SDK
@@ -11,25 +11,45 @@ import { existsSync } from 'node:fs'
 import { chmod, mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { generateIdentity, type Identity, ready } from '@sealpost/identity'
-import { type KeyFileRead, readKeyFile, writeKeyFile } from '@sealpost/identity/key-file'
+import {
+  type KeyFileRead,
+  type PeerKeyFile,
+  readKeyFile,
+  replaceKeyFile,
+  writeKeyFile,
+} from '@sealpost/identity/key-file'
 import { AVAILABILITIES, type Availability } from '@sealpost/protocol'
 import type { Membership, Status } from '@sealpost/sdk'
 import { isHex, OperatingError } from '@sealpost/std'
 import { isRecord, readJsonFile, writeJsonFile } from './json-file.ts'
+import { Passphrase } from './passphrase.ts'
 import type { Settings } from './settings.ts'
 
 export type { Membership } from '@sealpost/sdk'
 export type KeptStatus = Required<Pick<Status, 'availability' | 'summary'>>
 
+/** What a peer is opened with, and what is to be said about the file it came from. */
+export interface ProfileKeys extends Pick<PeerKeyFile, 'identity' | 'formerBoxKeys'> {
+  readonly warning: KeyFileRead['warning']
+}
+
+interface OpenedKeyFile extends Omit<KeyFileRead, 'contents'> {
+  readonly contents: PeerKeyFile
+}
+
 export class Profile {
   readonly name: string
   readonly folder: string
+  private readonly passphrase: Passphrase
+  /** Kept: a locked one takes a while to open. */
+  private opened: Promise<OpenedKeyFile> | null = null
 
   /** @throws OperatingError `usage` for a name that is no plain folder name */
-  constructor(settings: Pick<Settings, 'home'>, name: string) {
+  constructor(settings: Pick<Settings, 'home'>, name: string, passphrase = new Passphrase({})) {
     if (!/^[a-z0-9][a-z0-9._-]{0,63}$/i.test(name))
       throw new OperatingError('usage', 'A profile is named by letters, digits, dots, dashes and underscores.')
     this.name = name
+    this.passphrase = passphrase
     this.folder = join(settings.home, name)
   }
 
@@ -50,23 +70,52 @@ export class Profile {
   }
 
   /** @throws OperatingError `key_file_exists`, `key_file_unwritable` */
-  async makeKeys(): Promise<Identity> {
-    await ready()
-    const identity = generateIdentity()
-    await this.makeFolder()
-    await writeKeyFile(this.keyFile, { kind: 'peer', identity, formerBoxKeys: [], enrolment: null })
-    return identity
+  makeKeys(): Promise<Identity> {
+    return this.writeNewKeys(null)
   }
 
-  /** @throws OperatingError `profile_missing`, `key_file_wrong_kind`, and those of `readKeyFile` */
-  async readKeys(): Promise<{ identity: Identity; warning: KeyFileRead['warning'] }> {
+  /** The same, locked with a passphrase. @throws OperatingError as `makeKeys`, and those of `Passphrase.choose` */
+  async makeLockedKeys(): Promise<Identity> {
+    if (this.hasKeys) return this.makeKeys() // which refuses, before anybody is asked for anything
+    return this.writeNewKeys({ passphrase: await this.passphrase.choose() })
+  }
+
+  /** @throws OperatingError `profile_missing`, `key_file_wrong_kind`, and those of the key file and its passphrase */
+  async readKeys(): Promise<ProfileKeys> {
+    const { contents, warning } = await this.openKeyFile()
+    return { identity: contents.identity, formerBoxKeys: contents.formerBoxKeys, warning }
+  }
+
+  /** As it stands on disk now. @throws as `readKeys` */
+  async readKeyFile(): Promise<PeerKeyFile> {
+    this.opened = null
+    return (await this.openKeyFile()).contents
+  }
+
+  /** Locked as it was before. @throws OperatingError `key_file_unwritable`, and as `readKeys` */
+  async replaceKeys(contents: PeerKeyFile): Promise<void> {
+    const { isLocked } = await this.openKeyFile()
+    const lock = isLocked ? { passphrase: await this.passphrase.get() } : null
+    await replaceKeyFile(this.keyFile, contents, lock)
+    this.opened = null
+  }
+
+  private openKeyFile(): Promise<OpenedKeyFile> {
+    this.opened ??= this.openOnce().catch((error) => {
+      this.opened = null
+      throw error
+    })
+    return this.opened
+  }
+
+  private async openOnce(): Promise<OpenedKeyFile> {
     if (!this.hasKeys)
       throw new OperatingError(
         'profile_missing',
         `The profile ${this.name} has no keys yet: \`sealpost join INVITE\` makes them, and so does \`sealpost keygen\`.`,
       )
-    const { contents, warning } = await readKeyFile(this.keyFile)
-    if (contents.kind === 'peer') return { identity: contents.identity, warning }
+    const { contents, ...facts } = await readKeyFile(this.keyFile, () => this.passphrase.get())
+    if (contents.kind === 'peer') return { ...facts, contents }
     throw new OperatingError('key_file_wrong_kind', `The key file ${this.keyFile} is not a peer's.`)
   }
 
@@ -96,6 +145,14 @@ export class Profile {
 
   writeStatus(status: KeptStatus): Promise<void> {
     return writeJsonFile(this.statusFile, status)
+  }
+
+  private async writeNewKeys(lock: { passphrase: string } | null): Promise<Identity> {
+    await ready()
+    const identity = generateIdentity()
+    await this.makeFolder()
+    await writeKeyFile(this.keyFile, { kind: 'peer', identity, formerBoxKeys: [], enrolment: null }, lock)
+    return identity
   }
 
   /** @throws OperatingError `profile_unwritable` */

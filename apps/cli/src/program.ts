@@ -3,10 +3,13 @@ import { Command } from 'commander'
 import manifest from '../package.json'
 import { chatCommand } from './commands/chat.ts'
 import { completionCommand } from './commands/completion.ts'
+import { consentCommand } from './commands/consent.ts'
 import { deadCommand } from './commands/dead.ts'
 import { doctorCommand } from './commands/doctor.ts'
+import { groupCommand } from './commands/group.ts'
 import { inviteCommand } from './commands/invite.ts'
 import { joinCommand } from './commands/join.ts'
+import { keyCommand } from './commands/key.ts'
 import { keygenCommand } from './commands/keygen.ts'
 import { listenCommand } from './commands/listen.ts'
 import { mcpCommand } from './commands/mcp.ts'
@@ -29,6 +32,7 @@ export function sealpost(run: Run, { out, err }: Screens = platformScreens): Com
     .helpOption('-h, --help', 'print this help')
     .helpCommand(false)
     .option('-p, --profile <NAME>', 'the identity to use')
+    .option('--passphrase-file <FILE>', 'the first line of FILE unlocks the keys')
     .option('--json', 'answer in JSON, one object a line; errors too, on stderr')
     .option('-q, --quiet', 'say nothing that is only nice to know')
     .configureHelp({ showGlobalOptions: true })
@@ -40,10 +44,11 @@ export function sealpost(run: Run, { out, err }: Screens = platformScreens): Com
   program.commandsGroup('Begin:')
   for (const make of [upCommand, keygenCommand, joinCommand, inviteCommand]) program.addCommand(make(run))
   program.commandsGroup('Messages:')
-  for (const make of [peersCommand, sendCommand, requestCommand, listenCommand, chatCommand, mcpCommand])
+  for (const make of [peersCommand, sendCommand, groupCommand, requestCommand, listenCommand, chatCommand, mcpCommand])
     program.addCommand(make(run))
   program.commandsGroup('Look after it:')
-  for (const make of [statusCommand, doctorCommand, deadCommand]) program.addCommand(make(run))
+  for (const make of [statusCommand, consentCommand, keyCommand, doctorCommand, deadCommand])
+    program.addCommand(make(run))
   program.addCommand(completionCommand(run, () => program))
   program.addHelpText('after', FOOT)
   eachCommand(program, (command) => command.copyInheritedSettings(program).showHelpAfterError(HINT))

@@ -10,10 +10,11 @@ export interface Settings {
   /** Where `up` keeps a broker and its database, unless it is told another place. */
   readonly dataFolder: string
   readonly profile: string
+  readonly passphrase: string | undefined
   /** Null: no colours whatever the terminal can do. */
   readonly hasColors: boolean | null
   readonly databaseUrl: () => string
-  /** For programs started by a command. */
+  /** For programs started by a command; without the passphrase. */
   readonly environment: Environment
 }
 
@@ -23,6 +24,10 @@ export type Environment = Readonly<Record<string, string | undefined>>
 export const variables = [
   { name: 'SEALPOST_PROFILE', meaning: 'the profile, unless --profile names one; `default` without either' },
   { name: 'SEALPOST_HOME', meaning: 'the folder of the profiles; `$XDG_CONFIG_HOME/sealpost` or `~/.config/sealpost`' },
+  {
+    name: 'SEALPOST_PASSPHRASE',
+    meaning: 'the passphrase of locked keys, unless --passphrase-file names a file with it',
+  },
   { name: 'DATABASE_URL', meaning: 'the database of the broker, for `dead`; DATABASE_URL_FILE names a file with it' },
   { name: 'NO_COLOR', meaning: 'set to anything: no colours' },
 ] as const
@@ -35,7 +40,8 @@ export function readSettings(environment: Environment = process.env): Settings {
     profile: environment.SEALPOST_PROFILE || 'default',
     hasColors: environment.NO_COLOR ? false : environment.FORCE_COLOR ? true : null,
     databaseUrl: () => databaseUrlOf(environment),
-    environment,
+    passphrase: environment.SEALPOST_PASSPHRASE,
+    environment: { ...environment, SEALPOST_PASSPHRASE: undefined },
   }
 }
 

@@ -16,6 +16,7 @@ export interface Shell {
 /** Options that every command takes. */
 export interface GlobalOptions {
   readonly profile?: string
+  readonly passphraseFile?: string
   readonly json?: boolean
   readonly quiet?: boolean
 }

@@ -314,6 +314,18 @@ test('a new box key of a correspondent replaces the shared key that was remember
   expect(refusal(openEnvelope(new Sealer({ identity: rotated, meshId: MESH }), envelope, expected))).toBe('opened')
 })
 
+test('former box keys of a correspondent are remembered beside the current one, 17 in all', () => {
+  const { alice, opener } = world()
+  const turns = Array.from({ length: 18 }, (_, n) => correspondent({ ...alice, box: generateBoxKeys(n + 2) }))
+  const lines = turns.slice(1).map((turn) => opener.lineTo(turn))
+  expect(turns.slice(1).map((turn) => opener.lineTo(turn))).toEqual(lines)
+  opener.prepare(turns[1]!)
+  expect(lines[0]!.sharedKeys[0]).not.toBeNull()
+  opener.lineTo(turns[0]!)
+  expect(lines[0]!.sharedKeys[0]).toEqual(new Uint8Array(32)) // the one that came first made room, and was wiped
+  expect(opener.correspondentCount).toBe(1)
+})
+
 test('more correspondents than are remembered are served all the same', () => {
   const { alice, draft, expected } = world()
   const sealer = new Sealer({ identity: alice, meshId: MESH, correspondentsMax: 2 })

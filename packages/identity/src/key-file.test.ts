@@ -3,9 +3,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { OperatingError, toHex } from '@sealpost/std'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { MESH, peerNumber } from './fixtures.test-kit.ts'
+import { MESH, peerNumber, readVector } from './fixtures.test-kit.ts'
 import { generateBoxKeys, ready } from './index.ts'
-import { type KeyFile, type PeerKeyFile, readKeyFile, writeKeyFile } from './key-file.ts'
+import { type KeyFile, type PeerKeyFile, readKeyFile, replaceKeyFile, writeKeyFile } from './key-file.ts'
 
 let folder: string
 let count = 0
@@ -33,7 +33,7 @@ test.each<[string, () => KeyFile]>([
   const contents = make()
   await writeKeyFile(path, contents)
   expect((await stat(path)).mode & 0o777).toBe(0o600)
-  expect(await readKeyFile(path)).toEqual({ contents, warning: null })
+  expect(await readKeyFile(path)).toEqual({ contents, isLocked: false, warning: null })
 })
 
 test('a file or a link at the path is never written to', async () => {
@@ -88,6 +88,85 @@ test.each(Object.keys(DAMAGES))('a file with %s is malformed, and no secret is i
   expect(error).toMatchObject({ code: 'key_file_malformed' })
   expect(allText(error)).not.toContain(toHex(peerNumber(1).signing.secretKey).slice(8, 32))
   expect(allText(error)).not.toContain(toHex(peerNumber(1).box.secretKey).slice(8, 32))
+})
+
+test('a key file is replaced whole, also where an attempt before broke off', async () => {
+  const path = newPath()
+  await writeKeyFile(path, peerFile())
+  await writeFile(`${path}.next`, 'half a key fi')
+  const contents = { ...peerFile(), formerBoxKeys: [{ ...generateBoxKeys(3), retiredAtMs: 17 }] }
+  await replaceKeyFile(path, contents)
+  expect((await readKeyFile(path)).contents).toEqual(contents)
+  expect((await stat(path)).mode & 0o777).toBe(0o600)
+  await expect(stat(`${path}.next`)).rejects.toThrow('ENOENT')
+})
+
+const CHEAP = { memoryKib: 8, passes: 1 }
+
+test('a locked file opens with its passphrase, however its letters are composed, and hides every secret', async () => {
+  const path = newPath()
+  const contents = peerFile()
+  await writeKeyFile(path, contents, { passphrase: 'Caf\u00e9 au lait', cost: CHEAP })
+  expect(await readKeyFile(path, () => 'Cafe\u0301 au lait')).toEqual({ contents, isLocked: true, warning: null })
+  const text = await readFile(path, 'utf8')
+  for (const { secretKey } of [contents.identity.signing, contents.identity.box, contents.formerBoxKeys[0]!])
+    expect(text).not.toContain(toHex(secretKey).slice(0, 16))
+  await replaceKeyFile(path, { ...contents, formerBoxKeys: [] }, { passphrase: 'another', cost: CHEAP })
+  expect((await readKeyFile(path, async () => 'another')).contents).toMatchObject({ formerBoxKeys: [] })
+  expect(await failure(readKeyFile(path, () => 'Caf\u00e9 au lait'))).toBe('passphrase_wrong')
+})
+
+test('the usual cost is that of RFC 9106, and stands in the file', async () => {
+  const path = newPath()
+  await writeKeyFile(path, peerFile(), { passphrase: 'long enough' })
+  expect(JSON.parse(await readFile(path, 'utf8'))).toMatchObject({
+    version: 2,
+    lock: { kdf: 'argon2id', memoryKib: 65_536, passes: 3, cipher: 'xchacha20poly1305' },
+  })
+  expect(await failure(readKeyFile(path, () => 'long enough'))).toBe('no failure')
+})
+
+test('a file that was locked once can be opened for ever', async () => {
+  const vector = readVector('key-file.json')
+  const path = newPath()
+  await writeFile(path, JSON.stringify(vector.file), { mode: 0o600 })
+  const { contents } = await readKeyFile(path, () => vector.passphrase)
+  expect(contents).toEqual({ kind: 'peer', identity: peerNumber(1), formerBoxKeys: [], enrolment: null })
+})
+
+const LOCK_DAMAGES: Record<string, [(text: string) => string, string]> = {
+  'a changed salt': [(text) => text.replace(/"salt": "../, '"salt": "00'), 'passphrase_wrong'],
+  'a lower cost': [(text) => text.replace('"passes": 2', '"passes": 1'), 'passphrase_wrong'],
+  'the key of another': [(text) => text.replace(/"publicKey": "../, '"publicKey": "00'), 'passphrase_wrong'],
+  'another kind': [(text) => text.replace('"kind": "peer"', '"kind": "broker"'), 'passphrase_wrong'],
+  'half of what was sealed': [(text) => text.replace(/("sealed": ".{100})[^"]*/, '$1'), 'passphrase_wrong'],
+  'no lock': [(text) => text.replace('"lock"', '"look"'), 'key_file_malformed'],
+  'another way to make a key': [(text) => text.replace('argon2id', 'argon2i'), 'key_file_malformed'],
+  'no passes': [(text) => text.replace('"passes": 2', '"passes": 0'), 'key_file_malformed'],
+  'more memory than anybody has': [
+    (text) => text.replace('"memoryKib": 8', '"memoryKib": 800000000'),
+    'key_file_malformed',
+  ],
+}
+
+test.each(Object.keys(LOCK_DAMAGES))('a locked file with %s is not opened', async (name) => {
+  const path = newPath()
+  await writeKeyFile(path, peerFile(), { passphrase: 'secret', cost: { memoryKib: 8, passes: 2 } })
+  const [damage, code] = LOCK_DAMAGES[name]!
+  const text = await readFile(path, 'utf8')
+  const damaged = damage(text)
+  expect(damaged).not.toBe(text)
+  await writeFile(path, damaged)
+  expect(await failure(readKeyFile(path, () => 'secret'))).toBe(code)
+})
+
+test('without a passphrase a locked file says that it is locked, and nothing is asked for a plain one', async () => {
+  const [locked, plain] = [newPath(), newPath()]
+  await writeKeyFile(locked, peerFile(), { passphrase: 'secret', cost: CHEAP })
+  await writeKeyFile(plain, peerFile())
+  expect(await failure(readKeyFile(locked))).toBe('key_file_locked')
+  const unasked = () => expect.unreachable('it was asked for a passphrase')
+  expect((await readKeyFile(plain, unasked)).isLocked).toBe(false)
 })
 
 async function failure(step: Promise<unknown>): Promise<string> {

@@ -1,14 +1,18 @@
 /**
- * Keys on disk, for Node and Bun: JSON with a format, a version and a kind, readable by its owner only. Of the signing
- * key the seed is kept and the public key beside it, so that a damaged file is noticed. Error messages name the path and
- * never anything of the contents.
+ * Keys on disk, for Node and Bun: JSON with a format, a version and a kind, readable by its owner only, and locked with a
+ * passphrase if wanted. Of the signing key the seed is kept and the public key beside it, so that a damaged file is
+ * noticed. Error messages name the path and never anything of the contents.
  */
-import { type FileHandle, open, unlink } from 'node:fs/promises'
+import { type FileHandle, open, rename, unlink } from 'node:fs/promises'
 import { platform } from 'node:os'
-import { assert, fromHex, isHex, type MeshId, OperatingError, type PeerKey, toHex } from '@sealpost/std'
-import { isUnsigned } from './byte-fields.ts'
-import { type BoxKeys, boxKeysFromSecret, type Identity, type SigningKeys, signingKeysFromSeed } from './keys.ts'
+import { dirname } from 'node:path'
+import { type MeshId, type Millis, OperatingError, type PeerKey } from '@sealpost/std'
+import { isLocked, type LockedKeyFile, lockedText, plainText, readText, unlock } from './key-file-text.ts'
+import type { BoxKeys, Identity, SigningKeys } from './keys.ts'
+import { type PassphraseCost, USUAL_COST } from './passphrase.ts'
 import { ready } from './sodium.ts'
+
+export { nextBoxKey, turnBoxKey } from './box-key-turn.ts'
 
 /** Where a peer is enrolled: what its invite said. */
 export interface Enrolment {
@@ -17,11 +21,16 @@ export interface Enrolment {
   readonly brokerKey: PeerKey
 }
 
+export interface FormerBoxKeys extends BoxKeys {
+  /** When another one took its place; absent where that is not known. */
+  readonly retiredAtMs?: Millis
+}
+
 export interface PeerKeyFile {
   readonly kind: 'peer'
   readonly identity: Identity
-  /** Box keys from before a rotation, newest first. */
-  readonly formerBoxKeys: readonly BoxKeys[]
+  /** Box keys from before a rotation, newest first; one of a higher epoch is about to be published. */
+  readonly formerBoxKeys: readonly FormerBoxKeys[]
   readonly enrolment: Enrolment | null
 }
 
@@ -35,21 +44,81 @@ export type KeyFile = PeerKeyFile | BrokerKeyFile
 /** `warning`: the file's mode lets others than its owner at it. Mounted secrets are like that, so the caller decides. */
 export interface KeyFileRead {
   readonly contents: KeyFile
+  readonly isLocked: boolean
   readonly warning: { readonly code: 'key_file_exposed'; readonly message: string } | null
+}
+
+export interface KeyFileLock {
+  readonly passphrase: string
+  /** Default: 64 MiB and 3 passes. */
+  readonly cost?: PassphraseCost
 }
 
 /**
  * Creates the file with mode 0600 and syncs it. What exists at the path, a link included, is left as it is.
  * @throws OperatingError `key_file_exists`, `key_file_unwritable`
  */
-export async function writeKeyFile(path: string, contents: KeyFile): Promise<void> {
+export async function writeKeyFile(path: string, contents: KeyFile, lock: KeyFileLock | null = null): Promise<void> {
+  await create(path, await textOf(contents, lock))
+}
+
+/**
+ * Puts other contents in the place of a key file, whole or not at all; synced when it returns. One program at a time.
+ * @throws OperatingError `key_file_unwritable`
+ */
+export async function replaceKeyFile(path: string, contents: KeyFile, lock: KeyFileLock | null = null): Promise<void> {
+  const text = await textOf(contents, lock)
+  const beside = `${path}.next`
+  await unlink(beside).catch(() => undefined) // of a program that died here: nobody relies on it yet
+  await create(beside, text)
+  try {
+    await rename(beside, path)
+    await syncFolder(dirname(path))
+  } catch (cause) {
+    throw new OperatingError('key_file_unwritable', `The key file at ${path} can't be replaced.`, { cause })
+  }
+}
+
+/**
+ * `passphrase` is asked for when the file is locked.
+ * @throws OperatingError `key_file_missing`, `key_file_unreadable`, `key_file_malformed`; `key_file_locked` without a
+ *   passphrase, `passphrase_wrong`
+ */
+export async function readKeyFile(path: string, passphrase?: () => string | Promise<string>): Promise<KeyFileRead> {
+  await ready()
+  const { text, mode } = await readWholeText(path)
+  const found = readText(text)
+  if (!found) throw new OperatingError('key_file_malformed', `The file at ${path} is no key file of this version.`)
+  const warning = isExposed(mode) ? exposure(path) : null
+  if (!isLocked(found)) return { contents: found, isLocked: false, warning }
+  return { contents: await unlocked(path, found, passphrase), isLocked: true, warning }
+}
+
+const FILE_BYTES_MAX = 65_536
+
+function textOf(contents: KeyFile, lock: KeyFileLock | null): string | Promise<string> {
+  return lock ? lockedText(contents, lock.passphrase, lock.cost ?? USUAL_COST) : plainText(contents)
+}
+
+async function unlocked(
+  path: string,
+  locked: LockedKeyFile,
+  passphrase: (() => string | Promise<string>) | undefined,
+): Promise<KeyFile> {
+  if (!passphrase) throw new OperatingError('key_file_locked', `The key file at ${path} is locked with a passphrase.`)
+  const contents = await unlock(locked, await passphrase())
+  if (contents) return contents
+  throw new OperatingError('passphrase_wrong', `This passphrase does not open the key file at ${path}.`)
+}
+
+async function create(path: string, text: string): Promise<void> {
   const file = await open(path, 'wx', 0o600).catch((cause) => {
     throw codeOf(cause) === 'EEXIST'
       ? new OperatingError('key_file_exists', `There is a file at ${path} already; keys are never overwritten.`)
       : new OperatingError('key_file_unwritable', `No key file can be created at ${path}.`, { cause })
   })
   try {
-    await file.writeFile(`${JSON.stringify(toJson(contents), null, 2)}\n`)
+    await file.writeFile(text)
     await file.sync()
   } catch (cause) {
     await unlink(path) // half a key file would bar the next attempt
@@ -59,21 +128,18 @@ export async function writeKeyFile(path: string, contents: KeyFile): Promise<voi
   }
 }
 
-/** @throws OperatingError `key_file_missing`, `key_file_unreadable`, `key_file_malformed` */
-export async function readKeyFile(path: string): Promise<KeyFileRead> {
-  await ready()
-  const { text, mode } = await readText(path)
-  const contents = fromText(text)
-  if (!contents) throw new OperatingError('key_file_malformed', `The file at ${path} is no key file of this version.`)
-  return { contents, warning: isExposed(mode) ? exposure(path) : null }
+/** Windows opens no folders. */
+async function syncFolder(path: string): Promise<void> {
+  if (platform() === 'win32') return
+  const folder = await open(path, 'r')
+  try {
+    await folder.sync()
+  } finally {
+    await folder.close()
+  }
 }
 
-const FORMAT = 'sealpost-key'
-const VERSION = 1
-const FILE_BYTES_MAX = 65_536
-const FORMER_KEYS_MAX = 64
-
-async function readText(path: string): Promise<{ text: string; mode: number }> {
+async function readWholeText(path: string): Promise<{ text: string; mode: number }> {
   const unreadable = (cause: unknown) =>
     new OperatingError('key_file_unreadable', `The key file at ${path} can't be read.`, { cause })
   const file = await open(path, 'r').catch((cause) => {
@@ -108,73 +174,4 @@ function exposure(path: string) {
     code: 'key_file_exposed',
     message: `The key file at ${path} is open to others than its owner: chmod 600 it, and think of the key as known.`,
   } as const
-}
-
-function toJson(contents: KeyFile): object {
-  const head = { format: FORMAT, version: VERSION, kind: contents.kind }
-  if (contents.kind === 'broker') return { ...head, ...signingToJson(contents.signing) }
-  const { identity, formerBoxKeys, enrolment } = contents
-  assert(formerBoxKeys.length <= FORMER_KEYS_MAX, 'a key file keeps a bounded number of former box keys')
-  return {
-    ...head,
-    ...signingToJson(identity.signing),
-    boxKeys: [identity.box, ...formerBoxKeys].map((box) => ({ epoch: box.epoch, secretKey: toHex(box.secretKey) })),
-    enrolment,
-  }
-}
-
-function signingToJson(signing: SigningKeys): object {
-  return { publicKey: signing.publicKey, signingSeed: toHex(signing.secretKey.subarray(0, 32)) }
-}
-
-/** Null for anything but a whole key file. The parser's own error is dropped: it may quote the text. */
-function fromText(text: string): KeyFile | null {
-  const fields = fieldsOf(parseJson(text))
-  if (fields?.format !== FORMAT || fields.version !== VERSION) return null
-  const signing = signingFromJson(fields)
-  if (!signing) return null
-  if (fields.kind === 'broker') return { kind: 'broker', signing }
-  return fields.kind === 'peer' ? peerFromJson(signing, fields) : null
-}
-
-type Fields = { readonly [name: string]: unknown }
-
-function fieldsOf(value: unknown): Fields | null {
-  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Fields) : null
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return null // malformed, which the caller says in its own words
-  }
-}
-
-function signingFromJson(fields: Fields): SigningKeys | null {
-  if (!isHex(fields.signingSeed, 32)) return null
-  const signing = signingKeysFromSeed(fromHex(fields.signingSeed))
-  return signing.publicKey === fields.publicKey ? signing : null
-}
-
-function peerFromJson(signing: SigningKeys, fields: Fields): PeerKeyFile | null {
-  if (!Array.isArray(fields.boxKeys) || fields.boxKeys.length > FORMER_KEYS_MAX + 1) return null
-  const [box, ...formerBoxKeys] = fields.boxKeys.map(boxFromJson)
-  if (!box || !formerBoxKeys.every((former) => former !== null)) return null
-  const enrolment = enrolmentFromJson(fields.enrolment)
-  return enrolment === 'malformed' ? null : { kind: 'peer', identity: { signing, box }, formerBoxKeys, enrolment }
-}
-
-function boxFromJson(value: unknown): BoxKeys | null {
-  const { epoch, secretKey } = fieldsOf(value) ?? {}
-  if (!isHex(secretKey, 32) || typeof epoch !== 'number' || !isUnsigned(epoch, 0xffffffff)) return null
-  return boxKeysFromSecret(fromHex(secretKey), epoch)
-}
-
-function enrolmentFromJson(value: unknown): Enrolment | null | 'malformed' {
-  if (value === null) return null
-  const fields = fieldsOf(value)
-  const { meshId, authority, brokerKey } = fields ?? {}
-  if (!isHex(meshId, 16) || typeof authority !== 'string' || !isHex(brokerKey, 32)) return 'malformed'
-  return { meshId: meshId as MeshId, authority, brokerKey: brokerKey as PeerKey }
 }

@@ -79,6 +79,17 @@ test('a batch is bounded in appends, in bytes and in settles', () => {
   ])
 })
 
+test('a broadcast goes with one commit, past the bounds', () => {
+  const body = { bodyId: 'b0'.repeat(32), bytes: new Uint8Array(10) }
+  writer = new Writer((batch) => void batches.push(batch), { ...LIMITS, appendsMax: 2 })
+  for (let n = 1; n <= 6; n++) writer.append({ ...append(n), body: n > 1 && n < 5 ? body : null })
+  for (let n = 1; n <= 2; n++) {
+    writer.flush()
+    writer.succeeded()
+  }
+  expect(batches.map((batch) => idsOf(batch).appends)).toEqual([[1, 2, 3, 4], [5, 6]]) // biome-ignore format: short
+})
+
 test('a failed commit gives back its appends and all behind them, in order, and keeps the settles', () => {
   for (let n = 1; n <= 4; n++) writer.append(append(n))
   writer.settle(settle(1))

@@ -97,6 +97,8 @@ export class Writer {
       body = append.body
       count += 1
     }
+    // A broadcast is not cut in two: its body, stored by the first half, would put the second one's commit in doubt.
+    while (body !== null && this.appends[count]?.body === body) count += 1
     return take(this.appends, count)
   }
 }

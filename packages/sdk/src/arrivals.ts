@@ -8,6 +8,7 @@ import type { Note } from '@sealpost/identity'
 import { BATCH_MAX, type FrameOf, NO_THREAD, REASON_MAX } from '@sealpost/protocol'
 import type { DeliveryId, Millis, PeerKey } from '@sealpost/std'
 import type { PeerCounters } from './events.ts'
+import type { GroupOpening, OpenedForGroup } from './group-opening.ts'
 import { Inbox, type InboxKeeping } from './inbox.ts'
 import type { Keeper } from './keeper.ts'
 import { RECHECK_MS } from './key-directory.ts'
@@ -21,6 +22,7 @@ import { pieces } from './send-frames.ts'
 
 export interface ArrivalPorts {
   readonly opening: Opening
+  readonly groups: GroupOpening
   readonly effects: Pick<PeerEffects, 'deliver' | 'announce' | 'flushSoon'>
   readonly counters: PeerCounters
   /** Whether a message is the answer to a request, whose it is then. */
@@ -77,9 +79,9 @@ export class Arrivals implements MessageDesk {
     return this.leases.wakeAtMs
   }
 
-  pushedWith(deliveries: FrameOf<'pushWith'>['deliveries'], nowMs: Millis): void {
+  pushedWith(deliveries: FrameOf<'pushWith' | 'pushBody'>['deliveries'], nowMs: Millis): void {
     this.pushed(
-      deliveries.map(({ push, terms }) => ({ ...push, terms })),
+      deliveries.map(({ push, ...beside }) => ({ ...push, ...beside })),
       nowMs,
     )
   }
@@ -180,10 +182,18 @@ export class Arrivals implements MessageDesk {
     if (opened === 'later') return this.putOff(delivery, RECHECK_MS)
     const flaw = opened.ok ? opened.note && flawOf(opened.note, delivery) : opened.reason
     if (flaw) this.throwAway(delivery, flaw)
-    else this.takeOpened(delivery, opened as Extract<Opened, { ok: true }>, nowMs)
+    else this.takeForGroup(delivery, opened as Extract<Opened, { ok: true }>, nowMs)
   }
 
-  private takeOpened(delivery: Pushed, opened: Extract<Opened, { ok: true }>, nowMs: Millis): void {
+  private takeForGroup(delivery: Pushed, opened: Extract<Opened, { ok: true }>, nowMs: Millis): void {
+    const whole = this.ports.groups.open(delivery, opened)
+    if (whole === 'asked') this.park(delivery)
+    else if (whole === 'later') this.putOff(delivery, RECHECK_MS)
+    else if ('flaw' in whole) this.throwAway(delivery, whole.flaw)
+    else this.takeOpened(delivery, whole, nowMs)
+  }
+
+  private takeOpened(delivery: Pushed, opened: OpenedForGroup, nowMs: Millis): void {
     const { counters, effects } = this.ports
     const { sessionNo } = this
     const message = new Message(this, { pushed: delivery, opened, receivedAtMs: nowMs, sessionNo })

@@ -19,6 +19,11 @@ import { type RefusalCode, refusal } from '@sealpost/protocol'
  * - `not_admin`: only a member with the role `admin` may do this.
  * - `too_many_named`: a peer can allow or block no more others; nothing of this change was done.
  * - `stale_epoch`: the broker knows a box key of this peer with this epoch already, or with a higher one.
+ * - `unknown_group`: there is no such group in this mesh.
+ * - `not_in_group`: only a member of the group may write to it.
+ * - `not_owner`: only the owner of the group may change it.
+ * - `group_malformed`: a group has a name of 1 to 64 characters of printable ASCII, and 1 to 256 members.
+ * - `too_many_groups`: the mesh has as many groups as it may have.
  * - `kept_for_later`: this life of the peer is over; the message stays in its store, and the next life sends it.
  * - `store_in_use`: another process has the store open.
  * - `store_foreign`: the store is of another peer, mesh or version.
@@ -42,6 +47,11 @@ export type SdkCode =
   | 'not_admin'
   | 'too_many_named'
   | 'stale_epoch'
+  | 'unknown_group'
+  | 'not_in_group'
+  | 'not_owner'
+  | 'group_malformed'
+  | 'too_many_groups'
   | 'kept_for_later'
   | 'store_in_use'
   | 'store_foreign'

@@ -1,7 +1,7 @@
 /** What a peer tells its application besides messages. Nothing here needs an answer. */
 
 import type { FrameOf } from '@sealpost/protocol'
-import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
+import type { EnvelopeId, GroupId, Millis, PeerKey } from '@sealpost/std'
 import type { SealpostCode, SealpostError } from './errors.ts'
 import type { Receipt } from './lane.ts'
 import type { DeliveryReceipt } from './receipts.ts'
@@ -36,6 +36,10 @@ export type PeerEvent =
   | { type: 'sent'; to: PeerKey; outboxNo: number; receipt: Receipt }
   /** The same, refused for good or too old to be said again (`maybe_sent`). It is kept no longer. */
   | { type: 'send_failed'; to: PeerKey; outboxNo: number; error: SealpostError }
+  /** A group is known for the first time, or has another name or other members now; its owner signed it. */
+  | { type: 'group_changed'; group: GroupId; name: string; epoch: number }
+  /** The broker handed out a statement that no owner signed (`null`: of which group is not known), or an old one again. */
+  | { type: 'group_tamper'; group: GroupId | null; reason: 'statement_forged' | 'statement_rolled_back' }
   /** What became of a message that was sent with `receipts`. */
   | ({ type: 'receipt' } & DeliveryReceipt)
   /** Somebody came, left or changed, for those who watch. After `disconnected` everybody counts as offline. */

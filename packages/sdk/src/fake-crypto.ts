@@ -5,6 +5,7 @@
 import { type Correspondent, NO_PREV, type Note, type StreamId, type Transcript } from '@sealpost/identity'
 import type { KeyBindingEntry } from '@sealpost/protocol'
 import { type EnvelopeId, fromHex, type MeshId, type Millis, type PeerKey, toHex } from '@sealpost/std'
+import { fakeGroups } from './fake-groups.ts'
 import type { CryptoPort, Opened } from './ports.ts'
 
 export interface FakePeer {
@@ -56,6 +57,11 @@ export function fakeCrypto(peer: FakePeer): CryptoPort {
     newNonce: () => fakeBytes(32, peer.random),
     newEnvelopeId: () => randomHex(16) as EnvelopeId,
     newStreamId: () => randomHex(16) as StreamId,
+    groups: fakeGroups(
+      peer,
+      (length) => fakeBytes(length, peer.random),
+      (bytes) => fnv(bytes, 32),
+    ),
   }
 }
 

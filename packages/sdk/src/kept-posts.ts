@@ -7,7 +7,9 @@
  */
 import type { Millis } from '@sealpost/std'
 import { SealpostError } from './errors.ts'
+import type { GroupMessage } from './group-message.ts'
 import type { Keeper } from './keeper.ts'
+import { KeptBodies } from './kept-bodies.ts'
 import type { Entry, Post, PostTerms } from './lane.ts'
 import type { OutboxRecord, SealedRecord, StoreRecord } from './store.ts'
 
@@ -20,37 +22,45 @@ export interface KeptPost extends Post {
 
 /** What becomes of posts of a former life, whose promises nobody holds. */
 export type Orphan = Pick<Post, 'accepted' | 'refused'>
+export type OrphanOf = (record: OutboxRecord, message?: GroupMessage) => Orphan
 
 const NO_BODY = new Uint8Array(0)
 
 export class KeptPosts {
+  readonly bodies: KeptBodies
   private readonly keeper: Keeper
   private lastNo: number
 
   /** Numbers begin at the clock's microseconds, so that a store that was emptied does not begin anew. */
   constructor(keeper: Keeper, nowMs: Millis) {
     this.keeper = keeper
+    this.bodies = new KeptBodies(keeper)
     this.lastNo = Math.floor(nowMs * 1000)
   }
 
   /** What a former life left, in its order. */
-  restore(records: readonly StoreRecord[], orphanOf: (record: OutboxRecord) => Orphan): [OutboxRecord, KeptPost][] {
+  restore(records: readonly StoreRecord[], orphanOf: OrphanOf): [OutboxRecord, KeptPost][] {
     const kept = records.filter(
       (record): record is OutboxRecord => record.kind === 'waiting' || record.kind === 'sealed',
     )
     kept.sort((a, b) => a.outboxNo - b.outboxNo)
     this.lastNo = Math.max(this.lastNo, kept.at(-1)?.outboxNo ?? 0)
+    this.bodies.restore(records)
     return kept.map((record) => {
       const { outboxNo, terms } = record
       const body = record.kind === 'waiting' ? record.bytes : NO_BODY
-      return [record, { ...terms, body, ...orphanOf(record), outboxNo, isKept: true }]
+      const message = terms.bodyId === undefined ? undefined : this.bodies.restored.get(terms.bodyId)!
+      if (message) this.bodies.adopt(message)
+      const orphan = orphanOf(record, message)
+      return [record, { ...terms, body, ...(message && { message }), ...orphan, outboxNo, isKept: true }]
     })
   }
 
   posted(post: Post): KeptPost {
     this.lastNo += 1
     const kept: KeptPost = { ...post, outboxNo: this.lastNo, isKept: false }
-    const { outboxNo, body: bytes } = kept
+    const { outboxNo, body: bytes, message } = kept
+    if (message) this.bodies.hold(message)
     this.keeper.put(
       keyOf(outboxNo),
       () => ({ kind: 'waiting', outboxNo, terms: termsOf(kept), bytes }),
@@ -69,13 +79,18 @@ export class KeptPosts {
   /** It was answered for good. */
   done(post: Post): void {
     this.keeper.remove(keyOf((post as KeptPost).outboxNo))
+    if (post.message) this.bodies.release(post.message)
   }
 
   /** How a post ends when its peer does. */
   endOf(post: Post, cause: SealpostError): SealpostError {
     if (!(post as KeptPost).isKept) return cause
-    return new SealpostError('kept_for_later', 'The message stays in the store; the next life sends it.', { cause })
+    return keptForLater(cause)
   }
+}
+
+export function keptForLater(cause: SealpostError): SealpostError {
+  return new SealpostError('kept_for_later', 'The message stays in the store; the next life sends it.', { cause })
 }
 
 function isNowKept(post: KeptPost): void {
@@ -89,8 +104,8 @@ function sealedRecord({ envelopeId, envelope, admittedAtMs }: Entry, post: KeptP
 }
 
 /** A store may keep it as JSON, where what is undefined is left out. */
-function termsOf({ to, priority, ttlSeconds, terms, note }: KeptPost): PostTerms {
-  return { to, priority, ttlSeconds, ...(terms && { terms }), ...(note && { note }) }
+function termsOf({ to, priority, ttlSeconds, terms, note, bodyId }: KeptPost): PostTerms {
+  return { to, priority, ttlSeconds, ...(terms && { terms }), ...(note && { note }), ...(bodyId && { bodyId }) }
 }
 
 /** Padded, so that keys stand in the order of the posts. */

@@ -10,6 +10,7 @@ import type { Priority, SendTerms } from '@sealpost/protocol'
 import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
 import type { SealpostError } from './errors.ts'
 import { Fifo } from './fifo.ts'
+import type { GroupMessage } from './group-message.ts'
 
 /** The durable acknowledgement of one message. Times are of the sender's clock. */
 export interface Receipt {
@@ -31,11 +32,15 @@ export interface PostTerms {
   readonly terms?: SendTerms | undefined
   /** Sealed with the body. */
   readonly note?: Note | undefined
+  /** Of a group message: the body that goes with it. */
+  readonly bodyId?: string | undefined
 }
 
 /** A message to be sent. The body belongs to the outbox until one of the two answers, exactly one of which comes. */
 export interface Post extends PostTerms {
   readonly body: Uint8Array
+  /** Whose body it shares with others. */
+  readonly message?: GroupMessage
   readonly accepted: (receipt: Receipt) => void
   readonly refused: (error: SealpostError) => void
   /** With a store: it is on disk under this number. Without one it is called at once, with 0. */
@@ -60,6 +65,8 @@ export interface Entry {
   readonly admittedAtMs: Millis
   /** Said more than once: a refusal may come after the broker has stored it. */
   isResent?: boolean
+  /** Its answer was lost, or the broker's own: of a group message it is said again whatever became of the group. */
+  mayBeStored?: boolean
 }
 
 const PAUSE_BASE_MS = 50

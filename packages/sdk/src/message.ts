@@ -3,8 +3,9 @@ import type { Note, StreamPosition } from '@sealpost/identity'
 import type { FrameOf, Priority, ReceiptWish, Terms } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, Millis, PeerKey } from '@sealpost/std'
 import { SealpostError } from './errors.ts'
+import type { MessageGroup } from './group-message.ts'
+import type { OpenedForGroup } from './group-opening.ts'
 import type { Post, Receipt } from './lane.ts'
-import type { OpenedHeader } from './ports.ts'
 import { postTermsOf, type SendOptions } from './send-options.ts'
 
 /** What a message tells its owner; the pure engine implements it. */
@@ -17,8 +18,8 @@ export interface MessageDesk {
   post(post: Post): void
 }
 
-/** A delivery as it was pushed, by either of the two frames. */
-export type Pushed = FrameOf<'push'>['deliveries'][number] & { readonly terms?: Terms }
+/** A delivery as it was pushed, by any of the three frames. */
+export type Pushed = FrameOf<'push'>['deliveries'][number] & { readonly terms?: Terms; readonly body?: Uint8Array }
 
 export interface ReplyOptions extends Omit<SendOptions, 'thread' | 'hops'> {
   /** No person wrote it. It is refused as `no_auto_reply` where the sender wants none of these. */
@@ -28,7 +29,7 @@ export interface ReplyOptions extends Omit<SendOptions, 'thread' | 'hops'> {
 /** What a message is made of: what was pushed, what the envelope held, and when and in which session it came. */
 export interface Arrival {
   readonly pushed: Pushed
-  readonly opened: { readonly header: OpenedHeader; readonly note?: Note | null; readonly body: Uint8Array }
+  readonly opened: OpenedForGroup
   readonly receivedAtMs: Millis
   readonly sessionNo: number
 }
@@ -50,6 +51,8 @@ export class Message {
   readonly receivedAtMs: Millis
   /** By the sender's clock, whole milliseconds. */
   readonly sentAtMs: Millis
+  /** The group it was sent to; proven. Null: to this peer alone. */
+  readonly group: MessageGroup | null
   /** @internal */
   readonly stream: StreamPosition | null
   /** @internal Of the newest push of it. */
@@ -76,6 +79,7 @@ export class Message {
     this.deliveryId = pushed.id
     this.sessionNo = sessionNo
     this.#note = opened.note ?? null
+    this.group = opened.group ?? null
     this.#terms = pushed.terms ?? null
   }
 

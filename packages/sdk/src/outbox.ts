@@ -16,11 +16,12 @@ import { isHex, type Millis, type PeerKey } from '@sealpost/std'
 import { refusedBy, SealpostError } from './errors.ts'
 import type { PeerCounters } from './events.ts'
 import { Fifo } from './fifo.ts'
-import type { KeptPosts, Orphan } from './kept-posts.ts'
+import type { GroupMessage } from './group-message.ts'
+import type { KeptPosts, OrphanOf } from './kept-posts.ts'
 import { type Entry, Lane, type Post } from './lane.ts'
 import type { CryptoPort } from './ports.ts'
-import { packMixed, packSends, type SendFrame, type SendItem, type SendWithItem } from './send-frames.ts'
-import type { OutboxRecord, StoreRecord } from './store.ts'
+import { type OutgoingItem, packMixed, packSends, type SendFrame, type SendItem } from './send-frames.ts'
+import type { StoreRecord } from './store.ts'
 
 export interface OutboxOptions {
   /** Unacknowledged envelopes. */
@@ -37,6 +38,8 @@ export interface OutboxPorts {
   /** The recipient's key, or null: then `unlock` or `refuse` follows. */
   readonly keyOf: (recipient: PeerKey, nowMs: Millis) => Correspondent | null
   readonly counters: PeerCounters
+  /** Whether a newer statement of the group is known in which this peer is not named. */
+  readonly hasLeft: (message: GroupMessage, peer: PeerKey) => boolean
   /** Null without a store. */
   readonly keptPosts: KeptPosts | null
 }
@@ -63,8 +66,8 @@ export class Outbox {
   private readonly unanswered = new Map<string, Entry>()
   private unansweredBytes = 0
   private waitingCount = 0
-  private outgoing: (SendItem | SendWithItem)[] = []
-  /** Whether any of them has terms. */
+  private outgoing: OutgoingItem[] = []
+  /** Whether any of them has terms or a shared body. */
   private isMixed = false
   /** Their sealed bytes were kept just now. */
   private justKept: Entry[] = []
@@ -108,13 +111,13 @@ export class Outbox {
   }
 
   /** Takes up what a former life left unanswered. Before the first session, and before the first post. */
-  restore(records: readonly StoreRecord[], orphanOf: (record: OutboxRecord) => Orphan): void {
+  restore(records: readonly StoreRecord[], orphanOf: OrphanOf): void {
     for (const [record, post] of this.ports.keptPosts?.restore(records, orphanOf) ?? []) {
       const lane = this.laneOf(post)!
       if (record.kind === 'waiting') this.enqueue(lane, post)
       else {
         const { envelopeId, admittedAtMs, bytes: envelope } = record
-        this.awaitAnswer({ post, lane, place: 'atRest', envelopeId, envelope, admittedAtMs })
+        this.awaitAnswer({ post, lane, place: 'atRest', envelopeId, envelope, admittedAtMs, mayBeStored: true })
       }
     }
   }
@@ -134,7 +137,10 @@ export class Outbox {
     this.limits = null
     this.outgoing = []
     for (const entry of this.unanswered.values()) {
-      if (entry.place === 'inFlight') entry.place = 'atRest'
+      if (entry.place === 'inFlight') {
+        entry.place = 'atRest'
+        entry.mayBeStored = true
+      }
       entry.lane.inFlight = 0
     }
     for (const lane of this.paused) {
@@ -165,6 +171,7 @@ export class Outbox {
       const entry = this.unanswered.get(envelopeId)
       if (entry?.place !== 'inFlight') continue
       this.ports.counters.nacked += 1
+      if (code === 'unavailable') entry.mayBeStored = true
       if (refusal(code).isRetryable) this.pause(entry, nowMs, retryAfterMs)
       else this.fail(entry, isOfTheMoment(code) && entry.isResent ? maybeSent() : refusedBy(code as NackCode))
     }
@@ -284,8 +291,24 @@ export class Outbox {
       if (lane.pausedUntilMs !== null) continue
       const to = this.ports.keyOf(lane.recipient, nowMs)
       if (!to) continue
-      for (let i = 0; i < TURN_MAX && lane.waiting.length > 0 && this.hasRoom(); i++) this.admitOne(lane, to, nowMs)
+      for (let i = 0; i < TURN_MAX && lane.waiting.length > 0 && this.hasRoom(); i++) this.admitNext(lane, to, nowMs)
       this.makeReady(lane)
+    }
+  }
+
+  private admitNext(lane: Lane, to: Correspondent, nowMs: Millis): void {
+    const { message } = lane.waiting.peek()!
+    this.admitOne(lane, to, nowMs)
+    if (message) this.admitSiblings(message, nowMs)
+  }
+
+  /** A group message begins as a whole, whatever room there is: in pieces each would carry the body again. */
+  private admitSiblings(message: GroupMessage, nowMs: Millis): void {
+    for (const peer of message.members) {
+      const lane = this.lanes.get(peer)?.[PRIORITIES.indexOf(message.terms.priority)]
+      if (lane?.waiting.peek()?.message !== message || lane.pausedUntilMs !== null) continue
+      const to = this.ports.keyOf(peer, nowMs)
+      if (to) this.admitOne(lane, to, nowMs)
     }
   }
 
@@ -339,7 +362,7 @@ export class Outbox {
   }
 
   private launch(entry: Entry, nowMs: Millis): void {
-    if (this.isTooOld(entry, nowMs)) return this.giveUp(entry)
+    if (this.isTooOld(entry, nowMs) || this.isForOneWhoLeft(entry)) return this.giveUp(entry)
     const { lane, post } = entry
     const { counters } = this.ports
     counters[entry.place === 'sealed' ? 'sent' : 'resent'] += 1
@@ -351,10 +374,18 @@ export class Outbox {
       ttlSeconds: post.ttlSeconds,
       envelope: entry.envelope,
     }
-    if (post.terms) this.launchWith(post.terms, item, entry)
+    if (post.message) this.launchInGroup(post.message, item, entry)
+    else if (post.terms) this.launchWith(post.terms, item, entry)
     else this.outgoing.push(item)
     entry.place = 'inFlight'
     lane.inFlight += 1
+  }
+
+  private launchInGroup(message: GroupMessage, send: SendItem, entry: Entry): void {
+    const { mayBeStored = false } = entry
+    entry.isResent = mayBeStored
+    this.isMixed = true
+    this.outgoing.push({ message, isPinned: !mayBeStored, send })
   }
 
   private launchWith(terms: SendTerms, send: SendItem, entry: Entry): void {
@@ -380,6 +411,11 @@ export class Outbox {
         if (entry.place === 'atRest' || entry.place === 'sealed') this.launch(entry, nowMs)
       this.makeReady(lane)
     }
+  }
+
+  /** Stored or not, its recipient was taken out of the group since: it is not said again. */
+  private isForOneWhoLeft({ mayBeStored, post: { message, to } }: Entry): boolean {
+    return message !== undefined && mayBeStored === true && this.ports.hasLeft(message, to)
   }
 
   private isTooOld(entry: Entry, nowMs: Millis): boolean {

@@ -9,6 +9,8 @@ import { Arrivals } from './arrivals.ts'
 import { Connection, type ConnectionState } from './connection.ts'
 import { refusedBy, type SealpostCode, SealpostError } from './errors.ts'
 import type { KeyRefusal, PeerCounters } from './events.ts'
+import { GroupDesk } from './group-desk.ts'
+import type { GroupMessage } from './group-message.ts'
 import { Keeper } from './keeper.ts'
 import { KeptPosts, type Orphan } from './kept-posts.ts'
 import { KeyDirectory, type KnownKey } from './key-directory.ts'
@@ -61,6 +63,7 @@ export class PeerEngine {
   private readonly requests = new Requests()
   private readonly standing: Standing
   private readonly whispers: Whispers
+  readonly groups: GroupDesk
   private readonly keeper: Keeper | null
   private storeError: SealpostError | null = null
   private isEnding = false
@@ -95,15 +98,28 @@ export class PeerEngine {
     const keeper = store ? new Keeper((changes) => store.keep(changes)) : null
     this.keeper = keeper
     const keptPosts = keeper && new KeptPosts(keeper, options.nowMs)
-    this.outbox = new Outbox({ crypto, random, keyOf, counters, keptPosts }, { window, windowBytes, waitingMax })
+    const hasLeft = (message: GroupMessage, peer: PeerKey) => this.groups.hasLeft(message, peer)
+    this.outbox = new Outbox(
+      { crypto, random, keyOf, counters, hasLeft, keptPosts },
+      { window, windowBytes, waitingMax },
+    )
     const keeping = keeper && store ? { keeper, records: store.records } : undefined
     const opening = new Opening(crypto, this.keys)
     const isAnswer = (message: Message) => this.requests.take(message)
     const post = (reply: Post) => this.post(reply)
-    this.arrivals = new Arrivals({ opening, effects, counters, isAnswer, post }, keeping)
+    this.groups = new GroupDesk({
+      crypto: crypto.groups,
+      self: options.peerKey,
+      announce: (event) => effects.announce(event),
+      ask: (question, asker) => this.ask(question, asker),
+      post,
+      unlock: (sender) => this.arrivals.unlock(sender, this.nowMs),
+      bodies: keptPosts?.bodies ?? null,
+    })
+    this.arrivals = new Arrivals({ opening, groups: this.groups.opening, effects, counters, isAnswer, post }, keeping)
     this.whispers = new Whispers({ crypto, keys: this.keys, opening, effects, counters })
     this.standing = new Standing((entry) => effects.announce({ type: 'presence', ...entry }))
-    if (store) this.outbox.restore(store.records, (record) => this.orphan(record))
+    if (store) this.outbox.restore(store.records, (record, message) => this.orphan(record, message))
     this.connection = new Connection(
       {
         effects,
@@ -132,6 +148,7 @@ export class PeerEngine {
   }
 
   start(): void {
+    this.groups.restore()
     this.connection.start(this.nowMs)
   }
 
@@ -283,6 +300,7 @@ export class PeerEngine {
       case 'push':
         return this.arrivals.pushed(frame.deliveries, this.nowMs)
       case 'pushWith':
+      case 'pushBody':
         return this.arrivals.pushedWith(frame.deliveries, this.nowMs)
       case 'receipts':
         return this.arrivals.receipted(frame.items)
@@ -305,7 +323,10 @@ export class PeerEngine {
       case 'revoked':
       case 'consented':
       case 'bound':
+      case 'groupSet':
         return this.questions.answered(frame)
+      case 'groupList':
+        return frame.ref === 0 ? this.groups.told(frame) : this.questions.answered(frame)
       case 'goaway':
         return this.outbox.leaving()
       default:
@@ -318,6 +339,7 @@ export class PeerEngine {
     this.arrivals.connected(welcome.leaseMs)
     this.standing.connected()
     this.whispers.connected()
+    this.groups.connected()
     this.outbox.connected(welcome, this.nowMs)
     const { epoch, incarnation } = welcome
     const durability = welcome.durability === 'fsync' ? 'fsync' : 'degraded'
@@ -376,7 +398,8 @@ export class PeerEngine {
   }
 
   /** Nobody of this life waits for these: they are told as events. */
-  private orphan({ terms: { to }, outboxNo }: OutboxRecord): Orphan {
+  private orphan({ terms: { to }, outboxNo }: OutboxRecord, message?: GroupMessage): Orphan {
+    if (message) return this.groups.orphan(message, to, outboxNo)
     return {
       accepted: (receipt) => this.effects.announce({ type: 'sent', to, outboxNo, receipt }),
       refused: (error) => {

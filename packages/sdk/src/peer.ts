@@ -6,6 +6,7 @@ import { type ConsentState, type ConsentUpdate, updateConsent } from './consent.
 import { Driver, type LoadedStore } from './driver.ts'
 import { SealpostError } from './errors.ts'
 import type { PeerCounters, PeerEvent } from './events.ts'
+import { Groups } from './groups.ts'
 import { Incoming, type MessageHandler } from './incoming.ts'
 import type { KnownKey } from './key-directory.ts'
 import type { Receipt } from './lane.ts'
@@ -37,6 +38,8 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   readonly key: PeerKey
   /** Resolves when this peer is over for good: with the error that ended it, or null after `close`. */
   readonly closed: Promise<SealpostError | null>
+  /** Peers that are written to at once. */
+  readonly groups: Groups
   readonly #driver: Driver
   readonly #ownKeys: OwnKeys
   readonly #incoming: Incoming
@@ -75,6 +78,11 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
       store,
       deliver: (message) => this.#incoming.deliver(message),
       announce: (event) => this.#announce(event),
+    })
+    this.groups = new Groups({
+      self: this.key,
+      tell: (happened) => this.#driver.tell((engine) => happened(engine.groups)),
+      ask: this.#ask,
     })
   }
 

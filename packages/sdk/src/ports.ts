@@ -14,6 +14,7 @@ import type {
 import type { ClientFrame, KeyBindingEntry } from '@sealpost/protocol'
 import type { EnvelopeId, MeshId, Millis, PeerKey } from '@sealpost/std'
 import type { PeerEvent } from './events.ts'
+import type { GroupCrypto } from './group-crypto.ts'
 import type { Message } from './message.ts'
 
 export interface Sealed {
@@ -45,6 +46,7 @@ export interface CryptoPort {
   newNonce(): Uint8Array
   newEnvelopeId(): EnvelopeId
   newStreamId(): StreamId
+  readonly groups: GroupCrypto
 }
 
 /** The commands. Each dial has a number of its own, and every answer names it, so that a late one is told apart. */

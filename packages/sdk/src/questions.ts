@@ -7,7 +7,14 @@ import type { FrameOf, ServerFrame } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
 import type { SealpostError } from './errors.ts'
 
-const ANSWERS = { members: 'roster', revoke: 'revoked', consent: 'consented', bind: 'bound' } as const
+const ANSWERS = {
+  members: 'roster',
+  revoke: 'revoked',
+  consent: 'consented',
+  bind: 'bound',
+  setGroup: 'groupSet',
+  groups: 'groupList',
+} as const
 
 export type QuestionType = keyof typeof ANSWERS
 export type QuestionOf<Type extends QuestionType> = Omit<FrameOf<Type>, 'ref'>

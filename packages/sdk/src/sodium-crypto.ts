@@ -13,6 +13,7 @@ import {
 } from '@sealpost/identity'
 import { type EnvelopeId, type MeshId, toHex } from '@sealpost/std'
 import { v7 } from 'uuid'
+import { sodiumGroups } from './group-crypto.ts'
 import type { OwnKeys } from './own-keys.ts'
 import type { CryptoPort } from './ports.ts'
 
@@ -58,6 +59,7 @@ export function sodiumCrypto(
     newNonce: () => randomBytes(32),
     newEnvelopeId: () => toHex(v7(undefined, scratch)) as EnvelopeId,
     newStreamId: () => toHex(randomBytes(16)) as StreamId,
+    groups: sodiumGroups(signing, meshId),
   }
 }
 

@@ -4,8 +4,9 @@
  * and goes on when the answer comes.
  */
 import type { StreamId } from '@sealpost/identity'
-import type { EnvelopeId, MeshId, Millis, PeerKey } from '@sealpost/std'
+import type { EnvelopeId, GroupId, MeshId, Millis, PeerKey } from '@sealpost/std'
 import { SealpostError } from './errors.ts'
+import type { GroupMessageTerms } from './group-message.ts'
 import type { PostTerms } from './lane.ts'
 
 /**
@@ -30,7 +31,7 @@ export interface StoreChange {
   readonly record: StoreRecord | null
 }
 
-export type StoreRecord = OwnerRecord | OutboxRecord | InboxRecord
+export type StoreRecord = OwnerRecord | OutboxRecord | GroupRecord | InboxRecord
 
 /** Whose store this is: sealed envelopes are good for one sender in one mesh. */
 export interface OwnerRecord {
@@ -62,6 +63,20 @@ export interface SealedRecord extends Outgoing {
 }
 
 export type OutboxRecord = WaitingRecord | SealedRecord
+
+/** The body of a message to a group, which several posts name by its id in their terms. */
+export interface GroupRecord {
+  readonly kind: 'group'
+  readonly groupId: GroupId
+  readonly epoch: number
+  readonly bodyId: string
+  readonly terms: GroupMessageTerms
+  readonly isSecond: boolean
+  /** Members that are to get it sealed anew. */
+  readonly owed: readonly PeerKey[]
+  /** The ticket, then the sealed body. */
+  readonly bytes: Uint8Array
+}
 
 /** What was settled of one stream. */
 export interface MarkRecord {

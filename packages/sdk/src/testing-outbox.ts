@@ -20,6 +20,8 @@ export class World {
   readonly outbox: Outbox
   readonly results: (Receipt | SealpostError | undefined)[] = []
   readonly keyless = new Set<PeerKey>()
+  /** Taken out of every group. */
+  readonly leavers = new Set<PeerKey>()
   readonly counters = {
     sent: 0,
     resent: 0,
@@ -40,8 +42,16 @@ export class World {
     const crypto = fakeCrypto({ ...self, random: this.random })
     const keyOf = (peer: PeerKey) =>
       this.keyless.has(peer) ? null : { peerKey: peer, boxKey: new Uint8Array(32), boxEpoch: 1 }
+    const keptPosts = keeper && new KeptPosts(keeper, 0)
     this.outbox = new Outbox(
-      { crypto, random: this.random, keyOf, counters: this.counters, keptPosts: keeper && new KeptPosts(keeper, 0) },
+      {
+        crypto,
+        random: this.random,
+        keyOf,
+        counters: this.counters,
+        hasLeft: (_, peer) => this.leavers.has(peer),
+        keptPosts,
+      },
       { window: 64, windowBytes: 1_000_000, waitingMax: 1000, ...options },
     )
   }
@@ -61,7 +71,7 @@ export class World {
   take(nowMs = 0): SendItem[] {
     return this.outbox
       .takeFrames(nowMs)
-      .flatMap((frame) => (frame.type === 'send' ? frame.envelopes : frame.envelopes.map(({ send }) => send)))
+      .flatMap((frame) => (frame.type === 'sendWith' ? frame.envelopes.map(({ send }) => send) : frame.envelopes))
   }
 
   ack(items: SendItem[], nowMs = 0): void {

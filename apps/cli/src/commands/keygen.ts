@@ -6,12 +6,21 @@ import { examples, type Run, type Shell } from '../shell.ts'
 export function keygenCommand(run: Run): Command {
   return new Command('keygen')
     .description('make the keys of a profile; existing ones are never touched')
-    .addHelpText('after', examples('sealpost keygen', 'sealpost keygen --profile work --json'))
+    .option('--passphrase', 'lock them with a passphrase: typed, from SEALPOST_PASSPHRASE, or from --passphrase-file')
+    .addHelpText(
+      'after',
+      examples(
+        'sealpost keygen',
+        'sealpost keygen --profile work --json',
+        'sealpost keygen --passphrase',
+        'sealpost keygen --passphrase --passphrase-file ~/.sealpost-passphrase',
+      ),
+    )
     .action(run(keygen))
 }
 
-async function keygen({ profile, output }: Shell): Promise<void> {
-  const { signing } = await profile.makeKeys()
+async function keygen({ profile, output }: Shell, { passphrase }: { readonly passphrase?: boolean }): Promise<void> {
+  const { signing } = await (passphrase ? profile.makeLockedKeys() : profile.makeKeys())
   const made = {
     profile: profile.name,
     key: signing.publicKey,

@@ -1,6 +1,6 @@
 /** One suite for every store: `storeConformance('memory', makeWorld)` declares its tests. */
 import type { StreamId } from '@sealpost/identity'
-import type { EnvelopeId, MeshId, PeerKey } from '@sealpost/std'
+import type { EnvelopeId, GroupId, MeshId, PeerKey } from '@sealpost/std'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { loadStore, type PeerStore, type StoreRecord } from '../store.ts'
 
@@ -39,6 +39,16 @@ const SAMPLES: readonly StoreRecord[] = [
     bytes: Uint8Array.of(0, 255, 10),
   },
   { kind: 'mark', sender: BOB, streamId: ID as StreamId, rank: 3, settled: [1, 5, 7, 4_294_967_295] },
+  {
+    kind: 'group',
+    groupId: ID as GroupId,
+    epoch: 3,
+    bodyId: ID + ID,
+    terms: { priority: 'low', ttlSeconds: 60 },
+    isSecond: true,
+    owed: [ALICE, BOB],
+    bytes: Uint8Array.of(9, 0, 255),
+  },
   { kind: 'loose', sender: BOB, envelopeId: ID as EnvelopeId, rank: 4 },
 ]
 

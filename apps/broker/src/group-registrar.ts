@@ -1,0 +1,49 @@
+/**
+ * The groups of a mesh. A statement's signature is checked here, in turn with those of newcomers; which one stands is
+ * decided by one statement (`packages/db/src/groups.ts`).
+ */
+import type { Asker, FoundGroups, GroupAnswer, GroupEntry, GroupPage } from '@sealpost/core'
+import { type Database, findGroups, type GroupRecord, listGroups, putGroup } from '@sealpost/db'
+import { type GroupStatement, readGroup } from '@sealpost/identity'
+import { type FrameOf, GROUP_PAGE_MAX } from '@sealpost/protocol'
+import type { GroupId, MeshId } from '@sealpost/std'
+import type { Authenticator } from './authenticator.ts'
+
+export class GroupRegistrar {
+  private readonly db: Database
+  private readonly authenticator: Authenticator
+
+  constructor(db: Database, authenticator: Authenticator) {
+    this.db = db
+    this.authenticator = authenticator
+  }
+
+  /** `null`: too many wait. @throws OperatingError */
+  async set(asker: Asker, { statement }: FrameOf<'setGroup'>): Promise<GroupAnswer | null> {
+    const checked = await this.authenticator.inTurn(() => check(asker, statement))
+    if (checked === null || 'outcome' in checked) return checked
+    const group = { groupId: checked.groupId, epoch: checked.epoch, statement: checked.bytes }
+    const outcome = await putGroup(this.db, asker, group)
+    return outcome === 'done' ? { outcome, group } : { outcome }
+  }
+
+  /** @throws OperatingError */
+  async list(meshId: MeshId, { after }: FrameOf<'groups'>): Promise<GroupPage> {
+    const found: GroupRecord[] = await listGroups(this.db, meshId, { after, limit: GROUP_PAGE_MAX + 1 })
+    return { groups: found.slice(0, GROUP_PAGE_MAX), isLast: found.length <= GROUP_PAGE_MAX }
+  }
+
+  /** @throws OperatingError */
+  async find(meshId: MeshId, groups: readonly GroupId[]): Promise<FoundGroups> {
+    const found = new Map<GroupId, GroupEntry | null>(groups.map((groupId) => [groupId, null]))
+    if (groups.length === 0) return found
+    for (const group of await findGroups(this.db, meshId, groups)) found.set(group.groupId, group)
+    return found
+  }
+}
+
+function check({ meshId, peerKey }: Asker, statement: Uint8Array): GroupStatement | GroupAnswer {
+  const group = readGroup(statement)
+  if (group?.meshId !== meshId) return { outcome: 'malformed' }
+  return group.owner === peerKey ? group : { outcome: 'not_owner' }
+}

@@ -1,0 +1,59 @@
+/**
+ * What a member decides about itself: whom it takes mail from, and its box key. Signatures are checked here, in turn with
+ * those of newcomers; what stands is decided by statements (`packages/db/src/consent.ts`, `key-bindings.ts`).
+ */
+import type { Asker, ConsentAnswer } from '@sealpost/core'
+import { BOX_EPOCH_MAX, changeConsent, type Database, findConsent, findHistory, replaceBinding } from '@sealpost/db'
+import { checkKeyBinding } from '@sealpost/identity'
+import type { FrameOf, KeyBindingEntry } from '@sealpost/protocol'
+import type { MeshId } from '@sealpost/std'
+import type { Authenticator } from './authenticator.ts'
+
+export class Ownership {
+  private readonly db: Database
+  private readonly authenticator: Authenticator
+
+  constructor(db: Database, authenticator: Authenticator) {
+    this.db = db
+    this.authenticator = authenticator
+  }
+
+  /** Changes what is to be changed, then reads all of it. `null`: the asker is no member any more. @throws OperatingError */
+  async consent(asker: Asker, { policy, changes }: FrameOf<'consent'>): Promise<ConsentAnswer | null> {
+    const isAsking = policy === 'keep' && changes.length === 0
+    const change = { policy: policy === 'keep' ? null : policy, verdicts: changes }
+    const { isDone, unknown } = isAsking ? { isDone: true, unknown: [] } : await changeConsent(this.db, asker, change)
+    const found = await findConsent(this.db, asker)
+    if (!found) return null
+    const { policy: standing, version, named } = found
+    const isOpen = standing === 'open'
+    return {
+      outcome: isDone ? 'done' : 'too_many',
+      peers: named.map(({ peerKey, isBlocked }) => ({ peer: peerKey, verdict: isBlocked ? 'blocked' : 'allowed' })),
+      unknown,
+      consent: {
+        policy: standing,
+        named: named.filter(({ isBlocked }) => isBlocked === isOpen).map(({ peer }) => peer),
+        version,
+      },
+    }
+  }
+
+  /** `null`: too many wait. @throws OperatingError */
+  async bind(asker: Asker, bind: FrameOf<'bind'>): Promise<FrameOf<'bound'>['outcome'] | null> {
+    const verdict = await this.authenticator.inTurn(() => this.check(asker, bind))
+    if (verdict === null || verdict === 'bad_binding') return verdict
+    return replaceBinding(this.db, asker, bind)
+  }
+
+  /** @throws OperatingError */
+  async history(meshId: MeshId, { peer }: FrameOf<'lookupHistory'>): Promise<KeyBindingEntry[]> {
+    const found = await findHistory(this.db, meshId, peer)
+    return found.map((binding) => ({ peer, ...binding }))
+  }
+
+  private check({ meshId, peerKey }: Asker, bind: FrameOf<'bind'>): 'ok' | 'bad_binding' {
+    const verdict = checkKeyBinding({ ...bind, meshId, peerKey }, { meshId, peerKey, nowMs: Date.now() })
+    return verdict === 'ok' && bind.boxEpoch <= BOX_EPOCH_MAX ? 'ok' : 'bad_binding'
+  }
+}

@@ -1,0 +1,68 @@
+/** `sealpost consent`: whom you take mail from. The broker keeps to it, whether you are there or not. */
+import type { ConsentState, ConsentUpdate, PeerKey } from '@sealpost/sdk'
+import { Argument, Command } from 'commander'
+import { Contacts } from '../contacts.ts'
+import { labelOf } from '../peer-news.ts'
+import { callPeer } from '../peer-session.ts'
+import { recipientOf } from '../recipient.ts'
+import { examples, type Run, type Shell } from '../shell.ts'
+import { escapeName } from '../terminal-text.ts'
+
+export function consentCommand(run: Run): Command {
+  return new Command('consent')
+    .description('whom you take mail from')
+    .addCommand(showCommand(run))
+    .addCommand(setCommand(run))
+    .addCommand(nameCommand(run, 'allow', 'takes mail from them, also when only contacts may write'))
+    .addCommand(nameCommand(run, 'block', 'takes nothing from them any more; what came before stays'))
+    .addCommand(nameCommand(run, 'forget', 'neither allowed nor blocked any more'))
+    .addHelpText(
+      'after',
+      examples('sealpost consent show', 'sealpost consent set contacts', 'sealpost consent allow bob alice'),
+    )
+}
+
+function showCommand(run: Run): Command {
+  return new Command('show')
+    .description('how it stands')
+    .addHelpText('after', examples('sealpost consent show', 'sealpost consent show --json'))
+    .action(run((shell) => update(shell, {})))
+}
+
+function setCommand(run: Run): Command {
+  return new Command('set')
+    .description('open: everybody but those you block may write; contacts: only those you allow')
+    .addArgument(new Argument('<POLICY>', 'who may write').choices(['open', 'contacts']))
+    .addHelpText('after', examples('sealpost consent set contacts', 'sealpost consent set open'))
+    .action(run((shell, _options: object, policy: 'open' | 'contacts') => update(shell, { policy })))
+}
+
+function nameCommand(run: Run, verb: 'allow' | 'block' | 'forget', description: string): Command {
+  return new Command(verb)
+    .description(description)
+    .argument('<NAME...>', 'names, or keys of 64 hex digits')
+    .addHelpText('after', examples(`sealpost consent ${verb} bob`))
+    .action(
+      run(async (shell, _options: object, words: readonly string[]) => {
+        const keys: PeerKey[] = []
+        for (const word of words) keys.push(await recipientOf(shell, word))
+        await update(shell, { [verb]: keys })
+      }),
+    )
+}
+
+async function update(shell: Shell, question: ConsentUpdate): Promise<void> {
+  const state = await callPeer(shell, { method: 'consent', question })
+  const contacts = await Contacts.read(shell.profile.contactsFile)
+  await shell.output.answer(state, () => describe(shell, state, contacts))
+}
+
+function describe({ output }: Shell, { policy, allowed, blocked }: ConsentState, contacts: Contacts): string {
+  const names = (keys: ConsentState['allowed']) =>
+    keys.map((key) => escapeName(labelOf(contacts, key))).join(', ') || 'nobody'
+  return output.facts([
+    ['who may write', policy === 'open' ? 'everybody but those blocked (open)' : 'those allowed (contacts)'],
+    ['allowed', names(allowed)],
+    ['blocked', names(blocked)],
+  ])
+}

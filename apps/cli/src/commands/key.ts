@@ -1,0 +1,56 @@
+/** `sealpost key`: the fingerprints of keys, and a new box key. */
+import { fingerprint, ready } from '@sealpost/identity'
+import { Command } from 'commander'
+import { callPeer } from '../peer-session.ts'
+import { recipientOf } from '../recipient.ts'
+import { examples, type Run, type Shell } from '../shell.ts'
+import { escapeName } from '../terminal-text.ts'
+
+export function keyCommand(run: Run): Command {
+  return new Command('key')
+    .description('your keys: compare them, change them')
+    .addCommand(fingerprintCommand(run))
+    .addCommand(rotateCommand(run))
+    .addHelpText('after', examples('sealpost key fingerprint', 'sealpost key fingerprint bob', 'sealpost key rotate'))
+}
+
+function fingerprintCommand(run: Run): Command {
+  return new Command('fingerprint')
+    .description('a key in a form to compare aloud; the key of NAME as this profile knows it, or your own')
+    .argument('[NAME]', 'a name, or a key of 64 hex digits')
+    .addHelpText('after', examples('sealpost key fingerprint', 'sealpost key fingerprint bob --json'))
+    .action(run(show))
+}
+
+async function show(shell: Shell, _options: object, word?: string): Promise<void> {
+  await ready()
+  const { output, profile } = shell
+  const key =
+    word === undefined ? (await profile.readKeys()).identity.signing.publicKey : await recipientOf(shell, word)
+  const print = fingerprint(key)
+  await output.answer({ name: word ?? null, key, fingerprint: print }, () =>
+    output.facts([
+      ['of', word === undefined ? 'you' : escapeName(word)],
+      ['fingerprint', print],
+    ]),
+  )
+}
+
+function rotateCommand(run: Run): Command {
+  return new Command('rotate')
+    .description('make a new box key and publish it; who you are, and your fingerprint, stay the same')
+    .addHelpText(
+      'after',
+      `
+Mail that was sealed to the key before is still opened: that key stays in the key file for 60 days. So make a new copy of
+the key file if you keep one.
+${examples('sealpost key rotate')}`,
+    )
+    .action(run(rotate))
+}
+
+async function rotate(shell: Shell): Promise<void> {
+  const boxEpoch = await callPeer(shell, { method: 'rotateBoxKey', question: null })
+  if (shell.output.isJson) await shell.output.answer({ boxEpoch }, () => '')
+  else shell.output.note(`others seal to your box key number ${boxEpoch} from now on`)
+}

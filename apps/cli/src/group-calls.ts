@@ -1,0 +1,71 @@
+/** What a command asks of its profile's peer about groups. Everything travels as JSON. */
+import type { Group, GroupId, Peer, PeerKey, Priority, SealpostCode } from '@sealpost/sdk'
+import { OperatingError } from '@sealpost/std'
+
+export interface GroupFacts {
+  readonly id: GroupId
+  readonly name: string
+  readonly epoch: number
+  readonly owner: PeerKey
+  readonly members: readonly PeerKey[]
+}
+
+export interface GroupChange {
+  readonly group: GroupId
+  readonly add: readonly PeerKey[]
+  readonly remove: readonly PeerKey[]
+}
+
+export interface GroupSendQuestion {
+  readonly group: GroupId
+  readonly bodyBase64: string
+  readonly priority: Priority
+  /** 0: the broker's default. */
+  readonly ttlSeconds: number
+}
+
+/** `code`: why it is not stored for this member; null: it is. */
+export interface MemberFare {
+  readonly peer: PeerKey
+  readonly code: SealpostCode | null
+}
+
+export interface GroupCalls {
+  /** Those the peer belongs to or owns. */
+  groups(question: null): Promise<readonly GroupFacts[]>
+  createGroup(question: { name: string; members: readonly PeerKey[] }): Promise<GroupFacts>
+  changeGroup(question: GroupChange): Promise<GroupFacts>
+  /** Answers when the broker has stored it for each member, or refused it. */
+  sendToGroup(question: GroupSendQuestion): Promise<readonly MemberFare[]>
+}
+
+export function groupCallsOf({ groups }: Peer): GroupCalls {
+  return {
+    groups: async () => (await groups.list()).map(factsOf),
+    createGroup: async ({ name, members }) => factsOf(await groups.createGroup(name, members)),
+    changeGroup: async ({ group: id, add, remove }) => {
+      const group = await groups.find(id)
+      if (add.length > 0) await group.add(...add)
+      if (remove.length > 0) await group.remove(...remove)
+      return factsOf(group)
+    },
+    sendToGroup: async ({ group: id, bodyBase64, priority, ttlSeconds }) => {
+      const group = await groups.find(id)
+      const { stored } = await group.send(Buffer.from(bodyBase64, 'base64'), { priority, ttlSeconds })
+      return (await stored).map(({ peer, error }) => ({ peer, code: error?.code ?? null }))
+    },
+  }
+}
+
+const factsOf = ({ id, name, epoch, owner, members }: Group): GroupFacts => ({ id, name, epoch, owner, members })
+
+/**
+ * The one of these that a word of the command line means: a name, or an id of 32 hex digits.
+ * @throws OperatingError `unknown_group`, `group_ambiguous`
+ */
+export function groupNamed(groups: readonly GroupFacts[], word: string): GroupFacts {
+  const [group, ...others] = groups.filter(({ id, name }) => id === word || name === word)
+  if (!group) throw new OperatingError('unknown_group', 'You are in no group of this name or id, and own none.')
+  if (others.length === 0) return group
+  throw new OperatingError('group_ambiguous', 'Several groups have this name: say its id, which "group list" tells.')
+}

@@ -1,0 +1,18 @@
+/** A rotation of the box key, with the key file in step: the next key is on disk before anybody can seal to it. */
+import { nextBoxKey, turnBoxKey } from '@sealpost/identity/key-file'
+import type { Peer } from '@sealpost/sdk'
+import type { Profile } from './profile.ts'
+
+/**
+ * Said again after a crash or a lost answer, it goes on with the key it began with.
+ * @returns the epoch of the new key
+ * @throws those of `Peer.lookup`, `Peer.rotateBoxKey` and the key file
+ */
+export async function rotateBoxKey(profile: Profile, peer: Peer): Promise<number> {
+  const published = await peer.lookup(peer.key)
+  const { next, file } = nextBoxKey(await profile.readKeyFile(), published)
+  await profile.replaceKeys(file)
+  await peer.rotateBoxKey(next)
+  await profile.replaceKeys(turnBoxKey(file, next, Date.now()))
+  return next.epoch
+}

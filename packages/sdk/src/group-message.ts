@@ -1,0 +1,39 @@
+/** A message to a group: its body sealed once, and what all of its envelopes have in common. */
+import type { GroupStatement } from '@sealpost/identity'
+import type { Priority, SendTerms } from '@sealpost/protocol'
+import type { GroupId, PeerKey } from '@sealpost/std'
+
+export interface GroupMessageTerms {
+  readonly priority: Priority
+  readonly ttlSeconds: number
+  readonly terms?: SendTerms | undefined
+  readonly thread?: string | undefined
+}
+
+/** Each envelope of it refers to this object. */
+export interface GroupMessage {
+  readonly groupId: GroupId
+  readonly epoch: number
+  readonly bodyId: string
+  /** The sealed body. */
+  readonly bytes: Uint8Array
+  /** The body of each envelope: content key and hash. */
+  readonly ticket: Uint8Array
+  readonly terms: GroupMessageTerms
+  /** To whom it was addressed; empty for one of a former life. */
+  readonly members: readonly PeerKey[]
+  /** It was sealed anew for the members of now; a second time it is not. */
+  readonly isSecond: boolean
+  /** Their envelopes were refused since the group has changed: they are to get it sealed anew. */
+  readonly owed: Set<PeerKey>
+}
+
+/** As a recipient sees it: proven by the sender's box and the owner's signature. */
+export interface MessageGroup {
+  readonly id: GroupId
+  readonly name: string
+  /** By whose members the sender addressed it. */
+  readonly epoch: number
+}
+
+export const isIn = (group: GroupStatement, peer: PeerKey): boolean => group.members.includes(peer)

@@ -1,0 +1,51 @@
+/**
+ * The second half of opening mail of a group: the envelope held the ticket to a body that came beside it. Which group it
+ * is for stands in the box; whether its sender belongs to that group, the owner's statement says.
+ */
+import type { PeerKey } from '@sealpost/std'
+import type { GroupBook } from './group-book.ts'
+import type { GroupCrypto } from './group-crypto.ts'
+import { isIn, type MessageGroup } from './group-message.ts'
+import type { Pushed } from './message.ts'
+import type { Opened } from './ports.ts'
+
+type OpenedWell = Extract<Opened, { ok: true }>
+export type OpenedForGroup = OpenedWell & { readonly group?: MessageGroup }
+
+export interface GroupOpeningPorts {
+  readonly crypto: Pick<GroupCrypto, 'openBody'>
+  readonly book: GroupBook
+  /** What waits of this sender may go on. */
+  readonly unlock: (sender: PeerKey) => void
+}
+
+export class GroupOpening {
+  private readonly ports: GroupOpeningPorts
+  /** Read again since they came. */
+  private readonly rechecked = new WeakSet<Pushed>()
+
+  constructor(ports: GroupOpeningPorts) {
+    this.ports = ports
+  }
+
+  /** `asked`: the group's statement was asked for, then `unlock` follows. `later`: the broker has none that is new enough. */
+  open(delivery: Pushed, opened: OpenedWell): OpenedForGroup | { flaw: string } | 'asked' | 'later' {
+    const { note } = opened
+    if (note?.group === undefined) return delivery.body ? { flaw: 'no_group' } : opened
+    if (!delivery.body) return { flaw: 'no_body' }
+    const body = this.ports.crypto.openBody(delivery.body, opened.body)
+    if (!body) return { flaw: 'body_swapped' }
+    const group = this.ports.book.find(note.group)
+    if (!group || group.epoch < note.groupEpoch!) return this.ask(delivery)
+    // Of an older epoch nobody can tell any more who belonged to it.
+    if (group.epoch === note.groupEpoch && !isIn(group, delivery.sender)) return { flaw: 'not_in_group' }
+    return { ...opened, body, group: { id: note.group, name: group.name, epoch: note.groupEpoch! } }
+  }
+
+  private ask(delivery: Pushed): 'asked' | 'later' {
+    if (this.rechecked.has(delivery)) return 'later'
+    this.rechecked.add(delivery)
+    this.ports.book.refresh((error) => error ?? this.ports.unlock(delivery.sender))
+    return 'asked'
+  }
+}

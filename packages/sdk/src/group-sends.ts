@@ -1,0 +1,164 @@
+/**
+ * Messages to groups: sealed once, and one envelope for each member in the ordinary lane to that member. When the broker
+ * says that the group has changed, what was refused is sealed anew for the members of now, once. Pure and synchronous.
+ */
+import type { GroupStatement } from '@sealpost/identity'
+import { BODY_BYTES_MAX } from '@sealpost/protocol'
+import type { GroupId, PeerKey } from '@sealpost/std'
+import { refusedBy, SealpostError } from './errors.ts'
+import type { GroupBook } from './group-book.ts'
+import type { GroupCrypto } from './group-crypto.ts'
+import { type GroupMessage, type GroupMessageTerms, isIn } from './group-message.ts'
+import type { Post, Receipt } from './lane.ts'
+
+/** What became of a group message, for one member. */
+export type MemberOutcome =
+  | { readonly peer: PeerKey; readonly receipt: Receipt; readonly error: null }
+  | { readonly peer: PeerKey; readonly receipt: null; readonly error: SealpostError }
+
+/** Who hears what becomes of a group message. */
+export interface SendTeller {
+  /** These are to get it: at first, and when the group has changed. */
+  readonly expect: (members: readonly PeerKey[]) => void
+  /** Once for each of them. */
+  readonly ended: (outcome: MemberOutcome) => void
+}
+
+export interface GroupSend extends SendTeller {
+  readonly groupId: GroupId
+  readonly body: Uint8Array
+  readonly terms: GroupMessageTerms
+  /** It is on its way by this statement. */
+  readonly posted: (group: GroupStatement) => void
+  readonly refused: (error: SealpostError) => void
+}
+
+export interface GroupSendPorts {
+  readonly crypto: GroupCrypto
+  readonly self: PeerKey
+  readonly book: GroupBook
+  readonly post: (post: Post) => void
+  /** What is owed has changed: it is to be kept. */
+  readonly keep: (message: GroupMessage) => void
+  /** How what is owed ends with the peer. */
+  readonly endOf: (error: SealpostError) => SealpostError
+}
+
+export class GroupSends {
+  private readonly ports: GroupSendPorts
+
+  constructor(ports: GroupSendPorts) {
+    this.ports = ports
+  }
+
+  send(send: GroupSend): void {
+    const { book } = this.ports
+    if (send.body.length > BODY_BYTES_MAX)
+      return send.refused(new SealpostError('body_too_large', `A body has at most ${BODY_BYTES_MAX} bytes.`))
+    const group = book.find(send.groupId)
+    if (group) return this.begin(send, group)
+    book.refresh((error) => {
+      if (error) return send.refused(error)
+      const found = book.find(send.groupId)
+      if (found) this.begin(send, found)
+      else send.refused(new SealpostError('unknown_group', 'There is no such group in this mesh.'))
+    })
+  }
+
+  /** A post of a former life, which nobody waits for but the group. */
+  orphan(message: GroupMessage, to: PeerKey, teller: SendTeller): Pick<Post, 'accepted' | 'refused'> {
+    return this.answers(message, to, teller)
+  }
+
+  /** What a former life still owed when it ended. */
+  restore(message: GroupMessage, teller: SendTeller): void {
+    if (message.owed.size > 0) this.askAgain(message, teller)
+  }
+
+  private begin(send: GroupSend, group: GroupStatement): void {
+    const { self } = this.ports
+    if (!isIn(group, self)) return send.refused(notInGroup())
+    const to = group.members.filter((member) => member !== self)
+    send.expect(to)
+    send.posted(group)
+    this.launch(send.body, { group, to, terms: send.terms, isSecond: false }, send)
+  }
+
+  private launch(
+    body: Uint8Array,
+    { group, to, ...rest }: { group: GroupStatement; to: PeerKey[] } & Pick<GroupMessage, 'terms' | 'isSecond'>,
+    teller: SendTeller,
+  ): void {
+    const { groupId, epoch } = group
+    const message = {
+      ...this.ports.crypto.sealBody(body),
+      ...rest,
+      groupId,
+      epoch,
+      members: to,
+      owed: new Set<PeerKey>(),
+    }
+    for (const member of to) this.ports.post(this.postOf(message, member, teller))
+  }
+
+  private postOf(message: GroupMessage, to: PeerKey, teller: SendTeller): Post {
+    const { groupId, epoch, bodyId, ticket } = message
+    const { priority, ttlSeconds, terms, thread } = message.terms
+    const note = { ...(thread === undefined ? {} : { thread }), group: groupId, groupEpoch: epoch }
+    const route = { to, priority, ttlSeconds, terms, note, bodyId }
+    return { ...route, body: ticket, message, ...this.answers(message, to, teller) }
+  }
+
+  private answers(message: GroupMessage, peer: PeerKey, teller: SendTeller): Pick<Post, 'accepted' | 'refused'> {
+    return {
+      accepted: (receipt) => teller.ended({ peer, receipt, error: null }),
+      refused: (error) => {
+        if (error.code === 'stale_roster' && !message.isSecond) this.owe(message, peer, teller)
+        else teller.ended({ peer, receipt: null, error })
+      },
+    }
+  }
+
+  /** In the turn of the refusal, so that no crash finds it neither sent nor owed. */
+  private owe(message: GroupMessage, peer: PeerKey, teller: SendTeller): void {
+    const isFirst = message.owed.size === 0
+    message.owed.add(peer)
+    this.ports.keep(message)
+    if (isFirst) this.askAgain(message, teller)
+  }
+
+  private askAgain(message: GroupMessage, teller: SendTeller): void {
+    this.ports.book.refresh((error) => (error ? this.giveUp(message, teller, error) : this.again(message, teller)))
+  }
+
+  private again(message: GroupMessage, teller: SendTeller): void {
+    const owed = new Set(message.owed)
+    const group = this.ports.book.find(message.groupId)
+    const body = this.ports.crypto.openBody(message.bytes, message.ticket)
+    const to = group && body && group.epoch > message.epoch ? this.nowOwed(group, message, owed) : []
+    teller.expect(to)
+    if (group && body && to.length > 0) this.launch(body, { group, to, terms: message.terms, isSecond: true }, teller)
+    message.owed.clear()
+    this.ports.keep(message)
+    const served = new Set(to)
+    for (const peer of owed)
+      if (!served.has(peer)) teller.ended({ peer, receipt: null, error: refusedBy('stale_roster') })
+  }
+
+  /** This life is over; with a store the next one goes on. */
+  private giveUp({ owed }: GroupMessage, teller: SendTeller, error: SealpostError): void {
+    for (const peer of owed) teller.ended({ peer, receipt: null, error: this.ports.endOf(error) })
+  }
+
+  /** Of the members of now: those who did not get it, and those who came since. */
+  private nowOwed(group: GroupStatement, { members }: GroupMessage, owed: ReadonlySet<PeerKey>): PeerKey[] {
+    const { self } = this.ports
+    if (!isIn(group, self)) return []
+    const before = new Set(members)
+    return group.members.filter((peer) => peer !== self && (owed.has(peer) || (before.size > 0 && !before.has(peer))))
+  }
+}
+
+export function notInGroup(): SealpostError {
+  return new SealpostError('not_in_group', 'Only a member of the group may write to it.')
+}

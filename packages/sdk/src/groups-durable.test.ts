@@ -1,0 +1,97 @@
+/** What a store keeps of messages to groups, from one life of a peer to the next. */
+import { changeGroup, foundGroup, type GroupStatement, generateIdentity, ready } from '@sealpost/identity'
+import type { FrameOf } from '@sealpost/protocol'
+import { beforeAll, expect, test } from 'vitest'
+import { connect } from './client.ts'
+import type { PeerEvent } from './events.ts'
+import type { Peer } from './peer.ts'
+import { MemoryStore } from './stores/memory-store.ts'
+import { TestingBroker } from './testing-broker.ts'
+
+beforeAll(() => ready())
+
+/** A broker that knows one group, and does with broadcasts as the test says. */
+function world() {
+  const broker = new TestingBroker()
+  const [ann, bob, cat, dan] = Array.from({ length: 4 }, generateIdentity)
+  for (const identity of [ann!, bob!, cat!, dan!]) broker.enrol(identity)
+  const [annKey, bobKey, catKey, danKey] = [ann!, bob!, cat!, dan!].map(({ signing }) => signing.publicKey)
+  const group = foundGroup(dan!.signing, { meshId: broker.meshId, name: 'crew', members: [annKey!, bobKey!, catKey!] })
+  const next = changeGroup(dan!.signing, group, { members: [annKey!, catKey!, danKey!] })
+  const its = { known: group as GroupStatement | null, answer: 'silence' as 'silence' | 'stale' | 'ack' }
+  const broadcasts: FrameOf<'broadcast'>[] = []
+  broker.intercept = (socket, frame) => {
+    if (frame.type === 'groups' && its.known)
+      socket.say({ type: 'groupList', ref: frame.ref, statements: [its.known.bytes], isLast: true })
+    if (frame.type === 'broadcast') {
+      broadcasts.push(frame)
+      const items = frame.envelopes.map(({ envelopeId }) => ({ envelopeId }))
+      if (its.answer === 'ack')
+        socket.say({ type: 'ack', items: items.map((item) => ({ ...item, isDuplicate: false })) })
+      if (its.answer === 'stale')
+        socket.say({ type: 'nack', items: items.map((item) => ({ ...item, code: 'stale_roster', retryAfterMs: 0 })) })
+    }
+    return frame.type === 'groups' || frame.type === 'broadcast'
+  }
+  const lives = { url: broker.url, brokerKey: broker.keys.publicKey, meshId: broker.meshId, identity: ann! }
+  const live = async (store: MemoryStore) => {
+    const events: PeerEvent[] = []
+    const { webSocket } = broker
+    return { events, peer: await connect({ ...lives, webSocket, store, onEvent: (event) => events.push(event) }) }
+  }
+  return { its, broadcasts, group, next, live, keys: { bobKey, catKey, danKey } }
+}
+
+const kindsOf = (store: MemoryStore) => [...store.records.values()].map(({ kind }) => kind).sort()
+
+async function until(isSo: () => boolean): Promise<void> {
+  for (let turn = 0; !isSo(); turn++) {
+    if (turn > 5_000) throw new Error('it did not come to that')
+    await new Promise((resolve) => setImmediate(resolve))
+  }
+}
+
+async function sent(peer: Peer, group: GroupStatement): Promise<void> {
+  await (await peer.groups.find(group.groupId)).send('hello')
+}
+
+test('a message is kept as one body and a ticket for each, and nothing is left when all have it', async () => {
+  const { its, live, group, broadcasts } = world()
+  const store = new MemoryStore()
+  const { peer } = await live(store)
+  await sent(peer, group)
+  await until(() => broadcasts.length === 1)
+  expect(kindsOf(store)).toEqual(['group', 'owner', 'sealed', 'sealed'])
+  await peer.close()
+  its.answer = 'ack'
+  const later = new MemoryStore(store.records)
+  const { peer: again, events } = await live(later)
+  await until(() => events.filter(({ type }) => type === 'sent').length === 2)
+  expect(broadcasts.map(({ bodyId }) => bodyId)).toEqual([broadcasts[0]!.bodyId, broadcasts[0]!.bodyId])
+  await again.close()
+  expect(kindsOf(later)).toEqual(['owner'])
+})
+
+test('what was owed when a life ended is sent by the next one, to those who are still members, once', async () => {
+  const { its, live, group, next, broadcasts, keys } = world()
+  const store = new MemoryStore()
+  const { peer } = await live(store)
+  await peer.groups.find(group.groupId)
+  its.known = null
+  its.answer = 'stale'
+  await sent(peer, group)
+  await until(() => kindsOf(store).join() === 'group,owner')
+  await peer.close()
+  its.known = next
+  its.answer = 'ack'
+  const later = new MemoryStore(store.records)
+  const { peer: again, events } = await live(later)
+  await until(() => events.some(({ type }) => type === 'sent'))
+  expect(broadcasts).toHaveLength(2)
+  expect(broadcasts[1]!.envelopes.map(({ recipient }) => recipient)).toEqual([keys.catKey])
+  expect(broadcasts[1]).toMatchObject({ rosterEpoch: 2 })
+  expect(broadcasts[1]!.bodyId).not.toBe(broadcasts[0]!.bodyId)
+  expect(events.filter(({ type }) => type === 'send_failed')).toMatchObject([{ to: keys.bobKey }])
+  await again.close()
+  expect(kindsOf(later)).toEqual(['owner'])
+})

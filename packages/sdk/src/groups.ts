@@ -1,0 +1,250 @@
+/** Groups as an application has them. Membership is what the owner signed; who is told a message is what its sender chose. */
+import { GROUP_MEMBERS_MAX, type GroupStatement, isGroupName } from '@sealpost/identity'
+import type { FrameOf } from '@sealpost/protocol'
+import type { GroupId, PeerKey } from '@sealpost/std'
+import { SealpostError } from './errors.ts'
+import type { GroupDesk } from './group-desk.ts'
+import { isIn } from './group-message.ts'
+import type { MemberOutcome } from './group-sends.ts'
+import type { Receipt } from './lane.ts'
+import type { Ask } from './members.ts'
+import { bytesOf } from './message.ts'
+import { postTermsOf, type SendOptions } from './send-options.ts'
+
+/** As of a message to one; neither delayed nor for those online only. */
+export type GroupSendOptions = Omit<SendOptions, 'notBefore' | 'ifOnline'>
+
+/** A message on its way to each member. One who does not look at its promises need not fear them. */
+export interface GroupPosted {
+  /** Of the roster by which it was sealed. */
+  readonly epoch: number
+  /** Resolve when the broker has stored the envelope for this member; they reject as `send` does. */
+  readonly members: ReadonlyMap<PeerKey, Promise<Receipt>>
+  /**
+   * One outcome for each member, once all are known. When the group changed meanwhile, those who came since are among
+   * them, and those who left are refused as `stale_roster`.
+   */
+  readonly stored: Promise<readonly MemberOutcome[]>
+}
+
+export interface GroupsPorts {
+  readonly self: PeerKey
+  /** Tells the engine the time, and gives its groups. */
+  readonly tell: <T>(happened: (desk: GroupDesk) => T) => T
+  readonly ask: Ask
+}
+
+type Change = (group: GroupStatement) => { name?: string; members?: readonly PeerKey[] }
+
+export class Groups {
+  readonly #ports: GroupsPorts
+
+  /** Use `peer.groups`. */
+  constructor(ports: GroupsPorts) {
+    this.#ports = ports
+  }
+
+  /**
+   * A new group of one's own, this peer among its members.
+   * @throws SealpostError `group_malformed`, `too_many_groups`
+   */
+  async createGroup(name: string, members: readonly PeerKey[]): Promise<Group> {
+    const draft = checked({ name, members: [this.#ports.self, ...members] })
+    const group = this.#ports.tell(({ crypto }) => crypto.found(draft))
+    await this.#set(group)
+    return this.#groupOf(group.groupId)
+  }
+
+  /** Those this peer belongs to or owns, as the broker tells them now. */
+  async list(): Promise<Group[]> {
+    await this.#refresh()
+    const { self } = this.#ports
+    const own = this.#ports.tell((desk) => desk.all.filter((group) => isIn(group, self) || group.owner === self))
+    return own.map(({ groupId }) => this.#groupOf(groupId))
+  }
+
+  /** @throws SealpostError `unknown_group` */
+  async find(groupId: GroupId): Promise<Group> {
+    if (!this.#known(groupId)) await this.#refresh()
+    if (!this.#known(groupId)) throw unknownGroup()
+    return this.#groupOf(groupId)
+  }
+
+  #groupOf(groupId: GroupId): Group {
+    return new Group(() => this.#known(groupId)!, {
+      self: this.#ports.self,
+      change: (change) => this.#change(groupId, change),
+      send: (body, options) => this.#send(groupId, body, options),
+    })
+  }
+
+  /** Of a change made elsewhere meanwhile it makes one more, once. */
+  async #change(groupId: GroupId, change: Change): Promise<void> {
+    for (const isLast of [false, true]) {
+      const group = this.#known(groupId)!
+      if (group.owner !== this.#ports.self) throw notOwner()
+      const { name = group.name, members = group.members } = change(group)
+      const draft = checked({ name, members })
+      const next = this.#ports.tell(({ crypto }) => crypto.change(group, draft))
+      if (await this.#set(next, isLast)) return
+      await this.#refresh()
+    }
+  }
+
+  /** Answers whether it stands; false when it came too late, unless that is to be thrown. */
+  async #set(group: GroupStatement, isLast = true): Promise<boolean> {
+    const { outcome } = await this.#ports.ask({ type: 'setGroup', statement: group.bytes })
+    if (outcome === 'done') this.#ports.tell((desk) => desk.keep(group))
+    else if (isLast || outcome !== 'stale') throw refusedAs(outcome)
+    return outcome === 'done'
+  }
+
+  #send(groupId: GroupId, body: Uint8Array | string, options: GroupSendOptions): Promise<GroupPosted> {
+    return new Promise((resolve, refused) => {
+      const { priority, ttlSeconds, terms } = postTermsOf(this.#ports.self, options)
+      const gathering = new Gathering(resolve)
+      const { thread } = options
+      const send = { groupId, body: bytesOf(body), terms: { priority, ttlSeconds, terms, thread }, refused }
+      this.#ports.tell((desk) => desk.send({ ...send, ...gathering.answers }))
+    })
+  }
+
+  #refresh(): Promise<void> {
+    return new Promise((done, failed) =>
+      this.#ports.tell((desk) => desk.refresh((error) => (error ? failed(error) : done()))),
+    )
+  }
+
+  #known(groupId: GroupId): GroupStatement | undefined {
+    return this.#ports.tell((desk) => desk.find(groupId))
+  }
+}
+
+interface GroupPorts {
+  readonly self: PeerKey
+  readonly change: (change: Change) => Promise<void>
+  readonly send: (body: Uint8Array | string, options: GroupSendOptions) => Promise<GroupPosted>
+}
+
+/** What it tells is what is known now; events `group_changed` say when that is something else. */
+export class Group {
+  readonly #now: () => GroupStatement
+  readonly #ports: GroupPorts
+
+  /** @internal */
+  constructor(now: () => GroupStatement, ports: GroupPorts) {
+    this.#now = now
+    this.#ports = ports
+  }
+
+  get id(): GroupId {
+    return this.#now().groupId
+  }
+  get name(): string {
+    return this.#now().name
+  }
+  get epoch(): number {
+    return this.#now().epoch
+  }
+  get owner(): PeerKey {
+    return this.#now().owner
+  }
+  get members(): readonly PeerKey[] {
+    return this.#now().members
+  }
+  get isOwn(): boolean {
+    return this.owner === this.#ports.self
+  }
+
+  /** @throws SealpostError `not_owner`, `group_malformed` */
+  add(...peers: PeerKey[]): Promise<void> {
+    return this.#ports.change(({ members }) => ({ members: [...members, ...peers] }))
+  }
+
+  /** What is sent from then on they can't open. @throws SealpostError `not_owner`, `group_malformed` */
+  remove(...peers: PeerKey[]): Promise<void> {
+    return this.#ports.change(({ members }) => ({ members: members.filter((member) => !peers.includes(member)) }))
+  }
+
+  /** @throws SealpostError `not_owner`, `group_malformed` */
+  rename(name: string): Promise<void> {
+    return this.#ports.change(() => ({ name }))
+  }
+
+  /**
+   * To every member but this peer: sealed once, and in the order of what is sent to each of them otherwise. Resolves when
+   * it is on its way.
+   * @throws SealpostError `not_in_group`, `body_too_large`
+   */
+  send(body: Uint8Array | string, options: GroupSendOptions = {}): Promise<GroupPosted> {
+    return this.#ports.send(body, options)
+  }
+}
+
+/** Puts the answers of all members together. */
+class Gathering {
+  private readonly resolve: (posted: GroupPosted) => void
+  private readonly waiting = new Map<PeerKey, PromiseWithResolvers<Receipt>>()
+  private readonly outcomes: MemberOutcome[] = []
+  private readonly stored = Promise.withResolvers<readonly MemberOutcome[]>()
+
+  constructor(resolve: (posted: GroupPosted) => void) {
+    this.resolve = resolve
+  }
+
+  readonly answers = {
+    expect: (members: readonly PeerKey[]) => this.expect(members),
+    posted: ({ epoch }: GroupStatement) => this.posted(epoch),
+    ended: (outcome: MemberOutcome) => this.ended(outcome),
+  }
+
+  private posted(epoch: number): void {
+    const promises = new Map([...this.waiting].map(([peer, { promise }]) => [peer, promise]))
+    if (this.waiting.size === 0) this.stored.resolve([])
+    this.resolve({ epoch, members: promises, stored: this.stored.promise })
+  }
+
+  private expect(members: readonly PeerKey[]): void {
+    for (const member of members) {
+      if (this.waiting.has(member)) continue
+      const receipt = Promise.withResolvers<Receipt>()
+      receipt.promise.catch(() => undefined) // told by `stored`, too
+      this.waiting.set(member, receipt)
+    }
+  }
+
+  private ended(outcome: MemberOutcome): void {
+    const { peer, receipt, error } = outcome
+    if (receipt) this.waiting.get(peer)!.resolve(receipt)
+    else this.waiting.get(peer)!.reject(error)
+    this.outcomes.push(outcome)
+    if (this.outcomes.length === this.waiting.size) this.stored.resolve(this.outcomes)
+  }
+}
+
+function checked(draft: { name: string; members: readonly PeerKey[] }): { name: string; members: PeerKey[] } {
+  const members = [...new Set(draft.members)]
+  if (isGroupName(draft.name) && members.length > 0 && members.length <= GROUP_MEMBERS_MAX) return { ...draft, members }
+  throw new SealpostError(
+    'group_malformed',
+    `A group has a name of 1 to 64 characters of printable ASCII, and 1 to ${GROUP_MEMBERS_MAX} members.`,
+  )
+}
+
+function refusedAs(outcome: Exclude<FrameOf<'groupSet'>['outcome'], 'done'>): SealpostError {
+  switch (outcome) {
+    case 'not_owner':
+      return notOwner()
+    case 'too_many':
+      return new SealpostError('too_many_groups', 'The mesh has as many groups as it may have.')
+    case 'malformed':
+      return new SealpostError('group_malformed', 'The broker does not take this group.')
+    case 'stale':
+      return new SealpostError('stale_epoch', 'The group was changed elsewhere at the same time.', {
+        isRetryable: true,
+      })
+  }
+}
+
+const notOwner = () => new SealpostError('not_owner', 'Only the owner of the group may change it.')
+const unknownGroup = () => new SealpostError('unknown_group', 'There is no such group in this mesh.')

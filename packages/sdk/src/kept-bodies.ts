@@ -1,0 +1,64 @@
+/** Bodies of group messages as a store keeps them: each once, as long as an envelope of it waits or a member is owed it. */
+import { TICKET_BYTES } from '@sealpost/identity'
+import type { GroupMessage } from './group-message.ts'
+import type { Keeper } from './keeper.ts'
+import type { GroupRecord, StoreRecord } from './store.ts'
+
+export class KeptBodies {
+  private readonly keeper: Keeper
+  /** What a former life left, by the ids of the bodies: one object for all who know a message. */
+  readonly restored = new Map<string, GroupMessage>()
+  /** How many posts need each. */
+  private readonly posts = new Map<string, number>()
+
+  constructor(keeper: Keeper) {
+    this.keeper = keeper
+  }
+
+  /** Takes up what a former life left; its posts are to be adopted. */
+  restore(records: readonly StoreRecord[]): void {
+    for (const record of records) if (record.kind === 'group') this.restored.set(record.bodyId, messageOf(record))
+  }
+
+  hold(message: GroupMessage): void {
+    this.adopt(message)
+    if (this.posts.get(message.bodyId) === 1) this.keep(message)
+  }
+
+  /** The same for one that is kept already. */
+  adopt({ bodyId }: GroupMessage): void {
+    this.posts.set(bodyId, (this.posts.get(bodyId) ?? 0) + 1)
+  }
+
+  release(message: GroupMessage): void {
+    const count = this.posts.get(message.bodyId)! - 1
+    if (count > 0) this.posts.set(message.bodyId, count)
+    else {
+      this.posts.delete(message.bodyId)
+      this.keep(message)
+    }
+  }
+
+  /** As it is now, or no longer when nobody needs it. */
+  keep(message: GroupMessage): void {
+    const key = `group ${message.bodyId}`
+    if (this.posts.has(message.bodyId) || message.owed.size > 0) this.keeper.put(key, () => recordOf(message))
+    else this.keeper.remove(key)
+  }
+}
+
+function recordOf({ groupId, epoch, bodyId, terms, isSecond, owed, ticket, bytes }: GroupMessage): GroupRecord {
+  const whole = new Uint8Array(ticket.length + bytes.length)
+  whole.set(ticket)
+  whole.set(bytes, ticket.length)
+  return { kind: 'group', groupId, epoch, bodyId, terms: said(terms), isSecond, owed: [...owed], bytes: whole }
+}
+
+/** A store may keep it as JSON, where what is undefined is left out. */
+const said = <T extends object>(terms: T): T =>
+  Object.fromEntries(Object.entries(terms).filter(([, value]) => value !== undefined)) as T
+
+function messageOf({ kind: _, owed, bytes, ...facts }: GroupRecord): GroupMessage {
+  const [ticket, body] = [bytes.slice(0, TICKET_BYTES), bytes.slice(TICKET_BYTES)]
+  return { ...facts, ticket, bytes: body, members: [], owed: new Set(owed) }
+}
