@@ -10,10 +10,9 @@ import { openIndexedDbStore } from './web/indexeddb-store.ts'
 import { TestingLocks } from './web/testing-locks.ts'
 import type { DatabaseFactory } from './web/web-platform.ts'
 
-storeConformance('memory', async () => {
+storeConformance({ name: 'memory', isDurable: false }, async () => {
   let store = new MemoryStore()
   return {
-    isDurable: false,
     open: async () => {
       store = new MemoryStore(store.records)
       return store
@@ -23,11 +22,10 @@ storeConformance('memory', async () => {
   }
 })
 
-storeConformance('file', async () => {
+storeConformance({ name: 'file', isDurable: true }, async () => {
   const folder = await mkdtemp(join(tmpdir(), 'sealpost-test-'))
   const opened: PeerStore[] = []
   return {
-    isDurable: true,
     open: async () => {
       const store = await openFileStore(join(folder, 'peer.store'))
       opened.push(store)
@@ -44,11 +42,10 @@ storeConformance('file', async () => {
   }
 })
 
-storeConformance('IndexedDB', async () => {
+storeConformance({ name: 'IndexedDB', isDurable: true }, async () => {
   const indexedDB = new IDBFactory() as unknown as DatabaseFactory
   const locks = new TestingLocks()
   return {
-    isDurable: true,
     open: () => openIndexedDbStore('peer', { indexedDB, locks }),
     crash: async () => locks.crash(),
     end: async () => undefined,
