@@ -183,8 +183,8 @@ export class Credit {
   }
 
   /**
-   * Below this id nothing of the sender (see `LiveSession.knownSince`) waits unclaimed; 0: unknown. It holds for what no lease has lapsed of, so it is
-   * given up well before the oldest of what was pushed comes to that.
+   * Below this id nothing of the sender (see `Peer.knownSince`) waits unclaimed; 0: unknown. It holds for what no lease
+   * has lapsed of, so it is given up well before the oldest of what was pushed comes to that.
    */
   seenUpTo(sender: { knownSince: number }, nowMs: Millis): number {
     return this.seen && sender.knownSince < this.seen.moment && this.areLeasesFresh(nowMs) ? this.seen.upTo : 0

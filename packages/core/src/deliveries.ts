@@ -2,6 +2,7 @@
 import {
   type Append,
   type AppendOutcome,
+  byPlace,
   type Claimed,
   type Delivery,
   type DeliveryRef,
@@ -81,8 +82,8 @@ export class Deliveries {
   /** `waitingId`: the delivery waits in the queue now. */
   private answered({ toLive, from, birthEpoch, byteCount, priority }: RoutedAppend, waitingId: number | null): void {
     if (!toLive) return
-    const isAlone = waitingId !== null && toLive.credit.seenUpTo(from, this.context.nowMs) > 0
-    const waitsFrom = waitingId !== null && !isAlone ? UNKNOWN_ID : waitingId
+    const isSeen = toLive.credit.seenUpTo(from, this.context.nowMs) > 0
+    const waitsFrom = waitingId === null || isSeen ? waitingId : UNKNOWN_ID
     toLive.credit.appendAnswered(from.peer.peer, { hadBirth: birthEpoch !== 0, waitsFrom, byteCount, priority })
   }
 
@@ -294,10 +295,9 @@ function isFull(want: Want, deliveries: readonly Delivery[]): boolean {
   return deliveries.length >= want.limit || byteCount >= want.limitBytes
 }
 
-/** By priority and id, which is the order of each sender's mail. */
 function inOrder(claimed: readonly Delivery[], parked: readonly Delivery[]): readonly Delivery[] {
   if (parked.length === 0) return claimed
-  return [...claimed, ...parked].sort((a, b) => a.priority - b.priority || a.id - b.id)
+  return [...claimed, ...parked].sort(byPlace)
 }
 
 const refOf = (live: LiveSession): SessionRef => ({

@@ -382,7 +382,7 @@ export class Engine {
       case 'members':
         return this.context.effects.listMembers(live.socket, live.mesh.meshId, frame)
       case 'revoke':
-        return this.context.effects.revoke(live.socket, { meshId: live.mesh.meshId, peer: live.peer.peer }, frame)
+        return this.context.effects.revoke(live.socket, askerOf(live), frame)
       case 'lookupHistory':
         live.asks([frame.peer])
         return this.context.effects.lookupHistory(live.socket, live.mesh.meshId, frame)

@@ -1,5 +1,5 @@
 /** Who is online on this shard, and what they say of themselves. In memory only: nobody stores a heartbeat. */
-import type { FrameOf } from '@sealpost/protocol'
+import { type FrameOf, PRIORITY_MAX } from '@sealpost/protocol'
 import type { Context } from './context.ts'
 import { chunks, type PresenceItem } from './outgoing.ts'
 import type { Peer } from './roster.ts'
@@ -26,7 +26,7 @@ export class Presence {
   say(live: LiveSession, { availability, summary, declinesReceipts }: FrameOf<'status'>): void {
     const { isFree } = live
     Object.assign(live, { availability, summary, declinesReceipts })
-    live.credit.priorityMax = live.isFree ? PRIORITY_LAST : 0
+    live.credit.priorityMax = live.isFree ? PRIORITY_MAX : 0
     if (live.isFree && !isFree) live.credit.noticeBacklog()
     this.changed(live.peer, live.mesh.watchers)
   }
@@ -41,7 +41,6 @@ export class Presence {
   }
 }
 
-const PRIORITY_LAST = 2
 /** All of a large mesh at once is dear. */
 const SNAPSHOT_EVERY_MS = 2_000
 

@@ -46,14 +46,12 @@ export class Router {
 
   send(from: LiveSession, items: readonly Arrival['item'][]): void {
     for (const item of items) this.take(from, from.arrive(item, null))
-    this.resolveHeld(from)
-    this.pauseIfAhead(from)
+    this.taken(from)
   }
 
   sendWith(from: LiveSession, items: FrameOf<'sendWith'>['envelopes']): void {
     for (const { send, terms } of items) this.take(from, from.arrive(send, terms))
-    this.resolveHeld(from)
-    this.pauseIfAhead(from)
+    this.taken(from)
   }
 
   /** One body for many, each with an envelope of its own that holds the key to it. */
@@ -62,8 +60,7 @@ export class Router {
     const terms: SendTerms = { ...frame.terms, notBeforeMs: 0, ifOnline: false }
     const broadcast = { shared: { bodyId, bytes: body }, roster: rosterOf(frame), countedBy: null, hasTurn: false }
     for (const item of envelopes) this.take(from, from.arrive(item, terms, broadcast))
-    this.resolveHeld(from)
-    this.pauseIfAhead(from)
+    this.taken(from)
   }
 
   /** To whoever is there to hear it; nothing of it is stored. */
@@ -96,6 +93,12 @@ export class Router {
       this.context.end(from, 'rate_exceeded')
     else if (refused) this.refuse(from, arrival, refused.code, refused.retryAfterMs)
     else this.route(from, arrival)
+  }
+
+  /** All of a frame has been. */
+  private taken(from: LiveSession): void {
+    this.resolveHeld(from)
+    this.pauseIfAhead(from)
   }
 
   /** Those `asked` for that are no members are unknown in this mesh; `null`: the database did not answer. */

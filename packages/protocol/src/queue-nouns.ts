@@ -15,6 +15,10 @@ export interface DeliveryRef {
   readonly id: DeliveryId
 }
 
+/** The order in which deliveries are pushed: by priority, and within it that of each sender's mail. */
+export const byPlace = (a: Pick<DeliveryRef, 'priority' | 'id'>, b: Pick<DeliveryRef, 'priority' | 'id'>): number =>
+  a.priority - b.priority || a.id - b.id
+
 /** A delivery its recipient is done with. */
 export interface Settle extends DeliveryRef {
   /** Its sender, when that wants to hear of it. */

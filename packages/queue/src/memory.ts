@@ -6,6 +6,7 @@
 import {
   type Append,
   type AppendOutcome,
+  byPlace,
   type Claimed,
   type Committed,
   type Death,
@@ -479,8 +480,6 @@ function moveMark(member: StoredMember, envelopeId: EnvelopeId): SenderMark {
   member.markMoves += 1
   return markOf(member)
 }
-
-const byPlace = (a: DeliveryRef, b: DeliveryRef): number => a.priority - b.priority || a.id - b.id
 
 function outcomeOfResend({ ref, envelope }: LedgerRow['entries'][number], append: Append): AppendOutcome {
   const isSame =

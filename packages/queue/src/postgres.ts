@@ -10,6 +10,7 @@ import {
 } from '@sealpost/db'
 import {
   type Append,
+  byPlace,
   type Claimed,
   type Committed,
   type Consent,
@@ -370,8 +371,6 @@ const BODIES_START = ['0'.repeat(32), 0, '\\x'] as const
 const QUEUE_START = ['0'.repeat(32), 0, 0, 0] as const
 /** A careful statement races only with another of the same sender, which a peer has one session to send through. */
 const CAREFUL_TRIES = 3
-/** The order in which they must be pushed. */
-const byPlace = (a: Delivery, b: Delivery): number => a.priority - b.priority || a.id - b.id
 const keysOf = (deliveries: readonly DeliveryRef[]): string[] => [
   arrayOf(deliveries.map(({ meshId }) => meshId)),
   arrayOf(deliveries.map(({ recipient }) => recipient)),

@@ -1,5 +1,5 @@
 /** The statements beside the hot path: what ends a delivery otherwise than by its settling, and what looks after the tables. */
-import { isReceipt, isStruckOut, LEASE_FUTURE_MAX, RECEIPTS, tell } from './sql-parts.ts'
+import { isReceipt, isStruckOut, LEASE_FUTURE_MAX, named, RECEIPTS, tell } from './sql-parts.ts'
 
 /**
  * Moves rejected deliveries to the dead letters, with what their recipient said. `$1–$4` mesh, recipient, priority, id ·
@@ -8,10 +8,7 @@ import { isReceipt, isStruckOut, LEASE_FUTURE_MAX, RECEIPTS, tell } from './sql-
 export const REJECT = `
 with gone as (
   delete from message_queue q
-  using (select r.*, found.ctid from unnest($1::uuid[], $2::int[], $3::smallint[], $4::bigint[], $5::bigint[], $6::text[])
-      as r(mesh_id, recipient, priority, id, epoch, said)
-    cross join lateral (select q.ctid from message_queue q where q.mesh_id = r.mesh_id and q.recipient = r.recipient
-      and q.priority = r.priority and q.id = r.id offset 0 for update skip locked) found) r
+  using ${named('said', 'text')}
   where q.ctid = r.ctid and q.lease_epoch = r.epoch
   returning q.*, r.said, ${RECEIPTS.rejected} as receipt
 ), kept as (
@@ -23,19 +20,13 @@ with gone as (
 )${tell('gone')}`
 
 /**
- * What another statement holds is passed by, here as in all that name rows in the order of a client: waiting for a row while
- * holding others could stop two statements for good.
- *
  * Leases go on for `$6` seconds from now, though not further than a jump of the clock could pass for. `$1–$5` as of
  * `REJECT`. Walks: message_queue's primary key.
  */
 export const EXTEND = `
 update message_queue q
 set lease_until = clock_timestamp() + least(make_interval(secs => r.seconds), ${LEASE_FUTURE_MAX})
-from (select r.*, found.ctid from unnest($1::uuid[], $2::int[], $3::smallint[], $4::bigint[], $5::bigint[], $6::float8[])
-    as r(mesh_id, recipient, priority, id, epoch, seconds)
-  cross join lateral (select q.ctid from message_queue q where q.mesh_id = r.mesh_id and q.recipient = r.recipient
-    and q.priority = r.priority and q.id = r.id offset 0 for update skip locked) found) r
+from ${named('seconds', 'float8')}
 where q.ctid = r.ctid and q.lease_epoch = r.epoch`
 
 /**

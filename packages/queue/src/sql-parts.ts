@@ -20,6 +20,17 @@ export const ONE_MORE = (row: string) => `least(${row}.strikes, 32766) + 1`
 export const isFree = (row: string, epoch: string) => `(${row}.lease_until is null or ${row}.lease_epoch < ${epoch}
       or ${row}.lease_until <= clock_timestamp() or ${row}.lease_until > clock_timestamp() + ${LEASE_FUTURE_MAX})`
 
+/**
+ * The deliveries that a client named, with their `ctid`: `$1–$5` mesh, recipient, priority, id and the epoch of the session
+ * that holds them, `$6` one thing more of each. What another statement holds is passed by: they stand in the client's order,
+ * and waiting for one while holding others could stop two statements for good.
+ */
+export const named = (more: string, type: string) => `(
+  select r.*, found.ctid from unnest($1::uuid[], $2::int[], $3::smallint[], $4::bigint[], $5::bigint[], $6::${type}[])
+    as r(mesh_id, recipient, priority, id, epoch, ${more})
+  cross join lateral (select q.ctid from message_queue q where q.mesh_id = r.mesh_id and q.recipient = r.recipient
+    and q.priority = r.priority and q.id = r.id offset 0 for update skip locked) found) r`
+
 /** A delivery's id is its block, drawn from the sequence `delivery_block`, times this, and its number in the block. */
 export const BLOCK_SIZE = ID_BLOCK
 

@@ -13,7 +13,17 @@
  */
 
 import { TURN_COSTS } from '@sealpost/protocol'
-import { BLOCK_SIZE, isFree, isReceipt, isStruckOut, LEASE_FUTURE_MAX, ONE_MORE, RECEIPTS, tell } from './sql-parts.ts'
+import {
+  BLOCK_SIZE,
+  isFree,
+  isReceipt,
+  isStruckOut,
+  LEASE_FUTURE_MAX,
+  named,
+  ONE_MORE,
+  RECEIPTS,
+  tell,
+} from './sql-parts.ts'
 
 export * from './sql-cold.ts'
 export { BLOCK_SIZE } from './sql-parts.ts'
@@ -312,17 +322,14 @@ where mesh_id = $2::uuid and peer_no = $3::int and shard = $1::uuid and epoch in
 returning epoch`
 
 /**
- * A lease without an epoch is the pause before the next attempt, and its end no lapse, which would be a second strike: after its seconds, but not so far ahead that it would
- * count as given before a jump of the clock. Walks: message_queue's primary key.
+ * A lease without an epoch is the pause before the next attempt, and its end no lapse, which would be a second strike:
+ * after its seconds, but not so far ahead that it would count as given before a jump of the clock. Walks: message_queue's primary key.
  */
 export const RETRY = `
 update message_queue q set lease_epoch = null,
   lease_until = clock_timestamp() + least(make_interval(secs => r.seconds), ${LEASE_FUTURE_MAX}),
   strikes = ${ONE_MORE('q')}, first_strike_at = coalesce(q.first_strike_at, clock_timestamp())
-from (select r.*, found.ctid from unnest($1::uuid[], $2::int[], $3::smallint[], $4::bigint[], $5::bigint[], $6::float8[])
-    as r(mesh_id, recipient, priority, id, epoch, seconds)
-  cross join lateral (select q.ctid from message_queue q where q.mesh_id = r.mesh_id and q.recipient = r.recipient
-    and q.priority = r.priority and q.id = r.id offset 0 for update skip locked) found) r
+from ${named('seconds', 'float8')}
 where q.ctid = r.ctid and q.lease_epoch = r.epoch`
 
 export const STRIKE = `
