@@ -1,4 +1,7 @@
 /** The bar: two peers talk over a broker that dies between messages, and neither loses nor doubles a word. */
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { letIn, Machine, type Running, startUp, type Up } from './testing-cli.ts'
 
@@ -53,9 +56,12 @@ test('two chats over a broker that is killed and restarted between messages: not
   expect(textsOf(alice)).toEqual(said.bob)
   expect(textsOf(bob)).toEqual(said.alice)
   // Nothing is left for a next life either.
-  for (const profile of ['default', 'bob']) {
+  for (const [profile, from, to] of [
+    ['default', 'bob', 'alice'],
+    ['bob', 'default', 'bob'],
+  ] as const) {
     const listener = machine.start(['listen', '--json', '--profile', profile])
-    await machine.run(['send', profile === 'bob' ? 'bob' : 'alice', 'end', '--profile', 'bob'])
+    await machine.run(['send', to, 'end', '--profile', from])
     await listener.until('the end came', ({ lines }) => lines.length > 0)
     expect(textsOf(listener)).toEqual(['end'])
     await listener.interrupt()
@@ -75,4 +81,14 @@ test('what is typed while the broker is away leaves with the next command, once 
   await bob.until('he heard the last one', (listener) => textsOf(listener).includes('fourth'))
   expect((await bob.interrupt()).code).toBe(130)
   expect(textsOf(bob)).toEqual(['first', 'second', 'third', 'fourth'])
+})
+
+test('a listener waits for a command of its profile that is just passing', { timeout: 60_000 }, async () => {
+  const passing = createServer((_, response) => void response.setHeader('Connection', 'close').end())
+  passing.listen(join(machine.environment.SEALPOST_HOME!, 'bob', 'desk.sock'))
+  const asked = once(passing, 'request')
+  const bob = machine.start(['listen', '--profile', 'bob'])
+  await asked
+  passing.close()
+  await bob.until('it listens', ({ stderr }) => stderr.includes('listening'))
 })

@@ -33,6 +33,9 @@ export const REACH_WITHIN_MS = 5_000
 /** What other commands get to see their calls answered when this one ends. */
 const GRACE_MS = 2_000
 const TURNS_MAX = 20
+/** How long a command that lasts waits for one of the same profile that is just passing. */
+const PASSING_MS = 5_000
+const TURN_EVERY_MS = 100
 
 /** @throws OperatingError `profile_missing`, `not_joined`, and those of the profile's files */
 export async function readPlace({ profile }: Shell): Promise<Place> {
@@ -42,17 +45,40 @@ export async function readPlace({ profile }: Shell): Promise<Place> {
 
 /**
  * The session of this profile for as long as a command lasts, whether the broker is there yet or not; other commands ask
- * it through the desk meanwhile.
+ * it through the desk meanwhile. While another one holds it, this waits until `patience` ends, 5 s unless told.
  * @throws OperatingError `profile_in_use`, and those of `readPlace`; SealpostError of the store
  */
-export async function openSession(shell: Shell, options: { credit?: number } = {}): Promise<PeerSession> {
-  const place = await readPlace(shell)
-  const desk = await holdDesk(shell.profile)
-  if (desk) return openAt(desk, { shell, place, ...options })
-  throw new OperatingError(
-    'profile_in_use',
-    `Another command holds the session of the profile ${shell.profile.name}: end it, or use another profile.`,
-  )
+export async function openSession(
+  shell: Shell,
+  options: { credit?: number; patience?: AbortSignal } = {},
+): Promise<PeerSession> {
+  const { credit, patience = AbortSignal.timeout(PASSING_MS) } = options
+  return inTurn({ shell, patience }, async () => {
+    const place = await readPlace(shell)
+    const desk = await holdDesk(shell.profile)
+    if (desk) return openAt(desk, { shell, place, ...(credit === undefined ? {} : { credit }) })
+    throw new OperatingError(
+      'profile_in_use',
+      `Another command holds the session of the profile ${shell.profile.name}: end it, or use another profile.`,
+    )
+  })
+}
+
+/** Tries until no other command holds what is wanted, or patience ends. */
+async function inTurn<T>({ shell, patience }: { shell: Shell; patience: AbortSignal }, attempt: () => Promise<T>) {
+  for (;;) {
+    try {
+      return await attempt()
+    } catch (error) {
+      if (patience.aborted || !isTaken(error)) throw error
+    }
+    await abortable(delay(TURN_EVERY_MS), shell.signal)
+  }
+}
+
+function isTaken(error: unknown): boolean {
+  // The store outlives the desk by a moment when a command ends.
+  return ['profile_in_use', 'store_in_use'].includes((error as { code?: string }).code ?? '')
 }
 
 type Answer<M extends keyof PeerCalls> = Promise<Awaited<ReturnType<PeerCalls[M]>>>
@@ -105,7 +131,8 @@ async function openAt(desk: HeldDesk, { shell, place, credit }: Opening): Promis
     const { identity, formerBoxKeys, warning } = await shell.profile.readKeys()
     if (warning) shell.output.warn(warning.message)
     const { url, brokerKey, meshId } = place.membership
-    const store = await openFileStore(join(shell.profile.folder, 'messages'))
+    const patience = AbortSignal.timeout(PASSING_MS)
+    const store = await inTurn({ shell, patience }, () => openFileStore(join(shell.profile.folder, 'messages')))
     const online = Promise.withResolvers<Durability>()
     const news = newsFor(shell.output, place.contacts)
     const onEvent = (event: PeerEvent) => {

@@ -10,7 +10,6 @@ import type { Mail, OpenMessage } from './mail.ts'
 
 /** What an agent reads in a turn, and not all that waits: the rest stays with the broker. */
 const CREDIT = 32
-const TURN_EVERY_MS = 1_000
 
 export interface OfficeParts {
   readonly shell: Shell
@@ -39,17 +38,10 @@ export class Office {
    * @throws what `openSession` throws, but for its being in use; the signal's reason
    */
   async takeSession(signal: AbortSignal): Promise<PeerSession> {
-    for (;;) {
-      try {
-        const session = await openSession(this.shell, { credit: CREDIT })
-        session.peer.onMessage((message) => this.mail.take(message))
-        this.seated.resolve(session)
-        return session
-      } catch (error) {
-        if (!isTaken(error)) throw error
-      }
-      await abortable(new Promise((resolve) => setTimeout(resolve, TURN_EVERY_MS).unref()), signal)
-    }
+    const session = await openSession({ ...this.shell, signal }, { credit: CREDIT, patience: signal })
+    session.peer.onMessage((message) => this.mail.take(message))
+    this.seated.resolve(session)
+    return session
   }
 
   /** @throws OperatingError `profile_in_use` while another command holds it */
@@ -118,9 +110,4 @@ function notAllowed(recipients: readonly string[]): OperatingError {
     'recipient_not_allowed',
     `Nothing was said: this server may write to ${recipients.join(', ')} only.`,
   )
-}
-
-function isTaken(error: unknown): boolean {
-  // The store outlives the desk by a moment when a command ends.
-  return ['profile_in_use', 'store_in_use'].includes((error as { code?: string }).code ?? '')
 }
