@@ -7,8 +7,10 @@ const folders = ['apps', 'packages', 'scripts']
 export default defineConfig({
   test: {
     pool: 'threads', // the forks pool breaks under Bun
-    testTimeout: 30_000,
-    hookTimeout: 30_000,
+    // They only end what hangs: a test of 10 s has taken a minute on two cores that others used, too.
+    testTimeout: 180_000,
+    hookTimeout: 180_000,
+    expect: { poll: { timeout: 60_000 } },
     projects: [
       {
         extends: true,

@@ -19,7 +19,7 @@ async function run(words: string[], env: Record<string, string> = {}) {
   return { code: await child.exited, err }
 }
 
-test('every part runs, and fills its table and its chart', { timeout: 180_000 }, async () => {
+test('every part runs, and fills its table and its chart', { timeout: 600_000 }, async () => {
   const database = await scratchDatabase()
   const folder = await mkdtemp(join(tmpdir(), 'sealpost-bench-test-'))
   const page = await readFile(join(DOCS, 'BENCHMARKS.md'), 'utf8')

@@ -28,9 +28,7 @@ async function killBroker(): Promise<void> {
   await up.process.until('the broker runs again', ({ lines }) => lines.length > restarts)
 }
 
-test('two chats over a broker that is killed and restarted between messages: nothing lost, nothing twice', {
-  timeout: 120_000,
-}, async () => {
+test('two chats over a broker that is killed and restarted between messages: nothing lost, nothing twice', async () => {
   const alice = machine.start(['chat', 'bob', '--json'])
   const bob = machine.start(['chat', 'alice', '--json', '--profile', 'bob'])
   const said: { alice: string[]; bob: string[] } = { alice: [], bob: [] }
@@ -68,9 +66,7 @@ test('two chats over a broker that is killed and restarted between messages: not
   }
 })
 
-test('what is typed while the broker is away leaves with the next command, once and in order', {
-  timeout: 60_000,
-}, async () => {
+test('what is typed while the broker is away leaves with the next command, once and in order', async () => {
   expect((await machine.run(['send', 'bob', 'first'])).code).toBe(0)
   await up.process.interrupt()
   const chat = await machine.run(['chat', 'bob', '--timeout', '1s'], { stdin: 'second\nthird\n' })

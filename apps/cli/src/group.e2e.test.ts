@@ -14,7 +14,7 @@ afterEach(() => machine[Symbol.asyncDispose]())
 
 const json = ({ stdout }: { stdout: string }) => JSON.parse(stdout)
 
-test('a group is made, written to, changed and shown', { timeout: 120_000 }, async () => {
+test('a group is made, written to, changed and shown', async () => {
   const made = json(await machine.run(['group', 'create', 'crew', 'bob', 'carol', '--json']))
   expect(made).toMatchObject({ name: 'crew', epoch: 1 })
   expect(made.members).toHaveLength(3)
@@ -32,7 +32,7 @@ test('a group is made, written to, changed and shown', { timeout: 120_000 }, asy
   expect((await machine.run(['group', 'show', made.id])).stdout).toMatch(/members +.*you/)
 })
 
-test('what can not be done says why', { timeout: 120_000 }, async () => {
+test('what can not be done says why', async () => {
   await machine.run(['group', 'create', 'crew', 'bob', 'carol'])
   const code = async (...words: string[]) => {
     const { code, stderr } = await machine.run(['group', ...words, '--json'])

@@ -11,7 +11,7 @@ beforeAll(async () => {
   machine = await Machine.make()
   await startUp(machine, ['--port', '0', '--name', 'alice'])
   await letIn(machine, 'bob')
-}, 60_000)
+})
 afterAll(() => machine[Symbol.asyncDispose]())
 
 /** A member with a mailbox of its own, so that no test reads another one's mail. */

@@ -13,7 +13,7 @@ afterEach(() => machine[Symbol.asyncDispose]())
 
 const ANSWER_CMD = 'if [ "$SEALPOST_IS_REQUEST" ]; then tr a-z A-Z; else cat; fi'
 
-test('a question is answered by what a command prints, whoever holds the session', { timeout: 60_000 }, async () => {
+test('a question is answered by what a command prints, whoever holds the session', async () => {
   const bob = machine.start(['listen', '--exec', ANSWER_CMD, '--reply', '--profile', 'bob'])
   await bob.until('it listens', ({ stderr }) => stderr.includes('listening'))
   expect(await machine.run(['request', 'bob', 'hello'])).toMatchObject({ code: 0, stdout: 'HELLO\n' })
@@ -26,7 +26,7 @@ test('a question is answered by what a command prints, whoever holds the session
   await bob.until('what is no question is printed', ({ stdout }) => stdout.includes('no question'))
 })
 
-test('nobody answers: at once when asked so, else when the time is up', { timeout: 60_000 }, async () => {
+test('nobody answers: at once when asked so, else when the time is up', async () => {
   expect(await machine.run(['request', 'bob', 'x', '--if-online', '--json'])).toMatchObject({
     code: 7,
     stderr: expect.stringContaining('"no_responder"'),
@@ -41,16 +41,16 @@ test('nobody answers: at once when asked so, else when the time is up', { timeou
   expect(JSON.parse((await alice.ended()).stdout)).toMatchObject({ text: 'X', name: 'bob' })
 })
 
-test('what a peer says of itself is kept, and seen by the others while it is there', { timeout: 60_000 }, async () => {
+test('what a peer says of itself is kept, and seen by the others while it is there', async () => {
   const says = (words: string[]) => machine.run(['status', ...words, '--profile', 'bob'])
   expect(await says(['dnd', 'asleep'])).toMatchObject({ code: 0, stderr: expect.stringContaining('whenever you are') })
   expect((await machine.run(['peers'])).stdout).not.toContain('asleep')
   const bob = machine.start(['listen', '--profile', 'bob'])
   await bob.until('it listens', ({ stderr }) => stderr.includes('listening'))
   const seen = async () => (await machine.run(['peers'])).stdout
-  await expect.poll(seen, { timeout: 10_000 }).toMatch(/^bob .*dnd: asleep/m)
+  await expect.poll(seen).toMatch(/^bob .*dnd: asleep/m)
   expect(await says(['working'])).toMatchObject({ code: 0, stderr: expect.stringContaining('you are working') })
-  await expect.poll(seen, { timeout: 10_000 }).toMatch(/^bob .*working/m)
+  await expect.poll(seen).toMatch(/^bob .*working/m)
   const rows = (await machine.run(['peers', '--json'])).stdout.trim().split('\n')
   expect(rows.map((row) => JSON.parse(row))).toContainEqual(
     expect.objectContaining({ name: 'bob', isOnline: true, availability: 'working', summary: '' }),

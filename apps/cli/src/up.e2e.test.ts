@@ -14,7 +14,7 @@ describe('on one machine', () => {
     machine = await Machine.make()
     up = await startUp(machine, ['--port', '0', '--name', 'alice'])
     await letIn(machine, 'bob')
-  }, 60_000)
+  })
   afterAll(() => machine[Symbol.asyncDispose]())
   const bob = ['--profile', 'bob']
 
@@ -148,9 +148,7 @@ async function giveUp(databaseUrl: string): Promise<void> {
   await db.close()
 }
 
-test('up keeps its data, its port and its members, and ends cleanly with all it started', {
-  timeout: 60_000,
-}, async () => {
+test('up keeps its data, its port and its members, and ends cleanly with all it started', async () => {
   await using machine = await Machine.make()
   const first = await startUp(machine, ['--port', '0', '--name', 'alice'])
   await letIn(machine, 'bob')

@@ -9,7 +9,7 @@ import { chromiumPath, openBrowser, Person } from './testing-browser.ts'
 const isMissing = chromiumPath === null && process.env.CI !== 'true'
 if (isMissing) process.stdout.write('skipped: the demo in a browser, for there is no Chromium here\n')
 const test = base.skipIf(isMissing)
-vi.setConfig({ testTimeout: 90_000 }) // several windows each; what is waited for says so within 30 s
+vi.setConfig({ testTimeout: 300_000 }) // several windows each; what is waited for says so within a minute
 
 let browser: Browser
 let world: World

@@ -35,6 +35,7 @@ export class Person {
 
   static async open(browser: Browser, options: Parameters<Browser['newContext']>[0] = {}): Promise<Person> {
     const context = await browser.newContext({ locale: 'en-GB', ...options })
+    context.setDefaultTimeout(60_000)
     return new Person(await context.newPage())
   }
 

@@ -178,5 +178,5 @@ test.runIf(process.platform === 'linux')('a starter killed with -9 leaves no ser
   )
   expect(isAlive(pid)).toBe(true)
   starter.kill('SIGKILL')
-  await expect.poll(() => isAlive(pid), { timeout: 10_000 }).toBe(false)
+  await expect.poll(() => isAlive(pid)).toBe(false)
 })

@@ -48,7 +48,7 @@ beforeAll(async () => {
 })
 afterAll(() => worlds.close())
 
-test(`the memory queue answers as Postgres does (seed ${SEED}, ${RUNS} runs)`, { timeout: 60_000 }, async () => {
+test(`the memory queue answers as Postgres does (seed ${SEED}, ${RUNS} runs)`, async () => {
   const property = fc.asyncProperty(fc.array(command, { minLength: 20, maxLength: 60 }), async (commands) => {
     const pair = await Pair.open(worlds)
     for (const one of commands) await pair.run(one)

@@ -99,7 +99,7 @@ beforeAll(async () => {
   for (const name of names) empty.set(name, await planOf(name))
   await grow()
   for (const name of names) grown.set(name, await planOf(name))
-}, 60_000)
+})
 afterAll(async () => {
   await db.close()
   await scratch.drop()
