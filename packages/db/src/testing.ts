@@ -1,13 +1,21 @@
 /** For tests: a database of one's own, with the current schema in it, in about 30 ms. */
 import { randomUUID } from 'node:crypto'
 import { inject } from 'vitest'
-import { openDatabase } from './connect.ts'
+import { type DatabaseOptions, openDatabase } from './connect.ts'
 import './testing-server.ts'
 
 export interface ScratchDatabase {
   url: string
   /** Ends every connection to it first. */
   drop(): Promise<void>
+}
+
+/** For what a test itself asks of a database: it waits for a busy machine rather than fail. */
+export const unhurried: DatabaseOptions = {
+  connectTimeoutMs: 60_000,
+  statementTimeoutMs: 60_000,
+  queryTimeoutMs: 61_000,
+  settings: { lock_timeout: '60s' },
 }
 
 /** A copy of the migrated template; `.pg.test.ts` and `.e2e.test.ts` files only, since only they have a server. */
@@ -31,7 +39,7 @@ async function makeDatabase(from: string): Promise<ScratchDatabase> {
 }
 
 async function onServer(url: string, statement: string): Promise<void> {
-  const db = await openDatabase(url, { connections: 1, statementTimeoutMs: 60_000, queryTimeoutMs: 60_000 })
+  const db = await openDatabase(url, { connections: 1, ...unhurried })
   try {
     await db.run((sql) => sql.unsafe(statement))
   } finally {

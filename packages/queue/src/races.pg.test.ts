@@ -84,10 +84,12 @@ test('a birth lease that waited for another shard sees what that one stored', as
   expect(await committing).toMatchObject([{ status: 'stored', isLeased: false }])
 })
 
-/** Resolves when a statement waits for a lock. */
+/** Resolves when a statement waits for a lock in this database; others may be busy, too. */
 async function untilBlocked(): Promise<void> {
   const [row] = await worlds.databases.asking.run(
-    (sql) => sql<{ count: number }[]>`select count(*)::int as count from pg_locks where not granted`,
+    (sql) => sql<{ count: number }[]>`
+      select count(*)::int as count from pg_stat_activity
+      where datname = current_database() and wait_event_type = 'Lock'`,
   )
   if (row!.count === 0) return untilBlocked()
 }
