@@ -82,7 +82,7 @@ async function databaseOf({ output }: Dev): Promise<Database> {
 
 /** Settling follows the program's end; the broker may need a moment for it. */
 async function countLeft(db: Database): Promise<number> {
-  const giveUpMs = performance.now() + 5_000
+  const giveUpMs = performance.now() + 60_000
   for (;;) {
     const [row] = await db.run((sql) => sql<{ left: number }[]>`select count(*)::int as left from message_queue`)
     if (row!.left === 0 || performance.now() > giveUpMs) return row!.left
