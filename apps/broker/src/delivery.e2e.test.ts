@@ -57,7 +57,7 @@ test('urgent mail overtakes what waits, and each priority keeps its order', asyn
 })
 
 test('a reader that never reads costs a bounded memory, loses nothing and disturbs nobody', async () => {
-  await using world = await World.open()
+  await using world = await World.open({ LEASE_MS: '300000' })
   const [place, other] = [await world.enrol(), await world.enrol()]
   const sender = await WireClient.enter(await world.enrol())
   const slow = await WireClient.enter(place, { credit: 65_535 })
@@ -83,7 +83,7 @@ test('a reader that never reads costs a bounded memory, loses nothing and distur
 })
 
 test('a reader that stops for a while goes on where it was, in the same session', async () => {
-  await using world = await World.open({ LEASE_MS: '60000' })
+  await using world = await World.open({ LEASE_MS: '300000' })
   const place = await world.enrol()
   const sender = await WireClient.enter(await world.enrol())
   const slow = await WireClient.enter(place, { credit: 65_535 })
@@ -146,7 +146,7 @@ test('a sender that reads no acks stores each envelope once, however often it sa
 })
 
 test('who answers no ping is let go, and its mail goes to the next session', async () => {
-  await using world = await World.open({ HEARTBEAT_MS: '2000' })
+  await using world = await World.open({ HEARTBEAT_MS: '5000' })
   const place = await world.enrol()
   const sender = await WireClient.enter(await world.enrol())
   const silent = await WireClient.enter(place)
@@ -280,8 +280,8 @@ test('after its strikes a delivery is a dead letter, and what is behind it was n
   for (const attempt of [1, 2]) {
     const [delivery] = await recipient.deliveries(1)
     expect(delivery!.attempt).toBe(attempt)
-    // The second pause is long enough for the sweep to find it in.
-    recipient.send({ type: 'retry', items: [{ id: delivery!.id, afterMs: attempt === 1 ? 0 : 5000 }] })
+    // In the second pause the sweep finds it.
+    recipient.send({ type: 'retry', items: [{ id: delivery!.id, afterMs: attempt === 1 ? 0 : 600_000 }] })
   }
   await until('it is a dead letter', async () => (await world.count('dead_letter')) === 1)
   const [row] = await world.db.run(

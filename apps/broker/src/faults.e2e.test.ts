@@ -3,6 +3,7 @@
  * application once, in order, and the broker is as good as new afterwards.
  */
 import { rm } from 'node:fs/promises'
+import { openDatabase } from '@sealpost/db'
 import { startEmbedded } from '@sealpost/db/embedded'
 import { generateIdentity } from '@sealpost/identity'
 import { connect, type Peer } from '@sealpost/sdk'
@@ -12,35 +13,35 @@ import { until } from './testing-process.ts'
 import { authFrame, envelopeTo, sendFrame, WireClient } from './testing-wire.ts'
 import { temporaryFolder, World } from './testing-world.ts'
 
-const SLOW = 60_000
+/** Of each peer: it never runs out, however slow the machine or fast the broker is. */
+const IN_FLIGHT = 300
 
-/** Peers that send to each other as fast as their windows allow, and what of it arrived. */
+/** Peers that send to each other without a pause until `expectWhole`, and what of it arrived. */
 class Traffic {
   acked = 0
-  readonly total: number
+  private isOver = false
   private readonly peers: Peer[]
-  private readonly sends: Promise<void>[] = []
+  private readonly sending: Promise<void>[]
   private readonly arrived = new Map<string, number[]>()
   private readonly expected = new Map<string, number>()
+  private readonly watchers = new Set<() => void>()
 
-  private constructor(peers: Peer[], messages: number) {
+  private constructor(peers: Peer[]) {
     this.peers = peers
-    this.total = peers.length * messages
     for (const peer of peers)
       peer.onMessage((message) => void this.listOf(message.sender, peer.key).push(Number(message.text())))
-    for (const [i, peer] of peers.entries())
-      for (let n = 0; n < messages; n++) this.send(peer, peers[(i + 1 + (n % (peers.length - 1))) % peers.length]!)
+    this.sending = peers.flatMap((peer) => Array.from({ length: IN_FLIGHT }, () => this.keepSending(peer)))
   }
 
-  static async start(world: World, { peers, messages }: { peers: number; messages: number }): Promise<Traffic> {
+  static async start(world: World, peers = 4): Promise<Traffic> {
     const places = await Promise.all(Array.from({ length: peers }, () => world.enrol()))
-    return new Traffic(await Promise.all(places.map((place) => connect(place))), messages)
+    return new Traffic(await Promise.all(places.map((place) => connect(place))))
   }
 
-  /** Traffic is under way: this many were acked and as many are still to come. */
-  async reached(share: number): Promise<void> {
-    await until(`${share} of the messages are acked`, () => this.acked >= share * this.total)
-    if (this.acked >= this.total) throw new Error('too late: everything is acked')
+  /** That many more were acked; as many as are in flight are still to come. */
+  async flows(count: number): Promise<void> {
+    const goal = this.acked + count
+    while (this.acked < goal) await new Promise<void>((resolve) => this.watchers.add(resolve))
   }
 
   get resent(): number {
@@ -49,12 +50,13 @@ class Traffic {
 
   /** All were accepted, and each was handled once, in the order of its pair. */
   async expectWhole(): Promise<void> {
-    await Promise.all(this.sends)
+    this.isOver = true
+    await Promise.all(this.sending)
     const count = () => [...this.arrived.values()].reduce((sum, list) => sum + list.length, 0)
-    await until('everything arrived', () => count() >= this.total, 45_000)
+    await until('everything arrived', () => count() >= this.acked)
     for (const [pair, sent] of this.expected)
       expect(this.arrived.get(pair), pair).toEqual(Array.from({ length: sent }, (_, n) => n))
-    expect(count()).toBe(this.total)
+    expect(count()).toBe(this.acked)
     for (const { counters } of this.peers) expect(counters.tampered).toBe(0)
   }
 
@@ -62,14 +64,21 @@ class Traffic {
     await Promise.all(this.peers.map((peer) => peer.close()))
   }
 
-  private send(from: Peer, to: Peer): void {
+  private async keepSending(from: Peer): Promise<void> {
+    const others = this.peers.filter((peer) => peer !== from)
+    for (let turn = 0; !this.isOver; turn++) {
+      await this.send(from, others[turn % others.length]!)
+      this.acked += 1
+      for (const wake of this.watchers) wake()
+      this.watchers.clear()
+    }
+  }
+
+  private async send(from: Peer, to: Peer): Promise<void> {
     const pair = from.key + to.key
     const n = this.expected.get(pair) ?? 0
     this.expected.set(pair, n + 1)
-    const accepted = from.send(to.key, String(n)).then(() => {
-      this.acked += 1
-    })
-    this.sends.push(accepted)
+    await from.send(to.key, String(n))
   }
 
   private listOf(from: PeerKey, to: PeerKey): number[] {
@@ -79,13 +88,11 @@ class Traffic {
   }
 }
 
-test('the broker is killed twice in the middle of a burst: nothing acked is lost, doubled or out of order', {
-  timeout: SLOW,
-}, async () => {
+test('the broker is killed twice in the middle of a burst: nothing acked is lost, doubled or out of order', async () => {
   await using world = await World.open()
-  const traffic = await Traffic.start(world, { peers: 4, messages: 2000 })
-  for (const share of [0.2, 0.5]) {
-    await traffic.reached(share)
+  const traffic = await Traffic.start(world)
+  for (const count of [1600, 2400]) {
+    await traffic.flows(count)
     await world.broker.kill()
     await world.restart()
   }
@@ -95,14 +102,12 @@ test('the broker is killed twice in the middle of a burst: nothing acked is lost
   await traffic.close()
 })
 
-test('every database connection of the broker is terminated again and again under traffic', {
-  timeout: SLOW,
-}, async () => {
+test('every database connection of the broker is terminated again and again under traffic', async () => {
   await using world = await World.open()
-  const traffic = await Traffic.start(world, { peers: 4, messages: 2000 })
+  const traffic = await Traffic.start(world)
   let terminated = 0
   for (let round = 1; round <= 8; round++) {
-    await traffic.reached(round / 20)
+    await traffic.flows(400)
     terminated += await terminateBackends(world)
   }
   await traffic.expectWhole()
@@ -137,13 +142,11 @@ async function expectAlive(world: World): Promise<void> {
   from.destroy()
 }
 
-test.concurrent('Postgres is killed and comes back: the broker waits, and everything goes on', {
-  timeout: SLOW,
-}, async () => {
+test.concurrent('Postgres is killed and comes back: the broker waits, and everything goes on', async () => {
   await using postgres = await ownPostgres()
   await using world = await World.open({}, { url: postgres.url, drop: async () => {} })
-  const traffic = await Traffic.start(world, { peers: 4, messages: 2000 })
-  await traffic.reached(0.2)
+  const traffic = await Traffic.start(world)
+  await traffic.flows(1600)
   await postgres.kill()
   await until('it is not ready', async () => (await fetch(`${world.broker.httpUrl}/readyz`)).status === 503)
   expect(await (await fetch(`${world.broker.httpUrl}/livez`)).text()).toBe('ok')
@@ -179,15 +182,12 @@ async function ownPostgres() {
   }
 }
 
-test('SIGTERM under traffic: a clean end within 10 s, a hint when to come back, and nothing acked is lost', {
-  timeout: SLOW,
-}, async () => {
+test('SIGTERM under traffic: a clean end, a hint when to come back, and nothing acked is lost', async () => {
   await using world = await World.open()
   const watcher = await WireClient.enter(await world.enrol())
   const unproven = await WireClient.open(world.broker.url)
-  const traffic = await Traffic.start(world, { peers: 4, messages: 2000 })
-  await traffic.reached(0.3)
-  const startedAtMs = performance.now()
+  const traffic = await Traffic.start(world)
+  await traffic.flows(2400)
   world.broker.signal('SIGTERM')
   expect((await watcher.next('goaway')).retryAfterMs).toBeGreaterThan(0)
   const refused = await watcher.next('refused')
@@ -196,7 +196,6 @@ test('SIGTERM under traffic: a clean end within 10 s, a hint when to come back, 
   expect(await watcher.closed).toEqual({ code: 1012, reason: 'restarting' })
   expect((await unproven.closed).code).toBe(1012)
   expect((await world.broker.exited).code).toBe(0)
-  expect(performance.now() - startedAtMs).toBeLessThan(10_000)
   expect(world.broker.log.at(-1)?.event).toBe('broker.stopped')
   await world.restart()
   await traffic.expectWhole()
@@ -205,63 +204,54 @@ test('SIGTERM under traffic: a clean end within 10 s, a hint when to come back, 
 
 test.concurrent('while it ends it is alive but not ready, and takes nobody in', async () => {
   await using world = await World.open()
-  const hold = await holdSettlement(world)
+  const { sender, release } = await holdSettlement(world)
   world.broker.signal('SIGTERM')
   await until('it refuses newcomers', async () => (await fetch(`${world.broker.httpUrl}/v1/ws`)).status === 503)
   expect((await fetch(`${world.broker.httpUrl}/livez`)).status).toBe(200)
   expect((await fetch(`${world.broker.httpUrl}/readyz`)).status).toBe(503)
-  hold.sender.send(sendFrame(envelopeTo(hold.sender.place)))
-  expect((await hold.sender.next('nack')).items[0]!.code).toBe('busy')
+  sender.send(sendFrame(envelopeTo(sender.place)))
+  expect((await sender.next('nack')).items[0]!.code).toBe('busy')
+  await release()
   expect((await world.broker.exited).code).toBe(0)
-  await hold.released
   expect(await world.count('message_queue')).toBe(0)
 })
 
 test.concurrent('a second signal ends it at once', async () => {
   await using world = await World.open()
-  const hold = await holdSettlement(world)
-  let isReleased = false
-  void hold.released.then(() => {
-    isReleased = true
-  })
+  const { release } = await holdSettlement(world)
   world.broker.signal('SIGTERM')
   await until('it is stopping', () => world.broker.log.some((line) => line.event === 'broker.stopping'))
   world.broker.signal('SIGINT')
   expect((await world.broker.exited).code).toBe(1)
-  expect(isReleased).toBe(false)
-  await hold.released
+  await release()
 })
 
-/** A settlement that can't be committed for three seconds, so that a clean end takes as long. */
+/** A settlement that can't be committed before `release`, so that a clean end takes as long. */
 async function holdSettlement(world: World) {
   const [place, to] = [await world.enrol(), await world.enrol()]
   const [sender, recipient] = [await WireClient.enter(place), await WireClient.enter(to)]
   sender.send(sendFrame(envelopeTo(to)))
   const [delivery] = await recipient.deliveries(1)
-  const released = world.db.run(
-    (sql) => sql`do $$ begin lock table message_queue in access exclusive mode; perform pg_sleep(3); end $$`,
-  )
-  await until('the lock is held', async () => {
-    const rows = await world.db.run(
-      (sql) =>
-        sql`select from pg_locks where relation = 'message_queue'::regclass and mode = 'AccessExclusiveLock' and granted`,
-    )
-    return rows.length > 0
-  })
+  const settings = { idle_in_transaction_session_timeout: 0, lock_timeout: 0 }
+  const holder = await openDatabase(world.databaseUrl, { connections: 1, settings })
+  const hold = (statements: string) => holder.run((sql) => sql.unsafe(statements).simple())
+  await hold('begin; lock table message_queue in access exclusive mode')
   recipient.send({ type: 'settle', ids: [delivery!.id] })
   await recipient.echo()
-  return { sender: Object.assign(sender, { place }), released }
+  const release = async () => {
+    await hold('commit')
+    await holder.close()
+  }
+  return { sender: Object.assign(sender, { place }), release }
 }
 
-test.concurrent('SIGTERM while the database is away ends it all the same', { timeout: SLOW }, async () => {
+test.concurrent('SIGTERM while the database is away ends it all the same', async () => {
   await using postgres = await ownPostgres()
   await using world = await World.open({}, { url: postgres.url, drop: async () => {} })
   const [sender, to] = [await WireClient.enter(await world.enrol()), await world.enrol()]
   await postgres.kill()
   sender.send(sendFrame(envelopeTo(to)))
   expect((await sender.next('nack')).items[0]!.code).toBe('unavailable')
-  const startedAtMs = performance.now()
   world.broker.signal('SIGTERM')
   expect((await world.broker.exited).code).toBe(0)
-  expect(performance.now() - startedAtMs).toBeLessThan(10_000)
 })

@@ -251,7 +251,7 @@ test('a thousand half-made connections that vanish leave nothing behind', async 
     const clients = await Promise.all(Array.from({ length: 100 }, () => WireClient.open(world.broker.url)))
     for (const client of clients) client.destroy()
   }
-  await expect.poll(() => world.broker.metric('sealpost_connections'), { timeout: 10_000 }).toBe(before)
+  await expect.poll(() => world.broker.metric('sealpost_connections')).toBeLessThanOrEqual(before)
   await expectNoHarm()
 })
 

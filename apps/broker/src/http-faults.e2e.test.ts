@@ -7,9 +7,7 @@ import { until } from './testing-process.ts'
 import { envelopeTo } from './testing-wire.ts'
 import { temporaryFolder, World } from './testing-world.ts'
 
-test('while the database is away a send is `unavailable` and everything else asked to come later', {
-  timeout: 60_000,
-}, async () => {
+test('while the database is away a send is `unavailable` and everything else asked to come later', async () => {
   const dataDir = await temporaryFolder()
   let postgres = await startEmbedded({ dataDir })
   try {

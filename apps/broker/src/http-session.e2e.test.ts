@@ -51,7 +51,6 @@ test('the session ends some time after its last request, and with it its leases'
   await (await HttpPeer.enter(from)).send(envelopeTo(to))
   const poller = await HttpPeer.enter(to)
   const held = await poller.deliveries(1)
-  expect(await world.broker.metric('sealpost_sessions')).toBe(1)
   await until('it is over', async () => (await world.broker.metric('sealpost_sessions')) === 0)
   expect(await poller.settle(...held)).toMatchObject({ status: 409, body: { code: 'session_over' } })
   expect(await poller.deliveries(1)).toMatchObject([{ envelopeId: held[0]!.envelopeId, attempt: 2 }])
@@ -65,9 +64,8 @@ test('a poll that waits is no silence', async () => {
   await until('it waits', async () => (await world.broker.metric('sealpost_sessions')) === 1)
   const [before, waiting] = [performance.now(), poller.inbox('waitSeconds=2')]
   expect((await older).body.deliveries).toEqual([])
-  expect((await waiting).body.deliveries).toEqual([])
+  expect(await waiting).toMatchObject({ status: 200, body: { deliveries: [] } })
   expect(performance.now() - before).toBeGreaterThan(1900)
-  expect(await world.broker.metric('sealpost_sessions')).toBe(1)
   await sender.send(envelopeTo(to))
   expect(await poller.deliveries(1)).toHaveLength(1)
 })

@@ -83,7 +83,7 @@ describe('a token', () => {
     const peer = await HttpPeer.enter(place)
     expect(await peer.inbox('waitSeconds=0')).toMatchObject({ status: 200 })
     await revokeMember(world.db, world.meshId, place.identity.signing.publicKey)
-    await until('it is over', async () => (await peer.post('/v1/settle', {})).status === 401, 5000)
+    await until('it is over', async () => (await peer.post('/v1/settle', {})).status === 401)
     expect(await post(url(), await tokenRequest(place))).toMatchObject({ status: 403, body: { code: 'revoked' } })
   })
 

@@ -94,7 +94,7 @@ describe('a database that can not be used', () => {
       /^Postgres at \S+ refused the password of user "\w+"\.$/,
     ))
 
-  test('a server with fsync=off', { timeout: 60_000 }, async () => {
+  test('a server with fsync=off', async () => {
     const careless = await startEmbedded({ settings: { fsync: 'off' } })
     await expectEnd({ DATABASE_URL: careless.url }, 1, /^This Postgres server runs with fsync=off: .*\.$/).finally(() =>
       careless.stop(),

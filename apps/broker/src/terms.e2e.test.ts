@@ -9,6 +9,8 @@ const test = base.concurrent
 
 const THREAD = 'c0'.repeat(16)
 const BRISK = { SWEEP_MS: '50', POLL_MS: '100' }
+/** Long beside what a loaded machine may take to extend it. */
+const LEASE_MS = '4000'
 
 interface Heard {
   readonly peer: Peer
@@ -57,7 +59,7 @@ test('what is rejected is a dead letter with the reason, and its sender is told'
 })
 
 test('the lease of what is in work goes on for as long as that takes', async () => {
-  await using world = await World.open({ ...BRISK, LEASE_MS: '400' })
+  await using world = await World.open({ ...BRISK, LEASE_MS })
   const sender = await enter(await world.enrol())
   const busy = await enter(await world.enrol())
   const idle = await enter(await world.enrol(), { autoExtend: false })
@@ -66,7 +68,7 @@ test('the lease of what is in work goes on for as long as that takes', async () 
   await sender.peer.send(busy.peer.key, 'x')
   await sender.peer.send(idle.peer.key, 'x')
   // What nobody extends shows how often a lease has passed meanwhile.
-  await until('three leases passed', () => idle.peer.counters.duplicates >= 3)
+  await until('two leases passed', () => idle.peer.counters.duplicates >= 2)
   expect(busy.peer.counters).toMatchObject({ received: 1, duplicates: 0 })
   finish.resolve()
   await until('all is settled', async () => (await world.count('message_queue')) === 0)
@@ -74,7 +76,7 @@ test('the lease of what is in work goes on for as long as that takes', async () 
 })
 
 test('a message can be extended by hand', async () => {
-  await using world = await World.open({ ...BRISK, LEASE_MS: '400' })
+  await using world = await World.open({ ...BRISK, LEASE_MS })
   const [sender, recipient] = [
     await enter(await world.enrol()),
     await enter(await world.enrol(), { autoExtend: false }),
@@ -86,7 +88,7 @@ test('a message can be extended by hand', async () => {
   })
   await sender.peer.send(recipient.peer.key, 'long')
   await sender.peer.send(recipient.peer.key, 'short')
-  await until('three leases of the other passed', () => recipient.peer.counters.duplicates >= 3)
+  await until('two leases of the other passed', () => recipient.peer.counters.duplicates >= 2)
   const attempts = await world.db.run(
     (sql) => sql<{ attempts: number }[]>`select attempts from message_queue order by id`,
   )
@@ -118,7 +120,7 @@ test('what is kept back comes when it is time and not before, and holds up nothi
   const [alice, bob] = [await enter(await world.enrol()), await enter(await world.enrol())]
   const arrived: Message[] = []
   bob.peer.onMessage((message) => void arrived.push(message))
-  const notBefore = new Date(Date.now() + 1_500)
+  const notBefore = new Date(Date.now() + 8_000)
   await alice.peer.send(bob.peer.key, 'later', { notBefore })
   await alice.peer.send(bob.peer.key, 'at once')
   await until('both came', () => arrived.length === 2)

@@ -18,7 +18,7 @@ export interface Ended {
 }
 
 const MAIN = join(import.meta.dirname, 'main.ts')
-const READY_WITHIN_MS = 20_000
+const READY_WITHIN_MS = 60_000
 /** Where there is `setpriv`, the kernel ends what a test that ran out of time left behind. */
 const SETPRIV = Bun.which('setpriv')
 const LEASH = SETPRIV ? [SETPRIV, '--pdeathsig', 'KILL'] : []
@@ -27,7 +27,7 @@ const LEASH = SETPRIV ? [SETPRIV, '--pdeathsig', 'KILL'] : []
 export async function until<T>(
   claim: string,
   condition: () => T | Promise<T>,
-  withinMs: Millis = 15_000,
+  withinMs: Millis = 60_000,
 ): Promise<NonNullable<T>> {
   const deadline = performance.now() + withinMs
   while (performance.now() < deadline) {

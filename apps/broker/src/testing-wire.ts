@@ -16,7 +16,7 @@ import {
 import { type EnvelopeId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import type { Place } from './testing-world.ts'
 
-const PATIENCE_MS = 15_000
+const PATIENCE_MS = 60_000
 
 export interface HttpAnswer {
   readonly status: number

@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { addMembers, createMesh, type Database, openDatabase } from '@sealpost/db'
-import { type ScratchDatabase, scratchDatabase } from '@sealpost/db/testing'
+import { type ScratchDatabase, scratchDatabase, unhurried } from '@sealpost/db/testing'
 import { bindBoxKey, generateIdentity, generateSigningKeys, type Identity, ready } from '@sealpost/identity'
 import { writeKeyFile } from '@sealpost/identity/key-file'
 import { type MeshId, type PeerKey, toHex } from '@sealpost/std'
@@ -49,7 +49,7 @@ export class World implements AsyncDisposable {
       closers.push(drop)
       const folder = await temporaryFolder()
       closers.push(() => rm(folder, { recursive: true, force: true }))
-      const db = await openDatabase(databaseUrl, { connections: 2, applicationName: 'test' })
+      const db = await openDatabase(databaseUrl, { connections: 2, applicationName: 'test', ...unhurried })
       closers.push(() => db.close())
       const whole = { DATABASE_URL: databaseUrl, BROKER_KEY_FILE: await brokerKeyFile(folder), LIMITS: 'off', ...env }
       const broker = await BrokerProcess.start(whole)
