@@ -61,6 +61,36 @@ test('a call that was taken is answered before the desk is given up, and then no
   await expect(askDesk(profile, 'send', question)).rejects.toMatchObject({ code: 'desk_gone' })
 })
 
+test('whoever calls while the desk is given up is answered, or told that nobody is there', async () => {
+  const fates = new Set<string>()
+  for (let round = 0; round < 20; round++) {
+    held!.serve(callsWith(async () => receipt))
+    const asked = Array.from({ length: 10 }, async () => {
+      const code = await askDesk(profile, 'send', question).then(
+        () => 'answered',
+        (error: { code: string }) => error.code,
+      )
+      fates.add(code)
+    })
+    await held!.release()
+    await Promise.all(asked)
+    held = await holdDesk(profile)
+  }
+  expect([...fates].filter((fate) => fate !== 'desk_gone')).toEqual(['answered'])
+})
+
+test("the desk is the next one's only when the former has released it, and stays with that one", async () => {
+  await held!.endCalls()
+  expect(await holdDesk(profile)).toBeNull()
+  const former = held!
+  await former.release()
+  held = await holdDesk(profile)
+  await former.release()
+  expect(await holdDesk(profile)).toBeNull()
+  held!.serve(callsWith(async () => receipt))
+  expect(await askDesk(profile, 'send', question)).toEqual(receipt)
+})
+
 test('the socket of a holder that was killed is taken over', async () => {
   await held!.release()
   const path = join(profile.folder, 'desk.sock')

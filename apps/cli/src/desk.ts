@@ -1,12 +1,13 @@
 /**
  * One key has one session, the newest: a second command of the same profile would end the first one's. So whichever runs
- * holds the profile's desk, a Unix socket in its folder, and does there what the others ask; who finds the socket without
- * anybody behind it takes it over. Only the owner of the folder (0700) can reach it.
+ * holds the profile's desk, a Unix socket in its folder, and does there what the others ask. A lock says who: only its
+ * holder makes or removes the socket. Only the owner of the folder (0700) can reach it.
  */
-import { unlink } from 'node:fs/promises'
+import { rename, rm } from 'node:fs/promises'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { SealpostError } from '@sealpost/sdk'
+import { lockStore, type StoreLock } from '@sealpost/sdk/file-store'
 import { OperatingError } from '@sealpost/std'
 import type { PeerCalls } from './peer-calls.ts'
 import type { Profile } from './profile.ts'
@@ -18,31 +19,52 @@ type Result<M extends Method> = Awaited<ReturnType<PeerCalls[M]>>
 export interface HeldDesk {
   /** From now on answers what is asked; calls that came before it wait. */
   serve(calls: PeerCalls): void
-  /** Answers what was taken, then gives the desk up. */
+  /** Takes no more calls. Resolves when those that came are answered. */
+  endCalls(): Promise<void>
+  /** After `endCalls` gives the desk up to the next. */
   release(): Promise<void>
 }
 
 /** @returns null when another command holds it. @throws OperatingError `profile_unwritable`, `profile_path_too_long` */
 export async function holdDesk(profile: Profile): Promise<HeldDesk | null> {
   const path = socketPath(profile)
+  const lock = await lockDesk(profile)
+  if (!lock) return null
   const ready = Promise.withResolvers<PeerCalls>()
   ready.promise.catch(() => undefined) // told to whoever calls
   const server = createServer((request, response) => void answer(request, response, ready.promise))
-  for (let attempt = 1; ; attempt++) {
-    const failure = await listen(server, path)
-    if (failure === null) break
-    if (failure.code !== 'EADDRINUSE' || attempt > 3)
-      throw new OperatingError('profile_unwritable', `No socket can be made at ${path}.`, { cause: failure })
-    if (await isServed(path)) return null
-    await unlink(path).catch(() => undefined) // another one was faster, and listens now
+  try {
+    await rm(path, { force: true }) // of one that was killed
+    await listen(server, path)
+  } catch (cause) {
+    await lock.release()
+    throw unwritable(profile, cause)
   }
-  return {
-    serve: ready.resolve,
-    release: () => {
-      ready.reject(new OperatingError('unreachable', 'The command that held the session of this profile has ended.'))
-      return close(server)
-    },
+  let ended: Promise<void> | undefined
+  const endCalls = () => {
+    ready.reject(new OperatingError('unreachable', 'The command that held the session of this profile has ended.'))
+    ended ??= close(server, path)
+    return ended
   }
+  let released: Promise<void> | undefined
+  const release = () => {
+    released ??= endCalls().finally(lock.release)
+    return released
+  }
+  return { serve: ready.resolve, endCalls, release }
+}
+
+async function lockDesk(profile: Profile): Promise<StoreLock | null> {
+  try {
+    return await lockStore(join(profile.folder, 'desk'))
+  } catch (error) {
+    if (error instanceof SealpostError && error.code === 'store_in_use') return null
+    throw unwritable(profile, error)
+  }
+}
+
+function unwritable({ folder }: Profile, cause: unknown): OperatingError {
+  return new OperatingError('profile_unwritable', `No socket can be made in ${folder}.`, { cause })
 }
 
 /**
@@ -60,6 +82,11 @@ export async function askDesk<M extends Method>(
   throw new OperatingError(code, message, { retryable: isRetryable })
 }
 
+/** Whether nobody took the call: the one who held the desk has ended. */
+export function isGone(error: unknown): boolean {
+  return error instanceof OperatingError && error.code === 'desk_gone'
+}
+
 const PATH_BYTES_MAX = 103 // what every platform's socket addresses hold
 
 function socketPath(profile: Profile): string {
@@ -68,31 +95,26 @@ function socketPath(profile: Profile): string {
   throw new OperatingError('profile_path_too_long', `The path ${profile.folder} is too long for a socket in it.`)
 }
 
-function listen(server: Server, path: string): Promise<(Error & { code?: string }) | null> {
-  return new Promise((resolve) => {
-    const failed = (error: Error) => resolve(error)
-    server.once('error', failed)
+function listen(server: Server, path: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject)
     server.listen(path, () => {
-      server.off('error', failed)
-      resolve(null)
+      server.off('error', reject)
+      resolve()
     })
   })
 }
 
-function close(server: Server): Promise<void> {
-  return new Promise((resolve) => {
+/** Whoever has found the socket is heard: one who was cut off could not tell whether it was. */
+async function close(server: Server, path: string): Promise<void> {
+  const hidden = join(dirname(path), 'desk.end')
+  await rename(path, hidden)
+  await fetch('http://desk/', { unix: hidden, method: 'HEAD' }) // the last to be let in
+  await rm(hidden)
+  await new Promise<void>((resolve) => {
     server.close(() => resolve())
     server.closeIdleConnections()
   })
-}
-
-async function isServed(path: string): Promise<boolean> {
-  try {
-    await fetch('http://desk/', { unix: path, method: 'HEAD' })
-    return true
-  } catch {
-    return false // nobody behind it
-  }
 }
 
 /** An answer is what the call gave, or its error. */

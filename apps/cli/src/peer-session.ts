@@ -9,7 +9,7 @@ import { openFileStore } from '@sealpost/sdk/file-store'
 import { type Millis, OperatingError } from '@sealpost/std'
 import { Contacts } from './contacts.ts'
 import { abortable } from './deadline.ts'
-import { askDesk, type HeldDesk, holdDesk } from './desk.ts'
+import { askDesk, type HeldDesk, holdDesk, isGone } from './desk.ts'
 import { rotateBoxKey } from './key-rotation.ts'
 import { callsOf, type Durability, type PeerCalls } from './peer-calls.ts'
 import { newsFor } from './peer-news.ts'
@@ -29,10 +29,9 @@ export interface PeerSession extends Place, AsyncDisposable {
 }
 
 /** What a command waits that wants one answer. */
-export const REACH_WITHIN_MS = 5_000
+export const REACH_WITHIN_MS = 10_000
 /** What other commands get to see their calls answered when this one ends. */
 const GRACE_MS = 2_000
-const TURNS_MAX = 20
 /** How long a command that lasts waits for one of the same profile that is just passing. */
 const PASSING_MS = 5_000
 const TURN_EVERY_MS = 100
@@ -76,10 +75,7 @@ async function inTurn<T>({ shell, patience }: { shell: Shell; patience: AbortSig
   }
 }
 
-function isTaken(error: unknown): boolean {
-  // The store outlives the desk by a moment when a command ends.
-  return ['profile_in_use', 'store_in_use'].includes((error as { code?: string }).code ?? '')
-}
+const isTaken = (error: unknown): boolean => (error as { code?: string }).code === 'profile_in_use'
 
 type Answer<M extends keyof PeerCalls> = Promise<Awaited<ReturnType<PeerCalls[M]>>>
 
@@ -93,26 +89,46 @@ export async function callPeer<M extends keyof PeerCalls>(
 ): Answer<M> {
   const { method, question, withinMs = REACH_WITHIN_MS, credit = 0 } = call
   const place = await readPlace(shell)
-  const patience = new AbortController()
-  const timer = setTimeout(() => patience.abort(unreachable()), withinMs)
+  using patience = new Patience(withinMs)
   const signal = AbortSignal.any([shell.signal, patience.signal])
-  try {
-    for (let turn = 1; ; turn++) {
-      const desk = await holdDesk(shell.profile)
-      if (desk) {
-        await using session = await openAt(desk, { shell, place, credit })
-        const answer = session.calls[method](question as never) as Answer<M>
-        return await abortable(Promise.race([answer, session.failed]), signal)
-      }
-      try {
-        return await abortable(askDesk(shell.profile, method, question), signal)
-      } catch (error) {
-        const isGone = error instanceof OperatingError && error.code === 'desk_gone'
-        if (!isGone || turn === TURNS_MAX) throw error
-      }
+  for (;;) {
+    const desk = await holdDesk(shell.profile)
+    if (desk) {
+      await using session = await openAt(desk, { shell, place, credit })
+      patience.begin()
+      const answer = session.calls[method](question as never) as Answer<M>
+      return await abortable(Promise.race([answer, session.failed]), signal)
     }
-  } finally {
-    clearTimeout(timer)
+    patience.begin()
+    try {
+      return await abortable(askDesk(shell.profile, method, question), signal)
+    } catch (error) {
+      if (!isGone(error)) throw error
+    }
+    await abortable(delay(TURN_EVERY_MS), signal)
+  }
+}
+
+/** It is about the broker: what opening locked keys takes is not counted. */
+class Patience implements Disposable {
+  private readonly controller = new AbortController()
+  private readonly withinMs: Millis
+  private timer: ReturnType<typeof setTimeout> | undefined
+
+  constructor(withinMs: Millis) {
+    this.withinMs = withinMs
+  }
+
+  get signal(): AbortSignal {
+    return this.controller.signal
+  }
+
+  begin(): void {
+    this.timer ??= setTimeout(() => this.controller.abort(unreachable()), this.withinMs)
+  }
+
+  [Symbol.dispose](): void {
+    clearTimeout(this.timer)
   }
 }
 
@@ -163,8 +179,7 @@ function failureOf(peer: Peer): Promise<never> {
 }
 
 async function end(desk: HeldDesk, peer: Peer): Promise<void> {
-  const released = desk.release()
-  await Promise.race([released, delay(GRACE_MS, undefined, { ref: false })])
+  await Promise.race([desk.endCalls(), delay(GRACE_MS, undefined, { ref: false })])
   await peer.close() // answers what still waits
-  await released
+  await desk.release()
 }

@@ -4,7 +4,7 @@ import { AVAILABILITIES } from '@sealpost/protocol'
 import { type Availability, checkedStatus } from '@sealpost/sdk'
 import { Argument, Command } from 'commander'
 import { askBroker } from '../broker-http.ts'
-import { askDesk, holdDesk } from '../desk.ts'
+import { askDesk, holdDesk, isGone } from '../desk.ts'
 import { callPeer } from '../peer-session.ts'
 import type { KeptStatus } from '../profile.ts'
 import { examples, type Run, type Shell } from '../shell.ts'
@@ -44,9 +44,17 @@ async function say(shell: Shell, status: KeptStatus): Promise<void> {
 /** Whether another command holds the session, and says it at once. */
 async function tellHolder({ profile }: Shell, status: KeptStatus): Promise<boolean> {
   const desk = await holdDesk(profile)
-  if (!desk) return askDesk(profile, 'setStatus', status).then(() => true)
-  await desk.release()
-  return false
+  if (desk) {
+    await desk.release()
+    return false
+  }
+  try {
+    await askDesk(profile, 'setStatus', status)
+    return true
+  } catch (error) {
+    if (isGone(error)) return false
+    throw error
+  }
 }
 
 async function show(shell: Shell): Promise<void> {

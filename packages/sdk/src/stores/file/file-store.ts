@@ -7,6 +7,8 @@ import { nodeFiles } from './file-layer.ts'
 import { Journal } from './journal.ts'
 import { lockStore } from './store-lock.ts'
 
+export { lockStore, type StoreLock } from './store-lock.ts'
+
 /**
  * Opens the store at this path, or makes one. Its folder must exist. Whatever was kept is kept through crashes of the
  * process and losses of power.
