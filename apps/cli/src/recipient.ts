@@ -1,22 +1,23 @@
 /** Who is meant by a word on the command line: a key, a name this profile knows, or one it now learns. */
 import { fingerprint } from '@sealpost/identity'
 import type { PeerKey } from '@sealpost/sdk'
-import { OperatingError } from '@sealpost/std'
+import { type Millis, OperatingError } from '@sealpost/std'
 import { Contacts, isPeerKey, keyChanged } from './contacts.ts'
 import { callPeer } from './peer-session.ts'
 import type { Shell } from './shell.ts'
 import { escapeName } from './terminal-text.ts'
 
 /**
- * A pinned name means its key, whatever the directory says now; another one is looked up once and pinned.
+ * A pinned name means its key, whatever the directory says now; another one is looked up once and pinned, within
+ * `withinMs` or what `callPeer` takes.
  * @throws OperatingError `name_unknown`, `name_unusable`, and those of `callPeer`
  */
-export async function recipientOf(shell: Shell, word: string): Promise<PeerKey> {
+export async function recipientOf(shell: Shell, word: string, withinMs?: Millis): Promise<PeerKey> {
   if (isPeerKey(word)) return word
   const contacts = await Contacts.read(shell.profile.contactsFile)
   const pinned = contacts.keyOf(word)
   if (pinned) return pinned
-  const key = await lookUp(shell, word)
+  const key = await lookUp(shell, word, withinMs)
   if (!key) throw new OperatingError('name_unknown', `Nobody in this mesh is called ${escapeName(word)}.`)
   await contacts.pin(word, key)
   shell.output.note(`${word} is ${fingerprint(key)} from now on; compare it with them once`)
@@ -34,7 +35,8 @@ export async function explainUnknown(shell: Shell, word: string): Promise<void> 
   if (pinned && offered && offered !== pinned) throw keyChanged(word, { pinned, offered })
 }
 
-async function lookUp(shell: Shell, name: string): Promise<PeerKey | undefined> {
-  const members = await callPeer(shell, { method: 'members', question: null })
+async function lookUp(shell: Shell, name: string, withinMs?: Millis): Promise<PeerKey | undefined> {
+  const patience = withinMs === undefined ? {} : { withinMs }
+  const members = await callPeer(shell, { method: 'members', question: null, ...patience })
   return members.find((member) => member.name === name)?.peer
 }

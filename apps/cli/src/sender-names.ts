@@ -6,7 +6,7 @@ import { abortable } from './deadline.ts'
 import type { Output } from './output.ts'
 import type { PeerSession } from './peer-session.ts'
 
-const ANSWER_WITHIN_MS = 3_000
+const ANSWER_WITHIN_MS = 10_000
 
 export class SenderNames {
   private readonly session: PeerSession

@@ -72,7 +72,7 @@ async function send(asked: Shell, options: SendOptions, to: string, text: string
 /** Before anything is kept. */
 async function findRecipient(asked: Shell, { timeout }: SendOptions, to: string): Promise<PeerKey> {
   using shell = withDeadline(asked, timeout, `The broker did not say who ${escapeName(to)} is within ${timeout} s.`)
-  return await recipientOf(shell, to)
+  return await recipientOf(shell, to, NO_LIMIT_MS)
 }
 
 const KEPT = 'It is kept, and leaves with the next command of this profile: do not send it again.'
