@@ -35,9 +35,10 @@ test('nobody answers: at once when asked so, else when the time is up', async ()
     code: 124,
     stderr: expect.stringContaining('No answer came in time'),
   })
+  // What had not left when the time was up leaves with her next command.
+  const alice = machine.start(['listen', '--json', '--count', '1'])
   const late = machine.start(['listen', '--exec', ANSWER_CMD, '--reply', '--count', '1', '--profile', 'bob'])
   expect((await late.ended()).code).toBe(0)
-  const alice = machine.start(['listen', '--json', '--count', '1'])
   expect(JSON.parse((await alice.ended()).stdout)).toMatchObject({ text: 'X', name: 'bob' })
 })
 

@@ -66,6 +66,7 @@ export class Running {
   readonly child: ChildProcess
   stdout = ''
   stderr = ''
+  private isClosed = false
   private readonly name: string
   private readonly closed: Promise<unknown>
   private readonly watchers = new Set<() => void>()
@@ -74,9 +75,12 @@ export class Running {
     this.name = `sealpost ${words.join(' ')}`
     this.child = spawn(process.execPath, [MAIN, ...words], { env, stdio: ['pipe', 'pipe', 'pipe'] })
     this.child.stdin!.on('error', () => undefined) // it may end before it has read
-    this.child.stdout!.on('data', (bytes) => this.heard({ stdout: String(bytes) }))
-    this.child.stderr!.on('data', (bytes) => this.heard({ stderr: String(bytes) }))
-    this.closed = once(this.child, 'close').then(() => this.heard({}))
+    this.child.stdout!.setEncoding('utf8').on('data', (stdout: string) => this.heard({ stdout }))
+    this.child.stderr!.setEncoding('utf8').on('data', (stderr: string) => this.heard({ stderr }))
+    this.closed = once(this.child, 'close').then(() => {
+      this.isClosed = true
+      this.heard({})
+    })
   }
 
   get lines(): string[] {
@@ -102,7 +106,7 @@ export class Running {
       for (;;) {
         const fact = condition(this)
         if (fact) return fact
-        if (this.isOver) throw new Error(`it ended first: ${told()}`)
+        if (this.isClosed) throw new Error(`it ended first: ${told()}`)
         const news = Promise.withResolvers<void>()
         this.watchers.add(news.resolve)
         await Promise.race([news.promise, giveUp.promise])
@@ -156,7 +160,9 @@ export async function startUp(machine: Machine, words: readonly string[] = [], e
 
 /** Somebody joins by an invite of the default profile. */
 export async function letIn(machine: Machine, name: string): Promise<void> {
-  const invite = (await machine.run(['invite', 'create', '--quiet'])).stdout.trim()
+  const invited = await machine.run(['invite', 'create', '--quiet'])
+  if (invited.code !== 0) throw new Error(invited.stderr)
+  const invite = invited.stdout.trim()
   const joined = await machine.run(['join', invite, '--name', name, '--profile', name])
   if (joined.code !== 0) throw new Error(joined.stderr)
 }

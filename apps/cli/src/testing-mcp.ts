@@ -74,9 +74,12 @@ export class Agent implements AsyncDisposable {
 
   /** The one message that is unread, as soon as there is one. */
   async readOne(): Promise<LabelledMessage> {
-    const { structured } = await this.call('read_inbox', { waitSeconds: 20 })
-    if (structured.messages.length !== 1) throw new Error(`not one message: ${JSON.stringify(structured)}`)
-    return structured.messages[0]!
+    for (const lateMs = performance.now() + WITHIN_MS; ; ) {
+      const { structured } = await this.call('read_inbox', { waitSeconds: 20 })
+      const [message, ...others] = structured.messages ?? []
+      if (message && others.length === 0) return message
+      if (message || performance.now() > lateMs) throw new Error(`not one message: ${JSON.stringify(structured)}`)
+    }
   }
 
   async hears(method: string): Promise<Notice> {
