@@ -71,11 +71,14 @@ const UNAVAILABLE_RETRY_MS = 1000
 export async function sendOnce(driver: Driver, from: Member, envelopes: Envelopes): Promise<EnvelopeOutcome[]> {
   const request = new SendRequest(envelopes.length)
   const socket = driver.joined(request, (socket) => driver.engine.provenSender(socket, from))
-  driver.step(() => driver.engine.received(socket, { type: 'sendWith', envelopes }))
   const late = setTimeout(() => request.end(), ANSWER_WITHIN_MS)
-  await request.ended
-  clearTimeout(late)
-  driver.disconnected(socket)
+  try {
+    driver.step(() => driver.engine.received(socket, { type: 'sendWith', envelopes }))
+    await request.ended
+  } finally {
+    clearTimeout(late)
+    driver.disconnected(socket)
+  }
   return envelopes.map(({ send }) => request.outcomeOf(send.envelopeId))
 }
 

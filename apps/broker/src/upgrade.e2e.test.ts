@@ -141,6 +141,7 @@ describe('plain HTTP', () => {
   test('the socket path without an upgrade says what it wants', async () => {
     const answer = await get('/v1/ws')
     expect([answer.status, answer.headers.get('upgrade')]).toEqual([426, 'websocket'])
+    expect(await answer.json()).toEqual({ code: 'upgrade_required' })
   })
 
   test('a body over the limit is refused', async () => {

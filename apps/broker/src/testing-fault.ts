@@ -1,0 +1,16 @@
+/** For tests: preloaded into a broker it is a bug in the midst of it, which an envelope with this time to live meets. */
+import { Engine } from '@sealpost/core'
+import type { ClientFrame } from '@sealpost/protocol'
+
+export const FAULT_TTL_SECONDS = 666
+
+const { received } = Engine.prototype
+Engine.prototype.received = function (socket, frame) {
+  if (sendsOf(frame).some(({ ttlSeconds }) => ttlSeconds === FAULT_TTL_SECONDS)) throw new Error('a bug')
+  received.call(this, socket, frame)
+}
+
+function sendsOf(frame: ClientFrame): readonly { readonly ttlSeconds: number }[] {
+  if (frame.type === 'send') return frame.envelopes
+  return frame.type === 'sendWith' ? frame.envelopes.map(({ send }) => send) : []
+}
