@@ -1,8 +1,7 @@
 /** The bar: two peers talk over a broker that dies between messages, and neither loses nor doubles a word. */
-import { once } from 'node:events'
-import { createServer } from 'node:http'
-import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
+import { holdDesk } from './desk.ts'
+import { Profile } from './profile.ts'
 import { letIn, Machine, type Running, startUp, type Up } from './testing-cli.ts'
 
 let machine: Machine
@@ -80,11 +79,9 @@ test('what is typed while the broker is away leaves with the next command, once 
 })
 
 test('a listener waits for a command of its profile that is just passing', { timeout: 60_000 }, async () => {
-  const passing = createServer((_, response) => void response.setHeader('Connection', 'close').end())
-  passing.listen(join(machine.environment.SEALPOST_HOME!, 'bob', 'desk.sock'))
-  const asked = once(passing, 'request')
+  const passing = await holdDesk(new Profile({ home: machine.environment.SEALPOST_HOME! }, 'bob'))
   const bob = machine.start(['listen', '--profile', 'bob'])
-  await asked
-  passing.close()
+  await bob.until('it waits', ({ stderr }) => stderr.includes('waiting for another command'))
+  await passing!.release()
   await bob.until('it listens', ({ stderr }) => stderr.includes('listening'))
 })

@@ -13,7 +13,7 @@ import { askDesk, type HeldDesk, holdDesk, isGone } from './desk.ts'
 import { rotateBoxKey } from './key-rotation.ts'
 import { callsOf, type Durability, type PeerCalls } from './peer-calls.ts'
 import { newsFor } from './peer-news.ts'
-import type { Membership } from './profile.ts'
+import type { Membership, Profile } from './profile.ts'
 import type { Shell } from './shell.ts'
 
 /** What a command knows of its place in the mesh. */
@@ -52,30 +52,27 @@ export async function openSession(
   options: { credit?: number; patience?: AbortSignal } = {},
 ): Promise<PeerSession> {
   const { credit, patience = AbortSignal.timeout(PASSING_MS) } = options
-  return inTurn({ shell, patience }, async () => {
-    const place = await readPlace(shell)
-    const desk = await holdDesk(shell.profile)
-    if (desk) return openAt(desk, { shell, place, ...(credit === undefined ? {} : { credit }) })
-    throw new OperatingError(
-      'profile_in_use',
-      `Another command holds the session of the profile ${shell.profile.name}: end it, or use another profile.`,
-    )
-  })
+  const place = await readPlace(shell)
+  const desk = await deskInTurn(shell, patience)
+  return openAt(desk, { shell, place, ...(credit === undefined ? {} : { credit }) })
 }
 
-/** Tries until no other command holds what is wanted, or patience ends. */
-async function inTurn<T>({ shell, patience }: { shell: Shell; patience: AbortSignal }, attempt: () => Promise<T>) {
-  for (;;) {
-    try {
-      return await attempt()
-    } catch (error) {
-      if (patience.aborted || !isTaken(error)) throw error
-    }
+async function deskInTurn(shell: Shell, patience: AbortSignal): Promise<HeldDesk> {
+  for (let turn = 1; ; turn++) {
+    const desk = await holdDesk(shell.profile)
+    if (desk) return desk
+    if (patience.aborted) throw inUse(shell.profile)
+    if (turn === 1) shell.output.note('waiting for another command of this profile to end')
     await abortable(delay(TURN_EVERY_MS), shell.signal)
   }
 }
 
-const isTaken = (error: unknown): boolean => (error as { code?: string }).code === 'profile_in_use'
+function inUse({ name }: Profile): OperatingError {
+  return new OperatingError(
+    'profile_in_use',
+    `Another command holds the session of the profile ${name}: end it, or use another profile.`,
+  )
+}
 
 type Answer<M extends keyof PeerCalls> = Promise<Awaited<ReturnType<PeerCalls[M]>>>
 
@@ -147,8 +144,7 @@ async function openAt(desk: HeldDesk, { shell, place, credit }: Opening): Promis
     const { identity, formerBoxKeys, warning } = await shell.profile.readKeys()
     if (warning) shell.output.warn(warning.message)
     const { url, brokerKey, meshId } = place.membership
-    const patience = AbortSignal.timeout(PASSING_MS)
-    const store = await inTurn({ shell, patience }, () => openFileStore(join(shell.profile.folder, 'messages')))
+    const store = await openFileStore(join(shell.profile.folder, 'messages'))
     const online = Promise.withResolvers<Durability>()
     const news = newsFor(shell.output, place.contacts)
     const onEvent = (event: PeerEvent) => {
