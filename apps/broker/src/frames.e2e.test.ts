@@ -189,7 +189,7 @@ test('the broker stamps the sender, and a frame has no place to name another', a
   recipient.destroy()
 })
 
-test('a settle or retry of what the session does not hold is ignored and counted: the mail stays', async () => {
+test('a settle, retry or reject of what the session does not hold is ignored and counted: the mail stays', async () => {
   const [sender, owner, thief] = [await world.enrol(), await world.enrol(), await world.enrol()]
   const foreign = await world.enrol(await world.mesh())
   const [from, recipient] = [await WireClient.enter(sender), await WireClient.enter(owner)]
@@ -202,17 +202,18 @@ test('a settle or retry of what the session does not hold is ignored and counted
   const frames: ClientFrame[] = [
     { type: 'settle', ids: [id, 0 as DeliveryId, (id + 1) as DeliveryId, Number.MAX_SAFE_INTEGER as DeliveryId] },
     { type: 'retry', items: [{ id, afterMs: 0 }] },
+    { type: 'reject', items: [{ id, reason: '' }] },
   ]
   for (const client of thieves) {
     for (const frame of frames) client.send(frame)
     await client.echo()
   }
-  expect(await world.broker.metric('sealpost_settles_ignored_total')).toBe(ignored + 10)
+  expect(await world.broker.metric('sealpost_settles_ignored_total')).toBe(ignored + 12)
   expect(await world.count('message_queue')).toBe(before + 1)
   recipient.send({ type: 'settle', ids: [id, id] })
   recipient.send({ type: 'settle', ids: [id] })
   await recipient.echo()
-  expect(await world.broker.metric('sealpost_settles_ignored_total')).toBe(ignored + 12)
+  expect(await world.broker.metric('sealpost_settles_ignored_total')).toBe(ignored + 14)
   await expect.poll(() => world.count('message_queue')).toBe(before)
   await expectNoHarm()
   for (const client of [from, recipient, ...thieves]) client.destroy()

@@ -17,7 +17,7 @@ const ENGINE_COUNTERS: Readonly<Record<keyof Counters, readonly [name: string, h
   redelivered: ['deliveries_redelivered', 'pushes after the first of a delivery'],
   bornLeased: ['deliveries_born_leased', 'pushed right after their commit, without a claim'],
   settled: ['deliveries_settled', 'deliveries settled by their recipient'],
-  settledForeign: ['settles_ignored', 'settles and retries of deliveries the session did not hold'],
+  settledForeign: ['settles_ignored', 'settles, retries and rejects of deliveries the session did not hold'],
   retried: ['deliveries_retried', 'deliveries given back by their recipient'],
   rejected: ['deliveries_rejected', 'deliveries their recipient refused for good'],
   extended: ['leases_extended', 'leases that their recipient let go on'],

@@ -144,17 +144,21 @@ export class Deliveries {
 
   /** The recipient will not take these, for good. */
   reject(live: LiveSession, items: readonly { id: DeliveryId; reason: string }[]): void {
+    const { counters, effects } = this.context
     const rejects: Reject[] = []
     const told: Settle[] = []
     for (const { id, reason } of items) {
       const unsettled = live.credit.settled(id)
-      if (!unsettled) continue
+      if (!unsettled) {
+        counters.settledForeign += 1
+        continue
+      }
       const delivery = deliveryRef(live, id, unsettled.priority)
       rejects.push({ delivery, epoch: live.epoch, reason })
       if (unsettled.toldTo) told.push({ ...delivery, toldTo: unsettled.toldTo })
     }
-    this.context.counters.rejected += rejects.length
-    if (rejects.length > 0) this.context.effects.reject(rejects, told)
+    counters.rejected += rejects.length
+    if (rejects.length > 0) effects.reject(rejects, told)
     this.claimSoon(live)
   }
 
