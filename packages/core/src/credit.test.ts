@@ -1,5 +1,5 @@
-import { ANY_ID, ID_BLOCK } from '@sealpost/protocol'
-import type { DeliveryId, PeerNo } from '@sealpost/std'
+import { ANY_ID } from '@sealpost/protocol'
+import { type DeliveryId, ID_BLOCK, type PeerNo } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import { Credit } from './credit.ts'
 

@@ -8,8 +8,8 @@
  * - a *fence* voids everything that was leased to the session, after an answer was lost.
  */
 
-import { ANY_ID, ID_BLOCK, type IdRange, PRIORITY_MAX, type Want } from '@sealpost/protocol'
-import type { DeliveryId, Millis, PeerKey, PeerNo } from '@sealpost/std'
+import { ANY_ID, type IdRange, PRIORITY_MAX, type Want } from '@sealpost/protocol'
+import { type DeliveryId, ID_BLOCK, type Millis, type PeerKey, type PeerNo } from '@sealpost/std'
 import { FairTurns } from './fair-turns.ts'
 import type { EngineLimits } from './limits.ts'
 

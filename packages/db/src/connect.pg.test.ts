@@ -81,7 +81,10 @@ test('a statement on a stalled connection fails in time, and the next one gets a
     { ...unhurried, connections: 1, probeMs: 60_000 },
     async (db) => {
       proxy.stall()
-      await expect(db.run((sql) => sql`select 1`, { timeoutMs: 400 })).rejects.toMatchObject({ code: 'db_unavailable', retryable: true })
+      await expect(db.run((sql) => sql`select 1`, { timeoutMs: 400 })).rejects.toMatchObject({
+        code: 'db_unavailable',
+        retryable: true,
+      })
       const [row] = await db.run((sql) => sql`select 'mine' as answer`)
       expect(row?.answer).toBe('mine')
     },

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { type DeliveryId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import { type DeliveryId, ID_BLOCK, type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import { addMembers, createMesh, revokeMember } from './admin.ts'
 import { type Database, openDatabase } from './connect.ts'
@@ -96,7 +96,7 @@ test('a redriven delivery is queued once, under a fresh id, without strikes and 
     left: 0,
   })
   expect(await queued()).toMatchObject([
-    { id: (block + 1) * 2 ** 16 + 1, strikes: 0, attempts: 21, leased: false, isOfAnHour: true },
+    { id: (block + 1) * ID_BLOCK + 1, strikes: 0, attempts: 21, leased: false, isOfAnHour: true },
   ])
   expect(await idsOf()).toEqual([8])
 })

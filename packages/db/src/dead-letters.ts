@@ -2,7 +2,15 @@
  * What an operator does with deliveries that left their queue unsettled: look, put back, throw away. Envelopes stay
  * sealed all the while; a row says between whom, when and why.
  */
-import { assert, type DeliveryId, type EnvelopeId, type MeshId, type Millis, type PeerKey } from '@sealpost/std'
+import {
+  assert,
+  type DeliveryId,
+  type EnvelopeId,
+  ID_BLOCK,
+  type MeshId,
+  type Millis,
+  type PeerKey,
+} from '@sealpost/std'
 import { type SQL, sql } from 'drizzle-orm'
 import { alias } from 'drizzle-orm/pg-core'
 import { arrayLiteral, byteaText } from './column-types.ts'
@@ -41,8 +49,6 @@ export interface DeadLetterFilter {
 }
 
 const BATCH = 1_000
-/** Ids of a block of `delivery_block`: no statement takes more from one. */
-const BLOCK_SIZE = 2 ** 16
 
 const senders = alias(member, 'sender_member')
 const recipients = alias(member, 'recipient_member')
@@ -113,7 +119,7 @@ export async function purgeDeadLetters(db: Database, filter: DeadLetterFilter): 
 }
 
 async function redriveSome(db: Database, filter: DeadLetterFilter, ttlSeconds: number): Promise<number> {
-  assert(BATCH < BLOCK_SIZE, 'a block has an id for each row of a batch')
+  assert(BATCH < ID_BLOCK, 'a block has an id for each row of a batch')
   const block = sql.raw(`'${deliveryBlock.seqName}'`)
   const q = messageQueue
   const columns = names(
@@ -124,7 +130,7 @@ async function redriveSome(db: Database, filter: DeadLetterFilter, ttlSeconds: n
     db,
     sql`
       with chosen as materialized (
-        select ctid, (select nextval(${block})) * ${BLOCK_SIZE}::bigint + row_number() over (order by id) as fresh_id
+        select ctid, (select nextval(${block})) * ${ID_BLOCK}::bigint + row_number() over (order by id) as fresh_id
         from (select ctid, ${names(deadLetter.id)} as id from ${deadLetter}
           where ${holds(filter)} and ${deadLetter.envelope} is not null
             and exists (select from ${member} as ${recipients} where ${recipients.meshId} = ${deadLetter.meshId}

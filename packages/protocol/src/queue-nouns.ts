@@ -130,9 +130,6 @@ export interface IdRange {
 }
 export const ANY_ID: IdRange = { from: 0, to: Number.MAX_SAFE_INTEGER }
 
-/** Ids come in blocks of so many. Those of one block were all given by the same shard, in ascending order. */
-export const ID_BLOCK = 2 ** 16
-
 /** Receipts have ids of their own, above all blocks: 2^36 blocks are left below, two years of a thousand in a second. */
 export const RECEIPT_IDS_FROM = 2 ** 52
 

@@ -26,7 +26,16 @@ import {
   type Settle,
   type Want,
 } from '@sealpost/protocol'
-import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo, ShardId } from '@sealpost/std'
+import {
+  type DeliveryId,
+  type EnvelopeId,
+  ID_BLOCK,
+  type MeshId,
+  type Millis,
+  type PeerKey,
+  type PeerNo,
+  type ShardId,
+} from '@sealpost/std'
 import { admitBirth, bodiesOf, Parties, type Party, secondOf, sureOf } from './commit-batch.ts'
 import {
   type Decided,
@@ -49,7 +58,6 @@ import {
 } from './memory-store.ts'
 import type { Batch, QueueOptions, Released, Swept } from './queue.ts'
 import { DeliveryIds, later, type SenderMark, SenderMarks } from './shard-memory.ts'
-import { BLOCK_SIZE } from './sql.ts'
 
 export * from './memory-store.ts'
 
@@ -118,7 +126,7 @@ export class MemoryShard {
   /** `COMMIT_CAREFULLY` of `sql.ts`. No two of these appends are alike. */
   commitCarefully(appends: readonly Append[]): Decided {
     const { nowMs } = this.store
-    const firstId = this.store.drawBlock() * BLOCK_SIZE + 1
+    const firstId = this.store.drawBlock() * ID_BLOCK + 1
     this.ids.usedUpTo(firstId + appends.length - 1)
     this.keepBodies(appends)
     const decisions = appends.map((append, i): Decision => {

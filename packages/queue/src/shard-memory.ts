@@ -1,8 +1,7 @@
 /** What a shard remembers from one commit to the next. All of it is a guess that Postgres checks, or harmless. */
 import type { Append } from '@sealpost/protocol'
-import { assert, type EnvelopeId, type MeshId, type Millis, type PeerNo } from '@sealpost/std'
+import { assert, type EnvelopeId, ID_BLOCK, type MeshId, type Millis, type PeerNo } from '@sealpost/std'
 import type { Decision } from './decisions.ts'
-import { BLOCK_SIZE } from './sql.ts'
 
 export type PlaceOf = (meshId: MeshId, sender: PeerNo) => string | undefined
 
@@ -50,13 +49,13 @@ export class DeliveryIds {
   private end = 0
 
   drawn(block: number): void {
-    if (block * BLOCK_SIZE < this.end) return
-    this.next = block * BLOCK_SIZE
-    this.end = this.next + BLOCK_SIZE
+    if (block * ID_BLOCK < this.end) return
+    this.next = block * ID_BLOCK
+    this.end = this.next + ID_BLOCK
   }
 
   usedUpTo(id: number): void {
-    this.drawn(Math.floor(id / BLOCK_SIZE))
+    this.drawn(Math.floor(id / ID_BLOCK))
     this.next = Math.max(this.next, id + 1)
   }
 

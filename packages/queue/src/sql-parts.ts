@@ -1,5 +1,5 @@
 /** Conditions and parts that several statements share. */
-import { encodeReceipt, ID_BLOCK, RECEIPT_EVENTS, RECEIPT_IDS_FROM, type ReceiptEvent } from '@sealpost/protocol'
+import { encodeReceipt, RECEIPT_EVENTS, RECEIPT_IDS_FROM, type ReceiptEvent } from '@sealpost/protocol'
 import { toHex } from '@sealpost/std'
 
 /** A lease further ahead than this was given before the database clock jumped back: it counts as lapsed. */
@@ -30,9 +30,6 @@ export const named = (more: string, type: string) => `(
     as r(mesh_id, recipient, priority, id, epoch, ${more})
   cross join lateral (select q.ctid from message_queue q where q.mesh_id = r.mesh_id and q.recipient = r.recipient
     and q.priority = r.priority and q.id = r.id offset 0 for update skip locked) found) r`
-
-/** A delivery's id is its block, drawn from the sequence `delivery_block`, times this, and its number in the block. */
-export const BLOCK_SIZE = ID_BLOCK
 
 const receiptOf = (event: ReceiptEvent) => `'\\x${toHex(encodeReceipt(event))}'::bytea`
 export const RECEIPTS = Object.fromEntries(RECEIPT_EVENTS.map((event) => [event, receiptOf(event)])) as Record<

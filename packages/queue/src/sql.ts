@@ -13,20 +13,10 @@
  */
 
 import { TURN_COSTS } from '@sealpost/protocol'
-import {
-  BLOCK_SIZE,
-  isFree,
-  isReceipt,
-  isStruckOut,
-  LEASE_FUTURE_MAX,
-  named,
-  ONE_MORE,
-  RECEIPTS,
-  tell,
-} from './sql-parts.ts'
+import { ID_BLOCK } from '@sealpost/std'
+import { isFree, isReceipt, isStruckOut, LEASE_FUTURE_MAX, named, ONE_MORE, RECEIPTS, tell } from './sql-parts.ts'
 
 export * from './sql-cold.ts'
-export { BLOCK_SIZE } from './sql-parts.ts'
 
 /** Settings of the connections that run these statements. */
 export const SESSION = {
@@ -189,7 +179,7 @@ with party as materialized (
   returning k.place, m.ctid as mark_place
 ), input as materialized (
   select i.*, ($1::uuid[])[i.sender] as mesh_id, ($2::int[])[i.sender] as sender_no,
-    ($2::int[])[i.recipient] as recipient_no, (select nextval('delivery_block')) * ${BLOCK_SIZE} + n as id,
+    ($2::int[])[i.recipient] as recipient_no, (select nextval('delivery_block')) * ${ID_BLOCK} + n as id,
     clock_timestamp() as at, i.not_before_ms / 1000 > extract(epoch from clock_timestamp()) + i.ttl as is_late, i.sender in (select place from marked) as is_alone,
     (select is_member from party)[i.sender] and (select is_member from party)[i.recipient] as is_valid
   from unnest($3::int[], $4::int[], $5::uuid[], $6::bigint[], $7::smallint[], $8::int[], $9::bigint[], $10::int[],

@@ -17,6 +17,11 @@ export type GroupId = Branded<string, 'GroupId'>
 export type EnvelopeId = Branded<string, 'EnvelopeId'>
 /** The broker's sequence number of a delivery, a safe integer. It means nothing outside one incarnation of a broker. */
 export type DeliveryId = Branded<number, 'DeliveryId'>
+/**
+ * Delivery ids come in blocks of so many: an id is its block, drawn from the sequence `delivery_block`, times this, and
+ * its number in the block. Those of one block were all given by the same shard, in ascending order.
+ */
+export const ID_BLOCK = 2 ** 16
 /** A peer's number inside its mesh; it never leaves the server. */
 export type PeerNo = Branded<number, 'PeerNo'>
 /** One broker process: 32 hex digits. */
