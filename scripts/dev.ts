@@ -9,13 +9,14 @@ import { existsSync } from 'node:fs'
 import { mkdir, rename, rm } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { join, relative, resolve } from 'node:path'
+import type { BrokerProgram } from '@sealpost/broker/program'
 import { addMembers, createMesh, migrate, openDatabase } from '@sealpost/db'
 import { type EmbeddedPostgres, startEmbedded } from '@sealpost/db/embedded'
 import { bindBoxKey, generateIdentity, generateSigningKeys, normalizeAuthority, ready } from '@sealpost/identity'
 import { type PeerKeyFile, readKeyFile, writeKeyFile } from '@sealpost/identity/key-file'
 import { type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
-import { type BrokerProcess, startBroker } from './lib/broker-process.ts'
 import { shellUrl } from './lib/embedded-url.ts'
+import { startOwnBroker } from './lib/own-broker.ts'
 import { endOnSignals, forever, Teardown } from './lib/teardown.ts'
 import { newMeshId } from './load/seed.ts'
 
@@ -34,7 +35,7 @@ try {
   const brokerKey = await brokerKeyOf(fileOf('broker'))
   const postgres = await startPostgres()
   await migrate(postgres.url)
-  const broker = await startOwnBroker(postgres.url)
+  const broker = await startBroker(postgres.url)
   const peers = await enrolPeers(postgres.url, broker.url, brokerKey)
   print(broker, postgres, peers)
   await Promise.race([forever(), broker.exited])
@@ -65,14 +66,10 @@ function startPostgres(): Promise<EmbeddedPostgres> {
   }))
 }
 
-async function startOwnBroker(databaseUrl: string): Promise<BrokerProcess> {
+async function startBroker(databaseUrl: string): Promise<BrokerProgram> {
   const PORT = process.env.PORT || String(await freePort())
-  const starting = startBroker({
-    databaseUrl,
-    env: { PORT, BROKER_KEY_FILE: fileOf('broker') },
-    onLine: (line) => process.stdout.write(`${line}\n`),
-  })
-  return teardown.starting(starting, (started) => ({ end: () => started.stop(), kill: () => started.kill() }))
+  const env = { PORT, BROKER_KEY_FILE: fileOf('broker') }
+  return startOwnBroker({ databaseUrl, env, onLine: (line) => process.stdout.write(`${line}\n`) }, teardown)
 }
 
 /** The key files are the truth: whoever of them is not in the database yet, be it a fresh one, is enrolled there. */
@@ -138,7 +135,7 @@ function isFree(port: number): Promise<boolean> {
   })
 }
 
-function print(broker: BrokerProcess, postgres: EmbeddedPostgres, peers: PeerKeyFile[]): void {
+function print(broker: BrokerProgram, postgres: EmbeddedPostgres, peers: PeerKeyFile[]): void {
   const { url, httpUrl, adminUrl, brokerKey } = broker
   const rows = PEERS.map((name, i) => `  ${name.padEnd(9)} ${peers[i]!.identity.signing.publicKey}\n${fileLine(name)}`)
   process.stdout.write(`

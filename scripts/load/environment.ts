@@ -10,8 +10,8 @@ import { startEmbedded } from '@sealpost/db/embedded'
 import { generateSigningKeys, ready } from '@sealpost/identity'
 import { writeKeyFile } from '@sealpost/identity/key-file'
 import { OperatingError, type PeerKey } from '@sealpost/std'
-import { startBroker } from '../lib/broker-process.ts'
 import { shellUrl } from '../lib/embedded-url.ts'
+import { startOwnBroker } from '../lib/own-broker.ts'
 import type { Teardown } from '../lib/teardown.ts'
 import { LoadDatabase, type PostgresFacts } from './database.ts'
 import { postmasterOf } from './proc.ts'
@@ -140,10 +140,7 @@ async function ownBroker(databaseUrl: string, options: EnvironmentOptions, teard
   await migrate(databaseUrl)
   const birth = options.isThroughDrain ? { BIRTH_LEASE: 'off' } : {}
   const env = { BROKER_KEY_FILE: keyFile, LIMITS: options.limits, ...birth }
-  const broker = await teardown.starting(startBroker({ databaseUrl, words: options.words, env }), (started) => ({
-    end: () => started.stop(),
-    kill: () => started.kill(),
-  }))
+  const broker = await startOwnBroker({ databaseUrl, words: options.words, env }, teardown)
   const failed = failure(broker.exited, (lastWords) => `The broker ended during the test: ${lastWords}`)
   return { ...broker, failed }
 }

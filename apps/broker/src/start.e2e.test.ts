@@ -8,6 +8,7 @@ import { generateIdentity } from '@sealpost/identity'
 import { writeKeyFile } from '@sealpost/identity/key-file'
 import { afterAll, test as base, beforeAll, describe, expect } from 'vitest'
 import { settings } from './config.ts'
+import { startBroker } from './program.ts'
 import { BrokerProcess, type Environment, runBroker } from './testing-process.ts'
 import { brokerKeyFile, temporaryFolder } from './testing-world.ts'
 
@@ -148,6 +149,13 @@ describe('a port that is taken', () => {
   test.each(['PORT', 'ADMIN_PORT'])('%s', async (name) => {
     const { server, port } = await listen()
     await expectEnd({ [name]: String(port) }, 1, `Something else listens on 127.0.0.1:${port} already.`)
+    server.close()
+  })
+
+  test('is told apart by whoever starts the broker as a program', async () => {
+    const { server, port } = await listen()
+    const starting = startBroker({ environment: { ...good, PORT: String(port), ADMIN_PORT: '0' } })
+    await expect(starting).rejects.toMatchObject({ code: 'port_taken' })
     server.close()
   })
 

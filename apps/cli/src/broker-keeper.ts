@@ -3,8 +3,8 @@
  * back by themselves. It gives up when the broker can't even start any more.
  */
 import { setTimeout as delay } from 'node:timers/promises'
+import { type BrokerFacts, type BrokerOptions, type BrokerProgram, startBroker } from '@sealpost/broker/program'
 import type { Millis } from '@sealpost/std'
-import { type BrokerFacts, type BrokerOptions, type BrokerProcess, startBroker } from './broker-process.ts'
 
 export interface BrokerKeeperEvents {
   readonly died: (lastWords: string, inMs: Millis) => void
@@ -20,10 +20,10 @@ export class BrokerKeeper implements AsyncDisposable {
   readonly first: BrokerFacts
   /** Rejects when the broker does not start again. */
   readonly gaveUp: Promise<never>
-  private current: BrokerProcess
+  private current: BrokerProgram
   private readonly stopping = new AbortController()
 
-  private constructor(current: BrokerProcess, options: BrokerOptions, events: BrokerKeeperEvents) {
+  private constructor(current: BrokerProgram, options: BrokerOptions, events: BrokerKeeperEvents) {
     this.first = current
     this.current = current
     this.gaveUp = this.keep(options, events)
