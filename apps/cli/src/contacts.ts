@@ -4,23 +4,23 @@
  */
 import { fingerprint } from '@sealpost/identity'
 import { isHex, OperatingError, type PeerKey } from '@sealpost/std'
-import { isRecord, readJsonFile, writeJsonFile } from './json-file.ts'
+import { isRecord, readJsonFile, updateJsonFile } from './json-file.ts'
 import { escapeName } from './terminal-text.ts'
 
 export const NAME_LENGTH_MAX = 64
 
 export class Contacts {
   private readonly path: string
-  private readonly keys: Map<string, PeerKey>
+  /** As the file stood when it was last read or written here. */
+  private keys: ReadonlyMap<string, PeerKey>
 
-  private constructor(path: string, keys: Map<string, PeerKey>) {
+  private constructor(path: string, keys: ReadonlyMap<string, PeerKey>) {
     this.path = path
     this.keys = keys
   }
 
   static async read(path: string): Promise<Contacts> {
-    const file = await readJsonFile(path, isContactsFile)
-    return new Contacts(path, new Map(Object.entries(file?.contacts ?? {})))
+    return new Contacts(path, keysOf(await readJsonFile(path, isContactsFile)))
   }
 
   keyOf(name: string): PeerKey | undefined {
@@ -38,28 +38,38 @@ export class Contacts {
    * @throws OperatingError `key_changed`, `name_unusable`
    */
   async pin(name: string, key: PeerKey): Promise<boolean> {
-    const pinned = this.keys.get(name)
-    if (pinned === key) return false
-    if (pinned !== undefined) throw keyChanged(name, { pinned, offered: key })
+    if (this.keys.get(name) === key) return false
     if (!isUsableName(name))
       throw new OperatingError(
         'name_unusable',
         `The name ${escapeName(name)} can't be kept: address the peer by its key.`,
       )
-    await this.write(name, key)
-    return true
+    let isNew = true
+    await this.update((keys) => {
+      const pinned = keys.get(name)
+      if (pinned !== undefined && pinned !== key) throw keyChanged(name, { pinned, offered: key })
+      isNew = pinned === undefined
+      return keys.set(name, key)
+    })
+    return isNew
   }
 
   /** The person at the keyboard has compared the fingerprints and takes the other key. */
   accept(name: string, key: PeerKey): Promise<void> {
-    return this.write(name, key)
+    return this.update((keys) => keys.set(name, key))
   }
 
-  private async write(name: string, key: PeerKey): Promise<void> {
-    this.keys.set(name, key)
-    await writeJsonFile(this.path, { version: 1, contacts: Object.fromEntries(this.keys) })
+  /** Of the file as it is now: other commands pin names meanwhile. */
+  private async update(change: (keys: Map<string, PeerKey>) => Map<string, PeerKey>): Promise<void> {
+    const file = await updateJsonFile(this.path, isContactsFile, (former) => ({
+      version: 1,
+      contacts: Object.fromEntries(change(keysOf(former))),
+    }))
+    this.keys = keysOf(file)
   }
 }
+
+const keysOf = (file: ContactsFile | undefined): Map<string, PeerKey> => new Map(Object.entries(file?.contacts ?? {}))
 
 /** A name must not look like a key: a word on the command line is either. */
 export function isUsableName(name: string): boolean {
@@ -82,6 +92,7 @@ if it is theirs: sealpost peers --accept '${escapeName(name)}'`,
 }
 
 interface ContactsFile {
+  readonly version: number
   readonly contacts: Readonly<Record<string, PeerKey>>
 }
 

@@ -1,6 +1,11 @@
 /** Small JSON files of a profile: private to their owner, and whole or not there at all. */
 import { chmod, open, readFile, rename } from 'node:fs/promises'
-import { OperatingError } from '@sealpost/std'
+import { setTimeout as delay } from 'node:timers/promises'
+import { lockStore, type StoreLock } from '@sealpost/sdk/file-store'
+import { type Millis, OperatingError } from '@sealpost/std'
+
+const TURN_WITHIN_MS: Millis = 10_000
+const TURN_EVERY_MS: Millis = 20
 
 /**
  * @returns undefined when there is no such file
@@ -32,6 +37,39 @@ export async function writeJsonFile(path: string, value: object): Promise<void> 
     await rename(fresh, path)
   } catch (cause) {
     throw new OperatingError('file_unwritable', `The file at ${path} can't be written.`, { cause })
+  }
+}
+
+/**
+ * Changes a file as it stands now: one command after the other, so that none undoes what another one wrote.
+ * @returns what stands in it then
+ * @throws OperatingError as `readJsonFile` and `writeJsonFile`, and what `change` throws: the file is left as it was
+ */
+export async function updateJsonFile<T extends object>(
+  path: string,
+  isWhole: (value: unknown) => value is T,
+  change: (value: T | undefined) => T,
+): Promise<T> {
+  const lock = await takeTurn(path)
+  try {
+    const changed = change(await readJsonFile(path, isWhole))
+    await writeJsonFile(path, changed)
+    return changed
+  } finally {
+    await lock.release()
+  }
+}
+
+async function takeTurn(path: string): Promise<StoreLock> {
+  for (const lateMs = performance.now() + TURN_WITHIN_MS; ; ) {
+    try {
+      return await lockStore(path)
+    } catch (cause) {
+      const isBusy = (cause as { code?: string }).code === 'store_in_use'
+      if (!isBusy || performance.now() > lateMs)
+        throw new OperatingError('file_unwritable', `The file at ${path} can't be written.`, { cause })
+    }
+    await delay(TURN_EVERY_MS * (1 + Math.random())) // of two that came at once both may have given way
   }
 }
 

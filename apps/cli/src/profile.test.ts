@@ -71,6 +71,23 @@ describe('contacts', () => {
     expect((await Contacts.read(path())).keyOf('bob')).toBe(other)
   })
 
+  test('a command that has run for long undoes nothing that others pinned meanwhile', async () => {
+    const long = await Contacts.read(path())
+    await (await Contacts.read(path())).pin('bob', one)
+    await long.pin('carol', other)
+    expect(long.keyOf('bob')).toBe(one)
+    await expect(long.pin('bob', other)).rejects.toMatchObject({ code: 'key_changed' })
+    const now = await Contacts.read(path())
+    expect([now.keyOf('bob'), now.keyOf('carol')]).toEqual([one, other])
+  })
+
+  test('of names that are pinned at the same moment none is lost', async () => {
+    const names = Array.from({ length: 10 }, (_, i) => `peer-${i}`)
+    await Promise.all(names.map(async (name) => (await Contacts.read(path())).pin(name, one)))
+    const now = await Contacts.read(path())
+    expect(names.map((name) => now.keyOf(name))).toEqual(names.map(() => one))
+  })
+
   test.each(['', 'x'.repeat(65), 'a\nb', 'b\u202eob', 'ab'.repeat(32)])('%j is no name to pin', async (name) => {
     const contacts = await Contacts.read(path())
     await expect(contacts.pin(name, one)).rejects.toMatchObject({ code: 'name_unusable' })
