@@ -269,11 +269,22 @@ test('who is no admin revokes nobody, and nobody revokes a stranger', async () =
   expect((await plain.members()).map(({ peer }) => peer)).toContain(boss.key)
 })
 
+test('who revokes itself leaves, admin or not', async () => {
+  const place = await joined('leaves')
+  await using peer = await connect(place)
+  await peer.revokeMember(peer.key)
+  expect(await peer.closed).toMatchObject({ code: 'revoked' })
+  await expect(connect(place)).rejects.toMatchObject({ code: 'revoked' })
+  await using boss = await connect(admin)
+  expect((await boss.members()).map(({ peer }) => peer)).not.toContain(peer.key)
+})
+
 test('an admin of one mesh is nobody in another', async () => {
   const elsewhere = await world.enrol(await world.mesh(), admin.identity)
   await using peer = await connect(elsewhere)
-  await expect(peer.revokeMember(peer.key)).rejects.toMatchObject({ code: 'not_admin' })
-  expect(await peer.members()).toEqual([{ peer: peer.key, name: '', role: 'member' }])
+  const other = await world.enrol(elsewhere.meshId)
+  await expect(peer.revokeMember(other.identity.signing.publicKey)).rejects.toMatchObject({ code: 'not_admin' })
+  expect(await peer.members()).toContainEqual({ peer: peer.key, name: '', role: 'member' })
 })
 
 test('a large mesh is listed page by page, by keys, with names and roles', async () => {

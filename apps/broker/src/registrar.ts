@@ -4,7 +4,7 @@
  * an admin is decided by one statement (`packages/db/src/membership.ts`).
  */
 import type { Enrolment, MemberPage, RevokedMember } from '@sealpost/core'
-import { type Database, enrolByInvite, type InviteClaim, listMembers, revokeAsAdmin } from '@sealpost/db'
+import { type Database, enrolByInvite, type InviteClaim, listMembers, revokeFor } from '@sealpost/db'
 import {
   checkKeyBinding,
   hash256,
@@ -56,12 +56,12 @@ export class Registrar {
     return { members, isLast: found.length <= ROSTER_MAX }
   }
 
-  /** `null`: the asker is no admin. @throws OperatingError */
+  /** `null`: the asker may not, being no admin. @throws OperatingError */
   async revoke(
     asker: { meshId: MeshId; peer: PeerNo },
     { members, invites }: FrameOf<'revoke'>,
   ): Promise<RevokedMember[] | null> {
-    const ended = await revokeAsAdmin(this.db, asker, { members, invites })
+    const ended = await revokeFor(this.db, asker, { members, invites })
     return ended?.map(({ peer, peerKey }) => ({ meshId: asker.meshId, peer, peerKey })) ?? null
   }
 

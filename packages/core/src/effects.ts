@@ -77,7 +77,7 @@ export interface Effects {
   lookup(socket: SocketId, meshId: MeshId, lookup: FrameOf<'lookup'>): void
   /** Find the members after a key. Answer: `listed`, or nothing when the database is away (the client asks again). */
   listMembers(socket: SocketId, meshId: MeshId, members: FrameOf<'members'>): void
-  /** Revoke, if this peer is an admin. Answer: `revoked`, or nothing, as above. */
+  /** Revoke, if this peer is an admin or only leaves. Answer: `revoked`, or nothing, as above. */
   revoke(socket: SocketId, asker: { meshId: MeshId; peer: PeerNo }, revoke: FrameOf<'revoke'>): void
   /** Change whom the peer takes mail from, and read it. Answer: `owners.consented`, or nothing, as above. */
   consent(socket: SocketId, asker: Asker, consent: FrameOf<'consent'>): void

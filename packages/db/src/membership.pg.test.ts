@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto'
-import { type InviteId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import { type InviteId, type MeshId, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { addMembers, createMesh, type MemberBinding, revokeMember } from './admin.ts'
 import { type Database, openDatabase } from './connect.ts'
-import { enrolByInvite, type InviteClaim, listMembers, revokeAsAdmin } from './membership.ts'
+import { enrolByInvite, type InviteClaim, listMembers, revokeFor } from './membership.ts'
 import { type ScratchDatabase, scratchDatabase } from './testing.ts'
 
 let scratch: ScratchDatabase
@@ -140,7 +140,7 @@ test('an enrolment said again is the same one, also once the invite is used up, 
   const [claim, who] = [invite(), newcomer('alice')]
   await enrolByInvite(db, claim, who)
   expect(await enrolByInvite(db, claim, { ...who, name: 'alicia' })).toEqual({ status: 'enrolled', name: 'alice' })
-  await revokeAsAdmin(db, admin, { members: [], invites: [claim.inviteId] })
+  await revokeFor(db, admin, { members: [], invites: [claim.inviteId] })
   expect(await enrolByInvite(db, claim, who)).toEqual({ status: 'enrolled', name: 'alice' })
   const [row] = await db.run((sql) => sql`select uses from invite where invite_id = ${claim.inviteId}`)
   expect(row?.uses).toBe(1)
@@ -174,8 +174,8 @@ test('an invite that was revoked lets nobody in, whether it was used before or n
   const { admin, invite } = await newMesh()
   const [unused, used] = [invite({ usesMax: 5 }), invite({ usesMax: 5 })]
   await enrolByInvite(db, used, newcomer())
-  expect(await revokeAsAdmin(db, admin, { members: [], invites: [unused.inviteId, used.inviteId] })).toEqual([])
-  expect(await revokeAsAdmin(db, admin, { members: [], invites: [unused.inviteId] })).toEqual([])
+  expect(await revokeFor(db, admin, { members: [], invites: [unused.inviteId, used.inviteId] })).toEqual([])
+  expect(await revokeFor(db, admin, { members: [], invites: [unused.inviteId] })).toEqual([])
   for (const claim of [unused, used]) expect(await enrolByInvite(db, claim, newcomer())).toEqual(REFUSED)
 })
 
@@ -185,7 +185,7 @@ test('what one mesh revokes is nothing in another', async () => {
   const who = newcomer()
   await enrolByInvite(db, here.invite(), who)
   const all = { members: [who.peerKey], invites: [claim.inviteId] }
-  expect(await revokeAsAdmin(db, there.admin, all)).toEqual([])
+  expect(await revokeFor(db, there.admin, all)).toEqual([])
   expect(await here.namesOf()).toContain(who.name)
   expect((await enrolByInvite(db, claim, newcomer())).status).toBe('enrolled')
 })
@@ -200,13 +200,35 @@ test('only an admin that is not revoked may revoke', async () => {
   const bob = { meshId, peer: peer!.peer_no }
   const claim = invite()
   const all = { members: [who.peerKey, issuer], invites: [claim.inviteId] }
-  expect(await revokeAsAdmin(db, bob, all)).toBeNull()
+  expect(await revokeFor(db, bob, all)).toBeNull()
   expect((await enrolByInvite(db, claim, newcomer())).status).toBe('enrolled')
-  expect(await revokeAsAdmin(db, admin, { members: [issuer, newKey()], invites: [] })).toEqual([
+  expect(await revokeFor(db, admin, { members: [issuer, newKey()], invites: [] })).toEqual([
     { peer: admin.peer, peerKey: issuer },
   ])
-  expect(await revokeAsAdmin(db, admin, all)).toBeNull()
+  expect(await revokeFor(db, admin, all)).toBeNull()
   expect(await namesOf()).toContain('bob')
+})
+
+test('a member that is no admin may end its own membership, and nothing beside it', async () => {
+  const { meshId, issuer, invite, namesOf } = await newMesh()
+  const who = newcomer('bob')
+  await enrolByInvite(db, invite(), who)
+  const key = Buffer.from(who.peerKey, 'hex')
+  const [row] = await db.run(
+    (sql) => sql<{ peer: PeerNo }[]>`select peer_no as peer from member where peer_key = ${key}`,
+  )
+  const bob = { meshId, peer: row!.peer }
+  const own = [who.peerKey]
+  for (const more of [
+    { members: [...own, issuer], invites: [] },
+    { members: own, invites: [newInviteId()] },
+    { members: [], invites: [] },
+  ])
+    expect(await revokeFor(db, bob, more)).toBeNull()
+  expect(await namesOf()).toContain('bob')
+  expect(await revokeFor(db, bob, { members: own, invites: [] })).toEqual([{ peer: bob.peer, peerKey: who.peerKey }])
+  expect(await namesOf()).not.toContain('bob')
+  expect(await revokeFor(db, bob, { members: own, invites: [] })).toBeNull()
 })
 
 test('the list goes by keys, a page at a time, without those revoked', async () => {

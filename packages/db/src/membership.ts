@@ -146,36 +146,39 @@ export interface RevokedMember {
 }
 
 /**
- * Ends memberships and invites at the word of a member. Neither can be taken back. An invite need not have been used:
- * all that is known of it then is that it was revoked.
- * @returns those of the keys that are of members, or were before; null when the asker is no admin: nothing was done
+ * Ends memberships and invites at the word of an admin, or of a member its own: it leaves. Neither can be taken back. An
+ * invite need not have been used: all that is known of it then is that it was revoked.
+ * @returns those of the keys that are of members, or were before; null when the asker may not: nothing was done
  */
-export async function revokeAsAdmin(
+export async function revokeFor(
   db: Database,
   { meshId, peer }: { meshId: MeshId; peer: PeerNo },
   { members, invites }: { members: readonly PeerKey[]; invites: readonly InviteId[] },
 ): Promise<RevokedMember[] | null> {
-  const rows = await execute<{ isAdmin: boolean; peer: PeerNo | null; peerKey: PeerKey }>(
+  const keys = sql`${arrayLiteral(members.map(byteaText))}::bytea[]`
+  const ids = sql`${arrayLiteral(invites)}::uuid[]`
+  const rows = await execute<{ isAllowed: boolean; peer: PeerNo | null; peerKey: PeerKey }>(
     db,
     sql`
       with asker as (
         select from ${member} where ${member.meshId} = ${meshId}::uuid and ${member.peerNo} = ${peer}::int
-          and ${member.role} = 'admin' and ${member.revokedAt} is null
+          and ${member.revokedAt} is null and (${member.role} = 'admin'
+            or (cardinality(${keys}) > 0 and ${member.peerKey} = all (${keys}) and cardinality(${ids}) = 0))
       ), ended as (
         update ${member} set ${names(member.revokedAt)} = coalesce(${member.revokedAt}, clock_timestamp())
-        where ${member.meshId} = ${meshId}::uuid and ${member.peerKey} = any (${arrayLiteral(members.map(byteaText))}::bytea[])
+        where ${member.meshId} = ${meshId}::uuid and ${member.peerKey} = any (${keys})
           and exists (select from asker)
         returning ${member.peerNo} as peer_no, ${member.peerKey} as peer_key
       ), barred as (
         insert into ${invite} (${names(invite.meshId, invite.inviteId, invite.revokedAt)})
-        select distinct ${meshId}::uuid, id, clock_timestamp() from unnest(${arrayLiteral(invites)}::uuid[]) as i (id)
+        select distinct ${meshId}::uuid, id, clock_timestamp() from unnest(${ids}) as i (id)
         where exists (select from asker)
         on conflict (${names(invite.meshId, invite.inviteId)})
         do update set ${names(invite.revokedAt)} = coalesce(${invite.revokedAt}, excluded.${names(invite.revokedAt)})
       )
-      select is_admin as "isAdmin", peer_no as peer, encode(peer_key, 'hex') as "peerKey"
-      from (select exists (select from asker) as is_admin) as asked left join ended on true`,
+      select is_allowed as "isAllowed", peer_no as peer, encode(peer_key, 'hex') as "peerKey"
+      from (select exists (select from asker) as is_allowed) as asked left join ended on true`,
   )
-  if (!rows[0]!.isAdmin) return null
+  if (!rows[0]!.isAllowed) return null
   return rows.flatMap(({ peer, peerKey }) => (peer === null ? [] : [{ peer, peerKey }]))
 }

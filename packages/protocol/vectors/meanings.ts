@@ -367,7 +367,7 @@ export const MEANINGS: Readonly<Record<string, { about: string; fields: Readonly
     about: 'The answer to a `revoke`.',
     fields: {
       ref: 'of the `revoke`',
-      outcome: '`not_admin`: nothing was done, for only an admin may',
+      outcome: '`not_admin`: nothing was done, for only an admin may end more than its own membership',
       unknown: 'those named that were never members; the others are revoked',
     },
   },

@@ -31,6 +31,7 @@ export async function listMembers(ask: Ask): Promise<MemberEntry[]> {
 /** @throws SealpostError `not_admin`, `unknown_recipient` */
 export async function revoke(ask: Ask, named: { members?: PeerKey[]; invites?: InviteId[] }): Promise<void> {
   const answer: FrameOf<'revoked'> = await ask({ type: 'revoke', members: [], invites: [], ...named })
-  if (answer.outcome === 'not_admin') throw new SealpostError('not_admin', 'Only an admin of the mesh may revoke.')
+  if (answer.outcome === 'not_admin')
+    throw new SealpostError('not_admin', 'Only an admin of the mesh may revoke others.')
   if (answer.unknown.length > 0) throw refusedBy('unknown_recipient')
 }
