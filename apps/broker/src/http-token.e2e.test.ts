@@ -64,7 +64,7 @@ describe('a request', () => {
 
 describe('a token', () => {
   test('is over when its time is', async () => {
-    const peer = await HttpPeer.enter(await world.enrol(), 1)
+    const peer = await HttpPeer.enter(await world.enrol(), 5)
     expect(await peer.inbox('waitSeconds=0')).toMatchObject({ status: 200 })
     await until('it is over', async () => (await peer.inbox('waitSeconds=0')).status === 401)
   })

@@ -4,6 +4,8 @@ import { rawHttp, upgradeRequest, WireClient } from './testing-wire.ts'
 import { World } from './testing-world.ts'
 
 const ORIGIN = 'https://console.example'
+/** Who proves no key stays for longer than a test takes. */
+const LIMITED = { LIMITS: 'on', AUTH_WITHIN_MS: '300000' }
 let world: World
 beforeAll(async () => {
   world = await World.open({ ORIGINS: ORIGIN, AUTHORITIES: 'Broker.example, other.example:8443', LOG_LEVEL: 'debug' })
@@ -157,7 +159,7 @@ describe('plain HTTP', () => {
 })
 
 test('one address may hold so many connections and no more, until one leaves', async () => {
-  await using limited = await World.open({ LIMITS: 'on', SOCKETS_PER_IP: '5' })
+  await using limited = await World.open({ ...LIMITED, SOCKETS_PER_IP: '5' })
   const clients = await Promise.all(Array.from({ length: 5 }, () => WireClient.open(limited.broker.url)))
   const next = () => rawHttp(limited.broker.port, upgradeRequest(limited.broker.authority))
   const answer = await next()
@@ -171,14 +173,14 @@ test('one address may hold so many connections and no more, until one leaves', a
 })
 
 test('with the limits as they are, the 101st connection of an address is refused', async () => {
-  await using limited = await World.open({ LIMITS: 'on' })
+  await using limited = await World.open(LIMITED)
   const clients = await Promise.all(Array.from({ length: 100 }, () => WireClient.open(limited.broker.url)))
   expect((await rawHttp(limited.broker.port, upgradeRequest(limited.broker.authority))).status).toBe(429)
   for (const client of clients) client.destroy()
 })
 
 test('so many connections may be without a proven key, in all', async () => {
-  await using limited = await World.open({ LIMITS: 'on', UNAUTHENTICATED_MAX: '3' })
+  await using limited = await World.open({ ...LIMITED, UNAUTHENTICATED_MAX: '3' })
   const member = await WireClient.enter(await limited.enrol())
   const clients = await Promise.all(Array.from({ length: 3 }, () => WireClient.open(limited.broker.url)))
   const answer = await rawHttp(limited.broker.port, upgradeRequest(limited.broker.authority))
