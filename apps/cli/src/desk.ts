@@ -105,16 +105,20 @@ function listen(server: Server, path: string): Promise<void> {
   })
 }
 
-/** Whoever has found the socket is heard: one who was cut off could not tell whether it was. */
 async function close(server: Server, path: string): Promise<void> {
-  const hidden = join(dirname(path), 'desk.end')
-  await rename(path, hidden)
-  await fetch('http://desk/', { unix: hidden, method: 'HEAD' }) // the last to be let in
-  await rm(hidden)
+  await letIn(path).catch(() => undefined) // somebody has removed the folder, and with it all ways in
   await new Promise<void>((resolve) => {
     server.close(() => resolve())
     server.closeIdleConnections()
   })
+}
+
+/** Whoever has found the socket is heard, and nobody finds it any more: one who is cut off can't tell what was done. */
+async function letIn(path: string): Promise<void> {
+  const hidden = join(dirname(path), 'desk.end')
+  await rename(path, hidden)
+  await fetch('http://desk/', { unix: hidden, method: 'HEAD' }) // is behind all of them
+  await rm(hidden)
 }
 
 /** An answer is what the call gave, or its error. */
