@@ -6,13 +6,14 @@
  *
  * With nothing running it starts a Postgres and a broker, and ends both. `load/` holds the parts: `environment` (where
  * the peers connect to), `fleet` and `generator` (programs that are the peers), `verdict` (the joining), `report`;
- * `soak` and `idle` are other runs with the same parts.
+ * `soak`, `idle` and `group` are other runs with the same parts.
  */
 import { OperatingError } from '@sealpost/std'
 import { endOnSignals, forever, Teardown } from './lib/teardown.ts'
 import { type LoadOptions, profileWords, readArguments, type SoakOptions, shapesOf } from './load/arguments.ts'
 import { YARDSTICK_NAMES, type Yardstick } from './load/command.ts'
 import { type Environment, openEnvironment } from './load/environment.ts'
+import { printGroup, runGroup } from './load/group.ts'
 import { printIdle, runIdle } from './load/idle.ts'
 import type { Plan } from './load/plan.ts'
 import { type Display, openDisplay } from './load/progress.ts'
@@ -81,6 +82,7 @@ async function reportOf(plans: Plan[], baselines: Outcome[], here: Here): Promis
   const { options } = here
   const paint = { isColored: process.stdout.isTTY === true && !process.env.NO_COLOR }
   if (options.idle !== null) return reportIdle(plans[0]!, paint, here)
+  if (options.group !== null) return reportGroup(plans[0]!, paint, here)
   if (options.soak) return reportSoak(options.soak, plans[0]!, paint, here)
   const results: LoadResult[] = []
   for (const [i, plan] of plans.entries()) {
@@ -95,6 +97,11 @@ async function reportOf(plans: Plan[], baselines: Outcome[], here: Here): Promis
 async function reportIdle(plan: Plan, paint: ReportOptions, { environment, options, display }: Here): Promise<Report> {
   const result = await runIdle({ plan, target: environment, options, display }, teardown)
   return { text: printIdle(result, paint), json: result, isGood: true }
+}
+
+async function reportGroup(plan: Plan, paint: ReportOptions, { environment, options, display }: Here): Promise<Report> {
+  const result = await runGroup({ plan, target: environment, options, display }, teardown)
+  return { text: printGroup(result, paint), json: result, isGood: true }
 }
 
 async function reportSoak(soak: SoakOptions, plan: Plan, paint: ReportOptions, here: Here): Promise<Report> {

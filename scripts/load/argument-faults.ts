@@ -9,12 +9,14 @@ export function faultOf(given: Given, env: Record<string, string | undefined>): 
 
 /** Words that say different things about one run. */
 const EXCLUSIVE: readonly (readonly (keyof Given)[])[] = [
-  ['soak', 'sweep', 'idle'],
+  ['soak', 'sweep', 'idle', 'group'],
   ['sweep', 'rate'],
   ['idle', 'rate'],
+  ['group', 'rate'],
   ['soak', 'seconds'],
   ['soak', 'baseline', 'against'],
   ['idle', 'baseline', 'against'],
+  ['group', 'baseline', 'against'],
 ]
 
 function faultOfWords(given: Given): string | null {

@@ -26,6 +26,8 @@ export interface LoadOptions {
   readonly soak: SoakOptions | null
   /** Sessions that do nothing, instead of messages. */
   readonly idle: number | null
+  /** Messages of each sender to one group, instead of to random others. */
+  readonly group: number | null
   readonly isThroughDrain: boolean
   readonly jsonFile: string | null
   readonly payloadBytes: number
@@ -86,6 +88,7 @@ function toOptions(command: Command, env: Record<string, string | undefined>): L
     window: given.window ?? null,
     against: given.against ?? (given.baseline ? 'relay' : null),
     idle: given.idle ?? null,
+    group: given.group ?? null,
     isThroughDrain: given.throughDrain === true,
     jsonFile: given.json ?? null,
     payloadBytes: given.payload,

@@ -27,6 +27,7 @@ export interface Given {
   holdTransaction?: number
   backlog?: number
   idle?: number
+  group?: number
   throughDrain?: boolean
   sweep?: boolean
   window?: number
@@ -62,6 +63,7 @@ Examples:
   bun scripts/load-test.ts 100 200 --against plain-sql
   bun scripts/load-test.ts --soak 20m --rate 2000 --hold-transaction 300
   bun scripts/load-test.ts --idle 1000
+  bun scripts/load-test.ts 100 --group 10
   bun scripts/load-test.ts --sweep`
 
 export function loadTestCommand(): Command {
@@ -84,6 +86,11 @@ export function loadTestCommand(): Command {
       whole(1, 100_000_000),
     )
     .option('--idle <N>', 'no messages: what N silent sessions cost the broker', whole(2, 65_535))
+    .option(
+      '--group <M>',
+      'half of the peers write M messages each to one group of all, and the same directly',
+      whole(1, 1_000),
+    )
     .option('--through-drain', 'nothing is pushed without a claim (BIRTH_LEASE=off for the broker that is started)')
     .option('--sweep', `${SWEEP_PEERS.join(', ')} peers, as far as [peers], × ${SWEEP_MESSAGES}, as one table`)
     .option('--window <W>', "unacknowledged sends per peer; default: the SDK's", whole(1, 65_535))
