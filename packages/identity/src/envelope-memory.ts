@@ -1,5 +1,6 @@
 /**
- * One envelope at a time, in libsodium's own memory: it is written, hashed, sealed and opened where it lies.
+ * One envelope at a time, in libsodium's own memory: it is written, hashed, sealed and opened where it lies. A body for
+ * many has the same form under a key that is nobody's: `crypto_box` with a shared key is `crypto_secretbox`.
  *
  *     0 nonce 24   24 authenticator 16   40 plaintext
  *
@@ -63,12 +64,29 @@ export class EnvelopeMemory {
 
   /** Answers whether the key opens the envelope; then its plaintext stands in the memory. */
   open(sealed: Uint8Array, sharedKey: Uint8Array): boolean {
+    this.load(sealed)
+    return this.openLoaded(sealed.length, sharedKey)
+  }
+
+  /** Sealed bytes, to be hashed and opened where they lie. */
+  load(sealed: Uint8Array): void {
     this.reserve(sealed.length)
+    this.bytes.set(sealed, this.envelope)
+  }
+
+  /** Whether the BLAKE2b-256 of what was loaded stands in `expected` at `at`. */
+  isHash(length: number, expected: Uint8Array, at: number): boolean {
+    const { bytes, hash, envelope } = this
+    this.raw._crypto_generichash(hash, HASH_BYTES, envelope, length, 0, 0, 0)
+    for (let i = 0; i < HASH_BYTES; i++) if (bytes[hash + i] !== expected[at + i]) return false
+    return true
+  }
+
+  openLoaded(length: number, sharedKey: Uint8Array): boolean {
     const { bytes, envelope, key, plaintextAt, raw } = this
-    bytes.set(sealed, envelope)
     bytes.set(sharedKey, key)
     const box = envelope + NONCE_BYTES
-    return raw._crypto_box_open_easy_afternm(plaintextAt, box, sealed.length - NONCE_BYTES, 0, envelope, key) === 0
+    return raw._crypto_box_open_easy_afternm(plaintextAt, box, length - NONCE_BYTES, 0, envelope, key) === 0
   }
 }
 

@@ -3,6 +3,7 @@
  * with the body, so a broker can neither forge an answer nor give it to another question.
  */
 import { assert, type EnvelopeId, type GroupId, isHex } from '@sealpost/std'
+import { holdsBytes } from './byte-fields.ts'
 
 /** A flag that is not named is false. */
 export interface Note {
@@ -41,15 +42,32 @@ const NOTE_BYTES_MAX = 0xffff
 const encoder = new TextEncoder()
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
+interface Said {
+  readonly note: Note | null
+  readonly bytes: Uint8Array
+}
+
+/** All envelopes of a broadcast go with one note, and those of one group say the same: the last one is remembered. */
+let written: Said = { note: null, bytes: new Uint8Array(0) }
+let read = written
+
 /** The keys in one order, so that one note has one form. */
 export function encodeNote(note: Note): Uint8Array {
+  if (note === written.note) return written.bytes
   const bytes = encoder.encode(JSON.stringify(note, KEYS))
   assert(bytes.length <= NOTE_BYTES_MAX, 'a note is short')
+  written = { note, bytes }
   return bytes
 }
 
 /** Null unless it is an object whose known keys hold what they should; others are of a later version, and passed by. */
 export function readNote(bytes: Uint8Array): Note | null {
+  if (bytes.length !== read.bytes.length || !holdsBytes(bytes, 0, read.bytes))
+    read = { note: parseNote(bytes), bytes: bytes.slice() }
+  return read.note
+}
+
+function parseNote(bytes: Uint8Array): Note | null {
   try {
     const said: unknown = JSON.parse(decoder.decode(bytes))
     if (typeof said !== 'object' || said === null || Array.isArray(said)) return null

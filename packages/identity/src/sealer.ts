@@ -18,6 +18,8 @@ export interface Correspondent {
 
 /** What is remembered of a correspondent: routes are mesh, sender and recipient as they stand in the inner header. */
 export interface Line {
+  /** As it was named last: to find the same object again needs no comparison of keys. */
+  correspondent: Correspondent
   readonly boxKey: Uint8Array
   readonly routeOut: Uint8Array
   readonly routeIn: Uint8Array
@@ -70,7 +72,7 @@ export class Sealer {
 
   lineTo(other: Correspondent): Line {
     const lines = this.#lines.get(other.peerKey)
-    if (lines) for (const line of lines) if (holdsBytes(other.boxKey, 0, line.boxKey)) return line
+    if (lines) for (const line of lines) if (isOf(line, other)) return line
     const line = this.#newLine(other)
     if (!lines) this.#forget(this.#eldestIfFull())
     const kept = lines?.slice(0, BOX_KEYS_MAX - 1) ?? []
@@ -100,6 +102,7 @@ export class Sealer {
     const peer = fromHex(other.peerKey)
     assert(peer.length === 32 && other.boxKey.length === 32, 'a correspondent has two keys of 32 bytes')
     return {
+      correspondent: other,
       boxKey: other.boxKey.slice(),
       routeOut: concatBytes([this.#mesh, this.#self, peer]),
       routeIn: concatBytes([this.#mesh, peer, this.#self]),
@@ -117,6 +120,13 @@ export class Sealer {
     for (const line of this.#lines.get(peerKey) ?? []) wipe(line)
     this.#lines.delete(peerKey)
   }
+}
+
+function isOf(line: Line, other: Correspondent): boolean {
+  if (line.correspondent === other) return true
+  if (!holdsBytes(other.boxKey, 0, line.boxKey)) return false
+  line.correspondent = other
+  return true
 }
 
 function wipe({ sharedKeys }: Line): void {

@@ -4,8 +4,9 @@
  * keeps one of them from putting another body in its place.
  */
 import { toHex } from '@sealpost/std'
-import { concatBytes, holdsBytes } from './byte-fields.ts'
-import { hash256, sodium } from './sodium.ts'
+import { concatBytes } from './byte-fields.ts'
+import { envelopeMemory, SEAL_BYTES } from './envelope-memory.ts'
+import { hash256 } from './sodium.ts'
 
 export interface SealedBody {
   /** 64 hex digits: the BLAKE2b-256 of `bytes`. */
@@ -19,7 +20,7 @@ const NONCE_BYTES = 24
 const KEY_BYTES = 32
 const HASH_BYTES = 32
 /** What sealing adds to a body. */
-export const BODY_OVERHEAD_BYTES = NONCE_BYTES + 16
+export const BODY_OVERHEAD_BYTES = SEAL_BYTES
 export const TICKET_BYTES = KEY_BYTES + HASH_BYTES
 
 export function sealBody(body: Uint8Array): SealedBody {
@@ -29,7 +30,10 @@ export function sealBody(body: Uint8Array): SealedBody {
 
 /** The same with a given key and nonce: for test vectors. */
 export function sealBodyWith(body: Uint8Array, key: Uint8Array, nonce: Uint8Array): SealedBody {
-  const bytes = concatBytes([nonce, sodium.crypto_secretbox_easy(body, nonce, key)])
+  const memory = envelopeMemory()
+  memory.reserve(SEAL_BYTES + body.length)
+  memory.bytes.set(body, memory.plaintextAt)
+  const bytes = memory.seal(body.length, nonce, key)
   const hash = hash256(bytes)
   return { bodyId: toHex(hash), bytes, ticket: concatBytes([key, hash]) }
 }
@@ -37,11 +41,10 @@ export function sealBodyWith(body: Uint8Array, key: Uint8Array, nonce: Uint8Arra
 /** Null unless these are the very bytes that the ticket was made for. Never throws. */
 export function openBody(bytes: Uint8Array, ticket: Uint8Array): Uint8Array | null {
   if (ticket.length !== TICKET_BYTES || bytes.length < BODY_OVERHEAD_BYTES) return null
-  if (!holdsBytes(ticket, KEY_BYTES, hash256(bytes))) return null
-  const [nonce, box] = [bytes.subarray(0, NONCE_BYTES), bytes.subarray(NONCE_BYTES)]
-  try {
-    return sodium.crypto_secretbox_open_easy(box, nonce, ticket.subarray(0, KEY_BYTES))
-  } catch {
-    return null // it was sealed with another key than the ticket says
-  }
+  const memory = envelopeMemory()
+  memory.load(bytes)
+  if (!memory.isHash(bytes.length, ticket, KEY_BYTES)) return null
+  if (!memory.openLoaded(bytes.length, ticket.subarray(0, KEY_BYTES))) return null
+  const { plaintextAt } = memory
+  return memory.bytes.slice(plaintextAt, plaintextAt + bytes.length - SEAL_BYTES)
 }
