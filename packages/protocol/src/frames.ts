@@ -3,7 +3,18 @@
  * A number, once given, never changes its meaning.
  */
 import type { GroupId, InviteId, MeshId } from '@sealpost/std'
-import { ackItem, deliveryId, envelope, envelopeId, peerKey, pushItem, sendItem } from './items.ts'
+import {
+  ackItem,
+  body,
+  bodyItem,
+  deliveryId,
+  envelope,
+  envelopeId,
+  peerKey,
+  pushItem,
+  sendItem,
+  terms,
+} from './items.ts'
 import {
   blob,
   bytes,
@@ -21,10 +32,8 @@ import {
 } from './layout.ts'
 import {
   BATCH_MAX,
-  BODY_SEALED_BYTES_MIN,
   CONSENT_CHANGES_MAX,
   CONSENT_MAX,
-  ENVELOPE_BYTES_MAX,
   FANOUT_MAX,
   GROUP_BYTES_MAX,
   GROUP_PAGE_MAX,
@@ -69,7 +78,6 @@ export type ConsentVerdict = (typeof CONSENT_VERDICTS)[number]
 export const AVAILABILITIES = ['idle', 'working', 'dnd'] as const
 export type Availability = (typeof AVAILABILITIES)[number]
 const summary = token(SUMMARY_MAX)
-const pushTerms = struct({ receipts: choice(RECEIPT_WISHES), thread: hex(16), hops: u16, noAutoReply: flag })
 const sendTerms = struct({
   notBeforeMs: u53,
   receipts: choice(RECEIPT_WISHES),
@@ -81,7 +89,6 @@ const sendTerms = struct({
 
 const groupId = hex<GroupId>(16)
 const statement = blob(1, GROUP_BYTES_MAX)
-const body = blob(BODY_SEALED_BYTES_MIN, ENVELOPE_BYTES_MAX)
 
 const SERVER = {
   hello: [1, struct({
@@ -123,11 +130,11 @@ const SERVER = {
     isLast: flag,
   })],
   revoked: [13, struct({ ref: u32, outcome: choice(['done', 'not_admin']), unknown: list(peerKey, 0, ROSTER_MAX) })],
-  pushWith: [14, struct({ deliveries: batch(struct({ push: pushItem, terms: pushTerms })) })],
+  pushWith: [14, struct({ deliveries: batch(struct({ push: pushItem, terms })) })],
   receipts: [15, struct({
     items: batch(struct({ id: deliveryId, envelopeId, recipient: peerKey, event: choice(RECEIPT_EVENTS), atMs: u53 })),
   })],
-  pushBody: [36, struct({ deliveries: batch(struct({ push: pushItem, terms: pushTerms, body })) })],
+  pushBody: [36, struct({ deliveries: batch(bodyItem) })],
   whispered: [32, struct({ items: batch(struct({ sender: peerKey, envelopeId, envelope })) })],
   unheard: [33, struct({ items: batch(struct({ envelopeId, code: refusalCode })) })],
   presence: [34, struct({
@@ -189,7 +196,7 @@ const CLIENT = {
     rosterEpoch: u32,
     bodyId: hex(32),
     body,
-    terms: pushTerms,
+    terms,
     envelopes: list(sendItem, 1, FANOUT_MAX),
   })],
   setGroup: [37, struct({ ref: u32, statement })],

@@ -2,7 +2,7 @@ import { seededRandom } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import { Reader, Writer } from './cursor.ts'
 import { decodeClientFrame, encodeBinary } from './index.ts'
-import { ackItem, pushItem, sendItem } from './items.ts'
+import { ackItem, bodyItem, pushItem, sendItem, terms } from './items.ts'
 import type { LaidOut } from './layout.ts'
 import { valueFor } from './testing-fuzz.ts'
 
@@ -10,6 +10,8 @@ test.each([
   ['send', sendItem],
   ['push', pushItem],
   ['ack', ackItem],
+  ['terms', terms],
+  ['pushBody', bodyItem],
 ] as [string, LaidOut<unknown>][])('an item of %s laid out by hand is the one of the table', (_, item) => {
   const random = seededRandom(7)
   const writer = new Writer()

@@ -6,7 +6,8 @@
  */
 import type { DeliveryId, EnvelopeId, PeerKey } from '@sealpost/std'
 import { blob, choice, type Field, flag, hex, key, laidOut, struct, u16, u32, u53 } from './layout.ts'
-import { ENVELOPE_BYTES_MAX, ENVELOPE_BYTES_MIN } from './limits.ts'
+import { BODY_SEALED_BYTES_MIN, ENVELOPE_BYTES_MAX, ENVELOPE_BYTES_MIN } from './limits.ts'
+import { RECEIPT_WISHES } from './terms.ts'
 
 export const peerKey = key<PeerKey>()
 export const envelopeId = hex<EnvelopeId>(16)
@@ -63,6 +64,37 @@ export const pushItem = laidOut(
     },
   },
 )
+
+const receipts = choice(RECEIPT_WISHES)
+const thread = hex(16)
+
+/** As they are pushed with a delivery. */
+export const terms = laidOut(struct({ receipts, thread, hops: u16, noAutoReply: flag }), {
+  read: (from) => ({
+    receipts: receipts.read(from),
+    thread: thread.read(from),
+    hops: u16.read(from),
+    noAutoReply: flag.read(from),
+  }),
+  write: (to, item) => {
+    receipts.write(to, item.receipts)
+    thread.write(to, item.thread)
+    u16.write(to, item.hops)
+    flag.write(to, item.noAutoReply)
+  },
+})
+
+export const body = blob(BODY_SEALED_BYTES_MIN, ENVELOPE_BYTES_MAX)
+
+/** A delivery of a broadcast. */
+export const bodyItem = laidOut(struct({ push: pushItem, terms, body }), {
+  read: (from) => ({ push: pushItem.read(from), terms: terms.read(from), body: body.read(from) }),
+  write: (to, item) => {
+    pushItem.write(to, item.push)
+    terms.write(to, item.terms)
+    body.write(to, item.body)
+  },
+})
 
 export const ackItem = laidOut(struct({ envelopeId, isDuplicate: flag }), {
   read: (from) => ({ envelopeId: envelopeId.read(from), isDuplicate: flag.read(from) }),

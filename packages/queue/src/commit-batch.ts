@@ -69,14 +69,14 @@ export type MarkOf = (meshId: MeshId, sender: PeerNo) => EnvelopeId | undefined
 /** What is certainly new. */
 export function sureOf(appends: readonly Append[], markOf: MarkOf): readonly Append[] {
   const parties = new Parties()
-  const lengths = new Map<string, number>()
+  const bodies = new Alikes()
   const senders = appends.map((append, i) => {
     const sender = parties.find(append.meshId, append.sender)
     if (sender.sent.length === 0) begin(sender, markOf)
     sender.sent.push(i)
     // What is delayed is rare enough for the careful way to be the only one that knows how.
     if (append.envelopeId <= sender.lastId || append.notBeforeMs > 0) sender.isSure = false
-    if (append.body && !isAlike(lengths, append, append.body)) sender.isSure = false
+    if (append.body && !bodies.isAlike(append, append.body)) sender.isSure = false
     sender.lastId = append.envelopeId
     return sender
   })
@@ -85,11 +85,21 @@ export function sureOf(appends: readonly Append[], markOf: MarkOf): readonly App
 }
 
 /** Two bodies under one id: the first counts, and it is the careful way that knows how long that is. */
-function isAlike(lengths: Map<string, number>, { meshId, sender }: Append, body: SharedBody): boolean {
-  const key = bodyKeyOf(meshId, sender, body)
-  const length = lengths.get(key) ?? body.bytes.length
-  lengths.set(key, length)
-  return length === body.bytes.length
+class Alikes {
+  private readonly lengths = new Map<string, number>()
+  /** The envelopes of a broadcast come in a row, with one object for their body. */
+  private last: SharedBody | null = null
+  private isLastAlike = true
+
+  isAlike({ meshId, sender }: Append, body: SharedBody): boolean {
+    if (body === this.last) return this.isLastAlike
+    const key = bodyKeyOf(meshId, sender, body)
+    const length = this.lengths.get(key) ?? body.bytes.length
+    this.lengths.set(key, length)
+    this.last = body
+    this.isLastAlike = length === body.bytes.length
+    return this.isLastAlike
+  }
 }
 
 /** Within a batch the birth leases from one sender to one recipient must all come before what goes without. */
@@ -112,9 +122,12 @@ interface Kept {
 /** The bodies that these share, each once, in an order that all shards share. */
 export function bodiesOf(appends: readonly Append[]): Kept[] {
   const bodies = new Map<string, Kept>()
+  let last: SharedBody | null = null
   for (const { meshId, sender, body } of appends) {
-    const key = body && bodyKeyOf(meshId, sender, body)
-    if (key && !bodies.has(key)) bodies.set(key, { meshId, sender, body })
+    if (!body || body === last) continue
+    const key = bodyKeyOf(meshId, sender, body)
+    if (!bodies.has(key)) bodies.set(key, { meshId, sender, body })
+    last = body
   }
   return [...bodies].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, kept]) => kept)
 }

@@ -80,10 +80,7 @@ export class Arrivals implements MessageDesk {
   }
 
   pushedWith(deliveries: FrameOf<'pushWith' | 'pushBody'>['deliveries'], nowMs: Millis): void {
-    this.pushed(
-      deliveries.map(({ push, ...beside }) => ({ ...push, ...beside })),
-      nowMs,
-    )
+    this.pushed(deliveries.map(pushedOf), nowMs)
   }
 
   pushed(deliveries: readonly Pushed[], nowMs: Millis): void {
@@ -258,6 +255,14 @@ export class Arrivals implements MessageDesk {
     this.settling.push(id)
     this.ports.effects.flushSoon()
   }
+}
+
+/** Field by field: copying what an object happens to have costs four times as much. */
+function pushedOf(delivery: FrameOf<'pushWith' | 'pushBody'>['deliveries'][number]): Pushed {
+  const { push, terms } = delivery
+  const { id, envelopeId, sender, priority, attempt, enqueuedAtMs, envelope } = push
+  const fields = { id, envelopeId, sender, priority, attempt, enqueuedAtMs, envelope, terms }
+  return 'body' in delivery ? { ...fields, body: delivery.body } : fields
 }
 
 /** What the inside of an envelope says against its outside. */

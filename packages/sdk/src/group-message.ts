@@ -36,4 +36,11 @@ export interface MessageGroup {
   readonly epoch: number
 }
 
-export const isIn = (group: GroupStatement, peer: PeerKey): boolean => group.members.includes(peer)
+export function isIn(group: GroupStatement, peer: PeerKey): boolean {
+  const members = memberSets.get(group) ?? new Set(group.members)
+  memberSets.set(group, members)
+  return members.has(peer)
+}
+
+/** It is asked for each message that comes. */
+const memberSets = new WeakMap<GroupStatement, ReadonlySet<PeerKey>>()

@@ -39,7 +39,8 @@ export class GroupOpening {
     if (!group || group.epoch < note.groupEpoch!) return this.ask(delivery)
     // Of an older epoch nobody can tell any more who belonged to it.
     if (group.epoch === note.groupEpoch && !isIn(group, delivery.sender)) return { flaw: 'not_in_group' }
-    return { ...opened, body, group: { id: note.group, name: group.name, epoch: note.groupEpoch! } }
+    const { header } = opened
+    return { ok: true, header, note, body, group: { id: note.group, name: group.name, epoch: note.groupEpoch! } }
   }
 
   private ask(delivery: Pushed): 'asked' | 'later' {

@@ -2,7 +2,7 @@
  * Messages to groups: sealed once, and one envelope for each member in the ordinary lane to that member. When the broker
  * says that the group has changed, what was refused is sealed anew for the members of now, once. Pure and synchronous.
  */
-import type { GroupStatement } from '@sealpost/identity'
+import type { GroupStatement, Note } from '@sealpost/identity'
 import { BODY_BYTES_MAX } from '@sealpost/protocol'
 import type { GroupId, PeerKey } from '@sealpost/std'
 import { refusedBy, SealpostError } from './errors.ts'
@@ -98,15 +98,15 @@ export class GroupSends {
       members: to,
       owed: new Set<PeerKey>(),
     }
-    for (const member of to) this.ports.post(this.postOf(message, member, teller))
+    const note = noteOf(message)
+    for (const member of to) this.ports.post(this.postOf(message, note, member, teller))
   }
 
-  private postOf(message: GroupMessage, to: PeerKey, teller: SendTeller): Post {
-    const { groupId, epoch, bodyId, ticket } = message
-    const { priority, ttlSeconds, terms, thread } = message.terms
-    const note = { ...(thread === undefined ? {} : { thread }), group: groupId, groupEpoch: epoch }
-    const route = { to, priority, ttlSeconds, terms, note, bodyId }
-    return { ...route, body: ticket, message, ...this.answers(message, to, teller) }
+  private postOf(message: GroupMessage, note: Note, to: PeerKey, teller: SendTeller): Post {
+    const { bodyId, ticket: body } = message
+    const { priority, ttlSeconds, terms } = message.terms
+    const { accepted, refused } = this.answers(message, to, teller)
+    return { to, priority, ttlSeconds, terms, note, bodyId, body, message, accepted, refused }
   }
 
   private answers(message: GroupMessage, peer: PeerKey, teller: SendTeller): Pick<Post, 'accepted' | 'refused'> {
@@ -157,6 +157,11 @@ export class GroupSends {
     const before = new Set(members)
     return group.members.filter((peer) => peer !== self && (owed.has(peer) || (before.size > 0 && !before.has(peer))))
   }
+}
+
+/** One for all of its envelopes. */
+function noteOf({ groupId, epoch, terms: { thread } }: GroupMessage): Note {
+  return { ...(thread === undefined ? {} : { thread }), group: groupId, groupEpoch: epoch }
 }
 
 export function notInGroup(): SealpostError {

@@ -181,11 +181,12 @@ export class Group {
   }
 }
 
-/** Puts the answers of all members together. */
+/** Puts the answers of all members together. A promise for each of them is made when somebody looks at them. */
 class Gathering {
   private readonly resolve: (posted: GroupPosted) => void
-  private readonly waiting = new Map<PeerKey, PromiseWithResolvers<Receipt>>()
+  private readonly expected = new Set<PeerKey>()
   private readonly outcomes: MemberOutcome[] = []
+  private promised: Map<PeerKey, PromiseWithResolvers<Receipt>> | null = null
   private readonly stored = Promise.withResolvers<readonly MemberOutcome[]>()
 
   constructor(resolve: (posted: GroupPosted) => void) {
@@ -199,26 +200,40 @@ class Gathering {
   }
 
   private posted(epoch: number): void {
-    const promises = new Map([...this.waiting].map(([peer, { promise }]) => [peer, promise]))
-    if (this.waiting.size === 0) this.stored.resolve([])
-    this.resolve({ epoch, members: promises, stored: this.stored.promise })
+    const members = [...this.expected]
+    if (members.length === 0) this.stored.resolve([])
+    const promises = () => this.promises(members)
+    this.resolve({
+      epoch,
+      stored: this.stored.promise,
+      get members() {
+        return promises()
+      },
+    })
   }
 
   private expect(members: readonly PeerKey[]): void {
-    for (const member of members) {
-      if (this.waiting.has(member)) continue
-      const receipt = Promise.withResolvers<Receipt>()
-      receipt.promise.catch(() => undefined) // told by `stored`, too
-      this.waiting.set(member, receipt)
-    }
+    for (const member of members) this.expected.add(member)
   }
 
   private ended(outcome: MemberOutcome): void {
-    const { peer, receipt, error } = outcome
-    if (receipt) this.waiting.get(peer)!.resolve(receipt)
-    else this.waiting.get(peer)!.reject(error)
     this.outcomes.push(outcome)
-    if (this.outcomes.length === this.waiting.size) this.stored.resolve(this.outcomes)
+    this.tell(outcome)
+    if (this.outcomes.length === this.expected.size) this.stored.resolve(this.outcomes)
+  }
+
+  private promises(members: readonly PeerKey[]): Map<PeerKey, Promise<Receipt>> {
+    if (!this.promised) {
+      this.promised = new Map(members.map((member) => [member, Promise.withResolvers<Receipt>()]))
+      for (const { promise } of this.promised.values()) promise.catch(() => undefined) // told by `stored`, too
+      for (const outcome of this.outcomes) this.tell(outcome)
+    }
+    return new Map([...this.promised].map(([member, { promise }]) => [member, promise]))
+  }
+
+  private tell({ peer, receipt, error }: MemberOutcome): void {
+    if (receipt) this.promised?.get(peer)?.resolve(receipt)
+    else this.promised?.get(peer)?.reject(error)
   }
 }
 
