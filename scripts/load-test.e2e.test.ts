@@ -175,6 +175,15 @@ describe('a run of another kind', () => {
     expect(left).toEqual([])
   })
 
+  test('broadcasts are measured against the same deliveries sent directly', async () => {
+    const { code, out, left } = await run(['4', '--group', '2', '--json', join(folder, 'result.json')])
+    expect(out).toContain('2 senders to one group of 4: 12 deliveries a turn')
+    expect(code).toBe(0)
+    const result: unknown = await Bun.file(join(folder, 'result.json')).json()
+    expect(result).toMatchObject({ deliveries: 12, cpuRatio: expect.any(Number), throughputRatio: expect.any(Number) })
+    expect(left).toEqual([])
+  })
+
   test('a queue of plain SQL delivers the same messages, and leaves no table behind', async () => {
     const words = ['3', '20', '--against', 'plain-sql', '--json', join(folder, 'result.json')]
     const { code, out } = await run(words)
@@ -262,6 +271,7 @@ test.each([
   [['--soak', '10s', '--hold-transaction', '10'], 'shorter than the soak'],
   [['--soak', '10s', '--sweep'], '--soak and --sweep exclude each other'],
   [['--idle', '5', '--baseline'], '--idle and --baseline exclude each other'],
+  [['--group', '5', '--idle', '5'], '--idle and --group exclude each other'],
   [['5', '--sweep'], '--sweep begins with 10 peers'],
 ])('%j is refused with the usage and exit code 2', async (words, mention) => {
   const { code, err, out } = await run(words)

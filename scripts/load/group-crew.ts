@@ -1,4 +1,8 @@
-/** The peers of a run against a group, all in this process, and its two ways to write to everybody. */
+/**
+ * The peers of a run against a group, all in this process, and its two ways to write to everybody. In both a sender goes
+ * from message to message, the next when the one before is stored: sent all at once, direct ones would leave the outbox
+ * sorted by recipient, and come to each in one frame where a broadcast comes to all.
+ */
 import { boxKeysFromSecret, ready, signingKeysFromSeed } from '@sealpost/identity'
 import type { Form } from '@sealpost/protocol'
 import { connect, type Group, type Peer } from '@sealpost/sdk'
@@ -60,15 +64,16 @@ export class GroupCrew {
   }
 
   async inGroup(sender: number): Promise<void> {
-    const posted = await Promise.all(this.#bodiesOf(sender).map((body) => this.#groups[sender]!.send(body)))
-    for (const outcomes of await Promise.all(posted.map(({ stored }) => stored)))
-      for (const { error } of outcomes) if (error) throw error
+    for (const body of this.#bodiesOf(sender)) {
+      const { stored } = await this.#groups[sender]!.send(body)
+      for (const { error } of await stored) if (error) throw error
+    }
   }
 
   async direct(sender: number): Promise<void> {
     const others = this.#setup.mesh.peerKeys.filter((_, i) => i !== sender)
     const peer = this.#peers[sender]!
-    await Promise.all(this.#bodiesOf(sender).flatMap((body) => others.map((to) => peer.send(to, body))))
+    for (const body of this.#bodiesOf(sender)) await Promise.all(others.map((to) => peer.send(to, body)))
   }
 
   #bodiesOf(sender: number): Uint8Array[] {

@@ -82,9 +82,10 @@ export class EnvelopeMemory {
     return true
   }
 
+  /** With the first 32 bytes of `sharedKey`. */
   openLoaded(length: number, sharedKey: Uint8Array): boolean {
     const { bytes, envelope, key, plaintextAt, raw } = this
-    bytes.set(sharedKey, key)
+    for (let i = 0; i < KEY_BYTES; i++) bytes[key + i] = sharedKey[i]!
     const box = envelope + NONCE_BYTES
     return raw._crypto_box_open_easy_afternm(plaintextAt, box, length - NONCE_BYTES, 0, envelope, key) === 0
   }

@@ -142,15 +142,16 @@ export function openEnvelope(
   if (!holdsBytes(bytes, at + ROUTE_AT, line.routeIn)) return { ok: false, reason: misroute(bytes, at, line) }
   if (!holdsHex(bytes, at + ENVELOPE_ID_AT, expected.envelopeId)) return { ok: false, reason: 'wrong_envelope_id' }
   const [from, to] = [at + HEADER_BYTES, at + length - header.paddingBytes]
-  if (header.hasNote) return openNote(bytes.subarray(from, to), header)
+  if (header.hasNote) return openNote(bytes, { from, to }, header)
   return { ok: true, header, note: null, body: bytes.slice(from, to) }
 }
 
 /** Of what stands between header and padding. */
-function openNote(content: Uint8Array, header: InnerHeader): OpenResult {
-  const bodyAt = NOTE_LENGTH_BYTES + ((content[0]! << 8) | content[1]!)
-  const note = content.length >= bodyAt ? readNote(content.subarray(NOTE_LENGTH_BYTES, bodyAt)) : null
-  return note ? { ok: true, header, note, body: content.slice(bodyAt) } : { ok: false, reason: 'malformed' }
+function openNote(bytes: Uint8Array, { from, to }: { from: number; to: number }, header: InnerHeader): OpenResult {
+  const noteAt = from + NOTE_LENGTH_BYTES
+  const bodyAt = noteAt + ((bytes[from]! << 8) | bytes[from + 1]!)
+  const note = bodyAt <= to ? readNote(bytes, noteAt, bodyAt) : null
+  return note ? { ok: true, header, note, body: bytes.slice(bodyAt, to) } : { ok: false, reason: 'malformed' }
 }
 
 /** Tries the current box key, then the former ones: the outside of an envelope doesn't say which it was sealed to. */

@@ -61,9 +61,10 @@ export function encodeNote(note: Note): Uint8Array {
 }
 
 /** Null unless it is an object whose known keys hold what they should; others are of a later version, and passed by. */
-export function readNote(bytes: Uint8Array): Note | null {
-  if (bytes.length !== read.bytes.length || !holdsBytes(bytes, 0, read.bytes))
-    read = { note: parseNote(bytes), bytes: bytes.slice() }
+export function readNote(bytes: Uint8Array, from = 0, to = bytes.length): Note | null {
+  if (to - from === read.bytes.length && holdsBytes(bytes, from, read.bytes)) return read.note
+  const said = bytes.slice(from, to)
+  read = { note: parseNote(said), bytes: said }
   return read.note
 }
 

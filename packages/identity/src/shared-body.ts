@@ -44,7 +44,7 @@ export function openBody(bytes: Uint8Array, ticket: Uint8Array): Uint8Array | nu
   const memory = envelopeMemory()
   memory.load(bytes)
   if (!memory.isHash(bytes.length, ticket, KEY_BYTES)) return null
-  if (!memory.openLoaded(bytes.length, ticket.subarray(0, KEY_BYTES))) return null
+  if (!memory.openLoaded(bytes.length, ticket)) return null
   const { plaintextAt } = memory
   return memory.bytes.slice(plaintextAt, plaintextAt + bytes.length - SEAL_BYTES)
 }
