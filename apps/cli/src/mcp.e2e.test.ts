@@ -58,6 +58,35 @@ test('peers are listed, and one of them gets a message by its name', async () =>
   })
 })
 
+test('a group is listed and written to, and its mail names it beside the sender', async () => {
+  const name = await newMember()
+  const made = await machine.run(['group', 'create', `of ${name}`, name, 'bob'])
+  expect(made.code, made.stderr).toBe(0)
+  await using agent = await Agent.start(machine, ['--profile', name])
+  const { groups } = (await agent.call('list_groups')).structured
+  expect(groups).toMatchObject([{ name: `of ${name}`, members: [{}, {}, {}] }])
+  const sent = await agent.call('send_to_group', { group: `of ${name}`, text: 'hello, all' })
+  expect(sent.structured).toMatchObject({ group: { id: groups[0]!.id }, isStored: true, storedFor: 2, refused: [] })
+  const heard = await machine.run(['listen', '--count', '1', '--json', '--profile', 'bob'])
+  expect(JSON.parse(heard.stdout)).toMatchObject({ name, text: 'hello, all', group: { id: groups[0]!.id } })
+
+  expect((await machine.run(['group', 'send', `of ${name}`, 'to you two'])).code).toBe(0)
+  const read = await agent.call('read_inbox', { waitSeconds: 20 })
+  const group = { id: groups[0]!.id, name: `of ${name}` }
+  expect(read.structured.messages).toMatchObject([{ from: { name: 'alice' }, group, text: 'to you two' }])
+  expect(read.text).toContain(`in the group "of ${name}" with the id ${group.id}`)
+  const nobody = await agent.call('send_to_group', { group: 'nobody', text: 'x' })
+  expect(nobody).toMatchObject({ isError: true, structured: { error: { code: 'unknown_group' } } })
+})
+
+test('who may write to one peer only may not write to a group of more', async () => {
+  const name = await newMember()
+  await machine.run(['group', 'create', `all of ${name}`, name, 'bob'])
+  await using agent = await Agent.start(machine, ['--profile', name, '--to', 'bob'])
+  const refused = await agent.call('send_to_group', { group: `all of ${name}`, text: 'hello, all' })
+  expect(refused).toMatchObject({ isError: true, structured: { error: { code: 'recipient_not_allowed' } } })
+})
+
 describe.each<Revision>(['legacy', '2026-07-28', 'auto'])('with a client of the revision %s', (revision) => {
   test('mail rings, is read with a label, and is gone once it is settled', async () => {
     const name = await newMember()

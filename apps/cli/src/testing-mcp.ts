@@ -23,6 +23,7 @@ interface Structured {
   readonly messages: readonly LabelledMessage[]
   readonly peers: readonly { readonly name: string; readonly key: string }[]
   readonly envelopeId: string
+  readonly groups: readonly { readonly id: string; readonly name: string; readonly members: readonly object[] }[]
   readonly answer: LabelledWords | null
 }
 

@@ -24,6 +24,10 @@ export const peerShape = z.object({
 
 export const wordsShape = z.object({
   from: peerShape,
+  group: z
+    .object({ id: z.string(), name: z.string().describe('what its owner calls it') })
+    .nullable()
+    .describe('it went to all members of this group, of whom its sender is one; null: to you alone'),
   envelopeId: z.string(),
   priority: z.string(),
   attempt: z.number().describe('1 for the first delivery'),
@@ -58,11 +62,12 @@ export function labelMessage({ messageId, message, timesRead }: OpenMessage, con
 
 export function labelWords(message: Message, contacts: Contacts): LabelledWords {
   const { sender, envelopeId, priority, attempt, sentAtMs, enqueuedAtMs, body } = message
-  const { isRequest, isError, inReplyTo, thread, noAutoReply } = message
+  const { isRequest, isError, inReplyTo, thread, noAutoReply, group } = message
   const raw = textOf(message)
   const text = raw === null ? null : visible(raw)
   return {
     from: labelPeer(sender, contacts),
+    group: group && { id: group.id, name: visible(group.name) },
     ...{ envelopeId, priority, attempt, isRequest, isError, inReplyTo, thread, noAutoReply },
     ...{ sentAtMs, enqueuedAtMs, text },
     ...(raw === null || text !== raw ? { bodyBase64: Buffer.from(body).toString('base64') } : {}),
@@ -79,12 +84,13 @@ export function fencedAnswer(answer: LabelledWords): string {
   return `${NOTICE}\n\n${fenced(answer.isError ? 'Answer that it failed,' : 'Answer', answer)}`
 }
 
-function fenced(title: string, { from, priority, attempt, text, bodyBase64 }: LabelledWords): string {
+function fenced(title: string, { from, group, priority, attempt, text, bodyBase64 }: LabelledWords): string {
   const mark = `PEER TEXT ${randomBytes(16).toString('hex')}`
   const name = from.name === null ? 'a peer without a name here' : JSON.stringify(from.name)
+  const to = group ? `, in the group ${JSON.stringify(group.name)} with the id ${group.id}` : ''
   const words = text ?? `(no text; base64) ${bodyBase64}`
   return [
-    `${title} from ${name}, verified key ${from.key}, priority ${priority}, attempt ${attempt}:`,
+    `${title} from ${name}, verified key ${from.key}${to}, priority ${priority}, attempt ${attempt}:`,
     `BEGIN ${mark}`,
     ...words.split('\n').map((line) => `| ${line}`),
     `END ${mark}`,

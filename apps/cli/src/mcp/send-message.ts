@@ -17,6 +17,12 @@ export const isStoredShape = z
 
 export const recipientShape = z.string().min(1).max(64).describe('a name from list_peers, or a key of 64 hex digits')
 export const textShape = z.string().describe(`at most ${BODY_BYTES_MAX} bytes of UTF-8`)
+export const ttlShape = z
+  .number()
+  .int()
+  .min(0)
+  .default(0)
+  .describe('how long the broker keeps it; 0: as the broker does')
 export const priorityShape = z.enum(PRIORITIES).default('next').describe('how urgent it is for the recipient')
 
 const receipt = z.object({
@@ -36,7 +42,7 @@ export const sendMessage = tool({
     to: recipientShape,
     text: textShape,
     priority: priorityShape,
-    ttlSeconds: z.number().int().min(0).default(0).describe('how long the broker keeps it; 0: as the broker does'),
+    ttlSeconds: ttlShape,
   }),
   output: receipt,
   run: async ({ to, text, priority, ttlSeconds }, office) => {

@@ -1,4 +1,5 @@
 /** The tools. A new one is a row here; `docs/MCP.md` is checked against this table. */
+import { listGroups, sendToGroup } from './group-tools.ts'
 import { giveBackMessage, readInbox, rejectMessage, settleMessage } from './inbox-tools.ts'
 import { listPeers } from './list-peers.ts'
 import { replyToMessage } from './reply-to-message.ts'
@@ -10,6 +11,8 @@ import type { Tool } from './tool.ts'
 export const tools: readonly Tool[] = [
   listPeers,
   sendMessage,
+  listGroups,
+  sendToGroup,
   requestAnswer,
   readInbox,
   replyToMessage,

@@ -1,0 +1,98 @@
+/** The tools for groups: `list_groups`, `send_to_group`. */
+import { z } from 'zod'
+import { type GroupFacts, groupNamed, type MemberFare } from '../group-calls.ts'
+import { callPeer } from '../peer-session.ts'
+import type { Office } from './office.ts'
+import { labelPeer, NOTICE, peerShape, visible } from './peer-words.ts'
+import { bodyOf, isStoredShape, priorityShape, STORED_WITHIN_MS, textShape, ttlShape } from './send-message.ts'
+import { tool } from './tool.ts'
+
+const GROUPS_MAX = 200
+
+const groupShape = z.object({
+  id: z.string(),
+  name: z.string().describe('what its owner calls it'),
+  owner: peerShape,
+  members: z.array(peerShape),
+})
+
+export const listGroups = tool({
+  name: 'list_groups',
+  title: 'List groups',
+  description:
+    'Lists the groups you are in or own, and who gets what is sent to each: its members, as its owner signed them.',
+  effect: 'looks',
+  input: z.object({}),
+  output: z.object({
+    notice: z.string(),
+    groups: z.array(groupShape),
+    total: z.number().describe(`at most ${GROUPS_MAX} of them are listed`),
+  }),
+  run: async (_, office) => {
+    const groups = await callPeer(office.shell, { method: 'groups', question: null })
+    const contacts = await office.readContacts()
+    const label = ({ id, name, owner, members }: GroupFacts) => ({
+      id,
+      name: visible(name),
+      owner: labelPeer(owner, contacts),
+      members: members.map((member) => labelPeer(member, contacts)),
+    })
+    return { content: { notice: NOTICE, groups: groups.slice(0, GROUPS_MAX).map(label), total: groups.length } }
+  },
+})
+
+export const sendToGroup = tool({
+  name: 'send_to_group',
+  title: 'Send a message to a group',
+  description:
+    'Sends a text to every other member of a group, end-to-end encrypted. Done when the broker has stored it for each. It can not be called back.',
+  effect: 'sends',
+  input: z.object({
+    group: z.string().min(1).max(64).describe('a name or an id from list_groups'),
+    text: textShape,
+    priority: priorityShape,
+    ttlSeconds: ttlShape,
+  }),
+  output: z.object({
+    group: z.object({ id: z.string(), name: z.string() }),
+    bytes: z.number(),
+    isStored: isStoredShape,
+    storedFor: z.number().describe('members'),
+    refused: z.array(z.object({ to: peerShape, code: z.string() })).describe('members who do not get it, and why'),
+  }),
+  run: async ({ group: word, text, priority, ttlSeconds }, office) => {
+    const body = bodyOf(text)
+    const group = groupNamed(await callPeer(office.shell, { method: 'groups', question: null }), word)
+    await checkMembers(group, office)
+    const question = { group: group.id, bodyBase64: body.toString('base64'), priority, ttlSeconds }
+    const fares = await callPeer(office.shell, { method: 'sendToGroup', question, withinMs: STORED_WITHIN_MS }).catch(
+      nullIfKept,
+    )
+    return {
+      content: {
+        ...(await outcomeOf(fares, office)),
+        group: { id: group.id, name: visible(group.name) },
+        bytes: body.length,
+      },
+    }
+  },
+})
+
+/** Who may write to some peers only may write to a group of these. @throws OperatingError `recipient_not_allowed` */
+async function checkMembers({ members }: GroupFacts, office: Office): Promise<void> {
+  const own = (await office.shell.profile.readKeys()).identity.signing.publicKey
+  for (const member of members) if (member !== own) await office.checkRecipient(member)
+}
+
+async function outcomeOf(fares: readonly MemberFare[] | null, office: Office) {
+  const contacts = await office.readContacts()
+  const refused = (fares ?? []).flatMap(({ peer, code }) =>
+    code === null ? [] : [{ to: labelPeer(peer, contacts), code }],
+  )
+  return { isStored: fares !== null, storedFor: (fares?.length ?? 0) - refused.length, refused }
+}
+
+function nullIfKept(error: Error & { code?: string }): null {
+  if (error.code === 'unreachable' || error.code === 'kept_for_later') return null
+  throw error
+}
