@@ -5,17 +5,7 @@
 import type { EnvelopeDraft } from '@sealpost/identity'
 import type { CryptoPort, Opened } from '@sealpost/sdk'
 import { type EnvelopeId, fromHex, type MeshId, type Millis, type PeerKey, type Random } from '@sealpost/std'
-
-const unused = (): never => {
-  throw new Error('a world has no groups')
-}
-const NO_GROUPS: CryptoPort['groups'] = {
-  found: unused,
-  change: unused,
-  read: unused,
-  sealBody: unused,
-  openBody: unused,
-}
+import { vaultGroups } from './groups.ts'
 
 interface SealedFacts {
   readonly meshId: MeshId
@@ -24,7 +14,11 @@ interface SealedFacts {
 }
 
 /** Everything sealed in one world. */
-export type Vault = SealedFacts[]
+export interface Vault {
+  readonly envelopes: SealedFacts[]
+  /** Of group messages. */
+  readonly bodies: Uint8Array[]
+}
 
 const NO_SIGNATURE = new Uint8Array(64)
 const ENVELOPE_BYTES = 40
@@ -45,13 +39,13 @@ export function vaultCrypto(vault: Vault, { meshId, peerKey, random, nowMs }: Cr
     isBrokerProof: () => true,
     checkBinding: (binding, { peer }) => (binding.peer === peer ? 'ok' : 'binding_foreign'),
     seal: (draft) => {
-      const number = vault.push({ meshId, from: peerKey, draft })
+      const number = vault.envelopes.push({ meshId, from: peerKey, draft })
       const envelope = new Uint8Array(ENVELOPE_BYTES)
       new DataView(envelope.buffer).setUint32(0, number)
       return { envelope, headerHash: envelope.slice(0, 16) }
     },
     open: (from, { envelopeId, envelope }) => {
-      const facts = vault[new DataView(envelope.buffer, envelope.byteOffset).getUint32(0) - 1]
+      const facts = vault.envelopes[new DataView(envelope.buffer, envelope.byteOffset).getUint32(0) - 1]
       return openFacts(facts, { meshId, to: peerKey, from: from.peerKey, envelopeId })
     },
     newNonce: () => new Uint8Array(32),
@@ -61,7 +55,7 @@ export function vaultCrypto(vault: Vault, { meshId, peerKey, random, nowMs }: Cr
       return `${time}7${(lastId & 0xfff).toString(16).padStart(3, '0')}${randomHex(16)}` as EnvelopeId
     },
     newStreamId: () => randomHex(32) as ReturnType<CryptoPort['newStreamId']>,
-    groups: NO_GROUPS,
+    groups: vaultGroups(vault.bodies, meshId),
   }
 }
 
@@ -73,8 +67,8 @@ function openFacts(
     return { ok: false, reason: 'does_not_open' }
   if (facts.meshId !== outside.meshId) return { ok: false, reason: 'foreign_mesh' }
   if (facts.draft.envelopeId !== outside.envelopeId) return { ok: false, reason: 'wrong_envelope_id' }
-  const { stream, sentAtMs, body } = facts.draft
-  return { ok: true, header: { stream: stream ?? null, sentAtMs }, body: body.slice() }
+  const { stream, sentAtMs, note = null, body } = facts.draft
+  return { ok: true, header: { stream: stream ?? null, sentAtMs }, note, body: body.slice() }
 }
 
 /** A box key of its own for each peer; nothing is ever sealed with it. */

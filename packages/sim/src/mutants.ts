@@ -81,6 +81,13 @@ class SequenceIgnored extends ShardLife {
   }
 }
 
+class BroadcastComesLate extends ShardLife {
+  protected override received(no: SocketId, frame: ClientFrame): void {
+    if (frame.type === 'broadcast') this.after(200, () => super.received(no, frame))
+    else super.received(no, frame)
+  }
+}
+
 class UnknownCommitAcked extends ShardLife {
   protected override commitFailed(): void {
     const appends = this.writer.failed()
@@ -194,6 +201,7 @@ export const mutants: readonly Mutant[] = [
   life('credit is ignored', CreditIgnored, /^credit/),
   life('a claim begins behind what is known to wait', ClaimBeginsTooLate, /^P6/),
   life('the sequence after a refusal is ignored', SequenceIgnored, /^P6/),
+  life('a broadcast is overtaken by what comes after it', BroadcastComesLate, /^P6/),
   life('a settle tells nobody', SettleTellsNobody, /^P3/),
   statements('what is delayed stays so', DelayedForEver, /^P3/),
   statements('a reject is forgotten', RejectForgotten, /^P[38]/),

@@ -21,6 +21,7 @@ export type Chances = Pick<
   | 'wantsReceipts'
   | 'delayed'
   | 'disturbed'
+  | 'broadcast'
 >
 
 export interface FaultPlan {
@@ -51,6 +52,8 @@ export interface FaultPlan {
   readonly delayed: number
   /** Of a delivery: its recipient asks not to be disturbed, for a while. */
   readonly disturbed: number
+  /** Of a send: it goes to everybody. */
+  readonly broadcast: number
   readonly cuts: number
   readonly crashes: number
   /** Shards that are told to go, and say goodbye. */
@@ -98,5 +101,6 @@ export function drawPlan(random: Random): FaultPlan {
     waitingMax: random.chance(0.25) ? 2 + random.below(4) : 1_000,
     perSecond: random.chance(0.25) ? 5 + random.below(20) : null,
     isBirthLeaseOn: random.chance(0.85),
+    broadcast: rate(0.5),
   }
 }

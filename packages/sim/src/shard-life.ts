@@ -2,7 +2,14 @@
  * One life of a broker process, from its start to its crash: the real engine, writer and drain, driven as the broker
  * drives them, on the simulated network and database. It decides nothing; mutants are subclasses of it.
  */
-import { type Effects, Engine, type EngineLimits, type SendOutcome, type SocketId } from '@sealpost/core'
+import {
+  type Effects,
+  Engine,
+  type EngineLimits,
+  type FoundGroups,
+  type SendOutcome,
+  type SocketId,
+} from '@sealpost/core'
 import {
   type Append,
   BATCH_MAX,
@@ -24,7 +31,7 @@ import {
 } from '@sealpost/protocol'
 import { type Batch, type Decided, Drain, isDecided, mergeDecided, undecidedOf, Writer } from '@sealpost/queue'
 import type { MemoryShard } from '@sealpost/queue/memory'
-import type { DeliveryId, MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
+import type { DeliveryId, GroupId, MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
 import type { Link } from './link.ts'
 import type { World } from './world.ts'
 
@@ -248,13 +255,18 @@ export class ShardLife implements Effects {
     this.ask('strike', () => this.statements.strike(delivery))
   }
 
-  resolve(no: SocketId, meshId: MeshId, peers: readonly PeerKey[]): void {
+  resolve(no: SocketId, meshId: MeshId, peers: readonly PeerKey[], groups: readonly GroupId[]): void {
     this.ask(
       'resolve',
       () => this.statements.findMembers(meshId, peers),
-      (members) => this.engine.resolved(no, peers, members),
+      (members) => this.engine.resolved(no, peers, members, this.foundGroups(meshId, groups)),
       () => this.engine.resolved(no, peers, null),
     )
+  }
+
+  private foundGroups(meshId: MeshId, asked: readonly GroupId[]): FoundGroups {
+    const group = this.world.groupIn(meshId)
+    return new Map(asked.map((id) => [id, id === group.groupId ? group : null]))
   }
 
   lookup(no: SocketId, meshId: MeshId, lookup: FrameOf<'lookup'>): void {
@@ -280,12 +292,16 @@ export class ShardLife implements Effects {
   bind(): void {
     return
   }
-  /** Nor has it groups. */
+  /** Its groups are as they were seeded. */
   setGroup(): void {
     throw new Error('no peer of a world founds a group')
   }
-  listGroups(): void {
-    throw new Error('no peer of a world asks for groups')
+  listGroups(no: SocketId, meshId: MeshId, groups: FrameOf<'groups'>): void {
+    this.ask(
+      'groups',
+      () => this.world.groupIn(meshId),
+      (group) => this.engine.groupsListed(no, groups, { groups: [group], isLast: true }),
+    )
   }
   lookupHistory(no: SocketId, meshId: MeshId, lookup: FrameOf<'lookupHistory'>): void {
     this.ask(
@@ -455,5 +471,6 @@ export class ShardLife implements Effects {
 
 function pushesOf(frame: ServerFrame): FrameOf<'push'>['deliveries'] {
   if (frame.type === 'push') return frame.deliveries
-  return frame.type === 'pushWith' ? frame.deliveries.map(({ push }) => push) : []
+  const hasMore = frame.type === 'pushWith' || frame.type === 'pushBody'
+  return hasMore ? frame.deliveries.map(({ push }) => push) : []
 }

@@ -1,13 +1,12 @@
 /** A peer: the SDK's real engine on the simulated network, and an application that is slow, or throws, now and then. */
-import { type ClientFrame, NO_THREAD, type SendTerms } from '@sealpost/protocol'
+import { type ClientFrame, NO_THREAD, type Priority, type SendTerms } from '@sealpost/protocol'
 import { type Message, type PeerEffects, PeerEngine, type PeerEvent } from '@sealpost/sdk'
 import type { MeshId, Millis, PeerKey } from '@sealpost/std'
 import { vaultCrypto } from './crypto.ts'
+import { bodyOf, GROUP_ID, sendOf, textOfSends } from './groups.ts'
 import { Link } from './link.ts'
 import { BROKER_KEY } from './shard-life.ts'
 import type { World } from './world.ts'
-
-const encoder = new TextEncoder()
 
 export class SimPeer implements PeerEffects {
   readonly meshId: MeshId
@@ -31,7 +30,8 @@ export class SimPeer implements PeerEffects {
     this.skewMs = () => skewsMs[Math.floor(clock.nowMs / 1_700) % skewsMs.length]!
     const crypto = vaultCrypto(world.vault, { meshId, peerKey, random, nowMs: () => clock.nowMs + this.skewMs() })
     const seal: typeof crypto.seal = (draft) => {
-      world.oracle.sealed(noOf(draft.body), draft.envelopeId)
+      const body = draft.note?.group ? bodyOf(world.vault.bodies, draft.body) : draft.body
+      world.oracle.sealed(sendOf(body, this.others, draft.to.peerKey), draft.envelopeId)
       return crypto.seal(draft)
     }
     this.engine = new PeerEngine(
@@ -51,15 +51,51 @@ export class SimPeer implements PeerEffects {
   }
 
   start(): void {
-    this.tell(() => this.engine.start())
+    this.tell(() => {
+      this.engine.start()
+      this.engine.groups.refresh(() => undefined)
+    })
   }
 
-  post(to: PeerKey, priority: 'now' | 'next' | 'low'): void {
+  private get others(): PeerKey[] {
+    return this.world.members.filter((member) => member !== this.peerKey)
+  }
+
+  post(to: PeerKey, priority: Priority): void {
+    const isForAll = this.world.chance('broadcast') && this.engine.groups.find(GROUP_ID) !== undefined
+    if (isForAll) this.postToAll(priority)
+    else this.postTo(to, priority)
+  }
+
+  /** A send for each of the others, which share one body. */
+  private postToAll(priority: Priority): void {
+    const { oracle } = this.world
+    const { others } = this
+    const wish = this.drawTerms().receipts
+    const send = { meshId: this.meshId, from: this.peerKey, priority, wish, isDelayed: false }
+    const numbers = others.map((to) => oracle.posted({ ...send, to }))
+    const numberOf = (peer: PeerKey) => numbers[others.indexOf(peer)]!
+    oracle.mark('broadcast')
+    const terms = { receipts: wish, notBeforeMs: 0, thread: NO_THREAD, hops: 0, noAutoReply: false, ifOnline: false }
+    this.tell(() =>
+      this.engine.groups.send({
+        groupId: GROUP_ID,
+        body: textOfSends(numbers),
+        terms: { priority, ttlSeconds: 0, terms },
+        expect: () => undefined,
+        posted: () => undefined,
+        refused: ({ code }) => oracle.refused(numbers[0]!, code),
+        ended: ({ peer, error }) => (error ? oracle.refused(numberOf(peer), error.code) : oracle.acked(numberOf(peer))),
+      }),
+    )
+  }
+
+  private postTo(to: PeerKey, priority: Priority): void {
     const { oracle } = this.world
     const terms = this.drawTerms()
     const send = { meshId: this.meshId, from: this.peerKey, to, priority }
     const no = oracle.posted({ ...send, wish: terms.receipts, isDelayed: terms.notBeforeMs > 0 })
-    const body = encoder.encode(String(no))
+    const body = textOfSends([no])
     const accepted = () => oracle.acked(no)
     const refused = ({ code }: { code: string }) => {
       const { state } = this.engine
@@ -114,7 +150,11 @@ export class SimPeer implements PeerEffects {
 
   deliver(message: Message): void {
     const { world } = this
-    const no = noOf(message.body)
+    const no = sendOf(
+      message.body,
+      world.members.filter((member) => member !== message.sender),
+      this.peerKey,
+    )
     world.oracle.delivered(this.meshId, this.peerKey, message.sender, no)
     const isSlow = world.chance('handlerSlow')
     const end = world.chance('handlerThrows') ? 'throws' : world.chance('handlerRejects') ? 'rejects' : 'settles'
@@ -200,6 +240,4 @@ export class SimPeer implements PeerEffects {
   }
 }
 
-const decoder = new TextDecoder()
-const noOf = (body: Uint8Array): number => Number(decoder.decode(body))
 const isPlain = ({ receipts, notBeforeMs }: SendTerms): boolean => receipts === 'none' && notBeforeMs === 0

@@ -7,6 +7,7 @@ const SEEDS = 300
 const MARKS = [
   'ack: duplicate',
   'birth lease: given',
+  'broadcast',
   'birth lease: refused',
   'careful commit: duplicate',
   'careful commit: stored',

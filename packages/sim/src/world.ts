@@ -2,7 +2,7 @@
  * A world from a seed: two meshes of peers, two shards on one database, faults for a while, and then none. `run` answers
  * what happened, or the first promise that was broken.
  */
-import { defaultLimits, type EngineLimits } from '@sealpost/core'
+import { defaultLimits, type EngineLimits, type GroupEntry } from '@sealpost/core'
 import { defaultQueueOptions, type QueueOptions } from '@sealpost/queue'
 import { MemoryStore } from '@sealpost/queue/memory'
 import {
@@ -17,6 +17,7 @@ import {
 import { VirtualClock } from './clock.ts'
 import { boxKeyOf, type Vault } from './crypto.ts'
 import { DatabasePath } from './database.ts'
+import { groupOf } from './groups.ts'
 import { Oracle, Violation } from './oracle.ts'
 import { type Chances, drawPlan, type FaultPlan } from './plan.ts'
 import { ShardLife } from './shard-life.ts'
@@ -69,7 +70,7 @@ const queueOptionsOfSim: QueueOptions = { ...defaultQueueOptions, leaseMs: LEASE
 export class World {
   readonly clock = new VirtualClock(START_MS)
   readonly oracle = new Oracle()
-  readonly vault: Vault = []
+  readonly vault: Vault = { envelopes: [], bodies: [] }
   readonly shardCount = 2
   readonly shards: (ShardLife | null)[] = []
   readonly random: Random
@@ -120,6 +121,15 @@ export class World {
     return drainedInMs
   }
 
+  /** The same keys are in each mesh. */
+  get members(): readonly PeerKey[] {
+    return Array.from({ length: PEERS }, (_, i) => keyOf(i + 1))
+  }
+
+  groupIn(meshId: MeshId): GroupEntry {
+    return groupOf(meshId, this.members)
+  }
+
   private queued(): number {
     return [...this.store.deliveries()].length
   }
@@ -128,7 +138,7 @@ export class World {
     this.store.addMesh(meshId)
     for (let n = 1; n <= PEERS; n++) {
       // The same keys and numbers in both meshes: whoever forgets to ask for the mesh finds the wrong one.
-      const peerKey = n.toString(16).padStart(64, '0') as PeerKey
+      const peerKey = keyOf(n)
       const binding = {
         peer: peerKey,
         boxKey: boxKeyOf(peerKey),
@@ -222,6 +232,8 @@ export class World {
     this.databaseSkewMs += (this.random.next() * 2 - 1) * 10_000
   }
 }
+
+const keyOf = (n: number) => n.toString(16).padStart(64, '0') as PeerKey
 
 export function runSeed(seed: number, parts: WorldParts = realParts): RunOutcome {
   const world = new World(seed, parts)
