@@ -33,6 +33,7 @@ import type { GroupRegistrar } from './group-registrar.ts'
 import { errorFields, type Log } from './log.ts'
 import type { Metrics } from './metrics.ts'
 import type { Ownership } from './ownership.ts'
+import type { PersonRegistrar } from './person-registrar.ts'
 import type { Registrar } from './registrar.ts'
 import { Releases } from './releases.ts'
 
@@ -71,6 +72,7 @@ interface Parts {
   readonly registrar: Registrar
   readonly ownership: Ownership
   readonly groups: GroupRegistrar
+  readonly persons: PersonRegistrar
   readonly bus: Bus
   readonly log: Log
   readonly metrics: Metrics
@@ -206,6 +208,16 @@ export class Driver implements Effects {
     )
   }
 
+  enrolDevice(socket: SocketId, hello: FrameOf<'hello'>, enrol: FrameOf<'enrolDevice'>): void {
+    const authority = this.connections.get(socket)?.authority ?? ''
+    this.ask(
+      'enrol',
+      this.parts.persons.enrolDevice(authority, hello, enrol),
+      (enrolment) => this.engine.enrolled(socket, enrolment),
+      () => this.engine.enrolled(socket, null),
+    )
+  }
+
   open(socket: SocketId, session: SessionRef): void {
     this.ask(
       'open',
@@ -261,18 +273,21 @@ export class Driver implements Effects {
   }
 
   resolve(socket: SocketId, meshId: MeshId, peers: readonly PeerKey[], groups: readonly GroupId[]): void {
-    const { queue, groups: registrar } = this.parts
+    const { persons, groups: registrar } = this.parts
     this.ask(
       'resolve',
-      Promise.all([queue.findMembers(meshId, peers), registrar.find(meshId, groups)]),
-      ([members, found]) => this.engine.resolved(socket, peers, members, found),
+      Promise.all([persons.findMembers(meshId, peers), registrar.find(meshId, groups)]),
+      ([{ members, successors }, found]) => this.engine.resolved(socket, peers, members, found, successors),
       () => this.engine.resolved(socket, peers, null),
     )
   }
 
   lookup(socket: SocketId, meshId: MeshId, lookup: FrameOf<'lookup'>): void {
-    this.ask('lookup', this.parts.queue.findBindings(meshId, lookup.peers), (bindings) =>
-      this.engine.found(socket, lookup, bindings),
+    const { queue, persons } = this.parts
+    this.ask(
+      'lookup',
+      Promise.all([queue.findBindings(meshId, lookup.peers), persons.find(meshId, lookup.peers)]),
+      ([bindings, found]) => this.engine.found(socket, lookup, bindings, found),
     )
   }
 
@@ -312,6 +327,24 @@ export class Driver implements Effects {
 
   listGroups(socket: SocketId, meshId: MeshId, groups: FrameOf<'groups'>): void {
     this.ask('groups', this.parts.groups.list(meshId, groups), (page) => this.engine.groupsListed(socket, groups, page))
+  }
+
+  listDevices(socket: SocketId, meshId: MeshId, devices: FrameOf<'devices'>): void {
+    this.ask('devices', this.parts.persons.find(meshId, devices.peers), (found) =>
+      this.engine.persons.listed(socket, devices, found),
+    )
+  }
+
+  removeDevice(socket: SocketId, asker: Asker, remove: FrameOf<'removeDevice'>): void {
+    this.ask('device', this.parts.persons.remove(asker, remove), (answer) => {
+      if (answer) this.engine.persons.removed(socket, asker, remove, answer)
+    })
+  }
+
+  succeed(socket: SocketId, asker: Asker, succeed: FrameOf<'succeed'>): void {
+    this.ask('succeed', this.parts.persons.succeed(asker, succeed), (answer) => {
+      if (answer) this.engine.persons.succeeded(socket, asker, succeed, answer)
+    })
   }
 
   hint(meshId: MeshId, peer: PeerNo): void {

@@ -21,6 +21,7 @@ import type { Refused } from './http-refusals.ts'
 export interface TokenHolder {
   readonly meshId: MeshId
   readonly peer: PeerNo
+  readonly person: PeerNo
   readonly peerKey: PeerKey
 }
 
@@ -94,8 +95,8 @@ export class Tokens {
     if (this.questions >= QUESTIONS_MAX) return { code: 'try_later', retryAfterMs: 1000 }
     const found = await this.find(token)
     if (!found) return { code: 'token_invalid' }
-    const { peer, peerKey, restMs } = found
-    const holder = { meshId: token.meshId, peer, peerKey }
+    const { peer, person, peerKey, restMs } = found
+    const holder = { meshId: token.meshId, peer, person, peerKey }
     this.believe(name, holder, Math.min(restMs, BELIEVED_MS))
     return holder
   }

@@ -20,6 +20,7 @@ import { openApi } from './http-start.ts'
 import { errorFields, type Log, openLog } from './log.ts'
 import { Metrics } from './metrics.ts'
 import { Ownership } from './ownership.ts'
+import { PersonRegistrar } from './person-registrar.ts'
 import { Registrar } from './registrar.ts'
 import { helloOf, type ServerOptions, serve, serveAdmin, WEBSOCKET_PATH } from './server.ts'
 
@@ -41,10 +42,11 @@ export async function startBroker(config: Config, log: Log): Promise<RunningBrok
   const registrar = new Registrar(databases.asking, authenticator, keys)
   const ownership = new Ownership(databases.asking, authenticator)
   const groups = new GroupRegistrar(databases.asking, authenticator)
+  const persons = new PersonRegistrar(databases.asking, queue, { authenticator, keys })
   const metrics = new Metrics()
   const bus = new MemoryHub().join()
   const driver = new Driver(
-    { queue, authenticator, registrar, ownership, groups, bus, log, metrics },
+    { queue, authenticator, registrar, ownership, groups, persons, bus, log, metrics },
     driverOptions(config, { incarnation, durability }),
   )
   observe(driver, metrics)

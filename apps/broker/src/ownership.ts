@@ -22,8 +22,9 @@ export class Ownership {
   async consent(asker: Asker, { policy, changes }: FrameOf<'consent'>): Promise<ConsentAnswer | null> {
     const isAsking = policy === 'keep' && changes.length === 0
     const change = { policy: policy === 'keep' ? null : policy, verdicts: changes }
-    const { isDone, unknown } = isAsking ? { isDone: true, unknown: [] } : await changeConsent(this.db, asker, change)
-    const found = await findConsent(this.db, asker)
+    const owner = { meshId: asker.meshId, peer: asker.person } // what one device says holds for all of them
+    const { isDone, unknown } = isAsking ? { isDone: true, unknown: [] } : await changeConsent(this.db, owner, change)
+    const found = await findConsent(this.db, owner)
     if (!found) return null
     const { policy: standing, version, named } = found
     const isOpen = standing === 'open'
@@ -47,9 +48,8 @@ export class Ownership {
   }
 
   /** @throws OperatingError */
-  async history(meshId: MeshId, { peer }: FrameOf<'lookupHistory'>): Promise<KeyBindingEntry[]> {
-    const found = await findHistory(this.db, meshId, peer)
-    return found.map((binding) => ({ peer, ...binding }))
+  history(meshId: MeshId, { peer }: FrameOf<'lookupHistory'>): Promise<KeyBindingEntry[]> {
+    return findHistory(this.db, meshId, peer)
   }
 
   private check({ meshId, peerKey }: Asker, bind: FrameOf<'bind'>): 'ok' | 'bad_binding' {

@@ -11,12 +11,13 @@ export class ConsentRule {
     this.areNamedAdmitted = areNamedAdmitted
   }
 
+  /** By the person that the sender is, or is a device of. */
   admits(sender: PeerNo): boolean {
     return this.named.has(sender) === this.areNamedAdmitted
   }
 }
 
-/** Null for the rule of most, who take mail from everybody. A peer may always write to itself. */
+/** Null for the rule of most, who take mail from everybody. A person may always write to itself, and its devices. */
 export function ruleOf(owner: PeerNo, { policy, named }: Consent): ConsentRule | null {
   if (policy === 'contacts') return new ConsentRule([owner, ...named], true)
   return named.length === 0 ? null : new ConsentRule(named, false)

@@ -28,7 +28,7 @@ export type SocketId = number
 export type SendOutcome = 'sent' | 'buffered' | 'dropped'
 
 /** Whose word it is, as its session proved it. */
-export type Asker = Pick<Member, 'meshId' | 'peer' | 'peerKey'>
+export type Asker = Pick<Member, 'meshId' | 'peer' | 'peerKey' | 'person'>
 
 export interface Effects {
   /** Sends frames in order, as one write where the socket allows it. */
@@ -46,6 +46,8 @@ export interface Effects {
   authenticate(socket: SocketId, hello: FrameOf<'hello'>, auth: FrameOf<'auth'>): void
   /** Check an invite and whoever uses it, and make it a member. Answer: `enrolled`. */
   enrol(socket: SocketId, hello: FrameOf<'hello'>, enrol: FrameOf<'enrol'>): void
+  /** The same with the statement of a device. Answer: `enrolled`. */
+  enrolDevice(socket: SocketId, hello: FrameOf<'hello'>, enrol: FrameOf<'enrolDevice'>): void
   /** Make this shard the one that serves the peer, unless the epoch that was read has passed. Answer: `opened`. */
   open(socket: SocketId, session: SessionRef): void
   /** Void every lease of the session by a new epoch, after an answer was lost. Answer: `fenced`, however late. */
@@ -73,7 +75,7 @@ export interface Effects {
 
   /** Find members by key, and the newest statements of groups. Answer: `resolved`. */
   resolve(socket: SocketId, meshId: MeshId, peers: readonly PeerKey[], groups: readonly GroupId[]): void
-  /** Find key bindings. Answer: `found`, or nothing when the database is away (the client asks again). */
+  /** Find key bindings, and what is signed about the persons of those keys. Answer: `found`, or nothing when the database is away (the client asks again). */
   lookup(socket: SocketId, meshId: MeshId, lookup: FrameOf<'lookup'>): void
   /** Find the members after a key. Answer: `listed`, or nothing when the database is away (the client asks again). */
   listMembers(socket: SocketId, meshId: MeshId, members: FrameOf<'members'>): void
@@ -89,6 +91,12 @@ export interface Effects {
   setGroup(socket: SocketId, asker: Asker, setGroup: FrameOf<'setGroup'>): void
   /** Find the groups behind one. Answer: `groupsListed`, or nothing, as above. */
   listGroups(socket: SocketId, meshId: MeshId, groups: FrameOf<'groups'>): void
+  /** Find the devices of persons. Answer: `persons.listed`, or nothing, as above. */
+  listDevices(socket: SocketId, meshId: MeshId, devices: FrameOf<'devices'>): void
+  /** Check a removal, and end the device's membership. Answer: `persons.removed`, or nothing, as above. */
+  removeDevice(socket: SocketId, asker: Asker, remove: FrameOf<'removeDevice'>): void
+  /** Check a succession, and put the new key in the place of the old one. Answer: `persons.succeeded`, or nothing. */
+  succeed(socket: SocketId, asker: Asker, succeed: FrameOf<'succeed'>): void
   /** Tell other shards that something waits for this peer. It may be lost. */
   hint(meshId: MeshId, peer: PeerNo): void
 }

@@ -20,13 +20,16 @@ import type {
 import { type MeshId, type Millis, type PeerKey, type PeerNo, unreachable } from '@sealpost/std'
 import { Context, type Counters } from './context.ts'
 import { Deliveries } from './deliveries.ts'
-import type { Asker, Effects, SocketId } from './effects.ts'
+import type { Effects, SocketId } from './effects.ts'
 import { type FoundGroups, type GroupAnswer, type GroupPage, Groups } from './groups.ts'
 import type { EngineLimits } from './limits.ts'
 import { OwnerAnswers } from './owner-answers.ts'
+import { type NewDevice, NOBODY, type PersonRecords, Persons } from './persons.ts'
 import { Presence } from './presence.ts'
+import { askerOf, isQuestion } from './questions.ts'
 import { Router } from './router.ts'
 import { LiveSession, Session } from './session.ts'
+import { welcomeOf } from './welcome.ts'
 
 export interface EngineOptions {
   readonly limits: EngineLimits
@@ -46,19 +49,24 @@ export interface Authentication {
 
 /** What became of one that asked to be let in by an invite; `proof` is the broker's signature over its enrolment. */
 export type Enrolment =
-  | { readonly status: 'enrolled'; readonly name: string; readonly proof: Uint8Array }
-  | { readonly status: 'invite_refused' | 'already_member' | 'name_taken' | 'revoked' }
+  | { readonly status: 'enrolled'; readonly name: string; readonly proof: Uint8Array; readonly device?: NewDevice }
+  | { readonly status: 'invite_refused' | 'already_member' | 'name_taken' | 'revoked' | 'too_many_devices' }
+
+type EnrolFrame = FrameOf<'enrol' | 'enrolDevice'>
 
 export type MemberPage = Pick<FrameOf<'roster'>, 'members' | 'isLast'>
 export type RevokedMember = Pick<Member, 'meshId' | 'peer' | 'peerKey'>
 
 const TRY_LATER_MS = 2000
 const NO_GROUPS: FoundGroups = new Map()
+const NO_SUCCESSORS: ReadonlyMap<PeerKey, PeerKey> = new Map()
 const NO_PROOF = new Uint8Array(64)
 
 export class Engine {
   /** What is answered to members about what is theirs. */
   readonly owners: OwnerAnswers
+  /** Their devices, and the keys they turn to. */
+  readonly persons: Persons
   private readonly options: EngineOptions
   private readonly context: Context
   private readonly deliveries: Deliveries
@@ -82,6 +90,8 @@ export class Engine {
     this.router = new Router(this.context, this.deliveries, this.groups)
     this.presence = new Presence(this.context)
     this.owners = new OwnerAnswers(this.context, (socket) => this.live(socket))
+    this.persons = new Persons(this.context, (socket) => this.live(socket))
+    this.persons.expel = (member) => this.expel(member)
   }
 
   get counters(): Readonly<Counters> {
@@ -155,7 +165,7 @@ export class Engine {
     if (session.state.name === 'live') this.receivedLive(session, session.state.live, frame)
     else if (session.state.name === 'greeted' && frame.type === 'auth')
       this.receivedAuth(session, session.state.hello, frame)
-    else if (session.state.name === 'greeted' && frame.type === 'enrol')
+    else if (session.state.name === 'greeted' && (frame.type === 'enrol' || frame.type === 'enrolDevice'))
       this.receivedEnrol(session, session.state.hello, frame)
     else this.refuse(session, 'frame_unexpected')
     this.context.flush()
@@ -215,7 +225,8 @@ export class Engine {
     if (session?.state.name !== 'enrolling') return
     if (enrolment === null) return this.refuse(session, 'try_later')
     if (enrolment.status !== 'enrolled') return this.refuse(session, enrolment.status)
-    const { proof, name } = enrolment
+    const { proof, name, device } = enrolment
+    if (device) this.persons.joined(device)
     this.over(session)
     this.context.effects.send(socket, [{ type: 'enrolled', proof, name }])
     this.context.effects.hangUp(socket)
@@ -266,21 +277,28 @@ export class Engine {
     this.context.flush()
   }
 
-  /** `members` and `groups`: those of the asked that there are. */
+  /** `members` and `groups`: those of the asked that there are, and instead of former keys those that followed them. */
   resolved(
     socket: SocketId,
     asked: readonly PeerKey[],
     members: readonly Member[] | null,
     groups: FoundGroups = NO_GROUPS,
+    successors: ReadonlyMap<PeerKey, PeerKey> = NO_SUCCESSORS,
   ): void {
     const live = this.live(socket)
-    if (live) this.router.resolved(live, asked, members, groups)
+    if (live) this.router.resolved(live, asked, members, { groups, successors })
     this.context.flush()
   }
 
-  found(socket: SocketId, lookup: FrameOf<'lookup'>, bindings: readonly KeyBindingEntry[]): void {
+  found(
+    socket: SocketId,
+    lookup: FrameOf<'lookup'>,
+    bindings: readonly KeyBindingEntry[],
+    persons: PersonRecords = NOBODY,
+  ): void {
     const live = this.live(socket)
     if (!live) return
+    this.persons.introduce(live, persons)
     const known = new Set(bindings.map((binding) => binding.peer))
     const unknown = lookup.peers.filter((peer) => !known.has(peer))
     this.context.send(live, [{ type: 'directory', ref: lookup.ref, bindings: [...bindings], unknown }])
@@ -301,7 +319,12 @@ export class Engine {
   }
 
   /** Also when the asker left meanwhile: those who know the group hear of it. */
-  groupSet(socket: SocketId, { meshId }: Asker, setGroup: FrameOf<'setGroup'>, answer: GroupAnswer): void {
+  groupSet(
+    socket: SocketId,
+    { meshId }: Pick<RevokedMember, 'meshId'>,
+    setGroup: FrameOf<'setGroup'>,
+    answer: GroupAnswer,
+  ): void {
     this.groups.wasSet(this.live(socket), this.context.roster.find(meshId), setGroup, answer)
   }
 
@@ -333,10 +356,11 @@ export class Engine {
     this.context.effects.authenticate(session.socket, hello, auth)
   }
 
-  private receivedEnrol(session: Session, hello: FrameOf<'hello'>, enrol: FrameOf<'enrol'>): void {
+  private receivedEnrol(session: Session, hello: FrameOf<'hello'>, enrol: EnrolFrame): void {
     if (!hello.versions.includes(enrol.version)) return this.refuse(session, 'version_unsupported')
     session.state = { name: 'enrolling' }
-    this.context.effects.enrol(session.socket, hello, enrol)
+    if (enrol.type === 'enrol') this.context.effects.enrol(session.socket, hello, enrol)
+    else this.context.effects.enrolDevice(session.socket, hello, enrol)
   }
 
   /** Ends every session the peer has here, or is about to have. */
@@ -394,9 +418,14 @@ export class Engine {
         return this.groups.list(live, frame)
       case 'bind':
         return this.context.effects.bind(live.socket, askerOf(live), frame)
+      case 'devices':
+      case 'removeDevice':
+      case 'succeed':
+        return this.persons.ask(live, frame)
       case 'ping':
         return this.context.send(live, [{ type: 'pong', ref: frame.ref }])
       case 'enrol':
+      case 'enrolDevice':
       case 'auth':
         return this.refuse(session, 'frame_unexpected')
       default:
@@ -420,28 +449,10 @@ export class Engine {
     )
     this.liveSessions += 1
     session.state = { name: 'live', live }
-    this.context.send(live, [this.welcome(epoch, proof)])
+    this.context.send(live, [welcomeOf(this.options, epoch, proof)])
     this.context.effects.findLost(live.socket, { meshId: member.meshId, peer: member.peer, epoch })
     this.presence.changed(live.peer, live.mesh.watchers)
     this.deliveries.claimSoon(live)
-  }
-
-  private welcome(epoch: number, proof: Uint8Array): FrameOf<'welcome'> {
-    const { limits, incarnation, durability } = this.options
-    return {
-      type: 'welcome',
-      proof,
-      epoch,
-      incarnation,
-      durability,
-      heartbeatMs: limits.heartbeatMs,
-      leaseMs: limits.leaseMs,
-      dedupeSeconds: Math.floor(limits.dedupeMs / 1000),
-      creditMax: limits.creditMax,
-      envelopeBytesMax: limits.envelopeBytesMax,
-      ttlSecondsMax: limits.ttlSecondsMax,
-      inFlightMax: limits.inFlightMax,
-    }
   }
 
   private watch(session: Session, sinceMs: Millis): void {
@@ -489,12 +500,3 @@ export class Engine {
     return state?.name === 'live' ? state.live : null
   }
 }
-
-const askerOf = ({ mesh: { meshId }, peer: { peer, peerKey } }: LiveSession): Asker => ({ meshId, peer, peerKey })
-
-/** Each is answered by a statement of its own, or told to everybody who watches. */
-const QUESTIONS: ReadonlySet<ClientFrame['type']> = new Set([
-  ...(['lookup', 'lookupHistory', 'members', 'revoke', 'consent', 'bind', 'groups', 'setGroup'] as const),
-  ...(['status', 'watch'] as const),
-])
-const isQuestion = ({ type }: ClientFrame): boolean => QUESTIONS.has(type)

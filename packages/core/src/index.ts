@@ -12,4 +12,5 @@ export {
 export type { FoundGroups, GroupAnswer, GroupEntry, GroupPage } from './groups.ts'
 export * from './limits.ts'
 export type { ConsentAnswer } from './owner-answers.ts'
+export type { NewDevice, PersonRecords, RemovalAnswer, SuccessionAnswer } from './persons.ts'
 export { Rates } from './rate.ts'

@@ -23,7 +23,7 @@ export class OwnerAnswers {
 
   /** What the peer's consent is from now on, for the peer with its keys, for routing with its numbers. */
   consented(socket: SocketId, asker: Asker, { ref }: FrameOf<'consent'>, { consent, ...answer }: ConsentAnswer): void {
-    this.context.roster.find(asker.meshId)?.consented(asker.peer, consent)
+    this.context.roster.find(asker.meshId)?.consented(asker.person, consent)
     this.answer(socket, { type: 'consented', ref, policy: consent.policy, ...answer })
   }
 

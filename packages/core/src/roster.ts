@@ -7,6 +7,8 @@ import type { LiveSession } from './session.ts'
 export interface Peer {
   readonly peer: PeerNo
   readonly peerKey: PeerKey
+  /** The person whose device it is, or itself: consent is between persons. */
+  readonly person: PeerNo
   live: LiveSession | null
   /**
    * What it sent before this moment, through another shard or in a commit whose answer was lost, may have come to the
@@ -42,16 +44,13 @@ export class Mesh {
     const peer = this.byKey.get(member.peerKey) ?? this.place(member)
     if (!member.consent) return peer
     peer.goodUntilMs = nowMs + GOOD_FOR_MS
-    this.consented(peer.peer, member.consent)
+    admitBy(peer, member.consent)
     return peer
   }
 
-  /** Answers of the database overtake one another: the newest of a peer's consents stays. */
-  consented(owner: PeerNo, consent: Consent): void {
-    const peer = this.byNo.get(owner)
-    if (!peer || consent.version < peer.consentVersion) return
-    peer.consentVersion = consent.version
-    peer.rule = ruleOf(owner, consent)
+  /** A person's word is that of all its devices. */
+  consented(person: PeerNo, consent: Consent): void {
+    for (const peer of this.byNo.values()) if (peer.person === person) admitBy(peer, consent)
   }
 
   /** Undefined for one that is to be looked up, perhaps once more. */
@@ -79,10 +78,17 @@ export class Mesh {
     return epoch > before
   }
 
-  private place({ peer: no, peerKey }: Member): Peer {
+  /** Mail to a key that another one has followed is for that one. */
+  alias(former: PeerKey, successor: PeerKey): void {
+    const peer = this.byKey.get(successor)
+    if (peer) this.byKey.set(former, peer)
+  }
+
+  private place({ peer: no, peerKey, person }: Member): Peer {
     const peer: Peer = {
       peer: no,
       peerKey,
+      person,
       live: null,
       knownSince: Infinity,
       rule: null,
@@ -97,9 +103,16 @@ export class Mesh {
   /** The database no longer has it as a recipient; ask again next time. */
   forget(peer: Peer): void {
     if (peer.live) return
-    this.byKey.delete(peer.peerKey)
+    for (const [key, known] of this.byKey) if (known === peer) this.byKey.delete(key)
     this.byNo.delete(peer.peer)
   }
+}
+
+/** Answers of the database overtake one another: the newest consent stays. */
+function admitBy(peer: Peer, consent: Consent): void {
+  if (consent.version < peer.consentVersion) return
+  peer.consentVersion = consent.version
+  peer.rule = ruleOf(peer.person, consent)
 }
 
 export class Roster {

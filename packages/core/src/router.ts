@@ -26,6 +26,13 @@ import { type Arrival, type Broadcast, bytesOf, type LiveSession } from './sessi
 const BUSY_RETRY_MS = 200
 const UNAVAILABLE_RETRY_MS = 1000
 
+/** What else was looked up with the members. */
+export interface Resolved {
+  readonly groups: FoundGroups
+  /** Of those asked for the ones that other keys have followed; these are among the members. */
+  readonly successors: ReadonlyMap<PeerKey, PeerKey>
+}
+
 export class Router {
   private readonly context: Context
   private readonly deliveries: Deliveries
@@ -79,7 +86,7 @@ export class Router {
     const { limits, nowMs } = this.context
     if (byteCount > limits.envelopeBytesMax) return 'envelope_too_large'
     if ((from.bucket?.take(nowMs) ?? 0) > 0) return 'rate_limited'
-    if (to?.peer.rule?.admits(from.peer.peer) === false) return 'not_allowed'
+    if (to?.peer.rule?.admits(from.peer.person) === false) return 'not_allowed'
     if (!to?.isFree) return 'no_responder'
     return to.credit.isCongested ? 'busy' : null
   }
@@ -102,7 +109,12 @@ export class Router {
   }
 
   /** Those `asked` for that are no members are unknown in this mesh; `null`: the database did not answer. */
-  resolved(from: LiveSession, asked: readonly PeerKey[], members: readonly Member[] | null, groups: FoundGroups): void {
+  resolved(
+    from: LiveSession,
+    asked: readonly PeerKey[],
+    members: readonly Member[] | null,
+    { groups, successors }: Resolved,
+  ): void {
     from.isResolving = false
     const { held } = from
     from.held = []
@@ -111,6 +123,10 @@ export class Router {
       if (member.isRevoked) continue
       from.mesh.add(member, this.context.nowMs)
       unknown.delete(member.peerKey)
+    }
+    for (const [former, successor] of successors) {
+      from.mesh.alias(former, successor)
+      if (!unknown.has(successor)) unknown.delete(former)
     }
     this.groups.found(from.mesh, groups)
     for (const arrival of held) {
@@ -153,7 +169,7 @@ export class Router {
       return
     }
     if (this.groups.isStale(from, arrival)) return this.refuse(from, arrival, 'stale_roster', 0)
-    if (to.rule?.admits(from.peer.peer) === false) return this.refuse(from, arrival, 'not_allowed', 0)
+    if (to.rule?.admits(from.peer.person) === false) return this.refuse(from, arrival, 'not_allowed', 0)
     const ttlSeconds = item.ttlSeconds === 0 ? limits.ttlSecondsDefault : item.ttlSeconds
     if (arrival.terms?.ifOnline && !to.live) return this.refuse(from, arrival, 'no_responder', 0)
     const birth = this.deliveries.admit(to.live, from, arrival)

@@ -22,6 +22,7 @@ export const memberOf = (n: number): Member => ({
   meshId: MESH,
   peer: n as PeerNo,
   peerKey: keyOf(n),
+  person: n as PeerNo,
   isRevoked: false,
   sessionEpoch: 0,
   consent: OPEN,
@@ -59,6 +60,10 @@ const SILENT = {
   lookupHistory: ignored,
   setGroup: ignored,
   listGroups: ignored,
+  enrolDevice: ignored,
+  listDevices: ignored,
+  removeDevice: ignored,
+  succeed: ignored,
   hint: ignored,
 }
 

@@ -20,6 +20,8 @@ export interface AccessTokenTerms extends AccessTokenRef {
 export interface AccessTokenHolder {
   readonly peer: PeerNo
   readonly peerKey: PeerKey
+  /** The person whose device it is; otherwise itself. */
+  readonly person: PeerNo
   /** Until it is over. */
   readonly restMs: Millis
 }
@@ -50,15 +52,16 @@ export async function addAccessToken(db: Database, terms: AccessTokenTerms): Pro
 /** `undefined`: unknown, over, revoked, or of a peer that is revoked. @throws DatabaseError */
 export async function findAccessToken(db: Database, token: AccessTokenRef): Promise<AccessTokenHolder | undefined> {
   const [row] = await db.run(
-    (sql) => sql<{ peer: PeerNo; key: Uint8Array; rest: number }[]>`
-      select m.peer_no as peer, m.peer_key as key, extract(epoch from t.expires_at - clock_timestamp())::float8 * 1000 as rest
+    (sql) => sql<{ peer: PeerNo; person: PeerNo; key: Uint8Array; rest: number }[]>`
+      select m.peer_no as peer, coalesce(m.person, m.peer_no) as person, m.peer_key as key, extract(epoch from t.expires_at - clock_timestamp())::float8 * 1000 as rest
       from access_token t join member m on m.mesh_id = t.mesh_id and m.peer_no = t.peer_no
       where t.mesh_id = ${token.meshId}::uuid and t.hash = ${byteaText(token.hash)}::bytea
-        and t.expires_at > clock_timestamp() and t.revoked_at is null and m.revoked_at is null`,
+        and t.expires_at > clock_timestamp() and t.revoked_at is null and m.revoked_at is null
+        and coalesce(m.vouched_until > clock_timestamp(), true)`,
   )
   if (!row) return undefined
   assert(row.key.length === 32, 'a peer key has 32 bytes')
-  return { peer: row.peer, peerKey: toHex(row.key) as PeerKey, restMs: row.rest }
+  return { peer: row.peer, person: row.person, peerKey: toHex(row.key) as PeerKey, restMs: row.rest }
 }
 
 /** @throws DatabaseError */

@@ -7,7 +7,7 @@ import { sql } from 'drizzle-orm'
 import { arrayLiteral, byteaText } from './column-types.ts'
 import type { Database } from './connect.ts'
 import { execute, names } from './drizzle-run.ts'
-import { member, mesh, senderMark, session } from './schema.ts'
+import { device, member, mesh, senderMark, session } from './schema.ts'
 
 /** A member as enrolled: its ed25519 key and the box key it signed for. Keys and signature as bytes or hex. */
 export interface MemberBinding {
@@ -71,14 +71,24 @@ export async function addMembers(db: Database, meshId: MeshId, bindings: readonl
   return rows.map((row) => row.peerNo)
 }
 
-/** Ends a membership; the row stays, so that the key can't be enrolled again. @returns undefined for no such member */
+/**
+ * Ends a membership, and those of a person's devices; the rows stay, so that the keys can't be enrolled again.
+ * @returns undefined for no such member
+ */
 export async function revokeMember(db: Database, meshId: MeshId, peerKey: PeerKey): Promise<PeerNo | undefined> {
   const [row] = await execute<{ peerNo: PeerNo }>(
     db,
     sql`
-      update ${member} set ${names(member.revokedAt)} = coalesce(${member.revokedAt}, clock_timestamp())
-      where ${member.meshId} = ${meshId}::uuid and ${member.peerKey} = ${byteaText(peerKey)}::bytea
-      returning ${member.peerNo} as "peerNo"`,
+      with named as (
+        select m.peer_no from ${member} m
+        where m.mesh_id = ${meshId}::uuid and m.peer_key = ${byteaText(peerKey)}::bytea
+      ), ended as (
+        update ${member} set ${names(member.revokedAt)} = coalesce(${member.revokedAt}, clock_timestamp())
+        where ${member.meshId} = ${meshId}::uuid and (
+          ${member.peerNo} in (select peer_no from named) or ${member.peerNo} in (
+            select d.peer_no from ${device} d join named on named.peer_no = d.person where d.mesh_id = ${meshId}::uuid))
+      )
+      select peer_no as "peerNo" from named`,
   )
   return row?.peerNo
 }

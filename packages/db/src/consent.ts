@@ -46,11 +46,12 @@ export async function changeConsent(
     db,
     sql`
       with named as materialized (
-        select distinct on (m.peer_no) m.peer_no, m.peer_key, g.verdict
+        -- A device stands for its person: consent is between people.
+        select distinct on (coalesce(m.person, m.peer_no)) coalesce(m.person, m.peer_no) as peer_no, g.verdict
         from unnest(${arrayLiteral(verdicts.map((v) => byteaText(v.peer)))}::bytea[],
           ${arrayLiteral(verdicts.map((v) => v.verdict))}::text[]) with ordinality as g (peer_key, verdict, place)
         join ${member} m on m.mesh_id = ${mesh} and m.peer_key = g.peer_key
-        order by m.peer_no, g.place desc
+        order by coalesce(m.person, m.peer_no), g.place desc
       ), others as (
         select n.peer_no, n.verdict from named n where n.peer_no <> ${owner}
       ), fitting as (
@@ -72,8 +73,9 @@ export async function changeConsent(
         on conflict (${names(consent.meshId, consent.owner, consent.peerNo)})
         do update set ${names(consent.isBlocked)} = excluded.is_blocked
       )
-      select exists (select from changed) as "isDone", encode(n.peer_key, 'hex') as "peerKey"
-      from (select) as one left join named n on true`,
+      select exists (select from changed) as "isDone", encode(m.peer_key, 'hex') as "peerKey"
+      from (select) as one left join ${member} m on m.mesh_id = ${mesh}
+        and m.peer_key = any (${arrayLiteral(verdicts.map((v) => byteaText(v.peer)))}::bytea[])`,
   )
   const known = new Set(rows.map(({ peerKey }) => peerKey))
   const unknown = verdicts.map(({ peer }) => peer).filter((peerKey) => !known.has(peerKey))

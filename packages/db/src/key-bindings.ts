@@ -70,9 +70,14 @@ export async function replaceBinding(
   return row!.outcome
 }
 
+/** A binding and the identity key that signed it, which another one may have followed since. */
+export interface SignedBinding extends BindingRecord {
+  readonly peer: PeerKey
+}
+
 /** The current one first, then former ones, newest first. None of who is no member, or was revoked. */
-export function findHistory(db: Database, meshId: MeshId, peerKey: PeerKey): Promise<BindingRecord[]> {
-  return execute<BindingRecord>(
+export function findHistory(db: Database, meshId: MeshId, peerKey: PeerKey): Promise<SignedBinding[]> {
+  return execute<SignedBinding>(
     db,
     sql`
       with owner as (
@@ -80,11 +85,11 @@ export function findHistory(db: Database, meshId: MeshId, peerKey: PeerKey): Pro
         where m.mesh_id = ${meshId}::uuid and m.peer_key = ${byteaText(peerKey)}::bytea and m.revoked_at is null
       )
       select b.box_key as "boxKey", b.box_epoch as "boxEpoch", b.binding_not_after_ms as "notAfterMs",
-        b.binding_signature as signature
+        b.binding_signature as signature, encode(b.peer_key, 'hex') as peer
       from (
-        select box_key, box_epoch, binding_not_after_ms, binding_signature from owner
+        select box_key, box_epoch, binding_not_after_ms, binding_signature, peer_key from owner
         union all
-        select f.box_key, f.box_epoch, f.binding_not_after_ms, f.binding_signature
+        select f.box_key, f.box_epoch, f.binding_not_after_ms, f.binding_signature, coalesce(f.peer_key, owner.peer_key)
         from owner join ${formerBinding} f on f.mesh_id = owner.mesh_id and f.peer_no = owner.peer_no
       ) as b order by b.box_epoch desc limit ${FORMER_MAX + 1}`,
   )

@@ -10,7 +10,7 @@ import { arrayLiteral, byteaText } from './column-types.ts'
 import type { Database } from './connect.ts'
 import { DatabaseError } from './database-error.ts'
 import { execute, names } from './drizzle-run.ts'
-import { invite, member, senderMark, session } from './schema.ts'
+import { device, formerIdentity, invite, member, senderMark, session } from './schema.ts'
 
 /** What an invite says, once its signature was checked. */
 export interface InviteClaim {
@@ -76,6 +76,9 @@ async function enrol(db: Database, claim: InviteClaim, newcomer: Newcomer): Prom
       with known as (
         select ${member.revokedAt} is not null as is_revoked, ${member.inviteId} = ${inviteId} as is_by_this, ${member.name}
         from ${member} where ${member.meshId} = ${meshId} and ${member.peerKey} = ${peerKey}
+        union all
+        select true, false, null from ${formerIdentity}
+        where ${formerIdentity.meshId} = ${meshId} and ${formerIdentity.peerKey} = ${peerKey}
       ), good as (
         select ${member.peerNo} as issuer from ${member}
         where ${member.meshId} = ${meshId} and ${member.peerKey} = ${byteaText(claim.issuer)}::bytea
@@ -146,8 +149,8 @@ export interface RevokedMember {
 }
 
 /**
- * Ends memberships and invites at the word of an admin, or of a member its own: it leaves. Neither can be taken back. An
- * invite need not have been used: all that is known of it then is that it was revoked.
+ * Ends memberships, a person's with those of its devices, and invites, at the word of an admin; or of a member its own: it
+ * leaves. Neither can be taken back. An invite need not have been used: all that is known of it then is that it was revoked.
  * @returns those of the keys that are of members, or were before; null when the asker may not: nothing was done
  */
 export async function revokeFor(
@@ -164,10 +167,13 @@ export async function revokeFor(
         select from ${member} where ${member.meshId} = ${meshId}::uuid and ${member.peerNo} = ${peer}::int
           and ${member.revokedAt} is null and (${member.role} = 'admin'
             or (cardinality(${keys}) > 0 and ${member.peerKey} = all (${keys}) and cardinality(${ids}) = 0))
+      ), named as (
+        select m.peer_no from ${member} m where m.mesh_id = ${meshId}::uuid and m.peer_key = any (${keys})
       ), ended as (
         update ${member} set ${names(member.revokedAt)} = coalesce(${member.revokedAt}, clock_timestamp())
-        where ${member.meshId} = ${meshId}::uuid and ${member.peerKey} = any (${keys})
-          and exists (select from asker)
+        where ${member.meshId} = ${meshId}::uuid and exists (select from asker) and (
+          ${member.peerNo} in (select peer_no from named) or ${member.peerNo} in (
+            select d.peer_no from ${device} d join named on named.peer_no = d.person where d.mesh_id = ${meshId}::uuid))
         returning ${member.peerNo} as peer_no, ${member.peerKey} as peer_key
       ), barred as (
         insert into ${invite} (${names(invite.meshId, invite.inviteId, invite.revokedAt)})

@@ -61,6 +61,9 @@ export const member = pgTable(
       .default('open'),
     /** Grows with each change, so that an older reading is told from a newer one. */
     consentVersion: integer('consent_version').notNull().default(0),
+    /** Of a device: the person that vouches for it, and until when. `device` has the statement. */
+    person: integer('person'),
+    vouchedUntil: instant('vouched_until'),
   },
   (t) => [
     primaryKey({ columns: [t.meshId, t.peerNo] }),
@@ -72,6 +75,45 @@ export const member = pgTable(
       'member_lengths',
       sql`length(${t.peerKey}) = 32 and length(${t.boxKey}) = 32 and length(${t.bindingSignature}) = 64`,
     ),
+  ],
+)
+
+/** A peer that a person vouches for as a device of its own. A removed one stays, or its invite could be used again. */
+export const device = pgTable(
+  'device',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    peerNo: integer('peer_no').notNull(),
+    person: integer('person').notNull(),
+    /** Let in one device. */
+    inviteKey: bytea('invite_key').notNull(),
+    statement: bytea('statement').notNull(),
+    /** Signed by the person; none for a device that is one. */
+    removal: bytea('removal'),
+    removedAt: instant('removed_at'),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.peerNo] }),
+    uniqueIndex('device_invite').on(t.meshId, t.person, t.inviteKey),
+    foreignKey({ columns: [t.meshId, t.peerNo], foreignColumns: [member.meshId, member.peerNo] }),
+    foreignKey({ columns: [t.meshId, t.person], foreignColumns: [member.meshId, member.peerNo] }),
+  ],
+)
+
+/** Identity keys that others have followed, and the statement that both signed. None of them can be enrolled again. */
+export const formerIdentity = pgTable(
+  'former_identity',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    peerKey: bytea('peer_key').notNull(),
+    peerNo: integer('peer_no').notNull(),
+    statement: bytea('statement').notNull(),
+    retiredAt: instant('retired_at').notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.peerKey] }),
+    index('former_identity_peer').on(t.meshId, t.peerNo),
+    foreignKey({ columns: [t.meshId, t.peerNo], foreignColumns: [member.meshId, member.peerNo] }),
   ],
 )
 
@@ -101,6 +143,8 @@ export const formerBinding = pgTable(
     boxKey: bytea('box_key').notNull(),
     bindingNotAfterMs: bigint('binding_not_after_ms', { mode: 'number' }).notNull(),
     bindingSignature: bytea('binding_signature').notNull(),
+    /** The identity key that signed it; none: that of now. */
+    peerKey: bytea('peer_key'),
     retiredAt: instant('retired_at').notNull().default(sql`clock_timestamp()`),
   },
   (t) => [

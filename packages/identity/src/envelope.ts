@@ -139,7 +139,7 @@ export function openEnvelope(
   const { bytes, plaintextAt: at } = memory
   const header = readHeader(bytes, at, length, line.streamIn)
   if (!header) return { ok: false, reason: 'malformed' }
-  if (!holdsBytes(bytes, at + ROUTE_AT, line.routeIn)) return { ok: false, reason: misroute(bytes, at, line) }
+  if (!isFor(line, bytes, at + ROUTE_AT)) return { ok: false, reason: misroute(bytes, at, line) }
   if (!holdsHex(bytes, at + ENVELOPE_ID_AT, expected.envelopeId)) return { ok: false, reason: 'wrong_envelope_id' }
   const [from, to] = [at + HEADER_BYTES, at + length - header.paddingBytes]
   if (header.hasNote) return openNote(bytes, { from, to }, header)
@@ -164,6 +164,10 @@ function unbox(sealer: Sealer, line: Line, envelope: Uint8Array, memory: Envelop
     }
   }
   return false
+}
+
+function isFor({ routeIn, routesOnce }: Line, bytes: Uint8Array, at: number): boolean {
+  return holdsBytes(bytes, at, routeIn) || routesOnce.some((route) => holdsBytes(bytes, at, route))
 }
 
 /** Which part of the route differs. An own envelope that came back opens, for both ends share the key. */

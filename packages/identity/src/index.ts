@@ -1,5 +1,23 @@
 /** Keys, the signed handshake and sealed envelopes; the only importer of libsodium. Await `ready()` once, first. */
 export { normalizeAuthority } from './authority.ts'
+export {
+  type DeviceRemoval,
+  type DeviceStatement,
+  type DeviceVoucher,
+  isDeviceLabel,
+  readDevice,
+  readRemoval,
+  signDevice,
+  signRemoval,
+  signVoucher,
+} from './device.ts'
+export {
+  createDeviceInvite,
+  type DeviceInvite,
+  type DeviceInviteTerms,
+  isDeviceInvite,
+  readDeviceInvite,
+} from './device-invite.ts'
 export { type Enrolment, signEnrolment, verifyEnrolment } from './enrolment.ts'
 export {
   type EnvelopeDraft,
@@ -33,6 +51,7 @@ export type { Note } from './note.ts'
 export { type Correspondent, Sealer } from './sealer.ts'
 export { BODY_OVERHEAD_BYTES, openBody, type SealedBody, sealBody, TICKET_BYTES } from './shared-body.ts'
 export { hash256, ready } from './sodium.ts'
+export { readSuccession, type Succession, signSuccession } from './succession.ts'
 export { signTokenRequest, verifyTokenRequest } from './token-request.ts'
 export {
   type Role,

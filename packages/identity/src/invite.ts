@@ -138,7 +138,7 @@ function isWellFormed({ inviteId, meshId, url, brokerKey, notAfterMs, usesMax, r
 }
 
 /** Nothing that would be logged on the way, and no name or password. */
-function isDialable(url: string): boolean {
+export function isDialable(url: string): boolean {
   if (url.length > URL_MAX || !/^wss?:\/\/[!-~]+$/.test(url) || !URL.canParse(url)) return false
   const { username, password, search, hash } = new URL(url)
   return username + password + search + hash === ''

@@ -2,7 +2,7 @@
  * What one program says to the other beside the body: which conversation this belongs to, what it answers. It is sealed
  * with the body, so a broker can neither forge an answer nor give it to another question.
  */
-import { assert, type EnvelopeId, type GroupId, isHex } from '@sealpost/std'
+import { assert, type EnvelopeId, type GroupId, isHex, type PeerKey } from '@sealpost/std'
 import { holdsBytes } from './byte-fields.ts'
 
 /** A flag that is not named is false. */
@@ -21,6 +21,8 @@ export interface Note {
   readonly group?: GroupId
   /** Of the group's statement by which it was sealed. */
   readonly groupEpoch?: number
+  /** It is for every device of this person: the envelope holds no body but the ticket to one. */
+  readonly person?: PeerKey
 }
 
 const isId = (value: unknown) => typeof value === 'string' && isHex(value, 16)
@@ -34,6 +36,7 @@ const CHECKS: Readonly<Record<keyof Note, (value: unknown) => boolean>> = {
   isWhisper: isFlag,
   group: isId,
   groupEpoch: isEpoch,
+  person: (value) => typeof value === 'string' && isHex(value, 32),
 }
 const KEYS = Object.keys(CHECKS) as (keyof Note)[]
 /** Its length stands before it in two bytes. */
@@ -75,6 +78,7 @@ function parseNote(bytes: Uint8Array): Note | null {
     const named = KEYS.filter((key) => key in said).map((key) => [key, (said as Note)[key]] as const)
     if (!named.every(([key, value]) => CHECKS[key](value))) return null
     const note: Note = Object.fromEntries(named)
+    if (note.group !== undefined && note.person !== undefined) return null
     return (note.group === undefined) === (note.groupEpoch === undefined) ? note : null
   } catch {
     return null // no UTF-8 or no JSON

@@ -23,6 +23,8 @@ export interface Line {
   readonly boxKey: Uint8Array
   readonly routeOut: Uint8Array
   readonly routeIn: Uint8Array
+  /** The same to identity keys that the sealer's own has followed. */
+  readonly routesOnce: readonly Uint8Array[]
   /** The stream its last envelope stood in. */
   readonly streamIn: StreamName
   /** One for each of the sealer's own box keys, current first; null until asked for. */
@@ -34,6 +36,8 @@ export interface SealerOptions {
   readonly meshId: MeshId
   /** Box keys from before a rotation, kept until what was sealed to them is drained. For opening only. */
   readonly formerBoxKeys?: readonly BoxKeys[]
+  /** Identity keys that this one has followed: what was sealed to them is opened, too. */
+  readonly formerKeys?: readonly PeerKey[]
   /** Correspondents remembered, about 500 bytes each. */
   readonly correspondentsMax?: number
   /** Pads bodies so that body and padding are a multiple of this; 1 pads nothing. A policy of the mesh. */
@@ -48,6 +52,7 @@ export class Sealer {
   readonly #ownKeys: readonly BoxKeys[]
   readonly #mesh: Uint8Array
   readonly #self: Uint8Array
+  readonly #formers: readonly Uint8Array[]
   readonly #linesMax: number
   /** One for each box key of a correspondent, the one that came last first. */
   readonly #lines = new Map<PeerKey, Line[]>()
@@ -59,6 +64,7 @@ export class Sealer {
     this.#ownKeys = [options.identity.box, ...(options.formerBoxKeys ?? [])]
     this.#mesh = fromHex(options.meshId)
     this.#self = fromHex(options.identity.signing.publicKey)
+    this.#formers = (options.formerKeys ?? []).map((key) => fromHex(key))
   }
 
   get ownKeyCount(): number {
@@ -106,6 +112,7 @@ export class Sealer {
       boxKey: other.boxKey.slice(),
       routeOut: concatBytes([this.#mesh, this.#self, peer]),
       routeIn: concatBytes([this.#mesh, peer, this.#self]),
+      routesOnce: this.#formers.map((former) => concatBytes([this.#mesh, peer, former])),
       streamIn: new StreamName(),
       sharedKeys: this.#ownKeys.map(() => null),
     }

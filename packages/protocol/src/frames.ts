@@ -34,6 +34,9 @@ import {
   BATCH_MAX,
   CONSENT_CHANGES_MAX,
   CONSENT_MAX,
+  DEVICE_BYTES_MAX,
+  DEVICE_REMOVAL_BYTES_MAX,
+  DEVICES_MAX,
   FANOUT_MAX,
   GROUP_BYTES_MAX,
   GROUP_PAGE_MAX,
@@ -41,8 +44,10 @@ import {
   KEY_HISTORY_MAX,
   LOOKUP_MAX,
   NAME_MAX,
+  PERSONS_MAX,
   REASON_MAX,
   ROSTER_MAX,
+  SUCCESSION_BYTES_MAX,
   SUMMARY_MAX,
 } from './limits.ts'
 import { refusalCodes } from './refusals.ts'
@@ -89,6 +94,9 @@ const sendTerms = struct({
 
 const groupId = hex<GroupId>(16)
 const statement = blob(1, GROUP_BYTES_MAX)
+const device = blob(1, DEVICE_BYTES_MAX)
+const removal = blob(1, DEVICE_REMOVAL_BYTES_MAX)
+const succession = blob(1, SUCCESSION_BYTES_MAX)
 
 const SERVER = {
   hello: [1, struct({
@@ -153,6 +161,14 @@ const SERVER = {
   bound: [51, struct({ ref: u32, outcome: choice(['done', 'stale_epoch', 'bad_binding']) })],
   keyHistory: [53, struct({ ref: u32, bindings: list(keyBinding, 0, KEY_HISTORY_MAX) })],
   rebound: [54, struct({ peers: list(peerKey, 1, LOOKUP_MAX) })],
+  deviceList: [62, struct({
+    ref: u32,
+    statements: list(device, 0, PERSONS_MAX * DEVICES_MAX),
+    removals: list(removal, 0, PERSONS_MAX * DEVICES_MAX),
+  })],
+  deviceRemoved: [64, struct({ ref: u32, outcome: choice(['done', 'malformed', 'unknown_device']) })],
+  succeeded: [66, struct({ ref: u32, outcome: choice(['done', 'malformed', 'key_taken', 'bad_binding']) })],
+  successions: [67, struct({ statements: list(succession, 1, LOOKUP_MAX) })],
 } as const // biome-ignore format: a table
 
 const CLIENT = {
@@ -208,6 +224,26 @@ const CLIENT = {
   })],
   bind: [50, struct({ ref: u32, boxKey: bytes(32), boxEpoch: u32, notAfterMs: u53, signature: bytes(64) })],
   lookupHistory: [52, struct({ ref: u32, peer: peerKey })],
+  enrolDevice: [60, struct({
+    version: u16,
+    clientNonce: bytes(32),
+    statement: device,
+    boxKey: bytes(32),
+    boxEpoch: u32,
+    bindingNotAfterMs: u53,
+    bindingSignature: bytes(64),
+    signature: bytes(64),
+  })],
+  devices: [61, struct({ ref: u32, peers: list(peerKey, 1, PERSONS_MAX) })],
+  removeDevice: [63, struct({ ref: u32, removal })],
+  succeed: [65, struct({
+    ref: u32,
+    statement: succession,
+    boxKey: bytes(32),
+    boxEpoch: u32,
+    bindingNotAfterMs: u53,
+    bindingSignature: bytes(64),
+  })],
 } as const // biome-ignore format: a table
 
 type Table = Record<string, readonly [number, Field<unknown>]>

@@ -31,5 +31,13 @@ export const GROUPS_MAX = 1000
 export const SUMMARY_MAX = 120
 /** Characters of why a delivery was rejected. */
 export const REASON_MAX = 120
+/** Of a device's statement: a mesh, three keys, a label and three signatures. */
+export const DEVICE_BYTES_MAX = 400
+export const DEVICE_REMOVAL_BYTES_MAX = 200
+/** Peers in one `devices`, and the devices that one person may have: so each answer fits a frame. */
+export const PERSONS_MAX = 16
+export const DEVICES_MAX = 16
+/** Of a succession: a mesh, two keys and two signatures. */
+export const SUCCESSION_BYTES_MAX = 260
 /** Nonce and MAC of an empty one. */
 export const BODY_SEALED_BYTES_MIN = 40

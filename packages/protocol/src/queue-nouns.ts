@@ -164,7 +164,7 @@ export type Claimed =
   | { readonly status: 'stale' }
   | { readonly status: 'locked' }
 
-/** Whom a peer takes mail from. */
+/** Whom a person takes mail from, at each of its devices. */
 export interface Consent {
   readonly policy: ConsentPolicy
   /** Those blocked where the policy is `open`, those allowed where it is `contacts`. */
@@ -179,6 +179,8 @@ export interface Member {
   readonly meshId: MeshId
   readonly peer: PeerNo
   readonly peerKey: PeerKey
+  /** The person whose device it is; the peer itself for one that is nobody's. */
+  readonly person: PeerNo
   readonly isRevoked: boolean
   /** Of its session when it was looked up; an opening names it. */
   readonly sessionEpoch: number

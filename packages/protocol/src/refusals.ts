@@ -80,6 +80,12 @@ const ROWS = [
     meaning: 'the group has changed since: seal it anew for its members of now',
   },
   { code: 'not_allowed', isRetryable: false, meaning: 'the recipient takes nothing from this peer' },
+  {
+    code: 'too_many_devices',
+    isRetryable: false,
+    close: 4413,
+    meaning: 'this person has as many devices as it may have',
+  },
 ] as const satisfies readonly RefusalRow[]
 
 type Row = (typeof ROWS)[number]

@@ -1,5 +1,8 @@
 /** What each field means, beside the table in `frames.ts`: `docs/PROTOCOL.md` is put together from both. */
-export const MEANINGS: Readonly<Record<string, { about: string; fields: Readonly<Record<string, string>> }>> = {
+import { type Meanings, PERSON_MEANINGS } from './meanings-persons.ts'
+
+export const MEANINGS: Meanings = {
+  ...PERSON_MEANINGS,
   hello: {
     about: 'The first frame of every connection.',
     fields: {

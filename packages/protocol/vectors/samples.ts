@@ -4,6 +4,7 @@
  */
 import type { DeliveryId, EnvelopeId, GroupId, InviteId, MeshId, PeerKey } from '@sealpost/std'
 import type { ClientFrame, Form, Frame, ServerFrame } from '../src/index.ts'
+import { clientPersonSamples, serverPersonSamples } from './samples-persons.ts'
 
 /** Bytes that count up from `first`. */
 const count = (length: number, first: number): Uint8Array => Uint8Array.from({ length }, (_, i) => first + i)
@@ -248,6 +249,7 @@ export const serverSamples: readonly { name: string; frame: ServerFrame }[] = [
   },
   { name: 'keyHistory of nobody', frame: { type: 'keyHistory', ref: 35, bindings: [] } },
   { name: 'rebound', frame: { type: 'rebound', peers: [alice, bob] } },
+  ...serverPersonSamples,
 ]
 
 export const clientSamples: readonly { name: string; frame: ClientFrame }[] = [
@@ -383,6 +385,7 @@ export const clientSamples: readonly { name: string; frame: ClientFrame }[] = [
     },
   },
   { name: 'lookupHistory', frame: { type: 'lookupHistory', ref: 34, peer: alice } },
+  ...clientPersonSamples,
 ]
 
 export interface RefusedSample {

@@ -5,6 +5,8 @@
 import {
   BATCH_MAX,
   clientFrames,
+  DEVICE_BYTES_MAX,
+  DEVICES_MAX,
   ENVELOPE_BYTES_MAX,
   ENVELOPE_BYTES_MIN,
   FANOUT_MAX,
@@ -14,6 +16,7 @@ import {
   GROUP_PAGE_MAX,
   GROUPS_MAX,
   LOOKUP_MAX,
+  PERSONS_MAX,
   ROSTER_MAX,
   refusalCodes,
   refusals,
@@ -116,6 +119,9 @@ function bounds(): string {
     [GROUP_PAGE_MAX, 'statements in a `groupList`'],
     [GROUP_BYTES_MAX, 'bytes of a statement'],
     [GROUPS_MAX, 'groups of a mesh'],
+    [DEVICE_BYTES_MAX, 'bytes of the statement of a device'],
+    [DEVICES_MAX, 'devices of a person'],
+    [PERSONS_MAX, 'peers in a `devices`'],
     [ENVELOPE_BYTES_MIN, 'bytes of an envelope, at least'],
     [ENVELOPE_BYTES_MAX, 'bytes of an envelope, whatever `welcome` says'],
   ]

@@ -128,8 +128,8 @@ function memberTests(stage: () => Stage): void {
     await world.revoke(MESH, peerKeyOf(3))
     const found = await here.findMembers(MESH, [1, 3, 4, 99].map(peerKeyOf))
     expect([...found].sort((a, b) => a.peer - b.peer)).toEqual([
-      { meshId: MESH, peer: ann, peerKey: peerKeyOf(1), isRevoked: false, sessionEpoch: 0, consent: OPEN },
-      { meshId: MESH, peer: cat, peerKey: peerKeyOf(3), isRevoked: true, sessionEpoch: 0, consent: OPEN },
+      { meshId: MESH, peer: ann, peerKey: peerKeyOf(1), person: ann, isRevoked: false, sessionEpoch: 0, consent: OPEN },
+      { meshId: MESH, peer: cat, peerKey: peerKeyOf(3), person: cat, isRevoked: true, sessionEpoch: 0, consent: OPEN },
     ])
     expect(await here.findMembers(MESH, [])).toEqual([])
   })

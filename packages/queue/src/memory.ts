@@ -267,6 +267,7 @@ export class MemoryShard {
       meshId,
       peer,
       peerKey: binding.peer,
+      person: peer,
       isRevoked,
       sessionEpoch: session.epoch,
       consent: OPEN,

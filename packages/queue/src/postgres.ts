@@ -262,6 +262,7 @@ export class PostgresQueue implements Queue {
       meshId,
       peer: row.peer_no,
       peerKey: keyText(row.peer_key),
+      person: row.person,
       isRevoked: row.is_revoked,
       sessionEpoch: row.session_epoch,
       consent: consentOf(row),
@@ -338,6 +339,7 @@ interface LostRow extends Row {
 
 interface MemberRow extends Row {
   peer_no: PeerNo
+  person: PeerNo
   peer_key: Uint8Array
   is_revoked: boolean
   session_epoch: number

@@ -134,16 +134,20 @@ with due as materialized (
 )
 select coalesce(sum(size), 0)::int as forgotten from forgotten`
 
-/** `$1` mesh · `$2` peer keys. Walks: member_peer_key, session's and consent's primary keys. */
+/**
+ * `$1` mesh · `$2` peer keys. The consent is that of the person. Walks: member_peer_key; member's, session's and consent's
+ * primary keys.
+ */
 export const FIND_MEMBERS = `
-select m.peer_no, m.peer_key, m.revoked_at is not null as is_revoked, m.box_key, m.box_epoch, m.binding_not_after_ms,
-  m.binding_signature,
+select m.peer_no, p.peer_no as person, m.peer_key, m.box_key, m.box_epoch, m.binding_not_after_ms, m.binding_signature,
+  m.revoked_at is not null or coalesce(m.vouched_until < clock_timestamp(), false) as is_revoked,
   (select s.epoch from session s where s.mesh_id = m.mesh_id and s.peer_no = m.peer_no) as session_epoch,
-  m.consent_policy, m.consent_version, array_to_string(array(
-    select c.peer_no from consent c where c.mesh_id = m.mesh_id and c.owner = m.peer_no
-      and c.is_blocked = (m.consent_policy = 'open')), ',') as consent_named
+  p.consent_policy, p.consent_version, array_to_string(array(
+    select c.peer_no from consent c where c.mesh_id = p.mesh_id and c.owner = p.peer_no
+      and c.is_blocked = (p.consent_policy = 'open')), ',') as consent_named
 from unnest($2::bytea[]) as k(peer_key) cross join lateral (
-  select * from member m where m.mesh_id = $1::uuid and m.peer_key = k.peer_key offset 0) m`
+  select * from member m where m.mesh_id = $1::uuid and m.peer_key = k.peer_key offset 0) m cross join lateral (
+  select * from member p where p.mesh_id = m.mesh_id and p.peer_no = coalesce(m.person, m.peer_no) offset 0) p`
 
 /**
  * Looks at the next `$4` shared bodies behind a place and lets go those that nothing names any more. One that is young is

@@ -69,7 +69,7 @@ const WALKS = {
   STRIKE: [QUEUE],
   SWEEP_QUEUE: [QUEUE],
   SWEEP_LEDGER: ['dedupe_ledger_due', QUEUE],
-  FIND_MEMBERS: ['member_peer_key', PEER, 'consent_mesh_id_owner_peer_no_pk'],
+  FIND_MEMBERS: ['member_peer_key', MEMBER, PEER, 'consent_mesh_id_owner_peer_no_pk'],
   SETTLE_AND_TELL: [QUEUE],
   REJECT: [QUEUE],
   EXTEND: [QUEUE],

@@ -303,6 +303,19 @@ export class ShardLife implements Effects {
       (group) => this.engine.groupsListed(no, groups, { groups: [group], isLast: true }),
     )
   }
+  /** Nor has anybody devices, or another identity. */
+  enrolDevice(): void {
+    throw new Error('no peer of a world has devices')
+  }
+  listDevices(): void {
+    throw new Error('no peer of a world has devices')
+  }
+  removeDevice(): void {
+    throw new Error('no peer of a world has devices')
+  }
+  succeed(): void {
+    throw new Error('no peer of a world turns to another key')
+  }
   lookupHistory(no: SocketId, meshId: MeshId, lookup: FrameOf<'lookupHistory'>): void {
     this.ask(
       'history',

@@ -1,0 +1,200 @@
+/**
+ * Devices of persons: how one joins, how one is removed, and who has which. Signatures were checked before. A person's
+ * consent covers its devices: they are looked up by the number of their person.
+ */
+import type { MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
+import { sql } from 'drizzle-orm'
+import type { MemberBinding } from './admin.ts'
+import { arrayLiteral, byteaText } from './column-types.ts'
+import type { Database } from './connect.ts'
+import type { Owner } from './consent.ts'
+import { DatabaseError } from './database-error.ts'
+import { execute, names } from './drizzle-run.ts'
+import type { RevokedMember } from './membership.ts'
+import { device, formerIdentity, member, senderMark, session } from './schema.ts'
+
+/** A device and the person that vouches for it, once all signatures were checked. */
+export interface DeviceClaim {
+  readonly meshId: MeshId
+  readonly person: PeerKey
+  readonly inviteKey: PeerKey
+  readonly label: string
+  readonly joinByMs: Millis
+  readonly notAfterMs: Millis
+  readonly statement: Uint8Array
+}
+
+export interface NewDevice extends MemberBinding {
+  readonly peerKey: PeerKey
+}
+
+/** `invite_refused`: no such mesh or person, too late, or the invite was used. */
+export type DeviceOutcome =
+  | { readonly status: 'enrolled'; readonly name: string }
+  | { readonly status: 'invite_refused' | 'already_member' | 'name_taken' | 'revoked' | 'too_many_devices' }
+
+const UNIQUE_VIOLATION = '23505'
+
+/**
+ * Uses the invite and enrols the device: all or nothing. Its name is its person's and its label. Said again by the device
+ * that used the invite it is the same enrolment. Of two at the same moment past the limit both may fit.
+ * @throws DatabaseError
+ */
+export async function enrolDevice(
+  db: Database,
+  claim: DeviceClaim,
+  newcomer: NewDevice,
+  devicesMax: number,
+): Promise<DeviceOutcome> {
+  try {
+    return await enrol(db, claim, newcomer, devicesMax)
+  } catch (error) {
+    // Another enrolment by this invite, or under this name, was faster. Now its rows are there to be seen.
+    if (error instanceof DatabaseError && error.sqlstate === UNIQUE_VIOLATION)
+      return enrol(db, claim, newcomer, devicesMax)
+    throw error
+  }
+}
+
+async function enrol(
+  db: Database,
+  claim: DeviceClaim,
+  newcomer: NewDevice,
+  devicesMax: number,
+): Promise<DeviceOutcome> {
+  const mesh = sql`${claim.meshId}::uuid`
+  const key = sql`${byteaText(newcomer.peerKey)}::bytea`
+  const inviteKey = sql`${byteaText(claim.inviteKey)}::bytea`
+  const label = sql`${claim.label}::text`
+  const instantOf = (ms: Millis) => sql`to_timestamp(${ms}::float8 / 1000)`
+  const memberColumns = names(
+    ...[member.meshId, member.peerKey, member.boxKey, member.boxEpoch, member.bindingNotAfterMs],
+    ...[member.bindingSignature, member.name, member.person, member.vouchedUntil],
+  )
+  const deviceColumns = names(device.meshId, device.peerNo, device.person, device.inviteKey, device.statement)
+  const [row] = await execute<{ status: DeviceOutcome['status']; name: string }>(
+    db,
+    sql`
+      with known as (
+        select m.revoked_at is not null as is_revoked, m.name,
+          exists (select from ${device} d where d.mesh_id = ${mesh} and d.peer_no = m.peer_no
+            and d.invite_key = ${inviteKey}) as is_by_this
+        from ${member} m where m.mesh_id = ${mesh} and m.peer_key = ${key}
+        union all
+        select true, null, false from ${formerIdentity} f where f.mesh_id = ${mesh} and f.peer_key = ${key}
+      ), owner as (
+        select m.peer_no, left(coalesce(m.name, left(encode(m.peer_key, 'hex'), 8)), 63 - length(${label}))
+          || '/' || ${label} as name
+        from ${member} m where m.mesh_id = ${mesh} and m.peer_key = ${byteaText(claim.person)}::bytea
+          and m.revoked_at is null and m.person is null
+          and ${instantOf(claim.joinByMs)} > clock_timestamp() and ${instantOf(claim.notAfterMs)} > clock_timestamp()
+          and not exists (select from ${device} d
+            where d.mesh_id = ${mesh} and d.person = m.peer_no and d.invite_key = ${inviteKey})
+      ), fitting as (
+        select from owner where ${devicesMax}::int > (
+          select count(*) from ${device} d join ${member} m on m.mesh_id = d.mesh_id and m.peer_no = d.peer_no
+          where d.mesh_id = ${mesh} and d.person = owner.peer_no
+            and m.revoked_at is null and m.vouched_until > clock_timestamp())
+      ), namesake as (
+        select from ${member} m join owner on true
+        where m.mesh_id = ${mesh} and lower(m.name) = lower(owner.name)
+      ), added as (
+        insert into ${member} (${memberColumns})
+        select ${mesh}, ${key}, ${byteaText(newcomer.boxKey)}::bytea, ${newcomer.boxEpoch}::int,
+          ${newcomer.notAfterMs}::bigint, ${byteaText(newcomer.signature)}::bytea, owner.name, owner.peer_no,
+          ${instantOf(claim.notAfterMs)}
+        from owner where exists (select from fitting) and not exists (select from known)
+          and not exists (select from namesake)
+        returning ${names(member.peerNo)} as peer_no, ${names(member.person)} as person, ${names(member.name)} as name
+      ), opened as (
+        insert into ${session} (${names(session.meshId, session.peerNo)}) select ${mesh}, peer_no from added
+      ), marked as (
+        insert into ${senderMark} (${names(senderMark.meshId, senderMark.sender)}) select ${mesh}, peer_no from added
+      ), vouched as (
+        insert into ${device} (${deviceColumns})
+        select ${mesh}, peer_no, person, ${inviteKey}, ${byteaText(claim.statement)}::bytea from added
+      )
+      select coalesce((select name from added), (select name from known), '') as name, case
+        when (select is_revoked from known) then 'revoked'
+        when (select is_by_this from known) then 'enrolled'
+        when exists (select from added) then 'enrolled'
+        when not exists (select from owner) then 'invite_refused'
+        when exists (select from known) then 'already_member'
+        when not exists (select from fitting) then 'too_many_devices'
+        else 'name_taken' end as status`,
+  )
+  const { status, name } = row!
+  return status === 'enrolled' ? { status, name } : { status }
+}
+
+/**
+ * Ends the membership of a device at the word of its person, whose signature was checked. Its name is free again.
+ * @returns null for a key that never was a device of this person
+ * @throws DatabaseError
+ */
+export async function removeDevice(
+  db: Database,
+  { meshId, peer }: Owner,
+  { device: key, removal }: { device: PeerKey; removal: Uint8Array },
+): Promise<RevokedMember | null> {
+  const mesh = sql`${meshId}::uuid`
+  const [row] = await execute<{ peer: PeerNo }>(
+    db,
+    sql`
+      with ended as (
+        update ${member} set ${names(member.revokedAt)} = coalesce(${member.revokedAt}, clock_timestamp()),
+          ${names(member.name)} = null
+        where ${member.meshId} = ${mesh} and ${member.peerKey} = ${byteaText(key)}::bytea
+          and ${member.person} = ${peer}::int
+        returning ${names(member.peerNo)} as peer_no
+      ), removed as (
+        update ${device} set ${names(device.removal)} = coalesce(${device.removal}, ${byteaText(removal)}::bytea),
+          ${names(device.removedAt)} = coalesce(${device.removedAt}, clock_timestamp())
+        from ended where ${device.meshId} = ${mesh} and ${device.peerNo} = ended.peer_no
+      )
+      select peer_no as peer from ended`,
+  )
+  return row ? { peer: row.peer, peerKey: key } : null
+}
+
+/** What is signed about persons: by whom they have their devices, which they removed, and which key followed which. */
+export interface PersonRecords {
+  readonly statements: readonly Uint8Array[]
+  readonly removals: readonly Uint8Array[]
+  readonly successions: readonly Uint8Array[]
+}
+
+const REMOVALS_MAX = 16
+const SUCCESSIONS_MAX = 16
+
+/** Of the persons these keys are of: each may be a person's, a former one of it, or a device's. @throws DatabaseError */
+export async function findPersons(db: Database, meshId: MeshId, keys: readonly PeerKey[]): Promise<PersonRecords> {
+  const mesh = sql`${meshId}::uuid`
+  const rows = await execute<{ kind: keyof PersonRecords; bytes: Uint8Array }>(
+    db,
+    sql`
+      with asked as materialized (
+        select distinct p.person from unnest(${arrayLiteral(keys.map(byteaText))}::bytea[]) as k (peer_key)
+        cross join lateral (
+          select coalesce(m.person, m.peer_no) as person from ${member} m
+          where m.mesh_id = ${mesh} and m.peer_key = k.peer_key
+          union all
+          select f.peer_no from ${formerIdentity} f where f.mesh_id = ${mesh} and f.peer_key = k.peer_key
+        ) as p
+      )
+      select 'statements' as kind, d.statement as bytes
+      from asked join ${device} d on d.mesh_id = ${mesh} and d.person = asked.person and d.removal is null
+      join ${member} m on m.mesh_id = ${mesh} and m.peer_no = d.peer_no
+      where m.revoked_at is null and m.vouched_until > clock_timestamp()
+      union all
+      select 'removals', r.removal from asked cross join lateral (
+        select d.removal from ${device} d where d.mesh_id = ${mesh} and d.person = asked.person and d.removal is not null
+        order by d.removed_at desc limit ${REMOVALS_MAX}) as r
+      union all
+      select 'successions', s.statement from asked cross join lateral (
+        select f.statement from ${formerIdentity} f where f.mesh_id = ${mesh} and f.peer_no = asked.person
+        order by f.retired_at desc limit ${SUCCESSIONS_MAX}) as s`,
+  )
+  const of = (kind: keyof PersonRecords) => rows.filter((row) => row.kind === kind).map(({ bytes }) => bytes)
+  return { statements: of('statements'), removals: of('removals'), successions: of('successions') }
+}
