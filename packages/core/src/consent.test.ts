@@ -12,7 +12,7 @@ const contacts = (version: number, ...named: number[]): Consent => ({
   version,
 })
 const blocking = (version: number, ...named: number[]): Consent => ({ policy: 'open', named: named.map(no), version })
-const askerOf = (n: number) => ({ meshId: memberOf(n).meshId, peer: no(n), peerKey: keyOf(n) })
+const askerOf = (n: number) => ({ meshId: memberOf(n).meshId, peer: no(n), person: no(n), peerKey: keyOf(n) })
 const ANSWER: Omit<ConsentAnswer, 'consent'> = { outcome: 'done', peers: [], unknown: [] }
 const asking = (policy: FrameOf<'consent'>['policy']): FrameOf<'consent'> => ({
   ...{ type: 'consent', ref: 5, policy, changes: [] },

@@ -5,7 +5,7 @@ import { idOf, keyOf, MESH, memberOf, sendOf, world } from './testing-world.ts'
 
 const GROUP = 'c0'.repeat(16) as GroupId
 const entry = (epoch: number) => ({ groupId: GROUP, epoch, statement: Uint8Array.of(epoch) })
-const asker = { meshId: MESH, peer: memberOf(1).peer, peerKey: keyOf(1) }
+const asker = { meshId: MESH, peer: memberOf(1).peer, person: memberOf(1).peer, peerKey: keyOf(1) }
 const setGroup: FrameOf<'setGroup'> = { type: 'setGroup', ref: 5, statement: Uint8Array.of(1) }
 const listed = (sent: readonly ServerFrame[]) => sent.filter((frame) => frame.type === 'groupList')
 

@@ -16,6 +16,7 @@ import type { Post } from './lane.ts'
 import { Leases } from './leases.ts'
 import { Message, type MessageDesk, type Pushed } from './message.ts'
 import type { Opening } from './opening.ts'
+import type { PersonBook } from './person-book.ts'
 import type { Opened, PeerEffects } from './ports.ts'
 import { Receipts } from './receipts.ts'
 import { pieces } from './send-frames.ts'
@@ -23,6 +24,7 @@ import { pieces } from './send-frames.ts'
 export interface ArrivalPorts {
   readonly opening: Opening
   readonly groups: GroupOpening
+  readonly persons: Pick<PersonBook, 'whose'>
   readonly effects: Pick<PeerEffects, 'deliver' | 'announce' | 'flushSoon'>
   readonly counters: PeerCounters
   /** Whether a message is the answer to a request, whose it is then. */
@@ -191,9 +193,10 @@ export class Arrivals implements MessageDesk {
   }
 
   private takeOpened(delivery: Pushed, opened: OpenedForGroup, nowMs: Millis): void {
-    const { counters, effects } = this.ports
+    const { counters, effects, persons } = this.ports
     const { sessionNo } = this
-    const message = new Message(this, { pushed: delivery, opened, receivedAtMs: nowMs, sessionNo })
+    const whose = persons.whose(delivery.sender, nowMs)
+    const message = new Message(this, { pushed: delivery, opened, whose, receivedAtMs: nowMs, sessionNo })
     const verdict = this.inbox.receive(message)
     if (verdict === 'fresh') return this.handOut(message)
     if (verdict === 'duplicate') {

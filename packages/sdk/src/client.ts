@@ -23,9 +23,9 @@ export async function openPeer(options: ConnectOptions): Promise<Peer> {
 
 async function newPeer(options: ConnectOptions): Promise<Peer> {
   await ready()
-  const { store, identity, meshId, formerBoxKeys } = options
+  const { store, identity, meshId, formerBoxKeys, formerKeys } = options
   const loaded = store ? await load(store, { meshId, peerKey: identity.signing.publicKey }) : null
-  return new Peer(options, sodiumCrypto(identity, meshId, formerBoxKeys), loaded)
+  return new Peer(options, sodiumCrypto(identity, meshId, formerBoxKeys, formerKeys), loaded)
 }
 
 async function load(store: PeerStore, owner: Parameters<typeof loadStore>[1]): Promise<LoadedStore> {

@@ -15,6 +15,8 @@ export interface ConnectOptions {
   readonly identity: Identity
   /** Box keys from before a rotation, and one that was to be published when a former life ended: for opening only. */
   readonly formerBoxKeys?: readonly BoxKeys[]
+  /** Identity keys that this one has followed: mail that was sealed to them is opened, too. */
+  readonly formerKeys?: readonly PeerKey[]
   /** Unacknowledged envelopes at a time. Default 64. */
   readonly window?: number
   /** Unsettled deliveries the broker may have pushed. Default 512. */

@@ -24,6 +24,9 @@ import { type RefusalCode, refusal } from '@sealpost/protocol'
  * - `not_owner`: only the owner of the group may change it.
  * - `group_malformed`: a group has a name of 1 to 64 characters of printable ASCII, and 1 to 256 members.
  * - `too_many_groups`: the mesh has as many groups as it may have.
+ * - `label_malformed`: the label of a device is 1 to 32 characters of printable ASCII, without a slash.
+ * - `unknown_device`: it is no device of this person.
+ * - `key_taken`: the new identity key is, or was, that of a member.
  * - `kept_for_later`: this life of the peer is over; the message stays in its store, and the next life sends it.
  * - `store_in_use`: another process has the store open.
  * - `store_foreign`: the store is of another peer, mesh or version.
@@ -52,6 +55,9 @@ export type SdkCode =
   | 'not_owner'
   | 'group_malformed'
   | 'too_many_groups'
+  | 'label_malformed'
+  | 'unknown_device'
+  | 'key_taken'
   | 'kept_for_later'
   | 'store_in_use'
   | 'store_foreign'

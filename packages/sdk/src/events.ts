@@ -4,6 +4,7 @@ import type { FrameOf } from '@sealpost/protocol'
 import type { EnvelopeId, GroupId, Millis, PeerKey } from '@sealpost/std'
 import type { SealpostCode, SealpostError } from './errors.ts'
 import type { Receipt } from './lane.ts'
+import type { PersonTamper } from './person-book.ts'
 import type { DeliveryReceipt } from './receipts.ts'
 import type { PresenceEntry } from './standing.ts'
 import type { Whisper } from './whispers.ts'
@@ -40,6 +41,12 @@ export type PeerEvent =
   | { type: 'group_changed'; group: GroupId; name: string; epoch: number }
   /** The broker handed out a statement that no owner signed (`null`: of which group is not known), or an old one again. */
   | { type: 'group_tamper'; group: GroupId | null; reason: 'statement_forged' | 'statement_rolled_back' }
+  /** A device was vouched for by its person, or removed; the person signed it. */
+  | { type: 'device_changed'; person: PeerKey; device: PeerKey; label: string; isVouched: boolean }
+  /** A peer goes by another identity key now; both keys signed it. What is sent to the former goes to the successor. */
+  | { type: 'identity_changed'; former: PeerKey; successor: PeerKey }
+  /** The broker handed out what was not signed as it must be, or contradicts what was signed before. It is not believed. */
+  | { type: 'person_tamper'; peer: PeerKey | null; reason: PersonTamper }
   /** What became of a message that was sent with `receipts`. */
   | ({ type: 'receipt' } & DeliveryReceipt)
   /** Somebody came, left or changed, for those who watch. After `disconnected` everybody counts as offline. */

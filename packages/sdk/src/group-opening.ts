@@ -1,5 +1,5 @@
 /**
- * The second half of opening mail of a group: the envelope held the ticket to a body that came beside it. Which group it
+ * The second half of opening mail of a group, or for every device of a person: the envelope held the ticket to a body that came beside it. Which group it
  * is for stands in the box; whether its sender belongs to that group, the owner's statement says.
  */
 import type { PeerKey } from '@sealpost/std'
@@ -31,10 +31,12 @@ export class GroupOpening {
   /** `asked`: the group's statement was asked for, then `unlock` follows. `later`: the broker has none that is new enough. */
   open(delivery: Pushed, opened: OpenedWell): OpenedForGroup | { flaw: string } | 'asked' | 'later' {
     const { note } = opened
-    if (note?.group === undefined) return delivery.body ? { flaw: 'no_group' } : opened
+    if (!note || (note.group === undefined && note.person === undefined))
+      return delivery.body ? { flaw: 'no_group' } : opened
     if (!delivery.body) return { flaw: 'no_body' }
     const body = this.ports.crypto.openBody(delivery.body, opened.body)
     if (!body) return { flaw: 'body_swapped' }
+    if (note.group === undefined) return { ...opened, body }
     const group = this.ports.book.find(note.group)
     if (!group || group.epoch < note.groupEpoch!) return this.ask(delivery)
     // Of an older epoch nobody can tell any more who belonged to it.

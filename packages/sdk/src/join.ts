@@ -38,7 +38,7 @@ export interface Membership {
   readonly name: string
 }
 
-const JOIN_WITHIN_MS = 20_000
+export const JOIN_WITHIN_MS = 20_000
 
 /**
  * Uses the invite. Said again with the same identity, after a lost answer, it is the same enrolment.
@@ -84,7 +84,14 @@ function checkName(name: string): void {
   throw new SealpostError('name_malformed', `A name is 1 to ${NAME_MAX} characters of printable ASCII.`)
 }
 
-function transcriptOf({ meshId, brokerKey, url }: Invite, identity: Identity, hello: FrameOf<'hello'>): Transcript {
+/** Who is dialled for an enrolment. */
+export type Door = Pick<Invite, 'meshId' | 'brokerKey' | 'url'>
+
+export function transcriptOf(
+  { meshId, brokerKey, url }: Door,
+  identity: Identity,
+  hello: FrameOf<'hello'>,
+): Transcript {
   if (hello.brokerKey !== brokerKey) throw wrongBroker()
   const version = PROTOCOL_VERSIONS.find((own) => hello.versions.includes(own))
   if (version === undefined) throw refusedBy('version_unsupported')

@@ -18,6 +18,7 @@ class World {
       boxKey: new Uint8Array(32),
       random: () => 0.5,
     }),
+    isFormer: () => false,
     learned: (peer, key) => this.log.push(`learned ${peer[0]} ${key.boxEpoch}`),
     refused: (peer, reason) => this.log.push(`refused ${peer[0]} ${reason}`),
     changed: (peer, key) => this.log.push(`changed ${peer[0]} ${key.boxEpoch}`),

@@ -20,6 +20,8 @@ export interface KeyDirectoryPorts {
   /** The peer's key is known, for the first time or anew. */
   readonly learned: (peer: PeerKey, key: KnownKey) => void
   readonly refused: (peer: PeerKey, reason: KeyRefusal) => void
+  /** Whether another identity key has followed this one, and is this peer's now. */
+  readonly isFormer: (former: PeerKey, of: PeerKey) => boolean
   /** It is another key than before. */
   readonly changed: (peer: PeerKey, key: KnownKey) => void
 }
@@ -185,11 +187,12 @@ export class KeyDirectory {
     this.answeredOf(peer, () => this.ports.learned(peer, key))
   }
 
-  /** Of former keys those that this peer signed, whether their time is over or not. */
+  /** Of former keys those that this peer signed, under this identity key or one before it, whether their time is over or not. */
   private believed(bindings: readonly KeyBindingEntry[], peer: PeerKey, nowMs: Millis): Correspondent[] {
     const isBelieved = (binding: KeyBindingEntry) => {
-      const verdict = this.ports.crypto.checkBinding(binding, { peer, nowMs })
-      return verdict === 'ok' || verdict === 'binding_expired'
+      const isOwn = binding.peer === peer || this.ports.isFormer(binding.peer, peer)
+      const verdict = this.ports.crypto.checkBinding(binding, { peer: binding.peer, nowMs })
+      return isOwn && (verdict === 'ok' || verdict === 'binding_expired')
     }
     return bindings.filter(isBelieved).map(correspondent)
   }

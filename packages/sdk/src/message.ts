@@ -6,6 +6,7 @@ import { SealpostError } from './errors.ts'
 import type { MessageGroup } from './group-message.ts'
 import type { OpenedForGroup } from './group-opening.ts'
 import type { Post, Receipt } from './lane.ts'
+import type { Whose } from './person-book.ts'
 import { postTermsOf, type SendOptions } from './send-options.ts'
 
 /** What a message tells its owner; the pure engine implements it. */
@@ -30,6 +31,7 @@ export interface ReplyOptions extends Omit<SendOptions, 'thread' | 'hops'> {
 export interface Arrival {
   readonly pushed: Pushed
   readonly opened: OpenedForGroup
+  readonly whose: Whose
   readonly receivedAtMs: Millis
   readonly sessionNo: number
 }
@@ -40,6 +42,10 @@ const decoder = new TextDecoder()
 export class Message {
   /** Proven by the box; whoever holds this key wrote it. */
   readonly sender: PeerKey
+  /** Who vouches for the sender as a device of its own, proven by that person's signature; otherwise the sender itself. */
+  readonly person: PeerKey
+  /** What the person calls this device; null for the person's own key. */
+  readonly deviceLabel: string | null
   readonly envelopeId: EnvelopeId
   /** The caller's own; nobody else holds it. */
   readonly body: Uint8Array
@@ -65,9 +71,11 @@ export class Message {
   readonly #note: Note | null
   readonly #terms: Terms | null
 
-  constructor(desk: MessageDesk, { pushed, opened, receivedAtMs, sessionNo }: Arrival) {
+  constructor(desk: MessageDesk, { pushed, opened, whose, receivedAtMs, sessionNo }: Arrival) {
     this.#desk = desk
     this.sender = pushed.sender
+    this.person = whose.person
+    this.deviceLabel = whose.label
     this.envelopeId = pushed.envelopeId
     this.stream = opened.header.stream
     this.body = opened.body
@@ -98,6 +106,10 @@ export class Message {
   /** It answers that what was asked for failed. */
   get isError(): boolean {
     return this.#note?.isError ?? false
+  }
+  /** Its sender sent it to every device of this person; null: it did not. */
+  get toPerson(): PeerKey | null {
+    return this.#note?.person ?? null
   }
   /** How often its conversation has passed from peer to peer. This and the next two are the broker's word. */
   get hops(): number {

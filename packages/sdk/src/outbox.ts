@@ -187,6 +187,16 @@ export class Outbox {
     for (const lane of this.lanes.get(recipient) ?? []) if (lane) this.refuseWaiting(lane, error)
   }
 
+  /** The recipient goes by another key now: what waits for it is posted anew. */
+  follow(former: PeerKey, post: (waiting: Post) => void): void {
+    for (const lane of this.lanes.get(former) ?? [])
+      for (let waiting = lane?.waiting.shift(); waiting; waiting = lane?.waiting.shift()) {
+        this.waitingCount -= 1
+        this.ports.keptPosts?.done(waiting)
+        post(waiting)
+      }
+  }
+
   /** Goes on with what may go on, and answers the frames for it. */
   takeFrames(nowMs: Millis): SendFrame[] {
     if (!this.limits) return []

@@ -1,14 +1,18 @@
 /** The turn of a peer's own box key. */
-import type { BoxKeys, KeyBinding } from '@sealpost/identity'
+import type { BoxKeys, Identity, KeyBinding } from '@sealpost/identity'
 import type { Millis } from '@sealpost/std'
 import { SealpostError } from './errors.ts'
 import type { Ask } from './members.ts'
+import type { PersonKeys } from './person-crypto.ts'
 
 export interface OwnKeys {
   /** Signs it, and opens with it from now on: others may seal to it before we hear that it is published. */
   bind(next: BoxKeys, notAfterMs: Millis): KeyBinding
   /** Seals with it from now on. */
   turnTo(next: BoxKeys): void
+  /** A binding of another identity's box key, by that one. */
+  bindOther(next: Identity, notAfterMs: Millis): KeyBinding
+  readonly own: PersonKeys
 }
 
 /** Nothing renews a key binding by itself, and a peer whose binding is over gets no mail. */
@@ -22,4 +26,13 @@ export async function rotateBoxKey(ask: Ask, own: OwnKeys, next: BoxKeys): Promi
     throw new SealpostError('stale_epoch', `The broker knows a box key of this peer from epoch ${boxEpoch} or later.`)
   if (outcome !== 'done') throw new SealpostError('key_refused', 'The broker does not take this key binding.')
   own.turnTo(next)
+}
+
+/** @throws SealpostError `key_taken`, `key_refused` */
+export async function succeedIdentity(ask: Ask, keys: OwnKeys, next: Identity): Promise<void> {
+  const { boxKey, boxEpoch, notAfterMs, signature } = keys.bindOther(next, Date.now() + BINDING_MS)
+  const binding = { boxKey, boxEpoch, bindingNotAfterMs: notAfterMs, bindingSignature: signature }
+  const { outcome } = await ask({ type: 'succeed', statement: keys.own.succeed(next), ...binding })
+  if (outcome === 'key_taken') throw new SealpostError('key_taken', 'The new key is, or was, that of a member.')
+  if (outcome !== 'done') throw new SealpostError('key_refused', `The broker does not take this identity (${outcome}).`)
 }

@@ -18,6 +18,7 @@ import type { Post } from './lane.ts'
 import type { Message } from './message.ts'
 import { Opening } from './opening.ts'
 import { Outbox } from './outbox.ts'
+import { PersonDesk } from './person-desk.ts'
 import type { CryptoPort, PeerEffects, PeerPlace } from './ports.ts'
 import { type Asker, type QuestionOf, Questions, type QuestionType } from './questions.ts'
 import { type Request, Requests } from './requests.ts'
@@ -64,6 +65,7 @@ export class PeerEngine {
   private readonly standing: Standing
   private readonly whispers: Whispers
   readonly groups: GroupDesk
+  readonly persons: PersonDesk
   private readonly keeper: Keeper | null
   private storeError: SealpostError | null = null
   private isEnding = false
@@ -87,8 +89,16 @@ export class PeerEngine {
     const { counters } = this
     this.effects = effects
     this.nowMs = options.nowMs
+    this.persons = new PersonDesk({
+      crypto,
+      self: options.peerKey,
+      announce: (event) => effects.announce(event),
+      ask: (question, asker) => this.ask(question, asker),
+      post: (post) => this.post(post),
+    })
     this.keys = new KeyDirectory({
       crypto,
+      isFormer: (former, of) => this.persons.book.current(former) === of,
       learned: (peer, key) => this.learned(peer, key),
       refused: (peer, reason) => this.keyRefused(peer, reason),
       changed: (peer, { boxEpoch }) => effects.announce({ type: 'key_changed', peer, boxEpoch }),
@@ -116,7 +126,9 @@ export class PeerEngine {
       unlock: (sender) => this.arrivals.unlock(sender, this.nowMs),
       bodies: keptPosts?.bodies ?? null,
     })
-    this.arrivals = new Arrivals({ opening, groups: this.groups.opening, effects, counters, isAnswer, post }, keeping)
+    const { opening: groups } = this.groups
+    const { book: persons } = this.persons
+    this.arrivals = new Arrivals({ opening, groups, persons, effects, counters, isAnswer, post }, keeping)
     this.whispers = new Whispers({ crypto, keys: this.keys, opening, effects, counters })
     this.standing = new Standing((entry) => effects.announce({ type: 'presence', ...entry }))
     if (store) this.outbox.restore(store.records, (record, message) => this.orphan(record, message))
@@ -228,7 +240,8 @@ export class PeerEngine {
   /** Takes a message to be sent; one of its two answers is called, possibly at once when it is refused. */
   post(post: Post): void {
     if (this.isEnding || this.state.name === 'closed') return post.refused(this.endError())
-    this.outbox.post(post)
+    const to = this.persons.book.current(post.to)
+    this.outbox.post(to === post.to ? post : { ...post, to })
     this.effects.flushSoon()
   }
 
@@ -239,7 +252,7 @@ export class PeerEngine {
 
   /** To whoever is there to hear it; answers the id by which `unheard` names it. @throws SealpostError `body_too_large` */
   whisper(to: PeerKey, body: Uint8Array): EnvelopeId {
-    return this.whispers.say(to, body, this.nowMs)
+    return this.whispers.say(this.persons.book.current(to), body, this.nowMs)
   }
 
   /** Said to the broker now and in each session from here on. */
@@ -324,9 +337,16 @@ export class PeerEngine {
       case 'consented':
       case 'bound':
       case 'groupSet':
+      case 'deviceRemoved':
+      case 'succeeded':
         return this.questions.answered(frame)
       case 'groupList':
         return frame.ref === 0 ? this.groups.told(frame) : this.questions.answered(frame)
+      case 'deviceList':
+        this.persons.book.told(frame)
+        return frame.ref === 0 ? undefined : this.questions.answered(frame)
+      case 'successions':
+        return this.persons.book.succeeded(frame)
       case 'goaway':
         return this.outbox.leaving()
       default:
@@ -386,6 +406,8 @@ export class PeerEngine {
   }
 
   private keyRefused(peer: PeerKey, reason: KeyRefusal): void {
+    if (reason === 'unknown_peer' && this.persons.book.current(peer) !== peer)
+      this.outbox.follow(peer, (post) => this.post(post))
     const error =
       reason === 'unknown_peer'
         ? refusedBy('unknown_recipient')

@@ -1,9 +1,9 @@
 /** A peer as its application has it: everything it may ask, and the promises that answer. */
-import { type BoxKeys, normalizeAuthority } from '@sealpost/identity'
+import { type BoxKeys, type Identity, normalizeAuthority } from '@sealpost/identity'
 import type { EnvelopeId, InviteId, Millis, PeerKey } from '@sealpost/std'
 import type { ConnectOptions } from './connect-options.ts'
 import { type ConsentState, type ConsentUpdate, updateConsent } from './consent.ts'
-import { Driver, type LoadedStore } from './driver.ts'
+import { clockMs, Driver, type LoadedStore } from './driver.ts'
 import { SealpostError } from './errors.ts'
 import type { PeerCounters, PeerEvent } from './events.ts'
 import { Groups } from './groups.ts'
@@ -12,7 +12,8 @@ import type { KnownKey } from './key-directory.ts'
 import type { Receipt } from './lane.ts'
 import { type Ask, listMembers, type MemberEntry, revoke } from './members.ts'
 import { bytesOf, type Message } from './message.ts'
-import { type OwnKeys, rotateBoxKey } from './own-keys.ts'
+import { type OwnKeys, rotateBoxKey, succeedIdentity } from './own-keys.ts'
+import { Persons } from './persons.ts'
 import type { CryptoPort } from './ports.ts'
 import { postTermsOf, type SendOptions } from './send-options.ts'
 import { checkedStatus, type PresenceEntry, type Status } from './standing.ts'
@@ -40,6 +41,8 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   readonly closed: Promise<SealpostError | null>
   /** Peers that are written to at once. */
   readonly groups: Groups
+  /** People who have several devices, this one among them. */
+  readonly persons: Persons
   readonly #driver: Driver
   readonly #ownKeys: OwnKeys
   readonly #incoming: Incoming
@@ -83,6 +86,15 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
       self: this.key,
       tell: (happened) => this.#driver.tell((engine) => happened(engine.groups)),
       ask: this.#ask,
+    })
+    this.persons = new Persons({
+      self: this.key,
+      url: options.url,
+      brokerKey,
+      keys: crypto.own,
+      tell: (happened) => this.#driver.tell((engine) => happened(engine.persons, clockMs())),
+      ask: this.#ask,
+      send: (to, body, sendOptions) => this.send(to, body, sendOptions),
     })
   }
 
@@ -253,6 +265,18 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
    */
   rotateBoxKey(next: BoxKeys): Promise<void> {
     return rotateBoxKey(this.#ask, this.#ownKeys, next)
+  }
+
+  /**
+   * Turns to another identity, for good: membership, name, role, consent, devices and waiting mail are its own from then
+   * on, and this peer is closed. Keep `next` and the keys before where they outlive this process before you call this; then
+   * connect with `next`, and with the former ones as `formerKeys` and `formerBoxKeys`. Its box key needs a higher epoch.
+   * After a lost answer the former key is `auth_failed` when it was done.
+   * @throws SealpostError `key_taken`, `key_refused`
+   */
+  async rotateIdentity(next: Identity): Promise<void> {
+    await succeedIdentity(this.#ask, this.#ownKeys, next)
+    await this.close()
   }
 
   /**

@@ -16,6 +16,7 @@ import type { EnvelopeId, MeshId, Millis, PeerKey } from '@sealpost/std'
 import type { PeerEvent } from './events.ts'
 import type { GroupCrypto } from './group-crypto.ts'
 import type { Message } from './message.ts'
+import type { PersonCrypto } from './person-crypto.ts'
 
 export interface Sealed {
   readonly envelope: Uint8Array
@@ -47,6 +48,7 @@ export interface CryptoPort {
   newEnvelopeId(): EnvelopeId
   newStreamId(): StreamId
   readonly groups: GroupCrypto
+  readonly persons: PersonCrypto
 }
 
 /** The commands. Each dial has a number of its own, and every answer names it, so that a late one is told apart. */

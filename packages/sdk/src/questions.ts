@@ -14,6 +14,9 @@ const ANSWERS = {
   bind: 'bound',
   setGroup: 'groupSet',
   groups: 'groupList',
+  devices: 'deviceList',
+  removeDevice: 'deviceRemoved',
+  succeed: 'succeeded',
 } as const
 
 export type QuestionType = keyof typeof ANSWERS

@@ -11,23 +11,25 @@ import {
   signAsClient,
   verifyBroker,
 } from '@sealpost/identity'
-import { type EnvelopeId, type MeshId, toHex } from '@sealpost/std'
+import { type EnvelopeId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import { v7 } from 'uuid'
 import { sodiumGroups } from './group-crypto.ts'
 import type { OwnKeys } from './own-keys.ts'
+import { personKeys, sodiumPersons } from './person-crypto.ts'
 import type { CryptoPort } from './ports.ts'
 
-/** `others`: box keys beside that of the identity, to open with. */
+/** `others`: box keys beside that of the identity, to open with. `formerKeys`: identity keys that this one has followed. */
 export function sodiumCrypto(
   { signing, box }: Identity,
   meshId: MeshId,
   others: readonly BoxKeys[] = [],
+  formerKeys: readonly PeerKey[] = [],
 ): CryptoPort & OwnKeys {
   let sealer = sealerOf(box, others)
   let current = box
   let beside = others
   function sealerOf(own: BoxKeys, formerBoxKeys: readonly BoxKeys[]): Sealer {
-    return new Sealer({ identity: { signing, box: own }, meshId, formerBoxKeys })
+    return new Sealer({ identity: { signing, box: own }, meshId, formerBoxKeys, formerKeys })
   }
   function holdKeys(own: BoxKeys, keys: readonly BoxKeys[]): void {
     current = own
@@ -55,11 +57,14 @@ export function sodiumCrypto(
       holdKeys(current, [next, ...beside.filter((key) => key.epoch !== next.epoch)])
       return bindBoxKey({ signing, box: next }, meshId, notAfterMs)
     },
+    bindOther: (next, notAfterMs) => bindBoxKey(next, meshId, notAfterMs),
     turnTo: (next) => holdKeys(next, [current, ...beside]),
     newNonce: () => randomBytes(32),
     newEnvelopeId: () => toHex(v7(undefined, scratch)) as EnvelopeId,
     newStreamId: () => toHex(randomBytes(16)) as StreamId,
     groups: sodiumGroups(signing, meshId),
+    persons: sodiumPersons(meshId),
+    own: personKeys(signing, meshId),
   }
 }
 

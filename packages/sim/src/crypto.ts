@@ -7,6 +7,11 @@ import type { CryptoPort, Opened } from '@sealpost/sdk'
 import { type EnvelopeId, fromHex, type MeshId, type Millis, type PeerKey, type Random } from '@sealpost/std'
 import { vaultGroups } from './groups.ts'
 
+const unused = (): never => {
+  throw new Error('a world has no devices')
+}
+const NO_PERSONS: CryptoPort['persons'] = { readDevice: unused, readRemoval: unused, readSuccession: unused }
+
 interface SealedFacts {
   readonly meshId: MeshId
   readonly from: PeerKey
@@ -56,6 +61,7 @@ export function vaultCrypto(vault: Vault, { meshId, peerKey, random, nowMs }: Cr
     },
     newStreamId: () => randomHex(32) as ReturnType<CryptoPort['newStreamId']>,
     groups: vaultGroups(vault.bodies, meshId),
+    persons: NO_PERSONS,
   }
 }
 

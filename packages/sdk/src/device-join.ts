@@ -1,0 +1,83 @@
+/** Becoming a device of a person, by the one line that the person made. `connect` comes afterwards, as for any other peer. */
+import {
+  bindBoxKey,
+  type DeviceInvite,
+  type Identity,
+  readDeviceInvite,
+  ready,
+  signEnrolment,
+  type Transcript,
+  verifyBroker,
+} from '@sealpost/identity'
+import type { FrameOf } from '@sealpost/protocol'
+import { OperatingError, type PeerKey } from '@sealpost/std'
+import { wrongBroker } from './connection.ts'
+import { Dial } from './dial.ts'
+import { SealpostError } from './errors.ts'
+import { type Door, JOIN_WITHIN_MS, type JoinOptions, type Membership, transcriptOf } from './join.ts'
+import { BINDING_MS } from './own-keys.ts'
+import { platformWebSocket, socketUrl } from './web-socket.ts'
+
+export interface DeviceMembership extends Membership {
+  /** Whose device it is now. */
+  readonly person: PeerKey
+  readonly label: string
+}
+
+/**
+ * Uses the invite of a person, for a device with keys of its own. Said again with the same identity, after a lost answer,
+ * it is the same enrolment.
+ * @throws SealpostError `invite_malformed`, `wrong_broker`; from the broker `invite_refused` (expired, used, of a person
+ *   that is no member, or not of this broker: one answer), `too_many_devices`, `already_member`, `name_taken`, `revoked`;
+ *   retryable `connection_lost`, `try_later`, `restarting`
+ */
+export async function joinAsDevice(options: Omit<JoinOptions, 'name'>): Promise<DeviceMembership> {
+  await ready()
+  const { identity, form = 'binary', webSocket = platformWebSocket() } = options
+  const invite = read(options.invite)
+  const { url, brokerKey, voucher } = invite
+  const { meshId, person, label } = voucher
+  const dial = new Dial({ url: socketUrl(url), form, webSocket, withinMs: JOIN_WITHIN_MS })
+  try {
+    const name = await enrol(dial, invite, { identity, door: { url, brokerKey, meshId } })
+    return { url, brokerKey, meshId, name, person, label }
+  } finally {
+    dial.close()
+  }
+}
+
+async function enrol(dial: Dial, invite: DeviceInvite, { identity, door }: { identity: Identity; door: Door }) {
+  const transcript = transcriptOf(door, identity, await dial.next('hello'))
+  const frame = enrolFrame(invite, identity, transcript)
+  dial.send(frame)
+  const enrolled = await dial.next('enrolled')
+  if (!verifyBroker(transcript, frame.signature, enrolled.proof)) throw wrongBroker()
+  return enrolled.name
+}
+
+function enrolFrame(invite: DeviceInvite, identity: Identity, transcript: Transcript): FrameOf<'enrolDevice'> {
+  const binding = bindBoxKey(identity, transcript.meshId, Date.now() + BINDING_MS)
+  const statement = invite.statement(identity.signing)
+  const { label: name } = invite.voucher
+  const enrolment = { invite: statement, name, bindingSignature: binding.signature }
+  return {
+    type: 'enrolDevice',
+    version: transcript.version,
+    clientNonce: transcript.clientNonce,
+    statement,
+    boxKey: binding.boxKey,
+    boxEpoch: binding.boxEpoch,
+    bindingNotAfterMs: binding.notAfterMs,
+    bindingSignature: binding.signature,
+    signature: signEnrolment(identity.signing, transcript, enrolment),
+  }
+}
+
+function read(text: string): DeviceInvite {
+  try {
+    return readDeviceInvite(text)
+  } catch (error) {
+    if (!(error instanceof OperatingError)) throw error
+    throw new SealpostError('invite_malformed', error.message)
+  }
+}
