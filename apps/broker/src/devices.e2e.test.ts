@@ -284,3 +284,57 @@ test("a removal that the person did not sign ends nobody's device", async () => 
   const { statements, removals: ended } = await thief.next('deviceList')
   expect([statements.length, ended.length]).toEqual([1, 0])
 })
+
+/** What a broker can do that does not keep to the rules: another statement stands in its table. */
+async function handOut(device: PeerKey, statement: Uint8Array): Promise<void> {
+  await world.db.run(
+    (sql) => sql`update device d set statement = ${statement as never}, removal = null from member m
+      where m.mesh_id = d.mesh_id and m.peer_no = d.peer_no and m.peer_key = ${`\\x${device}`}::bytea`,
+  )
+}
+
+test('a broker can add no device of its own: the SDK believes nobody but the person', async () => {
+  const { alice, bob, places } = await people()
+  const spy = await connect(await deviceOf(bob, 'spy'))
+  const { meshId } = places.alice
+  const once = generateSigningKeys()
+  const voucher = {
+    meshId,
+    person: alice.key,
+    inviteKey: once.publicKey,
+    label: 'phone',
+    joinByMs: 4e12,
+    notAfterMs: 4e12,
+  }
+  const thief = { ...places.bob.identity.signing, publicKey: alice.key }
+  const spyKeys = { ...generateSigningKeys(), publicKey: spy.key }
+  await handOut(spy.key, signDevice(spyKeys, once, signVoucher(thief, voucher)))
+  const events: PeerEvent[] = []
+  await using carol = await connect({ ...(await world.enrol()), onEvent: (event) => events.push(event) })
+  const atCarol = heardBy(carol)
+  await spy.send(carol.key, 'it is me, alice')
+  await until('carol has it', () => atCarol.length === 1)
+  expect(atCarol[0]).toMatchObject({ sender: spy.key, person: spy.key, deviceLabel: null })
+  expect(events).toContainEqual({ type: 'person_tamper', peer: null, reason: 'statement_forged' })
+  expect(await carol.persons.devices(alice.key)).toEqual([])
+  await Promise.all([alice.close(), bob.close(), spy.close()])
+})
+
+test('a broker can bring no device back of whose removal a peer knows', async () => {
+  const { alice, bob } = await people()
+  const place = await deviceOf(alice, 'phone')
+  const events: PeerEvent[] = []
+  await using carol = await connect({ ...(await world.enrol()), onEvent: (event) => events.push(event) })
+  await carol.persons.devices(alice.key)
+  const [row] = await world.db.run(
+    (sql) => sql<{ statement: Uint8Array }[]>`select d.statement from device d join member m
+      on m.mesh_id = d.mesh_id and m.peer_no = d.peer_no where m.peer_key = ${`\\x${keyOf(place)}`}::bytea`,
+  )
+  await alice.persons.removeDevice(keyOf(place))
+  expect(await carol.persons.devices(alice.key)).toEqual([])
+  await world.db.run((sql) => sql`update member set revoked_at = null where peer_key = ${`\\x${keyOf(place)}`}::bytea`)
+  await handOut(keyOf(place), row!.statement)
+  expect(await carol.persons.devices(alice.key)).toEqual([])
+  expect(events).toContainEqual({ type: 'person_tamper', peer: keyOf(place), reason: 'device_removed' })
+  await Promise.all([alice.close(), bob.close()])
+})

@@ -1,0 +1,122 @@
+import {
+  generateIdentity,
+  ready,
+  type SigningKeys,
+  signDevice,
+  signRemoval,
+  signSuccession,
+  signVoucher,
+} from '@sealpost/identity'
+import type { MeshId, PeerKey } from '@sealpost/std'
+import { beforeAll, expect, test } from 'vitest'
+import type { PeerEvent } from './events.ts'
+import { PersonBook } from './person-book.ts'
+import { sodiumPersons } from './person-crypto.ts'
+
+beforeAll(ready)
+
+const MESH = 'a0'.repeat(16) as MeshId
+const OTHER_MESH = 'b0'.repeat(16) as MeshId
+const keys = () => generateIdentity().signing
+
+class Told {
+  readonly events: PeerEvent[] = []
+  readonly book = new PersonBook({
+    crypto: sodiumPersons(MESH),
+    announce: (event) => this.events.push(event),
+  })
+
+  devices(statements: Uint8Array[], removals: Uint8Array[] = []): void {
+    this.book.told({ type: 'deviceList', ref: 0, statements, removals })
+  }
+
+  successions(...statements: Uint8Array[]): void {
+    this.book.succeeded({ type: 'successions', statements })
+  }
+
+  get tampers(): string[] {
+    return this.events.flatMap((event) => (event.type === 'person_tamper' ? [event.reason] : []))
+  }
+}
+
+function vouch(
+  person: SigningKeys,
+  device: SigningKeys,
+  { once = keys(), label = 'phone', notAfterMs = 9_000, meshId = MESH } = {},
+): Uint8Array {
+  const names = { meshId, person: person.publicKey, inviteKey: once.publicKey }
+  return signDevice(device, once, signVoucher(person, { ...names, label, joinByMs: 1, notAfterMs }))
+}
+
+const removal = (person: SigningKeys, device: SigningKeys) =>
+  signRemoval(person, { meshId: MESH, person: person.publicKey, device: device.publicKey })
+const succession = (former: SigningKeys, successor: SigningKeys, atMs = 1) =>
+  signSuccession({ former, successor }, { meshId: MESH, atMs })
+
+test('a device speaks for its person as long as it is vouched for', () => {
+  const [alice, phone] = [keys(), keys()]
+  const told = new Told()
+  expect(told.book.whose(phone.publicKey, 1)).toEqual({ person: phone.publicKey, label: null })
+  told.devices([vouch(alice, phone)])
+  expect(told.book.whose(phone.publicKey, 9_000)).toEqual({ person: alice.publicKey, label: 'phone' })
+  expect(told.book.devicesOf(alice.publicKey, 1)).toEqual([{ key: phone.publicKey, label: 'phone', notAfterMs: 9_000 }])
+  expect(told.book.whose(phone.publicKey, 9_001)).toEqual({ person: phone.publicKey, label: null })
+  expect(told.book.devicesOf(alice.publicKey, 9_001)).toEqual([])
+  told.devices([vouch(alice, keys(), { meshId: OTHER_MESH }), new Uint8Array(9)])
+  expect(told.tampers).toEqual(['statement_forged', 'statement_forged'])
+})
+
+test('one invite lets in one device', () => {
+  const [alice, once, phone, second] = [keys(), keys(), keys(), keys()]
+  const told = new Told()
+  const first = vouch(alice, phone, { once })
+  told.devices([first, first, vouch(alice, second, { once })])
+  expect(told.tampers).toEqual(['invite_used_twice'])
+  expect(told.book.devicesOf(alice.publicKey, 1).map(({ key }) => key)).toEqual([phone.publicKey])
+})
+
+test('a device that agreed with two persons stays with the first', () => {
+  const [alice, mallory, phone] = [keys(), keys(), keys()]
+  const told = new Told()
+  told.devices([vouch(alice, phone), vouch(mallory, phone)])
+  expect(told.tampers).toEqual(['device_of_another'])
+  expect(told.book.whose(phone.publicKey, 1).person).toBe(alice.publicKey)
+})
+
+test('a removal outlasts every statement, in whichever order they come, and is the word of its person only', () => {
+  const [alice, mallory, phone, laptop] = [keys(), keys(), keys(), keys()]
+  const told = new Told()
+  const statement = vouch(alice, phone)
+  told.devices([statement, vouch(alice, laptop)], [removal(mallory, phone)])
+  expect(told.book.devicesOf(alice.publicKey, 1)).toHaveLength(2)
+  told.devices([], [removal(alice, phone)])
+  told.devices([statement])
+  expect(told.book.devicesOf(alice.publicKey, 1).map(({ key }) => key)).toEqual([laptop.publicKey])
+  expect(told.tampers).toEqual(['device_removed'])
+  const late = new Told()
+  late.devices([statement], [removal(alice, phone)])
+  expect(late.book.devicesOf(alice.publicKey, 1)).toEqual([])
+})
+
+test('keys follow one another, and devices and their removals with them', () => {
+  const [first, second, third, phone, tablet] = [keys(), keys(), keys(), keys(), keys()]
+  const told = new Told()
+  told.devices([vouch(first, phone), vouch(third, tablet)])
+  told.successions(succession(second, third), succession(first, second))
+  expect(told.book.current(first.publicKey)).toBe(third.publicKey)
+  expect(told.book.whose(phone.publicKey, 1).person).toBe(third.publicKey)
+  expect(told.book.devicesOf(first.publicKey, 1)).toHaveLength(2)
+  told.devices([], [removal(third, phone)])
+  expect(told.book.devicesOf(third.publicKey, 1).map(({ key }) => key)).toEqual([tablet.publicKey])
+  told.successions(succession(first, second))
+  expect(told.events.filter(({ type }) => type === 'identity_changed')).toHaveLength(2)
+})
+
+test('a second successor and a circle are refused; the first stands', () => {
+  const [first, second, third] = [keys(), keys(), keys()]
+  const told = new Told()
+  told.successions(succession(first, second), succession(first, third), succession(second, first), new Uint8Array(3))
+  expect(told.tampers).toEqual(['succession_forked', 'succession_forked', 'statement_forged'])
+  expect(told.book.current(first.publicKey)).toBe(second.publicKey)
+  expect(told.book.current('ab'.repeat(32) as PeerKey)).toBe('ab'.repeat(32))
+})
