@@ -45,6 +45,7 @@ export class Registrar {
     // The same answer as for an invite that the database knows to be over: it must not tell which.
     if (checked === 'invite_refused') return { status: checked }
     const { claim, binding, proof } = checked
+    if (enrol.name.includes('/')) return { status: 'name_taken' } // such names are those of devices
     const outcome = await enrolByInvite(this.db, claim, { ...binding, name: enrol.name })
     return outcome.status === 'enrolled' ? { ...outcome, proof } : outcome
   }

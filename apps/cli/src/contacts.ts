@@ -71,9 +71,15 @@ export class Contacts {
 
 const keysOf = (file: ContactsFile | undefined): Map<string, PeerKey> => new Map(Object.entries(file?.contacts ?? {}))
 
-/** A name must not look like a key: a word on the command line is either. */
+/** A name must not look like a key, nor like a device: a word on the command line is one of them. */
 export function isUsableName(name: string): boolean {
-  return name.length > 0 && name.length <= NAME_LENGTH_MAX && !isPeerKey(name) && escapeName(name) === name
+  return (
+    name.length > 0 &&
+    name.length <= NAME_LENGTH_MAX &&
+    !isPeerKey(name) &&
+    !name.includes('/') &&
+    escapeName(name) === name
+  )
 }
 
 export function isPeerKey(text: string): text is PeerKey {

@@ -29,6 +29,7 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'summary_malformed',
     'group_malformed',
     'group_ambiguous',
+    'label_malformed',
   ],
   not_found: [
     'unknown_recipient',
@@ -40,6 +41,7 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'dead_letter_unknown',
     'invite_unknown',
     'unknown_group',
+    'unknown_device',
   ],
   auth: [
     'auth_failed',
@@ -64,6 +66,7 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'stale_roster',
     'already_member',
     'name_taken',
+    'key_taken',
     'key_file_exists',
     'profile_in_use',
     'profile_joined',
@@ -81,6 +84,7 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'outbox_full',
     'too_many_named',
     'too_many_groups',
+    'too_many_devices',
     'body_too_large',
     'envelope_too_large',
     'ttl_too_long',

@@ -2,7 +2,7 @@
 import type { Message } from '@sealpost/sdk'
 import type { Contacts } from './contacts.ts'
 import type { Paint } from './output.ts'
-import { labelOf } from './peer-news.ts'
+import { senderLabelOf } from './peer-news.ts'
 import { escapeName, escapeText } from './terminal-text.ts'
 
 const INDENT = '    '
@@ -14,7 +14,7 @@ export function messageForPeople(message: Message, contacts: Contacts, paint: Pa
   const urgent = message.priority === 'now' ? paint.red(' !') : ''
   const asks = message.isRequest ? paint.dim(' (asks)') : ''
   const to = message.group ? paint.dim(` in ${escapeName(message.group.name)}`) : ''
-  const from = paint.bold(labelOf(contacts, message.sender))
+  const from = paint.bold(escapeName(senderLabelOf(contacts, message)))
   return `${paint.dim(time)} ${from}${to}${urgent}${asks}${again}  ${escapeText(textOf(message) ?? binaryNotice(message), INDENT)}`
 }
 
@@ -24,7 +24,9 @@ export function messageForPrograms(message: Message, contacts: Contacts): object
   return {
     envelopeId,
     from: sender,
-    name: contacts.nameOf(sender) ?? null,
+    name: contacts.nameOf(message.person) ?? null,
+    person: message.person,
+    device: message.deviceLabel,
     priority,
     attempt,
     sentAtMs,
@@ -48,7 +50,8 @@ export function messageForExec(message: Message, contacts: Contacts): Record<str
   return {
     SEALPOST_ENVELOPE_ID: message.envelopeId,
     SEALPOST_FROM: message.sender,
-    SEALPOST_FROM_NAME: contacts.nameOf(message.sender) ?? '',
+    SEALPOST_FROM_NAME: contacts.nameOf(message.person) ?? '',
+    SEALPOST_FROM_DEVICE: message.deviceLabel ?? '',
     SEALPOST_PRIORITY: message.priority,
     SEALPOST_ATTEMPT: String(message.attempt),
     SEALPOST_SENT_AT_MS: String(message.sentAtMs),

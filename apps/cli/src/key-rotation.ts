@@ -1,6 +1,6 @@
-/** A rotation of the box key, with the key file in step: the next key is on disk before anybody can seal to it. */
-import { nextBoxKey, turnBoxKey } from '@sealpost/identity/key-file'
-import type { Peer } from '@sealpost/sdk'
+/** Rotations, with the key file in step: the next key is on disk before anybody can seal to it. */
+import { nextBoxKey, nextIdentity, turnBoxKey } from '@sealpost/identity/key-file'
+import type { Peer, PeerKey } from '@sealpost/sdk'
 import type { Profile } from './profile.ts'
 
 /**
@@ -15,4 +15,18 @@ export async function rotateBoxKey(profile: Profile, peer: Peer): Promise<number
   await peer.rotateBoxKey(next)
   await profile.replaceKeys(turnBoxKey(file, next, Date.now()))
   return next.epoch
+}
+
+/**
+ * The next identity stands beside the key file until the broker has it. Said again after a crash or a lost answer, it goes
+ * on with the one it began with.
+ * @throws those of `Peer.lookup`, `Peer.rotateIdentity` and the key file
+ */
+export async function rotateIdentity(profile: Profile, peer: Peer): Promise<PeerKey> {
+  const { boxEpoch } = await peer.lookup(peer.key)
+  const file = (await profile.findNextKeys()) ?? nextIdentity(await profile.readKeyFile(), boxEpoch, Date.now())
+  await profile.writeNextKeys(file)
+  await peer.rotateIdentity(file.identity)
+  await profile.turnToNextKeys()
+  return file.identity.signing.publicKey
 }

@@ -11,6 +11,7 @@ import type {
   Priority,
   Status,
 } from '@sealpost/sdk'
+import { type DeviceCalls, deviceCallsOf } from './device-calls.ts'
 import { type GroupCalls, groupCallsOf } from './group-calls.ts'
 
 export interface SendQuestion {
@@ -50,7 +51,7 @@ export interface SessionFacts {
   readonly waiting: number
 }
 
-export interface PeerCalls extends GroupCalls {
+export interface PeerCalls extends GroupCalls, DeviceCalls {
   /** Answers when the message is kept in the profile: it leaves now or later, once. */
   keep(question: SendQuestion): Promise<null>
   /** Answers when the broker has stored it. */
@@ -66,12 +67,19 @@ export interface PeerCalls extends GroupCalls {
   consent(update: ConsentUpdate): Promise<ConsentState>
   /** Answers the epoch of the new key. */
   rotateBoxKey(question: null): Promise<number>
+  /** Answers the new identity key; the session is over then. */
+  rotateIdentity(question: null): Promise<PeerKey>
   /** Answers once the broker was reached. */
   facts(question: null): Promise<SessionFacts>
 }
 
-/** `rotate`: with the key file, which only the profile can open. */
-export function callsOf(peer: Peer, online: Promise<Durability>, rotate: () => Promise<number>): PeerCalls {
+/** With the key file, which only the profile can open. */
+export interface Rotations {
+  boxKey(): Promise<number>
+  identity(): Promise<PeerKey>
+}
+
+export function callsOf(peer: Peer, online: Promise<Durability>, rotate: Rotations): PeerCalls {
   const post = ({ to, bodyBase64, priority, ttlSeconds }: SendQuestion) =>
     peer.post(to, Buffer.from(bodyBase64, 'base64'), { priority, ttlSeconds })
   return {
@@ -103,8 +111,10 @@ export function callsOf(peer: Peer, online: Promise<Durability>, rotate: () => P
       return null
     },
     consent: (update) => peer.updateConsent(update),
-    rotateBoxKey: () => rotate(),
+    rotateBoxKey: () => rotate.boxKey(),
+    rotateIdentity: () => rotate.identity(),
     ...groupCallsOf(peer),
+    ...deviceCallsOf(peer),
     facts: async () => ({ durability: await online, waiting: peer.pendingCount }),
   }
 }

@@ -1,5 +1,6 @@
 /** What a peer tells besides messages, for the person at the terminal. */
-import type { LostMail, PeerEvent } from '@sealpost/sdk'
+import { fingerprint } from '@sealpost/identity'
+import type { LostMail, Message, PeerEvent } from '@sealpost/sdk'
 import type { PeerKey } from '@sealpost/std'
 import type { Contacts } from './contacts.ts'
 import type { Output } from './output.ts'
@@ -8,6 +9,14 @@ import { escapeName } from './terminal-text.ts'
 /** How a peer is called in front of people: by its pinned name, or by the beginning of its key. */
 export function labelOf(contacts: Contacts, key: PeerKey): string {
   return contacts.nameOf(key) ?? `${key.slice(0, 12)}…`
+}
+
+/** The same for who sent a message: a device by its person, and what that person calls it. */
+export function senderLabelOf(
+  contacts: Contacts,
+  { person, deviceLabel }: Pick<Message, 'person' | 'deviceLabel'>,
+): string {
+  return deviceLabel === null ? labelOf(contacts, person) : `${labelOf(contacts, person)}/${deviceLabel}`
 }
 
 /** Answers what takes the events of one peer. Being away is told once, and so is the return. */
@@ -42,6 +51,10 @@ function tell(event: PeerEvent, output: Output, contacts: Contacts): void {
       )
     case 'group_tamper':
       return output.warn(`The broker handed out a group that its owner did not sign, or an old one (${event.reason}).`)
+    case 'identity_changed':
+      return void followKey(event, output, contacts)
+    case 'person_tamper':
+      return output.warn(`The broker handed out a device or a new key that its person did not sign (${event.reason}).`)
     case 'key_changed':
       return output.note(`${label(event.peer)} has a new box key, signed by the key you know`)
     case 'key_refused':
@@ -53,6 +66,18 @@ function tell(event: PeerEvent, output: Output, contacts: Contacts): void {
     default:
       return
   }
+}
+
+/** Both keys signed it, so the name goes with it. A file that can't be written is tried again in the next session. */
+async function followKey(
+  { former, successor }: Extract<PeerEvent, { type: 'identity_changed' }>,
+  output: Output,
+  contacts: Contacts,
+): Promise<void> {
+  const name = contacts.nameOf(former)
+  if (name === undefined) return
+  output.note(`${escapeName(name)} goes by a new key now, signed by the one you know: ${fingerprint(successor)}`)
+  await contacts.accept(name, successor).catch(() => undefined)
 }
 
 function lostNotice(lost: readonly LostMail[], label: (key: PeerKey) => string): string {

@@ -10,7 +10,7 @@ import { type Millis, OperatingError } from '@sealpost/std'
 import { Contacts } from './contacts.ts'
 import { abortable } from './deadline.ts'
 import { askDesk, type HeldDesk, holdDesk, isGone } from './desk.ts'
-import { rotateBoxKey } from './key-rotation.ts'
+import { rotateBoxKey, rotateIdentity } from './key-rotation.ts'
 import { callsOf, type Durability, type PeerCalls } from './peer-calls.ts'
 import { newsFor } from './peer-news.ts'
 import type { Membership, Profile } from './profile.ts'
@@ -141,7 +141,7 @@ interface Opening {
 
 async function openAt(desk: HeldDesk, { shell, place, credit }: Opening): Promise<PeerSession & { calls: PeerCalls }> {
   try {
-    const { identity, formerBoxKeys, warning } = await shell.profile.readKeys()
+    const { identity, formerBoxKeys, formerKeys = [], warning } = await shell.profile.readKeys()
     if (warning) shell.output.warn(warning.message)
     const { url, brokerKey, meshId } = place.membership
     const store = await openFileStore(join(shell.profile.folder, 'messages'))
@@ -152,12 +152,15 @@ async function openAt(desk: HeldDesk, { shell, place, credit }: Opening): Promis
       news(event)
     }
     const peer = await openPeer({
-      ...{ url, brokerKey, meshId, identity, formerBoxKeys, store, onEvent },
+      ...{ url, brokerKey, meshId, identity, formerBoxKeys, formerKeys, store, onEvent },
       ...(credit === undefined ? {} : { credit }),
     })
     const status = await shell.profile.readStatus()
     if (status) peer.setStatus(status)
-    const calls = callsOf(peer, online.promise, () => rotateBoxKey(shell.profile, peer))
+    const calls = callsOf(peer, online.promise, {
+      boxKey: () => rotateBoxKey(shell.profile, peer),
+      identity: () => rotateIdentity(shell.profile, peer),
+    })
     desk.serve(calls)
     return { ...place, peer, calls, failed: failureOf(peer), [Symbol.asyncDispose]: () => end(desk, peer) }
   } catch (error) {

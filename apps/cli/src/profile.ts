@@ -2,13 +2,14 @@
  * A profile: one identity of its user, in a folder of its own.
  *
  * - `key.json`: the keys, 0600, locked with a passphrase if wanted; replaced by a rotation and by nothing else
+ * - `key-next.json`: those of another identity, while it takes the place of this one
  * - `membership.json`: the mesh it joined, and how to reach the broker
  * - `contacts.json`: names and the keys they are pinned to (`contacts.ts`)
  * - `messages`: what waits to be sent and what was received, kept by the SDK
  * - `desk.sock`: where a running command of this profile is asked by others (`desk.ts`)
  */
 import { existsSync } from 'node:fs'
-import { chmod, mkdir } from 'node:fs/promises'
+import { chmod, mkdir, rename, unlink } from 'node:fs/promises'
 import { join } from 'node:path'
 import { generateIdentity, type Identity, ready } from '@sealpost/identity'
 import {
@@ -29,7 +30,7 @@ export type { Membership } from '@sealpost/sdk'
 export type KeptStatus = Required<Pick<Status, 'availability' | 'summary'>>
 
 /** What a peer is opened with, and what is to be said about the file it came from. */
-export interface ProfileKeys extends Pick<PeerKeyFile, 'identity' | 'formerBoxKeys'> {
+export interface ProfileKeys extends Pick<PeerKeyFile, 'identity' | 'formerBoxKeys' | 'formerKeys'> {
   readonly warning: KeyFileRead['warning']
 }
 
@@ -55,6 +56,9 @@ export class Profile {
 
   get keyFile(): string {
     return join(this.folder, 'key.json')
+  }
+  private get nextKeyFile(): string {
+    return join(this.folder, 'key-next.json')
   }
   get membershipFile(): string {
     return join(this.folder, 'membership.json')
@@ -83,7 +87,8 @@ export class Profile {
   /** @throws OperatingError `profile_missing`, `key_file_wrong_kind`, and those of the key file and its passphrase */
   async readKeys(): Promise<ProfileKeys> {
     const { contents, warning } = await this.openKeyFile()
-    return { identity: contents.identity, formerBoxKeys: contents.formerBoxKeys, warning }
+    const { identity, formerBoxKeys, formerKeys = [] } = contents
+    return { identity, formerBoxKeys, formerKeys, warning }
   }
 
   /** As it stands on disk now. @throws as `readKeys` */
@@ -98,6 +103,37 @@ export class Profile {
     const lock = isLocked ? { passphrase: await this.passphrase.get() } : null
     await replaceKeyFile(this.keyFile, contents, lock)
     this.opened = null
+  }
+
+  /** Of an identity that is about to take the place of this one. */
+  async findNextKeys(): Promise<PeerKeyFile | null> {
+    if (!existsSync(this.nextKeyFile)) return null
+    const { contents } = await readKeyFile(this.nextKeyFile, () => this.passphrase.get())
+    return contents.kind === 'peer' ? contents : null
+  }
+
+  async writeNextKeys(contents: PeerKeyFile): Promise<void> {
+    const { isLocked } = await this.openKeyFile()
+    await replaceKeyFile(this.nextKeyFile, contents, isLocked ? { passphrase: await this.passphrase.get() } : null)
+  }
+
+  /** The broker has it: it is this profile's from now on. */
+  async turnToNextKeys(): Promise<void> {
+    await rename(this.nextKeyFile, this.keyFile)
+    this.opened = null
+  }
+
+  /** Tries the identity that stands beside this one, which takes its place. Said twice, nothing has changed. */
+  async swapKeys(): Promise<void> {
+    const between = join(this.folder, 'key-between.json')
+    await rename(this.keyFile, between)
+    await rename(this.nextKeyFile, this.keyFile)
+    await rename(between, this.nextKeyFile)
+    this.opened = null
+  }
+
+  async forgetNextKeys(): Promise<void> {
+    await unlink(this.nextKeyFile)
   }
 
   private openKeyFile(): Promise<OpenedKeyFile> {

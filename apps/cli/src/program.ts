@@ -5,6 +5,7 @@ import { chatCommand } from './commands/chat.ts'
 import { completionCommand } from './commands/completion.ts'
 import { consentCommand } from './commands/consent.ts'
 import { deadCommand } from './commands/dead.ts'
+import { deviceCommand } from './commands/device.ts'
 import { doctorCommand } from './commands/doctor.ts'
 import { groupCommand } from './commands/group.ts'
 import { inviteCommand } from './commands/invite.ts'
@@ -47,7 +48,7 @@ export function sealpost(run: Run, { out, err }: Screens = platformScreens): Com
   for (const make of [peersCommand, sendCommand, groupCommand, requestCommand, listenCommand, chatCommand, mcpCommand])
     program.addCommand(make(run))
   program.commandsGroup('Look after it:')
-  for (const make of [statusCommand, consentCommand, keyCommand, doctorCommand, deadCommand])
+  for (const make of [statusCommand, consentCommand, deviceCommand, keyCommand, doctorCommand, deadCommand])
     program.addCommand(make(run))
   program.addCommand(completionCommand(run, () => program))
   program.addHelpText('after', FOOT)

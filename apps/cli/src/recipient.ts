@@ -9,19 +9,30 @@ import { escapeName } from './terminal-text.ts'
 
 /**
  * A pinned name means its key, whatever the directory says now; another one is looked up once and pinned, within
- * `withinMs` or what `callPeer` takes.
- * @throws OperatingError `name_unknown`, `name_unusable`, and those of `callPeer`
+ * `withinMs` or what `callPeer` takes. `PERSON/LABEL` is a device.
+ * @throws OperatingError `name_unknown`, `name_unusable`, `unknown_device`, and those of `callPeer`
  */
 export async function recipientOf(shell: Shell, word: string, withinMs?: Millis): Promise<PeerKey> {
   if (isPeerKey(word)) return word
   const contacts = await Contacts.read(shell.profile.contactsFile)
   const pinned = contacts.keyOf(word)
   if (pinned) return pinned
+  if (word.includes('/')) return await deviceOf(shell, word, withinMs)
   const key = await lookUp(shell, word, withinMs)
   if (!key) throw new OperatingError('name_unknown', `Nobody in this mesh is called ${escapeName(word)}.`)
   await contacts.pin(word, key)
   shell.output.note(`${word} is ${fingerprint(key)} from now on; compare it with them once`)
   return key
+}
+
+/** `PERSON/LABEL`: the device that this person signed for, never what the directory calls so. */
+async function deviceOf(shell: Shell, word: string, withinMs?: Millis): Promise<PeerKey> {
+  const at = word.lastIndexOf('/')
+  const person = await recipientOf(shell, word.slice(0, at), withinMs)
+  const devices = await callPeer(shell, { method: 'devices', question: person, withinMs })
+  const found = devices.find(({ label }) => label === word.slice(at + 1))
+  if (found) return found.key
+  throw new OperatingError('unknown_device', `There is no device ${escapeName(word)}: "device list" shows them.`)
 }
 
 /**

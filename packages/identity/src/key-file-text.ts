@@ -57,13 +57,14 @@ function lockedFromJson({ kind, publicKey, lock, sealed }: Fields): LockedKeyFil
 function toJson(contents: KeyFile): object {
   const head = { format: FORMAT, version: VERSION, kind: contents.kind }
   if (contents.kind === 'broker') return { ...head, ...signingToJson(contents.signing) }
-  const { identity, formerBoxKeys, enrolment } = contents
+  const { identity, formerBoxKeys, enrolment, formerKeys = [] } = contents
   assert(formerBoxKeys.length <= FORMER_KEYS_MAX, 'a key file keeps a bounded number of former box keys')
   return {
     ...head,
     ...signingToJson(identity.signing),
     boxKeys: [identity.box, ...formerBoxKeys].map(boxToJson),
     enrolment,
+    ...(formerKeys.length === 0 ? {} : { formerKeys }),
   }
 }
 
@@ -107,7 +108,16 @@ function peerFromJson(signing: SigningKeys, fields: Fields): PeerKeyFile | null 
   const [box, ...formerBoxKeys] = fields.boxKeys.map(boxFromJson)
   if (!box || !formerBoxKeys.every((former) => former !== null)) return null
   const enrolment = enrolmentFromJson(fields.enrolment)
-  return enrolment === 'malformed' ? null : { kind: 'peer', identity: { signing, box }, formerBoxKeys, enrolment }
+  const formerKeys = formerKeysFromJson(fields.formerKeys)
+  if (enrolment === 'malformed' || !formerKeys) return null
+  const peer = { kind: 'peer', identity: { signing, box }, formerBoxKeys, enrolment } as const
+  return formerKeys.length === 0 ? peer : { ...peer, formerKeys }
+}
+
+function formerKeysFromJson(value: unknown): PeerKey[] | null {
+  if (value === undefined) return []
+  const isList = Array.isArray(value) && value.length <= FORMER_KEYS_MAX
+  return isList && value.every((key) => isHex(key, 32)) ? (value as PeerKey[]) : null
 }
 
 function boxFromJson(value: unknown): FormerBoxKeys | null {

@@ -13,6 +13,7 @@ import { type PassphraseCost, USUAL_COST } from './passphrase.ts'
 import { ready } from './sodium.ts'
 
 export { nextBoxKey, turnBoxKey } from './box-key-turn.ts'
+export { nextIdentity } from './identity-turn.ts'
 
 /** Where a peer is enrolled: what its invite said. */
 export interface Enrolment {
@@ -32,6 +33,8 @@ export interface PeerKeyFile {
   /** Box keys from before a rotation, newest first; one of a higher epoch is about to be published. */
   readonly formerBoxKeys: readonly FormerBoxKeys[]
   readonly enrolment: Enrolment | null
+  /** Identity keys that this one has followed, newest first. Absent: none. */
+  readonly formerKeys?: readonly PeerKey[]
 }
 
 export interface BrokerKeyFile {

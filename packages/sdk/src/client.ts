@@ -24,13 +24,16 @@ export async function openPeer(options: ConnectOptions): Promise<Peer> {
 async function newPeer(options: ConnectOptions): Promise<Peer> {
   await ready()
   const { store, identity, meshId, formerBoxKeys, formerKeys } = options
-  const loaded = store ? await load(store, { meshId, peerKey: identity.signing.publicKey }) : null
+  const loaded = store ? await load(store, { meshId, peerKey: identity.signing.publicKey }, formerKeys) : null
   return new Peer(options, sodiumCrypto(identity, meshId, formerBoxKeys, formerKeys), loaded)
 }
 
-async function load(store: PeerStore, owner: Parameters<typeof loadStore>[1]): Promise<LoadedStore> {
+async function load(
+  store: PeerStore,
+  ...owner: [Parameters<typeof loadStore>[1], Parameters<typeof loadStore>[2]]
+): Promise<LoadedStore> {
   try {
-    return { store, records: await loadStore(store, owner) }
+    return { store, records: await loadStore(store, ...owner) }
   } catch (error) {
     await store.close().catch(() => undefined) // the first failure is the one to tell
     throw error

@@ -25,6 +25,7 @@ export interface GroupDeskPorts {
   readonly post: (post: Post) => void
   readonly unlock: (sender: PeerKey) => void
   readonly bodies: KeptBodies | null
+  readonly current: (peer: PeerKey) => PeerKey
 }
 
 export class GroupDesk {
@@ -44,7 +45,7 @@ export class GroupDesk {
       ask: (after) => this.ask(after),
       changed: ({ groupId, name, epoch }) => announce({ type: 'group_changed', group: groupId, name, epoch }),
     })
-    this.opening = new GroupOpening({ crypto, book: this.book, unlock })
+    this.opening = new GroupOpening({ crypto, book: this.book, unlock, current: ports.current })
     const endOf = (error: SealpostError) => (bodies ? keptForLater(error) : error)
     this.sends = new GroupSends({
       crypto,

@@ -15,6 +15,8 @@ export type OpenedForGroup = OpenedWell & { readonly group?: MessageGroup }
 export interface GroupOpeningPorts {
   readonly crypto: Pick<GroupCrypto, 'openBody'>
   readonly book: GroupBook
+  /** The identity key of now, of one that others may have followed. */
+  readonly current: (peer: PeerKey) => PeerKey
   /** What waits of this sender may go on. */
   readonly unlock: (sender: PeerKey) => void
 }
@@ -36,11 +38,13 @@ export class GroupOpening {
     if (!delivery.body) return { flaw: 'no_body' }
     const body = this.ports.crypto.openBody(delivery.body, opened.body)
     if (!body) return { flaw: 'body_swapped' }
-    if (note.group === undefined) return { ...opened, body }
+    if (note.group === undefined) return { ok: true, header: opened.header, note, body }
     const group = this.ports.book.find(note.group)
     if (!group || group.epoch < note.groupEpoch!) return this.ask(delivery)
     // Of an older epoch nobody can tell any more who belonged to it.
-    if (group.epoch === note.groupEpoch && !isIn(group, delivery.sender)) return { flaw: 'not_in_group' }
+    const isMember =
+      isIn(group, delivery.sender) || group.members.some((key) => this.ports.current(key) === delivery.sender)
+    if (group.epoch === note.groupEpoch && !isMember) return { flaw: 'not_in_group' }
     const { header } = opened
     return { ok: true, header, note, body, group: { id: note.group, name: group.name, epoch: note.groupEpoch! } }
   }

@@ -186,7 +186,12 @@ describe('what comes for a group', () => {
   function arrival(sender = peer(2), epoch = 1) {
     const world = crew()
     const unlocked: PeerKey[] = []
-    const opening = new GroupOpening({ crypto: world.crypto, book: world.book, unlock: (key) => unlocked.push(key) })
+    const opening = new GroupOpening({
+      crypto: world.crypto,
+      book: world.book,
+      current: (key: PeerKey) => key,
+      unlock: (key) => unlocked.push(key),
+    })
     const { bytes, ticket } = world.crypto.sealBody(new TextEncoder().encode('to all'))
     const pushed = { sender, body: bytes } as Pushed
     const header = { stream: null, sentAtMs: 0 }

@@ -125,6 +125,7 @@ export class PeerEngine {
       post,
       unlock: (sender) => this.arrivals.unlock(sender, this.nowMs),
       bodies: keptPosts?.bodies ?? null,
+      current: (peer) => this.persons.book.current(peer),
     })
     const { opening: groups } = this.groups
     const { book: persons } = this.persons

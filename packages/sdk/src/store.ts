@@ -102,14 +102,19 @@ export type InboxRecord = MarkRecord | LooseRecord
 const FORMAT = 1
 const OWNER_KEY = 'owner'
 
-/** Loads what belongs to this peer, and makes an empty store its own. @throws SealpostError `store_foreign` */
+/**
+ * Loads what belongs to this peer, under this identity key or one before it, and makes an empty store its own.
+ * @throws SealpostError `store_foreign`
+ */
 export async function loadStore(
   store: PeerStore,
   owner: Pick<OwnerRecord, 'meshId' | 'peerKey'>,
+  formerKeys: readonly PeerKey[] = [],
 ): Promise<StoreRecord[]> {
   const records = await store.load()
   const known = records.find((record) => record.kind === 'owner')
-  if (!known) await store.write([{ key: OWNER_KEY, record: { kind: 'owner', format: FORMAT, ...owner } }])
+  const isFormer = known?.format === FORMAT && known.meshId === owner.meshId && formerKeys.includes(known.peerKey)
+  if (!known || isFormer) await store.write([{ key: OWNER_KEY, record: { kind: 'owner', format: FORMAT, ...owner } }])
   else if (known.format !== FORMAT || known.meshId !== owner.meshId || known.peerKey !== owner.peerKey)
     throw new SealpostError('store_foreign', 'This store is of another peer, mesh or version.')
   return records

@@ -1,6 +1,6 @@
 /** `sealpost join`: becomes a member of the mesh that an invite is for. One profile belongs to one mesh. */
-import { fingerprint, readInvite, ready } from '@sealpost/identity'
-import { join } from '@sealpost/sdk'
+import { fingerprint, isDeviceInvite, readDeviceInvite, readInvite, ready } from '@sealpost/identity'
+import { join, joinAsDevice } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
 import { abortable, withDeadline } from '../deadline.ts'
@@ -17,9 +17,12 @@ interface JoinOptions {
 
 export function joinCommand(run: Run): Command {
   return new Command('join')
-    .description('become a member by an invite; keys are made unless the profile has some')
-    .argument('<INVITE>', 'the line that begins with sealpost1:')
-    .option('-n, --name <NAME>', 'what others shall call you; default: the name of the profile, or of your account')
+    .description('become a member by an invite, or a device of yours; keys are made unless the profile has some')
+    .argument('<INVITE>', 'the line that begins with sealpost1: or sealpostdevice1:')
+    .option(
+      '-n, --name <NAME>',
+      'what others shall call you; default: the name of the profile, or of your account. A device is called PERSON/LABEL',
+    )
     .addOption(timeOption('--timeout <TIME>', 'how long to wait for the broker', '20s'))
     .addHelpText('after', examples('sealpost join sealpost1:… --name bob', 'sealpost join sealpost1:… --profile work'))
     .action(run(joinMesh))
@@ -27,7 +30,9 @@ export function joinCommand(run: Run): Command {
 
 async function joinMesh(asked: Shell, options: JoinOptions, invite: string): Promise<void> {
   await ready()
-  readInvite(invite) // before keys are made for nothing
+  const isDevice = isDeviceInvite(invite)
+  if (isDevice) readDeviceInvite(invite)
+  else readInvite(invite) // before keys are made for nothing
   const { profile, output } = asked
   const former = await profile.findMembership()
   if (former)
@@ -39,9 +44,10 @@ async function joinMesh(asked: Shell, options: JoinOptions, invite: string): Pro
   const { identity } = await profile.readKeys()
   using shell = withDeadline(asked, options.timeout, `The broker did not answer within ${options.timeout} s.`)
   const name = options.name ?? (profile.name === 'default' ? userName() : profile.name)
-  const membership = await abortable(join({ invite, identity, name }), shell.signal)
-  await profile.writeMembership(membership)
-  const { url, meshId } = membership
+  const joined = isDevice ? joinAsDevice({ invite, identity }) : join({ invite, identity, name })
+  const membership = await abortable(joined, shell.signal)
+  const { url, brokerKey, meshId } = membership
+  await profile.writeMembership({ url, brokerKey, meshId, name: membership.name })
   await output.answer({ profile: profile.name, key, name: membership.name, url, meshId }, () =>
     output.facts([
       ['name', escapeName(membership.name)],

@@ -1,5 +1,6 @@
 /** `sealpost key`: the fingerprints of keys, and a new box key. */
 import { fingerprint, ready } from '@sealpost/identity'
+import type { PeerKey } from '@sealpost/sdk'
 import { Command } from 'commander'
 import { callPeer } from '../peer-session.ts'
 import { recipientOf } from '../recipient.ts'
@@ -39,18 +40,42 @@ async function show(shell: Shell, _options: object, word?: string): Promise<void
 function rotateCommand(run: Run): Command {
   return new Command('rotate')
     .description('make a new box key and publish it; who you are, and your fingerprint, stay the same')
+    .option('--identity', 'a new identity key, too: your fingerprint is another one then; others follow by themselves')
     .addHelpText(
       'after',
       `
 Mail that was sealed to the key before is still opened: that key stays in the key file for 60 days. So make a new copy of
-the key file if you keep one.
-${examples('sealpost key rotate')}`,
+the key file if you keep one. With --identity your name, role, consent, devices and waiting mail stay yours; groups name keys,
+so their owners put your new one in. Said again after it broke off, it goes on where it was.
+${examples('sealpost key rotate', 'sealpost key rotate --identity')}`,
     )
     .action(run(rotate))
 }
 
-async function rotate(shell: Shell): Promise<void> {
+async function rotate(shell: Shell, { identity = false }: { identity?: boolean }): Promise<void> {
+  if (identity) return rotateIdentity(shell)
   const boxEpoch = await callPeer(shell, { method: 'rotateBoxKey', question: null })
   if (shell.output.isJson) await shell.output.answer({ boxEpoch }, () => '')
   else shell.output.note(`others seal to your box key number ${boxEpoch} from now on`)
+}
+
+async function rotateIdentity(shell: Shell): Promise<void> {
+  const key = await callPeer(shell, { method: 'rotateIdentity', question: null }).catch((error) => turned(shell, error))
+  const print = fingerprint(key)
+  await shell.output.answer({ key, fingerprint: print }, () => shell.output.facts([['your key now', print]]))
+}
+
+/** The former key is let in no more: the broker had done it when an answer was lost, if it lets the next one in. */
+async function turned(shell: Shell, error: { code?: string }): Promise<PeerKey> {
+  const { profile } = shell
+  if (error.code !== 'auth_failed' || !(await profile.findNextKeys())) throw error
+  await profile.swapKeys()
+  try {
+    await callPeer(shell, { method: 'facts', question: null })
+  } catch {
+    await profile.swapKeys()
+    throw error
+  }
+  await profile.forgetNextKeys()
+  return (await profile.readKeys()).identity.signing.publicKey
 }

@@ -25,7 +25,7 @@ export function listenCommand(run: Run): Command {
     .description('take messages as they come, one after the other, until Ctrl-C')
     .option(
       '-e, --exec <CMD>',
-      'run CMD in a shell for each message: the body is its stdin, SEALPOST_FROM, _FROM_NAME, _ENVELOPE_ID, _PRIORITY, _ATTEMPT, _SENT_AT_MS, _ENQUEUED_AT_MS, _GROUP and _IS_REQUEST its environment; with an exit code other than 0 the message comes again later',
+      'run CMD in a shell for each message: the body is its stdin, SEALPOST_FROM, _FROM_NAME, _FROM_DEVICE, _ENVELOPE_ID, _PRIORITY, _ATTEMPT, _SENT_AT_MS, _ENQUEUED_AT_MS, _GROUP and _IS_REQUEST its environment; with an exit code other than 0 the message comes again later',
     )
     .option('--reply', 'what CMD prints for a request is sent back as its answer')
     .option('-n, --count <N>', 'end after N messages', whole(1, 1_000_000_000))
@@ -52,7 +52,7 @@ async function listen(shell: Shell, { exec, reply = false, count = Infinity }: L
   for (let done = 0; done < count; ) {
     const { value: message } = await abortable(messages.next(), shell.signal)
     if (message === undefined) return session.failed
-    await names.learn(message.sender)
+    await names.learn(message.person)
     if (await take(message, { shell, session, exec, isReplying: reply })) done += 1
   }
 }

@@ -1,9 +1,13 @@
 /** `sealpost send`: one message, done when the broker has it on disk. */
+
+import { fingerprint } from '@sealpost/identity'
 import { PRIORITIES, type Priority } from '@sealpost/protocol'
 import type { PeerKey } from '@sealpost/sdk'
+import { OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
 import { readBody } from '../body.ts'
 import { withDeadline } from '../deadline.ts'
+import type { SendQuestion } from '../peer-calls.ts'
 import { callPeer } from '../peer-session.ts'
 import { explainUnknown, recipientOf } from '../recipient.ts'
 import { examples, type Run, type Shell } from '../shell.ts'
@@ -16,12 +20,14 @@ interface SendOptions {
   readonly ttl?: number
   readonly timeout: number
   readonly wait: boolean
+  readonly everyDevice?: boolean
+  readonly freeDevice?: boolean
 }
 
 export function sendCommand(run: Run): Command {
   return new Command('send')
     .description('send a message: TEXT, a file, or stdin; done when the broker has stored it')
-    .argument('<TO>', 'a name of this mesh, or a key of 64 hex digits')
+    .argument('<TO>', 'a name of this mesh, NAME/LABEL for one device, or a key of 64 hex digits')
     .argument('[TEXT]', 'the message; without it and without --file it is read from stdin')
     .option('-f, --file <PATH>', 'the message is what this file holds; - is stdin')
     .addOption(new Option('--priority <PRIORITY>', 'how urgent').choices(PRIORITIES).default('next'))
@@ -33,6 +39,8 @@ export function sendCommand(run: Run): Command {
         '30s',
       ),
     )
+    .addOption(new Option('--every-device', 'to each device of this person').conflicts(['freeDevice', 'wait']))
+    .addOption(new Option('--free-device', 'to one device of this person that is there now').conflicts('wait'))
     .option('--no-wait', 'done when the message is kept in the profile; it leaves with the next command')
     .addHelpText(
       'after',
@@ -40,6 +48,8 @@ export function sendCommand(run: Run): Command {
         "sealpost send bob 'are you there?'",
         'git diff | sealpost send bob',
         'sealpost send bob --file report.md --priority now --ttl 2h',
+        'sealpost send bob/phone hello',
+        'sealpost send bob hello --every-device',
         'sealpost send bob hello --json',
       ),
     )
@@ -56,6 +66,8 @@ async function send(asked: Shell, options: SendOptions, to: string, text: string
     ttlSeconds: options.ttl ?? 0,
   }
   const sent = { to: key, bytes: body.length }
+  if (options.everyDevice) return sendToEvery(asked, options, question)
+  if (options.freeDevice) return sendToFree(asked, options, question)
   if (!options.wait) {
     await callPeer(asked, { method: 'keep', question })
     return say(asked, { ...sent, stored: false }, `kept for ${to}, ${body.length} bytes`)
@@ -67,6 +79,21 @@ async function send(asked: Shell, options: SendOptions, to: string, text: string
     throw error
   })
   return say(shell, { ...sent, stored: true, ...receipt }, `stored for ${to}, ${body.length} bytes`)
+}
+
+async function sendToEvery(asked: Shell, { timeout }: SendOptions, question: SendQuestion): Promise<void> {
+  using shell = withDeadline(asked, timeout, `The broker has not stored it after ${timeout} s. ${KEPT}`)
+  const devices = await callPeer(shell, { method: 'sendToEveryDevice', question, withinMs: NO_LIMIT_MS })
+  const stored = devices.filter(({ code }) => code === null).length
+  await say(shell, { to: question.to, devices }, `stored for ${stored} of ${devices.length} devices`)
+  const refused = devices.find(({ code }) => code !== null)
+  if (refused) throw new OperatingError(refused.code!, 'Not every device of this person has it.')
+}
+
+async function sendToFree(asked: Shell, { timeout }: SendOptions, question: SendQuestion): Promise<void> {
+  using shell = withDeadline(asked, timeout, `The broker has not stored it after ${timeout} s. ${KEPT}`)
+  const device = await callPeer(shell, { method: 'sendToFreeDevice', question, withinMs: NO_LIMIT_MS })
+  await say(shell, { to: device, stored: true }, `stored for ${fingerprint(device)}`)
 }
 
 /** Before anything is kept. */
