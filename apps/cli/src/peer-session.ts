@@ -94,7 +94,9 @@ export async function callPeer<M extends keyof PeerCalls>(
       await using session = await openAt(desk, { shell, place, credit })
       patience.begin()
       const answer = session.calls[method](question as never) as Answer<M>
-      return await abortable(Promise.race([answer, session.failed]), signal)
+      // A session that ends with its answer has not failed.
+      const ended = method === 'rotateIdentity' ? [] : [session.failed]
+      return await abortable(Promise.race([answer, ...ended]), signal)
     }
     patience.begin()
     try {

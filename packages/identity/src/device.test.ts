@@ -1,7 +1,7 @@
-import { fromHex, type PeerKey } from '@sealpost/std'
+import { fromHex, type PeerKey, toHex } from '@sealpost/std'
 import * as fc from 'fast-check'
 import { beforeAll, expect, test } from 'vitest'
-import { MESH, OTHER_MESH, peerNumber } from './fixtures.test-kit.ts'
+import { MESH, OTHER_MESH, peerNumber, readVector } from './fixtures.test-kit.ts'
 import {
   createDeviceInvite,
   type DeviceVoucher,
@@ -9,9 +9,12 @@ import {
   readDevice,
   readDeviceInvite,
   readRemoval,
+  readSuccession,
   ready,
   signDevice,
+  signingKeysFromSeed,
   signRemoval,
+  signSuccession,
   signVoucher,
 } from './index.ts'
 
@@ -117,4 +120,22 @@ test('an invite is one line, from which a new device makes its statement', () =>
   expect(() =>
     createDeviceInvite(person(), { meshId: OTHER_MESH, url: 'https://x?y', brokerKey, label: 'p' }),
   ).toThrow()
+})
+
+test('the bytes are those of the vector', () => {
+  const { seeds, voucher, device, successor, atMs, ...bytes } = readVector('device.json')
+  const keys = (seed: string) => signingKeysFromSeed(fromHex(seed))
+  const [by, invite, own, next] = [seeds.person, seeds.invite, seeds.device, seeds.successor].map(keys) as [
+    ReturnType<typeof keys>,
+    ReturnType<typeof keys>,
+    ReturnType<typeof keys>,
+    ReturnType<typeof keys>,
+  ]
+  const { meshId, person } = voucher
+  expect(toHex(signVoucher(by, voucher))).toBe(bytes.voucherBytes)
+  expect(toHex(signDevice(own, invite, fromHex(bytes.voucherBytes)))).toBe(bytes.statement)
+  expect(readDevice(fromHex(bytes.statement))).toMatchObject({ ...voucher, device })
+  expect(toHex(signRemoval(by, { meshId, person, device }))).toBe(bytes.removal)
+  expect(toHex(signSuccession({ former: by, successor: next }, { meshId, atMs }))).toBe(bytes.succession)
+  expect(readSuccession(fromHex(bytes.succession))).toEqual({ meshId, former: person, successor, atMs })
 })

@@ -3,7 +3,7 @@
  * elsewhere, the new one so that nobody can pass its mail to a key that is another's.
  *
  * Bytes: lp(mesh id), lp(old key), lp(new key), u64 atMs, then the signatures of the old and of the new key over the
- * context `sealpost-succession/1` and these fields.
+ * context `sealpost-succession/1` and these fields. Vector: packages/protocol/vectors/device.json.
  */
 import { assert, fromHex, isHex, type MeshId, type Millis, type PeerKey, toHex } from '@sealpost/std'
 import { concatBytes, context, FieldReader, isUnsigned, lengthPrefixed, u64 } from './byte-fields.ts'

@@ -1,0 +1,124 @@
+import { randomBytes } from 'node:crypto'
+import { type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { addMembers, createMesh, revokeMember } from './admin.ts'
+import { type Database, openDatabase } from './connect.ts'
+import { changeConsent, findConsent } from './consent.ts'
+import { type DeviceClaim, enrolDevice, findPersons, removeDevice } from './devices.ts'
+import { findSuccessors, succeedIdentity } from './successions.ts'
+import { type ScratchDatabase, scratchDatabase } from './testing.ts'
+
+let scratch: ScratchDatabase
+let db: Database
+
+beforeAll(async () => {
+  scratch = await scratchDatabase()
+  db = await openDatabase(scratch.url, { connections: 4 })
+})
+afterAll(async () => {
+  await db.close()
+  await scratch.drop()
+})
+
+const FAR_MS = 4e12
+const newKey = () => toHex(randomBytes(32)) as PeerKey
+const bindingOf = (peerKey: PeerKey, boxEpoch = 1) => ({
+  ...{ peerKey, boxKey: randomBytes(32), boxEpoch, notAfterMs: FAR_MS, signature: randomBytes(64) },
+})
+
+/** A mesh with one person. */
+async function person(name?: string) {
+  const meshId = toHex(randomBytes(16)) as MeshId
+  await createMesh(db, { meshId, name: 'a mesh' })
+  const key = newKey()
+  const [peer] = await addMembers(db, meshId, [{ ...bindingOf(key), ...(name === undefined ? {} : { name }) }])
+  const claim = (changed: Partial<DeviceClaim> = {}): DeviceClaim => ({
+    ...{ meshId, person: key, inviteKey: newKey(), label: 'phone', joinByMs: FAR_MS, notAfterMs: FAR_MS },
+    ...{ statement: randomBytes(200), ...changed },
+  })
+  const add = (changed: Partial<DeviceClaim> = {}, device = newKey(), max = 16) =>
+    enrolDevice(db, claim(changed), bindingOf(device), max)
+  return { meshId, key, owner: { meshId, peer: peer! }, claim, add }
+}
+
+test('a device is called as its person and its label, cut where that is too long', async () => {
+  const { add } = await person('alice')
+  expect(await add()).toEqual({ status: 'enrolled', name: 'alice/phone' })
+  const long = await person('a'.repeat(64))
+  expect(await long.add({ label: 'b'.repeat(32) })).toEqual({
+    status: 'enrolled',
+    name: `${'a'.repeat(31)}/${'b'.repeat(32)}`,
+  })
+  const nameless = await person()
+  expect(await nameless.add()).toEqual({ status: 'enrolled', name: `${nameless.key.slice(0, 8)}/phone` })
+})
+
+test('one past the limit is refused; what was removed or is over makes room', async () => {
+  const { add, owner } = await person('alice')
+  const device = newKey()
+  await add({ label: 'a' }, device, 1)
+  expect(await add({ label: 'b' }, newKey(), 1)).toEqual({ status: 'too_many_devices' })
+  await removeDevice(db, owner, { device, removal: randomBytes(100) })
+  expect(await add({ label: 'b' }, newKey(), 1)).toMatchObject({ status: 'enrolled' })
+  await db.run((sql) => sql`update member set vouched_until = now() - interval '1 second' where name = 'alice/b'`)
+  expect(await add({ label: 'c' }, newKey(), 1)).toMatchObject({ status: 'enrolled' })
+})
+
+test('two devices by one invite at once are one', async () => {
+  const { add } = await person('alice')
+  const inviteKey = newKey()
+  const outcomes = await Promise.all([1, 2, 3].map((n) => add({ inviteKey, label: `device ${n}` })))
+  expect(outcomes.map(({ status }) => status).sort()).toEqual(['enrolled', 'invite_refused', 'invite_refused'])
+})
+
+test('what is signed about a person is found by each of its keys, and of removed devices only that they are', async () => {
+  const { add, owner, key, meshId } = await person('alice')
+  const [phone, laptop] = [newKey(), newKey()]
+  const statement = randomBytes(200)
+  await add({ label: 'phone', statement }, phone)
+  await add({ label: 'laptop' }, laptop)
+  const removal = randomBytes(100)
+  expect(await removeDevice(db, owner, { device: laptop, removal })).toMatchObject({ peerKey: laptop })
+  expect(await removeDevice(db, owner, { device: laptop, removal: randomBytes(100) })).toMatchObject({
+    peerKey: laptop,
+  })
+  expect(await removeDevice(db, owner, { device: key, removal })).toBe(null)
+  for (const asked of [[key], [phone], [laptop], [key, phone, newKey()]])
+    expect(await findPersons(db, meshId, asked)).toEqual({
+      statements: [statement],
+      removals: [removal],
+      successions: [],
+    })
+  expect(await findPersons(db, meshId, [newKey()])).toEqual({ statements: [], removals: [], successions: [] })
+})
+
+test('a person that is revoked takes its devices along', async () => {
+  const { add, key, meshId } = await person('alice')
+  const phone = newKey()
+  await add({}, phone)
+  await revokeMember(db, meshId, key)
+  const rows = await db.run((sql) => sql`select 1 from member where mesh_id = ${meshId}::uuid and revoked_at is null`)
+  expect(rows.length).toBe(0)
+  expect(await add()).toEqual({ status: 'invite_refused' })
+})
+
+test('a member turns to another key once, and its numbers stay', async () => {
+  const { key, owner, meshId } = await person('alice')
+  const [next, other] = [newKey(), newKey()]
+  await addMembers(db, meshId, [bindingOf(other)])
+  await changeConsent(db, owner, { policy: null, verdicts: [{ peer: other, verdict: 'blocked' }] })
+  const statement = randomBytes(200)
+  const turn = (to: PeerKey, epoch = 2) =>
+    succeedIdentity(db, owner, { former: key, statement, binding: bindingOf(to, epoch) })
+  expect(await turn(other)).toBe('key_taken')
+  expect(await turn(next, 1)).toBe('stale')
+  expect(await turn(next)).toBe('done')
+  expect(await turn(next)).toBe('done')
+  expect(await turn(newKey(), 3)).toBe('stale')
+  expect((await findConsent(db, owner))!.named).toMatchObject([{ peerKey: other }])
+  expect(await findSuccessors(db, meshId, [key, other])).toEqual(new Map([[key, next]]))
+  expect(await findPersons(db, meshId, [next])).toMatchObject({ successions: [statement] })
+  const third = newKey()
+  await succeedIdentity(db, owner, { former: next, statement, binding: bindingOf(third, 3) })
+  expect(await findSuccessors(db, meshId, [key, next])).toEqual(new Map([[key, third], [next, third]])) // biome-ignore format: pairs
+})
