@@ -34,21 +34,21 @@ async function newMember() {
 }
 
 test('a newer binding takes the place of the current one, which is kept whole beside it', async () => {
-  const { owner, first, history } = await newMember()
+  const { owner, peerKey, first, history } = await newMember()
   const [second, third] = [binding(2), binding(7)]
   expect(await replaceBinding(db, owner, second)).toBe('done')
   expect(await replaceBinding(db, owner, third)).toBe('done')
-  expect(await history()).toEqual([third, second, first])
+  expect(await history()).toEqual([third, second, first].map((one) => ({ ...one, peer: peerKey })))
 })
 
 test('a lower or equal epoch changes nothing; the same binding said again is done', async () => {
-  const { owner, first, history } = await newMember()
+  const { owner, peerKey, first, history } = await newMember()
   const second = binding(2)
   await replaceBinding(db, owner, second)
   expect(await replaceBinding(db, owner, second)).toBe('done')
   expect(await replaceBinding(db, owner, binding(2))).toBe('stale_epoch')
   expect(await replaceBinding(db, owner, first)).toBe('stale_epoch')
-  expect(await history()).toEqual([second, first])
+  expect(await history()).toEqual([second, first].map((one) => ({ ...one, peer: peerKey })))
 })
 
 test('of rotations at the same moment the history keeps each that was done, and the newest is current', async () => {
