@@ -287,7 +287,7 @@ export class Driver implements Effects {
     this.ask(
       'lookup',
       Promise.all([queue.findBindings(meshId, lookup.peers), persons.find(meshId, lookup.peers)]),
-      ([bindings, found]) => this.engine.found(socket, lookup, bindings, found),
+      ([bindings, found]) => this.engine.persons.found(socket, lookup, bindings, found),
     )
   }
 

@@ -29,7 +29,11 @@ export async function recipientOf(shell: Shell, word: string, withinMs?: Millis)
 async function deviceOf(shell: Shell, word: string, withinMs?: Millis): Promise<PeerKey> {
   const at = word.lastIndexOf('/')
   const person = await recipientOf(shell, word.slice(0, at), withinMs)
-  const devices = await callPeer(shell, { method: 'devices', question: person, ...(withinMs === undefined ? {} : { withinMs }) })
+  const devices = await callPeer(shell, {
+    method: 'devices',
+    question: person,
+    ...(withinMs === undefined ? {} : { withinMs }),
+  })
   const found = devices.find(({ label }) => label === word.slice(at + 1))
   if (found) return found.key
   throw new OperatingError('unknown_device', `There is no device ${escapeName(word)}: "device list" shows them.`)

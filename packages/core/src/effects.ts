@@ -75,7 +75,7 @@ export interface Effects {
 
   /** Find members by key, and the newest statements of groups. Answer: `resolved`. */
   resolve(socket: SocketId, meshId: MeshId, peers: readonly PeerKey[], groups: readonly GroupId[]): void
-  /** Find key bindings, and what is signed about the persons of those keys. Answer: `found`, or nothing when the database is away (the client asks again). */
+  /** Find key bindings, and what is signed about the persons of those keys. Answer: `persons.found`, or nothing when the database is away (the client asks again). */
   lookup(socket: SocketId, meshId: MeshId, lookup: FrameOf<'lookup'>): void
   /** Find the members after a key. Answer: `listed`, or nothing when the database is away (the client asks again). */
   listMembers(socket: SocketId, meshId: MeshId, members: FrameOf<'members'>): void

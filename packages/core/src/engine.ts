@@ -10,7 +10,6 @@ import type {
   CloseCode,
   Committed,
   FrameOf,
-  KeyBindingEntry,
   Lost,
   Member,
   SessionRef,
@@ -24,7 +23,7 @@ import type { Effects, SocketId } from './effects.ts'
 import { type FoundGroups, type GroupAnswer, type GroupPage, Groups } from './groups.ts'
 import type { EngineLimits } from './limits.ts'
 import { OwnerAnswers } from './owner-answers.ts'
-import { type NewDevice, NOBODY, type PersonRecords, Persons } from './persons.ts'
+import { type NewDevice, Persons } from './persons.ts'
 import { Presence } from './presence.ts'
 import { askerOf, isQuestion } from './questions.ts'
 import { Router } from './router.ts'
@@ -65,7 +64,7 @@ const NO_PROOF = new Uint8Array(64)
 export class Engine {
   /** What is answered to members about what is theirs. */
   readonly owners: OwnerAnswers
-  /** Their devices, and the keys they turn to. */
+  /** Whose keys are whose: what is looked up of peers, their devices, and the keys they turn to. */
   readonly persons: Persons
   private readonly options: EngineOptions
   private readonly context: Context
@@ -288,20 +287,6 @@ export class Engine {
     const live = this.live(socket)
     if (live) this.router.resolved(live, asked, members, { groups, successors })
     this.context.flush()
-  }
-
-  found(
-    socket: SocketId,
-    lookup: FrameOf<'lookup'>,
-    bindings: readonly KeyBindingEntry[],
-    persons: PersonRecords = NOBODY,
-  ): void {
-    const live = this.live(socket)
-    if (!live) return
-    this.persons.introduce(live, persons)
-    const known = new Set(bindings.map((binding) => binding.peer))
-    const unknown = lookup.peers.filter((peer) => !known.has(peer))
-    this.context.send(live, [{ type: 'directory', ref: lookup.ref, bindings: [...bindings], unknown }])
   }
 
   listed(socket: SocketId, { ref }: FrameOf<'members'>, page: MemberPage): void {

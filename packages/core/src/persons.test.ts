@@ -1,6 +1,7 @@
 import type { FrameOf } from '@sealpost/protocol'
 import type { PeerNo } from '@sealpost/std'
 import { expect, test } from 'vitest'
+import type { ConsentAnswer } from './owner-answers.ts'
 import { keyOf, MESH, memberOf, sendOf, world } from './testing-world.ts'
 
 const bytes = (n: number) => new Uint8Array(4).fill(n)
@@ -21,14 +22,14 @@ function people() {
 
 test('what is signed about persons goes before the keys that somebody asked for', () => {
   const { engine, sent } = people()
-  engine.found(3, lookup(2), [], { statements: [bytes(1)], removals: [bytes(2)], successions: [bytes(3)] })
+  engine.persons.found(3, lookup(2), [], { statements: [bytes(1)], removals: [bytes(2)], successions: [bytes(3)] })
   expect(sent).toEqual([
     { type: 'successions', statements: [bytes(3)] },
     { type: 'deviceList', ref: 0, statements: [bytes(1)], removals: [bytes(2)] },
     { type: 'directory', ref: 8, bindings: [], unknown: [keyOf(2)] },
   ])
   sent.length = 0
-  engine.found(3, lookup(2), [], NOBODY)
+  engine.persons.found(3, lookup(2), [], NOBODY)
   expect(sent).toMatchObject([{ type: 'directory' }])
 })
 
@@ -83,7 +84,7 @@ test("a sender is judged as its person, and a person's word holds at each of its
   engine.received(1, { type: 'send', envelopes: [sendOf(1, 2), sendOf(2, 3)] })
   engine.resolved(1, [keyOf(2), keyOf(3)], [owned(2, 2), owned(3, 2)])
   expect(appends).toHaveLength(2)
-  const answer = { outcome: 'done', peers: [], unknown: [], consent: rule } as const
+  const answer: ConsentAnswer = { outcome: 'done', peers: [], unknown: [], consent: rule }
   engine.owners.consented(
     2,
     { ...asker(3), person: 2 as PeerNo },

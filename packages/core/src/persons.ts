@@ -2,7 +2,7 @@
  * What is signed about persons, handed on: which devices they have or removed, and which key followed which. Nobody has
  * to ask for it: it goes before the keys that somebody asked for, and as news to those who asked in this session.
  */
-import type { FrameOf, ServerFrame } from '@sealpost/protocol'
+import type { FrameOf, KeyBindingEntry, ServerFrame } from '@sealpost/protocol'
 import { assert, type MeshId, type PeerKey } from '@sealpost/std'
 import type { Context } from './context.ts'
 import type { Asker, SocketId } from './effects.ts'
@@ -55,11 +55,19 @@ export class Persons {
     effects.listDevices(live.socket, live.mesh.meshId, frame)
   }
 
-  /** Before keys are told, what else is known of whose they are. */
-  introduce(live: LiveSession, { statements, removals, successions }: PersonRecords): void {
-    if (successions.length > 0) this.context.send(live, [{ type: 'successions', statements: [...successions] }])
-    if (statements.length + removals.length === 0) return
-    this.context.send(live, [{ type: 'deviceList', ref: 0, statements: [...statements], removals: [...removals] }])
+  /** The answer to a `lookup`. */
+  found(
+    socket: SocketId,
+    { ref, peers }: FrameOf<'lookup'>,
+    bindings: readonly KeyBindingEntry[],
+    persons: PersonRecords = NOBODY,
+  ): void {
+    const live = this.live(socket)
+    if (!live) return
+    this.introduce(live, persons)
+    const known = new Set(bindings.map(({ peer }) => peer))
+    const unknown = peers.filter((peer) => !known.has(peer))
+    this.context.send(live, [{ type: 'directory', ref, bindings: [...bindings], unknown }])
   }
 
   listed(socket: SocketId, { ref }: FrameOf<'devices'>, persons: PersonRecords): void {
@@ -105,6 +113,13 @@ export class Persons {
         continue
       this.context.send(live, [news])
     }
+  }
+
+  /** Before keys are told, what else is known of whose they are. */
+  private introduce(live: LiveSession, { statements, removals, successions }: PersonRecords): void {
+    if (successions.length > 0) this.context.send(live, [{ type: 'successions', statements: [...successions] }])
+    if (statements.length + removals.length === 0) return
+    this.context.send(live, [{ type: 'deviceList', ref: 0, statements: [...statements], removals: [...removals] }])
   }
 
   private answer(socket: SocketId, frame: ServerFrame): void {

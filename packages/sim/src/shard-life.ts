@@ -273,7 +273,7 @@ export class ShardLife implements Effects {
     this.ask(
       'lookup',
       () => this.statements.findBindings(meshId, lookup.peers),
-      (bindings) => this.engine.found(no, lookup, bindings),
+      (bindings) => this.engine.persons.found(no, lookup, bindings),
     )
   }
 
