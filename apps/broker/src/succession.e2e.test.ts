@@ -48,8 +48,8 @@ test('waiting mail in both directions, consent and role are those of the new key
   expect(heard[0]!.text()).toBe('to the former key')
   // Allowed under the former key.
   await now.send(keyOf(bob), 'under the new key')
-  await using stranger = await connect(carol)
   const events: PeerEvent[] = []
+  await using stranger = await connect({ ...carol, onEvent: (event) => events.push(event) })
   const atCarol = heardBy(stranger)
   await until('carol has the old mail', () => atCarol.length === 1)
   expect(atCarol[0]).toMatchObject({ sender: now.key, person: now.key })

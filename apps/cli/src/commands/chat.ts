@@ -68,7 +68,7 @@ interface Chat {
 async function showAll(chat: Chat): Promise<never> {
   const names = new SenderNames(chat.session, chat.shell.output)
   for await (const message of chat.session.peer) {
-    await names.learn(message.sender)
+    await names.learn(message.person)
     await show(message, chat)
     message.settle()
   }

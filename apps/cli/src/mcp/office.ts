@@ -63,7 +63,7 @@ export class Office {
     // Read anew: other commands pin names meanwhile.
     const contacts = await this.readContacts()
     const names = new SenderNames({ ...session, contacts }, this.shell.output)
-    for (const sender of new Set(messages.map(({ message }) => message.sender))) {
+    for (const sender of new Set(messages.map(({ message }) => message.person))) {
       if (this.asked.has(sender)) continue
       this.asked.add(sender)
       await names.learn(sender)

@@ -18,12 +18,16 @@ export const NOTICE =
 
 export const peerShape = z.object({
   name: z.string().nullable().describe('as this profile pinned it; null when there is none. Not proven'),
-  key: z.string().describe('proven: whoever holds this key wrote it'),
+  key: z.string().describe('proven: whoever holds this key wrote it, or vouches for the device that did'),
   fingerprint: z.string(),
 })
 
+const senderShape = peerShape.extend({
+  device: z.string().nullable().describe('what this peer calls the device that wrote it; null: its own key did'),
+})
+
 export const wordsShape = z.object({
-  from: peerShape,
+  from: senderShape,
   group: z
     .object({ id: z.string(), name: z.string().describe('what its owner calls it') })
     .nullable()
@@ -61,12 +65,12 @@ export function labelMessage({ messageId, message, timesRead }: OpenMessage, con
 }
 
 export function labelWords(message: Message, contacts: Contacts): LabelledWords {
-  const { sender, envelopeId, priority, attempt, sentAtMs, enqueuedAtMs, body } = message
+  const { person, deviceLabel, envelopeId, priority, attempt, sentAtMs, enqueuedAtMs, body } = message
   const { isRequest, isError, inReplyTo, thread, noAutoReply, group } = message
   const raw = textOf(message)
   const text = raw === null ? null : visible(raw)
   return {
-    from: labelPeer(sender, contacts),
+    from: { ...labelPeer(person, contacts), device: deviceLabel },
     group: group && { id: group.id, name: visible(group.name) },
     ...{ envelopeId, priority, attempt, isRequest, isError, inReplyTo, thread, noAutoReply },
     ...{ sentAtMs, enqueuedAtMs, text },
@@ -87,10 +91,11 @@ export function fencedAnswer(answer: LabelledWords): string {
 function fenced(title: string, { from, group, priority, attempt, text, bodyBase64 }: LabelledWords): string {
   const mark = `PEER TEXT ${randomBytes(16).toString('hex')}`
   const name = from.name === null ? 'a peer without a name here' : JSON.stringify(from.name)
+  const device = from.device === null ? '' : ` (device ${JSON.stringify(from.device)})`
   const to = group ? `, in the group ${JSON.stringify(group.name)} with the id ${group.id}` : ''
   const words = text ?? `(no text; base64) ${bodyBase64}`
   return [
-    `${title} from ${name}, verified key ${from.key}${to}, priority ${priority}, attempt ${attempt}:`,
+    `${title} from ${name}${device}, verified key ${from.key}${to}, priority ${priority}, attempt ${attempt}:`,
     `BEGIN ${mark}`,
     ...words.split('\n').map((line) => `| ${line}`),
     `END ${mark}`,
