@@ -85,6 +85,8 @@ test('who was away, or looks for the former key only now, is led to the new one'
   await using now = await connect(next)
   const heard = heardBy(now)
   await until('it is there', () => heard.length === 1)
+  now.onMessage((message) => message.reply('yes'))
+  expect((await writer.request(keyOf(alice), 'still you?')).text()).toBe('yes')
 })
 
 test('mail that was sealed to the former key and says so outside is taken for the new one', async () => {

@@ -61,7 +61,7 @@ export class PeerEngine {
   private readonly arrivals: Arrivals
   private readonly keys: KeyDirectory
   private readonly questions = new Questions()
-  private readonly requests = new Requests()
+  private readonly requests = new Requests((peer) => this.persons.book.current(peer))
   private readonly standing: Standing
   private readonly whispers: Whispers
   readonly groups: GroupDesk

@@ -2,7 +2,7 @@
  * Questions to other peers that wait for their answer. An answer names the envelope it answers inside its box, so nobody
  * but the asked peer can have written it. Pure and synchronous.
  */
-import type { EnvelopeId, Millis } from '@sealpost/std'
+import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
 import { SealpostError } from './errors.ts'
 import type { Post, PostTerms } from './lane.ts'
 import type { Message } from './message.ts'
@@ -26,6 +26,13 @@ export class Requests {
   private readonly sealed = new Map<EnvelopeId, Open>()
   /** Not after the next deadline. Looking at all of them takes time, and this is asked for with every frame. */
   wakeAtMs: Millis = Infinity
+
+  private readonly current: (peer: PeerKey) => PeerKey
+
+  /** `current`: the identity key of now, of one that others may have followed. */
+  constructor(current: (peer: PeerKey) => PeerKey = (peer) => peer) {
+    this.current = current
+  }
 
   /** Answers what is to be posted for it. */
   begin({ timeoutMs, answered, ...post }: Request, nowMs: Millis): Post {
@@ -52,7 +59,7 @@ export class Requests {
   take(message: Message): boolean {
     const { inReplyTo, sender } = message
     const open = inReplyTo && this.sealed.get(inReplyTo)
-    if (!open || open.to !== sender) return false
+    if (!open || this.current(open.to) !== sender) return false
     this.end(open)
     open.answered(message)
     return true
