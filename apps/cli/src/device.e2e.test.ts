@@ -41,7 +41,7 @@ test('a machine is added by one line, is written to, and is removed', { timeout:
   expect(free.to).toBe(heard.person)
 
   expect((await machine.run(['device', 'remove', 'phone'])).code).toBe(0)
-  expect(failure(await machine.run(['send', 'bob', 'late', '--profile', 'phone', '--json']))).toEqual([4, 'revoked'])
+  expect(failure(await machine.run(['peers', '--profile', 'phone', '--json']))).toEqual([4, 'revoked'])
   expect(failure(await machine.run(['device', 'remove', 'phone', '--json']))).toEqual([3, 'unknown_device'])
   expect(failure(await machine.run(['device', 'add', 'a/b', '--json']))).toEqual([2, 'label_malformed'])
 })
