@@ -4,7 +4,7 @@ import { fencedMessages, type LabelledMessage, visible } from './peer-words.ts'
 
 const labelled = (text: string | null): LabelledMessage => ({
   messageId: '0123',
-  from: { name: 'bob', key: 'ab'.repeat(32), fingerprint: '' },
+  from: { name: 'bob', key: 'ab'.repeat(32), fingerprint: '', device: null },
   group: { id: 'cd'.repeat(16), name: 'crew' },
   ...{ isRequest: false, isError: false, inReplyTo: null, thread: null, noAutoReply: false },
   ...{ envelopeId: '', priority: 'next', attempt: 1, timesRead: 1, sentAtMs: 0, enqueuedAtMs: 0, text },
