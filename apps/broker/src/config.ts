@@ -9,39 +9,8 @@ import { normalizeAuthority } from '@sealpost/identity'
 import { ENVELOPE_BYTES_MAX } from '@sealpost/protocol'
 import { defaultDrainOptions, defaultQueueOptions, defaultWriterOptions } from '@sealpost/queue'
 import { z } from 'zod'
-
-/** What a value must be: a schema, and the words that end the sentence "NAME must be …". */
-interface Kind<T> {
-  readonly parse: z.ZodType<T>
-  readonly expects: string
-}
-
-/** Longer timers ring at once, and most of these figures travel in four bytes. */
-const COUNT_MAX = 2 ** 31 - 1
-const wholeNumber = (min: number, max: number) =>
-  z
-    .string()
-    .regex(/^\d{1,15}$/)
-    .transform(Number)
-    .pipe(z.number().min(min).max(max))
-
-const count = (unit: string, max = COUNT_MAX, min = 1): Kind<number> => ({
-  parse: wholeNumber(min, max),
-  expects: `a whole number of ${unit}, ${max === COUNT_MAX ? `at least ${min}` : `from ${min} to ${max}`}`,
-})
-const port: Kind<number> = { parse: wholeNumber(0, 65_535), expects: 'a port (0-65535)' }
-const words = (expects: string): Kind<string> => ({ parse: z.string(), expects })
-const oneOf = <const Word extends string>(...choices: readonly Word[]): Kind<Word> => ({
-  parse: z.enum(choices),
-  expects: `${choices.slice(0, -1).join(', ')} or ${choices.at(-1)}`,
-})
-const list = (expects: string, item: z.ZodType<string, string>): Kind<string[]> => ({
-  parse: z
-    .string()
-    .transform((text) => text.split(',').flatMap((part) => part.trim() || []))
-    .pipe(z.array(item)),
-  expects,
-})
+import { isNetwork } from './addresses.ts'
+import { COUNT_MAX, count, type Kind, list, oneOf, port, words } from './config-kinds.ts'
 
 /** The queue takes a lease further ahead for one given before the database clock jumped back. */
 const LEASE_MS_MAX = 300_000
@@ -59,6 +28,7 @@ const authority = z.string().transform((text, context) => {
     return z.NEVER
   }
 })
+const network = z.string().refine(isNetwork)
 const origin = z.string().refine((text) => URL.canParse(text) && new URL(text).origin === text)
 
 interface Setting<T> extends Kind<T> {
@@ -129,7 +99,7 @@ export const settings = {
   LIMITS: setting(onOff, {
     fallback: 'on',
     unit: 'on or off',
-    meaning: 'limits of rates and connections; off only for a load test',
+    meaning: 'limits of rates, connections, mailboxes and load; off only for a load test',
   }),
   RATE_PER_SECOND: setting(count('envelopes'), {
     fallback: rate!.perSecond,
@@ -141,6 +111,52 @@ export const settings = {
     fallback: 100,
     unit: 'connections',
     meaning: 'connections from one address, or from one /64 of IPv6',
+  }),
+  UNAUTHENTICATED_PER_IP: setting(count('connections'), {
+    fallback: 20,
+    unit: 'connections',
+    meaning: 'and of these without a proven key',
+  }),
+  UPGRADES_PER_SECOND: setting(count('connections'), {
+    fallback: 10,
+    unit: 'connections/s',
+    meaning: 'new connections from one address each second',
+  }),
+  UPGRADES_BURST: setting(count('connections'), {
+    fallback: 100,
+    unit: 'connections',
+    meaning: 'and in a burst: all of an address come back at once after a restart',
+  }),
+  REQUESTS_PER_SECOND: setting(count('requests'), {
+    fallback: 40,
+    unit: 'requests/s',
+    meaning: 'requests by HTTP from one address each second',
+  }),
+  REQUESTS_BURST: setting(count('requests'), { fallback: 80, unit: 'requests', meaning: 'and in a burst' }),
+  TRUSTED_PROXIES: setting(list('addresses or networks like 10.0.0.0/8, separated by commas', network), {
+    fallback: '',
+    unit: 'address, …',
+    meaning: 'proxies whose word counts for where a request comes from',
+  }),
+  PROXY_HEADER: setting(oneOf('x-forwarded-for', 'forwarded'), {
+    fallback: 'x-forwarded-for',
+    unit: 'header',
+    meaning: 'in which they say it: `x-forwarded-for` or `forwarded`; the other one is not read',
+  }),
+  LAG_MS_MAX: setting(ms(), {
+    fallback: 1000,
+    unit: 'ms',
+    meaning: 'an event loop that comes later than this, four looks in a row, is an overload',
+  }),
+  MEMORY_BYTES_MAX: setting(count('bytes', Number.MAX_SAFE_INTEGER), {
+    fallback: 1024 * 1024 * 1024,
+    unit: 'bytes',
+    meaning: 'more memory than this is an overload: nobody new is let in, and sends are refused as `busy`',
+  }),
+  STATEMENTS_WAITING_MAX: setting(count('statements'), {
+    fallback: 2000,
+    unit: 'statements',
+    meaning: 'more that wait for a connection to the database are an overload',
   }),
   UNAUTHENTICATED_MAX: setting(count('connections'), {
     fallback: 1000,

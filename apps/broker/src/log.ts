@@ -25,6 +25,12 @@ interface Fields {
   readonly expired?: number
   readonly dead?: number
   readonly tookMs?: number
+  readonly reason?: string
+  readonly lagMs?: number
+  readonly memoryBytes?: number
+  readonly forSeconds?: number
+  readonly deadRows?: number
+  readonly forgotten?: number
 }
 
 export interface Log {

@@ -12,6 +12,7 @@ import { Authenticator } from './authenticator.ts'
 import { readBrokerKeys } from './broker-keys.ts'
 import { type Config, limitsOf, printConfig, readConfig } from './config.ts'
 import { configHelp } from './config-reference.ts'
+import type { DoorLimits } from './door.ts'
 import { Driver, type DriverOptions } from './driver.ts'
 import { GroupRegistrar } from './group-registrar.ts'
 import { adminRoutes, type HttpParts, publicRoutes, withDemo } from './http.ts'
@@ -19,6 +20,7 @@ import { discoveryOf } from './http-discovery.ts'
 import { openApi } from './http-start.ts'
 import { errorFields, type Log, openLog } from './log.ts'
 import { Metrics } from './metrics.ts'
+import { watchOverload } from './overload-watch.ts'
 import { Ownership } from './ownership.ts'
 import { PersonRegistrar } from './person-registrar.ts'
 import { Registrar } from './registrar.ts'
@@ -69,7 +71,17 @@ export async function startBroker(config: Config, log: Log): Promise<RunningBrok
   )
   const app = publicRoutes(http).route('/', api.app)
   if (config.DEMO === 'on') withDemo(app, await openDemo())
-  const server = serve({ driver, log, fetch: app.fetch }, socketOptions)
+  const overload = watchOverload(config, { driver, log, metrics, asking: databases.asking })
+  const server = serve(
+    {
+      driver,
+      log,
+      fetch: app.fetch,
+      isOverloaded: () => overload?.reason != null,
+      refused: (code) => metrics.turnedAway(code),
+    },
+    socketOptions,
+  )
   const admin = serveAdmin({ host: config.ADMIN_HOST, port: config.ADMIN_PORT, fetch: adminRoutes(http).fetch })
   const url = `ws://${server.authority}${WEBSOCKET_PATH}`
   const adminUrl = `http://${admin.authority}`
@@ -129,15 +141,21 @@ function serverOptions(config: Config, brokerKey: PeerKey): ServerOptions {
     authorities: config.AUTHORITIES,
     origins: config.ORIGINS,
     isDemoOn: config.DEMO === 'on',
+    proxies: { trusted: config.TRUSTED_PROXIES, header: config.PROXY_HEADER },
     brokerKey,
     authWithinMs: config.AUTH_WITHIN_MS,
     backpressureBytes: BACKPRESSURE_FACTOR * config.CREDIT_BYTES,
-    limits:
-      config.LIMITS === 'on'
-        ? { socketsPerIp: config.SOCKETS_PER_IP, unauthenticatedMax: config.UNAUTHENTICATED_MAX }
-        : null,
+    limits: config.LIMITS === 'on' ? doorLimits(config) : null,
   }
 }
+
+const doorLimits = (config: Config): DoorLimits => ({
+  socketsPerIp: config.SOCKETS_PER_IP,
+  unprovenPerIp: config.UNAUTHENTICATED_PER_IP,
+  unprovenMax: config.UNAUTHENTICATED_MAX,
+  upgrades: { perSecond: config.UPGRADES_PER_SECOND, burst: config.UPGRADES_BURST },
+  requests: { perSecond: config.REQUESTS_PER_SECOND, burst: config.REQUESTS_BURST },
+})
 
 /** Room for what a session may be owed, in the larger form, and for its acks. */
 const BACKPRESSURE_FACTOR = 4

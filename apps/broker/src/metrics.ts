@@ -38,6 +38,12 @@ export class Metrics {
     labelNames: ['code'],
     registers: [this.registry],
   })
+  private readonly away = new Counter({
+    name: 'sealpost_requests_refused_total',
+    help: 'requests and upgrades refused before anything was done for them, by code',
+    labelNames: ['code'],
+    registers: [this.registry],
+  })
   private readonly moved = new Counter({
     name: 'sealpost_deliveries_moved_total',
     help: 'deliveries that left the queue unsettled, by reason',
@@ -52,8 +58,11 @@ export class Metrics {
   }): void {
     for (const [key, [name, help]] of Object.entries(ENGINE_COUNTERS))
       this.reading(Counter, `sealpost_${name}_total`, help, () => read.counters[key as keyof Counters])
-    for (const [name, [help, value]] of Object.entries(read.gauges))
-      this.reading(Gauge, `sealpost_${name}`, help, value)
+    this.show(read.gauges)
+  }
+
+  show(gauges: Readonly<Record<string, readonly [help: string, read: () => number]>>): void {
+    for (const [name, [help, value]] of Object.entries(gauges)) this.reading(Gauge, `sealpost_${name}`, help, value)
   }
 
   committed(batch: Batch, tookMs: Millis): void {
@@ -70,6 +79,11 @@ export class Metrics {
 
   closed(code: CloseCode): void {
     this.closes.inc({ code })
+  }
+
+  /** `code` is one of the table of refusals: never what a client wrote. */
+  turnedAway(code: string): void {
+    this.away.inc({ code })
   }
 
   swept(expired: number, dead: number): void {

@@ -163,7 +163,7 @@ test('one address may hold so many connections and no more, until one leaves', a
   const clients = await Promise.all(Array.from({ length: 5 }, () => WireClient.open(limited.broker.url)))
   const next = () => rawHttp(limited.broker.port, upgradeRequest(limited.broker.authority))
   const answer = await next()
-  expect(answer).toMatchObject({ status: 429, body: '{"code":"too_many_connections"}' })
+  expect(answer).toMatchObject({ status: 429, body: '{"code":"too_many_connections","retryAfterMs":5000}' })
   expect(answer.headers.get('retry-after')).toBe('5')
   const forwarded = upgradeRequest(limited.broker.authority, ['X-Forwarded-For: 203.0.113.9'])
   expect((await rawHttp(limited.broker.port, forwarded)).status).toBe(429)
@@ -173,7 +173,7 @@ test('one address may hold so many connections and no more, until one leaves', a
 })
 
 test('with the limits as they are, the 101st connection of an address is refused', async () => {
-  await using limited = await World.open(LIMITED)
+  await using limited = await World.open({ ...LIMITED, UNAUTHENTICATED_PER_IP: '100' })
   const clients = await Promise.all(Array.from({ length: 100 }, () => WireClient.open(limited.broker.url)))
   expect((await rawHttp(limited.broker.port, upgradeRequest(limited.broker.authority))).status).toBe(429)
   for (const client of clients) client.destroy()
@@ -184,7 +184,7 @@ test('so many connections may be without a proven key, in all', async () => {
   const member = await WireClient.enter(await limited.enrol())
   const clients = await Promise.all(Array.from({ length: 3 }, () => WireClient.open(limited.broker.url)))
   const answer = await rawHttp(limited.broker.port, upgradeRequest(limited.broker.authority))
-  expect(answer).toMatchObject({ status: 503, body: '{"code":"try_later"}' })
+  expect(answer).toMatchObject({ status: 503, body: '{"code":"try_later","retryAfterMs":2000}' })
   await member.echo()
   for (const client of [...clients, member]) client.destroy()
 })

@@ -104,6 +104,11 @@ export class Engine {
     return this.router.waitingCount
   }
 
+  /** From now on sends are refused as `busy`, or taken again. */
+  set isOverloaded(is: boolean) {
+    this.router.isOverloaded = is
+  }
+
   /** Tells the time, by a clock that never goes back. Call it before the other methods. */
   advance(nowMs: Millis): void {
     this.context.nowMs = Math.max(nowMs, this.context.nowMs)

@@ -13,4 +13,4 @@ export type { FoundGroups, GroupAnswer, GroupEntry, GroupPage } from './groups.t
 export * from './limits.ts'
 export type { ConsentAnswer } from './owner-answers.ts'
 export type { NewDevice, PersonRecords, RemovalAnswer, SuccessionAnswer } from './persons.ts'
-export { Rates } from './rate.ts'
+export { type Rate, Rates, TokenBucket } from './rate.ts'

@@ -3,10 +3,10 @@ import type { ClientFrame } from '@sealpost/protocol'
 import type { Asker } from './effects.ts'
 import type { LiveSession } from './session.ts'
 
-/** Each is answered by a statement of its own, or told to everybody who watches. */
+/** Each is answered by a statement or a frame of its own, or told to everybody who watches. */
 const QUESTIONS: ReadonlySet<ClientFrame['type']> = new Set([
   ...(['lookup', 'lookupHistory', 'members', 'revoke', 'consent', 'bind', 'groups', 'setGroup'] as const),
-  ...(['devices', 'removeDevice', 'succeed', 'status', 'watch'] as const),
+  ...(['devices', 'removeDevice', 'succeed', 'status', 'watch', 'ping'] as const),
 ])
 
 export const isQuestion = ({ type }: ClientFrame): boolean => QUESTIONS.has(type)

@@ -40,6 +40,7 @@ export class Router {
   private waiting = 0
   private waitingBytes = 0
   isClosing = false
+  isOverloaded = false
 
   get waitingCount(): number {
     return this.waiting
@@ -186,7 +187,7 @@ export class Router {
     if (Math.max(item.envelope.length, arrival.body?.shared.bytes.length ?? 0) > limits.envelopeBytesMax)
       return { code: 'envelope_too_large', retryAfterMs: 0 }
     if (item.ttlSeconds > limits.ttlSecondsMax) return { code: 'ttl_too_long', retryAfterMs: 0 }
-    if (this.isClosing) return { code: 'busy', retryAfterMs: BUSY_RETRY_MS }
+    if (this.isClosing || this.isOverloaded) return { code: 'busy', retryAfterMs: BUSY_RETRY_MS }
     const retryAfterMs = from.bucket?.take(nowMs) ?? 0
     if (retryAfterMs > 0) return { code: 'rate_limited', retryAfterMs }
     if (this.waiting >= limits.waitingMax || this.waitingBytes >= limits.waitingBytesMax)

@@ -15,6 +15,8 @@ import { openPipeLane, type Pipe } from './pipe-lane.ts'
 
 export interface Connections<Driver> {
   readonly address: Address
+  /** Statements that wait for a free connection. */
+  readonly waitingCount: number
   /**
    * Runs one statement on a free connection and bounds it by the client's own clock. A statement that timed out may
    * still run later on the server, so a write must be fenced by its parameters. Statements are prepared unless asked
@@ -37,6 +39,8 @@ export interface DatabaseOptions {
   /** From the call to the answer, waiting for a free connection included. */
   queryTimeoutMs?: number
   connectTimeoutMs?: number
+  /** Statements that may wait for a free connection; one more is not done. */
+  waitingMax?: number
   /** An idle connection is asked for a sign of life this often. */
   probeMs?: number
   /** A connection older than this is replaced, so that a server's memory and a moved host name are let go. */
@@ -54,6 +58,7 @@ const defaults = {
   statementTimeoutMs: 5_000,
   queryTimeoutMs: 6_000,
   connectTimeoutMs: 5_000,
+  waitingMax: 10_000,
   probeMs: 5_000,
   lifetimeMs: 1_800_000,
   applicationName: 'sealpost',
@@ -115,6 +120,10 @@ class Pool<Driver> implements Connections<Driver> {
     return this.#use((lane) => statement(lane.driver), options)
   }
 
+  get waitingCount(): number {
+    return this.#waiting.size
+  }
+
   /** Waits for any answer of the server. */
   async probe(): Promise<void> {
     await this.#use((lane) => lane.ping(), {})
@@ -157,6 +166,8 @@ class Pool<Driver> implements Connections<Driver> {
   }
 
   #wait(timeoutMs: number): Promise<Lane<Driver>> {
+    if (this.#waiting.size >= this.#options.waitingMax)
+      return Promise.reject(notDone('too many statements wait for a connection', this.address))
     return new Promise((resolve, reject) => {
       const leave = () => {
         clearTimeout(timer)

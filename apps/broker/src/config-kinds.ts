@@ -1,0 +1,35 @@
+/** The kinds of values a setting may have. */
+import { z } from 'zod'
+
+/** What a value must be: a schema, and the words that end the sentence "NAME must be …". */
+export interface Kind<T> {
+  readonly parse: z.ZodType<T>
+  readonly expects: string
+}
+
+/** Longer timers ring at once, and most of these figures travel in four bytes. */
+export const COUNT_MAX = 2 ** 31 - 1
+const wholeNumber = (min: number, max: number) =>
+  z
+    .string()
+    .regex(/^\d{1,15}$/)
+    .transform(Number)
+    .pipe(z.number().min(min).max(max))
+
+export const count = (unit: string, max = COUNT_MAX, min = 1): Kind<number> => ({
+  parse: wholeNumber(min, max),
+  expects: `a whole number of ${unit}, ${max === COUNT_MAX ? `at least ${min}` : `from ${min} to ${max}`}`,
+})
+export const port: Kind<number> = { parse: wholeNumber(0, 65_535), expects: 'a port (0-65535)' }
+export const words = (expects: string): Kind<string> => ({ parse: z.string(), expects })
+export const oneOf = <const Word extends string>(...choices: readonly Word[]): Kind<Word> => ({
+  parse: z.enum(choices),
+  expects: `${choices.slice(0, -1).join(', ')} or ${choices.at(-1)}`,
+})
+export const list = (expects: string, item: z.ZodType<string, string>): Kind<string[]> => ({
+  parse: z
+    .string()
+    .transform((text) => text.split(',').flatMap((part) => part.trim() || []))
+    .pipe(z.array(item)),
+  expects,
+})

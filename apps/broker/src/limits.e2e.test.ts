@@ -1,0 +1,89 @@
+/** What one address, one connection or one machine may cost, and how it is told that it is too much. */
+import { describe, expect, test } from 'vitest'
+import { rawHttp, upgradeRequest, WireClient } from './testing-wire.ts'
+import { World } from './testing-world.ts'
+
+const upgradeAt = (world: World, headers: readonly string[] = []) =>
+  rawHttp(world.broker.port, upgradeRequest(world.broker.authority, headers))
+const getAt = (world: World, path: string, headers: readonly string[] = []) =>
+  rawHttp(
+    world.broker.port,
+    [`GET ${path} HTTP/1.1`, `Host: ${world.broker.authority}`, ...headers, '\r\n'].join('\r\n'),
+  )
+
+describe('one address', () => {
+  test('H18: opens so many connections in a burst, and is told when to come again', async () => {
+    await using world = await World.open({ LIMITS: 'on', UPGRADES_PER_SECOND: '1', UPGRADES_BURST: '3' })
+    const answers = []
+    for (let i = 0; i < 8; i++) answers.push(await upgradeAt(world))
+    expect(answers.slice(0, 3).map(({ status }) => status)).toEqual([101, 101, 101])
+    const refused = answers.find(({ status }) => status === 429)!
+    expect(JSON.parse(refused.body)).toEqual({ code: 'rate_limited', retryAfterMs: expect.any(Number) })
+    expect(refused.headers.get('retry-after')).toBe('1')
+    expect(await world.broker.metric('sealpost_requests_refused_total{code="rate_limited"}')).toBeGreaterThan(0)
+  })
+
+  test('H18: has so many connections without a proven key; a member makes room', async () => {
+    await using world = await World.open({ LIMITS: 'on', UNAUTHENTICATED_PER_IP: '2' })
+    const members = [await WireClient.enter(await world.enrol()), await WireClient.enter(await world.enrol())]
+    const strangers = [await WireClient.open(world.broker.url), await WireClient.open(world.broker.url)]
+    expect(await upgradeAt(world)).toMatchObject({ status: 429, body: expect.stringContaining('too_many_unproven') })
+    strangers.pop()!.destroy()
+    await expect.poll(async () => (await upgradeAt(world)).status).toBe(101)
+    for (const client of [...members, ...strangers]) client.destroy()
+  })
+
+  test('asks so much by HTTP, whatever it asks for', async () => {
+    await using world = await World.open({ LIMITS: 'on', REQUESTS_PER_SECOND: '1', REQUESTS_BURST: '4' })
+    const answers = []
+    for (const path of ['/livez', '/version', '/nothing', '/v1/inbox', '/livez', '/livez', '/livez', '/livez'])
+      answers.push(await getAt(world, path))
+    expect(answers.slice(0, 4).every(({ status }) => status !== 429)).toBe(true)
+    expect(answers.filter(({ status }) => status === 429).length).toBeGreaterThan(0)
+  })
+
+  test('is the one that a trusted proxy names', async () => {
+    await using world = await World.open({ LIMITS: 'on', SOCKETS_PER_IP: '1', TRUSTED_PROXIES: '127.0.0.0/8' })
+    const first = await WireClient.open(world.broker.url) // the proxy itself
+    expect((await upgradeAt(world)).status).toBe(429)
+    for (const client of ['198.51.100.1', '198.51.100.2', '2001:db8::1'])
+      expect((await upgradeAt(world, [`X-Forwarded-For: ${client}`])).status).toBe(101)
+    first.destroy()
+  })
+})
+
+describe('one connection', () => {
+  test.each([
+    ['H25: pings', 9],
+    ['H26: pongs nobody asked for', 10],
+  ])('%s, too many at once, end it and no other', async (_, opcode) => {
+    await using world = await World.open()
+    const [flooder, other] = [await WireClient.enter(await world.enrol()), await WireClient.enter(await world.enrol())]
+    for (let i = 0; i < 1000; i++) flooder.sendMessage(opcode, new Uint8Array(0))
+    expect(await flooder.closed).toEqual({ code: 4429, reason: 'rate_exceeded' })
+    await other.echo()
+    other.destroy()
+  })
+
+  test('a flood of questions ends it', async () => {
+    await using world = await World.open()
+    const place = await world.enrol()
+    for (const frame of [
+      { type: 'ping', ref: 1 },
+      { type: 'lookup', ref: 1, peers: [place.identity.signing.publicKey] },
+    ] as const) {
+      const client = await WireClient.enter(place)
+      for (let i = 0; i < 1000; i++) client.send(frame)
+      expect((await client.closed).code).toBe(4429)
+    }
+  })
+})
+
+test('a process that is over its memory lets nobody in, says so, and goes on with those it has', async () => {
+  await using world = await World.open({ LIMITS: 'on', MEMORY_BYTES_MAX: '1' })
+  await expect.poll(() => world.broker.metric('sealpost_overloaded'), { timeout: 20_000 }).toBe(1)
+  expect(await upgradeAt(world)).toMatchObject({ status: 503, body: '{"code":"try_later","retryAfterMs":2000}' })
+  expect((await getAt(world, '/v1/inbox')).status).toBe(503)
+  expect((await getAt(world, '/livez')).status).toBe(200)
+  expect(world.broker.log.find(({ event }) => event === 'overload.began')).toMatchObject({ reason: 'memory' })
+})

@@ -1,0 +1,46 @@
+/** Looks for an overload of this process, and tells whoever has to know. */
+import type { Database } from '@sealpost/db'
+import type { Config } from './config.ts'
+import type { Driver } from './driver.ts'
+import type { Log } from './log.ts'
+import type { Metrics } from './metrics.ts'
+import { LOOK_EVERY_MS, Overload } from './overload.ts'
+
+interface Parts {
+  readonly driver: Driver
+  readonly log: Log
+  readonly metrics: Metrics
+  readonly asking: Database
+}
+
+/** Null: the limits are off. */
+export function watchOverload(config: Config, { driver, log, metrics, asking }: Parts): Overload | null {
+  const overload = new Overload(
+    {
+      lagMsMax: config.LAG_MS_MAX,
+      memoryBytesMax: config.MEMORY_BYTES_MAX,
+      statementsMax: config.STATEMENTS_WAITING_MAX,
+    },
+    {
+      nowMs: () => performance.now(),
+      memoryBytes: () => process.memoryUsage.rss(),
+      collect: () => Bun.gc(true),
+      statementsWaiting: () => asking.waitingCount,
+    },
+  )
+  metrics.show({
+    event_loop_lag_seconds: ['how late the event loop came to its last look', () => overload.lagMs / 1000],
+    statements_waiting: ['statements that wait for a connection to the database', () => asking.waitingCount],
+    overloaded: ['1 while newcomers and sends are refused for it', () => (overload.reason ? 1 : 0)],
+  })
+  if (config.LIMITS === 'off') return null
+  const look = () => {
+    if (!overload.look()) return
+    driver.engine.isOverloaded = overload.reason !== null
+    const { reason, lagMs } = overload
+    if (reason) log.warn('overload.began', { reason, lagMs, memoryBytes: process.memoryUsage.rss() })
+    else log.info('overload.ended')
+  }
+  setInterval(look, LOOK_EVERY_MS).unref()
+  return overload
+}
