@@ -3,7 +3,7 @@ import { type DeliveryId, ID_BLOCK, type MeshId, type PeerKey, toHex } from '@se
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import { addMembers, createMesh, revokeMember } from './admin.ts'
 import { type Database, openDatabase } from './connect.ts'
-import { listDeadLetters, purgeDeadLetters, redriveDeadLetters } from './dead-letters.ts'
+import { forgetDeadLetters, listDeadLetters, purgeDeadLetters, redriveDeadLetters } from './dead-letters.ts'
 import { type ScratchDatabase, scratchDatabase } from './testing.ts'
 
 let scratch: ScratchDatabase
@@ -133,4 +133,11 @@ test('purging takes what the filter names and nothing else', async () => {
   expect(await idsOf()).toEqual([2])
   expect(await purgeDeadLetters(db, {})).toBe(1)
   expect(await idsOf()).toEqual([])
+})
+
+test('what died long ago is forgotten, so many at a time', async () => {
+  for (let id = 1; id <= 5; id++) await die({ id, reason: 'expired', diedSecondsAgo: id * 100 })
+  const forget = () => forgetDeadLetters(db, { olderThanSeconds: 250, max: 2 })
+  expect([await forget(), await forget(), await forget()]).toEqual([2, 1, 0])
+  expect((await listDeadLetters(db, {}, 10)).map(({ id }) => id)).toEqual([1, 2])
 })

@@ -118,6 +118,31 @@ export async function purgeDeadLetters(db: Database, filter: DeadLetterFilter): 
   }
 }
 
+/**
+ * Forgets up to `max` of each mesh that died longer ago, whether their recipients were told or not. Walks
+ * `dead_letter_died`. @returns how many went. @throws DatabaseError
+ */
+export async function forgetDeadLetters(
+  db: Database,
+  { olderThanSeconds, max }: { olderThanSeconds: number; max: number },
+): Promise<number> {
+  const [row] = await execute<{ forgotten: number }>(
+    db,
+    sql`
+      with due as materialized (
+        select found.ctid from ${mesh} cross join lateral (
+          select ${deadLetter}.ctid from ${deadLetter}
+          where ${deadLetter.meshId} = ${mesh.meshId}
+            and ${deadLetter.diedAt} <= clock_timestamp() - make_interval(secs => ${olderThanSeconds}::float8)
+          order by ${deadLetter.diedAt} limit ${max}::int for update skip locked) found
+      ), gone as (
+        delete from ${deadLetter} using due where ${deadLetter}.ctid = due.ctid returning 1
+      )
+      select count(*)::int as forgotten from gone`,
+  )
+  return row!.forgotten
+}
+
 async function redriveSome(db: Database, filter: DeadLetterFilter, ttlSeconds: number): Promise<number> {
   assert(BATCH < ID_BLOCK, 'a block has an id for each row of a batch')
   const block = sql.raw(`'${deliveryBlock.seqName}'`)

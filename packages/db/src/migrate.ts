@@ -12,7 +12,7 @@ import { openLane, parseAddress, type Sql } from './lane.ts'
 const folder = fileURLToPath(new URL('../migrations', import.meta.url))
 const ADVISORY_LOCK = 0x5ea1_9057
 
-/** @throws DatabaseError `db_url_invalid`, `db_not_done`, `db_refused`, `db_unavailable`, `db_migration_failed` */
+/** @throws DatabaseError `db_url_invalid`, `db_not_done`, `db_refused`, `db_unavailable`, `db_migration_failed`, `db_outdated` */
 export async function migrate(url: string): Promise<void> {
   // One lane is one socket: a transaction whose backend dies can't carry on, on another connection, outside of itself.
   const lane = await openLane(url, { applicationName: 'sealpost migrate', connectTimeoutMs: 5_000, session: {} })
@@ -39,11 +39,15 @@ function newestMigration(): number {
   return Math.max(...journal.entries.map((entry) => entry.when))
 }
 
+const OUTDATED =
+  'The database must be brought up to date, and this account may not do it: run `sealpost db migrate` as its owner'
+
 /** drizzle's error quotes the whole statement and its parameters; the server's own, about a migration, holds neither. */
 function migrationError(error: unknown, url: string): Error {
   const cause = (error as Error).cause ?? error
   if (!leavesConnectionWhole(cause)) return statementError(cause, parseAddress(url))
   const { code, message } = cause as { code: string; message: string }
+  if (code === '42501') return new DatabaseError('db_outdated', `${OUTDATED} (${message})`, { sqlstate: code })
   return new DatabaseError('db_migration_failed', `A migration failed and was rolled back (${code}: ${message})`, {
     sqlstate: code,
   })

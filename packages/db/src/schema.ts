@@ -280,7 +280,10 @@ export const delayedDelivery = pgTable(
     terms: bytea('terms'),
     envelope: bytea('envelope').notNull(),
   },
-  (t) => [primaryKey({ columns: [t.meshId, t.dueAt, t.id] })],
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.dueAt, t.id] }),
+    index('delayed_delivery_recipient').on(t.meshId, t.recipient),
+  ],
 )
 
 /**
@@ -363,6 +366,7 @@ export const deadLetter = pgTable(
   },
   (t) => [
     primaryKey({ columns: [t.meshId, t.recipient, t.id] }),
+    index('dead_letter_died').on(t.meshId, t.diedAt),
     index('dead_letter_untold').on(t.meshId, t.recipient, t.id).where(sql`${t.toldAt} is null`),
     index('dead_letter_body').on(t.meshId, t.sender, t.bodyId).where(sql`${t.bodyId} is not null`),
   ],
@@ -396,6 +400,8 @@ export const cluster = pgTable(
   {
     one: smallint('one').primaryKey().default(1),
     incarnation: uuid('incarnation').notNull().default(sql`gen_random_uuid()`),
+    /** The server and its timeline, when they were last looked at. Others mean that a backup was restored. */
+    origin: text('origin'),
   },
   (t) => [check('cluster_single_row', sql`${t.one} = 1`)],
 )

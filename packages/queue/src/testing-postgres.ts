@@ -10,6 +10,7 @@ import {
   revokeMember,
 } from '@sealpost/db'
 import { scratchDatabase } from '@sealpost/db/testing'
+import { loginsOf } from '@sealpost/db/testing-roles'
 import { assert } from '@sealpost/std'
 import type { DeadLetterFacts, QueueWorld } from './conformance-world.ts'
 import { PostgresQueue, type QueueDatabases } from './postgres.ts'
@@ -24,11 +25,14 @@ export interface PostgresWorlds {
   close(): Promise<void>
 }
 
+/** The queue's own connections have the rights of a broker and no others. */
 export async function postgresWorlds(): Promise<PostgresWorlds> {
   const scratch = await scratchDatabase()
+  const logins = await loginsOf(scratch.url)
   const open = (settings: Record<string, string>) => openDatabase(scratch.url, { connections: 1, settings })
-  const pipeline = () => openPipeline(scratch.url, { settings: SESSION })
-  const databases = { writing: await pipeline(), claiming: await open(SESSION), asking: await open(SESSION) }
+  const openAsBroker = () => openDatabase(logins.broker, { connections: 1, settings: SESSION })
+  const pipeline = () => openPipeline(logins.broker, { settings: SESSION })
+  const databases = { writing: await pipeline(), claiming: await openAsBroker(), asking: await openAsBroker() }
   const rivalWriting = await pipeline()
   const admin = await open({})
   const rival = await open({})
@@ -48,6 +52,7 @@ export async function postgresWorlds(): Promise<PostgresWorlds> {
     },
     close: async () => {
       await Promise.all(all.map((db) => db.close()))
+      await logins.drop()
       await scratch.drop()
     },
   }

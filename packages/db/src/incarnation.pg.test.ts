@@ -1,0 +1,57 @@
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { type Database, openDatabase } from './connect.ts'
+import { lookAtHealth } from './health.ts'
+import { beginIncarnation, currentIncarnation } from './incarnation.ts'
+import { type ScratchDatabase, scratchDatabase } from './testing.ts'
+
+let scratch: ScratchDatabase
+let db: Database
+beforeAll(async () => {
+  scratch = await scratchDatabase()
+  db = await openDatabase(scratch.url, { connections: 3 })
+})
+afterAll(async () => {
+  await db.close()
+  await scratch.drop()
+})
+
+const nextBlock = async () => {
+  const [row] = await db.run((sql) => sql<{ block: number }[]>`select nextval('delivery_block')::float8 as block`)
+  return row!.block
+}
+
+test('it stays the same as long as the server does', async () => {
+  const first = await currentIncarnation(db)
+  const block = await nextBlock()
+  expect(first).toMatch(/^[0-9a-f]{32}$/)
+  expect(await currentIncarnation(db)).toBe(first)
+  expect((await lookAtHealth(db)).incarnation).toBe(first)
+  expect(await nextBlock()).toBe(block + 1)
+})
+
+test('on another server or timeline a new one begins, once, and ids go on behind all that were given', async () => {
+  const before = await currentIncarnation(db)
+  const block = await nextBlock()
+  await db.run((sql) => sql`update cluster set origin = 'elsewhere/00000001'`)
+  const [first, second] = await Promise.all([currentIncarnation(db), currentIncarnation(db)])
+  expect(first).not.toBe(before)
+  expect(second).toBe(first)
+  const after = await nextBlock()
+  expect(after).toBeGreaterThan(block + 1_000_000)
+  expect(after).toBeLessThan(block + 1_100_000)
+})
+
+test('an operator may begin one', async () => {
+  const before = await currentIncarnation(db)
+  const after = await beginIncarnation(db)
+  expect(after).not.toBe(before)
+  expect(await currentIncarnation(db)).toBe(after)
+})
+
+test('a snapshot that somebody holds is seen, with its age, until it is let go', async () => {
+  const holder = await openDatabase(scratch.url, { connections: 1 })
+  await holder.run((sql) => sql.unsafe('begin isolation level repeatable read; select 1').simple())
+  await expect.poll(async () => (await lookAtHealth(db)).snapshotSeconds).toBeGreaterThan(0.05)
+  await holder.close()
+  await expect.poll(async () => (await lookAtHealth(db)).snapshotSeconds).toBe(0)
+})

@@ -1,0 +1,105 @@
+import { randomBytes } from 'node:crypto'
+import { toHex } from '@sealpost/std'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { type Database, openDatabase } from './connect.ts'
+import { lookAtHealth } from './health.ts'
+import { migrate } from './migrate.ts'
+import { roleStatements } from './roles.ts'
+import { emptyDatabase, type ScratchDatabase } from './testing.ts'
+import { loginsOf, type RoleLogins } from './testing-roles.ts'
+
+let scratch: ScratchDatabase
+let logins: RoleLogins
+let broker: Database
+let admin: Database
+
+beforeAll(async () => {
+  scratch = await emptyDatabase()
+  await migrate(scratch.url)
+  logins = await loginsOf(scratch.url)
+  broker = await openDatabase(logins.broker, { connections: 1 })
+  admin = await openDatabase(logins.admin, { connections: 1 })
+})
+afterAll(async () => {
+  await broker.close()
+  await admin.close()
+  await logins.drop()
+  await scratch.drop()
+})
+
+const codeOf = (db: Database, statement: string) =>
+  db
+    .run((sql) => sql.unsafe(statement))
+    .then(
+      () => 'done',
+      (error) => error.sqlstate,
+    )
+const DENIED = '42501'
+
+describe('a broker', () => {
+  test.each([
+    'drop table message_queue',
+    'truncate message_queue',
+    'alter table message_queue add column more int',
+    'create table public.mine (one int)',
+    'create temporary table mine (one int)',
+    "update message_queue set envelope = ''",
+    'update message_queue set sender = 1',
+    'update dead_letter set recipient = 1',
+    'select envelope from dead_letter',
+    'select detail from dead_letter',
+    'select * from dead_letter',
+    "update mesh set name = 'mine'",
+    'delete from member',
+    'update member set peer_key = box_key',
+    "update member set role = 'admin'",
+    'delete from cluster',
+    'update cluster set origin = null',
+    "select setval('delivery_block', 1)",
+    'delete from drizzle.__drizzle_migrations',
+    'create role mine',
+    "select pg_read_file('postgresql.conf')",
+  ])('may not: %s', async (statement) => {
+    expect(await codeOf(broker, statement)).toBe(DENIED)
+  })
+
+  test('finds the database up to date, its incarnation and its health', async () => {
+    await expect(migrate(logins.broker)).resolves.toBeUndefined()
+    expect((await lookAtHealth(broker)).incarnation).toMatch(/^[0-9a-f]{32}$/)
+  })
+})
+
+describe('an admin', () => {
+  test.each([
+    'drop table dead_letter',
+    "update message_queue set envelope = ''",
+    'delete from message_queue',
+    'delete from mesh',
+  ])('may not: %s', async (statement) => {
+    expect(await codeOf(admin, statement)).toBe(DENIED)
+  })
+
+  test('makes meshes', async () => {
+    expect(await codeOf(admin, `insert into mesh values ('${toHex(randomBytes(16))}', 'home')`)).toBe('done')
+  })
+})
+
+test('the statements may be run again, and the owner migrates', async () => {
+  const db = await openDatabase(scratch.url, { connections: 1 })
+  for (const statement of roleStatements(logins.prefix)) await db.run((sql) => sql.unsafe(statement))
+  await db.run(
+    (sql) => sql`delete from drizzle.__drizzle_migrations where created_at = (
+    select max(created_at) from drizzle.__drizzle_migrations)`,
+  )
+  await expect(migrate(logins.broker)).rejects.toMatchObject({ code: 'db_outdated' })
+  await db.run((sql) =>
+    sql
+      .unsafe(
+        'drop function note_origin(boolean); drop index dead_letter_died; drop index delayed_delivery_recipient; alter table cluster drop column origin',
+      )
+      .simple(),
+  )
+  await migrate(logins.owner)
+  expect(await codeOf(db, 'select note_origin(false)')).toBe('done')
+  await db.close()
+})

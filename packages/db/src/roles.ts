@@ -1,0 +1,100 @@
+/**
+ * Who may do what in the database, as three roles without a login: `_owner` migrates and nothing else needs it, `_broker`
+ * is what a broker is, `_admin` what `sealpost dead` and the enrolment of first members are. A login is made a member of
+ * one of them. What a hacked broker can not do then: change a stored envelope or whom it is from, read what lies among the dead
+ * letters, drop, truncate or alter a table, or put a sequence back.
+ *
+ * An embedded server needs none of it: whoever runs it owns its files, and its one account is behind a password in a
+ * file of that owner.
+ */
+
+const QUEUE_COLUMNS_CHANGED = 'lease_epoch, lease_until, attempts, strikes, first_strike_at'
+/** All but what a peer wrote. */
+const DEAD_LETTER_COLUMNS_READ =
+  'ctid, mesh_id, recipient, id, sender, envelope_id, priority, reason, died_at, told_at, body_id'
+
+type Grants = Readonly<Record<string, string>>
+
+const BROKER: Grants = {
+  mesh: 'select',
+  member: 'select, insert, update (revoked_at, box_key, box_epoch, binding_not_after_ms, binding_signature, name, consent_policy, consent_version)', // biome-ignore format: one thing
+  consent: 'select, insert, update, delete',
+  former_binding: 'select, insert, delete',
+  peer_group: 'select, insert, update',
+  invite: 'select, insert, update',
+  session: 'select, insert, update (epoch, shard, opened_at)',
+  sender_mark: 'select, insert, update (version, last_envelope_id)',
+  message_queue: `select, insert, delete, update (${QUEUE_COLUMNS_CHANGED})`,
+  shared_body: 'select, insert, delete, update (stored_at)',
+  delayed_delivery: 'select, insert, delete, update (due_at)', // a row is locked only by who may change it
+  dedupe_ledger: 'select, insert, delete, update (keep_until)',
+  dead_letter: `select (${DEAD_LETTER_COLUMNS_READ}), insert, delete, update (told_at)`,
+  access_token: 'select, insert, delete, update (revoked_at)',
+  cluster: 'select',
+}
+
+const ADMIN: Grants = {
+  mesh: 'select, insert',
+  member: 'select, insert, update (revoked_at)',
+  session: 'select, insert',
+  sender_mark: 'select, insert',
+  message_queue: 'select, insert',
+  dead_letter: 'select, delete, update (told_at)',
+  invite: 'select, update (revoked_at)',
+  access_token: 'select, update (revoked_at)',
+  cluster: 'select',
+}
+
+/**
+ * The statements that make the roles, or bring them up to date: run them as a superuser, in the database, after every
+ * migration. They hand all of it to `_owner`.
+ */
+export function roleStatements(prefix = 'sealpost'): string[] {
+  const [owner, broker, admin] = ['owner', 'broker', 'admin'].map((name) => `${prefix}_${name}`) as [
+    string,
+    string,
+    string,
+  ]
+  return [
+    ...[owner, broker, admin].map(create),
+    onDatabase(`revoke all on database %I from public`),
+    ...[owner, broker, admin].map((role) => onDatabase(`grant connect on database %I to ${role}`)),
+    onDatabase(`grant create on database %I to ${owner}`), // the migrations keep a schema of their own
+    'revoke all on schema public from public',
+    `alter schema public owner to ${owner}`,
+    handOver(owner),
+    ...[broker, admin].flatMap((role) => [
+      `revoke all on all tables in schema public from ${role}`,
+      `revoke all on all sequences in schema public from ${role}`,
+      `grant usage on schema public, drizzle to ${role}`,
+      `grant select on drizzle.__drizzle_migrations to ${role}`,
+      `grant usage on sequence delivery_block, receipt_id to ${role}`,
+    ]),
+    ...granted(BROKER, broker),
+    ...granted(ADMIN, admin),
+    'revoke all on function note_origin(boolean) from public',
+    `grant execute on function note_origin(boolean) to ${broker}, ${admin}`,
+    `grant execute on function pg_control_system() to ${owner}`,
+    `grant pg_read_all_stats to ${broker}`, // to see whose snapshot holds up the queue
+  ]
+}
+
+const create = (role: string) =>
+  `do $$ begin create role ${role} nologin; exception when duplicate_object then null; end $$`
+
+const onDatabase = (statement: string) => `do $$ begin execute format('${statement}', current_database()); end $$`
+
+/** Everything in the two schemas, as `reassign owned` would, which also takes what is not ours. */
+const handOver = (owner: string) => `do $$ declare what record; begin
+  if to_regnamespace('drizzle') is not null then alter schema drizzle owner to ${owner}; end if;
+  for what in select c.oid::regclass as name, c.relkind from pg_class c
+    where c.relnamespace::regnamespace::text in ('public', 'drizzle') and c.relkind in ('r', 'v', 'S')
+      and not exists (select from pg_depend d where d.objid = c.oid and d.deptype in ('a', 'i', 'e')
+        and d.classid = 'pg_class'::regclass)
+  loop execute format('alter %s %s owner to ${owner}',
+    case what.relkind when 'S' then 'sequence' when 'v' then 'view' else 'table' end, what.name); end loop;
+  alter function note_origin(boolean) owner to ${owner};
+end $$`
+
+const granted = (grants: Grants, role: string) =>
+  Object.entries(grants).map(([table, rights]) => `grant ${rights} on ${table} to ${role}`)

@@ -1,0 +1,46 @@
+/** For tests: logins of the roles, on a database of one's own. Roles belong to the whole server, so their names are made up. */
+import { randomBytes } from 'node:crypto'
+import { openDatabase } from './connect.ts'
+import { roleStatements } from './roles.ts'
+
+export interface RoleLogins {
+  readonly prefix: string
+  /** URLs of the same database. */
+  readonly owner: string
+  readonly broker: string
+  readonly admin: string
+  /** After everything that uses them is closed, and before the database is dropped. */
+  drop(): Promise<void>
+}
+
+export async function loginsOf(url: string): Promise<RoleLogins> {
+  const prefix = `sealpost_${randomBytes(6).toString('hex')}`
+  const names = ['owner', 'broker', 'admin'] as const
+  await onDatabase(url, [
+    ...roleStatements(prefix),
+    ...names.map((name) => `create role ${prefix}_${name}_login login password '${prefix}' in role ${prefix}_${name}`),
+  ])
+  const as = (name: string) => {
+    const its = new URL(url)
+    its.username = `${prefix}_${name}_login`
+    its.password = prefix
+    return its.href
+  }
+  const roles = names.flatMap((name) => [`${prefix}_${name}_login`, `${prefix}_${name}`])
+  const drop = () =>
+    onDatabase(url, [
+      `grant ${prefix}_owner to current_user`,
+      ...roles.flatMap((role) => [`reassign owned by ${role} to current_user`, `drop owned by ${role}`]),
+      ...roles.map((role) => `drop role ${role}`),
+    ])
+  return { prefix, owner: as('owner'), broker: as('broker'), admin: as('admin'), drop }
+}
+
+async function onDatabase(url: string, statements: readonly string[]): Promise<void> {
+  const db = await openDatabase(url, { connections: 1 })
+  try {
+    for (const statement of statements) await db.run((sql) => sql.unsafe(statement))
+  } finally {
+    await db.close()
+  }
+}
