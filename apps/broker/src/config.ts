@@ -249,6 +249,21 @@ export const settings = {
     unit: 'ms',
     meaning: 'pause between two looks for expired and dead deliveries',
   }),
+  DEAD_LETTER_SECONDS: setting(count('seconds'), {
+    fallback: 30 * 86_400,
+    unit: 's',
+    meaning: 'a dead letter is forgotten after so long, told to its recipient or not',
+  }),
+  SNAPSHOT_SECONDS_MAX: setting(count('seconds'), {
+    fallback: 300,
+    unit: 's',
+    meaning: 'a transaction that holds its snapshot for longer keeps the queue from being cleared, and is an alarm',
+  }),
+  DEAD_ROWS_MAX: setting(count('rows'), {
+    fallback: 200_000,
+    unit: 'rows',
+    meaning: 'more dead rows in the hot tables are an alarm',
+  }),
   LOG_LEVEL: setting(oneOf('debug', 'info', 'warn', 'error', 'silent'), {
     fallback: 'info',
     unit: 'level',

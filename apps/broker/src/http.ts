@@ -22,15 +22,21 @@ export interface HttpParts {
   /** Resolves when the database answers and the broker takes sessions; rejects otherwise. */
   readonly isReady: () => Promise<void>
   readonly scrape: () => Promise<string>
+  /** What an operator should look at though the broker is ready; a line each. */
+  readonly warnings: () => readonly string[]
 }
 
 export function publicRoutes(parts: HttpParts): Hono {
+  return routes(parts, () => 'ok')
+}
+
+function routes(parts: HttpParts, ready: () => string): Hono {
   const app = new Hono()
   app.get('/livez', (c) => c.text('ok'))
   app.get('/readyz', async (c) => {
     try {
       await parts.isReady()
-      return c.text('ok')
+      return c.text(ready())
     } catch {
       return c.text('not ready', 503) // the reason is in the log; a stranger need not know it
     }
@@ -53,7 +59,7 @@ export function withDemo(app: Hono, demo: Demo): Hono {
 }
 
 export function adminRoutes(parts: HttpParts): Hono {
-  const app = publicRoutes(parts)
+  const app = routes(parts, () => ['ok', ...parts.warnings()].join('\n'))
   app.get('/metrics', async (c) => c.text(await parts.scrape(), 200, { 'Content-Type': 'text/plain; version=0.0.4' }))
   app.all('/metrics', methodNotAllowed)
   return app

@@ -1,6 +1,6 @@
 /** What one address, one connection or one machine may cost, and how it is told that it is too much. */
 import { describe, expect, test } from 'vitest'
-import { rawHttp, upgradeRequest, WireClient } from './testing-wire.ts'
+import { type HttpAnswer, rawHttp, upgradeRequest, WireClient } from './testing-wire.ts'
 import { World } from './testing-world.ts'
 
 const upgradeAt = (world: World, headers: readonly string[] = []) =>
@@ -14,7 +14,7 @@ const getAt = (world: World, path: string, headers: readonly string[] = []) =>
 describe('one address', () => {
   test('H18: opens so many connections in a burst, and is told when to come again', async () => {
     await using world = await World.open({ LIMITS: 'on', UPGRADES_PER_SECOND: '1', UPGRADES_BURST: '3' })
-    const answers = []
+    const answers: HttpAnswer[] = []
     for (let i = 0; i < 8; i++) answers.push(await upgradeAt(world))
     expect(answers.slice(0, 3).map(({ status }) => status)).toEqual([101, 101, 101])
     const refused = answers.find(({ status }) => status === 429)!
@@ -35,7 +35,7 @@ describe('one address', () => {
 
   test('asks so much by HTTP, whatever it asks for', async () => {
     await using world = await World.open({ LIMITS: 'on', REQUESTS_PER_SECOND: '1', REQUESTS_BURST: '4' })
-    const answers = []
+    const answers: HttpAnswer[] = []
     for (const path of ['/livez', '/version', '/nothing', '/v1/inbox', '/livez', '/livez', '/livez', '/livez'])
       answers.push(await getAt(world, path))
     expect(answers.slice(0, 4).every(({ status }) => status !== 429)).toBe(true)

@@ -1,8 +1,8 @@
 /** The broker: puts the parts together, starts them in order, and ends them in the reverse. */
 import { MemoryHub } from '@sealpost/bus'
-import { checkServer, type Database, migrate, openDatabase, openPipeline } from '@sealpost/db'
+import { checkServer, currentIncarnation, type Database, migrate, openDatabase, openPipeline } from '@sealpost/db'
 import { openDemo } from '@sealpost/demo'
-import { ready } from '@sealpost/identity'
+import { ready, type SigningKeys } from '@sealpost/identity'
 import { PROTOCOL_VERSIONS, SUBPROTOCOLS } from '@sealpost/protocol'
 import { defaultDrainOptions, defaultQueueOptions, defaultWriterOptions, type QueueOptions } from '@sealpost/queue'
 import { PostgresQueue, SESSION } from '@sealpost/queue/postgres'
@@ -12,6 +12,7 @@ import { Authenticator } from './authenticator.ts'
 import { readBrokerKeys } from './broker-keys.ts'
 import { type Config, limitsOf, printConfig, readConfig } from './config.ts'
 import { configHelp } from './config-reference.ts'
+import { DatabaseWatch } from './database-watch.ts'
 import type { DoorLimits } from './door.ts'
 import { Driver, type DriverOptions } from './driver.ts'
 import { GroupRegistrar } from './group-registrar.ts'
@@ -32,26 +33,23 @@ export interface RunningBroker {
   stop(): Promise<void>
 }
 
-/** @throws OperatingError with one sentence for whoever started it */
-export async function startBroker(config: Config, log: Log): Promise<RunningBroker> {
+/**
+ * `replaced`: the database is another one than at the start, as after a restore. The broker must be started anew.
+ * @throws OperatingError with one sentence for whoever started it
+ */
+export async function startBroker(config: Config, log: Log, replaced: () => void): Promise<RunningBroker> {
   await ready()
   const keys = await readBrokerKeys(config.BROKER_KEY_FILE, log)
   const databases = await openDatabases(config)
   const { version: postgres, durability, incarnation } = await prepareDatabase(config, databases)
   const shard = toHex(crypto.getRandomValues(new Uint8Array(16))) as ShardId
-  const queue = new PostgresQueue(databases, shard, queueOptions(config))
-  const authenticator = new Authenticator(queue, keys)
-  const registrar = new Registrar(databases.asking, authenticator, keys)
-  const ownership = new Ownership(databases.asking, authenticator)
-  const groups = new GroupRegistrar(databases.asking, authenticator)
-  const persons = new PersonRegistrar(databases.asking, queue, { authenticator, keys })
+  const members = membersOf(databases, new PostgresQueue(databases, shard, queueOptions(config)), keys)
+  const { queue, authenticator } = members
   const metrics = new Metrics()
   const bus = new MemoryHub().join()
-  const driver = new Driver(
-    { queue, authenticator, registrar, ownership, groups, persons, bus, log, metrics },
-    driverOptions(config, { incarnation, durability }),
-  )
+  const driver = new Driver({ ...members, bus, log, metrics }, driverOptions(config, { incarnation, durability }))
   observe(driver, metrics)
+  const watch = new DatabaseWatch(config, { asking: databases.asking, log, metrics, incarnation, replaced })
   let isStopping = false
   const facts = { ...buildFacts(), brokerKey: keys.publicKey, shard, limits: config.LIMITS, durability, postgres }
   const limits = limitsOf(config)
@@ -63,6 +61,7 @@ export async function startBroker(config: Config, log: Log): Promise<RunningBrok
       await databases.asking.run((sql) => sql`select 1`, { timeoutMs: 1000 })
     },
     scrape: () => metrics.registry.metrics(),
+    warnings: () => watch.warnings,
   }
   const socketOptions = serverOptions(config, keys.publicKey)
   const api = openApi(
@@ -93,6 +92,7 @@ export async function startBroker(config: Config, log: Log): Promise<RunningBrok
     adminUrl,
     stop: async () => {
       isStopping = true
+      watch.stop()
       server.refuseNewcomers()
       await driver.shutdown()
       await api.ended()
@@ -101,6 +101,19 @@ export async function startBroker(config: Config, log: Log): Promise<RunningBrok
       await bus.close()
       await Promise.all(Object.values(databases).map((database) => database.close()))
     },
+  }
+}
+
+/** Who may come in, and what is whose. */
+function membersOf({ asking }: { asking: Database }, queue: PostgresQueue, keys: SigningKeys) {
+  const authenticator = new Authenticator(queue, keys)
+  return {
+    queue,
+    authenticator,
+    registrar: new Registrar(asking, authenticator, keys),
+    ownership: new Ownership(asking, authenticator),
+    groups: new GroupRegistrar(asking, authenticator),
+    persons: new PersonRegistrar(asking, queue, { authenticator, keys }),
   }
 }
 
@@ -174,8 +187,7 @@ async function openDatabases(config: Config) {
 async function prepareDatabase(config: Config, { asking }: { asking: Database }) {
   const { version, durability } = await checkServer(asking)
   await migrate(config.DATABASE_URL)
-  const [row] = await asking.run((sql) => sql<{ incarnation: string }[]>`select incarnation from cluster`)
-  return { version, durability, incarnation: row!.incarnation.replaceAll('-', '') }
+  return { version, durability, incarnation: await currentIncarnation(asking) }
 }
 
 function buildFacts() {
@@ -206,8 +218,9 @@ async function main(): Promise<void> {
   if (words.length > 0) return print(printConfig(read.config))
   const log = openLog(read.config.LOG_LEVEL)
   try {
-    const starting = startBroker(read.config, log)
-    endOnSignal(starting, log) // before it is ready: whoever hears of that may end it at once
+    const replaced = Promise.withResolvers<void>()
+    const starting = startBroker(read.config, log, replaced.resolve)
+    endWhenDue(starting, log, replaced.promise) // before it is ready: whoever hears of that may end it at once
     await starting
   } catch (error) {
     if (!(error instanceof OperatingError)) throw error
@@ -228,7 +241,7 @@ function leave(code: number, sentences: readonly string[]): never {
   process.exit(code)
 }
 
-function endOnSignal(starting: Promise<RunningBroker>, log: Log): void {
+function endWhenDue(starting: Promise<RunningBroker>, log: Log, replaced: Promise<void>): void {
   const stop = async () => (await starting).stop()
   let isEnding = false
   const end = (signal: string) => {
@@ -249,6 +262,8 @@ function endOnSignal(starting: Promise<RunningBroker>, log: Log): void {
     setTimeout(() => process.exit(1), 5000).unref()
     void stop().finally(() => process.exit(1))
   }
+  // With a failure, so that whoever watches over it starts it anew.
+  void replaced.then(stop).finally(() => process.exit(1))
   process.on('uncaughtException', die('broker.fault'))
   process.on('unhandledRejection', die('broker.fault'))
 }

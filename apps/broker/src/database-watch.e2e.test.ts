@@ -1,0 +1,70 @@
+/** What the broker notices of its database, and with which rights it does its work there. */
+import { lookAtHealth, openDatabase } from '@sealpost/db'
+import { scratchDatabase } from '@sealpost/db/testing'
+import { loginsOf } from '@sealpost/db/testing-roles'
+import { connect } from '@sealpost/sdk'
+import { expect, test } from 'vitest'
+import { HttpPeer } from './testing-http.ts'
+import { envelopeTo } from './testing-wire.ts'
+import { World } from './testing-world.ts'
+
+test('a snapshot that is held is told in the log, in the figures and to the operator, and stops nothing', async () => {
+  const database = await scratchDatabase()
+  const holder = await openDatabase(database.url, { connections: 1, queryTimeoutMs: 20_000 })
+  await holder.run((sql) => sql.unsafe('begin isolation level repeatable read; select 1').simple())
+  const onlooker = await openDatabase(database.url, { connections: 1 })
+  await expect.poll(async () => (await lookAtHealth(onlooker)).snapshotSeconds, { timeout: 10_000 }).toBeGreaterThan(1)
+  await onlooker.close()
+  await using world = await World.open({ SNAPSHOT_SECONDS_MAX: '1' }, database)
+  const readiness = async (base: string) => (await fetch(`${base}/readyz`)).text()
+  await expect.poll(() => readiness(world.broker.adminUrl)).toMatch(/^ok\nsnapshot_held: /)
+  expect(await readiness(world.broker.httpUrl)).toBe('ok')
+  expect(world.broker.log.find(({ event }) => event === 'database.alarm')).toMatchObject({ reason: 'snapshot_held' })
+  expect(await world.broker.metric('sealpost_database_snapshot_seconds')).toBeGreaterThan(1)
+  await holder.close()
+})
+
+test('dead letters are forgotten after their time', async () => {
+  const database = await scratchDatabase()
+  const db = await openDatabase(database.url, { connections: 1 })
+  await db.run((sql) => sql`insert into mesh values ('00000000-0000-0000-0000-000000000001', 'old')`)
+  const die = (id: number, secondsAgo: number) =>
+    db.run(
+      (sql) => sql`insert into dead_letter (mesh_id, recipient, id, priority, sender, attempts, strikes, envelope_id,
+          enqueued_at, died_at, reason)
+        values ('00000000-0000-0000-0000-000000000001', 1, ${id}, 1, 1, 1, 0, gen_random_uuid(), now(),
+          clock_timestamp() - make_interval(secs => ${secondsAgo}), 'expired')`,
+    )
+  await die(1, 3700)
+  await die(2, 3000)
+  await db.close()
+  await using world = await World.open({ DEAD_LETTER_SECONDS: '3600' }, database)
+  await expect.poll(() => world.count('dead_letter')).toBe(1)
+})
+
+test('a broker whose database was replaced by another incarnation ends, and the next one starts', async () => {
+  await using world = await World.open()
+  await world.db.run((sql) => sql`update cluster set origin = 'elsewhere'`)
+  expect((await world.broker.exited).code).toBe(1)
+  expect(world.broker.log.map(({ event }) => event)).toContain('database.replaced')
+  await world.restart()
+  expect(await (await fetch(`${world.broker.httpUrl}/readyz`)).text()).toBe('ok')
+})
+
+test('with the rights of the role for brokers, mail goes by socket and by HTTP, now and later', async () => {
+  const database = await scratchDatabase()
+  const logins = await loginsOf(database.url)
+  const dropping = { url: database.url, drop: () => logins.drop().then(database.drop) }
+  await using world = await World.open({ DATABASE_URL: logins.broker }, dropping)
+  const [from, to] = [await world.enrol(), await world.enrol()]
+  const [alice, bob] = [await connect(from), await connect(to)]
+  const came: string[] = []
+  bob.onMessage((message) => void came.push(message.text()))
+  await alice.send(bob.key, 'now')
+  await alice.send(bob.key, 'later', { notBefore: Date.now() + 100 })
+  await expect.poll(() => came, { timeout: 20_000 }).toHaveLength(2)
+  await Promise.all([alice.close(), bob.close()])
+  const peer = await HttpPeer.enter(to)
+  expect((await peer.send(envelopeTo(from))).body.results).toMatchObject([{ status: 'stored' }])
+  await peer.revoke()
+})

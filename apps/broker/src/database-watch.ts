@@ -1,0 +1,110 @@
+/**
+ * Looks at the database now and then: does somebody hold a snapshot, do dead rows pile up, is it still the same one?
+ * And forgets dead letters that nobody came back for.
+ */
+import { type Database, forgetDeadLetters, lookAtHealth } from '@sealpost/db'
+import { type Millis, OperatingError } from '@sealpost/std'
+import type { Config } from './config.ts'
+import { errorFields, type Log } from './log.ts'
+import type { Metrics } from './metrics.ts'
+
+interface Parts {
+  readonly asking: Database
+  readonly log: Log
+  readonly metrics: Metrics
+  /** As it was at the start. */
+  readonly incarnation: string
+  /** Another database is there: what this process knows of it is wrong. */
+  readonly replaced: () => void
+}
+
+type Alarm = 'snapshot_held' | 'dead_rows'
+
+const LOOK_EVERY_MS = 10_000
+const FORGET_EVERY_MS = 60_000
+/** In one statement; a full one is followed by the next at once. */
+const FORGET_MAX = 1000
+
+export class DatabaseWatch {
+  private readonly config: Config
+  private readonly parts: Parts
+  private readonly alarms = new Set<Alarm>()
+  private readonly timers: ReturnType<typeof setInterval>[]
+  private readonly busy = new Set<string>()
+  private snapshotSeconds = 0
+  private deadRows = 0
+
+  constructor(config: Config, parts: Parts) {
+    this.config = config
+    this.parts = parts
+    parts.metrics.show({
+      database_snapshot_seconds: ['age of the oldest snapshot that keeps dead rows', () => this.snapshotSeconds],
+      queue_dead_rows: ['dead rows of the hot tables that are not cleared away', () => this.deadRows],
+    })
+    this.timers = [
+      this.every('health.failed', LOOK_EVERY_MS, () => this.look()),
+      this.every('forget.failed', FORGET_EVERY_MS, () => this.forget()),
+    ]
+  }
+
+  /** One line for each alarm that is on. */
+  get warnings(): string[] {
+    const lines: Record<Alarm, string> = {
+      snapshot_held: `snapshot_held: a transaction has held its snapshot for ${Math.round(this.snapshotSeconds)} s`,
+      dead_rows: `dead_rows: ${this.deadRows} dead rows are not cleared away`,
+    }
+    return [...this.alarms].map((alarm) => lines[alarm])
+  }
+
+  stop(): void {
+    for (const timer of this.timers) clearInterval(timer)
+  }
+
+  private async look(): Promise<void> {
+    const { incarnation, snapshotSeconds, deadRows } = await lookAtHealth(this.parts.asking)
+    this.snapshotSeconds = snapshotSeconds
+    this.deadRows = deadRows
+    this.judge('snapshot_held', snapshotSeconds >= this.config.SNAPSHOT_SECONDS_MAX)
+    this.judge('dead_rows', deadRows >= this.config.DEAD_ROWS_MAX)
+    if (incarnation === this.parts.incarnation) return
+    this.parts.log.error('database.replaced')
+    this.stop()
+    this.parts.replaced()
+  }
+
+  private judge(alarm: Alarm, isOn: boolean): void {
+    if (isOn === this.alarms.has(alarm)) return
+    const { log } = this.parts
+    const fields = { reason: alarm, forSeconds: Math.round(this.snapshotSeconds), deadRows: this.deadRows }
+    if (isOn) log.warn('database.alarm', fields)
+    else log.info('database.calm', fields)
+    if (isOn) this.alarms.add(alarm)
+    else this.alarms.delete(alarm)
+  }
+
+  private async forget(): Promise<void> {
+    const terms = { olderThanSeconds: this.config.DEAD_LETTER_SECONDS, max: FORGET_MAX }
+    for (;;) {
+      const forgotten = await forgetDeadLetters(this.parts.asking, terms)
+      if (forgotten > 0) this.parts.log.info('dead_letters.forgotten', { forgotten })
+      if (forgotten < FORGET_MAX) return
+    }
+  }
+
+  /** Never twice at a time: a slow database is asked less. */
+  private every(event: string, ms: Millis, act: () => Promise<void>): ReturnType<typeof setInterval> {
+    const once = async () => {
+      if (this.busy.has(event)) return
+      this.busy.add(event)
+      await act().catch((error) => {
+        if (!(error instanceof OperatingError)) throw error
+        this.parts.log.warn(event, errorFields(error))
+      })
+      this.busy.delete(event)
+    }
+    void once()
+    const timer = setInterval(once, ms)
+    timer.unref()
+    return timer
+  }
+}
