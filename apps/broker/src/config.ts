@@ -54,7 +54,7 @@ const setting = <T>(kind: Kind<T>, { fallback, ...words }: Words): Setting<T> =>
 const address = words('an address or a host name')
 const onOff = oneOf('on', 'off')
 const ms = (max?: number) => count('milliseconds', max)
-const { rate } = defaultLimits
+const { rate, mailbox } = defaultLimits
 
 export const settings = {
   DATABASE_URL: setting(words('the URL of a database'), {
@@ -107,6 +107,21 @@ export const settings = {
     meaning: 'envelopes a peer may send each second',
   }),
   RATE_BURST: setting(count('envelopes'), { fallback: rate!.burst, unit: 'envelopes', meaning: 'and in a burst' }),
+  MAILBOX_MAX: setting(count('deliveries'), {
+    fallback: mailbox!.countMax,
+    unit: 'deliveries',
+    meaning: 'that may wait for one recipient',
+  }),
+  MAILBOX_BYTES_MAX: setting(count('bytes', Number.MAX_SAFE_INTEGER), {
+    fallback: mailbox!.bytesMax,
+    unit: 'bytes',
+    meaning: 'and their bytes',
+  }),
+  MAILBOX_PER_SENDER_MAX: setting(count('deliveries'), {
+    fallback: mailbox!.perSenderMax,
+    unit: 'deliveries',
+    meaning: 'that may wait for one recipient from one sender',
+  }),
   SOCKETS_PER_IP: setting(count('connections'), {
     fallback: 100,
     unit: 'connections',
@@ -327,6 +342,14 @@ export function limitsOf(config: Config): EngineLimits {
     ttlSecondsDefault: config.TTL_SECONDS,
     ttlSecondsMax: config.TTL_SECONDS_MAX,
     rate: config.LIMITS === 'on' ? { perSecond: config.RATE_PER_SECOND, burst: config.RATE_BURST } : null,
+    mailbox:
+      config.LIMITS === 'on'
+        ? {
+            countMax: config.MAILBOX_MAX,
+            bytesMax: config.MAILBOX_BYTES_MAX,
+            perSenderMax: config.MAILBOX_PER_SENDER_MAX,
+          }
+        : null,
     isBirthLeaseOn: config.BIRTH_LEASE === 'on',
   }
 }

@@ -31,6 +31,7 @@ import {
 import type { Authenticator } from './authenticator.ts'
 import type { GroupRegistrar } from './group-registrar.ts'
 import { errorFields, type Log } from './log.ts'
+import { Measurements } from './measurements.ts'
 import type { Metrics } from './metrics.ts'
 import type { Ownership } from './ownership.ts'
 import type { PersonRegistrar } from './person-registrar.ts'
@@ -85,6 +86,7 @@ export class Driver implements Effects {
   private readonly writer: Writer
   private readonly drain: Drain
   private readonly releases: Releases
+  private readonly measurements: Measurements
   private readonly timers: ReturnType<typeof setInterval>[] = []
   private lastSocket = 0
   private isFlushing = false
@@ -117,6 +119,11 @@ export class Driver implements Effects {
         this.hint(meshId, peer)
       },
       failed: (error) => this.complain('release.failed', error),
+    })
+    this.measurements = new Measurements({
+      ask: (recipients) => this.parts.queue.measure(recipients, (options.engine.limits.mailbox?.countMax ?? 0) + 1),
+      found: ({ meshId, peer }, found) => this.step(() => this.engine.measured(meshId, peer, found)),
+      failed: (error) => this.complain('measure.failed', error),
     })
     parts.bus.subscribe(({ meshId, peer }) => this.step(() => this.engine.hinted(meshId, peer)))
   }
@@ -280,6 +287,10 @@ export class Driver implements Effects {
       ([{ members, successors }, found]) => this.engine.resolved(socket, peers, members, found, successors),
       () => this.engine.resolved(socket, peers, null),
     )
+  }
+
+  measure(meshId: MeshId, peer: PeerNo): void {
+    this.measurements.add({ meshId, peer })
   }
 
   lookup(socket: SocketId, meshId: MeshId, lookup: FrameOf<'lookup'>): void {

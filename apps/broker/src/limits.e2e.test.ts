@@ -1,6 +1,7 @@
 /** What one address, one connection or one machine may cost, and how it is told that it is too much. */
+import type { ClientFrame } from '@sealpost/protocol'
 import { describe, expect, test } from 'vitest'
-import { type HttpAnswer, rawHttp, upgradeRequest, WireClient } from './testing-wire.ts'
+import { envelopeTo, type HttpAnswer, rawHttp, sendFrame, upgradeRequest, WireClient } from './testing-wire.ts'
 import { World } from './testing-world.ts'
 
 const upgradeAt = (world: World, headers: readonly string[] = []) =>
@@ -68,10 +69,11 @@ describe('one connection', () => {
   test('a flood of questions ends it', async () => {
     await using world = await World.open()
     const place = await world.enrol()
-    for (const frame of [
+    const questions: ClientFrame[] = [
       { type: 'ping', ref: 1 },
       { type: 'lookup', ref: 1, peers: [place.identity.signing.publicKey] },
-    ] as const) {
+    ]
+    for (const frame of questions) {
       const client = await WireClient.enter(place)
       for (let i = 0; i < 1000; i++) client.send(frame)
       expect((await client.closed).code).toBe(4429)
@@ -86,4 +88,30 @@ test('a process that is over its memory lets nobody in, says so, and goes on wit
   expect((await getAt(world, '/v1/inbox')).status).toBe(503)
   expect((await getAt(world, '/livez')).status).toBe(200)
   expect(world.broker.log.find(({ event }) => event === 'overload.began')).toMatchObject({ reason: 'memory' })
+})
+
+describe('a mailbox', () => {
+  test('takes so much of one sender and so much in all, and goes on when its owner has read', async () => {
+    await using world = await World.open({ LIMITS: 'on', MAILBOX_PER_SENDER_MAX: '20', MAILBOX_MAX: '30' })
+    const absent = await world.enrol()
+    const [one, two] = [await WireClient.enter(await world.enrol()), await WireClient.enter(await world.enrol())]
+    const sendTo = async (client: WireClient) => {
+      const item = envelopeTo(absent, { isHead: true })
+      client.send(sendFrame(item))
+      const answer = await client.next('ack', 'nack')
+      return answer.type === 'ack' ? 'ack' : answer.items[0]!.code
+    }
+    // A look that meets a commit on its way counts it twice, until the next look a second later: it is never too late.
+    const fill = async (client: WireClient, upTo: number) => {
+      await expect.poll(() => sendTo(client).then(() => world.count('message_queue')), { timeout: 20_000 }).toBe(upTo)
+      for (let i = 0; i < 5; i++) expect(await sendTo(client)).toBe('mailbox_full')
+      expect(await world.count('message_queue')).toBe(upTo)
+    }
+    await fill(one, 20)
+    await fill(two, 30)
+    const back = await WireClient.enter(absent)
+    back.send({ type: 'settle', ids: (await back.deliveries(30)).map(({ id }) => id) })
+    await expect.poll(() => sendTo(one), { timeout: 20_000 }).toBe('ack')
+    for (const client of [one, two, back]) client.destroy()
+  })
 })

@@ -80,7 +80,7 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'busy',
     'rate_limited',
     'rate_exceeded',
-    'quota_exceeded',
+    'mailbox_full',
     'outbox_full',
     'too_many_named',
     'too_many_groups',

@@ -4,6 +4,7 @@ import manifest from '../package.json'
 import { chatCommand } from './commands/chat.ts'
 import { completionCommand } from './commands/completion.ts'
 import { consentCommand } from './commands/consent.ts'
+import { dbCommand } from './commands/db.ts'
 import { deadCommand } from './commands/dead.ts'
 import { deviceCommand } from './commands/device.ts'
 import { doctorCommand } from './commands/doctor.ts'
@@ -48,7 +49,7 @@ export function sealpost(run: Run, { out, err }: Screens = platformScreens): Com
   for (const make of [peersCommand, sendCommand, groupCommand, requestCommand, listenCommand, chatCommand, mcpCommand])
     program.addCommand(make(run))
   program.commandsGroup('Look after it:')
-  for (const make of [statusCommand, consentCommand, deviceCommand, keyCommand, doctorCommand, deadCommand])
+  for (const make of [statusCommand, consentCommand, deviceCommand, keyCommand, doctorCommand, deadCommand, dbCommand])
     program.addCommand(make(run))
   program.addCommand(completionCommand(run, () => program))
   program.addHelpText('after', FOOT)

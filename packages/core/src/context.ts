@@ -3,6 +3,7 @@ import type { CloseCode, ServerFrame, Settle } from '@sealpost/protocol'
 import { assert, type Millis } from '@sealpost/std'
 import type { Effects } from './effects.ts'
 import type { EngineLimits } from './limits.ts'
+import { Mailboxes } from './mailboxes.ts'
 import { Rates } from './rate.ts'
 import { Roster } from './roster.ts'
 import type { LiveSession } from './session.ts'
@@ -30,6 +31,7 @@ export class Context {
   readonly limits: EngineLimits
   readonly roster = new Roster()
   readonly rates: Rates | null
+  readonly mailboxes: Mailboxes
   readonly counters: Counters = {
     accepted: 0,
     duplicates: 0,
@@ -61,6 +63,7 @@ export class Context {
   constructor(effects: Effects, limits: EngineLimits, nowMs: Millis) {
     this.effects = effects
     this.limits = limits
+    this.mailboxes = new Mailboxes(limits.mailbox, (meshId, recipient) => effects.measure(meshId, recipient))
     this.rates = limits.rate && new Rates(limits.rate)
     this.threads = limits.threadRate && new Rates(limits.threadRate)
     this.nowMs = nowMs

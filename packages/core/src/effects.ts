@@ -73,6 +73,8 @@ export interface Effects {
   /** Claim with the next drain tick. Answer: `claimed` or `claimFailed`. */
   claim(want: Want): void
 
+  /** Look what waits for a recipient. Answer: `measured`. */
+  measure(meshId: MeshId, recipient: PeerNo): void
   /** Find members by key, and the newest statements of groups. Answer: `resolved`. */
   resolve(socket: SocketId, meshId: MeshId, peers: readonly PeerKey[], groups: readonly GroupId[]): void
   /** Find key bindings, and what is signed about the persons of those keys. Answer: `persons.found`, or nothing when the database is away (the client asks again). */

@@ -11,6 +11,7 @@ import type {
   Committed,
   FrameOf,
   Lost,
+  Measured,
   Member,
   SessionRef,
   Settle,
@@ -323,6 +324,12 @@ export class Engine {
     if (live) this.groups.listed(live, groups, page)
   }
 
+  /** What waits for a recipient, by sender; `null`: the database did not answer. */
+  measured(meshId: MeshId, peer: PeerNo, found: readonly Measured[] | null): void {
+    const owner = this.context.roster.find(meshId)?.byNo.get(peer)
+    if (owner) this.context.mailboxes.measured(owner, found)
+  }
+
   /** Another shard, or a sweep, says that something may wait for this peer. */
   hinted(meshId: MeshId, peer: PeerNo): void {
     const live = this.context.roster.find(meshId)?.byNo.get(peer)?.live
@@ -439,7 +446,7 @@ export class Engine {
     )
     this.liveSessions += 1
     session.state = { name: 'live', live }
-    this.context.send(live, [welcomeOf(this.options, epoch, proof)])
+    this.context.send(live, [welcomeOf(this.options, { epoch, proof })])
     this.context.effects.findLost(live.socket, { meshId: member.meshId, peer: member.peer, epoch })
     this.presence.changed(live.peer, live.mesh.watchers)
     this.deliveries.claimSoon(live)

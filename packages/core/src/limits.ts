@@ -1,5 +1,6 @@
 /** What the engine bounds. The broker's configuration sets them; `docs/reference` lists defaults and units. */
 import type { Millis } from '@sealpost/std'
+import type { MailboxLimits } from './mailboxes.ts'
 import type { Rate } from './rate.ts'
 
 export interface EngineLimits {
@@ -29,6 +30,8 @@ export interface EngineLimits {
   readonly rate: Rate | null
   /** Envelopes of one thread in a second and in a burst, of all its peers together; `null` switches the limit off. */
   readonly threadRate: { readonly perSecond: number; readonly burst: number } | null
+  /** What may wait for one recipient; `null` switches the limit off. */
+  readonly mailbox: MailboxLimits | null
   /** How often a thread may pass from peer to peer. */
   readonly hopsMax: number
   readonly isBirthLeaseOn: boolean
@@ -53,6 +56,7 @@ export const defaultLimits: EngineLimits = {
   waitingBytesMax: 64 * 1024 * 1024,
   rate: { perSecond: 200, burst: 400 },
   threadRate: { perSecond: 0.1, burst: 200 },
+  mailbox: { countMax: 10_000, bytesMax: 64 * 1024 * 1024, perSenderMax: 1000 },
   hopsMax: 64,
   isBirthLeaseOn: true,
 }

@@ -2,6 +2,7 @@
 import { type Consent, GROUPS_MAX, type Member } from '@sealpost/protocol'
 import { assert, type GroupId, type MeshId, type Millis, type PeerKey, type PeerNo } from '@sealpost/std'
 import { type ConsentRule, ruleOf } from './consent.ts'
+import { type Mailbox, unknownMailbox } from './mailboxes.ts'
 import type { LiveSession } from './session.ts'
 
 export interface Peer {
@@ -18,6 +19,8 @@ export interface Peer {
   /** Whom it takes mail from; null: from everybody. */
   rule: ConsentRule | null
   consentVersion: number
+  /** What waits for it, as far as this shard knows. */
+  readonly mailbox: Mailbox
   /** When it was looked up is too long ago after that, unless it is live here: then it changes nothing elsewhere. */
   goodUntilMs: Millis
 }
@@ -93,6 +96,7 @@ export class Mesh {
       knownSince: Infinity,
       rule: null,
       consentVersion: -1,
+      mailbox: unknownMailbox(),
       goodUntilMs: -Infinity,
     }
     this.byKey.set(peerKey, peer)

@@ -20,6 +20,7 @@ import type { GroupId, Millis, PeerKey } from '@sealpost/std'
 import type { Context } from './context.ts'
 import type { Deliveries } from './deliveries.ts'
 import { type FoundGroups, type Groups, rosterOf } from './groups.ts'
+import { FULL_RETRY_MS } from './mailboxes.ts'
 import { RoutedAppend } from './routed-append.ts'
 import { type Arrival, type Broadcast, bytesOf, type LiveSession } from './session.ts'
 
@@ -171,10 +172,14 @@ export class Router {
     }
     if (this.groups.isStale(from, arrival)) return this.refuse(from, arrival, 'stale_roster', 0)
     if (to.rule?.admits(from.peer.person) === false) return this.refuse(from, arrival, 'not_allowed', 0)
+    if (this.context.mailboxes.isFull(from.mesh.meshId, to, from.peer.peer, nowMs))
+      return this.refuse(from, arrival, 'mailbox_full', FULL_RETRY_MS)
     const ttlSeconds = item.ttlSeconds === 0 ? limits.ttlSecondsDefault : item.ttlSeconds
     if (arrival.terms?.ifOnline && !to.live) return this.refuse(from, arrival, 'no_responder', 0)
     const birth = this.deliveries.admit(to.live, from, arrival)
     const append = new RoutedAppend(from, to, arrival, ttlSeconds, birth)
+    // What is leased at birth is bounded by its session's credit.
+    if (birth.birthEpoch === 0) this.context.mailboxes.add(append.meshId, to, append, nowMs)
     this.waiting += 1
     this.waitingBytes += bytesOf(arrival)
     this.context.effects.append(append)
@@ -234,6 +239,7 @@ export class Router {
   private landed(append: RoutedAppend): void {
     this.waiting -= 1
     this.waitingBytes -= bytesOf(append.arrival)
+    if (append.birthEpoch === 0) this.context.mailboxes.landed(append.to, append)
   }
 
   private answered(from: LiveSession, arrival: Arrival): void {

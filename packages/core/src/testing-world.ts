@@ -53,6 +53,7 @@ const SILENT = {
   toldLost: ignored,
   strike: ignored,
   lookup: ignored,
+  measure: ignored,
   enrol: ignored,
   listMembers: ignored,
   consent: ignored,

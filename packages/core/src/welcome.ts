@@ -1,11 +1,16 @@
 /** What a session is told of its broker when it begins. */
 import type { FrameOf } from '@sealpost/protocol'
-import type { EngineOptions } from './engine.ts'
+import type { EngineLimits } from './limits.ts'
+
+export interface Welcome {
+  readonly limits: EngineLimits
+  readonly incarnation: string
+  readonly durability: 'fsync' | 'degraded'
+}
 
 export function welcomeOf(
-  { limits, incarnation, durability }: EngineOptions,
-  epoch: number,
-  proof: Uint8Array,
+  { limits, incarnation, durability }: Welcome,
+  { epoch, proof }: Pick<FrameOf<'welcome'>, 'epoch' | 'proof'>,
 ): FrameOf<'welcome'> {
   return {
     type: 'welcome',

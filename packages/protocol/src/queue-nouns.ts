@@ -164,6 +164,13 @@ export type Claimed =
   | { readonly status: 'stale' }
   | { readonly status: 'locked' }
 
+/** What waits for one recipient, of one sender, delayed mail included and receipts not. */
+export interface Measured {
+  readonly sender: PeerNo
+  readonly count: number
+  readonly bytes: number
+}
+
 /** Whom a person takes mail from, at each of its devices. */
 export interface Consent {
   readonly policy: ConsentPolicy

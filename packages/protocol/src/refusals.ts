@@ -86,6 +86,11 @@ const ROWS = [
     close: 4413,
     meaning: 'this person has as many devices as it may have',
   },
+  {
+    code: 'mailbox_full',
+    isRetryable: true,
+    meaning: "the recipient's mailbox is full, or holds as much of this sender as it may; nothing was stored",
+  },
 ] as const satisfies readonly RefusalRow[]
 
 type Row = (typeof ROWS)[number]

@@ -1,7 +1,7 @@
 /** Conformance: how deliveries leave the queue without being settled, and how the ledger forgets. */
 import type { AppendOutcome, DeliveryRef } from '@sealpost/protocol'
 import { describe, expect, test } from 'vitest'
-import { type Stage, statusesOf, suiteOptions } from './conformance-world.ts'
+import { bytesOf, MESH, type Stage, statusesOf, suiteOptions } from './conformance-world.ts'
 import type { Swept } from './queue.ts'
 
 export function sweepTests(stage: () => Stage): void {
@@ -10,6 +10,7 @@ export function sweepTests(stage: () => Stage): void {
     walkTests(stage)
     ledgerTests(stage)
   })
+  describe('a look at what waits', () => measureTests(stage))
 }
 
 const { strikesMax, strikeSpanMs, dedupeMs, sweepRows } = suiteOptions
@@ -163,5 +164,39 @@ function ledgerTests(stage: () => Stage): void {
     expect(statusesOf(await stage().store(appends.at(-1)!))).toEqual(['duplicate'])
     expect(await stage().here.sweep()).toMatchObject({ forgotten: 2 })
     expect(await stage().here.sweep()).toMatchObject({ forgotten: 0 })
+  })
+}
+
+function measureTests(stage: () => Stage): void {
+  const measure = async (max = 100) => {
+    const { here, bob, cat } = stage()
+    const recipients = [bob, cat].map((peer) => ({ meshId: MESH, peer }))
+    const found = await here.measure(recipients, max)
+    return found.map((of) => of.toSorted((a, b) => a.sender - b.sender))
+  }
+
+  test('counts deliveries and bytes of each sender, leased, delayed and unclaimed', async () => {
+    const { ann, bob, cat } = stage()
+    const size = bytesOf('a').length
+    const { enqueuedAtMs } = await stage().here.commit({ appends: [stage().append('a')], settles: [] })
+    await stage().store(stage().append('b'), stage().append('c', { sender: cat }))
+    const session = await stage().openBob()
+    await stage().take(session, 1)
+    const due = stage().append('d', { notBeforeMs: enqueuedAtMs + 60_000, ttlSeconds: 7200 })
+    await stage().here.commit({ appends: [due], settles: [] })
+    await stage().store(stage().append('e', { sender: bob, recipient: cat }))
+    expect(await measure()).toEqual([
+      [
+        { sender: ann, count: 3, bytes: 3 * size },
+        { sender: cat, count: 1, bytes: size },
+      ],
+      [{ sender: bob, count: 1, bytes: size }],
+    ])
+  })
+
+  test('looks no further than it was told', async () => {
+    await stage().store(...['a', 'b', 'c', 'd'].map((text) => stage().append(text)))
+    expect((await measure(3))[0]).toMatchObject([{ count: 3 }])
+    expect((await measure())[1]).toEqual([])
   })
 }

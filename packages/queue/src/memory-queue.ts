@@ -6,6 +6,7 @@ import type {
   Extension,
   KeyBindingEntry,
   Lost,
+  Measured,
   Member,
   Reject,
   Retry,
@@ -14,10 +15,12 @@ import type {
 } from '@sealpost/protocol'
 import type { DeliveryId, MeshId, PeerKey, PeerNo, ShardId } from '@sealpost/std'
 import { MemoryShard } from './memory.ts'
+import { measureIn } from './memory-measure.ts'
 import type { MemoryStore } from './memory-store.ts'
-import type { Batch, Queue, QueueOptions, Released, Swept } from './queue.ts'
+import type { Batch, Queue, QueueOptions, Recipient, Released, Swept } from './queue.ts'
 
 export * from './memory.ts'
+export * from './memory-measure.ts'
 
 export function queueFor(store: MemoryStore, shard: ShardId, options: QueueOptions): Queue {
   return new MemoryQueue(new MemoryShard(store, shard, options))
@@ -59,6 +62,9 @@ export class MemoryQueue implements Queue {
   }
   async findLost(meshId: MeshId, peer: PeerNo, max: number): Promise<Lost[]> {
     return this.shard.findLost(meshId, peer, max)
+  }
+  async measure(recipients: readonly Recipient[], max: number): Promise<Measured[][]> {
+    return recipients.map((recipient) => measureIn(this.shard.store, recipient, max))
   }
   async toldLost(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void> {
     this.shard.toldLost(meshId, peer, ids)

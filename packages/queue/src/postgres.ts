@@ -20,6 +20,7 @@ import {
   type Extension,
   type KeyBindingEntry,
   type Lost,
+  type Measured,
   type Member,
   OPEN,
   type Reject,
@@ -50,7 +51,7 @@ import {
   UNDECIDED,
   undecidedOf,
 } from './decisions.ts'
-import type { Batch, Queue, QueueOptions, Released, Swept } from './queue.ts'
+import type { Batch, Queue, QueueOptions, Recipient, Released, Swept } from './queue.ts'
 import { arrayOf, type Row, run } from './run.ts'
 import { settleSteps } from './settle-step.ts'
 import { DatabaseClock, DeliveryIds, SenderMarks } from './shard-memory.ts'
@@ -222,6 +223,17 @@ export class PostgresQueue implements Queue {
     return rows.map(({ id, envelope_id, sender, reason }) => ({ id, envelopeId: envelope_id, sender, reason }))
   }
 
+  async measure(recipients: readonly Recipient[], max: number): Promise<Measured[][]> {
+    const rows = await run<MeasuredRow>(this.db.asking, statements.MEASURE, [
+      arrayOf(recipients.map(({ meshId }) => meshId)),
+      arrayOf(recipients.map(({ peer }) => peer)),
+      max,
+    ])
+    const answers = recipients.map((): Measured[] => [])
+    for (const { n, sender, count, bytes } of rows) answers[n - 1]!.push({ sender, count, bytes })
+    return answers
+  }
+
   async toldLost(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void> {
     await run(this.db.asking, statements.TOLD_LOST, [meshId, peer, arrayOf(ids)])
   }
@@ -328,6 +340,10 @@ interface DueRow extends Row {
   mesh_id: MeshId | null
   peer: PeerNo | null
   next_seconds: number | null
+}
+
+interface MeasuredRow extends Row, Measured {
+  n: number
 }
 
 interface LostRow extends Row {

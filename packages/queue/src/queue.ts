@@ -14,6 +14,7 @@ import type {
   Extension,
   KeyBindingEntry,
   Lost,
+  Measured,
   Member,
   Reject,
   Retry,
@@ -53,10 +54,17 @@ export interface Queue {
   /** What left the peer's queue unsettled and it was not told of, oldest first. */
   findLost(meshId: MeshId, peer: PeerNo, max: number): Promise<Lost[]>
   toldLost(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void>
+  /** What waits for each recipient, of each sender; it looks at `max` deliveries of one recipient at most. */
+  measure(recipients: readonly Recipient[], max: number): Promise<Measured[][]>
   /** Looks at the next rows of the queue and of the ledger, and moves out what is over. Call it again and again. */
   sweep(): Promise<Swept>
   findMembers(meshId: MeshId, peers: readonly PeerKey[]): Promise<Member[]>
   findBindings(meshId: MeshId, peers: readonly PeerKey[]): Promise<KeyBindingEntry[]>
+}
+
+export interface Recipient {
+  readonly meshId: MeshId
+  readonly peer: PeerNo
 }
 
 export interface Batch {
@@ -66,7 +74,7 @@ export interface Batch {
 
 export interface Released {
   /** Whose queues have something new. */
-  readonly recipients: readonly { readonly meshId: MeshId; readonly peer: PeerNo }[]
+  readonly recipients: readonly Recipient[]
   /** Until the next one is due; null: there is none. */
   readonly nextInMs: Millis | null
 }

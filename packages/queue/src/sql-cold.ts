@@ -169,3 +169,19 @@ with seen as materialized (
 select (select count(*) from seen)::int as seen, last.* from (select 1) as one left join (
   select replace(mesh_id::text, '-', '') as mesh_id, sender, body_id from seen
   order by seen.mesh_id desc, sender desc, body_id desc limit 1) as last on true`
+
+/**
+ * What waits for recipients, of each sender, at most `$3` of each. Receipts are left out: nobody can refuse them. `$1 $2`
+ * mesh, recipient. Walks: message_queue's primary key, delayed_delivery_recipient.
+ */
+export const MEASURE = `
+select w.n::int, found.sender, count(*)::int as count, sum(found.size)::float8 as bytes
+from unnest($1::uuid[], $2::int[]) with ordinality as w(mesh_id, recipient, n)
+cross join lateral (
+  (select q.sender, octet_length(q.envelope) + coalesce(q.body_bytes, 0) as size from message_queue q
+    where q.mesh_id = w.mesh_id and q.recipient = w.recipient and not ${isReceipt('q')} limit $3::int)
+  union all
+  (select d.sender, octet_length(d.envelope) from delayed_delivery d
+    where d.mesh_id = w.mesh_id and d.recipient = w.recipient limit $3::int)
+) found
+group by w.n, found.sender`

@@ -10,8 +10,16 @@ import type { PresenceEntry } from './standing.ts'
 import type { Whisper } from './whispers.ts'
 
 export type PeerEvent =
-  /** `incarnation` changes when the broker's database was restored from a backup: acknowledged mail may be gone. */
+  /** `incarnation` names the database; `restored` says when it is another one than before. */
   | { type: 'connected'; epoch: number; incarnation: string; durability: 'fsync' | 'degraded' }
+  /**
+   * Follows `connected`: the broker's database was restored from a backup, or a standby took over. Of what was
+   * acknowledged, `reoffered` messages of the last 15 minutes are said again; what is older, or of a former life, may be gone.
+   * Mail that was settled may come again, and is hidden as any duplicate is.
+   */
+  | { type: 'restored'; incarnation: string; reoffered: number }
+  /** One of these was refused now, as its recipient may be unknown to the restored database. */
+  | { type: 'reoffer_failed'; to: PeerKey; envelopeId: EnvelopeId; error: SealpostError }
   /**
    * Follows `connected`, if the broker's database answers: mail to this peer that it will not get, because it `expired`
    * or was given up after its `strikes`, and what it `rejected`. With `isAll` false the rest follows the next `connected`.

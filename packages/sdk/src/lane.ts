@@ -67,6 +67,8 @@ export interface Entry {
   isResent?: boolean
   /** Its answer was lost, or the broker's own: of a group message it is said again whatever became of the group. */
   mayBeStored?: boolean
+  /** It was acknowledged once, by a database that was restored since. Its post had its answer then. */
+  isReoffered?: boolean
 }
 
 const PAUSE_BASE_MS = 50
@@ -116,6 +118,13 @@ export class Lane {
   /** After an envelope that its sender knows to have failed, a new stream: a hole in it would be a false alarm. */
   restartStream(): void {
     this.stream = null
+  }
+
+  /** They stand before everything that is sealed: they were sent before it. */
+  putBack(entries: readonly Entry[]): void {
+    const later = [...this.sealed]
+    this.sealed.clear()
+    for (const entry of [...entries, ...later]) this.sealed.push(entry)
   }
 
   dropDone(): void {

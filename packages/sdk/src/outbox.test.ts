@@ -276,3 +276,46 @@ describe('with a store', () => {
     expect(again[0]!.envelope).toBe(first[0]!.envelope)
   })
 })
+
+describe('after a restore', () => {
+  const reoffer = (world: World, nowMs = 1) => world.outbox.reoffer(() => undefined, nowMs)
+
+  test('what was acknowledged is said again, in its order, before what was not', () => {
+    const world = online()
+    for (let i = 0; i < 3; i++) world.post(BOB)
+    world.post(CAROL)
+    const sent = world.take()
+    world.ack([sent[0]!, sent[1]!, sent[3]!])
+    world.outbox.disconnected()
+    expect(reoffer(world)).toBe(3)
+    world.outbox.connected(LIMITS, 1)
+    const again = world.take(1)
+    expect(ids(again)).toEqual(ids([sent[0]!, sent[1]!, sent[3]!, sent[2]!]))
+    expect(heads(again)).toEqual([true, false, true, false])
+    expect(again.map((item) => item.envelope)).toEqual([0, 1, 3, 2].map((i) => sent[i]!.envelope))
+    world.ack(again, 2)
+    expect([world.outbox.pendingCount, world.codeOf(2)]).toEqual([0, undefined])
+  })
+
+  test('a second restore finds it all again, once', () => {
+    const world = online()
+    world.post(BOB)
+    world.ack(world.take())
+    for (let restores = 0; restores < 2; restores++) {
+      world.outbox.disconnected()
+      expect(reoffer(world)).toBe(1)
+      world.outbox.connected(LIMITS, 1)
+      world.ack(world.take(1))
+    }
+    expect(world.outbox.pendingCount).toBe(0)
+  })
+
+  test('what was acknowledged more than 15 minutes ago is not said again', () => {
+    const world = online()
+    world.post(BOB)
+    world.ack(world.take(), 0)
+    world.post(BOB)
+    world.ack(world.take(), 10_000)
+    expect(reoffer(world, 15 * 60_000)).toBe(1)
+  })
+})

@@ -21,6 +21,7 @@ import type { KeptPosts, OrphanOf } from './kept-posts.ts'
 import { type Entry, Lane, type Post } from './lane.ts'
 import type { CryptoPort } from './ports.ts'
 import { type OutgoingItem, packMixed, packSends, type SendFrame, type SendItem } from './send-frames.ts'
+import { SentLately } from './sent-lately.ts'
 import type { StoreRecord } from './store.ts'
 
 export interface OutboxOptions {
@@ -63,8 +64,9 @@ export class Outbox {
   private readonly ready = new Fifo<Lane>()
   private readonly paused = new Set<Lane>()
   /** Sealed and unanswered, in the order they were sealed. */
-  private readonly unanswered = new Map<string, Entry>()
+  private unanswered = new Map<string, Entry>()
   private unansweredBytes = 0
+  private readonly sentLately = new SentLately()
   private waitingCount = 0
   private outgoing: OutgoingItem[] = []
   /** Whether any of them has terms or a shared body. */
@@ -132,6 +134,26 @@ export class Outbox {
     for (const entry of this.unanswered.values()) if (entry.place !== 'keeping') this.launch(entry, nowMs)
   }
 
+  /**
+   * Before `connected`, when the broker's database is another incarnation: what was acknowledged lately is unanswered
+   * again. `refused`: it is refused now. Answers how many.
+   */
+  reoffer(refused: (entry: Entry, error: SealpostError) => void, nowMs: Millis): number {
+    const again = this.sentLately.take(nowMs).map((former): Entry => {
+      const post = {
+        ...former.post,
+        accepted: () => undefined,
+        refused: (error: SealpostError) => refused(former, error),
+      }
+      return { ...former, post, place: 'atRest', mayBeStored: true, isReoffered: true }
+    })
+    this.unanswered = new Map([...again.map((entry) => [entry.envelopeId, entry] as const), ...this.unanswered])
+    for (const lane of new Set(again.map((entry) => entry.lane)))
+      lane.putBack(again.filter((entry) => entry.lane === lane))
+    for (const { envelope } of again) this.unansweredBytes += envelope.length
+    return again.length
+  }
+
   /** The session ended: what is unanswered rests until the next one. */
   disconnected(): void {
     this.limits = null
@@ -162,6 +184,7 @@ export class Outbox {
       this.finish(entry)
       entry.lane.pauses = 0
       this.ports.counters.acked += 1
+      this.sentLately.keep(entry, nowMs)
       entry.post.accepted({ envelopeId, isDuplicate, admittedAtMs: entry.admittedAtMs, ackedAtMs: nowMs })
     }
   }
@@ -454,7 +477,7 @@ export class Outbox {
     if (entry.place === 'inFlight') lane.inFlight -= 1
     entry.place = 'done'
     lane.dropDone()
-    this.ports.keptPosts?.done(entry.post)
+    if (!entry.isReoffered) this.ports.keptPosts?.done(entry.post)
   }
 
   private refuseWaiting(lane: Lane, error: SealpostError): void {

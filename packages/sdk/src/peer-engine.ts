@@ -58,6 +58,8 @@ export class PeerEngine {
   private readonly effects: PeerEffects
   private readonly connection: Connection
   private readonly outbox: Outbox
+  /** Of the last session. */
+  private incarnation: string | null = null
   private readonly arrivals: Arrivals
   private readonly keys: KeyDirectory
   private readonly questions = new Questions()
@@ -361,11 +363,22 @@ export class PeerEngine {
     this.standing.connected()
     this.whispers.connected()
     this.groups.connected()
-    this.outbox.connected(welcome, this.nowMs)
     const { epoch, incarnation } = welcome
+    const isRestored = this.incarnation !== null && this.incarnation !== incarnation
+    this.incarnation = incarnation
+    const reoffered = isRestored ? this.reoffer() : 0
+    this.outbox.connected(welcome, this.nowMs)
     const durability = welcome.durability === 'fsync' ? 'fsync' : 'degraded'
     this.effects.announce({ type: 'connected', epoch, incarnation, durability })
+    if (isRestored) this.effects.announce({ type: 'restored', incarnation, reoffered })
     this.effects.flushSoon()
+  }
+
+  private reoffer(): number {
+    return this.outbox.reoffer(
+      ({ post: { to }, envelopeId }, error) => this.effects.announce({ type: 'reoffer_failed', to, envelopeId, error }),
+      this.nowMs,
+    )
   }
 
   private recovered({ lost, isAll }: FrameOf<'recovered'>): void {

@@ -46,6 +46,8 @@ export class TestingBroker {
   intercept: ((socket: BrokerSocket, frame: ClientFrame) => boolean) | undefined
   readonly sockets = new Set<BrokerSocket>()
   leaseMs = 30_000
+  /** Another one: it was restored. */
+  incarnation = '00'.repeat(16)
   private nextId = 1
 
   constructor() {
@@ -129,7 +131,7 @@ export class TestingBroker {
       type: 'welcome',
       proof: signAsBroker(this.keys, transcript, signature),
       epoch: this.sockets.size,
-      incarnation: '00'.repeat(16),
+      incarnation: this.incarnation,
       durability: 'fsync',
       heartbeatMs: 15_000,
       leaseMs: this.leaseMs,

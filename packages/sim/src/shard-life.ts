@@ -30,7 +30,7 @@ import {
   type Want,
 } from '@sealpost/protocol'
 import { type Batch, type Decided, Drain, isDecided, mergeDecided, undecidedOf, Writer } from '@sealpost/queue'
-import type { MemoryShard } from '@sealpost/queue/memory'
+import { type MemoryShard, measureIn } from '@sealpost/queue/memory'
 import type { DeliveryId, GroupId, MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
 import type { Link } from './link.ts'
 import type { World } from './world.ts'
@@ -274,6 +274,15 @@ export class ShardLife implements Effects {
       'lookup',
       () => this.statements.findBindings(meshId, lookup.peers),
       (bindings) => this.engine.persons.found(no, lookup, bindings),
+    )
+  }
+
+  measure(meshId: MeshId, peer: PeerNo): void {
+    this.ask(
+      'measure',
+      () => measureIn(this.statements.store, { meshId, peer }, 10_000),
+      (found) => this.engine.measured(meshId, peer, found),
+      () => this.engine.measured(meshId, peer, null),
     )
   }
 

@@ -1,10 +1,8 @@
 /** `sealpost dead`: for operators, deliveries that left their queues unsettled. It works on the database itself. */
 import {
-  type Database,
   type DeadLetter,
   type DeadLetterFilter,
   listDeadLetters,
-  openDatabase,
   purgeDeadLetters,
   redriveDeadLetters,
 } from '@sealpost/db'
@@ -12,6 +10,7 @@ import { PRIORITIES } from '@sealpost/protocol'
 import { type DeliveryId, isHex, type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
 import { Command, InvalidArgumentError } from 'commander'
 import { Contacts } from '../contacts.ts'
+import { withDatabase } from '../operator-database.ts'
 import type { Output } from '../output.ts'
 import { labelOf } from '../peer-news.ts'
 import { examples, type Run, type Shell } from '../shell.ts'
@@ -104,15 +103,6 @@ async function purge(shell: Shell, options: FilterOptions, words: string[]): Pro
   const purged = await withDatabase(shell, (db) => purgeDeadLetters(db, filter))
   await shell.output.answer({ purged }, () => `${purged} thrown away`)
   if (words.length > purged) throw notAll(words.length - purged)
-}
-
-async function withDatabase<T>({ settings }: Shell, use: (db: Database) => Promise<T>): Promise<T> {
-  const db = await openDatabase(settings.databaseUrl(), { connections: 1, applicationName: 'sealpost dead' })
-  try {
-    return await use(db)
-  } finally {
-    await db.close()
-  }
 }
 
 /** Nobody loses all of them by forgetting a word. @throws OperatingError `usage` */

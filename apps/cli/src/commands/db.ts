@@ -1,0 +1,55 @@
+/** `sealpost db`: for operators, the database itself: its version, its roles, its life after a restore. */
+import { beginIncarnation, migrate, roleStatements } from '@sealpost/db'
+import { Command } from 'commander'
+import { withDatabase } from '../operator-database.ts'
+import { examples, type Run, type Shell } from '../shell.ts'
+
+export function dbCommand(run: Run): Command {
+  return new Command('db')
+    .description('for operators: the database itself')
+    .addCommand(migrateCommand(run))
+    .addCommand(rolesCommand(run))
+    .addCommand(restoredCommand(run))
+    .addHelpText(
+      'after',
+      examples('sealpost db migrate', 'sealpost db roles | psql -d sealpost', 'sealpost db restored'),
+    )
+}
+
+function migrateCommand(run: Run): Command {
+  return new Command('migrate')
+    .description('bring it up to date, as the account that owns it; needs DATABASE_URL')
+    .addHelpText('after', examples('DATABASE_URL=postgres://owner@db/sealpost sealpost db migrate'))
+    .action(run(bringUpToDate))
+}
+
+function rolesCommand(run: Run): Command {
+  return new Command('roles')
+    .description('print the SQL of roles with no more rights than they need, for a superuser to run')
+    .addHelpText('after', examples('sealpost db roles | psql -v ON_ERROR_STOP=1 -d sealpost'))
+    .action(run(printRoles))
+}
+
+function restoredCommand(run: Run): Command {
+  return new Command('restored')
+    .description('after files were copied back without a recovery: begin a new incarnation; needs DATABASE_URL')
+    .addHelpText('after', examples('sealpost db restored'))
+    .action(run(begin))
+}
+
+async function bringUpToDate({ settings, output }: Shell): Promise<void> {
+  await migrate(settings.databaseUrl())
+  await output.answer({ isCurrent: true }, () => 'the database is up to date')
+}
+
+async function printRoles({ output }: Shell): Promise<void> {
+  const statements = roleStatements()
+  await output.answer({ statements }, () => [...statements.map((statement) => `${statement};`), LOGIN].join('\n'))
+}
+
+const LOGIN = `-- A login for a broker, and its password: CREATE ROLE broker LOGIN IN ROLE sealpost_broker; \\password broker`
+
+async function begin(shell: Shell): Promise<void> {
+  const incarnation = await withDatabase(shell, beginIncarnation)
+  await shell.output.answer({ incarnation }, () => `incarnation ${incarnation} begins; start every broker anew`)
+}

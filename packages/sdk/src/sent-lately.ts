@@ -1,0 +1,39 @@
+/**
+ * What the broker acknowledged lately. A database that was restored from a backup has forgotten what came after it; then
+ * this is said again, under the same ids, so that what it does know stays one message.
+ */
+import type { Millis } from '@sealpost/std'
+import { Fifo } from './fifo.ts'
+import type { Entry } from './lane.ts'
+
+/** Backups are not taken back by more than this without a word to everybody: the window that is promised. */
+export const KEEP_SENT_MS = 15 * 60_000
+const COUNT_MAX = 4096
+const BYTES_MAX = 4 * 1024 * 1024
+
+export class SentLately {
+  private readonly entries = new Fifo<{ readonly entry: Entry; readonly ackedAtMs: Millis }>()
+  private bytes = 0
+
+  keep(entry: Entry, nowMs: Millis): void {
+    if (entry.post.terms?.ifOnline) return // it was worth something at its moment only
+    this.entries.push({ entry, ackedAtMs: nowMs })
+    this.bytes += entry.envelope.length
+    while (this.isOver(nowMs)) this.bytes -= this.entries.shift()!.entry.envelope.length
+  }
+
+  /** All of it, in the order of the acks, which within a lane is that of the sends. */
+  take(nowMs: Millis): Entry[] {
+    while (this.isOver(nowMs)) this.entries.shift()
+    const taken = [...this.entries].map(({ entry }) => entry)
+    this.entries.clear()
+    this.bytes = 0
+    return taken
+  }
+
+  private isOver(nowMs: Millis): boolean {
+    const eldest = this.entries.peek()
+    if (!eldest) return false
+    return this.entries.length > COUNT_MAX || this.bytes > BYTES_MAX || nowMs - eldest.ackedAtMs >= KEEP_SENT_MS
+  }
+}
