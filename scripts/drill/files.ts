@@ -1,0 +1,42 @@
+/**
+ * A backup as an operator takes it without stopping anything: a copy of the files between `pg_backup_start` and
+ * `pg_backup_stop`, and its restore by a recovery. `recovery.signal` is what makes it one: the server then begins a new
+ * timeline, by which brokers see that it was restored.
+ */
+import { execFile } from 'node:child_process'
+import { chown, rm, stat, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { openDatabase } from '@sealpost/db'
+import { type EmbeddedPostgres, startEmbedded } from '@sealpost/db/embedded'
+
+const copy = promisify(execFile)
+
+/** Copies the server's folder to `folder`, which must not exist. */
+export async function backUp({ url, dataDir }: EmbeddedPostgres, folder: string): Promise<void> {
+  const db = await openDatabase(url, { connections: 1, queryTimeoutMs: 60_000, statementTimeoutMs: 60_000 })
+  try {
+    await db.run((sql) => sql`select pg_backup_start('drill', true)`)
+    await copy('cp', ['-a', dataDir, folder]) // keeps the account that the server runs as
+    const [stopped] = await db.run((sql) => sql<{ labelfile: string }[]>`select labelfile from pg_backup_stop(false)`)
+    await copy('cp', ['-a', join(dataDir, 'cluster', 'pg_wal'), join(folder, 'cluster')]) // what was written meanwhile
+    for (const name of ['postmaster.pid', 'postmaster.opts']) await rm(join(folder, 'cluster', name), { force: true })
+    await write(folder, 'backup_label', stopped!.labelfile)
+    await write(folder, 'recovery.signal', '')
+  } finally {
+    await db.close()
+  }
+}
+
+/** Starts a server on what `backUp` copied. */
+export function restore(folder: string): Promise<EmbeddedPostgres> {
+  // There is no archive here: everything the recovery needs lies in the copy.
+  return startEmbedded({ dataDir: folder, settings: { restore_command: 'false' } })
+}
+
+async function write(folder: string, name: string, text: string): Promise<void> {
+  const path = join(folder, 'cluster', name)
+  await writeFile(path, text, { mode: 0o600 })
+  const { uid, gid } = await stat(join(folder, 'cluster'))
+  await chown(path, uid, gid)
+}
