@@ -7,7 +7,9 @@
 /** As Bun writes `bun.lock`: `[name@version, registry, facts, integrity]`; of a workspace only the first. */
 export interface Lock {
   readonly workspaces: Readonly<Record<string, Dependencies & { readonly name: string; readonly version?: string }>>
-  readonly packages: Readonly<Record<string, readonly [id: string, registry?: string, facts?: Dependencies, integrity?: string]>>
+  readonly packages: Readonly<
+    Record<string, readonly [id: string, registry?: string, facts?: Dependencies, integrity?: string]>
+  >
 }
 interface Dependencies {
   readonly dependencies?: Readonly<Record<string, string>>

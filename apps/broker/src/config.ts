@@ -54,7 +54,7 @@ const setting = <T>(kind: Kind<T>, { fallback, ...words }: Words): Setting<T> =>
 const address = words('an address or a host name')
 const onOff = oneOf('on', 'off')
 const ms = (max?: number) => count('milliseconds', max)
-const { rate, mailbox } = defaultLimits
+const { rate, byteRate, mailbox } = defaultLimits
 
 export const settings = {
   DATABASE_URL: setting(words('the URL of a database'), {
@@ -107,6 +107,12 @@ export const settings = {
     meaning: 'envelopes a peer may send each second',
   }),
   RATE_BURST: setting(count('envelopes'), { fallback: rate!.burst, unit: 'envelopes', meaning: 'and in a burst' }),
+  RATE_BYTES_PER_SECOND: setting(count('bytes'), {
+    fallback: byteRate!.perSecond,
+    unit: 'bytes/s',
+    meaning: 'and their bytes each second',
+  }),
+  RATE_BYTES_BURST: setting(count('bytes'), { fallback: byteRate!.burst, unit: 'bytes', meaning: 'and in a burst' }),
   MAILBOX_MAX: setting(count('deliveries'), {
     fallback: mailbox!.countMax,
     unit: 'deliveries',
@@ -341,15 +347,17 @@ export function limitsOf(config: Config): EngineLimits {
     envelopeBytesMax: config.ENVELOPE_BYTES_MAX,
     ttlSecondsDefault: config.TTL_SECONDS,
     ttlSecondsMax: config.TTL_SECONDS_MAX,
-    rate: config.LIMITS === 'on' ? { perSecond: config.RATE_PER_SECOND, burst: config.RATE_BURST } : null,
-    mailbox:
-      config.LIMITS === 'on'
-        ? {
-            countMax: config.MAILBOX_MAX,
-            bytesMax: config.MAILBOX_BYTES_MAX,
-            perSenderMax: config.MAILBOX_PER_SENDER_MAX,
-          }
-        : null,
+    ...(config.LIMITS === 'on' ? rateLimits(config) : { rate: null, byteRate: null, mailbox: null }),
     isBirthLeaseOn: config.BIRTH_LEASE === 'on',
   }
 }
+
+const rateLimits = (config: Config): Pick<EngineLimits, 'rate' | 'byteRate' | 'mailbox'> => ({
+  rate: { perSecond: config.RATE_PER_SECOND, burst: config.RATE_BURST },
+  byteRate: { perSecond: config.RATE_BYTES_PER_SECOND, burst: config.RATE_BYTES_BURST },
+  mailbox: {
+    countMax: config.MAILBOX_MAX,
+    bytesMax: config.MAILBOX_BYTES_MAX,
+    perSenderMax: config.MAILBOX_PER_SENDER_MAX,
+  },
+})

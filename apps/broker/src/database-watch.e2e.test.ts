@@ -1,6 +1,6 @@
 /** What the broker notices of its database, and with which rights it does its work there. */
 import { lookAtHealth, openDatabase } from '@sealpost/db'
-import { scratchDatabase } from '@sealpost/db/testing'
+import { scratchDatabase, unhurried } from '@sealpost/db/testing'
 import { loginsOf } from '@sealpost/db/testing-roles'
 import { connect } from '@sealpost/sdk'
 import { expect, test } from 'vitest'
@@ -10,9 +10,9 @@ import { World } from './testing-world.ts'
 
 test('a snapshot that is held is told in the log, in the figures and to the operator, and stops nothing', async () => {
   const database = await scratchDatabase()
-  const holder = await openDatabase(database.url, { connections: 1, queryTimeoutMs: 20_000 })
+  const holder = await openDatabase(database.url, { ...unhurried, connections: 1 })
   await holder.run((sql) => sql.unsafe('begin isolation level repeatable read; select 1').simple())
-  const onlooker = await openDatabase(database.url, { connections: 1 })
+  const onlooker = await openDatabase(database.url, { ...unhurried, connections: 1 })
   await expect.poll(async () => (await lookAtHealth(onlooker)).snapshotSeconds, { timeout: 10_000 }).toBeGreaterThan(1)
   await onlooker.close()
   await using world = await World.open({ SNAPSHOT_SECONDS_MAX: '1' }, database)
@@ -26,7 +26,7 @@ test('a snapshot that is held is told in the log, in the figures and to the oper
 
 test('dead letters are forgotten after their time', async () => {
   const database = await scratchDatabase()
-  const db = await openDatabase(database.url, { connections: 1 })
+  const db = await openDatabase(database.url, { ...unhurried, connections: 1 })
   await db.run((sql) => sql`insert into mesh values ('00000000-0000-0000-0000-000000000001', 'old')`)
   const die = (id: number, secondsAgo: number) =>
     db.run(

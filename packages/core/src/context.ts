@@ -31,6 +31,7 @@ export class Context {
   readonly limits: EngineLimits
   readonly roster = new Roster()
   readonly rates: Rates | null
+  readonly byteRates: Rates | null
   readonly mailboxes: Mailboxes
   readonly counters: Counters = {
     accepted: 0,
@@ -65,8 +66,14 @@ export class Context {
     this.limits = limits
     this.mailboxes = new Mailboxes(limits.mailbox, (meshId, recipient) => effects.measure(meshId, recipient))
     this.rates = limits.rate && new Rates(limits.rate)
+    this.byteRates = limits.byteRate && new Rates(limits.byteRate)
     this.threads = limits.threadRate && new Rates(limits.threadRate)
     this.nowMs = nowMs
+  }
+
+  /** Call it now and then. */
+  forgetRates(): void {
+    for (const rates of [this.rates, this.byteRates, this.threads]) rates?.forgetFull(this.nowMs)
   }
 
   /** Moments of this engine, to say what began before what. */

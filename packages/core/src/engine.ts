@@ -121,8 +121,7 @@ export class Engine {
     const sinceMs = nowMs - this.tickedAtMs
     this.tickedAtMs = nowMs
     for (const session of [...this.sessions.values()]) this.watch(session, sinceMs)
-    this.context.rates?.forgetFull(nowMs)
-    this.context.threads?.forgetFull(nowMs)
+    this.context.forgetRates()
     this.context.flush()
   }
 

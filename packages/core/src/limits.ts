@@ -28,6 +28,8 @@ export interface EngineLimits {
   readonly waitingBytesMax: number
   /** Envelopes a peer may send in a second and in a burst; `null` switches the limit off. */
   readonly rate: Rate | null
+  /** And their bytes. */
+  readonly byteRate: Rate | null
   /** Envelopes of one thread in a second and in a burst, of all its peers together; `null` switches the limit off. */
   readonly threadRate: { readonly perSecond: number; readonly burst: number } | null
   /** What may wait for one recipient; `null` switches the limit off. */
@@ -55,6 +57,7 @@ export const defaultLimits: EngineLimits = {
   waitingMax: 50_000,
   waitingBytesMax: 64 * 1024 * 1024,
   rate: { perSecond: 200, burst: 400 },
+  byteRate: { perSecond: 4 * 1024 * 1024, burst: 8 * 1024 * 1024 },
   threadRate: { perSecond: 0.1, burst: 200 },
   mailbox: { countMax: 10_000, bytesMax: 64 * 1024 * 1024, perSenderMax: 1000 },
   hopsMax: 64,

@@ -16,14 +16,14 @@ export class Rates {
   }
 
   of(who: string): Pick<TokenBucket, 'take'> {
-    return { take: (nowMs) => this.take(who, nowMs) }
+    return { take: (nowMs, cost) => this.take(who, nowMs, cost) }
   }
 
   /** As `TokenBucket.take`. */
-  take(who: string, nowMs: Millis): Millis {
+  take(who: string, nowMs: Millis, cost = 1): Millis {
     const bucket = this.buckets.get(who) ?? new TokenBucket(this.rate, nowMs)
     this.buckets.set(who, bucket)
-    return bucket.take(nowMs)
+    return bucket.take(nowMs, cost)
   }
 
   /** Call it now and then. */
@@ -45,11 +45,15 @@ export class TokenBucket {
     this.filledAtMs = nowMs
   }
 
-  /** Takes a token, or answers after how many milliseconds there will be one. 0 means taken. */
-  take(nowMs: Millis): Millis {
+  /**
+   * Takes `cost` tokens, or answers after how many milliseconds there will be so many. 0 means taken. What costs more than
+   * a whole burst is let through when the bucket is full: it could never be otherwise.
+   */
+  take(nowMs: Millis, cost = 1): Millis {
     this.fill(nowMs)
-    if (this.tokens < 1) return Math.ceil(((1 - this.tokens) * 1000) / this.perSecond)
-    this.tokens -= 1
+    const needed = Math.min(cost, this.burst)
+    if (this.tokens < needed) return Math.ceil(((needed - this.tokens) * 1000) / this.perSecond)
+    this.tokens -= needed
     return 0
   }
 

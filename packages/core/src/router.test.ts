@@ -19,6 +19,15 @@ test('an envelope is charged to the rate once, whether its recipient was known o
   expect(nacks()).toMatchObject([{ envelopeId: idOf(4), code: 'rate_limited' }])
 })
 
+test('bytes have a rate of their own, and one envelope of any size passes a full bucket', () => {
+  const { engine, appends, send, nacks } = world({ byteRate: { perSecond: 100, burst: 100 } })
+  send(sendOf(1, 1, { envelope: new Uint8Array(1000) }), sendOf(2, 1))
+  expect(nacks()).toMatchObject([{ envelopeId: idOf(2), code: 'rate_limited', retryAfterMs: 500 }])
+  engine.advance(500)
+  send(sendOf(2, 1))
+  expect(appends.map((append) => append.envelopeId)).toEqual([idOf(1), idOf(2)])
+})
+
 test('who is no member is refused, and the rest goes on', () => {
   const { engine, appends, send, nacks } = world()
   send(sendOf(1, 2), sendOf(2, 3))

@@ -195,6 +195,8 @@ export class Router {
     if (this.isClosing || this.isOverloaded) return { code: 'busy', retryAfterMs: BUSY_RETRY_MS }
     const retryAfterMs = from.bucket?.take(nowMs) ?? 0
     if (retryAfterMs > 0) return { code: 'rate_limited', retryAfterMs }
+    const bytesAfterMs = this.context.byteRates?.take(from.name, nowMs, bytesOf(arrival)) ?? 0
+    if (bytesAfterMs > 0) return { code: 'rate_limited', retryAfterMs: bytesAfterMs }
     if (this.waiting >= limits.waitingMax || this.waitingBytes >= limits.waitingBytesMax)
       return { code: 'busy', retryAfterMs: BUSY_RETRY_MS }
     const code = arrival.terms && this.refusalOfTerms(from, arrival.terms, arrival.body)

@@ -72,6 +72,8 @@ export class LiveSession {
   readonly mesh: Mesh
   readonly peer: Peer
   readonly credit: Credit
+  /** Of its peer, in limits that all its sessions share. */
+  readonly name: string
   readonly bucket: Pick<TokenBucket, 'take'> | null
   /** How often it may still be told that it is too fast, before that is the end of it. */
   readonly breaches: TokenBucket
@@ -117,7 +119,8 @@ export class LiveSession {
     place.peer.knownSince = place.moment
     this.breaches = new TokenBucket(BREACHES, place.nowMs)
     this.credit = new Credit({ count: Math.min(place.credit, limits.creditMax), byteCount: limits.creditBytes }, limits)
-    this.bucket = rates?.of(`${place.mesh.meshId}/${place.peer.peer}`) ?? null
+    this.name = `${place.mesh.meshId}/${place.peer.peer}`
+    this.bucket = rates?.of(this.name) ?? null
   }
 
   /** See `Peer.knownSince`. */

@@ -102,7 +102,7 @@ export function world(limits: Partial<EngineLimits> = {}) {
     revoke: (_, asker) => void askers.push(asker.peer),
   }
   const engine = new Engine(effects, {
-    limits: { ...defaultLimits, rate: null, ...limits },
+    limits: { ...defaultLimits, rate: null, byteRate: null, ...limits },
     nowMs: 0,
     incarnation: '00'.repeat(16),
     durability: 'fsync',

@@ -315,3 +315,17 @@ function listen(server: Server): Promise<number> {
     server.listen(0, '127.0.0.1', () => resolve((server.address() as { port: number }).port))
   })
 }
+
+test('more statements than may wait are not done, and those that wait are', async () => {
+  await withDatabase({ ...unhurried, connections: 1, waitingMax: 2 }, async (db) => {
+    await admin.run((sql) => sql`select pg_advisory_lock(8)`)
+    const running = db.run((sql) => sql`select pg_advisory_lock(8)`)
+    const waiting = [db.run((sql) => sql`select 1 as n`), db.run((sql) => sql`select 2 as n`)]
+    expect(db.waitingCount).toBe(2)
+    await expect(db.run((sql) => sql`select 3`)).rejects.toMatchObject({ code: 'db_not_done', retryable: true })
+    await admin.run((sql) => sql`select pg_advisory_unlock(8)`)
+    await running
+    expect((await Promise.all(waiting)).map(([row]) => row!.n)).toEqual([1, 2])
+    expect(db.waitingCount).toBe(0)
+  })
+})

@@ -2,13 +2,13 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type Database, openDatabase } from './connect.ts'
 import { lookAtHealth } from './health.ts'
 import { beginIncarnation, currentIncarnation } from './incarnation.ts'
-import { type ScratchDatabase, scratchDatabase } from './testing.ts'
+import { type ScratchDatabase, scratchDatabase, unhurried } from './testing.ts'
 
 let scratch: ScratchDatabase
 let db: Database
 beforeAll(async () => {
   scratch = await scratchDatabase()
-  db = await openDatabase(scratch.url, { connections: 3 })
+  db = await openDatabase(scratch.url, { ...unhurried, connections: 3 })
 })
 afterAll(async () => {
   await db.close()
@@ -49,7 +49,7 @@ test('an operator may begin one', async () => {
 })
 
 test('a snapshot that somebody holds is seen, with its age, until it is let go', async () => {
-  const holder = await openDatabase(scratch.url, { connections: 1 })
+  const holder = await openDatabase(scratch.url, { ...unhurried, connections: 1 })
   await holder.run((sql) => sql.unsafe('begin isolation level repeatable read; select 1').simple())
   await expect.poll(async () => (await lookAtHealth(db)).snapshotSeconds).toBeGreaterThan(0.05)
   await holder.close()

@@ -29,6 +29,8 @@ export interface LaneOptions<Driver> {
   /** Settings of the session, sent with the first message. */
   session: Record<string, string | number>
   onNotice?: ((message: string) => void) | undefined
+  /** Of all steps of one run together, on the server, too. */
+  queryTimeoutMs?: number
   /** It was lost or cut; not called for one that retired. */
   onGone?: ((lane: Lane<Driver>) => void) | undefined
 }

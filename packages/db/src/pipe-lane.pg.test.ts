@@ -75,3 +75,12 @@ test('errors leave no prepared statements behind', async () => {
   for (let n = 0; n < 30; n++) await run(...failing(n)).catch(() => undefined)
   expect(await run(prepared)).toEqual(before)
 })
+
+test('the server bounds a run as a whole, where it can: its steps have a bound of their own each', async () => {
+  const bounded = await openPipeline(scratch.url, { queryTimeoutMs: 25_000 })
+  const setting: Step = {
+    text: "select coalesce((select setting from pg_settings where name = 'transaction_timeout'), '25000')",
+  }
+  expect(await bounded.run((pipe) => pipe.run([setting]))).toEqual([[['25000']]])
+  await bounded.close()
+})

@@ -57,6 +57,7 @@ async function openWith(url: string, options: LaneOptions<Pipe>, tls: Connection
   }, options.connectTimeoutMs)
   try {
     await client.connect()
+    if (options.queryTimeoutMs !== undefined) await boundRuns(client, options.queryTimeoutMs)
     return lane
   } catch (error) {
     lane.cut()
@@ -64,6 +65,16 @@ async function openWith(url: string, options: LaneOptions<Pipe>, tls: Connection
   } finally {
     clearTimeout(timer)
   }
+}
+
+/**
+ * `statement_timeout` bounds each step of a run by itself, so the run could go on long after its sender has given it up.
+ * Servers before 17 have nothing for the whole; there the steps' own bound is all.
+ */
+async function boundRuns(client: Client, ms: number): Promise<void> {
+  await client.query("select set_config(name, $1, false) from pg_settings where name = 'transaction_timeout'", [
+    String(ms),
+  ])
 }
 
 interface ClientOptions extends LaneOptions<Pipe> {

@@ -5,7 +5,7 @@ import { type Database, openDatabase } from './connect.ts'
 import { lookAtHealth } from './health.ts'
 import { migrate } from './migrate.ts'
 import { roleStatements } from './roles.ts'
-import { emptyDatabase, type ScratchDatabase } from './testing.ts'
+import { emptyDatabase, type ScratchDatabase, unhurried } from './testing.ts'
 import { loginsOf, type RoleLogins } from './testing-roles.ts'
 
 let scratch: ScratchDatabase
@@ -17,8 +17,8 @@ beforeAll(async () => {
   scratch = await emptyDatabase()
   await migrate(scratch.url)
   logins = await loginsOf(scratch.url)
-  broker = await openDatabase(logins.broker, { connections: 1 })
-  admin = await openDatabase(logins.admin, { connections: 1 })
+  broker = await openDatabase(logins.broker, { ...unhurried, connections: 1 })
+  admin = await openDatabase(logins.admin, { ...unhurried, connections: 1 })
 })
 afterAll(async () => {
   await broker.close()
@@ -85,7 +85,7 @@ describe('an admin', () => {
 })
 
 test('the statements may be run again, and the owner migrates', async () => {
-  const db = await openDatabase(scratch.url, { connections: 1 })
+  const db = await openDatabase(scratch.url, { ...unhurried, connections: 1 })
   for (const statement of roleStatements(logins.prefix)) await db.run((sql) => sql.unsafe(statement))
   await db.run(
     (sql) => sql`delete from drizzle.__drizzle_migrations where created_at = (

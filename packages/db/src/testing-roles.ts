@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto'
 import { openDatabase } from './connect.ts'
 import { roleStatements } from './roles.ts'
+import { unhurried } from './testing.ts'
 
 export interface RoleLogins {
   readonly prefix: string
@@ -37,7 +38,7 @@ export async function loginsOf(url: string): Promise<RoleLogins> {
 }
 
 async function onDatabase(url: string, statements: readonly string[]): Promise<void> {
-  const db = await openDatabase(url, { connections: 1 })
+  const db = await openDatabase(url, { ...unhurried, connections: 1 })
   try {
     for (const statement of statements) await db.run((sql) => sql.unsafe(statement))
   } finally {

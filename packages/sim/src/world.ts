@@ -64,6 +64,7 @@ const limitsOfSim: EngineLimits = {
   leaseMs: LEASE_MS,
   inFlightMax: 6,
   rate: null,
+  byteRate: null,
   mailbox: null, // so that the seeds that failed once go on failing for what they failed for
 }
 const queueOptionsOfSim: QueueOptions = { ...defaultQueueOptions, leaseMs: LEASE_MS, strikesMax: 1_000 }
