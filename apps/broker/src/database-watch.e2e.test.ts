@@ -1,7 +1,6 @@
 /** What the broker notices of its database, and with which rights it does its work there. */
 import { lookAtHealth, openDatabase } from '@sealpost/db'
 import { scratchDatabase, unhurried } from '@sealpost/db/testing'
-import { loginsOf } from '@sealpost/db/testing-roles'
 import { connect } from '@sealpost/sdk'
 import { expect, test } from 'vitest'
 import { HttpPeer } from './testing-http.ts'
@@ -52,10 +51,7 @@ test('a broker whose database was replaced by another incarnation ends, and the 
 })
 
 test('with the rights of the role for brokers, mail goes by socket and by HTTP, now and later', async () => {
-  const database = await scratchDatabase()
-  const logins = await loginsOf(database.url)
-  const dropping = { url: database.url, drop: () => logins.drop().then(database.drop) }
-  await using world = await World.open({ DATABASE_URL: logins.broker }, dropping)
+  await using world = await World.open()
   const [from, to] = [await world.enrol(), await world.enrol()]
   const [alice, bob] = [await connect(from), await connect(to)]
   const came: string[] = []

@@ -3,7 +3,15 @@
  * each effect of the engine becomes a call here, each answer a call back. It decides nothing.
  */
 import { type Bus, hintOf } from '@sealpost/bus'
-import { type Asker, type Effects, Engine, type EngineOptions, type SendOutcome, type SocketId } from '@sealpost/core'
+import {
+  type Asker,
+  type Effects,
+  Engine,
+  type EngineOptions,
+  type SendOutcome,
+  type SocketId,
+  type Sought,
+} from '@sealpost/core'
 import {
   type Append,
   BATCH_MAX,
@@ -19,15 +27,7 @@ import {
   type Want,
 } from '@sealpost/protocol'
 import { type Batch, Drain, type DrainOptions, type Queue, Writer, type WriterOptions } from '@sealpost/queue'
-import {
-  type DeliveryId,
-  type GroupId,
-  type MeshId,
-  type Millis,
-  OperatingError,
-  type PeerKey,
-  type PeerNo,
-} from '@sealpost/std'
+import { type DeliveryId, type MeshId, type Millis, OperatingError, type PeerNo } from '@sealpost/std'
 import type { Authenticator } from './authenticator.ts'
 import type { GroupRegistrar } from './group-registrar.ts'
 import { errorFields, type Log } from './log.ts'
@@ -35,6 +35,8 @@ import { Measurements } from './measurements.ts'
 import type { Metrics } from './metrics.ts'
 import type { Ownership } from './ownership.ts'
 import type { PersonRegistrar } from './person-registrar.ts'
+import { PoolDriver } from './pool-driver.ts'
+import type { PoolRegistrar } from './pool-registrar.ts'
 import type { Registrar } from './registrar.ts'
 import { Releases } from './releases.ts'
 
@@ -74,14 +76,15 @@ interface Parts {
   readonly ownership: Ownership
   readonly groups: GroupRegistrar
   readonly persons: PersonRegistrar
+  readonly pools: PoolRegistrar
   readonly bus: Bus
   readonly log: Log
   readonly metrics: Metrics
 }
 
-export class Driver implements Effects {
+export class Driver extends PoolDriver implements Effects {
   readonly engine: Engine
-  private readonly parts: Parts
+  protected override readonly parts: Parts
   private readonly connections = new Map<SocketId, Connection>()
   private readonly writer: Writer
   private readonly drain: Drain
@@ -92,7 +95,7 @@ export class Driver implements Effects {
   private isFlushing = false
   private areSettlesCalled = false
   private isSweeping = false
-  private isGivingBack = false
+  private isPuttingOff = false
   private retries: Retry[] = []
   private isGivingTime = false
   private extensions: Extension[] = []
@@ -101,6 +104,7 @@ export class Driver implements Effects {
   private readonly complainedAtMs = new Map<string, Millis>()
 
   constructor(parts: Parts, options: DriverOptions) {
+    super(parts, options.drain)
     this.parts = parts
     this.engine = new Engine(this, { ...options.engine, nowMs: now() })
     this.writer = new Writer((batch) => void this.commit(batch), options.writer)
@@ -154,6 +158,7 @@ export class Driver implements Effects {
     this.engine.advance(now())
     decide()
     this.drain.pull()
+    this.pullPools()
     this.flushSoon()
   }
 
@@ -255,7 +260,7 @@ export class Driver implements Effects {
   }
   retry(retries: readonly Retry[]): void {
     this.retries.push(...retries)
-    void this.giveBack()
+    void this.putOff()
   }
   reject(rejects: readonly Reject[], told: readonly Settle[]): void {
     this.ask('reject', this.parts.queue.reject(rejects), () => this.engine.told(told))
@@ -269,7 +274,7 @@ export class Driver implements Effects {
   }
   findLost(socket: SocketId, session: SessionRef): void {
     this.ask('lost', this.parts.queue.findLost(session.meshId, session.peer, BATCH_MAX), (lost) =>
-      this.engine.lost(socket, session, lost, lost.length < BATCH_MAX),
+      this.engine.owners.lost(socket, session, lost, lost.length < BATCH_MAX),
     )
   }
   toldLost({ meshId, peer }: SessionRef, ids: readonly DeliveryId[]): void {
@@ -279,13 +284,20 @@ export class Driver implements Effects {
     this.ask('strike', this.parts.queue.strike(delivery))
   }
 
-  resolve(socket: SocketId, meshId: MeshId, peers: readonly PeerKey[], groups: readonly GroupId[]): void {
-    const { persons, groups: registrar } = this.parts
+  resolve(socket: SocketId, meshId: MeshId, { peers, groups, pools }: Sought): void {
+    const { queue, persons, groups: registrar } = this.parts
+    const asked = [...peers, ...pools]
+    const noPools = Promise.resolve([])
     this.ask(
       'resolve',
-      Promise.all([persons.findMembers(meshId, peers), registrar.find(meshId, groups)]),
-      ([{ members, successors }, found]) => this.engine.resolved(socket, peers, members, found, successors),
-      () => this.engine.resolved(socket, peers, null),
+      Promise.all([
+        persons.findMembers(meshId, peers),
+        registrar.find(meshId, groups),
+        pools.length > 0 ? queue.findPools(meshId, pools) : noPools,
+      ]),
+      ([{ members, successors }, found, foundPools]) =>
+        this.engine.resolved(socket, asked, members, found, successors, foundPools),
+      () => this.engine.resolved(socket, asked, null),
     )
   }
 
@@ -303,7 +315,9 @@ export class Driver implements Effects {
   }
 
   listMembers(socket: SocketId, meshId: MeshId, members: FrameOf<'members'>): void {
-    this.ask('members', this.parts.registrar.list(meshId, members), (page) => this.engine.listed(socket, members, page))
+    this.ask('members', this.parts.registrar.list(meshId, members), (page) =>
+      this.engine.owners.listed(socket, members, page),
+    )
   }
 
   revoke(socket: SocketId, asker: { meshId: MeshId; peer: PeerNo }, revoke: FrameOf<'revoke'>): void {
@@ -404,9 +418,9 @@ export class Driver implements Effects {
   }
 
   /** One statement at a time, for all that was given back meanwhile: a recipient can't fill the pool with them. */
-  private async giveBack(): Promise<void> {
-    if (this.isGivingBack) return
-    this.isGivingBack = true
+  private async putOff(): Promise<void> {
+    if (this.isPuttingOff) return
+    this.isPuttingOff = true
     while (this.retries.length > 0) {
       const retries = this.retries.splice(0, RETRIES_MAX)
       try {
@@ -416,7 +430,7 @@ export class Driver implements Effects {
         this.complain('retry.failed', error) // what was not given back is pushed again after its lease
       }
     }
-    this.isGivingBack = false
+    this.isPuttingOff = false
   }
 
   /** The same for leases that are to go on. */
@@ -471,7 +485,7 @@ export class Driver implements Effects {
   }
 
   /** An outage fails everything that is asked: of each kind of failure one line a second is enough. */
-  private complain(event: string, error: unknown): void {
+  protected complain(event: string, error: unknown): void {
     if (!(error instanceof OperatingError)) throw error
     const nowMs = now()
     if (nowMs - (this.complainedAtMs.get(event) ?? Number.NEGATIVE_INFINITY) < COMPLAIN_EVERY_MS) return
@@ -479,7 +493,7 @@ export class Driver implements Effects {
     this.parts.log.warn(event, errorFields(error))
   }
 
-  private ask<T>(event: string, asked: Promise<T>, answered?: (answer: T) => void, failed?: () => void): void {
+  protected ask<T>(event: string, asked: Promise<T>, answered?: (answer: T) => void, failed?: () => void): void {
     void asked.then(
       (answer) => answered && this.step(() => answered(answer)),
       (error) => {

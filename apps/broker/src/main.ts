@@ -24,6 +24,7 @@ import { Metrics } from './metrics.ts'
 import { watchOverload } from './overload-watch.ts'
 import { Ownership } from './ownership.ts'
 import { PersonRegistrar } from './person-registrar.ts'
+import { PoolRegistrar } from './pool-registrar.ts'
 import { Registrar } from './registrar.ts'
 import { helloOf, type ServerOptions, serve, serveAdmin, WEBSOCKET_PATH } from './server.ts'
 
@@ -114,6 +115,7 @@ function membersOf({ asking }: { asking: Database }, queue: PostgresQueue, keys:
     ownership: new Ownership(asking, authenticator),
     groups: new GroupRegistrar(asking, authenticator),
     persons: new PersonRegistrar(asking, queue, { authenticator, keys }),
+    pools: new PoolRegistrar(asking, queue, authenticator),
   }
 }
 

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { addMembers, createMesh, type Database, openDatabase } from '@sealpost/db'
 import { type ScratchDatabase, scratchDatabase, unhurried } from '@sealpost/db/testing'
+import { loginsOf } from '@sealpost/db/testing-roles'
 import { bindBoxKey, generateIdentity, generateSigningKeys, type Identity, ready } from '@sealpost/identity'
 import { writeKeyFile } from '@sealpost/identity/key-file'
 import { type MeshId, type PeerKey, toHex } from '@sealpost/std'
@@ -40,18 +41,22 @@ export class World implements AsyncDisposable {
     this.closers = closers
   }
 
-  /** `database`: another than a scratch one; the test drops it. */
+  /** `database`: another than one of its own, in which its broker has the rights of a broker; the world drops it. */
   static async open(env: Environment = {}, database?: ScratchDatabase): Promise<World> {
     await ready()
     const closers: World['closers'] = []
     try {
-      const { url: databaseUrl, drop } = database ?? (await scratchDatabase())
+      const {
+        url: databaseUrl,
+        brokerUrl,
+        drop,
+      } = database ? { brokerUrl: database.url, ...database } : await ownDatabase()
       closers.push(drop)
       const folder = await temporaryFolder()
       closers.push(() => rm(folder, { recursive: true, force: true }))
       const db = await openDatabase(databaseUrl, { connections: 2, applicationName: 'test', ...unhurried })
       closers.push(() => db.close())
-      const whole = { DATABASE_URL: databaseUrl, BROKER_KEY_FILE: await brokerKeyFile(folder), LIMITS: 'off', ...env }
+      const whole = { DATABASE_URL: brokerUrl, BROKER_KEY_FILE: await brokerKeyFile(folder), LIMITS: 'off', ...env }
       const broker = await BrokerProcess.start(whole)
       const world = new World({ broker, db, databaseUrl, meshId: await newMesh(db) }, whole, closers)
       closers.push(() => world.broker.kill())
@@ -97,6 +102,12 @@ export class World implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await closeAll(this.closers)
   }
+}
+
+async function ownDatabase() {
+  const scratch = await scratchDatabase()
+  const logins = await loginsOf(scratch.url)
+  return { url: scratch.url, brokerUrl: logins.broker, drop: () => logins.drop().then(scratch.drop) }
 }
 
 export function temporaryFolder(): Promise<string> {

@@ -13,7 +13,11 @@ export function messageForPeople(message: Message, contacts: Contacts, paint: Pa
   const again = message.attempt > 1 ? paint.dim(` (attempt ${message.attempt})`) : ''
   const urgent = message.priority === 'now' ? paint.red(' !') : ''
   const asks = message.isRequest ? paint.dim(' (asks)') : ''
-  const to = message.group ? paint.dim(` in ${escapeName(message.group.name)}`) : ''
+  const to = message.group
+    ? paint.dim(` in ${escapeName(message.group.name)}`)
+    : message.pool
+      ? paint.dim(' (work of a pool)')
+      : ''
   const from = paint.bold(escapeName(senderLabelOf(contacts, message)))
   return `${paint.dim(time)} ${from}${to}${urgent}${asks}${again}  ${escapeText(textOf(message) ?? binaryNotice(message), INDENT)}`
 }
@@ -35,6 +39,7 @@ export function messageForPrograms(message: Message, contacts: Contacts): object
     inReplyTo,
     isRequest,
     group: message.group && { id: message.group.id, name: message.group.name },
+    pool: message.pool && { id: message.pool.id },
     ...bodyForPrograms(message),
   }
 }
@@ -57,6 +62,7 @@ export function messageForExec(message: Message, contacts: Contacts): Record<str
     SEALPOST_SENT_AT_MS: String(message.sentAtMs),
     SEALPOST_ENQUEUED_AT_MS: String(message.enqueuedAtMs),
     SEALPOST_GROUP: message.group?.name ?? '',
+    SEALPOST_POOL: message.pool?.id ?? '',
     SEALPOST_IS_REQUEST: message.isRequest ? '1' : '',
   }
 }

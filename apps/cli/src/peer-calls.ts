@@ -13,6 +13,7 @@ import type {
 } from '@sealpost/sdk'
 import { type DeviceCalls, deviceCallsOf } from './device-calls.ts'
 import { type GroupCalls, groupCallsOf } from './group-calls.ts'
+import { type PoolCalls, poolCallsOf } from './pool-calls.ts'
 
 export interface SendQuestion {
   readonly to: PeerKey
@@ -51,7 +52,7 @@ export interface SessionFacts {
   readonly waiting: number
 }
 
-export interface PeerCalls extends GroupCalls, DeviceCalls {
+export interface PeerCalls extends GroupCalls, PoolCalls, DeviceCalls {
   /** Answers when the message is kept in the profile: it leaves now or later, once. */
   keep(question: SendQuestion): Promise<null>
   /** Answers when the broker has stored it. */
@@ -115,6 +116,7 @@ export function callsOf(peer: Peer, online: Promise<Durability>, rotate: Rotatio
     rotateIdentity: () => rotate.identity(),
     ...groupCallsOf(peer),
     ...deviceCallsOf(peer),
+    ...poolCallsOf(peer),
     facts: async () => ({ durability: await online, waiting: peer.pendingCount }),
   }
 }

@@ -16,6 +16,7 @@ import { keygenCommand } from './commands/keygen.ts'
 import { listenCommand } from './commands/listen.ts'
 import { mcpCommand } from './commands/mcp.ts'
 import { peersCommand } from './commands/peers.ts'
+import { poolCommand } from './commands/pool.ts'
 import { requestCommand } from './commands/request.ts'
 import { sendCommand } from './commands/send.ts'
 import { statusCommand } from './commands/status.ts'
@@ -46,7 +47,16 @@ export function sealpost(run: Run, { out, err }: Screens = platformScreens): Com
   program.commandsGroup('Begin:')
   for (const make of [upCommand, keygenCommand, joinCommand, inviteCommand]) program.addCommand(make(run))
   program.commandsGroup('Messages:')
-  for (const make of [peersCommand, sendCommand, groupCommand, requestCommand, listenCommand, chatCommand, mcpCommand])
+  for (const make of [
+    peersCommand,
+    sendCommand,
+    groupCommand,
+    poolCommand,
+    requestCommand,
+    listenCommand,
+    chatCommand,
+    mcpCommand,
+  ])
     program.addCommand(make(run))
   program.commandsGroup('Look after it:')
   for (const make of [statusCommand, consentCommand, deviceCommand, keyCommand, doctorCommand, deadCommand, dbCommand])

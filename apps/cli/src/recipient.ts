@@ -39,6 +39,13 @@ async function deviceOf(shell: Shell, word: string, withinMs?: Millis): Promise<
   throw new OperatingError('unknown_device', `There is no device ${escapeName(word)}: "device list" shows them.`)
 }
 
+/** The same for several words, one after the other. */
+export async function recipientsOf(shell: Shell, words: readonly string[]): Promise<PeerKey[]> {
+  const keys: PeerKey[] = []
+  for (const word of words) keys.push(await recipientOf(shell, word))
+  return keys
+}
+
 /**
  * For a recipient that the broker does not know: perhaps its name has gone over to another key.
  * @throws OperatingError `key_changed`

@@ -19,6 +19,8 @@ export interface Unsettled {
   readonly byteCount: number
   /** Its sender, when that wants to hear of its end. */
   readonly toldTo: PeerKey | null
+  /** Of this pool; it counts there, and its bytes here. */
+  readonly pool?: PeerNo | undefined
   /** As if it was pushed then: its lease was extended. */
   heldFromMs?: Millis
   /** Its lease is over: it fills no room in the window, and may be pushed again. It can still be settled. */
@@ -98,6 +100,11 @@ export class Credit {
       count: this.window.count - this.held - this.births - (this.asked?.count ?? 0),
       byteCount: this.window.byteCount - this.heldBytes - this.birthBytes - (this.asked?.byteCount ?? 0),
     }
+  }
+
+  /** A claim in flight is passed by: at most it asks for all there is. */
+  get hasBytesFree(): boolean {
+    return this.window.byteCount > this.heldBytes + this.birthBytes
   }
 
   resize(count: number): void {
@@ -270,7 +277,7 @@ export class Credit {
   pushed(id: DeliveryId, unsettled: Omit<Unsettled, 'isLapsed'>): void {
     this.settled(id) // pushed again: it counts once
     this.unsettled.set(id, { ...unsettled, isLapsed: false })
-    this.held += 1
+    if (unsettled.pool === undefined) this.held += 1
     this.heldBytes += unsettled.byteCount
   }
 
@@ -305,8 +312,8 @@ export class Credit {
     }
   }
 
-  private release({ byteCount }: Unsettled): void {
-    this.held -= 1
+  private release({ byteCount, pool }: Unsettled): void {
+    if (pool === undefined) this.held -= 1
     this.heldBytes -= byteCount
   }
 }

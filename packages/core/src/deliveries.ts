@@ -5,18 +5,18 @@ import {
   byPlace,
   type Claimed,
   type Delivery,
-  type DeliveryRef,
   type Extension,
   type Reject,
   type Retry,
-  readMarking,
-  type SessionRef,
   type Settle,
   type Want,
 } from '@sealpost/protocol'
 import type { DeliveryId, Millis } from '@sealpost/std'
 import type { Context } from './context.ts'
 import type { Unsettled } from './credit.ts'
+import { deliveryRef, epochOf, refOf, settleOf } from './delivery-refs.ts'
+import type { Pools } from './pools.ts'
+import { pushTo } from './pushing.ts'
 import type { RoutedAppend } from './routed-append.ts'
 import type { Arrival, LiveSession } from './session.ts'
 
@@ -41,9 +41,11 @@ interface RoutedWant extends Want {
 
 export class Deliveries {
   private readonly context: Context
+  private readonly pools: Pools
 
-  constructor(context: Context) {
+  constructor(context: Context, pools: Pools) {
     this.context = context
+    this.pools = pools
   }
 
   /** Counts an envelope on its way to this session, and answers under which epoch it may be leased at birth. */
@@ -131,7 +133,7 @@ export class Deliveries {
   settle(live: LiveSession, ids: readonly DeliveryId[]): void {
     const { counters, effects } = this.context
     for (const id of ids) {
-      const unsettled = live.credit.settled(id)
+      const unsettled = this.ended(live, id)
       if (!unsettled) {
         counters.settledForeign += 1
         continue
@@ -142,19 +144,26 @@ export class Deliveries {
     this.claimSoon(live)
   }
 
+  /** What it held, if it did. */
+  private ended(live: LiveSession, id: DeliveryId): Unsettled | undefined {
+    const unsettled = live.credit.settled(id)
+    if (unsettled && live.seats.size > 0) this.pools.ended(live, id, unsettled.pool)
+    return unsettled
+  }
+
   /** The recipient will not take these, for good. */
   reject(live: LiveSession, items: readonly { id: DeliveryId; reason: string }[]): void {
     const { counters, effects } = this.context
     const rejects: Reject[] = []
     const told: Settle[] = []
     for (const { id, reason } of items) {
-      const unsettled = live.credit.settled(id)
+      const unsettled = this.ended(live, id)
       if (!unsettled) {
         counters.settledForeign += 1
         continue
       }
-      const delivery = deliveryRef(live, id, unsettled.priority)
-      rejects.push({ delivery, epoch: live.epoch, reason })
+      const delivery = deliveryRef(live, id, unsettled)
+      rejects.push({ delivery, epoch: epochOf(live, unsettled), reason })
       if (unsettled.toldTo) told.push({ ...delivery, toldTo: unsettled.toldTo })
     }
     counters.rejected += rejects.length
@@ -170,7 +179,8 @@ export class Deliveries {
     for (const id of new Set(ids)) {
       const unsettled = live.credit.extended(id, nowMs + leaseMs)
       if (!unsettled) continue
-      extensions.push({ delivery: deliveryRef(live, id, unsettled.priority), epoch: live.epoch, forMs: leaseMs })
+      const epoch = epochOf(live, unsettled)
+      extensions.push({ delivery: deliveryRef(live, id, unsettled), epoch, forMs: leaseMs })
     }
     counters.extended += extensions.length
     if (extensions.length > 0) effects.extend(extensions)
@@ -188,15 +198,15 @@ export class Deliveries {
   retry(live: LiveSession, items: readonly { id: DeliveryId; afterMs: Millis }[]): void {
     const retries: Retry[] = []
     for (const { id, afterMs } of items) {
-      const unsettled = live.credit.settled(id)
+      const unsettled = this.ended(live, id)
       if (!unsettled) {
         this.context.counters.settledForeign += 1
         continue
       }
       this.context.counters.retried += 1
       retries.push({
-        delivery: deliveryRef(live, id, unsettled.priority),
-        epoch: live.epoch,
+        delivery: deliveryRef(live, id, unsettled),
+        epoch: epochOf(live, unsettled),
         afterMs: Math.max(afterMs, RETRY_AFTER_MIN_MS),
       })
     }
@@ -211,13 +221,14 @@ export class Deliveries {
     if (!oldest) return
     const [id, unsettled] = oldest
     if (this.context.nowMs - unsettled.pushedAtMs < STRIKE_AFTER_MS) return
-    this.context.effects.strike(deliveryRef(live, id, unsettled.priority))
+    this.context.effects.strike(deliveryRef(live, id, unsettled))
   }
 
   /** The backstop: looks into the queue, hint or no hint. */
   poll(live: LiveSession): void {
     const { nowMs, limits } = this.context
     live.credit.lapse(nowMs - limits.leaseMs, nowMs - FORGET_AFTER_LEASES * limits.leaseMs)
+    this.pools.refresh(live)
     this.notice(live)
   }
 
@@ -252,18 +263,7 @@ export class Deliveries {
   }
 
   private push(live: LiveSession, delivery: Delivery): void {
-    const { counters, nowMs } = this.context
-    counters.pushed += 1
-    if (delivery.attempt > 1) counters.redelivered += 1
-    live.push(delivery, nowMs)
-    if (delivery.terms !== null) this.tellPushed(live, delivery)
-    this.context.touch(live)
-  }
-
-  private tellPushed(live: LiveSession, { id, priority, terms, attempt, sender }: Delivery): void {
-    const marking = readMarking(terms!)
-    if (marking?.kind !== 'terms' || marking.terms.receipts !== 'all' || attempt > 1 || live.declinesReceipts) return
-    this.context.told.push({ ...deliveryRef(live, id, priority), toldTo: sender })
+    pushTo(this.context, live, delivery)
   }
 
   private mayPush(live: LiveSession, birthEpoch: number): boolean {
@@ -274,7 +274,8 @@ export class Deliveries {
    * Whoever serves this peer now should look. A session that counted the append knows already that it waits, and for
    * nothing else; but one whose birth lease was refused holds something older that it does not know of.
    */
-  private wake({ meshId, recipient, toLive, birthEpoch }: RoutedAppend): void {
+  private wake({ meshId, recipient, toLive, birthEpoch, pool }: RoutedAppend): void {
+    if (pool) return this.pools.wake(meshId, recipient)
     const live = this.context.roster.find(meshId)?.byNo.get(recipient)?.live
     if (!live) this.context.effects.hint(meshId, recipient)
     else if (live !== toLive || birthEpoch !== 0) this.notice(live)
@@ -303,24 +304,3 @@ function inOrder(claimed: readonly Delivery[], parked: readonly Delivery[]): rea
   if (parked.length === 0) return claimed
   return [...claimed, ...parked].sort(byPlace)
 }
-
-const refOf = (live: LiveSession): SessionRef => ({
-  meshId: live.mesh.meshId,
-  peer: live.peer.peer,
-  epoch: live.epoch,
-})
-
-const settleOf = (live: LiveSession, id: DeliveryId, { priority, toldTo }: Unsettled): Settle => ({
-  meshId: live.mesh.meshId,
-  recipient: live.peer.peer,
-  priority,
-  id,
-  toldTo,
-})
-
-const deliveryRef = (live: LiveSession, id: DeliveryId, priority: number): DeliveryRef => ({
-  meshId: live.mesh.meshId,
-  recipient: live.peer.peer,
-  priority,
-  id,
-})

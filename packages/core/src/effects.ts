@@ -8,7 +8,9 @@ import type {
   DeliveryRef,
   Extension,
   FrameOf,
+  GiveBack,
   Member,
+  PoolWant,
   Reject,
   Retry,
   ServerFrame,
@@ -16,7 +18,7 @@ import type {
   Settle,
   Want,
 } from '@sealpost/protocol'
-import type { DeliveryId, GroupId, MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
+import type { DeliveryId, GroupId, MeshId, Millis, PeerKey, PeerNo, PoolId } from '@sealpost/std'
 
 /** One connection, numbered by its driver; a number is never used twice. */
 export type SocketId = number
@@ -29,6 +31,13 @@ export type SendOutcome = 'sent' | 'buffered' | 'dropped'
 
 /** Whose word it is, as its session proved it. */
 export type Asker = Pick<Member, 'meshId' | 'peer' | 'peerKey' | 'person'>
+
+/** Those that somebody writes to and that are not known, or were not asked about lately. */
+export interface Sought {
+  readonly peers: readonly PeerKey[]
+  readonly groups: readonly GroupId[]
+  readonly pools: readonly PoolId[]
+}
 
 export interface Effects {
   /** Sends frames in order, as one write where the socket allows it. */
@@ -75,8 +84,8 @@ export interface Effects {
 
   /** Look what waits for a recipient. Answer: `measured`. */
   measure(meshId: MeshId, recipient: PeerNo): void
-  /** Find members by key, and the newest statements of groups. Answer: `resolved`. */
-  resolve(socket: SocketId, meshId: MeshId, peers: readonly PeerKey[], groups: readonly GroupId[]): void
+  /** Find members by key, the newest statements of groups, and pools. Answer: `resolved`. */
+  resolve(socket: SocketId, meshId: MeshId, sought: Sought): void
   /** Find key bindings, and what is signed about the persons of those keys. Answer: `persons.found`, or nothing when the database is away (the client asks again). */
   lookup(socket: SocketId, meshId: MeshId, lookup: FrameOf<'lookup'>): void
   /** Find the members after a key. Answer: `listed`, or nothing when the database is away (the client asks again). */
@@ -99,6 +108,16 @@ export interface Effects {
   removeDevice(socket: SocketId, asker: Asker, remove: FrameOf<'removeDevice'>): void
   /** Check a succession, and put the new key in the place of the old one. Answer: `persons.succeeded`, or nothing. */
   succeed(socket: SocketId, asker: Asker, succeed: FrameOf<'succeed'>): void
+  /** Check a pool's statement and keep it in the place of the former one. Answer: `pools.wasSet`, or nothing, as above. */
+  setPool(socket: SocketId, asker: Asker, setPool: FrameOf<'setPool'>): void
+  /** Find the pools behind one. Answer: `pools.listed`, or nothing, as above. */
+  listPools(socket: SocketId, meshId: MeshId, pools: FrameOf<'pools'>): void
+  /** Find the pool that a session wants to work for. Answer: `pools.found`, or nothing, as above. */
+  findPool(socket: SocketId, meshId: MeshId, join: FrameOf<'joinPool'>): void
+  /** Deal from a pool with the next drain tick. Answer: `pools.claimed` or `pools.claimFailed`. */
+  claimPool(want: PoolWant): void
+  /** Leave deliveries of pools to other members. Answer: `pools.gaveBack`, or nothing: then their leases lapse. */
+  giveBack(gifts: readonly GiveBack[]): void
   /** Tell other shards that something waits for this peer. It may be lost. */
   hint(meshId: MeshId, peer: PeerNo): void
 }

@@ -10,10 +10,9 @@ import type {
   CloseCode,
   Committed,
   FrameOf,
-  Lost,
   Measured,
   Member,
-  SessionRef,
+  PoolEntry,
   Settle,
   Want,
 } from '@sealpost/protocol'
@@ -22,21 +21,18 @@ import { Context, type Counters } from './context.ts'
 import { Deliveries } from './deliveries.ts'
 import type { Effects, SocketId } from './effects.ts'
 import { type FoundGroups, type GroupAnswer, type GroupPage, Groups } from './groups.ts'
-import type { EngineLimits } from './limits.ts'
 import { OwnerAnswers } from './owner-answers.ts'
 import { type NewDevice, Persons } from './persons.ts'
+import { PoolAnswers } from './pool-answers.ts'
+import { Pools } from './pools.ts'
 import { Presence } from './presence.ts'
 import { askerOf, isQuestion } from './questions.ts'
 import { Router } from './router.ts'
 import { LiveSession, Session } from './session.ts'
-import { welcomeOf } from './welcome.ts'
+import { type Welcome, welcomeOf } from './welcome.ts'
 
-export interface EngineOptions {
-  readonly limits: EngineLimits
+export interface EngineOptions extends Welcome {
   readonly nowMs: Millis
-  /** What `welcome` says of the database behind this shard. */
-  readonly incarnation: string
-  readonly durability: 'fsync' | 'degraded'
 }
 
 /** What was found of a peer that asks to be let in. */
@@ -54,12 +50,10 @@ export type Enrolment =
 
 type EnrolFrame = FrameOf<'enrol' | 'enrolDevice'>
 
-export type MemberPage = Pick<FrameOf<'roster'>, 'members' | 'isLast'>
 export type RevokedMember = Pick<Member, 'meshId' | 'peer' | 'peerKey'>
 
 const TRY_LATER_MS = 2000
 const NO_GROUPS: FoundGroups = new Map()
-const NO_SUCCESSORS: ReadonlyMap<PeerKey, PeerKey> = new Map()
 const NO_PROOF = new Uint8Array(64)
 
 export class Engine {
@@ -67,12 +61,14 @@ export class Engine {
   readonly owners: OwnerAnswers
   /** Whose keys are whose: what is looked up of peers, their devices, and the keys they turn to. */
   readonly persons: Persons
+  readonly pools: PoolAnswers
   private readonly options: EngineOptions
   private readonly context: Context
   private readonly deliveries: Deliveries
   private readonly router: Router
   private readonly presence: Presence
   private readonly groups: Groups
+  private readonly seats: Pools
   private readonly sessions = new Map<SocketId, Session>()
   private tickedAtMs: Millis
   private liveSessions = 0
@@ -85,9 +81,11 @@ export class Engine {
       const session = this.sessions.get(live.socket)
       if (session) this.refuse(session, code)
     }
-    this.deliveries = new Deliveries(this.context)
+    this.seats = new Pools(this.context)
+    this.deliveries = new Deliveries(this.context, this.seats)
     this.groups = new Groups(this.context)
-    this.router = new Router(this.context, this.deliveries, this.groups)
+    this.router = new Router(this.context, { deliveries: this.deliveries, groups: this.groups, pools: this.seats })
+    this.pools = new PoolAnswers(this.context, this.seats, (socket) => this.live(socket))
     this.presence = new Presence(this.context)
     this.owners = new OwnerAnswers(this.context, (socket) => this.live(socket))
     this.persons = new Persons(this.context, (socket) => this.live(socket))
@@ -121,6 +119,7 @@ export class Engine {
     const sinceMs = nowMs - this.tickedAtMs
     this.tickedAtMs = nowMs
     for (const session of [...this.sessions.values()]) this.watch(session, sinceMs)
+    this.seats.tick()
     this.context.forgetRates()
     this.context.flush()
   }
@@ -195,6 +194,7 @@ export class Engine {
     if (!live) return
     live.credit.isCongested = false
     this.context.touch(live)
+    this.seats.refresh(live)
     this.deliveries.notice(live)
     this.context.flush()
   }
@@ -263,40 +263,24 @@ export class Engine {
     this.context.flush()
   }
 
-  /** What the peer of this session lost, the oldest first; `isAll`: there is no more of it. */
-  lost(socket: SocketId, session: SessionRef, lost: readonly Lost[], isAll: boolean): void {
-    const live = this.live(socket)
-    if (!live) return
-    this.context.send(live, [{ type: 'recovered', lost: [...lost], isAll }])
-    if (lost.length > 0)
-      this.context.effects.toldLost(
-        session,
-        lost.map(({ id }) => id),
-      )
-  }
-
   fenced(socket: SocketId, epoch: number | null): void {
     const live = this.live(socket)
     if (live) this.deliveries.fenced(live, epoch)
     this.context.flush()
   }
 
-  /** `members` and `groups`: those of the asked that there are, and instead of former keys those that followed them. */
+  /** `asked`: peers and pools; the others: what there is of all that was sought, and instead of former keys those that followed them. */
   resolved(
     socket: SocketId,
-    asked: readonly PeerKey[],
+    asked: readonly string[],
     members: readonly Member[] | null,
     groups: FoundGroups = NO_GROUPS,
-    successors: ReadonlyMap<PeerKey, PeerKey> = NO_SUCCESSORS,
+    successors: ReadonlyMap<PeerKey, PeerKey> = new Map(),
+    pools: readonly PoolEntry[] = [],
   ): void {
     const live = this.live(socket)
-    if (live) this.router.resolved(live, asked, members, { groups, successors })
+    if (live) this.router.resolved(live, asked, members, { groups, pools, successors })
     this.context.flush()
-  }
-
-  listed(socket: SocketId, { ref }: FrameOf<'members'>, page: MemberPage): void {
-    const live = this.live(socket)
-    if (live) this.context.send(live, [{ type: 'roster', ref, ...page }])
   }
 
   /** Those of the named that are members or were; `null`: the asker is no admin. Also when the asker left meanwhile. */
@@ -325,7 +309,8 @@ export class Engine {
 
   /** What waits for a recipient, by sender; `null`: the database did not answer. */
   measured(meshId: MeshId, peer: PeerNo, found: readonly Measured[] | null): void {
-    const owner = this.context.roster.find(meshId)?.byNo.get(peer)
+    const mesh = this.context.roster.find(meshId)
+    const owner = mesh?.byNo.get(peer) ?? mesh?.pools.numbered(peer)
     if (owner) this.context.mailboxes.measured(owner, found)
   }
 
@@ -333,6 +318,7 @@ export class Engine {
   hinted(meshId: MeshId, peer: PeerNo): void {
     const live = this.context.roster.find(meshId)?.byNo.get(peer)?.live
     if (live) this.deliveries.notice(live)
+    else this.seats.noticed(meshId, peer)
   }
 
   /** From here on nothing new is taken; what was taken is still answered. */
@@ -390,6 +376,7 @@ export class Engine {
         return this.deliveries.extend(live, frame.ids, frame.forMs)
       case 'status':
         this.presence.say(live, frame)
+        this.seats.refresh(live)
         return this.deliveries.claimSoon(live)
       case 'watch':
         return this.presence.watch(live, frame.isOn)
@@ -412,6 +399,12 @@ export class Engine {
         return this.groups.set(live, askerOf(live), frame)
       case 'groups':
         return this.groups.list(live, frame)
+      case 'sendPool':
+        return this.router.sendPool(live, frame)
+      case 'joinPool':
+      case 'setPool':
+      case 'pools':
+        return this.seats.ask(live, frame)
       case 'bind':
         return this.context.effects.bind(live.socket, askerOf(live), frame)
       case 'devices':
@@ -481,6 +474,7 @@ export class Engine {
     if (session.state.name === 'live') {
       const { live } = session.state
       live.mesh.watchers.delete(live)
+      this.seats.left(live)
       const wasThere = live.peer.live === live
       this.context.roster.leave(live)
       this.context.forget(live)

@@ -6,11 +6,11 @@ export {
   Engine,
   type EngineOptions,
   type Enrolment,
-  type MemberPage,
   type RevokedMember,
 } from './engine.ts'
 export type { FoundGroups, GroupAnswer, GroupEntry, GroupPage } from './groups.ts'
 export * from './limits.ts'
-export type { ConsentAnswer } from './owner-answers.ts'
+export type { ConsentAnswer, MemberPage } from './owner-answers.ts'
 export type { NewDevice, PersonRecords, RemovalAnswer, SuccessionAnswer } from './persons.ts'
+export type { PoolAnswer, PoolPage } from './pool-answers.ts'
 export { type Rate, Rates, TokenBucket } from './rate.ts'

@@ -115,6 +115,6 @@ test('one who is no admin is told so', () => {
 test('a page of members goes out as it was found', () => {
   const { engine, sent } = world()
   const members = [{ peer: keyOf(1), name: 'one', role: 'admin' as const }]
-  engine.listed(1, { type: 'members', ref: 3, after: keyOf(0) }, { members, isLast: true })
+  engine.owners.listed(1, { type: 'members', ref: 3, after: keyOf(0) }, { members, isLast: true })
   expect(sent.at(-1)).toEqual({ type: 'roster', ref: 3, members, isLast: true })
 })

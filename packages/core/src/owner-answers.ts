@@ -1,5 +1,8 @@
-/** What is answered to members about what is theirs, whom they take mail from and their box keys, and who else hears of it. */
-import type { Consent, FrameOf, KeyBindingEntry, ServerFrame } from '@sealpost/protocol'
+/**
+ * What is answered to members: who the others are, what of theirs was lost, whom they take mail from and their box keys,
+ * and who else hears of it.
+ */
+import type { Consent, FrameOf, KeyBindingEntry, Lost, ServerFrame, SessionRef } from '@sealpost/protocol'
 import type { Context } from './context.ts'
 import type { Asker, SocketId } from './effects.ts'
 import { KeyNews } from './key-news.ts'
@@ -9,6 +12,8 @@ import type { LiveSession } from './session.ts'
 export interface ConsentAnswer extends Pick<FrameOf<'consented'>, 'outcome' | 'peers' | 'unknown'> {
   readonly consent: Consent
 }
+
+export type MemberPage = Pick<FrameOf<'roster'>, 'members' | 'isLast'>
 
 export class OwnerAnswers {
   private readonly context: Context
@@ -37,6 +42,18 @@ export class OwnerAnswers {
 
   historyFound(socket: SocketId, { ref }: FrameOf<'lookupHistory'>, bindings: readonly KeyBindingEntry[]): void {
     this.answer(socket, { type: 'keyHistory', ref, bindings: [...bindings] })
+  }
+
+  listed(socket: SocketId, { ref }: FrameOf<'members'>, page: MemberPage): void {
+    this.answer(socket, { type: 'roster', ref, ...page })
+  }
+
+  /** What the peer of this session lost, the oldest first; `isAll`: there is no more of it. */
+  lost(socket: SocketId, session: SessionRef, lost: readonly Lost[], isAll: boolean): void {
+    if (!this.live(socket)) return
+    this.answer(socket, { type: 'recovered', lost: [...lost], isAll })
+    const ids = lost.map(({ id }) => id)
+    if (ids.length > 0) this.context.effects.toldLost(session, ids)
   }
 
   private answer(socket: SocketId, frame: ServerFrame): void {

@@ -6,7 +6,7 @@ import type { LiveSession } from './session.ts'
 /** Each is answered by a statement or a frame of its own, or told to everybody who watches. */
 const QUESTIONS: ReadonlySet<ClientFrame['type']> = new Set([
   ...(['lookup', 'lookupHistory', 'members', 'revoke', 'consent', 'bind', 'groups', 'setGroup'] as const),
-  ...(['devices', 'removeDevice', 'succeed', 'status', 'watch', 'ping'] as const),
+  ...(['devices', 'removeDevice', 'succeed', 'status', 'watch', 'ping', 'setPool', 'pools', 'joinPool'] as const),
 ])
 
 export const isQuestion = ({ type }: ClientFrame): boolean => QUESTIONS.has(type)

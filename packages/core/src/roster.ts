@@ -3,6 +3,7 @@ import { type Consent, GROUPS_MAX, type Member } from '@sealpost/protocol'
 import { assert, type GroupId, type MeshId, type Millis, type PeerKey, type PeerNo } from '@sealpost/std'
 import { type ConsentRule, ruleOf } from './consent.ts'
 import { type Mailbox, unknownMailbox } from './mailboxes.ts'
+import { PoolRoster } from './pool-roster.ts'
 import type { LiveSession } from './session.ts'
 
 export interface Peer {
@@ -32,6 +33,7 @@ export class Mesh {
   readonly meshId: MeshId
   readonly byKey = new Map<PeerKey, Peer>()
   readonly byNo = new Map<PeerNo, Peer>()
+  readonly pools = new PoolRoster()
   liveCount = 0
   /** Of the groups that somebody here asked about, changed or wrote to: how far they have come, and when that was read. */
   private readonly groups = new Map<GroupId, { epoch: number; goodUntilMs: Millis }>()

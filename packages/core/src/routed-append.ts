@@ -1,7 +1,11 @@
 import { type Append, type Delivery, encodeTerms, type SharedBody } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerNo } from '@sealpost/std'
+import { Pool } from './pool-roster.ts'
 import type { Peer } from './roster.ts'
-import { type Arrival, type LiveSession, PRIORITY_NUMBERS } from './session.ts'
+import { type Arrival, type Broadcast, type LiveSession, PRIORITY_NUMBERS } from './session.ts'
+
+/** Whoever can be written to. */
+export type Recipient = Peer | Pool
 
 /** An append that remembers whose it is, so that its answer needs no lookup. */
 export class RoutedAppend implements Append {
@@ -18,7 +22,8 @@ export class RoutedAppend implements Append {
   readonly body: SharedBody | null
   readonly arrival: Arrival
   readonly from: LiveSession
-  readonly to: Peer
+  readonly to: Recipient
+  readonly pool: Pool | null
   /** The recipient's session whose credit counts this envelope. */
   readonly toLive: LiveSession | null
   private readonly floor: number
@@ -26,7 +31,7 @@ export class RoutedAppend implements Append {
 
   constructor(
     from: LiveSession,
-    to: Peer,
+    to: Recipient,
     arrival: Arrival,
     ttlSeconds: number,
     birth: Pick<Append, 'birthEpoch' | 'birthFloor'>,
@@ -44,7 +49,8 @@ export class RoutedAppend implements Append {
     this.senderKnownSince = from.knownSince
     this.terms = arrival.terms && encodeTerms(arrival.terms)
     this.notBeforeMs = arrival.terms?.notBeforeMs ?? 0
-    this.body = arrival.body?.shared ?? null
+    this.pool = to instanceof Pool ? to : null
+    this.body = this.pool ? bodyFor(this.pool, arrival.body!) : (arrival.body?.shared ?? null)
     this.arrival = arrival
     this.from = from
     this.to = to
@@ -74,4 +80,9 @@ export class RoutedAppend implements Append {
       body: this.body?.bytes ?? null,
     }
   }
+}
+
+/** Who has no box, or is no member any more, is given nothing. */
+function bodyFor({ members }: Pool, { shared, toPool }: Broadcast): SharedBody {
+  return { ...shared, readers: toPool!.readers.flatMap((key) => members.get(key) ?? []) }
 }

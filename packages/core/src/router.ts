@@ -13,15 +13,20 @@ import {
   type Member,
   type NackCode,
   NO_THREAD,
+  type PoolEntry,
+  readBoxes,
   refusal,
   type SendTerms,
 } from '@sealpost/protocol'
-import type { GroupId, Millis, PeerKey } from '@sealpost/std'
+import type { GroupId, Millis, PeerKey, PoolId } from '@sealpost/std'
 import type { Context } from './context.ts'
 import type { Deliveries } from './deliveries.ts'
 import { type FoundGroups, type Groups, rosterOf } from './groups.ts'
 import { FULL_RETRY_MS } from './mailboxes.ts'
-import { RoutedAppend } from './routed-append.ts'
+import { Pool } from './pool-roster.ts'
+import type { Pools } from './pools.ts'
+import type { Peer } from './roster.ts'
+import { type Recipient, RoutedAppend } from './routed-append.ts'
 import { type Arrival, type Broadcast, bytesOf, type LiveSession } from './session.ts'
 
 const BUSY_RETRY_MS = 200
@@ -30,14 +35,16 @@ const UNAVAILABLE_RETRY_MS = 1000
 /** What else was looked up with the members. */
 export interface Resolved {
   readonly groups: FoundGroups
+  readonly pools: readonly PoolEntry[]
   /** Of those asked for the ones that other keys have followed; these are among the members. */
   readonly successors: ReadonlyMap<PeerKey, PeerKey>
 }
 
 export class Router {
   private readonly context: Context
-  private readonly deliveries: Deliveries
-  private readonly groups: Groups
+  readonly deliveries: Deliveries
+  readonly groups: Groups
+  readonly pools: Pools
   private waiting = 0
   private waitingBytes = 0
   isClosing = false
@@ -47,10 +54,11 @@ export class Router {
     return this.waiting
   }
 
-  constructor(context: Context, deliveries: Deliveries, groups: Groups) {
+  constructor(context: Context, parts: Pick<Router, 'deliveries' | 'groups' | 'pools'>) {
     this.context = context
-    this.deliveries = deliveries
-    this.groups = groups
+    this.deliveries = parts.deliveries
+    this.groups = parts.groups
+    this.pools = parts.pools
   }
 
   send(from: LiveSession, items: readonly Arrival['item'][]): void {
@@ -69,6 +77,17 @@ export class Router {
     const terms: SendTerms = { ...frame.terms, notBeforeMs: 0, ifOnline: false }
     const broadcast = { shared: { bodyId, bytes: body }, roster: rosterOf(frame), countedBy: null, hasTurn: false }
     for (const item of envelopes) this.take(from, from.arrive(item, terms, broadcast))
+    this.taken(from)
+  }
+
+  /** Stored once, for whichever member is free. */
+  sendPool(from: LiveSession, { rosterEpoch, bodyId, body, terms, send }: FrameOf<'sendPool'>): void {
+    const readers = readBoxes(send.envelope)?.map(({ peer }) => peer)
+    if (!readers) return this.context.end(from, 'frame_malformed')
+    from.mesh.pools.expect(poolOf(send), rosterEpoch)
+    const toPool = { epoch: rosterEpoch, readers }
+    const broadcast = { shared: { bodyId, bytes: body }, roster: null, toPool, countedBy: null, hasTurn: false }
+    this.take(from, from.arrive(send, terms, broadcast))
     this.taken(from)
   }
 
@@ -113,14 +132,14 @@ export class Router {
   /** Those `asked` for that are no members are unknown in this mesh; `null`: the database did not answer. */
   resolved(
     from: LiveSession,
-    asked: readonly PeerKey[],
+    asked: readonly string[],
     members: readonly Member[] | null,
-    { groups, successors }: Resolved,
+    { groups, pools, successors }: Resolved,
   ): void {
     from.isResolving = false
     const { held } = from
     from.held = []
-    const unknown = new Set(asked)
+    const unknown = new Set<string>(asked)
     for (const member of members ?? []) {
       if (member.isRevoked) continue
       from.mesh.add(member, this.context.nowMs)
@@ -131,6 +150,7 @@ export class Router {
       if (!unknown.has(successor)) unknown.delete(former)
     }
     this.groups.found(from.mesh, groups)
+    for (const pool of pools) unknown.delete(this.pools.learn(from, pool).poolId)
     for (const arrival of held) {
       if (!from.isInSequence(arrival)) this.refuse(from, arrival, 'out_of_sequence', 0)
       else if (members === null) this.refuse(from, arrival, 'unavailable', UNAVAILABLE_RETRY_MS)
@@ -165,17 +185,16 @@ export class Router {
   private route(from: LiveSession, arrival: Arrival): void {
     const { item } = arrival
     const { limits, nowMs } = this.context
-    const to = from.mesh.find(item.recipient, nowMs)
+    const to = this.recipientOf(from, arrival)
     if (!to || from.held.length > 0 || !this.groups.isKnown(from, arrival)) {
       from.held.push(arrival)
       return
     }
-    if (this.groups.isStale(from, arrival)) return this.refuse(from, arrival, 'stale_roster', 0)
-    if (to.rule?.admits(from.peer.person) === false) return this.refuse(from, arrival, 'not_allowed', 0)
+    const code = to instanceof Pool ? refusalByPool(to, arrival.body!) : this.refusalByPeer(to, from, arrival)
+    if (code) return this.refuse(from, arrival, code, 0)
     if (this.context.mailboxes.isFull(from.mesh.meshId, to, from.peer.peer, nowMs))
       return this.refuse(from, arrival, 'mailbox_full', FULL_RETRY_MS)
     const ttlSeconds = item.ttlSeconds === 0 ? limits.ttlSecondsDefault : item.ttlSeconds
-    if (arrival.terms?.ifOnline && !to.live) return this.refuse(from, arrival, 'no_responder', 0)
     const birth = this.deliveries.admit(to.live, from, arrival)
     const append = new RoutedAppend(from, to, arrival, ttlSeconds, birth)
     // What is leased at birth is bounded by its session's credit.
@@ -183,6 +202,17 @@ export class Router {
     this.waiting += 1
     this.waitingBytes += bytesOf(arrival)
     this.context.effects.append(append)
+  }
+
+  private recipientOf({ mesh }: LiveSession, { item, body }: Arrival): Recipient | undefined {
+    const { nowMs } = this.context
+    return body?.toPool ? mesh.pools.find(poolOf(item), nowMs) : mesh.find(item.recipient, nowMs)
+  }
+
+  private refusalByPeer(to: Peer, from: LiveSession, arrival: Arrival): NackCode | null {
+    if (this.groups.isStale(from, arrival)) return 'stale_roster'
+    if (to.rule?.admits(from.peer.person) === false) return 'not_allowed'
+    return arrival.terms?.ifOnline && !to.live ? 'no_responder' : null
   }
 
   private refusalOf(from: LiveSession, arrival: Arrival): { code: NackCode; retryAfterMs: Millis } | null {
@@ -230,7 +260,8 @@ export class Router {
         return this.answered(from, arrival)
       }
       case 'unknown_recipient':
-        from.mesh.forget(append.to)
+        if (append.to instanceof Pool) from.mesh.pools.expect(append.to.poolId, Number.POSITIVE_INFINITY)
+        else from.mesh.forget(append.to)
         return this.refuse(from, arrival, 'unknown_recipient', 0)
       case 'id_reused':
       case 'delay_too_long':
@@ -268,18 +299,29 @@ export class Router {
     if (from.held.length === 0 || from.isResolving) return
     const unknown = new Set<PeerKey>()
     const groups = new Set<GroupId>()
-    const { nowMs } = this.context
+    const pools = new Set<PoolId>()
     for (const arrival of from.held) {
-      const { recipient } = arrival.item
-      if (!from.mesh.find(recipient, nowMs)) unknown.add(recipient)
+      if (!this.recipientOf(from, arrival)) {
+        if (arrival.body?.toPool) pools.add(poolOf(arrival.item))
+        else unknown.add(arrival.item.recipient)
+      }
       if (!this.groups.isKnown(from, arrival)) groups.add(arrival.body!.roster!.group)
     }
     from.isResolving = true
-    this.context.effects.resolve(from.socket, from.mesh.meshId, [...unknown], [...groups])
+    const sought = { peers: [...unknown], groups: [...groups], pools: [...pools] }
+    this.context.effects.resolve(from.socket, from.mesh.meshId, sought)
   }
 }
 
 /** Otherwise something of the sender is in the queue that came there another way. */
 function isExpected(outcome: AppendOutcome): boolean {
   return outcome.status === 'stored' ? outcome.isExpected : outcome.status !== 'duplicate'
+}
+
+/** A pool is addressed by its id, as a peer by its key. */
+const poolOf = ({ recipient }: Arrival['item']): PoolId => recipient as string as PoolId
+
+function refusalByPool({ epoch, members }: Pool, { toPool }: Broadcast): NackCode | null {
+  const isOld = toPool!.epoch !== 0 && toPool!.epoch < epoch
+  return isOld || !toPool!.readers.some((reader) => members.has(reader)) ? 'stale_roster' : null
 }

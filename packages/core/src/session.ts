@@ -8,11 +8,12 @@ import {
   type SendTerms,
   type SharedBody,
 } from '@sealpost/protocol'
-import type { DeliveryId, GroupId, Millis, PeerKey } from '@sealpost/std'
+import type { DeliveryId, GroupId, Millis, PeerKey, PeerNo } from '@sealpost/std'
 import { Credit } from './credit.ts'
 import type { SocketId } from './effects.ts'
 import type { EngineLimits } from './limits.ts'
 import { Outgoing } from './outgoing.ts'
+import type { Seat } from './pool-roster.ts'
 import { type Rates, TokenBucket } from './rate.ts'
 import type { Mesh, Peer } from './roster.ts'
 
@@ -47,6 +48,12 @@ export interface RosterRef {
   readonly epoch: number
 }
 
+/** For whom a message to a pool has boxes, and the epoch by which these were chosen; 0: whatever it is. */
+export interface PoolRef {
+  readonly epoch: number
+  readonly readers: readonly PeerKey[]
+}
+
 /** One envelope of a `send`, numbered by its arrival in the session. */
 export interface Arrival {
   readonly no: number
@@ -56,10 +63,11 @@ export interface Arrival {
   readonly body: Broadcast | null
 }
 
-/** What the envelopes of one broadcast have in common. */
+/** What the envelopes of one broadcast have in common. A message to a pool is one of a single envelope. */
 export interface Broadcast {
   readonly shared: SharedBody
   readonly roster: RosterRef | null
+  readonly toPool?: PoolRef
   /** Its bytes count once: with the first that was not refused. */
   countedBy: Arrival | null
   /** Its thread has paid for all of them. */
@@ -78,6 +86,10 @@ export class LiveSession {
   /** How often it may still be told that it is too fast, before that is the end of it. */
   readonly breaches: TokenBucket
   epoch: number
+  /** Under it pools lease to this session; a fence does not change it. */
+  readonly openedEpoch: number
+  /** Pools it works for, by their numbers. */
+  readonly seats = new Map<PeerNo, Seat>()
   polledAtMs: Millis
   /** When it may be told anew of everybody who is there. */
   snapshotFromMs: Millis = 0
@@ -114,6 +126,7 @@ export class LiveSession {
     this.mesh = place.mesh
     this.peer = place.peer
     this.epoch = place.epoch
+    this.openedEpoch = place.epoch
     this.polledAtMs = place.nowMs
     this.questions = new TokenBucket(QUESTIONS, place.nowMs)
     place.peer.knownSince = place.moment
@@ -150,13 +163,13 @@ export class LiveSession {
     this.barred.set(lane, Math.min(no, this.barred.get(lane) ?? no))
   }
 
-  push(delivery: Delivery, nowMs: Millis): void {
+  push(delivery: Delivery, nowMs: Millis, pool?: PeerNo): void {
     const marking = delivery.terms && readMarking(delivery.terms)
     const terms = marking?.kind === 'terms' ? marking.terms : null
     if (marking?.kind === 'receipt') this.outgoing.receipt(delivery, marking.event)
     else if (delivery.body) this.outgoing.pushBody(delivery, delivery.body, terms)
     else this.outgoing.push(delivery, terms)
-    this.count(delivery, nowMs)
+    this.count(delivery, nowMs, pool)
   }
 
   asks(peers: readonly PeerKey[]): void {
@@ -195,10 +208,10 @@ export class LiveSession {
     return taken
   }
 
-  private count(delivery: Delivery, nowMs: Millis): void {
+  private count(delivery: Delivery, nowMs: Millis, pool?: PeerNo): void {
     const { id, priority, envelope, body } = delivery
     const byteCount = envelope.length + (body?.length ?? 0)
-    this.credit.pushed(id, { priority, pushedAtMs: nowMs, byteCount, toldTo: this.toldTo(delivery) })
+    this.credit.pushed(id, { priority, pushedAtMs: nowMs, byteCount, toldTo: this.toldTo(delivery), pool })
   }
 
   /** Its sender, if that is to hear of its end: also of one that is settled while it is parked, for an earlier push of it. */

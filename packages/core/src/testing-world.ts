@@ -65,6 +65,11 @@ const SILENT = {
   listDevices: ignored,
   removeDevice: ignored,
   succeed: ignored,
+  setPool: ignored,
+  listPools: ignored,
+  findPool: ignored,
+  claimPool: ignored,
+  giveBack: ignored,
   hint: ignored,
 }
 
@@ -88,7 +93,7 @@ export function world(limits: Partial<EngineLimits> = {}) {
       return 'sent'
     },
     append: (append) => void appends.push(append),
-    resolve: (_, __, peers, groups) => {
+    resolve: (_, __, { peers, groups }) => {
       asked.push([...peers])
       groupsSought.push(...groups)
     },
@@ -130,5 +135,5 @@ export function world(limits: Partial<EngineLimits> = {}) {
   const nacks = () => sent.flatMap((frame) => (frame.type === 'nack' ? frame.items : []))
   const pushed = () => sent.flatMap((frame) => (frame.type === 'push' ? frame.deliveries.map(({ id }) => id) : []))
   const done = { settles, rejects, extensions, told, groupsSought }
-  return { engine, appends, wants, asked, connect, enter, send, nacks, pushed, sent, closes, askers, ...done }
+  return { engine, effects, appends, wants, asked, connect, enter, send, nacks, pushed, sent, closes, askers, ...done }
 }

@@ -149,7 +149,7 @@ async function redriveSome(db: Database, filter: DeadLetterFilter, ttlSeconds: n
   const q = messageQueue
   const columns = names(
     ...[q.meshId, q.recipient, q.priority, q.id, q.sender, q.attempts, q.envelopeId, q.enqueuedAt, q.expiresAt],
-    ...[q.terms, q.envelope],
+    ...[q.terms, q.bodyId, q.bodyBytes, q.envelope],
   )
   const rows = await execute(
     db,
@@ -167,7 +167,7 @@ async function redriveSome(db: Database, filter: DeadLetterFilter, ttlSeconds: n
       )
       insert into ${q} (${columns})
       select mesh_id, recipient, priority, fresh_id, sender, attempts, envelope_id, enqueued_at,
-        clock_timestamp() + make_interval(secs => ${ttlSeconds}::float8), terms, envelope
+        clock_timestamp() + make_interval(secs => ${ttlSeconds}::float8), terms, body_id, body_bytes, envelope
       from taken returning 1`,
   )
   return rows.length

@@ -137,7 +137,7 @@ export function listMembers(
       select encode(${member.peerKey}, 'hex') as "peerKey", coalesce(${member.name}, '') as name, ${member.role}
       from ${member}
       where ${member.meshId} = ${meshId}::uuid and ${member.peerKey} > ${byteaText(after)}::bytea
-        and ${member.revokedAt} is null
+        and ${member.revokedAt} is null and not ${member.isPool}
       order by ${member.peerKey} limit ${limit}::int`,
   )
 }
@@ -169,6 +169,7 @@ export async function revokeFor(
             or (cardinality(${keys}) > 0 and ${member.peerKey} = all (${keys}) and cardinality(${ids}) = 0))
       ), named as (
         select m.peer_no from ${member} m where m.mesh_id = ${meshId}::uuid and m.peer_key = any (${keys})
+          and not m.is_pool
       ), ended as (
         update ${member} set ${names(member.revokedAt)} = coalesce(${member.revokedAt}, clock_timestamp())
         where ${member.meshId} = ${meshId}::uuid and exists (select from asker) and (

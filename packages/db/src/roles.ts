@@ -8,7 +8,7 @@
  * file of that owner.
  */
 
-const QUEUE_COLUMNS_CHANGED = 'lease_epoch, lease_until, attempts, strikes, first_strike_at'
+const QUEUE_COLUMNS_CHANGED = 'lease_epoch, lease_holder, lease_until, attempts, strikes, first_strike_at'
 /** All but what a peer wrote. */
 const DEAD_LETTER_COLUMNS_READ =
   'ctid, mesh_id, recipient, id, sender, envelope_id, priority, reason, died_at, told_at, body_id'
@@ -17,12 +17,15 @@ type Grants = Readonly<Record<string, string>>
 
 const BROKER: Grants = {
   mesh: 'select',
-  member: 'select, insert, update (revoked_at, box_key, box_epoch, binding_not_after_ms, binding_signature, name, consent_policy, consent_version)', // biome-ignore format: one thing
+  member: 'select, insert, update (revoked_at, peer_key, box_key, box_epoch, binding_not_after_ms, binding_signature, name, consent_policy, consent_version)', // biome-ignore format: one thing
   consent: 'select, insert, update, delete',
-  former_binding: 'select, insert, delete',
+  former_binding: 'select, insert, delete, update (peer_key)',
+  device: 'select, insert, update (removal, removed_at)',
+  former_identity: 'select, insert',
+  pool: 'select, insert, update (epoch, members, statement)',
   peer_group: 'select, insert, update',
   invite: 'select, insert, update',
-  session: 'select, insert, update (epoch, shard, opened_at)',
+  session: 'select, insert, update (epoch, opened_epoch, shard, opened_at)',
   sender_mark: 'select, insert, update (version, last_envelope_id)',
   message_queue: `select, insert, delete, update (${QUEUE_COLUMNS_CHANGED})`,
   shared_body: 'select, insert, delete, update (stored_at)',

@@ -51,6 +51,7 @@ test('every primary key and index begins with mesh_id, except that of the single
     'mesh',
     'message_queue',
     'peer_group',
+    'pool',
     'sender_mark',
     'session',
     'shared_body',

@@ -59,6 +59,8 @@ export const member = pgTable(
     consentPolicy: text('consent_policy', { enum: ['open', 'contacts'] })
       .notNull()
       .default('open'),
+    /** A recipient that is no peer: `pool` has the rest. Its key is the pool's id, its box key and binding are zeros. */
+    isPool: boolean('is_pool').notNull().default(false),
     /** Grows with each change, so that an older reading is told from a newer one. */
     consentVersion: integer('consent_version').notNull().default(0),
     /** Of a device: the person that vouches for it, and until when. `device` has the statement. */
@@ -170,6 +172,26 @@ export const peerGroup = pgTable(
   ],
 )
 
+/** A pool: a recipient whose deliveries go to one of its members each. What its owner's newest statement says. */
+export const pool = pgTable(
+  'pool',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    peerNo: integer('peer_no').notNull(),
+    owner: integer('owner').notNull(),
+    /** Only grows. */
+    epoch: integer('epoch').notNull(),
+    /** Their numbers; one array, so that members change all at once. */
+    members: integer('members').array().notNull(),
+    statement: bytea('statement').notNull(),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.peerNo] }),
+    foreignKey({ columns: [t.meshId, t.peerNo], foreignColumns: [member.meshId, member.peerNo] }),
+    foreignKey({ columns: [t.meshId, t.owner], foreignColumns: [member.meshId, member.peerNo] }),
+  ],
+)
+
 /**
  * What is known of an invite, from its first use or its revocation on: invites are made without asking anybody, and only
  * the hash of one is kept. One that was revoked before anybody used it has nothing but its id.
@@ -207,6 +229,8 @@ export const session = pgTable(
     shard: uuid('shard'),
     epoch: bigint('epoch', { mode: 'number' }).notNull().default(0),
     openedAt: instant('opened_at'),
+    /** The epoch with which it opened. What a pool leased to it stays leased when the session is fenced. */
+    openedEpoch: bigint('opened_epoch', { mode: 'number' }).notNull().default(0),
   },
   (t) => [
     primaryKey({ columns: [t.meshId, t.peerNo] }),
@@ -234,6 +258,8 @@ export const messageQueue = pgTable(
     /** Of the recipient's session that holds it; none while it waits for another attempt. */
     leaseEpoch: bigint('lease_epoch', { mode: 'number' }),
     leaseUntil: instant('lease_until'),
+    /** Of a pool's delivery: the member that has it; `lease_epoch` is the one with which its session opened. */
+    leaseHolder: integer('lease_holder'),
     firstStrikeAt: instant('first_strike_at'),
     strikes: smallint('strikes').notNull().default(0),
     /** What its sender asked for beside, or that it is a receipt; none for most. The protocol's `terms.ts` reads it. */
@@ -259,6 +285,8 @@ export const sharedBody = pgTable(
     /** Chosen by the sender, whose own mail alone it can spoil. */
     bodyId: bytea('body_id').notNull(),
     storedAt: instant('stored_at').notNull().default(sql`now()`),
+    /** In a pool: for whom the envelope has a box. */
+    readers: integer('readers').array(),
     bytes: bytea('bytes').notNull(),
   },
   (t) => [primaryKey({ columns: [t.meshId, t.sender, t.bodyId] })],
@@ -278,11 +306,14 @@ export const delayedDelivery = pgTable(
     enqueuedAt: instant('enqueued_at').notNull(),
     expiresAt: instant('expires_at').notNull(),
     terms: bytea('terms'),
+    bodyId: bytea('body_id'),
+    bodyBytes: integer('body_bytes'),
     envelope: bytea('envelope').notNull(),
   },
   (t) => [
     primaryKey({ columns: [t.meshId, t.dueAt, t.id] }),
     index('delayed_delivery_recipient').on(t.meshId, t.recipient),
+    index('delayed_delivery_body').on(t.meshId, t.sender, t.bodyId).where(sql`${t.bodyId} is not null`),
   ],
 )
 

@@ -34,7 +34,6 @@ export {
   type Group,
   type GroupStatement,
   groupIdOf,
-  isGroupName,
   readGroup,
 } from './group.ts'
 export {
@@ -48,6 +47,8 @@ export { createInvite, type Invite, type InviteRole, type InviteTerms, parseInvi
 export { bindBoxKey, checkKeyBinding, type KeyBinding, type KeyBindingVerdict } from './key-binding.ts'
 export * from './keys.ts'
 export type { Note } from './note.ts'
+export { changePool, foundPool, type Pool, type PoolStatement, poolIdOf, readPool } from './pool.ts'
+export { isRosterName } from './roster-statement.ts'
 export { type Correspondent, Sealer } from './sealer.ts'
 export { BODY_OVERHEAD_BYTES, openBody, type SealedBody, sealBody, TICKET_BYTES } from './shared-body.ts'
 export { hash256, ready } from './sodium.ts'

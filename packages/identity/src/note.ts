@@ -2,7 +2,7 @@
  * What one program says to the other beside the body: which conversation this belongs to, what it answers. It is sealed
  * with the body, so a broker can neither forge an answer nor give it to another question.
  */
-import { assert, type EnvelopeId, type GroupId, isHex, type PeerKey } from '@sealpost/std'
+import { assert, type EnvelopeId, type GroupId, isHex, type PeerKey, type PoolId } from '@sealpost/std'
 import { holdsBytes } from './byte-fields.ts'
 
 /** A flag that is not named is false. */
@@ -23,6 +23,9 @@ export interface Note {
   readonly groupEpoch?: number
   /** It is for every device of this person: the envelope holds no body but the ticket to one. */
   readonly person?: PeerKey
+  /** The same of a pool: it is for whichever member takes it. */
+  readonly pool?: PoolId
+  readonly poolEpoch?: number
 }
 
 const isId = (value: unknown) => typeof value === 'string' && isHex(value, 16)
@@ -37,6 +40,8 @@ const CHECKS: Readonly<Record<keyof Note, (value: unknown) => boolean>> = {
   group: isId,
   groupEpoch: isEpoch,
   person: (value) => typeof value === 'string' && isHex(value, 32),
+  pool: (value) => typeof value === 'string' && isHex(value, 32),
+  poolEpoch: isEpoch,
 }
 const KEYS = Object.keys(CHECKS) as (keyof Note)[]
 /** Its length stands before it in two bytes. */
@@ -79,7 +84,8 @@ function parseNote(bytes: Uint8Array): Note | null {
     if (!named.every(([key, value]) => CHECKS[key](value))) return null
     const note: Note = Object.fromEntries(named)
     if (note.group !== undefined && note.person !== undefined) return null
-    return (note.group === undefined) === (note.groupEpoch === undefined) ? note : null
+    const isWhole = (id: unknown, epoch: unknown) => (id === undefined) === (epoch === undefined)
+    return isWhole(note.group, note.groupEpoch) && isWhole(note.pool, note.poolEpoch) ? note : null
   } catch {
     return null // no UTF-8 or no JSON
   }

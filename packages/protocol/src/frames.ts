@@ -2,7 +2,7 @@
  * The frames, in one table: number on the wire, name, direction and fields. `docs/PROTOCOL.md` says what each means.
  * A number, once given, never changes its meaning.
  */
-import type { GroupId, InviteId, MeshId } from '@sealpost/std'
+import type { GroupId, InviteId, MeshId, PoolId } from '@sealpost/std'
 import {
   ackItem,
   body,
@@ -93,6 +93,7 @@ const sendTerms = struct({
 })
 
 const groupId = hex<GroupId>(16)
+const poolId = hex<PoolId>(32)
 const statement = blob(1, GROUP_BYTES_MAX)
 const device = blob(1, DEVICE_BYTES_MAX)
 const removal = blob(1, DEVICE_REMOVAL_BYTES_MAX)
@@ -169,6 +170,11 @@ const SERVER = {
   deviceRemoved: [64, struct({ ref: u32, outcome: choice(['done', 'malformed', 'unknown_device']) })],
   succeeded: [66, struct({ ref: u32, outcome: choice(['done', 'malformed', 'key_taken', 'bad_binding']) })],
   successions: [67, struct({ statements: list(succession, 1, LOOKUP_MAX) })],
+  poolJoined: [58, struct({
+    ref: u32,
+    pool: poolId,
+    outcome: choice(['joined', 'left', 'unknown_pool', 'not_in_pool', 'too_many']),
+  })],
 } as const // biome-ignore format: a table
 
 const CLIENT = {
@@ -244,6 +250,10 @@ const CLIENT = {
     bindingNotAfterMs: u53,
     bindingSignature: bytes(64),
   })],
+  setPool: [55, struct({ ref: u32, statement })],
+  pools: [56, struct({ ref: u32, after: poolId })],
+  joinPool: [57, struct({ ref: u32, pool: poolId, credit: u16 })],
+  sendPool: [59, struct({ rosterEpoch: u32, bodyId: hex(32), body, terms: sendTerms, send: sendItem })],
 } as const // biome-ignore format: a table
 
 type Table = Record<string, readonly [number, Field<unknown>]>

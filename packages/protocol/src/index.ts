@@ -2,6 +2,7 @@
 export * from './codec.ts'
 export * from './frames.ts'
 export * from './limits.ts'
+export * from './pool-boxes.ts'
 export * from './queue-nouns.ts'
 export * from './refusals.ts'
 export * from './terms.ts'

@@ -27,6 +27,12 @@ export const GROUP_BYTES_MAX = 8448
 export const GROUP_PAGE_MAX = 16
 /** Groups of one mesh. */
 export const GROUPS_MAX = 1000
+/** Members of a pool. */
+export const POOL_MEMBERS_MAX = 64
+/** Pools of one mesh. */
+export const POOLS_MAX = 1000
+/** Pools that one session takes work from. */
+export const POOL_SEATS_MAX = 64
 /** Characters of what a peer says of itself. */
 export const SUMMARY_MAX = 120
 /** Characters of why a delivery was rejected. */

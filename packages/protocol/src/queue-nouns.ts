@@ -2,7 +2,7 @@
  * What engine and queue say to each other. The two never import one another; they share these nouns.
  * Times are the database's: a lease, an expiry or an age is never judged by a broker's clock.
  */
-import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
+import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo, PoolId } from '@sealpost/std'
 import type { ConsentPolicy } from './frames.ts'
 import type { Death } from './terms.ts'
 
@@ -13,6 +13,8 @@ export interface DeliveryRef {
   /** The place in `PRIORITIES`. */
   readonly priority: number
   readonly id: DeliveryId
+  /** Its recipient is a pool, and this member has it: what another one has now is not meant. */
+  readonly holder?: PeerNo
 }
 
 /** The order in which deliveries are pushed: by priority, and within it that of each sender's mail. */
@@ -44,6 +46,12 @@ export interface Retry {
   readonly delivery: DeliveryRef
   readonly epoch: number
   readonly afterMs: Millis
+}
+
+/** A pool's delivery whose holder leaves it to the others. `epoch`: as of `PoolSlot`. */
+export interface GiveBack {
+  readonly delivery: DeliveryRef
+  readonly epoch: number
 }
 
 /** A live session as its shard believes it to be. A statement that names a stale epoch changes nothing. */
@@ -86,6 +94,8 @@ export interface SharedBody {
   /** 64 hex digits, chosen by the sender: the BLAKE2b-256 of the bytes. */
   readonly bodyId: string
   readonly bytes: Uint8Array
+  /** In a pool: the members for whom its envelope has a box. Nobody else is given it. */
+  readonly readers?: readonly PeerNo[]
 }
 
 export type AppendOutcome =
@@ -170,6 +180,46 @@ export interface Measured {
   readonly count: number
   readonly bytes: number
 }
+
+/** A pool as the database has it: a recipient whose deliveries go to one of its members each. */
+export interface PoolEntry {
+  readonly meshId: MeshId
+  readonly poolId: PoolId
+  /** Its number as a recipient. */
+  readonly pool: PeerNo
+  /** Of the owner's newest statement. */
+  readonly epoch: number
+  readonly members: readonly { readonly peer: PeerNo; readonly peerKey: PeerKey }[]
+}
+
+/** "This member can take one more." */
+export interface PoolSlot {
+  readonly member: PeerNo
+  /** With which its session opened; a fence does not change it. */
+  readonly epoch: number
+  /** Nothing less urgent is given to it. */
+  readonly priorityMax: number
+}
+
+/** Free members of one pool on one shard; the first is served first. */
+export interface PoolWant {
+  readonly meshId: MeshId
+  readonly pool: PeerNo
+  readonly slots: readonly PoolSlot[]
+  /** As of a `Want`. */
+  readonly turns: Turns
+}
+
+/** The answer to a want. `locked`: another statement is dealing in this pool, ask again. */
+export type PoolClaimed =
+  | {
+      readonly status: 'claimed'
+      /** One delivery for each slot at most. Its envelope holds the boxes of all its readers. */
+      readonly dealt: readonly { readonly slot: number; readonly delivery: Delivery }[]
+      /** Slots of peers that the pool does not have. */
+      readonly strangers: readonly number[]
+    }
+  | { readonly status: 'locked' }
 
 /** Whom a person takes mail from, at each of its devices. */
 export interface Consent {

@@ -1,8 +1,10 @@
 /** What each field means, beside the table in `frames.ts`: `docs/PROTOCOL.md` is put together from both. */
 import { type Meanings, PERSON_MEANINGS } from './meanings-persons.ts'
+import { POOL_MEANINGS } from './pool-meanings.ts'
 
 export const MEANINGS: Meanings = {
   ...PERSON_MEANINGS,
+  ...POOL_MEANINGS,
   hello: {
     about: 'The first frame of every connection.',
     fields: {
@@ -240,19 +242,19 @@ export const MEANINGS: Meanings = {
     },
   },
   groupSet: {
-    about: 'The answer to `setGroup`.',
+    about: 'The answer to `setGroup` and `setPool`.',
     fields: {
-      ref: 'of the `setGroup`',
+      ref: 'of the question',
       outcome:
-        '`done`, also when this very statement stands already; `stale`: one of this epoch or a later one stands; `not_owner`: it is signed by another peer than the one that says it; `malformed`: it is none, or of another mesh; `too_many`: the mesh has 1000 groups',
+        '`done`, also when this very statement stands already; `stale`: one of this epoch or a later one stands; `not_owner`: it is signed by another peer than the one that says it; `malformed`: it is none, or of another mesh; `too_many`: the mesh has 1000 groups, or 1000 pools',
     },
   },
   groupList: {
     about:
-      'The answer to `groups`, by their ids; and with `ref` 0 the news that a group of the mesh is another one now.',
+      'The answer to `groups` and `pools`, by their ids; and with `ref` 0 the news that a group of the mesh is another one now.',
     fields: {
-      ref: 'of the `groups`; 0: nobody asked',
-      statements: 'see Groups; check each',
+      ref: 'of the question; 0: nobody asked',
+      statements: 'see Groups and Pools; check each',
       isLast: 'nothing comes after these',
     },
   },

@@ -4,6 +4,7 @@
  */
 import type { DeliveryId, EnvelopeId, GroupId, InviteId, MeshId, PeerKey } from '@sealpost/std'
 import type { ClientFrame, Form, Frame, ServerFrame } from '../src/index.ts'
+import { poolClientSamples, poolServerSamples } from './pool-samples.ts'
 import { clientPersonSamples, serverPersonSamples } from './samples-persons.ts'
 
 /** Bytes that count up from `first`. */
@@ -480,6 +481,6 @@ export const refusedSamples: readonly RefusedSample[] = [
 ]
 
 export const samples: readonly { name: string; from: 'client' | 'server'; frame: Frame }[] = [
-  ...serverSamples.map((sample) => ({ from: 'server' as const, ...sample })),
-  ...clientSamples.map((sample) => ({ from: 'client' as const, ...sample })),
+  ...[...serverSamples, ...poolServerSamples].map((sample) => ({ from: 'server' as const, ...sample })),
+  ...[...clientSamples, ...poolClientSamples].map((sample) => ({ from: 'client' as const, ...sample })),
 ]

@@ -62,6 +62,7 @@ export function bodySteps(appends: readonly Append[]): Step[] {
     arrayOf(bodies.map(({ sender }) => sender)),
     arrayLiteral(bodies.map(({ body }) => byteaText(body.bodyId))),
     arrayLiteral(bodies.map(({ body }) => body.bytes)),
+    arrayLiteral(bodies.map(({ body }) => (body.readers ? `{${body.readers.join()}}` : null))),
   ]
   return [{ text: KEEP_BODIES, parameters }]
 }

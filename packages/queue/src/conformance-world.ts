@@ -13,7 +13,7 @@ import {
   type SessionRef,
   type Settle,
 } from '@sealpost/protocol'
-import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo, ShardId } from '@sealpost/std'
+import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo, PoolId, ShardId } from '@sealpost/std'
 import type { Queue, QueueOptions } from './queue.ts'
 
 /** A database with nothing in it, whose time stands still but for `advance`. */
@@ -22,6 +22,12 @@ export interface QueueWorld {
   addMesh(meshId: MeshId): Promise<void>
   /** The other fields of its key binding are up to the world. */
   addMember(meshId: MeshId, peerKey: PeerKey): Promise<PeerNo>
+  /** Founds a pool, or changes it. */
+  setPool(
+    meshId: MeshId,
+    poolId: PoolId,
+    pool: { owner: PeerNo; epoch: number; members: readonly PeerKey[] },
+  ): Promise<void>
   revoke(meshId: MeshId, peerKey: PeerKey): Promise<void>
   /** Moves the database's clock; a negative time is a jump back. */
   advance(byMs: Millis): Promise<void>

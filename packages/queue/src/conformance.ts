@@ -2,6 +2,7 @@
 import { afterEach, beforeEach, describe } from 'vitest'
 import { commitTests } from './conformance-commit.ts'
 import { leaseTests } from './conformance-lease.ts'
+import { poolTests } from './conformance-pools.ts'
 import { sweepTests } from './conformance-sweep.ts'
 import { termsTests } from './conformance-terms.ts'
 import { type QueueWorld, Stage } from './conformance-world.ts'
@@ -21,5 +22,6 @@ export function queueConformance(name: string, makeWorld: () => Promise<QueueWor
     leaseTests(() => stage)
     sweepTests(() => stage)
     termsTests(() => stage)
+    poolTests(() => stage)
   })
 }

@@ -13,28 +13,28 @@ export interface DrainOptions {
 
 export const defaultDrainOptions: DrainOptions = { tickMs: 5, wantsMax: 500 }
 
-export interface DrainPorts {
+export interface DrainPorts<W> {
   /** Begins a claim; its end is told by `ended`. */
-  start(wants: readonly Want[]): void
+  start(wants: readonly W[]): void
   /** Calls `tick` after this many milliseconds. */
   schedule(afterMs: Millis, tick: () => void): void
   nowMs(): Millis
 }
 
-export class Drain {
-  private readonly ports: DrainPorts
+export class Drain<W = Want> {
+  private readonly ports: DrainPorts<W>
   private readonly options: DrainOptions
-  private waiting: Want[] = []
+  private waiting: W[] = []
   private isClaiming = false
   private isScheduled = false
   private startedAtMs = Number.NEGATIVE_INFINITY
 
-  constructor(ports: DrainPorts, options: DrainOptions = defaultDrainOptions) {
+  constructor(ports: DrainPorts<W>, options: DrainOptions = defaultDrainOptions) {
     this.ports = ports
     this.options = options
   }
 
-  want(want: Want): void {
+  want(want: W): void {
     this.waiting.push(want)
   }
 

@@ -4,16 +4,20 @@ import type {
   Committed,
   DeliveryRef,
   Extension,
+  GiveBack,
   KeyBindingEntry,
   Lost,
   Measured,
   Member,
+  PoolClaimed,
+  PoolEntry,
+  PoolWant,
   Reject,
   Retry,
   SessionRef,
   Want,
 } from '@sealpost/protocol'
-import type { DeliveryId, MeshId, PeerKey, PeerNo, ShardId } from '@sealpost/std'
+import type { DeliveryId, MeshId, PeerKey, PeerNo, PoolId, ShardId } from '@sealpost/std'
 import { MemoryShard } from './memory.ts'
 import { measureIn } from './memory-measure.ts'
 import type { MemoryStore } from './memory-store.ts'
@@ -53,6 +57,15 @@ export class MemoryQueue implements Queue {
   }
   async extend(extensions: readonly Extension[]): Promise<void> {
     this.shard.extend(extensions)
+  }
+  async claimPools(wants: readonly PoolWant[]): Promise<PoolClaimed[]> {
+    return this.shard.pools.claim(wants)
+  }
+  async giveBack(gifts: readonly GiveBack[]): Promise<void> {
+    this.shard.pools.giveBack(gifts)
+  }
+  async findPools(meshId: MeshId, pools: readonly PoolId[]): Promise<PoolEntry[]> {
+    return this.shard.pools.find(meshId, pools)
   }
   async tellPushed(deliveries: readonly DeliveryRef[]): Promise<void> {
     this.shard.tellPushed(deliveries)

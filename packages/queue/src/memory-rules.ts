@@ -1,7 +1,8 @@
 /** The conditions of `sql-parts.ts`, and the turns of a claim, in plain code. */
-import { readMarking, TURN_COSTS, type Turns } from '@sealpost/protocol'
+import { type DeliveryRef, readMarking, TURN_COSTS, type Turns } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
 import type { StoredDelivery } from './memory-store.ts'
+import type { QueueOptions } from './queue.ts'
 
 /** As in `sql.ts`: a lease further ahead than this counts as lapsed. */
 export const LEASE_FUTURE_MAX_MS = 5 * 60_000
@@ -48,3 +49,25 @@ export function inTurn(rows: readonly StoredDelivery[], turns: Turns): StoredDel
     .sort((a, b) => a.turn - b.turn || a.row.priority - b.row.priority)
     .map(({ row }) => row)
 }
+
+const STRIKES_COUNTED = 32_767
+
+export function strike(row: StoredDelivery, nowMs: Millis): void {
+  row.strikes = Math.min(row.strikes + 1, STRIKES_COUNTED)
+  row.firstStrikeAtMs ??= nowMs
+}
+
+export function isStruckOut(
+  { strikes, firstStrikeAtMs }: StoredDelivery,
+  { strikesMax, strikeSpanMs }: Pick<QueueOptions, 'strikesMax' | 'strikeSpanMs'>,
+  nowMs: Millis,
+): boolean {
+  return strikes >= strikesMax && firstStrikeAtMs !== null && firstStrikeAtMs <= nowMs - strikeSpanMs
+}
+
+/** By the session of this epoch, in a pool by this member. */
+export const isHeldBy = (
+  row: StoredDelivery | undefined,
+  { holder }: DeliveryRef,
+  epoch: number,
+): row is StoredDelivery => row?.lease?.epoch === epoch && row.lease.holder === holder

@@ -2,7 +2,14 @@
  * The tables of the memory queue: members with their sessions and what waits for them, ledger and dead letters. It
  * decides nothing; `memory.ts` holds the statements.
  */
-import { type Append, type Death, type DeliveryRef, type KeyBindingEntry, RECEIPT_IDS_FROM } from '@sealpost/protocol'
+import {
+  type Append,
+  type Death,
+  type Delivery,
+  type DeliveryRef,
+  type KeyBindingEntry,
+  RECEIPT_IDS_FROM,
+} from '@sealpost/protocol'
 import {
   assert,
   type DeliveryId,
@@ -11,6 +18,7 @@ import {
   type Millis,
   type PeerKey,
   type PeerNo,
+  type PoolId,
   type ShardId,
 } from '@sealpost/std'
 import { NO_ENVELOPE_ID } from './commit-batch.ts'
@@ -27,8 +35,8 @@ export interface StoredDelivery extends DeliveryRef {
   attempts: number
   strikes: number
   firstStrikeAtMs: Millis | null
-  /** Without an epoch it is put off, and nobody's. */
-  lease: { readonly epoch: number | null; readonly untilMs: Millis } | null
+  /** Without an epoch it is put off, and nobody's; with a holder it is of a pool. */
+  lease: { readonly epoch: number | null; readonly untilMs: Millis; readonly holder?: PeerNo } | null
 }
 
 export interface StoredDeadLetter extends DeliveryRef {
@@ -48,6 +56,7 @@ export interface StoredBody {
   readonly sender: PeerNo
   readonly bodyId: string
   readonly bytes: Uint8Array
+  readonly readers?: readonly PeerNo[]
   readonly storedAtMs: Millis
 }
 
@@ -58,6 +67,7 @@ export interface DelayedDelivery extends StoredDelivery {
 export interface StoredSession {
   shard: ShardId | null
   epoch: number
+  openedEpoch: number
   /** Another statement holds the row: claims pass it by. */
   isLocked: boolean
 }
@@ -74,6 +84,12 @@ export interface StoredMember {
   /** How often that was set. */
   markMoves: number
   isRevoked: boolean
+  isPool: boolean
+}
+
+export interface StoredPool {
+  readonly epoch: number
+  readonly members: readonly PeerNo[]
 }
 
 /** What one commit stored of one sender, within a second of its envelope ids. */
@@ -87,6 +103,7 @@ export interface LedgerRow {
 export interface Mesh {
   readonly members: Map<PeerNo, StoredMember>
   readonly byKey: Map<PeerKey, StoredMember>
+  readonly pools: Map<PeerNo, StoredPool>
   readonly ledger: Set<LedgerRow>
   /** By sender and envelope id. */
   readonly ledgerByKey: Map<string, LedgerRow['entries'][number]>
@@ -118,7 +135,8 @@ export class MemoryStore {
 
   addMesh(meshId: MeshId): void {
     assert(!this.meshes.has(meshId), 'a mesh is added once')
-    this.meshes.set(meshId, { members: new Map(), byKey: new Map(), ledger: new Set(), ledgerByKey: new Map() })
+    const tables = { members: new Map(), byKey: new Map(), pools: new Map() }
+    this.meshes.set(meshId, { ...tables, ledger: new Set(), ledgerByKey: new Map() })
   }
 
   /** `peer` is its number; a fresh one unless it is given. */
@@ -126,7 +144,7 @@ export class MemoryStore {
     const mesh = this.meshes.get(meshId)
     assert(mesh && !mesh.byKey.has(binding.peer) && !mesh.members.has(peer), 'a member is added once, to a mesh')
     this.lastPeer = Math.max(this.lastPeer, peer)
-    const session = { shard: null, epoch: 0, isLocked: false }
+    const session = { shard: null, epoch: 0, openedEpoch: 0, isLocked: false }
     const member: StoredMember = {
       meshId,
       peer,
@@ -136,10 +154,24 @@ export class MemoryStore {
       lastEnvelopeId: NO_ENVELOPE_ID,
       markMoves: 0,
       isRevoked: false,
+      isPool: false,
     }
     mesh.members.set(peer, member)
     mesh.byKey.set(binding.peer, member)
     return peer
+  }
+
+  /** Founds a pool, or changes its members to these. */
+  setPool(meshId: MeshId, poolId: PoolId, { epoch, members }: StoredPool): PeerNo {
+    const peer = poolId as string as PeerKey
+    const pool = this.findByKey(meshId, peer)?.peer ?? this.addMember(meshId, { ...NO_BINDING, peer })
+    this.find(meshId, pool)!.isPool = true
+    this.meshes.get(meshId)!.pools.set(pool, { epoch, members })
+    return pool
+  }
+
+  findPool(meshId: MeshId, pool: PeerNo): StoredPool | undefined {
+    return this.meshes.get(meshId)?.pools.get(pool)
   }
 
   revokeMember(meshId: MeshId, peer: PeerNo): void {
@@ -165,7 +197,9 @@ export class MemoryStore {
 
   /** Of those not revoked, in their order. */
   keysAfter(meshId: MeshId, after: PeerKey, limit: number): PeerKey[] {
-    const members = [...(this.meshes.get(meshId)?.byKey.values() ?? [])].filter((member) => !member.isRevoked)
+    const members = [...(this.meshes.get(meshId)?.byKey.values() ?? [])].filter(
+      (member) => !(member.isRevoked || member.isPool),
+    )
     const keys = members.map((member) => member.binding.peer).sort()
     return keys.filter((key) => key > after).slice(0, limit)
   }
@@ -239,14 +273,29 @@ export class MemoryStore {
 
   keepBody(body: StoredBody): void {
     const key = bodyKey(body)
-    const bytes = this.bodies.get(key)?.bytes ?? body.bytes
-    this.bodies.set(key, { ...body, bytes })
+    this.bodies.set(key, { ...body, ...this.bodies.get(key), storedAtMs: body.storedAtMs })
+  }
+
+  /** As a claim answers it. */
+  deliveryOf(row: StoredDelivery): Delivery {
+    return {
+      id: row.id,
+      envelopeId: row.envelopeId,
+      sender: this.find(row.meshId, row.sender)!.binding.peer,
+      priority: row.priority,
+      attempt: row.attempts,
+      enqueuedAtMs: Math.floor(row.enqueuedAtMs),
+      envelope: row.envelope,
+      terms: row.terms,
+      body: row.bodyId === null ? null : this.bodies.get(bodyKey(row))!.bytes,
+    }
   }
 
   /** Lets go what nothing names any more. */
   sweepBodies(youngerMs: Millis): void {
     const named = new Set<string>()
-    for (const row of [...this.deliveries(), ...this.deadLetters]) if (row.bodyId !== null) named.add(bodyKey(row))
+    for (const row of [...this.deliveries(), ...this.deadLetters, ...this.delayed])
+      if (row.bodyId !== null) named.add(bodyKey(row))
     for (const [key, { storedAtMs }] of this.bodies)
       if (!named.has(key) && storedAtMs < this.nowMs - youngerMs) this.bodies.delete(key)
   }
@@ -268,6 +317,9 @@ export class MemoryStore {
     if (member && row) member.deliveries.splice(member.deliveries.indexOf(row), 1)
   }
 }
+
+/** Of a pool: nobody can prove its key. */
+const NO_BINDING = { boxKey: new Uint8Array(32), boxEpoch: 0, notAfterMs: 0, signature: new Uint8Array(64) }
 
 /** Whether `a` stands behind `b` in the order of the queue's primary key. */
 export function isBehind(a: DeliveryRef, b: DeliveryRef): boolean {

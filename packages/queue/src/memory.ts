@@ -46,7 +46,19 @@ import {
   mergeDecided,
   undecidedOf,
 } from './decisions.ts'
-import { inTurn, isFree, isLapsed, isReceipt, LEASE_FUTURE_MAX_MS, wantsReceipt, withinBytes } from './memory-rules.ts'
+import { MemoryPools } from './memory-pools.ts'
+import {
+  inTurn,
+  isFree,
+  isHeldBy,
+  isLapsed,
+  isReceipt,
+  isStruckOut,
+  LEASE_FUTURE_MAX_MS,
+  strike,
+  wantsReceipt,
+  withinBytes,
+} from './memory-rules.ts'
 import {
   bodyKey,
   isBehind,
@@ -59,11 +71,11 @@ import {
 import type { Batch, QueueOptions, Released, Swept } from './queue.ts'
 import { DeliveryIds, later, type SenderMark, SenderMarks } from './shard-memory.ts'
 
+export * from './memory-pools.ts'
 export * from './memory-store.ts'
 
 /** As in `SWEEP_BODIES`. */
 const BODY_YOUNG_MS = 10 * 60_000
-const STRIKES_COUNTED = 32_767
 const RECEIPT_TTL_MS = 14 * 86_400_000
 
 /** One shard's statements, each applied at once and whole. */
@@ -71,6 +83,7 @@ export class MemoryShard {
   readonly store: MemoryStore
   readonly shard: ShardId
   readonly options: QueueOptions
+  readonly pools: MemoryPools
   private readonly marks = new SenderMarks()
   private readonly ids = new DeliveryIds()
   private place: DeliveryRef = QUEUE_START
@@ -79,6 +92,7 @@ export class MemoryShard {
     this.store = store
     this.shard = shard
     this.options = options
+    this.pools = new MemoryPools(store, shard, options)
   }
 
   commit(batch: Batch): Committed {
@@ -167,6 +181,7 @@ export class MemoryShard {
     if (!member || member.isRevoked || member.session.epoch !== epoch) return null
     member.session.shard = this.shard
     member.session.epoch += 2
+    member.session.openedEpoch = member.session.epoch
     this.marks.note(meshId, peer, markOf(member))
     this.ids.drawn(this.store.drawBlock())
     return member.session.epoch
@@ -182,16 +197,16 @@ export class MemoryShard {
   retry(retries: readonly Retry[]): void {
     for (const { delivery, epoch, afterMs } of retries) {
       const row = this.store.findDelivery(delivery)
-      if (row?.lease?.epoch !== epoch) continue
+      if (!isHeldBy(row, delivery, epoch)) continue
       row.lease = { epoch: null, untilMs: this.store.nowMs + Math.min(afterMs, LEASE_FUTURE_MAX_MS) }
-      this.strikeRow(row)
+      strike(row, this.store.nowMs)
     }
   }
 
   reject(rejects: readonly Reject[]): void {
     const rejected = rejects.flatMap(({ delivery, epoch, reason }) => {
       const row = this.store.findDelivery(delivery)
-      if (row?.lease?.epoch !== epoch) return []
+      if (!isHeldBy(row, delivery, epoch)) return []
       this.bury(row, 'rejected', reason)
       return [{ row, event: 'rejected' } as const]
     })
@@ -201,8 +216,8 @@ export class MemoryShard {
   extend(extensions: readonly Extension[]): void {
     for (const { delivery, epoch, forMs } of extensions) {
       const row = this.store.findDelivery(delivery)
-      if (row?.lease?.epoch !== epoch) continue
-      row.lease = { epoch, untilMs: this.store.nowMs + Math.min(forMs, LEASE_FUTURE_MAX_MS) }
+      if (!isHeldBy(row, delivery, epoch)) continue
+      row.lease = { ...row.lease!, untilMs: this.store.nowMs + Math.min(forMs, LEASE_FUTURE_MAX_MS) }
     }
   }
 
@@ -237,7 +252,7 @@ export class MemoryShard {
 
   strike(delivery: DeliveryRef): void {
     const row = this.store.findDelivery(delivery)
-    if (row) this.strikeRow(row)
+    if (row) strike(row, this.store.nowMs)
   }
 
   sweep(): Swept {
@@ -281,7 +296,7 @@ export class MemoryShard {
   }
 
   private membersOf(meshId: MeshId, peers: readonly PeerKey[]): StoredMember[] {
-    return peers.flatMap((peer) => this.store.findByKey(meshId, peer) ?? [])
+    return peers.flatMap((peer) => this.store.findByKey(meshId, peer) ?? []).filter(({ isPool }) => !isPool)
   }
 
   private isCurrent({ session }: StoredMember, epoch: number): boolean {
@@ -370,7 +385,7 @@ export class MemoryShard {
     }
   }
 
-  private take({ meshId, session, deliveries }: StoredMember, want: Want): Delivery[] {
+  private take({ session, deliveries }: StoredMember, want: Want): Delivery[] {
     const { nowMs } = this.store
     const { ids, priorityMax, turns, limit, limitBytes } = want
     const free = deliveries
@@ -380,21 +395,11 @@ export class MemoryShard {
     const lapsed = ready.filter((row) => isLapsed(row, session.epoch, nowMs))
     const oldest = lapsed.reduce<StoredDelivery | null>((min, row) => (min && min.id < row.id ? min : row), null)
     const taken = withinBytes(ready, limitBytes, (row) => this.sizeOf(row))
-    if (oldest && taken.includes(oldest)) this.strikeRow(oldest)
+    if (oldest && taken.includes(oldest)) strike(oldest, nowMs)
     return taken.sort(byPlace).map((row) => {
       row.lease = { epoch: session.epoch, untilMs: nowMs + this.options.leaseMs }
       row.attempts += 1
-      return {
-        id: row.id,
-        envelopeId: row.envelopeId,
-        sender: this.store.find(meshId, row.sender)!.binding.peer,
-        priority: row.priority,
-        attempt: row.attempts,
-        enqueuedAtMs: Math.floor(row.enqueuedAtMs),
-        envelope: row.envelope,
-        terms: row.terms,
-        body: row.bodyId === null ? null : this.store.bodies.get(bodyKey(row))!.bytes,
-      }
+      return this.store.deliveryOf(row)
     })
   }
 
@@ -402,19 +407,13 @@ export class MemoryShard {
     return row.envelope.length + (row.bodyId === null ? 0 : this.store.bodies.get(bodyKey(row))!.bytes.length)
   }
 
-  private strikeRow(row: StoredDelivery): void {
-    row.strikes = Math.min(row.strikes + 1, STRIKES_COUNTED)
-    row.firstStrikeAtMs ??= this.store.nowMs
-  }
-
   private isDead(row: StoredDelivery): boolean {
     const { lease } = row
     return this.isStruckOut(row) && (lease === null || lease.epoch === null || lease.untilMs <= this.store.nowMs)
   }
 
-  private isStruckOut({ strikes, firstStrikeAtMs }: StoredDelivery): boolean {
-    const { strikesMax, strikeSpanMs } = this.options
-    return strikes >= strikesMax && firstStrikeAtMs !== null && firstStrikeAtMs <= this.store.nowMs - strikeSpanMs
+  private isStruckOut(row: StoredDelivery): boolean {
+    return isStruckOut(row, this.options, this.store.nowMs)
   }
 
   private bury(row: StoredDelivery, reason: Death, detail: string | null = null): void {
@@ -431,6 +430,7 @@ export class MemoryShard {
   private settle(settles: readonly Settle[]): void {
     const told = settles.flatMap((settle) => {
       const row = this.store.findDelivery(settle)
+      if (settle.holder !== undefined && row?.lease?.holder !== settle.holder) return []
       this.store.remove(settle)
       return row && settle.toldTo ? [{ row, event: 'settled' } as const] : []
     })

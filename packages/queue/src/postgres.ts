@@ -18,11 +18,15 @@ import {
   type Delivery,
   type DeliveryRef,
   type Extension,
+  type GiveBack,
   type KeyBindingEntry,
   type Lost,
   type Measured,
   type Member,
   OPEN,
+  type PoolClaimed,
+  type PoolEntry,
+  type PoolWant,
   type Reject,
   type Retry,
   type SessionRef,
@@ -37,6 +41,7 @@ import {
   OperatingError,
   type PeerKey,
   type PeerNo,
+  type PoolId,
   type ShardId,
   toHex,
 } from '@sealpost/std'
@@ -51,8 +56,10 @@ import {
   UNDECIDED,
   undecidedOf,
 } from './decisions.ts'
+import { type DeliveryRow, deliveryOf } from './delivery-row.ts'
+import { claimPools, findPools, giveBack } from './postgres-pools.ts'
 import type { Batch, Queue, QueueOptions, Recipient, Released, Swept } from './queue.ts'
-import { arrayOf, type Row, run } from './run.ts'
+import { arrayOf, heldBy, keysOf, type Row, run } from './run.ts'
 import { settleSteps } from './settle-step.ts'
 import { DatabaseClock, DeliveryIds, SenderMarks } from './shard-memory.ts'
 import * as statements from './sql.ts'
@@ -204,6 +211,18 @@ export class PostgresQueue implements Queue {
     ])
   }
 
+  claimPools(wants: readonly PoolWant[]): Promise<PoolClaimed[]> {
+    return claimPools(this.db.claiming, wants, { shard: this.shard, ...this.options })
+  }
+
+  giveBack(gifts: readonly GiveBack[]): Promise<void> {
+    return giveBack(this.db.asking, gifts)
+  }
+
+  findPools(meshId: MeshId, pools: readonly PoolId[]): Promise<PoolEntry[]> {
+    return findPools(this.db.asking, meshId, pools)
+  }
+
   async tellPushed(deliveries: readonly DeliveryRef[]): Promise<void> {
     await run(this.db.asking, statements.TELL_PUSHED, keysOf(deliveries))
   }
@@ -314,19 +333,10 @@ interface OpenRow extends Row {
   clock_ms: number
 }
 
-interface ClaimRow extends Row {
+interface ClaimRow extends DeliveryRow {
   n: number
   is_held: boolean
   is_current: boolean
-  id: DeliveryId | null
-  priority: number
-  attempts: number
-  envelope: Uint8Array
-  envelope_id: string
-  terms: Uint8Array | null
-  body: Uint8Array | null
-  enqueued_at_ms: number
-  sender: PeerKey
 }
 
 interface BodyRow extends Row {
@@ -389,16 +399,6 @@ const BODIES_START = ['0'.repeat(32), 0, '\\x'] as const
 const QUEUE_START = ['0'.repeat(32), 0, 0, 0] as const
 /** A careful statement races only with another of the same sender, which a peer has one session to send through. */
 const CAREFUL_TRIES = 3
-const keysOf = (deliveries: readonly DeliveryRef[]): string[] => [
-  arrayOf(deliveries.map(({ meshId }) => meshId)),
-  arrayOf(deliveries.map(({ recipient }) => recipient)),
-  arrayOf(deliveries.map(({ priority }) => priority)),
-  arrayOf(deliveries.map(({ id }) => id)),
-]
-const heldBy = (all: readonly { delivery: DeliveryRef; epoch: number }[]): string[] => [
-  ...keysOf(all.map(({ delivery }) => delivery)),
-  arrayOf(all.map(({ epoch }) => epoch)),
-]
 const keyText = (key: Uint8Array) => toHex(key) as PeerKey
 const keyOf = ({ meshId, recipient, priority, id }: DeliveryRef) => [meshId, recipient, priority, id]
 
@@ -416,19 +416,5 @@ function decisionOf(status: string, id: DeliveryId): Decision {
       return { status: 'unknown_recipient' }
     default:
       return UNDECIDED
-  }
-}
-
-function deliveryOf(row: ClaimRow): Delivery {
-  return {
-    id: row.id!,
-    envelopeId: row.envelope_id.replaceAll('-', '') as EnvelopeId,
-    sender: row.sender,
-    priority: row.priority,
-    attempt: row.attempts,
-    enqueuedAtMs: Math.floor(row.enqueued_at_ms),
-    envelope: row.envelope,
-    terms: row.terms,
-    body: row.body,
   }
 }

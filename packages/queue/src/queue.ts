@@ -12,17 +12,21 @@ import type {
   Committed,
   DeliveryRef,
   Extension,
+  GiveBack,
   KeyBindingEntry,
   Lost,
   Measured,
   Member,
+  PoolClaimed,
+  PoolEntry,
+  PoolWant,
   Reject,
   Retry,
   SessionRef,
   Settle,
   Want,
 } from '@sealpost/protocol'
-import type { DeliveryId, MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
+import type { DeliveryId, MeshId, Millis, PeerKey, PeerNo, PoolId } from '@sealpost/std'
 
 export interface Queue {
   /** Stores and deletes, in one commit. Ids ascend in the order of the appends. */
@@ -46,6 +50,11 @@ export interface Queue {
   reject(rejects: readonly Reject[]): Promise<void>
   /** The leases of what this session holds go on for `forMs` from now, at most 5 minutes. */
   extend(extensions: readonly Extension[]): Promise<void>
+  /** Deals what waits in pools to members that are free; each may take one for each of its slots. */
+  claimPools(wants: readonly PoolWant[]): Promise<PoolClaimed[]>
+  /** Free for the other members of their pools, at once and without a strike. */
+  giveBack(gifts: readonly GiveBack[]): Promise<void>
+  findPools(meshId: MeshId, pools: readonly PoolId[]): Promise<PoolEntry[]>
   /** Puts a receipt `pushed` into the senders' queues. */
   tellPushed(deliveries: readonly DeliveryRef[]): Promise<void>
   strike(delivery: DeliveryRef): Promise<void>

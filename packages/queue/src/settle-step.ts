@@ -1,7 +1,7 @@
 import type { Step } from '@sealpost/db'
 import type { DeliveryRef, Settle } from '@sealpost/protocol'
 import { int2s, int4s, int8s, uuids } from './binary.ts'
-import { SETTLE, SETTLE_AND_TELL } from './sql.ts'
+import { SETTLE, SETTLE_AND_TELL, SETTLE_IN_POOL } from './sql.ts'
 
 interface Run {
   readonly of: DeliveryRef
@@ -9,8 +9,28 @@ interface Run {
   last: number
 }
 
-/** One step for most, and one more for those whose senders want to hear of it. */
-export function settleSteps(settles: readonly Settle[]): Step[] {
+/** One step for most, and one more each for those whose senders want to hear of it, and for those of pools. */
+export function settleSteps(all: readonly Settle[]): Step[] {
+  const ofPools = all.filter(({ holder }) => holder !== undefined)
+  const settles = ofPools.length === 0 ? all : all.filter(({ holder }) => holder === undefined)
+  const steps = ownSteps(settles)
+  return ofPools.length > 0 ? [...steps, poolStep(ofPools)] : steps
+}
+
+function poolStep(settles: readonly Settle[]): Step {
+  return {
+    text: SETTLE_IN_POOL,
+    parameters: [
+      uuids(settles.map(({ meshId }) => meshId)),
+      int4s(settles.map(({ recipient }) => recipient)),
+      int2s(settles.map(({ priority }) => priority)),
+      int8s(settles.map(({ id }) => id)),
+      int4s(settles.map(({ holder }) => holder!)),
+    ],
+  }
+}
+
+function ownSteps(settles: readonly Settle[]): Step[] {
   const told = settles.filter(({ toldTo }) => toldTo)
   const quiet = told.length === 0 ? settles : settles.filter(({ toldTo }) => !toldTo)
   const steps = quiet.length > 0 ? [settleStep(SETTLE, quiet)] : []

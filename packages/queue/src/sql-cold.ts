@@ -1,15 +1,15 @@
 /** The statements beside the hot path: what ends a delivery otherwise than by its settling, and what looks after the tables. */
-import { isReceipt, isStruckOut, LEASE_FUTURE_MAX, named, RECEIPTS, tell } from './sql-parts.ts'
+import { isHeld, isReceipt, isStruckOut, LEASE_FUTURE_MAX, named, RECEIPTS, tell } from './sql-parts.ts'
 
 /**
  * Moves rejected deliveries to the dead letters, with what their recipient said. `$1–$4` mesh, recipient, priority, id ·
- * `$5` the epoch of the session that holds them · `$6` what it said. Walks: message_queue's primary key.
+ * `$5 $6` the epoch of the session that holds them, and in a pool the member · `$7` what it said. Walks: message_queue's primary key.
  */
 export const REJECT = `
 with gone as (
   delete from message_queue q
   using ${named('said', 'text')}
-  where q.ctid = r.ctid and q.lease_epoch = r.epoch
+  where q.ctid = r.ctid and ${isHeld('q')}
   returning q.*, r.said, ${RECEIPTS.rejected} as receipt
 ), kept as (
   insert into dead_letter (mesh_id, recipient, id, priority, sender, attempts, strikes, envelope_id, enqueued_at, reason,
@@ -20,14 +20,14 @@ with gone as (
 )${tell('gone')}`
 
 /**
- * Leases go on for `$6` seconds from now, though not further than a jump of the clock could pass for. `$1–$5` as of
+ * Leases go on for `$7` seconds from now, though not further than a jump of the clock could pass for. `$1–$6` as of
  * `REJECT`. Walks: message_queue's primary key.
  */
 export const EXTEND = `
 update message_queue q
 set lease_until = clock_timestamp() + least(make_interval(secs => r.seconds), ${LEASE_FUTURE_MAX})
 from ${named('seconds', 'float8')}
-where q.ctid = r.ctid and q.lease_epoch = r.epoch`
+where q.ctid = r.ctid and ${isHeld('q')}`
 
 /**
  * Tells the senders that want to hear of it that their mail was pushed. Nothing is said when it is gone already. `$1–$4`
@@ -54,8 +54,10 @@ with due as materialized (
 ), gone as (
   delete from delayed_delivery d using due where d.ctid = due.ctid returning d.*
 ), queued as (
-  insert into message_queue (mesh_id, recipient, priority, id, sender, envelope_id, enqueued_at, expires_at, terms, envelope)
-  select mesh_id, recipient, priority, id, sender, envelope_id, enqueued_at, expires_at, terms, envelope from gone
+  insert into message_queue (mesh_id, recipient, priority, id, sender, envelope_id, enqueued_at, expires_at, terms, body_id,
+    body_bytes, envelope)
+  select mesh_id, recipient, priority, id, sender, envelope_id, enqueued_at, expires_at, terms, body_id, body_bytes,
+    envelope from gone
 )
 select replace(mesh_id::text, '-', '') as mesh_id, recipient as peer, null::float8 as next_seconds from gone
 union all
@@ -146,13 +148,14 @@ select m.peer_no, p.peer_no as person, m.peer_key, m.box_key, m.box_epoch, m.bin
     select c.peer_no from consent c where c.mesh_id = p.mesh_id and c.owner = p.peer_no
       and c.is_blocked = (p.consent_policy = 'open')), ',') as consent_named
 from unnest($2::bytea[]) as k(peer_key) cross join lateral (
-  select * from member m where m.mesh_id = $1::uuid and m.peer_key = k.peer_key offset 0) m cross join lateral (
+  select * from member m where m.mesh_id = $1::uuid and m.peer_key = k.peer_key and not m.is_pool offset 0) m cross join lateral (
   select * from member p where p.mesh_id = m.mesh_id and p.peer_no = coalesce(m.person, m.peer_no) offset 0) p`
 
 /**
  * Looks at the next `$4` shared bodies behind a place and lets go those that nothing names any more. One that is young is
  * left: its deliveries may be about to be stored. `$1–$3` place: mesh, sender, body id. Answers the place reached, and how
- * many were seen. Walks: shared_body's primary key, message_queue_body, dead_letter_body.
+ * many were seen. Walks: shared_body's primary key, message_queue_body, dead_letter_body,
+ * delayed_delivery_body.
  */
 export const SWEEP_BODIES = `
 with seen as materialized (
@@ -160,6 +163,8 @@ with seen as materialized (
       select true from message_queue q where q.mesh_id = b.mesh_id and q.sender = b.sender and q.body_id = b.body_id limit 1),
     false) and not coalesce((
       select true from dead_letter d where d.mesh_id = b.mesh_id and d.sender = b.sender and d.body_id = b.body_id limit 1),
+    false) and not coalesce((
+      select true from delayed_delivery d where d.mesh_id = b.mesh_id and d.sender = b.sender and d.body_id = b.body_id limit 1),
     false) as is_over
   from shared_body b where (b.mesh_id, b.sender, b.body_id) > ($1::uuid, $2::int, $3::bytea)
   order by b.mesh_id, b.sender, b.body_id limit $4::int

@@ -22,14 +22,18 @@ export const isFree = (row: string, epoch: string) => `(${row}.lease_until is nu
 
 /**
  * The deliveries that a client named, with their `ctid`: `$1–$5` mesh, recipient, priority, id and the epoch of the session
- * that holds them, `$6` one thing more of each. What another statement holds is passed by: they stand in the client's order,
+ * that holds them, `$6` the member that does, in a pool, `$7` one thing more of each. What another statement holds is passed by: they stand in the client's order,
  * and waiting for one while holding others could stop two statements for good.
  */
 export const named = (more: string, type: string) => `(
-  select r.*, found.ctid from unnest($1::uuid[], $2::int[], $3::smallint[], $4::bigint[], $5::bigint[], $6::${type}[])
-    as r(mesh_id, recipient, priority, id, epoch, ${more})
+  select r.*, found.ctid from unnest($1::uuid[], $2::int[], $3::smallint[], $4::bigint[], $5::bigint[], $6::int[], $7::${type}[])
+    as r(mesh_id, recipient, priority, id, epoch, holder, ${more})
   cross join lateral (select q.ctid from message_queue q where q.mesh_id = r.mesh_id and q.recipient = r.recipient
     and q.priority = r.priority and q.id = r.id offset 0 for update skip locked) found) r`
+
+/** By whoever named it in `named`. */
+export const isHeld = (row: string) =>
+  `${row}.lease_epoch = r.epoch and ${row}.lease_holder is not distinct from r.holder`
 
 const receiptOf = (event: ReceiptEvent) => `'\\x${toHex(encodeReceipt(event))}'::bytea`
 export const RECEIPTS = Object.fromEntries(RECEIPT_EVENTS.map((event) => [event, receiptOf(event)])) as Record<

@@ -6,11 +6,14 @@ import {
   ADMIT,
   ADMIT_ONE,
   CLAIM,
+  CLAIM_POOLS,
   COMMIT_CAREFULLY,
   EXTEND,
   FENCE,
   FIND_LOST,
   FIND_MEMBERS,
+  FIND_POOLS,
+  GIVE_BACK,
   OPEN,
   REJECT,
   RELEASE_DUE,
@@ -18,6 +21,7 @@ import {
   SESSION,
   SETTLE,
   SETTLE_AND_TELL,
+  SETTLE_IN_POOL,
   STRIKE,
   SWEEP_BODIES,
   SWEEP_LEDGER,
@@ -49,6 +53,10 @@ const statements = {
   FIND_LOST,
   TOLD_LOST,
   SWEEP_BODIES,
+  CLAIM_POOLS,
+  GIVE_BACK,
+  SETTLE_IN_POOL,
+  FIND_POOLS,
 }
 
 /** The indexes each statement says it walks. */
@@ -57,6 +65,8 @@ const LEDGER = 'dedupe_ledger_mesh_id_sender_second_first_id_pk'
 const MARK = 'sender_mark_mesh_id_sender_pk'
 const PEER = 'session_mesh_id_peer_no_pk'
 const MEMBER = 'member_mesh_id_peer_no_pk'
+const POOL = 'pool_mesh_id_peer_no_pk'
+const BODY = 'shared_body_mesh_id_sender_body_id_pk'
 const WALKS = {
   SETTLE: [QUEUE],
   ADMIT: [MEMBER, PEER, QUEUE],
@@ -77,7 +87,11 @@ const WALKS = {
   RELEASE_DUE: ['delayed_delivery_mesh_id_due_at_id_pk'],
   FIND_LOST: ['dead_letter_untold', MEMBER],
   TOLD_LOST: ['dead_letter_mesh_id_recipient_id_pk'],
-  SWEEP_BODIES: ['shared_body_mesh_id_sender_body_id_pk', 'message_queue_body', 'dead_letter_body'],
+  SWEEP_BODIES: [BODY, 'message_queue_body', 'dead_letter_body', 'delayed_delivery_body'],
+  CLAIM_POOLS: [PEER, POOL, QUEUE, BODY, MEMBER],
+  GIVE_BACK: [QUEUE],
+  SETTLE_IN_POOL: [QUEUE],
+  FIND_POOLS: ['member_peer_key', POOL, MEMBER],
 } as const
 
 type Name = keyof typeof WALKS
@@ -155,12 +169,16 @@ async function grow(): Promise<void> {
     insert into message_queue (mesh_id, recipient, priority, id, sender, envelope_id, enqueued_at, expires_at, envelope)
       select ${meshId}, case when n % 2 = 0 then 1 else n % 10000 end, n % 3, n, n % 100, gen_random_uuid(), now(),
         now() + interval '1 day', sha512('') from generate_series(1, ${ROWS}) n;
+    insert into pool (mesh_id, peer_no, owner, epoch, members, statement)
+      select mesh_id, peer_no, peer_no, 1, '{1,2,3}', '' from member where peer_no < 100;
+    insert into shared_body (mesh_id, sender, body_id, readers, bytes)
+      select ${meshId}, n, sha256(n::text::bytea), '{1,2}', sha512('') from generate_series(1, 1000) n;
     insert into sender_mark (mesh_id, sender) select mesh_id, peer_no from member on conflict do nothing;
     insert into dedupe_ledger (mesh_id, sender, second, first_id, keep_until, envelope_ids, fingerprints, ids, recipients,
       priorities)
       select mesh_id, sender, id / 100, id, now(), array[envelope_id], array[1], array[id], array[recipient],
         array[priority] from message_queue;
-    analyze mesh, member, session, sender_mark, message_queue, dedupe_ledger`)
+    analyze mesh, member, session, sender_mark, pool, shared_body, message_queue, dedupe_ledger`)
 }
 
 function execute(statement: string): Promise<unknown> {

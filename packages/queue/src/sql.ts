@@ -14,9 +14,20 @@
 
 import { TURN_COSTS } from '@sealpost/protocol'
 import { ID_BLOCK } from '@sealpost/std'
-import { isFree, isReceipt, isStruckOut, LEASE_FUTURE_MAX, named, ONE_MORE, RECEIPTS, tell } from './sql-parts.ts'
+import {
+  isFree,
+  isHeld,
+  isReceipt,
+  isStruckOut,
+  LEASE_FUTURE_MAX,
+  named,
+  ONE_MORE,
+  RECEIPTS,
+  tell,
+} from './sql-parts.ts'
 
 export * from './sql-cold.ts'
+export * from './sql-pools.ts'
 
 /** Settings of the connections that run these statements. */
 export const SESSION = {
@@ -132,20 +143,24 @@ export const COPY_QUEUE = `
 copy message_queue (mesh_id, recipient, priority, id, sender, attempts, envelope_id, expires_at, lease_epoch, lease_until,
   terms, body_id, body_bytes, envelope) from stdin (format binary)`
 
-export const COPY_BODIES = 'copy shared_body (mesh_id, sender, body_id, bytes) from stdin (format binary)'
+export const COPY_BODIES = 'copy shared_body (mesh_id, sender, body_id, readers, bytes) from stdin (format binary)'
 
 /**
  * The same beside a careful commit. One that is there already stays what it is, and is young again, so that no sweep takes it
- * away from this commit. `$1–$4` mesh, sender, body id, bytes, in an order that all shards share.
+ * away from this commit. `$1–$5` mesh, sender, body id, bytes, readers as text, in an order that all shards share.
  */
 export const KEEP_BODIES = `
-insert into shared_body (mesh_id, sender, body_id, bytes)
-select * from unnest($1::uuid[], $2::int[], $3::bytea[], $4::bytea[])
+insert into shared_body (mesh_id, sender, body_id, bytes, readers)
+select b.mesh_id, b.sender, b.body_id, b.bytes, b.readers::int[]
+from unnest($1::uuid[], $2::int[], $3::bytea[], $4::bytea[], $5::text[]) as b(mesh_id, sender, body_id, bytes, readers)
 on conflict (mesh_id, sender, body_id) do update set stored_at = now()`
 
 export const COPY_LEDGER = `
 copy dedupe_ledger (mesh_id, sender, second, first_id, keep_until, envelope_ids, fingerprints, ids, recipients, priorities)
 from stdin (format binary)`
+
+const BODY_BYTES = `(select octet_length(b.bytes) from shared_body b
+      where b.mesh_id = judged.mesh_id and b.sender = judged.sender_no and b.body_id = judged.body_id)`
 
 /**
  * Stores whatever may have been stored before: resends, what came out of order, and the first that a sender says through
@@ -196,15 +211,13 @@ with party as materialized (
   insert into message_queue (mesh_id, recipient, priority, id, sender, envelope_id, enqueued_at, expires_at, terms,
     body_id, body_bytes, envelope)
   select mesh_id, recipient_no, priority, id, sender_no, envelope_id, at, at + make_interval(secs => ttl), terms,
-    body_id, (select octet_length(b.bytes) from shared_body b
-      where b.mesh_id = judged.mesh_id and b.sender = judged.sender_no and b.body_id = judged.body_id),
-    substring((select $12::bytea) from start for size)
+    body_id, ${BODY_BYTES}, substring((select $12::bytea) from start for size)
   from judged where is_stored and not_before_ms = 0
 ), put_off as (
   insert into delayed_delivery (mesh_id, due_at, id, recipient, priority, sender, envelope_id, enqueued_at, expires_at,
-    terms, envelope)
+    terms, body_id, body_bytes, envelope)
   select mesh_id, to_timestamp(not_before_ms / 1000), id, recipient_no, priority, sender_no, envelope_id, at,
-    at + make_interval(secs => ttl), terms, substring((select $12::bytea) from start for size)
+    at + make_interval(secs => ttl), terms, body_id, ${BODY_BYTES}, substring((select $12::bytea) from start for size)
   from judged where is_stored and not_before_ms > 0
 ), remembered as (
   insert into dedupe_ledger (mesh_id, sender, second, first_id, keep_until, envelope_ids, fingerprints, ids, recipients,
@@ -294,7 +307,7 @@ from leased l`
  * a block of ids and the clock. Walks: session's, member's and sender_mark's primary keys.
  */
 export const OPEN = `
-update session s set epoch = s.epoch + 2, shard = $1::uuid, opened_at = clock_timestamp()
+update session s set epoch = s.epoch + 2, opened_epoch = s.epoch + 2, shard = $1::uuid, opened_at = clock_timestamp()
 from member m, sender_mark k
 where s.mesh_id = $2::uuid and s.peer_no = $3::int and s.epoch = $4::bigint
   and m.mesh_id = s.mesh_id and m.peer_no = s.peer_no and m.revoked_at is null
@@ -316,11 +329,11 @@ returning epoch`
  * after its seconds, but not so far ahead that it would count as given before a jump of the clock. Walks: message_queue's primary key.
  */
 export const RETRY = `
-update message_queue q set lease_epoch = null,
+update message_queue q set lease_epoch = null, lease_holder = null,
   lease_until = clock_timestamp() + least(make_interval(secs => r.seconds), ${LEASE_FUTURE_MAX}),
   strikes = ${ONE_MORE('q')}, first_strike_at = coalesce(q.first_strike_at, clock_timestamp())
 from ${named('seconds', 'float8')}
-where q.ctid = r.ctid and q.lease_epoch = r.epoch`
+where q.ctid = r.ctid and ${isHeld('q')}`
 
 export const STRIKE = `
 update message_queue q set strikes = ${ONE_MORE('q')}, first_strike_at = coalesce(first_strike_at, clock_timestamp())

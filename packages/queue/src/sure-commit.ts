@@ -149,10 +149,12 @@ export class SureCommit {
     const rows = this.writers.bodies
     rows.beginCopy()
     for (const { meshId, sender, body } of bodies) {
-      rows.int16(4)
+      rows.int16(5)
       rows.uuid(meshId)
       rows.int4(sender)
       rows.hex(body.bodyId)
+      if (body.readers) rows.array('int4', body.readers, (reader) => rows.int4(reader))
+      else rows.null()
       rows.bytea(body.bytes)
     }
     rows.endCopy()

@@ -25,6 +25,10 @@ export function memoryWorld(): MemoryWorld {
     addMesh: async (meshId) => store.addMesh(meshId),
     addMember: async (meshId, peerKey) => store.addMember(meshId, bindingOf(peerKey)),
     addNumbered: (meshId, peerKey, peer) => store.addMember(meshId, bindingOf(peerKey), peer),
+    setPool: async (meshId, poolId, { epoch, members }) => {
+      const numbers = members.map((key) => store.findByKey(meshId, key)!.peer)
+      store.setPool(meshId, poolId, { epoch, members: numbers })
+    },
     revoke: async (meshId, peerKey) => store.revokeMember(meshId, store.findByKey(meshId, peerKey)!.peer),
     advance: async (byMs) => {
       nowMs += byMs

@@ -7,6 +7,7 @@ import {
   openDatabase,
   openPipeline,
   type Pipeline,
+  putPool,
   revokeMember,
 } from '@sealpost/db'
 import { scratchDatabase } from '@sealpost/db/testing'
@@ -83,6 +84,15 @@ class PostgresWorld implements QueueWorld {
     }
     const [peer] = await addMembers(this.admin, meshId, [binding])
     return peer!
+  }
+
+  setPool: QueueWorld['setPool'] = async (meshId, poolId, { owner: peer, epoch, members }) => {
+    const outcome = await putPool(
+      this.admin,
+      { meshId, peer },
+      { poolId, epoch, members, statement: Uint8Array.of(epoch) },
+    )
+    assert(outcome === 'done', `the pool was answered ${outcome}`)
   }
 
   revoke: QueueWorld['revoke'] = async (meshId, peerKey) => {

@@ -21,12 +21,16 @@ import { type RefusalCode, refusal } from '@sealpost/protocol'
  * - `stale_epoch`: the broker knows a box key of this peer with this epoch already, or with a higher one.
  * - `unknown_group`: there is no such group in this mesh.
  * - `not_in_group`: only a member of the group may write to it.
- * - `not_owner`: only the owner of the group may change it.
+ * - `not_owner`: only the owner of the group or pool may change it.
  * - `group_malformed`: a group has a name of 1 to 64 characters of printable ASCII, and 1 to 256 members.
  * - `too_many_groups`: the mesh has as many groups as it may have.
  * - `label_malformed`: the label of a device is 1 to 32 characters of printable ASCII, without a slash.
  * - `unknown_device`: it is no device of this person.
  * - `key_taken`: the new identity key is, or was, that of a member.
+ * - `unknown_pool`: there is no such pool in this mesh.
+ * - `not_in_pool`: only a member of the pool may take its work.
+ * - `pool_malformed`: a pool has a name of 1 to 64 characters of printable ASCII, and 1 to 64 members.
+ * - `too_many_pools`: the mesh has as many pools as it may have, or this peer works for as many as it may.
  * - `kept_for_later`: this life of the peer is over; the message stays in its store, and the next life sends it.
  * - `store_in_use`: another process has the store open.
  * - `store_foreign`: the store is of another peer, mesh or version.
@@ -58,6 +62,10 @@ export type SdkCode =
   | 'label_malformed'
   | 'unknown_device'
   | 'key_taken'
+  | 'unknown_pool'
+  | 'not_in_pool'
+  | 'pool_malformed'
+  | 'too_many_pools'
   | 'kept_for_later'
   | 'store_in_use'
   | 'store_foreign'

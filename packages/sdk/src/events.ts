@@ -1,7 +1,7 @@
 /** What a peer tells its application besides messages. Nothing here needs an answer. */
 
 import type { FrameOf } from '@sealpost/protocol'
-import type { EnvelopeId, GroupId, Millis, PeerKey } from '@sealpost/std'
+import type { EnvelopeId, GroupId, Millis, PeerKey, PoolId } from '@sealpost/std'
 import type { SealpostCode, SealpostError } from './errors.ts'
 import type { Receipt } from './lane.ts'
 import type { PersonTamper } from './person-book.ts'
@@ -55,6 +55,10 @@ export type PeerEvent =
   | { type: 'identity_changed'; former: PeerKey; successor: PeerKey }
   /** The broker handed out what was not signed as it must be, or contradicts what was signed before. It is not believed. */
   | { type: 'person_tamper'; peer: PeerKey | null; reason: PersonTamper }
+  /** The same of pools. */
+  | { type: 'pool_tamper'; pool: PoolId | null; reason: 'statement_forged' | 'statement_rolled_back' }
+  /** This peer works for the pool no more: the owner has taken it out, or the pool is gone. */
+  | { type: 'pool_left'; pool: PoolId; reason: 'not_in_pool' | 'unknown_pool' | 'too_many' }
   /** What became of a message that was sent with `receipts`. */
   | ({ type: 'receipt' } & DeliveryReceipt)
   /** Somebody came, left or changed, for those who watch. After `disconnected` everybody counts as offline. */

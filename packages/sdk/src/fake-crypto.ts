@@ -6,6 +6,7 @@ import { type Correspondent, NO_PREV, type Note, type StreamId, type Transcript 
 import type { KeyBindingEntry } from '@sealpost/protocol'
 import { type EnvelopeId, fromHex, type MeshId, type Millis, type PeerKey, toHex } from '@sealpost/std'
 import { fakeGroups } from './fake-groups.ts'
+import { fakePools } from './fake-pools.ts'
 import { NO_PERSONS } from './person-crypto.ts'
 import type { CryptoPort, Opened } from './ports.ts'
 
@@ -64,6 +65,7 @@ export function fakeCrypto(peer: FakePeer): CryptoPort {
       (bytes) => fnv(bytes, 32),
     ),
     persons: NO_PERSONS,
+    pools: fakePools(peer, (length) => fakeBytes(length, peer.random)),
   }
 }
 

@@ -2,7 +2,8 @@
  * The second half of opening mail of a group, or for every device of a person: the envelope held the ticket to a body that came beside it. Which group it
  * is for stands in the box; whether its sender belongs to that group, the owner's statement says.
  */
-import type { PeerKey } from '@sealpost/std'
+import type { Note } from '@sealpost/identity'
+import type { PeerKey, PoolId } from '@sealpost/std'
 import type { GroupBook } from './group-book.ts'
 import type { GroupCrypto } from './group-crypto.ts'
 import { isIn, type MessageGroup } from './group-message.ts'
@@ -10,7 +11,14 @@ import type { Pushed } from './message.ts'
 import type { Opened } from './ports.ts'
 
 type OpenedWell = Extract<Opened, { ok: true }>
-export type OpenedForGroup = OpenedWell & { readonly group?: MessageGroup }
+export type OpenedForGroup = OpenedWell & { readonly group?: MessageGroup; readonly pool?: MessagePool }
+
+/** As its sender addressed it. */
+export interface MessagePool {
+  readonly id: PoolId
+  /** By whose members the sender sealed it. */
+  readonly epoch: number
+}
 
 export interface GroupOpeningPorts {
   readonly crypto: Pick<GroupCrypto, 'openBody'>
@@ -33,6 +41,7 @@ export class GroupOpening {
   /** `asked`: the group's statement was asked for, then `unlock` follows. `later`: the broker has none that is new enough. */
   open(delivery: Pushed, opened: OpenedWell): OpenedForGroup | { flaw: string } | 'asked' | 'later' {
     const { note } = opened
+    if (note?.pool !== undefined) return this.openForPool(delivery, opened, note)
     if (!note || (note.group === undefined && note.person === undefined))
       return delivery.body ? { flaw: 'no_group' } : opened
     if (!delivery.body) return { flaw: 'no_body' }
@@ -47,6 +56,14 @@ export class GroupOpening {
     if (group.epoch === note.groupEpoch && !isMember) return { flaw: 'not_in_group' }
     const { header } = opened
     return { ok: true, header, note, body, group: { id: note.group, name: group.name, epoch: note.groupEpoch! } }
+  }
+
+  /** Whoever knows a pool may send to it: the sender's box is all there is to believe. */
+  private openForPool({ body }: Pushed, opened: OpenedWell, note: Note): OpenedForGroup | { flaw: string } {
+    if (!body) return { flaw: 'no_body' }
+    if (note.group !== undefined || note.person !== undefined) return { flaw: 'two_audiences' }
+    const text = this.ports.crypto.openBody(body, opened.body)
+    return text ? { ...opened, body: text, pool: { id: note.pool!, epoch: note.poolEpoch! } } : { flaw: 'body_swapped' }
   }
 
   private ask(delivery: Pushed): 'asked' | 'later' {

@@ -1,5 +1,5 @@
 /** Groups as an application has them. Membership is what the owner signed; who is told a message is what its sender chose. */
-import { GROUP_MEMBERS_MAX, type GroupStatement, isGroupName } from '@sealpost/identity'
+import { GROUP_MEMBERS_MAX, type GroupStatement, isRosterName } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
 import type { GroupId, PeerKey } from '@sealpost/std'
 import { SealpostError } from './errors.ts'
@@ -239,7 +239,8 @@ class Gathering {
 
 function checked(draft: { name: string; members: readonly PeerKey[] }): { name: string; members: PeerKey[] } {
   const members = [...new Set(draft.members)]
-  if (isGroupName(draft.name) && members.length > 0 && members.length <= GROUP_MEMBERS_MAX) return { ...draft, members }
+  if (isRosterName(draft.name) && members.length > 0 && members.length <= GROUP_MEMBERS_MAX)
+    return { ...draft, members }
   throw new SealpostError(
     'group_malformed',
     `A group has a name of 1 to 64 characters of printable ASCII, and 1 to ${GROUP_MEMBERS_MAX} members.`,

@@ -4,7 +4,7 @@ import type { FrameOf, Priority, ReceiptWish, Terms } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, Millis, PeerKey } from '@sealpost/std'
 import { SealpostError } from './errors.ts'
 import type { MessageGroup } from './group-message.ts'
-import type { OpenedForGroup } from './group-opening.ts'
+import type { MessagePool, OpenedForGroup } from './group-opening.ts'
 import type { Post, Receipt } from './lane.ts'
 import type { Whose } from './person-book.ts'
 import { postTermsOf, type SendOptions } from './send-options.ts'
@@ -59,6 +59,8 @@ export class Message {
   readonly sentAtMs: Millis
   /** The group it was sent to; proven. Null: to this peer alone. */
   readonly group: MessageGroup | null
+  /** The pool it was sent to, which gave it to this peer; proven. Null: to no pool. */
+  readonly pool: MessagePool | null
   /** @internal */
   readonly stream: StreamPosition | null
   /** @internal Of the newest push of it. */
@@ -88,6 +90,7 @@ export class Message {
     this.sessionNo = sessionNo
     this.#note = opened.note ?? null
     this.group = opened.group ?? null
+    this.pool = opened.pool ?? null
     this.#terms = pushed.terms ?? null
   }
 

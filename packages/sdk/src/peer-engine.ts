@@ -19,6 +19,7 @@ import type { Message } from './message.ts'
 import { Opening } from './opening.ts'
 import { Outbox } from './outbox.ts'
 import { PersonDesk } from './person-desk.ts'
+import { PoolDesk } from './pool-desk.ts'
 import type { CryptoPort, PeerEffects, PeerPlace } from './ports.ts'
 import { type Asker, type QuestionOf, Questions, type QuestionType } from './questions.ts'
 import { type Request, Requests } from './requests.ts'
@@ -68,6 +69,7 @@ export class PeerEngine {
   private readonly whispers: Whispers
   readonly groups: GroupDesk
   readonly persons: PersonDesk
+  readonly pools: PoolDesk
   private readonly keeper: Keeper | null
   private storeError: SealpostError | null = null
   private isEnding = false
@@ -129,6 +131,13 @@ export class PeerEngine {
       bodies: keptPosts?.bodies ?? null,
       current: (peer) => this.persons.book.current(peer),
     })
+    this.pools = new PoolDesk({
+      ...{ crypto, counters, random },
+      announce: (event) => effects.announce(event),
+      ask: (question, asker) => this.ask(question, asker),
+      lookup: (peer, waiter) => this.lookup(peer, waiter),
+      flushSoon: () => effects.flushSoon(),
+    })
     const { opening: groups } = this.groups
     const { book: persons } = this.persons
     this.arrivals = new Arrivals({ opening, groups, persons, effects, counters, isAnswer, post }, keeping)
@@ -154,7 +163,7 @@ export class PeerEngine {
   }
   /** Sends without an answer. */
   get pendingCount(): number {
-    return this.outbox.pendingCount
+    return this.outbox.pendingCount + this.pools.sends.pendingCount
   }
 
   /** Tells the time. Call it before the other methods; a clock that goes back stands still here. */
@@ -189,6 +198,7 @@ export class PeerEngine {
   tick(): void {
     this.connection.tick(this.nowMs)
     this.outbox.expire(this.nowMs)
+    this.pools.sends.expire(this.nowMs)
     this.requests.expire(this.nowMs)
     this.flush()
   }
@@ -197,8 +207,8 @@ export class PeerEngine {
   get wakeAtMs(): Millis {
     if (this.state.name === 'closed') return Infinity
     const ownAtMs = Math.min(this.connection.wakeAtMs, this.outbox.wakeAtMs, this.requests.wakeAtMs)
-    if (this.state.name !== 'live') return ownAtMs
-    return Math.min(ownAtMs, this.keys.wakeAtMs, this.questions.wakeAtMs, this.arrivals.wakeAtMs)
+    if (this.state.name !== 'live') return Math.min(ownAtMs, this.pools.sends.wakeAtMs)
+    return Math.min(ownAtMs, this.pools.wakeAtMs, this.keys.wakeAtMs, this.questions.wakeAtMs, this.arrivals.wakeAtMs)
   }
 
   /** Sends what there is to send. */
@@ -236,6 +246,7 @@ export class PeerEngine {
     for (const frame of this.standing.takeFrames()) this.effects.transmit(frame)
     for (const frame of this.whispers.takeFrames()) this.effects.transmit(frame)
     for (const frame of this.outbox.takeFrames(this.nowMs)) this.effects.transmit(frame)
+    for (const frame of this.pools.takeFrames(this.nowMs)) this.effects.transmit(frame)
     for (const frame of this.keys.takeFrames(this.nowMs)) this.effects.transmit(frame)
     for (const frame of this.questions.takeFrames(this.nowMs)) this.effects.transmit(frame)
   }
@@ -308,10 +319,12 @@ export class PeerEngine {
     switch (frame.type) {
       case 'ack':
         this.outbox.acked(frame.items, this.nowMs)
-        if (this.outbox.isHeldUp) this.effects.flushSoon()
+        this.pools.received(frame, this.nowMs)
+        if (this.outbox.isHeldUp || this.pools.sends.pendingCount > 0) this.effects.flushSoon()
         return
       case 'nack':
         this.outbox.nacked(frame.items, this.nowMs)
+        this.pools.received(frame, this.nowMs)
         return this.effects.flushSoon()
       case 'push':
         return this.arrivals.pushed(frame.deliveries, this.nowMs)
@@ -343,6 +356,8 @@ export class PeerEngine {
       case 'deviceRemoved':
       case 'succeeded':
         return this.questions.answered(frame)
+      case 'poolJoined':
+        return this.pools.received(frame, this.nowMs)
       case 'groupList':
         return frame.ref === 0 ? this.groups.told(frame) : this.questions.answered(frame)
       case 'deviceList':
@@ -363,6 +378,7 @@ export class PeerEngine {
     this.standing.connected()
     this.whispers.connected()
     this.groups.connected()
+    this.pools.connected(welcome)
     const { epoch, incarnation } = welcome
     const isRestored = this.incarnation !== null && this.incarnation !== incarnation
     this.incarnation = incarnation
@@ -395,6 +411,7 @@ export class PeerEngine {
     this.disconnected()
     this.requests.close(this.endError())
     this.outbox.close(this.endError())
+    this.pools.close(this.endError())
     for (const waiters of this.keyWaiters.values()) for (const waiter of waiters) waiter.refused(this.endError())
     this.keyWaiters.clear()
     this.questions.close(this.endError())
@@ -404,6 +421,7 @@ export class PeerEngine {
 
   private disconnected(): void {
     this.outbox.disconnected()
+    this.pools.disconnected()
     this.arrivals.disconnected()
     this.standing.disconnected()
     this.whispers.disconnected()

@@ -14,6 +14,7 @@ import { type Ask, listMembers, type MemberEntry, revoke } from './members.ts'
 import { bytesOf, type Message } from './message.ts'
 import { type OwnKeys, rotateBoxKey, succeedIdentity } from './own-keys.ts'
 import { Persons } from './persons.ts'
+import { Pools } from './pools.ts'
 import type { CryptoPort } from './ports.ts'
 import { postTermsOf, type SendOptions } from './send-options.ts'
 import { checkedStatus, type PresenceEntry, type Status } from './standing.ts'
@@ -43,6 +44,8 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   readonly groups: Groups
   /** People who have several devices, this one among them. */
   readonly persons: Persons
+  /** Peers of whom one takes each message. */
+  readonly pools: Pools
   readonly #driver: Driver
   readonly #ownKeys: OwnKeys
   readonly #incoming: Incoming
@@ -95,6 +98,11 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
       tell: (happened) => this.#driver.tell((engine) => happened(engine.persons, clockMs())),
       ask: this.#ask,
       send: (to, body, sendOptions) => this.send(to, body, sendOptions),
+    })
+    this.pools = new Pools({
+      self: this.key,
+      tell: (happened) => this.#driver.tell((engine) => happened(engine.pools)),
+      ask: this.#ask,
     })
   }
 

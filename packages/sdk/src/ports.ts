@@ -17,6 +17,7 @@ import type { PeerEvent } from './events.ts'
 import type { GroupCrypto } from './group-crypto.ts'
 import type { Message } from './message.ts'
 import type { PersonCrypto } from './person-crypto.ts'
+import type { PoolCrypto } from './pool-crypto.ts'
 
 export interface Sealed {
   readonly envelope: Uint8Array
@@ -49,6 +50,7 @@ export interface CryptoPort {
   newStreamId(): StreamId
   readonly groups: GroupCrypto
   readonly persons: PersonCrypto
+  readonly pools: PoolCrypto
 }
 
 /** The commands. Each dial has a number of its own, and every answer names it, so that a late one is told apart. */

@@ -17,6 +17,8 @@ const ANSWERS = {
   devices: 'deviceList',
   removeDevice: 'deviceRemoved',
   succeed: 'succeeded',
+  setPool: 'groupSet',
+  pools: 'groupList',
 } as const
 
 export type QuestionType = keyof typeof ANSWERS

@@ -16,6 +16,7 @@ import { v7 } from 'uuid'
 import { sodiumGroups } from './group-crypto.ts'
 import type { OwnKeys } from './own-keys.ts'
 import { personKeys, sodiumPersons } from './person-crypto.ts'
+import { sodiumPools } from './pool-crypto.ts'
 import type { CryptoPort } from './ports.ts'
 
 /** `others`: box keys beside that of the identity, to open with. `formerKeys`: identity keys that this one has followed. */
@@ -65,6 +66,7 @@ export function sodiumCrypto(
     groups: sodiumGroups(signing, meshId),
     persons: sodiumPersons(meshId),
     own: personKeys(signing, meshId),
+    pools: sodiumPools(signing, meshId),
   }
 }
 

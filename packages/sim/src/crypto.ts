@@ -6,6 +6,7 @@ import type { EnvelopeDraft } from '@sealpost/identity'
 import type { CryptoPort, Opened } from '@sealpost/sdk'
 import { type EnvelopeId, fromHex, type MeshId, type Millis, type PeerKey, type Random } from '@sealpost/std'
 import { vaultGroups } from './groups.ts'
+import { vaultPools } from './pool.ts'
 
 const unused = (): never => {
   throw new Error('a world has no devices')
@@ -62,6 +63,7 @@ export function vaultCrypto(vault: Vault, { meshId, peerKey, random, nowMs }: Cr
     newStreamId: () => randomHex(32) as ReturnType<CryptoPort['newStreamId']>,
     groups: vaultGroups(vault.bodies, meshId),
     persons: NO_PERSONS,
+    pools: vaultPools(meshId),
   }
 }
 

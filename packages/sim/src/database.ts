@@ -45,12 +45,16 @@ export class DatabasePath {
     this.brokenUntilMs = this.clock.nowMs + forMs
   }
 
+  get isAway(): boolean {
+    return this.clock.nowMs < this.brokenUntilMs
+  }
+
   chance(probability: number): boolean {
     return this.areFaultsOn && this.random.chance(probability)
   }
 
   private drawFate(): 'sound' | 'request lost' | 'answer lost' | 'applied late' {
-    if (this.clock.nowMs < this.brokenUntilMs || this.chance(this.plan.requestLost)) return 'request lost'
+    if (this.isAway || this.chance(this.plan.requestLost)) return 'request lost'
     if (this.chance(this.plan.answerLost)) return 'answer lost'
     return this.chance(this.plan.appliedLate) ? 'applied late' : 'sound'
   }

@@ -3,10 +3,11 @@
  * not find real ones; `mutants.test.ts` shows that it does.
  */
 import type { SendOutcome, SocketId } from '@sealpost/core'
-import type { Append, Claimed, ClientFrame, ServerFrame, SessionRef, Settle, Want } from '@sealpost/protocol'
-import type { Batch, Decided, Released } from '@sealpost/queue'
+import type { Append, Claimed, ClientFrame, PoolWant, ServerFrame, SessionRef, Settle, Want } from '@sealpost/protocol'
+import type { Batch, Decided, QueueOptions, Released } from '@sealpost/queue'
 import type { DeliveryId } from '@sealpost/std'
 import { ShardLife } from './shard-life.ts'
+import { WatchedPools } from './watched-pools.ts'
 import { WatchedStatements } from './watched-statements.ts'
 import { realParts, type WorldParts } from './world.ts'
 
@@ -71,6 +72,22 @@ class ClaimBeginsTooLate extends ShardLife {
 class SettleTellsNobody extends ShardLife {
   override settle(settle: Settle): void {
     super.settle({ ...settle, toldTo: null })
+  }
+}
+
+class LeaverKeepsLeases extends ShardLife {
+  override giveBack(): void {
+    return
+  }
+}
+
+class DealsWhatIsHeld extends WatchedStatements {
+  protected override watchPools(options: QueueOptions): WatchedPools {
+    return new (class extends WatchedPools {
+      protected override prepareClaim({ meshId, pool }: PoolWant): void {
+        for (const row of this.world.store.find(meshId, pool)!.deliveries) row.lease = null
+      }
+    })(this.world, this.shard, options)
   }
 }
 
@@ -203,6 +220,8 @@ export const mutants: readonly Mutant[] = [
   life('the sequence after a refusal is ignored', SequenceIgnored, /^P6/),
   life('a broadcast is overtaken by what comes after it', BroadcastComesLate, /^P6/),
   life('a settle tells nobody', SettleTellsNobody, /^P3/),
+  life('a leaver keeps the leases of its pool', LeaverKeepsLeases, /^leavers/),
+  statements('a pool deals what is held', DealsWhatIsHeld, /^one holder/),
   statements('what is delayed stays so', DelayedForEver, /^P3/),
   statements('a reject is forgotten', RejectForgotten, /^P[38]/),
   statements('no dedupe', NoDedupe, /^P5/),

@@ -5,6 +5,7 @@
 import type { CloseCode, Delivery, ReceiptEvent, ReceiptWish } from '@sealpost/protocol'
 import type { StoredDelivery } from '@sealpost/queue/memory'
 import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey } from '@sealpost/std'
+import { POOL } from './pool.ts'
 
 export class Violation extends Error {
   override readonly name = 'Violation'
@@ -55,9 +56,20 @@ export class Oracle {
     return this.sends.push({ ...send, place: send.isDelayed ? null : lane.posted - 1, ...open }) - 1
   }
 
+  /** A pool keeps no order, and whoever of it is free may get it. */
+  postedToPool(send: Pick<SendFacts, 'meshId' | 'from' | 'wish'>): number {
+    this.mark('pool: posted')
+    return this.posted({ ...send, to: POOL as string as PeerKey, priority: 'next', isDelayed: true })
+  }
+
   sealed(no: number, envelopeId: EnvelopeId): void {
     const send = this.sends[no]!
     this.sendOf.set(`${send.meshId} ${send.from} ${envelopeId}`, send)
+  }
+
+  isOfPool(meshId: MeshId, from: PeerKey, envelopeId: EnvelopeId): boolean {
+    const send = this.sendOf.get(`${meshId} ${from} ${envelopeId}`)
+    return send !== undefined && isOfPool(send)
   }
 
   acked(no: number): void {
@@ -82,7 +94,7 @@ export class Oracle {
   ): void {
     const send = this.sendOf.get(`${meshId} ${sender} ${envelopeId}`)
     must(send, 'P4', () => `pushed to ${to.slice(-2)} what nobody sent in this mesh`)
-    must(send!.to === to, 'P4', () => `pushed to ${to.slice(-2)}: ${textOf(send!)}`)
+    must(send!.to === to || isOfPool(send!), 'P4', () => `pushed to ${to.slice(-2)}: ${textOf(send!)}`)
     this.sameId(meshId, sender, envelopeId, id)
   }
 
@@ -120,6 +132,25 @@ export class Oracle {
     lane.delivered += 1
   }
 
+  /** One that its holder settled comes to another member when the holder's session ended before that was known. */
+  deliveredOfPool(meshId: MeshId, sender: PeerKey, no: number): void {
+    const send = this.sends[no]
+    must(send && isOfPool(send), 'P4', () => `delivered of a pool what nobody sent to it (${no})`)
+    must(send!.meshId === meshId && send!.from === sender, 'P9', () => `delivered to others: ${textOf(send!)}`)
+    send!.deliveries += 1
+    if (send!.deliveries > 1) this.mark('pool: delivered again')
+  }
+
+  /** A member is dealt a row; `cause` is what made the lease of its holder void. */
+  dealtAgain(row: StoredDelivery, cause: string | null): void {
+    must(cause, 'one holder', () => `delivery ${row.id} is dealt while a live session holds it`)
+    this.mark(`pool: dealt again, ${cause}`)
+  }
+
+  keptByLeaver(row: StoredDelivery): void {
+    must(false, 'leavers', () => `delivery ${row.id} is still leased to a member that has left`)
+  }
+
   gap(to: PeerKey, missing: number): void {
     must(false, 'P6', () => `peer ${to.slice(-2)} sees a gap of ${missing} in a stream`)
   }
@@ -144,9 +175,10 @@ export class Oracle {
     this.mark(`closed: ${code}`)
   }
 
+  /** In a pool two members may each have settled it. */
   settled(no: number): void {
+    if (!this.sends[no]!.isSettled) this.unsettled -= 1
     this.sends[no]!.isSettled = true
-    this.unsettled -= 1
   }
 
   rejected(no: number): void {
@@ -199,6 +231,8 @@ export class Oracle {
     return lane
   }
 }
+
+const isOfPool = ({ to }: SendFacts): boolean => (to as string) === POOL
 
 function must(fact: unknown, promise: string, claim: () => string): void {
   if (!fact) throw new Violation(`${promise}: ${claim()}`)

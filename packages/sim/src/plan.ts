@@ -54,6 +54,8 @@ export interface FaultPlan {
   readonly disturbed: number
   /** Of a send: it goes to everybody. */
   readonly broadcast: number
+  /** Messages of each peer to the pool of its mesh. */
+  readonly poolSends: number
   readonly cuts: number
   readonly crashes: number
   /** Shards that are told to go, and say goodbye. */
@@ -91,6 +93,7 @@ export function drawPlan(random: Random): FaultPlan {
     wantsReceipts: rate(0.6),
     delayed: rate(0.2),
     disturbed: rate(0.1),
+    poolSends: times(8),
     cuts: times(12),
     crashes: times(3),
     restarts: times(2),

@@ -9,6 +9,7 @@ import {
   type FoundGroups,
   type SendOutcome,
   type SocketId,
+  type Sought,
 } from '@sealpost/core'
 import {
   type Append,
@@ -20,6 +21,8 @@ import {
   type DeliveryRef,
   type Extension,
   type FrameOf,
+  type GiveBack,
+  type PoolWant,
   PROTOCOL_VERSIONS,
   type Reject,
   type Retry,
@@ -33,6 +36,8 @@ import { type Batch, type Decided, Drain, isDecided, mergeDecided, undecidedOf, 
 import { type MemoryShard, measureIn } from '@sealpost/queue/memory'
 import type { DeliveryId, GroupId, MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
 import type { Link } from './link.ts'
+import { poolStatementOf } from './pool.ts'
+import { type Socket, watchFrame } from './watched-socket.ts'
 import type { World } from './world.ts'
 
 const FENCE_RETRY_MS = 500
@@ -46,11 +51,9 @@ const WRITER = { appendsMax: 12, appendBytesMax: 4_096, settlesMax: 6, settlesDu
 const DRAIN = { tickMs: 5, wantsMax: 3 }
 export const BROKER_KEY = 'bb'.repeat(32) as PeerKey
 
-interface Socket {
-  readonly link: Link
-  peer: { meshId: MeshId; peerKey: PeerKey; credit: number } | null
-  /** Pushed and not settled, and when. */
-  readonly outstanding: Map<DeliveryId, Millis>
+const ignored = () => undefined
+const unused = (): never => {
+  throw new Error('no peer of a world asks for this')
 }
 
 export class ShardLife implements Effects {
@@ -59,6 +62,7 @@ export class ShardLife implements Effects {
   protected readonly world: World
   protected readonly writer: Writer
   protected readonly drain: Drain
+  protected readonly poolDrain: Drain<PoolWant>
   protected readonly sockets = new Map<SocketId, Socket>()
   private lastSocket = 0
   private isFlushDue = false
@@ -74,14 +78,12 @@ export class ShardLife implements Effects {
       durability: 'fsync',
     })
     this.writer = new Writer((batch) => this.commit(batch), WRITER)
-    this.drain = new Drain(
-      {
-        start: (wants) => this.claimFor(wants),
-        schedule: (afterMs, tick) => world.clock.after(afterMs, () => !this.isOver && tick()),
-        nowMs: () => world.clock.nowMs,
-      },
-      DRAIN,
-    )
+    const time = {
+      schedule: (afterMs: Millis, tick: () => void) => world.clock.after(afterMs, () => !this.isOver && tick()),
+      nowMs: () => world.clock.nowMs,
+    }
+    this.drain = new Drain({ start: (wants) => this.claimFor(wants), ...time }, DRAIN)
+    this.poolDrain = new Drain({ start: (wants) => this.dealFrom(wants), ...time }, DRAIN)
     this.every(TICK_MS, () => this.step(() => this.engine.tick()))
     this.every(SWEEP_MS, () => this.statements.sweep())
     this.every(RELEASE_MS, () => this.release())
@@ -112,7 +114,12 @@ export class ShardLife implements Effects {
     this.sockets.set(no, { link, peer: null, outstanding: new Map() })
     link.accept({
       received: (frame) => this.received(no, frame),
-      closed: () => this.sockets.delete(no) && this.step(() => this.engine.closed(no)),
+      closed: () => {
+        const socket = this.sockets.get(no)
+        if (!socket || !this.sockets.delete(no)) return
+        this.step(() => this.engine.closed(no))
+        if (socket.peer) this.world.leavers.left(socket.peer, this.isOver)
+      },
     })
     const nothing = new Uint8Array(32)
     this.step(() =>
@@ -135,7 +142,7 @@ export class ShardLife implements Effects {
   send(no: SocketId, frames: readonly ServerFrame[]): SendOutcome {
     const socket = this.sockets.get(no)
     if (!socket) return 'sent'
-    for (const frame of frames) this.watch(socket, frame)
+    for (const frame of frames) watchFrame(this.world, socket, frame, this.statements.options.leaseMs)
     if (this.world.chance('sendDropped')) {
       this.world.oracle.mark('send: dropped')
       return this.sendDropped(socket)
@@ -245,7 +252,7 @@ export class ShardLife implements Effects {
     this.ask(
       'lost',
       () => this.statements.findLost(session.meshId, session.peer, BATCH_MAX),
-      (lost) => this.engine.lost(no, session, lost, lost.length < BATCH_MAX),
+      (lost) => this.engine.owners.lost(no, session, lost, lost.length < BATCH_MAX),
     )
   }
   toldLost({ meshId, peer }: SessionRef, ids: readonly DeliveryId[]): void {
@@ -255,12 +262,14 @@ export class ShardLife implements Effects {
     this.ask('strike', () => this.statements.strike(delivery))
   }
 
-  resolve(no: SocketId, meshId: MeshId, peers: readonly PeerKey[], groups: readonly GroupId[]): void {
+  resolve(no: SocketId, meshId: MeshId, { peers, groups, pools }: Sought): void {
+    const asked = [...peers, ...pools]
     this.ask(
       'resolve',
-      () => this.statements.findMembers(meshId, peers),
-      (members) => this.engine.resolved(no, peers, members, this.foundGroups(meshId, groups)),
-      () => this.engine.resolved(no, peers, null),
+      () => ({ members: this.statements.findMembers(meshId, peers), found: this.statements.pools.find(meshId, pools) }),
+      ({ members, found }) =>
+        this.engine.resolved(no, asked, members, this.foundGroups(meshId, groups), undefined, found),
+      () => this.engine.resolved(no, asked, null),
     )
   }
 
@@ -295,16 +304,36 @@ export class ShardLife implements Effects {
   }
 
   /** Nobody of a world changes its consent or its keys. */
-  consent(): void {
-    return
+  readonly consent = ignored
+  readonly bind = ignored
+  readonly setPool = unused
+  listPools(no: SocketId, meshId: MeshId, pools: FrameOf<'pools'>): void {
+    const statements = [poolStatementOf(meshId, this.world.members)]
+    this.ask(
+      'pools',
+      () => statements,
+      () => this.engine.pools.listed(no, pools, { statements, isLast: true }),
+    )
   }
-  bind(): void {
-    return
+  findPool(no: SocketId, meshId: MeshId, join: FrameOf<'joinPool'>): void {
+    this.ask(
+      'join',
+      () => this.statements.pools.find(meshId, [join.pool])[0] ?? null,
+      (pool) => this.engine.pools.found(no, join, pool),
+    )
+  }
+  claimPool(want: PoolWant): void {
+    this.poolDrain.want(want)
+  }
+  giveBack(gifts: readonly GiveBack[]): void {
+    this.ask(
+      'give',
+      () => this.statements.pools.giveBack(gifts),
+      () => this.engine.pools.gaveBack(gifts),
+    )
   }
   /** Its groups are as they were seeded. */
-  setGroup(): void {
-    throw new Error('no peer of a world founds a group')
-  }
+  readonly setGroup = unused
   listGroups(no: SocketId, meshId: MeshId, groups: FrameOf<'groups'>): void {
     this.ask(
       'groups',
@@ -313,18 +342,10 @@ export class ShardLife implements Effects {
     )
   }
   /** Nor has anybody devices, or another identity. */
-  enrolDevice(): void {
-    throw new Error('no peer of a world has devices')
-  }
-  listDevices(): void {
-    throw new Error('no peer of a world has devices')
-  }
-  removeDevice(): void {
-    throw new Error('no peer of a world has devices')
-  }
-  succeed(): void {
-    throw new Error('no peer of a world turns to another key')
-  }
+  readonly enrolDevice = unused
+  readonly listDevices = unused
+  readonly removeDevice = unused
+  readonly succeed = unused
   lookupHistory(no: SocketId, meshId: MeshId, lookup: FrameOf<'lookupHistory'>): void {
     this.ask(
       'history',
@@ -339,7 +360,7 @@ export class ShardLife implements Effects {
       () => this.world.store.keysAfter(meshId, members.after, ROSTER_MAX + 1),
       (keys) => {
         const page = keys.slice(0, ROSTER_MAX).map((peer) => ({ peer, name: '', role: 'member' as const }))
-        this.engine.listed(no, members, { members: page, isLast: keys.length <= ROSTER_MAX })
+        this.engine.owners.listed(no, members, { members: page, isLast: keys.length <= ROSTER_MAX })
       },
     )
   }
@@ -364,6 +385,7 @@ export class ShardLife implements Effects {
     this.engine.advance(this.world.clock.nowMs)
     decide()
     this.drain.pull()
+    this.poolDrain.pull()
     if (this.isFlushDue) return
     this.isFlushDue = true
     this.after(0, () => {
@@ -439,6 +461,21 @@ export class ShardLife implements Effects {
     )
   }
 
+  private dealFrom(wants: readonly PoolWant[]): void {
+    this.ask(
+      'deal',
+      () => this.statements.pools.claim(wants),
+      (claimed) => {
+        this.engine.pools.claimed(wants.map((want, i) => ({ want, claimed: claimed[i]! })))
+        this.poolDrain.ended()
+      },
+      () => {
+        this.engine.pools.claimFailed(wants)
+        this.poolDrain.ended()
+      },
+    )
+  }
+
   protected claimFailed(wants: readonly Want[]): void {
     this.engine.claimFailed(wants)
   }
@@ -468,31 +505,4 @@ export class ShardLife implements Effects {
       this.every(periodMs, run)
     })
   }
-
-  private watch({ peer, outstanding }: Socket, frame: ServerFrame): void {
-    const { oracle, store } = this.world
-    const { nowMs } = this.world.clock
-    if (!peer) return
-    const { meshId, peerKey } = peer
-    if (frame.type === 'nack') for (const { code } of frame.items) oracle.mark(`nack: ${code}`)
-    if (frame.type === 'ack')
-      for (const { envelopeId, isDuplicate } of frame.items) {
-        if (isDuplicate) oracle.mark('ack: duplicate')
-        const sender = store.findByKey(meshId, peerKey)!.peer
-        oracle.ackSent(meshId, peerKey, envelopeId, store.isStored(meshId, sender, envelopeId))
-      }
-    for (const delivery of pushesOf(frame)) oracle.pushSent(meshId, peerKey, delivery)
-    const ids = [...pushesOf(frame), ...(frame.type === 'receipts' ? frame.items : [])].map(({ id }) => id)
-    if (ids.length === 0) return
-    for (const id of ids) outstanding.set(id, nowMs)
-    // One that lies there for a lease fills no room any more.
-    const held = [...outstanding.values()].filter((atMs) => atMs > nowMs - this.statements.options.leaseMs)
-    oracle.creditOf(held.length, peer.credit)
-  }
-}
-
-function pushesOf(frame: ServerFrame): FrameOf<'push'>['deliveries'] {
-  if (frame.type === 'push') return frame.deliveries
-  const hasMore = frame.type === 'pushWith' || frame.type === 'pushBody'
-  return hasMore ? frame.deliveries.map(({ push }) => push) : []
 }

@@ -5,6 +5,7 @@ import type { MeshId, Millis, PeerKey } from '@sealpost/std'
 import { vaultCrypto } from './crypto.ts'
 import { bodyOf, GROUP_ID, sendOf, textOfSends } from './groups.ts'
 import { Link } from './link.ts'
+import { POOL } from './pool.ts'
 import { BROKER_KEY } from './shard-life.ts'
 import type { World } from './world.ts'
 
@@ -30,7 +31,7 @@ export class SimPeer implements PeerEffects {
     this.skewMs = () => skewsMs[Math.floor(clock.nowMs / 1_700) % skewsMs.length]!
     const crypto = vaultCrypto(world.vault, { meshId, peerKey, random, nowMs: () => clock.nowMs + this.skewMs() })
     const seal: typeof crypto.seal = (draft) => {
-      const body = draft.note?.group ? bodyOf(world.vault.bodies, draft.body) : draft.body
+      const body = draft.note?.group || draft.note?.pool ? bodyOf(world.vault.bodies, draft.body) : draft.body
       world.oracle.sealed(sendOf(body, this.others, draft.to.peerKey), draft.envelopeId)
       return crypto.seal(draft)
     }
@@ -55,6 +56,19 @@ export class SimPeer implements PeerEffects {
       this.engine.start()
       this.engine.groups.refresh(() => undefined)
     })
+    const waiter = { joined: () => this.world.oracle.mark('pool: joined'), refused: () => undefined }
+    if (this.world.plan.poolSends > 0)
+      this.tell(() => this.engine.pools.seats.join(POOL, 1 + this.world.random.below(3), waiter))
+  }
+
+  postToPool(): void {
+    const { oracle } = this.world
+    const terms = this.drawTerms()
+    const no = oracle.postedToPool({ meshId: this.meshId, from: this.peerKey, wish: terms.receipts })
+    const send = { poolId: POOL, body: textOfSends([no]), priority: 'next' as const, ttlSeconds: 0, terms }
+    const accepted = () => oracle.acked(no)
+    const refused = ({ code }: { code: string }) => oracle.refused(no, code)
+    this.tell(() => this.engine.pools.sends.send({ ...send, thread: undefined, accepted, refused }))
   }
 
   private get others(): PeerKey[] {
@@ -155,11 +169,12 @@ export class SimPeer implements PeerEffects {
       world.members.filter((member) => member !== message.sender),
       this.peerKey,
     )
-    world.oracle.delivered(this.meshId, this.peerKey, message.sender, no)
+    if (message.pool) world.oracle.deliveredOfPool(this.meshId, message.sender, no)
+    else world.oracle.delivered(this.meshId, this.peerKey, message.sender, no)
     const isSlow = world.chance('handlerSlow')
     const end = world.chance('handlerThrows') ? 'throws' : world.chance('handlerRejects') ? 'rejects' : 'settles'
     if (world.chance('disturbed')) this.rest()
-    const forMs = world.random.next() * (isSlow ? 12_000 : 30)
+    const forMs = world.random.next() * (isSlow ? 12_000 : message.pool ? POOL_WORK_MS : 30)
     if (isSlow && world.chance('handlerExtends')) this.extend(message)
     world.clock.after(forMs, () => this.tell(() => this.end(message, no, end)))
   }
@@ -199,6 +214,7 @@ export class SimPeer implements PeerEffects {
 
   announce(event: PeerEvent): void {
     const { oracle } = this.world
+    if (event.type === 'pool_left') oracle.ended(this.peerKey, event.reason)
     if (event.type === 'closed') oracle.ended(this.peerKey, event.error?.code ?? 'no code')
     if (event.type === 'tamper' || event.type === 'key_refused') oracle.ended(this.peerKey, event.reason)
     if (event.type === 'gap') oracle.gap(this.peerKey, event.missing)
@@ -239,5 +255,8 @@ export class SimPeer implements PeerEffects {
     })
   }
 }
+
+/** Long enough to be cut off in the middle of it now and then. */
+const POOL_WORK_MS = 600
 
 const isPlain = ({ receipts, notBeforeMs }: SendTerms): boolean => receipts === 'none' && notBeforeMs === 0

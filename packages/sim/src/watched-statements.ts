@@ -1,22 +1,30 @@
 /** The memory queue's statements, with the oracle looking on: what they may take and remove, and what marks a run. */
 import { type Append, type Claimed, readMarking, type SessionRef, type Want } from '@sealpost/protocol'
 import type { Batch, Decided, QueueOptions } from '@sealpost/queue'
-import { MemoryShard, type StoredDelivery } from '@sealpost/queue/memory'
+import { type MemoryPools, MemoryShard, type StoredDelivery } from '@sealpost/queue/memory'
 import type { MeshId, PeerNo, ShardId } from '@sealpost/std'
+import { WatchedPools } from './watched-pools.ts'
 import type { World } from './world.ts'
 
 export class WatchedStatements extends MemoryShard {
+  override readonly pools: MemoryPools
   protected readonly world: World
 
   constructor(world: World, shard: ShardId, options: QueueOptions) {
     super(world.store, shard, options)
     this.world = world
+    this.pools = this.watchPools(options)
+  }
+
+  protected watchPools(options: QueueOptions): MemoryPools {
+    return new WatchedPools(this.world, this.shard, options)
   }
 
   override commitAtOnce(batch: Batch): Decided {
     const { oracle } = this.world
     for (const ref of batch.settles) {
       const row = this.store.findDelivery(ref)
+      if (ref.holder !== undefined && row?.lease?.holder !== ref.holder) continue
       if (row && !isReceipt(row)) oracle.removed(row.meshId, this.keyOf(row.meshId, row.sender), row)
     }
     const committed = super.commitAtOnce(batch)

@@ -18,8 +18,10 @@ import { VirtualClock } from './clock.ts'
 import { boxKeyOf, type Vault } from './crypto.ts'
 import { DatabasePath } from './database.ts'
 import { groupOf } from './groups.ts'
+import { Leavers } from './leavers.ts'
 import { Oracle, Violation } from './oracle.ts'
 import { type Chances, drawPlan, type FaultPlan } from './plan.ts'
+import { POOL } from './pool.ts'
 import { ShardLife } from './shard-life.ts'
 import { SimPeer } from './sim-peer.ts'
 import { WatchedStatements } from './watched-statements.ts'
@@ -72,6 +74,7 @@ const queueOptionsOfSim: QueueOptions = { ...defaultQueueOptions, leaseMs: LEASE
 export class World {
   readonly clock = new VirtualClock(START_MS)
   readonly oracle = new Oracle()
+  readonly leavers = new Leavers(this)
   readonly vault: Vault = { envelopes: [], bodies: [] }
   readonly shardCount = 2
   readonly shards: (ShardLife | null)[] = []
@@ -151,6 +154,8 @@ export class World {
       this.store.addMember(meshId, binding, n as PeerNo)
       this.peers.push(new SimPeer(this, meshId, peerKey))
     }
+    const members = Array.from({ length: PEERS }, (_, i) => (i + 1) as PeerNo)
+    this.store.setPool(meshId, POOL, { epoch: 1, members })
   }
 
   /** Each life of a process has a shard id of its own. */
@@ -169,6 +174,7 @@ export class World {
     for (const peer of this.peers) {
       this.clock.after(random.next() * 300, () => peer.start())
       for (let left = SENDS; left > 0; ) left -= this.scheduleSends(peer, left)
+      for (let i = 0; i < plan.poolSends; i++) this.sometime(() => peer.postToPool())
     }
     for (let i = 0; i < plan.cuts; i++) this.sometime(() => this.cut())
     for (let i = 0; i < plan.crashes; i++) this.sometime(() => this.crash())

@@ -13,6 +13,8 @@ export type MeshId = Branded<string, 'MeshId'>
 export type InviteId = Branded<string, 'InviteId'>
 /** A group of peers: 32 hex digits. */
 export type GroupId = Branded<string, 'GroupId'>
+/** A pool of peers, addressed like one: 64 hex digits. */
+export type PoolId = Branded<string, 'PoolId'>
 /** The sender's own id of an envelope, a UUID v7: 32 hex digits. */
 export type EnvelopeId = Branded<string, 'EnvelopeId'>
 /** The broker's sequence number of a delivery, a safe integer. It means nothing outside one incarnation of a broker. */

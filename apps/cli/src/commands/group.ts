@@ -9,7 +9,7 @@ import { withDeadline } from '../deadline.ts'
 import { type GroupFacts, groupNamed, type MemberFare } from '../group-calls.ts'
 import { labelOf } from '../peer-news.ts'
 import { callPeer } from '../peer-session.ts'
-import { recipientOf } from '../recipient.ts'
+import { recipientsOf } from '../recipient.ts'
 import { examples, type Run, type Shell } from '../shell.ts'
 import { escapeName } from '../terminal-text.ts'
 import { duration, timeOption } from '../words.ts'
@@ -141,12 +141,6 @@ async function tell({ output, profile }: Shell, { name, fares, bytes }: Sent): P
 
 async function find(shell: Shell, word: string): Promise<GroupFacts> {
   return groupNamed(await callPeer(shell, { method: 'groups', question: null }), word)
-}
-
-async function recipientsOf(shell: Shell, words: readonly string[]): Promise<PeerKey[]> {
-  const keys: PeerKey[] = []
-  for (const word of words) keys.push(await recipientOf(shell, word))
-  return keys
 }
 
 async function show({ output, profile }: Shell, group: GroupFacts): Promise<void> {

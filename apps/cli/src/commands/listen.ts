@@ -7,6 +7,7 @@ import { abortable } from '../deadline.ts'
 import { messageForExec, messageForPeople, messageForPrograms } from '../incoming-message.ts'
 import { labelOf } from '../peer-news.ts'
 import { openSession, type PeerSession } from '../peer-session.ts'
+import { poolNamed } from '../pool-calls.ts'
 import { SenderNames } from '../sender-names.ts'
 import { examples, type Run, type Shell } from '../shell.ts'
 import { whole } from '../words.ts'
@@ -15,6 +16,7 @@ interface ListenOptions {
   readonly exec?: string
   readonly reply?: boolean
   readonly count?: number
+  readonly pool?: readonly string[]
 }
 
 const RETRY_BASE_MS = 1_000
@@ -25,9 +27,10 @@ export function listenCommand(run: Run): Command {
     .description('take messages as they come, one after the other, until Ctrl-C')
     .option(
       '-e, --exec <CMD>',
-      'run CMD in a shell for each message: the body is its stdin, SEALPOST_FROM, _FROM_NAME, _FROM_DEVICE, _ENVELOPE_ID, _PRIORITY, _ATTEMPT, _SENT_AT_MS, _ENQUEUED_AT_MS, _GROUP and _IS_REQUEST its environment; with an exit code other than 0 the message comes again later',
+      'run CMD in a shell for each message: the body is its stdin, SEALPOST_FROM, _FROM_NAME, _FROM_DEVICE, _ENVELOPE_ID, _PRIORITY, _ATTEMPT, _SENT_AT_MS, _ENQUEUED_AT_MS, _GROUP, _POOL and _IS_REQUEST its environment; with an exit code other than 0 the message comes again later',
     )
     .option('--reply', 'what CMD prints for a request is sent back as its answer')
+    .option('--pool <POOL...>', 'take work of these pools as well, one message at a time of each: names or ids')
     .option('-n, --count <N>', 'end after N messages', whole(1, 1_000_000_000))
     .addHelpText(
       'after',
@@ -37,16 +40,21 @@ export function listenCommand(run: Run): Command {
         'sealpost listen --count 1',
         `sealpost listen --exec 'notify-send "$SEALPOST_FROM_NAME" "$(cat)"'`,
         "sealpost listen --exec './answer.sh' --reply",
+        "sealpost listen --pool reviewers --exec './review.sh'",
       ),
     )
     .action(run(listen))
 }
 
-async function listen(shell: Shell, { exec, reply = false, count = Infinity }: ListenOptions): Promise<void> {
+async function listen(
+  shell: Shell,
+  { exec, reply = false, count = Infinity, pool = [] }: ListenOptions,
+): Promise<void> {
   if (reply && exec === undefined) throw new OperatingError('usage', '--reply sends what the CMD of --exec prints.')
   // No more than are wanted, so that the others stay with the broker.
   await using session = await openSession(shell, count === Infinity ? {} : { credit: Math.min(count, 512) })
   shell.output.note(`listening as ${session.membership.name || session.peer.key}; Ctrl-C ends it`)
+  await abortable(joinPools(session, pool), shell.signal)
   const names = new SenderNames(session, shell.output)
   const messages = session.peer[Symbol.asyncIterator]()
   for (let done = 0; done < count; ) {
@@ -55,6 +63,12 @@ async function listen(shell: Shell, { exec, reply = false, count = Infinity }: L
     await names.learn(message.person)
     if (await take(message, { shell, session, exec, isReplying: reply })) done += 1
   }
+}
+
+async function joinPools({ peer }: PeerSession, words: readonly string[]): Promise<void> {
+  if (words.length === 0) return
+  const pools = await peer.pools.list()
+  for (const word of words) await poolNamed(pools, word).join()
 }
 
 interface Taking {

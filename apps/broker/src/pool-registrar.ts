@@ -1,0 +1,44 @@
+/** The pools of a mesh, as `group-registrar.ts` has the groups. */
+import type { Asker, PoolAnswer, PoolPage } from '@sealpost/core'
+import { type Database, listPools, putPool } from '@sealpost/db'
+import { type PoolStatement, readPool } from '@sealpost/identity'
+import { type FrameOf, GROUP_PAGE_MAX } from '@sealpost/protocol'
+import type { Queue } from '@sealpost/queue'
+import type { MeshId } from '@sealpost/std'
+import type { Authenticator } from './authenticator.ts'
+
+export class PoolRegistrar {
+  private readonly db: Database
+  private readonly queue: Pick<Queue, 'findPools'>
+  private readonly authenticator: Authenticator
+
+  constructor(db: Database, queue: Pick<Queue, 'findPools'>, authenticator: Authenticator) {
+    this.db = db
+    this.queue = queue
+    this.authenticator = authenticator
+  }
+
+  /** `null`: too many wait. @throws OperatingError */
+  async set(asker: Asker, { statement }: FrameOf<'setPool'>): Promise<PoolAnswer | null> {
+    const checked = await this.authenticator.inTurn(() => check(asker, statement))
+    if (checked === null || 'outcome' in checked) return checked
+    const { poolId, epoch, members, bytes } = checked
+    const outcome = await putPool(this.db, asker, { poolId, epoch, members, statement: bytes })
+    if (outcome !== 'done') return { outcome }
+    const [pool = null] = await this.queue.findPools(asker.meshId, [poolId])
+    return { outcome, pool }
+  }
+
+  /** @throws OperatingError */
+  async list(meshId: MeshId, { after }: FrameOf<'pools'>): Promise<PoolPage> {
+    const found = await listPools(this.db, meshId, { after, limit: GROUP_PAGE_MAX + 1 })
+    const statements = found.slice(0, GROUP_PAGE_MAX).map(({ statement }) => statement)
+    return { statements, isLast: found.length <= GROUP_PAGE_MAX }
+  }
+}
+
+function check({ meshId, peerKey }: Asker, statement: Uint8Array): PoolStatement | PoolAnswer {
+  const pool = readPool(statement)
+  if (pool?.meshId !== meshId) return { outcome: 'malformed' }
+  return pool.owner === peerKey ? pool : { outcome: 'not_owner' }
+}

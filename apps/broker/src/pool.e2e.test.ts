@@ -1,0 +1,259 @@
+/** Pools through a running broker: each message with one member at a time, whoever of them dies. */
+import { join } from 'node:path'
+import { type ConnectOptions, connect, type Message, type Peer, type PeerEvent, type Pool } from '@sealpost/sdk'
+import { type PeerKey, type PoolId, toHex } from '@sealpost/std'
+import { expect, test } from 'vitest'
+import { until } from './testing-process.ts'
+import { type Place, World } from './testing-world.ts'
+
+const MEMBER = join(import.meta.dirname, '../../../scripts/lib/pool-member.ts')
+const SLOW = 120_000
+/** No poll in the time of a test: what happens is told, or it does not happen. */
+const QUIET = { SWEEP_MS: '50', POLL_MS: '60000' }
+const codeOf = (promise: Promise<unknown>) =>
+  promise.then(
+    () => 'done',
+    ({ code }: { code: string }) => code,
+  )
+const keyOf = ({ identity }: Place): PeerKey => identity.signing.publicKey
+
+/** Who has what at this moment, over all members that live. */
+class Floor {
+  readonly holders = new Map<string, Set<string>>()
+  readonly doneBy = new Map<string, string[]>()
+  readonly shared: string[] = []
+
+  take(text: string, member: string): void {
+    const holders = this.holders.get(text) ?? new Set()
+    this.holders.set(text, holders.add(member))
+    if (holders.size > 1) this.shared.push(`${text}: ${[...holders].join()}`)
+  }
+
+  done(text: string, member: string): void {
+    this.holders.get(text)?.delete(member)
+    this.doneBy.set(text, [...(this.doneBy.get(text) ?? []), member])
+  }
+
+  /** It is dead, and holds nothing. */
+  forget(member: string): void {
+    for (const holders of this.holders.values()) holders.delete(member)
+  }
+
+  get heldBy(): Record<string, number> {
+    const counts: Record<string, number> = {}
+    for (const holders of this.holders.values())
+      for (const member of holders) counts[member] = (counts[member] ?? 0) + 1
+    return counts
+  }
+}
+
+/** A member that works on what it takes until `gate` lets it go. */
+class Worker {
+  readonly name: string
+  readonly events: PeerEvent[] = []
+  readonly taken: Message[] = []
+  peer!: Peer
+  pool!: Pool
+  /** What it waits for before it is done with a message. */
+  gate: (message: Message) => Promise<void> = async () => undefined
+
+  constructor(name: string) {
+    this.name = name
+  }
+
+  static async enter(name: string, place: Place, floor: Floor, options: Partial<ConnectOptions> = {}): Promise<Worker> {
+    const worker = new Worker(name)
+    worker.peer = await connect({ ...place, ...options, onEvent: (event) => worker.events.push(event) })
+    worker.peer.onMessage(async (message) => {
+      worker.taken.push(message)
+      floor.take(message.text(), name)
+      await worker.gate(message)
+      floor.done(message.text(), name)
+    })
+    return worker
+  }
+
+  async join(poolId: PoolId, credit: number): Promise<void> {
+    this.pool = await this.peer.pools.find(poolId)
+    await this.pool.join({ credit })
+  }
+
+  get texts(): string[] {
+    return this.taken.map((message) => message.text())
+  }
+}
+
+/** A member as a process of its own, which settles nothing. */
+class Mortal implements AsyncDisposable {
+  private readonly child: Bun.Subprocess<Blob, 'pipe', 'ignore'>
+  private text = ''
+
+  constructor(place: Place, poolId: PoolId, credit: number) {
+    const { url, brokerKey, meshId, identity } = place
+    const { signing, box } = identity
+    const task = {
+      ...{ url, brokerKey, meshId, poolId, credit },
+      keys: {
+        sign: [signing.publicKey, toHex(signing.secretKey)],
+        box: [toHex(box.publicKey), toHex(box.secretKey), box.epoch],
+      },
+    }
+    this.child = Bun.spawn([process.execPath, MEMBER], {
+      stdin: new Blob([JSON.stringify(task)]),
+      stdout: 'pipe',
+      stderr: 'ignore',
+    })
+    void this.read()
+  }
+
+  get lines(): string[] {
+    return this.text.split('\n').slice(0, -1)
+  }
+  get taken(): string[] {
+    return this.lines.flatMap((line) => (line.startsWith('took ') ? [line.slice(5)] : []))
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.kill()
+  }
+
+  async kill(): Promise<void> {
+    this.child.kill('SIGKILL')
+    await this.child.exited
+  }
+
+  private async read(): Promise<void> {
+    const decoder = new TextDecoder()
+    for await (const bytes of this.child.stdout) this.text += decoder.decode(bytes, { stream: true })
+  }
+}
+
+test('four members share 200 messages, and what one of them had when it was killed goes to the others at once', {
+  timeout: SLOW,
+}, async () => {
+  await using world = await World.open(QUIET)
+  const floor = new Floor()
+  const places = await Promise.all(Array.from({ length: 5 }, () => world.enrol()))
+  const [owner, ...workers] = await Promise.all(
+    places.slice(0, 4).map((place, i) => Worker.enter(`w${i}`, place, floor)),
+  )
+  const pool = await owner!.peer.pools.createPool('crew', places.slice(1).map(keyOf))
+  await using mortal = new Mortal(places[4]!, pool.id, 3)
+  await until('the process has joined', () => mortal.lines.includes('joined'), 30_000)
+  for (const worker of workers) await worker.join(pool.id, 2)
+  for (const worker of workers) worker.gate = () => new Promise((done) => setImmediate(done))
+  const texts = Array.from({ length: 200 }, (_, n) => `task ${n}`)
+  await Promise.all(texts.map((text) => pool.send(text)))
+  await until('the process holds as much as it takes', () => mortal.taken.length === 3, 30_000)
+  for (const text of mortal.taken) floor.take(text, 'mortal')
+  await until('the others are through with the rest', () => floor.doneBy.size === 197, 60_000)
+  await until('nothing else is left', async () => (await world.count('message_queue')) === 3)
+  await mortal.kill()
+  floor.forget('mortal')
+  // A lease is 30 s: within less it can only have ended with the session.
+  await until('all of it is done', () => floor.doneBy.size === 200, 20_000)
+  expect([...floor.doneBy.keys()].sort()).toEqual(texts.sort())
+  expect([...floor.doneBy.values()].filter((by) => by.length !== 1)).toEqual([])
+  expect(floor.shared).toEqual([])
+  expect(new Set([...floor.doneBy.values()].flat()).size).toBe(3)
+  const again = workers.flatMap(({ taken }) => taken).filter((message) => message.attempt > 1)
+  expect(again.map((message) => message.text()).sort()).toEqual([...mortal.taken].sort())
+  await until('the queue is empty', async () => (await world.count('message_queue')) === 0)
+  await Promise.all([owner!, ...workers].map(({ peer }) => peer.close()))
+})
+
+test('a message is with whoever is free: the least loaded, one at a time, with the words of its sender', async () => {
+  await using world = await World.open(QUIET)
+  const floor = new Floor()
+  const places = await Promise.all([world.enrol(), world.enrol(), world.enrol()])
+  const [ann, bob, cat] = (await Promise.all(places.map((place, i) => Worker.enter(`w${i}`, place, floor)))) as [
+    Worker,
+    Worker,
+    Worker,
+  ]
+  const gates = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  bob.gate = () => gates[0]!.promise
+  cat.gate = () => gates[1]!.promise
+  const pool = await ann.peer.pools.createPool('reviewers', [bob.peer.key, cat.peer.key])
+  await bob.join(pool.id, 1)
+  await cat.join(pool.id, 1)
+  for (const text of ['1', '2', '3']) await pool.send(text, { receipts: 'all', thread: 'ab'.repeat(16) })
+  await until('both are at work', () => floor.heldBy.w1 === 1 && floor.heldBy.w2 === 1)
+  expect(await world.count('message_queue')).toBeGreaterThanOrEqual(3)
+  expect([...bob.texts, ...cat.texts].sort()).toEqual(['1', '2'])
+  const [first] = bob.taken
+  expect(first).toMatchObject({ sender: ann.peer.key, group: null, pool: { id: pool.id, epoch: 1 }, attempt: 1 })
+  expect(first!.thread).toBe('ab'.repeat(16))
+  gates[1]!.resolve()
+  await until('who was first takes the next', () => cat.texts.length === 2)
+  gates[0]!.resolve()
+  const receipts = () => ann.events.filter((event) => event.type === 'receipt')
+  await until('the receipts', () => receipts().length === 6)
+  expect(
+    receipts()
+      .map(({ recipient, event }) => [recipient, event])
+      .sort(),
+  ).toEqual(['pushed', 'settled'].flatMap((event) => Array.from({ length: 3 }, () => [pool.id, event])))
+  await Promise.all([ann, bob, cat].map(({ peer }) => peer.close()))
+})
+
+test('who was taken out gets nothing that waits or comes, and loses what it has; a newcomer gets what is sent from then on', async () => {
+  await using world = await World.open(QUIET)
+  const floor = new Floor()
+  const places = await Promise.all([world.enrol(), world.enrol(), world.enrol()])
+  const [ann, bob, cat] = (await Promise.all(places.map((place, i) => Worker.enter(`w${i}`, place, floor)))) as [
+    Worker,
+    Worker,
+    Worker,
+  ]
+  const pool = await ann.peer.pools.createPool('crew', [bob.peer.key, ann.peer.key])
+  expect(await codeOf(cat.join(pool.id, 1))).toBe('not_in_pool')
+  expect(await codeOf(cat.peer.pools.find('ee'.repeat(32) as PoolId))).toBe('unknown_pool')
+  expect(await codeOf(cat.peer.send(pool.id as string as PeerKey, 'not so'))).toBe('unknown_recipient')
+  bob.gate = () => new Promise(() => undefined)
+  await bob.join(pool.id, 1)
+  const outside = await cat.peer.pools.find(pool.id)
+  for (const text of ['held', 'waits']) await outside.send(text)
+  await until('bob is at work', () => bob.texts.length === 1)
+  await pool.add(cat.peer.key)
+  await cat.join(pool.id, 5)
+  await pool.remove(bob.peer.key)
+  await until('bob hears of it', () => bob.events.some((event) => event.type === 'pool_left'))
+  expect(await codeOf(bob.join(pool.id, 1))).toBe('not_in_pool')
+  // Sealed for the members that its sender knows of; the broker says that they are others now.
+  await outside.send('for the new ones')
+  await until('cat has what she may open', () => cat.texts.length === 1)
+  expect(cat.texts).toEqual(['for the new ones'])
+  await ann.join(pool.id, 5)
+  await until('the owner has the rest', () => ann.texts.length === 2)
+  expect(ann.texts.sort()).toEqual(['held', 'waits'])
+  expect(bob.texts).toEqual(['held'])
+  await until('the queue is empty', async () => (await world.count('message_queue')) === 0)
+  await Promise.all([ann, bob, cat].map(({ peer }) => peer.close()))
+})
+
+test('a broker that is killed loses nothing of a pool, and its members go on with the next one', {
+  timeout: SLOW,
+}, async () => {
+  await using world = await World.open(QUIET)
+  const floor = new Floor()
+  const places = await Promise.all([world.enrol(), world.enrol(), world.enrol()])
+  const [ann, bob, cat] = (await Promise.all(places.map((place, i) => Worker.enter(`w${i}`, place, floor)))) as [
+    Worker,
+    Worker,
+    Worker,
+  ]
+  const pool = await ann.peer.pools.createPool('crew', [bob.peer.key, cat.peer.key])
+  await bob.join(pool.id, 2)
+  await cat.join(pool.id, 2)
+  for (const worker of [bob, cat]) worker.gate = () => new Promise((done) => setImmediate(done))
+  const texts = Array.from({ length: 60 }, (_, n) => `task ${n}`)
+  const sent = Promise.all(texts.map((text) => pool.send(text)))
+  await until('some are done', () => floor.doneBy.size >= 5)
+  await world.broker.kill()
+  await world.restart()
+  await sent
+  await until('all are done', () => floor.doneBy.size === 60, 60_000)
+  await until('the queue is empty', async () => (await world.count('message_queue')) === 0, 60_000)
+  await Promise.all([ann, bob, cat].map(({ peer }) => peer.close()))
+})

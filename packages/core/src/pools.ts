@@ -1,0 +1,240 @@
+/**
+ * Who works for a pool here, and what each of them is given. One claim for a pool is in flight at a time; it names the
+ * members that are free, the least loaded first, and of these the one that was served longest ago. The database deals, so
+ * that members on several shards share one pool.
+ */
+import {
+  boxOf,
+  type Delivery,
+  type FrameOf,
+  type GiveBack,
+  POOL_SEATS_MAX,
+  type PoolClaimed,
+  type PoolEntry,
+  type PoolSlot,
+  type PoolWant,
+} from '@sealpost/protocol'
+import type { DeliveryId, MeshId, PeerNo } from '@sealpost/std'
+import type { Context } from './context.ts'
+import { deliveryRef } from './delivery-refs.ts'
+import type { Pool, Seat } from './pool-roster.ts'
+import { pushTo } from './pushing.ts'
+import { askerOf } from './questions.ts'
+import type { LiveSession } from './session.ts'
+
+/** In one claim. A member is dealt few at a time, since each may be as large as an envelope can be. */
+const SLOTS_MAX = 64
+const SLOTS_OF_SEAT_MAX = 8
+
+/** A want that remembers whose slots these are. */
+interface SeatedWant extends PoolWant {
+  readonly of: Pool
+  readonly seats: readonly Seat[]
+}
+
+export class Pools {
+  private readonly context: Context
+  /** Nobody knows what their last claim did. */
+  private readonly failed = new Set<Pool>()
+
+  constructor(context: Context) {
+    this.context = context
+  }
+
+  ask(live: LiveSession, frame: FrameOf<'joinPool' | 'setPool' | 'pools'>): void {
+    const { effects } = this.context
+    if (frame.type === 'joinPool') this.join(live, frame)
+    else if (frame.type === 'setPool') effects.setPool(live.socket, askerOf(live), frame)
+    else effects.listPools(live.socket, live.mesh.meshId, frame)
+  }
+
+  private join(live: LiveSession, frame: FrameOf<'joinPool'>): void {
+    if (frame.credit > 0) return this.context.effects.findPool(live.socket, live.mesh.meshId, frame)
+    const seat = [...live.seats.values()].find(({ pool }) => pool.poolId === frame.pool)
+    if (seat) this.leave(seat)
+    this.answer(live, frame, 'left')
+  }
+
+  /** `null`: there is no such pool. */
+  found(live: LiveSession, frame: FrameOf<'joinPool'>, entry: PoolEntry | null): void {
+    if (!entry) return this.answer(live, frame, 'unknown_pool')
+    const pool = this.learn(live, entry)
+    if (!pool.members.has(live.peer.peerKey)) return this.answer(live, frame, 'not_in_pool')
+    const seat = live.seats.get(pool.peer)
+    if (!seat && live.seats.size >= POOL_SEATS_MAX) return this.answer(live, frame, 'too_many')
+    const credit = Math.min(frame.credit, this.context.limits.creditMax)
+    if (seat) seat.credit = credit
+    else this.seat(live, pool, credit)
+    this.answer(live, frame, 'joined')
+    this.look(live.mesh.meshId, pool)
+  }
+
+  /** What the database says of a pool now; who is not in it any more gets up. */
+  learn({ mesh }: Pick<LiveSession, 'mesh'>, entry: PoolEntry): Pool {
+    const pool = mesh.pools.add(entry, this.context.nowMs)
+    for (const seat of [...pool.seats.values()]) if (!pool.members.has(seat.live.peer.peerKey)) this.expel(seat)
+    return pool
+  }
+
+  /** Something was stored for the pool or given back to it; with nobody free here, other shards hear of it. */
+  wake(meshId: MeshId, poolNo: PeerNo): void {
+    if (!this.noticed(meshId, poolNo)) this.context.effects.hint(meshId, poolNo)
+  }
+
+  /** Something may wait for the pool. Answers whether somebody is free here. */
+  noticed(meshId: MeshId, poolNo: PeerNo): boolean {
+    const pool = this.context.roster.find(meshId)?.pools.numbered(poolNo)
+    if (!pool) return false
+    for (const seat of pool.seats.values()) seat.mayFind = true
+    this.look(meshId, pool)
+    return [...pool.seats.values()].some((seat) => this.roomOf(seat) > 0)
+  }
+
+  /** The session may be able to take what it could not before. */
+  refresh(live: LiveSession): void {
+    for (const seat of live.seats.values()) {
+      seat.mayFind = true
+      this.look(live.mesh.meshId, seat.pool)
+    }
+  }
+
+  /** It has ended one way or another what it held, of this pool or its own: there is room. */
+  ended(live: LiveSession, id: DeliveryId, poolNo: PeerNo | undefined): void {
+    if (poolNo !== undefined) live.seats.get(poolNo)?.held.delete(id)
+    for (const { pool } of live.seats.values()) this.look(live.mesh.meshId, pool)
+  }
+
+  /** The session is over: what it held of pools goes to others. */
+  left(live: LiveSession): void {
+    for (const seat of [...live.seats.values()]) this.leave(seat)
+  }
+
+  gaveBack(gifts: readonly GiveBack[]): void {
+    const pools = new Map(
+      gifts.map(({ delivery: { meshId, recipient } }) => [meshId + recipient, { meshId, recipient }]),
+    )
+    for (const { meshId, recipient } of pools.values()) this.wake(meshId, recipient)
+  }
+
+  claimed(want: PoolWant, claimed: PoolClaimed): void {
+    const { of: pool, seats } = want as SeatedWant
+    pool.isClaiming = false
+    if (claimed.status === 'locked') for (const seat of seats) seat.mayFind = true
+    else {
+      const served = new Set(claimed.dealt.map(({ slot }) => slot))
+      // Of a slot that got something there may be more.
+      for (const [slot, seat] of seats.entries()) if (served.has(slot)) seat.mayFind = true
+      pool.turns.served(claimed.dealt.map(({ delivery }) => delivery))
+      for (const { slot, delivery } of claimed.dealt) this.deal(seats[slot]!, delivery)
+      for (const slot of claimed.strangers) this.expel(seats[slot]!)
+    }
+    this.look(want.meshId, pool)
+  }
+
+  /** What it may have dealt comes free with its leases. */
+  claimFailed(want: PoolWant): void {
+    const { of: pool, seats } = want as SeatedWant
+    pool.isClaiming = false
+    for (const seat of seats) seat.mayFind = true
+    this.failed.add(pool)
+  }
+
+  /** About once a second. */
+  tick(): void {
+    for (const pool of this.failed) {
+      const [live] = pool.seats.keys()
+      if (live) this.look(live.mesh.meshId, pool)
+    }
+    this.failed.clear()
+  }
+
+  private seat(live: LiveSession, pool: Pool, credit: number): void {
+    const seat: Seat = { live, pool, credit, held: new Set(), mayFind: true, servedAt: 0 }
+    live.seats.set(pool.peer, seat)
+    pool.seats.set(live, seat)
+  }
+
+  private look(meshId: MeshId, pool: Pool): void {
+    if (pool.isClaiming) return
+    const seats = this.freeSlots(pool)
+    if (seats.length === 0) return
+    for (const seat of seats) seat.mayFind = false
+    pool.isClaiming = true
+    this.context.counters.claims += 1
+    const want: SeatedWant = {
+      meshId,
+      pool: pool.peer,
+      slots: seats.map(slotOf),
+      turns: pool.turns.now,
+      of: pool,
+      seats,
+    }
+    this.context.effects.claimPool(want)
+  }
+
+  /** A seat for each slot, in the order in which they are to be served. */
+  private freeSlots(pool: Pool): Seat[] {
+    const slots: { seat: Seat; load: number }[] = []
+    for (const seat of pool.seats.values()) {
+      const room = seat.mayFind ? Math.min(this.roomOf(seat), SLOTS_OF_SEAT_MAX) : 0
+      for (let i = 0; i < room; i++) slots.push({ seat, load: seat.held.size + i })
+    }
+    slots.sort((a, b) => a.load - b.load || a.seat.servedAt - b.seat.servedAt)
+    return slots.slice(0, SLOTS_MAX).map(({ seat }) => seat)
+  }
+
+  private roomOf({ live, held, credit }: Seat): number {
+    const { unsettled, isCongested, hasBytesFree } = live.credit
+    if (isCongested || !hasBytesFree) return 0
+    for (const id of held) if (!unsettled.has(id)) held.delete(id) // very old, and forgotten
+    return Math.max(0, credit - held.size)
+  }
+
+  private deal({ live, pool, held }: Seat, delivery: Delivery): void {
+    const current = live.seats.get(pool.peer)
+    const ref = deliveryRef(live, delivery.id, { priority: delivery.priority, pool: pool.peer })
+    // It left while the claim was under way.
+    if (current?.held !== held) return this.context.effects.giveBack([{ delivery: ref, epoch: live.openedEpoch }])
+    const envelope = boxOf(delivery.envelope, live.peer.peerKey)
+    if (!envelope) {
+      const reject = { delivery: ref, epoch: live.openedEpoch, reason: 'no box for a member that it names' }
+      return this.context.effects.reject([reject], [])
+    }
+    current.servedAt = this.context.nextMoment()
+    held.add(delivery.id)
+    pushTo(this.context, live, { ...delivery, envelope }, pool.peer)
+  }
+
+  /** What it held goes back; what it settled is not its any more. */
+  private leave({ live, pool, held }: Seat): void {
+    live.seats.delete(pool.peer)
+    pool.seats.delete(live)
+    const gifts: GiveBack[] = []
+    for (const id of held) {
+      const unsettled = live.credit.settled(id)
+      if (unsettled) gifts.push({ delivery: deliveryRef(live, id, unsettled), epoch: live.openedEpoch })
+    }
+    if (gifts.length > 0) this.context.effects.giveBack(gifts)
+  }
+
+  private expel(seat: Seat): void {
+    if (seat.live.seats.get(seat.pool.peer) !== seat) return
+    this.leave(seat)
+    const { poolId } = seat.pool
+    this.context.send(seat.live, [{ type: 'poolJoined', ref: 0, pool: poolId, outcome: 'not_in_pool' }])
+  }
+
+  private answer(
+    live: LiveSession,
+    { ref, pool }: FrameOf<'joinPool'>,
+    outcome: FrameOf<'poolJoined'>['outcome'],
+  ): void {
+    this.context.send(live, [{ type: 'poolJoined', ref, pool, outcome }])
+  }
+}
+
+const slotOf = ({ live }: Seat): PoolSlot => ({
+  member: live.peer.peer,
+  epoch: live.openedEpoch,
+  priorityMax: live.credit.priorityMax,
+})

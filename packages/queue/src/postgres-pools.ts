@@ -1,0 +1,89 @@
+/** Pools on Postgres: the nouns as parameters of `sql-pools.ts`, and its rows as nouns. */
+import { arrayLiteral, byteaText, type Database } from '@sealpost/db'
+import {
+  type Delivery,
+  type GiveBack,
+  type PoolClaimed,
+  type PoolEntry,
+  type PoolWant,
+  TURN_COSTS,
+} from '@sealpost/protocol'
+import { type MeshId, type PeerKey, type PeerNo, type PoolId, type ShardId, toHex } from '@sealpost/std'
+import { type DeliveryRow, deliveryOf } from './delivery-row.ts'
+import type { QueueOptions } from './queue.ts'
+import { arrayOf, heldBy, type Row, run } from './run.ts'
+import { CLAIM_POOLS, FIND_POOLS, GIVE_BACK } from './sql-pools.ts'
+
+interface DealtRow extends DeliveryRow {
+  n: number
+  slot: number | null
+  is_held: boolean
+}
+
+export async function claimPools(
+  db: Database,
+  wants: readonly PoolWant[],
+  at: { shard: ShardId } & Pick<QueueOptions, 'leaseMs' | 'strikesMax' | 'strikeSpanMs'>,
+): Promise<PoolClaimed[]> {
+  const slots = wants.flatMap(({ slots }, i) => slots.map((slot, k) => ({ ...slot, place: i + 1, k })))
+  const rows = await run<DealtRow>(db, CLAIM_POOLS, [
+    at.shard,
+    arrayOf(wants.map(({ meshId }) => meshId)),
+    arrayOf(wants.map(({ pool }) => pool)),
+    ...TURN_COSTS.map((_, priority) => arrayOf(wants.map(({ turns }) => turns[priority]!))),
+    arrayOf(slots.map(({ place }) => place)),
+    arrayOf(slots.map(({ member }) => member)),
+    arrayOf(slots.map(({ epoch }) => epoch)),
+    arrayOf(slots.map(({ priorityMax }) => priorityMax)),
+    at.leaseMs / 1000,
+    at.strikesMax,
+    at.strikeSpanMs / 1000,
+  ])
+  const answers = wants.map(() => ({ isHeld: false, dealt: [] as Dealt[], strangers: [] as number[] }))
+  for (const row of rows) {
+    const answer = answers[row.n - 1]!
+    const slot = row.slot === null ? null : slots[row.slot - 1]!.k
+    if (slot === null) answer.isHeld = row.is_held
+    else if (row.id === null) answer.strangers.push(slot)
+    else answer.dealt.push({ slot, delivery: deliveryOf(row) })
+  }
+  return answers.map(({ isHeld, dealt, strangers }) =>
+    isHeld ? { status: 'claimed', dealt: dealt.sort((a, b) => a.slot - b.slot), strangers } : { status: 'locked' },
+  )
+}
+
+interface Dealt {
+  readonly slot: number
+  readonly delivery: Delivery
+}
+
+export async function giveBack(db: Database, gifts: readonly GiveBack[]): Promise<void> {
+  await run(db, GIVE_BACK, [...heldBy(gifts), arrayOf(gifts.map(() => 0))])
+}
+
+interface PoolRow extends Row {
+  peer_no: PeerNo
+  peer_key: Uint8Array
+  epoch: number
+  /** Their numbers and keys in turn, with spaces. */
+  members: string | null
+}
+
+export async function findPools(db: Database, meshId: MeshId, pools: readonly PoolId[]): Promise<PoolEntry[]> {
+  const rows = await run<PoolRow>(db, FIND_POOLS, [meshId, arrayLiteral(pools.map(byteaText))])
+  return rows.map(({ peer_no, peer_key, epoch, members }) => ({
+    meshId,
+    poolId: toHex(peer_key) as PoolId,
+    pool: peer_no,
+    epoch,
+    members: membersOf(members ?? ''),
+  }))
+}
+
+function membersOf(text: string): PoolEntry['members'] {
+  const words = text === '' ? [] : text.split(' ')
+  return Array.from({ length: words.length / 2 }, (_, i) => ({
+    peer: Number(words[2 * i]) as PeerNo,
+    peerKey: words[2 * i + 1] as PeerKey,
+  }))
+}

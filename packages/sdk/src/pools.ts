@@ -1,0 +1,213 @@
+/** Pools as an application has them: peers of whom one takes each message. Membership is what the owner signed. */
+import { isRosterName, type PoolStatement } from '@sealpost/identity'
+import { type FrameOf, POOL_MEMBERS_MAX } from '@sealpost/protocol'
+import type { PeerKey, PoolId } from '@sealpost/std'
+import { SealpostError } from './errors.ts'
+import type { Receipt } from './lane.ts'
+import type { Ask } from './members.ts'
+import { bytesOf } from './message.ts'
+import type { PoolDesk } from './pool-desk.ts'
+import { unknownPool } from './pool-sends.ts'
+import { postTermsOf, type SendOptions } from './send-options.ts'
+
+/** As of a message to one, though a pool is never refused for being offline. */
+export type PoolSendOptions = Omit<SendOptions, 'ifOnline'>
+
+export interface PoolsPorts {
+  readonly self: PeerKey
+  /** Tells the engine the time, and gives its pools. */
+  readonly tell: <T>(happened: (desk: PoolDesk) => T) => T
+  readonly ask: Ask
+}
+
+type Change = (pool: PoolStatement) => { name?: string; members?: readonly PeerKey[] }
+
+const CREDIT_MAX = 0xffff
+
+export class Pools {
+  readonly #ports: PoolsPorts
+
+  /** Use `peer.pools`. */
+  constructor(ports: PoolsPorts) {
+    this.#ports = ports
+  }
+
+  /**
+   * A new pool of one's own. This peer is among its members only if it is named.
+   * @throws SealpostError `pool_malformed`, `too_many_pools`
+   */
+  async createPool(name: string, members: readonly PeerKey[]): Promise<Pool> {
+    const draft = checked({ name, members })
+    const pool = this.#ports.tell(({ crypto }) => crypto.found(draft))
+    await this.#set(pool)
+    return this.#poolOf(pool.poolId)
+  }
+
+  /** All pools of the mesh, as the broker tells them now: who knows one may send to it. */
+  async list(): Promise<Pool[]> {
+    await this.#refresh()
+    return this.#ports.tell(({ book }) => book.all).map(({ poolId }) => this.#poolOf(poolId))
+  }
+
+  /** @throws SealpostError `unknown_pool` */
+  async find(poolId: PoolId): Promise<Pool> {
+    if (!this.#known(poolId)) await this.#refresh()
+    if (!this.#known(poolId)) throw unknownPool()
+    return this.#poolOf(poolId)
+  }
+
+  #poolOf(poolId: PoolId): Pool {
+    return new Pool(() => this.#known(poolId)!, {
+      self: this.#ports.self,
+      change: (change) => this.#change(poolId, change),
+      tell: this.#ports.tell,
+    })
+  }
+
+  /** Of a change made elsewhere meanwhile it makes one more, once. */
+  async #change(poolId: PoolId, change: Change): Promise<void> {
+    for (const isLast of [false, true]) {
+      const pool = this.#known(poolId)!
+      if (pool.owner !== this.#ports.self) throw notOwner()
+      const { name = pool.name, members = pool.members } = change(pool)
+      const draft = checked({ name, members })
+      const next = this.#ports.tell(({ crypto }) => crypto.change(pool, draft))
+      if (await this.#set(next, isLast)) return
+      await this.#refresh()
+    }
+  }
+
+  /** Answers whether it stands; false when it came too late, unless that is to be thrown. */
+  async #set(pool: PoolStatement, isLast = true): Promise<boolean> {
+    const { outcome } = await this.#ports.ask({ type: 'setPool', statement: pool.bytes })
+    if (outcome === 'done') this.#ports.tell(({ book }) => book.keep(pool))
+    else if (isLast || outcome !== 'stale') throw refusedAs(outcome)
+    return outcome === 'done'
+  }
+
+  #refresh(): Promise<void> {
+    return new Promise((done, failed) =>
+      this.#ports.tell(({ book }) => book.refresh((error) => (error ? failed(error) : done()))),
+    )
+  }
+
+  #known(poolId: PoolId): PoolStatement | undefined {
+    return this.#ports.tell(({ book }) => book.find(poolId))
+  }
+}
+
+interface PoolPorts extends Pick<PoolsPorts, 'self' | 'tell'> {
+  readonly change: (change: Change) => Promise<void>
+}
+
+/** What it tells is what is known now; `list` and what is sent learn more. */
+export class Pool {
+  readonly #now: () => PoolStatement
+  readonly #ports: PoolPorts
+
+  /** @internal */
+  constructor(now: () => PoolStatement, ports: PoolPorts) {
+    this.#now = now
+    this.#ports = ports
+  }
+
+  get id(): PoolId {
+    return this.#now().poolId
+  }
+  get name(): string {
+    return this.#now().name
+  }
+  get epoch(): number {
+    return this.#now().epoch
+  }
+  get owner(): PeerKey {
+    return this.#now().owner
+  }
+  get members(): readonly PeerKey[] {
+    return this.#now().members
+  }
+  get isOwn(): boolean {
+    return this.owner === this.#ports.self
+  }
+
+  /** What waits already has no box for them: they get what is sent from then on. @throws SealpostError `not_owner`, `pool_malformed` */
+  add(...peers: PeerKey[]): Promise<void> {
+    return this.#ports.change(({ members }) => ({ members: [...members, ...peers] }))
+  }
+
+  /** They are given nothing more, waiting or sent later, and what they hold goes to others. @throws SealpostError `not_owner`, `pool_malformed` */
+  remove(...peers: PeerKey[]): Promise<void> {
+    return this.#ports.change(({ members }) => ({ members: members.filter((member) => !peers.includes(member)) }))
+  }
+
+  /** @throws SealpostError `not_owner`, `pool_malformed` */
+  rename(name: string): Promise<void> {
+    return this.#ports.change(() => ({ name }))
+  }
+
+  /**
+   * To whichever member is free, sealed for all of them. Resolves when the broker has stored it durably. It keeps no order
+   * with others, and it is not kept in a store: a process that dies before it resolves may or may not have sent it.
+   * @throws SealpostError as `Peer.send`; `unknown_pool`
+   */
+  send(body: Uint8Array | string, options: PoolSendOptions = {}): Promise<Receipt> {
+    return new Promise((accepted, refused) => {
+      const { priority, ttlSeconds, terms } = postTermsOf(this.#ports.self, options)
+      const poolId = this.id
+      const send = {
+        poolId,
+        body: bytesOf(body),
+        priority,
+        ttlSeconds,
+        terms,
+        thread: options.thread,
+        accepted,
+        refused,
+      }
+      this.#ports.tell(({ sends }) => sends.send(send))
+    })
+  }
+
+  /**
+   * Takes work of this pool from now on, in every session: its messages come as all others do, with `message.pool`. Each
+   * is with one member at a time; what this peer does not settle goes to another one when its session ends.
+   * `credit`: how many at a time; 1 unless it is said.
+   * @throws SealpostError `not_in_pool`, `unknown_pool`, `too_many_pools`
+   */
+  join({ credit = 1 }: { readonly credit?: number } = {}): Promise<void> {
+    if (!Number.isInteger(credit) || credit < 1 || credit > CREDIT_MAX)
+      throw new RangeError(`credit is a whole number from 1 to ${CREDIT_MAX}`)
+    return new Promise((joined, refused) =>
+      this.#ports.tell(({ seats }) => seats.join(this.id, credit, { joined, refused })),
+    )
+  }
+
+  /** Takes no more of it. What is with this peer goes to others at once, so end it first. */
+  leave(): void {
+    this.#ports.tell(({ seats }) => seats.leave(this.id))
+  }
+}
+
+function checked(draft: { name: string; members: readonly PeerKey[] }): { name: string; members: PeerKey[] } {
+  const members = [...new Set(draft.members)]
+  if (isRosterName(draft.name) && members.length > 0 && members.length <= POOL_MEMBERS_MAX) return { ...draft, members }
+  throw new SealpostError(
+    'pool_malformed',
+    `A pool has a name of 1 to 64 characters of printable ASCII, and 1 to ${POOL_MEMBERS_MAX} members.`,
+  )
+}
+
+function refusedAs(outcome: Exclude<FrameOf<'groupSet'>['outcome'], 'done'>): SealpostError {
+  switch (outcome) {
+    case 'not_owner':
+      return notOwner()
+    case 'too_many':
+      return new SealpostError('too_many_pools', 'The mesh has as many pools as it may have.')
+    case 'malformed':
+      return new SealpostError('pool_malformed', 'The broker does not take this pool.')
+    case 'stale':
+      return new SealpostError('stale_epoch', 'The pool was changed elsewhere at the same time.', { isRetryable: true })
+  }
+}
+
+const notOwner = () => new SealpostError('not_owner', 'Only the owner of the pool may change it.')

@@ -1,0 +1,34 @@
+/**
+ * For tests: a member of a pool as a process of its own. It is told by stdin who it is, says what it takes, and settles
+ * nothing until it is killed.
+ */
+import { connect, type MeshId, type PeerKey, type PoolId } from '@sealpost/sdk'
+
+interface MemberTask {
+  readonly url: string
+  readonly brokerKey: PeerKey
+  readonly meshId: MeshId
+  readonly poolId: PoolId
+  readonly credit: number
+  /** Hex. */
+  readonly keys: { readonly sign: readonly [string, string]; readonly box: readonly [string, string, number] }
+}
+
+if (import.meta.main) {
+  const { url, brokerKey, meshId, poolId, credit, keys } = (await Bun.stdin.json()) as MemberTask
+  const bytes = (hex: string) => Uint8Array.fromHex(hex)
+  const [publicKey, secretKey] = keys.sign
+  const [boxPublic, boxSecret, epoch] = keys.box
+  const identity = {
+    signing: { publicKey: publicKey as PeerKey, secretKey: bytes(secretKey) },
+    box: { publicKey: bytes(boxPublic), secretKey: bytes(boxSecret), epoch },
+  }
+  const peer = await connect({ url, brokerKey, meshId, identity })
+  peer.onMessage((message) => {
+    process.stdout.write(`took ${message.text()}\n`)
+    return new Promise(() => undefined)
+  })
+  const pool = await peer.pools.find(poolId)
+  await pool.join({ credit })
+  process.stdout.write('joined\n')
+}
