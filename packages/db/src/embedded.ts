@@ -21,6 +21,8 @@ export interface EmbeddedOptions {
   port?: number
   /** Settings of postgresql.conf, over ours. */
   settings?: Record<string, string>
+  /** Of the server's programs, over ours, which hand on nothing of our own environment. */
+  environment?: Record<string, string>
   /** Lines of the server's log. */
   onLog?: (line: string) => void
 }
@@ -113,7 +115,10 @@ async function startServer(start: Start): Promise<Server> {
 function spawnServer({ account, binaries, cluster, options }: Start, port: number): Server {
   const settings = { ...ourSettings, ...options.settings, port: String(port) }
   const words = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
-  const [program, ...rest] = [...account.leashedPrefix, binaries.postgres, '-D', cluster.path, ...words]
+  // By `env`, behind setpriv: a library to preload is loaded by the server's account, and for nobody else.
+  const given = Object.entries(options.environment ?? {}).map(([name, value]) => `${name}=${value}`)
+  const command = given.length > 0 ? ['env', ...given, binaries.postgres] : [binaries.postgres]
+  const [program, ...rest] = [...account.leashedPrefix, ...command, '-D', cluster.path, ...words]
   const child = spawn(program as string, rest, {
     stdio: ['ignore', 'pipe', 'pipe', ...(cluster.descriptor === undefined ? [] : [cluster.descriptor])],
     env: { ...programEnvironment, ...binaries.environment },
