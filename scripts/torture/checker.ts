@@ -1,0 +1,132 @@
+/**
+ * Judges a history by the promises. What is counted and why stands in `docs/PROMISES.md`; in short: an acked message is
+ * with its recipient, queued, or dead for a reason (P1, P2); nobody has what nobody sent to it (P4, P9); one send is one
+ * delivery (P5); first deliveries keep their order (P6); another push has a cause (P7) that the application does not see (P8).
+ */
+import { CAUSES, type Cause, causeOf } from './duplicates.ts'
+import type { History, Sent } from './history.ts'
+
+/** One breach, in words, and when it happened. */
+export interface Breach {
+  readonly rule: Rule
+  readonly atMs: number
+  readonly sentence: string
+}
+
+export type Rule = 'lost' | 'misdelivered' | 'misordered' | 'duplicated' | 'tampered' | 'struck' | 'unanswered'
+
+/** A duplicate and what allows it. */
+export interface Repeat {
+  readonly atMs: number
+  readonly cause: Cause
+}
+
+export interface Findings {
+  readonly breaches: readonly Breach[]
+  readonly repeats: readonly Repeat[]
+}
+
+export interface Terms {
+  readonly leaseMs: number
+}
+
+export function findingsOf(history: History, terms: Terms): Findings {
+  const repeats: Repeat[] = []
+  const breaches = [
+    ...lost(history),
+    ...misdelivered(history),
+    ...misordered(history, 'firstPushed'),
+    ...misordered(history, 'firstGot'),
+    ...repeated(history, terms, repeats),
+    ...shownTwice(history),
+    ...tampered(history),
+    ...struck(history),
+  ]
+  return { breaches, repeats }
+}
+
+export const noRepeats = (): Record<Cause, number> =>
+  Object.fromEntries(CAUSES.map((cause) => [cause, 0])) as Record<Cause, number>
+
+const nameOf = ({ from, to, n }: Pick<Sent, 'from' | 'to' | 'n'>): string => `message ${n} from ${from} to ${to}`
+
+function* lost({ sent, got, leftovers }: History): Generator<Breach> {
+  for (const one of sent) {
+    const { ackedAtMs, envelopeId, refusedWith } = one
+    if (ackedAtMs === null && refusedWith === null)
+      yield { rule: 'unanswered', atMs: one.sentAtMs, sentence: `${nameOf(one)} has no answer` }
+    if (ackedAtMs === null || got.has(envelopeId!) || leftovers.has(envelopeId!)) continue
+    const sentence = `${nameOf(one)} (${envelopeId}) was acked, and is neither delivered nor queued nor dead`
+    yield { rule: 'lost', atMs: ackedAtMs, sentence }
+  }
+}
+
+function* misdelivered({ byEnvelope, pushes, got, invented }: History): Generator<Breach> {
+  for (const envelopeId of invented)
+    yield { rule: 'misdelivered', atMs: got.get(envelopeId)![0]!.atMs, sentence: `nobody sent ${envelopeId}` }
+  for (const [envelopeId, list] of pushes) {
+    const sent = byEnvelope.get(envelopeId)
+    if (!sent) continue // neither acked nor shown to an application: nobody knows whose it is
+    for (const { atMs, peer, sender } of list)
+      if (peer !== sent.to || sender !== sent.from)
+        yield { rule: 'misdelivered', atMs, sentence: `${nameOf(sent)} came to ${peer} as mail of ${sender}` }
+  }
+  for (const [envelopeId, list] of got)
+    for (const { atMs, isWhole, peer } of list)
+      if (!isWhole || byEnvelope.get(envelopeId)?.to !== peer)
+        yield { rule: 'misdelivered', atMs, sentence: `${envelopeId} is not what was sent to ${peer}` }
+}
+
+/** First deliveries of a pair ascend; what expired or died is left out, what comes once more is no first one. */
+function* misordered(history: History, by: 'firstPushed' | 'firstGot'): Generator<Breach> {
+  const last = new Map<string, number>()
+  for (const [peer, envelopeId] of history[by]) {
+    const sent = history.byEnvelope.get(envelopeId)
+    if (!sent || sent.to !== peer) continue
+    const pair = `${sent.from}>${sent.to}`
+    const before = last.get(pair) ?? -1
+    last.set(pair, Math.max(before, sent.n))
+    if (sent.n > before) continue
+    const [first] = (by === 'firstPushed' ? history.pushes : history.got).get(envelopeId)!
+    yield { rule: 'misordered', atMs: first!.atMs, sentence: `${nameOf(sent)} came after message ${before}` }
+  }
+}
+
+/** Another push of an envelope has one of the causes of P7, a higher attempt, and the same id in the queue. */
+function* repeated(history: History, { leaseMs }: Terms, repeats: Repeat[]): Generator<Breach> {
+  for (const [envelopeId, list] of history.pushes)
+    for (const [i, push] of list.entries()) {
+      if (i === 0) continue
+      const { atMs, peer } = push
+      const before = list[i - 1]!
+      const cause = causeOf(push, before, { history, envelopeId, leaseMs })
+      const attempts = `attempt ${push.attempt} after attempt ${before.attempt}`
+      const sentence = `${envelopeId} came to ${peer} again, ${attempts}, ${Math.round(atMs - before.atMs)} ms later`
+      if (cause === null) yield { rule: 'duplicated', atMs, sentence }
+      else repeats.push({ atMs, cause })
+    }
+}
+
+/** The SDK shows an application each message once in its life, but for what the application gave back. */
+function* shownTwice({ got, putOffAtMs }: History): Generator<Breach> {
+  for (const [envelopeId, list] of got) {
+    if (list.length === 1 || putOffAtMs.has(envelopeId)) continue
+    const lives = new Set(list.map(({ life }) => life))
+    if (lives.size < list.length)
+      yield { rule: 'duplicated', atMs: list.at(-1)!.atMs, sentence: `an application was shown ${envelopeId} twice` }
+  }
+}
+
+function* tampered({ alarms }: History): Generator<Breach> {
+  for (const { atMs, peer, what, envelopeId } of alarms)
+    yield { rule: 'tampered', atMs, sentence: `peer ${peer} says ${what} ${envelopeId}`.trimEnd() }
+}
+
+/** Strikes are for what its recipient can't bear, never for what was in flight when something broke. */
+function* struck({ leftovers, byEnvelope }: History): Generator<Breach> {
+  for (const [envelopeId, reason] of leftovers) {
+    const sent = byEnvelope.get(envelopeId)
+    if (reason !== 'strikes' || !sent || sent.kind === 'poison') continue
+    yield { rule: 'struck', atMs: sent.sentAtMs, sentence: `${nameOf(sent)} was struck out and is no poison` }
+  }
+}

@@ -1,0 +1,66 @@
+/** The words of the command line. */
+import { Command, CommanderError, InvalidArgumentError, Option } from 'commander'
+import { whole } from '../load/kinds.ts'
+import { SCENARIOS } from './scenarios.ts'
+import type { Measure } from './stage.ts'
+
+export interface TortureOptions {
+  readonly seed?: number
+  readonly minutes: number
+  readonly scenario: readonly string[]
+  readonly measure: Measure
+  readonly rate: number
+  /** Seconds; 0: as long as it takes. */
+  readonly recoverWithin: number
+  readonly list?: boolean
+  readonly json?: boolean
+}
+
+const SEED_MAX = 2 ** 31
+
+/** Prints help or usage itself. @returns the exit code instead of options when there is nothing to run */
+export function readTortureOptions(words: readonly string[]): TortureOptions | number {
+  try {
+    return tortureCommand().parse(words, { from: 'user' }).opts<TortureOptions>()
+  } catch (error) {
+    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2
+    throw error
+  }
+}
+
+function tortureCommand(): Command {
+  const names = SCENARIOS.map(({ name }) => name)
+  return new Command('bun scripts/torture.ts')
+    .description('Breaks brokers, Postgres, peers and networks under load, and checks what became of every message.')
+    .option(
+      '--seed <N>',
+      'chooses faults, times and traffic; default: a random one, which is printed',
+      whole(0, SEED_MAX),
+    )
+    .option('--minutes <M>', 'how long scenarios that share a Postgres are mixed; each comes once at least', minutes, 1)
+    .option('--scenario <NAME>', 'this one only, with a Postgres of its own; may be repeated', scenarioOf(names), [])
+    .addOption(
+      new Option('--measure <M>', 'how long and large the faults are').choices(['short', 'full']).default('full'),
+    )
+    .option('--rate <R>', 'messages a second', whole(1, 100_000), 1500)
+    .option('--recover-within <S>', 'the first new ack must follow a fault so soon; 0: whenever', whole(0, 3600), 5)
+    .option('--list', 'the scenarios')
+    .option('--json', 'the result as JSON, on standard output')
+    .addHelpText('after', '\nExit code: 0 every promise held · 1 one did not, or a fault hit nothing · 2 wrong usage')
+    .showHelpAfterError(true)
+    .allowExcessArguments(false)
+    .exitOverride()
+}
+
+function minutes(text: string): number {
+  const number = Number(text)
+  if (/^\d+(\.\d+)?$/.test(text) && number <= 1440) return number
+  throw new InvalidArgumentError('It must be a number of minutes, at most a day.')
+}
+
+const scenarioOf = (names: readonly string[]) => (name: string, before: readonly string[]) => {
+  if (names.includes(name)) return [...before, name]
+  throw new InvalidArgumentError(`There is no such scenario; there are ${names.join(', ')}.`)
+}
+
+export const randomSeed = (): number => Math.floor(Math.random() * SEED_MAX)

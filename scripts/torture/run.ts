@@ -1,0 +1,133 @@
+/** Runs scenarios on a stage: traffic, fault after fault, a quiet end, and the judgement. */
+import { clockMs } from '@sealpost/sdk'
+import { OperatingError, seededRandom } from '@sealpost/std'
+import type { Teardown } from '../lib/teardown.ts'
+import { peakRssMb } from '../load/proc.ts'
+import { LEASE_MS } from './brokers.ts'
+import { historyOf } from './history.ts'
+import { readLedger } from './ledger.ts'
+import type { Fault, Scenario } from './scenario.ts'
+import { type Measure, Stage, type StageSetting } from './stage.ts'
+import { type Bounds, type Line, linesOf, type Noticed } from './verdict.ts'
+
+export interface RunOptions {
+  readonly seed: number
+  readonly measure: Measure
+  /** How long faults are injected; each scenario comes once at least. */
+  readonly minutes: number
+  readonly recoveryMs: number | null
+  readonly tell: (step: string) => void
+}
+
+/** Between two faults, and before the first. */
+const CALM_ACKS = { short: 100, full: 500 } as const
+
+/** On one stage, in an order that the seed chooses. */
+export async function runScenarios(
+  scenarios: readonly Scenario[],
+  setting: StageSetting,
+  options: RunOptions,
+  teardown: Teardown,
+): Promise<Line[]> {
+  const { seed, measure, tell, recoveryMs } = options
+  const stage = await Stage.open(setting, { random: seededRandom(seed), measure }, teardown)
+  const noticed = await play(stage, scenarios, options)
+  tell('draining')
+  const left = await stage.drain()
+  await stage.population.flush()
+  const brokerRssMb = Math.max(0, ...stage.brokers.pids.map((pid) => peakRssMb(pid) ?? 0))
+  await stage.brokers.stop()
+  stage.ledger.flush()
+  const faults = [...new Set([...noticed.faults, ...(left ? [left] : []), ...stage.brokers.faults])]
+  tell('checking')
+  const history = await historyOf(readLedger(stage.ledgerFiles), await stage.postgres.leftovers())
+  const bounds: Bounds = { leaseMs: LEASE_MS, recoveryMs }
+  const names = scenarios.map(({ name }) => name)
+  return linesOf(history, names, { ...noticed, faults, brokerRssMb }, bounds)
+}
+
+async function play(stage: Stage, scenarios: readonly Scenario[], options: RunOptions): Promise<Noticed> {
+  const missed = new Map<string, string>()
+  const faults: string[] = []
+  const journal = new Faults(stage)
+  try {
+    await stage.begin()
+    await stage.acks(CALM_ACKS[options.measure])
+    const endMs = clockMs() + options.minutes * 60_000
+    for (const scenario of turns(stage, scenarios, () => clockMs() < endMs)) {
+      options.tell(scenario.name)
+      const sentence = await strike(scenario, stage, journal)
+      if (sentence !== null) missed.set(scenario.name, sentence)
+      await journal.recovered()
+      await stage.acks(CALM_ACKS[options.measure])
+    }
+  } catch (error) {
+    if (!(error instanceof OperatingError)) throw error
+    faults.push(error.message) // what is there is judged all the same
+  }
+  journal.close()
+  return { faults, missed, brokerRssMb: null }
+}
+
+/** Each once, in a drawn order; then drawn ones until the time is over. */
+function* turns(stage: Stage, scenarios: readonly Scenario[], hasTime: () => boolean): Generator<Scenario> {
+  const waiting = [...scenarios]
+  while (waiting.length > 0) yield waiting.splice(stage.random.below(waiting.length), 1)[0]!
+  while (hasTime()) yield stage.pick(scenarios)
+}
+
+/** @returns why it hit nothing, or null */
+async function strike(scenario: Scenario, stage: Stage, journal: Faults): Promise<string | null> {
+  try {
+    await scenario.strike(stage, journal.of(scenario.name))
+    return null
+  } catch (error) {
+    if (!(error instanceof OperatingError)) throw error
+    if (error.code === 'fault_missed') return error.message
+    throw new OperatingError(error.code, `During ${scenario.name}: ${error.message}`, { cause: error })
+  }
+}
+
+/** Writes the faults down, so that what follows can be told from what they caused. */
+class Faults {
+  readonly #stage: Stage
+  #no = 0
+  #isOpen = false
+  #programs: readonly number[] = []
+  #ackedBefore: number[] = []
+
+  constructor(stage: Stage) {
+    this.#stage = stage
+  }
+
+  of(scenario: string): Fault {
+    const { population, ledger } = this.#stage
+    return {
+      begins: (programs) => {
+        this.close()
+        this.#no += 1
+        this.#isOpen = true
+        this.#programs = programs ?? [...Array(population.programCount).keys()]
+        const peers = programs ? population.peersOf(programs) : null
+        ledger.write({ atMs: clockMs(), e: 'fault', no: this.#no, scenario, peers })
+      },
+      ends: () => this.close(),
+    }
+  }
+
+  close(): void {
+    if (!this.#isOpen) return
+    this.#isOpen = false
+    const { population, ledger } = this.#stage
+    this.#ackedBefore = this.#programs.map((program) => population.progressOf(program).acked)
+    ledger.write({ atMs: clockMs(), e: 'mended', no: this.#no })
+  }
+
+  /** Somebody whom the last fault had reached has an ack again. */
+  async recovered(): Promise<void> {
+    const { population } = this.#stage
+    await this.#stage.until('those whom the fault had reached are served again', () =>
+      this.#programs.some((program, i) => population.progressOf(program).acked > this.#ackedBefore[i]!),
+    )
+  }
+}

@@ -1,0 +1,147 @@
+/** What is said of each scenario at the end: the figures of its time, and whether the promises held in it. */
+import { type Breach, findingsOf, noRepeats, type Rule, type Terms } from './checker.ts'
+import type { Cause } from './duplicates.ts'
+import type { Break, History } from './history.ts'
+
+export type Outcome =
+  | 'held'
+  | 'broken'
+  /** Its fault hit nothing, or too little was sent: it shows nothing. */
+  | 'invalid'
+  | 'skipped'
+
+export interface Line {
+  readonly scenario: string
+  readonly outcome: Outcome
+  /** Why it is not `held`: at most a few sentences. */
+  readonly reasons: readonly string[]
+  readonly rounds: number
+  readonly acked: number
+  readonly delivered: number
+  readonly queued: number
+  readonly expired: number
+  readonly dead: number
+  /** Breaches of the promises, by rule. */
+  readonly breaches: Readonly<Record<Rule, number>>
+  /** Deliveries that came again and were allowed to, by cause. */
+  readonly repeats: Readonly<Record<Cause, number>>
+  readonly longestPauseMs: number
+  /** From the end of a fault to the first new ack for those it reached, the longest; null: there was none. */
+  readonly recoveryMs: number | null
+  /** Megabytes a broker had at most, where a scenario looks at it. */
+  readonly brokerRssMb: number | null
+}
+
+/** What the run itself noticed. */
+export interface Noticed {
+  /** Of the whole run: a broker that died, a queue that never emptied. */
+  readonly faults: readonly string[]
+  /** By scenario: why its fault missed. */
+  readonly missed: ReadonlyMap<string, string>
+  readonly brokerRssMb: number | null
+}
+
+export interface Bounds extends Terms {
+  /** The longest a recovery may take; null: as long as it takes. */
+  readonly recoveryMs: number | null
+}
+
+const RULES: readonly Rule[] = ['lost', 'misdelivered', 'misordered', 'duplicated', 'tampered', 'struck', 'unanswered']
+const REASONS_MAX = 5
+const noBreaches = () => Object.fromEntries(RULES.map((rule) => [rule, 0])) as Record<Rule, number>
+
+/** A line for each of these scenarios, in their order. What happened before the first fault counts for the first. */
+export function linesOf(history: History, scenarios: readonly string[], noticed: Noticed, bounds: Bounds): Line[] {
+  const breaks = [...history.breaks].sort((a, b) => a.fromMs - b.fromMs)
+  const scenarioAt = (ms: number): string => breaks.findLast(({ fromMs }) => fromMs <= ms)?.scenario ?? scenarios[0]!
+  const drafts = new Map(scenarios.map((scenario) => [scenario, draftOf(scenario)]))
+  const draftAt = (ms: number) => drafts.get(scenarioAt(ms)) ?? drafts.get(scenarios[0]!)!
+  countMessages(history, draftAt)
+  const { breaches, repeats } = findingsOf(history, bounds)
+  for (const breach of breaches) {
+    const draft = draftAt(breach.atMs)
+    draft.breaches[breach.rule] += 1
+    draft.reasons.push(sentenceOf(breach))
+  }
+  for (const { atMs, cause } of repeats) draftAt(atMs).repeats[cause] += 1
+  const acks = history.sent.flatMap(({ ackedAtMs, from }) => (ackedAtMs === null ? [] : [{ atMs: ackedAtMs, from }]))
+  acks.sort((a, b) => a.atMs - b.atMs)
+  for (const [i, { atMs }] of acks.entries())
+    if (i > 0) draftAt(atMs).longestPauseMs = Math.max(draftAt(atMs).longestPauseMs, atMs - acks[i - 1]!.atMs)
+  for (const one of breaks) noteRecovery(one, acks, drafts.get(one.scenario), bounds)
+  const all = [...drafts.values()]
+  const isEmpty = all.every(({ acked }) => acked === 0)
+  return all.map((draft) => finished(draft, draft.acked > 0 || isEmpty ? noticed : { ...noticed, faults: [] }))
+}
+
+export const skippedLine = (scenario: string, reason: string): Line => ({
+  ...draftOf(scenario),
+  outcome: 'skipped',
+  reasons: [reason],
+})
+
+type Draft = { -readonly [K in keyof Line]: Line[K] } & {
+  reasons: string[]
+  breaches: Record<Rule, number>
+  repeats: Record<Cause, number>
+}
+
+const draftOf = (scenario: string): Draft => ({
+  scenario,
+  outcome: 'held',
+  reasons: [],
+  rounds: 0,
+  acked: 0,
+  delivered: 0,
+  queued: 0,
+  expired: 0,
+  dead: 0,
+  breaches: noBreaches(),
+  repeats: noRepeats(),
+  longestPauseMs: 0,
+  recoveryMs: null,
+  brokerRssMb: null,
+})
+
+/** Each message counts where it was sent. */
+function countMessages({ sent, got, leftovers }: History, draftAt: (ms: number) => Draft): void {
+  for (const { ackedAtMs, envelopeId, sentAtMs } of sent) {
+    const draft = draftAt(sentAtMs)
+    if (ackedAtMs !== null) draft.acked += 1
+    if (envelopeId === null) continue
+    if (got.has(envelopeId)) draft.delivered += 1
+    const reason = leftovers.get(envelopeId)
+    if (reason === null) draft.queued += 1
+    else if (reason === 'expired') draft.expired += 1
+    else if (reason !== undefined) draft.dead += 1
+  }
+}
+
+interface Ack {
+  readonly atMs: number
+  readonly from: number
+}
+
+function noteRecovery(one: Break, acks: readonly Ack[], draft: Draft | undefined, bounds: Bounds): void {
+  if (!draft) return
+  draft.rounds += 1
+  const reached = one.peers && new Set(one.peers)
+  const isReached = ({ from }: Ack) => reached === null || reached.has(from)
+  const first = acks.find((ack) => ack.atMs >= one.untilMs && isReached(ack))
+  if (!first) return void draft.reasons.push('after a fault nobody that it had reached got an ack')
+  const ms = first.atMs - one.untilMs
+  draft.recoveryMs = Math.max(draft.recoveryMs ?? 0, ms)
+  if (bounds.recoveryMs !== null && ms > bounds.recoveryMs)
+    draft.reasons.push(`the first new ack came ${Math.round(ms)} ms after the fault`)
+}
+
+function finished(draft: Draft, { faults, missed, brokerRssMb }: Noticed): Line {
+  const { scenario } = draft
+  const miss = missed.get(scenario) ?? (draft.rounds === 0 || draft.acked === 0 ? 'too little happened' : undefined)
+  const reasons = [...draft.reasons, ...faults]
+  if (reasons.length > 0) return { ...draft, outcome: 'broken', reasons: reasons.slice(0, REASONS_MAX), brokerRssMb }
+  if (miss) return { ...draft, outcome: 'invalid', reasons: [miss], brokerRssMb }
+  return { ...draft, brokerRssMb }
+}
+
+const sentenceOf = ({ rule, sentence }: Breach): string => `${rule}: ${sentence}`
