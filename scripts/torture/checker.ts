@@ -1,7 +1,7 @@
 /**
- * Judges a history by the promises. What is counted and why stands in `docs/PROMISES.md`; in short: an acked message is
- * with its recipient, queued, or dead for a reason (P1, P2); nobody has what nobody sent to it (P4, P9); one send is one
- * delivery (P5); first deliveries keep their order (P6); another push has a cause (P7) that the application does not see (P8).
+ * Judges a history by the promises: an acked message is with its recipient, queued, or dead for a reason (P1, P2); nobody
+ * has what nobody sent to it (P4, P9); one send is one delivery (P5); first deliveries keep their order (P6); another
+ * push has a cause (P7), and the application does not see it (P8).
  */
 import { CAUSES, type Cause, causeOf } from './duplicates.ts'
 import type { History, Sent } from './history.ts'

@@ -1,0 +1,55 @@
+/** The torture in its short form: every scenario once, by a seed that is printed, with whatever else runs on this machine. */
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { SCENARIOS } from './torture/scenarios.ts'
+import type { Line } from './torture/verdict.ts'
+
+const SCRIPT = join(import.meta.dirname, 'torture.ts')
+const SLOW = 600_000
+/** Nothing is measured here, so the machine may be as slow as it likes. */
+const SHORT = ['--measure', 'short', '--recover-within', '0', '--json']
+
+/** Of these a file system that forgets is in no package; the others are there where the command of CI was run. */
+const MAY_BE_SKIPPED = process.env.CI === 'true' ? ['power-loss'] : SCENARIOS.map(({ name }) => name)
+const MIXED = SCENARIOS.filter(({ alone }) => !alone).map(({ name }) => name)
+const ALONE = SCENARIOS.filter(({ alone }) => alone)
+
+async function run(words: readonly string[]) {
+  const child = Bun.spawn([process.execPath, SCRIPT, ...words], { stdio: ['ignore', 'pipe', 'pipe'] })
+  const [out, err] = await Promise.all([new Response(child.stdout).text(), new Response(child.stderr).text()])
+  return { code: await child.exited, out, err }
+}
+
+async function torture(names: readonly string[]): Promise<{ lines: Line[]; err: string }> {
+  const { code, out, err } = await run([...SHORT, ...names.flatMap((name) => ['--scenario', name])])
+  const { lines, seed } = JSON.parse(out || '{"lines":[]}') as { lines: Line[]; seed: number }
+  const reasons = lines.flatMap(({ scenario, reasons }) => reasons.map((reason) => `${scenario}: ${reason}`))
+  expect(code, `seed ${seed}\n${reasons.join('\n')}\n${err}`).toBe(0)
+  return { lines, err }
+}
+
+test('every fault that can be mixed: each promise holds', { timeout: SLOW }, async () => {
+  const { lines } = await torture(MIXED)
+  expect(lines.map(({ scenario }) => scenario)).toEqual(MIXED)
+  for (const { outcome, rounds, scenario } of lines)
+    expect([scenario, outcome, rounds > 0]).toEqual([scenario, 'held', true])
+  expect(lines.reduce((sum, { acked }) => sum + acked, 0)).toBeGreaterThan(2000)
+})
+
+test.for(ALONE)('$name: each promise holds', { timeout: SLOW }, async ({ name, obstacle }) => {
+  const { lines } = await torture([name])
+  const reason = obstacle?.() ?? null
+  if (reason !== null) expect(MAY_BE_SKIPPED).toContain(name)
+  expect(lines).toMatchObject([
+    reason === null ? { outcome: 'held', scenario: name } : { outcome: 'skipped', reasons: [reason] },
+  ])
+})
+
+test('it lists its scenarios, and says so when there is none of a name', async () => {
+  const { out, code } = await run(['--list'])
+  expect(code).toBe(0)
+  for (const { name } of SCENARIOS) expect(out).toContain(`${name} `)
+  const wrong = await run(['--scenario', 'broker-kil'])
+  expect(wrong.code).toBe(2)
+  expect(wrong.err).toContain('There is no such scenario')
+})
