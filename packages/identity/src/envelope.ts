@@ -49,7 +49,14 @@ export type OpenRefusal =
 
 /** The body shares memory with nothing: it is the caller's. */
 export type OpenResult =
-  | { readonly ok: true; readonly header: InnerHeader; readonly note: Note | null; readonly body: Uint8Array }
+  | {
+      readonly ok: true
+      readonly header: InnerHeader
+      /** What the next envelope of the stream has to carry as `prev`; null in no stream. */
+      readonly headerHash: Uint8Array | null
+      readonly note: Note | null
+      readonly body: Uint8Array
+    }
   | { readonly ok: false; readonly reason: OpenRefusal }
 
 export interface Sealed {
@@ -142,16 +149,21 @@ export function openEnvelope(
   if (!isFor(line, bytes, at + ROUTE_AT)) return { ok: false, reason: misroute(bytes, at, line) }
   if (!holdsHex(bytes, at + ENVELOPE_ID_AT, expected.envelopeId)) return { ok: false, reason: 'wrong_envelope_id' }
   const [from, to] = [at + HEADER_BYTES, at + length - header.paddingBytes]
-  if (header.hasNote) return openNote(bytes, { from, to }, header)
-  return { ok: true, header, note: null, body: bytes.slice(from, to) }
+  const headerHash = header.stream && memory.hashPlaintext(HEADER_BYTES)
+  if (header.hasNote) return openNote(bytes, { from, to }, { header, headerHash })
+  return { ok: true, header, headerHash, note: null, body: bytes.slice(from, to) }
 }
 
 /** Of what stands between header and padding. */
-function openNote(bytes: Uint8Array, { from, to }: { from: number; to: number }, header: InnerHeader): OpenResult {
+function openNote(
+  bytes: Uint8Array,
+  { from, to }: { from: number; to: number },
+  read: { header: InnerHeader; headerHash: Uint8Array | null },
+): OpenResult {
   const noteAt = from + NOTE_LENGTH_BYTES
   const bodyAt = noteAt + ((bytes[from]! << 8) | bytes[from + 1]!)
   const note = bodyAt <= to ? readNote(bytes, noteAt, bodyAt) : null
-  return note ? { ok: true, header, note, body: bytes.slice(bodyAt, to) } : { ok: false, reason: 'malformed' }
+  return note ? { ok: true, ...read, note, body: bytes.slice(bodyAt, to) } : { ok: false, reason: 'malformed' }
 }
 
 /** Tries the current box key, then the former ones: the outside of an envelope doesn't say which it was sealed to. */

@@ -7,6 +7,7 @@
 import type { Note } from '@sealpost/identity'
 import { BATCH_MAX, type FrameOf, NO_THREAD, REASON_MAX } from '@sealpost/protocol'
 import type { DeliveryId, Millis, PeerKey } from '@sealpost/std'
+import { EarlyMail } from './early-mail.ts'
 import type { PeerCounters } from './events.ts'
 import type { GroupOpening, OpenedForGroup } from './group-opening.ts'
 import { Inbox, type InboxKeeping } from './inbox.ts'
@@ -17,7 +18,7 @@ import { Leases } from './leases.ts'
 import { Message, type MessageDesk, type Pushed } from './message.ts'
 import type { Opening } from './opening.ts'
 import type { PersonBook } from './person-book.ts'
-import type { Opened, PeerEffects } from './ports.ts'
+import type { OpenedWell, PeerEffects } from './ports.ts'
 import { Receipts } from './receipts.ts'
 import { pieces } from './send-frames.ts'
 
@@ -45,6 +46,7 @@ export class Arrivals implements MessageDesk {
   private readonly ports: ArrivalPorts
   private readonly inbox: Inbox<Message>
   private readonly keeper: Keeper | null
+  private readonly early = new EarlyMail<Message>()
   private readonly parked = new Map<PeerKey, Pushed[]>()
   private settling: DeliveryId[] = []
   private retrying: FrameOf<'retry'>['items'] = []
@@ -70,15 +72,20 @@ export class Arrivals implements MessageDesk {
   disconnected(): void {
     this.sessionNo += 1
     this.parked.clear()
+    this.early.clear()
     this.settling = []
     this.retrying = []
     this.rejecting = []
     this.leases.disconnected()
   }
 
-  /** When a lease is to be extended. */
+  /** When a lease is to be extended, or a message has waited long enough for those before it. */
   get wakeAtMs(): Millis {
-    return this.leases.wakeAtMs
+    return Math.min(this.leases.wakeAtMs, this.early.wakeAtMs)
+  }
+
+  tick(nowMs: Millis): void {
+    for (const message of this.early.takeDue(nowMs)) this.acceptInTurn(message)
   }
 
   pushedWith(deliveries: FrameOf<'pushWith' | 'pushBody'>['deliveries'], nowMs: Millis): void {
@@ -181,10 +188,10 @@ export class Arrivals implements MessageDesk {
     if (opened === 'later') return this.putOff(delivery, RECHECK_MS)
     const flaw = opened.ok ? opened.note && flawOf(opened.note, delivery) : opened.reason
     if (flaw) this.throwAway(delivery, flaw)
-    else this.takeForGroup(delivery, opened as Extract<Opened, { ok: true }>, nowMs)
+    else this.takeForGroup(delivery, opened as OpenedWell, nowMs)
   }
 
-  private takeForGroup(delivery: Pushed, opened: Extract<Opened, { ok: true }>, nowMs: Millis): void {
+  private takeForGroup(delivery: Pushed, opened: OpenedWell, nowMs: Millis): void {
     const whole = this.ports.groups.open(delivery, opened)
     if (whole === 'asked') this.park(delivery)
     else if (whole === 'later') this.putOff(delivery, RECHECK_MS)
@@ -193,24 +200,42 @@ export class Arrivals implements MessageDesk {
   }
 
   private takeOpened(delivery: Pushed, opened: OpenedForGroup, nowMs: Millis): void {
-    const { counters, effects, persons } = this.ports
     const { sessionNo } = this
-    const whose = persons.whose(delivery.sender, nowMs)
+    const whose = this.ports.persons.whose(delivery.sender, nowMs)
     const message = new Message(this, { pushed: delivery, opened, whose, receivedAtMs: nowMs, sessionNo })
+    if (this.inbox.missingBefore(message) > 0) this.keepBack(message, nowMs)
+    else this.acceptInTurn(message)
+  }
+
+  private keepBack(message: Message, nowMs: Millis): void {
+    const { counters } = this.ports
+    if (this.early.hold(message, nowMs)) counters.duplicates += 1
+    else counters.reordered += 1
+    this.tick(nowMs) // too many may wait now
+  }
+
+  /** Those that waited for it go on behind it. */
+  private acceptInTurn(message: Message): void {
+    for (let next: Message | undefined = message; next; next = this.early.takeAfter(next)) this.accept(next)
+  }
+
+  private accept(message: Message): void {
+    const { counters, effects } = this.ports
     const verdict = this.inbox.receive(message)
     if (verdict === 'fresh') return this.handOut(message)
+    const { sender, envelopeId, deliveryId, sessionNo } = message
+    if (verdict === 'taken') return this.throwAway({ id: deliveryId, sender, envelopeId }, 'place_taken')
     if (verdict === 'duplicate') {
       counters.duplicates += 1
       return this.settleWhenKept(message)
     }
-    if (verdict.running) {
+    if (verdict !== 'forked' && verdict.running) {
       counters.duplicates += 1
-      verdict.running.deliveryId = delivery.id
-      verdict.running.sessionNo = this.sessionNo
+      Object.assign(verdict.running, { deliveryId, sessionNo })
       return
     }
-    const { sender, envelopeId } = delivery
-    effects.announce({ type: 'gap', sender, envelopeId, missing: verdict.gap })
+    if (verdict === 'forked') effects.announce({ type: 'forked', sender, envelopeId })
+    else effects.announce({ type: 'gap', sender, envelopeId, missing: verdict.gap })
     this.handOut(message)
   }
 
@@ -234,7 +259,7 @@ export class Arrivals implements MessageDesk {
   }
 
   /** Settled, or it would come back for ever; its application never sees it. */
-  private throwAway({ id, sender, envelopeId }: Pushed, reason: string): void {
+  private throwAway({ id, sender, envelopeId }: Pick<Pushed, 'id' | 'sender' | 'envelopeId'>, reason: string): void {
     this.ports.counters.tampered += 1
     this.ports.effects.announce({ type: 'tamper', sender, envelopeId, reason })
     this.settleSoon(id)

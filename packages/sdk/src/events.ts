@@ -30,9 +30,15 @@ export type PeerEvent =
   | { type: 'closed'; error: SealpostError | null }
   /**
    * Messages of this sender are missing between the last one and this one. The broker dropped or held them back, or
-   * they expired, or were dead-lettered or put off by `retry` in a former life of this process.
+   * they expired, or were dead-lettered or put off by `retry` in a former life of this process. It is told when this one
+   * has waited two seconds for them, or 64 of its stream wait; who comes later is handed out then.
    */
   | { type: 'gap'; sender: PeerKey; envelopeId: EnvelopeId; missing: number }
+  /**
+   * The message follows another one of its sender than the one that was handed out before it: somebody else holds one of
+   * the two box keys, or the sender was restored from a copy. It is handed out.
+   */
+  | { type: 'forked'; sender: PeerKey; envelopeId: EnvelopeId }
   /** An envelope that does not open or says inside another thing than outside. It was settled and is not shown. */
   | { type: 'tamper'; sender: PeerKey; envelopeId: EnvelopeId; reason: string }
   /** The peer's box key is another one than before, signed by the same peer. */
@@ -84,6 +90,8 @@ export interface PeerCounters {
   nacked: number
   received: number
   duplicates: number
+  /** Messages that came before an earlier one of their stream. */
+  reordered: number
   tampered: number
   settled: number
   retried: number

@@ -101,7 +101,8 @@ function openFake(
   if (header.envelopeId !== envelopeId) return { ok: false, reason: 'wrong_envelope_id' }
   const { streamId, seq, prev, sentAtMs, note } = header
   const stream = streamId && { streamId, seq, prev: fromHex(prev) }
-  return { ok: true, header: { stream, sentAtMs }, note, body: envelope.slice(end + 1) }
+  const headerHash = stream && fnv(envelope.subarray(0, end), 16)
+  return { ok: true, header: { stream, sentAtMs }, headerHash, note, body: envelope.slice(end + 1) }
 }
 
 function bindingSignature({ peer, boxKey, boxEpoch, notAfterMs }: Omit<KeyBindingEntry, 'signature'>): Uint8Array {

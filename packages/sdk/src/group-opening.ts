@@ -8,9 +8,8 @@ import type { GroupBook } from './group-book.ts'
 import type { GroupCrypto } from './group-crypto.ts'
 import { isIn, type MessageGroup } from './group-message.ts'
 import type { Pushed } from './message.ts'
-import type { Opened } from './ports.ts'
+import type { OpenedWell } from './ports.ts'
 
-type OpenedWell = Extract<Opened, { ok: true }>
 export type OpenedForGroup = OpenedWell & { readonly group?: MessageGroup; readonly pool?: MessagePool }
 
 /** As its sender addressed it. */

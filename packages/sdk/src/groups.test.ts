@@ -6,7 +6,7 @@ import { Keeper } from './keeper.ts'
 import { KeptBodies } from './kept-bodies.ts'
 import type { Post, Receipt } from './lane.ts'
 import type { Pushed } from './message.ts'
-import type { Opened } from './ports.ts'
+import type { OpenedWell } from './ports.ts'
 import type { StoreChange } from './store.ts'
 import { groupWorld, groupPeer as peer, sending } from './testing-groups.ts'
 
@@ -196,7 +196,7 @@ describe('what comes for a group', () => {
     const pushed = { sender, body: bytes } as Pushed
     const header = { stream: null, sentAtMs: 0 }
     const note = { group: world.group.groupId, groupEpoch: epoch }
-    const opened: Extract<Opened, { ok: true }> = { ok: true, header, note, body: ticket }
+    const opened: OpenedWell = { ok: true, header, headerHash: null, note, body: ticket }
     return { ...world, opening, unlocked, pushed, opened }
   }
 
@@ -207,7 +207,7 @@ describe('what comes for a group', () => {
     expect(new TextDecoder().decode((whole as { body: Uint8Array }).body)).toBe('to all')
   })
 
-  test.each<[string, (at: ReturnType<typeof arrival>) => [Pushed, Extract<Opened, { ok: true }>]]>([
+  test.each<[string, (at: ReturnType<typeof arrival>) => [Pushed, OpenedWell]]>([
     ['no_body', ({ opened }) => [{ sender: peer(2) } as Pushed, opened]],
     ['no_group', ({ pushed, opened }) => [pushed, { ...opened, note: null }]],
     ['body_swapped', ({ pushed, opened }) => [{ ...pushed, body: pushed.body!.map((byte) => byte + 1) }, opened]],

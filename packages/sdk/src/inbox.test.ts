@@ -16,6 +16,7 @@ const arrival = (seq: number, sender = ALICE, streamId = STREAM): ArrivedMessage
   sender,
   envelopeId: idOf(seq),
   stream: { streamId, seq, prev: PREV },
+  headerHash: PREV,
 })
 
 /** An inbox with a store that answers at once. */
@@ -87,7 +88,7 @@ describe('inbox', () => {
 
   test('a message outside any stream is known by its id', () => {
     const inbox = new Inbox()
-    const loose: ArrivedMessage = { sender: ALICE, envelopeId: idOf(9), stream: null }
+    const loose: ArrivedMessage = { sender: ALICE, envelopeId: idOf(9), stream: null, headerHash: null }
     expect(inbox.receive(loose)).toBe('fresh')
     inbox.settled(loose)
     expect(inbox.receive(loose)).toBe('duplicate')
@@ -119,7 +120,12 @@ describe('inbox', () => {
 
   test('a store brings back settled messages that stood in no stream', () => {
     const before = new InboxLife()
-    const [one, two]: ArrivedMessage[] = [1, 2].map((n) => ({ sender: ALICE, envelopeId: idOf(n), stream: null }))
+    const [one, two]: ArrivedMessage[] = [1, 2].map((n) => ({
+      sender: ALICE,
+      envelopeId: idOf(n),
+      stream: null,
+      headerHash: null,
+    }))
     for (const loose of [one!, two!]) before.inbox.receive(loose)
     before.inbox.settled(one!)
     before.keeper.flush()

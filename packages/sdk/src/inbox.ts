@@ -9,15 +9,19 @@ import type { StreamId, StreamPosition } from '@sealpost/identity'
 import type { EnvelopeId, PeerKey } from '@sealpost/std'
 import type { Keeper } from './keeper.ts'
 import type { InboxRecord, StoreRecord } from './store.ts'
+import { StreamChain } from './stream-chain.ts'
 import { addBounded, StreamMark } from './stream-mark.ts'
 
 /**
  * `fresh`: hand it out. `duplicate`: it was settled before, settle it again. `{ running }`: the application has it now;
- * settle it when that ends. `{ gap }`: hand it out; so many are missing before it.
+ * settle it when that ends. `{ gap }`: hand it out; so many are missing before it. `taken`: another message holds its
+ * place; throw it away. `forked`: hand it out; it follows another message than the one that was there before it.
  */
 export type Verdict<Held> =
   | 'fresh'
   | 'duplicate'
+  | 'taken'
+  | 'forked'
   | { readonly running: Held; readonly gap?: never }
   | { readonly gap: number; readonly running?: never }
 
@@ -40,6 +44,7 @@ interface Stream {
   readonly seen: StreamMark
   /** With a store only. */
   readonly settled: StreamMark | null
+  readonly chain: StreamChain
 }
 
 interface Sender<Held> {
@@ -53,6 +58,8 @@ export interface ArrivedMessage {
   readonly sender: PeerKey
   readonly envelopeId: EnvelopeId
   readonly stream: StreamPosition | null
+  /** Of the header inside it; null without a stream. */
+  readonly headerHash: Uint8Array | null
 }
 
 export class Inbox<Held extends ArrivedMessage> {
@@ -65,18 +72,21 @@ export class Inbox<Held extends ArrivedMessage> {
     if (keeping) this.restore(keeping.records)
   }
 
+  /** How many of its stream are missing between it and the highest one that was received. */
+  missingBefore({ sender, stream }: ArrivedMessage): number {
+    const known = stream && this.senders.get(sender)?.streams.get(stream.streamId)
+    return known ? known.seen.missingBefore(stream.seq) : 0
+  }
+
   /** `held` is what stands for the message while the application has it. */
   receive(held: Held): Verdict<Held> {
     const { sender: key, envelopeId, stream } = held
     const sender = this.senderOf(key)
     const running = sender.running.get(envelopeId)
     if (running) return { running }
-    const missing = stream
-      ? this.streamOf(key, sender, stream.streamId).seen.note(stream.seq)
-      : this.noteLoose(sender, held)
-    if (missing < 0) return 'duplicate'
-    sender.running.set(envelopeId, held)
-    return missing === 0 ? 'fresh' : { gap: missing }
+    const verdict = stream ? this.noteInStream(sender, held, stream) : this.noteLoose(sender, held)
+    if (verdict !== 'duplicate' && verdict !== 'taken') sender.running.set(envelopeId, held)
+    return verdict
   }
 
   /** The application is done with it: from now on it is never handed out again. */
@@ -143,16 +153,26 @@ export class Inbox<Held extends ArrivedMessage> {
     }))
   }
 
-  private noteLoose({ loose }: Sender<Held>, { sender: key, envelopeId }: Held): number {
-    if (loose.has(envelopeId)) return -1
+  private noteInStream(sender: Sender<Held>, { sender: key, headerHash }: Held, place: StreamPosition): Verdict<Held> {
+    const { chain, seen } = this.streamOf(key, sender, place.streamId)
+    const link = chain.note(place, headerHash!)
+    if (link === 'taken') return link
+    const missing = seen.note(place.seq)
+    if (missing < 0) return 'duplicate'
+    if (missing > 0) return { gap: missing }
+    return link === 'forked' ? link : 'fresh'
+  }
+
+  private noteLoose({ loose }: Sender<Held>, { sender: key, envelopeId }: Held): 'fresh' | 'duplicate' {
+    if (loose.has(envelopeId)) return 'duplicate'
     const oldest = addBounded(loose, envelopeId, LOOSE_MAX)
     if (oldest !== undefined) this.keeper?.remove(looseKey(key, oldest))
-    return 0
+    return 'fresh'
   }
 }
 
 function newStream(rank: number, settled: StreamMark | null): Stream {
-  return { rank, seen: new StreamMark(settled?.toRanges()), settled }
+  return { rank, seen: new StreamMark(settled?.toRanges()), settled, chain: new StreamChain() }
 }
 
 const markKey = (sender: PeerKey, streamId: StreamId) => `mark ${sender} ${streamId}`

@@ -63,6 +63,8 @@ export class Message {
   readonly pool: MessagePool | null
   /** @internal */
   readonly stream: StreamPosition | null
+  /** @internal */
+  readonly headerHash: Uint8Array | null
   /** @internal Of the newest push of it. */
   deliveryId: DeliveryId
   /** @internal The session of that push. */
@@ -80,6 +82,7 @@ export class Message {
     this.deviceLabel = whose.label
     this.envelopeId = pushed.envelopeId
     this.stream = opened.header.stream
+    this.headerHash = opened.headerHash
     this.body = opened.body
     this.priority = pushed.priority
     this.attempt = pushed.attempt

@@ -82,6 +82,7 @@ export class PeerEngine {
     nacked: 0,
     received: 0,
     duplicates: 0,
+    reordered: 0,
     tampered: 0,
     settled: 0,
     retried: 0,
@@ -200,6 +201,7 @@ export class PeerEngine {
     this.outbox.expire(this.nowMs)
     this.pools.sends.expire(this.nowMs)
     this.requests.expire(this.nowMs)
+    this.arrivals.tick(this.nowMs)
     this.flush()
   }
 

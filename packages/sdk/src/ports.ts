@@ -25,9 +25,16 @@ export interface Sealed {
   readonly headerHash: Uint8Array
 }
 
-export type Opened =
-  | { readonly ok: true; readonly header: OpenedHeader; readonly note?: Note | null; readonly body: Uint8Array }
-  | { readonly ok: false; readonly reason: string }
+export type Opened = OpenedWell | { readonly ok: false; readonly reason: string }
+
+export interface OpenedWell {
+  readonly ok: true
+  readonly header: OpenedHeader
+  /** What the next envelope of the stream has to carry as `prev`; null in no stream. */
+  readonly headerHash: Uint8Array | null
+  readonly note?: Note | null
+  readonly body: Uint8Array
+}
 
 export interface OpenedHeader {
   readonly stream: StreamPosition | null

@@ -29,15 +29,21 @@ export class StreamMark {
     return this.ranges.slice()
   }
 
+  /** How many are missing between it and the highest one that was seen. */
+  missingBefore(seq: number): number {
+    return this.highest === 0 ? 0 : Math.max(0, seq - this.highest - 1)
+  }
+
   /** -1: seen before. Otherwise it is new, and so many are missing between it and the highest one before it. */
   note(seq: number): number {
     const { highest } = this
     if (seq <= highest) return this.fill(seq) ? 0 : -1
+    const missing = this.missingBefore(seq)
     this.highest = seq
     const last = this.ranges.length - 1
     if (last > 0 && this.ranges[last] === seq - 1) this.ranges[last] = seq
     else this.insert(last + 1, seq)
-    return highest === 0 ? 0 : seq - highest - 1
+    return missing
   }
 
   /** It counts as not seen, once more. */

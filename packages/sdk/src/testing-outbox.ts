@@ -29,6 +29,7 @@ export class World {
     nacked: 0,
     received: 0,
     duplicates: 0,
+    reordered: 0,
     tampered: 0,
     settled: 0,
     retried: 0,

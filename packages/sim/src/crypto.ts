@@ -48,11 +48,12 @@ export function vaultCrypto(vault: Vault, { meshId, peerKey, random, nowMs }: Cr
       const number = vault.envelopes.push({ meshId, from: peerKey, draft })
       const envelope = new Uint8Array(ENVELOPE_BYTES)
       new DataView(envelope.buffer).setUint32(0, number)
-      return { envelope, headerHash: envelope.slice(0, 16) }
+      return { envelope, headerHash: hashOf(envelope) }
     },
     open: (from, { envelopeId, envelope }) => {
       const facts = vault.envelopes[new DataView(envelope.buffer, envelope.byteOffset).getUint32(0) - 1]
-      return openFacts(facts, { meshId, to: peerKey, from: from.peerKey, envelopeId })
+      const opened = openFacts(facts, { meshId, to: peerKey, from: from.peerKey, envelopeId })
+      return opened.ok ? { ...opened, headerHash: opened.header.stream && hashOf(envelope) } : opened
     },
     newNonce: () => new Uint8Array(32),
     newEnvelopeId: () => {
@@ -76,8 +77,10 @@ function openFacts(
   if (facts.meshId !== outside.meshId) return { ok: false, reason: 'foreign_mesh' }
   if (facts.draft.envelopeId !== outside.envelopeId) return { ok: false, reason: 'wrong_envelope_id' }
   const { stream, sentAtMs, note = null, body } = facts.draft
-  return { ok: true, header: { stream: stream ?? null, sentAtMs }, note, body: body.slice() }
+  return { ok: true, header: { stream: stream ?? null, sentAtMs }, headerHash: null, note, body: body.slice() }
 }
+
+const hashOf = (envelope: Uint8Array): Uint8Array => envelope.slice(0, 16)
 
 /** A box key of its own for each peer; nothing is ever sealed with it. */
 export const boxKeyOf = (peerKey: PeerKey): Uint8Array => fromHex(peerKey)

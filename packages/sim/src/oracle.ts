@@ -155,6 +155,10 @@ export class Oracle {
     must(false, 'P6', () => `peer ${to.slice(-2)} sees a gap of ${missing} in a stream`)
   }
 
+  misordered(to: PeerKey): void {
+    must(false, 'P6', () => `pushed to ${to.slice(-2)} before an earlier one of its stream`)
+  }
+
   ended(to: PeerKey, code: string): void {
     must(false, 'P3', () => `peer ${to.slice(-2)} was ended for good: ${code}`)
   }

@@ -246,6 +246,8 @@ export class SimPeer implements PeerEffects {
     const { clock } = this.world
     this.engine.advance(clock.nowMs)
     happened()
+    // The SDK would put them in order by itself.
+    if (this.engine.counters.reordered > 0) this.world.oracle.misordered(this.peerKey)
     const wakeAtMs = Math.max(this.engine.wakeAtMs, clock.nowMs + 1)
     if (wakeAtMs >= this.wakeAtMs) return
     this.wakeAtMs = wakeAtMs
