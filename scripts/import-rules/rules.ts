@@ -70,7 +70,7 @@ export const WORD_RULES: readonly WordRule[] = [
   {
     name: 'Bun.serve',
     word: /\bBun\s*\.\s*serve\b/,
-    onlyIn: ['apps/broker/src/server.ts', 'apps/broker/src/http.ts', 'scripts/'],
+    onlyIn: ['apps/broker/src/server.ts', 'apps/broker/src/http.ts', 'packages/sdk/src/testing-hostile.ts', 'scripts/'],
   },
   {
     name: 'process.env',

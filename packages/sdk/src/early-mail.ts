@@ -7,7 +7,7 @@ import type { ArrivedMessage } from './inbox.ts'
 
 /** Of one stream. */
 const HELD_MAX = 64
-/** Far below any lease, so that nothing is pushed a second time for it. */
+/** Far below a lease by default, so that nothing is pushed a second time for it. */
 export const HOLD_MS = 2_000
 
 interface Held<M> {

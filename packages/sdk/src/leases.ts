@@ -9,6 +9,8 @@ import { pieces } from './send-frames.ts'
 
 /** The broker takes no longer one. */
 export const EXTEND_MS_MAX = 240_000
+/** A broker that says 0 must not make us ask without a pause. */
+const LEASE_MS_MIN = 20
 
 export class Leases {
   /** With the time at which its lease is to be extended. */
@@ -19,7 +21,7 @@ export class Leases {
   wakeAtMs: Millis = Infinity
 
   connected(leaseMs: Millis): void {
-    this.leaseMs = Math.min(leaseMs, EXTEND_MS_MAX)
+    this.leaseMs = Math.max(LEASE_MS_MIN, Math.min(leaseMs, EXTEND_MS_MAX))
   }
 
   disconnected(): void {

@@ -7,6 +7,7 @@ import {
   bindBoxKey,
   generateSigningKeys,
   type Identity,
+  normalizeAuthority,
   signAsBroker,
   type Transcript,
   verifyClient,
@@ -34,8 +35,9 @@ const FAR_MS = 4_000_000_000_000
 
 export class TestingBroker {
   readonly keys = generateSigningKeys()
-  readonly meshId = '5ea1'.repeat(8) as MeshId
-  readonly url = 'ws://broker.example:8440'
+  readonly meshId: MeshId
+  /** As its clients dial it. */
+  url = 'ws://broker.example:8440'
   readonly webSocket: WebSocketConstructor
   readonly bindings = new Map<PeerKey, KeyBindingEntry>()
   readonly formerBindings = new Map<PeerKey, KeyBindingEntry[]>()
@@ -50,7 +52,8 @@ export class TestingBroker {
   incarnation = '00'.repeat(16)
   private nextId = 1
 
-  constructor() {
+  constructor(meshId = '5ea1'.repeat(8) as MeshId) {
+    this.meshId = meshId
     const broker = this
     this.webSocket = class extends BrokerSocket {
       constructor(_url: string, protocols: string[]) {
@@ -115,7 +118,7 @@ export class TestingBroker {
     const transcript: Transcript = {
       version,
       versionsOffered: hello.versions,
-      authority: 'broker.example:8440',
+      authority: normalizeAuthority(this.url),
       brokerKey: this.keys.publicKey,
       meshId,
       peerKey,
@@ -127,9 +130,14 @@ export class TestingBroker {
     }
     if (!this.bindings.has(peerKey) || !verifyClient(transcript, signature)) return socket.refuse('auth_failed')
     socket.peer = peerKey
-    socket.say({
+    socket.say(this.welcome(signAsBroker(this.keys, transcript, signature)))
+    this.pushAll(socket, 2)
+  }
+
+  welcome(proof: Uint8Array): FrameOf<'welcome'> {
+    return {
       type: 'welcome',
-      proof: signAsBroker(this.keys, transcript, signature),
+      proof,
       epoch: this.sockets.size,
       incarnation: this.incarnation,
       durability: 'fsync',
@@ -140,8 +148,7 @@ export class TestingBroker {
       envelopeBytesMax: 72 * 1024,
       ttlSecondsMax: 86_400,
       inFlightMax: 1024,
-    })
-    this.pushAll(socket, 2)
+    }
   }
 
   private store(socket: BrokerSocket, envelopes: SendItem[], terms?: PushTerms): void {
