@@ -45,6 +45,10 @@ function tell(event: PeerEvent, output: Output, contacts: Contacts): void {
     case 'recovered':
       if (!event.isRecovered) output.warn(lostNotice(event.lost, label))
       return
+    case 'forked':
+      return output.warn(
+        `Two messages in the name of ${label(event.sender)} claim one place: somebody else may hold its box key, or yours.`,
+      )
     case 'tamper':
       return output.warn(
         `An envelope said to be of ${label(event.sender)} was thrown away: ${escapeName(event.reason)}.`,

@@ -117,7 +117,11 @@ describe('of a broker that', () => {
     await scene.mail(alice, scene.bob, 'to the new key')
     bindings.set(bobKey, entryOf(scene.bob, meshId))
     alice.socket.say({ type: 'rebound', peers: [bobKey] })
-    expect(await alice.next('key_refused')).toEqual({ type: 'key_refused', peer: bobKey, reason: 'binding_rolled_back' })
+    expect(await alice.next('key_refused')).toEqual({
+      type: 'key_refused',
+      peer: bobKey,
+      reason: 'binding_rolled_back',
+    })
     // What is known stays good.
     await scene.mail(alice, scene.bob, 'still to the new key')
     expect(alarmsOf(alice)).toHaveLength(1)
@@ -159,7 +163,15 @@ function forgedMail(as: Identity, to: Identity, meshId: MeshId): Pushed {
     body: new Uint8Array([1]),
   }
   const envelope = sealEnvelope(new Sealer({ identity: as, meshId }), draft)
-  return { id: 70 as DeliveryId, envelopeId, sender: keyOf(as), priority: 'next', attempt: 1, enqueuedAtMs: 1, envelope }
+  return {
+    id: 70 as DeliveryId,
+    envelopeId,
+    sender: keyOf(as),
+    priority: 'next',
+    attempt: 1,
+    enqueuedAtMs: 1,
+    envelope,
+  }
 }
 
 /** A group of Alice and Bob, which Dan owns. */

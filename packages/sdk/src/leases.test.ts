@@ -58,3 +58,11 @@ test('no lease is longer than a broker gives', () => {
   leases.extend(message(3, 0), -5)
   expect(leases.takeFrames(0, SESSION).map(({ forMs }) => forMs)).toEqual([240_000, 1])
 })
+
+test('a broker that gives leases of no length does not make us ask without a pause', () => {
+  const leases = world(0)
+  leases.hold(message(1, 100))
+  expect(leases.wakeAtMs).toBe(110)
+  expect(leases.takeFrames(110, SESSION)).toEqual([{ type: 'extend', ids: [1], forMs: 20 }])
+  expect(leases.wakeAtMs).toBe(120)
+})

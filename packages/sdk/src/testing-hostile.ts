@@ -81,7 +81,12 @@ export class HostileScene implements AsyncDisposable {
   private news = Promise.withResolvers<void>()
   private lastId = 0
 
-  constructor({ alice, bob, carol, meshId }: Partial<Record<'alice' | 'bob' | 'carol', Identity>> & { meshId?: MeshId } = {}) {
+  constructor({
+    alice,
+    bob,
+    carol,
+    meshId,
+  }: Partial<Record<'alice' | 'bob' | 'carol', Identity>> & { meshId?: MeshId } = {}) {
     this.broker = new ServedBroker(meshId)
     this.alice = alice ?? generateIdentity()
     this.bob = bob ?? generateIdentity()

@@ -226,6 +226,8 @@ function noticeOf(event: PeerEvent, chat: Chat): string | null {
   switch (event.type) {
     case 'gap':
       return `Messages of ${nameOf(chat, event.sender)} are missing.`
+    case 'forked':
+      return `Two messages in the name of ${nameOf(chat, event.sender)} claim one place: somebody else may hold a key.`
     case 'tamper':
       return `A message that claims to be of ${nameOf(chat, event.sender)} was forged or damaged. It is not shown.`
     case 'key_changed':
