@@ -1,10 +1,9 @@
 /** What a broker writes: what happened, and no secret of anybody. */
 import { randomUUID } from 'node:crypto'
-import { openDatabase } from '@sealpost/db'
-import { scratchDatabase } from '@sealpost/db/testing'
 import { connect } from '@sealpost/sdk'
 import { toHex } from '@sealpost/std'
 import { expect, test } from 'vitest'
+import { roleWithPassword } from './testing-canary.ts'
 import { until } from './testing-process.ts'
 import { authFrame, envelopeTo, sendFrame, WireClient } from './testing-wire.ts'
 import { World } from './testing-world.ts'
@@ -59,24 +58,6 @@ test('bodies, keys, envelopes and the password of the database are in no line, w
   expect(world.broker.log.map((line) => line.event)).toContain('session.closed')
   expect(world.broker.log.filter((line) => line.level === 'error')).toEqual([])
 })
-
-async function roleWithPassword(password: string) {
-  const scratch = await scratchDatabase()
-  const role = `canary_${randomUUID().slice(0, 8)}`
-  const admin = await openDatabase(scratch.url, { connections: 1 })
-  await admin.run((sql) => sql.unsafe(`create role ${role} superuser login password '${password}'`))
-  const url = new URL(scratch.url)
-  url.username = role
-  url.password = password
-  return {
-    url: url.href,
-    drop: async () => {
-      await admin.run((sql) => sql.unsafe(`drop role ${role}`))
-      await admin.close()
-      await scratch.drop()
-    },
-  }
-}
 
 async function terminateAll(world: World): Promise<void> {
   const rows = await world.db.run(
