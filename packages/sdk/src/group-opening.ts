@@ -39,22 +39,22 @@ export class GroupOpening {
 
   /** `asked`: the group's statement was asked for, then `unlock` follows. `later`: the broker has none that is new enough. */
   open(delivery: Pushed, opened: OpenedWell): OpenedForGroup | { flaw: string } | 'asked' | 'later' {
-    const { note } = opened
+    const { note, header, headerHash } = opened
     if (note?.pool !== undefined) return this.openForPool(delivery, opened, note)
     if (!note || (note.group === undefined && note.person === undefined))
       return delivery.body ? { flaw: 'no_group' } : opened
     if (!delivery.body) return { flaw: 'no_body' }
     const body = this.ports.crypto.openBody(delivery.body, opened.body)
     if (!body) return { flaw: 'body_swapped' }
-    if (note.group === undefined) return { ok: true, header: opened.header, note, body }
+    if (note.group === undefined) return { ok: true, header, headerHash, note, body }
     const group = this.ports.book.find(note.group)
     if (!group || group.epoch < note.groupEpoch!) return this.ask(delivery)
     // Of an older epoch nobody can tell any more who belonged to it.
     const isMember =
       isIn(group, delivery.sender) || group.members.some((key) => this.ports.current(key) === delivery.sender)
     if (group.epoch === note.groupEpoch && !isMember) return { flaw: 'not_in_group' }
-    const { header } = opened
-    return { ok: true, header, note, body, group: { id: note.group, name: group.name, epoch: note.groupEpoch! } }
+    const among = { id: note.group, name: group.name, epoch: note.groupEpoch! }
+    return { ok: true, header, headerHash, note, body, group: among }
   }
 
   /** Whoever knows a pool may send to it: the sender's box is all there is to believe. */

@@ -2,7 +2,7 @@
  * What must hold whatever fails (P1–P9 of the security model), checked as things happen. It knows what was asked for and
  * what came out, and nothing of how the broker works inside.
  */
-import type { CloseCode, Delivery, ReceiptEvent, ReceiptWish } from '@sealpost/protocol'
+import type { CloseCode, Death, Delivery, ReceiptEvent, ReceiptWish } from '@sealpost/protocol'
 import type { StoredDelivery } from '@sealpost/queue/memory'
 import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey } from '@sealpost/std'
 import { POOL } from './pool.ts'
@@ -20,12 +20,16 @@ export interface SendFacts {
   /** Its place in its lane, from 0; null: it is delayed, and has no order. */
   readonly place: number | null
   readonly wish: ReceiptWish
+  /** It has a short life, or strikes are counted: it may leave the queue unsettled. */
+  readonly mayDie: boolean
   isAcked: boolean
   /** How often the application got it, and how often it gave it back. */
   deliveries: number
   givenBack: number
   isSettled: boolean
   isRejected: boolean
+  /** How it left the queue unsettled. */
+  death: Death | null
   /** Its sender has heard how it ended. */
   isTold: boolean
 }
@@ -37,7 +41,10 @@ export class Oracle {
   private unsettled = 0
   /** Sends whose senders wait to hear of their end. */
   private untold = 0
-  private readonly lanes = new Map<string, { posted: number; delivered: number }>()
+  /** `next`: the place behind the highest that was delivered. */
+  private readonly lanes = new Map<string, { sends: SendFacts[]; next: number }>()
+  /** Messages that recipients saw to be missing, by sender. */
+  private readonly gaps = new Map<string, number>()
   private readonly idOf = new Map<string, DeliveryId>()
   private readonly sendOf = new Map<string, SendFacts>()
 
@@ -46,18 +53,19 @@ export class Oracle {
   }
 
   /** Answers the number by which the body names this send. */
-  posted(send: Pick<SendFacts, 'meshId' | 'from' | 'to' | 'priority' | 'wish'> & { isDelayed: boolean }): number {
+  posted(send: Pick<SendFacts, 'meshId' | 'from' | 'to' | 'priority' | 'wish' | 'mayDie'> & { isDelayed: boolean }): number {
     const lane = this.laneOf(send)
-    if (!send.isDelayed) lane.posted += 1
     this.unacked += 1
     this.unsettled += 1
     if (send.wish !== 'none') this.untold += 1
-    const open = { isAcked: false, deliveries: 0, givenBack: 0, isSettled: false, isRejected: false, isTold: false }
-    return this.sends.push({ ...send, place: send.isDelayed ? null : lane.posted - 1, ...open }) - 1
+    const open = { isAcked: false, deliveries: 0, givenBack: 0, isSettled: false, isRejected: false, death: null, isTold: false }
+    const facts: SendFacts = { ...send, place: send.isDelayed ? null : lane.sends.length, ...open }
+    if (!send.isDelayed) lane.sends.push(facts)
+    return this.sends.push(facts) - 1
   }
 
   /** A pool keeps no order, and whoever of it is free may get it. */
-  postedToPool(send: Pick<SendFacts, 'meshId' | 'from' | 'wish'>): number {
+  postedToPool(send: Pick<SendFacts, 'meshId' | 'from' | 'wish' | 'mayDie'>): number {
     this.mark('pool: posted')
     return this.posted({ ...send, to: POOL as string as PeerKey, priority: 'next', isDelayed: true })
   }
@@ -83,7 +91,7 @@ export class Oracle {
   ackSent(meshId: MeshId, from: PeerKey, envelopeId: EnvelopeId, isStored: boolean): void {
     const send = this.sendOf.get(`${meshId} ${from} ${envelopeId}`)
     must(send, 'P4', () => 'an ack for an envelope that nobody sealed')
-    must(isStored || send!.isSettled, 'P1', () => `acked and not stored: ${textOf(send!)}`)
+    must(isStored || isOver(send!), 'P1', () => `acked and not stored: ${textOf(send!)}`)
   }
 
   /** A broker's word to a recipient. */
@@ -123,13 +131,20 @@ export class Oracle {
     send!.deliveries += 1
     must(send!.deliveries === send!.givenBack + 1, 'P8', () => `delivered twice: ${textOf(send!)}`)
     if (send!.deliveries > 1 || send!.place === null) return
-    const lane = this.laneOf(send!)
+    this.deliveredInTurn(send!, send!.place)
+  }
+
+  /** Only what dies may be passed by, and what was passed by must not come any more. */
+  private deliveredInTurn(send: SendFacts, place: number): void {
+    const lane = this.laneOf(send)
+    must(place >= lane.next, 'P6', () => `delivered behind number ${lane.next - 1} of its lane: ${textOf(send)}`)
+    const passed = lane.sends.slice(lane.next, place)
     must(
-      send!.place === lane.delivered,
+      passed.every(({ mayDie }) => mayDie),
       'P6',
-      () => `delivered before number ${lane.delivered} of its lane: ${textOf(send!)}`,
+      () => `delivered before number ${lane.next} of its lane: ${textOf(send)}`,
     )
-    lane.delivered += 1
+    lane.next = place + 1
   }
 
   /** One that its holder settled comes to another member when the holder's session ended before that was known. */
@@ -151,12 +166,44 @@ export class Oracle {
     must(false, 'leavers', () => `delivery ${row.id} is still leased to a member that has left`)
   }
 
-  gap(to: PeerKey, missing: number): void {
-    must(false, 'P6', () => `peer ${to.slice(-2)} sees a gap of ${missing} in a stream`)
+  /** What died before it came leaves one. */
+  gap(meshId: MeshId, to: PeerKey, { sender, missing }: { sender: PeerKey; missing: number }): void {
+    const line = `${meshId} ${sender} ${to}`
+    const seen = (this.gaps.get(line) ?? 0) + missing
+    this.gaps.set(line, seen)
+    const isOfLine = (send: SendFacts) => send.meshId === meshId && send.from === sender && send.to === to
+    const dying = this.sends.filter((send) => isOfLine(send) && send.mayDie && send.deliveries === 0)
+    must(seen <= dying.length, 'P6', () => `peer ${to.slice(-2)} sees a gap of ${missing} in a stream`)
+    this.mark('gap: of what died')
   }
 
-  misordered(to: PeerKey): void {
-    must(false, 'P6', () => `pushed to ${to.slice(-2)} before an earlier one of its stream`)
+  misordered(meshId: MeshId, to: PeerKey): void {
+    const isExcused = this.sends.some((send) => send.meshId === meshId && send.to === to && send.mayDie)
+    must(isExcused, 'P6', () => `pushed to ${to.slice(-2)} before an earlier one of its stream`)
+  }
+
+  /** A delivery became a dead letter; `isDue`: its time or its strikes were up. */
+  died(letter: { meshId: MeshId; sender: PeerKey; envelopeId: EnvelopeId; reason: Death }, isDue: boolean): void {
+    const send = this.sendOf.get(`${letter.meshId} ${letter.sender} ${letter.envelopeId}`)
+    must(send && isDue, 'P2', () => `given up too early (${letter.reason}): ${send && textOf(send)}`)
+    this.mark(`death: ${letter.reason}`)
+    send!.death = letter.reason
+    if (!send!.isSettled) this.unsettled -= 1
+  }
+
+  /** A sweep took the row. */
+  swept(meshId: MeshId, sender: PeerKey, row: StoredDelivery): void {
+    const send = this.sendOf.get(`${meshId} ${sender} ${row.envelopeId}`)
+    must(send?.death, 'P2', () => `left the queue without a dead letter: ${send && textOf(send)}`)
+  }
+
+  /** A recipient is told what it will not get. */
+  lost(meshId: MeshId, mail: readonly { sender: PeerKey; envelopeId: EnvelopeId; reason: Death }[]): void {
+    for (const { sender, envelopeId, reason } of mail) {
+      const send = this.sendOf.get(`${meshId} ${sender} ${envelopeId}`)
+      must(send?.death === reason, 'P2', () => `told as ${reason}, which is not so: ${send && textOf(send)}`)
+      this.mark(`told lost: ${reason}`)
+    }
   }
 
   ended(to: PeerKey, code: string): void {
@@ -181,8 +228,9 @@ export class Oracle {
 
   /** In a pool two members may each have settled it. */
   settled(no: number): void {
-    if (!this.sends[no]!.isSettled) this.unsettled -= 1
-    this.sends[no]!.isSettled = true
+    const send = this.sends[no]!
+    if (!send.isSettled && send.death === null) this.unsettled -= 1
+    send.isSettled = true
   }
 
   rejected(no: number): void {
@@ -196,8 +244,7 @@ export class Oracle {
     must(send && send.wish !== 'none', 'P4', () => 'a receipt that nobody asked for')
     this.mark(`receipt: ${event}`)
     if (event === 'pushed') return must(send!.wish === 'all', 'P4', () => `a receipt not asked for: ${textOf(send!)}`)
-    const isTrue = event === 'settled' ? send!.isSettled : event === 'rejected' && send!.isRejected
-    must(isTrue, 'P2', () => `a receipt says ${event}, which is not so: ${textOf(send!)}`)
+    must(isTrueOf(send!, event), 'P2', () => `a receipt says ${event}, which is not so: ${textOf(send!)}`)
     if (!send!.isTold) this.untold -= 1
     send!.isTold = true
   }
@@ -208,8 +255,8 @@ export class Oracle {
 
   /** Everything must have arrived by now. */
   finish(sinceMs: Millis, queued: number): void {
-    const open = this.sends.filter((send) => !send.isAcked || !send.isSettled)
-    const lost = open.filter((send) => send.isAcked && !send.isSettled)
+    const open = this.sends.filter((send) => !send.isAcked || !isOver(send))
+    const lost = open.filter((send) => send.isAcked && !isOver(send))
     must(
       open.length === 0,
       'P3',
@@ -230,13 +277,20 @@ export class Oracle {
 
   private laneOf({ meshId, from, to, priority }: Pick<SendFacts, 'meshId' | 'from' | 'to' | 'priority'>) {
     const key = `${meshId} ${from} ${to} ${priority}`
-    const lane = this.lanes.get(key) ?? { posted: 0, delivered: 0 }
+    const lane = this.lanes.get(key) ?? { sends: [], next: 0 }
     this.lanes.set(key, lane)
     return lane
   }
 }
 
 const isOfPool = ({ to }: SendFacts): boolean => (to as string) === POOL
+const isOver = ({ isSettled, death }: SendFacts): boolean => isSettled || death !== null
+
+function isTrueOf({ isSettled, isRejected, death }: SendFacts, event: ReceiptEvent): boolean {
+  if (event === 'settled') return isSettled
+  if (event === 'rejected') return isRejected
+  return death === (event === 'struck_out' ? 'strikes' : 'expired')
+}
 
 function must(fact: unknown, promise: string, claim: () => string): void {
   if (!fact) throw new Violation(`${promise}: ${claim()}`)

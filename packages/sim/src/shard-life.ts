@@ -35,6 +35,7 @@ import {
 import { type Batch, type Decided, Drain, isDecided, mergeDecided, undecidedOf, Writer } from '@sealpost/queue'
 import { type MemoryShard, measureIn } from '@sealpost/queue/memory'
 import type { DeliveryId, GroupId, MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
+import { markEngine } from './inside.ts'
 import type { Link } from './link.ts'
 import { poolStatementOf } from './pool.ts'
 import { type Socket, watchFrame } from './watched-socket.ts'
@@ -384,6 +385,7 @@ export class ShardLife implements Effects {
     if (this.isOver) return
     this.engine.advance(this.world.clock.nowMs)
     decide()
+    markEngine(this.engine, this.world.oracle)
     this.drain.pull()
     this.poolDrain.pull()
     if (this.isFlushDue) return

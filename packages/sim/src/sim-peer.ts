@@ -4,6 +4,7 @@ import { type Message, type PeerEffects, PeerEngine, type PeerEvent } from '@sea
 import type { MeshId, Millis, PeerKey } from '@sealpost/std'
 import { vaultCrypto } from './crypto.ts'
 import { bodyOf, GROUP_ID, sendOf, textOfSends } from './groups.ts'
+import { markPeer } from './inside.ts'
 import { Link } from './link.ts'
 import { POOL } from './pool.ts'
 import { BROKER_KEY } from './shard-life.ts'
@@ -64,7 +65,8 @@ export class SimPeer implements PeerEffects {
   postToPool(): void {
     const { oracle } = this.world
     const terms = this.drawTerms()
-    const no = oracle.postedToPool({ meshId: this.meshId, from: this.peerKey, wish: terms.receipts })
+    const mayDie = this.world.ends.areStrikesCounted
+    const no = oracle.postedToPool({ meshId: this.meshId, from: this.peerKey, wish: terms.receipts, mayDie })
     const send = { poolId: POOL, body: textOfSends([no]), priority: 'next' as const, ttlSeconds: 0, terms }
     const accepted = () => oracle.acked(no)
     const refused = ({ code }: { code: string }) => oracle.refused(no, code)
@@ -86,7 +88,8 @@ export class SimPeer implements PeerEffects {
     const { oracle } = this.world
     const { others } = this
     const wish = this.drawTerms().receipts
-    const send = { meshId: this.meshId, from: this.peerKey, priority, wish, isDelayed: false }
+    const mayDie = this.world.ends.areStrikesCounted
+    const send = { meshId: this.meshId, from: this.peerKey, priority, wish, mayDie, isDelayed: false }
     const numbers = others.map((to) => oracle.posted({ ...send, to }))
     const numberOf = (peer: PeerKey) => numbers[others.indexOf(peer)]!
     oracle.mark('broadcast')
@@ -107,7 +110,9 @@ export class SimPeer implements PeerEffects {
   private postTo(to: PeerKey, priority: Priority): void {
     const { oracle } = this.world
     const terms = this.drawTerms()
-    const send = { meshId: this.meshId, from: this.peerKey, to, priority }
+    const ttlSeconds = terms.notBeforeMs > 0 ? 0 : this.world.ends.drawTtlSeconds()
+    const mayDie = ttlSeconds > 0 || this.world.ends.areStrikesCounted
+    const send = { meshId: this.meshId, from: this.peerKey, to, priority, mayDie }
     const no = oracle.posted({ ...send, wish: terms.receipts, isDelayed: terms.notBeforeMs > 0 })
     const body = textOfSends([no])
     const accepted = () => oracle.acked(no)
@@ -120,7 +125,7 @@ export class SimPeer implements PeerEffects {
       this.engine.post({
         to,
         priority,
-        ttlSeconds: 0,
+        ttlSeconds,
         terms: isPlain(terms) ? undefined : terms,
         body,
         accepted,
@@ -217,7 +222,8 @@ export class SimPeer implements PeerEffects {
     if (event.type === 'pool_left') oracle.ended(this.peerKey, event.reason)
     if (event.type === 'closed') oracle.ended(this.peerKey, event.error?.code ?? 'no code')
     if (event.type === 'tamper' || event.type === 'key_refused') oracle.ended(this.peerKey, event.reason)
-    if (event.type === 'gap') oracle.gap(this.peerKey, event.missing)
+    if (event.type === 'gap') oracle.gap(this.meshId, this.peerKey, event)
+    if (event.type === 'recovered') oracle.lost(this.meshId, event.lost)
     if (event.type === 'receipt') oracle.told(this.meshId, this.peerKey, event.envelopeId, event.event)
     oracle.mark(`sdk: ${event.type}`)
   }
@@ -246,8 +252,9 @@ export class SimPeer implements PeerEffects {
     const { clock } = this.world
     this.engine.advance(clock.nowMs)
     happened()
+    markPeer(this.engine, this.world.oracle)
     // The SDK would put them in order by itself.
-    if (this.engine.counters.reordered > 0) this.world.oracle.misordered(this.peerKey)
+    if (this.engine.counters.reordered > 0) this.world.oracle.misordered(this.meshId, this.peerKey)
     const wakeAtMs = Math.max(this.engine.wakeAtMs, clock.nowMs + 1)
     if (wakeAtMs >= this.wakeAtMs) return
     this.wakeAtMs = wakeAtMs

@@ -1,6 +1,6 @@
 /** The memory queue's statements, with the oracle looking on: what they may take and remove, and what marks a run. */
 import { type Append, type Claimed, readMarking, type SessionRef, type Want } from '@sealpost/protocol'
-import type { Batch, Decided, QueueOptions } from '@sealpost/queue'
+import type { Batch, Decided, QueueOptions, Swept } from '@sealpost/queue'
 import { type MemoryPools, MemoryShard, type StoredDelivery } from '@sealpost/queue/memory'
 import type { MeshId, PeerNo, ShardId } from '@sealpost/std'
 import { WatchedPools } from './watched-pools.ts'
@@ -54,6 +54,23 @@ export class WatchedStatements extends MemoryShard {
     for (const { meshId, peer } of locked) this.store.unlock(meshId, peer)
     for (const [i, claimed] of answers.entries()) this.watch(wants[i]!, claimed, before[i]!)
     return answers
+  }
+
+  override sweep(): Swept {
+    const { store, world } = this
+    const before = new Map([...store.deliveries()].map((row) => [row.id, row]))
+    const known = store.deadLetters.length
+    const swept = super.sweep()
+    for (const letter of store.deadLetters.slice(known)) {
+      const row = before.get(letter.id)!
+      const isDue =
+        letter.reason === 'expired' ? row.expiresAtMs <= store.nowMs : row.strikes >= this.options.strikesMax
+      world.oracle.died({ ...letter, sender: this.keyOf(letter.meshId, letter.sender) }, isDue)
+    }
+    const left = new Set(store.deliveries())
+    for (const row of before.values())
+      if (!isReceipt(row) && !left.has(row)) world.oracle.swept(row.meshId, this.keyOf(row.meshId, row.sender), row)
+    return swept
   }
 
   override open(session: SessionRef): number | null {

@@ -18,6 +18,7 @@ import { VirtualClock } from './clock.ts'
 import { boxKeyOf, type Vault } from './crypto.ts'
 import { DatabasePath } from './database.ts'
 import { groupOf } from './groups.ts'
+import { Ends } from './ends.ts'
 import { Leavers } from './leavers.ts'
 import { Oracle, Violation } from './oracle.ts'
 import { type Chances, drawPlan, type FaultPlan } from './plan.ts'
@@ -31,6 +32,8 @@ export interface WorldParts {
   readonly Life: typeof ShardLife
   readonly Statements: typeof WatchedStatements
   readonly limits: Partial<EngineLimits>
+  /** Whether mail may end otherwise than settled. Without it a seed makes the world it made before that was so. */
+  readonly hasEnds: boolean
 }
 
 export interface RunOutcome {
@@ -47,6 +50,7 @@ export const realParts: WorldParts = {
   Life: ShardLife,
   Statements: WatchedStatements,
   limits: {},
+  hasEnds: true,
 }
 
 const START_MS = 1_700_000_000_000
@@ -69,7 +73,7 @@ const limitsOfSim: EngineLimits = {
   byteRate: null,
   mailbox: null, // so that the seeds that failed once go on failing for what they failed for
 }
-const queueOptionsOfSim: QueueOptions = { ...defaultQueueOptions, leaseMs: LEASE_MS, strikesMax: 1_000 }
+const queueOptionsOfSim: QueueOptions = { ...defaultQueueOptions, leaseMs: LEASE_MS }
 
 export class World {
   readonly clock = new VirtualClock(START_MS)
@@ -82,6 +86,7 @@ export class World {
   readonly plan: FaultPlan
   readonly store: MemoryStore
   readonly path: DatabasePath
+  readonly ends: Ends
   readonly parts: WorldParts
   private readonly peers: SimPeer[] = []
   private databaseSkewMs = 0
@@ -91,6 +96,7 @@ export class World {
     this.random = seededRandom(seed)
     this.plan = drawPlan(this.random)
     this.parts = parts
+    this.ends = new Ends(seed, parts.hasEnds)
     this.store = new MemoryStore(() => this.clock.nowMs + this.databaseSkewMs)
     this.path = new DatabasePath(this)
     for (const meshId of MESHES) this.enrol(meshId)
@@ -162,7 +168,7 @@ export class World {
   private startShard(): ShardLife {
     this.lives += 1
     const shard = this.lives.toString(16).padStart(32, '0') as ShardId
-    const statements = new this.parts.Statements(this, shard, queueOptionsOfSim)
+    const statements = new this.parts.Statements(this, shard, { ...queueOptionsOfSim, ...this.ends.strikes })
     const { waitingMax, perSecond, isBirthLeaseOn } = this.plan
     const rate = perSecond === null ? null : { perSecond, burst: 4 }
     const limits = { ...limitsOfSim, waitingMax, rate, isBirthLeaseOn, ...this.parts.limits }

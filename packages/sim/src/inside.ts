@@ -1,0 +1,101 @@
+/**
+ * Marks the states that engine, credit and SDK were seen in. It looks at fields that are private to everybody else: one
+ * that is renamed leaves its marks away, and the test that asks for each of them says so.
+ */
+import type { Engine } from '@sealpost/core'
+import type { PeerEngine } from '@sealpost/sdk'
+import type { Oracle } from './oracle.ts'
+
+interface CreditInside {
+  readonly isCongested: boolean
+  readonly isFencing: boolean
+  readonly mayWait: boolean
+  readonly births: number
+  readonly asked: object | null
+  readonly isAskedForAny: boolean
+  readonly seen: object | null
+  readonly lanes: ReadonlyMap<unknown, { births: number; plain: number; waits: string }>
+  readonly unsettled: ReadonlyMap<unknown, { isLapsed: boolean; heldFromMs?: number }>
+  readonly free: { count: number }
+}
+
+interface LiveInside {
+  readonly credit: CreditInside
+  readonly isPaused: boolean
+  readonly isResolving: boolean
+  readonly hasParked: boolean
+  readonly isFree: boolean
+  readonly barred: ReadonlyMap<string, number>
+}
+
+interface SessionInside {
+  readonly state: { readonly name: string; readonly live?: LiveInside }
+}
+
+interface PeerInside {
+  readonly outbox: {
+    readonly unanswered: ReadonlyMap<unknown, { place: string; isResent?: boolean; mayBeStored?: boolean }>
+    readonly paused: ReadonlySet<unknown>
+    readonly isLeaving: boolean
+  }
+  readonly arrivals: {
+    readonly parked: ReadonlyMap<unknown, unknown>
+    readonly early: { readonly streams: ReadonlyMap<unknown, unknown> }
+  }
+}
+
+type Facts = Readonly<Record<string, boolean>>
+
+export function markEngine(engine: Engine, oracle: Oracle): void {
+  const { sessions } = engine as unknown as { sessions: ReadonlyMap<unknown, SessionInside> }
+  for (const { state } of sessions.values()) {
+    oracle.mark(`session: ${state.name}`)
+    if (!state.live) continue
+    markAll(oracle, 'live', liveFacts(state.live))
+    markAll(oracle, 'credit', creditFacts(state.live.credit))
+    for (const { waits } of state.live.credit.lanes.values()) oracle.mark(`credit lane: waits ${waits}`)
+  }
+}
+
+export function markPeer(engine: PeerEngine, oracle: Oracle): void {
+  const { outbox, arrivals } = engine as unknown as PeerInside
+  oracle.mark(`connection: ${engine.state.name}`)
+  for (const { place, isResent } of outbox.unanswered.values())
+    oracle.mark(`outbox entry: ${place}${isResent ? ', said again' : ''}`)
+  markAll(oracle, 'outbox', { 'a lane is paused': outbox.paused.size > 0, 'the broker leaves': outbox.isLeaving })
+  markAll(oracle, 'arrivals', {
+    'wait for a key': arrivals.parked.size > 0,
+    'wait for an earlier one': arrivals.early.streams.size > 0,
+  })
+}
+
+const liveFacts = ({ isPaused, isResolving, hasParked, isFree, barred }: LiveInside): Facts => ({
+  paused: isPaused,
+  'looks up recipients': isResolving,
+  'has parked deliveries': hasParked,
+  'not to be disturbed': !isFree,
+  'bars a lane': barred.size > 0,
+})
+
+function creditFacts({ asked, births, free, lanes, seen, unsettled, ...credit }: CreditInside): Facts {
+  const { isAskedForAny, isCongested, isFencing, mayWait } = credit
+  const held = [...unsettled.values()]
+  return {
+    congested: isCongested,
+    fencing: isFencing,
+    'may have more': mayWait,
+    'a claim of anything': asked !== null && isAskedForAny,
+    'a claim of known ids': asked !== null && !isAskedForAny,
+    births: births > 0,
+    'births beside a claim': births > 0 && asked !== null,
+    'births and plain ones of one sender': [...lanes.values()].some((lane) => lane.births > 0 && lane.plain > 0),
+    'seen to the end': seen !== null,
+    'no room': free.count <= 0,
+    'a lease lapsed': held.some(({ isLapsed }) => isLapsed),
+    'a lease was extended': held.some(({ heldFromMs }) => heldFromMs !== undefined),
+  }
+}
+
+function markAll(oracle: Oracle, of: string, facts: Facts): void {
+  for (const [name, isSo] of Object.entries(facts)) if (isSo) oracle.mark(`${of}: ${name}`)
+}
