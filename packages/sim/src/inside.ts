@@ -46,7 +46,32 @@ interface PeerInside {
 
 type Facts = Readonly<Record<string, boolean>>
 
-export function markEngine(engine: Engine, oracle: Oracle): void {
+/** Looking at every step would cost as much as the world itself. */
+const STEPS_A_LOOK = 8
+
+export class Inside {
+  private readonly oracle: Oracle
+  private steps = 0
+
+  constructor(oracle: Oracle) {
+    this.oracle = oracle
+  }
+
+  look(engine: Engine): void {
+    if (this.isDue()) markEngine(engine, this.oracle)
+  }
+
+  lookAtPeer(engine: PeerEngine): void {
+    if (this.isDue()) markPeer(engine, this.oracle)
+  }
+
+  private isDue(): boolean {
+    this.steps += 1
+    return this.steps % STEPS_A_LOOK === 0
+  }
+}
+
+function markEngine(engine: Engine, oracle: Oracle): void {
   const { sessions } = engine as unknown as { sessions: ReadonlyMap<unknown, SessionInside> }
   for (const { state } of sessions.values()) {
     oracle.mark(`session: ${state.name}`)
@@ -57,7 +82,7 @@ export function markEngine(engine: Engine, oracle: Oracle): void {
   }
 }
 
-export function markPeer(engine: PeerEngine, oracle: Oracle): void {
+function markPeer(engine: PeerEngine, oracle: Oracle): void {
   const { outbox, arrivals } = engine as unknown as PeerInside
   oracle.mark(`connection: ${engine.state.name}`)
   for (const { place, isResent } of outbox.unanswered.values())

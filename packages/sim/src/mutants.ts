@@ -6,6 +6,7 @@ import type { SendOutcome, SocketId } from '@sealpost/core'
 import type { Append, Claimed, ClientFrame, PoolWant, ServerFrame, SessionRef, Settle, Want } from '@sealpost/protocol'
 import type { Batch, Decided, QueueOptions, Released } from '@sealpost/queue'
 import type { DeliveryId } from '@sealpost/std'
+import { mutantsOfEnds } from './mutants-of-ends.ts'
 import { ShardLife } from './shard-life.ts'
 import { WatchedPools } from './watched-pools.ts'
 import { WatchedStatements } from './watched-statements.ts'
@@ -210,6 +211,7 @@ const statements = (name: string, Statements: typeof WatchedStatements, breaks: 
 })
 
 export const mutants: readonly Mutant[] = [
+  ...mutantsOfEnds,
   life('ack before commit', AckBeforeCommit, /^P1|^P5/),
   life('ack of an unknown commit', UnknownCommitAcked, /^P1|^P5/),
   life('settle on push', SettleOnPush, /^P2|^credit/),

@@ -37,6 +37,8 @@ export interface SendFacts {
 export class Oracle {
   readonly sends: SendFacts[] = []
   readonly marks = new Map<string, number>()
+  /** The database's clock: what had expired by it, and was not swept, lives again. */
+  hasClockGoneBack = false
   private unacked = 0
   private unsettled = 0
   /** Sends whose senders wait to hear of their end. */
@@ -53,12 +55,22 @@ export class Oracle {
   }
 
   /** Answers the number by which the body names this send. */
-  posted(send: Pick<SendFacts, 'meshId' | 'from' | 'to' | 'priority' | 'wish' | 'mayDie'> & { isDelayed: boolean }): number {
+  posted(
+    send: Pick<SendFacts, 'meshId' | 'from' | 'to' | 'priority' | 'wish' | 'mayDie'> & { isDelayed: boolean },
+  ): number {
     const lane = this.laneOf(send)
     this.unacked += 1
     this.unsettled += 1
     if (send.wish !== 'none') this.untold += 1
-    const open = { isAcked: false, deliveries: 0, givenBack: 0, isSettled: false, isRejected: false, death: null, isTold: false }
+    const open = {
+      isAcked: false,
+      deliveries: 0,
+      givenBack: 0,
+      isSettled: false,
+      isRejected: false,
+      death: null,
+      isTold: false,
+    }
     const facts: SendFacts = { ...send, place: send.isDelayed ? null : lane.sends.length, ...open }
     if (!send.isDelayed) lane.sends.push(facts)
     return this.sends.push(facts) - 1
@@ -137,6 +149,7 @@ export class Oracle {
   /** Only what dies may be passed by, and what was passed by must not come any more. */
   private deliveredInTurn(send: SendFacts, place: number): void {
     const lane = this.laneOf(send)
+    if (place < lane.next && send.mayDie && this.hasClockGoneBack) return this.mark('revived by the clock')
     must(place >= lane.next, 'P6', () => `delivered behind number ${lane.next - 1} of its lane: ${textOf(send)}`)
     const passed = lane.sends.slice(lane.next, place)
     must(
@@ -185,7 +198,7 @@ export class Oracle {
   /** A delivery became a dead letter; `isDue`: its time or its strikes were up. */
   died(letter: { meshId: MeshId; sender: PeerKey; envelopeId: EnvelopeId; reason: Death }, isDue: boolean): void {
     const send = this.sendOf.get(`${letter.meshId} ${letter.sender} ${letter.envelopeId}`)
-    must(send && isDue, 'P2', () => `given up too early (${letter.reason}): ${send && textOf(send)}`)
+    must(send?.mayDie && isDue, 'P2', () => `given up too early (${letter.reason}): ${send && textOf(send)}`)
     this.mark(`death: ${letter.reason}`)
     send!.death = letter.reason
     if (!send!.isSettled) this.unsettled -= 1

@@ -1,6 +1,9 @@
 /** Seeds that once broke a promise, each with what was wrong. */
 import { expect, test } from 'vitest'
-import { runSeed } from './world.ts'
+import { realParts, runSeed } from './world.ts'
+
+/** As worlds were when these seeds were found. */
+const former = { ...realParts, hasEnds: false }
 
 /**
  * A cut peer dialled again while the opening of its former session was still on its way to the database. That one was
@@ -10,7 +13,7 @@ import { runSeed } from './world.ts'
 test.each([9, 14, 56, 100, 129, 132, 155, 168, 169, 187])(
   'a peer is not ended for good by the late opening of its own former session (seed %i)',
   (seed) => {
-    expect(runSeed(seed).violation).toBeNull()
+    expect(runSeed(seed, former).violation).toBeNull()
   },
 )
 
@@ -19,5 +22,5 @@ test.each([9, 14, 56, 100, 129, 132, 155, 168, 169, 187])(
  * envelopes of the same sender, born leased (181, 258); or it brought older ones than that commit had (1520195626).
  */
 test.each([181, 258, 1_520_195_626])('a claim and a birth lease keep the order of one sender (seed %i)', (seed) => {
-  expect(runSeed(seed).violation).toBeNull()
+  expect(runSeed(seed, former).violation).toBeNull()
 })

@@ -35,7 +35,6 @@ import {
 import { type Batch, type Decided, Drain, isDecided, mergeDecided, undecidedOf, Writer } from '@sealpost/queue'
 import { type MemoryShard, measureIn } from '@sealpost/queue/memory'
 import type { DeliveryId, GroupId, MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
-import { markEngine } from './inside.ts'
 import type { Link } from './link.ts'
 import { poolStatementOf } from './pool.ts'
 import { type Socket, watchFrame } from './watched-socket.ts'
@@ -385,7 +384,7 @@ export class ShardLife implements Effects {
     if (this.isOver) return
     this.engine.advance(this.world.clock.nowMs)
     decide()
-    markEngine(this.engine, this.world.oracle)
+    this.world.inside.look(this.engine)
     this.drain.pull()
     this.poolDrain.pull()
     if (this.isFlushDue) return

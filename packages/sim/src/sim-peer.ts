@@ -4,7 +4,6 @@ import { type Message, type PeerEffects, PeerEngine, type PeerEvent } from '@sea
 import type { MeshId, Millis, PeerKey } from '@sealpost/std'
 import { vaultCrypto } from './crypto.ts'
 import { bodyOf, GROUP_ID, sendOf, textOfSends } from './groups.ts'
-import { markPeer } from './inside.ts'
 import { Link } from './link.ts'
 import { POOL } from './pool.ts'
 import { BROKER_KEY } from './shard-life.ts'
@@ -252,7 +251,7 @@ export class SimPeer implements PeerEffects {
     const { clock } = this.world
     this.engine.advance(clock.nowMs)
     happened()
-    markPeer(this.engine, this.world.oracle)
+    this.world.inside.lookAtPeer(this.engine)
     // The SDK would put them in order by itself.
     if (this.engine.counters.reordered > 0) this.world.oracle.misordered(this.meshId, this.peerKey)
     const wakeAtMs = Math.max(this.engine.wakeAtMs, clock.nowMs + 1)

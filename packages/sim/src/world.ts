@@ -20,6 +20,7 @@ import { DatabasePath } from './database.ts'
 import { groupOf } from './groups.ts'
 import { Ends } from './ends.ts'
 import { Leavers } from './leavers.ts'
+import { Inside } from './inside.ts'
 import { Oracle, Violation } from './oracle.ts'
 import { type Chances, drawPlan, type FaultPlan } from './plan.ts'
 import { POOL } from './pool.ts'
@@ -80,6 +81,7 @@ export class World {
   readonly oracle = new Oracle()
   readonly leavers = new Leavers(this)
   readonly vault: Vault = { envelopes: [], bodies: [] }
+  readonly inside = new Inside(this.oracle)
   readonly shardCount = 2
   readonly shards: (ShardLife | null)[] = []
   readonly random: Random
@@ -243,7 +245,9 @@ export class World {
 
   private jump(): void {
     this.oracle.mark('clock jump')
-    this.databaseSkewMs += (this.random.next() * 2 - 1) * 10_000
+    const byMs = (this.random.next() * 2 - 1) * 10_000
+    if (byMs < 0) this.oracle.hasClockGoneBack = true
+    this.databaseSkewMs += byMs
   }
 }
 
