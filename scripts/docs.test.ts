@@ -1,10 +1,13 @@
-/** What a reader of the documents relies on: the code runs, the links lead somewhere, nothing is left to be filled in. */
+/**
+ * What a reader of the documents relies on: the code runs, the links lead somewhere, nothing is left to be filled in, and
+ * each promise has its test.
+ */
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { describe, expect, test } from 'vitest'
 
 const ROOT = join(import.meta.dirname, '..')
-const pages = [join(ROOT, 'README.md'), ...pagesBelow(join(ROOT, 'docs'))]
+const pages = [...['README.md', 'SECURITY.md'].map((name) => join(ROOT, name)), ...pagesBelow(join(ROOT, 'docs'))]
 const PLACEHOLDER = /\b(?:FIGURES|TODO|TBD|FIXME|XXX)\b/g
 
 function pagesBelow(folder: string): string[] {
@@ -54,6 +57,27 @@ test('dead links, dead anchors and links in code are told apart', () => {
     '[a](docs/absent.md) `[b](c)` [d](docs/PROTOCOL.md#nowhere) [e](docs/PROTOCOL.md) [f](https://g.h)',
   )
   expect(links.filter((link) => isDead(page, link))).toEqual(['docs/absent.md', 'docs/PROTOCOL.md#nowhere'])
+})
+
+describe('docs/PROMISES.md', () => {
+  const text = readFileSync(join(ROOT, 'docs/PROMISES.md'), 'utf8')
+  const sections = text.split(/^## /m).slice(1)
+  const rows = [...text.matchAll(/^\| `([^`]+)` \| (.+?) \| .+ \|$/gm)].map(([, path, name]) => ({
+    path: path!,
+    name: name!,
+  }))
+
+  test.each(rows)('$path holds the test: $name', ({ path, name }) => {
+    const isThere = existsSync(join(ROOT, path)) && readFileSync(join(ROOT, path), 'utf8').includes(name)
+    expect(isThere).toBe(true)
+  })
+
+  test('every promise from P1 to P15 has its place, and a test that would falsify it', () => {
+    const named = sections.filter((section) => /^P\d+ /.test(section))
+    expect(named.map((section) => section.split(' ')[0])).toEqual(Array.from({ length: 15 }, (_, i) => `P${i + 1}`))
+    expect(named.filter((section) => !/^\| `/m.test(section))).toEqual([])
+    expect(rows.length).toBeGreaterThan(40)
+  })
 })
 
 test('the example of the README is the program docs/examples/hello.ts', () => {
