@@ -75,7 +75,7 @@ export interface StoredSession {
 export interface StoredMember {
   readonly meshId: MeshId
   readonly peer: PeerNo
-  readonly binding: KeyBindingEntry
+  binding: KeyBindingEntry
   readonly session: StoredSession
   /** By priority, then oldest first. */
   readonly deliveries: StoredDelivery[]

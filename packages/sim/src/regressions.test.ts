@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import { realParts, runSeed } from './world.ts'
 
 /** As worlds were when these seeds were found. */
-const former = { ...realParts, hasEnds: false }
+const former = { ...realParts, isWide: false }
 
 /**
  * A cut peer dialled again while the opening of its former session was still on its way to the database. That one was

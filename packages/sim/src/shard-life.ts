@@ -3,6 +3,7 @@
  * drives them, on the simulated network and database. It decides nothing; mutants are subclasses of it.
  */
 import {
+  type Asker,
   type Effects,
   Engine,
   type EngineLimits,
@@ -303,9 +304,8 @@ export class ShardLife implements Effects {
     this.after(0, () => this.step(() => this.engine.revoked(no, revoke, null)))
   }
 
-  /** Nobody of a world changes its consent or its keys. */
+  /** Nobody of a world changes its consent. */
   readonly consent = ignored
-  readonly bind = ignored
   readonly setPool = unused
   listPools(no: SocketId, meshId: MeshId, pools: FrameOf<'pools'>): void {
     const statements = [poolStatementOf(meshId, this.world.members)]
@@ -332,6 +332,14 @@ export class ShardLife implements Effects {
       () => this.engine.pools.gaveBack(gifts),
     )
   }
+  bind(no: SocketId, asker: Asker, bind: FrameOf<'bind'>): void {
+    const { turns, store } = this.world
+    this.ask(
+      'bind',
+      () => turns.bind(store, { meshId: asker.meshId, peer: asker.peerKey }, bind),
+      (outcome) => this.engine.owners.bound(no, asker, bind, outcome),
+    )
+  }
   /** Its groups are as they were seeded. */
   readonly setGroup = unused
   listGroups(no: SocketId, meshId: MeshId, groups: FrameOf<'groups'>): void {
@@ -349,7 +357,10 @@ export class ShardLife implements Effects {
   lookupHistory(no: SocketId, meshId: MeshId, lookup: FrameOf<'lookupHistory'>): void {
     this.ask(
       'history',
-      () => this.statements.findBindings(meshId, [lookup.peer]),
+      () => [
+        ...this.statements.findBindings(meshId, [lookup.peer]),
+        ...this.world.turns.formersOf({ meshId, peer: lookup.peer }),
+      ],
       (bindings) => this.engine.owners.historyFound(no, lookup, bindings),
     )
   }

@@ -2,7 +2,8 @@
 import { type ClientFrame, NO_THREAD, type Priority, type SendTerms } from '@sealpost/protocol'
 import { type Message, type PeerEffects, PeerEngine, type PeerEvent } from '@sealpost/sdk'
 import type { MeshId, Millis, PeerKey } from '@sealpost/std'
-import { vaultCrypto } from './crypto.ts'
+import { KeyRing } from './box-key-turns.ts'
+import { boxKeyOf, vaultCrypto } from './crypto.ts'
 import { bodyOf, GROUP_ID, sendOf, textOfSends } from './groups.ts'
 import { Link } from './link.ts'
 import { POOL } from './pool.ts'
@@ -14,6 +15,7 @@ export class SimPeer implements PeerEffects {
   readonly peerKey: PeerKey
   private readonly world: World
   private readonly engine: PeerEngine
+  private readonly ring = new KeyRing()
   private link: Link | null = null
   private home: number
   private isFlushDue = false
@@ -29,7 +31,9 @@ export class SimPeer implements PeerEffects {
     this.home = random.below(world.shardCount)
     const skewsMs = random.chance(0.3) ? [0, -3_000, 5_000, -100_000] : [0]
     this.skewMs = () => skewsMs[Math.floor(clock.nowMs / 1_700) % skewsMs.length]!
-    const crypto = vaultCrypto(world.vault, { meshId, peerKey, random, nowMs: () => clock.nowMs + this.skewMs() })
+    this.ring.add(boxKeyOf(peerKey, 1), 1)
+    this.ring.turnTo(1)
+    const crypto = vaultCrypto(world.vault, { meshId, peerKey, random, ring: this.ring, nowMs: () => clock.nowMs + this.skewMs() })
     const seal: typeof crypto.seal = (draft) => {
       const body = draft.note?.group || draft.note?.pool ? bodyOf(world.vault.bodies, draft.body) : draft.body
       world.oracle.sealed(sendOf(body, this.others, draft.to.peerKey), draft.envelopeId)
@@ -131,6 +135,21 @@ export class SimPeer implements PeerEffects {
         refused,
       }),
     )
+  }
+
+  /** As `rotateBoxKey` of the SDK: it opens with the new key at once, and seals with it when the broker has it. */
+  turnBoxKey(): void {
+    const boxEpoch = this.ring.newestEpoch + 1
+    const boxKey = boxKeyOf(this.peerKey, boxEpoch)
+    this.ring.add(boxKey, boxEpoch)
+    this.world.oracle.mark('box key: turns')
+    const answered = ({ outcome }: { outcome: string }) => {
+      this.world.oracle.mark(`box key: ${outcome}`)
+      if (outcome === 'done') this.ring.turnTo(boxEpoch)
+    }
+    const binding = { boxKey, boxEpoch, notAfterMs: Number.MAX_SAFE_INTEGER, signature: new Uint8Array(64) }
+    const refused = ({ code }: { code: string }) => this.world.oracle.ended(this.peerKey, code)
+    this.tell(() => this.engine.ask<'bind'>({ type: 'bind', ...binding }, { answered, refused }))
   }
 
   /** The wire breaks now. */

@@ -14,6 +14,7 @@ import {
   type ShardId,
   seededRandom,
 } from '@sealpost/std'
+import { BoxKeyTurns } from './box-key-turns.ts'
 import { VirtualClock } from './clock.ts'
 import { boxKeyOf, type Vault } from './crypto.ts'
 import { DatabasePath } from './database.ts'
@@ -33,8 +34,8 @@ export interface WorldParts {
   readonly Life: typeof ShardLife
   readonly Statements: typeof WatchedStatements
   readonly limits: Partial<EngineLimits>
-  /** Whether mail may end otherwise than settled. Without it a seed makes the world it made before that was so. */
-  readonly hasEnds: boolean
+  /** Whether mail dies and keys turn, too. Without it a seed makes the world it made before they did. */
+  readonly isWide: boolean
 }
 
 export interface RunOutcome {
@@ -51,7 +52,7 @@ export const realParts: WorldParts = {
   Life: ShardLife,
   Statements: WatchedStatements,
   limits: {},
-  hasEnds: true,
+  isWide: true,
 }
 
 const START_MS = 1_700_000_000_000
@@ -89,6 +90,7 @@ export class World {
   readonly store: MemoryStore
   readonly path: DatabasePath
   readonly ends: Ends
+  readonly turns: BoxKeyTurns
   readonly parts: WorldParts
   private readonly peers: SimPeer[] = []
   private databaseSkewMs = 0
@@ -98,7 +100,8 @@ export class World {
     this.random = seededRandom(seed)
     this.plan = drawPlan(this.random)
     this.parts = parts
-    this.ends = new Ends(seed, parts.hasEnds)
+    this.ends = new Ends(seed, parts.isWide)
+    this.turns = new BoxKeyTurns(seed, parts.isWide)
     this.store = new MemoryStore(() => this.clock.nowMs + this.databaseSkewMs)
     this.path = new DatabasePath(this)
     for (const meshId of MESHES) this.enrol(meshId)
@@ -154,7 +157,7 @@ export class World {
       const peerKey = keyOf(n)
       const binding = {
         peer: peerKey,
-        boxKey: boxKeyOf(peerKey),
+        boxKey: boxKeyOf(peerKey, 1),
         boxEpoch: 1,
         notAfterMs: START_MS * 2,
         signature: new Uint8Array(64),
@@ -189,6 +192,8 @@ export class World {
     for (let i = 0; i < plan.restarts; i++) this.sometime(() => this.restart())
     for (let i = 0; i < plan.outages; i++) this.sometime(() => this.path.breakFor(random.next() * 2_000))
     for (let i = 0; i < plan.clockJumps; i++) this.sometime(() => this.jump())
+    for (const share of this.turns.shares)
+      this.clock.after(share * FAULTS_MS, () => this.peers[Math.floor(share * 1e6) % this.peers.length]!.turnBoxKey())
   }
 
   private sometime(happen: () => void): void {
