@@ -7,7 +7,7 @@ import type { Append, Claimed, ClientFrame, PoolWant, ServerFrame, SessionRef, S
 import type { Batch, Decided, QueueOptions, Released } from '@sealpost/queue'
 import type { DeliveryId } from '@sealpost/std'
 import { mutantsOfEnds } from './mutants-of-ends.ts'
-import { mutantsOfKeys } from './mutants-of-keys.ts'
+import { mutantsOfOwners } from './mutants-of-owners.ts'
 import { ShardLife } from './shard-life.ts'
 import { WatchedPools } from './watched-pools.ts'
 import { WatchedStatements } from './watched-statements.ts'
@@ -213,7 +213,7 @@ const statements = (name: string, Statements: typeof WatchedStatements, breaks: 
 
 export const mutants: readonly Mutant[] = [
   ...mutantsOfEnds,
-  ...mutantsOfKeys,
+  ...mutantsOfOwners,
   life('ack before commit', AckBeforeCommit, /^P1|^P5/),
   life('ack of an unknown commit', UnknownCommitAcked, /^P1|^P5/),
   life('settle on push', SettleOnPush, /^P2|^credit/),

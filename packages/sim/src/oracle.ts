@@ -22,6 +22,8 @@ export interface SendFacts {
   readonly wish: ReceiptWish
   /** It has a short life, or strikes are counted: it may leave the queue unsettled. */
   readonly mayDie: boolean
+  /** Its recipient may have blocked its sender. */
+  readonly mayBeRefused: boolean
   isAcked: boolean
   /** How often the application got it, and how often it gave it back. */
   deliveries: number
@@ -30,6 +32,8 @@ export interface SendFacts {
   isRejected: boolean
   /** How it left the queue unsettled. */
   death: Death | null
+  /** Its sender was told that it is not wanted, or may not be stored. */
+  isRefused: boolean
   /** Its sender has heard how it ended. */
   isTold: boolean
 }
@@ -56,7 +60,9 @@ export class Oracle {
 
   /** Answers the number by which the body names this send. */
   posted(
-    send: Pick<SendFacts, 'meshId' | 'from' | 'to' | 'priority' | 'wish' | 'mayDie'> & { isDelayed: boolean },
+    send: Pick<SendFacts, 'meshId' | 'from' | 'to' | 'priority' | 'wish' | 'mayDie' | 'mayBeRefused'> & {
+      isDelayed: boolean
+    },
   ): number {
     const lane = this.laneOf(send)
     this.unacked += 1
@@ -69,6 +75,7 @@ export class Oracle {
       isSettled: false,
       isRejected: false,
       death: null,
+      isRefused: false,
       isTold: false,
     }
     const facts: SendFacts = { ...send, place: send.isDelayed ? null : lane.sends.length, ...open }
@@ -200,8 +207,8 @@ export class Oracle {
     const send = this.sendOf.get(`${letter.meshId} ${letter.sender} ${letter.envelopeId}`)
     must(send?.mayDie && isDue, 'P2', () => `given up too early (${letter.reason}): ${send && textOf(send)}`)
     this.mark(`death: ${letter.reason}`)
+    if (!isOver(send!)) this.unsettled -= 1
     send!.death = letter.reason
-    if (!send!.isSettled) this.unsettled -= 1
   }
 
   /** A sweep took the row. */
@@ -224,7 +231,19 @@ export class Oracle {
   }
 
   refused(no: number, code: string): void {
-    must(false, 'P3', () => `the broker refused (${code}): ${textOf(this.sends[no]!)}`)
+    const send = this.sends[no]!
+    const isMeant = send.mayBeRefused && (code === 'not_allowed' || code === 'maybe_sent')
+    must(isMeant, 'P3', () => `the broker refused (${code}): ${textOf(send)}`)
+    this.mark(`refused: ${code}`)
+    this.unacked -= 1
+    if (!isOver(send)) this.unsettled -= 1
+    if (send.wish !== 'none' && !send.isTold) this.untold -= 1
+    send.isRefused = true
+  }
+
+  /** A shard takes for a recipient what that has barred, as the shard was told. */
+  unwelcome(): void {
+    must(false, 'consent', () => 'taken from a sender that its recipient has blocked')
   }
 
   creditOf(outstanding: number, credit: number): void {
@@ -242,7 +261,7 @@ export class Oracle {
   /** In a pool two members may each have settled it. */
   settled(no: number): void {
     const send = this.sends[no]!
-    if (!send.isSettled && send.death === null) this.unsettled -= 1
+    if (!send.isSettled && send.death === null && !send.isRefused) this.unsettled -= 1
     send.isSettled = true
   }
 
@@ -258,7 +277,7 @@ export class Oracle {
     this.mark(`receipt: ${event}`)
     if (event === 'pushed') return must(send!.wish === 'all', 'P4', () => `a receipt not asked for: ${textOf(send!)}`)
     must(isTrueOf(send!, event), 'P2', () => `a receipt says ${event}, which is not so: ${textOf(send!)}`)
-    if (!send!.isTold) this.untold -= 1
+    if (!send!.isTold && !send!.isRefused) this.untold -= 1
     send!.isTold = true
   }
 
@@ -268,7 +287,7 @@ export class Oracle {
 
   /** Everything must have arrived by now. */
   finish(sinceMs: Millis, queued: number): void {
-    const open = this.sends.filter((send) => !send.isAcked || !isOver(send))
+    const open = this.sends.filter((send) => !send.isRefused && (!send.isAcked || !isOver(send)))
     const lost = open.filter((send) => send.isAcked && !isOver(send))
     must(
       open.length === 0,
@@ -276,7 +295,7 @@ export class Oracle {
       () =>
         `${open.length} sends are not through after ${sinceMs} ms, ${lost.length} of them acked; first: ${open[0] && textOf(open[0])}`,
     )
-    const silent = this.sends.filter((send) => send.wish !== 'none' && !send.isTold)
+    const silent = this.sends.filter((send) => send.wish !== 'none' && !send.isTold && !send.isRefused)
     must(silent.length === 0, 'P3', () => `no receipt for ${silent.length} sends; first: ${textOf(silent[0]!)}`)
     must(queued === 0, 'P3', () => `${queued} deliveries are still queued ${sinceMs} ms after the last fault`)
   }
@@ -297,7 +316,7 @@ export class Oracle {
 }
 
 const isOfPool = ({ to }: SendFacts): boolean => (to as string) === POOL
-const isOver = ({ isSettled, death }: SendFacts): boolean => isSettled || death !== null
+const isOver = ({ isSettled, death, isRefused }: SendFacts): boolean => isSettled || death !== null || isRefused
 
 function isTrueOf({ isSettled, isRejected, death }: SendFacts, event: ReceiptEvent): boolean {
   if (event === 'settled') return isSettled

@@ -36,6 +36,7 @@ import {
 import { type Batch, type Decided, Drain, isDecided, mergeDecided, undecidedOf, Writer } from '@sealpost/queue'
 import { type MemoryShard, measureIn } from '@sealpost/queue/memory'
 import type { DeliveryId, GroupId, MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
+import { HeardConsents } from './consents.ts'
 import type { Link } from './link.ts'
 import { poolStatementOf } from './pool.ts'
 import { type Socket, watchFrame } from './watched-socket.ts'
@@ -65,6 +66,7 @@ export class ShardLife implements Effects {
   protected readonly drain: Drain
   protected readonly poolDrain: Drain<PoolWant>
   protected readonly sockets = new Map<SocketId, Socket>()
+  protected readonly heard = new HeardConsents()
   private lastSocket = 0
   private isFlushDue = false
   private isOver = false
@@ -216,6 +218,7 @@ export class ShardLife implements Effects {
   }
 
   append(append: Append): void {
+    if (this.heard.bars(append)) this.world.oracle.unwelcome()
     this.writer.append(append)
   }
   settle(delivery: Settle): void {
@@ -268,8 +271,10 @@ export class ShardLife implements Effects {
     this.ask(
       'resolve',
       () => ({ members: this.statements.findMembers(meshId, peers), found: this.statements.pools.find(meshId, pools) }),
-      ({ members, found }) =>
-        this.engine.resolved(no, asked, members, this.foundGroups(meshId, groups), undefined, found),
+      ({ members, found }) => {
+        this.heard.heardOfMembers(members)
+        this.engine.resolved(no, asked, members, this.foundGroups(meshId, groups), undefined, found)
+      },
       () => this.engine.resolved(no, asked, null),
     )
   }
@@ -304,8 +309,6 @@ export class ShardLife implements Effects {
     this.after(0, () => this.step(() => this.engine.revoked(no, revoke, null)))
   }
 
-  /** Nobody of a world changes its consent. */
-  readonly consent = ignored
   readonly setPool = unused
   listPools(no: SocketId, meshId: MeshId, pools: FrameOf<'pools'>): void {
     const statements = [poolStatementOf(meshId, this.world.members)]
@@ -330,6 +333,17 @@ export class ShardLife implements Effects {
       'give',
       () => this.statements.pools.giveBack(gifts),
       () => this.engine.pools.gaveBack(gifts),
+    )
+  }
+  consent(no: SocketId, asker: Asker, consent: FrameOf<'consent'>): void {
+    const { consents, store } = this.world
+    this.ask(
+      'consent',
+      () => consents.change(store, asker, consent),
+      (answer) => {
+        this.heard.heardOf(asker.meshId, asker.peer, answer.consent)
+        this.engine.owners.consented(no, asker, consent, answer)
+      },
     )
   }
   bind(no: SocketId, asker: Asker, bind: FrameOf<'bind'>): void {

@@ -33,7 +33,13 @@ export class SimPeer implements PeerEffects {
     this.skewMs = () => skewsMs[Math.floor(clock.nowMs / 1_700) % skewsMs.length]!
     this.ring.add(boxKeyOf(peerKey, 1), 1)
     this.ring.turnTo(1)
-    const crypto = vaultCrypto(world.vault, { meshId, peerKey, random, ring: this.ring, nowMs: () => clock.nowMs + this.skewMs() })
+    const crypto = vaultCrypto(world.vault, {
+      meshId,
+      peerKey,
+      random,
+      ring: this.ring,
+      nowMs: () => clock.nowMs + this.skewMs(),
+    })
     const seal: typeof crypto.seal = (draft) => {
       const body = draft.note?.group || draft.note?.pool ? bodyOf(world.vault.bodies, draft.body) : draft.body
       world.oracle.sealed(sendOf(body, this.others, draft.to.peerKey), draft.envelopeId)
@@ -91,9 +97,8 @@ export class SimPeer implements PeerEffects {
     const { oracle } = this.world
     const { others } = this
     const wish = this.drawTerms().receipts
-    const mayDie = this.world.ends.areStrikesCounted
-    const send = { meshId: this.meshId, from: this.peerKey, priority, wish, mayDie, isDelayed: false }
-    const numbers = others.map((to) => oracle.posted({ ...send, to }))
+    const send = { meshId: this.meshId, from: this.peerKey, priority, wish, isDelayed: false }
+    const numbers = others.map((to) => oracle.posted({ ...send, to, ...this.doubtsOf(to) }))
     const numberOf = (peer: PeerKey) => numbers[others.indexOf(peer)]!
     oracle.mark('broadcast')
     const terms = { receipts: wish, notBeforeMs: 0, thread: NO_THREAD, hops: 0, noAutoReply: false, ifOnline: false }
@@ -110,12 +115,18 @@ export class SimPeer implements PeerEffects {
     )
   }
 
+  private doubtsOf(to: PeerKey): { mayDie: boolean; mayBeRefused: boolean } {
+    const mayBeRefused = this.world.isDoubtful({ meshId: this.meshId, from: this.peerKey, to })
+    return { mayDie: this.world.ends.areStrikesCounted || mayBeRefused, mayBeRefused }
+  }
+
   private postTo(to: PeerKey, priority: Priority): void {
     const { oracle } = this.world
     const terms = this.drawTerms()
     const ttlSeconds = terms.notBeforeMs > 0 ? 0 : this.world.ends.drawTtlSeconds()
-    const mayDie = ttlSeconds > 0 || this.world.ends.areStrikesCounted
-    const send = { meshId: this.meshId, from: this.peerKey, to, priority, mayDie }
+    const doubts = this.doubtsOf(to)
+    const mayDie = ttlSeconds > 0 || doubts.mayDie
+    const send = { meshId: this.meshId, from: this.peerKey, to, priority, ...doubts, mayDie }
     const no = oracle.posted({ ...send, wish: terms.receipts, isDelayed: terms.notBeforeMs > 0 })
     const body = textOfSends([no])
     const accepted = () => oracle.acked(no)
@@ -150,6 +161,13 @@ export class SimPeer implements PeerEffects {
     const binding = { boxKey, boxEpoch, notAfterMs: Number.MAX_SAFE_INTEGER, signature: new Uint8Array(64) }
     const refused = ({ code }: { code: string }) => this.world.oracle.ended(this.peerKey, code)
     this.tell(() => this.engine.ask<'bind'>({ type: 'bind', ...binding }, { answered, refused }))
+  }
+
+  changeConsent(peer: PeerKey, verdict: 'blocked' | 'forgotten'): void {
+    const answered = () => this.world.oracle.mark(`consent: ${verdict}`)
+    const refused = ({ code }: { code: string }) => this.world.oracle.ended(this.peerKey, code)
+    const changes = [{ peer, verdict }]
+    this.tell(() => this.engine.ask<'consent'>({ type: 'consent', policy: 'keep', changes }, { answered, refused }))
   }
 
   /** The wire breaks now. */

@@ -1,8 +1,8 @@
 /** The memory queue's statements, with the oracle looking on: what they may take and remove, and what marks a run. */
-import { type Append, type Claimed, readMarking, type SessionRef, type Want } from '@sealpost/protocol'
+import { type Append, type Claimed, type Member, readMarking, type SessionRef, type Want } from '@sealpost/protocol'
 import type { Batch, Decided, QueueOptions, Swept } from '@sealpost/queue'
 import { type MemoryPools, MemoryShard, type StoredDelivery } from '@sealpost/queue/memory'
-import type { MeshId, PeerNo, ShardId } from '@sealpost/std'
+import type { MeshId, PeerKey, PeerNo, ShardId } from '@sealpost/std'
 import { WatchedPools } from './watched-pools.ts'
 import type { World } from './world.ts'
 
@@ -54,6 +54,11 @@ export class WatchedStatements extends MemoryShard {
     for (const { meshId, peer } of locked) this.store.unlock(meshId, peer)
     for (const [i, claimed] of answers.entries()) this.watch(wants[i]!, claimed, before[i]!)
     return answers
+  }
+
+  override findMembers(meshId: MeshId, peers: readonly PeerKey[]): Member[] {
+    const { consents } = this.world
+    return super.findMembers(meshId, peers).map((member) => ({ ...member, consent: consents.of(meshId, member.peer) }))
   }
 
   override sweep(): Swept {

@@ -16,6 +16,7 @@ import {
 } from '@sealpost/std'
 import { BoxKeyTurns } from './box-key-turns.ts'
 import { VirtualClock } from './clock.ts'
+import { Consents } from './consents.ts'
 import { boxKeyOf, type Vault } from './crypto.ts'
 import { DatabasePath } from './database.ts'
 import { groupOf } from './groups.ts'
@@ -91,6 +92,7 @@ export class World {
   readonly path: DatabasePath
   readonly ends: Ends
   readonly turns: BoxKeyTurns
+  readonly consents: Consents
   readonly parts: WorldParts
   private readonly peers: SimPeer[] = []
   private databaseSkewMs = 0
@@ -102,6 +104,7 @@ export class World {
     this.parts = parts
     this.ends = new Ends(seed, parts.isWide)
     this.turns = new BoxKeyTurns(seed, parts.isWide)
+    this.consents = new Consents(seed, parts.isWide)
     this.store = new MemoryStore(() => this.clock.nowMs + this.databaseSkewMs)
     this.path = new DatabasePath(this)
     for (const meshId of MESHES) this.enrol(meshId)
@@ -111,6 +114,13 @@ export class World {
   /** Draws for one of the plan's chances; never after the faults have ended. */
   chance(fault: keyof Chances): boolean {
     return this.path.chance(this.plan[fault])
+  }
+
+  /** Whether mail on this way may be refused because its recipient has said so. */
+  isDoubtful({ meshId, from, to }: { meshId: MeshId; from: PeerKey; to: PeerKey }): boolean {
+    const [owner, suspect] = this.peers as [SimPeer, SimPeer]
+    const isTheirs = meshId === owner.meshId && to === owner.peerKey && from === suspect.peerKey
+    return isTheirs && this.consents.changes.length > 0
   }
 
   hint(from: ShardLife, meshId: MeshId, peer: PeerNo): void {
@@ -194,6 +204,9 @@ export class World {
     for (let i = 0; i < plan.clockJumps; i++) this.sometime(() => this.jump())
     for (const share of this.turns.shares)
       this.clock.after(share * FAULTS_MS, () => this.peers[Math.floor(share * 1e6) % this.peers.length]!.turnBoxKey())
+    const [owner, suspect] = this.peers as [SimPeer, SimPeer]
+    for (const { share, verdict } of this.consents.changes)
+      this.clock.after(share * FAULTS_MS, () => owner.changeConsent(suspect.peerKey, verdict))
   }
 
   private sometime(happen: () => void): void {
