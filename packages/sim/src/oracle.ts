@@ -86,7 +86,8 @@ export class Oracle {
   /** A pool keeps no order, and whoever of it is free may get it. */
   postedToPool(send: Pick<SendFacts, 'meshId' | 'from' | 'wish' | 'mayDie'>): number {
     this.mark('pool: posted')
-    return this.posted({ ...send, to: POOL as string as PeerKey, priority: 'next', isDelayed: true })
+    const shape = { to: POOL as string as PeerKey, priority: 'next', mayBeRefused: false, isDelayed: true }
+    return this.posted({ ...send, ...shape })
   }
 
   sealed(no: number, envelopeId: EnvelopeId): void {

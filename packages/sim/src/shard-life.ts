@@ -53,7 +53,6 @@ const WRITER = { appendsMax: 12, appendBytesMax: 4_096, settlesMax: 6, settlesDu
 const DRAIN = { tickMs: 5, wantsMax: 3 }
 export const BROKER_KEY = 'bb'.repeat(32) as PeerKey
 
-const ignored = () => undefined
 const unused = (): never => {
   throw new Error('no peer of a world asks for this')
 }
