@@ -20,6 +20,7 @@ import { type Millis, OperatingError, type PeerKey } from '@sealpost/std'
 import type { Server, ServerWebSocket } from 'bun'
 import { authorityWith, Door, type DoorOptions, offeredBy } from './door.ts'
 import type { Connection, Driver } from './driver.ts'
+import { endpointSettings } from './endpoint.ts'
 import type { Caller } from './http-api.ts'
 import { errorFields, type Log } from './log.ts'
 
@@ -64,7 +65,6 @@ const API_PATHS = '/v1/'
 const ADMIN_BODY_BYTES_MAX = 64 * 1024
 /** Ten a second are a client's own business; more for 5 seconds are a flood. */
 const CONTROLS = { perSecond: 10, burst: 50 }
-const IDLE_SECONDS = 120 // a second net under the engine's own heartbeat
 
 export function serve(parts: ServerParts, options: ServerOptions): RunningServer {
   const { driver, log } = parts
@@ -109,12 +109,7 @@ export function serve(parts: ServerParts, options: ServerOptions): RunningServer
     },
     error: () => new Response('internal', { status: 500 }),
     websocket: {
-      perMessageDeflate: false,
-      maxPayloadLength: FRAME_BYTES_MAX,
-      backpressureLimit: options.backpressureBytes,
-      closeOnBackpressureLimit: true,
-      idleTimeout: IDLE_SECONDS,
-      sendPings: false,
+      ...endpointSettings(options.backpressureBytes),
       open: (socket) =>
         guard(socket, () => {
           socket.binaryType = 'uint8array'
