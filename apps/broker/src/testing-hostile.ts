@@ -52,7 +52,10 @@ export class Arena implements AsyncDisposable {
 
   /** A new member in session. */
   async session(form: Form = 'binary'): Promise<WireClient> {
-    return WireClient.enter(await this.world.enrol(), { form })
+    return this.sessionOf(await this.world.enrol(), form)
+  }
+  sessionOf(place: Place, form: Form = 'binary'): Promise<WireClient> {
+    return WireClient.enter(place, { form })
   }
 
   /** Before its `auth`. */
