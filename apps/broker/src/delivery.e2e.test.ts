@@ -56,7 +56,7 @@ test('urgent mail overtakes what waits, and each priority keeps its order', asyn
   await Promise.all([sender.close(), recipient.close()])
 })
 
-test('a reader that never reads costs a bounded memory, loses nothing and disturbs nobody', async () => {
+test('H56: a reader that never reads costs a bounded memory, loses nothing and disturbs nobody', async () => {
   await using world = await World.open({ LEASE_MS: '300000' })
   const [place, other] = [await world.enrol(), await world.enrol()]
   const sender = await WireClient.enter(await world.enrol())
@@ -101,7 +101,7 @@ test('a reader that stops for a while goes on where it was, in the same session'
   slow.destroy()
 })
 
-test('a push that a full socket refuses ends the session, and is delivered in order in the next one', async () => {
+test('H92: a push that a full socket refuses ends the session, and is delivered in order in the next one', async () => {
   await using world = await World.open()
   const place = await world.enrol()
   const sender = await WireClient.enter(await world.enrol())
@@ -160,7 +160,7 @@ test('who answers no ping is let go, and its mail goes to the next session', asy
   back.destroy()
 })
 
-test('credit bounds what is unsettled, and can be raised', async () => {
+test('H93: credit bounds what is unsettled, and can be raised', async () => {
   await using world = await World.open()
   const place = await world.enrol()
   const sender = await WireClient.enter(await world.enrol())
@@ -271,7 +271,7 @@ test('a second connection of a key takes over: the first is told, and the new on
   second.destroy()
 })
 
-test('after its strikes a delivery is a dead letter, and what is behind it was never held up', async () => {
+test('H93: after its strikes a delivery is a dead letter, and what is behind it was never held up', async () => {
   await using world = await World.open({ STRIKES_MAX: '2', STRIKE_SPAN_MS: '1', SWEEP_MS: '50' })
   const place = await world.enrol()
   const sender = await WireClient.enter(await world.enrol())
@@ -315,7 +315,7 @@ test('what is not fetched in its time becomes a row that says so, and is not pus
 })
 
 describe('with the limits as they are', () => {
-  test('a burst is refused with the time to wait, and the order of the rest is kept by refusing it too', async () => {
+  test('H55: a burst is refused with the time to wait, and the order of the rest is kept by refusing it too', async () => {
     await using world = await World.open({ LIMITS: 'on' })
     const place = await world.enrol()
     const sender = await WireClient.enter(await world.enrol())

@@ -128,7 +128,7 @@ test('after `enrolled` the connection is closed without a refusal', async () => 
   expect(client.frames).toEqual([])
 })
 
-test('expired, used up, revoked, of another mesh, broker or authority, by no admin, tampered: one answer, and no trace', async () => {
+test('H44: expired, used up, revoked, of another mesh, broker or authority, by no admin, tampered: one answer, and no trace', async () => {
   const usedUp = invite()
   await join(newcomer(usedUp))
   const revoked = invite()
@@ -171,7 +171,7 @@ test('the SDK is refused in the same way, and does not even ask with what is no 
   await expect(join(newcomer(other))).rejects.toMatchObject({ code: 'wrong_broker' })
 })
 
-test('of two at once an invite for one lets exactly one in', async () => {
+test('H44: of two at once an invite for one lets exactly one in', async () => {
   const text = invite()
   const outcomes = await Promise.allSettled([1, 2, 3, 4].map(() => join(newcomer(text))))
   const codes = outcomes.map((outcome) => (outcome.status === 'fulfilled' ? 'in' : outcome.reason.code))

@@ -7,7 +7,7 @@ import { until } from './testing-process.ts'
 import { envelopeTo, sendFrame, WireClient } from './testing-wire.ts'
 import { World } from './testing-world.ts'
 
-test('a fault of the broker ends the connection that met it, and no other', async () => {
+test('H33, H76: a fault of the broker ends the connection that met it, and no other', async () => {
   await using world = await World.open({ BUN_OPTIONS: `--preload ${join(import.meta.dirname, 'testing-fault.ts')}` })
   const [from, to] = [await world.enrol(), await world.enrol()]
   const [bystander, client] = [await WireClient.enter(to), await WireClient.enter(from)]
@@ -23,5 +23,6 @@ test('a fault of the broker ends the connection that met it, and no other', asyn
   expect(await bystander.deliveries(1)).toHaveLength(1)
   const faults = world.broker.log.filter((line) => line.level === 'error')
   expect(faults.map(({ event }) => event)).toEqual(['socket.fault', 'http.fault'])
+  expect(world.broker.output).not.toContain('a bug') // the words of an error may quote what met it
   bystander.destroy()
 })

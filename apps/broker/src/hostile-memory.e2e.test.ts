@@ -1,9 +1,9 @@
 /** What hostile inputs leave behind in the memory of the broker, after the whole table ran twenty times: next to nothing. */
 import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
-import { until } from './testing-process.ts'
 import { Arena, type HostileRow } from './testing-hostile.ts'
 import { hostileInputs } from './testing-hostile-inputs.ts'
+import { until } from './testing-process.ts'
 
 const ROUNDS = 20
 const AT_A_TIME = 8
@@ -22,7 +22,7 @@ test.skipIf(process.platform !== 'linux')(
     for (let i = 0; i < ROUNDS; i++) await runAll(arena)
     await arena.checkUnharmed()
     const growth = () => residentMb(pid) - before
-    console.log("MEM", before, growth()); await until(`it grew by less than ${GROWTH_MAX_MB} MB, not ${growth()}`, () => growth() <= GROWTH_MAX_MB, 60_000)
+    await until(`it grew by less than ${GROWTH_MAX_MB} MB, not ${growth()}`, () => growth() <= GROWTH_MAX_MB, 60_000)
   },
 )
 

@@ -2,7 +2,7 @@
 import { revokeMember } from '@sealpost/db'
 import { generateIdentity, type Transcript } from '@sealpost/identity'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { ask, HttpPeer, post, tokenInMesh, tokenRequest } from './testing-http.ts'
+import { ask, HttpPeer, post, tokenRequest } from './testing-http.ts'
 import { until } from './testing-process.ts'
 import { authFrame, randomHex, randomMesh, WireClient } from './testing-wire.ts'
 import { World } from './testing-world.ts'
@@ -27,38 +27,6 @@ describe('a request', () => {
     expect(rows.length).toBeGreaterThan(0)
     expect(JSON.stringify(rows)).not.toContain(secret.toString('hex').slice(32))
     expect(world.broker.output).not.toContain(peer.token.slice(30))
-  })
-
-  test.each<[string, (token: string) => [string, string][]]>([
-    ['without a token', () => []],
-    ['with another scheme', (token) => [['Authorization', `Basic ${token}`]]],
-    ['with the scheme in small letters', (token) => [['Authorization', `bearer ${token}`]]],
-    ['with the scheme in capitals', (token) => [['Authorization', `BEARER ${token}`]]],
-    ['with no scheme', (token) => [['Authorization', token]]],
-    ['with two tokens in one header', (token) => [['Authorization', `Bearer ${token}, Bearer ${token}`]]],
-    [
-      'with two headers',
-      (token) => [
-        ['Authorization', `Bearer ${token}`],
-        ['Authorization', `Bearer ${token}`],
-      ],
-    ],
-    ['with two spaces', (token) => [['Authorization', `Bearer  ${token}`]]],
-    ['with something behind it', (token) => [['Authorization', `Bearer ${token}x`]]],
-    ['with another secret', (token) => [['Authorization', `Bearer ${token.slice(0, -4)}AAAA`]]],
-    ['with the token in another mesh', (token) => [['Authorization', `Bearer ${tokenInMesh(token, randomMesh())}`]]],
-    ['with a cookie', (token) => [['Cookie', `token=${token}`]]],
-  ])('%s is refused', async (_, headersOf) => {
-    const { token } = await HttpPeer.enter(await world.enrol())
-    const answer = await inbox(headersOf(token))
-    expect(answer).toMatchObject({ status: 401, body: { code: 'token_invalid' } })
-    expect(answer.headers.get('www-authenticate')).toBe('Bearer')
-  })
-
-  test('with the token in the query is refused', async () => {
-    const { token } = await HttpPeer.enter(await world.enrol())
-    expect(await inbox([], `&access_token=${token}`)).toMatchObject({ status: 401 })
-    expect(await inbox([['Authorization', `Bearer ${token}`]], `&access_token=${token}`)).toMatchObject({ status: 400 })
   })
 })
 

@@ -10,9 +10,10 @@ const page = readFileSync(join(import.meta.dirname, '../../../docs/PROTOCOL.md')
 const codes = new Set([...page.matchAll(/^\| \d+ \| `([a-z_]+)` \|/gm)].map(([, code]) => code!))
 const reserved = [...page.matchAll(/`([a-z_]+)` is reserved; no broker sends it/g)].map(([, code]) => code!)
 
-const suites = readdirSync(import.meta.dirname).filter((name) => name.endsWith('.e2e.test.ts'))
+/** Tests, and the tables of inputs and answers that some of them run. */
+const suites = readdirSync(import.meta.dirname).filter((name) => /\.e2e\.test\.ts$|^testing-hostile-/.test(name))
 const texts = suites.map((name) => readFileSync(join(import.meta.dirname, name), 'utf8'))
-const isProvoked = (code: string) => texts.some((text) => new RegExp(`['"\`]${code}['"\`]`).test(text))
+const isProvoked = (code: string) => texts.some((text) => new RegExp(`['"\`](?:\\d+ )?${code}['"\`]`).test(text))
 
 test('the page names every code there is, and this sees them', () => {
   expect([...refusalCodes, ...Object.keys(httpRefusals)].filter((code) => !codes.has(code))).toEqual([])

@@ -108,7 +108,7 @@ function bindFrame({ identity, meshId }: Place, changed: Partial<FrameOf<'bind'>
   return { type: 'bind', ref: 7, boxKey, boxEpoch, notAfterMs, signature, ...changed } as const
 }
 
-test('a binding that this very peer did not sign for this mesh is refused', async () => {
+test('H45: a binding that this very peer did not sign for this mesh is refused', async () => {
   const { alice, bob } = await rolesOf()
   const client = await WireClient.enter(alice)
   const foreign = await world.enrol(await world.mesh(), alice.identity)

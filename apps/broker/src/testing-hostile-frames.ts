@@ -1,7 +1,7 @@
 /** H19 to H32: what a member may send that is no WebSocket, no message or no frame. */
 import { encode, FRAME_BYTES_MAX } from '@sealpost/protocol'
 import type { PeerKey } from '@sealpost/std'
-import { type Act, type Arena, below, belowText, closing, hostileRows, inBinary, inJson, inSession, MARK } from './testing-hostile.ts'
+import { type Arena, below, belowText, closing, hostileRows, inBinary, inJson, MARK } from './testing-hostile.ts'
 import { authFrame, envelopeTo, maskedFrame, sendFrame, WireClient } from './testing-wire.ts'
 
 const FIN = 0x80
@@ -54,6 +54,8 @@ export const frameRows = hostileRows([
   ['H32', 'a list', inJson('[]'), '4400 frame_malformed'],
   ['H32', 'a frame cut short', inBinary(sendBytes().slice(0, 50)), '4400 frame_malformed'],
   ['H32', 'bytes behind a frame', inBinary(Buffer.concat([sendBytes(), Uint8Array.of(0)])), '4400 frame_malformed'],
+  ['H32', 'more items than there are', inBinary(Uint8Array.of(18, 0xff, 0xff, 0, 0)), '4400 frame_malformed'],
+  ['H32', 'a frame of no item', inBinary(Uint8Array.of(18, 0, 0)), '4400 frame_malformed'],
   ['H32', 'a second `auth`', secondAuth, '4400 frame_unexpected'],
   ['H32', 'a frame behind `auth`, before its answer', frameBehindAuth, '4400 frame_unexpected'],
 ]) // biome-ignore format: a table

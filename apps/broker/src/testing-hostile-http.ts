@@ -24,12 +24,14 @@ const postRaw = (headers: readonly string[], body: string) =>
   })
 
 /** Whether a page of a stranger could read the answer. */
-const asPage = (request: string, ...headers: string[]): Act => async ({ world }) => {
-  const lines = [request, `Host: ${world.broker.authority}`, ...headers, '', '']
-  const answer = await rawHttp(world.broker.port, lines.join('\r\n'))
-  const isOpen = [...answer.headers.keys()].some((name) => name.startsWith('access-control'))
-  return `${statusOf(answer)}${isOpen ? ', open to pages' : ''}`
-}
+const asPage =
+  (request: string, ...headers: string[]): Act =>
+  async ({ world }) => {
+    const lines = [request, `Host: ${world.broker.authority}`, ...headers, '', '']
+    const answer = await rawHttp(world.broker.port, lines.join('\r\n'))
+    const isOpen = [...answer.headers.keys()].some((name) => name.startsWith('access-control'))
+    return `${statusOf(answer)}${isOpen ? ', open to pages' : ''}`
+  }
 
 const overLimit = FRAME_BYTES_MAX + 4096
 const INVALID = '401 token_invalid'
@@ -56,6 +58,7 @@ export const httpRows = hostileRows([
   ['H73', 'capitals', get('/V1/inbox'), '404 not_found'],
   ['H73', 'encoded twice', get('/v1/%2569nbox'), '404 not_found'],
   ['H73', 'two slashes', get('//v1/ws'), '404 not_found'],
+  ['H73', 'a slash too many', get('/v1/ws/'), '404 not_found'],
   ['H73', 'a broken encoding', get(`/%${MARK}`), '404 not_found'],
   ['H74', 'a preflight of another page', asPage('OPTIONS /v1/send HTTP/1.1', 'Origin: https://evil.example', 'Access-Control-Request-Method: POST'), '403 origin_not_allowed'],
   ['H74', 'a GET of another page with a cookie', asPage('GET /v1/inbox HTTP/1.1', 'Origin: https://evil.example', `Cookie: ${MARK}`), '403 origin_not_allowed'],

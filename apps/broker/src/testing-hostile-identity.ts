@@ -113,7 +113,9 @@ async function whole(...[place, changed]: Parameters<typeof authAnswer>): Promis
   client.send(authFrame(place, await client.next('hello'), changed))
   const { code, retryAfterMs, reason } = await client.next('refused')
   const ending = await closing(client)
-  return `${code} ${retryAfterMs} ${reason}` === 'auth_failed 2000 ' ? ending : `${ending}, ${code} ${retryAfterMs} ${reason}`
+  return `${code} ${retryAfterMs} ${reason}` === 'auth_failed 2000 '
+    ? ending
+    : `${ending}, ${code} ${retryAfterMs} ${reason}`
 }
 
 async function revoked({ world }: Arena): Promise<string> {

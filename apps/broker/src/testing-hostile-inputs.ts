@@ -1,4 +1,4 @@
-/** The table of hostile inputs, in its parts. */
+/** The table of hostile inputs, in its parts, and the tests that have an input of the list to themselves. */
 import { frameRows } from './testing-hostile-frames.ts'
 import { httpRows } from './testing-hostile-http.ts'
 import { identityRows } from './testing-hostile-identity.ts'
@@ -7,3 +7,28 @@ import { upgradeRows } from './testing-hostile-upgrade.ts'
 import { valueRows } from './testing-hostile-values.ts'
 
 export const hostileInputs = [...upgradeRows, ...frameRows, ...identityRows, ...mailRows, ...httpRows, ...valueRows]
+
+/** The list has so many. */
+export const INPUTS = 96
+
+/** Beside the table: the file with a test whose title begins with the number. */
+export const elsewhere: Readonly<Record<string, string>> = {
+  H33: 'apps/broker/src/fault.e2e.test.ts',
+  H44: 'apps/broker/src/enrol.e2e.test.ts',
+  H45: 'apps/broker/src/rotation.e2e.test.ts',
+  H50: 'apps/broker/src/frames.e2e.test.ts',
+  H55: 'apps/broker/src/delivery.e2e.test.ts',
+  H56: 'apps/broker/src/delivery.e2e.test.ts',
+  H57: 'apps/broker/src/upgrade.e2e.test.ts',
+  H59: 'apps/broker/src/upgrade.e2e.test.ts',
+  H62: 'apps/broker/src/frames.e2e.test.ts',
+  H63: 'apps/broker/src/frames.e2e.test.ts',
+  H65: 'packages/core/src/hints.test.ts',
+  H69: 'apps/broker/src/http-requests.e2e.test.ts',
+  H76: 'apps/broker/src/fault.e2e.test.ts',
+  H89: 'apps/broker/src/hostile-cost.e2e.test.ts',
+  H92: 'apps/broker/src/delivery.e2e.test.ts',
+  H93: 'apps/broker/src/delivery.e2e.test.ts',
+  H95: 'packages/queue/src/races.pg.test.ts',
+  H96: 'packages/queue/src/conformance-lease.ts',
+}

@@ -2,16 +2,18 @@
 import { foundGroup } from '@sealpost/identity'
 import { encode, FANOUT_MAX } from '@sealpost/protocol'
 import type { DeliveryId, GroupId, PeerKey } from '@sealpost/std'
-import { type Act, type Arena, answersTo, closing, hostileRows, inBinary, inJson, inSession, MARK, sending } from './testing-hostile.ts'
+import { type Act, type Arena, answersTo, hostileRows, inBinary, inJson, MARK, sending } from './testing-hostile.ts'
 import { envelopeTo, randomHex, sendFrame } from './testing-wire.ts'
 
 const keyOf = ({ identity }: { identity: { signing: { publicKey: PeerKey } } }) => identity.signing.publicKey
 const MALFORMED = '4400 frame_malformed'
 /** A `send` whose envelope is good but for one field, in JSON. */
-const field = (name: string, json: string): Act => async (arena) => {
-  const text = encode('json', sendFrame(envelopeTo(await arena.world.enrol()))) as string
-  return inJson(text.replace(new RegExp(`("${name}":)("[^"]*"|[^,}]*)`), `$1${json}`))(arena)
-}
+const field =
+  (name: string, json: string): Act =>
+  async (arena) => {
+    const text = encode('json', sendFrame(envelopeTo(await arena.world.enrol()))) as string
+    return inJson(text.replace(new RegExp(`("${name}":)("[^"]*"|[^,}]*)`), `$1${json}`))(arena)
+  }
 const settle = (ids: string) => inJson(`{"type":"settle","ids":[${ids}]}`)
 const toAnotherMesh = sending(async (_, { world }) => {
   const elsewhere = await world.enrol(await world.mesh())
@@ -137,7 +139,10 @@ function broadcastTo(count: number): Act {
   return async (arena) => {
     const to = await arena.world.enrol()
     const { envelopeId, recipient, ...rest } = envelopeTo(to)
-    const frame = encode('json', { ...broadcast('0'.repeat(32) as GroupId), envelopes: [{ envelopeId, recipient, ...rest }] })
+    const frame = encode('json', {
+      ...broadcast('0'.repeat(32) as GroupId),
+      envelopes: [{ envelopeId, recipient, ...rest }],
+    })
     const [head, one] = /^(.*"envelopes":\[)(.*)\]\}$/.exec(frame as string)!.slice(1)
     const all = Array.from({ length: count }, () => one!.replace(envelopeId, randomHex(16)))
     return inJson(`${head}${all.join(',')}]}`)(arena)

@@ -1,6 +1,17 @@
 /** H01 to H17: who is not yet a connection, and who is one and has not proven a key. */
+
+import {
+  type Arena,
+  early,
+  hostileRows,
+  http,
+  MARK,
+  ORIGIN,
+  upgrade,
+  upgradeLine,
+  upgradeWithout,
+} from './testing-hostile.ts'
 import { envelopeTo, sendFrame } from './testing-wire.ts'
-import { type Arena, early, http, hostileRows, MARK, ORIGIN, upgrade, upgradeLine, upgradeWithout } from './testing-hostile.ts'
 
 const request = (...headers: string[]) => http('GET /livez HTTP/1.1', ...headers)
 

@@ -2,21 +2,34 @@
 import { deflateRawSync } from 'node:zlib'
 import { encode } from '@sealpost/protocol'
 import { type EnvelopeId, fromHex } from '@sealpost/std'
-import { type Act, type Arena, answersTo, below, hostileRows, inJson, inSession, MARK, sending, upgrade } from './testing-hostile.ts'
+import {
+  type Act,
+  type Arena,
+  answersTo,
+  below,
+  hostileRows,
+  inJson,
+  inSession,
+  MARK,
+  sending,
+} from './testing-hostile.ts'
 import { envelopeTo, maskedFrame, rawHttp, sendFrame, upgradeRequest } from './testing-wire.ts'
 import type { Place } from './testing-world.ts'
 
 const keyOf = ({ identity }: Place) => identity.signing.publicKey
 const MALFORMED = '4400 frame_malformed'
-const status = (summary: string) => inJson(`{"type":"status","availability":"idle","summary":${summary},"declinesReceipts":false}`)
+const status = (summary: string) =>
+  inJson(`{"type":"status","availability":"idle","summary":${summary},"declinesReceipts":false}`)
 const lookup = (peer: string) => inJson(JSON.stringify({ type: 'lookup', ref: 1, peers: [peer] }))
 const ping = (ref: string) => inJson(`{"type":"ping","ref":${ref}}`)
-const envelopeOf = (bytes: number): Act => async (arena) => {
-  const to = await arena.world.enrol()
-  const text = encode('json', sendFrame(envelopeTo(to))) as string
-  const envelope = Buffer.alloc(bytes).toString('base64url')
-  return inJson(text.replace(/("envelope":)"[^"]*"/, `$1"${envelope}"`))(arena)
-}
+const envelopeOf =
+  (bytes: number): Act =>
+  async (arena) => {
+    const to = await arena.world.enrol()
+    const text = encode('json', sendFrame(envelopeTo(to))) as string
+    const envelope = Buffer.alloc(bytes).toString('base64url')
+    return inJson(text.replace(/("envelope":)"[^"]*"/, `$1"${envelope}"`))(arena)
+  }
 const QUOTES = `'"\\;--$1%_`.repeat(10_000)
 const SQL = `'; drop table member; -- ${MARK}`
 
@@ -26,6 +39,7 @@ export const valueRows = hostileRows([
   ['H78', '100 KB of quotes where a key stands', lookup(QUOTES), MALFORMED],
   ['H78', '100 KB of quotes where a text stands', status(JSON.stringify(QUOTES)), MALFORMED],
   ['H78', 'SQL where a text may stand: kept as text', saidToWatchers(SQL.replace(MARK, '')), 'said as it was'],
+  ['H78', 'a key in capitals', lookup('AB'.repeat(32)), MALFORMED],
   ['H79', 'wildcards where a text may stand: kept as text', saidToWatchers(String.raw`%_\%' _`), 'said as it was'],
   ['H80', 'a zero character in a text', status(String.raw`"a\u0000b"`), MALFORMED],
   ['H81', 'half a surrogate pair in a text', status(String.raw`"\ud800"`), MALFORMED],

@@ -3,7 +3,15 @@
  * answered is told as a short text, so that a table can say input and answer side by side.
  */
 import { encode, type Form, type FrameOf } from '@sealpost/protocol'
-import { authFrame, envelopeTo, type HttpAnswer, rawHttp, sendFrame, upgradeRequest, WireClient } from './testing-wire.ts'
+import {
+  authFrame,
+  envelopeTo,
+  type HttpAnswer,
+  rawHttp,
+  sendFrame,
+  upgradeRequest,
+  WireClient,
+} from './testing-wire.ts'
 import { type Place, World } from './testing-world.ts'
 
 export interface HostileRow {
@@ -69,11 +77,16 @@ export class Arena implements AsyncDisposable {
   async checkUnharmed(): Promise<void> {
     const { broker } = this.world
     if (!broker.isAlive) throw new Error(`the broker ended: ${broker.output.slice(-2000)}`)
-    await this.exchange(0, 1)
-    await this.exchange(1, 0)
+    await this.exchangeMail()
     const faults = broker.log.filter(({ level }) => level === 'error' || level === 'fatal')
     if (faults.length > 0) throw new Error(`the broker met a fault: ${JSON.stringify(faults)}`)
     if (broker.output.includes(MARK)) throw new Error('a hostile input stands in the log')
+  }
+
+  /** Mail between the bystanders, both ways. */
+  async exchangeMail(): Promise<void> {
+    await this.exchange(0, 1)
+    await this.exchange(1, 0)
   }
 
   /** Mail that is queued or died. */
@@ -123,7 +136,9 @@ export const upgradeWithout =
 export const http =
   (...lines: string[]): Act =>
   async ({ world }) =>
-    statusOf(await rawHttp(world.broker.port, `${lines.join('\r\n').replaceAll('HOST', world.broker.authority)}\r\n\r\n`))
+    statusOf(
+      await rawHttp(world.broker.port, `${lines.join('\r\n').replaceAll('HOST', world.broker.authority)}\r\n\r\n`),
+    )
 
 /** `400 bad_upgrade`, `101 sealpost.v1`, or only the status where the server itself answered. */
 export function statusOf({ status, headers, body }: HttpAnswer): string {
@@ -175,7 +190,8 @@ export const early =
 /** An `auth` that is good but for what is changed in it, or signed. */
 export const auth =
   (changedFor: (arena: Arena) => Parameters<typeof authFrame>[2] | Promise<Parameters<typeof authFrame>[2]>): Act =>
-  async (arena) => authAnswer(await arena.world.enrol(), await changedFor(arena))
+  async (arena) =>
+    authAnswer(await arena.world.enrol(), await changedFor(arena))
 
 export async function authAnswer(place: Place, changed: Parameters<typeof authFrame>[2] = {}): Promise<string> {
   const client = await WireClient.open(place.url)

@@ -109,7 +109,7 @@ function claimTests(stage: () => Stage): void {
     expect(await stage().take(session)).toEqual([])
   })
 
-  test('takes a lease from the future for lapsed: the clock jumped back', async () => {
+  test('H96: takes a lease from the future for lapsed: the clock jumped back', async () => {
     await stage().storeAll('a')
     const session = await stage().openBob()
     await stage().take(session)

@@ -94,7 +94,7 @@ async function untilBlocked(): Promise<void> {
   if (row!.count === 0) return untilBlocked()
 }
 
-test('a shard that is wrong about the time goes by the clock of the database', async () => {
+test('H95: a shard that is wrong about the time goes by the clock of the database', async () => {
   const stage = await Stage.open(await worlds.next())
   const session = await stage.openBob()
   const clock = Reflect.get(stage.here, 'clock') as DatabaseClock
