@@ -71,6 +71,8 @@ export class WireClient {
   answersPings = true
   /** What came and was not taken yet. */
   readonly frames: ServerFrame[] = []
+  /** What the pongs of the WebSocket carried. */
+  readonly pongs: string[] = []
   private readonly socket: Socket
   private readonly waiters = new Set<() => void>()
   private closing: Closing | undefined
@@ -188,6 +190,7 @@ export class WireClient {
       if (opcode === 8)
         return { code: payload.length < 2 ? 1005 : payload.readUInt16BE(0), reason: payload.subarray(2).toString() }
       if (opcode === 9 && this.answersPings) this.sendMessage(10, payload)
+      if (opcode === 10) this.pongs.push(payload.toString('latin1'))
       if (opcode > 2) continue
       const decoded = decodeServerFrame(this.form, opcode === 1 ? payload.toString() : new Uint8Array(payload))
       if (!decoded.ok) throw new Error(`the broker sent no frame: ${decoded.reason}`)
