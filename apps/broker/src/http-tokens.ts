@@ -87,7 +87,7 @@ export class Tokens {
 
   /** Whose request this is, by its `Authorization`. @throws OperatingError when the database does not answer */
   async holderOf(header: string | undefined): Promise<TokenHolder | Refused> {
-    const token = readHeader(header)
+    const token = readTokenHeader(header)
     if (!token) return { code: 'token_invalid' }
     const name = toHex(token.hash)
     const known = this.believed.get(name)
@@ -103,7 +103,7 @@ export class Tokens {
 
   /** @throws OperatingError when the database does not answer */
   async revoke(header: string | undefined): Promise<void> {
-    const token = readHeader(header)
+    const token = readTokenHeader(header)
     if (!token) return
     await revokeAccessToken(this.db, token)
     this.believed.delete(toHex(token.hash))
@@ -127,7 +127,8 @@ export class Tokens {
 
 const HEADER = /^Bearer spt_([A-Za-z0-9_-]{64})$/
 
-function readHeader(header: string | undefined): AccessTokenRef | undefined {
+/** The token that an `Authorization` shows, if it shows one and nothing else. Never throws. */
+export function readTokenHeader(header: string | undefined): AccessTokenRef | undefined {
   const text = HEADER.exec(header ?? '')?.[1]
   if (!text) return undefined
   const bytes = new Uint8Array(Buffer.from(text, 'base64url'))

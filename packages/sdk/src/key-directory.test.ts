@@ -48,6 +48,14 @@ class World {
 }
 
 describe('asking', () => {
+  test('an answer that came before its question leaves nothing to ask', () => {
+    const world = new World()
+    world.keys.find(BOB, 0)
+    world.answer([binding(BOB)])
+    expect(world.keys.takeFrames(0)).toEqual([])
+    expect(world.log).toEqual(['learned b 1'])
+  })
+
   test('a key is asked for once, then known', () => {
     const world = new World()
     expect(world.keys.find(BOB, 0)).toBeNull()

@@ -205,6 +205,7 @@ export class KeyDirectory {
   private answeredOf(peer: PeerKey, tell: () => void): void {
     const wish = this.open.get(peer)
     this.open.delete(peer)
+    this.unsent.delete(peer) // a broker may answer what it was not asked yet
     if (wish?.isStale) this.want(peer, { ...wish, isStale: false })
     else tell()
   }

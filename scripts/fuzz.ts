@@ -1,0 +1,55 @@
+/**
+ * Runs the fuzzers: `bun scripts/fuzz.ts --inputs 10000000 --seed 7`. So many hostile inputs go to the decoders of frames, and
+ * for each hundred of them one to each other reader: invites, groups' statements, key bindings, envelopes, notes, key files,
+ * addresses, and a peer of the SDK whose broker means ill. The first input that breaks a rule is printed with its seed, and
+ * the exit code is 1.
+ */
+import { ready } from '@sealpost/identity'
+import { fuzzIdentity } from '@sealpost/identity/testing'
+import { fuzz } from '@sealpost/protocol/testing'
+import { fuzzPeer } from '@sealpost/sdk/testing'
+import { Command, InvalidArgumentError } from 'commander'
+
+const SEED_MAX = 2 ** 31
+const FRAMES_FOR_EACH_OTHER = 100
+/** One round of all fuzzers, so that each of them is reached early. */
+const ROUND = 100_000
+
+const options = new Command('fuzz')
+  .description('Feeds hostile inputs to everything that reads what comes from outside.')
+  .option('--inputs <n>', 'so many for the decoders of frames', wholeNumber, 1_000_000)
+  .option('--seed <n>', 'of the first round; each round after it has the next', wholeNumber)
+  .parse()
+  .opts<{ inputs: number; seed?: number }>()
+
+const first = options.seed ?? Math.floor(Math.random() * SEED_MAX)
+const totals = new Map<string, { inputs: number; accepted: number }>()
+const startedAtMs = performance.now()
+await ready()
+try {
+  for (let done = 0; done < options.inputs; done += ROUND)
+    round(first + done / ROUND, Math.min(ROUND, options.inputs - done))
+  for (const [name, { inputs, accepted }] of totals) console.log(`${name}: ${inputs} inputs, ${accepted} accepted`)
+  console.log(`seed ${first}: nothing was thrown; ${Math.round((performance.now() - startedAtMs) / 1000)} s`)
+} catch (error) {
+  console.error(error)
+  process.exitCode = 1
+}
+
+function round(seed: number, inputs: number): void {
+  const others = Math.max(1, Math.floor(inputs / FRAMES_FOR_EACH_OTHER))
+  add('frames', inputs, fuzz({ seed, inputs }).accepted)
+  for (const [name, { accepted }] of Object.entries(fuzzIdentity({ seed, inputs: others }))) add(name, others, accepted)
+  const { delivered } = fuzzPeer({ seed, inputs: others })
+  add('events of a peer', others, delivered)
+}
+
+function add(name: string, inputs: number, accepted: number): void {
+  const so = totals.get(name) ?? { inputs: 0, accepted: 0 }
+  totals.set(name, { inputs: so.inputs + inputs, accepted: so.accepted + accepted })
+}
+
+function wholeNumber(text: string): number {
+  if (!/^\d+$/.test(text)) throw new InvalidArgumentError('a whole number, please')
+  return Number(text)
+}
