@@ -3,8 +3,6 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { Arena } from './testing-hostile.ts'
 import { HASTY, slowRows } from './testing-hostile-slow.ts'
 
-const PATIENCE_MS = 150_000
-
 let arena: Arena
 beforeAll(async () => {
   arena = await Arena.open(HASTY)
@@ -13,12 +11,12 @@ afterAll(() => arena[Symbol.asyncDispose]())
 
 describe('side by side', () => {
   const rows = slowRows.map((row) => [`${row.id}: ${row.input}`, row] as const)
-  test.concurrent.each(rows)('%s', { timeout: PATIENCE_MS }, async (_, row) => {
+  test.concurrent.each(rows)('%s', async (_, row) => {
     expect(await row.act(arena)).toBe(row.answer)
   })
 })
 
-test('the others went on meanwhile, and nothing is left', { timeout: PATIENCE_MS }, async () => {
+test('the others went on meanwhile, and nothing is left', async () => {
   await arena.checkUnharmed()
-  await expect.poll(() => arena.rows(), { timeout: 10_000 }).toBe(0)
+  await expect.poll(() => arena.rows()).toBe(0)
 })

@@ -6,9 +6,9 @@ import { HttpPeer } from './testing-http.ts'
 import { envelopeTo, maskedFrame, sendFrame, WireClient } from './testing-wire.ts'
 
 /** A broker whose patience is short enough for a test, and long enough for a slow machine. */
-export const HASTY = { AUTH_WITHIN_MS: '4000', HEARTBEAT_MS: '3000' }
+export const HASTY = { AUTH_WITHIN_MS: '10000', HEARTBEAT_MS: '5000' }
 /** The broker closes a request that does not go on after 30 s, and looks every few seconds. */
-const HTTP_PATIENCE_MS: Millis = 90_000
+const HTTP_PATIENCE_MS: Millis = 150_000
 const DRIP_EVERY_MS: Millis = 500
 
 export const slowRows = hostileRows([
