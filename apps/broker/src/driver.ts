@@ -3,15 +3,7 @@
  * each effect of the engine becomes a call here, each answer a call back. It decides nothing.
  */
 import { type Bus, hintOf } from '@sealpost/bus'
-import {
-  type Asker,
-  type Effects,
-  Engine,
-  type EngineOptions,
-  type SendOutcome,
-  type SocketId,
-  type Sought,
-} from '@sealpost/core'
+import { type Effects, Engine, type EngineOptions, type SendOutcome, type SocketId, type Sought } from '@sealpost/core'
 import {
   type Append,
   BATCH_MAX,
@@ -26,18 +18,13 @@ import {
   type Settle,
   type Want,
 } from '@sealpost/protocol'
-import { type Batch, Drain, type DrainOptions, type Queue, Writer, type WriterOptions } from '@sealpost/queue'
+import { type Batch, Drain, type DrainOptions, Writer, type WriterOptions } from '@sealpost/queue'
 import { type DeliveryId, type MeshId, type Millis, OperatingError, type PeerNo } from '@sealpost/std'
 import type { Authenticator } from './authenticator.ts'
-import type { GroupRegistrar } from './group-registrar.ts'
 import { errorFields, type Log } from './log.ts'
 import { Measurements } from './measurements.ts'
+import { MemberDriver, type MemberParts } from './member-driver.ts'
 import type { Metrics } from './metrics.ts'
-import type { Ownership } from './ownership.ts'
-import type { PersonRegistrar } from './person-registrar.ts'
-import { PoolDriver } from './pool-driver.ts'
-import type { PoolRegistrar } from './pool-registrar.ts'
-import type { Registrar } from './registrar.ts'
 import { Releases } from './releases.ts'
 
 const TICK_MS = 1000
@@ -69,20 +56,14 @@ export interface DriverOptions {
   readonly sweepMs: Millis
 }
 
-interface Parts {
-  readonly queue: Queue
+interface Parts extends MemberParts {
   readonly authenticator: Authenticator
-  readonly registrar: Registrar
-  readonly ownership: Ownership
-  readonly groups: GroupRegistrar
-  readonly persons: PersonRegistrar
-  readonly pools: PoolRegistrar
   readonly bus: Bus
   readonly log: Log
   readonly metrics: Metrics
 }
 
-export class Driver extends PoolDriver implements Effects {
+export class Driver extends MemberDriver implements Effects {
   readonly engine: Engine
   protected override readonly parts: Parts
   private readonly connections = new Map<SocketId, Connection>()
@@ -303,73 +284,6 @@ export class Driver extends PoolDriver implements Effects {
 
   measure(meshId: MeshId, peer: PeerNo): void {
     this.measurements.add({ meshId, peer })
-  }
-
-  lookup(socket: SocketId, meshId: MeshId, lookup: FrameOf<'lookup'>): void {
-    const { queue, persons } = this.parts
-    this.ask(
-      'lookup',
-      Promise.all([queue.findBindings(meshId, lookup.peers), persons.find(meshId, lookup.peers)]),
-      ([bindings, found]) => this.engine.persons.found(socket, lookup, bindings, found),
-    )
-  }
-
-  listMembers(socket: SocketId, meshId: MeshId, members: FrameOf<'members'>): void {
-    this.ask('members', this.parts.registrar.list(meshId, members), (page) =>
-      this.engine.owners.listed(socket, members, page),
-    )
-  }
-
-  revoke(socket: SocketId, asker: { meshId: MeshId; peer: PeerNo }, revoke: FrameOf<'revoke'>): void {
-    this.ask('revoke', this.parts.registrar.revoke(asker, revoke), (ended) =>
-      this.engine.revoked(socket, revoke, ended),
-    )
-  }
-
-  consent(socket: SocketId, asker: Asker, consent: FrameOf<'consent'>): void {
-    this.ask('consent', this.parts.ownership.consent(asker, consent), (answer) => {
-      if (answer) this.engine.owners.consented(socket, asker, consent, answer)
-    })
-  }
-
-  bind(socket: SocketId, asker: Asker, bind: FrameOf<'bind'>): void {
-    this.ask('bind', this.parts.ownership.bind(asker, bind), (outcome) => {
-      if (outcome) this.engine.owners.bound(socket, asker, bind, outcome)
-    })
-  }
-
-  lookupHistory(socket: SocketId, meshId: MeshId, lookup: FrameOf<'lookupHistory'>): void {
-    this.ask('history', this.parts.ownership.history(meshId, lookup), (bindings) =>
-      this.engine.owners.historyFound(socket, lookup, bindings),
-    )
-  }
-
-  setGroup(socket: SocketId, asker: Asker, setGroup: FrameOf<'setGroup'>): void {
-    this.ask('group', this.parts.groups.set(asker, setGroup), (answer) => {
-      if (answer) this.engine.groupSet(socket, asker, setGroup, answer)
-    })
-  }
-
-  listGroups(socket: SocketId, meshId: MeshId, groups: FrameOf<'groups'>): void {
-    this.ask('groups', this.parts.groups.list(meshId, groups), (page) => this.engine.groupsListed(socket, groups, page))
-  }
-
-  listDevices(socket: SocketId, meshId: MeshId, devices: FrameOf<'devices'>): void {
-    this.ask('devices', this.parts.persons.find(meshId, devices.peers), (found) =>
-      this.engine.persons.listed(socket, devices, found),
-    )
-  }
-
-  removeDevice(socket: SocketId, asker: Asker, remove: FrameOf<'removeDevice'>): void {
-    this.ask('device', this.parts.persons.remove(asker, remove), (answer) => {
-      if (answer) this.engine.persons.removed(socket, asker, remove, answer)
-    })
-  }
-
-  succeed(socket: SocketId, asker: Asker, succeed: FrameOf<'succeed'>): void {
-    this.ask('succeed', this.parts.persons.succeed(asker, succeed), (answer) => {
-      if (answer) this.engine.persons.succeeded(socket, asker, succeed, answer)
-    })
   }
 
   hint(meshId: MeshId, peer: PeerNo): void {

@@ -3,7 +3,6 @@
  * drives them, on the simulated network and database. It decides nothing; mutants are subclasses of it.
  */
 import {
-  type Asker,
   type Effects,
   Engine,
   type EngineLimits,
@@ -22,12 +21,10 @@ import {
   type DeliveryRef,
   type Extension,
   type FrameOf,
-  type GiveBack,
   type PoolWant,
   PROTOCOL_VERSIONS,
   type Reject,
   type Retry,
-  ROSTER_MAX,
   type ServerFrame,
   type SessionRef,
   type Settle,
@@ -36,9 +33,8 @@ import {
 import { type Batch, type Decided, Drain, isDecided, mergeDecided, undecidedOf, Writer } from '@sealpost/queue'
 import { type MemoryShard, measureIn } from '@sealpost/queue/memory'
 import type { DeliveryId, GroupId, MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
-import { HeardConsents } from './consents.ts'
 import type { Link } from './link.ts'
-import { poolStatementOf } from './pool.ts'
+import { MemberLife } from './member-life.ts'
 import { type Socket, watchFrame } from './watched-socket.ts'
 import type { World } from './world.ts'
 
@@ -53,11 +49,7 @@ const WRITER = { appendsMax: 12, appendBytesMax: 4_096, settlesMax: 6, settlesDu
 const DRAIN = { tickMs: 5, wantsMax: 3 }
 export const BROKER_KEY = 'bb'.repeat(32) as PeerKey
 
-const unused = (): never => {
-  throw new Error('no peer of a world asks for this')
-}
-
-export class ShardLife implements Effects {
+export class ShardLife extends MemberLife implements Effects {
   readonly engine: Engine
   readonly statements: MemoryShard
   protected readonly world: World
@@ -65,12 +57,12 @@ export class ShardLife implements Effects {
   protected readonly drain: Drain
   protected readonly poolDrain: Drain<PoolWant>
   protected readonly sockets = new Map<SocketId, Socket>()
-  protected readonly heard = new HeardConsents()
   private lastSocket = 0
   private isFlushDue = false
   private isOver = false
 
   constructor(world: World, statements: MemoryShard, limits: EngineLimits) {
+    super()
     this.world = world
     this.statements = statements
     this.engine = new Engine(this, {
@@ -283,14 +275,6 @@ export class ShardLife implements Effects {
     return new Map(asked.map((id) => [id, id === group.groupId ? group : null]))
   }
 
-  lookup(no: SocketId, meshId: MeshId, lookup: FrameOf<'lookup'>): void {
-    this.ask(
-      'lookup',
-      () => this.statements.findBindings(meshId, lookup.peers),
-      (bindings) => this.engine.persons.found(no, lookup, bindings),
-    )
-  }
-
   measure(meshId: MeshId, peer: PeerNo): void {
     this.ask(
       'measure',
@@ -300,95 +284,9 @@ export class ShardLife implements Effects {
     )
   }
 
-  /** The meshes of a world are as they were seeded: without admins, so without invites and revocations. */
-  enrol(no: SocketId): void {
-    this.after(0, () => this.step(() => this.engine.enrolled(no, { status: 'invite_refused' })))
-  }
-  revoke(no: SocketId, _asker: { meshId: MeshId; peer: PeerNo }, revoke: FrameOf<'revoke'>): void {
-    this.after(0, () => this.step(() => this.engine.revoked(no, revoke, null)))
-  }
-
-  readonly setPool = unused
-  listPools(no: SocketId, meshId: MeshId, pools: FrameOf<'pools'>): void {
-    const statements = [poolStatementOf(meshId, this.world.members)]
-    this.ask(
-      'pools',
-      () => statements,
-      () => this.engine.pools.listed(no, pools, { statements, isLast: true }),
-    )
-  }
-  findPool(no: SocketId, meshId: MeshId, join: FrameOf<'joinPool'>): void {
-    this.ask(
-      'join',
-      () => this.statements.pools.find(meshId, [join.pool])[0] ?? null,
-      (pool) => this.engine.pools.found(no, join, pool),
-    )
-  }
   claimPool(want: PoolWant): void {
     this.poolDrain.want(want)
   }
-  giveBack(gifts: readonly GiveBack[]): void {
-    this.ask(
-      'give',
-      () => this.statements.pools.giveBack(gifts),
-      () => this.engine.pools.gaveBack(gifts),
-    )
-  }
-  consent(no: SocketId, asker: Asker, consent: FrameOf<'consent'>): void {
-    const { consents, store } = this.world
-    this.ask(
-      'consent',
-      () => consents.change(store, asker, consent),
-      (answer) => {
-        this.heard.heardOf(asker.meshId, asker.peer, answer.consent)
-        this.engine.owners.consented(no, asker, consent, answer)
-      },
-    )
-  }
-  bind(no: SocketId, asker: Asker, bind: FrameOf<'bind'>): void {
-    const { turns, store } = this.world
-    this.ask(
-      'bind',
-      () => turns.bind(store, { meshId: asker.meshId, peer: asker.peerKey }, bind),
-      (outcome) => this.engine.owners.bound(no, asker, bind, outcome),
-    )
-  }
-  /** Its groups are as they were seeded. */
-  readonly setGroup = unused
-  listGroups(no: SocketId, meshId: MeshId, groups: FrameOf<'groups'>): void {
-    this.ask(
-      'groups',
-      () => this.world.groupIn(meshId),
-      (group) => this.engine.groupsListed(no, groups, { groups: [group], isLast: true }),
-    )
-  }
-  /** Nor has anybody devices, or another identity. */
-  readonly enrolDevice = unused
-  readonly listDevices = unused
-  readonly removeDevice = unused
-  readonly succeed = unused
-  lookupHistory(no: SocketId, meshId: MeshId, lookup: FrameOf<'lookupHistory'>): void {
-    this.ask(
-      'history',
-      () => [
-        ...this.statements.findBindings(meshId, [lookup.peer]),
-        ...this.world.turns.formersOf({ meshId, peer: lookup.peer }),
-      ],
-      (bindings) => this.engine.owners.historyFound(no, lookup, bindings),
-    )
-  }
-
-  listMembers(no: SocketId, meshId: MeshId, members: FrameOf<'members'>): void {
-    this.ask(
-      'members',
-      () => this.world.store.keysAfter(meshId, members.after, ROSTER_MAX + 1),
-      (keys) => {
-        const page = keys.slice(0, ROSTER_MAX).map((peer) => ({ peer, name: '', role: 'member' as const }))
-        this.engine.owners.listed(no, members, { members: page, isLast: keys.length <= ROSTER_MAX })
-      },
-    )
-  }
-
   hint(meshId: MeshId, peer: PeerNo): void {
     this.world.hint(this, meshId, peer)
   }
