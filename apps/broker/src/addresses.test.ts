@@ -19,7 +19,7 @@ test.each([
   ['fe80::', 'fe80:0:0:0'],
   ['2001:0DB8:0001::9', '2001:db8:1:0'],
   ['', ''],
-])('a connection of %s counts as %s', (connection, client) => {
+])('H58: a connection of %s counts as %s, the /64 of an address of IPv6', (connection, client) => {
   expect(clientOf(connection)).toBe(client)
 })
 

@@ -6,10 +6,7 @@ import { elsewhere, hostileInputs, INPUTS } from './testing-hostile-inputs.ts'
 import { slowRows } from './testing-hostile-slow.ts'
 
 const ROOT = join(import.meta.dirname, '../../..')
-/** Of the limits of rates, quotas and prefixes, which have suites of their own. */
-const LIMITS = ['H18', 'H54', 'H58']
-const all = Array.from({ length: INPUTS }, (_, i) => `H${String(i + 1).padStart(2, '0')}`)
-const numbers = all.filter((id) => !LIMITS.includes(id))
+const numbers = Array.from({ length: INPUTS }, (_, i) => `H${String(i + 1).padStart(2, '0')}`)
 const rows = [...hostileInputs, ...slowRows]
 
 /** Numbers at the beginning of a title: `test('H50, H63: a settle …`, or of a row, `['H89: what …`. */

@@ -91,7 +91,7 @@ test('a process that is over its memory lets nobody in, says so, and goes on wit
 })
 
 describe('a mailbox', () => {
-  test('takes so much of one sender and so much in all, and goes on when its owner has read', async () => {
+  test('H54: takes so much of one sender and so much in all, and goes on when its owner has read', async () => {
     await using world = await World.open({ LIMITS: 'on', MAILBOX_PER_SENDER_MAX: '20', MAILBOX_MAX: '30' })
     const absent = await world.enrol()
     const [one, two] = [await WireClient.enter(await world.enrol()), await WireClient.enter(await world.enrol())]

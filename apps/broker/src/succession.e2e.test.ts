@@ -120,7 +120,7 @@ test('devices stay with their person', async () => {
   expect(await phone.closed).toMatchObject({ code: 'revoked' })
 })
 
-test('both keys must sign, the new one must be new, and its binding good (H45)', async () => {
+test('H45: both keys must sign, the new one must be new, and its binding good', async () => {
   const [alice, bob] = [await world.enrol(), await world.enrol()]
   const client = await WireClient.enter(alice)
   const { meshId, identity } = alice

@@ -13,13 +13,16 @@ export const INPUTS = 96
 
 /** Beside the table: the file with a test whose title begins with the number. */
 export const elsewhere: Readonly<Record<string, string>> = {
+  H18: 'apps/broker/src/limits.e2e.test.ts',
   H33: 'apps/broker/src/fault.e2e.test.ts',
   H44: 'apps/broker/src/enrol.e2e.test.ts',
-  H45: 'apps/broker/src/rotation.e2e.test.ts',
+  H45: 'apps/broker/src/succession.e2e.test.ts',
   H50: 'apps/broker/src/frames.e2e.test.ts',
+  H54: 'apps/broker/src/limits.e2e.test.ts',
   H55: 'apps/broker/src/delivery.e2e.test.ts',
   H56: 'apps/broker/src/delivery.e2e.test.ts',
   H57: 'apps/broker/src/upgrade.e2e.test.ts',
+  H58: 'apps/broker/src/addresses.test.ts',
   H59: 'apps/broker/src/upgrade.e2e.test.ts',
   H62: 'apps/broker/src/frames.e2e.test.ts',
   H63: 'apps/broker/src/frames.e2e.test.ts',
