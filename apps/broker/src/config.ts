@@ -6,7 +6,7 @@
 import { readFileSync } from 'node:fs'
 import { defaultLimits, type EngineLimits } from '@sealpost/core'
 import { normalizeAuthority } from '@sealpost/identity'
-import { ENVELOPE_BYTES_MAX } from '@sealpost/protocol'
+import { ENVELOPE_BYTES_MAX, GROUPS_MAX } from '@sealpost/protocol'
 import { defaultDrainOptions, defaultQueueOptions, defaultWriterOptions } from '@sealpost/queue'
 import { z } from 'zod'
 import { isNetwork } from './addresses.ts'
@@ -228,6 +228,11 @@ export const settings = {
     fallback: defaultLimits.creditBytes,
     unit: 'bytes',
     meaning: 'and their bytes; a socket that is never read holds four times as much at most',
+  }),
+  GROUPS_PER_OWNER: setting(count('groups', GROUPS_MAX), {
+    fallback: 100,
+    unit: 'groups',
+    meaning: 'groups that one peer may have made and not ended',
   }),
   POLLING_IDLE_MS: setting(ms(), {
     fallback: 60_000,

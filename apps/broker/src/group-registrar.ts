@@ -13,9 +13,12 @@ export class GroupRegistrar {
   private readonly db: Database
   private readonly authenticator: Authenticator
 
-  constructor(db: Database, authenticator: Authenticator) {
+  private readonly perOwnerMax: number
+
+  constructor(db: Database, authenticator: Authenticator, perOwnerMax: number) {
     this.db = db
     this.authenticator = authenticator
+    this.perOwnerMax = perOwnerMax
   }
 
   /** `null`: too many wait. @throws OperatingError */
@@ -23,7 +26,7 @@ export class GroupRegistrar {
     const checked = await this.authenticator.inTurn(() => check(asker, statement))
     if (checked === null || 'outcome' in checked) return checked
     const group = { groupId: checked.groupId, epoch: checked.epoch, statement: checked.bytes }
-    const outcome = await putGroup(this.db, asker, group)
+    const outcome = await putGroup(this.db, asker, group, this.perOwnerMax)
     return outcome === 'done' ? { outcome, group } : { outcome }
   }
 

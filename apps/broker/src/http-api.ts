@@ -2,19 +2,20 @@
 import { OpenAPIHono, type z } from '@hono/zod-openapi'
 import { decodeFields, encodeFields } from '@sealpost/protocol'
 import type { Queue } from '@sealpost/queue'
-import { OperatingError, type PeerKey } from '@sealpost/std'
+import { type GroupId, OperatingError, type PeerKey } from '@sealpost/std'
 import type { Context, MiddlewareHandler } from 'hono'
 import { HTTPException } from 'hono/http-exception'
 import type { Driver } from './driver.ts'
 import type { Challenges } from './http-challenges.ts'
 import { DOCUMENT_PATH, openApiDocument } from './http-document.ts'
+import type { GroupRosters } from './http-groups.ts'
 import type { Inboxes } from './http-inboxes.ts'
 import type { RequestLimits } from './http-limits.ts'
 import { mailbagJson } from './http-mailbag.ts'
 import type { Settling } from './http-polled-session.ts'
 import { httpRefusals, isRefused, type Refused } from './http-refusals.ts'
 import * as routes from './http-routes.ts'
-import { readEnvelopes, sendOnce } from './http-send.ts'
+import { readBroadcast, readEnvelopes, type Sending, sendOnce } from './http-send.ts'
 import { nameOf, type TokenHolder, type Tokens } from './http-tokens.ts'
 import { errorFields, type Log } from './log.ts'
 
@@ -31,6 +32,7 @@ export interface Caller {
 export interface ApiParts {
   readonly driver: Driver
   readonly queue: Queue
+  readonly groups: GroupRosters
   readonly tokens: Tokens
   readonly challenges: Challenges
   readonly inboxes: Inboxes
@@ -60,6 +62,7 @@ export function apiRoutes(parts: ApiParts): Api {
   for (const { method, path } of routes.peerRoutes) app.on(method, path, admitPeers(parts))
   addTokens(app, parts)
   addMail(app, parts)
+  addGroups(app, parts)
   for (const { path } of ALL) app.all(path, methodNotAllowed)
   const document = openApiDocument()
   app.get(DOCUMENT_PATH, (c) => c.json(document))
@@ -90,11 +93,17 @@ function addTokens(app: Api, { challenges, tokens }: ApiParts): void {
 }
 
 function addMail(app: Api, { driver, inboxes, queue }: ApiParts): void {
+  const sendFor = (holder: TokenHolder, sending: Sending) =>
+    sendOnce(driver, { ...holder, isRevoked: false, sessionEpoch: 0, consent: null }, sending)
   app.openapi(routes.send, async (c) => {
-    const envelopes = readEnvelopes(c.req.valid('json').envelopes)
-    if (!envelopes) return refuse(c, { code: 'body_malformed' })
-    const from = { ...c.var.holder, isRevoked: false, sessionEpoch: 0, consent: null }
-    return c.json({ results: await sendOnce(driver, from, envelopes) }, 200)
+    const sending = readEnvelopes(c.req.valid('json').envelopes)
+    if (!sending) return refuse(c, { code: 'body_malformed' })
+    return c.json({ results: await sendFor(c.var.holder, sending) }, 200)
+  })
+  app.openapi(routes.broadcast, async (c) => {
+    const sending = readBroadcast(c.req.valid('json'))
+    if (!sending) return refuse(c, { code: 'body_malformed' })
+    return c.json({ results: await sendFor(c.var.holder, sending) }, 200)
   })
   app.openapi(routes.inbox, async (c) => {
     const { waitSeconds, max, takeover } = c.req.valid('query')
@@ -116,6 +125,17 @@ function addMail(app: Api, { driver, inboxes, queue }: ApiParts): void {
     const unknown = peers.filter((peer) => !known.has(peer))
     const { ref: _, ...directory } = encodeFields({ type: 'directory', ref: 0, bindings, unknown })
     return c.json(directory, 200)
+  })
+}
+
+function addGroups(app: Api, { groups }: ApiParts): void {
+  app.openapi(routes.groups, async (c) => {
+    const after = c.req.valid('query').after as GroupId
+    return c.json(await groups.listOf(c.var.holder, after), 200)
+  })
+  app.openapi(routes.rosters, async (c) => {
+    const asked = c.req.valid('json').groups as GroupId[]
+    return c.json(await groups.lookup(c.var.holder.meshId, asked), 200)
   })
 }
 

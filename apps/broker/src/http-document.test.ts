@@ -21,9 +21,12 @@ test('everything it refers to is in it, and every request but those for a token 
     ['post /v1/token', false],
     ['delete /v1/token', true],
     ['post /v1/send', true],
+    ['post /v1/broadcast', true],
     ['get /v1/inbox', true],
     ['post /v1/settle', true],
     ['post /v1/lookup', true],
+    ['get /v1/groups', true],
+    ['post /v1/rosters', true],
   ])
 })
 

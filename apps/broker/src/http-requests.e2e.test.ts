@@ -153,9 +153,12 @@ test('the document is served', async () => {
     '/v1/token/challenge',
     '/v1/token',
     '/v1/send',
+    '/v1/broadcast',
     '/v1/inbox',
     '/v1/settle',
     '/v1/lookup',
+    '/v1/groups',
+    '/v1/rosters',
   ])
   expect(body.paths['/v1/send'].post.security).toEqual([{ bearer: [] }])
 })

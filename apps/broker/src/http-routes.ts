@@ -1,36 +1,26 @@
 /** The requests of the HTTP surface: what each takes and answers. The OpenAPI document is made from these. */
 import { createRoute, z } from '@hono/zod-openapi'
 import { BATCH_MAX, LOOKUP_MAX } from '@sealpost/protocol'
+import { broadcast, groups, rosters } from './http-group-routes.ts'
 import { type JsonSchema, schemaOfField, schemaOfFrame, schemaOfItem } from './http-json-schema.ts'
-import { type HttpCode, type HttpStatus, httpRefusals } from './http-refusals.ts'
-import { ENVELOPE_DEFAULTS } from './http-send.ts'
+import {
+  base64url,
+  body,
+  hex,
+  json,
+  listOf,
+  refusals,
+  Sent,
+  security,
+  sendSchema,
+  wholeNumber,
+  wire,
+} from './http-route-parts.ts'
 import { TTL_SECONDS_MAX } from './http-tokens.ts'
 
 export const WAIT_SECONDS_MAX = 30
 export const POLL_MAX = 256
 const POLL_USUAL = 32
-
-/** Checked by the codec of the frames, and described from its table. */
-const wire = (schema: JsonSchema) => z.unknown().openapi(schema)
-const listOf = (schema: JsonSchema) =>
-  z
-    .array(wire(schema.items as JsonSchema))
-    .max(BATCH_MAX)
-    .default([])
-const hex = (bytes: number) => z.string().regex(new RegExp(`^[0-9a-f]{${bytes * 2}}$`))
-const base64url = (bytes: number) =>
-  z
-    .string()
-    .length(Math.ceil((bytes * 4) / 3))
-    .regex(/^[A-Za-z0-9_-]*$/)
-const wholeNumber = (max: number, fallback: number, min = 0) =>
-  z
-    .string()
-    .regex(/^\d{1,4}$/)
-    .transform(Number)
-    .pipe(z.int().min(min).max(max))
-    .default(fallback)
-    .openapi({ type: 'integer', minimum: min, maximum: max, default: fallback })
 
 /** A push, and beside its fields the terms of its sender, if it named any, and the body of a broadcast. */
 function deliverySchema(): JsonSchema {
@@ -42,35 +32,9 @@ function deliverySchema(): JsonSchema {
 /** A send, and beside its fields the terms, of which each has a default. */
 function envelopeSchema(): JsonSchema {
   const { required: _, ...terms } = schemaOfItem('sendWith', 'envelopes').properties.terms!
-  const optional = Object.keys(ENVELOPE_DEFAULTS)
-  const send = schemaOfItem('send', 'envelopes', { without: ['isHead'], optional })
+  const send = sendSchema()
   return { ...send, properties: { ...send.properties, terms } }
 }
-
-const Refusal = z
-  .object({ code: z.enum(Object.keys(httpRefusals) as HttpCode[]), retryAfterMs: z.int().min(0).optional() })
-  .openapi('Refusal')
-
-const json = <T extends z.ZodType>(schema: T, description: string) => ({
-  description,
-  content: { 'application/json': { schema } },
-})
-const body = <T extends z.ZodType>(schema: T) => ({ required: true, content: { 'application/json': { schema } } })
-
-/** Typed as if every request could be refused in every way: a handler hands on what a part of the broker answers. */
-type Refusals = Record<Exclude<HttpStatus, 404 | 405>, ReturnType<typeof json<typeof Refusal>>>
-function refusals(...codes: HttpCode[]): Refusals {
-  const all: HttpCode[] = [...codes, 'rate_limited', 'too_many_requests', 'internal', 'restarting', 'try_later']
-  const statuses = new Set(all.map((code) => httpRefusals[code].status))
-  const meanings = (status: HttpStatus) =>
-    all
-      .filter((code) => httpRefusals[code].status === status)
-      .map((code) => `\`${code}\`: ${httpRefusals[code].meaning}.`)
-  const rows = [...statuses].sort().map((status) => [status, json(Refusal, meanings(status).join(' '))])
-  return Object.fromEntries(rows)
-}
-
-const security = [{ bearer: [] }]
 
 export const challenge = createRoute({
   method: 'post',
@@ -134,23 +98,7 @@ export const send = createRoute({
     ),
   },
   responses: {
-    200: json(
-      z
-        .object({
-          results: z.array(
-            z
-              .object({
-                envelopeId: hex(16),
-                status: z.enum(['stored', 'duplicate', 'refused']),
-                code: z.string().optional(),
-                retryAfterMs: z.int().min(0).optional(),
-              })
-              .openapi('Result'),
-          ),
-        })
-        .openapi('Sent'),
-      'What became of each, in the order of the request.',
-    ),
+    200: json(Sent, 'What became of each, in the order of the request.'),
     ...refusals('body_malformed', 'token_invalid'),
   },
 })
@@ -220,4 +168,5 @@ export const lookup = createRoute({
 
 /** Asked for by whoever has no token yet. */
 export const strangerRoutes = [challenge, token]
-export const peerRoutes = [revoke, send, inbox, settle, lookup]
+export { broadcast, groups, rosters }
+export const peerRoutes = [revoke, send, broadcast, inbox, settle, lookup, groups, rosters]

@@ -7,6 +7,7 @@ import type { Authenticator } from './authenticator.ts'
 import type { Driver } from './driver.ts'
 import { apiRoutes } from './http-api.ts'
 import { Challenges } from './http-challenges.ts'
+import { GroupRosters } from './http-groups.ts'
 import { Inboxes } from './http-inboxes.ts'
 import { type Rate, RequestLimits } from './http-limits.ts'
 import { Tokens } from './http-tokens.ts'
@@ -39,8 +40,9 @@ export function openApi({ driver, queue, db, authenticator, log }: Parts, { gree
   const strangers = new RequestLimits(rate && STRANGERS_RATE, STRANGERS_AT_A_TIME)
   const peers = new RequestLimits(rate, PEER_AT_A_TIME)
   const tokens = new Tokens({ db, authenticator, challenges })
+  const groups = new GroupRosters(db)
   const inboxes = new Inboxes(driver, queue, pollingIdleMs)
-  const app = apiRoutes({ driver, queue, tokens, challenges, inboxes, strangers, peers, log })
+  const app = apiRoutes({ driver, queue, tokens, challenges, inboxes, groups, strangers, peers, log })
   return {
     app,
     /** Resolves when every request is answered, or has had the time for it. */

@@ -44,7 +44,7 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const databases = await openDatabases(config)
   const { version: postgres, durability, incarnation } = await prepareDatabase(config, databases)
   const shard = toHex(crypto.getRandomValues(new Uint8Array(16))) as ShardId
-  const members = membersOf(databases, new PostgresQueue(databases, shard, queueOptions(config)), keys)
+  const members = membersOf(databases, new PostgresQueue(databases, shard, queueOptions(config)), { keys, config })
   const { queue, authenticator } = members
   const metrics = new Metrics()
   const bus = new MemoryHub().join()
@@ -105,15 +105,20 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   }
 }
 
+interface Terms {
+  readonly keys: SigningKeys
+  readonly config: Config
+}
+
 /** Who may come in, and what is whose. */
-function membersOf({ asking }: { asking: Database }, queue: PostgresQueue, keys: SigningKeys) {
+function membersOf({ asking }: { asking: Database }, queue: PostgresQueue, { keys, config }: Terms) {
   const authenticator = new Authenticator(queue, keys)
   return {
     queue,
     authenticator,
     registrar: new Registrar(asking, authenticator, keys),
     ownership: new Ownership(asking, authenticator),
-    groups: new GroupRegistrar(asking, authenticator),
+    groups: new GroupRegistrar(asking, authenticator, config.GROUPS_PER_OWNER),
     persons: new PersonRegistrar(asking, queue, { authenticator, keys }),
     pools: new PoolRegistrar(asking, queue, authenticator),
   }

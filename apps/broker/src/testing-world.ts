@@ -94,7 +94,7 @@ export class World implements AsyncDisposable {
   }
 
   /** Rows of a table of ours, in all meshes. */
-  async count(table: 'message_queue' | 'dead_letter' | 'dedupe_ledger'): Promise<number> {
+  async count(table: 'message_queue' | 'dead_letter' | 'dedupe_ledger' | 'shared_body'): Promise<number> {
     const [row] = await this.db.run((sql) => sql.unsafe<{ n: number }[]>(`select count(*)::int as n from ${table}`))
     return row!.n
   }

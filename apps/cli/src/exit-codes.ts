@@ -90,6 +90,7 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'too_many_groups',
     'too_many_devices',
     'too_many_pools',
+    'too_many_own_groups',
     'body_too_large',
     'envelope_too_large',
     'ttl_too_long',

@@ -35,6 +35,7 @@ export interface GroupCalls {
   groups(question: null): Promise<readonly GroupFacts[]>
   createGroup(question: { name: string; members: readonly PeerKey[] }): Promise<GroupFacts>
   changeGroup(question: GroupChange): Promise<GroupFacts>
+  deleteGroup(question: { group: GroupId }): Promise<null>
   /** Answers when the broker has stored it for each member, or refused it. */
   sendToGroup(question: GroupSendQuestion): Promise<readonly MemberFare[]>
 }
@@ -48,6 +49,10 @@ export function groupCallsOf({ groups }: Peer): GroupCalls {
       if (add.length > 0) await group.add(...add)
       if (remove.length > 0) await group.remove(...remove)
       return factsOf(group)
+    },
+    deleteGroup: async ({ group }) => {
+      await (await groups.find(group)).delete()
+      return null
     },
     sendToGroup: async ({ group: id, bodyBase64, priority, ttlSeconds }) => {
       const group = await groups.find(id)

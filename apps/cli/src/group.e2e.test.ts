@@ -32,6 +32,20 @@ test('a group is made, written to, changed and shown', async () => {
   expect((await machine.run(['group', 'show', made.id])).stdout).toMatch(/members +.*you/)
 })
 
+test('a deleted group is gone for everybody, and its name is free', async () => {
+  const made = json(await machine.run(['group', 'create', 'crew', 'bob', 'carol', '--json']))
+  await machine.run(['group', 'send', 'crew', 'last words'])
+  const deleted = await machine.run(['group', 'delete', 'crew', '--json'])
+  expect([deleted.code, json(deleted)]).toEqual([0, { deleted: made.id }])
+  const listed = await machine.run(['group', 'list', '--json'])
+  expect([listed.code, listed.stdout]).toEqual([0, ''])
+  expect((await machine.run(['group', 'send', 'crew', 'x', '--profile', 'bob'])).code).toBe(3)
+  const heard = json(await machine.run(['listen', '--count', '1', '--json', '--profile', 'bob']))
+  expect(heard).toMatchObject({ text: 'last words', group: { id: made.id, name: 'crew' } })
+  const again = await machine.run(['group', 'create', 'crew', 'bob'])
+  expect([again.code, again.stdout]).toEqual([0, expect.not.stringContaining(made.id)])
+})
+
 test('what can not be done says why', async () => {
   await machine.run(['group', 'create', 'crew', 'bob', 'carol'])
   const code = async (...words: string[]) => {
@@ -39,6 +53,7 @@ test('what can not be done says why', async () => {
     return [code, JSON.parse(stderr.trim().split('\n').at(-1)!).error.code]
   }
   expect(await code('add', 'crew', 'carol', '--profile', 'bob')).toEqual([4, 'not_owner'])
+  expect(await code('delete', 'crew', '--profile', 'bob')).toEqual([4, 'not_owner'])
   expect(await code('send', 'nobody', 'x')).toEqual([3, 'unknown_group'])
   await machine.run(['group', 'create', 'crew', 'bob'])
   expect(await code('send', 'crew', 'x')).toEqual([2, 'group_ambiguous'])

@@ -1,5 +1,5 @@
 import type { FrameOf, ServerFrame } from '@sealpost/protocol'
-import type { GroupId } from '@sealpost/std'
+import { GROUP_EPOCH_LAST, type GroupId } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import { idOf, keyOf, MESH, memberOf, sendOf, world } from './testing-world.ts'
 
@@ -76,13 +76,41 @@ test('of a group that was not read here lately nothing is stored before it is', 
   expect(nacks().map(({ code }) => code)).toEqual(['stale_roster', 'stale_roster'])
 })
 
-test('a body for no group asks for none, one for a group that is none is stored', () => {
+test('a body for no group asks for none', () => {
   const { engine, groupsSought, appends } = world()
   engine.received(1, shared(1, '0'.repeat(32) as GroupId))
   expect([groupsSought.length, appends.length]).toEqual([0, 2])
+})
+
+test.each<[string, ReturnType<typeof entry> | null]>([
+  ['never founded, or its end was forgotten', null],
+  ['ended', entry(GROUP_EPOCH_LAST)],
+])('for a group that was %s nothing is taken, whatever roster it names', (_, found) => {
+  const { engine, nacks, appends, send } = world()
   engine.received(1, shared(1))
+  engine.resolved(1, [], [], new Map([[GROUP, found]]))
+  engine.received(1, shared(GROUP_EPOCH_LAST))
+  expect(nacks().map(({ code }) => code)).toEqual(Array.from({ length: 4 }, () => 'unknown_group'))
+  send(sendOf(7, 1)) // nothing is barred by it
+  expect(appends.map(({ envelopeId }) => envelopeId)).toEqual([idOf(7)])
+})
+
+test('what is founded after it was looked for in vain is written to at once', () => {
+  const { engine, appends } = world()
   engine.resolved(1, [], [], new Map([[GROUP, null]]))
-  expect(appends).toHaveLength(4)
+  engine.groupSet(1, asker, setGroup, { outcome: 'done', group: entry(1) })
+  engine.received(1, shared(1))
+  expect(appends).toHaveLength(2)
+})
+
+test('of an end that another shard took the members are told, and it stays one', () => {
+  const { engine, enter, sent, nacks } = world()
+  enter(2)
+  for (const found of [entry(3), entry(GROUP_EPOCH_LAST), null, entry(3)])
+    engine.resolved(1, [], [], new Map([[GROUP, found]]))
+  expect(listed(sent)).toHaveLength(2)
+  engine.received(1, shared(3))
+  expect(nacks().map(({ code }) => code)).toEqual(['unknown_group', 'unknown_group'])
 })
 
 test('without an answer of the database what waits for it may be said again', () => {

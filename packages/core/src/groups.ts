@@ -2,8 +2,8 @@
  * How far the groups of a mesh have come, as far as this shard knows: so that what is sealed for former members is
  * refused. What it learns of a group, by whichever way, it tells every live session of the mesh.
  */
-import type { FrameOf } from '@sealpost/protocol'
-import type { GroupId } from '@sealpost/std'
+import type { FrameOf, NackCode } from '@sealpost/protocol'
+import { GROUP_EPOCH_LAST, type GroupId } from '@sealpost/std'
 import type { Context } from './context.ts'
 import type { Asker } from './effects.ts'
 import type { Mesh } from './roster.ts'
@@ -49,8 +49,15 @@ export class Groups {
     return !body?.roster || mesh.isGroupKnown(body.roster.group, this.context.nowMs)
   }
 
-  isStale({ mesh }: LiveSession, { body }: Arrival): boolean {
-    return body?.roster != null && body.roster.epoch < mesh.groupEpoch(body.roster.group)
+  /**
+   * Why something that is sealed for this roster is not taken, of a group that was read. What was never founded is refused
+   * like what is over: a broker that has forgotten the end of a group must not take mail for its last members.
+   */
+  refusalOf({ mesh }: LiveSession, { body }: Arrival): NackCode | null {
+    if (!body?.roster) return null
+    const epoch = mesh.groupEpoch(body.roster.group)
+    if (epoch === 0 || epoch === GROUP_EPOCH_LAST) return 'unknown_group'
+    return body.roster.epoch < epoch ? 'stale_roster' : null
   }
 
   wasSet(live: LiveSession | null, mesh: Mesh | undefined, { ref }: FrameOf<'setGroup'>, answer: GroupAnswer): void {

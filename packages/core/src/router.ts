@@ -210,7 +210,8 @@ export class Router {
   }
 
   private refusalByPeer(to: Peer, from: LiveSession, arrival: Arrival): NackCode | null {
-    if (this.groups.isStale(from, arrival)) return 'stale_roster'
+    const code = this.groups.refusalOf(from, arrival)
+    if (code) return code
     if (to.rule?.admits(from.peer.person) === false) return 'not_allowed'
     return arrival.terms?.ifOnline && !to.live ? 'no_responder' : null
   }

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { type GroupId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import { GROUP_EPOCH_LAST, type GroupId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { addMembers, createMesh, revokeMember } from './admin.ts'
 import { type Database, openDatabase } from './connect.ts'
@@ -85,12 +85,77 @@ test('one statement said twice at the same moment is done both times', async () 
 })
 
 test('a mesh has so many groups and no more; those it has can change', async () => {
-  const { ann, epochs } = await mesh()
-  for (let n = 1; n <= GROUPS_MAX; n++) await putGroup(db, ann, record(groupOf(n), 1))
+  const { ann, meshId, epochs } = await mesh()
+  await db.run(
+    (driver) => driver`
+      insert into peer_group (mesh_id, group_id, owner, epoch, statement)
+      select ${meshId}::uuid, lpad(to_hex(n), 32, '0')::uuid, ${ann.peer}, 1, '' from generate_series(1, ${GROUPS_MAX}) n`,
+  )
   expect(await putGroup(db, ann, record(groupOf(GROUPS_MAX + 1), 1))).toBe('too_many')
   expect(await putGroup(db, ann, record(groupOf(1), 2))).toBe('done')
   expect(await epochs(NONE, 2)).toEqual([[groupOf(1), 2], [groupOf(2), 1]]) // biome-ignore format: two rows
   expect(await epochs(groupOf(GROUPS_MAX - 1))).toEqual([[groupOf(GROUPS_MAX), 1]])
+})
+
+test('an owner has so many of its own, and an ended one leaves room', async () => {
+  const { ann, bob, epochs } = await mesh()
+  const put = (n: number, epoch = 1) => putGroup(db, ann, record(groupOf(n), epoch), 2)
+  expect([await put(1), await put(2), await put(3)]).toEqual(['done', 'done', 'too_many_own'])
+  expect(await putGroup(db, bob, record(groupOf(4), 1), 2)).toBe('done')
+  expect(await put(1, GROUP_EPOCH_LAST)).toBe('done')
+  expect(await put(3)).toBe('done')
+  expect(await put(5)).toBe('too_many_own')
+  expect((await epochs()).map(([, epoch]) => epoch)).toEqual([GROUP_EPOCH_LAST, 1, 1, 1])
+})
+
+test('the end of a group stands for good, and can be said again', async () => {
+  const { ann, bob, epochs } = await mesh()
+  await putGroup(db, ann, record(groupOf(1), 3))
+  expect(await putGroup(db, bob, record(groupOf(1), GROUP_EPOCH_LAST))).toBe('not_owner')
+  for (const _ of ['said', 'said again'])
+    expect(await putGroup(db, ann, record(groupOf(1), GROUP_EPOCH_LAST))).toBe('done')
+  expect(await putGroup(db, ann, record(groupOf(1), 4))).toBe('stale')
+  expect(await putGroup(db, ann, record(groupOf(1), GROUP_EPOCH_LAST, 'another end'))).toBe('stale')
+  expect(await epochs()).toEqual([[groupOf(1), GROUP_EPOCH_LAST]])
+})
+
+test('the end of a group that there is not is done, and nothing of it is kept', async () => {
+  const { ann, epochs } = await mesh()
+  expect(await putGroup(db, ann, record(groupOf(1), GROUP_EPOCH_LAST))).toBe('done')
+  expect(await epochs()).toEqual([])
+})
+
+test('of so many ends the oldest are forgotten, and of no group that goes on', async () => {
+  const { meshId, ann, epochs } = await mesh()
+  await putGroup(db, ann, record(groupOf(1), 1))
+  await db.run(
+    (driver) => driver`
+      insert into peer_group (mesh_id, group_id, owner, epoch, statement, over_at)
+      select ${meshId}::uuid, lpad(to_hex(n), 32, '0')::uuid, ${ann.peer}, ${GROUP_EPOCH_LAST}, '',
+        clock_timestamp() - make_interval(secs => n) from generate_series(2, ${GROUPS_MAX} + 1) n`,
+  )
+  await putGroup(db, ann, record(groupOf(0xffff), 1))
+  await putGroup(db, ann, record(groupOf(0xffff), GROUP_EPOCH_LAST))
+  const kept = (await epochs(NONE, 2 * GROUPS_MAX)).map(([groupId]) => groupId)
+  expect(kept).toHaveLength(GROUPS_MAX + 1)
+  expect([groupOf(1), groupOf(GROUPS_MAX), groupOf(0xffff)].every((id) => kept.includes(id))).toBe(true)
+  expect(kept).not.toContain(groupOf(GROUPS_MAX + 1))
+})
+
+test('those that name a peer are found by it, ended ones are not', async () => {
+  const { meshId, ann, keys } = await mesh()
+  const naming = (n: number, epoch: number, key: PeerKey) => ({
+    ...record(groupOf(n), epoch),
+    statement: Buffer.concat([Buffer.from('said of '), Buffer.from(key, 'hex'), Buffer.from(String(n))]),
+  })
+  await putGroup(db, ann, naming(1, 1, keys[0]!))
+  await putGroup(db, ann, naming(2, 1, keys[1]!))
+  await putGroup(db, ann, naming(3, 1, keys[0]!))
+  await putGroup(db, ann, naming(3, GROUP_EPOCH_LAST, keys[0]!))
+  await putGroup(db, ann, naming(4, 1, keys[0]!))
+  const found = (after: GroupId, limit: number) => listGroups(db, meshId, { after, limit, naming: keys[0]! })
+  expect((await found(NONE, 99)).map(({ groupId }) => groupId)).toEqual([groupOf(1), groupOf(4)])
+  expect((await found(groupOf(1), 1)).map(({ groupId }) => groupId)).toEqual([groupOf(4)])
 })
 
 test('another mesh has groups of its own', async () => {

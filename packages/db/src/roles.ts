@@ -23,7 +23,7 @@ const BROKER: Grants = {
   device: 'select, insert, update (removal, removed_at)',
   former_identity: 'select, insert',
   pool: 'select, insert, update (epoch, members, statement)',
-  peer_group: 'select, insert, update',
+  peer_group: 'select, insert, update, delete',
   invite: 'select, insert, update',
   session: 'select, insert, update (epoch, opened_epoch, shard, opened_at)',
   sender_mark: 'select, insert, update (version, last_envelope_id)',

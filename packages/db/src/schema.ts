@@ -162,9 +162,11 @@ export const peerGroup = pgTable(
     meshId: uuid('mesh_id').notNull(),
     groupId: uuid('group_id').notNull(),
     owner: integer('owner').notNull(),
-    /** Only grows. */
+    /** Only grows. The highest there is: it is over. */
     epoch: integer('epoch').notNull(),
     statement: bytea('statement').notNull(),
+    /** When it was ended; null while it goes on. */
+    overAt: instant('over_at'),
   },
   (t) => [
     primaryKey({ columns: [t.meshId, t.groupId] }),

@@ -1,4 +1,4 @@
-import { fromHex, type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import { fromHex, GROUP_EPOCH_LAST, type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import * as fc from 'fast-check'
 import { beforeAll, expect, test } from 'vitest'
 import { u16, u32 } from './byte-fields.ts'
@@ -6,10 +6,12 @@ import { MESH, OTHER_MESH, peerNumber, readVector } from './fixtures.test-kit.ts
 import { signGroup } from './group.ts'
 import {
   changeGroup,
+  endGroup,
   foundGroup,
   type Group,
   groupIdOf,
   hash256,
+  isGroupOver,
   readGroup,
   ready,
   sign,
@@ -42,6 +44,14 @@ test('a change keeps the group and raises its epoch', () => {
   expect(readGroup(changed.bytes)).toMatchObject({ ...group, epoch: 2, members: [keyOf(3)], bytes: changed.bytes })
 })
 
+test('its end names nobody, and nothing can follow it', () => {
+  const group = found()
+  const end = endGroup(owner(), group)
+  expect(readGroup(end.bytes)).toMatchObject({ ...group, epoch: 2 ** 31 - 1, members: [], bytes: end.bytes })
+  expect([isGroupOver(group), isGroupOver(end)]).toEqual([false, true])
+  expect(() => changeGroup(owner(), end, { members: [keyOf(1)] })).toThrow()
+})
+
 test('with one byte changed, cut off or added it is none', () => {
   const { bytes } = found()
   for (let at = 0; at < bytes.length; at++) {
@@ -70,6 +80,7 @@ test('a group of another mesh has another id', () => {
 
 test.each<[string, Partial<Group>]>([
   ['no member', { members: [] }],
+  ['members after its end', { epoch: GROUP_EPOCH_LAST }],
   ['257 members', { members: Array.from({ length: 257 }, (_, n) => keyOf(n)) }],
   ['no name', { name: '' }],
   ['a name that turns the terminal', { name: 'a\u001b[31m' }],
@@ -93,6 +104,10 @@ test('what no version writes is refused although its owner signed it', () => {
   expect(made(head, u16(3), one, two)).toBe(null)
   expect(made(head, u16(0))).toBe(null)
   const epochAt = 36
+  const atEnd = [head.slice(0, epochAt), u32(GROUP_EPOCH_LAST), head.slice(epochAt + 4)] as const
+  expect(made(...atEnd, u16(0))).not.toBe(null)
+  expect(made(...atEnd, u16(1), one)).toBe(null)
+  expect(made(...atEnd, u16(300))).toBe(null)
   expect(made(head.slice(0, epochAt), u32(0), head.slice(epochAt + 4), u16(1), one)).toBe(null)
 })
 
@@ -116,6 +131,7 @@ test('the vector', () => {
   const group = signGroup(keys, vector.group)
   expect(toHex(group.bytes)).toBe(vector.bytes)
   expect(readGroup(fromHex(vector.bytes))).toEqual(group)
+  expect(toHex(endGroup(keys, group).bytes)).toBe(vector.end)
   const idText = Buffer.from(`sealpost-group-id/1\0`).toString('hex') + vector.group.meshId + vector.group.owner
   expect(toHex(hash256(fromHex(idText + vector.group.nonce))).slice(0, 32)).toBe(vector.group.groupId)
 })

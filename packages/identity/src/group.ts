@@ -1,14 +1,23 @@
 /**
  * A group: a name and a list of members, signed by its owner. Each change is a new statement with a higher epoch. The id
- * is made from the owner's key, so that nobody else's statement can stand for it, whatever a broker hands out.
+ * is made from the owner's key, so that nobody else's statement can stand for it, whatever a broker hands out. The last
+ * statement names nobody and has the highest epoch there is: it ends the group for good.
  *
  * Bytes: as `roster-statement.ts` has them. Vector: packages/protocol/vectors/group.json.
  */
-import type { GroupId, MeshId, PeerKey } from '@sealpost/std'
+import { GROUP_EPOCH_LAST, type GroupId, type MeshId, type PeerKey } from '@sealpost/std'
 import type { SigningKeys } from './keys.ts'
-import { newNonce, type Roster, type RosterKind, readRoster, rosterIdOf, signRoster } from './roster-statement.ts'
+import {
+  newNonce,
+  type Roster,
+  type RosterKind,
+  readRoster,
+  rosterFields,
+  rosterIdOf,
+  signRoster,
+} from './roster-statement.ts'
 
-/** 1 to 256 members. */
+/** 1 to 256 members, and none exactly in the statement that ends it. */
 export interface Group extends Omit<Roster, 'id'> {
   readonly groupId: GroupId
 }
@@ -24,6 +33,7 @@ const KIND: RosterKind = {
   idContext: 'sealpost-group-id/1',
   idBytes: 16,
   membersMax: GROUP_MEMBERS_MAX,
+  lastEpoch: GROUP_EPOCH_LAST,
 }
 
 /** A new group, at its first epoch. @throws AssertionError unless name and members are as `Group` says */
@@ -42,21 +52,31 @@ export function changeGroup(
   return signGroup(owner, { ...group, ...change, epoch: group.epoch + 1 })
 }
 
+/** The statement that ends a group. */
+export function endGroup(owner: SigningKeys, { bytes: _, ...group }: GroupStatement): GroupStatement {
+  return signGroup(owner, { ...group, members: [], epoch: GROUP_EPOCH_LAST })
+}
+
+export const isGroupOver = ({ epoch }: Pick<Group, 'epoch'>): boolean => epoch === GROUP_EPOCH_LAST
+
 /** Signs what it is given, members in their order: for test vectors. */
 export function signGroup(owner: SigningKeys, { groupId, ...group }: Group): GroupStatement {
-  return statementOf(signRoster(KIND, owner, { ...group, id: groupId }))
+  return groupOf(signRoster(KIND, owner, { ...group, id: groupId }))
 }
 
 /** A statement from its bytes; null unless every field is as `Group` says and its owner signed it. Never throws. */
 export function readGroup(bytes: Uint8Array): GroupStatement | null {
   const roster = readRoster(KIND, bytes)
-  return roster && statementOf(roster)
+  return roster && groupOf(roster)
+}
+
+/** What a statement says whose signature was verified when it came; null unless every field is as `Group` says. */
+export function groupFields(bytes: Uint8Array): Group | null {
+  const fields = rosterFields(KIND, bytes)
+  return fields && groupOf(fields)
 }
 
 export const groupIdOf = (meshId: MeshId, owner: PeerKey, nonce: string): GroupId =>
   rosterIdOf(KIND, meshId, owner, nonce) as GroupId
 
-const statementOf = ({ id, ...roster }: Roster & { bytes: Uint8Array }): GroupStatement => ({
-  ...roster,
-  groupId: id as GroupId,
-})
+const groupOf = <R extends Roster>({ id, ...roster }: R) => ({ ...roster, groupId: id as GroupId })

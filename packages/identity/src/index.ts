@@ -29,11 +29,14 @@ export {
 } from './envelope.ts'
 export {
   changeGroup,
+  endGroup,
   foundGroup,
   GROUP_MEMBERS_MAX,
   type Group,
   type GroupStatement,
+  groupFields,
   groupIdOf,
+  isGroupOver,
   readGroup,
 } from './group.ts'
 export {

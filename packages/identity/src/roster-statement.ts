@@ -20,7 +20,7 @@ export interface Roster {
   readonly nonce: string
   /** 1 to 64 characters of printable ASCII. */
   readonly name: string
-  /** At least one key, ascending. The owner need not be one. */
+  /** At least one key until it ends, ascending. The owner need not be one. */
   readonly members: readonly PeerKey[]
 }
 
@@ -29,6 +29,8 @@ export interface RosterKind {
   readonly idContext: string
   readonly idBytes: number
   readonly membersMax: number
+  /** Of the statement that ends it, and of no other; without one it has no end. */
+  readonly lastEpoch?: number
 }
 
 /** An `integer` of the database holds no more. */
@@ -58,11 +60,16 @@ export function signRoster<R extends Roster>(
 
 /** Null unless every field is as it should be and the owner signed it. Never throws. */
 export function readRoster(kind: RosterKind, bytes: Uint8Array): (Roster & { bytes: Uint8Array }) | null {
-  if (bytes.length <= SIGNATURE_BYTES) return null
+  const roster = rosterFields(kind, bytes)
+  if (!roster) return null
   const fields = bytes.subarray(0, bytes.length - SIGNATURE_BYTES)
-  const roster = rosterOf(kind, fields)
-  if (!roster || !verify(roster.owner, signedBytes(kind, fields), bytes.subarray(fields.length))) return null
+  if (!verify(roster.owner, signedBytes(kind, fields), bytes.subarray(fields.length))) return null
   return { ...roster, bytes: bytes.slice() }
+}
+
+/** Null unless every field is as it should be; whoever signed it. Never throws. */
+export function rosterFields(kind: RosterKind, bytes: Uint8Array): Roster | null {
+  return bytes.length > SIGNATURE_BYTES ? rosterOf(kind, bytes.subarray(0, bytes.length - SIGNATURE_BYTES)) : null
 }
 
 export const isRosterName = (name: string): boolean => /^[ -~]{1,64}$/.test(name)
@@ -82,8 +89,9 @@ function rosterOf(kind: RosterKind, fields: Uint8Array): Roster | null {
 }
 
 function readMembers(reader: FieldReader, max: number): PeerKey[] {
-  const count = reader.u16()
-  return count > max ? [] : Array.from({ length: count }, () => toHex(reader.take(32)) as PeerKey)
+  // One too many is read of a longer list, and refused with the whole.
+  const count = Math.min(reader.u16(), max + 1)
+  return Array.from({ length: count }, () => toHex(reader.take(32)) as PeerKey)
 }
 
 function isWellFormed(kind: RosterKind, { meshId, id, epoch, owner, nonce, name, members }: Roster): boolean {
@@ -95,7 +103,7 @@ function isWellFormed(kind: RosterKind, { meshId, id, epoch, owner, nonce, name,
     isUnsigned(epoch, EPOCH_MAX) &&
     epoch > 0 &&
     isRosterName(name) &&
-    members.length > 0 &&
+    members.length > 0 === (epoch !== kind.lastEpoch) &&
     members.length <= kind.membersMax &&
     members.every((member, i) => isHex(member, 32) && (i === 0 || members[i - 1]! < member))
   )

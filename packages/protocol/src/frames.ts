@@ -150,7 +150,7 @@ const SERVER = {
     peers: list(struct({ peer: peerKey, isOnline: flag, availability: choice(AVAILABILITIES), summary }), 0, BATCH_MAX),
     isSnapshot: flag,
   })],
-  groupSet: [39, struct({ ref: u32, outcome: choice(['done', 'stale', 'not_owner', 'malformed', 'too_many']) })],
+  groupSet: [39, struct({ ref: u32, outcome: choice(['done', 'stale', 'not_owner', 'malformed', 'too_many', 'too_many_own']) })],
   groupList: [40, struct({ ref: u32, statements: list(statement, 0, GROUP_PAGE_MAX), isLast: flag })],
   consented: [49, struct({
     ref: u32,

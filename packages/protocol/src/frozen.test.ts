@@ -34,7 +34,7 @@ test('numbers, close codes and retryability of refusals', () => {
     '17 heartbeat_missed 4440 true', '18 slow_consumer 4441 true', '19 internal 1011 true', '20 restarting 1012 true',
     '21 try_later 1013 true', '22 invite_refused 4410 false', '23 already_member 4411 false', '24 name_taken 4412 false',
     '25 no_responder - false', '26 too_many_hops - false', '27 thread_exhausted - false', '28 delay_too_long - false', '29 stale_roster - false',
-    '30 not_allowed - false', '31 too_many_devices 4413 false', '32 mailbox_full - true',
+    '30 not_allowed - false', '31 too_many_devices 4413 false', '32 mailbox_full - true', '33 unknown_group - false',
   ]) // biome-ignore format: a table
 })
 

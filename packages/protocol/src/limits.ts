@@ -25,7 +25,7 @@ export const FANOUT_MAX = 256
 export const GROUP_BYTES_MAX = 8448
 /** Statements of one `groupList`. */
 export const GROUP_PAGE_MAX = 16
-/** Groups of one mesh. */
+/** Groups of one mesh; and ended ones of which it is kept that they are. */
 export const GROUPS_MAX = 1000
 /** Members of a pool. */
 export const POOL_MEMBERS_MAX = 64

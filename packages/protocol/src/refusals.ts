@@ -91,6 +91,7 @@ const ROWS = [
     isRetryable: true,
     meaning: "the recipient's mailbox is full, or holds as much of this sender as it may; nothing was stored",
   },
+  { code: 'unknown_group', isRetryable: false, meaning: 'there is no such group in this mesh, or no longer' },
 ] as const satisfies readonly RefusalRow[]
 
 type Row = (typeof ROWS)[number]

@@ -121,7 +121,7 @@ function bounds(): string {
     [FANOUT_MAX, 'envelopes in a `broadcast`'],
     [GROUP_PAGE_MAX, 'statements in a `groupList`'],
     [GROUP_BYTES_MAX, 'bytes of a statement'],
-    [GROUPS_MAX, 'groups of a mesh'],
+    [GROUPS_MAX, 'groups of a mesh, and ended ones that it knows of'],
     [DEVICE_BYTES_MAX, 'bytes of the statement of a device'],
     [DEVICES_MAX, 'devices of a person'],
     [PERSONS_MAX, 'peers in a `devices`'],

@@ -19,7 +19,6 @@ import { type RefusalCode, refusal } from '@sealpost/protocol'
  * - `not_admin`: only a member with the role `admin` may do this.
  * - `too_many_named`: a peer can allow or block no more others; nothing of this change was done.
  * - `stale_epoch`: the broker knows a box key of this peer with this epoch already, or with a higher one.
- * - `unknown_group`: there is no such group in this mesh.
  * - `not_in_group`: only a member of the group may write to it.
  * - `not_owner`: only the owner of the group or pool may change it.
  * - `group_malformed`: a group has a name of 1 to 64 characters of printable ASCII, and 1 to 256 members.
@@ -31,6 +30,7 @@ import { type RefusalCode, refusal } from '@sealpost/protocol'
  * - `not_in_pool`: only a member of the pool may take its work.
  * - `pool_malformed`: a pool has a name of 1 to 64 characters of printable ASCII, and 1 to 64 members.
  * - `too_many_pools`: the mesh has as many pools as it may have, or this peer works for as many as it may.
+ * - `too_many_own_groups`: this peer has as many groups as one may have.
  * - `kept_for_later`: this life of the peer is over; the message stays in its store, and the next life sends it.
  * - `store_in_use`: another process has the store open.
  * - `store_foreign`: the store is of another peer, mesh or version.
@@ -54,7 +54,6 @@ export type SdkCode =
   | 'not_admin'
   | 'too_many_named'
   | 'stale_epoch'
-  | 'unknown_group'
   | 'not_in_group'
   | 'not_owner'
   | 'group_malformed'
@@ -66,6 +65,7 @@ export type SdkCode =
   | 'not_in_pool'
   | 'pool_malformed'
   | 'too_many_pools'
+  | 'too_many_own_groups'
   | 'kept_for_later'
   | 'store_in_use'
   | 'store_foreign'

@@ -53,6 +53,8 @@ export type PeerEvent =
   | { type: 'send_failed'; to: PeerKey; outboxNo: number; error: SealpostError }
   /** A group is known for the first time, or has another name or other members now; its owner signed it. */
   | { type: 'group_changed'; group: GroupId; name: string; epoch: number }
+  /** Its owner ended a group that was known. What is on its way still comes. */
+  | { type: 'group_deleted'; group: GroupId; name: string }
   /** The broker handed out a statement that no owner signed (`null`: of which group is not known), or an old one again. */
   | { type: 'group_tamper'; group: GroupId | null; reason: 'statement_forged' | 'statement_rolled_back' }
   /** A device was vouched for by its person, or removed; the person signed it. */

@@ -1,6 +1,6 @@
 /** Groups without any secret, for tests and the simulator: a statement is JSON, and believed of whoever it names. */
 import type { GroupStatement } from '@sealpost/identity'
-import { type GroupId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import { GROUP_EPOCH_LAST, type GroupId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import type { GroupCrypto } from './group-crypto.ts'
 
 const TICKET_BYTES = 64
@@ -25,6 +25,7 @@ export function fakeGroups(
       return written({ meshId, groupId, epoch: 1, owner: peerKey, nonce, name, members, bytes: NONE })
     },
     change: (group, change) => written({ ...group, ...change, epoch: group.epoch + 1 }),
+    end: (group) => written({ ...group, members: [], epoch: GROUP_EPOCH_LAST }),
     read: (bytes) => {
       const group = parsed(bytes)
       return group?.meshId === meshId ? { ...group, bytes } : null

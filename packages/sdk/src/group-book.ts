@@ -4,7 +4,7 @@
  *
  * Nothing is asked before groups are used for the first time; from then on all of them are, in each session anew.
  */
-import type { GroupStatement } from '@sealpost/identity'
+import { type GroupStatement, isGroupOver } from '@sealpost/identity'
 import type { GroupId } from '@sealpost/std'
 import type { SealpostError } from './errors.ts'
 import type { PeerEvent } from './events.ts'
@@ -15,7 +15,7 @@ export interface GroupBookPorts {
   readonly announce: (event: PeerEvent) => void
   /** Asks for the statements behind one. Answer: `listed`. */
   readonly ask: (after: GroupId) => void
-  /** A group is another one now, or known for the first time. */
+  /** A group is another one now or has ended, or is known for the first time and goes on. */
   readonly changed: (group: GroupStatement) => void
 }
 
@@ -92,7 +92,7 @@ export class GroupBook {
     const before = this.known.get(group.groupId)
     if (before && before.epoch >= group.epoch) return
     this.known.set(group.groupId, group)
-    this.ports.changed(group)
+    if (before || !isGroupOver(group)) this.ports.changed(group)
   }
 
   private begin(): void {

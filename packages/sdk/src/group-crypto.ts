@@ -1,6 +1,7 @@
 /** What groups need of cryptography, with the real one behind it. */
 import {
   changeGroup,
+  endGroup,
   foundGroup,
   type Group,
   type GroupStatement,
@@ -18,6 +19,8 @@ export interface GroupCrypto {
   found(draft: Pick<Group, 'name' | 'members'>): GroupStatement
   /** The next epoch of a group of one's own. */
   change(group: GroupStatement, change: Partial<Pick<Group, 'name' | 'members'>>): GroupStatement
+  /** The statement that ends a group of one's own. */
+  end(group: GroupStatement): GroupStatement
   /** Null for what is no statement, not signed by its owner, or of another mesh. */
   read(statement: Uint8Array): GroupStatement | null
   sealBody(body: Uint8Array): SealedBody
@@ -29,6 +32,7 @@ export function sodiumGroups(signing: SigningKeys, meshId: MeshId): GroupCrypto 
   return {
     found: (draft) => foundGroup(signing, { ...draft, meshId }),
     change: (group, change) => changeGroup(signing, group, change),
+    end: (group) => endGroup(signing, group),
     read: (statement) => {
       const group = readGroup(statement)
       return group?.meshId === meshId ? group : null

@@ -1,5 +1,5 @@
 /** Groups as the engine has them: the statements it believes, mail of groups that comes, and mail to groups that goes. */
-import type { GroupStatement } from '@sealpost/identity'
+import { type GroupStatement, isGroupOver } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
 import type { GroupId, PeerKey } from '@sealpost/std'
 import type { SealpostError } from './errors.ts'
@@ -28,6 +28,11 @@ export interface GroupDeskPorts {
   readonly current: (peer: PeerKey) => PeerKey
 }
 
+const newsOf = (group: GroupStatement): PeerEvent =>
+  isGroupOver(group)
+    ? { type: 'group_deleted', group: group.groupId, name: group.name }
+    : { type: 'group_changed', group: group.groupId, name: group.name, epoch: group.epoch }
+
 export class GroupDesk {
   readonly opening: GroupOpening
   readonly crypto: GroupCrypto
@@ -43,7 +48,7 @@ export class GroupDesk {
       crypto,
       announce,
       ask: (after) => this.ask(after),
-      changed: ({ groupId, name, epoch }) => announce({ type: 'group_changed', group: groupId, name, epoch }),
+      changed: (group) => announce(newsOf(group)),
     })
     this.opening = new GroupOpening({ crypto, book: this.book, unlock, current: ports.current })
     const endOf = (error: SealpostError) => (bodies ? keptForLater(error) : error)
@@ -57,7 +62,7 @@ export class GroupDesk {
     })
   }
 
-  /** As far as they are known now; `refresh` asks. */
+  /** As far as they are known now, ended ones among them; `refresh` asks. */
   get all(): readonly GroupStatement[] {
     return this.book.all
   }

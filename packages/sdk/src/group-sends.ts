@@ -2,7 +2,7 @@
  * Messages to groups: sealed once, and one envelope for each member in the ordinary lane to that member. When the broker
  * says that the group has changed, what was refused is sealed anew for the members of now, once. Pure and synchronous.
  */
-import type { GroupStatement, Note } from '@sealpost/identity'
+import { type GroupStatement, isGroupOver, type Note } from '@sealpost/identity'
 import { BODY_BYTES_MAX } from '@sealpost/protocol'
 import type { GroupId, PeerKey } from '@sealpost/std'
 import { refusedBy, SealpostError } from './errors.ts'
@@ -61,7 +61,7 @@ export class GroupSends {
       if (error) return send.refused(error)
       const found = book.find(send.groupId)
       if (found) this.begin(send, found)
-      else send.refused(new SealpostError('unknown_group', 'There is no such group in this mesh.'))
+      else send.refused(unknownGroup())
     })
   }
 
@@ -77,6 +77,7 @@ export class GroupSends {
 
   private begin(send: GroupSend, group: GroupStatement): void {
     const { self } = this.ports
+    if (isGroupOver(group)) return send.refused(unknownGroup())
     if (!isIn(group, self)) return send.refused(notInGroup())
     const to = group.members.filter((member) => member !== self)
     send.expect(to)
@@ -141,8 +142,8 @@ export class GroupSends {
     message.owed.clear()
     this.ports.keep(message)
     const served = new Set(to)
-    for (const peer of owed)
-      if (!served.has(peer)) teller.ended({ peer, receipt: null, error: refusedBy('stale_roster') })
+    const error = group && isGroupOver(group) ? unknownGroup() : refusedBy('stale_roster')
+    for (const peer of owed) if (!served.has(peer)) teller.ended({ peer, receipt: null, error })
   }
 
   /** This life is over; with a store the next one goes on. */
@@ -163,6 +164,8 @@ export class GroupSends {
 function noteOf({ groupId, epoch, terms: { thread } }: GroupMessage): Note {
   return { ...(thread === undefined ? {} : { thread }), group: groupId, groupEpoch: epoch }
 }
+
+export const unknownGroup = (): SealpostError => refusedBy('unknown_group')
 
 export function notInGroup(): SealpostError {
   return new SealpostError('not_in_group', 'Only a member of the group may write to it.')

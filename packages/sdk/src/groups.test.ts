@@ -82,6 +82,17 @@ describe('the book', () => {
     expect([events, book.find(group.groupId)?.epoch]).toEqual([[], 2])
   })
 
+  test('the end of a group is news to who knew it, and of no use to others', () => {
+    const [world, other] = [crew(), groupWorld()]
+    const end = world.crypto.end(world.group)
+    world.news.length = 0
+    world.book.told([end.bytes])
+    other.book.told([end.bytes])
+    expect([world.news, other.news]).toEqual([[world.group.groupId], []])
+    world.book.told([world.group.bytes])
+    expect(world.events).toMatchObject([{ type: 'group_tamper', reason: 'statement_rolled_back' }])
+  })
+
   test('nobody waits for one that is over', () => {
     const { book } = groupWorld()
     const errors: unknown[] = []
@@ -159,6 +170,16 @@ describe('a message to a group', () => {
     for (const post of world.posts.splice(0)) post.refused(stale())
     world.list(world.group)
     expect([world.posts, fares()]).toEqual([[], [[2, 'stale_roster'], [3, 'stale_roster']]]) // biome-ignore format: short
+  })
+
+  test('to one that its owner ended is refused, also when the end was only heard of by a refusal', () => {
+    const world = crew()
+    const { fares } = sending(world, world.group.groupId)
+    for (const post of world.posts) post.refused(stale())
+    world.list(world.crypto.end(world.group))
+    expect(fares()).toEqual([[2, 'unknown_group'], [3, 'unknown_group']]) // biome-ignore format: two rows
+    expect(sending(world, world.group.groupId).refused).toMatchObject([{ code: 'unknown_group' }])
+    expect(world.posts).toHaveLength(2)
   })
 
   test('that is owed is kept at every moment, and no longer when it was said again', () => {

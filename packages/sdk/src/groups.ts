@@ -1,11 +1,11 @@
 /** Groups as an application has them. Membership is what the owner signed; who is told a message is what its sender chose. */
-import { GROUP_MEMBERS_MAX, type GroupStatement, isRosterName } from '@sealpost/identity'
+import { GROUP_MEMBERS_MAX, type GroupStatement, isGroupOver, isRosterName } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
 import type { GroupId, PeerKey } from '@sealpost/std'
 import { SealpostError } from './errors.ts'
 import type { GroupDesk } from './group-desk.ts'
 import { isIn } from './group-message.ts'
-import type { MemberOutcome } from './group-sends.ts'
+import { type MemberOutcome, unknownGroup } from './group-sends.ts'
 import type { Receipt } from './lane.ts'
 import type { Ask } from './members.ts'
 import { bytesOf } from './message.ts'
@@ -46,7 +46,7 @@ export class Groups {
 
   /**
    * A new group of one's own, this peer among its members.
-   * @throws SealpostError `group_malformed`, `too_many_groups`
+   * @throws SealpostError `group_malformed`, `too_many_groups`, `too_many_own_groups`
    */
   async createGroup(name: string, members: readonly PeerKey[]): Promise<Group> {
     const draft = checked({ name, members: [this.#ports.self, ...members] })
@@ -59,14 +59,16 @@ export class Groups {
   async list(): Promise<Group[]> {
     await this.#refresh()
     const { self } = this.#ports
-    const own = this.#ports.tell((desk) => desk.all.filter((group) => isIn(group, self) || group.owner === self))
+    const all = this.#ports.tell((desk) => desk.all.filter((group) => !isGroupOver(group)))
+    const own = all.filter((group) => isIn(group, self) || group.owner === self)
     return own.map(({ groupId }) => this.#groupOf(groupId))
   }
 
   /** @throws SealpostError `unknown_group` */
   async find(groupId: GroupId): Promise<Group> {
     if (!this.#known(groupId)) await this.#refresh()
-    if (!this.#known(groupId)) throw unknownGroup()
+    const group = this.#known(groupId)
+    if (!group || isGroupOver(group)) throw unknownGroup()
     return this.#groupOf(groupId)
   }
 
@@ -74,6 +76,7 @@ export class Groups {
     return new Group(() => this.#known(groupId)!, {
       self: this.#ports.self,
       change: (change) => this.#change(groupId, change),
+      end: () => this.#end(groupId),
       send: (body, options) => this.#send(groupId, body, options),
     })
   }
@@ -81,14 +84,30 @@ export class Groups {
   /** Of a change made elsewhere meanwhile it makes one more, once. */
   async #change(groupId: GroupId, change: Change): Promise<void> {
     for (const isLast of [false, true]) {
-      const group = this.#known(groupId)!
-      if (group.owner !== this.#ports.self) throw notOwner()
+      const group = this.#own(groupId)
+      if (isGroupOver(group)) throw unknownGroup()
       const { name = group.name, members = group.members } = change(group)
       const draft = checked({ name, members })
       const next = this.#ports.tell(({ crypto }) => crypto.change(group, draft))
       if (await this.#set(next, isLast)) return
       await this.#refresh()
     }
+  }
+
+  /** Two ends of a group differ when it was renamed between them: one is enough. */
+  async #end(groupId: GroupId): Promise<void> {
+    const group = this.#own(groupId)
+    if (isGroupOver(group)) return
+    const end = this.#ports.tell(({ crypto }) => crypto.end(group))
+    if (await this.#set(end, false)) return
+    await this.#refresh()
+    if (!isGroupOver(this.#own(groupId))) throw refusedAs('stale')
+  }
+
+  #own(groupId: GroupId): GroupStatement {
+    const group = this.#known(groupId)!
+    if (group.owner !== this.#ports.self) throw notOwner()
+    return group
   }
 
   /** Answers whether it stands; false when it came too late, unless that is to be thrown. */
@@ -123,10 +142,11 @@ export class Groups {
 interface GroupPorts {
   readonly self: PeerKey
   readonly change: (change: Change) => Promise<void>
+  readonly end: () => Promise<void>
   readonly send: (body: Uint8Array | string, options: GroupSendOptions) => Promise<GroupPosted>
 }
 
-/** What it tells is what is known now; events `group_changed` say when that is something else. */
+/** What it tells is what is known now; events `group_changed` and `group_deleted` say when that is something else. */
 export class Group {
   readonly #now: () => GroupStatement
   readonly #ports: GroupPorts
@@ -152,29 +172,41 @@ export class Group {
   get members(): readonly PeerKey[] {
     return this.#now().members
   }
+  /** Its owner ended it: it has no members, and nobody can write to it. */
+  get isDeleted(): boolean {
+    return isGroupOver(this.#now())
+  }
   get isOwn(): boolean {
     return this.owner === this.#ports.self
   }
 
-  /** @throws SealpostError `not_owner`, `group_malformed` */
+  /** @throws SealpostError `not_owner`, `group_malformed`, `unknown_group` when it was deleted */
   add(...peers: PeerKey[]): Promise<void> {
     return this.#ports.change(({ members }) => ({ members: [...members, ...peers] }))
   }
 
-  /** What is sent from then on they can't open. @throws SealpostError `not_owner`, `group_malformed` */
+  /** What is sent from then on they can't open. @throws SealpostError as `add` does */
   remove(...peers: PeerKey[]): Promise<void> {
     return this.#ports.change(({ members }) => ({ members: members.filter((member) => !peers.includes(member)) }))
   }
 
-  /** @throws SealpostError `not_owner`, `group_malformed` */
+  /** @throws SealpostError as `add` does */
   rename(name: string): Promise<void> {
     return this.#ports.change(() => ({ name }))
   }
 
   /**
+   * Ends it for good: whoever writes to it from then on gets `unknown_group`. What was sent before still arrives.
+   * @throws SealpostError `not_owner`
+   */
+  delete(): Promise<void> {
+    return this.#ports.end()
+  }
+
+  /**
    * To every member but this peer: sealed once, and in the order of what is sent to each of them otherwise. Resolves when
    * it is on its way.
-   * @throws SealpostError `not_in_group`, `body_too_large`
+   * @throws SealpostError `not_in_group`, `body_too_large`, `unknown_group` when it was deleted
    */
   send(body: Uint8Array | string, options: GroupSendOptions = {}): Promise<GroupPosted> {
     return this.#ports.send(body, options)
@@ -253,6 +285,8 @@ function refusedAs(outcome: Exclude<FrameOf<'groupSet'>['outcome'], 'done'>): Se
       return notOwner()
     case 'too_many':
       return new SealpostError('too_many_groups', 'The mesh has as many groups as it may have.')
+    case 'too_many_own':
+      return new SealpostError('too_many_own_groups', 'You have as many groups as one peer may have: delete one.')
     case 'malformed':
       return new SealpostError('group_malformed', 'The broker does not take this group.')
     case 'stale':
@@ -263,4 +297,3 @@ function refusedAs(outcome: Exclude<FrameOf<'groupSet'>['outcome'], 'done'>): Se
 }
 
 const notOwner = () => new SealpostError('not_owner', 'Only the owner of the group may change it.')
-const unknownGroup = () => new SealpostError('unknown_group', 'There is no such group in this mesh.')

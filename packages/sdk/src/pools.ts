@@ -202,6 +202,7 @@ function refusedAs(outcome: Exclude<FrameOf<'groupSet'>['outcome'], 'done'>): Se
     case 'not_owner':
       return notOwner()
     case 'too_many':
+    case 'too_many_own': // so far said of groups only
       return new SealpostError('too_many_pools', 'The mesh has as many pools as it may have.')
     case 'malformed':
       return new SealpostError('pool_malformed', 'The broker does not take this pool.')

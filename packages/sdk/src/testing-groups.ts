@@ -24,13 +24,14 @@ export function groupWorld(self = groupPeer(1)) {
   const crypto = fakeGroups({ meshId: MESH, peerKey: self }, random, hash)
   const events: PeerEvent[] = []
   const asked: GroupId[] = []
+  const news: GroupId[] = []
   const posts: Post[] = []
   const kept: GroupMessage[] = []
   const book = new GroupBook({
     crypto,
     announce: (event) => events.push(event),
     ask: (after) => asked.push(after),
-    changed: () => undefined,
+    changed: ({ groupId }) => news.push(groupId),
   })
   const sends = new GroupSends({
     crypto,
@@ -42,7 +43,7 @@ export function groupWorld(self = groupPeer(1)) {
   })
   /** What the broker answers to the question that is open. */
   const list = (...groups: GroupStatement[]) => book.listed(groups.map(({ bytes }) => bytes), true) // biome-ignore format: short
-  return { crypto, book, sends, events, asked, posts, kept, list }
+  return { crypto, book, sends, events, asked, news, posts, kept, list }
 }
 
 /** Sends, and gathers what it is told. */

@@ -26,6 +26,7 @@ export function groupCommand(run: Run): Command {
     .addCommand(changeCommand(run, 'add', 'take peers in; only who made the group may'))
     .addCommand(changeCommand(run, 'remove', 'take peers out: what is sent from then on they can not open'))
     .addCommand(sendCommand(run))
+    .addCommand(deleteCommand(run))
     .addHelpText(
       'after',
       examples('sealpost group create crew bob carol', "sealpost group send crew 'lunch?'", 'sealpost group list'),
@@ -86,6 +87,20 @@ function changeCommand(run: Run, verb: 'add' | 'remove', description: string): C
         const peers = await recipientsOf(shell, words)
         const question = { group, add: [], remove: [], [verb]: peers }
         await show(shell, await callPeer(shell, { method: 'changeGroup', question }))
+      }),
+    )
+}
+
+function deleteCommand(run: Run): Command {
+  return new Command('delete')
+    .description('end a group for good: nobody can write to it any more; only who made it may')
+    .argument(...GROUP)
+    .addHelpText('after', examples('sealpost group delete crew'))
+    .action(
+      run(async (shell, _options: object, word: string) => {
+        const { id: group, name } = await find(shell, word)
+        await callPeer(shell, { method: 'deleteGroup', question: { group } })
+        await shell.output.answer({ deleted: group }, () => `${escapeName(name)} is deleted`)
       }),
     )
 }

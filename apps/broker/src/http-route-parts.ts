@@ -1,0 +1,78 @@
+/** What the requests of the HTTP surface are described with: values in their JSON forms, answers and refusals. */
+import { z } from '@hono/zod-openapi'
+import { BATCH_MAX } from '@sealpost/protocol'
+import { type JsonSchema, type ObjectSchema, schemaOfItem } from './http-json-schema.ts'
+import { type HttpCode, type HttpStatus, httpRefusals } from './http-refusals.ts'
+import { ENVELOPE_DEFAULTS } from './http-send.ts'
+
+/** Checked by the codec of the frames, and described from its table. */
+export const wire = (schema: JsonSchema) => z.unknown().openapi(schema)
+export const listOf = (schema: JsonSchema) =>
+  z
+    .array(wire(schema.items as JsonSchema))
+    .max(BATCH_MAX)
+    .default([])
+export const hex = (bytes: number) => z.string().regex(new RegExp(`^[0-9a-f]{${bytes * 2}}$`))
+export const base64url = (bytes: number) =>
+  z
+    .string()
+    .length(Math.ceil((bytes * 4) / 3))
+    .regex(/^[A-Za-z0-9_-]*$/)
+export const wholeNumber = (max: number, fallback: number, min = 0) =>
+  z
+    .string()
+    .regex(/^\d{1,4}$/)
+    .transform(Number)
+    .pipe(z.int().min(min).max(max))
+    .default(fallback)
+    .openapi({ type: 'integer', minimum: min, maximum: max, default: fallback })
+
+/** A send, but for its `isHead`. */
+export function sendSchema(): ObjectSchema {
+  const optional = Object.keys(ENVELOPE_DEFAULTS)
+  return schemaOfItem('send', 'envelopes', { without: ['isHead'], optional })
+}
+
+/** What became of each envelope. */
+export const Sent = z
+  .object({
+    results: z.array(
+      z
+        .object({
+          envelopeId: hex(16),
+          status: z.enum(['stored', 'duplicate', 'refused']),
+          code: z.string().optional(),
+          retryAfterMs: z.int().min(0).optional(),
+        })
+        .openapi('Result'),
+    ),
+  })
+  .openapi('Sent')
+
+const Refusal = z
+  .object({ code: z.enum(Object.keys(httpRefusals) as HttpCode[]), retryAfterMs: z.int().min(0).optional() })
+  .openapi('Refusal')
+
+export const json = <T extends z.ZodType>(schema: T, description: string) => ({
+  description,
+  content: { 'application/json': { schema } },
+})
+export const body = <T extends z.ZodType>(schema: T) => ({
+  required: true,
+  content: { 'application/json': { schema } },
+})
+
+/** Typed as if every request could be refused in every way: a handler hands on what a part of the broker answers. */
+type Refusals = Record<Exclude<HttpStatus, 404 | 405>, ReturnType<typeof json<typeof Refusal>>>
+export function refusals(...codes: HttpCode[]): Refusals {
+  const all: HttpCode[] = [...codes, 'rate_limited', 'too_many_requests', 'internal', 'restarting', 'try_later']
+  const statuses = new Set(all.map((code) => httpRefusals[code].status))
+  const meanings = (status: HttpStatus) =>
+    all
+      .filter((code) => httpRefusals[code].status === status)
+      .map((code) => `\`${code}\`: ${httpRefusals[code].meaning}.`)
+  const rows = [...statuses].sort().map((status) => [status, json(Refusal, meanings(status).join(' '))])
+  return Object.fromEntries(rows)
+}
+
+export const security = [{ bearer: [] }]

@@ -1,0 +1,1 @@
+ALTER TABLE "peer_group" ADD COLUMN "over_at" timestamp with time zone;
