@@ -26,8 +26,10 @@ const base64url = (bytes: Uint8Array): string => Buffer.from(bytes).toString('ba
 /** Says statements of a peer by its socket, which ends then. */
 async function say(place: Place, ...statements: readonly GroupStatement[]): Promise<void> {
   const client = await WireClient.enter(place)
-  for (const { bytes: statement } of statements) client.send({ type: 'setGroup', ref: 1, statement })
-  for (const _ of statements) expect(await client.next('groupSet')).toMatchObject({ outcome: 'done' })
+  for (const { bytes: statement } of statements) {
+    client.send({ type: 'setGroup', ref: 1, statement })
+    expect(await client.next('groupSet')).toMatchObject({ outcome: 'done' })
+  }
   client.destroy()
 }
 

@@ -119,10 +119,11 @@ test('the end of a group stands for good, and can be said again', async () => {
   expect(await epochs()).toEqual([[groupOf(1), GROUP_EPOCH_LAST]])
 })
 
-test('the end of a group that there is not is done, and nothing of it is kept', async () => {
+test('an end that overtakes the founding stands', async () => {
   const { ann, epochs } = await mesh()
   expect(await putGroup(db, ann, record(groupOf(1), GROUP_EPOCH_LAST))).toBe('done')
-  expect(await epochs()).toEqual([])
+  expect(await putGroup(db, ann, record(groupOf(1), 1))).toBe('stale')
+  expect(await epochs()).toEqual([[groupOf(1), GROUP_EPOCH_LAST]])
 })
 
 test('of so many ends the oldest are forgotten, and of no group that goes on', async () => {

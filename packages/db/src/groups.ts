@@ -22,8 +22,8 @@ export type GroupOutcome = 'done' | 'stale' | 'not_owner' | 'too_many' | 'too_ma
 export const GROUPS_MAX = 1000
 
 /**
- * Keeps a statement in the place of an older one of its group. The same one said again is done already, and so is the end
- * of a group that there is not. An owner has at most `perOwnerMax` that are going on.
+ * Keeps a statement in the place of an older one of its group. The same one said again is done already. An end is kept
+ * also when it overtakes the founding. An owner has at most `perOwnerMax` groups that are going on.
  * @returns `stale` when one of its epoch or a later one stands; `not_owner` also for a member that was revoked
  * @throws DatabaseError
  */
@@ -63,8 +63,7 @@ async function tryPutGroup(
           and not exists (select from former f where f.owner <> m.peer_no)
       ), room as (
         select case
-          when exists (select from former) then null
-          when ${isEnd} then 'done'
+          when ${isEnd} or exists (select from former) then null
           when (${going}) >= ${GROUPS_MAX} then 'too_many'
           when (${going} and g.owner = ${peer}::int) >= ${perOwnerMax}::int then 'too_many_own' end as refusal
       ), put as (
