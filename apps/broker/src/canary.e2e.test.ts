@@ -4,7 +4,8 @@
  */
 import { randomUUID } from 'node:crypto'
 import { createInvite, generateBoxKeys, generateIdentity, readInvite } from '@sealpost/identity'
-import { connect, join, type Peer } from '@sealpost/sdk'
+import { connect, type Peer } from '@sealpost/sdk'
+import { join } from '@sealpost/sdk/join'
 import { fromHex } from '@sealpost/std'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import {

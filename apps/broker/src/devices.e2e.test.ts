@@ -13,7 +13,8 @@ import {
   type Transcript,
 } from '@sealpost/identity'
 import { DEVICES_MAX, type FrameOf } from '@sealpost/protocol'
-import { connect, joinAsDevice, type Message, type Peer, type PeerEvent } from '@sealpost/sdk'
+import { connect, type Message, type Peer, type PeerEvent } from '@sealpost/sdk'
+import { joinAsDevice } from '@sealpost/sdk/join'
 import { fromHex, type PeerKey } from '@sealpost/std'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { until } from './testing-process.ts'

@@ -13,7 +13,8 @@ import {
   type Transcript,
 } from '@sealpost/identity'
 import { type ClientFrame, type FrameOf, ROSTER_MAX } from '@sealpost/protocol'
-import { connect, join, type Peer } from '@sealpost/sdk'
+import { connect, type Peer } from '@sealpost/sdk'
+import { join } from '@sealpost/sdk/join'
 import type { MeshId, PeerKey } from '@sealpost/std'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { randomMesh, WireClient } from './testing-wire.ts'

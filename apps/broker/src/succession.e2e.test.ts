@@ -1,7 +1,8 @@
 /** A peer turns to another identity key: what was its own stays so, and nobody else can do it in its name (H45). */
 import { bindBoxKey, generateBoxKeys, generateIdentity, type Identity, signSuccession } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
-import { connect, joinAsDevice, type Message, type Peer, type PeerEvent } from '@sealpost/sdk'
+import { connect, type Message, type Peer, type PeerEvent } from '@sealpost/sdk'
+import { joinAsDevice } from '@sealpost/sdk/join'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { until } from './testing-process.ts'
 import { WireClient } from './testing-wire.ts'

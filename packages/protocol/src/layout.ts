@@ -5,8 +5,7 @@
  * A value is checked on its way out as well as on its way in: what a bug of the caller makes must not reach the wire.
  */
 
-import { base64urlnopad } from '@scure/base'
-import { isHex, toHex } from '@sealpost/std'
+import { fromBase64url, isHex, toBase64url, toHex } from '@sealpost/std'
 import { Malformed, type Reader, type Writer } from './cursor.ts'
 import { KEY_BYTES, keyName } from './key-names.ts'
 
@@ -85,7 +84,7 @@ export function bytes(length: number): Field<Uint8Array> {
     read: (reader) => reader.blob(length),
     write: (writer, value) => writer.set(check(value)),
     fromJson: (json) => check(decodeBase64url(json, length)),
-    toJson: (value) => base64urlnopad.encode(check(value)),
+    toJson: (value) => toBase64url(check(value)),
     shape: { kind: 'bytes', length },
   }
 }
@@ -104,7 +103,7 @@ export function blob(min: number, max: number): Field<Uint8Array> {
       writer.set(value)
     },
     fromJson: (json) => check(decodeBase64url(json, max)),
-    toJson: (value) => base64urlnopad.encode(check(value)),
+    toJson: (value) => toBase64url(check(value)),
     shape: { kind: 'blob', min, max },
   }
 }
@@ -119,9 +118,9 @@ const sized = (min: number, max: number) => (value: Uint8Array) => {
 function decodeBase64url(json: unknown, max: number): Uint8Array {
   if (typeof json !== 'string' || json.length > Math.ceil((max * 4) / 3)) throw new Malformed('not base64url')
   try {
-    return base64urlnopad.decode(json)
+    return fromBase64url(json)
   } catch {
-    throw new Malformed('not base64url') // the library's message would repeat the input
+    throw new Malformed('not base64url')
   }
 }
 

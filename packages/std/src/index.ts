@@ -1,5 +1,6 @@
 /** The leaf: words and small truths that every package may use; no noun of the broker beyond its ids. */
 export * from './assert.ts'
+export * from './base64url.ts'
 export * from './hex.ts'
 export * from './ids.ts'
 export * from './operating-error.ts'

@@ -1,6 +1,6 @@
 /** `sealpost join`: becomes a member of the mesh that an invite is for. One profile belongs to one mesh. */
 import { fingerprint, isDeviceInvite, readDeviceInvite, readInvite, ready } from '@sealpost/identity'
-import { join, joinAsDevice } from '@sealpost/sdk'
+import { join, joinAsDevice } from '@sealpost/sdk/join'
 import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
 import { abortable, withDeadline } from '../deadline.ts'

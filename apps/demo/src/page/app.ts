@@ -1,6 +1,7 @@
 /** From an opened page to a chat: which screen it is, and what can be done there. */
 import { generateIdentity, type Invite, readInvite, ready } from '@sealpost/identity'
-import { type Identity, join, type Membership } from '@sealpost/sdk'
+import type { Identity, Membership } from '@sealpost/sdk'
+import { join } from '@sealpost/sdk/join'
 import { Archive, type Profile } from './archive.ts'
 import type { Chat } from './chat.ts'
 import { otherHome, takeInvite } from './invite-link.ts'

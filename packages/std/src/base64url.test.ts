@@ -1,0 +1,28 @@
+import fc from 'fast-check'
+import { expect, test } from 'vitest'
+import { fromBase64url, toBase64url } from './base64url.ts'
+
+test('what is written is what Node writes, and is read back', () => {
+  fc.assert(
+    fc.property(fc.uint8Array({ maxLength: 20_000 }), (bytes) => {
+      const text = toBase64url(bytes)
+      expect(text).toBe(Buffer.from(bytes).toString('base64url'))
+      expect(fromBase64url(text)).toEqual(bytes)
+    }),
+  )
+})
+
+test('a mebibyte does not fill the stack', () => {
+  expect(fromBase64url(toBase64url(new Uint8Array(1 << 20)))).toHaveLength(1 << 20)
+})
+
+test.each([
+  ['padding', 'AA=='],
+  ['the other alphabet', '+/+/'],
+  ['white space', 'AA AA'],
+  ['bits behind the last byte', 'AB'],
+  ['one digit', 'A'],
+  ['another letter', 'AAÄ'],
+])('%s is refused', (_, text) => {
+  expect(() => fromBase64url(text)).toThrow(SyntaxError)
+})
