@@ -312,6 +312,7 @@ describe('refusals', () => {
     await using agent = await Agent.start(machine, ['--profile', name, '--no-send'])
     expect((await agent.client.listTools()).tools.map((tool) => tool.name)).toEqual([
       'list_peers',
+      'list_groups',
       'read_inbox',
       'settle_message',
       'give_back_message',
