@@ -2,7 +2,7 @@ import { createServer, connect as dial, type Server, type Socket } from 'node:ne
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { checkServer } from './check-server.ts'
 import { arrayLiteral, arrayOid } from './column-types.ts'
-import { type Database, type DatabaseOptions, openDatabase } from './connect.ts'
+import { type Database, type DatabaseOptions, openDatabase, openPipeline } from './connect.ts'
 import { type ScratchDatabase, scratchDatabase, unhurried } from './testing.ts'
 
 let scratch: ScratchDatabase
@@ -221,6 +221,15 @@ test('each connection is set to durable commits, short locks and custom plans', 
              current_setting('plan_cache_mode') as e`,
   )
   expect({ ...row }).toEqual({ a: 'on', b: '5s', c: '1s', d: '10s', e: 'force_custom_plan' })
+})
+
+test('the server gives up a client that is silent in the middle of a write', async () => {
+  const pipeline = await openPipeline(scratch.url)
+  const text = `select current_setting('tcp_keepalives_idle'), current_setting('tcp_keepalives_interval'),
+    current_setting('tcp_keepalives_count'), current_setting('tcp_user_timeout')`
+  const [rows] = await pipeline.run((pipe) => pipe.run([{ text }]))
+  await pipeline.close()
+  expect(rows).toEqual([['10', '5', '3', '25000']])
 })
 
 test('close lets a running statement finish, and refuses later ones', async () => {

@@ -64,6 +64,17 @@ const defaults = {
   applicationName: 'sealpost',
 }
 
+/**
+ * A network that falls silent in the middle of a write leaves the server with an open transaction and its row locks; it is
+ * no idle one, and by default the server gives it up after 2 h 11 min. So: after 25 seconds. Seconds but for the last, ms.
+ */
+const SILENT_CLIENT = {
+  tcp_keepalives_idle: 10,
+  tcp_keepalives_interval: 5,
+  tcp_keepalives_count: 3,
+  tcp_user_timeout: 25_000,
+}
+
 /** Opens a pool and its first connection. @throws DatabaseError `db_url_invalid`, `db_not_done`, `db_refused` */
 export async function openDatabase(url: string, options: DatabaseOptions = {}): Promise<Database> {
   return openPool(url, { ...defaults, ...options }, openLane)
@@ -230,6 +241,7 @@ class Pool<Driver> implements Connections<Driver> {
       statement_timeout: this.#options.statementTimeoutMs,
       lock_timeout: 1_000,
       idle_in_transaction_session_timeout: 10_000,
+      ...SILENT_CLIENT,
       // A prepared statement's generic plan, once made for an empty table, cost a grown queue three quarters of its speed.
       plan_cache_mode: 'force_custom_plan',
       ...this.#options.settings,
