@@ -190,6 +190,24 @@ function sessionTests(stage: () => Stage): void {
     expect(await stage().takeTexts({ ...read, epoch: epoch! }, 9, stage().there)).toEqual(['a'])
   })
 
+  test('is opened together with others, each by its own epoch', async () => {
+    const [ann, bob, cat] = await Promise.all([1, 2, 3].map((no) => stage().readSession(peerKeyOf(no))))
+    const stale = { ...cat!, epoch: cat!.epoch + 1 }
+    const epochs = await Promise.all([ann!, bob!, stale, bob!].map((read) => stage().here.open(read)))
+    expect(epochs.map((epoch) => epoch !== null)).toEqual([true, true, false, false])
+    expect(await stage().here.open(cat!)).toBeGreaterThan(cat!.epoch)
+  })
+
+  test('does not wait for another whose row a statement holds', async () => {
+    const { bob, here, world } = stage()
+    const [held, free] = await Promise.all([2, 3].map((no) => stage().readSession(peerKeyOf(no))))
+    await world.whileLocked(MESH, bob, async () => {
+      const first = here.open(held!).catch(() => null)
+      expect(await here.open(free!)).toBeGreaterThan(free!.epoch)
+      await first
+    })
+  })
+
   test('is not opened by an epoch from before a fence', async () => {
     const read = await stage().openBob()
     const epoch = await stage().here.fence(read)

@@ -13,8 +13,6 @@ import {
   byPlace,
   type Claimed,
   type Committed,
-  type Consent,
-  type ConsentPolicy,
   type Delivery,
   type DeliveryRef,
   type Extension,
@@ -23,7 +21,6 @@ import {
   type Lost,
   type Measured,
   type Member,
-  OPEN,
   type PoolClaimed,
   type PoolEntry,
   type PoolWant,
@@ -36,14 +33,12 @@ import {
 import {
   assert,
   type DeliveryId,
-  type EnvelopeId,
   type MeshId,
   OperatingError,
   type PeerKey,
   type PeerNo,
   type PoolId,
   type ShardId,
-  toHex,
 } from '@sealpost/std'
 import { bodySteps, carefulStep } from './careful-commit.ts'
 import { sureOf } from './commit-batch.ts'
@@ -57,6 +52,7 @@ import {
   undecidedOf,
 } from './decisions.ts'
 import { type DeliveryRow, deliveryOf } from './delivery-row.ts'
+import { Arrivals } from './postgres-arrivals.ts'
 import { claimPools, findPools, giveBack } from './postgres-pools.ts'
 import type { Batch, Queue, QueueOptions, Recipient, Released, Swept } from './queue.ts'
 import { arrayOf, heldBy, keysOf, type Row, run } from './run.ts'
@@ -75,6 +71,7 @@ export class PostgresQueue implements Queue {
   private readonly ids = new DeliveryIds()
   private readonly clock = new DatabaseClock()
   private readonly writers = new RowWriters()
+  private readonly arrivals: Arrivals
   private bodyPlace: readonly [string, number, string] = BODIES_START
   private place: readonly [string, number, number, number] = QUEUE_START
 
@@ -82,6 +79,7 @@ export class PostgresQueue implements Queue {
     this.db = db
     this.shard = shard
     this.options = options
+    this.arrivals = new Arrivals(db.asking, shard, { marks: this.marks, ids: this.ids, clock: this.clock })
   }
 
   async commit({ appends, settles }: Batch): Promise<Committed> {
@@ -176,13 +174,8 @@ export class PostgresQueue implements Queue {
     )
   }
 
-  async open({ meshId, peer, epoch }: SessionRef): Promise<number | null> {
-    const [row] = await run<OpenRow>(this.db.asking, statements.OPEN, [this.shard, meshId, peer, epoch])
-    if (!row) return null
-    this.marks.note(meshId, peer, { envelopeId: row.last_envelope_id, place: row.mark_place })
-    this.ids.drawn(row.block)
-    this.clock.set(row.clock_ms)
-    return row.epoch
+  open(session: SessionRef): Promise<number | null> {
+    return this.arrivals.open(session)
   }
 
   async fence({ meshId, peer, epoch }: SessionRef): Promise<number | null> {
@@ -237,9 +230,8 @@ export class PostgresQueue implements Queue {
     return { recipients, nextInMs: nextSeconds && Math.ceil(nextSeconds * 1000) }
   }
 
-  async findLost(meshId: MeshId, peer: PeerNo, max: number): Promise<Lost[]> {
-    const rows = await run<LostRow>(this.db.asking, statements.FIND_LOST, [meshId, peer, max])
-    return rows.map(({ id, envelope_id, sender, reason }) => ({ id, envelopeId: envelope_id, sender, reason }))
+  findLost(meshId: MeshId, peer: PeerNo, max: number): Promise<Lost[]> {
+    return this.arrivals.findLost(meshId, peer, max)
   }
 
   async measure(recipients: readonly Recipient[], max: number): Promise<Measured[][]> {
@@ -287,34 +279,12 @@ export class PostgresQueue implements Queue {
     this.bodyPlace = seen < sweepRows ? BODIES_START : [mesh_id, sender, byteaText(body_id)]
   }
 
-  async findMembers(meshId: MeshId, peers: readonly PeerKey[]): Promise<Member[]> {
-    const rows = await this.memberRows(meshId, peers)
-    return rows.map((row) => ({
-      meshId,
-      peer: row.peer_no,
-      peerKey: keyText(row.peer_key),
-      person: row.person,
-      isRevoked: row.is_revoked,
-      sessionEpoch: row.session_epoch,
-      consent: consentOf(row),
-    }))
+  findMembers(meshId: MeshId, peers: readonly PeerKey[]): Promise<Member[]> {
+    return this.arrivals.findMembers(meshId, peers)
   }
 
-  async findBindings(meshId: MeshId, peers: readonly PeerKey[]): Promise<KeyBindingEntry[]> {
-    const rows = await this.memberRows(meshId, peers)
-    return rows
-      .filter((row) => !row.is_revoked)
-      .map((row) => ({
-        peer: keyText(row.peer_key),
-        boxKey: row.box_key,
-        boxEpoch: row.box_epoch,
-        notAfterMs: row.binding_not_after_ms,
-        signature: row.binding_signature,
-      }))
-  }
-
-  private memberRows(meshId: MeshId, peers: readonly PeerKey[]): Promise<MemberRow[]> {
-    return run<MemberRow>(this.db.asking, statements.FIND_MEMBERS, [meshId, arrayLiteral(peers.map(byteaText))])
+  findBindings(meshId: MeshId, peers: readonly PeerKey[]): Promise<KeyBindingEntry[]> {
+    return this.arrivals.findBindings(meshId, peers)
   }
 }
 
@@ -323,14 +293,6 @@ export interface QueueDatabases {
   readonly writing: Pipeline
   readonly claiming: Database
   readonly asking: Database
-}
-
-interface OpenRow extends Row {
-  epoch: number
-  last_envelope_id: EnvelopeId
-  mark_place: string
-  block: number
-  clock_ms: number
 }
 
 interface ClaimRow extends DeliveryRow {
@@ -356,35 +318,6 @@ interface MeasuredRow extends Row, Measured {
   n: number
 }
 
-interface LostRow extends Row {
-  id: DeliveryId
-  envelope_id: EnvelopeId
-  sender: PeerKey
-  reason: Lost['reason']
-}
-
-interface MemberRow extends Row {
-  peer_no: PeerNo
-  person: PeerNo
-  peer_key: Uint8Array
-  is_revoked: boolean
-  session_epoch: number
-  box_key: Uint8Array
-  box_epoch: number
-  binding_not_after_ms: number
-  binding_signature: Uint8Array
-  consent_policy: ConsentPolicy
-  consent_version: number
-  /** Numbers of peers, with commas. */
-  consent_named: string
-}
-
-function consentOf({ consent_policy: policy, consent_version: version, consent_named }: MemberRow): Consent {
-  if (policy === 'open' && version === 0) return OPEN
-  const named = consent_named === '' ? [] : consent_named.split(',').map((no) => Number(no) as PeerNo)
-  return { policy, named, version }
-}
-
 interface SweepRow extends Row {
   seen: number
   expired: number
@@ -399,7 +332,6 @@ const BODIES_START = ['0'.repeat(32), 0, '\\x'] as const
 const QUEUE_START = ['0'.repeat(32), 0, 0, 0] as const
 /** A careful statement races only with another of the same sender, which a peer has one session to send through. */
 const CAREFUL_TRIES = 3
-const keyText = (key: Uint8Array) => toHex(key) as PeerKey
 const keyOf = ({ meshId, recipient, priority, id }: DeliveryRef) => [meshId, recipient, priority, id]
 
 function decisionOf(status: string, id: DeliveryId): Decision {

@@ -65,12 +65,17 @@ select null, null, extract(epoch from min(found.due_at) - clock_timestamp())::fl
 from mesh m cross join lateral (select d.due_at from delayed_delivery d
   where d.mesh_id = m.mesh_id and d.due_at > clock_timestamp() order by d.due_at limit 1) found`
 
-/** What left this peer's queue unsettled without its knowledge. `$1 $2` mesh, peer · `$3` at most. Walks: dead_letter's and member's primary keys. */
+/**
+ * What left these peers' queues unsettled without their knowledge. `$1–$3` mesh, peer, at most of each. Each row has the
+ * place `n` of its peer. Walks: dead_letter_untold, member's primary key.
+ */
 export const FIND_LOST = `
-select l.id, replace(l.envelope_id::text, '-', '') as envelope_id, l.reason,
-  (select encode(m.peer_key, 'hex') from member m where m.mesh_id = l.mesh_id and m.peer_no = l.sender) as sender
-from dead_letter l where l.mesh_id = $1::uuid and l.recipient = $2::int and l.told_at is null
-order by l.id limit $3::int`
+select r.n::int, l.id, replace(l.envelope_id::text, '-', '') as envelope_id, l.reason,
+  (select encode(m.peer_key, 'hex') from member m where m.mesh_id = r.mesh_id and m.peer_no = l.sender) as sender
+from unnest($1::uuid[], $2::int[], $3::int[]) with ordinality as r(mesh_id, peer, lim, n) cross join lateral (
+  select l.id, l.envelope_id, l.reason, l.sender from dead_letter l where l.mesh_id = r.mesh_id and l.recipient = r.peer and l.told_at is null
+  order by l.id limit r.lim) l
+order by r.n, l.id`
 
 /** `$1 $2` mesh, peer · `$3` ids. Walks: dead_letter's primary key. */
 export const TOLD_LOST = `
@@ -137,18 +142,18 @@ with due as materialized (
 select coalesce(sum(size), 0)::int as forgotten from forgotten`
 
 /**
- * `$1` mesh · `$2` peer keys. The consent is that of the person. Walks: member_peer_key; member's, session's and consent's
- * primary keys.
+ * `$1 $2` meshes and peer keys. Each row has the place `n` of its key. The consent is that of the person. Walks:
+ * member_peer_key; member's, session's and consent's primary keys.
  */
 export const FIND_MEMBERS = `
-select m.peer_no, p.peer_no as person, m.peer_key, m.box_key, m.box_epoch, m.binding_not_after_ms, m.binding_signature,
+select k.n::int, m.peer_no, p.peer_no as person, m.peer_key, m.box_key, m.box_epoch, m.binding_not_after_ms, m.binding_signature,
   m.revoked_at is not null or coalesce(m.vouched_until < clock_timestamp(), false) as is_revoked,
   (select s.epoch from session s where s.mesh_id = m.mesh_id and s.peer_no = m.peer_no) as session_epoch,
   p.consent_policy, p.consent_version, array_to_string(array(
     select c.peer_no from consent c where c.mesh_id = p.mesh_id and c.owner = p.peer_no
       and c.is_blocked = (p.consent_policy = 'open')), ',') as consent_named
-from unnest($2::bytea[]) as k(peer_key) cross join lateral (
-  select * from member m where m.mesh_id = $1::uuid and m.peer_key = k.peer_key and not m.is_pool offset 0) m cross join lateral (
+from unnest($1::uuid[], $2::bytea[]) with ordinality as k(mesh_id, peer_key, n) cross join lateral (
+  select * from member m where m.mesh_id = k.mesh_id and m.peer_key = k.peer_key and not m.is_pool offset 0) m cross join lateral (
   select * from member p where p.mesh_id = m.mesh_id and p.peer_no = coalesce(m.person, m.peer_no) offset 0) p`
 
 /**

@@ -300,6 +300,12 @@ select l.n::int, true, true, l.id, l.priority, l.attempts, l.terms,
   (select encode(m.peer_key, 'hex') from member m where m.mesh_id = l.mesh_id and m.peer_no = l.sender)
 from leased l`
 
+const OPENED =
+  'set epoch = s.epoch + 2, opened_epoch = s.epoch + 2, shard = $1::uuid, opened_at = clock_timestamp()'
+const OPENING = `s.epoch, replace(k.last_envelope_id::text, '-', '') as last_envelope_id, k.mark_place::text,
+  nextval('delivery_block') as block,
+  (extract(epoch from clock_timestamp()) * 1000)::float8 as clock_ms`
+
 /**
  * Compares the epoch before it sets it: of all that read one epoch a single one opens, and one that comes late matches
  * nothing. Two steps, where a fence takes one: a late fence of the former session then never meets the epoch of this
@@ -307,14 +313,35 @@ from leased l`
  * a block of ids and the clock. Walks: session's, member's and sender_mark's primary keys.
  */
 export const OPEN = `
-update session s set epoch = s.epoch + 2, opened_epoch = s.epoch + 2, shard = $1::uuid, opened_at = clock_timestamp()
-from member m, sender_mark k
+update session s ${OPENED}
+from member m, (select k.mesh_id, k.sender, k.last_envelope_id, k.ctid as mark_place from sender_mark k) k
 where s.mesh_id = $2::uuid and s.peer_no = $3::int and s.epoch = $4::bigint
   and m.mesh_id = s.mesh_id and m.peer_no = s.peer_no and m.revoked_at is null
   and k.mesh_id = s.mesh_id and k.sender = s.peer_no
-returning s.epoch, replace(k.last_envelope_id::text, '-', '') as last_envelope_id, k.ctid::text as mark_place,
-  nextval('delivery_block') as block,
-  (extract(epoch from clock_timestamp()) * 1000)::float8 as clock_ms`
+returning ${OPENING}`
+
+/**
+ * The same for many, `$2–$4` in arrays, each with its place `n`. It passes by a row that another statement holds: nobody
+ * waits for somebody else's, and no two of these for each other. Walks the same.
+ */
+export const OPEN_MANY = `
+with free as materialized (
+  select r.n, s.*, k.* from unnest($2::uuid[], $3::int[], $4::bigint[]) with ordinality as r(mesh_id, peer, epoch, n)
+  cross join lateral (
+    select k.last_envelope_id, k.ctid as mark_place from sender_mark k
+    where k.mesh_id = r.mesh_id and k.sender = r.peer offset 0) k
+  cross join lateral (
+    select m.peer_no as member from member m
+    where m.mesh_id = r.mesh_id and m.peer_no = r.peer and m.revoked_at is null offset 0) m
+  cross join lateral (
+    select s.mesh_id, s.peer_no, s.epoch from session s
+    where s.mesh_id = r.mesh_id and s.peer_no = r.peer and s.epoch = r.epoch
+    for update skip locked) s
+)
+update session s ${OPENED}
+from free k
+where s.mesh_id = k.mesh_id and s.peer_no = k.peer_no and s.epoch = k.epoch
+returning k.n::int, ${OPENING}`
 
 export const DRAW_BLOCK = `select nextval('delivery_block') as block`
 

@@ -1,0 +1,51 @@
+import { expect, test } from 'vitest'
+import { Gathered } from './gathered.ts'
+
+/** Notes what each statement was asked, and answers when it is told to. */
+function statements(max: number) {
+  const asked: { items: readonly number[]; answer: () => void; fail: (error: Error) => void }[] = []
+  const gathered = new Gathered<number, string>((items) => {
+    const { promise, resolve, reject } = Promise.withResolvers<string[]>()
+    asked.push({ items, answer: () => resolve(items.map((item) => `of ${item}`)), fail: reject })
+    return promise
+  }, max)
+  return { asked, gathered }
+}
+
+const untilAsked = async (asked: readonly unknown[], count: number) => {
+  while (asked.length < count) await Promise.resolve()
+}
+
+test('what is asked while a statement runs shares the next one, and each gets its own answer', async () => {
+  const { asked, gathered } = statements(10)
+  const first = gathered.ask(1)
+  await untilAsked(asked, 1)
+  const others = [2, 3, 4].map((item) => gathered.ask(item))
+  asked[0]!.answer()
+  expect(await first).toBe('of 1')
+  await untilAsked(asked, 2)
+  asked[1]!.answer()
+  expect(await Promise.all(others)).toEqual(['of 2', 'of 3', 'of 4'])
+  expect(asked.map(({ items }) => items)).toEqual([[1], [2, 3, 4]])
+})
+
+test('one statement takes no more than it may', async () => {
+  const { asked, gathered } = statements(2)
+  const answers = Promise.all([1, 2, 3].map((item) => gathered.ask(item)))
+  for (const no of [0, 1]) {
+    await untilAsked(asked, no + 1)
+    asked[no]!.answer()
+  }
+  expect(await answers).toEqual(['of 1', 'of 2', 'of 3'])
+  expect(asked.map(({ items }) => items)).toEqual([[1, 2], [3]])
+})
+
+test('a statement that fails fails those that shared it, and the next one is asked', async () => {
+  const { asked, gathered } = statements(2)
+  const answers = Promise.allSettled([1, 2, 3].map((item) => gathered.ask(item)))
+  await untilAsked(asked, 1)
+  asked[0]!.fail(new Error('away'))
+  await untilAsked(asked, 2)
+  asked[1]!.answer()
+  expect((await answers).map(({ status }) => status)).toEqual(['rejected', 'rejected', 'fulfilled'])
+})
