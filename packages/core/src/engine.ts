@@ -438,6 +438,7 @@ export class Engine {
     )
     this.liveSessions += 1
     session.state = { name: 'live', live }
+    session.heardAtMs = nowMs // it had nothing to say while its session was opened
     this.context.send(live, [welcomeOf(this.options, { epoch, proof })])
     this.context.effects.findLost(live.socket, { meshId: member.meshId, peer: member.peer, epoch })
     this.presence.changed(live.peer, live.mesh.watchers)

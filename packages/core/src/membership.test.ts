@@ -93,6 +93,23 @@ test('a revoked member is let go at once, whether live or about to be, and nobod
   expect(engine.sessionCount).toBe(2)
 })
 
+test('the time in which its session was opened is no silence of a peer', () => {
+  const { engine, closes } = world({ heartbeatMs: 1000 })
+  engine.proven(4, { ...memberOf(4), sessionEpoch: 2 }, 10)
+  const passTo = (endMs: number) => {
+    for (let atMs = endMs - 3900; atMs <= endMs; atMs += 100) {
+      engine.advance(atMs)
+      engine.tick()
+    }
+  }
+  passTo(4000)
+  engine.opened(4, 2)
+  engine.tick()
+  expect(closes.filter(([socket]) => socket === 4)).toEqual([])
+  passTo(8000)
+  expect(closes.filter(([socket]) => socket === 4)).toEqual([[4, 'heartbeat_missed']])
+})
+
 test('they are let go also when the asker has left, and one who revokes itself is answered first', () => {
   const left = world()
   left.enter(2)
