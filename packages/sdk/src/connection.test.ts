@@ -25,14 +25,15 @@ const HELLO: FrameOf<'hello'> = {
 const HEARTBEAT_MS = 15_000
 
 class World {
-  readonly random = seededRandom(7).next
+  readonly random: () => number
   readonly log: string[] = []
   error: SealpostError | null | undefined
   auth: FrameOf<'auth'> | undefined
   retryInMs: Millis = -1
   readonly connection: Connection
 
-  constructor() {
+  constructor(random = seededRandom(7).next) {
+    this.random = random
     const { log } = this
     this.connection = new Connection(
       {
@@ -215,7 +216,7 @@ describe('coming back', () => {
     expect(world.retryInMs).toBeLessThan(500)
   })
 
-  test('the hint of the broker wins, within bounds', () => {
+  test('the hint of the broker counts, within bounds, with a pause of our own behind it', () => {
     for (const [hint, wait] of [
       [42_000, 42_000],
       [1, 1],
@@ -224,8 +225,40 @@ describe('coming back', () => {
       const world = new World()
       world.goLive()
       world.refuse('restarting', hint)
-      expect(world.retryInMs).toBe(wait)
+      expect(world.retryInMs).toBeGreaterThan(wait)
+      expect(world.retryInMs).toBeLessThan(wait + 500)
     }
+  })
+
+  test('peers that are put off at one moment with one hint come back apart, and further apart each time', () => {
+    const random = seededRandom(5).next
+    const waitsOf = (putOffs: number) =>
+      Array.from({ length: 200 }, () => {
+        const world = new World(random)
+        world.goLive()
+        for (let i = 0; i < putOffs; i++) {
+          world.refuse('try_later', 2_000)
+          world.connection.tick(world.connection.wakeAtMs)
+        }
+        return world.retryInMs
+      })
+    const firsts = waitsOf(1)
+    const fourths = waitsOf(4)
+    expect(new Set(firsts).size).toBe(200)
+    expect(Math.min(...firsts, ...fourths)).toBeGreaterThanOrEqual(2_000)
+    expect(Math.max(...firsts)).toBeLessThan(2_500)
+    expect(Math.max(...fourths)).toBeGreaterThan(5_000)
+  })
+
+  test('failures without an answer do not lengthen the wait of whoever is then put off', () => {
+    const world = new World()
+    world.connection.start(0)
+    for (let i = 0; i < 8; i++) {
+      world.connection.closed(world.connection.dialNo, 1006, 0)
+      world.connection.tick(world.connection.wakeAtMs)
+    }
+    world.refuse('try_later', 2_000)
+    expect(world.retryInMs).toBeLessThan(2_500)
   })
 
   test('the hint of goaway counts when the broker then closes', () => {
@@ -234,7 +267,8 @@ describe('coming back', () => {
     const goaway = { type: 'goaway', retryAfterMs: 3_000 } as const
     expect(world.connection.received(1, goaway, 0)).toBe(goaway)
     world.connection.closed(1, 1012, 10)
-    expect(world.retryInMs).toBe(3_000)
+    expect(world.retryInMs).toBeGreaterThanOrEqual(3_000)
+    expect(world.retryInMs).toBeLessThan(3_500)
   })
 
   test('after goaway it leaves by itself when the broker does not close', () => {

@@ -69,7 +69,10 @@ export class Connection {
   private readonly ports: ConnectionPorts
   private readonly place: PeerPlace
   private readonly credit: number
+  /** In a row, without a word of the broker's on when to come again. */
   private failures = 0
+  /** In a row, with one: they don't add to an outage, nor it to them. */
+  private putOffs = 0
   /** What the broker asked us to wait; 0 for nothing. */
   private hintMs: Millis = 0
   private pingNo = 0
@@ -282,12 +285,20 @@ export class Connection {
 
   private lose(code: SealpostCode | 'connection_lost', nowMs: Millis): void {
     const { state } = this
-    if (state.name === 'live' && nowMs - state.sinceMs >= STEADY_AFTER_MS) this.failures = 0
-    const ownMs = backoffMs(this.failures, this.ports.random)
-    this.failures += 1
-    const retryInMs = this.hintMs > 0 ? Math.min(this.hintMs, HINT_MAX_MS) : ownMs
+    if (state.name === 'live' && nowMs - state.sinceMs >= STEADY_AFTER_MS) {
+      this.failures = 0
+      this.putOffs = 0
+    }
+    const retryInMs = this.drawRetry()
     this.state = { name: 'waiting', dialAtMs: nowMs + retryInMs }
     this.ports.lost(code, retryInMs)
+  }
+
+  /** All whom a broker puts off are told the same time: without a pause of their own they would come back as one. */
+  private drawRetry(): Millis {
+    const { random } = this.ports
+    if (this.hintMs === 0) return backoffMs(this.failures++, random)
+    return Math.min(this.hintMs, HINT_MAX_MS) + backoffMs(this.putOffs++, random)
   }
 
   private end(error: SealpostError | null): void {
