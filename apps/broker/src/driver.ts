@@ -3,7 +3,15 @@
  * each effect of the engine becomes a call here, each answer a call back. It decides nothing.
  */
 import { type Bus, hintOf } from '@sealpost/bus'
-import { type Effects, Engine, type EngineOptions, type SendOutcome, type SocketId, type Sought } from '@sealpost/core'
+import {
+  type Authentication,
+  type Effects,
+  Engine,
+  type EngineOptions,
+  type SendOutcome,
+  type SocketId,
+  type Sought,
+} from '@sealpost/core'
 import {
   type Append,
   BATCH_MAX,
@@ -182,13 +190,11 @@ export class Driver extends MemberDriver implements Effects {
   }
 
   authenticate(socket: SocketId, hello: FrameOf<'hello'>, auth: FrameOf<'auth'>): void {
-    const authority = this.connections.get(socket)?.authority ?? ''
-    this.ask(
-      'authenticate',
-      this.parts.authenticator.authenticate(authority, hello, auth),
-      (found) => this.engine.authenticated(socket, found),
-      () => this.engine.authenticated(socket, null),
-    )
+    const { authority = '' } = this.connections.get(socket) ?? {}
+    const prover = { authority, isThere: () => this.connections.has(socket) }
+    const answered = (found: Authentication | null) => this.engine.authenticated(socket, found)
+    const asked = this.parts.authenticator.authenticate(prover, hello, auth)
+    this.ask('authenticate', asked, answered, () => answered(null))
   }
 
   enrol(socket: SocketId, hello: FrameOf<'hello'>, enrol: FrameOf<'enrol'>): void {
