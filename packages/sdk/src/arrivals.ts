@@ -1,6 +1,7 @@
 /**
  * The way of a push to the application and back: open, compare, drop what was seen, hand out, settle. A push whose
- * sender's key is not known yet waits for it, with everything this sender says after it.
+ * sender's key is not known yet waits for it, with everything this sender says after it. What can't be opened for a while
+ * is put off, with what follows it in its lane.
  *
  * With a store a message is settled at the broker when its mark is kept, and not before.
  */
@@ -19,6 +20,7 @@ import { Message, type MessageDesk, type Pushed } from './message.ts'
 import type { Opening } from './opening.ts'
 import type { PersonBook } from './person-book.ts'
 import type { OpenedWell, PeerEffects } from './ports.ts'
+import { PutOff } from './put-off.ts'
 import { Receipts } from './receipts.ts'
 import { pieces } from './send-frames.ts'
 
@@ -48,6 +50,7 @@ export class Arrivals implements MessageDesk {
   private readonly keeper: Keeper | null
   private readonly early = new EarlyMail<Message>()
   private readonly parked = new Map<PeerKey, Pushed[]>()
+  private readonly putOffs = new PutOff()
   private settling: DeliveryId[] = []
   private retrying: FrameOf<'retry'>['items'] = []
   private rejecting: FrameOf<'reject'>['items'] = []
@@ -72,6 +75,7 @@ export class Arrivals implements MessageDesk {
   disconnected(): void {
     this.sessionNo += 1
     this.parked.clear()
+    this.putOffs.clear()
     this.early.clear()
     this.settling = []
     this.retrying = []
@@ -109,11 +113,11 @@ export class Arrivals implements MessageDesk {
   }
 
   /** No believable key: nothing of this sender can be opened now. */
-  refuse(sender: PeerKey): void {
+  refuse(sender: PeerKey, nowMs: Millis): void {
     const waiting = this.parked.get(sender)
     if (!waiting) return
     this.parked.delete(sender)
-    for (const delivery of waiting) this.putOff(delivery, KEYLESS_RETRY_MS)
+    for (const delivery of waiting) this.putOff(delivery, { afterMs: KEYLESS_RETRY_MS, nowMs })
   }
 
   /** What was told is settled, told before or not. */
@@ -183,20 +187,22 @@ export class Arrivals implements MessageDesk {
   }
 
   private take(delivery: Pushed, nowMs: Millis): void {
-    const opened = this.ports.opening.open(delivery, nowMs)
-    if (opened === 'asked') return this.park(delivery)
-    if (opened === 'later') return this.putOff(delivery, RECHECK_MS)
-    const flaw = opened.ok ? opened.note && flawOf(opened.note, delivery) : opened.reason
-    if (flaw) this.throwAway(delivery, flaw)
-    else this.takeForGroup(delivery, opened as OpenedWell, nowMs)
+    const afterMs = this.putOffs.waitMs(delivery, nowMs)
+    if (afterMs > 0) return this.putOff(delivery, { afterMs, nowMs })
+    const whole = this.open(delivery, nowMs)
+    if (whole === 'asked') return this.park(delivery)
+    if (whole === 'later') return this.putOff(delivery, { afterMs: RECHECK_MS, nowMs })
+    this.putOffs.done(delivery.sender, delivery.id)
+    if ('flaw' in whole) this.throwAway(delivery, whole.flaw)
+    else this.takeOpened(delivery, whole, nowMs)
   }
 
-  private takeForGroup(delivery: Pushed, opened: OpenedWell, nowMs: Millis): void {
-    const whole = this.ports.groups.open(delivery, opened)
-    if (whole === 'asked') this.park(delivery)
-    else if (whole === 'later') this.putOff(delivery, RECHECK_MS)
-    else if ('flaw' in whole) this.throwAway(delivery, whole.flaw)
-    else this.takeOpened(delivery, whole, nowMs)
+  /** `asked`, `later`: what it needs is not there yet. */
+  private open(delivery: Pushed, nowMs: Millis): OpenedForGroup | { flaw: string } | 'asked' | 'later' {
+    const opened = this.ports.opening.open(delivery, nowMs)
+    if (opened === 'asked' || opened === 'later') return opened
+    const flaw = opened.ok ? opened.note && flawOf(opened.note, delivery) : opened.reason
+    return flaw ? { flaw } : this.ports.groups.open(delivery, opened as OpenedWell)
   }
 
   private takeOpened(delivery: Pushed, opened: OpenedForGroup, nowMs: Millis): void {
@@ -246,8 +252,9 @@ export class Arrivals implements MessageDesk {
     else effects.deliver(message)
   }
 
-  private putOff({ id }: Pushed, afterMs: Millis): void {
-    this.retrying.push({ id, afterMs })
+  private putOff(delivery: Pushed, until: { afterMs: Millis; nowMs: Millis }): void {
+    this.putOffs.note(delivery, until)
+    this.retrying.push({ id: delivery.id, afterMs: Math.ceil(until.afterMs) })
     this.ports.effects.flushSoon()
   }
 

@@ -449,7 +449,7 @@ export class PeerEngine {
     this.effects.announce({ type: 'key_refused', peer, reason })
     for (const waiter of this.takeWaiters(peer)) waiter.refused(error)
     this.outbox.refuse(peer, error)
-    this.arrivals.refuse(peer)
+    this.arrivals.refuse(peer, this.nowMs)
     this.whispers.refuse(peer, error.code)
   }
 
