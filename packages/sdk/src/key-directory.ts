@@ -97,6 +97,11 @@ export class KeyDirectory {
     return true
   }
 
+  /** All keys of this peer were asked for, and have not come yet. */
+  isRechecking(peer: PeerKey): boolean {
+    return this.open.get(peer)?.isHistory === true
+  }
+
   /** The broker says that these have new keys. */
   rebound(peers: readonly PeerKey[]): void {
     for (const peer of peers) {

@@ -33,7 +33,9 @@ export class Opening {
       if (opened.ok || opened.reason !== 'does_not_open') return opened
       opened = this.crypto.open(former, arrival)
     }
-    if (opened.ok || opened.reason !== 'does_not_open' || this.rechecked.has(arrival)) return opened
+    if (opened.ok || opened.reason !== 'does_not_open') return opened
+    // Its sender may have been unlocked for something else, before the keys came.
+    if (this.rechecked.has(arrival)) return this.keys.isRechecking(sender) ? 'asked' : opened
     if (!this.keys.recheck(sender, nowMs)) return 'later'
     this.rechecked.add(arrival)
     return 'asked'
