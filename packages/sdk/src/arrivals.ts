@@ -34,6 +34,8 @@ export interface ArrivalPorts {
   readonly isAnswer: (message: Message) => boolean
   /** Takes what is said in reply. */
   readonly post: (post: Post) => void
+  /** Unsettled deliveries the broker may have pushed. */
+  readonly credit: number
 }
 
 type ArrivalFrame = FrameOf<'settle'> | FrameOf<'retry'> | FrameOf<'reject'> | FrameOf<'extend'>
@@ -48,7 +50,7 @@ export class Arrivals implements MessageDesk {
   private readonly ports: ArrivalPorts
   private readonly inbox: Inbox<Message>
   private readonly keeper: Keeper | null
-  private readonly early = new EarlyMail<Message>()
+  private readonly early: EarlyMail<Message>
   private readonly parked = new Map<PeerKey, Pushed[]>()
   private readonly putOffs = new PutOff()
   private settling: DeliveryId[] = []
@@ -62,6 +64,7 @@ export class Arrivals implements MessageDesk {
 
   constructor(ports: ArrivalPorts, keeping?: InboxKeeping) {
     this.ports = ports
+    this.early = new EarlyMail(ports.credit)
     this.inbox = new Inbox(keeping)
     this.keeper = keeping?.keeper ?? null
   }
@@ -209,13 +212,13 @@ export class Arrivals implements MessageDesk {
     const { sessionNo } = this
     const whose = this.ports.persons.whose(delivery.sender, nowMs)
     const message = new Message(this, { pushed: delivery, opened, whose, receivedAtMs: nowMs, sessionNo })
-    if (this.inbox.missingBefore(message) > 0) this.keepBack(message, nowMs)
+    if (this.inbox.missingBefore(message) > 0) this.keepBack(message, bytesOf(delivery), nowMs)
     else this.acceptInTurn(message)
   }
 
-  private keepBack(message: Message, nowMs: Millis): void {
+  private keepBack(message: Message, byteCount: number, nowMs: Millis): void {
     const { counters } = this.ports
-    if (this.early.hold(message, nowMs)) counters.duplicates += 1
+    if (this.early.hold(message, byteCount, nowMs)) counters.duplicates += 1
     else counters.reordered += 1
     this.tick(nowMs) // too many may wait now
   }
@@ -291,6 +294,9 @@ export class Arrivals implements MessageDesk {
     this.ports.effects.flushSoon()
   }
 }
+
+/** As its broker counts them. */
+const bytesOf = ({ envelope, body }: Pushed): number => envelope.length + (body?.length ?? 0)
 
 /** Field by field: copying what an object happens to have costs four times as much. */
 function pushedOf(delivery: FrameOf<'pushWith' | 'pushBody'>['deliveries'][number]): Pushed {

@@ -5,13 +5,19 @@
 import type { EnvelopeId, Millis } from '@sealpost/std'
 import type { ArrivedMessage } from './inbox.ts'
 
-/** Of one stream. */
+/**
+ * Of all streams. What waits here fills the window of the session: a sender that leaves holes on purpose, in as many
+ * streams as it likes, would keep everybody else's mail out of it.
+ */
 const HELD_MAX = 64
+/** Of the megabyte that a session may have by default. */
+const HELD_BYTES_MAX = 256 * 1024
 /** Far below a lease by default, so that nothing is pushed a second time for it. */
 export const HOLD_MS = 2_000
 
 interface Held<M> {
   readonly message: M
+  readonly byteCount: number
   readonly dueAtMs: Millis
 }
 /** In the order they came. */
@@ -19,6 +25,14 @@ type HeldStream<M> = Map<EnvelopeId, Held<M>>
 
 export class EarlyMail<M extends ArrivedMessage> {
   private readonly streams = new Map<string, HeldStream<M>>()
+  private readonly heldMax: number
+  private count = 0
+  private byteCount = 0
+
+  /** `credit`: what the session may have. With next to none, what a message waits for would find no place. */
+  constructor(credit: number) {
+    this.heldMax = Math.min(HELD_MAX, credit >> 2)
+  }
 
   get wakeAtMs(): Millis {
     let wakeAtMs = Infinity
@@ -27,10 +41,12 @@ export class EarlyMail<M extends ArrivedMessage> {
   }
 
   /** Answers whether it was held already; then this is another push of it. */
-  hold(message: M, nowMs: Millis): boolean {
+  hold(message: M, byteCount: number, nowMs: Millis): boolean {
     const held = this.streamOf(message)
     const former = held.get(message.envelopeId)
-    held.set(message.envelopeId, { message, dueAtMs: former?.dueAtMs ?? nowMs + HOLD_MS })
+    held.set(message.envelopeId, { message, byteCount, dueAtMs: former?.dueAtMs ?? nowMs + HOLD_MS })
+    this.byteCount += byteCount - (former?.byteCount ?? 0)
+    if (!former) this.count += 1
     return former !== undefined
   }
 
@@ -43,11 +59,12 @@ export class EarlyMail<M extends ArrivedMessage> {
     return undefined
   }
 
-  /** Takes what waited long enough, or stands in a stream of which too many wait, and what stands before it; in order. */
+  /** Takes what waited long enough and what stands before it, in order; while too many wait, the oldest streams whole. */
   takeDue(nowMs: Millis): M[] {
     const taken: M[] = []
     for (const [key, held] of this.streams) {
-      const due = [...held.values()].filter(({ dueAtMs }) => nowMs >= dueAtMs || held.size >= HELD_MAX)
+      const isCrowded = this.count > this.heldMax || this.byteCount > HELD_BYTES_MAX
+      const due = [...held.values()].filter(({ dueAtMs }) => nowMs >= dueAtMs || isCrowded)
       const last = Math.max(0, ...due.map(({ message }) => message.stream!.seq))
       const going = [...held.values()].filter(({ message }) => message.stream!.seq <= last)
       const messages = going.map(({ message }) => this.take(key, message))
@@ -59,6 +76,8 @@ export class EarlyMail<M extends ArrivedMessage> {
   /** The session ended: what waited is pushed again. */
   clear(): void {
     this.streams.clear()
+    this.count = 0
+    this.byteCount = 0
   }
 
   private streamOf({ sender, stream }: M): HeldStream<M> {
@@ -70,6 +89,8 @@ export class EarlyMail<M extends ArrivedMessage> {
 
   private take(key: string, message: M): M {
     const held = this.streams.get(key)!
+    this.byteCount -= held.get(message.envelopeId)!.byteCount
+    this.count -= 1
     held.delete(message.envelopeId)
     if (held.size === 0) this.streams.delete(key)
     return message

@@ -117,13 +117,13 @@ const rows: Row[] = [
     },
   },
   {
-    broker: 'keeps one back until sixty-four later ones are told',
+    broker: 'keeps one back until more than sixty-four wait for it',
     raises: [gap(1)],
-    shows: ['1', ...texts(3, 66), '2'],
+    shows: ['1', ...texts(3, 67), '2'],
     attack: async (scene, alice, bob) => {
-      const [one, two, ...rest] = await scene.mail(alice, scene.bob, ...texts(1, 66))
+      const [one, two, ...rest] = await scene.mail(alice, scene.bob, ...texts(1, 67))
       scene.push(bob, one!, ...rest)
-      await bob.shows(65)
+      await bob.shows(66)
       scene.push(bob, two!)
     },
   },

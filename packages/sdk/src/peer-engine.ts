@@ -141,7 +141,7 @@ export class PeerEngine {
     })
     const { opening: groups } = this.groups
     const { book: persons } = this.persons
-    this.arrivals = new Arrivals({ opening, groups, persons, effects, counters, isAnswer, post }, keeping)
+    this.arrivals = new Arrivals({ opening, groups, persons, effects, counters, isAnswer, post, credit }, keeping)
     this.whispers = new Whispers({ crypto, keys: this.keys, opening, effects, counters })
     this.standing = new Standing((entry) => effects.announce({ type: 'presence', ...entry }))
     if (store) this.outbox.restore(store.records, (record, message) => this.orphan(record, message))
