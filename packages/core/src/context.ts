@@ -72,7 +72,8 @@ export class Context {
   }
 
   /** Call it now and then. */
-  forgetRates(): void {
+  forgetOld(): void {
+    this.roster.forgetIdle(this.nowMs)
     for (const rates of [this.rates, this.byteRates, this.threads]) rates?.forgetFull(this.nowMs)
   }
 

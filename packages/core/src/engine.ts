@@ -120,7 +120,7 @@ export class Engine {
     this.tickedAtMs = nowMs
     for (const session of [...this.sessions.values()]) this.watch(session, sinceMs)
     this.seats.tick()
-    this.context.forgetRates()
+    this.context.forgetOld()
     this.context.flush()
   }
 
@@ -477,7 +477,7 @@ export class Engine {
       live.mesh.watchers.delete(live)
       this.seats.left(live)
       const wasThere = live.peer.live === live
-      this.context.roster.leave(live)
+      this.context.roster.leave(live, this.context.nowMs)
       this.context.forget(live)
       if (wasThere) this.presence.changed(live.peer, live.mesh.watchers)
       this.liveSessions -= 1

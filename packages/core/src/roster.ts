@@ -1,4 +1,4 @@
-/** The meshes that have a session here: which members are known, and which of them are live on this shard. */
+/** The meshes that have a session here or had one lately: which members are known, and which of them are live here. */
 import { type Consent, GROUPS_MAX, type Member } from '@sealpost/protocol'
 import { assert, type GroupId, type MeshId, type Millis, type PeerKey, type PeerNo } from '@sealpost/std'
 import { type ConsentRule, ruleOf } from './consent.ts'
@@ -29,12 +29,20 @@ export interface Peer {
 /** How long another shard's change of a consent or a group may stay unseen here. */
 const GOOD_FOR_MS = 15_000
 
+/**
+ * A mesh that everybody left is known for so long. Each request by HTTP is a session: without it every one would find all
+ * mailboxes unknown, and what is sent to an unknown one passes.
+ */
+const IDLE_FOR_MS = 10 * 60_000
+
 export class Mesh {
   readonly meshId: MeshId
   readonly byKey = new Map<PeerKey, Peer>()
   readonly byNo = new Map<PeerNo, Peer>()
   readonly pools = new PoolRoster()
   liveCount = 0
+  /** When the last session left. */
+  idleSinceMs: Millis = 0
   /** Of the groups that somebody here asked about, changed or wrote to: how far they have come, and when that was read. */
   private readonly groups = new Map<GroupId, { epoch: number; goodUntilMs: Millis }>()
   /** Who wants to hear of every peer's comings and goings. */
@@ -152,12 +160,18 @@ export class Roster {
     return session.peer.live === session || this.senders.has(session)
   }
 
-  leave(session: LiveSession): void {
+  leave(session: LiveSession, nowMs: Millis): void {
     if (!this.has(session)) return
     const { mesh, peer } = session
     if (!this.senders.delete(session)) peer.live = null
     mesh.liveCount -= 1
-    if (mesh.liveCount === 0) this.meshes.delete(mesh.meshId)
+    if (mesh.liveCount === 0) mesh.idleSinceMs = nowMs
+  }
+
+  /** Call it now and then. */
+  forgetIdle(nowMs: Millis): void {
+    for (const { meshId, liveCount, idleSinceMs } of this.meshes.values())
+      if (liveCount === 0 && nowMs - idleSinceMs >= IDLE_FOR_MS) this.meshes.delete(meshId)
   }
 
   private meshOf({ meshId }: Member): Mesh {

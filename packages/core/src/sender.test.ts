@@ -1,4 +1,5 @@
 /** Sessions that only send, beside the one that receives. */
+import type { PeerNo } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import { keyOf, MESH, memberOf, sendOf, world } from './testing-world.ts'
 
@@ -49,6 +50,30 @@ test('all sessions of a peer share its rate, and a new one brings no new burst',
   engine.tick()
   engine.received(8, { type: 'send', envelopes: [sendOf(5, 1)] })
   expect(appends).toHaveLength(4)
+})
+
+test('a mailbox that is full stays so when nobody of its mesh is here between two sends', () => {
+  const { engine, appends, nacks } = world({ mailbox: { countMax: 2, bytesMax: 1_000_000, perSenderMax: 2 } })
+  engine.closed(1)
+  const sendOnce = (n: number) => {
+    engine.provenSender(n, memberOf(1))
+    engine.received(n, { type: 'send', envelopes: [sendOf(n, 2)] })
+    engine.resolved(n, [keyOf(2)], [memberOf(2)])
+    engine.committed(appends.splice(0), { outcomes: [{ status: 'duplicate' }], enqueuedAtMs: 0 })
+    engine.closed(n)
+  }
+  sendOnce(7)
+  engine.measured(MESH, 2 as PeerNo, [{ sender: 1 as PeerNo, count: 2, bytes: 100 }])
+  const sendAt = (n: number, nowMs: number) => {
+    engine.advance(nowMs)
+    engine.tick()
+    sendOnce(n)
+  }
+  sendAt(8, 500)
+  sendAt(9, 30_000)
+  expect(nacks().map(({ code }) => code)).toEqual(['mailbox_full', 'mailbox_full'])
+  sendAt(10, 11 * 60_000) // nobody came for ten minutes: the mesh was forgotten
+  expect(nacks()).toHaveLength(2)
 })
 
 test('a key that was proven elsewhere is welcomed when its session is open', () => {
