@@ -290,6 +290,18 @@ export function poolTests(stageOf: () => Stage): void {
       expect(await crew.texts([crew.bob, crew.cat])).toEqual(['1', null])
     })
 
+    test('counts in the mailbox of the pool with its body, also while it is delayed', async () => {
+      const crew = await Crew.gather(stageOf())
+      const { stage, pool } = crew
+      const now = crew.task('1')
+      const { enqueuedAtMs } = await stage.commit([now])
+      await stage.store(crew.task('2', { notBeforeMs: enqueuedAtMs + MINUTE, ttlSeconds: 7200 }))
+      const bytes = now.envelope.length + now.body!.bytes.length
+      expect(await stage.here.measure([{ meshId: MESH, peer: pool }], 10)).toEqual([
+        [{ sender: stage.ann, count: 2, bytes: 2 * bytes }],
+      ])
+    })
+
     test('one that is delayed is dealt when it is due, with its body', async () => {
       const crew = await Crew.gather(stageOf())
       const { stage, bob } = crew

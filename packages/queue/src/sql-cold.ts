@@ -191,7 +191,7 @@ cross join lateral (
   (select q.sender, octet_length(q.envelope) + coalesce(q.body_bytes, 0) as size from message_queue q
     where q.mesh_id = w.mesh_id and q.recipient = w.recipient and not ${isReceipt('q')} limit $3::int)
   union all
-  (select d.sender, octet_length(d.envelope) from delayed_delivery d
+  (select d.sender, octet_length(d.envelope) + coalesce(d.body_bytes, 0) from delayed_delivery d
     where d.mesh_id = w.mesh_id and d.recipient = w.recipient limit $3::int)
 ) found
 group by w.n, found.sender`
