@@ -51,7 +51,8 @@ interface Entry {
   /** It was sealed anew since the pool changed; a second time it is not. */
   isSecond: boolean
   state: 'preparing' | 'waiting' | 'said' | 'done'
-  /** Whose boxes it gets. */
+  /** The pool by which these were chosen, and whose boxes it gets. */
+  pool: PoolStatement | null
   readers: readonly Correspondent[]
   sealed: Sealed | null
 }
@@ -96,7 +97,7 @@ export class PoolSends {
       return send.refused(new SealpostError('body_too_large', `A body has at most ${BODY_BYTES_MAX} bytes.`))
     if (this.open.size >= WAITING_MAX)
       return send.refused(new SealpostError('outbox_full', 'Too many messages wait to be sent.', { isRetryable: true }))
-    const entry: Entry = { send, isSecond: false, state: 'preparing', readers: [], sealed: null }
+    const entry: Entry = { send, isSecond: false, state: 'preparing', pool: null, readers: [], sealed: null }
     this.open.add(entry)
     this.prepare(entry)
   }
@@ -179,7 +180,8 @@ export class PoolSends {
   }
 
   /** A member without a believable key can't be given anything: the others are. */
-  private gather(entry: Entry, { members }: PoolStatement): void {
+  private gather(entry: Entry, pool: PoolStatement): void {
+    const { members } = pool
     const readers: Correspondent[] = []
     let missing = members.length
     let reason = refusedBy('unknown_recipient')
@@ -187,6 +189,7 @@ export class PoolSends {
       missing -= 1
       if (missing > 0 || entry.state !== 'preparing') return
       if (readers.length === 0) return this.fail(entry, reason)
+      entry.pool = pool
       entry.readers = readers
       entry.state = 'waiting'
       this.ports.flushSoon()
@@ -206,7 +209,8 @@ export class PoolSends {
 
   private seal(entry: Entry, nowMs: Millis): void {
     const { send } = entry
-    const pool = this.ports.book.find(send.poolId)!
+    // Not the newest that is known: the broker has to see for whose members it was sealed.
+    const pool = entry.pool!
     if (send.ttlSeconds > this.limits!.ttlSecondsMax) return this.fail(entry, refusedBy('ttl_too_long'))
     const { crypto } = this.ports
     const { bodyId, bytes: body, ticket } = crypto.groups.sealBody(send.body)
