@@ -1,5 +1,6 @@
 /** Pools through a running broker: each message with one member at a time, whoever of them dies. */
 import { join } from 'node:path'
+import { generateBoxKeys, generateIdentity } from '@sealpost/identity'
 import { type ConnectOptions, connect, type Message, type Peer, type PeerEvent, type Pool } from '@sealpost/sdk'
 import { type PeerKey, type PoolId, toHex } from '@sealpost/std'
 import { expect, test } from 'vitest'
@@ -255,5 +256,28 @@ test('a broker that is killed loses nothing of a pool, and its members go on wit
   await sent
   await until('all are done', () => floor.doneBy.size === 60, 60_000)
   await until('the queue is empty', async () => (await world.count('message_queue')) === 0, 60_000)
+  await Promise.all([ann, bob, cat].map(({ peer }) => peer.close()))
+})
+
+test('a member that turns to another key stays in the pool: with what waits, and with what is sent to it then', async () => {
+  await using world = await World.open(QUIET)
+  const floor = new Floor()
+  const [annAt, bobAt, catAt] = [await world.enrol(), await world.enrol(), await world.enrol()]
+  const [ann, bob] = [await Worker.enter('ann', annAt, floor), await Worker.enter('bob', bobAt, floor)]
+  const pool = await ann.peer.pools.createPool('crew', [keyOf(bobAt), keyOf(catAt)])
+  const former = await connect({ ...catAt, credit: 0 })
+  for (const text of ['1', '2']) await pool.send(text)
+  const identity = { ...generateIdentity(), box: generateBoxKeys(catAt.identity.box.epoch + 1) }
+  await former.rotateIdentity(identity)
+  const next = { ...catAt, identity, formerKeys: [keyOf(catAt)], formerBoxKeys: [catAt.identity.box] }
+  const cat = await Worker.enter('cat', next, floor)
+  await cat.join(pool.id, 1)
+  await until('she has what waited', () => cat.texts.length === 2)
+  expect(cat.texts).toEqual(['1', '2'])
+  expect(await world.count('dead_letter')).toBe(0)
+  await pool.send('under the new key')
+  await until('she has what is new', () => cat.texts.length === 3)
+  await until('the queue is empty', async () => (await world.count('message_queue')) === 0)
+  expect(await world.count('dead_letter')).toBe(0)
   await Promise.all([ann, bob, cat].map(({ peer }) => peer.close()))
 })

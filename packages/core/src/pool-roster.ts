@@ -28,9 +28,12 @@ export class Pool {
   readonly turns = new FairTurns()
   readonly mailbox = unknownMailbox()
   epoch = 0
+  /** By each key that they have or had. */
   members: ReadonlyMap<PeerKey, PeerNo> = new Map()
   goodUntilMs: Millis = 0
   isClaiming = false
+  /** Deliveries that came while somebody here was free, and that nobody here was given: other shards are to hear of them. */
+  unserved = 0
 
   constructor({ poolId, pool }: PoolEntry) {
     this.poolId = poolId
@@ -51,10 +54,17 @@ export class PoolRoster {
     this.byId.set(pool.poolId, pool)
     this.byNo.set(pool.peer, pool)
     pool.goodUntilMs = nowMs + GOOD_FOR_MS
-    if (entry.epoch <= pool.epoch) return pool
+    if (entry.epoch < pool.epoch) return pool
+    // Of one epoch the members are the same, and their keys only grow more.
+    const known = entry.epoch === pool.epoch ? pool.members : []
     pool.epoch = entry.epoch
-    pool.members = new Map(entry.members.map(({ peerKey, peer }) => [peerKey, peer]))
+    pool.members = new Map([...known, ...entry.members.map(({ peerKey, peer }) => [peerKey, peer] as const)])
     return pool
+  }
+
+  /** It has another key now: its pools are to be read anew. */
+  turned(member: PeerNo): void {
+    for (const pool of this.byId.values()) if ([...pool.members.values()].includes(member)) pool.goodUntilMs = 0
   }
 
   /** Undefined for one that is to be looked up, perhaps once more. */

@@ -201,3 +201,50 @@ test('a message to a pool is refused when nobody has a box, it is sealed for for
   its.send({ send: { ...its.appends[0]!, envelope: new Uint8Array(60) } as never })
   expect(its.closes).toEqual([[1, 'frame_malformed']])
 })
+
+test('a member that turned to another key is known by each of them, and has what was sealed to the former one', () => {
+  const its = crew()
+  its.join(3, 1, entry([2, 3]))
+  its.join(3, 0)
+  its.deal()
+  const keys = (n: number) => ({ peer: 3 as PeerNo, peerKey: keyOf(n) })
+  its.join(2, 1, { ...entry([3]), members: [keyOf(9), keyOf(2)].map((peerKey) => ({ peer: 2 as PeerNo, peerKey })) })
+  its.deal([0, deliveryOf(1, boxesFor(3, 9))])
+  const [push] = its.sent.flatMap((sent) => (sent.type === 'pushBody' ? sent.deliveries : []))
+  expect(push!.push.envelope).toEqual(new Uint8Array(50).fill(9))
+  its.join(3, 1, { ...entry([]), members: [keys(3), keys(9)] })
+  expect(its.joined().map(([, outcome]) => outcome)).toEqual(['joined', 'left', 'joined', 'joined'])
+})
+
+test('what nobody here was given is told to other shards, also when somebody here was free', () => {
+  const its = crew()
+  its.join(2, 1)
+  its.deal()
+  const wake = () => its.engine.pools.gaveBack([{ delivery: { meshId: MESH, recipient: POOL_NO } } as GiveBack])
+  wake()
+  wake()
+  expect(its.hints).toEqual([])
+  its.deal([0, deliveryOf(1)])
+  expect(its.hints).toEqual([POOL_NO])
+  its.engine.received(2, { type: 'settle', ids: [1 as DeliveryId] })
+  its.deal()
+  wake()
+  its.deal([0, deliveryOf(3)])
+  expect(its.hints).toEqual([POOL_NO])
+})
+
+test('who leaves before it is answered that it has joined is given nothing', () => {
+  const its = crew()
+  const frame = { type: 'joinPool', ref: 5, pool: POOL, credit: 1 } as const
+  its.engine.received(2, frame)
+  its.engine.received(2, { ...frame, ref: 6, credit: 0 })
+  its.engine.pools.found(2, frame, entry([2, 3]))
+  expect(its.poolWants).toEqual([])
+  its.engine.received(2, { ...frame, ref: 7 })
+  its.engine.pools.found(2, { ...frame, ref: 7 }, entry([2, 3]))
+  expect(its.joined()).toEqual([
+    [6, 'left'],
+    [5, 'left'],
+    [7, 'joined'],
+  ])
+})

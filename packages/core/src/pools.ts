@@ -4,7 +4,6 @@
  * that members on several shards share one pool.
  */
 import {
-  boxOf,
   type Delivery,
   type FrameOf,
   type GiveBack,
@@ -13,6 +12,7 @@ import {
   type PoolEntry,
   type PoolSlot,
   type PoolWant,
+  readBoxes,
 } from '@sealpost/protocol'
 import type { DeliveryId, MeshId, PeerNo } from '@sealpost/std'
 import type { Context } from './context.ts'
@@ -49,7 +49,11 @@ export class Pools {
   }
 
   private join(live: LiveSession, frame: FrameOf<'joinPool'>): void {
-    if (frame.credit > 0) return this.context.effects.findPool(live.socket, live.mesh.meshId, frame)
+    if (frame.credit > 0) {
+      live.joins(frame)
+      return this.context.effects.findPool(live.socket, live.mesh.meshId, frame)
+    }
+    live.joining.delete(frame.pool)
     const seat = [...live.seats.values()].find(({ pool }) => pool.poolId === frame.pool)
     if (seat) this.leave(seat)
     this.answer(live, frame, 'left')
@@ -57,6 +61,8 @@ export class Pools {
 
   /** `null`: there is no such pool. */
   found(live: LiveSession, frame: FrameOf<'joinPool'>, entry: PoolEntry | null): void {
+    if (!live.joining.has(frame.pool)) return this.answer(live, frame, 'left')
+    if (live.joining.get(frame.pool) === frame.ref) live.joining.delete(frame.pool)
     if (!entry) return this.answer(live, frame, 'unknown_pool')
     const pool = this.learn(live, entry)
     if (!pool.members.has(live.peer.peerKey)) return this.answer(live, frame, 'not_in_pool')
@@ -77,8 +83,9 @@ export class Pools {
   }
 
   /** Something was stored for the pool or given back to it; with nobody free here, other shards hear of it. */
-  wake(meshId: MeshId, poolNo: PeerNo): void {
-    if (!this.noticed(meshId, poolNo)) this.context.effects.hint(meshId, poolNo)
+  wake(meshId: MeshId, poolNo: PeerNo, count = 1): void {
+    if (!this.noticed(meshId, poolNo)) return this.context.effects.hint(meshId, poolNo)
+    this.context.roster.find(meshId)!.pools.numbered(poolNo)!.unserved += count
   }
 
   /** Something may wait for the pool. Answers whether somebody is free here. */
@@ -110,10 +117,11 @@ export class Pools {
   }
 
   gaveBack(gifts: readonly GiveBack[]): void {
-    const pools = new Map(
-      gifts.map(({ delivery: { meshId, recipient } }) => [meshId + recipient, { meshId, recipient }]),
-    )
-    for (const { meshId, recipient } of pools.values()) this.wake(meshId, recipient)
+    const byPool = Map.groupBy(gifts, ({ delivery: { meshId, recipient } }) => meshId + recipient)
+    for (const given of byPool.values()) {
+      const { meshId, recipient } = given[0]!.delivery
+      this.wake(meshId, recipient, given.length)
+    }
   }
 
   claimed(want: PoolWant, claimed: PoolClaimed): void {
@@ -124,11 +132,13 @@ export class Pools {
       const served = new Set(claimed.dealt.map(({ slot }) => slot))
       // Of a slot that got something there may be more.
       for (const [slot, seat] of seats.entries()) if (served.has(slot)) seat.mayFind = true
+      pool.unserved = Math.max(0, pool.unserved - claimed.dealt.length)
       pool.turns.served(claimed.dealt.map(({ delivery }) => delivery))
       for (const { slot, delivery } of claimed.dealt) this.deal(seats[slot]!, delivery)
       for (const slot of claimed.strangers) this.expel(seats[slot]!)
     }
     this.look(want.meshId, pool)
+    if (!pool.isClaiming && pool.unserved > 0) this.passOn(want.meshId, pool)
   }
 
   /** What it may have dealt comes free with its leases. */
@@ -146,6 +156,12 @@ export class Pools {
       if (live) this.look(live.mesh.meshId, pool)
     }
     this.failed.clear()
+  }
+
+  /** Who is free here has room for fewer, has no box, or takes only what is urgent. */
+  private passOn(meshId: MeshId, pool: Pool): void {
+    pool.unserved = 0
+    this.context.effects.hint(meshId, pool.peer)
   }
 
   private seat(live: LiveSession, pool: Pool, credit: number): void {
@@ -195,7 +211,7 @@ export class Pools {
     const ref = deliveryRef(live, delivery.id, { priority: delivery.priority, pool: pool.peer })
     // It left while the claim was under way.
     if (current?.held !== held) return this.context.effects.giveBack([{ delivery: ref, epoch: live.openedEpoch }])
-    const envelope = boxOf(delivery.envelope, live.peer.peerKey)
+    const envelope = boxFor(live.peer.peer, pool, delivery)
     if (!envelope) {
       const reject = { delivery: ref, epoch: live.openedEpoch, reason: 'no box for a member that it names' }
       return this.context.effects.reject([reject], [])
@@ -231,6 +247,11 @@ export class Pools {
   ): void {
     this.context.send(live, [{ type: 'poolJoined', ref, pool, outcome }])
   }
+}
+
+/** It may be sealed to a key that the member had before. */
+function boxFor(member: PeerNo, { members }: Pool, { envelope }: Delivery): Uint8Array | null {
+  return readBoxes(envelope)?.find(({ peer }) => members.get(peer) === member)?.box ?? null
 }
 
 const slotOf = ({ live }: Seat): PoolSlot => ({

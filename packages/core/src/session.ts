@@ -4,11 +4,12 @@ import {
   type Delivery,
   type FrameOf,
   type Member,
+  POOL_SEATS_MAX,
   readMarking,
   type SendTerms,
   type SharedBody,
 } from '@sealpost/protocol'
-import type { DeliveryId, GroupId, Millis, PeerKey, PeerNo } from '@sealpost/std'
+import type { DeliveryId, GroupId, Millis, PeerKey, PeerNo, PoolId } from '@sealpost/std'
 import { Credit } from './credit.ts'
 import type { SocketId } from './effects.ts'
 import type { EngineLimits } from './limits.ts'
@@ -90,6 +91,8 @@ export class LiveSession {
   readonly openedEpoch: number
   /** Pools it works for, by their numbers. */
   readonly seats = new Map<PeerNo, Seat>()
+  /** Pools that it has asked to work for, by the last question, and not left before the answer. */
+  readonly joining = new Map<PoolId, number>()
   polledAtMs: Millis
   /** When it may be told anew of everybody who is there. */
   snapshotFromMs: Millis = 0
@@ -184,6 +187,14 @@ export class LiveSession {
     return this.askedAbout.has(peer)
   }
 
+  joins({ pool, ref }: FrameOf<'joinPool'>): void {
+    this.joining.set(pool, ref)
+    for (const eldest of this.joining.keys()) {
+      if (this.joining.size <= JOINING_MAX) return
+      this.joining.delete(eldest)
+    }
+  }
+
   /** Takes its place in the window, to be pushed later. */
   park(delivery: Delivery, nowMs: Millis): void {
     this.parked.push(delivery)
@@ -229,6 +240,8 @@ const BREACHES = { perSecond: 10, burst: 2_000 }
 
 /** About 40 bytes each. */
 const ASKED_MAX = 128
+/** One that asks for more at a time asks again. */
+const JOINING_MAX = 2 * POOL_SEATS_MAX
 
 export const PRIORITY_NUMBERS = { now: 0, next: 1, low: 2 } as const
 

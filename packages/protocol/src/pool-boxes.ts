@@ -44,8 +44,3 @@ export function readBoxes(bytes: Uint8Array): PoolBox[] | null {
   }
   return boxes.length > 0 ? boxes : null
 }
-
-/** The box of one member; null when there is none. */
-export function boxOf(bytes: Uint8Array, peer: PeerKey): Uint8Array | null {
-  return readBoxes(bytes)?.find((box) => box.peer === peer)?.box ?? null
-}

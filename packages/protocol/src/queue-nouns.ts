@@ -189,6 +189,7 @@ export interface PoolEntry {
   readonly pool: PeerNo
   /** Of the owner's newest statement. */
   readonly epoch: number
+  /** One that has turned to another key is there with each of its keys. */
   readonly members: readonly { readonly peer: PeerNo; readonly peerKey: PeerKey }[]
 }
 

@@ -123,12 +123,21 @@ with gone as (${settledBy}
   returning q.mesh_id, q.recipient, q.sender, q.id, q.envelope_id, q.terms, ${RECEIPTS.settled} as receipt
 )${tell('gone')}`
 
-/** `$1` mesh · `$2` their ids. Walks: member_peer_key, the primary keys of pool and member. */
+/** Of one member: what waits may have a box for it under each. */
+const FORMER_KEYS_MAX = 16
+
+/**
+ * `$1` mesh · `$2` their ids. A member is named once for each key it has or had. Walks: member_peer_key,
+ * former_identity_peer, the primary keys of pool and member.
+ */
 export const FIND_POOLS = `
 select m.peer_no, m.peer_key, p.epoch, (
-  select string_agg(f.peer_no || ' ' || encode(f.peer_key, 'hex'), ' ' order by f.peer_no)
+  select string_agg(n.peer_no || ' ' || encode(k.peer_key, 'hex'), ' ' order by n.peer_no)
   from unnest(p.members) as n(peer_no) cross join lateral (
-    select f.* from member f where f.mesh_id = $1::uuid and f.peer_no = n.peer_no offset 0) f) as members
+    (select f.peer_key from member f where f.mesh_id = $1::uuid and f.peer_no = n.peer_no offset 0)
+    union all
+    (select f.peer_key from former_identity f where f.mesh_id = $1::uuid and f.peer_no = n.peer_no
+      order by f.retired_at desc limit ${FORMER_KEYS_MAX})) k) as members
 from unnest($2::bytea[]) as k(peer_key)
 cross join lateral (select * from member m where m.mesh_id = $1::uuid and m.peer_key = k.peer_key and m.is_pool offset 0) m
 cross join lateral (select * from pool p where p.mesh_id = m.mesh_id and p.peer_no = m.peer_no offset 0) p`

@@ -94,7 +94,7 @@ const WALKS = {
   CLAIM_POOLS: [PEER, POOL, QUEUE, BODY, MEMBER],
   GIVE_BACK: [QUEUE],
   SETTLE_IN_POOL: [QUEUE],
-  FIND_POOLS: ['member_peer_key', POOL, MEMBER],
+  FIND_POOLS: ['member_peer_key', 'former_identity_peer', POOL, MEMBER],
 } as const
 
 type Name = keyof typeof WALKS

@@ -136,7 +136,7 @@ export class PeerEngine {
       ...{ crypto, counters, random },
       announce: (event) => effects.announce(event),
       ask: (question, asker) => this.ask(question, asker),
-      lookup: (peer, waiter) => this.lookup(peer, waiter),
+      lookup: (peer, waiter) => this.lookupNow(peer, waiter),
       flushSoon: () => effects.flushSoon(),
     })
     const { opening: groups } = this.groups
@@ -308,6 +308,17 @@ export class PeerEngine {
     if (waiters) waiters.push(waiter)
     else this.keyWaiters.set(peer, [waiter])
     this.effects.flushSoon()
+  }
+
+  /** The same of whoever this peer is now. */
+  private lookupNow(peer: PeerKey, { found, refused }: KeyWaiter): void {
+    const { book } = this.persons
+    const now = book.current(peer)
+    const missed = (error: SealpostError) => {
+      if (book.current(now) === now) refused(error)
+      else this.lookupNow(now, { found, refused })
+    }
+    this.lookup(now, { found, refused: missed })
   }
 
   /** Says what was settled, then ends everything. */
