@@ -2,12 +2,20 @@
  * Whoever leaves holds nothing of a pool for long: its leases end with its session, not with their time. Looked at in
  * worlds whose database loses nothing, since a lost statement is a reason to wait for the lease.
  */
+import type { StoredDelivery } from '@sealpost/queue/memory'
 import type { MeshId, PeerKey } from '@sealpost/std'
 import type { World } from './world.ts'
 
 /** The statement that gives back, and what it may wait behind. */
 const WITHIN_STATEMENTS = 3
 const ROOM_MS = 100
+
+interface EndedSession {
+  readonly meshId: MeshId
+  readonly peerKey: PeerKey
+  /** With which it opened: what a newer session of the peer holds is its own. */
+  readonly epoch: number
+}
 
 export class Leavers {
   private readonly world: World
@@ -17,24 +25,24 @@ export class Leavers {
   }
 
   /** The session is over, and its shard knows it, unless that is over itself. */
-  left({ meshId, peerKey }: { meshId: MeshId; peerKey: PeerKey }, isShardOver: boolean): void {
+  left(session: EndedSession, isShardOver: boolean): void {
     const { world } = this
     const { requestLost, answerLost, appliedLate, databaseMs } = world.plan
     if (isShardOver || requestLost + answerLost + appliedLate > 0 || world.path.isAway) return
-    const held = this.heldBy(meshId, peerKey)
+    const held = this.heldBy(session)
     if (held.size === 0) return
     world.oracle.mark('pool: a holder left')
     world.clock.after(WITHIN_STATEMENTS * databaseMs + ROOM_MS, () => {
-      for (const [row, lease] of this.heldBy(meshId, peerKey))
-        if (held.get(row) === lease) world.oracle.keptByLeaver(row)
+      for (const [row, lease] of this.heldBy(session)) if (held.get(row) === lease) world.oracle.keptByLeaver(row)
     })
   }
 
   /** The very lease of each; another one may be given to it later. */
-  private heldBy(meshId: MeshId, peerKey: PeerKey) {
+  private heldBy({ meshId, peerKey, epoch }: EndedSession) {
     const { store, clock } = this.world
     const holder = store.findByKey(meshId, peerKey)!.peer
-    const rows = [...store.deliveries()].filter((row) => row.meshId === meshId && row.lease?.holder === holder)
+    const isHeld = ({ lease }: StoredDelivery) => lease?.holder === holder && lease.epoch === epoch
+    const rows = [...store.deliveries()].filter((row) => row.meshId === meshId && isHeld(row))
     return new Map(rows.filter(({ lease }) => lease!.untilMs > clock.nowMs).map((row) => [row, row.lease]))
   }
 }

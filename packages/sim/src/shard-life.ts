@@ -105,14 +105,14 @@ export class ShardLife extends MemberLife implements Effects {
   connect(link: Link): void {
     this.lastSocket += 1
     const no = this.lastSocket
-    this.sockets.set(no, { link, peer: null, outstanding: new Map() })
+    this.sockets.set(no, { link, peer: null, epoch: 0, outstanding: new Map() })
     link.accept({
       received: (frame) => this.received(no, frame),
       closed: () => {
         const socket = this.sockets.get(no)
         if (!socket || !this.sockets.delete(no)) return
         this.step(() => this.engine.closed(no))
-        if (socket.peer) this.world.leavers.left(socket.peer, this.isOver)
+        if (socket.peer) this.world.leavers.left({ ...socket.peer, epoch: socket.epoch }, this.isOver)
       },
     })
     const nothing = new Uint8Array(32)

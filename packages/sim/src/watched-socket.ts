@@ -7,13 +7,17 @@ import type { World } from './world.ts'
 export interface Socket {
   readonly link: Link
   peer: { meshId: MeshId; peerKey: PeerKey; credit: number } | null
+  /** With which its session opened; 0 before. */
+  epoch: number
   /** Pushed and not settled, and when; what comes of pools is counted there. */
   readonly outstanding: Map<DeliveryId, Millis>
 }
 
-export function watchFrame(world: World, { peer, outstanding }: Socket, frame: ServerFrame, leaseMs: Millis): void {
+export function watchFrame(world: World, socket: Socket, frame: ServerFrame, leaseMs: Millis): void {
+  const { peer, outstanding } = socket
   const { oracle, store } = world
   const { nowMs } = world.clock
+  if (frame.type === 'welcome') socket.epoch = frame.epoch
   if (!peer) return
   const { meshId, peerKey } = peer
   if (frame.type === 'nack') for (const { code } of frame.items) oracle.mark(`nack: ${code}`)
