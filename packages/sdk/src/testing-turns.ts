@@ -63,6 +63,7 @@ export class TurnsScene {
       effects: { deliver: (message) => this.show(message), announce: ignore, flushSoon: ignore },
       counters: new OutboxWorld().counters,
       isAnswer: () => false,
+      credit: 256,
       post: ignore,
     })
     this.arrivals.connected(30_000)
