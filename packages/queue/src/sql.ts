@@ -300,8 +300,7 @@ select l.n::int, true, true, l.id, l.priority, l.attempts, l.terms,
   (select encode(m.peer_key, 'hex') from member m where m.mesh_id = l.mesh_id and m.peer_no = l.sender)
 from leased l`
 
-const OPENED =
-  'set epoch = s.epoch + 2, opened_epoch = s.epoch + 2, shard = $1::uuid, opened_at = clock_timestamp()'
+const OPENED = 'set epoch = s.epoch + 2, opened_epoch = s.epoch + 2, shard = $1::uuid, opened_at = clock_timestamp()'
 const OPENING = `s.epoch, replace(k.last_envelope_id::text, '-', '') as last_envelope_id, k.mark_place::text,
   nextval('delivery_block') as block,
   (extract(epoch from clock_timestamp()) * 1000)::float8 as clock_ms`

@@ -21,7 +21,9 @@ test('the SDK for browsers is at most 40 KB', async () => {
   const sdk = await gzippedBytes('index.ts')
   const withStore = await gzippedBytes('index.ts', 'stores/web/indexeddb-store.ts')
   const kb = (bytes: number) => (bytes / 1024).toFixed(1)
-  process.stdout.write(`the SDK for browsers: ${kb(sdk)} KB gzipped without libsodium, ${kb(withStore)} with its store\n`)
+  process.stdout.write(
+    `the SDK for browsers: ${kb(sdk)} KB gzipped without libsodium, ${kb(withStore)} with its store\n`,
+  )
   expect(sdk).toBeGreaterThan(10 * 1024) // an empty bundle would pass, too
   expect(sdk).toBeLessThanOrEqual(GZIPPED_BYTES_MAX)
 })
