@@ -9,6 +9,7 @@ import { type MemberOutcome, unknownGroup } from './group-sends.ts'
 import type { Receipt } from './lane.ts'
 import type { Ask } from './members.ts'
 import { bytesOf } from './message.ts'
+import { OwnedRoster, type RosterChange, type RosterPorts } from './owned-roster.ts'
 import { postTermsOf, type SendOptions } from './send-options.ts'
 
 /** As of a message to one; neither delayed nor for those online only. */
@@ -33,8 +34,6 @@ export interface GroupsPorts {
   readonly tell: <T>(happened: (desk: GroupDesk) => T) => T
   readonly ask: Ask
 }
-
-type Change = (group: GroupStatement) => { name?: string; members?: readonly PeerKey[] }
 
 export class Groups {
   readonly #ports: GroupsPorts
@@ -73,8 +72,9 @@ export class Groups {
   }
 
   #groupOf(groupId: GroupId): Group {
-    return new Group(() => this.#known(groupId)!, {
+    return new Group({
       self: this.#ports.self,
+      now: () => this.#known(groupId)!,
       change: (change) => this.#change(groupId, change),
       end: () => this.#end(groupId),
       send: (body, options) => this.#send(groupId, body, options),
@@ -82,7 +82,7 @@ export class Groups {
   }
 
   /** Of a change made elsewhere meanwhile it makes one more, once. */
-  async #change(groupId: GroupId, change: Change): Promise<void> {
+  async #change(groupId: GroupId, change: RosterChange): Promise<void> {
     for (const isLast of [false, true]) {
       const group = this.#own(groupId)
       if (isGroupOver(group)) throw unknownGroup()
@@ -139,68 +139,35 @@ export class Groups {
   }
 }
 
-interface GroupPorts {
-  readonly self: PeerKey
-  readonly change: (change: Change) => Promise<void>
+interface GroupPorts extends RosterPorts<GroupStatement> {
   readonly end: () => Promise<void>
   readonly send: (body: Uint8Array | string, options: GroupSendOptions) => Promise<GroupPosted>
 }
 
-/** What it tells is what is known now; events `group_changed` and `group_deleted` say when that is something else. */
-export class Group {
-  readonly #now: () => GroupStatement
-  readonly #ports: GroupPorts
+/** Events `group_changed` and `group_deleted` say when it is another than it was. */
+export class Group extends OwnedRoster<GroupStatement> {
+  protected readonly ports: GroupPorts
 
   /** @internal */
-  constructor(now: () => GroupStatement, ports: GroupPorts) {
-    this.#now = now
-    this.#ports = ports
+  constructor(ports: GroupPorts) {
+    super()
+    this.ports = ports
   }
 
   get id(): GroupId {
-    return this.#now().groupId
+    return this.now.groupId
   }
-  get name(): string {
-    return this.#now().name
-  }
-  get epoch(): number {
-    return this.#now().epoch
-  }
-  get owner(): PeerKey {
-    return this.#now().owner
-  }
-  get members(): readonly PeerKey[] {
-    return this.#now().members
-  }
+
   /** Its owner ended it: it has no members, and nobody can write to it. */
   get isDeleted(): boolean {
-    return isGroupOver(this.#now())
+    return isGroupOver(this.now)
   }
-  get isOwn(): boolean {
-    return this.owner === this.#ports.self
-  }
-
-  /** @throws SealpostError `not_owner`, `group_malformed`, `unknown_group` when it was deleted */
-  add(...peers: PeerKey[]): Promise<void> {
-    return this.#ports.change(({ members }) => ({ members: [...members, ...peers] }))
-  }
-
-  /** What is sent from then on they can't open. @throws SealpostError as `add` does */
-  remove(...peers: PeerKey[]): Promise<void> {
-    return this.#ports.change(({ members }) => ({ members: members.filter((member) => !peers.includes(member)) }))
-  }
-
-  /** @throws SealpostError as `add` does */
-  rename(name: string): Promise<void> {
-    return this.#ports.change(() => ({ name }))
-  }
-
   /**
    * Ends it for good: whoever writes to it from then on gets `unknown_group`. What was sent before still arrives.
    * @throws SealpostError `not_owner`
    */
   delete(): Promise<void> {
-    return this.#ports.end()
+    return this.ports.end()
   }
 
   /**
@@ -209,7 +176,7 @@ export class Group {
    * @throws SealpostError `not_in_group`, `body_too_large`, `unknown_group` when it was deleted
    */
   send(body: Uint8Array | string, options: GroupSendOptions = {}): Promise<GroupPosted> {
-    return this.#ports.send(body, options)
+    return this.ports.send(body, options)
   }
 }
 

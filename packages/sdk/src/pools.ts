@@ -6,6 +6,7 @@ import { SealpostError } from './errors.ts'
 import type { Receipt } from './lane.ts'
 import type { Ask } from './members.ts'
 import { bytesOf } from './message.ts'
+import { OwnedRoster, type RosterChange, type RosterPorts } from './owned-roster.ts'
 import type { PoolDesk } from './pool-desk.ts'
 import { unknownPool } from './pool-sends.ts'
 import { postTermsOf, type SendOptions } from './send-options.ts'
@@ -19,8 +20,6 @@ export interface PoolsPorts {
   readonly tell: <T>(happened: (desk: PoolDesk) => T) => T
   readonly ask: Ask
 }
-
-type Change = (pool: PoolStatement) => { name?: string; members?: readonly PeerKey[] }
 
 const CREDIT_MAX = 0xffff
 
@@ -57,15 +56,16 @@ export class Pools {
   }
 
   #poolOf(poolId: PoolId): Pool {
-    return new Pool(() => this.#known(poolId)!, {
+    return new Pool({
       self: this.#ports.self,
+      now: () => this.#known(poolId)!,
       change: (change) => this.#change(poolId, change),
       tell: this.#ports.tell,
     })
   }
 
   /** Of a change made elsewhere meanwhile it makes one more, once. */
-  async #change(poolId: PoolId, change: Change): Promise<void> {
+  async #change(poolId: PoolId, change: RosterChange): Promise<void> {
     for (const isLast of [false, true]) {
       const pool = this.#known(poolId)!
       if (pool.owner !== this.#ports.self) throw notOwner()
@@ -96,53 +96,20 @@ export class Pools {
   }
 }
 
-interface PoolPorts extends Pick<PoolsPorts, 'self' | 'tell'> {
-  readonly change: (change: Change) => Promise<void>
-}
+interface PoolPorts extends RosterPorts<PoolStatement>, Pick<PoolsPorts, 'tell'> {}
 
-/** What it tells is what is known now; `list` and what is sent learn more. */
-export class Pool {
-  readonly #now: () => PoolStatement
-  readonly #ports: PoolPorts
+/** `list` and what is sent learn more of it. */
+export class Pool extends OwnedRoster<PoolStatement> {
+  protected readonly ports: PoolPorts
 
   /** @internal */
-  constructor(now: () => PoolStatement, ports: PoolPorts) {
-    this.#now = now
-    this.#ports = ports
+  constructor(ports: PoolPorts) {
+    super()
+    this.ports = ports
   }
 
   get id(): PoolId {
-    return this.#now().poolId
-  }
-  get name(): string {
-    return this.#now().name
-  }
-  get epoch(): number {
-    return this.#now().epoch
-  }
-  get owner(): PeerKey {
-    return this.#now().owner
-  }
-  get members(): readonly PeerKey[] {
-    return this.#now().members
-  }
-  get isOwn(): boolean {
-    return this.owner === this.#ports.self
-  }
-
-  /** What waits already has no box for them: they get what is sent from then on. @throws SealpostError `not_owner`, `pool_malformed` */
-  add(...peers: PeerKey[]): Promise<void> {
-    return this.#ports.change(({ members }) => ({ members: [...members, ...peers] }))
-  }
-
-  /** They are given nothing more, waiting or sent later, and what they hold goes to others. @throws SealpostError `not_owner`, `pool_malformed` */
-  remove(...peers: PeerKey[]): Promise<void> {
-    return this.#ports.change(({ members }) => ({ members: members.filter((member) => !peers.includes(member)) }))
-  }
-
-  /** @throws SealpostError `not_owner`, `pool_malformed` */
-  rename(name: string): Promise<void> {
-    return this.#ports.change(() => ({ name }))
+    return this.now.poolId
   }
 
   /**
@@ -152,7 +119,7 @@ export class Pool {
    */
   send(body: Uint8Array | string, options: PoolSendOptions = {}): Promise<Receipt> {
     return new Promise((accepted, refused) => {
-      const { priority, ttlSeconds, terms } = postTermsOf(this.#ports.self, options)
+      const { priority, ttlSeconds, terms } = postTermsOf(this.ports.self, options)
       const poolId = this.id
       const send = {
         poolId,
@@ -164,7 +131,7 @@ export class Pool {
         accepted,
         refused,
       }
-      this.#ports.tell(({ sends }) => sends.send(send))
+      this.ports.tell(({ sends }) => sends.send(send))
     })
   }
 
@@ -178,13 +145,13 @@ export class Pool {
     if (!Number.isInteger(credit) || credit < 1 || credit > CREDIT_MAX)
       throw new RangeError(`credit is a whole number from 1 to ${CREDIT_MAX}`)
     return new Promise((joined, refused) =>
-      this.#ports.tell(({ seats }) => seats.join(this.id, credit, { joined, refused })),
+      this.ports.tell(({ seats }) => seats.join(this.id, credit, { joined, refused })),
     )
   }
 
   /** Takes no more of it. What is with this peer goes to others at once, so end it first. */
   leave(): void {
-    this.#ports.tell(({ seats }) => seats.leave(this.id))
+    this.ports.tell(({ seats }) => seats.leave(this.id))
   }
 }
 
