@@ -81,7 +81,6 @@ async function secondAuth(arena: Arena): Promise<string> {
 async function frameBehindAuth(arena: Arena): Promise<string> {
   const place = await arena.world.enrol()
   const client = await WireClient.open(place.url)
-  client.send(authFrame(place, await client.next('hello')))
-  client.send(sendFrame(envelopeTo(place)))
+  client.sendTogether(authFrame(place, await client.next('hello')), sendFrame(envelopeTo(place)))
   return closing(client)
 }

@@ -114,6 +114,13 @@ export class WireClient {
     this.sendWire(encode(this.form, frame))
   }
 
+  /** In one write, so that nothing is answered between them. */
+  sendTogether(...frames: ClientFrame[]): void {
+    const wires = frames.map((frame) => encode(this.form, frame))
+    const messages = wires.map((wire) => maskedFrame(typeof wire === 'string' ? 1 : 2, Buffer.from(wire as Uint8Array)))
+    this.socket.write(Buffer.concat(messages))
+  }
+
   /** Text or bytes, as one message. */
   sendWire(wire: string | Uint8Array): void {
     this.sendMessage(typeof wire === 'string' ? 1 : 2, Buffer.from(wire as Uint8Array))
