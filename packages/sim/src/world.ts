@@ -58,8 +58,11 @@ export const realParts: WorldParts = {
 
 const START_MS = 1_700_000_000_000
 const FAULTS_MS = 6_000
-/** One lease, one poll, the longest pause between two dials, a heartbeat that finds a dead wire, and some more. */
-const DRAIN_MS = 60_000
+/**
+ * One lease, one poll, the longest pause between two dials, a heartbeat that finds a dead wire, and some more; then the two
+ * minutes for which an SDK keeps back what follows mail that it can't open yet.
+ */
+const DRAIN_MS = 60_000 + 120_000
 /** Of each peer, half of them in bursts. */
 const SENDS = 14
 const PEERS = 3

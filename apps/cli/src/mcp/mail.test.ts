@@ -18,7 +18,11 @@ function world({ readForMs = 60_000 } = {}) {
   const mail: Mail = new Mail({ onUnread: () => rings.push(mail.counts.unread), readForMs })
   const come = (envelopeId: string, sender = 'ab') =>
     mail.take(
-      new Message(desk, { pushed: { envelopeId, sender }, opened: { header: {}, body: new Uint8Array() } } as any),
+      new Message(desk, {
+        pushed: { envelopeId, sender },
+        opened: { header: {}, body: new Uint8Array() },
+        whose: { person: sender, label: null },
+      } as any),
     )
   return { mail, come, rings, fates }
 }
