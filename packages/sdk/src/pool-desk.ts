@@ -67,7 +67,7 @@ export class PoolDesk {
       { type: 'pools', after },
       {
         answered: ({ statements, isLast }) => this.book.listed(statements, isLast),
-        refused: (error) => this.book.failed(error),
+        refused: (error) => this.book.close(error),
       },
     )
   }
