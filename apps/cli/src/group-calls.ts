@@ -1,19 +1,12 @@
 /** What a command asks of its profile's peer about groups. Everything travels as JSON. */
-import type { Group, GroupId, Peer, PeerKey, Priority, SealpostCode } from '@sealpost/sdk'
+import type { GroupId, Peer, PeerKey, Priority, SealpostCode } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
+import { changeRoster, factsOf, type RosterChange, type RosterFacts } from './roster-facts.ts'
 
-export interface GroupFacts {
-  readonly id: GroupId
-  readonly name: string
-  readonly epoch: number
-  readonly owner: PeerKey
-  readonly members: readonly PeerKey[]
-}
+export type GroupFacts = RosterFacts<GroupId>
 
-export interface GroupChange {
+export interface GroupChange extends RosterChange {
   readonly group: GroupId
-  readonly add: readonly PeerKey[]
-  readonly remove: readonly PeerKey[]
 }
 
 export interface GroupSendQuestion {
@@ -44,12 +37,7 @@ export function groupCallsOf({ groups }: Peer): GroupCalls {
   return {
     groups: async () => (await groups.list()).map(factsOf),
     createGroup: async ({ name, members }) => factsOf(await groups.createGroup(name, members)),
-    changeGroup: async ({ group: id, add, remove }) => {
-      const group = await groups.find(id)
-      if (add.length > 0) await group.add(...add)
-      if (remove.length > 0) await group.remove(...remove)
-      return factsOf(group)
-    },
+    changeGroup: async ({ group, ...change }) => changeRoster(await groups.find(group), change),
     deleteGroup: async ({ group }) => {
       await (await groups.find(group)).delete()
       return null
@@ -61,8 +49,6 @@ export function groupCallsOf({ groups }: Peer): GroupCalls {
     },
   }
 }
-
-const factsOf = ({ id, name, epoch, owner, members }: Group): GroupFacts => ({ id, name, epoch, owner, members })
 
 /**
  * The one of these that a word of the command line means: a name, or an id of 32 hex digits.

@@ -1,19 +1,12 @@
 /** What a command asks of its profile's peer about pools. Everything travels as JSON. */
-import type { EnvelopeId, Peer, PeerKey, Pool, PoolId, Priority } from '@sealpost/sdk'
+import type { EnvelopeId, Peer, PeerKey, PoolId, Priority } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
+import { changeRoster, factsOf, type RosterChange, type RosterFacts } from './roster-facts.ts'
 
-export interface PoolFacts {
-  readonly id: PoolId
-  readonly name: string
-  readonly epoch: number
-  readonly owner: PeerKey
-  readonly members: readonly PeerKey[]
-}
+export type PoolFacts = RosterFacts<PoolId>
 
-export interface PoolChange {
+export interface PoolChange extends RosterChange {
   readonly pool: PoolId
-  readonly add: readonly PeerKey[]
-  readonly remove: readonly PeerKey[]
 }
 
 export interface PoolSendQuestion {
@@ -37,12 +30,7 @@ export function poolCallsOf({ pools }: Peer): PoolCalls {
   return {
     pools: async () => (await pools.list()).map(factsOf),
     createPool: async ({ name, members }) => factsOf(await pools.createPool(name, members)),
-    changePool: async ({ pool: id, add, remove }) => {
-      const pool = await pools.find(id)
-      if (add.length > 0) await pool.add(...add)
-      if (remove.length > 0) await pool.remove(...remove)
-      return factsOf(pool)
-    },
+    changePool: async ({ pool, ...change }) => changeRoster(await pools.find(pool), change),
     sendToPool: async ({ pool: id, bodyBase64, priority, ttlSeconds }) => {
       const pool = await pools.find(id)
       const { envelopeId, isDuplicate } = await pool.send(Buffer.from(bodyBase64, 'base64'), { priority, ttlSeconds })
@@ -50,8 +38,6 @@ export function poolCallsOf({ pools }: Peer): PoolCalls {
     },
   }
 }
-
-const factsOf = ({ id, name, epoch, owner, members }: Pool): PoolFacts => ({ id, name, epoch, owner, members })
 
 /**
  * The one of these that a word of the command line means: a name, or an id of 64 hex digits.

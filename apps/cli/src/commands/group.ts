@@ -1,6 +1,5 @@
 /** `sealpost group`: peers that are written to at once. A message is sealed and stored once, whatever their number. */
 import { PRIORITIES, type Priority } from '@sealpost/protocol'
-import type { PeerKey } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
 import { readBody } from '../body.ts'
@@ -10,12 +9,12 @@ import { type GroupFacts, groupNamed, type MemberFare } from '../group-calls.ts'
 import { labelOf } from '../peer-news.ts'
 import { callPeer } from '../peer-session.ts'
 import { recipientsOf } from '../recipient.ts'
+import { listRosters, MEMBERS, showRoster } from '../roster-view.ts'
 import { examples, type Run, type Shell } from '../shell.ts'
 import { escapeName } from '../terminal-text.ts'
 import { duration, timeOption } from '../words.ts'
 
 const GROUP = ['<GROUP>', 'its name, or its id of 32 hex digits'] as const
-const MEMBERS = ['<MEMBER...>', 'names, or keys of 64 hex digits'] as const
 
 export function groupCommand(run: Run): Command {
   return new Command('group')
@@ -54,15 +53,7 @@ function listCommand(run: Run): Command {
     .action(
       run(async (shell) => {
         const groups = await callPeer(shell, { method: 'groups', question: null })
-        const contacts = await Contacts.read(shell.profile.contactsFile)
-        const rowOf = ({ name, members, owner, id }: GroupFacts) => [
-          escapeName(name),
-          String(members.length),
-          escapeName(labelOf(contacts, owner)),
-          id,
-        ]
-        const { output } = shell
-        await output.answers(groups, () => output.table(['NAME', 'MEMBERS', 'OWNER', 'ID'], groups.map(rowOf)))
+        await listRosters(shell, groups)
       }),
     )
 }
@@ -158,16 +149,4 @@ async function find(shell: Shell, word: string): Promise<GroupFacts> {
   return groupNamed(await callPeer(shell, { method: 'groups', question: null }), word)
 }
 
-async function show({ output, profile }: Shell, group: GroupFacts): Promise<void> {
-  const contacts = await Contacts.read(profile.contactsFile)
-  const own = (await profile.readKeys()).identity.signing.publicKey
-  const label = (key: PeerKey) => (key === own ? 'you' : escapeName(labelOf(contacts, key)))
-  await output.answer(group, () =>
-    output.facts([
-      ['group', escapeName(group.name)],
-      ['id', group.id],
-      ['owner', label(group.owner)],
-      ['members', group.members.map(label).join(', ')],
-    ]),
-  )
-}
+const show = (shell: Shell, group: GroupFacts): Promise<void> => showRoster(shell, 'group', group)

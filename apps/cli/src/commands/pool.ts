@@ -1,20 +1,17 @@
 /** `sealpost pool`: peers of whom one takes each message, a queue of work. */
 import { PRIORITIES, type Priority } from '@sealpost/protocol'
-import type { PeerKey } from '@sealpost/sdk'
 import { Command, Option } from 'commander'
 import { readBody } from '../body.ts'
-import { Contacts } from '../contacts.ts'
 import { withDeadline } from '../deadline.ts'
-import { labelOf } from '../peer-news.ts'
 import { callPeer } from '../peer-session.ts'
 import { type PoolFacts, poolNamed } from '../pool-calls.ts'
 import { recipientsOf } from '../recipient.ts'
+import { listRosters, MEMBERS, showRoster } from '../roster-view.ts'
 import { examples, type Run, type Shell } from '../shell.ts'
 import { escapeName } from '../terminal-text.ts'
 import { duration, timeOption } from '../words.ts'
 
 const POOL = ['<POOL>', 'its name, or its id of 64 hex digits'] as const
-const MEMBERS = ['<MEMBER...>', 'names, or keys of 64 hex digits'] as const
 
 export function poolCommand(run: Run): Command {
   return new Command('pool')
@@ -56,15 +53,7 @@ function listCommand(run: Run): Command {
     .action(
       run(async (shell) => {
         const pools = await callPeer(shell, { method: 'pools', question: null })
-        const contacts = await Contacts.read(shell.profile.contactsFile)
-        const rowOf = ({ name, members, owner, id }: PoolFacts) => [
-          escapeName(name),
-          String(members.length),
-          escapeName(labelOf(contacts, owner)),
-          id,
-        ]
-        const { output } = shell
-        await output.answers(pools, () => output.table(['NAME', 'MEMBERS', 'OWNER', 'ID'], pools.map(rowOf)))
+        await listRosters(shell, pools)
       }),
     )
 }
@@ -134,16 +123,4 @@ async function find(shell: Shell, word: string): Promise<PoolFacts> {
   return poolNamed(await callPeer(shell, { method: 'pools', question: null }), word)
 }
 
-async function show({ output, profile }: Shell, pool: PoolFacts): Promise<void> {
-  const contacts = await Contacts.read(profile.contactsFile)
-  const own = (await profile.readKeys()).identity.signing.publicKey
-  const label = (key: PeerKey) => (key === own ? 'you' : escapeName(labelOf(contacts, key)))
-  await output.answer(pool, () =>
-    output.facts([
-      ['pool', escapeName(pool.name)],
-      ['id', pool.id],
-      ['owner', label(pool.owner)],
-      ['members', pool.members.map(label).join(', ')],
-    ]),
-  )
-}
+const show = (shell: Shell, pool: PoolFacts): Promise<void> => showRoster(shell, 'pool', pool)
