@@ -3,7 +3,7 @@ import { clockMs } from '@sealpost/sdk'
 import { OperatingError, seededRandom } from '@sealpost/std'
 import type { Teardown } from '../lib/teardown.ts'
 import { peakRssMb } from '../load/proc.ts'
-import { LEASE_MS } from './brokers.ts'
+import { SETTINGS } from './brokers.ts'
 import { historyOf } from './history.ts'
 import { readLedger } from './ledger.ts'
 import type { Fault, Scenario } from './scenario.ts'
@@ -41,7 +41,7 @@ export async function runScenarios(
   const faults = [...new Set([...noticed.faults, ...(left ? [left] : []), ...stage.brokers.faults])]
   tell('checking')
   const history = await historyOf(readLedger(stage.ledgerFiles), await stage.postgres.leftovers())
-  const bounds: Bounds = { leaseMs: LEASE_MS, recoveryMs }
+  const bounds: Bounds = { leaseMs: Number({ ...SETTINGS, ...setting.env }.LEASE_MS), recoveryMs }
   const names = scenarios.map(({ name }) => name)
   return linesOf(history, names, { ...noticed, faults, brokerRssMb }, bounds)
 }

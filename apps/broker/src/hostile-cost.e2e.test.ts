@@ -11,7 +11,7 @@ import { maskedFrame, rawHttp, type WireClient } from './testing-wire.ts'
 const RATIO_MAX = 8
 const TIMES = 4
 const CLIENTS = 6
-const TRIALS = 3
+const TRIALS_MAX = 12
 
 let arena: Arena
 beforeAll(async () => {
@@ -76,18 +76,19 @@ test.skipIf(process.platform !== 'linux').each<[string, (size: number) => string
   await expectFair((size) => cost(() => ask(size)), 2500)
 })
 
-/** Of several trials the cheapest is nearest to the truth: whatever else happens only adds. */
+/**
+ * Trials in pairs, one behind the other, until a pair is fair: whatever else happens (a collection of garbage, most of
+ * all) only adds, to one of the two or to both. What grows with the square is fair in none.
+ */
 async function expectFair(costOf: (size: number) => Promise<number>, size: number): Promise<void> {
   await costOf(size * TIMES)
-  const [small, large] = [await cheapest(() => costOf(size)), await cheapest(() => costOf(size * TIMES))]
-  expect(large / small).toBeLessThan(RATIO_MAX)
+  const ratios: number[] = []
+  while (ratios.length < TRIALS_MAX && !ratios.some((ratio) => ratio < RATIO_MAX)) {
+    const small = await costOf(size)
+    ratios.push((await costOf(size * TIMES)) / small)
+  }
+  expect(Math.min(...ratios), `of ${ratios.length} pairs`).toBeLessThan(RATIO_MAX)
   await arena.checkUnharmed()
-}
-
-async function cheapest(trial: () => Promise<number>): Promise<number> {
-  const costs: number[] = []
-  for (let i = 0; i < TRIALS; i++) costs.push(await trial())
-  return Math.min(...costs)
 }
 
 async function said(say: Say, size: number): Promise<number> {

@@ -109,7 +109,7 @@ export class PolledSession implements Connection {
   }
 
   ping(): void {
-    this.driver.engine.heard(this.socket)
+    this.driver.engine.ponged(this.socket)
   }
 
   private receive(frame: ServerFrame): void {

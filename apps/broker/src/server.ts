@@ -119,7 +119,7 @@ export function serve(parts: ServerParts, options: ServerOptions): RunningServer
       ping: (socket) => guard(socket, () => countControl(socket, driver)),
       pong: (socket) => {
         guard(socket, () => {
-          driver.step(() => driver.engine.heard(socket.data.socket))
+          driver.step(() => driver.engine.ponged(socket.data.socket))
           countControl(socket, driver)
         })
       },

@@ -71,3 +71,29 @@ test('what a claim brings waits for what its sender has born leased before it', 
   engine.committed(appends.splice(0), storedAs(1, true))
   expect(pushed()).toEqual([1, 2])
 })
+
+test.each([
+  ['had it for long, and a ping behind it was answered', 5_000, 20_000, [2]],
+  ['had it for long, as far as is known: no ping behind it was answered', null, 20_000, []],
+  ['had it for a moment', 5_000, 7_000, []],
+])('a recipient that leaves and %s', (_, pongAtMs, leftAtMs, struck) => {
+  const at = world({ heartbeatMs: 4_000 })
+  const { engine, appends, send, pushed, strikes } = at
+  enterCaughtUp(at)
+  send(sendOf(2, 2), sendOf(3, 2))
+  const [first, second] = appends.splice(0)
+  engine.committed([first!, second!], {
+    outcomes: [2, 3].map(
+      (id) => ({ status: 'stored', id: id as DeliveryId, isLeased: true, isExpected: true }) as const,
+    ),
+    enqueuedAtMs: 0,
+  })
+  expect(pushed()).toEqual([2, 3])
+  engine.advance(4_500)
+  engine.tick()
+  engine.advance(pongAtMs ?? 5_000)
+  if (pongAtMs !== null) engine.ponged(2)
+  engine.advance(leftAtMs)
+  engine.closed(2)
+  expect(strikes.map(({ id }) => id)).toEqual(struck)
+})

@@ -215,12 +215,15 @@ export class Deliveries {
     this.claimSoon(live)
   }
 
-  /** The recipient ended its connection: the oldest delivery it had for long gets a strike, the others none. */
-  left(live: LiveSession): void {
+  /**
+   * The recipient ended its connection: the oldest delivery it had for long gets a strike, the others none. Nor does one
+   * that may never have reached it: a network that swallows what is large would else turn good mail into dead letters.
+   */
+  left(live: LiveSession, arrivedUntilMs: Millis): void {
     const oldest = live.credit.unsettled.entries().next().value
     if (!oldest) return
     const [id, unsettled] = oldest
-    if (this.context.nowMs - unsettled.pushedAtMs < STRIKE_AFTER_MS) return
+    if (this.context.nowMs - unsettled.pushedAtMs < STRIKE_AFTER_MS || unsettled.pushedAtMs >= arrivedUntilMs) return
     this.context.effects.strike(deliveryRef(live, id, unsettled))
   }
 

@@ -155,10 +155,8 @@ export class Engine {
     return this.context.roster.find(meshId)?.byKey.get(peerKey)?.live != null
   }
 
-  /** Something whole arrived that was no frame of the protocol: a pong. */
-  heard(socket: SocketId): void {
-    const session = this.sessions.get(socket)
-    if (session) session.heardAtMs = this.context.nowMs
+  ponged(socket: SocketId): void {
+    this.sessions.get(socket)?.ponged(this.context.nowMs)
   }
 
   received(socket: SocketId, frame: ClientFrame): void {
@@ -184,7 +182,7 @@ export class Engine {
   closed(socket: SocketId): void {
     const session = this.sessions.get(socket)
     if (!session) return
-    if (session.state.name === 'live') this.deliveries.left(session.state.live)
+    if (session.state.name === 'live') this.deliveries.left(session.state.live, session.arrivedUntilMs)
     this.over(session)
   }
 
@@ -456,7 +454,7 @@ export class Engine {
     }
     if (nowMs - heardAtMs >= 3 * limits.heartbeatMs) return this.refuse(session, 'heartbeat_missed')
     if (nowMs - session.pingedAtMs >= limits.heartbeatMs) {
-      session.pingedAtMs = nowMs
+      session.pinged(nowMs)
       effects.ping(session.socket)
     }
     const { live } = session.state

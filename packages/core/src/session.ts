@@ -33,13 +33,29 @@ export class Session {
   state: SessionState
   heardAtMs: Millis
   pingedAtMs: Millis
+  /** What was sent before has arrived: a ping behind it was answered. */
+  arrivedUntilMs: Millis
+  /** Of the first ping that nothing has answered. */
+  private unansweredAtMs: Millis | null = null
 
   constructor(socket: SocketId, state: SessionState, nowMs: Millis) {
     this.socket = socket
     this.connectedAtMs = nowMs
     this.heardAtMs = nowMs
     this.pingedAtMs = nowMs
+    this.arrivedUntilMs = nowMs
     this.state = state
+  }
+
+  pinged(nowMs: Millis): void {
+    this.pingedAtMs = nowMs
+    this.unansweredAtMs ??= nowMs
+  }
+
+  ponged(nowMs: Millis): void {
+    this.heardAtMs = nowMs
+    this.arrivedUntilMs = this.unansweredAtMs ?? this.arrivedUntilMs
+    this.unansweredAtMs = null
   }
 }
 

@@ -2,6 +2,7 @@
 import {
   type Append,
   type ClientFrame,
+  type DeliveryRef,
   type Extension,
   type Member,
   OPEN,
@@ -51,7 +52,6 @@ const SILENT = {
   retry: ignored,
   findLost: ignored,
   toldLost: ignored,
-  strike: ignored,
   lookup: ignored,
   measure: ignored,
   enrol: ignored,
@@ -80,6 +80,7 @@ export function world(limits: Partial<EngineLimits> = {}) {
   const asked: PeerKey[][] = []
   const settles: Settle[] = []
   const rejects: Reject[] = []
+  const strikes: DeliveryRef[] = []
   const extensions: Extension[] = []
   const told: Settle[] = []
   const sent: ServerFrame[] = []
@@ -101,6 +102,7 @@ export function world(limits: Partial<EngineLimits> = {}) {
     hangUp: (socket) => void closes.push([socket, 'hung up']),
     settle: (settle) => void settles.push(settle),
     reject: (all) => void rejects.push(...all),
+    strike: (delivery) => void strikes.push(delivery),
     extend: (all) => void extensions.push(...all),
     tellPushed: (all) => void told.push(...all),
     claim: (want) => void wants.push(want),
@@ -134,6 +136,6 @@ export function world(limits: Partial<EngineLimits> = {}) {
   const send = (...envelopes: Send[]) => engine.received(1, { type: 'send', envelopes })
   const nacks = () => sent.flatMap((frame) => (frame.type === 'nack' ? frame.items : []))
   const pushed = () => sent.flatMap((frame) => (frame.type === 'push' ? frame.deliveries.map(({ id }) => id) : []))
-  const done = { settles, rejects, extensions, told, groupsSought }
+  const done = { settles, rejects, strikes, extensions, told, groupsSought }
   return { engine, effects, appends, wants, asked, connect, enter, send, nacks, pushed, sent, closes, askers, ...done }
 }

@@ -168,7 +168,7 @@ export class ShardLife extends MemberLife implements Effects {
   }
 
   ping(no: SocketId): void {
-    this.after(50, () => this.sockets.get(no)?.link.isWhole && this.step(() => this.engine.heard(no)))
+    this.after(50, () => this.sockets.get(no)?.link.isWhole && this.step(() => this.engine.ponged(no)))
   }
   pause(no: SocketId): void {
     this.world.oracle.mark('paused')

@@ -20,6 +20,7 @@ function settingFor(measure: Measure): Partial<StageSetting> {
     brokers: 1,
     meshes: 1,
     bodyBytes,
+    env: { LEASE_MS: '60000' }, // so many that a program of them settles what is pushed only after a while
     casts: [
       { peers: 12, isWriting: true, sleepers: 0 },
       { peers: deaf, isWriting: true, sleepers: 0 },
