@@ -12,5 +12,6 @@ export type { FoundGroups, GroupAnswer, GroupEntry, GroupPage } from './groups.t
 export * from './limits.ts'
 export type { ConsentAnswer, MemberPage } from './owner-answers.ts'
 export type { NewDevice, PersonRecords, RemovalAnswer, SuccessionAnswer } from './persons.ts'
+export { homeOf } from './placement.ts'
 export type { PoolAnswer, PoolPage } from './pool-answers.ts'
 export { type Rate, Rates, TokenBucket } from './rate.ts'
