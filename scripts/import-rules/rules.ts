@@ -12,7 +12,7 @@ export const DIRECTIONS: Readonly<Record<string, readonly string[]>> = {
   'packages/core': ['protocol', 'std'],
   'packages/db': ['std'],
   'packages/queue': ['db', 'protocol', 'std'],
-  'packages/bus': ['std'],
+  'packages/bus': ['db', 'protocol', 'std'],
   'packages/sdk': ['identity', 'protocol', 'std'],
   'packages/sim': ['bus', 'core', 'identity', 'protocol', 'queue', 'sdk', 'std'],
   'apps/broker': ['bus', 'core', 'db', 'demo', 'identity', 'protocol', 'queue', 'std'],

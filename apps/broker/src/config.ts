@@ -63,6 +63,12 @@ export const settings = {
     meaning: 'Postgres 15 or newer, as `postgres://user:password@host:port/database`',
     isSecret: true,
   }),
+  BUS: setting(oneOf('postgres', 'memory'), {
+    fallback: 'postgres',
+    unit: 'bus',
+    meaning:
+      'how brokers on one database tell each other what waits: `postgres` by `LISTEN` and `NOTIFY`; `memory` for one that is alone',
+  }),
   HOST: setting(address, {
     fallback: '127.0.0.1',
     unit: 'address',

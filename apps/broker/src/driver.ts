@@ -2,7 +2,7 @@
  * The driver: the only place that waits. It runs the engine against real sockets, the real database and the real clock:
  * each effect of the engine becomes a call here, each answer a call back. It decides nothing.
  */
-import { type Bus, hintOf } from '@sealpost/bus'
+import type { Bus } from '@sealpost/bus'
 import {
   type Authentication,
   type Effects,
@@ -26,6 +26,7 @@ import {
   type Settle,
   type Want,
 } from '@sealpost/protocol'
+import type { Hint } from '@sealpost/protocol/hints'
 import { type Batch, Drain, type DrainOptions, Writer, type WriterOptions } from '@sealpost/queue'
 import { type DeliveryId, type MeshId, type Millis, OperatingError, type PeerNo } from '@sealpost/std'
 import type { Authenticator } from './authenticator.ts'
@@ -108,8 +109,8 @@ export class Driver extends MemberDriver implements Effects {
     this.releases = new Releases({
       release: () => this.parts.queue.releaseDue(),
       released: ({ meshId, peer }) => {
-        this.step(() => this.engine.hinted(meshId, peer))
-        this.hint(meshId, peer)
+        this.step(() => this.engine.hints.wake(meshId, peer))
+        this.hint({ type: 'wake', meshId, peer })
       },
       failed: (error) => this.complain('release.failed', error),
     })
@@ -118,7 +119,10 @@ export class Driver extends MemberDriver implements Effects {
       found: ({ meshId, peer }, found) => this.step(() => this.engine.measured(meshId, peer, found)),
       failed: (error) => this.complain('measure.failed', error),
     })
-    parts.bus.subscribe(({ meshId, peer }) => this.step(() => this.engine.hinted(meshId, peer)))
+    parts.bus.subscribe({
+      heard: (from, hints) => this.step(() => this.engine.hints.heard(from, hints)),
+      listening: (meshes) => this.step(() => this.engine.hints.listening(meshes)),
+    })
   }
 
   get connectionCount(): number {
@@ -292,8 +296,14 @@ export class Driver extends MemberDriver implements Effects {
     this.measurements.add({ meshId, peer })
   }
 
-  hint(meshId: MeshId, peer: PeerNo): void {
-    this.parts.bus.publish(hintOf(meshId, peer))
+  hint(hint: Hint): void {
+    this.parts.bus.publish(hint)
+  }
+  follow(meshId: MeshId): void {
+    this.parts.bus.follow(meshId)
+  }
+  unfollow(meshId: MeshId): void {
+    this.parts.bus.unfollow(meshId)
   }
 
   private callSettlesSoon(): void {
@@ -367,7 +377,7 @@ export class Driver extends MemberDriver implements Effects {
   /** Looking before the statement is done would find nothing; what is put off for longer is left to the poll. */
   private lookAgain({ delivery: { meshId, recipient }, afterMs }: Retry): void {
     if (afterMs > RETRY_WAKE_MS) return
-    setTimeout(() => this.step(() => this.engine.hinted(meshId, recipient)), afterMs).unref()
+    setTimeout(() => this.step(() => this.engine.hints.wake(meshId, recipient)), afterMs).unref()
   }
 
   private async claimFor(wants: readonly Want[]): Promise<void> {

@@ -1,5 +1,4 @@
 /** The broker: puts the parts together, starts them in order, and ends them in the reverse. */
-import { MemoryHub } from '@sealpost/bus'
 import { checkServer, currentIncarnation, type Database, migrate, openDatabase, openPipeline } from '@sealpost/db'
 import { openDemo } from '@sealpost/demo'
 import { ready, type SigningKeys } from '@sealpost/identity'
@@ -10,6 +9,7 @@ import { OperatingError, type PeerKey, type ShardId, toHex } from '@sealpost/std
 import manifest from '../package.json'
 import { Authenticator } from './authenticator.ts'
 import { readBrokerKeys } from './broker-keys.ts'
+import { openBus } from './bus.ts'
 import { type Config, limitsOf, printConfig, readConfig } from './config.ts'
 import { configHelp } from './config-reference.ts'
 import { DatabaseWatch } from './database-watch.ts'
@@ -47,7 +47,7 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const members = membersOf(databases, new PostgresQueue(databases, shard, queueOptions(config)), { keys, config })
   const { queue, authenticator } = members
   const metrics = new Metrics()
-  const bus = new MemoryHub().join()
+  const bus = openBus(config, { shard, log, metrics })
   const driver = new Driver({ ...members, bus, log, metrics }, driverOptions(config, { incarnation, durability }))
   observe(driver, metrics)
   const watch = new DatabaseWatch(config, { asking: databases.asking, log, metrics, incarnation, replaced })

@@ -57,8 +57,13 @@ export class Metrics {
     gauges: Readonly<Record<string, readonly [string, () => number]>>
   }): void {
     for (const [key, [name, help]] of Object.entries(ENGINE_COUNTERS))
-      this.reading(Counter, `sealpost_${name}_total`, help, () => read.counters[key as keyof Counters])
+      this.count({ [name]: [help, () => read.counters[key as keyof Counters]] })
     this.show(read.gauges)
+  }
+
+  count(counters: Readonly<Record<string, readonly [help: string, read: () => number]>>): void {
+    for (const [name, [help, value]] of Object.entries(counters))
+      this.reading(Counter, `sealpost_${name}_total`, help, value)
   }
 
   show(gauges: Readonly<Record<string, readonly [help: string, read: () => number]>>): void {

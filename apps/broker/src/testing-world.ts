@@ -73,6 +73,13 @@ export class World implements AsyncDisposable {
     this.broker = await BrokerProcess.start({ ...this.env, PORT: String(this.broker.port) })
   }
 
+  /** One more process on the same database, with the same key. */
+  async secondShard(env: Environment = {}): Promise<BrokerProcess> {
+    const shard = await BrokerProcess.start({ ...this.env, ...env })
+    this.closers.push(() => shard.kill())
+    return shard
+  }
+
   mesh(): Promise<MeshId> {
     return newMesh(this.db)
   }

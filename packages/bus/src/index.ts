@@ -1,3 +1,5 @@
 /** Hints between shards. */
 export * from './bus.ts'
-export * from './memory.ts'
+export { GatheredBus, type GatheredBusOptions } from './gathered-bus.ts'
+export { MemoryHub } from './memory.ts'
+export type * from './wire.ts'

@@ -29,7 +29,7 @@ export interface Counters {
 export class Context {
   readonly effects: Effects
   readonly limits: EngineLimits
-  readonly roster = new Roster()
+  readonly roster: Roster
   readonly rates: Rates | null
   readonly byteRates: Rates | null
   readonly mailboxes: Mailboxes
@@ -63,6 +63,7 @@ export class Context {
 
   constructor(effects: Effects, limits: EngineLimits, nowMs: Millis) {
     this.effects = effects
+    this.roster = new Roster(effects)
     this.limits = limits
     this.mailboxes = new Mailboxes(limits.mailbox, (meshId, recipient) => effects.measure(meshId, recipient))
     this.rates = limits.rate && new Rates(limits.rate)

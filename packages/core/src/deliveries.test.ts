@@ -52,7 +52,7 @@ test('what is born leased waits for a claim that a hint began', () => {
   const { engine, appends, wants, send, pushed } = at
   enterCaughtUp(at)
   send(sendOf(2, 2))
-  engine.hinted(MESH, 2 as PeerNo)
+  engine.hints.wake(MESH, 2 as PeerNo)
   const [want] = wants.splice(0)
   engine.committed(appends.splice(0), storedAs(2, true))
   engine.claimed([{ want: want!, claimed: claimedOf(1) }])
@@ -64,7 +64,7 @@ test('what a claim brings waits for what its sender has born leased before it', 
   const { engine, appends, wants, send, pushed } = at
   enterCaughtUp(at)
   send(sendOf(1, 2))
-  engine.hinted(MESH, 2 as PeerNo)
+  engine.hints.wake(MESH, 2 as PeerNo)
   const [want] = wants.splice(0)
   engine.claimed([{ want: want!, claimed: claimedOf(2) }])
   expect(pushed()).toEqual([])

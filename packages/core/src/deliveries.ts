@@ -191,7 +191,7 @@ export class Deliveries {
     for (const { meshId, toldTo } of settles) {
       const peer = toldTo ? this.context.roster.find(meshId)?.byKey.get(toldTo) : undefined
       if (peer?.live) this.notice(peer.live)
-      else if (peer) this.context.effects.hint(meshId, peer.peer)
+      else if (peer) this.context.effects.hint({ type: 'wake', meshId, peer: peer.peer })
     }
   }
 
@@ -231,6 +231,11 @@ export class Deliveries {
   poll(live: LiveSession): void {
     const { nowMs, limits } = this.context
     live.credit.lapse(nowMs - limits.leaseMs, nowMs - FORGET_AFTER_LEASES * limits.leaseMs)
+    this.lookAgain(live)
+  }
+
+  /** Something may wait for this session, or for a pool that it works for. */
+  lookAgain(live: LiveSession): void {
     this.pools.refresh(live)
     this.notice(live)
   }
@@ -280,7 +285,7 @@ export class Deliveries {
   private wake({ meshId, recipient, toLive, birthEpoch, pool }: RoutedAppend): void {
     if (pool) return this.pools.wake(meshId, recipient)
     const live = this.context.roster.find(meshId)?.byNo.get(recipient)?.live
-    if (!live) this.context.effects.hint(meshId, recipient)
+    if (!live) this.context.effects.hint({ type: 'wake', meshId, peer: recipient })
     else if (live !== toLive || birthEpoch !== 0) this.notice(live)
   }
 

@@ -18,6 +18,7 @@ import type {
   Settle,
   Want,
 } from '@sealpost/protocol'
+import type { Hint } from '@sealpost/protocol/hints'
 import type { DeliveryId, GroupId, MeshId, Millis, PeerKey, PeerNo, PoolId } from '@sealpost/std'
 
 /** One connection, numbered by its driver; a number is never used twice. */
@@ -118,6 +119,9 @@ export interface Effects {
   claimPool(want: PoolWant): void
   /** Leave deliveries of pools to other members. Answer: `pools.gaveBack`, or nothing: then their leases lapse. */
   giveBack(gifts: readonly GiveBack[]): void
-  /** Tell other shards that something waits for this peer. It may be lost. */
-  hint(meshId: MeshId, peer: PeerNo): void
+  /** Say something to the other shards. It may be lost. */
+  hint(hint: Hint): void
+  /** Hear from now on what other shards say of this mesh, or no more. Answers: `hints.heard`, `hints.listening`. */
+  follow(meshId: MeshId): void
+  unfollow(meshId: MeshId): void
 }

@@ -21,6 +21,7 @@ import { Context, type Counters } from './context.ts'
 import { Deliveries } from './deliveries.ts'
 import type { Effects, SocketId } from './effects.ts'
 import { type FoundGroups, type GroupAnswer, type GroupPage, Groups } from './groups.ts'
+import { Hints } from './hints.ts'
 import { OwnerAnswers } from './owner-answers.ts'
 import { type NewDevice, Persons } from './persons.ts'
 import { PoolAnswers } from './pool-answers.ts'
@@ -62,6 +63,8 @@ export class Engine {
   /** Whose keys are whose: what is looked up of peers, their devices, and the keys they turn to. */
   readonly persons: Persons
   readonly pools: PoolAnswers
+  /** What other shards say. */
+  readonly hints: Hints
   private readonly options: EngineOptions
   private readonly context: Context
   private readonly deliveries: Deliveries
@@ -83,6 +86,7 @@ export class Engine {
     }
     this.seats = new Pools(this.context)
     this.deliveries = new Deliveries(this.context, this.seats)
+    this.hints = new Hints(this.context, { deliveries: this.deliveries, pools: this.seats })
     this.groups = new Groups(this.context)
     this.router = new Router(this.context, { deliveries: this.deliveries, groups: this.groups, pools: this.seats })
     this.pools = new PoolAnswers(this.context, this.seats, (socket) => this.live(socket))
@@ -310,13 +314,6 @@ export class Engine {
     const mesh = this.context.roster.find(meshId)
     const owner = mesh?.byNo.get(peer) ?? mesh?.pools.numbered(peer)
     if (owner) this.context.mailboxes.measured(owner, found)
-  }
-
-  /** Another shard, or a sweep, says that something may wait for this peer. */
-  hinted(meshId: MeshId, peer: PeerNo): void {
-    const live = this.context.roster.find(meshId)?.byNo.get(peer)?.live
-    if (live) this.deliveries.notice(live)
-    else this.seats.noticed(meshId, peer)
   }
 
   /** From here on nothing new is taken; what was taken is still answered. */

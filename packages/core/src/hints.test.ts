@@ -7,9 +7,9 @@ test('H65: a hint of an unknown mesh, or for a peer that is not here, does nothi
   const { engine, wants, sent } = world()
   wants.length = 0
   sent.length = 0
-  engine.hinted('ff'.repeat(16) as MeshId, 1 as PeerNo)
-  engine.hinted(MESH, 2 as PeerNo)
-  engine.hinted(MESH, Number.NaN as PeerNo)
+  engine.hints.wake('ff'.repeat(16) as MeshId, 1 as PeerNo)
+  engine.hints.wake(MESH, 2 as PeerNo)
+  engine.hints.wake(MESH, Number.NaN as PeerNo)
   expect([wants, sent]).toEqual([[], []])
 })
 
@@ -17,8 +17,8 @@ test('H65: a hint that nobody sent costs one look, for the mail of that very pee
   const { engine, wants, sent } = world()
   engine.claimed(wants.splice(0).map((want) => ({ want, claimed: { status: 'claimed', deliveries: [] } })))
   sent.length = 0
-  engine.hinted(MESH, 1 as PeerNo)
-  engine.hinted(MESH, 1 as PeerNo)
+  engine.hints.wake(MESH, 1 as PeerNo)
+  engine.hints.wake(MESH, 1 as PeerNo)
   expect(wants.map(({ session }) => [session.meshId, session.peer])).toEqual([[MESH, 1]])
   expect(sent).toEqual([])
 })

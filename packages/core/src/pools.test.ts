@@ -8,6 +8,7 @@ import {
   type PoolEntry,
   type PoolWant,
 } from '@sealpost/protocol'
+import type { Hint } from '@sealpost/protocol/hints'
 import type { DeliveryId, PeerNo, PoolId } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import type { Sought } from './effects.ts'
@@ -36,7 +37,7 @@ function crew() {
   Object.assign(its.effects, {
     claimPool: (want: PoolWant) => void poolWants.push(want),
     giveBack: (all: readonly GiveBack[]) => void gifts.push(...all),
-    hint: (_: unknown, peer: PeerNo) => void hints.push(peer),
+    hint: (hint: Hint) => void (hint.type === 'wake' && hints.push(hint.peer)),
     resolve: (_: unknown, __: unknown, what: Sought) => void sought.push(what),
   })
   its.enter(2)
@@ -88,9 +89,9 @@ test('the least loaded is served first, and nobody is given more than it takes',
   its.join(3, 3)
   expect(its.members()).toEqual([3, 3, 3])
   its.deal([0, deliveryOf(2)])
-  its.engine.hinted(MESH, POOL_NO)
+  its.engine.hints.wake(MESH, POOL_NO)
   its.deal()
-  its.engine.hinted(MESH, POOL_NO)
+  its.engine.hints.wake(MESH, POOL_NO)
   expect(its.members()).toEqual([2, 3, 3])
 })
 
@@ -172,7 +173,7 @@ test('with `dnd` only what is urgent is asked for', () => {
 test('a claim that failed or met a lock is made again, and one claim is in flight at a time', () => {
   const its = crew()
   its.join(2, 1)
-  its.engine.hinted(MESH, POOL_NO)
+  its.engine.hints.wake(MESH, POOL_NO)
   expect(its.poolWants.length).toBe(1)
   its.answer({ status: 'locked' })
   expect(its.poolWants.length).toBe(2)

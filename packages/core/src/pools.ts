@@ -84,7 +84,7 @@ export class Pools {
 
   /** Something was stored for the pool or given back to it; with nobody free here, other shards hear of it. */
   wake(meshId: MeshId, poolNo: PeerNo, count = 1): void {
-    if (!this.noticed(meshId, poolNo)) return this.context.effects.hint(meshId, poolNo)
+    if (!this.noticed(meshId, poolNo)) return this.context.effects.hint({ type: 'wake', meshId, peer: poolNo })
     this.context.roster.find(meshId)!.pools.numbered(poolNo)!.unserved += count
   }
 
@@ -161,7 +161,7 @@ export class Pools {
   /** Who is free here has room for fewer, has no box, or takes only what is urgent. */
   private passOn(meshId: MeshId, pool: Pool): void {
     pool.unserved = 0
-    this.context.effects.hint(meshId, pool.peer)
+    this.context.effects.hint({ type: 'wake', meshId, peer: pool.peer })
   }
 
   private seat(live: LiveSession, pool: Pool, credit: number): void {

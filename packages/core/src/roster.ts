@@ -2,6 +2,7 @@
 import { type Consent, GROUPS_MAX, type Member } from '@sealpost/protocol'
 import { assert, type GroupId, type MeshId, type Millis, type PeerKey, type PeerNo } from '@sealpost/std'
 import { type ConsentRule, ruleOf } from './consent.ts'
+import type { Effects } from './effects.ts'
 import { type Mailbox, unknownMailbox } from './mailboxes.ts'
 import { PoolRoster } from './pool-roster.ts'
 import type { LiveSession } from './session.ts'
@@ -130,8 +131,13 @@ function admitBy(peer: Peer, consent: Consent): void {
 }
 
 export class Roster {
+  private readonly effects: Pick<Effects, 'follow' | 'unfollow'>
   private readonly meshes = new Map<MeshId, Mesh>()
   private readonly senders = new Set<LiveSession>()
+
+  constructor(effects: Pick<Effects, 'follow' | 'unfollow'>) {
+    this.effects = effects
+  }
 
   find(meshId: MeshId): Mesh | undefined {
     return this.meshes.get(meshId)
@@ -170,13 +176,19 @@ export class Roster {
 
   /** Call it now and then. */
   forgetIdle(nowMs: Millis): void {
-    for (const { meshId, liveCount, idleSinceMs } of this.meshes.values())
-      if (liveCount === 0 && nowMs - idleSinceMs >= IDLE_FOR_MS) this.meshes.delete(meshId)
+    for (const { meshId, liveCount, idleSinceMs } of this.meshes.values()) {
+      if (liveCount > 0 || nowMs - idleSinceMs < IDLE_FOR_MS) continue
+      this.meshes.delete(meshId)
+      this.effects.unfollow(meshId)
+    }
   }
 
   private meshOf({ meshId }: Member): Mesh {
-    const mesh = this.meshes.get(meshId) ?? new Mesh(meshId)
+    const known = this.meshes.get(meshId)
+    if (known) return known
+    const mesh = new Mesh(meshId)
     this.meshes.set(meshId, mesh)
+    this.effects.follow(meshId)
     return mesh
   }
 }

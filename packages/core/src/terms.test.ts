@@ -78,7 +78,7 @@ describe('not to be disturbed', () => {
     expect(wants).toMatchObject([{ priorityMax: 2 }])
     wants.length = 0
     status(2, 'dnd')
-    engine.hinted(memberOf(2).meshId, memberOf(2).peer)
+    engine.hints.wake(memberOf(2).meshId, memberOf(2).peer)
     expect(wants).toEqual([]) // one claim at a time
   })
 })
@@ -118,7 +118,7 @@ describe('receipts', () => {
   function claimedBy2(terms: Uint8Array | null, more: { declines?: boolean } = {}) {
     const at = pair()
     at.status(2, 'idle', more.declines ?? false)
-    at.engine.hinted(memberOf(2).meshId, memberOf(2).peer)
+    at.engine.hints.wake(memberOf(2).meshId, memberOf(2).peer)
     at.claimed(deliveryOf(7, terms))
     return at
   }
@@ -143,7 +143,7 @@ describe('receipts', () => {
   test('are made for what is settled while it waits for another delivery of its sender', () => {
     const { engine, say, send, claimed, pushed, settles } = pair()
     send(sendOf(1, 2)) // born leased, and not answered yet
-    engine.hinted(memberOf(2).meshId, memberOf(2).peer)
+    engine.hints.wake(memberOf(2).meshId, memberOf(2).peer)
     claimed(deliveryOf(7, wishing('end')))
     expect(pushed()).toEqual([])
     say(2, { type: 'settle', ids: [7 as DeliveryId] }) // of an earlier push
@@ -161,7 +161,7 @@ describe('receipts', () => {
 describe('a recipient', () => {
   test('rejects and extends what it holds, and nothing else', () => {
     const { engine, say, claimed, rejects, extensions } = pair()
-    engine.hinted(memberOf(2).meshId, memberOf(2).peer)
+    engine.hints.wake(memberOf(2).meshId, memberOf(2).peer)
     claimed(deliveryOf(7, null), deliveryOf(8, null))
     say(2, { type: 'extend', ids: [7, 7, 9].map((id) => id as DeliveryId), forMs: 60 * 60_000 })
     say(2, { type: 'reject', items: [8, 9].map((id) => ({ id: id as DeliveryId, reason: 'no' })) })
@@ -240,13 +240,13 @@ describe('a broadcast', () => {
       say(2, { type: 'settle', ids: [n as DeliveryId] })
     }
     expect(settles).toHaveLength(100)
-    engine.hinted(memberOf(2).meshId, memberOf(2).peer)
+    engine.hints.wake(memberOf(2).meshId, memberOf(2).peer)
     expect(wants.at(-1)!.limitBytes).toBe(defaultLimits.creditBytes)
   })
 
   test('fills the window with its body: a claim that was cut short by bodies may have left more', () => {
     const { engine, claimed, wants } = pair()
-    engine.hinted(memberOf(2).meshId, memberOf(2).peer)
+    engine.hints.wake(memberOf(2).meshId, memberOf(2).peer)
     const body = new Uint8Array(defaultLimits.creditBytes)
     claimed({ ...deliveryOf(7, null), body })
     expect(wants).toEqual([]) // the window is full

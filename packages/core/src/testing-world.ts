@@ -71,6 +71,8 @@ const SILENT = {
   claimPool: ignored,
   giveBack: ignored,
   hint: ignored,
+  follow: ignored,
+  unfollow: ignored,
 }
 
 /** An engine with one live peer on socket 1, whose effects are written down. */

@@ -68,7 +68,7 @@ const defaults = {
  * A network that falls silent in the middle of a write leaves the server with an open transaction and its row locks; it is
  * no idle one, and by default the server gives it up after 2 h 11 min. So: after 25 seconds. Seconds but for the last, ms.
  */
-const SILENT_CLIENT = {
+export const SILENT_CLIENT = {
   tcp_keepalives_idle: 10,
   tcp_keepalives_interval: 5,
   tcp_keepalives_count: 3,

@@ -29,6 +29,8 @@ export interface LaneOptions<Driver> {
   /** Settings of the session, sent with the first message. */
   session: Record<string, string | number>
   onNotice?: ((message: string) => void) | undefined
+  /** Of a channel that was listened to on this connection. Only pipe lanes hear it. */
+  onNotification?: ((channel: string, payload: string) => void) | undefined
   /** Of all steps of one run together, on the server, too. */
   queryTimeoutMs?: number
   /** It was lost or cut; not called for one that retired. */

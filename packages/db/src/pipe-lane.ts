@@ -127,6 +127,7 @@ function newLane(client: Client, socket: Socket, options: LaneOptions<Pipe>): La
   client.on('end', gone)
   client.on('error', gone) // while nothing runs; a running statement is told by itself
   client.on('notice', (notice) => options.onNotice?.(String(notice.message)))
+  client.on('notification', ({ channel, payload = '' }) => options.onNotification?.(channel, payload))
   const pipe = new PreparedPipe(client)
   const lane: Lane<Pipe> = {
     driver: pipe,

@@ -42,8 +42,11 @@ export class Reader {
     this.at = start + length
     return start
   }
+  get isAtEnd(): boolean {
+    return this.at === this.bytes.length
+  }
   end(): void {
-    if (this.at !== this.bytes.length) throw new Malformed('trailing bytes')
+    if (!this.isAtEnd) throw new Malformed('trailing bytes')
   }
 
   private u32At(start: number): number {

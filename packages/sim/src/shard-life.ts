@@ -30,6 +30,7 @@ import {
   type Settle,
   type Want,
 } from '@sealpost/protocol'
+import type { Hint } from '@sealpost/protocol/hints'
 import { type Batch, type Decided, Drain, isDecided, mergeDecided, undecidedOf, Writer } from '@sealpost/queue'
 import { type MemoryShard, measureIn } from '@sealpost/queue/memory'
 import type { DeliveryId, GroupId, MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
@@ -129,8 +130,8 @@ export class ShardLife extends MemberLife implements Effects {
     )
   }
 
-  hinted(meshId: MeshId, peer: PeerNo): void {
-    this.step(() => this.engine.hinted(meshId, peer))
+  heardHint(from: ShardLife, hint: Hint): void {
+    this.step(() => this.engine.hints.heard(from.statements.shard, [hint]))
   }
 
   send(no: SocketId, frames: readonly ServerFrame[]): SendOutcome {
@@ -287,8 +288,14 @@ export class ShardLife extends MemberLife implements Effects {
   claimPool(want: PoolWant): void {
     this.poolDrain.want(want)
   }
-  hint(meshId: MeshId, peer: PeerNo): void {
-    this.world.hint(this, meshId, peer)
+  hint(hint: Hint): void {
+    this.world.hint(this, hint)
+  }
+  follow(): void {
+    return // every shard hears of both meshes
+  }
+  unfollow(): void {
+    return
   }
 
   protected received(no: SocketId, frame: ClientFrame): void {
@@ -323,8 +330,8 @@ export class ShardLife extends MemberLife implements Effects {
       () => this.statements.releaseDue(),
       ({ recipients }) => {
         for (const { meshId, peer } of recipients) {
-          this.engine.hinted(meshId, peer)
-          this.hint(meshId, peer)
+          this.engine.hints.wake(meshId, peer)
+          this.hint({ type: 'wake', meshId, peer })
         }
       },
     )

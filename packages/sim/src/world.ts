@@ -3,6 +3,7 @@
  * what happened, or the first promise that was broken.
  */
 import { defaultLimits, type EngineLimits, type GroupEntry } from '@sealpost/core'
+import type { Hint } from '@sealpost/protocol/hints'
 import { defaultQueueOptions, type QueueOptions } from '@sealpost/queue'
 import { MemoryStore } from '@sealpost/queue/memory'
 import {
@@ -126,13 +127,13 @@ export class World {
     return isTheirs && this.consents.changes.length > 0
   }
 
-  hint(from: ShardLife, meshId: MeshId, peer: PeerNo): void {
+  hint(from: ShardLife, hint: Hint): void {
     if (this.chance('hintLost')) return this.oracle.mark('hint: lost')
     const isDoubled = this.chance('hintDoubled')
     if (isDoubled) this.oracle.mark('hint: doubled')
     for (let i = isDoubled ? 0 : 1; i < 2; i++)
       this.clock.after(this.random.next() * 100, () => {
-        for (const shard of this.shards) if (shard !== from) shard?.hinted(meshId, peer)
+        for (const shard of this.shards) if (shard !== from) shard?.heardHint(from, hint)
       })
   }
 

@@ -1,0 +1,57 @@
+/** Two shards on one database: what one of them stores for a peer of the other. */
+import { connect, type Peer } from '@sealpost/sdk'
+import { test as base, expect } from 'vitest'
+import { type BrokerProcess, until } from './testing-process.ts'
+import { type Place, World } from './testing-world.ts'
+
+const test = base.concurrent
+
+/** Whatever comes within a test comes by a hint. */
+const NEVER_POLLS = { POLL_MS: '3600000' }
+
+const at = (shard: BrokerProcess, place: Place): Place => ({ ...place, url: shard.url })
+
+function collect(peer: Peer): string[] {
+  const texts: string[] = []
+  peer.onMessage((message) => void texts.push(message.text()))
+  return texts
+}
+
+test('mail to a peer of another shard is pushed at a hint, and after the bus was cut, too', async () => {
+  await using world = await World.open(NEVER_POLLS)
+  const other = await world.secondShard()
+  for (const shard of [world.broker, other])
+    await until('it is on the bus', async () => (await shard.metric('sealpost_bus_up')) === 1)
+  const sender = await connect(await world.enrol())
+  const recipient = await connect(at(other, await world.enrol()))
+  const texts = collect(recipient)
+  for (let n = 0; n < 20; n++) await sender.send(recipient.key, String(n))
+  await until('all came', () => texts.length === 20)
+  await world.db.run(
+    (sql) => sql`
+      select pg_terminate_backend(pid) from pg_stat_activity
+      where application_name = 'sealpost bus' and datname = current_database()`,
+  )
+  for (let n = 20; n < 40; n++) await sender.send(recipient.key, String(n))
+  await until('the rest came', () => texts.length === 40)
+  expect(texts).toEqual(Array.from({ length: 40 }, (_, n) => String(n)))
+  await Promise.all([sender.close(), recipient.close()])
+})
+
+test('T19: without a bus, mail to a peer of another shard waits for the poll', async ({ annotate }) => {
+  await using world = await World.open({ BUS: 'memory', POLL_MS: '1000' })
+  const other = await world.secondShard()
+  const sender = await connect(await world.enrol())
+  const recipient = await connect(at(other, await world.enrol()))
+  const texts = collect(recipient)
+  const delaysMs: number[] = []
+  for (let n = 0; n < 5; n++) {
+    await sender.send(recipient.key, String(n))
+    const sentAtMs = performance.now()
+    await until('it came', () => texts.length === n + 1)
+    delaysMs.push(performance.now() - sentAtMs)
+  }
+  await annotate(`came after ${delaysMs.map(Math.round).join(', ')} ms, with a poll each second`)
+  expect(texts).toEqual(['0', '1', '2', '3', '4'])
+  await Promise.all([sender.close(), recipient.close()])
+})
