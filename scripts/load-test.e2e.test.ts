@@ -1,112 +1,24 @@
 /** The load test as a user runs it: a program of its own, its exit code, its JSON, and what it leaves behind. */
-import { spawn } from 'node:child_process'
-import { once } from 'node:events'
-import { mkdtemp, readdir, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { scratchDatabase } from '@sealpost/db/testing'
 import postgres from 'postgres'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import type { LoadResult } from './load/result.ts'
 import type { SoakFigures } from './load/soak.ts'
-
-const SCRIPT = join(import.meta.dirname, 'load-test.ts')
+import { LoadTestWorld, programsOf } from './load/testing-run.ts'
 
 /** They look into /proc. */
 const onLinux = test.runIf(process.platform === 'linux')
 
-interface Ended {
-  code: number | null
-  out: string
-  err: string
-  /** The folder it had for its temporary files: what is still there. */
-  left: string[]
-}
-
-let folder: string
-let databaseUrl: string
-let drop: () => Promise<void>
-
-beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'sealpost-load-test-'))
-  const database = await scratchDatabase()
-  databaseUrl = database.url
-  drop = () => database.drop()
-})
-afterEach(async () => {
-  await drop()
-  await rm(folder, { recursive: true, force: true })
-})
-
-interface Running {
-  pid: number
-  /** Resolves once it has said so, on whichever stream. */
-  says(text: string): Promise<void>
-  signal(name: NodeJS.Signals): void
-  ended: Promise<Ended>
-}
-
-function start(words: string[], env: Record<string, string> = {}): Running {
-  const child = spawn(process.execPath, [SCRIPT, ...words], {
-    stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...process.env, DATABASE_URL: databaseUrl, TMPDIR: folder, BROKER_WS_URL: '', LIMITS: '', ...env },
-  })
-  let out = ''
-  let err = ''
-  const listeners = new Set<() => void>()
-  child.stdout.on('data', (bytes) => {
-    out += String(bytes)
-    for (const look of listeners) look()
-  })
-  child.stderr.on('data', (bytes) => {
-    err += String(bytes)
-    for (const look of listeners) look()
-  })
-  const ended = once(child, 'close').then(async ([code]) => {
-    for (const look of listeners) look()
-    const left = await readdir(folder)
-    return { code: code as number | null, out, err, left: left.filter((name) => name.startsWith('sealpost-')) }
-  })
-  const says = (text: string) =>
-    new Promise<void>((resolve, reject) => {
-      const look = () => {
-        if (`${err}${out}`.includes(text)) resolve()
-        else if (child.exitCode !== null) reject(new Error(`It ended and never said "${text}":\n${err}${out}`))
-      }
-      listeners.add(look)
-      look()
-    })
-  return { pid: child.pid!, says, signal: (name) => void child.kill(name), ended }
-}
-
-const run = (words: string[], env?: Record<string, string>) => start(words, env).ended
-
-async function readResult(): Promise<LoadResult> {
-  return (await Bun.file(join(folder, 'result.json')).json()) as LoadResult
-}
-
-/** Living programs with this in their environment: what a run started keeps the TMPDIR it was given, orphans too. */
-async function programsOf(marker: string): Promise<string[]> {
-  const pids = (await readdir('/proc').catch(() => [])).filter((name) => /^\d+$/.test(name))
-  const found: string[] = []
-  for (const pid of pids) {
-    const environment = await Bun.file(`/proc/${pid}/environ`)
-      .text()
-      .catch(() => '')
-    if (environment.includes(marker)) found.push(pid)
-  }
-  return found
-}
+const world = new LoadTestWorld()
 
 describe('a small run', () => {
   test('delivers everything, says so, and leaves nothing behind', async () => {
-    const { code, out, err, left } = await run(['5', '20', '--json', join(folder, 'result.json')])
+    const { code, out, err, left } = await world.run(['5', '20', '--json', world.resultFile])
     expect(err).not.toContain('Error')
     expect(out).toContain('100 messages, nothing lost')
     expect(out).toContain('0 duplicates (0 more hidden by the SDK)')
     expect(code).toBe(0)
     const clean = { lost: 0, duplicates: 0, misdelivered: 0, outOfOrder: 0, timedOut: 0 }
-    const result = await readResult()
+    const result = await world.result<LoadResult>()
     expect(result).toMatchObject({ peers: 5, messagesPerPeer: 20, total: 100, limits: 'off', ...clean })
     expect(result).toMatchObject({ sent: 100, acked: 100, delivered: 100, leftInQueue: 0 })
     expect(result.durability).toEqual({ fsync: 'on', synchronousCommit: 'on' })
@@ -127,15 +39,15 @@ describe('a small run', () => {
     ]
     for (const name of names) expect(result).toHaveProperty(name)
     expect(left).toEqual([])
-    expect(await programsOf(folder)).toEqual([])
+    expect(await programsOf(world.folder)).toEqual([])
   })
 
   test('runs with the rate limits on, several generators, JSON frames and a baseline', async () => {
     const words = ['6', '--rate', '300', '--seconds', '1', '--generators', '2', '--form', 'json', '--baseline']
-    const { code, out } = await run([...words, '--limits', 'on', '--json', join(folder, 'result.json')])
+    const { code, out } = await world.run([...words, '--limits', 'on', '--json', world.resultFile])
     expect(out).toContain('300 messages, nothing lost')
     expect(code).toBe(0)
-    const result = await readResult()
+    const result = await world.result<LoadResult>()
     expect(result).toMatchObject({ limits: 'on', generators: 2, delivered: 300, form: 'json', rate: 300 })
     expect(result.baselineRatio).toBeGreaterThan(0)
     expect(result.baseline).toMatchObject({ delivered: 300, lost: 0 })
@@ -145,10 +57,10 @@ describe('a small run', () => {
 describe('a run of another kind', () => {
   test('a soak watches storage, holds a snapshot, and has its backlog fetched at the end', async () => {
     const words = ['4', '--soak', '5s', '--rate', '60', '--hold-transaction', '2', '--backlog', '50', '--through-drain']
-    const { code, out, left } = await run([...words, '--json', join(folder, 'result.json')])
+    const { code, out, left } = await world.run([...words, '--json', world.resultFile])
     expect(out).toContain('300 messages, nothing lost')
     expect(out).toContain('50 messages, stored at')
-    const { soak } = (await readResult()) as LoadResult & { soak: SoakFigures }
+    const { soak } = await world.result<LoadResult & { soak: SoakFigures }>()
     expect(soak.backlog).toMatchObject({ messages: 50, delivered: 50, lost: 0, duplicates: 0, outOfOrder: 0 })
     expect(soak.hold).toEqual({ fromSeconds: 1.5, toSeconds: 3.5 })
     // A machine that is busy sends some of them a second later, and skips a look.
@@ -167,58 +79,58 @@ describe('a run of another kind', () => {
   })
 
   test('silent sessions are measured without a message', async () => {
-    const { code, out, left } = await run(['--idle', '3', '--seconds', '1', '--json', join(folder, 'result.json')])
+    const { code, out, left } = await world.run(['--idle', '3', '--seconds', '1', '--json', world.resultFile])
     expect(out).toContain('3, silent')
     expect(code).toBe(0)
-    const result: unknown = await Bun.file(join(folder, 'result.json')).json()
+    const result: unknown = await world.result()
     expect(result).toMatchObject({ sessions: 3, seconds: 1, rssMbAfter: expect.any(Number) })
     expect(left).toEqual([])
   })
 
   test('broadcasts are measured against the same deliveries sent directly', async () => {
-    const { code, out, left } = await run(['4', '--group', '2', '--json', join(folder, 'result.json')])
+    const { code, out, left } = await world.run(['4', '--group', '2', '--json', world.resultFile])
     expect(out).toContain('2 senders to one group of 4: 12 deliveries a turn')
     expect(code).toBe(0)
-    const result: unknown = await Bun.file(join(folder, 'result.json')).json()
+    const result: unknown = await world.result()
     expect(result).toMatchObject({ deliveries: 12, cpuRatio: expect.any(Number), throughputRatio: expect.any(Number) })
     expect(left).toEqual([])
   })
 
   test('a queue of plain SQL delivers the same messages, and leaves no table behind', async () => {
-    const words = ['3', '20', '--against', 'plain-sql', '--json', join(folder, 'result.json')]
-    const { code, out } = await run(words)
+    const words = ['3', '20', '--against', 'plain-sql', '--json', world.resultFile]
+    const { code, out } = await world.run(words)
     expect(out).toContain('against a queue of plain SQL')
     expect(code).toBe(0)
-    const { baselineKind, baseline } = await readResult()
+    const { baselineKind, baseline } = await world.result<LoadResult>()
     expect(baselineKind).toBe('plain-sql')
     expect(baseline).toMatchObject({ delivered: 60, lost: 0, outOfOrder: 0, postgresCpuSeconds: expect.any(Number) })
-    const sql = postgres(databaseUrl, { max: 1 })
+    const sql = postgres(world.databaseUrl, { max: 1 })
     expect(await sql`select to_regclass('plain_queue') as plain`).toEqual([{ plain: null }])
     await sql.end()
   })
 })
 
 onLinux('Ctrl-C ends everything it started', async () => {
-  const running = start(['5', '100000'])
+  const running = world.start(['5', '100000'])
   await running.says('sending')
-  expect((await programsOf(folder)).length).toBeGreaterThanOrEqual(3)
+  expect((await programsOf(world.folder)).length).toBeGreaterThanOrEqual(3)
   running.signal('SIGINT')
   const { code, left } = await running.ended
   expect(code).toBe(130)
   expect(left).toEqual([])
-  expect(await programsOf(folder)).toEqual([])
+  expect(await programsOf(world.folder)).toEqual([])
 })
 
 onLinux('a broker that hangs ends the run after DRAIN_MS, with what timed out and exit code 1', async () => {
-  const running = start(['5', '100000', '--json', join(folder, 'result.json')], { DRAIN_MS: '4000' })
+  const running = world.start(['5', '100000', '--json', world.resultFile], { DRAIN_MS: '4000' })
   await running.says('sending')
-  const [broker] = await programsOf(`BROKER_KEY_FILE=${folder}`)
+  const [broker] = await programsOf(`BROKER_KEY_FILE=${world.folder}`)
   process.kill(Number(broker), 'SIGSTOP')
   await running.says('nothing more came')
   process.kill(Number(broker), 'SIGCONT')
   const { code, left } = await running.ended
   expect(code).toBe(1)
-  const { timedOut, delivered, lost, refused, total } = await readResult()
+  const { timedOut, delivered, lost, refused, total } = await world.result<LoadResult>()
   expect(timedOut).toBeGreaterThan(0)
   expect({ lost, refused }).toEqual({ lost: 0, refused: {} })
   expect(delivered).toBeLessThan(total)
@@ -237,9 +149,9 @@ test('a broker that never answers ends it after DRAIN_MS, before the run, with o
     websocket: { message: () => undefined },
   })
   const url = `ws://127.0.0.1:${mute.port}/v1/ws`
-  const { code, err, left } = await run(['2', '1'], { BROKER_WS_URL: url, DRAIN_MS: '300' }).finally(() =>
-    mute.stop(true),
-  )
+  const { code, err, left } = await world
+    .run(['2', '1'], { BROKER_WS_URL: url, DRAIN_MS: '300' })
+    .finally(() => mute.stop(true))
   expect(err).toContain('Nothing came from the broker for 300 ms (DRAIN_MS) while connecting.')
   expect(err).not.toContain('    at ')
   expect(code).toBe(1)
@@ -247,7 +159,7 @@ test('a broker that never answers ends it after DRAIN_MS, before the run, with o
 })
 
 test('--keep says how to reach its own database, without the password', async () => {
-  const running = start(['2', '1', '--keep'], { DATABASE_URL: '' })
+  const running = world.start(['2', '1', '--keep'], { DATABASE_URL: '' })
   await running.says('BROKER_PID=')
   running.signal('SIGINT')
   const { code, out, err, left } = await running.ended
@@ -272,9 +184,17 @@ test.each([
   [['--soak', '10s', '--sweep'], '--soak and --sweep exclude each other'],
   [['--idle', '5', '--baseline'], '--idle and --baseline exclude each other'],
   [['--group', '5', '--idle', '5'], '--idle and --group exclude each other'],
+  [['5', '10', '--cross', '0.5'], '--cross needs a second shard'],
+  [['5', '10', '--cross', '2'], 'a share like 0.5'],
+  [['5', '10', '--meshes', '3'], '3 meshes need two peers each'],
+  [['5', '10', '--shards', '2', '--baseline'], '--baseline is about one broker'],
+  [['5', '10', '--cells', '2'], 'it goes without DATABASE_URL'],
+  [['5', '10', '--agents', '127.0.0.1:7460'], 'AGENT_TOKEN'],
+  [['--agents', 'nowhere'], 'places like 10.0.0.5:7460'],
+  [['--agent', 'nowhere'], 'a place like'],
   [['5', '--sweep'], '--sweep begins with 10 peers'],
 ])('%j is refused with the usage and exit code 2', async (words, mention) => {
-  const { code, err, out } = await run(words)
+  const { code, err, out } = await world.run(words)
   expect(code).toBe(2)
   expect(err).toContain(mention)
   expect(err).toContain('Usage: bun scripts/load-test.ts')
@@ -282,7 +202,7 @@ test.each([
 })
 
 test('an unreachable database ends it with one sentence', async () => {
-  const { code, err, left } = await run(['2', '1'], { DATABASE_URL: 'postgres://nobody:secret@127.0.0.1:1/none' })
+  const { code, err, left } = await world.run(['2', '1'], { DATABASE_URL: 'postgres://nobody:secret@127.0.0.1:1/none' })
   expect(code).toBe(1)
   expect(err).toContain('127.0.0.1:1')
   expect(err).not.toContain('secret')

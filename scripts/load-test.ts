@@ -10,6 +10,7 @@
  */
 import { OperatingError } from '@sealpost/std'
 import { endOnSignals, forever, Teardown } from './lib/teardown.ts'
+import { type AgentOptions, serveAgent } from './load/agent.ts'
 import { type LoadOptions, profileWords, readArguments, type SoakOptions, shapesOf } from './load/arguments.ts'
 import { YARDSTICK_NAMES, type Yardstick } from './load/command.ts'
 import { type Environment, openEnvironment } from './load/environment.ts'
@@ -19,7 +20,7 @@ import type { Plan } from './load/plan.ts'
 import { type Display, openDisplay } from './load/progress.ts'
 import { printReport, printSweep, type ReportOptions } from './load/report.ts'
 import { isClean, type LoadResult, resultOf, withBaseline } from './load/result.ts'
-import { newMesh, type Outcome, runOnce } from './load/run.ts'
+import { newMeshes, type Outcome, runOnce } from './load/run.ts'
 import { inventMesh } from './load/seed.ts'
 import { isSteady, runSoak } from './load/soak.ts'
 import { printSoak } from './load/soak-report.ts'
@@ -44,12 +45,13 @@ await teardown.run()
 process.exit(exitCode)
 
 async function loadTest(options: LoadOptions): Promise<number> {
+  if (options.agent) return beAgent(options.agent)
   const display = openDisplay()
   const plans = shapesOf(options).map((shape) => planOf(shape, options))
   // First, while nothing else runs: a Postgres that still tidies up would slow the other down and flatter the ratio.
   const baselines = options.against ? await runBaselines(plans, options.against, { options, display }) : []
   const environment = await openEnvironment(
-    { ...options, words: profileWords(options), tell: (step) => display.step(step) },
+    { ...options, ...options.spread, words: profileWords(options), tell: (step) => display.step(step) },
     teardown,
   )
   const here = { environment, options, display }
@@ -60,10 +62,15 @@ async function loadTest(options: LoadOptions): Promise<number> {
   return report.isGood ? 0 : 1
 }
 
+async function beAgent(options: AgentOptions): Promise<never> {
+  process.stdout.write(await serveAgent(options, teardown))
+  return forever()
+}
+
 function planOf({ peers, messages }: { peers: number; messages: number }, options: LoadOptions): Plan {
   const { rate, seconds, payloadBytes, seed } = options
   const total = rate === null ? peers * messages : rate * seconds
-  return { peers, total, rate, payloadBytes, seed, isOneWay: false }
+  return { peers, total, rate, payloadBytes, seed, isOneWay: false, spread: options.spread }
 }
 
 interface Here {
@@ -125,13 +132,13 @@ async function runBaselines(plans: Plan[], against: Yardstick, surroundings: Sur
     const { databaseUrl } = options
     const tell = (step: string) => display.step(step)
     const target = await openYardstick({ against, mesh, words, databaseUrl, tell }, teardown)
-    outcomes.push(await runOnce({ plan, mesh, target, options, display }, teardown))
+    outcomes.push(await runOnce({ plan, meshes: [mesh], target, options, display }, teardown))
     await target.stop()
   }
   return outcomes
 }
 
 async function runHere(plan: Plan, { environment, options, display }: Here): Promise<Outcome> {
-  const mesh = await newMesh({ plan, target: environment, options }, teardown)
-  return runOnce({ plan, mesh, target: environment, options, display }, teardown)
+  const meshes = await newMeshes({ plan, target: environment, options }, teardown)
+  return runOnce({ plan, meshes, target: environment, options, display }, teardown)
 }

@@ -2,9 +2,12 @@
 import { resolve } from 'node:path'
 import type { Form } from '@sealpost/protocol'
 import { type Command, CommanderError } from 'commander'
-import { faultOf } from './argument-faults.ts'
+import type { AgentOptions } from './agent.ts'
+import { faultOf, listOf } from './argument-faults.ts'
 import { EXCHANGE } from './body.ts'
 import {
+  AGENT_PLACE,
+  type BusKind,
   type Given,
   IDLE_SECONDS,
   loadTestCommand,
@@ -13,6 +16,9 @@ import {
   SWEEP_PEERS,
   type Yardstick,
 } from './command.ts'
+import type { Agents } from './fleet.ts'
+import { placeOf } from './kinds.ts'
+import type { Spread } from './spread.ts'
 
 export interface LoadOptions {
   readonly peers: number
@@ -40,9 +46,18 @@ export interface LoadOptions {
   readonly drainMs: number
   readonly profileFolder: string | null
   readonly databaseUrl: string | undefined
-  readonly brokerUrl: string | undefined
+  /** Of running brokers; empty: they are started. */
+  readonly brokerUrls: readonly string[]
   readonly brokerKey: string | undefined
-  readonly brokerPid: number | undefined
+  readonly brokerPids: readonly number[]
+  readonly spread: Spread
+  /** Null: the broker's own choice. */
+  readonly bus: BusKind | null
+  readonly natsUrl: string | undefined
+  /** Null: the generators are here. */
+  readonly agents: Agents | null
+  /** To be one, instead of a test. */
+  readonly agent: AgentOptions | null
 }
 
 export interface SoakOptions {
@@ -78,7 +93,9 @@ function toOptions(command: Command, env: Record<string, string | undefined>): L
   const fail = (sentence: string): never => command.error(`error: ${sentence}`, { exitCode: 2 })
   const [peers, messages] = given.idle ? [given.idle, 1] : (command.processedArgs as [number, number])
   const pace = paceOf(given)
-  const fault = faultOf(given, env) ?? faultOfSize(given, { ...pace, peers })
+  const brokerUrls = listOf(env.BROKER_WS_URL)
+  const spread = spreadOf(given, brokerUrls.length)
+  const fault = faultOf(given, env) ?? faultOfSize(given, { ...pace, peers, spread })
   if (fault) fail(fault)
   return {
     peers,
@@ -96,14 +113,19 @@ function toOptions(command: Command, env: Record<string, string | undefined>): L
     isCold: given.cold === true,
     form: given.form,
     limits: given.limits ?? ((env.LIMITS || 'off') as 'on' | 'off'),
-    generators: Math.min(given.generators, given.sweep ? SWEEP_PEERS[0]! : peers),
+    generators: Math.min(given.generators * (given.agents?.length ?? 1), given.sweep ? SWEEP_PEERS[0]! : peers),
     seed: given.seed,
     drainMs: Number(env.DRAIN_MS || DRAIN_MS),
     profileFolder: given.profile ?? null,
     databaseUrl: env.DATABASE_URL || undefined,
-    brokerUrl: env.BROKER_WS_URL || undefined,
+    brokerUrls,
     brokerKey: env.BROKER_KEY || undefined,
-    brokerPid: env.BROKER_PID ? Number(env.BROKER_PID) : undefined,
+    brokerPids: listOf(env.BROKER_PID).map(Number),
+    spread,
+    bus: given.bus ?? null,
+    natsUrl: env.NATS_URL || undefined,
+    agents: given.agents ? { places: given.agents, token: env.AGENT_TOKEN! } : null,
+    agent: agentOf(given, env),
   }
 }
 
@@ -114,7 +136,21 @@ function paceOf(given: Given): Pick<LoadOptions, 'rate' | 'seconds' | 'soak'> {
   return { rate: rate ?? SOAK_RATE, seconds: soak, soak: options }
 }
 
-function faultOfSize({ sweep }: Given, of: Pick<LoadOptions, 'rate' | 'seconds' | 'peers'>): string | null {
+function spreadOf({ shards, cells, meshes, cross }: Given, runningBrokers: number): Spread {
+  const shardsThere = Math.max(shards, runningBrokers)
+  return { shards: shardsThere, cells, meshes: meshes ?? shardsThere * cells, cross }
+}
+
+function agentOf({ agent }: Given, env: Record<string, string | undefined>): AgentOptions | null {
+  if (agent === undefined) return null
+  return { ...placeOf(agent === true ? AGENT_PLACE : agent)!, token: env.AGENT_TOKEN || undefined }
+}
+
+type Sized = Pick<LoadOptions, 'rate' | 'seconds' | 'peers' | 'spread'>
+
+function faultOfSize({ sweep }: Given, of: Sized): string | null {
+  const fewest = sweep ? SWEEP_PEERS[0]! : of.peers
+  if (fewest < of.spread.meshes * 2) return `${of.spread.meshes} meshes need two peers each`
   if (sweep && of.peers < SWEEP_PEERS[0]!) return `--sweep begins with ${SWEEP_PEERS[0]} peers`
   const hasNumbers = (of.rate ?? 0) * of.seconds < EXCHANGE
   return hasNumbers ? null : 'so many messages have no numbers: a lower rate, or less time'

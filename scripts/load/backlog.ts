@@ -10,10 +10,12 @@ import type { MeshId } from '@sealpost/std'
 import type { Teardown } from '../lib/teardown.ts'
 import { type LoadOptions, profileWords } from './arguments.ts'
 import type { Environment } from './environment.ts'
-import { Fleet, recordsOf } from './fleet.ts'
+import { Fleet } from './fleet.ts'
+import type { Records } from './link.ts'
 import type { Plan, Share } from './plan.ts'
 import type { Display } from './progress.ts'
 import { inventMembers, type Mesh } from './seed.ts'
+import { ALONE } from './spread.ts'
 import { judge, type Verdict } from './verdict.ts'
 
 export interface BacklogSetup {
@@ -37,13 +39,22 @@ export class Backlog {
   readonly #members: Mesh
   readonly #folder: string
   readonly #teardown: Teardown
+  readonly #records: Records[] = []
   #called = 0
   #storedPerSecond = 0
 
   private constructor(setup: BacklogSetup, members: Mesh, folder: string, teardown: Teardown) {
     const { payloadBytes, seed, peers } = setup.options
     this.#setup = setup
-    this.#plan = { peers: peers * 2, total: setup.messages, rate: null, payloadBytes, seed, isOneWay: true }
+    this.#plan = {
+      peers: peers * 2,
+      total: setup.messages,
+      rate: null,
+      payloadBytes,
+      seed,
+      isOneWay: true,
+      spread: ALONE,
+    }
     this.#members = members
     this.#folder = folder
     this.#teardown = teardown
@@ -62,7 +73,7 @@ export class Backlog {
   async #store(): Promise<void> {
     const { target, options, display, messages } = this.#setup
     display.step(`storing ${messages} messages for absent peers`)
-    await target.database.enroll(this.#members)
+    await target.databases.enroll(this.#members)
     const startMs = clockMs()
     this.#called = await this.#runShare('senders', { first: 0, end: options.peers })
     this.#storedPerSecond = (messages * 1000) / (clockMs() - startMs)
@@ -74,12 +85,8 @@ export class Backlog {
     display.step('the absent peers connect')
     const { peers } = options
     await this.#runShare('recipients', { first: peers, end: peers * 2 })
-    const { generators } = options
-    const prefixes = ['senders', 'recipients'].flatMap((name) => {
-      return recordsOf({ records: join(this.#folder, name), generators })
-    })
-    const run = { plan: this.#plan, startMs: 0, called: this.#called, prefixes, spanMs: null }
-    const verdict = await judge(run, (ids) => target.database.waiting(meshId, ids))
+    const run = { plan: this.#plan, startMs: 0, called: this.#called, records: this.#records, spanMs: null }
+    const verdict = await judge(run, (ids) => target.databases.waiting([meshId], ids))
     const { delivered, lost, timedOut, duplicates, misdelivered, outOfOrder, arrivingMs } = verdict
     return {
       ...{ delivered, lost, timedOut, duplicates, misdelivered, outOfOrder },
@@ -92,7 +99,7 @@ export class Backlog {
   /** @returns calls of `send` */
   async #runShare(name: string, peers: Share): Promise<number> {
     const { target, display } = this.#setup
-    const fleet = new Fleet(this.#fleetSetup(name, peers))
+    const fleet = await Fleet.open(this.#fleetSetup(name, peers))
     const stop = this.#teardown.add({ end: () => fleet.stop(), kill: () => fleet.kill() })
     const work = async () => {
       await fleet.connect()
@@ -100,6 +107,7 @@ export class Backlog {
       await fleet.run((progress) => display.update(progress))
       display.end()
       const collected = await fleet.collect()
+      this.#records.push(...fleet.records)
       return collected.reduce((sum, { called }) => sum + called, 0)
     }
     return Promise.race([work(), target.failed]).finally(stop)
@@ -107,11 +115,12 @@ export class Backlog {
 
   #fleetSetup(name: string, peers: Share) {
     const { target, options } = this.#setup
-    const { form, window, generators, drainMs } = options
-    const { url, brokerKey } = target
+    const { form, window, generators, agents, drainMs } = options
+    const { url, brokerKey } = target.shards[0]!
     const { meshId, peerKeys, secrets } = this.#members
     const records = join(this.#folder, name)
     const own = { plan: this.#plan, peers, records, words: profileWords(options) }
-    return { ...own, url, brokerKey, meshId, peerKeys, secrets, form, window, generators, drainMs }
+    const where = { places: [{ url, brokerKey }], meshIds: [meshId] }
+    return { ...own, ...where, peerKeys, secrets, form, window, generators, agents, drainMs }
   }
 }

@@ -3,7 +3,7 @@ import { cpus } from 'node:os'
 import { BODY_BYTES_MAX, type Form } from '@sealpost/protocol'
 import { Command, Option } from 'commander'
 import { BODY_BYTES_MIN } from './body.ts'
-import { duration, whole } from './kinds.ts'
+import { duration, places, share, whole } from './kinds.ts'
 
 /** What the same client may be measured against: a relay that stores nothing, or one statement for each message. */
 export type Yardstick = (typeof YARDSTICKS)[number]
@@ -14,6 +14,11 @@ export const YARDSTICK_NAMES: Readonly<Record<Yardstick, string>> = {
   'plain-sql': 'a queue of plain SQL',
 }
 
+/** How shards hint to each other. */
+export type BusKind = (typeof BUSES)[number]
+const BUSES = ['postgres', 'nats', 'memory'] as const
+
+export const AGENT_PLACE = '127.0.0.1:7460'
 export const SOAK_RATE = 2000
 export const IDLE_SECONDS = 20
 export const SWEEP_PEERS = [10, 25, 50, 100]
@@ -42,14 +47,23 @@ export interface Given {
   profile?: string
   generators: number
   seed: number
+  shards: number
+  meshes?: number
+  cells: number
+  cross: number
+  bus?: BusKind
+  agents?: string[]
+  agent?: string | true
 }
 
 const EXAMPLES = `
 Environment:
   DATABASE_URL      a Postgres to use instead of an embedded one
-  BROKER_WS_URL     a running broker to use, together with its DATABASE_URL
-  BROKER_PID        its process id: adds its CPU, memory and descriptors
+  BROKER_WS_URL     a running broker to use, together with its DATABASE_URL; several of one database with commas
+  BROKER_PID        its process id: adds its CPU, memory and descriptors; as many, with commas
   BROKER_KEY        its key; default: what its /version says
+  AGENT_TOKEN       what --agents and --agent know of each other; an agent without one makes and prints it
+  NATS_URL          a running NATS for --bus nats; default: one is started
   LIMITS            on or off: the rate limits of a broker that is started here; default off
   DRAIN_MS          how long to wait, after the last answer, for what is still out, in every phase; default 60000
 
@@ -64,6 +78,7 @@ Examples:
   bun scripts/load-test.ts --soak 20m --rate 2000 --hold-transaction 300
   bun scripts/load-test.ts --idle 1000
   bun scripts/load-test.ts 100 --group 10
+  bun scripts/load-test.ts 100 500 --shards 2 --cross 0.5 --bus nats
   bun scripts/load-test.ts --sweep`
 
 export function loadTestCommand(): Command {
@@ -111,6 +126,17 @@ export function loadTestCommand(): Command {
     .option('--profile <FOLDER>', 'write CPU profiles of broker, relay and generators (.cpuprofile)')
     .option('--generators <N>', 'load generators, programs of their own', whole(1, 64), generators)
     .option('--seed <N>', 'chooses who writes to whom, and the bodies', whole(0, 0xffff_ffff), 1)
+    .option('--shards <N>', 'brokers on one Postgres, all started here', whole(1, 16), 1)
+    .option('--meshes <K>', 'peers write within one of K meshes; default: one for each shard', whole(1, 1_000))
+    .option('--cells <C>', 'Postgres servers with so many shards each, all started here', whole(1, 8), 1)
+    .option('--cross <SHARE>', 'this share of a mesh sits on other shards than the rest of it', share, 0)
+    .addOption(new Option('--bus <bus>', "how shards hint to each other; default: the broker's").choices(BUSES))
+    .option(
+      '--agents <PLACES>',
+      'host:port,… of agents that run the generators, so many each; clocks are compared',
+      places,
+    )
+    .option('--agent [PLACE]', `be such an agent at host:port; default: ${AGENT_PLACE}`)
     .addHelpText('after', EXAMPLES)
     .showHelpAfterError(true)
     .allowExcessArguments(false)

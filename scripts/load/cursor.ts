@@ -1,6 +1,7 @@
 /** Walks over a generator's file row by row, a piece of it in memory at a time. */
 import { closeSync, openSync, readSync } from 'node:fs'
-import { ID_BYTES, RECEIPT, SEND } from './journal.ts'
+import { ID_BYTES, RECEIPT, receiptsFile, SEND, sendsFile } from './journal.ts'
+import type { Records } from './link.ts'
 
 const ROWS_AT_ONCE = 20_000
 
@@ -11,11 +12,13 @@ class Cursor {
   readonly #piece: Buffer
   readonly #times: Float64Array
   readonly #counts: Uint32Array
+  readonly #aheadMs: number
   #at: number
   #end = 0
 
-  constructor(path: string, rowBytes: number) {
+  constructor(path: string, { rowBytes, aheadMs }: { rowBytes: number; aheadMs: number }) {
     this.#file = openSync(path, 'r')
+    this.#aheadMs = aheadMs
     this.#rowBytes = rowBytes
     this.#piece = Buffer.alloc(ROWS_AT_ONCE * rowBytes)
     this.#times = new Float64Array(this.#piece.buffer)
@@ -36,8 +39,9 @@ class Cursor {
     closeSync(this.#file)
   }
 
+  /** By the clock of the script. */
   protected time(offset: number): number {
-    return this.#times[(this.#at + offset) >>> 3]!
+    return this.#times[(this.#at + offset) >>> 3]! - this.#aheadMs
   }
 
   protected count(offset: number): number {
@@ -53,8 +57,8 @@ class Cursor {
 export class SendCursor extends Cursor {
   readonly kind = 'send'
 
-  constructor(path: string) {
-    super(path, SEND.bytes)
+  constructor({ prefix, aheadMs }: Records) {
+    super(sendsFile(prefix), { rowBytes: SEND.bytes, aheadMs })
   }
   /** When it happened: what the rows of a file are in order of. */
   get atMs(): number {
@@ -81,8 +85,8 @@ export class SendCursor extends Cursor {
 export class ReceiptCursor extends Cursor {
   readonly kind = 'receipt'
 
-  constructor(path: string) {
-    super(path, RECEIPT.bytes)
+  constructor({ prefix, aheadMs }: Records) {
+    super(receiptsFile(prefix), { rowBytes: RECEIPT.bytes, aheadMs })
   }
   get atMs(): number {
     return this.time(RECEIPT.atMs)

@@ -75,7 +75,7 @@ export class LoadDatabase {
       (sql) => sql<RelationFacts[]>`
         with hot as (
           select relid, relname, n_dead_tup, n_tup_ins - n_tup_del as rows from pg_stat_user_tables
-          where schemaname = current_schema and relname = any (${`{${HOT_TABLES.join(',')}}`}::text[])
+          where schemaname = current_schema and relname = any (${arrayOf(HOT_TABLES)}::text[])
         )
         select relname as name, relname as table, pg_relation_size(relid)::float8 as bytes,
           pg_total_relation_size(relid)::float8 as "bytesInAll", n_dead_tup::float8 as dead, rows::float8
@@ -101,36 +101,38 @@ export class LoadDatabase {
   }
 
   /** Counts no further than it must. */
-  async holdsAtMost(meshId: MeshId, most: number): Promise<boolean> {
+  async holdsAtMost(meshIds: readonly MeshId[], most: number): Promise<boolean> {
     const [row] = await this.#db.run(
       (sql) => sql<{ holds: boolean }[]>`
         select count(*) <= ${most} as holds from (
-          select from message_queue where mesh_id = ${meshId} limit ${most + 1}) as q`,
+          select from message_queue where mesh_id = any (${arrayOf(meshIds)}::uuid[]) limit ${most + 1}) as q`,
     )
     return row!.holds
   }
 
   /** Which of these envelopes are still there, be it as dead letters. */
-  async waiting(meshId: MeshId, ids: readonly string[]): Promise<Set<string>> {
+  async waiting(meshIds: readonly MeshId[], ids: readonly string[]): Promise<Set<string>> {
     const found = new Set<string>()
     for (let at = 0; at < ids.length; at += CHUNK) {
-      const chunk = `{${ids.slice(at, at + CHUNK).join(',')}}`
+      const chunk = arrayOf(ids.slice(at, at + CHUNK))
+      const meshes = arrayOf(meshIds)
       const rows = await this.#db.run(
         (sql) => sql<{ id: string }[]>`
           select replace(envelope_id::text, '-', '') as id from message_queue
-          where mesh_id = ${meshId} and envelope_id = any (${chunk}::uuid[])
+          where mesh_id = any (${meshes}::uuid[]) and envelope_id = any (${chunk}::uuid[])
           union all
           select replace(envelope_id::text, '-', '') from dead_letter
-          where mesh_id = ${meshId} and envelope_id = any (${chunk}::uuid[])`,
+          where mesh_id = any (${meshes}::uuid[]) and envelope_id = any (${chunk}::uuid[])`,
       )
       for (const { id } of rows) found.add(id)
     }
     return found
   }
 
-  async countQueued(meshId: MeshId): Promise<number> {
+  async countQueued(meshIds: readonly MeshId[]): Promise<number> {
     const [row] = await this.#db.run(
-      (sql) => sql<{ count: number }[]>`select count(*)::int as count from message_queue where mesh_id = ${meshId}`,
+      (sql) => sql<{ count: number }[]>`
+        select count(*)::int as count from message_queue where mesh_id = any (${arrayOf(meshIds)}::uuid[])`,
     )
     return row!.count
   }
@@ -161,3 +163,6 @@ export class LoadDatabase {
     return this.#db.close()
   }
 }
+
+/** As Postgres reads it. */
+const arrayOf = (ids: readonly string[]): string => `{${ids.join(',')}}`

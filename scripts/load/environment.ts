@@ -1,35 +1,36 @@
 /**
- * Where the peers connect to: a broker and a Postgres that are there already, or ones that are started for the test and
- * ended after it. What a run is measured against is in `yardstick.ts`.
+ * Where the peers connect to: brokers and a Postgres that are there already, or ones that are started for the test and
+ * ended after it (`cells.ts`). What a run is measured against is in `yardstick.ts`.
  */
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { migrate } from '@sealpost/db'
-import { startEmbedded } from '@sealpost/db/embedded'
-import { generateSigningKeys, ready } from '@sealpost/identity'
-import { writeKeyFile } from '@sealpost/identity/key-file'
 import { OperatingError, type PeerKey } from '@sealpost/std'
-import { shellUrl } from '../lib/embedded-url.ts'
-import { startOwnBroker } from '../lib/own-broker.ts'
 import type { Teardown } from '../lib/teardown.ts'
-import { LoadDatabase, type PostgresFacts } from './database.ts'
+import { never, openPostgres, type ShardOptions, startShards } from './cells.ts'
+import type { PostgresFacts } from './database.ts'
+import { Databases } from './databases.ts'
+import type { Place } from './orders.ts'
 import { postmasterOf } from './proc.ts'
+
+/** A broker; null: not known. */
+export interface Shard extends Place {
+  readonly pid: number | null
+  /** Of its metrics. */
+  readonly adminUrl: string | null
+}
 
 /** What a run needs of its surroundings. */
 export interface Target {
-  readonly url: string
-  readonly brokerKey: PeerKey
-  readonly brokerPid: number | null
-  readonly postmasterPid: number | null
+  /** Those of the first cell first. */
+  readonly shards: readonly Shard[]
+  readonly postmasterPids: readonly number[]
   /** Null for a yardstick. */
-  readonly database: LoadDatabase | null
+  readonly databases: Databases | null
   /** Rejects when something the test started ends before its time. */
   readonly failed: Promise<never>
 }
 
 export interface Environment extends Target {
-  readonly database: LoadDatabase
+  readonly databases: Databases
+  /** Of the first cell. */
   readonly databaseUrl: string
   readonly facts: PostgresFacts
   readonly version: BrokerVersion
@@ -45,105 +46,49 @@ export interface BrokerVersion {
   readonly brokerKey: PeerKey
 }
 
-export interface EnvironmentOptions {
-  /** Words for Bun, before each program that is started. */
-  readonly words: readonly string[]
-  readonly limits: 'on' | 'off'
-  readonly isThroughDrain: boolean
+export interface EnvironmentOptions extends ShardOptions {
+  readonly cells: number
   readonly databaseUrl: string | undefined
-  readonly brokerUrl: string | undefined
+  /** Of running brokers; empty: they are started. */
+  readonly brokerUrls: readonly string[]
   readonly brokerKey: string | undefined
-  readonly brokerPid: number | undefined
-  readonly tell: (step: string) => void
+  readonly brokerPids: readonly number[]
 }
 
 export async function openEnvironment(options: EnvironmentOptions, teardown: Teardown): Promise<Environment> {
-  const postgres = await openPostgres(options, teardown)
-  const { url: databaseUrl } = postgres
-  const { brokerUrl } = options
-  const broker = brokerUrl ? givenBroker(brokerUrl, options) : await ownBroker(databaseUrl, options, teardown)
-  const version = await versionOf(broker.httpUrl)
-  const database = await LoadDatabase.open(databaseUrl)
-  teardown.add({ end: () => database.close() })
-  const facts = await database.facts()
+  const cells = await Promise.all(Array.from({ length: options.cells }, () => openPostgres(options, teardown)))
+  const urls = cells.map(({ url }) => url)
+  const brokers = options.brokerUrls.length > 0 ? givenBrokers(options) : await startShards(urls, options, teardown)
+  const version = await versionOf(brokers[0]!.httpUrl)
+  const databases = await Databases.open(urls)
+  teardown.add({ end: () => databases.close() })
+  const facts = await databases.facts()
+  const brokerKey = (options.brokerKey ?? version.brokerKey) as PeerKey
+  const pids = brokers.map(({ pid }) => pid ?? '')
+  const failed = Promise.race([...cells, ...brokers].map((each) => each.failed))
+  failed.catch(() => undefined) // told to whoever waits for it
   return {
-    url: broker.url,
-    brokerKey: (options.brokerKey ?? version.brokerKey) as PeerKey,
-    brokerPid: broker.pid,
-    postmasterPid: postmasterOf(facts.backendPid),
-    database,
-    databaseUrl,
-    failed: Promise.race([postgres.failed, broker.failed]),
-    facts,
+    shards: brokers.map(({ url, pid, adminUrl }) => ({ url, pid, adminUrl, brokerKey })),
+    postmasterPids: facts.flatMap(({ backendPid }) => postmasterOf(backendPid) ?? []),
+    databases,
+    databaseUrl: urls[0]!,
+    failed,
+    facts: facts[0]!,
     version,
     isDatabaseOurs: options.databaseUrl === undefined,
-    reach: [...postgres.reach, `BROKER_WS_URL='${broker.url}'`, `BROKER_PID=${broker.pid ?? ''}`],
+    reach: [
+      ...cells.flatMap(({ reach }) => reach),
+      `BROKER_WS_URL='${brokers.map(({ url }) => url).join(',')}'`,
+      `BROKER_PID=${pids.join(',')}`,
+    ],
   }
 }
 
-export interface Postgres {
-  readonly url: string
-  readonly reach: readonly string[]
-  readonly failed: Promise<never>
-  /** Ends one that was started here, before the end of the test. */
-  stop(): Promise<void>
-}
-
-const never = new Promise<never>(() => undefined)
-/** Whoever gave it knows it; it may hold a password. */
-const given = (url: string): Postgres => ({ url, reach: [], failed: never, stop: () => Promise.resolve() })
-
-/** The one that was given, or an embedded one. */
-export async function openPostgres(
-  { databaseUrl, tell }: Pick<EnvironmentOptions, 'databaseUrl' | 'tell'>,
-  teardown: Teardown,
-): Promise<Postgres> {
-  if (databaseUrl) return given(databaseUrl)
-  tell('starting an embedded PostgreSQL')
-  const server = await teardown.starting(startEmbedded(), (started) => ({
-    end: () => started.stop(),
-    kill: () => started.kill(),
-  }))
-  const failed = failure(server.exited, () => 'The embedded PostgreSQL ended during the test.')
-  const reach = [`DATABASE_URL=${shellUrl(server)}`]
-  return { url: server.url, reach, failed, stop: () => server.stop() }
-}
-
-function failure<T>(ended: Promise<T>, sentenceOf: (lastWords: T) => string): Promise<never> {
-  const failed = ended.then((lastWords) => {
-    throw new OperatingError('environment_died', sentenceOf(lastWords))
+const givenBrokers = ({ brokerUrls, brokerPids }: EnvironmentOptions) =>
+  brokerUrls.map((url, i) => {
+    const httpUrl = new URL(url.replace(/^ws/, 'http')).origin
+    return { url, httpUrl, adminUrl: null, pid: brokerPids[i] ?? null, failed: never }
   })
-  failed.catch(() => undefined) // told to whoever waits for it
-  return failed
-}
-
-interface Broker {
-  readonly url: string
-  readonly httpUrl: string
-  readonly pid: number | null
-  readonly failed: Promise<never>
-}
-
-function givenBroker(url: string, { brokerPid }: EnvironmentOptions): Broker {
-  const httpUrl = new URL(url.replace(/^ws/, 'http')).origin
-  return { url, httpUrl, pid: brokerPid ?? null, failed: never }
-}
-
-async function ownBroker(databaseUrl: string, options: EnvironmentOptions, teardown: Teardown): Promise<Broker> {
-  options.tell('starting a broker')
-  const folder = await teardown.starting(mkdtemp(join(tmpdir(), 'sealpost-load-')), (made) => ({
-    end: () => rm(made, { recursive: true, force: true }),
-  }))
-  const keyFile = join(folder, 'broker.json')
-  await ready()
-  await writeKeyFile(keyFile, { kind: 'broker', signing: generateSigningKeys() })
-  await migrate(databaseUrl)
-  const birth = options.isThroughDrain ? { BIRTH_LEASE: 'off' } : {}
-  const env = { BROKER_KEY_FILE: keyFile, LIMITS: options.limits, ...birth }
-  const broker = await startOwnBroker({ databaseUrl, words: options.words, env }, teardown)
-  const failed = failure(broker.exited, (lastWords) => `The broker ended during the test: ${lastWords}`)
-  return { ...broker, failed }
-}
 
 async function versionOf(httpUrl: string): Promise<BrokerVersion> {
   try {

@@ -1,23 +1,23 @@
 /** The generators of one run, from the script's side: started, told what to do, watched, and asked for their records. */
-import { join } from 'node:path'
 import { clockMs } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
-import { Child } from '../lib/child.ts'
 import { forever } from '../lib/teardown.ts'
+import { type Link, LocalGenerator, type Records } from './link.ts'
 import type { Answer, Collected, Order, Preparation, Progress } from './orders.ts'
 import { type Share, sharesOf } from './plan.ts'
+import { RemoteGenerator } from './remote.ts'
 
-const FILE = join(import.meta.dirname, 'generator.ts')
-/** From the order to start to the start itself, so that all of them have heard it. */
+/** From the order to start to the start itself, so that all of them have heard it; and so on other machines. */
 const START_IN_MS = 100
+const START_AFAR_IN_MS = 1_000
 const LOOK_MS = 100
-
-type Generator = Child<Order, Answer>
 
 export type FleetSetup = Omit<Preparation, 'share' | 'journal'> & {
   /** The peers it is; the others of the plan are elsewhere. */
   readonly peers: Share
   readonly generators: number
+  /** Null: all of them are on this machine. */
+  readonly agents: Agents | null
   /** How the names of the files begin that the records go to. */
   readonly records: string
   /** How long to wait for what is still out, after the last thing that moved. */
@@ -26,23 +26,28 @@ export type FleetSetup = Omit<Preparation, 'share' | 'journal'> & {
   readonly words: readonly string[]
 }
 
-/** For each generator. */
-export const recordsOf = ({ records, generators }: Pick<FleetSetup, 'records' | 'generators'>): string[] =>
-  Array.from({ length: generators }, (_, i) => `${records}-${i}`)
+export interface Agents {
+  /** host:port of each */
+  readonly places: readonly string[]
+  readonly token: string
+}
 
 export class Fleet {
   readonly #setup: FleetSetup
-  readonly #generators: Generator[]
+  readonly #generators: readonly Link[]
   readonly #latest: Progress[]
   readonly #failed = Promise.withResolvers<never>()
   #isStopped = false
 
-  constructor(setup: FleetSetup) {
+  /** @throws OperatingError `agent_unreachable` */
+  static async open(setup: FleetSetup): Promise<Fleet> {
+    const numbers = Array.from({ length: setup.generators }, (_, i) => i)
+    return new Fleet(setup, await Promise.all(numbers.map((i) => openLink(setup, i))))
+  }
+
+  private constructor(setup: FleetSetup, generators: readonly Link[]) {
     this.#setup = setup
-    this.#generators = Array.from(
-      { length: setup.generators },
-      (_, i) => new Child(`Load generator ${i + 1}`, FILE, setup.words),
-    )
+    this.#generators = generators
     this.#latest = this.#generators.map(() => NOTHING_YET)
     this.#generators.forEach((generator, i) => {
       generator.onAnswer((answer) => {
@@ -53,18 +58,20 @@ export class Fleet {
     this.#failed.promise.catch(() => undefined) // told to whoever waits for a generator
   }
 
-  get prefixes(): string[] {
-    return recordsOf(this.#setup)
+  /** Of each generator; they are here once all is collected. */
+  get records(): Records[] {
+    return this.#generators.map(({ aheadMs }, i) => ({ prefix: `${this.#setup.records}-${i}`, aheadMs }))
   }
 
   /** Opens every peer's connection. */
   async connect(): Promise<void> {
-    const { secrets, peers, generators: _, words: __, drainMs: ___, records: ____, ...setup } = this.#setup
+    const { plan, places, meshIds, peerKeys, form, window, secrets, peers } = this.#setup
+    const setup = { plan, places, meshIds, peerKeys, form, window }
     const shares = sharesOf(peers, this.#generators.length)
-    const journals = this.prefixes
+    const journals = this.records
     await this.#each('prepare', (i) => {
       const { first, end } = shares[i]!
-      const share = { share: shares[i]!, secrets: secrets.slice(first, end), journal: journals[i]! }
+      const share = { share: shares[i]!, secrets: secrets.slice(first, end), journal: journals[i]!.prefix }
       return { do: 'prepare', ...setup, ...share }
     })
     await this.#whileMoving(
@@ -90,7 +97,7 @@ export class Fleet {
 
   /** Resolves when all is answered and delivered, or when nothing more is to be expected. */
   async run(onProgress: (progress: Progress) => void): Promise<{ startMs: number; isComplete: boolean }> {
-    const atMs = clockMs() + START_IN_MS
+    const atMs = clockMs() + (this.#setup.agents ? START_AFAR_IN_MS : START_IN_MS)
     for (const generator of this.#generators) generator.order({ do: 'start', atMs })
     const died = Promise.race([this.#failed.promise, ...this.#generators.map((generator) => generator.died)])
     let moves = 0
@@ -108,9 +115,12 @@ export class Fleet {
     }
   }
 
-  /** Ends the peers and has the last of the records written. */
-  collect(): Promise<Collected[]> {
-    return this.#each('collect', () => ({ do: 'collect' }))
+  /** Ends the peers, has the last of the records written, and brings them here. */
+  async collect(): Promise<Collected[]> {
+    const collected = await this.#each('collect', () => ({ do: 'collect' }))
+    const { records } = this
+    await Promise.all(this.#generators.map((generator, i) => generator.fetchRecords(records[i]!.prefix)))
+    return collected
   }
 
   async stop(): Promise<void> {
@@ -157,6 +167,12 @@ export class Fleet {
       isDone: a.isDone && b.isDone,
     }))
   }
+}
+
+async function openLink({ words, agents }: FleetSetup, i: number): Promise<Link> {
+  const name = `Load generator ${i + 1}`
+  if (!agents) return new LocalGenerator(name, words)
+  return RemoteGenerator.open({ name, agent: agents.places[i % agents.places.length]!, token: agents.token })
 }
 
 const NOTHING_YET: Progress = { prepared: 0, called: 0, acked: 0, refused: 0, delivered: 0, isDone: false }

@@ -12,7 +12,8 @@ import { Bodies, EXCHANGE } from './body.ts'
 import { FAULTS, Journal } from './journal.ts'
 import type { Answer, Order, Preparation } from './orders.ts'
 import { sendBurst, sendPaced } from './pace.ts'
-import { correspondents, expectedOf, holds, ownOf, recipientOf, senderOf } from './plan.ts'
+import { correspondents, expectedOf, holds, ownOf, recipientOf, senderOf, sendersOf } from './plan.ts'
+import { meshOf, shardOf } from './spread.ts'
 
 const CONNECTING_AT_ONCE = 16
 const PROGRESS_MS = 200
@@ -55,7 +56,7 @@ export class Generator {
     const connectNext = async (): Promise<void> => {
       for (let next = waiting.shift(); next; next = waiting.shift()) {
         const { recipient, keys } = next
-        const peer = await this.#connectOne(keys)
+        const peer = await this.#connectOne(recipient, keys)
         peer.onMessage((message) => this.#received(recipient, message))
         this.#peers[recipient - share.first] = peer
         this.#prepared += 1
@@ -85,10 +86,18 @@ export class Generator {
     return sending.length
   }
 
-  /** One more message, so that the database connections behind the broker report what they did (`database.ts`). */
+  /** One message more for each broker, so that the database connections behind it report what they did (`database.ts`). */
   async tap(): Promise<void> {
     const { plan, share } = this.#setup
-    await this.#send(recipientOf(plan, share.first), EXCHANGE + share.first, share.first)
+    const tapped = new Set<number>()
+    const taps: Promise<unknown>[] = []
+    for (let peer = share.first; peer < Math.min(share.end, sendersOf(plan)); peer++) {
+      const shard = shardOf(plan, peer)
+      if (tapped.has(shard)) continue
+      tapped.add(shard)
+      taps.push(this.#send(recipientOf(plan, peer), EXCHANGE + peer, peer))
+    }
+    await Promise.all(taps)
   }
 
   async start(atMs: number): Promise<void> {
@@ -131,8 +140,9 @@ export class Generator {
     }
   }
 
-  #connectOne(keys: Preparation['secrets'][number]): Promise<Peer> {
-    const { url, brokerKey, meshId, form, window } = this.#setup
+  #connectOne(number: number, keys: Preparation['secrets'][number]): Promise<Peer> {
+    const { plan, places, meshIds, form, window } = this.#setup
+    const { url, brokerKey } = places[shardOf(plan, number)]!
     const identity: Identity = {
       signing: signingKeysFromSeed(fromHex(keys.signing)),
       box: boxKeysFromSecret(fromHex(keys.box), 1),
@@ -140,7 +150,7 @@ export class Generator {
     return connect({
       url,
       brokerKey,
-      meshId,
+      meshId: meshIds[meshOf(plan, number)]!,
       identity,
       form,
       ...(window === null ? {} : { window }),

@@ -9,14 +9,14 @@ import { connect, type Group, type Peer } from '@sealpost/sdk'
 import { fromHex, OperatingError } from '@sealpost/std'
 import { Bits } from './bits.ts'
 import { Bodies } from './body.ts'
-import type { Target } from './environment.ts'
+import type { Place } from './orders.ts'
 import type { Plan } from './plan.ts'
 import type { Mesh } from './seed.ts'
 
 export interface CrewSetup {
   readonly plan: Plan
   readonly mesh: Mesh
-  readonly target: Pick<Target, 'url' | 'brokerKey'>
+  readonly place: Place
   readonly form: Form
   /** Of each sender in a turn. */
   readonly sends: number
@@ -82,13 +82,13 @@ export class GroupCrew {
   }
 
   async #connectOne(i: number): Promise<Peer> {
-    const { mesh, target, form } = this.#setup
+    const { mesh, place, form } = this.#setup
     const keys = mesh.secrets[i]!
     const identity = {
       signing: signingKeysFromSeed(fromHex(keys.signing)),
       box: boxKeysFromSecret(fromHex(keys.box), 1),
     }
-    const { url, brokerKey } = target
+    const { url, brokerKey } = place
     const peer = await connect({ url, brokerKey, meshId: mesh.meshId, identity, form })
     peer.onMessage(({ body, sender }) => {
       const number = this.#bodies.numberOf(body)

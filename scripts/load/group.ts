@@ -13,7 +13,8 @@ import type { Plan } from './plan.ts'
 import { factsOf, serverFacts } from './proc.ts'
 import type { Display } from './progress.ts'
 import type { ReportOptions } from './report.ts'
-import { newMesh } from './run.ts'
+import { newMeshes } from './run.ts'
+import type { Mesh } from './seed.ts'
 import { plainTable } from './table.ts'
 import { count, figure, orDash } from './text.ts'
 
@@ -57,8 +58,8 @@ const PAIRS = 6
 
 export async function runGroup(setup: GroupSetup, teardown: Teardown): Promise<GroupResult> {
   const { plan, target, options, display } = setup
-  const mesh = await newMesh(setup, teardown)
-  const crew = new GroupCrew({ plan, mesh, target, form: options.form, sends: options.group! })
+  const [mesh] = (await newMeshes(setup, teardown)) as [Mesh]
+  const crew = new GroupCrew({ plan, mesh, place: target.shards[0]!, form: options.form, sends: options.group! })
   teardown.add({ end: () => crew.close() })
   display.step(`connecting ${plan.peers} peers`)
   await Promise.race([crew.open(), target.failed])
@@ -94,14 +95,14 @@ async function onePair(crew: GroupCrew, target: Environment, isGroupFirst: boole
 
 async function costOf(
   crew: GroupCrew,
-  { brokerPid, postmasterPid }: Environment,
+  { shards: [shard], postmasterPids: [postmaster] }: Environment,
   send: (sender: number) => Promise<unknown>,
 ): Promise<GroupCost> {
   const look = () => ({
     wallUs: clockMs() * 1000,
     client: process.cpuUsage(),
-    broker: (brokerPid === null ? null : factsOf(brokerPid))?.cpuSeconds ?? null,
-    postgres: (postmasterPid === null ? null : serverFacts(postmasterPid))?.cpuSeconds ?? null,
+    broker: (shard?.pid == null ? null : factsOf(shard.pid))?.cpuSeconds ?? null,
+    postgres: (postmaster === undefined ? null : serverFacts(postmaster))?.cpuSeconds ?? null,
   })
   Bun.gc(true)
   const before = look()

@@ -12,7 +12,7 @@ import type { Plan } from './plan.ts'
 import { factsOf } from './proc.ts'
 import type { Display } from './progress.ts'
 import type { ReportOptions } from './report.ts'
-import { fleetSetup, newMesh } from './run.ts'
+import { fleetSetup, newMeshes } from './run.ts'
 import { aligned } from './table.ts'
 import { count, figure } from './text.ts'
 
@@ -39,13 +39,13 @@ const SETTLE_MS = 5_000
 
 export async function runIdle(setup: IdleSetup, teardown: Teardown): Promise<IdleResult> {
   const { plan, target, options, display } = setup
-  const mesh = await newMesh(setup, teardown)
+  const meshes = await newMeshes(setup, teardown)
   const folder = await mkdtemp(join(tmpdir(), 'sealpost-load-'))
   teardown.add({ end: () => rm(folder, { recursive: true, force: true }) })
   display.step('letting the broker settle')
   await Bun.sleep(SETTLE_MS)
   const before = brokerFacts(target)
-  const fleet = new Fleet(fleetSetup({ ...setup, mesh }, join(folder, 'idle')))
+  const fleet = await Fleet.open(fleetSetup({ ...setup, meshes }, join(folder, 'idle')))
   const stop = teardown.add({ end: () => fleet.stop(), kill: () => fleet.kill() })
   display.step(`connecting ${plan.peers} peers`)
   await Promise.race([fleet.connect(), target.failed])
@@ -66,8 +66,8 @@ export async function runIdle(setup: IdleSetup, teardown: Teardown): Promise<Idl
   }
 }
 
-function brokerFacts({ brokerPid }: Environment) {
-  const facts = brokerPid === null ? null : factsOf(brokerPid)
+function brokerFacts({ shards: [shard] }: Environment) {
+  const facts = shard?.pid == null ? null : factsOf(shard.pid)
   if (!facts) throw new OperatingError('broker_unknown', 'The system tells nothing about the broker.')
   return facts
 }

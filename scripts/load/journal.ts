@@ -4,7 +4,7 @@
  * to do with it. One file for what was sent, one for what was received, each in the order of events.
  *
  * Times are the SDK's `clockMs`: milliseconds since 1970 with fractions. It is comparable between the processes of one
- * machine: the platform derives `timeOrigin` from the wall clock with less than a microsecond of error (measured against
+ * machine (of others see `remote.ts`): the platform derives `timeOrigin` from the wall clock with less than a microsecond of error (measured against
  * CLOCK_MONOTONIC in eight processes), and nothing jumps afterwards.
  */
 import { appendFile } from 'node:fs/promises'

@@ -20,3 +20,22 @@ export function duration(min: number, max: number): (text: string) => number {
     throw new InvalidArgumentError(`It must be a time like 90s, 20m or 1h, from ${min} to ${max} seconds.`)
   }
 }
+
+/** From 0 to 1. */
+export function share(text: string): number {
+  const number = /^(0|1|0?\.\d{1,4})$/.test(text) ? Number(text) : Number.NaN
+  if (number >= 0 && number <= 1) return number
+  throw new InvalidArgumentError('It must be a share like 0.5, from 0 to 1.')
+}
+
+/** host:port of each; brackets around an IPv6 address. */
+export function places(text: string): string[] {
+  const all = text.split(',')
+  if (all.every((place) => placeOf(place) !== null)) return all
+  throw new InvalidArgumentError('It must be places like 10.0.0.5:7460, separated by commas.')
+}
+
+export function placeOf(text: string): { readonly host: string; readonly port: number } | null {
+  const [, host, port] = /^(\[[0-9a-f:]+\]|[\w.-]+):(\d{1,5})$/i.exec(text) ?? []
+  return host && Number(port) <= 65_535 ? { host: host.replace(/[[\]]/g, ''), port: Number(port) } : null
+}

@@ -10,12 +10,18 @@ export interface SecretKeys {
   readonly box: string
 }
 
+/** Of a broker. */
+export interface Place {
+  readonly url: string
+  readonly brokerKey: PeerKey
+}
+
 export interface Preparation {
   readonly plan: Plan
   readonly share: Share
-  readonly url: string
-  readonly brokerKey: PeerKey
-  readonly meshId: MeshId
+  /** Where the brokers are, those of the first cell first. */
+  readonly places: readonly Place[]
+  readonly meshIds: readonly MeshId[]
   readonly form: Form
   /** Null: the SDK's own. */
   readonly window: number | null

@@ -2,6 +2,8 @@
  * Who sends what to whom, and when. Every part of a run computes it from the same few numbers, so nothing of it is
  * passed around: messages are numbered, and a number is its sender, its recipient, its body and its due time.
  */
+import { firstOf, meshOf, type Spread, shardOf } from './spread.ts'
+
 export interface Plan {
   readonly peers: number
   /** Messages of all peers together. */
@@ -12,6 +14,7 @@ export interface Plan {
   readonly seed: number
   /** The first half of the peers writes to the second half; otherwise everyone to everyone. */
   readonly isOneWay: boolean
+  readonly spread: Spread
 }
 
 /** They are the first peers. */
@@ -20,11 +23,15 @@ export const sendersOf = ({ peers, isOneWay }: Plan): number => (isOneWay ? peer
 /** Messages of one sender have ascending numbers. */
 export const senderOf = (plan: Plan, number: number): number => number % sendersOf(plan)
 
-/** Another peer than the sender, chosen by the seed. */
+/** Another peer of the sender's mesh, chosen by the seed. */
 export function recipientOf(plan: Plan, number: number): number {
   const chance = mixed(number, plan.seed)
   if (plan.isOneWay) return sendersOf(plan) + (chance % sendersOf(plan))
-  return (senderOf(plan, number) + 1 + (chance % (plan.peers - 1))) % plan.peers
+  const sender = senderOf(plan, number)
+  const mesh = meshOf(plan, sender)
+  const first = firstOf(plan, mesh)
+  const size = firstOf(plan, mesh + 1) - first
+  return first + ((sender - first + 1 + (chance % (size - 1))) % size)
 }
 
 /**
@@ -73,4 +80,14 @@ export function correspondents(plan: Plan): Set<number>[] {
   const lists = Array.from({ length: plan.peers }, () => new Set<number>())
   for (let number = 0; number < plan.total; number++) lists[senderOf(plan, number)]!.add(recipientOf(plan, number))
   return lists
+}
+
+/** The share of messages whose sender and recipient are on two shards: 0 to 1. */
+export function crossShareOf(plan: Plan): number {
+  if (plan.spread.shards === 1) return 0
+  const shards = Array.from({ length: plan.peers }, (_, peer) => shardOf(plan, peer))
+  let crossing = 0
+  for (let number = 0; number < plan.total; number++)
+    if (shards[senderOf(plan, number)] !== shards[recipientOf(plan, number)]) crossing += 1
+  return crossing / plan.total
 }

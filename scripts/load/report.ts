@@ -17,6 +17,7 @@ export function printReport(result: LoadResult, { isColored }: ReportOptions): s
     headline(result, paint),
     latencies(result, paint),
     resources(result, paint),
+    shards(result, paint),
     facts(result, paint),
     remarks(result, paint),
   ]
@@ -103,7 +104,12 @@ function resources(result: LoadResult, paint: Paint): string {
     const figures = [cpuSeconds, perMessage, cores, rssMb].map((value) => orDash(value))
     table.push([name, ...figures, orDash(descriptors, count)])
   }
-  row('broker', brokerCpuSeconds, result.brokerRssMbPeak, result.brokerFdMax)
+  row(
+    result.shards.length === 1 ? 'broker' : `${result.shards.length} brokers`,
+    brokerCpuSeconds,
+    result.brokerRssMbPeak,
+    result.brokerFdMax,
+  )
   row('Postgres', postgresCpuSeconds, result.postgresRssMbPeak, null)
   row(
     result.generators === 1 ? 'load generator' : `${result.generators} load generators`,
@@ -111,6 +117,22 @@ function resources(result: LoadResult, paint: Paint): string {
     null,
     null,
   )
+  return table.toString()
+}
+
+/** A row for each broker, where there are several. */
+function shards(result: LoadResult, paint: Paint): string {
+  if (result.shards.length === 1) return ''
+  const perCell = result.shards.length / result.cells
+  const head = ['shard', 'peers', 'accepted', 'pushed', 'CPU s', 'cores', 'peak RSS MB', 'descriptors']
+  const table = plainTable(head, paint)
+  for (const [i, { peers, accepted, pushed, cpuSeconds, rssMbPeak, fdMax }] of result.shards.entries()) {
+    const place = `${result.cells === 1 ? '' : `cell ${Math.floor(i / perCell) + 1}, `}${(i % perCell) + 1}`
+    const cores = cpuSeconds === null ? null : (cpuSeconds * 1000) / Math.max(1, result.wallMs)
+    const counts = [accepted ?? null, pushed ?? null].map((value) => orDash(value, count))
+    const used = [cpuSeconds, cores, rssMbPeak].map((value) => orDash(value))
+    table.push([place, count(peers), ...counts, ...used, orDash(fdMax, count)])
+  }
   return table.toString()
 }
 
@@ -122,8 +144,16 @@ function facts(result: LoadResult, paint: Paint): string {
     ['checked', checked(result, paint)],
     ['database', database],
     ['keys', keys],
+    ...spreadFacts(result),
   ]
   return aligned([...own, ...environmentFacts(result)], paint)
+}
+
+function spreadFacts({ meshes, cells, shards, crossShare, bus }: LoadResult): Fact[] {
+  if (meshes === 1 && shards.length === 1) return []
+  const brokers = `${plural(shards.length, 'shard')}${cells === 1 ? '' : ` in ${cells} cells`}`
+  const crossing = shards.length === 1 ? '' : `, ${figure(crossShare * 100)} % of the messages from shard to shard`
+  return [['spread', `${plural(meshes, 'mesh', 'meshes')} over ${brokers}${crossing}${bus ? ` · bus ${bus}` : ''}`]]
 }
 
 function environmentFacts(result: LoadResult): Fact[] {

@@ -4,8 +4,11 @@ import type { LoadOptions } from './arguments.ts'
 import type { Yardstick } from './command.ts'
 import type { Environment } from './environment.ts'
 import type { Percentiles, Quantile } from './histogram.ts'
+import { crossShareOf } from './plan.ts'
 import type { Outcome } from './run.ts'
-import type { UsageSample } from './usage.ts'
+import type { ShardCounts } from './shard-counts.ts'
+import { shardOf } from './spread.ts'
+import type { ProgramUsage, Usage, UsageSample } from './usage.ts'
 
 export interface LoadResult {
   readonly peers: number
@@ -29,8 +32,10 @@ export interface LoadResult {
   readonly e2eSpectrum: readonly Quantile[]
   readonly sendCallMs: Percentiles
   readonly callLateMs: Percentiles | null
+  /** Of the broker that had the most. */
   readonly brokerRssMbPeak: number | null
   readonly brokerFdMax: number | null
+  /** Of all brokers together. */
   readonly brokerCpuSeconds: number | null
   readonly postgresCpuSeconds: number | null
   readonly postgresRssMbPeak: number | null
@@ -49,6 +54,13 @@ export interface LoadResult {
   readonly payloadBytes: number
   readonly rate: number | null
   readonly seed: number
+  readonly meshes: number
+  readonly cells: number
+  /** Brokers, those of the first cell first. */
+  readonly shards: readonly ShardResult[]
+  readonly bus: string | null
+  /** The share of messages whose sender and recipient were on two shards: 0 to 1. */
+  readonly crossShare: number
   readonly generators: number
   readonly transactionsPerMessage: number | null
   readonly walBytesPerMessage: number | null
@@ -62,6 +74,10 @@ export interface LoadResult {
   readonly baselineRatio?: number
   readonly baselineKind?: Yardstick
   readonly baseline?: BaselineResult
+}
+
+export interface ShardResult extends ProgramUsage, Partial<ShardCounts> {
+  readonly peers: number
 }
 
 export type BaselineResult = Pick<
@@ -99,11 +115,9 @@ export function resultOf(outcome: Outcome, environment: Environment, options: Lo
     ...verdict,
     duplicates: verdict.duplicates + generators.duplicatesHidden,
     messagesPerSecond: perSecond(outcome),
-    brokerRssMbPeak: usage.brokerRssMbPeak,
-    brokerFdMax: usage.brokerFdMax,
-    brokerCpuSeconds: usage.brokerCpuSeconds,
-    postgresCpuSeconds: usage.postgresCpuSeconds,
-    postgresRssMbPeak: usage.postgresRssMbPeak,
+    ...brokerFigures(usage),
+    postgresCpuSeconds: usage.postgres.cpuSeconds,
+    postgresRssMbPeak: usage.postgres.rssMbPeak,
     ...generators,
     machineCoresBusy: usage.machineCoresBusy,
     postgresVersion: facts.postgresVersion,
@@ -115,6 +129,11 @@ export function resultOf(outcome: Outcome, environment: Environment, options: Lo
     payloadBytes: plan.payloadBytes,
     rate: plan.rate,
     seed: plan.seed,
+    meshes: plan.spread.meshes,
+    cells: plan.spread.cells,
+    shards: shardResults(outcome),
+    bus: options.bus,
+    crossShare: crossShareOf(plan),
     transactionsPerMessage: perMessage(database?.transactions),
     walBytesPerMessage: perMessage(database?.walBytes),
     leftInQueue: outcome.leftInQueue,
@@ -137,9 +156,9 @@ export function withBaseline(result: LoadResult, outcome: Outcome, baselineKind:
     outOfOrder,
     loadgenCpuSeconds,
     loadgenCpuShare,
-    relayCpuSeconds: outcome.usage.brokerCpuSeconds,
-    relayRssMbPeak: outcome.usage.brokerRssMbPeak,
-    postgresCpuSeconds: outcome.usage.postgresCpuSeconds,
+    relayCpuSeconds: outcome.usage.shards[0]!.cpuSeconds,
+    relayRssMbPeak: outcome.usage.shards[0]!.rssMbPeak,
+    postgresCpuSeconds: outcome.usage.postgres.cpuSeconds,
   }
   const baselineRatio = messagesPerSecond === 0 ? 0 : result.messagesPerSecond / messagesPerSecond
   return { ...result, baselineMessagesPerSecond: messagesPerSecond, baselineRatio, baselineKind, baseline }
@@ -154,6 +173,23 @@ export function isClean(result: LoadResult): boolean {
 
 function perSecond({ verdict: { delivered, wallMs } }: Outcome): number {
   return wallMs === 0 ? 0 : (delivered * 1000) / wallMs
+}
+
+function brokerFigures({ shards }: Usage) {
+  const known = (values: readonly (number | null)[]) => values.filter((value) => value !== null)
+  const most = (values: readonly number[]) => (values.length === 0 ? null : Math.max(...values))
+  const cpuSeconds = known(shards.map((shard) => shard.cpuSeconds))
+  return {
+    brokerRssMbPeak: most(known(shards.map(({ rssMbPeak }) => rssMbPeak))),
+    brokerFdMax: most(known(shards.map(({ fdMax }) => fdMax))),
+    brokerCpuSeconds: cpuSeconds.length < shards.length ? null : cpuSeconds.reduce((a, b) => a + b, 0),
+  }
+}
+
+function shardResults({ plan, usage, shardCounts }: Outcome): ShardResult[] {
+  const peers = usage.shards.map(() => 0)
+  for (let peer = 0; peer < plan.peers; peer++) peers[shardOf(plan, peer)]! += 1
+  return usage.shards.map((shard, i) => ({ peers: peers[i]!, ...shardCounts[i], ...shard }))
 }
 
 function generatorFigures({ generators, verdict, plan }: Outcome) {

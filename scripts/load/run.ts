@@ -13,6 +13,8 @@ import type { Plan } from './plan.ts'
 import { peakRssMb } from './proc.ts'
 import type { Display } from './progress.ts'
 import { inventMesh, type Mesh } from './seed.ts'
+import { countsOf, type ShardCounts, since } from './shard-counts.ts'
+import { cellOf, firstOf } from './spread.ts'
 import { type Usage, UsageWatch } from './usage.ts'
 import { judge, type Verdict } from './verdict.ts'
 
@@ -28,29 +30,38 @@ export interface Outcome {
   readonly database: DatabaseCounters | null
   /** Deliveries that were still in the broker at the end. */
   readonly leftInQueue: number | null
+  /** Of each broker during the run; null: it does not tell. */
+  readonly shardCounts: readonly (ShardCounts | null)[]
 }
 
 export interface RunSetup {
   readonly plan: Plan
-  readonly mesh: Mesh
+  /** As many as the plan says. */
+  readonly meshes: readonly Mesh[]
   readonly target: Target
   readonly options: LoadOptions
   readonly display: Display
   /** The length of a span to be judged on its own. */
   readonly spanMs?: number
-  /** Deliveries of the mesh that stay where they are: others wait for them. */
+  /** Deliveries of the first mesh that stay where they are: others wait for them. */
   readonly resting?: number
   readonly onStart?: () => void
 }
 
-/** A mesh with as many members as the plan has peers, in the database, and out of it at the end if that outlives us. */
-export async function newMesh(setup: { plan: Plan; target: Environment; options: LoadOptions }, teardown: Teardown) {
-  const { plan, target, options } = setup
-  const mesh = await inventMesh(plan.peers)
+/** The meshes of a plan, each in the database of its cell, and out of it at the end if that outlives us. */
+export async function newMeshes(
+  { plan, target, options }: { plan: Plan; target: Environment; options: LoadOptions },
+  teardown: Teardown,
+): Promise<Mesh[]> {
   const outlivesUs = !target.isDatabaseOurs && !options.isKept
-  if (outlivesUs) teardown.add({ end: () => target.database.forget(mesh.meshId) })
-  await target.database.seed(mesh)
-  return mesh
+  const meshes: Mesh[] = []
+  for (let i = 0; i < plan.spread.meshes; i++) {
+    const mesh = await inventMesh(firstOf(plan, i + 1) - firstOf(plan, i))
+    if (outlivesUs) teardown.add({ end: () => target.databases.forget(mesh.meshId) })
+    await target.databases.seed(mesh, cellOf(plan.spread, i))
+    meshes.push(mesh)
+  }
+  return meshes
 }
 
 /** A connection tells its statistics once a second at most. */
@@ -62,7 +73,7 @@ export async function runOnce(setup: RunSetup, teardown: Teardown): Promise<Outc
   const { target } = setup
   const folder = await mkdtemp(join(tmpdir(), 'sealpost-load-'))
   const removeFolder = teardown.add({ end: () => rm(folder, { recursive: true, force: true }) })
-  const fleet = new Fleet(fleetSetup(setup, join(folder, 'run')))
+  const fleet = await Fleet.open(fleetSetup(setup, join(folder, 'run')))
   const stopFleet = teardown.add({ end: () => fleet.stop(), kill: () => fleet.kill() })
   try {
     return await Promise.race([measure(fleet, setup), target.failed])
@@ -73,11 +84,12 @@ export async function runOnce(setup: RunSetup, teardown: Teardown): Promise<Outc
 }
 
 async function measure(fleet: Fleet, setup: RunSetup): Promise<Outcome> {
-  const { plan, mesh, target, options, display, spanMs = null } = setup
+  const { plan, meshes, target, options, display, spanMs = null } = setup
   display.step(`connecting ${plan.peers} peers`)
   await fleet.connect()
   const exchange = options.isCold ? null : await exchangeKeys(fleet, display)
   const before = await counters(fleet, target)
+  const countsBefore = await countsOf(target.shards)
   const watch = new UsageWatch(target)
   display.begin(plan.total)
   setup.onStart?.()
@@ -86,11 +98,13 @@ async function measure(fleet: Fleet, setup: RunSetup): Promise<Outcome> {
   if (!isComplete) display.step(`nothing more came for ${options.drainMs} ms, ending the run`)
   const leftInQueue = await untilSettled(setup, isComplete ? SETTLE_WITHIN_MS : 0)
   const usage = watch.stop()
+  const counts = await countsOf(target.shards)
   const after = isComplete ? await counters(fleet, target) : null // a broker that hangs would not answer the tap
   const collected = await fleet.collect()
   const called = collected.reduce((sum, generator) => sum + generator.called, 0)
-  const run = { plan, startMs, called, prefixes: fleet.prefixes, spanMs }
-  const verdict = await judge(run, (ids) => target.database?.waiting(mesh.meshId, ids) ?? Promise.resolve(new Set()))
+  const run = { plan, startMs, called, records: fleet.records, spanMs }
+  const meshIds = meshes.map(({ meshId }) => meshId)
+  const verdict = await judge(run, (ids) => target.databases?.waiting(meshIds, ids) ?? Promise.resolve(new Set()))
   return {
     plan,
     startMs,
@@ -100,16 +114,21 @@ async function measure(fleet: Fleet, setup: RunSetup): Promise<Outcome> {
     exchange,
     database: before && after && difference(after, before),
     leftInQueue,
+    shardCounts: counts.map((last, i) => since(countsBefore[i], last)),
   }
 }
 
-export function fleetSetup({ plan, mesh, target, options }: Omit<RunSetup, 'display'>, records: string): FleetSetup {
-  const { url, brokerKey } = target
-  const { meshId, peerKeys, secrets } = mesh
-  const { form, window, generators, drainMs } = options
-  const peers = { first: 0, end: plan.peers }
-  const words = profileWords(options)
-  return { plan, peers, records, url, brokerKey, meshId, peerKeys, secrets, form, window, generators, drainMs, words }
+export function fleetSetup({ plan, meshes, target, options }: Omit<RunSetup, 'display'>, records: string): FleetSetup {
+  const { form, window, generators, agents, drainMs } = options
+  return {
+    ...{ plan, records, form, window, generators, agents, drainMs },
+    peers: { first: 0, end: plan.peers },
+    places: target.shards.map(({ url, brokerKey }) => ({ url, brokerKey })),
+    meshIds: meshes.map(({ meshId }) => meshId),
+    peerKeys: meshes.flatMap(({ peerKeys }) => peerKeys),
+    secrets: meshes.flatMap(({ secrets }) => secrets),
+    words: profileWords(options),
+  }
 }
 
 async function exchangeKeys(fleet: Fleet, display: Display) {
@@ -119,11 +138,11 @@ async function exchangeKeys(fleet: Fleet, display: Display) {
   return { messages, ms: clockMs() - startMs }
 }
 
-async function counters(fleet: Fleet, { database }: Target): Promise<DatabaseCounters | null> {
-  if (!database) return null
+async function counters(fleet: Fleet, { databases }: Target): Promise<DatabaseCounters | null> {
+  if (!databases) return null
   await Bun.sleep(STATISTICS_MS)
   await fleet.tap()
-  return database.counters()
+  return databases.counters()
 }
 
 function difference(after: DatabaseCounters, before: DatabaseCounters): DatabaseCounters {
@@ -132,12 +151,13 @@ function difference(after: DatabaseCounters, before: DatabaseCounters): Database
 
 /** @returns what is left, beside what rests, when it does not come to an end */
 async function untilSettled(setup: RunSetup, withinMs: number): Promise<number | null> {
-  const { database } = setup.target
-  const { mesh, resting = 0 } = setup
-  if (!database) return null
+  const { databases } = setup.target
+  const { meshes, resting = 0 } = setup
+  if (!databases) return null
+  const meshIds = meshes.map(({ meshId }) => meshId)
   const giveUpMs = clockMs() + withinMs
-  while (!(await database.holdsAtMost(mesh.meshId, resting))) {
-    if (clockMs() > giveUpMs) return (await database.countQueued(mesh.meshId)) - resting
+  while (!(await databases.holdAtMost(meshIds, resting))) {
+    if (clockMs() > giveUpMs) return (await databases.countQueued(meshIds)) - resting
     await Bun.sleep(50)
   }
   return 0
@@ -145,7 +165,11 @@ async function untilSettled(setup: RunSetup, withinMs: number): Promise<number |
 
 /** The kernel remembers the very peak; of a broker that was there before, it would be somebody else's. */
 function withKernelPeak(usage: Usage, { target, options }: RunSetup): Usage {
-  const isOurs = options.brokerUrl === undefined && !options.isSweep
-  const peak = isOurs && target.brokerPid !== null ? peakRssMb(target.brokerPid) : null
-  return peak === null ? usage : { ...usage, brokerRssMbPeak: peak }
+  if (options.brokerUrls.length > 0 || options.isSweep) return usage
+  const peakOf = (i: number) => {
+    const pid = target.shards[i]?.pid ?? null
+    return pid === null ? null : peakRssMb(pid)
+  }
+  const shards = usage.shards.map((shard, i) => ({ ...shard, rssMbPeak: peakOf(i) ?? shard.rssMbPeak }))
+  return { ...usage, shards }
 }

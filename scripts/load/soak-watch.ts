@@ -9,6 +9,7 @@ export interface SoakSample {
   readonly relations: readonly RelationFacts[]
   /** Deliveries in the queue, of everyone. */
   readonly queued: number
+  /** Of the one that has the most. */
   readonly brokerRssMb: number | null
 }
 
@@ -37,8 +38,10 @@ export class SoakWatch {
     if (this.#isLooking) return // a database this slow gets fewer questions
     this.#isLooking = true
     try {
-      const relations = await this.#target.database.relations()
-      const brokerRssMb = this.#target.brokerPid === null ? null : (factsOf(this.#target.brokerPid)?.rssMb ?? null)
+      const { databases, shards } = this.#target
+      const relations = await databases.relations()
+      const memories = shards.flatMap(({ pid }) => (pid === null ? [] : (factsOf(pid)?.rssMb ?? [])))
+      const brokerRssMb = memories.length === 0 ? null : Math.max(...memories)
       this.samples.push({ atMs: clockMs(), relations, queued: rowsOf(relations) + this.#uncounted, brokerRssMb })
     } catch {
       // A sample is missing from the series; if the database is away, the run itself says so.
@@ -49,8 +52,8 @@ export class SoakWatch {
 }
 
 /** To be asked while nothing moves: the statistics are up to a second late, the count is not. */
-export async function uncountedOf({ database }: Environment): Promise<number> {
-  return (await database.countAllQueued()) - rowsOf(await database.relations())
+export async function uncountedOf({ databases }: Environment): Promise<number> {
+  return (await databases.countAllQueued()) - rowsOf(await databases.relations())
 }
 
 const rowsOf = (relations: readonly RelationFacts[]): number =>

@@ -10,7 +10,7 @@ import type { Percentiles } from './histogram.ts'
 import { holdSnapshot } from './hold.ts'
 import type { Plan } from './plan.ts'
 import type { Display } from './progress.ts'
-import { newMesh, type Outcome, runOnce } from './run.ts'
+import { newMeshes, type Outcome, runOnce } from './run.ts'
 import { type Hold, rowsOf, type SoakRow, type SoakVerdict, soakVerdicts, spanSecondsOf } from './soak-judge.ts'
 import { type SoakSample, SoakWatch, uncountedOf } from './soak-watch.ts'
 
@@ -50,14 +50,14 @@ export async function runSoak(
   const { soak, plan, target, options, display } = setup
   const uncounted = await uncountedOf(target)
   const aloneMs = soak.backlog > 0 ? await runAlone(setup, teardown) : null
-  const mesh = await newMesh(setup, teardown)
-  const backlogSetup = { messages: soak.backlog, meshId: mesh.meshId, target, options, display }
+  const meshes = await newMeshes(setup, teardown)
+  const backlogSetup = { messages: soak.backlog, meshId: meshes[0]!.meshId, target, options, display }
   const backlog = aloneMs && (await Backlog.store(backlogSetup, teardown))
   const watch = new SoakWatch(target, uncounted)
   const holding = new Holding(setup)
   const spanMs = spanSecondsOf(soak.seconds) * 1000
   const during = { spanMs, resting: soak.backlog, onStart: () => holding.begin() }
-  const outcome = await runOnce({ plan, mesh, target, options, display, ...during }, teardown)
+  const outcome = await runOnce({ plan, meshes, target, options, display, ...during }, teardown)
   const samples = watch.stop()
   await holding.ended
   const rows = rowsOf({ ...soak, startMs: outcome.startMs, samples, spans: outcome.verdict.spans })
@@ -85,9 +85,9 @@ export function isSteady({ verdicts, backlog }: SoakFigures): boolean {
 /** The same load while nothing waits. The first half warms up. */
 async function runAlone(setup: SoakSetup, teardown: Teardown): Promise<Percentiles> {
   const seconds = Math.min(ALONE_SECONDS, setup.soak.seconds)
-  const mesh = await newMesh(setup, teardown)
+  const meshes = await newMeshes(setup, teardown)
   const plan = { ...setup.plan, total: setup.plan.rate! * seconds }
-  const { verdict } = await runOnce({ ...setup, plan, mesh, spanMs: seconds * 500 }, teardown)
+  const { verdict } = await runOnce({ ...setup, plan, meshes, spanMs: seconds * 500 }, teardown)
   return (verdict.spans[1] ?? verdict).e2eMs
 }
 

@@ -6,9 +6,10 @@ import { afterEach, beforeEach, expect, test } from 'vitest'
 import { Bodies } from './body.ts'
 import { Journal } from './journal.ts'
 import { expectedOf, ownOf, type Plan, recipientOf, senderOf, sharesOf } from './plan.ts'
+import { ALONE } from './spread.ts'
 import { judge, type Run } from './verdict.ts'
 
-const plan: Plan = { peers: 3, total: 30, rate: null, payloadBytes: 20, seed: 7, isOneWay: false }
+const plan: Plan = { peers: 3, total: 30, rate: null, payloadBytes: 20, seed: 7, isOneWay: false, spread: ALONE }
 const START_MS = 1_000_000
 const nothingWaits = () => Promise.resolve(new Set<string>())
 
@@ -48,7 +49,13 @@ class World {
   }
   async judge(isWaiting = nothingWaits, spanMs: Run['spanMs'] = null) {
     await this.journal.close()
-    const run = { plan: this.plan, startMs: START_MS, called: this.plan.total, prefixes: [this.prefix], spanMs }
+    const run = {
+      plan: this.plan,
+      startMs: START_MS,
+      called: this.plan.total,
+      records: [{ prefix: this.prefix, aheadMs: 0 }],
+      spanMs,
+    }
     return judge(run, isWaiting)
   }
 }

@@ -8,7 +8,7 @@
 import { Bits } from './bits.ts'
 import { inTime, ReceiptCursor, SendCursor } from './cursor.ts'
 import { Latencies, type Percentiles, type Quantile } from './histogram.ts'
-import { receiptsFile, sendsFile } from './journal.ts'
+import type { Records } from './link.ts'
 import { dueMs, type Plan, senderOf } from './plan.ts'
 import { Waiting } from './waiting.ts'
 
@@ -49,18 +49,15 @@ export interface Run {
   readonly startMs: number
   /** Calls that were made, answered or not. */
   readonly called: number
-  /** Of the generators' files. */
-  readonly prefixes: readonly string[]
+  /** The generators' files. */
+  readonly records: readonly Records[]
   /** The length of a span to be judged on its own; null: none. */
   readonly spanMs: number | null
 }
 
 /** @param isWaiting - which of these envelopes the broker still has; asked about acked ones that did not arrive */
 export async function judge(run: Run, isWaiting: (ids: string[]) => Promise<Set<string>>): Promise<Verdict> {
-  const cursors = run.prefixes.flatMap((prefix) => [
-    new SendCursor(sendsFile(prefix)),
-    new ReceiptCursor(receiptsFile(prefix)),
-  ])
+  const cursors = run.records.flatMap((records) => [new SendCursor(records), new ReceiptCursor(records)])
   const tally = new Tally(run)
   for (const row of inTime(cursors)) {
     if (row.kind === 'send') tally.takeAnswer(row)

@@ -1,13 +1,15 @@
 /** What a run may be measured against: the same peers, the same protocol, another way with envelopes behind it. */
 import { join } from 'node:path'
 import { generateSigningKeys, ready } from '@sealpost/identity'
-import { type PeerKey, toHex } from '@sealpost/std'
+import { toHex } from '@sealpost/std'
 import { Child } from '../lib/child.ts'
 import type { Teardown } from '../lib/teardown.ts'
+import { openPostgres } from './cells.ts'
 import { YARDSTICK_NAMES, type Yardstick } from './command.ts'
 import { LoadDatabase } from './database.ts'
-import { openPostgres, type Target } from './environment.ts'
+import type { Target } from './environment.ts'
 import type { FrontSetup } from './front.ts'
+import type { Place } from './orders.ts'
 import { postmasterOf } from './proc.ts'
 import type { Mesh } from './seed.ts'
 
@@ -37,10 +39,9 @@ export async function openYardstick(
   child.order({ signingSeed, meshId: mesh.meshId, bindings: mesh.bindings, databaseUrl: storage?.url ?? null })
   const place = await child.answer((answer): answer is Place => 'url' in answer)
   return {
-    ...place,
-    brokerPid: child.pid,
-    postmasterPid: storage?.postmasterPid ?? null,
-    database: null,
+    shards: [{ ...place, pid: child.pid, adminUrl: null }],
+    postmasterPids: storage?.postmasterPids ?? [],
+    databases: null,
     failed: child.died,
     stop: async () => {
       await stopChild()
@@ -49,16 +50,15 @@ export async function openYardstick(
   }
 }
 
-interface Place {
-  readonly url: string
-  readonly brokerKey: PeerKey
-}
-
 async function openStorage(setup: YardstickSetup, teardown: Teardown) {
   const postgres = await openPostgres(setup, teardown)
   const database = await LoadDatabase.open(postgres.url)
   const { backendPid } = await database.facts()
   const postmasterPid = postmasterOf(backendPid)
   await database.close()
-  return { url: postgres.url, postmasterPid, stop: () => postgres.stop() }
+  return {
+    url: postgres.url,
+    postmasterPids: postmasterPid === null ? [] : [postmasterPid],
+    stop: () => postgres.stop(),
+  }
 }
