@@ -1,6 +1,6 @@
 /**
  * Every figure of docs/BENCHMARKS.md in one command: runs the load tests of each part, keeps what they measured in
- * docs/benchmarks/results.json, and writes the page's tables and the charts from it.
+ * docs/benchmarks/results.json, and writes from it the page's tables and charts, and the tables of docs/CAPACITY.md.
  *
  *   bun scripts/bench.ts [--only burst,paced] [--with-soak]      --help tells the rest
  *
@@ -18,6 +18,8 @@ import { type BenchOptions, chosenParts, readOptions } from './bench/options.ts'
 import { fillPage } from './bench/page.ts'
 import { type Measured, type Results, readResults, writeResults } from './bench/results.ts'
 import { tablesOf } from './bench/tables.ts'
+import { readFigures } from './capacity/figures.ts'
+import { renderPage } from './capacity/page.ts'
 import { endOnSignals, forever, Teardown } from './lib/teardown.ts'
 
 const DOCS = join(import.meta.dirname, '../docs')
@@ -111,6 +113,7 @@ async function render(results: Results, folder: string): Promise<void> {
   for (const [name, svg] of Object.entries(chartsOf(results))) {
     await Bun.write(join(folder, 'benchmarks', `${name}.svg`), svg)
   }
+  if (folder === DOCS) await renderPage(await readFigures())
 }
 
 async function databaseUrl(): Promise<string> {
