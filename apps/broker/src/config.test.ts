@@ -48,6 +48,13 @@ test.each([
     'ORIGINS must be origins like https://console.example, separated by commas, not "https://a.example/".',
   ],
   ['AUTHORITIES', 'http://', 'AUTHORITIES must be names like broker.example:443, separated by commas, not "http://".'],
+  ['BUS', 'redis', 'BUS must be auto, postgres, nats or memory, not "redis".'],
+  ['BUS', 'nats', 'BUS is nats, but NATS_URL is not set.'],
+  [
+    'NATS_URL',
+    'http://name:password@a.example',
+    'NATS_URL must be URLs like nats://name:password@nats.example:4222, separated by commas.',
+  ],
   ['TTL_SECONDS', '9999999', 'TTL_SECONDS (9999999) must not be over TTL_SECONDS_MAX (2592000).'],
 ])('%s=%s is told in one sentence', (name, value, sentence) => {
   expect(errorsOf({ [name]: value })).toEqual([sentence])

@@ -29,6 +29,11 @@ const authority = z.string().transform((text, context) => {
   }
 })
 const network = z.string().refine(isNetwork)
+const natsUrl = z
+  .string()
+  .refine(
+    (text) => URL.canParse(text) && ['nats:', 'tls:'].includes(new URL(text).protocol) && new URL(text).host !== '',
+  )
 const origin = z.string().refine((text) => URL.canParse(text) && new URL(text).origin === text)
 
 interface Setting<T> extends Kind<T> {
@@ -63,11 +68,22 @@ export const settings = {
     meaning: 'Postgres 15 or newer, as `postgres://user:password@host:port/database`',
     isSecret: true,
   }),
-  BUS: setting(oneOf('postgres', 'memory'), {
-    fallback: 'postgres',
+  BUS: setting(oneOf('auto', 'postgres', 'nats', 'memory'), {
+    fallback: 'auto',
     unit: 'bus',
     meaning:
-      'how brokers on one database tell each other what waits: `postgres` by `LISTEN` and `NOTIFY`; `memory` for one that is alone',
+      'how brokers on one database tell each other what waits: `postgres` by `LISTEN` and `NOTIFY`, `nats`, or `memory` for one that is alone; `auto` takes `nats` where `NATS_URL` is set, and else `postgres`',
+  }),
+  NATS_URL: setting(list('URLs like nats://name:password@nats.example:4222, separated by commas', natsUrl), {
+    fallback: '',
+    unit: 'URL, …',
+    meaning: 'servers of NATS, of which one is taken; `tls://` where they are to be spoken to by TLS',
+    isSecret: true,
+  }),
+  NATS_CREDENTIALS_FILE: setting(words('a path'), {
+    fallback: '',
+    unit: 'path',
+    meaning: 'a `.creds` file for them',
   }),
   HOST: setting(address, {
     fallback: '127.0.0.1',
@@ -322,6 +338,8 @@ export function readConfig(env: Record<string, string | undefined> = process.env
   const { TTL_SECONDS, TTL_SECONDS_MAX } = values as Partial<Config>
   if (TTL_SECONDS && TTL_SECONDS_MAX && TTL_SECONDS > TTL_SECONDS_MAX)
     errors.push(`TTL_SECONDS (${TTL_SECONDS}) must not be over TTL_SECONDS_MAX (${TTL_SECONDS_MAX}).`)
+  const { BUS, NATS_URL } = values as Partial<Config>
+  if (BUS === 'nats' && NATS_URL?.length === 0) errors.push('BUS is nats, but NATS_URL is not set.')
   return errors.length > 0 ? { ok: false, errors } : { ok: true, config: values as Config }
 }
 

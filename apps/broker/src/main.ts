@@ -47,7 +47,7 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const members = membersOf(databases, new PostgresQueue(databases, shard, queueOptions(config)), { keys, config })
   const { queue, authenticator } = members
   const metrics = new Metrics()
-  const bus = openBus(config, { shard, log, metrics })
+  const bus = openBus(config, { shard, incarnation, log, metrics })
   const driver = new Driver({ ...members, bus, log, metrics }, driverOptions(config, { incarnation, durability }))
   observe(driver, metrics)
   const watch = new DatabaseWatch(config, { asking: databases.asking, log, metrics, incarnation, replaced })

@@ -1,7 +1,8 @@
 /** Two shards on one database: what one of them stores for a peer of the other. */
+import { isNatsHere, NatsServer } from '@sealpost/bus/testing'
 import { connect, type Peer } from '@sealpost/sdk'
 import { test as base, expect } from 'vitest'
-import { type BrokerProcess, until } from './testing-process.ts'
+import { type BrokerProcess, type Environment, until } from './testing-process.ts'
 import { type Place, World } from './testing-world.ts'
 
 const test = base.concurrent
@@ -17,26 +18,57 @@ function collect(peer: Peer): string[] {
   return texts
 }
 
-test('mail to a peer of another shard is pushed at a hint, and after the bus was cut, too', async () => {
-  await using world = await World.open(NEVER_POLLS)
-  const other = await world.secondShard()
-  for (const shard of [world.broker, other])
-    await until('it is on the bus', async () => (await shard.metric('sealpost_bus_up')) === 1)
-  const sender = await connect(await world.enrol())
-  const recipient = await connect(at(other, await world.enrol()))
-  const texts = collect(recipient)
-  for (let n = 0; n < 20; n++) await sender.send(recipient.key, String(n))
-  await until('all came', () => texts.length === 20)
-  await world.db.run(
-    (sql) => sql`
-      select pg_terminate_backend(pid) from pg_stat_activity
-      where application_name = 'sealpost bus' and datname = current_database()`,
+interface Cable extends AsyncDisposable {
+  readonly env: Environment
+  cut(world: World): Promise<void>
+}
+
+/** What carries the hints, and how it is cut. */
+const cables: Record<string, () => Promise<Cable>> = {
+  postgres: async () => ({
+    env: {},
+    cut: async ({ db }) => {
+      await db.run(
+        (sql) => sql`
+          select pg_terminate_backend(pid) from pg_stat_activity
+          where application_name = 'sealpost bus' and datname = current_database()`,
+      )
+    },
+    [Symbol.asyncDispose]: async () => undefined,
+  }),
+  nats: async () => {
+    const server = await NatsServer.start()
+    return {
+      env: { NATS_URL: server.url },
+      cut: () => server.stop().then(() => server.startAgain()),
+      [Symbol.asyncDispose]: () => server.stop(),
+    }
+  },
+}
+
+const isNatsMissing = !isNatsHere && process.env.CI !== 'true'
+
+for (const [name, lay] of Object.entries(cables))
+  (name === 'nats' && isNatsMissing ? test.skip : test)(
+    `mail to a peer of another shard is pushed at a hint, and after the bus was cut, too (${name})`,
+    async () => {
+      await using cable = await lay()
+      await using world = await World.open({ ...NEVER_POLLS, ...cable.env })
+      const other = await world.secondShard()
+      for (const shard of [world.broker, other])
+        await until('it is on the bus', async () => (await shard.metric('sealpost_bus_up')) === 1)
+      const sender = await connect(await world.enrol())
+      const recipient = await connect(at(other, await world.enrol()))
+      const texts = collect(recipient)
+      for (let n = 0; n < 20; n++) await sender.send(recipient.key, String(n))
+      await until('all came', () => texts.length === 20)
+      await cable.cut(world)
+      for (let n = 20; n < 40; n++) await sender.send(recipient.key, String(n))
+      await until('the rest came', () => texts.length === 40)
+      expect(texts).toEqual(Array.from({ length: 40 }, (_, n) => String(n)))
+      await Promise.all([sender.close(), recipient.close()])
+    },
   )
-  for (let n = 20; n < 40; n++) await sender.send(recipient.key, String(n))
-  await until('the rest came', () => texts.length === 40)
-  expect(texts).toEqual(Array.from({ length: 40 }, (_, n) => String(n)))
-  await Promise.all([sender.close(), recipient.close()])
-})
 
 test('T19: without a bus, mail to a peer of another shard waits for the poll', async ({ annotate }) => {
   await using world = await World.open({ BUS: 'memory', POLL_MS: '1000' })

@@ -3,7 +3,7 @@ import { scratchDatabase, unhurried } from '@sealpost/db/testing'
 import { toBase64url } from '@sealpost/std'
 import { busConformance } from './conformance.ts'
 import { GatheredBus } from './gathered-bus.ts'
-import { postgresWire } from './postgres.ts'
+import { postgresTopicOf, postgresWire } from './postgres.ts'
 
 busConformance('postgres', async () => {
   const scratch = await scratchDatabase()
@@ -13,7 +13,7 @@ busConformance('postgres', async () => {
     say: async (topic, bytes) => {
       await db.run((sql) => sql`select pg_notify(${topic}, ${toBase64url(bytes)})`)
     },
-    topicOf: (meshId) => `sealpost_${meshId.slice(0, 2)}`,
+    topicOf: postgresTopicOf,
     cut: async () => {
       await db.run(
         (sql) => sql`
