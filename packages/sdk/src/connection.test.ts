@@ -1,7 +1,7 @@
 import type { FrameOf, RefusalCode } from '@sealpost/protocol'
 import { type MeshId, type Millis, type PeerKey, seededRandom } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
-import { BACKOFF_MAX_MS, backoffMs } from './backoff.ts'
+import { BACKOFF_MAX_MS, BRIEF_MAX_MS, backoffMs, putOffMs } from './backoff.ts'
 import { Connection } from './connection.ts'
 import type { SealpostError } from './errors.ts'
 import { fakeCrypto, fakeProof, isFakeClientSignature } from './fake-crypto.ts'
@@ -179,25 +179,46 @@ describe('handshake', () => {
 })
 
 describe('coming back', () => {
-  test('full jitter between 0 and 0.5 s, doubling to 30 s', () => {
+  test.each([
+    ['failures', backoffMs, (times: number) => (times < 24 ? BRIEF_MAX_MS : BACKOFF_MAX_MS)],
+    ['being put off', putOffMs, () => BACKOFF_MAX_MS],
+  ])('full jitter between 0 and 0.5 s, doubled by %s up to its bound', (_, waitMs, bound) => {
     const random = seededRandom(3).next
-    for (let failures = 0; failures < 40; failures++) {
-      const most = Math.min(BACKOFF_MAX_MS, 500 * 2 ** failures)
-      const drawn = Array.from({ length: 200 }, () => backoffMs(failures, random))
+    for (let times = 0; times < 40; times++) {
+      const most = Math.min(bound(times), 500 * 2 ** times)
+      const drawn = Array.from({ length: 200 }, () => waitMs(times, random))
       expect(Math.min(...drawn)).toBeGreaterThanOrEqual(0)
       expect(Math.max(...drawn)).toBeLessThan(most)
       expect(Math.max(...drawn)).toBeGreaterThan(most / 2)
     }
   })
 
-  test('10,000 peers cut off together come back spread', () => {
+  test.each([
+    ['cut off', backoffMs, 300],
+    ['put off', putOffMs, 100],
+  ])('10,000 peers %s together come back spread', (_, waitMs, most) => {
     const random = seededRandom(4).next
     const perSlot = new Map<number, number>()
     for (let i = 0; i < 10_000; i++) {
-      const slot = Math.floor(backoffMs(6, random) / 100)
+      const slot = Math.floor(waitMs(6, random) / 100)
       perSlot.set(slot, (perSlot.get(slot) ?? 0) + 1)
     }
-    expect(Math.max(...perSlot.values())).toBeLessThan(200)
+    expect(Math.max(...perSlot.values())).toBeLessThan(most)
+  })
+
+  test('whoever was cut off is back within 5 s of a broker that was away for a few seconds', () => {
+    for (let seed = 1; seed <= 200; seed++) {
+      const world = new World(seededRandom(seed).next)
+      const backAtMs = 100 * (seed % 100)
+      world.connection.start(0)
+      let dialAtMs = 0
+      while (dialAtMs < backAtMs) {
+        world.connection.closed(world.connection.dialNo, 1006, dialAtMs)
+        dialAtMs = world.connection.wakeAtMs
+        world.connection.tick(dialAtMs)
+      }
+      expect(dialAtMs - backAtMs).toBeLessThan(BRIEF_MAX_MS)
+    }
   })
 
   test('failures add up until a session was steady', () => {

@@ -15,7 +15,7 @@ import {
   type ServerFrame,
 } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
-import { backoffMs, HINT_MAX_MS } from './backoff.ts'
+import { backoffMs, HINT_MAX_MS, putOffMs } from './backoff.ts'
 import { refusedBy, type SealpostCode, SealpostError } from './errors.ts'
 import type { CryptoPort, PeerEffects, PeerPlace } from './ports.ts'
 
@@ -298,7 +298,7 @@ export class Connection {
   private drawRetry(): Millis {
     const { random } = this.ports
     if (this.hintMs === 0) return backoffMs(this.failures++, random)
-    return Math.min(this.hintMs, HINT_MAX_MS) + backoffMs(this.putOffs++, random)
+    return Math.min(this.hintMs, HINT_MAX_MS) + putOffMs(this.putOffs++, random)
   }
 
   private end(error: SealpostError | null): void {

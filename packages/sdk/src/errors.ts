@@ -1,5 +1,5 @@
 /** What an application sees when something was refused or ended: one class, one code, and whether trying again helps. */
-import { type RefusalCode, refusal } from '@sealpost/protocol'
+import { type NackCode, type RefusalCode, refusal } from '@sealpost/protocol'
 
 /**
  * Codes that no broker says:
@@ -91,4 +91,18 @@ export class SealpostError extends Error {
 export function refusedBy(code: RefusalCode): SealpostError {
   const { meaning, isRetryable } = refusal(code)
   return new SealpostError(code, `The broker refused (${code}): ${meaning}.`, { isRetryable })
+}
+
+/** Said after the broker has looked whether it has the envelope already; the other codes may refuse one that it has. */
+const AFTER_THE_LOOK: readonly NackCode[] = ['id_reused', 'delay_too_long']
+
+/** The error for a refusal that does not change by asking again. */
+export function finalRefusal(code: NackCode, { mayBeStored = false }: { mayBeStored?: boolean }): SealpostError {
+  const error = refusedBy(code)
+  return mayBeStored && !AFTER_THE_LOOK.includes(code) ? maybeSent(error) : error
+}
+
+/** `cause`: with what the broker refuses it by now. */
+export function maybeSent(cause?: SealpostError): SealpostError {
+  return new SealpostError('maybe_sent', 'The broker may have stored this message or not.', { cause })
 }

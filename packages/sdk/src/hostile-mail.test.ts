@@ -244,14 +244,15 @@ const rows: Row[] = [
     raises: [],
     shows: ['one?', 'two?'],
     attack: async (scene, alice, bob) => {
-      const ask = (text: string) => alice.peer.request(scene.bob.signing.publicKey, text, { timeoutMs: 1_000 })
+      const ask = (text: string, timeoutMs = 60_000) =>
+        alice.peer.request(scene.bob.signing.publicKey, text, { timeoutMs })
       bob.react = (message) => message.isRequest && message.reply('one!')
       const one = ask('one?')
       scene.push(bob, (await scene.catches(1))[0]!)
       const answer = (await scene.catches(2))[1]!
       scene.push(alice, answer)
       expect((await one).text()).toBe('one!')
-      const two = ask('two?').catch(({ code }) => code)
+      const two = ask('two?', 1_000).catch(({ code }) => code)
       scene.push(bob, (await scene.catches(3))[2]!)
       scene.push(alice, { ...answer, id: 70 as DeliveryId })
       expect(await two).toBe('timeout')

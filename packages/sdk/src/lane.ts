@@ -63,9 +63,10 @@ export interface Entry {
   readonly envelope: Uint8Array
   /** Of the first attempt, too. */
   readonly admittedAtMs: Millis
-  /** Said more than once: a refusal may come after the broker has stored it. */
-  isResent?: boolean
-  /** Its answer was lost, or the broker's own: of a group message it is said again whatever became of the group. */
+  /**
+   * An answer to it was lost, or the broker's own. Then a refusal says little of it (`finalRefusal`), and of a group
+   * message it is said again whatever became of the group.
+   */
   mayBeStored?: boolean
   /** It was acknowledged once, by a database that was restored since. Its post had its answer then. */
   isReoffered?: boolean

@@ -126,6 +126,30 @@ describe('lanes', () => {
     expect(header).toContain('"seq":1,')
   })
 
+  test.each([
+    ['not_allowed', 'maybe_sent'],
+    ['unknown_recipient', 'maybe_sent'],
+    ['no_responder', 'maybe_sent'],
+    ['id_reused', 'id_reused'],
+    ['delay_too_long', 'delay_too_long'],
+  ] as const)('what may be stored and is refused as %s by now is told as %s', (code, told) => {
+    const world = online()
+    const post = world.post(BOB)
+    world.take()
+    world.outbox.disconnected()
+    world.outbox.connected(LIMITS, 1)
+    world.nack(world.take(1), code)
+    expect(world.codeOf(post)).toBe(told)
+  })
+
+  test('what was refused as busy and then for good was certainly not sent', () => {
+    const world = online()
+    const post = world.post(BOB)
+    world.nack(world.take(), 'busy')
+    world.nack(world.take(10_000), 'not_allowed')
+    expect(world.codeOf(post)).toBe('not_allowed')
+  })
+
   test('numbers of a stream follow one another, with the hash of the one before', () => {
     const world = online()
     for (let i = 0; i < 3; i++) world.post(BOB)
@@ -307,6 +331,50 @@ describe('after a restore', () => {
       world.outbox.connected(LIMITS, 1)
       world.ack(world.take(1))
     }
+    expect(world.outbox.pendingCount).toBe(0)
+  })
+
+  test('it is said no faster than the window lets it, in the order of each lane, before what is new', () => {
+    const world = online({ window: 4 })
+    for (let n = 0; n < 9; n++) world.post(n % 2 === 0 ? BOB : CAROL)
+    const before: SendItem[] = []
+    for (let said = world.take(); said.length > 0; said = world.take()) {
+      before.push(...said)
+      world.ack(said)
+    }
+    world.outbox.disconnected()
+    expect(reoffer(world)).toBe(9)
+    world.outbox.connected(LIMITS, 1)
+    world.post(BOB)
+    const again: SendItem[] = []
+    for (let said = world.take(1); said.length > 0; said = world.take(1)) {
+      expect(said.length).toBeLessThanOrEqual(4)
+      again.push(...said)
+      world.ack(said.slice(0, 3))
+      if (said.length > 3) world.nack(said.slice(3), 'unknown_recipient')
+    }
+    expect(ids(again).slice(0, 9)).toEqual(ids(before))
+    expect(again.slice(9).map((item) => item.envelope.at(-1))).toEqual([9])
+    expect(world.outbox.isHeldUp).toBe(false)
+  })
+
+  test('a lane that has to pause meanwhile goes on from where it was', () => {
+    const world = online({ window: 4 })
+    for (let n = 0; n < 8; n++) world.post(BOB)
+    for (let said = world.take(); said.length > 0; said = world.take()) world.ack(said)
+    world.outbox.disconnected()
+    reoffer(world)
+    world.outbox.connected(LIMITS, 1)
+    const [first, ...others] = world.take(1)
+    world.nack([first!], 'busy')
+    world.nack(others, 'out_of_sequence')
+    world.post(CAROL)
+    const texts: (number | undefined)[] = []
+    for (let said = world.take(10_000); said.length > 0; said = world.take(10_000)) {
+      texts.push(...said.filter(({ recipient }) => recipient === BOB).map((item) => item.envelope.at(-1)))
+      world.ack(said)
+    }
+    expect(texts).toEqual([0, 1, 2, 3, 4, 5, 6, 7])
     expect(world.outbox.pendingCount).toBe(0)
   })
 

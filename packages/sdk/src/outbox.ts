@@ -4,7 +4,8 @@
  * The window bounds what is unacknowledged; past it messages wait unsealed. With the broker these rules hold:
  * - A nack that may be retried bars its lane there until an item with `isHead` comes. So the lane pauses here, waits for
  *   the answers of all it has in flight, and goes on from its lowest unanswered entry, in order.
- * - A new session knows nothing of the old one: everything unanswered is said again, in the order it was sealed.
+ * - A new session knows nothing of the old one: everything unanswered is said again, in the order it was sealed, and no
+ *   more of it at a time than the window.
  * - `isHead` goes with an item before which nothing of its lane is in flight.
  *
  * With a store a post is kept as soon as it comes, and sealed bytes are kept before they are said for the first time. The
@@ -13,7 +14,7 @@
 import type { Correspondent } from '@sealpost/identity'
 import { BODY_BYTES_MAX, type FrameOf, type NackCode, PRIORITIES, refusal, type SendTerms } from '@sealpost/protocol'
 import { isHex, type Millis, type PeerKey } from '@sealpost/std'
-import { refusedBy, SealpostError } from './errors.ts'
+import { finalRefusal, maybeSent, refusedBy, SealpostError } from './errors.ts'
 import type { PeerCounters } from './events.ts'
 import { Fifo } from './fifo.ts'
 import type { GroupMessage } from './group-message.ts'
@@ -65,6 +66,8 @@ export class Outbox {
   private readonly paused = new Set<Lane>()
   /** Sealed and unanswered, in the order they were sealed. */
   private unanswered = new Map<string, Entry>()
+  /** Of these, what this session is still to say, as far as the window lets it. */
+  private readonly unsaid = new Set<Entry>()
   private unansweredBytes = 0
   private readonly sentLately = new SentLately()
   private waitingCount = 0
@@ -97,7 +100,7 @@ export class Outbox {
 
   /** Whether something waits that an answer to another may let go on. */
   get isHeldUp(): boolean {
-    return this.waitingCount > 0 || this.paused.size > 0
+    return this.waitingCount > 0 || this.paused.size > 0 || this.unsaid.size > 0
   }
 
   post(post: Post): void {
@@ -131,7 +134,8 @@ export class Outbox {
     this.resendForMs = Math.min(RESEND_FOR_MS_MAX, (limits.dedupeSeconds * 1000) / 2)
     this.isLeaving = false
     this.justKept = []
-    for (const entry of this.unanswered.values()) if (entry.place !== 'keeping') this.launch(entry, nowMs)
+    for (const entry of this.unanswered.values()) if (entry.place !== 'keeping') this.unsaid.add(entry)
+    this.launchUnsaid(nowMs)
   }
 
   /**
@@ -139,14 +143,7 @@ export class Outbox {
    * again. `refused`: it is refused now. Answers how many.
    */
   reoffer(refused: (entry: Entry, error: SealpostError) => void, nowMs: Millis): number {
-    const again = this.sentLately.take(nowMs).map((former): Entry => {
-      const post = {
-        ...former.post,
-        accepted: () => undefined,
-        refused: (error: SealpostError) => refused(former, error),
-      }
-      return { ...former, post, place: 'atRest', mayBeStored: true, isReoffered: true }
-    })
+    const again = this.sentLately.reoffer(refused, nowMs)
     this.unanswered = new Map([...again.map((entry) => [entry.envelopeId, entry] as const), ...this.unanswered])
     for (const lane of new Set(again.map((entry) => entry.lane)))
       lane.putBack(again.filter((entry) => entry.lane === lane))
@@ -158,6 +155,7 @@ export class Outbox {
   disconnected(): void {
     this.limits = null
     this.outgoing = []
+    this.unsaid.clear()
     for (const entry of this.unanswered.values()) {
       if (entry.place === 'inFlight') {
         entry.place = 'atRest'
@@ -196,7 +194,7 @@ export class Outbox {
       this.ports.counters.nacked += 1
       if (code === 'unavailable') entry.mayBeStored = true
       if (refusal(code).isRetryable) this.pause(entry, nowMs, retryAfterMs)
-      else this.fail(entry, isOfTheMoment(code) && entry.isResent ? maybeSent() : refusedBy(code as NackCode))
+      else this.fail(entry, finalRefusal(code as NackCode, entry))
     }
   }
 
@@ -225,7 +223,8 @@ export class Outbox {
     if (!this.limits) return []
     if (!this.isLeaving) {
       this.resumeLanes(nowMs)
-      this.launchKept(nowMs)
+      this.launchKept()
+      this.launchUnsaid(nowMs)
       this.admit(nowMs)
     }
     if (this.outgoing.length === 0) return []
@@ -256,8 +255,7 @@ export class Outbox {
 
   /** Refuses everything; what was attempted may be stored. With a store all of it stays there for the next life. */
   close(error: SealpostError): void {
-    this.limits = null
-    this.outgoing = []
+    this.disconnected()
     if (this.ports.keptPosts) return this.leave(this.ports.keptPosts, error)
     for (const entry of [...this.unanswered.values()]) this.giveUp(entry)
     for (const lanes of this.lanes.values()) for (const lane of lanes) if (lane) this.refuseWaiting(lane, error)
@@ -311,9 +309,11 @@ export class Outbox {
   }
 
   private hasRoom(): boolean {
-    if (!this.limits) return false
-    const window = Math.min(this.options.window, this.limits.inFlightMax)
-    return this.unanswered.size < window && this.unansweredBytes < this.options.windowBytes
+    return this.unanswered.size < this.window && this.unansweredBytes < this.options.windowBytes
+  }
+
+  private get window(): number {
+    return this.limits ? Math.min(this.options.window, this.limits.inFlightMax) : 0
   }
 
   private admit(nowMs: Millis): void {
@@ -364,13 +364,19 @@ export class Outbox {
     this.justKept.push(entry)
   }
 
-  /** In a lane that pauses they stay, and are said when it goes on. */
-  private launchKept(nowMs: Millis): void {
+  private launchKept(): void {
     if (this.justKept.length === 0) return
-    const entries = this.justKept
+    for (const entry of this.justKept) if (entry.place === 'sealed') this.unsaid.add(entry)
     this.justKept = []
-    for (const entry of entries)
-      if (entry.place === 'sealed' && entry.lane.pausedUntilMs === null) this.launch(entry, nowMs)
+  }
+
+  /** In a lane that pauses they stay, and are said when it goes on. */
+  private launchUnsaid(nowMs: Millis): void {
+    for (const entry of this.unsaid) {
+      if (this.unanswered.size - this.unsaid.size >= this.window) return
+      this.unsaid.delete(entry)
+      if (entry.lane.pausedUntilMs === null) this.launch(entry, nowMs)
+    }
   }
 
   /** A refusal here spends no place in the stream. */
@@ -408,21 +414,18 @@ export class Outbox {
       envelope: entry.envelope,
     }
     if (post.message) this.launchInGroup(post.message, item, entry)
-    else if (post.terms) this.launchWith(post.terms, item, entry)
+    else if (post.terms) this.launchWith(post.terms, item)
     else this.outgoing.push(item)
     entry.place = 'inFlight'
     lane.inFlight += 1
   }
 
   private launchInGroup(message: GroupMessage, send: SendItem, entry: Entry): void {
-    const { mayBeStored = false } = entry
-    entry.isResent = mayBeStored
     this.isMixed = true
-    this.outgoing.push({ message, isPinned: !mayBeStored, send })
+    this.outgoing.push({ message, isPinned: !entry.mayBeStored, send })
   }
 
-  private launchWith(terms: SendTerms, send: SendItem, entry: Entry): void {
-    entry.isResent = entry.place !== 'sealed'
+  private launchWith(terms: SendTerms, send: SendItem): void {
     this.isMixed = true
     this.outgoing.push({ send, terms })
   }
@@ -441,7 +444,7 @@ export class Outbox {
       lane.pausedUntilMs = null
       this.paused.delete(lane)
       for (const entry of [...lane.sealed])
-        if (entry.place === 'atRest' || entry.place === 'sealed') this.launch(entry, nowMs)
+        if ((entry.place === 'atRest' || entry.place === 'sealed') && !this.unsaid.has(entry)) this.launch(entry, nowMs)
       this.makeReady(lane)
     }
   }
@@ -473,6 +476,7 @@ export class Outbox {
   private finish(entry: Entry): void {
     const { lane } = entry
     this.unanswered.delete(entry.envelopeId)
+    this.unsaid.delete(entry)
     this.unansweredBytes -= entry.envelope.length
     if (entry.place === 'inFlight') lane.inFlight -= 1
     entry.place = 'done'
@@ -486,11 +490,4 @@ export class Outbox {
       this.refusePost(post, error)
     }
   }
-}
-
-/** Said of who is online and of how much was sent lately, before the broker looks whether it has the envelope already. */
-const isOfTheMoment = (code: string) => code === 'no_responder' || code === 'thread_exhausted'
-
-function maybeSent(): SealpostError {
-  return new SealpostError('maybe_sent', 'The broker may have stored this message or not.')
 }

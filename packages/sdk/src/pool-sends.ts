@@ -15,7 +15,7 @@ import {
   type SendTerms,
 } from '@sealpost/protocol'
 import type { EnvelopeId, Millis, PeerKey, PoolId } from '@sealpost/std'
-import { refusedBy, SealpostError } from './errors.ts'
+import { finalRefusal, maybeSent, refusedBy, SealpostError } from './errors.ts'
 import type { PeerCounters } from './events.ts'
 import type { Receipt } from './lane.ts'
 import { type OutboxLimits, RESEND_FOR_MS_MAX } from './outbox.ts'
@@ -134,8 +134,8 @@ export class PoolSends {
       this.ports.counters.nacked += 1
       if (code === 'unavailable') entry.sealed!.mayBeStored = true
       if (refusal(code).isRetryable) this.pause(entry.sealed!, nowMs, retryAfterMs)
-      else if (code === 'stale_roster' && !entry.isSecond) this.sealAnew(entry)
-      else this.fail(entry, refusedBy(code as NackCode))
+      else if (code === 'stale_roster' && !entry.isSecond && !entry.sealed!.mayBeStored) this.sealAnew(entry)
+      else this.fail(entry, finalRefusal(code as NackCode, entry.sealed!))
     }
   }
 
@@ -275,6 +275,5 @@ export class PoolSends {
 }
 
 export const unknownPool = () => new SealpostError('unknown_pool', 'There is no such pool in this mesh.')
-const maybeSent = () => new SealpostError('maybe_sent', 'The broker may have stored this message or not.')
 const unusableKeys = () =>
   new SealpostError('key_refused', 'The keys of these members are none that a message can be sealed to.')

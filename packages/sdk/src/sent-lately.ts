@@ -3,6 +3,7 @@
  * this is said again, under the same ids, so that what it does know stays one message.
  */
 import type { Millis } from '@sealpost/std'
+import type { SealpostError } from './errors.ts'
 import { Fifo } from './fifo.ts'
 import type { Entry } from './lane.ts'
 
@@ -22,13 +23,20 @@ export class SentLately {
     while (this.isOver(nowMs)) this.bytes -= this.entries.shift()!.entry.envelope.length
   }
 
-  /** All of it, in the order of the acks, which within a lane is that of the sends. */
-  take(nowMs: Millis): Entry[] {
+  /**
+   * All of it, to be said again, in the order of the acks, which within a lane is that of the sends. `refused`: it is
+   * refused now.
+   */
+  reoffer(refused: (entry: Entry, error: SealpostError) => void, nowMs: Millis): Entry[] {
     while (this.isOver(nowMs)) this.entries.shift()
-    const taken = [...this.entries].map(({ entry }) => entry)
+    const again = [...this.entries].map(({ entry: former }): Entry => {
+      const answers = { accepted: () => undefined, refused: (error: SealpostError) => refused(former, error) }
+      const post = { ...former.post, ...answers }
+      return { ...former, post, place: 'atRest', mayBeStored: true, isReoffered: true }
+    })
     this.entries.clear()
     this.bytes = 0
-    return taken
+    return again
   }
 
   private isOver(nowMs: Millis): boolean {

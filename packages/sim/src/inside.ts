@@ -34,7 +34,7 @@ interface SessionInside {
 
 interface PeerInside {
   readonly outbox: {
-    readonly unanswered: ReadonlyMap<unknown, { place: string; isResent?: boolean; mayBeStored?: boolean }>
+    readonly unanswered: ReadonlyMap<unknown, { place: string; mayBeStored?: boolean }>
     readonly paused: ReadonlySet<unknown>
     readonly isLeaving: boolean
   }
@@ -85,8 +85,8 @@ function markEngine(engine: Engine, oracle: Oracle): void {
 function markPeer(engine: PeerEngine, oracle: Oracle): void {
   const { outbox, arrivals } = engine as unknown as PeerInside
   oracle.mark(`connection: ${engine.state.name}`)
-  for (const { place, isResent } of outbox.unanswered.values())
-    oracle.mark(`outbox entry: ${place}${isResent ? ', said again' : ''}`)
+  for (const { place, mayBeStored } of outbox.unanswered.values())
+    oracle.mark(`outbox entry: ${place}${mayBeStored ? ', may be stored' : ''}`)
   markAll(oracle, 'outbox', { 'a lane is paused': outbox.paused.size > 0, 'the broker leaves': outbox.isLeaving })
   markAll(oracle, 'arrivals', {
     'wait for a key': arrivals.parked.size > 0,
