@@ -3,7 +3,7 @@ import { drillRestore } from './drill/restore.ts'
 import { Teardown } from './lib/teardown.ts'
 
 test('a restored backup loses nothing whose senders live, shows nothing twice and gives no id twice', {
-  timeout: 150_000,
+  timeout: 300_000,
 }, async () => {
   const teardown = new Teardown()
   try {

@@ -33,7 +33,8 @@ test('every fault that can be mixed: each promise holds', { timeout: SLOW }, asy
   expect(lines.map(({ scenario }) => scenario)).toEqual(MIXED)
   for (const { outcome, rounds, scenario } of lines)
     expect([scenario, outcome, rounds > 0]).toEqual([scenario, 'held', true])
-  expect(lines.reduce((sum, { acked }) => sum + acked, 0)).toBeGreaterThan(2000)
+  // After each of them so much has to go through before the next one, however slow the machine is.
+  expect(lines.reduce((sum, { acked }) => sum + acked, 0)).toBeGreaterThanOrEqual(100 * MIXED.length)
 })
 
 test.for(ALONE)('$name: each promise holds', { timeout: SLOW }, async ({ name, obstacle }) => {

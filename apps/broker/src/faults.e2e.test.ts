@@ -5,6 +5,7 @@
 import { rm } from 'node:fs/promises'
 import { openDatabase } from '@sealpost/db'
 import { startEmbedded } from '@sealpost/db/embedded'
+import { unhurried } from '@sealpost/db/testing'
 import { generateIdentity } from '@sealpost/identity'
 import { connect, type Peer } from '@sealpost/sdk'
 import type { PeerKey } from '@sealpost/std'
@@ -105,13 +106,13 @@ test('the broker is killed twice in the middle of a burst: nothing acked is lost
 test('every database connection of the broker is terminated again and again under traffic', async () => {
   await using world = await World.open()
   const traffic = await Traffic.start(world)
-  let terminated = 0
+  const terminated: number[] = []
   for (let round = 1; round <= 8; round++) {
     await traffic.flows(400)
-    terminated += await terminateBackends(world)
+    terminated.push(await terminateBackends(world))
   }
   await traffic.expectWhole()
-  expect(terminated).toBeGreaterThan(16)
+  expect(Math.min(...terminated)).toBeGreaterThan(0)
   expect(world.broker.isAlive).toBe(true)
   expect(world.broker.log.filter((line) => line.level === 'error')).toEqual([])
   await until('it is ready', async () => (await fetch(`${world.broker.httpUrl}/readyz`)).ok)
@@ -232,8 +233,7 @@ async function holdSettlement(world: World) {
   const [sender, recipient] = [await WireClient.enter(place), await WireClient.enter(to)]
   sender.send(sendFrame(envelopeTo(to)))
   const [delivery] = await recipient.deliveries(1)
-  const settings = { idle_in_transaction_session_timeout: 0, lock_timeout: 0 }
-  const holder = await openDatabase(world.databaseUrl, { connections: 1, settings })
+  const holder = await openDatabase(world.databaseUrl, { ...unhurried, connections: 1 })
   const hold = (statements: string) => holder.run((sql) => sql.unsafe(statements).simple())
   await hold('begin; lock table message_queue in access exclusive mode')
   recipient.send({ type: 'settle', ids: [delivery!.id] })

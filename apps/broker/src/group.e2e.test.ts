@@ -8,7 +8,6 @@ import { until } from './testing-process.ts'
 import { envelopeTo, randomHex, WireClient } from './testing-wire.ts'
 import { type Place, World } from './testing-world.ts'
 
-const SLOW = 120_000
 const BRISK = { SWEEP_MS: '50', POLL_MS: '100' }
 
 /** A peer that keeps what it is told, and settles it. */
@@ -59,9 +58,7 @@ async function bytesStored(world: World) {
   return row!
 }
 
-test('a broadcast of 64 KiB to 100 is stored once, and each of them gets it, there or not', {
-  timeout: SLOW,
-}, async () => {
+test('a broadcast of 64 KiB to 100 is stored once, and each of them gets it, there or not', async () => {
   await using world = await World.open(BRISK)
   const [ownerPlace, ...places] = await enrolMany(world, 101)
   const owner = await Member.enter(ownerPlace!)
@@ -74,7 +71,7 @@ test('a broadcast of 64 KiB to 100 is stored once, and each of them gets it, the
   expect(stored).toMatchObject({ bodies: 1, bodyBytes: 64 * 1024 + 40, rows: 100 })
   expect(stored.queueBytes).toBeLessThan(100 * 400)
   const members = await enterAll(places)
-  await until('all have it', () => members.every(({ received }) => received.length === 1), 60_000)
+  await until('all have it', () => members.every(({ received }) => received.length === 1))
   for (const { received } of members) {
     expect(Buffer.compare(received[0]!.body, body)).toBe(0)
     expect(received[0]!.group).toEqual({ id: group.id, name: 'all hands', epoch: 1 })
@@ -214,7 +211,7 @@ test('kept for a group without a broker, it leaves in the next life, once', asyn
   await close(later, ...members)
 })
 
-test('broadcasts under way while the broker is killed come whole and once', { timeout: SLOW }, async () => {
+test('broadcasts under way while the broker is killed come whole and once', async () => {
   await using world = await World.open(BRISK)
   const members = await enterAll(await enrolMany(world, 8))
   const [first, ...others] = members as [Member, ...Member[]]
@@ -230,7 +227,7 @@ test('broadcasts under way while the broker is killed come whole and once', { ti
   await world.restart()
   const fares = await Promise.all(posted.map(faresOf))
   expect(new Set(fares.flatMap((fare) => Object.values(fare)))).toEqual(new Set(['stored']))
-  await until('all have all', () => members.every(({ received }) => received.length >= 7 * 40), 60_000)
+  await until('all have all', () => members.every(({ received }) => received.length >= 7 * 40))
   for (const [at, { texts }] of members.entries()) {
     const expected = members.flatMap((_, i) => (i === at ? [] : Array.from({ length: 40 }, (_, n) => `${i} ${n}`)))
     const ofSender = (i: number, of: string[]) => of.filter((text) => text.startsWith(`${i} `))
@@ -240,7 +237,7 @@ test('broadcasts under way while the broker is killed come whole and once', { ti
   await close(...members)
 })
 
-test('50 senders write to one group of 100 at once: all is stored, nothing refused', { timeout: SLOW }, async () => {
+test('50 senders write to one group of 100 at once: all is stored, nothing refused', async () => {
   await using world = await World.open()
   const members = await enterAll(await enrolMany(world, 100))
   const [first, ...others] = members as [Member, ...Member[]]
@@ -254,7 +251,7 @@ test('50 senders write to one group of 100 at once: all is stored, nothing refus
   expect(fares.flatMap((fare) => Object.values(fare)).filter((fare) => fare !== 'stored')).toEqual([])
   const expected = 100 * 99
   const count = () => members.reduce((sum, { received }) => sum + received.length, 0)
-  await until('all of it', () => count() >= expected, 90_000)
+  await until('all of it', () => count() >= expected, 120_000)
   expect(count()).toBe(expected)
   for (const { peer } of members) expect(peer.counters).toMatchObject({ nacked: 0, tampered: 0 })
   await close(...members)

@@ -6,7 +6,10 @@ import { hostileInputs } from './testing-hostile-inputs.ts'
 import { until } from './testing-process.ts'
 
 const ROUNDS = 20
-const AT_A_TIME = 8
+/** Most of a row is waiting for a commit. */
+const AT_A_TIME = 16
+/** As many as a round enrols, about. */
+const ENROLLED_AHEAD = 160
 const GROWTH_MAX_MB = 64
 /** What the first rounds need for ever: compiled code, caches at their size, the rows' members in memory. */
 const WARM_UP_ROUNDS = 2
@@ -27,6 +30,7 @@ test.skipIf(process.platform !== 'linux')(
 )
 
 async function runAll(arena: Arena): Promise<void> {
+  await arena.world.enrolAhead(ENROLLED_AHEAD)
   const left = [...hostileInputs]
   const worker = async () => {
     for (let row = left.shift(); row; row = left.shift()) await tryRow(arena, row)

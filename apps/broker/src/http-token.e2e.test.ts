@@ -32,8 +32,11 @@ describe('a request', () => {
 
 describe('a token', () => {
   test('is over when its time is', async () => {
-    const peer = await HttpPeer.enter(await world.enrol(), 5)
-    expect(await peer.inbox('waitSeconds=0')).toMatchObject({ status: 200 })
+    const place = await world.enrol()
+    const peer = await until('one is still good when it is used', async () => {
+      const brief = await HttpPeer.enter(place, 3)
+      return (await brief.inbox('waitSeconds=0')).status === 200 ? brief : null
+    })
     await until('it is over', async () => (await peer.inbox('waitSeconds=0')).status === 401)
   })
 
@@ -70,10 +73,13 @@ describe('a token', () => {
 
 describe('a request for a token', () => {
   test('is answered with the proof that this is the broker', async () => {
+    const fromMs = Date.now()
     const { status, body } = await post(url(), await tokenRequest(await world.enrol(), { ttlSeconds: 60 }))
     expect(status).toBe(200)
     expect(Buffer.from(body.proof, 'base64url')).toHaveLength(64)
-    expect(Math.abs(body.expiresAtMs - Date.now() - 60_000)).toBeLessThan(10_000)
+    // The clocks of this process, the broker and the server are one, but for how they round.
+    expect(body.expiresAtMs - 60_000).toBeGreaterThanOrEqual(fromMs - 100)
+    expect(body.expiresAtMs - 60_000).toBeLessThanOrEqual(Date.now() + 100)
   })
 
   test.each<[string, Partial<Transcript>]>([

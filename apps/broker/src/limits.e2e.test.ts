@@ -1,6 +1,7 @@
 /** What one address, one connection or one machine may cost, and how it is told that it is too much. */
 import type { ClientFrame } from '@sealpost/protocol'
 import { describe, expect, test } from 'vitest'
+import { until } from './testing-process.ts'
 import { envelopeTo, type HttpAnswer, rawHttp, sendFrame, upgradeRequest, WireClient } from './testing-wire.ts'
 import { World } from './testing-world.ts'
 
@@ -12,13 +13,16 @@ const getAt = (world: World, path: string, headers: readonly string[] = []) =>
     [`GET ${path} HTTP/1.1`, `Host: ${world.broker.authority}`, ...headers, '\r\n'].join('\r\n'),
   )
 
+/** The first refusal of many at once: a slow machine gives room for another one meanwhile. */
+const refusedOf = (ask: () => Promise<HttpAnswer>): Promise<HttpAnswer> =>
+  until('one is refused', async () => (await Promise.all(Array.from({ length: 8 }, ask))).find(isRefused))
+const isRefused = ({ status }: HttpAnswer) => status === 429
+
 describe('one address', () => {
   test('H18: opens so many connections in a burst, and is told when to come again', async () => {
     await using world = await World.open({ LIMITS: 'on', UPGRADES_PER_SECOND: '1', UPGRADES_BURST: '3' })
-    const answers: HttpAnswer[] = []
-    for (let i = 0; i < 8; i++) answers.push(await upgradeAt(world))
-    expect(answers.slice(0, 3).map(({ status }) => status)).toEqual([101, 101, 101])
-    const refused = answers.find(({ status }) => status === 429)!
+    for (let i = 0; i < 3; i++) expect((await upgradeAt(world)).status).toBe(101)
+    const refused = await refusedOf(() => upgradeAt(world))
     expect(JSON.parse(refused.body)).toEqual({ code: 'rate_limited', retryAfterMs: expect.any(Number) })
     expect(refused.headers.get('retry-after')).toBe('1')
     expect(await world.broker.metric('sealpost_requests_refused_total{code="rate_limited"}')).toBeGreaterThan(0)
@@ -36,11 +40,9 @@ describe('one address', () => {
 
   test('asks so much by HTTP, whatever it asks for', async () => {
     await using world = await World.open({ LIMITS: 'on', REQUESTS_PER_SECOND: '1', REQUESTS_BURST: '4' })
-    const answers: HttpAnswer[] = []
-    for (const path of ['/livez', '/version', '/nothing', '/v1/inbox', '/livez', '/livez', '/livez', '/livez'])
-      answers.push(await getAt(world, path))
-    expect(answers.slice(0, 4).every(({ status }) => status !== 429)).toBe(true)
-    expect(answers.filter(({ status }) => status === 429).length).toBeGreaterThan(0)
+    for (const path of ['/livez', '/version', '/nothing', '/v1/inbox'])
+      expect((await getAt(world, path)).status).not.toBe(429)
+    await refusedOf(() => getAt(world, '/livez'))
   })
 
   test('is the one that a trusted proxy names', async () => {
@@ -83,7 +85,7 @@ describe('one connection', () => {
 
 test('a process that is over its memory lets nobody in, says so, and goes on with those it has', async () => {
   await using world = await World.open({ LIMITS: 'on', MEMORY_BYTES_MAX: '1' })
-  await expect.poll(() => world.broker.metric('sealpost_overloaded'), { timeout: 20_000 }).toBe(1)
+  await expect.poll(() => world.broker.metric('sealpost_overloaded')).toBe(1)
   expect(await upgradeAt(world)).toMatchObject({ status: 503, body: '{"code":"try_later","retryAfterMs":2000}' })
   expect((await getAt(world, '/v1/inbox')).status).toBe(503)
   expect((await getAt(world, '/livez')).status).toBe(200)
@@ -103,7 +105,7 @@ describe('a mailbox', () => {
     }
     // A look that meets a commit on its way counts it twice, until the next look a second later: it is never too late.
     const fill = async (client: WireClient, upTo: number) => {
-      await expect.poll(() => sendTo(client).then(() => world.count('message_queue')), { timeout: 20_000 }).toBe(upTo)
+      await expect.poll(() => sendTo(client).then(() => world.count('message_queue'))).toBe(upTo)
       for (let i = 0; i < 5; i++) expect(await sendTo(client)).toBe('mailbox_full')
       expect(await world.count('message_queue')).toBe(upTo)
     }
@@ -111,7 +113,7 @@ describe('a mailbox', () => {
     await fill(two, 30)
     const back = await WireClient.enter(absent)
     back.send({ type: 'settle', ids: (await back.deliveries(30)).map(({ id }) => id) })
-    await expect.poll(() => sendTo(one), { timeout: 20_000 }).toBe('ack')
+    await expect.poll(() => sendTo(one)).toBe('ack')
     for (const client of [one, two, back]) client.destroy()
   })
 })

@@ -8,9 +8,8 @@ import { until } from './testing-process.ts'
 import { type Place, World } from './testing-world.ts'
 
 const MEMBER = join(import.meta.dirname, '../../../scripts/lib/pool-member.ts')
-const SLOW = 120_000
-/** No poll in the time of a test: what happens is told, or it does not happen. */
-const QUIET = { SWEEP_MS: '50', POLL_MS: '60000' }
+/** No poll and no end of a lease in the time of a test: what happens is told, or it does not happen. */
+const QUIET = { SWEEP_MS: '50', POLL_MS: '600000', LEASE_MS: '300000' }
 const codeOf = (promise: Promise<unknown>) =>
   promise.then(
     () => 'done',
@@ -129,9 +128,7 @@ class Mortal implements AsyncDisposable {
   }
 }
 
-test('four members share 200 messages, and what one of them had when it was killed goes to the others at once', {
-  timeout: SLOW,
-}, async () => {
+test('four members share 200 messages, and what one of them had when it was killed goes to the others at once', async () => {
   await using world = await World.open(QUIET)
   const floor = new Floor()
   const places = await Promise.all(Array.from({ length: 5 }, () => world.enrol()))
@@ -140,19 +137,18 @@ test('four members share 200 messages, and what one of them had when it was kill
   )
   const pool = await owner!.peer.pools.createPool('crew', places.slice(1).map(keyOf))
   await using mortal = new Mortal(places[4]!, pool.id, 3)
-  await until('the process has joined', () => mortal.lines.includes('joined'), 30_000)
+  await until('the process has joined', () => mortal.lines.includes('joined'))
   for (const worker of workers) await worker.join(pool.id, 2)
   for (const worker of workers) worker.gate = () => new Promise((done) => setImmediate(done))
   const texts = Array.from({ length: 200 }, (_, n) => `task ${n}`)
   await Promise.all(texts.map((text) => pool.send(text)))
-  await until('the process holds as much as it takes', () => mortal.taken.length === 3, 30_000)
+  await until('the process holds as much as it takes', () => mortal.taken.length === 3)
   for (const text of mortal.taken) floor.take(text, 'mortal')
-  await until('the others are through with the rest', () => floor.doneBy.size === 197, 60_000)
+  await until('the others are through with the rest', () => floor.doneBy.size === 197)
   await until('nothing else is left', async () => (await world.count('message_queue')) === 3)
   await mortal.kill()
   floor.forget('mortal')
-  // A lease is 30 s: within less it can only have ended with the session.
-  await until('all of it is done', () => floor.doneBy.size === 200, 20_000)
+  await until('all of it is done', () => floor.doneBy.size === 200)
   expect([...floor.doneBy.keys()].sort()).toEqual(texts.sort())
   expect([...floor.doneBy.values()].filter((by) => by.length !== 1)).toEqual([])
   expect(floor.shared).toEqual([])
@@ -233,9 +229,7 @@ test('who was taken out gets nothing that waits or comes, and loses what it has;
   await Promise.all([ann, bob, cat].map(({ peer }) => peer.close()))
 })
 
-test('a broker that is killed loses nothing of a pool, and its members go on with the next one', {
-  timeout: SLOW,
-}, async () => {
+test('a broker that is killed loses nothing of a pool, and its members go on with the next one', async () => {
   await using world = await World.open(QUIET)
   const floor = new Floor()
   const places = await Promise.all([world.enrol(), world.enrol(), world.enrol()])
@@ -254,8 +248,8 @@ test('a broker that is killed loses nothing of a pool, and its members go on wit
   await world.broker.kill()
   await world.restart()
   await sent
-  await until('all are done', () => floor.doneBy.size === 60, 60_000)
-  await until('the queue is empty', async () => (await world.count('message_queue')) === 0, 60_000)
+  await until('all are done', () => floor.doneBy.size === 60)
+  await until('the queue is empty', async () => (await world.count('message_queue')) === 0)
   await Promise.all([ann, bob, cat].map(({ peer }) => peer.close()))
 })
 

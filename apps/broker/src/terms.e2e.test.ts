@@ -10,7 +10,7 @@ const test = base.concurrent
 const THREAD = 'c0'.repeat(16)
 const BRISK = { SWEEP_MS: '50', POLL_MS: '100' }
 /** Long beside what a loaded machine may take to extend it. */
-const LEASE_MS = '4000'
+const LEASE_MS = '8000'
 
 interface Heard {
   readonly peer: Peer
@@ -67,8 +67,8 @@ test('the lease of what is in work goes on for as long as that takes', async () 
   for (const { peer } of [busy, idle]) peer.onMessage(() => finish.promise)
   await sender.peer.send(busy.peer.key, 'x')
   await sender.peer.send(idle.peer.key, 'x')
-  // What nobody extends shows how often a lease has passed meanwhile.
-  await until('two leases passed', () => idle.peer.counters.duplicates >= 2)
+  // What nobody extends shows that a lease has passed meanwhile.
+  await until('a lease passed', () => idle.peer.counters.duplicates >= 1)
   expect(busy.peer.counters).toMatchObject({ received: 1, duplicates: 0 })
   finish.resolve()
   await until('all is settled', async () => (await world.count('message_queue')) === 0)
@@ -88,7 +88,7 @@ test('a message can be extended by hand', async () => {
   })
   await sender.peer.send(recipient.peer.key, 'long')
   await sender.peer.send(recipient.peer.key, 'short')
-  await until('two leases of the other passed', () => recipient.peer.counters.duplicates >= 2)
+  await until('the lease of the other passed', () => recipient.peer.counters.duplicates >= 1)
   const attempts = await world.db.run(
     (sql) => sql<{ attempts: number }[]>`select attempts from message_queue order by id`,
   )
@@ -120,12 +120,14 @@ test('what is kept back comes when it is time and not before, and holds up nothi
   const [alice, bob] = [await enter(await world.enrol()), await enter(await world.enrol())]
   const arrived: Message[] = []
   bob.peer.onMessage((message) => void arrived.push(message))
-  const notBefore = new Date(Date.now() + 8_000)
+  const notBefore = new Date(Date.now() + 2_000)
+  await alice.peer.send(bob.peer.key, 'much later', { notBefore: Date.now() + 3_600_000 })
   await alice.peer.send(bob.peer.key, 'later', { notBefore })
   await alice.peer.send(bob.peer.key, 'at once')
   await until('both came', () => arrived.length === 2)
-  expect(arrived.map((message) => message.text())).toEqual(['at once', 'later'])
-  expect(arrived[1]!.receivedAtMs).toBeGreaterThanOrEqual(notBefore.getTime())
+  expect(arrived.map((message) => message.text()).sort()).toEqual(['at once', 'later'])
+  const later = arrived.find((message) => message.text() === 'later')!
+  expect(later.receivedAtMs).toBeGreaterThanOrEqual(notBefore.getTime())
   expect(bob.all('gap')).toEqual([])
   await expect(
     alice.peer.send(bob.peer.key, 'never', { notBefore: Date.now() + 60_000, ttlSeconds: 5 }),
@@ -243,7 +245,13 @@ test('a conversation that goes round and round is stopped', async () => {
   await send({ hops: 64 })
   await expect(send({ hops: 65 })).rejects.toMatchObject({ code: 'too_many_hops' })
   await Promise.all(Array.from({ length: 200 }, () => send({ thread: THREAD })))
-  await expect(send({ thread: THREAD })).rejects.toMatchObject({ code: 'thread_exhausted' })
+  // Every ten seconds there is room for one more.
+  const codeOfNext = () =>
+    send({ thread: THREAD }).then(
+      () => null,
+      ({ code }: { code: string }) => code,
+    )
+  expect(await until('no more of it is taken', codeOfNext)).toBe('thread_exhausted')
   await send({ thread: 'd0'.repeat(16) })
   await close(alice, bob)
 })

@@ -27,6 +27,8 @@ export class World implements AsyncDisposable {
   readonly meshId: MeshId
   private readonly env: Environment
   private readonly closers: (() => Promise<unknown>)[]
+  /** Members of the mesh that nobody is yet. */
+  private readonly ahead: Identity[] = []
 
   private constructor(
     parts: Pick<World, 'broker' | 'db' | 'databaseUrl' | 'meshId'>,
@@ -84,9 +86,23 @@ export class World implements AsyncDisposable {
     return newMesh(this.db)
   }
 
-  async enrol(meshId: MeshId = this.meshId, identity: Identity = generateIdentity()): Promise<Place> {
+  async enrol(meshId: MeshId = this.meshId, given?: Identity): Promise<Place> {
+    const ready = meshId === this.meshId && !given ? this.ahead.pop() : undefined
+    if (ready) return this.place(ready)
+    const identity = given ?? generateIdentity()
     await addMembers(this.db, meshId, [bindBoxKey(identity, meshId, FAR_MS)])
     return this.place(identity, meshId)
+  }
+
+  /** That there are so many for the next calls of `enrol`: in one statement, where each would be a commit of its own. */
+  async enrolAhead(count: number): Promise<void> {
+    const identities = Array.from({ length: count - this.ahead.length }, generateIdentity)
+    await addMembers(
+      this.db,
+      this.meshId,
+      identities.map((identity) => bindBoxKey(identity, this.meshId, FAR_MS)),
+    )
+    this.ahead.push(...identities)
   }
 
   /** One who may invite and revoke. */

@@ -78,7 +78,7 @@ test('what is typed while the broker is away leaves with the next command, once 
   expect(textsOf(bob)).toEqual(['first', 'second', 'third', 'fourth'])
 })
 
-test('a listener waits for a command of its profile that is just passing', { timeout: 60_000 }, async () => {
+test('a listener waits for a command of its profile that is just passing', async () => {
   const passing = await holdDesk(new Profile({ home: machine.environment.SEALPOST_HOME! }, 'bob'))
   const bob = machine.start(['listen', '--profile', 'bob'])
   await bob.until('it waits', ({ stderr }) => stderr.includes('waiting for another command'))

@@ -17,7 +17,7 @@ const failure = ({ code, stderr }: { code: number | null; stderr: string }) => [
   JSON.parse(stderr.trim().split('\n').at(-1)!).error.code,
 ]
 
-test('a machine is added by one line, is written to, and is removed', { timeout: 180_000 }, async () => {
+test('a machine is added by one line, is written to, and is removed', async () => {
   const { invite } = json(await machine.run(['device', 'add', 'phone', '--json']))
   const joined = json(await machine.run(['join', invite, '--profile', 'phone', '--json']))
   expect(joined.name).toBe('alice/phone')
@@ -46,7 +46,7 @@ test('a machine is added by one line, is written to, and is removed', { timeout:
   expect(failure(await machine.run(['device', 'add', 'a/b', '--json']))).toEqual([2, 'label_malformed'])
 })
 
-test('a new identity key keeps name, mail and who knows it', { timeout: 180_000 }, async () => {
+test('a new identity key keeps name, mail and who knows it', async () => {
   await machine.run(['send', 'alice', 'before', '--profile', 'bob'])
   const { key, fingerprint } = json(await machine.run(['key', 'rotate', '--identity', '--json']))
   expect(json(await machine.run(['key', 'fingerprint', '--json']))).toMatchObject({ key, fingerprint })

@@ -14,7 +14,7 @@ afterEach(() => machine[Symbol.asyncDispose]())
 
 const json = ({ stdout }: { stdout: string }) => JSON.parse(stdout)
 
-test('work is given to whoever listens, and to each once', { timeout: 120_000 }, async () => {
+test('work is given to whoever listens, and to each once', async () => {
   const made = json(await machine.run(['pool', 'create', 'crew', 'bob', 'carol', '--json']))
   expect(made).toMatchObject({ name: 'crew', epoch: 1 })
   expect(made.members).toHaveLength(2)
@@ -32,7 +32,7 @@ test('work is given to whoever listens, and to each once', { timeout: 120_000 },
   expect((await machine.run(['pool', 'show', made.id])).stdout).toMatch(/members +bob/)
 })
 
-test('what can not be done says why', { timeout: 120_000 }, async () => {
+test('what can not be done says why', async () => {
   await machine.run(['pool', 'create', 'crew', 'bob'])
   const code = async (...words: string[]) => {
     const { code, stderr } = await machine.run([...words, '--json'])

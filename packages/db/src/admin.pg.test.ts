@@ -3,14 +3,14 @@ import { type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { addMembers, createMesh, type MemberBinding, revokeMember } from './admin.ts'
 import { type Database, openDatabase } from './connect.ts'
-import { type ScratchDatabase, scratchDatabase } from './testing.ts'
+import { type ScratchDatabase, scratchDatabase, unhurried } from './testing.ts'
 
 let scratch: ScratchDatabase
 let db: Database
 
 beforeAll(async () => {
   scratch = await scratchDatabase()
-  db = await openDatabase(scratch.url)
+  db = await openDatabase(scratch.url, unhurried)
 })
 afterAll(async () => {
   await db.close()

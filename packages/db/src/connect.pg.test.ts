@@ -10,7 +10,7 @@ let admin: Database
 
 beforeAll(async () => {
   scratch = await scratchDatabase()
-  admin = await openDatabase(scratch.url, { connections: 1, applicationName: 'admin' }) // not `unhurried`: its settings are looked at
+  admin = await openDatabase(scratch.url, { ...unhurried, connections: 1, applicationName: 'admin' })
 })
 afterAll(async () => {
   await admin.close()
@@ -121,9 +121,11 @@ test('a server that accepts and never speaks is not done, in time', async () => 
 })
 
 test('a statement that found no free connection was certainly not done', async () => {
-  await withDatabase({ connections: 1 }, async (db) => {
-    const long = db.run((sql) => sql`select pg_sleep(2)`)
+  await withDatabase({ ...unhurried, connections: 1 }, async (db) => {
+    await admin.run((sql) => sql`select pg_advisory_lock(9)`)
+    const long = db.run((sql) => sql`select pg_advisory_lock(9)`)
     await expect(db.run((sql) => sql`select 1`, { timeoutMs: 50 })).rejects.toMatchObject({ code: 'db_not_done' })
+    await admin.run((sql) => sql`select pg_advisory_unlock(9)`)
     await long
   })
 })
@@ -148,7 +150,7 @@ test('a refusal keeps its SQLSTATE and constraint, and nothing of what was sent'
     (db) => db.run((sql) => sql`select ${secret}::text from no_such_table`),
   ]
   const errors: Record<string, unknown>[] = []
-  await withDatabase({ connections: 1 }, async (db) => {
+  await withDatabase({ ...unhurried, connections: 1 }, async (db) => {
     const pid = async () => (await db.run((sql) => sql`select pg_backend_pid() as pid`))[0]?.pid
     const before = await pid()
     for (const statement of statements) errors.push((await statement(db).catch((error) => error)) as never)
@@ -170,8 +172,8 @@ test('a refusal keeps its SQLSTATE and constraint, and nothing of what was sent'
 })
 
 test('what the server rolled back is not done, and may be tried again', async () => {
-  await withDatabase({ connections: 2, statementTimeoutMs: 100 }, async (db) => {
-    await expect(db.run((sql) => sql`select pg_sleep(5)`)).rejects.toMatchObject({
+  await withDatabase({ ...unhurried, connections: 2, statementTimeoutMs: 1_000 }, async (db) => {
+    await expect(db.run((sql) => sql`select pg_sleep(60)`)).rejects.toMatchObject({
       code: 'db_not_done',
       sqlstate: '57014',
     })
@@ -205,7 +207,7 @@ test('a bigint is a number, an instant its milliseconds, and arrays travel as pa
 })
 
 test('a bigint that is no safe integer is a bug, and costs only its own connection', async () => {
-  await withDatabase({ connections: 1 }, async (db) => {
+  await withDatabase({ ...unhurried, connections: 1 }, async (db) => {
     await expect(db.run((sql) => sql`select 9007199254740993 as big`)).rejects.toMatchObject({
       name: 'AssertionFailed',
     })
@@ -214,13 +216,15 @@ test('a bigint that is no safe integer is a bug, and costs only its own connecti
 })
 
 test('each connection is set to durable commits, short locks and custom plans', async () => {
-  const [row] = await admin.run(
-    (sql) => sql`
-      select current_setting('synchronous_commit') as a, current_setting('statement_timeout') as b,
-             current_setting('lock_timeout') as c, current_setting('idle_in_transaction_session_timeout') as d,
-             current_setting('plan_cache_mode') as e`,
-  )
-  expect({ ...row }).toEqual({ a: 'on', b: '5s', c: '1s', d: '10s', e: 'force_custom_plan' })
+  await withDatabase({ connections: 1 }, async (db) => {
+    const [row] = await db.run(
+      (sql) => sql`
+        select current_setting('synchronous_commit') as a, current_setting('statement_timeout') as b,
+               current_setting('lock_timeout') as c, current_setting('idle_in_transaction_session_timeout') as d,
+               current_setting('plan_cache_mode') as e`,
+    )
+    expect({ ...row }).toEqual({ a: 'on', b: '5s', c: '1s', d: '10s', e: 'force_custom_plan' })
+  })
 })
 
 test('the server gives up a client that is silent in the middle of a write', async () => {

@@ -4,14 +4,14 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { addMembers, createMesh, revokeMember } from './admin.ts'
 import { type Database, openDatabase } from './connect.ts'
 import { changeConsent, findConsent, NAMED_MAX } from './consent.ts'
-import { type ScratchDatabase, scratchDatabase } from './testing.ts'
+import { type ScratchDatabase, scratchDatabase, unhurried } from './testing.ts'
 
 let scratch: ScratchDatabase
 let db: Database
 
 beforeAll(async () => {
   scratch = await scratchDatabase()
-  db = await openDatabase(scratch.url, { connections: 4 })
+  db = await openDatabase(scratch.url, { ...unhurried, connections: 4 })
 })
 afterAll(async () => {
   await db.close()

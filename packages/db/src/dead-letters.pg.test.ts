@@ -4,7 +4,7 @@ import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import { addMembers, createMesh, revokeMember } from './admin.ts'
 import { type Database, openDatabase } from './connect.ts'
 import { forgetDeadLetters, listDeadLetters, purgeDeadLetters, redriveDeadLetters } from './dead-letters.ts'
-import { type ScratchDatabase, scratchDatabase } from './testing.ts'
+import { type ScratchDatabase, scratchDatabase, unhurried } from './testing.ts'
 
 let scratch: ScratchDatabase
 let db: Database
@@ -14,7 +14,7 @@ let numbers: number[]
 
 beforeAll(async () => {
   scratch = await scratchDatabase()
-  db = await openDatabase(scratch.url)
+  db = await openDatabase(scratch.url, unhurried)
 })
 afterAll(async () => {
   await db.close()

@@ -6,14 +6,14 @@ import { type Database, openDatabase } from './connect.ts'
 import { changeConsent, findConsent } from './consent.ts'
 import { type DeviceClaim, enrolDevice, findPersons, removeDevice } from './devices.ts'
 import { findSuccessors, succeedIdentity } from './successions.ts'
-import { type ScratchDatabase, scratchDatabase } from './testing.ts'
+import { type ScratchDatabase, scratchDatabase, unhurried } from './testing.ts'
 
 let scratch: ScratchDatabase
 let db: Database
 
 beforeAll(async () => {
   scratch = await scratchDatabase()
-  db = await openDatabase(scratch.url, { connections: 4 })
+  db = await openDatabase(scratch.url, { ...unhurried, connections: 4 })
 })
 afterAll(async () => {
   await db.close()

@@ -9,6 +9,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest'
 import { checkServer } from './check-server.ts'
 import { type Database, openDatabase } from './connect.ts'
 import { type EmbeddedOptions, type EmbeddedPostgres, startEmbedded } from './embedded.ts'
+import { unhurried } from './testing.ts'
 
 let folder: string
 let servers: EmbeddedPostgres[]
@@ -30,7 +31,7 @@ async function start(options: EmbeddedOptions = {}): Promise<EmbeddedPostgres> {
 }
 
 async function ask<T>(server: { url: string }, question: (db: Database) => Promise<T>): Promise<T> {
-  const db = await openDatabase(server.url, { connections: 1 })
+  const db = await openDatabase(server.url, { ...unhurried, connections: 1 })
   try {
     return await question(db)
   } finally {

@@ -4,14 +4,14 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { addMembers, createMesh, type MemberBinding, revokeMember } from './admin.ts'
 import { type Database, openDatabase } from './connect.ts'
 import { enrolByInvite, type InviteClaim, listMembers, revokeFor } from './membership.ts'
-import { type ScratchDatabase, scratchDatabase } from './testing.ts'
+import { type ScratchDatabase, scratchDatabase, unhurried } from './testing.ts'
 
 let scratch: ScratchDatabase
 let db: Database
 
 beforeAll(async () => {
   scratch = await scratchDatabase()
-  db = await openDatabase(scratch.url, { connections: 8 })
+  db = await openDatabase(scratch.url, { ...unhurried, connections: 8 })
 })
 afterAll(async () => {
   await db.close()

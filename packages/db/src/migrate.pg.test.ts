@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { openDatabase } from './connect.ts'
 import { migrate } from './migrate.ts'
-import { emptyDatabase, type ScratchDatabase } from './testing.ts'
+import { emptyDatabase, type ScratchDatabase, unhurried } from './testing.ts'
 
 const root = fileURLToPath(new URL('../../..', import.meta.url))
 let scratch: ScratchDatabase
@@ -15,7 +15,7 @@ beforeEach(async () => {
 afterEach(() => scratch.drop())
 
 async function state() {
-  const db = await openDatabase(scratch.url, { connections: 1 })
+  const db = await openDatabase(scratch.url, { ...unhurried, connections: 1 })
   const [row] = await db.run(
     (sql) => sql<{ applied: number; distinct: number; clusters: number }[]>`
       select (select count(*)::int from drizzle.__drizzle_migrations) as applied,
@@ -69,7 +69,7 @@ test('migrate finds nothing to do after drizzle-kit', async () => {
 })
 
 test('a migration that fails is rolled back and says what is in its way', async () => {
-  const db = await openDatabase(scratch.url, { connections: 1 })
+  const db = await openDatabase(scratch.url, { ...unhurried, connections: 1 })
   await db.run((sql) => sql`create table mesh (secret text)`)
   await expect(migrate(scratch.url)).rejects.toMatchObject({
     code: 'db_migration_failed',

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type Database, openDatabase, openPipeline, type Pipeline } from './connect.ts'
 import type { Step } from './pipe-lane.ts'
-import { type ScratchDatabase, scratchDatabase } from './testing.ts'
+import { type ScratchDatabase, scratchDatabase, unhurried } from './testing.ts'
 
 let scratch: ScratchDatabase
 let admin: Database
@@ -9,9 +9,9 @@ let pipeline: Pipeline
 
 beforeAll(async () => {
   scratch = await scratchDatabase()
-  admin = await openDatabase(scratch.url, { connections: 1 })
+  admin = await openDatabase(scratch.url, { ...unhurried, connections: 1 })
   await admin.run((sql) => sql`create table box (content bytea, n int unique deferrable initially deferred)`)
-  pipeline = await openPipeline(scratch.url)
+  pipeline = await openPipeline(scratch.url, unhurried)
 })
 afterAll(async () => {
   await Promise.all([pipeline.close(), admin.close()])
@@ -57,14 +57,14 @@ test.each([
 test('an address that prefers TLS is content without it, and its password is still refused as one', async () => {
   const preferring = new URL(scratch.url)
   preferring.searchParams.set('sslmode', 'prefer')
-  const open = await openPipeline(preferring.href)
+  const open = await openPipeline(preferring.href, unhurried)
   expect(await open.run((pipe) => pipe.run([{ text: 'select 1' }]))).toEqual([[['1']]])
   await open.close()
   preferring.searchParams.set('sslmode', 'require')
   await expect(openPipeline(preferring.href, { queryTimeoutMs: 2_000 })).rejects.toMatchObject({ code: 'db_not_done' })
   preferring.searchParams.set('sslmode', 'prefer')
   preferring.password = 'wrong'
-  await expect(openPipeline(preferring.href)).rejects.toMatchObject({ code: 'db_refused' })
+  await expect(openPipeline(preferring.href, unhurried)).rejects.toMatchObject({ code: 'db_refused' })
 })
 
 test('errors leave no prepared statements behind', async () => {
@@ -77,7 +77,7 @@ test('errors leave no prepared statements behind', async () => {
 })
 
 test('the server bounds a run as a whole, where it can: its steps have a bound of their own each', async () => {
-  const bounded = await openPipeline(scratch.url, { queryTimeoutMs: 25_000 })
+  const bounded = await openPipeline(scratch.url, { ...unhurried, queryTimeoutMs: 25_000 })
   const setting: Step = {
     text: "select coalesce((select setting from pg_settings where name = 'transaction_timeout'), '25000')",
   }

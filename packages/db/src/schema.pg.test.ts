@@ -1,13 +1,13 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type Database, openDatabase } from './connect.ts'
-import { type ScratchDatabase, scratchDatabase } from './testing.ts'
+import { type ScratchDatabase, scratchDatabase, unhurried } from './testing.ts'
 
 let scratch: ScratchDatabase
 let db: Database
 
 beforeAll(async () => {
   scratch = await scratchDatabase()
-  db = await openDatabase(scratch.url, { connections: 1 })
+  db = await openDatabase(scratch.url, { ...unhurried, connections: 1 })
 })
 afterAll(async () => {
   await db.close()

@@ -10,7 +10,7 @@ import {
   putPool,
   revokeMember,
 } from '@sealpost/db'
-import { scratchDatabase } from '@sealpost/db/testing'
+import { scratchDatabase, unhurried } from '@sealpost/db/testing'
 import { loginsOf } from '@sealpost/db/testing-roles'
 import { assert } from '@sealpost/std'
 import type { DeadLetterFacts, QueueWorld } from './conformance-world.ts'
@@ -30,13 +30,15 @@ export interface PostgresWorlds {
 export async function postgresWorlds(): Promise<PostgresWorlds> {
   const scratch = await scratchDatabase()
   const logins = await loginsOf(scratch.url)
-  const open = (settings: Record<string, string>) => openDatabase(scratch.url, { connections: 1, settings })
-  const openAsBroker = () => openDatabase(logins.broker, { connections: 1, settings: SESSION })
-  const pipeline = () => openPipeline(logins.broker, { settings: SESSION })
+  const options = { ...unhurried, connections: 1 }
+  const asBroker = { ...options, settings: { ...unhurried.settings, ...SESSION } }
+  const open = () => openDatabase(scratch.url, options)
+  const openAsBroker = () => openDatabase(logins.broker, asBroker)
+  const pipeline = () => openPipeline(logins.broker, asBroker)
   const databases = { writing: await pipeline(), claiming: await openAsBroker(), asking: await openAsBroker() }
   const rivalWriting = await pipeline()
-  const admin = await open({})
-  const rival = await open({})
+  const admin = await open()
+  const rival = await open()
   const all = [...Object.values(databases), rivalWriting, admin, rival]
   return {
     admin,
