@@ -12,6 +12,8 @@ let scratch: ScratchDatabase
 let logins: RoleLogins
 let broker: Database
 let admin: Database
+let monitor: Database
+let backup: Database
 
 beforeAll(async () => {
   scratch = await emptyDatabase()
@@ -19,10 +21,11 @@ beforeAll(async () => {
   logins = await loginsOf(scratch.url)
   broker = await openDatabase(logins.broker, { ...unhurried, connections: 1 })
   admin = await openDatabase(logins.admin, { ...unhurried, connections: 1 })
+  monitor = await openDatabase(logins.monitor, { ...unhurried, connections: 1 })
+  backup = await openDatabase(logins.backup, { ...unhurried, connections: 1 })
 })
 afterAll(async () => {
-  await broker.close()
-  await admin.close()
+  for (const db of [broker, admin, monitor, backup]) await db.close()
   await logins.drop()
   await scratch.drop()
 })
@@ -89,6 +92,56 @@ describe('an admin', () => {
   test('makes meshes', async () => {
     expect(await codeOf(admin, `insert into mesh values ('${toHex(randomBytes(16))}', 'home')`)).toBe('done')
   })
+})
+
+describe('whoever watches', () => {
+  test.each([
+    'select envelope from message_queue',
+    'select terms from message_queue',
+    'select envelope_id from message_queue',
+    'select peer_key from member',
+    'select name from member',
+    'select detail from dead_letter',
+    'select * from access_token',
+    'select * from invite',
+    'delete from dead_letter',
+    'update session set epoch = 1',
+    'select note_origin(true)',
+    "select nextval('delivery_block')",
+  ])('may not: %s', async (statement) => {
+    expect(await codeOf(monitor, statement)).toBe(DENIED)
+  })
+
+  test.each([
+    'select recipient, count(*), min(enqueued_at), sum(body_bytes) from message_queue group by 1',
+    'select count(*) from delayed_delivery where due_at < now()',
+    'select reason, count(*) from dead_letter group by 1',
+    'select query_start from pg_stat_activity',
+  ])('may: %s', async (statement) => {
+    expect(await codeOf(monitor, statement)).toBe('done')
+  })
+})
+
+describe('whoever takes backups', () => {
+  test('reads every table and sequence, and may begin and end a copy of the files', async () => {
+    const [row] = await backup.run(
+      (sql) => sql`
+        select count(*)::int as seen, bool_and(case relkind when 'S' then has_sequence_privilege(oid, 'select')
+            else has_table_privilege(oid, 'select') end) as all_read,
+          has_function_privilege('pg_backup_start(text, boolean)', 'execute')
+            and has_function_privilege('pg_backup_stop(boolean)', 'execute') as may_begin
+        from pg_class where relnamespace::regnamespace::text in ('public', 'drizzle') and relkind in ('r', 'S')`,
+    )
+    expect(row).toMatchObject({ all_read: true, may_begin: true })
+    expect(row!.seen).toBeGreaterThan(15)
+  })
+
+  test.each(['delete from dead_letter', "update mesh set name = ''", 'truncate member', 'select note_origin(true)'])(
+    'may not: %s',
+    async (statement) => {
+      expect(await codeOf(backup, statement)).toBe(DENIED)
+    },
+  )
 })
 
 test('the statements may be run again, and the owner migrates', async () => {

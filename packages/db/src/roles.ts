@@ -1,8 +1,8 @@
 /**
- * Who may do what in the database, as three roles without a login: `_owner` migrates and nothing else needs it, `_broker`
- * is what a broker is, `_admin` what `sealpost dead` and the enrolment of first members are. A login is made a member of
- * one of them. What a hacked broker can not do then: change a stored envelope or whom it is from, read what lies among the dead
- * letters, drop, truncate or alter a table, or put a sequence back.
+ * Who may do what in the database, as roles without a login: `_owner` migrates and nothing else needs it, `_broker` is
+ * what a broker is, `_admin` what `sealpost dead` and the enrolment of first members are, `_monitor` counts, and `_backup`
+ * reads. A login is made a member of one of them. What a hacked broker can not do then: change a stored envelope or whom it
+ * is from, read what lies among the dead letters, drop, truncate or alter a table, or put a sequence back.
  *
  * An embedded server needs none of it: whoever runs it owns its files, and its one account is behind a password in a
  * file of that owner.
@@ -48,37 +48,49 @@ const ADMIN: Grants = {
   cluster: 'select',
 }
 
+/** Numbers and times: no key, no envelope, nothing that somebody wrote. */
+const MONITOR: Grants = {
+  mesh: 'select (mesh_id, name)',
+  member: 'select (mesh_id, peer_no, role, is_pool, revoked_at)',
+  session: 'select',
+  message_queue: `select (mesh_id, recipient, priority, id, sender, enqueued_at, expires_at, body_bytes, ${QUEUE_COLUMNS_CHANGED})`,
+  delayed_delivery: 'select (mesh_id, recipient, priority, id, sender, enqueued_at, due_at, body_bytes)',
+  dead_letter: 'select (mesh_id, recipient, priority, id, sender, reason, died_at)',
+  cluster: 'select',
+}
+
+const ROLES = ['owner', 'broker', 'admin', 'monitor', 'backup'] as const
+
 /**
  * The statements that make the roles, or bring them up to date: run them as a superuser, in the database, after every
  * migration. They hand all of it to `_owner`.
  */
 export function roleStatements(prefix = 'sealpost'): string[] {
-  const [owner, broker, admin] = ['owner', 'broker', 'admin'].map((name) => `${prefix}_${name}`) as [
-    string,
-    string,
-    string,
-  ]
+  const all = ROLES.map((name) => `${prefix}_${name}`)
+  const [owner, broker, admin, monitor, backup] = all as [string, string, string, string, string]
   return [
-    ...[owner, broker, admin].map(create),
+    ...all.map(create),
     onDatabase(`revoke all on database %I from public`),
-    ...[owner, broker, admin].map((role) => onDatabase(`grant connect on database %I to ${role}`)),
+    ...all.map((role) => onDatabase(`grant connect on database %I to ${role}`)),
     onDatabase(`grant create on database %I to ${owner}`), // the migrations keep a schema of their own
     'revoke all on schema public from public',
     `alter schema public owner to ${owner}`,
     handOver(owner),
-    ...[broker, admin].flatMap((role) => [
+    ...[broker, admin, monitor, backup].flatMap((role) => [
       `revoke all on all tables in schema public from ${role}`,
       `revoke all on all sequences in schema public from ${role}`,
       `grant usage on schema public, drizzle to ${role}`,
       `grant select on drizzle.__drizzle_migrations to ${role}`,
-      `grant usage on sequence delivery_block, receipt_id to ${role}`,
     ]),
+    `grant usage on sequence delivery_block, receipt_id to ${broker}, ${admin}`,
     ...granted(BROKER, broker),
     ...granted(ADMIN, admin),
+    ...granted(MONITOR, monitor),
+    ...reading(backup),
     'revoke all on function note_origin(boolean) from public',
     `grant execute on function note_origin(boolean) to ${broker}, ${admin}`,
     `grant execute on function pg_control_system() to ${owner}`,
-    `grant pg_read_all_stats to ${broker}`, // to see whose snapshot holds up the queue
+    `grant pg_read_all_stats to ${broker}, ${monitor}`, // to see whose snapshot holds up the queue
   ]
 }
 
@@ -98,6 +110,13 @@ const handOver = (owner: string) => `do $$ declare what record; begin
     case what.relkind when 'S' then 'sequence' when 'v' then 'view' else 'table' end, what.name); end loop;
   alter function note_origin(boolean) owner to ${owner};
 end $$`
+
+/** All there is, for a dump, and what brackets a copy of the files. */
+const reading = (role: string) => [
+  `grant select on all tables in schema public, drizzle to ${role}`,
+  `grant select on all sequences in schema public, drizzle to ${role}`,
+  `grant execute on function pg_backup_start(text, boolean), pg_backup_stop(boolean), pg_switch_wal() to ${role}`,
+]
 
 const granted = (grants: Grants, role: string) =>
   Object.entries(grants).map(([table, rights]) => `grant ${rights} on ${table} to ${role}`)

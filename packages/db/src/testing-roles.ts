@@ -10,13 +10,15 @@ export interface RoleLogins {
   readonly owner: string
   readonly broker: string
   readonly admin: string
+  readonly monitor: string
+  readonly backup: string
   /** After everything that uses them is closed, and before the database is dropped. */
   drop(): Promise<void>
 }
 
 export async function loginsOf(url: string): Promise<RoleLogins> {
   const prefix = `sealpost_${randomBytes(6).toString('hex')}`
-  const names = ['owner', 'broker', 'admin'] as const
+  const names = ['owner', 'broker', 'admin', 'monitor', 'backup'] as const
   await onDatabase(url, [
     ...roleStatements(prefix),
     ...names.map((name) => `create role ${prefix}_${name}_login login password '${prefix}' in role ${prefix}_${name}`),
@@ -34,7 +36,8 @@ export async function loginsOf(url: string): Promise<RoleLogins> {
       ...roles.flatMap((role) => [`reassign owned by ${role} to current_user`, `drop owned by ${role}`]),
       ...roles.map((role) => `drop role ${role}`),
     ])
-  return { prefix, owner: as('owner'), broker: as('broker'), admin: as('admin'), drop }
+  const [owner, broker, admin, monitor, backup] = names.map(as) as [string, string, string, string, string]
+  return { prefix, owner, broker, admin, monitor, backup, drop }
 }
 
 async function onDatabase(url: string, statements: readonly string[]): Promise<void> {
