@@ -5,7 +5,7 @@
  */
 import { readFileSync } from 'node:fs'
 import { defaultLimits, type EngineLimits } from '@sealpost/core'
-import { normalizeAuthority } from '@sealpost/identity'
+import { isDialable, normalizeAuthority } from '@sealpost/identity'
 import { ENVELOPE_BYTES_MAX, GROUPS_MAX } from '@sealpost/protocol'
 import { defaultDrainOptions, defaultQueueOptions, defaultWriterOptions } from '@sealpost/queue'
 import { z } from 'zod'
@@ -34,6 +34,8 @@ const natsUrl = z
   .refine(
     (text) => URL.canParse(text) && ['nats:', 'tls:'].includes(new URL(text).protocol) && new URL(text).host !== '',
   )
+const url = z.string().refine((text) => text === '' || isDialable(text))
+const shardName = z.string().regex(/^[!-~]{0,64}$/)
 const origin = z.string().refine((text) => URL.canParse(text) && new URL(text).origin === text)
 
 interface Setting<T> extends Kind<T> {
@@ -102,6 +104,30 @@ export const settings = {
     unit: 'host:port, …',
     meaning:
       'names under which peers reach this broker, port 443 unless one is named; loopback names of `PORT` are always among them',
+  }),
+  PUBLIC_URL: setting(
+    { parse: url, expects: 'an address like wss://broker.example' },
+    {
+      fallback: '',
+      unit: 'URL',
+      meaning:
+        'where peers dial this very broker, and no other one; its name is one of `AUTHORITIES`, and a port of 0 stands for `PORT`',
+    },
+  ),
+  SHARD_NAME: setting(
+    { parse: shardName, expects: 'a name of at most 64 characters without spaces' },
+    {
+      fallback: '',
+      unit: 'name',
+      meaning:
+        'of this broker among those on one database, the same after a restart; without it the host and port of `PUBLIC_URL`, or of the machine',
+    },
+  ),
+  PLACEMENT: setting(oneOf('auto', 'home', 'any'), {
+    fallback: 'auto',
+    unit: 'auto, home or any',
+    meaning:
+      '`home`: a peer is sent to the broker where its mesh is at home; `any`: all are served here, as behind a load balancer; `auto`: `home` with a `PUBLIC_URL`',
   }),
   ORIGINS: setting(list('origins like https://console.example, separated by commas', origin), {
     fallback: '',

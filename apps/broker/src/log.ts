@@ -11,6 +11,7 @@ interface Fields {
   readonly adminUrl?: string
   readonly brokerKey?: string
   readonly shard?: string
+  readonly name?: string
   readonly version?: string
   readonly postgres?: string
   readonly durability?: string

@@ -1,7 +1,8 @@
 /** The broker: puts the parts together, starts them in order, and ends them in the reverse. */
+import type { Placement } from '@sealpost/core'
 import { checkServer, currentIncarnation, type Database, migrate, openDatabase, openPipeline } from '@sealpost/db'
 import { openDemo } from '@sealpost/demo'
-import { ready, type SigningKeys } from '@sealpost/identity'
+import { normalizeAuthority, ready, type SigningKeys } from '@sealpost/identity'
 import { PROTOCOL_VERSIONS, SUBPROTOCOLS } from '@sealpost/protocol'
 import { defaultDrainOptions, defaultQueueOptions, defaultWriterOptions, type QueueOptions } from '@sealpost/queue'
 import { PostgresQueue, SESSION } from '@sealpost/queue/postgres'
@@ -27,6 +28,7 @@ import { PersonRegistrar } from './person-registrar.ts'
 import { PoolRegistrar } from './pool-registrar.ts'
 import { Registrar } from './registrar.ts'
 import { helloOf, type ServerOptions, serve, serveAdmin, WEBSOCKET_PATH } from './server.ts'
+import { ShardTable } from './shard-table.ts'
 
 export interface RunningBroker {
   readonly url: string
@@ -82,6 +84,10 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
     },
     socketOptions,
   )
+  const self = { shard, brokerKey: keys.publicKey, port: server.port }
+  const placed = (placement: Placement) => driver.step(() => driver.engine.placed(placement))
+  const shards = new ShardTable(config, self, { db: databases.asking, bus, log, metrics, placed })
+  await shards.look()
   const admin = serveAdmin({ host: config.ADMIN_HOST, port: config.ADMIN_PORT, fetch: adminRoutes(http).fetch })
   const url = `ws://${server.authority}${WEBSOCKET_PATH}`
   const adminUrl = `http://${admin.authority}`
@@ -94,6 +100,7 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
     stop: async () => {
       isStopping = true
       watch.stop()
+      await shards.leave()
       server.refuseNewcomers()
       await driver.shutdown()
       await api.ended()
@@ -158,7 +165,8 @@ function serverOptions(config: Config, brokerKey: PeerKey): ServerOptions {
   return {
     host: config.HOST,
     port: config.PORT,
-    authorities: config.AUTHORITIES,
+    authorities:
+      config.PUBLIC_URL === '' ? config.AUTHORITIES : [...config.AUTHORITIES, normalizeAuthority(config.PUBLIC_URL)],
     origins: config.ORIGINS,
     isDemoOn: config.DEMO === 'on',
     proxies: { trusted: config.TRUSTED_PROXIES, header: config.PROXY_HEADER },

@@ -34,6 +34,7 @@ export interface ServerOptions extends DoorOptions {
 export interface RunningServer {
   /** host:port */
   readonly authority: string
+  readonly port: number
   /** Upgrades no more sockets. */
   refuseNewcomers(): void
   stop(): Promise<void>
@@ -134,6 +135,7 @@ export function serve(parts: ServerParts, options: ServerOptions): RunningServer
   door.open(server.port!)
   return {
     authority: authorityWith(options.host, server.port!),
+    port: server.port!,
     refuseNewcomers: () => {
       door.isClosed = true
     },

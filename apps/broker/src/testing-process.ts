@@ -76,6 +76,10 @@ export class BrokerProcess {
   get url(): string {
     return String(this.ready.url)
   }
+  /** As its `PUBLIC_URL` says; only on loopback. */
+  get shardUrl(): string {
+    return `ws://${this.authority}`
+  }
   get httpUrl(): string {
     return String(this.ready.httpUrl)
   }

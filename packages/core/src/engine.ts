@@ -22,8 +22,10 @@ import { Deliveries } from './deliveries.ts'
 import type { Effects, SocketId } from './effects.ts'
 import { type FoundGroups, type GroupAnswer, type GroupPage, Groups } from './groups.ts'
 import { Hints } from './hints.ts'
+import { Homes, type LiveShard, type Placement } from './homes.ts'
+import type { Authentication, Enrolment, RevokedMember } from './newcomers.ts'
 import { OwnerAnswers } from './owner-answers.ts'
-import { type NewDevice, Persons } from './persons.ts'
+import { Persons } from './persons.ts'
 import { PoolAnswers } from './pool-answers.ts'
 import { Pools } from './pools.ts'
 import { Presence } from './presence.ts'
@@ -36,22 +38,7 @@ export interface EngineOptions extends Welcome {
   readonly nowMs: Millis
 }
 
-/** What was found of a peer that asks to be let in. */
-export interface Authentication {
-  readonly member: Member | null
-  readonly isSignatureGood: boolean
-  /** The broker's own signature over this handshake. */
-  readonly proof: Uint8Array
-}
-
-/** What became of one that asked to be let in by an invite; `proof` is the broker's signature over its enrolment. */
-export type Enrolment =
-  | { readonly status: 'enrolled'; readonly name: string; readonly proof: Uint8Array; readonly device?: NewDevice }
-  | { readonly status: 'invite_refused' | 'already_member' | 'name_taken' | 'revoked' | 'too_many_devices' }
-
 type EnrolFrame = FrameOf<'enrol' | 'enrolDevice'>
-
-export type RevokedMember = Pick<Member, 'meshId' | 'peer' | 'peerKey'>
 
 const TRY_LATER_MS = 2000
 const NO_GROUPS: FoundGroups = new Map()
@@ -72,6 +59,7 @@ export class Engine {
   private readonly presence: Presence
   private readonly groups: Groups
   private readonly seats: Pools
+  private readonly homes = new Homes()
   private readonly sessions = new Map<SocketId, Session>()
   private tickedAtMs: Millis
   private liveSessions = 0
@@ -110,6 +98,11 @@ export class Engine {
   /** From now on sends are refused as `busy`, or taken again. */
   set isOverloaded(is: boolean) {
     this.router.isOverloaded = is
+  }
+
+  /** Where meshes are at home now. Before it is said, and without it, they are at home here. */
+  placed(placement: Placement): void {
+    this.homes.placed(placement, this.context.nowMs)
   }
 
   /** Tells the time, by a clock that never goes back. Call it before the other methods. */
@@ -208,6 +201,8 @@ export class Engine {
     // One answer for an unknown mesh, an unknown key and a bad signature: it must not tell which.
     if (!found.member || !found.isSignatureGood) return this.refuse(session, 'auth_failed')
     if (found.member.isRevoked) return this.refuse(session, 'revoked')
+    const home = session.state.mayMove ? this.homes.elsewhere(found.member.meshId) : null
+    if (home) return this.moved(session, home, found.proof)
     session.state = { name: 'opening', member: found.member, credit: session.state.credit, proof: found.proof }
     const { meshId, peer, sessionEpoch } = found.member
     this.context.effects.open(socket, { meshId, peer, epoch: sessionEpoch })
@@ -329,8 +324,14 @@ export class Engine {
 
   private receivedAuth(session: Session, hello: FrameOf<'hello'>, auth: FrameOf<'auth'>): void {
     if (!hello.versions.includes(auth.version)) return this.refuse(session, 'version_unsupported')
-    session.state = { name: 'proving', credit: auth.credit }
+    const mayMove = !auth.capabilities.includes('home_unreachable')
+    session.state = { name: 'proving', credit: auth.credit, mayMove }
     this.context.effects.authenticate(session.socket, hello, auth)
+  }
+
+  private moved(session: Session, { url, certificate }: LiveShard, proof: Uint8Array): void {
+    this.context.effects.send(session.socket, [{ type: 'moved', url, certificate, proof }])
+    this.refuse(session, 'moved', 0)
   }
 
   private receivedEnrol(session: Session, hello: FrameOf<'hello'>, enrol: EnrolFrame): void {
@@ -435,6 +436,8 @@ export class Engine {
     session.state = { name: 'live', live }
     session.heardAtMs = nowMs // it had nothing to say while its session was opened
     this.context.send(live, [welcomeOf(this.options, { epoch, proof })])
+    const urls = proof === NO_PROOF ? [] : this.homes.othersFor(member.meshId)
+    if (urls.length > 0) this.context.send(live, [{ type: 'shards', urls }])
     this.context.effects.findLost(live.socket, { meshId: member.meshId, peer: member.peer, epoch })
     this.presence.changed(live.peer, live.mesh.watchers)
     this.deliveries.claimSoon(live)

@@ -1,15 +1,11 @@
 /** The engine: pure and synchronous. Drivers do the waiting. */
 export type { Counters } from './context.ts'
 export * from './effects.ts'
-export {
-  type Authentication,
-  Engine,
-  type EngineOptions,
-  type Enrolment,
-  type RevokedMember,
-} from './engine.ts'
+export { Engine, type EngineOptions } from './engine.ts'
 export type { FoundGroups, GroupAnswer, GroupEntry, GroupPage } from './groups.ts'
+export type { LiveShard, Placement } from './homes.ts'
 export * from './limits.ts'
+export type { Authentication, Enrolment, RevokedMember } from './newcomers.ts'
 export type { ConsentAnswer, MemberPage } from './owner-answers.ts'
 export type { NewDevice, PersonRecords, RemovalAnswer, SuccessionAnswer } from './persons.ts'
 export { homeOf } from './placement.ts'

@@ -1,8 +1,8 @@
 import type { FrameOf } from '@sealpost/protocol'
 import type { InviteId } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import type { Enrolment } from './engine.ts'
 import { defaultLimits } from './limits.ts'
+import type { Enrolment } from './newcomers.ts'
 import { keyOf, memberOf, world } from './testing-world.ts'
 
 const bytes = new Uint8Array(64)

@@ -6,7 +6,7 @@ import type { FrameOf, KeyBindingEntry, ServerFrame } from '@sealpost/protocol'
 import { assert, type MeshId, type PeerKey } from '@sealpost/std'
 import type { Context } from './context.ts'
 import type { Asker, SocketId } from './effects.ts'
-import type { RevokedMember } from './engine.ts'
+import type { RevokedMember } from './newcomers.ts'
 import { askerOf } from './questions.ts'
 import type { LiveSession } from './session.ts'
 

@@ -22,7 +22,7 @@ import type { Mesh, Peer } from './roster.ts'
 export type SessionState =
   | { readonly name: 'greeted'; readonly hello: FrameOf<'hello'> }
   | { readonly name: 'enrolling' }
-  | { readonly name: 'proving'; readonly credit: number }
+  | { readonly name: 'proving'; readonly credit: number; readonly mayMove: boolean }
   | { readonly name: 'opening'; readonly member: Member; readonly credit: number; readonly proof: Uint8Array }
   | { readonly name: 'live'; readonly live: LiveSession }
   | { readonly name: 'over' }

@@ -34,6 +34,8 @@ const BROKER: Grants = {
   dead_letter: `select (${DEAD_LETTER_COLUMNS_READ}), insert, delete, update (told_at)`,
   access_token: 'select, insert, delete, update (revoked_at)',
   cluster: 'select',
+  shard: 'select, insert, update, delete',
+  mesh_pin: 'select',
 }
 
 const ADMIN: Grants = {
@@ -46,6 +48,8 @@ const ADMIN: Grants = {
   invite: 'select, update (revoked_at)',
   access_token: 'select, update (revoked_at)',
   cluster: 'select',
+  shard: 'select',
+  mesh_pin: 'select, insert, update, delete',
 }
 
 /** Numbers and times: no key, no envelope, nothing that somebody wrote. */
@@ -56,6 +60,8 @@ const MONITOR: Grants = {
   message_queue: `select (mesh_id, recipient, priority, id, sender, enqueued_at, expires_at, body_bytes, ${QUEUE_COLUMNS_CHANGED})`,
   delayed_delivery: 'select (mesh_id, recipient, priority, id, sender, enqueued_at, due_at, body_bytes)',
   dead_letter: 'select (mesh_id, recipient, priority, id, sender, reason, died_at)',
+  shard: 'select (name, shard_id, epoch, url, lease_until)',
+  mesh_pin: 'select',
   cluster: 'select',
 }
 

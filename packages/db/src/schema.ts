@@ -1,6 +1,6 @@
 /**
  * The tables. Every primary key and index begins with `mesh_id`: a mesh is the unit that moves, is dropped, and can be
- * distributed over servers.
+ * distributed over servers. `cluster` and `shard` are about the servers themselves.
  *
  * Inside a mesh a peer is known by `peer_no`, a small integer: the hot tables repeat it for every delivery, and four
  * bytes there instead of a 32-byte key make rows and index entries smaller. It never leaves the server.
@@ -426,6 +426,33 @@ export const accessToken = pgTable(
     foreignKey({ columns: [t.meshId, t.peerNo], foreignColumns: [member.meshId, member.peerNo] }),
   ],
 )
+
+/** The shards of this database, one row for each name. One whose lease has lapsed died without a word. */
+export const shard = pgTable(
+  'shard',
+  {
+    name: text('name').primaryKey(),
+    /** Of the process that goes by this name now. */
+    shardId: uuid('shard_id').notNull(),
+    /** Grows with each process of this name. */
+    epoch: bigint('epoch', { mode: 'number' }).notNull().default(1),
+    /** Where peers dial it; null: no mesh has its home there. */
+    url: text('url'),
+    brokerKey: bytea('broker_key').notNull(),
+    /** Of a key of its own, by that of the cluster. */
+    certificate: bytea('certificate'),
+    leaseUntil: instant('lease_until').notNull(),
+  },
+  (t) => [check('shard_key_length', sql`length(${t.brokerKey}) = 32`)],
+)
+
+/** Homes that an operator chose. A pin to a shard that is not there holds nobody up. */
+export const meshPin = pgTable('mesh_pin', {
+  meshId: uuid('mesh_id')
+    .primaryKey()
+    .references(() => mesh.meshId),
+  shardName: text('shard_name').notNull(),
+})
 
 /** One row for the whole database. A new incarnation tells peers that an older state may have been restored. */
 export const cluster = pgTable(

@@ -46,7 +46,15 @@ export {
   type StreamId,
   type StreamPosition,
 } from './inner-header.ts'
-export { createInvite, type Invite, type InviteRole, type InviteTerms, parseInvite, readInvite } from './invite.ts'
+export {
+  createInvite,
+  type Invite,
+  type InviteRole,
+  type InviteTerms,
+  isDialable,
+  parseInvite,
+  readInvite,
+} from './invite.ts'
 export { bindBoxKey, checkKeyBinding, type KeyBinding, type KeyBindingVerdict } from './key-binding.ts'
 export * from './keys.ts'
 export type { Note } from './note.ts'

@@ -32,6 +32,7 @@ import {
 } from './layout.ts'
 import {
   BATCH_MAX,
+  CERTIFICATE_BYTES_MAX,
   CONSENT_CHANGES_MAX,
   CONSENT_MAX,
   DEVICE_BYTES_MAX,
@@ -47,8 +48,10 @@ import {
   PERSONS_MAX,
   REASON_MAX,
   ROSTER_MAX,
+  SHARDS_TOLD_MAX,
   SUCCESSION_BYTES_MAX,
   SUMMARY_MAX,
+  URL_MAX,
 } from './limits.ts'
 import { refusalCodes } from './refusals.ts'
 import { DEATHS, RECEIPT_EVENTS, RECEIPT_WISHES } from './terms.ts'
@@ -97,6 +100,7 @@ const poolId = hex<PoolId>(32)
 const statement = blob(1, GROUP_BYTES_MAX)
 const device = blob(1, DEVICE_BYTES_MAX)
 const removal = blob(1, DEVICE_REMOVAL_BYTES_MAX)
+const url = token(URL_MAX, 1)
 const succession = blob(1, SUCCESSION_BYTES_MAX)
 
 const SERVER = {
@@ -170,6 +174,9 @@ const SERVER = {
   deviceRemoved: [64, struct({ ref: u32, outcome: choice(['done', 'malformed', 'unknown_device']) })],
   succeeded: [66, struct({ ref: u32, outcome: choice(['done', 'malformed', 'key_taken', 'bad_binding']) })],
   successions: [67, struct({ statements: list(succession, 1, LOOKUP_MAX) })],
+  moved: [68, struct({ url, certificate: blob(0, CERTIFICATE_BYTES_MAX), proof: bytes(64) })],
+  certificate: [69, struct({ certificate: blob(1, CERTIFICATE_BYTES_MAX) })],
+  shards: [70, struct({ urls: list(url, 0, SHARDS_TOLD_MAX) })],
   poolJoined: [58, struct({
     ref: u32,
     pool: poolId,

@@ -17,7 +17,8 @@ test('numbers of frames', () => {
     '1 hello', '2 welcome', '3 ack', '4 nack', '5 push', '6 directory', '7 refused', '8 goaway', '9 pong',
     '10 recovered', '11 enrolled', '12 roster', '13 revoked', '14 pushWith', '15 receipts', '36 pushBody', '32 whispered', '33 unheard',
     '34 presence', '39 groupSet', '40 groupList', '49 consented', '51 bound', '53 keyHistory', '54 rebound',
-    '62 deviceList', '64 deviceRemoved', '66 succeeded', '67 successions', '58 poolJoined',
+    '62 deviceList', '64 deviceRemoved', '66 succeeded', '67 successions',
+    '68 moved', '69 certificate', '70 shards', '58 poolJoined',
     '16 auth', '17 send', '18 settle', '19 retry', '20 credit', '21 lookup', '22 ping',
     '23 reject', '24 enrol', '25 extend', '26 members', '27 revoke', '28 status', '29 sendWith', '30 whisper', '31 watch', '35 broadcast',
     '37 setGroup', '38 groups', '48 consent', '50 bind', '52 lookupHistory',
@@ -35,6 +36,7 @@ test('numbers, close codes and retryability of refusals', () => {
     '21 try_later 1013 true', '22 invite_refused 4410 false', '23 already_member 4411 false', '24 name_taken 4412 false',
     '25 no_responder - false', '26 too_many_hops - false', '27 thread_exhausted - false', '28 delay_too_long - false', '29 stale_roster - false',
     '30 not_allowed - false', '31 too_many_devices 4413 false', '32 mailbox_full - true', '33 unknown_group - false',
+    '34 moved 4421 true',
   ]) // biome-ignore format: a table
 })
 

@@ -43,6 +43,12 @@ export const DEVICE_REMOVAL_BYTES_MAX = 200
 /** Peers in one `devices`, and the devices that one person may have: so each answer fits a frame. */
 export const PERSONS_MAX = 16
 export const DEVICES_MAX = 16
+/** Of the address of a shard. */
+export const URL_MAX = 255
+/** Of a shard's certificate: two keys, four authorities and a signature. */
+export const CERTIFICATE_BYTES_MAX = 1200
+/** Shards that a peer is told of at a time. */
+export const SHARDS_TOLD_MAX = 8
 /** Of a succession: a mesh, two keys and two signatures. */
 export const SUCCESSION_BYTES_MAX = 260
 /** Nonce and MAC of an empty one. */

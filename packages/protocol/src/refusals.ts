@@ -92,6 +92,7 @@ const ROWS = [
     meaning: "the recipient's mailbox is full, or holds as much of this sender as it may; nothing was stored",
   },
   { code: 'unknown_group', isRetryable: false, meaning: 'there is no such group in this mesh, or no longer' },
+  { code: 'moved', isRetryable: true, close: 4421, meaning: 'another shard serves this mesh: ask again where it is' },
 ] as const satisfies readonly RefusalRow[]
 
 type Row = (typeof ROWS)[number]

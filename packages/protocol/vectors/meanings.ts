@@ -1,10 +1,12 @@
 /** What each field means, beside the table in `frames.ts`: `docs/PROTOCOL.md` is put together from both. */
 import { type Meanings, PERSON_MEANINGS } from './meanings-persons.ts'
 import { POOL_MEANINGS } from './pool-meanings.ts'
+import { SHARD_MEANINGS } from './shard-meanings.ts'
 
 export const MEANINGS: Meanings = {
   ...PERSON_MEANINGS,
   ...POOL_MEANINGS,
+  ...SHARD_MEANINGS,
   hello: {
     about: 'The first frame of every connection.',
     fields: {
@@ -383,7 +385,8 @@ export const MEANINGS: Meanings = {
       meshId: 'the mesh this session is for',
       peerKey: "the peer's ed25519 key",
       clientNonce: 'random, for this connection only; signed',
-      capabilities: 'none is defined; 1 to 32 characters each, no space and no comma, or the signature fails',
+      capabilities:
+        '`home_unreachable`: not `moved`, see Shards; others mean nothing; 1 to 32 characters each, no space and no comma, or the signature fails',
       signature: 'over T("client"), see Handshake',
       credit: 'as in `credit`',
     },

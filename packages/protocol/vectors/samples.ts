@@ -6,6 +6,7 @@ import type { DeliveryId, EnvelopeId, GroupId, InviteId, MeshId, PeerKey } from 
 import type { ClientFrame, Form, Frame, ServerFrame } from '../src/index.ts'
 import { poolClientSamples, poolServerSamples } from './pool-samples.ts'
 import { clientPersonSamples, serverPersonSamples } from './samples-persons.ts'
+import { shardServerSamples } from './shard-samples.ts'
 
 /** Bytes that count up from `first`. */
 const count = (length: number, first: number): Uint8Array => Uint8Array.from({ length }, (_, i) => first + i)
@@ -481,6 +482,9 @@ export const refusedSamples: readonly RefusedSample[] = [
 ]
 
 export const samples: readonly { name: string; from: 'client' | 'server'; frame: Frame }[] = [
-  ...[...serverSamples, ...poolServerSamples].map((sample) => ({ from: 'server' as const, ...sample })),
+  ...[...serverSamples, ...poolServerSamples, ...shardServerSamples].map((sample) => ({
+    from: 'server' as const,
+    ...sample,
+  })),
   ...[...clientSamples, ...poolClientSamples].map((sample) => ({ from: 'client' as const, ...sample })),
 ]

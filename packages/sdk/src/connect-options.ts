@@ -7,8 +7,11 @@ import type { PeerStore } from './store.ts'
 import type { WebSocketConstructor } from './web-socket.ts'
 
 export interface ConnectOptions {
-  /** `wss://host[:port]`, or `ws://` for a broker of one's own machine. The path is `/v1/ws` unless it names another. */
-  readonly url: string
+  /**
+   * `wss://host[:port]`, or `ws://` for a broker of one's own machine. The path is `/v1/ws` unless it names another. Several
+   * are brokers of one cluster: dialled in turn until one answers, which may send the peer to where its mesh is at home.
+   */
+  readonly url: string | readonly string[]
   /** The pinned key, from the invite or the operator; whoever can't prove it is refused. */
   readonly brokerKey: PeerKey
   readonly meshId: MeshId

@@ -8,7 +8,7 @@ import { fakeCrypto, fakeProof, isFakeClientSignature } from './fake-crypto.ts'
 import type { PeerPlace } from './ports.ts'
 
 const place: PeerPlace = {
-  authority: 'broker.example:443',
+  urls: ['wss://broker.example'],
   brokerKey: 'b'.repeat(64) as PeerKey,
   meshId: '1'.repeat(32) as MeshId,
   peerKey: 'a'.repeat(64) as PeerKey,
@@ -27,6 +27,7 @@ const HEARTBEAT_MS = 15_000
 class World {
   readonly random: () => number
   readonly log: string[] = []
+  readonly urls: string[] = []
   error: SealpostError | null | undefined
   auth: FrameOf<'auth'> | undefined
   retryInMs: Millis = -1
@@ -38,12 +39,16 @@ class World {
     this.connection = new Connection(
       {
         effects: {
-          dial: (dialNo) => log.push(`dial ${dialNo}`),
+          dial: (dialNo, url) => {
+            log.push(`dial ${dialNo}`)
+            this.urls.push(url)
+          },
           hangUp: (dialNo) => log.push(`hang up ${dialNo}`),
           transmit: (frame) => {
             log.push(frame.type)
             if (frame.type === 'auth') this.auth = frame
           },
+          announce: (event) => log.push(event.type),
         },
         crypto: fakeCrypto({ ...place, boxKey: new Uint8Array(32), random: this.random }),
         random: this.random,
@@ -63,12 +68,15 @@ class World {
   }
 
   /** As the broker sees it. */
-  transcript(overrides: Partial<PeerPlace> = {}) {
+  transcript(overrides: Partial<PeerPlace & { authority: string }> = {}) {
     const { version, clientNonce, capabilities } = this.auth!
     return {
       version,
       versionsOffered: HELLO.versions,
-      ...place,
+      authority: 'broker.example:443',
+      brokerKey: place.brokerKey,
+      meshId: place.meshId,
+      peerKey: place.peerKey,
       ...overrides,
       serverNonce: HELLO.nonce,
       clientNonce,
@@ -175,6 +183,104 @@ describe('handshake', () => {
     world.connection.opened(1)
     world.connection.closed(1, 1006, 0)
     expect(world.connection.state.name).toBe('connecting')
+  })
+})
+
+describe('moving', () => {
+  const HOME = 'wss://home.example'
+  const NONE = new Uint8Array()
+  const moved = (world: World, authority = 'broker.example:443') => {
+    const proof = fakeProof(world.transcript({ authority }), world.auth!.signature)
+    world.connection.received(world.connection.dialNo, { type: 'moved', url: HOME, certificate: NONE, proof }, 0)
+  }
+  const answers = ({ connection }: World) => connection.received(connection.dialNo, HELLO, 0)
+
+  test('the home is dialled at once, and signed for as what it is', () => {
+    const world = new World()
+    world.greet()
+    moved(world)
+    answers(world)
+    const proof = fakeProof(world.transcript({ authority: 'home.example:443' }), world.auth!.signature)
+    world.connection.received(2, world.welcome(proof), 0)
+    expect(world.log).toEqual(['dial 1', 'auth', 'moved', 'hang up 1', 'dial 2', 'auth', 'live'])
+    expect(world.urls).toEqual(['wss://broker.example', HOME])
+  })
+
+  test('nobody is sent anywhere by a broker that has not proven itself', () => {
+    const world = new World()
+    world.greet()
+    moved(world, 'other.example:443')
+    expect(world.error?.code).toBe('wrong_broker')
+    expect(world.urls).toEqual(['wss://broker.example'])
+    const early = new World()
+    early.connection.start(0)
+    early.connection.received(1, { type: 'moved', url: HOME, certificate: NONE, proof: new Uint8Array(64) }, 0)
+    expect(early.connection.state.name).toBe('waiting')
+  })
+
+  test('when the home does not answer, the broker is asked to serve the peer itself', () => {
+    const world = new World()
+    world.greet()
+    moved(world)
+    world.connection.closed(2, 1006, 0)
+    expect(world.retryInMs).toBeLessThan(500)
+    world.connection.tick(world.connection.wakeAtMs)
+    answers(world)
+    expect(world.auth!.capabilities).toEqual(['home_unreachable'])
+    world.connection.received(3, world.welcome(), 0)
+    expect(world.connection.state.name).toBe('live')
+    expect(world.log).toContain('home_unreachable')
+  })
+
+  test('one that sends the peer away all the same is asked again after a pause', () => {
+    const world = new World()
+    world.greet()
+    moved(world)
+    world.connection.closed(2, 1006, 0)
+    world.connection.tick(world.connection.wakeAtMs)
+    answers(world)
+    moved(world)
+    expect(world.connection.state.name).toBe('waiting')
+    expect(world.log.at(-1)).toBe('lost moved')
+  })
+
+  test('in a session it is no frame to be said', () => {
+    const world = new World()
+    world.goLive()
+    moved(world)
+    expect(world.log.at(-1)).toBe('lost frame_unexpected')
+  })
+
+  test('a shard that goes away is followed by the one it told of', () => {
+    const world = new World()
+    world.goLive()
+    world.connection.received(1, { type: 'shards', urls: [HOME] }, 0)
+    world.refuse('restarting', 100)
+    expect(world.retryInMs).toBeLessThan(600)
+    world.connection.tick(world.connection.wakeAtMs)
+    expect(world.urls.at(-1)).toBe(HOME)
+  })
+
+  test('a session that broke is begun again where it was, and then elsewhere', () => {
+    const world = new World()
+    world.goLive()
+    world.connection.received(1, { type: 'shards', urls: [HOME] }, 0)
+    for (let dial = 1; dial <= 2; dial++) {
+      world.connection.closed(dial, 1006, 0)
+      world.connection.tick(world.connection.wakeAtMs)
+    }
+    expect(world.urls).toEqual(['wss://broker.example', 'wss://broker.example', HOME])
+  })
+
+  test('a steady session that is sent on is begun anew at once; a short one after a pause', () => {
+    const world = new World()
+    world.goLive()
+    world.refuse('moved', 0, 5_000)
+    expect(world.retryInMs).toBe(0)
+    const short = new World()
+    short.goLive()
+    short.refuse('moved', 0, 4_000)
+    expect(short.retryInMs).toBeGreaterThan(0)
   })
 })
 

@@ -15,6 +15,7 @@ import {
   type ServerFrame,
 } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
+import { Addresses } from './addresses.ts'
 import { backoffMs, HINT_MAX_MS, putOffMs } from './backoff.ts'
 import { refusedBy, type SealpostCode, SealpostError } from './errors.ts'
 import type { CryptoPort, PeerEffects, PeerPlace } from './ports.ts'
@@ -23,7 +24,7 @@ export type ConnectionState =
   /** Before `start`. */
   | { readonly name: 'idle' }
   | { readonly name: 'waiting'; readonly dialAtMs: Millis }
-  | { readonly name: 'connecting'; readonly deadlineMs: Millis }
+  | { readonly name: 'connecting'; readonly deadlineMs: Millis; readonly sessionByMs: Millis }
   | { readonly name: 'greeting'; readonly deadlineMs: Millis }
   | {
       readonly name: 'proving'
@@ -44,7 +45,7 @@ export type ConnectionState =
   | { readonly name: 'closed'; readonly error: SealpostError | null }
 
 export interface ConnectionPorts {
-  readonly effects: Pick<PeerEffects, 'dial' | 'hangUp' | 'transmit'>
+  readonly effects: Pick<PeerEffects, 'dial' | 'hangUp' | 'transmit' | 'announce'>
   readonly crypto: Pick<CryptoPort, 'signAuth' | 'isBrokerProof' | 'newNonce'>
   readonly random: () => number
   /** A session began. */
@@ -57,6 +58,8 @@ export interface ConnectionPorts {
 
 /** From the dial to `welcome`. */
 const SESSION_WITHIN_MS = 20_000
+/** From the dial to an open socket, where there is another shard to try. */
+const OPEN_WITHIN_MS = 6_000
 /** After `goaway` the broker ends the session itself, once it has answered what it took. */
 const LEAVE_AFTER_MS = 10_000
 /** A session that lived this long shows that dialling works; shorter ones go on counting as failures. */
@@ -68,6 +71,7 @@ export class Connection {
   dialNo = 0
   private readonly ports: ConnectionPorts
   private readonly place: PeerPlace
+  private readonly addresses: Addresses
   private readonly credit: number
   /** In a row, without a word of the broker's on when to come again. */
   private failures = 0
@@ -80,6 +84,7 @@ export class Connection {
   constructor(ports: ConnectionPorts, place: PeerPlace, credit: number) {
     this.ports = ports
     this.place = place
+    this.addresses = new Addresses(place.urls)
     this.credit = credit
   }
 
@@ -89,7 +94,7 @@ export class Connection {
 
   opened(dialNo: number): void {
     if (dialNo !== this.dialNo || this.state.name !== 'connecting') return
-    this.state = { name: 'greeting', deadlineMs: this.state.deadlineMs }
+    this.state = { name: 'greeting', deadlineMs: this.state.sessionByMs }
   }
 
   /** Answers the frame if it is one for the live session. */
@@ -174,8 +179,9 @@ export class Connection {
   private dial(nowMs: Millis): void {
     this.dialNo += 1
     this.hintMs = 0
-    this.state = { name: 'connecting', deadlineMs: nowMs + SESSION_WITHIN_MS }
-    this.ports.effects.dial(this.dialNo)
+    const openWithinMs = this.addresses.hasOther(nowMs) ? OPEN_WITHIN_MS : SESSION_WITHIN_MS
+    this.state = { name: 'connecting', deadlineMs: nowMs + openWithinMs, sessionByMs: nowMs + SESSION_WITHIN_MS }
+    this.ports.effects.dial(this.dialNo, this.addresses.current.url)
   }
 
   private receivedEarly(
@@ -184,20 +190,24 @@ export class Connection {
     nowMs: Millis,
   ): void {
     if (frame.type === 'refused') return this.refused(frame, nowMs)
-    if (frame.type === 'hello' && state.name !== 'proving') return this.greeted(frame, state.deadlineMs)
+    if (frame.type === 'hello' && state.name !== 'proving')
+      return this.greeted(frame, state.name === 'connecting' ? state.sessionByMs : state.deadlineMs)
     if (frame.type === 'welcome' && state.name === 'proving') return this.welcomed(frame, state, nowMs)
+    if (frame.type === 'moved' && state.name === 'proving') return this.moved(frame, state, nowMs)
     this.drop('frame_unexpected', nowMs)
   }
 
   private greeted(hello: FrameOf<'hello'>, deadlineMs: Millis): void {
-    const { brokerKey, authority, meshId, peerKey } = this.place
+    const { brokerKey, meshId, peerKey } = this.place
+    const { asksToStay, current } = this.addresses
+    const capabilities = asksToStay ? ['home_unreachable'] : []
     if (hello.brokerKey !== brokerKey) return this.end(wrongBroker())
     const version = PROTOCOL_VERSIONS.find((own) => hello.versions.includes(own))
     if (version === undefined) return this.end(refusedBy('version_unsupported'))
     const transcript: Transcript = {
       version,
       versionsOffered: hello.versions,
-      authority,
+      authority: current.authority,
       brokerKey,
       meshId,
       peerKey,
@@ -205,7 +215,7 @@ export class Connection {
       clientNonce: this.ports.crypto.newNonce(),
       connectionId: hello.connectionId,
       issuedAtMs: hello.issuedAtMs,
-      capabilities: [],
+      capabilities,
     }
     const signature = this.ports.crypto.signAuth(transcript)
     this.state = { name: 'proving', deadlineMs, transcript, signature }
@@ -217,7 +227,7 @@ export class Connection {
       meshId,
       peerKey,
       clientNonce,
-      capabilities: [],
+      capabilities,
       signature,
       credit,
     })
@@ -229,8 +239,23 @@ export class Connection {
     nowMs: Millis,
   ): void {
     if (!this.ports.crypto.isBrokerProof(transcript, signature, welcome.proof)) return this.end(wrongBroker())
+    this.addresses.settle()
     this.state = { name: 'live', welcome, sinceMs: nowMs, heardAtMs: nowMs, pingedAtMs: null, leaveAtMs: Infinity }
     this.ports.live(welcome)
+  }
+
+  /** Another shard is the home of our mesh. Who sends us there has proven itself; who answers there does so, too. */
+  private moved(
+    { url, proof }: FrameOf<'moved'>,
+    { transcript, signature }: Extract<ConnectionState, { name: 'proving' }>,
+    nowMs: Millis,
+  ): void {
+    if (!this.ports.crypto.isBrokerProof(transcript, signature, proof)) return this.end(wrongBroker())
+    if (this.addresses.asksToStay) return this.drop('moved', nowMs)
+    const isFollowed = this.addresses.follow(url, nowMs)
+    this.ports.effects.announce({ type: isFollowed ? 'moved' : 'home_unreachable', url })
+    this.ports.effects.hangUp(this.dialNo)
+    this.dial(nowMs)
   }
 
   private receivedLive(
@@ -248,8 +273,12 @@ export class Connection {
         this.hintMs = frame.retryAfterMs
         state.leaveAtMs = Math.min(state.leaveAtMs, nowMs + LEAVE_AFTER_MS)
         return frame
+      case 'shards':
+        this.addresses.tell(frame.urls)
+        return null
       case 'hello':
       case 'welcome':
+      case 'moved':
         this.drop('frame_unexpected', nowMs)
         return null
       default:
@@ -285,13 +314,29 @@ export class Connection {
 
   private lose(code: SealpostCode | 'connection_lost', nowMs: Millis): void {
     const { state } = this
-    if (state.name === 'live' && nowMs - state.sinceMs >= STEADY_AFTER_MS) {
+    const isSteady = state.name === 'live' && nowMs - state.sinceMs >= STEADY_AFTER_MS
+    if (isSteady) {
       this.failures = 0
       this.putOffs = 0
     }
-    const retryInMs = this.drawRetry()
+    const isSentOn = code === 'moved' && isSteady
+    const isTurned = isAway(state, code) && this.turn(nowMs)
+    const retryInMs = isSentOn ? 0 : isTurned ? this.drawTurn() : this.drawRetry()
     this.state = { name: 'waiting', dialAtMs: nowMs + retryInMs }
     this.ports.lost(code, retryInMs)
+  }
+
+  /** To another shard, if one is left; it is told why. */
+  private turn(nowMs: Millis): boolean {
+    const { url, from } = this.addresses.current
+    const isTurned = this.addresses.turn(nowMs)
+    if (isTurned && from === 'home') this.ports.effects.announce({ type: 'home_unreachable', url })
+    return isTurned
+  }
+
+  /** One that was not asked yet has put nobody off: only those who come together are to come apart. */
+  private drawTurn(): Millis {
+    return Math.min(this.hintMs, HINT_MAX_MS) + backoffMs(0, this.ports.random)
   }
 
   /** All whom a broker puts off are told the same time: without a pause of their own they would come back as one. */
@@ -313,6 +358,10 @@ export class Connection {
     return name !== 'idle' && name !== 'waiting' && name !== 'closed'
   }
 }
+
+/** Asking the same shard again at once would not help. A session that broke may have been the network's doing. */
+const isAway = ({ name }: ConnectionState, code: string): boolean =>
+  code === 'restarting' || code === 'heartbeat_missed' || (code === 'connection_lost' && name !== 'live')
 
 const byCloseNumber = new Map<number, RefusalCode>()
 for (const row of refusals) if (row.close && !byCloseNumber.has(row.close)) byCloseNumber.set(row.close, row.code)

@@ -9,10 +9,9 @@ import type { Message } from './message.ts'
 import { PeerEngine, type PeerEngineOptions } from './peer-engine.ts'
 import type { CryptoPort, PeerEffects } from './ports.ts'
 import type { PeerStore, StoreChange, StoreRecord } from './store.ts'
-import type { WebSocketConstructor, WebSocketLike } from './web-socket.ts'
+import { socketUrl, type WebSocketConstructor, type WebSocketLike } from './web-socket.ts'
 
 export interface DriverOptions {
-  readonly url: string
   readonly form: Form
   readonly webSocket: WebSocketConstructor
   readonly crypto: CryptoPort
@@ -87,10 +86,10 @@ export class Driver implements PeerEffects {
     })
   }
 
-  dial(dialNo: number): void {
-    const { webSocket: WebSocket, url, form } = this.options
+  dial(dialNo: number, url: string): void {
+    const { webSocket: WebSocket, form } = this.options
     const subprotocol = Object.entries(SUBPROTOCOLS).find(([, its]) => its === form)![0]
-    const socket = new WebSocket(url, [subprotocol])
+    const socket = new WebSocket(socketUrl(url), [subprotocol])
     this.socket = socket
     socket.binaryType = 'arraybuffer'
     socket.onopen = () => this.tell(() => this.engine.opened(dialNo))

@@ -26,6 +26,10 @@ export type PeerEvent =
    */
   | { type: 'recovered'; isRecovered: boolean; lost: readonly LostMail[]; isAll: boolean }
   | { type: 'disconnected'; code: SealpostCode | 'connection_lost'; retryInMs: Millis }
+  /** The mesh is at home at another broker of the cluster, which is dialled now. */
+  | { type: 'moved'; url: string }
+  /** That one can't be reached: another broker is asked to serve this peer. */
+  | { type: 'home_unreachable'; url: string }
   /** For good: `null` after `close()`. */
   | { type: 'closed'; error: SealpostError | null }
   /**

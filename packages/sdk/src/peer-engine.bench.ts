@@ -21,7 +21,7 @@ class BenchPeer implements PeerEffects {
   readonly sent: { frame: ClientFrame; bytes: Uint8Array }[] = []
 
   constructor(identity: Identity, crypto: CryptoPort) {
-    const place = { authority: 'broker:1', brokerKey, meshId, peerKey: identity.signing.publicKey }
+    const place = { urls: ['ws://broker:1'], brokerKey, meshId, peerKey: identity.signing.publicKey }
     this.engine = new PeerEngine(this, crypto, { ...place, nowMs: clockMs(), random: Math.random, window: WINDOW })
     this.engine.start()
     this.engine.opened(1)

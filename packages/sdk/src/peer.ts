@@ -1,5 +1,5 @@
 /** A peer as its application has it: everything it may ask, and the promises that answer. */
-import { type BoxKeys, type Identity, normalizeAuthority } from '@sealpost/identity'
+import type { BoxKeys, Identity } from '@sealpost/identity'
 import type { EnvelopeId, InviteId, Millis, PeerKey } from '@sealpost/std'
 import type { ConnectOptions } from './connect-options.ts'
 import { type ConsentState, type ConsentUpdate, updateConsent } from './consent.ts'
@@ -18,7 +18,7 @@ import { Pools } from './pools.ts'
 import type { CryptoPort } from './ports.ts'
 import { postTermsOf, type SendOptions } from './send-options.ts'
 import { checkedStatus, type PresenceEntry, type Status } from './standing.ts'
-import { platformWebSocket, socketUrl } from './web-socket.ts'
+import { platformWebSocket } from './web-socket.ts'
 import type { Whisper } from './whispers.ts'
 
 export interface RequestOptions extends Omit<SendOptions, 'notBefore'> {
@@ -59,6 +59,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
 
   /** Use `connect` or `openPeer`. */
   constructor(options: ConnectOptions, crypto: CryptoPort & OwnKeys, store: LoadedStore | null = null) {
+    const urls = typeof options.url === 'string' ? [options.url] : options.url
     this.#ownKeys = crypto
     const { identity, brokerKey, meshId, window, credit, autoExtend = true } = options
     this.key = identity.signing.publicKey
@@ -69,12 +70,11 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
       hold: autoExtend ? (message) => this.#driver.engine.hold(message) : () => undefined,
     })
     this.#driver = new Driver({
-      url: socketUrl(options.url),
       form: options.form ?? 'binary',
       webSocket: options.webSocket ?? platformWebSocket(),
       crypto,
       engine: {
-        authority: normalizeAuthority(options.url),
+        urls,
         brokerKey,
         meshId,
         peerKey: this.key,
@@ -92,7 +92,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
     })
     this.persons = new Persons({
       self: this.key,
-      url: options.url,
+      url: urls[0]!,
       brokerKey,
       keys: crypto.own,
       tell: (happened) => this.#driver.tell((engine) => happened(engine.persons, clockMs())),

@@ -63,7 +63,7 @@ export interface CryptoPort {
 /** The commands. Each dial has a number of its own, and every answer names it, so that a late one is told apart. */
 export interface PeerEffects {
   /** Answer: `opened`, then `received`; or `closed`. */
-  dial(dialNo: number): void
+  dial(dialNo: number, url: string): void
   /** End this dial's socket. Nothing of it is listened to any more; `closed` need not be called. */
   hangUp(dialNo: number): void
   transmit(frame: ClientFrame): void
@@ -75,8 +75,8 @@ export interface PeerEffects {
 }
 
 export interface PeerPlace {
-  /** As the client dials it, in the form of `normalizeAuthority`. */
-  readonly authority: string
+  /** Where the cluster is dialled, at least one: in turns. */
+  readonly urls: readonly string[]
   /** The pinned key. */
   readonly brokerKey: PeerKey
   readonly meshId: MeshId

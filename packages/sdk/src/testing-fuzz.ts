@@ -88,7 +88,7 @@ class HostileBroker implements PeerEffects {
     this.random = random
     this.mail = sealedMail(random)
     const peers = people().map(({ signing }) => signing.publicKey)
-    this.place = { authority: 'broker.example:443', brokerKey: this.keys.publicKey, meshId: MESH, peerKey: peers[0]! }
+    this.place = { urls: ['wss://broker.example'], brokerKey: this.keys.publicKey, meshId: MESH, peerKey: peers[0]! }
     this.known = {
       integers: [0, 1, 2, this.nowMs, ...this.mail.map(({ id }) => id)],
       hex: [...peers, ...this.mail.map(({ envelopeId }) => envelopeId)],
@@ -204,7 +204,9 @@ class HostileBroker implements PeerEffects {
     const { version, clientNonce, capabilities, signature } = this.auth
     const { versions: versionsOffered, nonce: serverNonce, connectionId, issuedAtMs } = this.hello
     const ours = { version, clientNonce, capabilities }
-    const transcript = { ...this.place, ...ours, versionsOffered, serverNonce, connectionId, issuedAtMs }
+    const { urls: _, ...place } = this.place
+    const authority = 'broker.example:443'
+    const transcript = { ...place, ...ours, authority, versionsOffered, serverNonce, connectionId, issuedAtMs }
     const proof = signAsBroker(this.keys, transcript, signature)
     this.engine.received(this.dialNo, { ...(this.made('welcome') as FrameOf<'welcome'>), proof })
   }

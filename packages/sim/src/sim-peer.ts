@@ -49,7 +49,7 @@ export class SimPeer implements PeerEffects {
       this,
       { ...crypto, seal },
       {
-        authority: 'sim:443',
+        urls: ['wss://sim'],
         brokerKey: BROKER_KEY,
         meshId,
         peerKey,

@@ -1,0 +1,18 @@
+/** What is found of those who ask to be let in, and of those who are put out. */
+import type { Member } from '@sealpost/protocol'
+import type { NewDevice } from './persons.ts'
+
+/** What was found of a peer that asks to be let in. */
+export interface Authentication {
+  readonly member: Member | null
+  readonly isSignatureGood: boolean
+  /** The broker's own signature over this handshake. */
+  readonly proof: Uint8Array
+}
+
+/** What became of one that asked to be let in by an invite; `proof` is the broker's signature over its enrolment. */
+export type Enrolment =
+  | { readonly status: 'enrolled'; readonly name: string; readonly proof: Uint8Array; readonly device?: NewDevice }
+  | { readonly status: 'invite_refused' | 'already_member' | 'name_taken' | 'revoked' | 'too_many_devices' }
+
+export type RevokedMember = Pick<Member, 'meshId' | 'peer' | 'peerKey'>
