@@ -1,0 +1,46 @@
+# The broker, and beside it the command `sealpost`. It runs as nobody special, and writes nothing but the broker's key,
+# into /var/lib/sealpost, unless BROKER_KEY_FILE names a mounted one. See docs/deploy/README.md.
+ARG BUN_VERSION=1.4.5
+
+FROM oven/bun:${BUN_VERSION}-slim AS build
+WORKDIR /app
+# Only manifests first, so that a change of the sources does not install anew.
+COPY package.json bun.lock bunfig.toml ./
+COPY apps/broker/package.json apps/broker/
+COPY apps/cli/package.json apps/cli/
+COPY apps/demo/package.json apps/demo/
+COPY packages/bus/package.json packages/bus/
+COPY packages/core/package.json packages/core/
+COPY packages/db/package.json packages/db/
+COPY packages/identity/package.json packages/identity/
+COPY packages/protocol/package.json packages/protocol/
+COPY packages/queue/package.json packages/queue/
+COPY packages/sdk/package.json packages/sdk/
+COPY packages/sim/package.json packages/sim/
+COPY packages/std/package.json packages/std/
+# Without what is optional: the embedded PostgreSQL has no place here.
+RUN bun install --frozen-lockfile --production --omit=optional --filter @sealpost/broker --filter @sealpost/cli
+COPY tsconfig.base.json LICENSE ./
+COPY apps apps
+COPY packages packages
+
+FROM oven/bun:${BUN_VERSION}-slim
+COPY --from=build /app /app
+RUN ln -s /app/apps/cli/src/main.ts /usr/local/bin/sealpost \
+ && mkdir /var/lib/sealpost && chown bun:bun /var/lib/sealpost
+# The last one tells the platform of a small machine: it then collects garbage earlier, for a third less memory.
+ENV NODE_ENV=production \
+    HOST=0.0.0.0 \
+    PORT=7450 \
+    ADMIN_HOST=0.0.0.0 \
+    ADMIN_PORT=7451 \
+    BUN_JSC_forceRAMSize=120000000
+USER bun
+WORKDIR /var/lib/sealpost
+VOLUME /var/lib/sealpost
+# 7451 is private: metrics and health. Publish it nowhere.
+EXPOSE 7450 7451
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=15s --timeout=5s --start-period=30s \
+  CMD ["bun", "-e", "process.exit((await fetch(`http://127.0.0.1:${process.env.ADMIN_PORT}/readyz`)).ok ? 0 : 1)"]
+ENTRYPOINT ["bun", "/app/apps/broker/src/main.ts"]

@@ -1,0 +1,73 @@
+/** Board, alarms, reference page and probes against a broker that runs. */
+import { existsSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { World } from '@sealpost/broker/testing'
+import { beforeAll, describe, expect, test } from 'vitest'
+import { familiesOf, metricsPage, namesIn, seriesOf } from './deploy/figures.ts'
+import { ROOT, textOf, yamlOf } from './deploy/sources.ts'
+
+let scrape = ''
+const answers = new Map<string, number>()
+const [, probes = ''] = /containers:([\s\S]*)lifecycle:/.exec(textOf('docs/deploy/kubernetes/brokers.yaml')) ?? []
+const probed = new Set([...probes.matchAll(/path: (\S+), port: private/g)].map(([, path]) => path!))
+
+beforeAll(async () => {
+  await using world = await World.open()
+  const { adminUrl } = world.broker
+  scrape = await (await fetch(`${adminUrl}/metrics`)).text()
+  for (const path of probed) answers.set(path, (await fetch(`${adminUrl}${path}`)).status)
+  answers.set('public /readyz', (await fetch(`${world.broker.httpUrl}/readyz`)).status)
+})
+
+test('the probes of Kubernetes and of Caddy are answered', () => {
+  expect([...answers]).toEqual([
+    ['/livez', 200],
+    ['/readyz', 200],
+    ['public /readyz', 200],
+  ])
+})
+
+test('docs/reference/metrics.md holds what a broker shows', async () => {
+  const page = metricsPage(familiesOf(scrape))
+  await expect(page).toMatchFileSnapshot(join(ROOT, 'docs/reference/metrics.md'))
+})
+
+describe('every series exists', () => {
+  /** `up` is Prometheus's own. */
+  const unknownIn = (expression: string) => {
+    const known = new Set(['up', ...familiesOf(scrape).flatMap(seriesOf)])
+    return namesIn(expression).filter((name) => !known.has(name))
+  }
+
+  test('that the board shows', () => {
+    const board = readFileSync(join(ROOT, 'docs/grafana/board.json'), 'utf8')
+    const expressions = [...board.matchAll(/"expr": ("(?:[^"\\]|\\.)*")/g)].map(
+      ([, text]) => JSON.parse(text!) as string,
+    )
+    expect(expressions.length).toBeGreaterThan(30)
+    expect(expressions.flatMap(unknownIn)).toEqual([])
+    expect(expressions.flatMap(namesIn).length).toBeGreaterThanOrEqual(expressions.length)
+  })
+
+  test('that an alarm watches, and each says what to do', () => {
+    const [{ groups }] = yamlOf('docs/grafana/alerts.yaml') as [{ groups: { rules: Rule[] }[] }]
+    const rules = groups.flatMap((group) => group.rules)
+    expect(rules.length).toBeGreaterThan(8)
+    expect(rules.flatMap(({ expr }) => unknownIn(expr))).toEqual([])
+    for (const { annotations } of rules) {
+      const [page, anchor] = annotations.runbook.split('#') as [string, string]
+      expect(existsSync(join(ROOT, page))).toBe(true)
+      expect(textOf(page).toLowerCase()).toContain(`# ${anchor.replaceAll('-', ' ')}\n`)
+    }
+  })
+
+  test('and one that does not is found', () => {
+    expect(unknownIn('sum(rate(sealpost_pigeons_total[5m])) > sealpost_sessions')).toEqual(['sealpost_pigeons_total'])
+    expect(() => namesIn('sum(rate(')).toThrow('no PromQL')
+  })
+})
+
+interface Rule {
+  readonly expr: string
+  readonly annotations: { readonly runbook: string }
+}
