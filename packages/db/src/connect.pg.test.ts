@@ -1,5 +1,5 @@
 import { createServer, connect as dial, type Server, type Socket } from 'node:net'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { checkServer } from './check-server.ts'
 import { arrayLiteral, arrayOid } from './column-types.ts'
 import { type Database, type DatabaseOptions, openDatabase, openPipeline } from './connect.ts'
@@ -341,4 +341,45 @@ test('more statements than may wait are not done, and those that wait are', asyn
     expect((await Promise.all(waiting)).map(([row]) => row!.n)).toEqual([1, 2])
     expect(db.waitingCount).toBe(0)
   })
+})
+
+/** The server's own limits are off, as if its clock had been set back. */
+const PATIENT_SERVER = { statement_timeout: 0, lock_timeout: 0 }
+const GIVEN_UP = { ...unhurried, applicationName: 'given up', settings: PATIENT_SERVER }
+
+test.each([
+  [
+    'a statement',
+    async (url: string) => {
+      const db = await openDatabase(url, { ...GIVEN_UP, connections: 1 })
+      return {
+        close: () => db.close(),
+        wait: () => db.run((sql) => sql`select pg_advisory_lock(9)`, { timeoutMs: 300 }),
+      }
+    },
+  ],
+  [
+    'a run of several',
+    async (url: string) => {
+      const pipeline = await openPipeline(url, GIVEN_UP)
+      await pipeline.run((pipe) => pipe.run([{ text: 'set transaction_timeout = 0' }]))
+      const wait = () => pipeline.run((pipe) => pipe.run([{ text: 'select pg_advisory_lock(9)' }]), { timeoutMs: 300 })
+      return { close: () => pipeline.close(), wait }
+    },
+  ],
+])('%s that was given up is not left waiting on the server', async (_, open) => {
+  await admin.run((sql) => sql`select pg_advisory_lock(9)`)
+  const opened = await open(scratch.url)
+  await expect(opened.wait()).rejects.toMatchObject({ code: 'db_unavailable' })
+  await vi.waitFor(
+    async () => {
+      const waiting = await admin.run(
+        (sql) => sql`select from pg_stat_activity where application_name = 'given up' and wait_event_type = 'Lock'`,
+      )
+      expect(waiting.length).toBe(0)
+    },
+    { timeout: 20_000, interval: 20 },
+  )
+  await admin.run((sql) => sql`select pg_advisory_unlock(9)`)
+  await opened.close()
 })

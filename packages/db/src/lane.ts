@@ -4,10 +4,11 @@
  * the next socket's first message is never sent. It also never settles a query whose peer has gone silent. So here one
  * driver instance has exactly one socket, which is ours to destroy, and a lane that failed is replaced, never revived.
  */
-import { connect, isIP, type Socket } from 'node:net'
+import type { Socket } from 'node:net'
 import postgres from 'postgres'
 import { columnTypes } from './column-types.ts'
 import { type Address, connectError, DatabaseError } from './database-error.ts'
+import { type Backend, cancelStatement, destroy, openSocket } from './server-socket.ts'
 
 export type Sql = postgres.Sql
 
@@ -17,7 +18,7 @@ export interface Lane<Driver> {
   readonly isGone: boolean
   /** Asks for a sign of life. */
   ping(): PromiseLike<unknown>
-  /** Ends the connection now, whatever runs on it. */
+  /** Ends the connection now, and asks the server to end whatever runs on it. */
   cut(): void
   /** Says goodbye first; for a lane on which nothing runs. */
   retire(): Promise<void>
@@ -79,6 +80,7 @@ export async function openLane(url: string, options: LaneOptions<Sql>): Promise<
 
 function newLane(url: string, address: Address, options: LaneOptions<Sql>): Lane<Sql> {
   let socket: Socket | undefined
+  let backend: Partial<Backend> = {}
   let isGone = false
   const gone = () => {
     if (isGone) return
@@ -109,10 +111,14 @@ function newLane(url: string, address: Address, options: LaneOptions<Sql>): Lane
     get isGone() {
       return isGone
     },
-    ping: () => sql`select 1`.simple(),
+    ping: async () => {
+      const { state } = await sql`select 1`.simple()
+      backend = state as unknown as Partial<Backend>
+    },
     cut: () => {
       gone()
       destroy(socket)
+      cancelStatement(address, backend)
       void end(0)
     },
     retire: () => {
@@ -121,16 +127,4 @@ function newLane(url: string, address: Address, options: LaneOptions<Sql>): Lane
     },
   }
   return lane
-}
-
-function openSocket({ host, port }: Address): Socket {
-  const socket = host.startsWith('/') ? connect(`${host}/.s.PGSQL.${port}`) : connect(port, host)
-  socket.setNoDelay(true)
-  return Object.assign(socket, isIP(host) ? {} : { host }) // the driver reads `host` for the certificate's name
-}
-
-export function destroy(socket: Socket | undefined): void {
-  // The driver takes its listeners off when a socket closes; an error after that would end the process.
-  socket?.on('error', () => undefined)
-  socket?.destroy()
 }

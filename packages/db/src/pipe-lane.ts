@@ -8,7 +8,8 @@ import type { Duplex } from 'node:stream'
 import type { ConnectionOptions } from 'node:tls'
 import { Client, type Connection, DatabaseError as ServerError, type Submittable } from 'pg'
 import { type Address, connectError } from './database-error.ts'
-import { destroy, type Lane, type LaneOptions, parseAddress } from './lane.ts'
+import { type Lane, type LaneOptions, parseAddress } from './lane.ts'
+import { cancelStatement, destroy } from './server-socket.ts'
 
 /** A statement, prepared at its first use. Bytes travel in Postgres' binary form, text in its text form. */
 export interface Step {
@@ -49,7 +50,7 @@ async function openWith(url: string, options: LaneOptions<Pipe>, tls: Connection
   const address = parseAddress(url)
   const socket = new Socket()
   const client = newClient(url, address, { ...options, socket, tls })
-  const lane = newLane(client, socket, options)
+  const lane = newLane(client, { socket, address }, options)
   let isOverdue = false
   const timer = setTimeout(() => {
     isOverdue = true
@@ -117,7 +118,11 @@ function optionsOf(parameters: URLSearchParams, session: LaneOptions<Pipe>['sess
     .join(' ')
 }
 
-function newLane(client: Client, socket: Socket, options: LaneOptions<Pipe>): Lane<Pipe> {
+function newLane(
+  client: Client,
+  { socket, address }: { socket: Socket; address: Address },
+  options: LaneOptions<Pipe>,
+): Lane<Pipe> {
   let isGone = false
   const gone = () => {
     if (isGone) return
@@ -139,6 +144,8 @@ function newLane(client: Client, socket: Socket, options: LaneOptions<Pipe>): La
     cut: () => {
       gone()
       destroy(socket)
+      const { processID: pid, secretKey: secret } = client as unknown as { processID: number; secretKey: number }
+      cancelStatement(address, { pid, secret })
     },
     retire: async () => {
       isGone = true

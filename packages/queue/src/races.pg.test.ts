@@ -2,9 +2,9 @@
  * What only real concurrency shows: two shards store the same envelopes at the same moment, as after a takeover with a
  * commit still on its way, while the recipient's shard asks for birth leases.
  */
-import type { Append, Committed } from '@sealpost/protocol'
+import type { Append, AppendOutcome, Committed } from '@sealpost/protocol'
 import { OperatingError, seededRandom } from '@sealpost/std'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { HERE, MESH, peerKeyOf, Stage, suiteOptions, THERE, textOf } from './conformance-world.ts'
 import { PostgresQueue } from './postgres.ts'
 import type { Queue } from './queue.ts'
@@ -13,6 +13,7 @@ import { type PostgresWorlds, postgresWorlds } from './testing-postgres.ts'
 
 const ROUNDS = 150
 const SEED = 20_261_121
+const PATIENCE = { timeout: 20_000, interval: 10 }
 
 let worlds: PostgresWorlds
 beforeAll(async () => {
@@ -162,3 +163,25 @@ async function commitOfSender(queue: Queue, appends: readonly Append[]): Promise
     )
   }
 }
+
+test('a claim takes deliveries in the order in which a commit deletes them: that of their places', async () => {
+  const { admin, databases } = worlds
+  const stage = await Stage.open(await worlds.next())
+  const session = await stage.openBob()
+  const [first, second] = await stage.storeAll('first', 'second')
+  await stage.here.strike(stage.refOf(first!)) // its place is now behind that of the second
+  const run = (text: string) => admin.run((sql) => sql.unsafe(text).simple())
+  const lock = (stored: AppendOutcome, how = '') =>
+    run(`select from message_queue where id = ${stage.refOf(stored).id} for update ${how}`)
+  await databases.claiming.run((sql) => sql.unsafe("set lock_timeout = '60s'"))
+  await run('begin')
+  await lock(first!)
+  const claiming = stage.takeTexts(session)
+  await vi.waitFor(async () => {
+    const waiting = await databases.asking.run((sql) => sql`select from pg_locks where not granted`)
+    expect(waiting.length).toBeGreaterThan(0)
+  }, PATIENCE)
+  await expect(lock(second!, 'nowait')).rejects.toMatchObject({ code: 'db_not_done' })
+  await run('rollback')
+  expect(await claiming).toEqual(['first', 'second'])
+})

@@ -86,8 +86,7 @@ with recursive held as materialized (
     lease_until = clock_timestamp() + make_interval(secs => $11::float8), attempts = q.attempts + 1,
     strikes = case when d.is_struck then ${ONE_MORE('q')} else q.strikes end,
     first_strike_at = case when d.is_struck then coalesce(q.first_strike_at, clock_timestamp()) else q.first_strike_at end
-  from dealt d
-  where d.place is not null and q.ctid = d.place and q.attempts = d.attempts
+  from (select * from dealt where place is not null order by place) d where q.ctid = d.place and q.attempts = d.attempts
   returning d.n, d.slot, q.mesh_id, q.priority, q.id, q.sender, q.envelope_id, q.attempts, q.enqueued_at, q.terms,
     q.body_id, q.envelope
 )
@@ -112,10 +111,12 @@ where q.ctid = r.ctid and ${isHeld('q')}`
 
 const settledBy = `
 delete from message_queue q
-using unnest($1::uuid[], $2::int[], $3::smallint[], $4::bigint[], $5::int[]) as r(mesh_id, recipient, priority, id, holder)
-cross join lateral (select q.ctid from message_queue q where q.mesh_id = r.mesh_id and q.recipient = r.recipient
-  and q.priority = r.priority and q.id = r.id offset 0) found
-where q.ctid = found.ctid and q.lease_holder = r.holder`
+using (select r.holder, found.ctid
+  from unnest($1::uuid[], $2::int[], $3::smallint[], $4::bigint[], $5::int[]) as r(mesh_id, recipient, priority, id, holder)
+  cross join lateral (select q.ctid from message_queue q where q.mesh_id = r.mesh_id and q.recipient = r.recipient
+    and q.priority = r.priority and q.id = r.id offset 0) found
+  order by found.ctid) r
+where q.ctid = r.ctid and q.lease_holder = r.holder`
 
 /** `$1–$5` mesh, recipient, priority, id and holder: what another member has meanwhile stays. Walks: message_queue's primary key. */
 export const SETTLE_IN_POOL = `

@@ -239,6 +239,10 @@ from judged`
  *
  * The oldest delivery whose lease lapsed in this very session gets a strike; the others were only behind it.
  *
+ * Deliveries are changed in the order of their places, as `SETTLE` deletes them (a scan by `ctid` sorts them): settles come
+ * late for leases that lapsed, and a claim and a commit that wait for each other stand still until the server looks for
+ * a deadlock; with its clock set back meanwhile, that is never.
+ *
  * `$1` shard · `$2–$6` wants: mesh, peer, epoch, limit, limit in bytes · `$7` seconds of lease · `$8` strikes, and `$9`
  * seconds they must span, of a dead delivery · `$10–$15` wants: the first and last id, the
  * least urgent priority, and for each priority how far it has had its turn (`Want.turns`). Answers a row for each want, and after
@@ -280,8 +284,7 @@ with held as materialized (
   set lease_epoch = r.epoch, lease_until = clock_timestamp() + make_interval(secs => $7::float8),
     attempts = q.attempts + 1, strikes = case when r.is_struck then ${ONE_MORE('q')} else q.strikes end,
     first_strike_at = case when r.is_struck then coalesce(q.first_strike_at, clock_timestamp()) else q.first_strike_at end
-  from ready r
-  where r.bytes_before < r.lim_bytes and q.ctid = r.ctid
+  from (select * from ready where bytes_before < lim_bytes order by ctid) r where q.ctid = r.ctid
   returning r.n, q.mesh_id, q.priority, q.id, q.sender, q.envelope_id, q.attempts, q.enqueued_at, q.terms, q.body_id, q.envelope
 )
 select h.n::int, h.held is not null as is_held,
