@@ -242,6 +242,11 @@ export const settings = {
     unit: 'ms',
     meaning: 'each session looks into its queue at least this often',
   }),
+  CHECK_MS: setting(ms(), {
+    fallback: defaultLimits.checkMs,
+    unit: 'ms',
+    meaning: 'and the broker looks at least this often whether it was revoked, or taken over by another broker',
+  }),
   DRAIN_TICK_MS: setting(ms(), {
     fallback: defaultDrainOptions.tickMs,
     unit: 'ms',
@@ -395,6 +400,7 @@ export function limitsOf(config: Config): EngineLimits {
     authWithinMs: config.AUTH_WITHIN_MS,
     heartbeatMs: config.HEARTBEAT_MS,
     pollMs: config.POLL_MS,
+    checkMs: config.CHECK_MS,
     leaseMs: config.LEASE_MS,
     dedupeMs: config.DEDUPE_MS,
     creditMax: config.CREDIT_MAX,

@@ -1,5 +1,5 @@
 /** The effects of what members ask about each other and of what is theirs: the part of the driver that asks the registrars. */
-import type { Asker, SocketId } from '@sealpost/core'
+import type { Asker, SocketId, StandingCheck } from '@sealpost/core'
 import type { FrameOf } from '@sealpost/protocol'
 import type { DrainOptions } from '@sealpost/queue'
 import type { MeshId, PeerNo } from '@sealpost/std'
@@ -22,6 +22,12 @@ export abstract class MemberDriver extends PoolDriver {
   constructor(parts: MemberParts, drain: DrainOptions) {
     super(parts, drain)
     this.parts = parts
+  }
+
+  checkStandings(checks: readonly StandingCheck[]): void {
+    this.ask('standing', this.parts.queue.standings(checks.map(({ session }) => session)), (standings) =>
+      this.engine.standings.found(checks, standings),
+    )
   }
 
   lookup(socket: SocketId, meshId: MeshId, lookup: FrameOf<'lookup'>): void {
@@ -65,12 +71,14 @@ export abstract class MemberDriver extends PoolDriver {
 
   setGroup(socket: SocketId, asker: Asker, setGroup: FrameOf<'setGroup'>): void {
     this.ask('group', this.parts.groups.set(asker, setGroup), (answer) => {
-      if (answer) this.engine.groupSet(socket, asker, setGroup, answer)
+      if (answer) this.engine.groups.wasSet(socket, asker, setGroup, answer)
     })
   }
 
   listGroups(socket: SocketId, meshId: MeshId, groups: FrameOf<'groups'>): void {
-    this.ask('groups', this.parts.groups.list(meshId, groups), (page) => this.engine.groupsListed(socket, groups, page))
+    this.ask('groups', this.parts.groups.list(meshId, groups), (page) =>
+      this.engine.groups.listed(socket, groups, page),
+    )
   }
 
   listDevices(socket: SocketId, meshId: MeshId, devices: FrameOf<'devices'>): void {

@@ -3,12 +3,13 @@ import { isNatsHere, NatsServer } from '@sealpost/bus/testing'
 import { connect, type Peer } from '@sealpost/sdk'
 import { test as base, expect } from 'vitest'
 import { type BrokerProcess, type Environment, until } from './testing-process.ts'
+import { envelopeTo, sendFrame, WireClient } from './testing-wire.ts'
 import { type Place, World } from './testing-world.ts'
 
 const test = base.concurrent
 
 /** Whatever comes within a test comes by a hint. */
-const NEVER_POLLS = { POLL_MS: '3600000' }
+const NEVER_LOOKS = { POLL_MS: '3600000', CHECK_MS: '3600000' }
 
 const at = (shard: BrokerProcess, place: Place): Place => ({ ...place, url: shard.url })
 
@@ -53,7 +54,7 @@ for (const [name, lay] of Object.entries(cables))
     `mail to a peer of another shard is pushed at a hint, and after the bus was cut, too (${name})`,
     async () => {
       await using cable = await lay()
-      await using world = await World.open({ ...NEVER_POLLS, ...cable.env })
+      await using world = await World.open({ ...NEVER_LOOKS, ...cable.env })
       const other = await world.secondShard()
       for (const shard of [world.broker, other])
         await until('it is on the bus', async () => (await shard.metric('sealpost_bus_up')) === 1)
@@ -86,4 +87,41 @@ test('T19: without a bus, mail to a peer of another shard waits for the poll', a
   await annotate(`came after ${delaysMs.map(Math.round).join(', ')} ms, with a poll each second`)
   expect(texts).toEqual(['0', '1', '2', '3', '4'])
   await Promise.all([sender.close(), recipient.close()])
+})
+
+test('T15: a revocation ends sessions on every shard, and an opening the session on another one', async ({
+  annotate,
+}) => {
+  await using world = await World.open(NEVER_LOOKS)
+  const other = await world.secondShard()
+  for (const shard of [world.broker, other])
+    await until('it is on the bus', async () => (await shard.metric('sealpost_bus_up')) === 1)
+  const place = await world.enrol()
+  await using boss = await connect(await world.enrolAdmin('boss'))
+  const former = await connect(place)
+  const latter = await connect(at(other, place))
+  expect(await former.closed).toMatchObject({ code: 'superseded' })
+  const revokedAtMs = performance.now()
+  await boss.revokeMember(latter.key)
+  expect(await latter.closed).toMatchObject({ code: 'revoked' })
+  await annotate(`the other shard had closed ${Math.round(performance.now() - revokedAtMs)} ms after the question`)
+})
+
+test('T15: without a bus nothing is accepted after a revocation, and each shard finds its sessions', async ({
+  annotate,
+}) => {
+  await using world = await World.open({ BUS: 'memory', CHECK_MS: '3000' })
+  const other = await world.secondShard()
+  const [place, friend] = [await world.enrol(), await world.enrol()]
+  await using boss = await connect(await world.enrolAdmin('boss'))
+  const client = await WireClient.enter(at(other, place))
+  client.send(sendFrame(envelopeTo(friend)))
+  expect((await client.next('ack')).items).toHaveLength(1)
+  await boss.revokeMember(place.identity.signing.publicKey)
+  const revokedAtMs = performance.now()
+  client.send(sendFrame(envelopeTo(friend)))
+  expect(await client.closed).toEqual({ code: 4403, reason: 'revoked' })
+  await annotate(`closed after ${Math.round(performance.now() - revokedAtMs)} ms, with a look every 3 s`)
+  expect(await world.count('message_queue')).toBe(1)
+  expect(client.frames.filter(({ type }) => type === 'ack')).toEqual([])
 })

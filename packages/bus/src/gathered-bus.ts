@@ -155,7 +155,9 @@ const meshOf = (hint: Hint): MeshId | null => ('meshId' in hint ? hint.meshId : 
 function keyOf(hint: Hint): string {
   switch (hint.type) {
     case 'wake':
-      return `wake ${hint.meshId} ${hint.peer}`
+    case 'superseded':
+    case 'revoked':
+      return `${hint.type} ${hint.meshId} ${hint.peer}`
     case 'shards':
       return hint.type
   }

@@ -21,6 +21,8 @@ import type {
 import type { Hint } from '@sealpost/protocol/hints'
 import type { DeliveryId, GroupId, MeshId, Millis, PeerKey, PeerNo, PoolId } from '@sealpost/std'
 
+import type { StandingCheck } from './standings.ts'
+
 /** One connection, numbered by its driver; a number is never used twice. */
 export type SocketId = number
 
@@ -62,6 +64,9 @@ export interface Effects {
   open(socket: SocketId, session: SessionRef): void
   /** Void every lease of the session by a new epoch, after an answer was lost. Answer: `fenced`, however late. */
   fence(socket: SocketId, session: SessionRef): void
+
+  /** Look whether these may go on. Answer: `standings.found`, or nothing when the database is away (they are asked about again). */
+  checkStandings(checks: readonly StandingCheck[]): void
 
   /** Store an envelope with the next group commit. Answer: `committed` or `commitFailed`, in the order of the appends. */
   append(append: Append): void

@@ -20,7 +20,7 @@ import { type MeshId, type Millis, type PeerKey, type PeerNo, unreachable } from
 import { Context, type Counters } from './context.ts'
 import { Deliveries } from './deliveries.ts'
 import type { Effects, SocketId } from './effects.ts'
-import { type FoundGroups, type GroupAnswer, type GroupPage, Groups } from './groups.ts'
+import { type FoundGroups, Groups } from './groups.ts'
 import { Hints } from './hints.ts'
 import { Homes, type LiveShard, type Placement } from './homes.ts'
 import type { Authentication, Enrolment, RevokedMember } from './newcomers.ts'
@@ -32,6 +32,7 @@ import { Presence } from './presence.ts'
 import { askerOf, isQuestion } from './questions.ts'
 import { Router } from './router.ts'
 import { LiveSession, Session } from './session.ts'
+import { Standings } from './standings.ts'
 import { type Welcome, welcomeOf } from './welcome.ts'
 
 export interface EngineOptions extends Welcome {
@@ -50,14 +51,17 @@ export class Engine {
   /** Whose keys are whose: what is looked up of peers, their devices, and the keys they turn to. */
   readonly persons: Persons
   readonly pools: PoolAnswers
+  /** How far its groups have come. */
+  readonly groups: Groups
   /** What other shards say. */
   readonly hints: Hints
+  /** Whether its sessions may go on. */
+  readonly standings: Standings
   private readonly options: EngineOptions
   private readonly context: Context
   private readonly deliveries: Deliveries
   private readonly router: Router
   private readonly presence: Presence
-  private readonly groups: Groups
   private readonly seats: Pools
   private readonly homes = new Homes()
   private readonly sessions = new Map<SocketId, Session>()
@@ -73,9 +77,14 @@ export class Engine {
       if (session) this.refuse(session, code)
     }
     this.seats = new Pools(this.context)
+    this.standings = new Standings(this.context)
     this.deliveries = new Deliveries(this.context, this.seats)
-    this.hints = new Hints(this.context, { deliveries: this.deliveries, pools: this.seats })
-    this.groups = new Groups(this.context)
+    this.hints = new Hints(this.context, {
+      deliveries: this.deliveries,
+      pools: this.seats,
+      standings: this.standings,
+    })
+    this.groups = new Groups(this.context, (socket) => this.live(socket))
     this.router = new Router(this.context, { deliveries: this.deliveries, groups: this.groups, pools: this.seats })
     this.pools = new PoolAnswers(this.context, this.seats, (socket) => this.live(socket))
     this.presence = new Presence(this.context)
@@ -116,6 +125,7 @@ export class Engine {
     const sinceMs = nowMs - this.tickedAtMs
     this.tickedAtMs = nowMs
     for (const session of [...this.sessions.values()]) this.watch(session, sinceMs)
+    this.standings.flush()
     this.seats.tick()
     this.context.forgetOld()
     this.context.flush()
@@ -289,21 +299,6 @@ export class Engine {
     for (const member of ended ?? []) this.expel(member)
   }
 
-  /** Also when the asker left meanwhile: those who know the group hear of it. */
-  groupSet(
-    socket: SocketId,
-    { meshId }: Pick<RevokedMember, 'meshId'>,
-    setGroup: FrameOf<'setGroup'>,
-    answer: GroupAnswer,
-  ): void {
-    this.groups.wasSet(this.live(socket), this.context.roster.find(meshId), setGroup, answer)
-  }
-
-  groupsListed(socket: SocketId, groups: FrameOf<'groups'>, page: GroupPage): void {
-    const live = this.live(socket)
-    if (live) this.groups.listed(live, groups, page)
-  }
-
   /** What waits for a recipient, by sender; `null`: the database did not answer. */
   measured(meshId: MeshId, peer: PeerNo, found: readonly Measured[] | null): void {
     const mesh = this.context.roster.find(meshId)
@@ -343,6 +338,7 @@ export class Engine {
 
   /** Ends every session the peer has here, or is about to have. */
   private expel({ meshId, peer }: RevokedMember): void {
+    this.context.effects.hint({ type: 'revoked', meshId, peer })
     for (const session of [...this.sessions.values()]) {
       const { state } = session
       const isLive = state.name === 'live' && state.live.mesh.meshId === meshId && state.live.peer.peer === peer
@@ -420,12 +416,16 @@ export class Engine {
 
   private enter(session: Session, opening: Extract<Session['state'], { name: 'opening' }>, epoch: number): void {
     const { member, credit, proof } = opening
-    const { nowMs, limits, rates, roster } = this.context
+    const { nowMs, limits, rates, roster, effects } = this.context
     const rival = roster.find(member.meshId)?.byKey.get(member.peerKey)?.live
     // Answers of two openings may come in either order; the epoch says which session is the newer one.
     if (rival && rival.epoch > epoch) return this.refuse(session, 'superseded')
     if (rival) this.context.end(rival, 'superseded')
     const moment = this.context.nextMoment()
+    const { meshId, peer } = member
+    // Where the last epoch was given here, no other shard can have a session of it.
+    const lastEpoch = roster.find(meshId)?.byNo.get(peer)?.epoch ?? 0
+    if (member.sessionEpoch !== lastEpoch) effects.hint({ type: 'superseded', meshId, peer, epoch })
     const live = roster.enter(
       member,
       nowMs,
@@ -436,9 +436,9 @@ export class Engine {
     session.state = { name: 'live', live }
     session.heardAtMs = nowMs // it had nothing to say while its session was opened
     this.context.send(live, [welcomeOf(this.options, { epoch, proof })])
-    const urls = proof === NO_PROOF ? [] : this.homes.othersFor(member.meshId)
+    const urls = proof === NO_PROOF ? [] : this.homes.othersFor(meshId)
     if (urls.length > 0) this.context.send(live, [{ type: 'shards', urls }])
-    this.context.effects.findLost(live.socket, { meshId: member.meshId, peer: member.peer, epoch })
+    effects.findLost(live.socket, { meshId, peer, epoch })
     this.presence.changed(live.peer, live.mesh.watchers)
     this.deliveries.claimSoon(live)
   }
@@ -458,6 +458,7 @@ export class Engine {
       effects.ping(session.socket)
     }
     const { live } = session.state
+    this.standings.askIfOld(live)
     if (nowMs - live.polledAtMs < limits.pollMs) return
     live.polledAtMs = nowMs
     this.deliveries.poll(live)

@@ -20,12 +20,12 @@ test('who said a statement hears what became of it, the others that the group is
   enter(2)
   enter(3)
   sent.length = 0
-  engine.groupSet(1, asker, setGroup, { outcome: 'done', group: entry(1) })
+  engine.groups.wasSet(1, asker, setGroup, { outcome: 'done', group: entry(1) })
   const news = { type: 'groupList', ref: 0, statements: [Uint8Array.of(1)], isLast: true }
   expect(sent).toEqual([{ type: 'groupSet', ref: 5, outcome: 'done' }, news, news])
   sent.length = 0
-  engine.groupSet(1, asker, setGroup, { outcome: 'done', group: entry(1) })
-  engine.groupSet(1, asker, setGroup, { outcome: 'stale' })
+  engine.groups.wasSet(1, asker, setGroup, { outcome: 'done', group: entry(1) })
+  engine.groups.wasSet(1, asker, setGroup, { outcome: 'stale' })
   expect(sent.map(({ type }) => type)).toEqual(['groupSet', 'groupSet'])
 })
 
@@ -34,14 +34,14 @@ test('the others hear of it also when who said it has left', () => {
   enter(2)
   engine.closed(1)
   sent.length = 0
-  engine.groupSet(1, asker, setGroup, { outcome: 'done', group: entry(1) })
+  engine.groups.wasSet(1, asker, setGroup, { outcome: 'done', group: entry(1) })
   expect(listed(sent)).toHaveLength(1)
 })
 
 test.each<[string, (engine: ReturnType<typeof world>['engine']) => void]>([
-  ['was changed', (engine) => engine.groupSet(1, asker, setGroup, { outcome: 'done', group: entry(3) })],
+  ['was changed', (engine) => engine.groups.wasSet(1, asker, setGroup, { outcome: 'done', group: entry(3) })],
   ['was listed', (engine) =>
-    engine.groupsListed(1, { type: 'groups', ref: 1, after: GROUP }, { groups: [entry(3)], isLast: true })],
+    engine.groups.listed(1, { type: 'groups', ref: 1, after: GROUP }, { groups: [entry(3)], isLast: true })],
   ['was looked up', (engine) => engine.resolved(1, [], [], new Map([[GROUP, entry(3)]]))],
 ])('once it %s here, what is sealed for former members is refused', (_, learn) => {
   const { engine, nacks, appends } = world()
@@ -98,7 +98,7 @@ test.each<[string, ReturnType<typeof entry> | null]>([
 test('what is founded after it was looked for in vain is written to at once', () => {
   const { engine, appends } = world()
   engine.resolved(1, [], [], new Map([[GROUP, null]]))
-  engine.groupSet(1, asker, setGroup, { outcome: 'done', group: entry(1) })
+  engine.groups.wasSet(1, asker, setGroup, { outcome: 'done', group: entry(1) })
   engine.received(1, shared(1))
   expect(appends).toHaveLength(2)
 })

@@ -5,7 +5,7 @@
 import type { FrameOf, NackCode } from '@sealpost/protocol'
 import { GROUP_EPOCH_LAST, type GroupId } from '@sealpost/std'
 import type { Context } from './context.ts'
-import type { Asker } from './effects.ts'
+import type { Asker, SocketId } from './effects.ts'
 import type { Mesh } from './roster.ts'
 import type { Arrival, LiveSession, RosterRef } from './session.ts'
 
@@ -32,8 +32,11 @@ export type GroupAnswer =
 export class Groups {
   private readonly context: Context
 
-  constructor(context: Context) {
+  private readonly live: (socket: SocketId) => LiveSession | null
+
+  constructor(context: Context, live: (socket: SocketId) => LiveSession | null) {
     this.context = context
+    this.live = live
   }
 
   set(live: LiveSession, asker: Asker, frame: FrameOf<'setGroup'>): void {
@@ -60,12 +63,17 @@ export class Groups {
     return body.roster.epoch < epoch ? 'stale_roster' : null
   }
 
-  wasSet(live: LiveSession | null, mesh: Mesh | undefined, { ref }: FrameOf<'setGroup'>, answer: GroupAnswer): void {
+  /** Also when the asker left meanwhile: those who know the group hear of it. */
+  wasSet(socket: SocketId, { meshId }: Pick<Asker, 'meshId'>, { ref }: FrameOf<'setGroup'>, answer: GroupAnswer): void {
+    const live = this.live(socket)
+    const mesh = this.context.roster.find(meshId)
     if (live) this.context.send(live, [{ type: 'groupSet', ref, outcome: answer.outcome }])
     if (answer.outcome === 'done' && mesh) this.learned(mesh, answer.group, live)
   }
 
-  listed(live: LiveSession, { ref }: FrameOf<'groups'>, { groups, isLast }: GroupPage): void {
+  listed(socket: SocketId, { ref }: FrameOf<'groups'>, { groups, isLast }: GroupPage): void {
+    const live = this.live(socket)
+    if (!live) return
     for (const { groupId, epoch } of groups) live.mesh.groupSeen(groupId, epoch, this.context.nowMs)
     this.context.send(live, [{ type: 'groupList', ref, statements: groups.map(({ statement }) => statement), isLast }])
   }

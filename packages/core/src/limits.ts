@@ -10,6 +10,8 @@ export interface EngineLimits {
   readonly heartbeatMs: Millis
   /** Each session claims at least this often, hint or no hint. */
   readonly pollMs: Millis
+  /** And asks the database whether it may go on. */
+  readonly checkMs: Millis
   readonly leaseMs: Millis
   /** A resend is known this long after its envelope was accepted. */
   readonly dedupeMs: Millis
@@ -45,6 +47,7 @@ export const defaultLimits: EngineLimits = {
   authWithinMs: 10_000,
   heartbeatMs: 15_000,
   pollMs: 15_000,
+  checkMs: 10_000,
   leaseMs: 30_000,
   dedupeMs: 24 * 3600_000,
   creditMax: 1024,

@@ -102,6 +102,7 @@ export class Persons {
     const former = mesh?.byNo.get(peer)
     if (former?.live) this.context.end(former.live, 'superseded')
     if (former) mesh!.forget(former)
+    this.context.effects.hint({ type: 'revoked', meshId, peer })
     mesh?.pools.turned(peer)
     this.context.flush()
   }

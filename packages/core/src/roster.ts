@@ -13,6 +13,8 @@ export interface Peer {
   /** The person whose device it is, or itself: consent is between persons. */
   readonly person: PeerNo
   live: LiveSession | null
+  /** Of its last session here. */
+  epoch: number
   /**
    * What it sent before this moment, through another shard or in a commit whose answer was lost, may have come to the
    * queue unseen: the start of its session, or its last commit that found something it did not expect.
@@ -104,6 +106,7 @@ export class Mesh {
       peerKey,
       person,
       live: null,
+      epoch: 0,
       knownSince: Infinity,
       rule: null,
       consentVersion: -1,
@@ -169,7 +172,10 @@ export class Roster {
   leave(session: LiveSession, nowMs: Millis): void {
     if (!this.has(session)) return
     const { mesh, peer } = session
-    if (!this.senders.delete(session)) peer.live = null
+    if (!this.senders.delete(session)) {
+      peer.live = null
+      peer.epoch = session.epoch
+    }
     mesh.liveCount -= 1
     if (mesh.liveCount === 0) mesh.idleSinceMs = nowMs
   }

@@ -110,6 +110,8 @@ export class LiveSession {
   /** Pools that it has asked to work for, by the last question, and not left before the answer. */
   readonly joining = new Map<PoolId, number>()
   polledAtMs: Millis
+  /** When it was asked whether it may go on. */
+  checkedAtMs: Millis
   /** When it may be told anew of everybody who is there. */
   snapshotFromMs: Millis = 0
   /** What it may ask for beside mail. */
@@ -147,6 +149,7 @@ export class LiveSession {
     this.epoch = place.epoch
     this.openedEpoch = place.epoch
     this.polledAtMs = place.nowMs
+    this.checkedAtMs = place.nowMs
     this.questions = new TokenBucket(QUESTIONS, place.nowMs)
     place.peer.knownSince = place.moment
     this.breaches = new TokenBucket(BREACHES, place.nowMs)

@@ -71,6 +71,7 @@ const SILENT = {
   claimPool: ignored,
   giveBack: ignored,
   hint: ignored,
+  checkStandings: ignored,
   follow: ignored,
   unfollow: ignored,
 }

@@ -4,7 +4,7 @@
  */
 import type { MeshId, PeerNo, ShardId } from '@sealpost/std'
 import { Malformed, Reader, Writer } from './cursor.ts'
-import { type Field, hex, struct, u32 } from './layout.ts'
+import { type Field, hex, struct, u32, u53 } from './layout.ts'
 
 const meshId = hex<MeshId>(16)
 const shardId = hex<ShardId>(16)
@@ -16,6 +16,10 @@ const inMesh = { meshId }
 const kinds = {
   /** Something may wait for this peer, or for this pool. */
   wake: { number: 1, body: struct({ ...inMesh, peer: peerNo }) },
+  /** This shard has opened a session of this peer. */
+  superseded: { number: 3, body: struct({ ...inMesh, peer: peerNo, epoch: u53 }) },
+  /** This member was revoked, or has another key. */
+  revoked: { number: 4, body: struct({ ...inMesh, peer: peerNo }) },
   /** A shard came or went. */
   shards: { number: 2, body: struct({}) },
 }

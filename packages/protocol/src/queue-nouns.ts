@@ -61,6 +61,15 @@ export interface SessionRef {
   readonly epoch: number
 }
 
+/** Whether a session may go on, as far as the database knows. */
+export interface Standing {
+  /** The key that the member has now; `null`: there is no such member. */
+  readonly peerKey: PeerKey | null
+  readonly isRevoked: boolean
+  /** Another shard has opened one of this peer since. */
+  readonly isElsewhere: boolean
+}
+
 /** One envelope to store for one recipient. */
 export interface Append {
   readonly meshId: MeshId

@@ -1,6 +1,7 @@
 /** Conformance: claims and their leases, sessions and their epochs, retries and strikes. */
 
-import { ANY_ID, NO_TURNS, PRIORITY_MAX, type Want } from '@sealpost/protocol'
+import { ANY_ID, NO_TURNS, PRIORITY_MAX, type SessionRef, type Want } from '@sealpost/protocol'
+import type { PeerNo } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
 import {
   AMPLE_BYTES,
@@ -244,6 +245,29 @@ function sessionTests(stage: () => Stage): void {
     await stage().openBob(stage().there)
     expect(await stage().here.fence(session)).toBeNull()
     expect(await stage().here.fence({ ...session, meshId: OTHER_MESH })).toBeNull()
+  })
+
+  test('is told from one that another shard opened since, one of a revoked member, and one of nobody', async () => {
+    const { here, there, world, cat, stranger } = stage()
+    const looks = async (session: SessionRef) => (await here.standings([session]))[0]!
+    const session = await stage().openBob()
+    const catsEpoch = (await here.open(await stage().readSession(peerKeyOf(3))))!
+    const cats = { meshId: MESH, peer: cat, epoch: catsEpoch }
+    const good = { isRevoked: false, isElsewhere: false }
+    const nobody = { ...session, peer: 1_000_000 as PeerNo }
+    expect(await here.standings([session, nobody, cats, { ...session, peer: stranger }])).toEqual([
+      { ...good, peerKey: peerKeyOf(2) },
+      { ...good, peerKey: null },
+      { ...good, peerKey: peerKeyOf(3) },
+      { ...good, peerKey: null },
+    ])
+    const epoch = (await here.fence(session))!
+    expect(await looks(session)).toMatchObject(good) // the answer to a fence may be on its way
+    const elsewhere = await stage().openBob(there)
+    expect(await looks({ ...session, epoch })).toMatchObject({ isElsewhere: true })
+    expect((await there.standings([elsewhere]))[0]).toMatchObject(good)
+    await world.revoke(MESH, peerKeyOf(3))
+    expect(await looks(cats)).toMatchObject({ isRevoked: true })
   })
 
   test('opened anew on the same shard is out of reach of a late fence of the former one', async () => {

@@ -15,16 +15,19 @@ import type {
   Reject,
   Retry,
   SessionRef,
+  Standing,
   Want,
 } from '@sealpost/protocol'
 import type { DeliveryId, MeshId, PeerKey, PeerNo, PoolId, ShardId } from '@sealpost/std'
 import { MemoryShard } from './memory.ts'
 import { measureIn } from './memory-measure.ts'
+import { standingIn } from './memory-standing.ts'
 import type { MemoryStore } from './memory-store.ts'
 import type { Batch, Queue, QueueOptions, Recipient, Released, Swept } from './queue.ts'
 
 export * from './memory.ts'
 export * from './memory-measure.ts'
+export * from './memory-standing.ts'
 
 export function queueFor(store: MemoryStore, shard: ShardId, options: QueueOptions): Queue {
   return new MemoryQueue(new MemoryShard(store, shard, options))
@@ -48,6 +51,9 @@ export class MemoryQueue implements Queue {
   }
   async fence(session: SessionRef): Promise<number | null> {
     return this.shard.fence(session)
+  }
+  async standings(sessions: readonly SessionRef[]): Promise<Standing[]> {
+    return sessions.map((session) => standingIn(this.shard.store, this.shard.shard, session))
   }
   async retry(retries: readonly Retry[]): Promise<void> {
     this.shard.retry(retries)

@@ -12,6 +12,7 @@ import {
   type Member,
   OPEN as OPEN_TO_ALL,
   type SessionRef,
+  type Standing,
 } from '@sealpost/protocol'
 import {
   type DeliveryId,
@@ -25,7 +26,7 @@ import {
 import { Gathered } from './gathered.ts'
 import { arrayOf, type Row, run } from './run.ts'
 import type { DatabaseClock, DeliveryIds, SenderMarks } from './shard-memory.ts'
-import { FIND_LOST, FIND_MEMBERS, OPEN, OPEN_MANY } from './sql.ts'
+import { FIND_LOST, FIND_MEMBERS, OPEN, OPEN_MANY, STANDINGS } from './sql.ts'
 
 /** So that one statement stays short, and its locks with it. */
 const ASKED_MAX = 256
@@ -54,6 +55,7 @@ export class Arrivals {
   private readonly memory: Memory
   private readonly members = new Gathered((sought: readonly Sought[]) => this.membersOf(sought), ASKED_MAX)
   private readonly openings = new Gathered((read: readonly SessionRef[]) => this.openMany(read), ASKED_MAX)
+  private readonly looks = new Gathered((sessions: readonly SessionRef[]) => this.standingsOf(sessions), ASKED_MAX)
   private readonly losses = new Gathered((asked: readonly LostOf[]) => this.lostOf(asked), ASKED_MAX)
 
   constructor(db: Database, shard: ShardId, memory: Memory) {
@@ -85,6 +87,10 @@ export class Arrivals {
     return (await this.openings.ask(session)) ?? (await this.openAlone(session))
   }
 
+  standings(sessions: readonly SessionRef[]): Promise<Standing[]> {
+    return Promise.all(sessions.map((session) => this.looks.ask(session)))
+  }
+
   findLost(meshId: MeshId, peer: PeerNo, max: number): Promise<Lost[]> {
     return this.losses.ask({ meshId, peer, max })
   }
@@ -92,6 +98,19 @@ export class Arrivals {
   private async membersOf(sought: readonly Sought[]): Promise<(Member | null)[]> {
     const found = sought.map((): Member | null => null)
     for (const row of await this.memberRows(sought)) found[row.n - 1] = memberOf(sought[row.n - 1]!.meshId, row)
+    return found
+  }
+
+  private async standingsOf(sessions: readonly SessionRef[]): Promise<Standing[]> {
+    const found = sessions.map((): Standing => NO_MEMBER)
+    const rows = await run<StandingRow>(this.db, STANDINGS, [
+      this.shard,
+      arrayOf(sessions.map(({ meshId }) => meshId)),
+      arrayOf(sessions.map(({ peer }) => peer)),
+      arrayOf(sessions.map(({ epoch }) => epoch)),
+    ])
+    for (const { n, peer_key, is_revoked, is_elsewhere } of rows)
+      found[n - 1] = { peerKey: keyText(peer_key), isRevoked: is_revoked, isElsewhere: is_elsewhere }
     return found
   }
 
@@ -137,6 +156,15 @@ export class Arrivals {
     return lost
   }
 }
+
+interface StandingRow extends Row {
+  n: number
+  peer_key: Uint8Array
+  is_revoked: boolean
+  is_elsewhere: boolean
+}
+
+const NO_MEMBER: Standing = { peerKey: null, isRevoked: false, isElsewhere: false }
 
 interface OpenRow extends Row {
   epoch: number

@@ -27,6 +27,7 @@ import {
   type Reject,
   type Retry,
   type SessionRef,
+  type Standing,
   TURN_COSTS,
   type Want,
 } from '@sealpost/protocol'
@@ -181,6 +182,10 @@ export class PostgresQueue implements Queue {
   async fence({ meshId, peer, epoch }: SessionRef): Promise<number | null> {
     const rows = await run<{ epoch: number }>(this.db.asking, statements.FENCE, [this.shard, meshId, peer, epoch])
     return rows[0]?.epoch ?? null
+  }
+
+  standings(sessions: readonly SessionRef[]): Promise<Standing[]> {
+    return this.arrivals.standings(sessions)
   }
 
   async retry(retries: readonly Retry[]): Promise<void> {

@@ -24,6 +24,7 @@ import type {
   Retry,
   SessionRef,
   Settle,
+  Standing,
   Want,
 } from '@sealpost/protocol'
 import type { DeliveryId, MeshId, Millis, PeerKey, PeerNo, PoolId } from '@sealpost/std'
@@ -44,6 +45,8 @@ export interface Queue {
   open(session: SessionRef): Promise<number | null>
   /** A new epoch for a session of this shard, which voids its leases. `null`: it is served elsewhere. */
   fence(session: SessionRef): Promise<number | null>
+  /** Whether sessions of this shard may go on. */
+  standings(sessions: readonly SessionRef[]): Promise<Standing[]>
   /** Free for another attempt after `afterMs`, at most 5 minutes, each with a strike. */
   retry(retries: readonly Retry[]): Promise<void>
   /** To the dead letters, with what the recipient said; the sender hears of it if it asked to. */

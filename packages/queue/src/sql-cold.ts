@@ -156,6 +156,14 @@ from unnest($1::uuid[], $2::bytea[]) with ordinality as k(mesh_id, peer_key, n) 
   select * from member m where m.mesh_id = k.mesh_id and m.peer_key = k.peer_key and not m.is_pool offset 0) m cross join lateral (
   select * from member p where p.mesh_id = m.mesh_id and p.peer_no = coalesce(m.person, m.peer_no) offset 0) p`
 
+/** `$1` this shard, `$2–$4` its sessions. Each row has the place `n` of its session. Walks: member's and session's primary keys. */
+export const STANDINGS = `
+select r.n::int, m.peer_key, m.revoked_at is not null as is_revoked,
+  s.epoch > r.epoch and s.shard is distinct from $1::uuid as is_elsewhere
+from unnest($2::uuid[], $3::int[], $4::bigint[]) with ordinality as r(mesh_id, peer, epoch, n)
+cross join lateral (select * from member m where m.mesh_id = r.mesh_id and m.peer_no = r.peer and m.peer_key is not null offset 0) m
+cross join lateral (select * from session s where s.mesh_id = r.mesh_id and s.peer_no = r.peer offset 0) s`
+
 /**
  * Looks at the next `$4` shared bodies behind a place and lets go those that nothing names any more. One that is young is
  * left: its deliveries may be about to be stored. `$1–$3` place: mesh, sender, body id. Answers the place reached, and how

@@ -23,6 +23,7 @@ import {
   SETTLE,
   SETTLE_AND_TELL,
   SETTLE_IN_POOL,
+  STANDINGS,
   STRIKE,
   SWEEP_BODIES,
   SWEEP_LEDGER,
@@ -59,6 +60,7 @@ const statements = {
   GIVE_BACK,
   SETTLE_IN_POOL,
   FIND_POOLS,
+  STANDINGS,
 }
 
 /** The indexes each statement says it walks. */
@@ -95,6 +97,7 @@ const WALKS = {
   GIVE_BACK: [QUEUE],
   SETTLE_IN_POOL: [QUEUE],
   FIND_POOLS: ['member_peer_key', 'former_identity_peer', POOL, MEMBER],
+  STANDINGS: [MEMBER, PEER],
 } as const
 
 type Name = keyof typeof WALKS

@@ -85,7 +85,7 @@ export abstract class MemberLife {
     this.ask(
       'groups',
       () => this.world.groupIn(meshId),
-      (group) => this.engine.groupsListed(no, groups, { groups: [group], isLast: true }),
+      (group) => this.engine.groups.listed(no, groups, { groups: [group], isLast: true }),
     )
   }
   /** Nor has anybody devices, or another identity. */

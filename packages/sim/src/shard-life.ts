@@ -10,6 +10,7 @@ import {
   type SendOutcome,
   type SocketId,
   type Sought,
+  type StandingCheck,
 } from '@sealpost/core'
 import {
   type Append,
@@ -32,7 +33,7 @@ import {
 } from '@sealpost/protocol'
 import type { Hint } from '@sealpost/protocol/hints'
 import { type Batch, type Decided, Drain, isDecided, mergeDecided, undecidedOf, Writer } from '@sealpost/queue'
-import { type MemoryShard, measureIn } from '@sealpost/queue/memory'
+import { type MemoryShard, measureIn, standingIn } from '@sealpost/queue/memory'
 import type { DeliveryId, GroupId, MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
 import type { Link } from './link.ts'
 import { MemberLife } from './member-life.ts'
@@ -206,6 +207,14 @@ export class ShardLife extends MemberLife implements Effects {
         this.engine.fenced(no, epoch)
       },
       () => this.after(FENCE_RETRY_MS, () => this.sockets.has(no) && this.fence(no, session)),
+    )
+  }
+
+  checkStandings(checks: readonly StandingCheck[]): void {
+    this.ask(
+      'standings',
+      () => checks.map(({ session }) => standingIn(this.statements.store, this.statements.shard, session)),
+      (standings) => this.engine.standings.found(checks, standings),
     )
   }
 

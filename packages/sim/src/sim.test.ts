@@ -81,6 +81,8 @@ const MARKS = [
   'hint: doubled',
   'hint: lost',
   'nack: busy',
+  'news: lost',
+  'news: superseded',
   'nack: out_of_sequence',
   'nack: rate_limited',
   'nack: unavailable',

@@ -24,6 +24,7 @@ import { Ends } from './ends.ts'
 import { groupOf } from './groups.ts'
 import { Inside } from './inside.ts'
 import { Leavers } from './leavers.ts'
+import { News } from './news.ts'
 import { Oracle, Violation } from './oracle.ts'
 import { type Chances, drawPlan, type FaultPlan } from './plan.ts'
 import { POOL } from './pool.ts'
@@ -68,6 +69,7 @@ const DRAIN_MS = 60_000 + 120_000
 const SENDS = 14
 const PEERS = 3
 const LEASE_MS = 8_000
+const CHECK_MS = 3_000
 const MESHES = ['a1', 'a2'].map((digits) => digits.repeat(16) as MeshId)
 
 const limitsOfSim: EngineLimits = {
@@ -97,6 +99,7 @@ export class World {
   readonly ends: Ends
   readonly turns: BoxKeyTurns
   readonly consents: Consents
+  private readonly news: News
   readonly parts: WorldParts
   private readonly peers: SimPeer[] = []
   private databaseSkewMs = 0
@@ -109,6 +112,7 @@ export class World {
     this.ends = new Ends(seed, parts.isWide)
     this.turns = new BoxKeyTurns(seed, parts.isWide)
     this.consents = new Consents(seed, parts.isWide)
+    this.news = new News(this, seed, parts.isWide)
     this.store = new MemoryStore(() => this.clock.nowMs + this.databaseSkewMs)
     this.path = new DatabasePath(this)
     for (const meshId of MESHES) this.enrol(meshId)
@@ -128,13 +132,16 @@ export class World {
   }
 
   hint(from: ShardLife, hint: Hint): void {
+    if (hint.type !== 'wake') return this.news.tell(from, hint)
     if (this.chance('hintLost')) return this.oracle.mark('hint: lost')
     const isDoubled = this.chance('hintDoubled')
     if (isDoubled) this.oracle.mark('hint: doubled')
     for (let i = isDoubled ? 0 : 1; i < 2; i++)
-      this.clock.after(this.random.next() * 100, () => {
-        for (const shard of this.shards) if (shard !== from) shard?.heardHint(from, hint)
-      })
+      this.clock.after(this.random.next() * 100, () => this.spread(from, hint))
+  }
+
+  spread(from: ShardLife, hint: Hint): void {
+    for (const shard of this.shards) if (shard !== from) shard?.heardHint(from, hint)
   }
 
   run(): Millis {
@@ -190,7 +197,8 @@ export class World {
     const statements = new this.parts.Statements(this, shard, { ...queueOptionsOfSim, ...this.ends.strikes })
     const { waitingMax, perSecond, isBirthLeaseOn } = this.plan
     const rate = perSecond === null ? null : { perSecond, burst: 4 }
-    const limits = { ...limitsOfSim, waitingMax, rate, isBirthLeaseOn, ...this.parts.limits }
+    const checkMs = this.parts.isWide ? CHECK_MS : Infinity
+    const limits = { ...limitsOfSim, waitingMax, rate, isBirthLeaseOn, checkMs, ...this.parts.limits }
     return new this.parts.Life(this, statements, limits)
   }
 
