@@ -11,20 +11,28 @@
 import { OperatingError } from '@sealpost/std'
 import { endOnSignals, forever, Teardown } from './lib/teardown.ts'
 import { type AgentOptions, serveAgent } from './load/agent.ts'
-import { type LoadOptions, profileWords, readArguments, type SoakOptions, shapesOf } from './load/arguments.ts'
+import { type LoadOptions, readArguments, type SoakOptions, shapesOf } from './load/arguments.ts'
 import { YARDSTICK_NAMES, type Yardstick } from './load/command.ts'
+import { compareFiles } from './load/compare.ts'
 import { type Environment, openEnvironment } from './load/environment.ts'
 import { printGroup, runGroup } from './load/group.ts'
+import { loadChapter } from './load/html/load-chapter.ts'
 import { printIdle, runIdle } from './load/idle.ts'
 import type { Plan } from './load/plan.ts'
+import { profileWords } from './load/profile.ts'
 import { type Display, openDisplay } from './load/progress.ts'
 import { printReport, printSweep, type ReportOptions } from './load/report.ts'
 import { isClean, type LoadResult, resultOf, withBaseline } from './load/result.ts'
 import { newMeshes, type Outcome, runOnce } from './load/run.ts'
+import { runScenarios } from './load/scenarios/run.ts'
 import { inventMesh } from './load/seed.ts'
 import { isSteady, runSoak } from './load/soak.ts'
 import { printSoak } from './load/soak-report.ts'
+import { type Report, tell } from './load/tell.ts'
 import { openYardstick } from './load/yardstick.ts'
+
+/** A page shows the latency of each second. */
+const SPAN_MS = 1000
 
 const teardown = new Teardown()
 let exitCode: number | undefined
@@ -46,7 +54,10 @@ process.exit(exitCode)
 
 async function loadTest(options: LoadOptions): Promise<number> {
   if (options.agent) return beAgent(options.agent)
+  if (options.compared) return compareResults(options.compared)
   const display = openDisplay()
+  if (options.scenarios.length > 0)
+    return tell(await runScenarios(options, { display, ...paintOf() }, teardown), options)
   const plans = shapesOf(options).map((shape) => planOf(shape, options))
   // First, while nothing else runs: a Postgres that still tidies up would slow the other down and flatter the ratio.
   const baselines = options.against ? await runBaselines(plans, options.against, { options, display }) : []
@@ -55,11 +66,18 @@ async function loadTest(options: LoadOptions): Promise<number> {
     teardown,
   )
   const here = { environment, options, display }
-  const report = await reportOf(plans, baselines, here)
-  process.stdout.write(report.text)
-  if (options.jsonFile) await Bun.write(options.jsonFile, `${JSON.stringify(report.json, null, 2)}\n`)
+  const code = await tell(await reportOf(plans, baselines, here), options)
   if (options.isKept) process.stdout.write(`\n  Still running until Ctrl-C:\n    ${environment.reach.join('\n    ')}\n`)
-  return report.isGood ? 0 : 1
+  return code
+}
+
+function paintOf(): ReportOptions {
+  return { isColored: process.stdout.isTTY === true && !process.env.NO_COLOR }
+}
+
+async function compareResults(files: readonly string[]): Promise<number> {
+  process.stdout.write(await compareFiles(files, paintOf()))
+  return 0
 }
 
 async function beAgent(options: AgentOptions): Promise<never> {
@@ -79,36 +97,44 @@ interface Here {
   readonly display: Display
 }
 
-interface Report {
-  readonly text: string
-  readonly json: object
-  readonly isGood: boolean
-}
-
 async function reportOf(plans: Plan[], baselines: Outcome[], here: Here): Promise<Report> {
   const { options } = here
-  const paint = { isColored: process.stdout.isTTY === true && !process.env.NO_COLOR }
+  const paint = paintOf()
   if (options.idle !== null) return reportIdle(plans[0]!, paint, here)
   if (options.group !== null) return reportGroup(plans[0]!, paint, here)
   if (options.soak) return reportSoak(options.soak, plans[0]!, paint, here)
-  const results: LoadResult[] = []
+  const runs: Run[] = []
   for (const [i, plan] of plans.entries()) {
-    const result = resultOf(await runHere(plan, here), here.environment, options)
-    results.push(baselines[i] ? withBaseline(result, baselines[i], options.against!) : result)
+    const outcome = await runHere(plan, here)
+    const result = resultOf(outcome, here.environment, options)
+    const whole = baselines[i] ? withBaseline(result, baselines[i], options.against!) : result
+    runs.push({ result: whole, spans: outcome.verdict.spans })
   }
+  const results = runs.map(({ result }) => result)
   const isGood = results.every(isClean)
-  if (options.isSweep) return { text: printSweep(results, paint), json: { sweep: results }, isGood }
-  return { text: printReport(results[0]!, paint), json: results[0]!, isGood }
+  const page = pageOf(runs)
+  if (options.isSweep) return { text: printSweep(results, paint), json: { sweep: results }, isGood, page }
+  return { text: printReport(results[0]!, paint), json: results[0]!, isGood, page }
+}
+
+interface Run {
+  readonly result: LoadResult
+  readonly spans: Outcome['verdict']['spans']
+}
+
+function pageOf(runs: readonly Run[]): Report['page'] {
+  const chapters = runs.map(({ result, spans }) => loadChapter(result, spans))
+  return { chapters, surroundings: runs[0]!.result }
 }
 
 async function reportIdle(plan: Plan, paint: ReportOptions, { environment, options, display }: Here): Promise<Report> {
   const result = await runIdle({ plan, target: environment, options, display }, teardown)
-  return { text: printIdle(result, paint), json: result, isGood: true }
+  return { text: printIdle(result, paint), json: result, isGood: true, page: null }
 }
 
 async function reportGroup(plan: Plan, paint: ReportOptions, { environment, options, display }: Here): Promise<Report> {
   const result = await runGroup({ plan, target: environment, options, display }, teardown)
-  return { text: printGroup(result, paint), json: result, isGood: true }
+  return { text: printGroup(result, paint), json: result, isGood: true, page: null }
 }
 
 async function reportSoak(soak: SoakOptions, plan: Plan, paint: ReportOptions, here: Here): Promise<Report> {
@@ -117,7 +143,8 @@ async function reportSoak(soak: SoakOptions, plan: Plan, paint: ReportOptions, h
   const result = resultOf(outcome, environment, options)
   const isGood = isClean(result) && isSteady(figures)
   const text = `${printReport(result, paint)}\n${printSoak(figures, paint)}`
-  return { text, json: { ...result, soak: figures }, isGood }
+  const page = pageOf([{ result, spans: outcome.verdict.spans }])
+  return { text, json: { ...result, soak: figures }, isGood, page }
 }
 
 type Surroundings = Pick<Here, 'options' | 'display'>
@@ -140,5 +167,6 @@ async function runBaselines(plans: Plan[], against: Yardstick, surroundings: Sur
 
 async function runHere(plan: Plan, { environment, options, display }: Here): Promise<Outcome> {
   const meshes = await newMeshes({ plan, target: environment, options }, teardown)
-  return runOnce({ plan, meshes, target: environment, options, display }, teardown)
+  const spans = options.htmlFile ? { spanMs: SPAN_MS } : {}
+  return runOnce({ plan, meshes, target: environment, options, display, ...spans }, teardown)
 }

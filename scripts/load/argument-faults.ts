@@ -10,33 +10,43 @@ export function faultOf(given: Given, env: Record<string, string | undefined>): 
 
 /** Words that say different things about one run. */
 const EXCLUSIVE: readonly (readonly (keyof Given)[])[] = [
-  ['soak', 'sweep', 'idle', 'group'],
+  ['soak', 'sweep', 'idle', 'group', 'scenario', 'all'],
   ['sweep', 'rate'],
   ['idle', 'rate'],
   ['group', 'rate'],
   ['soak', 'seconds'],
   ['soak', 'baseline', 'against'],
+  ['scenario', 'all', 'baseline', 'against'],
   ['idle', 'baseline', 'against'],
   ['group', 'baseline', 'against'],
 ]
 
 /** They are about one broker. */
-const OF_ONE_BROKER = ['idle', 'group', 'baseline', 'against', 'backlog'] as const
+const OF_ONE_BROKER = ['idle', 'group', 'scenario', 'all', 'baseline', 'against', 'backlog'] as const
 
 function faultOfWords(given: Given): string | null {
   for (const names of EXCLUSIVE) {
     const [one, other] = names.filter((name) => given[name] !== undefined).map(optionOf)
     if (other) return `${one} and ${other} exclude each other`
   }
-  const { soak, holdTransaction, json } = given
+  return faultOfMixture(given) ?? faultOfOutput('--json', given.json) ?? faultOfOutput('--html', given.html)
+}
+
+/** Words that mean something only with others, or only without them. */
+function faultOfMixture(given: Given): string | null {
+  const { soak, holdTransaction } = given
   const alone = OF_ONE_BROKER.find((name) => given[name] !== undefined)
   if (alone && (given.shards > 1 || given.cells > 1 || given.meshes !== undefined))
     return `${optionOf(alone)} is about one broker and one mesh`
-  if (given.seconds && !given.rate && !given.idle) return '--seconds goes with --rate or --idle'
+  const isScenario = given.scenario !== undefined || given.all === true
+  if (given.seconds && !given.rate && !given.idle && !isScenario)
+    return '--seconds goes with --rate, --idle or --scenario'
+  if (given.quick && !isScenario) return '--quick goes with --scenario or --all'
   if (!soak && (holdTransaction || given.backlog)) return '--hold-transaction and --backlog go with --soak'
   if (holdTransaction && holdTransaction >= soak!) return '--hold-transaction must be shorter than the soak'
-  const fault = json === undefined ? null : faultOfFile(json)
-  return fault && `--json ${json}: ${fault}`
+  if (given.compare && given.compare.length !== 2) return '--compare takes two files'
+  if (given.html && (given.idle || given.group)) return '--html is for runs of messages and for scenarios'
+  return null
 }
 
 const optionOf = (name: string): string => `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
@@ -71,6 +81,11 @@ function faultOfEnvironment(given: Given, env: Record<string, string | undefined
     if (wrong !== undefined) return `${name} must be a whole number, not "${wrong}"`
   }
   return faultOfShards(given, env) ?? faultOfAgents(given, env)
+}
+
+function faultOfOutput(option: string, file: string | undefined): string | null {
+  const fault = file === undefined ? null : faultOfFile(file)
+  return fault && `${option} ${file}: ${fault}`
 }
 
 /** Why nothing could be written there, told before a run of minutes rather than after it. */

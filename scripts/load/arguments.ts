@@ -1,5 +1,4 @@
 /** The command line and the environment of the load test, checked before anything starts. */
-import { resolve } from 'node:path'
 import type { Form } from '@sealpost/protocol'
 import { type Command, CommanderError } from 'commander'
 import type { AgentOptions } from './agent.ts'
@@ -18,6 +17,8 @@ import {
 } from './command.ts'
 import type { Agents } from './fleet.ts'
 import { placeOf } from './kinds.ts'
+import { SCENARIOS } from './scenarios/registry.ts'
+import type { Scenario } from './scenarios/scenario.ts'
 import type { Spread } from './spread.ts'
 
 export interface LoadOptions {
@@ -36,6 +37,11 @@ export interface LoadOptions {
   readonly group: number | null
   readonly isThroughDrain: boolean
   readonly jsonFile: string | null
+  readonly htmlFile: string | null
+  /** Two results to print beside each other, instead of a run. */
+  readonly compared: readonly string[] | null
+  /** As it was typed. */
+  readonly command: string
   readonly payloadBytes: number
   readonly isKept: boolean
   readonly isCold: boolean
@@ -54,6 +60,11 @@ export interface LoadOptions {
   /** Null: the broker's own choice. */
   readonly bus: BusKind | null
   readonly natsUrl: string | undefined
+  /** Instead of a run by the options above. */
+  readonly scenarios: readonly Scenario[]
+  readonly isQuick: boolean
+  /** As far as the command line says; null: it does not. */
+  readonly asked: { readonly peers: number | null; readonly seconds: number | null }
   /** Null: the generators are here. */
   readonly agents: Agents | null
   /** To be one, instead of a test. */
@@ -75,7 +86,7 @@ export function readArguments(words: readonly string[], env: Record<string, stri
   const command = loadTestCommand()
   try {
     command.parse(words, { from: 'user' })
-    return toOptions(command, env)
+    return { ...toOptions(command, env), command: [command.name(), ...words].join(' ') }
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error
     return error.exitCode === 0 ? 0 : 2
@@ -88,40 +99,59 @@ export function shapesOf({ isSweep, peers, messages }: LoadOptions): { peers: nu
   return SWEEP_PEERS.filter((each) => each <= peers).map((each) => ({ peers: each, messages: SWEEP_MESSAGES }))
 }
 
-function toOptions(command: Command, env: Record<string, string | undefined>): LoadOptions {
+function toOptions(command: Command, env: Record<string, string | undefined>): Omit<LoadOptions, 'command'> {
   const given = command.opts<Given>()
   const fail = (sentence: string): never => command.error(`error: ${sentence}`, { exitCode: 2 })
   const [peers, messages] = given.idle ? [given.idle, 1] : (command.processedArgs as [number, number])
   const pace = paceOf(given)
-  const brokerUrls = listOf(env.BROKER_WS_URL)
-  const spread = spreadOf(given, brokerUrls.length)
+  const surroundings = surroundingsOf(given, env)
+  const spread = spreadOf(given, surroundings.brokerUrls.length)
   const fault = faultOf(given, env) ?? faultOfSize(given, { ...pace, peers, spread })
   if (fault) fail(fault)
   return {
     peers,
     messages,
     ...pace,
-    isSweep: given.sweep === true,
+    ...kindOf(given),
+    asked: { peers: command.args.length > 0 ? peers : null, seconds: given.seconds ?? null },
+    spread,
     window: given.window ?? null,
-    against: given.against ?? (given.baseline ? 'relay' : null),
-    idle: given.idle ?? null,
-    group: given.group ?? null,
     isThroughDrain: given.throughDrain === true,
     jsonFile: given.json ?? null,
+    htmlFile: given.html ?? null,
+    compared: given.compare ?? null,
     payloadBytes: given.payload,
     isKept: given.keep === true,
     isCold: given.cold === true,
     form: given.form,
-    limits: given.limits ?? ((env.LIMITS || 'off') as 'on' | 'off'),
     generators: Math.min(given.generators * (given.agents?.length ?? 1), given.sweep ? SWEEP_PEERS[0]! : peers),
     seed: given.seed,
-    drainMs: Number(env.DRAIN_MS || DRAIN_MS),
     profileFolder: given.profile ?? null,
+    ...surroundings,
+  }
+}
+
+/** Which of the runs it is. */
+function kindOf({ sweep, idle, group, against, baseline, all, scenario, quick }: Given) {
+  return {
+    isSweep: sweep === true,
+    idle: idle ?? null,
+    group: group ?? null,
+    against: against ?? (baseline ? ('relay' as const) : null),
+    scenarios: all ? SCENARIOS : SCENARIOS.filter(({ name }) => name === scenario),
+    isQuick: quick === true,
+  }
+}
+
+/** What the environment has a say in. */
+function surroundingsOf(given: Given, env: Record<string, string | undefined>) {
+  return {
+    limits: given.limits ?? ((env.LIMITS || 'off') as 'on' | 'off'),
+    drainMs: Number(env.DRAIN_MS || DRAIN_MS),
     databaseUrl: env.DATABASE_URL || undefined,
-    brokerUrls,
+    brokerUrls: listOf(env.BROKER_WS_URL),
     brokerKey: env.BROKER_KEY || undefined,
     brokerPids: listOf(env.BROKER_PID).map(Number),
-    spread,
     bus: given.bus ?? null,
     natsUrl: env.NATS_URL || undefined,
     agents: given.agents ? { places: given.agents, token: env.AGENT_TOKEN! } : null,
@@ -154,9 +184,4 @@ function faultOfSize({ sweep }: Given, of: Sized): string | null {
   if (sweep && of.peers < SWEEP_PEERS[0]!) return `--sweep begins with ${SWEEP_PEERS[0]} peers`
   const hasNumbers = (of.rate ?? 0) * of.seconds < EXCHANGE
   return hasNumbers ? null : 'so many messages have no numbers: a lower rate, or less time'
-}
-
-/** Words for Bun that make a program write its CPU profile when it ends. */
-export function profileWords({ profileFolder }: Pick<LoadOptions, 'profileFolder'>): string[] {
-  return profileFolder === null ? [] : ['--cpu-prof', `--cpu-prof-dir=${resolve(profileFolder)}`]
 }

@@ -4,6 +4,7 @@ import { BODY_BYTES_MAX, type Form } from '@sealpost/protocol'
 import { Command, Option } from 'commander'
 import { BODY_BYTES_MIN } from './body.ts'
 import { duration, places, share, whole } from './kinds.ts'
+import { SCENARIOS } from './scenarios/registry.ts'
 
 /** What the same client may be measured against: a relay that stores nothing, or one statement for each message. */
 export type Yardstick = (typeof YARDSTICKS)[number]
@@ -54,9 +55,14 @@ export interface Given {
   bus?: BusKind
   agents?: string[]
   agent?: string | true
+  scenario?: string
+  all?: boolean
+  quick?: boolean
+  html?: string
+  compare?: string[]
 }
 
-const EXAMPLES = `
+const EXAMPLES = () => `
 Environment:
   DATABASE_URL      a Postgres to use instead of an embedded one
   BROKER_WS_URL     a running broker to use, together with its DATABASE_URL; several of one database with commas
@@ -66,6 +72,9 @@ Environment:
   NATS_URL          a running NATS for --bus nats; default: one is started
   LIMITS            on or off: the rate limits of a broker that is started here; default off
   DRAIN_MS          how long to wait, after the last answer, for what is still out, in every phase; default 60000
+
+Scenarios, as far as [peers] and --seconds if these are given:
+${SCENARIOS.map(({ name, summary }) => `  ${name.padEnd(17)} ${summary}`).join('\n')}
 
 Exit code: 0 all well · 1 something was lost, misdelivered, out of order, refused or timed out, or a soak's figures did
 not hold · 2 wrong usage
@@ -79,7 +88,10 @@ Examples:
   bun scripts/load-test.ts --idle 1000
   bun scripts/load-test.ts 100 --group 10
   bun scripts/load-test.ts 100 500 --shards 2 --cross 0.5 --bus nats
-  bun scripts/load-test.ts --sweep`
+  bun scripts/load-test.ts --sweep
+  bun scripts/load-test.ts --scenario connections
+  bun scripts/load-test.ts --all --quick --html report.html
+  bun scripts/load-test.ts --compare before.json after.json`
 
 export function loadTestCommand(): Command {
   const generators = cpus().length <= 2 ? 1 : Math.min(4, cpus().length >> 1)
@@ -116,6 +128,8 @@ export function loadTestCommand(): Command {
       ),
     )
     .option('--json <FILE>', 'write the result as JSON')
+    .option('--html <FILE>', 'write the result as one page with charts, for a browser')
+    .option('--compare <FILES...>', 'print the figures of two JSON results side by side, and run nothing')
     .option('--payload <BYTES>', 'bytes of each message', whole(BODY_BYTES_MIN, BODY_BYTES_MAX), 200)
     .option('--keep', 'leave broker and database running until Ctrl-C, and say how to reach them')
     .option('--cold', 'do not exchange keys before the run: the first message of each pair pays for it')
@@ -126,6 +140,13 @@ export function loadTestCommand(): Command {
     .option('--profile <FOLDER>', 'write CPU profiles of broker, relay and generators (.cpuprofile)')
     .option('--generators <N>', 'load generators, programs of their own', whole(1, 64), generators)
     .option('--seed <N>', 'chooses who writes to whom, and the bodies', whole(0, 0xffff_ffff), 1)
+    .addOption(
+      new Option('--scenario <NAME>', 'another workload, with what is asked of its figures').choices(
+        SCENARIOS.map(({ name }) => name),
+      ),
+    )
+    .option('--all', 'every scenario')
+    .option('--quick', 'scenarios in their short form')
     .option('--shards <N>', 'brokers on one Postgres, all started here', whole(1, 16), 1)
     .option('--meshes <K>', 'peers write within one of K meshes; default: one for each shard', whole(1, 1_000))
     .option('--cells <C>', 'Postgres servers with so many shards each, all started here', whole(1, 8), 1)
@@ -137,7 +158,7 @@ export function loadTestCommand(): Command {
       places,
     )
     .option('--agent [PLACE]', `be such an agent at host:port; default: ${AGENT_PLACE}`)
-    .addHelpText('after', EXAMPLES)
+    .addHelpText('after', EXAMPLES())
     .showHelpAfterError(true)
     .allowExcessArguments(false)
     .exitOverride()

@@ -3,9 +3,8 @@
  * for the durable ack, opens and compares. What happens to each message goes into a journal (`journal.ts`); the joining
  * is the script's work, afterwards.
  */
-import { boxKeysFromSecret, type Identity, ready, signingKeysFromSeed } from '@sealpost/identity'
+import { ready } from '@sealpost/identity'
 import { clockMs, connect, type Message, type Peer, type PeerCounters, SealpostError } from '@sealpost/sdk'
-import { fromHex } from '@sealpost/std'
 import { forever } from '../lib/teardown.ts'
 import { Bits } from './bits.ts'
 import { Bodies, EXCHANGE } from './body.ts'
@@ -13,6 +12,7 @@ import { FAULTS, Journal } from './journal.ts'
 import type { Answer, Order, Preparation } from './orders.ts'
 import { sendBurst, sendPaced } from './pace.ts'
 import { correspondents, expectedOf, holds, ownOf, recipientOf, senderOf, sendersOf } from './plan.ts'
+import { identityOf } from './seed.ts'
 import { meshOf, shardOf } from './spread.ts'
 
 const CONNECTING_AT_ONCE = 16
@@ -143,15 +143,11 @@ export class Generator {
   #connectOne(number: number, keys: Preparation['secrets'][number]): Promise<Peer> {
     const { plan, places, meshIds, form, window } = this.#setup
     const { url, brokerKey } = places[shardOf(plan, number)]!
-    const identity: Identity = {
-      signing: signingKeysFromSeed(fromHex(keys.signing)),
-      box: boxKeysFromSecret(fromHex(keys.box), 1),
-    }
     return connect({
       url,
       brokerKey,
       meshId: meshIds[meshOf(plan, number)]!,
-      identity,
+      identity: identityOf(keys),
       form,
       ...(window === null ? {} : { window }),
       onEvent: ({ type }) => {

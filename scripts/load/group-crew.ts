@@ -3,15 +3,15 @@
  * from message to message, the next when the one before is stored: sent all at once, direct ones would leave the outbox
  * sorted by recipient, and come to each in one frame where a broadcast comes to all.
  */
-import { boxKeysFromSecret, ready, signingKeysFromSeed } from '@sealpost/identity'
+import { ready } from '@sealpost/identity'
 import type { Form } from '@sealpost/protocol'
 import { connect, type Group, type Peer } from '@sealpost/sdk'
-import { fromHex, OperatingError } from '@sealpost/std'
+import { OperatingError } from '@sealpost/std'
 import { Bits } from './bits.ts'
 import { Bodies } from './body.ts'
 import type { Place } from './orders.ts'
 import type { Plan } from './plan.ts'
-import type { Mesh } from './seed.ts'
+import { identityOf, type Mesh } from './seed.ts'
 
 export interface CrewSetup {
   readonly plan: Plan
@@ -20,6 +20,8 @@ export interface CrewSetup {
   readonly form: Form
   /** Of each sender in a turn. */
   readonly sends: number
+  /** Groups of everybody; the senders take them in turns. Default 1. */
+  readonly groups?: number
 }
 
 export class GroupCrew {
@@ -29,6 +31,7 @@ export class GroupCrew {
   readonly #setup: CrewSetup
   readonly #bodies: Bodies
   readonly #peers: Peer[] = []
+  /** Of each sender. */
   #groups: Group[] = []
   #turn: Turn | null = null
 
@@ -46,8 +49,10 @@ export class GroupCrew {
     const { plan, mesh } = this.#setup
     for (let i = 0; i < plan.peers; i++) this.#peers.push(await this.#connectOne(i))
     const [owner] = this.#peers as [Peer]
-    const { id } = await owner.groups.createGroup('load test', mesh.peerKeys)
-    this.#groups = await Promise.all(this.#peers.slice(0, this.senderCount).map((peer) => peer.groups.find(id)))
+    const names = Array.from({ length: this.#setup.groups ?? 1 }, (_, i) => `load test ${i + 1}`)
+    const made = await Promise.all(names.map((name) => owner.groups.createGroup(name, mesh.peerKeys)))
+    const senders = this.#peers.slice(0, this.senderCount)
+    this.#groups = await Promise.all(senders.map((peer, i) => peer.groups.find(made[i % made.length]!.id)))
     await this.turn((sender) => this.inGroup(sender))
   }
 
@@ -83,11 +88,7 @@ export class GroupCrew {
 
   async #connectOne(i: number): Promise<Peer> {
     const { mesh, place, form } = this.#setup
-    const keys = mesh.secrets[i]!
-    const identity = {
-      signing: signingKeysFromSeed(fromHex(keys.signing)),
-      box: boxKeysFromSecret(fromHex(keys.box), 1),
-    }
+    const identity = identityOf(mesh.secrets[i]!)
     const { url, brokerKey } = place
     const peer = await connect({ url, brokerKey, meshId: mesh.meshId, identity, form })
     peer.onMessage(({ body, sender }) => {

@@ -1,6 +1,14 @@
 /** A mesh of real members: ed25519 keys, box keys of their own, and the signed binding between the two. */
-import { bindBoxKey, generateIdentity, type KeyBinding, ready } from '@sealpost/identity'
-import { type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import {
+  bindBoxKey,
+  boxKeysFromSecret,
+  generateIdentity,
+  type Identity,
+  type KeyBinding,
+  ready,
+  signingKeysFromSeed,
+} from '@sealpost/identity'
+import { fromHex, type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import type { SecretKeys } from './orders.ts'
 
 export interface Mesh {
@@ -28,5 +36,10 @@ export async function inventMembers(meshId: MeshId, peers: number): Promise<Mesh
     bindings: identities.map((identity) => bindBoxKey(identity, meshId, Date.now() + DAY_MS)),
   }
 }
+
+export const identityOf = ({ signing, box }: SecretKeys): Identity => ({
+  signing: signingKeysFromSeed(fromHex(signing)),
+  box: boxKeysFromSecret(fromHex(box), 1),
+})
 
 export const newMeshId = (): MeshId => toHex(crypto.getRandomValues(new Uint8Array(16))) as MeshId

@@ -1,0 +1,49 @@
+/** The load test's scenarios as a user runs them: how fast they are is the machine's business, what they count is not. */
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { SCENARIOS } from './load/scenarios/registry.ts'
+import type { ScenarioReport } from './load/scenarios/run.ts'
+import { LoadTestWorld, programsOf } from './load/testing-run.ts'
+
+const world = new LoadTestWorld()
+
+test('every scenario in its shortest form: it finds what it counts, and makes a page', {
+  timeout: 300_000,
+}, async () => {
+  const page = join(world.folder, 'report.html')
+  const words = ['6', '--all', '--quick', '--seconds', '1', '--rate', '50', '--html', page, '--json', world.resultFile]
+  const { code, err, left } = await world.run(words)
+  expect(err).not.toContain('Error')
+  const { scenarios } = await world.result<ScenarioReport['json']>()
+  expect(scenarios.map(({ scenario }) => scenario)).toEqual(SCENARIOS.map(({ name }) => name))
+  expect(code).toBe(scenarios.every(({ isGood }) => isGood) ? 0 : 1)
+  const figures = Object.fromEntries(scenarios.map(({ scenario, figures }) => [scenario, figures]))
+  expect(figures).toMatchObject({
+    roundtrip: { sockets: 6, sent: 12, delivered: 12, dropped: 0 },
+    connections: { connected: 6, dropped: 0 },
+    throughput: { messagesPerSecondTried: 50, refused: 0 },
+    votes: { votes: 240, stored: 240, known: 240, delivered: 240, failed: 0 },
+    'http-send': { errorShare: 0 },
+  })
+  for (const { figures, checks } of scenarios) {
+    for (const value of Object.values(figures)) expect(value).toEqual(expect.any(Number))
+    expect(checks.length).toBeGreaterThan(0)
+  }
+  const html = await Bun.file(page).text()
+  for (const { name } of SCENARIOS) expect(html).toContain(`<section id="${name}">`)
+  expect(html).toContain('<svg')
+  expect(html).not.toMatch(/undefined|NaN|<script|(src|href)="http/)
+  expect(left).toEqual([])
+  expect(await programsOf(world.folder)).toEqual([])
+})
+
+test('a run with a page of its own, compared with itself', async () => {
+  const page = join(world.folder, 'report.html')
+  const { code } = await world.run(['3', '10', '--html', page, '--json', world.resultFile])
+  expect(code).toBe(0)
+  expect(await Bun.file(page).text()).toContain('30 messages, nothing lost')
+  const compared = await world.run(['--compare', world.resultFile, world.resultFile])
+  expect(compared.out).toMatch(/^ {2}total +30\.0 +30\.0 +1\.00$/m)
+  const absent = await world.run(['--compare', world.resultFile, '/absent.json'])
+  expect([absent.code, absent.err.trim()]).toEqual([1, 'There is no result in /absent.json.'])
+})

@@ -1,0 +1,25 @@
+import { expect, test } from 'vitest'
+import { compare } from './compare.ts'
+
+test('figures of two runs are compared by name, and what only one has is left out', () => {
+  const first = { total: 100, ackMs: { p50: 2, p99: 8 }, samples: [{ seconds: 1 }], gitSha: 'a', reconnects: 0 }
+  const second = { total: 100, ackMs: { p50: 3 }, samples: [{ seconds: 1 }], gitSha: 'b', shards: [{ peers: 5 }] }
+  expect(compare(first, second)).toEqual([
+    { name: 'total', first: 100, second: 100 },
+    { name: 'ackMs.p50', first: 2, second: 3 },
+  ])
+})
+
+test('scenarios are found by their names, whatever their order', () => {
+  const votes = (delivered: number) => ({
+    scenario: 'votes',
+    seconds: 3,
+    figures: { delivered },
+    checks: [{ isMet: true }],
+  })
+  const other = { scenario: 'roundtrip', figures: { sent: 7 } }
+  expect(compare({ scenarios: [votes(40), other] }, { scenarios: [other, votes(41)] })).toEqual([
+    { name: 'votes.delivered', first: 40, second: 41 },
+    { name: 'roundtrip.sent', first: 7, second: 7 },
+  ])
+})

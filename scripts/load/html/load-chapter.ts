@@ -1,0 +1,128 @@
+/** A run of messages between peers as a chapter of the page. */
+
+import type { Percentiles } from '../histogram.ts'
+import { isClean, type LoadResult } from '../result.ts'
+import type { Graph, Sheet } from '../scenarios/scenario.ts'
+import { count, figure, orDash, plural } from '../text.ts'
+import type { SpanLatencies } from '../verdict.ts'
+import type { Chapter } from './page.ts'
+
+/** @param spans - of each second; none of a run that was not watched by the second */
+export function loadChapter(result: LoadResult, spans: readonly SpanLatencies[]): Chapter {
+  const { total, peers, rate, messagesPerPeer, payloadBytes, messagesPerSecond, wallMs, delivered } = result
+  const pace =
+    rate === null ? `${count(messagesPerPeer)} each, as fast as the window admits` : `${count(rate)} a second in all`
+  const all = delivered === total ? 'nothing lost' : `${count(delivered)} arrived`
+  return {
+    title: rate === null ? 'burst' : 'open loop',
+    summary: `${count(peers)} peers, ${pace}, ${plural(payloadBytes, 'byte')}: sealed, stored, opened and compared.`,
+    reported: null,
+    isGood: isClean(result),
+    headline: `${count(total)} messages, ${all}: ${count(messagesPerSecond)} a second over ${figure(wallMs / 1000)} s`,
+    sheets: [latencySheet(result), costSheet(result)],
+    facts: factsOf(result),
+    checks: checksOf(result),
+    graphs: [spectrum(result), ...overTime(spans), ...usage(result)],
+    figures: {},
+  }
+}
+
+function latencySheet({ ackMs, e2eMs, sendCallMs, rate }: LoadResult): Sheet {
+  const since = rate === null ? 'send' : 'due'
+  const rows: [string, Percentiles][] = [
+    [`${since} → ack`, ackMs],
+    [`${since} → push`, e2eMs],
+  ]
+  if (rate === null) rows.push(['call of send() → ack', sendCallMs])
+  return {
+    head: ['milliseconds', 'p50', 'p95', 'p99', 'max'],
+    rows: rows.map(([name, of]) => [name, ...[of.p50, of.p95, of.p99, of.max].map(figure)]),
+  }
+}
+
+function costSheet(result: LoadResult): Sheet {
+  const { acked, wallMs, brokerCpuSeconds, brokerRssMbPeak, brokerFdMax } = result
+  const row = (name: string, cpu: number | null, ...rest: string[]) => {
+    const each = cpu === null ? null : (cpu * 1e6) / Math.max(1, acked)
+    const cores = cpu === null ? null : (cpu * 1000) / Math.max(1, wallMs)
+    return [name, ...[cpu, each, cores].map((value) => orDash(value)), ...rest]
+  }
+  return {
+    head: ['CPU', 'seconds', 'µs a message', 'cores', 'peak RSS MB', 'descriptors'],
+    rows: [
+      row('broker', brokerCpuSeconds, orDash(brokerRssMbPeak), orDash(brokerFdMax, count)),
+      row('Postgres', result.postgresCpuSeconds, orDash(result.postgresRssMbPeak), '–'),
+      row('load generator', result.loadgenCpuSeconds, '–', '–'),
+    ],
+  }
+}
+
+function checksOf(result: LoadResult): Chapter['checks'] {
+  const { lost, timedOut, duplicates, misdelivered, outOfOrder, refused, loadgenWasLimit, loadgenCpuShareMax } = result
+  const none = (n: number, words: string) => ({ isMet: n === 0, sentence: `${words} (${count(n)}).` })
+  const share = `${figure(loadgenCpuShareMax * 100)} % of a core`
+  const limit = loadgenWasLimit
+    ? `Warning: the load generator was the limit (${share}).`
+    : `The load generator was not the limit (${share}).`
+  const refusals = Object.values(refused).reduce((a, b) => a + b, 0)
+  return [
+    none(lost + timedOut, 'No message was lost or late beyond the wait'),
+    none(misdelivered + outOfOrder, 'None came to the wrong peer, damaged, or out of order'),
+    none(refusals, 'No send was refused'),
+    {
+      isMet: true,
+      sentence: `${count(duplicates)} came twice; the SDK hid ${count(result.duplicatesHidden)} of them.`,
+    },
+    { isMet: true, sentence: limit },
+  ]
+}
+
+function factsOf(result: LoadResult): Chapter['facts'] {
+  const { form, window, seed, generators, meshes, shards, cells, crossShare } = result
+  const perMessage = [result.transactionsPerMessage, result.walBytesPerMessage].map((value) => orDash(value))
+  const spread = `${plural(meshes, 'mesh', 'meshes')}, ${plural(shards.length, 'broker')}, ${plural(cells, 'database')}`
+  return [
+    ['database', `${perMessage[0]} transactions and ${perMessage[1]} bytes of WAL a message`],
+    ['spread', `${spread}; ${figure(crossShare * 100)} % of the messages went from shard to shard`],
+    ['setting', `${form} frames, window ${window}, seed ${seed}, ${plural(generators, 'load generator')}`],
+  ]
+}
+
+/** Each nine gets the same room: what matters of latencies is at the end. */
+function spectrum({ e2eSpectrum }: LoadResult): Graph {
+  const points = e2eSpectrum.map(([percent, ms]) => [-Math.log10(1 - percent / 100), ms] as const)
+  return {
+    title: 'Latency by percentile',
+    x: 'nines (1 is p90, 2 is p99, 3 is p99.9)',
+    y: 'ms',
+    lines: [{ name: 'push', points }],
+  }
+}
+
+function overTime(spans: readonly SpanLatencies[]): Graph[] {
+  if (spans.length < 2) return []
+  const line = (name: 'p50' | 'p95' | 'p99') => ({
+    name,
+    points: spans.map(({ e2eMs }, second) => [second, e2eMs[name]] as const),
+  })
+  const sent = spans.map(({ delivered }, second) => [second, delivered] as const)
+  return [
+    {
+      title: 'Latency of the messages of each second',
+      x: 'seconds',
+      y: 'ms',
+      lines: [line('p50'), line('p95'), line('p99')],
+    },
+    { title: 'Messages of each second', x: 'seconds', y: 'messages', lines: [{ name: 'delivered', points: sent }] },
+  ]
+}
+
+function usage({ samples }: LoadResult): Graph[] {
+  if (samples.length < 2) return []
+  const line = (pick: 'brokerRssMb' | 'brokerFd') =>
+    samples.flatMap((sample) => (sample[pick] === null ? [] : [[sample.seconds, sample[pick]] as const]))
+  return [
+    { title: "The broker's memory", x: 'seconds', y: 'MB', lines: [{ name: 'RSS', points: line('brokerRssMb') }] },
+    { title: "The broker's descriptors", x: 'seconds', y: 'open', lines: [{ name: 'open', points: line('brokerFd') }] },
+  ]
+}

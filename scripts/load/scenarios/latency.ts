@@ -1,0 +1,37 @@
+/** Latencies as the scenarios show them: a table, and a graph over time. */
+import type { Latencies } from '../histogram.ts'
+import type { Ledger } from '../ledger.ts'
+import { count, figure } from '../text.ts'
+import type { Graph, Sheet } from './scenario.ts'
+
+export function latencySheet(rows: readonly (readonly [name: string, of: Latencies])[]): Sheet {
+  return {
+    head: ['milliseconds', 'messages', 'p50', 'p95', 'p99', 'max'],
+    rows: rows.map(([name, of]) => [
+      name,
+      count(of.count),
+      ...[50, 95, 99, 100].map((percent) => figure(of.at(percent))),
+    ]),
+  }
+}
+
+export function graphOf({ seconds }: Ledger): Graph {
+  return {
+    title: 'Due → push, by the second',
+    x: 'seconds',
+    y: 'ms',
+    lines: [
+      { name: 'p50', points: seconds.map(({ second, p50 }) => [second, p50] as const) },
+      { name: 'p99', points: seconds.map(({ second, p99 }) => [second, p99] as const) },
+    ],
+  }
+}
+
+/** Codes and how often. */
+export function failuresOf({ failures }: Ledger): string {
+  return (
+    Object.entries(failures)
+      .map(([code, times]) => `${code} ${count(times)}`)
+      .join(', ') || 'none'
+  )
+}

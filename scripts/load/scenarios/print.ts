@@ -1,0 +1,26 @@
+/** What a scenario found, on a terminal. */
+import { createColors } from 'picocolors'
+import { aligned, plainTable } from '../table.ts'
+import { type Findings, isGood, type Scenario, type Sheet } from './scenario.ts'
+
+export function printFindings(scenario: Scenario, findings: Findings, { isColored }: { isColored: boolean }): string {
+  const paint = createColors(isColored)
+  const { headline, sheets, facts, checks } = findings
+  const title = `${isGood(findings) ? paint.green('✔') : paint.red('✘')} ${paint.bold(scenario.name)}`
+  const own = scenario.reported ? [...facts, ['reported', `${scenario.reported}, of another system`] as const] : facts
+  const parts = [
+    `  ${title}   ${paint.bold(headline)}\n  ${paint.dim(scenario.summary)}`,
+    ...sheets.map((sheet) => tableOf(sheet, paint)),
+    aligned(own, paint),
+    checks
+      .map(({ isMet, sentence }) => (isMet ? `  ${paint.green('✔')} ${sentence}` : `  ${paint.red(`✘ ${sentence}`)}`))
+      .join('\n'),
+  ]
+  return `\n${parts.filter(Boolean).join('\n\n')}\n`
+}
+
+function tableOf({ head, rows }: Sheet, paint: ReturnType<typeof createColors>): string {
+  const table = plainTable([...head], paint)
+  for (const row of rows) table.push([...row])
+  return table.toString()
+}

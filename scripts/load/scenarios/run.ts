@@ -1,0 +1,67 @@
+/** Runs the chosen scenarios one after the other, each with a broker of its own, and tells what each found. */
+import { Teardown } from '../../lib/teardown.ts'
+import type { LoadOptions } from '../arguments.ts'
+import { type Environment, openEnvironment } from '../environment.ts'
+import type { Chapter } from '../html/page.ts'
+import { profileWords } from '../profile.ts'
+import type { Display } from '../progress.ts'
+import type { Report } from '../tell.ts'
+import { printFindings } from './print.ts'
+import { type Findings, isGood, type Scenario } from './scenario.ts'
+
+/** As it is written as JSON, and read by `--compare`. */
+export interface ScenarioResult extends Findings {
+  readonly scenario: string
+  readonly summary: string
+  readonly reported: string | null
+  readonly isGood: boolean
+  readonly seconds: number
+  readonly postgresVersion: string
+  readonly durability: Environment['facts']['durability']
+  readonly gitSha: string
+  readonly limits: 'on' | 'off'
+}
+
+export interface ScenarioReport extends Report {
+  readonly json: { readonly scenarios: readonly ScenarioResult[] }
+}
+
+export async function runScenarios(
+  options: LoadOptions,
+  { display, isColored }: { display: Display; isColored: boolean },
+  teardown: Teardown,
+): Promise<ScenarioReport> {
+  const results: ScenarioResult[] = []
+  let text = ''
+  for (const scenario of options.scenarios) {
+    display.step(`scenario ${scenario.name}`)
+    const result = await runScenario(scenario, { options, display }, teardown)
+    results.push(result)
+    text += printFindings(scenario, result, { isColored })
+  }
+  const page = { chapters: results.map(chapterOf), surroundings: results[0]! }
+  return { text, json: { scenarios: results }, isGood: results.every((result) => result.isGood), page }
+}
+
+const chapterOf = (result: ScenarioResult): Chapter => ({ ...result, title: result.scenario })
+
+async function runScenario(
+  scenario: Scenario,
+  { options, display }: { options: LoadOptions; display: Display },
+  teardown: Teardown,
+): Promise<ScenarioResult> {
+  const own = new Teardown()
+  const end = teardown.add({ end: () => own.run(), kill: () => own.kill() })
+  const words = profileWords(options)
+  const tell = (step: string) => display.step(step)
+  const target = await openEnvironment({ ...options, ...options.spread, words, tell }, own)
+  const startMs = performance.now()
+  const findings = await scenario.run({ target, options, display }, own)
+  const seconds = (performance.now() - startMs) / 1000
+  if (!options.isKept) await end()
+  const { name, summary, reported } = scenario
+  const { postgresVersion, durability } = target.facts
+  const { gitSha, limits } = target.version
+  const around = { seconds, postgresVersion, durability, gitSha, limits }
+  return { scenario: name, summary, reported, isGood: isGood(findings), ...findings, ...around }
+}

@@ -1,0 +1,69 @@
+/** What every scenario is: a workload with a name, what it asks of the figures, and findings of one form. */
+import type { Teardown } from '../../lib/teardown.ts'
+import type { LoadOptions } from '../arguments.ts'
+import type { Environment } from '../environment.ts'
+import type { Display } from '../progress.ts'
+import type { Fact } from '../table.ts'
+
+export interface Scenario {
+  readonly name: string
+  /** A line of the help. */
+  readonly summary: string
+  /** What a published performance report measured with this workload; null: no such report. */
+  readonly reported: string | null
+  run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings>
+}
+
+export interface ScenarioSetup {
+  readonly target: Environment
+  readonly options: LoadOptions
+  readonly display: Display
+}
+
+export interface Sheet {
+  readonly head: readonly string[]
+  readonly rows: readonly (readonly string[])[]
+}
+
+/** Something that is asked of the figures. */
+export interface Check {
+  readonly isMet: boolean
+  readonly sentence: string
+}
+
+export interface Line {
+  readonly name: string
+  readonly points: readonly (readonly [x: number, y: number])[]
+}
+
+export interface Graph {
+  readonly title: string
+  readonly x: string
+  readonly y: string
+  readonly lines: readonly Line[]
+}
+
+export interface Findings {
+  /** What came of it, in a few words. */
+  readonly headline: string
+  readonly sheets: readonly Sheet[]
+  readonly facts: readonly Fact[]
+  readonly checks: readonly Check[]
+  readonly graphs: readonly Graph[]
+  /** Whatever a program may want to compare, by name. */
+  readonly figures: Readonly<Record<string, number>>
+}
+
+export const isGood = ({ checks }: Findings): boolean => checks.every(({ isMet }) => isMet)
+
+/** The scenario's own size, the short one of `--quick`, and what the command line asks for instead. */
+export function sizeOf({ options }: ScenarioSetup, full: Size, quick: Size): Size {
+  const { peers, seconds } = options.asked
+  const own = options.isQuick ? quick : full
+  return { peers: peers ?? own.peers, seconds: seconds ?? own.seconds }
+}
+
+export interface Size {
+  readonly peers: number
+  readonly seconds: number
+}

@@ -1,0 +1,82 @@
+/** Idempotent sends: every vote is sent twice under one id, both at once, and must be stored once. */
+import { clockMs } from '@sealpost/sdk'
+import type { Teardown } from '../../lib/teardown.ts'
+import { Latencies } from '../histogram.ts'
+import { count, figure } from '../text.ts'
+import { Effort, generatorCheck } from './effort.ts'
+import { latencySheet } from './latency.ts'
+import { type Findings, type Scenario, type ScenarioSetup, sizeOf } from './scenario.ts'
+import { Stage } from './stage.ts'
+
+export const votes: Scenario = {
+  name: 'votes',
+  summary: '100 peers × 40 idempotent sends, every one sent twice: each is stored once',
+  reported: '3,842 of 3,842',
+  run,
+}
+
+const VOTES_EACH = 40
+const LATE_MS = 15_000
+
+async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> {
+  const { target, display } = setup
+  const { peers } = sizeOf(setup, { peers: 100, seconds: 0 }, { peers: 50, seconds: 0 })
+  const stage = await Stage.open(setup, { listeners: 1, senders: peers }, teardown)
+  await stage.exchange(Array.from({ length: peers }, (_, i) => [i, 0]))
+  display.step(`${peers} peers vote ${VOTES_EACH} times each`)
+  const { ledger, startMs } = stage.begin()
+  const effort = new Effort()
+  const again = new Latencies()
+  let known = 0
+  const vote = async (peer: number): Promise<void> => {
+    const calledAtMs = clockMs()
+    const number = ledger.due(calledAtMs)
+    const item = stage.seal(peer, 0, number)
+    const outcomes = await Promise.all([stage.senders[peer]!.post(item), stage.senders[peer]!.post(item)])
+    again.note(clockMs() - calledAtMs)
+    if (outcomes.includes('stored')) ledger.answered(number, clockMs())
+    known += outcomes.filter((outcome) => outcome === 'duplicate').length
+    for (const outcome of outcomes) if (outcome !== 'stored' && outcome !== 'duplicate') ledger.failed(outcome)
+  }
+  const voteAll = async (peer: number): Promise<void> => {
+    for (let i = 0; i < VOTES_EACH; i++) await vote(peer)
+  }
+  await Promise.race([Promise.all(stage.senders.map((_, peer) => voteAll(peer))), target.failed])
+  const seconds = (clockMs() - startMs) / 1000
+  await ledger.until(ledger.sent, LATE_MS)
+  const { share } = effort
+  const isOnce = ledger.acked === ledger.sent && known === ledger.sent
+  return {
+    headline: `${count(ledger.delivered)} of ${count(ledger.sent)} votes counted, each sent twice`,
+    sheets: [
+      latencySheet([
+        ['both answers', again],
+        ['vote → counted', ledger.e2e],
+      ]),
+    ],
+    facts: [
+      [
+        'answers',
+        `${count(ledger.acked)} stored, ${count(known)} known from before, ${count(ledger.failedCount)} failed, in ${figure(seconds)} s`,
+      ],
+    ],
+    checks: [
+      { isMet: isOnce, sentence: 'Of the two sends of each vote one was stored, and the other was known.' },
+      { isMet: ledger.delivered === ledger.sent, sentence: 'Every vote arrived.' },
+      { isMet: ledger.twice + ledger.wrong === 0, sentence: 'None arrived twice or damaged.' },
+      { isMet: ledger.failedCount === 0, sentence: 'No send failed.' },
+      generatorCheck(share),
+    ],
+    graphs: [],
+    figures: {
+      votes: ledger.sent,
+      stored: ledger.acked,
+      known,
+      failed: ledger.failedCount,
+      delivered: ledger.delivered,
+      bothAnswersMsP95: again.at(95),
+      countedMsP95: ledger.e2e.at(95),
+      generatorShare: share,
+    },
+  }
+}
