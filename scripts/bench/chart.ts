@@ -44,6 +44,17 @@ export interface Chart {
   readonly lines: readonly Line[]
 }
 
+/** Each nine gets the same room: what matters of latencies is at the end. */
+export const placeOf = (percent: number): number => -Math.log10(1 - percent / 100)
+
+const PERCENTILES = [50, 75, 90, 95, 99, 99.5, 99.9]
+export const PERCENTILE_AXIS: Axis = {
+  name: 'percentile',
+  min: placeOf(50),
+  max: placeOf(99.9),
+  labels: PERCENTILES.map((percent) => [placeOf(percent), `p${percent}`] as const),
+}
+
 const SIZE = { width: 760, height: 400 }
 const CARD = '#fbfbf9'
 const INK = '#24292f'

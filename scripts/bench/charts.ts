@@ -1,7 +1,7 @@
 /** Which charts there are, by the name of their file. One of which nothing was measured is not drawn. */
 import type { LoadResult } from '../load/result.ts'
 import { count } from '../load/text.ts'
-import { type Chart, drawChart } from './chart.ts'
+import { type Chart, drawChart, PERCENTILE_AXIS, placeOf } from './chart.ts'
 import type { Results } from './results.ts'
 import { SOAKS } from './soak-tables.ts'
 import { byNumber } from './tables.ts'
@@ -25,20 +25,15 @@ function peersChart({ peers }: Results): Chart | null {
   }
 }
 
-/** Each nine gets the same room: what matters of latencies is at the end. */
-const place = (percent: number): number => -Math.log10(1 - percent / 100)
-const PERCENTILES = [50, 75, 90, 95, 99, 99.5, 99.9]
-
 function latencyChart({ paced }: Results): Chart | null {
   if (!paced) return null
   const lines = byNumber(paced).map(([, { result }]) => ({
     name: `${count(result.rate ?? 0)}/s`,
-    points: (result as LoadResult).e2eSpectrum.map(([percent, ms]) => [place(percent), ms] as const),
+    points: (result as LoadResult).e2eSpectrum.map(([percent, ms]) => [placeOf(percent), ms] as const),
   }))
-  const labels = PERCENTILES.map((percent) => [place(percent), `p${percent}`] as const)
   return {
     title: 'Due → push',
-    x: { name: 'percentile', min: place(50), max: place(99.9), labels },
+    x: PERCENTILE_AXIS,
     y: { name: 'ms', isLog: true },
     lines,
   }

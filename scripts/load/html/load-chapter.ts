@@ -1,5 +1,6 @@
 /** A run of messages between peers as a chapter of the page. */
 
+import { PERCENTILE_AXIS, placeOf } from '../../bench/chart.ts'
 import type { Percentiles } from '../histogram.ts'
 import { isClean, type LoadResult } from '../result.ts'
 import type { Graph, Sheet } from '../scenarios/scenario.ts'
@@ -19,7 +20,7 @@ export function loadChapter(result: LoadResult, spans: readonly SpanLatencies[])
     reported: null,
     isGood: isClean(result),
     headline: `${count(total)} messages, ${all}: ${count(messagesPerSecond)} a second over ${figure(wallMs / 1000)} s`,
-    sheets: [latencySheet(result), costSheet(result)],
+    sheets: [latencySheet(result), costSheet(result), ...(result.shards.length > 1 ? [shardSheet(result)] : [])],
     facts: factsOf(result),
     checks: checksOf(result),
     graphs: [spectrum(result), ...overTime(spans), ...usage(result)],
@@ -57,6 +58,15 @@ function costSheet(result: LoadResult): Sheet {
   }
 }
 
+function shardSheet({ shards, wallMs }: LoadResult): Sheet {
+  const rows = shards.map(({ peers, accepted, pushed, cpuSeconds, rssMbPeak, fdMax }, i) => {
+    const cores = cpuSeconds === null ? null : (cpuSeconds * 1000) / Math.max(1, wallMs)
+    const counts = [peers, accepted ?? null, pushed ?? null].map((value) => orDash(value, count))
+    return [String(i + 1), ...counts, orDash(cores), orDash(rssMbPeak), orDash(fdMax, count)]
+  })
+  return { head: ['shard', 'peers', 'accepted', 'pushed', 'cores', 'peak RSS MB', 'descriptors'], rows }
+}
+
 function checksOf(result: LoadResult): Chapter['checks'] {
   const { lost, timedOut, duplicates, misdelivered, outOfOrder, refused, loadgenWasLimit, loadgenCpuShareMax } = result
   const none = (n: number, words: string) => ({ isMet: n === 0, sentence: `${words} (${count(n)}).` })
@@ -88,15 +98,9 @@ function factsOf(result: LoadResult): Chapter['facts'] {
   ]
 }
 
-/** Each nine gets the same room: what matters of latencies is at the end. */
 function spectrum({ e2eSpectrum }: LoadResult): Graph {
-  const points = e2eSpectrum.map(([percent, ms]) => [-Math.log10(1 - percent / 100), ms] as const)
-  return {
-    title: 'Latency by percentile',
-    x: 'nines (1 is p90, 2 is p99, 3 is p99.9)',
-    y: 'ms',
-    lines: [{ name: 'push', points }],
-  }
+  const points = e2eSpectrum.map(([percent, ms]) => [placeOf(percent), ms] as const)
+  return { title: 'Latency by percentile', x: PERCENTILE_AXIS, y: 'ms', lines: [{ name: 'push', points }] }
 }
 
 function overTime(spans: readonly SpanLatencies[]): Graph[] {

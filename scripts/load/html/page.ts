@@ -104,7 +104,12 @@ const listOf = (facts: Findings['facts']): string =>
   `<dl>${facts.map(([name, text]) => `<dt>${escaped(name)}</dt><dd>${escaped(text)}</dd>`).join('')}</dl>`
 
 function chartOf({ title, x, y, lines }: Graph): string {
-  const svg = drawChart({ title, x: { name: x, ...rangeOf(lines) }, y: { name: y, min: 0 }, lines })
+  const svg = drawChart({
+    title,
+    x: typeof x === 'string' ? { name: x, ...rangeOf(lines) } : x,
+    y: { name: y, min: 0 },
+    lines,
+  })
   return `<figure role="img" aria-label="${escaped(title)}">${svg}</figure>`
 }
 

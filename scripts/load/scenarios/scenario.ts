@@ -1,4 +1,5 @@
 /** What every scenario is: a workload with a name, what it asks of the figures, and findings of one form. */
+import type { Axis } from '../../bench/chart.ts'
 import type { Teardown } from '../../lib/teardown.ts'
 import type { LoadOptions } from '../arguments.ts'
 import type { Environment } from '../environment.ts'
@@ -38,7 +39,8 @@ export interface Line {
 
 export interface Graph {
   readonly title: string
-  readonly x: string
+  /** What it counts; or an axis with labels of its own. */
+  readonly x: string | Axis
   readonly y: string
   readonly lines: readonly Line[]
 }
