@@ -70,7 +70,12 @@ export async function startShards(databaseUrls: readonly string[], options: Shar
   const env = { BROKER_KEY_FILE: keyFile, LIMITS: options.limits, ...(await settingsOf(options, teardown)) }
   for (const url of databaseUrls) await migrate(url)
   const urls = databaseUrls.flatMap((url) => new Array<string>(options.shards).fill(url))
-  return Promise.all(urls.map((databaseUrl) => startShard(databaseUrl, { env, words: options.words }, teardown)))
+  return Promise.all(
+    urls.map((databaseUrl, i) => {
+      const own = { ...env, SHARD_NAME: `shard-${i + 1}` }
+      return startShard(databaseUrl, { env: own, words: options.words }, teardown)
+    }),
+  )
 }
 
 async function startShard(
