@@ -225,7 +225,8 @@ describe('systemd', () => {
 
 test('Caddy asks the brokers of the other recipes, on a path that they answer', () => {
   const text = textOf('docs/deploy/caddy/Caddyfile')
-  expect(/reverse_proxy (.+) \{/.exec(text)![1]).toBe('127.0.0.1:7450 127.0.0.1:7460')
+  const upstreams = [...text.matchAll(/reverse_proxy (.+) \{/g)].map(([, words]) => words)
+  expect(upstreams).toEqual(['127.0.0.1:7450 127.0.0.1:7460', '127.0.0.1:7450', '127.0.0.1:7460'])
   expect(/health_uri (\S+)/.exec(text)![1]).toBe('/readyz')
   expect(text.split('{').length).toBe(text.split('}').length)
 })

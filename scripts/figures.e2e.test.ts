@@ -2,22 +2,26 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { World } from '@sealpost/broker/testing'
-import { beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { CONNECTIONS_PER_BROKER } from './capacity/model.ts'
 import { familiesOf, metricsPage, namesIn, seriesOf } from './deploy/figures.ts'
 import { ROOT, textOf, yamlOf } from './deploy/sources.ts'
 
+let world: World
 let scrape = ''
 const answers = new Map<string, number>()
 const [, probes = ''] = /containers:([\s\S]*)lifecycle:/.exec(textOf('docs/deploy/kubernetes/brokers.yaml')) ?? []
 const probed = new Set([...probes.matchAll(/path: (\S+), port: private/g)].map(([, path]) => path!))
 
 beforeAll(async () => {
-  await using world = await World.open()
+  world = await World.open()
   const { adminUrl } = world.broker
   scrape = await (await fetch(`${adminUrl}/metrics`)).text()
   for (const path of probed) answers.set(path, (await fetch(`${adminUrl}${path}`)).status)
   answers.set('public /readyz', (await fetch(`${world.broker.httpUrl}/readyz`)).status)
 })
+
+afterAll(() => world?.[Symbol.asyncDispose]())
 
 test('the probes of Kubernetes and of Caddy are answered', () => {
   expect([...answers]).toEqual([
@@ -25,6 +29,10 @@ test('the probes of Kubernetes and of Caddy are answered', () => {
     ['/readyz', 200],
     ['public /readyz', 200],
   ])
+})
+
+test('a broker holds as many connections as plans count', async () => {
+  await expect.poll(() => connectionsOf(world)).toBe(CONNECTIONS_PER_BROKER)
 })
 
 test('docs/reference/metrics.md holds what a broker shows', async () => {
@@ -66,6 +74,15 @@ describe('every series exists', () => {
     expect(() => namesIn('sum(rate(')).toThrow('no PromQL')
   })
 })
+
+async function connectionsOf({ db }: World): Promise<number> {
+  const [row] = await db.run(
+    (sql) => sql<{ count: number }[]>`
+      select count(*)::int from pg_stat_activity
+      where datname = current_database() and application_name like 'sealpost%'`,
+  )
+  return row!.count
+}
 
 interface Rule {
   readonly expr: string

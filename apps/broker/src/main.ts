@@ -151,14 +151,21 @@ function driverOptions(config: Config, facts: Omit<DriverOptions['engine'], 'lim
 }
 
 function observe(driver: Driver, metrics: Metrics): void {
+  metrics.count({ cpu_seconds: ['CPU of this process', cpuSeconds] })
   metrics.observe({
     counters: driver.engine.counters,
     gauges: {
       sessions: ['live sessions', () => driver.engine.sessionCount],
       connections: ['open connections, with those that have not proven a key', () => driver.connectionCount],
+      memory_bytes: ['resident memory of this process', () => process.memoryUsage.rss()],
       appends_waiting: ['envelopes that wait for their commit', () => driver.engine.waitingCount],
     },
   })
+}
+
+function cpuSeconds(): number {
+  const { user, system } = process.cpuUsage()
+  return (user + system) / 1e6
 }
 
 function serverOptions(config: Config, brokerKey: PeerKey): ServerOptions {
