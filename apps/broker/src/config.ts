@@ -87,6 +87,12 @@ export const settings = {
     unit: 'path',
     meaning: 'a `.creds` file for them',
   }),
+  ADMIN_DATABASE_URL: setting(words('the URL of a database'), {
+    fallback: '',
+    unit: 'URL',
+    meaning: 'the same database by an account that may do what operators do; without it `DATABASE_URL`',
+    isSecret: true,
+  }),
   HOST: setting(address, {
     fallback: '127.0.0.1',
     unit: 'address',
@@ -96,7 +102,7 @@ export const settings = {
   ADMIN_HOST: setting(address, {
     fallback: '127.0.0.1',
     unit: 'address',
-    meaning: 'where the private server listens: `/metrics` and health',
+    meaning: 'where the private server listens: `/metrics`, health and what operators use',
   }),
   ADMIN_PORT: setting(port, { fallback: 0, unit: 'port', meaning: 'its port; 0 takes a free one' }),
   AUTHORITIES: setting(list('names like broker.example:443, separated by commas', authority), {

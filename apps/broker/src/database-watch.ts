@@ -56,6 +56,11 @@ export class DatabaseWatch {
     return [...this.alarms].map((alarm) => lines[alarm])
   }
 
+  /** As of the last look. */
+  get health(): { readonly snapshotSeconds: number; readonly deadRows: number } {
+    return { snapshotSeconds: this.snapshotSeconds, deadRows: this.deadRows }
+  }
+
   stop(): void {
     for (const timer of this.timers) clearInterval(timer)
   }

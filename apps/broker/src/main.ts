@@ -8,6 +8,7 @@ import { defaultDrainOptions, defaultQueueOptions, defaultWriterOptions, type Qu
 import { PostgresQueue, SESSION } from '@sealpost/queue/postgres'
 import { OperatingError, type PeerKey, type ShardId, toHex } from '@sealpost/std'
 import manifest from '../package.json'
+import { openAdmin } from './admin/start.ts'
 import { Authenticator } from './authenticator.ts'
 import { readBrokerKeys } from './broker-keys.ts'
 import { openBus } from './bus.ts'
@@ -50,7 +51,11 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const { queue, authenticator } = members
   const metrics = new Metrics()
   const bus = openBus(config, { shard, incarnation, log, metrics })
-  const driver = new Driver({ ...members, bus, log, metrics }, driverOptions(config, { incarnation, durability }))
+  const timed = metrics.timed.bind(metrics)
+  const driver = new Driver(
+    { ...members, bus, log, metrics },
+    driverOptions(config, { incarnation, durability, timed }),
+  )
   observe(driver, metrics)
   const watch = new DatabaseWatch(config, { asking: databases.asking, log, metrics, incarnation, replaced })
   let isStopping = false
@@ -88,7 +93,9 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const placed = (placement: Placement) => driver.step(() => driver.engine.placed(placement))
   const shards = new ShardTable(config, self, { db: databases.asking, bus, log, metrics, placed })
   await shards.look()
-  const admin = serveAdmin({ host: config.ADMIN_HOST, port: config.ADMIN_PORT, fetch: adminRoutes(http).fetch })
+  const operators = openAdmin({ databases, driver, metrics, watch, overload, facts, log })
+  const adminApp = adminRoutes(http).route('/', operators.app)
+  const admin = serveAdmin({ host: config.ADMIN_HOST, port: config.ADMIN_PORT, fetch: adminApp.fetch })
   const url = `ws://${server.authority}${WEBSOCKET_PATH}`
   const adminUrl = `http://${admin.authority}`
   const httpUrl = `http://${server.authority}`
@@ -106,6 +113,7 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
       await api.ended()
       await server.stop()
       await admin.stop()
+      operators.stop()
       await bus.close()
       await Promise.all(Object.values(databases).map((database) => database.close()))
     },
@@ -203,7 +211,8 @@ async function openDatabases(config: Config) {
   })
   const open = (name: string, connections: number) => openDatabase(config.DATABASE_URL, options(name, connections))
   const writing = await openPipeline(config.DATABASE_URL, options('writing', 1))
-  return { writing, claiming: await open('claiming', 1), asking: await open('asking', 3) }
+  const operating = await openDatabase(config.ADMIN_DATABASE_URL || config.DATABASE_URL, options('admin', 2))
+  return { writing, operating, claiming: await open('claiming', 1), asking: await open('asking', 3) }
 }
 
 async function prepareDatabase(config: Config, { asking }: { asking: Database }) {

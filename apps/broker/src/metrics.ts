@@ -6,6 +6,8 @@ import type { Millis } from '@sealpost/std'
 import { Counter, Gauge, Histogram, Registry } from 'prom-client'
 
 const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5]
+/** A send may wait for a slow commit, and for those before it. */
+const SEND_SECONDS = [...SECONDS, 5, 10, 30]
 const ROWS = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000]
 
 /** What the engine counts, under the names an operator sees. */
@@ -26,12 +28,20 @@ const ENGINE_COUNTERS: Readonly<Record<keyof Counters, readonly [name: string, h
   fences: ['sessions_fenced', 'sessions given a new epoch after a lost answer'],
 }
 
+export type Timing = 'ack' | 'push' | 'commit'
+export interface Distribution {
+  readonly bounds: readonly number[]
+  readonly counts: readonly number[]
+}
+
 export class Metrics {
   readonly registry = new Registry()
   private readonly commitSeconds = this.histogram('commit_seconds', 'time of one group commit', SECONDS)
   private readonly commitRows = this.histogram('commit_appends', 'envelopes in one group commit', ROWS)
   private readonly claimSeconds = this.histogram('claim_seconds', 'time of one claim statement', SECONDS)
   private readonly claimRows = this.histogram('claim_deliveries', 'deliveries of one claim statement', ROWS)
+  private readonly ackSeconds = this.histogram('send_ack_seconds', 'from a send that was let through to its ack', SEND_SECONDS) // biome-ignore format: one thing
+  private readonly pushSeconds = this.histogram('send_push_seconds', 'from such a send to its push, where that followed the commit at once', SEND_SECONDS) // biome-ignore format: one thing
   private readonly closes = new Counter({
     name: 'sealpost_sessions_closed_total',
     help: 'connections this side ended, by code',
@@ -50,6 +60,9 @@ export class Metrics {
     labelNames: ['reason'],
     registers: [this.registry],
   })
+
+  /** Deliveries that left the queue unsettled. */
+  movedCount = 0
 
   /** Shows what is read at the moment of a scrape. */
   observe(read: {
@@ -75,6 +88,19 @@ export class Metrics {
     this.commitRows.observe(batch.appends.length)
   }
 
+  timed(stage: 'ack' | 'push', tookMs: Millis): void {
+    if (stage === 'ack') this.ackSeconds.observe(tookMs / 1000)
+    else this.pushSeconds.observe(tookMs / 1000)
+  }
+
+  /** What was counted since the start in each bucket up to its bound, in seconds; the last one has none. */
+  async distributions(): Promise<Readonly<Record<Timing, Distribution>>> {
+    const [ack, push, commit] = await Promise.all(
+      [this.ackSeconds, this.pushSeconds, this.commitSeconds].map(cumulative),
+    )
+    return { ack: ack!, push: push!, commit: commit! }
+  }
+
   claimed(claimed: readonly Claimed[], tookMs: Millis): void {
     let rows = 0
     for (const answer of claimed) if (answer.status === 'claimed') rows += answer.deliveries.length
@@ -94,6 +120,7 @@ export class Metrics {
   swept(expired: number, dead: number): void {
     this.moved.inc({ reason: 'expired' }, expired)
     this.moved.inc({ reason: 'strikes' }, dead)
+    this.movedCount += expired + dead
   }
 
   private histogram(name: string, help: string, buckets: number[]): Histogram {
@@ -111,4 +138,11 @@ export class Metrics {
       },
     })
   }
+}
+
+async function cumulative(histogram: Histogram): Promise<Distribution> {
+  const { values } = await histogram.get()
+  const buckets = values.filter(({ metricName }) => metricName?.endsWith('_bucket'))
+  const bounds = buckets.map(({ labels: { le } }) => (le === '+Inf' ? Number.POSITIVE_INFINITY : Number(le)))
+  return { bounds, counts: buckets.map(({ value }) => value) }
 }

@@ -51,14 +51,16 @@ export class World implements AsyncDisposable {
       const {
         url: databaseUrl,
         brokerUrl,
+        adminUrl,
         drop,
-      } = database ? { brokerUrl: database.url, ...database } : await ownDatabase()
+      } = database ? { brokerUrl: database.url, adminUrl: database.url, ...database } : await ownDatabase()
       closers.push(drop)
       const folder = await temporaryFolder()
       closers.push(() => rm(folder, { recursive: true, force: true }))
       const db = await openDatabase(databaseUrl, { connections: 2, applicationName: 'test', ...unhurried })
       closers.push(() => db.close())
-      const whole = { DATABASE_URL: brokerUrl, BROKER_KEY_FILE: await brokerKeyFile(folder), LIMITS: 'off', ...env }
+      const urls = { DATABASE_URL: brokerUrl, ADMIN_DATABASE_URL: adminUrl }
+      const whole = { ...urls, BROKER_KEY_FILE: await brokerKeyFile(folder), LIMITS: 'off', ...env }
       const broker = await BrokerProcess.start(whole)
       const world = new World({ broker, db, databaseUrl, meshId: await newMesh(db) }, whole, closers)
       closers.push(() => world.broker.kill())
@@ -130,7 +132,12 @@ export class World implements AsyncDisposable {
 async function ownDatabase() {
   const scratch = await scratchDatabase()
   const logins = await loginsOf(scratch.url)
-  return { url: scratch.url, brokerUrl: logins.broker, drop: () => logins.drop().then(scratch.drop) }
+  return {
+    url: scratch.url,
+    brokerUrl: logins.broker,
+    adminUrl: logins.admin,
+    drop: () => logins.drop().then(scratch.drop),
+  }
 }
 
 export function temporaryFolder(): Promise<string> {

@@ -33,8 +33,12 @@ export class BrokerKeeper implements AsyncDisposable {
   /** @throws OperatingError `broker_not_started`, `port_taken` */
   static async start(options: BrokerOptions, events: BrokerKeeperEvents): Promise<BrokerKeeper> {
     const first = await startBroker(options)
-    const { port } = new URL(first.url)
-    return new BrokerKeeper(first, { ...options, environment: { ...options.environment, PORT: port } }, events)
+    const environment = {
+      ...options.environment,
+      PORT: new URL(first.url).port,
+      ADMIN_PORT: new URL(first.adminUrl).port,
+    }
+    return new BrokerKeeper(first, { ...options, environment }, events)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -45,6 +45,8 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'unknown_group',
     'unknown_device',
     'unknown_pool',
+    'token_unknown',
+    'not_found',
   ],
   auth: [
     'auth_failed',
@@ -62,6 +64,9 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'passphrase_wrong',
     'forbidden',
     'blocked',
+    'token_invalid',
+    'scope_missing',
+    'database_forbids',
   ],
   conflict: [
     'superseded',
@@ -96,6 +101,7 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'ttl_too_long',
     'delay_too_long',
     'too_many_hops',
+    'too_many_requests',
     'thread_exhausted',
   ],
   unreachable: [

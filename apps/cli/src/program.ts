@@ -1,6 +1,7 @@
 /** The tree of commands. The help, the completions and the reference page are made from it. */
 import { Command } from 'commander'
 import manifest from '../package.json'
+import { adminCommand } from './commands/admin/admin.ts'
 import { chatCommand } from './commands/chat.ts'
 import { completionCommand } from './commands/completion.ts'
 import { consentCommand } from './commands/consent.ts'
@@ -59,7 +60,16 @@ export function sealpost(run: Run, { out, err }: Screens = platformScreens): Com
   ])
     program.addCommand(make(run))
   program.commandsGroup('Look after it:')
-  for (const make of [statusCommand, consentCommand, deviceCommand, keyCommand, doctorCommand, deadCommand, dbCommand])
+  for (const make of [
+    statusCommand,
+    consentCommand,
+    deviceCommand,
+    keyCommand,
+    doctorCommand,
+    adminCommand,
+    deadCommand,
+    dbCommand,
+  ])
     program.addCommand(make(run))
   program.addCommand(completionCommand(run, () => program))
   program.addHelpText('after', FOOT)

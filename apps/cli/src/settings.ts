@@ -28,7 +28,16 @@ export const variables = [
     name: 'SEALPOST_PASSPHRASE',
     meaning: 'the passphrase of locked keys, unless --passphrase-file names a file with it',
   },
-  { name: 'DATABASE_URL', meaning: 'the database of the broker, for `dead`; DATABASE_URL_FILE names a file with it' },
+  {
+    name: 'DATABASE_URL',
+    meaning: 'the database of the broker, for `dead`, `db` and `admin token`; DATABASE_URL_FILE names a file with it',
+  },
+  { name: 'SEALPOST_ADMIN_URL', meaning: 'the private address of a broker, for `admin`, like http://127.0.0.1:7451' },
+  {
+    name: 'SEALPOST_ADMIN_TOKEN',
+    meaning:
+      'the token for it; SEALPOST_ADMIN_TOKEN_FILE names a file with it. Both as `sealpost up` left them, without',
+  },
   { name: 'NO_COLOR', meaning: 'set to anything: no colours' },
 ] as const
 

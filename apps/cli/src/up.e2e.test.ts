@@ -133,6 +133,27 @@ describe('on one machine', () => {
     const purged = await machine.run(['dead', 'purge', '--all'], { env })
     expect(purged.stdout).toBe(`${listed.length - 1} thrown away\n`)
   })
+
+  test('an operator looks and steers with the token that up left', async () => {
+    const { url, token } = await Bun.file(join(up.facts.folder, 'admin.json')).json()
+    const env = { SEALPOST_ADMIN_URL: url, SEALPOST_ADMIN_TOKEN: token }
+    const admin = (...words: string[]) => machine.run(['admin', ...words], { env })
+    const { meshes } = jsonOf((await admin('overview', '--json')).stdout)
+    expect(meshes).toBeInstanceOf(Array)
+    expect((await admin('meshes')).stdout).toMatch(/^MESH .*\n[0-9a-f]{32} +home /)
+    const { meshId } = jsonOf((await admin('meshes', '--json')).stdout)
+    const peers = (await admin('peers', meshId, '--json')).stdout.trim().split('\n').map(jsonOf)
+    expect(peers.map(({ name }) => name)).toEqual(expect.arrayContaining(['alice', 'bob']))
+    expect((await admin('mesh', meshId)).stdout).toContain('home')
+    expect((await admin('revoke-invite', meshId, 'ab'.repeat(16))).stdout).toBe('revoked\n')
+    expect((await admin('audit')).stdout).toContain('token:sealpost up')
+    expect((await admin('mesh', '0'.repeat(32))).code).toBe(3)
+    expect((await admin('purge')).code).toBe(2)
+    expect((await admin('console')).stdout).toBe(`${url}/console/#${token}\n`)
+    const refused = await machine.run(['admin', 'database'], { env: { ...env, SEALPOST_ADMIN_TOKEN: 'spa_no' } })
+    expect(refused).toMatchObject({ code: 4, stderr: expect.stringContaining('(token_invalid)') })
+    expect((await machine.run(['admin', 'overview'])).code).toBe(2)
+  })
 })
 
 /** As the broker does after its strikes, with whatever is queued. */

@@ -26,6 +26,15 @@ export interface Counters {
   fences: number
 }
 
+interface ContextOptions {
+  readonly limits: EngineLimits
+  readonly nowMs: Millis
+  readonly timed?: Timed
+}
+
+/** From a send that was let through to its ack, or to its push where that follows the commit at once. */
+export type Timed = (stage: 'ack' | 'push', tookMs: Millis) => void
+
 export class Context {
   readonly effects: Effects
   readonly limits: EngineLimits
@@ -49,6 +58,7 @@ export class Context {
     claims: 0,
     fences: 0,
   }
+  readonly timed: Timed
   nowMs: Millis
   /** The highest delivery id that a commit has answered; commits are answered in the order of their ids. */
   lastId = 0
@@ -61,9 +71,10 @@ export class Context {
   end: (session: LiveSession, code: CloseCode) => void = () => assert(false, 'the engine sets `end`')
   private readonly touched = new Set<LiveSession>()
 
-  constructor(effects: Effects, limits: EngineLimits, nowMs: Millis) {
+  constructor(effects: Effects, { limits, nowMs, timed = () => undefined }: ContextOptions) {
     this.effects = effects
     this.roster = new Roster(effects)
+    this.timed = timed
     this.limits = limits
     this.mailboxes = new Mailboxes(limits.mailbox, (meshId, recipient) => effects.measure(meshId, recipient))
     this.rates = limits.rate && new Rates(limits.rate)

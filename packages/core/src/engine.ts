@@ -17,7 +17,7 @@ import type {
   Want,
 } from '@sealpost/protocol'
 import { type MeshId, type Millis, type PeerKey, type PeerNo, unreachable } from '@sealpost/std'
-import { Context, type Counters } from './context.ts'
+import { Context, type Counters, type Timed } from './context.ts'
 import { Deliveries } from './deliveries.ts'
 import type { Effects, SocketId } from './effects.ts'
 import { type FoundGroups, Groups } from './groups.ts'
@@ -37,6 +37,7 @@ import { type Welcome, welcomeOf } from './welcome.ts'
 
 export interface EngineOptions extends Welcome {
   readonly nowMs: Millis
+  readonly timed?: Timed
 }
 
 type EnrolFrame = FrameOf<'enrol' | 'enrolDevice'>
@@ -61,7 +62,7 @@ export class Engine {
   private readonly context: Context
   private readonly deliveries: Deliveries
   private readonly router: Router
-  private readonly presence: Presence
+  readonly presence: Presence
   private readonly seats: Pools
   private readonly homes = new Homes()
   private readonly sessions = new Map<SocketId, Session>()
@@ -71,7 +72,7 @@ export class Engine {
   constructor(effects: Effects, options: EngineOptions) {
     this.options = options
     this.tickedAtMs = options.nowMs
-    this.context = new Context(effects, options.limits, options.nowMs)
+    this.context = new Context(effects, options)
     this.context.end = (live, code) => {
       const session = this.sessions.get(live.socket)
       if (session) this.refuse(session, code)
@@ -337,7 +338,7 @@ export class Engine {
   }
 
   /** Ends every session the peer has here, or is about to have. */
-  private expel({ meshId, peer }: RevokedMember): void {
+  expel({ meshId, peer }: RevokedMember): void {
     this.context.effects.hint({ type: 'revoked', meshId, peer })
     for (const session of [...this.sessions.values()]) {
       const { state } = session

@@ -1,5 +1,5 @@
 /** The engine: pure and synchronous. Drivers do the waiting. */
-export type { Counters } from './context.ts'
+export type { Counters, Timed } from './context.ts'
 export * from './effects.ts'
 export { Engine, type EngineOptions } from './engine.ts'
 export type { FoundGroups, GroupAnswer, GroupEntry, GroupPage } from './groups.ts'
@@ -10,5 +10,6 @@ export type { ConsentAnswer, MemberPage } from './owner-answers.ts'
 export type { NewDevice, PersonRecords, RemovalAnswer, SuccessionAnswer } from './persons.ts'
 export { homeOf } from './placement.ts'
 export type { PoolAnswer, PoolPage } from './pool-answers.ts'
+export type { LivePeer } from './presence.ts'
 export { type Rate, Rates, TokenBucket } from './rate.ts'
 export type { StandingCheck } from './standings.ts'

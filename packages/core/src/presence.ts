@@ -1,15 +1,43 @@
 /** Who is online on this shard, and what they say of themselves. In memory only: nobody stores a heartbeat. */
-import { type FrameOf, PRIORITY_MAX } from '@sealpost/protocol'
+import { type Availability, type FrameOf, PRIORITY_MAX } from '@sealpost/protocol'
+import type { MeshId, PeerNo } from '@sealpost/std'
 import type { Context } from './context.ts'
 import { chunks, type PresenceItem } from './outgoing.ts'
 import type { Peer } from './roster.ts'
 import type { LiveSession } from './session.ts'
+
+/** A member in session, as an operator sees it. */
+export interface LivePeer {
+  readonly peer: PeerNo
+  readonly availability: Availability
+  /** Pushed to it, and not settled. */
+  readonly unsettled: number
+  /** Its socket takes no more for now. */
+  readonly isCongested: boolean
+}
 
 export class Presence {
   private readonly context: Context
 
   constructor(context: Context) {
     this.context = context
+  }
+
+  /** Who is in session here. */
+  livePeers(meshId: MeshId): LivePeer[] {
+    const peers = [...(this.context.roster.find(meshId)?.byNo.values() ?? [])]
+    return peers.flatMap(({ peer, live }) =>
+      live
+        ? [
+            {
+              peer,
+              availability: live.availability,
+              unsettled: live.credit.unsettled.size,
+              isCongested: live.credit.isCongested,
+            },
+          ]
+        : [],
+    )
   }
 
   /** From here on the session hears of every change in its mesh; first, of all as it is now. */

@@ -26,6 +26,8 @@ export class RoutedAppend implements Append {
   readonly pool: Pool | null
   /** The recipient's session whose credit counts this envelope. */
   readonly toLive: LiveSession | null
+  /** When its sender was let through with it. */
+  readonly routedAtMs: Millis
   private readonly floor: number
   private readonly senderKnownSince: number
 
@@ -33,7 +35,7 @@ export class RoutedAppend implements Append {
     from: LiveSession,
     to: Recipient,
     arrival: Arrival,
-    ttlSeconds: number,
+    { ttlSeconds, nowMs }: { ttlSeconds: number; nowMs: Millis },
     birth: Pick<Append, 'birthEpoch' | 'birthFloor'>,
   ) {
     const { item } = arrival
@@ -53,6 +55,7 @@ export class RoutedAppend implements Append {
     this.body = this.pool ? bodyFor(this.pool, arrival.body!) : (arrival.body?.shared ?? null)
     this.arrival = arrival
     this.from = from
+    this.routedAtMs = nowMs
     this.to = to
     this.toLive = this.notBeforeMs > 0 ? null : to.live
   }

@@ -196,7 +196,7 @@ export class Router {
       return this.refuse(from, arrival, 'mailbox_full', FULL_RETRY_MS)
     const ttlSeconds = item.ttlSeconds === 0 ? limits.ttlSecondsDefault : item.ttlSeconds
     const birth = this.deliveries.admit(to.live, from, arrival)
-    const append = new RoutedAppend(from, to, arrival, ttlSeconds, birth)
+    const append = new RoutedAppend(from, to, arrival, { ttlSeconds, nowMs }, birth)
     // What is leased at birth is bounded by its session's credit.
     if (birth.birthEpoch === 0) this.context.mailboxes.add(append.meshId, to, append, nowMs)
     this.waiting += 1
@@ -258,6 +258,7 @@ export class Router {
         const isDuplicate = outcome.status === 'duplicate'
         this.context.counters[isDuplicate ? 'duplicates' : 'accepted'] += 1
         from.outgoing.ack(append.envelopeId, isDuplicate)
+        this.context.timed('ack', this.context.nowMs - append.routedAtMs)
         return this.answered(from, arrival)
       }
       case 'unknown_recipient':

@@ -13,10 +13,12 @@ import {
 } from '@sealpost/std'
 import { type SQL, sql } from 'drizzle-orm'
 import { alias } from 'drizzle-orm/pg-core'
+import { auditColumns, auditOf, type Operator } from './audit.ts'
 import { arrayLiteral, byteaText } from './column-types.ts'
 import type { Database } from './connect.ts'
 import { execute, names } from './drizzle-run.ts'
 import { deadLetter, deliveryBlock, member, mesh, messageQueue } from './schema.ts'
+import { adminAudit } from './schema-admin.ts'
 
 export interface DeadLetter {
   readonly meshId: MeshId
@@ -25,6 +27,8 @@ export interface DeadLetter {
   readonly envelopeId: EnvelopeId
   readonly sender: PeerKey
   readonly recipient: PeerKey
+  readonly senderName: string | null
+  readonly recipientName: string | null
   /** 0 `now`, 1 `next`, 2 `low` */
   readonly priority: number
   readonly reason: string
@@ -62,7 +66,7 @@ export function listDeadLetters(db: Database, filter: DeadLetterFilter, limit: n
     sql`
       select replace(${deadLetter.meshId}::text, '-', '') as "meshId", ${mesh.name} as "meshName", ${deadLetter.id} as id,
         replace(${deadLetter.envelopeId}::text, '-', '') as "envelopeId", ${key(senders)} as sender,
-        ${key(recipients)} as recipient, ${deadLetter.priority} as priority, ${deadLetter.reason} as reason,
+        ${key(recipients)} as recipient, ${senders.name} as "senderName", ${recipients.name} as "recipientName", ${deadLetter.priority} as priority, ${deadLetter.reason} as reason,
         ${deadLetter.attempts} as attempts, ${deadLetter.strikes} as strikes, ${deadLetter.detail} as detail, ${ms(deadLetter.enqueuedAt)} as "enqueuedAtMs",
         ${ms(deadLetter.diedAt)} as "diedAtMs", octet_length(${deadLetter.envelope}) as bytes
       from ${deadLetter}
@@ -89,11 +93,11 @@ export interface Redriven {
 export async function redriveDeadLetters(
   db: Database,
   filter: DeadLetterFilter,
-  { ttlSeconds }: { ttlSeconds: number },
+  { ttlSeconds, operator = null }: { ttlSeconds: number; operator?: Operator },
 ): Promise<Redriven> {
   let redriven = 0
   for (;;) {
-    const count = await redriveSome(db, filter, ttlSeconds)
+    const count = await redriveSome(db, filter, { ttlSeconds, operator })
     redriven += count
     if (count < BATCH) break
   }
@@ -105,18 +109,33 @@ export async function redriveDeadLetters(
 }
 
 /** For good. @returns how many went. @throws DatabaseError; what went by then is gone */
-export async function purgeDeadLetters(db: Database, filter: DeadLetterFilter): Promise<number> {
+export async function purgeDeadLetters(
+  db: Database,
+  filter: DeadLetterFilter,
+  operator: Operator = null,
+): Promise<number> {
   for (let purged = 0; ; ) {
     const rows = await execute(
       db,
       sql`
-        delete from ${deadLetter} where ctid = any (array(
-          select ctid from ${deadLetter} where ${holds(filter)} limit ${BATCH}::int for update skip locked)) returning 1`,
+        with gone as (
+          delete from ${deadLetter} where ctid = any (array(
+            select ctid from ${deadLetter} where ${holds(filter)} limit ${BATCH}::int for update skip locked))
+          returning ${names(deadLetter.meshId)}
+        )${audited('gone', operator, 'dead_letters.purge')}
+        select 1 from gone`,
     )
     purged += rows.length
     if (rows.length < BATCH) return purged
   }
 }
+
+/** One entry for each mesh that rows of the CTE `of` belong to. */
+const audited = (of: string, operator: Operator, action: 'dead_letters.purge' | 'dead_letters.redrive'): SQL => sql`
+  , audited as (
+    insert into ${adminAudit} (${auditColumns})
+    select ${auditOf(operator, action)}, mesh_id, null, count(*) from ${sql.raw(of)} group by mesh_id
+  )`
 
 /**
  * Forgets up to `max` of each mesh that died longer ago, whether their recipients were told or not. Walks
@@ -143,7 +162,11 @@ export async function forgetDeadLetters(
   return row!.forgotten
 }
 
-async function redriveSome(db: Database, filter: DeadLetterFilter, ttlSeconds: number): Promise<number> {
+async function redriveSome(
+  db: Database,
+  filter: DeadLetterFilter,
+  { ttlSeconds, operator }: { ttlSeconds: number; operator: Operator },
+): Promise<number> {
   assert(BATCH < ID_BLOCK, 'a block has an id for each row of a batch')
   const block = sql.raw(`'${deliveryBlock.seqName}'`)
   const q = messageQueue
@@ -164,7 +187,7 @@ async function redriveSome(db: Database, filter: DeadLetterFilter, ttlSeconds: n
       ), taken as (
         delete from ${deadLetter} using chosen where ${deadLetter}.ctid = chosen.ctid
         returning ${deadLetter}.*, chosen.fresh_id
-      )
+      )${audited('taken', operator, 'dead_letters.redrive')}
       insert into ${q} (${columns})
       select mesh_id, recipient, priority, fresh_id, sender, attempts, envelope_id, enqueued_at,
         clock_timestamp() + make_interval(secs => ${ttlSeconds}::float8), terms, body_id, body_bytes, envelope

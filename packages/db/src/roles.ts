@@ -33,6 +33,8 @@ const BROKER: Grants = {
   dedupe_ledger: 'select, insert, delete, update (keep_until)',
   dead_letter: `select (${DEAD_LETTER_COLUMNS_READ}), insert, delete, update (told_at)`,
   access_token: 'select, insert, delete, update (revoked_at)',
+  admin_token: 'select, update (last_used_at)',
+  admin_audit: 'select, insert',
   cluster: 'select',
   shard: 'select, insert, update, delete',
   mesh_pin: 'select',
@@ -45,8 +47,14 @@ const ADMIN: Grants = {
   sender_mark: 'select, insert',
   message_queue: 'select, insert',
   dead_letter: 'select, delete, update (told_at)',
-  invite: 'select, update (revoked_at)',
+  invite: 'select, insert, update (revoked_at)',
   access_token: 'select, update (revoked_at)',
+  consent: 'select',
+  device: 'select',
+  peer_group: 'select',
+  pool: 'select',
+  admin_token: 'select, insert, update (revoked_at, last_used_at)',
+  admin_audit: 'select, insert',
   cluster: 'select',
   shard: 'select',
   mesh_pin: 'select, insert, update, delete',
@@ -96,7 +104,7 @@ export function roleStatements(prefix = 'sealpost'): string[] {
     'revoke all on function note_origin(boolean) from public',
     `grant execute on function note_origin(boolean) to ${broker}, ${admin}`,
     `grant execute on function pg_control_system() to ${owner}`,
-    `grant pg_read_all_stats to ${broker}, ${monitor}`, // to see whose snapshot holds up the queue
+    `grant pg_read_all_stats to ${broker}, ${admin}, ${monitor}`, // to see whose snapshot holds up the queue
   ]
 }
 

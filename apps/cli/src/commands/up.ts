@@ -3,12 +3,13 @@ import { mkdir } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { join, resolve } from 'node:path'
 import { logLine } from '@sealpost/broker/program'
-import { migrate } from '@sealpost/db'
+import { migrate, openDatabase } from '@sealpost/db'
 import { type EmbeddedPostgres, startEmbedded } from '@sealpost/db/embedded'
 import { generateSigningKeys, normalizeAuthority, ready } from '@sealpost/identity'
 import { writeKeyFile } from '@sealpost/identity/key-file'
 import { isHex, type MeshId, OperatingError, type PeerKey, toHex } from '@sealpost/std'
 import { Command } from 'commander'
+import { keepOwnerAccess } from '../admin-access.ts'
 import { BrokerKeeper } from '../broker-keeper.ts'
 import { whenAborted } from '../deadline.ts'
 import { enrolFirstAdmin, type FirstMesh, keyOf } from '../first-mesh.ts'
@@ -89,6 +90,7 @@ async function up(shell: Shell, options: UpOptions): Promise<void> {
   const admin = former?.admin ?? (await keyOf(shell.profile))
   const state = { port: Number(new URL(first.url).port), meshId: former?.meshId ?? newMeshId(), admin }
   await writeJsonFile(stateFile, state)
+  await keepAccess(postgres, folder, first.adminUrl)
   const url = options.url ?? `ws://${new URL(first.url).host}`
   const member = await enrolAdmin(shell, state, {
     databaseUrl: postgres.url,
@@ -102,6 +104,11 @@ async function up(shell: Shell, options: UpOptions): Promise<void> {
   })
   await Promise.race([whenAborted(shell.signal), keeper.gaveUp, postgresEnded])
   shell.output.note('ending')
+}
+
+async function keepAccess({ url }: EmbeddedPostgres, folder: string, adminUrl: string): Promise<void> {
+  const db = await openDatabase(url, { connections: 1, applicationName: 'sealpost' })
+  await keepOwnerAccess(db, folder, adminUrl).finally(() => db.close())
 }
 
 async function makeFolder(folder: string): Promise<void> {

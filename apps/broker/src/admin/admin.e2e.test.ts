@@ -1,0 +1,162 @@
+/** The operators' interface of a running broker: who may do what, what it says of the mail, and what is left of a change. */
+import { type AdminTokenTerms, addAdminToken, listAudit, revokeAdminToken } from '@sealpost/db'
+import type { Overview } from '@sealpost/operator'
+import { connect } from '@sealpost/sdk'
+import type { MeshId } from '@sealpost/std'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { ask, post } from '../testing-http.ts'
+import { WireClient } from '../testing-wire.ts'
+import { type Place, World } from '../testing-world.ts'
+
+let world: World
+let sender: Place
+beforeAll(async () => {
+  world = await World.open()
+  sender = await world.enrol()
+})
+afterAll(() => world[Symbol.asyncDispose]())
+
+const terms = { name: 'night shift', scope: 'operate', meshId: null, ttlSeconds: 3600 } as const
+const issue = (other: Partial<AdminTokenTerms> = {}) => addAdminToken(world.db, { ...terms, ...other })
+const bearer = (token: string) => ({ Authorization: `Bearer ${token}` })
+const at = (path: string) => `${world.broker.adminUrl}/admin/v1${path}`
+const keyOf = (place: Place) => place.identity.signing.publicKey
+
+async function as(other: Partial<AdminTokenTerms> = {}) {
+  const headers = bearer((await issue(other)).token)
+  return {
+    get: (path: string) => ask(at(path), { headers }),
+    post: (path: string, body: object = {}) => post(at(path), body, headers),
+  }
+}
+
+async function send(to: Place, texts: readonly string[]): Promise<void> {
+  await using peer = await connect(sender)
+  for (const text of texts) await peer.send(keyOf(to), text)
+}
+
+/** As if it had been sent so long ago. */
+const age = (minutes: number) =>
+  world.db.run(
+    (sql) => sql`update message_queue set enqueued_at = enqueued_at - make_interval(mins => ${minutes}::int)`,
+  )
+
+const emptyQueue = () => world.db.run((sql) => sql`delete from message_queue`)
+
+test('who shows no token, or none that is good, is told nothing', async () => {
+  const over = await issue({ ttlSeconds: 0 })
+  const revoked = await issue()
+  await revokeAdminToken(world.db, revoked.id)
+  const forged = `spa_${(await issue()).id}_${'A'.repeat(43)}`
+  for (const token of ['', 'spa_x', over.token, revoked.token, forged])
+    expect(await ask(at('/overview'), { headers: bearer(token) })).toMatchObject({
+      status: 401,
+      body: { code: 'token_invalid' },
+    })
+  expect((await ask(at('/openapi.json'))).body.info.title).toBe("Sealpost's operators")
+  expect(world.broker.output).not.toContain('spa_')
+})
+
+test('a token does what its scope says, in the mesh it is for', async () => {
+  const reader = await as({ scope: 'read' })
+  expect((await reader.get('/meshes')).status).toBe(200)
+  expect(await reader.post('/dead-letters/purge', { all: true })).toMatchObject({
+    status: 403,
+    body: { code: 'scope_missing' },
+  })
+  const other = await world.mesh()
+  const ofOne = await as({ meshId: world.meshId })
+  expect((await ofOne.get(`/meshes/${world.meshId}`)).status).toBe(200)
+  expect((await ofOne.get('/dead-letters')).status).toBe(200)
+  for (const path of ['/overview', '/meshes', `/meshes/${other}`, `/dead-letters?meshId=${other}`])
+    expect((await ofOne.get(path)).status, path).toBe(403)
+})
+
+test('a page of another origin, a wrong body and an unknown path are refused with their codes', async () => {
+  const { token } = await issue()
+  const origin = (text: string) => ask(at('/overview'), { headers: { ...bearer(token), Origin: text } })
+  expect((await origin('https://evil.example')).body.code).toBe('origin_not_allowed')
+  expect((await origin(world.broker.adminUrl)).status).toBe(200)
+  const operator = await as()
+  expect((await operator.post('/dead-letters/purge', {})).body.code).toBe('body_malformed')
+  expect((await operator.get('/meshes/xyz')).body.code).toBe('query_malformed')
+  expect((await operator.get(`/meshes/${'0'.repeat(32)}`)).body.code).toBe('not_found')
+  expect((await operator.post('/overview')).body.code).toBe('method_not_allowed')
+})
+
+test('the overview names the mesh that is behind, and why; one whose peer is away only waits', async () => {
+  const { get } = await as({ scope: 'read' })
+  const bob = await world.enrolAdmin('bob')
+  await send(bob, ['one', 'two', 'three'])
+  await age(5)
+  const seen = async () => {
+    const [mesh] = ((await get('/overview')).body as Overview).meshes
+    return mesh && `${mesh.flow}: ${mesh.why}`
+  }
+  await expect.poll(seen).toBe('waiting: bob is away: 3 wait, the oldest for 5 min.')
+  const socket = await WireClient.enter(bob)
+  await expect.poll(seen).toBe('behind: bob is connected but does not settle: 3 wait, the oldest for 5 min.')
+  expect((await get('/overview')).body).toMatchObject({ flow: 'behind', causes: [], meshes: [{ sessions: 1 }] })
+  expect((await get(`/meshes/${world.meshId}/waiting`)).body.peers).toMatchObject([
+    { name: 'bob', depth: 3, unsettled: 3, reason: 'not_settling', status: 'idle', role: 'admin' },
+  ])
+  expect((await get('/history')).body.samples.length).toBeGreaterThan(0)
+  expect((await get('/database')).body.tables.map(({ name }: { name: string }) => name)).toContain('message_queue')
+  socket.destroy()
+  await emptyQueue()
+})
+
+test('who listens is told of the overview, again and again', async () => {
+  const { token } = await issue({ scope: 'read' })
+  const gone = new AbortController()
+  const answer = await fetch(at('/live'), { headers: bearer(token), signal: gone.signal })
+  expect(answer.headers.get('content-type')).toBe('text/event-stream')
+  let text = ''
+  for await (const chunk of answer.body!.pipeThrough(new TextDecoderStream())) {
+    text += chunk
+    if (text.split('event: overview\n').length > 2) break
+  }
+  expect(JSON.parse(/^data: (.*)$/m.exec(text)![1]!)).toMatchObject({ shard: expect.stringMatching(/^[0-9a-f]{32}$/) })
+  gone.abort()
+})
+
+test('an operator revokes: the session ends, mail is refused, and the audit says who did it', async () => {
+  const operator = await as({ name: 'ada of operations' })
+  const place = await world.enrol()
+  const socket = await WireClient.enter(place)
+  const path = `/meshes/${world.meshId}/peers/${keyOf(place)}/revoke`
+  expect((await operator.post(path)).body).toEqual({ peers: [keyOf(place)] })
+  expect(await socket.closed).toMatchObject({ reason: 'revoked' })
+  expect((await operator.post(path)).status).toBe(200) // again: it changes nothing
+  expect((await operator.post(`/meshes/${world.meshId}/invites/${'ab'.repeat(16)}/revoke`)).status).toBe(204)
+  expect((await operator.get(`/meshes/${world.meshId}/invites`)).body.invites).toHaveLength(1)
+  const { entries } = (await operator.get(`/audit?meshId=${world.meshId}`)).body
+  expect(entries.slice(0, 2)).toMatchObject([
+    { actor: 'token:ada of operations', action: 'invite.revoke', subject: 'ab'.repeat(16) },
+    { actor: 'token:ada of operations', action: 'peer.revoke', subject: keyOf(place) },
+  ])
+})
+
+test('dead letters are listed, put back and thrown away, and each leaves its mark', async () => {
+  const operator = await as({ name: 'undertaker' })
+  await emptyQueue()
+  const place = await world.enrol()
+  await send(place, ['one', 'two'])
+  await world.db.run(
+    (sql) => sql`
+      with gone as (delete from message_queue returning *)
+      insert into dead_letter (mesh_id, recipient, id, priority, sender, attempts, strikes, envelope_id, enqueued_at, reason, envelope)
+      select mesh_id, recipient, id, priority, sender, attempts, 20, envelope_id, enqueued_at, 'strikes', envelope from gone`,
+  )
+  const { deadLetters } = (await operator.get('/dead-letters?reason=strikes')).body
+  expect(deadLetters).toMatchObject([{ recipient: keyOf(place), reason: 'strikes', strikes: 20 }, {}])
+  const ids = [deadLetters[0].id]
+  expect((await operator.post('/dead-letters/redrive', { ids })).body).toEqual({ redriven: 1, left: 0 })
+  expect((await operator.post('/dead-letters/purge', { all: true, reason: 'strikes' })).body).toEqual({ purged: 1 })
+  expect([await world.count('message_queue'), await world.count('dead_letter')]).toEqual([1, 0])
+  const entries = await listAudit(world.db, { meshId: world.meshId as MeshId, limit: 2 })
+  expect(entries).toMatchObject([
+    { actor: 'token:undertaker', action: 'dead_letters.purge', count: 1 },
+    { actor: 'token:undertaker', action: 'dead_letters.redrive', count: 1 },
+  ])
+})

@@ -1,0 +1,201 @@
+/** The operators' interface: who asks, may it now, and the answer. What each request takes is in `routes.ts`. */
+import { OpenAPIHono } from '@hono/zod-openapi'
+import type { RevokedMember } from '@sealpost/core'
+import {
+  type AdminTokenHolder,
+  type Database,
+  DatabaseError,
+  type DeadLetterFilter,
+  purgeDeadLetters,
+  redriveDeadLetters,
+  revokeInvite,
+  revokePeer,
+} from '@sealpost/db'
+import type { Purge } from '@sealpost/operator'
+import { type DeliveryId, type InviteId, type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
+import type { Context, MiddlewareHandler } from 'hono'
+import { HTTPException } from 'hono/http-exception'
+import { errorFields, type Log } from '../log.ts'
+import { ADMIN_DOCUMENT_PATH, adminDocument } from './document.ts'
+import type { Gate } from './gate.ts'
+import { type History, SAMPLE_EVERY_MS } from './history.ts'
+import { liveAnswer } from './live.ts'
+import { type AdminCode, adminRefusals } from './refusals.ts'
+import * as routes from './routes.ts'
+import type { Views } from './views.ts'
+
+export interface AdminParts {
+  readonly db: Database
+  readonly gate: Gate
+  readonly views: Views
+  readonly history: History
+  readonly log: Log
+  /** Ends the sessions of those who are members no more. */
+  readonly expel: (members: readonly RevokedMember[]) => void
+}
+
+type Env = { Variables: { holder: AdminTokenHolder } }
+type Api = OpenAPIHono<Env>
+
+const AT_A_TIME = 64
+const SQL_FORBIDDEN = '42501'
+
+export function adminApi(parts: AdminParts): Api {
+  const app: Api = new OpenAPIHono<Env>({
+    defaultHook: (result, c) => {
+      if (result.success) return undefined
+      return refuse(c, result.target === 'json' ? 'body_malformed' : 'query_malformed')
+    },
+  })
+  app.use(`${routes.ADMIN_PATH}/*`, ownOrigin, fewAtATime())
+  for (const { method, path } of routes.readRoutes) app.on(method, honoPath(path), admit(parts, 'read'))
+  for (const { method, path } of routes.changeRoutes) app.on(method, honoPath(path), admit(parts, 'operate'))
+  addViews(app, parts)
+  addMeshes(app, parts)
+  addDeadLetters(app, parts)
+  const document = adminDocument()
+  app.get(ADMIN_DOCUMENT_PATH, (c) => c.json(document))
+  app.all(`${routes.ADMIN_PATH}/*`, unknownPath)
+  app.onError((error, c) => {
+    if (error instanceof HTTPException) return refuse(c, 'body_malformed')
+    if (error instanceof DatabaseError && error.sqlstate === SQL_FORBIDDEN) return refuse(c, 'database_forbids')
+    if (error instanceof OperatingError) return refuse(c, error.code === 'scope_missing' ? error.code : 'try_later')
+    parts.log.error('admin.fault', errorFields(error))
+    return refuse(c, 'internal')
+  })
+  return app
+}
+
+function addViews(app: Api, { views, history }: AdminParts): void {
+  app.openapi(routes.overview, async (c) => c.json(await views.overview(), 200))
+  app.openapi(routes.history, (c) => c.json({ everyMs: SAMPLE_EVERY_MS, samples: history.samples }, 200))
+  app.openapi(routes.live, (c) => liveAnswer({ views, history }, c.req.raw.signal))
+  app.openapi(routes.database, async (c) => c.json(await views.database(), 200))
+  app.openapi(routes.audit, async (c) => {
+    const { meshId, before, limit } = c.req.valid('query')
+    return c.json(await views.audit({ meshId: meshFor(c.var.holder, meshId), before, limit }), 200)
+  })
+}
+
+function addMeshes(app: Api, { db, views, expel }: AdminParts): void {
+  app.openapi(routes.meshes, async (c) => {
+    const { after, limit } = c.req.valid('query')
+    return c.json(await views.meshes({ after: (after as MeshId | undefined) ?? null, limit }), 200)
+  })
+  app.openapi(routes.mesh, async (c) => {
+    const mesh = await views.mesh(meshOf(c.req.valid('param')))
+    return mesh ? c.json(mesh, 200) : refuse(c, 'not_found')
+  })
+  app.openapi(routes.peers, async (c) => {
+    const { after, limit } = c.req.valid('query')
+    const page = { after: (after as PeerKey | undefined) ?? null, limit }
+    return c.json(await views.peers(meshOf(c.req.valid('param')), page), 200)
+  })
+  app.openapi(routes.waiting, async (c) =>
+    c.json(await views.waiting(meshOf(c.req.valid('param')), c.req.valid('query').limit), 200),
+  )
+  app.openapi(routes.groups, async (c) => c.json(await views.groups(meshOf(c.req.valid('param'))), 200))
+  app.openapi(routes.invites, async (c) => c.json(await views.invites(meshOf(c.req.valid('param'))), 200))
+  app.openapi(routes.revokePeer, async (c) => {
+    const { meshId, peerKey } = c.req.valid('param') as { meshId: MeshId; peerKey: PeerKey }
+    const ended = await revokePeer(db, c.var.holder.name, { meshId, peerKey })
+    expel(ended.map((member) => ({ ...member, meshId })))
+    return ended.length > 0 ? c.json({ peers: ended.map(({ peerKey }) => peerKey) }, 200) : refuse(c, 'not_found')
+  })
+  app.openapi(routes.revokeInvite, async (c) => {
+    const invite = c.req.valid('param') as { meshId: MeshId; inviteId: InviteId }
+    const isThere = await revokeInvite(db, c.var.holder.name, invite)
+    return isThere ? c.body(null, 204) : refuse(c, 'not_found')
+  })
+}
+
+function addDeadLetters(app: Api, { db, views }: AdminParts): void {
+  app.openapi(routes.deadLetters, async (c) => {
+    const { limit, ...filter } = c.req.valid('query')
+    return c.json(await views.deadLetters(filterOf(filter, c.var.holder), limit), 200)
+  })
+  app.openapi(routes.redrive, async (c) => {
+    const { ttlSeconds, ...chosen } = c.req.valid('json')
+    const operator = c.var.holder.name
+    return c.json(await redriveDeadLetters(db, filterOf(chosen, c.var.holder), { ttlSeconds, operator }), 200)
+  })
+  app.openapi(routes.purge, async (c) => {
+    const purged = await purgeDeadLetters(db, filterOf(c.req.valid('json'), c.var.holder), c.var.holder.name)
+    return c.json({ purged }, 200)
+  })
+}
+
+function filterOf(
+  { ids, meshId, recipient, reason, olderThanSeconds }: Omit<Purge, 'all'>,
+  holder: AdminTokenHolder,
+): DeadLetterFilter {
+  // biome-ignore format: one thing
+  const mesh = meshFor(holder, meshId)
+  return {
+    ...(ids && { ids: ids as DeliveryId[] }),
+    ...(mesh && { meshId: mesh }),
+    ...(recipient && { recipient: recipient as PeerKey }),
+    ...(reason && { reason }),
+    ...(olderThanSeconds !== undefined && { olderThanSeconds }),
+  }
+}
+
+/** A token for one mesh reaches no other, whatever it asks for. @throws OperatingError `scope_missing` */
+function meshFor({ meshId: own }: AdminTokenHolder, asked: string | undefined): MeshId | undefined {
+  if (own !== null && asked !== undefined && asked !== own) throw new OperatingError('scope_missing', 'another mesh')
+  return own ?? (asked as MeshId | undefined)
+}
+
+const meshOf = ({ meshId }: { meshId: string }): MeshId => meshId as MeshId
+const honoPath = (path: string): string => path.replaceAll(/\{(\w+)\}/g, ':$1')
+
+/** What a token for one mesh is shown of its own mesh alone. */
+const OF_OWN_MESH = /^\/(?:dead-letters|audit)(?:\/|$)/
+
+function admit({ gate }: AdminParts, scope: 'read' | 'operate'): MiddlewareHandler<Env> {
+  return async (c, next) => {
+    const path = c.req.path.slice(routes.ADMIN_PATH.length)
+    const named = /^\/meshes\/([0-9a-f]{32})(?:\/|$)/.exec(path)?.[1] as MeshId | undefined
+    const meshId = named ?? (OF_OWN_MESH.test(path) ? 'own' : null)
+    const holder = await gate.admit(c.req.header('authorization'), { scope, meshId })
+    if (typeof holder === 'string') return refuse(c, holder)
+    c.set('holder', holder)
+    return next()
+  }
+}
+
+/** A page of another origin has no token, and a browser would not give it the answer; it is told so at once. */
+const ownOrigin: MiddlewareHandler<Env> = async (c, next) => {
+  const origin = c.req.header('origin')
+  if (origin === undefined) return next()
+  const isOwn = URL.canParse(origin) && new URL(origin).host === c.req.header('host')
+  return isOwn ? next() : refuse(c, 'origin_not_allowed')
+}
+
+function fewAtATime(): MiddlewareHandler<Env> {
+  let running = 0
+  return async (c, next) => {
+    if (running >= AT_A_TIME) return refuse(c, 'too_many_requests')
+    running += 1
+    return next().finally(() => {
+      running -= 1
+    })
+  }
+}
+
+function unknownPath(c: Context): Response {
+  const path = c.req.path
+  const methods = routes.adminApiRoutes
+    .filter((route) => new RegExp(`^${route.path.replaceAll(/\{\w+\}/g, '[^/]+')}$`).test(path))
+    .map(({ method }) => method.toUpperCase())
+  if (methods.length === 0) return refuse(c, 'not_found')
+  return c.json({ code: 'method_not_allowed', meaning: adminRefusals.method_not_allowed.meaning }, 405, {
+    Allow: methods.join(', '),
+  })
+}
+
+function refuse(c: Context, code: AdminCode) {
+  const { status, meaning } = adminRefusals[code]
+  if (status === 401) c.header('WWW-Authenticate', 'Bearer')
+  return c.json({ code, meaning }, status as Exclude<typeof status, 405>)
+}

@@ -1,0 +1,131 @@
+/**
+ * What waits, by mesh and recipient: kept by a walk through the queue that never ends, a few thousand rows at a look. A
+ * long queue is walked with pauses of fifty times a look, up to five seconds: it is counted less often rather than at the
+ * cost of its mail.
+ */
+import {
+  CENSUS_START,
+  type CensusLook,
+  type CensusPlace,
+  type Database,
+  lookAtQueue,
+  type SeenWaiting,
+} from '@sealpost/db'
+import type { MeshId, Millis, PeerNo } from '@sealpost/std'
+
+export interface Waiting {
+  readonly depth: number
+  readonly held: number
+  /** By the database's clock. */
+  readonly oldestAtMs: Millis
+}
+
+export interface MeshWaiting {
+  depth: number
+  oldestAtMs: Millis
+  recipientCount: number
+  /** Of a great many, those that came first on the walk. */
+  readonly recipients: Map<PeerNo, Waiting>
+}
+
+export interface Counted {
+  readonly depth: number
+  readonly recipientCount: number
+  /** Infinity: nothing waits. */
+  readonly oldestAtMs: Millis
+  readonly meshes: ReadonlyMap<MeshId, MeshWaiting>
+  /** When the walk ended, by the monotonic clock; null: none has. */
+  readonly countedAtMs: Millis | null
+}
+
+const ROWS = 5000
+const PAUSE_MIN_MS = 1000
+const PAUSE_MAX_MS = 5000
+const PAUSE_FACTOR = 50
+const RECIPIENTS_MAX = 50_000
+const BLIND_AFTER_MS = 15_000
+export const NOTHING_COUNTED: Counted = { depth: 0, recipientCount: 0, oldestAtMs: Infinity, meshes: new Map(), countedAtMs: null } // biome-ignore format: one thing
+
+export class Census {
+  counted: Counted = NOTHING_COUNTED
+  private lookedAtMs: Millis = -Infinity
+  private readonly db: Database
+  private readonly failed: (error: unknown) => void
+  private place: CensusPlace = CENSUS_START
+  private seen: SeenWaiting[] = []
+  private timer: ReturnType<typeof setTimeout> | undefined
+  private isStopped = false
+  private isFailing = false
+  private databaseAheadMs: Millis = 0
+
+  /** `failed`: told once of an outage. */
+  constructor(db: Database, failed: (error: unknown) => void) {
+    this.db = db
+    this.failed = failed
+    void this.walk()
+  }
+
+  /** The database answers no more: what was counted may be long over. */
+  get isBlind(): boolean {
+    return performance.now() - this.lookedAtMs > BLIND_AFTER_MS
+  }
+
+  /** How long something that came then has waited by now. */
+  ageMs(atMs: Millis): Millis {
+    return Number.isFinite(atMs) ? Math.max(0, Math.round(Date.now() + this.databaseAheadMs - atMs)) : 0
+  }
+
+  stop(): void {
+    this.isStopped = true
+    clearTimeout(this.timer)
+  }
+
+  private async walk(): Promise<void> {
+    const startedAtMs = performance.now()
+    const look = await lookAtQueue(this.db, this.place, ROWS).catch((error) => {
+      if (!this.isFailing) this.failed(error)
+      return null
+    })
+    this.isFailing = look === null
+    if (look) this.take(look)
+    if (this.isStopped) return
+    const isLong = this.place !== CENSUS_START
+    const restMs = PAUSE_FACTOR * (performance.now() - startedAtMs)
+    const pauseMs = isLong ? Math.min(PAUSE_MAX_MS, Math.max(PAUSE_MIN_MS, restMs)) : PAUSE_MIN_MS
+    this.timer = setTimeout(() => void this.walk(), pauseMs)
+    this.timer.unref()
+  }
+
+  private take({ seen, reached, nowMs }: CensusLook): void {
+    this.lookedAtMs = performance.now()
+    if (nowMs > 0) this.databaseAheadMs = nowMs - Date.now()
+    for (const one of seen) this.seen.push(one)
+    this.place = reached ?? CENSUS_START
+    if (reached) return
+    this.counted = countUp(this.seen, performance.now())
+    this.seen = []
+  }
+}
+
+export function countUp(seen: readonly SeenWaiting[], countedAtMs: Millis): Counted {
+  const meshes = new Map<MeshId, MeshWaiting>()
+  let [depth, recipientCount, oldest] = [0, 0, Infinity]
+  for (const { meshId, recipient, depth: count, held, oldestAtMs } of seen) {
+    const mesh = meshes.get(meshId) ?? { depth: 0, oldestAtMs: Infinity, recipientCount: 0, recipients: new Map() }
+    meshes.set(meshId, mesh)
+    const known = mesh.recipients.get(recipient)
+    if (!known) recipientCount += 1
+    if (!known) mesh.recipientCount += 1
+    mesh.depth += count
+    mesh.oldestAtMs = Math.min(mesh.oldestAtMs, oldestAtMs)
+    depth += count
+    oldest = Math.min(oldest, oldestAtMs)
+    if (!known && recipientCount > RECIPIENTS_MAX) continue
+    mesh.recipients.set(recipient, {
+      depth: (known?.depth ?? 0) + count,
+      held: (known?.held ?? 0) + held,
+      oldestAtMs: Math.min(known?.oldestAtMs ?? Infinity, oldestAtMs),
+    })
+  }
+  return { depth, recipientCount, oldestAtMs: oldest, meshes, countedAtMs }
+}

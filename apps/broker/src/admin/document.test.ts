@@ -1,0 +1,18 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { adminDocument, adminDocumentText } from './document.ts'
+
+test('the copy in docs/reference is up to date (bun scripts/reference.ts)', () => {
+  const copy = join(import.meta.dirname, '../../../../docs/reference/admin-openapi.json')
+  expect(readFileSync(copy, 'utf8')).toBe(adminDocumentText())
+})
+
+test('every request needs a token, and everything it refers to is in it', () => {
+  const { paths, components } = adminDocument()
+  const operations = Object.values(paths ?? {}).flatMap((item) => Object.values(item))
+  expect(operations.length).toBeGreaterThan(10)
+  for (const { security } of operations) expect(security).toEqual([{ bearer: [] }])
+  const referred = [...adminDocumentText().matchAll(/"#\/components\/schemas\/(\w+)"/g)].map(([, name]) => name)
+  expect(Object.keys(components?.schemas ?? {})).toEqual(expect.arrayContaining(referred))
+})

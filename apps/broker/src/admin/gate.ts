@@ -1,0 +1,71 @@
+/** Who an operator is, by the token of a request, and whether it may do this. */
+import { type AdminScope, type AdminTokenHolder, type Database, findAdminToken } from '@sealpost/db'
+import { type MeshId, type Millis, OperatingError } from '@sealpost/std'
+import type { AdminCode } from './refusals.ts'
+
+export interface Needed {
+  readonly scope: AdminScope
+  /** The mesh that is asked about; `own`: whichever the token is for; null: something that is of no mesh, or of all. */
+  readonly meshId: MeshId | 'own' | null
+}
+
+/** A revocation is believed after so long at most; what only reads also while the database is away. */
+const BELIEVED_MS = 3000
+const BELIEVED_WHILE_AWAY_MS = 5 * 60_000
+const BELIEVED_MAX = 1000
+/** Each question takes a connection of the database: made-up tokens must not fill them all. */
+const QUESTIONS_MAX = 16
+
+interface Belief {
+  readonly holder: AdminTokenHolder
+  readonly foundAtMs: Millis
+}
+
+export class Gate {
+  private readonly db: Database
+  /** By the hash of a token, so that a heap dump holds none. */
+  private readonly believed = new Map<string, Belief>()
+  private questions = 0
+
+  constructor(db: Database) {
+    this.db = db
+  }
+
+  /** @throws OperatingError when the database does not answer */
+  async admit(header: string | undefined, needed: Needed): Promise<AdminTokenHolder | AdminCode> {
+    const token = /^Bearer (spa_[A-Za-z0-9_-]{1,100})$/.exec(header ?? '')?.[1]
+    if (!token) return 'token_invalid'
+    const holder = await this.holderOf(token, needed.scope)
+    if (typeof holder === 'string') return holder
+    const mayChange = needed.scope === 'read' || holder.scope === 'operate'
+    const mayReach = holder.meshId === null || [holder.meshId, 'own'].includes(needed.meshId ?? '')
+    return mayChange && mayReach ? holder : 'scope_missing'
+  }
+
+  private async holderOf(token: string, scope: AdminScope): Promise<AdminTokenHolder | AdminCode> {
+    const name = new Bun.CryptoHasher('sha256').update(token).digest('hex')
+    const belief = this.believed.get(name)
+    if (belief && ageOf(belief) < Math.min(BELIEVED_MS, belief.holder.restMs)) return belief.holder
+    if (this.questions >= QUESTIONS_MAX) return 'too_many_requests'
+    this.questions += 1
+    try {
+      const found = await findAdminToken(this.db, token)
+      this.believed.delete(name)
+      if (found) this.believe(name, found)
+      return found ?? 'token_invalid'
+    } catch (error) {
+      const isKnown = belief && ageOf(belief) < Math.min(BELIEVED_WHILE_AWAY_MS, belief.holder.restMs)
+      if (error instanceof OperatingError && isKnown && scope === 'read') return belief.holder
+      throw error
+    } finally {
+      this.questions -= 1
+    }
+  }
+
+  private believe(name: string, holder: AdminTokenHolder): void {
+    this.believed.set(name, { holder, foundAtMs: performance.now() })
+    if (this.believed.size > BELIEVED_MAX) this.believed.delete(this.believed.keys().next().value!)
+  }
+}
+
+const ageOf = ({ foundAtMs }: Belief): Millis => performance.now() - foundAtMs

@@ -1,0 +1,104 @@
+/** The last half hour as the broker saw itself, a look every two seconds. It is forgotten when the broker ends. */
+import type { Counters } from '@sealpost/core'
+import type { Sample } from '@sealpost/operator'
+import type { Millis } from '@sealpost/std'
+import type { Metrics, Timing } from '../metrics.ts'
+import { quantile } from './quantiles.ts'
+
+export const SAMPLE_EVERY_MS = 2000
+export const SAMPLES_MAX = 900
+
+interface Parts {
+  readonly metrics: Metrics
+  readonly counters: () => Readonly<Counters>
+  readonly gauges: () => Pick<Sample, 'sessions' | 'depth' | 'oldestAgeMs'>
+}
+
+interface Reading {
+  readonly atMs: Millis
+  readonly counters: Readonly<Counters>
+  readonly moved: number
+  readonly timings: Awaited<ReturnType<Metrics['distributions']>>
+}
+
+export class History {
+  readonly samples: Sample[] = []
+  private readonly parts: Parts
+  private readonly listeners = new Set<(sample: Sample) => void>()
+  private readonly timer: ReturnType<typeof setInterval>
+  private before: Reading | null = null
+
+  constructor(parts: Parts) {
+    this.parts = parts
+    void this.look()
+    this.timer = setInterval(() => void this.look(), SAMPLE_EVERY_MS)
+    this.timer.unref()
+  }
+
+  get latest(): Sample {
+    return this.samples.at(-1) ?? { ...NOTHING_YET, ...this.parts.gauges(), atMs: Date.now(), memoryBytes: 0 }
+  }
+
+  /** @returns what ends it */
+  listen(listener: (sample: Sample) => void): () => void {
+    this.listeners.add(listener)
+    return () => this.listeners.delete(listener)
+  }
+
+  stop(): void {
+    clearInterval(this.timer)
+  }
+
+  private async look(): Promise<void> {
+    const { metrics, counters, gauges } = this.parts
+    const timings = await metrics.distributions()
+    const reading = { atMs: performance.now(), counters: { ...counters() }, moved: metrics.movedCount, timings }
+    const sample = { ...between(this.before, reading), ...gauges(), atMs: Date.now(), memoryBytes: process.memoryUsage.rss() } // biome-ignore format: one thing
+    this.before = reading
+    this.samples.push(sample)
+    if (this.samples.length > SAMPLES_MAX) this.samples.shift()
+    for (const listener of this.listeners) listener(sample)
+  }
+}
+
+type Between = Omit<Sample, 'atMs' | 'sessions' | 'depth' | 'oldestAgeMs' | 'memoryBytes'>
+
+function between(before: Reading | null, after: Reading): Between {
+  const seconds = before ? (after.atMs - before.atMs) / 1000 : 1
+  const rate = (name: keyof Counters) => round((after.counters[name] - (before?.counters[name] ?? 0)) / seconds)
+  const ms = (timing: Timing, share: number) => {
+    const value = quantile(before?.timings[timing] ?? null, after.timings[timing], share)
+    return value === null ? null : round(1000 * value)
+  }
+  return {
+    acceptedPerSecond: rate('accepted'),
+    pushedPerSecond: rate('pushed'),
+    settledPerSecond: rate('settled'),
+    refusedPerSecond: rate('nacked'),
+    lostPerSecond: round((after.moved - (before?.moved ?? 0)) / seconds),
+    ackP50Ms: ms('ack', 0.5),
+    ackP95Ms: ms('ack', 0.95),
+    ackP99Ms: ms('ack', 0.99),
+    pushP50Ms: ms('push', 0.5),
+    pushP95Ms: ms('push', 0.95),
+    pushP99Ms: ms('push', 0.99),
+    commitP99Ms: ms('commit', 0.99),
+  }
+}
+
+const NOTHING_YET: Between = {
+  acceptedPerSecond: 0,
+  pushedPerSecond: 0,
+  settledPerSecond: 0,
+  refusedPerSecond: 0,
+  lostPerSecond: 0,
+  ackP50Ms: null,
+  ackP95Ms: null,
+  ackP99Ms: null,
+  pushP50Ms: null,
+  pushP95Ms: null,
+  pushP99Ms: null,
+  commitP99Ms: null,
+}
+
+const round = (value: number): number => Math.round(value * 100) / 100

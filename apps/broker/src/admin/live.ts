@@ -1,0 +1,54 @@
+/**
+ * Server-sent events: an overview with each look of the broker at itself. A stream ends after five minutes, and whoever
+ * comes again must show a token that is still good.
+ */
+import type { History } from './history.ts'
+import type { Views } from './views.ts'
+
+/** One that does not read is let go: what it missed, the next overview says. */
+const WAITING_MAX = 3
+const ENDS_AFTER_MS = 5 * 60_000
+
+export function liveAnswer({ views, history }: { views: Views; history: History }, signal: AbortSignal): Response {
+  let leave: () => void = () => undefined
+  const events = new ReadableStream<Uint8Array>(
+    {
+      start: (controller) => {
+        const send = sender(controller, views, () => leave())
+        leave = history.listen(send)
+        signal.addEventListener('abort', () => leave(), { once: true })
+        send()
+      },
+      cancel: () => leave(),
+    },
+    { highWaterMark: WAITING_MAX },
+  )
+  const headers = { 'Content-Type': 'text/event-stream', 'Cache-Control': 'no-store', 'X-Accel-Buffering': 'no' }
+  return new Response(events, { headers })
+}
+
+function sender(controller: ReadableStreamDefaultController<Uint8Array>, views: Views, leave: () => void): () => void {
+  const encoder = new TextEncoder()
+  const end = () => {
+    leave()
+    controller.close()
+  }
+  const untilMs = performance.now() + ENDS_AFTER_MS
+  let isAsking = false
+  const send = async () => {
+    if (isAsking) return
+    isAsking = true
+    try {
+      const overview = await views.overview()
+      if ((controller.desiredSize ?? 0) <= 0) throw new Error('nobody reads')
+      if (performance.now() > untilMs) return end()
+      controller.enqueue(encoder.encode(`event: overview\ndata: ${JSON.stringify(overview)}\n\n`))
+    } catch {
+      leave() // whoever listened comes again
+      controller.error()
+    } finally {
+      isAsking = false
+    }
+  }
+  return () => void send()
+}

@@ -1,0 +1,67 @@
+/** Puts the operators' interface together. */
+import type { RevokedMember } from '@sealpost/core'
+import type { Database } from '@sealpost/db'
+import type { DatabaseWatch } from '../database-watch.ts'
+import type { Driver } from '../driver.ts'
+import type { VersionFacts } from '../http.ts'
+import { errorFields, type Log } from '../log.ts'
+import type { Metrics } from '../metrics.ts'
+import type { Overload } from '../overload.ts'
+import { adminApi } from './api.ts'
+import { Census } from './census.ts'
+import { Figures } from './figures.ts'
+import { Gate } from './gate.ts'
+import { History } from './history.ts'
+import { MeshStates } from './mesh-states.ts'
+import { Views } from './views.ts'
+
+export interface AdminStart {
+  readonly driver: Driver
+  readonly metrics: Metrics
+  readonly watch: DatabaseWatch
+  readonly overload: Overload | null
+  /** `operating`: of its own, so that what operators ask does not wait for what peers ask, nor the other way round. */
+  readonly databases: { readonly operating: Database; readonly asking: Database }
+  readonly facts: VersionFacts
+  readonly log: Log
+}
+
+export function openAdmin({ databases, driver, metrics, watch, overload, facts, log }: AdminStart) {
+  const { engine } = driver
+  const { operating: db, asking } = databases
+  const census = new Census(db, (error) => log.warn('census.failed', errorFields(error)))
+  const depth = () => census.counted.depth
+  const oldestAgeMs = () => census.ageMs(census.counted.oldestAtMs)
+  metrics.show({
+    queue_depth: ['deliveries that wait, as of the last walk through the queue', depth],
+    queue_oldest_seconds: ['age of the oldest of them', () => oldestAgeMs() / 1000],
+  })
+  const history = new History({
+    metrics,
+    counters: () => engine.counters,
+    gauges: () => ({ sessions: engine.sessionCount, depth: depth(), oldestAgeMs: oldestAgeMs() }),
+  })
+  const views = new Views({
+    db,
+    facts,
+    census,
+    history,
+    states: new MeshStates({ db, census, livePeers: (meshId) => engine.presence.livePeers(meshId) }),
+    figures: new Figures(db),
+    connections: () => driver.connectionCount,
+    warnings: () => [...watch.warnings, ...(overload?.reason ? [`overloaded: too much ${overload.reason}`] : [])],
+    health: () => watch.health,
+    statementsWaiting: () => asking.waitingCount,
+  })
+  const expel = (members: readonly RevokedMember[]) =>
+    driver.step(() => {
+      for (const member of members) engine.expel(member)
+    })
+  return {
+    app: adminApi({ db, gate: new Gate(db), views, history, log, expel }),
+    stop: (): void => {
+      census.stop()
+      history.stop()
+    },
+  }
+}

@@ -1,0 +1,57 @@
+import type { LivePeer } from '@sealpost/core'
+import type { WaitingPeer } from '@sealpost/operator'
+import type { PeerNo } from '@sealpost/std'
+import { expect, test } from 'vitest'
+import { compareWaiting, flowOf, reasonOf, sentenceOf, worstFlow } from './verdict.ts'
+
+const live = (other: Partial<LivePeer> = {}): LivePeer => ({
+  peer: 1 as PeerNo,
+  availability: 'idle',
+  unsettled: 0,
+  isCongested: false,
+  ...other,
+})
+const waiting = (other: Partial<WaitingPeer> = {}): WaitingPeer => ({
+  peerKey: 'ab'.repeat(32),
+  name: 'bob',
+  depth: 412,
+  oldestAgeMs: 200_000,
+  reason: 'not_settling',
+  unsettled: 412,
+  ...other,
+})
+
+test.each([
+  ['away', { live: undefined }],
+  ['pool_unserved', { live: undefined, isPool: true }],
+  ['do_not_disturb', { live: live({ availability: 'dnd', unsettled: 3 }) }],
+  ['not_reading', { live: live({ isCongested: true, unsettled: 3 }) }],
+  ['not_settling', { live: live({ unsettled: 3 }) }],
+  ['not_settling', { live: live(), held: 3 }],
+  ['catching_up', { live: live() }],
+] as const)('mail waits because: %s', (reason, given) => {
+  expect(reasonOf({ isPool: false, held: 0, ...given })).toBe(reason)
+})
+
+test('who is there and has mail that is older than a lease is behind; who is away is waited for', () => {
+  expect(flowOf({ reason: 'not_settling', oldestAgeMs: 29_999 })).toBe('flowing')
+  expect(flowOf({ reason: 'not_settling', oldestAgeMs: 30_000 })).toBe('behind')
+  expect(flowOf({ reason: 'away', oldestAgeMs: 864_000_000 })).toBe('waiting')
+  expect(worstFlow(['flowing', 'behind', 'waiting'])).toBe('behind')
+  expect(worstFlow([])).toBe('flowing')
+})
+
+test('who is behind comes before who is away, however long that waits', () => {
+  const away = waiting({ reason: 'away', oldestAgeMs: 864_000_000 })
+  expect([away, waiting()].sort(compareWaiting)).toEqual([waiting(), away])
+})
+
+test('the sentence names the one to look at', () => {
+  expect(sentenceOf('behind', waiting(), 2)).toBe(
+    'bob is connected but does not settle: 412 wait, the oldest for 3 min, and 2 more wait.',
+  )
+  expect(sentenceOf('waiting', waiting({ name: null, reason: 'away', depth: 1 }), 0)).toBe(
+    'abababab… is away: 1 waits, the oldest for 3 min.',
+  )
+  expect(sentenceOf('flowing', undefined, 0)).toBe('Nothing waits.')
+})

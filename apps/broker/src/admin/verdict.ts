@@ -1,0 +1,73 @@
+/** Whether mail flows, and if not, why: decided here, so that the console, the command line and a test say the same. */
+import type { LivePeer } from '@sealpost/core'
+import type { Flow, WaitingPeer, WaitReason } from '@sealpost/operator'
+import type { Millis } from '@sealpost/std'
+
+/** The usual lease: mail that a peer works on is not late before it. */
+const BEHIND_AFTER_MS = 30_000
+
+export interface WaitingFor {
+  readonly live: LivePeer | undefined
+  readonly isPool: boolean
+  /** Deliveries leased to it, as the queue has them. */
+  readonly held: number
+}
+
+export function reasonOf({ live, isPool, held }: WaitingFor): WaitReason {
+  if (isPool) return 'pool_unserved'
+  if (!live) return 'away'
+  if (live.availability === 'dnd') return 'do_not_disturb'
+  if (live.isCongested) return 'not_reading'
+  return live.unsettled > 0 || held > 0 ? 'not_settling' : 'catching_up'
+}
+
+/** A peer that is away, or wants no mail now, is nobody's fault. */
+const IS_WAITED_FOR: readonly WaitReason[] = ['away', 'do_not_disturb']
+
+export function flowOf({ reason, oldestAgeMs }: Pick<WaitingPeer, 'reason' | 'oldestAgeMs'>): Flow {
+  if (IS_WAITED_FOR.includes(reason)) return 'waiting'
+  return oldestAgeMs >= BEHIND_AFTER_MS ? 'behind' : 'flowing'
+}
+
+const SEVERITY: readonly Flow[] = ['flowing', 'waiting', 'unknown', 'behind']
+export const severityOf = (flow: Flow): number => SEVERITY.indexOf(flow)
+export const worstFlow = (flows: readonly Flow[]): Flow =>
+  flows.reduce((worst, flow) => (severityOf(flow) > severityOf(worst) ? flow : worst), 'flowing')
+
+/** The worst first, then the oldest. */
+export function compareWaiting(a: WaitingPeer, b: WaitingPeer): number {
+  return severityOf(flowOf(b)) - severityOf(flowOf(a)) || b.oldestAgeMs - a.oldestAgeMs
+}
+
+/** One sentence about the worst of them. */
+export function sentenceOf(flow: Flow, worst: WaitingPeer | undefined, others: number): string {
+  if (flow === 'unknown') return 'The queue was not looked at lately: the database may be away.'
+  if (!worst) return 'Nothing waits.'
+  if (flow === 'flowing') return 'Mail is on its way.'
+  const who = worst.name ?? `${worst.peerKey.slice(0, 8)}…`
+  const rest = others > 0 ? `, and ${others} more wait` : ''
+  return `${who} ${WHY[worst.reason]}: ${count(worst.depth)}, the oldest for ${duration(worst.oldestAgeMs)}${rest}.`
+}
+
+const WHY: Readonly<Record<WaitReason, string>> = {
+  away: 'is away',
+  do_not_disturb: 'does not want to be disturbed',
+  not_reading: 'is connected but does not read',
+  not_settling: 'is connected but does not settle',
+  catching_up: 'is connected and still catching up',
+  pool_unserved: 'is a pool without a free member',
+}
+
+const count = (depth: number): string => (depth === 1 ? '1 waits' : `${depth.toLocaleString('en')} wait`)
+
+const UNITS: readonly (readonly [ms: Millis, name: string])[] = [
+  [86_400_000, 'd'],
+  [3_600_000, 'h'],
+  [60_000, 'min'],
+  [1000, 's'],
+]
+
+function duration(ms: Millis): string {
+  const [unitMs, name] = UNITS.find(([unitMs]) => ms >= unitMs) ?? [1000, 's']
+  return `${Math.floor(ms / unitMs)} ${name}`
+}

@@ -1,0 +1,207 @@
+/** `sealpost admin …`: what operators look at. */
+import { setTimeout as delay } from 'node:timers/promises'
+import * as shapes from '@sealpost/operator'
+import { Command } from 'commander'
+import { findAdminAccess } from '../../admin-access.ts'
+import { askAdmin } from '../../admin-call.ts'
+import { examples, type Run, type Shell } from '../../shell.ts'
+import { escapeName } from '../../terminal-text.ts'
+import { whole } from '../../words.ts'
+import { age, bytes, hex, instant, millis, named } from './words.ts'
+
+const WATCH_EVERY_MS = 2000
+const PAGE = 200
+
+export function viewCommands(run: Run): Command[] {
+  const ofMesh = (name: string, description: string) =>
+    new Command(name).description(description).argument('<MESH>', 'its ID, 32 hex digits', hex(16))
+  const example = (...lines: string[]) => examples(...lines.map((line) => `sealpost admin ${line}`))
+  return [
+    new Command('overview')
+      .description('whether mail flows, and if not, where and why')
+      .option('--watch', 'again every two seconds, until Ctrl-C')
+      .addHelpText('after', example('overview', 'overview --watch --json'))
+      .action(run(overview)),
+    new Command('history').description('the last half hour, a line for each two seconds').addHelpText('after', example('history --json')).action(run(history)), // biome-ignore format: one thing
+    new Command('meshes').description('list the meshes and how their mail flows').addHelpText('after', example('meshes')).action(run(meshes)), // biome-ignore format: one thing
+    ofMesh('mesh', 'one mesh, and for whom most waits')
+      .addHelpText('after', example(`mesh ${MESH}`))
+      .action(run(mesh)),
+    ofMesh('peers', 'the peers of a mesh, with devices, pools and those revoked')
+      .addHelpText('after', example(`peers ${MESH} --json`))
+      .action(run(peers)),
+    ofMesh('groups', 'the groups and pools of a mesh')
+      .addHelpText('after', example(`groups ${MESH}`))
+      .action(run(groups)),
+    ofMesh('invites', 'the invites of a mesh that were used or revoked')
+      .addHelpText('after', example(`invites ${MESH}`))
+      .action(run(invites)),
+    new Command('database').description('what the database server says of itself').addHelpText('after', example('database')).action(run(database)), // biome-ignore format: one thing
+    new Command('audit')
+      .description('what operators changed, the latest first')
+      .option('--mesh <ID>', 'only of this mesh, 32 hex digits', hex(16))
+      .option('--limit <N>', 'how many at most', whole(1, 1000), 100)
+      .addHelpText('after', example('audit', 'audit --limit 1000 --json'))
+      .action(run(audit)),
+    new Command('console')
+      .description(
+        'print a link that opens the console, with the token behind the #; whoever has the link may what you may',
+      )
+      .addHelpText('after', example('console'))
+      .action(run(consoleLink)),
+  ]
+}
+
+const MESH = '0123456789abcdef0123456789abcdef'
+
+async function overview(shell: Shell, { watch }: { watch?: boolean }): Promise<void> {
+  const { output, signal } = shell
+  for (;;) {
+    const seen = await askAdmin(shell, { path: '/overview', answer: shapes.Overview })
+    await output.answer(seen, () => overviewText(shell, seen))
+    if (!watch) return
+    await delay(WATCH_EVERY_MS, undefined, { signal })
+  }
+}
+
+function overviewText({ output }: Shell, { flow, causes, now, queue, database, meshes }: shapes.Overview): string {
+  const lines = [
+    output.facts([
+      ['mail', flow],
+      [
+        'rates',
+        `${now.acceptedPerSecond}/s accepted, ${now.pushedPerSecond}/s pushed, ${now.settledPerSecond}/s settled`,
+      ],
+      ['send to ack', `p50 ${millis(now.ackP50Ms)}, p99 ${millis(now.ackP99Ms)}`],
+      ['send to push', `p50 ${millis(now.pushP50Ms)}, p99 ${millis(now.pushP99Ms)}`],
+      ['queue', `${queue.depth} for ${queue.recipients} recipients, the oldest for ${age(queue.oldestAgeMs)}`],
+      ['sessions', String(now.sessions)],
+      ['database', `${database.deadRows} dead rows, oldest snapshot ${Math.round(database.snapshotSeconds)} s`],
+    ]),
+    ...causes.map(({ code, sentence }) => `${code}: ${sentence}`),
+  ]
+  if (meshes.length > 0) lines.push(meshTable(output, meshes))
+  return lines.join('\n')
+}
+
+function meshTable(output: Shell['output'], meshes: readonly shapes.MeshState[]): string {
+  const rows = meshes.map(({ meshId, name, flow, why, depth, oldestAgeMs, sessions }) => [
+    ...[meshId, escapeName(name), flow, String(depth), depth > 0 ? age(oldestAgeMs) : '', String(sessions)],
+    escapeName(why),
+  ])
+  return output.table(['MESH', 'NAME', 'MAIL', 'WAITS', 'OLDEST', 'SESSIONS', 'WHY'], rows)
+}
+
+async function history(shell: Shell): Promise<void> {
+  const { output } = shell
+  const { samples } = await askAdmin(shell, { path: '/history', answer: shapes.History })
+  await output.answers(samples, () =>
+    output.table(
+      ['TIME (UTC)', 'ACCEPTED/s', 'PUSHED/s', 'SETTLED/s', 'ACK p99', 'PUSH p99', 'WAITS', 'SESSIONS'],
+      samples.map((sample) => [
+        new Date(sample.atMs).toISOString().slice(11, 19),
+        ...[sample.acceptedPerSecond, sample.pushedPerSecond, sample.settledPerSecond].map(String),
+        ...[millis(sample.ackP99Ms), millis(sample.pushP99Ms), String(sample.depth), String(sample.sessions)],
+      ]),
+    ),
+  )
+}
+
+/** Page after page, as each names the next. */
+async function pages<Page extends { next: string | null }>(ask: (after?: string) => Promise<Page>): Promise<Page[]> {
+  const found = [await ask()]
+  for (let next = found[0]!.next; next !== null; next = found.at(-1)!.next) found.push(await ask(next))
+  return found
+}
+
+async function meshes(shell: Shell): Promise<void> {
+  const ask = (after?: string) =>
+    askAdmin(shell, { path: '/meshes', answer: shapes.MeshPage, query: { after, limit: PAGE } })
+  const found = (await pages(ask)).flatMap((page) => page.meshes)
+  await shell.output.answers(found, () => (found.length === 0 ? 'no meshes' : meshTable(shell.output, found)))
+}
+
+async function mesh(shell: Shell, _: object, meshId: string): Promise<void> {
+  const path = `/meshes/${meshId}`
+  const found = await askAdmin(shell, { path, answer: shapes.Mesh })
+  const { peers } = await askAdmin(shell, { path: `${path}/waiting`, answer: shapes.PeerPage })
+  await shell.output.answer({ ...found, waiting: peers }, () => {
+    const facts = shell.output.facts([
+      ['name', escapeName(found.name)],
+      ['mail', `${found.flow}: ${escapeName(found.why)}`],
+      ['members', `${found.members}${found.membersAreMore ? ' or more' : ''}, ${found.sessions} in session`],
+    ])
+    return peers.length === 0 ? facts : `${facts}\n\n${peerTable(shell.output, peers)}`
+  })
+}
+
+async function peers(shell: Shell, _: object, meshId: string): Promise<void> {
+  const ask = (after?: string) =>
+    askAdmin(shell, { path: `/meshes/${meshId}/peers`, answer: shapes.PeerPage, query: { after, limit: PAGE } })
+  const found = (await pages(ask)).flatMap((page) => page.peers)
+  await shell.output.answers(found, () => (found.length === 0 ? 'no peers' : peerTable(shell.output, found)))
+}
+
+function peerTable(output: Shell['output'], peers: readonly shapes.Peer[]): string {
+  const rows = peers.map(({ peerKey, name, kind, role, status, depth, oldestAgeMs, unsettled, reason }) => [
+    ...[peerKey, name ? escapeName(name) : '', kind === 'peer' ? role : kind, status],
+    ...[String(depth), age(oldestAgeMs), String(unsettled), reason?.replaceAll('_', ' ') ?? ''],
+  ])
+  return output.table(['KEY', 'NAME', 'ROLE', 'STATUS', 'WAITS', 'OLDEST', 'UNSETTLED', 'WHY'], rows)
+}
+
+async function groups(shell: Shell, _: object, meshId: string): Promise<void> {
+  const found = (await askAdmin(shell, { path: `/meshes/${meshId}/groups`, answer: shapes.Groups })).groups
+  const rows = found.map(({ kind, id, owner, ownerName, epoch, members, isOver }) => [
+    ...[kind, id, named(ownerName, owner), String(epoch), members === null ? '' : String(members)],
+    isOver ? 'over' : '',
+  ])
+  await shell.output.answers(found, () => shell.output.table(['KIND', 'ID', 'OWNER', 'EPOCH', 'MEMBERS', ''], rows))
+}
+
+async function invites(shell: Shell, _: object, meshId: string): Promise<void> {
+  const found = (await askAdmin(shell, { path: `/meshes/${meshId}/invites`, answer: shapes.Invites })).invites
+  const rows = found.map(({ inviteId, issuer, issuerName, uses, usesMax, notAfterMs, revokedAtMs }) => [
+    ...[inviteId, issuer ? named(issuerName, issuer) : '', `${uses} of ${usesMax ?? '?'}`, instant(notAfterMs)],
+    revokedAtMs === null ? '' : 'revoked',
+  ])
+  await shell.output.answers(found, () => shell.output.table(['ID', 'ISSUER', 'USED', 'UNTIL (UTC)', ''], rows))
+}
+
+async function database(shell: Shell): Promise<void> {
+  const { output } = shell
+  const seen = await askAdmin(shell, { path: '/database', answer: shapes.Database })
+  const rows = seen.tables.map(({ name, rows, deadRows, bytes: size, vacuumedAtMs }) => [
+    ...[name, String(rows), String(deadRows), bytes(size), instant(vacuumedAtMs)],
+  ])
+  const wal = seen.walBytesPerSecond === null ? 'not known yet' : `${bytes(seen.walBytesPerSecond)}/s`
+  await output.answer(seen, () =>
+    [
+      output.facts([
+        ['server', `Postgres ${seen.version}, ${bytes(seen.bytes)}`],
+        ['log', wal],
+        ['connections', `${seen.ownConnections} of ours, ${seen.connections} of ${seen.connectionsMax} in all`],
+        ['waiting', `${seen.statementsWaiting} statements`],
+      ]),
+      ...seen.snapshots.map(({ pid, application, seconds }) => `pid ${pid} (${escapeName(application)}) holds a snapshot for ${Math.round(seconds)} s`), // biome-ignore format: one thing
+      output.table(['TABLE', 'ROWS', 'DEAD', 'SIZE', 'VACUUMED (UTC)'], rows),
+    ].join('\n'),
+  )
+}
+
+async function audit(shell: Shell, { mesh, limit }: { mesh?: string; limit: number }): Promise<void> {
+  const query = { meshId: mesh, limit }
+  const { entries } = await askAdmin(shell, { path: '/audit', answer: shapes.Audit, query })
+  const rows = entries.map(({ atMs, actor, action, meshId, subject, count }) => [
+    ...[instant(atMs), escapeName(actor), action, meshId ?? '', escapeName(subject ?? ''), String(count)],
+  ])
+  await shell.output.answers(entries, () =>
+    shell.output.table(['WHEN (UTC)', 'WHO', 'WHAT', 'MESH', 'SUBJECT', 'COUNT'], rows),
+  )
+}
+
+async function consoleLink({ settings, output }: Shell): Promise<void> {
+  const { url, token } = await findAdminAccess(settings)
+  const link = `${new URL('/console/', url).href}#${token}`
+  await output.answer({ link }, () => link)
+}

@@ -1,0 +1,135 @@
+/** What the operators' interface asks of the database, with the rights of the role for admins. */
+import { randomBytes } from 'node:crypto'
+import { type InviteId, type MeshId, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { addMembers, createMesh } from './admin.ts'
+import { addAdminToken, findAdminToken, listAdminTokens, revokeAdminToken } from './admin-tokens.ts'
+import { listAudit } from './audit.ts'
+import { type Database, openDatabase } from './connect.ts'
+import { lookAtFigures } from './database-figures.ts'
+import { revokeInvite, revokePeer } from './mesh-changes.ts'
+import { countMembers, findMeshes, listGroupViews, listInvites, listMeshes, listPeers } from './mesh-views.ts'
+import { CENSUS_START, lookAtQueue, type SeenWaiting } from './queue-census.ts'
+import { type ScratchDatabase, scratchDatabase, unhurried } from './testing.ts'
+import { loginsOf, type RoleLogins } from './testing-roles.ts'
+
+let scratch: ScratchDatabase
+let logins: RoleLogins
+let db: Database
+let owner: Database
+
+beforeAll(async () => {
+  scratch = await scratchDatabase()
+  logins = await loginsOf(scratch.url)
+  db = await openDatabase(logins.admin, { ...unhurried, connections: 1 })
+  owner = await openDatabase(scratch.url, { ...unhurried, connections: 1 })
+})
+afterAll(async () => {
+  await db.close()
+  await owner.close()
+  await logins.drop()
+  await scratch.drop()
+})
+
+const key = (): PeerKey => toHex(randomBytes(32)) as PeerKey
+
+async function meshOf(...names: string[]): Promise<{ meshId: MeshId; keys: PeerKey[]; numbers: PeerNo[] }> {
+  const meshId = toHex(randomBytes(16)) as MeshId
+  await createMesh(owner, { meshId, name: 'home' })
+  const keys = names.map(key)
+  const rest = { boxKey: randomBytes(32), boxEpoch: 1, notAfterMs: 1_900_000_000_000, signature: randomBytes(64) }
+  const numbers = await addMembers(
+    owner,
+    meshId,
+    names.map((name, i) => ({ ...rest, peerKey: keys[i]!, name })),
+  )
+  return { meshId, keys, numbers }
+}
+
+test('a token is found by its secret alone, notes its use, and is over when it was revoked', async () => {
+  const meshId = toHex(randomBytes(16)) as MeshId
+  const { id, token } = await addAdminToken(db, { name: 'ada', scope: 'read', meshId, ttlSeconds: 60 })
+  expect(await findAdminToken(db, token)).toMatchObject({ name: 'ada', scope: 'read', meshId })
+  const other = token.at(-2) === 'A' ? 'B' : 'A'
+  for (const wrong of [`${token.slice(0, -2)}${other}${token.at(-1)}`, token.slice(0, -1), `${token}x`, ''])
+    expect(await findAdminToken(db, wrong)).toBeUndefined()
+  const [kept] = await owner.run((sql) => sql<{ row: string }[]>`select t::text as row from admin_token t`)
+  expect(kept!.row).not.toContain(token.split('_').at(-1))
+  expect((await listAdminTokens(db))[0]).toMatchObject({ id, isRevoked: false, lastUsedAtMs: expect.any(Number) })
+  expect([await revokeAdminToken(db, id), await revokeAdminToken(db, 'absent')]).toEqual([true, false])
+  expect(await findAdminToken(db, token)).toBeUndefined()
+  const actions = (await listAudit(db, { meshId, limit: 10 })).map(({ action, actor }) => `${action} ${actor}`)
+  expect(actions).toEqual([`token.revoke database:${logins.prefix}_admin_login`, `token.create database:${logins.prefix}_admin_login`]) // biome-ignore format: one thing
+})
+
+test('neither an operator nor a broker can take back a line of the audit', async () => {
+  const broker = await openDatabase(logins.broker, { ...unhurried, connections: 1 })
+  for (const who of [db, broker])
+    for (const statement of [
+      'delete from admin_audit',
+      "update admin_audit set actor = 'nobody'",
+      'truncate admin_audit',
+    ])
+      await expect(who.run((sql) => sql.unsafe(statement))).rejects.toMatchObject({ sqlstate: '42501' })
+  await expect(
+    broker.run(
+      (sql) => sql`insert into admin_token (token_id, hash, name, scope, expires_at)
+      values ('mine', '', 'mine', 'operate', now())`,
+    ),
+  ).rejects.toMatchObject({ sqlstate: '42501' })
+  await broker.close()
+})
+
+test('a revocation is one line of the audit, however often it is said; a pool or a stranger is no peer', async () => {
+  const { meshId, keys, numbers } = await meshOf('bob', 'carol')
+  const [bob] = keys as [PeerKey]
+  expect(await revokePeer(db, 'ada', { meshId, peerKey: bob })).toEqual([{ peer: numbers[0], peerKey: bob }])
+  expect(await revokePeer(db, 'ada', { meshId, peerKey: bob })).toHaveLength(1)
+  expect(await revokePeer(db, 'ada', { meshId, peerKey: key() })).toEqual([])
+  const inviteId = toHex(randomBytes(16)) as InviteId
+  for (const _ of [1, 2]) expect(await revokeInvite(db, 'ada', { meshId, inviteId })).toBe(true)
+  expect(await revokeInvite(db, 'ada', { meshId: toHex(randomBytes(16)) as MeshId, inviteId })).toBe(false)
+  expect((await listAudit(db, { meshId, limit: 10 })).map(({ action }) => action)).toEqual(['invite.revoke', 'peer.revoke']) // biome-ignore format: one thing
+  expect(await countMembers(db, meshId)).toBe(1)
+  const peers = await listPeers(db, meshId, { after: null, limit: 10 })
+  expect(peers.map(({ peerKey }) => peerKey)).toEqual([...keys].sort())
+  expect(peers.find(({ name }) => name === 'bob')?.revokedAtMs).toEqual(expect.any(Number))
+  expect(await listPeers(db, meshId, { after: peers[0]!.peerKey, limit: 10 })).toEqual(peers.slice(1))
+  expect(await listInvites(db, meshId, 10)).toMatchObject([{ inviteId, uses: 0, revokedAtMs: expect.any(Number) }])
+  expect(await listGroupViews(db, meshId, 10)).toEqual([])
+  expect(await findMeshes(db, [meshId])).toMatchObject([{ meshId, name: 'home' }])
+  expect((await listMeshes(db, { after: null, limit: 10 })).map((mesh) => mesh.meshId)).toContain(meshId)
+})
+
+test('a walk through the queue counts each delivery once, in looks of any size', async () => {
+  const { meshId, numbers } = await meshOf('bob', 'carol')
+  await owner.run((sql) => sql`delete from message_queue`)
+  await owner.run(
+    (sql) => sql`
+      insert into message_queue (mesh_id, recipient, priority, id, sender, envelope_id, enqueued_at, expires_at, lease_until, envelope)
+      select ${meshId}::uuid, r.no, n % 3, n, 1, gen_random_uuid(), now() - make_interval(secs => n), now() + interval '1 day',
+        case when n <= 4 then now() + interval '1 minute' end, ''
+      from unnest(${`{${numbers.join()}}`}::int[]) as r (no), generate_series(1, 10) as n`,
+  )
+  for (const rows of [1, 3, 7, 100]) {
+    const seen: SeenWaiting[] = []
+    for (let place = CENSUS_START; ; ) {
+      const look = await lookAtQueue(db, place, rows)
+      seen.push(...look.seen)
+      if (!look.reached) break
+      place = look.reached
+    }
+    const of = (recipient: PeerNo) => seen.filter((one) => one.recipient === recipient)
+    for (const recipient of numbers) {
+      expect(of(recipient).reduce((sum, { depth }) => sum + depth, 0)).toBe(10)
+      expect(of(recipient).reduce((sum, { held }) => sum + held, 0)).toBe(4)
+    }
+  }
+})
+
+test('the server says what an operator asks it, to the role for admins', async () => {
+  const { tables, walBytes, connectionsMax } = await lookAtFigures(db)
+  expect(tables.map(({ name }) => name)).toContain('message_queue')
+  expect(walBytes).toBeGreaterThan(0)
+  expect(connectionsMax).toBeGreaterThan(0)
+})

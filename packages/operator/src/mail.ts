@@ -1,0 +1,84 @@
+/** What left its queue unsettled, and what operators changed. */
+import { z } from 'zod'
+
+const instantMs = z.number().describe('milliseconds since 1970')
+
+export const DeadLetter = z.object({
+  id: z.int(),
+  meshId: z.string(),
+  meshName: z.string(),
+  envelopeId: z.string(),
+  sender: z.string(),
+  senderName: z.string().nullable(),
+  recipient: z.string(),
+  recipientName: z.string().nullable(),
+  priority: z.enum(['now', 'next', 'low']),
+  reason: z.string(),
+  detail: z.string().nullable().describe('what its recipient said when it rejected it'),
+  attempts: z.int(),
+  strikes: z.int(),
+  enqueuedAtMs: instantMs,
+  diedAtMs: instantMs,
+  bytes: z.int().nullable().describe('of the sealed envelope; null: it was not kept, and can not be put back'),
+})
+export type DeadLetter = z.output<typeof DeadLetter>
+
+export const DeadLetters = z.object({ deadLetters: z.array(DeadLetter) })
+export type DeadLetters = z.output<typeof DeadLetters>
+
+export const DEAD_LETTER_IDS_MAX = 1000
+
+/** Which ones: those named, or all that the rest of it leaves. */
+const chosen = {
+  ids: z.array(z.int().min(0)).min(1).max(DEAD_LETTER_IDS_MAX).optional(),
+  all: z.literal(true).optional(),
+  meshId: z
+    .string()
+    .regex(/^[0-9a-f]{32}$/)
+    .optional(),
+  recipient: z
+    .string()
+    .regex(/^[0-9a-f]{64}$/)
+    .optional(),
+  reason: z.enum(['expired', 'strikes', 'rejected']).optional(),
+  olderThanSeconds: z
+    .int()
+    .min(0)
+    .max(2 ** 31 - 1)
+    .optional(),
+}
+const SAYS_WHICH = 'either `ids` or `all`'
+const saysWhich = ({ ids, all }: { ids?: number[] | undefined; all?: true | undefined }) =>
+  (ids === undefined) !== (all === undefined)
+
+export const Purge = z.strictObject(chosen).refine(saysWhich, SAYS_WHICH)
+export type Purge = z.output<typeof Purge>
+export const Redrive = z
+  .strictObject({
+    ...chosen,
+    ttlSeconds: z
+      .int()
+      .min(1)
+      .max(2 ** 31 - 1)
+      .default(14 * 86_400),
+  })
+  .refine(saysWhich, SAYS_WHICH)
+export type Redrive = z.output<typeof Redrive>
+
+export const Redriven = z.object({ redriven: z.int(), left: z.int() })
+export type Redriven = z.output<typeof Redriven>
+export const Purged = z.object({ purged: z.int() })
+export type Purged = z.output<typeof Purged>
+
+export const AuditEntry = z.object({
+  id: z.int(),
+  atMs: instantMs,
+  actor: z.string().describe('`token:NAME`, or `database:ACCOUNT`'),
+  action: z.string(),
+  meshId: z.string().nullable(),
+  subject: z.string().nullable(),
+  count: z.int(),
+})
+export type AuditEntry = z.output<typeof AuditEntry>
+export const Audit = z.object({ entries: z.array(AuditEntry) })
+export type Audit = z.output<typeof Audit>

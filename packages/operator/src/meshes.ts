@@ -1,0 +1,66 @@
+/** Meshes, and what belongs to one. */
+import { z } from 'zod'
+import { MeshState, WaitReason } from './overview.ts'
+
+const instantMs = z.number().describe('milliseconds since 1970')
+
+export const MeshPage = z.object({
+  meshes: z.array(MeshState.extend({ createdAtMs: instantMs })),
+  next: z.string().nullable().describe('what to ask for the next page with, as `after`'),
+})
+export type MeshPage = z.output<typeof MeshPage>
+
+export const Mesh = MeshState.extend({
+  createdAtMs: instantMs,
+  members: z.int(),
+  membersAreMore: z.boolean().describe('they are counted up to 10,000'),
+})
+export type Mesh = z.output<typeof Mesh>
+
+export const Peer = z.object({
+  peerKey: z.string(),
+  name: z.string().nullable(),
+  role: z.enum(['member', 'admin']),
+  kind: z.enum(['peer', 'device', 'pool']),
+  person: z.string().nullable().describe('whose device it is'),
+  status: z.enum(['idle', 'working', 'dnd', 'away', 'revoked', 'pool']),
+  depth: z.int(),
+  oldestAgeMs: z.number().nullable(),
+  unsettled: z.int(),
+  reason: WaitReason.nullable(),
+  consent: z.object({ policy: z.enum(['open', 'contacts']), allowed: z.int(), blocked: z.int() }),
+  createdAtMs: instantMs,
+  revokedAtMs: instantMs.nullable(),
+  lastSeen: z.object({ shard: z.string(), sinceMs: instantMs }).nullable().describe('the last session, and its shard'),
+})
+export type Peer = z.output<typeof Peer>
+
+export const PeerPage = z.object({ peers: z.array(Peer), next: z.string().nullable() })
+export type PeerPage = z.output<typeof PeerPage>
+
+export const Group = z.object({
+  kind: z.enum(['group', 'pool']),
+  id: z.string(),
+  owner: z.string(),
+  ownerName: z.string().nullable(),
+  epoch: z.int(),
+  members: z.int().nullable().describe('of a pool; those of a group are in its signed statement'),
+  isOver: z.boolean(),
+})
+export const Groups = z.object({ groups: z.array(Group) })
+export type Groups = z.output<typeof Groups>
+
+export const Invite = z.object({
+  inviteId: z.string(),
+  issuer: z.string().nullable(),
+  issuerName: z.string().nullable(),
+  uses: z.int(),
+  usesMax: z.int().nullable(),
+  notAfterMs: instantMs.nullable(),
+  revokedAtMs: instantMs.nullable(),
+})
+export const Invites = z.object({ invites: z.array(Invite) })
+export type Invites = z.output<typeof Invites>
+
+export const Revoked = z.object({ peers: z.array(z.string()).describe('it, and its devices') })
+export type Revoked = z.output<typeof Revoked>
