@@ -1,5 +1,5 @@
 /** What members ask about each other and of what is theirs, answered from the simulated database. */
-import type { Asker, Engine, SocketId } from '@sealpost/core'
+import type { Asker, Engine, RevokedMember, SocketId } from '@sealpost/core'
 import { type FrameOf, type GiveBack, ROSTER_MAX } from '@sealpost/protocol'
 import type { MemoryShard } from '@sealpost/queue/memory'
 import type { MeshId, Millis, PeerNo } from '@sealpost/std'
@@ -29,12 +29,23 @@ export abstract class MemberLife {
     )
   }
 
-  /** The meshes of a world are as they were seeded: without admins, so without invites and revocations. */
+  /** The meshes of a world are as they were seeded: nobody comes by an invite. */
   enrol(no: SocketId): void {
     this.after(0, () => this.step(() => this.engine.enrolled(no, { status: 'invite_refused' })))
   }
   revoke(no: SocketId, _asker: { meshId: MeshId; peer: PeerNo }, revoke: FrameOf<'revoke'>): void {
-    this.after(0, () => this.step(() => this.engine.revoked(no, revoke, null)))
+    const { revocations, store, oracle } = this.world
+    this.ask(
+      'revoke',
+      () => revocations.commit(store, oracle),
+      (ended) => {
+        revocations.heardBy(this)
+        this.revoked(no, revoke, ended)
+      },
+    )
+  }
+  protected revoked(no: SocketId, revoke: FrameOf<'revoke'>, ended: readonly RevokedMember[]): void {
+    this.engine.revoked(no, revoke, ended)
   }
 
   readonly setPool = unused

@@ -7,6 +7,7 @@ import type { Append, Claimed, ClientFrame, PoolWant, ServerFrame, SessionRef, S
 import type { Batch, Decided, QueueOptions, Released } from '@sealpost/queue'
 import type { DeliveryId } from '@sealpost/std'
 import { mutantsOfEnds } from './mutants-of-ends.ts'
+import { mutantsOfLeavers } from './mutants-of-leavers.ts'
 import { mutantsOfOwners } from './mutants-of-owners.ts'
 import { ShardLife } from './shard-life.ts'
 import { WatchedPools } from './watched-pools.ts'
@@ -213,6 +214,7 @@ const statements = (name: string, Statements: typeof WatchedStatements, breaks: 
 
 export const mutants: readonly Mutant[] = [
   ...mutantsOfEnds,
+  ...mutantsOfLeavers,
   ...mutantsOfOwners,
   life('ack before commit', AckBeforeCommit, /^P1|^P5/),
   life('ack of an unknown commit', UnknownCommitAcked, /^P1|^P5/),

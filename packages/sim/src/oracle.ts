@@ -24,6 +24,8 @@ export interface SendFacts {
   readonly mayDie: boolean
   /** Its recipient may have blocked its sender. */
   readonly mayBeRefused: boolean
+  /** Its sender or recipient may be revoked: then nobody knows what becomes of it. */
+  readonly isOfLeaver: boolean
   isAcked: boolean
   /** How often the application got it, and how often it gave it back. */
   deliveries: number
@@ -38,15 +40,18 @@ export interface SendFacts {
   isTold: boolean
 }
 
+/** What may become of a send beside being settled. */
+export type SendDoubts = Pick<SendFacts, 'mayDie' | 'mayBeRefused' | 'isOfLeaver'>
+
 export class Oracle {
   readonly sends: SendFacts[] = []
   readonly marks = new Map<string, number>()
   /** The database's clock: what had expired by it, and was not swept, lives again. */
   hasClockGoneBack = false
-  private unacked = 0
-  private unsettled = 0
-  /** Sends whose senders wait to hear of their end. */
-  private untold = 0
+  /** The peer that is revoked in this world is so by now. */
+  private isLeaverGone = false
+  /** `untold`: sends whose senders wait to hear of their end. */
+  private readonly open = { unacked: 0, unsettled: 0, untold: 0 }
   /** `next`: the place behind the highest that was delivered. */
   private readonly lanes = new Map<string, { sends: SendFacts[]; next: number }>()
   /** Messages that recipients saw to be missing, by sender. */
@@ -60,14 +65,12 @@ export class Oracle {
 
   /** Answers the number by which the body names this send. */
   posted(
-    send: Pick<SendFacts, 'meshId' | 'from' | 'to' | 'priority' | 'wish' | 'mayDie' | 'mayBeRefused'> & {
-      isDelayed: boolean
-    },
+    send: Pick<SendFacts, 'meshId' | 'from' | 'to' | 'priority' | 'wish' | keyof SendDoubts> & { isDelayed: boolean },
   ): number {
     const lane = this.laneOf(send)
-    this.unacked += 1
-    this.unsettled += 1
-    if (send.wish !== 'none') this.untold += 1
+    this.count(send, 'unacked', 1)
+    this.count(send, 'unsettled', 1)
+    if (send.wish !== 'none') this.count(send, 'untold', 1)
     const open = {
       isAcked: false,
       deliveries: 0,
@@ -84,7 +87,7 @@ export class Oracle {
   }
 
   /** A pool keeps no order, and whoever of it is free may get it. */
-  postedToPool(send: Pick<SendFacts, 'meshId' | 'from' | 'wish' | 'mayDie'>): number {
+  postedToPool(send: Pick<SendFacts, 'meshId' | 'from' | 'wish' | 'mayDie' | 'isOfLeaver'>): number {
     this.mark('pool: posted')
     const shape = { to: POOL as string as PeerKey, priority: 'next', mayBeRefused: false, isDelayed: true }
     return this.posted({ ...send, ...shape })
@@ -104,7 +107,7 @@ export class Oracle {
     const send = this.sends[no]!
     must(!send.isAcked, 'P5', () => `send ${no} was answered twice`)
     send.isAcked = true
-    this.unacked -= 1
+    this.count(send, 'unacked', -1)
   }
 
   /** A broker's word to a sender: this envelope is stored. */
@@ -129,7 +132,11 @@ export class Oracle {
   /** The row is about to leave the queue because somebody said it was settled. */
   removed(meshId: MeshId, sender: PeerKey, row: StoredDelivery): void {
     const send = this.sendOf.get(`${meshId} ${sender} ${row.envelopeId}`)
-    must(send?.isSettled, 'P2', () => `left the queue before its recipient settled it: ${send && textOf(send)}`)
+    must(
+      send?.isSettled || this.isThrownAway(send),
+      'P2',
+      () => `left the queue before its recipient settled it: ${send && textOf(send)}`,
+    )
   }
 
   /** A claim takes the row; `cause` is what makes its former lease void. */
@@ -208,7 +215,7 @@ export class Oracle {
     const send = this.sendOf.get(`${letter.meshId} ${letter.sender} ${letter.envelopeId}`)
     must(send?.mayDie && isDue, 'P2', () => `given up too early (${letter.reason}): ${send && textOf(send)}`)
     this.mark(`death: ${letter.reason}`)
-    if (!isOver(send!)) this.unsettled -= 1
+    if (!isOver(send!)) this.count(send!, 'unsettled', -1)
     send!.death = letter.reason
   }
 
@@ -234,12 +241,38 @@ export class Oracle {
   refused(no: number, code: string): void {
     const send = this.sends[no]!
     const isMeant = send.mayBeRefused && (code === 'not_allowed' || code === 'maybe_sent')
-    must(isMeant, 'P3', () => `the broker refused (${code}): ${textOf(send)}`)
+    must(isMeant || (send.isOfLeaver && this.isLeaverGone), 'P3', () => `the broker refused (${code}): ${textOf(send)}`)
     this.mark(`refused: ${code}`)
-    this.unacked -= 1
-    if (!isOver(send)) this.unsettled -= 1
-    if (send.wish !== 'none' && !send.isTold) this.untold -= 1
+    this.count(send, 'unacked', -1)
+    if (!isOver(send)) this.count(send, 'unsettled', -1)
+    if (send.wish !== 'none' && !send.isTold) this.count(send, 'untold', -1)
     send.isRefused = true
+  }
+
+  revoked(): void {
+    this.mark('revocation: committed')
+    this.isLeaverGone = true
+  }
+
+  /** The SDK of the peer that is revoked in this world ended for good. */
+  leaverEnded(code: string): void {
+    must(this.isLeaverGone, 'revocation', () => `a peer was ended for good (${code}) before it was revoked`)
+    this.mark(`leaver: ${code}`)
+  }
+
+  /** A commit stored mail of the revoked peer, or for it. */
+  tookFromLeaver(): void {
+    must(false, 'revocation', () => 'mail of a revoked peer was stored')
+  }
+
+  /** A session was opened for it. */
+  letIn(): void {
+    must(false, 'revocation', () => 'a session was opened for a revoked peer')
+  }
+
+  /** It has a session where its revocation is known, or long after it. */
+  served(): void {
+    must(false, 'revocation', () => 'the session of a revoked peer goes on')
   }
 
   /** A shard takes for a recipient what that has barred, as the shard was told. */
@@ -262,7 +295,7 @@ export class Oracle {
   /** In a pool two members may each have settled it. */
   settled(no: number): void {
     const send = this.sends[no]!
-    if (!send.isSettled && send.death === null && !send.isRefused) this.unsettled -= 1
+    if (!send.isSettled && send.death === null && !send.isRefused) this.count(send, 'unsettled', -1)
     send.isSettled = true
   }
 
@@ -277,18 +310,23 @@ export class Oracle {
     must(send && send.wish !== 'none', 'P4', () => 'a receipt that nobody asked for')
     this.mark(`receipt: ${event}`)
     if (event === 'pushed') return must(send!.wish === 'all', 'P4', () => `a receipt not asked for: ${textOf(send!)}`)
-    must(isTrueOf(send!, event), 'P2', () => `a receipt says ${event}, which is not so: ${textOf(send!)}`)
-    if (!send!.isTold && !send!.isRefused) this.untold -= 1
+    must(
+      isTrueOf(send!, event) || this.isThrownAway(send),
+      'P2',
+      () => `a receipt says ${event}, which is not so: ${textOf(send!)}`,
+    )
+    if (!send!.isTold && !send!.isRefused) this.count(send!, 'untold', -1)
     send!.isTold = true
   }
 
   get isDone(): boolean {
-    return this.unacked === 0 && this.unsettled === 0 && this.untold === 0
+    return Object.values(this.open).every((count) => count === 0)
   }
 
   /** Everything must have arrived by now. */
   finish(sinceMs: Millis, queued: number): void {
-    const open = this.sends.filter((send) => !send.isRefused && (!send.isAcked || !isOver(send)))
+    const sends = this.sends.filter((send) => !send.isOfLeaver)
+    const open = sends.filter((send) => !send.isRefused && (!send.isAcked || !isOver(send)))
     const lost = open.filter((send) => send.isAcked && !isOver(send))
     must(
       open.length === 0,
@@ -296,9 +334,18 @@ export class Oracle {
       () =>
         `${open.length} sends are not through after ${sinceMs} ms, ${lost.length} of them acked; first: ${open[0] && textOf(open[0])}`,
     )
-    const silent = this.sends.filter((send) => send.wish !== 'none' && !send.isTold && !send.isRefused)
+    const silent = sends.filter((send) => send.wish !== 'none' && !send.isTold && !send.isRefused)
     must(silent.length === 0, 'P3', () => `no receipt for ${silent.length} sends; first: ${textOf(silent[0]!)}`)
     must(queued === 0, 'P3', () => `${queued} deliveries are still queued ${sinceMs} ms after the last fault`)
+  }
+
+  /** An SDK that can't open what a revoked peer has sent settles it by itself. */
+  private isThrownAway(send: SendFacts | undefined): boolean {
+    return send?.isOfLeaver === true && this.isLeaverGone
+  }
+
+  private count({ isOfLeaver }: Pick<SendFacts, 'isOfLeaver'>, what: keyof Oracle['open'], by: 1 | -1): void {
+    if (!isOfLeaver) this.open[what] += by
   }
 
   private sameId(meshId: MeshId, sender: PeerKey, envelopeId: EnvelopeId, id: DeliveryId): void {

@@ -138,6 +138,8 @@ export class ShardLife extends MemberLife implements Effects {
   send(no: SocketId, frames: readonly ServerFrame[]): SendOutcome {
     const socket = this.sockets.get(no)
     if (!socket) return 'sent'
+    const { revocations, oracle } = this.world
+    if (socket.peer && revocations.isLeaver(socket.peer) && revocations.isHeardBy(this)) oracle.served()
     for (const frame of frames) watchFrame(this.world, socket, frame, this.statements.options.leaseMs)
     if (this.world.chance('sendDropped')) {
       this.world.oracle.mark('send: dropped')

@@ -6,6 +6,7 @@ import { KeyRing } from './box-key-turns.ts'
 import { boxKeyOf, vaultCrypto } from './crypto.ts'
 import { bodyOf, GROUP_ID, sendOf, textOfSends } from './groups.ts'
 import { Link } from './link.ts'
+import type { SendDoubts } from './oracle.ts'
 import { POOL } from './pool.ts'
 import { BROKER_KEY } from './shard-life.ts'
 import type { World } from './world.ts'
@@ -75,7 +76,14 @@ export class SimPeer implements PeerEffects {
     const { oracle } = this.world
     const terms = this.drawTerms()
     const mayDie = this.world.ends.areStrikesCounted
-    const no = oracle.postedToPool({ meshId: this.meshId, from: this.peerKey, wish: terms.receipts, mayDie })
+    const isOfLeaver = this.world.revocations.isLeaver(this)
+    const no = oracle.postedToPool({
+      meshId: this.meshId,
+      from: this.peerKey,
+      wish: terms.receipts,
+      mayDie,
+      isOfLeaver,
+    })
     const send = { poolId: POOL, body: textOfSends([no]), priority: 'next' as const, ttlSeconds: 0, terms }
     const accepted = () => oracle.acked(no)
     const refused = ({ code }: { code: string }) => oracle.refused(no, code)
@@ -115,9 +123,11 @@ export class SimPeer implements PeerEffects {
     )
   }
 
-  private doubtsOf(to: PeerKey): { mayDie: boolean; mayBeRefused: boolean } {
-    const mayBeRefused = this.world.isDoubtful({ meshId: this.meshId, from: this.peerKey, to })
-    return { mayDie: this.world.ends.areStrikesCounted || mayBeRefused, mayBeRefused }
+  private doubtsOf(to: PeerKey): SendDoubts {
+    const way = { meshId: this.meshId, from: this.peerKey, to }
+    const mayBeRefused = this.world.isDoubtful(way)
+    const isOfLeaver = this.world.revocations.isConcerned(way)
+    return { mayDie: this.world.ends.areStrikesCounted || mayBeRefused || isOfLeaver, mayBeRefused, isOfLeaver }
   }
 
   private postTo(to: PeerKey, priority: Priority): void {
@@ -132,7 +142,7 @@ export class SimPeer implements PeerEffects {
     const accepted = () => oracle.acked(no)
     const refused = ({ code }: { code: string }) => {
       const { state } = this.engine
-      if (state.name === 'closed') oracle.ended(this.peerKey, state.error?.code ?? 'no code')
+      if (state.name === 'closed') this.ended(state.error?.code ?? 'no code')
       oracle.refused(no, code)
     }
     this.tell(() =>
@@ -159,15 +169,34 @@ export class SimPeer implements PeerEffects {
       if (outcome === 'done') this.ring.turnTo(boxEpoch)
     }
     const binding = { boxKey, boxEpoch, notAfterMs: Number.MAX_SAFE_INTEGER, signature: new Uint8Array(64) }
-    const refused = ({ code }: { code: string }) => this.world.oracle.ended(this.peerKey, code)
+    const refused = ({ code }: { code: string }) => this.ended(code)
     this.tell(() => this.engine.ask<'bind'>({ type: 'bind', ...binding }, { answered, refused }))
   }
 
   changeConsent(peer: PeerKey, verdict: 'blocked' | 'forgotten'): void {
     const answered = () => this.world.oracle.mark(`consent: ${verdict}`)
-    const refused = ({ code }: { code: string }) => this.world.oracle.ended(this.peerKey, code)
+    const refused = ({ code }: { code: string }) => this.ended(code)
     const changes = [{ peer, verdict }]
     this.tell(() => this.engine.ask<'consent'>({ type: 'consent', policy: 'keep', changes }, { answered, refused }))
+  }
+
+  revoke(peer: PeerKey): void {
+    const answered = () => this.world.oracle.mark('revocation: answered')
+    const refused = ({ code }: { code: string }) => this.ended(code)
+    this.tell(() => this.engine.ask<'revoke'>({ type: 'revoke', members: [peer], invites: [] }, { answered, refused }))
+  }
+
+  /** The directory names nobody who was revoked: whoever has not its keys by then can't open its mail. */
+  private refusedOf(peer: PeerKey, reason: string): void {
+    const { oracle, revocations } = this.world
+    if (revocations.isLeaver({ meshId: this.meshId, peerKey: peer })) oracle.leaverEnded(reason)
+    else this.ended(reason)
+  }
+
+  private ended(code: string): void {
+    const { oracle, revocations } = this.world
+    if (revocations.isLeaver(this)) oracle.leaverEnded(code)
+    else oracle.ended(this.peerKey, code)
   }
 
   /** The wire breaks now. */
@@ -255,9 +284,10 @@ export class SimPeer implements PeerEffects {
 
   announce(event: PeerEvent): void {
     const { oracle } = this.world
-    if (event.type === 'pool_left') oracle.ended(this.peerKey, event.reason)
-    if (event.type === 'closed') oracle.ended(this.peerKey, event.error?.code ?? 'no code')
-    if (event.type === 'tamper' || event.type === 'key_refused') oracle.ended(this.peerKey, event.reason)
+    if (event.type === 'pool_left') this.ended(event.reason)
+    if (event.type === 'closed') this.ended(event.error?.code ?? 'no code')
+    if (event.type === 'tamper') this.refusedOf(event.sender, event.reason)
+    if (event.type === 'key_refused') this.refusedOf(event.peer, event.reason)
     if (event.type === 'gap') oracle.gap(this.meshId, this.peerKey, event)
     if (event.type === 'recovered') oracle.lost(this.meshId, event.lost)
     if (event.type === 'receipt') oracle.told(this.meshId, this.peerKey, event.envelopeId, event.event)

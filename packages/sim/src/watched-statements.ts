@@ -28,6 +28,7 @@ export class WatchedStatements extends MemoryShard {
       if (row && !isReceipt(row)) oracle.removed(row.meshId, this.keyOf(row.meshId, row.sender), row)
     }
     const committed = super.commitAtOnce(batch)
+    this.watchStored(batch.appends, committed)
     committed.decisions.forEach((outcome, i) => {
       const { birthEpoch, birthFloor } = batch.appends[i]!
       if (birthEpoch === 0) return
@@ -40,6 +41,7 @@ export class WatchedStatements extends MemoryShard {
 
   override commitCarefully(appends: readonly Append[]): Decided {
     const committed = super.commitCarefully(appends)
+    this.watchStored(appends, committed)
     for (const { status } of committed.decisions) this.world.oracle.mark(`careful commit: ${status}`)
     return committed
   }
@@ -81,6 +83,7 @@ export class WatchedStatements extends MemoryShard {
   override open(session: SessionRef): number | null {
     const former = this.store.find(session.meshId, session.peer)!.session.shard
     const epoch = super.open(session)
+    if (epoch !== null && this.world.revocations.isOut(session.meshId, session.peer)) this.world.oracle.letIn()
     if (epoch === null) this.world.oracle.mark('open: somebody was faster')
     else if (former !== null && former !== this.shard) this.world.oracle.mark('takeover')
     return epoch
@@ -89,6 +92,13 @@ export class WatchedStatements extends MemoryShard {
   /** For mutants. */
   protected prepareClaim(_want: Want): void {
     return
+  }
+
+  private watchStored(appends: readonly Append[], { decisions }: Decided): void {
+    const { revocations, oracle } = this.world
+    for (const [i, { meshId, sender, recipient }] of appends.entries())
+      if (decisions[i]!.status === 'stored' && [sender, recipient].some((peer) => revocations.isOut(meshId, peer)))
+        oracle.tookFromLeaver()
   }
 
   private watch(want: Want, claimed: Claimed, before: Leases): void {

@@ -5,7 +5,7 @@
 import { defaultLimits, type EngineLimits, type GroupEntry } from '@sealpost/core'
 import type { Hint } from '@sealpost/protocol/hints'
 import { defaultQueueOptions, type QueueOptions } from '@sealpost/queue'
-import { MemoryStore } from '@sealpost/queue/memory'
+import { MemoryStore, type StoredDelivery } from '@sealpost/queue/memory'
 import {
   type MeshId,
   type Millis,
@@ -28,6 +28,7 @@ import { News } from './news.ts'
 import { Oracle, Violation } from './oracle.ts'
 import { type Chances, drawPlan, type FaultPlan } from './plan.ts'
 import { POOL } from './pool.ts'
+import { Revocations } from './revocations.ts'
 import { ShardLife } from './shard-life.ts'
 import { SimPeer } from './sim-peer.ts'
 import { WatchedStatements } from './watched-statements.ts'
@@ -100,6 +101,7 @@ export class World {
   readonly turns: BoxKeyTurns
   readonly consents: Consents
   private readonly news: News
+  readonly revocations: Revocations
   readonly parts: WorldParts
   private readonly peers: SimPeer[] = []
   private databaseSkewMs = 0
@@ -113,6 +115,8 @@ export class World {
     this.turns = new BoxKeyTurns(seed, parts.isWide)
     this.consents = new Consents(seed, parts.isWide)
     this.news = new News(this, seed, parts.isWide)
+    const leaver = { meshId: MESHES[0]!, peer: PEERS as PeerNo, peerKey: keyOf(PEERS) }
+    this.revocations = new Revocations(seed, parts.isWide, leaver)
     this.store = new MemoryStore(() => this.clock.nowMs + this.databaseSkewMs)
     this.path = new DatabasePath(this)
     for (const meshId of MESHES) this.enrol(meshId)
@@ -152,7 +156,9 @@ export class World {
       this.shards[n] = shard ?? this.startShard()
     })
     const endMs = this.clock.nowMs + DRAIN_MS
-    while (this.clock.nowMs < endMs && !(this.oracle.isDone && this.queued() === 0)) this.clock.step()
+    const isOver = () => this.oracle.isDone && this.queued() === 0 && !this.isLeaverServed()
+    while (this.clock.nowMs < endMs && !isOver()) this.clock.step()
+    if (this.isLeaverServed()) this.oracle.served()
     const drainedInMs = this.clock.nowMs - START_MS - FAULTS_MS
     this.oracle.finish(drainedInMs, this.queued())
     return drainedInMs
@@ -167,8 +173,16 @@ export class World {
     return groupOf(meshId, this.members)
   }
 
+  private isLeaverServed(): boolean {
+    const { isDone, leaver } = this.revocations
+    return isDone && this.shards.some((shard) => shard?.engine.isServed(leaver.meshId, leaver.peerKey))
+  }
+
+  /** What comes to nobody because one of the two was revoked does not count. */
   private queued(): number {
-    return [...this.store.deliveries()].length
+    const isOut = ({ meshId, sender, recipient }: StoredDelivery) =>
+      this.revocations.isOut(meshId, sender) || this.revocations.isOut(meshId, recipient)
+    return [...this.store.deliveries()].filter((row) => !isOut(row)).length
   }
 
   private enrol(meshId: MeshId): void {
@@ -219,6 +233,8 @@ export class World {
     const [owner, suspect] = this.peers as [SimPeer, SimPeer]
     for (const { share, verdict } of this.consents.changes)
       this.clock.after(share * FAULTS_MS, () => owner.changeConsent(suspect.peerKey, verdict))
+    const { share, leaver } = this.revocations
+    if (share !== null) this.clock.after(share * FAULTS_MS, () => owner.revoke(leaver.peerKey))
   }
 
   private sometime(happen: () => void): void {
