@@ -19,6 +19,9 @@ const HEARTBEAT_MS_MIN = 2000
 /** Four times as much must fit the 32 bits in which a socket counts what it buffers. */
 const CREDIT_BYTES_MAX = 256 * 1024 * 1024
 
+/** A look at a mesh reads a row for each. */
+const MESH_COUNT_MAX = 1_000_000
+
 /** As peers sign it: lower case, with the port. */
 const authority = z.string().transform((text, context) => {
   try {
@@ -181,6 +184,16 @@ export const settings = {
     fallback: mailbox!.perSenderMax,
     unit: 'deliveries',
     meaning: 'that may wait for one recipient from one sender',
+  }),
+  MESH_MAX: setting(count('deliveries', MESH_COUNT_MAX, 0), {
+    fallback: 0,
+    unit: 'deliveries',
+    meaning: 'that may wait in one mesh; 0 for any number',
+  }),
+  MESH_BYTES_MAX: setting(count('bytes', Number.MAX_SAFE_INTEGER), {
+    fallback: 8 * 1024 ** 3,
+    unit: 'bytes',
+    meaning: 'and their bytes, where their number is limited',
   }),
   SOCKETS_PER_IP: setting(count('connections'), {
     fallback: 100,
@@ -414,12 +427,12 @@ export function limitsOf(config: Config): EngineLimits {
     envelopeBytesMax: config.ENVELOPE_BYTES_MAX,
     ttlSecondsDefault: config.TTL_SECONDS,
     ttlSecondsMax: config.TTL_SECONDS_MAX,
-    ...(config.LIMITS === 'on' ? rateLimits(config) : { rate: null, byteRate: null, mailbox: null }),
+    ...(config.LIMITS === 'on' ? rateLimits(config) : { rate: null, byteRate: null, mailbox: null, mesh: null }),
     isBirthLeaseOn: config.BIRTH_LEASE === 'on',
   }
 }
 
-const rateLimits = (config: Config): Pick<EngineLimits, 'rate' | 'byteRate' | 'mailbox'> => ({
+const rateLimits = (config: Config): Pick<EngineLimits, 'rate' | 'byteRate' | 'mailbox' | 'mesh'> => ({
   rate: { perSecond: config.RATE_PER_SECOND, burst: config.RATE_BURST },
   byteRate: { perSecond: config.RATE_BYTES_PER_SECOND, burst: config.RATE_BYTES_BURST },
   mailbox: {
@@ -427,4 +440,5 @@ const rateLimits = (config: Config): Pick<EngineLimits, 'rate' | 'byteRate' | 'm
     bytesMax: config.MAILBOX_BYTES_MAX,
     perSenderMax: config.MAILBOX_PER_SENDER_MAX,
   },
+  mesh: config.MESH_MAX === 0 ? null : { countMax: config.MESH_MAX, bytesMax: config.MESH_BYTES_MAX },
 })

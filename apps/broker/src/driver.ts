@@ -80,6 +80,7 @@ export class Driver extends MemberDriver implements Effects {
   private readonly drain: Drain
   private readonly releases: Releases
   private readonly measurements: Measurements
+  private readonly meshCountMax: number
   private readonly timers: ReturnType<typeof setInterval>[] = []
   private lastSocket = 0
   private isFlushing = false
@@ -114,6 +115,7 @@ export class Driver extends MemberDriver implements Effects {
       },
       failed: (error) => this.complain('release.failed', error),
     })
+    this.meshCountMax = options.engine.limits.mesh?.countMax ?? 0
     this.measurements = new Measurements({
       ask: (recipients) => this.parts.queue.measure(recipients, (options.engine.limits.mailbox?.countMax ?? 0) + 1),
       found: ({ meshId, peer }, found) => this.step(() => this.engine.measured(meshId, peer, found)),
@@ -294,6 +296,15 @@ export class Driver extends MemberDriver implements Effects {
 
   measure(meshId: MeshId, peer: PeerNo): void {
     this.measurements.add({ meshId, peer })
+  }
+
+  measureMesh(meshId: MeshId): void {
+    this.ask(
+      'measure',
+      this.parts.queue.measureMesh(meshId, this.meshCountMax + 1),
+      (found) => this.engine.meshMeasured(meshId, found),
+      () => this.engine.meshMeasured(meshId, null),
+    )
   }
 
   hint(hint: Hint): void {

@@ -3,7 +3,7 @@ import type { CloseCode, ServerFrame, Settle } from '@sealpost/protocol'
 import { assert, type Millis } from '@sealpost/std'
 import type { Effects } from './effects.ts'
 import type { EngineLimits } from './limits.ts'
-import { Mailboxes } from './mailboxes.ts'
+import { Quotas } from './quotas.ts'
 import { Rates } from './rate.ts'
 import { Roster } from './roster.ts'
 import type { LiveSession } from './session.ts'
@@ -41,7 +41,7 @@ export class Context {
   readonly roster: Roster
   readonly rates: Rates | null
   readonly byteRates: Rates | null
-  readonly mailboxes: Mailboxes
+  readonly quotas: Quotas
   readonly counters: Counters = {
     accepted: 0,
     duplicates: 0,
@@ -76,7 +76,7 @@ export class Context {
     this.roster = new Roster(effects)
     this.timed = timed
     this.limits = limits
-    this.mailboxes = new Mailboxes(limits.mailbox, (meshId, recipient) => effects.measure(meshId, recipient))
+    this.quotas = new Quotas(limits, effects, this.roster)
     this.rates = limits.rate && new Rates(limits.rate)
     this.byteRates = limits.byteRate && new Rates(limits.byteRate)
     this.threads = limits.threadRate && new Rates(limits.threadRate)

@@ -90,6 +90,8 @@ export interface Effects {
 
   /** Look what waits for a recipient. Answer: `measured`. */
   measure(meshId: MeshId, recipient: PeerNo): void
+  /** Look how much waits in the whole of a mesh. Answer: `meshMeasured`. */
+  measureMesh(meshId: MeshId): void
   /** Find members by key, the newest statements of groups, and pools. Answer: `resolved`. */
   resolve(socket: SocketId, meshId: MeshId, sought: Sought): void
   /** Find key bindings, and what is signed about the persons of those keys. Answer: `persons.found`, or nothing when the database is away (the client asks again). */

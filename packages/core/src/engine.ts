@@ -302,9 +302,11 @@ export class Engine {
 
   /** What waits for a recipient, by sender; `null`: the database did not answer. */
   measured(meshId: MeshId, peer: PeerNo, found: readonly Measured[] | null): void {
-    const mesh = this.context.roster.find(meshId)
-    const owner = mesh?.byNo.get(peer) ?? mesh?.pools.numbered(peer)
-    if (owner) this.context.mailboxes.measured(owner, found)
+    this.context.quotas.measured(meshId, peer, found)
+  }
+
+  meshMeasured(meshId: MeshId, found: Omit<Measured, 'sender'> | null): void {
+    this.context.quotas.meshMeasured(meshId, found)
   }
 
   /** From here on nothing new is taken; what was taken is still answered. */

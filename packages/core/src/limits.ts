@@ -1,6 +1,7 @@
 /** What the engine bounds. The broker's configuration sets them; `docs/reference` lists defaults and units. */
 import type { Millis } from '@sealpost/std'
 import type { MailboxLimits } from './mailboxes.ts'
+import type { MeshLimits } from './quotas.ts'
 import type { Rate } from './rate.ts'
 
 export interface EngineLimits {
@@ -36,6 +37,8 @@ export interface EngineLimits {
   readonly threadRate: { readonly perSecond: number; readonly burst: number } | null
   /** What may wait for one recipient; `null` switches the limit off. */
   readonly mailbox: MailboxLimits | null
+  /** What may wait in one mesh; `null` switches the limit off. */
+  readonly mesh: MeshLimits | null
   /** How often a thread may pass from peer to peer. */
   readonly hopsMax: number
   readonly isBirthLeaseOn: boolean
@@ -63,6 +66,7 @@ export const defaultLimits: EngineLimits = {
   byteRate: { perSecond: 4 * 1024 * 1024, burst: 8 * 1024 * 1024 },
   threadRate: { perSecond: 0.1, burst: 200 },
   mailbox: { countMax: 10_000, bytesMax: 64 * 1024 * 1024, perSenderMax: 1000 },
+  mesh: null,
   hopsMax: 64,
   isBirthLeaseOn: true,
 }

@@ -16,8 +16,8 @@ beforeEach(() => {
   })
 })
 
-function addMany(to: ReturnType<typeof owner>, count: number, sender = ann, byteCount = 10) {
-  for (let i = 0; i < count; i++) mailboxes.add(MESH, to, { sender, byteCount }, 0)
+function addMany(to: ReturnType<typeof owner>, count: number, sender = ann, nowMs = 0) {
+  for (let i = 0; i < count; i++) mailboxes.add(MESH, to, { sender, byteCount: 10 }, nowMs)
 }
 const isFull = (to: ReturnType<typeof owner>, sender = ann, nowMs = 0) => mailboxes.isFull(MESH, to, sender, nowMs)
 
@@ -73,11 +73,13 @@ test('a full mailbox is looked into anew, but not at every send', () => {
   expect(isFull(to, ann, 1000)).toBe(false)
 })
 
-test('without an answer it asks again', () => {
+test('without an answer it asks again, but not at every send', () => {
   const to = owner()
   addMany(to, 1)
   mailboxes.measured(to, null)
-  addMany(to, 1)
+  addMany(to, 5, ann, 999)
+  expect(asked).toBe(1)
+  addMany(to, 1, ann, 1000)
   expect(asked).toBe(2)
 })
 
@@ -98,6 +100,24 @@ test('one sender too many for a mailbox is refused, may come again, and what fol
   engine.measured(MESH, 2 as PeerNo, [])
   send(sendOf(2, 2))
   expect(appends.map(({ envelopeId }) => envelopeId)).toEqual([idOf(2)])
+})
+
+test('a mesh that is full refuses whoever writes to whomever in it, and goes on when something has left it', () => {
+  const { engine, appends, send, nacks } = world({ mailbox: null, mesh: { countMax: 10, bytesMax: 1_000 } })
+  const resolve = () => engine.resolved(1, [keyOf(2), keyOf(3)], [memberOf(2), memberOf(3)])
+  send(sendOf(1, 2))
+  resolve()
+  engine.meshMeasured(MESH, { count: 9, bytes: 0 })
+  send(sendOf(2, 3))
+  expect(nacks()).toMatchObject([{ envelopeId: idOf(2), code: 'mailbox_full' }])
+  engine.committed(appends.splice(0), { outcomes: [{ status: 'duplicate' }], enqueuedAtMs: 0 })
+  engine.advance(15_000)
+  send(sendOf(2, 3))
+  resolve() // asks for a look
+  engine.meshMeasured(MESH, { count: 2, bytes: 900 })
+  send(sendOf(2, 3), sendOf(3, 2), sendOf(4, 2, { isHead: false }))
+  expect(appends.map(({ envelopeId }) => envelopeId)).toEqual([idOf(2), idOf(3)])
+  expect(nacks().at(-1)).toMatchObject({ envelopeId: idOf(4), code: 'mailbox_full' })
 })
 
 test('an overload refuses sends as busy until it is over', () => {

@@ -37,7 +37,7 @@ export interface Mailbox {
 
 /** The share of a quota that may be sent before another look. */
 const LOOK_SHARE = 4
-/** Between two looks into a mailbox that is full. */
+/** Between two looks into a mailbox that is full, or that nobody answered for. */
 const LOOK_EVERY_MS = 1000
 /** For a sender that is refused. */
 export const FULL_RETRY_MS = 5000
@@ -51,17 +51,19 @@ export const unknownMailbox = (): Mailbox => ({
   askedAtMs: -Infinity,
 })
 
-type Owner = { readonly peer: PeerNo; readonly mailbox: Mailbox }
+export type Owner = { readonly peer: PeerNo; readonly mailbox: Mailbox }
 type Ask = (meshId: MeshId, recipient: PeerNo) => void
 
 export class Mailboxes {
   private readonly limits: MailboxLimits | null
   private readonly ask: Ask
+  private readonly lookEveryMs: Millis
 
   /** `null`: no limits, and nothing is counted. */
-  constructor(limits: MailboxLimits | null, ask: Ask) {
+  constructor(limits: MailboxLimits | null, ask: Ask, lookEveryMs = LOOK_EVERY_MS) {
     this.limits = limits
     this.ask = ask
+    this.lookEveryMs = lookEveryMs
   }
 
   /** Whether one more of this sender is one too many. */
@@ -73,7 +75,7 @@ export class Mailboxes {
       held.count >= limits.countMax ||
       held.bytes >= limits.bytesMax ||
       (held.bySender.get(sender) ?? 0) >= limits.perSenderMax
-    if (isFull && nowMs - owner.mailbox.askedAtMs >= LOOK_EVERY_MS) this.look(meshId, owner, nowMs)
+    if (isFull && this.mayLook(owner, nowMs)) this.look(meshId, owner, nowMs)
     return isFull
   }
 
@@ -90,7 +92,7 @@ export class Mailboxes {
       fresh.count * LOOK_SHARE >= limits.countMax ||
       fresh.bytes * LOOK_SHARE >= limits.bytesMax ||
       fresh.bySender.get(sender)! * LOOK_SHARE >= limits.perSenderMax
-    if (look === 'none' || isDue) this.look(meshId, owner, nowMs)
+    if (look === 'none' ? this.mayLook(owner, nowMs) : isDue) this.look(meshId, owner, nowMs)
   }
 
   /** Its commit was answered, or failed. */
@@ -112,6 +114,10 @@ export class Mailboxes {
     for (const [sender, count] of mailbox.fresh.bySender) addTo(held, sender, count, 0)
     held.bytes += mailbox.fresh.bytes
     mailbox.held = held
+  }
+
+  private mayLook({ mailbox }: Owner, nowMs: Millis): boolean {
+    return nowMs - mailbox.askedAtMs >= this.lookEveryMs
   }
 
   private look(meshId: MeshId, { peer, mailbox }: Owner, nowMs: Millis): void {

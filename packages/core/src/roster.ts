@@ -3,7 +3,7 @@ import { type Consent, GROUPS_MAX, type Member } from '@sealpost/protocol'
 import { assert, type GroupId, type MeshId, type Millis, type PeerKey, type PeerNo } from '@sealpost/std'
 import { type ConsentRule, ruleOf } from './consent.ts'
 import type { Effects } from './effects.ts'
-import { type Mailbox, unknownMailbox } from './mailboxes.ts'
+import { type Mailbox, type Owner, unknownMailbox } from './mailboxes.ts'
 import { PoolRoster } from './pool-roster.ts'
 import type { LiveSession } from './session.ts'
 
@@ -38,11 +38,16 @@ const GOOD_FOR_MS = 15_000
  */
 const IDLE_FOR_MS = 10 * 60_000
 
+/** In the place of a peer's number: all of a mesh. */
+export const EVERYBODY = 0 as PeerNo
+
 export class Mesh {
   readonly meshId: MeshId
   readonly byKey = new Map<PeerKey, Peer>()
   readonly byNo = new Map<PeerNo, Peer>()
   readonly pools = new PoolRoster()
+  /** What waits in all of it, as far as this shard knows. */
+  readonly whole: Owner = { peer: EVERYBODY, mailbox: unknownMailbox() }
   liveCount = 0
   /** When the last session left. */
   idleSinceMs: Millis = 0

@@ -192,13 +192,13 @@ export class Router {
     }
     const code = to instanceof Pool ? refusalByPool(to, arrival.body!) : this.refusalByPeer(to, from, arrival)
     if (code) return this.refuse(from, arrival, code, 0)
-    if (this.context.mailboxes.isFull(from.mesh.meshId, to, from.peer.peer, nowMs))
+    if (this.context.quotas.areFull(from.mesh, to, from.peer.peer, nowMs))
       return this.refuse(from, arrival, 'mailbox_full', FULL_RETRY_MS)
     const ttlSeconds = item.ttlSeconds === 0 ? limits.ttlSecondsDefault : item.ttlSeconds
     const birth = this.deliveries.admit(to.live, from, arrival)
     const append = new RoutedAppend(from, to, arrival, { ttlSeconds, nowMs }, birth)
     // What is leased at birth is bounded by its session's credit.
-    if (birth.birthEpoch === 0) this.context.mailboxes.add(append.meshId, to, append, nowMs)
+    if (birth.birthEpoch === 0) this.context.quotas.add(append, nowMs)
     this.waiting += 1
     this.waitingBytes += bytesOf(arrival)
     this.context.effects.append(append)
@@ -274,7 +274,7 @@ export class Router {
   private landed(append: RoutedAppend): void {
     this.waiting -= 1
     this.waitingBytes -= bytesOf(append.arrival)
-    if (append.birthEpoch === 0) this.context.mailboxes.landed(append.to, append)
+    if (append.birthEpoch === 0) this.context.quotas.landed(append)
   }
 
   private answered(from: LiveSession, arrival: Arrival): void {

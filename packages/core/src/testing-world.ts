@@ -54,6 +54,7 @@ const SILENT = {
   toldLost: ignored,
   lookup: ignored,
   measure: ignored,
+  measureMesh: ignored,
   enrol: ignored,
   listMembers: ignored,
   consent: ignored,

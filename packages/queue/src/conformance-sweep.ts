@@ -1,7 +1,7 @@
 /** Conformance: how deliveries leave the queue without being settled, and how the ledger forgets. */
 import type { AppendOutcome, DeliveryRef } from '@sealpost/protocol'
 import { describe, expect, test } from 'vitest'
-import { bytesOf, MESH, type Stage, statusesOf, suiteOptions } from './conformance-world.ts'
+import { bytesOf, MESH, OTHER_MESH, type Stage, statusesOf, suiteOptions } from './conformance-world.ts'
 import type { Swept } from './queue.ts'
 
 export function sweepTests(stage: () => Stage): void {
@@ -192,6 +192,17 @@ function measureTests(stage: () => Stage): void {
       ],
       [{ sender: bob, count: 1, bytes: size }],
     ])
+  })
+
+  test('counts what waits in a mesh, for whomever in it and of nobody elsewhere', async () => {
+    const { cat, here } = stage()
+    const size = bytesOf('a').length
+    const { enqueuedAtMs } = await here.commit({ appends: [stage().append('a')], settles: [] })
+    const due = stage().append('b', { recipient: cat, notBeforeMs: enqueuedAtMs + 60_000, ttlSeconds: 7200 })
+    await here.commit({ appends: [due, stage().append('c', { recipient: cat })], settles: [] })
+    expect(await here.measureMesh(MESH, 100)).toEqual({ count: 3, bytes: 3 * size })
+    expect(await here.measureMesh(MESH, 1)).toEqual({ count: 2, bytes: 2 * size })
+    expect(await here.measureMesh(OTHER_MESH, 100)).toEqual({ count: 0, bytes: 0 })
   })
 
   test('looks no further than it was told', async () => {

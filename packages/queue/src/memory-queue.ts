@@ -20,10 +20,10 @@ import type {
 } from '@sealpost/protocol'
 import type { DeliveryId, MeshId, PeerKey, PeerNo, PoolId, ShardId } from '@sealpost/std'
 import { MemoryShard } from './memory.ts'
-import { measureIn } from './memory-measure.ts'
+import { measureIn, measureMeshIn } from './memory-measure.ts'
 import { standingIn } from './memory-standing.ts'
 import type { MemoryStore } from './memory-store.ts'
-import type { Batch, Queue, QueueOptions, Recipient, Released, Swept } from './queue.ts'
+import type { Amount, Batch, Queue, QueueOptions, Recipient, Released, Swept } from './queue.ts'
 
 export * from './memory.ts'
 export * from './memory-measure.ts'
@@ -84,6 +84,9 @@ export class MemoryQueue implements Queue {
   }
   async measure(recipients: readonly Recipient[], max: number): Promise<Measured[][]> {
     return recipients.map((recipient) => measureIn(this.shard.store, recipient, max))
+  }
+  async measureMesh(meshId: MeshId, max: number): Promise<Amount> {
+    return measureMeshIn(this.shard.store, meshId, max)
   }
   async toldLost(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void> {
     this.shard.toldLost(meshId, peer, ids)

@@ -55,7 +55,7 @@ import {
 import { type DeliveryRow, deliveryOf } from './delivery-row.ts'
 import { Arrivals } from './postgres-arrivals.ts'
 import { claimPools, findPools, giveBack } from './postgres-pools.ts'
-import type { Batch, Queue, QueueOptions, Recipient, Released, Swept } from './queue.ts'
+import type { Amount, Batch, Queue, QueueOptions, Recipient, Released, Swept } from './queue.ts'
 import { arrayOf, heldBy, keysOf, type Row, run } from './run.ts'
 import { settleSteps } from './settle-step.ts'
 import { DatabaseClock, DeliveryIds, SenderMarks } from './shard-memory.ts'
@@ -248,6 +248,11 @@ export class PostgresQueue implements Queue {
     const answers = recipients.map((): Measured[] => [])
     for (const { n, sender, count, bytes } of rows) answers[n - 1]!.push({ sender, count, bytes })
     return answers
+  }
+
+  async measureMesh(meshId: MeshId, max: number): Promise<Amount> {
+    const [row] = await run<Row & Amount>(this.db.asking, statements.MEASURE_MESH, [meshId, max])
+    return { count: row!.count, bytes: row!.bytes }
   }
 
   async toldLost(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void> {

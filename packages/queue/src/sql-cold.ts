@@ -188,6 +188,16 @@ select (select count(*) from seen)::int as seen, last.* from (select 1) as one l
   select replace(mesh_id::text, '-', '') as mesh_id, sender, body_id from seen
   order by seen.mesh_id desc, sender desc, body_id desc limit 1) as last on true`
 
+/** What waits in a mesh, of each kind `$2` at most: as `MEASURE`. `$1` mesh. Walks: the primary keys of message_queue and delayed_delivery. */
+export const MEASURE_MESH = `
+select count(*)::int as count, coalesce(sum(size), 0)::float8 as bytes from (
+  (select octet_length(q.envelope) + coalesce(q.body_bytes, 0) as size from message_queue q
+    where q.mesh_id = $1::uuid and not ${isReceipt('q')} limit $2::int)
+  union all
+  (select octet_length(d.envelope) + coalesce(d.body_bytes, 0) from delayed_delivery d
+    where d.mesh_id = $1::uuid limit $2::int)
+) found`
+
 /**
  * What waits for recipients, of each sender, at most `$3` of each. Receipts are left out: nobody can refuse them. `$1 $2`
  * mesh, recipient. Walks: message_queue's primary key, delayed_delivery_recipient.

@@ -33,7 +33,7 @@ import {
 } from '@sealpost/protocol'
 import type { Hint } from '@sealpost/protocol/hints'
 import { type Batch, type Decided, Drain, isDecided, mergeDecided, undecidedOf, Writer } from '@sealpost/queue'
-import { type MemoryShard, measureIn, standingIn } from '@sealpost/queue/memory'
+import { type MemoryShard, measureIn, measureMeshIn, standingIn } from '@sealpost/queue/memory'
 import type { DeliveryId, GroupId, MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
 import type { Link } from './link.ts'
 import { MemberLife } from './member-life.ts'
@@ -293,6 +293,15 @@ export class ShardLife extends MemberLife implements Effects {
       () => measureIn(this.statements.store, { meshId, peer }, 10_000),
       (found) => this.engine.measured(meshId, peer, found),
       () => this.engine.measured(meshId, peer, null),
+    )
+  }
+
+  measureMesh(meshId: MeshId): void {
+    this.ask(
+      'measure',
+      () => measureMeshIn(this.statements.store, meshId, 10_000),
+      (found) => this.engine.meshMeasured(meshId, found),
+      () => this.engine.meshMeasured(meshId, null),
     )
   }
 
