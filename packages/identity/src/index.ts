@@ -61,6 +61,16 @@ export type { Note } from './note.ts'
 export { changePool, foundPool, type Pool, type PoolStatement, poolIdOf, readPool } from './pool.ts'
 export { isRosterName } from './roster-statement.ts'
 export { type Correspondent, Sealer } from './sealer.ts'
+export {
+  checkShardCertificate,
+  readShardCertificate,
+  readShardCertificateText,
+  type ShardCertificate,
+  type ShardCertificateTerms,
+  type ShardCertificateVerdict,
+  shardCertificateText,
+  signShardCertificate,
+} from './shard-certificate.ts'
 export { BODY_OVERHEAD_BYTES, openBody, type SealedBody, sealBody, TICKET_BYTES } from './shared-body.ts'
 export { hash256, ready } from './sodium.ts'
 export { readSuccession, type Succession, signSuccession } from './succession.ts'

@@ -5,6 +5,7 @@ const A = 'wss://a.example'
 const B = 'wss://b.example'
 const C = 'wss://c.example'
 const LATER = 60_000
+const to = (url: string) => ({ url, certificate: new Uint8Array() })
 
 test('what does not answer is followed by the next, and the last by the first', () => {
   const addresses = new Addresses([A, B, C])
@@ -18,20 +19,23 @@ test('what does not answer is followed by the next, and the last by the first', 
 test('a single address is dialled again and again', () => {
   const addresses = new Addresses([A])
   expect(addresses.hasOther(0)).toBe(false)
-  expect([addresses.turn(0), addresses.current]).toEqual([false, { url: A, authority: 'a.example:443', from: 'given' }])
+  expect([addresses.turn(0), addresses.current]).toEqual([
+    false,
+    { url: A, authority: 'a.example:443', from: 'given', certificate: null },
+  ])
 })
 
 describe('a home', () => {
   test('is followed', () => {
     const addresses = new Addresses([A])
-    expect(addresses.follow('wss://B.example/v1/ws', 0)).toBe(true)
+    expect(addresses.follow(to('wss://B.example/v1/ws'), 0)).toBe(true)
     expect(addresses.current).toMatchObject({ authority: 'b.example:443', from: 'home' })
     expect(addresses.asksToStay).toBe(false)
   })
 
   test('that does not answer sends the peer back to who named it, which is asked to serve it', () => {
     const addresses = new Addresses([A, C])
-    addresses.follow(B, 0)
+    addresses.follow(to(B), 0)
     expect([addresses.turn(0), addresses.current.url, addresses.asksToStay]).toEqual([true, A, true])
     addresses.settle()
     expect(addresses.asksToStay).toBe(false)
@@ -39,19 +43,19 @@ describe('a home', () => {
 
   test('that was served by and is gone is not followed again at once, but later', () => {
     const addresses = new Addresses([A])
-    addresses.follow(B, 0)
+    addresses.follow(to(B), 0)
     addresses.settle()
     addresses.tell([C])
     addresses.turn(0)
     expect([addresses.current.url, addresses.asksToStay]).toEqual([C, false])
-    expect([addresses.follow(B, 10), addresses.current.url, addresses.asksToStay]).toEqual([false, C, true])
+    expect([addresses.follow(to(B), 10), addresses.current.url, addresses.asksToStay]).toEqual([false, C, true])
     addresses.settle()
-    expect(addresses.follow(B, LATER)).toBe(true)
+    expect(addresses.follow(to(B), LATER)).toBe(true)
   })
 
   test('that names the next and so on is followed three times', () => {
     const addresses = new Addresses([A])
-    expect([B, C, B, C].map((url) => addresses.follow(url, 0))).toEqual([true, true, true, false])
+    expect([B, C, B, C].map((url) => addresses.follow(to(url), 0))).toEqual([true, true, true, false])
     expect([addresses.current.url, addresses.asksToStay]).toEqual([B, true])
   })
 
@@ -64,13 +68,13 @@ describe('a home', () => {
     ['one without encryption', 'ws://b.example'],
   ])('that is %s is not followed', (_, url) => {
     const addresses = new Addresses([A])
-    expect(addresses.follow(url, 0)).toBe(false)
+    expect(addresses.follow(to(url), 0)).toBe(false)
     addresses.tell([url])
     expect([addresses.current.url, addresses.hasOther(0)]).toEqual([A, false])
   })
 
   test('without encryption is for those who came without', () => {
-    expect(new Addresses(['ws://127.0.0.1:1']).follow('ws://127.0.0.1:2', 0)).toBe(true)
+    expect(new Addresses(['ws://127.0.0.1:1']).follow(to('ws://127.0.0.1:2'), 0)).toBe(true)
   })
 })
 

@@ -3,6 +3,7 @@
  * for the time when that one is gone. None of them is trusted for being named: whoever answers proves the pinned key.
  */
 import { isDialable, normalizeAuthority } from '@sealpost/identity'
+import type { FrameOf } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
 
 export interface Address {
@@ -12,6 +13,8 @@ export interface Address {
   readonly authority: string
   /** `given` by the application, `told` by a shard for later, or the `home` that one sent us to. */
   readonly from: 'given' | 'told' | 'home'
+  /** Of its key, as whoever sent us there has it. */
+  readonly certificate: Uint8Array | null
 }
 
 /** From one shard to the next in a row; more would be shards that don't agree. */
@@ -46,8 +49,8 @@ export class Addresses {
   }
 
   /** A shard that has proven itself says where our mesh is at home. False: we can't, and ask that shard to serve us. */
-  follow(url: string, nowMs: Millis): boolean {
-    const home = this.isFit(url) ? addressOf(url, 'home') : null
+  follow({ url, certificate }: Pick<FrameOf<'moved'>, 'url' | 'certificate'>, nowMs: Millis): boolean {
+    const home = this.isFit(url) ? addressOf(url, 'home', certificate) : null
     const isLoop = this.hops >= HOPS_MAX || home?.authority === this.dialled.authority
     if (!home || isLoop || this.isDown(home, nowMs)) {
       this.asksToStay = true
@@ -103,6 +106,6 @@ export class Addresses {
   }
 }
 
-function addressOf(url: string, from: Address['from']): Address {
-  return { url, authority: normalizeAuthority(url), from }
+function addressOf(url: string, from: Address['from'], certificate?: Uint8Array): Address {
+  return { url, authority: normalizeAuthority(url), from, certificate: certificate?.length ? certificate : null }
 }

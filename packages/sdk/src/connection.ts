@@ -19,6 +19,7 @@ import { Addresses } from './addresses.ts'
 import { backoffMs, HINT_MAX_MS, putOffMs } from './backoff.ts'
 import { refusedBy, type SealpostCode, SealpostError } from './errors.ts'
 import type { CryptoPort, PeerEffects, PeerPlace } from './ports.ts'
+import { judgeKey, type ShardRefusal } from './shard-keys.ts'
 
 export type ConnectionState =
   /** Before `start`. */
@@ -46,7 +47,7 @@ export type ConnectionState =
 
 export interface ConnectionPorts {
   readonly effects: Pick<PeerEffects, 'dial' | 'hangUp' | 'transmit' | 'announce'>
-  readonly crypto: Pick<CryptoPort, 'signAuth' | 'isBrokerProof' | 'newNonce'>
+  readonly crypto: Pick<CryptoPort, 'signAuth' | 'isBrokerProof' | 'checkCertificate' | 'newNonce'>
   readonly random: () => number
   /** A session began. */
   readonly live: (welcome: FrameOf<'welcome'>) => void
@@ -80,6 +81,8 @@ export class Connection {
   /** What the broker asked us to wait; 0 for nothing. */
   private hintMs: Millis = 0
   private pingNo = 0
+  /** What came before the greeting of the current dial. */
+  private certificate: Uint8Array | null = null
 
   constructor(ports: ConnectionPorts, place: PeerPlace, credit: number) {
     this.ports = ports
@@ -127,7 +130,7 @@ export class Connection {
   closed(dialNo: number, closeNumber: number, nowMs: Millis): void {
     if (dialNo !== this.dialNo || !this.isDialled()) return
     const code = codeOfClose(closeNumber)
-    if (code && !refusal(code).isRetryable) this.end(refusedBy(code))
+    if (code && this.isFinal(code)) this.end(refusedBy(code))
     else this.lose(code ?? 'connection_lost', nowMs)
   }
 
@@ -179,6 +182,7 @@ export class Connection {
   private dial(nowMs: Millis): void {
     this.dialNo += 1
     this.hintMs = 0
+    this.certificate = this.addresses.current.certificate
     const openWithinMs = this.addresses.hasOther(nowMs) ? OPEN_WITHIN_MS : SESSION_WITHIN_MS
     this.state = { name: 'connecting', deadlineMs: nowMs + openWithinMs, sessionByMs: nowMs + SESSION_WITHIN_MS }
     this.ports.effects.dial(this.dialNo, this.addresses.current.url)
@@ -191,17 +195,24 @@ export class Connection {
   ): void {
     if (frame.type === 'refused') return this.refused(frame, nowMs)
     if (frame.type === 'hello' && state.name !== 'proving')
-      return this.greeted(frame, state.name === 'connecting' ? state.sessionByMs : state.deadlineMs)
+      return this.greeted(frame, state.name === 'connecting' ? state.sessionByMs : state.deadlineMs, nowMs)
+    if (frame.type === 'certificate' && state.name !== 'proving') {
+      this.certificate = frame.certificate
+      return
+    }
     if (frame.type === 'welcome' && state.name === 'proving') return this.welcomed(frame, state, nowMs)
     if (frame.type === 'moved' && state.name === 'proving') return this.moved(frame, state, nowMs)
     this.drop('frame_unexpected', nowMs)
   }
 
-  private greeted(hello: FrameOf<'hello'>, deadlineMs: Millis): void {
-    const { brokerKey, meshId, peerKey } = this.place
+  private greeted(hello: FrameOf<'hello'>, deadlineMs: Millis, nowMs: Millis): void {
+    const { brokerKey: pinned, meshId, peerKey } = this.place
     const { asksToStay, current } = this.addresses
     const capabilities = asksToStay ? ['home_unreachable'] : []
-    if (hello.brokerKey !== brokerKey) return this.end(wrongBroker())
+    const { brokerKey } = hello
+    const claim = { pinned, brokerKey, authority: current.authority, certificate: this.certificate, nowMs }
+    const verdict = judgeKey(claim, this.ports.crypto.checkCertificate)
+    if (verdict !== 'ok') return this.mistrust(verdict, nowMs)
     const version = PROTOCOL_VERSIONS.find((own) => hello.versions.includes(own))
     if (version === undefined) return this.end(refusedBy('version_unsupported'))
     const transcript: Transcript = {
@@ -238,7 +249,8 @@ export class Connection {
     { transcript, signature }: Extract<ConnectionState, { name: 'proving' }>,
     nowMs: Millis,
   ): void {
-    if (!this.ports.crypto.isBrokerProof(transcript, signature, welcome.proof)) return this.end(wrongBroker())
+    if (!this.ports.crypto.isBrokerProof(transcript, signature, welcome.proof))
+      return this.mistrust('proof_forged', nowMs)
     this.addresses.settle()
     this.state = { name: 'live', welcome, sinceMs: nowMs, heardAtMs: nowMs, pingedAtMs: null, leaveAtMs: Infinity }
     this.ports.live(welcome)
@@ -246,13 +258,13 @@ export class Connection {
 
   /** Another shard is the home of our mesh. Who sends us there has proven itself; who answers there does so, too. */
   private moved(
-    { url, proof }: FrameOf<'moved'>,
+    { url, certificate, proof }: FrameOf<'moved'>,
     { transcript, signature }: Extract<ConnectionState, { name: 'proving' }>,
     nowMs: Millis,
   ): void {
-    if (!this.ports.crypto.isBrokerProof(transcript, signature, proof)) return this.end(wrongBroker())
+    if (!this.ports.crypto.isBrokerProof(transcript, signature, proof)) return this.mistrust('proof_forged', nowMs)
     if (this.addresses.asksToStay) return this.drop('moved', nowMs)
-    const isFollowed = this.addresses.follow(url, nowMs)
+    const isFollowed = this.addresses.follow({ url, certificate }, nowMs)
     this.ports.effects.announce({ type: isFollowed ? 'moved' : 'home_unreachable', url })
     this.ports.effects.hangUp(this.dialNo)
     this.dial(nowMs)
@@ -278,6 +290,7 @@ export class Connection {
         return null
       case 'hello':
       case 'welcome':
+      case 'certificate':
       case 'moved':
         this.drop('frame_unexpected', nowMs)
         return null
@@ -288,9 +301,14 @@ export class Connection {
 
   private refused({ code, retryAfterMs }: FrameOf<'refused'>, nowMs: Millis): void {
     this.hintMs = retryAfterMs
-    const { isRetryable } = refusal(code)
-    if (isRetryable) return this.drop(code, nowMs)
-    this.end(refusedBy(code))
+    if (this.isFinal(code)) return this.end(refusedBy(code))
+    this.drop(code, nowMs)
+  }
+
+  /** A shard that has proven nothing must not be able to end us; who sent us there says it, too, if it is so. */
+  private isFinal(code: RefusalCode): boolean {
+    const isBelieved = this.state.name === 'live' || this.addresses.current.from === 'given'
+    return isBelieved && !refusal(code).isRetryable
   }
 
   private watch(state: Extract<ConnectionState, { name: 'live' }>, nowMs: Millis): void {
@@ -304,6 +322,14 @@ export class Connection {
       this.pingNo = (this.pingNo + 1) >>> 0
       this.ports.effects.transmit({ type: 'ping', ref: this.pingNo })
     }
+  }
+
+  /** One of those that the application named is the end; of any other shard there are others. */
+  private mistrust(reason: ShardRefusal, nowMs: Millis): void {
+    const { url, from } = this.addresses.current
+    if (from === 'given') return this.end(wrongBroker())
+    this.ports.effects.announce({ type: 'shard_refused', url, reason })
+    this.drop('wrong_broker', nowMs)
   }
 
   /** Ends the socket ourselves and comes back later. */
@@ -360,8 +386,10 @@ export class Connection {
 }
 
 /** Asking the same shard again at once would not help. A session that broke may have been the network's doing. */
-const isAway = ({ name }: ConnectionState, code: string): boolean =>
-  code === 'restarting' || code === 'heartbeat_missed' || (code === 'connection_lost' && name !== 'live')
+const isAway = ({ name }: ConnectionState, code: SealpostCode | 'connection_lost'): boolean =>
+  code === 'restarting' || code === 'heartbeat_missed' || (name !== 'live' && !isPutOff(code))
+
+const isPutOff = (code: string): boolean => refusals.some((row) => row.code === code && row.isRetryable)
 
 const byCloseNumber = new Map<number, RefusalCode>()
 for (const row of refusals) if (row.close && !byCloseNumber.has(row.close)) byCloseNumber.set(row.close, row.code)

@@ -14,7 +14,7 @@ import { OperatingError, type PeerKey } from '@sealpost/std'
 import { wrongBroker } from './connection.ts'
 import { Dial } from './dial.ts'
 import { SealpostError } from './errors.ts'
-import { type Door, JOIN_WITHIN_MS, type JoinOptions, type Membership, transcriptOf } from './join.ts'
+import { type Door, greetingOf, JOIN_WITHIN_MS, type JoinOptions, type Membership } from './join.ts'
 import { BINDING_MS } from './own-keys.ts'
 import { platformWebSocket, socketUrl } from './web-socket.ts'
 
@@ -47,7 +47,7 @@ export async function joinAsDevice(options: Omit<JoinOptions, 'name'>): Promise<
 }
 
 async function enrol(dial: Dial, invite: DeviceInvite, { identity, door }: { identity: Identity; door: Door }) {
-  const transcript = transcriptOf(door, identity, await dial.next('hello'))
+  const transcript = await greetingOf(dial, door, identity)
   const frame = enrolFrame(invite, identity, transcript)
   dial.send(frame)
   const enrolled = await dial.next('enrolled')

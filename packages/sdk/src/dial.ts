@@ -38,11 +38,11 @@ export class Dial {
   }
 
   /** @throws SealpostError what the broker refused with, `frame_unexpected` for another frame, or `connection_lost` */
-  async next<Type extends ServerFrame['type']>(type: Type): Promise<FrameOf<Type>> {
+  async next<Type extends ServerFrame['type']>(...types: Type[]): Promise<FrameOf<Type>> {
     while (this.frames.length === 0) await Promise.race([this.news.promise, this.failure.promise])
     const frame = this.frames.shift()!
     if (frame.type === 'refused') throw refusedBy(frame.code)
-    if (frame.type !== type) throw refusedBy('frame_unexpected')
+    if (!(types as string[]).includes(frame.type)) throw refusedBy('frame_unexpected')
     return frame as FrameOf<Type>
   }
 

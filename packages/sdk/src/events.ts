@@ -6,6 +6,7 @@ import type { SealpostCode, SealpostError } from './errors.ts'
 import type { Receipt } from './lane.ts'
 import type { PersonTamper } from './person-book.ts'
 import type { DeliveryReceipt } from './receipts.ts'
+import type { ShardRefusal } from './shard-keys.ts'
 import type { PresenceEntry } from './standing.ts'
 import type { Whisper } from './whispers.ts'
 
@@ -28,6 +29,8 @@ export type PeerEvent =
   | { type: 'disconnected'; code: SealpostCode | 'connection_lost'; retryInMs: Millis }
   /** The mesh is at home at another broker of the cluster, which is dialled now. */
   | { type: 'moved'; url: string }
+  /** Whoever answered there is not believed. It is passed over. */
+  | { type: 'shard_refused'; url: string; reason: ShardRefusal }
   /** That one can't be reached: another broker is asked to serve this peer. */
   | { type: 'home_unreachable'; url: string }
   /** For good: `null` after `close()`. */

@@ -43,6 +43,7 @@ export function fakeCrypto(peer: FakePeer): CryptoPort {
     signAuth: (transcript) => fakeSignature('client', transcript.peerKey, transcript),
     isBrokerProof: (transcript, clientSignature, proof) =>
       toHex(fakeProof(transcript, clientSignature)) === toHex(proof),
+    checkCertificate: () => 'certificate_forged',
     checkBinding: (binding, { peer: expected, nowMs }) => {
       if (binding.peer !== expected) return 'binding_foreign'
       if (toHex(bindingSignature(binding)) !== toHex(binding.signature)) return 'binding_forged'

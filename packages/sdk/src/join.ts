@@ -1,6 +1,7 @@
 /** Becoming a member by an invite: one connection, on which nothing else happens. `connect` comes afterwards. */
 import {
   bindBoxKey,
+  checkShardCertificate,
   type Identity,
   type Invite,
   normalizeAuthority,
@@ -16,6 +17,7 @@ import { wrongBroker } from './connection.ts'
 import { Dial } from './dial.ts'
 import { refusedBy, SealpostError } from './errors.ts'
 import { BINDING_MS } from './own-keys.ts'
+import { judgeKey } from './shard-keys.ts'
 import { platformWebSocket, socketUrl, type WebSocketConstructor } from './web-socket.ts'
 
 export interface JoinOptions {
@@ -62,7 +64,7 @@ export async function join(options: JoinOptions): Promise<Membership> {
 }
 
 async function enrol(dial: Dial, invite: Invite, { identity, name }: { identity: Identity; name: string }) {
-  const transcript = transcriptOf(invite, identity, await dial.next('hello'))
+  const transcript = await greetingOf(dial, invite, identity)
   const frame = enrolFrame(invite, identity, { transcript, name })
   dial.send(frame)
   const enrolled = await dial.next('enrolled')
@@ -84,21 +86,32 @@ function checkName(name: string): void {
   throw new SealpostError('name_malformed', `A name is 1 to ${NAME_MAX} characters of printable ASCII.`)
 }
 
+interface Greeting {
+  readonly hello: FrameOf<'hello'>
+  readonly certificate: Uint8Array | null
+}
+
 /** Who is dialled for an enrolment. */
 export type Door = Pick<Invite, 'meshId' | 'brokerKey' | 'url'>
 
-export function transcriptOf(
-  { meshId, brokerKey, url }: Door,
-  identity: Identity,
-  hello: FrameOf<'hello'>,
-): Transcript {
-  if (hello.brokerKey !== brokerKey) throw wrongBroker()
+/** What is signed with whoever greets. @throws SealpostError `wrong_broker`, `version_unsupported`, as `Dial.next` */
+export async function greetingOf(dial: Dial, door: Door, identity: Identity): Promise<Transcript> {
+  const first = await dial.next('hello', 'certificate')
+  if (first.type === 'hello') return transcriptOf(door, identity, { hello: first, certificate: null })
+  return transcriptOf(door, identity, { hello: await dial.next('hello'), certificate: first.certificate })
+}
+
+function transcriptOf({ meshId, brokerKey: pinned, url }: Door, identity: Identity, { hello, certificate }: Greeting) {
+  const { brokerKey } = hello
+  const authority = normalizeAuthority(url)
+  const expected = { pinned, brokerKey, authority, certificate, nowMs: Date.now() }
+  if (judgeKey(expected, checkShardCertificate) !== 'ok') throw wrongBroker()
   const version = PROTOCOL_VERSIONS.find((own) => hello.versions.includes(own))
   if (version === undefined) throw refusedBy('version_unsupported')
   return {
     version,
     versionsOffered: hello.versions,
-    authority: normalizeAuthority(url),
+    authority,
     brokerKey,
     meshId,
     peerKey: identity.signing.publicKey,

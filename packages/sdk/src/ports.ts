@@ -4,6 +4,7 @@
  */
 import type {
   Correspondent,
+  checkShardCertificate,
   EnvelopeDraft,
   KeyBindingVerdict,
   Note,
@@ -46,6 +47,7 @@ export interface CryptoPort {
   signAuth(transcript: Transcript): Uint8Array
   /** Whether WELCOME was signed with `transcript.brokerKey`, the pinned key, over this very AUTH. */
   isBrokerProof(transcript: Transcript, clientSignature: Uint8Array, proof: Uint8Array): boolean
+  checkCertificate: typeof checkShardCertificate
   checkBinding(binding: KeyBindingEntry, expected: { peer: PeerKey; nowMs: Millis }): KeyBindingVerdict
   /** Throws when the recipient's box key is unusable. */
   seal(draft: EnvelopeDraft): Sealed

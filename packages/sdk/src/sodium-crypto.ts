@@ -3,6 +3,7 @@ import {
   type BoxKeys,
   bindBoxKey,
   checkKeyBinding,
+  checkShardCertificate,
   type Identity,
   openEnvelope,
   Sealer,
@@ -40,6 +41,7 @@ export function sodiumCrypto(
   return {
     signAuth: (transcript) => signAsClient(signing, transcript),
     isBrokerProof: verifyBroker,
+    checkCertificate: checkShardCertificate,
     checkBinding: (entry, { peer, nowMs }) => {
       // The directory doesn't repeat the mesh: the binding is good for ours or for none.
       const binding = { ...entry, peerKey: entry.peer, meshId }

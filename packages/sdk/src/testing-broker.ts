@@ -34,7 +34,9 @@ type SendItem = FrameOf<'send'>['envelopes'][number]
 const FAR_MS = 4_000_000_000_000
 
 export class TestingBroker {
-  readonly keys = generateSigningKeys()
+  keys = generateSigningKeys()
+  /** Of its key, by that of its cluster. */
+  certificate: Uint8Array | null = null
   readonly meshId: MeshId
   /** As its clients dial it. */
   url = 'ws://broker.example:8440'
@@ -113,9 +115,22 @@ export class TestingBroker {
   }
 
   private auth(socket: BrokerSocket, auth: FrameOf<'auth'>): void {
+    const { peerKey, signature } = auth
+    if (!this.bindings.has(peerKey) || !verifyClient(this.transcriptOf(socket, auth), signature))
+      return socket.refuse('auth_failed')
+    socket.peer = peerKey
+    socket.say(this.welcome(this.proofFor(socket, auth)))
+    this.pushAll(socket, 2)
+  }
+
+  proofFor(socket: BrokerSocket, auth: FrameOf<'auth'>): Uint8Array {
+    return signAsBroker(this.keys, this.transcriptOf(socket, auth), auth.signature)
+  }
+
+  private transcriptOf(socket: BrokerSocket, auth: FrameOf<'auth'>): Transcript {
     const hello = this.hello(socket)
-    const { version, meshId, peerKey, clientNonce, capabilities, signature } = auth
-    const transcript: Transcript = {
+    const { version, meshId, peerKey, clientNonce, capabilities } = auth
+    return {
       version,
       versionsOffered: hello.versions,
       authority: normalizeAuthority(this.url),
@@ -128,10 +143,6 @@ export class TestingBroker {
       issuedAtMs: hello.issuedAtMs,
       capabilities,
     }
-    if (!this.bindings.has(peerKey) || !verifyClient(transcript, signature)) return socket.refuse('auth_failed')
-    socket.peer = peerKey
-    socket.say(this.welcome(signAsBroker(this.keys, transcript, signature)))
-    this.pushAll(socket, 2)
   }
 
   welcome(proof: Uint8Array): FrameOf<'welcome'> {
@@ -246,6 +257,7 @@ export class BrokerSocket implements WebSocketLike {
     broker.sockets.add(this)
     setTimeout(() => {
       this.onopen?.(undefined as never)
+      if (broker.certificate) this.say({ type: 'certificate', certificate: broker.certificate })
       this.say(broker.hello(this))
     })
   }

@@ -46,6 +46,7 @@ export function vaultCrypto(vault: Vault, { meshId, peerKey, random, ring, nowMs
   return {
     signAuth: () => NO_SIGNATURE,
     isBrokerProof: () => true,
+    checkCertificate: () => 'ok',
     checkBinding: (binding, { peer }) => (binding.peer === peer ? 'ok' : 'binding_foreign'),
     seal: (draft) => {
       const number = vault.envelopes.push({ meshId, from: peerKey, draft, fromBox: ring.current })
