@@ -153,6 +153,12 @@ export const settings = {
     unit: 'path',
     meaning: "the broker's ed25519 key, which peers pin; without it `.sealpost/broker.json`, made at the first start",
   }),
+  BROKER_CERTIFICATE_FILE: setting(words('a path'), {
+    fallback: '',
+    unit: 'path',
+    meaning:
+      'of a broker whose key is not the one that peers pin: the word of that key for its own, from `sealpost shard certify`',
+  }),
   LIMITS: setting(onOff, {
     fallback: 'on',
     unit: 'on or off',

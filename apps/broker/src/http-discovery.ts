@@ -1,6 +1,8 @@
 /** `/.well-known/sealpost`: what a client should know of this broker before it connects. */
 import type { EngineLimits } from '@sealpost/core'
+import type { ShardCertificate } from '@sealpost/identity'
 import { BATCH_MAX, ENVELOPE_BYTES_MIN, FRAME_BYTES_MAX, LOOKUP_MAX } from '@sealpost/protocol'
+import { toBase64url } from '@sealpost/std'
 import type { VersionFacts } from './http.ts'
 import { DOCUMENT_PATH } from './http-document.ts'
 import { POLL_MAX, WAIT_SECONDS_MAX } from './http-routes.ts'
@@ -13,13 +15,16 @@ const FEATURES = ['broadcast', 'groups', 'http', 'lookup', 'priorities', 'retry'
 
 export interface Discovered {
   readonly facts: Pick<VersionFacts, 'brokerKey' | 'protocolVersions' | 'subprotocols'>
+  readonly certificate: ShardCertificate | null
   readonly limits: EngineLimits
   readonly pollingIdleMs: number
 }
 
-export function discoveryOf({ facts, limits, pollingIdleMs }: Discovered) {
+export function discoveryOf({ facts, certificate, limits, pollingIdleMs }: Discovered) {
   return {
     brokerKey: facts.brokerKey,
+    /** Of that key, where it is not the one that peers pin; base64url. */
+    certificate: certificate && toBase64url(certificate.bytes),
     protocolVersions: facts.protocolVersions,
     subprotocols: facts.subprotocols,
     webSocketPath: '/v1/ws',

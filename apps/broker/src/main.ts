@@ -2,15 +2,15 @@
 import type { Placement } from '@sealpost/core'
 import { checkServer, currentIncarnation, type Database, migrate, openDatabase, openPipeline } from '@sealpost/db'
 import { openDemo } from '@sealpost/demo'
-import { normalizeAuthority, ready, type SigningKeys } from '@sealpost/identity'
+import { normalizeAuthority, ready } from '@sealpost/identity'
 import { PROTOCOL_VERSIONS, SUBPROTOCOLS } from '@sealpost/protocol'
 import { defaultDrainOptions, defaultQueueOptions, defaultWriterOptions, type QueueOptions } from '@sealpost/queue'
 import { PostgresQueue, SESSION } from '@sealpost/queue/postgres'
-import { OperatingError, type PeerKey, type ShardId, toHex } from '@sealpost/std'
+import { OperatingError, type ShardId, toHex } from '@sealpost/std'
 import manifest from '../package.json'
 import { openAdmin } from './admin/start.ts'
 import { Authenticator } from './authenticator.ts'
-import { readBrokerKeys } from './broker-keys.ts'
+import { type BrokerKeys, readBrokerKeys } from './broker-keys.ts'
 import { openBus } from './bus.ts'
 import { type Config, limitsOf, printConfig, readConfig } from './config.ts'
 import { configHelp } from './config-reference.ts'
@@ -43,7 +43,7 @@ export interface RunningBroker {
  */
 export async function startBroker(config: Config, log: Log, replaced: () => void): Promise<RunningBroker> {
   await ready()
-  const keys = await readBrokerKeys(config.BROKER_KEY_FILE, log)
+  const keys = await readBrokerKeys(config, log)
   const databases = await openDatabases(config)
   const { version: postgres, durability, incarnation } = await prepareDatabase(config, databases)
   const shard = toHex(crypto.getRandomValues(new Uint8Array(16))) as ShardId
@@ -63,7 +63,7 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const limits = limitsOf(config)
   const http: HttpParts = {
     facts,
-    discovery: discoveryOf({ facts, limits, pollingIdleMs: config.POLLING_IDLE_MS }),
+    discovery: discoveryOf({ facts, certificate: keys.certificate, limits, pollingIdleMs: config.POLLING_IDLE_MS }),
     isReady: async () => {
       if (isStopping) throw new OperatingError('stopping', 'The broker is stopping.')
       await databases.asking.run((sql) => sql`select 1`, { timeoutMs: 1000 })
@@ -71,7 +71,7 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
     scrape: () => metrics.registry.metrics(),
     warnings: () => watch.warnings,
   }
-  const socketOptions = serverOptions(config, keys.publicKey)
+  const socketOptions = serverOptions(config, keys)
   const api = openApi(
     { driver, queue, db: databases.asking, authenticator, log },
     { greet: () => helloOf(socketOptions), pollingIdleMs: config.POLLING_IDLE_MS, rate: limits.rate },
@@ -89,13 +89,13 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
     },
     socketOptions,
   )
-  const self = { shard, brokerKey: keys.publicKey, port: server.port }
+  const self = { shard, keys, port: server.port }
   const placed = (placement: Placement) => driver.step(() => driver.engine.placed(placement))
   const shards = new ShardTable(config, self, { db: databases.asking, bus, log, metrics, placed })
-  await shards.look()
   const operators = openAdmin({ databases, driver, metrics, watch, overload, facts, log })
   const adminApp = adminRoutes(http).route('/', operators.app)
   const admin = serveAdmin({ host: config.ADMIN_HOST, port: config.ADMIN_PORT, fetch: adminApp.fetch })
+  await shards.look()
   const url = `ws://${server.authority}${WEBSOCKET_PATH}`
   const adminUrl = `http://${admin.authority}`
   const httpUrl = `http://${server.authority}`
@@ -121,7 +121,7 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
 }
 
 interface Terms {
-  readonly keys: SigningKeys
+  readonly keys: BrokerKeys
   readonly config: Config
 }
 
@@ -176,7 +176,7 @@ function cpuSeconds(): number {
   return (user + system) / 1e6
 }
 
-function serverOptions(config: Config, brokerKey: PeerKey): ServerOptions {
+function serverOptions(config: Config, { publicKey, certificate }: BrokerKeys): ServerOptions {
   return {
     host: config.HOST,
     port: config.PORT,
@@ -185,7 +185,8 @@ function serverOptions(config: Config, brokerKey: PeerKey): ServerOptions {
     origins: config.ORIGINS,
     isDemoOn: config.DEMO === 'on',
     proxies: { trusted: config.TRUSTED_PROXIES, header: config.PROXY_HEADER },
-    brokerKey,
+    brokerKey: publicKey,
+    certificate: certificate?.bytes ?? null,
     authWithinMs: config.AUTH_WITHIN_MS,
     backpressureBytes: BACKPRESSURE_FACTOR * config.CREDIT_BYTES,
     limits: config.LIMITS === 'on' ? doorLimits(config) : null,

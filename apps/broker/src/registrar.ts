@@ -12,13 +12,13 @@ import {
   type KeyBinding,
   normalizeAuthority,
   parseInvite,
-  type SigningKeys,
   signAsBroker,
   verifyEnrolment,
 } from '@sealpost/identity'
 import { type FrameOf, ROSTER_MAX } from '@sealpost/protocol'
 import type { MeshId, PeerNo } from '@sealpost/std'
 import { type Authenticator, transcriptOf } from './authenticator.ts'
+import type { BrokerKeys } from './broker-keys.ts'
 
 /** An enrolment whose every signature is good. */
 interface Checked {
@@ -30,9 +30,9 @@ interface Checked {
 export class Registrar {
   private readonly db: Database
   private readonly authenticator: Authenticator
-  private readonly keys: SigningKeys
+  private readonly keys: BrokerKeys
 
-  constructor(db: Database, authenticator: Authenticator, keys: SigningKeys) {
+  constructor(db: Database, authenticator: Authenticator, keys: BrokerKeys) {
     this.db = db
     this.authenticator = authenticator
     this.keys = keys
@@ -68,7 +68,7 @@ export class Registrar {
 
   private check(authority: string, hello: FrameOf<'hello'>, enrol: FrameOf<'enrol'>): Checked | 'invite_refused' {
     const invite = parseInvite(enrol.invite)
-    if (!invite || invite.brokerKey !== hello.brokerKey || normalizeAuthority(invite.url) !== authority)
+    if (!invite || invite.brokerKey !== this.keys.clusterKey || normalizeAuthority(invite.url) !== authority)
       return 'invite_refused'
     const { meshId } = invite
     const transcript = transcriptOf(authority, hello, { ...enrol, meshId, capabilities: [] })

@@ -27,6 +27,8 @@ import { errorFields, type Log } from './log.ts'
 export interface ServerOptions extends DoorOptions {
   readonly port: number
   readonly brokerKey: PeerKey
+  /** Of that key, by that of the cluster. */
+  readonly certificate: Uint8Array | null
   readonly authWithinMs: Millis
   readonly backpressureBytes: number
 }
@@ -114,7 +116,9 @@ export function serve(parts: ServerParts, options: ServerOptions): RunningServer
       open: (socket) =>
         guard(socket, () => {
           socket.binaryType = 'uint8array'
-          socket.data.socket = driver.connected(new BunConnection(socket, door), helloOf(options))
+          const connection = new BunConnection(socket, door)
+          if (options.certificate) connection.send([{ type: 'certificate', certificate: options.certificate }])
+          socket.data.socket = driver.connected(connection, helloOf(options))
         }),
       message: (socket, wire) => guard(socket, () => receive(socket, wire)),
       ping: (socket) => guard(socket, () => countControl(socket, driver)),

@@ -6,7 +6,8 @@ import { hostname } from 'node:os'
 import type { Bus } from '@sealpost/bus'
 import type { LiveShard, Placement } from '@sealpost/core'
 import { type Database, keepShard, leaveShards, type ShardEntry, type ShardTable as Table } from '@sealpost/db'
-import { type Millis, OperatingError, type PeerKey, type ShardId } from '@sealpost/std'
+import { type Millis, OperatingError, type ShardId } from '@sealpost/std'
+import type { BrokerKeys } from './broker-keys.ts'
 import type { Config } from './config.ts'
 import { errorFields, type Log } from './log.ts'
 import type { Metrics } from './metrics.ts'
@@ -26,7 +27,7 @@ interface Parts {
 
 interface Self {
   readonly shard: ShardId
-  readonly brokerKey: PeerKey
+  readonly keys: BrokerKeys
   /** Of its server. */
   readonly port: number
 }
@@ -41,10 +42,11 @@ function publicUrlOf({ PUBLIC_URL }: Config, port: number): string | null {
 }
 
 /** Whom the table knows this process as. */
-function entryOf(config: Config, { shard, brokerKey, port }: Self): ShardEntry {
+function entryOf(config: Config, { shard, keys, port }: Self): ShardEntry {
   const url = publicUrlOf(config, port)
   const name = config.SHARD_NAME || (url === null ? `${hostname()}:${port}` : new URL(url).host)
-  return { name, shardId: shard, url, brokerKey, certificate: null }
+  const { publicKey: brokerKey, certificate } = keys
+  return { name, shardId: shard, url, brokerKey, certificate: certificate?.bytes ?? null }
 }
 
 const isPlaced = ({ PLACEMENT, PUBLIC_URL }: Config): boolean =>

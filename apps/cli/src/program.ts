@@ -20,6 +20,7 @@ import { peersCommand } from './commands/peers.ts'
 import { poolCommand } from './commands/pool.ts'
 import { requestCommand } from './commands/request.ts'
 import { sendCommand } from './commands/send.ts'
+import { shardCommand } from './commands/shard.ts'
 import { statusCommand } from './commands/status.ts'
 import { upCommand } from './commands/up.ts'
 import { endings } from './exit-codes.ts'
@@ -69,6 +70,7 @@ export function sealpost(run: Run, { out, err }: Screens = platformScreens): Com
     adminCommand,
     deadCommand,
     dbCommand,
+    shardCommand,
   ])
     program.addCommand(make(run))
   program.addCommand(completionCommand(run, () => program))

@@ -26,7 +26,7 @@ class Scene implements AsyncDisposable {
   readonly home = new ServedBroker()
   readonly identity = generateIdentity()
   readonly told = events()
-  certificate = NONE
+  certificate: Uint8Array = NONE
 
   constructor() {
     for (const broker of [this.cluster, this.home]) broker.enrol(this.identity)

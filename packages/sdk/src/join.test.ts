@@ -5,6 +5,7 @@ import {
   type InviteTerms,
   ready,
   signAsBroker,
+  signShardCertificate,
   type Transcript,
 } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
@@ -65,6 +66,18 @@ test('whoever can not prove the key of the invite is not believed, before or aft
   const heard = its.broker.heard.length
   await expect(join(other)).rejects.toMatchObject({ code: 'wrong_broker' })
   expect(its.broker.heard.length).toBe(heard)
+})
+
+test('a shard with a key of its own is believed for a certificate of the key in the invite', async () => {
+  const its = world((socket, enrol) => its.enrolled(socket, enrol))
+  const { broker } = its
+  const cluster = generateSigningKeys()
+  const terms = { authorities: ['broker.example:8440'], notAfterMs: 4_000_000_000_000 }
+  const joined = () => join(its.options({ brokerKey: cluster.publicKey }))
+  broker.certificate = signShardCertificate(cluster, { ...terms, shardKey: broker.keys.publicKey })
+  expect(await joined()).toMatchObject({ brokerKey: cluster.publicKey })
+  broker.certificate = signShardCertificate(cluster, { ...terms, shardKey: cluster.publicKey })
+  await expect(joined()).rejects.toMatchObject({ code: 'wrong_broker' })
 })
 
 test.each(['invite_refused', 'already_member', 'name_taken', 'revoked'] as const)(
