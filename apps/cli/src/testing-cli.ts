@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
 const MAIN = join(import.meta.dirname, 'main.ts')
-const WITHIN_MS = 60_000
+const WITHIN_MS = 120_000
 
 export interface Ended {
   readonly code: number | null

@@ -4,14 +4,14 @@ import { afterEach, beforeEach, expect, test } from 'vitest'
 import { createMesh } from './admin.ts'
 import { type Database, openDatabase } from './connect.ts'
 import { keepShard, leaveShards, listPins, listShards, pinMesh, type ShardEntry, unpinMesh } from './shards.ts'
-import { type ScratchDatabase, scratchDatabase } from './testing.ts'
+import { type ScratchDatabase, scratchDatabase, unhurried } from './testing.ts'
 
 let scratch: ScratchDatabase
 let db: Database
 
 beforeEach(async () => {
   scratch = await scratchDatabase()
-  db = await openDatabase(scratch.url, { connections: 4 })
+  db = await openDatabase(scratch.url, { ...unhurried, connections: 4 })
 })
 afterEach(async () => {
   await db.close()
