@@ -93,6 +93,15 @@ test('first deliveries of a pair ascend; gaps and repeats do not matter', async 
   expect(await gap.findings()).toEqual({ rules: [], causes: ['session'] })
 })
 
+test('what lives for a moment may be overtaken while the clock is set, and only then', async () => {
+  const said = () => new Book().sent(0, 'brief').sent(1).acked(0).acked(1)
+  const overtaken = (book: Book) => book.pushed(1).got(1).pushed(0).got(0).findings()
+  const set = { e: 'fault', no: 1, scenario: 'clock-database', peers: null } as const
+  expect(await overtaken(said().add(set))).toEqual(CLEAN)
+  expect((await overtaken(said())).rules).toContain('misordered')
+  expect((await overtaken(new Book().sent(0).sent(1).acked(0).acked(1).add(set))).rules).toContain('misordered')
+})
+
 test('another push needs a cause', async () => {
   const again = (book: Book) => book.pushed(0, { attempt: 2 }).findings()
   expect(await again(new Book().delivered(0))).toEqual({ rules: ['duplicated'], causes: [] })

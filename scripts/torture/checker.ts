@@ -3,7 +3,7 @@
  * has what nobody sent to it (P4, P9); one send is one delivery (P5); first deliveries keep their order (P6); another
  * push has a cause (P7), and the application does not see it (P8).
  */
-import { CAUSES, type Cause, causeOf } from './duplicates.ts'
+import { CAUSES, type Cause, causeOf, isClockSet } from './duplicates.ts'
 import type { History, Sent } from './history.ts'
 
 /** One breach, in words, and when it happened. */
@@ -77,7 +77,10 @@ function* misdelivered({ byEnvelope, pushes, got, invented }: History): Generato
         yield { rule: 'misdelivered', atMs, sentence: `${envelopeId} is not what was sent to ${peer}` }
 }
 
-/** First deliveries of a pair ascend; what expired or died is left out, what comes once more is no first one. */
+/**
+ * First deliveries of a pair ascend; what expired or died is left out, what comes once more is no first one. A brief one
+ * that waited while the clock was set was expired for a while, and then was not.
+ */
 function* misordered(history: History, by: 'firstPushed' | 'firstGot'): Generator<Breach> {
   const last = new Map<string, number>()
   for (const [peer, envelopeId] of history[by]) {
@@ -88,6 +91,7 @@ function* misordered(history: History, by: 'firstPushed' | 'firstGot'): Generato
     last.set(pair, Math.max(before, sent.n))
     if (sent.n > before) continue
     const [first] = (by === 'firstPushed' ? history.pushes : history.got).get(envelopeId)!
+    if (sent.kind === 'brief' && isClockSet(history.breaks, sent.sentAtMs, first!.atMs)) continue
     yield { rule: 'misordered', atMs: first!.atMs, sentence: `${nameOf(sent)} came after message ${before}` }
   }
 }

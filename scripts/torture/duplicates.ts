@@ -28,8 +28,7 @@ const SETS_CLOCK = /^clock/
 export function causeOf(push: Push, before: Push, { history, envelopeId, leaseMs }: Context): Cause | null {
   const { breaks, brokerFailuresMs, putOffAtMs } = history
   if (push.deliveryId !== before.deliveryId || push.attempt === before.attempt) return null
-  const isClockSet = breaks.some((one) => SETS_CLOCK.test(one.scenario) && touches(one, before, push))
-  if (isClockSet) return 'clock' // a lease that was over when it was given: the claim of it may come before its birth
+  if (isClockSet(breaks, before.atMs - ON_ITS_WAY_MS, push.atMs)) return 'clock' // a lease that was over when it was given: the claim of it may come before its birth
   if (push.attempt < before.attempt) return null
   if (putOffAtMs.get(envelopeId)?.some((ms) => ms >= before.atMs && ms <= push.atMs)) return 'retry'
   if (push.session !== before.session) return 'session'
@@ -46,5 +45,5 @@ function leasedByMs(pushedAtMs: number, stalls: Context['history']['stalls']): n
   return atMs
 }
 
-const touches = ({ fromMs, untilMs }: Break, before: Push, push: Push): boolean =>
-  fromMs <= push.atMs && untilMs >= before.atMs - ON_ITS_WAY_MS
+export const isClockSet = (breaks: readonly Break[], afterMs: number, beforeMs: number): boolean =>
+  breaks.some(({ scenario, fromMs, untilMs }) => SETS_CLOCK.test(scenario) && fromMs <= beforeMs && untilMs >= afterMs)
