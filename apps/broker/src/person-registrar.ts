@@ -4,6 +4,7 @@
  */
 import type { Asker, Enrolment, PersonRecords, RemovalAnswer, SuccessionAnswer } from '@sealpost/core'
 import {
+  type AskedPerson,
   BOX_EPOCH_MAX,
   type Database,
   enrolDevice,
@@ -24,8 +25,8 @@ import {
   verifyEnrolment,
 } from '@sealpost/identity'
 import { DEVICES_MAX, type FrameOf, type Member } from '@sealpost/protocol'
-import type { Queue } from '@sealpost/queue'
-import type { MeshId, PeerKey } from '@sealpost/std'
+import { Gathered, type Queue } from '@sealpost/queue'
+import { type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import { type Authenticator, transcriptOf } from './authenticator.ts'
 
 interface CheckedDevice {
@@ -33,6 +34,9 @@ interface CheckedDevice {
   readonly binding: KeyBinding
   readonly proof: Uint8Array
 }
+
+/** So that one statement stays short. */
+const ASKED_MAX = 256
 
 interface FoundMembers {
   readonly members: Member[]
@@ -44,6 +48,7 @@ export class PersonRegistrar {
   private readonly queue: Queue
   private readonly authenticator: Authenticator
   private readonly keys: SigningKeys
+  private readonly records: Gathered<AskedPerson, PersonRecords>
 
   constructor(
     db: Database,
@@ -54,6 +59,11 @@ export class PersonRegistrar {
     this.queue = queue
     this.authenticator = authenticator
     this.keys = keys
+    this.records = new Gathered(
+      (asked) => findPersons(db, asked),
+      ASKED_MAX,
+      ({ meshId, peerKey }) => meshId + peerKey,
+    )
   }
 
   /** `null`: too many wait. @throws OperatingError */
@@ -83,9 +93,11 @@ export class PersonRegistrar {
     return { members: [...members, ...(await this.queue.findMembers(meshId, [...others]))], successors }
   }
 
-  /** @throws OperatingError */
-  find(meshId: MeshId, keys: readonly PeerKey[]): Promise<PersonRecords> {
-    return findPersons(this.db, meshId, keys)
+  /** Of all the persons together. @throws OperatingError */
+  async find(meshId: MeshId, keys: readonly PeerKey[]): Promise<PersonRecords> {
+    const all = await Promise.all(keys.map((peerKey) => this.records.ask({ meshId, peerKey })))
+    const each = (kind: keyof PersonRecords) => distinct(all.flatMap((records) => records[kind]))
+    return { statements: each('statements'), removals: each('removals'), successions: each('successions') }
   }
 
   /** `null`: too many wait. @throws OperatingError */
@@ -145,3 +157,8 @@ function bindingOf(
 ): KeyBinding {
   return { ...whose, boxKey, boxEpoch, notAfterMs: bindingNotAfterMs, signature: bindingSignature }
 }
+
+/** Keys of one person have the same records. */
+const distinct = (records: readonly Uint8Array[]): Uint8Array[] => [
+  ...new Map(records.map((record) => [toHex(record), record])).values(),
+]

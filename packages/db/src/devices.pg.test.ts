@@ -83,13 +83,12 @@ test('what is signed about a person is found by each of its keys, and of removed
     peerKey: laptop,
   })
   expect(await removeDevice(db, owner, { device: key, removal })).toBe(null)
-  for (const asked of [[key], [phone], [laptop], [key, phone, newKey()]])
-    expect(await findPersons(db, meshId, asked)).toEqual({
-      statements: [statement],
-      removals: [removal],
-      successions: [],
-    })
-  expect(await findPersons(db, meshId, [newKey()])).toEqual({ statements: [], removals: [], successions: [] })
+  const known = { statements: [statement], removals: [removal], successions: [] }
+  const nobody = { statements: [], removals: [], successions: [] }
+  const of = (peerKey: PeerKey, isKnown = true, at = meshId) => ({ meshId: at, peerKey, isKnown })
+  const strangers = [of(newKey(), false), of(key, false, toHex(randomBytes(16)) as MeshId)]
+  for (const asked of [[of(key)], [of(phone)], [of(laptop)], [...strangers, of(key), of(phone), of(key)]])
+    expect(await findPersons(db, asked)).toEqual(asked.map(({ isKnown }) => (isKnown ? known : nobody)))
 })
 
 test('a person that is revoked takes its devices along', async () => {
@@ -117,7 +116,7 @@ test('a member turns to another key once, and its numbers stay', async () => {
   expect(await turn(newKey(), 3)).toBe('stale')
   expect((await findConsent(db, owner))!.named).toMatchObject([{ peerKey: other }])
   expect(await findSuccessors(db, meshId, [key, other])).toEqual(new Map([[key, next]]))
-  expect(await findPersons(db, meshId, [next])).toMatchObject({ successions: [statement] })
+  expect(await findPersons(db, [{ meshId, peerKey: next }])).toMatchObject([{ successions: [statement] }])
   const third = newKey()
   await succeedIdentity(db, owner, { former: next, statement, binding: bindingOf(third, 3) })
   expect(await findSuccessors(db, meshId, [key, next])).toEqual(new Map([[key, third], [next, third]])) // biome-ignore format: pairs

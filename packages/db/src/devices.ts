@@ -167,34 +167,45 @@ export interface PersonRecords {
 const REMOVALS_MAX = 16
 const SUCCESSIONS_MAX = 16
 
-/** Of the persons these keys are of: each may be a person's, a former one of it, or a device's. @throws DatabaseError */
-export async function findPersons(db: Database, meshId: MeshId, keys: readonly PeerKey[]): Promise<PersonRecords> {
-  const mesh = sql`${meshId}::uuid`
-  const rows = await execute<{ kind: keyof PersonRecords; bytes: Uint8Array }>(
+/** A key that may be a person's, a former one of it, or a device's. */
+export interface AskedPerson {
+  readonly meshId: MeshId
+  readonly peerKey: PeerKey
+}
+
+/** For each that is asked about, in this order. @throws DatabaseError */
+export async function findPersons(db: Database, asked: readonly AskedPerson[]): Promise<PersonRecords[]> {
+  const meshes = sql`${arrayLiteral(asked.map(({ meshId }) => meshId))}::uuid[]`
+  const keys = sql`${arrayLiteral(asked.map(({ peerKey }) => byteaText(peerKey)))}::bytea[]`
+  const rows = await execute<{ n: number; kind: keyof PersonRecords; bytes: Uint8Array }>(
     db,
     sql`
       with asked as materialized (
-        select distinct p.person from unnest(${arrayLiteral(keys.map(byteaText))}::bytea[]) as k (peer_key)
+        select k.n::int, k.mesh_id, p.person from unnest(${meshes}, ${keys}) with ordinality as k (mesh_id, peer_key, n)
         cross join lateral (
           select coalesce(m.person, m.peer_no) as person from ${member} m
-          where m.mesh_id = ${mesh} and m.peer_key = k.peer_key
-          union all
-          select f.peer_no from ${formerIdentity} f where f.mesh_id = ${mesh} and f.peer_key = k.peer_key
+          where m.mesh_id = k.mesh_id and m.peer_key = k.peer_key
+          union
+          select f.peer_no from ${formerIdentity} f where f.mesh_id = k.mesh_id and f.peer_key = k.peer_key
         ) as p
       )
-      select 'statements' as kind, d.statement as bytes
-      from asked join ${device} d on d.mesh_id = ${mesh} and d.person = asked.person and d.removal is null
-      join ${member} m on m.mesh_id = ${mesh} and m.peer_no = d.peer_no
+      select asked.n, 'statements' as kind, d.statement as bytes
+      from asked join ${device} d on d.mesh_id = asked.mesh_id and d.person = asked.person and d.removal is null
+      join ${member} m on m.mesh_id = asked.mesh_id and m.peer_no = d.peer_no
       where m.revoked_at is null and m.vouched_until > clock_timestamp()
       union all
-      select 'removals', r.removal from asked cross join lateral (
-        select d.removal from ${device} d where d.mesh_id = ${mesh} and d.person = asked.person and d.removal is not null
+      select asked.n, 'removals', r.removal from asked cross join lateral (
+        select d.removal from ${device} d
+        where d.mesh_id = asked.mesh_id and d.person = asked.person and d.removal is not null
         order by d.removed_at desc limit ${REMOVALS_MAX}) as r
       union all
-      select 'successions', s.statement from asked cross join lateral (
-        select f.statement from ${formerIdentity} f where f.mesh_id = ${mesh} and f.peer_no = asked.person
+      select asked.n, 'successions', s.statement from asked cross join lateral (
+        select f.statement from ${formerIdentity} f where f.mesh_id = asked.mesh_id and f.peer_no = asked.person
         order by f.retired_at desc limit ${SUCCESSIONS_MAX}) as s`,
   )
-  const of = (kind: keyof PersonRecords) => rows.filter((row) => row.kind === kind).map(({ bytes }) => bytes)
-  return { statements: of('statements'), removals: of('removals'), successions: of('successions') }
+  const records = asked.map(() => ({ statements: [], removals: [], successions: [] }) as Records)
+  for (const { n, kind, bytes } of rows) records[n - 1]![kind].push(bytes)
+  return records
 }
+
+type Records = Record<keyof PersonRecords, Uint8Array[]>

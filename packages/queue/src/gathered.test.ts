@@ -2,13 +2,17 @@ import { expect, test } from 'vitest'
 import { Gathered } from './gathered.ts'
 
 /** Notes what each statement was asked, and answers when it is told to. */
-function statements(max: number) {
+function statements(max: number, keyOf?: (item: number) => string) {
   const asked: { items: readonly number[]; answer: () => void; fail: (error: Error) => void }[] = []
-  const gathered = new Gathered<number, string>((items) => {
-    const { promise, resolve, reject } = Promise.withResolvers<string[]>()
-    asked.push({ items, answer: () => resolve(items.map((item) => `of ${item}`)), fail: reject })
-    return promise
-  }, max)
+  const gathered = new Gathered<number, string>(
+    (items) => {
+      const { promise, resolve, reject } = Promise.withResolvers<string[]>()
+      asked.push({ items, answer: () => resolve(items.map((item) => `of ${item}`)), fail: reject })
+      return promise
+    },
+    max,
+    keyOf,
+  )
   return { asked, gathered }
 }
 
@@ -48,4 +52,17 @@ test('a statement that fails fails those that shared it, and the next one is ask
   await untilAsked(asked, 2)
   asked[1]!.answer()
   expect((await answers).map(({ status }) => status)).toEqual(['rejected', 'rejected', 'fulfilled'])
+})
+
+test('items of one key share an answer, and only while they wait', async () => {
+  const { asked, gathered } = statements(10, String)
+  const first = gathered.ask(1)
+  await untilAsked(asked, 1)
+  const others = [1, 2, 2, 2, 1].map((item) => gathered.ask(item))
+  asked[0]!.answer()
+  await first
+  await untilAsked(asked, 2)
+  asked[1]!.answer()
+  expect(await Promise.all(others)).toEqual(['of 1', 'of 2', 'of 2', 'of 2', 'of 1'])
+  expect(asked.map(({ items }) => items)).toEqual([[1], [1, 2]])
 })

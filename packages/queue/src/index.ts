@@ -4,5 +4,6 @@
  */
 export * from './decisions.ts'
 export * from './drain.ts'
+export * from './gathered.ts'
 export * from './queue.ts'
 export * from './writer.ts'

@@ -43,6 +43,8 @@ interface Sought {
   readonly peerKey: PeerKey
 }
 
+const keyOf = ({ meshId, peerKey }: Sought): string => meshId + peerKey
+
 interface LostOf {
   readonly meshId: MeshId
   readonly peer: PeerNo
@@ -53,7 +55,7 @@ export class Arrivals {
   private readonly db: Database
   private readonly shard: ShardId
   private readonly memory: Memory
-  private readonly members = new Gathered((sought: readonly Sought[]) => this.membersOf(sought), ASKED_MAX)
+  private readonly members = new Gathered((sought: readonly Sought[]) => this.rowsOf(sought), ASKED_MAX, keyOf)
   private readonly openings = new Gathered((read: readonly SessionRef[]) => this.openMany(read), ASKED_MAX)
   private readonly looks = new Gathered((sessions: readonly SessionRef[]) => this.standingsOf(sessions), ASKED_MAX)
   private readonly losses = new Gathered((asked: readonly LostOf[]) => this.lostOf(asked), ASKED_MAX)
@@ -65,13 +67,11 @@ export class Arrivals {
   }
 
   async findMembers(meshId: MeshId, peers: readonly PeerKey[]): Promise<Member[]> {
-    const found = await Promise.all(peers.map((peerKey) => this.members.ask({ meshId, peerKey })))
-    return found.filter((member) => member !== null)
+    return (await this.memberRows(meshId, peers)).map((row) => memberOf(meshId, row))
   }
 
   async findBindings(meshId: MeshId, peers: readonly PeerKey[]): Promise<KeyBindingEntry[]> {
-    const rows = await this.memberRows(peers.map((peerKey) => ({ meshId, peerKey })))
-    return rows
+    return (await this.memberRows(meshId, peers))
       .filter((row) => !row.is_revoked)
       .map((row) => ({
         peer: keyText(row.peer_key),
@@ -95,9 +95,17 @@ export class Arrivals {
     return this.losses.ask({ meshId, peer, max })
   }
 
-  private async membersOf(sought: readonly Sought[]): Promise<(Member | null)[]> {
-    const found = sought.map((): Member | null => null)
-    for (const row of await this.memberRows(sought)) found[row.n - 1] = memberOf(sought[row.n - 1]!.meshId, row)
+  /** Those that there are. */
+  private async memberRows(meshId: MeshId, peers: readonly PeerKey[]): Promise<MemberRow[]> {
+    const rows = await Promise.all(peers.map((peerKey) => this.members.ask({ meshId, peerKey })))
+    return rows.filter((row) => row !== null)
+  }
+
+  private async rowsOf(sought: readonly Sought[]): Promise<(MemberRow | null)[]> {
+    const keys = arrayLiteral(sought.map(({ peerKey }) => byteaText(peerKey)))
+    const rows = await run<MemberRow>(this.db, FIND_MEMBERS, [arrayOf(sought.map(({ meshId }) => meshId)), keys])
+    const found = sought.map((): MemberRow | null => null)
+    for (const row of rows) found[row.n - 1] = row
     return found
   }
 
@@ -112,11 +120,6 @@ export class Arrivals {
     for (const { n, peer_key, is_revoked, is_elsewhere } of rows)
       found[n - 1] = { peerKey: keyText(peer_key), isRevoked: is_revoked, isElsewhere: is_elsewhere }
     return found
-  }
-
-  private memberRows(sought: readonly Sought[]): Promise<MemberRow[]> {
-    const keys = arrayLiteral(sought.map(({ peerKey }) => byteaText(peerKey)))
-    return run<MemberRow>(this.db, FIND_MEMBERS, [arrayOf(sought.map(({ meshId }) => meshId)), keys])
   }
 
   private async openMany(read: readonly SessionRef[]): Promise<(number | null)[]> {
