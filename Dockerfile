@@ -13,6 +13,7 @@ COPY packages/bus/package.json packages/bus/
 COPY packages/core/package.json packages/core/
 COPY packages/db/package.json packages/db/
 COPY packages/identity/package.json packages/identity/
+COPY packages/operator/package.json packages/operator/
 COPY packages/protocol/package.json packages/protocol/
 COPY packages/queue/package.json packages/queue/
 COPY packages/sdk/package.json packages/sdk/

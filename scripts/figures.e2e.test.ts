@@ -31,8 +31,9 @@ test('the probes of Kubernetes and of Caddy are answered', () => {
   ])
 })
 
-test('a broker holds as many connections as plans count', async () => {
-  await expect.poll(() => connectionsOf(world)).toBe(CONNECTIONS_PER_BROKER)
+test('a broker holds no more connections than plans count, and not many less', async () => {
+  await expect.poll(() => connectionsOf(world)).toBeGreaterThan(CONNECTIONS_PER_BROKER / 2) // some open when they are needed
+  expect(await connectionsOf(world)).toBeLessThanOrEqual(CONNECTIONS_PER_BROKER)
 })
 
 test('docs/reference/metrics.md holds what a broker shows', async () => {
