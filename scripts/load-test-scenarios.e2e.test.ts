@@ -24,6 +24,7 @@ test('every scenario in its shortest form: it finds what it counts, and makes a 
     throughput: { messagesPerSecondTried: 50, refused: 0 },
     votes: { votes: 240, stored: 240, known: 240, delivered: 240, failed: 0 },
     'http-send': { errorShare: 0 },
+    stream: { failed: 0 },
   })
   for (const { figures, checks } of scenarios) {
     for (const value of Object.values(figures)) expect(value).toEqual(expect.any(Number))

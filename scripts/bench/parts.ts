@@ -64,6 +64,21 @@ export const PARTS: readonly Part[] = [
     ),
     isLong: false,
   },
+  {
+    name: 'shards',
+    runs: [
+      { key: 'one', words: '100 1000', tiny: null },
+      {
+        key: 'two',
+        words: '100 1000 --shards 2 --meshes 1 --cross 0.5',
+        tiny: '4 10 --shards 2 --meshes 1 --cross 0.5',
+      },
+      { key: 'one-paced', words: '100 --rate 1000 --seconds 20', tiny: null },
+      { key: 'two-paced', words: '100 --rate 1000 --seconds 20 --shards 2 --meshes 1 --cross 0.5', tiny: null },
+    ],
+    isLong: false,
+  },
+  one('connections', '--scenario connections', '4 --scenario connections --quick --seconds 1'),
   one('idle', '--idle 1000', '--idle 4 --seconds 1'),
   { ...one('soak', '--soak 20m', '4 --soak 5s --rate 50'), isLong: true },
   {

@@ -1,12 +1,17 @@
 /** What was measured, as it is kept in `results.json`: tables and charts are made from nothing else. */
 import type { IdleResult } from '../load/idle.ts'
 import type { LoadResult } from '../load/result.ts'
+import type { ScenarioResult } from '../load/scenarios/run.ts'
 import type { SoakFigures } from '../load/soak.ts'
 import type { Machine } from './machine.ts'
 
 /** By the kind of run; what a kind does not have is absent. */
 export type RunResult = Partial<LoadResult> &
-  Partial<IdleResult> & { readonly sweep?: readonly LoadResult[]; readonly soak?: SoakFigures }
+  Partial<IdleResult> & {
+    readonly sweep?: readonly LoadResult[]
+    readonly soak?: SoakFigures
+    readonly scenarios?: readonly ScenarioResult[]
+  }
 
 export interface Measured {
   /** The command, complete. */

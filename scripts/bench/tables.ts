@@ -5,6 +5,7 @@ import type { BaselineResult, LoadResult } from '../load/result.ts'
 import { count, figure, orDash } from '../load/text.ts'
 import { markdownTable } from './page.ts'
 import type { Measured, Results } from './results.ts'
+import { connectionsTable, shardsTable } from './shard-tables.ts'
 import { backlogTable, soakTable } from './soak-tables.ts'
 
 export function tablesOf(results: Results): Record<string, string | null> {
@@ -16,6 +17,8 @@ export function tablesOf(results: Results): Record<string, string | null> {
     small: smallTable(results.small?.small),
     peers: withChart(peersTable(results.peers), 'peers', 'Throughput against peers'),
     paced: withChart(pacedTable(results.paced), 'latency', 'Latency by percentile, a line for each rate'),
+    shards: shardsTable(results.shards),
+    connections: connectionsTable(results.connections?.connections),
     idle: idleTable(results.idle?.idle),
     soak: withChart(soakTable(results), 'soak', 'p99 of each minute of the soaks'),
     backlog: backlogTable(results['soak-backlog']?.['soak-backlog']),

@@ -61,7 +61,7 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
   const steps: Step[] = []
   for (const to of stepsTo(peers)) steps.push(await grow(setup, crowds, to))
   await settle(setup)
-  const held = brokerFacts(setup)
+  const held = await hold(setup, seconds)
   const talk = await talkAmong(setup, { crowd: peers, seconds, teardown })
   display.step(`${Math.ceil(peers * CHURN_SHARE)} go and come again`)
   const standing = await crowds.look()
@@ -77,6 +77,15 @@ const stepsTo = (peers: number): number[] => [...STEPS.filter((step) => step < p
 async function settle({ display, options }: ScenarioSetup): Promise<void> {
   display.step('letting the broker settle')
   await Bun.sleep(options.isQuick ? SETTLE_MS / 5 : SETTLE_MS)
+}
+
+/** They are there, and do nothing but their heartbeat. */
+async function hold(setup: ScenarioSetup, seconds: number): Promise<ProgramFacts & { readonly cpuShare: number }> {
+  setup.display.step(`holding them for ${seconds} s`)
+  const first = brokerFacts(setup)
+  await Promise.race([Bun.sleep(seconds * 1000), setup.target.failed])
+  const last = brokerFacts(setup)
+  return { ...last, cpuShare: (last.cpuSeconds - first.cpuSeconds) / seconds }
 }
 
 async function grow(setup: ScenarioSetup, crowds: Crowds, to: number): Promise<Step> {
@@ -127,7 +136,7 @@ interface Measured {
   readonly peers: number
   readonly steps: readonly Step[]
   readonly before: ProgramFacts
-  readonly held: ProgramFacts
+  readonly held: Awaited<ReturnType<typeof hold>>
   readonly after: ProgramFacts
   readonly talk: ReturnType<typeof resultOf>
   readonly standing: { readonly online: number; readonly dropped: number }
@@ -145,6 +154,7 @@ function findingsOf(measured: Measured): Findings {
     connectMsP95: last.arrival.connectMs.at(95),
     kbPerSession: kbEach,
     rssMb: held.rssMb,
+    cpuShareHeld: held.cpuShare,
     e2eMsP50: talk.e2eMs.p50,
     e2eMsP99: talk.e2eMs.p99,
     churnMsP95: churn.connectMs.at(95),
@@ -161,6 +171,7 @@ function findingsOf(measured: Measured): Findings {
         'messages',
         `${count(talk.total)} at ${count(talk.rate!)}/s among them: due → push p50 ${figure(talk.e2eMs.p50)}, p99 ${figure(talk.e2eMs.p99)} ms`,
       ],
+      ['held', `${figure(held.cpuShare * 100)} % of a core while they are silent`],
       ['churn', `${count(churn.connectMs.count)} went and came again: p95 ${figure(churn.connectMs.at(95))} ms`],
       [
         'files',

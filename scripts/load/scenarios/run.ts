@@ -8,6 +8,7 @@ import type { Display } from '../progress.ts'
 import type { Report } from '../tell.ts'
 import { printFindings } from './print.ts'
 import { type Findings, isGood, type Scenario } from './scenario.ts'
+import { statementChecks, statementTimes } from './statements.ts'
 
 /** As it is written as JSON, and read by `--compare`. */
 export interface ScenarioResult extends Findings {
@@ -58,10 +59,13 @@ async function runScenario(
   const startMs = performance.now()
   const findings = await scenario.run({ target, options, display }, own)
   const seconds = (performance.now() - startMs) / 1000
+  const times = await statementTimes(target.shards[0]!.adminUrl)
   if (!options.isKept) await end()
   const { name, summary, reported } = scenario
   const { postgresVersion, durability } = target.facts
   const { gitSha, limits } = target.version
   const around = { seconds, postgresVersion, durability, gitSha, limits }
-  return { scenario: name, summary, reported, isGood: isGood(findings), ...findings, ...around }
+  const whole = { ...findings, checks: [...findings.checks, ...statementChecks(times)] }
+  const figures = { ...findings.figures, ...times }
+  return { scenario: name, summary, reported, isGood: isGood(whole), ...whole, figures, ...around }
 }
