@@ -138,6 +138,11 @@ export const settings = {
     meaning:
       '`home`: a peer is sent to the broker where its mesh is at home; `any`: all are served here, as behind a load balancer; `auto`: `home` with a `PUBLIC_URL`',
   }),
+  MOVE_SESSIONS: setting(onOff, {
+    fallback: 'on',
+    unit: 'on or off',
+    meaning: 'sessions go over to the broker that has become the home of their mesh, little by little',
+  }),
   ORIGINS: setting(list('origins like https://console.example, separated by commas', origin), {
     fallback: '',
     unit: 'origin, …',

@@ -159,12 +159,12 @@ export class Driver extends MemberDriver implements Effects {
 
   /** Refuses new work, answers what was taken, then says goodbye. */
   async shutdown(): Promise<void> {
-    this.step(() => this.engine.beginShutdown(jitter()))
+    this.step(() => this.engine.beginShutdown(this.jitter()))
     const deadline = now() + CLOSING_WAIT_MS
     while (!this.writer.isIdle && now() < deadline) await wait(10)
     for (const timer of this.timers) clearInterval(timer)
     this.releases.stop()
-    this.step(() => this.engine.endShutdown(jitter))
+    this.step(() => this.engine.endShutdown(() => this.jitter()))
   }
 
   send(socket: SocketId, frames: readonly ServerFrame[]): SendOutcome {
@@ -317,6 +317,11 @@ export class Driver extends MemberDriver implements Effects {
     this.parts.bus.unfollow(meshId)
   }
 
+  /** Peers of a broker that stops must not all come to others at once. */
+  private jitter(): Millis {
+    return 100 + Math.floor(Math.random() * this.engine.departures.spreadMs)
+  }
+
   private callSettlesSoon(): void {
     if (this.areSettlesCalled) return
     this.areSettlesCalled = true
@@ -448,5 +453,3 @@ export class Driver extends MemberDriver implements Effects {
 const wait = (ms: Millis) => new Promise((resolve) => setTimeout(resolve, ms))
 /** Monotonic milliseconds: a clock that is set must not move a deadline. */
 const now = (): Millis => performance.now()
-/** Peers of a broker that restarts must not all come back at once. */
-const jitter = (): Millis => 100 + Math.floor(Math.random() * 1900)

@@ -54,7 +54,7 @@ const isPlaced = ({ PLACEMENT, PUBLIC_URL }: Config): boolean =>
 
 export class ShardTable {
   private readonly self: ShardEntry
-  private readonly servesAll: boolean
+  private readonly rules: Pick<Placement, 'servesAll' | 'movesSessions'>
   private readonly parts: Parts
   private readonly timer: ReturnType<typeof setInterval>
   private isNew = true
@@ -65,7 +65,7 @@ export class ShardTable {
 
   constructor(config: Config, self: Self, parts: Parts) {
     this.self = entryOf(config, self)
-    this.servesAll = !isPlaced(config)
+    this.rules = { servesAll: !isPlaced(config), movesSessions: config.MOVE_SESSIONS === 'on' }
     this.parts = parts
     parts.metrics.show({ shards: ['brokers on this database that are alive, as this one knows', () => this.alive] })
     parts.bus.subscribe({
@@ -100,7 +100,7 @@ export class ShardTable {
       this.isNew = false
       if (this.isOver) return
       this.judge(table)
-      this.parts.placed(placementOf(this.self.shardId, this.servesAll, table))
+      this.parts.placed({ self: this.self.shardId, ...this.rules, ...liveOf(table) })
     } catch (error) {
       this.complain(error) // what was true before stays the best guess
     }
@@ -121,9 +121,7 @@ export class ShardTable {
   }
 }
 
-function placementOf(self: ShardId, servesAll: boolean, { shards, pins }: Table): Placement {
-  return { self, servesAll, shards: shards.flatMap(liveShard), pins }
-}
+const liveOf = ({ shards, pins }: Table) => ({ shards: shards.flatMap(liveShard), pins })
 
 const NO_CERTIFICATE = new Uint8Array()
 

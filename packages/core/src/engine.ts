@@ -19,10 +19,11 @@ import type {
 import { type MeshId, type Millis, type PeerKey, type PeerNo, unreachable } from '@sealpost/std'
 import { Context, type Counters, type Timed } from './context.ts'
 import { Deliveries } from './deliveries.ts'
+import { Departures } from './departures.ts'
 import type { Effects, SocketId } from './effects.ts'
 import { type FoundGroups, Groups } from './groups.ts'
 import { Hints } from './hints.ts'
-import { Homes, type LiveShard, type Placement } from './homes.ts'
+import { Homes, type Placement } from './homes.ts'
 import type { Authentication, Enrolment, RevokedMember } from './newcomers.ts'
 import { OwnerAnswers } from './owner-answers.ts'
 import { Persons } from './persons.ts'
@@ -31,7 +32,7 @@ import { Pools } from './pools.ts'
 import { Presence } from './presence.ts'
 import { askerOf, isQuestion } from './questions.ts'
 import { Router } from './router.ts'
-import { LiveSession, Session } from './session.ts'
+import { LiveSession, mobilityOf, Session } from './session.ts'
 import { Standings } from './standings.ts'
 import { type Welcome, welcomeOf } from './welcome.ts'
 
@@ -52,6 +53,7 @@ export class Engine {
   /** Whose keys are whose: what is looked up of peers, their devices, and the keys they turn to. */
   readonly persons: Persons
   readonly pools: PoolAnswers
+  readonly departures: Departures
   /** How far its groups have come. */
   readonly groups: Groups
   /** What other shards say. */
@@ -92,6 +94,10 @@ export class Engine {
     this.owners = new OwnerAnswers(this.context, (socket) => this.live(socket))
     this.persons = new Persons(this.context, (socket) => this.live(socket))
     this.persons.expel = (member) => this.expel(member)
+    this.departures = new Departures(this.context, this.homes, {
+      sessions: this.sessions,
+      refuse: (session, code, retryAfterMs) => this.refuse(session, code, retryAfterMs),
+    })
   }
 
   get counters(): Readonly<Counters> {
@@ -130,6 +136,7 @@ export class Engine {
     this.seats.tick()
     this.context.forgetOld()
     this.context.flush()
+    this.departures.tick()
   }
 
   connected(socket: SocketId, hello: FrameOf<'hello'>): void {
@@ -212,8 +219,7 @@ export class Engine {
     // One answer for an unknown mesh, an unknown key and a bad signature: it must not tell which.
     if (!found.member || !found.isSignatureGood) return this.refuse(session, 'auth_failed')
     if (found.member.isRevoked) return this.refuse(session, 'revoked')
-    const home = session.state.mayMove ? this.homes.elsewhere(found.member.meshId) : null
-    if (home) return this.moved(session, home, found.proof)
+    if (this.departures.hasSentHome(session, found.member.meshId, found.proof)) return
     session.state = { name: 'opening', member: found.member, credit: session.state.credit, proof: found.proof }
     const { meshId, peer, sessionEpoch } = found.member
     this.context.effects.open(socket, { meshId, peer, epoch: sessionEpoch })
@@ -247,11 +253,13 @@ export class Engine {
   committed(appends: readonly Append[], committed: Committed): void {
     this.router.committed(appends, committed)
     this.context.flush()
+    this.departures.answered()
   }
 
   commitFailed(appends: readonly Append[]): void {
     this.router.commitFailed(appends)
     this.context.flush()
+    this.departures.answered()
   }
 
   /** The answers of one claim statement. */
@@ -312,24 +320,18 @@ export class Engine {
   /** From here on nothing new is taken; what was taken is still answered. */
   beginShutdown(retryAfterMs: Millis): void {
     this.router.isClosing = true
-    for (const session of [...this.sessions.values()])
-      if (session.state.name === 'live') this.context.send(session.state.live, [{ type: 'goaway', retryAfterMs }])
+    this.departures.begin(retryAfterMs)
   }
 
   endShutdown(retryAfterMs: () => Millis): void {
-    for (const session of [...this.sessions.values()]) this.refuse(session, 'restarting', retryAfterMs())
+    this.departures.end(retryAfterMs)
   }
 
   private receivedAuth(session: Session, hello: FrameOf<'hello'>, auth: FrameOf<'auth'>): void {
     if (!hello.versions.includes(auth.version)) return this.refuse(session, 'version_unsupported')
-    const mayMove = !auth.capabilities.includes('home_unreachable')
-    session.state = { name: 'proving', credit: auth.credit, mayMove }
+    session.mobility = mobilityOf(auth)
+    session.state = { name: 'proving', credit: auth.credit }
     this.context.effects.authenticate(session.socket, hello, auth)
-  }
-
-  private moved(session: Session, { url, certificate }: LiveShard, proof: Uint8Array): void {
-    this.context.effects.send(session.socket, [{ type: 'moved', url, certificate, proof }])
-    this.refuse(session, 'moved', 0)
   }
 
   private receivedEnrol(session: Session, hello: FrameOf<'hello'>, enrol: EnrolFrame): void {

@@ -14,6 +14,7 @@ const shardOf = (name: string, life = name): LiveShard => ({
 const placementOf = (self: string, names: readonly string[], pins: Placement['pins'] = new Map()): Placement => ({
   self: shardOf(self).shardId,
   servesAll: false,
+  movesSessions: true,
   shards: names.map((name) => shardOf(name)),
   pins,
 })

@@ -18,6 +18,8 @@ export interface Placement {
   readonly self: ShardId
   /** This shard serves every mesh, at home here or not: who dials it did not choose it. */
   readonly servesAll: boolean
+  /** Sessions go where the home of their mesh is when that has changed. */
+  readonly movesSessions: boolean
   /** Those that are alive and can be dialled, this one among them if it is so. */
   readonly shards: readonly LiveShard[]
   readonly pins: ReadonlyMap<MeshId, string>
@@ -47,6 +49,15 @@ export class Homes {
     for (const shardId of this.since.keys()) if (!alive.has(shardId)) this.since.delete(shardId)
   }
 
+  get hasOthers(): boolean {
+    return this.byName.size > Number(this.isListed)
+  }
+
+  /** Whether a session may be at home elsewhere than it is. */
+  get sendsHome(): boolean {
+    return this.placement?.movesSessions === true && !this.placement.servesAll && this.hasOthers
+  }
+
   /** The home of a mesh, if that is another shard; null: it is at home here, or nothing is known. */
   elsewhere(meshId: MeshId): LiveShard | null {
     const found = this.known.get(meshId)
@@ -74,6 +85,10 @@ export class Homes {
       urls.push(next.url)
     }
     return urls
+  }
+
+  private get isListed(): boolean {
+    return this.since.has(this.placement?.self ?? ('' as ShardId))
   }
 
   private find(meshId: MeshId, names: Iterable<string>): LiveShard | null {

@@ -223,7 +223,7 @@ export class Router {
     if (Math.max(item.envelope.length, arrival.body?.shared.bytes.length ?? 0) > limits.envelopeBytesMax)
       return { code: 'envelope_too_large', retryAfterMs: 0 }
     if (item.ttlSeconds > limits.ttlSecondsMax) return { code: 'ttl_too_long', retryAfterMs: 0 }
-    if (this.isClosing || this.isOverloaded) return { code: 'busy', retryAfterMs: BUSY_RETRY_MS }
+    if (this.isClosing || this.isOverloaded || from.isLeaving) return { code: 'busy', retryAfterMs: BUSY_RETRY_MS }
     const retryAfterMs = from.bucket?.take(nowMs) ?? 0
     if (retryAfterMs > 0) return { code: 'rate_limited', retryAfterMs }
     const bytesAfterMs = this.context.byteRates?.take(from.name, nowMs, bytesOf(arrival)) ?? 0

@@ -9,7 +9,7 @@ import {
   type SendTerms,
   type SharedBody,
 } from '@sealpost/protocol'
-import type { DeliveryId, GroupId, Millis, PeerKey, PeerNo, PoolId } from '@sealpost/std'
+import type { DeliveryId, GroupId, Millis, PeerKey, PeerNo, PoolId, ShardId } from '@sealpost/std'
 import { Credit } from './credit.ts'
 import type { SocketId } from './effects.ts'
 import type { EngineLimits } from './limits.ts'
@@ -22,15 +22,25 @@ import type { Mesh, Peer } from './roster.ts'
 export type SessionState =
   | { readonly name: 'greeted'; readonly hello: FrameOf<'hello'> }
   | { readonly name: 'enrolling' }
-  | { readonly name: 'proving'; readonly credit: number; readonly mayMove: boolean }
+  | { readonly name: 'proving'; readonly credit: number }
   | { readonly name: 'opening'; readonly member: Member; readonly credit: number; readonly proof: Uint8Array }
   | { readonly name: 'live'; readonly live: LiveSession }
   | { readonly name: 'over' }
+
+/** Whether it can be sent to another shard: one of a request by HTTP can't, one that did not get there is not sent again. */
+export type Mobility =
+  | { readonly name: 'fixed' }
+  | { readonly name: 'mobile' }
+  | { readonly name: 'stranded'; readonly from: ShardId | null }
+
+export const mobilityOf = ({ capabilities }: FrameOf<'auth'>): Mobility =>
+  capabilities.includes('home_unreachable') ? { name: 'stranded', from: null } : { name: 'mobile' }
 
 export class Session {
   readonly socket: SocketId
   readonly connectedAtMs: Millis
   state: SessionState
+  mobility: Mobility = { name: 'fixed' }
   heardAtMs: Millis
   pingedAtMs: Millis
   /** What was sent before has arrived: a ping behind it was answered. */
@@ -121,6 +131,8 @@ export class LiveSession {
   inFlight = 0
   inFlightBytes = 0
   isPaused = false
+  /** It was told to go, and what it still sends is not taken. */
+  isLeaving = false
   /** Sends that wait, in order, for a recipient's key to be looked up. */
   held: Arrival[] = []
   private arrivals = 0
