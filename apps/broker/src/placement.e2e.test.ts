@@ -55,13 +55,19 @@ describe('three brokers', () => {
     other.destroy()
   })
 
-  test('a pin of the operator counts', async () => {
+  test('a pin of the operator counts, for newcomers at once and for sessions in a while', async () => {
     const { world, brokers } = cluster
     const meshId = await world.mesh()
     const home = await cluster.homeOf(meshId)
     const other = brokers.find((broker) => broker !== home)!
+    const seen: PeerEvent[] = []
+    const place = placeAt(home, await world.enrol(meshId))
+    await using peer = await connect({ ...place, onEvent: (event) => void seen.push(event) })
     expect(await pinMesh(world.db, meshId, other.authority)).toBe(true)
     await until('it is known', async () => (await cluster.homeOf(meshId)) === other)
+    await until('the session is there', () => seen.filter(({ type }) => type === 'connected').length === 2)
+    expect(seen).toContainEqual({ type: 'moved', url: other.shardUrl })
+    expect(peer.isOnline).toBe(true)
   })
 })
 
