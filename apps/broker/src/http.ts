@@ -1,4 +1,5 @@
 /** Everything that is plain HTTP. `/livez` never touches Postgres, `/readyz` does; figures are on the private port only. */
+import { CONSOLE_PATH, type Console } from '@sealpost/console'
 import { DEMO_PATH, type Demo } from '@sealpost/demo'
 import { type Context, Hono } from 'hono'
 import { DISCOVERY_PATH } from './http-discovery.ts'
@@ -53,6 +54,15 @@ function routes(parts: HttpParts, ready: () => string): Hono {
 export function withDemo(app: Hono, demo: Demo): Hono {
   for (const path of [DEMO_PATH, `${DEMO_PATH}/*`]) {
     app.get(path, (c) => demo.answer(c.req.raw))
+    app.all(path, methodNotAllowed)
+  }
+  return app
+}
+
+/** Mounts the page of the console. */
+export function withConsole(app: Hono, console: Console): Hono {
+  for (const path of [CONSOLE_PATH, `${CONSOLE_PATH}/*`]) {
+    app.get(path, (c) => console.answer(c.req.raw))
     app.all(path, methodNotAllowed)
   }
   return app

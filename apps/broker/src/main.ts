@@ -1,4 +1,6 @@
 /** The broker: puts the parts together, starts them in order, and ends them in the reverse. */
+
+import { openConsole } from '@sealpost/console'
 import type { Placement } from '@sealpost/core'
 import { checkServer, currentIncarnation, type Database, migrate, openDatabase, openPipeline } from '@sealpost/db'
 import { openDemo } from '@sealpost/demo'
@@ -18,7 +20,7 @@ import { DatabaseWatch } from './database-watch.ts'
 import type { DoorLimits } from './door.ts'
 import { Driver, type DriverOptions } from './driver.ts'
 import { GroupRegistrar } from './group-registrar.ts'
-import { adminRoutes, type HttpParts, publicRoutes, withDemo } from './http.ts'
+import { adminRoutes, type HttpParts, publicRoutes, withConsole, withDemo } from './http.ts'
 import { discoveryOf } from './http-discovery.ts'
 import { openApi } from './http-start.ts'
 import { errorFields, type Log, openLog } from './log.ts'
@@ -93,7 +95,8 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const placed = (placement: Placement) => driver.step(() => driver.engine.placed(placement))
   const shards = new ShardTable(config, self, { db: databases.asking, bus, log, metrics, placed })
   const operators = openAdmin({ databases, driver, metrics, watch, overload, facts, log })
-  const adminApp = adminRoutes(http).route('/', operators.app)
+  const console = openConsole((error) => log.warn('console.failed', errorFields(error)))
+  const adminApp = withConsole(adminRoutes(http), console).route('/', operators.app)
   const admin = serveAdmin({ host: config.ADMIN_HOST, port: config.ADMIN_PORT, fetch: adminApp.fetch })
   await shards.look()
   const url = `ws://${server.authority}${WEBSOCKET_PATH}`

@@ -1,18 +1,10 @@
 /** Makes the page out of its sources, in memory: what is served is what stands in this checkout. */
 import { join } from 'node:path'
 import { OperatingError } from '@sealpost/std'
+import { type Asset, PAGE_NAME } from './served-page.ts'
 
-export interface Asset {
-  /** The content type. */
-  readonly type: string
-  readonly bytes: Uint8Array<ArrayBuffer>
-  /** Its name has a hash of what it holds, so it never changes. */
-  readonly isImmutable: boolean
-}
-
-const SOURCES = ['index.html', 'offline.ts'].map((name) => join(import.meta.dirname, 'page', name))
+const SOURCES = [PAGE_NAME, 'offline.ts'].map((name) => join(import.meta.dirname, 'page', name))
 const NAMING = { entry: '[name].[ext]', chunk: '[name]-[hash].[ext]', asset: '[name]-[hash].[ext]' }
-export const PAGE_NAME = 'index.html'
 
 /**
  * Assets by their names; `publicPath` is the path under which the page is to look for them, with slashes around.

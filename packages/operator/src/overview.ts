@@ -15,6 +15,7 @@ export type Flow = z.output<typeof Flow>
 
 /** Why mail waits for a recipient. */
 export const WaitReason = z.enum([
+  'on_its_way',
   'away',
   'do_not_disturb',
   'not_reading',

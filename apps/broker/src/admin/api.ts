@@ -67,6 +67,11 @@ export function adminApi(parts: AdminParts): Api {
 }
 
 function addViews(app: Api, { views, history }: AdminParts): void {
+  app.openapi(routes.me, (c) => {
+    const { name, scope, meshId } = c.var.holder
+    return c.json({ name, scope, meshId }, 200)
+  })
+  app.openapi(routes.shards, async (c) => c.json(await views.shards(), 200))
   app.openapi(routes.overview, async (c) => c.json(await views.overview(), 200))
   app.openapi(routes.history, (c) => c.json({ everyMs: SAMPLE_EVERY_MS, samples: history.samples }, 200))
   app.openapi(routes.live, (c) => liveAnswer({ views, history }, c.req.raw.signal))
@@ -150,7 +155,7 @@ const meshOf = ({ meshId }: { meshId: string }): MeshId => meshId as MeshId
 const honoPath = (path: string): string => path.replaceAll(/\{(\w+)\}/g, ':$1')
 
 /** What a token for one mesh is shown of its own mesh alone. */
-const OF_OWN_MESH = /^\/(?:dead-letters|audit)(?:\/|$)/
+const OF_OWN_MESH = /^\/(?:dead-letters|audit|me)(?:\/|$)/
 
 function admit({ gate }: AdminParts, scope: 'read' | 'operate'): MiddlewareHandler<Env> {
   return async (c, next) => {

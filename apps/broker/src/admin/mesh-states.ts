@@ -48,11 +48,12 @@ export class MeshStates {
     const waiting = mesh ? await this.waitingIn(meshId, mesh, live) : []
     const flow: Flow = census.isBlind ? 'unknown' : worstFlow(waiting.map(flowOf))
     const recipients = mesh?.recipientCount ?? 0
+    const onTheirWay = waiting.filter(({ reason }) => reason === 'on_its_way').length
     return {
       meshId,
       name,
       flow,
-      why: sentenceOf(flow, waiting[0], Math.max(0, recipients - 1)),
+      why: sentenceOf(flow, waiting[0], Math.max(0, recipients - onTheirWay - 1)),
       depth: mesh?.depth ?? 0,
       oldestAgeMs: mesh ? census.ageMs(mesh.oldestAtMs) : 0,
       recipients,
@@ -90,8 +91,8 @@ export class MeshStates {
     const flows = [...live.values()].flatMap((peer) => {
       const waiting = recipients.get(peer.peer)
       if (!waiting) return []
-      const reason = reasonOf({ live: peer, isPool: false, held: waiting.held })
-      return [flowOf({ reason, oldestAgeMs: this.parts.census.ageMs(waiting.oldestAtMs) })]
+      const oldestAgeMs = this.parts.census.ageMs(waiting.oldestAtMs)
+      return [flowOf({ reason: reasonOf({ live: peer, isPool: false, held: waiting.held, oldestAgeMs }) })]
     })
     return worstFlow(flows)
   }
@@ -114,12 +115,13 @@ export class MeshStates {
   }
 
   private describe({ peerKey, name, isPool }: PeerEntry, waiting: Waiting, live: LivePeer | undefined): WaitingPeer {
+    const oldestAgeMs = this.parts.census.ageMs(waiting.oldestAtMs)
     return {
       peerKey,
       name,
       depth: waiting.depth,
-      oldestAgeMs: this.parts.census.ageMs(waiting.oldestAtMs),
-      reason: reasonOf({ live, isPool, held: waiting.held }),
+      oldestAgeMs,
+      reason: reasonOf({ live, isPool, held: waiting.held, oldestAgeMs }),
       unsettled: live?.unsettled ?? 0,
     }
   }

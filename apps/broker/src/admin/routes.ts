@@ -45,6 +45,20 @@ const ok = <T extends z.ZodType>(name: string, schema: T, description: string, .
   ...refusals(...codes),
 })
 
+export const me = createRoute({
+  method: 'get',
+  path: '/admin/v1/me',
+  summary: 'See what your token may',
+  security,
+  responses: ok('Me', shapes.Me, 'Its name, its scope and its mesh.'),
+})
+export const shards = createRoute({
+  method: 'get',
+  path: '/admin/v1/shards',
+  summary: 'List the brokers on this database',
+  security,
+  responses: ok('Shards', shapes.Shards, 'Also those that are gone, for a day.'),
+})
 export const overview = createRoute({
   method: 'get',
   path: '/admin/v1/overview',
@@ -190,6 +204,6 @@ export const audit = createRoute({
   responses: ok('Audit', shapes.Audit, 'Nobody but the owner of the database can take an entry back.', 'query_malformed'), // biome-ignore format: one thing
 })
 
-export const readRoutes = [overview, history, live, database, meshes, mesh, peers, waiting, groups, invites, deadLetters, audit] // biome-ignore format: one thing
+export const readRoutes = [me, shards, overview, history, live, database, meshes, mesh, peers, waiting, groups, invites, deadLetters, audit] // biome-ignore format: one thing
 export const changeRoutes = [revokePeer, revokeInvite, redrive, purge]
 export const adminApiRoutes = [...readRoutes, ...changeRoutes]

@@ -11,12 +11,14 @@ export interface WaitingFor {
   readonly isPool: boolean
   /** Deliveries leased to it, as the queue has them. */
   readonly held: number
+  readonly oldestAgeMs: Millis
 }
 
-export function reasonOf({ live, isPool, held }: WaitingFor): WaitReason {
-  if (isPool) return 'pool_unserved'
-  if (!live) return 'away'
-  if (live.availability === 'dnd') return 'do_not_disturb'
+export function reasonOf({ live, isPool, held, oldestAgeMs }: WaitingFor): WaitReason {
+  if (!live && !isPool) return 'away'
+  if (live?.availability === 'dnd') return 'do_not_disturb'
+  if (oldestAgeMs < BEHIND_AFTER_MS) return 'on_its_way'
+  if (!live) return 'pool_unserved'
   if (live.isCongested) return 'not_reading'
   return live.unsettled > 0 || held > 0 ? 'not_settling' : 'catching_up'
 }
@@ -24,9 +26,9 @@ export function reasonOf({ live, isPool, held }: WaitingFor): WaitReason {
 /** A peer that is away, or wants no mail now, is nobody's fault. */
 const IS_WAITED_FOR: readonly WaitReason[] = ['away', 'do_not_disturb']
 
-export function flowOf({ reason, oldestAgeMs }: Pick<WaitingPeer, 'reason' | 'oldestAgeMs'>): Flow {
-  if (IS_WAITED_FOR.includes(reason)) return 'waiting'
-  return oldestAgeMs >= BEHIND_AFTER_MS ? 'behind' : 'flowing'
+export function flowOf({ reason }: Pick<WaitingPeer, 'reason'>): Flow {
+  if (reason === 'on_its_way') return 'flowing'
+  return IS_WAITED_FOR.includes(reason) ? 'waiting' : 'behind'
 }
 
 const SEVERITY: readonly Flow[] = ['flowing', 'waiting', 'unknown', 'behind']
@@ -39,17 +41,18 @@ export function compareWaiting(a: WaitingPeer, b: WaitingPeer): number {
   return severityOf(flowOf(b)) - severityOf(flowOf(a)) || b.oldestAgeMs - a.oldestAgeMs
 }
 
-/** One sentence about the worst of them. */
+/** One sentence about the worst of them; `others`: for whom mail waits besides. */
 export function sentenceOf(flow: Flow, worst: WaitingPeer | undefined, others: number): string {
   if (flow === 'unknown') return 'The queue was not looked at lately: the database may be away.'
   if (!worst) return 'Nothing waits.'
   if (flow === 'flowing') return 'Mail is on its way.'
   const who = worst.name ?? `${worst.peerKey.slice(0, 8)}…`
-  const rest = others > 0 ? `, and ${others} more wait` : ''
+  const rest = others > 0 ? `; mail waits for ${others.toLocaleString('en')} more` : ''
   return `${who} ${WHY[worst.reason]}: ${count(worst.depth)}, the oldest for ${duration(worst.oldestAgeMs)}${rest}.`
 }
 
 const WHY: Readonly<Record<WaitReason, string>> = {
+  on_its_way: 'has mail on its way',
   away: 'is away',
   do_not_disturb: 'does not want to be disturbed',
   not_reading: 'is connected but does not read',

@@ -11,11 +11,13 @@ import {
   listInvites,
   listMeshes,
   listPeers,
+  listPins,
+  listShards,
   MEMBERS_COUNTED_MAX,
   type MeshEntry,
   type PeerEntry,
 } from '@sealpost/db'
-import type { Audit, Cause, Database as DatabaseView, DeadLetters, Groups, Invites, Mesh, MeshPage, MeshState, Overview, Peer, PeerPage, WaitingPeer } from '@sealpost/operator' // biome-ignore format: one thing
+import type { Audit, Cause, Database as DatabaseView, DeadLetters, Groups, Invites, Mesh, MeshPage, MeshState, Overview, Peer, PeerPage, Shards, WaitingPeer } from '@sealpost/operator' // biome-ignore format: one thing
 import { PRIORITIES } from '@sealpost/protocol'
 import { GROUP_EPOCH_LAST, type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
 import type { VersionFacts } from '../http.ts'
@@ -137,6 +139,18 @@ export class Views {
     const { snapshots, tables, ...scalars } = figures
     const statementsWaiting = this.parts.statementsWaiting()
     return { ...scalars, statementsWaiting, snapshots: [...snapshots], tables: [...tables], warnings: this.causes() }
+  }
+
+  async shards(): Promise<Shards> {
+    const [shards, pins] = await Promise.all([listShards(this.parts.db), listPins(this.parts.db)])
+    return {
+      shards: shards.map(({ certificate: _, ...shard }) => ({
+        ...shard,
+        isAlive: shard.leaseMs > 0,
+        isSelf: shard.shardId === this.parts.facts.shard,
+      })),
+      pins: [...pins].map(([meshId, shard]) => ({ meshId, shard })),
+    }
   }
 
   private causes(): Cause[] {

@@ -37,6 +37,7 @@ export function viewCommands(run: Run): Command[] {
       .addHelpText('after', example(`invites ${MESH}`))
       .action(run(invites)),
     new Command('database').description('what the database server says of itself').addHelpText('after', example('database')).action(run(database)), // biome-ignore format: one thing
+    new Command('shards').description('the brokers on this database').addHelpText('after', example('shards')).action(run(shards)), // biome-ignore format: one thing
     new Command('audit')
       .description('what operators changed, the latest first')
       .option('--mesh <ID>', 'only of this mesh, 32 hex digits', hex(16))
@@ -187,6 +188,14 @@ async function database(shell: Shell): Promise<void> {
       output.table(['TABLE', 'ROWS', 'DEAD', 'SIZE', 'VACUUMED (UTC)'], rows),
     ].join('\n'),
   )
+}
+
+async function shards(shell: Shell): Promise<void> {
+  const { shards } = await askAdmin(shell, { path: '/shards', answer: shapes.Shards })
+  const rows = shards.map(({ name, url, isAlive, isSelf, epoch }) => [
+    ...[escapeName(name), isAlive ? 'alive' : 'gone', url ?? '', String(epoch), isSelf ? 'this one' : ''],
+  ])
+  await shell.output.answers(shards, () => shell.output.table(['NAME', 'IS', 'DIALLED AT', 'EPOCH', ''], rows))
 }
 
 async function audit(shell: Shell, { mesh, limit }: { mesh?: string; limit: number }): Promise<void> {

@@ -1,0 +1,25 @@
+/** Makes the page: `bun apps/console/src/build.ts [FOLDER PUBLIC_PATH]`, by default where a broker looks for it. */
+import { mkdir, mkdtemp, readdir, rename, rm } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { build } from 'vite'
+import { sourcesHash } from './built-page.ts'
+import { CONSOLE_FOLDER } from './console.ts'
+
+const [publicPath = CONSOLE_FOLDER] = process.argv.slice(3)
+const [folder = join(import.meta.dirname, '../dist', sourcesHash(publicPath))] = process.argv.slice(2)
+
+await mkdir(dirname(folder), { recursive: true })
+const fresh = await mkdtemp(join(dirname(folder), 'new-'))
+await build({
+  configFile: false,
+  root: join(import.meta.dirname, 'page'),
+  base: publicPath,
+  logLevel: 'error',
+  // One file of each kind, and none inside another: the policy of the page allows nothing inline.
+  build: { outDir: fresh, emptyOutDir: true, assetsInlineLimit: 0, modulePreload: false, target: 'es2023' },
+  oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
+})
+await rename(fresh, folder).catch(() => rm(fresh, { recursive: true })) // somebody else was faster
+for (const name of await readdir(dirname(folder)))
+  if (/^[0-9a-f]{16}$/.test(name) && join(dirname(folder), name) !== folder)
+    await rm(join(dirname(folder), name), { recursive: true, force: true })

@@ -1,0 +1,201 @@
+/** Who is here, and which view they look at. */
+import type { Me } from '@sealpost/operator'
+import { useEffect, useMemo, useState } from 'preact/hooks'
+import { Api } from './api.ts'
+import { type Asked, useAsked } from './asked.ts'
+import { useLive } from './live.ts'
+import { Problem } from './parts.tsx'
+import { forgetToken, keepToken, takeToken } from './token.ts'
+import { AuditView } from './views/audit.tsx'
+import { DatabaseView } from './views/database.tsx'
+import { DeadLettersView } from './views/dead-letters.tsx'
+import { MeshView } from './views/mesh.tsx'
+import { MeshesView } from './views/meshes.tsx'
+import { OverviewView } from './views/overview.tsx'
+import { ShardsView } from './views/shards.tsx'
+import { age } from './words.ts'
+
+export function App() {
+  const [token, setToken] = useState(takeToken)
+  const [wasExpelled, setExpelled] = useState(false)
+  const leave = () => {
+    forgetToken()
+    setToken(null)
+  }
+  const enter = (fresh: string) => {
+    keepToken(fresh)
+    setExpelled(false)
+    setToken(fresh)
+  }
+  useEffect(() => {
+    // A link with a token may be pasted over a page that is open.
+    const pasted = () => {
+      const fresh = takeToken()
+      if (fresh) enter(fresh)
+    }
+    addEventListener('hashchange', pasted)
+    return () => removeEventListener('hashchange', pasted)
+  }, [])
+  const api = useMemo(() => token && new Api(token), [token])
+  if (!api) return <SignIn enter={enter} wasExpelled={wasExpelled} />
+  api.onExpelled = () => {
+    setExpelled(true)
+    leave()
+  }
+  return <Signed key={token} api={api} leave={leave} />
+}
+
+function SignIn({ enter, wasExpelled }: { enter: (token: string) => void; wasExpelled: boolean }) {
+  const [token, setToken] = useState('')
+  return (
+    <main class="sign-in card">
+      <h1>Sealpost console</h1>
+      {wasExpelled && <Problem>That token is unknown, over or revoked.</Problem>}
+      <p>
+        <code>sealpost admin console</code> prints a link that opens it. Or show a token of{' '}
+        <code>sealpost admin token create</code>:
+      </p>
+      <form
+        class="stack"
+        onSubmit={(event) => {
+          event.preventDefault()
+          enter(token.trim())
+        }}
+      >
+        <label for="token">Admin token</label>
+        <input
+          id="token"
+          type="password"
+          autocomplete="off"
+          required
+          placeholder="spa_…"
+          value={token}
+          onInput={({ currentTarget }) => setToken(currentTarget.value)}
+        />
+        <button type="submit">Open</button>
+      </form>
+    </main>
+  )
+}
+
+const VIEWS = [
+  ['', 'Overview'],
+  ['meshes', 'Meshes'],
+  ['dead', 'Dead letters'],
+  ['database', 'Database'],
+  ['shards', 'Shards'],
+  ['audit', 'Audit'],
+] as const
+
+interface SignedProps {
+  readonly api: Api
+  readonly leave: () => void
+}
+
+function Signed({ api, leave }: SignedProps) {
+  const [me] = useAsked('me', () => api.get<Me>('/me'), 60_000)
+  if (me.state !== 'ready') return <Waiting me={me} leave={leave} />
+  return me.value.meshId === null ? (
+    <Whole api={api} me={me.value} leave={leave} />
+  ) : (
+    <Frame page="meshes" me={me.value} leave={leave} views={[['meshes', 'Mesh']]}>
+      <MeshView api={api} meshId={me.value.meshId} me={me.value} />
+    </Frame>
+  )
+}
+
+function Waiting({ me, leave }: { me: Asked<Me>; leave: () => void }) {
+  return (
+    <main class="sign-in card">
+      <h1>Sealpost console</h1>
+      {me.state === 'failed' ? <Problem>{me.why}</Problem> : <p role="status">Opening…</p>}
+      <button type="button" class="plain" onClick={leave}>
+        Use another token
+      </button>
+    </main>
+  )
+}
+
+/** For a token of all meshes. */
+function Whole({ api, me, leave }: SignedProps & { me: Me }) {
+  const [page = '', rest] = useRoute()
+  const live = useLive(api)
+  return (
+    <Frame page={page} me={me} leave={leave} views={VIEWS}>
+      {live.away && (
+        <Problem>
+          {live.away} Trying again;{' '}
+          {live.overview
+            ? `what you see is from ${age(Date.now() - live.overview.atMs)} ago.`
+            : 'nothing was heard yet.'}
+        </Problem>
+      )}
+      {page === '' && <OverviewView live={live} />}
+      {page === 'meshes' && (rest ? <MeshView api={api} meshId={rest} me={me} /> : <MeshesView api={api} />)}
+      {page === 'dead' && <DeadLettersView api={api} me={me} />}
+      {page === 'database' && <DatabaseView api={api} />}
+      {page === 'shards' && <ShardsView api={api} />}
+      {page === 'audit' && <AuditView api={api} />}
+    </Frame>
+  )
+}
+
+interface FrameProps {
+  readonly page: string
+  readonly me: Me
+  readonly leave: () => void
+  readonly views: readonly (readonly [string, string])[]
+  readonly children: preact.ComponentChildren
+}
+
+function Frame({ page, me, leave, views, children }: FrameProps) {
+  useEffect(() => {
+    const name = views.find(([path]) => path === page)?.[1] ?? 'Overview'
+    document.title = `${name} · Sealpost console`
+    scrollTo(0, 0)
+  }, [page, views])
+  return (
+    <div class="frame">
+      <button type="button" class="skip" onClick={toContent}>
+        To the content
+      </button>
+      <header>
+        <span class="brand">Sealpost</span>
+        <nav aria-label="Views">
+          {views.map(([path, name]) => (
+            <a key={path} href={`#/${path}`} aria-current={path === page ? 'page' : undefined}>
+              {name}
+            </a>
+          ))}
+        </nav>
+        <div class="who">
+          <span class="quiet" title={me.scope === 'operate' ? 'may change things' : 'may look'}>
+            {me.name}
+          </span>
+          <button type="button" class="plain" onClick={leave}>
+            Leave
+          </button>
+        </div>
+      </header>
+      <main id="content" tabIndex={-1}>
+        {children}
+      </main>
+    </div>
+  )
+}
+
+/** Not by a link: the fragment is the route. */
+function toContent(): void {
+  document.querySelector<HTMLElement>('#content')?.focus()
+}
+
+function useRoute(): string[] {
+  const read = () => location.hash.replace(/^#\/?/, '').split('/')
+  const [route, setRoute] = useState(read)
+  useEffect(() => {
+    const changed = () => setRoute(read())
+    addEventListener('hashchange', changed)
+    return () => removeEventListener('hashchange', changed)
+  }, [])
+  return route
+}

@@ -1,0 +1,174 @@
+/** What every view is built from. */
+import type { Flow } from '@sealpost/operator'
+import type { ComponentChildren } from 'preact'
+import { useEffect, useRef, useState } from 'preact/hooks'
+import type { Asked } from './asked.ts'
+import { whyOf } from './asked.ts'
+import { short } from './words.ts'
+
+/** Loading, failed, empty or there. */
+export function Shown<T>({
+  asked,
+  isEmpty,
+  empty,
+  children,
+}: {
+  asked: Asked<T>
+  isEmpty?: (value: T) => boolean
+  empty?: string
+  children: (value: T) => ComponentChildren
+}) {
+  // biome-ignore format: one thing
+  if (asked.state === 'loading') return <p class="quiet pulse" role="status">Loading…</p> // biome-ignore format: one thing
+  if (asked.state === 'failed') return <Problem>{asked.why}</Problem>
+  return (
+    <>
+      {asked.why && <Problem>{asked.why} What you see is from before.</Problem>}
+      {isEmpty?.(asked.value) ? <Empty>{empty}</Empty> : children(asked.value)}
+    </>
+  )
+}
+
+export const Problem = ({ children }: { children: ComponentChildren }) => (
+  <p class="problem" role="alert">
+    {children}
+  </p>
+)
+export const Empty = ({ children }: { children: ComponentChildren }) => <p class="empty">{children}</p>
+
+const FLOW_WORDS: Readonly<Record<Flow, string>> = {
+  flowing: 'Flowing',
+  waiting: 'Waiting',
+  behind: 'Behind',
+  unknown: 'Unknown',
+}
+/** A shape and a word beside the colour: not everybody tells red from green. */
+const FLOW_SHAPES: Readonly<Record<Flow, string>> = {
+  flowing: 'M4 10.5 8 14.5 16 6',
+  waiting: 'M10 3a7 7 0 1 1 0 14 7 7 0 0 1 0-14m0 3.5V10l2.5 1.5',
+  behind: 'M10 3 18 17H2zm0 5v4m0 2.4v.1',
+  unknown: 'M7 7.5a3 3 0 1 1 4 3c-.8.4-1 .9-1 2M10 15v.5',
+}
+
+export function FlowBadge({ flow }: { flow: Flow }) {
+  return (
+    <span class={`badge ${flow}`}>
+      <FlowIcon flow={flow} />
+      {FLOW_WORDS[flow]}
+    </span>
+  )
+}
+
+export const FlowIcon = ({ flow }: { flow: Flow }) => (
+  <svg viewBox="0 0 20 20" class="flow-icon" aria-hidden="true">
+    <path d={FLOW_SHAPES[flow]} />
+  </svg>
+)
+
+export function Tile({ label, value, hint }: { label: string; value: string; hint?: string }) {
+  return (
+    <div class="tile">
+      <dt>{label}</dt>
+      <dd>
+        <strong>{value}</strong>
+        {hint && <span class="quiet">{hint}</span>}
+      </dd>
+    </div>
+  )
+}
+
+/** A table that scrolls by itself, also by keys, so that the page never does sideways. */
+export function Table({
+  label,
+  head,
+  children,
+}: {
+  label: string
+  head: readonly string[]
+  children: ComponentChildren
+}) {
+  // biome-ignore format: one thing
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keys
+    <section class="scroll" aria-label={label} tabIndex={0}>
+      <table>
+        <thead>
+          <tr>
+            {head.map((name) => (
+              <th key={name} scope="col" class={name.startsWith('#') ? 'number' : undefined}>
+                {name.replace('#', '') || <span class="unseen">Actions</span>}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>{children}</tbody>
+      </table>
+    </section>
+  )
+}
+
+export const Num = ({ children }: { children: ComponentChildren }) => <td class="number">{children}</td>
+
+/** A key, cut short; a click copies the whole of it. */
+export function Key({ value }: { value: string }) {
+  const [isCopied, setCopied] = useState(false)
+  const copy = async () => {
+    await navigator.clipboard?.writeText(value)
+    setCopied(true)
+    setTimeout(() => setCopied(false), 1500)
+  }
+  return (
+    <button type="button" class="key" title={value} aria-label={`Copy ${short(value)}`} onClick={() => void copy()}>
+      {isCopied ? 'copied' : short(value)}
+    </button>
+  )
+}
+
+interface Question {
+  readonly title: string
+  readonly text: string
+  readonly action: string
+  readonly act: () => Promise<unknown>
+}
+
+/** Asks before anything that can't be taken back. */
+export function Confirm({ question, close }: { question: Question | null; close: () => void }) {
+  const dialog = useRef<HTMLDialogElement>(null)
+  const [why, setWhy] = useState<string | null>(null)
+  const [isActing, setActing] = useState(false)
+  useEffect(() => {
+    setWhy(null)
+    if (question) dialog.current?.showModal()
+    else dialog.current?.close()
+  }, [question])
+  const act = async () => {
+    setActing(true)
+    await question!.act().then(close, (error) => setWhy(whyOf(error)))
+    setActing(false)
+  }
+  return (
+    <dialog ref={dialog} onClose={close} aria-labelledby="question">
+      {question && (
+        <>
+          <h2 id="question">{question.title}</h2>
+          <p>{question.text}</p>
+          {why && <Problem>{why}</Problem>}
+          <div class="row end">
+            <button type="button" class="plain" onClick={close}>
+              Cancel
+            </button>
+            <button type="button" class="danger" disabled={isActing} onClick={() => void act()}>
+              {question.action}
+            </button>
+          </div>
+        </>
+      )}
+    </dialog>
+  )
+}
+
+/** A question that a view may ask. */
+export function useConfirm() {
+  const [question, setQuestion] = useState<Question | null>(null)
+  return { ask: setQuestion, dialog: <Confirm question={question} close={() => setQuestion(null)} /> }
+}

@@ -1,0 +1,129 @@
+/** What left its queue unsettled: between whom, when and why. Never what. */
+import type { DeadLetter, DeadLetters, Me } from '@sealpost/operator'
+import { useState } from 'preact/hooks'
+import type { Api } from '../api.ts'
+import { useAsked } from '../asked.ts'
+import { Num, Shown, Table, useConfirm } from '../parts.tsx'
+import { bytes, count, instant, named, short } from '../words.ts'
+
+const REASONS = ['', 'strikes', 'expired', 'rejected'] as const
+const REASON_WORDS: Readonly<Record<string, string>> = {
+  '': 'Every reason',
+  strikes: 'Struck out',
+  expired: 'Expired',
+  rejected: 'Rejected',
+}
+
+export function DeadLettersView({ api, me }: { api: Api; me: Me }) {
+  const [reason, setReason] = useState('')
+  const [asked, again] = useAsked(`dead ${reason}`, () => api.get<DeadLetters>('/dead-letters', { reason, limit: 200 }))
+  return (
+    <>
+      <div class="row">
+        <h1>Dead letters</h1>
+        <label class="inline">
+          <span class="unseen">Reason</span>
+          <select value={reason} onChange={({ currentTarget }) => setReason(currentTarget.value)}>
+            {REASONS.map((name) => (
+              <option key={name} value={name}>
+                {REASON_WORDS[name]}
+              </option>
+            ))}
+          </select>
+        </label>
+      </div>
+      <Shown asked={asked} isEmpty={({ deadLetters }) => deadLetters.length === 0} empty="Nothing was given up.">
+        {({ deadLetters }) => <Letters key={reason} api={api} me={me} letters={deadLetters} changed={again} />}
+      </Shown>
+    </>
+  )
+}
+
+interface LettersProps {
+  readonly api: Api
+  readonly me: Me
+  readonly letters: readonly DeadLetter[]
+  readonly changed: () => void
+}
+
+function Letters({ api, me, letters, changed }: LettersProps) {
+  const { ask, dialog } = useConfirm()
+  const [chosen, setChosen] = useState<ReadonlySet<number>>(new Set())
+  const mayOperate = me.scope === 'operate'
+  const there = letters.filter(({ id }) => chosen.has(id)).map(({ id }) => id)
+  const toggle = (id: number) => {
+    const next = new Set(chosen)
+    if (!next.delete(id)) next.add(id)
+    setChosen(next)
+  }
+  const done = () => {
+    setChosen(new Set())
+    changed()
+  }
+  const change = (what: 'redrive' | 'purge') =>
+    ask({
+      title: `${what === 'redrive' ? 'Put back' : 'Throw away'} ${count(there.length)}?`,
+      text:
+        what === 'redrive'
+          ? 'They go to the end of their queues for 14 days more, without their strikes. Those that expired have no envelope any more and stay.'
+          : 'For good: nobody can bring them back.',
+      action: what === 'redrive' ? 'Put back' : 'Throw away',
+      act: () => api.post(`/dead-letters/${what}`, { ids: there }).then(done),
+    })
+  return (
+    <>
+      {mayOperate && (
+        <div class="row">
+          <button
+            type="button"
+            class="plain"
+            onClick={() => setChosen(new Set(there.length === letters.length ? [] : letters.map(({ id }) => id)))}
+          >
+            {there.length === letters.length ? 'Choose none' : 'Choose all shown'}
+          </button>
+          <button type="button" disabled={there.length === 0} onClick={() => change('redrive')}>
+            Put back
+          </button>
+          <button type="button" class="danger" disabled={there.length === 0} onClick={() => change('purge')}>
+            Throw away
+          </button>
+          <span class="quiet" role="status">
+            {count(there.length)} of {count(letters.length)} chosen
+          </span>
+        </div>
+      )}
+      <Table
+        label="Dead letters"
+        head={[...(mayOperate ? ['Choose'] : []), 'Reason', 'From', 'To', 'Mesh', '# Attempts', '# Size', 'Died']}
+      >
+        {letters.map((letter) => (
+          <tr key={`${letter.meshId}/${letter.recipient}/${letter.id}`}>
+            {mayOperate && (
+              <td>
+                <input
+                  type="checkbox"
+                  aria-label={`Choose ${letter.id}`}
+                  checked={chosen.has(letter.id)}
+                  onChange={() => toggle(letter.id)}
+                />
+              </td>
+            )}
+            <th scope="row">
+              {REASON_WORDS[letter.reason] ?? letter.reason}
+              {letter.detail && <span class="quiet sentence"> {letter.detail}</span>}
+            </th>
+            <td>{named(letter.senderName, letter.sender)}</td>
+            <td>{named(letter.recipientName, letter.recipient)}</td>
+            <td>
+              <a href={`#/meshes/${letter.meshId}`}>{letter.meshName || short(letter.meshId)}</a>
+            </td>
+            <Num>{count(letter.attempts)}</Num>
+            <Num>{bytes(letter.bytes)}</Num>
+            <td>{instant(letter.diedAtMs)}</td>
+          </tr>
+        ))}
+      </Table>
+      {dialog}
+    </>
+  )
+}

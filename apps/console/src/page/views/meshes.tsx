@@ -1,0 +1,70 @@
+/** All meshes, a page at a time. */
+import type { MeshPage } from '@sealpost/operator'
+import { useState } from 'preact/hooks'
+import type { Api } from '../api.ts'
+import { useAsked } from '../asked.ts'
+import { FlowBadge, Num, Shown, Table } from '../parts.tsx'
+import { age, count, instant, short } from '../words.ts'
+
+const HEAD = ['Mesh', 'Mail', 'Why', '# Waiting', '# Oldest', '# Sessions', 'Since']
+
+export function MeshesView({ api }: { api: Api }) {
+  const [pages, setPages] = useState<readonly string[]>([])
+  const after = pages.at(-1)
+  const [asked] = useAsked(`meshes ${after}`, () => api.get<MeshPage>('/meshes', { after }))
+  return (
+    <>
+      <h1>Meshes</h1>
+      <Shown asked={asked} isEmpty={({ meshes }) => meshes.length === 0} empty="There is no mesh yet.">
+        {({ meshes, next }) => (
+          <>
+            <Table label="Meshes" head={HEAD}>
+              {meshes.map((mesh) => (
+                <tr key={mesh.meshId}>
+                  <th scope="row">
+                    <a href={`#/meshes/${mesh.meshId}`}>{mesh.name || short(mesh.meshId)}</a>
+                  </th>
+                  <td>
+                    <FlowBadge flow={mesh.flow} />
+                  </td>
+                  <td class="sentence">{mesh.why}</td>
+                  <Num>{count(mesh.depth)}</Num>
+                  <Num>{mesh.depth > 0 ? age(mesh.oldestAgeMs) : '–'}</Num>
+                  <Num>{count(mesh.sessions)}</Num>
+                  <td>{instant(mesh.createdAtMs)}</td>
+                </tr>
+              ))}
+            </Table>
+            <Pager
+              isFirst={pages.length === 0}
+              back={() => setPages(pages.slice(0, -1))}
+              next={next}
+              on={(key) => setPages([...pages, key])}
+            />
+          </>
+        )}
+      </Shown>
+    </>
+  )
+}
+
+interface PagerProps {
+  readonly isFirst: boolean
+  readonly back: () => void
+  readonly next: string | null
+  readonly on: (next: string) => void
+}
+
+export function Pager({ isFirst, back, next, on }: PagerProps) {
+  if (isFirst && next === null) return null
+  return (
+    <div class="row">
+      <button type="button" class="plain" disabled={isFirst} onClick={back}>
+        Back
+      </button>
+      <button type="button" class="plain" disabled={next === null} onClick={() => on(next!)}>
+        More
+      </button>
+    </div>
+  )
+}

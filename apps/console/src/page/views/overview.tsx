@@ -1,0 +1,157 @@
+/** Does mail flow, and if not, where and why. */
+import type { MeshState, Overview } from '@sealpost/operator'
+import { Chart, type Series } from '../chart.tsx'
+import type { Live } from '../live.ts'
+import { Empty, FlowBadge, FlowIcon, Tile } from '../parts.tsx'
+import { age, bytes, count, millis, rate, short } from '../words.ts'
+
+const RATES: readonly Series[] = [
+  { label: 'accepted', colour: 'one', read: (sample) => sample.acceptedPerSecond },
+  { label: 'pushed', colour: 'two', read: (sample) => sample.pushedPerSecond },
+  { label: 'settled', colour: 'three', read: (sample) => sample.settledPerSecond },
+]
+const TIMES: readonly Series[] = [
+  { label: 'ack p50', colour: 'one', read: (sample) => sample.ackP50Ms },
+  { label: 'ack p99', colour: 'two', read: (sample) => sample.ackP99Ms },
+  { label: 'push p99', colour: 'three', read: (sample) => sample.pushP99Ms },
+]
+const DEPTH: readonly Series[] = [{ label: 'deliveries', colour: 'one', read: (sample) => sample.depth }]
+const SESSIONS: readonly Series[] = [{ label: 'sessions', colour: 'two', read: (sample) => sample.sessions }]
+
+export function OverviewView({ live: { overview, samples } }: { live: Live }) {
+  if (!overview) return <p class="quiet pulse" role="status">Loading…</p> // biome-ignore format: one thing
+  return (
+    <>
+      <Verdict overview={overview} />
+      <Behind meshes={overview.meshes} />
+      <Tiles overview={overview} />
+      <h2 class="unseen">The last half hour</h2>
+      <div class="charts">
+        <Chart title="Messages a second" series={RATES} samples={samples} format={rate} />
+        <Chart title="From a send to its ack and push" series={TIMES} samples={samples} format={millis} />
+        <Chart title="Waiting" series={DEPTH} samples={samples} format={count} />
+        <Chart title="Sessions" series={SESSIONS} samples={samples} format={count} />
+      </div>
+      <Health overview={overview} />
+    </>
+  )
+}
+
+const HEADLINES: Readonly<Record<Overview['flow'], string>> = {
+  flowing: 'Mail flows',
+  waiting: 'Mail flows; some waits for peers that are away',
+  behind: 'Mail is behind',
+  unknown: 'Nobody knows whether mail flows',
+}
+
+function Verdict({ overview: { flow, causes, meshes, queue } }: { overview: Overview }) {
+  const isIll = flow === 'flowing' && causes.length > 0
+  const behind = meshes.filter((mesh) => mesh.flow === 'behind')
+  const headline =
+    behind.length > 0 ? `${namesOf(behind)} ${behind.length === 1 ? 'is' : 'are'} behind` : HEADLINES[flow]
+  const counted = queue.seenAgoMs === null ? 'The queue is being counted for the first time.' : null
+  return (
+    <section class={`verdict ${isIll ? 'waiting' : flow}`} aria-labelledby="verdict">
+      <FlowIcon flow={isIll ? 'waiting' : flow} />
+      <div role="status">
+        <h1 id="verdict">{headline}</h1>
+        {behind[0] && <p>{behind[0].why}</p>}
+        {causes.map(({ code, sentence }) => (
+          <p key={code}>
+            <strong>{code.replaceAll('_', ' ')}:</strong> {sentence}
+          </p>
+        ))}
+        {behind.length === 0 && causes.length === 0 && <p>{counted ?? meshes[0]?.why ?? 'Nothing waits.'}</p>}
+      </div>
+    </section>
+  )
+}
+
+const NAMED_MAX = 3
+function namesOf(meshes: readonly MeshState[]): string {
+  const names = meshes.slice(0, NAMED_MAX).map(({ name, meshId }) => name || short(meshId))
+  const more = meshes.length - names.length
+  return [...names, ...(more > 0 ? [`${more} more`] : [])].join(', ')
+}
+
+function Behind({ meshes }: { meshes: readonly MeshState[] }) {
+  if (meshes.length === 0) return <Empty>No mesh has mail that waits.</Empty>
+  return (
+    <section class="stack" aria-labelledby="waiting-meshes">
+      <h2 id="waiting-meshes">Where mail waits</h2>
+      <ul class="meshes">
+        {meshes.map((mesh) => (
+          <li key={mesh.meshId}>
+            <a class={`card mesh ${mesh.flow}`} href={`#/meshes/${mesh.meshId}`}>
+              <span class="mesh-head">
+                <strong>{mesh.name || short(mesh.meshId)}</strong>
+                <FlowBadge flow={mesh.flow} />
+              </span>
+              <span class="why">{mesh.why}</span>
+              <span class="quiet">
+                {count(mesh.depth)} waiting · oldest {age(mesh.oldestAgeMs)} · {count(mesh.sessions)} in session
+              </span>
+            </a>
+          </li>
+        ))}
+      </ul>
+    </section>
+  )
+}
+
+function Tiles({ overview }: { overview: Overview }) {
+  const { now, queue, database } = overview
+  return (
+    <dl class="tiles eight">
+      <Tile
+        label="Accepted"
+        value={`${rate(now.acceptedPerSecond)}/s`}
+        hint={`${rate(now.refusedPerSecond)}/s refused`}
+      />
+      <Tile label="Pushed" value={`${rate(now.pushedPerSecond)}/s`} hint={`p99 ${millis(now.pushP99Ms)}`} />
+      <Tile label="Settled" value={`${rate(now.settledPerSecond)}/s`} hint={`${rate(now.lostPerSecond)}/s given up`} />
+      <Tile label="Send to ack" value={millis(now.ackP50Ms)} hint={`p99 ${millis(now.ackP99Ms)}`} />
+      <Tile
+        label="Waiting"
+        value={count(queue.depth)}
+        hint={queue.depth > 0 ? `oldest ${age(queue.oldestAgeMs)}` : 'nothing'}
+      />
+      <Tile label="Sessions" value={count(now.sessions)} hint={`${count(overview.connections)} connections`} />
+      <Tile label="Memory" value={bytes(now.memoryBytes)} hint="of this broker" />
+      <Tile
+        label="Dead letters"
+        value={database.deadLetters === null ? '–' : count(database.deadLetters)}
+        hint="as the server counts"
+      />
+    </dl>
+  )
+}
+
+function Health({ overview }: { overview: Overview }) {
+  const { database, shard, version, postgres, durability, limits } = overview
+  return (
+    <section class="card" aria-labelledby="health">
+      <h2 id="health">This broker and its database</h2>
+      <dl class="facts">
+        <Fact name="Oldest snapshot" value={`${count(database.snapshotSeconds)} s`} />
+        <Fact name="Dead rows" value={count(database.deadRows)} />
+        <Fact
+          name="Write-ahead log"
+          value={database.walBytesPerSecond === null ? '–' : `${bytes(database.walBytesPerSecond)}/s`}
+        />
+        <Fact name="Statements that wait" value={count(database.statementsWaiting)} />
+        <Fact name="Durability" value={durability} />
+        <Fact name="Limits" value={limits} />
+        <Fact name="Version" value={`${version}, Postgres ${postgres}`} />
+        <Fact name="Shard" value={short(shard)} />
+      </dl>
+    </section>
+  )
+}
+
+const Fact = ({ name, value }: { name: string; value: string }) => (
+  <div>
+    <dt>{name}</dt>
+    <dd>{value}</dd>
+  </div>
+)

@@ -1,0 +1,72 @@
+/** A page made of files, as a broker serves it: packed, marked, and under a policy of its own. */
+
+export interface Asset {
+  /** The content type. */
+  readonly type: string
+  readonly bytes: Uint8Array<ArrayBuffer>
+  /** Its name has a hash of what it holds, so it never changes. */
+  readonly isImmutable: boolean
+}
+
+export interface ServedPage {
+  /** For every request under its folder, or for that without its last slash. */
+  answer(request: Request): Response
+}
+
+export interface PageParts {
+  /** With slashes around. */
+  readonly folder: string
+  /** The content security policy. */
+  readonly policy: string
+  /** By their names; `index.html` is what the folder shows. */
+  readonly assets: ReadonlyMap<string, Asset>
+}
+
+export const PAGE_NAME = 'index.html'
+
+const HEADERS = {
+  'Cross-Origin-Opener-Policy': 'same-origin',
+  'Cross-Origin-Resource-Policy': 'same-origin',
+  'Referrer-Policy': 'no-referrer',
+  'X-Content-Type-Options': 'nosniff',
+}
+const FOREVER = 'public, max-age=31536000, immutable'
+
+interface Served {
+  readonly asset: Asset
+  readonly headers: Readonly<Record<string, string>>
+  readonly etag: string
+  readonly gzipped: Uint8Array<ArrayBuffer>
+}
+
+export function servePage({ folder, policy, assets }: PageParts): ServedPage {
+  const served = new Map([...assets].map(([name, asset]) => [name === PAGE_NAME ? '' : name, prepare(asset, policy)]))
+  return {
+    answer: (request) => {
+      const { pathname } = new URL(request.url)
+      if (pathname === folder.slice(0, -1)) return new Response(null, { status: 308, headers: { Location: folder } })
+      const found = served.get(pathname.slice(folder.length))
+      if (!found) return Response.json({ code: 'not_found' }, { status: 404 })
+      return answer(request, found)
+    },
+  }
+}
+
+function prepare(asset: Asset, policy: string): Served {
+  const etag = `"${new Bun.CryptoHasher('sha256').update(asset.bytes).digest('hex').slice(0, 32)}"`
+  const headers = {
+    'Content-Security-Policy': policy,
+    ...HEADERS,
+    'Content-Type': asset.type,
+    'Cache-Control': asset.isImmutable ? FOREVER : 'no-cache',
+    ETag: etag,
+    Vary: 'Accept-Encoding',
+  }
+  return { asset, headers, etag, gzipped: Bun.gzipSync(asset.bytes) }
+}
+
+function answer(request: Request, { asset, headers, etag, gzipped }: Served): Response {
+  if (request.headers.get('if-none-match')?.includes(etag)) return new Response(null, { status: 304, headers })
+  if (!/\bgzip\b/.test(request.headers.get('accept-encoding') ?? '')) return new Response(asset.bytes, { headers })
+  return new Response(gzipped, { headers: { ...headers, 'Content-Encoding': 'gzip' } })
+}
