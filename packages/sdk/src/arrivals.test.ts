@@ -53,7 +53,7 @@ describe('around a turn of box keys', () => {
     expect(scene.shown.at(-1)!.atMs).toBeGreaterThanOrEqual(15_000 + GRACE_MS)
   })
 
-  test('a new session pushes all of it in its order, and what is missing then is not waited for', () => {
+  test('what is put off is waited for in a new session, too, since its pause goes on there', () => {
     const scene = turnedTwice()
     scene.advance(5_000)
     scene.send('first')
@@ -61,6 +61,8 @@ describe('around a turn of box keys', () => {
     for (const text of ['second', 'third']) scene.send(text)
     scene.advance(5_500)
     scene.reconnect()
+    expect(scene.texts).toEqual(['0', '1'])
+    scene.advance(4_500 + 2 * GRACE_MS)
     expect(scene.texts).toEqual(['0', '1', 'second', 'third'])
   })
 

@@ -74,16 +74,20 @@ export class Arrivals implements MessageDesk {
     this.leases.connected(leaseMs)
   }
 
-  /** What is not settled will be pushed again in the next session. */
+  /** What is not settled will be pushed again in the next session, but not before the pause that was asked for it is over. */
   disconnected(): void {
     this.sessionNo += 1
     this.parked.clear()
-    this.putOffs.clear()
     this.early.clear()
     this.settling = []
     this.retrying = []
     this.rejecting = []
     this.leases.disconnected()
+  }
+
+  /** Ids mean something else from now on. */
+  restored(): void {
+    this.putOffs.clear()
   }
 
   /** When a lease is to be extended, or a message has waited long enough for those before it. */

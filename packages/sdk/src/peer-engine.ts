@@ -395,6 +395,7 @@ export class PeerEngine {
     const { epoch, incarnation } = welcome
     const isRestored = this.incarnation !== null && this.incarnation !== incarnation
     this.incarnation = incarnation
+    if (isRestored) this.arrivals.restored()
     const reoffered = isRestored ? this.reoffer() : 0
     this.outbox.connected(welcome, this.nowMs)
     const durability = welcome.durability === 'fsync' ? 'fsync' : 'degraded'

@@ -63,7 +63,7 @@ describe('what is put off', () => {
     expect(putOffs.waitMs(delivery(2_000), 0)).toBe(0)
   })
 
-  test('is forgotten with the session', () => {
+  test('is forgotten with the ids', () => {
     const putOffs = new PutOff()
     putOffs.note(delivery(5), { afterMs: 10_000, nowMs: 0 })
     putOffs.clear()

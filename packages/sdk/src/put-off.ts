@@ -59,7 +59,7 @@ export class PutOff {
     if (offs?.delete(id) && offs.size === 0) this.senders.delete(sender)
   }
 
-  /** The session ended: everything is pushed again in its order. */
+  /** Ids of another incarnation of the broker are other deliveries. */
   clear(): void {
     this.senders.clear()
   }
