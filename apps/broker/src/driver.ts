@@ -157,6 +157,11 @@ export class Driver extends MemberDriver implements Effects {
     this.flushSoon()
   }
 
+  /** Settles when this shard knows, as far as it can, who of the mesh has a session on any. */
+  knowsPresence(meshId: MeshId): Promise<void> {
+    return new Promise((resolve) => this.step(() => this.engine.presence.seek(meshId, resolve)))
+  }
+
   /** Refuses new work, answers what was taken, then says goodbye. */
   async shutdown(): Promise<void> {
     this.step(() => this.engine.beginShutdown(this.jitter()))
@@ -309,6 +314,9 @@ export class Driver extends MemberDriver implements Effects {
 
   hint(hint: Hint): void {
     this.parts.bus.publish(hint)
+  }
+  awaitAnswers(meshId: MeshId): void {
+    setTimeout(() => this.step(() => this.engine.presence.answered(meshId)), this.parts.bus.answerMs)
   }
   follow(meshId: MeshId): void {
     this.parts.bus.follow(meshId)

@@ -41,7 +41,8 @@ export class Inboxes {
     { max, takesOver }: { readonly max: number; readonly takesOver: boolean },
   ): Promise<PolledSession | Refused> {
     const { meshId, peerKey } = holder
-    if (!takesOver && this.driver.engine.isServed(meshId, peerKey)) return { code: 'session_conflict' }
+    if (!takesOver) await this.driver.knowsPresence(meshId)
+    if (!takesOver && this.driver.engine.presence.isServed(meshId, peerKey)) return { code: 'session_conflict' }
     const [member] = await this.queue.findMembers(meshId, [peerKey])
     if (!member) return { code: 'token_invalid' }
     return this.sessions.get(nameOf(holder)) ?? this.opened(nameOf(holder), member, max)

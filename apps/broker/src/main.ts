@@ -93,7 +93,8 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   )
   const self = { shard, keys, port: server.port }
   const placed = (placement: Placement) => driver.step(() => driver.engine.placed(placement))
-  const shards = new ShardTable(config, self, { db: databases.asking, bus, log, metrics, placed })
+  const others = (ids: ReadonlySet<ShardId>) => driver.step(() => driver.engine.presence.shardsAre(ids))
+  const shards = new ShardTable(config, self, { db: databases.asking, bus, log, metrics, placed, others })
   const operators = openAdmin({ databases, driver, metrics, watch, overload, facts, log })
   const console = openConsole((error) => log.warn('console.failed', errorFields(error)))
   const adminApp = withConsole(adminRoutes(http), console).route('/', operators.app)

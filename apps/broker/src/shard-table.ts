@@ -23,6 +23,8 @@ interface Parts {
   readonly log: Log
   readonly metrics: Metrics
   readonly placed: (placement: Placement) => void
+  /** Which others are alive, whether they can be dialled or not. */
+  readonly others: (shards: ReadonlySet<ShardId>) => void
 }
 
 interface Self {
@@ -100,6 +102,7 @@ export class ShardTable {
       this.isNew = false
       if (this.isOver) return
       this.judge(table)
+      this.parts.others(new Set(table.shards.map(({ shardId }) => shardId).filter((id) => id !== this.self.shardId)))
       this.parts.placed({ self: this.self.shardId, ...this.rules, ...liveOf(table) })
     } catch (error) {
       this.complain(error) // what was true before stays the best guess

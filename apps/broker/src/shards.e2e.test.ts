@@ -2,6 +2,7 @@
 import { isNatsHere, NatsServer } from '@sealpost/bus/testing'
 import { connect, type Peer } from '@sealpost/sdk'
 import { test as base, expect } from 'vitest'
+import { HttpPeer } from './testing-http.ts'
 import { type BrokerProcess, type Environment, until } from './testing-process.ts'
 import { envelopeTo, sendFrame, WireClient } from './testing-wire.ts'
 import { type Place, World } from './testing-world.ts'
@@ -124,4 +125,36 @@ test('T15: without a bus nothing is accepted after a revocation, and each shard 
   await annotate(`closed after ${Math.round(performance.now() - revokedAtMs)} ms, with a look every 3 s`)
   expect(await world.count('message_queue')).toBe(1)
   expect(client.frames.filter(({ type }) => type === 'ack')).toEqual([])
+})
+
+test('peers of two shards see each other, whisper, and ask who is online; a poll is refused beside a socket elsewhere', async () => {
+  await using world = await World.open(NEVER_LOOKS)
+  const other = await world.secondShard()
+  for (const shard of [world.broker, other])
+    await until('each knows both', async () => (await shard.metric('sealpost_shards')) === 2)
+  const [place, absent] = [await world.enrol(), await world.enrol()]
+  const refused: string[] = []
+  const alice = await connect({
+    ...(await world.enrol()),
+    onEvent: (event) => void (event.type === 'unheard' && refused.push(event.code)),
+  })
+  const bob = await connect(at(other, place))
+  bob.setStatus({ availability: 'working', summary: 'on the roof' })
+  bob.onMessage((message) => message.reply(message.text().toUpperCase()))
+  const whispers: string[] = []
+  bob.onWhisper(({ body }) => void whispers.push(new TextDecoder().decode(body)))
+  expect((await alice.request(bob.key, 'hello', { ifOnline: true })).text()).toBe('HELLO')
+  const asked = alice.request(absent.identity.signing.publicKey, 'anybody?', { ifOnline: true })
+  await expect(asked).rejects.toMatchObject({ code: 'no_responder' })
+  alice.whisper(absent.identity.signing.publicKey, 'hello?')
+  alice.whisper(bob.key, '50 %')
+  await until('one is heard and one is not', () => whispers.length + refused.length === 2)
+  expect([whispers, refused]).toEqual([['50 %'], ['no_responder']])
+  alice.watchPresence()
+  await until('the other is seen', () => alice.presence.get(bob.key)?.summary === 'on the roof')
+  const poller = await HttpPeer.enter(place)
+  expect(await poller.inbox()).toMatchObject({ status: 409, body: { code: 'session_conflict' } })
+  await bob.close()
+  await until('the leave is seen', () => alice.presence.get(bob.key)?.isOnline === false)
+  await alice.close()
 })

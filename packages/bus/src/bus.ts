@@ -3,7 +3,7 @@
  * because each shard looks by itself from time to time at what it would have been told.
  */
 import type { Hint } from '@sealpost/protocol/hints'
-import type { MeshId, ShardId } from '@sealpost/std'
+import type { MeshId, Millis, ShardId } from '@sealpost/std'
 
 export interface BusListener {
   /** What another shard said, of meshes that are followed here or of none. A shard does not hear itself. */
@@ -27,6 +27,8 @@ export interface Bus {
   readonly counters: Readonly<BusCounters>
   /** Whether what is published now is sure to leave this shard. */
   readonly isUp: boolean
+  /** Within which the other shards' answers to what is published now will mostly have come; 0: there will be none. */
+  readonly answerMs: Millis
   /** Goes out within a few milliseconds, with others. */
   publish(hint: Hint): void
   /** Hints of this mesh are heard from soon on. */

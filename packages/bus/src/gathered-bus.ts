@@ -49,6 +49,10 @@ export class GatheredBus implements Bus {
     return this.wire.isUp
   }
 
+  get answerMs(): Millis {
+    return this.wire.answerMs
+  }
+
   publish(hint: Hint): void {
     if (this.isClosed || this.waiting.size >= WAITING_MAX) {
       this.counters.lost += 1
@@ -158,6 +162,19 @@ function keyOf(hint: Hint): string {
     case 'superseded':
     case 'revoked':
       return `${hint.type} ${hint.meshId} ${hint.peer}`
+    case 'presence':
+    case 'staleKey':
+      return `${hint.type} ${hint.meshId} ${hint.peer}`
+    case 'whisper':
+      return `whisper ${hint.meshId} ${hint.sender} ${hint.envelopeId}`
+    case 'staleConsent':
+      return `${hint.type} ${hint.meshId} ${hint.person}`
+    case 'staleGroup':
+      return `${hint.type} ${hint.meshId} ${hint.group}`
+    case 'stalePool':
+      return `${hint.type} ${hint.meshId} ${hint.pool}`
+    case 'whoIsThere':
+      return `${hint.type} ${hint.meshId}`
     case 'shards':
       return hint.type
   }

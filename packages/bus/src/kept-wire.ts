@@ -39,6 +39,8 @@ export interface KeptWireOptions {
 const AGAIN_AFTER_MS = 100
 const AGAIN_AFTER_MS_MAX = 3_000
 const PROBE_EVERY_MS = 5_000
+/** Two ticks, two sends, and a shard that is busy. */
+const ANSWER_MS = 100
 
 type State = { readonly name: 'away' } | { readonly name: 'up'; readonly line: Line } | { readonly name: 'closed' }
 
@@ -64,6 +66,10 @@ export class KeptWire implements Wire {
 
   get isUp(): boolean {
     return this.state.name === 'up'
+  }
+
+  get answerMs(): Millis {
+    return this.isUp ? ANSWER_MS : 0
   }
 
   topicOf(meshId: MeshId | null): Topic {

@@ -32,6 +32,7 @@ export class MemoryHub {
 
 class MemoryWire implements Wire {
   readonly isUp = true
+  readonly answerMs = 20
   readonly packetBytesMax = PACKET_BYTES_MAX
   private readonly hub: MemoryHub
   private readonly ports: WirePorts

@@ -1,5 +1,5 @@
 /** What carries packets from shard to shard: the part in which one bus differs from another. */
-import type { MeshId, OperatingError } from '@sealpost/std'
+import type { MeshId, Millis, OperatingError } from '@sealpost/std'
 
 /** A topic for each mesh, or one that some of them share; `null`: that of the whole cluster. */
 export type Topic = string
@@ -17,6 +17,8 @@ export interface WirePorts {
 export interface Wire {
   readonly isUp: boolean
   readonly packetBytesMax: number
+  /** Within which the other shards' answers to what is said now will mostly have come; 0: there will be none. */
+  readonly answerMs: Millis
   topicOf(meshId: MeshId | null): Topic
   /** Settles when the next may be sent. @throws OperatingError when these may not have left */
   send(packets: readonly { readonly topic: Topic; readonly bytes: Uint8Array }[]): Promise<void>

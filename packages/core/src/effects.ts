@@ -130,5 +130,7 @@ export interface Effects {
   hint(hint: Hint): void
   /** Hear from now on what other shards say of this mesh, or no more. Answers: `hints.heard`, `hints.listening`. */
   follow(meshId: MeshId): void
+  /** Other shards were asked who is there, and are to have time to answer. Answer: `presence.answered`. */
+  awaitAnswers(meshId: MeshId): void
   unfollow(meshId: MeshId): void
 }

@@ -35,6 +35,7 @@ import { Router } from './router.ts'
 import { LiveSession, mobilityOf, Session } from './session.ts'
 import { Standings } from './standings.ts'
 import { type Welcome, welcomeOf } from './welcome.ts'
+import { Whispers } from './whispers.ts'
 
 export interface EngineOptions extends Welcome {
   readonly nowMs: Millis
@@ -56,6 +57,8 @@ export class Engine {
   readonly departures: Departures
   /** How far its groups have come. */
   readonly groups: Groups
+  /** Who is online, on this shard and others. */
+  readonly presence: Presence
   /** What other shards say. */
   readonly hints: Hints
   /** Whether its sessions may go on. */
@@ -64,7 +67,7 @@ export class Engine {
   private readonly context: Context
   private readonly deliveries: Deliveries
   private readonly router: Router
-  readonly presence: Presence
+  private readonly whispers: Whispers
   private readonly seats: Pools
   private readonly homes = new Homes()
   private readonly sessions = new Map<SocketId, Session>()
@@ -79,20 +82,20 @@ export class Engine {
       const session = this.sessions.get(live.socket)
       if (session) this.refuse(session, code)
     }
+    const live = (socket: SocketId) => this.live(socket)
     this.seats = new Pools(this.context)
     this.standings = new Standings(this.context)
     this.deliveries = new Deliveries(this.context, this.seats)
-    this.hints = new Hints(this.context, {
-      deliveries: this.deliveries,
-      pools: this.seats,
-      standings: this.standings,
-    })
-    this.groups = new Groups(this.context, (socket) => this.live(socket))
-    this.router = new Router(this.context, { deliveries: this.deliveries, groups: this.groups, pools: this.seats })
-    this.pools = new PoolAnswers(this.context, this.seats, (socket) => this.live(socket))
+    this.groups = new Groups(this.context, live)
     this.presence = new Presence(this.context)
-    this.owners = new OwnerAnswers(this.context, (socket) => this.live(socket))
-    this.persons = new Persons(this.context, (socket) => this.live(socket))
+    this.whispers = new Whispers(this.context, this.presence)
+    this.owners = new OwnerAnswers(this.context, live)
+    this.pools = new PoolAnswers(this.context, this.seats, live)
+    const { deliveries, groups, presence, owners, standings, whispers } = this
+    const parts = { deliveries, groups, presence, owners, standings, whispers, pools: this.seats }
+    this.router = new Router(this.context, parts)
+    this.hints = new Hints(this.context, parts)
+    this.persons = new Persons(this.context, live)
     this.persons.expel = (member) => this.expel(member)
     this.departures = new Departures(this.context, this.homes, {
       sessions: this.sessions,
@@ -134,6 +137,7 @@ export class Engine {
     for (const session of [...this.sessions.values()]) this.watch(session, sinceMs)
     this.standings.flush()
     this.seats.tick()
+    this.presence.tick()
     this.context.forgetOld()
     this.context.flush()
     this.departures.tick()
@@ -163,11 +167,6 @@ export class Engine {
     )
     this.sessions.set(socket, new Session(socket, { name: 'live', live }, nowMs))
     this.liveSessions += 1
-  }
-
-  /** Whether a session of this peer is live here. */
-  isServed(meshId: MeshId, peerKey: PeerKey): boolean {
-    return this.context.roster.find(meshId)?.byKey.get(peerKey)?.live != null
   }
 
   ponged(socket: SocketId): void {
@@ -364,7 +363,7 @@ export class Engine {
       case 'broadcast':
         return this.router.broadcast(live, frame)
       case 'whisper':
-        return this.router.whisper(live, frame.items)
+        return this.whispers.send(live, frame.items)
       case 'retry':
         return this.deliveries.retry(live, frame.items)
       case 'reject':
@@ -444,7 +443,7 @@ export class Engine {
     const urls = proof === NO_PROOF ? [] : this.homes.othersFor(meshId)
     if (urls.length > 0) this.context.send(live, [{ type: 'shards', urls }])
     effects.findLost(live.socket, { meshId, peer, epoch })
-    this.presence.changed(live.peer, live.mesh.watchers)
+    this.presence.changed(live.peer, live.mesh)
     this.deliveries.claimSoon(live)
   }
 
@@ -483,7 +482,7 @@ export class Engine {
       const wasThere = live.peer.live === live
       this.context.roster.leave(live, this.context.nowMs)
       this.context.forget(live)
-      if (wasThere) this.presence.changed(live.peer, live.mesh.watchers)
+      if (wasThere) this.presence.changed(live.peer, live.mesh)
       this.liveSessions -= 1
     }
     session.state = { name: 'over' }

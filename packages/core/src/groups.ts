@@ -68,7 +68,9 @@ export class Groups {
     const live = this.live(socket)
     const mesh = this.context.roster.find(meshId)
     if (live) this.context.send(live, [{ type: 'groupSet', ref, outcome: answer.outcome }])
-    if (answer.outcome === 'done' && mesh) this.learned(mesh, answer.group, live)
+    if (answer.outcome !== 'done') return
+    this.context.effects.hint({ type: 'staleGroup', meshId, group: answer.group.groupId })
+    if (mesh) this.learned(mesh, answer.group, live)
   }
 
   listed(socket: SocketId, { ref }: FrameOf<'groups'>, { groups, isLast }: GroupPage): void {

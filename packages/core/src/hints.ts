@@ -6,32 +6,37 @@ import type { Hint, HintOf } from '@sealpost/protocol/hints'
 import { type MeshId, type PeerNo, type ShardId, unreachable } from '@sealpost/std'
 import type { Context } from './context.ts'
 import type { Deliveries } from './deliveries.ts'
+import type { OwnerAnswers } from './owner-answers.ts'
 import type { Pools } from './pools.ts'
+import type { Presence } from './presence.ts'
+import type { Mesh } from './roster.ts'
 import type { Standings } from './standings.ts'
+import type { Whispers } from './whispers.ts'
+
+type Stale = HintOf<'staleConsent'> | HintOf<'staleGroup'> | HintOf<'stalePool'> | HintOf<'staleKey'>
 
 export interface HintParts {
   readonly deliveries: Deliveries
   readonly pools: Pools
   readonly standings: Standings
+  readonly presence: Presence
+  readonly whispers: Whispers
+  readonly owners: OwnerAnswers
 }
 
 export class Hints {
   private readonly context: Context
-  private readonly deliveries: Deliveries
-  private readonly pools: Pools
-  private readonly standings: Standings
+  private readonly parts: HintParts
 
   constructor(context: Context, parts: HintParts) {
     this.context = context
-    this.deliveries = parts.deliveries
-    this.pools = parts.pools
-    this.standings = parts.standings
+    this.parts = parts
   }
 
   /** Another shard said these. */
-  heard(_from: ShardId, hints: readonly Hint[]): void {
-    for (const hint of hints) this.take(hint)
-    this.standings.flush()
+  heard(from: ShardId, hints: readonly Hint[]): void {
+    for (const hint of hints) this.take(from, hint)
+    this.parts.standings.flush()
     this.context.flush()
   }
 
@@ -39,7 +44,7 @@ export class Hints {
   listening(meshes: readonly MeshId[]): void {
     for (const meshId of meshes) {
       const mesh = this.context.roster.find(meshId)
-      for (const { live } of mesh?.byNo.values() ?? []) if (live) this.deliveries.lookAgain(live)
+      for (const { live } of mesh?.byNo.values() ?? []) if (live) this.parts.deliveries.lookAgain(live)
     }
     this.context.flush()
   }
@@ -47,23 +52,49 @@ export class Hints {
   /** Something may wait for this peer or pool. */
   wake(meshId: MeshId, peer: PeerNo): void {
     const live = this.context.roster.find(meshId)?.byNo.get(peer)?.live
-    if (live) this.deliveries.notice(live)
-    else this.pools.noticed(meshId, peer)
+    if (live) this.parts.deliveries.notice(live)
+    else this.parts.pools.noticed(meshId, peer)
   }
 
   /** Its session here may be over. */
   private doubt(hint: HintOf<'superseded'> | HintOf<'revoked'>): void {
-    const live = this.context.roster.find(hint.meshId)?.byNo.get(hint.peer)?.live
-    if (live && (hint.type === 'revoked' || live.epoch < hint.epoch)) this.standings.ask(live)
+    const mesh = this.context.roster.find(hint.meshId)
+    const peer = mesh?.byNo.get(hint.peer)
+    if (hint.type === 'revoked' && peer) mesh!.forget(peer) // but not one that is live
+    if (peer?.live && (hint.type === 'revoked' || peer.live.epoch < hint.epoch)) this.parts.standings.ask(peer.live)
   }
 
-  private take(hint: Hint): void {
+  /** What was read before may be something else now. */
+  private forget(mesh: Mesh | undefined, hint: Stale): void {
+    switch (hint.type) {
+      case 'staleConsent':
+        return mesh?.doubtConsent(hint.person)
+      case 'staleGroup':
+        return mesh?.doubtGroup(hint.group)
+      case 'stalePool':
+        return mesh?.pools.expect(hint.pool, Number.POSITIVE_INFINITY)
+      case 'staleKey':
+        return mesh && this.parts.owners.keyChanged(mesh, hint.peer)
+    }
+  }
+
+  private take(from: ShardId, hint: Hint): void {
     switch (hint.type) {
       case 'wake':
         return this.wake(hint.meshId, hint.peer)
       case 'superseded':
       case 'revoked':
         return this.doubt(hint)
+      case 'whoIsThere':
+      case 'presence':
+        return this.parts.presence.heard(from, hint)
+      case 'whisper':
+        return this.parts.whispers.heard(hint)
+      case 'staleConsent':
+      case 'staleGroup':
+      case 'stalePool':
+      case 'staleKey':
+        return this.forget(this.context.roster.find(hint.meshId), hint)
       case 'shards':
         return // its driver knows where they are
       default:

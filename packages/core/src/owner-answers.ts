@@ -3,9 +3,11 @@
  * and who else hears of it.
  */
 import type { Consent, FrameOf, KeyBindingEntry, Lost, ServerFrame, SessionRef } from '@sealpost/protocol'
+import type { PeerKey } from '@sealpost/std'
 import type { Context } from './context.ts'
 import type { Asker, SocketId } from './effects.ts'
 import { KeyNews } from './key-news.ts'
+import type { Mesh } from './roster.ts'
 import type { LiveSession } from './session.ts'
 
 /** What became of a change of consent, and how it stands now. */
@@ -27,17 +29,32 @@ export class OwnerAnswers {
   }
 
   /** What the peer's consent is from now on, for the peer with its keys, for routing with its numbers. */
-  consented(socket: SocketId, asker: Asker, { ref }: FrameOf<'consent'>, { consent, ...answer }: ConsentAnswer): void {
-    this.context.roster.find(asker.meshId)?.consented(asker.person, consent)
+  consented(
+    socket: SocketId,
+    asker: Asker,
+    { ref, policy, changes }: FrameOf<'consent'>,
+    { consent, ...answer }: ConsentAnswer,
+  ): void {
+    const { meshId, person } = asker
+    this.context.roster.find(meshId)?.consented(person, consent)
+    const isChanged = policy !== 'keep' || changes.length > 0
+    if (isChanged) this.context.effects.hint({ type: 'staleConsent', meshId, person })
     this.answer(socket, { type: 'consented', ref, policy: consent.policy, ...answer })
   }
 
   /** Those who know the former key hear of it. */
   bound(socket: SocketId, asker: Asker, { ref }: FrameOf<'bind'>, outcome: FrameOf<'bound'>['outcome']): void {
     this.answer(socket, { type: 'bound', ref, outcome })
-    const mesh = this.context.roster.find(asker.meshId)
-    if (outcome === 'done' && mesh) this.keyNews.changed(mesh, asker.peerKey)
+    if (outcome !== 'done') return
+    const { meshId, peerKey: peer } = asker
+    this.context.effects.hint({ type: 'staleKey', meshId, peer })
+    const mesh = this.context.roster.find(meshId)
+    if (mesh) this.keyChanged(mesh, peer)
     this.context.flush()
+  }
+
+  keyChanged(mesh: Mesh, peerKey: PeerKey): void {
+    this.keyNews.changed(mesh, peerKey)
   }
 
   historyFound(socket: SocketId, { ref }: FrameOf<'lookupHistory'>, bindings: readonly KeyBindingEntry[]): void {

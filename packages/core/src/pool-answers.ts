@@ -31,7 +31,10 @@ export class PoolAnswers {
     const live = this.live(socket)
     if (live) this.context.send(live, [{ type: 'groupSet', ref, outcome: answer.outcome }])
     const mesh = this.context.roster.find(meshId)
-    if (mesh && answer.outcome === 'done' && answer.pool) this.pools.learn({ mesh }, answer.pool)
+    if (answer.outcome === 'done' && answer.pool) {
+      this.context.effects.hint({ type: 'stalePool', meshId, pool: answer.pool.poolId })
+      if (mesh) this.pools.learn({ mesh }, answer.pool)
+    }
     this.context.flush()
   }
 

@@ -1,9 +1,15 @@
-/** Who is online on this shard, and what they say of themselves. In memory only: nobody stores a heartbeat. */
+/**
+ * Who is online, and what they say of themselves. In memory only: nobody stores a heartbeat.
+ *
+ * Other shards are asked about a mesh while somebody here wants to know: who watches it, whispers in it, or sends to
+ * those who are online. They then say who is there, and every change, until they are asked no more.
+ */
 import { type Availability, type FrameOf, PRIORITY_MAX } from '@sealpost/protocol'
-import type { MeshId, PeerNo } from '@sealpost/std'
+import type { Hint, HintOf } from '@sealpost/protocol/hints'
+import type { MeshId, PeerKey, PeerNo, ShardId } from '@sealpost/std'
 import type { Context } from './context.ts'
 import { chunks, type PresenceItem } from './outgoing.ts'
-import type { Peer } from './roster.ts'
+import type { Mesh, Peer } from './roster.ts'
 import type { LiveSession } from './session.ts'
 
 /** A member in session, as an operator sees it. */
@@ -18,6 +24,7 @@ export interface LivePeer {
 
 export class Presence {
   private readonly context: Context
+  private others: ReadonlySet<ShardId> = new Set()
 
   constructor(context: Context) {
     this.context = context
@@ -40,15 +47,27 @@ export class Presence {
     )
   }
 
+  /** The other shards that are alive. Before it is said there are none, and nobody is asked. */
+  shardsAre(others: ReadonlySet<ShardId>): void {
+    this.others = others
+    this.tick()
+    this.context.flush()
+  }
+
   /** From here on the session hears of every change in its mesh; first, of all as it is now. */
   watch(live: LiveSession, isOn: boolean): void {
-    live.mesh.watchers.delete(live)
+    const { mesh } = live
+    mesh.watchers.delete(live)
     if (!isOn) return
-    live.mesh.watchers.add(live)
-    if (this.context.nowMs < live.snapshotFromMs) return
-    live.snapshotFromMs = this.context.nowMs + SNAPSHOT_EVERY_MS
-    const online = [...live.mesh.byNo.values()].filter((peer) => peer.live).map(itemOf)
-    for (const peers of chunks(online)) this.context.send(live, [{ type: 'presence', peers, isSnapshot: true }])
+    mesh.watchers.add(live)
+    this.want(mesh)
+    const { nowMs } = this.context
+    if (nowMs < live.snapshotFromMs) return
+    live.snapshotFromMs = nowMs + SNAPSHOT_EVERY_MS
+    const here = [...mesh.byNo.values()].filter((peer) => peer.live).map(itemOf)
+    const elsewhere = mesh.elsewhere.online(nowMs).filter(({ peer }) => !mesh.byKey.get(peer)?.live)
+    for (const peers of chunks([...here, ...elsewhere]))
+      this.context.send(live, [{ type: 'presence', peers, isSnapshot: true }])
   }
 
   say(live: LiveSession, { availability, summary, declinesReceipts }: FrameOf<'status'>): void {
@@ -56,23 +75,100 @@ export class Presence {
     Object.assign(live, { availability, summary, declinesReceipts })
     live.credit.priorityMax = live.isFree ? PRIORITY_MAX : 0
     if (live.isFree && !isFree) live.credit.noticeBacklog()
-    this.changed(live.peer, live.mesh.watchers)
+    this.changed(live.peer, live.mesh)
   }
 
-  changed(peer: Peer, watchers: ReadonlySet<LiveSession>): void {
-    if (watchers.size === 0) return
-    const item = itemOf(peer)
-    for (const watcher of watchers) {
+  changed(peer: Peer, mesh: Mesh): void {
+    if (mesh.watchers.size > 0) this.tell(mesh, this.standing(mesh, peer.peerKey))
+    if (mesh.elsewhere.isWanted) this.tellOthers(mesh, peer)
+  }
+
+  /** It has a session, here or elsewhere. */
+  isOnline(mesh: Mesh, peerKey: PeerKey): boolean {
+    return this.standing(mesh, peerKey).isOnline
+  }
+
+  /** The same by ids: see `seek`. */
+  isServed(meshId: MeshId, peerKey: PeerKey): boolean {
+    const mesh = this.context.roster.find(meshId)
+    return mesh !== undefined && this.isOnline(mesh, peerKey)
+  }
+
+  /** Who is online elsewhere is known, as far as it can be. */
+  isKnown({ elsewhere }: Mesh): boolean {
+    return this.others.size === 0 || elsewhere.isKnown(this.context.nowMs)
+  }
+
+  /** Acts as soon as that is known, at once if it is. */
+  whenKnown(mesh: Mesh, act: () => void): void {
+    this.want(mesh)
+    if (this.isKnown(mesh)) return act()
+    if (mesh.elsewhere.wait(act)) this.context.effects.awaitAnswers(mesh.meshId)
+  }
+
+  /** The same for whoever has no session yet. */
+  seek(meshId: MeshId, act: () => void): void {
+    this.whenKnown(this.context.roster.open(meshId, this.context.nowMs), act)
+  }
+
+  /** Other shards had time to say who is there. */
+  answered(meshId: MeshId): void {
+    this.context.roster.find(meshId)?.elsewhere.answered()
+    this.context.flush()
+  }
+
+  heard(from: ShardId, hint: HintOf<'whoIsThere'> | HintOf<'presence'>): void {
+    const mesh = this.context.roster.find(hint.meshId)
+    if (!mesh) return
+    if (hint.type === 'whoIsThere') {
+      mesh.elsewhere.wanted(this.context.nowMs)
+      for (const peer of mesh.byNo.values()) if (peer.live) this.tellOthers(mesh, peer)
+    } else if (mesh.elsewhere.learn(from, hint, this.context.nowMs) && !mesh.byKey.get(hint.peer)?.live)
+      this.tell(mesh, this.standing(mesh, hint.peer))
+  }
+
+  /** About once a second. */
+  tick(): void {
+    for (const mesh of this.context.roster.all()) {
+      for (const peerKey of mesh.elsewhere.forgetOld(this.context.nowMs, this.others))
+        if (!mesh.byKey.get(peerKey)?.live) this.tell(mesh, offline(peerKey))
+      if (mesh.watchers.size > 0) this.want(mesh)
+    }
+  }
+
+  private want({ meshId, elsewhere }: Mesh): void {
+    if (this.others.size > 0 && elsewhere.want(this.context.nowMs))
+      this.context.effects.hint({ type: 'whoIsThere', meshId })
+  }
+
+  private tell(mesh: Mesh, item: PresenceItem): void {
+    for (const watcher of mesh.watchers) {
       watcher.outgoing.presence(item)
       this.context.touch(watcher)
     }
+  }
+
+  private tellOthers({ meshId }: Mesh, peer: Peer): void {
+    const epoch = peer.live?.epoch ?? peer.epoch
+    const moment = this.context.nextMoment()
+    const hint: Hint = { type: 'presence', meshId, epoch, moment, ...itemOf(peer) }
+    this.context.effects.hint(hint)
+  }
+
+  private standing(mesh: Mesh, peerKey: PeerKey): PresenceItem {
+    const peer = mesh.byKey.get(peerKey)
+    if (peer?.live) return itemOf(peer)
+    return mesh.elsewhere.find(peerKey, this.context.nowMs) ?? offline(peerKey)
   }
 }
 
 /** All of a large mesh at once is dear. */
 const SNAPSHOT_EVERY_MS = 2_000
 
+const offline = (peer: PeerKey): PresenceItem => ({ peer, isOnline: false, availability: 'idle', summary: '' })
+
 function itemOf({ peerKey, live }: Peer): PresenceItem {
-  const { availability, summary } = live ?? { availability: 'idle', summary: '' }
-  return { peer: peerKey, isOnline: live !== null, availability, summary }
+  return live
+    ? { peer: peerKey, isOnline: true, availability: live.availability, summary: live.summary }
+    : offline(peerKey)
 }

@@ -3,6 +3,7 @@ import { type Consent, GROUPS_MAX, type Member } from '@sealpost/protocol'
 import { assert, type GroupId, type MeshId, type Millis, type PeerKey, type PeerNo } from '@sealpost/std'
 import { type ConsentRule, ruleOf } from './consent.ts'
 import type { Effects } from './effects.ts'
+import { Elsewhere } from './elsewhere.ts'
 import { type Mailbox, type Owner, unknownMailbox } from './mailboxes.ts'
 import { PoolRoster } from './pool-roster.ts'
 import type { LiveSession } from './session.ts'
@@ -25,6 +26,8 @@ export interface Peer {
   consentVersion: number
   /** What waits for it, as far as this shard knows. */
   readonly mailbox: Mailbox
+  /** Another shard says that its rule is another one now. */
+  isStale: boolean
   /** When it was looked up is too long ago after that, unless it is live here: then it changes nothing elsewhere. */
   goodUntilMs: Millis
 }
@@ -55,6 +58,7 @@ export class Mesh {
   private readonly groups = new Map<GroupId, { epoch: number; goodUntilMs: Millis }>()
   /** Who wants to hear of every peer's comings and goings. */
   readonly watchers = new Set<LiveSession>()
+  readonly elsewhere = new Elsewhere()
 
   constructor(meshId: MeshId) {
     this.meshId = meshId
@@ -65,6 +69,7 @@ export class Mesh {
     const peer = this.byKey.get(member.peerKey) ?? this.place(member)
     if (!member.consent) return peer
     peer.goodUntilMs = nowMs + GOOD_FOR_MS
+    peer.isStale = false
     admitBy(peer, member.consent)
     return peer
   }
@@ -74,10 +79,15 @@ export class Mesh {
     for (const peer of this.byNo.values()) if (peer.person === person) admitBy(peer, consent)
   }
 
+  /** Whom it takes mail from is to be read anew. */
+  doubtConsent(person: PeerNo): void {
+    for (const peer of this.byNo.values()) if (peer.person === person) peer.isStale = true
+  }
+
   /** Undefined for one that is to be looked up, perhaps once more. */
   find(peerKey: PeerKey, nowMs: Millis): Peer | undefined {
     const peer = this.byKey.get(peerKey)
-    return peer && (peer.live || nowMs < peer.goodUntilMs) ? peer : undefined
+    return peer && !peer.isStale && (peer.live || nowMs < peer.goodUntilMs) ? peer : undefined
   }
 
   /** 0 for a group of which nothing was seen. */
@@ -89,6 +99,12 @@ export class Mesh {
   isGroupKnown(groupId: GroupId, nowMs: Millis): boolean {
     const seen = this.groups.get(groupId)
     return seen !== undefined && nowMs < seen.goodUntilMs
+  }
+
+  /** It is to be read anew. */
+  doubtGroup(groupId: GroupId): void {
+    const seen = this.groups.get(groupId)
+    if (seen) seen.goodUntilMs = -Infinity
   }
 
   /** Answers whether it is news. */
@@ -116,6 +132,7 @@ export class Mesh {
       rule: null,
       consentVersion: -1,
       mailbox: unknownMailbox(),
+      isStale: false,
       goodUntilMs: -Infinity,
     }
     this.byKey.set(peerKey, peer)
@@ -153,7 +170,7 @@ export class Roster {
 
   /** The session becomes its peer's live one; an older one must have left. */
   enter(member: Member, nowMs: Millis, session: (mesh: Mesh, peer: Peer) => LiveSession): LiveSession {
-    const mesh = this.meshOf(member)
+    const mesh = this.open(member.meshId, nowMs)
     const peer = mesh.add(member, nowMs)
     assert(peer.live === null, 'one live session for each peer')
     mesh.liveCount += 1
@@ -163,7 +180,7 @@ export class Roster {
 
   /** The session sends for its peer and receives nothing; the peer may have others. */
   enterSender(member: Member, nowMs: Millis, session: (mesh: Mesh, peer: Peer) => LiveSession): LiveSession {
-    const mesh = this.meshOf(member)
+    const mesh = this.open(member.meshId, nowMs)
     const sender = session(mesh, mesh.add(member, nowMs))
     mesh.liveCount += 1
     this.senders.add(sender)
@@ -194,10 +211,16 @@ export class Roster {
     }
   }
 
-  private meshOf({ meshId }: Member): Mesh {
+  all(): Iterable<Mesh> {
+    return this.meshes.values()
+  }
+
+  /** Makes it known here. */
+  open(meshId: MeshId, nowMs: Millis): Mesh {
     const known = this.meshes.get(meshId)
     if (known) return known
     const mesh = new Mesh(meshId)
+    mesh.idleSinceMs = nowMs
     this.meshes.set(meshId, mesh)
     this.effects.follow(meshId)
     return mesh

@@ -25,6 +25,7 @@ import { type FoundGroups, type Groups, rosterOf } from './groups.ts'
 import { FULL_RETRY_MS } from './mailboxes.ts'
 import { Pool } from './pool-roster.ts'
 import type { Pools } from './pools.ts'
+import type { Presence } from './presence.ts'
 import type { Peer } from './roster.ts'
 import { type Recipient, RoutedAppend } from './routed-append.ts'
 import { type Arrival, type Broadcast, bytesOf, type LiveSession } from './session.ts'
@@ -40,11 +41,14 @@ export interface Resolved {
   readonly successors: ReadonlyMap<PeerKey, PeerKey>
 }
 
+const NOTHING: Resolved = { groups: new Map(), pools: [], successors: new Map() }
+
 export class Router {
   private readonly context: Context
   readonly deliveries: Deliveries
   readonly groups: Groups
   readonly pools: Pools
+  readonly presence: Presence
   private waiting = 0
   private waitingBytes = 0
   isClosing = false
@@ -54,11 +58,12 @@ export class Router {
     return this.waiting
   }
 
-  constructor(context: Context, parts: Pick<Router, 'deliveries' | 'groups' | 'pools'>) {
+  constructor(context: Context, parts: Pick<Router, 'deliveries' | 'groups' | 'pools' | 'presence'>) {
     this.context = context
     this.deliveries = parts.deliveries
     this.groups = parts.groups
     this.pools = parts.pools
+    this.presence = parts.presence
   }
 
   send(from: LiveSession, items: readonly Arrival['item'][]): void {
@@ -89,27 +94,6 @@ export class Router {
     const broadcast = { shared: { bodyId, bytes: body }, roster: null, toPool, countedBy: null, hasTurn: false }
     this.take(from, from.arrive(send, terms, broadcast))
     this.taken(from)
-  }
-
-  /** To whoever is there to hear it; nothing of it is stored. */
-  whisper(from: LiveSession, items: FrameOf<'whisper'>['items']): void {
-    for (const { envelopeId, recipient, envelope } of items) {
-      const to = from.mesh.byKey.get(recipient)?.live ?? null
-      const code = this.refusalOfWhisper(from, to, envelope.length)
-      if (code) from.outgoing.notHeard(envelopeId, code)
-      else to!.outgoing.whisper({ sender: from.peer.peerKey, envelopeId, envelope })
-      if (!code) this.context.counters.whispered += 1
-      this.context.touch(code ? from : to!)
-    }
-  }
-
-  private refusalOfWhisper(from: LiveSession, to: LiveSession | null, byteCount: number): NackCode | null {
-    const { limits, nowMs } = this.context
-    if (byteCount > limits.envelopeBytesMax) return 'envelope_too_large'
-    if ((from.bucket?.take(nowMs) ?? 0) > 0) return 'rate_limited'
-    if (to?.peer.rule?.admits(from.peer.person) === false) return 'not_allowed'
-    if (!to?.isFree) return 'no_responder'
-    return to.credit.isCongested ? 'busy' : null
   }
 
   private take(from: LiveSession, arrival: Arrival): void {
@@ -186,7 +170,7 @@ export class Router {
     const { item } = arrival
     const { limits, nowMs } = this.context
     const to = this.recipientOf(from, arrival)
-    if (!to || from.held.length > 0 || !this.groups.isKnown(from, arrival)) {
+    if (!to || from.held.length > 0 || !this.groups.isKnown(from, arrival) || this.isInDoubt(from, arrival, to)) {
       from.held.push(arrival)
       return
     }
@@ -213,7 +197,12 @@ export class Router {
     const code = this.groups.refusalOf(from, arrival)
     if (code) return code
     if (to.rule?.admits(from.peer.person) === false) return 'not_allowed'
-    return arrival.terms?.ifOnline && !to.live ? 'no_responder' : null
+    return arrival.terms?.ifOnline && !this.presence.isOnline(from.mesh, to.peerKey) ? 'no_responder' : null
+  }
+
+  /** It is for one who is online, and another shard may know of that. */
+  private isInDoubt({ mesh }: LiveSession, { terms }: Arrival, to: Recipient): boolean {
+    return terms?.ifOnline === true && !to.live && !this.presence.isKnown(mesh)
   }
 
   private refusalOf(from: LiveSession, arrival: Arrival): { code: NackCode; retryAfterMs: Millis } | null {
@@ -296,7 +285,7 @@ export class Router {
     this.context.effects.pause(from.socket)
   }
 
-  /** Asks for the recipients and groups of held sends; one question at a time for each session. */
+  /** Asks for the recipients and groups of held sends, then who is online; one question at a time for each session. */
   private resolveHeld(from: LiveSession): void {
     if (from.held.length === 0 || from.isResolving) return
     const unknown = new Set<PeerKey>()
@@ -311,7 +300,8 @@ export class Router {
     }
     from.isResolving = true
     const sought = { peers: [...unknown], groups: [...groups], pools: [...pools] }
-    this.context.effects.resolve(from.socket, from.mesh.meshId, sought)
+    if (unknown.size + groups.size + pools.size > 0) this.context.effects.resolve(from.socket, from.mesh.meshId, sought)
+    else this.presence.whenKnown(from.mesh, () => this.context.roster.has(from) && this.resolved(from, [], [], NOTHING))
   }
 }
 

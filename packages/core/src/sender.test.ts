@@ -16,13 +16,13 @@ test('one that only sends ends no other session of its peer, and is nobody to pu
   engine.closed(7)
   engine.closed(8)
   expect(engine.sessionCount).toBe(1)
-  expect(engine.isServed(MESH, keyOf(1))).toBe(true)
+  expect(engine.presence.isServed(MESH, keyOf(1))).toBe(true)
 })
 
 test('a peer that only sends is not served', () => {
   const { engine } = world()
   engine.provenSender(7, memberOf(2))
-  expect(engine.isServed(MESH, keyOf(2))).toBe(false)
+  expect(engine.presence.isServed(MESH, keyOf(2))).toBe(false)
 })
 
 test('a refusal bars the lane of its own session only', () => {
@@ -79,9 +79,9 @@ test('a mailbox that is full stays so when nobody of its mesh is here between tw
 test('a key that was proven elsewhere is welcomed when its session is open', () => {
   const { engine, sent } = world()
   engine.proven(7, { ...memberOf(2), sessionEpoch: 4 }, 10)
-  expect(engine.isServed(MESH, keyOf(2))).toBe(false)
+  expect(engine.presence.isServed(MESH, keyOf(2))).toBe(false)
   engine.opened(7, 5)
-  expect(engine.isServed(MESH, keyOf(2))).toBe(true)
+  expect(engine.presence.isServed(MESH, keyOf(2))).toBe(true)
   expect(sent.at(-1)).toMatchObject({ type: 'welcome', epoch: 5 })
 })
 
@@ -89,5 +89,5 @@ test('one that is revoked is not let in', () => {
   const { engine } = world()
   engine.proven(7, { ...memberOf(2), isRevoked: true }, 10)
   engine.opened(7, 5)
-  expect(engine.isServed(MESH, keyOf(2))).toBe(false)
+  expect(engine.presence.isServed(MESH, keyOf(2))).toBe(false)
 })

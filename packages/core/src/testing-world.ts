@@ -74,6 +74,7 @@ const SILENT = {
   hint: ignored,
   checkStandings: ignored,
   follow: ignored,
+  awaitAnswers: ignored,
   unfollow: ignored,
 }
 

@@ -2,9 +2,15 @@
  * What shards tell each other, in one table: number, name and fields, as the frames of peers have. A hint may be lost,
  * doubled, late or forged: it makes a shard look, and the database decides.
  */
-import type { MeshId, PeerNo, ShardId } from '@sealpost/std'
+import type { GroupId, MeshId, PeerNo, PoolId, ShardId } from '@sealpost/std'
 import { Malformed, Reader, Writer } from './cursor.ts'
-import { type Field, hex, struct, u32, u53 } from './layout.ts'
+import { AVAILABILITIES } from './frames.ts'
+import { envelopeId, peerKey } from './items.ts'
+import { blob, choice, type Field, flag, hex, struct, token, u32, u53 } from './layout.ts'
+import { ENVELOPE_BYTES_MIN, SUMMARY_MAX } from './limits.ts'
+
+/** A larger one does not fit a notification of Postgres. */
+export const WHISPER_BYTES_MAX = 4096
 
 const meshId = hex<MeshId>(16)
 const shardId = hex<ShardId>(16)
@@ -20,6 +26,38 @@ const kinds = {
   superseded: { number: 3, body: struct({ ...inMesh, peer: peerNo, epoch: u53 }) },
   /** This member was revoked, or has another key. */
   revoked: { number: 4, body: struct({ ...inMesh, peer: peerNo }) },
+  /** Somebody here wants to know who is online in this mesh, for a while. */
+  whoIsThere: { number: 5, body: struct(inMesh) },
+  /** What this shard has of one peer; a later `moment` of the same epoch counts. */
+  presence: {
+    number: 6,
+    body: struct({
+      ...inMesh,
+      peer: peerKey,
+      epoch: u53,
+      moment: u53,
+      isOnline: flag,
+      availability: choice(AVAILABILITIES),
+      summary: token(SUMMARY_MAX),
+    }),
+  },
+  /** For one that is online elsewhere. `person`: for whom its sender writes, by which the recipient lets it in. */
+  whisper: {
+    number: 7,
+    body: struct({
+      ...inMesh,
+      recipient: peerKey,
+      sender: peerKey,
+      person: peerNo,
+      envelopeId,
+      envelope: blob(ENVELOPE_BYTES_MIN, WHISPER_BYTES_MAX),
+    }),
+  },
+  /** Something was changed here that others may have read before. */
+  staleConsent: { number: 8, body: struct({ ...inMesh, person: peerNo }) },
+  staleGroup: { number: 9, body: struct({ ...inMesh, group: hex<GroupId>(16) }) },
+  stalePool: { number: 10, body: struct({ ...inMesh, pool: hex<PoolId>(32) }) },
+  staleKey: { number: 11, body: struct({ ...inMesh, peer: peerKey }) },
   /** A shard came or went. */
   shards: { number: 2, body: struct({}) },
 }

@@ -46,6 +46,7 @@ const TICK_MS = 1_000
 const SETTLE_WITHIN_MS = 20
 const SWEEP_MS = 3_000
 const RELEASE_MS = 500
+const ANSWERS_MS = 250
 /** Small, so that batches have to be cut. */
 const WRITER = { appendsMax: 12, appendBytesMax: 4_096, settlesMax: 6, settlesDueAt: 4 }
 const DRAIN = { tickMs: 5, wantsMax: 3 }
@@ -310,6 +311,9 @@ export class ShardLife extends MemberLife implements Effects {
   }
   hint(hint: Hint): void {
     this.world.hint(this, hint)
+  }
+  awaitAnswers(meshId: MeshId): void {
+    this.after(ANSWERS_MS, () => this.step(() => this.engine.presence.answered(meshId)))
   }
   follow(): void {
     return // every shard hears of both meshes

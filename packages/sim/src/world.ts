@@ -40,6 +40,8 @@ export interface WorldParts {
   readonly limits: Partial<EngineLimits>
   /** Whether mail dies and keys turn, too. Without it a seed makes the world it made before they did. */
   readonly isWide: boolean
+  /** Whether shards tell each other more than what waits. */
+  readonly isTold: boolean
 }
 
 export interface RunOutcome {
@@ -57,6 +59,7 @@ export const realParts: WorldParts = {
   Statements: WatchedStatements,
   limits: {},
   isWide: true,
+  isTold: true,
 }
 
 const START_MS = 1_700_000_000_000
@@ -114,7 +117,7 @@ export class World {
     this.ends = new Ends(seed, parts.isWide)
     this.turns = new BoxKeyTurns(seed, parts.isWide)
     this.consents = new Consents(seed, parts.isWide)
-    this.news = new News(this, seed, parts.isWide)
+    this.news = new News(this, seed, parts.isTold)
     const leaver = { meshId: MESHES[0]!, peer: PEERS as PeerNo, peerKey: keyOf(PEERS) }
     this.revocations = new Revocations(seed, parts.isWide, leaver)
     this.store = new MemoryStore(() => this.clock.nowMs + this.databaseSkewMs)
@@ -175,7 +178,7 @@ export class World {
 
   private isLeaverServed(): boolean {
     const { isDone, leaver } = this.revocations
-    return isDone && this.shards.some((shard) => shard?.engine.isServed(leaver.meshId, leaver.peerKey))
+    return isDone && this.shards.some((shard) => shard?.engine.presence.isServed(leaver.meshId, leaver.peerKey))
   }
 
   /** What comes to nobody because one of the two was revoked does not count. */
@@ -211,7 +214,7 @@ export class World {
     const statements = new this.parts.Statements(this, shard, { ...queueOptionsOfSim, ...this.ends.strikes })
     const { waitingMax, perSecond, isBirthLeaseOn } = this.plan
     const rate = perSecond === null ? null : { perSecond, burst: 4 }
-    const checkMs = this.parts.isWide ? CHECK_MS : Infinity
+    const checkMs = this.parts.isTold ? CHECK_MS : Infinity
     const limits = { ...limitsOfSim, waitingMax, rate, isBirthLeaseOn, checkMs, ...this.parts.limits }
     return new this.parts.Life(this, statements, limits)
   }
