@@ -1,5 +1,5 @@
 /** For tests: the load test as a user runs it, with a database and a folder for temporary files of its own. */
-import { spawn } from 'node:child_process'
+import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, readdir, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -30,6 +30,8 @@ export class LoadTestWorld {
   folder = ''
   databaseUrl = ''
   #drop: (() => Promise<void>) | undefined
+  /** What a test that failed may have left. */
+  readonly #running = new Set<ChildProcess>()
 
   constructor() {
     beforeEach(async () => {
@@ -39,6 +41,8 @@ export class LoadTestWorld {
       this.#drop = () => database.drop()
     })
     afterEach(async () => {
+      for (const child of this.#running) child.kill()
+      await Promise.all([...this.#running].map((child) => once(child, 'close')))
       await this.#drop?.()
       await rm(this.folder, { recursive: true, force: true })
     })
@@ -68,6 +72,8 @@ export class LoadTestWorld {
         ...env,
       },
     })
+    this.#running.add(child)
+    child.on('close', () => this.#running.delete(child))
     let out = ''
     let err = ''
     const listeners = new Set<() => void>()
