@@ -90,15 +90,15 @@ export function readU64(from: Uint8Array, at: number): number {
 
 /** Reads fields one after the other. Past the end it reads zeros, and `isAtEnd` stays false. */
 export class FieldReader {
-  private readonly bytes: Uint8Array
-  private at = 0
+  readonly #bytes: Uint8Array
+  #at = 0
 
   constructor(bytes: Uint8Array) {
-    this.bytes = bytes
+    this.#bytes = bytes
   }
 
   get isAtEnd(): boolean {
-    return this.at === this.bytes.length
+    return this.#at === this.#bytes.length
   }
 
   u16(): number {
@@ -120,8 +120,8 @@ export class FieldReader {
   }
 
   take(length: number): Uint8Array {
-    const part = this.bytes.subarray(this.at, this.at + length)
-    this.at += length
+    const part = this.#bytes.subarray(this.#at, this.#at + length)
+    this.#at += length
     return part
   }
 }

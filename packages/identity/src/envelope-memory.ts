@@ -29,7 +29,7 @@ export class EnvelopeMemory {
   private readonly key = this.raw._malloc(KEY_BYTES)
   private readonly hash = this.raw._malloc(HASH_BYTES)
   private envelope = 0
-  private room = 0
+  #room = 0
 
   /** The memory as it is now: ask again after anything else of libsodium was called, since it may have grown. */
   get bytes(): Uint8Array {
@@ -38,13 +38,13 @@ export class EnvelopeMemory {
 
   /** Makes room for an envelope; what stood there is no longer promised. */
   reserve(length: number): void {
-    if (length <= this.room) return
+    if (length <= this.#room) return
     const room = Math.max(ROOM_MIN, length * 2)
     if (this.envelope !== 0) this.raw._free(this.envelope)
     this.envelope = this.raw._malloc(room)
     assert(this.envelope !== 0, 'libsodium has memory for an envelope')
     this.plaintextAt = this.envelope + SEAL_BYTES
-    this.room = room
+    this.#room = room
   }
 
   /** The first 16 of 32 bytes of BLAKE2b over the beginning of the plaintext. */

@@ -92,14 +92,14 @@ export interface InnerHeader {
 
 /** One envelope after the other stands in the same stream: its id is compared, and spelled when it is another one. */
 export class StreamName {
-  private readonly bytes = new Uint8Array(16)
-  private id = toHex(this.bytes) as StreamId
+  readonly #bytes = new Uint8Array(16)
+  #id = toHex(this.#bytes) as StreamId
 
   read(from: Uint8Array, at: number): StreamId {
-    if (holdsBytes(from, at, this.bytes)) return this.id
-    for (let i = 0; i < 16; i++) this.bytes[i] = from[at + i]!
-    this.id = toHex(this.bytes) as StreamId
-    return this.id
+    if (holdsBytes(from, at, this.#bytes)) return this.#id
+    for (let i = 0; i < 16; i++) this.#bytes[i] = from[at + i]!
+    this.#id = toHex(this.#bytes) as StreamId
+    return this.#id
   }
 }
 

@@ -8,7 +8,7 @@ export class Malformed extends Error {}
 
 export class Reader {
   readonly bytes: Uint8Array
-  private at = 0
+  #at = 0
 
   constructor(bytes: Uint8Array) {
     this.bytes = bytes
@@ -23,13 +23,13 @@ export class Reader {
     return (bytes[start]! << 8) | bytes[start + 1]!
   }
   u32(): number {
-    return this.u32At(this.take(4))
+    return this.#u32At(this.take(4))
   }
   u53(): number {
     const start = this.take(8)
-    const high = this.u32At(start)
+    const high = this.#u32At(start)
     if (high > 0x1fffff) throw new Malformed('integer over 2^53 - 1')
-    return high * 0x100000000 + this.u32At(start + 4)
+    return high * 0x100000000 + this.#u32At(start + 4)
   }
   blob(length: number): Uint8Array {
     const start = this.take(length)
@@ -37,19 +37,19 @@ export class Reader {
   }
   /** Moves past `length` bytes and answers where they begin. */
   take(length: number): number {
-    const start = this.at
+    const start = this.#at
     if (length > this.bytes.length - start) throw new Malformed('cut short')
-    this.at = start + length
+    this.#at = start + length
     return start
   }
   get isAtEnd(): boolean {
-    return this.at === this.bytes.length
+    return this.#at === this.bytes.length
   }
   end(): void {
     if (!this.isAtEnd) throw new Malformed('trailing bytes')
   }
 
-  private u32At(start: number): number {
+  #u32At(start: number): number {
     const { bytes } = this
     return ((bytes[start]! << 24) | (bytes[start + 1]! << 16) | (bytes[start + 2]! << 8) | bytes[start + 3]!) >>> 0
   }
@@ -58,33 +58,33 @@ export class Reader {
 /** Values are checked by the fields that write them (`layout.ts`). */
 export class Writer {
   private bytes = new Uint8Array(64 * 1024)
-  private view = new DataView(this.bytes.buffer)
-  private at = 0
+  #view = new DataView(this.bytes.buffer)
+  #at = 0
 
   u8(value: number): void {
-    const start = this.room(1) // first: it may replace the view
-    this.view.setUint8(start, value)
+    const start = this.#room(1) // first: it may replace the view
+    this.#view.setUint8(start, value)
   }
   u16(value: number): void {
-    const start = this.room(2) // first: it may replace the view
-    this.view.setUint16(start, value)
+    const start = this.#room(2) // first: it may replace the view
+    this.#view.setUint16(start, value)
   }
   u32(value: number): void {
-    const start = this.room(4) // first: it may replace the view
-    this.view.setUint32(start, value)
+    const start = this.#room(4) // first: it may replace the view
+    this.#view.setUint32(start, value)
   }
   u53(value: number): void {
-    const start = this.room(8)
-    this.view.setUint32(start, Math.floor(value / 0x100000000))
-    this.view.setUint32(start + 4, value >>> 0)
+    const start = this.#room(8)
+    this.#view.setUint32(start, Math.floor(value / 0x100000000))
+    this.#view.setUint32(start + 4, value >>> 0)
   }
   set(bytes: Uint8Array): void {
-    const start = this.room(bytes.length)
+    const start = this.#room(bytes.length)
     this.bytes.set(bytes, start)
   }
   /** Writes lower-case hex as bytes; answers false when a character is none of its digits. */
   hex(text: string): boolean {
-    const start = this.room(text.length >>> 1)
+    const start = this.#room(text.length >>> 1)
     let seen = 0 // turns negative at the first character that is no digit
     for (let i = 0; i < text.length; i += 2) {
       const byte = (NIBBLES[text.charCodeAt(i)]! << 4) | NIBBLES[text.charCodeAt(i + 1)]!
@@ -95,26 +95,26 @@ export class Writer {
   }
   /** The bytes written since the last call. They hold until the next is written. */
   finish(): Uint8Array {
-    const finished = this.bytes.subarray(0, this.at)
-    this.at = 0
+    const finished = this.bytes.subarray(0, this.#at)
+    this.#at = 0
     return finished
   }
   /** Forgets a frame that could not be written whole. */
   abandon(): void {
-    this.at = 0
+    this.#at = 0
   }
 
-  private room(length: number): number {
-    const start = this.at
-    this.at = start + length
-    if (this.at > this.bytes.length) this.grow()
+  #room(length: number): number {
+    const start = this.#at
+    this.#at = start + length
+    if (this.#at > this.bytes.length) this.#grow()
     return start
   }
-  private grow(): void {
-    const grown = new Uint8Array(Math.max(this.at, this.bytes.length * 2))
+  #grow(): void {
+    const grown = new Uint8Array(Math.max(this.#at, this.bytes.length * 2))
     grown.set(this.bytes)
     this.bytes = grown
-    this.view = new DataView(grown.buffer)
+    this.#view = new DataView(grown.buffer)
   }
 }
 

@@ -23,49 +23,49 @@ const HOPS_MAX = 3
 const DOWN_FOR_MS: Millis = 10_000
 
 export class Addresses {
-  private readonly given: readonly Address[]
-  private told: readonly Address[] = []
-  private dialled: Address
+  readonly #given: readonly Address[]
+  #told: readonly Address[] = []
+  #dialled: Address
   /** Who sent us to the home that is dialled now. */
   private sender: Address | null = null
-  private hops = 0
-  private readonly downUntilMs = new Map<string, Millis>()
+  #hops = 0
+  readonly #downUntilMs = new Map<string, Millis>()
   /** The next shard is asked to serve us itself: the home of our mesh can't be reached. */
   asksToStay = false
 
   /** At least one. @throws OperatingError `authority_malformed` */
   constructor(urls: readonly string[]) {
-    this.given = urls.map((url) => addressOf(url, 'given'))
-    this.dialled = this.given[0]!
+    this.#given = urls.map((url) => addressOf(url, 'given'))
+    this.#dialled = this.#given[0]!
   }
 
   get current(): Address {
-    return this.dialled
+    return this.#dialled
   }
 
   /** Others that may be tried now. */
   hasOther(nowMs: Millis): boolean {
-    return this.others(nowMs).length > 0
+    return this.#others(nowMs).length > 0
   }
 
   /** A shard that has proven itself says where our mesh is at home. False: we can't, and ask that shard to serve us. */
   follow({ url, certificate }: Pick<FrameOf<'moved'>, 'url' | 'certificate'>, nowMs: Millis): boolean {
-    const home = this.isFit(url) ? addressOf(url, 'home', certificate) : null
-    const isLoop = this.hops >= HOPS_MAX || home?.authority === this.dialled.authority
-    if (!home || isLoop || this.isDown(home, nowMs)) {
+    const home = this.#isFit(url) ? addressOf(url, 'home', certificate) : null
+    const isLoop = this.#hops >= HOPS_MAX || home?.authority === this.#dialled.authority
+    if (!home || isLoop || this.#isDown(home, nowMs)) {
       this.asksToStay = true
       return false
     }
-    this.hops += 1
-    this.sender = this.dialled
-    this.dialled = home
+    this.#hops += 1
+    this.sender = this.#dialled
+    this.#dialled = home
     this.asksToStay = false
     return true
   }
 
   /** Shards that could serve us if the one that does were gone, the best first. */
   tell(urls: readonly string[]): void {
-    this.told = urls.filter((url) => this.isFit(url)).map((url) => addressOf(url, 'told'))
+    this.#told = urls.filter((url) => this.#isFit(url)).map((url) => addressOf(url, 'told'))
   }
 
   /**
@@ -73,36 +73,38 @@ export class Addresses {
    * tried, and it begins anew with the first.
    */
   turn(nowMs: Millis): boolean {
-    this.downUntilMs.set(this.dialled.authority, nowMs + DOWN_FOR_MS)
-    this.hops = 0
+    this.#downUntilMs.set(this.#dialled.authority, nowMs + DOWN_FOR_MS)
+    this.#hops = 0
     const { sender } = this
     this.sender = null
-    const next = sender && !this.isDown(sender, nowMs) ? sender : this.others(nowMs)[0]
+    const next = sender && !this.#isDown(sender, nowMs) ? sender : this.#others(nowMs)[0]
     this.asksToStay = sender !== null && next === sender
-    if (!next) this.downUntilMs.clear()
-    this.dialled = next ?? this.given[0]!
+    if (!next) this.#downUntilMs.clear()
+    this.#dialled = next ?? this.#given[0]!
     return next !== undefined
   }
 
   /** A session began or ended here: what led to it is over. */
   settle(): void {
-    this.hops = 0
+    this.#hops = 0
     this.sender = null
     this.asksToStay = false
   }
 
-  private others(nowMs: Millis): Address[] {
-    const { authority } = this.dialled
-    return [...this.told, ...this.given].filter((other) => other.authority !== authority && !this.isDown(other, nowMs))
+  #others(nowMs: Millis): Address[] {
+    const { authority } = this.#dialled
+    return [...this.#told, ...this.#given].filter(
+      (other) => other.authority !== authority && !this.#isDown(other, nowMs),
+    )
   }
 
-  private isDown({ authority }: Address, nowMs: Millis): boolean {
-    return nowMs < (this.downUntilMs.get(authority) ?? 0)
+  #isDown({ authority }: Address, nowMs: Millis): boolean {
+    return nowMs < (this.#downUntilMs.get(authority) ?? 0)
   }
 
   /** A shard sends nobody from an encrypted connection to one that is not. */
-  private isFit(url: string): boolean {
-    return isDialable(url) && (url.startsWith('wss:') || this.given.some((own) => /^(ws|http):/i.test(own.url)))
+  #isFit(url: string): boolean {
+    return isDialable(url) && (url.startsWith('wss:') || this.#given.some((own) => /^(ws|http):/i.test(own.url)))
   }
 }
 

@@ -47,31 +47,31 @@ const RETRY_MAX_MS = 0xffffffff
 const REJECTIONS_MAX = 1_024
 
 export class Arrivals implements MessageDesk {
-  private readonly ports: ArrivalPorts
-  private readonly inbox: Inbox<Message>
-  private readonly keeper: Keeper | null
+  readonly #ports: ArrivalPorts
+  readonly #inbox: Inbox<Message>
+  readonly #keeper: Keeper | null
   private readonly early: EarlyMail<Message>
   private readonly parked = new Map<PeerKey, Pushed[]>()
-  private readonly putOffs = new PutOff()
+  readonly #putOffs = new PutOff()
   private settling: DeliveryId[] = []
   private retrying: FrameOf<'retry'>['items'] = []
   private rejecting: FrameOf<'reject'>['items'] = []
-  private readonly rejections = new Rejections()
-  private readonly leases = new Leases()
-  private readonly receipts = new Receipts()
+  readonly #rejections = new Rejections()
+  readonly #leases = new Leases()
+  readonly #receipts = new Receipts()
   /** Counts sessions: a delivery is settled in the session it was pushed in, or not at all. */
   private sessionNo = 0
 
   constructor(ports: ArrivalPorts, keeping?: InboxKeeping) {
-    this.ports = ports
+    this.#ports = ports
     this.early = new EarlyMail(ports.credit)
-    this.inbox = new Inbox(keeping)
-    this.keeper = keeping?.keeper ?? null
+    this.#inbox = new Inbox(keeping)
+    this.#keeper = keeping?.keeper ?? null
   }
 
   connected(leaseMs: Millis): void {
     this.sessionNo += 1
-    this.leases.connected(leaseMs)
+    this.#leases.connected(leaseMs)
   }
 
   /** What is not settled will be pushed again in the next session, but not before the pause that was asked for it is over. */
@@ -82,21 +82,21 @@ export class Arrivals implements MessageDesk {
     this.settling = []
     this.retrying = []
     this.rejecting = []
-    this.leases.disconnected()
+    this.#leases.disconnected()
   }
 
   /** Ids mean something else from now on. */
   restored(): void {
-    this.putOffs.clear()
+    this.#putOffs.clear()
   }
 
   /** When a lease is to be extended, or a message has waited long enough for those before it. */
   get wakeAtMs(): Millis {
-    return Math.min(this.leases.wakeAtMs, this.early.wakeAtMs)
+    return Math.min(this.#leases.wakeAtMs, this.early.wakeAtMs)
   }
 
   tick(nowMs: Millis): void {
-    for (const message of this.early.takeDue(nowMs)) this.acceptInTurn(message)
+    for (const message of this.early.takeDue(nowMs)) this.#acceptInTurn(message)
   }
 
   pushedWith(deliveries: FrameOf<'pushWith' | 'pushBody'>['deliveries'], nowMs: Millis): void {
@@ -107,7 +107,7 @@ export class Arrivals implements MessageDesk {
     for (const delivery of deliveries) {
       const waiting = this.parked.size > 0 ? this.parked.get(delivery.sender) : undefined
       if (waiting) waiting.push(delivery)
-      else this.take(delivery, nowMs)
+      else this.#take(delivery, nowMs)
     }
   }
 
@@ -124,62 +124,62 @@ export class Arrivals implements MessageDesk {
     const waiting = this.parked.get(sender)
     if (!waiting) return
     this.parked.delete(sender)
-    for (const delivery of waiting) this.putOff(delivery, { afterMs: KEYLESS_RETRY_MS, nowMs })
+    for (const delivery of waiting) this.#putOff(delivery, { afterMs: KEYLESS_RETRY_MS, nowMs })
   }
 
   /** What was told is settled, told before or not. */
   receipted(items: FrameOf<'receipts'>['items']): void {
-    for (const receipt of this.receipts.take(items)) this.ports.effects.announce({ type: 'receipt', ...receipt })
-    for (const { id } of items) this.settleSoon(id)
+    for (const receipt of this.#receipts.take(items)) this.#ports.effects.announce({ type: 'receipt', ...receipt })
+    for (const { id } of items) this.#settleSoon(id)
   }
 
   settle(message: Message): void {
     if (message.state !== 'open') return
     message.state = 'settled'
-    this.leases.release(message)
-    this.inbox.settled(message)
-    this.ports.counters.settled += 1
-    this.settleWhenKept(message)
+    this.#leases.release(message)
+    this.#inbox.settled(message)
+    this.#ports.counters.settled += 1
+    this.#settleWhenKept(message)
   }
 
   reject(message: Message, reason: string): void {
     if (message.state !== 'open') return
     message.state = 'rejected'
-    this.leases.release(message)
-    this.inbox.settled(message) // not to be handed out again, whatever the broker does with it
-    this.rejections.note(message, printable(reason))
-    this.settleWhenKept(message)
+    this.#leases.release(message)
+    this.#inbox.settled(message) // not to be handed out again, whatever the broker does with it
+    this.#rejections.note(message, printable(reason))
+    this.#settleWhenKept(message)
   }
 
   extend(message: Message, forMs: Millis | null): void {
     if (message.state !== 'open' || message.sessionNo !== this.sessionNo) return
-    this.leases.extend(message, forMs)
-    this.ports.effects.flushSoon()
+    this.#leases.extend(message, forMs)
+    this.#ports.effects.flushSoon()
   }
 
   /** The application is at work on it: its lease goes on until it is settled, rejected or given back. */
   hold(message: Message): void {
-    if (message.state === 'open' && this.leases.hold(message)) this.ports.effects.flushSoon()
+    if (message.state === 'open' && this.#leases.hold(message)) this.#ports.effects.flushSoon()
   }
 
   post(post: Post): void {
-    this.ports.post(post)
+    this.#ports.post(post)
   }
 
   retry(message: Message, afterMs: Millis): void {
     if (message.state !== 'open') return
     message.state = 'put off'
-    this.leases.release(message)
-    this.inbox.reopened(message)
-    this.ports.counters.retried += 1
+    this.#leases.release(message)
+    this.#inbox.reopened(message)
+    this.#ports.counters.retried += 1
     if (message.sessionNo !== this.sessionNo) return
     const wholeMs = Math.ceil(Math.min(Math.max(afterMs, 0), RETRY_MAX_MS)) || 0
     this.retrying.push({ id: message.deliveryId, afterMs: wholeMs })
-    this.ports.effects.flushSoon()
+    this.#ports.effects.flushSoon()
   }
 
   takeFrames(nowMs: Millis): ArrivalFrame[] {
-    const extending = this.leases.takeFrames(nowMs, this.sessionNo)
+    const extending = this.#leases.takeFrames(nowMs, this.sessionNo)
     const { settling, retrying, rejecting } = this
     if (settling.length + retrying.length + rejecting.length === 0) return extending
     this.settling = []
@@ -193,54 +193,54 @@ export class Arrivals implements MessageDesk {
     ]
   }
 
-  private take(delivery: Pushed, nowMs: Millis): void {
-    const afterMs = this.putOffs.waitMs(delivery, nowMs)
-    if (afterMs > 0) return this.putOff(delivery, { afterMs, nowMs })
-    const whole = this.open(delivery, nowMs)
-    if (whole === 'asked') return this.park(delivery)
-    if (whole === 'later') return this.putOff(delivery, { afterMs: RECHECK_MS, nowMs })
-    this.putOffs.done(delivery.sender, delivery.id)
-    if ('flaw' in whole) this.throwAway(delivery, whole.flaw)
-    else this.takeOpened(delivery, whole, nowMs)
+  #take(delivery: Pushed, nowMs: Millis): void {
+    const afterMs = this.#putOffs.waitMs(delivery, nowMs)
+    if (afterMs > 0) return this.#putOff(delivery, { afterMs, nowMs })
+    const whole = this.#open(delivery, nowMs)
+    if (whole === 'asked') return this.#park(delivery)
+    if (whole === 'later') return this.#putOff(delivery, { afterMs: RECHECK_MS, nowMs })
+    this.#putOffs.done(delivery.sender, delivery.id)
+    if ('flaw' in whole) this.#throwAway(delivery, whole.flaw)
+    else this.#takeOpened(delivery, whole, nowMs)
   }
 
   /** `asked`, `later`: what it needs is not there yet. */
-  private open(delivery: Pushed, nowMs: Millis): OpenedForGroup | { flaw: string } | 'asked' | 'later' {
-    const opened = this.ports.opening.open(delivery, nowMs)
+  #open(delivery: Pushed, nowMs: Millis): OpenedForGroup | { flaw: string } | 'asked' | 'later' {
+    const opened = this.#ports.opening.open(delivery, nowMs)
     if (opened === 'asked' || opened === 'later') return opened
     const flaw = opened.ok ? opened.note && flawOf(opened.note, delivery) : opened.reason
-    return flaw ? { flaw } : this.ports.groups.open(delivery, opened as OpenedWell)
+    return flaw ? { flaw } : this.#ports.groups.open(delivery, opened as OpenedWell)
   }
 
-  private takeOpened(delivery: Pushed, opened: OpenedForGroup, nowMs: Millis): void {
+  #takeOpened(delivery: Pushed, opened: OpenedForGroup, nowMs: Millis): void {
     const { sessionNo } = this
-    const whose = this.ports.persons.whose(delivery.sender, nowMs)
+    const whose = this.#ports.persons.whose(delivery.sender, nowMs)
     const message = new Message(this, { pushed: delivery, opened, whose, receivedAtMs: nowMs, sessionNo })
-    if (this.inbox.missingBefore(message) > 0) this.keepBack(message, bytesOf(delivery), nowMs)
-    else this.acceptInTurn(message)
+    if (this.#inbox.missingBefore(message) > 0) this.#keepBack(message, bytesOf(delivery), nowMs)
+    else this.#acceptInTurn(message)
   }
 
-  private keepBack(message: Message, byteCount: number, nowMs: Millis): void {
-    const { counters } = this.ports
+  #keepBack(message: Message, byteCount: number, nowMs: Millis): void {
+    const { counters } = this.#ports
     if (this.early.hold(message, byteCount, nowMs)) counters.duplicates += 1
     else counters.reordered += 1
     this.tick(nowMs) // too many may wait now
   }
 
   /** Those that waited for it go on behind it. */
-  private acceptInTurn(message: Message): void {
-    for (let next: Message | undefined = message; next; next = this.early.takeAfter(next)) this.accept(next)
+  #acceptInTurn(message: Message): void {
+    for (let next: Message | undefined = message; next; next = this.early.takeAfter(next)) this.#accept(next)
   }
 
-  private accept(message: Message): void {
-    const { counters, effects } = this.ports
-    const verdict = this.inbox.receive(message)
-    if (verdict === 'fresh') return this.handOut(message)
+  #accept(message: Message): void {
+    const { counters, effects } = this.#ports
+    const verdict = this.#inbox.receive(message)
+    if (verdict === 'fresh') return this.#handOut(message)
     const { sender, envelopeId, deliveryId, sessionNo } = message
-    if (verdict === 'taken') return this.throwAway({ id: deliveryId, sender, envelopeId }, 'place_taken')
+    if (verdict === 'taken') return this.#throwAway({ id: deliveryId, sender, envelopeId }, 'place_taken')
     if (verdict === 'duplicate') {
       counters.duplicates += 1
-      return this.settleWhenKept(message)
+      return this.#settleWhenKept(message)
     }
     if (verdict !== 'forked' && verdict.running) {
       counters.duplicates += 1
@@ -249,53 +249,53 @@ export class Arrivals implements MessageDesk {
     }
     if (verdict === 'forked') effects.announce({ type: 'forked', sender, envelopeId })
     else effects.announce({ type: 'gap', sender, envelopeId, missing: verdict.gap })
-    this.handOut(message)
+    this.#handOut(message)
   }
 
-  private handOut(message: Message): void {
-    const { counters, effects, isAnswer } = this.ports
+  #handOut(message: Message): void {
+    const { counters, effects, isAnswer } = this.#ports
     counters.received += 1
     if (message.inReplyTo !== null && isAnswer(message)) this.settle(message)
     else effects.deliver(message)
   }
 
-  private putOff(delivery: Pushed, until: { afterMs: Millis; nowMs: Millis }): void {
-    this.putOffs.note(delivery, until)
+  #putOff(delivery: Pushed, until: { afterMs: Millis; nowMs: Millis }): void {
+    this.#putOffs.note(delivery, until)
     this.retrying.push({ id: delivery.id, afterMs: Math.ceil(until.afterMs) })
-    this.ports.effects.flushSoon()
+    this.#ports.effects.flushSoon()
   }
 
-  private park(delivery: Pushed): void {
+  #park(delivery: Pushed): void {
     const waiting = this.parked.get(delivery.sender)
     if (waiting) waiting.push(delivery)
     else this.parked.set(delivery.sender, [delivery])
-    this.ports.effects.flushSoon() // the question for the key
+    this.#ports.effects.flushSoon() // the question for the key
   }
 
   /** Settled, or it would come back for ever; its application never sees it. */
-  private throwAway({ id, sender, envelopeId }: Pick<Pushed, 'id' | 'sender' | 'envelopeId'>, reason: string): void {
-    this.ports.counters.tampered += 1
-    this.ports.effects.announce({ type: 'tamper', sender, envelopeId, reason })
-    this.settleSoon(id)
+  #throwAway({ id, sender, envelopeId }: Pick<Pushed, 'id' | 'sender' | 'envelopeId'>, reason: string): void {
+    this.#ports.counters.tampered += 1
+    this.#ports.effects.announce({ type: 'tamper', sender, envelopeId, reason })
+    this.#settleSoon(id)
   }
 
-  private settleWhenKept(message: Message): void {
-    if (!this.keeper) return this.settleIfCurrent(message)
-    this.keeper.whenKept(() => this.settleIfCurrent(message))
-    this.ports.effects.flushSoon()
+  #settleWhenKept(message: Message): void {
+    if (!this.#keeper) return this.#settleIfCurrent(message)
+    this.#keeper.whenKept(() => this.#settleIfCurrent(message))
+    this.#ports.effects.flushSoon()
   }
 
-  private settleIfCurrent(message: Message): void {
+  #settleIfCurrent(message: Message): void {
     if (message.sessionNo !== this.sessionNo) return
-    const reason = this.rejections.reasonOf(message)
-    if (reason === undefined) return this.settleSoon(message.deliveryId)
+    const reason = this.#rejections.reasonOf(message)
+    if (reason === undefined) return this.#settleSoon(message.deliveryId)
     this.rejecting.push({ id: message.deliveryId, reason })
-    this.ports.effects.flushSoon()
+    this.#ports.effects.flushSoon()
   }
 
-  private settleSoon(id: DeliveryId): void {
+  #settleSoon(id: DeliveryId): void {
     this.settling.push(id)
-    this.ports.effects.flushSoon()
+    this.#ports.effects.flushSoon()
   }
 }
 
@@ -322,14 +322,14 @@ const printable = (text: string): string => text.replace(/[^ -~]/gu, '?').slice(
 
 /** What was rejected, by whom it was sent: one whose session ended first is rejected again, not settled. */
 class Rejections {
-  private readonly reasons = new Map<string, string>()
+  readonly #reasons = new Map<string, string>()
 
   note({ sender, envelopeId }: Message, reason: string): void {
-    this.reasons.set(sender + envelopeId, reason)
-    if (this.reasons.size > REJECTIONS_MAX) this.reasons.delete(this.reasons.keys().next().value!)
+    this.#reasons.set(sender + envelopeId, reason)
+    if (this.#reasons.size > REJECTIONS_MAX) this.#reasons.delete(this.#reasons.keys().next().value!)
   }
 
   reasonOf({ sender, envelopeId }: Message): string | undefined {
-    return this.reasons.size === 0 ? undefined : this.reasons.get(sender + envelopeId)
+    return this.#reasons.size === 0 ? undefined : this.#reasons.get(sender + envelopeId)
   }
 }

@@ -70,29 +70,29 @@ export class Connection {
   state: ConnectionState = { name: 'idle' }
   /** Of the current dial, or the last one. */
   dialNo = 0
-  private readonly ports: ConnectionPorts
-  private readonly place: PeerPlace
-  private readonly addresses: Addresses
+  readonly #ports: ConnectionPorts
+  readonly #place: PeerPlace
+  readonly #addresses: Addresses
   private readonly credit: number
   /** In a row, without a word of the broker's on when to come again. */
-  private failures = 0
+  #failures = 0
   /** In a row, with one: they don't add to an outage, nor it to them. */
-  private putOffs = 0
+  #putOffs = 0
   /** What the broker asked us to wait; 0 for nothing. */
-  private hintMs: Millis = 0
-  private pingNo = 0
+  #hintMs: Millis = 0
+  #pingNo = 0
   /** What came before the greeting of the current dial. */
-  private certificate: Uint8Array | null = null
+  #certificate: Uint8Array | null = null
 
   constructor(ports: ConnectionPorts, place: PeerPlace, credit: number) {
-    this.ports = ports
-    this.place = place
-    this.addresses = new Addresses(place.urls)
+    this.#ports = ports
+    this.#place = place
+    this.#addresses = new Addresses(place.urls)
     this.credit = credit
   }
 
   start(nowMs: Millis): void {
-    if (this.state.name === 'idle') this.dial(nowMs)
+    if (this.state.name === 'idle') this.#dial(nowMs)
   }
 
   opened(dialNo: number): void {
@@ -112,41 +112,41 @@ export class Connection {
       case 'live':
         state.heardAtMs = nowMs
         state.pingedAtMs = null
-        return this.receivedLive(state, frame, nowMs)
+        return this.#receivedLive(state, frame, nowMs)
       case 'greeting':
       case 'proving':
       case 'connecting':
-        this.receivedEarly(state, frame, nowMs)
+        this.#receivedEarly(state, frame, nowMs)
         return null
     }
   }
 
   /** What came was no frame of this protocol. */
   malformed(dialNo: number, nowMs: Millis): void {
-    if (dialNo === this.dialNo && this.isDialled()) this.drop('frame_malformed', nowMs)
+    if (dialNo === this.dialNo && this.#isDialled()) this.#drop('frame_malformed', nowMs)
   }
 
   /** The socket is gone. `closeNumber` is the WebSocket's close code. */
   closed(dialNo: number, closeNumber: number, nowMs: Millis): void {
-    if (dialNo !== this.dialNo || !this.isDialled()) return
+    if (dialNo !== this.dialNo || !this.#isDialled()) return
     const code = codeOfClose(closeNumber)
-    if (code && this.isFinal(code)) this.end(refusedBy(code))
-    else this.lose(code ?? 'connection_lost', nowMs)
+    if (code && this.#isFinal(code)) this.#end(refusedBy(code))
+    else this.#lose(code ?? 'connection_lost', nowMs)
   }
 
   tick(nowMs: Millis): void {
     const { state } = this
     switch (state.name) {
       case 'waiting':
-        if (nowMs >= state.dialAtMs) this.dial(nowMs)
+        if (nowMs >= state.dialAtMs) this.#dial(nowMs)
         return
       case 'connecting':
       case 'greeting':
       case 'proving':
-        if (nowMs >= state.deadlineMs) this.drop('connection_lost', nowMs)
+        if (nowMs >= state.deadlineMs) this.#drop('connection_lost', nowMs)
         return
       case 'live':
-        return this.watch(state, nowMs)
+        return this.#watch(state, nowMs)
       case 'idle':
       case 'closed':
         return
@@ -176,45 +176,41 @@ export class Connection {
   }
 
   close(): void {
-    this.end(null)
+    this.#end(null)
   }
 
-  private dial(nowMs: Millis): void {
+  #dial(nowMs: Millis): void {
     this.dialNo += 1
-    this.hintMs = 0
-    this.certificate = this.addresses.current.certificate
-    const openWithinMs = this.addresses.hasOther(nowMs) ? OPEN_WITHIN_MS : SESSION_WITHIN_MS
+    this.#hintMs = 0
+    this.#certificate = this.#addresses.current.certificate
+    const openWithinMs = this.#addresses.hasOther(nowMs) ? OPEN_WITHIN_MS : SESSION_WITHIN_MS
     this.state = { name: 'connecting', deadlineMs: nowMs + openWithinMs, sessionByMs: nowMs + SESSION_WITHIN_MS }
-    this.ports.effects.dial(this.dialNo, this.addresses.current.url)
+    this.#ports.effects.dial(this.dialNo, this.#addresses.current.url)
   }
 
-  private receivedEarly(
-    state: Extract<ConnectionState, { deadlineMs: Millis }>,
-    frame: ServerFrame,
-    nowMs: Millis,
-  ): void {
-    if (frame.type === 'refused') return this.refused(frame, nowMs)
+  #receivedEarly(state: Extract<ConnectionState, { deadlineMs: Millis }>, frame: ServerFrame, nowMs: Millis): void {
+    if (frame.type === 'refused') return this.#refused(frame, nowMs)
     if (frame.type === 'hello' && state.name !== 'proving')
-      return this.greeted(frame, state.name === 'connecting' ? state.sessionByMs : state.deadlineMs, nowMs)
+      return this.#greeted(frame, state.name === 'connecting' ? state.sessionByMs : state.deadlineMs, nowMs)
     if (frame.type === 'certificate' && state.name !== 'proving') {
-      this.certificate = frame.certificate
+      this.#certificate = frame.certificate
       return
     }
-    if (frame.type === 'welcome' && state.name === 'proving') return this.welcomed(frame, state, nowMs)
-    if (frame.type === 'moved' && state.name === 'proving') return this.moved(frame, state, nowMs)
-    this.drop('frame_unexpected', nowMs)
+    if (frame.type === 'welcome' && state.name === 'proving') return this.#welcomed(frame, state, nowMs)
+    if (frame.type === 'moved' && state.name === 'proving') return this.#moved(frame, state, nowMs)
+    this.#drop('frame_unexpected', nowMs)
   }
 
-  private greeted(hello: FrameOf<'hello'>, deadlineMs: Millis, nowMs: Millis): void {
-    const { brokerKey: pinned, meshId, peerKey } = this.place
-    const { asksToStay, current } = this.addresses
+  #greeted(hello: FrameOf<'hello'>, deadlineMs: Millis, nowMs: Millis): void {
+    const { brokerKey: pinned, meshId, peerKey } = this.#place
+    const { asksToStay, current } = this.#addresses
     const capabilities = asksToStay ? ['home_unreachable'] : []
     const { brokerKey } = hello
-    const claim = { pinned, brokerKey, authority: current.authority, certificate: this.certificate, nowMs }
-    const verdict = judgeKey(claim, this.ports.crypto.checkCertificate)
-    if (verdict !== 'ok') return this.mistrust(verdict, nowMs)
+    const claim = { pinned, brokerKey, authority: current.authority, certificate: this.#certificate, nowMs }
+    const verdict = judgeKey(claim, this.#ports.crypto.checkCertificate)
+    if (verdict !== 'ok') return this.#mistrust(verdict, nowMs)
     const version = PROTOCOL_VERSIONS.find((own) => hello.versions.includes(own))
-    if (version === undefined) return this.end(refusedBy('version_unsupported'))
+    if (version === undefined) return this.#end(refusedBy('version_unsupported'))
     const transcript: Transcript = {
       version,
       versionsOffered: hello.versions,
@@ -223,16 +219,16 @@ export class Connection {
       meshId,
       peerKey,
       serverNonce: hello.nonce,
-      clientNonce: this.ports.crypto.newNonce(),
+      clientNonce: this.#ports.crypto.newNonce(),
       connectionId: hello.connectionId,
       issuedAtMs: hello.issuedAtMs,
       capabilities,
     }
-    const signature = this.ports.crypto.signAuth(transcript)
+    const signature = this.#ports.crypto.signAuth(transcript)
     this.state = { name: 'proving', deadlineMs, transcript, signature }
     const { clientNonce } = transcript
     const { credit } = this
-    this.ports.effects.transmit({
+    this.#ports.effects.transmit({
       type: 'auth',
       version,
       meshId,
@@ -244,33 +240,33 @@ export class Connection {
     })
   }
 
-  private welcomed(
+  #welcomed(
     welcome: FrameOf<'welcome'>,
     { transcript, signature }: Extract<ConnectionState, { name: 'proving' }>,
     nowMs: Millis,
   ): void {
-    if (!this.ports.crypto.isBrokerProof(transcript, signature, welcome.proof))
-      return this.mistrust('proof_forged', nowMs)
-    this.addresses.settle()
+    if (!this.#ports.crypto.isBrokerProof(transcript, signature, welcome.proof))
+      return this.#mistrust('proof_forged', nowMs)
+    this.#addresses.settle()
     this.state = { name: 'live', welcome, sinceMs: nowMs, heardAtMs: nowMs, pingedAtMs: null, leaveAtMs: Infinity }
-    this.ports.live(welcome)
+    this.#ports.live(welcome)
   }
 
   /** Another shard is the home of our mesh. Who sends us there has proven itself; who answers there does so, too. */
-  private moved(
+  #moved(
     { url, certificate, proof }: FrameOf<'moved'>,
     { transcript, signature }: Extract<ConnectionState, { name: 'proving' }>,
     nowMs: Millis,
   ): void {
-    if (!this.ports.crypto.isBrokerProof(transcript, signature, proof)) return this.mistrust('proof_forged', nowMs)
-    if (this.addresses.asksToStay) return this.drop('moved', nowMs)
-    const isFollowed = this.addresses.follow({ url, certificate }, nowMs)
-    this.ports.effects.announce({ type: isFollowed ? 'moved' : 'home_unreachable', url })
-    this.ports.effects.hangUp(this.dialNo)
-    this.dial(nowMs)
+    if (!this.#ports.crypto.isBrokerProof(transcript, signature, proof)) return this.#mistrust('proof_forged', nowMs)
+    if (this.#addresses.asksToStay) return this.#drop('moved', nowMs)
+    const isFollowed = this.#addresses.follow({ url, certificate }, nowMs)
+    this.#ports.effects.announce({ type: isFollowed ? 'moved' : 'home_unreachable', url })
+    this.#ports.effects.hangUp(this.dialNo)
+    this.#dial(nowMs)
   }
 
-  private receivedLive(
+  #receivedLive(
     state: Extract<ConnectionState, { name: 'live' }>,
     frame: ServerFrame,
     nowMs: Millis,
@@ -279,107 +275,107 @@ export class Connection {
       case 'pong':
         return null
       case 'refused':
-        this.refused(frame, nowMs)
+        this.#refused(frame, nowMs)
         return null
       case 'goaway':
-        this.hintMs = frame.retryAfterMs
+        this.#hintMs = frame.retryAfterMs
         state.leaveAtMs = Math.min(state.leaveAtMs, nowMs + LEAVE_AFTER_MS)
         return frame
       case 'shards':
-        this.addresses.tell(frame.urls)
+        this.#addresses.tell(frame.urls)
         return null
       case 'hello':
       case 'welcome':
       case 'certificate':
       case 'moved':
-        this.drop('frame_unexpected', nowMs)
+        this.#drop('frame_unexpected', nowMs)
         return null
       default:
         return frame
     }
   }
 
-  private refused({ code, retryAfterMs }: FrameOf<'refused'>, nowMs: Millis): void {
-    this.hintMs = retryAfterMs
-    if (this.isFinal(code)) return this.end(refusedBy(code))
-    this.drop(code, nowMs)
+  #refused({ code, retryAfterMs }: FrameOf<'refused'>, nowMs: Millis): void {
+    this.#hintMs = retryAfterMs
+    if (this.#isFinal(code)) return this.#end(refusedBy(code))
+    this.#drop(code, nowMs)
   }
 
   /** A shard that has proven nothing must not be able to end us; who sent us there says it, too, if it is so. */
-  private isFinal(code: RefusalCode): boolean {
-    const isBelieved = this.state.name === 'live' || this.addresses.current.from === 'given'
+  #isFinal(code: RefusalCode): boolean {
+    const isBelieved = this.state.name === 'live' || this.#addresses.current.from === 'given'
     return isBelieved && !refusal(code).isRetryable
   }
 
-  private watch(state: Extract<ConnectionState, { name: 'live' }>, nowMs: Millis): void {
+  #watch(state: Extract<ConnectionState, { name: 'live' }>, nowMs: Millis): void {
     const { heartbeatMs } = state.welcome
-    if (nowMs >= state.leaveAtMs) return this.drop('restarting', nowMs)
+    if (nowMs >= state.leaveAtMs) return this.#drop('restarting', nowMs)
     // Counted from our own ping, so that a process that was asleep asks before it gives up.
     if (state.pingedAtMs !== null) {
-      if (nowMs - state.pingedAtMs >= 2 * heartbeatMs) this.drop('heartbeat_missed', nowMs)
+      if (nowMs - state.pingedAtMs >= 2 * heartbeatMs) this.#drop('heartbeat_missed', nowMs)
     } else if (nowMs - state.heardAtMs >= heartbeatMs) {
       state.pingedAtMs = nowMs
-      this.pingNo = (this.pingNo + 1) >>> 0
-      this.ports.effects.transmit({ type: 'ping', ref: this.pingNo })
+      this.#pingNo = (this.#pingNo + 1) >>> 0
+      this.#ports.effects.transmit({ type: 'ping', ref: this.#pingNo })
     }
   }
 
   /** One of those that the application named is the end; of any other shard there are others. */
-  private mistrust(reason: ShardRefusal, nowMs: Millis): void {
-    const { url, from } = this.addresses.current
-    if (from === 'given') return this.end(wrongBroker())
-    this.ports.effects.announce({ type: 'shard_refused', url, reason })
-    this.drop('wrong_broker', nowMs)
+  #mistrust(reason: ShardRefusal, nowMs: Millis): void {
+    const { url, from } = this.#addresses.current
+    if (from === 'given') return this.#end(wrongBroker())
+    this.#ports.effects.announce({ type: 'shard_refused', url, reason })
+    this.#drop('wrong_broker', nowMs)
   }
 
   /** Ends the socket ourselves and comes back later. */
-  private drop(code: SealpostCode | 'connection_lost', nowMs: Millis): void {
-    this.ports.effects.hangUp(this.dialNo)
-    this.lose(code, nowMs)
+  #drop(code: SealpostCode | 'connection_lost', nowMs: Millis): void {
+    this.#ports.effects.hangUp(this.dialNo)
+    this.#lose(code, nowMs)
   }
 
-  private lose(code: SealpostCode | 'connection_lost', nowMs: Millis): void {
+  #lose(code: SealpostCode | 'connection_lost', nowMs: Millis): void {
     const { state } = this
     const isSteady = state.name === 'live' && nowMs - state.sinceMs >= STEADY_AFTER_MS
     if (isSteady) {
-      this.failures = 0
-      this.putOffs = 0
+      this.#failures = 0
+      this.#putOffs = 0
     }
     const isSentOn = code === 'moved' && isSteady
-    const isTurned = isAway(state, code) && this.turn(nowMs)
-    const retryInMs = isSentOn ? 0 : isTurned ? this.drawTurn() : this.drawRetry()
+    const isTurned = isAway(state, code) && this.#turn(nowMs)
+    const retryInMs = isSentOn ? 0 : isTurned ? this.#drawTurn() : this.#drawRetry()
     this.state = { name: 'waiting', dialAtMs: nowMs + retryInMs }
-    this.ports.lost(code, retryInMs)
+    this.#ports.lost(code, retryInMs)
   }
 
   /** To another shard, if one is left; it is told why. */
-  private turn(nowMs: Millis): boolean {
-    const { url, from } = this.addresses.current
-    const isTurned = this.addresses.turn(nowMs)
-    if (isTurned && from === 'home') this.ports.effects.announce({ type: 'home_unreachable', url })
+  #turn(nowMs: Millis): boolean {
+    const { url, from } = this.#addresses.current
+    const isTurned = this.#addresses.turn(nowMs)
+    if (isTurned && from === 'home') this.#ports.effects.announce({ type: 'home_unreachable', url })
     return isTurned
   }
 
   /** One that was not asked yet has put nobody off: only those who come together are to come apart. */
-  private drawTurn(): Millis {
-    return Math.min(this.hintMs, HINT_MAX_MS) + backoffMs(0, this.ports.random)
+  #drawTurn(): Millis {
+    return Math.min(this.#hintMs, HINT_MAX_MS) + backoffMs(0, this.#ports.random)
   }
 
   /** All whom a broker puts off are told the same time: without a pause of their own they would come back as one. */
-  private drawRetry(): Millis {
-    const { random } = this.ports
-    if (this.hintMs === 0) return backoffMs(this.failures++, random)
-    return Math.min(this.hintMs, HINT_MAX_MS) + putOffMs(this.putOffs++, random)
+  #drawRetry(): Millis {
+    const { random } = this.#ports
+    if (this.#hintMs === 0) return backoffMs(this.#failures++, random)
+    return Math.min(this.#hintMs, HINT_MAX_MS) + putOffMs(this.#putOffs++, random)
   }
 
-  private end(error: SealpostError | null): void {
+  #end(error: SealpostError | null): void {
     if (this.state.name === 'closed') return
-    if (this.isDialled()) this.ports.effects.hangUp(this.dialNo)
+    if (this.#isDialled()) this.#ports.effects.hangUp(this.dialNo)
     this.state = { name: 'closed', error }
-    this.ports.ended(error)
+    this.#ports.ended(error)
   }
 
-  private isDialled(): boolean {
+  #isDialled(): boolean {
     const { name } = this.state
     return name !== 'idle' && name !== 'waiting' && name !== 'closed'
   }

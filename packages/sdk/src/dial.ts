@@ -14,62 +14,62 @@ export interface DialOptions {
 }
 
 export class Dial {
-  private readonly socket: WebSocketLike
-  private readonly form: Form
-  private readonly timer: ReturnType<typeof setTimeout>
-  private readonly frames: ServerFrame[] = []
-  private readonly failure = Promise.withResolvers<never>()
-  private news = Promise.withResolvers<void>()
+  readonly #socket: WebSocketLike
+  readonly #form: Form
+  readonly #timer: ReturnType<typeof setTimeout>
+  readonly #frames: ServerFrame[] = []
+  readonly #failure = Promise.withResolvers<never>()
+  #news = Promise.withResolvers<void>()
 
   constructor({ url, form, webSocket: WebSocket, withinMs }: DialOptions) {
     const subprotocol = Object.entries(SUBPROTOCOLS).find(([, its]) => its === form)![0]
-    this.form = form
-    this.failure.promise.catch(() => undefined) // it may fail when nobody waits any more
-    this.timer = setTimeout(() => this.fail(lost()), withinMs)
-    this.socket = new WebSocket(url, [subprotocol])
-    this.socket.binaryType = 'arraybuffer'
-    this.socket.onmessage = ({ data: wire }) => this.heard(wire)
-    this.socket.onclose = ({ code }) => this.closed(code)
-    this.socket.onerror = () => undefined // `close` follows
+    this.#form = form
+    this.#failure.promise.catch(() => undefined) // it may fail when nobody waits any more
+    this.#timer = setTimeout(() => this.#fail(lost()), withinMs)
+    this.#socket = new WebSocket(url, [subprotocol])
+    this.#socket.binaryType = 'arraybuffer'
+    this.#socket.onmessage = ({ data: wire }) => this.#heard(wire)
+    this.#socket.onclose = ({ code }) => this.#closed(code)
+    this.#socket.onerror = () => undefined // `close` follows
   }
 
   send(frame: Parameters<typeof encode>[1]): void {
-    this.socket.send(encode(this.form, frame))
+    this.#socket.send(encode(this.#form, frame))
   }
 
   /** @throws SealpostError what the broker refused with, `frame_unexpected` for another frame, or `connection_lost` */
   async next<Type extends ServerFrame['type']>(...types: Type[]): Promise<FrameOf<Type>> {
-    while (this.frames.length === 0) await Promise.race([this.news.promise, this.failure.promise])
-    const frame = this.frames.shift()!
+    while (this.#frames.length === 0) await Promise.race([this.#news.promise, this.#failure.promise])
+    const frame = this.#frames.shift()!
     if (frame.type === 'refused') throw refusedBy(frame.code)
     if (!(types as string[]).includes(frame.type)) throw refusedBy('frame_unexpected')
     return frame as FrameOf<Type>
   }
 
   close(): void {
-    clearTimeout(this.timer)
-    this.socket.onmessage = null
-    this.socket.onclose = null
-    this.socket.close(1000)
+    clearTimeout(this.#timer)
+    this.#socket.onmessage = null
+    this.#socket.onclose = null
+    this.#socket.close(1000)
   }
 
-  private heard(wire: unknown): void {
+  #heard(wire: unknown): void {
     const bytes = wire instanceof ArrayBuffer ? new Uint8Array(wire) : wire
     const isWire = typeof bytes === 'string' || bytes instanceof Uint8Array
-    const decoded = isWire ? decodeServerFrame(this.form, bytes) : null
-    if (!decoded?.ok) return this.fail(refusedBy('frame_malformed'))
-    this.frames.push(decoded.frame)
-    this.news.resolve()
-    this.news = Promise.withResolvers()
+    const decoded = isWire ? decodeServerFrame(this.#form, bytes) : null
+    if (!decoded?.ok) return this.#fail(refusedBy('frame_malformed'))
+    this.#frames.push(decoded.frame)
+    this.#news.resolve()
+    this.#news = Promise.withResolvers()
   }
 
-  private closed(closeNumber: number): void {
+  #closed(closeNumber: number): void {
     const code = codeOfClose(closeNumber)
-    this.fail(code ? refusedBy(code) : lost())
+    this.#fail(code ? refusedBy(code) : lost())
   }
 
-  private fail(error: SealpostError): void {
-    this.failure.reject(error)
+  #fail(error: SealpostError): void {
+    this.#failure.reject(error)
   }
 }
 

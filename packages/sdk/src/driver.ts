@@ -40,26 +40,26 @@ const TURNS_MAX = 256
 
 export class Driver implements PeerEffects {
   readonly engine: PeerEngine
-  private readonly options: DriverOptions
+  readonly #options: DriverOptions
   private socket: WebSocketLike | null = null
-  private isFlushDue = false
-  private turns = 0
-  private quietTurns = 0
-  private timer: ReturnType<typeof setTimeout> | undefined
-  private timerAtMs: Millis = Infinity
+  #isFlushDue = false
+  #turns = 0
+  #quietTurns = 0
+  #timer: ReturnType<typeof setTimeout> | undefined
+  #timerAtMs: Millis = Infinity
   /** Sockets on their way out, and who waits for them. */
-  private readonly closing = new Set<WebSocketLike>()
-  private whenClosed: (() => void) | null = null
+  readonly #closing = new Set<WebSocketLike>()
+  #whenClosed: (() => void) | null = null
   /** The store's write under way; it never rejects. */
-  private writing: Promise<void> | null = null
-  private released: Promise<void> | null = null
-  private isStoreClosed = false
+  #writing: Promise<void> | null = null
+  #released: Promise<void> | null = null
+  #isStoreClosed = false
 
   constructor(options: DriverOptions) {
     const { crypto, engine, store } = options
-    this.options = options
+    this.#options = options
     const kept = store && {
-      store: { records: store.records, keep: (changes: StoreChange[]) => this.keep(store.store, changes) },
+      store: { records: store.records, keep: (changes: StoreChange[]) => this.#keep(store.store, changes) },
     }
     this.engine = new PeerEngine(this, crypto, { ...engine, ...kept, nowMs: clockMs(), random: Math.random })
   }
@@ -70,16 +70,16 @@ export class Driver implements PeerEffects {
 
   /** Flushes and ends; resolves when the store is closed and the socket is gone, or after two seconds for the socket. */
   async close(): Promise<void> {
-    if (this.options.store) await this.comeToRest()
+    if (this.#options.store) await this.#comeToRest()
     this.tell(() => this.engine.close())
-    if (this.closing.size > 0) await this.socketsGone()
-    await this.released
+    if (this.#closing.size > 0) await this.#socketsGone()
+    await this.#released
   }
 
-  private async socketsGone(): Promise<void> {
+  async #socketsGone(): Promise<void> {
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, CLOSE_WITHIN_MS)
-      this.whenClosed = () => {
+      this.#whenClosed = () => {
         clearTimeout(timer)
         resolve()
       }
@@ -87,16 +87,16 @@ export class Driver implements PeerEffects {
   }
 
   dial(dialNo: number, url: string): void {
-    const { webSocket: WebSocket, form } = this.options
+    const { webSocket: WebSocket, form } = this.#options
     const subprotocol = Object.entries(SUBPROTOCOLS).find(([, its]) => its === form)![0]
     const socket = new WebSocket(socketUrl(url), [subprotocol])
     this.socket = socket
     socket.binaryType = 'arraybuffer'
     socket.onopen = () => this.tell(() => this.engine.opened(dialNo))
-    socket.onmessage = ({ data: wire }) => this.tell(() => this.heard(dialNo, wire))
+    socket.onmessage = ({ data: wire }) => this.tell(() => this.#heard(dialNo, wire))
     socket.onclose = ({ code }) => {
       this.tell(() => this.engine.closed(dialNo, code))
-      this.gone(socket)
+      this.#gone(socket)
     }
     socket.onerror = () => undefined // `close` follows, and says what there is to say
   }
@@ -105,102 +105,102 @@ export class Driver implements PeerEffects {
     const { socket } = this
     if (!socket) return
     this.socket = null
-    this.closing.add(socket)
+    this.#closing.add(socket)
     socket.onopen = null
     socket.onmessage = null
-    socket.onclose = () => this.gone(socket)
+    socket.onclose = () => this.#gone(socket)
     socket.close(1000)
   }
 
   transmit(frame: ClientFrame): void {
-    this.socket?.send(encode(this.options.form, frame))
+    this.socket?.send(encode(this.#options.form, frame))
   }
 
   deliver(message: Message): void {
-    this.options.deliver(message)
+    this.#options.deliver(message)
   }
 
   announce(event: PeerEvent): void {
-    if (event.type === 'closed' && this.options.store) this.released = this.release(this.options.store.store)
-    this.options.announce(event)
+    if (event.type === 'closed' && this.#options.store) this.#released = this.#release(this.#options.store.store)
+    this.#options.announce(event)
   }
 
   flushSoon(): void {
-    this.quietTurns = 0
-    if (this.isFlushDue) return
-    this.isFlushDue = true
-    this.turns = 0
-    queueMicrotask(this.turn)
+    this.#quietTurns = 0
+    if (this.#isFlushDue) return
+    this.#isFlushDue = true
+    this.#turns = 0
+    queueMicrotask(this.#turn)
   }
 
   /** Tells the engine the time and one thing that happened. */
   tell<T>(happened: (engine: PeerEngine) => T): T {
     this.engine.advance(clockMs())
     const answer = happened(this.engine)
-    this.arm()
+    this.#arm()
     return answer
   }
 
-  private readonly turn = (): void => {
-    this.turns += 1
-    this.quietTurns += 1
-    if (this.quietTurns < QUIET_TURNS && this.turns < TURNS_MAX) return queueMicrotask(this.turn)
-    this.isFlushDue = false
+  readonly #turn = (): void => {
+    this.#turns += 1
+    this.#quietTurns += 1
+    if (this.#quietTurns < QUIET_TURNS && this.#turns < TURNS_MAX) return queueMicrotask(this.#turn)
+    this.#isFlushDue = false
     this.tell(() => this.engine.flush())
   }
 
-  private keep(store: PeerStore, changes: StoreChange[]): void {
-    if (this.isStoreClosed) return // a message settled after the end comes again in the next life
-    this.writing = store.write(changes).then(
-      () => this.answered(() => this.engine.kept()),
-      (cause) => this.answered(() => this.engine.keepFailed(cause)),
+  #keep(store: PeerStore, changes: StoreChange[]): void {
+    if (this.#isStoreClosed) return // a message settled after the end comes again in the next life
+    this.#writing = store.write(changes).then(
+      () => this.#answered(() => this.engine.kept()),
+      (cause) => this.#answered(() => this.engine.keepFailed(cause)),
     )
   }
 
-  private answered(answer: () => void): void {
-    this.writing = null
+  #answered(answer: () => void): void {
+    this.#writing = null
     this.tell(answer)
   }
 
-  private async comeToRest(): Promise<void> {
+  async #comeToRest(): Promise<void> {
     this.tell(() => this.engine.leave())
-    while (this.writing !== null) await this.writing
+    while (this.#writing !== null) await this.#writing
   }
 
   /** What was asked to be kept before the end is still kept. */
-  private async release(store: PeerStore): Promise<void> {
-    while (this.writing !== null) await this.writing
-    this.isStoreClosed = true
+  async #release(store: PeerStore): Promise<void> {
+    while (this.#writing !== null) await this.#writing
+    this.#isStoreClosed = true
     await store.close().catch(() => undefined) // whatever was promised was synced before
   }
 
-  private heard(dialNo: number, wire: unknown): void {
+  #heard(dialNo: number, wire: unknown): void {
     const bytes = wire instanceof ArrayBuffer ? new Uint8Array(wire) : wire
     const isWire = typeof bytes === 'string' || bytes instanceof Uint8Array
-    const decoded = isWire ? decodeServerFrame(this.options.form, bytes) : null
+    const decoded = isWire ? decodeServerFrame(this.#options.form, bytes) : null
     if (decoded?.ok) this.engine.received(dialNo, decoded.frame)
     else this.engine.malformed(dialNo)
   }
 
-  private gone(socket: WebSocketLike): void {
+  #gone(socket: WebSocketLike): void {
     if (this.socket === socket) this.socket = null
-    this.closing.delete(socket)
-    if (this.closing.size === 0) this.whenClosed?.()
+    this.#closing.delete(socket)
+    if (this.#closing.size === 0) this.#whenClosed?.()
   }
 
   /** Moves the timer only when it would ring too late: an early ring finds nothing due and sets it anew. */
-  private arm(): void {
+  #arm(): void {
     const { wakeAtMs } = this.engine
-    if (wakeAtMs >= this.timerAtMs && wakeAtMs !== Infinity) return
-    clearTimeout(this.timer)
-    this.timerAtMs = wakeAtMs
+    if (wakeAtMs >= this.#timerAtMs && wakeAtMs !== Infinity) return
+    clearTimeout(this.#timer)
+    this.#timerAtMs = wakeAtMs
     if (wakeAtMs === Infinity) return
     const inMs = Math.min(Math.max(Math.ceil(wakeAtMs - clockMs()), 1), TIMER_MAX_MS)
-    this.timer = setTimeout(this.ring, inMs)
+    this.#timer = setTimeout(this.#ring, inMs)
   }
 
-  private readonly ring = (): void => {
-    this.timerAtMs = Infinity
+  readonly #ring = (): void => {
+    this.#timerAtMs = Infinity
     this.tell(() => this.engine.tick())
   }
 }

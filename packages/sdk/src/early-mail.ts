@@ -25,13 +25,13 @@ type HeldStream<M> = Map<EnvelopeId, Held<M>>
 
 export class EarlyMail<M extends ArrivedMessage> {
   private readonly streams = new Map<string, HeldStream<M>>()
-  private readonly heldMax: number
-  private count = 0
-  private byteCount = 0
+  readonly #heldMax: number
+  #count = 0
+  #byteCount = 0
 
   /** `credit`: what the session may have. With next to none, what a message waits for would find no place. */
   constructor(credit: number) {
-    this.heldMax = Math.min(HELD_MAX, credit >> 2)
+    this.#heldMax = Math.min(HELD_MAX, credit >> 2)
   }
 
   get wakeAtMs(): Millis {
@@ -42,11 +42,11 @@ export class EarlyMail<M extends ArrivedMessage> {
 
   /** Answers whether it was held already; then this is another push of it. */
   hold(message: M, byteCount: number, nowMs: Millis): boolean {
-    const held = this.streamOf(message)
+    const held = this.#streamOf(message)
     const former = held.get(message.envelopeId)
     held.set(message.envelopeId, { message, byteCount, dueAtMs: former?.dueAtMs ?? nowMs + HOLD_MS })
-    this.byteCount += byteCount - (former?.byteCount ?? 0)
-    if (!former) this.count += 1
+    this.#byteCount += byteCount - (former?.byteCount ?? 0)
+    if (!former) this.#count += 1
     return former !== undefined
   }
 
@@ -55,7 +55,7 @@ export class EarlyMail<M extends ArrivedMessage> {
     if (this.streams.size === 0 || !stream) return undefined
     const key = keyOf(sender, stream.streamId)
     for (const { message } of this.streams.get(key)?.values() ?? [])
-      if (message.stream!.seq === stream.seq + 1) return this.take(key, message)
+      if (message.stream!.seq === stream.seq + 1) return this.#take(key, message)
     return undefined
   }
 
@@ -63,11 +63,11 @@ export class EarlyMail<M extends ArrivedMessage> {
   takeDue(nowMs: Millis): M[] {
     const taken: M[] = []
     for (const [key, held] of this.streams) {
-      const isCrowded = this.count > this.heldMax || this.byteCount > HELD_BYTES_MAX
+      const isCrowded = this.#count > this.#heldMax || this.#byteCount > HELD_BYTES_MAX
       const due = [...held.values()].filter(({ dueAtMs }) => nowMs >= dueAtMs || isCrowded)
       const last = Math.max(0, ...due.map(({ message }) => message.stream!.seq))
       const going = [...held.values()].filter(({ message }) => message.stream!.seq <= last)
-      const messages = going.map(({ message }) => this.take(key, message))
+      const messages = going.map(({ message }) => this.#take(key, message))
       taken.push(...messages.sort((a, b) => a.stream!.seq - b.stream!.seq))
     }
     return taken
@@ -76,21 +76,21 @@ export class EarlyMail<M extends ArrivedMessage> {
   /** The session ended: what waited is pushed again. */
   clear(): void {
     this.streams.clear()
-    this.count = 0
-    this.byteCount = 0
+    this.#count = 0
+    this.#byteCount = 0
   }
 
-  private streamOf({ sender, stream }: M): HeldStream<M> {
+  #streamOf({ sender, stream }: M): HeldStream<M> {
     const key = keyOf(sender, stream!.streamId)
     const held = this.streams.get(key) ?? new Map()
     this.streams.set(key, held)
     return held
   }
 
-  private take(key: string, message: M): M {
+  #take(key: string, message: M): M {
     const held = this.streams.get(key)!
-    this.byteCount -= held.get(message.envelopeId)!.byteCount
-    this.count -= 1
+    this.#byteCount -= held.get(message.envelopeId)!.byteCount
+    this.#count -= 1
     held.delete(message.envelopeId)
     if (held.size === 0) this.streams.delete(key)
     return message

@@ -19,7 +19,7 @@ export interface GroupBookPorts {
 }
 
 export class GroupBook extends RosterBook<GroupId, GroupStatement> {
-  private isUsed = false
+  #isUsed = false
 
   constructor({ crypto, announce, ask, changed }: GroupBookPorts) {
     super({
@@ -35,12 +35,12 @@ export class GroupBook extends RosterBook<GroupId, GroupStatement> {
   }
 
   override refresh(done: (error: SealpostError | null) => void): void {
-    this.isUsed = true
+    this.#isUsed = true
     super.refresh(done)
   }
 
   /** What other sessions changed meanwhile went past this one. */
   connected(): void {
-    if (this.isUsed && !this.isReading) this.begin()
+    if (this.#isUsed && !this.isReading) this.begin()
   }
 }

@@ -36,26 +36,26 @@ const newsOf = (group: GroupStatement): PeerEvent =>
 export class GroupDesk {
   readonly opening: GroupOpening
   readonly crypto: GroupCrypto
-  private readonly ports: GroupDeskPorts
-  private readonly book: GroupBook
-  private readonly sends: GroupSends
+  readonly #ports: GroupDeskPorts
+  readonly #book: GroupBook
+  readonly #sends: GroupSends
 
   constructor(ports: GroupDeskPorts) {
     const { crypto, announce, self, post, unlock, bodies } = ports
-    this.ports = ports
+    this.#ports = ports
     this.crypto = crypto
-    this.book = new GroupBook({
+    this.#book = new GroupBook({
       crypto,
       announce,
-      ask: (after) => this.ask(after),
+      ask: (after) => this.#ask(after),
       changed: (group) => announce(newsOf(group)),
     })
-    this.opening = new GroupOpening({ crypto, book: this.book, unlock, current: ports.current })
+    this.opening = new GroupOpening({ crypto, book: this.#book, unlock, current: ports.current })
     const endOf = (error: SealpostError) => (bodies ? keptForLater(error) : error)
-    this.sends = new GroupSends({
+    this.#sends = new GroupSends({
       crypto,
       self,
-      book: this.book,
+      book: this.#book,
       post,
       keep: (message) => bodies?.keep(message),
       endOf,
@@ -64,66 +64,66 @@ export class GroupDesk {
 
   /** As far as they are known now, ended ones among them; `refresh` asks. */
   get all(): readonly GroupStatement[] {
-    return this.book.all
+    return this.#book.all
   }
 
   find(groupId: GroupId): GroupStatement | undefined {
-    return this.book.find(groupId)
+    return this.#book.find(groupId)
   }
 
   refresh(done: (error: SealpostError | null) => void): void {
-    this.book.refresh(done)
+    this.#book.refresh(done)
   }
 
   send(send: GroupSend): void {
-    this.sends.send(send)
+    this.#sends.send(send)
   }
 
   /** The broker has taken it. */
   keep(group: GroupStatement): void {
-    this.book.keep(group)
+    this.#book.keep(group)
   }
 
   connected(): void {
-    this.book.connected()
+    this.#book.connected()
   }
 
   told({ statements }: FrameOf<'groupList'>): void {
-    this.book.told(statements)
+    this.#book.told(statements)
   }
 
   hasLeft({ groupId, epoch }: GroupMessage, peer: PeerKey): boolean {
-    const group = this.book.find(groupId)
+    const group = this.#book.find(groupId)
     return group !== undefined && group.epoch > epoch && !isIn(group, peer)
   }
 
   /** Members that a former life still owed a message: it goes on with them. */
   restore(): void {
-    for (const message of this.ports.bodies?.restored.values() ?? []) this.sends.restore(message, this.tellerOf(0))
+    for (const message of this.#ports.bodies?.restored.values() ?? []) this.#sends.restore(message, this.#tellerOf(0))
   }
 
   /** A post of a former life. */
   orphan(message: GroupMessage, to: PeerKey, outboxNo: number): Orphan {
-    return this.sends.orphan(message, to, this.tellerOf(outboxNo))
+    return this.#sends.orphan(message, to, this.#tellerOf(outboxNo))
   }
 
   /** Nobody of this life waits for these: they are told as events. */
-  private tellerOf(outboxNo: number): SendTeller {
+  #tellerOf(outboxNo: number): SendTeller {
     return {
       expect: () => undefined,
       ended: ({ peer: to, receipt, error }) => {
-        if (receipt) this.ports.announce({ type: 'sent', to, outboxNo, receipt })
-        else if (error.code !== 'kept_for_later') this.ports.announce({ type: 'send_failed', to, outboxNo, error })
+        if (receipt) this.#ports.announce({ type: 'sent', to, outboxNo, receipt })
+        else if (error.code !== 'kept_for_later') this.#ports.announce({ type: 'send_failed', to, outboxNo, error })
       },
     }
   }
 
-  private ask(after: GroupId): void {
-    this.ports.ask(
+  #ask(after: GroupId): void {
+    this.#ports.ask(
       { type: 'groups', after },
       {
-        answered: ({ statements, isLast }) => this.book.listed(statements, isLast),
-        refused: (error) => this.book.close(error),
+        answered: ({ statements, isLast }) => this.#book.listed(statements, isLast),
+        refused: (error) => this.#book.close(error),
       },
     )
   }

@@ -29,46 +29,46 @@ export interface GroupOpeningPorts {
 }
 
 export class GroupOpening {
-  private readonly ports: GroupOpeningPorts
+  readonly #ports: GroupOpeningPorts
   /** Read again since they came. */
-  private readonly rechecked = new WeakSet<Pushed>()
+  readonly #rechecked = new WeakSet<Pushed>()
 
   constructor(ports: GroupOpeningPorts) {
-    this.ports = ports
+    this.#ports = ports
   }
 
   /** `asked`: the group's statement was asked for, then `unlock` follows. `later`: the broker has none that is new enough. */
   open(delivery: Pushed, opened: OpenedWell): OpenedForGroup | { flaw: string } | 'asked' | 'later' {
     const { note, header, headerHash } = opened
-    if (note?.pool !== undefined) return this.openForPool(delivery, opened, note)
+    if (note?.pool !== undefined) return this.#openForPool(delivery, opened, note)
     if (!note || (note.group === undefined && note.person === undefined))
       return delivery.body ? { flaw: 'no_group' } : opened
     if (!delivery.body) return { flaw: 'no_body' }
-    const body = this.ports.crypto.openBody(delivery.body, opened.body)
+    const body = this.#ports.crypto.openBody(delivery.body, opened.body)
     if (!body) return { flaw: 'body_swapped' }
     if (note.group === undefined) return { ok: true, header, headerHash, note, body }
-    const group = this.ports.book.find(note.group)
-    if (!group || group.epoch < note.groupEpoch!) return this.ask(delivery)
+    const group = this.#ports.book.find(note.group)
+    if (!group || group.epoch < note.groupEpoch!) return this.#ask(delivery)
     // Of an older epoch nobody can tell any more who belonged to it.
     const isMember =
-      isIn(group, delivery.sender) || group.members.some((key) => this.ports.current(key) === delivery.sender)
+      isIn(group, delivery.sender) || group.members.some((key) => this.#ports.current(key) === delivery.sender)
     if (group.epoch === note.groupEpoch && !isMember) return { flaw: 'not_in_group' }
     const among = { id: note.group, name: group.name, epoch: note.groupEpoch! }
     return { ok: true, header, headerHash, note, body, group: among }
   }
 
   /** Whoever knows a pool may send to it: the sender's box is all there is to believe. */
-  private openForPool({ body }: Pushed, opened: OpenedWell, note: Note): OpenedForGroup | { flaw: string } {
+  #openForPool({ body }: Pushed, opened: OpenedWell, note: Note): OpenedForGroup | { flaw: string } {
     if (!body) return { flaw: 'no_body' }
     if (note.group !== undefined || note.person !== undefined) return { flaw: 'two_audiences' }
-    const text = this.ports.crypto.openBody(body, opened.body)
+    const text = this.#ports.crypto.openBody(body, opened.body)
     return text ? { ...opened, body: text, pool: { id: note.pool!, epoch: note.poolEpoch! } } : { flaw: 'body_swapped' }
   }
 
-  private ask(delivery: Pushed): 'asked' | 'later' {
-    if (this.rechecked.has(delivery)) return 'later'
-    this.rechecked.add(delivery)
-    this.ports.book.refresh((error) => error ?? this.ports.unlock(delivery.sender))
+  #ask(delivery: Pushed): 'asked' | 'later' {
+    if (this.#rechecked.has(delivery)) return 'later'
+    this.#rechecked.add(delivery)
+    this.#ports.book.refresh((error) => error ?? this.#ports.unlock(delivery.sender))
     return 'asked'
   }
 }

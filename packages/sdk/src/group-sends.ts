@@ -45,54 +45,54 @@ export interface GroupSendPorts {
 }
 
 export class GroupSends {
-  private readonly ports: GroupSendPorts
+  readonly #ports: GroupSendPorts
 
   constructor(ports: GroupSendPorts) {
-    this.ports = ports
+    this.#ports = ports
   }
 
   send(send: GroupSend): void {
-    const { book } = this.ports
+    const { book } = this.#ports
     if (send.body.length > BODY_BYTES_MAX)
       return send.refused(new SealpostError('body_too_large', `A body has at most ${BODY_BYTES_MAX} bytes.`))
     const group = book.find(send.groupId)
-    if (group) return this.begin(send, group)
+    if (group) return this.#begin(send, group)
     book.refresh((error) => {
       if (error) return send.refused(error)
       const found = book.find(send.groupId)
-      if (found) this.begin(send, found)
+      if (found) this.#begin(send, found)
       else send.refused(unknownGroup())
     })
   }
 
   /** A post of a former life, which nobody waits for but the group. */
   orphan(message: GroupMessage, to: PeerKey, teller: SendTeller): Pick<Post, 'accepted' | 'refused'> {
-    return this.answers(message, to, teller)
+    return this.#answers(message, to, teller)
   }
 
   /** What a former life still owed when it ended. */
   restore(message: GroupMessage, teller: SendTeller): void {
-    if (message.owed.size > 0) this.askAgain(message, teller)
+    if (message.owed.size > 0) this.#askAgain(message, teller)
   }
 
-  private begin(send: GroupSend, group: GroupStatement): void {
-    const { self } = this.ports
+  #begin(send: GroupSend, group: GroupStatement): void {
+    const { self } = this.#ports
     if (isGroupOver(group)) return send.refused(unknownGroup())
     if (!isIn(group, self)) return send.refused(notInGroup())
     const to = group.members.filter((member) => member !== self)
     send.expect(to)
     send.posted(group)
-    this.launch(send.body, { group, to, terms: send.terms, isSecond: false }, send)
+    this.#launch(send.body, { group, to, terms: send.terms, isSecond: false }, send)
   }
 
-  private launch(
+  #launch(
     body: Uint8Array,
     { group, to, ...rest }: { group: GroupStatement; to: PeerKey[] } & Pick<GroupMessage, 'terms' | 'isSecond'>,
     teller: SendTeller,
   ): void {
     const { groupId, epoch } = group
     const message = {
-      ...this.ports.crypto.sealBody(body),
+      ...this.#ports.crypto.sealBody(body),
       ...rest,
       groupId,
       epoch,
@@ -100,60 +100,60 @@ export class GroupSends {
       owed: new Set<PeerKey>(),
     }
     const note = noteOf(message)
-    for (const member of to) this.ports.post(this.postOf(message, note, member, teller))
+    for (const member of to) this.#ports.post(this.#postOf(message, note, member, teller))
   }
 
-  private postOf(message: GroupMessage, note: Note, to: PeerKey, teller: SendTeller): Post {
+  #postOf(message: GroupMessage, note: Note, to: PeerKey, teller: SendTeller): Post {
     const { bodyId, ticket: body } = message
     const { priority, ttlSeconds, terms } = message.terms
-    const { accepted, refused } = this.answers(message, to, teller)
+    const { accepted, refused } = this.#answers(message, to, teller)
     return { to, priority, ttlSeconds, terms, note, bodyId, body, message, accepted, refused }
   }
 
-  private answers(message: GroupMessage, peer: PeerKey, teller: SendTeller): Pick<Post, 'accepted' | 'refused'> {
+  #answers(message: GroupMessage, peer: PeerKey, teller: SendTeller): Pick<Post, 'accepted' | 'refused'> {
     return {
       accepted: (receipt) => teller.ended({ peer, receipt, error: null }),
       refused: (error) => {
-        if (error.code === 'stale_roster' && !message.isSecond) this.owe(message, peer, teller)
+        if (error.code === 'stale_roster' && !message.isSecond) this.#owe(message, peer, teller)
         else teller.ended({ peer, receipt: null, error })
       },
     }
   }
 
   /** In the turn of the refusal, so that no crash finds it neither sent nor owed. */
-  private owe(message: GroupMessage, peer: PeerKey, teller: SendTeller): void {
+  #owe(message: GroupMessage, peer: PeerKey, teller: SendTeller): void {
     const isFirst = message.owed.size === 0
     message.owed.add(peer)
-    this.ports.keep(message)
-    if (isFirst) this.askAgain(message, teller)
+    this.#ports.keep(message)
+    if (isFirst) this.#askAgain(message, teller)
   }
 
-  private askAgain(message: GroupMessage, teller: SendTeller): void {
-    this.ports.book.refresh((error) => (error ? this.giveUp(message, teller, error) : this.again(message, teller)))
+  #askAgain(message: GroupMessage, teller: SendTeller): void {
+    this.#ports.book.refresh((error) => (error ? this.#giveUp(message, teller, error) : this.#again(message, teller)))
   }
 
-  private again(message: GroupMessage, teller: SendTeller): void {
+  #again(message: GroupMessage, teller: SendTeller): void {
     const owed = new Set(message.owed)
-    const group = this.ports.book.find(message.groupId)
-    const body = this.ports.crypto.openBody(message.bytes, message.ticket)
-    const to = group && body && group.epoch > message.epoch ? this.nowOwed(group, message, owed) : []
+    const group = this.#ports.book.find(message.groupId)
+    const body = this.#ports.crypto.openBody(message.bytes, message.ticket)
+    const to = group && body && group.epoch > message.epoch ? this.#nowOwed(group, message, owed) : []
     teller.expect(to)
-    if (group && body && to.length > 0) this.launch(body, { group, to, terms: message.terms, isSecond: true }, teller)
+    if (group && body && to.length > 0) this.#launch(body, { group, to, terms: message.terms, isSecond: true }, teller)
     message.owed.clear()
-    this.ports.keep(message)
+    this.#ports.keep(message)
     const served = new Set(to)
     const error = group && isGroupOver(group) ? unknownGroup() : refusedBy('stale_roster')
     for (const peer of owed) if (!served.has(peer)) teller.ended({ peer, receipt: null, error })
   }
 
   /** This life is over; with a store the next one goes on. */
-  private giveUp({ owed }: GroupMessage, teller: SendTeller, error: SealpostError): void {
-    for (const peer of owed) teller.ended({ peer, receipt: null, error: this.ports.endOf(error) })
+  #giveUp({ owed }: GroupMessage, teller: SendTeller, error: SealpostError): void {
+    for (const peer of owed) teller.ended({ peer, receipt: null, error: this.#ports.endOf(error) })
   }
 
   /** Of the members of now: those who did not get it, and those who came since. */
-  private nowOwed(group: GroupStatement, { members }: GroupMessage, owed: ReadonlySet<PeerKey>): PeerKey[] {
-    const { self } = this.ports
+  #nowOwed(group: GroupStatement, { members }: GroupMessage, owed: ReadonlySet<PeerKey>): PeerKey[] {
+    const { self } = this.#ports
     if (!isIn(group, self)) return []
     const before = new Set(members)
     return group.members.filter((peer) => peer !== self && (owed.has(peer) || (before.size > 0 && !before.has(peer))))

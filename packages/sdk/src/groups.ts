@@ -182,57 +182,57 @@ export class Group extends OwnedRoster<GroupStatement> {
 
 /** Puts the answers of all members together. A promise for each of them is made when somebody looks at them. */
 class Gathering {
-  private readonly resolve: (posted: GroupPosted) => void
-  private readonly expected = new Set<PeerKey>()
-  private readonly outcomes: MemberOutcome[] = []
-  private promised: Map<PeerKey, PromiseWithResolvers<Receipt>> | null = null
-  private readonly stored = Promise.withResolvers<readonly MemberOutcome[]>()
+  readonly #resolve: (posted: GroupPosted) => void
+  readonly #expected = new Set<PeerKey>()
+  readonly #outcomes: MemberOutcome[] = []
+  #promised: Map<PeerKey, PromiseWithResolvers<Receipt>> | null = null
+  readonly #stored = Promise.withResolvers<readonly MemberOutcome[]>()
 
   constructor(resolve: (posted: GroupPosted) => void) {
-    this.resolve = resolve
+    this.#resolve = resolve
   }
 
   readonly answers = {
-    expect: (members: readonly PeerKey[]) => this.expect(members),
-    posted: ({ epoch }: GroupStatement) => this.posted(epoch),
-    ended: (outcome: MemberOutcome) => this.ended(outcome),
+    expect: (members: readonly PeerKey[]) => this.#expect(members),
+    posted: ({ epoch }: GroupStatement) => this.#posted(epoch),
+    ended: (outcome: MemberOutcome) => this.#ended(outcome),
   }
 
-  private posted(epoch: number): void {
-    const members = [...this.expected]
-    if (members.length === 0) this.stored.resolve([])
-    const promises = () => this.promises(members)
-    this.resolve({
+  #posted(epoch: number): void {
+    const members = [...this.#expected]
+    if (members.length === 0) this.#stored.resolve([])
+    const promises = () => this.#promises(members)
+    this.#resolve({
       epoch,
-      stored: this.stored.promise,
+      stored: this.#stored.promise,
       get members() {
         return promises()
       },
     })
   }
 
-  private expect(members: readonly PeerKey[]): void {
-    for (const member of members) this.expected.add(member)
+  #expect(members: readonly PeerKey[]): void {
+    for (const member of members) this.#expected.add(member)
   }
 
-  private ended(outcome: MemberOutcome): void {
-    this.outcomes.push(outcome)
-    this.tell(outcome)
-    if (this.outcomes.length === this.expected.size) this.stored.resolve(this.outcomes)
+  #ended(outcome: MemberOutcome): void {
+    this.#outcomes.push(outcome)
+    this.#tell(outcome)
+    if (this.#outcomes.length === this.#expected.size) this.#stored.resolve(this.#outcomes)
   }
 
-  private promises(members: readonly PeerKey[]): Map<PeerKey, Promise<Receipt>> {
-    if (!this.promised) {
-      this.promised = new Map(members.map((member) => [member, Promise.withResolvers<Receipt>()]))
-      for (const { promise } of this.promised.values()) promise.catch(() => undefined) // told by `stored`, too
-      for (const outcome of this.outcomes) this.tell(outcome)
+  #promises(members: readonly PeerKey[]): Map<PeerKey, Promise<Receipt>> {
+    if (!this.#promised) {
+      this.#promised = new Map(members.map((member) => [member, Promise.withResolvers<Receipt>()]))
+      for (const { promise } of this.#promised.values()) promise.catch(() => undefined) // told by `stored`, too
+      for (const outcome of this.#outcomes) this.#tell(outcome)
     }
-    return new Map([...this.promised].map(([member, { promise }]) => [member, promise]))
+    return new Map([...this.#promised].map(([member, { promise }]) => [member, promise]))
   }
 
-  private tell({ peer, receipt, error }: MemberOutcome): void {
-    if (receipt) this.promised?.get(peer)?.resolve(receipt)
-    else this.promised?.get(peer)?.reject(error)
+  #tell({ peer, receipt, error }: MemberOutcome): void {
+    if (receipt) this.#promised?.get(peer)?.resolve(receipt)
+    else this.#promised?.get(peer)?.reject(error)
   }
 }
 

@@ -63,86 +63,86 @@ export interface ArrivedMessage {
 }
 
 export class Inbox<Held extends ArrivedMessage> {
-  private readonly senders = new Map<PeerKey, Sender<Held>>()
-  private readonly keeper: Keeper | null
-  private lastRank = 0
+  readonly #senders = new Map<PeerKey, Sender<Held>>()
+  readonly #keeper: Keeper | null
+  #lastRank = 0
 
   constructor(keeping?: InboxKeeping) {
-    this.keeper = keeping?.keeper ?? null
-    if (keeping) this.restore(keeping.records)
+    this.#keeper = keeping?.keeper ?? null
+    if (keeping) this.#restore(keeping.records)
   }
 
   /** How many of its stream are missing between it and the highest one that was received. */
   missingBefore({ sender, stream }: ArrivedMessage): number {
-    const known = stream && this.senders.get(sender)?.streams.get(stream.streamId)
+    const known = stream && this.#senders.get(sender)?.streams.get(stream.streamId)
     return known ? known.seen.missingBefore(stream.seq) : 0
   }
 
   /** `held` is what stands for the message while the application has it. */
   receive(held: Held): Verdict<Held> {
     const { sender: key, envelopeId, stream } = held
-    const sender = this.senderOf(key)
+    const sender = this.#senderOf(key)
     const running = sender.running.get(envelopeId)
     if (running) return { running }
-    const verdict = stream ? this.noteInStream(sender, held, stream) : this.noteLoose(sender, held)
+    const verdict = stream ? this.#noteInStream(sender, held, stream) : this.#noteLoose(sender, held)
     if (verdict !== 'duplicate' && verdict !== 'taken') sender.running.set(envelopeId, held)
     return verdict
   }
 
   /** The application is done with it: from now on it is never handed out again. */
   settled({ sender: key, envelopeId, stream }: Held): void {
-    const sender = this.senderOf(key)
+    const sender = this.#senderOf(key)
     sender.running.delete(envelopeId)
-    if (!this.keeper) return
-    if (stream) this.keepMark(this.keeper, key, stream)
+    if (!this.#keeper) return
+    if (stream) this.#keepMark(this.#keeper, key, stream)
     else {
-      const rank = ++this.lastRank
-      this.keeper.put(looseKey(key, envelopeId), () => ({ kind: 'loose', sender: key, envelopeId, rank }))
+      const rank = ++this.#lastRank
+      this.#keeper.put(looseKey(key, envelopeId), () => ({ kind: 'loose', sender: key, envelopeId, rank }))
     }
   }
 
   /** The application wants it again. */
   reopened({ sender: key, envelopeId, stream }: Held): void {
-    const sender = this.senderOf(key)
+    const sender = this.#senderOf(key)
     sender.running.delete(envelopeId)
-    if (stream) this.streamOf(key, sender, stream.streamId).seen.reopen(stream.seq)
+    if (stream) this.#streamOf(key, sender, stream.streamId).seen.reopen(stream.seq)
     else sender.loose.delete(envelopeId)
   }
 
-  private restore(records: readonly StoreRecord[]): void {
+  #restore(records: readonly StoreRecord[]): void {
     const kept = records.filter((record): record is InboxRecord => record.kind === 'mark' || record.kind === 'loose')
     for (const record of kept.sort((a, b) => a.rank - b.rank)) {
-      const { streams, loose } = this.senderOf(record.sender)
-      this.lastRank = record.rank
+      const { streams, loose } = this.#senderOf(record.sender)
+      this.#lastRank = record.rank
       if (record.kind === 'loose') loose.add(record.envelopeId)
       else streams.set(record.streamId, newStream(record.rank, new StreamMark(record.settled)))
     }
   }
 
-  private senderOf(key: PeerKey): Sender<Held> {
-    const known = this.senders.get(key)
+  #senderOf(key: PeerKey): Sender<Held> {
+    const known = this.#senders.get(key)
     if (known) return known
     const sender: Sender<Held> = { streams: new Map(), running: new Map(), loose: new Set() }
-    this.senders.set(key, sender)
+    this.#senders.set(key, sender)
     return sender
   }
 
-  private streamOf(key: PeerKey, { streams }: Sender<Held>, streamId: StreamId): Stream {
+  #streamOf(key: PeerKey, { streams }: Sender<Held>, streamId: StreamId): Stream {
     const known = streams.get(streamId)
     if (known) return known
-    const stream = newStream(++this.lastRank, this.keeper ? new StreamMark() : null)
+    const stream = newStream(++this.#lastRank, this.#keeper ? new StreamMark() : null)
     streams.set(streamId, stream)
-    if (streams.size > (this.keeper ? STREAMS_MAX.store : STREAMS_MAX.memory)) {
+    if (streams.size > (this.#keeper ? STREAMS_MAX.store : STREAMS_MAX.memory)) {
       const oldest = streams.keys().next().value!
       streams.delete(oldest)
-      this.keeper?.remove(markKey(key, oldest))
+      this.#keeper?.remove(markKey(key, oldest))
     }
     return stream
   }
 
   /** The record is made when its batch leaves: once for all that was settled until then. */
-  private keepMark(keeper: Keeper, sender: PeerKey, { streamId, seq }: StreamPosition): void {
-    const { rank, settled } = this.streamOf(sender, this.senderOf(sender), streamId)
+  #keepMark(keeper: Keeper, sender: PeerKey, { streamId, seq }: StreamPosition): void {
+    const { rank, settled } = this.#streamOf(sender, this.#senderOf(sender), streamId)
     settled!.note(seq)
     keeper.put(markKey(sender, streamId), () => ({
       kind: 'mark',
@@ -153,8 +153,8 @@ export class Inbox<Held extends ArrivedMessage> {
     }))
   }
 
-  private noteInStream(sender: Sender<Held>, { sender: key, headerHash }: Held, place: StreamPosition): Verdict<Held> {
-    const { chain, seen } = this.streamOf(key, sender, place.streamId)
+  #noteInStream(sender: Sender<Held>, { sender: key, headerHash }: Held, place: StreamPosition): Verdict<Held> {
+    const { chain, seen } = this.#streamOf(key, sender, place.streamId)
     const link = chain.note(place, headerHash!)
     if (link === 'taken') return link
     const missing = seen.note(place.seq)
@@ -163,10 +163,10 @@ export class Inbox<Held extends ArrivedMessage> {
     return link === 'forked' ? link : 'fresh'
   }
 
-  private noteLoose({ loose }: Sender<Held>, { sender: key, envelopeId }: Held): 'fresh' | 'duplicate' {
+  #noteLoose({ loose }: Sender<Held>, { sender: key, envelopeId }: Held): 'fresh' | 'duplicate' {
     if (loose.has(envelopeId)) return 'duplicate'
     const oldest = addBounded(loose, envelopeId, LOOSE_MAX)
-    if (oldest !== undefined) this.keeper?.remove(looseKey(key, oldest))
+    if (oldest !== undefined) this.#keeper?.remove(looseKey(key, oldest))
     return 'fresh'
   }
 }

@@ -27,28 +27,28 @@ const RETRY_MAX_MS = 300_000
 const DONE: Step = { done: true, value: undefined }
 
 export class Incoming {
-  private readonly ports: IncomingPorts
-  private readonly kept = new Fifo<Message>()
-  private readonly readers = new Fifo<Reader>()
-  private handler: MessageHandler | null = null
-  private ending: { error: SealpostError | null } | null = null
+  readonly #ports: IncomingPorts
+  readonly #kept = new Fifo<Message>()
+  readonly #readers = new Fifo<Reader>()
+  #handler: MessageHandler | null = null
+  #ending: { error: SealpostError | null } | null = null
 
   constructor(ports: IncomingPorts) {
-    this.ports = ports
+    this.#ports = ports
   }
 
   deliver(message: Message): void {
-    if (this.handler) return this.call(this.handler, message)
-    const reader = this.readers.shift()
+    if (this.#handler) return this.#call(this.#handler, message)
+    const reader = this.#readers.shift()
     if (reader) reader.take(message)
-    else this.kept.push(message)
+    else this.#kept.push(message)
   }
 
   use(handler: MessageHandler): () => void {
-    this.handler = handler
-    for (let message = this.kept.shift(); message; message = this.kept.shift()) this.call(handler, message)
+    this.#handler = handler
+    for (let message = this.#kept.shift(); message; message = this.#kept.shift()) this.#call(handler, message)
     return () => {
-      if (this.handler === handler) this.handler = null
+      if (this.#handler === handler) this.#handler = null
     }
   }
 
@@ -57,7 +57,7 @@ export class Incoming {
     return {
       next: () => {
         last?.settle()
-        return this.read((message) => {
+        return this.#read((message) => {
           last = message
         })
       },
@@ -69,46 +69,46 @@ export class Incoming {
   }
 
   end(error: SealpostError | null): void {
-    this.ending = { error }
-    for (let reader = this.readers.shift(); reader; reader = this.readers.shift()) reader.end(error)
+    this.#ending = { error }
+    for (let reader = this.#readers.shift(); reader; reader = this.#readers.shift()) reader.end(error)
   }
 
-  private read(note: (message: Message) => void): Promise<Step> {
+  #read(note: (message: Message) => void): Promise<Step> {
     return new Promise((resolve, reject) => {
       const reader: Reader = {
         take: (message) => {
-          this.ports.hold(message)
+          this.#ports.hold(message)
           note(message)
           resolve({ done: false, value: message })
         },
         end: (error) => (error ? reject(error) : resolve(DONE)),
       }
-      const message = this.kept.shift()
+      const message = this.#kept.shift()
       if (message) reader.take(message)
-      else if (this.ending) reader.end(this.ending.error)
-      else this.readers.push(reader)
+      else if (this.#ending) reader.end(this.#ending.error)
+      else this.#readers.push(reader)
     })
   }
 
-  private call(handler: MessageHandler, message: Message): void {
+  #call(handler: MessageHandler, message: Message): void {
     let answer: unknown
     try {
       answer = handler(message)
     } catch (cause) {
-      return this.failed(message, cause)
+      return this.#failed(message, cause)
     }
     if (!isPromise(answer)) return message.settle()
-    this.ports.hold(message)
+    this.#ports.hold(message)
     answer.then(
       () => message.settle(),
-      (cause) => this.failed(message, cause),
+      (cause) => this.#failed(message, cause),
     )
   }
 
-  private failed(message: Message, cause: unknown): void {
+  #failed(message: Message, cause: unknown): void {
     const { sender, envelopeId } = message
     message.retry(retryMs(message.attempt))
-    this.ports.announce({ type: 'handler_failed', sender, envelopeId, cause })
+    this.#ports.announce({ type: 'handler_failed', sender, envelopeId, cause })
   }
 }
 

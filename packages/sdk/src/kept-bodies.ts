@@ -5,14 +5,14 @@ import type { Keeper } from './keeper.ts'
 import type { GroupRecord, StoreRecord } from './store.ts'
 
 export class KeptBodies {
-  private readonly keeper: Keeper
+  readonly #keeper: Keeper
   /** What a former life left, by the ids of the bodies: one object for all who know a message. */
   readonly restored = new Map<string, GroupMessage>()
   /** How many posts need each. */
-  private readonly posts = new Map<string, number>()
+  readonly #posts = new Map<string, number>()
 
   constructor(keeper: Keeper) {
-    this.keeper = keeper
+    this.#keeper = keeper
   }
 
   /** Takes up what a former life left; its posts are to be adopted. */
@@ -22,19 +22,19 @@ export class KeptBodies {
 
   hold(message: GroupMessage): void {
     this.adopt(message)
-    if (this.posts.get(message.bodyId) === 1) this.keep(message)
+    if (this.#posts.get(message.bodyId) === 1) this.keep(message)
   }
 
   /** The same for one that is kept already. */
   adopt({ bodyId }: GroupMessage): void {
-    this.posts.set(bodyId, (this.posts.get(bodyId) ?? 0) + 1)
+    this.#posts.set(bodyId, (this.#posts.get(bodyId) ?? 0) + 1)
   }
 
   release(message: GroupMessage): void {
-    const count = this.posts.get(message.bodyId)! - 1
-    if (count > 0) this.posts.set(message.bodyId, count)
+    const count = this.#posts.get(message.bodyId)! - 1
+    if (count > 0) this.#posts.set(message.bodyId, count)
     else {
-      this.posts.delete(message.bodyId)
+      this.#posts.delete(message.bodyId)
       this.keep(message)
     }
   }
@@ -42,8 +42,8 @@ export class KeptBodies {
   /** As it is now, or no longer when nobody needs it. */
   keep(message: GroupMessage): void {
     const key = `group ${message.bodyId}`
-    if (this.posts.has(message.bodyId) || message.owed.size > 0) this.keeper.put(key, () => recordOf(message))
-    else this.keeper.remove(key)
+    if (this.#posts.has(message.bodyId) || message.owed.size > 0) this.#keeper.put(key, () => recordOf(message))
+    else this.#keeper.remove(key)
   }
 }
 

@@ -28,14 +28,14 @@ const NO_BODY = new Uint8Array(0)
 
 export class KeptPosts {
   readonly bodies: KeptBodies
-  private readonly keeper: Keeper
-  private lastNo: number
+  readonly #keeper: Keeper
+  #lastNo: number
 
   /** Numbers begin at the clock's microseconds, so that a store that was emptied does not begin anew. */
   constructor(keeper: Keeper, nowMs: Millis) {
-    this.keeper = keeper
+    this.#keeper = keeper
     this.bodies = new KeptBodies(keeper)
-    this.lastNo = Math.floor(nowMs * 1000)
+    this.#lastNo = Math.floor(nowMs * 1000)
   }
 
   /** What a former life left, in its order. */
@@ -44,7 +44,7 @@ export class KeptPosts {
       (record): record is OutboxRecord => record.kind === 'waiting' || record.kind === 'sealed',
     )
     kept.sort((a, b) => a.outboxNo - b.outboxNo)
-    this.lastNo = Math.max(this.lastNo, kept.at(-1)?.outboxNo ?? 0)
+    this.#lastNo = Math.max(this.#lastNo, kept.at(-1)?.outboxNo ?? 0)
     this.bodies.restore(records)
     return kept.map((record) => {
       const { outboxNo, terms } = record
@@ -57,11 +57,11 @@ export class KeptPosts {
   }
 
   posted(post: Post): KeptPost {
-    this.lastNo += 1
-    const kept: KeptPost = { ...post, outboxNo: this.lastNo, isKept: false }
+    this.#lastNo += 1
+    const kept: KeptPost = { ...post, outboxNo: this.#lastNo, isKept: false }
     const { outboxNo, body: bytes, message } = kept
     if (message) this.bodies.hold(message)
-    this.keeper.put(
+    this.#keeper.put(
       keyOf(outboxNo),
       () => ({ kind: 'waiting', outboxNo, terms: termsOf(kept), bytes }),
       () => isNowKept(kept),
@@ -73,12 +73,12 @@ export class KeptPosts {
   sealed(entry: Entry, then: () => void): void {
     const post = entry.post as KeptPost
     const record = sealedRecord(entry, post)
-    this.keeper.put(keyOf(post.outboxNo), () => record, then)
+    this.#keeper.put(keyOf(post.outboxNo), () => record, then)
   }
 
   /** It was answered for good. */
   done(post: Post): void {
-    this.keeper.remove(keyOf((post as KeptPost).outboxNo))
+    this.#keeper.remove(keyOf((post as KeptPost).outboxNo))
     if (post.message) this.bodies.release(post.message)
   }
 

@@ -53,165 +53,165 @@ export const RECHECK_MS = 10_000
 const REFRESH_MS = 3_600_000
 
 export class KeyDirectory {
-  private readonly ports: KeyDirectoryPorts
-  private readonly known = new Map<PeerKey, Known>()
-  private readonly open = new Map<PeerKey, Wish>()
+  readonly #ports: KeyDirectoryPorts
+  readonly #known = new Map<PeerKey, Known>()
+  readonly #open = new Map<PeerKey, Wish>()
   /** Of these, not asked for in this session. */
-  private unsent = new Set<PeerKey>()
+  #unsent = new Set<PeerKey>()
   /** Whose former keys a question of this session is about. */
-  private readonly histories = new Map<number, PeerKey>()
+  readonly #histories = new Map<number, PeerKey>()
   /** The oldest question of this session that is open, or was when it was asked. */
-  private askedAtMs: Millis = Infinity
-  private ref = 0
+  #askedAtMs: Millis = Infinity
+  #ref = 0
 
   constructor(ports: KeyDirectoryPorts) {
-    this.ports = ports
+    this.#ports = ports
   }
 
   /** The peer's key, or null: then it is asked for, and `learned` or `refused` follows. */
   find(peer: PeerKey, nowMs: Millis): KnownKey | null {
-    const known = this.known.get(peer)
+    const known = this.#known.get(peer)
     const isGood = known !== undefined && nowMs <= known.key.notAfterMs
-    if (!isGood || nowMs - known.checkedAtMs > REFRESH_MS) this.ask(peer)
+    if (!isGood || nowMs - known.checkedAtMs > REFRESH_MS) this.#ask(peer)
     return isGood ? known.key : null
   }
 
   /** Also an expired one: a message sealed while it was good is none the worse. */
   findForOpening(peer: PeerKey): Correspondent | null {
-    const known = this.known.get(peer)
+    const known = this.#known.get(peer)
     if (known) return known.key
-    this.ask(peer)
+    this.#ask(peer)
     return null
   }
 
   formersOf(peer: PeerKey): readonly Correspondent[] {
-    return this.known.get(peer)?.formers ?? []
+    return this.#known.get(peer)?.formers ?? []
   }
 
   /** Answers whether all keys of this peer were asked for; false when that was done just now. */
   recheck(peer: PeerKey, nowMs: Millis): boolean {
-    const wish = this.open.get(peer)
+    const wish = this.#open.get(peer)
     if (wish?.isHistory) wish.isStale = true
-    else if (!wish && nowMs - (this.known.get(peer)?.historyAtMs ?? -Infinity) < RECHECK_MS) return false
-    else this.want(peer, { isHistory: true, isStale: false })
+    else if (!wish && nowMs - (this.#known.get(peer)?.historyAtMs ?? -Infinity) < RECHECK_MS) return false
+    else this.#want(peer, { isHistory: true, isStale: false })
     return true
   }
 
   /** All keys of this peer were asked for, and have not come yet. */
   isRechecking(peer: PeerKey): boolean {
-    return this.open.get(peer)?.isHistory === true
+    return this.#open.get(peer)?.isHistory === true
   }
 
   /** The broker says that these have new keys. */
   rebound(peers: readonly PeerKey[]): void {
     for (const peer of peers) {
-      const wish = this.open.get(peer)
+      const wish = this.#open.get(peer)
       if (wish) wish.isStale = true
-      else if (this.known.has(peer)) this.ask(peer)
+      else if (this.#known.has(peer)) this.#ask(peer)
     }
   }
 
   /** The session ended, and with it every question. */
   disconnected(): void {
-    this.unsent = new Set(this.open.keys())
-    this.histories.clear()
-    this.askedAtMs = Infinity
+    this.#unsent = new Set(this.#open.keys())
+    this.#histories.clear()
+    this.#askedAtMs = Infinity
   }
 
   takeFrames(nowMs: Millis): KeyQuestion[] {
     const isOverdue = nowMs >= this.wakeAtMs
-    const peers = isOverdue ? [...this.open.keys()] : [...this.unsent]
+    const peers = isOverdue ? [...this.#open.keys()] : [...this.#unsent]
     if (peers.length === 0) return []
-    this.unsent.clear()
-    if (isOverdue || this.askedAtMs === Infinity) this.askedAtMs = nowMs
-    const plain = peers.filter((peer) => !this.open.get(peer)!.isHistory)
+    this.#unsent.clear()
+    if (isOverdue || this.#askedAtMs === Infinity) this.#askedAtMs = nowMs
+    const plain = peers.filter((peer) => !this.#open.get(peer)!.isHistory)
     return [
-      ...pieces(plain, LOOKUP_MAX).map((piece) => ({ type: 'lookup' as const, ref: this.nextRef(), peers: piece })),
-      ...peers.filter((peer) => this.open.get(peer)!.isHistory).map((peer) => this.historyQuestion(peer)),
+      ...pieces(plain, LOOKUP_MAX).map((piece) => ({ type: 'lookup' as const, ref: this.#nextRef(), peers: piece })),
+      ...peers.filter((peer) => this.#open.get(peer)!.isHistory).map((peer) => this.#historyQuestion(peer)),
     ]
   }
 
   get wakeAtMs(): Millis {
-    return this.open.size === 0 ? Infinity : this.askedAtMs + ASK_AGAIN_MS
+    return this.#open.size === 0 ? Infinity : this.#askedAtMs + ASK_AGAIN_MS
   }
 
   answered(directory: FrameOf<'directory'>, nowMs: Millis): void {
     for (const binding of directory.bindings)
-      if (this.open.get(binding.peer)?.isHistory === false) this.check(binding, nowMs)
+      if (this.#open.get(binding.peer)?.isHistory === false) this.#check(binding, nowMs)
     for (const peer of directory.unknown)
-      if (this.open.get(peer)?.isHistory === false) this.refuse(peer, 'unknown_peer')
-    this.rest()
+      if (this.#open.get(peer)?.isHistory === false) this.#refuse(peer, 'unknown_peer')
+    this.#rest()
   }
 
   historyAnswered({ ref, bindings }: FrameOf<'keyHistory'>, nowMs: Millis): void {
-    const peer = this.histories.get(ref)
-    if (!peer || !this.open.has(peer)) return
-    this.histories.delete(ref)
+    const peer = this.#histories.get(ref)
+    if (!peer || !this.#open.has(peer)) return
+    this.#histories.delete(ref)
     const [current, ...others] = bindings
-    if (current?.peer !== peer) this.refuse(peer, 'unknown_peer')
-    else this.check(current, nowMs, this.believed(others, peer, nowMs))
-    this.rest()
+    if (current?.peer !== peer) this.#refuse(peer, 'unknown_peer')
+    else this.#check(current, nowMs, this.#believed(others, peer, nowMs))
+    this.#rest()
   }
 
-  private ask(peer: PeerKey): void {
-    if (!this.open.has(peer)) this.want(peer, { isHistory: false, isStale: false })
+  #ask(peer: PeerKey): void {
+    if (!this.#open.has(peer)) this.#want(peer, { isHistory: false, isStale: false })
   }
 
-  private want(peer: PeerKey, wish: Wish): void {
-    this.open.set(peer, wish)
-    this.unsent.add(peer)
+  #want(peer: PeerKey, wish: Wish): void {
+    this.#open.set(peer, wish)
+    this.#unsent.add(peer)
   }
 
-  private historyQuestion(peer: PeerKey): FrameOf<'lookupHistory'> {
-    const ref = this.nextRef()
-    this.histories.set(ref, peer)
+  #historyQuestion(peer: PeerKey): FrameOf<'lookupHistory'> {
+    const ref = this.#nextRef()
+    this.#histories.set(ref, peer)
     return { type: 'lookupHistory', ref, peer }
   }
 
-  private nextRef(): number {
-    this.ref = (this.ref + 1) >>> 0
-    return this.ref
+  #nextRef(): number {
+    this.#ref = (this.#ref + 1) >>> 0
+    return this.#ref
   }
 
-  private rest(): void {
-    if (this.open.size === 0) this.askedAtMs = Infinity
+  #rest(): void {
+    if (this.#open.size === 0) this.#askedAtMs = Infinity
   }
 
-  private check(binding: KeyBindingEntry, nowMs: Millis, history?: readonly Correspondent[]): void {
+  #check(binding: KeyBindingEntry, nowMs: Millis, history?: readonly Correspondent[]): void {
     const { peer, boxEpoch, notAfterMs } = binding
-    const known = this.known.get(peer)
-    const verdict = this.ports.crypto.checkBinding(binding, { peer, nowMs })
-    if (verdict !== 'ok') return this.refuse(peer, verdict)
-    if (known && boxEpoch < known.key.boxEpoch) return this.refuse(peer, 'binding_rolled_back')
+    const known = this.#known.get(peer)
+    const verdict = this.#ports.crypto.checkBinding(binding, { peer, nowMs })
+    if (verdict !== 'ok') return this.#refuse(peer, verdict)
+    if (known && boxEpoch < known.key.boxEpoch) return this.#refuse(peer, 'binding_rolled_back')
     const key: KnownKey = { ...correspondent(binding), notAfterMs }
     const isChanged = known !== undefined && !isSame(known.key.boxKey, key.boxKey)
     const formers = history ?? (isChanged ? [known.key, ...known.formers] : (known?.formers ?? []))
     const historyAtMs = history ? nowMs : (known?.historyAtMs ?? -Infinity)
-    this.known.set(peer, { key, formers, checkedAtMs: nowMs, historyAtMs })
-    if (isChanged) this.ports.changed(peer, key)
-    this.answeredOf(peer, () => this.ports.learned(peer, key))
+    this.#known.set(peer, { key, formers, checkedAtMs: nowMs, historyAtMs })
+    if (isChanged) this.#ports.changed(peer, key)
+    this.#answeredOf(peer, () => this.#ports.learned(peer, key))
   }
 
   /** Of former keys those that this peer signed, under this identity key or one before it, whether their time is over or not. */
-  private believed(bindings: readonly KeyBindingEntry[], peer: PeerKey, nowMs: Millis): Correspondent[] {
+  #believed(bindings: readonly KeyBindingEntry[], peer: PeerKey, nowMs: Millis): Correspondent[] {
     const isBelieved = (binding: KeyBindingEntry) => {
-      const isOwn = binding.peer === peer || this.ports.isFormer(binding.peer, peer)
-      const verdict = this.ports.crypto.checkBinding(binding, { peer: binding.peer, nowMs })
+      const isOwn = binding.peer === peer || this.#ports.isFormer(binding.peer, peer)
+      const verdict = this.#ports.crypto.checkBinding(binding, { peer: binding.peer, nowMs })
       return isOwn && (verdict === 'ok' || verdict === 'binding_expired')
     }
     return bindings.filter(isBelieved).map(correspondent)
   }
 
-  private refuse(peer: PeerKey, reason: Exclude<KeyBindingVerdict, 'ok'> | KeyRefusal): void {
-    this.answeredOf(peer, () => this.ports.refused(peer, reason))
+  #refuse(peer: PeerKey, reason: Exclude<KeyBindingVerdict, 'ok'> | KeyRefusal): void {
+    this.#answeredOf(peer, () => this.#ports.refused(peer, reason))
   }
 
   /** What may be from before a change is asked for once more first. */
-  private answeredOf(peer: PeerKey, tell: () => void): void {
-    const wish = this.open.get(peer)
-    this.open.delete(peer)
-    this.unsent.delete(peer) // a broker may answer what it was not asked yet
-    if (wish?.isStale) this.want(peer, { ...wish, isStale: false })
+  #answeredOf(peer: PeerKey, tell: () => void): void {
+    const wish = this.#open.get(peer)
+    this.#open.delete(peer)
+    this.#unsent.delete(peer) // a broker may answer what it was not asked yet
+    if (wish?.isStale) this.#want(peer, { ...wish, isStale: false })
     else tell()
   }
 }

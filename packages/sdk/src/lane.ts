@@ -88,7 +88,7 @@ export class Lane {
   pausedUntilMs: Millis | null = null
   /** Pauses in a row without an ack. */
   pauses = 0
-  private stream: { id: StreamId; seq: number; prev: Uint8Array } | null = null
+  #stream: { id: StreamId; seq: number; prev: Uint8Array } | null = null
 
   constructor(recipient: PeerKey, priority: Priority) {
     this.recipient = recipient
@@ -107,18 +107,18 @@ export class Lane {
 
   /** The place for the next envelope; it is taken by `advance` only. */
   nextPosition(newStreamId: () => StreamId): StreamPosition {
-    this.stream ??= { id: newStreamId(), seq: 0, prev: NO_PREV }
-    return { streamId: this.stream.id, seq: this.stream.seq + 1, prev: this.stream.prev }
+    this.#stream ??= { id: newStreamId(), seq: 0, prev: NO_PREV }
+    return { streamId: this.#stream.id, seq: this.#stream.seq + 1, prev: this.#stream.prev }
   }
 
   advance(headerHash: Uint8Array): void {
-    this.stream!.seq += 1
-    this.stream!.prev = headerHash
+    this.#stream!.seq += 1
+    this.#stream!.prev = headerHash
   }
 
   /** After an envelope that its sender knows to have failed, a new stream: a hole in it would be a false alarm. */
   restartStream(): void {
-    this.stream = null
+    this.#stream = null
   }
 
   /** They stand before everything that is sealed: they were sent before it. */

@@ -14,59 +14,59 @@ const LEASE_MS_MIN = 20
 
 export class Leases {
   /** With the time at which its lease is to be extended. */
-  private readonly held = new Map<Message, Millis>()
-  private readonly asked = new Map<Millis, DeliveryId[]>()
-  private leaseMs: Millis = EXTEND_MS_MAX
+  readonly #held = new Map<Message, Millis>()
+  readonly #asked = new Map<Millis, DeliveryId[]>()
+  #leaseMs: Millis = EXTEND_MS_MAX
   /** Not after the next one is due: asked for with every frame. */
   wakeAtMs: Millis = Infinity
 
   connected(leaseMs: Millis): void {
-    this.leaseMs = Math.max(LEASE_MS_MIN, Math.min(leaseMs, EXTEND_MS_MAX))
+    this.#leaseMs = Math.max(LEASE_MS_MIN, Math.min(leaseMs, EXTEND_MS_MAX))
   }
 
   disconnected(): void {
-    this.asked.clear()
+    this.#asked.clear()
   }
 
   /** For as long as the message is open. Answers whether it is due before `wakeAtMs` said. */
   hold(message: Message): boolean {
-    const dueAtMs = message.receivedAtMs + this.leaseMs / 2
-    this.held.set(message, dueAtMs)
+    const dueAtMs = message.receivedAtMs + this.#leaseMs / 2
+    this.#held.set(message, dueAtMs)
     if (dueAtMs >= this.wakeAtMs) return false
     this.wakeAtMs = dueAtMs
     return true
   }
 
   release(message: Message): void {
-    if (this.held.size > 0) this.held.delete(message)
+    if (this.#held.size > 0) this.#held.delete(message)
   }
 
   /** `forMs`: from now; null: a whole lease. */
   extend({ deliveryId }: Message, forMs: Millis | null): void {
-    const wholeMs = Math.ceil(Math.min(Math.max(forMs ?? this.leaseMs, 1), EXTEND_MS_MAX)) || 1
-    const ids = this.asked.get(wholeMs)
+    const wholeMs = Math.ceil(Math.min(Math.max(forMs ?? this.#leaseMs, 1), EXTEND_MS_MAX)) || 1
+    const ids = this.#asked.get(wholeMs)
     if (ids) ids.push(deliveryId)
-    else this.asked.set(wholeMs, [deliveryId])
+    else this.#asked.set(wholeMs, [deliveryId])
   }
 
   /** A message that was not pushed again in this session has no lease in it. */
   takeFrames(nowMs: Millis, sessionNo: number): FrameOf<'extend'>[] {
-    if (nowMs >= this.wakeAtMs) this.extendDue(nowMs, sessionNo)
-    if (this.asked.size === 0) return []
-    const frames = [...this.asked].flatMap(([forMs, asked]) =>
+    if (nowMs >= this.wakeAtMs) this.#extendDue(nowMs, sessionNo)
+    if (this.#asked.size === 0) return []
+    const frames = [...this.#asked].flatMap(([forMs, asked]) =>
       pieces(asked, BATCH_MAX).map((ids) => ({ type: 'extend' as const, ids, forMs })),
     )
-    this.asked.clear()
+    this.#asked.clear()
     return frames
   }
 
-  private extendDue(nowMs: Millis, sessionNo: number): void {
+  #extendDue(nowMs: Millis, sessionNo: number): void {
     this.wakeAtMs = Infinity
-    for (const [message, dueAtMs] of this.held) {
+    for (const [message, dueAtMs] of this.#held) {
       const isDue = nowMs >= dueAtMs
       if (isDue && message.sessionNo === sessionNo) this.extend(message, null)
-      const nextAtMs = isDue ? nowMs + this.leaseMs / 2 : dueAtMs
-      this.held.set(message, nextAtMs)
+      const nextAtMs = isDue ? nowMs + this.#leaseMs / 2 : dueAtMs
+      this.#held.set(message, nextAtMs)
       this.wakeAtMs = Math.min(this.wakeAtMs, nextAtMs)
     }
   }

@@ -10,14 +10,14 @@ export interface SealedArrival {
 }
 
 export class Opening {
-  private readonly crypto: Pick<CryptoPort, 'open'>
-  private readonly keys: KeyDirectory
+  readonly #crypto: Pick<CryptoPort, 'open'>
+  readonly #keys: KeyDirectory
   /** All keys of their senders were asked for since they came. */
-  private readonly rechecked = new WeakSet<SealedArrival>()
+  readonly #rechecked = new WeakSet<SealedArrival>()
 
   constructor(crypto: Pick<CryptoPort, 'open'>, keys: KeyDirectory) {
-    this.crypto = crypto
-    this.keys = keys
+    this.#crypto = crypto
+    this.#keys = keys
   }
 
   /**
@@ -26,18 +26,18 @@ export class Opening {
    */
   open(arrival: SealedArrival, nowMs: Millis): Opened | 'asked' | 'later' {
     const { sender } = arrival
-    const key = this.keys.findForOpening(sender)
+    const key = this.#keys.findForOpening(sender)
     if (!key) return 'asked'
-    let opened = this.crypto.open(key, arrival)
-    for (const former of this.keys.formersOf(sender)) {
+    let opened = this.#crypto.open(key, arrival)
+    for (const former of this.#keys.formersOf(sender)) {
       if (opened.ok || opened.reason !== 'does_not_open') return opened
-      opened = this.crypto.open(former, arrival)
+      opened = this.#crypto.open(former, arrival)
     }
     if (opened.ok || opened.reason !== 'does_not_open') return opened
     // Its sender may have been unlocked for something else, before the keys came.
-    if (this.rechecked.has(arrival)) return this.keys.isRechecking(sender) ? 'asked' : opened
-    if (!this.keys.recheck(sender, nowMs)) return 'later'
-    this.rechecked.add(arrival)
+    if (this.#rechecked.has(arrival)) return this.#keys.isRechecking(sender) ? 'asked' : opened
+    if (!this.#keys.recheck(sender, nowMs)) return 'later'
+    this.#rechecked.add(arrival)
     return 'asked'
   }
 }

@@ -58,39 +58,39 @@ export const RESEND_FOR_MS_MAX = 12 * 3_600_000
 const TURN_MAX = 16
 
 export class Outbox {
-  private readonly options: OutboxOptions
-  private readonly ports: OutboxPorts
-  private readonly lanes = new Map<PeerKey, (Lane | undefined)[]>()
+  readonly #options: OutboxOptions
+  readonly #ports: OutboxPorts
+  readonly #lanes = new Map<PeerKey, (Lane | undefined)[]>()
   /** Lanes with something that waits, in turns. */
-  private readonly ready = new Fifo<Lane>()
+  readonly #ready = new Fifo<Lane>()
   private readonly paused = new Set<Lane>()
   /** Sealed and unanswered, in the order they were sealed. */
   private unanswered = new Map<string, Entry>()
   /** Of these, what this session is still to say, as far as the window lets it. */
-  private readonly unsaid = new Set<Entry>()
-  private unansweredBytes = 0
-  private readonly sentLately = new SentLately()
-  private waitingCount = 0
-  private outgoing: OutgoingItem[] = []
+  readonly #unsaid = new Set<Entry>()
+  #unansweredBytes = 0
+  readonly #sentLately = new SentLately()
+  #waitingCount = 0
+  #outgoing: OutgoingItem[] = []
   /** Whether any of them has terms or a shared body. */
-  private isMixed = false
+  #isMixed = false
   /** Their sealed bytes were kept just now. */
-  private justKept: Entry[] = []
+  #justKept: Entry[] = []
   /** Null while there is no session. */
-  private limits: OutboxLimits | null = null
+  #limits: OutboxLimits | null = null
   /** As the last session told; it counts while there is none. */
-  private resendForMs = RESEND_FOR_MS_MAX
+  #resendForMs = RESEND_FOR_MS_MAX
   /** The broker asked for quiet. */
   private isLeaving = false
 
   constructor(ports: OutboxPorts, options: OutboxOptions) {
-    this.ports = ports
-    this.options = options
+    this.#ports = ports
+    this.#options = options
   }
 
   /** Everything that has no answer yet. */
   get pendingCount(): number {
-    return this.unanswered.size + this.waitingCount
+    return this.unanswered.size + this.#waitingCount
   }
 
   /** Sealed and unacknowledged. */
@@ -100,29 +100,29 @@ export class Outbox {
 
   /** Whether something waits that an answer to another may let go on. */
   get isHeldUp(): boolean {
-    return this.waitingCount > 0 || this.paused.size > 0 || this.unsaid.size > 0
+    return this.#waitingCount > 0 || this.paused.size > 0 || this.#unsaid.size > 0
   }
 
   post(post: Post): void {
-    const lane = this.laneOf(post)
+    const lane = this.#laneOf(post)
     if (!lane) return post.refused(refusedBy('unknown_recipient'))
     if (post.body.length > BODY_BYTES_MAX)
       return post.refused(new SealpostError('body_too_large', `A body has at most ${BODY_BYTES_MAX} bytes.`))
-    if (this.waitingCount >= this.options.waitingMax)
+    if (this.#waitingCount >= this.#options.waitingMax)
       return post.refused(new SealpostError('outbox_full', 'Too many messages wait to be sent.', { isRetryable: true }))
-    const { keptPosts } = this.ports
-    this.enqueue(lane, keptPosts ? keptPosts.posted(post) : post)
+    const { keptPosts } = this.#ports
+    this.#enqueue(lane, keptPosts ? keptPosts.posted(post) : post)
     if (!keptPosts) post.kept?.(0)
   }
 
   /** Takes up what a former life left unanswered. Before the first session, and before the first post. */
   restore(records: readonly StoreRecord[], orphanOf: OrphanOf): void {
-    for (const [record, post] of this.ports.keptPosts?.restore(records, orphanOf) ?? []) {
-      const lane = this.laneOf(post)!
-      if (record.kind === 'waiting') this.enqueue(lane, post)
+    for (const [record, post] of this.#ports.keptPosts?.restore(records, orphanOf) ?? []) {
+      const lane = this.#laneOf(post)!
+      if (record.kind === 'waiting') this.#enqueue(lane, post)
       else {
         const { envelopeId, admittedAtMs, bytes: envelope } = record
-        this.awaitAnswer({ post, lane, place: 'atRest', envelopeId, envelope, admittedAtMs, mayBeStored: true })
+        this.#awaitAnswer({ post, lane, place: 'atRest', envelopeId, envelope, admittedAtMs, mayBeStored: true })
       }
     }
   }
@@ -130,12 +130,12 @@ export class Outbox {
   /** A session began: everything unanswered is said again. */
   connected(limits: OutboxLimits, nowMs: Millis): void {
     this.expire(nowMs) // by what the last session told
-    this.limits = limits
-    this.resendForMs = Math.min(RESEND_FOR_MS_MAX, (limits.dedupeSeconds * 1000) / 2)
+    this.#limits = limits
+    this.#resendForMs = Math.min(RESEND_FOR_MS_MAX, (limits.dedupeSeconds * 1000) / 2)
     this.isLeaving = false
-    this.justKept = []
-    for (const entry of this.unanswered.values()) if (entry.place !== 'keeping') this.unsaid.add(entry)
-    this.launchUnsaid(nowMs)
+    this.#justKept = []
+    for (const entry of this.unanswered.values()) if (entry.place !== 'keeping') this.#unsaid.add(entry)
+    this.#launchUnsaid(nowMs)
   }
 
   /**
@@ -143,19 +143,19 @@ export class Outbox {
    * again. `refused`: it is refused now. Answers how many.
    */
   reoffer(refused: (entry: Entry, error: SealpostError) => void, nowMs: Millis): number {
-    const again = this.sentLately.reoffer(refused, nowMs)
+    const again = this.#sentLately.reoffer(refused, nowMs)
     this.unanswered = new Map([...again.map((entry) => [entry.envelopeId, entry] as const), ...this.unanswered])
     for (const lane of new Set(again.map((entry) => entry.lane)))
       lane.putBack(again.filter((entry) => entry.lane === lane))
-    for (const { envelope } of again) this.unansweredBytes += envelope.length
+    for (const { envelope } of again) this.#unansweredBytes += envelope.length
     return again.length
   }
 
   /** The session ended: what is unanswered rests until the next one. */
   disconnected(): void {
-    this.limits = null
-    this.outgoing = []
-    this.unsaid.clear()
+    this.#limits = null
+    this.#outgoing = []
+    this.#unsaid.clear()
     for (const entry of this.unanswered.values()) {
       if (entry.place === 'inFlight') {
         entry.place = 'atRest'
@@ -165,7 +165,7 @@ export class Outbox {
     }
     for (const lane of this.paused) {
       lane.pausedUntilMs = null
-      this.makeReady(lane)
+      this.#makeReady(lane)
     }
     this.paused.clear()
   }
@@ -179,10 +179,10 @@ export class Outbox {
     for (const { envelopeId, isDuplicate } of items) {
       const entry = this.unanswered.get(envelopeId)
       if (!entry) continue
-      this.finish(entry)
+      this.#finish(entry)
       entry.lane.pauses = 0
-      this.ports.counters.acked += 1
-      this.sentLately.keep(entry, nowMs)
+      this.#ports.counters.acked += 1
+      this.#sentLately.keep(entry, nowMs)
       entry.post.accepted({ envelopeId, isDuplicate, admittedAtMs: entry.admittedAtMs, ackedAtMs: nowMs })
     }
   }
@@ -191,62 +191,62 @@ export class Outbox {
     for (const { envelopeId, code, retryAfterMs } of items) {
       const entry = this.unanswered.get(envelopeId)
       if (entry?.place !== 'inFlight') continue
-      this.ports.counters.nacked += 1
+      this.#ports.counters.nacked += 1
       if (code === 'unavailable') entry.mayBeStored = true
-      if (refusal(code).isRetryable) this.pause(entry, nowMs, retryAfterMs)
-      else this.fail(entry, finalRefusal(code as NackCode, entry))
+      if (refusal(code).isRetryable) this.#pause(entry, nowMs, retryAfterMs)
+      else this.#fail(entry, finalRefusal(code as NackCode, entry))
     }
   }
 
   /** The recipient's key is known now. */
   unlock(recipient: PeerKey): void {
-    for (const lane of this.lanes.get(recipient) ?? []) if (lane) this.makeReady(lane)
+    for (const lane of this.#lanes.get(recipient) ?? []) if (lane) this.#makeReady(lane)
   }
 
   /** The recipient has no key to seal to: what waits for it is refused. */
   refuse(recipient: PeerKey, error: SealpostError): void {
-    for (const lane of this.lanes.get(recipient) ?? []) if (lane) this.refuseWaiting(lane, error)
+    for (const lane of this.#lanes.get(recipient) ?? []) if (lane) this.#refuseWaiting(lane, error)
   }
 
   /** The recipient goes by another key now: what waits for it is posted anew. */
   follow(former: PeerKey, post: (waiting: Post) => void): void {
-    for (const lane of this.lanes.get(former) ?? [])
+    for (const lane of this.#lanes.get(former) ?? [])
       for (let waiting = lane?.waiting.shift(); waiting; waiting = lane?.waiting.shift()) {
-        this.waitingCount -= 1
-        this.ports.keptPosts?.done(waiting)
+        this.#waitingCount -= 1
+        this.#ports.keptPosts?.done(waiting)
         post(waiting)
       }
   }
 
   /** Goes on with what may go on, and answers the frames for it. */
   takeFrames(nowMs: Millis): SendFrame[] {
-    if (!this.limits) return []
+    if (!this.#limits) return []
     if (!this.isLeaving) {
-      this.resumeLanes(nowMs)
-      this.launchKept()
-      this.launchUnsaid(nowMs)
-      this.admit(nowMs)
+      this.#resumeLanes(nowMs)
+      this.#launchKept()
+      this.#launchUnsaid(nowMs)
+      this.#admit(nowMs)
     }
-    if (this.outgoing.length === 0) return []
-    const items = this.outgoing
-    this.outgoing = []
-    if (!this.isMixed) return packSends(items as SendItem[])
-    this.isMixed = false
+    if (this.#outgoing.length === 0) return []
+    const items = this.#outgoing
+    this.#outgoing = []
+    if (!this.#isMixed) return packSends(items as SendItem[])
+    this.#isMixed = false
     return packMixed(items)
   }
 
   /** Gives up what is too old to be said again. A lane's oldest goes first, so no later one overtakes it. */
   expire(nowMs: Millis): void {
-    if (this.limits) return
+    if (this.#limits) return
     for (const entry of this.unanswered.values()) {
-      if (!this.isTooOld(entry, nowMs)) return
-      this.giveUp(entry)
+      if (!this.#isTooOld(entry, nowMs)) return
+      this.#giveUp(entry)
     }
   }
 
   /** When `takeFrames` or `expire` should be called again without a cause from outside. */
   get wakeAtMs(): Millis {
-    if (!this.limits) return (this.unanswered.values().next().value?.admittedAtMs ?? Infinity) + this.resendForMs
+    if (!this.#limits) return (this.unanswered.values().next().value?.admittedAtMs ?? Infinity) + this.#resendForMs
     if (this.isLeaving) return Infinity
     let atMs = Infinity
     for (const lane of this.paused) if (lane.inFlight === 0) atMs = Math.min(atMs, lane.pausedUntilMs!)
@@ -256,43 +256,43 @@ export class Outbox {
   /** Refuses everything; what was attempted may be stored. With a store all of it stays there for the next life. */
   close(error: SealpostError): void {
     this.disconnected()
-    if (this.ports.keptPosts) return this.leave(this.ports.keptPosts, error)
-    for (const entry of [...this.unanswered.values()]) this.giveUp(entry)
-    for (const lanes of this.lanes.values()) for (const lane of lanes) if (lane) this.refuseWaiting(lane, error)
+    if (this.#ports.keptPosts) return this.#leave(this.#ports.keptPosts, error)
+    for (const entry of [...this.unanswered.values()]) this.#giveUp(entry)
+    for (const lanes of this.#lanes.values()) for (const lane of lanes) if (lane) this.#refuseWaiting(lane, error)
   }
 
-  private leave(keptPosts: KeptPosts, error: SealpostError): void {
+  #leave(keptPosts: KeptPosts, error: SealpostError): void {
     const left = [...this.unanswered.values()].map(({ post }) => post)
     for (const entry of this.unanswered.values()) entry.place = 'done'
     this.unanswered.clear()
-    for (const lanes of this.lanes.values())
+    for (const lanes of this.#lanes.values())
       for (const lane of lanes)
         if (lane) {
           left.push(...lane.waiting)
           lane.waiting.clear()
         }
-    this.waitingCount = 0
+    this.#waitingCount = 0
     for (const post of left) post.refused(keptPosts.endOf(post, error))
   }
 
-  private enqueue(lane: Lane, post: Post): void {
+  #enqueue(lane: Lane, post: Post): void {
     lane.waiting.push(post)
-    this.waitingCount += 1
-    this.makeReady(lane)
+    this.#waitingCount += 1
+    this.#makeReady(lane)
   }
 
-  private awaitAnswer(entry: Entry): void {
+  #awaitAnswer(entry: Entry): void {
     entry.lane.sealed.push(entry)
     this.unanswered.set(entry.envelopeId, entry)
-    this.unansweredBytes += entry.envelope.length
+    this.#unansweredBytes += entry.envelope.length
   }
 
-  private laneOf({ to, priority }: Post): Lane | null {
-    let lanes = this.lanes.get(to)
+  #laneOf({ to, priority }: Post): Lane | null {
+    let lanes = this.#lanes.get(to)
     if (!lanes) {
       if (!isHex(to, 32)) return null
       lanes = []
-      this.lanes.set(to, lanes)
+      this.#lanes.set(to, lanes)
     }
     const place = PRIORITIES.indexOf(priority)
     const known = lanes[place]
@@ -302,87 +302,87 @@ export class Outbox {
     return lane
   }
 
-  private makeReady(lane: Lane): void {
+  #makeReady(lane: Lane): void {
     if (lane.isReady || lane.pausedUntilMs !== null || lane.waiting.length === 0) return
     lane.isReady = true
-    this.ready.push(lane)
+    this.#ready.push(lane)
   }
 
-  private hasRoom(): boolean {
-    return this.unanswered.size < this.window && this.unansweredBytes < this.options.windowBytes
+  #hasRoom(): boolean {
+    return this.unanswered.size < this.#window && this.#unansweredBytes < this.#options.windowBytes
   }
 
-  private get window(): number {
-    return this.limits ? Math.min(this.options.window, this.limits.inFlightMax) : 0
+  get #window(): number {
+    return this.#limits ? Math.min(this.#options.window, this.#limits.inFlightMax) : 0
   }
 
-  private admit(nowMs: Millis): void {
-    while (this.hasRoom()) {
-      const lane = this.ready.shift()
+  #admit(nowMs: Millis): void {
+    while (this.#hasRoom()) {
+      const lane = this.#ready.shift()
       if (!lane) return
       lane.isReady = false
       if (lane.pausedUntilMs !== null) continue
-      const to = this.ports.keyOf(lane.recipient, nowMs)
+      const to = this.#ports.keyOf(lane.recipient, nowMs)
       if (!to) continue
-      for (let i = 0; i < TURN_MAX && lane.waiting.length > 0 && this.hasRoom(); i++) this.admitNext(lane, to, nowMs)
-      this.makeReady(lane)
+      for (let i = 0; i < TURN_MAX && lane.waiting.length > 0 && this.#hasRoom(); i++) this.#admitNext(lane, to, nowMs)
+      this.#makeReady(lane)
     }
   }
 
-  private admitNext(lane: Lane, to: Correspondent, nowMs: Millis): void {
+  #admitNext(lane: Lane, to: Correspondent, nowMs: Millis): void {
     const { message } = lane.waiting.peek()!
-    this.admitOne(lane, to, nowMs)
-    if (message) this.admitSiblings(message, nowMs)
+    this.#admitOne(lane, to, nowMs)
+    if (message) this.#admitSiblings(message, nowMs)
   }
 
   /** A group message begins as a whole, whatever room there is: in pieces each would carry the body again. */
-  private admitSiblings(message: GroupMessage, nowMs: Millis): void {
+  #admitSiblings(message: GroupMessage, nowMs: Millis): void {
     for (const peer of message.members) {
-      const lane = this.lanes.get(peer)?.[PRIORITIES.indexOf(message.terms.priority)]
+      const lane = this.#lanes.get(peer)?.[PRIORITIES.indexOf(message.terms.priority)]
       if (lane?.waiting.peek()?.message !== message || lane.pausedUntilMs !== null) continue
-      const to = this.ports.keyOf(peer, nowMs)
-      if (to) this.admitOne(lane, to, nowMs)
+      const to = this.#ports.keyOf(peer, nowMs)
+      if (to) this.#admitOne(lane, to, nowMs)
     }
   }
 
-  private admitOne(lane: Lane, to: Correspondent, nowMs: Millis): void {
+  #admitOne(lane: Lane, to: Correspondent, nowMs: Millis): void {
     const post = lane.waiting.shift()!
-    this.waitingCount -= 1
-    const entry = this.seal(post, lane, to, nowMs)
-    if (entry instanceof SealpostError) return this.refusePost(post, entry)
-    this.awaitAnswer(entry)
+    this.#waitingCount -= 1
+    const entry = this.#seal(post, lane, to, nowMs)
+    if (entry instanceof SealpostError) return this.#refusePost(post, entry)
+    this.#awaitAnswer(entry)
     post.sealed?.(entry.envelopeId)
-    const { keptPosts } = this.ports
-    if (!keptPosts) return this.launch(entry, nowMs)
+    const { keptPosts } = this.#ports
+    if (!keptPosts) return this.#launch(entry, nowMs)
     entry.place = 'keeping'
-    keptPosts.sealed(entry, () => this.kept(entry))
+    keptPosts.sealed(entry, () => this.#kept(entry))
   }
 
-  private kept(entry: Entry): void {
+  #kept(entry: Entry): void {
     if (entry.place !== 'keeping') return
     entry.place = 'sealed'
-    this.justKept.push(entry)
+    this.#justKept.push(entry)
   }
 
-  private launchKept(): void {
-    if (this.justKept.length === 0) return
-    for (const entry of this.justKept) if (entry.place === 'sealed') this.unsaid.add(entry)
-    this.justKept = []
+  #launchKept(): void {
+    if (this.#justKept.length === 0) return
+    for (const entry of this.#justKept) if (entry.place === 'sealed') this.#unsaid.add(entry)
+    this.#justKept = []
   }
 
   /** In a lane that pauses they stay, and are said when it goes on. */
-  private launchUnsaid(nowMs: Millis): void {
-    for (const entry of this.unsaid) {
-      if (this.unanswered.size - this.unsaid.size >= this.window) return
-      this.unsaid.delete(entry)
-      if (entry.lane.pausedUntilMs === null) this.launch(entry, nowMs)
+  #launchUnsaid(nowMs: Millis): void {
+    for (const entry of this.#unsaid) {
+      if (this.unanswered.size - this.#unsaid.size >= this.#window) return
+      this.#unsaid.delete(entry)
+      if (entry.lane.pausedUntilMs === null) this.#launch(entry, nowMs)
     }
   }
 
   /** A refusal here spends no place in the stream. */
-  private seal(post: Post, lane: Lane, to: Correspondent, nowMs: Millis): Entry | SealpostError {
-    const { crypto } = this.ports
-    if (post.ttlSeconds > this.limits!.ttlSecondsMax) return refusedBy('ttl_too_long')
+  #seal(post: Post, lane: Lane, to: Correspondent, nowMs: Millis): Entry | SealpostError {
+    const { crypto } = this.#ports
+    if (post.ttlSeconds > this.#limits!.ttlSecondsMax) return refusedBy('ttl_too_long')
     // What is kept back comes out of order, where a stream would count it as missing.
     const stream = post.terms && post.terms.notBeforeMs > 0 ? null : lane.nextPosition(crypto.newStreamId)
     const envelopeId = crypto.newEnvelopeId()
@@ -390,7 +390,7 @@ export class Outbox {
       const { body, note = null } = post
       const draft = { to, envelopeId, stream, sentAtMs: Math.floor(nowMs), note, body }
       const { envelope, headerHash } = crypto.seal(draft)
-      if (envelope.length > this.limits!.envelopeBytesMax) return refusedBy('envelope_too_large')
+      if (envelope.length > this.#limits!.envelopeBytesMax) return refusedBy('envelope_too_large')
       if (stream) lane.advance(headerHash)
       return { post, lane, place: 'sealed', envelopeId, envelope, admittedAtMs: nowMs }
     } catch (cause) {
@@ -400,10 +400,10 @@ export class Outbox {
     }
   }
 
-  private launch(entry: Entry, nowMs: Millis): void {
-    if (this.isTooOld(entry, nowMs) || this.isForOneWhoLeft(entry)) return this.giveUp(entry)
+  #launch(entry: Entry, nowMs: Millis): void {
+    if (this.#isTooOld(entry, nowMs) || this.#isForOneWhoLeft(entry)) return this.#giveUp(entry)
     const { lane, post } = entry
-    const { counters } = this.ports
+    const { counters } = this.#ports
     counters[entry.place === 'sealed' ? 'sent' : 'resent'] += 1
     const item: SendItem = {
       envelopeId: entry.envelopeId,
@@ -413,81 +413,82 @@ export class Outbox {
       ttlSeconds: post.ttlSeconds,
       envelope: entry.envelope,
     }
-    if (post.message) this.launchInGroup(post.message, item, entry)
-    else if (post.terms) this.launchWith(post.terms, item)
-    else this.outgoing.push(item)
+    if (post.message) this.#launchInGroup(post.message, item, entry)
+    else if (post.terms) this.#launchWith(post.terms, item)
+    else this.#outgoing.push(item)
     entry.place = 'inFlight'
     lane.inFlight += 1
   }
 
-  private launchInGroup(message: GroupMessage, send: SendItem, entry: Entry): void {
-    this.isMixed = true
-    this.outgoing.push({ message, isPinned: !entry.mayBeStored, send })
+  #launchInGroup(message: GroupMessage, send: SendItem, entry: Entry): void {
+    this.#isMixed = true
+    this.#outgoing.push({ message, isPinned: !entry.mayBeStored, send })
   }
 
-  private launchWith(terms: SendTerms, send: SendItem): void {
-    this.isMixed = true
-    this.outgoing.push({ send, terms })
+  #launchWith(terms: SendTerms, send: SendItem): void {
+    this.#isMixed = true
+    this.#outgoing.push({ send, terms })
   }
 
-  private pause(entry: Entry, nowMs: Millis, retryAfterMs: Millis): void {
+  #pause(entry: Entry, nowMs: Millis, retryAfterMs: Millis): void {
     const { lane } = entry
     entry.place = 'atRest'
     lane.inFlight -= 1
-    lane.pause(nowMs, retryAfterMs, this.ports.random)
+    lane.pause(nowMs, retryAfterMs, this.#ports.random)
     this.paused.add(lane)
   }
 
-  private resumeLanes(nowMs: Millis): void {
+  #resumeLanes(nowMs: Millis): void {
     for (const lane of this.paused) {
       if (lane.inFlight > 0 || nowMs < lane.pausedUntilMs!) continue
       lane.pausedUntilMs = null
       this.paused.delete(lane)
       for (const entry of [...lane.sealed])
-        if ((entry.place === 'atRest' || entry.place === 'sealed') && !this.unsaid.has(entry)) this.launch(entry, nowMs)
-      this.makeReady(lane)
+        if ((entry.place === 'atRest' || entry.place === 'sealed') && !this.#unsaid.has(entry))
+          this.#launch(entry, nowMs)
+      this.#makeReady(lane)
     }
   }
 
   /** Stored or not, its recipient was taken out of the group since: it is not said again. */
-  private isForOneWhoLeft({ mayBeStored, post: { message, to } }: Entry): boolean {
-    return message !== undefined && mayBeStored === true && this.ports.hasLeft(message, to)
+  #isForOneWhoLeft({ mayBeStored, post: { message, to } }: Entry): boolean {
+    return message !== undefined && mayBeStored === true && this.#ports.hasLeft(message, to)
   }
 
-  private isTooOld(entry: Entry, nowMs: Millis): boolean {
-    return nowMs - entry.admittedAtMs >= this.resendForMs
+  #isTooOld(entry: Entry, nowMs: Millis): boolean {
+    return nowMs - entry.admittedAtMs >= this.#resendForMs
   }
 
-  private giveUp(entry: Entry): void {
-    this.fail(entry, maybeSent())
+  #giveUp(entry: Entry): void {
+    this.#fail(entry, maybeSent())
   }
 
-  private fail(entry: Entry, error: SealpostError): void {
-    this.finish(entry)
+  #fail(entry: Entry, error: SealpostError): void {
+    this.#finish(entry)
     entry.lane.restartStream()
     entry.post.refused(error)
   }
 
-  private refusePost(post: Post, error: SealpostError): void {
-    this.ports.keptPosts?.done(post)
+  #refusePost(post: Post, error: SealpostError): void {
+    this.#ports.keptPosts?.done(post)
     post.refused(error)
   }
 
-  private finish(entry: Entry): void {
+  #finish(entry: Entry): void {
     const { lane } = entry
     this.unanswered.delete(entry.envelopeId)
-    this.unsaid.delete(entry)
-    this.unansweredBytes -= entry.envelope.length
+    this.#unsaid.delete(entry)
+    this.#unansweredBytes -= entry.envelope.length
     if (entry.place === 'inFlight') lane.inFlight -= 1
     entry.place = 'done'
     lane.dropDone()
-    if (!entry.isReoffered) this.ports.keptPosts?.done(entry.post)
+    if (!entry.isReoffered) this.#ports.keptPosts?.done(entry.post)
   }
 
-  private refuseWaiting(lane: Lane, error: SealpostError): void {
+  #refuseWaiting(lane: Lane, error: SealpostError): void {
     for (let post = lane.waiting.shift(); post; post = lane.waiting.shift()) {
-      this.waitingCount -= 1
-      this.refusePost(post, error)
+      this.#waitingCount -= 1
+      this.#refusePost(post, error)
     }
   }
 }

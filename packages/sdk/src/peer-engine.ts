@@ -56,25 +56,25 @@ interface KeyWaiter {
 }
 
 export class PeerEngine {
-  private readonly effects: PeerEffects
-  private readonly connection: Connection
+  readonly #effects: PeerEffects
+  readonly #connection: Connection
   private readonly outbox: Outbox
   /** Of the last session. */
-  private incarnation: string | null = null
+  #incarnation: string | null = null
   private readonly arrivals: Arrivals
-  private readonly keys: KeyDirectory
-  private readonly questions = new Questions()
-  private readonly requests = new Requests((peer) => this.persons.book.current(peer))
-  private readonly standing: Standing
-  private readonly whispers: Whispers
+  readonly #keys: KeyDirectory
+  readonly #questions = new Questions()
+  readonly #requests = new Requests((peer) => this.persons.book.current(peer))
+  readonly #standing: Standing
+  readonly #whispers: Whispers
   readonly groups: GroupDesk
   readonly persons: PersonDesk
   readonly pools: PoolDesk
-  private readonly keeper: Keeper | null
-  private storeError: SealpostError | null = null
-  private isEnding = false
-  private readonly keyWaiters = new Map<PeerKey, KeyWaiter[]>()
-  private nowMs: Millis
+  readonly #keeper: Keeper | null
+  #storeError: SealpostError | null = null
+  #isEnding = false
+  readonly #keyWaiters = new Map<PeerKey, KeyWaiter[]>()
+  #nowMs: Millis
   readonly counters: PeerCounters = {
     sent: 0,
     resent: 0,
@@ -92,8 +92,8 @@ export class PeerEngine {
   constructor(effects: PeerEffects, crypto: CryptoPort, options: PeerEngineOptions) {
     const { random, window = 64, windowBytes = 1024 * 1024, waitingMax = 100_000, credit = 512 } = options
     const { counters } = this
-    this.effects = effects
-    this.nowMs = options.nowMs
+    this.#effects = effects
+    this.#nowMs = options.nowMs
     this.persons = new PersonDesk({
       crypto,
       self: options.peerKey,
@@ -101,17 +101,17 @@ export class PeerEngine {
       ask: (question, asker) => this.ask(question, asker),
       post: (post) => this.post(post),
     })
-    this.keys = new KeyDirectory({
+    this.#keys = new KeyDirectory({
       crypto,
       isFormer: (former, of) => this.persons.book.current(former) === of,
-      learned: (peer, key) => this.learned(peer, key),
-      refused: (peer, reason) => this.keyRefused(peer, reason),
+      learned: (peer, key) => this.#learned(peer, key),
+      refused: (peer, reason) => this.#keyRefused(peer, reason),
       changed: (peer, { boxEpoch }) => effects.announce({ type: 'key_changed', peer, boxEpoch }),
     })
-    const keyOf = (peer: PeerKey, nowMs: Millis) => this.keys.find(peer, nowMs)
+    const keyOf = (peer: PeerKey, nowMs: Millis) => this.#keys.find(peer, nowMs)
     const { store } = options
     const keeper = store ? new Keeper((changes) => store.keep(changes)) : null
-    this.keeper = keeper
+    this.#keeper = keeper
     const keptPosts = keeper && new KeptPosts(keeper, options.nowMs)
     const hasLeft = (message: GroupMessage, peer: PeerKey) => this.groups.hasLeft(message, peer)
     this.outbox = new Outbox(
@@ -119,8 +119,8 @@ export class PeerEngine {
       { window, windowBytes, waitingMax },
     )
     const keeping = keeper && store ? { keeper, records: store.records } : undefined
-    const opening = new Opening(crypto, this.keys)
-    const isAnswer = (message: Message) => this.requests.take(message)
+    const opening = new Opening(crypto, this.#keys)
+    const isAnswer = (message: Message) => this.#requests.take(message)
     const post = (reply: Post) => this.post(reply)
     this.groups = new GroupDesk({
       crypto: crypto.groups,
@@ -128,7 +128,7 @@ export class PeerEngine {
       announce: (event) => effects.announce(event),
       ask: (question, asker) => this.ask(question, asker),
       post,
-      unlock: (sender) => this.arrivals.unlock(sender, this.nowMs),
+      unlock: (sender) => this.arrivals.unlock(sender, this.#nowMs),
       bodies: keptPosts?.bodies ?? null,
       current: (peer) => this.persons.book.current(peer),
     })
@@ -136,23 +136,23 @@ export class PeerEngine {
       ...{ crypto, counters, random },
       announce: (event) => effects.announce(event),
       ask: (question, asker) => this.ask(question, asker),
-      lookup: (peer, waiter) => this.lookupNow(peer, waiter),
+      lookup: (peer, waiter) => this.#lookupNow(peer, waiter),
       flushSoon: () => effects.flushSoon(),
     })
     const { opening: groups } = this.groups
     const { book: persons } = this.persons
     this.arrivals = new Arrivals({ opening, groups, persons, effects, counters, isAnswer, post, credit }, keeping)
-    this.whispers = new Whispers({ crypto, keys: this.keys, opening, effects, counters })
-    this.standing = new Standing((entry) => effects.announce({ type: 'presence', ...entry }))
-    if (store) this.outbox.restore(store.records, (record, message) => this.orphan(record, message))
-    this.connection = new Connection(
+    this.#whispers = new Whispers({ crypto, keys: this.#keys, opening, effects, counters })
+    this.#standing = new Standing((entry) => effects.announce({ type: 'presence', ...entry }))
+    if (store) this.outbox.restore(store.records, (record, message) => this.#orphan(record, message))
+    this.#connection = new Connection(
       {
         effects,
         crypto,
         random,
-        live: (welcome) => this.live(welcome),
-        lost: (code, retryInMs) => this.lost(code, retryInMs),
-        ended: (error) => this.ended(error),
+        live: (welcome) => this.#live(welcome),
+        lost: (code, retryInMs) => this.#lost(code, retryInMs),
+        ended: (error) => this.#ended(error),
       },
       options,
       credit,
@@ -160,7 +160,7 @@ export class PeerEngine {
   }
 
   get state(): ConnectionState {
-    return this.connection.state
+    return this.#connection.state
   }
   /** Sends without an answer. */
   get pendingCount(): number {
@@ -169,122 +169,122 @@ export class PeerEngine {
 
   /** Tells the time. Call it before the other methods; a clock that goes back stands still here. */
   advance(nowMs: Millis): void {
-    if (nowMs > this.nowMs) this.nowMs = nowMs
+    if (nowMs > this.#nowMs) this.#nowMs = nowMs
   }
 
   start(): void {
     this.groups.restore()
-    this.connection.start(this.nowMs)
+    this.#connection.start(this.#nowMs)
   }
 
   opened(dialNo: number): void {
-    this.connection.opened(dialNo)
+    this.#connection.opened(dialNo)
   }
 
   received(dialNo: number, frame: ServerFrame): void {
-    const taken = this.connection.received(dialNo, frame, this.nowMs)
-    if (taken) this.receivedLive(taken)
+    const taken = this.#connection.received(dialNo, frame, this.#nowMs)
+    if (taken) this.#receivedLive(taken)
   }
 
   /** What came could not be decoded. */
   malformed(dialNo: number): void {
-    this.connection.malformed(dialNo, this.nowMs)
+    this.#connection.malformed(dialNo, this.#nowMs)
   }
 
   closed(dialNo: number, closeNumber: number): void {
-    this.connection.closed(dialNo, closeNumber, this.nowMs)
+    this.#connection.closed(dialNo, closeNumber, this.#nowMs)
   }
 
   /** Call at `wakeAtMs`, or at any other time. */
   tick(): void {
-    this.connection.tick(this.nowMs)
-    this.outbox.expire(this.nowMs)
-    this.pools.sends.expire(this.nowMs)
-    this.requests.expire(this.nowMs)
-    this.arrivals.tick(this.nowMs)
+    this.#connection.tick(this.#nowMs)
+    this.outbox.expire(this.#nowMs)
+    this.pools.sends.expire(this.#nowMs)
+    this.#requests.expire(this.#nowMs)
+    this.arrivals.tick(this.#nowMs)
     this.flush()
   }
 
   /** The next time at which something is due without a cause from outside; Infinity for never. */
   get wakeAtMs(): Millis {
     if (this.state.name === 'closed') return Infinity
-    const ownAtMs = Math.min(this.connection.wakeAtMs, this.outbox.wakeAtMs, this.requests.wakeAtMs)
+    const ownAtMs = Math.min(this.#connection.wakeAtMs, this.outbox.wakeAtMs, this.#requests.wakeAtMs)
     if (this.state.name !== 'live') return Math.min(ownAtMs, this.pools.sends.wakeAtMs)
-    return Math.min(ownAtMs, this.pools.wakeAtMs, this.keys.wakeAtMs, this.questions.wakeAtMs, this.arrivals.wakeAtMs)
+    return Math.min(ownAtMs, this.pools.wakeAtMs, this.#keys.wakeAtMs, this.#questions.wakeAtMs, this.arrivals.wakeAtMs)
   }
 
   /** Sends what there is to send. */
   flush(): void {
-    if (this.state.name === 'live') this.transmit()
-    this.keeper?.flush()
+    if (this.state.name === 'live') this.#transmit()
+    this.#keeper?.flush()
   }
 
   /** The store has kept what it was asked to. */
   kept(): void {
-    this.keeper!.kept()
+    this.#keeper!.kept()
     this.flush()
   }
 
   /** The store failed: nothing can be promised any more, so this peer ends. */
   keepFailed(cause: unknown): void {
     if (this.state.name === 'closed') return
-    this.storeError = asStoreError(cause)
-    this.connection.close()
+    this.#storeError = asStoreError(cause)
+    this.#connection.close()
   }
 
   /** Nothing is asked of the store and nothing waits for it. */
   get isKept(): boolean {
-    return this.keeper?.isIdle !== false
+    return this.#keeper?.isIdle !== false
   }
 
   /** Takes no further posts, so that the store can come to rest before `close`. */
   leave(): void {
-    this.isEnding = true
+    this.#isEnding = true
     this.flush()
   }
 
-  private transmit(): void {
-    for (const frame of this.arrivals.takeFrames(this.nowMs)) this.effects.transmit(frame)
-    for (const frame of this.standing.takeFrames()) this.effects.transmit(frame)
-    for (const frame of this.whispers.takeFrames()) this.effects.transmit(frame)
-    for (const frame of this.outbox.takeFrames(this.nowMs)) this.effects.transmit(frame)
-    for (const frame of this.pools.takeFrames(this.nowMs)) this.effects.transmit(frame)
-    for (const frame of this.keys.takeFrames(this.nowMs)) this.effects.transmit(frame)
-    for (const frame of this.questions.takeFrames(this.nowMs)) this.effects.transmit(frame)
+  #transmit(): void {
+    for (const frame of this.arrivals.takeFrames(this.#nowMs)) this.#effects.transmit(frame)
+    for (const frame of this.#standing.takeFrames()) this.#effects.transmit(frame)
+    for (const frame of this.#whispers.takeFrames()) this.#effects.transmit(frame)
+    for (const frame of this.outbox.takeFrames(this.#nowMs)) this.#effects.transmit(frame)
+    for (const frame of this.pools.takeFrames(this.#nowMs)) this.#effects.transmit(frame)
+    for (const frame of this.#keys.takeFrames(this.#nowMs)) this.#effects.transmit(frame)
+    for (const frame of this.#questions.takeFrames(this.#nowMs)) this.#effects.transmit(frame)
   }
 
   /** Takes a message to be sent; one of its two answers is called, possibly at once when it is refused. */
   post(post: Post): void {
-    if (this.isEnding || this.state.name === 'closed') return post.refused(this.endError())
+    if (this.#isEnding || this.state.name === 'closed') return post.refused(this.#endError())
     const to = this.persons.book.current(post.to)
     this.outbox.post(to === post.to ? post : { ...post, to })
-    this.effects.flushSoon()
+    this.#effects.flushSoon()
   }
 
   /** Posts a message and waits for the answer of its recipient. */
   request(request: Request): void {
-    this.post(this.requests.begin(request, this.nowMs))
+    this.post(this.#requests.begin(request, this.#nowMs))
   }
 
   /** To whoever is there to hear it; answers the id by which `unheard` names it. @throws SealpostError `body_too_large` */
   whisper(to: PeerKey, body: Uint8Array): EnvelopeId {
-    return this.whispers.say(this.persons.book.current(to), body, this.nowMs)
+    return this.#whispers.say(this.persons.book.current(to), body, this.#nowMs)
   }
 
   /** Said to the broker now and in each session from here on. */
   setStatus(status: Status): void {
-    this.standing.say(status)
-    this.effects.flushSoon()
+    this.#standing.say(status)
+    this.#effects.flushSoon()
   }
 
   /** Whether to be told who is online. */
   watchPresence(isWatching: boolean): void {
-    this.standing.watch(isWatching)
-    this.effects.flushSoon()
+    this.#standing.watch(isWatching)
+    this.#effects.flushSoon()
   }
 
   get presence(): ReadonlyMap<PeerKey, PresenceEntry> {
-    return this.standing.presence
+    return this.#standing.presence
   }
 
   /** The application is at work on this message: its lease goes on for as long as that takes. */
@@ -294,29 +294,29 @@ export class PeerEngine {
 
   /** Asks the broker what it answers with one frame; said again until it does. */
   ask<Type extends QuestionType>(question: QuestionOf<Type>, asker: Asker<Type>): void {
-    if (this.state.name === 'closed') return asker.refused(this.endError())
-    this.questions.ask(question, asker)
-    this.effects.flushSoon()
+    if (this.state.name === 'closed') return asker.refused(this.#endError())
+    this.#questions.ask(question, asker)
+    this.#effects.flushSoon()
   }
 
   /** The peer's checked box key, from memory or from the broker's directory. */
   lookup(peer: PeerKey, waiter: KeyWaiter): void {
-    if (this.state.name === 'closed') return waiter.refused(this.endError())
-    const known = this.keys.find(peer, this.nowMs)
+    if (this.state.name === 'closed') return waiter.refused(this.#endError())
+    const known = this.#keys.find(peer, this.#nowMs)
     if (known) return waiter.found(known)
-    const waiters = this.keyWaiters.get(peer)
+    const waiters = this.#keyWaiters.get(peer)
     if (waiters) waiters.push(waiter)
-    else this.keyWaiters.set(peer, [waiter])
-    this.effects.flushSoon()
+    else this.#keyWaiters.set(peer, [waiter])
+    this.#effects.flushSoon()
   }
 
   /** The same of whoever this peer is now. */
-  private lookupNow(peer: PeerKey, { found, refused }: KeyWaiter): void {
+  #lookupNow(peer: PeerKey, { found, refused }: KeyWaiter): void {
     const { book } = this.persons
     const now = book.current(peer)
     const missed = (error: SealpostError) => {
       if (book.current(now) === now) refused(error)
-      else this.lookupNow(now, { found, refused })
+      else this.#lookupNow(now, { found, refused })
     }
     this.lookup(now, { found, refused: missed })
   }
@@ -324,43 +324,43 @@ export class PeerEngine {
   /** Says what was settled, then ends everything. */
   close(): void {
     if (this.state.name === 'live')
-      for (const frame of this.arrivals.takeFrames(this.nowMs)) this.effects.transmit(frame)
-    this.connection.close()
+      for (const frame of this.arrivals.takeFrames(this.#nowMs)) this.#effects.transmit(frame)
+    this.#connection.close()
   }
 
-  private receivedLive(frame: ServerFrame): void {
+  #receivedLive(frame: ServerFrame): void {
     switch (frame.type) {
       case 'ack':
-        this.outbox.acked(frame.items, this.nowMs)
-        this.pools.received(frame, this.nowMs)
-        if (this.outbox.isHeldUp || this.pools.sends.pendingCount > 0) this.effects.flushSoon()
+        this.outbox.acked(frame.items, this.#nowMs)
+        this.pools.received(frame, this.#nowMs)
+        if (this.outbox.isHeldUp || this.pools.sends.pendingCount > 0) this.#effects.flushSoon()
         return
       case 'nack':
-        this.outbox.nacked(frame.items, this.nowMs)
-        this.pools.received(frame, this.nowMs)
-        return this.effects.flushSoon()
+        this.outbox.nacked(frame.items, this.#nowMs)
+        this.pools.received(frame, this.#nowMs)
+        return this.#effects.flushSoon()
       case 'push':
-        return this.arrivals.pushed(frame.deliveries, this.nowMs)
+        return this.arrivals.pushed(frame.deliveries, this.#nowMs)
       case 'pushWith':
       case 'pushBody':
-        return this.arrivals.pushedWith(frame.deliveries, this.nowMs)
+        return this.arrivals.pushedWith(frame.deliveries, this.#nowMs)
       case 'receipts':
         return this.arrivals.receipted(frame.items)
       case 'recovered':
-        return this.recovered(frame)
+        return this.#recovered(frame)
       case 'whispered':
-        return this.whispers.heard(frame.items, this.nowMs)
+        return this.#whispers.heard(frame.items, this.#nowMs)
       case 'unheard':
-        return this.whispers.unheard(frame.items)
+        return this.#whispers.unheard(frame.items)
       case 'presence':
-        return this.standing.told(frame)
+        return this.#standing.told(frame)
       case 'directory':
-        return this.keys.answered(frame, this.nowMs)
+        return this.#keys.answered(frame, this.#nowMs)
       case 'keyHistory':
-        return this.keys.historyAnswered(frame, this.nowMs)
+        return this.#keys.historyAnswered(frame, this.#nowMs)
       case 'rebound':
-        this.keys.rebound(frame.peers)
-        return this.effects.flushSoon()
+        this.#keys.rebound(frame.peers)
+        return this.#effects.flushSoon()
       case 'roster':
       case 'revoked':
       case 'consented':
@@ -368,14 +368,14 @@ export class PeerEngine {
       case 'groupSet':
       case 'deviceRemoved':
       case 'succeeded':
-        return this.questions.answered(frame)
+        return this.#questions.answered(frame)
       case 'poolJoined':
-        return this.pools.received(frame, this.nowMs)
+        return this.pools.received(frame, this.#nowMs)
       case 'groupList':
-        return frame.ref === 0 ? this.groups.told(frame) : this.questions.answered(frame)
+        return frame.ref === 0 ? this.groups.told(frame) : this.#questions.answered(frame)
       case 'deviceList':
         this.persons.book.told(frame)
-        return frame.ref === 0 ? undefined : this.questions.answered(frame)
+        return frame.ref === 0 ? undefined : this.#questions.answered(frame)
       case 'successions':
         return this.persons.book.succeeded(frame)
       case 'goaway':
@@ -385,106 +385,107 @@ export class PeerEngine {
     }
   }
 
-  private live(welcome: FrameOf<'welcome'>): void {
+  #live(welcome: FrameOf<'welcome'>): void {
     this.counters.sessions += 1
     this.arrivals.connected(welcome.leaseMs)
-    this.standing.connected()
-    this.whispers.connected()
+    this.#standing.connected()
+    this.#whispers.connected()
     this.groups.connected()
     this.pools.connected(welcome)
     const { epoch, incarnation } = welcome
-    const isRestored = this.incarnation !== null && this.incarnation !== incarnation
-    this.incarnation = incarnation
+    const isRestored = this.#incarnation !== null && this.#incarnation !== incarnation
+    this.#incarnation = incarnation
     if (isRestored) this.arrivals.restored()
-    const reoffered = isRestored ? this.reoffer() : 0
-    this.outbox.connected(welcome, this.nowMs)
+    const reoffered = isRestored ? this.#reoffer() : 0
+    this.outbox.connected(welcome, this.#nowMs)
     const durability = welcome.durability === 'fsync' ? 'fsync' : 'degraded'
-    this.effects.announce({ type: 'connected', epoch, incarnation, durability })
-    if (isRestored) this.effects.announce({ type: 'restored', incarnation, reoffered })
-    this.effects.flushSoon()
+    this.#effects.announce({ type: 'connected', epoch, incarnation, durability })
+    if (isRestored) this.#effects.announce({ type: 'restored', incarnation, reoffered })
+    this.#effects.flushSoon()
   }
 
-  private reoffer(): number {
+  #reoffer(): number {
     return this.outbox.reoffer(
-      ({ post: { to }, envelopeId }, error) => this.effects.announce({ type: 'reoffer_failed', to, envelopeId, error }),
-      this.nowMs,
+      ({ post: { to }, envelopeId }, error) =>
+        this.#effects.announce({ type: 'reoffer_failed', to, envelopeId, error }),
+      this.#nowMs,
     )
   }
 
-  private recovered({ lost, isAll }: FrameOf<'recovered'>): void {
+  #recovered({ lost, isAll }: FrameOf<'recovered'>): void {
     const mail = lost.map(({ envelopeId, sender, reason }) => ({ envelopeId, sender, reason }))
-    this.effects.announce({ type: 'recovered', isRecovered: mail.length === 0, lost: mail, isAll })
+    this.#effects.announce({ type: 'recovered', isRecovered: mail.length === 0, lost: mail, isAll })
   }
 
-  private lost(code: SealpostCode | 'connection_lost', retryInMs: Millis): void {
-    this.disconnected()
-    this.effects.announce({ type: 'disconnected', code, retryInMs })
+  #lost(code: SealpostCode | 'connection_lost', retryInMs: Millis): void {
+    this.#disconnected()
+    this.#effects.announce({ type: 'disconnected', code, retryInMs })
   }
 
-  private ended(error: SealpostError | null): void {
-    this.disconnected()
-    this.requests.close(this.endError())
-    this.outbox.close(this.endError())
-    this.pools.close(this.endError())
-    for (const waiters of this.keyWaiters.values()) for (const waiter of waiters) waiter.refused(this.endError())
-    this.keyWaiters.clear()
-    this.questions.close(this.endError())
-    this.keeper?.flush()
-    this.effects.announce({ type: 'closed', error: this.storeError ?? error })
+  #ended(error: SealpostError | null): void {
+    this.#disconnected()
+    this.#requests.close(this.#endError())
+    this.outbox.close(this.#endError())
+    this.pools.close(this.#endError())
+    for (const waiters of this.#keyWaiters.values()) for (const waiter of waiters) waiter.refused(this.#endError())
+    this.#keyWaiters.clear()
+    this.#questions.close(this.#endError())
+    this.#keeper?.flush()
+    this.#effects.announce({ type: 'closed', error: this.#storeError ?? error })
   }
 
-  private disconnected(): void {
+  #disconnected(): void {
     this.outbox.disconnected()
     this.pools.disconnected()
     this.arrivals.disconnected()
-    this.standing.disconnected()
-    this.whispers.disconnected()
-    this.keys.disconnected()
-    this.questions.disconnected()
+    this.#standing.disconnected()
+    this.#whispers.disconnected()
+    this.#keys.disconnected()
+    this.#questions.disconnected()
   }
 
-  private learned(peer: PeerKey, key: KnownKey): void {
-    for (const waiter of this.takeWaiters(peer)) waiter.found(key)
+  #learned(peer: PeerKey, key: KnownKey): void {
+    for (const waiter of this.#takeWaiters(peer)) waiter.found(key)
     this.outbox.unlock(peer)
-    this.arrivals.unlock(peer, this.nowMs)
-    this.whispers.unlock(peer, this.nowMs)
-    this.effects.flushSoon()
+    this.arrivals.unlock(peer, this.#nowMs)
+    this.#whispers.unlock(peer, this.#nowMs)
+    this.#effects.flushSoon()
   }
 
-  private keyRefused(peer: PeerKey, reason: KeyRefusal): void {
+  #keyRefused(peer: PeerKey, reason: KeyRefusal): void {
     if (reason === 'unknown_peer' && this.persons.book.current(peer) !== peer)
       this.outbox.follow(peer, (post) => this.post(post))
     const error =
       reason === 'unknown_peer'
         ? refusedBy('unknown_recipient')
         : new SealpostError('key_refused', `The directory's key for this peer can't be believed (${reason}).`)
-    this.effects.announce({ type: 'key_refused', peer, reason })
-    for (const waiter of this.takeWaiters(peer)) waiter.refused(error)
+    this.#effects.announce({ type: 'key_refused', peer, reason })
+    for (const waiter of this.#takeWaiters(peer)) waiter.refused(error)
     this.outbox.refuse(peer, error)
-    this.arrivals.refuse(peer, this.nowMs)
-    this.whispers.refuse(peer, error.code)
+    this.arrivals.refuse(peer, this.#nowMs)
+    this.#whispers.refuse(peer, error.code)
   }
 
   /** Nobody of this life waits for these: they are told as events. */
-  private orphan({ terms: { to }, outboxNo }: OutboxRecord, message?: GroupMessage): Orphan {
+  #orphan({ terms: { to }, outboxNo }: OutboxRecord, message?: GroupMessage): Orphan {
     if (message) return this.groups.orphan(message, to, outboxNo)
     return {
-      accepted: (receipt) => this.effects.announce({ type: 'sent', to, outboxNo, receipt }),
+      accepted: (receipt) => this.#effects.announce({ type: 'sent', to, outboxNo, receipt }),
       refused: (error) => {
-        if (error.code !== 'kept_for_later') this.effects.announce({ type: 'send_failed', to, outboxNo, error })
+        if (error.code !== 'kept_for_later') this.#effects.announce({ type: 'send_failed', to, outboxNo, error })
       },
     }
   }
 
-  private takeWaiters(peer: PeerKey): KeyWaiter[] {
-    const waiters = this.keyWaiters.get(peer) ?? []
-    this.keyWaiters.delete(peer)
+  #takeWaiters(peer: PeerKey): KeyWaiter[] {
+    const waiters = this.#keyWaiters.get(peer) ?? []
+    this.#keyWaiters.delete(peer)
     return waiters
   }
 
-  private endError(): SealpostError {
+  #endError(): SealpostError {
     const { state } = this
-    const error = this.storeError ?? (state.name === 'closed' ? state.error : null)
+    const error = this.#storeError ?? (state.name === 'closed' ? state.error : null)
     return error ?? new SealpostError('closed', 'This peer was closed.')
   }
 }

@@ -31,25 +31,25 @@ const NO_GROUP = '0'.repeat(32) as GroupId
 
 export class PersonDesk {
   readonly book: PersonBook
-  private readonly ports: PersonDeskPorts
+  readonly #ports: PersonDeskPorts
 
   constructor(ports: PersonDeskPorts) {
-    this.ports = ports
+    this.#ports = ports
     this.book = new PersonBook({ crypto: ports.crypto.persons, announce: ports.announce })
   }
 
   /** The devices of a person, as the broker tells them now and the person vouches for them. */
   find(person: PeerKey, nowMs: Millis, asker: { found(devices: Device[]): void; refused(error: SealpostError): void }) {
-    const answered = ({ statements }: FrameOf<'deviceList'>) => asker.found(this.listed(statements, person, nowMs))
+    const answered = ({ statements }: FrameOf<'deviceList'>) => asker.found(this.#listed(statements, person, nowMs))
     const { refused } = asker
-    this.ports.ask({ type: 'devices', peers: [this.book.current(person)] }, { answered, refused })
+    this.#ports.ask({ type: 'devices', peers: [this.book.current(person)] }, { answered, refused })
   }
 
   /** Sealed once; an envelope for each device, in the ordinary lane to it. @throws SealpostError `body_too_large` */
   send({ person, to, body, terms, answersOf }: PersonSend): void {
     if (body.length > BODY_BYTES_MAX)
       throw new SealpostError('body_too_large', `A body has at most ${BODY_BYTES_MAX} bytes.`)
-    const sealed = this.ports.crypto.groups.sealBody(body)
+    const sealed = this.#ports.crypto.groups.sealBody(body)
     const facts = { groupId: NO_GROUP, epoch: 0, members: to, isSecond: true, owed: new Set<PeerKey>() }
     const message: GroupMessage = { ...sealed, ...facts, terms }
     const { priority, ttlSeconds, thread } = terms
@@ -63,12 +63,12 @@ export class PersonDesk {
       body: message.ticket,
       message,
     }
-    for (const device of to) this.ports.post({ ...shared, to: device, ...answersOf(device) })
+    for (const device of to) this.#ports.post({ ...shared, to: device, ...answersOf(device) })
   }
 
   /** What the book believes, and the broker tells now: one that it tells no more is gone. */
-  private listed(statements: readonly Uint8Array[], person: PeerKey, nowMs: Millis): Device[] {
-    const told = new Set(statements.map((bytes) => this.ports.crypto.persons.readDevice(bytes)?.device))
+  #listed(statements: readonly Uint8Array[], person: PeerKey, nowMs: Millis): Device[] {
+    const told = new Set(statements.map((bytes) => this.#ports.crypto.persons.readDevice(bytes)?.device))
     return this.book.devicesOf(person, nowMs).filter(({ key }) => told.has(key))
   }
 }

@@ -21,13 +21,13 @@ export class PoolDesk {
   readonly book: PoolBook
   readonly sends: PoolSends
   readonly seats: PoolSeats
-  private readonly ports: PoolDeskPorts
+  readonly #ports: PoolDeskPorts
 
   constructor(ports: PoolDeskPorts) {
     const { crypto, announce } = ports
-    this.ports = ports
+    this.#ports = ports
     this.crypto = crypto.pools
-    this.book = new PoolBook({ crypto: crypto.pools, announce, ask: (after) => this.ask(after) })
+    this.book = new PoolBook({ crypto: crypto.pools, announce, ask: (after) => this.#ask(after) })
     this.sends = new PoolSends({ ...ports, book: this.book })
     this.seats = new PoolSeats(ports)
   }
@@ -62,8 +62,8 @@ export class PoolDesk {
     this.seats.close(error)
   }
 
-  private ask(after: PoolId): void {
-    this.ports.ask(
+  #ask(after: PoolId): void {
+    this.#ports.ask(
       { type: 'pools', after },
       {
         answered: ({ statements, isLast }) => this.book.listed(statements, isLast),

@@ -32,49 +32,49 @@ interface Waiter {
 const SAY_AGAIN_MS = 5_000
 
 export class PoolSeats {
-  private readonly ports: PoolSeatPorts
-  private readonly seats = new Map<PoolId, Seat>()
-  private leaving: FrameOf<'joinPool'>[] = []
-  private lastRef = 0
+  readonly #ports: PoolSeatPorts
+  readonly #seats = new Map<PoolId, Seat>()
+  #leaving: FrameOf<'joinPool'>[] = []
+  #lastRef = 0
 
   constructor(ports: PoolSeatPorts) {
-    this.ports = ports
+    this.#ports = ports
   }
 
   join(poolId: PoolId, credit: number, waiter: Waiter): void {
-    const seat = this.seats.get(poolId) ?? { credit, ref: 0, saidAtMs: Infinity, isTaken: false, waiters: [] }
-    this.seats.set(poolId, seat)
+    const seat = this.#seats.get(poolId) ?? { credit, ref: 0, saidAtMs: Infinity, isTaken: false, waiters: [] }
+    this.#seats.set(poolId, seat)
     seat.credit = credit
-    seat.ref = this.nextRef()
+    seat.ref = this.#nextRef()
     seat.saidAtMs = Infinity
     seat.isTaken = false
     seat.waiters.push(waiter)
-    this.ports.flushSoon()
+    this.#ports.flushSoon()
   }
 
   /** What it holds goes to others, as soon as the broker hears of it. */
   leave(poolId: PoolId): void {
-    const seat = this.seats.get(poolId)
+    const seat = this.#seats.get(poolId)
     if (!seat) return
-    this.seats.delete(poolId)
-    this.ports.flushSoon()
-    this.leaving.push({ type: 'joinPool', ref: this.nextRef(), pool: poolId, credit: 0 })
+    this.#seats.delete(poolId)
+    this.#ports.flushSoon()
+    this.#leaving.push({ type: 'joinPool', ref: this.#nextRef(), pool: poolId, credit: 0 })
     for (const waiter of seat.waiters) waiter.refused(new SealpostError('closed', 'This peer has left the pool.'))
   }
 
   /** With the session everything ended that it held. */
   disconnected(): void {
-    this.leaving = []
-    for (const seat of this.seats.values()) {
+    this.#leaving = []
+    for (const seat of this.#seats.values()) {
       seat.saidAtMs = Infinity
       seat.isTaken = false
     }
   }
 
   takeFrames(nowMs: Millis): FrameOf<'joinPool'>[] {
-    const frames = this.leaving
-    this.leaving = []
-    for (const [pool, seat] of this.seats) {
+    const frames = this.#leaving
+    this.#leaving = []
+    for (const [pool, seat] of this.#seats) {
       if (seat.isTaken || (seat.saidAtMs !== Infinity && nowMs - seat.saidAtMs < SAY_AGAIN_MS)) continue
       seat.saidAtMs = nowMs
       frames.push({ type: 'joinPool', ref: seat.ref, pool, credit: seat.credit })
@@ -83,12 +83,12 @@ export class PoolSeats {
   }
 
   get wakeAtMs(): Millis {
-    const owed = [...this.seats.values()].filter(({ isTaken }) => !isTaken)
+    const owed = [...this.#seats.values()].filter(({ isTaken }) => !isTaken)
     return Math.min(...owed.map(({ saidAtMs }) => saidAtMs + SAY_AGAIN_MS))
   }
 
   answered({ ref, pool, outcome }: FrameOf<'poolJoined'>): void {
-    const seat = this.seats.get(pool)
+    const seat = this.#seats.get(pool)
     if (!seat || outcome === 'left' || (ref !== 0 && ref !== seat.ref)) return
     const { waiters } = seat
     seat.waiters = []
@@ -97,19 +97,19 @@ export class PoolSeats {
       for (const waiter of waiters) waiter.joined()
       return
     }
-    this.seats.delete(pool)
+    this.#seats.delete(pool)
     for (const waiter of waiters) waiter.refused(refusedAs(outcome))
-    if (waiters.length === 0) this.ports.announce({ type: 'pool_left', pool, reason: outcome })
+    if (waiters.length === 0) this.#ports.announce({ type: 'pool_left', pool, reason: outcome })
   }
 
   close(error: SealpostError): void {
-    for (const { waiters } of this.seats.values()) for (const waiter of waiters) waiter.refused(error)
-    this.seats.clear()
+    for (const { waiters } of this.#seats.values()) for (const waiter of waiters) waiter.refused(error)
+    this.#seats.clear()
   }
 
-  private nextRef(): number {
-    this.lastRef = (this.lastRef % 0xffffffff) + 1
-    return this.lastRef
+  #nextRef(): number {
+    this.#lastRef = (this.#lastRef % 0xffffffff) + 1
+    return this.#lastRef
   }
 }
 

@@ -76,111 +76,111 @@ const NO_TERMS: SendTerms = {
 }
 
 export class PoolSends {
-  private readonly ports: PoolSendPorts
-  private readonly open = new Set<Entry>()
-  private readonly byId = new Map<EnvelopeId, Entry>()
+  readonly #ports: PoolSendPorts
+  readonly #open = new Set<Entry>()
+  readonly #byId = new Map<EnvelopeId, Entry>()
   /** Null while there is no session. */
-  private limits: OutboxLimits | null = null
-  private resendForMs = RESEND_FOR_MS_MAX
+  #limits: OutboxLimits | null = null
+  #resendForMs = RESEND_FOR_MS_MAX
 
   constructor(ports: PoolSendPorts) {
-    this.ports = ports
+    this.#ports = ports
   }
 
   /** Without an answer yet. */
   get pendingCount(): number {
-    return this.open.size
+    return this.#open.size
   }
 
   send(send: PoolSend): void {
     if (send.body.length > BODY_BYTES_MAX)
       return send.refused(new SealpostError('body_too_large', `A body has at most ${BODY_BYTES_MAX} bytes.`))
-    if (this.open.size >= WAITING_MAX)
+    if (this.#open.size >= WAITING_MAX)
       return send.refused(new SealpostError('outbox_full', 'Too many messages wait to be sent.', { isRetryable: true }))
     const entry: Entry = { send, isSecond: false, state: 'preparing', pool: null, readers: [], sealed: null }
-    this.open.add(entry)
-    this.prepare(entry)
+    this.#open.add(entry)
+    this.#prepare(entry)
   }
 
   connected(limits: OutboxLimits): void {
-    this.limits = limits
-    this.resendForMs = Math.min(RESEND_FOR_MS_MAX, (limits.dedupeSeconds * 1000) / 2)
-    for (const { sealed } of this.byId.values()) if (sealed) sealed.sayAtMs = 0
+    this.#limits = limits
+    this.#resendForMs = Math.min(RESEND_FOR_MS_MAX, (limits.dedupeSeconds * 1000) / 2)
+    for (const { sealed } of this.#byId.values()) if (sealed) sealed.sayAtMs = 0
   }
 
   disconnected(): void {
-    this.limits = null
-    for (const { sealed, state } of this.byId.values()) if (sealed && state === 'said') sealed.mayBeStored = true
+    this.#limits = null
+    for (const { sealed, state } of this.#byId.values()) if (sealed && state === 'said') sealed.mayBeStored = true
   }
 
   /** Passes by what is not of a pool, as `nacked` does. */
   acked(items: FrameOf<'ack'>['items'], nowMs: Millis): void {
-    if (this.byId.size === 0) return
+    if (this.#byId.size === 0) return
     for (const { envelopeId, isDuplicate } of items) {
-      const entry = this.byId.get(envelopeId)
+      const entry = this.#byId.get(envelopeId)
       if (!entry) continue
       const { admittedAtMs } = entry.sealed!
-      this.finish(entry)
-      this.ports.counters.acked += 1
+      this.#finish(entry)
+      this.#ports.counters.acked += 1
       entry.send.accepted({ envelopeId, isDuplicate, admittedAtMs, ackedAtMs: nowMs })
     }
   }
 
   nacked(items: FrameOf<'nack'>['items'], nowMs: Millis): void {
-    if (this.byId.size === 0) return
+    if (this.#byId.size === 0) return
     for (const { envelopeId, code, retryAfterMs } of items) {
-      const entry = this.byId.get(envelopeId)
+      const entry = this.#byId.get(envelopeId)
       if (!entry) continue
-      this.ports.counters.nacked += 1
+      this.#ports.counters.nacked += 1
       if (code === 'unavailable') entry.sealed!.mayBeStored = true
-      if (refusal(code).isRetryable) this.pause(entry.sealed!, nowMs, retryAfterMs)
-      else if (code === 'stale_roster' && !entry.isSecond && !entry.sealed!.mayBeStored) this.sealAnew(entry)
-      else this.fail(entry, finalRefusal(code as NackCode, entry.sealed!))
+      if (refusal(code).isRetryable) this.#pause(entry.sealed!, nowMs, retryAfterMs)
+      else if (code === 'stale_roster' && !entry.isSecond && !entry.sealed!.mayBeStored) this.#sealAnew(entry)
+      else this.#fail(entry, finalRefusal(code as NackCode, entry.sealed!))
     }
   }
 
   takeFrames(nowMs: Millis): FrameOf<'sendPool'>[] {
-    if (!this.limits) return []
-    for (const entry of this.open) {
-      if (this.byId.size >= WINDOW) break
-      if (entry.state === 'waiting') this.seal(entry, nowMs)
+    if (!this.#limits) return []
+    for (const entry of this.#open) {
+      if (this.#byId.size >= WINDOW) break
+      if (entry.state === 'waiting') this.#seal(entry, nowMs)
     }
     const frames: FrameOf<'sendPool'>[] = []
-    for (const entry of this.byId.values()) if (entry.sealed!.sayAtMs <= nowMs) frames.push(this.say(entry))
+    for (const entry of this.#byId.values()) if (entry.sealed!.sayAtMs <= nowMs) frames.push(this.#say(entry))
     return frames
   }
 
   /** Gives up what is too old to be said again. */
   expire(nowMs: Millis): void {
-    for (const entry of this.byId.values())
-      if (nowMs - entry.sealed!.admittedAtMs >= this.resendForMs) this.fail(entry, maybeSent())
+    for (const entry of this.#byId.values())
+      if (nowMs - entry.sealed!.admittedAtMs >= this.#resendForMs) this.#fail(entry, maybeSent())
   }
 
   get wakeAtMs(): Millis {
     let atMs = Infinity
-    for (const { sealed } of this.byId.values())
-      atMs = Math.min(atMs, this.limits ? sealed!.sayAtMs : sealed!.admittedAtMs + this.resendForMs)
+    for (const { sealed } of this.#byId.values())
+      atMs = Math.min(atMs, this.#limits ? sealed!.sayAtMs : sealed!.admittedAtMs + this.#resendForMs)
     return atMs
   }
 
   close(error: SealpostError): void {
-    for (const entry of [...this.open]) this.fail(entry, entry.sealed ? maybeSent() : error)
+    for (const entry of [...this.#open]) this.#fail(entry, entry.sealed ? maybeSent() : error)
   }
 
-  private prepare(entry: Entry): void {
-    const { book } = this.ports
+  #prepare(entry: Entry): void {
+    const { book } = this.#ports
     const { poolId } = entry.send
     const pool = book.find(poolId)
-    if (pool) return this.gather(entry, pool)
+    if (pool) return this.#gather(entry, pool)
     book.refresh((error) => {
       const found = book.find(poolId)
-      if (found) this.gather(entry, found)
-      else this.fail(entry, error ?? unknownPool())
+      if (found) this.#gather(entry, found)
+      else this.#fail(entry, error ?? unknownPool())
     })
   }
 
   /** A member without a believable key can't be given anything: the others are. */
-  private gather(entry: Entry, pool: PoolStatement): void {
+  #gather(entry: Entry, pool: PoolStatement): void {
     const { members } = pool
     const readers: Correspondent[] = []
     let missing = members.length
@@ -188,14 +188,14 @@ export class PoolSends {
     const answered = () => {
       missing -= 1
       if (missing > 0 || entry.state !== 'preparing') return
-      if (readers.length === 0) return this.fail(entry, reason)
+      if (readers.length === 0) return this.#fail(entry, reason)
       entry.pool = pool
       entry.readers = readers
       entry.state = 'waiting'
-      this.ports.flushSoon()
+      this.#ports.flushSoon()
     }
     for (const member of members)
-      this.ports.lookup(member, {
+      this.#ports.lookup(member, {
         found: (key) => {
           readers.push(key)
           answered()
@@ -207,12 +207,12 @@ export class PoolSends {
       })
   }
 
-  private seal(entry: Entry, nowMs: Millis): void {
+  #seal(entry: Entry, nowMs: Millis): void {
     const { send } = entry
     // Not the newest that is known: the broker has to see for whose members it was sealed.
     const pool = entry.pool!
-    if (send.ttlSeconds > this.limits!.ttlSecondsMax) return this.fail(entry, refusedBy('ttl_too_long'))
-    const { crypto } = this.ports
+    if (send.ttlSeconds > this.#limits!.ttlSecondsMax) return this.#fail(entry, refusedBy('ttl_too_long'))
+    const { crypto } = this.#ports
     const { bodyId, bytes: body, ticket } = crypto.groups.sealBody(send.body)
     const envelopeId = crypto.newEnvelopeId()
     const thread = send.thread === undefined ? {} : { thread: send.thread }
@@ -225,7 +225,7 @@ export class PoolSends {
         return [] // a box key of small order: nothing can be sealed to it
       }
     })
-    if (boxes.length === 0) return this.fail(entry, unusableKeys())
+    if (boxes.length === 0) return this.#fail(entry, unusableKeys())
     const { priority, ttlSeconds } = send
     const route = { envelopeId, recipient: pool.poolId as string as PeerKey, priority, isHead: true, ttlSeconds }
     const frame: FrameOf<'sendPool'> = {
@@ -234,43 +234,43 @@ export class PoolSends {
     }
     entry.sealed = { frame, admittedAtMs: nowMs, sayAtMs: 0, mayBeStored: false, pauses: 0 }
     entry.state = 'waiting'
-    this.byId.set(envelopeId, entry)
+    this.#byId.set(envelopeId, entry)
   }
 
-  private say(entry: Entry): FrameOf<'sendPool'> {
+  #say(entry: Entry): FrameOf<'sendPool'> {
     const sealed = entry.sealed!
-    this.ports.counters[entry.state === 'said' ? 'resent' : 'sent'] += 1
+    this.#ports.counters[entry.state === 'said' ? 'resent' : 'sent'] += 1
     entry.state = 'said'
     sealed.sayAtMs = Infinity
     // Refused as stale, what is stored already would be sealed anew and come twice.
     return sealed.mayBeStored ? { ...sealed.frame, rosterEpoch: 0 } : sealed.frame
   }
 
-  private pause(sealed: Sealed, nowMs: Millis, retryAfterMs: Millis): void {
+  #pause(sealed: Sealed, nowMs: Millis, retryAfterMs: Millis): void {
     const pauseMs = Math.min(PAUSE_MAX_MS, PAUSE_BASE_MS * 2 ** Math.min(sealed.pauses, 10))
     sealed.pauses += 1
-    sealed.sayAtMs = nowMs + Math.max(retryAfterMs, pauseMs * (0.5 + this.ports.random() / 2))
+    sealed.sayAtMs = nowMs + Math.max(retryAfterMs, pauseMs * (0.5 + this.#ports.random() / 2))
   }
 
   /** The pool has changed: once more for its members of now, under another id. */
-  private sealAnew(entry: Entry): void {
-    this.byId.delete(entry.sealed!.frame.send.envelopeId)
+  #sealAnew(entry: Entry): void {
+    this.#byId.delete(entry.sealed!.frame.send.envelopeId)
     entry.sealed = null
     entry.isSecond = true
     entry.state = 'preparing'
-    this.ports.book.refresh((error) => (error ? this.fail(entry, error) : this.prepare(entry)))
+    this.#ports.book.refresh((error) => (error ? this.#fail(entry, error) : this.#prepare(entry)))
   }
 
-  private fail(entry: Entry, error: SealpostError): void {
+  #fail(entry: Entry, error: SealpostError): void {
     if (entry.state === 'done') return
-    this.finish(entry)
+    this.#finish(entry)
     entry.send.refused(error)
   }
 
-  private finish(entry: Entry): void {
+  #finish(entry: Entry): void {
     entry.state = 'done'
-    this.open.delete(entry)
-    if (entry.sealed) this.byId.delete(entry.sealed.frame.send.envelopeId)
+    this.#open.delete(entry)
+    if (entry.sealed) this.#byId.delete(entry.sealed.frame.send.envelopeId)
   }
 }
 

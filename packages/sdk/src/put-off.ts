@@ -29,11 +29,11 @@ export const BEHIND_MAX_MS = 120_000
 const AGAIN_MS = 1_000
 
 export class PutOff {
-  private readonly senders = new Map<PeerKey, Map<DeliveryId, Off>>()
+  readonly #senders = new Map<PeerKey, Map<DeliveryId, Off>>()
 
   note({ id, sender, priority }: LaneDelivery, { afterMs, nowMs }: { afterMs: Millis; nowMs: Millis }): void {
-    const offs = this.senders.get(sender) ?? new Map<DeliveryId, Off>()
-    this.senders.set(sender, offs)
+    const offs = this.#senders.get(sender) ?? new Map<DeliveryId, Off>()
+    this.#senders.set(sender, offs)
     const former = offs.get(id)
     if (former || offs.size < PUT_OFF_MAX)
       offs.set(id, { priority, sinceMs: former?.sinceMs ?? nowMs, dueAtMs: nowMs + afterMs })
@@ -41,7 +41,7 @@ export class PutOff {
 
   /** How long this must wait for what is put off before it in its lane; 0: it need not. */
   waitMs({ id, sender, priority }: LaneDelivery, nowMs: Millis): Millis {
-    const offs = this.senders.size > 0 && this.senders.get(sender)
+    const offs = this.#senders.size > 0 && this.#senders.get(sender)
     if (!offs) return 0
     let dueAtMs = -Infinity
     for (const [earlier, off] of offs) {
@@ -55,12 +55,12 @@ export class PutOff {
 
   /** It came again and could be opened, or never will. */
   done(sender: PeerKey, id: DeliveryId): void {
-    const offs = this.senders.get(sender)
-    if (offs?.delete(id) && offs.size === 0) this.senders.delete(sender)
+    const offs = this.#senders.get(sender)
+    if (offs?.delete(id) && offs.size === 0) this.#senders.delete(sender)
   }
 
   /** Ids of another incarnation of the broker are other deliveries. */
   clear(): void {
-    this.senders.clear()
+    this.#senders.clear()
   }
 }

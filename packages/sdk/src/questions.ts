@@ -40,17 +40,17 @@ interface Open {
 const ASK_AGAIN_MS = 5_000
 
 export class Questions {
-  private readonly open = new Map<number, Open>()
-  private ref = 0
+  readonly #open = new Map<number, Open>()
+  #ref = 0
 
   ask<Type extends QuestionType>(question: QuestionOf<Type>, asker: Asker<Type>): void {
-    this.ref = (this.ref + 1) >>> 0
-    const frame = { ...question, ref: this.ref } as unknown as FrameOf<QuestionType>
-    this.open.set(this.ref, { frame, asker: asker as unknown as Asker, askedAtMs: Infinity })
+    this.#ref = (this.#ref + 1) >>> 0
+    const frame = { ...question, ref: this.#ref } as unknown as FrameOf<QuestionType>
+    this.#open.set(this.#ref, { frame, asker: asker as unknown as Asker, askedAtMs: Infinity })
   }
 
   takeFrames(nowMs: Millis): FrameOf<QuestionType>[] {
-    const due = [...this.open.values()].filter(
+    const due = [...this.#open.values()].filter(
       ({ askedAtMs }) => askedAtMs === Infinity || nowMs - askedAtMs >= ASK_AGAIN_MS,
     )
     for (const open of due) open.askedAtMs = nowMs
@@ -58,24 +58,24 @@ export class Questions {
   }
 
   get wakeAtMs(): Millis {
-    return Math.min(...[...this.open.values()].map(({ askedAtMs }) => askedAtMs + ASK_AGAIN_MS))
+    return Math.min(...[...this.#open.values()].map(({ askedAtMs }) => askedAtMs + ASK_AGAIN_MS))
   }
 
   /** An answer that nobody waits for, or of another kind than was asked for, is passed by. */
   answered(answer: Extract<ServerFrame, AnswerTo<QuestionType>>): void {
-    const open = this.open.get(answer.ref)
+    const open = this.#open.get(answer.ref)
     if (!open || ANSWERS[open.frame.type] !== answer.type) return
-    this.open.delete(answer.ref)
+    this.#open.delete(answer.ref)
     open.asker.answered(answer)
   }
 
   /** The session ended, and what was asked in it. */
   disconnected(): void {
-    for (const open of this.open.values()) open.askedAtMs = Infinity
+    for (const open of this.#open.values()) open.askedAtMs = Infinity
   }
 
   close(error: SealpostError): void {
-    for (const { asker } of this.open.values()) asker.refused(error)
-    this.open.clear()
+    for (const { asker } of this.#open.values()) asker.refused(error)
+    this.#open.clear()
   }
 }

@@ -17,16 +17,16 @@ export interface DeliveryReceipt {
 const TOLD_MAX = 4_096
 
 export class Receipts {
-  private readonly told = new Set<string>()
+  readonly #told = new Set<string>()
 
   /** Those that were not told before in this life of the peer. */
   take(items: FrameOf<'receipts'>['items']): DeliveryReceipt[] {
-    return items.filter(({ envelopeId, event }) => this.isNews(`${envelopeId} ${event}`)).map(receiptOf)
+    return items.filter(({ envelopeId, event }) => this.#isNews(`${envelopeId} ${event}`)).map(receiptOf)
   }
 
-  private isNews(name: string): boolean {
-    if (this.told.has(name)) return false
-    addBounded(this.told, name, TOLD_MAX)
+  #isNews(name: string): boolean {
+    if (this.#told.has(name)) return false
+    addBounded(this.#told, name, TOLD_MAX)
     return true
   }
 }

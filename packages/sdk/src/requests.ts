@@ -22,35 +22,35 @@ interface Open extends Pick<Request, 'to' | 'answered' | 'refused'> {
 }
 
 export class Requests {
-  private readonly open = new Set<Open>()
-  private readonly sealed = new Map<EnvelopeId, Open>()
+  readonly #open = new Set<Open>()
+  readonly #sealed = new Map<EnvelopeId, Open>()
   /** Not after the next deadline. Looking at all of them takes time, and this is asked for with every frame. */
   wakeAtMs: Millis = Infinity
 
-  private readonly current: (peer: PeerKey) => PeerKey
+  readonly #current: (peer: PeerKey) => PeerKey
 
   /** `current`: the identity key of now, of one that others may have followed. */
   constructor(current: (peer: PeerKey) => PeerKey = (peer) => peer) {
-    this.current = current
+    this.#current = current
   }
 
   /** Answers what is to be posted for it. */
   begin({ timeoutMs, answered, ...post }: Request, nowMs: Millis): Post {
     const { to, refused } = post
     const open: Open = { to, answered, refused, deadlineMs: nowMs + timeoutMs, envelopeId: null }
-    this.open.add(open)
+    this.#open.add(open)
     this.wakeAtMs = Math.min(this.wakeAtMs, open.deadlineMs)
     return {
       ...post,
       sealed: (envelopeId) => {
-        if (!this.open.has(open)) return
+        if (!this.#open.has(open)) return
         open.envelopeId = envelopeId
-        this.sealed.set(envelopeId, open)
+        this.#sealed.set(envelopeId, open)
       },
       accepted: () => undefined,
       refused: (error) => {
         // It may be stored, and then an answer comes.
-        if (error.code !== 'maybe_sent' && this.end(open)) refused(error)
+        if (error.code !== 'maybe_sent' && this.#end(open)) refused(error)
       },
     }
   }
@@ -58,28 +58,28 @@ export class Requests {
   /** Whether this answers one of them; it is that one's then. */
   take(message: Message): boolean {
     const { inReplyTo, sender } = message
-    const open = inReplyTo && this.sealed.get(inReplyTo)
-    if (!open || this.current(open.to) !== sender) return false
-    this.end(open)
+    const open = inReplyTo && this.#sealed.get(inReplyTo)
+    if (!open || this.#current(open.to) !== sender) return false
+    this.#end(open)
     open.answered(message)
     return true
   }
 
   expire(nowMs: Millis): void {
     if (nowMs < this.wakeAtMs) return
-    for (const open of [...this.open]) if (nowMs >= open.deadlineMs && this.end(open)) open.refused(timedOut())
+    for (const open of [...this.#open]) if (nowMs >= open.deadlineMs && this.#end(open)) open.refused(timedOut())
     this.wakeAtMs = Infinity
-    for (const { deadlineMs } of this.open) this.wakeAtMs = Math.min(this.wakeAtMs, deadlineMs)
+    for (const { deadlineMs } of this.#open) this.wakeAtMs = Math.min(this.wakeAtMs, deadlineMs)
   }
 
   close(error: SealpostError): void {
-    for (const open of [...this.open]) if (this.end(open)) open.refused(error)
+    for (const open of [...this.#open]) if (this.#end(open)) open.refused(error)
     this.wakeAtMs = Infinity
   }
 
-  private end(open: Open): boolean {
-    if (open.envelopeId) this.sealed.delete(open.envelopeId)
-    return this.open.delete(open)
+  #end(open: Open): boolean {
+    if (open.envelopeId) this.#sealed.delete(open.envelopeId)
+    return this.#open.delete(open)
   }
 }
 

@@ -13,14 +13,14 @@ const COUNT_MAX = 4096
 const BYTES_MAX = 4 * 1024 * 1024
 
 export class SentLately {
-  private readonly entries = new Fifo<{ readonly entry: Entry; readonly ackedAtMs: Millis }>()
-  private bytes = 0
+  readonly #entries = new Fifo<{ readonly entry: Entry; readonly ackedAtMs: Millis }>()
+  #bytes = 0
 
   keep(entry: Entry, nowMs: Millis): void {
     if (entry.post.terms?.ifOnline) return // it was worth something at its moment only
-    this.entries.push({ entry, ackedAtMs: nowMs })
-    this.bytes += entry.envelope.length
-    while (this.isOver(nowMs)) this.bytes -= this.entries.shift()!.entry.envelope.length
+    this.#entries.push({ entry, ackedAtMs: nowMs })
+    this.#bytes += entry.envelope.length
+    while (this.#isOver(nowMs)) this.#bytes -= this.#entries.shift()!.entry.envelope.length
   }
 
   /**
@@ -28,20 +28,20 @@ export class SentLately {
    * refused now.
    */
   reoffer(refused: (entry: Entry, error: SealpostError) => void, nowMs: Millis): Entry[] {
-    while (this.isOver(nowMs)) this.entries.shift()
-    const again = [...this.entries].map(({ entry: former }): Entry => {
+    while (this.#isOver(nowMs)) this.#entries.shift()
+    const again = [...this.#entries].map(({ entry: former }): Entry => {
       const answers = { accepted: () => undefined, refused: (error: SealpostError) => refused(former, error) }
       const post = { ...former.post, ...answers }
       return { ...former, post, place: 'atRest', mayBeStored: true, isReoffered: true }
     })
-    this.entries.clear()
-    this.bytes = 0
+    this.#entries.clear()
+    this.#bytes = 0
     return again
   }
 
-  private isOver(nowMs: Millis): boolean {
-    const eldest = this.entries.peek()
+  #isOver(nowMs: Millis): boolean {
+    const eldest = this.#entries.peek()
     if (!eldest) return false
-    return this.entries.length > COUNT_MAX || this.bytes > BYTES_MAX || nowMs - eldest.ackedAtMs >= KEEP_SENT_MS
+    return this.#entries.length > COUNT_MAX || this.#bytes > BYTES_MAX || nowMs - eldest.ackedAtMs >= KEEP_SENT_MS
   }
 }

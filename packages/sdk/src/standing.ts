@@ -20,57 +20,57 @@ export type PresenceEntry = Readonly<FrameOf<'presence'>['peers'][number]>
 
 export class Standing {
   readonly presence = new Map<PeerKey, PresenceEntry>()
-  private readonly changed: (entry: PresenceEntry) => void
-  private status: FrameOf<'status'> | null = null
-  private isStatusSaid = true
-  private isWatching = false
+  readonly #changed: (entry: PresenceEntry) => void
+  #status: FrameOf<'status'> | null = null
+  #isStatusSaid = true
+  #isWatching = false
   /** As the broker of this session knows it. */
-  private isWatched = false
+  #isWatched = false
 
   constructor(changed: (entry: PresenceEntry) => void) {
-    this.changed = changed
+    this.#changed = changed
   }
 
   say({ availability, summary = '', declinesReceipts = false }: Status): void {
-    this.status = { type: 'status', availability, summary, declinesReceipts }
-    this.isStatusSaid = false
+    this.#status = { type: 'status', availability, summary, declinesReceipts }
+    this.#isStatusSaid = false
   }
 
   /** What is known grows old when nobody watches: whoever watches again begins with what the broker says then. */
   watch(isWatching: boolean): void {
-    if (isWatching === this.isWatching) return
-    this.isWatching = isWatching
-    if (isWatching) this.isWatched = false
+    if (isWatching === this.#isWatching) return
+    this.#isWatching = isWatching
+    if (isWatching) this.#isWatched = false
     else this.presence.clear()
   }
 
   connected(): void {
-    this.isStatusSaid = this.status === null
-    this.isWatched = false
+    this.#isStatusSaid = this.#status === null
+    this.#isWatched = false
   }
 
   /** Nothing is known of anybody until the next session. */
   disconnected(): void {
-    for (const entry of this.presence.values()) if (entry.isOnline) this.note({ ...entry, isOnline: false })
+    for (const entry of this.presence.values()) if (entry.isOnline) this.#note({ ...entry, isOnline: false })
   }
 
   told({ peers }: FrameOf<'presence'>): void {
-    if (this.isWatching) for (const entry of peers) this.note(entry)
+    if (this.#isWatching) for (const entry of peers) this.#note(entry)
   }
 
   takeFrames(): (FrameOf<'status'> | FrameOf<'watch'>)[] {
     const frames: (FrameOf<'status'> | FrameOf<'watch'>)[] = []
-    if (!this.isStatusSaid) frames.push(this.status!)
-    if (this.isWatching !== this.isWatched) frames.push({ type: 'watch', isOn: this.isWatching })
-    this.isStatusSaid = true
-    this.isWatched = this.isWatching
+    if (!this.#isStatusSaid) frames.push(this.#status!)
+    if (this.#isWatching !== this.#isWatched) frames.push({ type: 'watch', isOn: this.#isWatching })
+    this.#isStatusSaid = true
+    this.#isWatched = this.#isWatching
     return frames
   }
 
-  private note(entry: PresenceEntry): void {
+  #note(entry: PresenceEntry): void {
     const known = this.presence.get(entry.peer)
     this.presence.set(entry.peer, entry)
-    if (!known || !isSame(known, entry)) this.changed(entry)
+    if (!known || !isSame(known, entry)) this.#changed(entry)
   }
 }
 

@@ -37,18 +37,18 @@ export class StreamMark {
   /** -1: seen before. Otherwise it is new, and so many are missing between it and the highest one before it. */
   note(seq: number): number {
     const { highest } = this
-    if (seq <= highest) return this.fill(seq) ? 0 : -1
+    if (seq <= highest) return this.#fill(seq) ? 0 : -1
     const missing = this.missingBefore(seq)
     this.highest = seq
     const last = this.ranges.length - 1
     if (last > 0 && this.ranges[last] === seq - 1) this.ranges[last] = seq
-    else this.insert(last + 1, seq)
+    else this.#insert(last + 1, seq)
     return missing
   }
 
   /** It counts as not seen, once more. */
   reopen(seq: number): void {
-    const at = this.rangeAt(seq)
+    const at = this.#rangeAt(seq)
     const from = this.ranges[at]
     if (from === undefined || from > seq) return
     const to = this.ranges[at + 1]!
@@ -56,9 +56,9 @@ export class StreamMark {
     this.ranges.splice(at, 2, ...rest.slice(from === seq ? 2 : 0, to === seq ? 2 : 4))
   }
 
-  private fill(seq: number): boolean {
+  #fill(seq: number): boolean {
     const { ranges } = this
-    const at = this.rangeAt(seq)
+    const at = this.#rangeAt(seq)
     const from = ranges[at]
     if (from !== undefined && from <= seq) return false
     const isAfterOne = at > 0 && ranges[at - 1] === seq - 1
@@ -66,17 +66,17 @@ export class StreamMark {
     if (isAfterOne && isBeforeOne) ranges.splice(at - 1, 2)
     else if (isAfterOne) ranges[at - 1] = seq
     else if (isBeforeOne) ranges[at] = seq
-    else this.insert(at, seq)
+    else this.#insert(at, seq)
     return true
   }
 
-  private insert(at: number, seq: number): void {
+  #insert(at: number, seq: number): void {
     this.ranges.splice(at, 0, seq, seq)
     if (this.rangeCount > RANGES_MAX) this.ranges.splice(1, 2)
   }
 
   /** Where the first range stands that does not end before `seq`. */
-  private rangeAt(seq: number): number {
+  #rangeAt(seq: number): number {
     const { ranges } = this
     let low = 0
     let high = ranges.length / 2

@@ -44,92 +44,92 @@ const HEARD_MAX = 4_096
 const ITEM_BYTES = 128
 
 export class Whispers {
-  private readonly ports: WhisperPorts
-  private isLive = false
-  private outgoing: Said[] = []
-  private readonly unsealed = new Map<PeerKey, Unsealed[]>()
-  private readonly unopened = new Map<PeerKey, Heard[]>()
-  private readonly heardIds = new Set<string>()
+  readonly #ports: WhisperPorts
+  #isLive = false
+  #outgoing: Said[] = []
+  readonly #unsealed = new Map<PeerKey, Unsealed[]>()
+  readonly #unopened = new Map<PeerKey, Heard[]>()
+  readonly #heardIds = new Set<string>()
 
   constructor(ports: WhisperPorts) {
-    this.ports = ports
+    this.#ports = ports
   }
 
   /** Answers the id by which `unheard` names it. @throws SealpostError `body_too_large` */
   say(to: PeerKey, body: Uint8Array, nowMs: Millis): EnvelopeId {
     if (body.length > BODY_BYTES_MAX)
       throw new SealpostError('body_too_large', `A body has at most ${BODY_BYTES_MAX} bytes.`)
-    const envelopeId = this.ports.crypto.newEnvelopeId()
-    if (!isHex(to, 32)) this.lost(envelopeId, 'unknown_recipient')
-    else if (!this.isLive) this.lost(envelopeId, 'connection_lost')
-    else this.seal({ to, envelopeId, body }, nowMs)
+    const envelopeId = this.#ports.crypto.newEnvelopeId()
+    if (!isHex(to, 32)) this.#lost(envelopeId, 'unknown_recipient')
+    else if (!this.#isLive) this.#lost(envelopeId, 'connection_lost')
+    else this.#seal({ to, envelopeId, body }, nowMs)
     return envelopeId
   }
 
   heard(items: readonly Heard[], nowMs: Millis): void {
-    for (const item of items) this.open(item, nowMs)
+    for (const item of items) this.#open(item, nowMs)
   }
 
   unheard(items: FrameOf<'unheard'>['items']): void {
-    for (const { envelopeId, code } of items) this.lost(envelopeId, code)
+    for (const { envelopeId, code } of items) this.#lost(envelopeId, code)
   }
 
   /** A peer's key came. */
   unlock(peer: PeerKey, nowMs: Millis): void {
-    for (const whisper of take(this.unsealed, peer)) this.seal(whisper, nowMs)
-    this.heard(take(this.unopened, peer), nowMs)
+    for (const whisper of take(this.#unsealed, peer)) this.#seal(whisper, nowMs)
+    this.heard(take(this.#unopened, peer), nowMs)
   }
 
   /** No believable key came. */
   refuse(peer: PeerKey, code: SealpostCode): void {
-    this.unopened.delete(peer)
-    for (const { envelopeId } of take(this.unsealed, peer)) this.lost(envelopeId, code)
+    this.#unopened.delete(peer)
+    for (const { envelopeId } of take(this.#unsealed, peer)) this.#lost(envelopeId, code)
   }
 
   connected(): void {
-    this.isLive = true
+    this.#isLive = true
   }
 
   disconnected(): void {
-    this.isLive = false
-    const lost = [...this.outgoing, ...[...this.unsealed.values()].flat()]
-    this.outgoing = []
-    this.unsealed.clear()
-    this.unopened.clear()
-    for (const { envelopeId } of lost) this.lost(envelopeId, 'connection_lost')
+    this.#isLive = false
+    const lost = [...this.#outgoing, ...[...this.#unsealed.values()].flat()]
+    this.#outgoing = []
+    this.#unsealed.clear()
+    this.#unopened.clear()
+    for (const { envelopeId } of lost) this.#lost(envelopeId, 'connection_lost')
   }
 
   takeFrames(): FrameOf<'whisper'>[] {
-    if (this.outgoing.length === 0) return []
-    const frames = filled(this.outgoing, ({ envelope }) => envelope.length + ITEM_BYTES)
-    this.outgoing = []
+    if (this.#outgoing.length === 0) return []
+    const frames = filled(this.#outgoing, ({ envelope }) => envelope.length + ITEM_BYTES)
+    this.#outgoing = []
     return frames.map((items) => ({ type: 'whisper', items }))
   }
 
-  private seal(whisper: Unsealed, nowMs: Millis): void {
+  #seal(whisper: Unsealed, nowMs: Millis): void {
     const { to: recipient, envelopeId, body } = whisper
-    const { crypto, keys, effects } = this.ports
+    const { crypto, keys, effects } = this.#ports
     const to = keys.find(recipient, nowMs)
     effects.flushSoon()
     if (!to) {
-      if (!park(this.unsealed, recipient, whisper)) this.lost(envelopeId, 'busy')
+      if (!park(this.#unsealed, recipient, whisper)) this.#lost(envelopeId, 'busy')
       return
     }
     try {
       const draft = { to, envelopeId, stream: null, sentAtMs: Math.floor(nowMs), note: { isWhisper: true }, body }
-      this.outgoing.push({ envelopeId, recipient, envelope: crypto.seal(draft).envelope })
+      this.#outgoing.push({ envelopeId, recipient, envelope: crypto.seal(draft).envelope })
     } catch {
-      this.lost(envelopeId, 'key_refused') // a box key that nothing can be sealed to
+      this.#lost(envelopeId, 'key_refused') // a box key that nothing can be sealed to
     }
   }
 
-  private open(item: Heard, nowMs: Millis): void {
+  #open(item: Heard, nowMs: Millis): void {
     const { sender, envelopeId } = item
-    const { opening, effects, counters } = this.ports
+    const { opening, effects, counters } = this.#ports
     const opened = opening.open(item, nowMs)
     if (opened === 'later') return // said in vain, as a whisper may be
     if (opened === 'asked') {
-      park(this.unopened, sender, item) // past the bound it was said in vain, as a whisper may be
+      park(this.#unopened, sender, item) // past the bound it was said in vain, as a whisper may be
       return effects.flushSoon()
     }
     const reason = !opened.ok ? opened.reason : opened.note?.isWhisper ? null : 'no_whisper'
@@ -138,13 +138,13 @@ export class Whispers {
       return effects.announce({ type: 'tamper', sender, envelopeId, reason: reason! })
     }
     const id = `${sender} ${envelopeId}`
-    if (this.heardIds.has(id)) return
-    addBounded(this.heardIds, id, HEARD_MAX)
+    if (this.#heardIds.has(id)) return
+    addBounded(this.#heardIds, id, HEARD_MAX)
     effects.announce({ type: 'whisper', sender, envelopeId, body: opened.body, sentAtMs: opened.header.sentAtMs })
   }
 
-  private lost(envelopeId: EnvelopeId, code: SealpostCode): void {
-    this.ports.effects.announce({ type: 'unheard', envelopeId, code })
+  #lost(envelopeId: EnvelopeId, code: SealpostCode): void {
+    this.#ports.effects.announce({ type: 'unheard', envelopeId, code })
   }
 }
 
