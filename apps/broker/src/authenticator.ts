@@ -11,6 +11,7 @@ import { type SigningKeys, signAsBroker, type Transcript, verifyClient, verifyTo
 import type { FrameOf } from '@sealpost/protocol'
 import type { Queue } from '@sealpost/queue'
 import type { Millis } from '@sealpost/std'
+import type { Cells } from './cells.ts'
 
 const WAITING_MAX = 500
 const BREATH_EVERY = 8
@@ -27,13 +28,15 @@ export interface Prover {
 export class Authenticator {
   private readonly queue: Queue
   private readonly keys: SigningKeys
+  private readonly cells: Cells
   private waiting = 0
   private turn: Promise<void> = Promise.resolve()
   private done = 0
 
-  constructor(queue: Queue, keys: SigningKeys) {
+  constructor(queue: Queue, keys: SigningKeys, cells: Cells) {
     this.queue = queue
     this.keys = keys
+    this.cells = cells
   }
 
   /** `null`: too many wait, or it took too long. @throws OperatingError when the database does not answer */
@@ -69,7 +72,10 @@ export class Authenticator {
       const transcript = transcriptOf(authority, hello, auth)
       const isSignatureGood = isSignedBy(transcript)
       const proof = isSignatureGood ? signAsBroker(this.keys, transcript, auth.signature) : new Uint8Array(64)
-      return { member: member ?? null, isSignatureGood, proof }
+      // Behind a good signature: how long an answer takes must not tell whether the key of somebody else is known.
+      const mayBeAway = isSignatureGood && (member === undefined || member.sessionEpoch < 0)
+      const cell = mayBeAway ? await this.cells.find(auth.meshId) : null
+      return { member: member ?? null, isSignatureGood, proof, cell }
     } finally {
       this.waiting -= 1
     }

@@ -132,6 +132,12 @@ export const settings = {
         'of this broker among those on one database, the same after a restart; without it the host and port of `PUBLIC_URL`, or of the machine',
     },
   ),
+  CELLS_FILE: setting(words('a path'), {
+    fallback: '',
+    unit: 'path',
+    meaning:
+      'the file of cells, where meshes live on several Postgres servers: whose mesh was moved is sent to its cell',
+  }),
   PLACEMENT: setting(oneOf('auto', 'home', 'any'), {
     fallback: 'auto',
     unit: 'auto, home or any',

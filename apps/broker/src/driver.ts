@@ -283,16 +283,10 @@ export class Driver extends MemberDriver implements Effects {
   }
 
   resolve(socket: SocketId, meshId: MeshId, { peers, groups, pools }: Sought): void {
-    const { queue, persons, groups: registrar } = this.parts
     const asked = [...peers, ...pools]
-    const noPools = Promise.resolve([])
     this.ask(
       'resolve',
-      Promise.all([
-        persons.findMembers(meshId, peers),
-        registrar.find(meshId, groups),
-        pools.length > 0 ? queue.findPools(meshId, pools) : noPools,
-      ]),
+      this.seek(meshId, { peers, groups, pools }),
       ([{ members, successors }, found, foundPools]) =>
         this.engine.resolved(socket, asked, members, found, successors, foundPools),
       () => this.engine.resolved(socket, asked, null),

@@ -14,6 +14,7 @@ import { openAdmin } from './admin/start.ts'
 import { Authenticator } from './authenticator.ts'
 import { type BrokerKeys, readBrokerKeys } from './broker-keys.ts'
 import { openBus } from './bus.ts'
+import { Cells } from './cells.ts'
 import { type Config, limitsOf, printConfig, readConfig } from './config.ts'
 import { configHelp } from './config-reference.ts'
 import { DatabaseWatch } from './database-watch.ts'
@@ -49,7 +50,10 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const databases = await openDatabases(config)
   const { version: postgres, durability, incarnation } = await prepareDatabase(config, databases)
   const shard = toHex(crypto.getRandomValues(new Uint8Array(16))) as ShardId
-  const members = membersOf(databases, new PostgresQueue(databases, shard, queueOptions(config)), { keys, config })
+  const members = await membersOf(databases, new PostgresQueue(databases, shard, queueOptions(config)), {
+    keys,
+    config,
+  })
   const { queue, authenticator } = members
   const metrics = new Metrics()
   const bus = openBus(config, { shard, incarnation, log, metrics })
@@ -130,10 +134,12 @@ interface Terms {
 }
 
 /** Who may come in, and what is whose. */
-function membersOf({ asking }: { asking: Database }, queue: PostgresQueue, { keys, config }: Terms) {
-  const authenticator = new Authenticator(queue, keys)
+async function membersOf({ asking }: { asking: Database }, queue: PostgresQueue, { keys, config }: Terms) {
+  const cells = await Cells.read(asking, config.CELLS_FILE)
+  const authenticator = new Authenticator(queue, keys, cells)
   return {
     queue,
+    cells,
     authenticator,
     registrar: new Registrar(asking, authenticator, keys),
     ownership: new Ownership(asking, authenticator),

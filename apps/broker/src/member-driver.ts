@@ -1,8 +1,9 @@
 /** The effects of what members ask about each other and of what is theirs: the part of the driver that asks the registrars. */
-import type { Asker, SocketId, StandingCheck } from '@sealpost/core'
+import type { Asker, SocketId, Sought, StandingCheck } from '@sealpost/core'
 import type { FrameOf } from '@sealpost/protocol'
 import type { DrainOptions } from '@sealpost/queue'
 import type { MeshId, PeerNo } from '@sealpost/std'
+import type { Cells } from './cells.ts'
 import type { GroupRegistrar } from './group-registrar.ts'
 import type { Ownership } from './ownership.ts'
 import type { PersonRegistrar } from './person-registrar.ts'
@@ -10,6 +11,7 @@ import { PoolDriver, type PoolParts } from './pool-driver.ts'
 import type { Registrar } from './registrar.ts'
 
 export interface MemberParts extends PoolParts {
+  readonly cells: Cells
   readonly registrar: Registrar
   readonly ownership: Ownership
   readonly groups: GroupRegistrar
@@ -28,6 +30,20 @@ export abstract class MemberDriver extends PoolDriver {
     this.ask('standing', this.parts.queue.standings(checks.map(({ session }) => session)), (standings) =>
       this.engine.standings.found(checks, standings),
     )
+  }
+
+  /** Before it is said that something is not there, it is asked whether its mesh is. */
+  protected async seek(meshId: MeshId, { peers, groups, pools }: Sought) {
+    const { queue, persons, groups: registrar, cells } = this.parts
+    const found = await Promise.all([
+      persons.findMembers(meshId, peers),
+      registrar.find(meshId, groups),
+      pools.length > 0 ? queue.findPools(meshId, pools) : [],
+    ])
+    const [{ members }, { size }, foundPools] = found
+    const isAll = members.length >= peers.length && size >= groups.length && foundPools.length >= pools.length
+    if (!isAll) await cells.assertHere(meshId)
+    return found
   }
 
   lookup(socket: SocketId, meshId: MeshId, lookup: FrameOf<'lookup'>): void {

@@ -32,6 +32,7 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'group_ambiguous',
     'label_malformed',
     'pool_ambiguous',
+    'cells_malformed',
   ],
   not_found: [
     'unknown_recipient',
@@ -48,6 +49,7 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'unknown_pool',
     'token_unknown',
     'not_found',
+    'cell_unknown',
   ],
   auth: [
     'auth_failed',
@@ -85,6 +87,11 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'embedded_port_taken',
     'port_taken',
     'up_in_use',
+    'move_in_use',
+    'move_other',
+    'move_past_undo',
+    'mesh_elsewhere',
+    'mesh_exists',
   ],
   quota: [
     'busy',
@@ -114,6 +121,7 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'restarting',
     'moved',
     'db_unavailable',
+    'db_not_done',
     'broker_not_ready',
   ],
   timeout: ['timeout'],

@@ -16,6 +16,7 @@ import { keyCommand } from './commands/key.ts'
 import { keygenCommand } from './commands/keygen.ts'
 import { listenCommand } from './commands/listen.ts'
 import { mcpCommand } from './commands/mcp.ts'
+import { meshCommand } from './commands/mesh.ts'
 import { peersCommand } from './commands/peers.ts'
 import { poolCommand } from './commands/pool.ts'
 import { requestCommand } from './commands/request.ts'
@@ -71,6 +72,7 @@ export function sealpost(run: Run, { out, err }: Screens = platformScreens): Com
     deadCommand,
     dbCommand,
     shardCommand,
+    meshCommand,
   ])
     program.addCommand(make(run))
   program.addCommand(completionCommand(run, () => program))

@@ -14,6 +14,8 @@ export interface Settings {
   /** Null: no colours whatever the terminal can do. */
   readonly hasColors: boolean | null
   readonly databaseUrl: () => string
+  /** The path of the file of cells. */
+  readonly cellsFile: () => string
   /** For programs started by a command; without the passphrase. */
   readonly environment: Environment
 }
@@ -38,6 +40,7 @@ export const variables = [
     meaning:
       'the token for it; SEALPOST_ADMIN_TOKEN_FILE names a file with it. Both as `sealpost up` left them, without',
   },
+  { name: 'CELLS_FILE', meaning: 'the file of cells, for `mesh`, with the addresses of their databases' },
   { name: 'NO_COLOR', meaning: 'set to anything: no colours' },
 ] as const
 
@@ -49,6 +52,7 @@ export function readSettings(environment: Environment = process.env): Settings {
     profile: environment.SEALPOST_PROFILE || 'default',
     hasColors: environment.NO_COLOR ? false : environment.FORCE_COLOR ? true : null,
     databaseUrl: () => databaseUrlOf(environment),
+    cellsFile: () => cellsFileOf(environment),
     passphrase: environment.SEALPOST_PASSPHRASE,
     environment: { ...environment, SEALPOST_PASSPHRASE: undefined },
   }
@@ -64,4 +68,10 @@ function databaseUrlOf({ DATABASE_URL, DATABASE_URL_FILE }: Environment): string
   } catch (cause) {
     throw new OperatingError('usage', "DATABASE_URL_FILE names a file that can't be read.", { cause })
   }
+}
+
+/** @throws OperatingError `usage` */
+function cellsFileOf({ CELLS_FILE }: Environment): string {
+  if (CELLS_FILE) return CELLS_FILE
+  throw new OperatingError('usage', 'CELLS_FILE is not set: it names the file of cells.')
 }

@@ -83,6 +83,11 @@ export class Context {
     this.nowMs = nowMs
   }
 
+  /** The mesh of this session moves or was moved: all its peers are sent off, and told where to when they come again. */
+  away({ mesh }: LiveSession): void {
+    for (const { live } of [...mesh.byNo.values()]) if (live) this.end(live, 'try_later')
+  }
+
   /** Call it now and then. */
   forgetOld(): void {
     this.roster.forgetIdle(this.nowMs)

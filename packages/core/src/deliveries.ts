@@ -106,6 +106,7 @@ export class Deliveries {
     const { live } = want as RoutedWant
     if (!this.isLive(live)) return
     const isCurrent = want.session.epoch === live.epoch && !live.credit.isFenced
+    if (claimed.status === 'away') return this.context.away(live)
     if (claimed.status === 'stale' && isCurrent) return this.context.end(live, 'superseded')
     const deliveries = claimed.status === 'claimed' ? claimed.deliveries : []
     live.credit.claimAnswered({ mayHaveMore: !isCurrent || claimed.status !== 'claimed' || isFull(want, deliveries) })

@@ -6,7 +6,7 @@ import type { CloseCode } from '@sealpost/protocol'
 import type { MeshId, Millis } from '@sealpost/std'
 import type { Context } from './context.ts'
 import type { SocketId } from './effects.ts'
-import type { Homes } from './homes.ts'
+import type { Homes, Signpost } from './homes.ts'
 import type { LiveSession, Session } from './session.ts'
 
 interface Ports {
@@ -21,6 +21,7 @@ const SHARE_PER_TICK = 1 / 30
 const MOVES_MIN = 10
 /** An answer that takes longer is one the session does not wait for. */
 const ANSWERED_WITHIN_MS: Millis = 5000
+const TRY_LATER_MS: Millis = 2000
 /** How far apart peers come back to a broker that stops, when there is no other one to go to. */
 const SPREAD_MAX_MS: Millis = 1900
 const SPREAD_MIN_MS: Millis = 200
@@ -52,10 +53,19 @@ export class Departures {
     const home = this.homes.elsewhere(meshId)
     if (session.mobility.name === 'stranded') session.mobility = { name: 'stranded', from: home?.shardId ?? null }
     if (!home || session.mobility.name !== 'mobile') return false
-    const { url, certificate } = home
+    this.send(session, home, proof)
+    return true
+  }
+
+  /** Its mesh lives in another cell, where alone it can be served. */
+  sendToCell(session: Session, cell: Signpost, proof: Uint8Array): void {
+    if (session.mobility.name === 'mobile') this.send(session, cell, proof)
+    else this.ports.refuse(session, 'try_later', TRY_LATER_MS)
+  }
+
+  private send(session: Session, { url, certificate }: Signpost, proof: Uint8Array): void {
     this.context.effects.send(session.socket, [{ type: 'moved', url, certificate, proof }])
     this.ports.refuse(session, 'moved', 0)
-    return true
   }
 
   /** The shard stops: nothing new is taken, and what was taken is still answered. */

@@ -215,6 +215,7 @@ export class Engine {
     const session = this.sessions.get(socket)
     if (session?.state.name !== 'proving') return
     if (found === null) return this.refuse(session, 'try_later')
+    if (found.cell && found.isSignatureGood) return this.departures.sendToCell(session, found.cell, found.proof)
     // One answer for an unknown mesh, an unknown key and a bad signature: it must not tell which.
     if (!found.member || !found.isSignatureGood) return this.refuse(session, 'auth_failed')
     if (found.member.isRevoked) return this.refuse(session, 'revoked')

@@ -51,6 +51,7 @@ test.each<[string, Hint, Partial<Standing>, string]>([
   ['a revocation', revoked, { isRevoked: true }, 'revoked'],
   ['another key in the place of the former', revoked, { peerKey: keyOf(7) }, 'superseded'],
   ['a member that is gone', revoked, { peerKey: null }, 'revoked'],
+  ['a mesh that was moved', revoked, { peerKey: null, isAway: true }, 'try_later'],
 ])('%s that another shard hints at ends the session when the database says so', (_, hint, standing, code) => {
   const { engine, checks, closes, answer } = hearing()
   engine.hints.heard(OTHER, [hint])

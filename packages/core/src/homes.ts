@@ -14,6 +14,9 @@ export interface LiveShard {
   readonly certificate: Uint8Array
 }
 
+/** Where a peer is sent. */
+export type Signpost = Pick<LiveShard, 'url' | 'certificate'>
+
 export interface Placement {
   readonly self: ShardId
   /** This shard serves every mesh, at home here or not: who dials it did not choose it. */

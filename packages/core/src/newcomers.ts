@@ -1,5 +1,6 @@
 /** What is found of those who ask to be let in, and of those who are put out. */
 import type { Member } from '@sealpost/protocol'
+import type { Signpost } from './homes.ts'
 import type { NewDevice } from './persons.ts'
 
 /** What was found of a peer that asks to be let in. */
@@ -8,6 +9,8 @@ export interface Authentication {
   readonly isSignatureGood: boolean
   /** The broker's own signature over this handshake. */
   readonly proof: Uint8Array
+  /** Where its mesh lives, if that is another cell: no member is known here then. */
+  readonly cell?: Signpost | null
 }
 
 /** What became of one that asked to be let in by an invite; `proof` is the broker's signature over its enrolment. */

@@ -80,3 +80,10 @@ test('who goes on after very many refusals for being too fast is shown out', () 
   expect(closes).toEqual([[1, 'rate_exceeded']])
   expect(engine.sessionCount).toBe(0)
 })
+
+test('an envelope of a mesh that moves ends the session, which is told where to when it comes again', () => {
+  const { engine, appends, send, closes } = world()
+  send(sendOf(1, 1), sendOf(2, 1, { isHead: false }))
+  engine.committed(appends.splice(0), { outcomes: [{ status: 'away' }, { status: 'away' }], enqueuedAtMs: 0 })
+  expect(closes).toEqual([[1, 'try_later']])
+})

@@ -32,6 +32,8 @@ import { type Arrival, type Broadcast, bytesOf, type LiveSession } from './sessi
 
 const BUSY_RETRY_MS = 200
 const UNAVAILABLE_RETRY_MS = 1000
+/** A mesh that is moved: its peers are sent to where it will be. */
+const AWAY_RETRY_MS = 500
 
 /** What else was looked up with the members. */
 export interface Resolved {
@@ -254,6 +256,9 @@ export class Router {
         if (append.to instanceof Pool) from.mesh.pools.expect(append.to.poolId, Number.POSITIVE_INFINITY)
         else from.mesh.forget(append.to)
         return this.refuse(from, arrival, 'unknown_recipient', 0)
+      case 'away':
+        this.refuse(from, arrival, 'busy', AWAY_RETRY_MS)
+        return this.context.away(from)
       case 'id_reused':
       case 'delay_too_long':
         return this.refuse(from, arrival, outcome.status, 0)

@@ -44,8 +44,9 @@ export class Standings {
     this.context.flush()
   }
 
-  private judge(live: LiveSession, { peerKey, isRevoked, isElsewhere }: Standing): void {
+  private judge(live: LiveSession, { peerKey, isRevoked, isElsewhere, isAway }: Standing): void {
     const { mesh, peer } = live
+    if (isAway) return this.context.away(live)
     if (isRevoked || peerKey === null) return this.context.end(live, 'revoked')
     const isTurned = peerKey !== peer.peerKey
     if (isTurned || (isElsewhere && peer.live === live)) this.context.end(live, 'superseded')

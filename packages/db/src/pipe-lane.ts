@@ -31,6 +31,12 @@ export interface Pipe {
  * @throws DatabaseError `db_not_done`, `db_refused`, `db_url_invalid`
  */
 export async function openPipeLane(url: string, options: LaneOptions<Pipe>): Promise<Lane<Pipe>> {
+  const { lane } = await openBoth(url, options)
+  return lane
+}
+
+/** The same connection with the driver's own face, for whoever streams through it; cut or retire its lane. */
+export async function openBoth(url: string, options: LaneOptions<Pipe>): Promise<{ client: Client; lane: Lane<Pipe> }> {
   const address = parseAddress(url)
   const [first, second] = tlsOf(new URL(url).searchParams)
   try {
@@ -46,7 +52,7 @@ export async function openPipeLane(url: string, options: LaneOptions<Pipe>): Pro
 /** What the driver says then; of anything else, a refused password among them, no second try is made in the clear. */
 const WITHOUT_TLS = 'The server does not support SSL connections'
 
-async function openWith(url: string, options: LaneOptions<Pipe>, tls: ConnectionOptions | false): Promise<Lane<Pipe>> {
+async function openWith(url: string, options: LaneOptions<Pipe>, tls: ConnectionOptions | false) {
   const address = parseAddress(url)
   const socket = new Socket()
   const client = newClient(url, address, { ...options, socket, tls })
@@ -59,7 +65,7 @@ async function openWith(url: string, options: LaneOptions<Pipe>, tls: Connection
   try {
     await client.connect()
     if (options.queryTimeoutMs !== undefined) await boundRuns(client, options.queryTimeoutMs)
-    return lane
+    return { client, lane }
   } catch (error) {
     lane.cut()
     throw isOverdue ? Object.assign(new Error('overdue'), { code: 'CONNECTION_DESTROYED' }) : error
@@ -264,7 +270,7 @@ interface PipeConnection {
 }
 
 /** Under the names that `database-error.ts` knows. Severity comes in the server's language, so its code is read instead. */
-function asDriverError(error: unknown): unknown {
+export function asDriverError(error: unknown): unknown {
   if (error instanceof ServerError) {
     const { code = '', message, constraint } = error
     const severity = /^(08|57P|XX|53300)/.test(code) ? 'FATAL' : 'ERROR'

@@ -17,6 +17,7 @@ type Grants = Readonly<Record<string, string>>
 
 const BROKER: Grants = {
   mesh: 'select',
+  mesh_move: 'select',
   member: 'select, insert, update (revoked_at, peer_key, box_key, box_epoch, binding_not_after_ms, binding_signature, name, consent_policy, consent_version)', // biome-ignore format: one thing
   consent: 'select, insert, update, delete',
   former_binding: 'select, insert, delete, update (peer_key)',
@@ -42,6 +43,7 @@ const BROKER: Grants = {
 
 const ADMIN: Grants = {
   mesh: 'select, insert',
+  mesh_move: 'select',
   member: 'select, insert, update (revoked_at)',
   session: 'select, insert',
   sender_mark: 'select, insert',
@@ -101,7 +103,7 @@ export function roleStatements(prefix = 'sealpost'): string[] {
     ...granted(ADMIN, admin),
     ...granted(MONITOR, monitor),
     ...reading(backup),
-    'revoke all on function note_origin(boolean) from public',
+    'revoke all on function note_origin(boolean), refuse_while_moving() from public',
     `grant execute on function note_origin(boolean) to ${broker}, ${admin}`,
     `grant execute on function pg_control_system() to ${owner}`,
     `grant pg_read_all_stats to ${broker}, ${admin}, ${monitor}`, // to see whose snapshot holds up the queue
@@ -123,6 +125,7 @@ const handOver = (owner: string) => `do $$ declare what record; begin
   loop execute format('alter %s %s owner to ${owner}',
     case what.relkind when 'S' then 'sequence' when 'v' then 'view' else 'table' end, what.name); end loop;
   alter function note_origin(boolean) owner to ${owner};
+  alter function refuse_while_moving() owner to ${owner};
 end $$`
 
 /** All there is, for a dump, and what brackets a copy of the files. */

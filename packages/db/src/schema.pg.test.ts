@@ -51,6 +51,7 @@ test('every primary key and index begins with mesh_id, except of what belongs to
     'invite',
     'member',
     'mesh',
+    'mesh_move',
     'mesh_pin',
     'message_queue',
     'peer_group',

@@ -31,6 +31,25 @@ export const mesh = pgTable('mesh', {
   meshId: uuid('mesh_id').primaryKey(),
   name: text('name').notNull(),
   createdAt: instant('created_at').notNull().default(sql`clock_timestamp()`),
+  /** Since then nothing can be done with it here: it is on its way from or to another cell, or lives there. */
+  frozenAt: instant('frozen_at'),
+  /** The cell it lives in, if not in this one. */
+  movedTo: text('moved_to'),
+})
+
+/** A mesh that was, or is being, moved to or from another cell, as far as this side knows. `mesh-move.ts` has the phases. */
+export const meshMove = pgTable('mesh_move', {
+  meshId: uuid('mesh_id').primaryKey(),
+  moveId: uuid('move_id').notNull(),
+  /** What this side is of the move. */
+  side: text('side', { enum: ['source', 'destination'] }).notNull(),
+  phase: text('phase', { enum: ['frozen', 'copied', 'left', 'arrived', 'done', 'undone'] }).notNull(),
+  /** The other one. */
+  cell: text('cell').notNull(),
+  /** What was copied, of all tables. */
+  rows: bigint('rows', { mode: 'number' }),
+  /** From the freeze to the moment when it could be used over there. */
+  pauseMs: bigint('pause_ms', { mode: 'number' }),
 })
 
 /** Who belongs to a mesh: an ed25519 key, and the box key it vouches for by a signed key binding. */

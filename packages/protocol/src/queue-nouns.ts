@@ -68,6 +68,8 @@ export interface Standing {
   readonly isRevoked: boolean
   /** Another shard has opened one of this peer since. */
   readonly isElsewhere: boolean
+  /** The mesh is on its way to another cell, or lives there. */
+  readonly isAway?: boolean
 }
 
 /** One envelope to store for one recipient. */
@@ -115,6 +117,8 @@ export type AppendOutcome =
   | { readonly status: 'unknown_recipient' }
   /** It would expire before it is due. */
   | { readonly status: 'delay_too_long' }
+  /** Its mesh is on its way to another cell, or lives there. */
+  | { readonly status: 'away' }
 
 /** What one commit did: an outcome for each append, in their order. */
 export interface Committed {
@@ -182,6 +186,8 @@ export type Claimed =
   | { readonly status: 'claimed'; readonly deliveries: readonly Delivery[] }
   | { readonly status: 'stale' }
   | { readonly status: 'locked' }
+  /** As of an append. */
+  | { readonly status: 'away' }
 
 /** What waits for one recipient, of one sender, delayed mail included and receipts not. */
 export interface Measured {

@@ -110,15 +110,14 @@ export class Arrivals {
   }
 
   private async standingsOf(sessions: readonly SessionRef[]): Promise<Standing[]> {
-    const found = sessions.map((): Standing => NO_MEMBER)
+    const found: Standing[] = []
     const rows = await run<StandingRow>(this.db, STANDINGS, [
       this.shard,
       arrayOf(sessions.map(({ meshId }) => meshId)),
       arrayOf(sessions.map(({ peer }) => peer)),
       arrayOf(sessions.map(({ epoch }) => epoch)),
     ])
-    for (const { n, peer_key, is_revoked, is_elsewhere } of rows)
-      found[n - 1] = { peerKey: keyText(peer_key), isRevoked: is_revoked, isElsewhere: is_elsewhere }
+    for (const row of rows) found[row.n - 1] = standingOf(row)
     return found
   }
 
@@ -162,12 +161,21 @@ export class Arrivals {
 
 interface StandingRow extends Row {
   n: number
-  peer_key: Uint8Array
+  /** Null: no such member. */
+  peer_key: Uint8Array | null
   is_revoked: boolean
-  is_elsewhere: boolean
+  is_elsewhere: boolean | null
+  is_away: boolean
 }
 
-const NO_MEMBER: Standing = { peerKey: null, isRevoked: false, isElsewhere: false }
+function standingOf({ peer_key, is_revoked, is_elsewhere, is_away }: StandingRow): Standing {
+  const standing = {
+    peerKey: peer_key && keyText(peer_key),
+    isRevoked: is_revoked,
+    isElsewhere: is_elsewhere ?? false,
+  }
+  return is_away ? { ...standing, isAway: true } : standing
+}
 
 interface OpenRow extends Row {
   epoch: number

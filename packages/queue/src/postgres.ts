@@ -168,7 +168,7 @@ export class PostgresQueue implements Queue {
     for (const row of rows) {
       const answer = answers[row.n - 1]!
       if (row.id !== null) answer.deliveries.push(deliveryOf(row))
-      else answer.status = row.is_held ? 'claimed' : row.is_current ? 'locked' : 'stale'
+      else answer.status = statusOf(row)
     }
     return answers.map(({ status, deliveries }) =>
       status === 'claimed' ? { status, deliveries: deliveries.sort(byPlace) } : { status },
@@ -181,7 +181,12 @@ export class PostgresQueue implements Queue {
 
   async fence({ meshId, peer, epoch }: SessionRef): Promise<number | null> {
     const rows = await run<{ epoch: number }>(this.db.asking, statements.FENCE, [this.shard, meshId, peer, epoch])
-    return rows[0]?.epoch ?? null
+    if (rows[0]) return rows[0].epoch
+    const [place] = await run<{ is_away: boolean }>(this.db.asking, statements.IS_AWAY, [meshId])
+    if (!place!.is_away) return null
+    throw new OperatingError('mesh_away', 'The mesh is on its way to another cell, or lives there.', {
+      retryable: true,
+    })
   }
 
   standings(sessions: readonly SessionRef[]): Promise<Standing[]> {
@@ -309,6 +314,7 @@ interface ClaimRow extends DeliveryRow {
   n: number
   is_held: boolean
   is_current: boolean
+  is_away: boolean
 }
 
 interface BodyRow extends Row {
@@ -342,6 +348,13 @@ const BODIES_START = ['0'.repeat(32), 0, '\\x'] as const
 const QUEUE_START = ['0'.repeat(32), 0, 0, 0] as const
 /** A careful statement races only with another of the same sender, which a peer has one session to send through. */
 const CAREFUL_TRIES = 3
+
+function statusOf(row: ClaimRow): Claimed['status'] {
+  if (row.is_held) return 'claimed'
+  if (row.is_away) return 'away'
+  return row.is_current ? 'locked' : 'stale'
+}
+
 const keyOf = ({ meshId, recipient, priority, id }: DeliveryRef) => [meshId, recipient, priority, id]
 
 function decisionOf(status: string, id: DeliveryId): Decision {
@@ -354,6 +367,8 @@ function decisionOf(status: string, id: DeliveryId): Decision {
       return { status: 'id_reused' }
     case '>':
       return { status: 'delay_too_long' }
+    case '<':
+      return { status: 'away' }
     case '?':
       return { status: 'unknown_recipient' }
     default:

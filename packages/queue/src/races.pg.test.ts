@@ -9,7 +9,7 @@ import { HERE, MESH, peerKeyOf, Stage, suiteOptions, THERE, textOf } from './con
 import { PostgresQueue } from './postgres.ts'
 import type { Queue } from './queue.ts'
 import type { DatabaseClock } from './shard-memory.ts'
-import { type PostgresWorlds, postgresWorlds } from './testing-postgres.ts'
+import { type PostgresWorlds, postgresWorlds, untilBlocked } from './testing-postgres.ts'
 
 const ROUNDS = 150
 const SEED = 20_261_121
@@ -81,20 +81,10 @@ test('a birth lease that waited for another shard sees what that one stored', as
   await own(`insert into message_queue (mesh_id, recipient, priority, id, sender, envelope_id, expires_at, envelope)
     values ('${MESH}', ${stage.bob}, 1, 5, ${stage.ann}, '${older.envelopeId}', now() + interval '1 hour', '\\x00')`)
   const committing = stage.store(newer)
-  await untilBlocked()
+  await untilBlocked(worlds)
   await own('commit')
   expect(await committing).toMatchObject([{ status: 'stored', isLeased: false }])
 })
-
-/** Resolves when a statement waits for a lock in this database; others may be busy, too. */
-async function untilBlocked(): Promise<void> {
-  const [row] = await worlds.databases.asking.run(
-    (sql) => sql<{ count: number }[]>`
-      select count(*)::int as count from pg_stat_activity
-      where datname = current_database() and wait_event_type = 'Lock'`,
-  )
-  if (row!.count === 0) return untilBlocked()
-}
 
 test('H95: a shard that is wrong about the time goes by the clock of the database', async () => {
   const stage = await Stage.open(await worlds.next())

@@ -6,6 +6,8 @@ import type { Decision } from './decisions.ts'
 export type PlaceOf = (meshId: MeshId, sender: PeerNo) => string | undefined
 
 const SENDERS_MAX = 20_000
+/** Of one that is revoked or writes to one, or whose mesh is not here. */
+const IN_DOUBT_STILL: ReadonlySet<Decision['status']> = new Set(['unknown_recipient', 'away'])
 
 /** How far a sender's ids have come, and where the row that says so stood then. */
 export interface SenderMark {
@@ -33,8 +35,8 @@ export class SenderMarks {
     appends.forEach(({ meshId, sender, envelopeId }, i) => {
       const mark = this.find(meshId, sender)
       const place = placeOf(meshId, sender)
-      // Of one that is revoked, or writes to one, everything would be in doubt, and with it what others say.
-      if (decisions[i]!.status === 'unknown_recipient' || place === undefined) this.marks.delete(meshId + sender)
+      // Everything that it says would be in doubt, and with it what others say.
+      if (IN_DOUBT_STILL.has(decisions[i]!.status) || place === undefined) this.marks.delete(meshId + sender)
       else this.note(meshId, sender, { envelopeId: later(mark?.envelopeId, envelopeId), place })
     })
   }

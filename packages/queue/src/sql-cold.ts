@@ -1,5 +1,5 @@
 /** The statements beside the hot path: what ends a delivery otherwise than by its settling, and what looks after the tables. */
-import { isHeld, isReceipt, isStruckOut, LEASE_FUTURE_MAX, named, RECEIPTS, tell } from './sql-parts.ts'
+import { isFrozen, isHeld, isReceipt, isStruckOut, LEASE_FUTURE_MAX, named, RECEIPTS, tell } from './sql-parts.ts'
 
 /**
  * Moves rejected deliveries to the dead letters, with what their recipient said. `$1–$4` mesh, recipient, priority, id ·
@@ -148,7 +148,7 @@ select coalesce(sum(size), 0)::int as forgotten from forgotten`
 export const FIND_MEMBERS = `
 select k.n::int, m.peer_no, p.peer_no as person, m.peer_key, m.box_key, m.box_epoch, m.binding_not_after_ms, m.binding_signature,
   m.revoked_at is not null or coalesce(m.vouched_until < clock_timestamp(), false) as is_revoked,
-  (select s.epoch from session s where s.mesh_id = m.mesh_id and s.peer_no = m.peer_no) as session_epoch,
+  coalesce((select s.epoch from session s where s.mesh_id = m.mesh_id and s.peer_no = m.peer_no), -1) as session_epoch,
   p.consent_policy, p.consent_version, array_to_string(array(
     select c.peer_no from consent c where c.mesh_id = p.mesh_id and c.owner = p.peer_no
       and c.is_blocked = (p.consent_policy = 'open')), ',') as consent_named
@@ -156,13 +156,13 @@ from unnest($1::uuid[], $2::bytea[]) with ordinality as k(mesh_id, peer_key, n) 
   select * from member m where m.mesh_id = k.mesh_id and m.peer_key = k.peer_key and not m.is_pool offset 0) m cross join lateral (
   select * from member p where p.mesh_id = m.mesh_id and p.peer_no = coalesce(m.person, m.peer_no) offset 0) p`
 
-/** `$1` this shard, `$2–$4` its sessions. Each row has the place `n` of its session. Walks: member's and session's primary keys. */
+/** `$1` this shard, `$2–$4` its sessions. Each row has the place `n` of its session. Walks: member's, session's and mesh's primary keys. */
 export const STANDINGS = `
 select r.n::int, m.peer_key, m.revoked_at is not null as is_revoked,
-  s.epoch > r.epoch and s.shard is distinct from $1::uuid as is_elsewhere
+  s.epoch > r.epoch and s.shard is distinct from $1::uuid as is_elsewhere, ${isFrozen('r.mesh_id')} as is_away
 from unnest($2::uuid[], $3::int[], $4::bigint[]) with ordinality as r(mesh_id, peer, epoch, n)
-cross join lateral (select * from member m where m.mesh_id = r.mesh_id and m.peer_no = r.peer and m.peer_key is not null offset 0) m
-cross join lateral (select * from session s where s.mesh_id = r.mesh_id and s.peer_no = r.peer offset 0) s`
+left join lateral (select * from member m where m.mesh_id = r.mesh_id and m.peer_no = r.peer and m.peer_key is not null offset 0) m on true
+left join lateral (select * from session s where s.mesh_id = r.mesh_id and s.peer_no = r.peer offset 0) s on true`
 
 /**
  * Looks at the next `$4` shared bodies behind a place and lets go those that nothing names any more. One that is young is

@@ -5,6 +5,17 @@ import { toHex } from '@sealpost/std'
 /** A lease further ahead than this was given before the database clock jumped back: it counts as lapsed. */
 export const LEASE_FUTURE_MAX = `interval '5 minutes'`
 
+/**
+ * The mesh is not frozen: while it moves to another cell the versions of its marks and the epochs of its sessions are
+ * negative (docs/adr/0007-moving-a-mesh.md). Asked of the row that a statement locks or changes, so that it costs no look
+ * and is asked again after a wait.
+ */
+export const isOpen = (number: 'version' | 'm.version' | 'epoch' | 's.epoch') => `${number} >= 0`
+
+/** For the answer, once a row was not open, or not there at all: what was left behind of a mesh is cleared away. */
+export const isFrozen = (meshId: string) =>
+  `coalesce((select m.frozen_at is not null from mesh m where m.mesh_id = ${meshId}), false)`
+
 /** It has its strikes and awaits the sweep: a recipient that dies of it must not get it once more. */
 export const isStruckOut = (
   row: string,

@@ -5,7 +5,7 @@
  * lapses, when the holder opens a new session, when the holder gives it back, and when the owner takes the holder out.
  */
 import { TURN_COSTS } from '@sealpost/protocol'
-import { isHeld, isStruckOut, LEASE_FUTURE_MAX, named, ONE_MORE, RECEIPTS, tell } from './sql-parts.ts'
+import { isHeld, isOpen, isStruckOut, LEASE_FUTURE_MAX, named, ONE_MORE, RECEIPTS, tell } from './sql-parts.ts'
 
 const isHoldersSession = (row: string) => `coalesce((select h.opened_epoch = ${row}.lease_epoch from session h
       where h.mesh_id = ${row}.mesh_id and h.peer_no = ${row}.lease_holder), false)`
@@ -54,7 +54,7 @@ with recursive held as materialized (
   from unnest($2::uuid[], $3::int[], $4::float8[], $5::float8[], $6::float8[]) with ordinality
     as w(mesh_id, pool, turn_now, turn_next, turn_low, n)
   left join lateral (select s.peer_no from session s where s.mesh_id = w.mesh_id and s.peer_no = w.pool
-    for update skip locked) s on true
+    and ${isOpen('s.epoch')} for update skip locked) s on true
   left join lateral (select p.members from pool p where p.mesh_id = w.mesh_id and p.peer_no = w.pool offset 0) p on true
 ), slot as materialized (
   select w.*, row_number() over (partition by w.n order by w.slot) as k, w.member = any (h.members) as is_member,

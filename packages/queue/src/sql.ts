@@ -16,7 +16,9 @@ import { TURN_COSTS } from '@sealpost/protocol'
 import { ID_BLOCK } from '@sealpost/std'
 import {
   isFree,
+  isFrozen,
   isHeld,
+  isOpen,
   isReceipt,
   isStruckOut,
   LEASE_FUTURE_MAX,
@@ -102,6 +104,7 @@ with moved as (
     as s(mesh_id, sender, mark, last, place, n)
   cross join lateral (select m.* from sender_mark m where m.ctid = s.place offset 0) found
   where m.ctid = s.place and found.mesh_id = s.mesh_id and found.sender = s.sender and found.last_envelope_id = s.mark
+    and ${isOpen('m.version')}
   returning s.n, m.ctid as place
 )
 select 1 / ((select count(*) from moved) = cardinality($2::int[])
@@ -126,6 +129,7 @@ with moved as (
   update sender_mark m set last_envelope_id = $4::uuid, version = m.version + 1
   from (select m.* from sender_mark m where m.ctid = $12::tid offset 0) found
   where m.ctid = $12::tid and found.mesh_id = $1::uuid and found.sender = $2::int and found.last_envelope_id = $11::uuid
+    and ${isOpen('m.version')}
   returning m.ctid as place
 )
 select 1 / coalesce((select count(*) from moved) = 1
@@ -172,8 +176,8 @@ const BODY_BYTES = `(select octet_length(b.bytes) from shared_body b
  * in `$12`, all envelopes · `$13` seconds of dedupe · `$14 $15` senders: place, last envelope id · `$16–$18` appends: terms, the
  * time they are kept until in ms or 0, and the id of their shared body, which is there already.
  *
- * Answers one row: the status of each append (`+` stored, `=` duplicate, `!` id reused, `?` no such member, `>` due after its end, `~` a
- * concurrent statement may be storing it), its delivery id, the time given, the last id, and after the place of each sender
+ * Answers one row: the status of each append (`+` stored, `=` duplicate, `!` id reused, `?` no such member, `>` due after its end, `<` its mesh
+ * is moving or was moved, `~` a concurrent statement may be storing it), its delivery id, the time given, the last id, and after the place of each sender
  * that of its mark.
  *
  * Walks: the primary keys of message_queue, dedupe_ledger, sender_mark and member.
@@ -190,12 +194,13 @@ with party as materialized (
 ), marked as (
   update sender_mark m
   set version = m.version + 1, last_envelope_id = greatest(m.last_envelope_id, k.last)
-  from known k where m.ctid = k.ctid and m.version = k.version
+  from known k where m.ctid = k.ctid and m.version = k.version and ${isOpen('m.version')}
   returning k.place, m.ctid as mark_place
 ), input as materialized (
   select i.*, ($1::uuid[])[i.sender] as mesh_id, ($2::int[])[i.sender] as sender_no,
     ($2::int[])[i.recipient] as recipient_no, (select nextval('delivery_block')) * ${ID_BLOCK} + n as id,
     clock_timestamp() as at, i.not_before_ms / 1000 > extract(epoch from clock_timestamp()) + i.ttl as is_late, i.sender in (select place from marked) as is_alone,
+    not i.sender in (select place from known where ${isOpen('version')}) and ${isFrozen('($1::uuid[])[i.sender]')} as is_away,
     (select is_member from party)[i.sender] and (select is_member from party)[i.recipient] as is_valid
   from unnest($3::int[], $4::int[], $5::uuid[], $6::bigint[], $7::smallint[], $8::int[], $9::bigint[], $10::int[],
     $11::int[], $16::bytea[], $17::float8[], $18::bytea[]) with ordinality
@@ -226,7 +231,7 @@ with party as materialized (
     array_agg(fingerprint), array_agg(id), array_agg(recipient_no), array_agg(priority)
   from judged where is_stored group by mesh_id, sender_no, second
 )
-select string_agg(case when is_same then '=' when not is_same then '!' when not is_valid then '?' when is_late then '>' when is_alone then '+'
+select string_agg(case when is_same then '=' when not is_same then '!' when is_away then '<' when not is_valid then '?' when is_late then '>' when is_alone then '+'
     else '~' end, '' order by n),
   string_agg((coalesce(earlier_id, id))::text, ',' order by n), extract(epoch from max(at)) * 1000, max(id),
   (select string_agg(k.place || ' ' || coalesce(m.mark_place, k.ctid)::text, ' ') from known k left join marked m using (place))
@@ -291,11 +296,12 @@ select h.n::int, h.held is not null as is_held,
   -- No exists: planned on an empty table it became a hash over all sessions.
   h.held is not null or coalesce((select true from session s
     where s.mesh_id = h.mesh_id and s.peer_no = h.peer and s.epoch = h.epoch and s.shard = $1::uuid), false) as is_current,
+  h.held is null and ${isFrozen('h.mesh_id')} as is_away,
   null::bigint as id, null::smallint as priority, null::int as attempts, null::bytea as terms, null::bytea as body, null::bytea as envelope, null::uuid as envelope_id,
   null::float8 as enqueued_at_ms, null as sender
 from held h
 union all
-select l.n::int, true, true, l.id, l.priority, l.attempts, l.terms,
+select l.n::int, true, true, false, l.id, l.priority, l.attempts, l.terms,
   case when l.body_id is not null then (select b.bytes from shared_body b
     where b.mesh_id = l.mesh_id and b.sender = l.sender and b.body_id = l.body_id) end,
   l.envelope, l.envelope_id,
@@ -317,7 +323,7 @@ const OPENING = `s.epoch, replace(k.last_envelope_id::text, '-', '') as last_env
 export const OPEN = `
 update session s ${OPENED}
 from member m, (select k.mesh_id, k.sender, k.last_envelope_id, k.ctid as mark_place from sender_mark k) k
-where s.mesh_id = $2::uuid and s.peer_no = $3::int and s.epoch = $4::bigint
+where s.mesh_id = $2::uuid and s.peer_no = $3::int and s.epoch = $4::bigint and ${isOpen('s.epoch')}
   and m.mesh_id = s.mesh_id and m.peer_no = s.peer_no and m.revoked_at is null
   and k.mesh_id = s.mesh_id and k.sender = s.peer_no
 returning ${OPENING}`
@@ -337,7 +343,7 @@ with free as materialized (
     where m.mesh_id = r.mesh_id and m.peer_no = r.peer and m.revoked_at is null offset 0) m
   cross join lateral (
     select s.mesh_id, s.peer_no, s.epoch from session s
-    where s.mesh_id = r.mesh_id and s.peer_no = r.peer and s.epoch = r.epoch
+    where s.mesh_id = r.mesh_id and s.peer_no = r.peer and s.epoch = r.epoch and ${isOpen('s.epoch')}
     for update skip locked) s
 )
 update session s ${OPENED}
@@ -346,6 +352,9 @@ where s.mesh_id = k.mesh_id and s.peer_no = k.peer_no and s.epoch = k.epoch
 returning k.n::int, ${OPENING}`
 
 export const DRAW_BLOCK = `select nextval('delivery_block') as block`
+
+/** `$1` mesh. Walks: mesh's primary key. */
+export const IS_AWAY = `select ${isFrozen('$1::uuid')} as is_away`
 
 /** `$1` shard · `$2 $3` mesh, peer · `$4` epoch. Repeating it changes nothing. Walks: session's primary key. */
 export const FENCE = `

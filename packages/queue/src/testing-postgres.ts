@@ -18,6 +18,8 @@ import { PostgresQueue, type QueueDatabases } from './postgres.ts'
 import { SESSION } from './sql.ts'
 
 export interface PostgresWorlds {
+  /** With all rights. */
+  readonly url: string
   readonly admin: Database
   readonly databases: QueueDatabases
   /** A second connection for writing: on one the two would only take turns. */
@@ -41,6 +43,7 @@ export async function postgresWorlds(): Promise<PostgresWorlds> {
   const rival = await open()
   const all = [...Object.values(databases), rivalWriting, admin, rival]
   return {
+    url: scratch.url,
     admin,
     databases,
     rivalWriting,
@@ -142,6 +145,16 @@ class PostgresWorld implements QueueWorld {
   }
 
   end: QueueWorld['end'] = async () => undefined
+}
+
+/** Resolves when a statement waits for a lock in this database; others may be busy, too. */
+export async function untilBlocked(worlds: PostgresWorlds): Promise<void> {
+  const [row] = await worlds.databases.asking.run(
+    (sql) => sql<{ count: number }[]>`
+      select count(*)::int as count from pg_stat_activity
+      where datname = current_database() and wait_event_type = 'Lock'`,
+  )
+  if (row!.count === 0) return untilBlocked(worlds)
 }
 
 function execute(db: Database, statement: string): Promise<unknown> {

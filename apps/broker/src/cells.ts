@@ -1,0 +1,47 @@
+/** Meshes that live in another cell, or are on their way: where their peers are sent. */
+import { readFile } from 'node:fs/promises'
+import type { Signpost } from '@sealpost/core'
+import { type Database, findMeshAway, parseCells } from '@sealpost/db'
+import { type MeshId, OperatingError } from '@sealpost/std'
+
+/** Cells have one key. */
+const NO_CERTIFICATE = new Uint8Array()
+
+export class Cells {
+  private readonly db: Database
+  private readonly urls: ReadonlyMap<string, string>
+
+  constructor(db: Database, urls: ReadonlyMap<string, string>) {
+    this.db = db
+    this.urls = urls
+  }
+
+  /** `path`: the file of cells; empty for an operator who has one. @throws OperatingError `cells_malformed`, `file_missing` */
+  static async read(db: Database, path: string): Promise<Cells> {
+    if (path === '') return new Cells(db, new Map())
+    const text = await readFile(path, 'utf8').catch((cause) => {
+      throw new OperatingError('file_missing', `CELLS_FILE names a file that can't be read: ${path}`, { cause })
+    })
+    return new Cells(db, new Map(parseCells(text).map(({ name, urls }) => [name, urls[0]!])))
+  }
+
+  /**
+   * The cell to which a mesh was moved; `null`: none, as far as this one knows.
+   * @throws OperatingError `mesh_away` (retryable): it is on its way, or in a cell that the file of cells does not name
+   */
+  async find(meshId: MeshId): Promise<Signpost | null> {
+    const away = await findMeshAway(this.db, meshId)
+    if (!away) return null
+    const url = away.movedTo === null ? undefined : this.urls.get(away.movedTo)
+    if (url !== undefined) return { url, certificate: NO_CERTIFICATE }
+    const where =
+      away.movedTo === null ? 'is on its way to or from another cell' : `lives in the cell "${away.movedTo}"`
+    throw new OperatingError('mesh_away', `A mesh ${where}.`, { retryable: true })
+  }
+
+  /** Before it is said that something of the mesh is not there. @throws OperatingError `mesh_away` (retryable) */
+  async assertHere(meshId: MeshId): Promise<void> {
+    if (!(await findMeshAway(this.db, meshId))) return
+    throw new OperatingError('mesh_away', 'A mesh is on its way to another cell, or lives there.', { retryable: true })
+  }
+}
