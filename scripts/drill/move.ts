@@ -1,0 +1,237 @@
+/**
+ * The drill of a move: two cells with a server and a broker each, a mesh with a long queue, and peers that write all the
+ * while. The mesh is moved, and each message must have come to its reader once, in its order.
+ */
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { addMembers, createMesh, type MoveReport, migrate, moveMesh, openDatabase } from '@sealpost/db'
+import { startEmbedded } from '@sealpost/db/embedded'
+import { bindBoxKey, generateIdentity, generateSigningKeys, type Identity, ready } from '@sealpost/identity'
+import { writeKeyFile } from '@sealpost/identity/key-file'
+import { connect, type Peer } from '@sealpost/sdk'
+import type { Millis, PeerKey } from '@sealpost/std'
+import { startOwnBroker } from '../lib/own-broker.ts'
+import type { Teardown } from '../lib/teardown.ts'
+import { newMeshId } from '../load/seed.ts'
+
+export interface MoveDrillOptions {
+  /** Messages for peers that are away while the mesh moves. */
+  readonly queued: number
+  /** Messages a second between peers that are there. */
+  readonly rate: number
+}
+
+export interface MoveDrillResult extends Pick<MoveReport, 'rows' | 'pauseMs'> {
+  readonly queued: number
+  /** Between peers that were there. */
+  readonly live: number
+  readonly lost: number
+  /** Shown to an application twice. */
+  readonly duplicates: number
+  readonly misordered: number
+  /** From the send to the ack, of the one that waited longest. */
+  readonly longestSendMs: Millis
+  /** From the order to move until what was left behind had gone, too. */
+  readonly tookMs: Millis
+  /** By which the memory of the mover's process, in which these peers live, rose meanwhile. */
+  readonly grownBytes: number
+}
+
+const PAIRS = 4
+const YEAR_MS = 365 * 86_400_000
+const PATIENCE_MS = 300_000
+/** Live traffic before the move, and behind it. */
+const AROUND_MS = 3_000
+const FILLED_AT_ONCE = 250
+const SAMPLE_MS = 20
+
+export async function drillMove({ queued, rate }: MoveDrillOptions, teardown: Teardown): Promise<MoveDrillResult> {
+  await ready()
+  const cells = await TwoCells.make(teardown)
+  const pairs = await Promise.all(Array.from({ length: PAIRS }, () => Pair.make(cells)))
+  await Promise.all(pairs.map((pair) => pair.fill(Math.ceil(queued / PAIRS))))
+  const traffic = pairs.map((pair) => pair.keepSending(rate / PAIRS))
+  await delay(AROUND_MS)
+  const memory = new MemoryWatch()
+  const startedAtMs = performance.now()
+  const { rows, pauseMs } = await moveMesh(cells.order)
+  const tookMs = Math.round(performance.now() - startedAtMs)
+  const grownBytes = memory.end()
+  await delay(AROUND_MS)
+  for (const pair of pairs) pair.isOver = true
+  await Promise.all(traffic)
+  await Promise.all(pairs.map((pair) => pair.readAll()))
+  const sum = (of: (pair: Pair) => number) => pairs.reduce((total, pair) => total + of(pair), 0)
+  return {
+    ...{ rows, pauseMs, tookMs, grownBytes },
+    queued: sum((pair) => pair.filled),
+    live: sum((pair) => pair.sent),
+    lost: sum((pair) => pair.judge().lost),
+    duplicates: sum((pair) => pair.judge().duplicates),
+    misordered: sum((pair) => pair.judge().misordered),
+    longestSendMs: Math.round(Math.max(...pairs.map((pair) => pair.longestSendMs))),
+  }
+}
+
+interface Broker {
+  readonly url: string
+  readonly brokerKey: PeerKey
+}
+
+class TwoCells {
+  readonly meshId = newMeshId()
+  readonly teardown: Teardown
+  private readonly urls: { readonly north: string; readonly south: string }
+  private readonly broker: Broker
+
+  private constructor(urls: TwoCells['urls'], broker: Broker, teardown: Teardown) {
+    this.urls = urls
+    this.broker = broker
+    this.teardown = teardown
+  }
+
+  static async make(teardown: Teardown): Promise<TwoCells> {
+    const folder = await mkdtemp(join(tmpdir(), 'sealpost-drill-'))
+    teardown.add({ end: () => rm(folder, { recursive: true, force: true }) })
+    const keyFile = join(folder, 'broker.json')
+    await writeKeyFile(keyFile, { kind: 'broker', signing: generateSigningKeys() })
+    const env = { BROKER_KEY_FILE: keyFile, LIMITS: 'off' }
+    const [north, south] = [await database(teardown), await database(teardown)]
+    const there = await startOwnBroker({ databaseUrl: south, env }, teardown)
+    const CELLS_FILE = join(folder, 'cells.json')
+    await writeFile(CELLS_FILE, JSON.stringify({ cells: [{ name: 'south', urls: [new URL('/', there.url).href] }] }))
+    const here = await startOwnBroker({ databaseUrl: north, env: { ...env, CELLS_FILE } }, teardown)
+    const cells = new TwoCells({ north, south }, here, teardown)
+    await cells.onNorth((db) => createMesh(db, { meshId: cells.meshId, name: 'drill' }))
+    return cells
+  }
+
+  get order() {
+    const { north, south } = this.urls
+    return {
+      meshId: this.meshId,
+      from: { cell: 'north', databaseUrl: north },
+      to: { cell: 'south', databaseUrl: south },
+    }
+  }
+
+  async enrol(identities: readonly Identity[]): Promise<void> {
+    const { meshId } = this
+    const bindings = identities.map((identity) => bindBoxKey(identity, meshId, Date.now() + YEAR_MS))
+    await this.onNorth((db) => addMembers(db, meshId, bindings))
+  }
+
+  /** All dial the first cell, also behind the move. */
+  async join(identity: Identity): Promise<Peer> {
+    const { url, brokerKey } = this.broker
+    const peer = await connect({ url, brokerKey, meshId: this.meshId, identity })
+    this.teardown.add({ end: () => peer.close() })
+    return peer
+  }
+
+  private async onNorth<T>(use: (db: Awaited<ReturnType<typeof openDatabase>>) => Promise<T>): Promise<T> {
+    const db = await openDatabase(this.urls.north, { connections: 1 })
+    try {
+      return await use(db)
+    } finally {
+      await db.close()
+    }
+  }
+}
+
+async function database(teardown: Teardown): Promise<string> {
+  const postgres = await startEmbedded()
+  teardown.add({ end: () => postgres.stop(), kill: () => void postgres.kill() })
+  await migrate(postgres.url)
+  return postgres.url
+}
+
+/** Somebody who writes, somebody who is there to read it, and somebody who comes later. */
+class Pair {
+  isOver = false
+  sent = 0
+  filled = 0
+  longestSendMs: Millis = 0
+  private readonly cells: TwoCells
+  private readonly sender: Peer
+  private readonly absent: Identity
+  private readonly recipient: PeerKey
+  private readonly read: number[] = []
+  private readonly readLater: number[] = []
+
+  private constructor(cells: TwoCells, sender: Peer, recipient: Peer, absent: Identity) {
+    this.cells = cells
+    this.sender = sender
+    this.absent = absent
+    this.recipient = recipient.key
+    recipient.onMessage((message) => void this.read.push(Number(message.text())))
+  }
+
+  static async make(cells: TwoCells): Promise<Pair> {
+    const [sender, recipient, absent] = [generateIdentity(), generateIdentity(), generateIdentity()]
+    await cells.enrol([sender, recipient, absent])
+    return new Pair(cells, await cells.join(sender), await cells.join(recipient), absent)
+  }
+
+  async fill(count: number): Promise<void> {
+    while (this.filled < count) {
+      const texts = Array.from({ length: Math.min(FILLED_AT_ONCE, count - this.filled) }, () => String(this.filled++))
+      await Promise.all(texts.map((text) => this.sender.send(this.absent.signing.publicKey, text)))
+    }
+  }
+
+  /** At a steady rate, whatever is answered and when. */
+  async keepSending(perSecond: number): Promise<void> {
+    const acked: Promise<void>[] = []
+    for (let dueAtMs = performance.now(); !this.isOver; dueAtMs += 1000 / perSecond) {
+      await delay(Math.max(0, dueAtMs - performance.now()))
+      acked.push(this.sendOne())
+    }
+    await Promise.all(acked)
+  }
+
+  async readAll(): Promise<void> {
+    const latecomer = await this.cells.join(this.absent)
+    latecomer.onMessage((message) => void this.readLater.push(Number(message.text())))
+    const deadline = performance.now() + PATIENCE_MS
+    const isThere = () => this.read.length >= this.sent && this.readLater.length >= this.filled
+    while (!isThere() && performance.now() < deadline) await delay(SAMPLE_MS)
+  }
+
+  judge(): { lost: number; duplicates: number; misordered: number } {
+    const [live, later] = [judge(this.read, this.sent), judge(this.readLater, this.filled)]
+    return {
+      lost: live.lost + later.lost,
+      duplicates: live.duplicates + later.duplicates,
+      misordered: live.misordered + later.misordered,
+    }
+  }
+
+  private async sendOne(): Promise<void> {
+    const sentAtMs = performance.now()
+    await this.sender.send(this.recipient, String(this.sent++))
+    this.longestSendMs = Math.max(this.longestSendMs, performance.now() - sentAtMs)
+  }
+}
+
+/** Of the numbers from 0, in this order. */
+function judge(read: readonly number[], count: number): { lost: number; duplicates: number; misordered: number } {
+  const distinct = new Set(read).size
+  const misordered = read.filter((number, i) => i > 0 && number < read[i - 1]!).length
+  return { lost: count - distinct, duplicates: read.length - distinct, misordered }
+}
+
+class MemoryWatch {
+  private readonly atStart = process.memoryUsage.rss()
+  private highest = this.atStart
+  private readonly timer = setInterval(() => {
+    this.highest = Math.max(this.highest, process.memoryUsage.rss())
+  }, SAMPLE_MS)
+
+  end(): number {
+    clearInterval(this.timer)
+    return this.highest - this.atStart
+  }
+}
