@@ -50,10 +50,8 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const databases = await openDatabases(config)
   const { version: postgres, durability, incarnation } = await prepareDatabase(config, databases)
   const shard = toHex(crypto.getRandomValues(new Uint8Array(16))) as ShardId
-  const members = await membersOf(databases, new PostgresQueue(databases, shard, queueOptions(config)), {
-    keys,
-    config,
-  })
+  const stored = new PostgresQueue(databases, shard, queueOptions(config))
+  const members = await membersOf(databases, stored, { keys, config })
   const { queue, authenticator } = members
   const metrics = new Metrics()
   const bus = openBus(config, { shard, incarnation, log, metrics })
