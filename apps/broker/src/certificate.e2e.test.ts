@@ -63,7 +63,8 @@ test('it is followed to, dialled itself, and lets newcomers in', async () => {
   await until('it is the home', async () => (await homeOf(admin)) === shard.shardUrl)
   const seen: string[] = []
   await using followed = await connect({ ...admin, onEvent: ({ type }) => void seen.push(type) })
-  expect(seen.slice(0, 2)).toEqual(['moved', 'connected'])
+  expect(seen[0]).toBe('moved')
+  expect(['connected', 'moved']).toContain(seen[1]) // it may not have read of the pin yet, and send back
   const { brokerKey, meshId, identity } = placeAt(shard, admin)
   const invite = createInvite(identity.signing, { url: shard.shardUrl, brokerKey, meshId })
   const newcomer = generateIdentity()

@@ -67,10 +67,11 @@ export class Whispers {
     return to.credit.isCongested ? 'busy' : null
   }
 
-  /** What can't cross the bus finds nobody. */
+  /** What can't cross the bus finds nobody. Where nobody is, a stranger is not told that it would be refused. */
   private deafnessElsewhere({ mesh, peer }: LiveSession, { recipient, envelope }: Whisper): NackCode | null {
     const to = mesh.elsewhere.find(recipient, this.context.nowMs)
+    if (!to) return 'no_responder'
     if (mesh.byKey.get(recipient)?.rule?.admits(peer.person) === false) return 'not_allowed'
-    return !to || to.availability === 'dnd' || envelope.length > WHISPER_BYTES_MAX ? 'no_responder' : null
+    return to.availability === 'dnd' || envelope.length > WHISPER_BYTES_MAX ? 'no_responder' : null
   }
 }
