@@ -156,12 +156,13 @@ export function busConformance(name: string, makeWorld: () => Promise<BusWorld>)
       expect(bus.counters).toMatchObject({ published: 1, lost: 1 })
     })
 
-    test('a bus that was cut says so when it is back, and goes on', async ({ skip }) => {
-      if (!world.cut) return skip('this bus has nothing that could be cut')
+    test('a bus that was cut, where it can be, says so when it is back, and goes on', async () => {
       const { bus } = await shard(MESH)
       const { ear } = await shard(MESH, meshOf('c2'))
-      ear.meshes = []
-      await world.cut()
+      if (world.cut) {
+        ear.meshes = []
+        await world.cut()
+      }
       await ear.until(() => ear.meshes.includes(MESH) && ear.meshes.includes(meshOf('c2')))
       await heardOnce(bus, ear)
     })
