@@ -11,25 +11,14 @@ export interface Console {
 export const CONSOLE_PATH = '/console'
 export const CONSOLE_FOLDER = `${CONSOLE_PATH}/`
 
-/** Nothing but what was served with the page runs, is loaded or is asked, and no text becomes markup or code. */
-const POLICY = [
-  "default-src 'none'",
-  "script-src 'self'",
-  "style-src 'self'",
-  "img-src 'self'",
-  "connect-src 'self'",
-  "base-uri 'none'",
-  "form-action 'none'",
-  "frame-ancestors 'none'",
-  "require-trusted-types-for 'script'",
-  "trusted-types 'none'",
-].join('; ')
+/** No text becomes code. */
+const ALLOWS = { trustedTypes: "'none'" }
 
 /** `failed`: told why the page could not be made; whoever asked is told that it is not there. */
 export function openConsole(failed: (error: OperatingError) => void): Console {
   let page: Promise<ServedPage> | null = null
   const make = async () =>
-    servePage({ folder: CONSOLE_FOLDER, policy: POLICY, assets: await builtPage(CONSOLE_FOLDER) })
+    servePage({ folder: CONSOLE_FOLDER, allows: ALLOWS, assets: await builtPage(CONSOLE_FOLDER) })
   return {
     answer: async (request) => {
       page ??= make()

@@ -9,24 +9,12 @@ export const DEMO_PATH = '/demo'
 const FOLDER = `${DEMO_PATH}/`
 
 /**
- * Nothing but what was served with the page runs, is loaded or is asked. `wasm-unsafe-eval` allows WebAssembly
- * (libsodium) and no `eval`; trusted types forbid every way from text to markup, and from text to code but the one by
- * which the page registers its worker.
+ * `wasm-unsafe-eval` allows WebAssembly (libsodium) and no `eval`; by the one trusted type the page registers its worker,
+ * and no other text becomes code.
  */
-const POLICY = [
-  "default-src 'none'",
-  "script-src 'self' 'wasm-unsafe-eval'",
-  "style-src 'self'",
-  "img-src 'self'",
-  "connect-src 'self'",
-  "base-uri 'none'",
-  "form-action 'none'",
-  "frame-ancestors 'none'",
-  "require-trusted-types-for 'script'",
-  'trusted-types sealpost',
-].join('; ')
+const ALLOWS = { scripts: "'wasm-unsafe-eval'", trustedTypes: 'sealpost' }
 
 /** Builds the page once. @throws OperatingError `demo_not_built` */
 export async function openDemo(): Promise<Demo> {
-  return servePage({ folder: FOLDER, policy: POLICY, assets: await buildPage(FOLDER) })
+  return servePage({ folder: FOLDER, allows: ALLOWS, assets: await buildPage(FOLDER) })
 }

@@ -16,8 +16,8 @@ export interface ServedPage {
 export interface PageParts {
   /** With slashes around. */
   readonly folder: string
-  /** The content security policy. */
-  readonly policy: string
+  /** What may run beside the page's own scripts, and by which rules text may become code, as the policy's own words. */
+  readonly allows: { readonly scripts?: string; readonly trustedTypes: string }
   /** By their names; `index.html` is what the folder shows. */
   readonly assets: ReadonlyMap<string, Asset>
 }
@@ -39,7 +39,23 @@ interface Served {
   readonly gzipped: Uint8Array<ArrayBuffer>
 }
 
-export function servePage({ folder, policy, assets }: PageParts): ServedPage {
+/** Nothing but what was served with the page runs, is loaded or is asked, and no text becomes markup. */
+const policyOf = ({ scripts, trustedTypes }: PageParts['allows']): string =>
+  [
+    "default-src 'none'",
+    ["script-src 'self'", scripts].filter(Boolean).join(' '),
+    "style-src 'self'",
+    "img-src 'self'",
+    "connect-src 'self'",
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+    "require-trusted-types-for 'script'",
+    `trusted-types ${trustedTypes}`,
+  ].join('; ')
+
+export function servePage({ folder, allows, assets }: PageParts): ServedPage {
+  const policy = policyOf(allows)
   const served = new Map([...assets].map(([name, asset]) => [name === PAGE_NAME ? '' : name, prepare(asset, policy)]))
   return {
     answer: (request) => {

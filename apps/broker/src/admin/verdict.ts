@@ -1,6 +1,7 @@
 /** Whether mail flows, and if not, why: decided here, so that the console, the command line and a test say the same. */
 import type { LivePeer } from '@sealpost/core'
 import type { Flow, WaitingPeer, WaitReason } from '@sealpost/operator'
+import { wholeUnits } from '@sealpost/operator/units'
 import type { Millis } from '@sealpost/std'
 
 /** The usual lease: mail that a peer works on is not late before it. */
@@ -48,7 +49,7 @@ export function sentenceOf(flow: Flow, worst: WaitingPeer | undefined, others: n
   if (flow === 'flowing') return 'Mail is on its way.'
   const who = worst.name ?? `${worst.peerKey.slice(0, 8)}…`
   const rest = others > 0 ? `; mail waits for ${others.toLocaleString('en')} more` : ''
-  return `${who} ${WHY[worst.reason]}: ${count(worst.depth)}, the oldest for ${duration(worst.oldestAgeMs)}${rest}.`
+  return `${who} ${WHY[worst.reason]}: ${count(worst.depth)}, the oldest for ${wholeUnits(worst.oldestAgeMs)}${rest}.`
 }
 
 const WHY: Readonly<Record<WaitReason, string>> = {
@@ -62,15 +63,3 @@ const WHY: Readonly<Record<WaitReason, string>> = {
 }
 
 const count = (depth: number): string => (depth === 1 ? '1 waits' : `${depth.toLocaleString('en')} wait`)
-
-const UNITS: readonly (readonly [ms: Millis, name: string])[] = [
-  [86_400_000, 'd'],
-  [3_600_000, 'h'],
-  [60_000, 'min'],
-  [1000, 's'],
-]
-
-function duration(ms: Millis): string {
-  const [unitMs, name] = UNITS.find(([unitMs]) => ms >= unitMs) ?? [1000, 's']
-  return `${Math.floor(ms / unitMs)} ${name}`
-}

@@ -1,17 +1,8 @@
 /** Figures as people read them. */
 
-const UNITS = [
-  [86_400_000, 'd'],
-  [3_600_000, 'h'],
-  [60_000, 'min'],
-  [1000, 's'],
-] as const
+import { binaryBytes, wholeUnits } from '@sealpost/operator/units'
 
-export function age(ms: number | null): string {
-  if (ms === null) return '–'
-  const [unitMs, name] = UNITS.find(([unitMs]) => ms >= unitMs) ?? [1000, 's']
-  return `${Math.floor(ms / unitMs)} ${name}`
-}
+export const age = (ms: number | null): string => (ms === null ? '–' : wholeUnits(ms))
 
 export const count = (value: number): string => Math.round(value).toLocaleString('en')
 export const rate = (value: number): string => (value > 0 && value < 10 ? value.toFixed(1) : count(value))
@@ -24,11 +15,7 @@ export const millis = (ms: number | null): string =>
         ? `${(ms / 1000).toFixed(1)} s`
         : `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`
 
-export function bytes(value: number | null): string {
-  if (value === null) return '–'
-  const power = value < 1024 ? 0 : Math.min(4, Math.floor(Math.log2(value) / 10))
-  return `${(value / 1024 ** power).toFixed(power === 0 ? 0 : 1)} ${['B', 'KiB', 'MiB', 'GiB', 'TiB'][power]}`
-}
+export const bytes = (value: number | null): string => (value === null ? '–' : binaryBytes(value))
 
 export const instant = (ms: number | null): string =>
   ms === null ? '–' : new Date(ms).toLocaleString('en-GB', { dateStyle: 'medium', timeStyle: 'short' })

@@ -1,13 +1,14 @@
 /** `sealpost admin …`: what operators look at. */
 import { setTimeout as delay } from 'node:timers/promises'
 import * as shapes from '@sealpost/operator'
+import { binaryBytes } from '@sealpost/operator/units'
 import { Command } from 'commander'
 import { findAdminAccess } from '../../admin-access.ts'
 import { askAdmin } from '../../admin-call.ts'
 import { examples, type Run, type Shell } from '../../shell.ts'
 import { escapeName } from '../../terminal-text.ts'
 import { whole } from '../../words.ts'
-import { age, bytes, hex, instant, millis, named } from './words.ts'
+import { age, hex, instant, millis, named } from './words.ts'
 
 const WATCH_EVERY_MS = 2000
 const PAGE = 200
@@ -173,13 +174,13 @@ async function database(shell: Shell): Promise<void> {
   const { output } = shell
   const seen = await askAdmin(shell, { path: '/database', answer: shapes.Database })
   const rows = seen.tables.map(({ name, rows, deadRows, bytes: size, vacuumedAtMs }) => [
-    ...[name, String(rows), String(deadRows), bytes(size), instant(vacuumedAtMs)],
+    ...[name, String(rows), String(deadRows), binaryBytes(size), instant(vacuumedAtMs)],
   ])
-  const wal = seen.walBytesPerSecond === null ? 'not known yet' : `${bytes(seen.walBytesPerSecond)}/s`
+  const wal = seen.walBytesPerSecond === null ? 'not known yet' : `${binaryBytes(seen.walBytesPerSecond)}/s`
   await output.answer(seen, () =>
     [
       output.facts([
-        ['server', `Postgres ${seen.version}, ${bytes(seen.bytes)}`],
+        ['server', `Postgres ${seen.version}, ${binaryBytes(seen.bytes)}`],
         ['log', wal],
         ['connections', `${seen.ownConnections} of ours, ${seen.connections} of ${seen.connectionsMax} in all`],
         ['waiting', `${seen.statementsWaiting} statements`],
