@@ -89,8 +89,18 @@ export async function clearMesh(link: MoverLink, meshId: MeshId): Promise<void> 
 
 async function clearOnce(link: MoverLink, meshId: MeshId): Promise<number> {
   let cleared = 0
-  for (const { name } of [...meshTables].reverse()) cleared += await clearTable(link, name, meshId)
+  for (const { name } of [...meshTables].reverse())
+    for (const leaf of await leavesOf(link, name)) cleared += await clearTable(link, leaf, meshId)
   return cleared
+}
+
+/** The tables that hold its rows: itself, or its partitions, since a place in one is a place in another, too. */
+async function leavesOf(link: MoverLink, table: string): Promise<string[]> {
+  const leaves = await link.run<{ leaf: string }>(
+    `select relid::regclass::text as leaf from pg_partition_tree($1::regclass) where isleaf`,
+    [table],
+  )
+  return leaves.length > 0 ? leaves.map(({ leaf }) => leaf) : [table]
 }
 
 async function clearTable(link: MoverLink, table: string, meshId: MeshId): Promise<number> {

@@ -53,7 +53,7 @@ export async function findPlace(link: MoverLink, meshId: MeshId): Promise<MeshPl
 
 /**
  * From its commit on nothing of the mesh can be stored, claimed, opened or changed here. Whatever was under way is
- * waited for: sessions before marks, in the order in which brokers lock them.
+ * waited for: sessions before marks before spaces, in the order in which brokers lock them.
  * @returns false: it is not active here
  */
 export function freeze(source: MoverLink, { meshId, moveId, cell }: MoveRef): Promise<boolean> {
@@ -74,6 +74,8 @@ export function freeze(source: MoverLink, { meshId, moveId, cell }: MoveRef): Pr
     await source.run(`update session set ${turned('epoch')} where mesh_id = $1::uuid and epoch >= 0`, [meshId])
     await source.run(locked('sender_mark', 'sender'), [meshId])
     await source.run(`update sender_mark set ${turned('version')} where mesh_id = $1::uuid and version >= 0`, [meshId])
+    await source.run(locked('space', 'space_id'), [meshId])
+    await source.run(`update space set ${turned('last_seq')} where mesh_id = $1::uuid and last_seq >= 0`, [meshId])
     return true
   })
 }
@@ -160,6 +162,7 @@ async function thaw(link: MoverLink, meshId: MeshId): Promise<void> {
   await link.run(`update mesh set frozen_at = null, moved_to = null where mesh_id = $1::uuid`, [meshId])
   await link.run(`update session set ${turned('epoch')} where mesh_id = $1::uuid and epoch < 0`, [meshId])
   await link.run(`update sender_mark set ${turned('version')} where mesh_id = $1::uuid and version < 0`, [meshId])
+  await link.run(`update space set ${turned('last_seq')} where mesh_id = $1::uuid and last_seq < 0`, [meshId])
 }
 
 /** Twice is nothing: 0 becomes -1, and -1 becomes 0. */

@@ -14,10 +14,15 @@ const BY_STATEMENT = [
   'dead_letter',
   'dedupe_ledger',
   'delayed_delivery',
+  'history_event',
   'message_queue',
   'sender_mark',
   'session',
   'shared_body',
+  'snapshot',
+  'snapshot_entry',
+  'space_grant',
+  'state_entry',
 ]
 
 let cells: { scratch: ScratchDatabase; db: Database }[]
@@ -43,7 +48,8 @@ test('each table with a mesh moves with it or stays for a reason, and is frozen 
   const { db } = cells[0]!
   const tables = await rowsOf(
     db,
-    `select table_name as one from information_schema.columns where table_schema = 'public' and column_name = 'mesh_id'`,
+    `select table_name as one from information_schema.columns where table_schema = 'public' and column_name = 'mesh_id'
+       and table_name not in (select inhrelid::regclass::text from pg_inherits)`,
   )
   const guarded = await rowsOf(
     db,
@@ -136,7 +142,17 @@ async function fill(db: Database, meshId: MeshId): Promise<void> {
            '{-3}', '{65537}', '{${ben}}', '{1}');
          insert into dead_letter (mesh_id, recipient, envelope_id, id, priority, sender, attempts, strikes, enqueued_at, reason)
            values ${ids}, 1, 1, ${ben}, 3, 3, now(), 'strikes');
-         insert into access_token (mesh_id, peer_no, hash, expires_at) values ('${meshId}', ${ann}, '\\x0f', now());`,
+         insert into access_token (mesh_id, peer_no, hash, expires_at) values ('${meshId}', ${ann}, '\\x0f', now());
+         insert into space (mesh_id, space_id, owner, epoch, statement, history_for, keeps_messages, keep_seconds, keep_bytes, last_seq)
+           values ('${meshId}', '${meshId}', ${ann}, 1, '\\x10', 'all', true, 60, 1000, 42);
+         insert into space_grant values ('${meshId}', '${meshId}', ${ben}, 1, ${ann}, '\\x11');
+         insert into state_entry values ('${meshId}', '${meshId}', '\\x12', 2, 42, now(), ${ann}, true, '\\x13');
+         create table if not exists history_event_old partition of history_event for values from ('2020-01-01') to ('2020-01-02');
+         insert into history_event (mesh_id, space_id, seq, at, kind, author, record)
+           select '${meshId}', '${meshId}', n, case when n < 20 then '2020-01-01'::timestamptz else now() end, 1, ${ann}, '\\x14'
+           from generate_series(1, 42) n;
+         insert into snapshot values ('${meshId}', '${meshId}', 41, now(), 1, 1, now());
+         insert into snapshot_entry values ('${meshId}', '${meshId}', 41, now(), '\\x12', 40, now(), ${ann}, '\\x15');`,
       )
       .simple(),
   )

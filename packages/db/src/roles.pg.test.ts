@@ -58,6 +58,10 @@ describe('a broker', () => {
     'delete from cluster',
     'update cluster set origin = null',
     "select setval('delivery_block', 1)",
+    'delete from history_event',
+    "update history_event set record = ''",
+    'delete from history_event_default',
+    'drop table history_event_default',
     'delete from drizzle.__drizzle_migrations',
     'create role mine',
     "select pg_read_file('postgresql.conf')",
@@ -73,8 +77,8 @@ describe('a broker', () => {
 
 test('a broker has rights on every table there is', async () => {
   const missing = await broker.run(
-    (sql) => sql`select relname from pg_class where relnamespace = 'public'::regnamespace and relkind = 'r'
-      and not has_any_column_privilege(oid, 'select')`,
+    (sql) => sql`select relname from pg_class where relnamespace = 'public'::regnamespace
+      and relkind in ('r', 'p') and not relispartition and not has_any_column_privilege(oid, 'select')`,
   )
   expect(missing).toHaveLength(0)
 })
@@ -104,6 +108,9 @@ describe('whoever watches', () => {
     'select detail from dead_letter',
     'select * from access_token',
     'select * from invite',
+    'select statement from space',
+    'select entry from state_entry',
+    'select record from history_event',
     'delete from dead_letter',
     'update session set epoch = 1',
     'select note_origin(true)',
@@ -116,6 +123,7 @@ describe('whoever watches', () => {
     'select recipient, count(*), min(enqueued_at), sum(body_bytes) from message_queue group by 1',
     'select count(*) from delayed_delivery where due_at < now()',
     'select reason, count(*) from dead_letter group by 1',
+    'select sum(entry_bytes), sum(history_bytes) from space',
     'select query_start from pg_stat_activity',
   ])('may: %s', async (statement) => {
     expect(await codeOf(monitor, statement)).toBe('done')
@@ -130,7 +138,7 @@ describe('whoever takes backups', () => {
             else has_table_privilege(oid, 'select') end) as all_read,
           has_function_privilege('pg_backup_start(text, boolean)', 'execute')
             and has_function_privilege('pg_backup_stop(boolean)', 'execute') as may_begin
-        from pg_class where relnamespace::regnamespace::text in ('public', 'drizzle') and relkind in ('r', 'S')`,
+        from pg_class where relnamespace::regnamespace::text in ('public', 'drizzle') and relkind in ('r', 'p', 'S')`,
     )
     expect(row).toMatchObject({ all_read: true, may_begin: true })
     expect(row!.seen).toBeGreaterThan(15)

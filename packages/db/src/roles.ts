@@ -34,6 +34,12 @@ const BROKER: Grants = {
   dedupe_ledger: 'select, insert, delete, update (keep_until)',
   dead_letter: `select (${DEAD_LETTER_COLUMNS_READ}), insert, delete, update (told_at)`,
   access_token: 'select, insert, delete, update (revoked_at)',
+  space: 'select, insert, update, delete',
+  space_grant: 'select, insert, update, delete',
+  state_entry: 'select, insert, delete, update (revision, seq, at, author, is_deleted, entry)',
+  history_event: 'select, insert', // what has happened stays as it was written
+  snapshot: 'select, insert, update, delete',
+  snapshot_entry: 'select, insert',
   admin_token: 'select, update (last_used_at)',
   admin_audit: 'select, insert',
   cluster: 'select',
@@ -73,6 +79,8 @@ const MONITOR: Grants = {
   shard: 'select (name, shard_id, epoch, url, lease_until)',
   mesh_pin: 'select',
   cluster: 'select',
+  space: 'select (mesh_id, space_id, last_seq, last_at, entries, entry_bytes, history_bytes)',
+  snapshot: 'select (mesh_id, space_id, seq, at, entries, bytes, done_at)',
 }
 
 const ROLES = ['owner', 'broker', 'admin', 'monitor', 'backup'] as const
@@ -103,6 +111,7 @@ export function roleStatements(prefix = 'sealpost'): string[] {
     ...granted(ADMIN, admin),
     ...granted(MONITOR, monitor),
     ...reading(backup),
+    `alter default privileges for role ${owner} in schema public grant select on tables to ${backup}`, // partitions of days to come
     'revoke all on function note_origin(boolean), refuse_while_moving() from public',
     `grant execute on function note_origin(boolean) to ${broker}, ${admin}`,
     `grant execute on function pg_control_system() to ${owner}`,
@@ -119,7 +128,7 @@ const onDatabase = (statement: string) => `do $$ begin execute format('${stateme
 const handOver = (owner: string) => `do $$ declare what record; begin
   if to_regnamespace('drizzle') is not null then alter schema drizzle owner to ${owner}; end if;
   for what in select c.oid::regclass as name, c.relkind from pg_class c
-    where c.relnamespace::regnamespace::text in ('public', 'drizzle') and c.relkind in ('r', 'v', 'S')
+    where c.relnamespace::regnamespace::text in ('public', 'drizzle') and c.relkind in ('r', 'p', 'v', 'S')
       and not exists (select from pg_depend d where d.objid = c.oid and d.deptype in ('a', 'i', 'e')
         and d.classid = 'pg_class'::regclass)
   loop execute format('alter %s %s owner to ${owner}',
