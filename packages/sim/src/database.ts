@@ -9,6 +9,8 @@ import type { FaultPlan } from './plan.ts'
 
 const TIMEOUT_MS = 1_500
 const LATE_MAX_MS = 2_500
+/** From the loss of a statement that is repeated to its repetition. */
+const AGAIN_WITHIN_MS = 1_000
 
 export class DatabasePath {
   private readonly clock: VirtualClock
@@ -47,6 +49,11 @@ export class DatabasePath {
 
   get isAway(): boolean {
     return this.clock.nowMs < this.brokenUntilMs
+  }
+
+  /** What was asked since then may still wait to be asked again. */
+  mayLackSince(ms: Millis): boolean {
+    return ms - TIMEOUT_MS - AGAIN_WITHIN_MS < this.brokenUntilMs
   }
 
   chance(probability: number): boolean {

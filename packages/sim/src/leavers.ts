@@ -28,11 +28,13 @@ export class Leavers {
   left(session: EndedSession, isShardOver: boolean): void {
     const { world } = this
     const { requestLost, answerLost, appliedLate, databaseMs } = world.plan
-    if (isShardOver || requestLost + answerLost + appliedLate > 0 || world.path.isAway) return
+    if (isShardOver || requestLost + answerLost + appliedLate > 0) return
     const held = this.heldBy(session)
     if (held.size === 0) return
     world.oracle.mark('pool: a holder left')
+    const leftAtMs = world.clock.nowMs
     world.clock.after(WITHIN_STATEMENTS * databaseMs + ROOM_MS, () => {
+      if (world.path.mayLackSince(leftAtMs)) return
       for (const [row, lease] of this.heldBy(session)) if (held.get(row) === lease) world.oracle.keptByLeaver(row)
     })
   }

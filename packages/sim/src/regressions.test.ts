@@ -46,3 +46,8 @@ test.each([2_005_944, 2_006_051])('what waits for keys is not thrown away before
 test('what is put off is waited for in the next session, too (seed 2005944)', () => {
   expect(runSeed(2_005_944).violation).toBeNull()
 })
+
+/** Its settle was lost with the database, and asked again only after it had left. */
+test('a member that left shortly after an outage may have settled what is leased to it (seed 1312741409)', () => {
+  expect(runSeed(1_312_741_409).violation).toBeNull()
+})
