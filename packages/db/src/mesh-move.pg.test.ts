@@ -146,7 +146,7 @@ async function fill(db: Database, meshId: MeshId): Promise<void> {
          insert into space (mesh_id, space_id, owner, epoch, statement, history_for, keeps_messages, keep_seconds, keep_bytes, last_seq)
            values ('${meshId}', '${meshId}', ${ann}, 1, '\\x10', 'all', true, 60, 1000, 42);
          insert into space_grant values ('${meshId}', '${meshId}', ${ben}, 1, ${ann}, '\\x11');
-         insert into state_entry values ('${meshId}', '${meshId}', '\\x12', 2, 42, now(), ${ann}, true, '\\x13');
+         insert into state_entry values ('${meshId}', '${meshId}', '\\x12', 2, 42, now(), ${ann}, true, '\\x13', '\\x14');
          create table if not exists history_event_old partition of history_event for values from ('2020-01-01') to ('2020-01-02');
          insert into history_event (mesh_id, space_id, seq, at, kind, author, record)
            select '${meshId}', '${meshId}', n, case when n < 20 then '2020-01-01'::timestamptz else now() end, 1, ${ann}, '\\x14'

@@ -36,7 +36,7 @@ const BROKER: Grants = {
   access_token: 'select, insert, delete, update (revoked_at)',
   space: 'select, insert, update, delete',
   space_grant: 'select, insert, update, delete',
-  state_entry: 'select, insert, delete, update (revision, seq, at, author, is_deleted, entry)',
+  state_entry: 'select, insert, delete, update (revision, seq, at, author, is_deleted, entry, hash)',
   history_event: 'select, insert', // what has happened stays as it was written
   snapshot: 'select, insert, update, delete',
   snapshot_entry: 'select, insert',

@@ -2,11 +2,13 @@
  * The tables of state and history. Whoever writes into a space locks its row first, draws its numbers there, and so puts
  * all changes of a space into one order; the row's counters are what quotas are judged by.
  */
+import { sql } from 'drizzle-orm'
 import {
   bigint,
   boolean,
   customType,
   foreignKey,
+  index,
   integer,
   pgTable,
   primaryKey,
@@ -88,6 +90,8 @@ export const stateEntry = pgTable(
     author: integer('author').notNull(),
     isDeleted: boolean('is_deleted').notNull(),
     entry: bytea('entry').notNull(),
+    /** Of the entry: what the next one must name as its former. */
+    hash: bytea('hash').notNull(),
   },
   (t) => [primaryKey({ columns: [t.meshId, t.spaceId, t.keyHash] })],
 )
@@ -109,9 +113,14 @@ export const historyEvent = pgTable(
     /** The entry, or what opens the body of a message. */
     record: bytea('record').notNull(),
     /** Of a message. */
+    bodyId: bytea('body_id'),
     body: bytea('body'),
   },
-  (t) => [primaryKey({ columns: [t.meshId, t.spaceId, t.seq, t.at] })],
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.spaceId, t.seq, t.at] }),
+    // A message that is said again, with envelopes that were not stored before, is kept once.
+    index('history_event_body').on(t.meshId, t.spaceId, t.bodyId).where(sql`${t.bodyId} is not null`),
+  ],
 )
 
 /** All last values of a space at one moment, once `done_at` is set. */
