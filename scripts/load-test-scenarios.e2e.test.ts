@@ -11,25 +11,32 @@ test('every scenario in its shortest form: it finds what it counts, and makes a 
   timeout: 300_000,
 }, async () => {
   const page = join(world.folder, 'report.html')
-  const words = ['6', '--all', '--quick', '--seconds', '1', '--rate', '50', '--html', page, '--json', world.resultFile]
-  const { code, err, left } = await world.run(words)
+  const words = ['6', '20', '--all', '--quick', '--seconds', '1', '--rate', '50']
+  const { code, out, err, left } = await world.run([...words, '--html', page, '--json', world.resultFile])
   expect(err).not.toContain('Error')
   const { scenarios } = await world.result<ScenarioReport['json']>()
   expect(scenarios.map(({ scenario }) => scenario)).toEqual(SCENARIOS.map(({ name }) => name))
   expect(code).toBe(scenarios.every(({ isGood }) => isGood) ? 0 : 1)
   const figures = Object.fromEntries(scenarios.map(({ scenario, figures }) => [scenario, figures]))
   expect(figures).toMatchObject({
+    burst: { delivered: 120, lost: 0 },
+    sweep: { lost: 0 },
     roundtrip: { sockets: 6, sent: 12, delivered: 12, dropped: 0 },
     connections: { connected: 6, dropped: 0 },
     throughput: { messagesPerSecondTried: 50, refused: 0 },
     votes: { votes: 240, stored: 240, known: 240, delivered: 240, failed: 0 },
     'http-send': { errorShare: 0 },
     stream: { failed: 0 },
+    mixed: { parts: SCENARIOS.length - 1, partsWhole: SCENARIOS.length - 1 },
+    soak: { delivered: 50, lost: 0 },
   })
   for (const { figures, checks } of scenarios) {
     for (const value of Object.values(figures)) expect(value).toEqual(expect.any(Number))
+    expect(checks.filter(({ about, isMet }) => about === 'mail' && !isMet)).toEqual([])
     expect(checks.length).toBeGreaterThan(0)
   }
+  for (const { scenario, shown, bar } of scenarios)
+    expect(out).toMatch(new RegExp(`^ +${scenario} +${literal(shown)} +${literal(bar)} `, 'm'))
   const html = await Bun.file(page).text()
   for (const { name } of SCENARIOS) expect(html).toContain(`<section id="${name}">`)
   expect(html).toContain('<svg')
@@ -37,6 +44,9 @@ test('every scenario in its shortest form: it finds what it counts, and makes a 
   expect(left).toEqual([])
   expect(await programsOf(world.folder)).toEqual([])
 })
+
+/** For a pattern. */
+const literal = (text: string): string => text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
 
 test('a run with a page of its own, compared with itself', async () => {
   const page = join(world.folder, 'report.html')

@@ -11,14 +11,13 @@ import {
   IDLE_SECONDS,
   loadTestCommand,
   SOAK_RATE,
-  SWEEP_MESSAGES,
-  SWEEP_PEERS,
   type Yardstick,
 } from './command.ts'
 import type { Agents } from './fleet.ts'
 import { placeOf } from './kinds.ts'
 import { SCENARIOS } from './scenarios/registry.ts'
 import type { Scenario } from './scenarios/scenario.ts'
+import { SWEEP_MESSAGES, SWEEP_PEERS } from './scenarios/sweep.ts'
 import type { Spread } from './spread.ts'
 
 export interface LoadOptions {
@@ -64,11 +63,18 @@ export interface LoadOptions {
   readonly scenarios: readonly Scenario[]
   readonly isQuick: boolean
   /** As far as the command line says; null: it does not. */
-  readonly asked: { readonly peers: number | null; readonly seconds: number | null }
+  readonly asked: Asked
   /** Null: the generators are here. */
   readonly agents: Agents | null
   /** To be one, instead of a test. */
   readonly agent: AgentOptions | null
+}
+
+export interface Asked {
+  readonly peers: number | null
+  /** Of each peer, where a scenario counts messages. */
+  readonly messages: number | null
+  readonly seconds: number | null
 }
 
 export interface SoakOptions {
@@ -113,7 +119,7 @@ function toOptions(command: Command, env: Record<string, string | undefined>): O
     messages,
     ...pace,
     ...kindOf(given),
-    asked: { peers: command.args.length > 0 ? peers : null, seconds: given.seconds ?? null },
+    asked: askedOf(command, given.seconds),
     spread,
     window: given.window ?? null,
     isThroughDrain: given.throughDrain === true,
@@ -128,6 +134,15 @@ function toOptions(command: Command, env: Record<string, string | undefined>): O
     seed: given.seed,
     profileFolder: given.profile ?? null,
     ...surroundings,
+  }
+}
+
+function askedOf({ args, processedArgs }: Command, seconds: number | undefined): Asked {
+  const [peers, messages] = processedArgs as [number, number]
+  return {
+    peers: args.length > 0 ? peers : null,
+    messages: args.length > 1 ? messages : null,
+    seconds: seconds ?? null,
   }
 }
 

@@ -5,6 +5,7 @@ import { Command, Option } from 'commander'
 import { BODY_BYTES_MIN } from './body.ts'
 import { duration, places, share, whole } from './kinds.ts'
 import { SCENARIOS } from './scenarios/registry.ts'
+import { SWEEP_MESSAGES, SWEEP_PEERS } from './scenarios/sweep.ts'
 
 /** What the same client may be measured against: a relay that stores nothing, or one statement for each message. */
 export type Yardstick = (typeof YARDSTICKS)[number]
@@ -22,8 +23,6 @@ const BUSES = ['postgres', 'nats', 'memory'] as const
 export const AGENT_PLACE = '127.0.0.1:7460'
 export const SOAK_RATE = 2000
 export const IDLE_SECONDS = 20
-export const SWEEP_PEERS = [10, 25, 50, 100]
-export const SWEEP_MESSAGES = 100
 
 /** As commander gives them. */
 export interface Given {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { compare } from './compare.ts'
+import { compare, limitedIn } from './compare.ts'
 
 test('figures of two runs are compared by name, and what only one has is left out', () => {
   const first = { total: 100, ackMs: { p50: 2, p99: 8 }, samples: [{ seconds: 1 }], gitSha: 'a', reconnects: 0 }
@@ -22,4 +22,14 @@ test('scenarios are found by their names, whatever their order', () => {
     { name: 'votes.delivered', first: 40, second: 41 },
     { name: 'roundtrip.sent', first: 7, second: 7 },
   ])
+})
+
+test('whether the load generator was the limit is told of each scenario, and of any other run', () => {
+  const scenarios = [
+    { scenario: 'burst', generatorWasLimit: true },
+    { scenario: 'votes', generatorWasLimit: false },
+  ]
+  expect(limitedIn({ scenarios })).toEqual([' in burst'])
+  expect(limitedIn({ loadgenWasLimit: true })).toEqual([''])
+  expect(limitedIn({ sweep: [{ loadgenWasLimit: false }] })).toEqual([])
 })

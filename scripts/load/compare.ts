@@ -1,6 +1,7 @@
 /** Two results beside each other: every figure that both have, and what the second is of the first. */
 import { OperatingError } from '@sealpost/std'
 import { createColors } from 'picocolors'
+import type { LoadResult } from './result.ts'
 import type { ScenarioReport } from './scenarios/run.ts'
 import { plainTable } from './table.ts'
 import { figure } from './text.ts'
@@ -16,7 +17,8 @@ export interface Compared {
 
 /** @throws OperatingError `not_comparable` for what is no result, and when they have nothing in common */
 export async function compareFiles(files: readonly string[], { isColored }: { isColored: boolean }): Promise<string> {
-  const [first, second] = await Promise.all(files.map(readResult))
+  const results = await Promise.all(files.map(readResult))
+  const [first, second] = results
   const rows = compare(first, second)
   if (rows.length === 0) throw failure('The two results have no figure in common.')
   const paint = createColors(isColored)
@@ -25,7 +27,23 @@ export async function compareFiles(files: readonly string[], { isColored }: { is
     const ratio = row.first === 0 ? (row.second === 0 ? '1.00' : '–') : figure(row.second / row.first)
     table.push([row.name, figure(row.first), figure(row.second), ratio])
   }
-  return `\n  ${files.map((file, i) => `${i === 0 ? 'first' : 'second'}: ${file}`).join('\n  ')}\n\n${table.toString()}\n`
+  const heads = files.map((file, i) => `  ${i === 0 ? 'first' : 'second'}: ${file}`)
+  const warnings = results.flatMap((result, i) => limitedIn(result).map((name) => warningOf(i, name)))
+  return `\n${heads.join('\n')}\n\n${table.toString()}\n${warnings.map((line) => `  ${paint.yellow('!')} ${line}\n`).join('')}`
+}
+
+const warningOf = (i: number, name: string): string =>
+  `The load generator was the limit of the ${i === 0 ? 'first' : 'second'}${name}: the broker may be faster.`
+
+/** Where the load generator was the limit: of scenarios by their names, of any other run as an empty word. */
+export function limitedIn(result: unknown): string[] {
+  const { scenarios, sweep, loadgenWasLimit } = (result ?? {}) as Partial<ScenarioReport['json']> & {
+    readonly sweep?: readonly LoadResult[]
+    readonly loadgenWasLimit?: boolean
+  }
+  if (Array.isArray(scenarios))
+    return scenarios.filter(({ generatorWasLimit }) => generatorWasLimit).map(({ scenario }) => ` in ${scenario}`)
+  return loadgenWasLimit || sweep?.some((each) => each.loadgenWasLimit) ? [''] : []
 }
 
 export function compare(first: unknown, second: unknown): Compared[] {

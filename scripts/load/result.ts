@@ -102,6 +102,9 @@ const SDK_WINDOW = 64
 /** A generator that uses more of a core than this may have been what held things up. */
 const BUSY_SHARE = 0.9
 
+/** @param share - of a core, of the busiest program that makes the load */
+export const wasLimit = (share: number): boolean => share > BUSY_SHARE
+
 export function resultOf(outcome: Outcome, environment: Environment, options: LoadOptions): LoadResult {
   const { plan, usage, database } = outcome
   const { spans: _, arrivingMs: __, ...verdict } = outcome.verdict
@@ -205,7 +208,7 @@ function generatorFigures({ generators, verdict, plan }: Outcome) {
     loadgenCpuSeconds,
     loadgenCpuShare: loadgenCpuSeconds / seconds,
     loadgenCpuShareMax,
-    loadgenWasLimit: loadgenCpuShareMax > BUSY_SHARE,
+    loadgenWasLimit: wasLimit(loadgenCpuShareMax),
     refused,
     duplicatesHidden: sum((of) => of.counters.duplicates),
     tampered: sum((of) => of.counters.tampered),

@@ -39,6 +39,21 @@ test('a table or index that grew is named', () => {
   expect(unmet(minutes({ bytes }))).toEqual(['grew: message_queue_pkey 4.19 MB → 8.39 MB'])
 })
 
+test('a broker that takes more and more memory fails', () => {
+  expect(unmet(minutes({ brokerRssMb: 157 }))).toEqual([])
+  expect(unmet(minutes({ brokerRssMb: 158 }))).toEqual([expect.stringContaining('the broker took 158 MB')])
+})
+
+test('a soak of seconds may leave behind what no vacuum came for, and no more', () => {
+  const brief = (last: Partial<SoakRow>) =>
+    [0, 5, 10, 15, 20].map((from) => row(from, { delivered: 1_000, ...(from === 20 && last) }))
+  const grownBy = (bytes: number) => ({ bytes: { ...row(20).bytes, message_queue: 12.5 * MB + bytes } })
+  expect(unmet(brief({ p99: 65, dead: 124_000, ...grownBy(7_000_000) }))).toEqual([])
+  expect(unmet(brief({ p99: 66 }))).toHaveLength(1)
+  expect(unmet(brief({ dead: 126_000 }))).toHaveLength(1)
+  expect(unmet(brief(grownBy(8_000_000)))).toHaveLength(1)
+})
+
 test('dead rows that pile up fail', () => {
   expect(unmet(minutes({ dead: 200_000 }))).toEqual([expect.stringContaining('dead rows')])
 })

@@ -1,6 +1,7 @@
 /** What a soak adds to the report: a row a minute, and its verdicts. */
 import { createColors } from 'picocolors'
 import type { ReportOptions } from './report.ts'
+import type { Sheet } from './scenarios/scenario.ts'
 import type { BacklogFigures, SoakFigures } from './soak.ts'
 import { megabytes, type SoakRow } from './soak-judge.ts'
 import { aligned, type Fact, type Paint, plainTable } from './table.ts'
@@ -14,11 +15,19 @@ export function printSoak(figures: SoakFigures, { isColored }: ReportOptions): s
   return `${parts.filter(Boolean).join('\n\n')}\n\n`
 }
 
-function minutes({ rows, hold }: SoakFigures, paint: Paint): string {
-  const table = plainTable(HEAD, paint)
-  for (const row of rows) {
+function minutes(figures: SoakFigures, paint: Paint): string {
+  const { head, rows } = soakSheet(figures)
+  const table = plainTable([...head], paint)
+  for (const row of rows) table.push([...row])
+  const note = figures.hold ? `\n${paint.dim('  * another session held a snapshot')}` : ''
+  return `${table.toString()}${note}`
+}
+
+/** A row for each span. */
+export function soakSheet({ rows, hold }: SoakFigures): Sheet {
+  const cells = rows.map((row) => {
     const isHeld = hold !== null && row.fromSeconds < hold.toSeconds && rowEnd(row, rows) > hold.fromSeconds
-    table.push([
+    return [
       `${clock(row.fromSeconds)}${isHeld ? ' *' : ''}`,
       count(row.delivered),
       ...[row.p50, row.p99].map(figure),
@@ -27,10 +36,9 @@ function minutes({ rows, hold }: SoakFigures, paint: Paint): string {
       megabytes(row.bytes.dedupe_ledger ?? 0),
       ...[row.dead, row.queued].map(count),
       `${orDash(row.brokerRssMb)} MB`,
-    ])
-  }
-  const note = hold ? `\n${paint.dim('  * another session held a snapshot')}` : ''
-  return `${table.toString()}${note}`
+    ]
+  })
+  return { head: HEAD, rows: cells }
 }
 
 const rowEnd = (row: SoakRow, rows: readonly SoakRow[]): number => row.fromSeconds + (rows[1]?.fromSeconds ?? 0)

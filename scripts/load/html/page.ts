@@ -11,6 +11,8 @@ export interface Chapter extends Findings {
   readonly title: string
   /** A sentence about the workload. */
   readonly summary: string
+  /** What is asked of the figure it shows; null: nothing in particular. */
+  readonly bar: string | null
   /** What a published report measured with it; null: none. */
   readonly reported: string | null
   readonly isGood: boolean
@@ -62,11 +64,12 @@ ${machineOf(machine, surroundings)}
 const escaped = (text: string): string => Bun.escapeHTML(text)
 
 function summaryOf(chapters: readonly Chapter[]): string {
-  const rows = chapters.map(({ title, isGood, headline, reported }) => {
+  const rows = chapters.map(({ title, isGood, shown, bar, reported }) => {
     const name = `<a href="#${escaped(title)}">${escaped(title)}</a>`
-    return `<tr><td>${name}</td><td>${markOf(isGood)}</td><td>${escaped(headline)}</td><td>${escaped(reported ?? '–')}</td></tr>`
+    const cells = [shown, bar ?? '–', reported ?? '–'].map((cell) => `<td>${escaped(cell)}</td>`)
+    return `<tr><td>${name}</td>${cells.join('')}<td>${markOf(isGood)}</td></tr>`
   })
-  const head = ['scenario', '', 'found here', 'a published report, of another system']
+  const head = ['scenario', 'shown here', 'bar', 'a published report, of another system', '']
   return `<section><h2>Summary</h2>
 <div class="wide"><table class="words"><thead><tr>${cellsOf(head, 'th')}</tr></thead><tbody>${rows.join('')}</tbody></table></div>
 </section>`

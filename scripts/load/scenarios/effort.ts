@@ -1,9 +1,7 @@
 /** Whether this very program, which is the peers of some scenarios, was what held things up. */
+import { wasLimit } from '../result.ts'
 import { figure } from '../text.ts'
 import type { Check } from './scenario.ts'
-
-/** A program that uses more of a core than this may have been the limit. */
-const BUSY_SHARE = 0.9
 
 export class Effort {
   readonly #startMs = performance.now()
@@ -19,6 +17,11 @@ export class Effort {
 /** Never unmet: figures from a generator that was the limit are true, but say less of the broker than they could. */
 export function generatorCheck(share: number): Check {
   const used = `${figure(share * 100)} % of a core`
-  if (share <= BUSY_SHARE) return { isMet: true, sentence: `The load generator was not the limit (${used}).` }
-  return { isMet: true, sentence: `Warning: the load generator was the limit (${used}). The broker may be faster.` }
+  if (!wasLimit(share))
+    return { about: 'cost', isMet: true, sentence: `The load generator was not the limit (${used}).` }
+  return {
+    about: 'cost',
+    isMet: true,
+    sentence: `Warning: the load generator was the limit (${used}). The broker may be faster.`,
+  }
 }

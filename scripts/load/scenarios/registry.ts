@@ -1,14 +1,30 @@
-/** Every scenario there is. A new one is a file beside this and a line here. */
+/** Every scenario there is. A new one is a file beside this, a line here, and a size in `mixed`. */
+import { burst } from './burst.ts'
 import { connections } from './connections.ts'
 import { hotGroup } from './hot-group.ts'
 import { httpSend } from './http-send.ts'
+import { mixed } from './mixed.ts'
 import { roundtrip } from './roundtrip.ts'
 import type { Scenario } from './scenario.ts'
+import { soak } from './soak.ts'
 import { stream } from './stream.ts'
+import { sweep } from './sweep.ts'
 import { throughput } from './throughput.ts'
 import { votes } from './votes.ts'
 
-export const SCENARIOS: readonly Scenario[] = [roundtrip, connections, throughput, hotGroup, votes, httpSend, stream]
+export const SCENARIOS: readonly Scenario[] = [
+  burst,
+  sweep,
+  roundtrip,
+  connections,
+  throughput,
+  hotGroup,
+  votes,
+  httpSend,
+  stream,
+  mixed,
+  soak,
+]
 
 export const scenarioNamed = (name: string): Scenario | undefined =>
   SCENARIOS.find((scenario) => scenario.name === name)

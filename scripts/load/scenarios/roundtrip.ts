@@ -9,18 +9,19 @@ import { paced } from './paced.ts'
 import { type Findings, type Scenario, type ScenarioSetup, sizeOf } from './scenario.ts'
 import { Stage } from './stage.ts'
 
-export const roundtrip: Scenario = {
-  name: 'roundtrip',
-  summary: '2,000 sockets held, 50 of them written to: HTTP send → WebSocket push',
-  reported: 'p95 1,758 ms',
-  run,
-}
-
 const ACTIVE = 50
 /** Messages a second to each. */
 const PER_SECOND = 4
 const P95_MS_MAX = 100
 const LATE_MS = 10_000
+
+export const roundtrip: Scenario = {
+  name: 'roundtrip',
+  summary: '2,000 sockets held, 50 of them written to: HTTP send → WebSocket push',
+  bar: `p95 < ${P95_MS_MAX} ms, none dropped`,
+  reported: 'p95 1,758 ms',
+  run,
+}
 
 async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> {
   const { target, options, display } = setup
@@ -56,6 +57,7 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
   const droppedAll = dropped + stage.listeners.dropped
   return {
     headline: `${count(ledger.delivered)} of ${count(ledger.sent)} messages, p95 ${figure(p95)} ms`,
+    shown: `p95 ${figure(p95)} ms, ${count(droppedAll)} dropped`,
     sheets: [
       latencySheet([
         ['due → HTTP answer', ledger.ack],
@@ -68,12 +70,17 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
     ],
     checks: [
       {
+        about: 'mail',
         isMet: lost === 0 && ledger.failedCount === 0,
         sentence: `Every message was taken and arrived (${count(lost)} did not).`,
       },
-      { isMet: ledger.twice + ledger.wrong === 0, sentence: 'None arrived twice or damaged.' },
-      { isMet: online === silent && droppedAll === 0, sentence: `No socket was dropped (${count(droppedAll)}).` },
-      { isMet: p95 < P95_MS_MAX, sentence: `p95 is under ${P95_MS_MAX} ms (${figure(p95)}).` },
+      { about: 'mail', isMet: ledger.twice + ledger.wrong === 0, sentence: 'None arrived twice or damaged.' },
+      {
+        about: 'mail',
+        isMet: online === silent && droppedAll === 0,
+        sentence: `No socket was dropped (${count(droppedAll)}).`,
+      },
+      { about: 'cost', isMet: p95 < P95_MS_MAX, sentence: `p95 is under ${P95_MS_MAX} ms (${figure(p95)}).` },
       generatorCheck(share),
     ],
     graphs: [graphOf(ledger)],

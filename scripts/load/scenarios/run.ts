@@ -5,16 +5,23 @@ import { type Environment, openEnvironment } from '../environment.ts'
 import type { Chapter } from '../html/page.ts'
 import { profileWords } from '../profile.ts'
 import type { Display } from '../progress.ts'
+import { wasLimit } from '../result.ts'
 import type { Report } from '../tell.ts'
 import { printFindings } from './print.ts'
 import { type Findings, isGood, type Scenario } from './scenario.ts'
 import { statementChecks, statementTimes } from './statements.ts'
+import { printSummary } from './summary.ts'
 
 /** As it is written as JSON, and read by `--compare`. */
 export interface ScenarioResult extends Findings {
   readonly scenario: string
   readonly summary: string
   readonly reported: string | null
+  readonly bar: string
+  /** It ran smaller and shorter than it is meant to. */
+  readonly isShort: boolean
+  /** Its figures are true, but the broker may be faster. */
+  readonly generatorWasLimit: boolean
   readonly isGood: boolean
   readonly seconds: number
   readonly postgresVersion: string
@@ -40,6 +47,7 @@ export async function runScenarios(
     results.push(result)
     text += printFindings(scenario, result, { isColored })
   }
+  if (results.length > 1) text += printSummary(results, { isColored })
   const page = { chapters: results.map(chapterOf), surroundings: results[0]! }
   return { text, json: { scenarios: results }, isGood: results.every((result) => result.isGood), page }
 }
@@ -61,11 +69,16 @@ async function runScenario(
   const seconds = (performance.now() - startMs) / 1000
   const times = await statementTimes(target.shards[0]!.adminUrl)
   if (!options.isKept) await end()
-  const { name, summary, reported } = scenario
+  const { name, summary, reported, bar } = scenario
   const { postgresVersion, durability } = target.facts
   const { gitSha, limits } = target.version
   const around = { seconds, postgresVersion, durability, gitSha, limits }
   const whole = { ...findings, checks: [...findings.checks, ...statementChecks(times)] }
   const figures = { ...findings.figures, ...times }
-  return { scenario: name, summary, reported, isGood: isGood(whole), ...whole, figures, ...around }
+  const marks = {
+    isGood: isGood(whole),
+    isShort: options.isQuick,
+    generatorWasLimit: wasLimit(figures.generatorShare),
+  }
+  return { scenario: name, summary, reported, bar, ...marks, ...whole, figures, ...around }
 }

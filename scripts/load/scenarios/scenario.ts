@@ -12,6 +12,8 @@ export interface Scenario {
   readonly summary: string
   /** What a published performance report measured with this workload; null: no such report. */
   readonly reported: string | null
+  /** What is asked of the figure it shows. */
+  readonly bar: string
   run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings>
 }
 
@@ -28,6 +30,8 @@ export interface Sheet {
 
 /** Something that is asked of the figures. */
 export interface Check {
+  /** `mail`: what became of it, however busy the machine is. `cost`: time, memory and the like. */
+  readonly about: 'mail' | 'cost'
   readonly isMet: boolean
   readonly sentence: string
 }
@@ -48,12 +52,20 @@ export interface Graph {
 export interface Findings {
   /** What came of it, in a few words. */
   readonly headline: string
+  /** The figure that its bar is about. */
+  readonly shown: string
   readonly sheets: readonly Sheet[]
   readonly facts: readonly Fact[]
   readonly checks: readonly Check[]
   readonly graphs: readonly Graph[]
   /** Whatever a program may want to compare, by name. */
-  readonly figures: Readonly<Record<string, number>>
+  readonly figures: Figures
+}
+
+export interface Figures {
+  readonly [name: string]: number
+  /** Of a core, of the busiest program that made the load. */
+  readonly generatorShare: number
 }
 
 export const isGood = ({ checks }: Findings): boolean => checks.every(({ isMet }) => isMet)

@@ -1,0 +1,91 @@
+/** The burst with more and more peers: how speed and latency change with them. */
+import type { Teardown } from '../../lib/teardown.ts'
+import type { Plan } from '../plan.ts'
+import { isClean, type LoadResult, resultOf } from '../result.ts'
+import { newMeshes, runOnce } from '../run.ts'
+import { ALONE } from '../spread.ts'
+import { count, figure } from '../text.ts'
+import { BAR, REPORTED } from './burst.ts'
+import { generatorCheck } from './effort.ts'
+import { type Findings, type Scenario, type ScenarioSetup, sizeOf } from './scenario.ts'
+
+export const SWEEP_PEERS = [10, 25, 50, 100]
+export const SWEEP_MESSAGES = 100
+
+export const sweep: Scenario = {
+  name: 'sweep',
+  summary: `${SWEEP_PEERS.join(', ')} peers × ${SWEEP_MESSAGES} messages, each as fast as the window admits`,
+  bar: BAR,
+  reported: REPORTED.text,
+  run,
+}
+
+async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> {
+  const results: LoadResult[] = []
+  for (const peers of sizesOf(setup)) results.push(await oneSize(setup, peers, teardown))
+  return findingsOf(results)
+}
+
+/** The short form leaves out what lies between. */
+function sizesOf(setup: ScenarioSetup): readonly number[] {
+  const most = SWEEP_PEERS.at(-1)!
+  const { peers } = sizeOf(setup, { peers: most, seconds: 0 }, { peers: most, seconds: 0 })
+  const sizes = SWEEP_PEERS.filter((size) => size < peers)
+  return setup.options.isQuick ? [...sizes.slice(0, 1), peers] : [...sizes, peers]
+}
+
+async function oneSize({ target, options, display }: ScenarioSetup, peers: number, teardown: Teardown) {
+  const each = options.asked.messages ?? SWEEP_MESSAGES
+  const { payloadBytes, seed } = options
+  const plan: Plan = { peers, total: peers * each, rate: null, payloadBytes, seed, isOneWay: false, spread: ALONE }
+  const meshes = await newMeshes({ plan, target, options }, teardown)
+  return resultOf(await runOnce({ plan, meshes, target, options, display }, teardown), target, options)
+}
+
+function findingsOf(results: readonly LoadResult[]): Findings {
+  const best = Math.max(...results.map(({ messagesPerSecond }) => messagesPerSecond))
+  const worst = Math.max(...results.map(({ e2eMs }) => e2eMs.p99))
+  const share = Math.max(...results.map(({ loadgenCpuShareMax }) => loadgenCpuShareMax))
+  const shown = `${count(best)}/s, p99 ${figure(worst)} ms`
+  const isAhead = best > REPORTED.perSecond && worst < REPORTED.p99Ms
+  return {
+    headline: `${results.map(({ peers }) => count(peers)).join(', ')} peers: ${count(best)} a second at best, p99 at most ${figure(worst)} ms`,
+    shown,
+    sheets: [sheetOf(results)],
+    facts: [],
+    checks: [
+      {
+        about: 'mail',
+        isMet: results.every(isClean),
+        sentence: 'Every message arrived once, in order, with every size.',
+      },
+      { about: 'cost', isMet: isAhead, sentence: `It is ${BAR} (${shown}).` },
+      generatorCheck(share),
+    ],
+    graphs: [
+      {
+        title: 'Latency against the peers',
+        x: 'peers',
+        y: 'ms',
+        lines: (['p50', 'p95', 'p99'] as const).map((name) => ({
+          name,
+          points: results.map(({ peers, e2eMs }) => [peers, e2eMs[name]] as const),
+        })),
+      },
+    ],
+    figures: {
+      messagesPerSecond: best,
+      e2eMsP99: worst,
+      lost: results.reduce((sum, { lost }) => sum + lost, 0),
+      generatorShare: share,
+    },
+  }
+}
+
+function sheetOf(results: readonly LoadResult[]) {
+  const rows = results.map(({ peers, total, messagesPerSecond, ackMs, e2eMs, lost }) => {
+    const times = [ackMs.p50, ackMs.p99, e2eMs.p50, e2eMs.p95, e2eMs.p99].map(figure)
+    return [...[peers, total, messagesPerSecond].map(count), ...times, count(lost)]
+  })
+  return { head: ['peers', 'messages', 'a second', 'ack p50', 'p99', 'push p50', 'p95', 'p99 ms', 'lost'], rows }
+}
