@@ -20,6 +20,21 @@ export {
 } from './device-invite.ts'
 export { type Enrolment, signEnrolment, verifyEnrolment } from './enrolment.ts'
 export {
+  ENTRY_BYTES_MAX,
+  ENTRY_KEY_BYTES_MAX,
+  ENTRY_VALUE_BYTES_MAX,
+  type EntryDraft,
+  type EntryHeader,
+  type EntryKeys,
+  entryFields,
+  isEntryKey,
+  NO_ENTRY,
+  openEntry,
+  readEntry,
+  type SignedEntry,
+  sealEntry,
+} from './entry.ts'
+export {
   type EnvelopeDraft,
   type OpenRefusal,
   type OpenResult,
@@ -27,6 +42,7 @@ export {
   sealEnvelope,
   sealInStream,
 } from './envelope.ts'
+export { GRANT_BYTES_MAX, GRANT_KEYS_MAX, type Grant, NO_LINK, openGrant, sealGrant } from './grant.ts'
 export {
   changeGroup,
   endGroup,
@@ -59,6 +75,18 @@ export { bindBoxKey, checkKeyBinding, type KeyBinding, type KeyBindingVerdict } 
 export * from './keys.ts'
 export type { Note } from './note.ts'
 export { changePool, foundPool, type Pool, type PoolStatement, poolIdOf, readPool } from './pool.ts'
+export {
+  type OpenRecord,
+  openRecord,
+  RECORD_BYTES_MAX,
+  type RecordDraft,
+  type RecordHeader,
+  type RecordPlace,
+  readRecord,
+  recordFields,
+  type SignedRecord,
+  sealRecord,
+} from './record.ts'
 export { isRosterName } from './roster-statement.ts'
 export { type Correspondent, Sealer } from './sealer.ts'
 export {
@@ -73,6 +101,8 @@ export {
 } from './shard-certificate.ts'
 export { BODY_OVERHEAD_BYTES, openBody, type SealedBody, sealBody, TICKET_BYTES } from './shared-body.ts'
 export { hash256, ready } from './sodium.ts'
+export { type HistoryFor, isHistoryFor, readSpace, type Space, type SpaceStatement, signSpace } from './space.ts'
+export { KEY_EPOCH_MAX, type KeyPlace, keyHashOf, keyLink, newSpaceKey } from './space-keys.ts'
 export { readSuccession, type Succession, signSuccession } from './succession.ts'
 export { signTokenRequest, verifyTokenRequest } from './token-request.ts'
 export {

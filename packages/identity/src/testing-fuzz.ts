@@ -1,12 +1,13 @@
 /**
- * A seeded fuzzer of what this package reads: invites, groups' statements, key bindings, envelopes, notes, key files and
- * addresses. Half of the inputs are good ones with a fault in their bytes. The other half have the fault inside what is
+ * A seeded fuzzer of what this package reads: invites, groups' and spaces' statements, entries, records, key bindings,
+ * envelopes, notes, key files and addresses. Half of the inputs are good ones with a fault in their bytes. The other half have the fault inside what is
  * signed, or sealed, so that they come past the signature: what a hostile member could make.
  */
 import { OperatingError, type Random, seededRandom, toHex } from '@sealpost/std'
 import { bytesOf, faultyBytes, faultyJson, faultyText, pick } from '@sealpost/std/testing'
 import { normalizeAuthority } from './authority.ts'
 import { concatBytes, context } from './byte-fields.ts'
+import { NO_ENTRY, openEntry, readEntry, sealEntry } from './entry.ts'
 import { openEnvelope, sealEnvelope } from './envelope.ts'
 import { correspondent, MESH, peerNumber } from './fixtures.test-kit.ts'
 import { changeGroup, foundGroup, readGroup } from './group.ts'
@@ -15,8 +16,10 @@ import { bindBoxKey, checkKeyBinding } from './key-binding.ts'
 import { isLocked, plainText, readText } from './key-file-text.ts'
 import { type Identity, SIGNATURE_BYTES, sign } from './keys.ts'
 import { encodeNote, readNote } from './note.ts'
+import { openRecord, readRecord, sealRecord } from './record.ts'
 import { Sealer } from './sealer.ts'
 import { sodium } from './sodium.ts'
+import { readSpace, signSpace } from './space.ts'
 
 export interface IdentityReport {
   readonly accepted: number
@@ -55,6 +58,7 @@ function targets(): Readonly<Record<string, Target>> {
   return {
     invites: bytesTarget(inviteSamples(), 'sealpost-invite/1', (bytes) => parseInvite(bytes)?.bytes ?? null),
     statements: bytesTarget(groupSamples(), 'sealpost-group/1', (bytes) => readGroup(bytes)?.bytes ?? null),
+    ...spaceTargets(),
     'texts of invites': inviteTexts(),
     bindings: bindings(),
     envelopes: envelopes(),
@@ -77,6 +81,34 @@ function groupSamples(): Uint8Array[] {
   const members = people().map(({ signing }) => signing.publicKey)
   const first = foundGroup(alice.signing, { meshId: MESH, name: 'crew', members })
   return [first, changeGroup(alice.signing, first, { members: members.slice(1) })].map(({ bytes }) => bytes)
+}
+
+/** What is kept of state and history. An entry or record that came past its signature is opened, too. */
+function spaceTargets(): Readonly<Record<string, Target>> {
+  const [{ signing }] = people()
+  const place = { meshId: MESH, spaceId: MESH, keyEpoch: 1 }
+  const [nameKey, spaceKey] = [new Uint8Array(32).fill(1), new Uint8Array(32).fill(2)]
+  const keys = { nameKey, spaceKey }
+  const bounds = { historyFor: 'all', keepSeconds: 60, keepBytes: 1e6, keepsMessages: true } as const
+  const space = signSpace(signing, { meshId: MESH, spaceId: MESH, owner: signing.publicKey, epoch: 1, ...bounds })
+  const draft = { ...place, key: 'topic', value: new Uint8Array(9), revision: 1, prevHash: NO_ENTRY, sentAtMs: 1 }
+  const entry = sealEntry(signing, draft, keys)
+  const second = sealEntry(signing, { ...draft, revision: 2, prevHash: entry.hash, value: null }, keys)
+  const at = { streamId: 'ab'.repeat(16), seq: 1, prevHash: NO_ENTRY, ticket: new Uint8Array(64), sentAtMs: 1 }
+  const record = sealRecord(signing, { ...place, ...at, note: { thread: 'ab'.repeat(16) } }, spaceKey)
+  return {
+    spaces: bytesTarget([space.bytes], 'sealpost-space/1', (bytes) => readSpace(bytes)?.bytes ?? null),
+    entries: bytesTarget([entry.bytes, second.bytes], 'sealpost-entry/1', (bytes) => {
+      const read = readEntry(bytes)
+      if (read) openEntry(read, keys)
+      return read?.bytes ?? null
+    }),
+    records: bytesTarget([record.bytes], 'sealpost-record/1', (bytes) => {
+      const read = readRecord(bytes)
+      if (read) openRecord(read, spaceKey)
+      return read?.bytes ?? null
+    }),
+  }
 }
 
 /** Something that is `fields || signature`. What is accepted must be the very bytes that were given. */

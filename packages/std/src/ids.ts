@@ -13,6 +13,8 @@ export type MeshId = Branded<string, 'MeshId'>
 export type InviteId = Branded<string, 'InviteId'>
 /** A group of peers: 32 hex digits. */
 export type GroupId = Branded<string, 'GroupId'>
+/** A space of state and history: the mesh's own has the id of the mesh, a group's the id of the group. */
+export type SpaceId = MeshId | GroupId
 /** The epoch of the statement that ends a group: an `integer` of the database holds no more, so nothing can follow it. */
 export const GROUP_EPOCH_LAST = 2 ** 31 - 1
 /** A pool of peers, addressed like one: 64 hex digits. */
