@@ -9,6 +9,7 @@ import {
   ANY_PLATFORM,
   CLOSED_ENTRIES,
   DIRECTIONS,
+  GIVEN_BY_TOOLS,
   LIBRARY_HOMES,
   LINES_MAX,
   SERVER_FOLDERS,
@@ -155,6 +156,7 @@ function problemOfDeclaration(
 ): string | undefined {
   const name = packageOf(specifier)
   if (name === owner.name) return undefined
+  if (GIVEN_BY_TOOLS.some(({ module, folder }) => module === name && file.path.startsWith(folder))) return undefined
   const declared = [...owner.dependencies]
   if (mayUseTools(file.path, owner)) declared.push(...owner.devDependencies, ...(root?.devDependencies ?? []))
   if (composes(file.path)) declared.push(...(root?.dependencies ?? []))

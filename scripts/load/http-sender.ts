@@ -36,12 +36,12 @@ const bytesOf = (base64url: string): Uint8Array => new Uint8Array(Buffer.from(ba
 
 export class HttpSender {
   readonly #url: string
-  readonly #token: string
+  readonly token: string
   readonly #sealer: Sealer
 
   private constructor(url: string, token: string, sealer: Sealer) {
     this.#url = url
-    this.#token = token
+    this.token = token
     this.#sealer = sealer
   }
 
@@ -82,7 +82,7 @@ export class HttpSender {
   /** Never rejects: a connection that breaks is an outcome, too. */
   async post(item: SealedItem): Promise<Outcome> {
     try {
-      const headers = { authorization: `Bearer ${this.#token}` }
+      const headers = { authorization: `Bearer ${this.token}` }
       const { results, code } = (await ask(`${this.#url}/v1/send`, { envelopes: [item] }, headers)) as Sent
       const [result] = results ?? []
       return (result?.status === 'refused' ? result.code : result?.status) ?? code ?? 'no_answer'

@@ -1,0 +1,59 @@
+/**
+ * Makes what the k6 scripts here need: a mesh of its own with some peers, for each a token for HTTP and one sealed envelope.
+ *
+ *   DATABASE_URL=… bun docs/k6/prepare.ts ws://127.0.0.1:7450 10 peers.json
+ *
+ * The file holds secret keys of peers that exist for the test only, and a token that is good for an hour.
+ */
+import { chmod } from 'node:fs/promises'
+import type { PeerKey } from '@sealpost/std'
+import { LoadDatabase } from '../../scripts/load/database.ts'
+import { HttpSender } from '../../scripts/load/http-sender.ts'
+import { inventMesh } from '../../scripts/load/seed.ts'
+
+/** The file, for the k6 scripts. */
+export interface Prepared {
+  readonly authority: string
+  readonly brokerKey: string
+  readonly meshId: string
+  readonly peers: readonly PreparedPeer[]
+}
+
+export interface PreparedPeer {
+  readonly peerKey: string
+  /** The seed of its ed25519 key, as hex. */
+  readonly seed: string
+  readonly token: string
+  readonly recipient: string
+  /** Sealed for the recipient, as base64url. */
+  readonly envelope: string
+}
+
+const BODY_BYTES = 200
+
+async function prepare(brokerUrl: string, count: number, databaseUrl: string): Promise<Prepared> {
+  const { host } = new URL(brokerUrl)
+  const version = await (await fetch(`${brokerUrl.replace(/^ws/, 'http')}/version`)).json()
+  const { brokerKey } = version as { readonly brokerKey: PeerKey }
+  const mesh = await inventMesh(count)
+  const database = await LoadDatabase.open(databaseUrl)
+  await database.seed(mesh).finally(() => database.close())
+  const { meshId, peerKeys, secrets, bindings } = mesh
+  const peers: PreparedPeer[] = []
+  for (const [i, peerKey] of peerKeys.entries()) {
+    const to = bindings[(i + 1) % count]!
+    const sender = await HttpSender.enter({ url: brokerUrl, brokerKey, meshId }, secrets[i]!)
+    const { envelope, recipient } = sender.seal(to, new Uint8Array(BODY_BYTES))
+    peers.push({ peerKey, seed: secrets[i]!.signing, token: sender.token, recipient, envelope })
+  }
+  return { authority: host, brokerKey, meshId, peers }
+}
+
+const [brokerUrl, count, file] = process.argv.slice(2)
+const { DATABASE_URL } = process.env
+if (!brokerUrl || !count || !file || !DATABASE_URL) {
+  process.stderr.write('Usage: DATABASE_URL=… bun docs/k6/prepare.ts ws://HOST:PORT PEERS FILE\n')
+  process.exit(2)
+}
+await Bun.write(file, JSON.stringify(await prepare(brokerUrl, Number(count), DATABASE_URL)))
+await chmod(file, 0o600)
