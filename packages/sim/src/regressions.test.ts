@@ -51,3 +51,8 @@ test('what is put off is waited for in the next session, too (seed 2005944)', ()
 test('a member that left shortly after an outage may have settled what is leased to it (seed 1312741409)', () => {
   expect(runSeed(1_312_741_409).violation).toBeNull()
 })
+
+/** Its shard heard of the newest consent when the recipient came back, and knew better than the oracle. */
+test('whoever is welcome again may write (seed 1312744220)', () => {
+  expect(runSeed(1_312_744_220).violation).toBeNull()
+})

@@ -108,7 +108,7 @@ export class ShardLife extends MemberLife implements Effects {
   connect(link: Link): void {
     this.lastSocket += 1
     const no = this.lastSocket
-    this.sockets.set(no, { link, peer: null, epoch: 0, outstanding: new Map() })
+    this.sockets.set(no, { link, peer: null, member: null, epoch: 0, outstanding: new Map() })
     link.accept({
       received: (frame) => this.received(no, frame),
       closed: () => {
@@ -141,7 +141,10 @@ export class ShardLife extends MemberLife implements Effects {
     if (!socket) return 'sent'
     const { revocations, oracle } = this.world
     if (socket.peer && revocations.isLeaver(socket.peer) && revocations.isHeardBy(this)) oracle.served()
-    for (const frame of frames) watchFrame(this.world, socket, frame, this.statements.options.leaseMs)
+    for (const frame of frames) {
+      watchFrame(this.world, socket, frame, this.statements.options.leaseMs)
+      if (frame.type === 'welcome') this.heard.heardOfMembers([socket.member!])
+    }
     if (this.world.chance('sendDropped')) {
       this.world.oracle.mark('send: dropped')
       return this.sendDropped(socket)
@@ -187,7 +190,11 @@ export class ShardLife extends MemberLife implements Effects {
     this.ask(
       'authenticate',
       () => this.statements.findMembers(meshId, [peerKey])[0] ?? null,
-      (member) => this.engine.authenticated(no, { member, isSignatureGood: true, proof: new Uint8Array(64) }),
+      (member) => {
+        const socket = this.sockets.get(no)
+        if (socket) socket.member = member
+        this.engine.authenticated(no, { member, isSignatureGood: true, proof: new Uint8Array(64) })
+      },
       () => this.engine.authenticated(no, null),
     )
   }

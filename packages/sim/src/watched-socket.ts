@@ -1,5 +1,5 @@
 /** What a shard says on a socket, with the oracle listening. */
-import type { FrameOf, ServerFrame } from '@sealpost/protocol'
+import type { FrameOf, Member, ServerFrame } from '@sealpost/protocol'
 import type { DeliveryId, MeshId, Millis, PeerKey } from '@sealpost/std'
 import type { Link } from './link.ts'
 import type { World } from './world.ts'
@@ -7,6 +7,8 @@ import type { World } from './world.ts'
 export interface Socket {
   readonly link: Link
   peer: { meshId: MeshId; peerKey: PeerKey; credit: number } | null
+  /** As the database told of it. */
+  member: Member | null
   /** With which its session opened; 0 before. */
   epoch: number
   /** Pushed and not settled, and when; what comes of pools is counted there. */
