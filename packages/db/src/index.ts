@@ -14,6 +14,7 @@ export {
   type Pipeline,
 } from './connect.ts'
 export * from './consent.ts'
+export { CopyLanes, type CopyOptions } from './copy-lanes.ts'
 export { type Address, DatabaseError } from './database-error.ts'
 export * from './database-figures.ts'
 export * from './dead-letters.ts'

@@ -83,6 +83,9 @@ const MONITOR: Grants = {
   snapshot: 'select (mesh_id, space_id, seq, at, entries, bytes, done_at)',
 }
 
+/** A broker makes no tables and drops none, but the days of history, and those only when they are over. */
+const HISTORY_JOBS = ['add_history_day(date)', 'drop_history_day(date)', 'clear_undated_history(timestamptz, integer)']
+
 const ROLES = ['owner', 'broker', 'admin', 'monitor', 'backup'] as const
 
 /**
@@ -112,7 +115,8 @@ export function roleStatements(prefix = 'sealpost'): string[] {
     ...granted(MONITOR, monitor),
     ...reading(backup),
     `alter default privileges for role ${owner} in schema public grant select on tables to ${backup}`, // partitions of days to come
-    'revoke all on function note_origin(boolean), refuse_while_moving() from public',
+    `revoke all on function note_origin(boolean), refuse_while_moving(), ${HISTORY_JOBS} from public`,
+    `grant execute on function ${HISTORY_JOBS} to ${broker}`,
     `grant execute on function note_origin(boolean) to ${broker}, ${admin}`,
     `grant execute on function pg_control_system() to ${owner}`,
     `grant pg_read_all_stats to ${broker}, ${admin}, ${monitor}`, // to see whose snapshot holds up the queue
@@ -129,12 +133,13 @@ const handOver = (owner: string) => `do $$ declare what record; begin
   if to_regnamespace('drizzle') is not null then alter schema drizzle owner to ${owner}; end if;
   for what in select c.oid::regclass as name, c.relkind from pg_class c
     where c.relnamespace::regnamespace::text in ('public', 'drizzle') and c.relkind in ('r', 'p', 'v', 'S')
-      and not exists (select from pg_depend d where d.objid = c.oid and d.deptype in ('a', 'i', 'e')
-        and d.classid = 'pg_class'::regclass)
+      and (c.relispartition or not exists (select from pg_depend d where d.objid = c.oid and d.refobjid <> c.oid
+        and d.deptype in ('a', 'i', 'e') and d.classid = 'pg_class'::regclass))
   loop execute format('alter %s %s owner to ${owner}',
     case what.relkind when 'S' then 'sequence' when 'v' then 'view' else 'table' end, what.name); end loop;
   alter function note_origin(boolean) owner to ${owner};
   alter function refuse_while_moving() owner to ${owner};
+  ${HISTORY_JOBS.map((job) => `alter function ${job} owner to ${owner};`).join(' ')}
 end $$`
 
 /** All there is, for a dump, and what brackets a copy of the files. */

@@ -93,7 +93,11 @@ export const stateEntry = pgTable(
     /** Of the entry: what the next one must name as its former. */
     hash: bytea('hash').notNull(),
   },
-  (t) => [primaryKey({ columns: [t.meshId, t.spaceId, t.keyHash] })],
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.spaceId, t.keyHash] }),
+    // What was changed since, in order: how a reader comes up to date, and where it goes on after a cut.
+    index('state_entry_seq').on(t.meshId, t.spaceId, t.seq),
+  ],
 )
 
 /** Every change of an entry and every kept message, a partition for each day. Whole partitions go, never single rows. */
@@ -135,10 +139,10 @@ export const snapshot = pgTable(
     entries: integer('entries').notNull().default(0),
     bytes: count('bytes').notNull().default(0),
     doneAt: instant('done_at'),
-    /** The last key hash that was written, while it is being made. */
-    progress: bytea('progress'),
+    /** The seq of the last entry that was written, while it is being made. */
+    progress: count('progress').notNull().default(0),
   },
-  (t) => [primaryKey({ columns: [t.meshId, t.spaceId, t.seq] })],
+  (t) => [primaryKey({ columns: [t.meshId, t.spaceId, t.seq, t.at] })],
 )
 
 /** Written in the order of its key, which is the order of its pages, so that a replay reads it from one end to the other. */
@@ -158,7 +162,7 @@ export const snapshotEntry = pgTable(
   (t) => [
     primaryKey({
       name: 'snapshot_entry_pk',
-      columns: [t.meshId, t.spaceId, t.snapshotSeq, t.keyHash, t.snapshotAt],
+      columns: [t.meshId, t.spaceId, t.snapshotSeq, t.snapshotAt, t.seq],
     }),
   ],
 )

@@ -1,0 +1,99 @@
+/**
+ * Connections for long answers: what a `COPY … TO STDOUT` says, a buffer at a time, as fast as it is taken and no faster.
+ * They are apart from all others, so that nobody's mail waits behind a reader.
+ */
+import type { Readable } from 'node:stream'
+import type { Client } from 'pg'
+import { to as copyTo } from 'pg-copy-streams'
+import { SILENT_CLIENT } from './connect.ts'
+import { type Address, DatabaseError, leavesConnectionWhole, statementError } from './database-error.ts'
+import { type Lane, parseAddress } from './lane.ts'
+import { asDriverError, openBoth, type Pipe } from './pipe-lane.ts'
+
+export interface CopyOptions {
+  readonly applicationName: string
+  /** Settings of each session, over the ones all sessions have. */
+  readonly settings: Readonly<Record<string, string | number>>
+  /** A statement that takes longer is ended by the server. */
+  readonly statementTimeoutMs: number
+  /** Connections that are kept while nothing runs on them; how many run at a time is up to the caller. */
+  readonly idleMax: number
+}
+
+interface Link {
+  readonly client: Client
+  readonly lane: Lane<Pipe>
+}
+
+const CONNECT_TIMEOUT_MS = 5_000
+
+export class CopyLanes {
+  readonly #url: string
+  readonly #address: Address
+  readonly #options: CopyOptions
+  readonly #idle: Link[] = []
+  readonly #busy = new Set<Link>()
+  #isClosed = false
+
+  /** @throws DatabaseError `db_url_invalid` */
+  constructor(url: string, options: CopyOptions) {
+    this.#url = url
+    this.#address = parseAddress(url)
+    this.#options = options
+  }
+
+  /**
+   * The bytes of one `COPY … TO STDOUT`. Whoever stops reading ends the statement on the server at once.
+   * @throws DatabaseError
+   */
+  async *read(statement: string): AsyncGenerator<Buffer, void, undefined> {
+    const link = await this.#take()
+    let isWhole = false
+    try {
+      const stream = link.client.query(copyTo(statement)) as unknown as Readable
+      stream.on('error', () => undefined) // one that comes after the reader has gone would end the process
+      for await (const chunk of stream) yield chunk as Buffer
+      isWhole = true
+    } catch (error) {
+      const known = asDriverError(error)
+      isWhole = leavesConnectionWhole(known)
+      throw statementError(known, this.#address)
+    } finally {
+      this.#give(link, isWhole)
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true
+    for (const { lane } of this.#busy) lane.cut()
+    await Promise.all(this.#idle.splice(0).map(({ lane }) => lane.retire()))
+  }
+
+  async #take(): Promise<Link> {
+    if (this.#isClosed) throw new DatabaseError('db_closed', 'This database connection pool is closed')
+    for (let link = this.#idle.pop(); link; link = this.#idle.pop()) if (!link.lane.isGone) return this.#begin(link)
+    const { applicationName, settings, statementTimeoutMs } = this.#options
+    const session = { ...SESSION, statement_timeout: statementTimeoutMs, ...settings }
+    return this.#begin(await openBoth(this.#url, { applicationName, connectTimeoutMs: CONNECT_TIMEOUT_MS, session }))
+  }
+
+  #begin(link: Link): Link {
+    this.#busy.add(link)
+    return link
+  }
+
+  #give(link: Link, isWhole: boolean): void {
+    this.#busy.delete(link)
+    const { lane } = link
+    if (!isWhole || lane.isGone) return lane.cut()
+    if (this.#isClosed || this.#idle.length >= this.#options.idleMax) return void lane.retire()
+    this.#idle.push(link)
+  }
+}
+
+const SESSION = {
+  ...SILENT_CLIENT,
+  lock_timeout: 1_000,
+  // A broker that was killed leaves no statement behind that holds up the clearing of dead rows.
+  client_connection_check_interval: 1_000,
+}

@@ -1,0 +1,72 @@
+/** What can be answered of a space: which moments, and from what. */
+import type { Database } from '@sealpost/db'
+import { literal, type Micros, microsOf, ofSpace, type SpaceRef } from './space-ref.ts'
+import type { Base } from './state-sql.ts'
+
+export interface SpaceFacts {
+  /** By the database's clock. */
+  readonly now: Micros
+  readonly lastSeq: number
+  /** null: it keeps no history. */
+  readonly keptSince: Micros | null
+  readonly keepSeconds: number
+}
+
+export type Refusal = 'in_future' | 'before_horizon'
+
+/** Nobody writes into a space for longer than a statement may take. */
+const SETTLED_MICROS: Micros = 60e6
+
+/** @returns null: there is no such space. @throws DatabaseError */
+export async function findSpace(db: Database, space: SpaceRef): Promise<SpaceFacts | null> {
+  const [row] = await db.run(
+    (sql) => sql<SpaceFacts[]>`
+      select ${sql.unsafe(microsOf('clock_timestamp()'))} as now,
+        case when last_seq < 0 then -1 - last_seq else last_seq end as "lastSeq",
+        ${sql.unsafe(microsOf('kept_since'))} as "keptSince", keep_seconds as "keepSeconds"
+      from space where ${sql.unsafe(ofSpace(space))}`,
+  )
+  return row ?? null
+}
+
+/** Nothing before it is told. `null`: nothing is. */
+export function horizonOf({ now, keptSince, keepSeconds }: SpaceFacts): Micros | null {
+  return keptSince === null ? null : Math.max(keptSince, now - keepSeconds * 1e6)
+}
+
+/** What no reader may ask. */
+export function refusalOf(facts: SpaceFacts, at: Micros): Refusal | null {
+  if (at > facts.now) return 'in_future'
+  const horizon = horizonOf(facts)
+  return horizon === null || at < horizon ? 'before_horizon' : null
+}
+
+/**
+ * From what the state at a moment is told: the newest whole snapshot before it, or the very first event.
+ * @returns null: neither is there
+ * @throws DatabaseError
+ */
+export async function findBase(db: Database, space: SpaceRef, at: Micros): Promise<Base | null> {
+  const [found] = await db.run((sql) =>
+    sql.unsafe<(Base & { first: number | null })[]>(
+      `select b.seq, ${microsOf('b.at')} as at, ${FIRST_SEQ(space)} as first
+       from (select) as one left join lateral (
+         select seq, at from snapshot where ${ofSpace(space)} and done_at is not null and at <= ${literal.moment(at)}
+         order by at desc limit 1) b on true`,
+    ),
+  )
+  if (found?.seq != null) return { seq: found.seq, at: found.at }
+  return found?.first === 1 ? { seq: 0, at: 0 } : null
+}
+
+const FIRST_SEQ = (space: SpaceRef): string =>
+  `(select seq from history_event where ${ofSpace(space)} order by seq limit 1)`
+
+/**
+ * Returns when everything that was written into the space up to now is committed or undone, so that who asks about a moment
+ * that has only just passed is told what others will be told. @throws DatabaseError
+ */
+export async function untilSettled(db: Database, space: SpaceRef, { now }: SpaceFacts, at: Micros): Promise<void> {
+  if (at < now - SETTLED_MICROS) return
+  await db.run((sql) => sql.unsafe(`select from space where ${ofSpace(space)} for share`))
+}

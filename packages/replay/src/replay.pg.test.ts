@@ -1,0 +1,258 @@
+import { randomBytes } from 'node:crypto'
+import fc from 'fast-check'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { CopyRows } from './copy-rows.ts'
+import { lineOf } from './lines.ts'
+import { findSpace } from './moments.ts'
+import { readEntries, readPage } from './pages.ts'
+import { dropDays, giveUpDays, makeDays } from './retention.ts'
+import { defaultSnapshotOptions, Snapshots } from './snapshots.ts'
+import { literal, type Micros, ofSpace } from './space-ref.ts'
+import { eventsBetween, stateNow } from './state-sql.ts'
+import { DAY, HOUR, type ReadRow, ReplayWorld, readAll, type SpaceWorld, START } from './testing-space.ts'
+
+let world: ReplayWorld
+beforeAll(async () => {
+  world = await ReplayWorld.open()
+})
+afterAll(() => world.close())
+
+/** Small enough for a few events to need several batches. */
+const EAGER = { share: 0, eventsMin: 1, batchBytes: 1 }
+
+interface Written extends ReadRow {
+  readonly at: Micros
+  readonly key: string
+}
+
+/** What a map says. */
+function lastValues(written: readonly Written[], at: Micros): ReadRow[] {
+  const last = new Map<string, Written>()
+  for (const event of written) if (event.at <= at && event.kind !== 3) last.set(event.key, event)
+  return [...last.values()]
+    .filter(({ kind }) => kind === 1)
+    .sort((a, b) => a.seq - b.seq)
+    .map(({ seq, kind, value }) => ({ seq, kind, value }))
+}
+
+const step = fc.oneof(
+  { weight: 8, arbitrary: fc.record({ do: fc.constant('set' as const), key: fc.integer({ min: 0, max: 5 }) }) },
+  { weight: 2, arbitrary: fc.record({ do: fc.constant('delete' as const), key: fc.integer({ min: 0, max: 5 }) }) },
+  { weight: 2, arbitrary: fc.record({ do: fc.constant('say' as const), key: fc.constant(0) }) },
+  { weight: 5, arbitrary: fc.record({ do: fc.constant('wait' as const), key: fc.integer({ min: 1, max: 60 }) }) },
+  { weight: 3, arbitrary: fc.record({ do: fc.constant('snapshot' as const), key: fc.constant(0) }) },
+  { weight: 3, arbitrary: fc.record({ do: fc.constant('keep' as const), key: fc.constant(0) }) },
+)
+
+describe('a state of the past', () => {
+  test('is what a map says, from whatever snapshots, with days that went and cursors anywhere', async () => {
+    let answered = 0
+    let refused = 0
+    let dropped = 0
+    await fc.assert(
+      fc.asyncProperty(fc.array(step, { minLength: 15, maxLength: 40 }), async (steps) => {
+        await world.setClock(START)
+        const space = await world.space({ keepSeconds: 2 * 86_400 })
+        const snapshots = new Snapshots(world.broker, EAGER, 60_000)
+        const written: Written[] = []
+        let clock = START
+        for (const { do: what, key } of steps) {
+          if (what === 'wait') clock = await wait(clock + key * HOUR)
+          else if (what === 'snapshot') await snapshots.refresh(space.ref)
+          else if (what === 'keep') dropped += await keep(space)
+          else written.push(await write(space, what, key))
+        }
+        // A write in the same microsecond goes ahead of the clock.
+        clock = await wait(Math.max(clock, written.at(-1)?.at ?? 0))
+        const { keptSince, keepSeconds } = (await findSpace(world.broker, space.ref))!
+        const horizon = Math.max(keptSince!, clock - keepSeconds * 1e6)
+        for (const at of momentsOf(written, clock)) {
+          const answer = await space.stateAt(at)
+          if (at < horizon) {
+            expect(answer).toBe('before_horizon')
+            refused += 1
+            continue
+          }
+          const expected = lastValues(written, at)
+          expect(answer).toEqual(expected)
+          const middle = expected[expected.length >> 1]?.seq ?? 0
+          expect(await space.stateAt(at, middle)).toEqual(expected.filter(({ seq }) => seq > middle))
+          answered += 1
+        }
+        await world.owner.run((sql) => sql.unsafe('update space set kept_since = null')) // it holds up no day of the next run
+      }),
+      { numRuns: 12, seed: 8 },
+    )
+    expect(Math.min(answered, refused)).toBeGreaterThan(50)
+    expect(dropped).toBeGreaterThan(0)
+  })
+
+  async function write(space: SpaceWorld, what: 'set' | 'delete' | 'say', key: number): Promise<Written> {
+    const event = { kind: ({ set: 1, delete: 2, say: 3 } as const)[what], key: String(key), value: randomBytes(8).toString('hex') } // biome-ignore format: one thing
+    return { ...event, ...(await space.write(event)) }
+  }
+
+  async function wait(until: Micros): Promise<Micros> {
+    await world.setClock(until)
+    await makeDays(world.broker)
+    return until
+  }
+
+  async function keep(space: SpaceWorld): Promise<number> {
+    await giveUpDays(world.broker, space.ref)
+    return dropDays(world.broker)
+  }
+
+  const momentsOf = (written: readonly Written[], clock: Micros): Micros[] =>
+    [...written.flatMap(({ at }) => [at - 1, at, at + HOUR]), clock].filter((at) => at <= clock)
+})
+
+describe('a space with some history', () => {
+  async function filled(): Promise<SpaceWorld> {
+    await world.setClock(START)
+    const space = await world.space()
+    for (const key of ['a', 'b', 'c', 'd']) await space.write({ kind: 1, key, value: `first ${key}` })
+    await space.write({ kind: 2, key: 'b', value: 'no b' })
+    await space.write({ kind: 3, key: '', value: 'hello' })
+    return space
+  }
+
+  test('tells the values of now, and behind a seq what was deleted since', async () => {
+    const space = await filled()
+    const seqs = async (after: number) =>
+      (await readAll(world.copies, stateNow(space.ref, after))).map(({ seq, kind }) => [seq, kind])
+    expect(await seqs(0)).toEqual([[1, 1], [3, 1], [4, 1]]) // biome-ignore format: one thing
+    expect(await seqs(3)).toEqual([[4, 1], [5, 2]]) // biome-ignore format: one thing
+  })
+
+  test('tells single entries by the hashes of their keys', async () => {
+    const space = await filled()
+    const hash = (key: string) => new Bun.CryptoHasher('sha256').update(key).digest('hex')
+    const rows = await readEntries(world.broker, space.ref, ['c', 'b', 'z'].map(hash))
+    expect(rows.map(({ seq, kind }) => [seq, kind])).toEqual([[3, 1], [5, 2]]) // biome-ignore format: one thing
+    expect(JSON.parse(lineOf(rows[0]!))).toMatchObject({ seq: 3, value: Buffer.from('first c').toString('base64') })
+  })
+
+  test('tells its events between two moments, and a page of them either way', async () => {
+    const space = await filled()
+    const all = { space: space.ref, after: 0, from: START, to: START + DAY }
+    expect((await readAll(world.copies, eventsBetween(all))).map(({ kind }) => kind)).toEqual([1, 1, 1, 1, 2, 3])
+    const page = async (request: { after?: number; before?: number; limit: number }) => {
+      const { rows, hasMore } = await readPage(world.broker, { ...all, before: null, ...request })
+      return [rows.map(({ seq }) => seq), hasMore]
+    }
+    expect(await page({ after: 1, limit: 3 })).toEqual([[2, 3, 4], true])
+    expect(await page({ after: 3, limit: 3 })).toEqual([[4, 5, 6], false])
+    expect(await page({ before: 5, limit: 3 })).toEqual([[2, 3, 4], true])
+    expect(await page({ before: 9, limit: 9 })).toEqual([[1, 2, 3, 4, 5, 6], false])
+  })
+
+  test('cuts a page at half a megabyte, and goes on behind it', async () => {
+    await world.setClock(START)
+    const space = await world.space()
+    for (let i = 0; i < 4; i++) await space.write({ kind: 3, key: '', value: 'x'.repeat(120_000) })
+    const all = { space: space.ref, after: 0, before: null, from: START, to: START + DAY, limit: 200 }
+    const first = await readPage(world.broker, all)
+    expect([first.rows.map(({ seq }) => seq), first.hasMore]).toEqual([[1, 2], true])
+    const second = await readPage(world.broker, { ...all, after: 2 })
+    expect(second.rows.map(({ seq }) => seq)).toEqual([3, 4])
+  })
+
+  test('keeps a snapshot going where it stopped, with writes of others between its batches', async () => {
+    const space = await filled()
+    const [begun] = await world.owner.run(
+      (sql) => sql.unsafe<{ at: Micros }[]>(`insert into snapshot (mesh_id, space_id, seq, at) select mesh_id, space_id, 6, last_at from space where ${ofSpace(space.ref)} returning round(date_part('epoch', at) * 1000000)::bigint as at`), // biome-ignore format: one thing
+    )
+    await space.write({ kind: 1, key: 'a', value: 'later' })
+    expect(await new Snapshots(world.broker, EAGER, 60_000).refresh(space.ref)).toMatchObject({ rows: 3 })
+    const [row] = await world.owner.run((sql) => sql.unsafe(`select seq, done_at is not null as is_done from snapshot where ${ofSpace(space.ref)} and at = ${literal.moment(begun!.at)}`)) // biome-ignore format: one thing
+    expect(row).toMatchObject({ seq: 6, is_done: true })
+    const values = (await space.stateAt(START + 100)) as ReadRow[] | string
+    expect(values).toBe('in_future')
+    await world.setClock(START + 100)
+    expect(await space.stateAt(START + 100)).toEqual([
+      { seq: 3, kind: 1, value: 'first c' },
+      { seq: 4, kind: 1, value: 'first d' },
+      { seq: 7, kind: 1, value: 'later' },
+    ])
+  })
+
+  test('makes a snapshot only when enough has changed, or for its age', async () => {
+    const space = await filled()
+    const snapshots = new Snapshots(world.broker, { ...defaultSnapshotOptions, eventsMin: 7 }, 60_000)
+    expect(await snapshots.refresh(space.ref)).toBeNull()
+    await space.write({ kind: 1, key: 'e', value: 'the seventh' })
+    expect(await snapshots.refresh(space.ref)).toMatchObject({ rows: 4, bytes: 7 * 3 + 11 })
+    expect(await snapshots.refresh(space.ref)).toBeNull()
+  })
+
+  test('has its first snapshot from its entries when it kept no history before', async () => {
+    const space = await filled()
+    await world.setClock(START + HOUR)
+    await world.owner.run((sql) =>
+      sql.unsafe(`update space set kept_since = clock_timestamp() where ${ofSpace(space.ref)}`),
+    )
+    await world.owner.run((sql) => sql.unsafe(`delete from history_event where ${ofSpace(space.ref)}`))
+    expect(await space.stateAt(START + HOUR)).toBe('before_horizon')
+    expect(await new Snapshots(world.broker, defaultSnapshotOptions, 60_000).refresh(space.ref)).toMatchObject({
+      rows: 3,
+    })
+    await world.setClock(START + 2 * HOUR)
+    await space.write({ kind: 1, key: 'a', value: 'anew' })
+    expect(((await space.stateAt(START + 2 * HOUR)) as ReadRow[]).map(({ seq }) => seq)).toEqual([3, 4, 7])
+  })
+
+  test('gives up its oldest days when it is too large', async () => {
+    await world.setClock(START)
+    const space = await world.space({ keepBytes: 250 })
+    for (let day = 0; day < 4; day++) {
+      await world.setClock(START + day * DAY + HOUR)
+      await space.write({ kind: 1, key: 'a', value: 'x'.repeat(100) })
+      await new Snapshots(world.broker, EAGER, 60_000).refresh(space.ref)
+      await giveUpDays(world.broker, space.ref)
+    }
+    const facts = await findSpace(world.broker, space.ref)
+    expect(facts!.keptSince).toBe(START + 2 * DAY)
+    const [row] = await world.owner.run((sql) =>
+      sql.unsafe(`select history_bytes as bytes from space where ${ofSpace(space.ref)}`),
+    )
+    expect(row).toMatchObject({ bytes: 200 })
+  })
+})
+
+test('rows come whole out of bytes that were cut anywhere', () => {
+  fc.assert(
+    fc.property(
+      fc.array(fc.record({ seq: fc.maxSafeNat(), at: fc.maxSafeNat(), kind: fc.constantFrom(1, 2, 3), value: fc.uint8Array({ maxLength: 40 }), body: fc.option(fc.uint8Array({ maxLength: 40 })) })), // biome-ignore format: one thing
+      fc.array(fc.integer({ min: 1, max: 60 }), { minLength: 1 }),
+      (rows, cuts) => {
+        const bytes = Buffer.concat([Buffer.alloc(19), ...rows.map(copied), Buffer.from([0xff, 0xff])])
+        const reader = new CopyRows()
+        const read: unknown[] = []
+        for (let at = 0, i = 0; at < bytes.length; i++) {
+          const end = at + cuts[i % cuts.length]!
+          for (const { value, body, ...row } of reader.take(bytes.subarray(at, end)))
+            read.push({ ...row, value: new Uint8Array(value), body: body && new Uint8Array(body) })
+          at = end
+        }
+        expect(read).toEqual(rows)
+        expect(reader.isAtEnd).toBe(true)
+      },
+    ),
+  )
+})
+
+function copied(row: { seq: number; at: number; kind: number; value: Uint8Array; body: Uint8Array | null }): Buffer {
+  const front = Buffer.alloc(36)
+  front.writeInt16BE(5, 0)
+  front.writeInt32BE(8, 2)
+  front.writeBigInt64BE(BigInt(row.seq), 6)
+  front.writeInt32BE(8, 14)
+  front.writeBigInt64BE(BigInt(row.at), 18)
+  front.writeInt32BE(2, 26)
+  front.writeInt16BE(row.kind, 30)
+  front.writeInt32BE(row.value.length, 32)
+  const bodyLength = Buffer.alloc(4)
+  bodyLength.writeInt32BE(row.body?.length ?? -1)
+  return Buffer.concat([front, row.value, bodyLength, row.body ?? Buffer.alloc(0)])
+}

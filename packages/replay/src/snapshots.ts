@@ -1,0 +1,168 @@
+/**
+ * Snapshots: all last values of a space at one moment, as rows of their own, so that a replay far back reads one of them
+ * and few events. Each is made from the former one and the events since, a batch in each statement, and goes on where it
+ * stopped. A batch locks nothing but the snapshot's own row.
+ */
+import type { Database } from '@sealpost/db'
+import { literal, type Micros, microsOf, ofSpace, type SpaceRef } from './space-ref.ts'
+import { type Base, snapshotStep } from './state-sql.ts'
+
+export interface SnapshotOptions {
+  /** A snapshot is due when so many events passed as this share of the entries, */
+  readonly share: number
+  /** and at least so many. */
+  readonly eventsMin: number
+  /** Of the rows of one batch. */
+  readonly batchBytes: number
+}
+
+export const defaultSnapshotOptions: SnapshotOptions = { share: 0.5, eventsMin: 10_000, batchBytes: 64 * 2 ** 20 }
+
+export interface SnapshotReport {
+  readonly rows: number
+  readonly bytes: number
+}
+
+interface Standing {
+  readonly lastSeq: number
+  readonly entries: number
+  readonly entryBytes: number
+  readonly keptSince: Micros
+  readonly keepSeconds: number
+  readonly now: Micros
+  /** When the next snapshot would be: never before an event that may still be on its way. */
+  readonly at: Micros
+  readonly first: number | null
+  readonly doneSeq: number | null
+  readonly doneAt: Micros | null
+  readonly openSeq: number | null
+  readonly openAt: Micros | null
+  readonly progress: number
+}
+
+const ROWS_MAX = 100_000
+/** A quiet space gets one so often that its days can go in time. */
+const SHARES_OF_KEEP = 8
+const DAY: Micros = 86_400e6
+
+export class Snapshots {
+  readonly #db: Database
+  readonly #options: SnapshotOptions
+  /** Of one batch; it may take longer than other statements. */
+  readonly #timeoutMs: number
+
+  constructor(db: Database, options: SnapshotOptions, timeoutMs: number) {
+    this.#db = db
+    this.#options = options
+    this.#timeoutMs = timeoutMs
+  }
+
+  /** Makes the snapshot that is due, or finishes one. @returns null when none is due. @throws DatabaseError */
+  async refresh(space: SpaceRef): Promise<SnapshotReport | null> {
+    const standing = await this.#standing(space)
+    if (!standing) return null
+    const open = openOf(standing)
+    if (open) return this.#finish(space, standing, open)
+    if (!this.#isDue(standing)) return null
+    if (standing.doneSeq === null && standing.first !== 1) return this.#fromEntries(space, standing.at)
+    const to = { seq: standing.lastSeq, at: standing.at }
+    await this.#begin(space, to)
+    return this.#finish(space, standing, { ...to, progress: 0 })
+  }
+
+  #isDue({ lastSeq, entries, keptSince, keepSeconds, now, first, doneSeq, doneAt }: Standing): boolean {
+    const { share, eventsMin } = this.#options
+    if (entries === 0) return false
+    if (doneSeq === null && first !== 1) return true // from before its history was kept
+    if (lastSeq - (doneSeq ?? 0) >= Math.max(eventsMin, entries * share)) return true
+    return now - (doneAt ?? keptSince) > Math.max(DAY, (keepSeconds * 1e6) / SHARES_OF_KEEP)
+  }
+
+  async #finish(space: SpaceRef, standing: Standing, open: Base & { progress: number }): Promise<SnapshotReport> {
+    const { entries, entryBytes } = standing
+    const from = await this.#formerOf(space, open)
+    const rowBytes = Math.max(1, entryBytes / Math.max(1, entries))
+    const rowsMax = Math.max(1, Math.min(ROWS_MAX, Math.floor(this.#options.batchBytes / rowBytes)))
+    let { progress } = open
+    for (;;) {
+      const statement = snapshotStep({ space, from, to: open, progress, rowsMax })
+      const [row] = await this.#run<{ rows: number; seq: number; isDone: boolean }>(statement)
+      if (!row) return this.#report(space, open) // another is at it
+      if (row.isDone) return this.#report(space, open)
+      progress = row.seq
+    }
+  }
+
+  async #report(space: SpaceRef, { seq, at }: Base): Promise<SnapshotReport> {
+    const [row] = await this.#run<SnapshotReport>(
+      `select entries as rows, bytes from snapshot
+       where ${ofSpace(space)} and seq = ${literal.number(seq)} and at = ${literal.moment(at)}`,
+    )
+    return row ?? { rows: 0, bytes: 0 }
+  }
+
+  /** The newest whole one before it; it is not dropped before this one is done. */
+  async #formerOf(space: SpaceRef, { at }: Base): Promise<Base> {
+    const [row] = await this.#run<Base>(
+      `select seq, ${microsOf('at')} as at from snapshot
+       where ${ofSpace(space)} and done_at is not null and at < ${literal.moment(at)} order by at desc limit 1`,
+    )
+    return row ?? { seq: 0, at: 0 }
+  }
+
+  async #begin(space: SpaceRef, { seq, at }: Base): Promise<void> {
+    const { meshId, spaceId } = space
+    await this.#run(
+      `insert into snapshot (mesh_id, space_id, seq, at) values (${literal.uuid(meshId)}, ${literal.uuid(spaceId)},
+         ${literal.number(seq)}, ${literal.moment(at)}) on conflict do nothing`,
+    )
+  }
+
+  /** The first one of a space that had entries before it kept history: nothing but the entries of now tells them. */
+  async #fromEntries(space: SpaceRef, at: Micros): Promise<SnapshotReport | null> {
+    const rows = ofSpace(space)
+    const [row] = await this.#run<SnapshotReport>(
+      `with place as materialized (select mesh_id, space_id, last_seq as seq, ${literal.moment(at)} as at from space
+         where ${rows} and last_seq >= 0 and last_at <= ${literal.moment(at)}
+       ), written as (
+         insert into snapshot_entry (mesh_id, space_id, snapshot_seq, snapshot_at, key_hash, seq, at, author, entry)
+         select e.mesh_id, e.space_id, place.seq, place.at, e.key_hash, e.seq, e.at, e.author, e.entry
+         from place cross join lateral (select * from state_entry where ${rows} and not is_deleted order by seq offset 0) e
+         returning octet_length(entry) as bytes
+       )
+       insert into snapshot (mesh_id, space_id, seq, at, entries, bytes, done_at)
+       select mesh_id, space_id, seq, at, (select count(*) from written),
+         (select coalesce(sum(bytes), 0) from written), clock_timestamp() from place
+       on conflict do nothing returning entries as rows, bytes`,
+    )
+    return row ?? null
+  }
+
+  async #standing(space: SpaceRef): Promise<Standing | null> {
+    const rows = ofSpace(space)
+    const newest = (done: string) =>
+      `(select * from snapshot where ${rows} and done_at is ${done} order by at desc limit 1)`
+    const [row] = await this.#run<Standing>(
+      `select s.last_seq as "lastSeq", s.entries, s.entry_bytes as "entryBytes", s.keep_seconds as "keepSeconds",
+         ${microsOf('s.kept_since')} as "keptSince", ${microsOf('clock_timestamp()')} as now,
+         ${microsOf("greatest(s.last_at, s.kept_since, clock_timestamp() - interval '1 minute')")} as at,
+         (select seq from history_event where ${rows} order by seq limit 1) as first,
+         done.seq as "doneSeq", ${microsOf('done.at')} as "doneAt",
+         open.seq as "openSeq", ${microsOf('open.at')} as "openAt", coalesce(open.progress, 0) as progress
+       from (select * from space where ${rows} and last_seq >= 0 and kept_since is not null) s
+         left join lateral ${newest('not null')} done on true left join lateral ${newest('null')} open on true`,
+    )
+    return row ?? null
+  }
+
+  async #run<Row>(statement: string): Promise<Row[]> {
+    const answer = await this.#db.run((sql) => sql.unsafe(statement), { timeoutMs: this.#timeoutMs })
+    return answer as unknown as Row[]
+  }
+}
+
+function openOf({ openSeq, openAt, doneAt, progress }: Standing): (Base & { progress: number }) | null {
+  // One that was overtaken is of no use; it goes with its day.
+  if (openSeq === null || openAt === null || (doneAt !== null && openAt < doneAt)) return null
+  return { seq: openSeq, at: openAt, progress }
+}

@@ -1,0 +1,53 @@
+/** What is asked about, and how it is written into a statement: `COPY` takes no parameters. */
+import { assert, type MeshId } from '@sealpost/std'
+
+/** Of a mesh or of a group: 32 hex digits. */
+export type SpaceId = string
+
+export interface SpaceRef {
+  readonly meshId: MeshId
+  readonly spaceId: SpaceId
+}
+
+/** Microseconds since 1970, as exact as Postgres keeps a moment; below 2^53 until the year 2255. */
+export type Micros = number
+
+const MOMENT = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?Z$/
+
+/** Reads RFC 3339 in UTC, with up to six digits of a second. @returns null for anything else */
+export function readMoment(text: string): Micros | null {
+  const [, seconds, digits = ''] = MOMENT.exec(text) ?? []
+  if (seconds === undefined) return null
+  const ms = Date.parse(`${seconds}Z`)
+  // A 31st of February is taken for a day of March.
+  if (Number.isNaN(ms) || !new Date(ms).toISOString().startsWith(seconds)) return null
+  return ms * 1000 + Number(digits.padEnd(6, '0'))
+}
+
+/** `2026-11-22T01:02:03.123456Z` */
+export function momentText(at: Micros): string {
+  const micros = ((at % 1e6) + 1e6) % 1e6
+  return `${new Date((at - micros) / 1000).toISOString().slice(0, 19)}.${String(micros).padStart(6, '0')}Z`
+}
+
+export const literal = {
+  uuid(id: string): string {
+    assert(/^[0-9a-f]{32}$/.test(id), 'an id is 32 hex digits')
+    return `'${id}'::uuid`
+  },
+  moment(at: Micros): string {
+    assert(Number.isSafeInteger(at), 'a moment is a whole number of microseconds')
+    return `'${momentText(at)}'::timestamptz`
+  },
+  number(value: number): string {
+    assert(Number.isSafeInteger(value), 'a number in a statement is whole')
+    return String(value)
+  },
+}
+
+/** The rows of a space in any of the tables. */
+export const ofSpace = ({ meshId, spaceId }: SpaceRef): string =>
+  `mesh_id = ${literal.uuid(meshId)} and space_id = ${literal.uuid(spaceId)}`
+
+/** `date_part` counts in a double, exact to a quarter of a microsecond, at a fifth of what `extract` costs. */
+export const microsOf = (column: string): string => `round(date_part('epoch', ${column}) * 1000000)::bigint`
