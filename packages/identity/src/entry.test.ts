@@ -15,6 +15,7 @@ import {
   readEntry,
   ready,
   sealEntry,
+  sign,
   signingKeysFromSeed,
 } from './index.ts'
 import { bytes, flipped, KEYS, PLACE, text } from './space-fixtures.test-kit.ts'
@@ -75,6 +76,27 @@ test('another author, key, epoch, space or mesh in the header opens nothing', ()
     expect(openEntry(swapped, KEYS)).toBe(null)
   }
   expect(openEntry(entry, KEYS)).not.toBe(null)
+})
+
+test('nobody signs the box of another one as a newer revision, or as its own', () => {
+  const { bytes: fields, hash } = sealed()
+  const thief = peerNumber(2).signing
+  const opened = (change: (header: Uint8Array) => void) => {
+    const stolen = fields.slice(0, -64)
+    change(stolen)
+    const signed = Buffer.concat([Buffer.from('sealpost-entry/1\0'), stolen])
+    const entry = readEntry(Uint8Array.of(...stolen, ...sign(thief, signed)))!
+    expect(entry.author).toBe(thief.publicKey)
+    return openEntry(entry, KEYS)
+  }
+  const asThief = (header: Uint8Array) => header.set(fromHex(thief.publicKey), 113)
+  expect(opened(asThief)).toBe(null)
+  const asSecond = (header: Uint8Array) => {
+    asThief(header)
+    header[76] = 2
+    header.set(hash, 77)
+  }
+  expect(opened(asSecond)).toBe(null)
 })
 
 test('revision 1 follows nothing, and every other one something', () => {

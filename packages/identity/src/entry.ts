@@ -15,7 +15,7 @@ import { assert, fromHex, isHex, type Millis, type PeerKey, toHex } from '@sealp
 import { concatBytes, context, FieldReader, isUnsigned, u16, u32, u64, utf8 } from './byte-fields.ts'
 import { SIGNATURE_BYTES, type SigningKeys, sign, verify } from './keys.ts'
 import { hash256, sodium } from './sodium.ts'
-import { entryKeyOf, KEY_EPOCH_MAX, type KeyPlace, keyHashOf } from './space-keys.ts'
+import { boxKeyOf, KEY_EPOCH_MAX, type KeyPlace, keyHashOf } from './space-keys.ts'
 
 /** What anybody reads of an entry. */
 export interface EntryHeader extends KeyPlace {
@@ -85,8 +85,9 @@ export function sealEntryWith(author: SigningKeys, draft: EntryDraft, keys: Entr
   }
   assert(isWellFormed(header) && header.prevHash.length === 32, 'an entry has a revision, an epoch and a time')
   const text = plaintext(utf8(key), value ?? new Uint8Array(0), bucketBytes)
-  const box = sodium.crypto_secretbox_easy(text, nonce, entryKeyOf(keys.spaceKey, draft))
-  const fields = concatBytes([headerBytes(header), nonce, box])
+  const head = headerBytes(header)
+  const box = sodium.crypto_secretbox_easy(text, nonce, boxKeyOf(keys.spaceKey, head))
+  const fields = concatBytes([head, nonce, box])
   const bytes = concatBytes([fields, sign(author, signedBytes(fields))])
   assert(bytes.length <= ENTRY_BYTES_MAX, 'an entry is at most 68 KiB')
   return { ...header, bytes, hash: hash256(bytes) }
@@ -124,7 +125,7 @@ export function openEntry(entry: SignedEntry, keys: EntryKeys): { key: string; v
   const { bytes, isDeleted } = entry
   const nonce = bytes.subarray(HEADER_BYTES, HEADER_BYTES + NONCE_BYTES)
   const box = bytes.subarray(HEADER_BYTES + NONCE_BYTES, bytes.length - SIGNATURE_BYTES)
-  const text = opened(box, nonce, entryKeyOf(keys.spaceKey, entry))
+  const text = opened(box, nonce, boxKeyOf(keys.spaceKey, bytes.subarray(0, HEADER_BYTES)))
   const parts = text && readPlaintext(text)
   if (!parts || keyHashOf(keys.nameKey, parts.key) !== entry.keyHash) return null
   if (isDeleted) return parts.value.length === 0 ? { key: parts.key, value: null } : null

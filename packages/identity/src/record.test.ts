@@ -11,6 +11,7 @@ import {
   recordFields,
   sealBody,
   sealRecord,
+  sign,
   signingKeysFromSeed,
 } from './index.ts'
 import { sealRecordWith } from './record.ts'
@@ -44,7 +45,17 @@ test('with one byte changed, cut off or added its signature fails, and another k
   }
   expect(readRecord(Uint8Array.of(...record.bytes, 0))).toBe(null)
   expect(openRecord(record, KEYS.nameKey)).toBe(null)
-  expect(openRecord({ ...record, keyEpoch: 4 }, KEYS.spaceKey)).toBe(null)
+})
+
+test('nobody signs the box of another one as its own', () => {
+  const { record } = made()
+  const thief = peerNumber(2).signing
+  const fields = record.bytes.slice(0, -64)
+  fields.set(fromHex(thief.publicKey), 37)
+  const signed = Buffer.concat([Buffer.from('sealpost-record/1\0'), fields])
+  const stolen = readRecord(Uint8Array.of(...fields, ...sign(thief, signed)))!
+  expect(stolen.author).toBe(thief.publicKey)
+  expect(openRecord(stolen, KEYS.spaceKey)).toBe(null)
 })
 
 test('the first of a stream follows nothing, and every other one something', () => {

@@ -17,7 +17,7 @@ import { SIGNATURE_BYTES, type SigningKeys, sign, verify } from './keys.ts'
 import { encodeNote, type Note, readNote } from './note.ts'
 import { TICKET_BYTES } from './shared-body.ts'
 import { hash256, sodium } from './sodium.ts'
-import { KEY_EPOCH_MAX, type KeyPlace, recordKeyOf } from './space-keys.ts'
+import { boxKeyOf, KEY_EPOCH_MAX, type KeyPlace } from './space-keys.ts'
 
 /** What anybody reads of a record. */
 export interface RecordHeader extends KeyPlace {
@@ -83,8 +83,9 @@ export function sealRecordWith(
   const bodyId = toHex(ticket.subarray(CONTENT_KEY_BYTES))
   const header = { meshId, spaceId, keyEpoch, author: author.publicKey, bodyId, sentAtMs }
   assert(isWellFormed(header), 'a record has an epoch and a time')
-  const box = sodium.crypto_secretbox_easy(plaintext(draft), nonce, recordKeyOf(spaceKey, draft))
-  const fields = concatBytes([headerBytes(header), nonce, box])
+  const head = headerBytes(header)
+  const box = sodium.crypto_secretbox_easy(plaintext(draft), nonce, boxKeyOf(spaceKey, head))
+  const fields = concatBytes([head, nonce, box])
   const bytes = concatBytes([fields, sign(author, signedBytes(fields))])
   assert(bytes.length <= RECORD_BYTES_MAX, 'a record is at most 2 KiB')
   return { ...header, bytes, hash: hash256(bytes) }
@@ -121,7 +122,7 @@ export function openRecord(record: SignedRecord, spaceKey: Uint8Array): OpenReco
   const text = opened(
     bytes.subarray(boxAt, bytes.length - SIGNATURE_BYTES),
     bytes.subarray(HEADER_BYTES, boxAt),
-    recordKeyOf(spaceKey, record),
+    boxKeyOf(spaceKey, bytes.subarray(0, HEADER_BYTES)),
   )
   if (!text) return null
   const reader = new FieldReader(text)

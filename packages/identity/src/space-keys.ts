@@ -1,7 +1,7 @@
 /**
  * What the members of a space share and its broker never has. The *name key* is one for the life of the space: under it a
  * key of the state becomes the hash that the broker files it by. A *space key* is good for one epoch, and no content is
- * sealed under it directly: entries and records each have a key derived from it.
+ * sealed under it directly: each entry and each record has a key derived from it.
  */
 import { assert, fromHex, type MeshId, type SpaceId, toHex } from '@sealpost/std'
 import { concatBytes, context, u32, utf8 } from './byte-fields.ts'
@@ -26,19 +26,17 @@ export function keyHashOf(nameKey: Uint8Array, key: string): string {
   return toHex(keyed(nameKey, utf8(key)))
 }
 
-export const entryKeyOf = (spaceKey: Uint8Array, place: KeyPlace): Uint8Array =>
-  derived('sealpost-entry-key/1', spaceKey, place)
-
-export const recordKeyOf = (spaceKey: Uint8Array, place: KeyPlace): Uint8Array =>
-  derived('sealpost-record-key/1', spaceKey, place)
+/**
+ * The key of one box. Its whole header goes in, so a box opens under no other header than its own: nobody who has not the
+ * space key can sign what another member wrote as a newer revision, or as its own.
+ */
+export function boxKeyOf(spaceKey: Uint8Array, header: Uint8Array): Uint8Array {
+  return keyed(spaceKey, concatBytes([context('sealpost-box-key/1'), header]))
+}
 
 /** Shows who has both that one key followed the other: nobody makes it without the former one. */
 export function keyLink(formerKey: Uint8Array, key: Uint8Array, place: KeyPlace): Uint8Array {
   return keyed(formerKey, concatBytes([context('sealpost-key-link/1'), placeBytes(place), key]))
-}
-
-function derived(as: string, spaceKey: Uint8Array, place: KeyPlace): Uint8Array {
-  return keyed(spaceKey, concatBytes([context(as), placeBytes(place)]))
 }
 
 function placeBytes({ meshId, spaceId, keyEpoch }: KeyPlace): Uint8Array {
