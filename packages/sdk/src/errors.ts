@@ -31,6 +31,20 @@ import { type NackCode, type RefusalCode, refusal } from '@sealpost/protocol'
  * - `pool_malformed`: a pool has a name of 1 to 64 characters of printable ASCII, and 1 to 64 members.
  * - `too_many_pools`: the mesh has as many pools as it may have, or this peer works for as many as it may.
  * - `too_many_own_groups`: this peer has as many groups as one may have.
+ * Of shared state:
+ * - `state_rolled_back`, `entry_forged`, `space_forged`, `grant_forged`, `history_gap`: what a broker may not do
+ *   (`state/state-errors.ts`).
+ * - `state_conflict`: the key does not stand at the revision that was asked for.
+ * - `state_key_malformed`: a key of the state has 1 to 512 bytes as UTF-8.
+ * - `value_too_large`: a value has at most 64 KiB.
+ * - `state_full`: the space holds as much as it may.
+ * - `key_missing`: it is sealed under a key that this member was not given, or not yet.
+ * - `space_unknown`: there is no such space, or this peer does not belong to it.
+ * - `space_malformed`: the terms of a space are bounds above 0, or with no history all 0.
+ * - `before_horizon`, `future_timestamp`: the history does not reach back so far, or the moment has not come.
+ * - `answer_malformed`: the broker answered what no version of it says.
+ *
+ * Of stores:
  * - `kept_for_later`: this life of the peer is over; the message stays in its store, and the next life sends it.
  * - `store_in_use`: another process has the store open.
  * - `store_foreign`: the store is of another peer, mesh or version.
@@ -66,6 +80,21 @@ export type SdkCode =
   | 'pool_malformed'
   | 'too_many_pools'
   | 'too_many_own_groups'
+  | 'state_rolled_back'
+  | 'entry_forged'
+  | 'space_forged'
+  | 'grant_forged'
+  | 'history_gap'
+  | 'state_conflict'
+  | 'state_key_malformed'
+  | 'value_too_large'
+  | 'state_full'
+  | 'key_missing'
+  | 'space_unknown'
+  | 'space_malformed'
+  | 'before_horizon'
+  | 'future_timestamp'
+  | 'answer_malformed'
   | 'kept_for_later'
   | 'store_in_use'
   | 'store_foreign'

@@ -31,7 +31,7 @@ export interface StoreChange {
   readonly record: StoreRecord | null
 }
 
-export type StoreRecord = OwnerRecord | OutboxRecord | GroupRecord | InboxRecord
+export type StoreRecord = OwnerRecord | OutboxRecord | GroupRecord | InboxRecord | SpaceRecord
 
 /** Whose store this is: sealed envelopes are good for one sender in one mesh. */
 export interface OwnerRecord {
@@ -98,6 +98,38 @@ export interface LooseRecord {
 }
 
 export type InboxRecord = MarkRecord | LooseRecord
+
+/** What is remembered of a space (`state/space-memory.ts`): its terms, its keys, and the newest entry of each key. */
+export type SpaceRecord = SpacePinRecord | SpaceKeysRecord | KnownEntryRecord
+
+interface OfSpace {
+  readonly space: string
+}
+
+interface SpacePinRecord extends OfSpace {
+  readonly kind: 'space'
+  readonly owner: PeerKey
+  readonly epoch: number
+  readonly groupEpoch: number
+  readonly seq: number
+}
+
+interface SpaceKeysRecord extends OfSpace {
+  readonly kind: 'keys'
+  /** A grant to oneself. */
+  readonly bytes: Uint8Array
+}
+
+export interface KnownEntryRecord extends OfSpace {
+  readonly kind: 'entry'
+  readonly keyHash: string
+  readonly revision: number
+  /** 64 hex digits. */
+  readonly hash: string
+  readonly keyEpoch: number
+  readonly isDeleted: boolean
+  readonly seq: number
+}
 
 const FORMAT = 1
 const OWNER_KEY = 'owner'

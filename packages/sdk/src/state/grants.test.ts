@@ -1,0 +1,103 @@
+/** Who is given which keys of a space, by whom, and when they are turned over. */
+import { expect, test } from 'vitest'
+import { MemoryStore } from '../stores/memory-store.ts'
+import { all, Space } from './testing-states.ts'
+
+const code = (of: string) => expect.objectContaining({ code: of })
+const valuesOf = async (member: Awaited<ReturnType<Space['open']>>) =>
+  (await all(member.state.list())).map((entry) => entry.text())
+
+test('the first member makes the keys, and each one that comes is given them by whoever sees it', async () => {
+  const space = await Space.make({ historyFor: 'all' })
+  const ann = await space.open(space.owner)
+  await ann.state.set('topic', 'tea')
+  const bob = await space.open()
+  expect(bob.state.hasKeys).toBe(false)
+  await expect(bob.state.get('topic')).rejects.toThrow(code('key_missing'))
+  await ann.state.tend()
+  expect((await bob.state.get('topic'))?.text()).toBe('tea')
+  const cat = await space.open()
+  await bob.state.tend()
+  expect(await valuesOf(cat)).toEqual(['tea'])
+  expect(space.broker.keyEpoch).toBe(1)
+})
+
+test.each(['joined', 'none'] as const)(
+  'with history for %s a newcomer reads nothing from before',
+  async (historyFor) => {
+    const space = await Space.make({ historyFor })
+    const ann = await space.open(space.owner)
+    await ann.state.set('topic', 'before')
+    await ann.state.set('other', 'before')
+    const bob = await space.open()
+    await ann.state.tend()
+    expect(space.broker.keyEpoch).toBe(2)
+    expect(await valuesOf(bob)).toEqual([])
+    await expect(bob.state.get('topic')).rejects.toThrow(code('key_missing'))
+    await ann.state.set('topic', 'after')
+    expect((await bob.state.get('topic'))?.text()).toBe('after')
+    // What was there before can be replaced without being read, and is still known by those who were there.
+    expect(await bob.state.set('other', 'mine')).toMatchObject({ revision: 2 })
+    expect(await valuesOf(ann)).toEqual(['after', 'mine'])
+  },
+)
+
+test('when a member has left, what is written from then on is under a key it was never given', async () => {
+  const space = await Space.make({}, { inGroup: 2 })
+  const [bobsKeys, catsKeys] = [...space.broker.members.values()].slice(1) as [never, never]
+  const ann = await space.open(space.owner)
+  const bob = await space.open(bobsKeys)
+  const cat = await space.open(catsKeys)
+  await ann.state.set('topic', 'all of us')
+  expect((await cat.state.get('topic'))?.text()).toBe('all of us')
+  space.nameMembers([bob.identity])
+  await bob.state.tend()
+  expect(space.broker.keyEpoch).toBe(2)
+  // Ann was not told; the broker refuses the old key, and she looks.
+  expect(await ann.state.set('topic', 'us two')).toMatchObject({ revision: 2 })
+  expect((await bob.state.get('topic'))?.text()).toBe('us two')
+  const forCat = space.broker.grants.filter(({ peer }) => peer === cat.identity.signing.publicKey)
+  expect(forCat).toEqual([])
+  await expect(cat.state.get('topic')).rejects.toThrow(code('space_unknown'))
+})
+
+test('who comes back is new: with history for those who had joined it reads nothing from meanwhile', async () => {
+  const space = await Space.make({ historyFor: 'joined' })
+  const ann = await space.open(space.owner)
+  const bob = await space.open()
+  await ann.state.tend()
+  space.broker.leave(bob.identity)
+  await ann.state.tend()
+  await ann.state.set('topic', 'meanwhile')
+  space.broker.join(bob.identity)
+  await ann.state.tend()
+  expect(await valuesOf(bob)).toEqual([])
+  await ann.state.set('topic', 'again')
+  expect(await valuesOf(bob)).toEqual(['again'])
+})
+
+test('of two that turn the key at once one does, and both go on', async () => {
+  const space = await Space.make({ historyFor: 'joined' })
+  const [ann, bob] = [await space.open(space.owner), await space.open()]
+  await ann.state.tend()
+  await bob.state.tend()
+  const before = space.broker.keyEpoch
+  const cat = await space.open()
+  await Promise.all([ann.state.tend(), bob.state.tend()])
+  expect(space.broker.keyEpoch).toBe(before + 1)
+  await ann.state.set('topic', 'tea')
+  expect([await valuesOf(bob), await valuesOf(cat)]).toEqual([['tea'], ['tea']])
+})
+
+test('a member without a store can ask for its keys again; with one the broker needs them no more', async () => {
+  const space = await Space.make()
+  const ann = await space.open(space.owner)
+  const bob = await space.open()
+  await ann.state.tend()
+  await bob.state.set('topic', 'tea')
+  expect(await valuesOf(await space.open(bob.identity))).toEqual(['tea'])
+  const store = new MemoryStore()
+  await space.open(bob.identity, store)
+  const next = await space.open(bob.identity, new MemoryStore(store.records))
+  expect(await valuesOf(next)).toEqual(['tea'])
+})

@@ -1,0 +1,308 @@
+/** What a broker that lies about state and history gets past a member: nothing but what it withholds altogether. */
+import {
+  generateIdentity,
+  NO_LINK,
+  newSpaceKey,
+  openGrant,
+  readSpace,
+  type SignedEntry,
+  sealEntry,
+  sealGrant,
+  signSpace,
+} from '@sealpost/identity'
+import { expect, test } from 'vitest'
+import { MemoryStore } from '../stores/memory-store.ts'
+import { all, type Member, Space, take } from './testing-states.ts'
+
+const code = (of: string) => expect.objectContaining({ code: of })
+const base64 = (bytes: Uint8Array) => Buffer.from(bytes).toString('base64')
+
+/** Two members, and three values of one key, each with the event it came by. */
+async function world(terms = {}) {
+  const space = await Space.make(terms)
+  const [ann, bob] = [await space.open(space.owner), await space.open()]
+  await ann.state.tend()
+  for (const text of ['one', 'two', 'three']) await ann.state.set('topic', text)
+  await ann.state.set('other', 'x')
+  const { broker } = space
+  const [one, two, three, other] = broker.events.map(({ value }) => value) as [Uint8Array, ...Uint8Array[]]
+  return { space, broker, ann, bob, values: { one, two: two!, three: three!, other: other! } }
+}
+
+/** From now on every stream hands out this value instead. */
+function handOut({ broker }: { broker: Space['broker'] }, value: Uint8Array | null): void {
+  broker.bend = (lines) => (value ? lines.slice(0, 1).map((line) => ({ ...line, value: base64(value) })) : [])
+}
+
+async function caught(member: Member, reading: Promise<unknown>, expected: string): Promise<void> {
+  await expect(reading).rejects.toThrow(code(expected))
+  expect(member.told.map(({ type }) => type)).toContain(expected)
+}
+
+test('an older value is a rollback, for whoever has seen a newer one', async () => {
+  const its = await world()
+  expect((await its.bob.state.get('topic'))?.text()).toBe('three')
+  handOut(its, its.values.two)
+  await caught(its.bob, its.bob.state.get('topic'), 'state_rolled_back')
+  await caught(its.bob, all(its.bob.state.list()), 'state_rolled_back')
+  // One who never saw the newer one can not tell. This is what a broker can do unseen.
+  const cat = await its.space.open()
+  await its.ann.state.tend()
+  expect((await cat.state.get('topic'))?.text()).toBe('two')
+})
+
+test('a rollback is found out by a later life, by its store; and believed again when it is told to', async () => {
+  const its = await world()
+  const store = new MemoryStore()
+  const before = await its.space.open(its.bob.identity, store)
+  await before.state.get('topic')
+  await before.state.close()
+  handOut(its, its.values.one)
+  const after = await its.space.open(its.bob.identity, new MemoryStore(store.records))
+  await caught(after, after.state.get('topic'), 'state_rolled_back')
+  await after.state.forget('topic')
+  expect((await after.state.get('topic'))?.text()).toBe('one')
+})
+
+test('a value that is gone without having been deleted is a rollback', async () => {
+  const its = await world()
+  await all(its.bob.state.list())
+  handOut(its, null)
+  await caught(its.bob, its.bob.state.get('topic'), 'state_rolled_back')
+  its.broker.bend = (lines) => lines.slice(1)
+  await caught(its.bob, all(its.bob.state.list()), 'state_rolled_back')
+})
+
+test('a space with fewer events than before was rolled back', async () => {
+  const its = await world()
+  await its.bob.state.tend()
+  its.broker.bendAnswer = (answer) => ('lastSeq' in answer ? { ...answer, lastSeq: 2 } : answer)
+  await caught(its.bob, its.bob.state.status(), 'state_rolled_back')
+})
+
+test('another value of a revision that was seen, or one that follows another, is a rollback', async () => {
+  const its = await world()
+  await its.bob.state.get('topic')
+  const { ring, place } = keysOf(its.space)
+  const forged = (change: object): SignedEntry =>
+    sealEntry(
+      its.ann.identity.signing,
+      {
+        ...place,
+        key: 'topic',
+        value: new Uint8Array(3),
+        sentAtMs: 1,
+        prevHash: new Uint8Array(32).fill(7),
+        revision: 3,
+        ...change,
+      },
+      ring,
+    )
+  handOut(its, forged({}).bytes)
+  await caught(its.bob, its.bob.state.get('topic'), 'state_rolled_back')
+  handOut(its, forged({ revision: 4 }).bytes)
+  await caught(its.bob, its.bob.state.get('topic'), 'state_rolled_back')
+})
+
+test('a value with one byte changed, or with another author, is forged', async () => {
+  const its = await world()
+  for (const at of [4, 20, 60, 120, 150, 200, its.values.three.length - 1]) {
+    handOut(
+      its,
+      its.values.three.map((byte, i) => (i === at ? byte ^ 1 : byte)),
+    )
+    await caught(its.bob, its.bob.state.get('topic'), 'entry_forged')
+  }
+})
+
+test('a value of another key, space or mesh is forged, whoever signed it', async () => {
+  const its = await world()
+  handOut(its, its.values.other)
+  await caught(its.bob, its.bob.state.get('topic'), 'entry_forged')
+  const elsewhere = await world()
+  handOut(its, elsewhere.values.three)
+  await caught(its.bob, its.bob.state.get('topic'), 'entry_forged')
+  await caught(its.bob, all(its.bob.state.list()), 'entry_forged')
+})
+
+test('a stranger can not sign what a member has sealed, nor seal anything of its own', async () => {
+  const its = await world()
+  const stranger = generateIdentity()
+  const { ring, place } = keysOf(its.space)
+  const keys = { nameKey: ring.nameKey, spaceKey: newSpaceKey() }
+  const draft = {
+    ...place,
+    key: 'topic',
+    value: new Uint8Array(3),
+    sentAtMs: 1,
+    revision: 1,
+    prevHash: new Uint8Array(32),
+  }
+  handOut(its, sealEntry(stranger.signing, draft, keys).bytes)
+  await caught(its.bob, its.bob.state.get('topic'), 'entry_forged')
+})
+
+test('a value that the broker calls deleted, or the other way round, is forged', async () => {
+  const its = await world()
+  its.broker.bend = (lines) => lines.map((line) => ({ ...line, kind: 2 }))
+  await caught(its.bob, its.bob.state.get('topic'), 'entry_forged')
+})
+
+test('a conflict is believed only with an entry that can stand there', async () => {
+  const its = await world()
+  await its.bob.state.get('topic')
+  const answer = (entry: string | null) => {
+    its.broker.bendAnswer = (said) => ('outcomes' in said ? { outcomes: [{ outcome: 'conflict', entry }] } : said)
+  }
+  answer(base64(its.values.one))
+  await caught(its.bob, its.bob.state.set('topic', 'mine'), 'state_rolled_back')
+  answer(null)
+  await caught(its.bob, its.bob.state.set('topic', 'mine'), 'state_rolled_back')
+  answer(base64(its.values.other))
+  await caught(its.bob, its.bob.state.set('topic', 'mine'), 'entry_forged')
+  // For ever the same one: it is not tried for ever.
+  answer(base64(its.values.three))
+  await expect(its.bob.state.set('topic', 'mine')).rejects.toThrow(code('state_conflict'))
+})
+
+test('an event that is left out, put in twice or out of turn is noticed', async () => {
+  const its = await world()
+  its.broker.bend = (lines) => lines.filter(({ seq }) => seq !== 2)
+  expect(await all(its.bob.state.history())).toHaveLength(3)
+  const gap = { type: 'history_gap', keyHash: expect.any(String), author: its.ann.identity.signing.publicKey }
+  expect(its.bob.told).toMatchObject([{ type: 'history_gap' }, gap])
+  // With its own numbers put right, the entries themselves tell.
+  its.bob.told.length = 0
+  its.broker.bend = (lines) => lines.filter(({ seq }) => seq !== 2).map((line, n) => ({ ...line, seq: n + 1 }))
+  await all(its.bob.state.history())
+  expect(its.bob.told).toMatchObject([gap])
+  its.broker.bend = (lines) => [lines[0]!, lines[0]!]
+  await caught(its.bob, all(its.bob.state.history()), 'state_rolled_back')
+  its.broker.bend = (lines) => [lines[1]!, { ...lines[0]!, seq: 9 }]
+  await caught(its.bob, all(its.bob.state.history()), 'state_rolled_back')
+  its.broker.bend = (lines) => lines
+  await caught(its.bob, take(replaced(its, 2).state.watch({ after: 0 }), 4), 'state_rolled_back')
+})
+
+/** The event of this number is another value from now on. */
+function replaced(its: Awaited<ReturnType<typeof world>>, seq: number): Member {
+  its.broker.bend = (lines) => lines.map((line) => (line.seq === seq ? { ...line, value: lines[0]!.value } : line))
+  return its.bob
+}
+
+test('a replay that names a key twice is forged', async () => {
+  const its = await world()
+  its.broker.bend = (lines) => [lines[0]!, { ...lines[0]!, seq: 9 }]
+  const at = { us: its.broker.events.at(-1)!.atUs }
+  await expect(all(its.bob.state.replay({ at }))).rejects.toThrow(code('entry_forged'))
+})
+
+test('terms that the owner did not sign, or older ones, are not believed', async () => {
+  const its = await world({ historyFor: 'joined' })
+  const mallory = its.broker.join()
+  const real = its.broker.statement!
+  const by = (identity: typeof mallory, epoch: number) =>
+    signSpace(identity.signing, { ...real, owner: identity.signing.publicKey, epoch, historyFor: 'all' })
+  its.broker.statement = by(mallory, 9)
+  await caught(its.bob, its.bob.state.tend(), 'space_forged')
+  its.broker.statement = by(its.space.owner, 9)
+  await its.bob.state.tend()
+  its.broker.statement = real
+  await caught(its.bob, its.bob.state.tend(), 'space_forged')
+  its.broker.statement = readSpace(real.bytes)
+  its.broker.bendAnswer = (said) => ('statement' in said ? { ...said, statement: 'AAAA' } : said)
+  await caught(its.bob, its.bob.state.tend(), 'space_forged')
+})
+
+test('in a group the owner is whoever signed the group, also for one who sees it for the first time', async () => {
+  const space = await Space.make({}, { inGroup: 1 })
+  const [, bob] = [...space.broker.members.values()]
+  const mallory = space.broker.join()
+  const real = space.broker.statement!
+  space.broker.statement = signSpace(mallory.signing, { ...real, owner: mallory.signing.publicKey })
+  await expect(space.open(bob)).rejects.toThrow(code('space_forged'))
+})
+
+test('keys granted by a stranger, for somebody else or for another space are not taken', async () => {
+  const space = await Space.make({}, { inGroup: 1 })
+  const [, bobsKeys] = [...space.broker.members.values()] as [never, never]
+  const { broker } = space
+  broker.keyEpoch = 1
+  const stranger = broker.join()
+  const grantOf = (granter: typeof stranger, change: object = {}) =>
+    sealGrant(
+      granter.signing,
+      {
+        ...{ meshId: broker.meshId, spaceId: broker.spaceId, keyEpoch: 1, granter: granter.signing.publicKey },
+        ...{ member: (bobsKeys as typeof stranger).signing.publicKey, link: NO_LINK, nameKey: newSpaceKey() },
+        ...{ keys: [{ keyEpoch: 1, key: newSpaceKey() }], ...change },
+      },
+      (bobsKeys as typeof stranger).box.publicKey,
+    )
+  const boxes = [
+    grantOf(stranger),
+    grantOf(space.owner, { member: stranger.signing.publicKey }),
+    grantOf(space.owner, { spaceId: broker.meshId }),
+    new Uint8Array(80),
+  ]
+  for (const box of boxes) {
+    broker.grants = []
+    broker.give((bobsKeys as typeof stranger).signing.publicKey, box, 1)
+    const bob = await space.open(bobsKeys)
+    expect([bob.state.hasKeys, bob.told.map(({ type }) => type)]).toEqual([false, ['grant_forged']])
+    expect(broker.grants).toEqual([]) // somebody is to grant anew
+  }
+})
+
+test('a key that does not follow the one a member has, or another name key, is not taken', async () => {
+  const its = await world()
+  const mallory = its.broker.join()
+  const bob = its.bob.identity
+  const given = { meshId: its.broker.meshId, spaceId: its.broker.spaceId, keyEpoch: 2 }
+  const grant = (nameKey: Uint8Array, link: Uint8Array) =>
+    sealGrant(
+      mallory.signing,
+      {
+        ...{ ...given, granter: mallory.signing.publicKey, member: bob.signing.publicKey, link, nameKey },
+        keys: [{ keyEpoch: 2, key: newSpaceKey() }],
+      },
+      bob.box.publicKey,
+    )
+  await its.bob.state.tend()
+  const { ring } = keysOf(its.space)
+  for (const box of [grant(ring.nameKey, new Uint8Array(32).fill(9)), grant(newSpaceKey(), NO_LINK)]) {
+    its.bob.told.length = 0
+    its.broker.keyEpoch = 2
+    its.broker.give(bob.signing.publicKey, box, 2)
+    await its.bob.state.tend()
+    expect(its.bob.told).toMatchObject([{ type: 'grant_forged' }])
+  }
+})
+
+test('a broker that invents a member of a group gets no keys for it', async () => {
+  const space = await Space.make({}, { inGroup: 1 })
+  const ann = await space.open(space.owner)
+  const mallory = space.broker.join()
+  space.broker.bendAnswer = (said) =>
+    'lacking' in said ? { ...said, lacking: [{ peer: mallory.signing.publicKey, keyEpoch: 0 }] } : said
+  await ann.state.tend()
+  expect(space.broker.grants.map(({ peer }) => peer)).not.toContain(mallory.signing.publicKey)
+})
+
+test('what is no answer ends with a word, not with a fault', async () => {
+  const its = await world()
+  for (const line of [{ seq: -1 }, { kind: 7 }, { value: 5 }, { value: '*' }, { at: 'now' }]) {
+    its.broker.bend = (lines) => lines.map((one) => ({ ...one, ...line }))
+    await expect(its.bob.state.get('topic')).rejects.toThrow(code('answer_malformed'))
+  }
+})
+
+/** What a hostile member has. */
+function keysOf(space: Space) {
+  const { owner, broker } = space
+  const mine = broker.grants.find(({ peer }) => peer === owner.signing.publicKey)!
+  const { nameKey, keys } = openGrant(mine.box, owner.signing.publicKey, [owner.box])!
+  const place = { meshId: broker.meshId, spaceId: broker.spaceId, keyEpoch: keys.at(-1)!.keyEpoch }
+  const ring = { nameKey, spaceKey: keys.at(-1)!.key }
+  return { ring, place }
+}

@@ -1,0 +1,10 @@
+/** Shared state and history: apart from the core, so that a page loads it only if it has use for it. */
+export type { HistoryFor, SpaceStatement } from '@sealpost/identity'
+export type { FetchLike } from './access.ts'
+export { type SealedChange, type StateChange, type StateDeletion, StateEntry } from './entry-reader.ts'
+export { type OpenStateOptions, openState, type SpacePlace, setSpace } from './open.ts'
+export type { HistoryEvent, KeptMessage, SealedMessage } from './reading.ts'
+export type { Granted, SpaceStatus } from './space-calls.ts'
+export { type Moment, type SpaceTerms, State, type StateValue, type WriteOptions } from './state.ts'
+export type { StateEvent, Tamper } from './state-errors.ts'
+export type { Written } from './writing.ts'

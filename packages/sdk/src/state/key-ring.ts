@@ -1,0 +1,76 @@
+/** The keys of a space that this member has: its name key, and a space key for each epoch it was given one of. */
+import { GRANT_KEYS_MAX, type Grant, type KeyPlace, keyLink, NO_LINK, newSpaceKey } from '@sealpost/identity'
+import type { PeerKey } from '@sealpost/std'
+
+type Place = Omit<KeyPlace, 'keyEpoch'>
+/** Why a grant is not taken, in words. */
+export type GrantFlaw = string
+
+export class KeyRing {
+  readonly #place: Place
+  readonly #keys = new Map<number, Uint8Array>()
+  #nameKey: Uint8Array | null = null
+
+  constructor(place: Place) {
+    this.#place = place
+  }
+
+  get nameKey(): Uint8Array | null {
+    return this.#nameKey
+  }
+  /** 0: none. */
+  get newest(): number {
+    return Math.max(0, ...this.#keys.keys())
+  }
+  /** How many it holds. */
+  get size(): number {
+    return this.#keys.size
+  }
+
+  find(keyEpoch: number): Uint8Array | null {
+    return this.#keys.get(keyEpoch) ?? null
+  }
+
+  /** Takes what is new in a grant, all of it or nothing. Whether its granter belongs to the space was asked before. */
+  take(grant: Grant): GrantFlaw | null {
+    const { meshId, spaceId, nameKey, keys, keyEpoch, link } = grant
+    if (meshId !== this.#place.meshId || spaceId !== this.#place.spaceId) return 'a grant is of another space'
+    if (this.#nameKey && !isSame(this.#nameKey, nameKey)) return 'a grant has another name key'
+    for (const one of keys) {
+      const known = this.#keys.get(one.keyEpoch)
+      if (known && !isSame(known, one.key)) return 'a grant has another key of an epoch that is known'
+    }
+    const former = this.#keys.get(keyEpoch - 1)
+    const key = keys.at(-1)!.key
+    if (former && !isSame(link, keyLink(former, key, { ...this.#place, keyEpoch })))
+      return 'a grant has a key that does not follow the one before'
+    this.#nameKey ??= nameKey
+    for (const one of keys) this.#keys.set(one.keyEpoch, one.key)
+    return null
+  }
+
+  /** The next key; only `take` of a grant puts it in the ring. */
+  next(): { readonly keyEpoch: number; readonly key: Uint8Array; readonly nameKey: Uint8Array } {
+    return { keyEpoch: this.newest + 1, key: newSpaceKey(), nameKey: this.#nameKey ?? newSpaceKey() }
+  }
+
+  /** A grant of the keys from one epoch on, with one that is new, if there is one. */
+  grantTo(
+    member: PeerKey,
+    { granter, from, next }: { granter: PeerKey; from: number; next?: ReturnType<KeyRing['next']> },
+  ): Grant {
+    const keys = [...this.#keys].map(([keyEpoch, key]) => ({ keyEpoch, key }))
+    const all = (next ? [...keys, next] : keys).filter(({ keyEpoch }) => keyEpoch >= from)
+    const given = all.sort((a, b) => a.keyEpoch - b.keyEpoch).slice(-GRANT_KEYS_MAX)
+    const { keyEpoch, key } = given.at(-1)!
+    const former = this.#keys.get(keyEpoch - 1)
+    const link = former ? keyLink(former, key, { ...this.#place, keyEpoch }) : NO_LINK
+    const named = given.map((one) => ({ keyEpoch: one.keyEpoch, key: one.key }))
+    return { ...this.#place, keyEpoch, granter, member, link, nameKey: next?.nameKey ?? this.#nameKey!, keys: named }
+  }
+}
+
+/** Not for secrets that somebody probes: who compares has both. */
+export function isSame(a: Uint8Array, b: Uint8Array): boolean {
+  return a.length === b.length && a.every((byte, i) => byte === b[i])
+}

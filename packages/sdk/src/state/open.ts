@@ -1,0 +1,160 @@
+/** The doors: a space is set up by its owner, and opened by whoever belongs to it. */
+import { type BoxKeys, type Identity, ready, type SpaceStatement, signSpace } from '@sealpost/identity'
+import type { GroupId, MeshId, Millis, PeerKey, SpaceId } from '@sealpost/std'
+import { SealpostError } from '../errors.ts'
+import { loadStore, type PeerStore } from '../store.ts'
+import { Access, type AccessPorts } from './access.ts'
+import { EntryReader } from './entry-reader.ts'
+import { KeyRing } from './key-ring.ts'
+import { Reading } from './reading.ts'
+import { SpaceCalls } from './space-calls.ts'
+import { SpaceMemory } from './space-memory.ts'
+import { checkedTerms, type SpaceTerms, State, type StateParts } from './state.ts'
+import type { StateEvent, Told } from './state-errors.ts'
+import { Tending } from './tending.ts'
+import { Writing } from './writing.ts'
+
+/** Where, and as whom: as of `connect`, from which a peer may be open or not. */
+export interface SpacePlace {
+  /** `wss://host[:port]`, or `ws://` for a broker of one's own machine. Of several the first one is asked. */
+  readonly url: string | readonly string[]
+  readonly brokerKey: PeerKey
+  readonly meshId: MeshId
+  readonly identity: Identity
+  /** A group's; default: that of the whole mesh. */
+  readonly group?: GroupId
+}
+
+export interface OpenStateOptions extends SpacePlace {
+  /** Box keys from before a rotation: for opening grants only. */
+  readonly formerBoxKeys?: readonly BoxKeys[]
+  /** Identity keys that this one has followed. */
+  readonly formerKeys?: readonly PeerKey[]
+  /**
+   * Who must have signed the terms of a mesh's space. Default: whoever had when it was opened first. Of a group it is the
+   * group's owner, always.
+   */
+  readonly owner?: PeerKey
+  /**
+   * What is remembered beyond this process: the keys, and the newest entry seen of each key. From `openFileStore`,
+   * `openIndexedDbStore` or `MemoryStore`, one of its own: not that of the peer. `close` closes it. Default: none, and a
+   * broker that was rolled back between two lives is not found out.
+   */
+  readonly store?: PeerStore
+  /** Pads values so that key and value are a multiple of this together. Default 1: no padding. */
+  readonly bucketBytes?: number
+  /** Between two looks at who lacks keys. Default 30 s; 0: none but that at the opening. */
+  readonly tendEveryMs?: Millis
+  /** What the broker did that it may not. */
+  readonly onEvent?: (event: StateEvent) => void
+  /** Default: the platform's. */
+  readonly ports?: Partial<AccessPorts>
+}
+
+const TEND_EVERY_MS = 30_000
+
+/**
+ * Opens the state of a mesh or a group. Keys that were not given yet are asked for again as needed.
+ * @throws SealpostError `space_unknown` when its owner has set up none, or this peer does not belong to it;
+ *   `space_forged`; `store_foreign`, `store_corrupt`; those of the broker
+ */
+export async function openState(options: OpenStateOptions): Promise<State> {
+  await ready()
+  const { store, meshId, identity, formerKeys } = options
+  const owner = { meshId, peerKey: identity.signing.publicKey }
+  try {
+    const records = store ? await loadStore(store, owner, formerKeys) : []
+    const parts = partsOf(options, (spaceId) => new SpaceMemory(spaceId, store ?? null, records))
+    await parts.tending.tend()
+    keepTending(parts, options)
+    return new State(parts)
+  } catch (error) {
+    await store?.close().catch(() => undefined) // the first failure is the one to tell
+    throw error
+  }
+}
+
+/**
+ * Sets up a space, or changes its terms. Its keys are made by the first member that opens it.
+ * @throws SealpostError `not_owner`: of a mesh, an admin may; of a group, its owner. `space_malformed`, `stale_epoch`
+ */
+export async function setSpace(
+  options: SpacePlace & Pick<OpenStateOptions, 'ports'>,
+  terms: SpaceTerms = {},
+): Promise<SpaceStatement> {
+  await ready()
+  const checked = checkedTerms(terms)
+  const { access, calls } = callsOf(options)
+  const { meshId, spaceId } = calls
+  const { signing } = options.identity
+  try {
+    const epoch = (await standingEpoch(calls)) + 1
+    const space = signSpace(signing, { meshId, spaceId, owner: signing.publicKey, epoch, ...checked })
+    await calls.declare(space)
+    return space
+  } finally {
+    await access.close()
+  }
+}
+
+async function standingEpoch(calls: SpaceCalls): Promise<number> {
+  try {
+    return (await calls.status()).statement?.epoch ?? 0
+  } catch (error) {
+    if (error instanceof SealpostError && error.code === 'space_unknown') return 0
+    throw error
+  }
+}
+
+const PORTS: AccessPorts = {
+  fetch: (url, init) => fetch(url, init),
+  wait: (ms, signal) =>
+    new Promise((resolve, reject) => {
+      if (signal?.aborted) return reject(calledOff())
+      const timer = setTimeout(resolve, ms)
+      signal?.addEventListener('abort', () => {
+        clearTimeout(timer)
+        reject(calledOff())
+      })
+    }),
+  random: Math.random,
+}
+
+const calledOff = (): SealpostError => new SealpostError('aborted', 'Waiting was called off.')
+
+function callsOf({ url, brokerKey, meshId, identity, group, ports }: SpacePlace & Pick<OpenStateOptions, 'ports'>) {
+  const first = typeof url === 'string' ? url : url[0]!
+  const access = new Access({ url: first, brokerKey, meshId, identity }, { ...PORTS, ...ports })
+  return { access, calls: new SpaceCalls(access, { meshId, spaceId: group ?? meshId }) }
+}
+
+function partsOf(options: OpenStateOptions, memoryOf: (spaceId: SpaceId) => SpaceMemory): StateParts {
+  const { identity, meshId, formerBoxKeys = [], owner = null, bucketBytes = 1, onEvent } = options
+  const { access, calls } = callsOf(options)
+  const { spaceId } = calls
+  // In a turn of its own: what the application throws must not end up in here.
+  const tell = (told: Told) => onEvent && queueMicrotask(() => onEvent({ ...told, spaceId }))
+  const memory = memoryOf(spaceId)
+  const ring = new KeyRing({ meshId, spaceId })
+  const reader = new EntryReader({ meshId, spaceId, ring, memory, tell })
+  const tending = new Tending({ calls, ring, memory, identity, formerBoxKeys, owner, tell })
+  const tend = () => tending.tend()
+  const pause = (tries: number, signal?: AbortSignal) => access.pause(tries, signal).catch(() => undefined)
+  const reading = new Reading({ calls, ring, memory, reader, tell, tend, pause })
+  const lookup = (keyHash: string) => reading.one(keyHash)
+  const writing = new Writing({ calls, ring, memory, reader, identity, bucketBytes, tend, pause, lookup })
+  return { identity, access, calls, ring, memory, reader, tending, writing, reading, stop: new AbortController() }
+}
+
+/** Until it is closed. What fails is tried again: whoever reads or writes is told. */
+function keepTending({ tending, stop }: StateParts, { tendEveryMs = TEND_EVERY_MS, ports }: OpenStateOptions): void {
+  if (tendEveryMs === 0) return
+  const { wait, random } = { ...PORTS, ...ports }
+  const next = async (): Promise<void> => {
+    // Spread: members that were opened together need not all do it.
+    await wait(tendEveryMs * (0.5 + random()), stop.signal)
+    await tending.tend().catch(() => undefined)
+    return next()
+  }
+  void next().catch(() => undefined) // it was closed
+}

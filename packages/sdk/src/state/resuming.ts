@@ -1,0 +1,64 @@
+/** Answers in lines that are taken up again where they were cut, until the broker has said that one is whole. */
+import { SealpostError } from '../errors.ts'
+import type { EventLine, Line } from './lines.ts'
+import type { SpaceCalls, StreamQuestion } from './space-calls.ts'
+
+export interface ResumingParts {
+  readonly calls: Pick<SpaceCalls, 'stream'>
+  readonly pause: (tries: number, signal?: AbortSignal) => Promise<void>
+}
+
+/** Cuts in a row without a line between them. */
+const CUTS_MAX = 8
+
+interface Progress {
+  query: StreamQuestion['query']
+  cuts: number
+  isOver: boolean
+}
+
+/** @throws SealpostError `connection_lost` when it is cut again and again, and what the broker refuses */
+export async function* eventLines(parts: ResumingParts, question: StreamQuestion): AsyncGenerator<EventLine> {
+  const progress: Progress = { query: question.query, cuts: 0, isOver: false }
+  const { signal } = question
+  for (;;) {
+    yield* oneAnswer(parts, { ...question, query: progress.query }, progress)
+    if (progress.isOver || progress.query.limit === 0 || signal?.aborted) return
+    progress.cuts += 1
+    if (progress.cuts > CUTS_MAX) throw cutOff()
+    await parts.pause(progress.cuts, signal)
+  }
+}
+
+async function* oneAnswer(
+  { calls }: ResumingParts,
+  question: StreamQuestion,
+  progress: Progress,
+): AsyncGenerator<EventLine> {
+  try {
+    for await (const line of await calls.stream(question)) {
+      progress.cuts = 0
+      progress.query = resumed(progress.query, line)
+      if (line.type === 'event') yield line
+      if (line.type === 'end') progress.isOver = question.query.follow === undefined
+    }
+  } catch (error) {
+    // A body that breaks off is a cut; what was refused or makes no sense is none.
+    const isRefusal = error instanceof SealpostError && error.code !== 'connection_lost'
+    if (isRefusal && !question.signal?.aborted) throw error
+  }
+}
+
+/** Where the next answer is to begin. */
+function resumed(query: StreamQuestion['query'], line: Line): StreamQuestion['query'] {
+  if (line.type === 'event') {
+    const rest = typeof query.limit === 'number' ? { limit: query.limit - 1 } : {}
+    return { ...query, ...rest, after: line.seq }
+  }
+  // Who follows from now on is told by the first answer where now is.
+  const isFromNow = query.follow !== undefined && query.after === undefined && query.from === undefined
+  return line.type === 'start' && isFromNow ? { ...query, after: line.lastSeq } : query
+}
+
+const cutOff = (): SealpostError =>
+  new SealpostError('connection_lost', 'The answer was cut again and again.', { isRetryable: true })

@@ -1,0 +1,163 @@
+/**
+ * What this member remembers of a space: the newest entry it has seen of each key, the terms, and the keys. A broker that
+ * hands out less than that is caught; with a store, in a later life of the member, too.
+ *
+ * Of each key about 150 bytes are kept, in memory and on disk. Keys of the space stand on disk as a grant to oneself.
+ */
+import { fromHex, type PeerKey, type SpaceId, toHex } from '@sealpost/std'
+import { SealpostError } from '../errors.ts'
+import { Keeper } from '../keeper.ts'
+import type { KnownEntryRecord, PeerStore, StoreRecord } from '../store.ts'
+
+/** Of the newest entry seen of a key. */
+export interface KnownEntry {
+  readonly revision: number
+  readonly hash: Uint8Array
+  readonly keyEpoch: number
+  readonly isDeleted: boolean
+  /** As the broker told it; no signature says so. `SEQ_UNKNOWN`: it did not. */
+  readonly seq: number
+}
+
+export const SEQ_UNKNOWN = Number.MAX_SAFE_INTEGER
+
+/** Of the space. */
+export interface Pin {
+  readonly owner: PeerKey
+  /** Of its statement. */
+  readonly epoch: number
+  /** Of the group's statement; 0 without one. */
+  readonly groupEpoch: number
+  /** The highest number of an event. */
+  readonly seq: number
+}
+
+export class SpaceMemory {
+  readonly #store: PeerStore | null
+  readonly #prefix: string
+  readonly #entries = new Map<string, KnownEntry>()
+  readonly #keeper: Keeper
+  #pin: Pin | null = null
+  #keys: Uint8Array | null = null
+  #failure: SealpostError | null = null
+
+  /** `records`: what the store has. */
+  constructor(spaceId: SpaceId, store: PeerStore | null, records: readonly StoreRecord[] = []) {
+    this.#store = store
+    this.#prefix = spaceId
+    this.#keeper = new Keeper((changes) => {
+      void this.#store!.write(changes).then(
+        () => {
+          this.#keeper.kept()
+          this.#keeper.flush()
+        },
+        (cause) => this.#fail(cause),
+      )
+    })
+    for (const record of records) this.#restore(record)
+  }
+
+  get hasStore(): boolean {
+    return this.#store !== null
+  }
+  get pin(): Pin | null {
+    return this.#pin
+  }
+  /** A grant to oneself. */
+  get keys(): Uint8Array | null {
+    return this.#keys
+  }
+  /** Of all keys, as they are now: changed by nobody later. */
+  snapshot(): ReadonlyMap<string, KnownEntry> {
+    return new Map(this.#entries)
+  }
+
+  find(keyHash: string): KnownEntry | undefined {
+    return this.#entries.get(keyHash)
+  }
+
+  remember(keyHash: string, entry: KnownEntry): void {
+    this.#entries.set(keyHash, entry)
+    const { hash, ...fields } = entry
+    this.#put(`${this.#prefix}/${keyHash}`, {
+      kind: 'entry',
+      keyHash,
+      space: this.#prefix,
+      ...fields,
+      hash: toHex(hash),
+    })
+  }
+
+  pinTo(pin: Pin): void {
+    this.#pin = pin
+    this.#put(this.#prefix, { kind: 'space', space: this.#prefix, ...pin })
+  }
+
+  /** Resolves when they are kept. */
+  keepKeys(bytes: Uint8Array): Promise<void> {
+    this.#keys = bytes
+    this.#put(`${this.#prefix}/keys`, { kind: 'keys', space: this.#prefix, bytes })
+    return this.settled()
+  }
+
+  /** What stands now is believed again, for one key or for all. */
+  forget(keyHash?: string): void {
+    for (const known of keyHash === undefined ? [...this.#entries.keys()] : [keyHash]) {
+      this.#entries.delete(known)
+      if (this.#store) this.#keeper.remove(`${this.#prefix}/${known}`)
+    }
+    if (keyHash === undefined && this.#pin) this.pinTo({ ...this.#pin, seq: 0 })
+    this.#flush()
+  }
+
+  /** Resolves when all so far is kept. @throws SealpostError `store_failed` */
+  async settled(): Promise<void> {
+    if (this.#store && !this.#failure) {
+      const kept = new Promise<void>((resolve) => this.#keeper.whenKept(resolve))
+      this.#flush()
+      await Promise.race([kept, this.#failed.promise])
+    }
+    if (this.#failure) throw this.#failure
+  }
+
+  async close(): Promise<void> {
+    await this.settled().finally(() => this.#store?.close())
+  }
+
+  /** Resolves when the store has failed, for who waits. */
+  readonly #failed = Promise.withResolvers<void>()
+
+  #put(key: string, record: StoreRecord): void {
+    if (!this.#store) return
+    this.#keeper.put(key, () => record)
+    this.#flush()
+  }
+
+  /** In a turn of its own, so that what one answer brought is one write. */
+  #flush(): void {
+    queueMicrotask(() => {
+      if (!this.#failure) this.#keeper.flush()
+    })
+  }
+
+  #fail(cause: unknown): void {
+    this.#failure =
+      cause instanceof SealpostError
+        ? cause
+        : new SealpostError('store_failed', 'The store refused to keep.', { cause })
+    this.#failed.resolve()
+  }
+
+  #restore(record: StoreRecord): void {
+    if (!('space' in record) || record.space !== this.#prefix) return // of another space, or none at all
+    if (record.kind === 'keys') this.#keys = record.bytes
+    else if (record.kind === 'space') this.#pin = pinOf(record)
+    else this.#entries.set(record.keyHash, knownOf(record))
+  }
+}
+
+const pinOf = ({ owner, epoch, groupEpoch, seq }: Pin): Pin => ({ owner, epoch, groupEpoch, seq })
+
+function knownOf({ revision, hash, keyEpoch, isDeleted, seq }: KnownEntryRecord): KnownEntry {
+  return { revision, hash: fromHex(hash), keyEpoch, isDeleted, seq }
+}

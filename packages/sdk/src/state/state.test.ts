@@ -1,0 +1,156 @@
+/** Shared state as an application has it, against a broker that keeps to the rules. */
+import { expect, test } from 'vitest'
+import { MemoryStore } from '../stores/memory-store.ts'
+import { openState } from './open.ts'
+import { all, Space, take } from './testing-states.ts'
+
+const code = (of: string) => expect.objectContaining({ code: of })
+
+test('what one member sets the others get, under a key the broker can not read', async () => {
+  const space = await Space.make()
+  const [ann, bob] = [await space.open(space.owner), await space.open()]
+  await ann.state.tend()
+  expect(await ann.state.get('topic')).toBe(null)
+  expect(await ann.state.set('topic', 'tea')).toMatchObject({ revision: 1, seq: 1 })
+  expect(await bob.state.set('votes', { ann: 3 })).toMatchObject({ revision: 1 })
+  const topic = await bob.state.get('topic')
+  expect([topic?.text(), topic?.author, topic?.revision]).toEqual(['tea', ann.identity.signing.publicKey, 1])
+  expect((await ann.state.get('votes'))?.json()).toEqual({ ann: 3 })
+  expect((await all(bob.state.list())).map(({ key }) => key)).toEqual(['topic', 'votes'])
+  const seen = space.broker.events.map(({ value }) => Buffer.from(value).toString('latin1')).join()
+  expect(seen).not.toMatch(/topic|votes|tea|ann/)
+})
+
+test('a deleted key is gone, and its revisions go on', async () => {
+  const { state } = await (await Space.make()).open()
+  await state.set('topic', 'tea')
+  expect(await state.delete('topic')).toMatchObject({ revision: 2 })
+  expect([await state.get('topic'), await all(state.list())]).toEqual([null, []])
+  await expect(state.set('topic', 'x', { ifRevision: 1 })).rejects.toThrow(code('state_conflict'))
+  expect(await state.set('topic', 'more', { ifRevision: 0 })).toMatchObject({ revision: 3 })
+})
+
+test('compare-and-set lets one of two through, and without it both stand one after the other', async () => {
+  const space = await Space.make()
+  const [ann, bob] = [await space.open(space.owner), await space.open()]
+  await ann.state.tend()
+  await ann.state.set('count', '1')
+  const both = [ann, bob].map(({ state }) => state.set('count', '2', { ifRevision: 1 }))
+  const ended = await Promise.allSettled(both)
+  expect(ended.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected'])
+  expect(ended.find(({ status }) => status === 'rejected')).toMatchObject({ reason: code('state_conflict') })
+  await expect(bob.state.set('count', '9', { ifRevision: 7 })).rejects.toThrow(code('state_conflict'))
+  await expect(bob.state.set('count', '9', { ifRevision: 0 })).rejects.toThrow(code('state_conflict'))
+  const more = [ann, bob, ann, bob].map(({ state }, n) => state.set('count', String(n)))
+  expect((await Promise.all(more)).map(({ revision }) => revision).sort()).toEqual([3, 4, 5, 6])
+})
+
+test('changes of many keys go in few requests, and those of one key in their order', async () => {
+  const space = await Space.make()
+  const { state } = await space.open()
+  const from = space.broker.asked.length
+  await Promise.all(Array.from({ length: 200 }, (_, n) => state.set(`key ${n % 50}`, String(n))))
+  expect(space.broker.asked.slice(from).length).toBeLessThan(40)
+  expect((await all(state.list())).map((entry) => Number(entry.text())).sort((a, b) => a - b)[0]).toBe(150)
+})
+
+test('watch tells every change from now on, and behind a number what came since', async () => {
+  const space = await Space.make()
+  const { state } = await space.open()
+  await state.set('topic', 'tea')
+  const watched = take(state.watch({ after: 0 }), 4)
+  await space.broker.followed()
+  await state.set('topic', 'coffee')
+  await state.delete('topic')
+  await state.set('other', '1')
+  expect((await watched).map((event) => [event.type, event.seq])).toEqual([
+    ['set', 1],
+    ['set', 2],
+    ['deleted', 3],
+    ['set', 4],
+  ])
+  const stop = new AbortController()
+  const news = state.watch({ signal: stop.signal })
+  const next = news.next()
+  await space.broker.followed()
+  await state.set('topic', 'water')
+  expect((await next).value).toMatchObject({ type: 'set', key: 'topic', seq: 5 })
+  stop.abort()
+  expect(await news.next()).toEqual({ done: true, value: undefined })
+})
+
+test('a list, a replay and a watch that are cut go on where they were', async () => {
+  const space = await Space.make()
+  const { state } = await space.open()
+  for (let n = 1; n <= 5; n++) await state.set(`key ${n}`, String(n))
+  await state.set('key 1', 'later')
+  const keys = ['key 1', 'key 2', 'key 3', 'key 4', 'key 5']
+  space.broker.cutAfter = 3
+  expect((await all(state.list())).map(({ key }) => key).sort()).toEqual(keys)
+  space.broker.cutAfter = 2
+  const at = { us: space.broker.events[4]!.atUs }
+  const then = await all(state.replay({ at }))
+  expect(then.map((entry) => [entry.key, entry.text()])).toEqual(keys.map((key, n) => [key, String(n + 1)]))
+  space.broker.cutAfter = 4
+  expect((await take(state.watch({ after: 0 }), 6)).map(({ seq }) => seq)).toEqual([1, 2, 3, 4, 5, 6])
+  space.broker.cutAfter = 2
+  expect((await all(state.history({ limit: 3 }))).map(({ seq }) => seq)).toEqual([1, 2, 3])
+})
+
+test('history tells what happened between two moments', async () => {
+  const space = await Space.make()
+  const { state } = await space.open()
+  for (let n = 1; n <= 4; n++) await state.set('topic', String(n))
+  const [, second, , fourth] = space.broker.events
+  const between = await all(state.history({ from: { us: second!.atUs }, to: { us: fourth!.atUs } }))
+  expect(between.map(({ seq }) => seq)).toEqual([2, 3])
+})
+
+test('an answer that was lost is asked for again, and the change stands once', async () => {
+  const space = await Space.make()
+  const member = space.broker.join()
+  const place = space.broker.placeOf(member)
+  let isLost = true
+  const fetch: typeof space.broker.fetch = async (url, init) => {
+    const answer = await space.broker.fetch(url, init)
+    if (!url.endsWith('/entries') || !isLost) return answer
+    isLost = false
+    throw new TypeError('cut')
+  }
+  const state = await openState({ ...place, ports: { ...place.ports, fetch } })
+  expect(await state.set('topic', 'tea', { ifRevision: 0 })).toMatchObject({ revision: 1, seq: 1 })
+  expect(space.broker.events).toHaveLength(1)
+})
+
+test.each<[string, string, unknown, string]>([
+  ['no key', '', 'x', 'state_key_malformed'],
+  ['a key of 513 bytes', 'x'.repeat(513), 'x', 'state_key_malformed'],
+  ['a value over 64 KiB', 'topic', new Uint8Array(65_537), 'value_too_large'],
+])('%s is refused at once', async (_, key, value, expected) => {
+  const space = await Space.make()
+  const { state } = await space.open()
+  await expect(state.set(key, value as string)).rejects.toThrow(code(expected))
+  expect(space.broker.events).toEqual([])
+})
+
+test('a peer that does not belong to it, or a mesh that has none, has no space', async () => {
+  const space = await Space.make({}, { inGroup: 1 })
+  await expect(space.open(space.broker.join())).rejects.toThrow(code('space_unknown'))
+})
+
+test('a later life with its store has the keys and what it knew', async () => {
+  const space = await Space.make()
+  const first = await space.open(space.owner, new MemoryStore())
+  const store = new MemoryStore()
+  const bob = await space.open(undefined, store)
+  await first.state.tend()
+  await bob.state.set('topic', 'tea')
+  await bob.state.close()
+  expect(space.broker.grants.filter(({ peer }) => peer === bob.identity.signing.publicKey)).toMatchObject([
+    { isFetched: true },
+  ])
+  const again = await space.open(bob.identity, new MemoryStore(store.records))
+  expect([again.state.hasKeys, (await again.state.get('topic'))?.text()]).toEqual([true, 'tea'])
+  const stored = JSON.stringify([...store.records.values()])
+  expect(stored).not.toContain('tea')
+})

@@ -1,0 +1,222 @@
+/**
+ * Shared state of a mesh or a group, and its history, as an application has them. The broker stores what it can't read;
+ * what it hands out is believed only with the signature of a member, and compared with what was seen before.
+ */
+import {
+  type Identity,
+  isHistoryFor,
+  keyHashOf,
+  NO_ENTRY,
+  type Note,
+  type RecordPlace,
+  type Space,
+  sealRecord,
+} from '@sealpost/identity'
+import { type SpaceId, toHex } from '@sealpost/std'
+import { SealpostError } from '../errors.ts'
+import type { Access } from './access.ts'
+import type { EntryReader, StateEntry } from './entry-reader.ts'
+import type { KeyRing } from './key-ring.ts'
+import type { HistoryEvent, Reading } from './reading.ts'
+import type { SpaceCalls, SpaceStatus } from './space-calls.ts'
+import type { SpaceMemory } from './space-memory.ts'
+import { noKey } from './state-errors.ts'
+import type { Tending } from './tending.ts'
+import type { Writing, Written } from './writing.ts'
+
+/** Bytes as they are, text as UTF-8, anything else as JSON. */
+export type StateValue = Uint8Array | string | number | boolean | null | object
+
+export interface WriteOptions {
+  /** Only if this revision stands: else `state_conflict`. 0: only if the key holds no value. */
+  readonly ifRevision?: number
+}
+
+/** A moment: microseconds since 1970, or a `Date`-able text or number of milliseconds. */
+export type Moment = Date | { readonly us: number }
+
+export interface StateParts {
+  readonly identity: Identity
+  readonly access: Access
+  readonly calls: SpaceCalls
+  readonly ring: KeyRing
+  readonly memory: SpaceMemory
+  readonly reader: EntryReader
+  readonly tending: Tending
+  readonly writing: Writing
+  readonly reading: Reading
+  /** Ends what goes on beside the calls. */
+  readonly stop: AbortController
+}
+
+export class State implements AsyncDisposable {
+  readonly spaceId: SpaceId
+  readonly #parts: StateParts
+  #stream = newStream()
+
+  /** Use `openState`. */
+  constructor(parts: StateParts) {
+    this.#parts = parts
+    this.spaceId = parts.calls.spaceId
+  }
+
+  /** Whether this member was given the keys; if not, reading and writing are `key_missing`. */
+  get hasKeys(): boolean {
+    return this.#parts.ring.nameKey !== null
+  }
+
+  /** The space as its owner has signed it, and what the broker says of it: sizes, and who lacks keys. */
+  status(): Promise<SpaceStatus> {
+    return this.#parts.tending.look()
+  }
+
+  /**
+   * Takes keys made for this member, and makes those that others lack. Done at the opening and every half minute, so
+   * rarely called.
+   */
+  tend(): Promise<SpaceStatus> {
+    return this.#parts.tending.tend()
+  }
+
+  /**
+   * Resolves when the broker has stored it durably. Without `ifRevision` the last one to come stands.
+   * @throws SealpostError `state_conflict` with `ifRevision`; `maybe_sent` when no answer came; `value_too_large`,
+   *   `state_key_malformed`, `state_full`, `key_missing`
+   */
+  set(key: string, value: StateValue, { ifRevision }: WriteOptions = {}): Promise<Written> {
+    return this.#parts.writing.write({ key, value: bytesOf(value), ifRevision })
+  }
+
+  /** Its revisions go on: a later value is not the first. @throws as `set` */
+  delete(key: string, { ifRevision }: WriteOptions = {}): Promise<Written> {
+    return this.#parts.writing.write({ key, value: null, ifRevision })
+  }
+
+  /**
+   * The last value; null when there is none.
+   * @throws SealpostError `state_rolled_back`, `entry_forged`; `key_missing` when it was sealed before this member came
+   */
+  async get(key: string): Promise<StateEntry | null> {
+    const change = await this.#parts.reading.one(keyHashOf(await this.#nameKey(), key))
+    if (change?.type === 'sealed') throw noKey()
+    return change?.type === 'set' ? change : null
+  }
+
+  /** Every last value of now, in the order in which they were set. @throws as `get`, but what is sealed is passed by */
+  async *list({ signal }: { signal?: AbortSignal } = {}): AsyncGenerator<StateEntry> {
+    await this.#nameKey()
+    for await (const change of this.#parts.reading.entries(null, signal)) if (change.type === 'set') yield change
+  }
+
+  /**
+   * Every last value as it was at a moment. It goes on where it was cut.
+   * @throws SealpostError `before_horizon`, `future_timestamp`; as `list`
+   */
+  async *replay({ at, signal }: { at: Moment; signal?: AbortSignal }): AsyncGenerator<StateEntry> {
+    await this.#nameKey()
+    for await (const change of this.#parts.reading.entries(us(at), signal)) if (change.type === 'set') yield change
+  }
+
+  /** What was changed and said between two moments, oldest first. @throws as `replay` */
+  async *history(
+    options: { from?: Moment; to?: Moment; after?: number; limit?: number; signal?: AbortSignal } = {},
+  ): AsyncGenerator<HistoryEvent> {
+    const { from, to, after, limit, signal } = options
+    const bounds = { fromUs: from && us(from), toUs: to && us(to), after, limit, signal }
+    yield* this.#parts.reading.history({ ...bounds, follow: false, isWhole: await this.#isWhole() })
+  }
+
+  /**
+   * Every change from now on, or behind the event of number `after`, until the loop is left. It goes on by itself after a
+   * cut, with nothing left out. Where no history is kept, of several changes of a key meanwhile only the last one comes.
+   */
+  async *watch({ after, signal }: { after?: number; signal?: AbortSignal } = {}): AsyncGenerator<HistoryEvent> {
+    const stop = AbortSignal.any([this.#parts.stop.signal, ...(signal ? [signal] : [])])
+    const isWhole = await this.#isWhole()
+    yield* this.#parts.reading.history({ after, follow: true, isWhole, signal: stop })
+  }
+
+  /**
+   * What makes a message to this group kept: `group.send(text, { keep: state })`. Called by the SDK.
+   * @internal
+   */
+  record({ ticket, note, isSecond }: { ticket: Uint8Array; note: Note; isSecond: boolean }): Uint8Array {
+    const { ring, identity, calls } = this.#parts
+    const keyEpoch = ring.newest
+    const spaceKey = ring.find(keyEpoch)
+    if (!spaceKey) throw noKey()
+    if (isSecond) this.#stream = newStream() // the one before was refused, and is in no history
+    const place = { meshId: calls.meshId, spaceId: calls.spaceId, keyEpoch }
+    const draft = { ...place, ...this.#stream, ticket, note, sentAtMs: Date.now() }
+    const { bytes, hash } = sealRecord(identity.signing, draft, spaceKey)
+    this.#stream = { ...this.#stream, seq: this.#stream.seq + 1, prevHash: hash }
+    return bytes
+  }
+
+  /**
+   * Believes anew what stands, for one key or for all: after an operator has restored the broker's database from an older
+   * backup, which looks like any other rollback.
+   */
+  async forget(key?: string): Promise<void> {
+    const { memory } = this.#parts
+    memory.forget(key === undefined ? undefined : keyHashOf(await this.#nameKey(), key))
+    await memory.settled()
+  }
+
+  /** Ends loops over `watch`, and closes the store. */
+  async close(): Promise<void> {
+    const { stop, memory, access } = this.#parts
+    if (stop.signal.aborted) return
+    stop.abort()
+    await memory.close()
+    await access.close()
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+
+  async #nameKey(): Promise<Uint8Array> {
+    const { ring } = this.#parts
+    if (!ring.nameKey) await this.tend()
+    if (!ring.nameKey) throw noKey()
+    return ring.nameKey
+  }
+
+  async #isWhole(): Promise<boolean> {
+    await this.#nameKey()
+    const { statement } = await this.status()
+    return statement.historyFor !== 'none'
+  }
+}
+
+/** Of the records of one life. */
+function newStream(): RecordPlace {
+  return { streamId: toHex(crypto.getRandomValues(new Uint8Array(16))), seq: 1, prevHash: NO_ENTRY }
+}
+
+const us = (moment: Moment): number => (moment instanceof Date ? moment.getTime() * 1000 : moment.us)
+
+const encoder = new TextEncoder()
+
+function bytesOf(value: StateValue): Uint8Array {
+  if (value instanceof Uint8Array) return value
+  return encoder.encode(typeof value === 'string' ? value : JSON.stringify(value))
+}
+
+/** The terms of a space, of which its owner decides. */
+export type SpaceTerms = Partial<Pick<Space, 'historyFor' | 'keepSeconds' | 'keepBytes' | 'keepsMessages'>>
+
+const KEEP_SECONDS = 30 * 86_400
+const KEEP_BYTES = 10 * 2 ** 30
+
+/** @throws SealpostError `space_malformed` */
+export function checkedTerms({ historyFor = 'all', ...terms }: SpaceTerms): Pick<Space, keyof SpaceTerms> {
+  const isKept = historyFor !== 'none'
+  const { keepSeconds = isKept ? KEEP_SECONDS : 0, keepBytes = isKept ? KEEP_BYTES : 0, keepsMessages = false } = terms
+  const isNumber = (value: number, max: number) => Number.isSafeInteger(value) && value >= 0 && value <= max
+  const areBounds = isNumber(keepSeconds, 2 ** 31 - 1) && isNumber(keepBytes, Number.MAX_SAFE_INTEGER)
+  const areWhole = keepSeconds > 0 === isKept && keepBytes > 0 === isKept && (isKept || !keepsMessages)
+  if (isHistoryFor(historyFor) && areBounds && areWhole) return { historyFor, keepSeconds, keepBytes, keepsMessages }
+  throw new SealpostError('space_malformed', 'A space keeps for so many seconds and bytes; with no history, for none.')
+}
