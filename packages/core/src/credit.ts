@@ -21,6 +21,8 @@ export interface Unsettled {
   readonly toldTo: PeerKey | null
   /** Of this pool; it counts there, and its bytes here. */
   readonly pool?: PeerNo | undefined
+  /** It has its place in the window, and is pushed later. */
+  readonly isParked: boolean
   /** As if it was pushed then: its lease was extended. */
   heldFromMs?: Millis
   /** Its lease is over: it fills no room in the window, and may be pushed again. It can still be settled. */
@@ -272,6 +274,20 @@ export class Credit {
 
   get isFenced(): boolean {
     return this.isFencing
+  }
+
+  /**
+   * The session was pushed it lately and holds it still: its lease was voided by a fence, or by a jump of the database's
+   * clock, and given to it again. Later than that it may be the session that lost it.
+   */
+  isInHand(id: DeliveryId, nowMs: Millis): boolean {
+    const unsettled = this.unsettled.get(id)
+    return (
+      unsettled !== undefined &&
+      !unsettled.isParked &&
+      !unsettled.isLapsed &&
+      nowMs - unsettled.pushedAtMs < this.limits.leaseMs / 2
+    )
   }
 
   pushed(id: DeliveryId, unsettled: Omit<Unsettled, 'isLapsed'>): void {

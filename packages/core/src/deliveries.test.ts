@@ -72,6 +72,23 @@ test('what a claim brings waits for what its sender has born leased before it', 
   expect(pushed()).toEqual([1, 2])
 })
 
+test('what a claim brings again is pushed again only to one that may have lost it', () => {
+  const at = world()
+  const { engine, appends, wants, send, pushed } = at
+  enterCaughtUp(at)
+  const claimAgainAt = (ms: number) => {
+    engine.advance(ms)
+    engine.hints.wake(MESH, 2 as PeerNo)
+    engine.claimed(wants.splice(0).map((want) => ({ want, claimed: claimedOf(1, 2) })))
+  }
+  send(sendOf(1, 2))
+  engine.committed(appends.splice(0), storedAs(1, true))
+  claimAgainAt(1_000) // with the database's clock set
+  expect(pushed()).toEqual([1, 2])
+  claimAgainAt(40_000)
+  expect(pushed()).toEqual([1, 2, 1, 2])
+})
+
 test.each([
   ['had it for long, and a ping behind it was answered', 5_000, 20_000, [2]],
   ['had it for long, as far as is known: no ping behind it was answered', null, 20_000, []],

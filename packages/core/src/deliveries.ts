@@ -312,5 +312,5 @@ function isFull(want: Want, deliveries: readonly Delivery[]): boolean {
 
 function inOrder(claimed: readonly Delivery[], parked: readonly Delivery[]): readonly Delivery[] {
   if (parked.length === 0) return claimed
-  return [...claimed, ...parked].sort(byPlace)
+  return [...parked, ...claimed].sort(byPlace) // of one that is both, its first attempt counts
 }

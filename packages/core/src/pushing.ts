@@ -8,6 +8,7 @@ import type { LiveSession } from './session.ts'
 /** `pool`: whose delivery it is, if not the session's own. */
 export function pushTo(context: Context, live: LiveSession, delivery: Delivery, pool?: PeerNo): void {
   const { counters, nowMs } = context
+  if (live.credit.isInHand(delivery.id, nowMs)) return
   counters.pushed += 1
   if (delivery.attempt > 1) counters.redelivered += 1
   live.push(delivery, nowMs, pool)

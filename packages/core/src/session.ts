@@ -10,7 +10,7 @@ import {
   type SharedBody,
 } from '@sealpost/protocol'
 import type { DeliveryId, GroupId, Millis, PeerKey, PeerNo, PoolId, ShardId } from '@sealpost/std'
-import { Credit } from './credit.ts'
+import { Credit, type Unsettled } from './credit.ts'
 import type { SocketId } from './effects.ts'
 import type { EngineLimits } from './limits.ts'
 import { Outgoing } from './outgoing.ts'
@@ -203,7 +203,7 @@ export class LiveSession {
     if (marking?.kind === 'receipt') this.outgoing.receipt(delivery, marking.event)
     else if (delivery.body) this.outgoing.pushBody(delivery, delivery.body, terms)
     else this.outgoing.push(delivery, terms)
-    this.count(delivery, nowMs, pool)
+    this.count(delivery, nowMs, { pool, isParked: false })
   }
 
   asks(peers: readonly PeerKey[]): void {
@@ -229,7 +229,7 @@ export class LiveSession {
   /** Takes its place in the window, to be pushed later. */
   park(delivery: Delivery, nowMs: Millis): void {
     this.parked.push(delivery)
-    this.count(delivery, nowMs)
+    this.count(delivery, nowMs, { isParked: true })
   }
 
   get hasParked(): boolean {
@@ -250,10 +250,10 @@ export class LiveSession {
     return taken
   }
 
-  private count(delivery: Delivery, nowMs: Millis, pool?: PeerNo): void {
+  private count(delivery: Delivery, nowMs: Millis, how: Pick<Unsettled, 'pool' | 'isParked'>): void {
     const { id, priority, envelope, body } = delivery
     const byteCount = envelope.length + (body?.length ?? 0)
-    this.credit.pushed(id, { priority, pushedAtMs: nowMs, byteCount, toldTo: this.toldTo(delivery), pool })
+    this.credit.pushed(id, { priority, pushedAtMs: nowMs, byteCount, toldTo: this.toldTo(delivery), ...how })
   }
 
   /** Its sender, if that is to hear of its end: also of one that is settled while it is parked, for an earlier push of it. */
