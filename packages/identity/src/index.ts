@@ -1,4 +1,18 @@
 /** Keys, the signed handshake and sealed envelopes; the only importer of libsodium. Await `ready()` once, first. */
+export {
+  type Attachment,
+  attachmentHash,
+  attachmentText,
+  CHUNK_BYTES_MAX,
+  CHUNK_BYTES_MIN,
+  CHUNK_SEAL_BYTES,
+  CHUNKS_MAX,
+  ChunkStream,
+  chunkLayout,
+  isAttachmentName,
+  isAttachmentType,
+  readAttachment,
+} from './attachment.ts'
 export { normalizeAuthority } from './authority.ts'
 export {
   type DeviceRemoval,

@@ -26,6 +26,8 @@ export interface Note {
   /** The same of a pool: it is for whichever member takes it. */
   readonly pool?: PoolId
   readonly poolEpoch?: number
+  /** The reference to a file that comes apart from the envelope, as `attachmentText` writes it. */
+  readonly attachment?: string
 }
 
 const isId = (value: unknown) => typeof value === 'string' && isHex(value, 16)
@@ -42,6 +44,7 @@ const CHECKS: Readonly<Record<keyof Note, (value: unknown) => boolean>> = {
   person: (value) => typeof value === 'string' && isHex(value, 32),
   pool: (value) => typeof value === 'string' && isHex(value, 32),
   poolEpoch: isEpoch,
+  attachment: (value) => typeof value === 'string',
 }
 const KEYS = Object.keys(CHECKS) as (keyof Note)[]
 /** Its length stands before it in two bytes. */

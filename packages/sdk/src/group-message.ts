@@ -1,5 +1,5 @@
 /** A message to a group: its body sealed once, and what all of its envelopes have in common. */
-import type { GroupStatement } from '@sealpost/identity'
+import type { GroupStatement, Note } from '@sealpost/identity'
 import type { Priority, SendTerms } from '@sealpost/protocol'
 import type { GroupId, PeerKey } from '@sealpost/std'
 
@@ -7,7 +7,8 @@ export interface GroupMessageTerms {
   readonly priority: Priority
   readonly ttlSeconds: number
   readonly terms?: SendTerms | undefined
-  readonly thread?: string | undefined
+  /** Sealed with the body, beside which group it is for. */
+  readonly note?: Note | undefined
 }
 
 /** Each envelope of it refers to this object. */

@@ -161,8 +161,8 @@ export class GroupSends {
 }
 
 /** One for all of its envelopes. */
-function noteOf({ groupId, epoch, terms: { thread } }: GroupMessage): Note {
-  return { ...(thread === undefined ? {} : { thread }), group: groupId, groupEpoch: epoch }
+function noteOf({ groupId, epoch, terms: { note } }: GroupMessage): Note {
+  return { ...note, group: groupId, groupEpoch: epoch }
 }
 
 export const unknownGroup = (): SealpostError => refusedBy('unknown_group')

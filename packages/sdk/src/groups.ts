@@ -120,10 +120,9 @@ export class Groups {
 
   #send(groupId: GroupId, body: Uint8Array | string, options: GroupSendOptions): Promise<GroupPosted> {
     return new Promise((resolve, refused) => {
-      const { priority, ttlSeconds, terms } = postTermsOf(this.#ports.self, options)
+      const { to: _, ...terms } = postTermsOf(this.#ports.self, options)
       const gathering = new Gathering(resolve)
-      const { thread } = options
-      const send = { groupId, body: bytesOf(body), terms: { priority, ttlSeconds, terms, thread }, refused }
+      const send = { groupId, body: bytesOf(body), terms, refused }
       this.#ports.tell((desk) => desk.send({ ...send, ...gathering.answers }))
     })
   }

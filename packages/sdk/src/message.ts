@@ -105,6 +105,10 @@ export class Message {
   get inReplyTo(): EnvelopeId | null {
     return this.#note?.inReplyTo ?? null
   }
+  /** The reference to a file that goes with it, proven; `attachmentOf` reads it. Null: none. */
+  get attachment(): string | null {
+    return this.#note?.attachment ?? null
+  }
   /** Its sender waits for an answer: `reply`, or `replyError`. */
   get isRequest(): boolean {
     return this.#note?.isRequest ?? false

@@ -52,17 +52,8 @@ export class PersonDesk {
     const sealed = this.#ports.crypto.groups.sealBody(body)
     const facts = { groupId: NO_GROUP, epoch: 0, members: to, isSecond: true, owed: new Set<PeerKey>() }
     const message: GroupMessage = { ...sealed, ...facts, terms }
-    const { priority, ttlSeconds, thread } = terms
-    const note = { ...(thread === undefined ? {} : { thread }), person }
-    const shared = {
-      priority,
-      ttlSeconds,
-      terms: terms.terms,
-      note,
-      bodyId: message.bodyId,
-      body: message.ticket,
-      message,
-    }
+    const note = { ...terms.note, person }
+    const shared = { ...terms, note, bodyId: message.bodyId, body: message.ticket, message }
     for (const device of to) this.#ports.post({ ...shared, to: device, ...answersOf(device) })
   }
 

@@ -83,7 +83,7 @@ export class Persons {
    */
   async send(person: PeerKey, body: Uint8Array | string, options: GroupSendOptions = {}): Promise<PersonPosted> {
     const to = await this.#everyDeviceOf(person)
-    const { priority, ttlSeconds, terms } = postTermsOf(person, options)
+    const { to: _, ...terms } = postTermsOf(person, options)
     const devices = new Map<PeerKey, Promise<Receipt>>()
     const gathered: Promise<MemberOutcome>[] = []
     const answersOf = (device: PeerKey) => {
@@ -92,8 +92,7 @@ export class Persons {
       gathered.push(outcomeOf(device, promise))
       return { accepted: resolve, refused: reject }
     }
-    const whole = { priority, ttlSeconds, terms, thread: options.thread }
-    this.#ports.tell((desk) => desk.send({ person, to, body: bytesOf(body), terms: whole, answersOf }))
+    this.#ports.tell((desk) => desk.send({ person, to, body: bytesOf(body), terms, answersOf }))
     return { devices, stored: Promise.all(gathered) }
   }
 

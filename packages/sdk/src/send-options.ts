@@ -18,6 +18,8 @@ export interface SendOptions {
   readonly receipts?: ReceiptWish
   /** 32 hex digits. What belongs to one conversation; the broker bounds how much of it passes in a time. */
   readonly thread?: string
+  /** The reference to a file that was uploaded, from `attachmentText`; sealed with the body. */
+  readonly attachment?: string
   /** How often this conversation has passed from peer to peer; `reply` counts it. Default 0. */
   readonly hops?: number
   /** No answer is wanted that no person wrote. */
@@ -30,10 +32,10 @@ const HOPS_MAX = 0xffff
 
 /** @throws RangeError for an option that is none of its kind */
 export function postTermsOf(to: PeerKey, options: SendOptions, note?: Note): PostTerms {
-  const { priority = 'next', ttlSeconds = 0, thread } = options
+  const { priority = 'next', ttlSeconds = 0, thread, attachment } = options
   check(Number.isSafeInteger(ttlSeconds) && ttlSeconds >= 0, 'ttlSeconds is a whole number of seconds')
-  const whole = thread === undefined ? note : { thread, ...note }
-  return { to, priority, ttlSeconds, terms: sendTermsOf(options), note: whole }
+  const whole = { ...(thread && { thread }), ...(attachment && { attachment }), ...note }
+  return { to, priority, ttlSeconds, terms: sendTermsOf(options), note: thread || attachment ? whole : note }
 }
 
 /** Undefined when nothing is asked for: then the message goes by the plain `send`. */

@@ -19,6 +19,8 @@ export type SpaceId = MeshId | GroupId
 export const GROUP_EPOCH_LAST = 2 ** 31 - 1
 /** A pool of peers, addressed like one: 64 hex digits. */
 export type PoolId = Branded<string, 'PoolId'>
+/** A file that is kept apart from envelopes, as its sender names it: 32 hex digits, random. */
+export type AttachmentId = Branded<string, 'AttachmentId'>
 /** The sender's own id of an envelope, a UUID v7: 32 hex digits. */
 export type EnvelopeId = Branded<string, 'EnvelopeId'>
 /** The broker's sequence number of a delivery, a safe integer. It means nothing outside one incarnation of a broker. */
