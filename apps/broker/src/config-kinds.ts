@@ -33,3 +33,25 @@ export const list = (expects: string, item: z.ZodType<string, string>): Kind<str
     .pipe(z.array(item)),
   expects,
 })
+export const onOff = oneOf('on', 'off')
+export const ms = (max?: number) => count('milliseconds', max)
+
+export interface Setting<T> extends Kind<T> {
+  readonly unit: string
+  /** As text, the way it would stand in the environment; `null` for a setting that must be given. */
+  readonly fallback: string | null
+  readonly meaning: string
+  readonly isSecret?: boolean
+}
+
+interface Words {
+  readonly fallback: string | number | null
+  readonly unit: string
+  readonly meaning: string
+  readonly isSecret?: boolean
+}
+export const setting = <T>(kind: Kind<T>, { fallback, ...words }: Words): Setting<T> => ({
+  ...kind,
+  ...words,
+  fallback: fallback === null ? null : String(fallback),
+})

@@ -10,7 +10,8 @@ import { ENVELOPE_BYTES_MAX, GROUPS_MAX } from '@sealpost/protocol'
 import { defaultDrainOptions, defaultQueueOptions, defaultWriterOptions } from '@sealpost/queue'
 import { z } from 'zod'
 import { isNetwork } from './addresses.ts'
-import { COUNT_MAX, count, type Kind, list, oneOf, port, words } from './config-kinds.ts'
+import { attachmentErrors, attachmentSettings } from './config-attachments.ts'
+import { COUNT_MAX, count, list, ms, oneOf, onOff, port, type Setting, setting, words } from './config-kinds.ts'
 
 /** The queue takes a lease further ahead for one given before the database clock jumped back. */
 const LEASE_MS_MAX = 300_000
@@ -41,29 +42,7 @@ const url = z.string().refine((text) => text === '' || isDialable(text))
 const shardName = z.string().regex(/^[!-~]{0,64}$/)
 const origin = z.string().refine((text) => URL.canParse(text) && new URL(text).origin === text)
 
-interface Setting<T> extends Kind<T> {
-  readonly unit: string
-  /** As text, the way it would stand in the environment; `null` for a setting that must be given. */
-  readonly fallback: string | null
-  readonly meaning: string
-  readonly isSecret?: boolean
-}
-
-interface Words {
-  readonly fallback: string | number | null
-  readonly unit: string
-  readonly meaning: string
-  readonly isSecret?: boolean
-}
-const setting = <T>(kind: Kind<T>, { fallback, ...words }: Words): Setting<T> => ({
-  ...kind,
-  ...words,
-  fallback: fallback === null ? null : String(fallback),
-})
-
 const address = words('an address or a host name')
-const onOff = oneOf('on', 'off')
-const ms = (max?: number) => count('milliseconds', max)
 const { rate, byteRate, mailbox } = defaultLimits
 
 export const settings = {
@@ -248,6 +227,7 @@ export const settings = {
     unit: 'header',
     meaning: 'in which they say it: `x-forwarded-for` or `forwarded`; the other one is not read',
   }),
+  ...attachmentSettings,
   LAG_MS_MAX: setting(ms(), {
     fallback: 1000,
     unit: 'ms',
@@ -407,6 +387,7 @@ export function readConfig(env: Record<string, string | undefined> = process.env
     errors.push(`TTL_SECONDS (${TTL_SECONDS}) must not be over TTL_SECONDS_MAX (${TTL_SECONDS_MAX}).`)
   const { BUS, NATS_URL } = values as Partial<Config>
   if (BUS === 'nats' && NATS_URL?.length === 0) errors.push('BUS is nats, but NATS_URL is not set.')
+  errors.push(...attachmentErrors(values as Partial<Config>))
   return errors.length > 0 ? { ok: false, errors } : { ok: true, config: values as Config }
 }
 

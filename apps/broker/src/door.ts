@@ -17,6 +17,8 @@ export interface DoorLimits {
   readonly upgrades: Rate
   /** Its requests by HTTP. */
   readonly requests: Rate
+  /** Beside them its chunks of attachments. */
+  readonly chunks: Rate
 }
 
 export interface DoorOptions {
@@ -45,6 +47,7 @@ interface Guest {
 }
 
 const FORGET_EVERY_MS = 10_000
+const CHUNK_PATH = /^\/v1\/meshes\/[^/]+\/attachments\/[^/]+\/chunks\/[^/]+$/
 
 export class Door {
   isClosed = false
@@ -55,6 +58,7 @@ export class Door {
   private readonly guests = new Map<string, Guest>()
   private readonly upgrades: Rates | null
   private readonly requests: Rates | null
+  private readonly chunks: Rates | null
 
   constructor(options: DoorOptions, parts: DoorParts) {
     this.options = options
@@ -63,6 +67,7 @@ export class Door {
     const { limits } = options
     this.upgrades = limits && new Rates(limits.upgrades)
     this.requests = limits && new Rates(limits.requests)
+    this.chunks = limits && new Rates(limits.chunks)
     if (limits) setInterval(() => this.forget(), FORGET_EVERY_MS).unref()
   }
 
@@ -87,8 +92,8 @@ export class Door {
   }
 
   /** Of any request by HTTP. */
-  requestRefusal(guest: string): Response | null {
-    return this.tooFast(this.requests, guest)
+  requestRefusal(guest: string, pathname: string): Response | null {
+    return this.tooFast(CHUNK_PATH.test(pathname) ? this.chunks : this.requests, guest)
   }
 
   apiRefusal(request: Request): Response | null {
@@ -169,6 +174,7 @@ export class Door {
   private forget(): void {
     this.upgrades?.forgetFull(performance.now())
     this.requests?.forgetFull(performance.now())
+    this.chunks?.forgetFull(performance.now())
   }
 }
 

@@ -6,6 +6,7 @@ import { type GroupId, OperatingError, type PeerKey } from '@sealpost/std'
 import type { Context, MiddlewareHandler } from 'hono'
 import { HTTPException } from 'hono/http-exception'
 import type { Driver } from './driver.ts'
+import { type AttachmentParts, addAttachments } from './http-attachments.ts'
 import type { Challenges } from './http-challenges.ts'
 import { DOCUMENT_PATH, openApiDocument } from './http-document.ts'
 import type { GroupRosters } from './http-groups.ts'
@@ -13,7 +14,8 @@ import type { Inboxes } from './http-inboxes.ts'
 import type { RequestLimits } from './http-limits.ts'
 import { mailbagJson } from './http-mailbag.ts'
 import type { Settling } from './http-polled-session.ts'
-import { httpRefusals, isRefused, type Refused } from './http-refusals.ts'
+import { type HttpCode, isRefused } from './http-refusals.ts'
+import { refuse } from './http-refuse.ts'
 import * as routes from './http-routes.ts'
 import { readBroadcast, readEnvelopes, type Sending, sendOnce } from './http-send.ts'
 import { nameOf, type TokenHolder, type Tokens } from './http-tokens.ts'
@@ -36,6 +38,7 @@ export interface ApiParts {
   readonly tokens: Tokens
   readonly challenges: Challenges
   readonly inboxes: Inboxes
+  readonly attachments: AttachmentParts
   /** Of those who have no token yet, by address. */
   readonly strangers: RequestLimits
   /** Of those who have one, by peer. */
@@ -43,27 +46,37 @@ export interface ApiParts {
   readonly log: Log
 }
 
-type Env = { Bindings: Caller; Variables: { holder: TokenHolder } }
+export type Env = { Bindings: Caller; Variables: { holder: TokenHolder } }
 type Api = OpenAPIHono<Env>
 
-const ALL = [...routes.strangerRoutes, ...routes.peerRoutes]
+const ALL = [...routes.strangerRoutes, ...routes.peerRoutes, ...routes.chunkRoutes]
+const PATHS = ALL.map(({ method, path }) => ({
+  method: method.toUpperCase(),
+  path: new RegExp(`^${path.replace(/\{\w+\}/g, '[^/]+')}$`),
+}))
+const MALFORMED: Partial<Record<string, HttpCode>> = { query: 'query_malformed', param: 'not_found' }
 const SILENT_SECONDS_MORE = 15
 
 export function apiRoutes(parts: ApiParts): Api {
   const app: Api = new OpenAPIHono<Env>({
     defaultHook: (result, c) => {
       if (result.success) return undefined
-      return refuse(c, { code: result.target === 'query' ? 'query_malformed' : 'body_malformed' })
+      return refuse(c, { code: MALFORMED[result.target] ?? 'body_malformed' })
     },
   })
   // A HEAD would run as a GET, and throw away what it was given.
   app.use('/v1/*', async (c, next) => (c.req.method === 'HEAD' ? methodNotAllowed(c) : next()))
-  for (const { method, path } of routes.strangerRoutes) app.on(method, path, limitStrangers(parts))
-  for (const { method, path } of routes.peerRoutes) app.on(method, path, admitPeers(parts))
+  const guard = (guarded: readonly (typeof ALL)[number][], admit: MiddlewareHandler<Env>) => {
+    for (const route of guarded) app.on(route.method, route.getRoutingPath(), admit)
+  }
+  guard(routes.strangerRoutes, limitStrangers(parts))
+  guard(routes.peerRoutes, admitPeers(parts))
+  guard(routes.chunkRoutes, admitChunks(parts))
   addTokens(app, parts)
   addMail(app, parts)
   addGroups(app, parts)
-  for (const { path } of ALL) app.all(path, methodNotAllowed)
+  addAttachments(app, parts.attachments)
+  for (const route of ALL) app.all(route.getRoutingPath(), methodNotAllowed)
   const document = openApiDocument()
   app.get(DOCUMENT_PATH, (c) => c.json(document))
   app.onError((error, c) => {
@@ -171,15 +184,17 @@ function admitPeers({ tokens, peers }: ApiParts): MiddlewareHandler<Env> {
   }
 }
 
-function refuse(c: Context, { code, retryAfterMs }: Refused) {
-  const { status } = httpRefusals[code]
-  if (status === 401) c.header('WWW-Authenticate', 'Bearer')
-  if (retryAfterMs !== undefined) c.header('Retry-After', String(Math.ceil(retryAfterMs / 1000)))
-  const refusal = retryAfterMs === undefined ? { code } : { code, retryAfterMs: Math.ceil(retryAfterMs) }
-  return c.json(refusal, status as Exclude<typeof status, 404 | 405>)
+/** A chunk's own limits count it. */
+function admitChunks({ tokens }: ApiParts): MiddlewareHandler<Env> {
+  return async (c, next) => {
+    const holder = await tokens.holderOf(c.req.header('authorization'))
+    if (isRefused(holder)) return refuse(c, holder)
+    c.set('holder', holder)
+    return next()
+  }
 }
 
 function methodNotAllowed(c: Context): Response {
-  const methods = ALL.filter(({ path }) => path === c.req.path).map(({ method }) => method.toUpperCase())
+  const methods = PATHS.filter(({ path }) => path.test(c.req.path)).map(({ method }) => method)
   return c.json({ code: 'method_not_allowed' }, 405, { Allow: methods.join(', ') })
 }

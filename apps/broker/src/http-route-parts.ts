@@ -63,7 +63,7 @@ export const body = <T extends z.ZodType>(schema: T) => ({
 })
 
 /** Typed as if every request could be refused in every way: a handler hands on what a part of the broker answers. */
-type Refusals = Record<Exclude<HttpStatus, 404 | 405>, ReturnType<typeof json<typeof Refusal>>>
+type Refusals = Record<Exclude<HttpStatus, 405>, ReturnType<typeof json<typeof Refusal>>>
 export function refusals(...codes: HttpCode[]): Refusals {
   const all: HttpCode[] = [...codes, 'rate_limited', 'too_many_requests', 'internal', 'restarting', 'try_later']
   const statuses = new Set(all.map((code) => httpRefusals[code].status))

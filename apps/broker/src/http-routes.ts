@@ -1,6 +1,7 @@
 /** The requests of the HTTP surface: what each takes and answers. The OpenAPI document is made from these. */
 import { createRoute, z } from '@hono/zod-openapi'
 import { BATCH_MAX, LOOKUP_MAX } from '@sealpost/protocol'
+import { attachmentRoutes, chunkRoutes } from './http-attachment-routes.ts'
 import { broadcast, groups, rosters } from './http-group-routes.ts'
 import { type JsonSchema, schemaOfField, schemaOfFrame, schemaOfItem } from './http-json-schema.ts'
 import {
@@ -169,4 +170,5 @@ export const lookup = createRoute({
 /** Asked for by whoever has no token yet. */
 export const strangerRoutes = [challenge, token]
 export { broadcast, groups, rosters }
-export const peerRoutes = [revoke, send, broadcast, inbox, settle, lookup, groups, rosters]
+export const peerRoutes = [revoke, send, broadcast, inbox, settle, lookup, groups, rosters, ...attachmentRoutes]
+export { chunkRoutes }

@@ -6,6 +6,7 @@ import type { Millis } from '@sealpost/std'
 import type { Authenticator } from './authenticator.ts'
 import type { Driver } from './driver.ts'
 import { apiRoutes } from './http-api.ts'
+import type { AttachmentParts } from './http-attachments.ts'
 import { Challenges } from './http-challenges.ts'
 import { GroupRosters } from './http-groups.ts'
 import { Inboxes } from './http-inboxes.ts'
@@ -18,6 +19,7 @@ interface Parts {
   readonly queue: Queue
   readonly db: Database
   readonly authenticator: Authenticator
+  readonly attachments: AttachmentParts
   readonly log: Log
 }
 
@@ -35,14 +37,15 @@ const STRANGERS_AT_A_TIME = 64
 const PEER_AT_A_TIME = 16
 const ENDS_WITHIN_MS = 1000
 
-export function openApi({ driver, queue, db, authenticator, log }: Parts, { greet, pollingIdleMs, rate }: Options) {
+export function openApi(parts: Parts, { greet, pollingIdleMs, rate }: Options) {
+  const { driver, queue, db, authenticator, attachments, log } = parts
   const challenges = new Challenges(greet)
   const strangers = new RequestLimits(rate && STRANGERS_RATE, STRANGERS_AT_A_TIME)
   const peers = new RequestLimits(rate, PEER_AT_A_TIME)
   const tokens = new Tokens({ db, authenticator, challenges })
   const groups = new GroupRosters(db)
   const inboxes = new Inboxes(driver, queue, pollingIdleMs)
-  const app = apiRoutes({ driver, queue, tokens, challenges, inboxes, groups, strangers, peers, log })
+  const app = apiRoutes({ driver, queue, tokens, challenges, inboxes, groups, attachments, strangers, peers, log })
   return {
     app,
     /** Resolves when every request is answered, or has had the time for it. */

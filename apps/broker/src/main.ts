@@ -11,6 +11,7 @@ import { PostgresQueue, SESSION } from '@sealpost/queue/postgres'
 import { OperatingError, type ShardId, toHex } from '@sealpost/std'
 import manifest from '../package.json'
 import { openAdmin } from './admin/start.ts'
+import { openAttachments } from './attachments/start.ts'
 import { Authenticator } from './authenticator.ts'
 import { type BrokerKeys, readBrokerKeys } from './broker-keys.ts'
 import { openBus } from './bus.ts'
@@ -31,7 +32,7 @@ import { Ownership } from './ownership.ts'
 import { PersonRegistrar } from './person-registrar.ts'
 import { PoolRegistrar } from './pool-registrar.ts'
 import { Registrar } from './registrar.ts'
-import { helloOf, type ServerOptions, serve, serveAdmin, WEBSOCKET_PATH } from './server.ts'
+import { helloOf, type RunningServer, type ServerOptions, serve, serveAdmin, WEBSOCKET_PATH } from './server.ts'
 import { ShardTable } from './shard-table.ts'
 
 export interface RunningBroker {
@@ -76,8 +77,9 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
     warnings: () => watch.warnings,
   }
   const socketOptions = serverOptions(config, keys)
+  const attachments = await openAttachments(config, { log, metrics })
   const api = openApi(
-    { driver, queue, db: databases.asking, authenticator, log },
+    { driver, queue, db: databases.asking, authenticator, attachments, log },
     { greet: () => helloOf(socketOptions), pollingIdleMs: config.POLLING_IDLE_MS, rate: limits.rate },
   )
   const app = publicRoutes(http).route('/', api.app)
@@ -102,9 +104,7 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const adminApp = withConsole(adminRoutes(http), console).route('/', operators.app)
   const admin = serveAdmin({ host: config.ADMIN_HOST, port: config.ADMIN_PORT, fetch: adminApp.fetch })
   await shards.look()
-  const url = `ws://${server.authority}${WEBSOCKET_PATH}`
-  const adminUrl = `http://${admin.authority}`
-  const httpUrl = `http://${server.authority}`
+  const { url, adminUrl, httpUrl } = urlsOf(server, admin)
   const { brokerKey } = facts
   log.info('broker.ready', { url, httpUrl, adminUrl, brokerKey, shard, postgres, durability, limits: config.LIMITS })
   return {
@@ -118,6 +118,7 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
       await driver.shutdown()
       await api.ended()
       await server.stop()
+      await attachments.close()
       await admin.stop()
       operators.stop()
       await bus.close()
@@ -125,6 +126,14 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
     },
   }
 }
+
+type Listening = Pick<RunningServer, 'authority'>
+
+const urlsOf = (server: Listening, admin: Listening) => ({
+  url: `ws://${server.authority}${WEBSOCKET_PATH}`,
+  adminUrl: `http://${admin.authority}`,
+  httpUrl: `http://${server.authority}`,
+})
 
 interface Terms {
   readonly keys: BrokerKeys
@@ -207,6 +216,7 @@ const doorLimits = (config: Config): DoorLimits => ({
   unprovenMax: config.UNAUTHENTICATED_MAX,
   upgrades: { perSecond: config.UPGRADES_PER_SECOND, burst: config.UPGRADES_BURST },
   requests: { perSecond: config.REQUESTS_PER_SECOND, burst: config.REQUESTS_BURST },
+  chunks: { perSecond: config.CHUNKS_PER_SECOND, burst: config.CHUNKS_BURST },
 })
 
 /** Room for what a session may be owed, in the larger form, and for its acks. */

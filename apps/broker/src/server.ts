@@ -107,7 +107,8 @@ export function serve(parts: ServerParts, options: ServerOptions): RunningServer
       const guest = door.guestOf(request, server.requestIP(request)?.address ?? '')
       if (pathname === WEBSOCKET_PATH)
         return door.upgradeRefusal(request, guest) ?? upgrade({ request, server, door, guest })
-      const refusal = door.requestRefusal(guest) ?? (pathname.startsWith(API_PATHS) ? door.apiRefusal(request) : null)
+      const refusal =
+        door.requestRefusal(guest, pathname) ?? (pathname.startsWith(API_PATHS) ? door.apiRefusal(request) : null)
       return refusal ?? parts.fetch(request, callerOf({ request, server, door, guest }))
     },
     error: () => new Response('internal', { status: 500 }),

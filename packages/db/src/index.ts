@@ -2,6 +2,7 @@
 export * from './access-tokens.ts'
 export * from './admin.ts'
 export * from './admin-tokens.ts'
+export * from './attachments.ts'
 export * from './audit.ts'
 export * from './cells.ts'
 export * from './check-server.ts'

@@ -77,6 +77,8 @@ async function outnumber(source: MoverLink, destination: MoverLink): Promise<voi
 }
 
 const CLEARED_AT_ONCE = 10_000
+/** A row of these is large. */
+const CLEARED_SLOWLY: Readonly<Record<string, number>> = { attachment_chunk: 100 }
 
 /**
  * Deletes the mesh's rows, a batch in each transaction. Twice round at least: what ends a delivery that is still there
@@ -104,15 +106,16 @@ async function leavesOf(link: MoverLink, table: string): Promise<string[]> {
 }
 
 async function clearTable(link: MoverLink, table: string, meshId: MeshId): Promise<number> {
+  const atOnce = CLEARED_SLOWLY[table] ?? CLEARED_AT_ONCE
   for (let cleared = 0; ; ) {
     const [row] = await link.run<{ count: number }>(
       `with gone as (delete from ${table} where ctid = any (array(
-         select ctid from ${table} where mesh_id = $1::uuid limit ${CLEARED_AT_ONCE})) returning 1)
+         select ctid from ${table} where mesh_id = $1::uuid limit ${atOnce})) returning 1)
        select count(*)::int as count from gone`,
       [meshId],
     )
     if (!row) throw new DatabaseError('db_refused', 'A count was not answered')
     cleared += row.count
-    if (row.count < CLEARED_AT_ONCE) return cleared
+    if (row.count < atOnce) return cleared
   }
 }

@@ -5,6 +5,7 @@
 import { getTableName, is } from 'drizzle-orm'
 import { getTableConfig, PgTable } from 'drizzle-orm/pg-core'
 import * as schema from './schema.ts'
+import * as attachments from './schema-attachments.ts'
 import * as history from './schema-history.ts'
 
 export interface MeshTable {
@@ -24,7 +25,7 @@ export const STAYS: ReadonlySet<string> = new Set([
 
 /** Each behind those that it refers to. */
 export const meshTables: readonly MeshTable[] = inOrder(
-  (Object.values({ ...schema, ...history }) as unknown[])
+  (Object.values({ ...schema, ...history, ...attachments }) as unknown[])
     .filter((entry) => is(entry, PgTable))
     .filter((table) => columnsOf(table).includes('mesh_id') && !STAYS.has(getTableName(table))),
 ).map((table) => ({

@@ -40,6 +40,8 @@ const BROKER: Grants = {
   history_event: 'select, insert', // what has happened stays as it was written
   snapshot: 'select, insert, update, delete',
   snapshot_entry: 'select, insert',
+  attachment: 'select, insert, delete, update (hash, completed_at, expires_at)',
+  attachment_chunk: 'select, insert, delete',
   admin_token: 'select, update (last_used_at)',
   admin_audit: 'select, insert',
   cluster: 'select',
@@ -76,6 +78,7 @@ const MONITOR: Grants = {
   message_queue: `select (mesh_id, recipient, priority, id, sender, enqueued_at, expires_at, body_bytes, ${QUEUE_COLUMNS_CHANGED})`,
   delayed_delivery: 'select (mesh_id, recipient, priority, id, sender, enqueued_at, due_at, body_bytes)',
   dead_letter: 'select (mesh_id, recipient, priority, id, sender, reason, died_at)',
+  attachment: 'select (mesh_id, owner, bytes, created_at, completed_at, expires_at)',
   shard: 'select (name, shard_id, epoch, url, lease_until)',
   mesh_pin: 'select',
   cluster: 'select',

@@ -46,7 +46,10 @@ export const CHUNK_BYTES_MAX = 256 * 1024
 export const CHUNKS_MAX = 65_536
 
 /** How a file of so many bytes lies in sealed chunks. An empty one has one chunk. */
-export function chunkLayout(bytes: number, chunkBytes: number): { chunks: number; plainBytes: number; sealedBytes: number } {
+export function chunkLayout(
+  bytes: number,
+  chunkBytes: number,
+): { chunks: number; plainBytes: number; sealedBytes: number } {
   const plainBytes = chunkBytes - CHUNK_SEAL_BYTES
   const chunks = Math.max(1, Math.ceil(bytes / plainBytes))
   return { chunks, plainBytes, sealedBytes: bytes + chunks * CHUNK_SEAL_BYTES }

@@ -1,5 +1,6 @@
 /** What an application sees when something was refused or ended: one class, one code, and whether trying again helps. */
 import { type NackCode, type RefusalCode, refusal } from '@sealpost/protocol'
+import type { HttpRefusalCode } from './http/http-codes.ts'
 
 /**
  * Codes that no broker says:
@@ -46,6 +47,9 @@ import { type NackCode, type RefusalCode, refusal } from '@sealpost/protocol'
  *
  * Of stores:
  * - `kept_for_later`: this life of the peer is over; the message stays in its store, and the next life sends it.
+ * - `source_changed`: of an upload: the file is not what it was when its upload began.
+ * - `attachment_changed`, `attachment_truncated`: what the broker gives is not the file that was sent, or not all of it.
+ * - `part_differs`: what is there of a file from a former life is not its beginning.
  * - `store_in_use`: another process has the store open.
  * - `store_foreign`: the store is of another peer, mesh or version.
  * - `store_corrupt`: what the store once kept can't be read back.
@@ -96,12 +100,16 @@ export type SdkCode =
   | 'future_timestamp'
   | 'answer_malformed'
   | 'kept_for_later'
+  | 'source_changed'
+  | 'attachment_changed'
+  | 'attachment_truncated'
+  | 'part_differs'
   | 'store_in_use'
   | 'store_foreign'
   | 'store_corrupt'
   | 'store_failed'
 
-export type SealpostCode = RefusalCode | SdkCode
+export type SealpostCode = RefusalCode | SdkCode | HttpRefusalCode
 
 export class SealpostError extends Error {
   override readonly name = 'SealpostError'

@@ -1,0 +1,183 @@
+/** Attachments as a peer that showed a token may have them: who may do what, and what is refused. */
+import {
+  type AttachmentFacts,
+  type AttachmentQuota,
+  type AttachmentRef,
+  type ChunkRange,
+  completeAttachment,
+  createAttachment,
+  type Database,
+  endAttachment,
+  findAttachment,
+  findGroups,
+  hashesOfChunks,
+  listChunks,
+} from '@sealpost/db'
+import { attachmentHash, groupFields } from '@sealpost/identity'
+import { type AttachmentId, GROUP_EPOCH_LAST, type GroupId, type Millis, type PeerKey } from '@sealpost/std'
+import type { HttpCode, Refused } from '../http-refusals.ts'
+import type { TokenHolder } from '../http-tokens.ts'
+import type { ChunkStore, StoredChunk } from './chunk-store.ts'
+
+export interface AttachmentLimits {
+  readonly bytesMax: number
+  /** `null` switches it off. */
+  readonly quota: AttachmentQuota | null
+  readonly keepSeconds: number
+  readonly keepSecondsMax: number
+  readonly finishSeconds: number
+}
+
+export interface AttachmentPorts {
+  /** Connections of its own: live mail never waits for a chunk. */
+  readonly db: Database
+  /** Where new ones go. */
+  readonly store: ChunkStore
+  /** Also those that are not in use any more. */
+  readonly stores: readonly ChunkStore[]
+  readonly limits: AttachmentLimits
+}
+
+export interface NewAttachment {
+  readonly id: AttachmentId
+  readonly bytes: number
+  readonly chunkBytes: number
+  /** 0: the usual time. */
+  readonly keepSeconds: number
+  readonly to: readonly PeerKey[] | GroupId
+}
+
+export interface AttachmentStatus {
+  readonly bytes: number
+  readonly chunkBytes: number
+  readonly isComplete: boolean
+  readonly expiresAtMs: Millis
+  readonly present: readonly ChunkRange[]
+  /** Of all chunks, 32 bytes each; null until it is complete. */
+  readonly hashes: Uint8Array | null
+}
+
+export interface SentChunk extends StoredChunk {
+  readonly chunkNo: number
+}
+
+const HASH_BYTES = 32
+const REFUSALS = {
+  taken: 'attachment_taken',
+  peer_quota: 'quota_exceeded',
+  mesh_quota: 'mesh_quota_exceeded',
+  unknown_recipient: 'recipient_unknown',
+} as const satisfies Record<string, HttpCode>
+
+export class Attachments {
+  private readonly ports: AttachmentPorts
+  /** One after the other, so that a peer can't pass its quota by asking for many at once. */
+  private creating: Promise<unknown> = Promise.resolve()
+
+  constructor(ports: AttachmentPorts) {
+    this.ports = ports
+  }
+
+  /** @throws OperatingError */
+  create(holder: TokenHolder, asked: NewAttachment): Promise<{ expiresAtMs: Millis } | Refused> {
+    const created = this.creating.then(() => this.createNext(holder, asked))
+    this.creating = created.catch(() => undefined) // told to whoever asked
+    return created
+  }
+
+  private async createNext(holder: TokenHolder, asked: NewAttachment): Promise<{ expiresAtMs: Millis } | Refused> {
+    const { db, store, limits } = this.ports
+    const { bytesMax, quota, finishSeconds, keepSecondsMax } = limits
+    if (asked.bytes > bytesMax) return { code: 'attachment_too_large' }
+    const { meshId, peer: owner } = holder
+    if (typeof asked.to === 'string' && !(await this.isMember(holder, asked.to))) return { code: 'recipient_unknown' }
+    const keepSeconds = Math.min(asked.keepSeconds || limits.keepSeconds, keepSecondsMax)
+    const terms = { ...asked, meshId, owner, keepSeconds, finishSeconds, store: store.name }
+    const { outcome, expiresAtMs } = await createAttachment(db, terms, quota)
+    return outcome === 'done' ? { expiresAtMs } : { code: REFUSALS[outcome] }
+  }
+
+  /** @throws OperatingError */
+  async status(holder: TokenHolder, id: AttachmentId): Promise<AttachmentStatus | Refused> {
+    const found = await this.find(holder, id)
+    if (!found) return UNKNOWN
+    const { bytes, chunkBytes, isComplete, expiresAtMs } = found
+    const of = { meshId: holder.meshId, id }
+    const present: readonly ChunkRange[] = isComplete
+      ? [[0, chunkCount(found) - 1]]
+      : await listChunks(this.ports.db, of)
+    const hashes = isComplete ? await hashesOfChunks(this.ports.db, of) : null
+    return { bytes, chunkBytes, isComplete, expiresAtMs, present, hashes }
+  }
+
+  /** `null`: it is kept. @throws OperatingError */
+  async put(holder: TokenHolder, id: AttachmentId, chunk: SentChunk): Promise<Refused | null> {
+    const found = await this.find(holder, id)
+    if (!found?.isOwner) return UNKNOWN
+    if (chunk.content.length !== chunkLength(found, chunk.chunkNo) || !isHashOf(chunk))
+      return { code: 'chunk_malformed' }
+    const outcome = await this.storeOf(found).put({ meshId: holder.meshId, id }, chunk)
+    if (outcome === 'done') return null
+    return outcome === 'differs' ? { code: 'chunk_differs' } : UNKNOWN
+  }
+
+  /** `null`: it is complete. @throws OperatingError */
+  async complete(holder: TokenHolder, id: AttachmentId, hash: Uint8Array): Promise<Refused | null> {
+    const found = await this.find(holder, id)
+    if (!found?.isOwner) return UNKNOWN
+    const of: AttachmentRef = { meshId: holder.meshId, id }
+    const hashes = await hashesOfChunks(this.ports.db, of)
+    if (hashes.length !== chunkCount(found) * HASH_BYTES) return { code: 'chunk_missing' }
+    const whole = attachmentHash(found.bytes, found.chunkBytes, [hashes])
+    if (Buffer.compare(whole, hash) !== 0) return { code: 'attachment_differs' }
+    await completeAttachment(this.ports.db, of, hash)
+    return null
+  }
+
+  /** @throws OperatingError */
+  async get(holder: TokenHolder, id: AttachmentId, chunkNo: number): Promise<StoredChunk | Refused> {
+    const found = await this.find(holder, id)
+    if (!found) return UNKNOWN
+    return (await this.storeOf(found).get({ meshId: holder.meshId, id }, chunkNo)) ?? { code: 'chunk_missing' }
+  }
+
+  /** `null`: it is gone for everybody. @throws OperatingError */
+  async end({ meshId, peer }: TokenHolder, id: AttachmentId): Promise<Refused | null> {
+    return (await endAttachment(this.ports.db, { meshId, id }, peer)) ? null : UNKNOWN
+  }
+
+  /** Only for whom there is one; its owner alone knows of one that is not complete. */
+  private async find(holder: TokenHolder, id: AttachmentId): Promise<AttachmentFacts | null> {
+    const found = await findAttachment(this.ports.db, { meshId: holder.meshId, id }, holder)
+    if (!found || found.isOwner) return found ?? null
+    return found.isComplete && (found.isRecipient || isNamed(found.groupStatement, holder.peerKey)) ? found : null
+  }
+
+  private async isMember({ meshId, peerKey }: TokenHolder, group: GroupId): Promise<boolean> {
+    const [found] = await findGroups(this.ports.db, meshId, [group])
+    return found !== undefined && found.epoch < GROUP_EPOCH_LAST && isNamed(found.statement, peerKey)
+  }
+
+  /** Of one that was made when another store was in use, that one. */
+  private storeOf({ store }: AttachmentFacts): ChunkStore {
+    return this.ports.stores.find(({ name }) => name === store) ?? this.ports.store
+  }
+}
+
+const UNKNOWN: Refused = { code: 'attachment_unknown' }
+
+const isNamed = (statement: Uint8Array | null, peer: PeerKey): boolean =>
+  statement !== null && (groupFields(statement)?.members.includes(peer) ?? false)
+
+type Shape = Pick<AttachmentFacts, 'bytes' | 'chunkBytes'>
+export const chunkCount = ({ bytes, chunkBytes }: Shape): number => Math.ceil(bytes / chunkBytes)
+
+/** Of this chunk as it must be; 0 for one that the file does not have. */
+function chunkLength({ bytes, chunkBytes }: Shape, chunkNo: number): number {
+  return Math.max(0, Math.min(chunkBytes, bytes - chunkNo * chunkBytes))
+}
+
+/** Natively: libsodium takes three times as long, in which nothing else is done. */
+function isHashOf({ hash, content }: StoredChunk): boolean {
+  return Buffer.compare(new Bun.CryptoHasher('blake2b256').update(content).digest(), hash) === 0
+}

@@ -1,0 +1,85 @@
+/**
+ * Chunks in an S3 store, an object each. A row of the database says which are there, and is written after its object; so a
+ * key without a row may be left by a crash. It goes with its file: all keys that a file could have are known.
+ */
+import { DeleteObjectsCommand, GetObjectCommand, NoSuchKey, PutObjectCommand, S3Client } from '@aws-sdk/client-s3'
+import { type AttachmentRef, type Database, putChunk, readChunk } from '@sealpost/db'
+import { CHUNK_BYTES_MAX } from '@sealpost/identity'
+import { OperatingError } from '@sealpost/std'
+import type { AttachmentConfig } from '../config-attachments.ts'
+import type { ChunkStore } from './chunk-store.ts'
+
+/** Keys that one request deletes, as the interface has it. */
+const DELETED_AT_ONCE = 1000
+const ANSWER_WITHIN_MS = 20_000
+
+/** Opens nothing yet. */
+export function s3Chunks(db: Database, config: AttachmentConfig): ChunkStore {
+  const client = new S3Client(clientOptions(config))
+  const { S3_BUCKET: Bucket, S3_PREFIX: prefix } = config
+  const keyOf = ({ meshId, id }: AttachmentRef, chunkNo: number) => `${prefix}${meshId}/${id}/${chunkNo}`
+  return {
+    name: 's3',
+    put: async (of, { chunkNo, hash, content }) => {
+      const standing = await readChunk(db, of, chunkNo)
+      if (standing) return Buffer.compare(standing.hash, hash) === 0 ? 'done' : 'differs'
+      await asked(() =>
+        client.send(new PutObjectCommand({ Bucket, Key: keyOf(of, chunkNo), Body: content }), bounded()),
+      )
+      return putChunk(db, of, { chunkNo, hash, content: null })
+    },
+    get: async (of, chunkNo) => {
+      const chunk = await readChunk(db, of, chunkNo)
+      if (!chunk) return undefined
+      const content = await asked(() => getObject(client, { Bucket, Key: keyOf(of, chunkNo) }))
+      return content ? { hash: chunk.hash, content } : undefined
+    },
+    forget: async ({ chunks, ...of }) => {
+      for (let first = 0; first < chunks; first += DELETED_AT_ONCE) {
+        const count = Math.min(DELETED_AT_ONCE, chunks - first)
+        const Objects = Array.from({ length: count }, (_, i) => ({ Key: keyOf(of, first + i) }))
+        const Delete = { Objects, Quiet: true }
+        const { Errors = [] } = await asked(() => client.send(new DeleteObjectsCommand({ Bucket, Delete }), bounded()))
+        if (Errors.length > 0) throw unavailable()
+      }
+    },
+    close: () => client.destroy(),
+  }
+}
+
+function clientOptions({ S3_ENDPOINT, S3_REGION, S3_ACCESS_KEY_ID, S3_SECRET_ACCESS_KEY }: AttachmentConfig) {
+  const credentials = { accessKeyId: S3_ACCESS_KEY_ID, secretAccessKey: S3_SECRET_ACCESS_KEY }
+  return {
+    region: S3_REGION,
+    ...(S3_ENDPOINT && { endpoint: S3_ENDPOINT, forcePathStyle: true }),
+    ...(S3_ACCESS_KEY_ID && { credentials }),
+    // Readers check each chunk by a hash of ours; many compatible stores know no checksum in a trailer.
+    requestChecksumCalculation: 'WHEN_REQUIRED',
+    responseChecksumValidation: 'WHEN_REQUIRED',
+  } as const
+}
+
+const bounded = () => ({ abortSignal: AbortSignal.timeout(ANSWER_WITHIN_MS) })
+
+/** `null`: there is none, or it is none of ours. */
+async function getObject(client: S3Client, object: { Bucket: string; Key: string }): Promise<Uint8Array | null> {
+  try {
+    const { Body, ContentLength = 0 } = await client.send(new GetObjectCommand(object), bounded())
+    return Body && ContentLength <= CHUNK_BYTES_MAX ? await Body.transformToByteArray() : null
+  } catch (error) {
+    if (error instanceof NoSuchKey) return null
+    throw error
+  }
+}
+
+/** Its errors may hold keys and addresses. */
+async function asked<T>(ask: () => Promise<T>): Promise<T> {
+  try {
+    return await ask()
+  } catch {
+    throw unavailable()
+  }
+}
+
+const unavailable = () =>
+  new OperatingError('store_unavailable', 'The S3 store does not do what it is asked for.', { retryable: true })

@@ -1,0 +1,85 @@
+/** Puts the parts of attachments together. */
+import { openDatabase } from '@sealpost/db'
+import { SESSION } from '@sealpost/queue/postgres'
+import type { AttachmentConfig } from '../config-attachments.ts'
+import type { AttachmentParts } from '../http-attachments.ts'
+import { RequestLimits } from '../http-limits.ts'
+import { errorFields, type Log } from '../log.ts'
+import type { Metrics } from '../metrics.ts'
+import { type AttachmentLimits, Attachments } from './attachments.ts'
+import { type ChunkStore, postgresChunks } from './chunk-store.ts'
+import { AttachmentExpiry } from './expiry.ts'
+import { Transit } from './transit.ts'
+
+type Options = AttachmentConfig & { readonly DATABASE_URL: string; readonly LIMITS: 'on' | 'off' }
+type Database = Awaited<ReturnType<typeof openDatabase>>
+
+/** Connections of their own, so that a file on its way keeps no mail waiting. */
+const CONNECTIONS = 2
+const AT_A_TIME = 4
+
+export async function openAttachments(
+  config: Options,
+  { log, metrics }: { log: Log; metrics: Metrics },
+): Promise<AttachmentParts & { close(): Promise<void> }> {
+  const names = { applicationName: 'sealpost attachments', connections: CONNECTIONS, settings: SESSION }
+  const db = await openDatabase(config.DATABASE_URL, { ...names, waitingMax: 1000 })
+  const stores = await storesOf(config, db)
+  const attachments = new Attachments({ db, store: stores[0]!, stores, limits: limitsOf(config) })
+  const transit = new Transit(config.ATTACHMENT_TRANSIT_BYTES)
+  const counters = { taken: 0, takenBytes: 0, given: 0, givenBytes: 0, forgotten: 0 }
+  show(metrics, transit, counters)
+  const expiry = new AttachmentExpiry({
+    db,
+    stores,
+    forgotten: () => (counters.forgotten += 1),
+    failed: (error) => log.warn('attachments.sweep_failed', errorFields(error)),
+  })
+  const rate = { perSecond: config.CHUNKS_PER_SECOND, burst: config.CHUNKS_BURST }
+  return {
+    ...{ attachments, transit, counters },
+    chunkers: new RequestLimits(config.LIMITS === 'on' ? rate : null, AT_A_TIME),
+    close: async () => {
+      await expiry.stop()
+      for (const store of stores) store.close()
+      await db.close()
+    },
+  }
+}
+
+/** The one for new ones first. The client of S3 is loaded only where there is a bucket: it takes 20 MB. */
+async function storesOf(config: Options, db: Database): Promise<ChunkStore[]> {
+  const inDatabase = postgresChunks(db)
+  if (config.S3_BUCKET === '') return [inDatabase]
+  const { s3Chunks } = await import('./s3-chunks.ts')
+  return [s3Chunks(db, config), inDatabase]
+}
+
+function limitsOf(config: Options): AttachmentLimits {
+  return {
+    bytesMax: config.ATTACHMENT_BYTES_MAX,
+    quota:
+      config.LIMITS === 'off'
+        ? null
+        : {
+            perPeer: config.ATTACHMENTS_PER_PEER,
+            bytesPerPeer: config.ATTACHMENT_BYTES_PER_PEER,
+            perMesh: config.ATTACHMENTS_PER_MESH,
+            bytesPerMesh: config.ATTACHMENT_BYTES_PER_MESH,
+          },
+    keepSeconds: config.ATTACHMENT_SECONDS,
+    keepSecondsMax: config.ATTACHMENT_SECONDS_MAX,
+    finishSeconds: config.ATTACHMENT_FINISH_SECONDS,
+  }
+}
+
+function show(metrics: Metrics, transit: Transit, counters: AttachmentParts['counters'] & { forgotten: number }): void {
+  metrics.count({
+    attachment_chunks_taken: ['chunks of attachments that peers gave', () => counters.taken],
+    attachment_taken_bytes: ['and their bytes', () => counters.takenBytes],
+    attachment_chunks_given: ['chunks of attachments that peers fetched', () => counters.given],
+    attachment_given_bytes: ['and their bytes', () => counters.givenBytes],
+    attachments_forgotten: ['attachments that went when their time was over', () => counters.forgotten],
+  })
+  metrics.show({ attachment_transit_bytes: ['room that chunks on their way hold', () => transit.bytes] })
+}

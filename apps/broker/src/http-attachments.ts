@@ -1,0 +1,205 @@
+/** Attachments over HTTP: what each request takes, and a chunk's way through this process. */
+import type { OpenAPIHono } from '@hono/zod-openapi'
+import { CHUNK_BYTES_MAX } from '@sealpost/identity'
+import { type AttachmentId, fromBase64url, type GroupId, type PeerKey, toBase64url } from '@sealpost/std'
+import type { MiddlewareHandler } from 'hono'
+import type { Attachments } from './attachments/attachments.ts'
+import type { Transit } from './attachments/transit.ts'
+import type { Env } from './http-api.ts'
+import * as routes from './http-attachment-routes.ts'
+import type { RequestLimits } from './http-limits.ts'
+import { isRefused, type Refused } from './http-refusals.ts'
+import { refuse } from './http-refuse.ts'
+import { nameOf, type TokenHolder } from './http-tokens.ts'
+
+/** Chunks that came and went. */
+export interface ChunkCounters {
+  taken: number
+  takenBytes: number
+  given: number
+  givenBytes: number
+}
+
+export interface AttachmentParts {
+  readonly attachments: Attachments
+  readonly transit: Transit
+  /** Of chunks, by peer. */
+  readonly chunkers: RequestLimits
+  readonly counters: ChunkCounters
+}
+
+const NO_ROOM: Refused = { code: 'try_later', retryAfterMs: 1000 }
+/** So much of a chunk is given to a socket at a time. */
+const PIECE_BYTES = 64 * 1024
+/** 4 KB/s. */
+const PASSES_WITHIN_MS = 60_000
+
+export function addAttachments(app: OpenAPIHono<Env>, parts: AttachmentParts): void {
+  const { attachments } = parts
+  for (const path of ['/v1/meshes/:mesh/attachments', '/v1/meshes/:mesh/attachments/*']) app.use(path, ownMesh)
+  app.openapi(routes.createAttachment, async (c) => {
+    const { id, recipients, group, ...asked } = c.req.valid('json')
+    const to = group === undefined ? [...new Set(recipients as PeerKey[])] : (group as GroupId)
+    const made = await attachments.create(c.var.holder, { ...asked, id: id as AttachmentId, to })
+    return isRefused(made) ? refuse(c, made) : c.json({ id, ...made }, 200)
+  })
+  app.openapi(routes.attachmentStatus, async (c) => {
+    const status = await attachments.status(c.var.holder, c.req.valid('param').id as AttachmentId)
+    if (isRefused(status)) return refuse(c, status)
+    const present = status.present.map(([first, last]): [number, number] => [first, last])
+    return c.json({ ...status, present, hashes: status.hashes && toBase64url(status.hashes) }, 200)
+  })
+  app.openapi(routes.completeAttachment, async (c) => {
+    const hash = bytesOf(c.req.valid('json').hash)
+    const refused = hash
+      ? await attachments.complete(c.var.holder, c.req.valid('param').id as AttachmentId, hash)
+      : ({ code: 'body_malformed' } as const)
+    return refused ? refuse(c, refused) : c.body(null, 204)
+  })
+  app.openapi(routes.endAttachment, async (c) => {
+    const refused = await attachments.end(c.var.holder, c.req.valid('param').id as AttachmentId)
+    return refused ? refuse(c, refused) : c.body(null, 204)
+  })
+  addChunks(app, parts)
+}
+
+/** A token is good in one mesh: of others it sees nothing. */
+const ownMesh: MiddlewareHandler<Env> = async (c, next) =>
+  c.req.param('mesh') === c.var.holder.meshId ? next() : refuse(c, { code: 'attachment_unknown' })
+
+function addChunks(app: OpenAPIHono<Env>, parts: AttachmentParts): void {
+  app.openapi(routes.putChunk, async (c) => {
+    const { id, chunk } = c.req.valid('param')
+    const refused = await take(parts, c.var.holder, {
+      id: id as AttachmentId,
+      chunkNo: chunk,
+      hash: bytesOf(c.req.valid('query').hash),
+      body: c.req.raw,
+    })
+    return refused ? refuse(c, refused) : c.body(null, 204)
+  })
+  app.openapi(routes.getChunk, async (c) => {
+    const { id, chunk } = c.req.valid('param')
+    const given = await give(parts, c.var.holder, id as AttachmentId, chunk)
+    return isRefused(given) ? refuse(c, given) : given
+  })
+}
+
+interface Arriving {
+  readonly id: AttachmentId
+  readonly chunkNo: number
+  readonly hash: Uint8Array | null
+  readonly body: Request
+}
+
+async function take(
+  parts: AttachmentParts,
+  holder: TokenHolder,
+  { id, chunkNo, hash, body }: Arriving,
+): Promise<Refused | null> {
+  if (!hash) return { code: 'query_malformed' }
+  const leave = enter(parts, holder)
+  if (isRefused(leave)) return leave
+  try {
+    const content = await inTime(body.bytes())
+    if (!content) return NO_ROOM
+    const refused = await parts.attachments.put(holder, id, { chunkNo, hash, content })
+    if (!refused) count(parts.counters, 'taken', content)
+    return refused
+  } finally {
+    leave()
+  }
+}
+
+async function give(
+  parts: AttachmentParts,
+  holder: TokenHolder,
+  id: AttachmentId,
+  chunkNo: number,
+): Promise<Response | Refused> {
+  const leave = enter(parts, holder)
+  if (isRefused(leave)) return leave
+  try {
+    const chunk = await parts.attachments.get(holder, id, chunkNo)
+    if (isRefused(chunk)) {
+      leave()
+      return chunk
+    }
+    count(parts.counters, 'given', chunk.content)
+    return new Response(inPieces(chunk.content, leave), { headers: { 'Content-Type': 'application/octet-stream' } })
+  } catch (error) {
+    leave()
+    throw error
+  }
+}
+
+/** Room for one chunk, until it has passed. */
+function enter({ transit, chunkers }: AttachmentParts, holder: TokenHolder): (() => void) | Refused {
+  const name = nameOf(holder)
+  const refused = chunkers.begin(name)
+  if (refused) return refused
+  const giveBack = transit.take(CHUNK_BYTES_MAX)
+  if (!giveBack) {
+    chunkers.done(name)
+    return NO_ROOM
+  }
+  let isIn = true
+  return () => {
+    if (!isIn) return
+    isIn = false
+    giveBack()
+    chunkers.done(name)
+  }
+}
+
+/** Whoever reads slowly holds its room for so long as it reads, but not for ever. */
+function inPieces(content: Uint8Array, leave: () => void): ReadableStream<Uint8Array> {
+  let at = 0
+  let timer: ReturnType<typeof setTimeout>
+  const end = () => {
+    clearTimeout(timer)
+    leave()
+  }
+  return new ReadableStream<Uint8Array>(
+    {
+      start: (controller) => {
+        timer = setTimeout(() => {
+          leave()
+          controller.error(new Error('too slow'))
+        }, PASSES_WITHIN_MS)
+      },
+      pull: (controller) => {
+        controller.enqueue(content.subarray(at, at + PIECE_BYTES))
+        at += PIECE_BYTES
+        if (at < content.length) return
+        end()
+        controller.close()
+      },
+      cancel: end,
+    },
+    { highWaterMark: 0 },
+  )
+}
+
+/** `null`: it took too long. */
+async function inTime<T>(answer: Promise<T>): Promise<T | null> {
+  let timer: ReturnType<typeof setTimeout> | undefined
+  const late = new Promise<null>((resolve) => {
+    timer = setTimeout(() => resolve(null), PASSES_WITHIN_MS)
+  })
+  return Promise.race([answer, late]).finally(() => clearTimeout(timer))
+}
+
+function count(counters: ChunkCounters, way: 'taken' | 'given', { length }: Uint8Array): void {
+  counters[way] += 1
+  counters[`${way}Bytes`] += length
+}
+
+/** `null`: characters that no bytes are spelled with. */
+function bytesOf(text: string): Uint8Array | null {
+  try {
+    return fromBase64url(text)
+  } catch {
+    return null // its last character has bits that it must not have
+  }
+}

@@ -1,0 +1,68 @@
+/** What is asked of a broker for attachments. */
+import type { AttachmentId, GroupId, Millis, PeerKey } from '@sealpost/std'
+import { fromBase64url, toBase64url } from '@sealpost/std'
+import type { HttpAccess } from '../http/http-access.ts'
+
+export interface RoomAsked {
+  readonly id: AttachmentId
+  /** Of all sealed chunks. */
+  readonly bytes: number
+  readonly chunkBytes: number
+  /** 0: the broker's own. */
+  readonly keepSeconds: number
+  readonly to: readonly PeerKey[] | GroupId
+}
+
+export interface RemoteStatus {
+  readonly bytes: number
+  readonly chunkBytes: number
+  readonly isComplete: boolean
+  readonly expiresAtMs: Millis
+  /** Chunks that are there, from first to last. */
+  readonly present: readonly (readonly [first: number, last: number])[]
+  /** 32 bytes for each chunk; null until it is complete. */
+  readonly hashes: Uint8Array | null
+}
+
+/** All of them throw as `HttpAccess.ask`. */
+export class AttachmentCalls {
+  readonly #access: HttpAccess
+  readonly #path: string
+  readonly #signal: AbortSignal | undefined
+
+  constructor(access: HttpAccess, signal?: AbortSignal) {
+    this.#access = access
+    this.#path = `/v1/meshes/${access.meshId}/attachments`
+    this.#signal = signal
+  }
+
+  async create({ to, ...room }: RoomAsked): Promise<void> {
+    const json = { ...room, ...(typeof to === 'string' ? { group: to } : { recipients: to }) }
+    await this.#access.ask({ method: 'POST', path: this.#path, json, signal: this.#signal })
+  }
+
+  async status(id: AttachmentId): Promise<RemoteStatus> {
+    const answer = await this.#access.ask({ method: 'GET', path: `${this.#path}/${id}`, signal: this.#signal })
+    const status = answer.json<Omit<RemoteStatus, 'hashes'> & { hashes: string | null }>()
+    return { ...status, hashes: status.hashes === null ? null : fromBase64url(status.hashes) }
+  }
+
+  async put(id: AttachmentId, chunk: number, sealed: { bytes: Uint8Array; hash: Uint8Array }): Promise<void> {
+    const path = `${this.#path}/${id}/chunks/${chunk}?hash=${toBase64url(sealed.hash)}`
+    await this.#access.ask({ method: 'PUT', path, bytes: sealed.bytes, signal: this.#signal })
+  }
+
+  async get(id: AttachmentId, chunk: number): Promise<Uint8Array> {
+    const path = `${this.#path}/${id}/chunks/${chunk}`
+    return (await this.#access.ask({ method: 'GET', path, signal: this.#signal })).bytes
+  }
+
+  async complete(id: AttachmentId, hash: Uint8Array): Promise<void> {
+    const json = { hash: toBase64url(hash) }
+    await this.#access.ask({ method: 'POST', path: `${this.#path}/${id}/complete`, json, signal: this.#signal })
+  }
+
+  async end(id: AttachmentId): Promise<void> {
+    await this.#access.ask({ method: 'DELETE', path: `${this.#path}/${id}`, signal: this.#signal })
+  }
+}

@@ -1,0 +1,182 @@
+/** An upload: sealed a chunk at a time, one chunk under way at a time, and gone on with where it broke off. */
+import {
+  type Attachment,
+  attachmentHash,
+  CHUNK_BYTES_MAX,
+  CHUNK_BYTES_MIN,
+  CHUNKS_MAX,
+  ChunkStream,
+  chunkLayout,
+  hash256,
+  isAttachmentName,
+  isAttachmentType,
+  ready,
+} from '@sealpost/identity'
+import { type AttachmentId, type GroupId, type PeerKey, toHex } from '@sealpost/std'
+import { SealpostError } from '../errors.ts'
+import type { AttachmentCalls } from './calls.ts'
+import { type AttachmentSource, inPieces } from './source.ts'
+import { logHead, readLog, type UploadLog, type UploadRecord } from './upload-log.ts'
+
+/** Bytes of the file that are done with. */
+export interface Progress {
+  readonly bytes: number
+  readonly total: number
+}
+
+export interface UploadOptions {
+  /** Who may fetch it: peers, or the members of a group, whoever they are by then. */
+  readonly to: PeerKey | readonly PeerKey[] | { readonly group: GroupId }
+  /** As its readers are told. 1 to 255 bytes. */
+  readonly name: string
+  /** A media type. */
+  readonly type?: string
+  /** From its completion. Default: the broker's own. */
+  readonly keepSeconds?: number
+  /** Of each sealed chunk, 4 KiB to 256 KiB; the most unless told. */
+  readonly chunkBytes?: number
+  readonly onProgress?: (progress: Progress) => void
+  /** With it an upload goes on in a later life. Remove it when the message that names the file is on its way. */
+  readonly resume?: UploadLog
+  readonly signal?: AbortSignal
+}
+
+export async function upload(
+  calls: AttachmentCalls,
+  source: AttachmentSource,
+  options: UploadOptions,
+): Promise<Attachment> {
+  await ready()
+  checkOptions(options, source)
+  const former = await formerUpload(calls, source, options)
+  const { record, present } = former ?? { record: await begin(calls, source, options), present: [] }
+  const hash = former?.isComplete ? wholeHash(record) : await sendChunks(calls, { source, record, present, options })
+  if (!former?.isComplete) await calls.complete(record.id, hash)
+  options.onProgress?.({ bytes: source.bytes, total: source.bytes })
+  const { hashes: _, to: __, ...facts } = record
+  return { ...facts, hash }
+}
+
+function checkOptions(options: UploadOptions, { bytes }: AttachmentSource): void {
+  const { name, type = '', to, chunkBytes = CHUNK_BYTES_MAX } = options
+  check(isAttachmentName(name), 'name has 1 to 255 bytes')
+  check(isAttachmentType(type), 'type has at most 127 characters of printable ASCII')
+  check(recipientsOf(to).length > 0, 'to names somebody')
+  check(Number.isSafeInteger(bytes) && bytes >= 0, 'a source says how many bytes it has')
+  const isInRange = Number.isInteger(chunkBytes) && chunkBytes >= CHUNK_BYTES_MIN && chunkBytes <= CHUNK_BYTES_MAX
+  check(isInRange, `chunkBytes is from ${CHUNK_BYTES_MIN} to ${CHUNK_BYTES_MAX}`)
+  if (chunkLayout(bytes, chunkBytes).chunks > CHUNKS_MAX)
+    throw new SealpostError('attachment_too_large', `An attachment has at most ${CHUNKS_MAX} chunks.`)
+}
+
+function check(isGood: boolean, rule: string): void {
+  if (!isGood) throw new RangeError(rule)
+}
+
+const recipientsOf = (to: UploadOptions['to']): readonly PeerKey[] | GroupId =>
+  typeof to === 'string' ? [to] : 'group' in to ? to.group : to
+
+interface Former {
+  readonly record: UploadRecord
+  readonly present: readonly (readonly [number, number])[]
+  readonly isComplete: boolean
+}
+
+/** Null: there is none that is of this file and for these, or its broker has given it up. */
+async function formerUpload(
+  calls: AttachmentCalls,
+  source: AttachmentSource,
+  { resume, to, name, chunkBytes }: UploadOptions,
+): Promise<Former | null> {
+  const written = await resume?.read()
+  const record = written ? readLog(written) : null
+  if (!record || record.bytes !== source.bytes || String(record.to) !== String(recipientsOf(to))) return null
+  if (record.name !== name || (chunkBytes !== undefined && record.chunkBytes !== chunkBytes)) return null
+  try {
+    const { present, isComplete } = await calls.status(record.id)
+    await resume!.start(concat([logHead(record), ...record.hashes])) // without what was written in part
+    return { record, present, isComplete: isComplete && record.hashes.length === layoutOf(record).chunks }
+  } catch (error) {
+    if ((error as SealpostError).code === 'attachment_unknown') return await unstarted(calls, record)
+    throw error
+  }
+}
+
+/** Written down, and perhaps never asked for. One of which chunks may have left is over: its key is used no more. */
+async function unstarted(calls: AttachmentCalls, record: UploadRecord): Promise<Former | null> {
+  if (record.hashes.length > 0) return null
+  await calls.create(roomOf(record, 0))
+  return { record, present: [], isComplete: false }
+}
+
+async function begin(
+  calls: AttachmentCalls,
+  { bytes }: AttachmentSource,
+  { to, name, type = '', chunkBytes = CHUNK_BYTES_MAX, keepSeconds = 0, resume }: UploadOptions,
+): Promise<UploadRecord> {
+  const id = toHex(crypto.getRandomValues(new Uint8Array(16))) as AttachmentId
+  const record = { id, ...ChunkStream.newKey(), bytes, chunkBytes, name, type, to: recipientsOf(to), hashes: [] }
+  await resume?.start(logHead(record)) // first: what is made and not remembered takes room until it is given up
+  await calls.create(roomOf(record, keepSeconds))
+  return record
+}
+
+function roomOf(record: UploadRecord, keepSeconds: number) {
+  const { id, chunkBytes, to } = record
+  return { id, bytes: layoutOf(record).sealedBytes, chunkBytes, keepSeconds, to }
+}
+
+const layoutOf = ({ bytes, chunkBytes }: UploadRecord) => chunkLayout(bytes, chunkBytes)
+
+interface Sending {
+  readonly source: AttachmentSource
+  readonly record: UploadRecord
+  readonly present: Former['present']
+  readonly options: UploadOptions
+}
+
+/** All are sealed anew, in their order; those that are missing are sent. Answers the hash of the whole. */
+async function sendChunks(calls: AttachmentCalls, sending: Sending): Promise<Uint8Array> {
+  const { source, record, present, options } = sending
+  const { chunks, plainBytes } = layoutOf(record)
+  const stream = new ChunkStream(record)
+  let chunk = 0
+  let done = 0
+  for await (const piece of inPieces(source.stream(), plainBytes)) {
+    done += piece.length
+    if (done > source.bytes) throw changed()
+    const bytes = stream.seal(piece, chunk === chunks - 1)
+    const hash = hash256(bytes)
+    await remember(record, chunk, hash, options.resume)
+    if (!present.some(([first, last]) => chunk >= first && chunk <= last))
+      await calls.put(record.id, chunk, { bytes, hash })
+    chunk += 1
+    options.onProgress?.({ bytes: done, total: source.bytes })
+  }
+  if (done !== source.bytes) throw changed()
+  return wholeHash(record)
+}
+
+/** Before the chunk leaves. */
+async function remember(record: UploadRecord, chunk: number, hash: Uint8Array, log?: UploadLog): Promise<void> {
+  const known = record.hashes[chunk]
+  if (known && toHex(known) !== toHex(hash)) throw changed()
+  if (known) return
+  record.hashes.push(hash)
+  await log?.append(hash)
+}
+
+const wholeHash = (record: UploadRecord): Uint8Array =>
+  attachmentHash(layoutOf(record).sealedBytes, record.chunkBytes, record.hashes)
+
+const changed = () => new SealpostError('source_changed', 'The file is not what it was when its upload began.')
+
+function concat(parts: readonly Uint8Array[]): Uint8Array {
+  const whole = new Uint8Array(parts.reduce((length, part) => length + part.length, 0))
+  let at = 0
+  for (const part of parts) {
+    whole.set(part, at)
+    at += part.length
+  }
+  return whole
+}

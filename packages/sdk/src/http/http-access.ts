@@ -1,0 +1,247 @@
+/**
+ * Requests over HTTP in a peer's name: a token is asked for when it is needed, from a broker that proves the pinned key, and
+ * asked for anew when it is over. What can't be had now is asked for again, so every request must bear being said twice.
+ */
+import {
+  checkShardCertificate,
+  type Identity,
+  normalizeAuthority,
+  ready,
+  signTokenRequest,
+  type Transcript,
+  verifyBroker,
+} from '@sealpost/identity'
+import { fromBase64url, type MeshId, type Millis, type PeerKey, toBase64url } from '@sealpost/std'
+import { backoffMs } from '../backoff.ts'
+import { type SealpostCode, SealpostError } from '../errors.ts'
+import { judgeKey } from '../shard-keys.ts'
+
+export interface HttpPlace {
+  /** As for `connect`: `wss://host[:port]`. */
+  readonly url: string
+  readonly brokerKey: PeerKey
+  readonly meshId: MeshId
+  readonly identity: Identity
+}
+
+export interface HttpAsk {
+  readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE'
+  /** With its query. */
+  readonly path: string
+  readonly json?: object
+  readonly bytes?: Uint8Array
+  readonly signal?: AbortSignal | undefined
+}
+
+export interface HttpAnswer {
+  readonly bytes: Uint8Array
+  json<T>(): T
+}
+
+/** It is one peer's in one mesh. Close it, or its token lives on for a quarter of an hour. */
+export class HttpAccess {
+  readonly #place: HttpPlace
+  readonly #base: string
+  readonly #patienceMs: Millis
+  #token: Promise<Token> | null = null
+
+  /** `patienceMs`: for so long a request is said again to a broker that is not there, or has no time; 5 minutes unless told. */
+  constructor(place: HttpPlace, patienceMs: Millis = PATIENCE_MS) {
+    const url = new URL(place.url)
+    this.#base = `${url.protocol === 'wss:' || url.protocol === 'https:' ? 'https' : 'http'}://${url.host}`
+    this.#place = place
+    this.#patienceMs = patienceMs
+  }
+
+  get meshId(): MeshId {
+    return this.#place.meshId
+  }
+
+  /**
+   * @throws SealpostError with the broker's code; `connection_lost` when it was away for longer than this has patience;
+   *   `wrong_broker`; the signal's own reason
+   */
+  async ask(ask: HttpAsk): Promise<HttpAnswer> {
+    const untilMs = performance.now() + this.#patienceMs
+    for (let failures = 0; ; failures++) {
+      ask.signal?.throwIfAborted()
+      const outcome = await this.#try(ask)
+      if ('answer' in outcome) return outcome.answer
+      const { error, afterMs } = outcome
+      const waitMs = afterMs ?? backoffMs(failures, Math.random)
+      if (!error.isRetryable || performance.now() + waitMs > untilMs) throw error
+      await pause(waitMs, ask.signal)
+    }
+  }
+
+  /** Gives the token back. Never throws. */
+  async close(): Promise<void> {
+    const token = await this.#token?.catch(() => null)
+    this.#token = null
+    if (token) await send(this.#base, { method: 'DELETE', path: '/v1/token' }, token.text).catch(() => undefined)
+  }
+
+  async #try(ask: HttpAsk): Promise<{ answer: HttpAnswer } | Failure> {
+    try {
+      const token = await this.#current(ask.signal)
+      const { status, bytes } = await send(this.#base, ask, token.text)
+      if (status < 300) return { answer: answerOf(bytes) }
+      const failure = failureOf(bytes)
+      if (failure.error.code !== 'token_invalid' || token.isFresh()) return failure
+      this.#token = null // over, or of a database that was restored
+      return { error: asRetryable(failure.error), afterMs: 0 }
+    } catch (error) {
+      if (error instanceof SealpostError && !error.isRetryable) throw error
+      ask.signal?.throwIfAborted()
+      return { error: error instanceof SealpostError ? error : lost(error), afterMs: null }
+    }
+  }
+
+  #current(signal: AbortSignal | undefined): Promise<Token> {
+    this.#token ??= requestToken(this.#place, this.#base, signal).catch((error) => {
+      this.#token = null
+      throw error
+    })
+    return this.#token
+  }
+}
+
+const PATIENCE_MS = 300_000
+const ANSWER_WITHIN_MS = 60_000
+const TOKEN_SECONDS = 900
+
+interface Failure {
+  readonly error: SealpostError
+  /** As the broker names it; null: it does not. */
+  readonly afterMs: Millis | null
+}
+
+interface Token {
+  readonly text: string
+  /** Given just now: asking for another one would not help. */
+  isFresh(): boolean
+}
+
+interface Challenge {
+  readonly versions: readonly number[]
+  readonly brokerKey: PeerKey
+  readonly connectionId: string
+  readonly nonce: string
+  readonly issuedAtMs: number
+}
+
+const FRESH_MS = 5000
+
+async function requestToken(place: HttpPlace, base: string, signal: AbortSignal | undefined): Promise<Token> {
+  await ready()
+  const authority = normalizeAuthority(place.url)
+  const challenge = await stranger<Challenge>(base, { path: '/v1/token/challenge', json: {}, signal })
+  const certificate = challenge.brokerKey === place.brokerKey ? null : await certificateOf(base, signal)
+  const claimant = {
+    pinned: place.brokerKey,
+    brokerKey: challenge.brokerKey,
+    authority,
+    certificate,
+    nowMs: Date.now(),
+  }
+  if (judgeKey(claimant, checkShardCertificate) !== 'ok') throw wrongBroker()
+  const transcript = transcriptOf(place, authority, challenge)
+  const signature = signTokenRequest(place.identity.signing, transcript, TOKEN_SECONDS)
+  const { version, meshId, peerKey, clientNonce } = transcript
+  const named = { version, meshId, peerKey, connectionId: challenge.connectionId, ttlSeconds: TOKEN_SECONDS }
+  const json = { ...named, clientNonce: toBase64url(clientNonce), signature: toBase64url(signature) }
+  const issued = await stranger<{ token: string; proof: string }>(base, { path: '/v1/token', json, signal })
+  if (!verifyBroker(transcript, signature, fromBase64url(issued.proof))) throw wrongBroker()
+  const sinceMs = performance.now()
+  return { text: issued.token, isFresh: () => performance.now() - sinceMs < FRESH_MS }
+}
+
+function transcriptOf({ identity, meshId }: HttpPlace, authority: string, challenge: Challenge): Transcript {
+  return {
+    version: challenge.versions[0]!,
+    versionsOffered: challenge.versions,
+    authority,
+    brokerKey: challenge.brokerKey,
+    meshId,
+    peerKey: identity.signing.publicKey,
+    serverNonce: fromBase64url(challenge.nonce),
+    clientNonce: crypto.getRandomValues(new Uint8Array(32)),
+    connectionId: fromBase64url(challenge.connectionId),
+    issuedAtMs: challenge.issuedAtMs,
+    capabilities: [],
+  }
+}
+
+async function certificateOf(base: string, signal: AbortSignal | undefined): Promise<Uint8Array | null> {
+  const { bytes } = await send(base, { method: 'GET', path: '/.well-known/sealpost', signal })
+  const { certificate } = answerOf(bytes).json<{ certificate: string | null }>()
+  return certificate === null ? null : fromBase64url(certificate)
+}
+
+/** Of who has no token yet. */
+async function stranger<T>(base: string, ask: Omit<HttpAsk, 'method'>): Promise<T> {
+  const { status, bytes } = await send(base, { method: 'POST', ...ask })
+  if (status >= 300) throw failureOf(bytes).error
+  return answerOf(bytes).json<T>()
+}
+
+async function send(base: string, ask: HttpAsk, token?: string): Promise<{ status: number; bytes: Uint8Array }> {
+  const { method, path, json, bytes, signal } = ask
+  const limit = AbortSignal.timeout(ANSWER_WITHIN_MS)
+  const headers = {
+    ...(token !== undefined && { Authorization: `Bearer ${token}` }),
+    ...(json && { 'Content-Type': 'application/json' }),
+    ...(bytes && { 'Content-Type': 'application/octet-stream' }),
+  }
+  const answer = await fetch(base + path, {
+    ...{ method, headers, redirect: 'error', credentials: 'omit' },
+    signal: signal ? AbortSignal.any([signal, limit]) : limit,
+    body: json ? JSON.stringify(json) : ((bytes as Uint8Array<ArrayBuffer> | undefined) ?? null),
+  })
+  return { status: answer.status, bytes: new Uint8Array(await answer.arrayBuffer()) }
+}
+
+function answerOf(bytes: Uint8Array): HttpAnswer {
+  return { bytes, json: <T>() => JSON.parse(new TextDecoder().decode(bytes)) as T }
+}
+
+/** Codes of those that pass. */
+const PASSING: readonly string[] = ['rate_limited', 'too_many_requests', 'try_later', 'restarting', 'challenge_invalid']
+
+function failureOf(bytes: Uint8Array): Failure {
+  const said = refusalIn(bytes)
+  const code = (said?.code ?? 'internal') as SealpostCode
+  const isRetryable = PASSING.includes(code)
+  const error = new SealpostError(code, `The broker refused it (${code}).`, { isRetryable })
+  return { error, afterMs: said?.retryAfterMs ?? null }
+}
+
+function refusalIn(bytes: Uint8Array): { code: string; retryAfterMs?: number } | null {
+  try {
+    const said = answerOf(bytes).json<{ code?: unknown; retryAfterMs?: unknown }>()
+    if (typeof said.code !== 'string' || !/^[a-z_]{1,40}$/.test(said.code)) return null
+    const { code, retryAfterMs } = said
+    return { code, ...(typeof retryAfterMs === 'number' && { retryAfterMs }) }
+  } catch {
+    return null // of a proxy in between
+  }
+}
+
+const asRetryable = ({ code, message }: SealpostError) => new SealpostError(code, message, { isRetryable: true })
+const lost = (cause: unknown) =>
+  new SealpostError('connection_lost', 'The broker does not answer by HTTP.', { isRetryable: true, cause })
+const wrongBroker = () => new SealpostError('wrong_broker', 'Whoever answered does not hold the pinned key.')
+
+function pause(ms: Millis, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const abort = () => {
+      clearTimeout(timer)
+      reject(signal!.reason)
+    }
+    const timer = setTimeout(() => {
+      signal?.removeEventListener('abort', abort)
+      resolve()
+    }, ms)
+    signal?.addEventListener('abort', abort, { once: true })
+  })
+}
