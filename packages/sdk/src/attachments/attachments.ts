@@ -1,7 +1,7 @@
 /** Files of a peer: sealed on their way out, checked on their way in. They go over HTTP, beside the peer's session. */
 import type { Attachment } from '@sealpost/identity'
 import { readAttachment } from '@sealpost/identity'
-import { HttpAccess, type HttpPlace } from '../http/http-access.ts'
+import { HttpAccess, type HttpOptions, type HttpPlace } from '../http/http-access.ts'
 import type { Message } from '../message.ts'
 import { AttachmentCalls } from './calls.ts'
 import { type DownloadOptions, download } from './download.ts'
@@ -12,8 +12,8 @@ export class Attachments implements AsyncDisposable {
   readonly #access: HttpAccess
 
   /** Asks for nothing yet. */
-  constructor(place: HttpPlace, options: { readonly patienceMs?: number } = {}) {
-    this.#access = new HttpAccess(place, options.patienceMs)
+  constructor(place: HttpPlace, options?: HttpOptions) {
+    this.#access = new HttpAccess(place, options)
   }
 
   /**

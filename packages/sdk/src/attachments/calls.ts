@@ -1,7 +1,8 @@
 /** What is asked of a broker for attachments. */
 import type { AttachmentId, GroupId, Millis, PeerKey } from '@sealpost/std'
 import { fromBase64url, toBase64url } from '@sealpost/std'
-import type { HttpAccess } from '../http/http-access.ts'
+import type { SealpostError } from '../errors.ts'
+import type { HttpAccess, HttpAsk } from '../http/http-access.ts'
 
 export interface RoomAsked {
   readonly id: AttachmentId
@@ -23,6 +24,9 @@ export interface RemoteStatus {
   /** 32 bytes for each chunk; null until it is complete. */
   readonly hashes: Uint8Array | null
 }
+
+/** Of a chunk that never arrives while other requests do. */
+const PUT_TRIES = 5
 
 /** All of them throw as `HttpAccess.ask`. */
 export class AttachmentCalls {
@@ -47,9 +51,20 @@ export class AttachmentCalls {
     return { ...status, hashes: status.hashes === null ? null : fromBase64url(status.hashes) }
   }
 
-  async put(id: AttachmentId, chunk: number, sealed: { bytes: Uint8Array; hash: Uint8Array }): Promise<void> {
-    const path = `${this.#path}/${id}/chunks/${chunk}?hash=${toBase64url(sealed.hash)}`
-    await this.#access.ask({ method: 'PUT', path, bytes: sealed.bytes, signal: this.#signal })
+  /** When no answer comes it waits until the broker is there, and says it again only if it has not arrived. */
+  async put(id: AttachmentId, chunk: number, { bytes, hash }: { bytes: Uint8Array; hash: Uint8Array }): Promise<void> {
+    const path = `${this.#path}/${id}/chunks/${chunk}?hash=${toBase64url(hash)}`
+    const ask: HttpAsk = { method: 'PUT', path, bytes, isOnce: true, signal: this.#signal }
+    for (let tries = 1; ; tries++) {
+      try {
+        await this.#access.ask(ask)
+        return
+      } catch (error) {
+        if ((error as SealpostError).code !== 'connection_lost' || tries === PUT_TRIES) throw error
+      }
+      const { present } = await this.status(id)
+      if (present.some(([first, last]) => chunk >= first && chunk <= last)) return
+    }
   }
 
   async get(id: AttachmentId, chunk: number): Promise<Uint8Array> {

@@ -24,12 +24,21 @@ export interface HttpPlace {
   readonly identity: Identity
 }
 
+export interface HttpOptions {
+  /** For so long a request is said again to a broker that is not there, or has no time. Default 5 minutes. */
+  readonly patienceMs?: Millis
+  /** Default: the platform's. */
+  readonly fetch?: (url: string, init: RequestInit) => Promise<Response>
+}
+
 export interface HttpAsk {
   readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE'
   /** With its query. */
   readonly path: string
   readonly json?: object
   readonly bytes?: Uint8Array
+  /** It is not said again when no answer came: whoever asks looks first what became of it. */
+  readonly isOnce?: boolean
   readonly signal?: AbortSignal | undefined
 }
 
@@ -41,16 +50,16 @@ export interface HttpAnswer {
 /** It is one peer's in one mesh. Close it, or its token lives on for a quarter of an hour. */
 export class HttpAccess {
   readonly #place: HttpPlace
-  readonly #base: string
   readonly #patienceMs: Millis
+  readonly #send: Send
   #token: Promise<Token> | null = null
 
-  /** `patienceMs`: for so long a request is said again to a broker that is not there, or has no time; 5 minutes unless told. */
-  constructor(place: HttpPlace, patienceMs: Millis = PATIENCE_MS) {
+  constructor(place: HttpPlace, { patienceMs = PATIENCE_MS, fetch: call = fetch }: HttpOptions = {}) {
     const url = new URL(place.url)
-    this.#base = `${url.protocol === 'wss:' || url.protocol === 'https:' ? 'https' : 'http'}://${url.host}`
+    const base = `${url.protocol === 'wss:' || url.protocol === 'https:' ? 'https' : 'http'}://${url.host}`
     this.#place = place
     this.#patienceMs = patienceMs
+    this.#send = (ask, token) => send(call, base, ask, token)
   }
 
   get meshId(): MeshId {
@@ -69,7 +78,8 @@ export class HttpAccess {
       if ('answer' in outcome) return outcome.answer
       const { error, afterMs } = outcome
       const waitMs = afterMs ?? backoffMs(failures, Math.random)
-      if (!error.isRetryable || performance.now() + waitMs > untilMs) throw error
+      const isOver = !error.isRetryable || (ask.isOnce && error.code === 'connection_lost')
+      if (isOver || performance.now() + waitMs > untilMs) throw error
       await pause(waitMs, ask.signal)
     }
   }
@@ -78,13 +88,13 @@ export class HttpAccess {
   async close(): Promise<void> {
     const token = await this.#token?.catch(() => null)
     this.#token = null
-    if (token) await send(this.#base, { method: 'DELETE', path: '/v1/token' }, token.text).catch(() => undefined)
+    if (token) await this.#send({ method: 'DELETE', path: '/v1/token' }, token.text).catch(() => undefined)
   }
 
   async #try(ask: HttpAsk): Promise<{ answer: HttpAnswer } | Failure> {
     try {
       const token = await this.#current(ask.signal)
-      const { status, bytes } = await send(this.#base, ask, token.text)
+      const { status, bytes } = await this.#send(ask, token.text)
       if (status < 300) return { answer: answerOf(bytes) }
       const failure = failureOf(bytes)
       if (failure.error.code !== 'token_invalid' || token.isFresh()) return failure
@@ -98,7 +108,7 @@ export class HttpAccess {
   }
 
   #current(signal: AbortSignal | undefined): Promise<Token> {
-    this.#token ??= requestToken(this.#place, this.#base, signal).catch((error) => {
+    this.#token ??= requestToken(this.#place, this.#send, signal).catch((error) => {
       this.#token = null
       throw error
     })
@@ -132,11 +142,11 @@ interface Challenge {
 
 const FRESH_MS = 5000
 
-async function requestToken(place: HttpPlace, base: string, signal: AbortSignal | undefined): Promise<Token> {
+async function requestToken(place: HttpPlace, send: Send, signal: AbortSignal | undefined): Promise<Token> {
   await ready()
   const authority = normalizeAuthority(place.url)
-  const challenge = await stranger<Challenge>(base, { path: '/v1/token/challenge', json: {}, signal })
-  const certificate = challenge.brokerKey === place.brokerKey ? null : await certificateOf(base, signal)
+  const challenge = await stranger<Challenge>(send, { path: '/v1/token/challenge', json: {}, signal })
+  const certificate = challenge.brokerKey === place.brokerKey ? null : await certificateOf(send, signal)
   const claimant = {
     pinned: place.brokerKey,
     brokerKey: challenge.brokerKey,
@@ -150,7 +160,7 @@ async function requestToken(place: HttpPlace, base: string, signal: AbortSignal 
   const { version, meshId, peerKey, clientNonce } = transcript
   const named = { version, meshId, peerKey, connectionId: challenge.connectionId, ttlSeconds: TOKEN_SECONDS }
   const json = { ...named, clientNonce: toBase64url(clientNonce), signature: toBase64url(signature) }
-  const issued = await stranger<{ token: string; proof: string }>(base, { path: '/v1/token', json, signal })
+  const issued = await stranger<{ token: string; proof: string }>(send, { path: '/v1/token', json, signal })
   if (!verifyBroker(transcript, signature, fromBase64url(issued.proof))) throw wrongBroker()
   const sinceMs = performance.now()
   return { text: issued.token, isFresh: () => performance.now() - sinceMs < FRESH_MS }
@@ -172,20 +182,23 @@ function transcriptOf({ identity, meshId }: HttpPlace, authority: string, challe
   }
 }
 
-async function certificateOf(base: string, signal: AbortSignal | undefined): Promise<Uint8Array | null> {
-  const { bytes } = await send(base, { method: 'GET', path: '/.well-known/sealpost', signal })
+async function certificateOf(send: Send, signal: AbortSignal | undefined): Promise<Uint8Array | null> {
+  const { bytes } = await send({ method: 'GET', path: '/.well-known/sealpost', signal })
   const { certificate } = answerOf(bytes).json<{ certificate: string | null }>()
   return certificate === null ? null : fromBase64url(certificate)
 }
 
 /** Of who has no token yet. */
-async function stranger<T>(base: string, ask: Omit<HttpAsk, 'method'>): Promise<T> {
-  const { status, bytes } = await send(base, { method: 'POST', ...ask })
+async function stranger<T>(send: Send, ask: Omit<HttpAsk, 'method'>): Promise<T> {
+  const { status, bytes } = await send({ method: 'POST', ...ask })
   if (status >= 300) throw failureOf(bytes).error
   return answerOf(bytes).json<T>()
 }
 
-async function send(base: string, ask: HttpAsk, token?: string): Promise<{ status: number; bytes: Uint8Array }> {
+type Fetch = NonNullable<HttpOptions['fetch']>
+type Send = (ask: HttpAsk, token?: string) => Promise<{ status: number; bytes: Uint8Array }>
+
+async function send(call: Fetch, base: string, ask: HttpAsk, token?: string): ReturnType<Send> {
   const { method, path, json, bytes, signal } = ask
   const limit = AbortSignal.timeout(ANSWER_WITHIN_MS)
   const headers = {
@@ -193,7 +206,7 @@ async function send(base: string, ask: HttpAsk, token?: string): Promise<{ statu
     ...(json && { 'Content-Type': 'application/json' }),
     ...(bytes && { 'Content-Type': 'application/octet-stream' }),
   }
-  const answer = await fetch(base + path, {
+  const answer = await call(base + path, {
     ...{ method, headers, redirect: 'error', credentials: 'omit' },
     signal: signal ? AbortSignal.any([signal, limit]) : limit,
     body: json ? JSON.stringify(json) : ((bytes as Uint8Array<ArrayBuffer> | undefined) ?? null),
