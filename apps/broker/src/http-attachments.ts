@@ -36,7 +36,8 @@ const PASSES_WITHIN_MS = 60_000
 
 export function addAttachments(app: OpenAPIHono<Env>, parts: AttachmentParts): void {
   const { attachments } = parts
-  for (const path of ['/v1/meshes/:mesh/attachments', '/v1/meshes/:mesh/attachments/*']) app.use(path, ownMesh)
+  for (const route of [...routes.attachmentRoutes, ...routes.chunkRoutes])
+    app.on(route.method, route.getRoutingPath(), ownMesh)
   app.openapi(routes.createAttachment, async (c) => {
     const { id, recipients, group, ...asked } = c.req.valid('json')
     const to = group === undefined ? [...new Set(recipients as PeerKey[])] : (group as GroupId)

@@ -27,6 +27,12 @@ test('everything it refers to is in it, and every request but those for a token 
     ['post /v1/lookup', true],
     ['get /v1/groups', true],
     ['post /v1/rosters', true],
+    ['post /v1/meshes/{mesh}/attachments', true],
+    ['get /v1/meshes/{mesh}/attachments/{id}', true],
+    ['delete /v1/meshes/{mesh}/attachments/{id}', true],
+    ['post /v1/meshes/{mesh}/attachments/{id}/complete', true],
+    ['put /v1/meshes/{mesh}/attachments/{id}/chunks/{chunk}', true],
+    ['get /v1/meshes/{mesh}/attachments/{id}/chunks/{chunk}', true],
   ])
 })
 

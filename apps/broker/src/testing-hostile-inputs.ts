@@ -1,4 +1,5 @@
 /** The table of hostile inputs, in its parts, and the tests that have an input of the list to themselves. */
+import { attachmentRows } from './testing-hostile-attachments.ts'
 import { frameRows } from './testing-hostile-frames.ts'
 import { httpRows } from './testing-hostile-http.ts'
 import { identityRows } from './testing-hostile-identity.ts'
@@ -6,10 +7,18 @@ import { mailRows } from './testing-hostile-mail.ts'
 import { upgradeRows } from './testing-hostile-upgrade.ts'
 import { valueRows } from './testing-hostile-values.ts'
 
-export const hostileInputs = [...upgradeRows, ...frameRows, ...identityRows, ...mailRows, ...httpRows, ...valueRows]
+export const hostileInputs = [
+  ...upgradeRows,
+  ...frameRows,
+  ...identityRows,
+  ...mailRows,
+  ...httpRows,
+  ...attachmentRows,
+  ...valueRows,
+]
 
 /** The list has so many. */
-export const INPUTS = 96
+export const INPUTS = 99
 
 /** Beside the table: the file with a test whose title begins with the number. */
 export const elsewhere: Readonly<Record<string, string>> = {

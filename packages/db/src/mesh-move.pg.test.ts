@@ -151,6 +151,9 @@ async function fill(db: Database, meshId: MeshId): Promise<void> {
          insert into history_event (mesh_id, space_id, seq, at, kind, author, record)
            select '${meshId}', '${meshId}', n, case when n < 20 then '2020-01-01'::timestamptz else now() end, 1, ${ann}, '\\x14'
            from generate_series(1, 42) n;
+         insert into attachment (mesh_id, attachment_id, owner, recipients, bytes, chunk_bytes, store, keep_seconds, expires_at)
+           values ('${meshId}', '${meshId}', ${ann}, '{${ben}}', 5000, 4096, 'postgres', 60, now());
+         insert into attachment_chunk select '${meshId}', '${meshId}', n, '\\x16', '\\x17' from generate_series(0, 204) n;
          insert into snapshot values ('${meshId}', '${meshId}', 41, now(), 1, 1, now());
          insert into snapshot_entry values ('${meshId}', '${meshId}', 41, now(), '\\x12', 40, now(), ${ann}, '\\x15');`,
       )

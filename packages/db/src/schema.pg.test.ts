@@ -40,6 +40,8 @@ test('every primary key and index begins with mesh_id, except of what belongs to
     'access_token',
     'admin_audit',
     'admin_token',
+    'attachment',
+    'attachment_chunk',
     'cluster',
     'consent',
     'dead_letter',

@@ -25,11 +25,20 @@ export interface RemoteStatus {
   readonly hashes: Uint8Array | null
 }
 
+/** What uploads and downloads need of a broker. */
+export interface AttachmentBroker {
+  create(room: RoomAsked): Promise<void>
+  status(id: AttachmentId): Promise<RemoteStatus>
+  put(id: AttachmentId, chunk: number, sealed: { readonly bytes: Uint8Array; readonly hash: Uint8Array }): Promise<void>
+  get(id: AttachmentId, chunk: number): Promise<Uint8Array>
+  complete(id: AttachmentId, hash: Uint8Array): Promise<void>
+}
+
 /** Of a chunk that never arrives while other requests do. */
 const PUT_TRIES = 5
 
 /** All of them throw as `HttpAccess.ask`. */
-export class AttachmentCalls {
+export class AttachmentCalls implements AttachmentBroker {
   readonly #access: HttpAccess
   readonly #path: string
   readonly #signal: AbortSignal | undefined

@@ -5,7 +5,7 @@
  */
 import { type Attachment, attachmentHash, ChunkStream, chunkLayout, hash256, ready } from '@sealpost/identity'
 import { SealpostError } from '../errors.ts'
-import type { AttachmentCalls } from './calls.ts'
+import type { AttachmentBroker } from './calls.ts'
 import { inPieces } from './source.ts'
 import type { Progress } from './upload.ts'
 
@@ -27,7 +27,7 @@ const AHEAD = 3
 export const plainBytes = ({ bytes, chunkBytes }: Attachment): number => chunkLayout(bytes, chunkBytes).plainBytes
 
 export async function* download(
-  calls: AttachmentCalls,
+  calls: AttachmentBroker,
   attachment: Attachment,
   { onProgress, from }: DownloadOptions,
 ): AsyncGenerator<Uint8Array, void, undefined> {
@@ -52,7 +52,7 @@ export async function* download(
   if (done !== attachment.bytes) throw truncated()
 }
 
-async function provenHashes(calls: AttachmentCalls, attachment: Attachment): Promise<Uint8Array> {
+async function provenHashes(calls: AttachmentBroker, attachment: Attachment): Promise<Uint8Array> {
   const { id, bytes, chunkBytes, hash } = attachment
   const { sealedBytes, chunks } = chunkLayout(bytes, chunkBytes)
   const { hashes } = await calls.status(id)

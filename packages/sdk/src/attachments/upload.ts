@@ -14,7 +14,7 @@ import {
 } from '@sealpost/identity'
 import { type AttachmentId, type GroupId, type PeerKey, toHex } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import type { AttachmentCalls } from './calls.ts'
+import type { AttachmentBroker } from './calls.ts'
 import { type AttachmentSource, inPieces } from './source.ts'
 import { logHead, readLog, type UploadLog, type UploadRecord } from './upload-log.ts'
 
@@ -42,7 +42,7 @@ export interface UploadOptions {
 }
 
 export async function upload(
-  calls: AttachmentCalls,
+  calls: AttachmentBroker,
   source: AttachmentSource,
   options: UploadOptions,
 ): Promise<Attachment> {
@@ -84,7 +84,7 @@ interface Former {
 
 /** Null: there is none that is of this file and for these, or its broker has given it up. */
 async function formerUpload(
-  calls: AttachmentCalls,
+  calls: AttachmentBroker,
   source: AttachmentSource,
   { resume, to, name, chunkBytes }: UploadOptions,
 ): Promise<Former | null> {
@@ -103,14 +103,14 @@ async function formerUpload(
 }
 
 /** Written down, and perhaps never asked for. One of which chunks may have left is over: its key is used no more. */
-async function unstarted(calls: AttachmentCalls, record: UploadRecord): Promise<Former | null> {
+async function unstarted(calls: AttachmentBroker, record: UploadRecord): Promise<Former | null> {
   if (record.hashes.length > 0) return null
   await calls.create(roomOf(record, 0))
   return { record, present: [], isComplete: false }
 }
 
 async function begin(
-  calls: AttachmentCalls,
+  calls: AttachmentBroker,
   { bytes }: AttachmentSource,
   { to, name, type = '', chunkBytes = CHUNK_BYTES_MAX, keepSeconds = 0, resume }: UploadOptions,
 ): Promise<UploadRecord> {
@@ -136,7 +136,7 @@ interface Sending {
 }
 
 /** All are sealed anew, in their order; those that are missing are sent. Answers the hash of the whole. */
-async function sendChunks(calls: AttachmentCalls, sending: Sending): Promise<Uint8Array> {
+async function sendChunks(calls: AttachmentBroker, sending: Sending): Promise<Uint8Array> {
   const { source, record, present, options } = sending
   const { chunks, plainBytes } = layoutOf(record)
   const stream = new ChunkStream(record)

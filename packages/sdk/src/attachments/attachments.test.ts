@@ -1,0 +1,185 @@
+/** Uploads and downloads: what a broker can do to them, and what a life that ends leaves. */
+import type { Attachment } from '@sealpost/identity'
+import type { PeerKey } from '@sealpost/std'
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import type { RemoteStatus } from './calls.ts'
+import { download } from './download.ts'
+import { inPieces, sourceOf } from './source.ts'
+import { MemoryAttachments, MemoryLog } from './testing-attachments.ts'
+import { type UploadOptions, upload } from './upload.ts'
+
+const BOB = 'b'.repeat(64) as PeerKey
+const PLAIN = 4096 - 17
+const options = (changed: Partial<UploadOptions> = {}): UploadOptions => ({
+  ...{ to: BOB, name: 'plan.pdf', chunkBytes: 4096, ...changed },
+})
+const bytesOf = (length: number) => Uint8Array.from({ length }, (_, i) => (i * 7 + (i >> 8)) & 255)
+const THREE = bytesOf(2 * PLAIN + 5)
+
+const send = (broker: MemoryAttachments, bytes: Uint8Array, changed: Partial<UploadOptions> = {}) =>
+  upload(broker, sourceOf(new Blob([bytes as Uint8Array<ArrayBuffer>])), options(changed))
+
+async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+  yield bytes
+}
+
+/** What was handed out, and how it ended. */
+async function fetched(broker: MemoryAttachments, attachment: Attachment, from?: Uint8Array) {
+  const got: number[] = []
+  try {
+    for await (const piece of download(broker, attachment, { from: from && once(from) })) got.push(...piece)
+    return { got: Uint8Array.from(got), code: 'whole' }
+  } catch (error) {
+    return { got: Uint8Array.from(got), code: (error as { code: string }).code }
+  }
+}
+
+test.each([0, 1, PLAIN - 1, PLAIN, PLAIN + 1, 3 * PLAIN, 3 * PLAIN + 100])(
+  'a file of %d bytes comes as it went',
+  async (length) => {
+    const broker = new MemoryAttachments()
+    const sent = await send(broker, bytesOf(length))
+    expect(await fetched(broker, sent)).toEqual({ got: bytesOf(length), code: 'whole' })
+  },
+)
+
+test('a stream is cut into pieces wherever its own begin and end', async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(fc.uint8Array({ maxLength: 40 })),
+      fc.integer({ min: 1, max: 50 }),
+      async (parts, size) => {
+        const pieces: Uint8Array[] = []
+        const stream = (async function* () {
+          yield* parts
+        })()
+        for await (const piece of inPieces(stream, size)) pieces.push(piece)
+        expect(Buffer.concat(pieces)).toEqual(Buffer.concat(parts))
+        expect(pieces.slice(0, -1).every(({ length }) => length === size)).toBe(true)
+        expect(pieces.length).toBe(Math.max(1, Math.ceil(Buffer.concat(parts).length / size)))
+      },
+    ),
+  )
+})
+
+describe('a hostile broker', () => {
+  type Lie = (broker: MemoryAttachments, chunks: Uint8Array[], other: Uint8Array[]) => void
+  const withStatus =
+    (change: (status: RemoteStatus) => Partial<RemoteStatus>): Lie =>
+    (broker) => {
+      broker.lie.status = (status) => ({ ...status, ...change(status) })
+    }
+  const withChunk = (chosen: (chunk: number, chunks: Uint8Array[], other: Uint8Array[]) => Uint8Array | undefined): Lie =>
+    (broker, chunks, other) => {
+      broker.lie.chunk = (chunk) => chosen(chunk, chunks, other)
+    } // biome-ignore format: as the one above
+  const hashes = (change: (hashes: Uint8Array) => Uint8Array) =>
+    withStatus((status) => ({ hashes: change(status.hashes!) }))
+
+  test.each<[string, string, number, Lie]>([
+    ['swaps two chunks', 'attachment_changed', 0, withChunk((chunk, chunks) => chunks[[1, 0, 2][chunk]!])],
+    ['gives one chunk twice', 'attachment_changed', 1, withChunk((chunk, chunks) => chunks[chunk === 1 ? 0 : chunk])],
+    ['leaves a chunk out', 'attachment_changed', 1, withChunk((chunk, chunks) => chunks[chunk === 0 ? 0 : 2])],
+    ["gives another file's chunk", 'attachment_changed', 0, withChunk((chunk, _, other) => other[chunk])],
+    ['turns a bit', 'attachment_changed', 2, withChunk((chunk, chunks) => (chunk === 2 ? chunks[2]!.with(9, chunks[2]![9]! ^ 1) : undefined))],
+    ['cuts a chunk', 'attachment_changed', 1, withChunk((chunk, chunks) => (chunk === 1 ? chunks[1]!.subarray(1) : undefined))],
+    ['gives nothing', 'attachment_changed', 0, withChunk(() => new Uint8Array(0))],
+    ['says that there are fewer chunks', 'attachment_truncated', 0, hashes((all) => all.slice(0, 64))],
+    ['says that there are more chunks', 'attachment_changed', 0, hashes((all) => Uint8Array.from([...all, ...all]))],
+    ['says other hashes', 'attachment_changed', 0, hashes((all) => all.with(40, all[40]! ^ 1))],
+    ['says the hashes in another order', 'attachment_changed', 0, hashes((all) => Uint8Array.from([...all.slice(32), ...all.slice(0, 32)]))],
+    ['says that it is not complete', 'attachment_truncated', 0, withStatus(() => ({ hashes: null }))],
+  ])('that %s is found out', async (_, code, whole, lie) => {
+    const broker = new MemoryAttachments()
+    const [sent, other] = [await send(broker, THREE), await send(broker, THREE)]
+    lie(broker, broker.chunksOf(sent.id), broker.chunksOf(other.id))
+    const { got, code: told } = await fetched(broker, sent)
+    expect([told, got]).toEqual([code, THREE.slice(0, whole * PLAIN)])
+  }) // biome-ignore format: a table
+
+  test('that puts another file of the same sender in its place, list and all, is found out', async () => {
+    const broker = new MemoryAttachments()
+    const [sent, other] = [await send(broker, THREE), await send(broker, THREE)]
+    expect((await fetched(broker, { ...sent, id: other.id })).code).toBe('attachment_changed')
+  })
+})
+
+test('a sender whose last chunk is not the last is found out', async () => {
+  const broker = new MemoryAttachments()
+  const sent = await send(broker, THREE)
+  const chunks = broker.kept.get(sent.id)!.chunks
+  expect(chunks.size).toBe(3)
+  const short = { ...sent, bytes: 2 * PLAIN }
+  expect((await fetched(broker, short)).code).toBe('attachment_changed')
+})
+
+describe('a life that ends', () => {
+  const dying = async (after: number) => {
+    const [broker, resume] = [new MemoryAttachments(), new MemoryLog()]
+    broker.beforePut = () => {
+      if (broker.puts === after) throw new Error('the end')
+    }
+    await expect(send(broker, THREE, { resume })).rejects.toThrow('the end')
+    broker.beforePut = () => undefined
+    return { broker, resume }
+  }
+
+  test.each([0, 1, 2])('after %d chunks is gone on with by the next one', async (after) => {
+    const { broker, resume } = await dying(after)
+    const sent = await send(broker, THREE, { resume })
+    expect([broker.puts, broker.kept.size]).toEqual([3, 1])
+    expect((await fetched(broker, sent)).got).toEqual(THREE)
+    expect(await send(broker, THREE, { resume })).toEqual(sent)
+    expect(broker.puts).toBe(3)
+  })
+
+  test('leaves nothing to seal anew with other bytes: not even the chunk that was under way', async () => {
+    const { broker, resume } = await dying(1)
+    for (const at of [0, PLAIN + 3]) {
+      const changed = THREE.with(at, THREE[at]! ^ 1)
+      await expect(send(broker, changed, { resume })).rejects.toMatchObject({ code: 'source_changed' })
+    }
+    expect(broker.puts).toBe(1)
+  })
+
+  test('in the middle of a line of its log is gone on with', async () => {
+    const { broker, resume } = await dying(1)
+    resume.bytes = resume.bytes!.slice(0, -5)
+    await send(broker, THREE, { resume })
+    expect([broker.puts, broker.kept.size]).toEqual([3, 1])
+  })
+
+  test.each<[string, Partial<UploadOptions>, (life: { broker: MemoryAttachments; resume: MemoryLog }) => void]>([
+    ['for others', { to: [BOB, 'c'.repeat(64) as PeerKey] }, () => undefined],
+    ['with another name', { name: 'other.pdf' }, () => undefined],
+    ['whose log is none', {}, ({ resume }) => void resume.start(new Uint8Array(200))],
+    ['that its broker has given up', {}, ({ broker }) => broker.kept.clear()],
+  ])('is not gone on with by an upload %s, which has a key of its own', async (_, asked, change) => {
+    const { broker, resume } = await dying(1)
+    const before = [...broker.kept.keys()]
+    change({ broker, resume })
+    const sent = await send(broker, THREE, { resume, ...asked })
+    expect(before).not.toContain(sent.id)
+    expect((await fetched(broker, sent)).got).toEqual(THREE)
+  })
+
+  test('in a download leaves what the next one need not fetch, once that is proven', async () => {
+    const broker = new MemoryAttachments()
+    const sent = await send(broker, THREE)
+    const there = THREE.slice(0, 2 * PLAIN)
+    expect(await fetched(broker, sent, there)).toEqual({ got: THREE.slice(2 * PLAIN), code: 'whole' })
+    expect(broker.gets).toBe(1)
+    expect((await fetched(broker, sent, there.with(5, there[5]! ^ 1))).code).toBe('part_differs')
+    expect(await fetched(broker, sent, THREE)).toEqual({ got: new Uint8Array(0), code: 'whole' })
+  })
+})
+
+test.each<[string, Partial<UploadOptions>]>([
+  ['to nobody', { to: [] }],
+  ['without a name', { name: '' }],
+  ['of a type in two lines', { type: 'a\nb' }],
+  ['in chunks of no size', { chunkBytes: 0 }],
+])('an upload %s is a mistake', async (_, changed) => {
+  await expect(send(new MemoryAttachments(), THREE, changed)).rejects.toThrow(RangeError)
+})
