@@ -159,6 +159,10 @@ test('the document is served', async () => {
     '/v1/lookup',
     '/v1/groups',
     '/v1/rosters',
+    '/v1/meshes/{mesh}/attachments',
+    '/v1/meshes/{mesh}/attachments/{id}',
+    '/v1/meshes/{mesh}/attachments/{id}/complete',
+    '/v1/meshes/{mesh}/attachments/{id}/chunks/{chunk}',
   ])
   expect(body.paths['/v1/send'].post.security).toEqual([{ bearer: [] }])
 })
