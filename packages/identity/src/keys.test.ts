@@ -1,28 +1,12 @@
 import { fromHex, type PeerKey, toHex } from '@sealpost/std'
-import { beforeAll, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { readVector } from './fixtures.test-kit.ts'
-import { fingerprint, generateIdentity, generateSigningKeys, ready, sign, verify } from './index.ts'
+import { fingerprint, generateIdentity, generateSigningKeys, ready, sign, sodiumSignatures } from './index.ts'
+import { NativeSignatures } from './native-signatures.ts'
 
 beforeAll(ready)
 
 const message = new TextEncoder().encode('hello')
-
-test('a signature verifies under its key and message only', () => {
-  const [keys, others] = [generateSigningKeys(), generateSigningKeys()]
-  const signature = sign(keys, message)
-  expect(verify(keys.publicKey, message, signature)).toBe(true)
-  expect(verify(others.publicKey, message, signature)).toBe(false)
-  expect(verify(keys.publicKey, message.subarray(1), signature)).toBe(false)
-})
-
-test('keys and signatures of the wrong form are refused without a throw', () => {
-  const keys = generateSigningKeys()
-  const signature = sign(keys, message)
-  const shapes = ['', keys.publicKey.slice(2), `${keys.publicKey}00`, keys.publicKey.toUpperCase(), 'zz'.repeat(32)]
-  for (const publicKey of shapes) expect(verify(publicKey, message, signature)).toBe(false)
-  for (const length of [0, 63]) expect(verify(keys.publicKey, message, signature.subarray(0, length))).toBe(false)
-  expect(verify(keys.publicKey, message, new Uint8Array(65))).toBe(false)
-})
 
 /** Points of order 1, 2, 4 and 8, and spellings of them that are not canonical. */
 const SMALL_ORDER = [
@@ -38,16 +22,53 @@ const SMALL_ORDER = [
   `ee${'ff'.repeat(30)}7f`,
 ]
 
-test.each(SMALL_ORDER)('the small-order key %s signs nothing, not with R = identity and S = 0 either', (publicKey) => {
-  const signature = new Uint8Array(64)
-  signature[0] = 1
-  for (let n = 0; n < 16; n++) expect(verify(publicKey, Uint8Array.of(n), signature)).toBe(false)
+describe.each([
+  ['libsodium', sodiumSignatures],
+  ['the platform', new NativeSignatures()],
+])('by %s', (_, signatures) => {
+  test('a signature verifies under its key and message only', () => {
+    const [keys, others] = [generateSigningKeys(), generateSigningKeys()]
+    const signature = signatures.sign(keys, message)
+    expect(signatures.verify(keys.publicKey, message, signature)).toBe(true)
+    expect(signatures.verify(others.publicKey, message, signature)).toBe(false)
+    expect(signatures.verify(keys.publicKey, message.subarray(1), signature)).toBe(false)
+  })
+
+  test('keys and signatures of the wrong form are refused without a throw', () => {
+    const keys = generateSigningKeys()
+    const signature = signatures.sign(keys, message)
+    const shapes = ['', keys.publicKey.slice(2), `${keys.publicKey}00`, keys.publicKey.toUpperCase(), 'zz'.repeat(32)]
+    for (const publicKey of shapes) expect(signatures.verify(publicKey, message, signature)).toBe(false)
+    for (const length of [0, 63])
+      expect(signatures.verify(keys.publicKey, message, signature.subarray(0, length))).toBe(false)
+    expect(signatures.verify(keys.publicKey, message, new Uint8Array(65))).toBe(false)
+  })
+
+  test.each(SMALL_ORDER)(
+    'the small-order key %s signs nothing, not with R = identity and S = 0 either',
+    (publicKey) => {
+      const signature = new Uint8Array(64)
+      signature[0] = 1
+      for (let n = 0; n < 16; n++) expect(signatures.verify(publicKey, Uint8Array.of(n), signature)).toBe(false)
+    },
+  )
+
+  test('a signature whose S is not reduced is refused', () => {
+    const keys = generateSigningKeys()
+    const signature = signatures.sign(keys, message)
+    expect(signatures.verify(keys.publicKey, message, addGroupOrderToS(signature))).toBe(false)
+  })
 })
 
-test('a signature whose S is not reduced is refused', () => {
+test('a signature of the platform is that of libsodium', () => {
   const keys = generateSigningKeys()
-  const signature = sign(keys, message)
-  expect(verify(keys.publicKey, message, addGroupOrderToS(signature))).toBe(false)
+  expect(toHex(new NativeSignatures().sign(keys, message))).toBe(toHex(sign(keys, message)))
+})
+
+test('the small-order keys are all that there are', () => {
+  const heights = new Set(SMALL_ORDER.map((key) => heightOf(key) % P))
+  expect(heights.size).toBe(5)
+  for (const height of heights) expect(doubled(doubled(doubled(height)))).toBe(1n)
 })
 
 test('generated identities differ, and their box key is no conversion of the signing key', () => {
@@ -75,4 +96,31 @@ function addGroupOrderToS(signature: Uint8Array): Uint8Array {
     carry = sum >>> 8
   }
   return shifted
+}
+
+const P = 2n ** 255n - 19n
+const D = (-121665n * inverse(121666n)) % P
+
+function heightOf(publicKey: string): bigint {
+  const bytes = [...fromHex(publicKey)].reverse()
+  return BigInt(`0x${toHex(Uint8Array.from(bytes))}`) % 2n ** 255n
+}
+
+/** The height of twice the point: y alone decides it, since x occurs squared. */
+function doubled(y: bigint): bigint {
+  const xx = (y * y - 1n) * inverse(D * y * y + 1n)
+  return mod((y * y + xx) * inverse(1n - D * mod(xx * y * y)))
+}
+
+function mod(n: bigint): bigint {
+  return ((n % P) + P) % P
+}
+
+function inverse(n: bigint): bigint {
+  let [power, base] = [1n, mod(n)]
+  for (let exponent = P - 2n; exponent > 0n; exponent >>= 1n) {
+    if (exponent & 1n) power = mod(power * base)
+    base = mod(base * base)
+  }
+  return power
 }

@@ -2,8 +2,9 @@
  * Who a peer is: an ed25519 key that signs and names it, and an X25519 key that its mail is boxed with. They are
  * generated apart, as libsodium recommends, and tied together by a key binding (`key-binding.ts`).
  *
- * Signatures are verified with libsodium only: it refuses small-order keys and non-canonical signatures, which other
- * implementations accept (with the key `01 00…00`, R = identity and S = 0 verify any message).
+ * Signatures that are kept are verified with libsodium only: it refuses small-order keys and non-canonical signatures,
+ * which other implementations accept (with the key `01 00…00`, R = identity and S = 0 verify any message). Those of a
+ * handshake may be checked with `native-signatures.ts`, which refuses them, too.
  */
 import { assert, fromHex, isHex, type PeerKey, toHex } from '@sealpost/std'
 import { concatBytes, context } from './byte-fields.ts'
@@ -71,6 +72,14 @@ export function verify(publicKey: string, message: Uint8Array, signature: Uint8A
   if (!isHex(publicKey, 32) || signature.length !== SIGNATURE_BYTES) return false
   return sodium.crypto_sign_verify_detached(signature, message, fromHex(publicKey))
 }
+
+/** Who signs and verifies. */
+export interface Signatures {
+  sign(keys: SigningKeys, message: Uint8Array): Uint8Array
+  verify(publicKey: string, message: Uint8Array, signature: Uint8Array): boolean
+}
+
+export const sodiumSignatures: Signatures = { sign, verify }
 
 const FINGERPRINT_CONTEXT = 'sealpost-fingerprint/1'
 const CROCKFORD = '0123456789ABCDEFGHJKMNPQRSTVWXYZ'

@@ -6,7 +6,7 @@
  */
 import { assert } from '@sealpost/std'
 import { concatBytes, isUnsigned, u32 } from './byte-fields.ts'
-import { type SigningKeys, sign, verify } from './keys.ts'
+import { type Signatures, type SigningKeys, sign, sodiumSignatures } from './keys.ts'
 import { isEncodable, type Transcript, transcriptBytes } from './transcript.ts'
 
 export function signTokenRequest(keys: SigningKeys, transcript: Transcript, ttlSeconds: number): Uint8Array {
@@ -15,9 +15,14 @@ export function signTokenRequest(keys: SigningKeys, transcript: Transcript, ttlS
 }
 
 /** Never throws: a transcript that has no encoding has no signature either. */
-export function verifyTokenRequest(transcript: Transcript, ttlSeconds: number, signature: Uint8Array): boolean {
+export function verifyTokenRequest(
+  transcript: Transcript,
+  ttlSeconds: number,
+  signature: Uint8Array,
+  by: Signatures = sodiumSignatures,
+): boolean {
   if (!isEncodable(transcript) || !isUnsigned(ttlSeconds, 0xffffffff)) return false
-  return verify(transcript.peerKey, requestBytes(transcript, ttlSeconds), signature)
+  return by.verify(transcript.peerKey, requestBytes(transcript, ttlSeconds), signature)
 }
 
 function requestBytes(transcript: Transcript, ttlSeconds: number): Uint8Array {

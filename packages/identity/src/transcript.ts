@@ -9,7 +9,7 @@
  */
 import { assert, fromHex, isHex, type MeshId, type Millis, type PeerKey } from '@sealpost/std'
 import { concatBytes, context, isUnsigned, lengthPrefixed, u16, u64, utf8 } from './byte-fields.ts'
-import { SIGNATURE_BYTES, type SigningKeys, sign, verify } from './keys.ts'
+import { SIGNATURE_BYTES, type Signatures, type SigningKeys, sign, sodiumSignatures, verify } from './keys.ts'
 import { hash256 } from './sodium.ts'
 
 export interface Transcript {
@@ -41,14 +41,23 @@ export function signAsClient(keys: SigningKeys, transcript: Transcript): Uint8Ar
 }
 
 /** Never throws: a transcript that has no encoding has no signature either. */
-export function verifyClient(transcript: Transcript, signature: Uint8Array): boolean {
-  return isEncodable(transcript) && verify(transcript.peerKey, transcriptBytes('client', transcript), signature)
+export function verifyClient(
+  transcript: Transcript,
+  signature: Uint8Array,
+  by: Signatures = sodiumSignatures,
+): boolean {
+  return isEncodable(transcript) && by.verify(transcript.peerKey, transcriptBytes('client', transcript), signature)
 }
 
-export function signAsBroker(keys: SigningKeys, transcript: Transcript, clientSignature: Uint8Array): Uint8Array {
+export function signAsBroker(
+  keys: SigningKeys,
+  transcript: Transcript,
+  clientSignature: Uint8Array,
+  by: Signatures = sodiumSignatures,
+): Uint8Array {
   assert(keys.publicKey === transcript.brokerKey, 'a broker signs with the key it names')
   assert(clientSignature.length === SIGNATURE_BYTES, 'a broker answers a signature')
-  return sign(keys, brokerBytes(transcript, clientSignature))
+  return by.sign(keys, brokerBytes(transcript, clientSignature))
 }
 
 /** Checks WELCOME against `transcript.brokerKey`, the pinned key. Never throws. */

@@ -1,0 +1,59 @@
+/**
+ * Ed25519 of the platform, for whoever checks many signatures: 107 µs for the two of a handshake, where libsodium's
+ * WebAssembly takes 523 µs. A signature made here is byte for byte libsodium's.
+ *
+ * Two may differ over a signature made to divide them, so what is kept and checked by others is checked with libsodium
+ * alone (`keys.ts`); a handshake is judged once, here, and is over. What libsodium refuses and the platform would accept
+ * is refused here as well: keys of small order, under which anything is signed, and other spellings of a key.
+ */
+import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from 'node:crypto'
+import { fromHex, isHex } from '@sealpost/std'
+import { SIGNATURE_BYTES, type Signatures, type SigningKeys } from './keys.ts'
+
+/** RFC 8410: what stands before the 32 bytes of a key. */
+const SPKI = fromHex('302a300506032b6570032100')
+const PKCS8 = fromHex('302e020100300506032b657004220420')
+
+export class NativeSignatures implements Signatures {
+  private readonly secrets = new WeakMap<SigningKeys, KeyObject>()
+
+  sign(keys: SigningKeys, message: Uint8Array): Uint8Array {
+    return new Uint8Array(sign(null, message, this.secretOf(keys)))
+  }
+
+  verify(publicKey: string, message: Uint8Array, signature: Uint8Array): boolean {
+    if (!isHex(publicKey, 32) || signature.length !== SIGNATURE_BYTES || isWeak(publicKey)) return false
+    try {
+      const key = createPublicKey({ key: Buffer.concat([SPKI, fromHex(publicKey)]), format: 'der', type: 'spki' })
+      return verify(null, message, key, signature)
+    } catch {
+      return false // no point of the curve
+    }
+  }
+
+  private secretOf(keys: SigningKeys): KeyObject {
+    const known = this.secrets.get(keys)
+    if (known) return known
+    const seed = keys.secretKey.subarray(0, 32)
+    const secret = createPrivateKey({ key: Buffer.concat([PKCS8, seed]), format: 'der', type: 'pkcs8' })
+    this.secrets.set(keys, secret)
+    return secret
+  }
+}
+
+/** The heights y of the points whose order divides 8; the sign of x stands in the highest bit, which does not matter. */
+const SMALL_ORDER: ReadonlySet<string> = new Set([
+  `00${'00'.repeat(31)}`,
+  `01${'00'.repeat(31)}`,
+  `ec${'ff'.repeat(30)}7f`,
+  '26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05',
+  'c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a',
+])
+/** y of p = 2^255 - 19 and above: a second spelling of y - p. */
+const NOT_REDUCED = /^(?:e[d-f]|f.)(?:ff){30}7f$/
+
+function isWeak(publicKey: string): boolean {
+  const top = Number.parseInt(publicKey.slice(62), 16) & 0x7f
+  const height = publicKey.slice(0, 62) + top.toString(16).padStart(2, '0')
+  return SMALL_ORDER.has(height) || NOT_REDUCED.test(height)
+}
