@@ -281,7 +281,7 @@ export const settings = {
   HEARTBEAT_MS: setting(count('milliseconds', COUNT_MAX, HEARTBEAT_MS_MIN), {
     fallback: defaultLimits.heartbeatMs,
     unit: 'ms',
-    meaning: 'a ping this often; no sign of life for three times as long ends a session',
+    meaning: 'a ping after so long without a word of the peer; no sign of life for three times as long ends a session',
   }),
   AUTH_WITHIN_MS: setting(ms(), {
     fallback: defaultLimits.authWithinMs,

@@ -458,11 +458,11 @@ export class Engine {
       return
     }
     if (nowMs - heardAtMs >= 3 * limits.heartbeatMs) return this.refuse(session, 'heartbeat_missed')
-    if (nowMs - session.pingedAtMs >= limits.heartbeatMs) {
+    const { live } = session.state
+    if (nowMs - session.quietSince(live) >= limits.heartbeatMs) {
       session.pinged(nowMs)
       effects.ping(session.socket)
     }
-    const { live } = session.state
     this.standings.askIfOld(live)
     if (nowMs - live.polledAtMs < limits.pollMs) return
     live.polledAtMs = nowMs

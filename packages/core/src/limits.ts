@@ -7,7 +7,7 @@ import type { Rate } from './rate.ts'
 export interface EngineLimits {
   /** From connection to `auth`. */
   readonly authWithinMs: Millis
-  /** A ping this often; no complete message and no pong for three times as long ends the session. */
+  /** A ping after so long without a word; no complete message and no pong for three times as long ends the session. */
   readonly heartbeatMs: Millis
   /** Each session claims at least this often, hint or no hint. */
   readonly pollMs: Millis

@@ -57,6 +57,11 @@ export class Session {
     this.state = state
   }
 
+  /** What it says shows that it lives; that what it was given has arrived, an answered ping alone. */
+  quietSince({ credit }: LiveSession): Millis {
+    return credit.unsettled.size > 0 ? this.pingedAtMs : Math.max(this.pingedAtMs, this.heardAtMs)
+  }
+
   pinged(nowMs: Millis): void {
     this.pingedAtMs = nowMs
     this.unansweredAtMs ??= nowMs

@@ -43,7 +43,6 @@ export const sendOf = (n: number, to: number, more: Partial<Send> = {}): Send =>
 const ignored = () => undefined
 /** What most tests don't look at. */
 const SILENT = {
-  ping: ignored,
   pause: ignored,
   resume: ignored,
   authenticate: ignored,
@@ -92,6 +91,7 @@ export function world(limits: Partial<EngineLimits> = {}) {
   const closes: [socket: number, how: string][] = []
   const askers: PeerNo[] = []
   const groupsSought: GroupId[] = []
+  const pings: number[] = []
   const effects: Effects = {
     ...SILENT,
     send: (_, frames) => {
@@ -105,6 +105,7 @@ export function world(limits: Partial<EngineLimits> = {}) {
     },
     close: (socket, code) => void closes.push([socket, code]),
     hangUp: (socket) => void closes.push([socket, 'hung up']),
+    ping: (socket) => void pings.push(socket),
     settle: (settle) => void settles.push(settle),
     reject: (all) => void rejects.push(...all),
     strike: (delivery) => void strikes.push(delivery),
@@ -141,6 +142,6 @@ export function world(limits: Partial<EngineLimits> = {}) {
   const send = (...envelopes: Send[]) => engine.received(1, { type: 'send', envelopes })
   const nacks = () => sent.flatMap((frame) => (frame.type === 'nack' ? frame.items : []))
   const pushed = () => sent.flatMap((frame) => (frame.type === 'push' ? frame.deliveries.map(({ id }) => id) : []))
-  const done = { settles, rejects, strikes, extensions, told, groupsSought }
+  const done = { settles, rejects, strikes, extensions, told, groupsSought, pings }
   return { engine, effects, appends, wants, asked, connect, enter, send, nacks, pushed, sent, closes, askers, ...done }
 }
