@@ -35,13 +35,15 @@ COPY --from=build /app /app
 COPY --from=console /app/apps/console/dist /app/apps/console/dist
 RUN ln -s /app/apps/cli/src/main.ts /usr/local/bin/sealpost \
  && mkdir /var/lib/sealpost && chown bun:bun /var/lib/sealpost
-# The last one tells the platform of a small machine: it then collects garbage earlier, for a third less memory.
+# The last two tell the platform of a small machine, so that it collects garbage earlier, for a third less memory; and not to
+# collect it every second beside.
 ENV NODE_ENV=production \
     HOST=0.0.0.0 \
     PORT=7450 \
     ADMIN_HOST=0.0.0.0 \
     ADMIN_PORT=7451 \
-    BUN_JSC_forceRAMSize=120000000
+    BUN_JSC_forceRAMSize=120000000 \
+    BUN_GC_TIMER_INTERVAL=10000
 USER bun
 WORKDIR /var/lib/sealpost
 VOLUME /var/lib/sealpost

@@ -5,7 +5,13 @@ import { SMALL_HEAP } from './program.ts'
 
 const ROOT = join(import.meta.dirname, '../../..')
 
-test.each(['package.json', 'README.md'])('whoever starts it by hand is told the same heap by %s', (name) => {
-  const [[variable, bytes]] = Object.entries(SMALL_HEAP) as [[string, string]]
-  expect(readFileSync(join(ROOT, name), 'utf8')).toContain(`${variable}=${bytes}`)
+const PLACES = ['package.json', 'Dockerfile', 'docs/deploy/systemd/sealpost.service']
+
+test.each(PLACES)('whoever starts it without us is told the same heap by %s', (name) => {
+  const text = readFileSync(join(ROOT, name), 'utf8')
+  for (const [variable, value] of Object.entries(SMALL_HEAP)) expect(text).toContain(`${variable}=${value}`)
+})
+
+test('the readme names the size of the heap', () => {
+  expect(readFileSync(join(ROOT, 'README.md'), 'utf8')).toContain(`=${SMALL_HEAP.BUN_JSC_forceRAMSize}`)
 })
