@@ -59,6 +59,22 @@ export class Authenticator {
   }
 
   private async prove(
+    prover: Prover,
+    hello: FrameOf<'hello'>,
+    auth: FrameOf<'auth'>,
+    isSignedBy: (transcript: Transcript) => boolean,
+  ): Promise<Authentication | null> {
+    const found = await this.check(prover, hello, auth, isSignedBy)
+    // Behind a good signature: how long an answer takes must not tell whether the key of somebody else is known.
+    const mayBeAway = found?.isSignatureGood && (found.member?.sessionEpoch ?? -1) < 0
+    if (!mayBeAway) return found
+    const cell = await this.cells.find(auth.meshId)
+    if (cell) return { ...found, cell }
+    const [member] = await this.queue.findMembers(auth.meshId, [auth.peerKey]) // it may have come while it was waited for
+    return { ...found, member: member ?? null }
+  }
+
+  private async check(
     { authority, isThere }: Prover,
     hello: FrameOf<'hello'>,
     auth: FrameOf<'auth'>,
@@ -74,10 +90,7 @@ export class Authenticator {
       const transcript = transcriptOf(authority, hello, auth)
       const isSignatureGood = isSignedBy(transcript)
       const proof = isSignatureGood ? this.answer(transcript, auth.signature) : new Uint8Array(64)
-      // Behind a good signature: how long an answer takes must not tell whether the key of somebody else is known.
-      const mayBeAway = isSignatureGood && (member === undefined || member.sessionEpoch < 0)
-      const cell = mayBeAway ? await this.cells.find(auth.meshId) : null
-      return { member: member ?? null, isSignatureGood, proof, cell }
+      return { member: member ?? null, isSignatureGood, proof, cell: null }
     } finally {
       this.waiting -= 1
     }

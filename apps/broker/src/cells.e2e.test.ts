@@ -62,7 +62,8 @@ test('a mesh moves under its peers: nothing is lost, doubled or out of its order
   await using cells = await TwoCells.open()
   const { north, south } = cells
   const places = [await north.enrol(), await north.enrol(), await north.enrol()] as const
-  const sender = await connect(places[0])
+  const events: string[] = []
+  const sender = await connect({ ...places[0], onEvent: ({ type }) => void events.push(type) })
   const recipient = await connect(places[1])
   const absent = places[2].identity.signing.publicKey
   await Promise.all(upTo(QUEUED).map((text) => sender.send(absent, text)))
@@ -80,6 +81,8 @@ test('a mesh moves under its peers: nothing is lost, doubled or out of its order
   await annotate(`a pause of ${report!.pauseMs} ms, in which ${sent} were sent one behind the other`)
   await until('all came', () => texts.length >= sent)
   expect(texts).toEqual(upTo(sent))
+  expect(events).toContain('moved')
+  expect(events).not.toContain('restored')
   const latecomer = await connect(places[2])
   const queued = collect(latecomer)
   await until('what was queued came', () => queued.length >= QUEUED)

@@ -1,15 +1,30 @@
 /** Meshes that live in another cell, or are on their way: where their peers are sent. */
 import { readFile } from 'node:fs/promises'
+import { setTimeout as delay } from 'node:timers/promises'
 import type { Signpost } from '@sealpost/core'
 import { type Database, findMeshAway, parseCells } from '@sealpost/db'
-import { type MeshId, OperatingError } from '@sealpost/std'
+import { type MeshId, type Millis, OperatingError } from '@sealpost/std'
 
 /** Cells have one key. */
 const NO_CERTIFICATE = new Uint8Array()
 
+/**
+ * A mesh on its way is waited for, which costs less than to be asked again and again, and sends its peers on the moment
+ * there is where to. Less than a peer has to prove itself.
+ */
+const WAIT_MS: Millis = 6_000
+const LOOK_EVERY_MS: Millis = 100
+/** Each is a connection that has not proven itself; others need room, too. */
+const WAITERS_MAX = 300
+
+type Away = { readonly movedTo: string | null } | undefined
+
 export class Cells {
   private readonly db: Database
   private readonly urls: ReadonlyMap<string, string>
+  /** Of each mesh that is waited for, what will be found. */
+  private readonly awaited = new Map<MeshId, Promise<Away>>()
+  private waiters = 0
 
   constructor(db: Database, urls: ReadonlyMap<string, string>) {
     this.db = db
@@ -26,11 +41,12 @@ export class Cells {
   }
 
   /**
-   * The cell to which a mesh was moved; `null`: none, as far as this one knows.
-   * @throws OperatingError `mesh_away` (retryable): it is on its way, or in a cell that the file of cells does not name
+   * The cell to which a mesh was moved, when it is there; `null`: none, as far as this one knows.
+   * @throws OperatingError `mesh_away` (retryable): it is on its way for long, or in a cell that the file of cells does not
+   *   name
    */
   async find(meshId: MeshId): Promise<Signpost | null> {
-    const away = await findMeshAway(this.db, meshId)
+    const away = await this.settled(meshId)
     if (!away) return null
     const url = away.movedTo === null ? undefined : this.urls.get(away.movedTo)
     if (url !== undefined) return { url, certificate: NO_CERTIFICATE }
@@ -43,5 +59,32 @@ export class Cells {
   async assertHere(meshId: MeshId): Promise<void> {
     if (!(await findMeshAway(this.db, meshId))) return
     throw new OperatingError('mesh_away', 'A mesh is on its way to another cell, or lives there.', { retryable: true })
+  }
+
+  private async settled(meshId: MeshId): Promise<Away> {
+    const away = await findMeshAway(this.db, meshId)
+    if (away?.movedTo !== null || this.waiters >= WAITERS_MAX) return away
+    this.waiters += 1
+    try {
+      return await this.wait(meshId)
+    } finally {
+      this.waiters -= 1
+    }
+  }
+
+  /** All that wait for one mesh look together. */
+  private wait(meshId: MeshId): Promise<Away> {
+    const found = this.awaited.get(meshId) ?? this.lookAgain(meshId).finally(() => this.awaited.delete(meshId))
+    this.awaited.set(meshId, found)
+    return found
+  }
+
+  private async lookAgain(meshId: MeshId): Promise<Away> {
+    const untilMs = performance.now() + WAIT_MS
+    for (;;) {
+      await delay(LOOK_EVERY_MS)
+      const away = await findMeshAway(this.db, meshId)
+      if (away?.movedTo !== null || performance.now() > untilMs) return away
+    }
   }
 }

@@ -35,6 +35,11 @@ interface ContextOptions {
 /** From a send that was let through to its ack, or to its push where that follows the commit at once. */
 export type Timed = (stage: 'ack' | 'push', tookMs: Millis) => void
 
+/** They are waited for at the door until there is where to send them. */
+const AWAY_RETRY_MS: Millis = 200
+/** So that a large mesh does not come as one: about what a handshake takes. */
+const AWAY_SPREAD_MS: Millis = 1
+
 export class Context {
   readonly effects: Effects
   readonly limits: EngineLimits
@@ -67,8 +72,9 @@ export class Context {
   /** What each thread may still cost. */
   readonly threads: Rates | null
   private moments = 0
-  /** Ends a session: set by the engine, which owns them. */
-  end: (session: LiveSession, code: CloseCode) => void = () => assert(false, 'the engine sets `end`')
+  /** Ends a session, and says when to come again: set by the engine, which owns them. */
+  end: (session: LiveSession, code: CloseCode, retryAfterMs?: Millis) => void = () =>
+    assert(false, 'the engine sets `end`')
   private readonly touched = new Set<LiveSession>()
 
   constructor(effects: Effects, { limits, nowMs, timed = () => undefined }: ContextOptions) {
@@ -85,7 +91,12 @@ export class Context {
 
   /** The mesh of this session moves or was moved: all its peers are sent off, and told where to when they come again. */
   away({ mesh }: LiveSession): void {
-    for (const { live } of [...mesh.byNo.values()]) if (live) this.end(live, 'try_later')
+    let retryAfterMs = AWAY_RETRY_MS
+    for (const { live } of [...mesh.byNo.values()]) {
+      if (!live) continue
+      this.end(live, 'try_later', retryAfterMs)
+      retryAfterMs += AWAY_SPREAD_MS
+    }
   }
 
   /** Call it now and then. */

@@ -78,9 +78,9 @@ export class Engine {
     this.options = options
     this.tickedAtMs = options.nowMs
     this.context = new Context(effects, options)
-    this.context.end = (live, code) => {
+    this.context.end = (live, code, retryAfterMs) => {
       const session = this.sessions.get(live.socket)
-      if (session) this.refuse(session, code)
+      if (session) this.refuse(session, code, retryAfterMs)
     }
     const live = (socket: SocketId) => this.live(socket)
     this.seats = new Pools(this.context)
@@ -440,7 +440,7 @@ export class Engine {
     this.liveSessions += 1
     session.state = { name: 'live', live }
     session.heardAtMs = nowMs // it had nothing to say while its session was opened
-    this.context.send(live, [welcomeOf(this.options, { epoch, proof })])
+    this.context.send(live, [welcomeOf(this.options, member, { epoch, proof })])
     const urls = proof === NO_PROOF ? [] : this.homes.othersFor(meshId)
     if (urls.length > 0) this.context.send(live, [{ type: 'shards', urls }])
     effects.findLost(live.socket, { meshId, peer, epoch })

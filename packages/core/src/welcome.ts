@@ -1,5 +1,5 @@
 /** What a session is told of its broker when it begins. */
-import type { FrameOf } from '@sealpost/protocol'
+import type { FrameOf, Member } from '@sealpost/protocol'
 import type { EngineLimits } from './limits.ts'
 
 export interface Welcome {
@@ -10,13 +10,14 @@ export interface Welcome {
 
 export function welcomeOf(
   { limits, incarnation, durability }: Welcome,
+  { lineage }: Member,
   { epoch, proof }: Pick<FrameOf<'welcome'>, 'epoch' | 'proof'>,
 ): FrameOf<'welcome'> {
   return {
     type: 'welcome',
     proof,
     epoch,
-    incarnation,
+    incarnation: lineage?.cameIn === incarnation ? lineage.incarnation : incarnation,
     durability,
     heartbeatMs: limits.heartbeatMs,
     leaseMs: limits.leaseMs,

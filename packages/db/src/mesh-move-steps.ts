@@ -85,9 +85,10 @@ export function copyAcross(source: MoverLink, destination: MoverLink, ref: MoveR
   const { meshId, moveId, cell } = ref
   return destination.transaction(async () => {
     await destination.run(
-      `insert into mesh (mesh_id, name) values ($1::uuid, $2)
-       on conflict (mesh_id) do update set name = excluded.name, frozen_at = null, moved_to = null`,
-      [meshId, name],
+      `insert into mesh (mesh_id, name, lineage, lineage_in) values ($1::uuid, $2, $3::uuid, note_origin(false))
+       on conflict (mesh_id) do update set name = excluded.name, frozen_at = null, moved_to = null,
+         lineage = excluded.lineage, lineage_in = excluded.lineage_in`,
+      [meshId, name, await incarnationIn(source, meshId)],
     )
     const copied = await copyMesh(source, destination, meshId)
     await destination.run(`update mesh set frozen_at = clock_timestamp() where mesh_id = $1::uuid`, [meshId])
@@ -100,6 +101,16 @@ export function copyAcross(source: MoverLink, destination: MoverLink, ref: MoveR
     )
     return copied
   })
+}
+
+/** As the peers of the mesh know it. */
+async function incarnationIn(source: MoverLink, meshId: MeshId): Promise<string> {
+  const [row] = await source.run<{ incarnation: string }>(
+    `select coalesce(case when m.lineage_in = here.incarnation then m.lineage end, here.incarnation) as incarnation
+     from mesh m, (select note_origin(false) as incarnation) here where m.mesh_id = $1::uuid`,
+    [meshId],
+  )
+  return row!.incarnation
 }
 
 /** The turning point: the source will not be active again by this move. @returns false: it was not at `copied` */

@@ -2,6 +2,7 @@ import type { MeshId, PeerKey } from '@sealpost/std'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { addMembers, createMesh } from './admin.ts'
 import { type Database, openDatabase } from './connect.ts'
+import { beginIncarnation, currentIncarnation } from './incarnation.ts'
 import { moveMesh } from './mesh-move.ts'
 import { meshTables, STAYS } from './mesh-tables.ts'
 import { type ScratchDatabase, scratchDatabase, unhurried } from './testing.ts'
@@ -65,11 +66,7 @@ test('every row of every table arrives as it was, and no other mesh is touched',
   const before = await everythingOf(from, MESH)
   const other = await everythingOf(from, OTHER)
   for (const [table, rows] of Object.entries(before)) expect(rows, table).not.toEqual([])
-  const report = await moveMesh({
-    meshId: MESH,
-    from: { cell: 'a', databaseUrl: cells[0]!.scratch.url },
-    to: { cell: 'b', databaseUrl: cells[1]!.scratch.url },
-  })
+  const report = await move(MESH, 0, 1)
   expect(report.rows).toBe(Object.values(before).flat().length)
   expect(await everythingOf(to, MESH)).toEqual(before)
   expect(Object.values(await everythingOf(from, MESH)).flat()).toEqual([])
@@ -87,6 +84,26 @@ test('numbers that were given in the source are not given again in the destinati
     expect(Number(next), sequence).toBeGreaterThan(Number(last))
   }
 })
+
+test('its peers know the incarnation that they knew, wherever it goes, until the one of its cell is another', async () => {
+  const [{ db: a }, { db: b }] = cells as [(typeof cells)[number], (typeof cells)[number]]
+  const ofA = await currentIncarnation(a)
+  expect(await lineagesOf(b)).toEqual([`${ofA} ${await currentIncarnation(b)}`])
+  await move(MESH, 1, 0)
+  expect(await lineagesOf(a)).toEqual([`${ofA} ${ofA}`])
+  await move(MESH, 0, 1)
+  const restored = await beginIncarnation(b)
+  await move(MESH, 1, 0)
+  expect(await lineagesOf(a)).toEqual([`${restored} ${ofA}`])
+})
+
+const move = (meshId: MeshId, from: number, to: number) => {
+  const end = (n: number) => ({ cell: 'ab'[n]!, databaseUrl: cells[n]!.scratch.url })
+  return moveMesh({ meshId, from: end(from), to: end(to) })
+}
+
+const lineagesOf = (db: Database) =>
+  rowsOf(db, `select replace(lineage || ' ' || lineage_in, '-', '') as one from mesh where mesh_id = '${MESH}'`)
 
 async function everythingOf(db: Database, meshId: MeshId): Promise<Record<string, string[]>> {
   const all: Record<string, string[]> = {}

@@ -35,6 +35,10 @@ export const mesh = pgTable('mesh', {
   frozenAt: instant('frozen_at'),
   /** The cell it lives in, if not in this one. */
   movedTo: text('moved_to'),
+  /** It came from another cell with all it had: its peers go on knowing the incarnation that they knew there, */
+  lineage: uuid('lineage'),
+  /** for as long as this cell's is the one in which it came. */
+  lineageIn: uuid('lineage_in'),
 })
 
 /** A mesh that was, or is being, moved to or from another cell, as far as this side knows. `mesh-move.ts` has the phases. */

@@ -259,4 +259,14 @@ export interface Member {
   readonly sessionEpoch: number
   /** Null: it was not looked up. */
   readonly consent: Consent | null
+  readonly lineage?: Lineage
+}
+
+/**
+ * Of a mesh that came from another cell with all it had. Its peers go on hearing of the incarnation that they knew there,
+ * or each would say again what it said last; but only while the cell's own is still the one in which it came.
+ */
+export interface Lineage {
+  readonly incarnation: string
+  readonly cameIn: string
 }

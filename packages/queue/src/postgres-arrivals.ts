@@ -8,6 +8,7 @@ import {
   type Consent,
   type ConsentPolicy,
   type KeyBindingEntry,
+  type Lineage,
   type Lost,
   type Member,
   OPEN as OPEN_TO_ALL,
@@ -204,6 +205,8 @@ interface MemberRow extends Row {
   box_epoch: number
   binding_not_after_ms: number
   binding_signature: Uint8Array
+  /** Two incarnations, or null. */
+  lineage: string | null
   consent_policy: ConsentPolicy
   consent_version: number
   /** Numbers of peers, with commas. */
@@ -219,7 +222,13 @@ function memberOf(meshId: MeshId, row: MemberRow): Member {
     isRevoked: row.is_revoked,
     sessionEpoch: row.session_epoch,
     consent: consentOf(row),
+    ...(row.lineage === null ? {} : { lineage: lineageOf(row.lineage) }),
   }
+}
+
+function lineageOf(lineage: string): Lineage {
+  const [incarnation, cameIn] = lineage.split(' ') as [string, string]
+  return { incarnation, cameIn }
 }
 
 function consentOf({ consent_policy: policy, consent_version: version, consent_named }: MemberRow): Consent {

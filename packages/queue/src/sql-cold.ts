@@ -143,12 +143,13 @@ select coalesce(sum(size), 0)::int as forgotten from forgotten`
 
 /**
  * `$1 $2` meshes and peer keys. Each row has the place `n` of its key. The consent is that of the person. Walks:
- * member_peer_key; member's, session's and consent's primary keys.
+ * member_peer_key; member's, session's, mesh's and consent's primary keys.
  */
 export const FIND_MEMBERS = `
 select k.n::int, m.peer_no, p.peer_no as person, m.peer_key, m.box_key, m.box_epoch, m.binding_not_after_ms, m.binding_signature,
   m.revoked_at is not null or coalesce(m.vouched_until < clock_timestamp(), false) as is_revoked,
   coalesce((select s.epoch from session s where s.mesh_id = m.mesh_id and s.peer_no = m.peer_no), -1) as session_epoch,
+  (select replace(v.lineage || ' ' || v.lineage_in, '-', '') from mesh v where v.mesh_id = m.mesh_id) as lineage,
   p.consent_policy, p.consent_version, array_to_string(array(
     select c.peer_no from consent c where c.mesh_id = p.mesh_id and c.owner = p.peer_no
       and c.is_blocked = (p.consent_policy = 'open')), ',') as consent_named
