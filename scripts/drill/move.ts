@@ -15,6 +15,7 @@ import type { Millis, PeerKey } from '@sealpost/std'
 import { startOwnBroker } from '../lib/own-broker.ts'
 import type { Teardown } from '../lib/teardown.ts'
 import { newMeshId } from '../load/seed.ts'
+import { type Order, orderOf } from './order.ts'
 
 export interface MoveDrillOptions {
   /** Messages for peers that are away while the mesh moves. */
@@ -23,14 +24,10 @@ export interface MoveDrillOptions {
   readonly rate: number
 }
 
-export interface MoveDrillResult extends Pick<MoveReport, 'rows' | 'pauseMs'> {
+export interface MoveDrillResult extends Pick<MoveReport, 'rows' | 'pauseMs'>, Order {
   readonly queued: number
   /** Between peers that were there. */
   readonly live: number
-  readonly lost: number
-  /** Shown to an application twice. */
-  readonly duplicates: number
-  readonly misordered: number
   /** From the send to the ack, of the one that waited longest. */
   readonly longestSendMs: Millis
   /** From the order to move until what was left behind had gone, too. */
@@ -200,8 +197,8 @@ class Pair {
     while (!isThere() && performance.now() < deadline) await delay(SAMPLE_MS)
   }
 
-  judge(): { lost: number; duplicates: number; misordered: number } {
-    const [live, later] = [judge(this.read, this.sent), judge(this.readLater, this.filled)]
+  judge(): Order {
+    const [live, later] = [orderOf(this.read, this.sent), orderOf(this.readLater, this.filled)]
     return {
       lost: live.lost + later.lost,
       duplicates: live.duplicates + later.duplicates,
@@ -214,13 +211,6 @@ class Pair {
     await this.sender.send(this.recipient, String(this.sent++))
     this.longestSendMs = Math.max(this.longestSendMs, performance.now() - sentAtMs)
   }
-}
-
-/** Of the numbers from 0, in this order. */
-function judge(read: readonly number[], count: number): { lost: number; duplicates: number; misordered: number } {
-  const distinct = new Set(read).size
-  const misordered = read.filter((number, i) => i > 0 && number < read[i - 1]!).length
-  return { lost: count - distinct, duplicates: read.length - distinct, misordered }
 }
 
 class MemoryWatch {

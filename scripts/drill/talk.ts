@@ -1,0 +1,94 @@
+/** Two peers of a drill: one says numbers to the other, at a steady rate, whatever becomes of their brokers. */
+import { setTimeout as delay } from 'node:timers/promises'
+import { connect, type Peer, type PeerEvent } from '@sealpost/sdk'
+import type { MeshId, Millis, PeerKey } from '@sealpost/std'
+import type { Place, SecretKeys } from '../load/orders.ts'
+import { identityOf } from '../load/seed.ts'
+import { type Order, orderOf } from './order.ts'
+
+/** How long a peer was without a session. */
+export interface Outage {
+  readonly lostAtMs: Millis
+  servedAtMs: Millis
+}
+
+interface TalkPlace extends Place {
+  readonly meshId: MeshId
+}
+
+export class Talk {
+  isOver = false
+  sent = 0
+  private longestMs: Millis = 0
+  private readonly read: number[] = []
+  /** Of each of the two. */
+  private readonly outages: Outage[][] = []
+  private sender!: Peer
+  private recipient!: Peer
+  private to!: PeerKey
+
+  static async open(place: TalkPlace, { from, to }: { from: SecretKeys; to: SecretKeys }): Promise<Talk> {
+    const talk = new Talk()
+    talk.sender = await talk.join(place, from)
+    talk.recipient = await talk.join(place, to)
+    talk.to = talk.recipient.key
+    talk.recipient.onMessage((message) => void talk.read.push(Number(message.text())))
+    return talk
+  }
+
+  get isOnline(): boolean {
+    return this.sender.isOnline && this.recipient.isOnline
+  }
+
+  get hasAll(): boolean {
+    return this.read.length >= this.sent
+  }
+
+  get order(): Order {
+    return orderOf(this.read, this.sent)
+  }
+
+  async keepSending(perSecond: number): Promise<void> {
+    const acked: Promise<void>[] = []
+    await delay((Math.random() * 1000) / perSecond)
+    for (let dueAtMs = performance.now(); !this.isOver; dueAtMs += 1000 / perSecond) {
+      await delay(Math.max(0, dueAtMs - performance.now()))
+      acked.push(this.sendOne())
+    }
+    await Promise.all(acked)
+  }
+
+  /** Of all that was answered since it was asked for. */
+  takeLongestMs(): Millis {
+    const { longestMs } = this
+    this.longestMs = 0
+    return longestMs
+  }
+
+  cutOffSince(atMs: Millis): Outage[] {
+    return this.outages.flat().filter(({ lostAtMs }) => lostAtMs >= atMs)
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([this.sender.close(), this.recipient.close()])
+  }
+
+  private join(place: TalkPlace, secret: SecretKeys): Promise<Peer> {
+    const own: Outage[] = []
+    const onEvent = ({ type }: PeerEvent) => {
+      const nowMs = performance.now()
+      const last = own.at(-1)
+      const isOut = last?.servedAtMs === Infinity
+      if (type === 'disconnected' && !isOut) own.push({ lostAtMs: nowMs, servedAtMs: Infinity })
+      if (type === 'connected' && isOut) last.servedAtMs = nowMs
+    }
+    this.outages.push(own)
+    return connect({ ...place, identity: identityOf(secret), onEvent })
+  }
+
+  private async sendOne(): Promise<void> {
+    const calledAtMs = performance.now()
+    await this.sender.send(this.to, String(this.sent++))
+    this.longestMs = Math.max(this.longestMs, performance.now() - calledAtMs)
+  }
+}
