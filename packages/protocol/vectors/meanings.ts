@@ -25,7 +25,8 @@ export const MEANINGS: Meanings = {
       epoch: "this session's number; it grows with every session of the peer",
       incarnation: 'names the database; another value says that ids and queues may have gone back in time',
       durability: '`fsync`: an ack means committed and synced; `degraded`: the database does not promise that',
-      heartbeatMs: 'after so long without a word the broker pings; three times as long without a sign of life ends the session',
+      heartbeatMs:
+        'after so long without a word the broker pings; three times as long without a sign of life ends the session',
       leaseMs: 'a delivery not settled after this time may be pushed again',
       dedupeSeconds: 'a resend is known this long after its envelope was accepted, and may be stored twice later',
       creditMax: 'unsettled deliveries it pushes at most, whatever credit a session names',
