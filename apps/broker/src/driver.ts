@@ -348,6 +348,7 @@ export class Driver extends MemberDriver implements Effects {
     const startedAtMs = now()
     const committed = await this.parts.queue.commit(batch).catch((error) => {
       this.complain('commit.failed', error)
+      this.parts.metrics.commitFailed(batch, now() - startedAtMs)
       this.pauseCommits()
       const failed = this.writer.failed()
       this.step(() => this.engine.commitFailed(failed))

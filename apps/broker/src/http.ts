@@ -50,6 +50,15 @@ function routes(parts: HttpParts, ready: () => string): Hono {
   return app
 }
 
+/** Names what a path asks for by the route that answers it, so that nothing of what somebody made up is told; else `other`. */
+export function routesOf({ routes }: Hono): (pathname: string) => string {
+  const named = [...new Set(routes.map(({ path }) => path).filter((path) => !path.includes('*')))].map((path) => {
+    const pattern = path.replace(/[.+?]/g, '\\$&').replace(/:\w+(\{[^}]*\})?/g, '[^/]+')
+    return [path, new RegExp(`^${pattern}$`)] as const
+  })
+  return (pathname) => named.find(([, pattern]) => pattern.test(pathname))?.[0] ?? 'other'
+}
+
 /** Mounts the page of the demo. */
 export function withDemo(app: Hono, demo: Demo): Hono {
   for (const path of [DEMO_PATH, `${DEMO_PATH}/*`]) {

@@ -22,18 +22,28 @@ import { DatabaseWatch } from './database-watch.ts'
 import type { DoorLimits } from './door.ts'
 import { Driver, type DriverOptions } from './driver.ts'
 import { GroupRegistrar } from './group-registrar.ts'
-import { adminRoutes, type HttpParts, publicRoutes, withConsole, withDemo } from './http.ts'
+import { adminRoutes, type HttpParts, publicRoutes, routesOf, withConsole, withDemo } from './http.ts'
 import { discoveryOf } from './http-discovery.ts'
 import { openApi } from './http-start.ts'
 import { errorFields, type Log, openLog } from './log.ts'
 import { Metrics } from './metrics.ts'
+import type { Overload } from './overload.ts'
 import { watchOverload } from './overload-watch.ts'
 import { Ownership } from './ownership.ts'
 import { PersonRegistrar } from './person-registrar.ts'
 import { PoolRegistrar } from './pool-registrar.ts'
 import { Registrar } from './registrar.ts'
-import { helloOf, type RunningServer, type ServerOptions, serve, serveAdmin, WEBSOCKET_PATH } from './server.ts'
+import {
+  helloOf,
+  type RunningServer,
+  type ServerOptions,
+  type ServerParts,
+  serve,
+  serveAdmin,
+  WEBSOCKET_PATH,
+} from './server.ts'
 import { ShardTable } from './shard-table.ts'
+import { Traces } from './traces.ts'
 
 export interface RunningBroker {
   readonly url: string
@@ -54,7 +64,8 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const stored = new PostgresQueue(databases, shard, queueOptions(config))
   const members = await membersOf(databases, stored, { keys, config })
   const { queue, authenticator } = members
-  const metrics = new Metrics()
+  const traces = await Traces.open(config)
+  const metrics = new Metrics(traces)
   const bus = openBus(config, { shard, incarnation, log, metrics })
   const timed = metrics.timed.bind(metrics)
   const driver = new Driver(
@@ -85,16 +96,7 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const app = publicRoutes(http).route('/', api.app)
   if (config.DEMO === 'on') withDemo(app, await openDemo())
   const overload = watchOverload(config, { driver, log, metrics, asking: databases.asking })
-  const server = serve(
-    {
-      driver,
-      log,
-      fetch: app.fetch,
-      isOverloaded: () => overload?.reason != null,
-      refused: (code) => metrics.turnedAway(code),
-    },
-    socketOptions,
-  )
+  const server = serve({ driver, log, ...servingParts({ app, overload, metrics, traces }) }, socketOptions)
   const self = { shard, keys, port: server.port }
   const placed = (placement: Placement) => driver.step(() => driver.engine.placed(placement))
   const others = (ids: ReadonlySet<ShardId>) => driver.step(() => driver.engine.presence.shardsAre(ids))
@@ -122,6 +124,7 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
       await admin.stop()
       operators.stop()
       await bus.close()
+      await traces?.stop()
       await Promise.all(Object.values(databases).map((database) => database.close()))
     },
   }
@@ -133,6 +136,20 @@ const urlsOf = (server: Listening, admin: Listening) => ({
   url: `ws://${server.authority}${WEBSOCKET_PATH}`,
   adminUrl: `http://${admin.authority}`,
   httpUrl: `http://${server.authority}`,
+})
+
+interface Serving {
+  readonly app: ReturnType<typeof publicRoutes>
+  readonly overload: Overload | null
+  readonly metrics: Metrics
+  readonly traces: Traces | null
+}
+
+const servingParts = ({ app, overload, metrics, traces }: Serving): Omit<ServerParts, 'driver' | 'log'> => ({
+  fetch: traces?.serving(app.fetch, routesOf(app)) ?? app.fetch,
+  isOverloaded: () => overload?.reason != null,
+  refused: (code) => metrics.turnedAway(code),
+  handshake: (tookMs, refused) => traces?.handshake(tookMs, refused),
 })
 
 interface Terms {

@@ -4,6 +4,7 @@ import type { Claimed, CloseCode } from '@sealpost/protocol'
 import type { Batch } from '@sealpost/queue'
 import type { Millis } from '@sealpost/std'
 import { Counter, Gauge, Histogram, Registry } from 'prom-client'
+import type { Traces } from './traces.ts'
 
 const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5]
 /** A send may wait for a slow commit, and for those before it. */
@@ -63,6 +64,12 @@ export class Metrics {
 
   /** Deliveries that left the queue unsettled. */
   movedCount = 0
+  private readonly traces: Traces | null
+
+  /** @param traces - is told each commit and claim, too */
+  constructor(traces: Traces | null = null) {
+    this.traces = traces
+  }
 
   /** Shows what is read at the moment of a scrape. */
   observe(read: {
@@ -86,6 +93,11 @@ export class Metrics {
   committed(batch: Batch, tookMs: Millis): void {
     this.commitSeconds.observe(tookMs / 1000)
     this.commitRows.observe(batch.appends.length)
+    this.traces?.committed(batch, tookMs)
+  }
+
+  commitFailed(batch: Batch, tookMs: Millis): void {
+    this.traces?.commitFailed(batch, tookMs)
   }
 
   timed(stage: 'ack' | 'push', tookMs: Millis): void {
@@ -106,6 +118,7 @@ export class Metrics {
     for (const answer of claimed) if (answer.status === 'claimed') rows += answer.deliveries.length
     this.claimSeconds.observe(tookMs / 1000)
     this.claimRows.observe(rows)
+    this.traces?.claimed(claimed, tookMs)
   }
 
   closed(code: CloseCode): void {

@@ -49,6 +49,8 @@ export interface ServerParts {
   /** A request, or an upgrade, was answered with this code before anything was done for it. */
   readonly refused: (code: string) => void
   readonly fetch: (request: Request, caller: Caller) => Response | Promise<Response>
+  /** A session is open, or was refused with a code; how long after `hello`. */
+  readonly handshake: (tookMs: Millis, refused: CloseCode | null) => void
 }
 
 interface SocketState {
@@ -58,6 +60,7 @@ interface SocketState {
   readonly guest: string
   socket: SocketId
   isProven: boolean
+  readonly startedAtMs: Millis
   /** Pings and pongs it may still say. */
   readonly controls: TokenBucket
 }
@@ -117,7 +120,7 @@ export function serve(parts: ServerParts, options: ServerOptions): RunningServer
       open: (socket) =>
         guard(socket, () => {
           socket.binaryType = 'uint8array'
-          const connection = new BunConnection(socket, door)
+          const connection = new BunConnection(socket, { door, handshake: parts.handshake })
           if (options.certificate) connection.send([{ type: 'certificate', certificate: options.certificate }])
           socket.data.socket = driver.connected(connection, helloOf(options))
         }),
@@ -188,6 +191,7 @@ function upgrade({ request, server, door, guest }: Arrival): Response | undefine
       guest,
       socket: 0,
       isProven: false,
+      startedAtMs: performance.now(),
       controls: new TokenBucket(CONTROLS, performance.now()),
     },
   })
@@ -204,14 +208,18 @@ function callerOf({ request, server, door, guest }: Arrival): Caller {
   }
 }
 
+interface ConnectionParts extends Pick<ServerParts, 'handshake'> {
+  readonly door: Door
+}
+
 class BunConnection implements Connection {
   readonly authority: string
   private readonly socket: Socket
-  private readonly door: Door
+  private readonly parts: ConnectionParts
 
-  constructor(socket: Socket, door: Door) {
+  constructor(socket: Socket, parts: ConnectionParts) {
     this.socket = socket
-    this.door = door
+    this.parts = parts
     this.authority = socket.data.authority
   }
 
@@ -219,7 +227,8 @@ class BunConnection implements Connection {
     const { data } = this.socket
     if (!data.isProven && frames.some(({ type }) => type === 'welcome')) {
       data.isProven = true
-      this.door.proven(data.guest)
+      this.parts.door.proven(data.guest)
+      this.parts.handshake(performance.now() - data.startedAtMs, null)
     }
     let outcome: SendOutcome = 'sent'
     this.socket.cork(() => {
@@ -234,7 +243,9 @@ class BunConnection implements Connection {
 
   close(code: CloseCode, retryAfterMs: Millis): void {
     const refused = { type: 'refused', code, retryAfterMs: Math.ceil(retryAfterMs), reason: '' } as const
-    this.socket.send(encodeToSend(this.socket.data.form, refused))
+    const { isProven, startedAtMs, form } = this.socket.data
+    if (!isProven) this.parts.handshake(performance.now() - startedAtMs, code)
+    this.socket.send(encodeToSend(form, refused))
     this.socket.close(closeNumber(code), code)
   }
 
