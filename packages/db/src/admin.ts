@@ -4,10 +4,12 @@
  */
 import { assert, type MeshId, type Millis, type PeerKey, type PeerNo } from '@sealpost/std'
 import { sql } from 'drizzle-orm'
+import { auditColumns, auditOf } from './audit.ts'
 import { arrayLiteral, byteaText } from './column-types.ts'
 import type { Database } from './connect.ts'
 import { execute, names } from './drizzle-run.ts'
 import { device, member, mesh, senderMark, session } from './schema.ts'
+import { adminAudit } from './schema-admin.ts'
 
 /** A member as enrolled: its ed25519 key and the box key it signed for. Keys and signature as bytes or hex. */
 export interface MemberBinding {
@@ -24,7 +26,15 @@ export interface MemberBinding {
 
 /** @throws DatabaseError `db_refused` (23505) when the mesh exists */
 export async function createMesh(db: Database, { meshId, name }: { meshId: MeshId; name: string }): Promise<void> {
-  await execute(db, sql`insert into ${mesh} (${names(mesh.meshId, mesh.name)}) values (${meshId}::uuid, ${name})`)
+  await execute(
+    db,
+    sql`
+      with created as (
+        insert into ${mesh} (${names(mesh.meshId, mesh.name)}) values (${meshId}::uuid, ${name}) returning 1
+      )
+      insert into ${adminAudit} (${auditColumns})
+      select ${auditOf(null, 'mesh.create')}, ${meshId}::uuid, ${name}::text, 1 from created`,
+  )
 }
 
 /**

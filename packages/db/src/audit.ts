@@ -9,6 +9,9 @@ import { adminAudit } from './schema-admin.ts'
 export type Operator = string | null
 
 export type AuditedAction =
+  | 'mesh.create'
+  | 'mesh.pin'
+  | 'mesh.unpin'
   | 'peer.revoke'
   | 'invite.revoke'
   | 'dead_letters.redrive'

@@ -10,6 +10,7 @@ import { lookAtFigures } from './database-figures.ts'
 import { revokeInvite, revokePeer } from './mesh-changes.ts'
 import { countMembers, findMeshes, listGroupViews, listInvites, listMeshes, listPeers } from './mesh-views.ts'
 import { CENSUS_START, lookAtQueue, type SeenWaiting } from './queue-census.ts'
+import { pinMesh, unpinMesh } from './shards.ts'
 import { type ScratchDatabase, scratchDatabase, unhurried } from './testing.ts'
 import { loginsOf, type RoleLogins } from './testing-roles.ts'
 
@@ -62,6 +63,18 @@ test('a token is found by its secret alone, notes its use, and is over when it w
   expect(actions).toEqual([`token.revoke database:${logins.prefix}_admin_login`, `token.create database:${logins.prefix}_admin_login`]) // biome-ignore format: one thing
 })
 
+test('who makes, pins and frees a mesh leaves a line, and saying it again leaves none', async () => {
+  const meshId = toHex(randomBytes(16)) as MeshId
+  await createMesh(db, { meshId, name: 'home' })
+  expect([await pinMesh(db, meshId, 'one'), await pinMesh(db, meshId, 'one'), await pinMesh(db, meshId, 'two')]).toEqual([true, true, true]) // biome-ignore format: one thing
+  expect([await unpinMesh(db, meshId), await unpinMesh(db, meshId)]).toEqual([true, false])
+  await expect(createMesh(db, { meshId, name: 'twice' })).rejects.toMatchObject({ code: 'db_refused' })
+  const lines = (await listAudit(db, { meshId, limit: 10 })).map(({ action, subject }) => `${action} ${subject}`)
+  expect(lines).toEqual(['mesh.unpin two', 'mesh.pin two', 'mesh.pin one', 'mesh.create home'])
+  const absent = toHex(randomBytes(16)) as MeshId
+  expect([await pinMesh(db, absent, 'one'), await listAudit(db, { meshId: absent, limit: 1 })]).toEqual([false, []])
+})
+
 test('neither an operator nor a broker can take back a line of the audit', async () => {
   const broker = await openDatabase(logins.broker, { ...unhurried, connections: 1 })
   for (const who of [db, broker])
@@ -89,7 +102,7 @@ test('a revocation is one line of the audit, however often it is said; a pool or
   const inviteId = toHex(randomBytes(16)) as InviteId
   for (const _ of [1, 2]) expect(await revokeInvite(db, 'ada', { meshId, inviteId })).toBe(true)
   expect(await revokeInvite(db, 'ada', { meshId: toHex(randomBytes(16)) as MeshId, inviteId })).toBe(false)
-  expect((await listAudit(db, { meshId, limit: 10 })).map(({ action }) => action)).toEqual(['invite.revoke', 'peer.revoke']) // biome-ignore format: one thing
+  expect((await listAudit(db, { meshId, limit: 10 })).map(({ action }) => action)).toEqual(['invite.revoke', 'peer.revoke', 'mesh.create']) // biome-ignore format: one thing
   expect(await countMembers(db, meshId)).toBe(1)
   const peers = await listPeers(db, meshId, { after: null, limit: 10 })
   expect(peers.map(({ peerKey }) => peerKey)).toEqual([...keys].sort())

@@ -1,10 +1,12 @@
 /** Which shards there are, kept alive by leases of the database's clock, and which meshes an operator pinned to one. */
 import type { MeshId, Millis, PeerKey, ShardId } from '@sealpost/std'
 import { sql } from 'drizzle-orm'
+import { auditColumns, auditOf } from './audit.ts'
 import { byteaText } from './column-types.ts'
 import type { Database } from './connect.ts'
 import { execute, names } from './drizzle-run.ts'
 import { mesh, meshPin, shard } from './schema.ts'
+import { adminAudit } from './schema-admin.ts'
 
 /** A shard as it tells of itself. */
 export interface ShardEntry {
@@ -105,15 +107,32 @@ export async function listPins(db: Database): Promise<Map<MeshId, string>> {
 export async function pinMesh(db: Database, meshId: MeshId, name: string): Promise<boolean> {
   const rows = await execute(
     db,
-    sql`insert into ${meshPin} (${names(meshPin.meshId, meshPin.shardName)})
-      select m.mesh_id, ${name} from ${mesh} m where m.mesh_id = ${meshId}::uuid
-      on conflict (${names(meshPin.meshId)}) do update set ${names(meshPin.shardName)} = excluded.shard_name returning 1`,
+    sql`
+      with known as (
+        select m.mesh_id from ${mesh} m where m.mesh_id = ${meshId}::uuid
+      ), pinned as (
+        insert into ${meshPin} (${names(meshPin.meshId, meshPin.shardName)}) select mesh_id, ${name}::text from known
+        on conflict (${names(meshPin.meshId)}) do update set ${names(meshPin.shardName)} = excluded.shard_name
+        where ${meshPin.shardName} <> excluded.shard_name returning 1
+      ), audited as (
+        insert into ${adminAudit} (${auditColumns})
+        select ${auditOf(null, 'mesh.pin')}, ${meshId}::uuid, ${name}::text, 1 from pinned
+      )
+      select 1 from known`,
   )
   return rows.length > 0
 }
 
 /** @returns false if it was pinned nowhere @throws DatabaseError */
 export async function unpinMesh(db: Database, meshId: MeshId): Promise<boolean> {
-  const rows = await execute(db, sql`delete from ${meshPin} where ${meshPin.meshId} = ${meshId}::uuid returning 1`)
+  const rows = await execute(
+    db,
+    sql`
+      with freed as (
+        delete from ${meshPin} where ${meshPin.meshId} = ${meshId}::uuid returning ${meshPin.shardName} as name
+      )
+      insert into ${adminAudit} (${auditColumns})
+      select ${auditOf(null, 'mesh.unpin')}, ${meshId}::uuid, name, 1 from freed returning 1`,
+  )
   return rows.length > 0
 }
