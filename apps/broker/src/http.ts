@@ -51,7 +51,11 @@ function routes(parts: HttpParts, ready: () => string): Hono {
 }
 
 /** Names what a path asks for by the route that answers it, so that nothing of what somebody made up is told; else `other`. */
-export function routesOf({ routes }: Hono): (pathname: string) => string {
+export function routesOf({
+  routes,
+}: {
+  readonly routes: readonly { readonly path: string }[]
+}): (pathname: string) => string {
   const named = [...new Set(routes.map(({ path }) => path).filter((path) => !path.includes('*')))].map((path) => {
     const pattern = path.replace(/[.+?]/g, '\\$&').replace(/:\w+(\{[^}]*\})?/g, '[^/]+')
     return [path, new RegExp(`^${pattern}$`)] as const

@@ -1,6 +1,5 @@
 import type { Append, Settle } from '@sealpost/protocol'
 import type { PeerNo } from '@sealpost/std'
-import { Hono } from 'hono'
 import { expect, test } from 'vitest'
 import { type Config, readConfig } from './config.ts'
 import { routesOf } from './http.ts'
@@ -51,9 +50,9 @@ test('a commit tells its rows and sessions, and the settles that went with it', 
 test('a request belongs to the trace that it names, and tells no path that somebody made up', async () => {
   const traceId = 'a'.repeat(32)
   const headers = { traceparent: `00-${traceId}-${'b'.repeat(16)}-01` }
-  const app = new Hono().post('/v1/send', (c) => c.body(null)).get('/v1/part/:id{[0-9a-f]+}', (c) => c.body(null))
+  const routes = ['/*', '/v1/send', '/v1/part/:id{[0-9a-f]+}'].map((path) => ({ path }))
   const { spans, text } = await receivedOf({}, async (traces) => {
-    const serve = traces.serving(() => new Response(null, { status: 404 }), routesOf(app))
+    const serve = traces.serving(() => new Response(null, { status: 404 }), routesOf({ routes }))
     await serve(new Request('http://a/v1/send?token=secret', { method: 'POST', headers }), null)
     await serve(new Request('http://a/secret'), null)
     await serve(new Request('http://a/v1/part/secret'), null)
