@@ -32,6 +32,8 @@ export interface SendFacts {
   givenBack: number
   isSettled: boolean
   isRejected: boolean
+  /** It was over for a while, till the clock was set back, and came behind others. */
+  wasPassedBy: boolean
   /** How it left the queue unsettled. */
   death: Death | null
   /** Its sender was told that it is not wanted, or may not be stored. */
@@ -77,6 +79,7 @@ export class Oracle {
       givenBack: 0,
       isSettled: false,
       isRejected: false,
+      wasPassedBy: false,
       death: null,
       isRefused: false,
       isTold: false,
@@ -164,7 +167,10 @@ export class Oracle {
   /** Only what dies may be passed by, and what was passed by must not come any more. */
   private deliveredInTurn(send: SendFacts, place: number): void {
     const lane = this.laneOf(send)
-    if (place < lane.next && send.mayDie && this.hasClockGoneBack) return this.mark('revived by the clock')
+    if (place < lane.next && send.mayDie && this.hasClockGoneBack) {
+      send.wasPassedBy = true
+      return this.mark('revived by the clock')
+    }
     must(place >= lane.next, 'P6', () => `delivered behind number ${lane.next - 1} of its lane: ${textOf(send)}`)
     const passed = lane.sends.slice(lane.next, place)
     must(
@@ -200,7 +206,9 @@ export class Oracle {
     const seen = (this.gaps.get(line) ?? 0) + missing
     this.gaps.set(line, seen)
     const isOfLine = (send: SendFacts) => send.meshId === meshId && send.from === sender && send.to === to
-    const dying = this.sends.filter((send) => isOfLine(send) && send.mayDie && send.deliveries === 0)
+    const dying = this.sends.filter(
+      (send) => isOfLine(send) && send.mayDie && (send.deliveries === 0 || send.wasPassedBy),
+    )
     must(seen <= dying.length, 'P6', () => `peer ${to.slice(-2)} sees a gap of ${missing} in a stream`)
     this.mark('gap: of what died')
   }
