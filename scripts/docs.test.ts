@@ -80,7 +80,10 @@ describe('docs/PROMISES.md', () => {
   })
 })
 
-test('the example of the README is the program docs/examples/hello.ts', () => {
-  const snippet = /^```ts\n([\s\S]*?)^```/m.exec(readFileSync(join(ROOT, 'README.md'), 'utf8'))?.[1]
-  expect(snippet).toBe(readFileSync(join(ROOT, 'docs/examples/hello.ts'), 'utf8'))
+test.each([
+  ['README.md', 'hello.ts'],
+  ['docs/STATE.md', 'state.ts'],
+])('the first example of %s is the program docs/examples/%s', (page, program) => {
+  const snippet = /^```ts\n([\s\S]*?)^```/m.exec(readFileSync(join(ROOT, page), 'utf8'))?.[1]
+  expect(snippet).toBe(readFileSync(join(ROOT, 'docs/examples', program), 'utf8'))
 })

@@ -33,6 +33,9 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'label_malformed',
     'pool_ambiguous',
     'cells_malformed',
+    'space_malformed',
+    'state_key_malformed',
+    'moment_in_future',
   ],
   not_found: [
     'unknown_recipient',
@@ -50,6 +53,9 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'token_unknown',
     'not_found',
     'cell_unknown',
+    'space_unknown',
+    'key_unknown',
+    'before_horizon',
   ],
   auth: [
     'auth_failed',
@@ -70,6 +76,10 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'token_invalid',
     'scope_missing',
     'database_forbids',
+    'key_missing',
+    'state_rolled_back',
+    'entry_forged',
+    'space_forged',
   ],
   conflict: [
     'superseded',
@@ -92,6 +102,7 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'move_past_undo',
     'mesh_elsewhere',
     'mesh_exists',
+    'state_conflict',
   ],
   quota: [
     'busy',
@@ -111,6 +122,9 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'too_many_hops',
     'too_many_requests',
     'thread_exhausted',
+    'value_too_large',
+    'state_full',
+    'too_many_tokens',
   ],
   unreachable: [
     'unreachable',

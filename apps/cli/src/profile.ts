@@ -6,6 +6,7 @@
  * - `membership.json`: the mesh it joined, and how to reach the broker
  * - `contacts.json`: names and the keys they are pinned to (`contacts.ts`)
  * - `messages`: what waits to be sent and what was received, kept by the SDK
+ * - `state`: keys of shared state and what was seen of it, kept by the SDK
  * - `desk.sock`: where a running command of this profile is asked by others (`desk.ts`)
  */
 import { existsSync } from 'node:fs'
@@ -65,6 +66,9 @@ export class Profile {
   }
   get contactsFile(): string {
     return join(this.folder, 'contacts.json')
+  }
+  get stateFile(): string {
+    return join(this.folder, 'state')
   }
   get statusFile(): string {
     return join(this.folder, 'status.json')

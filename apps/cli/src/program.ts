@@ -10,6 +10,7 @@ import { deadCommand } from './commands/dead.ts'
 import { deviceCommand } from './commands/device.ts'
 import { doctorCommand } from './commands/doctor.ts'
 import { groupCommand } from './commands/group.ts'
+import { historyCommand } from './commands/history.ts'
 import { inviteCommand } from './commands/invite.ts'
 import { joinCommand } from './commands/join.ts'
 import { keyCommand } from './commands/key.ts'
@@ -22,6 +23,8 @@ import { poolCommand } from './commands/pool.ts'
 import { requestCommand } from './commands/request.ts'
 import { sendCommand } from './commands/send.ts'
 import { shardCommand } from './commands/shard.ts'
+import { spaceCommand } from './commands/space.ts'
+import { stateCommand } from './commands/state.ts'
 import { statusCommand } from './commands/status.ts'
 import { upCommand } from './commands/up.ts'
 import { endings } from './exit-codes.ts'
@@ -61,6 +64,8 @@ export function sealpost(run: Run, { out, err }: Screens = platformScreens): Com
     mcpCommand,
   ])
     program.addCommand(make(run))
+  program.commandsGroup('State and history:')
+  for (const make of [spaceCommand, stateCommand, historyCommand]) program.addCommand(make(run))
   program.commandsGroup('Look after it:')
   for (const make of [
     statusCommand,

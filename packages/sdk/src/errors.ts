@@ -42,7 +42,7 @@ import type { HttpRefusalCode } from './http/http-codes.ts'
  * - `key_missing`: it is sealed under a key that this member was not given, or not yet.
  * - `space_unknown`: there is no such space, or this peer does not belong to it.
  * - `space_malformed`: the terms of a space are bounds above 0, or with no history all 0.
- * - `before_horizon`, `future_timestamp`: the history does not reach back so far, or the moment has not come.
+ * - `before_horizon`, `moment_in_future`: the history does not reach back so far, or the moment has not come.
  * - `answer_malformed`: the broker answered what no version of it says.
  *
  * Of stores:
@@ -97,7 +97,7 @@ export type SdkCode =
   | 'space_unknown'
   | 'space_malformed'
   | 'before_horizon'
-  | 'future_timestamp'
+  | 'moment_in_future'
   | 'answer_malformed'
   | 'kept_for_later'
   | 'source_changed'

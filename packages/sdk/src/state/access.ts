@@ -40,6 +40,8 @@ export interface Ask {
   readonly path: string
   readonly query?: Readonly<Record<string, string | number | undefined>>
   readonly body?: unknown
+  /** What comes is wanted at once: not gathered to be compressed. A page in a browser has no say in it. */
+  readonly isLive?: boolean
   readonly signal?: AbortSignal | undefined
 }
 
@@ -115,14 +117,18 @@ export class Access {
     }
   }
 
-  #send({ method, path, query = {}, body, signal }: Ask, headers: Record<string, string>): Promise<Response> {
+  #send({ method, path, query = {}, body, isLive, signal }: Ask, headers: Record<string, string>): Promise<Response> {
     const url = new URL(`${this.#base}${path}`)
     for (const [name, value] of Object.entries(query))
       if (value !== undefined) url.searchParams.set(name, String(value))
     const isJson = body !== undefined
     return this.#ports.fetch(url.href, {
       method,
-      headers: isJson ? { ...headers, 'Content-Type': 'application/json' } : headers,
+      headers: {
+        ...headers,
+        ...(isJson && { 'Content-Type': 'application/json' }),
+        ...(isLive && { 'Accept-Encoding': 'identity' }),
+      },
       ...(isJson && { body: JSON.stringify(body) }),
       ...(signal && { signal }),
     })
@@ -209,6 +215,7 @@ const AGAIN: ReadonlySet<string> = new Set([
   'challenge_invalid',
   'rate_limited',
   'too_many_requests',
+  'replay_busy',
   'restarting',
   'try_later',
 ])

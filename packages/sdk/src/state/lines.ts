@@ -16,7 +16,8 @@ export type Line =
   | { readonly type: 'start'; readonly atUs: number | null; readonly lastSeq: number }
   | ({ readonly type: 'event' } & EventLine)
   | { readonly type: 'alive' }
-  | { readonly type: 'end' }
+  /** `hasMore`: it was a page, and not the last one. */
+  | { readonly type: 'end'; readonly hasMore: boolean }
 
 /** An entry is 68 KiB, a body 64 KiB; in base64 a third longer. */
 const LINE_CHARS_MAX = 512 * 1024
@@ -38,7 +39,7 @@ export async function* linesOf(answer: Response): AsyncGenerator<Line> {
 function parseLine(text: string): Line {
   const said = parsed(text)
   if (said.alive === true) return { type: 'alive' }
-  if (said.end === true) return { type: 'end' }
+  if (said.end === true) return { type: 'end', hasMore: said.more === true }
   if (said.start === true) {
     const atUs = said.at === undefined || said.at === null ? null : microseconds(said.at)
     return { type: 'start', atUs, lastSeq: whole(said.lastSeq) }

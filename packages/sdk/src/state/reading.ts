@@ -47,11 +47,19 @@ export interface HistoryQuestion {
   readonly toUs?: number | undefined
   readonly after?: number | undefined
   readonly limit?: number | undefined
-  readonly follow: boolean
-  /** Whether every event is there; else the last one of each key. */
+  readonly signal?: AbortSignal | undefined
+}
+
+export interface WatchQuestion {
+  readonly after: number
   readonly isWhole: boolean
   readonly signal?: AbortSignal | undefined
 }
+
+/** Events that are worth a page; more are read as they come, and no further than wanted. */
+const PAGE_MAX = 500
+/** As long as between two attempts, 1 s on average. */
+const POLL_PAUSE = 2
 
 export class Reading {
   readonly #parts: ReadingParts
@@ -88,27 +96,47 @@ export class Reading {
     return found ?? (known > 0 ? reader.missing(keyHash) : null)
   }
 
-  async *history({
-    fromUs,
-    toUs,
-    after,
-    limit,
-    follow,
-    isWhole,
-    signal,
-  }: HistoryQuestion): AsyncGenerator<HistoryEvent> {
-    const chains = new Chains(after ?? null)
-    const query = {
+  async *history(question: HistoryQuestion): AsyncGenerator<HistoryEvent> {
+    const { fromUs, toUs, after, limit = Infinity, signal } = question
+    const bounds = {
       ...(fromUs !== undefined && { from: timeText(fromUs) }),
       ...(toUs !== undefined && { to: timeText(toUs) }),
-      after,
-      limit,
-      ...(follow && { follow: 1 }),
+      ...(limit <= PAGE_MAX && { limit }),
     }
-    for await (const line of this.#lines({ of: 'history', query, signal })) {
+    let left = limit
+    const lines = this.#lines({ of: 'history', query: { ...bounds, after }, signal })
+    for await (const event of this.#events(lines, { after: after ?? null, isWhole: true })) {
+      yield event
+      left -= 1
+      if (left === 0) return
+    }
+  }
+
+  /** What comes behind an event. `isWhole`: a history is kept; else the last value of each key that has changed since. */
+  async *watch({ after, isWhole, signal }: WatchQuestion): AsyncGenerator<HistoryEvent> {
+    const query = { after, follow: 1 }
+    const lines = isWhole ? this.#lines({ of: 'history', query, signal }) : this.#polled(after, signal)
+    yield* this.#events(lines, { after, isWhole })
+  }
+
+  async *#events(
+    lines: AsyncGenerator<EventLine>,
+    { after, isWhole }: { after: number | null; isWhole: boolean },
+  ): AsyncGenerator<HistoryEvent> {
+    const chains = new Chains(after)
+    for await (const line of lines) {
       this.#tell(chains.passed(line.seq, isWhole))
       yield line.kind === 3 ? await this.#message(line, chains) : await this.#change(line, { chains, isWhole })
     }
+  }
+
+  /** Where no history is kept there is nothing to follow. */
+  async *#polled(after: number, signal: AbortSignal | undefined): AsyncGenerator<EventLine> {
+    for (let seq = after; !signal?.aborted; await this.#parts.pause(POLL_PAUSE, signal))
+      for await (const line of this.#lines({ of: 'state', query: { after: seq }, signal })) {
+        seq = line.seq
+        yield line
+      }
   }
 
   async #change(line: EventLine, { chains, isWhole }: { chains: Chains; isWhole: boolean }): Promise<StateChange> {

@@ -15,15 +15,18 @@ interface Progress {
   query: StreamQuestion['query']
   cuts: number
   isOver: boolean
+  /** What came was a page, and there is a next one. */
+  hasMore: boolean
 }
 
 /** @throws SealpostError `connection_lost` when it is cut again and again, and what the broker refuses */
 export async function* eventLines(parts: ResumingParts, question: StreamQuestion): AsyncGenerator<EventLine> {
-  const progress: Progress = { query: question.query, cuts: 0, isOver: false }
+  const progress: Progress = { query: question.query, cuts: 0, isOver: false, hasMore: false }
   const { signal } = question
   for (;;) {
     yield* oneAnswer(parts, { ...question, query: progress.query }, progress)
     if (progress.isOver || progress.query.limit === 0 || signal?.aborted) return
+    if (progress.hasMore) continue
     progress.cuts += 1
     if (progress.cuts > CUTS_MAX) throw cutOff()
     await parts.pause(progress.cuts, signal)
@@ -35,12 +38,15 @@ async function* oneAnswer(
   question: StreamQuestion,
   progress: Progress,
 ): AsyncGenerator<EventLine> {
+  progress.hasMore = false
   try {
     for await (const line of await calls.stream(question)) {
       progress.cuts = 0
       progress.query = resumed(progress.query, line)
       if (line.type === 'event') yield line
-      if (line.type === 'end') progress.isOver = question.query.follow === undefined
+      if (line.type !== 'end') continue
+      progress.hasMore = line.hasMore
+      progress.isOver = !line.hasMore && question.query.follow === undefined
     }
   } catch (error) {
     // A body that breaks off is a cut; what was refused or makes no sense is none.
@@ -51,13 +57,9 @@ async function* oneAnswer(
 
 /** Where the next answer is to begin. */
 function resumed(query: StreamQuestion['query'], line: Line): StreamQuestion['query'] {
-  if (line.type === 'event') {
-    const rest = typeof query.limit === 'number' ? { limit: query.limit - 1 } : {}
-    return { ...query, ...rest, after: line.seq }
-  }
-  // Who follows from now on is told by the first answer where now is.
-  const isFromNow = query.follow !== undefined && query.after === undefined && query.from === undefined
-  return line.type === 'start' && isFromNow ? { ...query, after: line.lastSeq } : query
+  if (line.type !== 'event') return query
+  const rest = typeof query.limit === 'number' ? { limit: query.limit - 1 } : {}
+  return { ...query, ...rest, after: line.seq }
 }
 
 const cutOff = (): SealpostError =>

@@ -49,7 +49,7 @@ export interface NewGrants {
 export type WriteOutcome =
   | { readonly outcome: 'done'; readonly seq: number; readonly atUs: number }
   | { readonly outcome: 'conflict'; readonly entry: Uint8Array | null }
-  | { readonly outcome: 'too_large' | 'quota' | 'malformed' | 'stale_key_epoch' | 'busy' }
+  | { readonly outcome: 'too_large' | 'quota' | 'malformed' | 'stale_key_epoch' | 'busy' | 'unknown_space' }
 
 export interface StreamQuestion {
   readonly of: 'state' | 'history'
@@ -132,6 +132,7 @@ export class SpaceCalls {
       method: 'GET',
       path: `${this.#mesh}/${of}`,
       query: { space: this.spaceId, ...query },
+      isLive: query.follow !== undefined,
       signal,
     } as const
     return linesOf(await this.#access.ask(asked))
@@ -198,6 +199,7 @@ function outcomeOf({ outcome, seq, at, entry }: Record<string, unknown>): WriteO
     case 'malformed':
     case 'stale_key_epoch':
     case 'busy':
+    case 'unknown_space':
       return { outcome }
     default:
       throw answerMalformed()

@@ -154,3 +154,16 @@ test('a later life with its store has the keys and what it knew', async () => {
   const stored = JSON.stringify([...store.records.values()])
   expect(stored).not.toContain('tea')
 })
+
+test('where no history is kept, watch tells the last value of each key that has changed', async () => {
+  const space = await Space.make({ historyFor: 'none' })
+  const { state } = await space.open()
+  await state.set('topic', 'tea')
+  await state.set('topic', 'coffee')
+  await state.set('other', '1')
+  const watched = await take(state.watch({ after: 1 }), 2)
+  expect(watched.map((event) => event.type === 'set' && [event.key, event.text()])).toEqual([
+    ['topic', 'coffee'],
+    ['other', '1'],
+  ])
+})

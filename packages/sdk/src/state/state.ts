@@ -110,7 +110,7 @@ export class State implements AsyncDisposable {
 
   /**
    * Every last value as it was at a moment. It goes on where it was cut.
-   * @throws SealpostError `before_horizon`, `future_timestamp`; as `list`
+   * @throws SealpostError `before_horizon`, `moment_in_future`; as `list`
    */
   async *replay({ at, signal }: { at: Moment; signal?: AbortSignal }): AsyncGenerator<StateEntry> {
     await this.#nameKey()
@@ -122,8 +122,8 @@ export class State implements AsyncDisposable {
     options: { from?: Moment; to?: Moment; after?: number; limit?: number; signal?: AbortSignal } = {},
   ): AsyncGenerator<HistoryEvent> {
     const { from, to, after, limit, signal } = options
-    const bounds = { fromUs: from && us(from), toUs: to && us(to), after, limit, signal }
-    yield* this.#parts.reading.history({ ...bounds, follow: false, isWhole: await this.#isWhole() })
+    await this.#nameKey()
+    yield* this.#parts.reading.history({ fromUs: from && us(from), toUs: to && us(to), after, limit, signal })
   }
 
   /**
@@ -132,8 +132,10 @@ export class State implements AsyncDisposable {
    */
   async *watch({ after, signal }: { after?: number; signal?: AbortSignal } = {}): AsyncGenerator<HistoryEvent> {
     const stop = AbortSignal.any([this.#parts.stop.signal, ...(signal ? [signal] : [])])
-    const isWhole = await this.#isWhole()
-    yield* this.#parts.reading.history({ after, follow: true, isWhole, signal: stop })
+    await this.#nameKey()
+    const { statement, lastSeq } = await this.status()
+    const isWhole = statement.historyFor !== 'none'
+    yield* this.#parts.reading.watch({ after: after ?? lastSeq, isWhole, signal: stop })
   }
 
   /**
@@ -181,12 +183,6 @@ export class State implements AsyncDisposable {
     if (!ring.nameKey) await this.tend()
     if (!ring.nameKey) throw noKey()
     return ring.nameKey
-  }
-
-  async #isWhole(): Promise<boolean> {
-    await this.#nameKey()
-    const { statement } = await this.status()
-    return statement.historyFor !== 'none'
   }
 }
 

@@ -239,7 +239,7 @@ export class SpaceBroker {
 
   #stream(asked: Asked, what: string, signal: AbortSignal | undefined): Response {
     const { query } = asked
-    const after = Number(query.get('after') ?? (query.has('follow') && !query.has('from') ? this.events.length : 0))
+    const after = Number(query.get('after') ?? 0)
     const found = what === 'state' ? this.#stateAt(query) : this.#between(query)
     const limit = Number(query.get('limit') ?? Infinity)
     const start = { start: true, at: FIRST_US + this.events.length * 1000, lastSeq: this.events.length }

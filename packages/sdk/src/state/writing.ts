@@ -18,7 +18,7 @@ import type { EntryReader } from './entry-reader.ts'
 import { isSame, type KeyRing } from './key-ring.ts'
 import type { SpaceCalls, WriteOutcome } from './space-calls.ts'
 import { SEQ_UNKNOWN, type SpaceMemory } from './space-memory.ts'
-import { noKey } from './state-errors.ts'
+import { noKey, noSpace } from './state-errors.ts'
 
 /** A change that stands. */
 export interface Written {
@@ -175,6 +175,8 @@ export class Writing {
         throw new SealpostError('value_too_large', 'The broker takes no entry of this size.')
       case 'quota':
         throw new SealpostError('state_full', 'The space holds as much as it may.')
+      case 'unknown_space':
+        throw noSpace()
       case 'malformed':
         throw new SealpostError('answer_malformed', 'The broker does not take this entry.')
     }

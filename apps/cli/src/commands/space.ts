@@ -1,0 +1,109 @@
+/** `sealpost space`: whether, for whom and how long a mesh or a group keeps state and history. */
+import { type SpaceStatus, setSpace } from '@sealpost/sdk/state'
+import { Command, InvalidArgumentError, Option } from 'commander'
+import { examples, type Run, type Shell } from '../shell.ts'
+import { GROUP_OPTION, spacePlaceOf, withState } from '../state-session.ts'
+import { instantText } from '../state-view.ts'
+import { duration } from '../words.ts'
+
+export function spaceCommand(run: Run): Command {
+  return new Command('space')
+    .description('whether a mesh or a group keeps state and history, for whom and how long')
+    .addCommand(openCommand(run))
+    .addCommand(showCommand(run))
+    .addHelpText('after', examples('sealpost space open', 'sealpost space show'))
+}
+
+interface OpenOptions {
+  readonly group?: string
+  readonly historyFor: 'none' | 'joined' | 'all'
+  readonly keep?: number
+  readonly keepSize?: number
+  readonly messages?: boolean
+}
+
+function openCommand(run: Run): Command {
+  return new Command('open')
+    .description('begin to keep state and history, or change the terms; of a mesh an admin may, of a group its owner')
+    .option(...GROUP_OPTION)
+    .addOption(
+      new Option('--history-for <WHO>', 'who may read what was written before they came')
+        .choices(['none', 'joined', 'all'])
+        .default('all'),
+    )
+    .option('--keep <TIME>', 'how long the history is kept, like 30d (30d unless said)', duration)
+    .option('--keep-size <SIZE>', 'how large it may become, like 500MB or 10GB (10GB unless said)', size)
+    .option('--messages', 'keep messages to the group as well, those that are sent to be kept')
+    .addHelpText(
+      'after',
+      examples('sealpost space open', 'sealpost space open --group crew --history-for joined --keep 90d --messages'),
+    )
+    .action(run(open))
+}
+
+async function open(shell: Shell, { group, historyFor, keep, keepSize, messages }: OpenOptions): Promise<void> {
+  await setSpace(await spacePlaceOf(shell, group), {
+    historyFor,
+    ...(keep !== undefined && { keepSeconds: keep }),
+    ...(keepSize !== undefined && { keepBytes: keepSize }),
+    ...(messages !== undefined && { keepsMessages: messages }),
+  })
+  await show(shell, group)
+}
+
+function showCommand(run: Run): Command {
+  return new Command('show')
+    .description('the terms, how much is kept, and who lacks the keys')
+    .option(...GROUP_OPTION)
+    .addHelpText('after', examples('sealpost space show', 'sealpost space show --group crew --json'))
+    .action(run((shell, { group }: { group?: string }) => show(shell, group)))
+}
+
+async function show(shell: Shell, group: string | undefined): Promise<void> {
+  const status = await withState(shell, group, (state) => state.tend())
+  const { statement, keyEpoch, lastSeq, entries, entryBytes, historyBytes, horizonUs, memberCount, lacking } = status
+  const { spaceId, owner, epoch, historyFor, keepSeconds, keepBytes, keepsMessages } = statement
+  const terms = { space: spaceId, owner, epoch, historyFor, keepSeconds, keepBytes, keepsMessages }
+  const facts = { keyEpoch, events: lastSeq, entries, entryBytes, historyBytes, members: memberCount }
+  const horizon = horizonUs === null ? null : instantText(horizonUs)
+  const waiting = lacking.map(({ peer }) => peer)
+  await shell.output.answer({ ...terms, ...facts, horizon, lacking: waiting }, () =>
+    shell.output.facts(factsOf(status)),
+  )
+}
+
+const HISTORY_FOR = {
+  none: 'nobody: only last values are kept',
+  joined: 'those who had joined',
+  all: 'every member, also those who come later',
+} as const
+
+function factsOf({ statement, ...status }: SpaceStatus): [string, string][] {
+  const { spaceId, historyFor, keepSeconds, keepBytes, keepsMessages } = statement
+  const { entries, entryBytes, historyBytes, horizonUs, memberCount, lacking, keyEpoch } = status
+  const days = Math.round(keepSeconds / 8640) / 10
+  const kept = historyFor === 'none' ? 'not at all' : `${days} days, ${sizeText(keepBytes)} at most`
+  return [
+    ['space', spaceId],
+    ['history for', HISTORY_FOR[historyFor]],
+    ['kept', kept],
+    ['messages', keepsMessages ? 'those that are sent to be kept' : 'none'],
+    ['entries', `${entries}, ${sizeText(entryBytes)}`],
+    ['history', `${sizeText(historyBytes)}${horizonUs === null ? '' : `, from ${instantText(horizonUs)} on`}`],
+    ['key', `number ${keyEpoch}, with ${memberCount - lacking.length} of ${memberCount} members`],
+  ]
+}
+
+const UNITS = ['B', 'KB', 'MB', 'GB', 'TB'] as const
+
+/** `500MB`, `10GB`, or plain bytes. */
+function size(text: string): number {
+  const [, digits, unit = 'B'] = /^(\d{1,9})(B|KB|MB|GB|TB)?$/i.exec(text) ?? []
+  if (digits === undefined || Number(digits) === 0) throw new InvalidArgumentError('It is a size like 500MB or 10GB.')
+  return Number(digits) * 1024 ** UNITS.indexOf(unit.toUpperCase() as (typeof UNITS)[number])
+}
+
+function sizeText(bytes: number): string {
+  const power = bytes < 1 ? 0 : Math.min(UNITS.length - 1, Math.floor(Math.log2(bytes) / 10))
+  return `${Math.round((bytes / 1024 ** power) * 10) / 10} ${UNITS[power]}`
+}

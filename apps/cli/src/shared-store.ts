@@ -1,0 +1,61 @@
+/**
+ * What this profile remembers of spaces, in a file that several commands of it share: it is held only while it is read or
+ * written. What one of them has learned is not lost by another that knows less.
+ */
+import { setTimeout as delay } from 'node:timers/promises'
+import { type PeerStore, SealpostError, type StoreChange, type StoreRecord } from '@sealpost/sdk'
+import { openFileStore } from '@sealpost/sdk/file-store'
+
+const WITHIN_MS = 10_000
+const TURN_EVERY_MS = 20
+
+export class SharedStore implements PeerStore {
+  private readonly path: string
+
+  constructor(path: string) {
+    this.path = path
+  }
+
+  load(): Promise<StoreRecord[]> {
+    return this.held((store) => store.load())
+  }
+
+  write(changes: readonly StoreChange[]): Promise<void> {
+    return this.held(async (store) => {
+      const newest = new Map((await store.load()).flatMap((record) => revisionsOf(record)))
+      const isNews = ({ record }: StoreChange) =>
+        record?.kind !== 'entry' || record.revision >= (newest.get(`${record.space}/${record.keyHash}`) ?? 0)
+      await store.write(changes.filter(isNews))
+    })
+  }
+
+  async close(): Promise<void> {
+    // It is held by nobody between two calls.
+  }
+
+  private async held<T>(use: (store: PeerStore) => Promise<T>): Promise<T> {
+    const store = await this.inTurn()
+    try {
+      return await use(store)
+    } finally {
+      await store.close()
+    }
+  }
+
+  private async inTurn(): Promise<PeerStore> {
+    const untilMs = performance.now() + WITHIN_MS
+    for (;;) {
+      try {
+        return await openFileStore(this.path)
+      } catch (error) {
+        const isInUse = error instanceof SealpostError && error.code === 'store_in_use'
+        if (!isInUse || performance.now() > untilMs) throw error
+        await delay(TURN_EVERY_MS)
+      }
+    }
+  }
+}
+
+function revisionsOf(record: StoreRecord): [string, number][] {
+  return record.kind === 'entry' ? [[`${record.space}/${record.keyHash}`, record.revision]] : []
+}
