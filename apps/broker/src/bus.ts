@@ -7,6 +7,7 @@ import { OperatingError, type ShardId } from '@sealpost/std'
 import type { Config } from './config.ts'
 import { errorFields, type Log } from './log.ts'
 import type { Metrics } from './metrics.ts'
+import { sharedBus } from './shared-bus.ts'
 
 interface Parts {
   readonly incarnation: string
@@ -27,7 +28,7 @@ export function openBus(config: Config, parts: Parts): Bus {
     bus_packets_dropped: ['packets on the bus that were none of a shard', () => counters.dropped],
   })
   parts.metrics.show({ bus_up: ['whether this shard is on the bus', () => Number(bus.isUp)] })
-  return bus
+  return sharedBus(bus)
 }
 
 /** Clusters that share servers of NATS are told apart by their databases. @throws OperatingError `credentials_unreadable` */

@@ -11,6 +11,7 @@ import { defaultDrainOptions, defaultQueueOptions, defaultWriterOptions } from '
 import { z } from 'zod'
 import { isNetwork } from './addresses.ts'
 import { attachmentErrors, attachmentSettings } from './config-attachments.ts'
+import { historySettings } from './config-history.ts'
 import { COUNT_MAX, count, list, ms, oneOf, onOff, port, type Setting, setting, words } from './config-kinds.ts'
 import { traceSettings } from './config-traces.ts'
 
@@ -360,6 +361,7 @@ export const settings = {
     unit: 'rows',
     meaning: 'more dead rows in the hot tables are an alarm',
   }),
+  ...historySettings,
   LOG_LEVEL: setting(oneOf('debug', 'info', 'warn', 'error', 'silent'), {
     fallback: 'info',
     unit: 'level',

@@ -35,6 +35,7 @@ import { Measurements } from './measurements.ts'
 import { MemberDriver, type MemberParts } from './member-driver.ts'
 import type { Metrics } from './metrics.ts'
 import { Releases } from './releases.ts'
+import type { SpaceNews } from './space-news.ts'
 
 const TICK_MS = 1000
 const FENCE_RETRY_MS = 500
@@ -68,6 +69,7 @@ export interface DriverOptions {
 interface Parts extends MemberParts {
   readonly authenticator: Authenticator
   readonly bus: Bus
+  readonly news: SpaceNews
   readonly log: Log
   readonly metrics: Metrics
 }
@@ -125,6 +127,7 @@ export class Driver extends MemberDriver implements Effects {
       heard: (from, hints) => this.step(() => this.engine.hints.heard(from, hints)),
       listening: (meshes) => this.step(() => this.engine.hints.listening(meshes)),
     })
+    parts.news.onChange((hint) => this.step(() => this.engine.hints.changed(hint)))
   }
 
   get connectionCount(): number {

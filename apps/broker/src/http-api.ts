@@ -18,8 +18,10 @@ import { type HttpCode, isRefused } from './http-refusals.ts'
 import { refuse } from './http-refuse.ts'
 import * as routes from './http-routes.ts'
 import { readBroadcast, readEnvelopes, type Sending, sendOnce } from './http-send.ts'
+import { addSpaces } from './http-spaces.ts'
 import { nameOf, type TokenHolder, type Tokens } from './http-tokens.ts'
 import { errorFields, type Log } from './log.ts'
+import type { SpaceDesk } from './space-desk.ts'
 
 /** What the server knows of a request. */
 export interface Caller {
@@ -35,6 +37,7 @@ export interface ApiParts {
   readonly driver: Driver
   readonly queue: Queue
   readonly groups: GroupRosters
+  readonly spaces: SpaceDesk
   readonly tokens: Tokens
   readonly challenges: Challenges
   readonly inboxes: Inboxes
@@ -47,7 +50,7 @@ export interface ApiParts {
 }
 
 export type Env = { Bindings: Caller; Variables: { holder: TokenHolder } }
-type Api = OpenAPIHono<Env>
+export type Api = OpenAPIHono<Env>
 
 const ALL = [...routes.strangerRoutes, ...routes.peerRoutes, ...routes.chunkRoutes]
 const PATHS = ALL.map(({ method, path }) => ({
@@ -76,6 +79,7 @@ export function apiRoutes(parts: ApiParts): Api {
   addMail(app, parts)
   addGroups(app, parts)
   addAttachments(app, parts.attachments)
+  addSpaces(app, parts.spaces)
   for (const route of ALL) app.all(route.getRoutingPath(), methodNotAllowed)
   const document = openApiDocument()
   app.get(DOCUMENT_PATH, (c) => c.json(document))

@@ -31,6 +31,12 @@ test('everything it refers to is in it, and every request but those for a token 
     ['get /v1/meshes/{mesh}/attachments/{id}', true],
     ['delete /v1/meshes/{mesh}/attachments/{id}', true],
     ['post /v1/meshes/{mesh}/attachments/{id}/complete', true],
+    ['put /v1/meshes/{mesh}/spaces/{space}', true],
+    ['get /v1/meshes/{mesh}/spaces/{space}', true],
+    ['get /v1/meshes/{mesh}/spaces/{space}/members', true],
+    ['post /v1/meshes/{mesh}/spaces/{space}/grants', true],
+    ['delete /v1/meshes/{mesh}/spaces/{space}/grants/{keyEpoch}', true],
+    ['post /v1/meshes/{mesh}/spaces/{space}/entries', true],
     ['put /v1/meshes/{mesh}/attachments/{id}/chunks/{chunk}', true],
     ['get /v1/meshes/{mesh}/attachments/{id}/chunks/{chunk}', true],
   ])

@@ -17,6 +17,7 @@ import {
   wholeNumber,
   wire,
 } from './http-route-parts.ts'
+import { spaceRoutes } from './http-space-routes.ts'
 import { TTL_SECONDS_MAX } from './http-tokens.ts'
 
 export const WAIT_SECONDS_MAX = 30
@@ -170,5 +171,16 @@ export const lookup = createRoute({
 /** Asked for by whoever has no token yet. */
 export const strangerRoutes = [challenge, token]
 export { broadcast, groups, rosters }
-export const peerRoutes = [revoke, send, broadcast, inbox, settle, lookup, groups, rosters, ...attachmentRoutes]
+export const peerRoutes = [
+  revoke,
+  send,
+  broadcast,
+  inbox,
+  settle,
+  lookup,
+  groups,
+  rosters,
+  ...attachmentRoutes,
+  ...spaceRoutes,
+]
 export { chunkRoutes }

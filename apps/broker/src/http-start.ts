@@ -13,6 +13,7 @@ import { Inboxes } from './http-inboxes.ts'
 import { type Rate, RequestLimits } from './http-limits.ts'
 import { Tokens } from './http-tokens.ts'
 import type { Log } from './log.ts'
+import type { SpaceDesk } from './space-desk.ts'
 
 interface Parts {
   readonly driver: Driver
@@ -20,6 +21,7 @@ interface Parts {
   readonly db: Database
   readonly authenticator: Authenticator
   readonly attachments: AttachmentParts
+  readonly spaces: SpaceDesk
   readonly log: Log
 }
 
@@ -38,14 +40,26 @@ const PEER_AT_A_TIME = 16
 const ENDS_WITHIN_MS = 1000
 
 export function openApi(parts: Parts, { greet, pollingIdleMs, rate }: Options) {
-  const { driver, queue, db, authenticator, attachments, log } = parts
+  const { driver, queue, db, authenticator, attachments, spaces, log } = parts
   const challenges = new Challenges(greet)
   const strangers = new RequestLimits(rate && STRANGERS_RATE, STRANGERS_AT_A_TIME)
   const peers = new RequestLimits(rate, PEER_AT_A_TIME)
   const tokens = new Tokens({ db, authenticator, challenges })
   const groups = new GroupRosters(db)
   const inboxes = new Inboxes(driver, queue, pollingIdleMs)
-  const app = apiRoutes({ driver, queue, tokens, challenges, inboxes, groups, attachments, strangers, peers, log })
+  const app = apiRoutes({
+    driver,
+    queue,
+    tokens,
+    challenges,
+    inboxes,
+    groups,
+    attachments,
+    spaces,
+    strangers,
+    peers,
+    log,
+  })
   return {
     app,
     /** Resolves when every request is answered, or has had the time for it. */

@@ -43,6 +43,8 @@ import {
   WEBSOCKET_PATH,
 } from './server.ts'
 import { ShardTable } from './shard-table.ts'
+import { SpaceNews } from './space-news.ts'
+import { openSpaces } from './space-start.ts'
 import { Traces } from './traces.ts'
 
 export interface RunningBroker {
@@ -67,10 +69,10 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const traces = await Traces.open(config)
   const metrics = new Metrics(traces)
   const bus = openBus(config, { shard, incarnation, log, metrics })
-  const timed = metrics.timed.bind(metrics)
+  const news = new SpaceNews(bus)
   const driver = new Driver(
-    { ...members, bus, log, metrics },
-    driverOptions(config, { incarnation, durability, timed }),
+    { ...members, bus, news, log, metrics },
+    driverOptions(config, { incarnation, durability, timed: metrics.timed.bind(metrics) }),
   )
   observe(driver, metrics)
   const watch = new DatabaseWatch(config, { asking: databases.asking, log, metrics, incarnation, replaced })
@@ -89,8 +91,9 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   }
   const socketOptions = serverOptions(config, keys)
   const attachments = await openAttachments(config, { log, metrics })
+  const spaces = openSpaces(config, { databases, authenticator, news, metrics })
   const api = openApi(
-    { driver, queue, db: databases.asking, authenticator, attachments, log },
+    { driver, queue, db: databases.asking, authenticator, attachments, spaces, log },
     { greet: () => helloOf(socketOptions), pollingIdleMs: config.POLLING_IDLE_MS, rate: limits.rate },
   )
   const app = publicRoutes(http).route('/', api.app)
@@ -98,13 +101,9 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const overload = watchOverload(config, { driver, log, metrics, asking: databases.asking })
   const server = serve({ driver, log, ...servingParts({ app, overload, metrics, traces }) }, socketOptions)
   const self = { shard, keys, port: server.port }
-  const placed = (placement: Placement) => driver.step(() => driver.engine.placed(placement))
-  const others = (ids: ReadonlySet<ShardId>) => driver.step(() => driver.engine.presence.shardsAre(ids))
-  const shards = new ShardTable(config, self, { db: databases.asking, bus, log, metrics, placed, others })
+  const shards = new ShardTable(config, self, { db: databases.asking, bus, log, metrics, ...placing(driver) })
   const operators = openAdmin({ databases, driver, metrics, watch, overload, facts, log })
-  const console = openConsole((error) => log.warn('console.failed', errorFields(error)))
-  const adminApp = withConsole(adminRoutes(http), console).route('/', operators.app)
-  const admin = serveAdmin({ host: config.ADMIN_HOST, port: config.ADMIN_PORT, fetch: adminApp.fetch })
+  const admin = serveOperators(config, { http, operators, log })
   await shards.look()
   const { url, adminUrl, httpUrl } = urlsOf(server, admin)
   const { brokerKey } = facts
@@ -151,6 +150,25 @@ const servingParts = ({ app, overload, metrics, traces }: Serving): Omit<ServerP
   refused: (code) => metrics.turnedAway(code),
   handshake: (tookMs, refused) => traces?.handshake(tookMs, refused),
 })
+
+/** What the engine is told of the other shards. */
+const placing = (driver: Driver) => ({
+  placed: (placement: Placement) => driver.step(() => driver.engine.placed(placement)),
+  others: (ids: ReadonlySet<ShardId>) => driver.step(() => driver.engine.presence.shardsAre(ids)),
+})
+
+interface OperatorParts {
+  readonly http: HttpParts
+  readonly operators: ReturnType<typeof openAdmin>
+  readonly log: Log
+}
+
+/** The private port. */
+function serveOperators({ ADMIN_HOST, ADMIN_PORT }: Config, { http, operators, log }: OperatorParts) {
+  const console = openConsole((error) => log.warn('console.failed', errorFields(error)))
+  const app = withConsole(adminRoutes(http), console).route('/', operators.app)
+  return serveAdmin({ host: ADMIN_HOST, port: ADMIN_PORT, fetch: app.fetch })
+}
 
 interface Terms {
   readonly keys: BrokerKeys
@@ -246,9 +264,10 @@ async function openDatabases(config: Config) {
     settings: SESSION,
   })
   const open = (name: string, connections: number) => openDatabase(config.DATABASE_URL, options(name, connections))
-  const writing = await openPipeline(config.DATABASE_URL, options('writing', 1))
+  const pipeline = (name: string) => openPipeline(config.DATABASE_URL, options(name, 1))
   const operating = await openDatabase(config.ADMIN_DATABASE_URL || config.DATABASE_URL, options('admin', 2))
-  return { writing, operating, claiming: await open('claiming', 1), asking: await open('asking', 3) }
+  const [writing, entries] = [await pipeline('writing'), await pipeline('entries')]
+  return { writing, entries, operating, claiming: await open('claiming', 1), asking: await open('asking', 3) }
 }
 
 async function prepareDatabase(config: Config, { asking }: { asking: Database }) {

@@ -173,6 +173,9 @@ function keyOf(hint: Hint): string {
       return `${hint.type} ${hint.meshId} ${hint.group}`
     case 'stalePool':
       return `${hint.type} ${hint.meshId} ${hint.pool}`
+    case 'happened':
+    case 'staleSpace':
+      return `${hint.type} ${hint.meshId} ${hint.space}`
     case 'whoIsThere':
       return `${hint.type} ${hint.meshId}`
     case 'shards':

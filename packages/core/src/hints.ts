@@ -13,7 +13,12 @@ import type { Mesh } from './roster.ts'
 import type { Standings } from './standings.ts'
 import type { Whispers } from './whispers.ts'
 
-type Stale = HintOf<'staleConsent'> | HintOf<'staleGroup'> | HintOf<'stalePool'> | HintOf<'staleKey'>
+type Stale =
+  | HintOf<'staleSpace'>
+  | HintOf<'staleConsent'>
+  | HintOf<'staleGroup'>
+  | HintOf<'stalePool'>
+  | HintOf<'staleKey'>
 
 export interface HintParts {
   readonly deliveries: Deliveries
@@ -49,6 +54,11 @@ export class Hints {
     this.context.flush()
   }
 
+  /** This shard's own word for what another one would hear as a hint. */
+  changed(hint: HintOf<'staleSpace'>): void {
+    this.forget(this.context.roster.find(hint.meshId), hint)
+  }
+
   /** Something may wait for this peer or pool. */
   wake(meshId: MeshId, peer: PeerNo): void {
     const live = this.context.roster.find(meshId)?.byNo.get(peer)?.live
@@ -71,6 +81,8 @@ export class Hints {
         return mesh?.doubtConsent(hint.person)
       case 'staleGroup':
         return mesh?.doubtGroup(hint.group)
+      case 'staleSpace':
+        return mesh?.spaces.doubt(hint.space)
       case 'stalePool':
         return mesh?.pools.expect(hint.pool, Number.POSITIVE_INFINITY)
       case 'staleKey':
@@ -92,11 +104,13 @@ export class Hints {
         return this.parts.whispers.heard(hint)
       case 'staleConsent':
       case 'staleGroup':
+      case 'staleSpace':
       case 'stalePool':
       case 'staleKey':
         return this.forget(this.context.roster.find(hint.meshId), hint)
       case 'shards':
-        return // its driver knows where they are
+      case 'happened':
+        return // whoever it is for hears it beside the engine
       default:
         unreachable(hint)
     }

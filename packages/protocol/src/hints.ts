@@ -2,7 +2,7 @@
  * What shards tell each other, in one table: number, name and fields, as the frames of peers have. A hint may be lost,
  * doubled, late or forged: it makes a shard look, and the database decides.
  */
-import type { GroupId, MeshId, PeerNo, PoolId, ShardId } from '@sealpost/std'
+import type { GroupId, MeshId, PeerNo, PoolId, ShardId, SpaceId } from '@sealpost/std'
 import { Malformed, Reader, Writer } from './cursor.ts'
 import { AVAILABILITIES } from './frames.ts'
 import { envelopeId, peerKey } from './items.ts'
@@ -57,6 +57,10 @@ const kinds = {
   staleConsent: { number: 8, body: struct({ ...inMesh, person: peerNo }) },
   staleGroup: { number: 9, body: struct({ ...inMesh, group: hex<GroupId>(16) }) },
   stalePool: { number: 10, body: struct({ ...inMesh, pool: hex<PoolId>(32) }) },
+  /** There is something new in this space: a change of an entry, or a message that is kept. */
+  happened: { number: 12, body: struct({ ...inMesh, space: hex<SpaceId>(16) }) },
+  /** Its owner has said what it is. */
+  staleSpace: { number: 13, body: struct({ ...inMesh, space: hex<SpaceId>(16) }) },
   staleKey: { number: 11, body: struct({ ...inMesh, peer: peerKey }) },
   /** A shard came or went. */
   shards: { number: 2, body: struct({}) },

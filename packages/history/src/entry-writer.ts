@@ -1,0 +1,160 @@
+/**
+ * Writes entries: one commit is under way at a time, and whatever comes meanwhile shares the next one. Two changes of one
+ * key never share one: the second is judged by what the first has left.
+ */
+import type { Pipeline, PipeRow, Step } from '@sealpost/db'
+import { assert, OperatingError, type PeerNo } from '@sealpost/std'
+import type { Micros, SpaceRef } from './space.ts'
+import { LOCK_SPACES, WRITE_ENTRIES } from './sql-entries.ts'
+
+/** An entry whose header was read and belongs to its writer. */
+export interface EntryWrite extends SpaceRef {
+  /** Hex, as `hash` and `formerHash`, of 32 bytes each. */
+  readonly keyHash: string
+  readonly revision: number
+  readonly formerHash: string
+  readonly hash: string
+  readonly author: PeerNo
+  readonly isDeleted: boolean
+  readonly keyEpoch: number
+  readonly bytes: Uint8Array
+}
+
+export type EntryOutcome =
+  | { readonly status: 'done'; readonly seq: number; readonly at: Micros; readonly isNew: boolean }
+  /** `standing`: the entry under this key; null: none is. */
+  | { readonly status: 'conflict'; readonly standing: Uint8Array | null }
+  | { readonly status: 'stale_key_epoch' | 'quota' | 'away' | 'unknown_space' }
+
+export interface EntryLimits {
+  /** Keys of one space, deleted ones among them. */
+  readonly entriesMax: number
+  /** Of the entries that stand in one space. */
+  readonly spaceBytesMax: number
+  /** Of all entries and all history of a mesh. */
+  readonly meshBytesMax: number
+}
+
+const WRITES_MAX = 500
+const BYTES_MAX = 4 * 1024 * 1024
+const WAITING_MAX = 10_000
+
+interface Waiter extends PromiseWithResolvers<EntryOutcome> {
+  readonly write: EntryWrite
+}
+
+export class EntryWriter {
+  private readonly db: Pipeline
+  private readonly limits: EntryLimits
+  private waiting: Waiter[] = []
+  private isWriting = false
+
+  constructor(db: Pipeline, limits: EntryLimits) {
+    this.db = db
+    this.limits = limits
+  }
+
+  /**
+   * Outcomes in the order of the writes. After an error nobody knows which were written: said again, those that were are
+   * `done`.
+   * @throws OperatingError; `state_busy`, retryable: too many wait, and none of these was written
+   */
+  write(writes: readonly EntryWrite[]): Promise<EntryOutcome[]> {
+    if (this.waiting.length + writes.length > WAITING_MAX)
+      throw new OperatingError('state_busy', 'Too many entries wait to be written.', { retryable: true })
+    const waiters = writes.map((write): Waiter => ({ write, ...Promise.withResolvers<EntryOutcome>() }))
+    this.waiting.push(...waiters)
+    if (!this.isWriting) void this.writeWaiting()
+    return Promise.all(waiters.map(({ promise }) => promise))
+  }
+
+  private async writeWaiting(): Promise<void> {
+    this.isWriting = true
+    await Promise.resolve() // what came in one turn goes together
+    while (this.waiting.length > 0) {
+      const taken = this.take()
+      try {
+        const outcomes = await this.commit(taken.map(({ write }) => write))
+        for (const [i, { resolve }] of taken.entries()) resolve(outcomes[i]!)
+      } catch (error) {
+        for (const { reject } of taken) reject(error)
+      }
+    }
+    this.isWriting = false
+  }
+
+  /** The oldest of each key, as many as fit. */
+  private take(): Waiter[] {
+    const keys = new Set<string>()
+    const taken: Waiter[] = []
+    const left: Waiter[] = []
+    let bytes = 0
+    for (const waiter of this.waiting) {
+      const key = keyOf(waiter.write)
+      const isTaken = !keys.has(key) && taken.length < WRITES_MAX && bytes < BYTES_MAX
+      keys.add(key) // those behind it wait for it
+      if (isTaken) bytes += waiter.write.bytes.length
+      ;(isTaken ? taken : left).push(waiter)
+    }
+    this.waiting = left
+    return taken
+  }
+
+  private async commit(writes: readonly EntryWrite[]): Promise<EntryOutcome[]> {
+    const [, rows] = await this.db.run((pipe) => pipe.run(writeSteps(writes, this.limits)))
+    assert(rows?.length === writes.length, 'one answer for each entry')
+    return rows.map(outcomeOf)
+  }
+}
+
+const spaceKeyOf = ({ meshId, spaceId }: SpaceRef): string => `${meshId} ${spaceId}`
+const keyOf = (write: EntryWrite): string => `${spaceKeyOf(write)} ${write.keyHash}`
+
+/** Arrays of numbers, ids and flags, none of which needs quoting. */
+const arrayOf = (items: readonly (string | number | boolean)[]): string => `{${items.join()}}`
+/** Of hex digits. */
+const bytesArray = (items: readonly string[]): string => `{${items.map((hex) => `"\\\\x${hex}"`).join()}}`
+
+function writeSteps(writes: readonly EntryWrite[], limits: EntryLimits): Step[] {
+  const spaces = [...new Map(writes.map((write) => [spaceKeyOf(write), write]))].sort(([a], [b]) => (a < b ? -1 : 1))
+  const places = new Map(spaces.map(([key], i) => [key, i + 1])) // as Postgres counts
+  const locked = [arrayOf(spaces.map(([, { meshId }]) => meshId)), arrayOf(spaces.map(([, { spaceId }]) => spaceId))]
+  const parameters = [
+    ...locked,
+    arrayOf(writes.map((write) => places.get(spaceKeyOf(write))!)),
+    bytesArray(writes.map(({ keyHash }) => keyHash)),
+    arrayOf(writes.map(({ revision }) => revision)),
+    bytesArray(writes.map(({ formerHash }) => formerHash)),
+    bytesArray(writes.map(({ hash }) => hash)),
+    arrayOf(writes.map(({ author }) => author)),
+    arrayOf(writes.map(({ isDeleted }) => isDeleted)),
+    arrayOf(writes.map(({ keyEpoch }) => keyEpoch)),
+    arrayOf(writes.map(({ bytes }) => bytes.length)),
+    Buffer.concat(writes.map(({ bytes }) => bytes)),
+    String(limits.entriesMax),
+    String(limits.spaceBytesMax),
+    String(limits.meshBytesMax),
+  ]
+  return [
+    { text: LOCK_SPACES, parameters: locked },
+    { text: WRITE_ENTRIES, parameters },
+  ]
+}
+
+function outcomeOf([status, seq, at, standing]: PipeRow): EntryOutcome {
+  switch (status) {
+    case '+':
+    case '=':
+      return { status: 'done', seq: Number(seq), at: Math.round(Number(at)), isNew: status === '+' }
+    case '!':
+      return { status: 'conflict', standing: standing == null ? null : new Uint8Array(Buffer.from(standing, 'hex')) }
+    case 'k':
+      return { status: 'stale_key_epoch' }
+    case 'q':
+      return { status: 'quota' }
+    case '<':
+      return { status: 'away' }
+    default:
+      return { status: 'unknown_space' }
+  }
+}

@@ -1,0 +1,62 @@
+/** The nouns of spaces. Bytes were checked before they come here, signatures among them. */
+import type { MeshId, PeerKey, PeerNo, SpaceId } from '@sealpost/std'
+
+/** Microseconds since 1970, by the database's clock: no two events of a space have the same. */
+export type Micros = number
+
+export interface SpaceRef {
+  readonly meshId: MeshId
+  readonly spaceId: SpaceId
+}
+
+export const HISTORY_FOR = ['none', 'joined', 'all'] as const
+export type HistoryFor = (typeof HISTORY_FOR)[number]
+
+/** What a space's owner has signed. */
+export interface SpaceTerms extends SpaceRef {
+  /** Only grows. */
+  readonly epoch: number
+  readonly historyFor: HistoryFor
+  readonly keepsMessages: boolean
+  readonly keepSeconds: number
+  readonly keepBytes: number
+  readonly statement: Uint8Array
+}
+
+/** A space as it is. */
+export interface Space extends SpaceTerms {
+  /** Of the newest space key that was granted; 0: none was. */
+  readonly keyEpoch: number
+  /** Of the newest event; 0: there was none. */
+  readonly lastSeq: number
+  readonly lastAt: Micros | null
+  /** From when on events are kept; null: they are not. */
+  readonly keptSince: Micros | null
+  /** Deleted ones among them. */
+  readonly entries: number
+  readonly entryBytes: number
+  readonly historyBytes: number
+}
+
+export type PutSpaceOutcome = 'done' | 'stale' | 'not_owner'
+
+/** Whose word it is, as a token or a session proved it. */
+export interface SpaceAsker {
+  readonly meshId: MeshId
+  readonly peer: PeerNo
+}
+
+export interface SpaceMember {
+  readonly peer: PeerKey
+  /** Of the newest key that was granted to it; 0: none was. */
+  readonly keyEpoch: number
+}
+
+/** Who is to be given a key, and whether it is time for a new one. */
+export interface GrantNeeds {
+  readonly memberCount: number
+  /** Peers that were granted the newest key and are no members any more. */
+  readonly departed: number
+  /** Members without the newest key; not more than were asked for. */
+  readonly lacking: readonly SpaceMember[]
+}

@@ -1,0 +1,166 @@
+import { revokeMember } from '@sealpost/db'
+import type { GroupId, PeerKey } from '@sealpost/std'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { Grants } from './grants.ts'
+import { GROUP, MESH, peerKeyOf, SpaceStage, termsOf } from './testing-spaces.ts'
+
+let stage: SpaceStage
+let grants: Grants
+beforeEach(async () => {
+  stage = await SpaceStage.open()
+  grants = new Grants(stage.asking)
+})
+afterEach(() => stage.close())
+
+const put = (peer: 'ann' | 'bob' | 'cat', changes: Parameters<typeof termsOf>[0] = {}) =>
+  stage.spaces.put(stage.asker(stage[peer]), termsOf(changes))
+const find = (peer: 'ann' | 'bob' | 'cat', space: typeof MESH | GroupId = MESH) =>
+  stage.spaces.find(stage.asker(stage[peer]), space)
+
+describe('a space', () => {
+  test('of the mesh is what an admin says it is, and every member may open it', async () => {
+    expect(await find('bob')).toBeNull()
+    expect(await put('bob')).toBe('not_owner')
+    expect(await put('ann')).toBe('done')
+    expect(await find('cat')).toMatchObject({
+      ...termsOf(),
+      keyEpoch: 0,
+      lastSeq: 0,
+      lastAt: null,
+      keptSince: expect.any(Number),
+    })
+  })
+
+  test('of a group is what its owner says it is, and the members of its newest statement may open it', async () => {
+    expect(await put('bob', { spaceId: GROUP })).toBe('not_owner')
+    expect(await put('ann', { spaceId: GROUP })).toBe('done')
+    expect([await find('bob', GROUP), await find('cat', GROUP)]).toMatchObject([{ spaceId: GROUP }, null])
+    await stage.setGroup(2, 1, 3)
+    expect([await find('bob', GROUP), await find('cat', GROUP)]).toMatchObject([null, { spaceId: GROUP }])
+  })
+
+  test('of a group that is over, or was never there, is nobody’s', async () => {
+    expect(await put('ann', { spaceId: 'ff'.repeat(16) as GroupId })).toBe('not_owner')
+    await put('ann', { spaceId: GROUP })
+    await stage.setGroup(2 ** 31 - 1, 1, 2)
+    expect(await put('ann', { spaceId: GROUP, epoch: 2 })).toBe('not_owner')
+    expect(await find('bob', GROUP)).toBeNull()
+  })
+
+  test('goes on to later terms, and not back', async () => {
+    expect(await put('ann', { epoch: 2 })).toBe('done')
+    expect(await put('ann', { epoch: 2 })).toBe('done')
+    expect(await put('ann', { epoch: 2, keepSeconds: 1, statement: Uint8Array.of(9) })).toBe('stale')
+    expect(await put('ann', { epoch: 1 })).toBe('stale')
+    expect(await put('ann', { epoch: 3, keepsMessages: false })).toBe('done')
+    expect(await find('bob')).toMatchObject({ epoch: 3, keepsMessages: false })
+  })
+
+  test('founded twice at the same moment is founded once', async () => {
+    const outcomes = await Promise.all([1, 2, 2].map((epoch) => put('ann', { epoch })))
+    expect(outcomes.slice(1)).toEqual(['done', 'done'])
+    expect(await find('bob')).toMatchObject({ epoch: 2 })
+  })
+
+  test('that keeps no history any more begins anew when it does', async () => {
+    await put('ann')
+    const first = (await find('ann'))!.keptSince!
+    await put('ann', { epoch: 2, historyFor: 'joined' })
+    expect((await find('ann'))!.keptSince).toBe(first)
+    await put('ann', { epoch: 3, historyFor: 'none', keepsMessages: false, keepSeconds: 0, keepBytes: 0 })
+    expect((await find('ann'))!.keptSince).toBeNull()
+    await put('ann', { epoch: 4 })
+    expect((await find('ann'))!.keptSince).toBeGreaterThan(first)
+  })
+
+  test('is closed to whoever was revoked', async () => {
+    await put('ann')
+    await revokeMember(stage.admin, MESH, peerKeyOf(2))
+    expect(await find('bob')).toBeNull()
+  })
+
+  test('is open to the devices of its members', async () => {
+    await put('ann', { spaceId: GROUP })
+    await stage.admin.run((sql) => sql`update member set person = ${stage.bob} where peer_no = ${stage.cat}`)
+    expect(await find('cat', GROUP)).toMatchObject({ spaceId: GROUP })
+    await stage.admin.run((sql) => sql`update member set vouched_until = now() where peer_no = ${stage.cat}`)
+    expect(await find('cat', GROUP)).toBeNull()
+  })
+})
+
+describe('the keys of a space', () => {
+  const box = (n: number) => Uint8Array.of(n, n)
+  const boxFor = (peer: number, n: number) => ({ peer: peerKeyOf(peer), box: box(n) })
+  const needs = async (max = 10) => stage.spaces.needs((await find('ann', GROUP))!, max)
+  const give = (expects: number, keyEpoch: number, ...given: { peer: PeerKey; box: Uint8Array }[]) =>
+    grants.put(stage.asker(stage.ann), { meshId: MESH, spaceId: GROUP }, { expects, keyEpoch, grants: given })
+  const of = (peer: 'bob' | 'cat') => grants.of(stage.asker(stage[peer]), { meshId: MESH, spaceId: GROUP })
+  const key = (keyEpoch: number) => ({ meshId: MESH, spaceId: GROUP, keyEpoch })
+  beforeEach(() => put('ann', { spaceId: GROUP }))
+
+  test('are kept until they are fetched, and it is known who lacks one', async () => {
+    expect(await needs()).toEqual({
+      memberCount: 2,
+      departed: 0,
+      lacking: [1, 2].map((n) => ({ peer: peerKeyOf(n), keyEpoch: 0 })),
+    })
+    expect(await give(0, 1, boxFor(1, 1), boxFor(3, 3))).toBe(0)
+    expect(await needs()).toMatchObject({ lacking: [{ peer: peerKeyOf(2), keyEpoch: 0 }] })
+    expect(await give(1, 1, boxFor(2, 2))).toBe(1)
+    expect(await of('bob')).toEqual([{ keyEpoch: 1, granter: peerKeyOf(1), box: box(2) }])
+    expect(await of('cat')).toEqual([])
+    await grants.fetched(stage.asker(stage.bob), key(1))
+    expect([await of('bob'), (await needs()).lacking]).toEqual([[], []])
+  })
+
+  test('that two turn at once are turned by one', async () => {
+    const turned = await Promise.all([give(0, 1, boxFor(2, 1)), give(0, 1, boxFor(2, 2))])
+    expect(turned.sort()).toEqual([0, 1])
+    expect(await of('bob')).toHaveLength(1)
+  })
+
+  test('are not turned by one who believes another to stand', async () => {
+    await give(0, 1, boxFor(2, 1))
+    expect(await give(0, 1, boxFor(1, 1))).toBe(1)
+    expect((await find('ann', GROUP))!.keyEpoch).toBe(1)
+    expect(await of('bob')).toMatchObject([{ box: box(1) }])
+  })
+
+  test('that somebody could not open are made again', async () => {
+    await give(0, 1, boxFor(1, 1), boxFor(2, 66))
+    await grants.useless(stage.asker(stage.bob), key(1))
+    expect(await needs()).toMatchObject({ lacking: [{ peer: peerKeyOf(2) }] })
+    await give(1, 1, boxFor(2, 2))
+    expect(await of('bob')).toMatchObject([{ box: box(2) }])
+  })
+
+  test('of somebody who left are forgotten at the next turn, and until then it is known that there is one', async () => {
+    await give(0, 1, boxFor(1, 1), boxFor(2, 2))
+    await stage.setGroup(2, 1, 3)
+    expect(await needs()).toEqual({ memberCount: 2, departed: 1, lacking: [{ peer: peerKeyOf(3), keyEpoch: 0 }] })
+    await give(1, 2, boxFor(1, 1), boxFor(3, 3))
+    expect(await needs()).toEqual({ memberCount: 2, departed: 0, lacking: [] })
+    await stage.setGroup(3, 1, 2)
+    expect(await needs()).toMatchObject({ departed: 1, lacking: [{ peer: peerKeyOf(2), keyEpoch: 0 }] })
+  })
+
+  test('before the one that was fetched are not handed out again', async () => {
+    await give(0, 1, boxFor(2, 1))
+    await give(1, 2, boxFor(2, 2))
+    expect((await of('bob')).map(({ keyEpoch }) => keyEpoch)).toEqual([1, 2])
+    await grants.fetched(stage.asker(stage.bob), key(2))
+    expect(await of('bob')).toEqual([])
+    expect(await stage.spaces.members({ meshId: MESH, spaceId: GROUP }, '0'.repeat(64) as PeerKey, 10)).toEqual([
+      { peer: peerKeyOf(1), keyEpoch: 0 },
+      { peer: peerKeyOf(2), keyEpoch: 2 },
+    ])
+  })
+
+  test('are left alone while the mesh is frozen', async () => {
+    await give(0, 1, boxFor(2, 1))
+    await stage.admin.run((sql) => sql`update space set last_seq = -1 - last_seq`)
+    await expect(give(1, 2)).rejects.toMatchObject({ code: 'mesh_away', retryable: true })
+    await expect(grants.fetched(stage.asker(stage.bob), key(1))).rejects.toMatchObject({ code: 'mesh_away' })
+    expect(await of('bob')).toHaveLength(1)
+  })
+})

@@ -1,0 +1,104 @@
+/** Spaces: what their owners say they are, and who may open them. */
+import { byteaText, type Database } from '@sealpost/db'
+import type { PeerKey, SpaceId } from '@sealpost/std'
+import { type Row, run } from './run.ts'
+import type { GrantNeeds, PutSpaceOutcome, Space, SpaceAsker, SpaceMember, SpaceRef, SpaceTerms } from './space.ts'
+import { COUNT_MEMBERS, FIND_LACKING, FIND_SPACE, LIST_MEMBERS, PUT_SPACE } from './sql-spaces.ts'
+
+export class Spaces {
+  private readonly db: Database
+
+  constructor(db: Database) {
+    this.db = db
+  }
+
+  /**
+   * The space, if this peer belongs to it.
+   * @returns null for one that is not there, and for everybody else
+   * @throws OperatingError
+   */
+  async find({ meshId, peer }: SpaceAsker, spaceId: SpaceId): Promise<Space | null> {
+    const [row] = await run<SpaceRow>(this.db, FIND_SPACE, [meshId, spaceId, peer])
+    return row ? spaceOf(meshId, row) : null
+  }
+
+  /**
+   * Puts terms in the place of older ones; the same said again are done already.
+   * @returns `stale` when some of their epoch or a later one stand; `not_owner` also where there is no such group
+   * @throws OperatingError, `db_not_done` while the mesh is moving
+   */
+  async put({ peer }: SpaceAsker, terms: SpaceTerms): Promise<PutSpaceOutcome> {
+    const put = () => this.tryPut(peer, terms)
+    return (await put()) ?? (await put()) ?? 'stale'
+  }
+
+  /** Members without the newest key, not more than `max` of them. @throws OperatingError */
+  async needs({ meshId, spaceId, keyEpoch }: Space, max: number): Promise<GrantNeeds> {
+    const [[counts], lacking] = await Promise.all([
+      run<CountRow>(this.db, COUNT_MEMBERS, [meshId, spaceId, keyEpoch]),
+      run<MemberRow>(this.db, FIND_LACKING, [meshId, spaceId, keyEpoch, max]),
+    ])
+    return { memberCount: counts!.members, departed: counts!.departed, lacking: lacking.map(memberOf) }
+  }
+
+  /** The members behind one, by their keys. @throws OperatingError */
+  async members({ meshId, spaceId }: SpaceRef, after: PeerKey, limit: number): Promise<SpaceMember[]> {
+    return (await run<MemberRow>(this.db, LIST_MEMBERS, [meshId, spaceId, byteaText(after), limit])).map(memberOf)
+  }
+
+  private async tryPut(peer: number, terms: SpaceTerms): Promise<PutSpaceOutcome | null> {
+    const { meshId, spaceId, epoch, statement, historyFor, keepsMessages, keepSeconds, keepBytes } = terms
+    const ours = [epoch, byteaText(statement), historyFor, keepsMessages, keepSeconds, keepBytes]
+    const [row] = await run<{ outcome: PutSpaceOutcome | null }>(this.db, PUT_SPACE, [meshId, spaceId, peer, ...ours])
+    return row!.outcome
+  }
+}
+
+interface SpaceRow extends Row {
+  space_id: string
+  epoch: number
+  statement: Uint8Array
+  history_for: Space['historyFor']
+  keeps_messages: boolean
+  keep_seconds: number
+  keep_bytes: number
+  key_epoch: number
+  last_seq: number
+  last_at: number | null
+  kept_since: number | null
+  entries: number
+  entry_bytes: number
+  history_bytes: number
+}
+
+interface CountRow extends Row {
+  members: number
+  departed: number
+}
+
+interface MemberRow extends Row {
+  peer: PeerKey
+  key_epoch: number
+}
+
+const memberOf = ({ peer, key_epoch }: MemberRow): SpaceMember => ({ peer, keyEpoch: key_epoch })
+
+function spaceOf(meshId: Space['meshId'], row: SpaceRow): Space {
+  return {
+    meshId,
+    spaceId: row.space_id.replaceAll('-', '') as SpaceId,
+    epoch: row.epoch,
+    statement: new Uint8Array(row.statement),
+    historyFor: row.history_for,
+    keepsMessages: row.keeps_messages,
+    keepSeconds: row.keep_seconds,
+    keepBytes: row.keep_bytes,
+    keyEpoch: row.key_epoch,
+    lastSeq: row.last_seq,
+    lastAt: row.last_at,
+    keptSince: row.kept_since,
+    entries: row.entries,
+    entryBytes: row.entry_bytes,
+    historyBytes: row.history_bytes,
+  }
+}
