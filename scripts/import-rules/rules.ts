@@ -33,11 +33,17 @@ export const DIRECTIONS: Readonly<Record<string, readonly string[]>> = {
   ],
   'apps/console': ['demo', 'operator', 'std'],
   'apps/demo': ['identity', 'sdk', 'std'],
-  'apps/cli': ['broker', 'db', 'identity', 'operator', 'protocol', 'sdk', 'std'],
+  'apps/cli': ['broker', 'db', 'identity', 'operator', 'protocol', 'queue', 'sdk', 'std'],
 }
 
 /** Entries that an importer may not take although it may import their package. */
 export const CLOSED_ENTRIES: readonly { module: string; importer: string; reason: string }[] = [
+  {
+    module: '@sealpost/queue',
+    importer: 'apps/cli/',
+    reason: 'its doctor asks for the plan of the claim, and no more',
+  },
+  { module: '@sealpost/queue/postgres', importer: 'apps/cli/', reason: 'only a broker runs the queue' },
   { module: '@sealpost/queue/postgres', importer: 'packages/sim/', reason: 'the simulator runs on the memory queue' },
   { module: '@sealpost/broker', importer: 'apps/cli/', reason: 'it runs as a program of its own' },
 ]

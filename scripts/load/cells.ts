@@ -28,14 +28,21 @@ const given = (url: string): Postgres => ({ url, reach: [], failed: never, stop:
 
 export interface PostgresOptions {
   readonly databaseUrl: string | undefined
+  /** One that is started here counts the time of each statement (`pg_stat_statements`). */
+  readonly isCounting?: boolean
   readonly tell: (step: string) => void
 }
 
+const COUNTING = { settings: { shared_preload_libraries: 'pg_stat_statements' } }
+
 /** The one that was given, or an embedded one. */
-export async function openPostgres({ databaseUrl, tell }: PostgresOptions, teardown: Teardown): Promise<Postgres> {
+export async function openPostgres(
+  { databaseUrl, isCounting, tell }: PostgresOptions,
+  teardown: Teardown,
+): Promise<Postgres> {
   if (databaseUrl) return given(databaseUrl)
   tell('starting an embedded PostgreSQL')
-  const server = await teardown.starting(startEmbedded(), (started) => ({
+  const server = await teardown.starting(startEmbedded(isCounting ? COUNTING : {}), (started) => ({
     end: () => started.stop(),
     kill: () => started.kill(),
   }))

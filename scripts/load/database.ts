@@ -1,5 +1,12 @@
 /** What a load test asks of the database itself: facts for the report, counters, and what is left in the queue. */
-import { addMembers, createMesh, type Database, openDatabase } from '@sealpost/db'
+import {
+  addMembers,
+  createMesh,
+  type Database,
+  lookAtStatements,
+  openDatabase,
+  type StatementFigures,
+} from '@sealpost/db'
 import type { MeshId } from '@sealpost/std'
 import type { Mesh } from './seed.ts'
 
@@ -33,6 +40,8 @@ export interface RelationFacts {
 const HOT_TABLES = ['message_queue', 'dedupe_ledger', 'session', 'sender_mark']
 const PATIENCE = { connections: 1, statementTimeoutMs: 120_000, queryTimeoutMs: 125_000 }
 const CHUNK = 1000
+/** Those that took the most time. */
+const STATEMENTS = 200
 
 export class LoadDatabase {
   readonly #db: Database
@@ -86,6 +95,16 @@ export class LoadDatabase {
         order by 2, 4 nulls last, 1`,
     )
     return [...rows]
+  }
+
+  /** From then on the server counts, if it was started for that; for a database of our own only. */
+  async countStatements(): Promise<void> {
+    await this.#db.run((sql) => sql`create extension if not exists pg_stat_statements`)
+  }
+
+  /** Null where the server does not count, or not for this account. */
+  statements(): Promise<StatementFigures[] | null> {
+    return lookAtStatements(this.#db, STATEMENTS)
   }
 
   async seed(mesh: Mesh): Promise<void> {

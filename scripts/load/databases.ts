@@ -1,4 +1,5 @@
 /** The Postgres servers of a test, one for each cell, asked as if they were one. */
+import type { StatementFigures } from '@sealpost/db'
 import type { MeshId } from '@sealpost/std'
 import { type DatabaseCounters, LoadDatabase, type PostgresFacts, type RelationFacts } from './database.ts'
 import type { Mesh } from './seed.ts'
@@ -34,6 +35,16 @@ export class Databases {
 
   async seed(mesh: Mesh, cell: number): Promise<void> {
     await this.#cells[cell]!.seed(mesh)
+  }
+
+  /** Of the first. */
+  countStatements(): Promise<void> {
+    return this.#cells[0]!.countStatements()
+  }
+
+  /** Of the first; null where its server does not count. */
+  statements(): Promise<StatementFigures[] | null> {
+    return this.#cells[0]!.statements()
   }
 
   /** Into a mesh of the first. */

@@ -49,6 +49,7 @@ export interface BrokerVersion {
 export interface EnvironmentOptions extends ShardOptions {
   readonly cells: number
   readonly databaseUrl: string | undefined
+  readonly isCounting?: boolean
   /** Of running brokers; empty: they are started. */
   readonly brokerUrls: readonly string[]
   readonly brokerKey: string | undefined

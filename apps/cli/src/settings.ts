@@ -32,7 +32,8 @@ export const variables = [
   },
   {
     name: 'DATABASE_URL',
-    meaning: 'the database of the broker, for `dead`, `db` and `admin token`; DATABASE_URL_FILE names a file with it',
+    meaning:
+      'the database of the broker, for `dead`, `db`, `admin token` and `doctor --database`; DATABASE_URL_FILE names a file with it',
   },
   { name: 'SEALPOST_ADMIN_URL', meaning: 'the private address of a broker, for `admin`, like http://127.0.0.1:7451' },
   {

@@ -18,7 +18,9 @@ declare module 'vitest' {
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   // Outside the broker there is no configuration table to read this from.
   const given = process.env.DATABASE_URL
-  const embedded = given ? undefined : await startEmbedded()
+  const embedded = given
+    ? undefined
+    : await startEmbedded({ settings: { shared_preload_libraries: 'pg_stat_statements' } })
   const url = given ?? (embedded?.url as string)
   const prefix = `sealpost_test_${randomUUID().slice(0, 8)}`
   await makeTemplate(url, prefix)

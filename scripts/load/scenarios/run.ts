@@ -1,4 +1,5 @@
 /** Runs the chosen scenarios one after the other, each with a broker of its own, and tells what each found. */
+import type { StatementFigures } from '@sealpost/db'
 import { Teardown } from '../../lib/teardown.ts'
 import type { LoadOptions } from '../arguments.ts'
 import { type Environment, openEnvironment } from '../environment.ts'
@@ -9,7 +10,8 @@ import { wasLimit } from '../result.ts'
 import type { Report } from '../tell.ts'
 import { printFindings } from './print.ts'
 import { type Findings, isGood, type Scenario } from './scenario.ts'
-import { statementChecks, statementTimes } from './statements.ts'
+import { countedChecks, countedSheet, StatementCounts } from './statement-counts.ts'
+import { type StatementTimes, statementChecks, statementFacts, statementTimes } from './statements.ts'
 import { printSummary } from './summary.ts'
 
 /** As it is written as JSON, and read by `--compare`. */
@@ -63,17 +65,19 @@ async function runScenario(
   const end = teardown.add({ end: () => own.run(), kill: () => own.kill() })
   const words = profileWords(options)
   const tell = (step: string) => display.step(step)
-  const target = await openEnvironment({ ...options, ...options.spread, words, tell }, own)
+  const target = await openEnvironment({ ...options, ...options.spread, words, tell, isCounting: true }, own)
+  const before = await StatementCounts.begin(target)
   const startMs = performance.now()
   const findings = await scenario.run({ target, options, display }, own)
   const seconds = (performance.now() - startMs) / 1000
   const times = await statementTimes(target.shards[0]!.adminUrl)
+  const counted = await before.end()
   if (!options.isKept) await end()
   const { name, summary, reported, bar } = scenario
   const { postgresVersion, durability } = target.facts
   const { gitSha, limits } = target.version
   const around = { seconds, postgresVersion, durability, gitSha, limits }
-  const whole = { ...findings, checks: [...findings.checks, ...statementChecks(times)] }
+  const whole = { ...findings, ...withDatabase(findings, { times, counted }) }
   const figures = { ...findings.figures, ...times }
   const marks = {
     isGood: isGood(whole),
@@ -81,4 +85,17 @@ async function runScenario(
     generatorWasLimit: wasLimit(figures.generatorShare),
   }
   return { scenario: name, summary, reported, bar, ...marks, ...whole, figures, ...around }
+}
+
+/** The server's own time where it counts; else what the broker saw of it, which has the broker's own waits in it. */
+function withDatabase(
+  { checks, sheets, facts }: Findings,
+  { times, counted }: { times: StatementTimes | null; counted: readonly StatementFigures[] | null },
+): Pick<Findings, 'checks' | 'sheets' | 'facts'> {
+  if (!counted || counted.length === 0) return { sheets, facts, checks: [...checks, ...statementChecks(times)] }
+  return {
+    sheets: [...sheets, countedSheet(counted)],
+    facts: [...facts, ...statementFacts(times)],
+    checks: [...checks, ...countedChecks(counted)],
+  }
 }

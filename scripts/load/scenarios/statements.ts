@@ -1,4 +1,5 @@
 /** The database's part: what a commit and a claim took, as the broker measured them at its driver. */
+import type { Fact } from '../table.ts'
 import { count, figure } from '../text.ts'
 import type { Check } from './scenario.ts'
 
@@ -43,6 +44,14 @@ export function statementChecks(times: StatementTimes | null): Check[] {
       sentence: sentenceOf('claims', times.claims, times.claimMsP95),
     },
   ]
+}
+
+/** Beside the server's own word: the broker's waits for its own turn are in these. */
+export function statementFacts(times: StatementTimes | null): Fact[] {
+  if (!times) return []
+  const told = (name: string, calls: number, p95: number) => `p95 of ${count(calls)} ${name} within ${figure(p95)} ms`
+  const commits = told('commits', times.commits, times.commitMsP95)
+  return [['driver', `${commits}, ${told('claims', times.claims, times.claimMsP95)}, as the broker saw them`]]
 }
 
 /** Of a histogram in the text of a scrape. */

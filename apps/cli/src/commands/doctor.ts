@@ -3,21 +3,27 @@
 import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
 import { type Check, checkAll } from '../checks.ts'
+import { checkDatabase } from '../database-checks.ts'
 import type { Paint } from '../output.ts'
 import { examples, type Run, type Shell } from '../shell.ts'
 import { escapeName } from '../terminal-text.ts'
 
 export function doctorCommand(run: Run): Command {
   return new Command('doctor')
-    .description('check files, clock, broker, handshake, and a message to yourself')
-    .addHelpText('after', examples('sealpost doctor', 'sealpost doctor --profile work --json'))
+    .description('check files, clock, broker, handshake, and a message to yourself; or the database of a broker')
+    .option('--database', 'check settings, machine and the database that DATABASE_URL names, instead')
+    .addHelpText(
+      'after',
+      examples('sealpost doctor', 'sealpost doctor --profile work --json', 'sealpost doctor --database'),
+    )
     .action(run(doctor))
 }
 
-async function doctor(shell: Shell): Promise<void> {
-  const { output } = shell
+async function doctor(shell: Shell, { database }: { database?: boolean }): Promise<void> {
+  const { output, settings } = shell
+  const checks = database ? checkDatabase(settings.databaseUrl(), settings.environment) : checkAll(shell)
   let failed = 0
-  for await (const check of checkAll(shell)) {
+  for await (const check of checks) {
     if (check.outcome === 'failed') failed += 1
     await output.answer(check, () => lineOf(check, output.paint))
   }
