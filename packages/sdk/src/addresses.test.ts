@@ -41,12 +41,23 @@ describe('a home', () => {
     expect(addresses.asksToStay).toBe(false)
   })
 
-  test('that was served by and is gone is not followed again at once, but later', () => {
+  test('that served us and does not answer any more is said to be gone to the next, which need not send us back', () => {
     const addresses = new Addresses([A])
     addresses.follow(to(B), 0)
     addresses.settle()
     addresses.tell([C])
     addresses.turn(0)
+    expect([addresses.current.url, addresses.asksToStay]).toEqual([C, true])
+    addresses.turn(0)
+    expect([addresses.current.url, addresses.asksToStay]).toEqual([A, false])
+  })
+
+  test('that served us and goes away is not followed again at once, but later', () => {
+    const addresses = new Addresses([A])
+    addresses.follow(to(B), 0)
+    addresses.settle()
+    addresses.tell([C])
+    addresses.leave(0)
     expect([addresses.current.url, addresses.asksToStay]).toEqual([C, false])
     expect([addresses.follow(to(B), 10), addresses.current.url, addresses.asksToStay]).toEqual([false, C, true])
     addresses.settle()

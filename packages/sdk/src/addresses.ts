@@ -28,6 +28,8 @@ export class Addresses {
   #dialled: Address
   /** Who sent us to the home that is dialled now. */
   private sender: Address | null = null
+  /** Who served us last: others would send us there. */
+  #servedBy: string | null = null
   #hops = 0
   readonly #downUntilMs = new Map<string, Millis>()
   /** The next shard is asked to serve us itself: the home of our mesh can't be reached. */
@@ -68,17 +70,25 @@ export class Addresses {
     this.#told = urls.filter((url) => this.#isFit(url)).map((url) => addressOf(url, 'told'))
   }
 
+  /** The one that was dialled goes away, which the others know. Answers as `turn`. */
+  leave(nowMs: Millis): boolean {
+    this.#servedBy = null
+    return this.turn(nowMs)
+  }
+
   /**
-   * The one that was dialled does not answer, or goes away. Answers whether another one is dialled next; if not, all were
-   * tried, and it begins anew with the first.
+   * The one that was dialled does not answer. Answers whether another one is dialled next; if not, all were tried, and it
+   * begins anew with the first.
    */
   turn(nowMs: Millis): boolean {
-    this.#downUntilMs.set(this.#dialled.authority, nowMs + DOWN_FOR_MS)
+    const { authority } = this.#dialled
+    this.#downUntilMs.set(authority, nowMs + DOWN_FOR_MS)
     this.#hops = 0
     const { sender } = this
     this.sender = null
     const next = sender && !this.#isDown(sender, nowMs) ? sender : this.#others(nowMs)[0]
-    this.asksToStay = sender !== null && next === sender
+    // Whom we ask first after a crash does not know of it yet, and would send us back: each peer would come twice.
+    this.asksToStay = next !== undefined && (next === sender || authority === this.#servedBy)
     if (!next) this.#downUntilMs.clear()
     this.#dialled = next ?? this.#given[0]!
     return next !== undefined
@@ -86,6 +96,7 @@ export class Addresses {
 
   /** A session began or ended here: what led to it is over. */
   settle(): void {
+    this.#servedBy = this.#dialled.authority
     this.#hops = 0
     this.sender = null
     this.asksToStay = false

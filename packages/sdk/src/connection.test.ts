@@ -232,6 +232,19 @@ describe('moving', () => {
     expect(world.log).toContain('home_unreachable')
   })
 
+  test('one that can not serve the peer either, whose mesh lives in another cell, is asked anew where that is', () => {
+    const world = new World()
+    world.greet()
+    moved(world)
+    world.connection.closed(2, 1006, 0)
+    world.connection.tick(world.connection.wakeAtMs)
+    answers(world)
+    world.connection.received(3, { type: 'refused', code: 'try_later', retryAfterMs: 2000, reason: '' }, 0)
+    world.connection.tick(world.connection.wakeAtMs)
+    answers(world)
+    expect(world.auth!.capabilities).toEqual([])
+  })
+
   test('one that sends the peer away all the same is asked again after a pause', () => {
     const world = new World()
     world.greet()

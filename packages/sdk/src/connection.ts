@@ -342,16 +342,18 @@ export class Connection {
       this.#putOffs = 0
     }
     const isSentOn = code === 'moved' && isSteady
-    const isTurned = isAway(state, code) && this.#turn(nowMs)
+    // A mesh of another cell can't stay here: whoever can't be served is told anew where to go.
+    if (code === 'try_later') this.#addresses.asksToStay = false
+    const isTurned = isAway(state, code) && this.#turn(code, nowMs)
     const retryInMs = isSentOn ? 0 : isTurned ? this.#drawTurn() : this.#drawRetry()
     this.state = { name: 'waiting', dialAtMs: nowMs + retryInMs }
     this.#ports.lost(code, retryInMs)
   }
 
   /** To another shard, if one is left; it is told why. */
-  #turn(nowMs: Millis): boolean {
+  #turn(code: SealpostCode | 'connection_lost', nowMs: Millis): boolean {
     const { url, from } = this.#addresses.current
-    const isTurned = this.#addresses.turn(nowMs)
+    const isTurned = code === 'restarting' ? this.#addresses.leave(nowMs) : this.#addresses.turn(nowMs)
     if (isTurned && from === 'home') this.#ports.effects.announce({ type: 'home_unreachable', url })
     return isTurned
   }
