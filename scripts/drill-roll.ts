@@ -37,7 +37,7 @@ try {
 }
 
 function checksOf({ roll, kill, ...all }: RollDrillResult): [isMet: boolean, sentence: string][] {
-  const { sent, lost, duplicates, misordered } = all
+  const { sent, lost, duplicates, misordered, lateMs } = all
   const { halfServedMs, allServedMs } = kill
   return [
     [
@@ -50,7 +50,7 @@ function checksOf({ roll, kill, ...all }: RollDrillResult): [isMet: boolean, sen
     ],
     [
       lost + duplicates + misordered === 0,
-      `of ${sent} messages ${lost} lost, ${duplicates} twice, ${misordered} out of order`,
+      `of ${sent} messages ${lost} lost, ${duplicates} twice, ${misordered} out of order; this program came ${lateMs} ms late at most`,
     ],
   ]
 }

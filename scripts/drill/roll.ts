@@ -29,6 +29,8 @@ export interface RollDrillOptions {
 /** How long things took; the longest send is from its call to its ack. */
 export interface RollDrillResult extends Order {
   readonly sent: number
+  /** How late this program came to a send at most: on a busy machine it waits for itself. */
+  readonly lateMs: Millis
   readonly roll: { readonly longestSendMs: Millis; readonly tookMs: Millis }
   readonly kill: {
     readonly longestSendMs: Millis
@@ -71,6 +73,7 @@ export async function drillRoll(options: RollDrillOptions, teardown: Teardown): 
   return {
     ...{ roll, kill },
     sent: sum(({ sent }) => sent),
+    lateMs: Math.round(Math.max(...talks.map(({ lateMs }) => lateMs))),
     lost: sum((talk) => talk.order.lost),
     duplicates: sum((talk) => talk.order.duplicates),
     misordered: sum((talk) => talk.order.misordered),

@@ -19,6 +19,8 @@ interface TalkPlace extends Place {
 export class Talk {
   isOver = false
   sent = 0
+  /** How late this program came to a send at most: on a busy machine it waits for itself. */
+  lateMs: Millis = 0
   private longestMs: Millis = 0
   private readonly read: number[] = []
   /** Of each of the two. */
@@ -53,6 +55,7 @@ export class Talk {
     await delay((Math.random() * 1000) / perSecond)
     for (let dueAtMs = performance.now(); !this.isOver; dueAtMs += 1000 / perSecond) {
       await delay(Math.max(0, dueAtMs - performance.now()))
+      this.lateMs = Math.max(this.lateMs, performance.now() - dueAtMs)
       acked.push(this.sendOne())
     }
     await Promise.all(acked)
