@@ -34,7 +34,7 @@ describe('a wrong command line ends with 2 and one clear sentence', () => {
     [['send', 'bob', 'a', 'b'], 'too many arguments'],
     [['send', 'bob', 'a', '--ttl', 'soon'], 'It is a time like 30s, 5m, 2h or 14d.'],
     [['send', 'bob', 'a', '--priority', 'urgent'], 'Allowed choices are now, next, low.'],
-    [['send', 'bob', 'a', '--file', 'x'], 'either TEXT or --file'],
+    [['request', 'bob', 'a', '--file', 'x'], 'either TEXT or --file'],
     [['listen', '--count', '0'], 'It is a whole number from 1'],
     [['peers', '--profile', '../x'], 'A profile is named by letters'],
     [['join', 'sealpost1:AAAA'], 'This is no invite'],

@@ -15,6 +15,8 @@ export interface GroupSendQuestion {
   readonly priority: Priority
   /** 0: the broker's default. */
   readonly ttlSeconds: number
+  /** The reference to a file that was uploaded. */
+  readonly attachment?: string
 }
 
 /** `code`: why it is not stored for this member; null: it is. */
@@ -42,9 +44,9 @@ export function groupCallsOf({ groups }: Peer): GroupCalls {
       await (await groups.find(group)).delete()
       return null
     },
-    sendToGroup: async ({ group: id, bodyBase64, priority, ttlSeconds }) => {
+    sendToGroup: async ({ group: id, bodyBase64, ...options }) => {
       const group = await groups.find(id)
-      const { stored } = await group.send(Buffer.from(bodyBase64, 'base64'), { priority, ttlSeconds })
+      const { stored } = await group.send(Buffer.from(bodyBase64, 'base64'), options)
       return (await stored).map(({ peer, error }) => ({ peer, code: error?.code ?? null }))
     },
   }

@@ -1,5 +1,6 @@
 /** A message as it leaves this program: for people, for programs as JSON, and for the program of `--exec`. */
 import type { Message } from '@sealpost/sdk'
+import { attachmentOf } from '@sealpost/sdk/attachments'
 import type { Contacts } from './contacts.ts'
 import type { Paint } from './output.ts'
 import { senderLabelOf } from './peer-news.ts'
@@ -8,7 +9,8 @@ import { escapeName, escapeText } from './terminal-text.ts'
 const INDENT = '    '
 
 /** `14:03 bob  text`, further lines indented, nothing in it that could move the cursor. */
-export function messageForPeople(message: Message, contacts: Contacts, paint: Paint): string {
+/** `path`: where its file was saved. */
+export function messageForPeople(message: Message, contacts: Contacts, paint: Paint, path?: string): string {
   const time = new Date(message.sentAtMs).toTimeString().slice(0, 5)
   const again = message.attempt > 1 ? paint.dim(` (attempt ${message.attempt})`) : ''
   const urgent = message.priority === 'now' ? paint.red(' !') : ''
@@ -19,11 +21,21 @@ export function messageForPeople(message: Message, contacts: Contacts, paint: Pa
       ? paint.dim(' (work of a pool)')
       : ''
   const from = paint.bold(escapeName(senderLabelOf(contacts, message)))
-  return `${paint.dim(time)} ${from}${to}${urgent}${asks}${again}  ${escapeText(textOf(message) ?? binaryNotice(message), INDENT)}`
+  const text = escapeText(textOf(message) ?? binaryNotice(message), INDENT)
+  const file = fileNotice(message, path)
+  return `${paint.dim(time)} ${from}${to}${urgent}${asks}${again}  ${text}${file && paint.dim(file)}`
+}
+
+function fileNotice(message: Message, path: string | undefined): string {
+  const file = attachmentOf(message)
+  if (!file) return ''
+  const where = path === undefined ? 'not saved: --files FOLDER does' : `saved as ${escapeName(path)}`
+  return `\n${INDENT}[${escapeName(file.name)}, ${file.bytes} bytes, ${where}]`
 }
 
 /** Times are milliseconds since 1970. */
-export function messageForPrograms(message: Message, contacts: Contacts): object {
+export function messageForPrograms(message: Message, contacts: Contacts, path?: string): object {
+  const file = attachmentOf(message)
   const { envelopeId, sender, priority, attempt, sentAtMs, enqueuedAtMs, thread, inReplyTo, isRequest } = message
   return {
     envelopeId,
@@ -40,6 +52,7 @@ export function messageForPrograms(message: Message, contacts: Contacts): object
     isRequest,
     group: message.group && { id: message.group.id, name: message.group.name },
     pool: message.pool && { id: message.pool.id },
+    file: file && { name: file.name, type: file.type, bytes: file.bytes, path: path ?? null },
     ...bodyForPrograms(message),
   }
 }
@@ -51,7 +64,7 @@ export function bodyForPrograms(message: Pick<Message, 'body'>): { text: string 
 }
 
 /** What `--exec` adds to the environment; the body goes to stdin. */
-export function messageForExec(message: Message, contacts: Contacts): Record<string, string> {
+export function messageForExec(message: Message, contacts: Contacts, path?: string): Record<string, string> {
   return {
     SEALPOST_ENVELOPE_ID: message.envelopeId,
     SEALPOST_FROM: message.sender,
@@ -64,6 +77,7 @@ export function messageForExec(message: Message, contacts: Contacts): Record<str
     SEALPOST_GROUP: message.group?.name ?? '',
     SEALPOST_POOL: message.pool?.id ?? '',
     SEALPOST_IS_REQUEST: message.isRequest ? '1' : '',
+    SEALPOST_FILE: path ?? '',
   }
 }
 

@@ -270,9 +270,8 @@ describe('words that try to be more than words', () => {
   test('are marked anew each time, and bytes that are no text are not taken for it', async () => {
     const name = await newMember()
     await using agent = await Agent.start(machine, ['--profile', name])
-    const path = `${machine.folder}/bytes`
-    await Bun.write(path, new Uint8Array([0, 255, 254]))
-    expect((await machine.run(['send', name, '--file', path, '--profile', 'bob'])).code).toBe(0)
+    const stdin = new Uint8Array([0, 255, 254])
+    expect((await machine.run(['send', name, '--profile', 'bob'], { stdin })).code).toBe(0)
     const first = await agent.call('read_inbox', { waitSeconds: 20 })
     expect(first.structured.messages).toMatchObject([{ text: null, bodyBase64: 'AP/+' }])
     const second = await agent.call('read_inbox', { includeOpen: true })

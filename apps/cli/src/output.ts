@@ -43,6 +43,11 @@ export class Output {
     this.errPaint = paintFor(screens.err)
   }
 
+  /** Somebody looks at a terminal, and may be shown what changes. */
+  get isLively(): boolean {
+    return this.screens.err.isTTY === true && !this.isQuiet && !this.isJson
+  }
+
   /** An answer: the object with --json, else the text. Resolves when it was taken. @throws when nobody reads any more */
   answer(json: object, text: () => string): Promise<void> {
     return write(this.screens.out, `${this.isJson ? JSON.stringify(json) : text()}\n`)

@@ -21,6 +21,8 @@ export interface SendQuestion {
   readonly priority: Priority
   /** 0: the broker's default. */
   readonly ttlSeconds: number
+  /** The reference to a file that was uploaded. */
+  readonly attachment?: string
 }
 
 export interface RequestQuestion extends SendQuestion {
@@ -81,8 +83,8 @@ export interface Rotations {
 }
 
 export function callsOf(peer: Peer, online: Promise<Durability>, rotate: Rotations): PeerCalls {
-  const post = ({ to, bodyBase64, priority, ttlSeconds }: SendQuestion) =>
-    peer.post(to, Buffer.from(bodyBase64, 'base64'), { priority, ttlSeconds })
+  const post = ({ to, bodyBase64, ...options }: SendQuestion) =>
+    peer.post(to, Buffer.from(bodyBase64, 'base64'), options)
   return {
     keep: async (question) => {
       await post(question)

@@ -40,7 +40,8 @@ test.each([
   [['send', peer, '--file', '/nowhere/at/all'], 3],
   [['status', '--profile', 'nobody'], 3],
   [['keygen'], 5],
-  [['send', peer, '--file', '/dev/zero'], 6],
+  [['send', peer, '--file', '/dev/zero'], 1],
+  [['request', peer, '--file', '/dev/zero'], 6],
   [['peers'], 7],
 ] as [string[], number][])('sealpost %j, with keys and without a broker, ends with %i', async (words, code) => {
   const ended = await machine.run(words)

@@ -15,7 +15,7 @@ export interface Ended {
 }
 
 export interface RunOptions {
-  readonly stdin?: string
+  readonly stdin?: string | Uint8Array
   readonly env?: Readonly<Record<string, string>>
 }
 
@@ -90,7 +90,7 @@ export class Running {
     return this.child.exitCode !== null || this.child.signalCode !== null
   }
 
-  type(text: string): void {
+  type(text: string | Uint8Array): void {
     this.child.stdin!.write(text)
   }
   endInput(): void {

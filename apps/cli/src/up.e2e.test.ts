@@ -27,15 +27,29 @@ describe('on one machine', () => {
     expect(to).toMatch(/^[0-9a-f]{64}$/)
   })
 
-  test('a message from stdin and one from a file arrive as they are', async () => {
-    const path = join(machine.folder, 'bytes')
-    await Bun.write(path, new Uint8Array([0, 255, 254]))
+  test('messages from stdin arrive as they are', async () => {
     expect((await machine.run(['send', 'bob', '-q'], { stdin: 'line 1\nline 2\n' })).code).toBe(0)
-    expect((await machine.run(['send', 'bob', '--file', path])).code).toBe(0)
+    expect((await machine.run(['send', 'bob'], { stdin: new Uint8Array([0, 255, 254]) })).code).toBe(0)
     const heard = await machine.run(['listen', '--count', '2', '--json', ...bob])
     const [first, second] = heard.stdout.trim().split('\n').map(jsonOf)
     expect(first.text).toBe('line 1\nline 2\n')
     expect(second.bodyBase64).toBe('AP/+')
+  })
+
+  test('a file goes with a message, and is saved under a name of its own', async () => {
+    const [path, folder] = [join(machine.folder, 'plan.bin'), join(machine.folder, 'received')]
+    const bytes = crypto.getRandomValues(new Uint8Array(40_000))
+    await Bun.write(path, bytes)
+    for (const words of [
+      ['the plan', '--file', path],
+      ['--file', path],
+    ])
+      expect((await machine.run(['send', 'bob', ...words])).code).toBe(0)
+    const heard = await machine.run(['listen', '--count', '2', '--json', '--files', folder, ...bob])
+    const [first, second] = heard.stdout.trim().split('\n').map(jsonOf)
+    expect(first).toMatchObject({ text: 'the plan', file: { name: 'plan.bin', bytes: 40_000 } })
+    expect([first.file.path, second.file.path]).toEqual(['plan.bin', 'plan (2).bin'].map((name) => join(folder, name)))
+    expect(await Bun.file(second.file.path).bytes()).toEqual(bytes)
   })
 
   test('what a peer writes can not move the cursor, colour, or look like another line', async () => {

@@ -1,4 +1,5 @@
 /** Every scenario there is. A new one is a file beside this, a line here, and a size in `mixed`. */
+import { attachments } from './attachments.ts'
 import { burst } from './burst.ts'
 import { connections } from './connections.ts'
 import { hotGroup } from './hot-group.ts'
@@ -22,6 +23,7 @@ export const SCENARIOS: readonly Scenario[] = [
   votes,
   httpSend,
   stream,
+  attachments,
   mixed,
   soak,
 ]

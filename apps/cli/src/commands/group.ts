@@ -5,6 +5,7 @@ import { Command, Option } from 'commander'
 import { readBody } from '../body.ts'
 import { Contacts } from '../contacts.ts'
 import { withDeadline } from '../deadline.ts'
+import { uploadFile } from '../files.ts'
 import { type GroupFacts, groupNamed, type MemberFare } from '../group-calls.ts'
 import { labelOf } from '../peer-news.ts'
 import { callPeer } from '../peer-session.ts'
@@ -105,10 +106,15 @@ interface SendOptions {
 
 function sendCommand(run: Run): Command {
   return new Command('send')
-    .description('send a message to every member: TEXT, a file, or stdin; done when the broker has stored it for each')
+    .description(
+      'send a message to every member: TEXT, a file beside it, or stdin; done when the broker has stored it for each',
+    )
     .argument(...GROUP)
     .argument('[TEXT]', 'the message; without it and without --file it is read from stdin')
-    .option('-f, --file <PATH>', 'the message is what this file holds; - is stdin')
+    .option(
+      '-f, --file <PATH>',
+      'a file that goes with it, of any size; sent again after a cut it goes on where it was',
+    )
     .addOption(new Option('--priority <PRIORITY>', 'how urgent').choices(PRIORITIES).default('next'))
     .option('--ttl <TIME>', 'how long the broker keeps it for an absent peer, like 2h or 14d', duration)
     .addOption(timeOption('--timeout <TIME>', 'how long to wait for the broker', '30s'))
@@ -117,12 +123,16 @@ function sendCommand(run: Run): Command {
 }
 
 async function send(asked: Shell, options: SendOptions, word: string, text: string | undefined): Promise<void> {
-  const { timeout, file, priority, ttl: ttlSeconds = 0 } = options
-  const body = await readBody({ text, file })
+  const { timeout, file: path, priority, ttl: ttlSeconds = 0 } = options
+  const body = await readBody({ text: path === undefined ? text : (text ?? ''), file: undefined })
+  const known = path === undefined ? null : await find(asked, word)
+  const file = known && (await uploadFile(asked, path!, { group: known.id }))
   using shell = withDeadline(asked, timeout, `The broker has not stored it for all of them after ${timeout} s. ${KEPT}`)
   const { id: group, name } = await find(shell, word)
-  const question = { group, bodyBase64: Buffer.from(body).toString('base64'), priority, ttlSeconds }
+  const attachment = file && { attachment: file.text }
+  const question = { group, bodyBase64: Buffer.from(body).toString('base64'), priority, ttlSeconds, ...attachment }
   const fares = await callPeer(shell, { method: 'sendToGroup', question, withinMs: timeout * 1000 })
+  await file?.done()
   await tell(shell, { name, fares, bytes: body.length })
 }
 

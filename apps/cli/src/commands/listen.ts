@@ -1,15 +1,18 @@
 /** `sealpost listen`: takes messages as they come, prints each or runs a program for it, and settles what went well. */
 import { spawn } from 'node:child_process'
 import type { Message } from '@sealpost/sdk'
+import { attachmentOf } from '@sealpost/sdk/attachments'
 import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
 import { abortable } from '../deadline.ts'
+import { saveFile } from '../files.ts'
 import { messageForExec, messageForPeople, messageForPrograms } from '../incoming-message.ts'
 import { labelOf } from '../peer-news.ts'
 import { openSession, type PeerSession } from '../peer-session.ts'
 import { poolNamed } from '../pool-calls.ts'
 import { SenderNames } from '../sender-names.ts'
 import { examples, type Run, type Shell } from '../shell.ts'
+import { escapeName } from '../terminal-text.ts'
 import { whole } from '../words.ts'
 
 interface ListenOptions {
@@ -17,6 +20,7 @@ interface ListenOptions {
   readonly reply?: boolean
   readonly count?: number
   readonly pool?: readonly string[]
+  readonly files?: string
 }
 
 const RETRY_BASE_MS = 1_000
@@ -27,10 +31,11 @@ export function listenCommand(run: Run): Command {
     .description('take messages as they come, one after the other, until Ctrl-C')
     .option(
       '-e, --exec <CMD>',
-      'run CMD in a shell for each message: the body is its stdin, SEALPOST_FROM, _FROM_NAME, _FROM_DEVICE, _ENVELOPE_ID, _PRIORITY, _ATTEMPT, _SENT_AT_MS, _ENQUEUED_AT_MS, _GROUP, _POOL and _IS_REQUEST its environment; with an exit code other than 0 the message comes again later',
+      'run CMD in a shell for each message: the body is its stdin, SEALPOST_FROM, _FROM_NAME, _FROM_DEVICE, _ENVELOPE_ID, _PRIORITY, _ATTEMPT, _SENT_AT_MS, _ENQUEUED_AT_MS, _GROUP, _POOL, _FILE and _IS_REQUEST its environment; with an exit code other than 0 the message comes again later',
     )
     .option('--reply', 'what CMD prints for a request is sent back as its answer')
     .option('--pool <POOL...>', 'take work of these pools as well, one message at a time of each: names or ids')
+    .option('--files <FOLDER>', 'save files that come with messages there, each under a name of its own')
     .option('-n, --count <N>', 'end after N messages', whole(1, 1_000_000_000))
     .addHelpText(
       'after',
@@ -38,6 +43,7 @@ export function listenCommand(run: Run): Command {
         'sealpost listen',
         "sealpost listen --json | jq -r '.text'",
         'sealpost listen --count 1',
+        'sealpost listen --files ~/Downloads',
         `sealpost listen --exec 'notify-send "$SEALPOST_FROM_NAME" "$(cat)"'`,
         "sealpost listen --exec './answer.sh' --reply",
         "sealpost listen --pool reviewers --exec './review.sh'",
@@ -48,7 +54,7 @@ export function listenCommand(run: Run): Command {
 
 async function listen(
   shell: Shell,
-  { exec, reply = false, count = Infinity, pool = [] }: ListenOptions,
+  { exec, reply = false, count = Infinity, pool = [], files }: ListenOptions,
 ): Promise<void> {
   if (reply && exec === undefined) throw new OperatingError('usage', '--reply sends what the CMD of --exec prints.')
   // No more than are wanted, so that the others stay with the broker.
@@ -61,7 +67,8 @@ async function listen(
     const { value: message } = await abortable(messages.next(), shell.signal)
     if (message === undefined) return session.failed
     await names.learn(message.person)
-    if (await take(message, { shell, session, exec, isReplying: reply })) done += 1
+    const path = await saved(message, { shell, files })
+    if (await take(message, { shell, session, exec, isReplying: reply, path })) done += 1
   }
 }
 
@@ -71,20 +78,42 @@ async function joinPools({ peer }: PeerSession, words: readonly string[]): Promi
   for (const word of words) await poolNamed(pools, word).join()
 }
 
+/** Of a file that is not there any more, or that is not the one that was sent, the message is all that comes. */
+async function saved(
+  message: Message,
+  { shell, files }: { shell: Shell; files: string | undefined },
+): Promise<string | undefined> {
+  const file = attachmentOf(message)
+  if (!file || files === undefined) return undefined
+  try {
+    return await saveFile(shell, file, files)
+  } catch (error) {
+    const { code, message: sentence } = error as { code?: string; message: string }
+    if (!code || !LOST.includes(code)) throw error
+    shell.output.warn(`${escapeName(file.name)} was not saved: ${sentence} (${code})`)
+    return undefined
+  }
+}
+
+const LOST: readonly string[] = ['attachment_unknown', 'attachment_changed', 'attachment_truncated', 'chunk_missing']
+
 interface Taking {
   readonly shell: Shell
   readonly session: PeerSession
   readonly exec: string | undefined
   readonly isReplying: boolean
+  /** Where its file was saved. */
+  readonly path: string | undefined
 }
 
 /** @returns whether it was settled */
 async function take(message: Message, taking: Taking): Promise<boolean> {
-  const { shell, session, exec, isReplying } = taking
+  const { shell, session, exec, isReplying, path } = taking
   const { output } = shell
   if (exec === undefined) {
     const { contacts } = session
-    await output.answer(messageForPrograms(message, contacts), () => messageForPeople(message, contacts, output.paint))
+    const forPeople = () => messageForPeople(message, contacts, output.paint, path)
+    await output.answer(messageForPrograms(message, contacts, path), forPeople)
     message.settle()
     return true
   }
@@ -110,11 +139,11 @@ interface Executed {
   readonly printed: Uint8Array
 }
 
-function execute(command: string, message: Message, { shell, session, isReplying }: Taking): Promise<Executed> {
+function execute(command: string, message: Message, { shell, session, isReplying, path }: Taking): Promise<Executed> {
   const child = spawn(command, {
     shell: true,
     stdio: ['pipe', isReplying ? 'pipe' : 'inherit', 'inherit'],
-    env: { ...shell.settings.environment, ...messageForExec(message, session.contacts) },
+    env: { ...shell.settings.environment, ...messageForExec(message, session.contacts, path) },
   })
   const printed: Buffer[] = []
   child.stdout?.on('data', (bytes: Buffer) => printed.push(bytes))

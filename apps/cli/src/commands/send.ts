@@ -7,6 +7,7 @@ import { OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
 import { readBody } from '../body.ts'
 import { withDeadline } from '../deadline.ts'
+import { uploadFile } from '../files.ts'
 import type { SendQuestion } from '../peer-calls.ts'
 import { callPeer } from '../peer-session.ts'
 import { explainUnknown, recipientOf } from '../recipient.ts'
@@ -26,10 +27,13 @@ interface SendOptions {
 
 export function sendCommand(run: Run): Command {
   return new Command('send')
-    .description('send a message: TEXT, a file, or stdin; done when the broker has stored it')
+    .description('send a message: TEXT, a file beside it, or stdin; done when the broker has stored it')
     .argument('<TO>', 'a name of this mesh, NAME/LABEL for one device, or a key of 64 hex digits')
     .argument('[TEXT]', 'the message; without it and without --file it is read from stdin')
-    .option('-f, --file <PATH>', 'the message is what this file holds; - is stdin')
+    .option(
+      '-f, --file <PATH>',
+      'a file that goes with it, of any size; sent again after a cut it goes on where it was',
+    )
     .addOption(new Option('--priority <PRIORITY>', 'how urgent').choices(PRIORITIES).default('next'))
     .option('--ttl <TIME>', 'how long the broker keeps it for an absent peer, like 2h or 14d', duration)
     .addOption(
@@ -39,15 +43,18 @@ export function sendCommand(run: Run): Command {
         '30s',
       ),
     )
-    .addOption(new Option('--every-device', 'to each device of this person').conflicts(['freeDevice', 'wait']))
-    .addOption(new Option('--free-device', 'to one device of this person that is there now').conflicts('wait'))
+    .addOption(new Option('--every-device', 'to each device of this person').conflicts(['freeDevice', 'wait', 'file']))
+    .addOption(
+      new Option('--free-device', 'to one device of this person that is there now').conflicts(['wait', 'file']),
+    )
     .option('--no-wait', 'done when the message is kept in the profile; it leaves with the next command')
     .addHelpText(
       'after',
       examples(
         "sealpost send bob 'are you there?'",
         'git diff | sealpost send bob',
-        'sealpost send bob --file report.md --priority now --ttl 2h',
+        "sealpost send bob 'as you asked' --file report.pdf --priority now",
+        'sealpost send bob < notes.md',
         'sealpost send bob/phone hello',
         'sealpost send bob hello --every-device',
         'sealpost send bob hello --json',
@@ -57,19 +64,23 @@ export function sendCommand(run: Run): Command {
 }
 
 async function send(asked: Shell, options: SendOptions, to: string, text: string | undefined): Promise<void> {
-  const body = await readBody({ text, file: options.file })
+  const { file: path } = options
+  const body = await readBody({ text: path === undefined ? text : (text ?? ''), file: undefined })
   const key = await findRecipient(asked, options, to)
+  const file = path === undefined ? null : await uploadFile(asked, path, key)
   const question = {
     to: key,
     bodyBase64: Buffer.from(body).toString('base64'),
     priority: options.priority,
     ttlSeconds: options.ttl ?? 0,
+    ...(file && { attachment: file.text }),
   }
-  const sent = { to: key, bytes: body.length }
+  const sent = { to: key, bytes: body.length, ...(file && { file: { name: file.name, bytes: file.bytes } }) }
   if (options.everyDevice) return sendToEvery(asked, options, question)
   if (options.freeDevice) return sendToFree(asked, options, question)
   if (!options.wait) {
     await callPeer(asked, { method: 'keep', question })
+    await file?.done()
     return say(asked, { ...sent, stored: false }, `kept for ${to}, ${body.length} bytes`)
   }
   using shell = withDeadline(asked, options.timeout, `The broker has not stored it after ${options.timeout} s. ${KEPT}`)
@@ -78,7 +89,9 @@ async function send(asked: Shell, options: SendOptions, to: string, text: string
     if ((error as { code?: string }).code === 'unknown_recipient') await explainUnknown(asked, to)
     throw error
   })
-  return say(shell, { ...sent, stored: true, ...receipt }, `stored for ${to}, ${body.length} bytes`)
+  await file?.done()
+  const what = file ? `${escapeName(file.name)}, ${file.bytes} bytes` : `${body.length} bytes`
+  return say(shell, { ...sent, stored: true, ...receipt }, `stored for ${to}, ${what}`)
 }
 
 async function sendToEvery(asked: Shell, { timeout }: SendOptions, question: SendQuestion): Promise<void> {

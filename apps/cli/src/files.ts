@@ -1,0 +1,71 @@
+/** Files on their way out and in, for commands: by HTTP, beside whichever command holds the session. */
+import { createHash } from 'node:crypto'
+import { mkdir, realpath, stat } from 'node:fs/promises'
+import { basename, join } from 'node:path'
+import type { GroupId, PeerKey } from '@sealpost/sdk'
+import { FileUploadLog, fileSource, safeFileName, saveAttachment } from '@sealpost/sdk/attachment-files'
+import { type Attachment, Attachments, attachmentText } from '@sealpost/sdk/attachments'
+import { OperatingError } from '@sealpost/std'
+import { readPlace } from './peer-session.ts'
+import type { Shell } from './shell.ts'
+import { escapeName } from './terminal-text.ts'
+import { openBar } from './transfer-bar.ts'
+
+export interface SentFile {
+  /** The reference that the message is to carry. */
+  readonly text: string
+  readonly name: string
+  readonly bytes: number
+  /** When the message is on its way: another upload of the same file begins anew. */
+  done(): Promise<void>
+}
+
+/**
+ * One that was broken off, be it by a crash, is gone on with when the same file is sent to the same again.
+ * @throws OperatingError `file_missing`, `file_unreadable`; SealpostError as `Attachments.upload`
+ */
+export async function uploadFile(shell: Shell, path: string, to: PeerKey | { group: GroupId }): Promise<SentFile> {
+  const source = await openSource(path)
+  const name = safeFileName(basename(path))
+  const folder = join(shell.profile.folder, 'uploads')
+  await mkdir(folder, { recursive: true, mode: 0o700 })
+  const resume = new FileUploadLog(join(folder, await keyOf(path, JSON.stringify(to))))
+  await using files = await openFiles(shell)
+  using bar = openBar(shell.output, escapeName(name))
+  const { signal } = shell
+  const sent = await files.upload(source, { to, name, resume, signal, onProgress: (progress) => bar.update(progress) })
+  return { text: attachmentText(sent), name, bytes: sent.bytes, done: () => resume.remove() }
+}
+
+async function openSource(path: string) {
+  try {
+    if (!(await stat(path)).isFile()) throw new OperatingError('file_unreadable', `${path} is no file.`)
+    return await fileSource(path)
+  } catch (cause) {
+    if (cause instanceof OperatingError) throw cause
+    throw (cause as { code?: string }).code === 'ENOENT'
+      ? new OperatingError('file_missing', `There is no file at ${path}.`)
+      : new OperatingError('file_unreadable', `The file at ${path} can't be read.`, { cause })
+  }
+}
+
+/** A name for the log that says nothing of the file; one that was written anew has another. */
+async function keyOf(path: string, to: string): Promise<string> {
+  const { mtimeMs, size } = await stat(path)
+  return createHash('sha256').update(JSON.stringify([await realpath(path), mtimeMs, size, to])).digest('hex').slice(0, 32) // biome-ignore format: one thing
+}
+
+/** Under a name of its own, never over another file. @returns where. @throws SealpostError as `Attachments.download` */
+export async function saveFile(shell: Shell, attachment: Attachment, folder: string): Promise<string> {
+  await using files = await openFiles(shell)
+  using bar = openBar(shell.output, escapeName(safeFileName(attachment.name)))
+  const { signal } = shell
+  return await saveAttachment(files, attachment, { folder, signal, onProgress: (progress) => bar.update(progress) })
+}
+
+async function openFiles(shell: Shell): Promise<Attachments> {
+  const { membership } = await readPlace(shell)
+  const { identity } = await shell.profile.readKeys()
+  const { url, brokerKey, meshId } = membership
+  return new Attachments({ url, brokerKey, meshId, identity })
+}

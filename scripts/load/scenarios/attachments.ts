@@ -1,0 +1,228 @@
+/** A large file up and down, and with its sender, its reader and its broker killed half way. */
+import { createHash } from 'node:crypto'
+import { createReadStream } from 'node:fs'
+import { mkdtemp, open, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { CHUNK_BYTES_MAX, chunkLayout, generateSigningKeys } from '@sealpost/identity'
+import { writeKeyFile } from '@sealpost/identity/key-file'
+import { clockMs } from '@sealpost/sdk'
+import { startOwnBroker } from '../../lib/own-broker.ts'
+import type { Teardown } from '../../lib/teardown.ts'
+import type { FileOrder } from '../attachment-peer.ts'
+import { FileLife } from '../file-life.ts'
+import type { Place } from '../orders.ts'
+import { factsOf } from '../proc.ts'
+import { newMeshes } from '../run.ts'
+import type { Mesh } from '../seed.ts'
+import { ALONE } from '../spread.ts'
+import { figure } from '../text.ts'
+import { Effort } from './effort.ts'
+import type { Findings, Scenario, ScenarioSetup } from './scenario.ts'
+
+const GROWN_MB_MAX = 64
+
+export const attachments: Scenario = {
+  name: 'attachments',
+  summary: 'a file of 100 MB up and down, and resumed after a kill of its sender, its reader and its broker half way',
+  bar: `memory grows by at most ${GROWN_MB_MAX} MB; 1 chunk twice at most`,
+  reported: null,
+  run,
+}
+
+const MIB = 2 ** 20
+const SAMPLE_MS = 50
+/** Asked for ahead of what is read. */
+const GETS_TWICE_MAX = 4
+
+async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> {
+  const bytes = (setup.options.isQuick ? 10 : 100) * MIB
+  const { chunks } = chunkLayout(bytes, CHUNK_BYTES_MAX)
+  const stage = await FileStage.open(setup, bytes, teardown)
+  const { display, target } = setup
+  const effort = new Effort()
+  display.step(`${bytes / MIB} MB up and down`)
+  const { whole, text } = await stage.wholeTransfer()
+  display.step('a sender that is killed half way')
+  const upKilled = await stage.killedSender()
+  display.step('a reader that is killed half way')
+  const downKilled = await stage.killedReader(text)
+  display.step('a broker that is killed half way')
+  const brokerKilled = await Promise.race([stage.killedBroker(target.databaseUrl), target.failed])
+  const { upMs, downMs, brokerMb, senderMb, readerMb, isSame } = whole
+  const mbPerSecond = (ms: number) => bytes / MIB / (ms / 1000)
+  const twice = { sender: upKilled - chunks, reader: downKilled.gets - chunks, broker: brokerKilled - chunks }
+  return {
+    headline: `${figure(mbPerSecond(upMs))} MB/s up, ${figure(mbPerSecond(downMs))} MB/s down`,
+    shown: `${figure(Math.max(brokerMb, senderMb, readerMb))} MB; ${Math.max(twice.sender, twice.broker)} chunks`,
+    sheets: [
+      {
+        head: ['memory', 'grown by MB'],
+        rows: [['broker', figure(brokerMb)], ['sender', figure(senderMb)], ['reader', figure(readerMb)]], // biome-ignore format: a table
+      },
+      {
+        head: ['killed half way', 'chunks twice'],
+        rows: [['sender', String(twice.sender)], ['reader', String(twice.reader)], ['broker', String(twice.broker)]], // biome-ignore format: a table
+      },
+    ],
+    facts: [],
+    checks: [
+      { about: 'mail', isMet: isSame && downKilled.isSame, sentence: 'What came is what went.' },
+      { about: 'cost', isMet: brokerMb <= GROWN_MB_MAX, sentence: `The broker grew by at most ${GROWN_MB_MAX} MB (${figure(brokerMb)}).` },
+      { about: 'cost', isMet: senderMb <= GROWN_MB_MAX, sentence: `The sender grew by at most ${GROWN_MB_MAX} MB (${figure(senderMb)}).` },
+      { about: 'cost', isMet: readerMb <= GROWN_MB_MAX, sentence: `The reader grew by at most ${GROWN_MB_MAX} MB (${figure(readerMb)}).` },
+      { about: 'mail', isMet: twice.sender <= 1, sentence: `Of a sender that was killed at most one chunk went twice (${twice.sender}).` },
+      { about: 'mail', isMet: twice.broker <= 1, sentence: `Of a broker that was killed at most one chunk came twice (${twice.broker}).` },
+      { about: 'mail', isMet: twice.reader <= GETS_TWICE_MAX, sentence: `A reader that was killed went on where it was (${twice.reader} chunks twice).` },
+    ], // biome-ignore format: a line each
+    graphs: [],
+    figures: {
+      bytes,
+      upMbPerSecond: mbPerSecond(upMs),
+      downMbPerSecond: mbPerSecond(downMs),
+      brokerGrownMb: brokerMb,
+      senderGrownMb: senderMb,
+      readerGrownMb: readerMb,
+      chunksTwiceSender: twice.sender,
+      chunksTwiceReader: twice.reader,
+      chunksTwiceBroker: twice.broker,
+      generatorShare: effort.share,
+    },
+  }
+}
+
+/** Two members, a file, and a folder for what they leave. */
+class FileStage {
+  readonly #place: Place
+  readonly #pid: number | null
+  readonly #mesh: Mesh
+  readonly #bytes: number
+  readonly #folder: string
+  readonly #hash: string
+  readonly #teardown: Teardown
+
+  static async open({ target, options }: ScenarioSetup, bytes: number, teardown: Teardown): Promise<FileStage> {
+    const { payloadBytes, seed } = options
+    const plan = { peers: 2, total: 0, rate: null, payloadBytes, seed, isOneWay: false, spread: ALONE }
+    const [mesh] = (await newMeshes({ plan, target, options }, teardown)) as [Mesh]
+    const folder = await teardown.starting(mkdtemp(join(tmpdir(), 'sealpost-files-')), (made) => ({
+      end: () => rm(made, { recursive: true, force: true }),
+    }))
+    await writeRandom(join(folder, 'file'), bytes)
+    const hash = await hashOf(join(folder, 'file'))
+    const [{ url, brokerKey, pid }] = target.shards as [(typeof target.shards)[number]]
+    return new FileStage({ place: { url, brokerKey }, pid, mesh, bytes, folder, hash }, teardown)
+  }
+
+  private constructor(
+    parts: { place: Place; pid: number | null; mesh: Mesh; bytes: number; folder: string; hash: string },
+    teardown: Teardown,
+  ) {
+    this.#place = parts.place
+    this.#pid = parts.pid
+    this.#mesh = parts.mesh
+    this.#bytes = parts.bytes
+    this.#folder = parts.folder
+    this.#hash = parts.hash
+    this.#teardown = teardown
+  }
+
+  async wholeTransfer() {
+    const broker = new MemoryWatch(this.#pid)
+    const startMs = clockMs()
+    const up = this.#up('whole')
+    const text = await up.done()
+    const sentMs = clockMs()
+    const down = this.#down('whole', text)
+    const path = await down.done()
+    const [upMs, downMs] = [sentMs - startMs, clockMs() - sentMs]
+    const isSame = (await hashOf(path)) === this.#hash
+    const grown = { brokerMb: broker.stop(), senderMb: up.grownMb, readerMb: down.grownMb }
+    return { text, whole: { upMs, downMs, isSame, ...grown } }
+  }
+
+  /** @returns the chunks that left both lives */
+  async killedSender(): Promise<number> {
+    const first = this.#up('killed')
+    await first.reached(this.#bytes / 2)
+    await first.kill()
+    const second = this.#up('killed')
+    await second.done()
+    return first.chunks + second.chunks
+  }
+
+  async killedReader(text: string): Promise<{ gets: number; isSame: boolean }> {
+    const first = this.#down('killed', text)
+    await first.reached(this.#bytes / 2)
+    await first.kill()
+    const second = this.#down('killed', text)
+    const isSame = (await hashOf(await second.done())) === this.#hash
+    return { gets: first.chunks + second.chunks, isSame }
+  }
+
+  /** With one of its own. @returns the chunks that left the sender */
+  async killedBroker(databaseUrl: string): Promise<number> {
+    const keyFile = join(this.#folder, 'broker.json')
+    await writeKeyFile(keyFile, { kind: 'broker', signing: generateSigningKeys() })
+    const env = { BROKER_KEY_FILE: keyFile, PLACEMENT: 'any', SHARD_NAME: 'killed' }
+    const broker = await startOwnBroker({ databaseUrl, env }, this.#teardown)
+    const { url, brokerKey } = broker
+    const sender = this.#up('broker', { url, brokerKey })
+    await sender.reached(this.#bytes / 2)
+    broker.kill()
+    await broker.exited
+    await startOwnBroker({ databaseUrl, env: { ...env, PORT: new URL(url).port } }, this.#teardown)
+    await sender.done()
+    return sender.chunks
+  }
+
+  #up(name: string, place = this.#place): FileLife {
+    const [path, log] = [join(this.#folder, 'file'), join(this.#folder, `${name}.log`)]
+    return this.#life(0, place, { way: 'up', path, log, to: this.#mesh.peerKeys[1]! })
+  }
+
+  #down(name: string, text: string): FileLife {
+    return this.#life(1, this.#place, { way: 'down', text, folder: join(this.#folder, name) })
+  }
+
+  #life(member: number, place: Place, task: FileOrder['task']): FileLife {
+    const { meshId, secrets } = this.#mesh
+    return new FileLife({ ...place, meshId, keys: secrets[member]!, task }, this.#teardown)
+  }
+}
+
+/** How far the memory of a program goes over what it was. */
+class MemoryWatch {
+  readonly #rssMb: () => number
+  readonly #baseMb: number
+  readonly #timer: ReturnType<typeof setInterval>
+  #peakMb: number
+
+  constructor(pid: number | null) {
+    this.#rssMb = () => (pid === null ? 0 : (factsOf(pid)?.rssMb ?? 0))
+    this.#baseMb = this.#rssMb()
+    this.#peakMb = this.#baseMb
+    this.#timer = setInterval(() => (this.#peakMb = Math.max(this.#peakMb, this.#rssMb())), SAMPLE_MS)
+  }
+
+  stop(): number {
+    clearInterval(this.#timer)
+    return this.#peakMb - this.#baseMb
+  }
+}
+
+async function writeRandom(path: string, bytes: number): Promise<void> {
+  const file = await open(path, 'w')
+  const part = new Uint8Array(MIB)
+  for (let at = 0; at < bytes; at += MIB) {
+    for (let from = 0; from < MIB; from += 65_536) crypto.getRandomValues(part.subarray(from, from + 65_536))
+    await file.write(part)
+  }
+  await file.close()
+}
+
+async function hashOf(path: string): Promise<string> {
+  const hash = createHash('sha256')
+  for await (const part of createReadStream(path)) hash.update(part)
+  return hash.digest('hex')
+}
