@@ -1,0 +1,119 @@
+/** Chunks in an S3 store: a real client, and a server that speaks the same on this machine. */
+import { randomBytes } from 'node:crypto'
+import { mkdtemp, readdir, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import S3rver from '@20minutes/s3rver'
+import { addMembers, createAttachment, createMesh, type Database, endAttachment, listExpiredAttachments, openDatabase } from '@sealpost/db'
+import { type ScratchDatabase, scratchDatabase, unhurried } from '@sealpost/db/testing'
+import { hash256, ready } from '@sealpost/identity'
+import { type AttachmentId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { readConfig } from '../config.ts'
+import { type ChunkStore, postgresChunks } from './chunk-store.ts'
+import { AttachmentExpiry } from './expiry.ts'
+import { s3Chunks } from './s3-chunks.ts'
+
+const BUCKET = 'files'
+const CHUNK_BYTES = 4096
+
+let scratch: ScratchDatabase
+let db: Database
+let folder: string
+let server: S3rver
+let s3: ChunkStore
+
+beforeAll(async () => {
+  await ready()
+  scratch = await scratchDatabase()
+  db = await openDatabase(scratch.url, { ...unhurried, connections: 2 })
+  folder = await mkdtemp(join(tmpdir(), 'sealpost-s3-'))
+  // It reckons the signature of a request to delete many otherwise than its fellows do.
+  const options = { address: '127.0.0.1', port: 0, silent: true, allowMismatchedSignatures: true }
+  server = new S3rver({ ...options, directory: folder, configureBuckets: [{ name: BUCKET }] })
+  const { port } = await server.run()
+  s3 = s3Chunks(db, configOf(`http://127.0.0.1:${port}`))
+})
+afterAll(async () => {
+  s3.close()
+  await server.close()
+  await db.close()
+  await scratch.drop()
+  await rm(folder, { recursive: true, force: true })
+})
+
+function configOf(endpoint: string) {
+  const keys = { S3_ACCESS_KEY_ID: 'S3RVER', S3_SECRET_ACCESS_KEY: 'S3RVER' }
+  const read = readConfig({ DATABASE_URL: scratch.url, S3_BUCKET: BUCKET, S3_ENDPOINT: endpoint, ...keys })
+  if (!read.ok) throw new Error(read.errors.join(' '))
+  return read.config
+}
+
+/** Room for a file of three chunks. */
+async function newFile(store: ChunkStore) {
+  const meshId = toHex(randomBytes(16)) as MeshId
+  await createMesh(db, { meshId, name: 'a mesh' })
+  const peerKey = toHex(randomBytes(32)) as PeerKey
+  const binding = { boxKey: randomBytes(32), boxEpoch: 1, notAfterMs: 1_900_000_000_000, signature: randomBytes(64) }
+  const [owner] = await addMembers(db, meshId, [{ peerKey, ...binding }])
+  const of = { meshId, id: toHex(randomBytes(16)) as AttachmentId }
+  const shape = { bytes: 3 * CHUNK_BYTES, chunkBytes: CHUNK_BYTES, keepSeconds: 60, finishSeconds: 60 }
+  await createAttachment(db, { ...of, owner: owner!, to: [peerKey], store: store.name, ...shape }, null)
+  return { of, owner: owner! }
+}
+
+const newChunk = (chunkNo: number) => {
+  const content = new Uint8Array(randomBytes(CHUNK_BYTES))
+  return { chunkNo, content, hash: hash256(content) }
+}
+
+const objects = async () =>
+  (await readdir(folder, { recursive: true })).filter((path) => path.endsWith('_object')).length
+
+describe.each([['postgres'], ['s3']] as const)('a store of chunks: %s', (name) => {
+  const store = () => (name === 's3' ? s3 : postgresChunks(db))
+
+  test('gives each chunk as it came, once it has come', async () => {
+    const { of } = await newFile(store())
+    const [first, third] = [newChunk(0), newChunk(2)]
+    expect([await store().put(of, third), await store().put(of, first)]).toEqual(['done', 'done'])
+    expect(Buffer.compare((await store().get(of, 2))!.content, third.content)).toBe(0)
+    expect(await store().get(of, 1)).toBe(undefined)
+  })
+
+  test('takes the same chunk twice, and none in the place of another', async () => {
+    const { of, owner } = await newFile(store())
+    const chunk = newChunk(1)
+    expect([await store().put(of, chunk), await store().put(of, chunk)]).toEqual(['done', 'done'])
+    expect(await store().put(of, newChunk(1))).toBe('differs')
+    expect(Buffer.compare((await store().get(of, 1))!.content, chunk.content)).toBe(0)
+    await endAttachment(db, of, owner)
+    expect(await store().put(of, newChunk(2))).toBe('gone')
+  })
+})
+
+test('what is over goes from the store, too, and what a crash left there without a row', async () => {
+  const { of, owner } = await newFile(s3)
+  const before = await objects()
+  for (const n of [0, 1]) await s3.put(of, newChunk(n))
+  await endAttachment(db, of, owner)
+  await s3.put(of, newChunk(2)) // kept there, and refused by the database
+  expect((await objects()) - before).toBe(3)
+  const failures: unknown[] = []
+  const failed = (error: unknown) => failures.push(error)
+  const ports = { db, stores: [s3], forgotten: () => undefined, failed }
+  const expiry = new AttachmentExpiry(ports, { everyMs: 20, sinceSeconds: 0 })
+  await expect.poll(() => listExpiredAttachments(db, { sinceSeconds: 0, max: 10 })).toEqual([])
+  await expiry.stop()
+  expect(failures).toEqual([])
+  expect(await objects()).toBeLessThanOrEqual(before)
+})
+
+test('a store that is away is an error that passes, and says nothing of its keys', async () => {
+  const away = s3Chunks(db, configOf('http://127.0.0.1:1'))
+  const { of } = await newFile(away)
+  const failed = await away.put(of, newChunk(0)).catch((error: unknown) => error)
+  expect(failed).toMatchObject({ code: 'store_unavailable', retryable: true })
+  expect(String((failed as Error).stack)).not.toContain('S3RVER')
+  away.close()
+})
