@@ -1,6 +1,7 @@
 /**
- * All the other workloads at once, smaller, on one broker; beside them one peer that sends all the time. How fast they are
- * then is told and not asked: what is asked is that no mail suffers, and that there is no second in which nobody is served.
+ * All the other workloads at once, smaller, on one broker, but for `attachments`, which kills some; beside them one peer that
+ * sends all the time. How fast they are then is told and not asked: what is asked is that no mail suffers, and that there is no
+ * second in which nobody is served.
  */
 import { clockMs } from '@sealpost/sdk'
 import { Teardown } from '../../lib/teardown.ts'

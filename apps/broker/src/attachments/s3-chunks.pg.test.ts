@@ -1,10 +1,19 @@
+/// <reference path="./s3rver.d.ts" />
 /** Chunks in an S3 store: a real client, and a server that speaks the same on this machine. */
 import { randomBytes } from 'node:crypto'
 import { mkdtemp, readdir, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import S3rver from '@20minutes/s3rver'
-import { addMembers, createAttachment, createMesh, type Database, endAttachment, listExpiredAttachments, openDatabase } from '@sealpost/db'
+import {
+  addMembers,
+  createAttachment,
+  createMesh,
+  type Database,
+  endAttachment,
+  listExpiredAttachments,
+  openDatabase,
+} from '@sealpost/db'
 import { type ScratchDatabase, scratchDatabase, unhurried } from '@sealpost/db/testing'
 import { hash256, ready } from '@sealpost/identity'
 import { type AttachmentId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
