@@ -19,7 +19,6 @@ interface OpenOptions {
   readonly historyFor: 'none' | 'joined' | 'all'
   readonly keep?: number
   readonly keepSize?: number
-  readonly messages?: boolean
 }
 
 function openCommand(run: Run): Command {
@@ -33,20 +32,18 @@ function openCommand(run: Run): Command {
     )
     .option('--keep <TIME>', 'how long the history is kept, like 30d (30d unless said)', duration)
     .option('--keep-size <SIZE>', 'how large it may become, like 500MB or 10GB (10GB unless said)', size)
-    .option('--messages', 'keep messages to the group as well, those that are sent to be kept')
     .addHelpText(
       'after',
-      examples('sealpost space open', 'sealpost space open --group crew --history-for joined --keep 90d --messages'),
+      examples('sealpost space open', 'sealpost space open --group crew --history-for joined --keep 90d'),
     )
     .action(run(open))
 }
 
-async function open(shell: Shell, { group, historyFor, keep, keepSize, messages }: OpenOptions): Promise<void> {
+async function open(shell: Shell, { group, historyFor, keep, keepSize }: OpenOptions): Promise<void> {
   await setSpace(await spacePlaceOf(shell, group), {
     historyFor,
     ...(keep !== undefined && { keepSeconds: keep }),
     ...(keepSize !== undefined && { keepBytes: keepSize }),
-    ...(messages !== undefined && { keepsMessages: messages }),
   })
   await show(shell, group)
 }
@@ -79,7 +76,7 @@ const HISTORY_FOR = {
 } as const
 
 function factsOf({ statement, ...status }: SpaceStatus): [string, string][] {
-  const { spaceId, historyFor, keepSeconds, keepBytes, keepsMessages } = statement
+  const { spaceId, historyFor, keepSeconds, keepBytes } = statement
   const { entries, entryBytes, historyBytes, horizonUs, memberCount, lacking, keyEpoch } = status
   const days = Math.round(keepSeconds / 8640) / 10
   const kept = historyFor === 'none' ? 'not at all' : `${days} days, ${sizeText(keepBytes)} at most`
@@ -87,7 +84,6 @@ function factsOf({ statement, ...status }: SpaceStatus): [string, string][] {
     ['space', spaceId],
     ['history for', HISTORY_FOR[historyFor]],
     ['kept', kept],
-    ['messages', keepsMessages ? 'those that are sent to be kept' : 'none'],
     ['entries', `${entries}, ${sizeText(entryBytes)}`],
     ['history', `${sizeText(historyBytes)}${horizonUs === null ? '' : `, from ${instantText(horizonUs)} on`}`],
     ['key', `number ${keyEpoch}, with ${memberCount - lacking.length} of ${memberCount} members`],

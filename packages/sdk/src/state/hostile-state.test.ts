@@ -1,6 +1,8 @@
 /** What a broker that lies about state and history gets past a member: nothing but what it withholds altogether. */
 import {
   generateIdentity,
+  hash256,
+  keyLink,
   NO_LINK,
   newSpaceKey,
   openGrant,
@@ -123,6 +125,14 @@ test('a value of another key, space or mesh is forged, whoever signed it', async
   handOut(its, elsewhere.values.three)
   await caught(its.bob, its.bob.state.get('topic'), 'entry_forged')
   await caught(its.bob, all(its.bob.state.list()), 'entry_forged')
+  // Also where one who has the keys made it for elsewhere.
+  const { ring, place } = keysOf(its.space)
+  const { signing } = its.ann.identity
+  const fields = { key: 'topic', value: new Uint8Array(3), sentAtMs: 1, revision: 1, prevHash: new Uint8Array(32) }
+  for (const other of [{ spaceId: 'cd'.repeat(16) as never }, { meshId: 'cd'.repeat(16) as never }]) {
+    handOut(its, sealEntry(signing, { ...place, ...fields, ...other }, ring).bytes)
+    await caught(its.bob, its.bob.state.get('topic'), 'entry_forged')
+  }
 })
 
 test('a stranger can not sign what a member has sealed, nor seal anything of its own', async () => {
@@ -258,25 +268,57 @@ test('a key that does not follow the one a member has, or another name key, is n
   const its = await world()
   const mallory = its.broker.join()
   const bob = its.bob.identity
-  const given = { meshId: its.broker.meshId, spaceId: its.broker.spaceId, keyEpoch: 2 }
+  await its.bob.state.tend()
+  const { ring, place } = keysOf(its.space)
+  const next = { ...place, keyEpoch: 2 }
+  const key = newSpaceKey()
   const grant = (nameKey: Uint8Array, link: Uint8Array) =>
     sealGrant(
       mallory.signing,
       {
-        ...{ ...given, granter: mallory.signing.publicKey, member: bob.signing.publicKey, link, nameKey },
-        keys: [{ keyEpoch: 2, key: newSpaceKey() }],
+        ...{ ...next, granter: mallory.signing.publicKey, member: bob.signing.publicKey, link, nameKey },
+        keys: [{ keyEpoch: 2, key }],
       },
       bob.box.publicKey,
     )
-  await its.bob.state.tend()
-  const { ring } = keysOf(its.space)
-  for (const box of [grant(ring.nameKey, new Uint8Array(32).fill(9)), grant(newSpaceKey(), NO_LINK)]) {
+  const link = keyLink(ring.spaceKey, key, next)
+  for (const box of [grant(ring.nameKey, new Uint8Array(32).fill(9)), grant(newSpaceKey(), link)]) {
     its.bob.told.length = 0
     its.broker.keyEpoch = 2
     its.broker.give(bob.signing.publicKey, box, 2)
     await its.bob.state.tend()
     expect(its.bob.told).toMatchObject([{ type: 'grant_forged' }])
   }
+})
+
+test('who has left can not go on under the key of its time, whatever the broker lets in', async () => {
+  const its = await world()
+  const before = keysOf(its.space)
+  const cat = await its.space.open()
+  await its.ann.state.tend()
+  its.broker.leave(cat.identity)
+  await its.ann.state.tend()
+  expect(its.broker.keyEpoch).toBe(2)
+  await its.ann.state.set('topic', 'without her')
+  await its.bob.state.get('topic')
+  const newest = its.broker.events.at(-1)!.value
+  const draft = {
+    ...before.place,
+    key: 'topic',
+    value: new Uint8Array(3),
+    sentAtMs: 1,
+    revision: 5,
+    prevHash: hash256(newest),
+  }
+  handOut(its, sealEntry(cat.identity.signing, draft, before.ring).bytes)
+  await caught(its.bob, its.bob.state.get('topic'), 'entry_forged')
+})
+
+test('an old value told as news is a rollback, also at the beginning of a watch', async () => {
+  const its = await world()
+  await its.bob.state.get('topic')
+  its.broker.bend = (lines) => [{ ...lines[0]!, seq: 9 }]
+  await caught(its.bob, all(its.bob.state.history()), 'state_rolled_back')
 })
 
 test('a broker that invents a member of a group gets no keys for it', async () => {

@@ -1,0 +1,87 @@
+/** Messages to a group that the history keeps: read by who has the key of the time, and missed where one is left out. */
+import { sealBody } from '@sealpost/identity'
+import type { GroupId } from '@sealpost/std'
+import { expect, test } from 'vitest'
+import type { KeptMessage } from './reading.ts'
+import { all, type Member, Space } from './testing-states.ts'
+
+const TERMS = { historyFor: 'joined', keepsMessages: true } as const
+const note = (space: Space) => ({ group: space.broker.spaceId as GroupId, groupEpoch: 1, thread: 'ab'.repeat(16) })
+
+/** As its member says it and the broker stores it. */
+function say(space: Space, { state }: Member, text: string, isSecond = false): void {
+  const body = sealBody(new TextEncoder().encode(text))
+  const record = state.record({ ticket: body.ticket, note: note(space), isSecond })
+  space.broker.append({ kind: 3, value: record, body: body.bytes })
+}
+
+async function crew() {
+  const space = await Space.make(TERMS, { inGroup: 1 })
+  const [, bob] = [...space.broker.members.values()]
+  const ann = await space.open(space.owner)
+  return { space, ann, bob: await space.open(bob) }
+}
+
+const texts = async ({ state }: Member) =>
+  (await all(state.history())).map((event) =>
+    event.type === 'message' ? new TextDecoder().decode(event.body) : event.type,
+  )
+
+test('what was said is in the history, in its order and by its author', async () => {
+  const { space, ann, bob } = await crew()
+  say(space, ann, 'lunch?')
+  await ann.state.set('topic', 'lunch')
+  say(space, bob, 'at noon')
+  say(space, ann, 'fine')
+  expect(await texts(bob)).toEqual(['lunch?', 'set', 'at noon', 'fine'])
+  const [first] = (await all(bob.state.history())) as KeptMessage[]
+  expect(first).toMatchObject({ author: ann.identity.signing.publicKey, thread: 'ab'.repeat(16), seq: 1 })
+  expect(bob.told).toEqual([])
+})
+
+test('who came later has no key to what was said before', async () => {
+  const { space, ann, bob } = await crew()
+  say(space, ann, 'between us')
+  const cat = space.broker.join()
+  space.nameMembers([bob.identity, cat])
+  await ann.state.tend()
+  say(space, ann, 'welcome')
+  expect(await texts(await space.open(cat))).toEqual(['sealed', 'welcome'])
+  expect(await texts(bob)).toEqual(['between us', 'welcome'])
+})
+
+test('one that is left out between two of its author is missed, whatever the numbers say', async () => {
+  const { space, ann, bob } = await crew()
+  for (const text of ['one', 'two', 'three']) say(space, ann, text)
+  space.broker.bend = (lines) => lines.filter(({ seq }) => seq !== 2).map((line, n) => ({ ...line, seq: n + 1 }))
+  expect(await texts(bob)).toEqual(['one', 'three'])
+  expect(bob.told).toMatchObject([{ type: 'history_gap', author: ann.identity.signing.publicKey }])
+  space.broker.bend = (lines) => [lines[0]!, { ...lines[0]!, seq: 2 }]
+  await expect(texts(bob)).rejects.toMatchObject({ code: 'state_rolled_back' })
+})
+
+test('what was said anew, since it was refused, begins a stream of its own', async () => {
+  const { space, ann, bob } = await crew()
+  say(space, ann, 'one')
+  const refused = sealBody(new Uint8Array(3))
+  ann.state.record({ ticket: refused.ticket, note: note(space), isSecond: false })
+  say(space, ann, 'two', true)
+  say(space, ann, 'three')
+  expect(await texts(bob)).toEqual(['one', 'two', 'three'])
+  expect(bob.told).toEqual([])
+})
+
+test('another body, another record, and one changed anywhere are forged', async () => {
+  const { space, ann, bob } = await crew()
+  say(space, ann, 'one')
+  say(space, ann, 'two')
+  const [one, two] = space.broker.events
+  const base64 = (bytes: Uint8Array) => Buffer.from(bytes).toString('base64')
+  const handOut = async (change: object) => {
+    space.broker.bend = (lines) => [{ ...lines[0]!, ...change }]
+    await expect(texts(bob)).rejects.toMatchObject({ code: 'entry_forged' })
+  }
+  await handOut({ body: base64(two!.body!) })
+  await handOut({ value: base64(one!.value.map((byte, i) => (i === 40 ? byte ^ 1 : byte))) })
+  await handOut({ value: base64(one!.value.map((byte, i) => (i === 150 ? byte ^ 1 : byte))) })
+})
