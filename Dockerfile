@@ -10,13 +10,16 @@ COPY apps/broker/package.json apps/broker/
 COPY apps/cli/package.json apps/cli/
 COPY apps/console/package.json apps/console/
 COPY apps/demo/package.json apps/demo/
+COPY apps/docs/package.json apps/docs/
 COPY packages/bus/package.json packages/bus/
 COPY packages/core/package.json packages/core/
 COPY packages/db/package.json packages/db/
+COPY packages/history/package.json packages/history/
 COPY packages/identity/package.json packages/identity/
 COPY packages/operator/package.json packages/operator/
 COPY packages/protocol/package.json packages/protocol/
 COPY packages/queue/package.json packages/queue/
+COPY packages/replay/package.json packages/replay/
 COPY packages/sdk/package.json packages/sdk/
 COPY packages/sim/package.json packages/sim/
 COPY packages/std/package.json packages/std/

@@ -4,10 +4,16 @@
  */
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
+import { allPages } from '@sealpost/docs/pages'
 import { describe, expect, test } from 'vitest'
 
 const ROOT = join(import.meta.dirname, '..')
 const pages = [...['README.md', 'SECURITY.md'].map((name) => join(ROOT, name)), ...pagesBelow(join(ROOT, 'docs'))]
+/** Where a file that is named without its folder may be: among the sources, not among what is installed. */
+const SOURCES = [
+  'scripts',
+  ...['packages', 'apps'].flatMap((above) => readdirSync(join(ROOT, above)).map((name) => join(above, name, 'src'))),
+]
 const PLACEHOLDER = /\b(?:FIGURES|TODO|TBD|FIXME|XXX)\b/g
 
 function pagesBelow(folder: string): string[] {
@@ -46,6 +52,11 @@ describe.each(pages.map((page) => relative(ROOT, page)))('%s', (name) => {
     expect(linksOf(text).filter((link) => isDead(page, link))).toEqual([])
   })
 
+  test('every file that it names by its path is there', () => {
+    const named = [...text.matchAll(/`((?:packages|apps|scripts|docs)\/[\w./-]+\.\w+)`/g)].map(([, path]) => path!)
+    expect(named.filter((path) => !existsSync(join(ROOT, path)))).toEqual([])
+  })
+
   test('nothing is left to be filled in', () => {
     expect(proseOf(text).match(PLACEHOLDER) ?? []).toEqual([])
   })
@@ -57,6 +68,27 @@ test('dead links, dead anchors and links in code are told apart', () => {
     '[a](docs/absent.md) `[b](c)` [d](docs/PROTOCOL.md#nowhere) [e](docs/PROTOCOL.md) [f](https://g.h)',
   )
   expect(links.filter((link) => isDead(page, link))).toEqual(['docs/absent.md', 'docs/PROTOCOL.md#nowhere'])
+})
+
+test('every page stands once in the order of the documentation (apps/docs/src/pages.ts)', () => {
+  const listed = allPages().map(({ path }) => path)
+  const there = pages.map((page) => relative(ROOT, page)).filter((path) => path !== 'README.md')
+  expect(there.filter((path) => !listed.includes(path))).toEqual([])
+  expect(listed.filter((path) => !existsSync(join(ROOT, path)))).toEqual([])
+  expect(new Set(listed).size).toBe(listed.length)
+})
+
+describe('the files that docs/ARCHITECTURE.md names', () => {
+  const text = readFileSync(join(ROOT, 'docs/ARCHITECTURE.md'), 'utf8')
+  const named = [...text.matchAll(/`([\w./-]+\.(?:ts|md))`/g)].map(([, path]) => path!)
+  const files = SOURCES.flatMap((folder) => readdirSync(join(ROOT, folder), { recursive: true, encoding: 'utf8' }))
+
+  test('exist: a whole path at its place, a name alone somewhere', () => {
+    const isThere = (path: string) =>
+      existsSync(join(ROOT, path)) || files.some((file) => `/${file}`.endsWith(`/${path}`))
+    expect(named.filter((path) => !isThere(path))).toEqual([])
+    expect(named.length).toBeGreaterThan(30)
+  })
 })
 
 describe('docs/PROMISES.md', () => {
@@ -84,6 +116,6 @@ test.each([
   ['README.md', 'hello.ts'],
   ['docs/STATE.md', 'state.ts'],
 ])('the first example of %s is the program docs/examples/%s', (page, program) => {
-  const snippet = /^```ts\n([\s\S]*?)^```/m.exec(readFileSync(join(ROOT, page), 'utf8'))?.[1]
+  const snippet = /^```ts.*\n([\s\S]*?)^```/m.exec(readFileSync(join(ROOT, page), 'utf8'))?.[1]
   expect(snippet).toBe(readFileSync(join(ROOT, 'docs/examples', program), 'utf8'))
 })

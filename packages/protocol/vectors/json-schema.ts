@@ -1,0 +1,107 @@
+/**
+ * The frames in their JSON form as JSON Schema (draft 2020-12), from the table of frames and the meanings beside it:
+ * `docs/reference/frames.schema.json`, and the payloads of `asyncapi.ts`.
+ */
+import { clientFrames, type FrameKind, refusalCodes, serverFrames } from '../src/index.ts'
+import type { Shape } from '../src/layout.ts'
+import { MEANINGS } from './meanings.ts'
+
+export interface JsonSchema {
+  readonly [keyword: string]: unknown
+}
+
+const DESCRIPTION =
+  'What a text message under the subprotocol sealpost.v1.json may be; docs/PROTOCOL.md says what it means. What a schema ' +
+  'can not say: a frame has at most 262144 bytes, an integer is not written as -0, and no key stands twice.'
+
+/** What does not end a group of four digits of base64url: its last digit has zeros where no byte is left. */
+const TWO_DIGITS = '[A-Za-z0-9_-][AQgw]'
+const THREE_DIGITS = '[A-Za-z0-9_-]{2}[AEIMQUYcgkosw048]'
+
+/** Each frame by its name, `code`, `ClientFrame` and `ServerFrame`; they name each other behind `prefix`. */
+export function frameSchemas(prefix: string): Record<string, JsonSchema> {
+  const anyOf = (kinds: readonly FrameKind[]) => ({ oneOf: kinds.map(({ type }) => ({ $ref: prefix + type })) })
+  return {
+    ClientFrame: { description: 'What a client may say.', ...anyOf(clientFrames) },
+    ServerFrame: { description: 'What a broker may say.', ...anyOf(serverFrames) },
+    code: { description: 'A code of a refusal.', enum: refusalCodes },
+    ...Object.fromEntries([...serverFrames, ...clientFrames].map((kind) => [kind.type, schemaOfFrame(kind, prefix)])),
+  }
+}
+
+export function schemaText(): string {
+  const prefix = '#/$defs/'
+  const schema = {
+    $schema: 'https://json-schema.org/draft/2020-12/schema',
+    title: 'Frames of the Sealpost protocol, version 1, in their JSON form',
+    description: DESCRIPTION,
+    anyOf: [{ $ref: `${prefix}ClientFrame` }, { $ref: `${prefix}ServerFrame` }],
+    $defs: frameSchemas(prefix),
+  }
+  return `${JSON.stringify(schema, null, 2)}\n`
+}
+
+function schemaOfFrame({ type, number, body }: FrameKind, prefix: string): JsonSchema {
+  const meaning = MEANINGS[type]!
+  const { properties, required, ...rest } = schemaOf(body.shape, { prefix, path: '', meanings: meaning.fields }) as {
+    properties: object
+    required: string[]
+  }
+  return {
+    title: `${type} (${number})`,
+    description: meaning.about,
+    ...rest,
+    properties: { type: { const: type }, ...properties },
+    required: ['type', ...required],
+  }
+}
+
+interface Place {
+  readonly prefix: string
+  /** Of the fields within: empty, or with a dot at its end. */
+  readonly path: string
+  readonly meanings: Readonly<Record<string, string>>
+}
+
+function schemaOf(shape: Shape, place: Place): JsonSchema {
+  switch (shape.kind) {
+    case 'integer':
+      return { type: 'integer', minimum: 0, maximum: shape.max }
+    case 'hex':
+      return { type: 'string', pattern: `^[0-9a-f]{${shape.length * 2}}$` }
+    case 'bytes':
+      return base64url(shape.length, shape.length)
+    case 'blob':
+      return base64url(shape.min, shape.max)
+    case 'token':
+      return { type: 'string', pattern: '^[ -~]*$', minLength: shape.min, maxLength: shape.max }
+    case 'choice':
+      return shape.names === refusalCodes ? { $ref: `${place.prefix}code` } : { enum: shape.names }
+    case 'flag':
+      return { type: 'boolean' }
+    case 'list':
+      return { type: 'array', items: schemaOf(shape.item, place), minItems: shape.min, maxItems: shape.max }
+    case 'struct':
+      return objectOf(shape.fields, place)
+  }
+}
+
+/** So many bytes have so many digits and no others, so bounds of the text are bounds of the bytes. */
+function base64url(min: number, max: number): JsonSchema {
+  const pattern = `^(?:[A-Za-z0-9_-]{4})*(?:${TWO_DIGITS}|${THREE_DIGITS})?$`
+  return { type: 'string', pattern, minLength: Math.ceil((min * 4) / 3), maxLength: Math.ceil((max * 4) / 3) }
+}
+
+function objectOf(fields: readonly (readonly [string, Shape])[], { path, ...place }: Place): JsonSchema {
+  const properties = fields.map(([name, shape]) => {
+    const meaning = place.meanings[path + name]
+    const schema = schemaOf(shape, { ...place, path: `${path}${name}.` })
+    return [name, meaning === undefined || meaning === 'as there' ? schema : { description: meaning, ...schema }]
+  })
+  return {
+    type: 'object',
+    properties: Object.fromEntries(properties),
+    required: fields.map(([name]) => name),
+    additionalProperties: false,
+  }
+}

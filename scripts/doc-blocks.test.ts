@@ -1,0 +1,107 @@
+/** How the documentation's blocks are read; that they do what they say is shown by `doc-blocks.e2e.test.ts`. */
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { sealpost } from '@sealpost/cli/program'
+import { allPages, ROOT } from '@sealpost/docs/pages'
+import type { CommanderError } from 'commander'
+import { expect, test } from 'vitest'
+import { blocksOf, commandsOf, expectedOf, isAs, programOf } from './doc-blocks/blocks.ts'
+
+const fence = '```'
+
+test('a block is run unless it says otherwise, and says so in a known way', () => {
+  const page = `${fence}sh\nls\n${fence}\n\n${fence}sh no-run\nrm\n${fence}\n${fence}json\n{}\n${fence}\n`
+  expect(blocksOf(page).map(({ kind, line }) => [kind, line])).toEqual([
+    ['run', 1],
+    ['no-run', 5],
+    ['words', 8],
+  ])
+  expect(() => blocksOf(`${fence}bash\nls\n${fence}\n`)).toThrow('line 1')
+  expect(() => blocksOf(`a\n${fence}\nbun x\n${fence}\n`)).toThrow('line 2')
+})
+
+test('the blocks of a page are one program, which says what it prints', () => {
+  const page = `${fence}ts\nimport { a } from 'a'\na()\n${fence}\n\n${fence}ts\nimport { b } from 'b'\nconsole.log(b) // 2\n${fence}\n`
+  const program = programOf(blocksOf(page))
+  expect(program.split('\n').slice(0, 3)).toEqual(["import { a } from 'a'", "import { b } from 'b'", 'a()'])
+  expect(expectedOf(program)).toEqual(['2'])
+})
+
+test('output is compared whole, but for what differs from time to time', () => {
+  expect(isAs('port 7450\nready\n', 'port …\nready')).toBe(true)
+  expect(isAs('port 7450\nnot ready\n', 'port …\nready')).toBe(false)
+  expect(isAs('port (1)\n', 'port 1')).toBe(false)
+})
+
+test('commands are found among what else a shell does', () => {
+  const text = 'git diff | sealpost request reviewer # asks\nA=b sealpost send "x y" \'it\' > f\nsealpost a \\\n  --b\n'
+  expect(commandsOf(text)).toEqual([
+    ['request', 'reviewer'],
+    ['send', 'x y', 'it'],
+    ['a', '--b'],
+  ])
+})
+
+const pages = ['README.md', ...allPages().map(({ path }) => path)].map((path) => ({
+  path,
+  text: readFileSync(join(ROOT, path), 'utf8'),
+}))
+const examples = pages.flatMap(({ path, text }) =>
+  blocksOf(text)
+    .filter(({ kind }) => kind === 'no-run')
+    .flatMap((block) => commandsOf(block.text).map((words) => ({ place: `${path}:${block.line}`, words }))),
+)
+/** Those that a sentence names, perhaps without their arguments. */
+const mentions = pages.flatMap(({ path, text }) =>
+  [...text.replace(/^```[\s\S]*?^```/gm, '').matchAll(/`(sealpost [^`]+)`/g)].map(([, command]) => ({
+    place: path,
+    words: commandsOf(command!)[0]!,
+  })),
+)
+const NO_FAULT = ['commander.helpDisplayed', 'commander.help', 'commander.version']
+const INCOMPLETE = ['commander.missingArgument', 'commander.missingMandatoryOptionValue']
+
+/** What stands for a mesh's id in an example. */
+const withIds = (words: readonly string[]) =>
+  words.map((word) => (/^(?:MESH|[0-9a-f]+…)$/.test(word) ? '0f'.repeat(16) : word))
+
+/** What our command says of it, if it does not take it. */
+async function faultOf(words: readonly string[], allowed: readonly string[]): Promise<string | undefined> {
+  const silent = { write: () => true } as unknown as NodeJS.WriteStream
+  const program = sealpost(() => async () => undefined, { out: silent, err: silent })
+  const error: CommanderError | null = await program.parseAsync(withIds(words), { from: 'user' }).then(
+    () => null,
+    (cause) => cause,
+  )
+  return error && !allowed.includes(error.code) ? error.message : undefined
+}
+
+test('each command that a page shows and does not run, or names, is one that exists, with options that it has', async () => {
+  const wrong: string[] = []
+  const all = [
+    ...examples.map((each) => ({ ...each, allowed: NO_FAULT })),
+    ...mentions.map((each) => ({ ...each, allowed: [...NO_FAULT, ...INCOMPLETE] })),
+  ]
+  for (const { place, words, allowed } of all) {
+    const fault = await faultOf(words, allowed)
+    if (fault !== undefined) wrong.push(`${place}: ${words.join(' ')}: ${fault}`)
+  }
+  expect(wrong).toEqual([])
+  expect(examples.length).toBeGreaterThan(80)
+  expect(mentions.length).toBeGreaterThan(40)
+})
+
+test('each setting that a page names is one', () => {
+  const known = pages
+    .filter(({ path }) => path.startsWith('docs/reference/'))
+    .flatMap(({ text }) => [...text.matchAll(/`([A-Z][A-Z0-9_]+)`/g)].map(([, name]) => name!))
+  const named = pages
+    .filter(({ path }) => !/CHANGELOG|ARCHITECTURE|\/adr\//.test(path)) // which name constants of the code
+    .flatMap(({ path, text }) =>
+      [...text.matchAll(/`([A-Z][A-Z0-9]*_[A-Z0-9_]+)[=`]/g)].map(([, name]) => ({ path, name: name! })),
+    )
+  // Those of OpenTelemetry's own library, and those that `listen --exec` tells a program, stand in no table of ours.
+  const isOurs = ({ name }: { name: string }) => !/^(?:OTEL|SEALPOST)_/.test(name)
+  expect(named.filter(isOurs).filter(({ name }) => !known.includes(name))).toEqual([])
+  expect(named.length).toBeGreaterThan(80)
+})
