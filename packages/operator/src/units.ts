@@ -15,5 +15,6 @@ export function wholeUnits(ms: number): string {
 
 export function binaryBytes(count: number): string {
   const power = count < 1024 ? 0 : Math.min(4, Math.floor(Math.log2(count) / 10))
-  return `${(count / 1024 ** power).toFixed(power === 0 ? 0 : 1)} ${['B', 'KiB', 'MiB', 'GiB', 'TiB'][power]}`
+  const value = count / 1024 ** power
+  return `${value.toFixed(power === 0 || value >= 100 ? 0 : 1)} ${['B', 'KiB', 'MiB', 'GiB', 'TiB'][power]}`
 }

@@ -122,6 +122,7 @@ function PeerTable({ api, meshId, me, peers, changed }: MeshProps & { peers: rea
             </th>
             <td>
               <span class={`status ${peer.status}`}>{peer.status === 'dnd' ? 'do not disturb' : peer.status}</span>
+              {peer.status === 'away' && <LastSession of={peer} />}
             </td>
             <Num>{count(peer.depth)}</Num>
             <Num>{age(peer.oldestAgeMs)}</Num>
@@ -148,6 +149,16 @@ function PeerTable({ api, meshId, me, peers, changed }: MeshProps & { peers: rea
       </Table>
       {dialog}
     </>
+  )
+}
+
+/** Away is who has no session here: on which shard the last one was, and since when, is known of all. */
+function LastSession({ of: { lastSeen } }: { of: Peer }) {
+  if (!lastSeen) return <div class="quiet">never here</div>
+  return (
+    <div class="quiet" title={`Its last session began ${instant(lastSeen.sinceMs)}`}>
+      last at {short(lastSeen.shard)}
+    </div>
   )
 }
 
