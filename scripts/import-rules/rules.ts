@@ -29,6 +29,7 @@ export const DIRECTIONS: Readonly<Record<string, readonly string[]>> = {
     'operator',
     'protocol',
     'queue',
+    'replay',
     'std',
   ],
   'apps/console': ['demo', 'operator', 'std'],

@@ -5,6 +5,16 @@ const bytes = (max = Number.MAX_SAFE_INTEGER) => count('bytes', max)
 const ENTRY_BYTES = 68 * 1024
 
 export const historySettings = {
+  REPLAYS_AT_ONCE: setting(count('answers', 64), {
+    fallback: 2,
+    unit: 'answers',
+    meaning: 'long answers of state and history that one broker gives at a time; the others wait in line',
+  }),
+  HISTORY_MS: setting(count('milliseconds'), {
+    fallback: 60_000,
+    unit: 'milliseconds',
+    meaning: 'how often to look whether a snapshot is due, and which days of history are to come or may go',
+  }),
   STATE_ENTRY_BYTES_MAX: setting(bytes(ENTRY_BYTES), {
     fallback: ENTRY_BYTES,
     unit: 'bytes',

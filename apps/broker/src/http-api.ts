@@ -16,11 +16,13 @@ import { mailbagJson } from './http-mailbag.ts'
 import type { Settling } from './http-polled-session.ts'
 import { type HttpCode, isRefused } from './http-refusals.ts'
 import { refuse } from './http-refuse.ts'
+import { addReplays } from './http-replay.ts'
 import * as routes from './http-routes.ts'
 import { readBroadcast, readEnvelopes, type Sending, sendOnce } from './http-send.ts'
 import { addSpaces } from './http-spaces.ts'
 import { nameOf, type TokenHolder, type Tokens } from './http-tokens.ts'
 import { errorFields, type Log } from './log.ts'
+import type { Replays } from './replays.ts'
 import type { SpaceDesk } from './space-desk.ts'
 
 /** What the server knows of a request. */
@@ -38,6 +40,7 @@ export interface ApiParts {
   readonly queue: Queue
   readonly groups: GroupRosters
   readonly spaces: SpaceDesk
+  readonly replays: Replays
   readonly tokens: Tokens
   readonly challenges: Challenges
   readonly inboxes: Inboxes
@@ -51,6 +54,7 @@ export interface ApiParts {
 
 export type Env = { Bindings: Caller; Variables: { holder: TokenHolder } }
 export type Api = OpenAPIHono<Env>
+export type Asking = Context<Env>
 
 const ALL = [...routes.strangerRoutes, ...routes.peerRoutes, ...routes.chunkRoutes]
 const PATHS = ALL.map(({ method, path }) => ({
@@ -80,6 +84,7 @@ export function apiRoutes(parts: ApiParts): Api {
   addGroups(app, parts)
   addAttachments(app, parts.attachments)
   addSpaces(app, parts.spaces)
+  addReplays(app, parts)
   for (const route of ALL) app.all(route.getRoutingPath(), methodNotAllowed)
   const document = openApiDocument()
   app.get(DOCUMENT_PATH, (c) => c.json(document))

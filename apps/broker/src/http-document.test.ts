@@ -37,6 +37,8 @@ test('everything it refers to is in it, and every request but those for a token 
     ['post /v1/meshes/{mesh}/spaces/{space}/grants', true],
     ['delete /v1/meshes/{mesh}/spaces/{space}/grants/{keyEpoch}', true],
     ['post /v1/meshes/{mesh}/spaces/{space}/entries', true],
+    ['get /v1/meshes/{mesh}/state', true],
+    ['get /v1/meshes/{mesh}/history', true],
     ['put /v1/meshes/{mesh}/attachments/{id}/chunks/{chunk}', true],
     ['get /v1/meshes/{mesh}/attachments/{id}/chunks/{chunk}', true],
   ])

@@ -4,6 +4,7 @@ import { BATCH_MAX, LOOKUP_MAX } from '@sealpost/protocol'
 import { attachmentRoutes, chunkRoutes } from './http-attachment-routes.ts'
 import { broadcast, groups, rosters } from './http-group-routes.ts'
 import { type JsonSchema, schemaOfField, schemaOfFrame, schemaOfItem } from './http-json-schema.ts'
+import { history, state } from './http-replay-routes.ts'
 import {
   base64url,
   body,
@@ -182,5 +183,7 @@ export const peerRoutes = [
   rosters,
   ...attachmentRoutes,
   ...spaceRoutes,
+  state,
+  history,
 ]
 export { chunkRoutes }

@@ -13,6 +13,7 @@ import { Inboxes } from './http-inboxes.ts'
 import { type Rate, RequestLimits } from './http-limits.ts'
 import { Tokens } from './http-tokens.ts'
 import type { Log } from './log.ts'
+import type { Replays } from './replays.ts'
 import type { SpaceDesk } from './space-desk.ts'
 
 interface Parts {
@@ -22,6 +23,7 @@ interface Parts {
   readonly authenticator: Authenticator
   readonly attachments: AttachmentParts
   readonly spaces: SpaceDesk
+  readonly replays: Replays
   readonly log: Log
 }
 
@@ -40,7 +42,7 @@ const PEER_AT_A_TIME = 16
 const ENDS_WITHIN_MS = 1000
 
 export function openApi(parts: Parts, { greet, pollingIdleMs, rate }: Options) {
-  const { driver, queue, db, authenticator, attachments, spaces, log } = parts
+  const { driver, queue, db, authenticator, attachments, spaces, replays, log } = parts
   const challenges = new Challenges(greet)
   const strangers = new RequestLimits(rate && STRANGERS_RATE, STRANGERS_AT_A_TIME)
   const peers = new RequestLimits(rate, PEER_AT_A_TIME)
@@ -56,6 +58,7 @@ export function openApi(parts: Parts, { greet, pollingIdleMs, rate }: Options) {
     groups,
     attachments,
     spaces,
+    replays,
     strangers,
     peers,
     log,

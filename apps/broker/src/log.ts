@@ -32,6 +32,8 @@ interface Fields {
   readonly forSeconds?: number
   readonly deadRows?: number
   readonly forgotten?: number
+  readonly rows?: number
+  readonly bytes?: number
 }
 
 export interface Log {

@@ -22,6 +22,7 @@ import { DatabaseWatch } from './database-watch.ts'
 import type { DoorLimits } from './door.ts'
 import { Driver, type DriverOptions } from './driver.ts'
 import { GroupRegistrar } from './group-registrar.ts'
+import { openHistory } from './history-start.ts'
 import { adminRoutes, type HttpParts, publicRoutes, routesOf, withConsole, withDemo } from './http.ts'
 import { discoveryOf } from './http-discovery.ts'
 import { openApi } from './http-start.ts'
@@ -44,7 +45,6 @@ import {
 } from './server.ts'
 import { ShardTable } from './shard-table.ts'
 import { SpaceNews } from './space-news.ts'
-import { openSpaces } from './space-start.ts'
 import { Traces } from './traces.ts'
 
 export interface RunningBroker {
@@ -91,9 +91,9 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   }
   const socketOptions = serverOptions(config, keys)
   const attachments = await openAttachments(config, { log, metrics })
-  const spaces = openSpaces(config, { databases, authenticator, news, metrics })
+  const history = await openHistory(config, { databases, authenticator, news, log, metrics })
   const api = openApi(
-    { driver, queue, db: databases.asking, authenticator, attachments, spaces, log },
+    { driver, queue, db: databases.asking, authenticator, attachments, ...history, log },
     { greet: () => helloOf(socketOptions), pollingIdleMs: config.POLLING_IDLE_MS, rate: limits.rate },
   )
   const app = publicRoutes(http).route('/', api.app)
@@ -117,7 +117,7 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
       await shards.leave()
       server.refuseNewcomers()
       await driver.shutdown()
-      await api.ended()
+      await api.ended().then(history.stop)
       await server.stop()
       await attachments.close()
       await admin.stop()

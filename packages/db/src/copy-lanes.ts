@@ -43,12 +43,15 @@ export class CopyLanes {
   }
 
   /**
-   * The bytes of one `COPY … TO STDOUT`. Whoever stops reading ends the statement on the server at once.
+   * The bytes of one `COPY … TO STDOUT`. Whoever stops reading, or aborts `signal`, ends the statement on the server at once.
    * @throws DatabaseError
    */
-  async *read(statement: string): AsyncGenerator<Buffer, void, undefined> {
+  async *read(statement: string, signal?: AbortSignal): AsyncGenerator<Buffer, void, undefined> {
     const link = await this.#take()
     let isWhole = false
+    const cut = () => link.lane.cut()
+    if (signal?.aborted) cut()
+    signal?.addEventListener('abort', cut, { once: true })
     try {
       const stream = link.client.query(copyTo(statement)) as unknown as Readable
       stream.on('error', () => undefined) // one that comes after the reader has gone would end the process
@@ -59,6 +62,7 @@ export class CopyLanes {
       isWhole = leavesConnectionWhole(known)
       throw statementError(known, this.#address)
     } finally {
+      signal?.removeEventListener('abort', cut)
       this.#give(link, isWhole)
     }
   }

@@ -1,8 +1,5 @@
 /** What is asked about, and how it is written into a statement: `COPY` takes no parameters. */
-import { assert, type MeshId } from '@sealpost/std'
-
-/** Of a mesh or of a group: 32 hex digits. */
-export type SpaceId = string
+import { assert, type MeshId, type SpaceId } from '@sealpost/std'
 
 export interface SpaceRef {
   readonly meshId: MeshId
@@ -14,14 +11,14 @@ export type Micros = number
 
 const MOMENT = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?Z$/
 
-/** Reads RFC 3339 in UTC, with up to six digits of a second. @returns null for anything else */
+/** Reads RFC 3339 in UTC, with up to six digits of a second; what is later than 2255 is that. @returns null for anything else */
 export function readMoment(text: string): Micros | null {
   const [, seconds, digits = ''] = MOMENT.exec(text) ?? []
   if (seconds === undefined) return null
   const ms = Date.parse(`${seconds}Z`)
   // A 31st of February is taken for a day of March.
   if (Number.isNaN(ms) || !new Date(ms).toISOString().startsWith(seconds)) return null
-  return ms * 1000 + Number(digits.padEnd(6, '0'))
+  return Math.min(Number.MAX_SAFE_INTEGER, ms * 1000 + Number(digits.padEnd(6, '0')))
 }
 
 /** `2026-11-22T01:02:03.123456Z` */

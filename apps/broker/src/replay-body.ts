@@ -1,0 +1,74 @@
+/** The body of a long answer: as fast as it is read and no faster, for as long as somebody reads it. */
+import type { Millis } from '@sealpost/std'
+
+/** What a client may have: `br` costs too much time. In the order in which we would rather. */
+const ENCODINGS = ['zstd', 'gzip'] as const
+export type Encoding = (typeof ENCODINGS)[number]
+
+/** The encoding for an `Accept-Encoding`; null: none. One with a weight of 0 is not wanted. */
+export function encodingFor(header: string | undefined): Encoding | null {
+  const wanted = new Set(
+    (header ?? '')
+      .toLowerCase()
+      .split(',')
+      .map((part) => part.trim().split(/\s*;\s*q=/))
+      .filter(([, weight = '1']) => Number(weight) > 0)
+      .map(([name]) => name),
+  )
+  return ENCODINGS.find((encoding) => wanted.has(encoding)) ?? null
+}
+
+export interface BodyOptions {
+  /** Aborted when the reader is gone; aborting it ends the body. */
+  readonly end: AbortController
+  /** A reader that takes nothing for so long is gone. */
+  readonly stallMs: Millis
+  readonly encoding: Encoding | null
+  /** It broke off: the reader, who has part of it, is told by the end that is missing. */
+  readonly broken: (error: unknown) => void
+}
+
+/** `parts` is ended in every case. It has begun, or is a body that holds nothing. */
+export function bodyOf(parts: AsyncGenerator<Uint8Array>, options: BodyOptions): ReadableStream<Uint8Array> {
+  const { end, stallMs, encoding, broken } = options
+  let stalled: ReturnType<typeof setTimeout> | undefined
+  const over = () => {
+    clearTimeout(stalled)
+    void parts.return(undefined).catch(() => undefined) // what failed there has failed its reader already
+  }
+  end.signal.addEventListener('abort', over, { once: true })
+  const body = new ReadableStream<Uint8Array>(
+    {
+      pull: async (controller) => {
+        clearTimeout(stalled)
+        const next = await parts.next().catch((error) => broken(error))
+        if (end.signal.aborted) return
+        if (!next || next.done) return controller.close()
+        controller.enqueue(next.value)
+        stalled = setTimeout(() => end.abort(), stallMs)
+        stalled.unref()
+      },
+      cancel: () => {
+        over()
+        end.abort()
+      },
+    },
+    { highWaterMark: 0 },
+  )
+  if (encoding === null) return body
+  return body.pipeThrough(new CompressionStream(encoding) as unknown as ReadableWritablePair<Uint8Array, Uint8Array>)
+}
+
+/** Waits for the first part, so that what fails before it is still an answer of its own. @throws what `parts` throws */
+export async function begun(parts: AsyncGenerator<Uint8Array>): Promise<AsyncGenerator<Uint8Array>> {
+  const first = await parts.next()
+  return (async function* () {
+    try {
+      if (first.done) return
+      yield first.value
+      yield* parts
+    } finally {
+      await parts.return(undefined)
+    }
+  })()
+}

@@ -1,0 +1,148 @@
+/** What a member may read of state and history, and from what it is told; or why not. */
+import type { CopyLanes, Database } from '@sealpost/db'
+import type { Spaces } from '@sealpost/history'
+import {
+  eventsBetween,
+  findBase,
+  findSpace,
+  horizonOf,
+  lineOf,
+  type Micros,
+  momentText,
+  otherLine,
+  type Row,
+  readEntries,
+  readPage,
+  refusalOf,
+  type SpaceFacts,
+  type SpaceRef,
+  stateAt,
+  stateNow,
+  untilSettled,
+} from '@sealpost/replay'
+import type { Followers } from './history-followers.ts'
+import { isRefused, type Refused } from './http-refusals.ts'
+import { nameOf, type TokenHolder } from './http-tokens.ts'
+import { longAnswer, type ReplayForm } from './replay-answers.ts'
+import { begun } from './replay-body.ts'
+import type { Turns } from './replay-turns.ts'
+
+export interface ReplaysParts {
+  readonly db: Database
+  readonly copies: CopyLanes
+  readonly turns: Turns
+  readonly followers: Followers
+  /** Who belongs to which. */
+  readonly spaces: Pick<Spaces, 'find'>
+}
+
+export interface Asked {
+  readonly holder: TokenHolder
+  readonly space: SpaceRef
+  readonly form: ReplayForm
+  /** Whether the token is still good. */
+  readonly isHolderGood: () => Promise<boolean>
+  readonly signal: AbortSignal
+}
+
+export interface StateQuery {
+  /** null: now. */
+  readonly at: Micros | null
+  readonly after: number
+  /** Of the entries of now, only those. */
+  readonly keys: readonly string[] | null
+}
+
+export interface HistoryQuery {
+  readonly from: Micros | null
+  readonly to: Micros | null
+  readonly after: number
+  readonly before: number | null
+  readonly limit: number | null
+  readonly follows: boolean
+}
+
+export type Parts = AsyncGenerator<Uint8Array>
+
+const FOLLOWERS_TOO_MANY: Refused = { code: 'too_many_requests' }
+const CODES = { in_future: 'moment_in_future', before_horizon: 'before_horizon' } as const
+
+export class Replays {
+  readonly #parts: ReplaysParts
+
+  constructor(parts: ReplaysParts) {
+    this.#parts = parts
+  }
+
+  /** @throws OperatingError when the database does not answer; the reason of `signal` */
+  async state(asked: Asked, { at, after, keys }: StateQuery): Promise<Parts | Refused> {
+    const facts = await this.#find(asked)
+    if (isRefused(facts)) return facts
+    const { space } = asked
+    const { db } = this.#parts
+    if (keys) return few(startOf(facts.now, facts), await readEntries(db, space, keys), { seq: facts.lastSeq })
+    if (at === null) return this.#long(asked, stateNow(space, after), startOf(facts.now, facts), facts.lastSeq)
+    const refused = refusalOf(facts, at)
+    if (refused) return { code: CODES[refused] }
+    const base = await findBase(db, space, at)
+    if (!base) return { code: 'before_horizon' }
+    await untilSettled(db, space, facts, at)
+    return this.#long(asked, stateAt({ space, at, after, base }), startOf(at, facts), after)
+  }
+
+  /** @throws OperatingError when the database does not answer; the reason of `signal` */
+  async history(asked: Asked, query: HistoryQuery): Promise<Parts | Refused> {
+    const facts = await this.#find(asked)
+    if (isRefused(facts)) return facts
+    const { space, signal } = asked
+    const { after, before, limit } = query
+    const horizon = horizonOf(facts)
+    if (horizon === null) return { code: 'before_horizon' }
+    const [from, to] = [query.from ?? horizon, query.to ?? facts.now]
+    const refused = refusalOf(facts, Math.min(from, to)) ?? refusalOf(facts, to)
+    if (refused) return { code: CODES[refused] }
+    const start = startOf(to, facts)
+    if (query.follows) return this.#follow(asked, after, start)
+    await untilSettled(this.#parts.db, space, facts, to)
+    if (limit === null) return this.#long(asked, eventsBetween({ space, after, from, to }), start, after)
+    const { rows, hasMore } = await readPage(this.#parts.db, { space, after, before, from, to, limit })
+    signal.throwIfAborted()
+    return few(start, rows, { seq: rows.at(-1)?.seq ?? after, more: hasMore })
+  }
+
+  async #find({ holder, space }: Asked): Promise<SpaceFacts | Refused> {
+    const isTheirs = space.meshId === holder.meshId && (await this.#parts.spaces.find(holder, space.spaceId))
+    return (isTheirs && (await findSpace(this.#parts.db, space))) || { code: 'space_unknown' }
+  }
+
+  async #long(asked: Asked, query: string, start: Start, cursor: number): Promise<Parts | Refused> {
+    const { copies, turns } = this.#parts
+    const { form, signal } = asked
+    const done = await turns.begin(nameOf(asked.holder), signal)
+    if (isRefused(done)) return done
+    return begun(endingWith(longAnswer({ copies, query, form, start, cursor, signal }), done))
+  }
+
+  async #follow({ holder, space, isHolderGood, signal }: Asked, after: number, start: Start): Promise<Parts | Refused> {
+    const { followers, spaces } = this.#parts
+    if (followers.isFull) return FOLLOWERS_TOO_MANY
+    const mayStill = async () => (await isHolderGood()) && (await spaces.find(holder, space.spaceId)) !== null
+    return begun(followers.follow({ space, after, start, mayRead: mayStill, signal }))
+  }
+}
+
+type Start = Readonly<Record<string, unknown>>
+
+const startOf = (at: Micros, { lastSeq }: SpaceFacts): Start => ({ at: momentText(at), lastSeq })
+
+async function* few(start: Start, rows: readonly Row[], end: Start): Parts {
+  yield Buffer.from(otherLine({ start: true, ...start }) + rows.map(lineOf).join('') + otherLine({ end: true, ...end }))
+}
+
+async function* endingWith(parts: Parts, done: () => void): Parts {
+  try {
+    yield* parts
+  } finally {
+    done()
+  }
+}
