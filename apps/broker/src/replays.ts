@@ -103,7 +103,7 @@ export class Replays {
     if (refused) return { code: CODES[refused] }
     const start = startOf(to, facts)
     if (query.follows) return this.#follow(asked, after, start)
-    await untilSettled(this.#parts.db, space, facts, to)
+    if (query.to !== null) await untilSettled(this.#parts.db, space, facts, to)
     if (limit === null) return this.#long(asked, eventsBetween({ space, after, from, to }), start, after)
     const { rows, hasMore } = await readPage(this.#parts.db, { space, after, before, from, to, limit })
     signal.throwIfAborted()

@@ -13,7 +13,9 @@ import { Effort, generatorCheck } from './effort.ts'
 import { hotGroup } from './hot-group.ts'
 import { httpSend } from './http-send.ts'
 import { failuresOf } from './latency.ts'
+import { listing } from './listing.ts'
 import { paced } from './paced.ts'
+import { replay } from './replay.ts'
 import { roundtrip } from './roundtrip.ts'
 import { type Check, type Findings, type Scenario, type ScenarioSetup, sizeOf } from './scenario.ts'
 import { soak } from './soak.ts'
@@ -52,6 +54,8 @@ const PARTS: readonly Part[] = [
   { scenario: votes, peers: 10 },
   { scenario: httpSend, peers: 2 },
   { scenario: stream, peers: 20 },
+  { scenario: replay, peers: 4 },
+  { scenario: listing, peers: 6 },
   { scenario: soak, peers: 10, rate: 100 },
 ]
 

@@ -4,7 +4,9 @@ import { burst } from './burst.ts'
 import { connections } from './connections.ts'
 import { hotGroup } from './hot-group.ts'
 import { httpSend } from './http-send.ts'
+import { listing } from './listing.ts'
 import { mixed } from './mixed.ts'
+import { replay } from './replay.ts'
 import { roundtrip } from './roundtrip.ts'
 import type { Scenario } from './scenario.ts'
 import { soak } from './soak.ts'
@@ -24,6 +26,8 @@ export const SCENARIOS: readonly Scenario[] = [
   httpSend,
   stream,
   attachments,
+  replay,
+  listing,
   mixed,
   soak,
 ]

@@ -1,0 +1,144 @@
+/** Spaces with a long past, put into the database as if peers had written it: a mesh for each, whose own space it is. */
+import { type Database, openDatabase } from '@sealpost/db'
+import { type Base, REPLAY_SESSION, type SpaceRef } from '@sealpost/replay'
+import type { Environment } from './environment.ts'
+import { HttpReader } from './http-reader.ts'
+import { inventMesh, type Mesh } from './seed.ts'
+
+export interface SpaceSize {
+  readonly entries: number
+  /** Of all entries together. */
+  readonly bytes: number
+  readonly events: number
+}
+
+export interface FilledSpace extends SpaceSize {
+  readonly ref: SpaceRef
+  readonly mesh: Mesh
+  /** The moment of the last event, in microseconds since 1970. */
+  readonly at: number
+  /** What its state is told from: as old as it may become before the next one is due. */
+  readonly base: Base
+}
+
+/** Coprime to every count of entries here: keys change in an order that looks like none. */
+const STRIDE = 7919
+const DAYS = 30
+const PATIENCE_MS = 1_800_000
+
+export class HistoryGround {
+  readonly db: Database
+
+  private constructor(db: Database) {
+    this.db = db
+  }
+
+  static async open(url: string): Promise<HistoryGround> {
+    const patience = { statementTimeoutMs: PATIENCE_MS, queryTimeoutMs: PATIENCE_MS, probeMs: PATIENCE_MS }
+    return new HistoryGround(
+      await openDatabase(url, { connections: 1, settings: { ...REPLAY_SESSION, lock_timeout: 0 }, ...patience }),
+    )
+  }
+
+  close(): Promise<void> {
+    return this.db.close()
+  }
+
+  /** Partitions for the days that are to have a past. */
+  async makeDays(): Promise<void> {
+    await this.#run(
+      `select add_history_day(day::date) from generate_series(current_date - ${DAYS + 1}, current_date + 1, interval '1 day') day`,
+    )
+  }
+
+  /** A space of `members`, every key set in its turn over 30 days, and a snapshot half a turn before the end. */
+  async fill(size: SpaceSize, members: number, { databases }: Environment): Promise<FilledSpace> {
+    const mesh = await inventMesh(members)
+    await databases.seed(mesh, 0)
+    const ref = { meshId: mesh.meshId, spaceId: mesh.meshId }
+    await this.#found(ref, size)
+    await this.#write(ref, size)
+    const base = await this.#snapshot(ref, size)
+    await this.#run('analyze space, snapshot, history_event, snapshot_entry')
+    const [last] = await this.#run<{ at: number }>(
+      `select ${micros('last_at')} as at from space where mesh_id = '${ref.meshId}'`,
+    )
+    return { ...size, ref, mesh, at: last!.at, base }
+  }
+
+  /** What was read before may be in nobody's memory, but the system's. */
+  async checkpoint(): Promise<void> {
+    await this.#run('checkpoint')
+  }
+
+  /** Takes away the snapshot that was made last: what is told from the one before has something to catch up with. */
+  async forgetNewest({ meshId, spaceId }: SpaceRef): Promise<void> {
+    const place = `mesh_id = '${meshId}' and space_id = '${spaceId}'`
+    await this.#run(`delete from snapshot where ${place} and at = (select max(at) from snapshot where ${place})`)
+  }
+
+  async #found({ meshId, spaceId }: SpaceRef, { entries, bytes, events }: SpaceSize): Promise<void> {
+    await this.#run(
+      `insert into space (mesh_id, space_id, owner, epoch, statement, history_for, keeps_messages, keep_seconds,
+         keep_bytes, kept_since, last_seq, last_at, entries, entry_bytes, history_bytes)
+       select '${meshId}', '${spaceId}', min(peer_no), 1, '', 'all', true, ${(DAYS + 10) * 86_400}, 1e15::bigint,
+         now() - interval '${DAYS} days', ${events}, now() - interval '1 minute', ${entries}, ${bytes}, ${Math.round((bytes / Math.max(1, entries)) * events)}
+       from member where mesh_id = '${meshId}'`,
+    )
+  }
+
+  async #write({ meshId, spaceId }: SpaceRef, { entries, bytes, events }: SpaceSize): Promise<void> {
+    const each = Math.round(bytes / entries)
+    await this.#run(
+      `insert into history_event (mesh_id, space_id, seq, at, kind, key_hash, author, record)
+       select s.mesh_id, s.space_id, n, s.last_at - (${events} - n) * (interval '${DAYS} days' - interval '2 minutes') / ${events}, 1,
+         sha256(int8send(n * ${STRIDE} % ${entries})), s.owner, substr(noise, (n % 9000)::int + 1, ${each})
+       from space s, generate_series(1, ${events}::bigint) n,
+         (select string_agg(sha256(int4send(i)), '') as noise from generate_series(1, ${Math.ceil((each + 9_000) / 32)}) i) x
+       where s.mesh_id = '${meshId}' and s.space_id = '${spaceId}' order by n`,
+    )
+  }
+
+  async #snapshot({ meshId, spaceId }: SpaceRef, { entries, events }: SpaceSize): Promise<Base> {
+    const seq = events - Math.floor(entries / 2)
+    const place = `mesh_id = '${meshId}' and space_id = '${spaceId}'`
+    await this.#run(
+      `insert into snapshot_entry (mesh_id, space_id, snapshot_seq, snapshot_at, key_hash, seq, at, author, entry)
+       select mesh_id, space_id, ${seq}, (select at from history_event where ${place} and seq = ${seq}), key_hash, seq, at, author, record
+       from history_event where ${place} and seq > ${seq - entries} and seq <= ${seq} order by seq`,
+    )
+    await this.#run(
+      `insert into snapshot (mesh_id, space_id, seq, at, entries, done_at)
+       select mesh_id, space_id, seq, at, ${entries}, now() from history_event where ${place} and seq = ${seq}`,
+    )
+    const [row] = await this.#run<{ at: number }>(`select ${micros('at')} as at from snapshot where ${place}`)
+    return { seq, at: row!.at }
+  }
+
+  /** Messages of a conversation, the newest of them now. */
+  async converse({ meshId }: Mesh, { messages, bytes }: { messages: number; bytes: number }): Promise<SpaceRef> {
+    const ref = { meshId, spaceId: meshId }
+    await this.#found(ref, { entries: 0, bytes: 0, events: messages })
+    await this.#run(
+      `insert into history_event (mesh_id, space_id, seq, at, kind, author, record, body)
+       select s.mesh_id, s.space_id, n, s.last_at - (${messages} - n) * interval '10 seconds', 3, s.owner, substr(noise, (n % 900)::int + 1, 200),
+         substr(noise, (n % 900)::int + 1, ${bytes})
+       from space s, generate_series(1, ${messages}::bigint) n,
+         (select string_agg(sha256(int4send(i)), '') as noise from generate_series(1, ${Math.ceil((bytes + 1200) / 32)}) i) x
+       where s.mesh_id = '${meshId}' order by n`,
+    )
+    await this.#run('analyze space, history_event')
+    return ref
+  }
+
+  async #run<Row>(statement: string): Promise<Row[]> {
+    return (await this.db.run((sql) => sql.unsafe(statement), { timeoutMs: PATIENCE_MS })) as unknown as Row[]
+  }
+}
+
+export const readerOf = (
+  { mesh }: Pick<FilledSpace, 'mesh'>,
+  { target, member = 0 }: { target: Environment; member?: number },
+) => HttpReader.enter({ ...target.shards[0]!, meshId: mesh.meshId }, mesh.secrets[member]!)
+
+const micros = (column: string): string => `round(date_part('epoch', ${column}) * 1000000)::bigint`
