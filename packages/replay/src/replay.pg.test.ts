@@ -8,7 +8,7 @@ import { readEntries, readPage } from './pages.ts'
 import { dropDays, giveUpDays, makeDays } from './retention.ts'
 import { defaultSnapshotOptions, Snapshots } from './snapshots.ts'
 import { literal, type Micros, ofSpace } from './space-ref.ts'
-import { eventsBetween, stateNow } from './state-sql.ts'
+import { eventsBetween, snapshotStep, stateNow } from './state-sql.ts'
 import { DAY, HOUR, type ReadRow, ReplayWorld, readAll, type SpaceWorld, START } from './testing-space.ts'
 
 let world: ReplayWorld
@@ -175,6 +175,22 @@ describe('a space with some history', () => {
       { seq: 4, kind: 1, value: 'first d' },
       { seq: 7, kind: 1, value: 'later' },
     ])
+  })
+
+  test('lets everybody write while a batch of a snapshot is under way', async () => {
+    const space = await filled()
+    await world.owner.run((sql) => sql.unsafe(`insert into snapshot (mesh_id, space_id, seq, at) values ('${space.ref.meshId}', '${space.ref.spaceId}', 6, ${literal.moment(START)})`)) // biome-ignore format: one thing
+    const batch = { space: space.ref, from: { seq: 0, at: 0 }, to: { seq: 6, at: START }, progress: 0, rowsMax: 10 }
+    await world.owner.run((sql) =>
+      sql.begin(async (begun) => {
+        const [row] = await begun.unsafe(snapshotStep(batch))
+        expect(row).toMatchObject({ rows: 3, isDone: true })
+        const written = await space.write({ kind: 1, key: 'a', value: 'meanwhile' }) // on another connection
+        expect(written.seq).toBe(7)
+        const [second] = await world.broker.run((other) => other.unsafe(snapshotStep(batch)))
+        expect(second).toBeUndefined() // whose turn it is not does nothing, and waits for nobody
+      }),
+    )
   })
 
   test('makes a snapshot only when enough has changed, or for its age', async () => {
