@@ -11,7 +11,7 @@ import { TTL_SECONDS_MAX } from './http-tokens.ts'
 export const DISCOVERY_PATH = '/.well-known/sealpost'
 
 /** What this broker can do, by the names of docs/PROTOCOL.md. */
-const FEATURES = ['broadcast', 'groups', 'http', 'lookup', 'priorities', 'retry', 'time-to-live']
+const FEATURES = ['attachments', 'broadcast', 'groups', 'http', 'lookup', 'priorities', 'retry', 'time-to-live']
 
 export interface Discovered {
   readonly facts: Pick<VersionFacts, 'brokerKey' | 'protocolVersions' | 'subprotocols'>

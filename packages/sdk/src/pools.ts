@@ -11,8 +11,8 @@ import type { PoolDesk } from './pool-desk.ts'
 import { unknownPool } from './pool-sends.ts'
 import { postTermsOf, type SendOptions } from './send-options.ts'
 
-/** As of a message to one, though a pool is never refused for being offline. */
-export type PoolSendOptions = Omit<SendOptions, 'ifOnline'>
+/** As of a message to one, though a pool is never refused for being offline, and no file goes to whichever member takes it. */
+export type PoolSendOptions = Omit<SendOptions, 'ifOnline' | 'attachment'>
 
 export interface PoolsPorts {
   readonly self: PeerKey
