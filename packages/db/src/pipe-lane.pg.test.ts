@@ -1,6 +1,8 @@
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer } from 'node:net'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type Database, openDatabase, openPipeline, type Pipeline } from './connect.ts'
-import type { Step } from './pipe-lane.ts'
+import { openBoth, type Step } from './pipe-lane.ts'
 import { type ScratchDatabase, scratchDatabase, unhurried } from './testing.ts'
 
 let scratch: ScratchDatabase
@@ -52,6 +54,37 @@ test.each([
   const [failed, next] = await Promise.allSettled([run(...steps), run({ text: 'select 5' }, COUNT)])
   expect(failed).toMatchObject({ status: 'rejected', reason: { code: 'db_refused' } })
   expect(next).toEqual({ status: 'fulfilled', value: [[['5']], [['0']]] })
+})
+
+/** The six bytes that say so come a while behind the error. */
+const READY_BYTES = 6
+const LATE_MS = 50
+
+test('a run is refused when the server is ready for the next one', async () => {
+  const { hostname, port } = new URL(scratch.url)
+  let isLate = false
+  const proxy = createServer((near) => {
+    const far = connect(Number(port), hostname)
+    near.pipe(far).on('error', () => near.destroy())
+    near.on('error', () => far.destroy())
+    far.on('data', (bytes: Buffer) => {
+      if (!isLate) return near.write(bytes)
+      near.write(bytes.subarray(0, -READY_BYTES))
+      return setTimeout(() => near.write(bytes.subarray(-READY_BYTES)), LATE_MS)
+    })
+  })
+  await once(proxy.listen(0, '127.0.0.1'), 'listening')
+  const through = new URL(scratch.url)
+  through.host = `127.0.0.1:${(proxy.address() as AddressInfo).port}`
+  const { client, lane } = await openBoth(through.href, { ...unhurried, session: {}, applicationName: 'late' })
+  isLate = true
+  const isReady = () => (client as unknown as { readyForQuery: boolean }).readyForQuery
+  const refused = await lane.driver.run([FAILING]).catch(({ code }) => ({ code, isReady: isReady() }))
+  expect(refused).toEqual({ code: '22012', isReady: true })
+  isLate = false
+  expect(await lane.driver.run([{ text: 'select 5' }])).toEqual([[['5']]])
+  await lane.retire()
+  proxy.close()
 })
 
 test('an address that prefers TLS is content without it, and its password is still refused as one', async () => {

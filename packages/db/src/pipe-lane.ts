@@ -220,10 +220,12 @@ class Submission implements Submittable {
     this.rows.push(this.ofStep)
     this.ofStep = []
   }
-  /** The server's refusal, or the end of the connection: nothing else will be said of this run. */
-  handleError(error: unknown): void {
+  /** The server's refusal, which it is ready again behind, or the end of the connection. */
+  handleError(error: unknown, driver: Connection): void {
     for (const statement of this.fresh) statement.state = 'unknown'
-    this.answer.reject(asDriverError(error))
+    const reject = () => this.answer.reject(asDriverError(error))
+    if (error instanceof ServerError) whenOver(driver as unknown as PipeConnection, reject)
+    else reject()
   }
   handleReadyForQuery(): void {
     this.answer.resolve(this.rows)
@@ -254,12 +256,24 @@ class Submission implements Submittable {
   }
 }
 
+/** The driver tells a run of its error only, and would warn of another run before the server is ready. */
+function whenOver(connection: PipeConnection, then: () => void): void {
+  const over = () => {
+    for (const event of ENDS) connection.off(event, over)
+    then()
+  }
+  for (const event of ENDS) connection.on(event, over)
+}
+const ENDS = ['readyForQuery', 'end'] as const
+
 const nothing = () => undefined
 const asItIs = (value: unknown) => value
 
 /** What the driver's types leave out. */
 interface PipeConnection {
   readonly stream: Duplex
+  on(event: (typeof ENDS)[number], listener: () => void): void
+  off(event: (typeof ENDS)[number], listener: () => void): void
   sync(): void
   close(message: { type: 'S'; name: string }): void
   parse(message: { name: string; text: string; types: number[] }): void
