@@ -9,7 +9,7 @@ import { readKeyFile } from '@sealpost/identity/key-file'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 
 const DEV = join(import.meta.dirname, 'dev.ts')
-const HELLO = join(import.meta.dirname, '../docs/examples/hello.ts')
+const EXAMPLES = join(import.meta.dirname, '../docs/examples')
 
 let folder: string
 let dev: Dev | undefined
@@ -60,8 +60,8 @@ async function startDev(): Promise<Dev> {
   return dev
 }
 
-async function runHello(): Promise<{ code: number | null; output: string }> {
-  const child = program(HELLO)
+async function runExample(name: string): Promise<{ code: number | null; output: string }> {
+  const child = program(join(EXAMPLES, name))
   let output = ''
   for (const stream of [child.stdout!, child.stderr!]) stream.on('data', (bytes) => (output += String(bytes)))
   await once(child, 'close')
@@ -96,6 +96,9 @@ const authorityOf = async () => {
   return contents.kind === 'peer' ? contents.enrolment?.authority : undefined
 }
 
+const HELLO = 'alice: Are you there?\n'
+const STATE = 'then: topic is tea\nsince: topic is coffee\n'
+
 test('the example says hello as often as it is run, on whatever port, and leaves an empty queue', async () => {
   const ports: string[] = []
   for (let start = 1; start <= 2; start++) {
@@ -104,7 +107,8 @@ test('the example says hello as often as it is run, on whatever port, and leaves
     ports.push(authority)
     expect(await authorityOf()).toBe(authority)
     expect((await stat(aliceFile())).mode & 0o777).toBe(0o600)
-    for (let run = 1; run <= 2; run++) expect(await runHello()).toEqual({ code: 0, output: 'alice: Are you there?\n' })
+    for (let run = 1; run <= 2; run++) expect(await runExample('hello.ts')).toEqual({ code: 0, output: HELLO })
+    expect(await runExample('state.ts')).toEqual({ code: 0, output: STATE })
     const db = await databaseOf(running)
     expect(await countLeft(db)).toBe(0)
     await db.close()

@@ -27,6 +27,7 @@ test('every scenario in its shortest form: it finds what it counts, and makes a 
     votes: { votes: 240, stored: 240, known: 240, delivered: 240, failed: 0 },
     'http-send': { errorShare: 0 },
     stream: { failed: 0 },
+    reactions: { errors: 0, updates: 6, stored: 406, found: 406 },
     attachments: { chunksTwiceSender: expect.any(Number) },
     mixed: { parts: SCENARIOS.length - 2, partsWhole: SCENARIOS.length - 2 },
     soak: { delivered: 50, lost: 0 },

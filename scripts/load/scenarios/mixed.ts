@@ -15,6 +15,7 @@ import { httpSend } from './http-send.ts'
 import { failuresOf } from './latency.ts'
 import { listing } from './listing.ts'
 import { paced } from './paced.ts'
+import { reactions } from './reactions.ts'
 import { replay } from './replay.ts'
 import { roundtrip } from './roundtrip.ts'
 import { type Check, type Findings, type Scenario, type ScenarioSetup, sizeOf } from './scenario.ts'
@@ -54,6 +55,7 @@ const PARTS: readonly Part[] = [
   { scenario: votes, peers: 10 },
   { scenario: httpSend, peers: 2 },
   { scenario: stream, peers: 20 },
+  { scenario: reactions, peers: 10 },
   { scenario: replay, peers: 4 },
   { scenario: listing, peers: 6 },
   { scenario: soak, peers: 10, rate: 100 },

@@ -6,6 +6,7 @@ import { hotGroup } from './hot-group.ts'
 import { httpSend } from './http-send.ts'
 import { listing } from './listing.ts'
 import { mixed } from './mixed.ts'
+import { reactions } from './reactions.ts'
 import { replay } from './replay.ts'
 import { roundtrip } from './roundtrip.ts'
 import type { Scenario } from './scenario.ts'
@@ -28,6 +29,7 @@ export const SCENARIOS: readonly Scenario[] = [
   attachments,
   replay,
   listing,
+  reactions,
   mixed,
   soak,
 ]
