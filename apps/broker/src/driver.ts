@@ -285,13 +285,13 @@ export class Driver extends MemberDriver implements Effects {
     this.ask('strike', this.parts.queue.strike(delivery))
   }
 
-  resolve(socket: SocketId, meshId: MeshId, { peers, groups, pools }: Sought): void {
-    const asked = [...peers, ...pools]
+  resolve(socket: SocketId, meshId: MeshId, sought: Sought): void {
+    const asked = [...sought.peers, ...sought.pools]
     this.ask(
       'resolve',
-      this.seek(meshId, { peers, groups, pools }),
-      ([{ members, successors }, found, foundPools]) =>
-        this.engine.resolved(socket, asked, members, found, successors, foundPools),
+      this.seek(meshId, sought),
+      ([{ members, successors }, found, foundPools, spaces]) =>
+        this.engine.resolved(socket, asked, members, found, successors, foundPools, spaces),
       () => this.engine.resolved(socket, asked, null),
     )
   }
@@ -361,6 +361,7 @@ export class Driver extends MemberDriver implements Effects {
     this.parts.metrics.committed(batch, now() - startedAtMs)
     this.writer.succeeded()
     this.flushSoon()
+    this.parts.news.said(batch.appends)
     this.step(() => {
       this.engine.committed(batch.appends, committed)
       for (const { notBeforeMs } of batch.appends) if (notBeforeMs > 0) this.releases.by(notBeforeMs)

@@ -44,6 +44,7 @@ import {
   WEBSOCKET_PATH,
 } from './server.ts'
 import { ShardTable } from './shard-table.ts'
+import { SpaceLookup } from './space-lookup.ts'
 import { SpaceNews } from './space-news.ts'
 import { Traces } from './traces.ts'
 
@@ -188,6 +189,7 @@ async function membersOf({ asking }: { asking: Database }, queue: PostgresQueue,
     groups: new GroupRegistrar(asking, authenticator, config.GROUPS_PER_OWNER),
     persons: new PersonRegistrar(asking, queue, { authenticator, keys }),
     pools: new PoolRegistrar(asking, queue, authenticator),
+    spaces: new SpaceLookup(asking, config.HISTORY_BYTES_MAX),
   }
 }
 

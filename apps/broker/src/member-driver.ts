@@ -9,6 +9,7 @@ import type { Ownership } from './ownership.ts'
 import type { PersonRegistrar } from './person-registrar.ts'
 import { PoolDriver, type PoolParts } from './pool-driver.ts'
 import type { Registrar } from './registrar.ts'
+import type { SpaceLookup } from './space-lookup.ts'
 
 export interface MemberParts extends PoolParts {
   readonly cells: Cells
@@ -16,6 +17,7 @@ export interface MemberParts extends PoolParts {
   readonly ownership: Ownership
   readonly groups: GroupRegistrar
   readonly persons: PersonRegistrar
+  readonly spaces: SpaceLookup
 }
 
 export abstract class MemberDriver extends PoolDriver {
@@ -33,12 +35,13 @@ export abstract class MemberDriver extends PoolDriver {
   }
 
   /** Before it is said that something is not there, it is asked whether its mesh is. */
-  protected async seek(meshId: MeshId, { peers, groups, pools }: Sought) {
-    const { queue, persons, groups: registrar, cells } = this.parts
+  protected async seek(meshId: MeshId, { peers, groups, pools, spaces }: Sought) {
+    const { queue, persons, groups: registrar, cells, spaces: lookup } = this.parts
     const found = await Promise.all([
       persons.findMembers(meshId, peers),
       registrar.find(meshId, groups),
       pools.length > 0 ? queue.findPools(meshId, pools) : [],
+      Promise.all(spaces.map((space) => lookup.find(meshId, space))),
     ])
     const [{ members }, { size }, foundPools] = found
     const isAll = members.length >= peers.length && size >= groups.length && foundPools.length >= pools.length

@@ -1,6 +1,8 @@
 /** Tells those who follow a space here that something has happened in it, on whichever shard. It may be lost, or too much. */
 import type { Bus } from '@sealpost/bus'
+import type { Append } from '@sealpost/protocol'
 import type { HintOf } from '@sealpost/protocol/hints'
+import { keptOf } from '@sealpost/queue'
 import type { MeshId, SpaceId } from '@sealpost/std'
 
 type Topics = Pick<Bus, 'publish' | 'subscribe' | 'follow' | 'unfollow'>
@@ -39,6 +41,11 @@ export class SpaceNews {
   happened(meshId: MeshId, spaceId: SpaceId): void {
     this.wake(meshId, spaceId)
     this.bus.publish({ type: 'happened', meshId, space: spaceId })
+  }
+
+  /** A commit was done, with these in it. */
+  said(appends: readonly Append[]): void {
+    for (const { meshId, spaceId } of keptOf(appends)) this.happened(meshId, spaceId)
   }
 
   /** Its owner said what the space is, or its key was turned: what was read of it before is old, here and there. */

@@ -19,7 +19,7 @@ import type {
   Want,
 } from '@sealpost/protocol'
 import type { Hint } from '@sealpost/protocol/hints'
-import type { DeliveryId, GroupId, MeshId, Millis, PeerKey, PeerNo, PoolId } from '@sealpost/std'
+import type { DeliveryId, GroupId, MeshId, Millis, PeerKey, PeerNo, PoolId, SpaceId } from '@sealpost/std'
 
 import type { StandingCheck } from './standings.ts'
 
@@ -40,6 +40,14 @@ export interface Sought {
   readonly peers: readonly PeerKey[]
   readonly groups: readonly GroupId[]
   readonly pools: readonly PoolId[]
+  /** Of whoever writes. */
+  readonly spaces: readonly SpaceRef[]
+}
+
+/** A space, as one peer asks for it. */
+export interface SpaceRef {
+  readonly peer: PeerNo
+  readonly spaceId: SpaceId
 }
 
 export interface Effects {
@@ -92,7 +100,7 @@ export interface Effects {
   measure(meshId: MeshId, recipient: PeerNo): void
   /** Look how much waits in the whole of a mesh. Answer: `meshMeasured`. */
   measureMesh(meshId: MeshId): void
-  /** Find members by key, the newest statements of groups, and pools. Answer: `resolved`. */
+  /** Find members by key, the newest statements of groups, pools, and spaces. Answer: `resolved`. */
   resolve(socket: SocketId, meshId: MeshId, sought: Sought): void
   /** Find key bindings, and what is signed about the persons of those keys. Answer: `persons.found`, or nothing when the database is away (the client asks again). */
   lookup(socket: SocketId, meshId: MeshId, lookup: FrameOf<'lookup'>): void

@@ -33,6 +33,7 @@ import { Presence } from './presence.ts'
 import { askerOf, isQuestion } from './questions.ts'
 import { Router } from './router.ts'
 import { LiveSession, mobilityOf, Session } from './session.ts'
+import type { SpaceFacts } from './space-roster.ts'
 import { Standings } from './standings.ts'
 import { type Welcome, welcomeOf } from './welcome.ts'
 import { Whispers } from './whispers.ts'
@@ -293,9 +294,10 @@ export class Engine {
     groups: FoundGroups = NO_GROUPS,
     successors: ReadonlyMap<PeerKey, PeerKey> = new Map(),
     pools: readonly PoolEntry[] = [],
+    spaces: readonly SpaceFacts[] = [],
   ): void {
     const live = this.live(socket)
-    if (live) this.router.resolved(live, asked, members, { groups, pools, successors })
+    if (live) this.router.resolved(live, asked, members, { groups, pools, spaces, successors })
     this.context.flush()
   }
 
@@ -362,6 +364,7 @@ export class Engine {
       case 'sendWith':
         return this.router.sendWith(live, frame.envelopes)
       case 'broadcast':
+      case 'broadcastKept':
         return this.router.broadcast(live, frame)
       case 'whisper':
         return this.whispers.send(live, frame.items)

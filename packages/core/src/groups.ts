@@ -99,6 +99,9 @@ export class Groups {
 
 const NO_GROUP = '0'.repeat(32)
 
-export function rosterOf({ group, rosterEpoch }: FrameOf<'broadcast'>): RosterRef | null {
+export function rosterOf({
+  group,
+  rosterEpoch,
+}: Pick<FrameOf<'broadcast'>, 'group' | 'rosterEpoch'>): RosterRef | null {
   return group === NO_GROUP ? null : { group, epoch: rosterEpoch }
 }

@@ -82,7 +82,8 @@ export class Hints {
       case 'staleGroup':
         return mesh?.doubtGroup(hint.group)
       case 'staleSpace':
-        return mesh?.spaces.doubt(hint.space)
+        for (const { live } of mesh?.byNo.values() ?? []) live?.spaces.doubt(hint.space)
+        return
       case 'stalePool':
         return mesh?.pools.expect(hint.pool, Number.POSITIVE_INFINITY)
       case 'staleKey':

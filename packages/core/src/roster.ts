@@ -7,7 +7,6 @@ import { Elsewhere } from './elsewhere.ts'
 import { type Mailbox, type Owner, unknownMailbox } from './mailboxes.ts'
 import { PoolRoster } from './pool-roster.ts'
 import type { LiveSession } from './session.ts'
-import { SpaceRoster } from './space-roster.ts'
 
 export interface Peer {
   readonly peer: PeerNo
@@ -50,7 +49,6 @@ export class Mesh {
   readonly byKey = new Map<PeerKey, Peer>()
   readonly byNo = new Map<PeerNo, Peer>()
   readonly pools = new PoolRoster()
-  readonly spaces = new SpaceRoster()
   /** What waits in all of it, as far as this shard knows. */
   readonly whole: Owner = { peer: EVERYBODY, mailbox: unknownMailbox() }
   liveCount = 0

@@ -10,15 +10,17 @@ import {
   type AppendOutcome,
   type Committed,
   type FrameOf,
+  type KeptMessage,
   type Member,
   type NackCode,
   NO_THREAD,
   type PoolEntry,
   readBoxes,
+  readRecordPlace,
   refusal,
   type SendTerms,
 } from '@sealpost/protocol'
-import type { GroupId, Millis, PeerKey, PoolId } from '@sealpost/std'
+import type { GroupId, Millis, PeerKey, PoolId, SpaceId } from '@sealpost/std'
 import type { Context } from './context.ts'
 import type { Deliveries } from './deliveries.ts'
 import { type FoundGroups, type Groups, rosterOf } from './groups.ts'
@@ -29,6 +31,7 @@ import type { Presence } from './presence.ts'
 import type { Peer } from './roster.ts'
 import { type Recipient, RoutedAppend } from './routed-append.ts'
 import { type Arrival, type Broadcast, bytesOf, type LiveSession } from './session.ts'
+import type { SpaceFacts } from './space-roster.ts'
 
 const BUSY_RETRY_MS = 200
 const UNAVAILABLE_RETRY_MS = 1000
@@ -39,11 +42,12 @@ const AWAY_RETRY_MS = 500
 export interface Resolved {
   readonly groups: FoundGroups
   readonly pools: readonly PoolEntry[]
+  readonly spaces: readonly SpaceFacts[]
   /** Of those asked for the ones that other keys have followed; these are among the members. */
   readonly successors: ReadonlyMap<PeerKey, PeerKey>
 }
 
-const NOTHING: Resolved = { groups: new Map(), pools: [], successors: new Map() }
+const NOTHING: Resolved = { groups: new Map(), pools: [], spaces: [], successors: new Map() }
 
 export class Router {
   private readonly context: Context
@@ -79,10 +83,13 @@ export class Router {
   }
 
   /** One body for many, each with an envelope of its own that holds the key to it. */
-  broadcast(from: LiveSession, frame: FrameOf<'broadcast'>): void {
+  broadcast(from: LiveSession, frame: FrameOf<'broadcast'> | FrameOf<'broadcastKept'>): void {
     const { bodyId, body, envelopes } = frame
+    const kept = 'record' in frame ? keptBy(from, frame) : undefined
+    if (kept === null) return this.context.end(from, 'frame_malformed')
     const terms: SendTerms = { ...frame.terms, notBeforeMs: 0, ifOnline: false }
-    const broadcast = { shared: { bodyId, bytes: body }, roster: rosterOf(frame), countedBy: null, hasTurn: false }
+    const shared = { bodyId, bytes: body, ...(kept && { kept }) }
+    const broadcast = { shared, roster: rosterOf(frame), countedBy: null, hasTurn: false }
     for (const item of envelopes) this.take(from, from.arrive(item, terms, broadcast))
     this.taken(from)
   }
@@ -120,7 +127,7 @@ export class Router {
     from: LiveSession,
     asked: readonly string[],
     members: readonly Member[] | null,
-    { groups, pools, successors }: Resolved,
+    { groups, pools, spaces, successors }: Resolved,
   ): void {
     from.isResolving = false
     const { held } = from
@@ -136,6 +143,7 @@ export class Router {
       if (!unknown.has(successor)) unknown.delete(former)
     }
     this.groups.found(from.mesh, groups)
+    for (const facts of spaces) from.spaces.learn(facts, this.context.nowMs)
     for (const pool of pools) unknown.delete(this.pools.learn(from, pool).poolId)
     for (const arrival of held) {
       if (!from.isInSequence(arrival)) this.refuse(from, arrival, 'out_of_sequence', 0)
@@ -172,7 +180,7 @@ export class Router {
     const { item } = arrival
     const { limits, nowMs } = this.context
     const to = this.recipientOf(from, arrival)
-    if (!to || from.held.length > 0 || !this.groups.isKnown(from, arrival) || this.isInDoubt(from, arrival, to)) {
+    if (!to || from.held.length > 0 || !this.isPlaceKnown(from, arrival) || this.isInDoubt(from, arrival, to)) {
       from.held.push(arrival)
       return
     }
@@ -195,8 +203,22 @@ export class Router {
     return body?.toPool ? mesh.pools.find(poolOf(item), nowMs) : mesh.find(item.recipient, nowMs)
   }
 
+  /** Its group, and the space that is to keep it. */
+  private isPlaceKnown(from: LiveSession, arrival: Arrival): boolean {
+    const spaceId = arrival.body?.shared.kept?.spaceId
+    const isKept = spaceId === undefined || from.spaces.find(spaceId, this.context.nowMs) !== undefined
+    return isKept && this.groups.isKnown(from, arrival)
+  }
+
+  private refusalBySpace(from: LiveSession, { body }: Arrival): NackCode | null {
+    const facts = body?.shared.kept && from.spaces.find(body.shared.kept.spaceId, this.context.nowMs)
+    if (!facts) return null
+    if (!facts.keepsMessages) return 'not_kept'
+    return facts.isFull ? 'history_full' : null
+  }
+
   private refusalByPeer(to: Peer, from: LiveSession, arrival: Arrival): NackCode | null {
-    const code = this.groups.refusalOf(from, arrival)
+    const code = this.groups.refusalOf(from, arrival) ?? this.refusalBySpace(from, arrival)
     if (code) return code
     if (to.rule?.admits(from.peer.person) === false) return 'not_allowed'
     return arrival.terms?.ifOnline && !this.presence.isOnline(from.mesh, to.peerKey) ? 'no_responder' : null
@@ -296,16 +318,21 @@ export class Router {
     const unknown = new Set<PeerKey>()
     const groups = new Set<GroupId>()
     const pools = new Set<PoolId>()
+    const spaces = new Set<SpaceId>()
     for (const arrival of from.held) {
       if (!this.recipientOf(from, arrival)) {
         if (arrival.body?.toPool) pools.add(poolOf(arrival.item))
         else unknown.add(arrival.item.recipient)
       }
       if (!this.groups.isKnown(from, arrival)) groups.add(arrival.body!.roster!.group)
+      else if (!this.isPlaceKnown(from, arrival)) spaces.add(arrival.body!.shared.kept!.spaceId)
     }
     from.isResolving = true
-    const sought = { peers: [...unknown], groups: [...groups], pools: [...pools] }
-    if (unknown.size + groups.size + pools.size > 0) this.context.effects.resolve(from.socket, from.mesh.meshId, sought)
+    const { peer } = from.peer
+    const asked = [...spaces].map((spaceId) => ({ peer, spaceId }))
+    const sought = { peers: [...unknown], groups: [...groups], pools: [...pools], spaces: asked }
+    if (unknown.size + groups.size + pools.size + spaces.size > 0)
+      this.context.effects.resolve(from.socket, from.mesh.meshId, sought)
     else this.presence.whenKnown(from.mesh, () => this.context.roster.has(from) && this.resolved(from, [], [], NOTHING))
   }
 }
@@ -313,6 +340,13 @@ export class Router {
 /** Otherwise something of the sender is in the queue that came there another way. */
 function isExpected(outcome: AppendOutcome): boolean {
   return outcome.status === 'stored' ? outcome.isExpected : outcome.status !== 'duplicate'
+}
+
+/** What becomes of it in the history. `null`: the record is another one's, or of another body. */
+function keptBy({ mesh, peer }: LiveSession, { record, bodyId }: FrameOf<'broadcastKept'>): KeptMessage | null {
+  const place = readRecordPlace(record)
+  const isOwn = place.meshId === mesh.meshId && place.author === peer.peerKey && place.bodyId === bodyId
+  return isOwn ? { spaceId: place.spaceId, record } : null
 }
 
 /** A pool is addressed by its id, as a peer by its key. */

@@ -17,6 +17,7 @@ import { Outgoing } from './outgoing.ts'
 import type { Seat } from './pool-roster.ts'
 import { type Rates, TokenBucket } from './rate.ts'
 import type { Mesh, Peer } from './roster.ts'
+import { SpaceRoster } from './space-roster.ts'
 
 /** `over` is final. Every other state may go there, `enrolling` nowhere else; the others follow in this order. */
 export type SessionState =
@@ -124,6 +125,8 @@ export class LiveSession {
   readonly seats = new Map<PeerNo, Seat>()
   /** Pools that it has asked to work for, by the last question, and not left before the answer. */
   readonly joining = new Map<PoolId, number>()
+  /** Those that it writes messages into. */
+  readonly spaces = new SpaceRoster()
   polledAtMs: Millis
   /** When it was asked whether it may go on. */
   checkedAtMs: Millis

@@ -1,10 +1,10 @@
-/** The spaces of a mesh that somebody here writes messages into: whether they are kept there, and since when that is known. */
+/** The spaces that a session writes messages into: whether they are kept there, and until when that is believed. */
 import type { Millis, SpaceId } from '@sealpost/std'
 
-/** A space as the database has it. */
+/** A space as it is to one peer. */
 export interface SpaceFacts {
   readonly spaceId: SpaceId
-  /** Messages are kept. */
+  /** It is there, this peer belongs to it, and its messages are kept. */
   readonly keepsMessages: boolean
   /** It has no room for more of them. */
   readonly isFull: boolean

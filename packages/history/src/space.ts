@@ -36,6 +36,8 @@ export interface Space extends SpaceTerms {
   readonly entries: number
   readonly entryBytes: number
   readonly historyBytes: number
+  /** Of entries and history in all spaces of the mesh. */
+  readonly meshBytes: number
 }
 
 export type PutSpaceOutcome = 'done' | 'stale' | 'not_owner'

@@ -69,6 +69,7 @@ interface SpaceRow extends Row {
   entries: number
   entry_bytes: number
   history_bytes: number
+  mesh_bytes: number
 }
 
 interface CountRow extends Row {
@@ -100,5 +101,6 @@ function spaceOf(meshId: Space['meshId'], row: SpaceRow): Space {
     entries: row.entries,
     entryBytes: row.entry_bytes,
     historyBytes: row.history_bytes,
+    meshBytes: row.mesh_bytes,
   }
 }

@@ -20,7 +20,7 @@ test('numbers of frames', () => {
     '62 deviceList', '64 deviceRemoved', '66 succeeded', '67 successions',
     '68 moved', '69 certificate', '70 shards', '58 poolJoined',
     '16 auth', '17 send', '18 settle', '19 retry', '20 credit', '21 lookup', '22 ping',
-    '23 reject', '24 enrol', '25 extend', '26 members', '27 revoke', '28 status', '29 sendWith', '30 whisper', '31 watch', '35 broadcast',
+    '23 reject', '24 enrol', '25 extend', '26 members', '27 revoke', '28 status', '29 sendWith', '30 whisper', '31 watch', '35 broadcast', '71 broadcastKept',
     '37 setGroup', '38 groups', '48 consent', '50 bind', '52 lookupHistory',
     '60 enrolDevice', '61 devices', '63 removeDevice', '65 succeed', '55 setPool', '56 pools', '57 joinPool', '59 sendPool',
   ]) // biome-ignore format: a table
@@ -36,7 +36,7 @@ test('numbers, close codes and retryability of refusals', () => {
     '21 try_later 1013 true', '22 invite_refused 4410 false', '23 already_member 4411 false', '24 name_taken 4412 false',
     '25 no_responder - false', '26 too_many_hops - false', '27 thread_exhausted - false', '28 delay_too_long - false', '29 stale_roster - false',
     '30 not_allowed - false', '31 too_many_devices 4413 false', '32 mailbox_full - true', '33 unknown_group - false',
-    '34 moved 4421 true',
+    '34 moved 4421 true', '35 not_kept - false', '36 history_full - true',
   ]) // biome-ignore format: a table
 })
 

@@ -25,6 +25,9 @@ export const FANOUT_MAX = 256
 export const GROUP_BYTES_MAX = 8448
 /** Statements of one `groupList`. */
 export const GROUP_PAGE_MAX = 16
+/** Of what is kept of a message beside its body: its header, and all of it. */
+export const RECORD_BYTES_MIN = 113
+export const RECORD_BYTES_MAX = 2048
 /** Groups of one mesh; and ended ones of which it is kept that they are. */
 export const GROUPS_MAX = 1000
 /** Members of a pool. */

@@ -2,7 +2,7 @@
  * What engine and queue say to each other. The two never import one another; they share these nouns.
  * Times are the database's: a lease, an expiry or an age is never judged by a broker's clock.
  */
-import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo, PoolId } from '@sealpost/std'
+import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo, PoolId, SpaceId } from '@sealpost/std'
 import type { ConsentPolicy } from './frames.ts'
 import type { Death } from './terms.ts'
 
@@ -105,8 +105,15 @@ export interface SharedBody {
   /** 64 hex digits, chosen by the sender: the BLAKE2b-256 of the bytes. */
   readonly bodyId: string
   readonly bytes: Uint8Array
+  /** It becomes an event of this space, in the commit of its envelopes. */
+  readonly kept?: KeptMessage
   /** In a pool: the members for whom its envelope has a box. Nobody else is given it. */
   readonly readers?: readonly PeerNo[]
+}
+
+export interface KeptMessage {
+  readonly spaceId: SpaceId
+  readonly record: Uint8Array
 }
 
 export type AppendOutcome =

@@ -94,6 +94,8 @@ const ROWS = [
   },
   { code: 'unknown_group', isRetryable: false, meaning: 'there is no such group in this mesh, or no longer' },
   { code: 'moved', isRetryable: true, close: 4421, meaning: 'another shard serves this mesh: ask again where it is' },
+  { code: 'not_kept', isRetryable: false, meaning: 'the space keeps no messages of this peer' },
+  { code: 'history_full', isRetryable: true, meaning: 'the mesh keeps as much as it may; nothing was stored' },
 ] as const satisfies readonly RefusalRow[]
 
 type Row = (typeof ROWS)[number]

@@ -360,6 +360,21 @@ export const clientSamples: readonly { name: string; frame: ClientFrame }[] = [
       ],
     },
   },
+  {
+    name: 'broadcastKept',
+    frame: {
+      type: 'broadcastKept',
+      group: digits(16, 0x50) as GroupId,
+      rosterEpoch: 3,
+      bodyId: digits(32, 0x60),
+      body: count(48, 5),
+      terms: { receipts: 'none', thread: '00'.repeat(16), hops: 0, noAutoReply: false },
+      envelopes: [
+        { envelopeId: first, recipient: alice, priority: 'next', isHead: true, ttlSeconds: 0, envelope: count(40, 6) },
+      ],
+      record: count(120, 8),
+    },
+  },
   { name: 'setGroup', frame: { type: 'setGroup', ref: 21, statement: count(40, 1) } },
   { name: 'groups', frame: { type: 'groups', ref: 23, after: digits(16, 0x50) as GroupId } },
   {

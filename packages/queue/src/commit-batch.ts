@@ -2,7 +2,7 @@
  * A batch of appends, sorted out: what is certainly new goes the fast way, the rest the careful one. A sender goes one
  * way as a whole, so that its order stays.
  */
-import type { Append, SharedBody } from '@sealpost/protocol'
+import type { Append, KeptMessage, SharedBody } from '@sealpost/protocol'
 import type { EnvelopeId, MeshId, PeerNo } from '@sealpost/std'
 
 /** A distinct peer of a batch. */
@@ -130,6 +130,24 @@ export function bodiesOf(appends: readonly Append[]): Kept[] {
     last = body
   }
   return [...bodies].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, kept]) => kept)
+}
+
+/** A message of a commit that becomes an event. */
+export interface SaidMessage extends KeptMessage {
+  readonly meshId: MeshId
+  readonly sender: PeerNo
+  readonly bodyId: string
+}
+
+/** Messages of these that are to be kept, each once, in their order. */
+export function keptOf(appends: readonly Append[]): SaidMessage[] {
+  const said = new Map<string, SaidMessage>()
+  for (const { meshId, sender, body } of appends) {
+    if (!body?.kept) continue
+    const key = `${meshId} ${body.kept.spaceId} ${sender} ${body.bodyId}`
+    if (!said.has(key)) said.set(key, { meshId, sender, bodyId: body.bodyId, ...body.kept })
+  }
+  return [...said.values()]
 }
 
 const bodyKeyOf = (meshId: MeshId, sender: PeerNo, { bodyId }: SharedBody): string => `${meshId} ${sender} ${bodyId}`

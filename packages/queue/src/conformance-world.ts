@@ -13,7 +13,7 @@ import {
   type SessionRef,
   type Settle,
 } from '@sealpost/protocol'
-import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo, PoolId, ShardId } from '@sealpost/std'
+import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo, PoolId, ShardId, SpaceId } from '@sealpost/std'
 import type { Queue, QueueOptions } from './queue.ts'
 
 /** A database with nothing in it, whose time stands still but for `advance`. */
@@ -28,6 +28,10 @@ export interface QueueWorld {
     poolId: PoolId,
     pool: { owner: PeerNo; epoch: number; members: readonly PeerKey[] },
   ): Promise<void>
+  /** Founds a space, or changes whether it keeps messages. */
+  setSpace(meshId: MeshId, spaceId: SpaceId, owner: PeerNo, keepsMessages: boolean): Promise<void>
+  /** Messages that the space keeps, in their order: their numbers, records and bodies as text. */
+  keptMessages(meshId: MeshId, spaceId: SpaceId): Promise<{ seq: number; record: string; body: string }[]>
   revoke(meshId: MeshId, peerKey: PeerKey): Promise<void>
   /** Moves the database's clock; a negative time is a jump back. */
   advance(byMs: Millis): Promise<void>

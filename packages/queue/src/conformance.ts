@@ -1,6 +1,7 @@
 /** One suite for every implementation of `Queue`: `queueConformance('memory', makeWorld)` declares its tests. */
 import { afterEach, beforeEach, describe } from 'vitest'
 import { commitTests } from './conformance-commit.ts'
+import { keptTests } from './conformance-kept.ts'
 import { leaseTests } from './conformance-lease.ts'
 import { poolTests } from './conformance-pools.ts'
 import { sweepTests } from './conformance-sweep.ts'
@@ -23,5 +24,6 @@ export function queueConformance(name: string, makeWorld: () => Promise<QueueWor
     sweepTests(() => stage)
     termsTests(() => stage)
     poolTests(() => stage)
+    keptTests(() => stage)
   })
 }

@@ -20,8 +20,10 @@ import {
   type PeerNo,
   type PoolId,
   type ShardId,
+  type SpaceId,
 } from '@sealpost/std'
 import { NO_ENVELOPE_ID } from './commit-batch.ts'
+import type { StoredMessage } from './memory-kept.ts'
 
 /** One row of the queue. */
 export interface StoredDelivery extends DeliveryRef {
@@ -118,6 +120,8 @@ export class MemoryStore {
   readonly bodies = new Map<string, StoredBody>()
   /** The one that is due next comes first. */
   delayed: readonly DelayedDelivery[] = []
+  /** Of spaces that keep messages, by mesh and space. */
+  private readonly histories = new Map<string, StoredMessage[]>()
   private readonly clock: () => Millis
   private readonly meshes = new Map<MeshId, Mesh>()
   private lastBlock = 0
@@ -168,6 +172,17 @@ export class MemoryStore {
     this.find(meshId, pool)!.isPool = true
     this.meshes.get(meshId)!.pools.set(pool, { epoch, members })
     return pool
+  }
+
+  /** A space that keeps messages, or none of them. */
+  setSpace(meshId: MeshId, spaceId: SpaceId, keepsMessages: boolean): void {
+    if (keepsMessages) this.histories.set(meshId + spaceId, [])
+    else this.histories.delete(meshId + spaceId)
+  }
+
+  /** Undefined where none are kept. */
+  eventsOf(meshId: MeshId, spaceId: SpaceId): StoredMessage[] | undefined {
+    return this.histories.get(meshId + spaceId)
   }
 
   findPool(meshId: MeshId, pool: PeerNo): StoredPool | undefined {

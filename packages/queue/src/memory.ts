@@ -46,6 +46,7 @@ import {
   mergeDecided,
   undecidedOf,
 } from './decisions.ts'
+import { keepMessages } from './memory-kept.ts'
 import { MemoryPools } from './memory-pools.ts'
 import {
   inTurn,
@@ -109,6 +110,7 @@ export class MemoryShard {
     const sure = sureOf(appends, (meshId, sender) => this.marks.find(meshId, sender)?.envelopeId)
     const decisions = decisionsAfter(appends, sure, this.storeSurely(sure, nowMs))
     this.remember(appends, decisions)
+    keepMessages(this.store, sure)
     return { decisions, enqueuedAtMs: Math.floor(nowMs) }
   }
 
@@ -163,6 +165,7 @@ export class MemoryShard {
       return member && placeOf(member)
     })
     this.remember(appends, decisions)
+    keepMessages(this.store, appends)
     return { decisions, enqueuedAtMs: Math.floor(nowMs) }
   }
 

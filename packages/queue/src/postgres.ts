@@ -53,6 +53,7 @@ import {
   undecidedOf,
 } from './decisions.ts'
 import { type DeliveryRow, deliveryOf } from './delivery-row.ts'
+import { keptSteps } from './kept-step.ts'
 import { Arrivals } from './postgres-arrivals.ts'
 import { claimPools, findPools, giveBack } from './postgres-pools.ts'
 import type { Amount, Batch, Queue, QueueOptions, Recipient, Released, Swept } from './queue.ts'
@@ -125,8 +126,9 @@ export class PostgresQueue implements Queue {
 
   private async storeCarefully(appends: readonly Append[], first: Step[]): Promise<Decided> {
     const { step, readPlaces } = carefulStep(appends, this.options.dedupeMs)
-    const answers = await this.write([...first, ...bodySteps(appends), step])
-    const [statuses, ids, atMs, lastId, places] = answers.at(-1)![0] as string[]
+    const before = [...first, ...bodySteps(appends)]
+    const answers = await this.write([...before, step, ...keptSteps(appends)])
+    const [statuses, ids, atMs, lastId, places] = answers[before.length]![0] as string[]
     assert(statuses?.length === appends.length, 'one status for each append')
     this.ids.usedUpTo(Number(lastId))
     this.clock.set(Number(atMs))

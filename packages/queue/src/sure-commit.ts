@@ -7,6 +7,7 @@ import type { Append, AppendOutcome } from '@sealpost/protocol'
 import type { DeliveryId, Millis, ShardId } from '@sealpost/std'
 import { BinaryWriter, int4s, int8s, uuids } from './binary.ts'
 import { admitBirth, bodiesOf, fingerprintOf, Parties, type Party, secondOf } from './commit-batch.ts'
+import { keptSteps } from './kept-step.ts'
 import type { QueueOptions } from './queue.ts'
 import type { SenderMark, SenderMarks } from './shard-memory.ts'
 import * as statements from './sql.ts'
@@ -58,7 +59,7 @@ export class SureCommit {
 
   steps(): Step[] {
     const admit = this.isSingly ? this.senders.map(({ sent }) => this.admitOne(sent[0]!)) : [this.admit()]
-    return [...this.bodySteps, ...admit, this.copyQueue(), this.copyLedger()]
+    return [...this.bodySteps, ...admit, this.copyQueue(), this.copyLedger(), ...keptSteps(this.appends)]
   }
 
   private get isSingly(): boolean {

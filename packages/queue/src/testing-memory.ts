@@ -1,6 +1,6 @@
 /** The memory queue as a world for the conformance suite. */
 import type { MeshId, PeerKey, PeerNo } from '@sealpost/std'
-import type { QueueWorld } from './conformance-world.ts'
+import { type QueueWorld, textOf } from './conformance-world.ts'
 import { MemoryStore, queueFor } from './memory-queue.ts'
 
 export interface MemoryWorld extends QueueWorld {
@@ -29,6 +29,13 @@ export function memoryWorld(): MemoryWorld {
       const numbers = members.map((key) => store.findByKey(meshId, key)!.peer)
       store.setPool(meshId, poolId, { epoch, members: numbers })
     },
+    setSpace: async (meshId, spaceId, _, keepsMessages) => store.setSpace(meshId, spaceId, keepsMessages),
+    keptMessages: async (meshId, spaceId) =>
+      (store.eventsOf(meshId, spaceId) ?? []).map(({ seq, record, body }) => ({
+        seq,
+        record: textOf(record),
+        body: textOf(body),
+      })),
     revoke: async (meshId, peerKey) => store.revokeMember(meshId, store.findByKey(meshId, peerKey)!.peer),
     advance: async (byMs) => {
       nowMs += byMs

@@ -13,7 +13,7 @@ import {
 import { scratchDatabase, unhurried } from '@sealpost/db/testing'
 import { loginsOf } from '@sealpost/db/testing-roles'
 import { assert } from '@sealpost/std'
-import type { DeadLetterFacts, QueueWorld } from './conformance-world.ts'
+import { type DeadLetterFacts, type QueueWorld, textOf } from './conformance-world.ts'
 import { PostgresQueue, type QueueDatabases } from './postgres.ts'
 import { SESSION } from './sql.ts'
 
@@ -50,7 +50,7 @@ export async function postgresWorlds(): Promise<PostgresWorlds> {
     next: async () => {
       await execute(
         admin,
-        'truncate mesh, member, session, message_queue, delayed_delivery, shared_body, dedupe_ledger, dead_letter cascade',
+        'truncate mesh, member, session, message_queue, delayed_delivery, shared_body, dedupe_ledger, dead_letter, history_event cascade',
       )
       await execute(admin, 'alter sequence delivery_block restart')
       await execute(admin, 'alter sequence receipt_id restart')
@@ -98,6 +98,24 @@ class PostgresWorld implements QueueWorld {
       { poolId, epoch, members, statement: Uint8Array.of(epoch) },
     )
     assert(outcome === 'done', `the pool was answered ${outcome}`)
+  }
+
+  setSpace: QueueWorld['setSpace'] = async (meshId, spaceId, owner, keepsMessages) => {
+    await this.admin.run(
+      (sql) => sql`
+        insert into space (mesh_id, space_id, owner, epoch, statement, history_for, keeps_messages, keep_seconds, keep_bytes, kept_since)
+        values (${meshId}::uuid, ${spaceId}::uuid, ${owner}, 1, '', 'all', ${keepsMessages}, 60, 1000, now())
+        on conflict (mesh_id, space_id) do update set keeps_messages = excluded.keeps_messages`,
+    )
+  }
+
+  keptMessages: QueueWorld['keptMessages'] = async (meshId, spaceId) => {
+    const rows = await this.admin.run(
+      (sql) => sql<{ seq: number; record: Uint8Array; body: Uint8Array }[]>`
+        select seq, record, body from history_event
+        where mesh_id = ${meshId}::uuid and space_id = ${spaceId}::uuid and kind = 3 order by seq`,
+    )
+    return rows.map(({ seq, record, body }) => ({ seq, record: textOf(record), body: textOf(body) }))
   }
 
   revoke: QueueWorld['revoke'] = async (meshId, peerKey) => {

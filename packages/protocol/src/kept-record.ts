@@ -1,0 +1,20 @@
+/** What a broker reads of a record: the fixed header that docs/PROTOCOL.md describes under State and history. */
+import { type MeshId, type PeerKey, type SpaceId, toHex } from '@sealpost/std'
+
+export interface RecordPlace {
+  readonly meshId: MeshId
+  readonly spaceId: SpaceId
+  readonly author: PeerKey
+  readonly bodyId: string
+}
+
+/** Of bytes that are long enough. Whoever reads the history checks the rest, the signature among it. */
+export function readRecordPlace(record: Uint8Array): RecordPlace {
+  const at = (from: number, length: number) => toHex(record.subarray(from, from + length))
+  return {
+    meshId: at(5, 16) as MeshId,
+    spaceId: at(21, 16) as SpaceId,
+    author: at(37, 32) as PeerKey,
+    bodyId: at(69, 32),
+  }
+}
