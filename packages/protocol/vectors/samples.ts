@@ -4,6 +4,7 @@
  */
 import type { DeliveryId, EnvelopeId, GroupId, InviteId, MeshId, PeerKey } from '@sealpost/std'
 import type { ClientFrame, Form, Frame, ServerFrame } from '../src/index.ts'
+import { keptClientSamples } from './kept-samples.ts'
 import { poolClientSamples, poolServerSamples } from './pool-samples.ts'
 import { clientPersonSamples, serverPersonSamples } from './samples-persons.ts'
 import { shardServerSamples } from './shard-samples.ts'
@@ -360,21 +361,6 @@ export const clientSamples: readonly { name: string; frame: ClientFrame }[] = [
       ],
     },
   },
-  {
-    name: 'broadcastKept',
-    frame: {
-      type: 'broadcastKept',
-      group: digits(16, 0x50) as GroupId,
-      rosterEpoch: 3,
-      bodyId: digits(32, 0x60),
-      body: count(48, 5),
-      terms: { receipts: 'none', thread: '00'.repeat(16), hops: 0, noAutoReply: false },
-      envelopes: [
-        { envelopeId: first, recipient: alice, priority: 'next', isHead: true, ttlSeconds: 0, envelope: count(40, 6) },
-      ],
-      record: count(120, 8),
-    },
-  },
   { name: 'setGroup', frame: { type: 'setGroup', ref: 21, statement: count(40, 1) } },
   { name: 'groups', frame: { type: 'groups', ref: 23, after: digits(16, 0x50) as GroupId } },
   {
@@ -501,5 +487,8 @@ export const samples: readonly { name: string; from: 'client' | 'server'; frame:
     from: 'server' as const,
     ...sample,
   })),
-  ...[...clientSamples, ...poolClientSamples].map((sample) => ({ from: 'client' as const, ...sample })),
+  ...[...clientSamples, ...poolClientSamples, ...keptClientSamples].map((sample) => ({
+    from: 'client' as const,
+    ...sample,
+  })),
 ]
