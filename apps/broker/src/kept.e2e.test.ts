@@ -1,6 +1,6 @@
 /** Messages that their space keeps: stored with their deliveries, or refused before anything is. */
 import { sealBody, sealRecord, signSpace } from '@sealpost/identity'
-import type { PeerKey } from '@sealpost/std'
+import type { GroupId, PeerKey } from '@sealpost/std'
 import { test as base, expect } from 'vitest'
 import { ask, HttpPeer, httpUrl } from './testing-http.ts'
 import { envelopeTo, WireClient } from './testing-wire.ts'
@@ -20,7 +20,7 @@ function message(from: Place, to: Place, author: Place = from) {
   const terms = { receipts: 'none', thread: '0'.repeat(32), hops: 0, noAutoReply: false } as const
   const frame = {
     type: 'broadcastKept',
-    group: '0'.repeat(32),
+    group: '0'.repeat(32) as GroupId,
     rosterEpoch: 0,
     bodyId,
     body: bytes,
