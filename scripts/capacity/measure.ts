@@ -103,7 +103,7 @@ function append({ meshId, peers }: World, number: number, payloadBytes: number):
     ttlSeconds: 86_400,
     envelope: random(payloadBytes + ENVELOPE_OVERHEAD_BYTES),
     birthEpoch: 0,
-    birthFloor: 0,
+    birthFloor: 0, epochElsewhere: 0,
     terms: null,
     notBeforeMs: 0,
     body: null,

@@ -156,7 +156,7 @@ export class Driver extends MemberDriver implements Effects {
     this.engine.advance(now())
     decide()
     this.drain.pull()
-    this.pullPools()
+    this.pullDrains()
     this.flushSoon()
   }
 

@@ -4,10 +4,11 @@ import type { FrameOf } from '@sealpost/protocol'
 import type { DrainOptions } from '@sealpost/queue'
 import type { MeshId, PeerNo } from '@sealpost/std'
 import type { Cells } from './cells.ts'
+import { CollectDriver } from './collect-driver.ts'
 import type { GroupRegistrar } from './group-registrar.ts'
 import type { Ownership } from './ownership.ts'
 import type { PersonRegistrar } from './person-registrar.ts'
-import { PoolDriver, type PoolParts } from './pool-driver.ts'
+import type { PoolParts } from './pool-driver.ts'
 import type { Registrar } from './registrar.ts'
 import type { SpaceLookup } from './space-lookup.ts'
 
@@ -20,7 +21,7 @@ export interface MemberParts extends PoolParts {
   readonly spaces: SpaceLookup
 }
 
-export abstract class MemberDriver extends PoolDriver {
+export abstract class MemberDriver extends CollectDriver {
   protected override readonly parts: MemberParts
 
   constructor(parts: MemberParts, drain: DrainOptions) {

@@ -26,6 +26,7 @@ const ENGINE_COUNTERS: Readonly<Record<keyof Counters, readonly [name: string, h
   extended: ['leases_extended', 'leases that their recipient let go on'],
   whispered: ['whispers_passed', 'ephemeral envelopes handed to an online recipient'],
   claims: ['claims_wanted', 'wants handed to the drain worker'],
+  collected: ['deliveries_collected', 'deliveries that other shards had leased at birth, taken without a claim'],
   fences: ['sessions_fenced', 'sessions given a new epoch after a lost answer'],
 }
 

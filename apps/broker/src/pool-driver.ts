@@ -31,7 +31,7 @@ export abstract class PoolDriver {
   protected abstract ask<T>(event: string, asked: Promise<T>, answered?: (answer: T) => void, failed?: () => void): void
   protected abstract complain(event: string, error: unknown): void
 
-  protected pullPools(): void {
+  protected pullDrains(): void {
     this.poolDrain.pull()
   }
 

@@ -3,7 +3,7 @@
  * that another shard could not have meant for this one.
  */
 import { decodePacket, encodeHint, encodePacketHeader, type Hint } from '@sealpost/protocol/hints'
-import { type MeshId, type Millis, OperatingError, type ShardId } from '@sealpost/std'
+import { blockOf, type MeshId, type Millis, OperatingError, type ShardId } from '@sealpost/std'
 import type { Bus, BusCounters, BusListener } from './bus.ts'
 import type { OpenWire, Topic, Wire } from './wire.ts'
 
@@ -164,7 +164,10 @@ function keyOf(hint: Hint): string {
       return `${hint.type} ${hint.meshId} ${hint.peer}`
     case 'presence':
     case 'staleKey':
+    case 'serves':
       return `${hint.type} ${hint.meshId} ${hint.peer}`
+    case 'born':
+      return `born ${hint.meshId} ${hint.peer} ${blockOf(hint.id)}`
     case 'whisper':
       return `whisper ${hint.meshId} ${hint.sender} ${hint.envelopeId}`
     case 'staleConsent':

@@ -23,6 +23,7 @@ export interface Counters {
   extended: number
   whispered: number
   claims: number
+  collected: number
   fences: number
 }
 
@@ -61,6 +62,7 @@ export class Context {
     extended: 0,
     whispered: 0,
     claims: 0,
+    collected: 0,
     fences: 0,
   }
   readonly timed: Timed

@@ -1,15 +1,17 @@
 /**
- * What a recipient's session may be given next. Three ways lead to it, they share one window, and each sender's mail
+ * What a recipient's session may be given next. Four ways lead to it, they share one window, and each sender's mail
  * takes one of them at a time, so that its order stays (P6):
  *
  * - a *claim* takes what waits in the queue; one is in flight at most, and its limit is taken out of the window;
  * - a *birth lease* lets an envelope through right after its commit, while nothing else of its sender is on its way to
  *   this recipient, waits for it, or may be in a claim that is in flight;
+ * - a *collect* takes what another shard leased to it at birth, under the same bounds as a claim;
  * - a *fence* voids everything that was leased to the session, after an answer was lost.
  */
 
-import { ANY_ID, type IdRange, PRIORITY_MAX, type Want } from '@sealpost/protocol'
+import { ANY_ID, type CollectWant, type IdRange, PRIORITY_MAX, type Want } from '@sealpost/protocol'
 import { type DeliveryId, ID_BLOCK, type Millis, type PeerKey, type PeerNo } from '@sealpost/std'
+import { Collects } from './collects.ts'
 import { FairTurns } from './fair-turns.ts'
 import type { EngineLimits } from './limits.ts'
 
@@ -48,7 +50,7 @@ export interface Window {
 }
 
 /** A claim to be made: how much, and of which delivery ids. */
-export interface Asked extends Window, Pick<Want, 'ids' | 'priorityMax' | 'turns'> {}
+export interface Asked extends Window, Pick<Want, 'ids' | 'priorityMax' | 'turns' | 'collected'> {}
 
 /** What one sender has on its way to the recipient, or waiting for it. */
 interface Lane {
@@ -59,9 +61,13 @@ interface Lane {
   waits: 'no' | 'in the queue' | 'in a claim'
 }
 
+/** The same of what was leased elsewhere. */
+export interface AskedToCollect extends Window, Pick<CollectWant, 'ids'> {}
+
 export type CreditLimits = Pick<EngineLimits, 'leaseMs' | 'isBirthLeaseOn'>
 
 export class Credit {
+  readonly collects = new Collects()
   /** Pushed and not settled, oldest first. */
   readonly unsettled = new Map<DeliveryId, Unsettled>()
   isCongested = false
@@ -75,7 +81,7 @@ export class Credit {
   private births = 0
   private birthBytes = 0
   /** What the claim in flight may bring. */
-  private asked: Asked | null = null
+  private asked: Window | null = null
   /** What the claim in flight will have seen, if it comes back with less than it may. */
   private looking: Sight | null = null
   private seen: Sight | null = null
@@ -224,15 +230,32 @@ export class Credit {
     const known = this.mayWait ? free.count : Math.min(free.count, this.waiting + CLAIM_SPARE)
     const byteCount = this.mayWait ? free.byteCount : free.byteCount >> 1
     const ids = this.areAllKnown(at.nowMs) ? this.waitingIds : ANY_ID
-    this.asked = { count: known, byteCount, ids, priorityMax: this.priorityMax, turns: this.turns.now }
+    const { collects, priorityMax, turns } = this
+    const asked = { count: known, byteCount, ids, priorityMax, turns: turns.now, collected: collects.last }
+    this.asked = asked
     this.isAskedForAny = ids === ANY_ID
+    if (this.isAskedForAny) collects.lookBegins()
     this.looking =
       this.isAskedForAny && this.priorityMax === PRIORITY_MAX ? { moment: at.moment, upTo: at.lastId } : null
     for (const lane of this.lanes.values()) if (lane.waits === 'in the queue') lane.waits = 'in a claim'
     this.waiting = 0 // before the claim, so that what arrives meanwhile counts again
     this.waitingIds = NO_ID
     this.mayWait = false
-    return this.asked
+    return asked
+  }
+
+  /** How much to collect now, of what nothing that waits comes before; it counts as started then. */
+  startCollect(): AskedToCollect | null {
+    if (!this.collects.hasNews || this.asked || this.isFencing || this.isCongested) return null
+    if (this.mayWait || this.waiting > 0 || this.priorityMax !== PRIORITY_MAX) return null
+    const { free, window } = this
+    if (free.count < Math.max(1, window.count >> 2) || free.byteCount < window.byteCount >> 2) return null
+    // Half of what is free is left to births.
+    const count = Math.max(1, free.count >> 1)
+    const byteCount = free.byteCount >> 1
+    this.asked = { count, byteCount }
+    this.looking = null
+    return { count, byteCount, ids: this.collects.takeNews()! }
   }
 
   /**
@@ -249,7 +272,9 @@ export class Credit {
     )
   }
 
-  claimAnswered(answer: { mayHaveMore: boolean }): void {
+  /** Answers whether it was a look at everything, and has found all there was. */
+  claimAnswered(answer: { mayHaveMore: boolean }): boolean {
+    const isComplete = this.looking !== null && !answer.mayHaveMore
     this.asked = null
     this.isAskedForAny = false
     if (answer.mayHaveMore) this.mayWait = true
@@ -258,11 +283,13 @@ export class Credit {
       if (lane.waits === 'in a claim') lane.waits = 'no' // what may be left of it is anybody's
       this.tidy(sender, lane)
     }
+    return isComplete
   }
 
   /** Answers false when a fence is under way already. */
   startFence(): boolean {
     this.gaveBack()
+    this.collects.reset()
     if (this.isFencing) return false
     this.isFencing = true
     return true

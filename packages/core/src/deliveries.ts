@@ -4,6 +4,7 @@ import {
   type AppendOutcome,
   byPlace,
   type Claimed,
+  type CollectWant,
   type Delivery,
   type Extension,
   type Reject,
@@ -15,9 +16,11 @@ import type { DeliveryId, Millis } from '@sealpost/std'
 import type { Context } from './context.ts'
 import type { Unsettled } from './credit.ts'
 import { deliveryRef, epochOf, refOf, settleOf } from './delivery-refs.ts'
+import { Pool } from './pool-roster.ts'
 import type { Pools } from './pools.ts'
 import { pushTo } from './pushing.ts'
-import type { RoutedAppend } from './routed-append.ts'
+import type { Recipient, RoutedAppend } from './routed-append.ts'
+import { Services } from './services.ts'
 import type { Arrival, LiveSession } from './session.ts'
 
 /** A recipient that leaves while its oldest delivery was with it for longer than this may have been ended by it. */
@@ -30,7 +33,7 @@ const FORGET_AFTER_LEASES = 10
 /** A lease further ahead would count as given before the database's clock jumped. */
 const EXTEND_MAX_MS = 4 * 60_000
 
-const NO_BIRTH = { birthEpoch: 0, birthFloor: 0 }
+const NO_BIRTH = { birthEpoch: 0, birthFloor: 0, epochElsewhere: 0 }
 /** Before every delivery's. */
 const UNKNOWN_ID = 0
 
@@ -38,23 +41,39 @@ const UNKNOWN_ID = 0
 interface RoutedWant extends Want {
   readonly live: LiveSession
 }
+export interface RoutedCollect extends CollectWant {
+  readonly live: LiveSession
+}
+
+type Birth = Pick<Append, 'birthEpoch' | 'birthFloor' | 'epochElsewhere'>
 
 export class Deliveries {
+  readonly services: Services
   private readonly context: Context
   private readonly pools: Pools
 
   constructor(context: Context, pools: Pools) {
     this.context = context
     this.pools = pools
+    this.services = new Services(context)
   }
 
-  /** Counts an envelope on its way to this session, and answers under which epoch it may be leased at birth. */
-  admit(to: LiveSession | null, from: LiveSession, arrival: Arrival): Pick<Append, 'birthEpoch' | 'birthFloor'> {
+  /** The session is over. */
+  over(live: LiveSession): void {
+    this.pools.left(live)
+    this.services.ended(live)
+  }
+
+  /** Counts an envelope on its way to a session that is here, and answers under which epoch it may be leased at birth. */
+  admit(recipient: Recipient, from: LiveSession, arrival: Arrival): Birth {
     const { item, terms, body } = arrival
-    if (!to || (terms && terms.notBeforeMs > 0)) return NO_BIRTH
+    const to = recipient.live
+    if ((terms && terms.notBeforeMs > 0) || recipient instanceof Pool) return NO_BIRTH
+    if (!to) return { ...NO_BIRTH, epochElsewhere: this.services.epochOf(recipient) }
     const byteCount = item.envelope.length + (body?.shared.bytes.length ?? 0)
     if (!to.credit.admitAppend(from.peer.peer, byteCount)) return NO_BIRTH
-    return { birthEpoch: to.epoch, birthFloor: to.credit.seenUpTo(from, this.context.nowMs) }
+    const birthFloor = to.credit.seenUpTo(from, this.context.nowMs)
+    return { birthEpoch: to.epoch, birthFloor, epochElsewhere: 0 }
   }
 
   /** An append was answered: push what was born leased, and see to what waits. */
@@ -67,7 +86,7 @@ export class Deliveries {
       this.context.counters.bornLeased += 1
       this.context.timed('push', this.context.nowMs - append.routedAtMs)
       this.pushBorn(toLive, append, append.firstDelivery(outcome.id, enqueuedAtMs))
-    } else if (isStored && append.notBeforeMs === 0) this.wake(append)
+    } else if (isStored && append.notBeforeMs === 0) this.wake(append, outcome)
     if (!toLive) return
     if (!toLive.credit.hasBirths(append.sender)) this.pushParked(toLive, append)
     this.claimSoon(toLive)
@@ -95,11 +114,19 @@ export class Deliveries {
     if (!this.isLive(live)) return
     const { nowMs, lastId } = this.context
     const asked = live.credit.startClaim({ nowMs, lastId, moment: this.context.nextMoment() })
-    if (!asked) return
+    if (!asked) return this.collectSoon(live)
     this.context.counters.claims += 1
     const { count: limit, byteCount: limitBytes, ...which } = asked
     const want: RoutedWant = { session: refOf(live), limit, limitBytes, ...which, live }
     this.context.effects.claim(want)
+  }
+
+  private collectSoon(live: LiveSession): void {
+    const asked = live.credit.startCollect()
+    if (!asked) return
+    const { count: limit, byteCount: limitBytes, ids } = asked
+    const want: RoutedCollect = { session: refOf(live), limit, limitBytes, ids, live }
+    this.context.effects.collect(want)
   }
 
   claimed(want: Want, claimed: Claimed): void {
@@ -109,9 +136,12 @@ export class Deliveries {
     if (claimed.status === 'away') return this.context.away(live)
     if (claimed.status === 'stale' && isCurrent) return this.context.end(live, 'superseded')
     const deliveries = claimed.status === 'claimed' ? claimed.deliveries : []
-    live.credit.claimAnswered({ mayHaveMore: !isCurrent || claimed.status !== 'claimed' || isFull(want, deliveries) })
+    const mayHaveMore = !isCurrent || claimed.status !== 'claimed' || isFull(want, deliveries)
+    const isComplete = live.credit.claimAnswered({ mayHaveMore })
     live.credit.turns.served(deliveries)
-    if (isCurrent) this.pushClaimed(live, deliveries)
+    const { nowMs, limits } = this.context
+    if (isCurrent) live.credit.collects.looked(deliveries, { isComplete, nowMs, staleMs: limits.leaseMs })
+    if (isCurrent) this.pushFound(live, deliveries)
     // A locked row is asked for again by the next drain tick, which paces it.
     this.claimSoon(live)
   }
@@ -259,7 +289,7 @@ export class Deliveries {
     this.push(live, delivery)
   }
 
-  private pushClaimed(live: LiveSession, claimed: readonly Delivery[]): void {
+  pushFound(live: LiveSession, claimed: readonly Delivery[]): void {
     for (const delivery of inOrder(claimed, live.takeParked())) {
       const sender = live.mesh.byKey.get(delivery.sender)
       if (sender && live.credit.hasBirths(sender.peer)) live.park(delivery, this.context.nowMs)
@@ -284,10 +314,15 @@ export class Deliveries {
    * Whoever serves this peer now should look. A session that counted the append knows already that it waits, and for
    * nothing else; but one whose birth lease was refused holds something older that it does not know of.
    */
-  private wake({ meshId, recipient, toLive, birthEpoch, pool }: RoutedAppend): void {
-    if (pool) return this.pools.wake(meshId, recipient)
-    const live = this.context.roster.find(meshId)?.byNo.get(recipient)?.live
-    if (!live) this.context.effects.hint({ type: 'wake', meshId, peer: recipient })
+  private wake(
+    { meshId, recipient: peer, toLive, birthEpoch, epochElsewhere, pool }: RoutedAppend,
+    stored: Stored,
+  ): void {
+    if (pool) return this.pools.wake(meshId, peer)
+    const live = this.context.roster.find(meshId)?.byNo.get(peer)?.live
+    if (!live && stored.isLeased)
+      this.context.effects.hint({ type: 'born', meshId, peer, epoch: epochElsewhere, id: stored.id })
+    else if (!live) this.context.effects.hint({ type: 'wake', meshId, peer })
     else if (live !== toLive || birthEpoch !== 0) this.notice(live)
   }
 
@@ -302,6 +337,8 @@ export class Deliveries {
     return live.peer.live === live
   }
 }
+
+type Stored = Extract<AppendOutcome, { status: 'stored' }>
 
 /** The claim came back with all it was allowed, so there may be more. */
 function isFull(want: Want, deliveries: readonly Delivery[]): boolean {

@@ -5,6 +5,7 @@
 import type {
   Append,
   CloseCode,
+  CollectWant,
   DeliveryRef,
   Extension,
   FrameOf,
@@ -95,6 +96,8 @@ export interface Effects {
   strike(delivery: DeliveryRef): void
   /** Claim with the next drain tick. Answer: `claimed` or `claimFailed`. */
   claim(want: Want): void
+  /** Collect with the next drain tick. Answer: `collecting.collected` or `collecting.failed`. */
+  collect(want: CollectWant): void
 
   /** Look what waits for a recipient. Answer: `measured`. */
   measure(meshId: MeshId, recipient: PeerNo): void

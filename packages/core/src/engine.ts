@@ -17,6 +17,7 @@ import type {
   Want,
 } from '@sealpost/protocol'
 import { type MeshId, type Millis, type PeerKey, type PeerNo, unreachable } from '@sealpost/std'
+import { Collecting } from './collecting.ts'
 import { Context, type Counters, type Timed } from './context.ts'
 import { Deliveries } from './deliveries.ts'
 import { Departures } from './departures.ts'
@@ -60,6 +61,7 @@ export class Engine {
   readonly groups: Groups
   /** Who is online, on this shard and others. */
   readonly presence: Presence
+  readonly collecting: Collecting
   /** What other shards say. */
   readonly hints: Hints
   /** Whether its sessions may go on. */
@@ -87,13 +89,14 @@ export class Engine {
     this.seats = new Pools(this.context)
     this.standings = new Standings(this.context)
     this.deliveries = new Deliveries(this.context, this.seats)
+    this.collecting = new Collecting(this.context, this.deliveries)
     this.groups = new Groups(this.context, live)
     this.presence = new Presence(this.context)
     this.whispers = new Whispers(this.context, this.presence)
     this.owners = new OwnerAnswers(this.context, live)
     this.pools = new PoolAnswers(this.context, this.seats, live)
-    const { deliveries, groups, presence, owners, standings, whispers } = this
-    const parts = { deliveries, groups, presence, owners, standings, whispers, pools: this.seats }
+    const { deliveries, collecting, groups, presence, owners, standings, whispers } = this
+    const parts = { deliveries, collecting, groups, presence, owners, standings, whispers, pools: this.seats }
     this.router = new Router(this.context, parts)
     this.hints = new Hints(this.context, parts)
     this.persons = new Persons(this.context, live)
@@ -482,7 +485,7 @@ export class Engine {
     if (session.state.name === 'live') {
       const { live } = session.state
       live.mesh.watchers.delete(live)
-      this.seats.left(live)
+      this.deliveries.over(live)
       const wasThere = live.peer.live === live
       this.context.roster.leave(live, this.context.nowMs)
       this.context.forget(live)

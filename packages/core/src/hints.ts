@@ -4,6 +4,7 @@
  */
 import type { Hint, HintOf } from '@sealpost/protocol/hints'
 import { type MeshId, type PeerNo, type ShardId, unreachable } from '@sealpost/std'
+import type { Collecting } from './collecting.ts'
 import type { Context } from './context.ts'
 import type { Deliveries } from './deliveries.ts'
 import type { OwnerAnswers } from './owner-answers.ts'
@@ -22,6 +23,7 @@ type Stale =
 
 export interface HintParts {
   readonly deliveries: Deliveries
+  readonly collecting: Collecting
   readonly pools: Pools
   readonly standings: Standings
   readonly presence: Presence
@@ -66,6 +68,12 @@ export class Hints {
     else this.parts.pools.noticed(meshId, peer)
   }
 
+  private woken(meshId: MeshId, peer: PeerNo): void {
+    this.wake(meshId, peer)
+    const live = this.context.roster.find(meshId)?.byNo.get(peer)?.live
+    if (live) this.parts.deliveries.services.say(live)
+  }
+
   /** Its session here may be over. */
   private doubt(hint: HintOf<'superseded'> | HintOf<'revoked'>): void {
     const mesh = this.context.roster.find(hint.meshId)
@@ -94,7 +102,11 @@ export class Hints {
   private take(from: ShardId, hint: Hint): void {
     switch (hint.type) {
       case 'wake':
-        return this.wake(hint.meshId, hint.peer)
+        return this.woken(hint.meshId, hint.peer)
+      case 'born':
+        return this.parts.collecting.heard(hint)
+      case 'serves':
+        return this.parts.deliveries.services.heard(hint)
       case 'superseded':
       case 'revoked':
         return this.doubt(hint)

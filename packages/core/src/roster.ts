@@ -6,6 +6,7 @@ import type { Effects } from './effects.ts'
 import { Elsewhere } from './elsewhere.ts'
 import { type Mailbox, type Owner, unknownMailbox } from './mailboxes.ts'
 import { PoolRoster } from './pool-roster.ts'
+import type { Service } from './services.ts'
 import type { LiveSession } from './session.ts'
 
 export interface Peer {
@@ -14,6 +15,8 @@ export interface Peer {
   /** The person whose device it is, or itself: consent is between persons. */
   readonly person: PeerNo
   live: LiveSession | null
+  /** As another shard has said that it has one. */
+  service: Service | null
   /** Of its last session here. */
   epoch: number
   /**
@@ -127,6 +130,7 @@ export class Mesh {
       peerKey,
       person,
       live: null,
+      service: null,
       epoch: 0,
       knownSince: Infinity,
       rule: null,

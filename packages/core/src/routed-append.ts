@@ -17,6 +17,7 @@ export class RoutedAppend implements Append {
   readonly ttlSeconds: number
   readonly envelope: Uint8Array
   readonly birthEpoch: number
+  readonly epochElsewhere: number
   readonly terms: Uint8Array | null
   readonly notBeforeMs: Millis
   readonly body: SharedBody | null
@@ -36,7 +37,7 @@ export class RoutedAppend implements Append {
     to: Recipient,
     arrival: Arrival,
     { ttlSeconds, nowMs }: { ttlSeconds: number; nowMs: Millis },
-    birth: Pick<Append, 'birthEpoch' | 'birthFloor'>,
+    birth: Pick<Append, 'birthEpoch' | 'birthFloor' | 'epochElsewhere'>,
   ) {
     const { item } = arrival
     this.meshId = from.mesh.meshId
@@ -47,6 +48,7 @@ export class RoutedAppend implements Append {
     this.ttlSeconds = ttlSeconds
     this.envelope = item.envelope
     this.birthEpoch = birth.birthEpoch
+    this.epochElsewhere = birth.epochElsewhere
     this.floor = birth.birthFloor
     this.senderKnownSince = from.knownSince
     this.terms = arrival.terms && encodeTerms(arrival.terms)

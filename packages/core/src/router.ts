@@ -189,7 +189,7 @@ export class Router {
     if (this.context.quotas.areFull(from.mesh, to, from.peer.peer, nowMs))
       return this.refuse(from, arrival, 'mailbox_full', FULL_RETRY_MS)
     const ttlSeconds = item.ttlSeconds === 0 ? limits.ttlSecondsDefault : item.ttlSeconds
-    const birth = this.deliveries.admit(to.live, from, arrival)
+    const birth = this.deliveries.admit(to, from, arrival)
     const append = new RoutedAppend(from, to, arrival, { ttlSeconds, nowMs }, birth)
     // What is leased at birth is bounded by its session's credit.
     if (birth.birthEpoch === 0) this.context.quotas.add(append, nowMs)

@@ -132,6 +132,8 @@ export class LiveSession {
   checkedAtMs: Millis
   /** When it may be told anew of everybody who is there. */
   snapshotFromMs: Millis = 0
+  /** When other shards were told that it is here, and under which epoch. */
+  saidService: { readonly epoch: number; readonly atMs: Millis } | null = null
   /** What it may ask for beside mail. */
   readonly questions: TokenBucket
 

@@ -43,6 +43,7 @@ export const sendOf = (n: number, to: number, more: Partial<Send> = {}): Send =>
 const ignored = () => undefined
 /** What most tests don't look at. */
 const SILENT = {
+  collect: ignored,
   pause: ignored,
   resume: ignored,
   authenticate: ignored,

@@ -2,7 +2,7 @@
  * What shards tell each other, in one table: number, name and fields, as the frames of peers have. A hint may be lost,
  * doubled, late or forged: it makes a shard look, and the database decides.
  */
-import type { GroupId, MeshId, PeerNo, PoolId, ShardId, SpaceId } from '@sealpost/std'
+import type { DeliveryId, GroupId, MeshId, PeerNo, PoolId, ShardId, SpaceId } from '@sealpost/std'
 import { Malformed, Reader, Writer } from './cursor.ts'
 import { AVAILABILITIES } from './frames.ts'
 import { envelopeId, peerKey } from './items.ts'
@@ -62,6 +62,10 @@ const kinds = {
   /** Its owner has said what it is. */
   staleSpace: { number: 13, body: struct({ ...inMesh, space: hex<SpaceId>(16) }) },
   staleKey: { number: 11, body: struct({ ...inMesh, peer: peerKey }) },
+  /** This shard serves this peer under this epoch, or does so no more: others may lease to it at birth. */
+  serves: { number: 14, body: struct({ ...inMesh, peer: peerNo, epoch: u53, isOn: flag }) },
+  /** Mail for this peer was leased at birth to its session of this epoch; the id is the last one of its block. */
+  born: { number: 15, body: struct({ ...inMesh, peer: peerNo, epoch: u53, id: u53 as unknown as Field<DeliveryId> }) },
   /** A shard came or went. */
   shards: { number: 2, body: struct({}) },
 }

@@ -92,6 +92,11 @@ export interface Append {
    * everywhere. Without it a look walks over the dead rows that a long snapshot keeps.
    */
   readonly birthFloor: number
+  /**
+   * The epoch of the recipient's session on another shard, as that has said: to store the delivery leased to it, for it to
+   * collect; 0 to leave it to a claim. It is not checked, because under an epoch that has passed a delivery is free.
+   */
+  readonly epochElsewhere: number
   /** As `encodeTerms` writes them; null: none. */
   readonly terms: Uint8Array | null
   /** Kept out of the queue until then, by the database clock; 0: not kept. Then there is no birth lease. */
@@ -145,7 +150,26 @@ export interface Want {
   readonly priorityMax: number
   /** Of each priority, how far it has had its turn: the lower is served before. */
   readonly turns: Turns
+  /** What this session has collected: of each block the last id. The rest of what was leased to it elsewhere is claimed. */
+  readonly collected: readonly number[]
 }
+
+/**
+ * "This session can take what other shards leased to it at birth, up to these limits." It is read and nothing else; the
+ * queue does not know that it was, so whoever asks keeps `ids` behind all that it has.
+ */
+export interface CollectWant {
+  readonly session: SessionRef
+  readonly limit: number
+  readonly limitBytes: number
+  /** Of one block. */
+  readonly ids: IdRange
+}
+
+/** `hasMore`: the limits were reached, or something stands between that only a claim may take. */
+export type Collected =
+  | { readonly status: 'collected'; readonly deliveries: readonly Delivery[]; readonly hasMore: boolean }
+  | { readonly status: 'stale' }
 
 export const PRIORITY_MAX = 2
 export const NO_TURNS: Turns = [0, 0, 0]

@@ -108,7 +108,7 @@ export class BinaryWriter {
 }
 
 const COPY_HEADER = Buffer.from('PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0', 'latin1')
-const EPOCH_2000_MS = 946_684_800_000
+export const EPOCH_2000_MS = 946_684_800_000
 
 type Put<T> = (into: Buffer, value: T, at: number) => void
 

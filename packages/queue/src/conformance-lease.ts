@@ -43,7 +43,7 @@ function claimTests(stage: () => Stage): void {
     const session = await stage().openBob()
     const take = async (limitBytes: number) => {
       const [claimed] = await stage().here.claim([
-        { session, limit: 100, limitBytes, ids: ANY_ID, priorityMax: PRIORITY_MAX, turns: NO_TURNS },
+        { session, limit: 100, limitBytes, ids: ANY_ID, priorityMax: PRIORITY_MAX, turns: NO_TURNS, collected: [] },
       ])
       return claimed!.status === 'claimed' ? claimed!.deliveries.map((delivery) => delivery.envelope.length) : []
     }
@@ -91,6 +91,7 @@ function claimTests(stage: () => Stage): void {
         ids: ANY_ID,
         priorityMax: PRIORITY_MAX,
         turns: NO_TURNS,
+        collected: [],
       })
     }
     const texts = (await here.claim(wants)).map((claimed) =>
@@ -149,6 +150,7 @@ function claimTests(stage: () => Stage): void {
           ids: ANY_ID,
           priorityMax: PRIORITY_MAX,
           turns: NO_TURNS,
+          collected: [],
         })),
       )
       expect(answers.map((claimed) => claimed.status)).toEqual(['locked', 'claimed'])

@@ -166,6 +166,7 @@ function priorityTests(stage: () => Stage): void {
       ids: ANY_ID,
       priorityMax: PRIORITY_MAX,
       turns: NO_TURNS,
+      collected: [],
     }
     const [answer] = await stage().here.claim([{ ...want, ...changes }])
     return answer!.status === 'claimed' ? answer!.deliveries : []
@@ -260,7 +261,7 @@ function broadcastTests(stage: () => Stage): void {
   test('counts with its body against what a claim may bring', async () => {
     await stage().store(stage().append('a', { body }), stage().append('b', { body }))
     const session = await stage().openBob()
-    const want = { session, limit: 9, ids: ANY_ID, priorityMax: PRIORITY_MAX, turns: NO_TURNS }
+    const want = { session, limit: 9, ids: ANY_ID, priorityMax: PRIORITY_MAX, turns: NO_TURNS, collected: [] }
     const [claimed] = await stage().here.claim([{ ...want, limitBytes: body.bytes.length }])
     expect(claimed).toMatchObject({ deliveries: [{ priority: 1 }] })
   })
@@ -271,7 +272,7 @@ function broadcastTests(stage: () => Stage): void {
     await stage().store(stage().append('a', { body }), stage().append('b', { body: short }))
     await stage().store(stage().append('c', { body: short }))
     const session = await stage().openBob()
-    const want = { session, limit: 9, ids: ANY_ID, priorityMax: PRIORITY_MAX, turns: NO_TURNS }
+    const want = { session, limit: 9, ids: ANY_ID, priorityMax: PRIORITY_MAX, turns: NO_TURNS, collected: [] }
     const [claimed] = await stage().here.claim([{ ...want, limitBytes: 2 * body.bytes.length }])
     expect(claimed!.status === 'claimed' && claimed!.deliveries.map((one) => one.body?.length)).toEqual([140, 140])
   })

@@ -123,6 +123,7 @@ export class Stage {
       envelope: bytesOf(text),
       birthEpoch: 0,
       birthFloor: 0,
+      epochElsewhere: 0,
       terms: null,
       notBeforeMs: 0,
       body: null,
@@ -164,7 +165,15 @@ export class Stage {
 
   async claim(session: SessionRef, limit = 100, queue: Queue = this.here): Promise<Claimed> {
     const [claimed] = await queue.claim([
-      { session, limit, limitBytes: AMPLE_BYTES, ids: ANY_ID, priorityMax: PRIORITY_MAX, turns: NO_TURNS },
+      {
+        session,
+        limit,
+        limitBytes: AMPLE_BYTES,
+        ids: ANY_ID,
+        priorityMax: PRIORITY_MAX,
+        turns: NO_TURNS,
+        collected: [],
+      },
     ])
     return claimed!
   }

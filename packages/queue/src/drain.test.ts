@@ -84,4 +84,5 @@ const want = (peer: number): Want => ({
   ids: ANY_ID,
   priorityMax: PRIORITY_MAX,
   turns: NO_TURNS,
+  collected: [],
 })

@@ -1,6 +1,8 @@
 /** The promises of the interface around a shard of the memory queue. */
 import type {
   Claimed,
+  Collected,
+  CollectWant,
   Committed,
   DeliveryRef,
   Extension,
@@ -45,6 +47,9 @@ export class MemoryQueue implements Queue {
   }
   async claim(wants: readonly Want[]): Promise<Claimed[]> {
     return this.shard.claim(wants)
+  }
+  async collect(wants: readonly CollectWant[]): Promise<Collected[]> {
+    return this.shard.collect(wants)
   }
   async open(session: SessionRef): Promise<number | null> {
     return this.shard.open(session)

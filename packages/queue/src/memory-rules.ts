@@ -1,6 +1,6 @@
 /** The conditions of `sql-parts.ts`, and the turns of a claim, in plain code. */
 import { type DeliveryRef, readMarking, TURN_COSTS, type Turns } from '@sealpost/protocol'
-import type { Millis } from '@sealpost/std'
+import { blockOf, type Millis } from '@sealpost/std'
 import type { StoredDelivery } from './memory-store.ts'
 import type { QueueOptions } from './queue.ts'
 
@@ -11,6 +11,12 @@ export function isFree({ lease }: StoredDelivery, epoch: number, nowMs: Millis):
   if (lease === null || (lease.epoch !== null && lease.epoch < epoch)) return true
   return lease.untilMs <= nowMs || lease.untilMs > nowMs + LEASE_FUTURE_MAX_MS
 }
+
+export const isBornElsewhere = ({ attempts, lease }: StoredDelivery, epoch: number): boolean =>
+  attempts === 0 && lease?.epoch === epoch
+
+export const isUncollected = (row: StoredDelivery, epoch: number, collected: readonly number[]): boolean =>
+  isBornElsewhere(row, epoch) && !collected.some((id) => blockOf(id) === blockOf(row.id) && row.id <= id)
 
 export function isLapsed({ lease }: StoredDelivery, epoch: number, nowMs: Millis): boolean {
   return lease !== null && lease.epoch === epoch && lease.untilMs <= nowMs

@@ -6,11 +6,11 @@
 import {
   type Append,
   type AppendOutcome,
-  byPlace,
   type Claimed,
+  type Collected,
+  type CollectWant,
   type Committed,
   type Death,
-  type Delivery,
   type DeliveryRef,
   type Extension,
   encodeReceipt,
@@ -46,20 +46,10 @@ import {
   mergeDecided,
   undecidedOf,
 } from './decisions.ts'
+import { collectFor, takeFor } from './memory-claim.ts'
 import { keepMessages } from './memory-kept.ts'
 import { MemoryPools } from './memory-pools.ts'
-import {
-  inTurn,
-  isFree,
-  isHeldBy,
-  isLapsed,
-  isReceipt,
-  isStruckOut,
-  LEASE_FUTURE_MAX_MS,
-  strike,
-  wantsReceipt,
-  withinBytes,
-} from './memory-rules.ts'
+import { isFree, isHeldBy, isReceipt, isStruckOut, LEASE_FUTURE_MAX_MS, strike, wantsReceipt } from './memory-rules.ts'
 import {
   bodyKey,
   isBehind,
@@ -134,8 +124,9 @@ export class MemoryShard {
     this.keepBodies(appends)
     return appends.map((append, i): AppendOutcome => {
       const id = (firstId + i) as DeliveryId
-      this.store.add(this.rowOf(append, { id, isLeased: isLeased[i]!, nowMs }))
-      return { status: 'stored', id, isLeased: isLeased[i]!, isExpected: true }
+      const { epochElsewhere } = append
+      this.store.add(this.rowOf(append, { id, isLeased: isLeased[i]!, epochElsewhere, nowMs }))
+      return { status: 'stored', id, isLeased: isLeased[i]! || epochElsewhere !== 0, isExpected: true }
     })
   }
 
@@ -151,7 +142,7 @@ export class MemoryShard {
       if (earlier) return outcomeOfResend(earlier, append)
       if (!this.isValid(append)) return { status: 'unknown_recipient' }
       if (append.notBeforeMs > nowMs + append.ttlSeconds * 1000) return { status: 'delay_too_long' }
-      const row = this.rowOf(append, { id, isLeased: false, nowMs })
+      const row = this.rowOf(append, { id, isLeased: false, epochElsewhere: 0, nowMs })
       if (append.notBeforeMs > 0) this.store.delay({ ...row, dueAtMs: append.notBeforeMs })
       else this.store.add(row)
       return { status: 'stored', id, isLeased: false, isExpected: false }
@@ -175,7 +166,16 @@ export class MemoryShard {
       const member = this.store.find(session.meshId, session.peer)
       if (!member || !this.isCurrent(member, session.epoch)) return { status: 'stale' }
       if (member.session.isLocked) return { status: 'locked' }
-      return { status: 'claimed', deliveries: this.take(member, want) }
+      return { status: 'claimed', deliveries: takeFor(this, member, want) }
+    })
+  }
+
+  collect(wants: readonly CollectWant[]): Collected[] {
+    return wants.map((want) => {
+      const { session } = want
+      const member = this.store.find(session.meshId, session.peer)
+      if (!member || !this.isCurrent(member, session.epoch)) return { status: 'stale' }
+      return collectFor(this, member, want)
     })
   }
 
@@ -202,6 +202,7 @@ export class MemoryShard {
       const row = this.store.findDelivery(delivery)
       if (!isHeldBy(row, delivery, epoch)) continue
       row.lease = { epoch: null, untilMs: this.store.nowMs + Math.min(afterMs, LEASE_FUTURE_MAX_MS) }
+      row.attempts = Math.max(row.attempts, 1)
       strike(row, this.store.nowMs)
     }
   }
@@ -359,16 +360,16 @@ export class MemoryShard {
       (row) =>
         row.id >= birthFloor &&
         !isReceipt(row) &&
-        isFree(row, birthEpoch, nowMs) &&
+        (isFree(row, birthEpoch, nowMs) || row.attempts === 0) &&
         bornFrom.includes(row.sender) &&
         row.expiresAtMs > nowMs &&
         !this.isStruckOut(row),
     )
   }
 
-  private rowOf(append: Append, given: { id: DeliveryId; isLeased: boolean; nowMs: Millis }): StoredDelivery {
-    const { meshId, recipient, priority, sender, envelopeId, envelope, birthEpoch } = append
-    const untilMs = given.nowMs + this.options.leaseMs
+  private rowOf(append: Append, given: Given): StoredDelivery {
+    const { meshId, recipient, priority, sender, envelopeId, envelope } = append
+    const epoch = given.isLeased ? append.birthEpoch : given.epochElsewhere
     return {
       meshId,
       recipient,
@@ -384,30 +385,8 @@ export class MemoryShard {
       attempts: given.isLeased ? 1 : 0,
       strikes: 0,
       firstStrikeAtMs: null,
-      lease: given.isLeased ? { epoch: birthEpoch, untilMs } : null,
+      lease: epoch === 0 ? null : { epoch, untilMs: given.nowMs + this.options.leaseMs },
     }
-  }
-
-  private take({ session, deliveries }: StoredMember, want: Want): Delivery[] {
-    const { nowMs } = this.store
-    const { ids, priorityMax, turns, limit, limitBytes } = want
-    const free = deliveries
-      .filter((row) => ids.from <= row.id && row.id <= ids.to && row.priority <= priorityMax)
-      .filter((row) => isFree(row, session.epoch, nowMs) && row.expiresAtMs > nowMs && !this.isStruckOut(row))
-    const ready = inTurn(free, turns).slice(0, limit)
-    const lapsed = ready.filter((row) => isLapsed(row, session.epoch, nowMs))
-    const oldest = lapsed.reduce<StoredDelivery | null>((min, row) => (min && min.id < row.id ? min : row), null)
-    const taken = withinBytes(ready, limitBytes, (row) => this.sizeOf(row))
-    if (oldest && taken.includes(oldest)) strike(oldest, nowMs)
-    return taken.sort(byPlace).map((row) => {
-      row.lease = { epoch: session.epoch, untilMs: nowMs + this.options.leaseMs }
-      row.attempts += 1
-      return this.store.deliveryOf(row)
-    })
-  }
-
-  private sizeOf(row: StoredDelivery): number {
-    return row.envelope.length + (row.bodyId === null ? 0 : this.store.bodies.get(bodyKey(row))!.bytes.length)
   }
 
   private isDead(row: StoredDelivery): boolean {
@@ -474,6 +453,13 @@ export class MemoryShard {
     }
     return forgotten
   }
+}
+
+interface Given {
+  readonly id: DeliveryId
+  readonly isLeased: boolean
+  readonly epochElsewhere: number
+  readonly nowMs: Millis
 }
 
 const QUEUE_START: DeliveryRef = {

@@ -288,6 +288,7 @@ class Pair {
       priority: draft.priority,
       ttlSeconds: draft.ttlSeconds,
       envelope: bytesOf(draft.text),
+      epochElsewhere: 0,
       birthEpoch: draft.birth === 'none' ? 0 : draft.birth === 'stale' ? Math.max(0, epoch - 1) : epoch,
       birthFloor: this.idAt(draft.begin),
       terms: encodeTerms({ receipts: draft.wish, thread: NO_THREAD, hops: 0, noAutoReply: false }),
@@ -303,6 +304,7 @@ class Pair {
     return {
       session: { meshId: MESH, peer, epoch },
       ...rest,
+      collected: [],
       ids: { ...ANY_ID, from: this.idAt(begin) },
     }
   }

@@ -12,6 +12,8 @@ import {
   type Append,
   byPlace,
   type Claimed,
+  type Collected,
+  type CollectWant,
   type Committed,
   type Delivery,
   type DeliveryRef,
@@ -55,6 +57,7 @@ import {
 import { type DeliveryRow, deliveryOf } from './delivery-row.ts'
 import { keptSteps } from './kept-step.ts'
 import { Arrivals } from './postgres-arrivals.ts'
+import { collect } from './postgres-collect.ts'
 import { claimPools, findPools, giveBack } from './postgres-pools.ts'
 import type { Amount, Batch, Queue, QueueOptions, Recipient, Released, Swept } from './queue.ts'
 import { arrayOf, heldBy, keysOf, type Row, run } from './run.ts'
@@ -100,6 +103,7 @@ export class PostgresQueue implements Queue {
     const commit = new SureCommit(appends, terms, this.writers)
     const answers = await this.write([...settling, ...commit.steps()]).catch((error) => {
       if (error instanceof DatabaseError && statements.IN_DOUBT.includes(error.sqlstate ?? '')) return null
+      ids.abandon()
       throw error
     })
     if (!answers) return null
@@ -162,6 +166,7 @@ export class PostgresQueue implements Queue {
       arrayOf(wants.map((want) => want.ids.to)),
       arrayOf(wants.map((want) => want.priorityMax)),
       ...TURN_COSTS.map((_, priority) => arrayOf(wants.map((want) => want.turns[priority]!))),
+      arrayLiteral(wants.map((want) => arrayOf(want.collected))),
     ])
     const answers = wants.map((): { status: Claimed['status']; deliveries: Delivery[] } => ({
       status: 'locked',
@@ -175,6 +180,10 @@ export class PostgresQueue implements Queue {
     return answers.map(({ status, deliveries }) =>
       status === 'claimed' ? { status, deliveries: deliveries.sort(byPlace) } : { status },
     )
+  }
+
+  collect(wants: readonly CollectWant[]): Promise<Collected[]> {
+    return collect(this.db.asking, wants, { shard: this.shard, ...this.options })
   }
 
   open(session: SessionRef): Promise<number | null> {

@@ -9,6 +9,8 @@
 import type {
   Append,
   Claimed,
+  Collected,
+  CollectWant,
   Committed,
   DeliveryRef,
   Extension,
@@ -37,6 +39,11 @@ export interface Queue {
    * gets a lease of `leaseMs` and counts an attempt; one not settled by then may be claimed again (P7).
    */
   claim(wants: readonly Want[]): Promise<Claimed[]>
+  /**
+   * For each want what other shards leased to its session at birth, in the order of ids. It changes nothing: asked again, it
+   * brings the same.
+   */
+  collect(wants: readonly CollectWant[]): Promise<Collected[]>
   /**
    * This shard serves the peer from now on, under a new epoch. `session` names the one that was read (`findMembers`):
    * without it an opening that timed out and is applied late would end the session its peer has opened since. `null`:

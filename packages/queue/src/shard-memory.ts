@@ -61,6 +61,14 @@ export class DeliveryIds {
     this.next = Math.max(this.next, id + 1)
   }
 
+  /**
+   * A commit whose answer was lost may still come: under ids that others have passed it would look as if it had been
+   * collected. So none of its block comes after it.
+   */
+  abandon(): void {
+    this.next = this.end
+  }
+
   /** Whether so many are left in this block. */
   has(count: number): boolean {
     return this.next + count <= this.end

@@ -1,6 +1,6 @@
 /** Conditions and parts that several statements share. */
 import { encodeReceipt, RECEIPT_EVENTS, RECEIPT_IDS_FROM, type ReceiptEvent } from '@sealpost/protocol'
-import { toHex } from '@sealpost/std'
+import { ID_BLOCK, toHex } from '@sealpost/std'
 
 /** A lease further ahead than this was given before the database clock jumped back: it counts as lapsed. */
 export const LEASE_FUTURE_MAX = `interval '5 minutes'`
@@ -30,6 +30,14 @@ export const ONE_MORE = (row: string) => `least(${row}.strikes, 32766) + 1`
 /** What a claim may take. Before a birth lease the same is asked, or an older delivery could be overtaken. */
 export const isFree = (row: string, epoch: string) => `(${row}.lease_until is null or ${row}.lease_epoch < ${epoch}
       or ${row}.lease_until <= clock_timestamp() or ${row}.lease_until > clock_timestamp() + ${LEASE_FUTURE_MAX})`
+
+/** Another shard leased it at birth to the session of this epoch: nothing that a claim or this shard leased is at its first attempt. */
+export const isBornElsewhere = (row: string, epoch: string) =>
+  `coalesce(${row}.attempts = 0 and ${row}.lease_epoch = ${epoch}, false)`
+
+/** And that session has not collected it: `collected` are the last ids that it has, one of a block. */
+export const isUncollected = (row: string, epoch: string, collected: string) => `(${isBornElsewhere(row, epoch)}
+      and not exists (select from unnest(${collected}) as c(id) where c.id / ${ID_BLOCK} = ${row}.id / ${ID_BLOCK} and ${row}.id <= c.id))`
 
 /**
  * The deliveries that a client named, with their `ctid`: `$1–$5` mesh, recipient, priority, id and the epoch of the session

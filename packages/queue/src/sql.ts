@@ -21,6 +21,7 @@ import {
   isOpen,
   isReceipt,
   isStruckOut,
+  isUncollected,
   LEASE_FUTURE_MAX,
   named,
   ONE_MORE,
@@ -29,6 +30,7 @@ import {
 } from './sql-parts.ts'
 
 export * from './sql-cold.ts'
+export * from './sql-collect.ts'
 export * from './sql-pools.ts'
 
 /** Settings of the connections that run these statements. */
@@ -63,13 +65,13 @@ with gone as (${SETTLE}
 /** Set beside the answer of both ways to admit. */
 const CLOCK = 'extract(epoch from now()) * 1000, extract(epoch from clock_timestamp()) * 1000'
 
-/** A claim could take it: something newer of its sender may not be born leased (P6). */
+/** A claim could take it, or it was born leased elsewhere: something newer of its sender may not be born leased here (P6). */
 const hasOlder = (
   at: Record<'mesh' | 'recipient' | 'floor' | 'senders' | 'epoch' | 'strikes' | 'seconds', string>,
 ) => `(select true
       from message_queue q
       where q.mesh_id = ${at.mesh} and q.recipient = ${at.recipient} and q.id >= ${at.floor}
-        and ${isFree('q', at.epoch)} and q.sender = any (${at.senders})
+        and (${isFree('q', at.epoch)} or q.attempts = 0) and q.sender = any (${at.senders})
         and q.expires_at > clock_timestamp() and not ${isStruckOut('q', at.strikes, at.seconds)}
         and not ${isReceipt('q')}
       limit 1)`
@@ -242,7 +244,9 @@ from judged`
  * seconds. A row that another statement holds is skipped and asked for again. The epochs are those the shard believes:
  * a stale or late claim matches nothing.
  *
- * The oldest delivery whose lease lapsed in this very session gets a strike; the others were only behind it.
+ * The oldest delivery whose lease lapsed in this very session gets a strike; the others were only behind it. One that was
+ * leased elsewhere at birth gets none when that lease lapses: it may not have been collected. Under a later epoch the same
+ * doubt makes its next attempt the second.
  *
  * Deliveries are changed in the order of their places, as `SETTLE` deletes them (a scan by `ctid` sorts them): settles come
  * late for leases that lapsed, and a claim and a commit that wait for each other stand still until the server looks for
@@ -250,7 +254,7 @@ from judged`
  *
  * `$1` shard · `$2–$6` wants: mesh, peer, epoch, limit, limit in bytes · `$7` seconds of lease · `$8` strikes, and `$9`
  * seconds they must span, of a dead delivery · `$10–$15` wants: the first and last id, the
- * least urgent priority, and for each priority how far it has had its turn (`Want.turns`). Answers a row for each want, and after
+ * least urgent priority, and for each priority how far it has had its turn (`Want.turns`) · `$16` wants: `Want.collected`, as texts. Answers a row for each want, and after
  * them one for each delivery, in no order.
  *
  * Walks: session's and message_queue's primary keys.
@@ -258,8 +262,9 @@ from judged`
 export const CLAIM = `
 with held as materialized (
   select w.*, s.epoch as held from unnest($2::uuid[], $3::int[], $4::bigint[], $5::int[], $6::int[], $10::bigint[], $11::bigint[],
-    $12::int2[], $13::float8[], $14::float8[], $15::float8[])
-    with ordinality as w(mesh_id, peer, epoch, lim, lim_bytes, from_id, to_id, priority_max, turn_now, turn_next, turn_low, n)
+    $12::int2[], $13::float8[], $14::float8[], $15::float8[], $16::text[])
+    with ordinality as w(mesh_id, peer, epoch, lim, lim_bytes, from_id, to_id, priority_max, turn_now, turn_next, turn_low,
+      collected, n)
   left join lateral (
     select s.epoch from session s
     where s.mesh_id = w.mesh_id and s.peer_no = w.peer and s.epoch = w.epoch and s.shard = $1::uuid
@@ -274,10 +279,12 @@ with held as materialized (
         (2, ${TURN_COSTS[2]}, h.turn_low)) as p(priority, cost, turn)
       cross join lateral (
         select q.ctid, q.priority, q.id, octet_length(q.envelope) + coalesce(q.body_bytes, 0) as size,
-          coalesce(q.lease_epoch = h.epoch and q.lease_until <= clock_timestamp(), false) as is_lapsed
+          coalesce(q.lease_epoch = h.epoch and q.lease_until <= clock_timestamp() and q.attempts > 0, false) as is_lapsed,
+          ${isUncollected('q', 'h.epoch', 'h.collected::bigint[]')} as is_uncollected
         from message_queue q
         where h.held is not null and p.priority <= h.priority_max and q.mesh_id = h.mesh_id and q.recipient = h.peer
-          and q.priority = p.priority and q.id between h.from_id and h.to_id and ${isFree('q', 'h.epoch')}
+          and q.priority = p.priority and q.id between h.from_id and h.to_id
+          and (${isFree('q', 'h.epoch')} or ${isUncollected('q', 'h.epoch', 'h.collected::bigint[]')})
           and q.expires_at > clock_timestamp() and not ${isStruckOut('q', '$8', '$9')}
         order by q.id limit h.lim
       ) q
@@ -287,7 +294,8 @@ with held as materialized (
 ), leased as (
   update message_queue q
   set lease_epoch = r.epoch, lease_until = clock_timestamp() + make_interval(secs => $7::float8),
-    attempts = q.attempts + 1, strikes = case when r.is_struck then ${ONE_MORE('q')} else q.strikes end,
+    attempts = greatest(q.attempts, (q.lease_epoch is not null and not r.is_uncollected)::int) + 1,
+    strikes = case when r.is_struck then ${ONE_MORE('q')} else q.strikes end,
     first_strike_at = case when r.is_struck then coalesce(q.first_strike_at, clock_timestamp()) else q.first_strike_at end
   from (select * from ready where bytes_before < lim_bytes order by ctid) r where q.ctid = r.ctid
   returning r.n, q.mesh_id, q.priority, q.id, q.sender, q.envelope_id, q.attempts, q.enqueued_at, q.terms, q.body_id, q.envelope
@@ -367,7 +375,7 @@ returning epoch`
  * after its seconds, but not so far ahead that it would count as given before a jump of the clock. Walks: message_queue's primary key.
  */
 export const RETRY = `
-update message_queue q set lease_epoch = null, lease_holder = null,
+update message_queue q set lease_epoch = null, lease_holder = null, attempts = greatest(q.attempts, 1),
   lease_until = clock_timestamp() + least(make_interval(secs => r.seconds), ${LEASE_FUTURE_MAX}),
   strikes = ${ONE_MORE('q')}, first_strike_at = coalesce(q.first_strike_at, clock_timestamp())
 from ${named('seconds', 'float8')}

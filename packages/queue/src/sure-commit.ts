@@ -71,7 +71,7 @@ export class SureCommit {
     return this.isLeased.map((isLeased, i) => ({
       status: 'stored',
       id: (firstId + i) as DeliveryId,
-      isLeased,
+      isLeased: isLeased || this.appends[i]!.epochElsewhere !== 0,
       isExpected: true,
     }))
   }
@@ -176,8 +176,9 @@ export class SureCommit {
       rows.int4(this.isLeased[i] ? 1 : 0)
       rows.uuid(append.envelopeId)
       rows.instant(nowMs + append.ttlSeconds * 1000)
-      if (this.isLeased[i]) {
-        rows.int8(append.birthEpoch)
+      const epoch = this.isLeased[i] ? append.birthEpoch : append.epochElsewhere
+      if (epoch !== 0) {
+        rows.int8(epoch)
         rows.instant(nowMs + options.leaseMs)
       } else {
         rows.null()

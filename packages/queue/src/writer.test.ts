@@ -111,6 +111,7 @@ const append = (n: number, byteCount = 10): Append => ({
   envelope: new Uint8Array(byteCount),
   birthEpoch: 0,
   birthFloor: 0,
+  epochElsewhere: 0,
   terms: null,
   notBeforeMs: 0,
   body: null,

@@ -17,6 +17,7 @@ import {
   BATCH_MAX,
   type ClientFrame,
   type CloseCode,
+  type CollectWant,
   type Committed,
   closeNumber,
   type DeliveryRef,
@@ -59,6 +60,7 @@ export class ShardLife extends MemberLife implements Effects {
   protected readonly writer: Writer
   protected readonly drain: Drain
   protected readonly poolDrain: Drain<PoolWant>
+  protected readonly collectDrain: Drain<CollectWant>
   protected readonly sockets = new Map<SocketId, Socket>()
   private lastSocket = 0
   private isFlushDue = false
@@ -80,6 +82,7 @@ export class ShardLife extends MemberLife implements Effects {
       nowMs: () => world.clock.nowMs,
     }
     this.drain = new Drain({ start: (wants) => this.claimFor(wants), ...time }, DRAIN)
+    this.collectDrain = new Drain({ start: (wants) => this.collectFor(wants), ...time }, DRAIN)
     this.poolDrain = new Drain({ start: (wants) => this.dealFrom(wants), ...time }, DRAIN)
     this.every(TICK_MS, () => this.step(() => this.engine.tick()))
     this.every(SWEEP_MS, () => this.statements.sweep())
@@ -243,6 +246,9 @@ export class ShardLife extends MemberLife implements Effects {
   claim(want: Want): void {
     this.drain.want(want)
   }
+  collect(want: CollectWant): void {
+    this.collectDrain.want(want)
+  }
   retry(retries: readonly Retry[]): void {
     this.ask('retry', () => this.statements.retry(retries))
   }
@@ -347,6 +353,7 @@ export class ShardLife extends MemberLife implements Effects {
     this.world.inside.look(this.engine)
     this.drain.pull()
     this.poolDrain.pull()
+    this.collectDrain.pull()
     if (this.isFlushDue) return
     this.isFlushDue = true
     this.after(0, () => {
@@ -418,6 +425,21 @@ export class ShardLife extends MemberLife implements Effects {
       () => {
         this.claimFailed(wants)
         this.drain.ended()
+      },
+    )
+  }
+
+  private collectFor(wants: readonly CollectWant[]): void {
+    this.ask(
+      'collect',
+      () => this.statements.collect(wants),
+      (answers) => {
+        this.engine.collecting.collected(wants.map((want, i) => ({ want, collected: answers[i]! })))
+        this.collectDrain.ended()
+      },
+      () => {
+        this.engine.collecting.failed(wants)
+        this.collectDrain.ended()
       },
     )
   }

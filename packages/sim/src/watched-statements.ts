@@ -1,5 +1,14 @@
 /** The memory queue's statements, with the oracle looking on: what they may take and remove, and what marks a run. */
-import { type Append, type Claimed, type Member, readMarking, type SessionRef, type Want } from '@sealpost/protocol'
+import {
+  type Append,
+  type Claimed,
+  type Collected,
+  type CollectWant,
+  type Member,
+  readMarking,
+  type SessionRef,
+  type Want,
+} from '@sealpost/protocol'
 import type { Batch, Decided, QueueOptions, Swept } from '@sealpost/queue'
 import { type MemoryPools, MemoryShard, type StoredDelivery } from '@sealpost/queue/memory'
 import type { MeshId, PeerKey, PeerNo, ShardId } from '@sealpost/std'
@@ -55,6 +64,15 @@ export class WatchedStatements extends MemoryShard {
     const answers = super.claim(wants)
     for (const { meshId, peer } of locked) this.store.unlock(meshId, peer)
     for (const [i, claimed] of answers.entries()) this.watch(wants[i]!, claimed, before[i]!)
+    return answers
+  }
+
+  override collect(wants: readonly CollectWant[]): Collected[] {
+    const answers = super.collect(wants)
+    for (const answer of answers) {
+      const isBarred = answer.status === 'collected' && answer.hasMore
+      this.world.oracle.mark(`collect: ${isBarred ? 'there is more' : answer.status}`)
+    }
     return answers
   }
 
@@ -120,7 +138,9 @@ export class WatchedStatements extends MemoryShard {
 
   private leasesOf({ meshId, peer }: SessionRef): Leases {
     const rows = this.store.find(meshId, peer)?.deliveries ?? []
-    return new Map(rows.flatMap((row) => (row.lease ? [[row.id, { row, ...row.lease }] as const] : [])))
+    return new Map(
+      rows.flatMap((row) => (row.lease && row.attempts > 0 ? [[row.id, { row, ...row.lease }] as const] : [])),
+    )
   }
 
   private keyOf(meshId: MeshId, peer: PeerNo) {

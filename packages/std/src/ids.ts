@@ -30,6 +30,7 @@ export type DeliveryId = Branded<number, 'DeliveryId'>
  * its number in the block. Those of one block were all given by the same shard, in ascending order.
  */
 export const ID_BLOCK = 2 ** 16
+export const blockOf = (id: number): number => Math.floor(id / ID_BLOCK)
 /** A peer's number inside its mesh; it never leaves the server. */
 export type PeerNo = Branded<number, 'PeerNo'>
 /** One broker process: 32 hex digits. */

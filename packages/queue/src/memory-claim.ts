@@ -1,0 +1,72 @@
+/** What sessions are given of their queues: `CLAIM` and `COLLECT` in plain code. */
+import { byPlace, type Collected, type CollectWant, type Delivery, type Want } from '@sealpost/protocol'
+import {
+  inTurn,
+  isBornElsewhere,
+  isFree,
+  isLapsed,
+  isStruckOut,
+  isUncollected,
+  LEASE_FUTURE_MAX_MS,
+  strike,
+  withinBytes,
+} from './memory-rules.ts'
+import { bodyKey, type MemoryStore, type StoredDelivery, type StoredMember } from './memory-store.ts'
+import type { QueueOptions } from './queue.ts'
+
+interface Place {
+  readonly store: MemoryStore
+  readonly options: QueueOptions
+}
+
+/** The session must be current. */
+export function takeFor({ store, options }: Place, { session, deliveries }: StoredMember, want: Want): Delivery[] {
+  const { nowMs } = store
+  const { ids, priorityMax, turns, limit, limitBytes, collected } = want
+  const fresh = deliveries.filter((row) => isUncollected(row, session.epoch, collected))
+  const free = deliveries
+    .filter((row) => ids.from <= row.id && row.id <= ids.to && row.priority <= priorityMax)
+    .filter((row) => isFree(row, session.epoch, nowMs) || fresh.includes(row))
+    .filter((row) => row.expiresAtMs > nowMs && !isStruckOut(row, options, nowMs))
+  const ready = inTurn(free, turns).slice(0, limit)
+  const lapsed = ready.filter((row) => row.attempts > 0 && isLapsed(row, session.epoch, nowMs))
+  const oldest = lapsed.reduce<StoredDelivery | null>((min, row) => (min && min.id < row.id ? min : row), null)
+  const taken = withinBytes(ready, limitBytes, (row) => sizeOf(store, row))
+  if (oldest && taken.includes(oldest)) strike(oldest, nowMs)
+  return taken.sort(byPlace).map((row) => {
+    const mayHaveBeen = row.lease !== null && row.lease.epoch !== null && !fresh.includes(row)
+    row.attempts = Math.max(row.attempts, mayHaveBeen ? 1 : 0) + 1
+    row.lease = { epoch: session.epoch, untilMs: nowMs + options.leaseMs }
+    return store.deliveryOf(row)
+  })
+}
+
+/** The same. */
+export function collectFor(
+  { store, options }: Place,
+  { session, deliveries }: StoredMember,
+  { ids, limit, limitBytes }: CollectWant,
+): Collected {
+  const { nowMs } = store
+  const sound = (row: StoredDelivery) => {
+    const untilMs = row.lease?.untilMs ?? 0
+    const isLong = untilMs > nowMs + options.leaseMs / 2 && untilMs <= nowMs + LEASE_FUTURE_MAX_MS
+    return isBornElsewhere(row, session.epoch) && isLong
+  }
+  const found = deliveries
+    .filter((row) => ids.from <= row.id && row.id <= ids.to)
+    .filter((row) => isBornElsewhere(row, session.epoch) || isFree(row, session.epoch, nowMs))
+    .filter((row) => row.expiresAtMs > nowMs && !isStruckOut(row, options, nowMs))
+    .sort((a, b) => a.id - b.id)
+    .slice(0, limit)
+  const bar = found.findIndex((row) => !sound(row))
+  const clear = bar < 0 ? found : found.slice(0, bar)
+  const within = withinBytes(clear, limitBytes, (row) => sizeOf(store, row))
+  const byteCount = within.reduce((sum, row) => sum + sizeOf(store, row), 0)
+  const hasMore = bar >= 0 || within.length >= limit || byteCount >= limitBytes
+  return { status: 'collected', deliveries: within.map((row) => ({ ...store.deliveryOf(row), attempt: 1 })), hasMore }
+}
+
+function sizeOf(store: MemoryStore, row: StoredDelivery): number {
+  return row.envelope.length + (row.bodyId === null ? 0 : store.bodies.get(bodyKey(row))!.bytes.length)
+}
