@@ -13,7 +13,7 @@ const born = { hadBirth: true, waitsFrom: null, byteCount: 10, priority: 1 }
 const stored = { hadBirth: false, waitsFrom: 0, byteCount: 10, priority: 1 }
 /** Where the queue stood when a claim began. */
 const AT = { moment: 1, lastId: 0, nowMs: 0 }
-const ANY = { ids: ANY_ID, priorityMax: 2, turns: [0, 0, 0] }
+const ANY = { ids: ANY_ID, priorityMax: 2, turns: [0, 0, 0], collected: [] }
 
 /** A session whose first claim found nothing. */
 function caughtUp(window = WINDOW): Credit {

@@ -1,5 +1,6 @@
 /** One suite for every implementation of `Queue`: `queueConformance('memory', makeWorld)` declares its tests. */
 import { afterEach, beforeEach, describe } from 'vitest'
+import { collectTests } from './conformance-collect.ts'
 import { commitTests } from './conformance-commit.ts'
 import { keptTests } from './conformance-kept.ts'
 import { leaseTests } from './conformance-lease.ts'
@@ -21,6 +22,7 @@ export function queueConformance(name: string, makeWorld: () => Promise<QueueWor
     afterEach(() => world.end())
     commitTests(() => stage)
     leaseTests(() => stage)
+    collectTests(() => stage)
     sweepTests(() => stage)
     termsTests(() => stage)
     poolTests(() => stage)
