@@ -38,8 +38,8 @@ export class Collecting {
     const { live } = want as RoutedCollect
     if (!this.isLive(live)) return
     const isCurrent = want.session.epoch === live.epoch && !live.credit.isFenced
-    if (collected?.status === 'stale' && isCurrent) return this.context.end(live, 'superseded')
     const found = isCurrent && collected?.status === 'collected' ? collected : null
+    // Of a session that is stale a claim says why: its peer is served elsewhere, or its mesh moves.
     live.credit.claimAnswered({ mayHaveMore: found?.hasMore ?? true })
     if (found) {
       live.credit.collects.collectedOf(want.ids, found.deliveries, this.context.nowMs)
