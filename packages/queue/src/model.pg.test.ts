@@ -7,6 +7,8 @@
 import {
   ANY_ID,
   type Append,
+  type Collected,
+  type Delivery,
   type DeliveryRef,
   encodeTerms,
   NO_THREAD,
@@ -69,7 +71,7 @@ const append = fc.record({
   text: fc.constantFrom('a', 'a', 'a', 'b'),
   priority: fc.nat(2),
   ttlSeconds: fc.constantFrom(45, 3605),
-  birth: fc.constantFrom('none', 'current', 'current', 'stale'),
+  birth: fc.constantFrom('none', 'current', 'current', 'elsewhere', 'elsewhere', 'stale'),
   /** A look begins at the delivery stored so many before the last one; null: at the start. */
   begin: fc.option(fc.nat(4)),
   body: fc.constantFrom(null, null, null, '11', '22'),
@@ -85,6 +87,8 @@ const want = fc.record({
   priorityMax: fc.constantFrom(PRIORITY_MAX, PRIORITY_MAX, 0),
   turns: fc.tuple(fc.nat(20), fc.nat(20), fc.nat(20)),
   begin: fc.option(fc.nat(4)),
+  /** What was collected ends with that one; null: nothing was. */
+  collected: fc.option(fc.nat(4)),
 })
 const command = fc.oneof(
   {
@@ -104,6 +108,7 @@ const command = fc.oneof(
       wants: fc.uniqueArray(want, { minLength: 1, maxLength: 3, selector: ({ to }) => to }),
     }),
   },
+  { weight: 10, arbitrary: fc.record({ name: fc.constant('collect'), isHere, want }) },
   { weight: 15, arbitrary: fc.record({ name: fc.constant('open'), isHere, to: place, epochOffset }) },
   { weight: 10, arbitrary: fc.record({ name: fc.constant('fence'), isHere, to: place, epochOffset }) },
   {
@@ -146,6 +151,7 @@ const ONE: Omit<WantDraft, 'to' | 'epochOffset'> = {
   priorityMax: 2,
   turns: [0, 0, 0],
   begin: null,
+  collected: null,
 }
 
 interface Twin {
@@ -216,6 +222,10 @@ class Pair {
       }
       case 'claim': {
         return plainClaims(await queue.claim(one.wants.map((draft) => this.wantOf(draft))))
+      }
+      case 'collect': {
+        const { session, limit, limitBytes, ids } = this.wantOf(one.want)
+        return plainCollects(await queue.collect([{ session, limit, limitBytes, ids }]))
       }
       case 'open':
         return queue.open(this.wantOf({ ...one, ...ONE }).session)
@@ -288,8 +298,8 @@ class Pair {
       priority: draft.priority,
       ttlSeconds: draft.ttlSeconds,
       envelope: bytesOf(draft.text),
-      epochElsewhere: 0,
-      birthEpoch: draft.birth === 'none' ? 0 : draft.birth === 'stale' ? Math.max(0, epoch - 1) : epoch,
+      epochElsewhere: draft.birth === 'elsewhere' && draft.delay === 'none' ? epoch : 0,
+      birthEpoch: draft.birth === 'current' ? epoch : draft.birth === 'stale' ? Math.max(0, epoch - 1) : 0,
       birthFloor: this.idAt(draft.begin),
       terms: encodeTerms({ receipts: draft.wish, thread: NO_THREAD, hops: 0, noAutoReply: false }),
       notBeforeMs: draft.body ? 0 : NOT_BEFORE[draft.delay]!,
@@ -300,11 +310,11 @@ class Pair {
   private wantOf(draft: WantDraft): Want {
     const peer = this.peers[draft.to]!
     const epoch = (this.epochs.get(peer) ?? 0) + draft.epochOffset
-    const { begin, to: _, epochOffset: __, ...rest } = draft
+    const { begin, collected, to: _, epochOffset: __, ...rest } = draft
     return {
       session: { meshId: MESH, peer, epoch },
       ...rest,
-      collected: [],
+      collected: collected === null ? [] : [this.idAt(collected)],
       ids: { ...ANY_ID, from: this.idAt(begin) },
     }
   }
@@ -328,16 +338,17 @@ async function addTo(to: { real: QueueWorld; memory: MemoryWorld }, meshId: Mesh
 }
 
 function plainClaims(answers: Awaited<ReturnType<Queue['claim']>>): unknown {
-  return answers.map((claimed) =>
-    claimed.status === 'claimed'
-      ? claimed.deliveries.map(({ enqueuedAtMs, envelope, terms, body, ...rest }) => ({
-          ...rest,
-          envelope: envelope.join(),
-          terms: terms?.join(),
-          body: body?.join(),
-        }))
-      : claimed.status,
+  return answers.map((claimed) => (claimed.status === 'claimed' ? claimed.deliveries.map(plain) : claimed.status))
+}
+
+function plainCollects(answers: readonly Collected[]): unknown {
+  return answers.map((answer) =>
+    answer.status === 'collected' ? [answer.hasMore, answer.deliveries.map(plain)] : answer.status,
   )
+}
+
+function plain({ enqueuedAtMs, envelope, terms, body, ...rest }: Delivery): unknown {
+  return { ...rest, envelope: envelope.join(), terms: terms?.join(), body: body?.join() }
 }
 
 interface RowFacts {

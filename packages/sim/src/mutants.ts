@@ -3,7 +3,18 @@
  * not find real ones; `mutants.test.ts` shows that it does.
  */
 import type { SendOutcome, SocketId } from '@sealpost/core'
-import type { Append, Claimed, ClientFrame, PoolWant, ServerFrame, SessionRef, Settle, Want } from '@sealpost/protocol'
+import type {
+  Append,
+  Claimed,
+  ClientFrame,
+  Collected,
+  CollectWant,
+  PoolWant,
+  ServerFrame,
+  SessionRef,
+  Settle,
+  Want,
+} from '@sealpost/protocol'
 import type { Batch, Decided, QueueOptions, Released } from '@sealpost/queue'
 import type { DeliveryId } from '@sealpost/std'
 import { mutantsOfEnds } from './mutants-of-ends.ts'
@@ -162,12 +173,20 @@ class BirthUnchecked extends WatchedStatements {
   /** For as long as the commit looks, everything of the recipient seems to be leased to its session. */
   private hideWaiting({ meshId, recipient, birthEpoch }: Append): (() => void)[] {
     return this.store.find(meshId, recipient)!.deliveries.map((row) => {
-      const { lease } = row
+      const { lease, attempts } = row
       row.lease = { epoch: birthEpoch, untilMs: this.store.nowMs + 1_000 }
+      row.attempts = Math.max(attempts, 1)
       return () => {
         row.lease = lease
+        row.attempts = attempts
       }
     })
+  }
+}
+
+class CollectBeginsTooLate extends WatchedStatements {
+  override collect(wants: readonly CollectWant[]): Collected[] {
+    return super.collect(wants.map((want) => ({ ...want, ids: { ...want.ids, from: want.ids.from + 1 } })))
   }
 }
 
@@ -235,6 +254,7 @@ export const mutants: readonly Mutant[] = [
   statements('an opening looks at no epoch', OpensWhateverWasRead, /^P3.*superseded/),
   statements('a takeover keeps the epoch', TakeoverKeepsEpoch, /^P[367]/),
   statements('a birth lease looks at nothing that waits', BirthUnchecked, /^P6/),
+  statements('a collect begins too late', CollectBeginsTooLate, /^P[36]/),
   statements('a claim forgets the mesh', MeshForgotten, /^P[49]/),
   {
     name: 'hints only, no poll',
