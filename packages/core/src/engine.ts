@@ -59,12 +59,9 @@ export class Engine {
   readonly departures: Departures
   /** How far its groups have come. */
   readonly groups: Groups
-  /** Who is online, on this shard and others. */
   readonly presence: Presence
   readonly collecting: Collecting
-  /** What other shards say. */
   readonly hints: Hints
-  /** Whether its sessions may go on. */
   readonly standings: Standings
   private readonly options: EngineOptions
   private readonly context: Context
