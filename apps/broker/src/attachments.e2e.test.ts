@@ -148,3 +148,18 @@ test('a download goes on in a later life, under a name that leads nowhere else',
   expect((await readdir(into)).sort()).toEqual(['_.._plan (2).bin', '_.._plan.bin'])
   for (const { files } of [first, second]) await files.close()
 })
+
+test('a peer, and a mesh, has room for so many, and again when one is gone', async () => {
+  await using small = await World.open({ LIMITS: 'on', ATTACHMENTS_PER_PEER: '1', ATTACHMENTS_PER_MESH: '2' })
+  const places = [await small.enrol(), await small.enrol(), await small.enrol()] as const
+  await using ann = new Attachments(places[0])
+  await using bob = new Attachments(places[1])
+  await using eve = new Attachments(places[2])
+  const upload = (files: Attachments) => files.upload(new Blob(['minutes']), to(places[1]))
+  const first = await upload(ann)
+  expect(await codeOf(upload(ann))).toBe('quota_exceeded')
+  await upload(bob)
+  expect(await codeOf(upload(eve))).toBe('mesh_quota_exceeded')
+  await ann.remove(first)
+  expect(await codeOf(upload(eve))).toBe('done')
+})
