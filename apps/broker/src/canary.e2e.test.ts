@@ -182,7 +182,7 @@ test('nor in any row of its database', async () => {
 test.skipIf(!CAN_READ_MEMORY)('what is sealed, and what seals it, is nowhere in its memory', async () => {
   const control = [textCanary('password of the database', secrets.password), textCanary('own key', world.broker.key)]
   const { found, bytes } = await foundInMemory(world.broker.pid, [...sealed, ...control])
-  expect(found).toEqual(control.map(({ name }) => name))
+  expect(new Set(found)).toEqual(new Set(control.map(({ name }) => name)))
   expect(sealed.filter(({ name }) => name.startsWith('stream')).length).toBeGreaterThan(1)
   expect(bytes).toBeGreaterThan(16 * 1024 * 1024)
 })

@@ -56,10 +56,22 @@ describe('a space', () => {
     expect(await find('bob')).toMatchObject({ epoch: 3, keepsMessages: false })
   })
 
-  test('founded twice at the same moment is founded once', async () => {
-    const outcomes = await Promise.all([1, 2, 2].map((epoch) => put('ann', { epoch })))
-    expect(outcomes.slice(1)).toEqual(['done', 'done'])
-    expect(await find('bob')).toMatchObject({ epoch: 2 })
+  test('founded again and again at the same moment is founded once, by the latest terms', async () => {
+    for (let last = 3; last < 60; last += 3) {
+      const outcomes = await Promise.all([2, 1, 0, 0].map((behind) => put('ann', { epoch: last - behind })))
+      expect(outcomes.slice(2)).toEqual(['done', 'done'])
+      expect(await find('bob')).toMatchObject({ epoch: last })
+    }
+  })
+
+  test('is neither founded nor given other terms while the mesh is frozen', async () => {
+    await put('ann')
+    await stage.admin.run((sql) => sql`update mesh set frozen_at = now()`)
+    await stage.admin.run((sql) => sql`update space set last_seq = -1 - last_seq`)
+    await expect(put('ann', { epoch: 2 })).rejects.toMatchObject({ code: 'mesh_away', retryable: true })
+    await expect(put('ann', { spaceId: GROUP })).rejects.toMatchObject({ code: 'mesh_away', retryable: true })
+    expect(await put('bob')).toBe('not_owner')
+    expect(await put('ann', { epoch: 1, statement: Uint8Array.of(9) })).toBe('stale')
   })
 
   test('that keeps no history any more begins anew when it does', async () => {

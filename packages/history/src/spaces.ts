@@ -1,7 +1,7 @@
 /** Spaces: what their owners say they are, and who may open them. */
 import { byteaText, type Database } from '@sealpost/db'
 import type { PeerKey, SpaceId } from '@sealpost/std'
-import { type Row, run } from './run.ts'
+import { meshAway, type Row, run } from './run.ts'
 import type { GrantNeeds, PutSpaceOutcome, Space, SpaceAsker, SpaceMember, SpaceRef, SpaceTerms } from './space.ts'
 import { COUNT_MEMBERS, FIND_LACKING, FIND_SPACE, LIST_MEMBERS, PUT_SPACE } from './sql-spaces.ts'
 
@@ -25,11 +25,14 @@ export class Spaces {
   /**
    * Puts terms in the place of older ones; the same said again are done already.
    * @returns `stale` when some of their epoch or a later one stand; `not_owner` also where there is no such group
-   * @throws OperatingError, `db_not_done` while the mesh is moving
+   * @throws OperatingError, `mesh_away` while the mesh is moving
    */
   async put({ peer }: SpaceAsker, terms: SpaceTerms): Promise<PutSpaceOutcome> {
-    const put = () => this.tryPut(peer, terms)
-    return (await put()) ?? (await put()) ?? 'stale'
+    for (;;) {
+      const outcome = await this.tryPut(peer, terms)
+      if (outcome === 'away') throw meshAway()
+      if (outcome) return outcome
+    }
   }
 
   /** Members without the newest key, not more than `max` of them. @throws OperatingError */
@@ -46,13 +49,16 @@ export class Spaces {
     return (await run<MemberRow>(this.db, LIST_MEMBERS, [meshId, spaceId, byteaText(after), limit])).map(memberOf)
   }
 
-  private async tryPut(peer: number, terms: SpaceTerms): Promise<PutSpaceOutcome | null> {
+  /** @returns null when others' terms came in between, of which the statement did not see all: the next one does */
+  private async tryPut(peer: number, terms: SpaceTerms): Promise<PutOutcome> {
     const { meshId, spaceId, epoch, statement, historyFor, keepsMessages, keepSeconds, keepBytes } = terms
     const ours = [epoch, byteaText(statement), historyFor, keepsMessages, keepSeconds, keepBytes]
-    const [row] = await run<{ outcome: PutSpaceOutcome | null }>(this.db, PUT_SPACE, [meshId, spaceId, peer, ...ours])
+    const [row] = await run<{ outcome: PutOutcome }>(this.db, PUT_SPACE, [meshId, spaceId, peer, ...ours])
     return row!.outcome
   }
 }
+
+type PutOutcome = PutSpaceOutcome | 'away' | null
 
 interface SpaceRow extends Row {
   space_id: string

@@ -19,19 +19,21 @@ where s.mesh_id = $1::uuid and s.space_id = $2::uuid and ${isOfSpace('m', 's.spa
 
 /**
  * Puts a statement in the place of an older one. `$1–$3` mesh, space, the peer that signed · `$4–$9` its terms. No answer:
- * somebody founded the space at the same moment; a second look sees it. What was kept before stays kept when the terms
+ * somebody put other terms there at the same moment; the next look sees them. What was kept before stays kept when the terms
  * change, but nothing is once a space keeps no history any more.
  */
 export const PUT_SPACE = `
 with former as materialized (
-  select statement from space where mesh_id = $1::uuid and space_id = $2::uuid
+  select statement, epoch from space where mesh_id = $1::uuid and space_id = $2::uuid
+), home as materialized (
+  select from mesh where mesh_id = $1::uuid and frozen_at is null
 ), asker as materialized (
   select m.peer_no from member m where m.mesh_id = $1::uuid and m.peer_no = $3::int and ${isOwnerOfSpace('m', '$2::uuid')}
 ), put as (
   insert into space (mesh_id, space_id, owner, epoch, statement, history_for, keeps_messages, keep_seconds, keep_bytes, kept_since)
   select $1::uuid, $2::uuid, peer_no, $4::int, $5::bytea, $6::text, $7::bool, $8::int, $9::bigint,
     case when $6::text <> 'none' then clock_timestamp() end
-  from asker
+  from asker, home
   on conflict (mesh_id, space_id) do update
   set (owner, epoch, statement, history_for, keeps_messages, keep_seconds, keep_bytes, kept_since) =
     (excluded.owner, excluded.epoch, excluded.statement, excluded.history_for, excluded.keeps_messages, excluded.keep_seconds,
@@ -41,7 +43,8 @@ with former as materialized (
 )
 select case when not exists (select from asker) then 'not_owner'
   when exists (select from put) or exists (select from former where statement = $5::bytea) then 'done'
-  when exists (select from former) then 'stale' end as outcome`
+  when exists (select from former where epoch >= $4::int) then 'stale'
+  when not exists (select from home) then 'away' end as outcome`
 
 /** The members of `$2`, as a table `m`. */
 const MEMBERS = `select m.peer_no, m.peer_key from member m where m.mesh_id = $1::uuid and ${isOfSpace('m', '$2::uuid')}`
