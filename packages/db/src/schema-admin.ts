@@ -1,9 +1,7 @@
 /** The tables of the operators' interface. They belong to the whole database, not to a mesh: their keys begin with ids of their own. */
 import { sql } from 'drizzle-orm'
-import { bigint, customType, index, integer, pgTable, text, timestamp, uuid } from 'drizzle-orm/pg-core'
-
-const bytea = customType<{ data: Uint8Array }>({ dataType: () => 'bytea' })
-const instant = (name: string) => timestamp(name, { withTimezone: true })
+import { bigint, index, integer, pgTable, text, uuid } from 'drizzle-orm/pg-core'
+import { bytea, instant } from './schema-columns.ts'
 
 /** What lets an operator in. Only the hash of its secret is kept, so who reads this table can't use what it finds there. */
 export const adminToken = pgTable('admin_token', {

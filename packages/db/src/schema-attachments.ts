@@ -1,21 +1,8 @@
 /** The tables of attachments: sealed files beside the envelopes that name them. Chunks may lie in an S3 store instead. */
 import { sql } from 'drizzle-orm'
-import {
-  bigint,
-  customType,
-  foreignKey,
-  index,
-  integer,
-  pgTable,
-  primaryKey,
-  text,
-  timestamp,
-  uuid,
-} from 'drizzle-orm/pg-core'
+import { bigint, foreignKey, index, integer, pgTable, primaryKey, text, uuid } from 'drizzle-orm/pg-core'
 import { member } from './schema.ts'
-
-const bytea = customType<{ data: Uint8Array }>({ dataType: () => 'bytea' })
-const instant = (name: string) => timestamp(name, { withTimezone: true })
+import { bytea, instant } from './schema-columns.ts'
 
 /** A sealed file. Its name, type and key are none of the broker's business: they stand in envelopes. */
 export const attachment = pgTable(

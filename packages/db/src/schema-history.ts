@@ -3,25 +3,9 @@
  * all changes of a space into one order; the row's counters are what quotas are judged by.
  */
 import { sql } from 'drizzle-orm'
-import {
-  bigint,
-  boolean,
-  customType,
-  foreignKey,
-  index,
-  integer,
-  pgTable,
-  primaryKey,
-  smallint,
-  text,
-  timestamp,
-  uuid,
-} from 'drizzle-orm/pg-core'
+import { boolean, foreignKey, index, integer, pgTable, primaryKey, smallint, text, uuid } from 'drizzle-orm/pg-core'
 import { member } from './schema.ts'
-
-const bytea = customType<{ data: Uint8Array }>({ dataType: () => 'bytea' })
-const instant = (name: string) => timestamp(name, { withTimezone: true })
-const count = (name: string) => bigint(name, { mode: 'number' })
+import { bytea, count, instant } from './schema-columns.ts'
 
 /** Where entries and history live: the mesh's own (its id is the mesh's), or a group's (its id is the group's). */
 export const space = pgTable(

@@ -10,7 +10,6 @@ import {
   bigint,
   boolean,
   check,
-  customType,
   foreignKey,
   index,
   integer,
@@ -19,13 +18,10 @@ import {
   primaryKey,
   smallint,
   text,
-  timestamp,
   uniqueIndex,
   uuid,
 } from 'drizzle-orm/pg-core'
-
-const bytea = customType<{ data: Uint8Array }>({ dataType: () => 'bytea' })
-const instant = (name: string) => timestamp(name, { withTimezone: true })
+import { bytea, instant } from './schema-columns.ts'
 
 export const mesh = pgTable('mesh', {
   meshId: uuid('mesh_id').primaryKey(),
