@@ -1,5 +1,6 @@
 /** The JSON form of the protocol's fields as JSON Schema, made from their table, so that the document can't differ from it. */
 import { clientFrames, type Frame, type FrameKind, serverFrames } from '@sealpost/protocol'
+import { scalarSchema } from '@sealpost/protocol/json-schema'
 import { assert } from '@sealpost/std'
 
 type Shape = FrameKind['body']['shape']
@@ -55,30 +56,13 @@ function objectSchema(fields: NamedShapes, { without = [], optional = [] }: Exce
 
 function schemaOf(shape: Shape): JsonSchema {
   switch (shape.kind) {
-    case 'integer':
-      return { type: 'integer', minimum: 0, maximum: shape.max }
-    case 'hex':
-      return { type: 'string', pattern: `^[0-9a-f]{${shape.length * 2}}$` }
-    case 'bytes':
-      return base64url(shape.length, shape.length)
-    case 'blob':
-      return base64url(shape.min, shape.max)
-    case 'token':
-      return { type: 'string', pattern: '^[ -~]*$', minLength: shape.min, maxLength: shape.max }
     case 'choice':
       return { type: 'string', enum: [...shape.names] }
-    case 'flag':
-      return { type: 'boolean' }
     case 'list':
       return { type: 'array', items: schemaOf(shape.item), minItems: shape.min, maxItems: shape.max }
     case 'struct':
       return objectSchema(shape.fields)
+    default:
+      return scalarSchema(shape)
   }
 }
-
-const base64url = (min: number, max: number): JsonSchema => ({
-  type: 'string',
-  pattern: '^[A-Za-z0-9_-]*$',
-  minLength: Math.ceil((min * 4) / 3),
-  maxLength: Math.ceil((max * 4) / 3),
-})

@@ -1,4 +1,5 @@
 /** Keys, the signed handshake and sealed envelopes; the only importer of libsodium. Await `ready()` once, first. */
+
 export {
   type Attachment,
   attachmentHash,
@@ -14,6 +15,7 @@ export {
   readAttachment,
 } from './attachment.ts'
 export { normalizeAuthority } from './authority.ts'
+export { concatBytes } from './byte-fields.ts'
 export {
   type DeviceRemoval,
   type DeviceStatement,

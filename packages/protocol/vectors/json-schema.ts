@@ -3,6 +3,7 @@
  * `docs/reference/frames.schema.json`, and the payloads of `asyncapi.ts`.
  */
 import { clientFrames, type FrameKind, refusalCodes, serverFrames } from '../src/index.ts'
+import { scalarSchema } from '../src/json-schema.ts'
 import type { Shape } from '../src/layout.ts'
 import { MEANINGS } from './meanings.ts'
 
@@ -13,10 +14,6 @@ export interface JsonSchema {
 const DESCRIPTION =
   'What a text message under the subprotocol sealpost.v1.json may be; docs/PROTOCOL.md says what it means. What a schema ' +
   'can not say: a frame has at most 262144 bytes, an integer is not written as -0, and no key stands twice.'
-
-/** What does not end a group of four digits of base64url: its last digit has zeros where no byte is left. */
-const TWO_DIGITS = '[A-Za-z0-9_-][AQgw]'
-const THREE_DIGITS = '[A-Za-z0-9_-]{2}[AEIMQUYcgkosw048]'
 
 /** Each frame by its name, `code`, `ClientFrame` and `ServerFrame`; they name each other behind `prefix`. */
 export function frameSchemas(prefix: string): Record<string, JsonSchema> {
@@ -65,31 +62,15 @@ interface Place {
 
 function schemaOf(shape: Shape, place: Place): JsonSchema {
   switch (shape.kind) {
-    case 'integer':
-      return { type: 'integer', minimum: 0, maximum: shape.max }
-    case 'hex':
-      return { type: 'string', pattern: `^[0-9a-f]{${shape.length * 2}}$` }
-    case 'bytes':
-      return base64url(shape.length, shape.length)
-    case 'blob':
-      return base64url(shape.min, shape.max)
-    case 'token':
-      return { type: 'string', pattern: '^[ -~]*$', minLength: shape.min, maxLength: shape.max }
     case 'choice':
       return shape.names === refusalCodes ? { $ref: `${place.prefix}code` } : { enum: shape.names }
-    case 'flag':
-      return { type: 'boolean' }
     case 'list':
       return { type: 'array', items: schemaOf(shape.item, place), minItems: shape.min, maxItems: shape.max }
     case 'struct':
       return objectOf(shape.fields, place)
+    default:
+      return scalarSchema(shape)
   }
-}
-
-/** So many bytes have so many digits and no others, so bounds of the text are bounds of the bytes. */
-function base64url(min: number, max: number): JsonSchema {
-  const pattern = `^(?:[A-Za-z0-9_-]{4})*(?:${TWO_DIGITS}|${THREE_DIGITS})?$`
-  return { type: 'string', pattern, minLength: Math.ceil((min * 4) / 3), maxLength: Math.ceil((max * 4) / 3) }
 }
 
 function objectOf(fields: readonly (readonly [string, Shape])[], { path, ...place }: Place): JsonSchema {

@@ -1,7 +1,8 @@
 /** Files of a peer: sealed on their way out, checked on their way in. They go over HTTP, beside the peer's session. */
 import type { Attachment } from '@sealpost/identity'
 import { readAttachment } from '@sealpost/identity'
-import { HttpAccess, type HttpOptions, type HttpPlace } from '../http/http-access.ts'
+import { HttpAccess, type HttpOptions } from '../http/http-access.ts'
+import type { HttpPlace } from '../http/http-token.ts'
 import type { Message } from '../message.ts'
 import { AttachmentCalls } from './calls.ts'
 import { type DownloadOptions, download } from './download.ts'

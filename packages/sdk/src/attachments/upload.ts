@@ -7,6 +7,7 @@ import {
   CHUNKS_MAX,
   ChunkStream,
   chunkLayout,
+  concatBytes,
   hash256,
   isAttachmentName,
   isAttachmentType,
@@ -94,7 +95,7 @@ async function formerUpload(
   if (record.name !== name || (chunkBytes !== undefined && record.chunkBytes !== chunkBytes)) return null
   try {
     const { present, isComplete } = await calls.status(record.id)
-    await resume!.start(concat([logHead(record), ...record.hashes])) // without what was written in part
+    await resume!.start(concatBytes([logHead(record), ...record.hashes])) // without what was written in part
     return { record, present, isComplete: isComplete && record.hashes.length === layoutOf(record).chunks }
   } catch (error) {
     if ((error as SealpostError).code === 'attachment_unknown') return await unstarted(calls, record)
@@ -170,13 +171,3 @@ const wholeHash = (record: UploadRecord): Uint8Array =>
   attachmentHash(layoutOf(record).sealedBytes, record.chunkBytes, record.hashes)
 
 const changed = () => new SealpostError('source_changed', 'The file is not what it was when its upload began.')
-
-function concat(parts: readonly Uint8Array[]): Uint8Array {
-  const whole = new Uint8Array(parts.reduce((length, part) => length + part.length, 0))
-  let at = 0
-  for (const part of parts) {
-    whole.set(part, at)
-    at += part.length
-  }
-  return whole
-}

@@ -2,27 +2,10 @@
  * Requests over HTTP in a peer's name: a token is asked for when it is needed, from a broker that proves the pinned key, and
  * asked for anew when it is over. What can't be had now is asked for again, so every request must bear being said twice.
  */
-import {
-  checkShardCertificate,
-  type Identity,
-  normalizeAuthority,
-  ready,
-  signTokenRequest,
-  type Transcript,
-  verifyBroker,
-} from '@sealpost/identity'
-import { fromBase64url, type MeshId, type Millis, type PeerKey, toBase64url } from '@sealpost/std'
+import type { MeshId, Millis } from '@sealpost/std'
 import { backoffMs } from '../backoff.ts'
 import { type SealpostCode, SealpostError } from '../errors.ts'
-import { judgeKey } from '../shard-keys.ts'
-
-export interface HttpPlace {
-  /** As for `connect`: `wss://host[:port]`. */
-  readonly url: string
-  readonly brokerKey: PeerKey
-  readonly meshId: MeshId
-  readonly identity: Identity
-}
+import { type HttpPlace, requestToken } from './http-token.ts'
 
 export interface HttpOptions {
   /** For so long a request is said again to a broker that is not there, or has no time. Default 5 minutes. */
@@ -108,17 +91,26 @@ export class HttpAccess {
   }
 
   #current(signal: AbortSignal | undefined): Promise<Token> {
-    this.#token ??= requestToken(this.#place, this.#send, signal).catch((error) => {
+    this.#token ??= this.#request(signal).catch((error) => {
       this.#token = null
       throw error
     })
     return this.#token
   }
+
+  async #request(signal: AbortSignal | undefined): Promise<Token> {
+    const text = await requestToken(this.#place, async (ask) => {
+      const { status, bytes } = await this.#send({ ...ask, signal })
+      if (status >= 300) throw failureOf(bytes).error
+      return answerOf(bytes).json()
+    })
+    const sinceMs = performance.now()
+    return { text, isFresh: () => performance.now() - sinceMs < FRESH_MS }
+  }
 }
 
 const PATIENCE_MS = 300_000
 const ANSWER_WITHIN_MS = 60_000
-const TOKEN_SECONDS = 900
 
 interface Failure {
   readonly error: SealpostError
@@ -132,68 +124,7 @@ interface Token {
   isFresh(): boolean
 }
 
-interface Challenge {
-  readonly versions: readonly number[]
-  readonly brokerKey: PeerKey
-  readonly connectionId: string
-  readonly nonce: string
-  readonly issuedAtMs: number
-}
-
 const FRESH_MS = 5000
-
-async function requestToken(place: HttpPlace, send: Send, signal: AbortSignal | undefined): Promise<Token> {
-  await ready()
-  const authority = normalizeAuthority(place.url)
-  const challenge = await stranger<Challenge>(send, { path: '/v1/token/challenge', json: {}, signal })
-  const certificate = challenge.brokerKey === place.brokerKey ? null : await certificateOf(send, signal)
-  const claimant = {
-    pinned: place.brokerKey,
-    brokerKey: challenge.brokerKey,
-    authority,
-    certificate,
-    nowMs: Date.now(),
-  }
-  if (judgeKey(claimant, checkShardCertificate) !== 'ok') throw wrongBroker()
-  const transcript = transcriptOf(place, authority, challenge)
-  const signature = signTokenRequest(place.identity.signing, transcript, TOKEN_SECONDS)
-  const { version, meshId, peerKey, clientNonce } = transcript
-  const named = { version, meshId, peerKey, connectionId: challenge.connectionId, ttlSeconds: TOKEN_SECONDS }
-  const json = { ...named, clientNonce: toBase64url(clientNonce), signature: toBase64url(signature) }
-  const issued = await stranger<{ token: string; proof: string }>(send, { path: '/v1/token', json, signal })
-  if (!verifyBroker(transcript, signature, fromBase64url(issued.proof))) throw wrongBroker()
-  const sinceMs = performance.now()
-  return { text: issued.token, isFresh: () => performance.now() - sinceMs < FRESH_MS }
-}
-
-function transcriptOf({ identity, meshId }: HttpPlace, authority: string, challenge: Challenge): Transcript {
-  return {
-    version: challenge.versions[0]!,
-    versionsOffered: challenge.versions,
-    authority,
-    brokerKey: challenge.brokerKey,
-    meshId,
-    peerKey: identity.signing.publicKey,
-    serverNonce: fromBase64url(challenge.nonce),
-    clientNonce: crypto.getRandomValues(new Uint8Array(32)),
-    connectionId: fromBase64url(challenge.connectionId),
-    issuedAtMs: challenge.issuedAtMs,
-    capabilities: [],
-  }
-}
-
-async function certificateOf(send: Send, signal: AbortSignal | undefined): Promise<Uint8Array | null> {
-  const { bytes } = await send({ method: 'GET', path: '/.well-known/sealpost', signal })
-  const { certificate } = answerOf(bytes).json<{ certificate: string | null }>()
-  return certificate === null ? null : fromBase64url(certificate)
-}
-
-/** Of who has no token yet. */
-async function stranger<T>(send: Send, ask: Omit<HttpAsk, 'method'>): Promise<T> {
-  const { status, bytes } = await send({ method: 'POST', ...ask })
-  if (status >= 300) throw failureOf(bytes).error
-  return answerOf(bytes).json<T>()
-}
 
 type Fetch = NonNullable<HttpOptions['fetch']>
 type Send = (ask: HttpAsk, token?: string) => Promise<{ status: number; bytes: Uint8Array }>
@@ -243,7 +174,6 @@ function refusalIn(bytes: Uint8Array): { code: string; retryAfterMs?: number } |
 const asRetryable = ({ code, message }: SealpostError) => new SealpostError(code, message, { isRetryable: true })
 const lost = (cause: unknown) =>
   new SealpostError('connection_lost', 'The broker does not answer by HTTP.', { isRetryable: true, cause })
-const wrongBroker = () => new SealpostError('wrong_broker', 'Whoever answered does not hold the pinned key.')
 
 function pause(ms: Millis, signal: AbortSignal | undefined): Promise<void> {
   return new Promise((resolve, reject) => {

@@ -2,31 +2,13 @@
  * Requests to the broker as this peer: each shows a token, which is asked for when there is none or it is over. What is
  * worth trying again is, for a bounded time; the rest is thrown with the broker's code.
  */
-import {
-  checkShardCertificate,
-  type Identity,
-  normalizeAuthority,
-  signTokenRequest,
-  type Transcript,
-  verifyBroker,
-} from '@sealpost/identity'
-import { PROTOCOL_VERSIONS } from '@sealpost/protocol'
-import { fromBase64url, type MeshId, type Millis, type PeerKey, toBase64url } from '@sealpost/std'
+import type { Millis } from '@sealpost/std'
 import { backoffMs } from '../backoff.ts'
-import { wrongBroker } from '../connection.ts'
 import { type SealpostCode, SealpostError } from '../errors.ts'
-import { judgeKey } from '../shard-keys.ts'
+import { answerMalformed, type HttpPlace, requestToken, TOKEN_SECONDS } from '../http/http-token.ts'
 
 /** The platform's `fetch`, as far as it is used. */
 export type FetchLike = (url: string, init: RequestInit) => Promise<Response>
-
-export interface AccessOptions {
-  /** As of `connect`: `wss://host[:port]`. */
-  readonly url: string
-  readonly brokerKey: PeerKey
-  readonly meshId: MeshId
-  readonly identity: Identity
-}
 
 export interface AccessPorts {
   readonly fetch: FetchLike
@@ -47,7 +29,6 @@ export interface Ask {
 
 /** With waits of 2.5 s on average at most, what a restart takes. */
 const TRIES_MAX = 12
-const TTL_SECONDS = 900
 const RENEW_BEFORE_MS = 60_000
 
 interface Token {
@@ -56,15 +37,15 @@ interface Token {
 }
 
 export class Access {
-  readonly #options: AccessOptions
+  readonly #place: HttpPlace
   readonly #ports: AccessPorts
   readonly #base: string
   #token: Promise<Token> | null = null
 
-  constructor(options: AccessOptions, ports: AccessPorts) {
-    this.#options = options
+  constructor(place: HttpPlace, ports: AccessPorts) {
+    this.#place = place
     this.#ports = ports
-    this.#base = options.url
+    this.#base = place.url
       .replace(/^ws/, 'http')
       .replace(/\/v1\/ws\/?$/, '')
       .replace(/\/$/, '')
@@ -148,59 +129,12 @@ export class Access {
   }
 
   async #renew(): Promise<Token> {
-    const { meshId, identity } = this.#options
-    const challenge = await this.#plain('/v1/token/challenge', {})
-    const transcript = await this.#transcript(challenge)
-    const signature = signTokenRequest(identity.signing, transcript, TTL_SECONDS)
-    const said = await this.#plain('/v1/token', {
-      version: transcript.version,
-      meshId,
-      peerKey: identity.signing.publicKey,
-      connectionId: toBase64url(transcript.connectionId),
-      clientNonce: toBase64url(transcript.clientNonce),
-      ttlSeconds: TTL_SECONDS,
-      signature: toBase64url(signature),
+    const token = await requestToken(this.#place, async ({ method, path, json }) => {
+      const answer = await this.#send({ method, path, body: json }, {})
+      if (!answer.ok) throw (await refusalOf(answer)).error
+      return (await answer.json()) as Record<string, unknown>
     })
-    if (!verifyBroker(transcript, signature, bytesOf(said.proof))) throw wrongBroker()
-    return { token: String(said.token), untilMs: Date.now() + TTL_SECONDS * 1000 }
-  }
-
-  async #plain(path: string, body: unknown): Promise<Record<string, unknown>> {
-    const answer = await this.#send({ method: 'POST', path, body }, {})
-    if (!answer.ok) throw (await refusalOf(answer)).error
-    return (await answer.json()) as Record<string, unknown>
-  }
-
-  async #transcript(hello: Record<string, unknown>): Promise<Transcript> {
-    const { meshId, identity, url } = this.#options
-    const authority = normalizeAuthority(url)
-    const versions = hello.versions as number[]
-    const version = PROTOCOL_VERSIONS.find((own) => versions.includes(own))
-    if (version === undefined) throw new SealpostError('version_unsupported', 'The broker speaks no version of ours.')
-    return {
-      version,
-      versionsOffered: versions,
-      authority,
-      brokerKey: await this.#believed(hello.brokerKey as PeerKey, authority),
-      meshId,
-      peerKey: identity.signing.publicKey,
-      serverNonce: bytesOf(hello.nonce),
-      clientNonce: crypto.getRandomValues(new Uint8Array(32)),
-      connectionId: bytesOf(hello.connectionId),
-      issuedAtMs: hello.issuedAtMs as number,
-      capabilities: [],
-    }
-  }
-
-  /** The pinned key, or that of a shard for which it vouches. */
-  async #believed(brokerKey: PeerKey, authority: string): Promise<PeerKey> {
-    const pinned = this.#options.brokerKey
-    if (brokerKey === pinned) return brokerKey
-    const about = await this.#send({ method: 'GET', path: '/.well-known/sealpost' }, {})
-    const { certificate } = (await about.json()) as { certificate?: string }
-    const claim = { pinned, brokerKey, authority, certificate: certificate ? bytesOf(certificate) : null }
-    if (judgeKey({ ...claim, nowMs: Date.now() }, checkShardCertificate) !== 'ok') throw wrongBroker()
-    return brokerKey
+    return { token, untilMs: Date.now() + TOKEN_SECONDS * 1000 }
   }
 }
 
@@ -226,17 +160,4 @@ async function refusalOf(answer: Response): Promise<Refusal> {
   const isRetryable = AGAIN.has(code) || answer.status === 502 || answer.status === 503 || answer.status === 504
   const error = new SealpostError(code as SealpostCode, `The broker refused (${code}).`, { isRetryable })
   return { error, retryAfterMs: typeof said.retryAfterMs === 'number' ? said.retryAfterMs : 0 }
-}
-
-export const answerMalformed = (): SealpostError =>
-  new SealpostError('answer_malformed', 'The broker answered what no version of it says.')
-
-/** Either alphabet of base64, padded or not, on one line or several; anything else is no bytes at all. */
-export function bytesOf(text: unknown): Uint8Array {
-  if (typeof text !== 'string') throw answerMalformed()
-  try {
-    return fromBase64url(text.replaceAll('+', '-').replaceAll('/', '_').replace(/[\n=]/g, ''))
-  } catch {
-    throw answerMalformed()
-  }
 }

@@ -1,5 +1,5 @@
 /** The lines of a streamed answer, read as they come; the last one says that it is the last. */
-import { answerMalformed, bytesOf } from './access.ts'
+import { answerMalformed, bytesOf } from '../http/http-token.ts'
 
 /** A change, or a value that stands. */
 export interface EventLine {

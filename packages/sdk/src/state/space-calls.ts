@@ -10,8 +10,9 @@ import {
 } from '@sealpost/identity'
 import { LOOKUP_MAX } from '@sealpost/protocol'
 import { type GroupId, isHex, type MeshId, type PeerKey, type SpaceId, toBase64url } from '@sealpost/std'
+import { answerMalformed, bytesOf } from '../http/http-token.ts'
 import { pieces } from '../send-frames.ts'
-import { type Access, type Ask, answerMalformed, bytesOf } from './access.ts'
+import type { Access, Ask } from './access.ts'
 import { type Line, linesOf, microseconds, whole } from './lines.ts'
 
 /** A member, and the newest key epoch that was granted to it; 0: none. */
