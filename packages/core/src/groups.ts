@@ -91,9 +91,11 @@ export class Groups {
 
   private learned(mesh: Mesh, { groupId, epoch, statement }: GroupEntry, teller: LiveSession | null): void {
     if (!mesh.groupSeen(groupId, epoch, this.context.nowMs)) return
-    for (const { live } of mesh.byNo.values())
+    for (const { live } of mesh.byNo.values()) {
+      live?.spaces.doubt(groupId) // who belongs to it may be another
       if (live && live !== teller)
         this.context.send(live, [{ type: 'groupList', ref: 0, statements: [statement], isLast: true }])
+    }
   }
 }
 

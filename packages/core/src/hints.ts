@@ -3,7 +3,7 @@
  * and the database decides what it finds.
  */
 import type { Hint, HintOf } from '@sealpost/protocol/hints'
-import { type MeshId, type PeerNo, type ShardId, unreachable } from '@sealpost/std'
+import { type MeshId, type PeerNo, type ShardId, type SpaceId, unreachable } from '@sealpost/std'
 import type { Collecting } from './collecting.ts'
 import type { Context } from './context.ts'
 import type { Deliveries } from './deliveries.ts'
@@ -88,10 +88,10 @@ export class Hints {
       case 'staleConsent':
         return mesh?.doubtConsent(hint.person)
       case 'staleGroup':
-        return mesh?.doubtGroup(hint.group)
+        mesh?.doubtGroup(hint.group)
+        return doubtSpace(mesh, hint.group)
       case 'staleSpace':
-        for (const { live } of mesh?.byNo.values() ?? []) live?.spaces.doubt(hint.space)
-        return
+        return doubtSpace(mesh, hint.space)
       case 'stalePool':
         return mesh?.pools.expect(hint.pool, Number.POSITIVE_INFINITY)
       case 'staleKey':
@@ -128,4 +128,9 @@ export class Hints {
         unreachable(hint)
     }
   }
+}
+
+/** What it is, and who belongs to it. */
+function doubtSpace(mesh: Mesh | undefined, spaceId: SpaceId): void {
+  for (const { live } of mesh?.byNo.values() ?? []) live?.spaces.doubt(spaceId)
 }

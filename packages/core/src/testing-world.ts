@@ -12,7 +12,7 @@ import {
   type Want,
 } from '@sealpost/protocol'
 import type { EnvelopeId, GroupId, MeshId, PeerKey, PeerNo } from '@sealpost/std'
-import type { Effects } from './effects.ts'
+import type { Effects, SpaceRef } from './effects.ts'
 import { Engine } from './engine.ts'
 import { defaultLimits, type EngineLimits } from './limits.ts'
 
@@ -92,6 +92,7 @@ export function world(limits: Partial<EngineLimits> = {}) {
   const closes: [socket: number, how: string][] = []
   const askers: PeerNo[] = []
   const groupsSought: GroupId[] = []
+  const spacesSought: SpaceRef[] = []
   const pings: number[] = []
   const effects: Effects = {
     ...SILENT,
@@ -100,9 +101,10 @@ export function world(limits: Partial<EngineLimits> = {}) {
       return 'sent'
     },
     append: (append) => void appends.push(append),
-    resolve: (_, __, { peers, groups }) => {
+    resolve: (_, __, { peers, groups, spaces }) => {
       asked.push([...peers])
       groupsSought.push(...groups)
+      spacesSought.push(...spaces)
     },
     close: (socket, code) => void closes.push([socket, code]),
     hangUp: (socket) => void closes.push([socket, 'hung up']),
@@ -143,6 +145,6 @@ export function world(limits: Partial<EngineLimits> = {}) {
   const send = (...envelopes: Send[]) => engine.received(1, { type: 'send', envelopes })
   const nacks = () => sent.flatMap((frame) => (frame.type === 'nack' ? frame.items : []))
   const pushed = () => sent.flatMap((frame) => (frame.type === 'push' ? frame.deliveries.map(({ id }) => id) : []))
-  const done = { settles, rejects, strikes, extensions, told, groupsSought, pings }
+  const done = { settles, rejects, strikes, extensions, told, groupsSought, spacesSought, pings }
   return { engine, effects, appends, wants, asked, connect, enter, send, nacks, pushed, sent, closes, askers, ...done }
 }

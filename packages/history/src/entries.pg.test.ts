@@ -83,6 +83,20 @@ describe('an entry', () => {
     expect(outcomes.map(seqOf)).toEqual(['unknown_space', 1])
   })
 
+  test('is refused from the moment its author does not belong to the space, and said again it is done', async () => {
+    await stage.found({ spaceId: GROUP as SpaceId })
+    const ofBob = (key: string) => stage.entry(key, 1, { spaceId: GROUP as SpaceId, author: stage.bob })
+    const [before, after] = [ofBob('a'), ofBob('b')]
+    expect((await stage.writer().write([before])).map(seqOf)).toEqual([1])
+    await stage.setGroup(2, 1)
+    const ofAnn = stage.entry('c', 1, { spaceId: GROUP as SpaceId })
+    expect((await stage.writer().write([before, after, ofAnn])).map(seqOf)).toEqual([1, 'unknown_space', 2])
+    await stage.admin.run((sql) => sql`update member set revoked_at = now() where peer_no = ${stage.ann}`)
+    expect(await stage.writer().write([stage.entry('d', 1, { spaceId: GROUP as SpaceId })])).toEqual([
+      { status: 'unknown_space' },
+    ])
+  })
+
   test('leaves no history where none is kept, and is numbered all the same', async () => {
     await stage.found({ historyFor: 'none', keepsMessages: false })
     const [outcome] = await stage.writer().write([stage.entry('a', 1)])

@@ -4,6 +4,7 @@
  * of `seq` is that of commits: nothing can come between the numbers of a transaction, and who reads up to the number in
  * the space's row has seen them all.
  */
+import { isOfSpace } from '@sealpost/db'
 import { isOpen, micros } from './sql-spaces.ts'
 
 /** `$1 $2` mesh and space, in an order that all shards share. Walks: the primary key of space. */
@@ -20,9 +21,10 @@ const NO_ENTRY = `'\\x${'00'.repeat(32)}'::bytea`
  * of a mesh, at most.
  *
  * Answers for each, in their order: the status (`+` written, `=` it stands already, `!` another one does, `k` sealed under
- * another epoch's key, `q` no room, `<` its mesh is moving, `?` no such space), seq and time of the write, and in a conflict the entry that stands.
+ * another epoch's key, `q` no room, `<` its mesh is moving, `?` no such space,
+ * or its author does not belong to it any more), seq and time of the write, and in a conflict the entry that stands.
  *
- * Walks: the primary keys of space and state_entry.
+ * Walks: the primary keys of space, state_entry, and of member and peer_group for each author.
  */
 export const WRITE_ENTRIES = `
 with place as materialized (
@@ -34,16 +36,21 @@ with place as materialized (
   select i.*, substring((select $12::bytea) from (sum(i.size) over (order by i.n) - i.size + 1)::int for i.size) as entry
   from unnest($3::int[], $4::bytea[], $5::bigint[], $6::bytea[], $7::bytea[], $8::int[], $9::bool[], $10::int[], $11::int[])
     with ordinality as i(place, key_hash, revision, former, hash, author, is_deleted, key_epoch, size, n)
+), known as materialized (
+  select i.place, i.author from (select distinct place, author from input) i join place p on p.place = i.place
+  cross join lateral (select from member m
+    where m.mesh_id = p.mesh_id and m.peer_no = i.author and ${isOfSpace('m', 'p.space_id')} offset 0) m
 ), met as materialized (
   select i.*, p.mesh_id, p.space_id, p.last_seq, p.now, p.entries, p.entry_bytes, p.mesh_room, p.kept_since is not null as is_kept,
     e.hash as standing_hash, e.seq as standing_seq, e.at as standing_at, e.entry as standing_entry,
     (e.hash is null)::int as entries_more, i.size - coalesce(octet_length(e.entry), 0) as bytes_more,
     case when p.kept_since is null then 0 else i.size end as history_more,
     case when p.place is null then '?' when not ${isOpen('p')} then '<' when e.hash = i.hash then '='
+      when k.author is null then '?'
       when i.key_epoch <> p.key_epoch then 'k'
       when i.revision <> coalesce(e.revision, 0) + 1 or i.former <> coalesce(e.hash, ${NO_ENTRY}) then '!'
       else '+' end as status
-  from input i left join place p on p.place = i.place
+  from input i left join place p on p.place = i.place left join known k on k.place = i.place and k.author = i.author
   left join lateral (select * from state_entry e
     where e.mesh_id = p.mesh_id and e.space_id = p.space_id and e.key_hash = i.key_hash offset 0) e on true
 ), fitting as (

@@ -2,7 +2,7 @@
  * The statements of spaces and of the keys that members give one another. Every change locks the space's row, or shares
  * it, and finds `last_seq` negative while the mesh moves to another cell (docs/adr/0007-moving-a-mesh.md).
  */
-import { isOfSpace, isOwnerOfSpace } from './sql-members.ts'
+import { isOfSpace, isOwnerOfSpace } from '@sealpost/db'
 
 export const isOpen = (space: string) => `${space}.last_seq >= 0`
 export const micros = (instant: string) => `(extract(epoch from ${instant}) * 1000000)::float8`
@@ -75,12 +75,13 @@ order by m.peer_key limit $4::int`
  * Keeps boxes for members, of the key that stands or of the one behind it, which then stands: of two that turn it at the
  * same moment one finds that it has been. Those who left lose theirs at a turn. `$1–$3` mesh, space, granter · `$4 $5` the
  * epoch that is believed to stand, and that of the boxes · `$6 $7` peers and boxes. Answers the epoch that stood, and
- * nothing for a space that is not there or is moving. A box that somebody has already stays.
+ * nothing for a space that is not there, is moving, or is not the granter's any more. A box that somebody has already stays.
  */
 export const PUT_GRANTS = `
 with held as materialized (
   select s.key_epoch from space s
-  where s.mesh_id = $1::uuid and s.space_id = $2::uuid and ${isOpen('s')} for update
+  where s.mesh_id = $1::uuid and s.space_id = $2::uuid and ${isOpen('s')}
+    and exists (select from (${MEMBERS}) m where m.peer_no = $3::int) for update
 ), turned as (
   update space set key_epoch = $5::int from held
   where space.mesh_id = $1::uuid and space.space_id = $2::uuid and held.key_epoch = $4::int and $5::int > $4::int

@@ -2,7 +2,7 @@
 import type { Append, SharedBody } from '@sealpost/protocol'
 import type { GroupId } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
-import { bytesOf, MESH, type Stage, statusesOf } from './conformance-world.ts'
+import { bytesOf, MESH, peerKeyOf, type Stage, statusesOf } from './conformance-world.ts'
 
 const GROUP = '2a'.repeat(16) as GroupId
 
@@ -19,8 +19,11 @@ export function keptTests(stage: () => Stage): void {
   ]
   const kept = async (spaceId: GroupId | typeof MESH = MESH) =>
     (await stage().world.keptMessages(MESH, spaceId)).map(({ seq, record, body }) => `${seq} ${record}, ${body}`)
-  const found = (spaceId: GroupId | typeof MESH = MESH, keepsMessages = true) =>
-    stage().world.setSpace(MESH, spaceId, stage().ann, keepsMessages)
+  const found = (spaceId: GroupId | typeof MESH = MESH, keepsMessages = true, members = [1, 2, 3]) => {
+    const space = { owner: stage().ann, keepsMessages }
+    const group = spaceId === GROUP && { members: members.map(peerKeyOf) }
+    return stage().world.setSpace(MESH, spaceId, { ...space, ...group })
+  }
 
   describe('a message that is kept', () => {
     test('is one event for all its deliveries, numbered in each space', async () => {
@@ -61,6 +64,18 @@ export function keptTests(stage: () => Stage): void {
       const appends = [...toBoth(bodyOf('a', GROUP)), ...toBoth(bodyOf('b'))]
       expect(statusesOf(await stage().store(...appends))).toEqual(Array(4).fill('stored'))
       expect([await kept(), await kept(GROUP)]).toEqual([[], []])
+    })
+
+    test('is delivered and not kept from the moment its sender does not belong to the group', async () => {
+      await found(GROUP)
+      await stage().store(...toBoth(bodyOf('before', GROUP)))
+      await found(GROUP, true, [2, 3])
+      const appends = toBoth(bodyOf('after', GROUP))
+      expect(statusesOf(await stage().store(...appends))).toEqual(['stored', 'stored'])
+      await stage().there.commit({ appends: toBoth(bodyOf('elsewhere', GROUP)), settles: [] })
+      await found(GROUP)
+      await stage().store(...toBoth(bodyOf('again', GROUP)))
+      expect(await kept(GROUP)).toEqual(['1 record before, body before', '2 record again, body again'])
     })
 
     test('goes beside others that are not', async () => {

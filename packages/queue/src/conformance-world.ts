@@ -28,8 +28,8 @@ export interface QueueWorld {
     poolId: PoolId,
     pool: { owner: PeerNo; epoch: number; members: readonly PeerKey[] },
   ): Promise<void>
-  /** Founds a space, or changes whether it keeps messages. */
-  setSpace(meshId: MeshId, spaceId: SpaceId, owner: PeerNo, keepsMessages: boolean): Promise<void>
+  /** Founds a space, or changes it; of a group, with the members that it has from now on. */
+  setSpace(meshId: MeshId, spaceId: SpaceId, space: SpaceOfWorld): Promise<void>
   /** Messages that the space keeps, in their order: their numbers, records and bodies as text. */
   keptMessages(meshId: MeshId, spaceId: SpaceId): Promise<{ seq: number; record: string; body: string }[]>
   revoke(meshId: MeshId, peerKey: PeerKey): Promise<void>
@@ -42,6 +42,12 @@ export interface QueueWorld {
   /** Shared bodies that are stored. */
   bodyCount(): Promise<number>
   end(): Promise<void>
+}
+
+export interface SpaceOfWorld {
+  readonly owner: PeerNo
+  readonly keepsMessages: boolean
+  readonly members?: readonly PeerKey[]
 }
 
 export interface DeadLetterFacts {

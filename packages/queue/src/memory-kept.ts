@@ -23,7 +23,13 @@ export function keepMessages(store: MemoryStore, appends: readonly Append[]): vo
   for (const { meshId, spaceId, sender, bodyId, record } of messages) {
     const key = bodyKey({ meshId, sender, bodyId })
     const events = store.eventsOf(meshId, spaceId)
-    if (!events || !queued.has(key) || events.some((event) => bodyKey(event) === key)) continue
+    if (
+      !events ||
+      !queued.has(key) ||
+      !store.belongsTo(meshId, spaceId, sender) ||
+      events.some((event) => bodyKey(event) === key)
+    )
+      continue
     const { bytes: body } = store.bodies.get(key)!
     events.push({ meshId, spaceId, seq: events.length + 1, sender, bodyId, record, body })
   }

@@ -111,6 +111,11 @@ export interface Mesh {
   readonly ledgerByKey: Map<string, LedgerRow['entries'][number]>
 }
 
+interface StoredSpace {
+  readonly events: StoredMessage[]
+  readonly members: ReadonlySet<PeerNo> | undefined
+}
+
 export const ledgerKey = (sender: PeerNo, envelopeId: EnvelopeId): string => `${sender} ${envelopeId}`
 
 /** What several shards share. `clock` is the database's. */
@@ -121,7 +126,7 @@ export class MemoryStore {
   /** The one that is due next comes first. */
   delayed: readonly DelayedDelivery[] = []
   /** Of spaces that keep messages, by mesh and space. */
-  private readonly histories = new Map<string, StoredMessage[]>()
+  private readonly spaces = new Map<string, StoredSpace>()
   private readonly clock: () => Millis
   private readonly meshes = new Map<MeshId, Mesh>()
   private lastBlock = 0
@@ -174,15 +179,21 @@ export class MemoryStore {
     return pool
   }
 
-  /** A space that keeps messages, or none of them. */
-  setSpace(meshId: MeshId, spaceId: SpaceId, keepsMessages: boolean): void {
-    if (keepsMessages) this.histories.set(meshId + spaceId, [])
-    else this.histories.delete(meshId + spaceId)
+  /** A space that keeps messages, or none of them: those of its members, or of everybody in the mesh. */
+  setSpace(meshId: MeshId, spaceId: SpaceId, space: Omit<StoredSpace, 'events'> & { keepsMessages: boolean }): void {
+    const { keepsMessages, members } = space
+    const events = this.eventsOf(meshId, spaceId) ?? []
+    if (keepsMessages) this.spaces.set(meshId + spaceId, { events, members })
+    else this.spaces.delete(meshId + spaceId)
   }
 
   /** Undefined where none are kept. */
   eventsOf(meshId: MeshId, spaceId: SpaceId): StoredMessage[] | undefined {
-    return this.histories.get(meshId + spaceId)
+    return this.spaces.get(meshId + spaceId)?.events
+  }
+
+  belongsTo(meshId: MeshId, spaceId: SpaceId, peer: PeerNo): boolean {
+    return this.spaces.get(meshId + spaceId)?.members?.has(peer) ?? true
   }
 
   findPool(meshId: MeshId, pool: PeerNo): StoredPool | undefined {

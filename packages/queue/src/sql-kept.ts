@@ -3,6 +3,8 @@
  * are locked behind marks, in an order that all shards share, and what follows sees what those it waited for have done.
  */
 
+import { isOfSpace } from '@sealpost/db'
+
 /** `$1 $2` mesh and space. Walks: the primary key of space. */
 export const LOCK_SPACES = `
 select s.space_id from unnest($1::uuid[], $2::uuid[]) as k(mesh_id, space_id)
@@ -10,10 +12,10 @@ cross join lateral (select space_id from space s where s.mesh_id = k.mesh_id and
 
 /**
  * `$1 $2` the spaces, as they were locked · `$3–$6` messages: place of their space from 1, sender, id of their shared body,
- * record. A message none of whose deliveries was stored is passed by, as is one that is kept already: said again, it has
- * envelopes of its own, maybe days later.
+ * record. A message none of whose deliveries was stored is passed by, as is one of a sender who does not belong to the space
+ * any more, whatever its shard believes, and one that is kept already: said again, it has envelopes of its own, maybe days later.
  *
- * Walks: the primary keys of space and shared_body, `message_queue_body` and `history_event_body`.
+ * Walks: the primary keys of space, shared_body, member and peer_group, `message_queue_body` and `history_event_body`.
  */
 export const KEEP_MESSAGES = `
 with place as materialized (
@@ -30,6 +32,8 @@ with place as materialized (
   where exists (select from message_queue q where q.mesh_id = p.mesh_id and q.sender = m.sender and q.body_id = m.body_id)
     and not exists (select from history_event h where h.mesh_id = p.mesh_id and h.space_id = p.space_id
       and h.body_id = m.body_id and h.author = m.sender and h.at > now() - interval '3 days')
+    and exists (select from member a
+      where a.mesh_id = p.mesh_id and a.peer_no = m.sender and ${isOfSpace('a', 'p.space_id')})
 ), counted as (
   update space s set last_seq = c.seq, last_at = c.at, history_bytes = s.history_bytes + c.bytes
   from (select mesh_id, space_id, max(last_seq + k) as seq, max(now + (k - 1) * interval '1 microsecond') as at,

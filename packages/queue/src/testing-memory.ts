@@ -29,7 +29,10 @@ export function memoryWorld(): MemoryWorld {
       const numbers = members.map((key) => store.findByKey(meshId, key)!.peer)
       store.setPool(meshId, poolId, { epoch, members: numbers })
     },
-    setSpace: async (meshId, spaceId, _, keepsMessages) => store.setSpace(meshId, spaceId, keepsMessages),
+    setSpace: async (meshId, spaceId, { keepsMessages, members }) => {
+      const numbers = members?.map((key) => store.findByKey(meshId, key)!.peer)
+      store.setSpace(meshId, spaceId, { keepsMessages, members: numbers && new Set(numbers) })
+    },
     keptMessages: async (meshId, spaceId) =>
       (store.eventsOf(meshId, spaceId) ?? []).map(({ seq, record, body }) => ({
         seq,

@@ -7,12 +7,13 @@ import {
   openDatabase,
   openPipeline,
   type Pipeline,
+  putGroup,
   putPool,
   revokeMember,
 } from '@sealpost/db'
 import { scratchDatabase, unhurried } from '@sealpost/db/testing'
 import { loginsOf } from '@sealpost/db/testing-roles'
-import { assert } from '@sealpost/std'
+import { assert, type GroupId, type MeshId, type PeerKey, type PeerNo } from '@sealpost/std'
 import { type DeadLetterFacts, type QueueWorld, textOf } from './conformance-world.ts'
 import { PostgresQueue, type QueueDatabases } from './postgres.ts'
 import { SESSION } from './sql.ts'
@@ -68,6 +69,7 @@ class PostgresWorld implements QueueWorld {
   private readonly databases: QueueDatabases
   private readonly admin: Database
   private readonly rival: Database
+  private groupEpoch = 0
 
   constructor(databases: QueueDatabases, admin: Database, rival: Database) {
     this.databases = databases
@@ -100,13 +102,22 @@ class PostgresWorld implements QueueWorld {
     assert(outcome === 'done', `the pool was answered ${outcome}`)
   }
 
-  setSpace: QueueWorld['setSpace'] = async (meshId, spaceId, owner, keepsMessages) => {
+  setSpace: QueueWorld['setSpace'] = async (meshId, spaceId, { owner, keepsMessages, members }) => {
+    if (members) await this.setGroup(meshId, spaceId as GroupId, owner, members)
     await this.admin.run(
       (sql) => sql`
         insert into space (mesh_id, space_id, owner, epoch, statement, history_for, keeps_messages, keep_seconds, keep_bytes, kept_since)
         values (${meshId}::uuid, ${spaceId}::uuid, ${owner}, 1, '', 'all', ${keepsMessages}, 60, 1000, now())
         on conflict (mesh_id, space_id) do update set keeps_messages = excluded.keeps_messages`,
     )
+  }
+
+  /** What a statement is to the database: bytes in which the keys of the members stand. */
+  private async setGroup(meshId: MeshId, groupId: GroupId, peer: PeerNo, members: readonly PeerKey[]): Promise<void> {
+    this.groupEpoch += 1
+    const statement = new Uint8Array(Buffer.from(members.join(''), 'hex'))
+    const outcome = await putGroup(this.admin, { meshId, peer }, { groupId, epoch: this.groupEpoch, statement })
+    assert(outcome === 'done', `the group was answered ${outcome}`)
   }
 
   keptMessages: QueueWorld['keptMessages'] = async (meshId, spaceId) => {
