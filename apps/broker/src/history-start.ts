@@ -5,6 +5,7 @@ import type { Authenticator } from './authenticator.ts'
 import type { Config } from './config.ts'
 import { Followers } from './history-followers.ts'
 import { HistoryUpkeep, UPKEEP_STATEMENT_MS } from './history-upkeep.ts'
+import { watchKept } from './kept-watch.ts'
 import type { Log } from './log.ts'
 import type { Metrics } from './metrics.ts'
 import { Turns } from './replay-turns.ts'
@@ -40,6 +41,7 @@ export async function openHistory(config: Config, { databases, authenticator, ne
   const turns = new Turns({ atATime, waitingMax: WAITING_MAX, waitingEachMax: WAITING_EACH_MAX })
   const followers = new Followers({ db, news, pollMs: config.POLL_MS })
   const upkeep = new HistoryUpkeep({ db, log, metrics, everyMs: config.HISTORY_MS })
+  const stopWatching = watchKept({ db, log, metrics })
   news.onChange(() => upkeep.soon())
   metrics.show({
     replays_running: ['long answers of state and history under way', () => turns.running],
@@ -51,6 +53,7 @@ export async function openHistory(config: Config, { databases, authenticator, ne
     replays: new Replays({ db, copies, turns, followers, spaces: spaces.spaces }),
     stop: async (): Promise<void> => {
       upkeep.stop()
+      stopWatching()
       await Promise.all([copies.close(), db.close()])
     },
   }

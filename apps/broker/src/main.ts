@@ -140,14 +140,14 @@ const urlsOf = (server: Listening, admin: Listening) => ({
 
 interface Serving {
   readonly app: ReturnType<typeof publicRoutes>
-  readonly overload: Overload | null
+  readonly overload: Overload
   readonly metrics: Metrics
   readonly traces: Traces | null
 }
 
 const servingParts = ({ app, overload, metrics, traces }: Serving): Omit<ServerParts, 'driver' | 'log'> => ({
   fetch: traces?.serving(app.fetch, routesOf(app)) ?? app.fetch,
-  isOverloaded: () => overload?.reason != null,
+  isOverloaded: () => overload.reason !== null,
   refused: (code) => metrics.turnedAway(code),
   handshake: (tookMs, refused) => traces?.handshake(tookMs, refused),
 })

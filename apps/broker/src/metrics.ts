@@ -1,5 +1,5 @@
 /** What an operator can read: counters of the engine, sizes and times of commits and claims. */
-import type { Counters } from '@sealpost/core'
+import type { Counters, Stage } from '@sealpost/core'
 import type { Claimed, CloseCode } from '@sealpost/protocol'
 import type { Batch } from '@sealpost/queue'
 import type { Millis } from '@sealpost/std'
@@ -44,6 +44,16 @@ export class Metrics {
   private readonly claimRows = this.histogram('claim_deliveries', 'deliveries of one claim statement', ROWS)
   private readonly ackSeconds = this.histogram('send_ack_seconds', 'from a send that was let through to its ack', SEND_SECONDS) // biome-ignore format: one thing
   private readonly pushSeconds = this.histogram('send_push_seconds', 'from such a send to its push, where that followed the commit at once', SEND_SECONDS) // biome-ignore format: one thing
+  private readonly settleSeconds = this.histogram(
+    'settle_seconds',
+    'from the push of a delivery to its settle, of each frame of settles the first',
+    SEND_SECONDS,
+  )
+  private readonly lagSeconds = this.histogram(
+    'event_loop_late_seconds',
+    'how late the event loop came, four looks a second',
+    SECONDS,
+  )
   private readonly closes = new Counter({
     name: 'sealpost_sessions_closed_total',
     help: 'connections this side ended, by code',
@@ -62,6 +72,8 @@ export class Metrics {
     labelNames: ['reason'],
     registers: [this.registry],
   })
+
+  private readonly stages = { ack: this.ackSeconds, push: this.pushSeconds, settle: this.settleSeconds }
 
   /** Deliveries that left the queue unsettled. */
   movedCount = 0
@@ -101,9 +113,12 @@ export class Metrics {
     this.traces?.commitFailed(batch, tookMs)
   }
 
-  timed(stage: 'ack' | 'push', tookMs: Millis): void {
-    if (stage === 'ack') this.ackSeconds.observe(tookMs / 1000)
-    else this.pushSeconds.observe(tookMs / 1000)
+  timed(stage: Stage, tookMs: Millis): void {
+    this.stages[stage].observe(tookMs / 1000)
+  }
+
+  late(lagMs: Millis): void {
+    this.lagSeconds.observe(lagMs / 1000)
   }
 
   /** What was counted since the start in each bucket up to its bound, in seconds; the last one has none. */

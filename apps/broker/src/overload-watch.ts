@@ -13,14 +13,16 @@ interface Parts {
   readonly asking: Database
 }
 
-/** Null: the limits are off. */
-export function watchOverload(config: Config, { driver, log, metrics, asking }: Parts): Overload | null {
+/** With the limits off it looks, and finds none. */
+export function watchOverload(config: Config, { driver, log, metrics, asking }: Parts): Overload {
   const overload = new Overload(
-    {
-      lagMsMax: config.LAG_MS_MAX,
-      memoryBytesMax: config.MEMORY_BYTES_MAX,
-      statementsMax: config.STATEMENTS_WAITING_MAX,
-    },
+    config.LIMITS === 'off'
+      ? { lagMsMax: Infinity, memoryBytesMax: Infinity, statementsMax: Infinity }
+      : {
+          lagMsMax: config.LAG_MS_MAX,
+          memoryBytesMax: config.MEMORY_BYTES_MAX,
+          statementsMax: config.STATEMENTS_WAITING_MAX,
+        },
     {
       nowMs: () => performance.now(),
       memoryBytes: () => process.memoryUsage.rss(),
@@ -33,9 +35,10 @@ export function watchOverload(config: Config, { driver, log, metrics, asking }: 
     statements_waiting: ['statements that wait for a connection to the database', () => asking.waitingCount],
     overloaded: ['1 while newcomers and sends are refused for it', () => (overload.reason ? 1 : 0)],
   })
-  if (config.LIMITS === 'off') return null
   const look = () => {
-    if (!overload.look()) return
+    const isOther = overload.look()
+    metrics.late(overload.lagMs)
+    if (!isOther) return
     driver.engine.isOverloaded = overload.reason !== null
     const { reason, lagMs } = overload
     if (reason) log.warn('overload.began', { reason, lagMs, memoryBytes: process.memoryUsage.rss() })

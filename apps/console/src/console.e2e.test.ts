@@ -28,6 +28,9 @@ beforeAll(async () => {
   bob = await world.enrolAdmin('bob')
   const far = await world.mesh()
   await world.db.run((sql) => sql`update mesh set name = '<b>Archive</b>' where mesh_id = ${far}::uuid`)
+  const quiet = await world.mesh()
+  await world.db.run((sql) => sql`update mesh set name = 'Quiet' where mesh_id = ${quiet}::uuid`)
+  await keep(world.meshId)
   await send(world.meshId, bob, 5)
   await send(far, await world.enrol(far), 3)
   await world.db.run((sql) => sql`update message_queue set enqueued_at = enqueued_at - interval '12 minutes'`)
@@ -39,6 +42,16 @@ afterAll(async () => {
   await browser.close()
   await world[Symbol.asyncDispose]()
 })
+
+/** A space with values and history, as one that was written into for a while. */
+const keep = (meshId: MeshId) =>
+  world.db.run(
+    (sql) => sql`
+      insert into space (mesh_id, space_id, owner, epoch, statement, history_for, keeps_messages, keep_seconds, keep_bytes,
+        kept_since, last_at, entries, entry_bytes, history_bytes)
+      select mesh_id, mesh_id, peer_no, 1, '', 'all', false, 86400, 100000000, now() - interval '3 days', now(), 11000, 12000000, 48000000
+      from member where mesh_id = ${meshId}::uuid limit 1`,
+  )
 
 async function send(meshId: MeshId, to: Place, count: number): Promise<void> {
   await using peer = await connect(await world.enrol(meshId))
@@ -99,7 +112,11 @@ test('who opens the link sees which mesh is behind and why; the token leaves the
   await page.getByRole('link', { name: '<b>Archive</b> Waiting' }).waitFor()
   expect(page.url()).toBe(`${world.broker.adminUrl}/console/#/`)
   expect(await page.locator('.plot canvas').count()).toBe(4)
-  await page.getByRole('link', { name: 'Front desk Behind' }).click()
+  await goTo(page, 'Meshes')
+  const rows = page.getByRole('row').filter({ has: page.getByRole('rowheader') })
+  await rows.first().getByText('bob is connected but does not settle').waitFor()
+  expect(await rows.getByRole('link').allTextContents()).toEqual(['Front desk', '<b>Archive</b>', 'Quiet'])
+  await page.getByRole('link', { name: 'Front desk' }).click()
   await page.getByRole('row', { name: 'bob' }).getByText('not settling').waitFor()
   expect(await page.getByRole('button', { name: 'Revoke' }).count()).toBe(0)
   expect(complaints).toEqual([])
@@ -124,7 +141,7 @@ test.each([
   }
   await goTo(page, 'Meshes')
   await page.getByRole('link', { name: 'Front desk' }).click()
-  for (const tab of ['Peers', 'Groups', 'Invites', 'Waiting']) {
+  for (const tab of ['Peers', 'Groups', 'Invites', 'Kept', 'Waiting']) {
     await page.getByRole('tab', { name: tab }).click()
     await page.getByRole('tabpanel').locator('table, .empty').first().waitFor()
     await check(tab)

@@ -33,8 +33,12 @@ interface ContextOptions {
   readonly timed?: Timed
 }
 
-/** From a send that was let through to its ack, or to its push where that follows the commit at once. */
-export type Timed = (stage: 'ack' | 'push', tookMs: Millis) => void
+/**
+ * From a send that was let through to its ack, or to its push where that follows the commit at once; and from a push to
+ * its settle, of the first in a frame.
+ */
+export type Stage = 'ack' | 'push' | 'settle'
+export type Timed = (stage: Stage, tookMs: Millis) => void
 
 /** They are waited for at the door until there is where to send them. */
 const AWAY_RETRY_MS: Millis = 200

@@ -163,7 +163,9 @@ export class Deliveries {
   }
 
   settle(live: LiveSession, ids: readonly DeliveryId[]): void {
-    const { counters, effects } = this.context
+    const { counters, effects, nowMs, timed } = this.context
+    const first = live.credit.unsettled.get(ids[0]!) // one of a frame: timing costs 1.5 µs
+    if (first) timed('settle', nowMs - first.pushedAtMs)
     for (const id of ids) {
       const unsettled = this.ended(live, id)
       if (!unsettled) {

@@ -1,5 +1,5 @@
 /** The engine: pure and synchronous. Drivers do the waiting. */
-export type { Counters, Timed } from './context.ts'
+export type { Counters, Stage, Timed } from './context.ts'
 export * from './effects.ts'
 export { Engine, type EngineOptions } from './engine.ts'
 export type { FoundGroups, GroupAnswer, GroupEntry, GroupPage } from './groups.ts'

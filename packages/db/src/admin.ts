@@ -38,7 +38,8 @@ export async function createMesh(db: Database, { meshId, name }: { meshId: MeshI
 }
 
 /**
- * Enrols members, each with its session and its sender mark, in one statement: all or none.
+ * Enrols members, each with its session and its sender mark, in one statement: all or none. It is an operator's change: one
+ * line of the audit.
  * @returns the members' numbers in the order of `bindings`
  * @throws DatabaseError `db_refused`: 23505 a key is a member already or a name is taken, 23503 no such mesh, 23514 a wrong length
  */
@@ -74,6 +75,10 @@ export async function addMembers(db: Database, meshId: MeshId, bindings: readonl
         insert into ${session} (${names(session.meshId, session.peerNo)}) select ${meshId}::uuid, peer_no from added
       ), marked as (
         insert into ${senderMark} (${names(senderMark.meshId, senderMark.sender)}) select ${meshId}::uuid, peer_no from added
+      ), audited as (
+        insert into ${adminAudit} (${auditColumns})
+        select ${auditOf(null, 'mesh.enrol')}, ${meshId}::uuid, case when count(*) = 1 then min(encode(peer_key, 'hex')) end,
+          count(*) from added having count(*) > 0
       )
       select added.peer_no as "peerNo" from added join given using (peer_key) order by given.place`,
   )

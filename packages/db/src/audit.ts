@@ -10,12 +10,18 @@ export type Operator = string | null
 
 export type AuditedAction =
   | 'mesh.create'
+  | 'mesh.enrol'
+  | 'mesh.freeze'
+  | 'mesh.leave'
+  | 'mesh.arrive'
+  | 'mesh.stay'
   | 'mesh.pin'
   | 'mesh.unpin'
   | 'peer.revoke'
   | 'invite.revoke'
   | 'dead_letters.redrive'
   | 'dead_letters.purge'
+  | 'database.restored'
   | 'token.create'
   | 'token.revoke'
 

@@ -3,7 +3,9 @@ import type { Millis } from '@sealpost/std'
 import type { Database } from './connect.ts'
 
 export interface TableFigures {
+  /** Of one in partitions, all of them together. */
   readonly name: string
+  readonly partitions: number
   /** As the server counts them, about a second behind. */
   readonly rows: number
   readonly deadRows: number
@@ -60,10 +62,12 @@ export async function lookAtFigures(db: Database): Promise<DatabaseFigures> {
     ),
     db.run(
       (sql) => sql<TableFigures[]>`
-        select relname as name, n_live_tup::float8 as rows, n_dead_tup::float8 as "deadRows",
-          pg_total_relation_size(relid)::float8 as bytes,
-          floor(extract(epoch from greatest(last_vacuum, last_autovacuum)) * 1000)::float8 as "vacuumedAtMs"
-        from pg_stat_user_tables where schemaname = 'public' order by bytes desc, relname`,
+        select coalesce(i.inhparent, t.relid)::regclass::text as name, count(i.inhrelid)::int as partitions,
+          sum(n_live_tup)::float8 as rows, sum(n_dead_tup)::float8 as "deadRows",
+          sum(pg_total_relation_size(t.relid))::float8 as bytes,
+          floor(extract(epoch from max(greatest(last_vacuum, last_autovacuum))) * 1000)::float8 as "vacuumedAtMs"
+        from pg_stat_user_tables t left join pg_inherits i on i.inhrelid = t.relid
+        where t.schemaname = 'public' group by 1 order by bytes desc, name`,
     ),
   ])
   return { ...scalars!, snapshots, tables }

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { listAudit } from './audit.ts'
 import { type Database, openDatabase } from './connect.ts'
 import { lookAtHealth } from './health.ts'
 import { beginIncarnation, currentIncarnation } from './incarnation.ts'
@@ -46,6 +47,7 @@ test('an operator may begin one', async () => {
   const after = await beginIncarnation(db)
   expect(after).not.toBe(before)
   expect(await currentIncarnation(db)).toBe(after)
+  expect(await listAudit(db, { limit: 9 })).toMatchObject([{ action: 'database.restored', subject: after }])
 })
 
 test('a snapshot that somebody holds is seen, with its age, until it is let go', async () => {

@@ -3,6 +3,7 @@
  * number freezes a mesh, in docs/adr/0007-moving-a-mesh.md.
  */
 import type { MeshId, Millis } from '@sealpost/std'
+import type { AuditedAction } from './audit.ts'
 import { type CopiedMesh, copyMesh } from './mesh-copy.ts'
 import type { MoverLink } from './mover-link.ts'
 
@@ -69,6 +70,7 @@ export function freeze(source: MoverLink, { meshId, moveId, cell }: MoveRef): Pr
          cell = excluded.cell, rows = null, pause_ms = null`,
       [meshId, moveId, cell],
     )
+    await audit(source, 'mesh.freeze', { meshId, cell })
     // Locked first, and changed by a statement that sees what those it waited for did.
     await source.run(locked('session', 'peer_no'), [meshId])
     await source.run(`update session set ${turned('epoch')} where mesh_id = $1::uuid and epoch >= 0`, [meshId])
@@ -114,18 +116,22 @@ async function incarnationIn(source: MoverLink, meshId: MeshId): Promise<string>
 }
 
 /** The turning point: the source will not be active again by this move. @returns false: it was not at `copied` */
-export async function leave(source: MoverLink, { meshId, moveId, cell }: MoveRef): Promise<boolean> {
-  const left = await source.run(
-    `with moved as (
-       update mesh_move set phase = 'left' where mesh_id = $1::uuid and move_id = $2::uuid and phase = 'copied' returning 1
-     ) update mesh set moved_to = $3 where mesh_id = $1::uuid and exists (select from moved) returning 1`,
-    [meshId, moveId, cell],
-  )
-  return left.length > 0
+export function leave(source: MoverLink, { meshId, moveId, cell }: MoveRef): Promise<boolean> {
+  return source.transaction(async () => {
+    const left = await source.run(
+      `with moved as (
+         update mesh_move set phase = 'left' where mesh_id = $1::uuid and move_id = $2::uuid and phase = 'copied' returning 1
+       ) update mesh set moved_to = $3 where mesh_id = $1::uuid and exists (select from moved) returning 1`,
+      [meshId, moveId, cell],
+    )
+    if (left.length === 0) return false
+    await audit(source, 'mesh.leave', { meshId, cell })
+    return true
+  })
 }
 
 /** The mesh is active here from the commit on. @returns false: there was no copy to be made active */
-export function arrive(destination: MoverLink, { meshId, moveId }: MoveRef): Promise<boolean> {
+export function arrive(destination: MoverLink, { meshId, moveId, cell }: MoveRef): Promise<boolean> {
   return destination.transaction(async () => {
     const arrived = await destination.run(
       `update mesh_move set phase = 'arrived' where mesh_id = $1::uuid and move_id = $2::uuid and phase = 'copied' returning 1`,
@@ -134,6 +140,7 @@ export function arrive(destination: MoverLink, { meshId, moveId }: MoveRef): Pro
     if (arrived.length === 0) return false
     await thaw(destination, meshId)
     await destination.run(`update session set shard = null where mesh_id = $1::uuid`, [meshId])
+    await audit(destination, 'mesh.arrive', { meshId, cell })
     return true
   })
 }
@@ -143,6 +150,7 @@ export function stay(source: MoverLink, ref: MoveRef): Promise<void> {
   return source.transaction(async () => {
     await thaw(source, ref.meshId)
     await setPhase(source, ref, { phase: 'undone' })
+    await audit(source, 'mesh.stay', ref)
   })
 }
 
@@ -174,6 +182,14 @@ async function thaw(link: MoverLink, meshId: MeshId): Promise<void> {
   await link.run(`update session set ${turned('epoch')} where mesh_id = $1::uuid and epoch < 0`, [meshId])
   await link.run(`update sender_mark set ${turned('version')} where mesh_id = $1::uuid and version < 0`, [meshId])
   await link.run(`update space set ${turned('last_seq')} where mesh_id = $1::uuid and last_seq < 0`, [meshId])
+}
+
+/** In the transaction of the change. The subject is the other cell. */
+async function audit(link: MoverLink, action: AuditedAction, { meshId, cell }: Omit<MoveRef, 'moveId'>): Promise<void> {
+  await link.run(
+    `insert into admin_audit (actor, action, mesh_id, subject) values ('database:' || session_user, $1, $2::uuid, $3)`,
+    [action, meshId, cell],
+  )
 }
 
 /** Twice is nothing: 0 becomes -1, and -1 becomes 0. */

@@ -1,6 +1,7 @@
 import type { MeshId, PeerKey } from '@sealpost/std'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { addMembers, createMesh } from './admin.ts'
+import { listAudit } from './audit.ts'
 import { type Database, openDatabase } from './connect.ts'
 import { beginIncarnation, currentIncarnation } from './incarnation.ts'
 import { moveMesh } from './mesh-move.ts'
@@ -74,7 +75,12 @@ test('every row of every table arrives as it was, and no other mesh is touched',
   expect(await rowsOf(from, `select name || ' ' || moved_to as one from mesh where mesh_id = '${MESH}'`)).toEqual([
     'home b',
   ])
+  expect(await auditOf(from)).toEqual(['mesh.leave b', 'mesh.freeze b', 'mesh.enrol null', 'mesh.create home'])
+  expect(await auditOf(to)).toEqual(['mesh.arrive a'])
 })
+
+const auditOf = async (db: Database) =>
+  (await listAudit(db, { meshId: MESH, limit: 10 })).map(({ action, subject }) => `${action} ${subject}`)
 
 test('numbers that were given in the source are not given again in the destination', async () => {
   const [{ db: from }, { db: to }] = cells as [(typeof cells)[number], (typeof cells)[number]]

@@ -218,7 +218,7 @@ class Move {
   }
 
   private async arrive(ref: MoveRef): Promise<MovePhase> {
-    if (!(await arrive(this.destination, ref))) {
+    if (!(await arrive(this.destination, { ...ref, cell: this.order.from.cell }))) {
       const there = await findPlace(this.destination, ref.meshId)
       if (there?.move?.moveId !== ref.moveId || there.isFrozen)
         // else it arrived before the mover was interrupted

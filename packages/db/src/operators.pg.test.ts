@@ -7,6 +7,8 @@ import { addAdminToken, findAdminToken, listAdminTokens, revokeAdminToken } from
 import { listAudit } from './audit.ts'
 import { type Database, openDatabase } from './connect.ts'
 import { lookAtFigures } from './database-figures.ts'
+import { countDeadLetters, DEAD_COUNTED_MAX } from './dead-letters.ts'
+import { countAttachments, listSpaceViews, lookAtKept } from './kept-views.ts'
 import { revokeInvite, revokePeer } from './mesh-changes.ts'
 import { countMembers, findMeshes, listGroupViews, listInvites, listMeshes, listPeers } from './mesh-views.ts'
 import { CENSUS_START, lookAtQueue, type SeenWaiting } from './queue-census.ts'
@@ -102,7 +104,7 @@ test('a revocation is one line of the audit, however often it is said; a pool or
   const inviteId = toHex(randomBytes(16)) as InviteId
   for (const _ of [1, 2]) expect(await revokeInvite(db, 'ada', { meshId, inviteId })).toBe(true)
   expect(await revokeInvite(db, 'ada', { meshId: toHex(randomBytes(16)) as MeshId, inviteId })).toBe(false)
-  expect((await listAudit(db, { meshId, limit: 10 })).map(({ action }) => action)).toEqual(['invite.revoke', 'peer.revoke', 'mesh.create']) // biome-ignore format: one thing
+  expect((await listAudit(db, { meshId, limit: 10 })).map(({ action }) => action)).toEqual(['invite.revoke', 'peer.revoke', 'mesh.enrol', 'mesh.create']) // biome-ignore format: one thing
   expect(await countMembers(db, meshId)).toBe(1)
   const peers = await listPeers(db, meshId, { after: null, limit: 10 })
   expect(peers.map(({ peerKey }) => peerKey)).toEqual([...keys].sort())
@@ -140,9 +142,63 @@ test('a walk through the queue counts each delivery once, in looks of any size',
   }
 })
 
+test('dead letters are counted mesh by mesh, with the age of the latest', async () => {
+  const [one, two] = [await meshOf('bob'), await meshOf('carol')]
+  const bury = ({ meshId, numbers }: typeof one, count: number) =>
+    owner.run(
+      (sql) => sql`
+        insert into dead_letter (mesh_id, recipient, id, priority, sender, attempts, strikes, envelope_id, enqueued_at, died_at, reason)
+        select ${meshId}::uuid, ${numbers[0]!}::int, n, 1, ${numbers[0]!}::int, 1, 0, gen_random_uuid(), now(), now() - make_interval(hours => n), 'expired'
+        from generate_series(1, ${count}::int) n`,
+    )
+  await bury(one, 3)
+  await bury(two, DEAD_COUNTED_MAX + 1)
+  const counted = await countDeadLetters(db)
+  const of = ({ meshId }: typeof one) => counted.find((found) => found.meshId === meshId)
+  expect([of(one)?.count, of(two)?.count]).toEqual([3, DEAD_COUNTED_MAX])
+  expect(Math.floor(of(one)!.latestAgeMs / 3_600_000)).toBe(1)
+})
+
+test('what is kept beside the mail is seen in its sizes and ages', async () => {
+  const { meshId, numbers } = await meshOf('bob')
+  const [bob] = numbers as [PeerNo]
+  const broker = await openDatabase(logins.broker, { ...unhurried, connections: 1 })
+  expect([await listSpaceViews(db, meshId, 9), (await countAttachments(db, meshId)).files]).toEqual([[], 0])
+  const before = await lookAtKept(broker)
+  await owner.run((sql) =>
+    sql
+      .unsafe(
+        `insert into space (mesh_id, space_id, owner, epoch, statement, history_for, keeps_messages, keep_seconds, keep_bytes,
+             kept_since, last_at, entries, entry_bytes, history_bytes)
+           values ('${meshId}', '${meshId}', ${bob}, 1, '', 'all', false, 60, 1000, now() - interval '1 hour', now(), 2, 300, 500),
+             ('${meshId}', gen_random_uuid(), ${bob}, 1, '', 'none', false, 60, 1000, null, null, 1, 7, 0);
+         insert into snapshot values ('${meshId}', '${meshId}', 40, now() - interval '2 hours', 1, 150, now()),
+           ('${meshId}', '${meshId}', 41, now() - interval '1 hour', 2, 299, now()),
+           ('${meshId}', '${meshId}', 42, now(), 0, 0, null);
+         insert into attachment (mesh_id, attachment_id, owner, recipients, bytes, chunk_bytes, store, keep_seconds, completed_at, expires_at)
+           select '${meshId}', gen_random_uuid(), ${bob}, '{}', 5000, 4096, 'postgres', 60, at, now()
+           from unnest(array[now(), now(), null]) at;`,
+      )
+      .simple(),
+  )
+  const [ofMesh, ofGroup] = await listSpaceViews(db, meshId, 9)
+  expect(ofMesh).toMatchObject({
+    ...{ spaceId: meshId, ownerName: 'bob', historyFor: 'all', entries: 2, entryBytes: 300 },
+    ...{ historyBytes: 500, historyBytesMax: 1000, snapshot: { entries: 2, bytes: 299 } },
+  })
+  expect(Math.round(ofMesh!.snapshot!.ageMs / 3_600_000)).toBe(1)
+  expect(ofGroup).toMatchObject({ entries: 1, keptSinceMs: null, changedAtMs: null, snapshot: null, days: 0 })
+  expect(await countAttachments(db, meshId)).toEqual({ files: 3, bytes: 15_000, unfinished: 1 })
+  const after = await lookAtKept(broker)
+  expect(after).toMatchObject({ spaces: before.spaces + 2, entries: before.entries + 3, files: before.files + 3 })
+  expect(Math.round(after.snapshotSeconds / 3600)).toBe(1)
+  await broker.close()
+})
+
 test('the server says what an operator asks it, to the role for admins', async () => {
   const { tables, walBytes, connectionsMax } = await lookAtFigures(db)
   expect(tables.map(({ name }) => name)).toContain('message_queue')
+  expect(tables.filter(({ name }) => name.startsWith('history_event')).map(({ partitions }) => partitions > 0)).toEqual([true]) // biome-ignore format: one thing
   expect(walBytes).toBeGreaterThan(0)
   expect(connectionsMax).toBeGreaterThan(0)
 })

@@ -68,6 +68,9 @@ const ADMIN: Grants = {
   cluster: 'select',
   shard: 'select',
   mesh_pin: 'select, insert, update, delete',
+  space: 'select (mesh_id, space_id, owner, history_for, kept_since, keep_seconds, keep_bytes, last_at, entries, entry_bytes, history_bytes)', // biome-ignore format: one thing
+  snapshot: 'select',
+  attachment: 'select (mesh_id, bytes, completed_at)',
 }
 
 /** Numbers and times: no key, no envelope, nothing that somebody wrote. */

@@ -62,5 +62,35 @@ export const Invite = z.object({
 export const Invites = z.object({ invites: z.array(Invite) })
 export type Invites = z.output<typeof Invites>
 
+const Snapshot = z.object({ ageMs: z.number(), entries: z.int(), bytes: z.number() })
+
+export const Space = z.object({
+  kind: z.enum(['mesh', 'group']),
+  spaceId: z.string().describe("the mesh's id, or the group's"),
+  owner: z.string(),
+  ownerName: z.string().nullable(),
+  historyFor: z.enum(['none', 'joined', 'all']),
+  entries: z.int().describe('last values, deleted ones among them'),
+  entryBytes: z.number(),
+  historyBytes: z.number(),
+  historyBytesMax: z.number().describe('what is over goes, a day at a time'),
+  keepSeconds: z.int(),
+  keptSinceMs: instantMs.nullable().describe('null: it keeps no history'),
+  days: z.int().describe('partitions in which it may have events'),
+  changedAtMs: instantMs.nullable(),
+  snapshot: Snapshot.nullable().describe('the newest that is whole'),
+})
+export type Space = z.output<typeof Space>
+
+export const Attachments = z.object({
+  files: z.int().describe('those that are over among them, until they are taken away'),
+  bytes: z.number(),
+  unfinished: z.int().describe('of these, not complete yet'),
+})
+
+/** What is kept of a mesh beside its mail. */
+export const Kept = z.object({ spaces: z.array(Space), attachments: Attachments })
+export type Kept = z.output<typeof Kept>
+
 export const Revoked = z.object({ peers: z.array(z.string()).describe('it, and its devices') })
 export type Revoked = z.output<typeof Revoked>

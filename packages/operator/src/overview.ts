@@ -61,11 +61,12 @@ export const MeshState = z.object({
   meshId: z.string(),
   name: z.string(),
   flow: Flow,
-  why: z.string().describe('one sentence'),
+  why: z.string().describe('a sentence or two'),
   depth: z.int(),
   oldestAgeMs: ms,
   recipients: z.int().describe('for whom something waits'),
   sessions: z.int().describe('live on this shard'),
+  deadLetters: z.int().describe('counted up to 1,000'),
   worst: z.array(WaitingPeer),
 })
 export type MeshState = z.output<typeof MeshState>
@@ -101,7 +102,7 @@ export const Overview = z.object({
   queue: Queue,
   connections: z.int(),
   database: DatabaseBrief,
-  meshes: z.array(MeshState).describe('in which something waits, the worst first, at most 20'),
+  meshes: z.array(MeshState).describe('in which something waits or was given up, the worst first, at most 20'),
 })
 export type Overview = z.output<typeof Overview>
 
@@ -120,6 +121,7 @@ export const Database = z.object({
   tables: z.array(
     z.object({
       name: z.string(),
+      partitions: z.int().describe('0: it has none'),
       rows: z.number(),
       deadRows: z.number(),
       bytes: z.number(),

@@ -1,12 +1,13 @@
 /** The operators' interface of a running broker: who may do what, what it says of the mail, and what is left of a change. */
 import { type AdminTokenTerms, addAdminToken, listAudit, revokeAdminToken } from '@sealpost/db'
-import type { Overview } from '@sealpost/operator'
+import type { MeshPage, Overview } from '@sealpost/operator'
 import { connect } from '@sealpost/sdk'
 import type { MeshId } from '@sealpost/std'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { ask, post } from '../testing-http.ts'
 import { WireClient } from '../testing-wire.ts'
 import { type Place, World } from '../testing-world.ts'
+import { adminApiRoutes, changeRoutes } from './routes.ts'
 
 let world: World
 let sender: Place
@@ -137,17 +138,21 @@ test('an operator revokes: the session ends, mail is refused, and the audit says
   ])
 })
 
-test('dead letters are listed, put back and thrown away, and each leaves its mark', async () => {
-  const operator = await as({ name: 'undertaker' })
-  await emptyQueue()
-  const place = await world.enrol()
-  await send(place, ['one', 'two'])
-  await world.db.run(
+/** All that waits. */
+const bury = () =>
+  world.db.run(
     (sql) => sql`
       with gone as (delete from message_queue returning *)
       insert into dead_letter (mesh_id, recipient, id, priority, sender, attempts, strikes, envelope_id, enqueued_at, reason, envelope)
       select mesh_id, recipient, id, priority, sender, attempts, 20, envelope_id, enqueued_at, 'strikes', envelope from gone`,
   )
+
+test('dead letters are listed, put back and thrown away, and each leaves its mark', async () => {
+  const operator = await as({ name: 'undertaker' })
+  await emptyQueue()
+  const place = await world.enrol()
+  await send(place, ['one', 'two'])
+  await bury()
   const { deadLetters } = (await operator.get('/dead-letters?reason=strikes')).body
   expect(deadLetters).toMatchObject([{ recipient: keyOf(place), reason: 'strikes', strikes: 20 }, {}])
   const ids = [deadLetters[0].id]
@@ -159,4 +164,68 @@ test('dead letters are listed, put back and thrown away, and each leaves its mar
     { actor: 'token:undertaker', action: 'dead_letters.purge', count: 1 },
     { actor: 'token:undertaker', action: 'dead_letters.redrive', count: 1 },
   ])
+})
+
+test('no request of the table changes anything without its line in the audit', async () => {
+  const operator = await as({ name: 'auditor' })
+  const place = await world.enrol()
+  await send(place, ['one', 'two'])
+  await bury()
+  const { deadLetters } = (await operator.get('/dead-letters')).body
+  const given: Record<string, readonly [path: string, body?: object]> = {
+    '/dead-letters/redrive': ['/dead-letters/redrive', { ids: [deadLetters[0].id] }],
+    '/dead-letters/purge': ['/dead-letters/purge', { all: true }],
+    '/meshes/{meshId}/peers/{peerKey}/revoke': [`/meshes/${world.meshId}/peers/${keyOf(place)}/revoke`],
+    '/meshes/{meshId}/invites/{inviteId}/revoke': [`/meshes/${world.meshId}/invites/${'cd'.repeat(16)}/revoke`],
+  }
+  const linesOf = async () => (await operator.get('/audit?limit=1000')).body.entries as { actor: string }[]
+  const changes = adminApiRoutes.filter(({ method }) => (method as string) !== 'get')
+  expect(changes).toEqual(changeRoutes)
+  expect(changes.map(({ path }) => path.replace('/admin/v1', '')).sort()).toEqual(Object.keys(given).sort())
+  for (const [path, [asked, body]] of Object.entries(given)) {
+    const before = await linesOf()
+    expect((await operator.post(asked, body)).status, path).toBeLessThan(300)
+    const lines = await linesOf()
+    expect([lines.length - before.length, lines[0]?.actor], path).toEqual([1, 'token:auditor'])
+  }
+})
+
+test('the list of meshes begins with what needs somebody; every mesh is on one of its pages', async () => {
+  const { get } = await as({ scope: 'read' })
+  await world.db.run((sql) => sql`delete from dead_letter`)
+  await emptyQueue()
+  const [quiet, grave] = [await world.mesh(), await world.mesh()]
+  await send(await world.enrol(), ['one'])
+  const [early, late] = [await world.enrol(grave), await world.enrol(grave)]
+  await using peer = await connect(early)
+  await peer.send(keyOf(late), 'given up')
+  await world.db.run(
+    (sql) => sql`
+      with gone as (delete from message_queue where mesh_id = ${grave}::uuid returning *)
+      insert into dead_letter (mesh_id, recipient, id, priority, sender, attempts, strikes, envelope_id, enqueued_at, reason)
+      select mesh_id, recipient, id, priority, sender, 1, 0, envelope_id, enqueued_at, 'expired' from gone`,
+  )
+  await age(5)
+  const page = async (query: string) => (await get(`/meshes?${query}`)).body as MeshPage
+  const idsOf = ({ meshes }: MeshPage) => meshes.map(({ meshId }) => meshId)
+  await expect.poll(async () => idsOf(await page('limit=2')), { timeout: 30_000 }).toEqual([grave, world.meshId])
+  expect((await page('limit=2')).meshes).toMatchObject([
+    { deadLetters: 1, why: expect.stringMatching(/^Nothing waits\. 1 dead letter, \d+ s ago\.$/) },
+    { depth: 1, flow: 'waiting' },
+  ])
+  const walked: string[] = []
+  for (let after = ''; ; ) {
+    const { meshes, next } = await page(`limit=2${after}`)
+    walked.push(...meshes.map(({ meshId }) => meshId))
+    if (next === null) break
+    after = `&after=${next}`
+  }
+  const byId = idsOf(await page('limit=200&order=id'))
+  expect([...walked].sort()).toEqual(byId)
+  expect(byId).toContain(quiet)
+  expect((await get(`/meshes/${quiet}/kept`)).body).toEqual({
+    spaces: [],
+    attachments: { files: 0, bytes: 0, unfinished: 0 },
+  })
+  await emptyQueue()
 })

@@ -84,8 +84,9 @@ function addViews(app: Api, { views, history }: AdminParts): void {
 
 function addMeshes(app: Api, { db, views, expel }: AdminParts): void {
   app.openapi(routes.meshes, async (c) => {
-    const { after, limit } = c.req.valid('query')
-    return c.json(await views.meshes({ after: (after as MeshId | undefined) ?? null, limit }), 200)
+    const { after, limit, order } = c.req.valid('query')
+    const page = { after: (after as MeshId | undefined) ?? null, limit }
+    return c.json(await (order === 'id' ? views.meshes(page) : views.meshesByNeed(page)), 200)
   })
   app.openapi(routes.mesh, async (c) => {
     const mesh = await views.mesh(meshOf(c.req.valid('param')))
@@ -101,6 +102,7 @@ function addMeshes(app: Api, { db, views, expel }: AdminParts): void {
   )
   app.openapi(routes.groups, async (c) => c.json(await views.groups(meshOf(c.req.valid('param'))), 200))
   app.openapi(routes.invites, async (c) => c.json(await views.invites(meshOf(c.req.valid('param'))), 200))
+  app.openapi(routes.kept, async (c) => c.json(await views.kept(meshOf(c.req.valid('param'))), 200))
   app.openapi(routes.revokePeer, async (c) => {
     const { meshId, peerKey } = c.req.valid('param') as { meshId: MeshId; peerKey: PeerKey }
     const ended = await revokePeer(db, c.var.holder.name, { meshId, peerKey })

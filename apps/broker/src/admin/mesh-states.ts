@@ -1,11 +1,12 @@
 /** How the mail of each mesh flows: what the census counted, beside who is in session here. */
 import type { LivePeer } from '@sealpost/core'
-import type { Database, MeshEntry, PeerEntry } from '@sealpost/db'
+import { countDeadLetters, type Database, type DeadOfMesh, type MeshEntry, type PeerEntry } from '@sealpost/db'
 import type { Flow, MeshState, WaitingPeer } from '@sealpost/operator'
 import type { MeshId, PeerNo } from '@sealpost/std'
 import type { Census, MeshWaiting, Waiting } from './census.ts'
+import { Lately } from './lately.ts'
 import { PeerNames } from './peer-names.ts'
-import { compareWaiting, flowOf, reasonOf, sentenceOf, severityOf, worstFlow } from './verdict.ts'
+import { compareMeshes, compareWaiting, flowOf, reasonOf, sentenceOf, worstFlow } from './verdict.ts'
 
 interface Parts {
   readonly db: Database
@@ -22,22 +23,32 @@ const WORST_MAX = 5
 export class MeshStates {
   private readonly parts: Parts
   private readonly names: PeerNames
+  private readonly dead: Lately<ReadonlyMap<MeshId, DeadOfMesh>>
 
   constructor(parts: Parts) {
     this.parts = parts
     this.names = new PeerNames(parts.db)
+    this.dead = new Lately(async () => new Map((await countDeadLetters(parts.db)).map((one) => [one.meshId, one])))
   }
 
-  /** In which something waits, the worst first. */
-  worst(limit: number): MeshId[] {
+  /** In which something waits or died, the worst first. @throws DatabaseError */
+  async worst(limit: number): Promise<MeshId[]> {
     const { census } = this.parts
-    const ranked = [...census.counted.meshes].map(([meshId, mesh]) => {
-      const live = this.liveIn(meshId)
-      const severity = severityOf(this.flowOfLive(mesh, live))
-      return { meshId, severity, oldestAtMs: mesh.oldestAtMs }
+    const dead = await this.dead.read()
+    const ranked = [...new Set([...census.counted.meshes.keys(), ...dead.keys()])].map((meshId) => {
+      const mesh = census.counted.meshes.get(meshId)
+      return {
+        meshId,
+        flow: mesh ? this.flowOfLive(mesh, this.liveIn(meshId)) : ('flowing' as const),
+        oldestAgeMs: mesh ? census.ageMs(mesh.oldestAtMs) : 0,
+        depth: mesh?.depth ?? 0,
+        deadLetters: dead.get(meshId)?.count ?? 0,
+      }
     })
-    ranked.sort((a, b) => b.severity - a.severity || a.oldestAtMs - b.oldestAtMs)
-    return ranked.slice(0, limit).map(({ meshId }) => meshId)
+    return ranked
+      .sort(compareMeshes)
+      .slice(0, limit)
+      .map(({ meshId }) => meshId)
   }
 
   /** @throws DatabaseError */
@@ -48,16 +59,18 @@ export class MeshStates {
     const waiting = mesh ? await this.waitingIn(meshId, mesh, live) : []
     const flow: Flow = census.isBlind ? 'unknown' : worstFlow(waiting.map(flowOf))
     const recipients = mesh?.recipientCount ?? 0
+    const dead = (await this.dead.read()).get(meshId)
     const onTheirWay = waiting.filter(({ reason }) => reason === 'on_its_way').length
     return {
       meshId,
       name,
       flow,
-      why: sentenceOf(flow, waiting[0], Math.max(0, recipients - onTheirWay - 1)),
+      why: sentenceOf(flow, waiting[0], { others: Math.max(0, recipients - onTheirWay - 1), dead }),
       depth: mesh?.depth ?? 0,
       oldestAgeMs: mesh ? census.ageMs(mesh.oldestAtMs) : 0,
       recipients,
       sessions: live.size,
+      deadLetters: dead?.count ?? 0,
       worst: waiting.slice(0, WORST_MAX),
     }
   }

@@ -96,10 +96,16 @@ export const database = createRoute({
 export const meshes = createRoute({
   method: 'get',
   path: '/admin/v1/meshes',
-  summary: 'List meshes by their ids',
+  summary: 'List meshes, those that need somebody first',
   security,
-  request: { query: z.strictObject({ after: hex(16).optional(), limit: limit(50, 200) }) },
-  responses: ok('MeshPage', shapes.MeshPage, 'A page of them.', 'query_malformed'),
+  request: {
+    query: z.strictObject({
+      after: hex(16).optional(),
+      limit: limit(50, 200),
+      order: z.enum(['need', 'id']).default('need'),
+    }),
+  },
+  responses: ok('MeshPage', shapes.MeshPage, 'Mail that is behind, then what was given up, then what waits longest; the others by their ids. A walk over all of them misses none by `order=id` alone: need changes meanwhile.', 'query_malformed'), // biome-ignore format: one thing
 })
 export const mesh = createRoute({
   method: 'get',
@@ -140,6 +146,14 @@ export const invites = createRoute({
   security,
   request: { params: inMesh },
   responses: ok('Invites', shapes.Invites, 'At most 500; one that nobody used is known to nobody here.', 'query_malformed'), // biome-ignore format: one thing
+})
+export const kept = createRoute({
+  method: 'get',
+  path: '/admin/v1/meshes/{meshId}/kept',
+  summary: 'See what is kept of a mesh beside its mail',
+  security,
+  request: { params: inMesh },
+  responses: ok('Kept', shapes.Kept, 'Sizes and ages of values, history, snapshots and files; at most 500 spaces, the largest first.', 'query_malformed'), // biome-ignore format: one thing
 })
 export const revokePeer = createRoute({
   method: 'post',
@@ -204,6 +218,6 @@ export const audit = createRoute({
   responses: ok('Audit', shapes.Audit, 'Nobody but the owner of the database can take an entry back.', 'query_malformed'), // biome-ignore format: one thing
 })
 
-export const readRoutes = [me, shards, overview, history, live, database, meshes, mesh, peers, waiting, groups, invites, deadLetters, audit] // biome-ignore format: one thing
+export const readRoutes = [me, shards, overview, history, live, database, meshes, mesh, peers, waiting, groups, invites, kept, deadLetters, audit] // biome-ignore format: one thing
 export const changeRoutes = [revokePeer, revokeInvite, redrive, purge]
 export const adminApiRoutes = [...readRoutes, ...changeRoutes]

@@ -9,7 +9,7 @@ import type { Metrics } from '../metrics.ts'
 import type { Overload } from '../overload.ts'
 import { adminApi } from './api.ts'
 import { Census } from './census.ts'
-import { Figures } from './figures.ts'
+import { databaseFigures } from './figures.ts'
 import { Gate } from './gate.ts'
 import { History } from './history.ts'
 import { MeshStates } from './mesh-states.ts'
@@ -19,7 +19,7 @@ export interface AdminStart {
   readonly driver: Driver
   readonly metrics: Metrics
   readonly watch: DatabaseWatch
-  readonly overload: Overload | null
+  readonly overload: Overload
   /** `operating`: of its own, so that what operators ask does not wait for what peers ask, nor the other way round. */
   readonly databases: { readonly operating: Database; readonly asking: Database }
   readonly facts: VersionFacts
@@ -47,9 +47,9 @@ export function openAdmin({ databases, driver, metrics, watch, overload, facts, 
     census,
     history,
     states: new MeshStates({ db, census, livePeers: (meshId) => engine.presence.livePeers(meshId) }),
-    figures: new Figures(db),
+    figures: databaseFigures(db),
     connections: () => driver.connectionCount,
-    warnings: () => [...watch.warnings, ...(overload?.reason ? [`overloaded: too much ${overload.reason}`] : [])],
+    warnings: () => [...watch.warnings, ...(overload.reason ? [`overloaded: too much ${overload.reason}`] : [])],
     health: () => watch.health,
     statementsWaiting: () => asking.waitingCount,
   })

@@ -2,7 +2,7 @@ import type { LivePeer } from '@sealpost/core'
 import type { WaitingPeer } from '@sealpost/operator'
 import type { PeerNo } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { compareWaiting, flowOf, reasonOf, sentenceOf, worstFlow } from './verdict.ts'
+import { compareMeshes, compareWaiting, flowOf, type Ranked, reasonOf, sentenceOf, worstFlow } from './verdict.ts'
 
 const live = (other: Partial<LivePeer> = {}): LivePeer => ({
   peer: 1 as PeerNo,
@@ -49,12 +49,39 @@ test('who is behind comes before who is away, however long that waits', () => {
   expect([away, waiting()].sort(compareWaiting)).toEqual([waiting(), away])
 })
 
+test('meshes come by what needs somebody: behind, given up, waiting longest, most', () => {
+  const quiet: Ranked = { flow: 'flowing', deadLetters: 0, oldestAgeMs: 0, depth: 0 }
+  const ranked = [
+    { ...quiet, flow: 'behind', oldestAgeMs: 60_000, deadLetters: 1 },
+    { ...quiet, flow: 'behind', oldestAgeMs: 600_000 },
+    { ...quiet, deadLetters: 3 },
+    { ...quiet, flow: 'unknown' },
+    { ...quiet, flow: 'waiting', oldestAgeMs: 90_000, depth: 1 },
+    { ...quiet, flow: 'waiting', oldestAgeMs: 80_000, depth: 9 },
+    { ...quiet, flow: 'waiting', oldestAgeMs: 80_000, depth: 1 },
+    quiet,
+  ] as const satisfies Ranked[]
+  expect(ranked.toReversed().sort(compareMeshes)).toEqual(ranked)
+})
+
+const alone = { others: 0, dead: undefined }
+
 test('the sentence names the one to look at', () => {
-  expect(sentenceOf('behind', waiting(), 2)).toBe(
+  expect(sentenceOf('behind', waiting(), { ...alone, others: 2 })).toBe(
     'bob is connected but does not settle: 412 wait, the oldest for 3 min; mail waits for 2 more.',
   )
-  expect(sentenceOf('waiting', waiting({ name: null, reason: 'away', depth: 1 }), 0)).toBe(
+  expect(sentenceOf('waiting', waiting({ name: null, reason: 'away', depth: 1 }), alone)).toBe(
     'abababab… is away: 1 waits, the oldest for 3 min.',
   )
-  expect(sentenceOf('flowing', undefined, 0)).toBe('Nothing waits.')
+  expect(sentenceOf('flowing', undefined, alone)).toBe('Nothing waits.')
+})
+
+test('and what was given up', () => {
+  const dead = { count: 1200, latestAgeMs: 300_000 }
+  expect(sentenceOf('flowing', undefined, { ...alone, dead })).toBe(
+    'Nothing waits. 1,200 dead letters, the latest 5 min ago.',
+  )
+  expect(sentenceOf('flowing', undefined, { ...alone, dead: { ...dead, count: 1 } })).toBe(
+    'Nothing waits. 1 dead letter, 5 min ago.',
+  )
 })

@@ -1,6 +1,6 @@
 /** Whether mail flows, and if not, why: decided here, so that the console, the command line and a test say the same. */
 import type { LivePeer } from '@sealpost/core'
-import type { Flow, WaitingPeer, WaitReason } from '@sealpost/operator'
+import type { Flow, MeshState, WaitingPeer, WaitReason } from '@sealpost/operator'
 import { wholeUnits } from '@sealpost/operator/units'
 import type { Millis } from '@sealpost/std'
 
@@ -42,8 +42,38 @@ export function compareWaiting(a: WaitingPeer, b: WaitingPeer): number {
   return severityOf(flowOf(b)) - severityOf(flowOf(a)) || b.oldestAgeMs - a.oldestAgeMs
 }
 
-/** One sentence about the worst of them; `others`: for whom mail waits besides. */
-export function sentenceOf(flow: Flow, worst: WaitingPeer | undefined, others: number): string {
+export type Ranked = Pick<MeshState, 'flow' | 'deadLetters' | 'oldestAgeMs' | 'depth'>
+
+/** What needs somebody first: mail that is behind, what was given up, what has waited longest, the most of it. */
+export function compareMeshes(a: Ranked, b: Ranked): number {
+  return (
+    Number(b.flow === 'behind') - Number(a.flow === 'behind') ||
+    Number(b.deadLetters > 0) - Number(a.deadLetters > 0) ||
+    severityOf(b.flow) - severityOf(a.flow) ||
+    b.oldestAgeMs - a.oldestAgeMs ||
+    b.depth - a.depth ||
+    b.deadLetters - a.deadLetters
+  )
+}
+
+export interface Besides {
+  /** For whom mail waits besides the worst. */
+  readonly others: number
+  readonly dead: { readonly count: number; readonly latestAgeMs: Millis } | undefined
+}
+
+/** In a sentence or two: about the worst of those for whom mail waits, and of what was given up. */
+export function sentenceOf(flow: Flow, worst: WaitingPeer | undefined, { others, dead }: Besides): string {
+  const waits = waitingSentence(flow, worst, others)
+  return dead ? `${waits} ${deadSentence(dead)}` : waits
+}
+
+function deadSentence({ count, latestAgeMs }: NonNullable<Besides['dead']>): string {
+  const letters = count === 1 ? '1 dead letter,' : `${count.toLocaleString('en')} dead letters, the latest`
+  return `${letters} ${wholeUnits(latestAgeMs)} ago.`
+}
+
+function waitingSentence(flow: Flow, worst: WaitingPeer | undefined, others: number): string {
   if (flow === 'unknown') return 'The queue was not looked at lately: the database may be away.'
   if (!worst) return 'Nothing waits.'
   if (flow === 'flowing') return 'Mail is on its way.'

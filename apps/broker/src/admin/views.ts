@@ -1,6 +1,7 @@
 /** What operators are shown: put together from the engine, the census, the last half hour and the database. */
 import type { LivePeer } from '@sealpost/core'
 import {
+  countAttachments,
   countMembers,
   type Database,
   type DeadLetterFilter,
@@ -13,19 +14,21 @@ import {
   listPeers,
   listPins,
   listShards,
+  listSpaceViews,
   MEMBERS_COUNTED_MAX,
   type MeshEntry,
   type PeerEntry,
 } from '@sealpost/db'
-import type { Audit, Cause, Database as DatabaseView, DeadLetters, Groups, Invites, Mesh, MeshPage, MeshState, Overview, Peer, PeerPage, Shards, WaitingPeer } from '@sealpost/operator' // biome-ignore format: one thing
+import type { Audit, Cause, Database as DatabaseView, DeadLetters, Groups, Invites, Kept, Mesh, MeshPage, MeshState, Overview, Peer, PeerPage, Shards, WaitingPeer } from '@sealpost/operator' // biome-ignore format: one thing
 import { PRIORITIES } from '@sealpost/protocol'
 import { GROUP_EPOCH_LAST, type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
 import type { VersionFacts } from '../http.ts'
 import type { Census } from './census.ts'
-import type { Figures } from './figures.ts'
+import type { KnownFigures } from './figures.ts'
 import type { History } from './history.ts'
+import type { Lately } from './lately.ts'
 import type { MeshStates } from './mesh-states.ts'
-import { worstFlow } from './verdict.ts'
+import { compareMeshes, worstFlow } from './verdict.ts'
 
 export interface ViewParts {
   readonly db: Database
@@ -33,7 +36,7 @@ export interface ViewParts {
   readonly census: Census
   readonly history: History
   readonly states: MeshStates
-  readonly figures: Figures
+  readonly figures: Lately<KnownFigures>
   readonly connections: () => number
   /** A line each: a code, a colon, a sentence. */
   readonly warnings: () => readonly string[]
@@ -48,6 +51,7 @@ interface Page<Key> {
 
 const WORST_MESHES = 20
 const OF_A_MESH_MAX = 500
+const BEFORE_ALL = '0'.repeat(32) as MeshId
 
 export class Views {
   private readonly parts: ViewParts
@@ -88,10 +92,30 @@ export class Views {
     }
   }
 
+  /** By their ids. */
   async meshes({ after, limit }: Page<MeshId>): Promise<MeshPage> {
     const found = await listMeshes(this.parts.db, { after, limit: limit + 1 })
     const meshes = await Promise.all(found.slice(0, limit).map((entry) => this.described(entry)))
     return { meshes, next: found.length > limit ? meshes.at(-1)!.meshId : null }
+  }
+
+  /** First those that need somebody, as many as a page holds; behind them, and on later pages, the others by their ids. */
+  async meshesByNeed({ after, limit }: Page<MeshId>): Promise<MeshPage> {
+    const { db, states } = this.parts
+    const needy = await states.worst(limit)
+    const first = after === null ? await findMeshes(db, needy) : []
+    const worst = (await Promise.all(first.map((entry) => this.described(entry)))).sort(compareMeshes)
+    const room = limit - worst.length
+    const { meshes, next } = await this.others(new Set(needy), { after, limit: room })
+    return { meshes: [...worst, ...meshes], next }
+  }
+
+  private async others(without: ReadonlySet<MeshId>, { after, limit }: Page<MeshId>): Promise<MeshPage> {
+    const found = await listMeshes(this.parts.db, { after, limit: limit + without.size + 1 })
+    const others = found.filter(({ meshId }) => !without.has(meshId))
+    const meshes = await Promise.all(others.slice(0, limit).map((entry) => this.described(entry)))
+    const last = meshes.at(-1)?.meshId ?? after ?? BEFORE_ALL
+    return { meshes, next: others.length > limit ? last : null }
   }
 
   /** Undefined: there is none. */
@@ -123,6 +147,15 @@ export class Views {
 
   async invites(meshId: MeshId): Promise<Invites> {
     return { invites: await listInvites(this.parts.db, meshId, OF_A_MESH_MAX) }
+  }
+
+  async kept(meshId: MeshId): Promise<Kept> {
+    const { db } = this.parts
+    const [spaces, attachments] = await Promise.all([listSpaceViews(db, meshId, OF_A_MESH_MAX), countAttachments(db, meshId)]) // biome-ignore format: one thing
+    return {
+      spaces: spaces.map((space) => ({ kind: space.spaceId === meshId ? 'mesh' : 'group', ...space })),
+      attachments,
+    }
   }
 
   async deadLetters(filter: DeadLetterFilter, limit: number): Promise<DeadLetters> {
@@ -164,11 +197,10 @@ export class Views {
   }
 
   private async worstMeshes(): Promise<MeshState[]> {
-    const worst = this.parts.states.worst(WORST_MESHES)
+    const worst = await this.parts.states.worst(WORST_MESHES)
     const found = worst.length > 0 ? await findMeshes(this.parts.db, worst) : []
-    const byId = new Map(found.map((entry) => [entry.meshId, entry]))
-    const entries = worst.flatMap((meshId) => byId.get(meshId) ?? [])
-    return Promise.all(entries.map((entry) => this.parts.states.stateOf(entry)))
+    const states = await Promise.all(found.map((entry) => this.parts.states.stateOf(entry)))
+    return states.sort(compareMeshes)
   }
 
   private async described(entry: MeshEntry) {

@@ -1,10 +1,10 @@
 /** What every view is built from. */
-import type { Flow } from '@sealpost/operator'
+import type { Flow, MeshState } from '@sealpost/operator'
 import type { ComponentChildren } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { Asked } from './asked.ts'
 import { whyOf } from './asked.ts'
-import { short } from './words.ts'
+import { deadCount, short } from './words.ts'
 
 /** Loading, failed, empty or there. */
 export function Shown<T>({
@@ -58,6 +58,26 @@ export function FlowBadge({ flow }: { flow: Flow }) {
     </span>
   )
 }
+
+/** What was given up is nobody's flow, and still wants somebody. */
+export function MeshBadges({ mesh }: { mesh: MeshState }) {
+  const isQuiet = mesh.flow === 'flowing' && mesh.deadLetters > 0
+  return (
+    <>
+      {!isQuiet && <FlowBadge flow={mesh.flow} />}{' '}
+      {mesh.deadLetters > 0 && (
+        <span class="badge waiting">
+          <FlowIcon flow="behind" />
+          {deadCount(mesh)} dead
+        </span>
+      )}
+    </>
+  )
+}
+
+/** Of a row or a card. */
+export const toneOf = ({ flow, deadLetters }: MeshState): Flow =>
+  flow === 'flowing' && deadLetters > 0 ? 'waiting' : flow
 
 export const FlowIcon = ({ flow }: { flow: Flow }) => (
   <svg viewBox="0 0 20 20" class="flow-icon" aria-hidden="true">

@@ -23,3 +23,7 @@ export const instant = (ms: number | null): string =>
 export const short = (key: string): string => `${key.slice(0, 8)}…`
 export const named = (name: string | null, key: string): string => name ?? short(key)
 export const plain = (code: string): string => code.replaceAll('_', ' ').replaceAll('.', ': ')
+
+/** They are counted up to a thousand. */
+export const deadCount = ({ deadLetters }: { deadLetters: number }): string =>
+  deadLetters < 1000 ? count(deadLetters) : '1,000+'

@@ -24,7 +24,7 @@ export function viewCommands(run: Run): Command[] {
       .addHelpText('after', example('overview', 'overview --watch --json'))
       .action(run(overview)),
     new Command('history').description('the last half hour, a line for each two seconds').addHelpText('after', example('history --json')).action(run(history)), // biome-ignore format: one thing
-    new Command('meshes').description('list the meshes and how their mail flows').addHelpText('after', example('meshes')).action(run(meshes)), // biome-ignore format: one thing
+    new Command('meshes').description('list the meshes and how their mail flows, those that need somebody first').addHelpText('after', example('meshes')).action(run(meshes)), // biome-ignore format: one thing
     ofMesh('mesh', 'one mesh, and for whom most waits')
       .addHelpText('after', example(`mesh ${MESH}`))
       .action(run(mesh)),
@@ -87,12 +87,15 @@ function overviewText({ output }: Shell, { flow, causes, now, queue, database, m
 }
 
 function meshTable(output: Shell['output'], meshes: readonly shapes.MeshState[]): string {
-  const rows = meshes.map(({ meshId, name, flow, why, depth, oldestAgeMs, sessions }) => [
-    ...[meshId, escapeName(name), flow, String(depth), depth > 0 ? age(oldestAgeMs) : '', String(sessions)],
-    escapeName(why),
+  const rows = meshes.map(({ meshId, name, flow, why, depth, oldestAgeMs, deadLetters, sessions }) => [
+    ...[meshId, escapeName(name), flow, String(depth), depth > 0 ? age(oldestAgeMs) : '', countOf(deadLetters)],
+    ...[String(sessions), escapeName(why)],
   ])
-  return output.table(['MESH', 'NAME', 'MAIL', 'WAITS', 'OLDEST', 'SESSIONS', 'WHY'], rows)
+  return output.table(['MESH', 'NAME', 'MAIL', 'WAITS', 'OLDEST', 'DEAD', 'SESSIONS', 'WHY'], rows)
 }
+
+/** Of dead letters: they are counted up to a thousand. */
+const countOf = (deadLetters: number): string => (deadLetters < 1000 ? String(deadLetters) : '1000+')
 
 async function history(shell: Shell): Promise<void> {
   const { output } = shell

@@ -34,7 +34,9 @@ export function DatabaseView({ api }: { api: Api }) {
             <Table label="Tables" head={['Table', '# Rows', '# Dead rows', '# Size', 'Vacuumed']}>
               {database.tables.map((table) => (
                 <tr key={table.name}>
-                  <th scope="row">{table.name}</th>
+                  <th scope="row">
+                    {table.name} <Partitions of={table} />
+                  </th>
                   <Num>{count(table.rows)}</Num>
                   <Num>{count(table.deadRows)}</Num>
                   <Num>{bytes(table.bytes)}</Num>
@@ -47,6 +49,12 @@ export function DatabaseView({ api }: { api: Api }) {
       </Shown>
     </>
   )
+}
+
+/** Of one that has any it is told how many: for history, a day each. */
+function Partitions({ of: { partitions } }: { of: Database['tables'][number] }) {
+  if (partitions === 0) return null
+  return <span class="quiet">{partitions === 1 ? '1 partition' : `${count(partitions)} partitions`}</span>
 }
 
 function Snapshots({ snapshots }: Pick<Database, 'snapshots'>) {

@@ -1,10 +1,11 @@
-/** One mesh: for whom mail waits, who belongs to it, its groups and invites. */
+/** One mesh: for whom mail waits, who belongs to it, its groups, its invites and what it keeps. */
 import type { Groups, Invites, Me, Mesh, Peer, PeerPage } from '@sealpost/operator'
 import { useState } from 'preact/hooks'
 import type { Api } from '../api.ts'
 import { useAsked } from '../asked.ts'
-import { FlowBadge, FlowIcon, Key, Num, Shown, Table, useConfirm } from '../parts.tsx'
-import { age, count, instant, named, plain, short } from '../words.ts'
+import { FlowIcon, Key, MeshBadges, Num, Shown, Table, toneOf, useConfirm } from '../parts.tsx'
+import { age, count, deadCount, instant, named, plain, short } from '../words.ts'
+import { KeptView } from './kept.tsx'
 import { Pager } from './meshes.tsx'
 
 interface MeshProps {
@@ -13,7 +14,7 @@ interface MeshProps {
   readonly me: Me
 }
 
-const TABS = ['Waiting', 'Peers', 'Groups', 'Invites'] as const
+const TABS = ['Waiting', 'Peers', 'Groups', 'Invites', 'Kept'] as const
 
 export function MeshView(props: MeshProps) {
   const { api, meshId } = props
@@ -25,17 +26,17 @@ export function MeshView(props: MeshProps) {
         <>
           <div class="row">
             <h1>{mesh.name || short(mesh.meshId)}</h1>
-            <FlowBadge flow={mesh.flow} />
+            <MeshBadges mesh={mesh} />
             <Key value={mesh.meshId} />
           </div>
-          <section class={`verdict small ${mesh.flow}`}>
-            <FlowIcon flow={mesh.flow} />
+          <section class={`verdict small ${toneOf(mesh)}`}>
+            <FlowIcon flow={toneOf(mesh)} />
             <div>
               <p role="status">{mesh.why}</p>
               <p class="quiet">
                 {count(mesh.members)}
                 {mesh.membersAreMore ? ' or more' : ''} members · {count(mesh.sessions)} in session ·{' '}
-                {count(mesh.depth)} waiting
+                {count(mesh.depth)} waiting · {deadCount(mesh)} dead
               </p>
             </div>
           </section>
@@ -59,6 +60,7 @@ export function MeshView(props: MeshProps) {
             {tab === 'Peers' && <Peers {...props} />}
             {tab === 'Groups' && <GroupsOf {...props} />}
             {tab === 'Invites' && <InvitesOf {...props} />}
+            {tab === 'Kept' && <KeptView api={api} meshId={meshId} />}
           </div>
         </>
       )}
@@ -100,7 +102,7 @@ function Peers(props: MeshProps) {
   )
 }
 
-const PEER_HEAD = ['Name', 'Status', '# Waiting', '# Oldest', '# Unsettled', 'Why', 'Takes mail from', 'Key', '']
+const PEER_HEAD = ['Name', 'Status', '# Waiting', '# Oldest', '# Unsettled', 'Takes mail from', 'Key', '']
 
 function PeerTable({ api, meshId, me, peers, changed }: MeshProps & { peers: readonly Peer[]; changed: () => void }) {
   const { ask, dialog } = useConfirm()
@@ -122,12 +124,12 @@ function PeerTable({ api, meshId, me, peers, changed }: MeshProps & { peers: rea
             </th>
             <td>
               <span class={`status ${peer.status}`}>{peer.status === 'dnd' ? 'do not disturb' : peer.status}</span>
+              {peer.reason && peer.reason !== 'away' && <div class="why">{plain(peer.reason)}</div>}
               {peer.status === 'away' && <LastSession of={peer} />}
             </td>
             <Num>{count(peer.depth)}</Num>
             <Num>{age(peer.oldestAgeMs)}</Num>
             <Num>{count(peer.unsettled)}</Num>
-            <td>{peer.reason ? plain(peer.reason) : '–'}</td>
             <td>{consentOf(peer)}</td>
             <td>
               <Key value={peer.peerKey} />

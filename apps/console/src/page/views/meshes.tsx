@@ -1,17 +1,17 @@
-/** All meshes, a page at a time. */
+/** All meshes, a page at a time, those that need somebody first. */
 import type { MeshPage } from '@sealpost/operator'
 import { useState } from 'preact/hooks'
 import type { Api } from '../api.ts'
 import { useAsked } from '../asked.ts'
-import { FlowBadge, Num, Shown, Table } from '../parts.tsx'
-import { age, count, instant, short } from '../words.ts'
+import { MeshBadges, Num, Shown, Table, toneOf } from '../parts.tsx'
+import { age, count, deadCount, instant, short } from '../words.ts'
 
-const HEAD = ['Mesh', 'Mail', 'Why', '# Waiting', '# Oldest', '# Sessions', 'Since']
+const HEAD = ['Mesh, and how its mail is', '# Oldest', '# Waiting', '# Dead', '# Sessions', 'Since']
 
 export function MeshesView({ api }: { api: Api }) {
   const [pages, setPages] = useState<readonly string[]>([])
   const after = pages.at(-1)
-  const [asked] = useAsked(`meshes ${after}`, () => api.get<MeshPage>('/meshes', { after }))
+  const [asked] = useAsked(`meshes ${after}`, () => api.get<MeshPage>('/meshes', { after }), 3000)
   return (
     <>
       <h1>Meshes</h1>
@@ -20,16 +20,14 @@ export function MeshesView({ api }: { api: Api }) {
           <>
             <Table label="Meshes" head={HEAD}>
               {meshes.map((mesh) => (
-                <tr key={mesh.meshId}>
-                  <th scope="row">
-                    <a href={`#/meshes/${mesh.meshId}`}>{mesh.name || short(mesh.meshId)}</a>
+                <tr key={mesh.meshId} class={toneOf(mesh)}>
+                  <th scope="row" class="sentence">
+                    <a href={`#/meshes/${mesh.meshId}`}>{mesh.name || short(mesh.meshId)}</a> <MeshBadges mesh={mesh} />
+                    <div class="why">{mesh.why}</div>
                   </th>
-                  <td>
-                    <FlowBadge flow={mesh.flow} />
-                  </td>
-                  <td class="sentence">{mesh.why}</td>
-                  <Num>{count(mesh.depth)}</Num>
                   <Num>{mesh.depth > 0 ? age(mesh.oldestAgeMs) : '–'}</Num>
+                  <Num>{count(mesh.depth)}</Num>
+                  <Num>{deadCount(mesh)}</Num>
                   <Num>{count(mesh.sessions)}</Num>
                   <td>{instant(mesh.createdAtMs)}</td>
                 </tr>

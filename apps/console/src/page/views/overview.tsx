@@ -2,7 +2,7 @@
 import type { MeshState, Overview } from '@sealpost/operator'
 import { Chart, type Series } from '../chart.tsx'
 import type { Live } from '../live.ts'
-import { Empty, FlowBadge, FlowIcon, Tile } from '../parts.tsx'
+import { Empty, FlowIcon, MeshBadges, Tile, toneOf } from '../parts.tsx'
 import { age, bytes, count, millis, rate, short } from '../words.ts'
 
 const RATES: readonly Series[] = [
@@ -75,21 +75,24 @@ function namesOf(meshes: readonly MeshState[]): string {
 }
 
 function Behind({ meshes }: { meshes: readonly MeshState[] }) {
-  if (meshes.length === 0) return <Empty>No mesh has mail that waits.</Empty>
+  if (meshes.length === 0) return <Empty>No mesh has mail that waits or was given up.</Empty>
   return (
     <section class="stack" aria-labelledby="waiting-meshes">
-      <h2 id="waiting-meshes">Where mail waits</h2>
+      <h2 id="waiting-meshes">Where mail waits or was given up</h2>
       <ul class="meshes">
         {meshes.map((mesh) => (
           <li key={mesh.meshId}>
-            <a class={`card mesh ${mesh.flow}`} href={`#/meshes/${mesh.meshId}`}>
+            <a class={`card mesh ${toneOf(mesh)}`} href={`#/meshes/${mesh.meshId}`}>
               <span class="mesh-head">
                 <strong>{mesh.name || short(mesh.meshId)}</strong>
-                <FlowBadge flow={mesh.flow} />
+                <span>
+                  <MeshBadges mesh={mesh} />
+                </span>
               </span>
               <span class="why">{mesh.why}</span>
               <span class="quiet">
-                {count(mesh.depth)} waiting · oldest {age(mesh.oldestAgeMs)} · {count(mesh.sessions)} in session
+                {count(mesh.depth)} waiting{mesh.depth > 0 && ` · oldest ${age(mesh.oldestAgeMs)}`} ·{' '}
+                {count(mesh.sessions)} in session
               </span>
             </a>
           </li>

@@ -1,0 +1,29 @@
+/** What operators ask the database for again and again: asked at most once in five seconds, whoever looks. */
+import type { Millis } from '@sealpost/std'
+
+const GOOD_FOR_MS = 5000
+
+export class Lately<T> {
+  private readonly look: () => Promise<T>
+  private known: { readonly value: T; readonly atMs: Millis } | null = null
+  private asking: Promise<T> | null = null
+
+  constructor(look: () => Promise<T>) {
+    this.look = look
+  }
+
+  /** @throws DatabaseError */
+  async read(): Promise<T> {
+    if (this.known && performance.now() - this.known.atMs < GOOD_FOR_MS) return this.known.value
+    this.asking ??= this.ask().finally(() => {
+      this.asking = null
+    })
+    return this.asking
+  }
+
+  private async ask(): Promise<T> {
+    const value = await this.look()
+    this.known = { value, atMs: performance.now() }
+    return value
+  }
+}
