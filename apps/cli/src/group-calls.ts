@@ -1,5 +1,6 @@
 /** What a command asks of its profile's peer about groups. Everything travels as JSON. */
 import type { GroupId, Peer, PeerKey, Priority, SealpostCode } from '@sealpost/sdk'
+import type { State } from '@sealpost/sdk/state'
 import { OperatingError } from '@sealpost/std'
 import { changeRoster, factsOf, type RosterChange, type RosterFacts } from './roster-facts.ts'
 
@@ -15,6 +16,8 @@ export interface GroupSendQuestion {
   readonly priority: Priority
   /** 0: the broker's default. */
   readonly ttlSeconds: number
+  /** In the history of the group. */
+  readonly isKept: boolean
   /** The reference to a file that was uploaded. */
   readonly attachment?: string
 }
@@ -35,7 +38,10 @@ export interface GroupCalls {
   sendToGroup(question: GroupSendQuestion): Promise<readonly MemberFare[]>
 }
 
-export function groupCallsOf({ groups }: Peer): GroupCalls {
+/** Calls with the open state of a group. */
+export type WithStateOf = <T>(group: GroupId, use: (state: State) => Promise<T>) => Promise<T>
+
+export function groupCallsOf({ groups }: Peer, withStateOf: WithStateOf): GroupCalls {
   return {
     groups: async () => (await groups.list()).map(factsOf),
     createGroup: async ({ name, members }) => factsOf(await groups.createGroup(name, members)),
@@ -44,10 +50,12 @@ export function groupCallsOf({ groups }: Peer): GroupCalls {
       await (await groups.find(group)).delete()
       return null
     },
-    sendToGroup: async ({ group: id, bodyBase64, ...options }) => {
+    sendToGroup: async ({ group: id, bodyBase64, isKept, ...options }) => {
       const group = await groups.find(id)
-      const { stored } = await group.send(Buffer.from(bodyBase64, 'base64'), options)
-      return (await stored).map(({ peer, error }) => ({ peer, code: error?.code ?? null }))
+      const body = Buffer.from(bodyBase64, 'base64')
+      const stored = async (keep?: State) => (await group.send(body, keep ? { ...options, keep } : options)).stored
+      const outcomes = await (isKept ? withStateOf(id, stored) : stored())
+      return outcomes.map(({ peer, error }) => ({ peer, code: error?.code ?? null }))
     },
   }
 }

@@ -12,7 +12,7 @@ import type {
   Status,
 } from '@sealpost/sdk'
 import { type DeviceCalls, deviceCallsOf } from './device-calls.ts'
-import { type GroupCalls, groupCallsOf } from './group-calls.ts'
+import { type GroupCalls, groupCallsOf, type WithStateOf } from './group-calls.ts'
 import { type PoolCalls, poolCallsOf } from './pool-calls.ts'
 
 export interface SendQuestion {
@@ -82,7 +82,14 @@ export interface Rotations {
   identity(): Promise<PeerKey>
 }
 
-export function callsOf(peer: Peer, online: Promise<Durability>, rotate: Rotations): PeerCalls {
+/** What the profile gives to calls of its peer. */
+export interface CallPorts {
+  readonly online: Promise<Durability>
+  readonly rotate: Rotations
+  readonly withStateOf: WithStateOf
+}
+
+export function callsOf(peer: Peer, { online, rotate, withStateOf }: CallPorts): PeerCalls {
   const post = ({ to, bodyBase64, ...options }: SendQuestion) =>
     peer.post(to, Buffer.from(bodyBase64, 'base64'), options)
   return {
@@ -116,7 +123,7 @@ export function callsOf(peer: Peer, online: Promise<Durability>, rotate: Rotatio
     consent: (update) => peer.updateConsent(update),
     rotateBoxKey: () => rotate.boxKey(),
     rotateIdentity: () => rotate.identity(),
-    ...groupCallsOf(peer),
+    ...groupCallsOf(peer, withStateOf),
     ...deviceCallsOf(peer),
     ...poolCallsOf(peer),
     facts: async () => ({ durability: await online, waiting: peer.pendingCount }),

@@ -11,6 +11,7 @@ import { Contacts } from './contacts.ts'
 import { abortable } from './deadline.ts'
 import { askDesk, type HeldDesk, holdDesk, isGone } from './desk.ts'
 import { rotateBoxKey, rotateIdentity } from './key-rotation.ts'
+import { withStateAt } from './open-state.ts'
 import { callsOf, type Durability, type PeerCalls } from './peer-calls.ts'
 import { newsFor } from './peer-news.ts'
 import type { Membership, Profile } from './profile.ts'
@@ -159,9 +160,13 @@ async function openAt(desk: HeldDesk, { shell, place, credit }: Opening): Promis
     })
     const status = await shell.profile.readStatus()
     if (status) peer.setStatus(status)
-    const calls = callsOf(peer, online.promise, {
-      boxKey: () => rotateBoxKey(shell.profile, peer),
-      identity: () => rotateIdentity(shell.profile, peer),
+    const calls = callsOf(peer, {
+      online: online.promise,
+      rotate: {
+        boxKey: () => rotateBoxKey(shell.profile, peer),
+        identity: () => rotateIdentity(shell.profile, peer),
+      },
+      withStateOf: (group, use) => withStateAt(shell, { url, brokerKey, meshId, identity, group }, use),
     })
     desk.serve(calls)
     return { ...place, peer, calls, failed: failureOf(peer), [Symbol.asyncDispose]: () => end(desk, peer) }

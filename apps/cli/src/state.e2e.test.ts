@@ -58,6 +58,18 @@ test('in a group only its members, and with history for those who had joined onl
   expect(await run('space', 'show', ...crew)).toMatchObject([{ members: 3, keyEpoch: 2, lacking: [] }])
   await run('state', 'set', 'plan', 'after', ...crew, ...asBob)
   expect(await run('state', 'list', ...crew, '--profile', 'dave')).toMatchObject([{ key: 'plan', text: 'after' }])
+  const unkept = await machine.run(['group', 'send', 'crew', 'hi', '--keep', '--json'])
+  expect(lines(unkept.stdout)).toMatchObject([{ members: [{ code: 'not_kept' }, { code: 'not_kept' }] }])
+  await run('space', 'open', '--history-for', 'joined', '--messages', ...crew)
+  const [sent] = await run('group', 'send', 'crew', 'hello, crew', '--keep', ...asBob)
+  expect(sent.members.map(({ code }: { code: string | null }) => code)).toEqual([null, null])
+  await run('group', 'send', 'crew', 'not for the record', ...asBob)
+  const kept = await run('history', ...crew, '--profile', 'dave')
+  expect(kept.map(({ type, text }) => [type, text ?? null])).toEqual([
+    ['sealed', null],
+    ['set', 'after'],
+    ['message', 'hello, crew'],
+  ])
   await run('group', 'remove', 'crew', 'bob')
   await run('space', 'show', ...crew)
   expect(await run('space', 'show', ...crew, '--profile', 'dave')).toMatchObject([{ members: 2, keyEpoch: 3 }])

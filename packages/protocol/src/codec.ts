@@ -17,8 +17,8 @@ import type { Form } from './version.ts'
 
 export type Decoded<F> = { ok: true; frame: F } | { ok: false; code: 'frame_malformed' | 'wrong_form'; reason: string }
 
-/** Decodes what a client sent on a connection of this form. */
-export const decodeClientFrame = decoder<ClientFrame>(clientFrames)
+/** Decodes what a client sent on a connection of this form. Marked for bundlers: a client has no use for it. */
+export const decodeClientFrame = /* @__PURE__ */ decoder<ClientFrame>(clientFrames)
 /** Decodes what a server sent on a connection of this form. */
 export const decodeServerFrame = decoder<ServerFrame>(serverFrames)
 

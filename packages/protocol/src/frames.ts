@@ -186,6 +186,15 @@ const SERVER = {
   })],
 } as const // biome-ignore format: a table
 
+const broadcast = {
+  group: groupId,
+  rosterEpoch: u32,
+  bodyId: hex(32),
+  body,
+  terms,
+  envelopes: list(sendItem, 1, FANOUT_MAX),
+}
+
 const CLIENT = {
   auth: [16, struct({
     version: u16,
@@ -222,23 +231,8 @@ const CLIENT = {
   sendWith: [29, struct({ envelopes: batch(struct({ send: sendItem, terms: sendTerms })) })],
   whisper: [30, struct({ items: batch(struct({ envelopeId, recipient: peerKey, envelope })) })],
   watch: [31, struct({ isOn: flag })],
-  broadcast: [35, struct({
-    group: groupId,
-    rosterEpoch: u32,
-    bodyId: hex(32),
-    body,
-    terms,
-    envelopes: list(sendItem, 1, FANOUT_MAX),
-  })],
-  broadcastKept: [71, struct({
-    group: groupId,
-    rosterEpoch: u32,
-    bodyId: hex(32),
-    body,
-    terms,
-    envelopes: list(sendItem, 1, FANOUT_MAX),
-    record: blob(RECORD_BYTES_MIN, RECORD_BYTES_MAX),
-  })],
+  broadcast: [35, struct(broadcast)],
+  broadcastKept: [71, struct({ ...broadcast, record: blob(RECORD_BYTES_MIN, RECORD_BYTES_MAX) })],
   setGroup: [37, struct({ ref: u32, statement })],
   groups: [38, struct({ ref: u32, after: groupId })],
   consent: [48, struct({

@@ -11,6 +11,16 @@ export interface GroupMessageTerms {
   readonly note?: Note | undefined
 }
 
+/** Has messages to a group kept in its history, and can read them: an open `State` of the group is one. */
+export interface MessageKeeper {
+  /** @throws SealpostError `key_missing` while it has no key to seal them under */
+  check(): void
+  /** What the history is to keep beside the sealed body, which the ticket opens. */
+  record(said: { readonly ticket: Uint8Array; readonly note: Note }): Uint8Array
+  /** One of these was refused, and may be in no history. */
+  refused(): void
+}
+
 /** Each envelope of it refers to this object. */
 export interface GroupMessage {
   readonly groupId: GroupId
@@ -21,6 +31,8 @@ export interface GroupMessage {
   /** The body of each envelope: content key and hash. */
   readonly ticket: Uint8Array
   readonly terms: GroupMessageTerms
+  /** What the history is to keep of it; undefined: nothing. */
+  readonly record?: Uint8Array | undefined
   /** To whom it was addressed; empty for one of a former life. */
   readonly members: readonly PeerKey[]
   /** It was sealed anew for the members of now; a second time it is not. */

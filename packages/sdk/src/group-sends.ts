@@ -8,7 +8,7 @@ import type { GroupId, PeerKey } from '@sealpost/std'
 import { refusedBy, SealpostError } from './errors.ts'
 import type { GroupBook } from './group-book.ts'
 import type { GroupCrypto } from './group-crypto.ts'
-import { type GroupMessage, type GroupMessageTerms, isIn } from './group-message.ts'
+import { type GroupMessage, type GroupMessageTerms, isIn, type MessageKeeper } from './group-message.ts'
 import type { Post, Receipt } from './lane.ts'
 
 /** What became of a group message, for one member. */
@@ -18,6 +18,8 @@ export type MemberOutcome =
 
 /** Who hears what becomes of a group message. */
 export interface SendTeller {
+  /** It is to be kept in the history of the group. */
+  readonly keep?: MessageKeeper | undefined
   /** These are to get it: at first, and when the group has changed. */
   readonly expect: (members: readonly PeerKey[]) => void
   /** Once for each of them. */
@@ -91,15 +93,10 @@ export class GroupSends {
     teller: SendTeller,
   ): void {
     const { groupId, epoch } = group
-    const message = {
-      ...this.#ports.crypto.sealBody(body),
-      ...rest,
-      groupId,
-      epoch,
-      members: to,
-      owed: new Set<PeerKey>(),
-    }
-    const note = noteOf(message)
+    const sealed = this.#ports.crypto.sealBody(body)
+    const note = { ...rest.terms.note, group: groupId, groupEpoch: epoch }
+    const record = teller.keep?.record({ ticket: sealed.ticket, note })
+    const message = { ...sealed, ...rest, groupId, epoch, record, members: to, owed: new Set<PeerKey>() }
     for (const member of to) this.#ports.post(this.#postOf(message, note, member, teller))
   }
 
@@ -114,6 +111,7 @@ export class GroupSends {
     return {
       accepted: (receipt) => teller.ended({ peer, receipt, error: null }),
       refused: (error) => {
+        teller.keep?.refused()
         if (error.code === 'stale_roster' && !message.isSecond) this.#owe(message, peer, teller)
         else teller.ended({ peer, receipt: null, error })
       },
@@ -136,7 +134,8 @@ export class GroupSends {
     const owed = new Set(message.owed)
     const group = this.#ports.book.find(message.groupId)
     const body = this.#ports.crypto.openBody(message.bytes, message.ticket)
-    const to = group && body && group.epoch > message.epoch ? this.#nowOwed(group, message, owed) : []
+    const isSealable = message.record === undefined || teller.keep // a former life could have it kept, this one can't
+    const to = group && body && isSealable && group.epoch > message.epoch ? this.#nowOwed(group, message, owed) : []
     teller.expect(to)
     if (group && body && to.length > 0) this.#launch(body, { group, to, terms: message.terms, isSecond: true }, teller)
     message.owed.clear()
@@ -158,11 +157,6 @@ export class GroupSends {
     const before = new Set(members)
     return group.members.filter((peer) => peer !== self && (owed.has(peer) || (before.size > 0 && !before.has(peer))))
   }
-}
-
-/** One for all of its envelopes. */
-function noteOf({ groupId, epoch, terms: { note } }: GroupMessage): Note {
-  return { ...note, group: groupId, groupEpoch: epoch }
 }
 
 export const unknownGroup = (): SealpostError => refusedBy('unknown_group')

@@ -1,9 +1,10 @@
 /** What a store keeps of messages to groups, from one life of a peer to the next. */
 import { changeGroup, foundGroup, type GroupStatement, generateIdentity, ready } from '@sealpost/identity'
-import type { FrameOf } from '@sealpost/protocol'
+import type { ClientFrame, FrameOf } from '@sealpost/protocol'
 import { beforeAll, expect, test } from 'vitest'
 import { connect } from './client.ts'
 import type { PeerEvent } from './events.ts'
+import type { GroupSendOptions } from './groups.ts'
 import type { Peer } from './peer.ts'
 import { MemoryStore } from './stores/memory-store.ts'
 import { TestingBroker } from './testing-broker.ts'
@@ -19,11 +20,11 @@ function world() {
   const group = foundGroup(dan!.signing, { meshId: broker.meshId, name: 'crew', members: [annKey!, bobKey!, catKey!] })
   const next = changeGroup(dan!.signing, group, { members: [annKey!, catKey!, danKey!] })
   const its = { known: group as GroupStatement | null, answer: 'silence' as 'silence' | 'stale' | 'ack' }
-  const broadcasts: FrameOf<'broadcast'>[] = []
+  const broadcasts: Broadcast[] = []
   broker.intercept = (socket, frame) => {
     if (frame.type === 'groups' && its.known)
       socket.say({ type: 'groupList', ref: frame.ref, statements: [its.known.bytes], isLast: true })
-    if (frame.type === 'broadcast') {
+    if (isBroadcast(frame)) {
       broadcasts.push(frame)
       const items = frame.envelopes.map(({ envelopeId }) => ({ envelopeId }))
       if (its.answer === 'ack')
@@ -31,7 +32,7 @@ function world() {
       if (its.answer === 'stale')
         socket.say({ type: 'nack', items: items.map((item) => ({ ...item, code: 'stale_roster', retryAfterMs: 0 })) })
     }
-    return frame.type === 'groups' || frame.type === 'broadcast'
+    return frame.type === 'groups' || isBroadcast(frame)
   }
   const lives = { url: broker.url, brokerKey: broker.keys.publicKey, meshId: broker.meshId, identity: ann! }
   const live = async (store: MemoryStore) => {
@@ -42,6 +43,11 @@ function world() {
   return { its, broadcasts, group, next, live, keys: { bobKey, catKey, danKey } }
 }
 
+type Broadcast = FrameOf<'broadcast'> | FrameOf<'broadcastKept'>
+
+const isBroadcast = (frame: ClientFrame): frame is Broadcast =>
+  frame.type === 'broadcast' || frame.type === 'broadcastKept'
+
 const kindsOf = (store: MemoryStore) => [...store.records.values()].map(({ kind }) => kind).sort()
 
 async function until(isSo: () => boolean): Promise<void> {
@@ -51,8 +57,8 @@ async function until(isSo: () => boolean): Promise<void> {
   }
 }
 
-async function sent(peer: Peer, group: GroupStatement): Promise<void> {
-  await (await peer.groups.find(group.groupId)).send('hello')
+async function sent(peer: Peer, group: GroupStatement, options: GroupSendOptions = {}): Promise<void> {
+  await (await peer.groups.find(group.groupId)).send('hello', options)
 }
 
 test('a message is kept as one body and a ticket for each, and nothing is left when all have it', async () => {
@@ -70,6 +76,23 @@ test('a message is kept as one body and a ticket for each, and nothing is left w
   expect(broadcasts.map(({ bodyId }) => bodyId)).toEqual([broadcasts[0]!.bodyId, broadcasts[0]!.bodyId])
   await again.close()
   expect(kindsOf(later)).toEqual(['owner'])
+})
+
+test('what the history is to keep of it is in the store, too, and said again with it', async () => {
+  const { its, live, group, broadcasts } = world()
+  const store = new MemoryStore()
+  const { peer } = await live(store)
+  const record = new Uint8Array(200).fill(7)
+  await sent(peer, group, { keep: { check: () => undefined, record: () => record, refused: () => undefined } })
+  await until(() => broadcasts.length === 1)
+  await peer.close()
+  its.answer = 'ack'
+  const { peer: again, events } = await live(new MemoryStore(store.records))
+  await until(() => events.filter(({ type }) => type === 'sent').length === 2)
+  const [first, second] = broadcasts
+  expect(first).toMatchObject({ type: 'broadcastKept', record })
+  expect(second).toMatchObject({ type: 'broadcastKept', record, body: first!.body, bodyId: first!.bodyId })
+  await again.close()
 })
 
 test('what was owed when a life ended is sent by the next one, to those who are still members, once', async () => {

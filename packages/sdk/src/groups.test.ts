@@ -2,13 +2,14 @@ import type { GroupId, PeerKey } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
 import { refusedBy, SealpostError } from './errors.ts'
 import { GroupOpening } from './group-opening.ts'
+import type { MemberOutcome } from './group-sends.ts'
 import { Keeper } from './keeper.ts'
 import { KeptBodies } from './kept-bodies.ts'
 import type { Post, Receipt } from './lane.ts'
 import type { Pushed } from './message.ts'
 import type { OpenedWell } from './ports.ts'
 import type { StoreChange } from './store.ts'
-import { groupWorld, groupPeer as peer, sending } from './testing-groups.ts'
+import { fakeKeeper, groupWorld, groupPeer as peer, sending } from './testing-groups.ts'
 
 const NONE = '0'.repeat(32) as GroupId
 const numbers = (peers: readonly PeerKey[]) => peers.map((key) => Number.parseInt(key, 16))
@@ -151,6 +152,33 @@ describe('a message to a group', () => {
     world.posts[1]!.accepted(receipt)
     expect(fares().slice(1)).toEqual([[3, 'stale_roster'], [4, 'stored']]) // biome-ignore format: short
     expect(world.asked).toHaveLength(1)
+  })
+
+  test('that is to be kept has a record, made anew when it is sealed anew', () => {
+    const world = crew()
+    const { keep, notes } = fakeKeeper()
+    const { groupId } = world.group
+    for (const said of ['one', 'two']) sending(world, groupId, said, keep)
+    const posts = world.posts.splice(0)
+    expect(posts.map(({ message }) => message!.record)).toEqual([1, 1, 2, 2].map((n) => Uint8Array.of(n)))
+    expect(notes[0]).toEqual({ group: groupId, groupEpoch: 1 })
+    for (const post of posts) post.refused(stale())
+    for (let question = 1; question <= 2; question++) world.list(world.next([1, 2]))
+    expect(world.posts.map(({ message }) => message!.record)).toEqual([1, 2].map((n) => Uint8Array.of(n)))
+    sending(world, groupId)
+    expect(world.posts.at(-1)!.message!.record).toBe(undefined)
+  })
+
+  test('that was to be kept by a former life is not sent without being kept', () => {
+    const world = crew()
+    const { keep } = fakeKeeper()
+    sending(world, world.group.groupId, 'hello', keep)
+    const { message } = world.posts.splice(0)[0]!
+    const ended: string[] = []
+    const teller = { expect: () => undefined, ended: ({ error }: MemberOutcome) => void ended.push(error!.code) }
+    world.sends.restore({ ...message!, members: [], owed: new Set([peer(2)]) }, teller)
+    world.list(world.next([1, 2]))
+    expect([world.posts, ended]).toEqual([[], ['stale_roster']])
   })
 
   test('is not said again to who has it already', () => {

@@ -4,7 +4,7 @@ import type { FrameOf } from '@sealpost/protocol'
 import type { GroupId, PeerKey } from '@sealpost/std'
 import { SealpostError } from './errors.ts'
 import type { GroupDesk } from './group-desk.ts'
-import { isIn } from './group-message.ts'
+import { isIn, type MessageKeeper } from './group-message.ts'
 import { type MemberOutcome, unknownGroup } from './group-sends.ts'
 import type { Receipt } from './lane.ts'
 import type { Ask } from './members.ts'
@@ -13,7 +13,10 @@ import { OwnedRoster, type RosterChange, type RosterPorts } from './owned-roster
 import { postTermsOf, type SendOptions } from './send-options.ts'
 
 /** As of a message to one; neither delayed nor for those online only. */
-export type GroupSendOptions = Omit<SendOptions, 'notBefore' | 'ifOnline'>
+export type GroupSendOptions = Omit<SendOptions, 'notBefore' | 'ifOnline'> & {
+  /** The open state of this group: its history keeps the message, in the commit that stores it for its members. */
+  readonly keep?: MessageKeeper
+}
 
 /** A message on its way to each member. One who does not look at its promises need not fear them. */
 export interface GroupPosted {
@@ -120,9 +123,11 @@ export class Groups {
 
   #send(groupId: GroupId, body: Uint8Array | string, options: GroupSendOptions): Promise<GroupPosted> {
     return new Promise((resolve, refused) => {
+      const { keep } = options
+      keep?.check()
       const { to: _, ...terms } = postTermsOf(this.#ports.self, options)
       const gathering = new Gathering(resolve)
-      const send = { groupId, body: bytesOf(body), terms, refused }
+      const send = { groupId, body: bytesOf(body), terms, keep, refused }
       this.#ports.tell((desk) => desk.send({ ...send, ...gathering.answers }))
     })
   }
@@ -172,7 +177,8 @@ export class Group extends OwnedRoster<GroupStatement> {
   /**
    * To every member but this peer: sealed once, and in the order of what is sent to each of them otherwise. Resolves when
    * it is on its way.
-   * @throws SealpostError `not_in_group`, `body_too_large`, `unknown_group` when it was deleted
+   * @throws SealpostError `not_in_group`, `body_too_large`, `unknown_group` when it was deleted; with `keep`, `key_missing`.
+   *   Where the group keeps no messages its members' outcomes are `not_kept`, and nobody gets it
    */
   send(body: Uint8Array | string, options: GroupSendOptions = {}): Promise<GroupPosted> {
     return this.ports.send(body, options)

@@ -1,5 +1,5 @@
 /** Bodies of group messages as a store keeps them: each once, as long as an envelope of it waits or a member is owed it. */
-import { TICKET_BYTES } from '@sealpost/identity'
+import { concatBytes, TICKET_BYTES } from '@sealpost/identity'
 import type { GroupMessage } from './group-message.ts'
 import type { Keeper } from './keeper.ts'
 import type { GroupRecord, StoreRecord } from './store.ts'
@@ -47,18 +47,19 @@ export class KeptBodies {
   }
 }
 
-function recordOf({ groupId, epoch, bodyId, terms, isSecond, owed, ticket, bytes }: GroupMessage): GroupRecord {
-  const whole = new Uint8Array(ticket.length + bytes.length)
-  whole.set(ticket)
-  whole.set(bytes, ticket.length)
-  return { kind: 'group', groupId, epoch, bodyId, terms: said(terms), isSecond, owed: [...owed], bytes: whole }
+function recordOf({ groupId, epoch, bodyId, terms, isSecond, owed, ticket, record, bytes }: GroupMessage): GroupRecord {
+  const facts = { groupId, epoch, bodyId, terms: said(terms), isSecond, owed: [...owed] }
+  const whole = concatBytes(record ? [ticket, record, bytes] : [ticket, bytes])
+  return { kind: 'group', ...facts, recordBytes: record?.length ?? 0, bytes: whole }
 }
 
 /** A store may keep it as JSON, where what is undefined is left out. */
 const said = <T extends object>(terms: T): T =>
   Object.fromEntries(Object.entries(terms).filter(([, value]) => value !== undefined)) as T
 
-function messageOf({ kind: _, owed, bytes, ...facts }: GroupRecord): GroupMessage {
-  const [ticket, body] = [bytes.slice(0, TICKET_BYTES), bytes.slice(TICKET_BYTES)]
-  return { ...facts, ticket, bytes: body, members: [], owed: new Set(owed) }
+function messageOf({ kind: _, owed, recordBytes = 0, bytes, ...facts }: GroupRecord): GroupMessage {
+  const bodyAt = TICKET_BYTES + recordBytes
+  const record = recordBytes > 0 ? bytes.slice(TICKET_BYTES, bodyAt) : undefined
+  const parts = { ticket: bytes.slice(0, TICKET_BYTES), record, bytes: bytes.slice(bodyAt) }
+  return { ...facts, ...parts, members: [], owed: new Set(owed) }
 }

@@ -49,6 +49,17 @@ test('begins as a whole, past the window, so that its body goes once', () => {
   expect(sent[0]!.envelopes.every(({ isHead }) => isHead)).toBe(true)
 })
 
+test('with what its history is to keep it goes by a frame that says so', () => {
+  const { post, frames } = world()
+  const record = new Uint8Array(200)
+  post({ ...messageTo(2), record })
+  post(messageTo(2))
+  expect(frames().map((frame) => [frame.type, 'record' in frame && frame.record])).toEqual([
+    ['broadcastKept', record],
+    ['broadcast', false],
+  ])
+})
+
 test('several go in their order, each by a frame of its own', () => {
   const { post, frames } = world()
   const [one, two] = [messageTo(3), messageTo(3)]

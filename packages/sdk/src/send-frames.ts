@@ -12,7 +12,8 @@ export interface GroupItem {
   readonly send: SendItem
 }
 export type OutgoingItem = SendItem | SendWithItem | GroupItem
-export type SendFrame = FrameOf<'send'> | FrameOf<'sendWith'> | FrameOf<'broadcast'>
+export type SendFrame = FrameOf<'send'> | FrameOf<'sendWith'> | BroadcastFrame
+type BroadcastFrame = FrameOf<'broadcast'> | FrameOf<'broadcastKept'>
 
 /** Half a frame: base64 in the readable form makes envelopes a third longer, and names its fields. */
 const SEND_BYTES = FRAME_BYTES_MAX / 2
@@ -42,18 +43,18 @@ const NO_GROUP = '0'.repeat(32) as GroupId
  * What the broker may have stored already names no group when it is said again: refused as stale it would be sealed anew,
  * and come twice.
  */
-function packBroadcasts(items: readonly GroupItem[]): FrameOf<'broadcast'>[] {
+function packBroadcasts(items: readonly GroupItem[]): BroadcastFrame[] {
   const [{ message, isPinned }] = items as [GroupItem]
-  const { groupId, epoch, bodyId, bytes, terms } = message
+  const { groupId, epoch, bodyId, bytes, record, terms } = message
   const { receipts = 'none', thread = NO_THREAD, hops = 0, noAutoReply = false } = terms.terms ?? {}
   const roster = { group: isPinned ? groupId : NO_GROUP, rosterEpoch: isPinned ? epoch : 0 }
   const fixed = {
-    type: 'broadcast',
+    ...(record ? ({ type: 'broadcastKept', record } as const) : ({ type: 'broadcast' } as const)),
     ...roster,
     bodyId,
     body: bytes,
     terms: { receipts, thread, hops, noAutoReply },
-  } as const
+  }
   const limits = { bytesMax: SEND_BYTES - bytes.length, itemsMax: FANOUT_MAX }
   return filled(items, ({ send }) => send.envelope.length + SEND_ITEM_BYTES, limits).map((some) => ({
     ...fixed,

@@ -74,7 +74,9 @@ export interface GroupRecord {
   readonly isSecond: boolean
   /** Members that are to get it sealed anew. */
   readonly owed: readonly PeerKey[]
-  /** The ticket, then the sealed body. */
+  /** Of what the history is to keep; without it, and with 0, nothing is. */
+  readonly recordBytes?: number
+  /** The ticket, then that record, then the sealed body. */
   readonly bytes: Uint8Array
 }
 

@@ -5,7 +5,7 @@ import type { SealpostError } from './errors.ts'
 import type { PeerEvent } from './events.ts'
 import { fakeGroups } from './fake-groups.ts'
 import { GroupBook } from './group-book.ts'
-import type { GroupMessage } from './group-message.ts'
+import type { GroupMessage, MessageKeeper } from './group-message.ts'
 import { GroupSends, type MemberOutcome } from './group-sends.ts'
 import type { Post } from './lane.ts'
 
@@ -47,7 +47,12 @@ export function groupWorld(self = groupPeer(1)) {
 }
 
 /** Sends, and gathers what it is told. */
-export function sending({ sends }: ReturnType<typeof groupWorld>, groupId: GroupId, said = 'hello') {
+export function sending(
+  { sends }: ReturnType<typeof groupWorld>,
+  groupId: GroupId,
+  said = 'hello',
+  keep?: MessageKeeper,
+) {
   const outcomes: MemberOutcome[] = []
   const expected: PeerKey[] = []
   const refused: SealpostError[] = []
@@ -55,6 +60,7 @@ export function sending({ sends }: ReturnType<typeof groupWorld>, groupId: Group
     groupId,
     body: new TextEncoder().encode(said),
     terms: { priority: 'next', ttlSeconds: 0 },
+    keep,
     posted: () => undefined,
     expect: (members) => expected.push(...members),
     ended: (outcome) => outcomes.push(outcome),
@@ -62,4 +68,22 @@ export function sending({ sends }: ReturnType<typeof groupWorld>, groupId: Group
   })
   const fares = () => outcomes.map(({ peer, error }) => [Number.parseInt(peer, 16), error?.code ?? 'stored'])
   return { expected, refused, fares }
+}
+
+/** Records say how many were made of those that count, from 1 behind each refusal. */
+export function fakeKeeper() {
+  const notes: unknown[] = []
+  let count = 0
+  const keep: MessageKeeper = {
+    check: () => undefined,
+    record: ({ note }) => {
+      notes.push(note)
+      count += 1
+      return Uint8Array.of(count)
+    },
+    refused: () => {
+      count = 0
+    },
+  }
+  return { keep, notes }
 }

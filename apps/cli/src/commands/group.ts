@@ -99,6 +99,7 @@ function deleteCommand(run: Run): Command {
 
 interface SendOptions {
   readonly file?: string
+  readonly keep?: boolean
   readonly priority: Priority
   readonly ttl?: number
   readonly timeout: number
@@ -115,6 +116,7 @@ function sendCommand(run: Run): Command {
       '-f, --file <PATH>',
       'a file that goes with it, of any size; sent again after a cut it goes on where it was',
     )
+    .option('--keep', 'keep it in the history of the group, which "sealpost space open --messages" begins')
     .addOption(new Option('--priority <PRIORITY>', 'how urgent').choices(PRIORITIES).default('next'))
     .option('--ttl <TIME>', 'how long the broker keeps it for an absent peer, like 2h or 14d', duration)
     .addOption(timeOption('--timeout <TIME>', 'how long to wait for the broker', '30s'))
@@ -123,14 +125,15 @@ function sendCommand(run: Run): Command {
 }
 
 async function send(asked: Shell, options: SendOptions, word: string, text: string | undefined): Promise<void> {
-  const { timeout, file: path, priority, ttl: ttlSeconds = 0 } = options
+  const { timeout, file: path, keep: isKept = false, priority, ttl: ttlSeconds = 0 } = options
   const body = await readBody({ text: path === undefined ? text : (text ?? ''), file: undefined })
   const known = path === undefined ? null : await find(asked, word)
   const file = known && (await uploadFile(asked, path!, { group: known.id }))
   using shell = withDeadline(asked, timeout, `The broker has not stored it for all of them after ${timeout} s. ${KEPT}`)
   const { id: group, name } = await find(shell, word)
   const attachment = file && { attachment: file.text }
-  const question = { group, bodyBase64: Buffer.from(body).toString('base64'), priority, ttlSeconds, ...attachment }
+  const terms = { priority, ttlSeconds, isKept, ...attachment }
+  const question = { group, bodyBase64: Buffer.from(body).toString('base64'), ...terms }
   const fares = await callPeer(shell, { method: 'sendToGroup', question, withinMs: timeout * 1000 })
   await file?.done()
   await tell(shell, { name, fares, bytes: body.length })

@@ -1,4 +1,4 @@
-/** `sealpost history`: what was changed between two moments. */
+/** `sealpost history`: what was changed and said between two moments. */
 import { Command } from 'commander'
 import { moment } from '../moment.ts'
 import { examples, type Run } from '../shell.ts'
@@ -16,7 +16,7 @@ interface HistoryOptions {
 
 export function historyCommand(run: Run): Command {
   return new Command('history')
-    .description('what happened in the state of a mesh or a group, oldest first')
+    .description('what was changed and said in a mesh or a group, as far as it is kept, oldest first')
     .option(...GROUP_OPTION)
     .option('--from <TIME>', 'from a time on, like 2026-11-22T14:03Z, or how long ago, like 2h', moment)
     .option('--to <TIME>', 'before a time, or how long ago', moment)

@@ -19,6 +19,7 @@ interface OpenOptions {
   readonly historyFor: 'none' | 'joined' | 'all'
   readonly keep?: number
   readonly keepSize?: number
+  readonly messages?: boolean
 }
 
 function openCommand(run: Run): Command {
@@ -32,16 +33,19 @@ function openCommand(run: Run): Command {
     )
     .option('--keep <TIME>', 'how long the history is kept, like 30d (30d unless said)', duration)
     .option('--keep-size <SIZE>', 'how large it may become, like 500MB or 10GB (10GB unless said)', size)
+    .option('--messages', 'also messages that their senders want kept, by "sealpost group send --keep"')
     .addHelpText(
       'after',
-      examples('sealpost space open', 'sealpost space open --group crew --history-for joined --keep 90d'),
+      examples('sealpost space open', 'sealpost space open --group crew --messages --history-for joined --keep 90d'),
     )
     .action(run(open))
 }
 
-async function open(shell: Shell, { group, historyFor, keep, keepSize }: OpenOptions): Promise<void> {
+async function open(shell: Shell, options: OpenOptions): Promise<void> {
+  const { group, historyFor, keep, keepSize, messages: keepsMessages = false } = options
   await setSpace(await spacePlaceOf(shell, group), {
     historyFor,
+    keepsMessages,
     ...(keep !== undefined && { keepSeconds: keep }),
     ...(keepSize !== undefined && { keepBytes: keepSize }),
   })
@@ -76,7 +80,7 @@ const HISTORY_FOR = {
 } as const
 
 function factsOf({ statement, ...status }: SpaceStatus): [string, string][] {
-  const { spaceId, historyFor, keepSeconds, keepBytes } = statement
+  const { spaceId, historyFor, keepSeconds, keepBytes, keepsMessages } = statement
   const { entries, entryBytes, historyBytes, horizonUs, memberCount, lacking, keyEpoch } = status
   const days = Math.round(keepSeconds / 8640) / 10
   const kept = historyFor === 'none' ? 'not at all' : `${days} days, ${sizeText(keepBytes)} at most`
@@ -84,6 +88,7 @@ function factsOf({ statement, ...status }: SpaceStatus): [string, string][] {
     ['space', spaceId],
     ['history for', HISTORY_FOR[historyFor]],
     ['kept', kept],
+    ['messages', keepsMessages ? 'those that their senders want kept' : 'none'],
     ['entries', `${entries}, ${sizeText(entryBytes)}`],
     ['history', `${sizeText(historyBytes)}${horizonUs === null ? '' : `, from ${instantText(horizonUs)} on`}`],
     ['key', `number ${keyEpoch}, with ${memberCount - lacking.length} of ${memberCount} members`],

@@ -64,7 +64,8 @@ export const sendToGroup = tool({
     const body = bodyOf(text)
     const group = groupNamed(await callPeer(office.shell, { method: 'groups', question: null }), word)
     await checkMembers(group, office)
-    const question = { group: group.id, bodyBase64: body.toString('base64'), priority, ttlSeconds }
+    const terms = { priority, ttlSeconds, isKept: false }
+    const question = { group: group.id, bodyBase64: body.toString('base64'), ...terms }
     const fares = await callPeer(office.shell, { method: 'sendToGroup', question, withinMs: STORED_WITHIN_MS }).catch(
       nullIfKept,
     )

@@ -9,9 +9,9 @@ const TERMS = { historyFor: 'joined', keepsMessages: true } as const
 const note = (space: Space) => ({ group: space.broker.spaceId as GroupId, groupEpoch: 1, thread: 'ab'.repeat(16) })
 
 /** As its member says it and the broker stores it. */
-function say(space: Space, { state }: Member, text: string, isSecond = false): void {
+function say(space: Space, { state }: Member, text: string): void {
   const body = sealBody(new TextEncoder().encode(text))
-  const record = state.record({ ticket: body.ticket, note: note(space), isSecond })
+  const record = state.record({ ticket: body.ticket, note: note(space) })
   space.broker.append({ kind: 3, value: record, body: body.bytes })
 }
 
@@ -60,12 +60,13 @@ test('one that is left out between two of its author is missed, whatever the num
   await expect(texts(bob)).rejects.toMatchObject({ code: 'state_rolled_back' })
 })
 
-test('what was said anew, since it was refused, begins a stream of its own', async () => {
+test('behind what was refused begins a stream of its own', async () => {
   const { space, ann, bob } = await crew()
   say(space, ann, 'one')
   const refused = sealBody(new Uint8Array(3))
-  ann.state.record({ ticket: refused.ticket, note: note(space), isSecond: false })
-  say(space, ann, 'two', true)
+  ann.state.record({ ticket: refused.ticket, note: note(space) })
+  ann.state.refused()
+  say(space, ann, 'two')
   say(space, ann, 'three')
   expect(await texts(bob)).toEqual(['one', 'two', 'three'])
   expect(bob.told).toEqual([])

@@ -16,6 +16,8 @@ export interface KeptMessage {
   /** The caller's own. */
   readonly body: Uint8Array
   readonly thread: string | null
+  /** The reference to a file that goes with it, as of a `Message`. */
+  readonly attachment: string | null
   /** Proven by a signature. */
   readonly author: PeerKey
   /** By the author's clock. */
@@ -176,7 +178,8 @@ export class Reading {
     const body = opened && openBody(line.body!, opened.ticket)
     if (!body) return this.#refuse({ type: 'entry_forged', reason: 'a message does not open', author })
     this.#tell(chains.record(record, opened))
-    return { type: 'message', body, thread: opened.note?.thread ?? null, author, sentAtMs, seq, atUs }
+    const { thread = null, attachment = null } = opened.note ?? {}
+    return { type: 'message', body, thread, attachment, author, sentAtMs, seq, atUs }
   }
 
   /** A gap is told; everything else ends the reading. */

@@ -14,6 +14,7 @@ import {
 } from '@sealpost/identity'
 import { type SpaceId, toHex } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
+import type { MessageKeeper } from '../group-message.ts'
 import type { Access } from './access.ts'
 import type { EntryReader, StateEntry } from './entry-reader.ts'
 import type { KeyRing } from './key-ring.ts'
@@ -49,7 +50,7 @@ export interface StateParts {
   readonly stop: AbortController
 }
 
-export class State implements AsyncDisposable {
+export class State implements MessageKeeper, AsyncDisposable {
   readonly spaceId: SpaceId
   readonly #parts: StateParts
   #stream = newStream()
@@ -138,21 +139,27 @@ export class State implements AsyncDisposable {
     yield* this.#parts.reading.watch({ after: after ?? lastSeq, isWhole, signal: stop })
   }
 
-  /**
-   * What makes a message to this group kept: `group.send(text, { keep: state })`. Called by the SDK.
-   * @internal
-   */
-  record({ ticket, note, isSecond }: { ticket: Uint8Array; note: Note; isSecond: boolean }): Uint8Array {
+  /** Called by the SDK for `group.send(text, { keep: state })`, as the two behind it. @internal */
+  check(): void {
+    if (!this.hasKeys) throw noKey()
+  }
+
+  /** @internal */
+  record({ ticket, note }: { ticket: Uint8Array; note: Note }): Uint8Array {
     const { ring, identity, calls } = this.#parts
     const keyEpoch = ring.newest
     const spaceKey = ring.find(keyEpoch)
     if (!spaceKey) throw noKey()
-    if (isSecond) this.#stream = newStream() // the one before was refused, and is in no history
     const place = { meshId: calls.meshId, spaceId: calls.spaceId, keyEpoch }
     const draft = { ...place, ...this.#stream, ticket, note, sentAtMs: Date.now() }
     const { bytes, hash } = sealRecord(identity.signing, draft, spaceKey)
     this.#stream = { ...this.#stream, seq: this.#stream.seq + 1, prevHash: hash }
     return bytes
+  }
+
+  /** What follows must not name what may be in no history: readers would miss it. @internal */
+  refused(): void {
+    this.#stream = newStream()
   }
 
   /**

@@ -1,0 +1,46 @@
+/** The state of a mesh or a group, as this profile has it. */
+import { openState, type SpacePlace, type State, type StateEvent } from '@sealpost/sdk/state'
+import { OperatingError } from '@sealpost/std'
+import { SharedStore } from './shared-store.ts'
+import type { Shell } from './shell.ts'
+
+/** Where, and as whom, of a mesh. @throws OperatingError `profile_missing`, `not_joined` */
+export async function meshPlaceOf({ profile }: Shell): Promise<SpacePlace> {
+  const { url, brokerKey, meshId } = await profile.readMembership()
+  const { identity } = await profile.readKeys()
+  return { url, brokerKey, meshId, identity }
+}
+
+/**
+ * Calls with the state that is there; it is closed afterwards.
+ * @throws SealpostError `space_unknown`, and what the broker can be caught at
+ */
+export async function withStateAt<T>(shell: Shell, place: SpacePlace, use: (state: State) => Promise<T>): Promise<T> {
+  const { formerBoxKeys, formerKeys } = await shell.profile.readKeys()
+  try {
+    await using state = await openState({
+      ...place,
+      formerBoxKeys,
+      ...(formerKeys && { formerKeys }),
+      store: new SharedStore(shell.profile.stateFile),
+      onEvent: (event) => shell.output.warn(warningOf(event)),
+    })
+    return await use(state)
+  } catch (error) {
+    throw explained(error)
+  }
+}
+
+const warningOf = ({ type, reason }: StateEvent): string => `the broker was caught at something: ${reason} (${type})`
+
+const SENTENCES: Readonly<Record<string, string>> = {
+  space_unknown: 'No state or history is kept here: its owner begins it with "sealpost space open".',
+  key_missing:
+    'You were not given the keys to it. Any member who has them gives them to you with the next command about state, or at once while one runs "sealpost state watch".',
+}
+
+function explained(error: unknown): unknown {
+  const { code } = error as { code?: string }
+  const sentence = code === undefined ? undefined : SENTENCES[code]
+  return sentence === undefined ? error : new OperatingError(code!, sentence, { cause: error })
+}
