@@ -1,6 +1,6 @@
 /** Long answers as bytes: rows as they come from Postgres, as lines of JSON or as they are. */
 import type { CopyLanes } from '@sealpost/db'
-import { CopyRows, lineOf, otherLine } from '@sealpost/replay'
+import { CopyRows, HeaderStrip, LineWriter, otherLine, type Row } from '@sealpost/replay'
 import { OperatingError } from '@sealpost/std'
 
 export type ReplayForm = 'lines' | 'records'
@@ -15,37 +15,37 @@ export interface LongAnswer {
   readonly signal: AbortSignal
 }
 
+const PIECE_BYTES = 64 * 1024
+
 export function longAnswer(answer: LongAnswer): AsyncGenerator<Uint8Array> {
   return answer.form === 'lines' ? asLines(answer) : asRecords(answer)
 }
 
 async function* asLines({ copies, query, start, cursor, signal }: LongAnswer): AsyncGenerator<Uint8Array> {
   const reader = new CopyRows()
+  const lines = new LineWriter(PIECE_BYTES)
   let seq = cursor
+  const write = (row: Row) => {
+    lines.row(row)
+    seq = Math.max(seq, row.seq)
+  }
   let text = otherLine({ start: true, ...start })
   for await (const bytes of copies.read(copied(query), signal)) {
-    for (const row of reader.take(bytes)) {
-      text += lineOf(row)
-      seq = Math.max(seq, row.seq)
-    }
-    if (text === '') continue
-    yield Buffer.from(text, 'latin1')
-    text = ''
+    reader.take(bytes, write)
+    const piece = lines.take()
+    if (piece.length > 0) yield text === '' ? piece : Buffer.concat([Buffer.from(text, 'latin1'), piece])
+    if (piece.length > 0) text = ''
   }
   if (!reader.isAtEnd) throw cut()
   yield Buffer.from(text + otherLine({ end: true, seq }), 'latin1')
 }
 
-/** Of the file that a binary `COPY` makes. */
-const HEADER_BYTES = 19
-
-/** Nobody looks at a row: what is left of the file behind its header are the records and their end. */
+/** Nobody looks at a row: behind the header of the first, the messages of a binary `COPY` are the records and their end. */
 async function* asRecords({ copies, query, signal }: LongAnswer): AsyncGenerator<Uint8Array> {
-  let unread = HEADER_BYTES
+  const strip = new HeaderStrip()
   for await (const bytes of copies.read(copied(query), signal)) {
-    const skipped = Math.min(unread, bytes.length)
-    unread -= skipped
-    if (bytes.length > skipped) yield bytes.subarray(skipped)
+    const records = strip.take(bytes)
+    if (records.length > 0) yield records
   }
 }
 

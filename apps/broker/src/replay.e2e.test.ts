@@ -124,9 +124,11 @@ describe('an answer', () => {
     expect(Buffer.from(await gzip.arrayBuffer()).equals(plain)).toBe(true)
     const records = await ask('state', { at: momentOf(1) }, { headers: { Accept: 'application/octet-stream' } })
     const bytes = Buffer.from(await records.arrayBuffer())
-    expect([bytes.readInt16BE(0), bytes.readBigInt64BE(6), bytes.readInt16BE(30)]).toEqual([5, 1n, 1])
-    expect(bytes.subarray(36, 43).toString()).toBe('value 1')
-    expect(bytes.subarray(-2)).toEqual(Buffer.from([0xff, 0xff]))
+    expect([bytes[0], bytes.readInt32BE(1)]).toEqual([100, bytes.length - 1 - 7])
+    const record = bytes.subarray(5)
+    expect([record.readInt16BE(0), record.readBigInt64BE(6), record.readInt16BE(30)]).toEqual([5, 1n, 1])
+    expect(record.subarray(36, 43).toString()).toBe('value 1')
+    expect(bytes.subarray(-7)).toEqual(Buffer.from([100, 0, 0, 0, 6, 0xff, 0xff]))
   })
 
   test.each([

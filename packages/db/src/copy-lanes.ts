@@ -2,13 +2,13 @@
  * Connections for long answers: what a `COPY … TO STDOUT` says, a buffer at a time, as fast as it is taken and no faster.
  * They are apart from all others, so that nobody's mail waits behind a reader.
  */
-import type { Readable } from 'node:stream'
 import type { Client } from 'pg'
-import { to as copyTo } from 'pg-copy-streams'
 import { SILENT_CLIENT } from './connect.ts'
+import { CopyAnswer } from './copy-answer.ts'
 import { type Address, DatabaseError, leavesConnectionWhole, statementError } from './database-error.ts'
 import { type Lane, parseAddress } from './lane.ts'
 import { asDriverError, openBoth, type Pipe } from './pipe-lane.ts'
+import { Turnstile } from './turnstile.ts'
 
 export interface CopyOptions {
   readonly applicationName: string
@@ -31,6 +31,8 @@ export class CopyLanes {
   readonly #url: string
   readonly #address: Address
   readonly #options: CopyOptions
+  /** All of them together. */
+  readonly #turnstile = new Turnstile()
   readonly #idle: Link[] = []
   readonly #busy = new Set<Link>()
   #isClosed = false
@@ -43,7 +45,7 @@ export class CopyLanes {
   }
 
   /**
-   * The bytes of one `COPY … TO STDOUT`. Whoever stops reading, or aborts `signal`, ends the statement on the server at once.
+   * What one `COPY … TO STDOUT` says, as `CopyAnswer` gives it. Whoever stops reading, or aborts `signal`, ends the statement on the server at once.
    * @throws DatabaseError
    */
   async *read(statement: string, signal?: AbortSignal): AsyncGenerator<Buffer, void, undefined> {
@@ -53,9 +55,7 @@ export class CopyLanes {
     if (signal?.aborted) cut()
     signal?.addEventListener('abort', cut, { once: true })
     try {
-      const stream = link.client.query(copyTo(statement)) as unknown as Readable
-      stream.on('error', () => undefined) // one that comes after the reader has gone would end the process
-      for await (const chunk of stream) yield chunk as Buffer
+      yield* link.client.query(new CopyAnswer(statement, this.#turnstile)).chunks()
       isWhole = true
     } catch (error) {
       const known = asDriverError(error)

@@ -257,7 +257,7 @@ class Submission implements Submittable {
 }
 
 /** The driver tells a run of its error only, and would warn of another run before the server is ready. */
-function whenOver(connection: PipeConnection, then: () => void): void {
+export function whenOver(connection: PipeConnection, then: () => void): void {
   const over = () => {
     for (const event of ENDS) connection.off(event, over)
     then()
@@ -270,7 +270,7 @@ const nothing = () => undefined
 const asItIs = (value: unknown) => value
 
 /** What the driver's types leave out. */
-interface PipeConnection {
+export interface PipeConnection {
   readonly stream: Duplex
   on(event: (typeof ENDS)[number], listener: () => void): void
   off(event: (typeof ENDS)[number], listener: () => void): void

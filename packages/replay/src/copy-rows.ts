@@ -1,6 +1,7 @@
 /**
- * Whole rows out of the bytes of a binary `COPY`, which come cut anywhere: a header of 19 bytes, then for each row the
- * number of its columns (int16) and before each column its length (int32, -1 for none), then -1 in place of a number.
+ * Whole rows out of the messages of a binary `COPY`, which come cut anywhere. A message is the byte 100, an int32 that counts
+ * itself and what follows, and a row: the number of its columns (int16), and before each its length (int32, -1 for none).
+ * Ahead of the first stands a header of 19 bytes; a row of -1 columns ends it all.
  */
 import { assert } from '@sealpost/std'
 import type { Micros } from './space-ref.ts'
@@ -10,38 +11,55 @@ export interface Row {
   readonly at: Micros
   /** 1 set, 2 deleted, 3 a message. */
   readonly kind: number
-  /** The entry, or a message's record. A view: good until the next bytes are taken. */
+  /** The entry, or a message's record. */
   readonly value: Buffer
   readonly body: Buffer | null
 }
 
+const FRONT_BYTES = 5
 const HEADER_BYTES = 19
 /** Up to the value: the count of columns, then three of known lengths, then the length of the value. */
-const FRONT_BYTES = 2 + (4 + 8) + (4 + 8) + (4 + 2) + 4
+const VALUE_AT = 2 + (4 + 8) + (4 + 8) + (4 + 2) + 4
 const COLUMNS = 5
+const NONE = Buffer.alloc(0)
 
 export class CopyRows {
-  #rest: Buffer = Buffer.alloc(0)
+  /** A message that is not whole. */
+  #cut: Buffer = NONE
   #isPastHeader = false
   #isAtEnd = false
 
-  /** The rows that are whole now. */
-  take(bytes: Buffer): Row[] {
-    let unread = this.#rest.length === 0 ? bytes : Buffer.concat([this.#rest, bytes])
-    if (!this.#isPastHeader && unread.length >= HEADER_BYTES) {
-      this.#isPastHeader = true
-      unread = unread.subarray(HEADER_BYTES)
+  /** Calls with each row that is whole now; its value and body are views. */
+  take(bytes: Buffer, visit: (row: Row) => void): void {
+    let at = this.#finishCut(bytes, visit)
+    while (bytes.length - at >= FRONT_BYTES) {
+      const end = at + 1 + bytes.readInt32BE(at + 1)
+      if (end > bytes.length) break
+      this.#message(bytes, at + FRONT_BYTES, end, visit)
+      at = end
     }
-    const rows: Row[] = []
-    let offset = 0
-    while (this.#isPastHeader && !this.#isAtEnd) {
-      const end = this.#endOfRow(unread, offset)
-      if (end === null) break
-      rows.push(readRow(unread, offset))
-      offset = end
+    // A copy, so that what is done is not held.
+    if (at < bytes.length) this.#cut = Buffer.concat([this.#cut, bytes.subarray(at)])
+  }
+
+  /** Takes of the bytes what the message that was cut still lacks, and no more. @returns where the next one begins */
+  #finishCut(bytes: Buffer, visit: (row: Row) => void): number {
+    if (this.#cut.length === 0) return 0
+    let at = 0
+    if (this.#cut.length < FRONT_BYTES) {
+      at = Math.min(FRONT_BYTES - this.#cut.length, bytes.length)
+      this.#cut = Buffer.concat([this.#cut, bytes.subarray(0, at)])
+      if (this.#cut.length < FRONT_BYTES) return at
     }
-    this.#rest = Buffer.from(unread.subarray(offset)) // a copy, so that what is done is not held
-    return rows
+    const lacking = 1 + this.#cut.readInt32BE(1) - this.#cut.length
+    const message = Buffer.concat([this.#cut, bytes.subarray(at, at + lacking)])
+    if (bytes.length - at < lacking) {
+      this.#cut = message
+      return bytes.length
+    }
+    this.#cut = NONE
+    this.#message(message, FRONT_BYTES, message.length, visit)
+    return at + lacking
   }
 
   /** Whether the last row was the last. */
@@ -49,21 +67,20 @@ export class CopyRows {
     return this.#isAtEnd
   }
 
-  #endOfRow(bytes: Buffer, start: number): number | null {
-    if (bytes.length < start + 2) return null
-    const columns = bytes.readInt16BE(start)
+  #message(bytes: Buffer, start: number, end: number, visit: (row: Row) => void): void {
+    const at = this.#isPastHeader ? start : start + HEADER_BYTES
+    this.#isPastHeader = true
+    if (at === end) return // the header came by itself
+    const columns = bytes.readInt16BE(at)
     this.#isAtEnd = columns === -1
-    if (this.#isAtEnd || bytes.length < start + FRONT_BYTES) return null
+    if (this.#isAtEnd) return
     assert(columns === COLUMNS, 'every answer has the same columns')
-    const bodyLengthAt = start + FRONT_BYTES + bytes.readInt32BE(start + FRONT_BYTES - 4)
-    if (bytes.length < bodyLengthAt + 4) return null
-    const end = bodyLengthAt + 4 + Math.max(0, bytes.readInt32BE(bodyLengthAt))
-    return bytes.length < end ? null : end
+    visit(readRow(bytes, at))
   }
 }
 
 function readRow(bytes: Buffer, start: number): Row {
-  const valueAt = start + FRONT_BYTES
+  const valueAt = start + VALUE_AT
   const bodyLengthAt = valueAt + bytes.readInt32BE(valueAt - 4)
   const bodyBytes = bytes.readInt32BE(bodyLengthAt)
   return {
@@ -77,3 +94,21 @@ function readRow(bytes: Buffer, start: number): Row {
 
 /** Below 2^53, without the price of a bigint. */
 const readWhole = (bytes: Buffer, at: number): number => bytes.readInt32BE(at) * 2 ** 32 + bytes.readUInt32BE(at + 4)
+
+/** Takes the header out of the first message, so that what is handed on is messages with a row each and nothing else. */
+export class HeaderStrip {
+  #begun: Buffer | null = NONE
+
+  take(bytes: Buffer): Buffer {
+    if (this.#begun === null) return bytes
+    const begun = Buffer.concat([this.#begun, bytes])
+    const rowAt = FRONT_BYTES + HEADER_BYTES
+    this.#begun = begun.length < rowAt ? begun : null
+    if (this.#begun !== null) return NONE
+    const messageBytes = begun.readInt32BE(1) - HEADER_BYTES
+    if (messageBytes === FRONT_BYTES - 1) return begun.subarray(rowAt) // the header came by itself
+    begun.copyWithin(HEADER_BYTES, 0, 1)
+    begun.writeInt32BE(messageBytes, HEADER_BYTES + 1)
+    return begun.subarray(HEADER_BYTES)
+  }
+}

@@ -2,7 +2,8 @@
  * What is read of state and history, and what keeps it readable: answers of any length as rows in the order of their seq,
  * snapshots that keep them fast far back, partitions that come and go by the day.
  */
-export { CopyRows, type Row } from './copy-rows.ts'
+export { CopyRows, HeaderStrip, type Row } from './copy-rows.ts'
+export { LineWriter } from './line-writer.ts'
 export { lineOf, otherLine } from './lines.ts'
 export * from './moments.ts'
 export * from './pages.ts'

@@ -1,7 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { CopyRows } from './copy-rows.ts'
 import { lineOf } from './lines.ts'
 import { findSpace } from './moments.ts'
 import { readEntries, readPage } from './pages.ts'
@@ -235,40 +234,3 @@ describe('a space with some history', () => {
     expect(row).toMatchObject({ bytes: 200 })
   })
 })
-
-test('rows come whole out of bytes that were cut anywhere', () => {
-  fc.assert(
-    fc.property(
-      fc.array(fc.record({ seq: fc.maxSafeNat(), at: fc.maxSafeNat(), kind: fc.constantFrom(1, 2, 3), value: fc.uint8Array({ maxLength: 40 }), body: fc.option(fc.uint8Array({ maxLength: 40 })) })), // biome-ignore format: one thing
-      fc.array(fc.integer({ min: 1, max: 60 }), { minLength: 1 }),
-      (rows, cuts) => {
-        const bytes = Buffer.concat([Buffer.alloc(19), ...rows.map(copied), Buffer.from([0xff, 0xff])])
-        const reader = new CopyRows()
-        const read: unknown[] = []
-        for (let at = 0, i = 0; at < bytes.length; i++) {
-          const end = at + cuts[i % cuts.length]!
-          for (const { value, body, ...row } of reader.take(bytes.subarray(at, end)))
-            read.push({ ...row, value: new Uint8Array(value), body: body && new Uint8Array(body) })
-          at = end
-        }
-        expect(read).toEqual(rows)
-        expect(reader.isAtEnd).toBe(true)
-      },
-    ),
-  )
-})
-
-function copied(row: { seq: number; at: number; kind: number; value: Uint8Array; body: Uint8Array | null }): Buffer {
-  const front = Buffer.alloc(36)
-  front.writeInt16BE(5, 0)
-  front.writeInt32BE(8, 2)
-  front.writeBigInt64BE(BigInt(row.seq), 6)
-  front.writeInt32BE(8, 14)
-  front.writeBigInt64BE(BigInt(row.at), 18)
-  front.writeInt32BE(2, 26)
-  front.writeInt16BE(row.kind, 30)
-  front.writeInt32BE(row.value.length, 32)
-  const bodyLength = Buffer.alloc(4)
-  bodyLength.writeInt32BE(row.body?.length ?? -1)
-  return Buffer.concat([front, row.value, bodyLength, row.body ?? Buffer.alloc(0)])
-}

@@ -21,11 +21,24 @@ export function readMoment(text: string): Micros | null {
   return Math.min(Number.MAX_SAFE_INTEGER, ms * 1000 + Number(digits.padEnd(6, '0')))
 }
 
+const DAY: Micros = 86_400e6
+/** Of the day that was last asked for: those of one day follow each other. */
+let day = Number.NaN
+let dayText = ''
+
 /** `2026-11-22T01:02:03.123456Z` */
 export function momentText(at: Micros): string {
-  const micros = ((at % 1e6) + 1e6) % 1e6
-  return `${new Date((at - micros) / 1000).toISOString().slice(0, 19)}.${String(micros).padStart(6, '0')}Z`
+  const ofDay = ((at % DAY) + DAY) % DAY
+  if (at - ofDay !== day) {
+    day = at - ofDay
+    dayText = new Date(day / 1000).toISOString().slice(0, 11)
+  }
+  const seconds = Math.floor(ofDay / 1e6)
+  const micros = String(ofDay % 1e6).padStart(6, '0')
+  return `${dayText}${two(seconds / 3600)}:${two((seconds / 60) % 60)}:${two(seconds % 60)}.${micros}Z`
 }
+
+const two = (value: number): string => (value < 10 ? `0${Math.floor(value)}` : String(Math.floor(value)))
 
 export const literal = {
   uuid(id: string): string {

@@ -150,7 +150,7 @@ export async function readAll(copies: CopyLanes, query: string): Promise<ReadRow
   const reader = new CopyRows()
   const rows: ReadRow[] = []
   for await (const bytes of copies.read(`copy (${query}) to stdout (format binary)`))
-    for (const { seq, kind, value } of reader.take(bytes)) rows.push({ seq, kind, value: value.toString() })
+    reader.take(bytes, ({ seq, kind, value }) => rows.push({ seq, kind, value: value.toString() }))
   if (!reader.isAtEnd) throw new Error('the answer was cut')
   return rows
 }

@@ -54,6 +54,8 @@ export interface Findings {
   readonly headline: string
   /** The figure that its bar is about. */
   readonly shown: string
+  /** False: it ran too small for its bar to say anything, and what held are the other checks. */
+  readonly isBarJudged?: boolean
   readonly sheets: readonly Sheet[]
   readonly facts: readonly Fact[]
   readonly checks: readonly Check[]

@@ -30,4 +30,5 @@ test('p95 is met where mean and deviation prove it, unproven between, and not me
   expect(told(of(100, 10, 30, 80))).toEqual([[true, false]])
   expect(told(of(100, 101, 0))).toEqual([[false, true]])
   expect(countedChecks(null)).toEqual([])
+  expect(told({ ...of(100, 900, 0), text: 'copy (select 1) to stdout' }, of(100, 10, 20))).toEqual([[true, false]])
 })

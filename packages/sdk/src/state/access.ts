@@ -22,8 +22,10 @@ export interface Ask {
   readonly path: string
   readonly query?: Readonly<Record<string, string | number | undefined>>
   readonly body?: unknown
-  /** What comes is wanted at once: not gathered to be compressed. A page in a browser has no say in it. */
-  readonly isLive?: boolean
+  /** Not compressed: it is wanted at once, or sealed, so that there is nothing to gain. A page in a browser has no say in it. */
+  readonly isAsItIs?: boolean
+  /** The form that is preferred; JSON if not said. */
+  readonly accept?: string
   readonly signal?: AbortSignal | undefined
 }
 
@@ -98,7 +100,10 @@ export class Access {
     }
   }
 
-  #send({ method, path, query = {}, body, isLive, signal }: Ask, headers: Record<string, string>): Promise<Response> {
+  #send(
+    { method, path, query = {}, body, isAsItIs, accept, signal }: Ask,
+    headers: Record<string, string>,
+  ): Promise<Response> {
     const url = new URL(`${this.#base}${path}`)
     for (const [name, value] of Object.entries(query))
       if (value !== undefined) url.searchParams.set(name, String(value))
@@ -108,7 +113,8 @@ export class Access {
       headers: {
         ...headers,
         ...(isJson && { 'Content-Type': 'application/json' }),
-        ...(isLive && { 'Accept-Encoding': 'identity' }),
+        ...(isAsItIs && { 'Accept-Encoding': 'identity' }),
+        ...(accept !== undefined && { Accept: accept }),
       },
       ...(isJson && { body: JSON.stringify(body) }),
       ...(signal && { signal }),

@@ -14,6 +14,7 @@ import { answerMalformed, bytesOf } from '../http/http-token.ts'
 import { pieces } from '../send-frames.ts'
 import type { Access, Ask } from './access.ts'
 import { type Line, linesOf, microseconds, whole } from './lines.ts'
+import { RECORDS, recordsOf } from './records.ts'
 
 /** A member, and the newest key epoch that was granted to it; 0: none. */
 export interface Granted {
@@ -129,14 +130,18 @@ export class SpaceCalls {
   }
 
   async stream({ of, query, signal }: StreamQuestion): Promise<AsyncGenerator<Line>> {
+    const { follow, keys, limit } = query
+    const isLong = (follow ?? keys ?? limit) === undefined
     const asked = {
       method: 'GET',
       path: `${this.#mesh}/${of}`,
       query: { space: this.spaceId, ...query },
-      isLive: query.follow !== undefined,
+      isAsItIs: isLong || follow !== undefined,
+      ...(isLong && { accept: RECORDS }),
       signal,
     } as const
-    return linesOf(await this.#access.ask(asked))
+    const answer = await this.#access.ask(asked)
+    return answer.headers.get('content-type') === RECORDS ? recordsOf(answer) : linesOf(answer)
   }
 
   /** The group's newest statement, which its owner signed; null for a space of the whole mesh, or where there is none. */

@@ -1,0 +1,81 @@
+/** So many answers at once: from a broker by HTTP, and the same rows out of Postgres when nobody does anything with them. */
+import { momentText, REPLAY_SESSION, stateAt } from '@sealpost/replay'
+import postgres from 'postgres'
+import type { Environment } from '../environment.ts'
+import { type FilledSpace, readerOf } from '../history-ground.ts'
+import type { Reading } from '../http-reader.ts'
+import { factsOf } from '../proc.ts'
+
+/** Of one member no more wait in line than this. */
+export const MEMBERS = 10
+/** Connections that a broker reads with. */
+const LANES = 2
+
+export interface Round {
+  readonly space: FilledSpace
+  readonly atOnce: number
+  /** A small one that is read before: whoever comes first pays for connections and code. */
+  readonly warm: FilledSpace
+}
+
+export interface Burst {
+  readonly ms: number
+  readonly readings: readonly Reading[]
+  readonly rssGrowthMb: number
+}
+
+export type Form = 'records' | 'lines'
+const ACCEPT = { records: 'application/octet-stream', lines: 'application/x-ndjson' } as const
+
+export async function readBurst(target: Environment, { space, atOnce, warm }: Round, form: Form): Promise<Burst> {
+  const members = Array.from({ length: Math.min(MEMBERS, atOnce) }, (_, member) => readerOf(space, { target, member }))
+  const readers = await Promise.all(members)
+  const first = await readerOf(warm, { target })
+  await Promise.all(Array.from({ length: LANES }, () => first.read(pathOf(warm), ACCEPT[form])))
+  const pid = target.shards[0]!.pid
+  const memory = () => (pid === null ? 0 : (factsOf(pid)?.rssMb ?? 0))
+  const before = memory()
+  let most = before
+  const watch = setInterval(() => (most = Math.max(most, memory())), 50)
+  const startMs = performance.now()
+  const all = Array.from({ length: atOnce }, (_, i) => readers[i % readers.length]!.read(pathOf(space), ACCEPT[form]))
+  const readings = await Promise.race([Promise.all(all), target.failed])
+  const ms = performance.now() - startMs
+  clearInterval(watch)
+  return { ms, readings, rssGrowthMb: most - before }
+}
+
+function pathOf({ ref, at }: FilledSpace): string {
+  const query = new URLSearchParams({ space: ref.spaceId, at: momentText(at) })
+  return `/v1/meshes/${ref.meshId}/state?${query}`
+}
+
+/** The same rows, read by as many connections as the broker uses, and thrown away. */
+export async function copyBurst({ databaseUrl }: Environment, { space, atOnce, warm }: Round): Promise<number> {
+  const lanes = Math.min(LANES, atOnce)
+  const sql = postgres(databaseUrl, { max: lanes, connection: REPLAY_SESSION, onnotice: () => undefined })
+  try {
+    const copy = async (of: FilledSpace) => discard(await sql.unsafe(copyOf(of)).readable())
+    await Promise.all(Array.from({ length: lanes }, () => copy(warm)))
+    let left = atOnce
+    const startMs = performance.now()
+    const lane = async () => {
+      while (left-- > 0) await copy(space)
+    }
+    await Promise.all(Array.from({ length: lanes }, lane))
+    return performance.now() - startMs
+  } finally {
+    await sql.end({ timeout: 5 })
+  }
+}
+
+const copyOf = ({ ref, at, base }: FilledSpace): string =>
+  `copy (${stateAt({ space: ref, at, after: 0, base })}) to stdout (format binary)`
+
+/** By its events: reading it in a loop hangs. */
+const discard = (stream: NodeJS.ReadableStream): Promise<void> =>
+  new Promise((resolve, reject) => {
+    stream.on('data', () => undefined)
+    stream.on('end', () => resolve())
+    stream.on('error', reject)
+  })
