@@ -55,10 +55,14 @@ function watch(): (progress: Progress) => void {
 }
 
 const countedFetch: NonNullable<HttpOptions['fetch']> = async (url, init) => {
-  const isChunk = url.includes('/chunks/')
-  if (isChunk) say({ said: 'chunk' })
-  const answer = await fetch(url, init)
-  if (isChunk && !answer.ok) say({ said: 'refused' })
+  if (!url.includes('/chunks/')) return fetch(url, init)
+  say({ said: 'chunk' })
+  // What was asked for and not answered has not come; what was sent and not answered may have.
+  const answer = await fetch(url, init).catch((error) => {
+    if (init.method === 'GET') say({ said: 'refused' })
+    throw error
+  })
+  if (!answer.ok) say({ said: 'refused' })
   return answer
 }
 

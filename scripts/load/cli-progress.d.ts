@@ -2,7 +2,7 @@
 declare module 'cli-progress' {
   export interface BarOptions {
     format?: string
-    stream?: NodeJS.WriteStream
+    stream?: NodeJS.WritableStream
     barsize?: number
     hideCursor?: boolean
     clearOnComplete?: boolean

@@ -11,9 +11,13 @@ const MIB = 2 ** 20
 const FORMAT = '{bar} {percentage} %  {done} of {size} MB  {what}'
 
 /** `what` is text of ours, or escaped. */
-export function openBar({ isLively }: Pick<Output, 'isLively'>, what: string): TransferBar {
+export function openBar(
+  { isLively }: Pick<Output, 'isLively'>,
+  what: string,
+  stream: NodeJS.WritableStream = process.stderr,
+): TransferBar {
   if (!isLively) return { update: () => undefined, [Symbol.dispose]: () => undefined }
-  const options = { format: FORMAT, stream: process.stderr, barsize: 24, hideCursor: true, clearOnComplete: true }
+  const options = { format: FORMAT, stream, barsize: 24, hideCursor: true, clearOnComplete: true }
   const bar = new cliProgress.SingleBar(options, cliProgress.Presets.shades_classic)
   let isOpen = false
   return {

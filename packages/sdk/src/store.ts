@@ -108,12 +108,13 @@ interface OfSpace {
   readonly space: string
 }
 
-interface SpacePinRecord extends OfSpace {
+export interface SpacePinRecord extends OfSpace {
   readonly kind: 'space'
   readonly owner: PeerKey
   readonly epoch: number
   readonly groupEpoch: number
   readonly seq: number
+  readonly keyEpoch?: number
 }
 
 interface SpaceKeysRecord extends OfSpace {

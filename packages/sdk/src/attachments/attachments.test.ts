@@ -175,6 +175,14 @@ describe('a life that ends', () => {
   })
 })
 
+test('a chunk is not asked for before its reader has the one before, where none is to be ahead', async () => {
+  const broker = new MemoryAttachments()
+  const sent = await send(broker, THREE)
+  const asked: number[] = []
+  for await (const _ of download(broker, sent, { ahead: 1 })) asked.push(broker.gets)
+  expect(asked).toEqual([1, 2, 3])
+})
+
 test.each<[string, Partial<UploadOptions>]>([
   ['to nobody', { to: [] }],
   ['without a name', { name: '' }],

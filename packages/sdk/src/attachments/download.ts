@@ -16,11 +16,15 @@ export interface DownloadOptions {
    * what comes, and only what is behind it is fetched and handed out.
    */
   readonly from?: AsyncIterable<Uint8Array> | undefined
+  /**
+   * Chunks under way at a time: default 3, so that the way there and back is not waited for. What is under way when this
+   * life ends is fetched again by the next one, so with 1, which is that of `saveAttachment`, one chunk at most.
+   */
+  readonly ahead?: number
   readonly signal?: AbortSignal
 }
 
 const HASH_BYTES = 32
-/** Under way at a time, so that the way there and back is not waited for. */
 const AHEAD = 3
 
 /** Of each chunk but the last one, as a file has it. */
@@ -29,7 +33,7 @@ export const plainBytes = ({ bytes, chunkBytes }: Attachment): number => chunkLa
 export async function* download(
   calls: AttachmentBroker,
   attachment: Attachment,
-  { onProgress, from }: DownloadOptions,
+  { onProgress, from, ahead = AHEAD }: DownloadOptions,
 ): AsyncGenerator<Uint8Array, void, undefined> {
   await ready()
   const hashes = await provenHashes(calls, attachment)
@@ -38,7 +42,8 @@ export async function* download(
   const { chunk: first, bytes } = from ? await passOver(from, attachment, { stream, hashes }) : { chunk: 0, bytes: 0 }
   let done = bytes
   onProgress?.({ bytes: done, total: attachment.bytes })
-  const coming = fetchAhead(first, chunks, (chunk) => calls.get(attachment.id, chunk))
+  const fetch = (chunk: number) => calls.get(attachment.id, chunk)
+  const coming = fetchAhead({ first, end: chunks, ahead }, fetch)
   for (let chunk = first; chunk < chunks; chunk++) {
     const { value: sealed } = await coming.next()
     if (!isHash(hashes, chunk, sealed!)) throw changed()
@@ -81,11 +86,14 @@ async function passOver(
   return { chunk, bytes }
 }
 
-/** In their order. */
-async function* fetchAhead<T>(first: number, end: number, fetch: (chunk: number) => Promise<T>): AsyncGenerator<T> {
+/** In their order. With `ahead` 1 none is asked for before its reader is done with the one before. */
+async function* fetchAhead<T>(
+  { first, end, ahead }: { first: number; end: number; ahead: number },
+  fetch: (chunk: number) => Promise<T>,
+): AsyncGenerator<T> {
   const under: Promise<T>[] = []
   for (let next = first; under.length > 0 || next < end; ) {
-    while (next < end && under.length < AHEAD) {
+    while (next < end && under.length < ahead) {
       const fetched = fetch(next++)
       fetched.catch(() => undefined) // told when it is its turn
       under.push(fetched)

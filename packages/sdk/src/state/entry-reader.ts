@@ -122,6 +122,8 @@ export class EntryReader {
     if (revision < known.revision && seq !== SEQ_UNKNOWN && seq > known.seq) this.#rolledBack(entry, known.revision)
     if (revision === known.revision && !isSame(hash, known.hash))
       this.#refuse('state_rolled_back', `another revision ${revision} than the one seen before`, entry)
+    if (revision === known.revision && seq !== known.seq && seq !== SEQ_UNKNOWN && known.seq !== SEQ_UNKNOWN)
+      this.#refuse('state_rolled_back', `event ${known.seq} is told as event ${seq}`, entry)
     if (revision === known.revision + 1 && !isSame(prevHash, known.hash))
       this.#refuse('state_rolled_back', `revision ${revision} follows another one than was seen`, entry)
     if (revision > known.revision && keyEpoch < known.keyEpoch)

@@ -14,6 +14,7 @@ import {
 } from '@sealpost/identity'
 import { expect, test } from 'vitest'
 import { MemoryStore } from '../stores/memory-store.ts'
+import { openState } from './open.ts'
 import { all, type Member, Space, take } from './testing-states.ts'
 
 const code = (of: string) => expect.objectContaining({ code: of })
@@ -81,6 +82,55 @@ test('a space with fewer events than before was rolled back', async () => {
   its.broker.bendAnswer = (answer) => ('lastSeq' in answer ? { ...answer, lastSeq: 2 } : answer)
   await caught(its.bob, its.bob.state.status(), 'state_rolled_back')
 })
+
+test('a space with an older key than before was rolled back, and is believed again with a key of its own', async () => {
+  const its = await world()
+  const cat = await its.space.open()
+  await its.ann.state.tend()
+  its.broker.leave(cat.identity)
+  const former = its.broker.grants.map((grant) => ({ ...grant }))
+  await its.ann.state.tend()
+  await its.bob.state.tend()
+  const turned = { keyEpoch: its.broker.keyEpoch, grants: its.broker.grants }
+  Object.assign(its.broker, { keyEpoch: 1, grants: former })
+  await caught(its.bob, its.bob.state.tend(), 'state_rolled_back')
+  await its.bob.state.forget()
+  await its.bob.state.tend()
+  expect([turned.keyEpoch, its.broker.keyEpoch]).toEqual([2, 3])
+  await its.bob.state.set('topic', 'four')
+  expect((await its.ann.state.get('topic'))?.text()).toBe('four')
+})
+
+test('two looks at the space at once, whose answers change places, are no rollback', async () => {
+  const its = await world()
+  const held = Promise.withResolvers<void>()
+  const { fetch, isAsked } = holdingBack(its.broker, held.promise)
+  const place = its.broker.placeOf(its.broker.join())
+  await its.ann.state.tend()
+  const state = await openState({ ...place, ports: { ...place.ports, fetch } })
+  const first = state.status()
+  await isAsked
+  await its.ann.state.set('topic', 'four')
+  expect(await state.status()).toMatchObject({ lastSeq: 5 })
+  held.resolve()
+  expect(await first).toMatchObject({ lastSeq: 4 })
+})
+
+/** Keeps the second answer about the space to itself until `then`: the first one is that of the opening. */
+function holdingBack(broker: Space['broker'], then: Promise<void>) {
+  const asked = Promise.withResolvers<void>()
+  let looks = 0
+  const fetch: typeof broker.fetch = async (url, init) => {
+    const answer = await broker.fetch(url, init)
+    const isLook = init.method === 'GET' && url.endsWith(`/spaces/${broker.spaceId}`)
+    looks += isLook ? 1 : 0
+    if (!isLook || looks !== 2) return answer
+    asked.resolve()
+    await then
+    return answer
+  }
+  return { fetch, isAsked: asked.promise }
+}
 
 test('another value of a revision that was seen, or one that follows another, is a rollback', async () => {
   const its = await world()
@@ -184,8 +234,10 @@ test('an event that is left out, put in twice or out of turn is noticed', async 
   // With its own numbers put right, the entries themselves tell.
   its.bob.told.length = 0
   its.broker.bend = (lines) => lines.filter(({ seq }) => seq !== 2).map((line, n) => ({ ...line, seq: n + 1 }))
-  await all(its.bob.state.history())
-  expect(its.bob.told).toMatchObject([gap])
+  const cat = await its.space.open()
+  await its.ann.state.tend()
+  await all(cat.state.history())
+  expect(cat.told).toMatchObject([gap])
   its.broker.bend = (lines) => [lines[0]!, lines[0]!]
   await caught(its.bob, all(its.bob.state.history()), 'state_rolled_back')
   its.broker.bend = (lines) => [lines[1]!, { ...lines[0]!, seq: 9 }]
@@ -200,9 +252,24 @@ function replaced(its: Awaited<ReturnType<typeof world>>, seq: number): Member {
   return its.bob
 }
 
+test('two entries that have changed places in the list are a rollback, for whoever has seen them', async () => {
+  const its = await world()
+  await all(its.bob.state.list())
+  its.broker.bend = (lines) => lines.map((line, n) => ({ ...line, value: lines[lines.length - 1 - n]!.value }))
+  await caught(its.bob, all(its.bob.state.list()), 'state_rolled_back')
+})
+
+test('a replay that hands out what was set later is forged', async () => {
+  const its = await world()
+  const [first, second] = its.broker.events
+  its.broker.bend = (lines) =>
+    lines.map((line) => ({ ...line, seq: 2, at: second!.atUs, value: base64(second!.value) }))
+  await caught(its.bob, all(its.bob.state.replay({ at: { us: first!.atUs } })), 'entry_forged')
+})
+
 test('a replay that names a key twice is forged', async () => {
   const its = await world()
-  its.broker.bend = (lines) => [lines[0]!, { ...lines[0]!, seq: 9 }]
+  its.broker.bend = ([three]) => [{ ...three!, seq: 2, value: base64(its.values.two) }, three!]
   const at = { us: its.broker.events.at(-1)!.atUs }
   await expect(all(its.bob.state.replay({ at }))).rejects.toThrow(code('entry_forged'))
 })
@@ -264,7 +331,7 @@ test('keys granted by a stranger, for somebody else or for another space are not
   }
 })
 
-test('a key that does not follow the one a member has, or another name key, is not taken', async () => {
+test('an old grant given as a new one, a key that does not follow the one a member has, or another name key, is not taken', async () => {
   const its = await world()
   const mallory = its.broker.join()
   const bob = its.bob.identity
@@ -282,7 +349,8 @@ test('a key that does not follow the one a member has, or another name key, is n
       bob.box.publicKey,
     )
   const link = keyLink(ring.spaceKey, key, next)
-  for (const box of [grant(ring.nameKey, new Uint8Array(32).fill(9)), grant(newSpaceKey(), link)]) {
+  const stale = its.broker.grants.find(({ peer }) => peer === bob.signing.publicKey)!.box
+  for (const box of [stale, grant(ring.nameKey, new Uint8Array(32).fill(9)), grant(newSpaceKey(), link)]) {
     its.bob.told.length = 0
     its.broker.keyEpoch = 2
     its.broker.give(bob.signing.publicKey, box, 2)

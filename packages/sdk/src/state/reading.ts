@@ -79,6 +79,8 @@ export class Reading {
     const question = { of: 'state', query: { ...(atUs !== null && { at: timeText(atUs) }) }, signal } as const
     for await (const line of this.#lines(question)) {
       this.#tell(chains.passed(line.seq, false))
+      if (atUs !== null && line.atUs > atUs)
+        this.#refuse({ type: 'entry_forged', reason: 'an entry is of later than the moment that was asked for' })
       const change = this.#parts.reader.read(line, { atLeast })
       const keyHash = keyHashOf(line)
       // What is read now may change on the way, and come again when the answer was cut.

@@ -7,7 +7,7 @@
 import { fromHex, type PeerKey, type SpaceId, toHex } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import { Keeper } from '../keeper.ts'
-import type { KnownEntryRecord, PeerStore, StoreRecord } from '../store.ts'
+import type { KnownEntryRecord, PeerStore, SpacePinRecord, StoreRecord } from '../store.ts'
 
 /** Of the newest entry seen of a key. */
 export interface KnownEntry {
@@ -30,6 +30,8 @@ export interface Pin {
   readonly groupEpoch: number
   /** The highest number of an event. */
   readonly seq: number
+  /** The highest of a key. */
+  readonly keyEpoch: number
 }
 
 export class SpaceMemory {
@@ -106,7 +108,7 @@ export class SpaceMemory {
       this.#entries.delete(known)
       if (this.#store) this.#keeper.remove(`${this.#prefix}/${known}`)
     }
-    if (keyHash === undefined && this.#pin) this.pinTo({ ...this.#pin, seq: 0 })
+    if (keyHash === undefined && this.#pin) this.pinTo({ ...this.#pin, seq: 0, keyEpoch: 0 })
     this.#flush()
   }
 
@@ -156,7 +158,9 @@ export class SpaceMemory {
   }
 }
 
-const pinOf = ({ owner, epoch, groupEpoch, seq }: Pin): Pin => ({ owner, epoch, groupEpoch, seq })
+const pinOf = ({ owner, epoch, groupEpoch, seq, keyEpoch = 0 }: SpacePinRecord): Pin => ({
+  ...{ owner, epoch, groupEpoch, seq, keyEpoch },
+})
 
 function knownOf({ revision, hash, keyEpoch, isDeleted, seq }: KnownEntryRecord): KnownEntry {
   return { revision, hash: fromHex(hash), keyEpoch, isDeleted, seq }

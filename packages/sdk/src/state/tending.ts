@@ -17,7 +17,7 @@ import { SealpostError } from '../errors.ts'
 import { pieces } from '../send-frames.ts'
 import type { KeyRing } from './key-ring.ts'
 import type { Granted, SpaceCalls, SpaceStatus } from './space-calls.ts'
-import type { SpaceMemory } from './space-memory.ts'
+import type { Pin, SpaceMemory } from './space-memory.ts'
 import { type Told, tampered } from './state-errors.ts'
 
 export interface TendingParts {
@@ -30,6 +30,8 @@ export interface TendingParts {
   readonly owner: PeerKey | null
   readonly tell: (told: Told) => void
 }
+
+type SpaceAnswer = Pick<SpaceStatus, 'lastSeq' | 'keyEpoch'>
 
 /** Of one request: a box is about 500 bytes, unless it holds many keys. */
 const GRANTS_AT_ONCE = 256
@@ -58,14 +60,16 @@ export class Tending {
   /** What the broker says of the space, after it was compared with what is known. */
   async look(): Promise<SpaceStatus> {
     const { calls } = this.#parts
+    const known = this.#pin // the answers of two looks may come in another order than their questions went
     const group = await calls.group()
     const status = await calls.status()
     const space = status.statement
-    const flaw = this.#flawOf(space, group) ?? (status.lastSeq < (this.#pin?.seq ?? 0) ? 'fewer' : null)
-    if (flaw === 'fewer') this.#refuse({ type: 'state_rolled_back', reason: 'the space has fewer events than before' })
-    else if (flaw || !space) this.#refuse({ type: 'space_forged', reason: flaw ?? 'its terms are not signed' })
-    this.#group = group
-    this.#pinTo(space!, status.lastSeq)
+    const flaw = this.#flawOf(space, group, known)
+    if (flaw || !space) this.#refuse({ type: 'space_forged', reason: flaw ?? 'its terms are not signed' })
+    const lost = known && lostOf(status, known)
+    if (lost) this.#refuse({ type: 'state_rolled_back', reason: `the space has ${lost} than before` })
+    if (group && group.epoch >= (this.#group?.epoch ?? 0)) this.#group = group
+    this.#pinTo(space!, status)
     return { ...status, statement: space! }
   }
 
@@ -78,23 +82,29 @@ export class Tending {
     throw tampered(told)
   }
 
-  #flawOf(space: SpaceStatement | null, group: GroupStatement | null): string | null {
+  #flawOf(space: SpaceStatement | null, group: GroupStatement | null, known: Pin | null): string | null {
     const { calls, owner } = this.#parts
     if (!space) return 'its terms are not signed by an owner'
     if (space.meshId !== calls.meshId || space.spaceId !== calls.spaceId) return 'its terms are those of another space'
     const isOfMesh = (calls.spaceId as string) === calls.meshId
     if (!isOfMesh && !group) return 'the statement of its group is not to be had'
-    const expected = group ? group.owner : (owner ?? this.#pin?.owner ?? space.owner)
+    const expected = group ? group.owner : (owner ?? known?.owner ?? space.owner)
     if (space.owner !== expected) return 'its terms are signed by somebody else than its owner'
-    if (space.epoch < (this.#pin?.epoch ?? 0)) return 'its terms are older than others seen before'
-    return (group?.epoch ?? 0) < (this.#pin?.groupEpoch ?? 0) ? 'its group is older than one seen before' : null
+    if (space.epoch < (known?.epoch ?? 0)) return 'its terms are older than others seen before'
+    return (group?.epoch ?? 0) < (known?.groupEpoch ?? 0) ? 'its group is older than one seen before' : null
   }
 
-  #pinTo({ owner, epoch }: SpaceStatement, seq: number): void {
-    const pin = { owner, epoch, groupEpoch: this.#group?.epoch ?? 0, seq }
+  #pinTo({ owner, epoch }: SpaceStatement, { lastSeq, keyEpoch }: SpaceAnswer): void {
     const known = this.#pin
-    const isNew = known?.epoch !== epoch || known.groupEpoch !== pin.groupEpoch || known.seq < seq
-    if (isNew) this.#parts.memory.pinTo(pin)
+    const pin = {
+      owner,
+      epoch: Math.max(epoch, known?.epoch ?? 0),
+      groupEpoch: this.#group?.epoch ?? 0,
+      seq: Math.max(lastSeq, known?.seq ?? 0),
+      keyEpoch: Math.max(keyEpoch, known?.keyEpoch ?? 0),
+    }
+    const isNews = (Object.keys(pin) as (keyof Pin)[]).some((name) => pin[name] !== known?.[name])
+    if (isNews) this.#parts.memory.pinTo(pin)
   }
 
   async #rounds(): Promise<SpaceStatus> {
@@ -163,7 +173,8 @@ export class Tending {
     const { ring } = this.#parts
     const { keyEpoch, departed, statement } = status
     if (keyEpoch === 0) return this.#turn(status)
-    if (ring.newest !== keyEpoch) return false // others have it
+    if (ring.newest > keyEpoch) return this.#turn(status) // what was rolled back is believed, but not an old key
+    if (ring.newest < keyEpoch) return false // others have it
     const lacking = status.lacking.filter(({ peer }) => this.#belongs(peer))
     const isBarred = statement.historyFor !== 'all' && lacking.some((member) => member.keyEpoch === 0)
     if (departed > 0 || isBarred) return this.#turn(status)
@@ -216,6 +227,12 @@ export class Tending {
     const grant = ring.grantTo(peer, { granter: identity.signing.publicKey, from, ...(next && { next }) })
     return sealGrant(identity.signing, grant, boxKey)
   }
+}
+
+/** In words; null: there is as much as was known. */
+function lostOf({ lastSeq, keyEpoch }: SpaceAnswer, known: Pin): string | null {
+  if (lastSeq < known.seq) return 'fewer events'
+  return keyEpoch < known.keyEpoch ? 'an older key' : null
 }
 
 /** From which epoch on a member may have the keys: all of them, those since it came, or the newest one. */

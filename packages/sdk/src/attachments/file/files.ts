@@ -97,7 +97,7 @@ async function fetchInto(
   await file.truncate(whole)
   const from = whole > 0 ? readFrom(file, whole) : undefined
   let at = whole
-  for await (const bytes of attachments.download(attachment, { ...options, from })) {
+  for await (const bytes of attachments.download(attachment, { ahead: 1, ...options, from })) {
     await file.write(bytes, 0, bytes.length, at)
     at += bytes.length
   }
