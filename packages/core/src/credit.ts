@@ -205,6 +205,15 @@ export class Credit {
     return this.seen && sender.knownSince < this.seen.moment && this.areLeasesFresh(nowMs) ? this.seen.upTo : 0
   }
 
+  /**
+   * A birth was stored under this id. While nothing waits, all that this shard stored before it was leased to this session
+   * as well, or is gone, so the look before the next birth begins here, and not at rows that it has settled since.
+   */
+  born(id: DeliveryId): void {
+    const isAllOurs = !this.asked && !this.mayWait && this.waiting === 0
+    if (this.seen && isAllOurs) this.seen = { moment: this.seen.moment, upTo: id }
+  }
+
   private areLeasesFresh(nowMs: Millis): boolean {
     const oldest = this.unsettled.values().next().value
     return oldest === undefined || nowMs - oldest.pushedAtMs < this.limits.leaseMs / 2

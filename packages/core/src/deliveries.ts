@@ -84,6 +84,7 @@ export class Deliveries {
     this.answered(append, isStored && !outcome.isLeased ? outcome.id : null)
     if (isStored && outcome.isLeased && toLive && this.mayPush(toLive, birthEpoch)) {
       this.context.counters.bornLeased += 1
+      toLive.credit.born(outcome.id)
       this.context.timed('push', this.context.nowMs - append.routedAtMs)
       this.pushBorn(toLive, append, append.firstDelivery(outcome.id, enqueuedAtMs))
     } else if (isStored && append.notBeforeMs === 0) this.wake(append, outcome)

@@ -71,9 +71,9 @@ const hasOlder = (
 ) => `(select true
       from message_queue q
       where q.mesh_id = ${at.mesh} and q.recipient = ${at.recipient} and q.id >= ${at.floor}
-        and (${isFree('q', at.epoch)} or q.attempts = 0) and q.sender = any (${at.senders})
-        and q.expires_at > clock_timestamp() and not ${isStruckOut('q', at.strikes, at.seconds)}
-        and not ${isReceipt('q')}
+        and case when ${isFree('q', at.epoch)} or q.attempts = 0 then q.sender = any (${at.senders})
+          and q.expires_at > clock_timestamp() and not ${isStruckOut('q', at.strikes, at.seconds)}
+          and not ${isReceipt('q')} else false end
       limit 1)`
 
 /** Whoever gives the times must know the time: leases and expiry are judged by this clock. In ms. */
