@@ -207,11 +207,11 @@ export class Credit {
 
   /**
    * A birth was stored under this id. While nothing waits, all that this shard stored before it was leased to this session
-   * as well, or is gone, so the look before the next birth begins here, and not at rows that it has settled since.
+   * as well, or is gone, so the look before the next birth begins behind it.
    */
   born(id: DeliveryId): void {
     const isAllOurs = !this.asked && !this.mayWait && this.waiting === 0
-    if (this.seen && isAllOurs) this.seen = { moment: this.seen.moment, upTo: id }
+    if (this.seen && isAllOurs) this.seen = { moment: this.seen.moment, upTo: id + 1 }
   }
 
   private areLeasesFresh(nowMs: Millis): boolean {

@@ -1,6 +1,5 @@
 /** The way of a delivery to its recipient: birth lease or claim, push, settle; and the fence after a lost answer. */
 import {
-  type Append,
   type AppendOutcome,
   byPlace,
   type Claimed,
@@ -19,7 +18,7 @@ import { deliveryRef, epochOf, refOf, settleOf } from './delivery-refs.ts'
 import { Pool } from './pool-roster.ts'
 import type { Pools } from './pools.ts'
 import { pushTo } from './pushing.ts'
-import type { Recipient, RoutedAppend } from './routed-append.ts'
+import type { Birth, Recipient, RoutedAppend } from './routed-append.ts'
 import { Services } from './services.ts'
 import type { Arrival, LiveSession } from './session.ts'
 
@@ -33,7 +32,7 @@ const FORGET_AFTER_LEASES = 10
 /** A lease further ahead would count as given before the database's clock jumped. */
 const EXTEND_MAX_MS = 4 * 60_000
 
-const NO_BIRTH = { birthEpoch: 0, birthFloor: 0, epochElsewhere: 0 }
+const NO_BIRTH: Birth = { birthEpoch: 0, epochElsewhere: 0 }
 /** Before every delivery's. */
 const UNKNOWN_ID = 0
 
@@ -44,8 +43,6 @@ interface RoutedWant extends Want {
 export interface RoutedCollect extends CollectWant {
   readonly live: LiveSession
 }
-
-type Birth = Pick<Append, 'birthEpoch' | 'birthFloor' | 'epochElsewhere'>
 
 export class Deliveries {
   readonly services: Services
@@ -71,9 +68,7 @@ export class Deliveries {
     if ((terms && terms.notBeforeMs > 0) || recipient instanceof Pool) return NO_BIRTH
     if (!to) return { ...NO_BIRTH, epochElsewhere: this.services.epochOf(recipient) }
     const byteCount = item.envelope.length + (body?.shared.bytes.length ?? 0)
-    if (!to.credit.admitAppend(from.peer.peer, byteCount)) return NO_BIRTH
-    const birthFloor = to.credit.seenUpTo(from, this.context.nowMs)
-    return { birthEpoch: to.epoch, birthFloor, epochElsewhere: 0 }
+    return to.credit.admitAppend(from.peer.peer, byteCount) ? { birthEpoch: to.epoch, epochElsewhere: 0 } : NO_BIRTH
   }
 
   /** An append was answered: push what was born leased, and see to what waits. */

@@ -1,11 +1,15 @@
 import { type Append, type Delivery, encodeTerms, type SharedBody } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerNo } from '@sealpost/std'
+import type { Context } from './context.ts'
 import { Pool } from './pool-roster.ts'
 import type { Peer } from './roster.ts'
 import { type Arrival, type Broadcast, type LiveSession, PRIORITY_NUMBERS } from './session.ts'
 
 /** Whoever can be written to. */
 export type Recipient = Peer | Pool
+
+/** The epochs of its lease at birth; 0: none. */
+export type Birth = Pick<Append, 'birthEpoch' | 'epochElsewhere'>
 
 /** An append that remembers whose it is, so that its answer needs no lookup. */
 export class RoutedAppend implements Append {
@@ -29,15 +33,14 @@ export class RoutedAppend implements Append {
   readonly toLive: LiveSession | null
   /** When its sender was let through with it. */
   readonly routedAtMs: Millis
-  private readonly floor: number
-  private readonly senderKnownSince: number
+  private readonly context: Context
 
   constructor(
     from: LiveSession,
     to: Recipient,
     arrival: Arrival,
-    { ttlSeconds, nowMs }: { ttlSeconds: number; nowMs: Millis },
-    birth: Pick<Append, 'birthEpoch' | 'birthFloor' | 'epochElsewhere'>,
+    { ttlSeconds, context }: { ttlSeconds: number; context: Context },
+    birth: Birth,
   ) {
     const { item } = arrival
     this.meshId = from.mesh.meshId
@@ -49,22 +52,21 @@ export class RoutedAppend implements Append {
     this.envelope = item.envelope
     this.birthEpoch = birth.birthEpoch
     this.epochElsewhere = birth.epochElsewhere
-    this.floor = birth.birthFloor
-    this.senderKnownSince = from.knownSince
+    this.context = context
     this.terms = arrival.terms && encodeTerms(arrival.terms)
     this.notBeforeMs = arrival.terms?.notBeforeMs ?? 0
     this.pool = to instanceof Pool ? to : null
     this.body = this.pool ? bodyFor(this.pool, arrival.body!) : (arrival.body?.shared ?? null)
     this.arrival = arrival
     this.from = from
-    this.routedAtMs = nowMs
+    this.routedAtMs = context.nowMs
     this.to = to
     this.toLive = this.notBeforeMs > 0 ? null : to.live
   }
 
-  /** Asked for when the commit begins: a resend before it may have turned out to be stored meanwhile. */
+  /** Asked for when the commit begins: the one before it may have shown more, or that a resend was stored meanwhile. */
   get birthFloor(): number {
-    return this.from.knownSince === this.senderKnownSince ? this.floor : 0
+    return this.birthEpoch === 0 ? 0 : this.toLive!.credit.seenUpTo(this.from, this.context.nowMs)
   }
 
   get byteCount(): number {

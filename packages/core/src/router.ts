@@ -190,7 +190,7 @@ export class Router {
       return this.refuse(from, arrival, 'mailbox_full', FULL_RETRY_MS)
     const ttlSeconds = item.ttlSeconds === 0 ? limits.ttlSecondsDefault : item.ttlSeconds
     const birth = this.deliveries.admit(to, from, arrival)
-    const append = new RoutedAppend(from, to, arrival, { ttlSeconds, nowMs }, birth)
+    const append = new RoutedAppend(from, to, arrival, { ttlSeconds, context: this.context }, birth)
     // What is leased at birth is bounded by its session's credit.
     if (birth.birthEpoch === 0) this.context.quotas.add(append, nowMs)
     this.waiting += 1

@@ -377,9 +377,10 @@ export class ShardLife extends MemberLife implements Effects {
 
   protected commit(batch: Batch): void {
     const failed = () => this.commitFailed()
+    const sent = { ...batch, appends: batch.appends.map(asSent) }
     this.ask(
       'commit',
-      () => this.statements.commitAtOnce(batch),
+      () => this.statements.commitAtOnce(sent),
       (decided) => this.decideRest(batch, decided, failed),
       failed,
     )
@@ -405,9 +406,9 @@ export class ShardLife extends MemberLife implements Effects {
 
   protected commitAnswered(batch: Batch, committed: Committed): void {
     this.writer.succeeded()
-    this.writer.flush()
     this.engine.committed(batch.appends, committed)
     this.engine.told(batch.settles.filter(({ toldTo }) => toldTo))
+    this.writer.flush()
   }
 
   protected commitFailed(): void {
@@ -489,3 +490,7 @@ export class ShardLife extends MemberLife implements Effects {
     })
   }
 }
+
+/** What an append says of itself when its commit begins, however late that reaches the database. */
+const asSent = (append: Append): Append =>
+  Object.create(append, { birthFloor: { value: append.birthFloor, enumerable: true } })
