@@ -3,7 +3,8 @@ import type { Counters, Stage } from '@sealpost/core'
 import type { Claimed, CloseCode } from '@sealpost/protocol'
 import type { Batch } from '@sealpost/queue'
 import type { Millis } from '@sealpost/std'
-import { Counter, Gauge, Histogram, Registry } from 'prom-client'
+import { Counter, Gauge, Registry } from 'prom-client'
+import { type Distribution, register, Tally } from './tally.ts'
 import type { Traces } from './traces.ts'
 
 const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5]
@@ -31,11 +32,6 @@ const ENGINE_COUNTERS: Readonly<Record<keyof Counters, readonly [name: string, h
 }
 
 export type Timing = 'ack' | 'push' | 'commit'
-export interface Distribution {
-  readonly bounds: readonly number[]
-  readonly counts: readonly number[]
-}
-
 export class Metrics {
   readonly registry = new Registry()
   private readonly commitSeconds = this.histogram('commit_seconds', 'time of one group commit', SECONDS)
@@ -122,11 +118,9 @@ export class Metrics {
   }
 
   /** What was counted since the start in each bucket up to its bound, in seconds; the last one has none. */
-  async distributions(): Promise<Readonly<Record<Timing, Distribution>>> {
-    const [ack, push, commit] = await Promise.all(
-      [this.ackSeconds, this.pushSeconds, this.commitSeconds].map(cumulative),
-    )
-    return { ack: ack!, push: push!, commit: commit! }
+  get distributions(): Readonly<Record<Timing, Distribution>> {
+    const { ackSeconds: ack, pushSeconds: push, commitSeconds: commit } = this
+    return { ack: ack.distribution, push: push.distribution, commit: commit.distribution }
   }
 
   claimed(claimed: readonly Claimed[], tookMs: Millis): void {
@@ -152,8 +146,8 @@ export class Metrics {
     this.movedCount += expired + dead
   }
 
-  private histogram(name: string, help: string, buckets: number[]): Histogram {
-    return new Histogram({ name: `sealpost_${name}`, help, buckets, registers: [this.registry] })
+  private histogram(name: string, help: string, bounds: readonly number[]): Tally {
+    return register(this.registry, new Tally({ name: `sealpost_${name}`, help, bounds }))
   }
 
   private reading(Kind: typeof Counter | typeof Gauge, name: string, help: string, read: () => number): void {
@@ -167,11 +161,4 @@ export class Metrics {
       },
     })
   }
-}
-
-async function cumulative(histogram: Histogram): Promise<Distribution> {
-  const { values } = await histogram.get()
-  const buckets = values.filter(({ metricName }) => metricName?.endsWith('_bucket'))
-  const bounds = buckets.map(({ labels: { le } }) => (le === '+Inf' ? Number.POSITIVE_INFINITY : Number(le)))
-  return { bounds, counts: buckets.map(({ value }) => value) }
 }

@@ -24,7 +24,15 @@ function caughtUp(window = WINDOW): Credit {
 }
 
 const push = (credit: Credit, n: number, more: { byteCount?: number; pushedAtMs?: number } = {}) =>
-  credit.pushed(id(n), { priority: 1, pushedAtMs: 0, byteCount: 10, toldTo: null, isParked: false, ...more })
+  credit.pushed(id(n), {
+    priority: 1,
+    pushedAtMs: 0,
+    byteCount: 10,
+    toldTo: null,
+    isParked: false,
+    isLapsed: false,
+    ...more,
+  })
 
 test('nothing is born leased before a claim found the queue empty', () => {
   expect(new Credit(WINDOW, LIMITS).admitAppend(ANN, 10)).toBe(false)

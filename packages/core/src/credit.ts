@@ -326,9 +326,9 @@ export class Credit {
     )
   }
 
-  pushed(id: DeliveryId, unsettled: Omit<Unsettled, 'isLapsed'>): void {
+  pushed(id: DeliveryId, unsettled: Unsettled): void {
     this.settled(id) // pushed again: it counts once
-    this.unsettled.set(id, { ...unsettled, isLapsed: false })
+    this.unsettled.set(id, unsettled)
     if (unsettled.pool === undefined) this.held += 1
     this.heldBytes += unsettled.byteCount
   }

@@ -23,7 +23,7 @@ export const deliveryRef = (
 export const epochOf = (live: LiveSession, { pool }: Pick<Unsettled, 'pool'>): number =>
   pool === undefined ? live.epoch : live.openedEpoch
 
-export const settleOf = (live: LiveSession, id: DeliveryId, unsettled: Unsettled): Settle => ({
-  ...deliveryRef(live, id, unsettled),
-  toldTo: unsettled.toldTo,
-})
+export const settleOf = (live: LiveSession, id: DeliveryId, { priority, pool, toldTo }: Unsettled): Settle =>
+  pool === undefined
+    ? { meshId: live.mesh.meshId, recipient: live.peer.peer, priority, id, toldTo }
+    : { meshId: live.mesh.meshId, recipient: pool, priority, id, holder: live.peer.peer, toldTo }

@@ -260,10 +260,11 @@ export class LiveSession {
     return taken
   }
 
-  private count(delivery: Delivery, nowMs: Millis, how: Pick<Unsettled, 'pool' | 'isParked'>): void {
+  private count(delivery: Delivery, nowMs: Millis, { pool, isParked }: Pick<Unsettled, 'pool' | 'isParked'>): void {
     const { id, priority, envelope, body } = delivery
     const byteCount = envelope.length + (body?.length ?? 0)
-    this.credit.pushed(id, { priority, pushedAtMs: nowMs, byteCount, toldTo: this.toldTo(delivery), ...how })
+    const toldTo = this.toldTo(delivery)
+    this.credit.pushed(id, { priority, pushedAtMs: nowMs, byteCount, toldTo, pool, isParked, isLapsed: false })
   }
 
   /** Its sender, if that is to hear of its end: also of one that is settled while it is parked, for an earlier push of it. */

@@ -18,7 +18,7 @@ interface Reading {
   readonly atMs: Millis
   readonly counters: Readonly<Counters>
   readonly moved: number
-  readonly timings: Awaited<ReturnType<Metrics['distributions']>>
+  readonly timings: Metrics['distributions']
 }
 
 export class History {
@@ -30,8 +30,8 @@ export class History {
 
   constructor(parts: Parts) {
     this.parts = parts
-    void this.look()
-    this.timer = setInterval(() => void this.look(), SAMPLE_EVERY_MS)
+    this.look()
+    this.timer = setInterval(() => this.look(), SAMPLE_EVERY_MS)
     this.timer.unref()
   }
 
@@ -49,9 +49,9 @@ export class History {
     clearInterval(this.timer)
   }
 
-  private async look(): Promise<void> {
+  private look(): void {
     const { metrics, counters, gauges } = this.parts
-    const timings = await metrics.distributions()
+    const timings = metrics.distributions
     const reading = { atMs: performance.now(), counters: { ...counters() }, moved: metrics.movedCount, timings }
     const sample = { ...between(this.before, reading), ...gauges(), atMs: Date.now(), memoryBytes: process.memoryUsage.rss() } // biome-ignore format: one thing
     this.before = reading

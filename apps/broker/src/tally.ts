@@ -1,0 +1,81 @@
+/**
+ * A histogram for what is counted with every message: a search and two additions. prom-client's own makes objects of
+ * every value, 1.5 µs each, and was an eighth of the broker's time in a burst.
+ */
+import type { Registry } from 'prom-client'
+
+export interface Distribution {
+  readonly bounds: readonly number[]
+  readonly counts: readonly number[]
+}
+
+export interface TallyOptions {
+  readonly name: string
+  readonly help: string
+  /** Ascending; values above the last one count too. */
+  readonly bounds: readonly number[]
+}
+
+export class Tally {
+  readonly type = 'histogram'
+  readonly aggregator = 'sum'
+  readonly name: string
+  readonly help: string
+  private readonly bounds: readonly number[]
+  /** One for each bound, and one for what lies above. */
+  private readonly counts: Float64Array
+  private sum = 0
+
+  constructor({ name, help, bounds }: TallyOptions) {
+    this.name = name
+    this.help = help
+    this.bounds = [...bounds, Number.POSITIVE_INFINITY]
+    this.counts = new Float64Array(this.bounds.length)
+  }
+
+  observe(value: number): void {
+    let place = 0
+    while (value > this.bounds[place]!) place += 1
+    this.counts[place]! += 1
+    this.sum += value
+  }
+
+  /** What was counted up to each bound, in their unit; the last one is infinite. */
+  get distribution(): Distribution {
+    let count = 0
+    const counts = [...this.counts].map((more) => {
+      count += more
+      return count
+    })
+    return { bounds: this.bounds, counts }
+  }
+
+  /** For a registry: what a scrape shows. */
+  async get() {
+    const { name, help, type, aggregator } = this
+    const { bounds, counts } = this.distribution
+    const buckets = bounds.map((bound, i) => ({
+      metricName: `${name}_bucket`,
+      labels: { le: bound === Number.POSITIVE_INFINITY ? '+Inf' : bound },
+      value: counts[i]!,
+    }))
+    const totals = [
+      { metricName: `${name}_sum`, labels: {}, value: this.sum },
+      { metricName: `${name}_count`, labels: {}, value: counts.at(-1)! },
+    ]
+    return { name, help, type, aggregator, values: [...buckets, ...totals] }
+  }
+
+  reset(): void {
+    this.counts.fill(0)
+    this.sum = 0
+  }
+}
+
+type Registered = Parameters<Registry['registerMetric']>[0]
+
+/** A registry asks of a metric only what a tally has; its types want the library's own classes. */
+export function register(registry: Registry, tally: Tally): Tally {
+  registry.registerMetric(tally as unknown as Registered)
+  return tally
+}
