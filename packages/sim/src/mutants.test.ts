@@ -1,16 +1,16 @@
 import { expect, test } from 'vitest'
-import { mutants } from './mutants.ts'
-import { runSeed, type WorldParts } from './world.ts'
+import { type Mutant, mutants } from './mutants.ts'
+import { runSeed } from './world.ts'
 
-/** Most are found by the first few; the rarest by one seed in about forty. */
+/** Most are found by the first few; the rarest by one seed in about a hundred. */
 const SEEDS = 300
 
-test.each(mutants)('is found: $name', ({ parts, breaks }) => {
-  expect(firstViolation(parts)).toMatch(breaks)
+test.each(mutants)('is found: $name', (mutant) => {
+  expect(firstViolation(mutant)).toMatch(mutant.breaks)
 })
 
-function firstViolation(parts: WorldParts): string | null {
-  for (let seed = 1; seed <= SEEDS; seed++) {
+function firstViolation({ parts, firstSeed = 1 }: Mutant): string | null {
+  for (let seed = firstSeed; seed < firstSeed + SEEDS; seed++) {
     const { violation } = runSeed(seed, parts)
     if (violation !== null) return violation
   }
