@@ -38,6 +38,7 @@ import { Releases } from './releases.ts'
 import type { SpaceNews } from './space-news.ts'
 
 const TICK_MS = 1000
+const GO_ON_MS = 20
 const FENCE_RETRY_MS = 500
 const RETRIES_MAX = 1000
 /** What a crash makes come again is bounded by it. */
@@ -106,7 +107,10 @@ export class Driver extends MemberDriver implements Effects {
       options.drain,
     )
     this.timers.push(
-      setInterval(() => this.step(() => this.engine.tick()), TICK_MS),
+      setInterval(() => {
+        this.step(() => this.engine.tick())
+        this.goOn()
+      }, TICK_MS),
       setInterval(() => void this.sweep(), options.sweepMs),
     )
     this.releases = new Releases({
@@ -325,6 +329,15 @@ export class Driver extends MemberDriver implements Effects {
   /** Peers of a broker that stops must not all come to others at once. */
   private jitter(): Millis {
     return 100 + Math.floor(Math.random() * this.engine.departures.spreadMs)
+  }
+
+  /** The engine decides how much of its round a turn of the event loop can bear. */
+  private goOn(): void {
+    if (!this.engine.isOnItsRound) return
+    setTimeout(() => {
+      this.step(() => this.engine.goOn())
+      this.goOn()
+    }, GO_ON_MS)
   }
 
   private callSettlesSoon(): void {

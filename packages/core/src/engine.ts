@@ -32,6 +32,7 @@ import { PoolAnswers } from './pool-answers.ts'
 import { Pools } from './pools.ts'
 import { Presence } from './presence.ts'
 import { askerOf, isQuestion } from './questions.ts'
+import { Rounds } from './rounds.ts'
 import { Router } from './router.ts'
 import { LiveSession, mobilityOf, Session } from './session.ts'
 import type { SpaceFacts } from './space-roster.ts'
@@ -70,13 +71,12 @@ export class Engine {
   private readonly whispers: Whispers
   private readonly seats: Pools
   private readonly homes = new Homes()
+  private readonly rounds: Rounds
   private readonly sessions = new Map<SocketId, Session>()
-  private tickedAtMs: Millis
   private liveSessions = 0
 
   constructor(effects: Effects, options: EngineOptions) {
     this.options = options
-    this.tickedAtMs = options.nowMs
     this.context = new Context(effects, options)
     this.context.end = (live, code, retryAfterMs) => {
       const session = this.sessions.get(live.socket)
@@ -98,10 +98,11 @@ export class Engine {
     this.hints = new Hints(this.context, parts)
     this.persons = new Persons(this.context, live)
     this.persons.expel = (member) => this.expel(member)
-    this.departures = new Departures(this.context, this.homes, {
-      sessions: this.sessions,
-      refuse: (session, code, retryAfterMs) => this.refuse(session, code, retryAfterMs),
-    })
+    const { sessions } = this
+    const refuse = (session: Session, code: CloseCode, retryAfterMs?: Millis) =>
+      this.refuse(session, code, retryAfterMs)
+    this.departures = new Departures(this.context, this.homes, { sessions, refuse })
+    this.rounds = new Rounds(this.context, { sessions, standings, deliveries, refuse })
   }
 
   get counters(): Readonly<Counters> {
@@ -130,18 +131,24 @@ export class Engine {
     this.context.nowMs = Math.max(nowMs, this.context.nowMs)
   }
 
-  /** About once a second: deadlines, heartbeats and the backstop poll. */
+  /** About once a second: deadlines, heartbeats and the backstop poll; those that are left go on with `goOn`. */
   tick(): void {
-    const { nowMs } = this.context
-    const sinceMs = nowMs - this.tickedAtMs
-    this.tickedAtMs = nowMs
-    for (const session of [...this.sessions.values()]) this.watch(session, sinceMs)
-    this.standings.flush()
+    this.rounds.begin()
     this.seats.tick()
     this.presence.tick()
     this.context.forgetOld()
     this.context.flush()
     this.departures.tick()
+  }
+
+  get isOnItsRound(): boolean {
+    return this.rounds.isUnderWay
+  }
+
+  /** The next part of what a tick began, some 20 ms after the former one. */
+  goOn(): void {
+    this.rounds.goOn()
+    this.context.flush()
   }
 
   connected(socket: SocketId, hello: FrameOf<'hello'>): void {
@@ -449,27 +456,6 @@ export class Engine {
     effects.findLost(live.socket, { meshId, peer, epoch })
     this.presence.changed(live.peer, live.mesh)
     this.deliveries.claimSoon(live)
-  }
-
-  private watch(session: Session, sinceMs: Millis): void {
-    const { nowMs, effects, limits } = this.context
-    // A pause of this process is no silence of the peer's.
-    const heardAtMs = sinceMs > limits.heartbeatMs ? nowMs : session.heardAtMs
-    session.heardAtMs = heardAtMs
-    if (session.state.name !== 'live') {
-      if (nowMs - session.connectedAtMs >= limits.authWithinMs) this.refuse(session, 'auth_timeout')
-      return
-    }
-    if (nowMs - heardAtMs >= 3 * limits.heartbeatMs) return this.refuse(session, 'heartbeat_missed')
-    const { live } = session.state
-    if (nowMs - session.quietSince(live) >= limits.heartbeatMs) {
-      session.pinged(nowMs)
-      effects.ping(session.socket)
-    }
-    this.standings.askIfOld(live)
-    if (nowMs - live.polledAtMs < limits.pollMs) return
-    live.polledAtMs = nowMs
-    this.deliveries.poll(live)
   }
 
   private refuse(session: Session, code: CloseCode, retryAfterMs: Millis = TRY_LATER_MS): void {

@@ -1,0 +1,54 @@
+import { expect, test } from 'vitest'
+import { world } from './testing-world.ts'
+
+/** More than one look, and fewer than three. */
+const SESSIONS = 450
+
+function crowd() {
+  const its = world()
+  for (let n = 2; n <= SESSIONS; n++) its.enter(n)
+  return its
+}
+
+test('many sessions are looked at in parts, each once a round', () => {
+  const { engine, pings } = crowd()
+  engine.advance(15_000)
+  engine.tick()
+  expect(pings.length).toBeLessThan(SESSIONS / 2)
+  let parts = 1
+  for (; engine.isOnItsRound; parts++) engine.goOn()
+  expect(parts).toBe(3)
+  expect(new Set(pings).size).toBe(SESSIONS)
+  expect(pings.length).toBe(SESSIONS)
+})
+
+test('a round that is late goes on where it was', () => {
+  const { engine, pings } = crowd()
+  engine.advance(15_000)
+  engine.tick()
+  const before = pings.length
+  engine.advance(16_000)
+  engine.tick()
+  expect(pings.length).toBe(2 * before)
+})
+
+test('who leaves during a round is not looked at any more', () => {
+  const { engine, pings } = crowd()
+  engine.advance(15_000)
+  engine.tick()
+  engine.closed(SESSIONS)
+  while (engine.isOnItsRound) engine.goOn()
+  expect(pings).not.toContain(SESSIONS)
+  expect(pings.length).toBe(SESSIONS - 1)
+})
+
+test('a pause of the process is no silence, not even for those who are looked at last', () => {
+  const { engine } = crowd()
+  engine.advance(15_000)
+  engine.tick()
+  while (engine.isOnItsRound) engine.goOn()
+  engine.advance(100_000)
+  engine.tick()
+  while (engine.isOnItsRound) engine.goOn()
+  expect(engine.sessionCount).toBe(SESSIONS)
+})
