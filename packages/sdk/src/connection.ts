@@ -345,7 +345,7 @@ export class Connection {
     // A mesh of another cell can't stay here: whoever can't be served is told anew where to go.
     if (code === 'try_later') this.#addresses.asksToStay = false
     const isTurned = isAway(state, code) && this.#turn(code, nowMs)
-    const retryInMs = isSentOn ? 0 : isTurned ? this.#drawTurn() : this.#drawRetry()
+    const retryInMs = isSentOn ? 0 : isTurned ? this.#drawTurn(code) : this.#drawRetry()
     this.state = { name: 'waiting', dialAtMs: nowMs + retryInMs }
     this.#ports.lost(code, retryInMs)
   }
@@ -358,9 +358,10 @@ export class Connection {
     return isTurned
   }
 
-  /** One that was not asked yet has put nobody off: only those who come together are to come apart. */
-  #drawTurn(): Millis {
-    return Math.min(this.#hintMs, HINT_MAX_MS) + backoffMs(0, this.#ports.random)
+  /** One that was not asked yet has put nobody off. Only those who come together are to come apart: who stops did that. */
+  #drawTurn(code: SealpostCode | 'connection_lost'): Millis {
+    const hintMs = Math.min(this.#hintMs, HINT_MAX_MS)
+    return code === 'restarting' && hintMs > 0 ? hintMs : hintMs + backoffMs(0, this.#ports.random)
   }
 
   /** All whom a broker puts off are told the same time: without a pause of their own they would come back as one. */
