@@ -90,9 +90,9 @@ export class HistoryGround {
   async #write({ meshId, spaceId }: SpaceRef, { entries, bytes, events }: SpaceSize): Promise<void> {
     const each = Math.round(bytes / entries)
     await this.#run(
-      `insert into history_event (mesh_id, space_id, seq, at, kind, key_hash, author, record)
+      `insert into history_event (mesh_id, space_id, seq, at, kind, key_hash, former_seq, author, record)
        select s.mesh_id, s.space_id, n, s.last_at - (${events} - n) * (interval '${DAYS} days' - interval '2 minutes') / ${events}, 1,
-         sha256(int8send(n * ${STRIDE} % ${entries})), s.owner, substr(noise, (n % 9000)::int + 1, ${each})
+         sha256(int8send(n * ${STRIDE} % ${entries})), case when n > ${entries} then n - ${entries} end, s.owner, substr(noise, (n % 9000)::int + 1, ${each})
        from space s, generate_series(1, ${events}::bigint) n,
          (select string_agg(sha256(int4send(i)), '') as noise from generate_series(1, ${Math.ceil((each + 9_000) / 32)}) i) x
        where s.mesh_id = '${meshId}' and s.space_id = '${spaceId}' order by n`,

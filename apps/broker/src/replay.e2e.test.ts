@@ -31,9 +31,10 @@ async function fill(meshId: MeshId): Promise<void> {
      from member where mesh_id = '${meshId}'`,
   )
   await run(
-    `insert into history_event (mesh_id, space_id, seq, at, kind, key_hash, author, record)
+    `insert into history_event (mesh_id, space_id, seq, at, kind, key_hash, former_seq, author, record)
      select mesh_id, space_id, n, timestamptz '2026-01-02Z' + n * interval '1 second',
-       case n when ${MANY + 2} then 2 else 1 end, sha256(int4send(case when n > ${MANY} then n - ${MANY} else n end)), owner,
+       case n when ${MANY + 2} then 2 else 1 end, sha256(int4send(case when n > ${MANY} then n - ${MANY} else n end)),
+       case when n > ${MANY} then n - ${MANY} end, owner,
        convert_to(rpad('value ' || n || '.', ${VALUE_BYTES}, 'x'), 'utf8')
      from space, generate_series(1, ${MANY + 2}) n where mesh_id = '${meshId}'`,
   )

@@ -97,6 +97,8 @@ export const historyEvent = pgTable(
     kind: smallint('kind').notNull(),
     /** Of an entry. */
     keyHash: bytea('key_hash'),
+    /** Of an entry: the event that set this key before; null for its first. Who asks for a state leaves those out. */
+    formerSeq: count('former_seq'),
     author: integer('author').notNull(),
     /** The entry, or what opens the body of a message. */
     record: bytea('record').notNull(),

@@ -77,8 +77,8 @@ with place as materialized (
   on conflict (mesh_id, space_id, key_hash) do update set (revision, seq, at, author, is_deleted, entry, hash) =
     (excluded.revision, excluded.seq, excluded.at, excluded.author, excluded.is_deleted, excluded.entry, excluded.hash)
 ), happened as (
-  insert into history_event (mesh_id, space_id, seq, at, kind, key_hash, author, record)
-  select mesh_id, space_id, seq, at, case when is_deleted then 2 else 1 end, key_hash, author, entry from written where is_kept
+  insert into history_event (mesh_id, space_id, seq, at, kind, key_hash, former_seq, author, record)
+  select mesh_id, space_id, seq, at, case when is_deleted then 2 else 1 end, key_hash, standing_seq, author, entry from written where is_kept
 )
 select case when status = '+' and not is_written then 'q' else status end,
   case when is_written then new_seq when status = '=' then standing_seq end,

@@ -7,7 +7,7 @@ import { readEntries, readPage } from './pages.ts'
 import { dropDays, giveUpDays, makeDays } from './retention.ts'
 import { defaultSnapshotOptions, Snapshots } from './snapshots.ts'
 import { literal, type Micros, ofSpace } from './space-ref.ts'
-import { eventsBetween, snapshotStep, stateNow } from './state-sql.ts'
+import { eventsBetween, snapshotStep, stateAt, stateNow } from './state-sql.ts'
 import { DAY, HOUR, type ReadRow, ReplayWorld, readAll, type SpaceWorld, START } from './testing-space.ts'
 
 let world: ReplayWorld
@@ -184,12 +184,32 @@ describe('a space with some history', () => {
       sql.begin(async (begun) => {
         const [row] = await begun.unsafe(snapshotStep(batch))
         expect(row).toMatchObject({ rows: 3, isDone: true })
+        // Nothing that another who writes, or sends, would wait for: rows of snapshots alone are written, and no table locked.
+        const locks = await begun.unsafe(
+          `select distinct c.relname as name, l.mode from pg_locks l join pg_class c on c.oid = l.relation
+           where l.pid = pg_backend_pid() and c.relkind in ('r', 'p') and l.mode <> 'AccessShareLock' and c.relnamespace = 'public'::regnamespace`,
+        )
+        for (const { name, mode } of locks) {
+          expect(name).toMatch(/^snapshot/)
+          expect(['RowShareLock', 'RowExclusiveLock']).toContain(mode)
+        }
+        expect(locks.length).toBeGreaterThan(0)
         const written = await space.write({ kind: 1, key: 'a', value: 'meanwhile' }) // on another connection
         expect(written.seq).toBe(7)
         const [second] = await world.broker.run((other) => other.unsafe(snapshotStep(batch)))
         expect(second).toBeUndefined() // whose turn it is not does nothing, and waits for nobody
       }),
     )
+  })
+
+  test('is told in one walk past one hash, with nothing sorted', async () => {
+    const space = await filled()
+    const query = stateAt({ space: space.ref, at: START + DAY, after: 0, base: { seq: 2, at: START } })
+    const plan = (await world.broker.run((sql) => sql.unsafe<{ 'QUERY PLAN': string }[]>(`explain ${query}`)))
+      .map((line) => line['QUERY PLAN'])
+      .join('\n')
+    expect(plan.match(/hashed SubPlan/g)).toHaveLength(1)
+    expect(plan).not.toMatch(/ Sort |Seq Scan|Nested Loop|Hash Join/)
   })
 
   test('makes a snapshot only when enough has changed, or for its age', async () => {

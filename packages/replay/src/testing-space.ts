@@ -120,8 +120,9 @@ export class SpaceWorld {
               select from state_entry where ${ofSpace(this.ref)} and key_hash = ${hash}))
           where ${ofSpace(this.ref)} returning last_seq, last_at
         ), event as (
-          insert into history_event (mesh_id, space_id, seq, at, kind, key_hash, author, record, body)
-          select ${ids}, last_seq, last_at, ${kind}, ${hash}, ${this.#author}, '${value}'::bytea, ${isEntry ? 'null' : `'body of ${value}'::bytea`} from turn
+          insert into history_event (mesh_id, space_id, seq, at, kind, key_hash, former_seq, author, record, body)
+          select ${ids}, last_seq, last_at, ${kind}, ${hash},
+            (select seq from state_entry where ${ofSpace(this.ref)} and key_hash = ${hash}), ${this.#author}, '${value}'::bytea, ${isEntry ? 'null' : `'body of ${value}'::bytea`} from turn
         ), entry as (
           insert into state_entry (mesh_id, space_id, key_hash, revision, seq, at, author, is_deleted, entry, hash)
           select ${ids}, ${hash}, 1, last_seq, last_at, ${this.#author}, ${kind === 2}, '${value}'::bytea, sha256('${value}')
