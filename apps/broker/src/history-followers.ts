@@ -1,11 +1,11 @@
 /** Those who stay on a space's history: pages of what is new, shared by all who have read as far. */
-import type { Database } from '@sealpost/db'
-import { lineOf, otherLine, PAGE_ROWS_MAX, type Page, readPage, type SpaceRef } from '@sealpost/replay'
+import type { Pipeline } from '@sealpost/db'
+import { otherLine, PAGE_ROWS_MAX, type Page, readPage, type SpaceRef } from '@sealpost/replay'
 import type { Millis } from '@sealpost/std'
 import type { SpaceNews } from './space-news.ts'
 
 export interface FollowersParts {
-  readonly db: Database
+  readonly db: Pipeline
   readonly news: Pick<SpaceNews, 'follow'>
   /** How often to look when nobody said anything: what was said may be lost. */
   readonly pollMs: Millis
@@ -23,11 +23,11 @@ export interface Following {
 const FOLLOWERS_MAX = 2_000
 /** A silent answer shows so often that it is alive. */
 const ALIVE_MS = 15_000
-const EVER = { from: 0, to: Number.MAX_SAFE_INTEGER }
+const EVER = { from: null, to: null }
 
 export class Followers {
   readonly #parts: FollowersParts
-  readonly #asked = new Map<string, Promise<Page>>()
+  readonly #asked = new Map<string, Promise<Page | null>>()
   count = 0
 
   get isFull(): boolean {
@@ -49,11 +49,11 @@ export class Followers {
       yield Buffer.from(otherLine({ start: true, ...start }))
       while (!signal.aborted) {
         bell.hush()
-        const { rows } = await this.#page(space, cursor)
+        const { rows } = (await this.#page(space, cursor)) ?? { rows: [] }
         if (rows.length > 0) {
           if (!(await mayRead())) return
           cursor = rows.at(-1)!.seq
-          yield Buffer.from(rows.map(lineOf).join(''), 'latin1')
+          yield Buffer.from(rows.map(({ line }) => line).join(''), 'latin1')
           saidMs = performance.now()
           continue
         }
@@ -71,7 +71,7 @@ export class Followers {
   }
 
   /** Those who have read as far wait for one answer. */
-  async #page(space: SpaceRef, after: number): Promise<Page> {
+  async #page(space: SpaceRef, after: number): Promise<Page | null> {
     const name = `${space.meshId}/${space.spaceId}/${after}`
     const asked = this.#asked.get(name)
     if (asked !== undefined) return asked

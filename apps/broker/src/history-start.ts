@@ -1,9 +1,10 @@
 /** Puts the parts of state and history together: those that are written, those that are read, and what keeps them readable. */
-import { CopyLanes, openDatabase } from '@sealpost/db'
+import { CopyLanes, openDatabase, openPipeline } from '@sealpost/db'
 import { REPLAY_SESSION } from '@sealpost/replay'
 import type { Authenticator } from './authenticator.ts'
 import type { Config } from './config.ts'
 import { Followers } from './history-followers.ts'
+import { HistoryPages } from './history-pages.ts'
 import { HistoryUpkeep, UPKEEP_STATEMENT_MS } from './history-upkeep.ts'
 import { watchKept } from './kept-watch.ts'
 import type { Log } from './log.ts'
@@ -34,12 +35,17 @@ export async function openHistory(config: Config, { databases, authenticator, ne
     ...{ applicationName: 'sealpost history', connections: 2, settings },
     statementTimeoutMs: UPKEEP_STATEMENT_MS,
   })
+  const paging = await openPipeline(config.DATABASE_URL, {
+    applicationName: 'sealpost pages',
+    connections: 2,
+    settings,
+  })
   const copies = new CopyLanes(config.DATABASE_URL, {
     ...{ applicationName: 'sealpost replay', settings, idleMax: atATime },
     statementTimeoutMs: LONGEST_MS,
   })
   const turns = new Turns({ atATime, waitingMax: WAITING_MAX, waitingEachMax: WAITING_EACH_MAX })
-  const followers = new Followers({ db, news, pollMs: config.POLL_MS })
+  const followers = new Followers({ db: paging, news, pollMs: config.POLL_MS })
   const upkeep = new HistoryUpkeep({ db, log, metrics, everyMs: config.HISTORY_MS })
   const stopWatching = watchKept({ db, log, metrics })
   news.onChange(() => upkeep.soon())
@@ -50,11 +56,11 @@ export async function openHistory(config: Config, { databases, authenticator, ne
   })
   return {
     spaces,
-    replays: new Replays({ db, copies, turns, followers, spaces: spaces.spaces }),
+    replays: new Replays({ db, copies, turns, pages: new HistoryPages(paging), followers, spaces: spaces.spaces }),
     stop: async (): Promise<void> => {
       upkeep.stop()
       stopWatching()
-      await Promise.all([copies.close(), db.close()])
+      await Promise.all([copies.close(), paging.close(), db.close()])
     },
   }
 }

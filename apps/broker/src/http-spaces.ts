@@ -83,8 +83,8 @@ async function spaceJson(desk: SpaceDesk, holder: TokenHolder, space: Space) {
 }
 
 /** Before it nothing is told. */
-function horizonOf({ keptSince, keepSeconds }: Space): string | null {
-  return keptSince === null ? null : instantOf(Math.max(keptSince, (Date.now() - keepSeconds * 1000) * 1000))
+function horizonOf({ now, keptSince, keepSeconds }: Space): string | null {
+  return keptSince === null ? null : instantOf(Math.max(keptSince, now - keepSeconds * 1e6))
 }
 
 /** As `2026-11-22T01:02:03.123456Z`. */

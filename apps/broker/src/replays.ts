@@ -4,7 +4,6 @@ import type { Spaces } from '@sealpost/history'
 import {
   eventsBetween,
   findBase,
-  findSpace,
   horizonOf,
   lineOf,
   type Micros,
@@ -12,7 +11,6 @@ import {
   otherLine,
   type Row,
   readEntries,
-  readPage,
   refusalOf,
   type SpaceFacts,
   type SpaceRef,
@@ -21,6 +19,7 @@ import {
   untilSettled,
 } from '@sealpost/replay'
 import type { Followers } from './history-followers.ts'
+import type { HistoryPages } from './history-pages.ts'
 import { isRefused, type Refused } from './http-refusals.ts'
 import { nameOf, type TokenHolder } from './http-tokens.ts'
 import { longAnswer, type ReplayForm } from './replay-answers.ts'
@@ -31,6 +30,7 @@ export interface ReplaysParts {
   readonly db: Database
   readonly copies: CopyLanes
   readonly turns: Turns
+  readonly pages: HistoryPages
   readonly followers: Followers
   /** Who belongs to which. */
   readonly spaces: Pick<Spaces, 'find'>
@@ -65,6 +65,7 @@ export interface HistoryQuery {
 export type Parts = AsyncGenerator<Uint8Array>
 
 const FOLLOWERS_TOO_MANY: Refused = { code: 'too_many_requests' }
+const SPACE_UNKNOWN: Refused = { code: 'space_unknown' }
 const CODES = { in_future: 'moment_in_future', before_horizon: 'before_horizon' } as const
 
 export class Replays {
@@ -94,7 +95,7 @@ export class Replays {
   async history(asked: Asked, query: HistoryQuery): Promise<Parts | Refused> {
     const facts = await this.#find(asked)
     if (isRefused(facts)) return facts
-    const { space, signal } = asked
+    const { space } = asked
     const { after, before, limit } = query
     const horizon = horizonOf(facts)
     if (horizon === null) return { code: 'before_horizon' }
@@ -105,14 +106,13 @@ export class Replays {
     if (query.follows) return this.#follow(asked, after, start)
     if (query.to !== null) await untilSettled(this.#parts.db, space, facts, to)
     if (limit === null) return this.#long(asked, eventsBetween({ space, after, from, to }), start, after)
-    const { rows, hasMore } = await readPage(this.#parts.db, { space, after, before, from, to, limit })
-    signal.throwIfAborted()
-    return few(start, rows, { seq: rows.at(-1)?.seq ?? after, more: hasMore })
+    const page = await this.#parts.pages.find({ space, after, before, from: query.from, to: query.to, limit })
+    return page ? only(page) : SPACE_UNKNOWN
   }
 
   async #find({ holder, space }: Asked): Promise<SpaceFacts | Refused> {
-    const isTheirs = space.meshId === holder.meshId && (await this.#parts.spaces.find(holder, space.spaceId))
-    return (isTheirs && (await findSpace(this.#parts.db, space))) || { code: 'space_unknown' }
+    const isOfTheirMesh = space.meshId === holder.meshId
+    return (isOfTheirMesh && (await this.#parts.spaces.find(holder, space.spaceId))) || SPACE_UNKNOWN
   }
 
   async #long(asked: Asked, query: string, start: Start, cursor: number): Promise<Parts | Refused> {
@@ -137,6 +137,10 @@ const startOf = (at: Micros, { lastSeq }: SpaceFacts): Start => ({ at: momentTex
 
 async function* few(start: Start, rows: readonly Row[], end: Start): Parts {
   yield Buffer.from(otherLine({ start: true, ...start }) + rows.map(lineOf).join('') + otherLine({ end: true, ...end }))
+}
+
+async function* only(bytes: Uint8Array): Parts {
+  yield bytes
 }
 
 async function* endingWith(parts: Parts, done: () => void): Parts {

@@ -80,9 +80,9 @@ export async function openDatabase(url: string, options: DatabaseOptions = {}): 
   return openPool(url, { ...defaults, ...options }, openLane)
 }
 
-/** @throws DatabaseError `db_url_invalid`, `db_not_done`, `db_refused` */
+/** One connection, unless more are asked for. @throws DatabaseError `db_url_invalid`, `db_not_done`, `db_refused` */
 export async function openPipeline(url: string, options: DatabaseOptions = {}): Promise<Pipeline> {
-  return openPool(url, { ...defaults, ...options, connections: 1 }, openPipeLane)
+  return openPool(url, { ...defaults, connections: 1, ...options }, openPipeLane)
 }
 
 type PoolOptions = typeof defaults & DatabaseOptions

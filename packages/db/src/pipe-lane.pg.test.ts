@@ -43,6 +43,19 @@ test('steps are one transaction, and each answers its rows', async () => {
   await run({ text: 'delete from box' })
 })
 
+test('what a copy says is told message by message, beside the rows of other steps', async () => {
+  const told: string[] = []
+  const rows = (count: number): Step => ({
+    text: `copy (select repeat('x', 9) || n from generate_series(1, ${count}) n) to stdout`,
+    take: (message) => told.push(message.toString()),
+  })
+  const answers = await run({ text: 'select 4' }, rows(3), { text: 'select 5' }, rows(1))
+  expect(answers).toEqual([[['4']], [], [['5']], []])
+  expect(told).toEqual(['x1', 'x2', 'x3', 'x1'].map((end) => `${'x'.repeat(8)}${end}\n`))
+  await expect(run(rows(1), FAILING)).rejects.toMatchObject({ code: 'db_refused' })
+  expect(await run({ text: 'select 6' }, rows(0))).toEqual([[['6']], []])
+})
+
 const LARGE = copy(row(1, 4_000_000))
 test.each([
   ['before a large copy', [FAILING, LARGE]],

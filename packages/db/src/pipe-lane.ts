@@ -17,6 +17,11 @@ export interface Step {
   readonly parameters?: readonly (Uint8Array | string)[]
   /** For a `COPY … FROM STDIN (FORMAT binary)`: what it reads, header and trailer included. */
   readonly copied?: Uint8Array
+  /**
+   * For a `COPY … TO STDOUT`, which takes no parameters and so is not kept prepared: is told each message of the server, which
+   * holds a row, as a view that is good until it returns. The header stands before the first row, the trailer alone.
+   */
+  readonly take?: (message: Buffer) => void
 }
 /** Column values as text. */
 export type PipeRow = readonly (string | null)[]
@@ -216,6 +221,9 @@ class Submission implements Submittable {
   handleDataRow({ fields }: { fields: PipeRow }): void {
     this.ofStep.push(fields)
   }
+  handleCopyData({ chunk }: { chunk: Buffer }): void {
+    this.steps[this.rows.length]?.take?.(chunk)
+  }
   handleCommandComplete(): void {
     this.rows.push(this.ofStep)
     this.ofStep = []
@@ -235,8 +243,9 @@ class Submission implements Submittable {
   readonly handleEmptyQuery = nothing
   readonly handlePortalSuspended = nothing
 
-  private send(connection: PipeConnection, { text, parameters = [], copied }: Step): void {
-    connection.bind({ statement: this.prepare(connection, text), values: parameters, valueMapper: asItIs })
+  private send(connection: PipeConnection, { text, parameters = [], copied, take }: Step): void {
+    const statement = take ? unnamed(connection, text) : this.prepare(connection, text)
+    connection.bind({ statement, values: parameters, valueMapper: asItIs })
     connection.execute({})
     if (!copied) return
     connection.sendCopyFromChunk(copied)
@@ -254,6 +263,11 @@ class Submission implements Submittable {
     connection.parse({ name: statement.name, text, types: [] })
     return statement.name
   }
+}
+
+function unnamed(connection: PipeConnection, text: string): string {
+  connection.parse({ name: '', text, types: [] })
+  return ''
 }
 
 /** The driver tells a run of its error only, and would warn of another run before the server is ready. */

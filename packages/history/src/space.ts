@@ -25,6 +25,8 @@ export interface SpaceTerms extends SpaceRef {
 
 /** A space as it is. */
 export interface Space extends SpaceTerms {
+  /** By the database's clock. */
+  readonly now: Micros
   /** Of the newest space key that was granted; 0: none was. */
   readonly keyEpoch: number
   /** Of the newest event; 0: there was none. */

@@ -61,6 +61,7 @@ export class Spaces {
 type PutOutcome = PutSpaceOutcome | 'away' | null
 
 interface SpaceRow extends Row {
+  now: number
   space_id: string
   epoch: number
   statement: Uint8Array
@@ -93,6 +94,7 @@ const memberOf = ({ peer, key_epoch }: MemberRow): SpaceMember => ({ peer, keyEp
 function spaceOf(meshId: Space['meshId'], row: SpaceRow): Space {
   return {
     meshId,
+    now: Math.round(row.now),
     spaceId: row.space_id.replaceAll('-', '') as SpaceId,
     epoch: row.epoch,
     statement: new Uint8Array(row.statement),

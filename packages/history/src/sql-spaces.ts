@@ -10,7 +10,7 @@ export const micros = (instant: string) => `(extract(epoch from ${instant}) * 10
 const SPACE = `s.space_id, s.epoch, s.statement, s.history_for, s.keeps_messages, s.keep_seconds, s.keep_bytes, s.key_epoch,
   case when s.last_seq < 0 then -1 - s.last_seq else s.last_seq end as last_seq, ${micros('s.last_at')} as last_at,
   (select sum(o.entry_bytes + o.history_bytes)::bigint from space o where o.mesh_id = s.mesh_id) as mesh_bytes,
-  ${micros('s.kept_since')} as kept_since, s.entries, s.entry_bytes, s.history_bytes`
+  ${micros('s.kept_since')} as kept_since, s.entries, s.entry_bytes, s.history_bytes, ${micros('clock_timestamp()')} as now`
 
 /** `$1–$3` mesh, space, and the peer that must belong to it. Walks: the primary keys of space and member. */
 export const FIND_SPACE = `

@@ -79,6 +79,14 @@ export class CopyRows {
   }
 }
 
+/** The row in what one message of a `COPY` holds, behind the header where that stands before it. @returns null: none is in it */
+export function rowIn(message: Buffer): Row | null {
+  const first = message.readInt16BE(0)
+  const start = first === COLUMNS || first === -1 ? 0 : HEADER_BYTES
+  if (message.length === start || message.readInt16BE(start) === -1) return null
+  return readRow(message, start)
+}
+
 function readRow(bytes: Buffer, start: number): Row {
   const valueAt = start + VALUE_AT
   const bodyLengthAt = valueAt + bytes.readInt32BE(valueAt - 4)

@@ -17,18 +17,6 @@ export type Refusal = 'in_future' | 'before_horizon'
 /** Nobody writes into a space for longer than a statement may take. */
 const SETTLED_MICROS: Micros = 60e6
 
-/** @returns null: there is no such space. @throws DatabaseError */
-export async function findSpace(db: Database, space: SpaceRef): Promise<SpaceFacts | null> {
-  const [row] = await db.run(
-    (sql) => sql<SpaceFacts[]>`
-      select ${sql.unsafe(microsOf('clock_timestamp()'))} as now,
-        case when last_seq < 0 then -1 - last_seq else last_seq end as "lastSeq",
-        ${sql.unsafe(microsOf('kept_since'))} as "keptSince", keep_seconds as "keepSeconds"
-      from space where ${sql.unsafe(ofSpace(space))}`,
-  )
-  return row ?? null
-}
-
 /** Nothing before it is told. `null`: nothing is. */
 export function horizonOf({ now, keptSince, keepSeconds }: SpaceFacts): Micros | null {
   return keptSince === null ? null : Math.max(keptSince, now - keepSeconds * 1e6)

@@ -2,13 +2,12 @@ import { randomBytes } from 'node:crypto'
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { lineOf } from './lines.ts'
-import { findSpace } from './moments.ts'
 import { readEntries, readPage } from './pages.ts'
 import { dropDays, giveUpDays, makeDays } from './retention.ts'
 import { defaultSnapshotOptions, Snapshots } from './snapshots.ts'
 import { literal, type Micros, ofSpace } from './space-ref.ts'
 import { eventsBetween, snapshotStep, stateAt, stateNow } from './state-sql.ts'
-import { DAY, HOUR, type ReadRow, ReplayWorld, readAll, type SpaceWorld, START } from './testing-space.ts'
+import { DAY, findSpace, HOUR, type ReadRow, ReplayWorld, readAll, type SpaceWorld, START } from './testing-space.ts'
 
 let world: ReplayWorld
 beforeAll(async () => {
@@ -137,7 +136,7 @@ describe('a space with some history', () => {
     const all = { space: space.ref, after: 0, from: START, to: START + DAY }
     expect((await readAll(world.copies, eventsBetween(all))).map(({ kind }) => kind)).toEqual([1, 1, 1, 1, 2, 3])
     const page = async (request: { after?: number; before?: number; limit: number }) => {
-      const { rows, hasMore } = await readPage(world.broker, { ...all, before: null, ...request })
+      const { rows, hasMore } = (await readPage(world.paging, { ...all, before: null, ...request }))!
       return [rows.map(({ seq }) => seq), hasMore]
     }
     expect(await page({ after: 1, limit: 3 })).toEqual([[2, 3, 4], true])
@@ -151,10 +150,50 @@ describe('a space with some history', () => {
     const space = await world.space()
     for (let i = 0; i < 4; i++) await space.write({ kind: 3, key: '', value: 'x'.repeat(120_000) })
     const all = { space: space.ref, after: 0, before: null, from: START, to: START + DAY, limit: 200 }
-    const first = await readPage(world.broker, all)
+    const first = (await readPage(world.paging, all))!
     expect([first.rows.map(({ seq }) => seq), first.hasMore]).toEqual([[1, 2], true])
-    const second = await readPage(world.broker, { ...all, after: 2 })
+    const second = (await readPage(world.paging, { ...all, after: 2 }))!
     expect(second.rows.map(({ seq }) => seq)).toEqual([3, 4])
+  })
+
+  test('tells a page of the last day and of days before as one', async () => {
+    const now = Date.now() * 1000
+    await world.setClock(now - 3 * DAY)
+    const space = await world.space()
+    for (const ago of [2.5, 2, 0.5, 0.2, 0.1]) {
+      await world.setClock(now - ago * DAY)
+      await space.write({ kind: 3, key: '', value: `${ago} days ago` })
+    }
+    await world.setClock(now)
+    const page = async (request: { after?: number; before?: number; limit?: number }) => {
+      const all = { space: space.ref, after: 0, before: null, from: null, to: null, limit: 9 }
+      const { rows, hasMore, lastSeq, at } = (await readPage(world.paging, { ...all, ...request }))!
+      expect([lastSeq, at]).toEqual([5, now])
+      return [rows.map(({ seq }) => seq), hasMore]
+    }
+    expect(await page({})).toEqual([[1, 2, 3, 4, 5], false])
+    expect(await page({ after: 1 })).toEqual([[2, 3, 4, 5], false])
+    expect(await page({ after: 2, limit: 2 })).toEqual([[3, 4], true])
+    expect(await page({ after: 5 })).toEqual([[], false])
+    expect(await page({ before: 9, limit: 2 })).toEqual([[4, 5], true])
+    expect(await page({ before: 5, limit: 3 })).toEqual([[2, 3, 4], true])
+    expect(await page({ before: 3, limit: 3 })).toEqual([[1, 2], false])
+    await world.setClock(START)
+  })
+
+  test('tells nothing from before its horizon', async () => {
+    const now = Date.now() * 1000
+    await world.setClock(now - 2 * HOUR)
+    const space = await world.space({ keepSeconds: 3600 })
+    await space.write({ kind: 3, key: '', value: 'too long ago' })
+    await world.setClock(now)
+    await space.write({ kind: 3, key: '', value: 'now' })
+    const all = { space: space.ref, after: 0, before: null, from: null, to: null, limit: 9 }
+    expect((await readPage(world.paging, all))!.rows.map(({ seq }) => seq)).toEqual([2])
+    expect(
+      await readPage(world.paging, { ...all, space: { ...space.ref, spaceId: 'ab'.repeat(16) as never } }),
+    ).toBeNull()
+    await world.setClock(START)
   })
 
   test('keeps a snapshot going where it stopped, with writes of others between its batches', async () => {

@@ -1,12 +1,20 @@
 /** For tests: a space on a real Postgres whose clock the test sets, written as brokers write it, and read with their rights. */
 import { randomBytes } from 'node:crypto'
-import { addMembers, CopyLanes, createMesh, type Database, openDatabase } from '@sealpost/db'
+import {
+  addMembers,
+  CopyLanes,
+  createMesh,
+  type Database,
+  openDatabase,
+  openPipeline,
+  type Pipeline,
+} from '@sealpost/db'
 import { type ScratchDatabase, scratchDatabase, unhurried } from '@sealpost/db/testing'
 import { loginsOf } from '@sealpost/db/testing-roles'
 import { type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import { CopyRows } from './copy-rows.ts'
-import { findBase, findSpace, refusalOf } from './moments.ts'
-import { literal, type Micros, ofSpace, type SpaceRef } from './space-ref.ts'
+import { findBase, refusalOf, type SpaceFacts } from './moments.ts'
+import { literal, type Micros, microsOf, ofSpace, type SpaceRef } from './space-ref.ts'
 import { REPLAY_SESSION, stateAt } from './state-sql.ts'
 
 export const HOUR: Micros = 3_600e6
@@ -24,12 +32,17 @@ export class ReplayWorld {
   readonly owner: Database
   /** With a broker's rights. */
   readonly broker: Database
+  readonly paging: Pipeline
   readonly copies: CopyLanes
   readonly #close: () => Promise<void>
 
-  private constructor(owner: Database, broker: Database, copies: CopyLanes, close: () => Promise<void>) {
+  private constructor(
+    { owner, broker, paging, copies }: Pick<ReplayWorld, 'owner' | 'broker' | 'paging' | 'copies'>,
+    close: () => Promise<void>,
+  ) {
     this.owner = owner
     this.broker = broker
+    this.paging = paging
     this.copies = copies
     this.#close = close
   }
@@ -41,9 +54,10 @@ export class ReplayWorld {
     await prepareClock(owner)
     const logins = await loginsOf(scratch.url)
     const broker = await openDatabase(logins.broker, { ...unhurried, connections: 3, settings: { ...settings, ...REPLAY_SESSION } }) // biome-ignore format: one thing
+    const paging = await openPipeline(logins.broker, { ...unhurried, settings: { ...settings, ...REPLAY_SESSION } })
     const copies = copiesOf(logins.broker)
-    return new ReplayWorld(owner, broker, copies, async () => {
-      await Promise.all([owner.close(), broker.close(), copies.close()])
+    return new ReplayWorld({ owner, broker, paging, copies }, async () => {
+      await Promise.all([owner.close(), broker.close(), paging.close(), copies.close()])
       await logins.drop()
       await (scratch as ScratchDatabase).drop()
     })
@@ -145,6 +159,18 @@ export class SpaceWorld {
     if (!base) return 'before_horizon'
     return readAll(copies, stateAt({ space: this.ref, at, after, base }))
   }
+}
+
+/** As a broker knows it of each request. */
+export async function findSpace(db: Database, space: SpaceRef): Promise<SpaceFacts | null> {
+  const [row] = await db.run(
+    (sql) => sql<SpaceFacts[]>`
+      select ${sql.unsafe(microsOf('clock_timestamp()'))} as now,
+        case when last_seq < 0 then -1 - last_seq else last_seq end as "lastSeq",
+        ${sql.unsafe(microsOf('kept_since'))} as "keptSince", keep_seconds as "keepSeconds"
+      from space where ${sql.unsafe(ofSpace(space))}`,
+  )
+  return row ?? null
 }
 
 export async function readAll(copies: CopyLanes, query: string): Promise<ReadRow[]> {
