@@ -7,6 +7,7 @@ import { FileUploadLog, fileSource, saveAttachment } from '@sealpost/sdk/attachm
 import { type Attachment, Attachments, attachmentOf, attachmentText } from '@sealpost/sdk/attachments'
 import type { PeerKey } from '@sealpost/std'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { testingS3 } from './attachments/testing-s3.ts'
 import { type Place, temporaryFolder, World } from './testing-world.ts'
 
 let world: World
@@ -147,6 +148,19 @@ test('a download goes on in a later life, under a name that leads nowhere else',
   for (const path of paths) expect((await readFile(path)).equals(bytes)).toBe(true)
   expect((await readdir(into)).sort()).toEqual(['_.._plan (2).bin', '_.._plan.bin'])
   for (const { files } of [first, second]) await files.close()
+})
+
+test('with a bucket the chunks lie there, and come from there', async () => {
+  const s3 = await testingS3()
+  await using away = await World.open(s3.env)
+  const [ann, bob] = [await away.enrol(), await away.enrol()]
+  await using sender = new Attachments(ann)
+  await using reader = new Attachments(bob)
+  const bytes = randomBytes(3 * CHUNK_BYTES)
+  const sent = await sender.upload(new Blob([bytes]), to(bob))
+  expect(await s3.objects()).toBe(4)
+  expect(await read(reader, sent)).toEqual(bytes)
+  await s3.close()
 })
 
 test('a peer, and a mesh, has room for so many, and again when one is gone', async () => {

@@ -1,10 +1,5 @@
-/// <reference path="./s3rver.d.ts" />
 /** Chunks in an S3 store: a real client, and a server that speaks the same on this machine. */
 import { randomBytes } from 'node:crypto'
-import { mkdtemp, readdir, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import S3rver from '@20minutes/s3rver'
 import {
   addMembers,
   createAttachment,
@@ -22,38 +17,31 @@ import { readConfig } from '../config.ts'
 import { type ChunkStore, postgresChunks } from './chunk-store.ts'
 import { AttachmentExpiry } from './expiry.ts'
 import { s3Chunks } from './s3-chunks.ts'
+import { type TestingS3, testingS3 } from './testing-s3.ts'
 
-const BUCKET = 'files'
 const CHUNK_BYTES = 4096
 
 let scratch: ScratchDatabase
 let db: Database
-let folder: string
-let server: S3rver
+let server: TestingS3
 let s3: ChunkStore
 
 beforeAll(async () => {
   await ready()
   scratch = await scratchDatabase()
   db = await openDatabase(scratch.url, { ...unhurried, connections: 2 })
-  folder = await mkdtemp(join(tmpdir(), 'sealpost-s3-'))
-  // It reckons the signature of a request to delete many otherwise than its fellows do.
-  const options = { address: '127.0.0.1', port: 0, silent: true, allowMismatchedSignatures: true }
-  server = new S3rver({ ...options, directory: folder, configureBuckets: [{ name: BUCKET }] })
-  const { port } = await server.run()
-  s3 = s3Chunks(db, configOf(`http://127.0.0.1:${port}`))
+  server = await testingS3()
+  s3 = s3Chunks(db, configOf(server.env))
 })
 afterAll(async () => {
   s3.close()
   await server.close()
   await db.close()
   await scratch.drop()
-  await rm(folder, { recursive: true, force: true })
 })
 
-function configOf(endpoint: string) {
-  const keys = { S3_ACCESS_KEY_ID: 'S3RVER', S3_SECRET_ACCESS_KEY: 'S3RVER' }
-  const read = readConfig({ DATABASE_URL: scratch.url, S3_BUCKET: BUCKET, S3_ENDPOINT: endpoint, ...keys })
+function configOf(env: TestingS3['env']) {
+  const read = readConfig({ DATABASE_URL: scratch.url, ...env })
   if (!read.ok) throw new Error(read.errors.join(' '))
   return read.config
 }
@@ -75,9 +63,6 @@ const newChunk = (chunkNo: number) => {
   const content = new Uint8Array(randomBytes(CHUNK_BYTES))
   return { chunkNo, content, hash: hash256(content) }
 }
-
-const objects = async () =>
-  (await readdir(folder, { recursive: true })).filter((path) => path.endsWith('_object')).length
 
 describe.each([['postgres'], ['s3']] as const)('a store of chunks: %s', (name) => {
   const store = () => (name === 's3' ? s3 : postgresChunks(db))
@@ -103,11 +88,11 @@ describe.each([['postgres'], ['s3']] as const)('a store of chunks: %s', (name) =
 
 test('what is over goes from the store, too, and what a crash left there without a row', async () => {
   const { of, owner } = await newFile(s3)
-  const before = await objects()
+  const before = await server.objects()
   for (const n of [0, 1]) await s3.put(of, newChunk(n))
   await endAttachment(db, of, owner)
   await s3.put(of, newChunk(2)) // kept there, and refused by the database
-  expect((await objects()) - before).toBe(3)
+  expect((await server.objects()) - before).toBe(3)
   const failures: unknown[] = []
   const failed = (error: unknown) => failures.push(error)
   const ports = { db, stores: [s3], forgotten: () => undefined, failed }
@@ -115,11 +100,11 @@ test('what is over goes from the store, too, and what a crash left there without
   await expect.poll(() => listExpiredAttachments(db, { sinceSeconds: 0, max: 10 })).toEqual([])
   await expiry.stop()
   expect(failures).toEqual([])
-  expect(await objects()).toBeLessThanOrEqual(before)
+  expect(await server.objects()).toBeLessThanOrEqual(before)
 })
 
 test('a store that is away is an error that passes, and says nothing of its keys', async () => {
-  const away = s3Chunks(db, configOf('http://127.0.0.1:1'))
+  const away = s3Chunks(db, configOf({ ...server.env, S3_ENDPOINT: 'http://127.0.0.1:1' }))
   const { of } = await newFile(away)
   const failed = await away.put(of, newChunk(0)).catch((error: unknown) => error)
   expect(failed).toMatchObject({ code: 'store_unavailable', retryable: true })

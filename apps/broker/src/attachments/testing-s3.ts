@@ -1,0 +1,37 @@
+/// <reference path="./s3rver.d.ts" />
+/** For tests: a server on this machine that speaks as S3 does, with one bucket, and what a broker is told of it. */
+import { mkdtemp, readdir, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import S3rver from '@20minutes/s3rver'
+
+const BUCKET = 'files'
+
+export interface TestingS3 {
+  readonly env: Readonly<Record<string, string>>
+  /** How many lie in the bucket. */
+  objects(): Promise<number>
+  /** Nobody answers any more. */
+  close(): Promise<void>
+}
+
+export async function testingS3(): Promise<TestingS3> {
+  const folder = await mkdtemp(join(tmpdir(), 'sealpost-s3-'))
+  // It reckons the signature of a request to delete many otherwise than its fellows do.
+  const options = { address: '127.0.0.1', port: 0, silent: true, allowMismatchedSignatures: true }
+  const server = new S3rver({ ...options, directory: folder, configureBuckets: [{ name: BUCKET }] })
+  const { port } = await server.run()
+  return {
+    env: {
+      S3_BUCKET: BUCKET,
+      S3_ENDPOINT: `http://127.0.0.1:${port}`,
+      S3_ACCESS_KEY_ID: 'S3RVER',
+      S3_SECRET_ACCESS_KEY: 'S3RVER',
+    },
+    objects: async () => (await readdir(folder, { recursive: true })).filter((path) => path.endsWith('_object')).length,
+    close: async () => {
+      await server.close()
+      await rm(folder, { recursive: true, force: true })
+    },
+  }
+}
