@@ -85,8 +85,12 @@ export interface CellShare {
   readonly hotGb: number
 }
 
-/** apps/broker opens so many: one that writes mail and one that writes entries, one that claims, three that ask, two for operators, one for hints, two for history, two for its pages and two for long answers of it. */
-export const CONNECTIONS_PER_BROKER = 15
+/**
+ * apps/broker opens so many: one that writes mail and one that writes entries, one that claims, three that ask, two for
+ * operators, one for hints, two for attachments, two for history, two for its pages and two for long
+ * answers of it.
+ */
+export const CONNECTIONS_PER_BROKER = 17
 const DAY_SECONDS = 86_400
 const GB = 1e9
 /** A disk that is fuller leaves no room for a vacuum that is late, or for a mesh that comes. */
