@@ -2,14 +2,14 @@
 import { existsSync, globSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { readConfig, settings } from '@sealpost/broker/config'
-import { SMALL_HEAP } from '@sealpost/broker/program'
+import { PLATFORM_SETTINGS } from '@sealpost/broker/program'
 import { DockerfileParser, type From, type Instruction } from 'dockerfile-ast'
 import { describe, expect, test } from 'vitest'
 import { faultOfManifest, type Manifest } from './deploy/manifests.ts'
 import { manifest as packageManifest, ROOT, textOf, yamlOf } from './deploy/sources.ts'
 
 /** Names that the platform reads, not the broker. */
-const PLATFORM = ['NODE_ENV', ...Object.keys(SMALL_HEAP)]
+const PLATFORM = ['NODE_ENV', ...Object.keys(PLATFORM_SETTINGS)]
 const DATABASE = { DATABASE_URL: 'postgres://user:word@database/sealpost' }
 
 const unknownNames = (names: Iterable<string>) =>
