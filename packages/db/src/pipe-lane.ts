@@ -15,7 +15,10 @@ import { cancelStatement, destroy } from './server-socket.ts'
 export interface Step {
   readonly text: string
   readonly parameters?: readonly (Uint8Array | string)[]
-  /** For a `COPY … FROM STDIN (FORMAT binary)`: what it reads, header and trailer included. */
+  /**
+   * For a `COPY … FROM STDIN (FORMAT binary)`: what it reads, header and trailer included. Not copied: it stays as it is
+   * until the run is answered.
+   */
   readonly copied?: Uint8Array
   /**
    * For a `COPY … TO STDOUT`, which takes no parameters and so is not kept prepared: is told each message of the server, which
@@ -248,7 +251,8 @@ class Submission implements Submittable {
     connection.bind({ statement, values: parameters, valueMapper: asItIs })
     connection.execute({})
     if (!copied) return
-    connection.sendCopyFromChunk(copied)
+    connection.stream.write(copyHead(copied))
+    connection.stream.write(copied)
     connection.endCopyFrom()
   }
 
@@ -268,6 +272,14 @@ class Submission implements Submittable {
 function unnamed(connection: PipeConnection, text: string): string {
   connection.parse({ name: '', text, types: [] })
   return ''
+}
+
+/** What stands before rows; the driver's own message would be another copy of them all. */
+function copyHead({ length }: Uint8Array): Buffer {
+  const head = Buffer.allocUnsafe(5)
+  head[0] = 0x64 // CopyData
+  head.writeInt32BE(length + 4, 1)
+  return head
 }
 
 /** The driver tells a run of its error only, and would warn of another run before the server is ready. */
@@ -293,7 +305,6 @@ export interface PipeConnection {
   parse(message: { name: string; text: string; types: number[] }): void
   bind(message: { statement: string; values: readonly unknown[]; valueMapper: (value: unknown) => unknown }): void
   execute(message: object): void
-  sendCopyFromChunk(chunk: Uint8Array): void
   endCopyFrom(): void
 }
 

@@ -24,7 +24,7 @@ export interface SureTerms {
   readonly marks: Pick<SenderMarks, 'find'>
 }
 
-/** Where the rows are written, one commit after the other; a step's bytes are copied when it is sent. */
+/** Where the rows are written, one commit after the other: none begins before the last one was answered or its connection cut. */
 export class RowWriters {
   readonly queue = new BinaryWriter()
   readonly ledger = new BinaryWriter()
