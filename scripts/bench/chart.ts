@@ -2,7 +2,7 @@
  * A line chart as SVG. It stands on a card of its own, since an image does not know whether the page around it is light
  * or dark. The colours are of Okabe and Ito's palette, told apart by those who see fewer of them too.
  */
-import { LineChart, type LineSeriesOption } from 'echarts/charts'
+import { BarChart, type BarSeriesOption, LineChart, type LineSeriesOption } from 'echarts/charts'
 import {
   GridComponent,
   type GridComponentOption,
@@ -15,10 +15,10 @@ import {
 import { type ComposeOption, init, use } from 'echarts/core'
 import { SVGRenderer } from 'echarts/renderers'
 
-use([LineChart, GridComponent, LegendComponent, MarkAreaComponent, TitleComponent, SVGRenderer])
+use([BarChart, LineChart, GridComponent, LegendComponent, MarkAreaComponent, TitleComponent, SVGRenderer])
 
 export type ChartOption = ComposeOption<
-  LineSeriesOption | GridComponentOption | LegendComponentOption | TitleComponentOption
+  BarSeriesOption | LineSeriesOption | GridComponentOption | LegendComponentOption | TitleComponentOption
 >
 
 export interface Line {
@@ -64,12 +64,43 @@ const COLORS = ['#0072b2', '#d55e00', '#009e73', '#cc79a7']
 /** Without quotes: the library puts it into an attribute as it is. */
 const FONT = 'system-ui, sans-serif'
 
-export function drawChart(chart: Chart): string {
+export const drawChart = (chart: Chart): string => render(optionOf(chart))
+
+function render(option: ChartOption): string {
   const drawing = init(null, null, { renderer: 'svg', ssr: true, ...SIZE })
-  drawing.setOption(optionOf(chart))
+  drawing.setOption(option)
   const svg = drawing.renderToSVGString()
   drawing.dispose()
   return `${svg.replace(POINTER_RULES, '').replace(COUNTER, 'chart-')}\n`
+}
+
+export interface Bars {
+  readonly title: string
+  readonly x: string
+  readonly y: string
+  readonly bars: readonly (readonly [label: string, value: number])[]
+}
+
+/** A bar for each label, without a gap: a histogram. */
+export function drawBars({ title, x, y, bars }: Bars): string {
+  const { xAxis, yAxis, ...option } = optionOf({ title, x: { name: x }, y: { name: y, min: 0 }, lines: [] })
+  const data = bars.map(([label]) => label)
+  const { axisLine, nameTextStyle } = axisOf({ name: x })
+  return render({
+    ...option,
+    xAxis: {
+      type: 'category',
+      data,
+      name: x,
+      nameLocation: 'middle',
+      nameGap: 32,
+      axisLine,
+      nameTextStyle,
+      axisLabel: { color: INK, fontSize: 12 },
+    },
+    yAxis,
+    series: [{ type: 'bar', data: bars.map(([, value]) => value), barCategoryGap: '6%' }],
+  } as ChartOption)
 }
 
 /** The gap is wide because nobody here can measure how wide a text will be. */

@@ -7,7 +7,7 @@ import { plainTable } from './table.ts'
 import { figure } from './text.ts'
 
 /** Series, of which single numbers say nothing, and what is no figure. */
-const SKIPPED = new Set(['samples', 'series', 'rows', 'e2eSpectrum', 'startMs', 'seed'])
+const SKIPPED = new Set(['samples', 'series', 'rows', 'e2eSpectrum', 'e2eBins', 'startMs', 'seed'])
 
 export interface Compared {
   readonly name: string

@@ -11,10 +11,18 @@ export interface Percentiles {
 /** A percentage and the milliseconds that so many of all stayed below. */
 export type Quantile = readonly [percent: number, ms: number]
 
+/** How many took at most so many milliseconds, and longer than the bin before. */
+export type Bin = readonly [upToMs: number, count: number]
+
 const MICROSECONDS_MAX = 3_600_000_000
 const SPECTRUM = [50, 60, 70, 75, 80, 85, 90, 92.5, 95, 96, 97, 98, 98.5, 99, 99.25, 99.5, 99.7, 99.8, 99.9]
 
+/** Six to each tenfold. */
+const STEPS = [1, 1.5, 2, 3, 5, 7]
+const boundOf = (bin: number): number => STEPS[bin % 6]! * 10 ** (Math.floor(bin / 6) - 2)
+
 export class Latencies {
+  readonly #bins: number[] = []
   readonly #counts: Histogram = build({
     lowestDiscernibleValue: 1,
     highestTrackableValue: MICROSECONDS_MAX,
@@ -23,6 +31,15 @@ export class Latencies {
 
   note(ms: number): void {
     this.#counts.recordValue(Math.min(MICROSECONDS_MAX, Math.max(1, Math.round(ms * 1000))))
+    let bin = Math.max(0, 6 * Math.floor(Math.log10(Math.max(0.01, ms)) + 2))
+    while (boundOf(bin) < ms) bin += 1
+    this.#bins[bin] = (this.#bins[bin] ?? 0) + 1
+  }
+
+  /** From the first to the last that has any. */
+  get bins(): Bin[] {
+    const first = this.#bins.findIndex((count) => count > 0)
+    return first < 0 ? [] : Array.from(this.#bins, (count = 0, bin) => [boundOf(bin), count] as const).slice(first)
   }
 
   get count(): number {

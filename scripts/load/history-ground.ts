@@ -1,5 +1,5 @@
 /** Spaces with a long past, put into the database as if peers had written it: a mesh for each, whose own space it is. */
-import { type Database, openDatabase } from '@sealpost/db'
+import { type Database, DatabaseError, openDatabase } from '@sealpost/db'
 import { type Base, REPLAY_SESSION, type SpaceRef } from '@sealpost/replay'
 import type { Environment } from './environment.ts'
 import { HttpReader } from './http-reader.ts'
@@ -24,6 +24,8 @@ export interface FilledSpace extends SpaceSize {
 /** Coprime to every count of entries here: keys change in an order that looks like none. */
 const STRIDE = 7919
 const DAYS = 30
+/** A row of that day lies elsewhere already; a lock; another made it. */
+const IN_THE_WAY = new Set(['23514', '55P03', '40P01', '42P07'])
 const PATIENCE_MS = 1_800_000
 
 export class HistoryGround {
@@ -44,11 +46,15 @@ export class HistoryGround {
     return this.db.close()
   }
 
-  /** Partitions for the days that are to have a past. */
+  /** Partitions for the days that are to have a past. Where somebody writes at this moment, or makes them, it stays as it is. */
   async makeDays(): Promise<void> {
-    await this.#run(
-      `select add_history_day(day::date) from generate_series(current_date - ${DAYS + 1}, current_date + 1, interval '1 day') day`,
+    const days = await this.#run<{ day: string }>(
+      `select day::date::text as day from generate_series(current_date - ${DAYS + 1}, current_date + 1, interval '1 day') day`,
     )
+    for (const { day } of days)
+      await this.#run(`select add_history_day('${day}')`).catch((error) => {
+        if (!(error instanceof DatabaseError && IN_THE_WAY.has(error.sqlstate ?? ''))) throw error
+      })
   }
 
   /** A space of `members`, every key set in its turn over 30 days, and a snapshot not quite half a turn before the end. */

@@ -3,7 +3,7 @@
 import type { LoadOptions } from './arguments.ts'
 import type { Yardstick } from './command.ts'
 import type { Environment } from './environment.ts'
-import type { Percentiles, Quantile } from './histogram.ts'
+import type { Bin, Percentiles, Quantile } from './histogram.ts'
 import { crossShareOf } from './plan.ts'
 import type { Outcome } from './run.ts'
 import type { ShardCounts } from './shard-counts.ts'
@@ -30,6 +30,7 @@ export interface LoadResult {
   readonly ackMs: Percentiles
   readonly e2eMs: Percentiles
   readonly e2eSpectrum: readonly Quantile[]
+  readonly e2eBins: readonly Bin[]
   readonly sendCallMs: Percentiles
   readonly callLateMs: Percentiles | null
   /** Of the broker that had the most. */

@@ -7,7 +7,7 @@
  */
 import { Bits } from './bits.ts'
 import { inTime, ReceiptCursor, SendCursor } from './cursor.ts'
-import { Latencies, type Percentiles, type Quantile } from './histogram.ts'
+import { type Bin, Latencies, type Percentiles, type Quantile } from './histogram.ts'
 import type { Records } from './link.ts'
 import { dueMs, type Plan, senderOf } from './plan.ts'
 import { Waiting } from './waiting.ts'
@@ -31,6 +31,7 @@ export interface Verdict {
   readonly ackMs: Percentiles
   readonly e2eMs: Percentiles
   readonly e2eSpectrum: readonly Quantile[]
+  readonly e2eBins: readonly Bin[]
   /** From the application's call of `send` to its ack: the wait for the window included. */
   readonly sendCallMs: Percentiles
   /** From the time it was due to the call: the generator's own lateness. Open loop only. */
@@ -140,6 +141,7 @@ class Tally {
       ackMs: this.#latencies.ack.percentiles,
       e2eMs: this.#latencies.e2e.percentiles,
       e2eSpectrum: this.#latencies.e2e.spectrum,
+      e2eBins: this.#latencies.e2e.bins,
       sendCallMs: this.#latencies.call.percentiles,
       callLateMs: plan.rate === null ? null : this.#latencies.late.percentiles,
       spans: spanMs === null ? [] : this.#spans.map((of) => ({ delivered: of.count, e2eMs: of.percentiles })),

@@ -4,7 +4,7 @@ import { PERCENTILE_AXIS, placeOf } from '../../bench/chart.ts'
 import type { Percentiles } from '../histogram.ts'
 import { isClean, type LoadResult } from '../result.ts'
 import { generatorCheck } from '../scenarios/effort.ts'
-import type { Graph, Sheet } from '../scenarios/scenario.ts'
+import type { Graph, Sheet, Spread } from '../scenarios/scenario.ts'
 import { count, figure, orDash, plural } from '../text.ts'
 import type { SpanLatencies } from '../verdict.ts'
 import type { Chapter } from './page.ts'
@@ -26,7 +26,7 @@ export function loadChapter(result: LoadResult, spans: readonly SpanLatencies[])
     sheets: [latencySheet(result), costSheet(result), ...(result.shards.length > 1 ? [shardSheet(result)] : [])],
     facts: factsOf(result),
     checks: checksOf(result),
-    graphs: [spectrum(result), ...overTime(spans), ...usage(result)],
+    graphs: [histogram(result), spectrum(result), ...overTime(spans), ...usage(result)],
     figures: { generatorShare: result.loadgenCpuShareMax },
   }
 }
@@ -100,6 +100,11 @@ function factsOf(result: LoadResult): Chapter['facts'] {
     ['spread', `${spread}; ${figure(crossShare * 100)} % of the messages went from shard to shard`],
     ['setting', `${form} frames, window ${window}, seed ${seed}, ${plural(generators, 'load generator')}`],
   ]
+}
+
+function histogram({ e2eBins }: LoadResult): Spread {
+  const bars = e2eBins.map(([upToMs, messages]) => [figure(upToMs), messages] as const)
+  return { title: 'Messages by latency', x: 'send → push, up to so many milliseconds', y: 'messages', bars }
 }
 
 function spectrum({ e2eSpectrum }: LoadResult): Graph {

@@ -2,7 +2,7 @@
  * A result as one page that needs nothing else: no script, no file beside it, nothing from the network. The charts are
  * drawn here, as SVG.
  */
-import { drawChart } from '../../bench/chart.ts'
+import { drawBars, drawChart } from '../../bench/chart.ts'
 import { type Machine, thisMachine } from '../../bench/machine.ts'
 import type { Findings, Graph, Sheet } from '../scenarios/scenario.ts'
 import { STYLE } from './style.ts'
@@ -106,14 +106,18 @@ function tableOf({ head, rows }: Sheet): string {
 const listOf = (facts: Findings['facts']): string =>
   `<dl>${facts.map(([name, text]) => `<dt>${escaped(name)}</dt><dd>${escaped(text)}</dd>`).join('')}</dl>`
 
-function chartOf({ title, x, y, lines }: Graph): string {
-  const svg = drawChart({
+function chartOf(graph: Findings['graphs'][number]): string {
+  const svg = 'bars' in graph ? drawBars(graph) : lineChartOf(graph)
+  return `<figure role="img" aria-label="${escaped(graph.title)}">${svg}</figure>`
+}
+
+function lineChartOf({ title, x, y, lines }: Graph): string {
+  return drawChart({
     title,
     x: typeof x === 'string' ? { name: x, ...rangeOf(lines) } : x,
     y: { name: y, min: 0 },
     lines,
   })
-  return `<figure role="img" aria-label="${escaped(title)}">${svg}</figure>`
 }
 
 /** No room beside the points. */

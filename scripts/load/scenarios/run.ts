@@ -1,5 +1,6 @@
 /** Runs the chosen scenarios one after the other, each with a broker of its own, and tells what each found. */
 import type { StatementFigures } from '@sealpost/db'
+import { OperatingError } from '@sealpost/std'
 import { Teardown } from '../../lib/teardown.ts'
 import type { LoadOptions } from '../arguments.ts'
 import { type Environment, openEnvironment } from '../environment.ts'
@@ -45,34 +46,73 @@ export async function runScenarios(
   let text = ''
   for (const scenario of options.scenarios) {
     display.step(`scenario ${scenario.name}`)
-    const result = await runScenario(scenario, { options, display }, teardown)
+    const result = await runScenario(scenario, { options, display }, teardown).catch((error) => {
+      const isAlone = options.scenarios.length === 1
+      if (isAlone || teardown.isRunning) throw error // interrupted: whatever broke, broke because of that
+      return brokenOff(scenario, error, options)
+    })
     results.push(result)
     text += printFindings(scenario, result, { isColored })
   }
   if (results.length > 1) text += printSummary(results, { isColored })
-  const page = { chapters: results.map(chapterOf), surroundings: results[0]! }
+  const surroundings = results.find(({ seconds }) => seconds > 0) ?? results[0]!
+  const page = { chapters: results.map(chapterOf), surroundings }
   return { text, json: { scenarios: results }, isGood: results.every((result) => result.isGood), page }
+}
+
+/** One that throws leaves the others their report. */
+function brokenOff({ name, summary, reported, bar }: Scenario, error: unknown, options: LoadOptions): ScenarioResult {
+  const why = error instanceof OperatingError ? error.message : String((error as Error).stack)
+  const shown = 'broke off'
+  return {
+    ...{ scenario: name, summary, reported, bar, isShort: options.isQuick, generatorWasLimit: false, isGood: false },
+    ...{ headline: shown, shown, sheets: [], facts: [], graphs: [], figures: { generatorShare: 0 }, seconds: 0 },
+    checks: [{ about: 'mail', isMet: false, sentence: `It broke off: ${why}` }],
+    ...{ postgresVersion: 'unknown', durability: { fsync: 'unknown', synchronousCommit: 'unknown' } },
+    ...{ gitSha: 'unknown', limits: options.limits ?? 'off' },
+  }
 }
 
 const chapterOf = (result: ScenarioResult): Chapter => ({ ...result, title: result.scenario })
 
+interface Here {
+  readonly options: LoadOptions
+  readonly display: Display
+}
+
 async function runScenario(
   scenario: Scenario,
-  { options, display }: { options: LoadOptions; display: Display },
+  { options, display }: Here,
   teardown: Teardown,
 ): Promise<ScenarioResult> {
   const own = new Teardown()
   const end = teardown.add({ end: () => own.run(), kill: () => own.kill() })
   const words = profileWords(options)
   const tell = (step: string) => display.step(step)
-  const target = await openEnvironment({ ...options, ...options.spread, words, tell, isCounting: true }, own)
+  try {
+    return await measure(
+      scenario,
+      await openEnvironment({ ...options, ...options.spread, words, tell, isCounting: true }, own),
+      { options, display },
+      own,
+    )
+  } finally {
+    if (!options.isKept && !teardown.isRunning) await end()
+  }
+}
+
+async function measure(
+  scenario: Scenario,
+  target: Environment,
+  { options, display }: Here,
+  own: Teardown,
+): Promise<ScenarioResult> {
   const before = await StatementCounts.begin(target)
   const startMs = performance.now()
   const findings = await scenario.run({ target, options, display }, own)
   const seconds = (performance.now() - startMs) / 1000
   const times = await statementTimes(target.shards[0]!.adminUrl)
   const counted = await before.end()
-  if (!options.isKept) await end()
   const { name, summary, reported, bar } = scenario
   const { postgresVersion, durability } = target.facts
   const { gitSha, limits } = target.version

@@ -49,6 +49,14 @@ export interface Graph {
   readonly lines: readonly Line[]
 }
 
+/** Bars of a histogram. */
+export interface Spread {
+  readonly title: string
+  readonly x: string
+  readonly y: string
+  readonly bars: readonly (readonly [label: string, value: number])[]
+}
+
 export interface Findings {
   /** What came of it, in a few words. */
   readonly headline: string
@@ -59,7 +67,7 @@ export interface Findings {
   readonly sheets: readonly Sheet[]
   readonly facts: readonly Fact[]
   readonly checks: readonly Check[]
-  readonly graphs: readonly Graph[]
+  readonly graphs: readonly (Graph | Spread)[]
   /** Whatever a program may want to compare, by name. */
   readonly figures: Figures
 }
