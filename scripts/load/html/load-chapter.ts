@@ -5,6 +5,7 @@ import type { Percentiles } from '../histogram.ts'
 import { isClean, type LoadResult } from '../result.ts'
 import { generatorCheck } from '../scenarios/effort.ts'
 import type { Graph, Sheet, Spread } from '../scenarios/scenario.ts'
+import { usageGraphs } from '../scenarios/spent.ts'
 import { count, figure, orDash, plural } from '../text.ts'
 import type { SpanLatencies } from '../verdict.ts'
 import type { Chapter } from './page.ts'
@@ -26,7 +27,7 @@ export function loadChapter(result: LoadResult, spans: readonly SpanLatencies[])
     sheets: [latencySheet(result), costSheet(result), ...(result.shards.length > 1 ? [shardSheet(result)] : [])],
     facts: factsOf(result),
     checks: checksOf(result),
-    graphs: [histogram(result), spectrum(result), ...overTime(spans), ...usage(result)],
+    graphs: [histogram(result), spectrum(result), ...overTime(spans), ...usageGraphs(result.samples)],
     figures: { generatorShare: result.loadgenCpuShareMax },
   }
 }
@@ -127,15 +128,5 @@ function overTime(spans: readonly SpanLatencies[]): Graph[] {
       lines: [line('p50'), line('p95'), line('p99')],
     },
     { title: 'Messages of each second', x: 'seconds', y: 'messages', lines: [{ name: 'delivered', points: sent }] },
-  ]
-}
-
-function usage({ samples }: LoadResult): Graph[] {
-  if (samples.length < 2) return []
-  const line = (pick: 'brokerRssMb' | 'brokerFd') =>
-    samples.flatMap((sample) => (sample[pick] === null ? [] : [[sample.seconds, sample[pick]] as const]))
-  return [
-    { title: "The broker's memory", x: 'seconds', y: 'MB', lines: [{ name: 'RSS', points: line('brokerRssMb') }] },
-    { title: "The broker's descriptors", x: 'seconds', y: 'open', lines: [{ name: 'open', points: line('brokerFd') }] },
   ]
 }

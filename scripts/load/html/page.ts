@@ -35,7 +35,8 @@ export interface Surroundings {
 export function renderPage({ command, chapters, surroundings }: Page): string {
   const isGood = chapters.every((chapter) => chapter.isGood)
   const failed = chapters.filter((chapter) => !chapter.isGood).length
-  const verdict = isGood ? 'Everything held.' : `${failed} of ${chapters.length} did not hold.`
+  const some = chapters.length === 1 ? 'It' : `${failed} of ${chapters.length}`
+  const verdict = isGood ? 'Everything held.' : `${some} did not hold.`
   const machine = thisMachine()
   return `<!doctype html>
 <html lang="en">
@@ -76,9 +77,11 @@ function summaryOf(chapters: readonly Chapter[]): string {
 }
 
 function chapterOf(chapter: Chapter): string {
-  const { title, summary, headline, checks, sheets, graphs, facts, reported } = chapter
+  const { title, summary, headline, checks, sheets, graphs, facts, bar, reported } = chapter
   const told = checks.map(({ isMet, sentence }) => `<li>${markOf(isMet)} ${escaped(sentence)}</li>`)
-  const all = reported ? [...facts, ['reported', `${reported}, of another system`] as const] : facts
+  const all = [...facts]
+  if (bar) all.push(['asked', bar])
+  if (reported) all.push(['reported', `${reported}, of another system`])
   return `<section id="${escaped(title)}">
 <h2>${markOf(chapter.isGood)} ${escaped(title)}</h2>
 <p class="headline">${escaped(headline)}</p>

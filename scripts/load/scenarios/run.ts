@@ -9,8 +9,10 @@ import { profileWords } from '../profile.ts'
 import type { Display } from '../progress.ts'
 import { wasLimit } from '../result.ts'
 import type { Report } from '../tell.ts'
+import { type Usage, UsageWatch } from '../usage.ts'
 import { printFindings } from './print.ts'
 import { type Findings, isGood, type Scenario } from './scenario.ts'
+import { drawsUsage, usageGraphs, usageSheet } from './spent.ts'
 import { countedChecks, countedSheet, StatementCounts } from './statement-counts.ts'
 import { type StatementTimes, statementChecks, statementFacts, statementTimes } from './statements.ts'
 import { printSummary } from './summary.ts'
@@ -109,8 +111,13 @@ async function measure(
 ): Promise<ScenarioResult> {
   const before = await StatementCounts.begin(target)
   const startMs = performance.now()
-  const findings = await scenario.run({ target, options, display }, own)
+  const watch = new UsageWatch(target)
+  const found = await scenario.run({ target, options, display }, own).catch((error) => {
+    watch.stop()
+    throw error
+  })
   const seconds = (performance.now() - startMs) / 1000
+  const findings = withUsage(found, watch.stop(), seconds)
   const times = await statementTimes(target.shards[0]!.adminUrl)
   const counted = await before.end()
   const { name, summary, reported, bar } = scenario
@@ -125,6 +132,13 @@ async function measure(
     generatorWasLimit: wasLimit(figures.generatorShare),
   }
   return { scenario: name, summary, reported, bar, ...marks, ...whole, figures, ...around }
+}
+
+function withUsage(findings: Findings, usage: Usage, seconds: number): Findings {
+  const { sheets, graphs } = findings
+  if (drawsUsage(graphs)) return findings
+  const drawn = [...graphs, ...usageGraphs(usage.series)]
+  return { ...findings, sheets: [...sheets, usageSheet(usage, seconds)], graphs: drawn }
 }
 
 /** The server's own time where it counts; else what the broker saw of it, which has the broker's own waits in it. */

@@ -48,7 +48,7 @@ export function statementChecks(times: StatementTimes | null): Check[] {
 
 /** Beside the server's own word: the broker's waits for its own turn are in these. */
 export function statementFacts(times: StatementTimes | null): Fact[] {
-  if (!times) return []
+  if (!times || times.commits + times.claims === 0) return []
   const told = (name: string, calls: number, p95: number) => `p95 of ${count(calls)} ${name} within ${figure(p95)} ms`
   const commits = told('commits', times.commits, times.commitMsP95)
   return [['driver', `${commits}, ${told('claims', times.claims, times.claimMsP95)}, as the broker saw them`]]

@@ -119,7 +119,11 @@ function Tiles({ overview }: { overview: Overview }) {
         value={count(queue.depth)}
         hint={queue.depth > 0 ? `oldest ${age(queue.oldestAgeMs)}` : 'nothing'}
       />
-      <Tile label="Sessions" value={count(now.sessions)} hint={`${count(overview.connections)} connections`} />
+      <Tile
+        label="Sessions"
+        value={count(now.sessions)}
+        hint={overview.connections === 1 ? '1 connection' : `${count(overview.connections)} connections`}
+      />
       <Tile label="Memory" value={bytes(now.memoryBytes)} hint="of this broker" />
       <Tile
         label="Dead letters"
