@@ -150,7 +150,7 @@ async function connections(db: Database): Promise<Found> {
   const { connections: used, connectionsMax, ownConnections } = await lookAtFigures(db)
   const detail = `${used} of ${connectionsMax} in use, ${ownConnections} of them ours`
   if (used <= CONNECTIONS_SHARE_MAX * connectionsMax) return ok(detail)
-  return warning(`${detail}: a broker holds up to fifteen; fewer, larger brokers, or more max_connections`)
+  return warning(`${detail}: a broker holds up to seventeen; fewer, larger brokers, or more max_connections`)
 }
 
 async function statements(db: Database): Promise<Found> {
