@@ -63,7 +63,10 @@ export function readSettings(environment: Environment = process.env): Settings {
 function databaseUrlOf({ DATABASE_URL, DATABASE_URL_FILE }: Environment): string {
   if (DATABASE_URL) return DATABASE_URL
   if (!DATABASE_URL_FILE)
-    throw new OperatingError('usage', 'DATABASE_URL is not set: it names the database to look into; `sealpost up` prints that of its own.')
+    throw new OperatingError(
+      'usage',
+      'DATABASE_URL is not set: it names the database to look into; `sealpost up` prints that of its own.',
+    )
   try {
     return readFileSync(DATABASE_URL_FILE, 'utf8').trim()
   } catch (cause) {
