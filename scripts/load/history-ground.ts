@@ -65,7 +65,7 @@ export class HistoryGround {
     await this.#found(ref, size)
     await this.#write(ref, size)
     const base = await this.#snapshot(ref, size)
-    await this.#run('analyze space, snapshot, history_event, snapshot_entry')
+    await this.#run('vacuum (analyze) space, snapshot, history_event, snapshot_entry') // as autovacuum has, long before 30 days are over
     const [last] = await this.#run<{ at: number }>(
       `select ${micros('last_at')} as at from space where mesh_id = '${ref.meshId}'`,
     )

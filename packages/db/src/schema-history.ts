@@ -107,7 +107,7 @@ export const historyEvent = pgTable(
     body: bytea('body'),
   },
   (t) => [
-    primaryKey({ columns: [t.meshId, t.spaceId, t.seq, t.at] }),
+    primaryKey({ columns: [t.meshId, t.spaceId, t.seq, t.at] }), // with former_seq included (migration 0025)
     // A message that is said again, with envelopes that were not stored before, is kept once.
     index('history_event_body').on(t.meshId, t.spaceId, t.bodyId).where(sql`${t.bodyId} is not null`),
   ],
