@@ -39,7 +39,10 @@ export class GatheredBus implements Bus {
     this.wire = open({
       heard: (topic, bytes) => this.heard(topic, bytes),
       listening: (topics) => this.listening(topics),
-      up,
+      up: () => {
+        up()
+        if (this.waiting.size > 0) this.sendSoon()
+      },
       down,
     })
     this.wire.follow([this.wire.topicOf(null)])
@@ -54,7 +57,8 @@ export class GatheredBus implements Bus {
   }
 
   publish(hint: Hint): void {
-    if (this.isClosed || this.waiting.size >= WAITING_MAX) {
+    const isLost = !this.wire.isUp && !outlivesCut(hint)
+    if (isLost || this.isClosed || this.waiting.size >= WAITING_MAX) {
       this.counters.lost += 1
       return
     }
@@ -96,7 +100,7 @@ export class GatheredBus implements Bus {
   }
 
   private sendSoon(): void {
-    if (this.timer || this.sending || this.isClosed) return
+    if (this.timer || this.sending || this.isClosed || !this.wire.isUp) return
     const afterMs = Math.max(0, this.sentAtMs + TICK_MS - performance.now())
     this.timer = setTimeout(() => {
       this.timer = null
@@ -108,16 +112,25 @@ export class GatheredBus implements Bus {
   }
 
   private async send(): Promise<void> {
-    const hints = [...this.waiting.values()]
+    const said = this.waiting
     this.waiting = new Map()
     this.sentAtMs = performance.now()
     try {
-      await this.wire.send(this.packed(hints))
-      this.counters.published += hints.length
+      await this.wire.send(this.packed([...said.values()]))
+      this.counters.published += said.size
     } catch (error) {
       if (!(error instanceof OperatingError)) throw error
-      this.counters.lost += hints.length // the wire tells by itself that it is away
+      this.keep(said) // the wire tells by itself that it is away
     }
+  }
+
+  /** A shard whose own wire is back has looked already, perhaps before what these tell of was stored: they go out with the next. */
+  private keep(unsaid: ReadonlyMap<string, Hint>): void {
+    const later = this.waiting
+    const all = [...[...unsaid].filter(([key]) => !later.has(key)), ...later]
+    const kept = all.filter(([, hint]) => outlivesCut(hint)).slice(-WAITING_MAX)
+    this.counters.lost += all.length - kept.length
+    this.waiting = new Map(kept)
   }
 
   private packed(hints: readonly Hint[]): { topic: Topic; bytes: Uint8Array }[] {
@@ -152,6 +165,9 @@ export class GatheredBus implements Bus {
 }
 
 const nothing = () => undefined
+
+/** The others are about a moment that is over by then. */
+const outlivesCut = ({ type }: Hint): boolean => type !== 'whisper' && type !== 'whoIsThere'
 
 const meshOf = (hint: Hint): MeshId | null => ('meshId' in hint ? hint.meshId : null)
 

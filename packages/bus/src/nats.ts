@@ -2,8 +2,8 @@
  * A bus over NATS, for clusters that have one: a subject for each mesh, nothing stored there. Several clusters may share
  * its servers, since a subject begins with the name of its own.
  *
- * The official client is used for one connection at a time. Left to itself it would keep what is said while it is away
- * and say all of that when it is back; here it is lost, and sessions look for themselves.
+ * The official client is used for one connection at a time. Left to itself it would keep all that is said while it is
+ * away, whatever that is and however often it was said.
  */
 import { connect, credsAuthenticator, type NatsConnection } from '@nats-io/transport-node'
 import { type MeshId, OperatingError } from '@sealpost/std'
