@@ -69,7 +69,7 @@ test('a temporary server is durable, private to this machine, and leaves neither
       (sql) => sql`select current_setting('listen_addresses') as addresses, current_setting('max_connections') as most`,
     ),
   )
-  expect({ ...row }).toEqual({ addresses: '127.0.0.1', most: '100' })
+  expect({ ...row }).toEqual({ addresses: '127.0.0.1', most: '200' })
   await server.stop()
   expect(isAlive(server.pid)).toBe(false)
   await expect(readdir(join(server.dataDir, '..'))).rejects.toMatchObject({ code: 'ENOENT' })

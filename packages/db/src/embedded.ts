@@ -146,7 +146,7 @@ const ourSettings = {
   fsync: 'on',
   synchronous_commit: 'on',
   full_page_writes: 'on',
-  max_connections: '100',
+  max_connections: '200', // several brokers, at up to seventeen each
   shared_buffers: '256MB',
   logging_collector: 'off',
 }

@@ -20,7 +20,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const given = process.env.DATABASE_URL
   const embedded = given
     ? undefined
-    : await startEmbedded({ settings: { shared_preload_libraries: 'pg_stat_statements' } })
+    : await startEmbedded({ settings: { shared_preload_libraries: 'pg_stat_statements', max_connections: '500' } })
   const url = given ?? (embedded?.url as string)
   const prefix = `sealpost_test_${randomUUID().slice(0, 8)}`
   await makeTemplate(url, prefix)

@@ -1,4 +1,5 @@
 /** So many answers at once: from a broker by HTTP, and the same rows out of Postgres when nobody does anything with them. */
+import type { Readable } from 'node:stream'
 import { momentText, REPLAY_SESSION, stateAt } from '@sealpost/replay'
 import postgres from 'postgres'
 import type { Environment } from '../environment.ts'
@@ -72,10 +73,15 @@ export async function copyBurst({ databaseUrl }: Environment, { space, atOnce, w
 const copyOf = ({ ref, at, base }: FilledSpace): string =>
   `copy (${stateAt({ space: ref, at, after: 0, base })}) to stdout (format binary)`
 
-/** By its events: reading it in a loop hangs. */
-const discard = (stream: NodeJS.ReadableStream): Promise<void> =>
+/** Nothing is held back: the driver pauses its connection for a stream that is full, and may never ask for more. */
+const discard = (stream: Readable): Promise<void> =>
   new Promise((resolve, reject) => {
-    stream.on('data', () => undefined)
-    stream.on('end', () => resolve())
+    stream.push = (chunk) => {
+      if (chunk === null) resolve()
+      return true
+    }
+    stream.on('end', resolve) // of a short one, which came before this
     stream.on('error', reject)
+    stream.resume()
+    stream._read(0) // paused by what came before this
   })
