@@ -6,6 +6,7 @@
  * these events took the place of: each names its former. They are one hash of numbers, half as many as there are entries at
  * most; all else is walked along an index in the order in which its rows lie, past that hash, so that the first row comes
  * as soon as the hash is there (nothing is sorted). `offset 0` keeps it one hash: else each day's partition makes its own.
+ * Which snapshot row is the first to stand is found in the index, past a hash of the same numbers.
  */
 import { literal, type Micros, microsOf, ofSpace, type SpaceRef } from './space-ref.ts'
 
@@ -49,8 +50,9 @@ export interface StateAt {
 export function stateAt({ space, at, after, base }: StateAt): string {
   const later = `${ofSpace(space)} and seq > ${literal.number(base.seq)} and at <= ${literal.moment(at)}${laterDays(base)}`
   const wanted = { space, base, later, behind: after }
-  return `select * from (${entriesOf(wanted, columns('1', 'entry', 'null::bytea'), columns('1', 'record', 'null::bytea'))}
-    offset 0) known where ${isLast(later)}`
+  return `with ${overtaken(later)}
+    select * from (${entriesOf(wanted, columns('1', 'entry', 'null::bytea'), columns('1', 'record', 'null::bytea'))}
+    offset 0) known where ${STANDS}`
 }
 
 interface Wanted {
@@ -61,17 +63,23 @@ interface Wanted {
   readonly behind: number
 }
 
-/** A snapshot's rows and then the values that were set since, those among them that were overtaken. */
+/**
+ * A snapshot's rows and then the values that were set since, most of those among them that were overtaken. It is the oldest
+ * rows that are overtaken first: those before the first one that stands are passed in the index, and not read.
+ */
 function entriesOf({ space, base, later, behind }: Wanted, ofSnapshot: string, ofEvents: string): string {
   const rest = `seq > ${literal.number(behind)}`
   const events = `(select ${ofEvents} from history_event where ${later} and ${rest} and kind = 1 order by seq)`
   if (base.seq === 0) return events
-  return `(select ${ofSnapshot} from snapshot_entry where ${ofSpace(space)} and snapshot_seq = ${literal.number(base.seq)}
-      and snapshot_at = ${literal.moment(base.at)} and ${rest} order by seq) union all ${events}`
+  const rows = `snapshot_entry where ${ofSpace(space)} and snapshot_seq = ${literal.number(base.seq)}
+      and snapshot_at = ${literal.moment(base.at)} and ${rest}`
+  return `(select ${ofSnapshot} from ${rows} and seq >= (select seq from ${rows} and ${STANDS} order by seq limit 1)
+      order by seq) union all ${events}`
 }
 
-const isLast = (later: string): string =>
-  `seq not in (select former_seq from history_event where ${later} and former_seq is not null)`
+const overtaken = (later: string): string =>
+  `overtaken as materialized (select former_seq from history_event where ${later} and former_seq is not null)`
+const STANDS = 'seq not in (select former_seq from overtaken)'
 
 /** Leaves out days that hold nothing of it. It is the seq that decides; a day to spare for a clock that was set. */
 const laterDays = ({ seq, at }: Base): string => (seq === 0 ? '' : ` and at >= ${literal.moment(at - DAY)}`)
@@ -116,7 +124,7 @@ export function snapshotStep({ space, from, to, progress, rowsMax }: SnapshotSte
   const later = `${rows} and seq > ${literal.number(from.seq)} and seq <= ${literal.number(to.seq)}${laterDays(from)}`
   const wanted = { space, base: from, later, behind: progress }
   const entries = entriesOf(wanted, 'key_hash, seq, at, author, entry', 'key_hash, seq, at, author, record as entry')
-  return `with turn as materialized (
+  return `with ${overtaken(later)}, turn as materialized (
       select from snapshot where ${itself} and progress = ${literal.number(progress)} and done_at is null
       for update skip locked
     ), written as (
@@ -124,7 +132,7 @@ export function snapshotStep({ space, from, to, progress, rowsMax }: SnapshotSte
       select ${literal.uuid(space.meshId)}, ${literal.uuid(space.spaceId)}, ${literal.number(to.seq)},
         ${literal.moment(to.at)}, key_hash, seq, at, author, entry
       from (${entries} offset 0) as next
-      where exists (select from turn) and ${isLast(later)} limit ${literal.number(rowsMax)}
+      where exists (select from turn) and ${STANDS} limit ${literal.number(rowsMax)}
       returning seq, octet_length(entry) as bytes
     ), sum as (select count(*)::integer as rows, max(seq) as seq, coalesce(sum(bytes), 0)::bigint as bytes from written)
     update snapshot s set progress = coalesce(sum.seq, s.progress), entries = s.entries + sum.rows,
