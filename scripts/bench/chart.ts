@@ -45,7 +45,7 @@ export interface Chart {
 }
 
 /** Each nine gets the same room: what matters of latencies is at the end. */
-export const placeOf = (percent: number): number => -Math.log10(1 - percent / 100)
+const placeOf = (percent: number): number => -Math.log10(1 - percent / 100)
 
 const PERCENTILES = [50, 75, 90, 95, 99, 99.5, 99.9]
 export const PERCENTILE_AXIS: Axis = {
@@ -54,6 +54,12 @@ export const PERCENTILE_AXIS: Axis = {
   max: placeOf(99.9),
   labels: PERCENTILES.map((percent) => [placeOf(percent), `p${percent}`] as const),
 }
+
+/** @param spectrum - how many percent stayed below so many milliseconds */
+export const spectrumLine = (name: string, spectrum: readonly (readonly [percent: number, ms: number])[]): Line => ({
+  name,
+  points: spectrum.map(([percent, ms]) => [placeOf(percent), ms] as const),
+})
 
 const SIZE = { width: 760, height: 400 }
 const CARD = '#fbfbf9'

@@ -1,7 +1,7 @@
 /** Which charts there are, by the name of their file. One of which nothing was measured is not drawn. */
 import type { LoadResult } from '../load/result.ts'
 import { count } from '../load/text.ts'
-import { type Chart, drawChart, PERCENTILE_AXIS, placeOf } from './chart.ts'
+import { type Chart, drawChart, PERCENTILE_AXIS, spectrumLine } from './chart.ts'
 import type { Results } from './results.ts'
 import { SOAKS } from './soak-tables.ts'
 import { byNumber } from './tables.ts'
@@ -27,10 +27,9 @@ function peersChart({ peers }: Results): Chart | null {
 
 function latencyChart({ paced }: Results): Chart | null {
   if (!paced) return null
-  const lines = byNumber(paced).map(([, { result }]) => ({
-    name: `${count(result.rate ?? 0)}/s`,
-    points: (result as LoadResult).e2eSpectrum.map(([percent, ms]) => [placeOf(percent), ms] as const),
-  }))
+  const lines = byNumber(paced).map(([, { result }]) =>
+    spectrumLine(`${count(result.rate ?? 0)}/s`, (result as LoadResult).e2eSpectrum),
+  )
   return {
     title: 'Due → push',
     x: PERCENTILE_AXIS,

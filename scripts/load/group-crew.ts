@@ -9,6 +9,7 @@ import { connect, type Group, type Peer } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { Bits } from './bits.ts'
 import { Bodies } from './body.ts'
+import { Latencies } from './histogram.ts'
 import type { Place } from './orders.ts'
 import type { Plan } from './plan.ts'
 import { identityOf, type Mesh } from './seed.ts'
@@ -68,10 +69,13 @@ export class GroupCrew {
     await Promise.race([Promise.all([...senders, turn.whole]), turn.failed])
   }
 
-  async inGroup(sender: number): Promise<void> {
+  /** @param latencies - takes note of how long each message took until it was stored for all */
+  async inGroup(sender: number, latencies = new Latencies()): Promise<void> {
     for (const body of this.#bodiesOf(sender)) {
+      const startMs = performance.now()
       const { stored } = await this.#groups[sender]!.send(body)
       for (const { error } of await stored) if (error) throw error
+      latencies.note(performance.now() - startMs)
     }
   }
 

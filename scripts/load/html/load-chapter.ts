@@ -1,9 +1,9 @@
 /** A run of messages between peers as a chapter of the page. */
 
-import { PERCENTILE_AXIS, placeOf } from '../../bench/chart.ts'
 import type { Percentiles } from '../histogram.ts'
 import { isClean, type LoadResult } from '../result.ts'
 import { generatorCheck } from '../scenarios/effort.ts'
+import { spectrumGraph } from '../scenarios/latency.ts'
 import type { Graph, Sheet, Spread } from '../scenarios/scenario.ts'
 import { usageGraphs } from '../scenarios/spent.ts'
 import { count, figure, orDash, plural } from '../text.ts'
@@ -27,7 +27,12 @@ export function loadChapter(result: LoadResult, spans: readonly SpanLatencies[])
     sheets: [latencySheet(result), costSheet(result), ...(result.shards.length > 1 ? [shardSheet(result)] : [])],
     facts: factsOf(result),
     checks: checksOf(result),
-    graphs: [histogram(result), spectrum(result), ...overTime(spans), ...usageGraphs(result.samples)],
+    graphs: [
+      histogram(result),
+      spectrumGraph([['push', result.e2eSpectrum]]),
+      ...overTime(spans),
+      ...usageGraphs(result.samples),
+    ],
     figures: { generatorShare: result.loadgenCpuShareMax },
   }
 }
@@ -106,11 +111,6 @@ function factsOf(result: LoadResult): Chapter['facts'] {
 function histogram({ e2eBins }: LoadResult): Spread {
   const bars = e2eBins.map(([upToMs, messages]) => [figure(upToMs), messages] as const)
   return { title: 'Messages by latency', x: 'send → push, up to so many milliseconds', y: 'messages', bars }
-}
-
-function spectrum({ e2eSpectrum }: LoadResult): Graph {
-  const points = e2eSpectrum.map(([percent, ms]) => [placeOf(percent), ms] as const)
-  return { title: 'Latency by percentile', x: PERCENTILE_AXIS, y: 'ms', lines: [{ name: 'push', points }] }
 }
 
 function overTime(spans: readonly SpanLatencies[]): Graph[] {

@@ -1,12 +1,14 @@
 /** Everybody writes to one group, then the same to ten groups of the same members: is one group a bottleneck? */
 import type { Teardown } from '../../lib/teardown.ts'
 import { GroupCrew } from '../group-crew.ts'
+import { Latencies } from '../histogram.ts'
 import type { Plan } from '../plan.ts'
 import { newMeshes } from '../run.ts'
 import type { Mesh } from '../seed.ts'
 import { ALONE } from '../spread.ts'
 import { count, figure } from '../text.ts'
 import { Effort, generatorCheck } from './effort.ts'
+import { latencySheet, spectrumGraph } from './latency.ts'
 import { type Findings, type Scenario, type ScenarioSetup, sizeOf } from './scenario.ts'
 
 export const hotGroup: Scenario = {
@@ -27,6 +29,8 @@ interface Turn {
   readonly seconds: number
   readonly deliveries: number
   readonly isWhole: boolean
+  /** From a send until it is stored for all. */
+  readonly stored: Latencies
 }
 
 async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> {
@@ -37,16 +41,19 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
   const { share } = effort
   const speedUp = hot.seconds / spread.seconds
   const perSecond = ({ deliveries, seconds }: Turn) => deliveries / seconds
-  const rows = [hot, spread].map((turn) => [
-    turn.groups === 1 ? 'one group' : `${turn.groups} groups`,
-    ...[turn.deliveries, perSecond(turn)].map(count),
-    figure(turn.seconds),
-  ])
+  const turns = [hot, spread].map((turn) => ({
+    ...turn,
+    name: turn.groups === 1 ? 'one group' : `${turn.groups} groups`,
+  }))
+  const rows = turns.map((turn) => [turn.name, ...[turn.deliveries, perSecond(turn)].map(count), figure(turn.seconds)])
   const senders = Math.ceil(members / 2)
   return {
     headline: `${count(senders)} senders, ${count(members)} members: ten groups are ${figure(speedUp)} times as fast as one`,
     shown: `${hot.isWhole && spread.isWhole ? 'no timeout' : 'timed out'}, 10 groups ${figure(speedUp)} × as fast`,
-    sheets: [{ head: ['', 'deliveries', 'a second', 'seconds'], rows }],
+    sheets: [
+      { head: ['', 'deliveries', 'a second', 'seconds'], rows },
+      latencySheet(turns.map(({ name, stored }) => [`send → stored, ${name}`, stored])),
+    ],
     facts: [
       ['shape', `${SENDS} messages of each sender, to every other member, the next when the one before is stored`],
     ],
@@ -58,7 +65,7 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
       },
       generatorCheck(share),
     ],
-    graphs: [],
+    graphs: [spectrumGraph(turns.map(({ name, stored }) => [name, stored.spectrum]))],
     figures: {
       hotDeliveriesPerSecond: perSecond(hot),
       spreadDeliveriesPerSecond: perSecond(spread),
@@ -82,9 +89,10 @@ async function turnOf(
   display.step(`${members} members of ${groups === 1 ? 'one group' : `${groups} groups`}`)
   await Promise.race([crew.open(), target.failed])
   const startMs = performance.now()
-  const whole = crew.turn((sender) => crew.inGroup(sender)).then(() => true)
+  const stored = new Latencies()
+  const whole = crew.turn((sender) => crew.inGroup(sender, stored)).then(() => true)
   const isWhole = await Promise.race([whole, Bun.sleep(TURN_WITHIN_MS).then(() => false), target.failed])
   const seconds = (performance.now() - startMs) / 1000
   await close()
-  return { groups, seconds, deliveries: crew.deliveryCount, isWhole }
+  return { groups, seconds, deliveries: crew.deliveryCount, isWhole, stored }
 }

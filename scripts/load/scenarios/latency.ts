@@ -1,5 +1,6 @@
-/** Latencies as the scenarios show them: a table, and a graph over time. */
-import type { Latencies } from '../histogram.ts'
+/** Latencies as the scenarios show them: a table, a graph of their percentiles, and one over time. */
+import { PERCENTILE_AXIS, spectrumLine } from '../../bench/chart.ts'
+import type { Latencies, Quantile } from '../histogram.ts'
 import type { Ledger } from '../ledger.ts'
 import { count, figure } from '../text.ts'
 import type { Graph, Sheet } from './scenario.ts'
@@ -13,6 +14,12 @@ export function latencySheet(rows: readonly (readonly [name: string, of: Latenci
       ...[50, 95, 99, 100].map((percent) => figure(of.at(percent))),
     ]),
   }
+}
+
+/** From the median on; a line for each. */
+export function spectrumGraph(rows: readonly (readonly [name: string, spectrum: readonly Quantile[]])[]): Graph {
+  const lines = rows.map(([name, spectrum]) => spectrumLine(name, spectrum))
+  return { title: 'Latency by percentile', x: PERCENTILE_AXIS, y: 'ms', lines }
 }
 
 export function graphOf({ seconds }: Ledger): Graph {

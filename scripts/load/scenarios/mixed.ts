@@ -12,7 +12,7 @@ import { connections } from './connections.ts'
 import { Effort, generatorCheck } from './effort.ts'
 import { hotGroup } from './hot-group.ts'
 import { httpSend } from './http-send.ts'
-import { failuresOf } from './latency.ts'
+import { failuresOf, graphOf } from './latency.ts'
 import { listing } from './listing.ts'
 import { paced } from './paced.ts'
 import { reactions } from './reactions.ts'
@@ -164,6 +164,7 @@ class Probe {
       ackMsP99: ack.at(99),
       seconds,
       share: good / seconds,
+      graph: graphOf(this.#stage.ledger),
     }
   }
 }
@@ -200,7 +201,7 @@ function findingsOf(played: readonly Played[], probe: Probed, generatorShare: nu
       },
       generatorCheck(generatorShare),
     ],
-    graphs: [],
+    graphs: [probe.graph],
     figures: {
       parts: played.length,
       partsWhole: whole,

@@ -8,7 +8,7 @@ import type { Mesh } from '../seed.ts'
 import { ALONE } from '../spread.ts'
 import { count, figure } from '../text.ts'
 import { Effort, generatorCheck } from './effort.ts'
-import { latencySheet } from './latency.ts'
+import { latencySheet, spectrumGraph } from './latency.ts'
 import { paced } from './paced.ts'
 import { type Findings, type Scenario, type ScenarioSetup, sizeOf } from './scenario.ts'
 
@@ -89,7 +89,12 @@ function findingsOf(
       },
       generatorCheck(share),
     ],
-    graphs: [],
+    graphs: [
+      spectrumGraph([
+        ['stored', writes.spectrum],
+        ['page read', reads.spectrum],
+      ]),
+    ],
     figures: {
       updates: writes.count,
       pages: reads.count,

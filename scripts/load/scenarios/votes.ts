@@ -4,7 +4,7 @@ import type { Teardown } from '../../lib/teardown.ts'
 import { Latencies } from '../histogram.ts'
 import { count, figure } from '../text.ts'
 import { Effort, generatorCheck } from './effort.ts'
-import { latencySheet } from './latency.ts'
+import { latencySheet, spectrumGraph } from './latency.ts'
 import { type Findings, type Scenario, type ScenarioSetup, sizeOf } from './scenario.ts'
 import { Stage } from './stage.ts'
 
@@ -73,7 +73,12 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
       { about: 'mail', isMet: ledger.failedCount === 0, sentence: 'No send failed.' },
       generatorCheck(share),
     ],
-    graphs: [],
+    graphs: [
+      spectrumGraph([
+        ['both answers', again.spectrum],
+        ['counted', ledger.e2e.spectrum],
+      ]),
+    ],
     figures: {
       votes: ledger.sent,
       stored: ledger.acked,
