@@ -3,36 +3,22 @@
 import type { LoadOptions } from './arguments.ts'
 import type { Yardstick } from './command.ts'
 import type { Environment } from './environment.ts'
-import type { Bin, Percentiles, Quantile } from './histogram.ts'
 import { crossShareOf } from './plan.ts'
 import type { Outcome } from './run.ts'
 import type { ShardCounts } from './shard-counts.ts'
 import { shardOf } from './spread.ts'
 import type { ProgramUsage, Usage, UsageSample } from './usage.ts'
+import type { Verdict } from './verdict.ts'
 
-export interface LoadResult {
+export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs'> {
   readonly peers: number
   readonly messagesPerPeer: number
   readonly total: number
-  readonly sent: number
-  readonly acked: number
-  readonly delivered: number
-  readonly timedOut: number
-  readonly lost: number
   /** Pushed more than once, whether the SDK hid it or not. */
   readonly duplicates: number
-  readonly misdelivered: number
-  readonly outOfOrder: number
   /** Answered with an error: code and count. */
   readonly refused: Readonly<Record<string, number>>
-  readonly wallMs: number
   readonly messagesPerSecond: number
-  readonly ackMs: Percentiles
-  readonly e2eMs: Percentiles
-  readonly e2eSpectrum: readonly Quantile[]
-  readonly e2eBins: readonly Bin[]
-  readonly sendCallMs: Percentiles
-  readonly callLateMs: Percentiles | null
   /** Of the broker that had the most. */
   readonly brokerRssMbPeak: number | null
   readonly brokerFdMax: number | null
