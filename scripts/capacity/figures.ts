@@ -71,7 +71,7 @@ export async function readFigures(): Promise<Figures> {
   return figuresOf(results, (await sizes.json()) as Sizes)
 }
 
-export function figuresOf(results: Results, sizes: Sizes): Figures {
+function figuresOf(results: Results, sizes: Sizes): Figures {
   const [burst, drain, idle] = [resultOf(results, 'burst'), resultOf(results, 'drain'), resultOf(results, 'idle')]
   const paced = Object.values(results.paced ?? {}).map(({ result }) => costOf(result as Run))
   if (paced.length === 0) throw missing('paced')

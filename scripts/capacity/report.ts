@@ -58,7 +58,7 @@ function remarkOf(load: Load, { brokersOfLargestMesh }: CapacityPlan): string {
 
 export const percent = (share: number): string => `${figure(share * 100)} %`
 
-export const perPeak = ({ average, peak }: CapacityPlan['perSecond']): string =>
+const perPeak = ({ average, peak }: CapacityPlan['perSecond']): string =>
   `${figure(average)} messages/s, ${figure(peak)} at the peak`
 
 /** The one that decides, then the others. */
@@ -75,7 +75,7 @@ const MESHES_MAX = 50_000
 const SESSIONS_MAX = 50_000
 const SEED = 6
 
-export function placementOf(
+function placementOf(
   { load, plan }: Planned,
   spread: number,
 ): { shards: number; meshes: number; outcome: PlacementOutcome } {
@@ -85,7 +85,7 @@ export function placementOf(
 }
 
 /** What a survivor has left for handshakes: its own core, and its share of what the database has left. */
-export function handshakeRate({ plan, hardware, figures }: Simulated): number {
+function handshakeRate({ plan, hardware, figures }: Simulated): number {
   const survivors = Math.max(1, plan.brokersPerCell - 1)
   const { brokerUs, postgresUs } = figures.handshake
   const ofBroker = ((1 - Math.min(0.9, plan.broker.cores)) * 1e6) / brokerUs
@@ -94,7 +94,7 @@ export function handshakeRate({ plan, hardware, figures }: Simulated): number {
   return Math.min(ofBroker, ofDatabase)
 }
 
-export function stormOf(simulated: Simulated): { sessions: number; survivors: number; outcome: StormOutcome } {
+function stormOf(simulated: Simulated): { sessions: number; survivors: number; outcome: StormOutcome } {
   const { plan, load } = simulated
   const sessions = Math.min(SESSIONS_MAX, Math.max(1, Math.round(plan.broker.sessions)))
   const survivors = Math.max(1, plan.brokersPerCell - 1)

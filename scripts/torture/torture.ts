@@ -52,7 +52,7 @@ async function runOn(
 }
 
 /** The stage of most scenarios: two brokers, two programs of peers for each of them, two meshes. */
-export function settingOf(
+function settingOf(
   scenarios: readonly Scenario[],
   measure: Measure,
   { rate, seed }: { rate: number; seed: number },

@@ -26,7 +26,7 @@ type Fields = Readonly<Record<string, unknown>>
 
 /** What an envelope need not name, and what its terms need not. */
 export const ENVELOPE_DEFAULTS = { priority: 'next', ttlSeconds: 0 } as const
-export const TERMS_DEFAULTS: SendTerms = {
+const TERMS_DEFAULTS: SendTerms = {
   notBeforeMs: 0,
   receipts: 'none',
   thread: NO_THREAD,

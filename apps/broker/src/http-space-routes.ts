@@ -3,8 +3,8 @@ import { createRoute, z } from '@hono/zod-openapi'
 import { body, hex, json, refusals, security } from './http-route-parts.ts'
 
 /** Boxes of one request; a member of a larger mesh sends more of them. */
-export const GRANTS_MAX = 256
-export const ENTRIES_MAX = 256
+const GRANTS_MAX = 256
+const ENTRIES_MAX = 256
 /** Members in one answer. */
 export const MEMBERS_MAX = 256
 

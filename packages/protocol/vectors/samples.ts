@@ -24,7 +24,7 @@ const id = (number: number) => number as DeliveryId
 const AT_MS = 1_767_225_600_123
 const U32_MAX = 0xffffffff
 
-export const serverSamples: readonly { name: string; frame: ServerFrame }[] = [
+const serverSamples: readonly { name: string; frame: ServerFrame }[] = [
   {
     name: 'hello',
     frame: {

@@ -13,7 +13,7 @@ const ABOUT =
   'Each of `frames` in both forms: `json` in the order of its keys and without spaces is the text, `binary` is hex. ' +
   'Each of `refused` comes in on a connection of `form`, as `text` or as the bytes of `hex`, and is refused with `code`.'
 
-export function frameVectors(): FrameVectors {
+function frameVectors(): FrameVectors {
   const frames = samples.map(({ name, from, frame }) => ({
     name,
     from,

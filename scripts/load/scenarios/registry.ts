@@ -33,6 +33,3 @@ export const SCENARIOS: readonly Scenario[] = [
   mixed,
   soak,
 ]
-
-export const scenarioNamed = (name: string): Scenario | undefined =>
-  SCENARIOS.find((scenario) => scenario.name === name)

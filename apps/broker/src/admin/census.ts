@@ -44,7 +44,7 @@ const PAUSE_MAX_MS = 5000
 const PAUSE_FACTOR = 50
 const RECIPIENTS_MAX = 50_000
 const BLIND_AFTER_MS = 15_000
-export const NOTHING_COUNTED: Counted = { depth: 0, recipientCount: 0, oldestAtMs: Infinity, meshes: new Map(), countedAtMs: null } // biome-ignore format: one thing
+const NOTHING_COUNTED: Counted = { depth: 0, recipientCount: 0, oldestAtMs: Infinity, meshes: new Map(), countedAtMs: null } // biome-ignore format: one thing
 
 export class Census {
   counted: Counted = NOTHING_COUNTED
@@ -107,7 +107,7 @@ export class Census {
   }
 }
 
-export function countUp(seen: readonly SeenWaiting[], countedAtMs: Millis): Counted {
+function countUp(seen: readonly SeenWaiting[], countedAtMs: Millis): Counted {
   const meshes = new Map<MeshId, MeshWaiting>()
   let [depth, recipientCount, oldest] = [0, 0, Infinity]
   for (const { meshId, recipient, depth: count, held, oldestAtMs } of seen) {

@@ -6,7 +6,7 @@ import type { Metrics, Timing } from '../metrics.ts'
 import { quantile } from './quantiles.ts'
 
 export const SAMPLE_EVERY_MS = 2000
-export const SAMPLES_MAX = 900
+const SAMPLES_MAX = 900
 
 interface Parts {
   readonly metrics: Metrics

@@ -24,7 +24,7 @@ const body = <T extends z.ZodType>(schema: T) => ({
   content: { 'application/json': { schema } },
 })
 
-export const Refusal = z
+const Refusal = z
   .object({ code: z.enum(Object.keys(adminRefusals) as AdminCode[]), meaning: z.string() })
   .openapi('Refusal')
 

@@ -33,7 +33,7 @@ export function flowOf({ reason }: Pick<WaitingPeer, 'reason'>): Flow {
 }
 
 const SEVERITY: readonly Flow[] = ['flowing', 'waiting', 'unknown', 'behind']
-export const severityOf = (flow: Flow): number => SEVERITY.indexOf(flow)
+const severityOf = (flow: Flow): number => SEVERITY.indexOf(flow)
 export const worstFlow = (flows: readonly Flow[]): Flow =>
   flows.reduce((worst, flow) => (severityOf(flow) > severityOf(worst) ? flow : worst), 'flowing')
 

@@ -170,7 +170,7 @@ const isNamed = (statement: Uint8Array | null, peer: PeerKey): boolean =>
   statement !== null && (groupFields(statement)?.members.includes(peer) ?? false)
 
 type Shape = Pick<AttachmentFacts, 'bytes' | 'chunkBytes'>
-export const chunkCount = ({ bytes, chunkBytes }: Shape): number => Math.ceil(bytes / chunkBytes)
+const chunkCount = ({ bytes, chunkBytes }: Shape): number => Math.ceil(bytes / chunkBytes)
 
 /** Of this chunk as it must be; 0 for one that the file does not have. */
 function chunkLength({ bytes, chunkBytes }: Shape, chunkNo: number): number {

@@ -50,7 +50,7 @@ const FLOW_SHAPES: Readonly<Record<Flow, string>> = {
   unknown: 'M7 7.5a3 3 0 1 1 4 3c-.8.4-1 .9-1 2M10 15v.5',
 }
 
-export function FlowBadge({ flow }: { flow: Flow }) {
+function FlowBadge({ flow }: { flow: Flow }) {
   return (
     <span class={`badge ${flow}`}>
       <FlowIcon flow={flow} />
@@ -152,7 +152,7 @@ interface Question {
 }
 
 /** Asks before anything that can't be taken back. */
-export function Confirm({ question, close }: { question: Question | null; close: () => void }) {
+function Confirm({ question, close }: { question: Question | null; close: () => void }) {
   const dialog = useRef<HTMLDialogElement>(null)
   const [why, setWhy] = useState<string | null>(null)
   const [isActing, setActing] = useState(false)
