@@ -9,22 +9,31 @@ import { uploadFile } from '../files.ts'
 import { type GroupFacts, groupNamed, type MemberFare } from '../group-calls.ts'
 import { labelOf } from '../peer-news.ts'
 import { callPeer } from '../peer-session.ts'
-import { recipientsOf } from '../recipient.ts'
-import { listRosters, MEMBERS, showRoster } from '../roster-view.ts'
 import { examples, type Run, type Shell } from '../shell.ts'
 import { escapeName } from '../terminal-text.ts'
 import { duration, timeOption } from '../words.ts'
+import { findRoster, type RosterKind, rosterCommands } from './roster.ts'
 
-const GROUP = ['<GROUP>', 'its name, or its id of 32 hex digits'] as const
+const GROUPS: RosterKind<GroupFacts> = {
+  noun: 'group',
+  argument: ['<GROUP>', 'its name, or its id of 32 hex digits'],
+  example: 'crew',
+  descriptions: {
+    create: 'make a group of these peers and yourself',
+    list: 'the groups you are in, and those you made',
+    add: 'take peers in; only who made the group may',
+    remove: 'take peers out: what is sent from then on they can not open',
+  },
+  list: (shell) => callPeer(shell, { method: 'groups', question: null }),
+  named: groupNamed,
+  create: (shell, question) => callPeer(shell, { method: 'createGroup', question }),
+  change: (shell, { id: group }, change) => callPeer(shell, { method: 'changeGroup', question: { group, ...change } }),
+}
 
 export function groupCommand(run: Run): Command {
-  return new Command('group')
-    .description('write to several peers at once')
-    .addCommand(createCommand(run))
-    .addCommand(listCommand(run))
-    .addCommand(showCommand(run))
-    .addCommand(changeCommand(run, 'add', 'take peers in; only who made the group may'))
-    .addCommand(changeCommand(run, 'remove', 'take peers out: what is sent from then on they can not open'))
+  const group = new Command('group').description('write to several peers at once')
+  for (const command of rosterCommands(run, GROUPS)) group.addCommand(command)
+  return group
     .addCommand(sendCommand(run))
     .addCommand(deleteCommand(run))
     .addHelpText(
@@ -33,64 +42,14 @@ export function groupCommand(run: Run): Command {
     )
 }
 
-function createCommand(run: Run): Command {
-  return new Command('create')
-    .description('make a group of these peers and yourself')
-    .argument('<NAME>', 'what it is called')
-    .argument(...MEMBERS)
-    .addHelpText('after', examples('sealpost group create crew bob carol'))
-    .action(
-      run(async (shell, _options: object, name: string, words: readonly string[]) => {
-        const members = await recipientsOf(shell, words)
-        await show(shell, await callPeer(shell, { method: 'createGroup', question: { name, members } }))
-      }),
-    )
-}
-
-function listCommand(run: Run): Command {
-  return new Command('list')
-    .description('the groups you are in, and those you made')
-    .addHelpText('after', examples('sealpost group list', 'sealpost group list --json'))
-    .action(
-      run(async (shell) => {
-        const groups = await callPeer(shell, { method: 'groups', question: null })
-        await listRosters(shell, groups)
-      }),
-    )
-}
-
-function showCommand(run: Run): Command {
-  return new Command('show')
-    .description('who is in a group')
-    .argument(...GROUP)
-    .addHelpText('after', examples('sealpost group show crew'))
-    .action(run(async (shell, _options: object, word: string) => show(shell, await find(shell, word))))
-}
-
-function changeCommand(run: Run, verb: 'add' | 'remove', description: string): Command {
-  return new Command(verb)
-    .description(description)
-    .argument(...GROUP)
-    .argument(...MEMBERS)
-    .addHelpText('after', examples(`sealpost group ${verb} crew dave`))
-    .action(
-      run(async (shell, _options: object, word: string, words: readonly string[]) => {
-        const { id: group } = await find(shell, word)
-        const peers = await recipientsOf(shell, words)
-        const question = { group, add: [], remove: [], [verb]: peers }
-        await show(shell, await callPeer(shell, { method: 'changeGroup', question }))
-      }),
-    )
-}
-
 function deleteCommand(run: Run): Command {
   return new Command('delete')
     .description('end a group for good: nobody can write to it any more; only who made it may')
-    .argument(...GROUP)
+    .argument(...GROUPS.argument)
     .addHelpText('after', examples('sealpost group delete crew'))
     .action(
       run(async (shell, _options: object, word: string) => {
-        const { id: group, name } = await find(shell, word)
+        const { id: group, name } = await findRoster(shell, GROUPS, word)
         await callPeer(shell, { method: 'deleteGroup', question: { group } })
         await shell.output.answer({ deleted: group }, () => `${escapeName(name)} is deleted`)
       }),
@@ -110,7 +69,7 @@ function sendCommand(run: Run): Command {
     .description(
       'send a message to every member: TEXT, a file beside it, or stdin; done when the broker has stored it for each',
     )
-    .argument(...GROUP)
+    .argument(...GROUPS.argument)
     .argument('[TEXT]', 'the message; without it and without --file it is read from stdin')
     .option(
       '-f, --file <PATH>',
@@ -127,10 +86,10 @@ function sendCommand(run: Run): Command {
 async function send(asked: Shell, options: SendOptions, word: string, text: string | undefined): Promise<void> {
   const { timeout, file: path, keep: isKept = false, priority, ttl: ttlSeconds = 0 } = options
   const body = await readBody({ text: path === undefined ? text : (text ?? ''), file: undefined })
-  const known = path === undefined ? null : await find(asked, word)
+  const known = path === undefined ? null : await findRoster(asked, GROUPS, word)
   const file = known && (await uploadFile(asked, path!, { group: known.id }))
   using shell = withDeadline(asked, timeout, `The broker has not stored it for all of them after ${timeout} s. ${KEPT}`)
-  const { id: group, name } = await find(shell, word)
+  const { id: group, name } = await findRoster(shell, GROUPS, word)
   const attachment = file && { attachment: file.text }
   const terms = { priority, ttlSeconds, isKept, ...attachment }
   const question = { group, bodyBase64: Buffer.from(body).toString('base64'), ...terms }
@@ -157,9 +116,3 @@ async function tell({ output, profile }: Shell, { name, fares, bytes }: Sent): P
   if (refused.length > 0 && stored.length === 0)
     throw new OperatingError(refused[0]!.code!, 'The message was stored for none of them.')
 }
-
-async function find(shell: Shell, word: string): Promise<GroupFacts> {
-  return groupNamed(await callPeer(shell, { method: 'groups', question: null }), word)
-}
-
-const show = (shell: Shell, group: GroupFacts): Promise<void> => showRoster(shell, 'group', group)
