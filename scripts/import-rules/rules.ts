@@ -71,6 +71,7 @@ export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
     'apps/broker/src/http.ts',
     'apps/broker/src/http-api.ts',
     'apps/broker/src/http-attachments.ts',
+    'apps/broker/src/http-context.ts',
     'apps/broker/src/http-refuse.ts',
     'apps/broker/src/admin/api.ts',
   ],

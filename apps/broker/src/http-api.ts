@@ -8,6 +8,7 @@ import { HTTPException } from 'hono/http-exception'
 import type { Driver } from './driver.ts'
 import { type AttachmentParts, addAttachments } from './http-attachments.ts'
 import type { Challenges } from './http-challenges.ts'
+import type { Api, Env } from './http-context.ts'
 import { DOCUMENT_PATH, openApiDocument } from './http-document.ts'
 import type { GroupRosters } from './http-groups.ts'
 import type { Inboxes } from './http-inboxes.ts'
@@ -25,16 +26,6 @@ import { errorFields, type Log } from './log.ts'
 import type { Replays } from './replays.ts'
 import type { SpaceDesk } from './space-desk.ts'
 
-/** What the server knows of a request. */
-export interface Caller {
-  /** An address, or the prefix of one, that stands for whoever it is. */
-  readonly ip: string
-  /** The name under which the client reached us, with its port. */
-  readonly authority: string
-  /** The answer may be silent for so long. */
-  staysSilent(seconds: number): void
-}
-
 export interface ApiParts {
   readonly driver: Driver
   readonly queue: Queue
@@ -51,10 +42,6 @@ export interface ApiParts {
   readonly peers: RequestLimits
   readonly log: Log
 }
-
-export type Env = { Bindings: Caller; Variables: { holder: TokenHolder } }
-export type Api = OpenAPIHono<Env>
-export type Asking = Context<Env>
 
 const ALL = [...routes.strangerRoutes, ...routes.peerRoutes, ...routes.chunkRoutes]
 const PATHS = ALL.map(({ method, path }) => ({

@@ -2,7 +2,8 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import { CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, CHUNKS_MAX } from '@sealpost/identity'
 import { FANOUT_MAX } from '@sealpost/protocol'
-import { base64url, body, hex, json, refusals, security } from './http-route-parts.ts'
+import { body, hex, json, security } from './http-openapi.ts'
+import { base64url, refusals } from './http-route-parts.ts'
 
 const Mesh = z.object({ mesh: hex(16) })
 const One = Mesh.extend({ id: hex(16) })

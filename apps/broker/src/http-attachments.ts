@@ -1,12 +1,11 @@
 /** Attachments over HTTP: what each request takes, and a chunk's way through this process. */
-import type { OpenAPIHono } from '@hono/zod-openapi'
 import { CHUNK_BYTES_MAX } from '@sealpost/identity'
 import { type AttachmentId, fromBase64url, type GroupId, type PeerKey, toBase64url } from '@sealpost/std'
 import type { MiddlewareHandler } from 'hono'
 import type { Attachments } from './attachments/attachments.ts'
 import type { Transit } from './attachments/transit.ts'
-import type { Env } from './http-api.ts'
 import * as routes from './http-attachment-routes.ts'
+import type { Api, Env } from './http-context.ts'
 import type { RequestLimits } from './http-limits.ts'
 import { isRefused, type Refused } from './http-refusals.ts'
 import { refuse } from './http-refuse.ts'
@@ -34,7 +33,7 @@ const PIECE_BYTES = 64 * 1024
 /** 4 KB/s. */
 const PASSES_WITHIN_MS = 60_000
 
-export function addAttachments(app: OpenAPIHono<Env>, parts: AttachmentParts): void {
+export function addAttachments(app: Api, parts: AttachmentParts): void {
   const { attachments } = parts
   for (const route of [...routes.attachmentRoutes, ...routes.chunkRoutes])
     app.on(route.method, route.getRoutingPath(), ownMesh)
@@ -68,7 +67,7 @@ export function addAttachments(app: OpenAPIHono<Env>, parts: AttachmentParts): v
 const ownMesh: MiddlewareHandler<Env> = async (c, next) =>
   c.req.param('mesh') === c.var.holder.meshId ? next() : refuse(c, { code: 'attachment_unknown' })
 
-function addChunks(app: OpenAPIHono<Env>, parts: AttachmentParts): void {
+function addChunks(app: Api, parts: AttachmentParts): void {
   app.openapi(routes.putChunk, async (c) => {
     const { id, chunk } = c.req.valid('param')
     const refused = await take(parts, c.var.holder, {

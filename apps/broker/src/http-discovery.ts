@@ -8,8 +8,6 @@ import { DOCUMENT_PATH } from './http-document.ts'
 import { POLL_MAX, WAIT_SECONDS_MAX } from './http-routes.ts'
 import { TTL_SECONDS_MAX } from './http-tokens.ts'
 
-export const DISCOVERY_PATH = '/.well-known/sealpost'
-
 /** What this broker can do, by the names of docs/PROTOCOL.md. */
 const FEATURES = ['attachments', 'broadcast', 'groups', 'http', 'lookup', 'priorities', 'retry', 'time-to-live']
 

@@ -2,7 +2,8 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import { FANOUT_MAX, GROUP_PAGE_MAX } from '@sealpost/protocol'
 import { type ObjectSchema, schemaOfField, schemaOfFrame } from './http-json-schema.ts'
-import { body, hex, json, refusals, Sent, security, sendSchema, wire } from './http-route-parts.ts'
+import { body, hex, json, security } from './http-openapi.ts'
+import { refusals, Sent, sendSchema, wire } from './http-route-parts.ts'
 import { BROADCAST_DEFAULTS } from './http-send.ts'
 
 /** A broadcast, of whose terms each has a default; envelopes as in a send, but for terms of their own. */

@@ -46,7 +46,6 @@ export const httpRefusals = {
 } as const satisfies Record<string, { status: number; meaning: string }>
 
 export type HttpCode = keyof typeof httpRefusals
-export type HttpStatus = (typeof httpRefusals)[HttpCode]['status']
 
 export interface Refused {
   readonly code: HttpCode

@@ -1,7 +1,8 @@
 /** The requests of the HTTP surface that read state and history, in answers of any length. */
 import { createRoute, z } from '@hono/zod-openapi'
 import { PAGE_ROWS_MAX, readMoment } from '@sealpost/replay'
-import { hex, refusals, security } from './http-route-parts.ts'
+import { hex, security } from './http-openapi.ts'
+import { refusals } from './http-route-parts.ts'
 
 const KEYS_MAX = 256
 

@@ -1,6 +1,6 @@
 /** The handlers of what is read of state and history: a query becomes an answer of any length. */
 import type { MeshId, SpaceId } from '@sealpost/std'
-import type { Api, Asking } from './http-api.ts'
+import type { Api, Asking } from './http-context.ts'
 import { isRefused, type Refused } from './http-refusals.ts'
 import { refuse } from './http-refuse.ts'
 import { history, state } from './http-replay-routes.ts'

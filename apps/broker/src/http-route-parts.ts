@@ -2,7 +2,8 @@
 import { z } from '@hono/zod-openapi'
 import { BATCH_MAX } from '@sealpost/protocol'
 import { type JsonSchema, type ObjectSchema, schemaOfItem } from './http-json-schema.ts'
-import { type HttpCode, type HttpStatus, httpRefusals } from './http-refusals.ts'
+import { hex, refusalsFrom } from './http-openapi.ts'
+import { type HttpCode, httpRefusals } from './http-refusals.ts'
 import { ENVELOPE_DEFAULTS } from './http-send.ts'
 
 /** Checked by the codec of the frames, and described from its table. */
@@ -12,7 +13,6 @@ export const listOf = (schema: JsonSchema) =>
     .array(wire(schema.items as JsonSchema))
     .max(BATCH_MAX)
     .default([])
-export const hex = (bytes: number) => z.string().regex(new RegExp(`^[0-9a-f]{${bytes * 2}}$`))
 export const base64url = (bytes: number) =>
   z
     .string()
@@ -53,26 +53,5 @@ const Refusal = z
   .object({ code: z.enum(Object.keys(httpRefusals) as HttpCode[]), retryAfterMs: z.int().min(0).optional() })
   .openapi('Refusal')
 
-export const json = <T extends z.ZodType>(schema: T, description: string) => ({
-  description,
-  content: { 'application/json': { schema } },
-})
-export const body = <T extends z.ZodType>(schema: T) => ({
-  required: true,
-  content: { 'application/json': { schema } },
-})
-
-/** Typed as if every request could be refused in every way: a handler hands on what a part of the broker answers. */
-type Refusals = Record<Exclude<HttpStatus, 405>, ReturnType<typeof json<typeof Refusal>>>
-export function refusals(...codes: HttpCode[]): Refusals {
-  const all: HttpCode[] = [...codes, 'rate_limited', 'too_many_requests', 'internal', 'restarting', 'try_later']
-  const statuses = new Set(all.map((code) => httpRefusals[code].status))
-  const meanings = (status: HttpStatus) =>
-    all
-      .filter((code) => httpRefusals[code].status === status)
-      .map((code) => `\`${code}\`: ${httpRefusals[code].meaning}.`)
-  const rows = [...statuses].sort().map((status) => [status, json(Refusal, meanings(status).join(' '))])
-  return Object.fromEntries(rows)
-}
-
-export const security = [{ bearer: [] }]
+export const refusals = (...codes: HttpCode[]) =>
+  refusalsFrom(httpRefusals, Refusal, [...codes, 'rate_limited', 'too_many_requests', 'internal', 'restarting', 'try_later']) // biome-ignore format: one thing

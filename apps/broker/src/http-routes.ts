@@ -4,20 +4,9 @@ import { BATCH_MAX, LOOKUP_MAX } from '@sealpost/protocol'
 import { attachmentRoutes, chunkRoutes } from './http-attachment-routes.ts'
 import { broadcast, groups, rosters } from './http-group-routes.ts'
 import { type JsonSchema, schemaOfField, schemaOfFrame, schemaOfItem } from './http-json-schema.ts'
+import { body, hex, json, security } from './http-openapi.ts'
 import { history, state } from './http-replay-routes.ts'
-import {
-  base64url,
-  body,
-  hex,
-  json,
-  listOf,
-  refusals,
-  Sent,
-  security,
-  sendSchema,
-  wholeNumber,
-  wire,
-} from './http-route-parts.ts'
+import { base64url, listOf, refusals, Sent, sendSchema, wholeNumber, wire } from './http-route-parts.ts'
 import { spaceRoutes } from './http-space-routes.ts'
 import { TTL_SECONDS_MAX } from './http-tokens.ts'
 

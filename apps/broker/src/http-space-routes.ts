@@ -1,6 +1,7 @@
 /** The requests of the HTTP surface that concern spaces: what they are, their keys, and what is written into them. */
 import { createRoute, z } from '@hono/zod-openapi'
-import { body, hex, json, refusals, security } from './http-route-parts.ts'
+import { body, hex, json, security } from './http-openapi.ts'
+import { refusals } from './http-route-parts.ts'
 
 /** Boxes of one request; a member of a larger mesh sends more of them. */
 const GRANTS_MAX = 256

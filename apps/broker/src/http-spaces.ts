@@ -1,7 +1,7 @@
 /** Spaces by HTTP: requests to the desk, and its answers in their JSON form. */
 import type { Micros, Space } from '@sealpost/history'
 import { fromBase64url, type MeshId, type PeerKey, type SpaceId, toBase64url } from '@sealpost/std'
-import type { Api } from './http-api.ts'
+import type { Api } from './http-context.ts'
 import { isRefused, type Refused } from './http-refusals.ts'
 import { refuse } from './http-refuse.ts'
 import * as routes from './http-space-routes.ts'

@@ -2,7 +2,8 @@
 import { CONSOLE_PATH, type Console } from '@sealpost/console'
 import { DEMO_PATH, type Demo } from '@sealpost/demo'
 import { type Context, Hono } from 'hono'
-import { DISCOVERY_PATH } from './http-discovery.ts'
+
+const DISCOVERY_PATH = '/.well-known/sealpost'
 
 export interface VersionFacts {
   readonly version: string

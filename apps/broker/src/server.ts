@@ -21,7 +21,7 @@ import type { Server, ServerWebSocket } from 'bun'
 import { authorityWith, Door, type DoorOptions, offeredBy } from './door.ts'
 import type { Connection, Driver } from './driver.ts'
 import { endpointSettings } from './endpoint.ts'
-import type { Caller } from './http-api.ts'
+import type { Caller } from './http-context.ts'
 import { errorFields, type Log } from './log.ts'
 
 export interface ServerOptions extends DoorOptions {

@@ -15,4 +15,3 @@ export const adminRefusals = {
 } as const satisfies Record<string, { status: number; meaning: string }>
 
 export type AdminCode = keyof typeof adminRefusals
-export type AdminStatus = (typeof adminRefusals)[AdminCode]['status']

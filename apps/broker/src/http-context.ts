@@ -1,0 +1,18 @@
+/** What the handlers of the HTTP surface know of a request. */
+import type { OpenAPIHono } from '@hono/zod-openapi'
+import type { Context } from 'hono'
+import type { TokenHolder } from './http-tokens.ts'
+
+/** What the server knows of a request. */
+export interface Caller {
+  /** An address, or the prefix of one, that stands for whoever it is. */
+  readonly ip: string
+  /** The name under which the client reached us, with its port. */
+  readonly authority: string
+  /** The answer may be silent for so long. */
+  staysSilent(seconds: number): void
+}
+
+export type Env = { Bindings: Caller; Variables: { holder: TokenHolder } }
+export type Api = OpenAPIHono<Env>
+export type Asking = Context<Env>
