@@ -5,6 +5,7 @@
  */
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import type { Asset } from '@sealpost/demo/served-page'
 import { OperatingError } from '@sealpost/std'
 
@@ -29,7 +30,8 @@ export async function builtPage(publicPath: string): Promise<ReadonlyMap<string,
 export function sourcesHash(publicPath: string): string {
   const hasher = new Bun.CryptoHasher('sha256').update(publicPath)
   const sources = filesBelow(join(HERE, 'page')).map((name) => join(HERE, 'page', name))
-  for (const path of [...sources, join(HERE, 'build.ts'), join(HERE, '../package.json')])
+  const theme = fileURLToPath(import.meta.resolve('@sealpost/demo/theme.css'))
+  for (const path of [...sources, theme, join(HERE, 'build.ts'), join(HERE, '../package.json')])
     hasher.update(relative(HERE, path)).update(readFileSync(path))
   return hasher.digest('hex').slice(0, 16)
 }
