@@ -3,6 +3,7 @@
  * They are apart from all others, so that nobody's mail waits behind a reader.
  */
 import type { Client } from 'pg'
+import { Ballast } from './ballast.ts'
 import { SILENT_CLIENT } from './connect.ts'
 import { CopyAnswer } from './copy-answer.ts'
 import { type Address, DatabaseError, leavesConnectionWhole, statementError } from './database-error.ts'
@@ -26,6 +27,8 @@ interface Link {
 }
 
 const CONNECT_TIMEOUT_MS = 5_000
+/** To take up ballast costs a collection: a shorter answer is over before it pays. */
+const LONG_BYTES = 8 * 2 ** 20
 
 export class CopyLanes {
   readonly #url: string
@@ -33,6 +36,7 @@ export class CopyLanes {
   readonly #options: CopyOptions
   /** All of them together. */
   readonly #turnstile = new Turnstile()
+  readonly #ballast = new Ballast()
   readonly #idle: Link[] = []
   readonly #busy = new Set<Link>()
   #isClosed = false
@@ -55,7 +59,7 @@ export class CopyLanes {
     if (signal?.aborted) cut()
     signal?.addEventListener('abort', cut, { once: true })
     try {
-      yield* link.client.query(new CopyAnswer(statement, this.#turnstile)).chunks()
+      yield* this.#weighted(link.client.query(new CopyAnswer(statement, this.#turnstile)).chunks())
       isWhole = true
     } catch (error) {
       const known = asDriverError(error)
@@ -64,6 +68,20 @@ export class CopyLanes {
     } finally {
       signal?.removeEventListener('abort', cut)
       this.#give(link, isWhole)
+    }
+  }
+
+  async *#weighted(chunks: AsyncGenerator<Buffer, void, undefined>): AsyncGenerator<Buffer, void, undefined> {
+    let bytes = 0
+    let letGo: (() => void) | undefined
+    try {
+      for await (const chunk of chunks) {
+        bytes += chunk.length
+        if (bytes > LONG_BYTES) letGo ??= this.#ballast.hold()
+        yield chunk
+      }
+    } finally {
+      letGo?.()
     }
   }
 
