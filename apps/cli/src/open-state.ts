@@ -35,6 +35,8 @@ const warningOf = ({ type, reason }: StateEvent): string => `the broker was caug
 
 const SENTENCES: Readonly<Record<string, string>> = {
   space_unknown: 'No state or history is kept here: its owner begins it with "sealpost space open".',
+  before_horizon: 'Nothing is kept from so long ago: "sealpost space show" says since when it is.',
+  moment_in_future: 'This moment has not come yet.',
   key_missing:
     'You were not given the keys to it. Any member who has them gives them to you with the next command about state, or at once while one runs "sealpost state watch".',
 }

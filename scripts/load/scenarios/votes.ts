@@ -2,6 +2,7 @@
 import { clockMs } from '@sealpost/sdk'
 import type { Teardown } from '../../lib/teardown.ts'
 import { Latencies } from '../histogram.ts'
+import type { Ledger } from '../ledger.ts'
 import { count, figure } from '../text.ts'
 import { Effort, generatorCheck } from './effort.ts'
 import { latencySheet, spectrumGraph } from './latency.ts'
@@ -45,7 +46,19 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
   await Promise.race([Promise.all(stage.senders.map((_, peer) => voteAll(peer))), target.failed])
   const seconds = (clockMs() - startMs) / 1000
   await ledger.until(ledger.sent, LATE_MS)
-  const { share } = effort
+  return findingsOf(ledger, { again, known, seconds, share: effort.share })
+}
+
+interface Voted {
+  /** From a vote to both of its answers. */
+  readonly again: Latencies
+  /** Answers that said so. */
+  readonly known: number
+  readonly seconds: number
+  readonly share: number
+}
+
+function findingsOf(ledger: Ledger, { again, known, seconds, share }: Voted): Findings {
   const isOnce = ledger.acked === ledger.sent && known === ledger.sent
   return {
     headline: `${count(ledger.delivered)} of ${count(ledger.sent)} votes counted, each sent twice`,

@@ -24,7 +24,7 @@ export function consentCommand(run: Run): Command {
 
 function showCommand(run: Run): Command {
   return new Command('show')
-    .description('how it stands')
+    .description('show who may write to you, and whom you allow or block')
     .addHelpText('after', examples('sealpost consent show', 'sealpost consent show --json'))
     .action(run((shell) => update(shell, {})))
 }

@@ -95,7 +95,7 @@ async function send(asked: Shell, options: SendOptions, word: string, text: stri
   const question = { group, bodyBase64: Buffer.from(body).toString('base64'), ...terms }
   const fares = await callPeer(shell, { method: 'sendToGroup', question, withinMs: timeout * 1000 })
   await file?.done()
-  await tell(shell, { name, fares, bytes: body.length })
+  await tell(shell, { name, fares, bytes: body.length, file })
 }
 
 const KEPT = 'What is left of it leaves with the next command of this profile: do not send it again.'
@@ -104,12 +104,14 @@ interface Sent {
   readonly name: string
   readonly fares: readonly MemberFare[]
   readonly bytes: number
+  readonly file: { readonly name: string; readonly bytes: number } | null
 }
 
-async function tell({ output, profile }: Shell, { name, fares, bytes }: Sent): Promise<void> {
+async function tell({ output, profile }: Shell, { name, fares, bytes, file }: Sent): Promise<void> {
   const stored = fares.filter(({ code }) => code === null)
+  const what = file ? `${escapeName(file.name)}, ${file.bytes} bytes` : `${bytes} bytes`
   if (output.isJson) await output.answer({ group: name, bytes, members: fares }, () => '')
-  else output.note(`stored for ${stored.length} of ${fares.length} in ${escapeName(name)}, ${bytes} bytes`)
+  else output.note(`stored for ${stored.length} of ${fares.length} in ${escapeName(name)}, ${what}`)
   const contacts = await Contacts.read(profile.contactsFile)
   const refused = fares.filter(({ code }) => code !== null)
   for (const { peer, code } of refused) output.warn(`not for ${escapeName(labelOf(contacts, peer))} (${code})`)

@@ -1,5 +1,5 @@
 /** `sealpost space`: whether, for whom and how long a mesh or a group keeps state and history. */
-import { type SpaceStatus, setSpace } from '@sealpost/sdk/state'
+import { type SpaceStatus, type SpaceTerms, setSpace } from '@sealpost/sdk/state'
 import { Command, InvalidArgumentError, Option } from 'commander'
 import { examples, type Run, type Shell } from '../shell.ts'
 import { GROUP_OPTION, spacePlaceOf, withState } from '../state-session.ts'
@@ -16,7 +16,7 @@ export function spaceCommand(run: Run): Command {
 
 interface OpenOptions {
   readonly group?: string
-  readonly historyFor: 'none' | 'joined' | 'all'
+  readonly historyFor?: 'none' | 'joined' | 'all'
   readonly keep?: number
   readonly keepSize?: number
   readonly messages?: boolean
@@ -24,16 +24,21 @@ interface OpenOptions {
 
 function openCommand(run: Run): Command {
   return new Command('open')
-    .description('begin to keep state and history, or change the terms; of a mesh an admin may, of a group its owner')
+    .description(
+      'begin to keep state and history, or change the terms: what is not said stays; of a mesh an admin may, of a group its owner',
+    )
     .option(...GROUP_OPTION)
     .addOption(
-      new Option('--history-for <WHO>', 'who may read what was written before they came')
-        .choices(['none', 'joined', 'all'])
-        .default('all'),
+      new Option('--history-for <WHO>', 'who may read what was written before they came (at first all)').choices([
+        'none',
+        'joined',
+        'all',
+      ]),
     )
-    .option('--keep <TIME>', 'how long the history is kept, like 30d (30d unless said)', duration)
-    .option('--keep-size <SIZE>', 'how large it may become, like 500MB or 10GB (10GB unless said)', size)
+    .option('--keep <TIME>', 'how long the history is kept, like 30d (at first 30d)', duration)
+    .option('--keep-size <SIZE>', 'how large it may become, like 500MB or 10GB (at first 10GB)', size)
     .option('--messages', 'also messages that their senders want kept, by "sealpost group send --keep"')
+    .option('--no-messages', 'no messages any more')
     .addHelpText(
       'after',
       examples('sealpost space open', 'sealpost space open --group crew --messages --history-for joined --keep 90d'),
@@ -42,14 +47,28 @@ function openCommand(run: Run): Command {
 }
 
 async function open(shell: Shell, options: OpenOptions): Promise<void> {
-  const { group, historyFor, keep, keepSize, messages: keepsMessages = false } = options
+  const { group, historyFor, keep, keepSize, messages: keepsMessages } = options
   await setSpace(await spacePlaceOf(shell, group), {
-    historyFor,
-    keepsMessages,
+    ...(await standingTerms(shell, group)),
+    ...(historyFor !== undefined && { historyFor }),
+    ...(keepsMessages !== undefined && { keepsMessages }),
     ...(keep !== undefined && { keepSeconds: keep }),
     ...(keepSize !== undefined && { keepBytes: keepSize }),
   })
   await show(shell, group)
+}
+
+/** Else who asks for one more thing would give newcomers a past that was not meant for them. */
+async function standingTerms(shell: Shell, group: string | undefined): Promise<SpaceTerms> {
+  try {
+    const { historyFor, keepSeconds, keepBytes, keepsMessages } = await withState(shell, group, async (state) => {
+      return (await state.status()).statement
+    })
+    return { historyFor, keepSeconds, keepBytes, keepsMessages }
+  } catch (error) {
+    if ((error as { code?: string }).code === 'space_unknown') return {}
+    throw error
+  }
 }
 
 function showCommand(run: Run): Command {

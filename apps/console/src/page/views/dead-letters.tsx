@@ -60,7 +60,7 @@ function Letters({ api, me, letters, changed }: LettersProps) {
     setChosen(new Set())
     changed()
   }
-  const change = (what: 'redrive' | 'purge') =>
+  const change = (what: Change) =>
     ask({
       title: `${what === 'redrive' ? 'Put back' : 'Throw away'} ${count(there.length)}?`,
       text:
@@ -72,26 +72,7 @@ function Letters({ api, me, letters, changed }: LettersProps) {
     })
   return (
     <>
-      {mayOperate && (
-        <div class="row">
-          <button
-            type="button"
-            class="plain"
-            onClick={() => setChosen(new Set(there.length === letters.length ? [] : letters.map(({ id }) => id)))}
-          >
-            {there.length === letters.length ? 'Choose none' : 'Choose all shown'}
-          </button>
-          <button type="button" disabled={there.length === 0} onClick={() => change('redrive')}>
-            Put back
-          </button>
-          <button type="button" class="danger" disabled={there.length === 0} onClick={() => change('purge')}>
-            Throw away
-          </button>
-          <span class="quiet" role="status">
-            {count(there.length)} of {count(letters.length)} chosen
-          </span>
-        </div>
-      )}
+      {mayOperate && <Changes chosen={there} all={letters.map(({ id }) => id)} choose={setChosen} change={change} />}
       <Table
         label="Dead letters"
         head={[...(mayOperate ? ['Choose'] : []), 'Reason', 'From', 'To', 'Mesh', '# Attempts', '# Size', 'Died']}
@@ -108,22 +89,60 @@ function Letters({ api, me, letters, changed }: LettersProps) {
                 />
               </td>
             )}
-            <th scope="row">
-              {REASON_WORDS[letter.reason] ?? letter.reason}
-              {letter.detail && <span class="quiet sentence"> {letter.detail}</span>}
-            </th>
-            <td>{named(letter.senderName, letter.sender)}</td>
-            <td>{named(letter.recipientName, letter.recipient)}</td>
-            <td>
-              <a href={`#/meshes/${letter.meshId}`}>{letter.meshName || short(letter.meshId)}</a>
-            </td>
-            <Num>{count(letter.attempts)}</Num>
-            <Num>{bytes(letter.bytes)}</Num>
-            <td>{instant(letter.diedAtMs)}</td>
+            <LetterCells letter={letter} />
           </tr>
         ))}
       </Table>
       {dialog}
+    </>
+  )
+}
+
+type Change = 'redrive' | 'purge'
+
+interface ChangesProps {
+  readonly chosen: readonly number[]
+  readonly all: readonly number[]
+  readonly choose: (ids: ReadonlySet<number>) => void
+  readonly change: (what: Change) => void
+}
+
+function Changes({ chosen, all, choose, change }: ChangesProps) {
+  const isAll = chosen.length === all.length
+  const isNone = chosen.length === 0
+  return (
+    <div class="row">
+      <button type="button" class="plain" onClick={() => choose(new Set(isAll ? [] : all))}>
+        {isAll ? 'Choose none' : 'Choose all shown'}
+      </button>
+      <button type="button" disabled={isNone} onClick={() => change('redrive')}>
+        Put back
+      </button>
+      <button type="button" class="danger" disabled={isNone} onClick={() => change('purge')}>
+        Throw away
+      </button>
+      <span class="quiet" role="status">
+        {count(chosen.length)} of {count(all.length)} chosen
+      </span>
+    </div>
+  )
+}
+
+function LetterCells({ letter }: { letter: DeadLetter }) {
+  return (
+    <>
+      <th scope="row">
+        {REASON_WORDS[letter.reason] ?? letter.reason}
+        {letter.detail && <span class="quiet sentence"> {letter.detail}</span>}
+      </th>
+      <td>{named(letter.senderName, letter.sender)}</td>
+      <td>{named(letter.recipientName, letter.recipient)}</td>
+      <td>
+        <a href={`#/meshes/${letter.meshId}`}>{letter.meshName || short(letter.meshId)}</a>
+      </td>
+      <Num>{count(letter.attempts)}</Num>
+      <Num>{bytes(letter.bytes)}</Num>
+      <td>{instant(letter.diedAtMs)}</td>
     </>
   )
 }
