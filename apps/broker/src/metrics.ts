@@ -4,7 +4,7 @@ import type { Claimed, CloseCode } from '@sealpost/protocol'
 import type { Batch } from '@sealpost/queue'
 import type { Millis } from '@sealpost/std'
 import { Counter, Gauge, Registry } from 'prom-client'
-import { type Distribution, register, Tally } from './tally.ts'
+import { type Distribution, FastHistogram, register } from './fast-histogram.ts'
 import type { Traces } from './traces.ts'
 
 const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5]
@@ -146,8 +146,8 @@ export class Metrics {
     this.movedCount += expired + dead
   }
 
-  private histogram(name: string, help: string, bounds: readonly number[]): Tally {
-    return register(this.registry, new Tally({ name: `sealpost_${name}`, help, bounds }))
+  private histogram(name: string, help: string, bounds: readonly number[]): FastHistogram {
+    return register(this.registry, new FastHistogram({ name: `sealpost_${name}`, help, bounds }))
   }
 
   private reading(Kind: typeof Counter | typeof Gauge, name: string, help: string, read: () => number): void {

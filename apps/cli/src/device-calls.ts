@@ -1,6 +1,6 @@
 /** What a command asks of its profile's peer about people with several devices. Everything travels as JSON. */
 import type { Device, Peer, PeerKey } from '@sealpost/sdk'
-import type { MemberFare } from './group-calls.ts'
+import type { MemberOutcome } from './group-calls.ts'
 import type { SendQuestion } from './peer-calls.ts'
 
 export interface DeviceInviteQuestion {
@@ -14,7 +14,7 @@ export interface DeviceCalls {
   devices(person: PeerKey | null): Promise<readonly Device[]>
   removeDevice(device: PeerKey): Promise<null>
   /** Answers when the broker has stored it for each device of the person, or refused it. */
-  sendToEveryDevice(question: SendQuestion): Promise<readonly MemberFare[]>
+  sendToEveryDevice(question: SendQuestion): Promise<readonly MemberOutcome[]>
   /** Answers which device has it. */
   sendToFreeDevice(question: SendQuestion): Promise<PeerKey>
 }

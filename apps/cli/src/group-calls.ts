@@ -23,7 +23,7 @@ export interface GroupSendQuestion {
 }
 
 /** `code`: why it is not stored for this member; null: it is. */
-export interface MemberFare {
+export interface MemberOutcome {
   readonly peer: PeerKey
   readonly code: SealpostCode | null
 }
@@ -35,7 +35,7 @@ export interface GroupCalls {
   changeGroup(question: GroupChange): Promise<GroupFacts>
   deleteGroup(question: { group: GroupId }): Promise<null>
   /** Answers when the broker has stored it for each member, or refused it. */
-  sendToGroup(question: GroupSendQuestion): Promise<readonly MemberFare[]>
+  sendToGroup(question: GroupSendQuestion): Promise<readonly MemberOutcome[]>
 }
 
 /** Calls with the open state of a group. */

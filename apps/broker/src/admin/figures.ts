@@ -1,7 +1,7 @@
 /** What the database server says of itself, and how fast it writes between two looks. */
 import { type Database, type DatabaseFigures, lookAtFigures } from '@sealpost/db'
 import type { Millis } from '@sealpost/std'
-import { Lately } from './lately.ts'
+import { Cached } from './cached.ts'
 
 export interface KnownFigures extends DatabaseFigures {
   readonly atMs: Millis
@@ -9,9 +9,9 @@ export interface KnownFigures extends DatabaseFigures {
   readonly walBytesPerSecond: number | null
 }
 
-export function databaseFigures(db: Database): Lately<KnownFigures> {
+export function databaseFigures(db: Database): Cached<KnownFigures> {
   let before: KnownFigures | null = null
-  return new Lately(async () => {
+  return new Cached(async () => {
     const figures = await lookAtFigures(db)
     const atMs = performance.now()
     const walBytesPerSecond = before

@@ -3,8 +3,8 @@ import type { LivePeer } from '@sealpost/core'
 import { countDeadLetters, type Database, type DeadOfMesh, type MeshEntry, type PeerEntry } from '@sealpost/db'
 import type { Flow, MeshState, WaitingPeer } from '@sealpost/operator'
 import type { MeshId, PeerNo } from '@sealpost/std'
+import { Cached } from './cached.ts'
 import type { Census, MeshWaiting, Waiting } from './census.ts'
-import { Lately } from './lately.ts'
 import { PeerNames } from './peer-names.ts'
 import { compareMeshes, compareWaiting, flowOf, reasonOf, sentenceOf, worstFlow } from './verdict.ts'
 
@@ -23,12 +23,12 @@ const WORST_MAX = 5
 export class MeshStates {
   private readonly parts: Parts
   private readonly names: PeerNames
-  private readonly dead: Lately<ReadonlyMap<MeshId, DeadOfMesh>>
+  private readonly dead: Cached<ReadonlyMap<MeshId, DeadOfMesh>>
 
   constructor(parts: Parts) {
     this.parts = parts
     this.names = new PeerNames(parts.db)
-    this.dead = new Lately(async () => new Map((await countDeadLetters(parts.db)).map((one) => [one.meshId, one])))
+    this.dead = new Cached(async () => new Map((await countDeadLetters(parts.db)).map((one) => [one.meshId, one])))
   }
 
   /** In which something waits or died, the worst first. @throws DatabaseError */

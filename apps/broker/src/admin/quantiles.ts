@@ -1,5 +1,5 @@
 /** Percentiles of what a histogram counted between two looks at it. */
-import type { Distribution } from '../tally.ts'
+import type { Distribution } from '../fast-histogram.ts'
 
 /**
  * In the unit of the bounds, and by a straight line within a bucket, as Prometheus has it; in the last bucket, which has

@@ -23,10 +23,10 @@ import type { Audit, Cause, Database as DatabaseView, DeadLetters, Groups, Invit
 import { PRIORITIES } from '@sealpost/protocol'
 import { GROUP_EPOCH_LAST, type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
 import type { VersionFacts } from '../http.ts'
+import type { Cached } from './cached.ts'
 import type { Census } from './census.ts'
 import type { KnownFigures } from './figures.ts'
 import type { History } from './history.ts'
-import type { Lately } from './lately.ts'
 import type { MeshStates } from './mesh-states.ts'
 import { compareMeshes, worstFlow } from './verdict.ts'
 
@@ -36,7 +36,7 @@ export interface ViewParts {
   readonly census: Census
   readonly history: History
   readonly states: MeshStates
-  readonly figures: Lately<KnownFigures>
+  readonly figures: Cached<KnownFigures>
   readonly connections: () => number
   /** A line each: a code, a colon, a sentence. */
   readonly warnings: () => readonly string[]

@@ -6,7 +6,7 @@ import { readBody } from '../body.ts'
 import { Contacts } from '../contacts.ts'
 import { withDeadline } from '../deadline.ts'
 import { uploadFile } from '../files.ts'
-import { type GroupFacts, groupNamed, type MemberFare } from '../group-calls.ts'
+import { type GroupFacts, groupNamed, type MemberOutcome } from '../group-calls.ts'
 import { labelOf } from '../peer-news.ts'
 import { callPeer } from '../peer-session.ts'
 import { examples, type Run, type Shell } from '../shell.ts'
@@ -93,27 +93,27 @@ async function send(asked: Shell, options: SendOptions, word: string, text: stri
   const attachment = file && { attachment: file.text }
   const terms = { priority, ttlSeconds, isKept, ...attachment }
   const question = { group, bodyBase64: Buffer.from(body).toString('base64'), ...terms }
-  const fares = await callPeer(shell, { method: 'sendToGroup', question, withinMs: timeout * 1000 })
+  const outcomes = await callPeer(shell, { method: 'sendToGroup', question, withinMs: timeout * 1000 })
   await file?.done()
-  await tell(shell, { name, fares, bytes: body.length, file })
+  await tell(shell, { name, outcomes, bytes: body.length, file })
 }
 
 const KEPT = 'What is left of it leaves with the next command of this profile: do not send it again.'
 
 interface Sent {
   readonly name: string
-  readonly fares: readonly MemberFare[]
+  readonly outcomes: readonly MemberOutcome[]
   readonly bytes: number
   readonly file: { readonly name: string; readonly bytes: number } | null
 }
 
-async function tell({ output, profile }: Shell, { name, fares, bytes, file }: Sent): Promise<void> {
-  const stored = fares.filter(({ code }) => code === null)
+async function tell({ output, profile }: Shell, { name, outcomes, bytes, file }: Sent): Promise<void> {
+  const stored = outcomes.filter(({ code }) => code === null)
   const what = file ? `${escapeName(file.name)}, ${file.bytes} bytes` : `${bytes} bytes`
-  if (output.isJson) await output.answer({ group: name, bytes, members: fares }, () => '')
-  else output.note(`stored for ${stored.length} of ${fares.length} in ${escapeName(name)}, ${what}`)
+  if (output.isJson) await output.answer({ group: name, bytes, members: outcomes }, () => '')
+  else output.note(`stored for ${stored.length} of ${outcomes.length} in ${escapeName(name)}, ${what}`)
   const contacts = await Contacts.read(profile.contactsFile)
-  const refused = fares.filter(({ code }) => code !== null)
+  const refused = outcomes.filter(({ code }) => code !== null)
   for (const { peer, code } of refused) output.warn(`not for ${escapeName(labelOf(contacts, peer))} (${code})`)
   if (refused.length > 0 && stored.length === 0)
     throw new OperatingError(refused[0]!.code!, 'The message was stored for none of them.')

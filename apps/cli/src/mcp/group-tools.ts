@@ -1,11 +1,11 @@
 /** The tools for groups: `list_groups`, `send_to_group`. */
 import { z } from 'zod'
-import { type GroupFacts, groupNamed, type MemberFare } from '../group-calls.ts'
+import { type GroupFacts, groupNamed, type MemberOutcome } from '../group-calls.ts'
 import { callPeer } from '../peer-session.ts'
-import type { Office } from './office.ts'
 import { labelPeer, NOTICE, peerShape, visible } from './peer-words.ts'
 import { bodyOf, isStoredShape, priorityShape, STORED_WITHIN_MS, textShape, ttlShape } from './send-message.ts'
 import { tool } from './tool.ts'
+import type { ToolContext } from './tool-context.ts'
 
 const GROUPS_MAX = 200
 
@@ -28,9 +28,9 @@ export const listGroups = tool({
     groups: z.array(groupShape),
     total: z.number().describe(`at most ${GROUPS_MAX} of them are listed`),
   }),
-  run: async (_, office) => {
-    const groups = await callPeer(office.shell, { method: 'groups', question: null })
-    const contacts = await office.readContacts()
+  run: async (_, context) => {
+    const groups = await callPeer(context.shell, { method: 'groups', question: null })
+    const contacts = await context.readContacts()
     const label = ({ id, name, owner, members }: GroupFacts) => ({
       id,
       name: visible(name),
@@ -60,18 +60,20 @@ export const sendToGroup = tool({
     storedFor: z.number().describe('members'),
     refused: z.array(z.object({ to: peerShape, code: z.string() })).describe('members who do not get it, and why'),
   }),
-  run: async ({ group: word, text, priority, ttlSeconds }, office) => {
+  run: async ({ group: word, text, priority, ttlSeconds }, context) => {
     const body = bodyOf(text)
-    const group = groupNamed(await callPeer(office.shell, { method: 'groups', question: null }), word)
-    await checkMembers(group, office)
+    const group = groupNamed(await callPeer(context.shell, { method: 'groups', question: null }), word)
+    await checkMembers(group, context)
     const terms = { priority, ttlSeconds, isKept: false }
     const question = { group: group.id, bodyBase64: body.toString('base64'), ...terms }
-    const fares = await callPeer(office.shell, { method: 'sendToGroup', question, withinMs: STORED_WITHIN_MS }).catch(
-      nullIfKept,
-    )
+    const outcomes = await callPeer(context.shell, {
+      method: 'sendToGroup',
+      question,
+      withinMs: STORED_WITHIN_MS,
+    }).catch(nullIfKept)
     return {
       content: {
-        ...(await outcomeOf(fares, office)),
+        ...(await summaryOf(outcomes, context)),
         group: { id: group.id, name: visible(group.name) },
         bytes: body.length,
       },
@@ -80,17 +82,17 @@ export const sendToGroup = tool({
 })
 
 /** Who may write to some peers only may write to a group of these. @throws OperatingError `recipient_not_allowed` */
-async function checkMembers({ members }: GroupFacts, office: Office): Promise<void> {
-  const own = (await office.shell.profile.readKeys()).identity.signing.publicKey
-  for (const member of members) if (member !== own) await office.checkRecipient(member)
+async function checkMembers({ members }: GroupFacts, context: ToolContext): Promise<void> {
+  const own = (await context.shell.profile.readKeys()).identity.signing.publicKey
+  for (const member of members) if (member !== own) await context.checkRecipient(member)
 }
 
-async function outcomeOf(fares: readonly MemberFare[] | null, office: Office) {
-  const contacts = await office.readContacts()
-  const refused = (fares ?? []).flatMap(({ peer, code }) =>
+async function summaryOf(outcomes: readonly MemberOutcome[] | null, context: ToolContext) {
+  const contacts = await context.readContacts()
+  const refused = (outcomes ?? []).flatMap(({ peer, code }) =>
     code === null ? [] : [{ to: labelPeer(peer, contacts), code }],
   )
-  return { isStored: fares !== null, storedFor: (fares?.length ?? 0) - refused.length, refused }
+  return { isStored: outcomes !== null, storedFor: (outcomes?.length ?? 0) - refused.length, refused }
 }
 
 function nullIfKept(error: Error & { code?: string }): null {

@@ -1,10 +1,10 @@
 /** The resource that clients subscribe to: what waits, and from whom, without a word of a peer. */
 import type { McpServer } from '@modelcontextprotocol/server'
-import type { Office } from './office.ts'
+import type { ToolContext } from './tool-context.ts'
 
 export const INBOX_URI = 'sealpost://inbox'
 
-export function offerInbox(server: McpServer, { mail }: Office): void {
+export function offerInbox(server: McpServer, { mail }: ToolContext): void {
   server.registerResource(
     'inbox',
     INBOX_URI,

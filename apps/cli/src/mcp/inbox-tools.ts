@@ -43,12 +43,12 @@ export const readInbox = tool({
     isOnline: z.boolean().describe('false: the broker is away, new mail comes when it is back'),
     ...counts,
   }),
-  run: async ({ limit, waitSeconds, includeOpen }, office, signal) => {
-    const session = await office.session(signal)
-    const { mail } = office
+  run: async ({ limit, waitSeconds, includeOpen }, context, signal) => {
+    const session = await context.session(signal)
+    const { mail } = context
     if (!includeOpen || mail.all.length === 0) await mail.whenUnread(waitSeconds * 1000, signal)
     const read = fitting(includeOpen ? mail.all : mail.unread, limit)
-    const contacts = await office.introduce(read, session)
+    const contacts = await context.introduce(read, session)
     if (!signal.aborted) mail.markRead(read) // nobody sees the answer of a call that was called off
     const messages = read.map((open) => labelMessage(open, contacts))
     const content = { notice: NOTICE, messages, isOnline: session.peer.isOnline, ...mail.counts }
@@ -113,9 +113,9 @@ export const rejectMessage = tool({
     reason: z.string().max(120).default('').describe('the broker reads it: plain ASCII, and nothing that is secret'),
   }),
   output: z.object({ rejected: z.array(z.string()), ...counts }),
-  run: async ({ messageIds, reason }, office) => {
-    const { mail } = office
-    if (reason !== '') office.checkEverybody()
+  run: async ({ messageIds, reason }, context) => {
+    const { mail } = context
+    if (reason !== '') context.checkEverybody()
     mail.reject(messageIds, reason)
     return { content: { rejected: messageIds, ...mail.counts } }
   },

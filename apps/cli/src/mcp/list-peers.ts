@@ -32,10 +32,10 @@ export const listPeers = tool({
     peers: z.array(entry),
     total: z.number().describe(`how many match; at most ${PEERS_MAX} of them are listed`),
   }),
-  run: async ({ nameContains = '' }, office) => {
-    const members = await callPeer(office.shell, { method: 'members', question: null })
-    const contacts = await office.readContacts()
-    const own = (await office.shell.profile.readKeys()).identity.signing.publicKey
+  run: async ({ nameContains = '' }, context) => {
+    const members = await callPeer(context.shell, { method: 'members', question: null })
+    const contacts = await context.readContacts()
+    const own = (await context.shell.profile.readKeys()).identity.signing.publicKey
     const found = members.filter(({ name }) => name.includes(nameContains))
     const peers = found.slice(0, PEERS_MAX).map((member) => ({
       name: visible(member.name),

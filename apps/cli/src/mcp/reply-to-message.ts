@@ -16,9 +16,9 @@ export const replyToMessage = tool({
     isError: z.boolean().default(false).describe('the answer says that what was asked for failed'),
   }),
   output: z.object({ messageId: z.string(), bytes: z.number(), isStored: isStoredShape }),
-  run: async ({ messageId, text, isError }, office) => {
-    const message = office.mail.find(messageId)
-    await office.checkRecipient(message.sender)
+  run: async ({ messageId, text, isError }, context) => {
+    const message = context.mail.find(messageId)
+    await context.checkRecipient(message.sender)
     const body = bodyOf(text)
     const options = { isAutomatic: true }
     const answer = isError ? message.replyError(text, options) : message.reply(text, options)

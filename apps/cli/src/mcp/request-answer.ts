@@ -28,16 +28,16 @@ export const requestAnswer = tool({
       .nullable()
       .describe('null: none came in time; it comes to the inbox when it comes. Do not ask again'),
   }),
-  run: async ({ to, text, priority, waitSeconds, ifOnline }, office, signal) => {
+  run: async ({ to, text, priority, waitSeconds, ifOnline }, context, signal) => {
     const body = bodyOf(text)
-    const { peer } = await office.session(signal)
-    const key = await office.recipientOf(to)
+    const { peer } = await context.session(signal)
+    const key = await context.recipientOf(to)
     const options = { priority, ifOnline, timeoutMs: waitSeconds * 1000 }
     const answer = await peer.request(key, body, options).catch((error) => {
       if (error instanceof SealpostError && error.code === 'timeout') return null
       throw error
     })
-    const contacts = await office.readContacts()
+    const contacts = await context.readContacts()
     const words = answer && labelWords(answer, contacts)
     const content = { notice: NOTICE, to: labelPeer(key, contacts), answer: words }
     return {

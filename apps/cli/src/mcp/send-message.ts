@@ -4,9 +4,9 @@ import { OperatingError } from '@sealpost/std'
 import { z } from 'zod'
 import { callPeer } from '../peer-session.ts'
 import { explainUnknown } from '../recipient.ts'
-import type { Office } from './office.ts'
 import { labelPeer, peerShape } from './peer-words.ts'
 import { tool } from './tool.ts'
+import type { ToolContext } from './tool-context.ts'
 
 /** Within the 60 s that clients give a call. */
 export const STORED_WITHIN_MS = 20_000
@@ -45,14 +45,14 @@ export const sendMessage = tool({
     ttlSeconds: ttlShape,
   }),
   output: receipt,
-  run: async ({ to, text, priority, ttlSeconds }, office) => {
+  run: async ({ to, text, priority, ttlSeconds }, context) => {
     const body = bodyOf(text)
-    const key = await office.recipientOf(to)
+    const key = await context.recipientOf(to)
     const question = { to: key, bodyBase64: body.toString('base64'), priority, ttlSeconds }
-    const stored = await callPeer(office.shell, { method: 'send', question, withinMs: STORED_WITHIN_MS }).catch(
-      (error) => keptOr(error, { office, to }),
+    const stored = await callPeer(context.shell, { method: 'send', question, withinMs: STORED_WITHIN_MS }).catch(
+      (error) => keptOr(error, { context, to }),
     )
-    const contacts = await office.readContacts()
+    const contacts = await context.readContacts()
     return {
       content: {
         to: labelPeer(key, contacts),
@@ -72,8 +72,11 @@ export function bodyOf(text: string): Buffer {
 }
 
 /** @returns null when the message is kept for later */
-async function keptOr(error: Error & { code?: string }, { office, to }: { office: Office; to: string }): Promise<null> {
+async function keptOr(
+  error: Error & { code?: string },
+  { context, to }: { context: ToolContext; to: string },
+): Promise<null> {
   if (error.code === 'unreachable' || error.code === 'kept_for_later') return null
-  if (error.code === 'unknown_recipient') await explainUnknown(office.shell, to)
+  if (error.code === 'unknown_recipient') await explainUnknown(context.shell, to)
   throw error
 }

@@ -8,8 +8,8 @@ import type { Shell } from '../shell.ts'
 import { BELL_CAPABILITIES, Bell } from './bell.ts'
 import { offerInbox } from './inbox-resource.ts'
 import { Mail } from './mail.ts'
-import { Office } from './office.ts'
 import { NOTICE } from './peer-words.ts'
+import { ToolContext } from './tool-context.ts'
 import { tools } from './tools.ts'
 
 export interface McpOptions {
@@ -34,11 +34,11 @@ export async function serveMcp(shell: Shell, { recipients, canSend }: McpOptions
   const bell = new Bell()
   const mail = new Mail({ onUnread: () => bell.ring() })
   bell.counts = () => mail.counts
-  const office = new Office({ shell, mail, recipients })
+  const context = new ToolContext({ shell, mail, recipients })
   const wire = new Wire()
   const handle = serveStdio(
     ({ era }) => {
-      const server = newServer(office, canSend)
+      const server = newServer(context, canSend)
       if (era === 'modern') bell.hangModern(server)
       else bell.hangLegacy(server)
       return server
@@ -47,7 +47,7 @@ export async function serveMcp(shell: Shell, { recipients, canSend }: McpOptions
   )
   const ending = AbortSignal.any([shell.signal, wire.gone])
   try {
-    await using session = await office.takeSession(ending)
+    await using session = await context.takeSession(ending)
     shell.output.note(`serving MCP as ${session.membership.name || session.peer.key}`)
     await abortable(session.failed, ending)
   } catch (error) {
@@ -57,13 +57,13 @@ export async function serveMcp(shell: Shell, { recipients, canSend }: McpOptions
   }
 }
 
-function newServer(office: Office, canSend: boolean): McpServer {
+function newServer(context: ToolContext, canSend: boolean): McpServer {
   const server = new McpServer(
     { name: 'sealpost', title: 'Sealpost', version: manifest.version },
     { capabilities: { tools: { listChanged: false }, ...BELL_CAPABILITIES }, instructions: INSTRUCTIONS },
   )
-  for (const tool of tools) if (canSend || !tool.speaks) tool.offer(server, office)
-  offerInbox(server, office)
+  for (const tool of tools) if (canSend || !tool.speaks) tool.offer(server, context)
+  offerInbox(server, context)
   return server
 }
 

@@ -18,9 +18,9 @@ export const setStatus = tool({
       .describe('in plain ASCII, for peers who look; the broker reads it, so nothing that is secret'),
   }),
   output: z.object({ availability: z.string(), summary: z.string() }),
-  run: async ({ availability, summary }, office, signal) => {
-    if (summary !== '') office.checkEverybody()
-    const { peer } = await office.session(signal)
+  run: async ({ availability, summary }, context, signal) => {
+    if (summary !== '') context.checkEverybody()
+    const { peer } = await context.session(signal)
     peer.setStatus({ availability, summary })
     return { content: { availability, summary } }
   },

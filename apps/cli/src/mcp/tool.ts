@@ -3,7 +3,7 @@ import type { CallToolResult, McpServer, StandardSchemaWithJSON, ToolAnnotations
 import { SealpostError } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import type { z } from 'zod'
-import type { Office } from './office.ts'
+import type { ToolContext } from './tool-context.ts'
 
 /** What a call does outside of this conversation: clients decide by its hints what to ask their user about. */
 export type Effect = keyof typeof EFFECTS
@@ -57,42 +57,42 @@ export interface Row<Input extends z.ZodObject, Output extends z.ZodObject> {
   readonly input: Input
   readonly output: Output
   /** @throws OperatingError, SealpostError: the code and the sentence reach the model */
-  run(input: z.infer<Input>, office: Office, signal: AbortSignal): Promise<Answer<z.infer<Output>>>
+  run(input: z.infer<Input>, context: ToolContext, signal: AbortSignal): Promise<Answer<z.infer<Output>>>
 }
 
 export interface Tool extends Pick<Row<z.ZodObject, z.ZodObject>, 'name' | 'title' | 'description' | 'effect'> {
   readonly speaks: boolean
   readonly inputNames: readonly string[]
-  offer(server: McpServer, office: Office): void
+  offer(server: McpServer, context: ToolContext): void
 }
 
 export function tool<Input extends z.ZodObject, Output extends z.ZodObject>(row: Row<Input, Output>): Tool {
   const { name, title, description, effect, input, output } = row
   const { speaks, hints }: EffectRow = EFFECTS[effect]
-  const run = async (given: z.infer<Input>, office: Office, signal: AbortSignal): Promise<CallToolResult> => {
+  const run = async (given: z.infer<Input>, context: ToolContext, signal: AbortSignal): Promise<CallToolResult> => {
     try {
-      const { content, text = JSON.stringify(content) } = await row.run(given, office, signal)
+      const { content, text = JSON.stringify(content) } = await row.run(given, context, signal)
       return { content: [{ type: 'text', text }], structuredContent: content }
     } catch (error) {
-      return refused(error, office)
+      return refused(error, context)
     }
   }
   return {
     ...{ name, title, description, effect, speaks, inputNames: Object.keys(input.shape) },
-    offer: (server, office) => {
+    offer: (server, context) => {
       // Without their types: the SDK infers none of a schema that is itself a type parameter.
       const schemas: Record<'inputSchema' | 'outputSchema', StandardSchemaWithJSON> = {
         inputSchema: input,
         outputSchema: output,
       }
       server.registerTool(name, { title, description, annotations: hints, ...schemas }, (given, { mcpReq }) =>
-        run(given as z.infer<Input>, office, mcpReq.signal),
+        run(given as z.infer<Input>, context, mcpReq.signal),
       )
     },
   }
 }
 
-function refused(error: unknown, { shell }: Office): CallToolResult {
+function refused(error: unknown, { shell }: ToolContext): CallToolResult {
   const { code, message, isRetryable } = tellable(error)
   if (code === 'internal') shell.output.warn(`A fault of the program itself: ${(error as Error).stack ?? error}`)
   return {

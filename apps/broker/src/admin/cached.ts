@@ -3,7 +3,7 @@ import type { Millis } from '@sealpost/std'
 
 const GOOD_FOR_MS = 5000
 
-export class Lately<T> {
+export class Cached<T> {
   private readonly look: () => Promise<T>
   private known: { readonly value: T; readonly atMs: Millis } | null = null
   private asking: Promise<T> | null = null

@@ -11,14 +11,14 @@ import type { Mail, OpenMessage } from './mail.ts'
 /** What an agent reads in a turn, and not all that waits: the rest stays with the broker. */
 const CREDIT = 32
 
-export interface OfficeParts {
+export interface ToolContextParts {
   readonly shell: Shell
   readonly mail: Mail
   /** The names and keys that may be written to; null: everybody. */
   readonly recipients: readonly string[] | null
 }
 
-export class Office {
+export class ToolContext {
   readonly shell: Shell
   readonly mail: Mail
   private readonly recipients: readonly string[] | null
@@ -26,7 +26,7 @@ export class Office {
   /** Senders the directory was asked about. */
   private readonly asked = new Set<string>()
 
-  constructor({ shell, mail, recipients }: OfficeParts) {
+  constructor({ shell, mail, recipients }: ToolContextParts) {
     this.shell = shell
     this.mail = mail
     this.recipients = recipients

@@ -9,14 +9,14 @@ export interface Distribution {
   readonly counts: readonly number[]
 }
 
-export interface TallyOptions {
+export interface HistogramOptions {
   readonly name: string
   readonly help: string
   /** Ascending; values above the last one count too. */
   readonly bounds: readonly number[]
 }
 
-export class Tally {
+export class FastHistogram {
   readonly type = 'histogram'
   readonly aggregator = 'sum'
   readonly name: string
@@ -26,7 +26,7 @@ export class Tally {
   private readonly counts: Float64Array
   private sum = 0
 
-  constructor({ name, help, bounds }: TallyOptions) {
+  constructor({ name, help, bounds }: HistogramOptions) {
     this.name = name
     this.help = help
     this.bounds = [...bounds, Number.POSITIVE_INFINITY]
@@ -74,8 +74,8 @@ export class Tally {
 
 type Registered = Parameters<Registry['registerMetric']>[0]
 
-/** A registry asks of a metric only what a tally has; its types want the library's own classes. */
-export function register(registry: Registry, tally: Tally): Tally {
-  registry.registerMetric(tally as unknown as Registered)
-  return tally
+/** A registry asks of a metric only what this has; its types want the library's own classes. */
+export function register(registry: Registry, fast: FastHistogram): FastHistogram {
+  registry.registerMetric(fast as unknown as Registered)
+  return fast
 }
