@@ -18,7 +18,7 @@ import { joinAsDevice } from '@sealpost/sdk/join'
 import { fromHex, type PeerKey } from '@sealpost/std'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { until } from './testing-process.ts'
-import { WireClient } from './testing-wire.ts'
+import { transcriptOf, WireClient } from './testing-wire.ts'
 import { type Place, World } from './testing-world.ts'
 
 let world: World
@@ -161,20 +161,8 @@ function enrolFrame(
   const { url, brokerKey, voucher, statement: statementOf } = readDeviceInvite(invite)
   const statement = given ?? statementOf(identity.signing)
   const binding = bindBoxKey(identity, voucher.meshId, 4e12)
-  const transcript: Transcript = {
-    version: 1,
-    versionsOffered: hello.versions,
-    authority: new URL(url).host,
-    brokerKey,
-    meshId: voucher.meshId,
-    peerKey: identity.signing.publicKey,
-    serverNonce: hello.nonce,
-    clientNonce: crypto.getRandomValues(new Uint8Array(32)),
-    connectionId: hello.connectionId,
-    issuedAtMs: hello.issuedAtMs,
-    capabilities: [],
-    ...signed,
-  }
+  const place = { identity, meshId: voucher.meshId, url, brokerKey }
+  const transcript = { ...transcriptOf(place, hello), ...signed }
   const { label: name } = voucher
   return {
     type: 'enrolDevice',

@@ -17,7 +17,7 @@ import { connect, type Peer } from '@sealpost/sdk'
 import { join } from '@sealpost/sdk/join'
 import type { MeshId, PeerKey } from '@sealpost/std'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { randomMesh, WireClient } from './testing-wire.ts'
+import { randomMesh, transcriptOf, WireClient } from './testing-wire.ts'
 import { type Place, World } from './testing-world.ts'
 
 let world: World
@@ -57,20 +57,7 @@ function enrolFrame(
   const { signed, identity = generateIdentity(), ...frame } = changed
   const { bytes, meshId, brokerKey, url } = readInvite(text)
   const binding = bindBoxKey(identity, meshId, 4e12)
-  const transcript: Transcript = {
-    version: 1,
-    versionsOffered: hello.versions,
-    authority: new URL(url).host,
-    brokerKey,
-    meshId,
-    peerKey: identity.signing.publicKey,
-    serverNonce: hello.nonce,
-    clientNonce: crypto.getRandomValues(new Uint8Array(32)),
-    connectionId: hello.connectionId,
-    issuedAtMs: hello.issuedAtMs,
-    capabilities: [],
-    ...signed,
-  }
+  const transcript = { ...transcriptOf({ identity, meshId, url, brokerKey }, hello), ...signed }
   const name = `wire ${crypto.randomUUID().slice(0, 8)}`
   const enrolment = { invite: bytes, name, bindingSignature: binding.signature }
   return {

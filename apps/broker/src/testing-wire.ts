@@ -207,14 +207,9 @@ export class WireClient {
   }
 }
 
-/** A good answer to a greeting, but for what `but` changes in what is signed and `frame` in what is sent. */
-export function authFrame(
-  { identity, meshId, url, brokerKey }: Place,
-  hello: FrameOf<'hello'>,
-  changed: { signed?: Partial<Transcript>; credit?: number } & Partial<FrameOf<'auth'>> = {},
-): FrameOf<'auth'> {
-  const { signed, ...frame } = changed
-  const transcript: Transcript = {
+/** What a good answer to a greeting signs. */
+export function transcriptOf({ identity, meshId, url, brokerKey }: Place, hello: FrameOf<'hello'>): Transcript {
+  return {
     version: 1,
     versionsOffered: hello.versions,
     authority: new URL(url).host,
@@ -226,8 +221,17 @@ export function authFrame(
     connectionId: hello.connectionId,
     issuedAtMs: hello.issuedAtMs,
     capabilities: [],
-    ...signed,
   }
+}
+
+/** A good answer to a greeting, but for what `but` changes in what is signed and `frame` in what is sent. */
+export function authFrame(
+  { identity, meshId, url, brokerKey }: Place,
+  hello: FrameOf<'hello'>,
+  changed: { signed?: Partial<Transcript>; credit?: number } & Partial<FrameOf<'auth'>> = {},
+): FrameOf<'auth'> {
+  const { signed, ...frame } = changed
+  const transcript = { ...transcriptOf({ identity, meshId, url, brokerKey }, hello), ...signed }
   return {
     type: 'auth',
     version: transcript.version,

@@ -1,21 +1,10 @@
 import { randomBytes } from 'node:crypto'
 import { type MeshId, type PeerKey, toHex } from '@sealpost/std'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { addMembers, createMesh, type MemberBinding, revokeMember } from './admin.ts'
-import { type Database, openDatabase } from './connect.ts'
-import { type ScratchDatabase, scratchDatabase, unhurried } from './testing.ts'
+import { databaseOfFile } from './testing.ts'
 
-let scratch: ScratchDatabase
-let db: Database
-
-beforeAll(async () => {
-  scratch = await scratchDatabase()
-  db = await openDatabase(scratch.url, unhurried)
-})
-afterAll(async () => {
-  await db.close()
-  await scratch.drop()
-})
+const db = await databaseOfFile()
 
 async function newMesh(): Promise<MeshId> {
   const meshId = toHex(randomBytes(16)) as MeshId

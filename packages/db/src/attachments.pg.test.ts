@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { type AttachmentId, type GroupId, type MeshId, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { addMembers, createMesh, revokeMember } from './admin.ts'
 import {
   type AttachmentTerms,
@@ -15,20 +15,9 @@ import {
   putChunk,
   readChunk,
 } from './attachments.ts'
-import { type Database, openDatabase } from './connect.ts'
-import { type ScratchDatabase, scratchDatabase, unhurried } from './testing.ts'
+import { databaseOfFile, randomBinding } from './testing.ts'
 
-let scratch: ScratchDatabase
-let db: Database
-
-beforeAll(async () => {
-  scratch = await scratchDatabase()
-  db = await openDatabase(scratch.url, { ...unhurried, connections: 4 })
-})
-afterAll(async () => {
-  await db.close()
-  await scratch.drop()
-})
+const db = await databaseOfFile({ connections: 4 })
 
 const newId = () => toHex(randomBytes(16)) as AttachmentId
 const QUOTA = { perPeer: 3, bytesPerPeer: 30_000, perMesh: 4, bytesPerMesh: 100_000 }
@@ -37,9 +26,7 @@ async function newMesh() {
   const meshId = toHex(randomBytes(16)) as MeshId
   await createMesh(db, { meshId, name: 'a mesh' })
   const keys = Array.from({ length: 3 }, () => toHex(randomBytes(32)) as PeerKey)
-  const bindings = keys.map((peerKey) => ({
-    ...{ peerKey, boxKey: randomBytes(32), boxEpoch: 1, notAfterMs: 1_900_000_000_000, signature: randomBytes(64) },
-  }))
+  const bindings = keys.map(randomBinding)
   const [ann, bob, eve] = (await addMembers(db, meshId, bindings)) as [PeerNo, PeerNo, PeerNo]
   const terms = (changed: Partial<AttachmentTerms> = {}): AttachmentTerms => ({
     ...{ meshId, id: newId(), owner: ann, to: [keys[1]!], bytes: 10_000, chunkBytes: 4096, store: 'postgres' },

@@ -1,22 +1,11 @@
 import { randomBytes } from 'node:crypto'
 import { type MeshId, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { addMembers, createMesh, revokeMember } from './admin.ts'
-import { type Database, openDatabase } from './connect.ts'
 import { changeConsent, findConsent, NAMED_MAX } from './consent.ts'
-import { type ScratchDatabase, scratchDatabase, unhurried } from './testing.ts'
+import { databaseOfFile, randomBinding } from './testing.ts'
 
-let scratch: ScratchDatabase
-let db: Database
-
-beforeAll(async () => {
-  scratch = await scratchDatabase()
-  db = await openDatabase(scratch.url, { ...unhurried, connections: 4 })
-})
-afterAll(async () => {
-  await db.close()
-  await scratch.drop()
-})
+const db = await databaseOfFile({ connections: 4 })
 
 const newKey = () => toHex(randomBytes(32)) as PeerKey
 
@@ -25,9 +14,7 @@ async function mesh(count: number) {
   const meshId = toHex(randomBytes(16)) as MeshId
   await createMesh(db, { meshId, name: 'a mesh' })
   const keys = Array.from({ length: count }, newKey).sort()
-  const bindings = keys.map((peerKey) => ({
-    ...{ peerKey, boxKey: randomBytes(32), boxEpoch: 1, notAfterMs: 1_900_000_000_000, signature: randomBytes(64) },
-  }))
+  const bindings = keys.map(randomBinding)
   const numbers = await addMembers(db, meshId, bindings)
   const owner = { meshId, peer: numbers[0]! }
   const found = async () => {

@@ -1,25 +1,15 @@
 import { randomBytes } from 'node:crypto'
 import { type DeliveryId, ID_BLOCK, type MeshId, type PeerKey, toHex } from '@sealpost/std'
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
+import { beforeEach, expect, test } from 'vitest'
 import { addMembers, createMesh, revokeMember } from './admin.ts'
-import { type Database, openDatabase } from './connect.ts'
 import { forgetDeadLetters, listDeadLetters, purgeDeadLetters, redriveDeadLetters } from './dead-letters.ts'
-import { type ScratchDatabase, scratchDatabase, unhurried } from './testing.ts'
+import { databaseOfFile } from './testing.ts'
 
-let scratch: ScratchDatabase
-let db: Database
+const db = await databaseOfFile()
 let meshId: MeshId
 const [alice, bob] = ['aa', 'bb'].map((byte) => byte.repeat(32) as PeerKey) as [PeerKey, PeerKey]
 let numbers: number[]
 
-beforeAll(async () => {
-  scratch = await scratchDatabase()
-  db = await openDatabase(scratch.url, unhurried)
-})
-afterAll(async () => {
-  await db.close()
-  await scratch.drop()
-})
 beforeEach(async () => {
   await db.run((sql) => sql.unsafe('truncate dead_letter, message_queue'))
   meshId = toHex(randomBytes(16)) as MeshId

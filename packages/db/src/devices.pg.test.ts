@@ -1,24 +1,13 @@
 import { randomBytes } from 'node:crypto'
 import { type MeshId, type PeerKey, toHex } from '@sealpost/std'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { addMembers, createMesh, revokeMember } from './admin.ts'
-import { type Database, openDatabase } from './connect.ts'
 import { changeConsent, findConsent } from './consent.ts'
 import { type DeviceClaim, enrolDevice, findPersons, removeDevice } from './devices.ts'
 import { findSuccessors, succeedIdentity } from './successions.ts'
-import { type ScratchDatabase, scratchDatabase, unhurried } from './testing.ts'
+import { databaseOfFile } from './testing.ts'
 
-let scratch: ScratchDatabase
-let db: Database
-
-beforeAll(async () => {
-  scratch = await scratchDatabase()
-  db = await openDatabase(scratch.url, { ...unhurried, connections: 4 })
-})
-afterAll(async () => {
-  await db.close()
-  await scratch.drop()
-})
+const db = await databaseOfFile({ connections: 4 })
 
 const FAR_MS = 4e12
 const newKey = () => toHex(randomBytes(32)) as PeerKey

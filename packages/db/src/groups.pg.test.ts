@@ -1,22 +1,11 @@
 import { randomBytes } from 'node:crypto'
 import { GROUP_EPOCH_LAST, type GroupId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { addMembers, createMesh, revokeMember } from './admin.ts'
-import { type Database, openDatabase } from './connect.ts'
 import { GROUPS_MAX, type GroupRecord, listGroups, putGroup } from './groups.ts'
-import { type ScratchDatabase, scratchDatabase, unhurried } from './testing.ts'
+import { databaseOfFile, randomBinding } from './testing.ts'
 
-let scratch: ScratchDatabase
-let db: Database
-
-beforeAll(async () => {
-  scratch = await scratchDatabase()
-  db = await openDatabase(scratch.url, { ...unhurried, connections: 4 })
-})
-afterAll(async () => {
-  await db.close()
-  await scratch.drop()
-})
+const db = await databaseOfFile({ connections: 4 })
 
 const NONE = '0'.repeat(32) as GroupId
 const groupOf = (n: number) => n.toString(16).padStart(32, '0') as GroupId
@@ -30,9 +19,7 @@ async function mesh() {
   const meshId = toHex(randomBytes(16)) as MeshId
   await createMesh(db, { meshId, name: 'a mesh' })
   const keys = Array.from({ length: 2 }, () => toHex(randomBytes(32)) as PeerKey)
-  const bindings = keys.map((peerKey) => ({
-    ...{ peerKey, boxKey: randomBytes(32), boxEpoch: 1, notAfterMs: 1_900_000_000_000, signature: randomBytes(64) },
-  }))
+  const bindings = keys.map(randomBinding)
   const [ann, bob] = (await addMembers(db, meshId, bindings)).map((peer) => ({ meshId, peer }))
   const epochs = async (after = NONE, limit = 99) =>
     (await listGroups(db, meshId, { after, limit })).map(({ groupId, epoch }) => [groupId, epoch])

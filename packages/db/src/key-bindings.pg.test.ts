@@ -1,22 +1,11 @@
 import { randomBytes } from 'node:crypto'
 import { type MeshId, type PeerKey, toHex } from '@sealpost/std'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { addMembers, createMesh, revokeMember } from './admin.ts'
-import { type Database, openDatabase } from './connect.ts'
 import { type BindingRecord, findHistory, replaceBinding } from './key-bindings.ts'
-import { type ScratchDatabase, scratchDatabase, unhurried } from './testing.ts'
+import { databaseOfFile } from './testing.ts'
 
-let scratch: ScratchDatabase
-let db: Database
-
-beforeAll(async () => {
-  scratch = await scratchDatabase()
-  db = await openDatabase(scratch.url, { ...unhurried, connections: 4 })
-})
-afterAll(async () => {
-  await db.close()
-  await scratch.drop()
-})
+const db = await databaseOfFile({ connections: 4 })
 
 const binding = (boxEpoch: number): BindingRecord => ({
   ...{ boxEpoch, boxKey: randomBytes(32), notAfterMs: 1_900_000_000_000 + boxEpoch, signature: randomBytes(64) },

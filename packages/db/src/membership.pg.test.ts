@@ -1,22 +1,11 @@
 import { randomBytes } from 'node:crypto'
 import { type InviteId, type MeshId, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { addMembers, createMesh, type MemberBinding, revokeMember } from './admin.ts'
-import { type Database, openDatabase } from './connect.ts'
 import { enrolByInvite, type InviteClaim, listMembers, revokeFor } from './membership.ts'
-import { type ScratchDatabase, scratchDatabase, unhurried } from './testing.ts'
+import { databaseOfFile } from './testing.ts'
 
-let scratch: ScratchDatabase
-let db: Database
-
-beforeAll(async () => {
-  scratch = await scratchDatabase()
-  db = await openDatabase(scratch.url, { ...unhurried, connections: 8 })
-})
-afterAll(async () => {
-  await db.close()
-  await scratch.drop()
-})
+const db = await databaseOfFile({ connections: 8 })
 
 const ZERO = '0'.repeat(64) as PeerKey
 const newKey = () => toHex(randomBytes(32)) as PeerKey

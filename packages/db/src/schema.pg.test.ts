@@ -1,18 +1,7 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type Database, openDatabase } from './connect.ts'
-import { type ScratchDatabase, scratchDatabase, unhurried } from './testing.ts'
+import { expect, test } from 'vitest'
+import { databaseOfFile } from './testing.ts'
 
-let scratch: ScratchDatabase
-let db: Database
-
-beforeAll(async () => {
-  scratch = await scratchDatabase()
-  db = await openDatabase(scratch.url, { ...unhurried, connections: 1 })
-})
-afterAll(async () => {
-  await db.close()
-  await scratch.drop()
-})
+const db = await databaseOfFile({ connections: 1 })
 
 interface IndexFacts {
   table: string

@@ -1,7 +1,8 @@
 /** For tests: a database of one's own, with the current schema in it, in about 30 ms. */
-import { randomUUID } from 'node:crypto'
-import { inject } from 'vitest'
-import { type DatabaseOptions, openDatabase } from './connect.ts'
+import { randomBytes, randomUUID } from 'node:crypto'
+import type { PeerKey } from '@sealpost/std'
+import { afterAll, inject } from 'vitest'
+import { type Database, type DatabaseOptions, openDatabase } from './connect.ts'
 import './testing-server.ts'
 
 export interface ScratchDatabase {
@@ -27,6 +28,22 @@ export function scratchDatabase(): Promise<ScratchDatabase> {
   const { prefix } = inject('sealpostTestServer')
   return makeDatabase(`template ${prefix}`)
 }
+
+/** The same, open for all tests of a file, and dropped after them: to be called at its top. */
+export async function databaseOfFile(options: Pick<DatabaseOptions, 'connections'> = {}): Promise<Database> {
+  const scratch = await scratchDatabase()
+  const db = await openDatabase(scratch.url, { ...unhurried, ...options })
+  afterAll(async () => {
+    await db.close()
+    await scratch.drop()
+  })
+  return db
+}
+
+/** A box key as a member publishes it, under a signature that no database looks at. */
+export const randomBinding = (peerKey: PeerKey) => ({
+  ...{ peerKey, boxKey: randomBytes(32), boxEpoch: 1, notAfterMs: 1_900_000_000_000, signature: randomBytes(64) },
+})
 
 /** A database without any table. */
 export function emptyDatabase(): Promise<ScratchDatabase> {

@@ -9,7 +9,7 @@ import {
   listExpiredAttachments,
   openDatabase,
 } from '@sealpost/db'
-import { type ScratchDatabase, scratchDatabase, unhurried } from '@sealpost/db/testing'
+import { randomBinding, type ScratchDatabase, scratchDatabase, unhurried } from '@sealpost/db/testing'
 import { hash256, ready } from '@sealpost/identity'
 import { type AttachmentId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -51,8 +51,7 @@ async function newFile(store: ChunkStore) {
   const meshId = toHex(randomBytes(16)) as MeshId
   await createMesh(db, { meshId, name: 'a mesh' })
   const peerKey = toHex(randomBytes(32)) as PeerKey
-  const binding = { boxKey: randomBytes(32), boxEpoch: 1, notAfterMs: 1_900_000_000_000, signature: randomBytes(64) }
-  const [owner] = await addMembers(db, meshId, [{ peerKey, ...binding }])
+  const [owner] = await addMembers(db, meshId, [randomBinding(peerKey)])
   const of = { meshId, id: toHex(randomBytes(16)) as AttachmentId }
   const shape = { bytes: 3 * CHUNK_BYTES, chunkBytes: CHUNK_BYTES, keepSeconds: 60, finishSeconds: 60 }
   await createAttachment(db, { ...of, owner: owner!, to: [peerKey], store: store.name, ...shape }, null)
