@@ -344,7 +344,7 @@ export const settings = {
   SWEEP_MS: setting(ms(), {
     fallback: 1000,
     unit: 'ms',
-    meaning: 'pause between two looks for expired and dead deliveries',
+    meaning: 'pause between two looks for expired and dead deliveries, of all brokers on the database together',
   }),
   DEAD_LETTER_SECONDS: setting(count('seconds'), {
     fallback: 30 * 86_400,

@@ -27,8 +27,8 @@ import {
   type Want,
 } from '@sealpost/protocol'
 import type { Hint } from '@sealpost/protocol/hints'
-import { type Batch, Drain, type DrainOptions, Writer, type WriterOptions } from '@sealpost/queue'
-import { type DeliveryId, type MeshId, type Millis, OperatingError, type PeerNo } from '@sealpost/std'
+import { type Batch, Drain, type DrainOptions, type Swept, Writer, type WriterOptions } from '@sealpost/queue'
+import { type DeliveryId, type MeshId, type Millis, OperatingError, type PeerNo, type ShardId } from '@sealpost/std'
 import type { Authenticator } from './authenticator.ts'
 import { errorFields, type Log } from './log.ts'
 import { Measurements } from './measurements.ts'
@@ -36,6 +36,7 @@ import { MemberDriver, type MemberParts } from './member-driver.ts'
 import type { Metrics } from './metrics.ts'
 import { Releases } from './releases.ts'
 import type { SpaceNews } from './space-news.ts'
+import { Sweeps } from './sweeps.ts'
 
 const TICK_MS = 1000
 const GO_ON_MS = 20
@@ -82,13 +83,13 @@ export class Driver extends MemberDriver implements Effects {
   private readonly writer: Writer
   private readonly drain: Drain
   private readonly releases: Releases
+  private readonly sweeps: Sweeps
   private readonly measurements: Measurements
   private readonly meshCountMax: number
   private readonly timers: ReturnType<typeof setInterval>[] = []
   private lastSocket = 0
   private isFlushing = false
   private areSettlesCalled = false
-  private isSweeping = false
   private isPuttingOff = false
   private retries: Retry[] = []
   private isGivingTime = false
@@ -111,7 +112,14 @@ export class Driver extends MemberDriver implements Effects {
         this.step(() => this.engine.tick())
         this.goOn()
       }, TICK_MS),
-      setInterval(() => void this.sweep(), options.sweepMs),
+    )
+    this.sweeps = new Sweeps(
+      {
+        sweep: () => this.parts.queue.sweep(),
+        swept: (swept) => this.swept(swept),
+        failed: (error) => this.complain('sweep.failed', error),
+      },
+      options.sweepMs,
     )
     this.releases = new Releases({
       release: () => this.parts.queue.releaseDue(),
@@ -164,6 +172,12 @@ export class Driver extends MemberDriver implements Effects {
     this.flushSoon()
   }
 
+  /** These others live on the same database. */
+  shardsAre(others: ReadonlySet<ShardId>): void {
+    this.sweeps.shardCount = others.size + 1
+    this.step(() => this.engine.presence.shardsAre(others))
+  }
+
   /** Settles when this shard knows, as far as it can, who of the mesh has a session on any. */
   knowsPresence(meshId: MeshId): Promise<void> {
     return new Promise((resolve) => this.step(() => this.engine.presence.seek(meshId, resolve)))
@@ -175,6 +189,7 @@ export class Driver extends MemberDriver implements Effects {
     const deadline = now() + CLOSING_WAIT_MS
     while (!this.writer.isIdle && now() < deadline) await wait(10)
     for (const timer of this.timers) clearInterval(timer)
+    this.sweeps.stop()
     this.releases.stop()
     this.step(() => this.engine.endShutdown(() => this.jitter()))
   }
@@ -429,18 +444,9 @@ export class Driver extends MemberDriver implements Effects {
     this.drain.ended()
   }
 
-  private async sweep(): Promise<void> {
-    if (this.isSweeping) return
-    this.isSweeping = true
-    try {
-      const { expired, dead } = await this.parts.queue.sweep()
-      if (expired + dead > 0) this.parts.log.info('sweep.moved', { expired, dead })
-      this.parts.metrics.swept(expired, dead)
-    } catch (error) {
-      this.complain('sweep.failed', error)
-    } finally {
-      this.isSweeping = false
-    }
+  private swept({ expired, dead }: Swept): void {
+    if (expired + dead > 0) this.parts.log.info('sweep.moved', { expired, dead })
+    this.parts.metrics.swept(expired, dead)
   }
 
   /** A database that is away is asked again after a while, and longer each time. */

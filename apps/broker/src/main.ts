@@ -155,7 +155,7 @@ const servingParts = ({ app, overload, metrics, traces }: Serving): Omit<ServerP
 /** What the engine is told of the other shards. */
 const placing = (driver: Driver) => ({
   placed: (placement: Placement) => driver.step(() => driver.engine.placed(placement)),
-  others: (ids: ReadonlySet<ShardId>) => driver.step(() => driver.engine.presence.shardsAre(ids)),
+  others: (ids: ReadonlySet<ShardId>) => driver.shardsAre(ids),
 })
 
 interface OperatorParts {

@@ -6,7 +6,7 @@
  * for each notification, so a channel for each mesh would be dear where there are thousands.
  */
 import { NOTIFICATION_LENGTH_MAX, openListener } from '@sealpost/db'
-import { fromBase64url, type MeshId, toBase64url } from '@sealpost/std'
+import type { MeshId } from '@sealpost/std'
 import { KeptWire, type Line, type LinePorts } from './kept-wire.ts'
 import type { OpenWire } from './wire.ts'
 
@@ -33,7 +33,7 @@ async function openLine(databaseUrl: string, { heard, gone }: LinePorts): Promis
     gone,
   })
   return {
-    send: (said) => listener.notify(said.map(({ topic, bytes }) => ({ channel: topic, payload: toBase64url(bytes) }))),
+    send: (said) => listener.notify(said.map(({ topic, bytes }) => ({ channel: topic, payload: textOf(bytes) }))),
     follow: (topics) => listener.listen(topics),
     unfollow: (topic) => listener.unlisten(topic),
     probe: () => listener.probe(),
@@ -41,11 +41,10 @@ async function openLine(databaseUrl: string, { heard, gone }: LinePorts): Promis
   }
 }
 
-/** What is no packet is counted where all packets are looked at. */
-function bytesOf(payload: string): Uint8Array {
-  try {
-    return fromBase64url(payload)
-  } catch {
-    return new Uint8Array()
-  }
-}
+/**
+ * As the platform does it: the strict form of `std` took a twentieth of the CPU of two brokers with half of the mail
+ * crossing. What is no packet is counted where all packets are looked at.
+ */
+const bytesOf = (payload: string): Uint8Array => Buffer.from(payload, 'base64url')
+const textOf = (bytes: Uint8Array): string =>
+  Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('base64url')
