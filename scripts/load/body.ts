@@ -26,7 +26,7 @@ export class Bodies {
   make(number: number): Uint8Array {
     const body = new Uint8Array(this.#length)
     const start = this.#place(number)
-    body.set(this.#text.subarray(start, start + this.#length - BODY_BYTES_MIN), BODY_BYTES_MIN)
+    this.#text.copy(body, BODY_BYTES_MIN, start, start + this.#length - BODY_BYTES_MIN)
     body[0] = number >>> 24
     body[1] = number >>> 16
     body[2] = number >>> 8

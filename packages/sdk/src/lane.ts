@@ -51,7 +51,8 @@ export interface Post extends PostTerms {
 
 /** A sealed message without an answer for good. What waits unsealed has none: a burst of sends is long and stays small. */
 export interface Entry {
-  readonly post: Post
+  /** Once it is answered, without its body and its answers. */
+  post: Post
   readonly lane: Lane
   /** `keeping`: the store has not answered, so the broker must not hear of it. `sealed`: not said in this life. */
   place: 'keeping' | 'sealed' | 'inFlight' | 'atRest' | 'done'

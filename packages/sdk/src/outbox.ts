@@ -182,8 +182,8 @@ export class Outbox {
       this.#finish(entry)
       entry.lane.pauses = 0
       this.#ports.counters.acked += 1
-      this.#sentLately.keep(entry, nowMs)
       entry.post.accepted({ envelopeId, isDuplicate, admittedAtMs: entry.admittedAtMs, ackedAtMs: nowMs })
+      this.#sentLately.keep(entry, nowMs)
     }
   }
 

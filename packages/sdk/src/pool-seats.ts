@@ -83,8 +83,10 @@ export class PoolSeats {
   }
 
   get wakeAtMs(): Millis {
-    const owed = [...this.#seats.values()].filter(({ isTaken }) => !isTaken)
-    return Math.min(...owed.map(({ saidAtMs }) => saidAtMs + SAY_AGAIN_MS))
+    let atMs = Infinity
+    for (const { isTaken, saidAtMs } of this.#seats.values())
+      if (!isTaken) atMs = Math.min(atMs, saidAtMs + SAY_AGAIN_MS)
+    return atMs
   }
 
   answered({ ref, pool, outcome }: FrameOf<'poolJoined'>): void {

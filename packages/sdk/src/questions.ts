@@ -58,7 +58,9 @@ export class Questions {
   }
 
   get wakeAtMs(): Millis {
-    return Math.min(...[...this.#open.values()].map(({ askedAtMs }) => askedAtMs + ASK_AGAIN_MS))
+    let atMs = Infinity
+    for (const { askedAtMs } of this.#open.values()) atMs = Math.min(atMs, askedAtMs + ASK_AGAIN_MS)
+    return atMs
   }
 
   /** An answer that nobody waits for, or of another kind than was asked for, is passed by. */

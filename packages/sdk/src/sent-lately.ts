@@ -11,6 +11,8 @@ import type { Entry } from './lane.ts'
 export const KEEP_SENT_MS = 15 * 60_000
 const COUNT_MAX = 4096
 const BYTES_MAX = 4 * 1024 * 1024
+const NO_BODY = new Uint8Array(0)
+const nobody = (): void => undefined
 
 export class SentLately {
   readonly #entries = new Fifo<{ readonly entry: Entry; readonly ackedAtMs: Millis }>()
@@ -18,6 +20,8 @@ export class SentLately {
 
   keep(entry: Entry, nowMs: Millis): void {
     if (entry.post.terms?.ifOnline) return // it was worth something at its moment only
+    // Not the unsealed body and the promise of whoever sent it, which would stay as long as the sealed bytes.
+    entry.post = { ...entry.post, body: NO_BODY, accepted: nobody, refused: nobody }
     this.#entries.push({ entry, ackedAtMs: nowMs })
     this.#bytes += entry.envelope.length
     while (this.#isOver(nowMs)) this.#bytes -= this.#entries.shift()!.entry.envelope.length
@@ -30,8 +34,7 @@ export class SentLately {
   reoffer(refused: (entry: Entry, error: SealpostError) => void, nowMs: Millis): Entry[] {
     while (this.#isOver(nowMs)) this.#entries.shift()
     const again = [...this.#entries].map(({ entry: former }): Entry => {
-      const answers = { accepted: () => undefined, refused: (error: SealpostError) => refused(former, error) }
-      const post = { ...former.post, ...answers }
+      const post = { ...former.post, refused: (error: SealpostError) => refused(former, error) }
       return { ...former, post, place: 'atRest', mayBeStored: true, isReoffered: true }
     })
     this.#entries.clear()
