@@ -17,7 +17,7 @@ import {
   SUBPROTOCOLS,
 } from '@sealpost/protocol'
 import { type Millis, OperatingError, type PeerKey } from '@sealpost/std'
-import type { Server, ServerWebSocket } from 'bun'
+import type { Server, ServerWebSocket, WebSocketHandler } from 'bun'
 import { authorityWith, Door, type DoorOptions, offeredBy } from './door.ts'
 import type { Connection, Driver } from './driver.ts'
 import { endpointSettings } from './endpoint.ts'
@@ -73,29 +73,12 @@ const ADMIN_BODY_BYTES_MAX = 64 * 1024
 const CONTROLS = { perSecond: 10, burst: 50 }
 
 export function serve(parts: ServerParts, options: ServerOptions): RunningServer {
-  const { driver, log } = parts
+  const { driver } = parts
   const door = new Door(options, {
     unproven: () => driver.connectionCount - driver.engine.sessionCount,
     isOverloaded: parts.isOverloaded,
     refused: parts.refused,
   })
-
-  const guard = (socket: Socket, act: () => void): void => {
-    try {
-      act()
-    } catch (error) {
-      log.error('socket.fault', { ...errorFields(error), socket: socket.data.socket })
-      driver.step(() => driver.engine.refused(socket.data.socket, 'internal'))
-    }
-  }
-
-  const receive = (socket: Socket, wire: string | Uint8Array): void => {
-    const decoded = decodeClientFrame(socket.data.form, wire)
-    driver.step(() => {
-      if (decoded.ok) driver.engine.received(socket.data.socket, decoded.frame)
-      else driver.engine.refused(socket.data.socket, decoded.code)
-    })
-  }
 
   const server = listen<SocketState>({
     hostname: options.host,
@@ -115,29 +98,7 @@ export function serve(parts: ServerParts, options: ServerOptions): RunningServer
       return refusal ?? parts.fetch(request, callerOf({ request, server, door, guest }))
     },
     error: () => new Response('internal', { status: 500 }),
-    websocket: {
-      ...endpointSettings(options.backpressureBytes),
-      open: (socket) =>
-        guard(socket, () => {
-          socket.binaryType = 'uint8array'
-          const connection = new BunConnection(socket, { door, handshake: parts.handshake })
-          if (options.certificate) connection.send([{ type: 'certificate', certificate: options.certificate }])
-          socket.data.socket = driver.connected(connection, helloOf(options))
-        }),
-      message: (socket, wire) => guard(socket, () => receive(socket, wire)),
-      ping: (socket) => guard(socket, () => countControl(socket, driver)),
-      pong: (socket) => {
-        guard(socket, () => {
-          driver.step(() => driver.engine.ponged(socket.data.socket))
-          countControl(socket, driver)
-        })
-      },
-      drain: (socket) => guard(socket, () => driver.step(() => driver.engine.drained(socket.data.socket))),
-      close: (socket) => {
-        door.left(socket.data.guest, socket.data.isProven)
-        guard(socket, () => driver.disconnected(socket.data.socket))
-      },
-    },
+    websocket: socketHandlers(parts, options, door),
   })
 
   door.open(server.port!)
@@ -149,6 +110,49 @@ export function serve(parts: ServerParts, options: ServerOptions): RunningServer
     },
     stop: () => server.stop(true),
   }
+}
+
+function socketHandlers({ driver, log, handshake }: ServerParts, options: ServerOptions, door: Door) {
+  const guard = (socket: Socket, act: () => void): void => {
+    try {
+      act()
+    } catch (error) {
+      log.error('socket.fault', { ...errorFields(error), socket: socket.data.socket })
+      driver.step(() => driver.engine.refused(socket.data.socket, 'internal'))
+    }
+  }
+
+  const receive = (socket: Socket, wire: string | Uint8Array): void => {
+    const decoded = decodeClientFrame(socket.data.form, wire)
+    driver.step(() => {
+      if (decoded.ok) driver.engine.received(socket.data.socket, decoded.frame)
+      else driver.engine.refused(socket.data.socket, decoded.code)
+    })
+  }
+
+  return {
+    ...endpointSettings(options.backpressureBytes),
+    open: (socket) =>
+      guard(socket, () => {
+        socket.binaryType = 'uint8array'
+        const connection = new BunConnection(socket, { door, handshake })
+        if (options.certificate) connection.send([{ type: 'certificate', certificate: options.certificate }])
+        socket.data.socket = driver.connected(connection, helloOf(options))
+      }),
+    message: (socket, wire) => guard(socket, () => receive(socket, wire)),
+    ping: (socket) => guard(socket, () => countControl(socket, driver)),
+    pong: (socket) => {
+      guard(socket, () => {
+        driver.step(() => driver.engine.ponged(socket.data.socket))
+        countControl(socket, driver)
+      })
+    },
+    drain: (socket) => guard(socket, () => driver.step(() => driver.engine.drained(socket.data.socket))),
+    close: (socket) => {
+      door.left(socket.data.guest, socket.data.isProven)
+      guard(socket, () => driver.disconnected(socket.data.socket))
+    },
+  } satisfies WebSocketHandler<SocketState>
 }
 
 /** The private server, for operators. */
