@@ -128,6 +128,11 @@ class Mortal implements AsyncDisposable {
   }
 }
 
+async function threeWorkers(world: World, floor = new Floor()): Promise<[Worker, Worker, Worker]> {
+  const enter = async (name: string) => Worker.enter(name, await world.enrol(), floor)
+  return Promise.all([enter('ann'), enter('bob'), enter('cat')])
+}
+
 test('four members share 200 messages, and what one of them had when it was killed goes to the others at once', async () => {
   await using world = await World.open(QUIET)
   const floor = new Floor()
@@ -162,12 +167,7 @@ test('four members share 200 messages, and what one of them had when it was kill
 test('a message is with whoever is free: the least loaded, one at a time, with the words of its sender', async () => {
   await using world = await World.open(QUIET)
   const floor = new Floor()
-  const places = await Promise.all([world.enrol(), world.enrol(), world.enrol()])
-  const [ann, bob, cat] = (await Promise.all(places.map((place, i) => Worker.enter(`w${i}`, place, floor)))) as [
-    Worker,
-    Worker,
-    Worker,
-  ]
+  const [ann, bob, cat] = await threeWorkers(world, floor)
   const gates = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
   bob.gate = () => gates[0]!.promise
   cat.gate = () => gates[1]!.promise
@@ -175,7 +175,7 @@ test('a message is with whoever is free: the least loaded, one at a time, with t
   await bob.join(pool.id, 1)
   await cat.join(pool.id, 1)
   for (const text of ['1', '2', '3']) await pool.send(text, { receipts: 'all', thread: 'ab'.repeat(16) })
-  await until('both are at work', () => floor.heldBy.w1 === 1 && floor.heldBy.w2 === 1)
+  await until('both are at work', () => floor.heldBy.bob === 1 && floor.heldBy.cat === 1)
   expect(await world.count('message_queue')).toBeGreaterThanOrEqual(3)
   expect([...bob.texts, ...cat.texts].sort()).toEqual(['1', '2'])
   const [first] = bob.taken
@@ -196,13 +196,7 @@ test('a message is with whoever is free: the least loaded, one at a time, with t
 
 test('who was taken out gets nothing that waits or comes, and loses what it has; a newcomer gets what is sent from then on', async () => {
   await using world = await World.open(QUIET)
-  const floor = new Floor()
-  const places = await Promise.all([world.enrol(), world.enrol(), world.enrol()])
-  const [ann, bob, cat] = (await Promise.all(places.map((place, i) => Worker.enter(`w${i}`, place, floor)))) as [
-    Worker,
-    Worker,
-    Worker,
-  ]
+  const [ann, bob, cat] = await threeWorkers(world)
   const pool = await ann.peer.pools.createPool('crew', [bob.peer.key, ann.peer.key])
   expect(await codeOf(cat.join(pool.id, 1))).toBe('not_in_pool')
   expect(await codeOf(cat.peer.pools.find('ee'.repeat(32) as PoolId))).toBe('unknown_pool')
@@ -232,12 +226,7 @@ test('who was taken out gets nothing that waits or comes, and loses what it has;
 test('a broker that is killed loses nothing of a pool, and its members go on with the next one', async () => {
   await using world = await World.open(QUIET)
   const floor = new Floor()
-  const places = await Promise.all([world.enrol(), world.enrol(), world.enrol()])
-  const [ann, bob, cat] = (await Promise.all(places.map((place, i) => Worker.enter(`w${i}`, place, floor)))) as [
-    Worker,
-    Worker,
-    Worker,
-  ]
+  const [ann, bob, cat] = await threeWorkers(world, floor)
   const pool = await ann.peer.pools.createPool('crew', [bob.peer.key, cat.peer.key])
   await bob.join(pool.id, 2)
   await cat.join(pool.id, 2)

@@ -192,3 +192,25 @@ export function useConfirm() {
   const [question, setQuestion] = useState<Question | null>(null)
   return { ask: setQuestion, dialog: <Confirm question={question} close={() => setQuestion(null)} /> }
 }
+
+interface PagerProps {
+  /** Behind what each page began, but for the first. */
+  readonly pages: readonly string[]
+  readonly turn: (pages: readonly string[]) => void
+  /** Behind what the next one begins; null: this is the last. */
+  readonly next: string | null
+}
+
+export function Pager({ pages, turn, next }: PagerProps) {
+  if (pages.length === 0 && next === null) return null
+  return (
+    <div class="row">
+      <button type="button" class="plain" disabled={pages.length === 0} onClick={() => turn(pages.slice(0, -1))}>
+        Back
+      </button>
+      <button type="button" class="plain" disabled={next === null} onClick={() => turn([...pages, next!])}>
+        More
+      </button>
+    </div>
+  )
+}

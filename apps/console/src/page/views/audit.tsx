@@ -3,9 +3,8 @@ import type { Audit } from '@sealpost/operator'
 import { useState } from 'preact/hooks'
 import type { Api } from '../api.ts'
 import { useAsked } from '../asked.ts'
-import { Num, Shown, Table } from '../parts.tsx'
+import { Num, Pager, Shown, Table } from '../parts.tsx'
 import { count, instant, plain, short } from '../words.ts'
-import { Pager } from './meshes.tsx'
 
 const PAGE = 100
 
@@ -31,12 +30,7 @@ export function AuditView({ api }: { api: Api }) {
                 </tr>
               ))}
             </Table>
-            <Pager
-              isFirst={pages.length === 0}
-              back={() => setPages(pages.slice(0, -1))}
-              next={entries.length === PAGE ? String(entries.at(-1)!.id) : null}
-              on={(key) => setPages([...pages, key])}
-            />
+            <Pager pages={pages} turn={setPages} next={entries.length === PAGE ? String(entries.at(-1)!.id) : null} />
           </>
         )}
       </Shown>

@@ -3,10 +3,9 @@ import type { Groups, Invites, Me, Mesh, Peer, PeerPage } from '@sealpost/operat
 import { useState } from 'preact/hooks'
 import type { Api } from '../api.ts'
 import { useAsked } from '../asked.ts'
-import { FlowIcon, Key, MeshBadges, Num, Shown, Table, toneOf, useConfirm } from '../parts.tsx'
+import { FlowIcon, Key, MeshBadges, Num, Pager, Shown, Table, toneOf, useConfirm } from '../parts.tsx'
 import { age, count, deadCount, instant, named, plain, short } from '../words.ts'
 import { KeptView } from './kept.tsx'
-import { Pager } from './meshes.tsx'
 
 interface MeshProps {
   readonly api: Api
@@ -90,12 +89,7 @@ function Peers(props: MeshProps) {
       {({ peers, next }) => (
         <>
           <PeerTable {...props} peers={peers} changed={again} />
-          <Pager
-            isFirst={pages.length === 0}
-            back={() => setPages(pages.slice(0, -1))}
-            next={next}
-            on={(key) => setPages([...pages, key])}
-          />
+          <Pager pages={pages} turn={setPages} next={next} />
         </>
       )}
     </Shown>

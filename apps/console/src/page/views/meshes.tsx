@@ -3,7 +3,7 @@ import type { MeshPage } from '@sealpost/operator'
 import { useState } from 'preact/hooks'
 import type { Api } from '../api.ts'
 import { useAsked } from '../asked.ts'
-import { MeshBadges, Num, Shown, Table, toneOf } from '../parts.tsx'
+import { MeshBadges, Num, Pager, Shown, Table, toneOf } from '../parts.tsx'
 import { age, count, deadCount, instant, short } from '../words.ts'
 
 const HEAD = ['Mesh, and how its mail is', '# Oldest', '# Waiting', '# Dead', '# Sessions', 'Since']
@@ -33,36 +33,10 @@ export function MeshesView({ api }: { api: Api }) {
                 </tr>
               ))}
             </Table>
-            <Pager
-              isFirst={pages.length === 0}
-              back={() => setPages(pages.slice(0, -1))}
-              next={next}
-              on={(key) => setPages([...pages, key])}
-            />
+            <Pager pages={pages} turn={setPages} next={next} />
           </>
         )}
       </Shown>
     </>
-  )
-}
-
-interface PagerProps {
-  readonly isFirst: boolean
-  readonly back: () => void
-  readonly next: string | null
-  readonly on: (next: string) => void
-}
-
-export function Pager({ isFirst, back, next, on }: PagerProps) {
-  if (isFirst && next === null) return null
-  return (
-    <div class="row">
-      <button type="button" class="plain" disabled={isFirst} onClick={back}>
-        Back
-      </button>
-      <button type="button" class="plain" disabled={next === null} onClick={() => on(next!)}>
-        More
-      </button>
-    </div>
   )
 }
