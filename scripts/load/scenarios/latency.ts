@@ -19,7 +19,8 @@ export function latencySheet(rows: readonly (readonly [name: string, of: Latenci
 /** From the median on; a line for each. */
 export function spectrumGraph(rows: readonly (readonly [name: string, spectrum: readonly Quantile[]])[]): Graph {
   const lines = rows.map(([name, spectrum]) => spectrumLine(name, spectrum))
-  return { title: 'Latency by percentile', x: PERCENTILE_AXIS, y: 'ms', lines }
+  const title = lines.length === 1 ? `Latency by percentile: ${lines[0]!.name}` : 'Latency by percentile'
+  return { title, x: PERCENTILE_AXIS, y: 'ms', lines }
 }
 
 export function graphOf({ seconds }: Ledger): Graph {
