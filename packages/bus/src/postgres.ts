@@ -42,8 +42,8 @@ async function openLine(databaseUrl: string, { heard, gone }: LinePorts): Promis
 }
 
 /**
- * As the platform does it: the strict form of `std` took a twentieth of the CPU of two brokers with half of the mail
- * crossing. What is no packet is counted where all packets are looked at.
+ * As the platform does it, 1.8 µs for 600 bytes there and back: the strict form of `std` takes 100. What is no packet is
+ * counted where all packets are looked at.
  */
 const bytesOf = (payload: string): Uint8Array => Buffer.from(payload, 'base64url')
 const textOf = (bytes: Uint8Array): string =>
