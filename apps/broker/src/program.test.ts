@@ -5,7 +5,7 @@ import { PLATFORM_SETTINGS } from './program.ts'
 
 const ROOT = join(import.meta.dirname, '../../..')
 
-const PLACES = ['README.md', 'package.json', 'Dockerfile', 'docs/deploy/systemd/sealpost.service']
+const PLACES = ['docs/OPERATIONS.md', 'package.json', 'Dockerfile', 'docs/deploy/systemd/sealpost.service']
 
 test.each(PLACES)('whoever starts it without us is told the same by %s', (name) => {
   const text = readFileSync(join(ROOT, name), 'utf8')
