@@ -41,6 +41,9 @@ test('what can not be done says why', async () => {
   expect(await code('pool', 'add', 'crew', 'carol', '--profile', 'bob')).toEqual([4, 'not_owner'])
   expect(await code('listen', '--pool', 'crew', '--profile', 'carol')).toEqual([4, 'not_in_pool'])
   expect(await code('pool', 'send', 'nobody', 'x')).toEqual([3, 'unknown_pool'])
+  const unheard = await machine.run(['listen', '--pool', 'nobody', '--json'])
+  expect([unheard.code, unheard.stdout]).toEqual([3, ''])
+  expect(JSON.parse(unheard.stderr)).toMatchObject({ error: { code: 'unknown_pool' } }) // and nothing before it
   await machine.run(['pool', 'create', 'crew', 'bob'])
   expect(await code('pool', 'send', 'crew', 'x')).toEqual([2, 'pool_ambiguous'])
 })

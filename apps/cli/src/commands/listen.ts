@@ -59,8 +59,8 @@ async function listen(
   if (reply && exec === undefined) throw new OperatingError('usage', '--reply sends what the CMD of --exec prints.')
   // No more than are wanted, so that the others stay with the broker.
   await using session = await openSession(shell, count === Infinity ? {} : { credit: Math.min(count, 512) })
-  shell.output.note(`listening as ${session.membership.name || session.peer.key}; Ctrl-C ends it`)
   await abortable(joinPools(session, pool), shell.signal)
+  shell.output.note(`listening as ${session.membership.name || session.peer.key}; Ctrl-C ends it`)
   const names = new SenderNames(session, shell.output)
   const messages = session.peer[Symbol.asyncIterator]()
   for (let done = 0; done < count; ) {
