@@ -50,6 +50,14 @@ test('every scenario in its shortest form: it finds what it counts, and makes a 
 /** For a pattern. */
 const literal = (text: string): string => text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
 
+test('scenarios that are named run in the order in which they are named, and end with one table', async () => {
+  const words = ['4', '5', '--scenario', 'roundtrip', '--scenario', 'burst', '--quick', '--seconds', '1']
+  const { out } = await world.run([...words, '--json', world.resultFile])
+  const { scenarios } = await world.result<ScenarioReport['json']>()
+  expect(scenarios.map(({ scenario }) => scenario)).toEqual(['roundtrip', 'burst'])
+  expect(out).toMatch(/scenario +shown here/)
+})
+
 test('a run with a page of its own, compared with itself', async () => {
   const page = join(world.folder, 'report.html')
   const { code } = await world.run(['3', '10', '--html', page, '--json', world.resultFile])

@@ -153,10 +153,12 @@ function kindOf({ sweep, idle, group, against, baseline, all, scenario, quick }:
     idle: idle ?? null,
     group: group ?? null,
     against: against ?? (baseline ? ('relay' as const) : null),
-    scenarios: all ? SCENARIOS : SCENARIOS.filter(({ name }) => name === scenario),
+    scenarios: all ? SCENARIOS : (scenario ?? []).map(scenarioNamed),
     isQuick: quick === true,
   }
 }
+
+const scenarioNamed = (named: string): Scenario => SCENARIOS.find(({ name }) => name === named)!
 
 /** What the environment has a say in. */
 function surroundingsOf(given: Given, env: Record<string, string | undefined>) {

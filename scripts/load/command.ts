@@ -3,7 +3,7 @@ import { cpus } from 'node:os'
 import { BODY_BYTES_MAX, type Form } from '@sealpost/protocol'
 import { Command, Option } from 'commander'
 import { BODY_BYTES_MIN } from './body.ts'
-import { duration, places, share, whole } from './kinds.ts'
+import { duration, places, scenarioOf, share, whole } from './kinds.ts'
 import { SCENARIOS } from './scenarios/registry.ts'
 import { SWEEP_MESSAGES, SWEEP_PEERS } from './scenarios/sweep.ts'
 
@@ -54,7 +54,7 @@ export interface Given {
   bus?: BusKind
   agents?: string[]
   agent?: string | true
-  scenario?: string
+  scenario?: readonly string[]
   all?: boolean
   quick?: boolean
   html?: string
@@ -88,7 +88,7 @@ Examples:
   bun scripts/load-test.ts 100 --group 10
   bun scripts/load-test.ts 100 500 --shards 2 --cross 0.5 --bus nats
   bun scripts/load-test.ts --sweep
-  bun scripts/load-test.ts --scenario connections
+  bun scripts/load-test.ts --scenario connections --scenario burst
   bun scripts/load-test.ts --all --quick --html report.html
   bun scripts/load-test.ts --compare before.json after.json`
 
@@ -139,10 +139,10 @@ export function loadTestCommand(): Command {
     .option('--profile <FOLDER>', 'write CPU profiles of broker, relay and generators (.cpuprofile)')
     .option('--generators <N>', 'load generators, programs of their own', whole(1, 64), generators)
     .option('--seed <N>', 'chooses who writes to whom, and the bodies', whole(0, 0xffff_ffff), 1)
-    .addOption(
-      new Option('--scenario <NAME>', 'another workload, with what is asked of its figures').choices(
-        SCENARIOS.map(({ name }) => name),
-      ),
+    .option(
+      '--scenario <NAME>',
+      'another workload, with what is asked of its figures; may be repeated',
+      scenarioOf(SCENARIOS.map(({ name }) => name)),
     )
     .option('--all', 'every scenario')
     .option('--quick', 'scenarios in their short form')

@@ -21,6 +21,14 @@ export function duration(min: number, max: number): (text: string) => number {
   }
 }
 
+/** One more of them: the option may be repeated. */
+export const scenarioOf =
+  (names: readonly string[]) =>
+  (name: string, before: readonly string[] = []): readonly string[] => {
+    if (names.includes(name)) return [...before, name]
+    throw new InvalidArgumentError(`There is no such scenario; there are ${names.join(', ')}.`)
+  }
+
 /** From 0 to 1. */
 export function share(text: string): number {
   const number = /^(0|1|0?\.\d{1,4})$/.test(text) ? Number(text) : Number.NaN

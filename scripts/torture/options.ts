@@ -1,6 +1,6 @@
 /** The words of the command line. */
 import { Command, CommanderError, InvalidArgumentError, Option } from 'commander'
-import { whole } from '../load/kinds.ts'
+import { scenarioOf, whole } from '../load/kinds.ts'
 import { SCENARIOS } from './scenarios.ts'
 import type { Measure } from './stage.ts'
 
@@ -56,11 +56,6 @@ function minutes(text: string): number {
   const number = Number(text)
   if (/^\d+(\.\d+)?$/.test(text) && number <= 1440) return number
   throw new InvalidArgumentError('It must be a number of minutes, at most a day.')
-}
-
-const scenarioOf = (names: readonly string[]) => (name: string, before: readonly string[]) => {
-  if (names.includes(name)) return [...before, name]
-  throw new InvalidArgumentError(`There is no such scenario; there are ${names.join(', ')}.`)
 }
 
 export const randomSeed = (): number => Math.floor(Math.random() * SEED_MAX)
