@@ -2,7 +2,9 @@
 import { rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { moveMesh } from '@sealpost/db'
+import { createDeviceInvite, createInvite, generateIdentity } from '@sealpost/identity'
 import { connect, type Peer } from '@sealpost/sdk'
+import { join as enter, joinAsDevice } from '@sealpost/sdk/join'
 import { expect, test } from 'vitest'
 import { until } from './testing-process.ts'
 import { brokerKeyFile, temporaryFolder, World } from './testing-world.ts'
@@ -90,4 +92,22 @@ test('a mesh moves under its peers: nothing is lost, doubled or out of its order
   await until('all are there', async () => (await south.broker.metric('sealpost_sessions')) === 3)
   expect(await north.broker.metric('sealpost_sessions')).toBe(0)
   await Promise.all([sender, recipient, latecomer].map((peer) => peer.close()))
+})
+
+test('an invite made before the move leads to where the mesh is, and lets in there as often as it would have', async () => {
+  await using cells = await TwoCells.open()
+  const { north, south } = cells
+  const admin = await north.enrolAdmin('admin')
+  const { url, brokerKey, meshId } = admin
+  const invite = createInvite(admin.identity.signing, { url, brokerKey, meshId })
+  const device = createDeviceInvite(admin.identity.signing, { url, brokerKey, meshId, label: 'phone' })
+  await cells.moveSouth()
+  const home = { url: south.broker.shardUrl, brokerKey, meshId }
+  const identity = generateIdentity()
+  expect(await enter({ invite, identity, name: 'late' })).toEqual({ ...home, name: 'late' })
+  await using late = await connect({ ...home, identity })
+  await using boss = await connect(admin)
+  await late.send(boss.key, 'I am in')
+  await expect(enter({ invite, identity: generateIdentity() })).rejects.toMatchObject({ code: 'invite_refused' })
+  expect(await joinAsDevice({ invite: device, identity: generateIdentity() })).toMatchObject(home)
 })

@@ -1,7 +1,7 @@
 /** Meshes that live in another cell, or are on their way: where their peers are sent. */
 import { readFile } from 'node:fs/promises'
 import { setTimeout as delay } from 'node:timers/promises'
-import type { Signpost } from '@sealpost/core'
+import type { Enrolment, Signpost } from '@sealpost/core'
 import { type Database, findMeshAway, parseCells } from '@sealpost/db'
 import { type MeshId, type Millis, OperatingError } from '@sealpost/std'
 
@@ -53,6 +53,12 @@ export class Cells {
     const where =
       away.movedTo === null ? 'is on its way to or from another cell' : `lives in the cell "${away.movedTo}"`
     throw new OperatingError('mesh_away', `A mesh ${where}.`, { retryable: true })
+  }
+
+  /** What becomes of a newcomer whose invite nobody here can vouch for. @throws OperatingError as `find` */
+  async sendOn(meshId: MeshId, proof: Uint8Array): Promise<Enrolment> {
+    const cell = await this.find(meshId)
+    return cell ? { status: 'moved', cell, proof } : { status: 'invite_refused' }
   }
 
   /** Before it is said that something of the mesh is not there. @throws OperatingError `mesh_away` (retryable) */

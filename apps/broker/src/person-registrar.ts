@@ -28,6 +28,7 @@ import { DEVICES_MAX, type FrameOf, type Member } from '@sealpost/protocol'
 import { Gathered, type Queue } from '@sealpost/queue'
 import { type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import { type Authenticator, transcriptOf } from './authenticator.ts'
+import type { Cells } from './cells.ts'
 
 interface CheckedDevice {
   readonly claim: DeviceStatement
@@ -48,17 +49,19 @@ export class PersonRegistrar {
   private readonly queue: Queue
   private readonly authenticator: Authenticator
   private readonly keys: SigningKeys
+  private readonly cells: Cells
   private readonly records: Gathered<AskedPerson, PersonRecords>
 
   constructor(
     db: Database,
     queue: Queue,
-    { authenticator, keys }: { authenticator: Authenticator; keys: SigningKeys },
+    { authenticator, keys, cells }: { authenticator: Authenticator; keys: SigningKeys; cells: Cells },
   ) {
     this.db = db
     this.queue = queue
     this.authenticator = authenticator
     this.keys = keys
+    this.cells = cells
     this.records = new Gathered(
       (asked) => findPersons(db, asked),
       ASKED_MAX,
@@ -77,8 +80,9 @@ export class PersonRegistrar {
     if (checked === 'invite_refused') return { status: checked }
     const { claim, binding, proof } = checked
     const outcome = await enrolDevice(this.db, { ...claim, statement: claim.bytes }, binding, DEVICES_MAX)
-    if (outcome.status !== 'enrolled') return outcome
     const { meshId, person, bytes } = claim
+    if (outcome.status === 'invite_refused') return this.cells.sendOn(meshId, proof)
+    if (outcome.status !== 'enrolled') return outcome
     return { ...outcome, proof, device: { meshId, person, statement: bytes } }
   }
 

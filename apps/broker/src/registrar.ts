@@ -10,7 +10,6 @@ import {
   hash256,
   type Invite,
   type KeyBinding,
-  normalizeAuthority,
   parseInvite,
   signAsBroker,
   verifyEnrolment,
@@ -19,6 +18,7 @@ import { type FrameOf, ROSTER_MAX } from '@sealpost/protocol'
 import type { MeshId, PeerNo } from '@sealpost/std'
 import { type Authenticator, transcriptOf } from './authenticator.ts'
 import type { BrokerKeys } from './broker-keys.ts'
+import type { Cells } from './cells.ts'
 
 /** An enrolment whose every signature is good. */
 interface Checked {
@@ -27,15 +27,23 @@ interface Checked {
   readonly proof: Uint8Array
 }
 
+interface RegistrarParts {
+  readonly authenticator: Authenticator
+  readonly keys: BrokerKeys
+  readonly cells: Cells
+}
+
 export class Registrar {
   private readonly db: Database
   private readonly authenticator: Authenticator
   private readonly keys: BrokerKeys
+  private readonly cells: Cells
 
-  constructor(db: Database, authenticator: Authenticator, keys: BrokerKeys) {
+  constructor(db: Database, { authenticator, keys, cells }: RegistrarParts) {
     this.db = db
     this.authenticator = authenticator
     this.keys = keys
+    this.cells = cells
   }
 
   /** `null`: too many wait. @throws OperatingError when the database does not answer */
@@ -47,6 +55,7 @@ export class Registrar {
     const { claim, binding, proof } = checked
     if (enrol.name.includes('/')) return { status: 'name_taken' } // such names are those of devices
     const outcome = await enrolByInvite(this.db, claim, { ...binding, name: enrol.name })
+    if (outcome.status === 'invite_refused') return this.cells.sendOn(claim.meshId, proof)
     return outcome.status === 'enrolled' ? { ...outcome, proof } : outcome
   }
 
@@ -68,8 +77,8 @@ export class Registrar {
 
   private check(authority: string, hello: FrameOf<'hello'>, enrol: FrameOf<'enrol'>): Checked | 'invite_refused' {
     const invite = parseInvite(enrol.invite)
-    if (!invite || invite.brokerKey !== this.keys.clusterKey || normalizeAuthority(invite.url) !== authority)
-      return 'invite_refused'
+    // The address in it is the newcomer's: a mesh may have moved since. What was dialled is in the transcript.
+    if (!invite || invite.brokerKey !== this.keys.clusterKey) return 'invite_refused'
     const { meshId } = invite
     const transcript = transcriptOf(authority, hello, { ...enrol, meshId, capabilities: [] })
     if (!verifyEnrolment(transcript, enrol, enrol.signature)) return 'invite_refused'

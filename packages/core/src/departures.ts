@@ -53,17 +53,17 @@ export class Departures {
     const home = this.homes.elsewhere(meshId)
     if (session.mobility.name === 'stranded') session.mobility = { name: 'stranded', from: home?.shardId ?? null }
     if (!home || session.mobility.name !== 'mobile') return false
-    this.send(session, home, proof)
+    this.sendOn(session, home, proof)
     return true
   }
 
   /** Its mesh lives in another cell, where alone it can be served. */
   sendToCell(session: Session, cell: Signpost, proof: Uint8Array): void {
-    if (session.mobility.name === 'mobile') this.send(session, cell, proof)
+    if (session.mobility.name === 'mobile') this.sendOn(session, cell, proof)
     else this.ports.refuse(session, 'try_later', TRY_LATER_MS)
   }
 
-  private send(session: Session, { url, certificate }: Signpost, proof: Uint8Array): void {
+  sendOn(session: Session, { url, certificate }: Signpost, proof: Uint8Array): void {
     this.context.effects.send(session.socket, [{ type: 'moved', url, certificate, proof }])
     this.ports.refuse(session, 'moved', 0)
   }

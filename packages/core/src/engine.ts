@@ -250,6 +250,7 @@ export class Engine {
     const session = this.sessions.get(socket)
     if (session?.state.name !== 'enrolling') return
     if (enrolment === null) return this.refuse(session, 'try_later')
+    if (enrolment.status === 'moved') return this.departures.sendOn(session, enrolment.cell, enrolment.proof)
     if (enrolment.status !== 'enrolled') return this.refuse(session, enrolment.status)
     const { proof, name, device } = enrolment
     if (device) this.persons.joined(device)

@@ -48,6 +48,14 @@ test.each<[Enrolment | null, string]>([
   expect(closes).toEqual([[2, code]])
 })
 
+test('whose invite is for a mesh of another cell is sent there', () => {
+  const { engine, sent, closes } = asked()
+  const cell = { url: 'wss://south.example', certificate: new Uint8Array() }
+  engine.enrolled(2, { status: 'moved', cell, proof: bytes })
+  expect(sent.at(-1)).toEqual({ type: 'moved', ...cell, proof: bytes })
+  expect(closes).toEqual([[2, 'moved']])
+})
+
 test('an answer that comes too late finds nobody', () => {
   const { engine, sent, closes } = asked()
   engine.advance(defaultLimits.authWithinMs)

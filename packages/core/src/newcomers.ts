@@ -13,9 +13,13 @@ export interface Authentication {
   readonly cell?: Signpost | null
 }
 
-/** What became of one that asked to be let in by an invite; `proof` is the broker's signature over its enrolment. */
+/**
+ * What became of one that asked to be let in by an invite; `proof` is the broker's signature over its enrolment. `moved`:
+ * the mesh of its invite lives in another cell.
+ */
 export type Enrolment =
   | { readonly status: 'enrolled'; readonly name: string; readonly proof: Uint8Array; readonly device?: NewDevice }
+  | { readonly status: 'moved'; readonly cell: Signpost; readonly proof: Uint8Array }
   | { readonly status: 'invite_refused' | 'already_member' | 'name_taken' | 'revoked' | 'too_many_devices' }
 
 export type RevokedMember = Pick<Member, 'meshId' | 'peer' | 'peerKey'>

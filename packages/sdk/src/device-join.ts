@@ -7,16 +7,13 @@ import {
   ready,
   signEnrolment,
   type Transcript,
-  verifyBroker,
 } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
 import { OperatingError, type PeerKey } from '@sealpost/std'
-import { wrongBroker } from './connection.ts'
-import { Dial } from './dial.ts'
 import { SealpostError } from './errors.ts'
-import { type Door, greetingOf, JOIN_WITHIN_MS, type JoinOptions, type Membership } from './join.ts'
+import { enrolAt, type JoinOptions, type Membership } from './join.ts'
 import { BINDING_MS } from './own-keys.ts'
-import { platformWebSocket, socketUrl } from './web-socket.ts'
+import { platformWebSocket } from './web-socket.ts'
 
 export interface DeviceMembership extends Membership {
   /** Whose device it is now. */
@@ -29,7 +26,7 @@ export interface DeviceMembership extends Membership {
  * it is the same enrolment.
  * @throws SealpostError `invite_malformed`, `wrong_broker`; from the broker `invite_refused` (expired, used, of a person
  *   that is no member, or not of this broker: one answer), `too_many_devices`, `already_member`, `name_taken`, `revoked`;
- *   retryable `connection_lost`, `try_later`, `restarting`
+ *   retryable `connection_lost`, `try_later`, `restarting`, `moved`
  */
 export async function joinAsDevice(options: Omit<JoinOptions, 'name'>): Promise<DeviceMembership> {
   await ready()
@@ -37,22 +34,10 @@ export async function joinAsDevice(options: Omit<JoinOptions, 'name'>): Promise<
   const invite = read(options.invite)
   const { url, brokerKey, voucher } = invite
   const { meshId, person, label } = voucher
-  const dial = new Dial({ url: socketUrl(url), form, webSocket, withinMs: JOIN_WITHIN_MS })
-  try {
-    const name = await enrol(dial, invite, { identity, door: { url, brokerKey, meshId } })
-    return { url, brokerKey, meshId, name, person, label }
-  } finally {
-    dial.close()
-  }
-}
-
-async function enrol(dial: Dial, invite: DeviceInvite, { identity, door }: { identity: Identity; door: Door }) {
-  const transcript = await greetingOf(dial, door, identity)
-  const frame = enrolFrame(invite, identity, transcript)
-  dial.send(frame)
-  const enrolled = await dial.next('enrolled')
-  if (!verifyBroker(transcript, frame.signature, enrolled.proof)) throw wrongBroker()
-  return enrolled.name
+  const enrolled = await enrolAt({ url, brokerKey, meshId }, { identity, form, webSocket }, (transcript) =>
+    enrolFrame(invite, identity, transcript),
+  )
+  return { url: enrolled.url, brokerKey, meshId, name: enrolled.name, person, label }
 }
 
 function enrolFrame(invite: DeviceInvite, identity: Identity, transcript: Transcript): FrameOf<'enrolDevice'> {

@@ -3,6 +3,7 @@ import {
   generateIdentity,
   generateSigningKeys,
   type InviteTerms,
+  normalizeAuthority,
   ready,
   signAsBroker,
   signShardCertificate,
@@ -28,12 +29,12 @@ function world(answer: (socket: BrokerSocket, enrol: FrameOf<'enrol'>) => void =
     identity: generateIdentity(),
     webSocket: broker.webSocket,
   })
-  const enrolled = (socket: BrokerSocket, enrol: FrameOf<'enrol'>, keys = broker.keys) => {
+  const proofFor = (socket: BrokerSocket, enrol: FrameOf<'enrol'>, keys = broker.keys) => {
     const { versions, nonce, connectionId, issuedAtMs } = broker.hello(socket)
     const transcript: Transcript = {
       version: enrol.version,
       versionsOffered: versions,
-      authority: 'broker.example:8440',
+      authority: normalizeAuthority(socket.url),
       brokerKey: keys.publicKey,
       meshId: broker.meshId,
       peerKey: enrol.peerKey,
@@ -43,9 +44,15 @@ function world(answer: (socket: BrokerSocket, enrol: FrameOf<'enrol'>) => void =
       issuedAtMs,
       capabilities: [],
     }
-    socket.say({ type: 'enrolled', proof: signAsBroker(keys, transcript, enrol.signature), name: enrol.name })
+    return signAsBroker(keys, transcript, enrol.signature)
   }
-  return { broker, options, enrolled }
+  const enrolled = (socket: BrokerSocket, enrol: FrameOf<'enrol'>, keys = broker.keys) =>
+    socket.say({ type: 'enrolled', proof: proofFor(socket, enrol, keys), name: enrol.name })
+  const moved = (socket: BrokerSocket, enrol: FrameOf<'enrol'>, url: string, keys = broker.keys) => {
+    socket.say({ type: 'moved', url, certificate: new Uint8Array(), proof: proofFor(socket, enrol, keys) })
+    socket.refuse('moved')
+  }
+  return { broker, options, enrolled, moved }
 }
 
 test('a membership is what `connect` needs, under a name of the key unless one is given', async () => {
@@ -78,6 +85,31 @@ test('a shard with a key of its own is believed for a certificate of the key in 
   expect(await joined()).toMatchObject({ brokerKey: cluster.publicKey })
   broker.certificate = signShardCertificate(cluster, { ...terms, shardKey: cluster.publicKey })
   await expect(joined()).rejects.toMatchObject({ code: 'wrong_broker' })
+})
+
+const HOME = 'ws://south.example:8440'
+
+test('a newcomer whose mesh lives elsewhere by now becomes a member there', async () => {
+  const its = world((socket, enrol) =>
+    socket.url.startsWith(HOME) ? its.enrolled(socket, enrol) : its.moved(socket, enrol, HOME),
+  )
+  expect(await join({ ...its.options(), name: 'alice' })).toMatchObject({ url: HOME, name: 'alice' })
+})
+
+test.each([
+  ['in circles', (url: string) => (url.startsWith(HOME) ? 'ws://broker.example:8440' : HOME)],
+  ['to no address', () => 'ws://south.example/?secret'],
+  ['where it is', (url: string) => url],
+])('a newcomer is not sent %s', async (_, next) => {
+  const its = world((socket, enrol) => its.moved(socket, enrol, next(socket.url)))
+  await expect(join(its.options())).rejects.toMatchObject({ code: 'moved', isRetryable: true })
+  expect(its.broker.heard.length).toBeLessThan(6)
+})
+
+test('who has not proven the key of the invite sends nobody elsewhere', async () => {
+  const its = world((socket, enrol) => its.moved(socket, enrol, HOME, generateSigningKeys()))
+  await expect(join(its.options())).rejects.toMatchObject({ code: 'wrong_broker' })
+  expect(its.broker.heard).toHaveLength(1)
 })
 
 test.each(['invite_refused', 'already_member', 'name_taken', 'revoked'] as const)(

@@ -13,6 +13,7 @@ import {
 } from '@sealpost/identity'
 import { type Form, type FrameOf, NAME_MAX, PROTOCOL_VERSIONS } from '@sealpost/protocol'
 import { type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
+import { Addresses } from './addresses.ts'
 import { wrongBroker } from './connection.ts'
 import { Dial } from './dial.ts'
 import { refusedBy, SealpostError } from './errors.ts'
@@ -33,6 +34,7 @@ export interface JoinOptions {
 
 /** Everything `connect` needs beside the identity. */
 export interface Membership {
+  /** That of the invite, or where the mesh lives by now. */
   readonly url: string
   readonly brokerKey: PeerKey
   readonly meshId: MeshId
@@ -40,13 +42,13 @@ export interface Membership {
   readonly name: string
 }
 
-export const JOIN_WITHIN_MS = 20_000
+const JOIN_WITHIN_MS = 20_000
 
 /**
  * Uses the invite. Said again with the same identity, after a lost answer, it is the same enrolment.
  * @throws SealpostError `invite_malformed`, `name_malformed`, `wrong_broker`; from the broker `invite_refused` (expired,
  *   revoked, used up, or not of this broker: one answer), `already_member`, `name_taken`, `revoked`; retryable
- *   `connection_lost`, `try_later`, `restarting`
+ *   `connection_lost`, `try_later`, `restarting`, `moved`
  */
 export async function join(options: JoinOptions): Promise<Membership> {
   await ready()
@@ -54,22 +56,41 @@ export async function join(options: JoinOptions): Promise<Membership> {
   const invite = read(options.invite)
   const name = options.name ?? `peer-${identity.signing.publicKey.slice(0, 8)}`
   checkName(name)
-  const dial = new Dial({ url: socketUrl(invite.url), form, webSocket, withinMs: JOIN_WITHIN_MS })
-  try {
-    const { url, brokerKey, meshId } = invite
-    return { url, brokerKey, meshId, name: await enrol(dial, invite, { identity, name }) }
-  } finally {
-    dial.close()
-  }
+  const enrolled = await enrolAt(invite, { identity, form, webSocket }, (transcript) =>
+    enrolFrame(invite, identity, { transcript, name }),
+  )
+  const { brokerKey, meshId } = invite
+  return { url: enrolled.url, brokerKey, meshId, name: enrolled.name }
 }
 
-async function enrol(dial: Dial, invite: Invite, { identity, name }: { identity: Identity; name: string }) {
-  const transcript = await greetingOf(dial, invite, identity)
-  const frame = enrolFrame(invite, identity, { transcript, name })
-  dial.send(frame)
-  const enrolled = await dial.next('enrolled')
-  if (!verifyBroker(transcript, frame.signature, enrolled.proof)) throw wrongBroker()
-  return enrolled.name
+/** Who is dialled for an enrolment. */
+type Door = Pick<Invite, 'meshId' | 'brokerKey' | 'url'>
+
+/**
+ * At the door, or where it says that the mesh lives by now.
+ * @throws SealpostError `wrong_broker`, `moved` when it can't be followed, and as the broker refuses
+ */
+export async function enrolAt(
+  door: Door,
+  { identity, form, webSocket }: Required<Pick<JoinOptions, 'identity' | 'form' | 'webSocket'>>,
+  frameFor: (transcript: Transcript) => FrameOf<'enrol' | 'enrolDevice'>,
+): Promise<Pick<Membership, 'url' | 'name'>> {
+  const addresses = new Addresses([door.url])
+  for (;;) {
+    const { url } = addresses.current
+    const dial = new Dial({ url: socketUrl(url), form, webSocket, withinMs: JOIN_WITHIN_MS })
+    try {
+      const transcript = await greetingOf(dial, { ...door, url }, identity)
+      const frame = frameFor(transcript)
+      dial.send(frame)
+      const answer = await dial.next('enrolled', 'moved')
+      if (!verifyBroker(transcript, frame.signature, answer.proof)) throw wrongBroker()
+      if (answer.type === 'enrolled') return { url, name: answer.name }
+      if (!addresses.follow(answer, Date.now())) throw refusedBy('moved')
+    } finally {
+      dial.close()
+    }
+  }
 }
 
 function read(text: string): Invite {
@@ -91,11 +112,8 @@ interface Greeting {
   readonly certificate: Uint8Array | null
 }
 
-/** Who is dialled for an enrolment. */
-export type Door = Pick<Invite, 'meshId' | 'brokerKey' | 'url'>
-
 /** What is signed with whoever greets. @throws SealpostError `wrong_broker`, `version_unsupported`, as `Dial.next` */
-export async function greetingOf(dial: Dial, door: Door, identity: Identity): Promise<Transcript> {
+async function greetingOf(dial: Dial, door: Door, identity: Identity): Promise<Transcript> {
   const first = await dial.next('hello', 'certificate')
   if (first.type === 'hello') return transcriptOf(door, identity, { hello: first, certificate: null })
   return transcriptOf(door, identity, { hello: await dial.next('hello'), certificate: first.certificate })

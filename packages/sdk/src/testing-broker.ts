@@ -58,8 +58,8 @@ export class TestingBroker {
     this.meshId = meshId
     const broker = this
     this.webSocket = class extends BrokerSocket {
-      constructor(_url: string, protocols: string[]) {
-        super(broker, SUBPROTOCOLS[chooseSubprotocol(protocols)!])
+      constructor(url: string, protocols: string[]) {
+        super(broker, url, SUBPROTOCOLS[chooseSubprotocol(protocols)!])
       }
     }
   }
@@ -247,12 +247,14 @@ export class BrokerSocket implements WebSocketLike {
   readonly nonce = crypto.getRandomValues(new Uint8Array(32))
   peer: PeerKey | null = null
   isWatching = false
+  readonly url: string
   private readonly broker: TestingBroker
   private readonly form: Form
   private isOpen = true
 
-  constructor(broker: TestingBroker, form: Form) {
+  constructor(broker: TestingBroker, url: string, form: Form) {
     this.broker = broker
+    this.url = url
     this.form = form
     broker.sockets.add(this)
     setTimeout(() => {
