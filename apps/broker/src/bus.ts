@@ -24,7 +24,10 @@ export function openBus(config: Config, parts: Parts): Bus {
   parts.metrics.count({
     bus_hints_published: ['hints told to other shards', () => counters.published],
     bus_hints_heard: ['hints heard of other shards', () => counters.heard],
-    bus_hints_lost: ['hints that could not be told, because the bus was away', () => counters.lost],
+    bus_hints_lost: [
+      'hints given up: whispers and questions while the bus was away, and any behind 50,000 that wait or as the broker closes',
+      () => counters.lost,
+    ],
     bus_packets_dropped: ['packets on the bus that were none of a shard', () => counters.dropped],
   })
   parts.metrics.show({ bus_up: ['whether this shard is on the bus', () => Number(bus.isUp)] })
