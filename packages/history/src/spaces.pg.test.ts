@@ -2,6 +2,7 @@ import { revokeMember } from '@sealpost/db'
 import type { GroupId, PeerKey } from '@sealpost/std'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { Grants } from './grants.ts'
+import { COUNT_MEMBERS, FIND_LACKING } from './sql-spaces.ts'
 import { GROUP, MESH, peerKeyOf, SpaceStage, termsOf } from './testing-spaces.ts'
 
 let stage: SpaceStage
@@ -166,6 +167,24 @@ describe('the keys of a space', () => {
       { peer: peerKeyOf(1), keyEpoch: 0 },
       { peer: peerKeyOf(2), keyEpoch: 2 },
     ])
+  })
+
+  test('are counted in a mesh of many without comparing each with all, before Postgres knows how many there are', async () => {
+    const count = 600
+    await stage.addMembers(count)
+    await stage.found()
+    await stage.admin.run(
+      (sql) => sql`insert into space_grant (mesh_id, space_id, peer_no, key_epoch, granter, box)
+        select mesh_id, mesh_id, peer_no, 1, peer_no, '\\x01' from member`,
+    )
+    for (const statement of [COUNT_MEMBERS, FIND_LACKING.replace('$4::int', String(count))]) {
+      const plan = await stage.admin.run((sql) =>
+        sql.unsafe<{ 'QUERY PLAN': string }[]>(`explain (analyze, timing off) ${statement}`, [MESH, MESH, 1]),
+      )
+      const steps = plan.map((row) => /rows=([\d.]+) loops=(\d+)/.exec(row['QUERY PLAN']) ?? [])
+      const most = Math.max(...steps.map(([, rows, loops]) => Number(rows ?? 0) * Number(loops ?? 0)))
+      expect(most, plan.map((row) => row['QUERY PLAN']).join('\n')).toBeLessThan(4 * count)
+    }
   })
 
   test('are left alone while the mesh is frozen', async () => {

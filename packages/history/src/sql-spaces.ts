@@ -54,10 +54,12 @@ const grantedTo = (m: string) => `coalesce((select max(g.key_epoch) from space_g
 
 /** How many members there are, and how many of those that have the key `$3` are none. */
 export const COUNT_MEMBERS = `
-with m as materialized (${MEMBERS})
-select (select count(*) from m)::int as members, (select count(*) from space_grant g
-  where g.mesh_id = $1::uuid and g.space_id = $2::uuid and g.key_epoch = $3::int
-    and not exists (select from m where m.peer_no = g.peer_no))::int as departed`
+with granted as materialized (
+  select g.peer_no from space_grant g where g.mesh_id = $1::uuid and g.space_id = $2::uuid and g.key_epoch = $3::int
+)
+select count(*)::int as members,
+  ((select count(*) from granted) - count(*) filter (where m.peer_no in (select peer_no from granted)))::int as departed
+from (${MEMBERS}) m`
 
 /** Members without the key `$3`, `$4` of them at most. */
 export const FIND_LACKING = `

@@ -108,6 +108,15 @@ export class SpaceStage {
     )
   }
 
+  /** Beside those three. */
+  async addMembers(count: number): Promise<void> {
+    await addMembers(
+      this.admin,
+      MESH,
+      Array.from({ length: count }, (_, n) => bindingOf(n + 4)),
+    )
+  }
+
   writer(shard: 0 | 1 = 0, limits: Partial<EntryLimits> = {}): EntryWriter {
     return new EntryWriter(this.pipelines[shard], { ...ample, ...limits })
   }
