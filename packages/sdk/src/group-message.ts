@@ -17,8 +17,8 @@ export interface MessageKeeper {
   check(): void
   /** What the history is to keep beside the sealed body, which the ticket opens. */
   record(said: { readonly ticket: Uint8Array; readonly note: Note }): Uint8Array
-  /** One of these was refused, and may be in no history. */
-  refused(): void
+  /** It is in the history, which is told for each member that its message is stored for. */
+  stored(record: Uint8Array): void
 }
 
 /** Each envelope of it refers to this object. */

@@ -109,9 +109,11 @@ export class GroupSends {
 
   #answers(message: GroupMessage, peer: PeerKey, teller: SendTeller): Pick<Post, 'accepted' | 'refused'> {
     return {
-      accepted: (receipt) => teller.ended({ peer, receipt, error: null }),
+      accepted: (receipt) => {
+        teller.keep?.stored(message.record!)
+        teller.ended({ peer, receipt, error: null })
+      },
       refused: (error) => {
-        teller.keep?.refused()
         if (error.code === 'stale_roster' && !message.isSecond) this.#owe(message, peer, teller)
         else teller.ended({ peer, receipt: null, error })
       },

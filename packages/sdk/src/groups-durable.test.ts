@@ -83,7 +83,7 @@ test('what the history is to keep of it is in the store, too, and said again wit
   const store = new MemoryStore()
   const { peer } = await live(store)
   const record = new Uint8Array(200).fill(7)
-  await sent(peer, group, { keep: { check: () => undefined, record: () => record, refused: () => undefined } })
+  await sent(peer, group, { keep: { check: () => undefined, record: () => record, stored: () => undefined } })
   await until(() => broadcasts.length === 1)
   await peer.close()
   its.answer = 'ack'

@@ -164,7 +164,7 @@ describe('a message to a group', () => {
     expect(notes[0]).toEqual({ group: groupId, groupEpoch: 1 })
     for (const post of posts) post.refused(stale())
     for (let question = 1; question <= 2; question++) world.list(world.next([1, 2]))
-    expect(world.posts.map(({ message }) => message!.record)).toEqual([1, 2].map((n) => Uint8Array.of(n)))
+    expect(world.posts.map(({ message }) => message!.record)).toEqual([3, 4].map((n) => Uint8Array.of(n)))
     sending(world, groupId)
     expect(world.posts.at(-1)!.message!.record).toBe(undefined)
   })
@@ -183,13 +183,14 @@ describe('a message to a group', () => {
 
   test('is not said again to who has it already', () => {
     const world = crew()
-    const { fares } = sending(world, world.group.groupId)
+    const { keep, stored } = fakeKeeper()
+    const { fares } = sending(world, world.group.groupId, 'hello', keep)
     const [two, three] = world.posts.splice(0) as [Post, Post]
     two.accepted(receipt)
     three.refused(stale())
     world.list(world.next([1, 2, 3, 4]))
     expect(to(world.posts)).toEqual([3, 4])
-    expect(fares()).toEqual([[2, 'stored']])
+    expect([fares(), stored]).toEqual([[[2, 'stored']], [1]])
   })
 
   test('is refused when the broker has nothing newer than what it refused', () => {

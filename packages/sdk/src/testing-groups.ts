@@ -70,20 +70,17 @@ export function sending(
   return { expected, refused, fares }
 }
 
-/** Records say how many were made of those that count, from 1 behind each refusal. */
+/** Records say how many were made. */
 export function fakeKeeper() {
   const notes: unknown[] = []
-  let count = 0
+  const stored: number[] = []
   const keep: MessageKeeper = {
     check: () => undefined,
     record: ({ note }) => {
       notes.push(note)
-      count += 1
-      return Uint8Array.of(count)
+      return Uint8Array.of(notes.length)
     },
-    refused: () => {
-      count = 0
-    },
+    stored: ([no]) => void stored.push(no!),
   }
-  return { keep, notes }
+  return { keep, notes, stored }
 }

@@ -53,7 +53,10 @@ export interface StateParts {
 export class State implements MessageKeeper, AsyncDisposable {
   readonly spaceId: SpaceId
   readonly #parts: StateParts
-  #stream = newStream()
+  /** How streams of this life go on that end with a message which is stored, the longest unused first. */
+  readonly #streams: RecordPlace[] = []
+  /** The same for records of which nobody knows yet. */
+  readonly #sealed = new WeakMap<Uint8Array, RecordPlace>()
 
   /** Use `openState`. */
   constructor(parts: StateParts) {
@@ -144,22 +147,24 @@ export class State implements MessageKeeper, AsyncDisposable {
     if (!this.hasKeys) throw noKey()
   }
 
-  /** @internal */
+  /** What is said now names nothing that may be in no history, or later in it: readers would miss it. @internal */
   record({ ticket, note }: { ticket: Uint8Array; note: Note }): Uint8Array {
     const { ring, identity, calls } = this.#parts
     const keyEpoch = ring.newest
     const spaceKey = ring.find(keyEpoch)
     if (!spaceKey) throw noKey()
     const place = { meshId: calls.meshId, spaceId: calls.spaceId, keyEpoch }
-    const draft = { ...place, ...this.#stream, ticket, note, sentAtMs: Date.now() }
+    const stream = this.#streams.shift() ?? newStream()
+    const draft = { ...place, ...stream, ticket, note, sentAtMs: Date.now() }
     const { bytes, hash } = sealRecord(identity.signing, draft, spaceKey)
-    this.#stream = { ...this.#stream, seq: this.#stream.seq + 1, prevHash: hash }
+    this.#sealed.set(bytes, { ...stream, seq: stream.seq + 1, prevHash: hash })
     return bytes
   }
 
-  /** What follows must not name what may be in no history: readers would miss it. @internal */
-  refused(): void {
-    this.#stream = newStream()
+  /** @internal */
+  stored(record: Uint8Array): void {
+    const next = this.#sealed.get(record)
+    if (next && this.#sealed.delete(record)) this.#streams.push(next)
   }
 
   /**
