@@ -1,5 +1,6 @@
 /** Messages that their space keeps: stored with their deliveries, or refused before anything is. */
 import { sealBody, sealRecord, signSpace } from '@sealpost/identity'
+import { encode } from '@sealpost/protocol'
 import type { GroupId, PeerKey } from '@sealpost/std'
 import { test as base, expect } from 'vitest'
 import { ask, HttpPeer, httpUrl } from './testing-http.ts'
@@ -93,5 +94,37 @@ test('nothing is kept over the limit of the mesh, nor under another name', async
   expect(await refusalOf(client, message(ann, bob))).toBe('history_full')
   client.send(message(ann, bob, bob))
   expect(await client.next('refused')).toMatchObject({ code: 'frame_malformed' })
+  expect(await keptBodies(world)).toBe(1)
+})
+
+/** In the place of the record, which stands behind its length at the end: `encode` would not write it. */
+function inBinary(said: Message, record: Uint8Array): Uint8Array {
+  const front = (encode('binary', said) as Uint8Array).slice(0, -said.record.length)
+  new DataView(front.buffer).setUint32(front.length - 4, record.length)
+  return Buffer.concat([front, record])
+}
+
+function inJson(said: Message, record: Uint8Array): string {
+  const text = (bytes: Uint8Array) => Buffer.from(bytes).toString('base64url')
+  return (encode('json', said) as string).replace(text(said.record), text(record))
+}
+
+test('a record of another length than records have, or of any bytes, ends its connection and nothing else', async () => {
+  await using world = await World.open()
+  const [ann, bob] = [await world.enrolAdmin('ann'), await world.enrol()]
+  await setSpace(ann, 1, true)
+  const said = message(ann, bob)
+  const padded = (bytes: number) => Buffer.concat([said.record, new Uint8Array(bytes)]).subarray(0, bytes)
+  const records = [padded(112), padded(2049), padded(100_000), new Uint8Array(2048).fill(7)]
+  for (const form of ['binary', 'json'] as const)
+    for (const record of records) {
+      const client = await WireClient.enter(ann, { form })
+      client.sendWire(form === 'binary' ? inBinary(said, record) : inJson(said, record))
+      expect(await client.closed).toEqual({ code: 4400, reason: 'frame_malformed' })
+    }
+  const client = await WireClient.enter(ann)
+  client.send({ ...said, record: padded(2048) }) // whether it is one, its readers see
+  await client.next('ack')
+  client.destroy()
   expect(await keptBodies(world)).toBe(1)
 })

@@ -95,6 +95,7 @@ export {
   type OpenRecord,
   openRecord,
   RECORD_BYTES_MAX,
+  RECORD_NOTE_BYTES_MAX,
   type RecordDraft,
   type RecordHeader,
   type RecordPlace,

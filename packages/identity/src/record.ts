@@ -66,6 +66,9 @@ const PLACE_BYTES = 16 + 8 + 32
 const CONTENT_KEY_BYTES = 32
 const BYTES_MIN = HEADER_BYTES + NONCE_BYTES + 16 + PLACE_BYTES + CONTENT_KEY_BYTES + SIGNATURE_BYTES
 
+/** As JSON. */
+export const RECORD_NOTE_BYTES_MAX = RECORD_BYTES_MAX - BYTES_MIN
+
 /** @throws AssertionError when the draft is none */
 export function sealRecord(author: SigningKeys, draft: RecordDraft, spaceKey: Uint8Array): SignedRecord {
   return sealRecordWith(author, draft, spaceKey, crypto.getRandomValues(new Uint8Array(NONCE_BYTES)))

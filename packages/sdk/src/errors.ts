@@ -37,7 +37,7 @@ import type { HttpRefusalCode } from './http/http-codes.ts'
  *   (`state/state-errors.ts`).
  * - `state_conflict`: the key does not stand at the revision that was asked for.
  * - `state_key_malformed`: a key of the state has 1 to 512 bytes as UTF-8.
- * - `value_too_large`: a value has at most 64 KiB.
+ * - `value_too_large`: a value has at most 64 KiB, and what goes with a kept message no more than a record holds.
  * - `state_full`: the space holds as much as it may.
  * - `key_missing`: it is sealed under a key that this member was not given, or not yet.
  * - `space_unknown`: there is no such space, or this peer does not belong to it.

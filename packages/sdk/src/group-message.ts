@@ -13,8 +13,8 @@ export interface GroupMessageTerms {
 
 /** Has messages to a group kept in its history, and can read them: an open `State` of the group is one. */
 export interface MessageKeeper {
-  /** @throws SealpostError `key_missing` while it has no key to seal them under */
-  check(): void
+  /** @throws SealpostError `key_missing` while it has no key to seal them under; `value_too_large` when no record holds the note */
+  check(note: Note | undefined): void
   /** What the history is to keep beside the sealed body, which the ticket opens. */
   record(said: { readonly ticket: Uint8Array; readonly note: Note }): Uint8Array
   /** It is in the history, which is told for each member that its message is stored for. */

@@ -1,8 +1,9 @@
 /** What a store keeps of messages to groups, from one life of a peer to the next. */
-import { changeGroup, foundGroup, type GroupStatement, generateIdentity, ready } from '@sealpost/identity'
+import { changeGroup, foundGroup, type GroupStatement, generateIdentity, type Note, ready } from '@sealpost/identity'
 import type { ClientFrame, FrameOf } from '@sealpost/protocol'
 import { beforeAll, expect, test } from 'vitest'
 import { connect } from './client.ts'
+import { SealpostError } from './errors.ts'
 import type { PeerEvent } from './events.ts'
 import type { GroupSendOptions } from './groups.ts'
 import type { Peer } from './peer.ts'
@@ -93,6 +94,20 @@ test('what the history is to keep of it is in the store, too, and said again wit
   expect(first).toMatchObject({ type: 'broadcastKept', record })
   expect(second).toMatchObject({ type: 'broadcastKept', record, body: first!.body, bodyId: first!.bodyId })
   await again.close()
+})
+
+test('what no record holds is refused before anything of it is kept or said', async () => {
+  const { live, group, broadcasts } = world()
+  const store = new MemoryStore()
+  const { peer } = await live(store)
+  const check = (note: Note | undefined) => {
+    if (note?.attachment) throw new SealpostError('value_too_large', 'too much')
+  }
+  const keep = { check, record: () => new Uint8Array(200), stored: () => undefined }
+  const refused = { code: 'value_too_large' }
+  await expect(sent(peer, group, { keep, attachment: 'a'.repeat(2000) })).rejects.toMatchObject(refused)
+  expect([kindsOf(store), broadcasts]).toEqual([['owner'], []])
+  await peer.close()
 })
 
 test('what was owed when a life ended is sent by the next one, to those who are still members, once', async () => {

@@ -123,12 +123,11 @@ export class Groups {
 
   #send(groupId: GroupId, body: Uint8Array | string, options: GroupSendOptions): Promise<GroupPosted> {
     return new Promise((resolve, refused) => {
-      const { keep } = options
-      keep?.check()
       const { to: _, ...terms } = postTermsOf(this.#ports.self, options)
-      const gathering = new Gathering(resolve)
-      const send = { groupId, body: bytesOf(body), terms, keep, refused }
-      this.#ports.tell((desk) => desk.send({ ...send, ...gathering.answers }))
+      options.keep?.check(terms.note)
+      const { answers } = new Gathering(resolve)
+      const send = { groupId, body: bytesOf(body), terms, keep: options.keep, refused, ...answers }
+      this.#ports.tell((desk) => desk.send(send))
     })
   }
 
@@ -177,7 +176,8 @@ export class Group extends OwnedRoster<GroupStatement> {
   /**
    * To every member but this peer: sealed once, and in the order of what is sent to each of them otherwise. Resolves when
    * it is on its way.
-   * @throws SealpostError `not_in_group`, `body_too_large`, `unknown_group` when it was deleted; with `keep`, `key_missing`.
+   * @throws SealpostError `not_in_group`, `body_too_large`, `unknown_group` when it was deleted; with `keep`, `key_missing`, and
+   *   `value_too_large` for an attachment whose reference is longer than they are.
    *   Where the group keeps no messages its members' outcomes are `not_kept`, and nobody gets it
    */
   send(body: Uint8Array | string, options: GroupSendOptions = {}): Promise<GroupPosted> {

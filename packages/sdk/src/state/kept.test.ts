@@ -1,5 +1,5 @@
 /** Messages to a group that the history keeps: read by who has the key of the time, and missed where one is left out. */
-import { sealBody } from '@sealpost/identity'
+import { RECORD_BYTES_MAX, RECORD_NOTE_BYTES_MAX, sealBody } from '@sealpost/identity'
 import type { GroupId } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import type { KeptMessage } from './reading.ts'
@@ -89,6 +89,20 @@ test('one of many at once is missed when its stream goes on', async () => {
   space.broker.bend = (lines) => lines.filter(({ seq }) => seq !== 4).map((line, n) => ({ ...line, seq: n + 1 }))
   expect(await texts(bob)).toEqual(['1', '2', '3', '5', '6', '7'])
   expect(bob.told).toMatchObject([{ type: 'history_gap', author: ann.identity.signing.publicKey }])
+})
+
+test('what goes with a message is refused where no record holds it, and taken up to there', async () => {
+  const { space, ann, bob } = await crew()
+  const thread = 'ab'.repeat(16)
+  const others = JSON.stringify({ thread, group: space.broker.spaceId, groupEpoch: 2 ** 31 - 1, attachment: '' })
+  const longest = 'a'.repeat(RECORD_NOTE_BYTES_MAX - others.length)
+  ann.state.check({ thread, attachment: longest })
+  const body = sealBody(new Uint8Array(3))
+  const note = { group: space.broker.spaceId as GroupId, groupEpoch: 2 ** 31 - 1, thread, attachment: longest }
+  expect(ann.state.record({ ticket: body.ticket, note })).toHaveLength(RECORD_BYTES_MAX)
+  for (const attachment of [`${longest}a`, `${longest.slice(1)}é`, '"'.repeat(RECORD_NOTE_BYTES_MAX / 2)])
+    expect(() => ann.state.check({ thread, attachment })).toThrow(expect.objectContaining({ code: 'value_too_large' }))
+  expect(() => bob.state.check(undefined)).not.toThrow()
 })
 
 test('another body, another record, and one changed anywhere are forged', async () => {

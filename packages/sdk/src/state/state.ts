@@ -8,11 +8,12 @@ import {
   keyHashOf,
   NO_ENTRY,
   type Note,
+  RECORD_NOTE_BYTES_MAX,
   type RecordPlace,
   type Space,
   sealRecord,
 } from '@sealpost/identity'
-import { type SpaceId, toHex } from '@sealpost/std'
+import { GROUP_EPOCH_LAST, type SpaceId, toHex } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import type { MessageKeeper } from '../group-message.ts'
 import type { Access } from './access.ts'
@@ -143,8 +144,14 @@ export class State implements MessageKeeper, AsyncDisposable {
   }
 
   /** Called by the SDK for `group.send(text, { keep: state })`, as the two behind it. @internal */
-  check(): void {
+  check(note: Note | undefined): void {
     if (!this.hasKeys) throw noKey()
+    const whole = { ...note, group: this.spaceId, groupEpoch: GROUP_EPOCH_LAST }
+    if (encoder.encode(JSON.stringify(whole)).length <= RECORD_NOTE_BYTES_MAX) return
+    throw new SealpostError(
+      'value_too_large',
+      `What goes with a message that is kept has at most ${RECORD_NOTE_BYTES_MAX} bytes.`,
+    )
   }
 
   /** What is said now names nothing that may be in no history, or later in it: readers would miss it. @internal */
