@@ -30,6 +30,7 @@ export async function measureSizes(databaseUrl: string): Promise<Omit<Sizes, 'ha
   const databases = {
     writing: await openPipeline(databaseUrl, { settings: SESSION }),
     claiming: await open(),
+    collecting: await openPipeline(databaseUrl, { settings: SESSION }),
     asking: await open(),
   }
   try {

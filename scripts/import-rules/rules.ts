@@ -77,7 +77,7 @@ export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
   ],
   'libsodium-wrappers': ['packages/identity/'],
   'libsodium-wrappers-sumo': ['packages/identity/src/passphrase.ts'],
-  pg: ['packages/db/src/pipe-lane.ts', 'packages/db/src/copy-', 'packages/db/src/mover-link.ts'],
+  pg: ['packages/db/src/pipe-', 'packages/db/src/copy-', 'packages/db/src/mover-link.ts'],
   'pg-copy-streams': ['packages/db/src/mover-link.ts'],
   uplot: ['apps/console/src/page/chart.tsx'],
   vite: ['apps/console/src/build.ts'],

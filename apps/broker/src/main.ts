@@ -268,8 +268,13 @@ async function openDatabases(config: Config) {
   const open = (name: string, connections: number) => openDatabase(config.DATABASE_URL, options(name, connections))
   const pipeline = (name: string) => openPipeline(config.DATABASE_URL, options(name, 1))
   const operating = await openDatabase(config.ADMIN_DATABASE_URL || config.DATABASE_URL, options('admin', 2))
-  const [writing, entries] = [await pipeline('writing'), await pipeline('entries')]
-  return { writing, entries, operating, claiming: await open('claiming', 1), asking: await open('asking', 3) }
+  const [writing, entries, collecting] = [
+    await pipeline('writing'),
+    await pipeline('entries'),
+    await pipeline('collecting'),
+  ]
+  const [claiming, asking] = [await open('claiming', 1), await open('asking', 2)]
+  return { writing, entries, operating, claiming, collecting, asking }
 }
 
 async function prepareDatabase(config: Config, { asking }: { asking: Database }) {

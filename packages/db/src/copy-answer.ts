@@ -4,54 +4,12 @@
  * third of what a stream of the driver's does, which cuts every message out, and reads 8 KB at a time.
  */
 import { type Connection, DatabaseError as ServerError, type Submittable } from 'pg'
-import { type PipeConnection, whenOver } from './pipe-lane.ts'
+import { MessagesOf } from './messages-of.ts'
+import { type PipeConnection, whenOver } from './pipe-driver.ts'
 import type { Turnstile } from './turnstile.ts'
 
-/** A message is a byte for its kind, an int32 for its length without that byte, and the rest. */
-const FRONT_BYTES = 5
-const COPY_DATA = 0x64
+const COPY_DATA = 'd'
 const nothing = () => undefined
-
-/** Parts the messages that hold rows from all others, whatever the bytes were cut into. */
-export class CopyMessages {
-  #left = 0
-  #isOfRows = false
-  #cutFront: Buffer = Buffer.alloc(0)
-
-  /** Both are given views, in the order of their bytes; those of rows begin and end anywhere. */
-  take(chunk: Buffer, { rows, others }: { rows: (bytes: Buffer) => void; others: (bytes: Buffer) => void }): void {
-    const bytes = this.#cutFront.length === 0 ? chunk : Buffer.concat([this.#cutFront, chunk])
-    const give = (start: number, end: number) => {
-      if (end > start) (this.#isOfRows ? rows : others)(bytes.subarray(start, end))
-    }
-    let start = 0
-    let at = this.#rest(bytes, 0)
-    while (bytes.length - at >= FRONT_BYTES) {
-      const isOfRows = bytes[at] === COPY_DATA
-      if (isOfRows !== this.#isOfRows) {
-        give(start, at)
-        start = at
-        this.#isOfRows = isOfRows
-      }
-      this.#left = 1 + bytes.readInt32BE(at + 1)
-      at = this.#rest(bytes, at)
-    }
-    give(start, at)
-    this.#cutFront = bytes.subarray(at)
-  }
-
-  /** Of a message's first bytes, too few to tell what it is. */
-  get cutOff(): Buffer {
-    return this.#cutFront
-  }
-
-  /** Where the message that is under way ends, or the bytes do. */
-  #rest(bytes: Buffer, at: number): number {
-    const taken = Math.min(this.#left, bytes.length - at)
-    this.#left -= taken
-    return at + taken
-  }
-}
 
 type Source = PipeConnection & { query(text: string): void }
 
@@ -59,7 +17,7 @@ type Source = PipeConnection & { query(text: string): void }
 export class CopyAnswer implements Submittable {
   readonly #statement: string
   readonly #turnstile: Turnstile
-  readonly #messages = new CopyMessages()
+  readonly #messages = new MessagesOf(COPY_DATA)
   readonly #unread: Buffer[] = []
   #source: Source | undefined
   #driverTakes: (bytes: Buffer) => void = nothing

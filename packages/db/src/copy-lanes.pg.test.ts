@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { CopyMessages } from './copy-answer.ts'
 import { CopyLanes } from './copy-lanes.ts'
 import { type Database, openDatabase } from './index.ts'
+import { MessagesOf } from './messages-of.ts'
 import { type ScratchDatabase, scratchDatabase, unhurried } from './testing.ts'
 
 let scratch: ScratchDatabase
@@ -90,7 +90,7 @@ test('messages of rows are told from others wherever they are cut', () => {
   const bytes = Buffer.concat(all)
   const isOfRows = (each: Buffer) => each[0] === 'd'.charCodeAt(0)
   for (let size = 1; size <= bytes.length; size++) {
-    const messages = new CopyMessages()
+    const messages = new MessagesOf('d')
     const [rows, others]: [Buffer[], Buffer[]] = [[], []]
     for (let at = 0; at < bytes.length; at += size)
       messages.take(bytes.subarray(at, at + size), { rows: (part) => rows.push(part), others: (part) => others.push(part) }) // biome-ignore format: one thing

@@ -8,7 +8,8 @@ import { SILENT_CLIENT } from './connect.ts'
 import { CopyAnswer } from './copy-answer.ts'
 import { type Address, DatabaseError, leavesConnectionWhole, statementError } from './database-error.ts'
 import { type Lane, parseAddress } from './lane.ts'
-import { asDriverError, openBoth, type Pipe } from './pipe-lane.ts'
+import { asDriverError } from './pipe-driver.ts'
+import { openBoth, type Pipe } from './pipe-lane.ts'
 import { Turnstile } from './turnstile.ts'
 
 export interface CopyOptions {

@@ -9,7 +9,8 @@ import type { Client } from 'pg'
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams'
 import { type Address, DatabaseError, statementError } from './database-error.ts'
 import { type Lane, parseAddress } from './lane.ts'
-import { asDriverError, openBoth, type Pipe } from './pipe-lane.ts'
+import { asDriverError } from './pipe-driver.ts'
+import { openBoth, type Pipe } from './pipe-lane.ts'
 
 /** What Postgres counted is there once the stream has ended. */
 export type Copied<Stream> = Stream & { readonly rowCount: number }

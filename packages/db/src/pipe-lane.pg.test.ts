@@ -56,6 +56,44 @@ test('what a copy says is told message by message, beside the rows of other step
   expect(await run({ text: 'select 6' }, rows(0))).toEqual([[['6']], []])
 })
 
+/** The lengths and contents of the columns of each row. */
+function* rowsIn(bytes: Buffer): Generator<(string | null)[]> {
+  for (let at = 0; at < bytes.length; at += 1 + bytes.readInt32BE(at + 1)) {
+    const columns: (string | null)[] = []
+    let from = at + 7
+    for (let left = bytes.readInt16BE(at + 5); left > 0; left--) {
+      const length = bytes.readInt32BE(from)
+      columns.push(length < 0 ? null : bytes.toString('latin1', from + 4, from + 4 + length))
+      from += 4 + Math.max(length, 0)
+    }
+    yield columns
+  }
+}
+const read = (text: string, ...parameters: string[]) =>
+  pipeline.run((pipe) => pipe.read({ text, parameters })).then((bytes) => [...rowsIn(bytes)])
+
+test('the rows of one statement are read in binary, between runs whose rows are text', async () => {
+  const text = "select n, decode('00ff', 'hex'), null::int from generate_series(1, $1::int) n"
+  const rows = (count: number) =>
+    Array.from({ length: count }, (_, i) => [`\0\0\0${String.fromCharCode(i + 1)}`, '\0\xff', null])
+  expect(await read(text, '3')).toEqual(rows(3))
+  expect(await run({ text: 'select 5' })).toEqual([[['5']]])
+  expect(await read(text, '0')).toEqual([])
+  expect(await read(text, '1')).toEqual(rows(1))
+  const large = await read("select repeat('x', 100000) from generate_series(1, 40)")
+  expect(large.map((columns) => columns[0]!.length)).toEqual(Array.from({ length: 40 }, () => 100_000))
+})
+
+test('a read that fails is told as any run is, what it had brought is gone, and the next one gets its own answer', async () => {
+  const failing = read('select 1 / (3 - n) from generate_series(1, 3) n')
+  await expect(failing).rejects.toMatchObject({ code: 'db_refused', sqlstate: '22012' })
+  expect([await run({ text: 'select 5' }), await read("select 'a'")]).toEqual([[[['5']]], [['a']]])
+  await expect(read('select 1 / (3 - n) from generate_series(1, 3) n')).rejects.toMatchObject({ code: 'db_refused' })
+  const cut = read("select 'a', pg_terminate_backend(pg_backend_pid())")
+  await expect(cut).rejects.toMatchObject({ code: 'db_unavailable' })
+  expect(await read("select 'b'")).toEqual([['b']])
+})
+
 const LARGE = copy(row(1, 4_000_000))
 test.each([
   ['before a large copy', [FAILING, LARGE]],

@@ -4,12 +4,14 @@
  * what it brings: docs/adr/0003-copy.md.
  */
 import { Socket } from 'node:net'
-import type { Duplex } from 'node:stream'
 import type { ConnectionOptions } from 'node:tls'
 import { Client, type Connection, DatabaseError as ServerError, type Submittable } from 'pg'
 import { type Address, connectError } from './database-error.ts'
 import { type Lane, type LaneOptions, parseAddress } from './lane.ts'
+import { asDriverError, type PipeConnection, whenOver } from './pipe-driver.ts'
+import { PipeRead } from './pipe-read.ts'
 import { cancelStatement, destroy } from './server-socket.ts'
+import { Statements } from './statements.ts'
 
 /** A statement, prepared at its first use. Bytes travel in Postgres' binary form, text in its text form. */
 export interface Step {
@@ -32,6 +34,11 @@ export type PipeRow = readonly (string | null)[]
 export interface Pipe {
   /** All steps in one transaction, or none: at the first error the server skips the rest. Answers the rows of each step. */
   run(steps: readonly Step[]): Promise<PipeRow[][]>
+  /**
+   * One statement by itself. Answers its rows in binary, as the server framed them, all in one buffer that is the caller's: a
+   * byte 68, an int32 that counts itself, the number of columns as an int16, and for each its length, or -1, and its bytes.
+   */
+  read(statement: Readonly<Pick<Step, 'text' | 'parameters'>>): Promise<Buffer>
 }
 
 /**
@@ -172,7 +179,7 @@ function newLane(
 
 class PreparedPipe implements Pipe {
   private readonly client: Client
-  private readonly statements = new Map<string, Prepared>()
+  private readonly statements = new Statements()
 
   constructor(client: Client) {
     this.client = client
@@ -183,13 +190,18 @@ class PreparedPipe implements Pipe {
       this.client.query(new Submission(steps, this.statements, { resolve, reject }))
     })
   }
-}
 
-/** A statement of this connection, by its text. */
-interface Prepared {
-  readonly name: string
-  /** What was skipped behind an error is not; what was not may be. */
-  state: 'prepared' | 'unknown'
+  read({ text, parameters = [] }: Pick<Step, 'text' | 'parameters'>): Promise<Buffer> {
+    const send = (connection: PipeConnection) => {
+      const statement = this.statements.prepare(connection, text)
+      connection.bind({ statement, values: parameters, valueMapper: asItIs, binary: true })
+      connection.execute({})
+      connection.sync()
+    }
+    return new Promise((resolve, reject) => {
+      this.client.query(new PipeRead({ send, resolve, reject }, this.statements))
+    })
+  }
 }
 
 interface Answer {
@@ -200,13 +212,12 @@ interface Answer {
 /** What the driver calls for one run. */
 class Submission implements Submittable {
   private readonly steps: readonly Step[]
-  private readonly statements: Map<string, Prepared>
-  private readonly fresh: Prepared[] = []
+  private readonly statements: Statements
   private readonly answer: Answer
   private readonly rows: PipeRow[][] = []
   private ofStep: PipeRow[] = []
 
-  constructor(steps: readonly Step[], statements: Map<string, Prepared>, answer: Answer) {
+  constructor(steps: readonly Step[], statements: Statements, answer: Answer) {
     this.steps = steps
     this.statements = statements
     this.answer = answer
@@ -233,12 +244,13 @@ class Submission implements Submittable {
   }
   /** The server's refusal, which it is ready again behind, or the end of the connection. */
   handleError(error: unknown, driver: Connection): void {
-    for (const statement of this.fresh) statement.state = 'unknown'
+    this.statements.doubt()
     const reject = () => this.answer.reject(asDriverError(error))
     if (error instanceof ServerError) whenOver(driver as unknown as PipeConnection, reject)
     else reject()
   }
   handleReadyForQuery(): void {
+    this.statements.keep()
     this.answer.resolve(this.rows)
   }
   readonly handleCopyInResponse = nothing // its rows are on their way already
@@ -247,25 +259,13 @@ class Submission implements Submittable {
   readonly handlePortalSuspended = nothing
 
   private send(connection: PipeConnection, { text, parameters = [], copied, take }: Step): void {
-    const statement = take ? unnamed(connection, text) : this.prepare(connection, text)
+    const statement = take ? unnamed(connection, text) : this.statements.prepare(connection, text)
     connection.bind({ statement, values: parameters, valueMapper: asItIs })
     connection.execute({})
     if (!copied) return
     connection.stream.write(copyHead(copied))
     connection.stream.write(copied)
     connection.endCopyFrom()
-  }
-
-  private prepare(connection: PipeConnection, text: string): string {
-    let statement = this.statements.get(text)
-    if (statement?.state === 'prepared') return statement.name
-    if (statement) connection.close({ type: 'S', name: statement.name })
-    statement ??= { name: `p${this.statements.size + 1}`, state: 'prepared' }
-    statement.state = 'prepared'
-    this.statements.set(text, statement)
-    this.fresh.push(statement)
-    connection.parse({ name: statement.name, text, types: [] })
-    return statement.name
   }
 }
 
@@ -282,39 +282,5 @@ function copyHead({ length }: Uint8Array): Buffer {
   return head
 }
 
-/** The driver tells a run of its error only, and would warn of another run before the server is ready. */
-export function whenOver(connection: PipeConnection, then: () => void): void {
-  const over = () => {
-    for (const event of ENDS) connection.off(event, over)
-    then()
-  }
-  for (const event of ENDS) connection.on(event, over)
-}
-const ENDS = ['readyForQuery', 'end'] as const
-
 const nothing = () => undefined
 const asItIs = (value: unknown) => value
-
-/** What the driver's types leave out. */
-export interface PipeConnection {
-  readonly stream: Duplex
-  on(event: (typeof ENDS)[number], listener: () => void): void
-  off(event: (typeof ENDS)[number], listener: () => void): void
-  sync(): void
-  close(message: { type: 'S'; name: string }): void
-  parse(message: { name: string; text: string; types: number[] }): void
-  bind(message: { statement: string; values: readonly unknown[]; valueMapper: (value: unknown) => unknown }): void
-  execute(message: object): void
-  endCopyFrom(): void
-}
-
-/** Under the names that `database-error.ts` knows. Severity comes in the server's language, so its code is read instead. */
-export function asDriverError(error: unknown): unknown {
-  if (error instanceof ServerError) {
-    const { code = '', message, constraint } = error
-    const severity = /^(08|57P|XX|53300)/.test(code) ? 'FATAL' : 'ERROR'
-    return { name: 'PostgresError', severity, code, message, constraint_name: constraint }
-  }
-  const { code, message = '' } = error as { code?: string; message?: string }
-  return { code: code ?? (message.startsWith('SASL') ? 'SASL' : 'CONNECTION_CLOSED'), message }
-}

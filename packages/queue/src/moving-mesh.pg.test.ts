@@ -31,6 +31,7 @@ beforeEach(async () => {
   const databases = {
     writing: await openPipeline(elsewhere.url, { settings: SESSION }),
     claiming: await open(),
+    collecting: await openPipeline(elsewhere.url, { settings: SESSION }),
     asking: await open(),
   }
   there = new PostgresQueue(databases, THERE, suiteOptions)

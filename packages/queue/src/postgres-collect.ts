@@ -1,52 +1,61 @@
 /** Collecting what other shards leased at birth, on Postgres. */
-import type { Database } from '@sealpost/db'
-import type { Collected, CollectWant } from '@sealpost/protocol'
+import type { Pipeline } from '@sealpost/db'
+import type { Collected, CollectWant, Delivery } from '@sealpost/protocol'
 import type { ShardId } from '@sealpost/std'
+import { int4s, int8s, uuids } from './binary.ts'
 import type { QueueOptions } from './queue.ts'
-import { deliveriesOf } from './records.ts'
-import { arrayOf, type Row, run } from './run.ts'
+import { RowReader, readDelivery } from './row-reader.ts'
 import { COLLECT } from './sql-collect.ts'
-
-interface CollectRow extends Row {
-  readonly n: number
-  readonly is_current: boolean
-  readonly is_barred: boolean
-  readonly deliveries: Uint8Array | null
-}
 
 type CollectOptions = Pick<QueueOptions, 'leaseMs' | 'strikesMax' | 'strikeSpanMs'> & { readonly shard: ShardId }
 
+/** What a current session may have, up to the first delivery that only a claim may take. */
+interface Found {
+  readonly deliveries: Delivery[]
+  isBarred: boolean
+}
+
 /** In the order of the wants. */
 export async function collect(
-  db: Database,
+  db: Pipeline,
   wants: readonly CollectWant[],
   { shard, leaseMs, strikesMax, strikeSpanMs }: CollectOptions,
 ): Promise<Collected[]> {
-  const rows = await run<CollectRow>(db, COLLECT, [
+  const parameters = [
     shard,
-    arrayOf(wants.map(({ session }) => session.meshId)),
-    arrayOf(wants.map(({ session }) => session.peer)),
-    arrayOf(wants.map(({ session }) => session.epoch)),
-    arrayOf(wants.map(({ limit }) => limit)),
-    arrayOf(wants.map(({ limitBytes }) => limitBytes)),
-    arrayOf(wants.map(({ ids }) => ids.from)),
-    arrayOf(wants.map(({ ids }) => ids.to)),
-    leaseMs / 2000,
-    strikesMax,
-    strikeSpanMs / 1000,
-  ])
-  const answers: Collected[] = []
-  for (const row of rows) answers[row.n - 1] = collectedOf(wants[row.n - 1]!, row)
-  return answers
+    uuids(wants.map(({ session }) => session.meshId)),
+    int4s(wants.map(({ session }) => session.peer)),
+    int8s(wants.map(({ session }) => session.epoch)),
+    int4s(wants.map(({ limit }) => limit)),
+    int4s(wants.map(({ limitBytes }) => limitBytes)),
+    int8s(wants.map(({ ids }) => ids.from)),
+    int8s(wants.map(({ ids }) => ids.to)),
+    String(leaseMs / 2000),
+    String(strikesMax),
+    String(strikeSpanMs / 1000),
+  ]
+  const found = foundIn(await db.run((pipe) => pipe.read({ text: COLLECT, parameters })), wants.length)
+  return wants.map((want, i) => collectedOf(want, found[i]))
 }
 
-function collectedOf(
-  { limit, limitBytes }: CollectWant,
-  { is_current, is_barred, deliveries: bytes }: CollectRow,
-): Collected {
-  if (!is_current) return { status: 'stale' }
-  const deliveries = bytes === null ? [] : deliveriesOf(bytes)
+/** By the places of the wants; nothing for a session that is not current. */
+function foundIn(rows: Buffer, wantCount: number): (Found | undefined)[] {
+  const all = new Array<Found | undefined>(wantCount)
+  const row = new RowReader(rows)
+  while (row.next()) {
+    const place = row.int4() - 1
+    all[place] ??= { deliveries: [], isBarred: false }
+    const found = all[place]
+    const isBar = row.bool()
+    if (isBar === true) found.isBarred = true
+    if (isBar === false && !found.isBarred) found.deliveries.push(readDelivery(row, 1))
+  }
+  return all
+}
+
+function collectedOf({ limit, limitBytes }: CollectWant, found: Found | undefined): Collected {
+  if (!found) return { status: 'stale' }
+  const { deliveries, isBarred } = found
   const byteCount = deliveries.reduce((sum, { envelope, body }) => sum + envelope.length + (body?.length ?? 0), 0)
-  const hasMore = is_barred || deliveries.length >= limit || byteCount >= limitBytes
-  return { status: 'collected', deliveries, hasMore }
+  return { status: 'collected', deliveries, hasMore: isBarred || deliveries.length >= limit || byteCount >= limitBytes }
 }

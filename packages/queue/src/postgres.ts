@@ -183,7 +183,7 @@ export class PostgresQueue implements Queue {
   }
 
   collect(wants: readonly CollectWant[]): Promise<Collected[]> {
-    return collect(this.db.asking, wants, { shard: this.shard, ...this.options })
+    return collect(this.db.collecting, wants, { shard: this.shard, ...this.options })
   }
 
   open(session: SessionRef): Promise<number | null> {
@@ -318,6 +318,7 @@ export class PostgresQueue implements Queue {
 export interface QueueDatabases {
   readonly writing: Pipeline
   readonly claiming: Database
+  readonly collecting: Pipeline
   readonly asking: Database
 }
 

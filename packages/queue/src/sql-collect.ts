@@ -1,5 +1,5 @@
 /** What other shards leased at birth to sessions of this one is only read: no lock, no lease, nothing to write. */
-import { isBornElsewhere, isFree, isStruckOut, LEASE_FUTURE_MAX } from './sql-parts.ts'
+import { deliveryColumns, isBornElsewhere, isFree, isStruckOut, LEASE_FUTURE_MAX } from './sql-parts.ts'
 
 /**
  * Per want what was leased to it, in the order of ids, up to the first delivery that only a claim may take: one that is free,
@@ -7,27 +7,20 @@ import { isBornElsewhere, isFree, isStruckOut, LEASE_FUTURE_MAX } from './sql-pa
  *
  * `$1` shard · `$2–$6` wants: mesh, peer, epoch, limit, limit in bytes · `$7 $8` their first and last id, of one block, so
  * that they were committed in this order · `$9` half a lease, in seconds · `$10 $11` strikes, and the seconds they must span, of
- * a dead delivery. Answers a row for each want, with all its deliveries as one `bytea` (`records.ts`): a row and its columns
- * as text cost Postgres and the broker twice as much.
+ * a dead delivery. Answers, to be read in binary, a row for each delivery of a want, the place of this want before it, and whether
+ * only a claim may take it; one without a delivery for a want that has none; and no row for a session that is not current.
  *
- * Walks: session's and message_queue's primary keys.
+ * Walks: the primary keys of session, message_queue, member and shared_body.
  */
 export const COLLECT = `
-select w.n::int, coalesce((select true from session s
-    where s.mesh_id = w.mesh_id and s.peer_no = w.peer and s.epoch = w.epoch and s.shard = $1::uuid), false) as is_current,
-  found.*
+select w.n::int, q.is_bar, ${deliveryColumns('q', 'w.mesh_id')}
 from unnest($2::uuid[], $3::int[], $4::bigint[], $5::int[], $6::int[], $7::bigint[], $8::bigint[])
   with ordinality as w(mesh_id, peer, epoch, lim, lim_bytes, from_id, to_id, n)
-cross join lateral (
-  select coalesce(bool_or(q.is_barred), false) as is_barred, string_agg(record_send(row(q.id, q.priority, q.enqueued_at,
-      q.envelope_id,
-      (select m.peer_key from member m where m.mesh_id = w.mesh_id and m.peer_no = q.sender),
-      q.terms,
-      case when q.body_id is not null then (select b.bytes from shared_body b
-        where b.mesh_id = w.mesh_id and b.sender = q.sender and b.body_id = q.body_id) end,
-      q.envelope)), ''::bytea) filter (where not q.is_barred and q.bytes_before < w.lim_bytes) as deliveries
-  from (
-    select q.*, bool_or(q.is_bar) over ids as is_barred, sum(q.size) over ids - q.size as bytes_before
+cross join lateral (select from session s
+  where s.mesh_id = w.mesh_id and s.peer_no = w.peer and s.epoch = w.epoch and s.shard = $1::uuid offset 0) s
+left join lateral (
+  select q.* from (
+    select q.*, sum(q.size) over (order by q.id rows unbounded preceding) - q.size as bytes_before
     from (
       select q.id, q.priority, q.enqueued_at, q.envelope_id, q.sender, q.terms, q.body_id, q.envelope,
         octet_length(q.envelope) + coalesce(q.body_bytes, 0) as size,
@@ -40,6 +33,6 @@ cross join lateral (
         and q.expires_at > clock_timestamp() and not ${isStruckOut('q', '$10', '$11')}
       order by q.id limit w.lim
     ) q
-    window ids as (order by q.id rows unbounded preceding)
   ) q
-) found`
+  where q.bytes_before < w.lim_bytes
+) q on true`

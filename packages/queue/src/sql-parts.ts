@@ -27,6 +27,15 @@ export const isStruckOut = (
 /** Counted to the end of the column's type: past it the statement would fail for everything else it carries. */
 export const ONE_MORE = (row: string) => `least(${row}.strikes, 32766) + 1`
 
+/** A delivery as `readDelivery` reads it. */
+export const deliveryColumns = (
+  row: string,
+  meshId: string,
+) => `${row}.id, ${row}.priority, ${row}.enqueued_at, ${row}.envelope_id,
+  (select m.peer_key from member m where m.mesh_id = ${meshId} and m.peer_no = ${row}.sender) as sender, ${row}.terms,
+  case when ${row}.body_id is not null then (select b.bytes from shared_body b
+    where b.mesh_id = ${meshId} and b.sender = ${row}.sender and b.body_id = ${row}.body_id) end as body, ${row}.envelope`
+
 /** What a claim may take. Before a birth lease the same is asked, or an older delivery could be overtaken. */
 export const isFree = (row: string, epoch: string) => `(${row}.lease_until is null or ${row}.lease_epoch < ${epoch}
       or ${row}.lease_until <= clock_timestamp() or ${row}.lease_until > clock_timestamp() + ${LEASE_FUTURE_MAX})`

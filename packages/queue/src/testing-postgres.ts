@@ -38,7 +38,12 @@ export async function postgresWorlds(): Promise<PostgresWorlds> {
   const open = () => openDatabase(scratch.url, options)
   const openAsBroker = () => openDatabase(logins.broker, asBroker)
   const pipeline = () => openPipeline(logins.broker, asBroker)
-  const databases = { writing: await pipeline(), claiming: await openAsBroker(), asking: await openAsBroker() }
+  const databases = {
+    writing: await pipeline(),
+    claiming: await openAsBroker(),
+    collecting: await pipeline(),
+    asking: await openAsBroker(),
+  }
   const rivalWriting = await pipeline()
   const admin = await open()
   const rival = await open()

@@ -1,0 +1,42 @@
+/** The other driver (`pg`) as lanes use it, below what its types tell of. */
+import type { Duplex } from 'node:stream'
+import { DatabaseError as ServerError } from 'pg'
+
+/** What the driver's types leave out. */
+export interface PipeConnection {
+  readonly stream: Duplex
+  on(event: (typeof ENDS)[number], listener: () => void): void
+  off(event: (typeof ENDS)[number], listener: () => void): void
+  sync(): void
+  close(message: { type: 'S'; name: string }): void
+  parse(message: { name: string; text: string; types: number[] }): void
+  bind(message: {
+    statement: string
+    values: readonly unknown[]
+    valueMapper: (value: unknown) => unknown
+    binary?: boolean
+  }): void
+  execute(message: object): void
+  endCopyFrom(): void
+}
+
+/** Under the names that `database-error.ts` knows. Severity comes in the server's language, so its code is read instead. */
+export function asDriverError(error: unknown): unknown {
+  if (error instanceof ServerError) {
+    const { code = '', message, constraint } = error
+    const severity = /^(08|57P|XX|53300)/.test(code) ? 'FATAL' : 'ERROR'
+    return { name: 'PostgresError', severity, code, message, constraint_name: constraint }
+  }
+  const { code, message = '' } = error as { code?: string; message?: string }
+  return { code: code ?? (message.startsWith('SASL') ? 'SASL' : 'CONNECTION_CLOSED'), message }
+}
+
+/** The driver tells a run of its error only, and would warn of another run before the server is ready. */
+export function whenOver(connection: PipeConnection, then: () => void): void {
+  const over = () => {
+    for (const event of ENDS) connection.off(event, over)
+    then()
+  }
+  for (const event of ENDS) connection.on(event, over)
+}
+const ENDS = ['readyForQuery', 'end'] as const
