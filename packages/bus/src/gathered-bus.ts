@@ -22,7 +22,6 @@ export interface GatheredBusOptions {
 
 export class GatheredBus implements Bus {
   readonly counters: BusCounters = { published: 0, heard: 0, lost: 0, dropped: 0 }
-  private readonly shard: ShardId
   private readonly wire: Wire
   private readonly listeners: BusListener[] = []
   private readonly followed = new Map<Topic, Set<MeshId>>()
@@ -34,7 +33,6 @@ export class GatheredBus implements Bus {
   private isClosed = false
 
   constructor({ shard, open, up = nothing, down = nothing }: GatheredBusOptions) {
-    this.shard = shard
     this.header = encodePacketHeader(shard)
     this.wire = open({
       heard: (topic, bytes) => this.heard(topic, bytes),
@@ -143,8 +141,8 @@ export class GatheredBus implements Bus {
   }
 
   private heard(topic: Topic, bytes: Uint8Array): void {
+    if (this.isClosed || this.isOwn(bytes)) return // a wire may bring back what was sent, to be read by nobody
     const packet = decodePacket(bytes)
-    if (packet?.from === this.shard || this.isClosed) return
     if (!packet || packet.hints.some((hint) => this.wire.topicOf(meshOf(hint)) !== topic)) {
       this.counters.dropped += 1
       return
@@ -152,6 +150,10 @@ export class GatheredBus implements Bus {
     const hints = packet.hints.filter((hint) => this.isOfHere(topic, meshOf(hint))) // meshes may share a topic
     this.counters.heard += hints.length
     if (hints.length > 0) for (const listener of this.listeners) listener.heard(packet.from, hints)
+  }
+
+  private isOwn(bytes: Uint8Array): boolean {
+    return bytes.length >= this.header.length && this.header.every((byte, i) => bytes[i] === byte)
   }
 
   private isOfHere(topic: Topic, meshId: MeshId | null): boolean {

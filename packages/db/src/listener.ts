@@ -1,6 +1,6 @@
 /** A connection of its own on which notifications are heard and sent. It is not replaced when it is lost: its owner does that. */
 import { SILENT_CLIENT } from './connect.ts'
-import { notDone, statementError, timedOut } from './database-error.ts'
+import { type Address, notDone, statementError, timedOut } from './database-error.ts'
 import { type Lane, parseAddress } from './lane.ts'
 import { openPipeLane, type Pipe } from './pipe-lane.ts'
 
@@ -53,11 +53,11 @@ export async function openListener(url: string, applicationName: string, ports: 
 
 class PipeListener implements Listener {
   private readonly lane: Lane<Pipe>
-  private readonly url: string
+  private readonly address: Address
 
   constructor(lane: Lane<Pipe>, url: string) {
     this.lane = lane
-    this.url = url
+    this.address = parseAddress(url)
   }
 
   async listen(channels: readonly string[]): Promise<void> {
@@ -83,7 +83,7 @@ class PipeListener implements Listener {
 
   /** A connection that has fallen silent never answers by itself. */
   private async run(ask: () => PromiseLike<unknown>): Promise<void> {
-    const address = parseAddress(this.url)
+    const { address } = this
     if (this.lane.isGone) throw notDone('the connection is gone', address)
     const silence = Promise.withResolvers<never>()
     const timer = setTimeout(() => silence.reject(timedOut(address, ANSWER_WITHIN_MS)), ANSWER_WITHIN_MS)
