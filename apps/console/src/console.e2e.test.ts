@@ -4,10 +4,11 @@ import { type Place, World } from '@sealpost/broker/testing'
 import { WireClient } from '@sealpost/broker/testing-wire'
 import { addAdminToken } from '@sealpost/db'
 import { chromiumPath, openBrowser } from '@sealpost/demo/testing'
+import type { Overview } from '@sealpost/operator'
 import { connect } from '@sealpost/sdk'
 import type { MeshId } from '@sealpost/std'
 import axe from 'axe-core'
-import type { Browser, BrowserContextOptions, Page } from 'playwright-core'
+import type { Browser, BrowserContext, BrowserContextOptions, Page } from 'playwright-core'
 import { afterAll, test as base, beforeAll, expect, vi } from 'vitest'
 
 const isMissing = chromiumPath === null && process.env.CI !== 'true'
@@ -79,7 +80,10 @@ interface Window {
 }
 
 async function open(link: string, options: BrowserContextOptions = {}): Promise<Window> {
-  const context = await browser.newContext({ locale: 'en-GB', ...options })
+  return openIn(await browser.newContext({ locale: 'en-GB', ...options }), link)
+}
+
+async function openIn(context: BrowserContext, link: string): Promise<Window> {
   context.setDefaultTimeout(60_000)
   const page = await context.newPage()
   const complaints: string[] = []
@@ -122,6 +126,33 @@ test('who opens the link sees which mesh is behind and why; the token leaves the
   expect(complaints).toEqual([])
   await page.context().close()
 })
+
+const FIRST_LOOK = { acceptedPerSecond: 120, ackP50Ms: 3, ackP99Ms: 9, depth: 40, sessions: 12 }
+
+test('the first look of a broker is a point in each chart', async () => {
+  const link = await linkFor('read')
+  const headers = { Authorization: `Bearer ${new URL(link).hash.slice(1)}` }
+  const answer = await fetch(`${world.broker.adminUrl}/admin/v1/overview`, { headers })
+  const overview = (await answer.json()) as Overview
+  const body = `event: overview\ndata: ${JSON.stringify({ ...overview, now: { ...overview.now, ...FIRST_LOOK } })}\n\n`
+  const context = await browser.newContext({ locale: 'en-GB' })
+  await context.route('**/admin/v1/history', (route) => route.fulfill({ json: { samples: [] } }))
+  await context.route('**/admin/v1/live', (route) => route.fulfill({ contentType: 'text/event-stream', body }))
+  const { page } = await openIn(context, link)
+  await page.locator('.legend').getByText('accepted 120').waitFor()
+  await expect.poll(() => page.evaluate(COLOURED)).toEqual([true, true, true, true])
+  await context.close()
+})
+
+/** Whether anything but greys is drawn, in each chart. */
+const COLOURED = `[...document.querySelectorAll('.plot canvas')].map((canvas) => {
+  const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height)
+  for (let i = 0; i < data.length; i += 4) {
+    const rgb = data.slice(i, i + 3)
+    if (data[i + 3] > 200 && Math.max(...rgb) - Math.min(...rgb) > 40) return true
+  }
+  return false
+})`
 
 test.each([
   ['a phone in the dark', { viewport: { width: 390, height: 844 }, colorScheme: 'dark' }],

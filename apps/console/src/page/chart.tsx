@@ -20,6 +20,8 @@ interface ChartProps {
 const HEIGHT = 180
 const AXIS_WIDTH = 58
 const NARROW = 26 * 16
+/** Less time than this is not stretched over a whole chart. */
+const SPAN_MIN_SECONDS = 120
 /** Between two lines of the grid, of figures that people read as whole ones. */
 const INCREMENTS = [1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7].flatMap((power) => [power, 2 * power, 5 * power])
 
@@ -83,7 +85,7 @@ function optionsOf({ series, format, width }: Drawn): uPlot.Options {
     height: HEIGHT,
     legend: { show: false },
     cursor: { drag: { x: false, y: false }, points: { size: 6 } },
-    scales: { y: { range: (_, __, max) => [0, Math.max(1, max * 1.1)] } },
+    scales: { x: { range: spanOf }, y: { range: (_, __, max) => [0, Math.max(1, max * 1.1)] } },
     axes: [
       { ...axis, size: 26, space: width < NARROW ? 70 : 90, values: (_, splits) => splits.map(clock) },
       { ...axis, size: AXIS_WIDTH, incrs: INCREMENTS, values: (_, splits) => splits.map(format) },
@@ -95,10 +97,20 @@ function optionsOf({ series, format, width }: Drawn): uPlot.Options {
         stroke: colour(`line-${name}`),
         width: 1.75,
         spanGaps: true,
-        points: { show: false },
+        points: { show: isAlone, size: 6 },
       })),
     ],
   }
 }
+
+/** Before there is anything: of now. */
+function spanOf({ data: [times] }: uPlot): [number, number] {
+  const last = times.at(-1) ?? Date.now() / 1000
+  return [Math.min(times[0] ?? last, last - SPAN_MIN_SECONDS), last]
+}
+
+/** No line shows a single figure. */
+const isAlone = ({ data }: uPlot, place: number): boolean =>
+  Array.from(data[place]!, (value) => value ?? []).flat().length === 1
 
 const clock = (seconds: number): string => new Date(seconds * 1000).toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit' }) // biome-ignore format: one thing
