@@ -207,7 +207,11 @@ test.concurrent('while it ends it is alive but not ready, and takes nobody in', 
   await using world = await World.open()
   const { sender, release } = await holdSettlement(world)
   world.broker.signal('SIGTERM')
-  await until('it refuses newcomers', async () => (await fetch(`${world.broker.httpUrl}/v1/ws`)).status === 503)
+  const refusal = await until('it refuses newcomers', async () => {
+    const answer = await fetch(`${world.broker.httpUrl}/v1/ws`)
+    return answer.status === 503 ? answer : null
+  })
+  expect(refusal.headers.get('retry-after')).toBe('1')
   expect((await fetch(`${world.broker.httpUrl}/livez`)).status).toBe(200)
   expect((await fetch(`${world.broker.httpUrl}/readyz`)).status).toBe(503)
   sender.send(sendFrame(envelopeTo(sender.place)))

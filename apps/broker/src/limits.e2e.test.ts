@@ -86,7 +86,9 @@ describe('one connection', () => {
 test('a process that is over its memory lets nobody in, says so, and goes on with those it has', async () => {
   await using world = await World.open({ LIMITS: 'on', MEMORY_BYTES_MAX: '1' })
   await expect.poll(() => world.broker.metric('sealpost_overloaded')).toBe(1)
-  expect(await upgradeAt(world)).toMatchObject({ status: 503, body: '{"code":"try_later","retryAfterMs":2000}' })
+  const later = await upgradeAt(world)
+  expect(later).toMatchObject({ status: 503, body: '{"code":"try_later","retryAfterMs":2000}' })
+  expect(later.headers.get('retry-after')).toBe('2')
   expect((await getAt(world, '/v1/inbox')).status).toBe(503)
   expect((await getAt(world, '/livez')).status).toBe(200)
   expect(world.broker.log.find(({ event }) => event === 'overload.began')).toMatchObject({ reason: 'memory' })
