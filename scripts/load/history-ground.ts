@@ -15,6 +15,8 @@ export interface SpaceSize {
 export interface FilledSpace extends SpaceSize {
   readonly ref: SpaceRef
   readonly mesh: Mesh
+  /** A token of each member is good for as long as it is played: a peer may have but a few. */
+  readonly readers: readonly HttpReader[]
   /** The moment of the last event, in microseconds since 1970. */
   readonly at: number
   /** What its state is told from: as old as it may become before the next one is due. */
@@ -58,9 +60,9 @@ export class HistoryGround {
   }
 
   /** A space of `members`, every key set in its turn over 30 days, and a snapshot not quite half a turn before the end. */
-  async fill(size: SpaceSize, members: number, { databases }: Environment): Promise<FilledSpace> {
+  async fill(size: SpaceSize, members: number, target: Environment): Promise<FilledSpace> {
     const mesh = await inventMesh(members)
-    await databases.seed(mesh, 0)
+    await target.databases.seed(mesh, 0)
     const ref = { meshId: mesh.meshId, spaceId: mesh.meshId }
     await this.#found(ref, size)
     await this.#write(ref, size)
@@ -69,7 +71,8 @@ export class HistoryGround {
     const [last] = await this.#run<{ at: number }>(
       `select ${micros('last_at')} as at from space where mesh_id = '${ref.meshId}'`,
     )
-    return { ...size, ref, mesh, at: last!.at, base }
+    const readers = await readersOf(mesh, target)
+    return { ...size, ref, mesh, readers, at: last!.at, base }
   }
 
   /** What was read before may be in nobody's memory, but the system's. */
@@ -142,9 +145,10 @@ export class HistoryGround {
   }
 }
 
-export const readerOf = (
-  { mesh }: Pick<FilledSpace, 'mesh'>,
-  { target, member = 0 }: { target: Environment; member?: number },
-) => HttpReader.enter({ ...target.shards[0]!, meshId: mesh.meshId }, mesh.secrets[member]!)
+/** One for each member. @throws OperatingError `no_token` */
+export function readersOf({ meshId, secrets }: Mesh, { shards }: Environment): Promise<HttpReader[]> {
+  const place = { ...shards[0]!, meshId }
+  return Promise.all(secrets.map((keys) => HttpReader.enter(place, keys)))
+}
 
 const micros = (column: string): string => `round(date_part('epoch', ${column}) * 1000000)::bigint`

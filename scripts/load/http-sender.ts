@@ -66,8 +66,9 @@ export class HttpSender {
     const { version, meshId, peerKey, clientNonce } = transcript
     const signature = text(signTokenRequest(identity.signing, transcript, TOKEN_SECONDS))
     const whose = { version, meshId, peerKey, connectionId: challenge.connectionId, clientNonce: text(clientNonce) }
-    const { token } = (await ask(`${url}/v1/token`, { ...whose, ttlSeconds: TOKEN_SECONDS, signature })) as Granted
-    if (!token) throw new OperatingError('no_token', 'The broker gave no token for HTTP.')
+    const request = { ...whose, ttlSeconds: TOKEN_SECONDS, signature }
+    const { token, code } = (await ask(`${url}/v1/token`, request)) as Granted
+    if (!token) throw new OperatingError('no_token', `The broker gave no token for HTTP: ${code ?? 'no code'}.`)
     return new HttpSender(url, token, new Sealer({ identity, meshId }))
   }
 
@@ -94,6 +95,7 @@ export class HttpSender {
 
 interface Granted {
   readonly token?: string
+  readonly code?: string
 }
 
 async function ask(url: string, body: object, headers: Record<string, string> = {}): Promise<unknown> {

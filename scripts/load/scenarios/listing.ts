@@ -2,7 +2,7 @@
 import { clockMs } from '@sealpost/sdk'
 import type { Teardown } from '../../lib/teardown.ts'
 import { Latencies } from '../histogram.ts'
-import { HistoryGround, readerOf } from '../history-ground.ts'
+import { HistoryGround, readersOf } from '../history-ground.ts'
 import type { HttpReader, Reading } from '../http-reader.ts'
 import { inventMesh } from '../seed.ts'
 import { count, figure } from '../text.ts'
@@ -49,9 +49,7 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
   display.step(`${count(CONVERSATION.messages)} messages`)
   await ground.converse(mesh, CONVERSATION)
   await close()
-  const readers = await Promise.all(
-    Array.from({ length: peers }, (_, member) => readerOf({ mesh }, { target, member })),
-  )
+  const readers = await readersOf({ ...mesh, secrets: mesh.secrets.slice(0, peers) }, target)
   const at = `/v1/meshes/${mesh.meshId}`
   const paths = [LAST, CONVERSATION.messages - PAGE].map(
     (before) => `${at}/history?space=${mesh.meshId}&limit=${PAGE}&before=${before}`,

@@ -3,12 +3,10 @@ import type { Readable } from 'node:stream'
 import { momentText, REPLAY_SESSION, stateAt } from '@sealpost/replay'
 import postgres from 'postgres'
 import type { Environment } from '../environment.ts'
-import { type FilledSpace, readerOf } from '../history-ground.ts'
+import type { FilledSpace } from '../history-ground.ts'
 import type { Reading } from '../http-reader.ts'
 import { factsOf } from '../proc.ts'
 
-/** Of one member no more wait in line than this. */
-export const MEMBERS = 10
 /** Connections that a broker reads with. */
 const LANES = 2
 
@@ -29,10 +27,8 @@ export type Form = 'records' | 'lines'
 const ACCEPT = { records: 'application/octet-stream', lines: 'application/x-ndjson' } as const
 
 export async function readBurst(target: Environment, { space, atOnce, warm }: Round, form: Form): Promise<Burst> {
-  const members = Array.from({ length: Math.min(MEMBERS, atOnce) }, (_, member) => readerOf(space, { target, member }))
-  const readers = await Promise.all(members)
-  const first = await readerOf(warm, { target })
-  await Promise.all(Array.from({ length: LANES }, () => first.read(pathOf(warm), ACCEPT[form])))
+  const { readers } = space
+  await Promise.all(Array.from({ length: LANES }, (_, lane) => warm.readers[lane]!.read(pathOf(warm), ACCEPT[form])))
   const pid = target.shards[0]!.pid
   const memory = () => (pid === null ? 0 : (factsOf(pid)?.rssMb ?? 0))
   const before = memory()

@@ -16,7 +16,7 @@ import { newMeshes, runOnce } from '../run.ts'
 import { ALONE } from '../spread.ts'
 import { count } from '../text.ts'
 import { Effort } from './effort.ts'
-import { type Burst, copyBurst, type Form, MEMBERS, type Round, readBurst } from './replay-bursts.ts'
+import { type Burst, copyBurst, type Form, type Round, readBurst } from './replay-bursts.ts'
 import { type Crowd, findingsOf, RATIO_MAX, type Refresh, type Row } from './replay-findings.ts'
 import type { Findings, Scenario, ScenarioSetup } from './scenario.ts'
 
@@ -39,6 +39,8 @@ const SIZES: readonly SpaceSize[] = [
 ]
 const SHORT: readonly SpaceSize[] = [{ entries: 5_000, bytes: 5 * MB, events: 20_000 }]
 const WARM: SpaceSize = { entries: 100, bytes: 100_000, events: 300 }
+/** Of one member no more than a few wait in line. */
+const MEMBERS = 10
 const ROUNDS = 3
 const LIVE = { peers: 10, rate: 200 }
 
