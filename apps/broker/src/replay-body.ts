@@ -28,7 +28,10 @@ export interface BodyOptions {
   readonly broken: (error: unknown) => void
 }
 
-/** `parts` is ended in every case. It has begun, or is a body that holds nothing. */
+/**
+ * `parts` is ended in every case. It has begun, or is a body that holds nothing. Each part is good until the next is asked for:
+ * the server has sent it or kept a copy by then, while a compressor may still be at work on it and gets its own.
+ */
 export function bodyOf(parts: AsyncGenerator<Uint8Array>, options: BodyOptions): ReadableStream<Uint8Array> {
   const { end, stallMs, encoding, broken } = options
   let stalled: ReturnType<typeof setTimeout> | undefined
@@ -44,7 +47,7 @@ export function bodyOf(parts: AsyncGenerator<Uint8Array>, options: BodyOptions):
         const next = await parts.next().catch((error) => broken(error))
         if (end.signal.aborted) return
         if (!next || next.done) return controller.close()
-        controller.enqueue(next.value)
+        controller.enqueue(encoding === null ? next.value : new Uint8Array(next.value))
         stalled = setTimeout(() => end.abort(), stallMs)
         stalled.unref()
       },

@@ -1,5 +1,6 @@
 import { connect } from 'node:net'
 import { zstdDecompressSync } from 'node:zlib'
+import { CopyRows } from '@sealpost/replay'
 import { type MeshId, toHex } from '@sealpost/std'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { HttpPeer, httpUrl } from './testing-http.ts'
@@ -158,9 +159,24 @@ describe('an answer', () => {
 })
 
 describe('a reader that', () => {
+  /** What stands before the records where Postgres sends them. */
+  const HEADER = Uint8Array.of(100, 0, 0, 0, 23, ...new Array(19).fill(0))
+  const WRITTEN = Array.from({ length: MANY }, (_, i) => `value ${i + 1}.`.padEnd(VALUE_BYTES, 'x'))
+  const records = (encoding = 'identity') =>
+    ask('state', { at: momentOf(MANY) }, { headers: { Accept: 'application/octet-stream', 'Accept-Encoding': encoding } }) // biome-ignore format: one thing
+  const valuesIn = (chunks: readonly Uint8Array[]): string[] => {
+    const values: string[] = []
+    new CopyRows().take(Buffer.concat(chunks), ({ value }) => values.push(value.toString()))
+    return values
+  }
+
   /** Statements of replays that run now. */
   const running = async () =>
     (await run<{ n: number }>(`select count(*)::int as n from pg_stat_activity where application_name = 'sealpost replay' and state = 'active' and datname = current_database()`))[0]!.n // biome-ignore format: one thing
+
+  /** Of those, how many wait for whoever reads. */
+  const stalled = async () =>
+    (await run<{ n: number }>(`select count(*)::int as n from pg_stat_activity where application_name = 'sealpost replay' and wait_event = 'ClientWrite' and datname = current_database()`))[0]!.n // biome-ignore format: one thing
 
   test('does not read holds up nobody but itself, and when it is cut its statement ends', async () => {
     const before = await memory()
@@ -176,6 +192,20 @@ describe('a reader that', () => {
     expect(between(await next)).toHaveLength(3)
     expect((await Promise.all(others)).filter(({ status }) => status === 200)).toHaveLength(11)
     await expect.poll(running).toBe(0)
+  })
+
+  test('comes back late gets every byte', async () => {
+    const reader = (await records()).body!.getReader()
+    const chunks = [HEADER, (await reader.read()).value!.slice()]
+    await expect.poll(stalled).toBe(1)
+    for (let next = await reader.read(); !next.done; next = await reader.read()) chunks.push(next.value.slice())
+    expect(valuesIn(chunks)).toEqual(WRITTEN)
+  })
+
+  test.each(['gzip', 'zstd'])('wants records in %s gets the same', async (encoding) => {
+    const answer = await records(encoding)
+    expect(answer.headers.get('content-encoding')).toBe(encoding)
+    expect(valuesIn([HEADER, await answer.bytes()])).toEqual(WRITTEN)
   })
 
   test('stays hears what comes, and may go', async () => {

@@ -9,7 +9,13 @@ import { type PipeConnection, whenOver } from './pipe-driver.ts'
 import type { Turnstile } from './turnstile.ts'
 
 const COPY_DATA = 'd'
+/** A smaller buffer may be part of one that others use. */
+const FREED_BYTES_MIN = 64 * 1024
 const nothing = () => undefined
+
+function free({ buffer }: Buffer): void {
+  if (buffer.byteLength >= FREED_BYTES_MIN) (buffer as ArrayBuffer).transfer(0)
+}
 
 type Source = PipeConnection & { query(text: string): void }
 
@@ -32,12 +38,16 @@ export class CopyAnswer implements Submittable {
   }
 
   /**
-   * The rows' messages, as large as what came at once, half a megabyte at most; they begin and end anywhere. Nothing is read
-   * from the connection that was not asked for. @throws what the driver does
+   * The rows' messages, as large as what came at once, half a megabyte at most; they begin and end anywhere. Each is good
+   * until the next is asked for: then its memory is freed, which the collector of garbage would do later and at a price.
+   * Nothing is read from the connection that was not asked for. @throws what the driver does
    */
   async *chunks(): AsyncGenerator<Buffer, void, undefined> {
     for (;;) {
-      for (let bytes = this.#unread.shift(); bytes; bytes = this.#unread.shift()) yield bytes
+      for (let bytes = this.#unread.shift(); bytes; bytes = this.#unread.shift()) {
+        yield bytes
+        if (bytes.buffer !== this.#unread[0]?.buffer) free(bytes)
+      }
       if (this.#isOver && this.#error) throw this.#error.is
       if (this.#isOver) return
       await this.#turnstile.pass()
@@ -64,7 +74,8 @@ export class CopyAnswer implements Submittable {
   }
 
   readonly #take = (chunk: Buffer): void => {
-    this.#messages.take(chunk, { rows: (bytes) => this.#unread.push(bytes), others: this.#driverTakes })
+    const others = (bytes: Buffer) => this.#driverTakes(Buffer.from(bytes)) // which holds what is not whole
+    this.#messages.take(chunk, { rows: (bytes) => this.#unread.push(bytes), others })
     if (this.#isOver) return this.#giveBack()
     if (this.#unread.length === 0) return
     this.#source?.stream.pause()

@@ -26,7 +26,7 @@ const copy = (query: string) => `copy (${query}) to stdout`
 
 async function read(statement: string): Promise<string[]> {
   const chunks: Buffer[] = []
-  for await (const chunk of lanes.read(statement)) chunks.push(chunk)
+  for await (const chunk of lanes.read(statement)) chunks.push(Buffer.from(chunk))
   return payloads(Buffer.concat(chunks))
 }
 
@@ -55,6 +55,17 @@ test('an answer is whole, however large, and the connection is used again', asyn
     'a notice\n',
   ])
   expect((await backends()).map(({ pid }) => pid)).toEqual([first!.pid])
+})
+
+test('what was read of an answer is freed when more is asked for', async () => {
+  let last: Buffer | undefined
+  let bytes = 0
+  for await (const chunk of lanes.read(copy(`select repeat('x', 1000) from generate_series(1, 20000)`))) {
+    if (last && last.length >= 64 * 1024) throw new Error('it is there still')
+    last = chunk
+    bytes += chunk.length
+  }
+  expect(bytes).toBe(20_000 * 1_006)
 })
 
 test('what the server refuses, at once or on the way, is thrown, and the connection is used again', async () => {

@@ -50,7 +50,7 @@ export class CopyLanes {
   }
 
   /**
-   * What one `COPY … TO STDOUT` says, as `CopyAnswer` gives it. Whoever stops reading, or aborts `signal`, ends the statement on the server at once.
+   * What one `COPY … TO STDOUT` says, as `CopyAnswer` gives it: each piece is good until the next is asked for. Whoever stops reading, or aborts `signal`, ends the statement on the server at once.
    * @throws DatabaseError
    */
   async *read(statement: string, signal?: AbortSignal): AsyncGenerator<Buffer, void, undefined> {

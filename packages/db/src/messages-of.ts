@@ -34,7 +34,7 @@ export class MessagesOf {
       at = this.#rest(bytes, at)
     }
     give(start, at)
-    this.#cutFront = bytes.subarray(at)
+    this.#cutFront = Buffer.from(bytes.subarray(at))
   }
 
   /** Of a message's first bytes, too few to tell what it is. */
