@@ -37,10 +37,9 @@ export class LineWriter {
     this.#at = write(END, out, at)
   }
 
-  /** What was written since the last time. */
+  /** What was written since the last time; good until the next row is. */
   take(): Buffer {
     const written = this.#out.subarray(0, this.#at)
-    this.#out = Buffer.allocUnsafeSlow(this.#out.length)
     this.#at = 0
     return written
   }
