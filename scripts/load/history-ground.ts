@@ -67,6 +67,7 @@ export class HistoryGround {
     await this.#found(ref, size)
     await this.#write(ref, size)
     const base = await this.#snapshot(ref, size)
+    await this.#open(ref)
     await this.#run('vacuum (analyze) space, snapshot, history_event, snapshot_entry') // as autovacuum has, long before 30 days are over
     const [last] = await this.#run<{ at: number }>(
       `select ${micros('last_at')} as at from space where mesh_id = '${ref.meshId}'`,
@@ -86,12 +87,18 @@ export class HistoryGround {
     await this.#run(`delete from snapshot where ${place} and at = (select max(at) from snapshot where ${place})`)
   }
 
+  /** From here on the broker keeps it up; before, it would make a snapshot of what is not there yet. */
+  async #open({ meshId, spaceId }: SpaceRef): Promise<void> {
+    const place = `mesh_id = '${meshId}' and space_id = '${spaceId}'`
+    await this.#run(`update space set kept_since = now() - interval '${DAYS} days' where ${place}`)
+  }
+
   async #found({ meshId, spaceId }: SpaceRef, { entries, bytes, events }: SpaceSize): Promise<void> {
     await this.#run(
       `insert into space (mesh_id, space_id, owner, epoch, statement, history_for, keeps_messages, keep_seconds,
          keep_bytes, kept_since, last_seq, last_at, entries, entry_bytes, history_bytes)
        select '${meshId}', '${spaceId}', min(peer_no), 1, '', 'all', true, ${(DAYS + 10) * 86_400}, 1e15::bigint,
-         now() - interval '${DAYS} days', ${events}, now() - interval '1 minute', ${entries}, ${bytes}, ${Math.round((bytes / Math.max(1, entries)) * events)}
+         null, ${events}, now() - interval '1 minute', ${entries}, ${bytes}, ${Math.round((bytes / Math.max(1, entries)) * events)}
        from member where mesh_id = '${meshId}'`,
     )
   }
@@ -136,6 +143,7 @@ export class HistoryGround {
          (select string_agg(sha256(int4send(i)), '') as noise from generate_series(1, ${Math.ceil((bytes + 1200) / 32)}) i) x
        where s.mesh_id = '${meshId}' order by n`,
     )
+    await this.#open(ref)
     await this.#run('analyze space, history_event')
     return ref
   }
