@@ -116,3 +116,37 @@ describe('around a turn of box keys', () => {
     fc.assert(inOrder, { numRuns: 300 })
   })
 })
+
+describe('settles', () => {
+  test('wait for others, but not for long', () => {
+    const scene = new TurnsScene()
+    scene.turn()
+    scene.send('first')
+    scene.advance(99)
+    scene.send('second')
+    expect(scene.settles).toEqual([])
+    scene.advance(1)
+    expect(scene.settles).toEqual([{ count: 2, atMs: 100 }])
+    scene.advance(1_000)
+    expect(scene.settles).toHaveLength(1)
+  })
+
+  test('wait for no more than an eighth of the window', () => {
+    const scene = new TurnsScene()
+    scene.turn()
+    for (let i = 0; i < 70; i++) scene.send(String(i))
+    expect(scene.settles.map(({ count }) => count)).toEqual([32, 32])
+  })
+
+  test('of a small window, and of what is large, go at once', () => {
+    const small = new TurnsScene(undefined, 4)
+    small.turn()
+    small.send('first')
+    expect(small.settles).toEqual([{ count: 1, atMs: 0 }])
+    const scene = new TurnsScene()
+    scene.turn()
+    scene.send('first')
+    scene.send('x'.repeat(5_000))
+    expect(scene.settles).toEqual([{ count: 2, atMs: 0 }])
+  })
+})

@@ -3,7 +3,8 @@
  * sender's key is not known yet waits for it, with everything this sender says after it. What can't be opened for a while
  * is put off, with what follows it in its lane.
  *
- * With a store a message is settled at the broker when its mark is kept, and not before.
+ * With a store a message is settled at the broker when its mark is kept, and not before. Settles of most messages wait a
+ * little for others.
  */
 import type { Note } from '@sealpost/identity'
 import { BATCH_MAX, type FrameOf, NO_THREAD, REASON_MAX } from '@sealpost/protocol'
@@ -40,6 +41,12 @@ export interface ArrivalPorts {
 
 type ArrivalFrame = FrameOf<'settle'> | FrameOf<'retry'> | FrameOf<'reject'> | FrameOf<'extend'>
 
+/** Settled ids wait so long for others, or for a frame they can go with: one of their own for each is a write and a read. */
+const SETTLE_WITHIN_MS = 100
+/** And till they are so many: what waits here fills the window. */
+const SETTLES_MAX = 64
+/** A larger message takes much of the bytes that the broker pushes, so it is settled at once. */
+const ALONE_BYTES = 4_096
 /** A broker that pushes mail of a peer it has no key for may find the key later. */
 const KEYLESS_RETRY_MS = 60_000
 const RETRY_MAX_MS = 0xffffffff
@@ -54,6 +61,9 @@ export class Arrivals implements MessageDesk {
   private readonly parked = new Map<PeerKey, Pushed[]>()
   readonly #putOffs = new PutOff()
   private settling: DeliveryId[] = []
+  #settlesMax = 0
+  /** Infinity: none waits; 0: one can't wait. */
+  #settleAtMs: Millis = Infinity
   private retrying: FrameOf<'retry'>['items'] = []
   private rejecting: FrameOf<'reject'>['items'] = []
   readonly #rejections = new Rejections()
@@ -69,8 +79,9 @@ export class Arrivals implements MessageDesk {
     this.#keeper = keeping?.keeper ?? null
   }
 
-  connected(leaseMs: Millis): void {
+  connected({ leaseMs, creditMax }: Pick<FrameOf<'welcome'>, 'leaseMs' | 'creditMax'>): void {
     this.sessionNo += 1
+    this.#settlesMax = Math.min(SETTLES_MAX, this.#ports.credit >> 3, creditMax >> 3)
     this.#leases.connected(leaseMs)
   }
 
@@ -79,7 +90,7 @@ export class Arrivals implements MessageDesk {
     this.sessionNo += 1
     this.parked.clear()
     this.early.clear()
-    this.settling = []
+    this.takeSettles()
     this.retrying = []
     this.rejecting = []
     this.#leases.disconnected()
@@ -90,9 +101,9 @@ export class Arrivals implements MessageDesk {
     this.#putOffs.clear()
   }
 
-  /** When a lease is to be extended, or a message has waited long enough for those before it. */
+  /** When a lease is to be extended, or a message or a settle has waited long enough for others. */
   get wakeAtMs(): Millis {
-    return Math.min(this.#leases.wakeAtMs, this.early.wakeAtMs)
+    return Math.min(this.#leases.wakeAtMs, this.early.wakeAtMs, this.#settleAtMs)
   }
 
   tick(nowMs: Millis): void {
@@ -179,18 +190,24 @@ export class Arrivals implements MessageDesk {
   }
 
   takeFrames(nowMs: Millis): ArrivalFrame[] {
-    const extending = this.#leases.takeFrames(nowMs, this.sessionNo)
     const { settling, retrying, rejecting } = this
-    if (settling.length + retrying.length + rejecting.length === 0) return extending
-    this.settling = []
+    if (settling.length > 0) this.#settleAtMs = Math.min(this.#settleAtMs, nowMs + SETTLE_WITHIN_MS)
     this.retrying = []
     this.rejecting = []
     return [
-      ...pieces(settling, BATCH_MAX).map((ids) => ({ type: 'settle' as const, ids })),
+      ...(nowMs >= this.#settleAtMs ? this.takeSettles() : []),
       ...pieces(retrying, BATCH_MAX).map((items) => ({ type: 'retry' as const, items })),
       ...pieces(rejecting, BATCH_MAX).map((items) => ({ type: 'reject' as const, items })),
-      ...extending,
+      ...this.#leases.takeFrames(nowMs, this.sessionNo),
     ]
+  }
+
+  /** Due or not: when something else is said, or nothing more will be. */
+  takeSettles(): FrameOf<'settle'>[] {
+    const { settling } = this
+    this.settling = []
+    this.#settleAtMs = Infinity
+    return pieces(settling, BATCH_MAX).map((ids) => ({ type: 'settle', ids }))
   }
 
   #take(delivery: Pushed, nowMs: Millis): void {
@@ -288,14 +305,18 @@ export class Arrivals implements MessageDesk {
   #settleIfCurrent(message: Message): void {
     if (message.sessionNo !== this.sessionNo) return
     const reason = this.#rejections.reasonOf(message)
-    if (reason === undefined) return this.#settleSoon(message.deliveryId)
+    const { deliveryId, pool, receipts, body } = message
+    if (reason === undefined)
+      return this.#settleSoon(deliveryId, pool || receipts !== 'none' || body.length > ALONE_BYTES)
     this.rejecting.push({ id: message.deliveryId, reason })
     this.#ports.effects.flushSoon()
   }
 
-  #settleSoon(id: DeliveryId): void {
+  #settleSoon(id: DeliveryId, isAwaited?: unknown): void {
     this.settling.push(id)
-    this.#ports.effects.flushSoon()
+    const isDue = isAwaited || this.settling.length >= this.#settlesMax
+    if (isDue) this.#settleAtMs = 0
+    if (isDue || this.#settleAtMs === Infinity) this.#ports.effects.flushSoon()
   }
 }
 

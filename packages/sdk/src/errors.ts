@@ -143,3 +143,8 @@ export function finalRefusal(code: NackCode, { mayBeStored = false }: { mayBeSto
 export function maybeSent(cause?: SealpostError): SealpostError {
   return new SealpostError('maybe_sent', 'The broker may have stored this message or not.', { cause })
 }
+
+export function asStoreError(cause: unknown): SealpostError {
+  if (cause instanceof SealpostError) return cause
+  return new SealpostError('store_failed', 'The store can keep nothing any more.', { cause })
+}

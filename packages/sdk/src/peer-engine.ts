@@ -3,11 +3,11 @@
  * Frames, socket events and the passing of time come in as calls, commands go out through `PeerEffects`. It reads no
  * clock and draws no random number of its own, so a simulator can drive it from a seed.
  */
-import type { FrameOf, ServerFrame } from '@sealpost/protocol'
+import type { ClientFrame, FrameOf, ServerFrame } from '@sealpost/protocol'
 import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
 import { Arrivals } from './arrivals.ts'
 import { Connection, type ConnectionState } from './connection.ts'
-import { refusedBy, type SealpostCode, SealpostError } from './errors.ts'
+import { asStoreError, refusedBy, type SealpostCode, SealpostError } from './errors.ts'
 import type { KeyRefusal, PeerCounters } from './events.ts'
 import { GroupDesk } from './group-desk.ts'
 import type { GroupMessage } from './group-message.ts'
@@ -244,13 +244,21 @@ export class PeerEngine {
   }
 
   #transmit(): void {
-    for (const frame of this.arrivals.takeFrames(this.#nowMs)) this.#effects.transmit(frame)
-    for (const frame of this.#standing.takeFrames()) this.#effects.transmit(frame)
-    for (const frame of this.#whispers.takeFrames()) this.#effects.transmit(frame)
-    for (const frame of this.outbox.takeFrames(this.#nowMs)) this.#effects.transmit(frame)
-    for (const frame of this.pools.takeFrames(this.#nowMs)) this.#effects.transmit(frame)
-    for (const frame of this.#keys.takeFrames(this.#nowMs)) this.#effects.transmit(frame)
-    for (const frame of this.#questions.takeFrames(this.#nowMs)) this.#effects.transmit(frame)
+    const nowMs = this.#nowMs
+    const count =
+      this.#say(this.arrivals.takeFrames(nowMs)) +
+      this.#say(this.#standing.takeFrames()) +
+      this.#say(this.#whispers.takeFrames()) +
+      this.#say(this.outbox.takeFrames(nowMs)) +
+      this.#say(this.pools.takeFrames(nowMs)) +
+      this.#say(this.#keys.takeFrames(nowMs)) +
+      this.#say(this.#questions.takeFrames(nowMs))
+    if (count > 0) this.#say(this.arrivals.takeSettles())
+  }
+
+  #say(frames: readonly ClientFrame[]): number {
+    for (const frame of frames) this.#effects.transmit(frame)
+    return frames.length
   }
 
   /** Takes a message to be sent; one of its two answers is called, possibly at once when it is refused. */
@@ -323,8 +331,8 @@ export class PeerEngine {
 
   /** Says what was settled, then ends everything. */
   close(): void {
-    if (this.state.name === 'live')
-      for (const frame of this.arrivals.takeFrames(this.#nowMs)) this.#effects.transmit(frame)
+    const { arrivals, state } = this
+    if (state.name === 'live') this.#say([...arrivals.takeFrames(this.#nowMs), ...arrivals.takeSettles()])
     this.#connection.close()
   }
 
@@ -387,7 +395,7 @@ export class PeerEngine {
 
   #live(welcome: FrameOf<'welcome'>): void {
     this.counters.sessions += 1
-    this.arrivals.connected(welcome.leaseMs)
+    this.arrivals.connected(welcome)
     this.#standing.connected()
     this.#whispers.connected()
     this.groups.connected()
@@ -488,9 +496,4 @@ export class PeerEngine {
     const error = this.#storeError ?? (state.name === 'closed' ? state.error : null)
     return error ?? new SealpostError('closed', 'This peer was closed.')
   }
-}
-
-function asStoreError(cause: unknown): SealpostError {
-  if (cause instanceof SealpostError) return cause
-  return new SealpostError('store_failed', 'The store can keep nothing any more.', { cause })
 }

@@ -12,8 +12,8 @@ import {
   signAsClient,
   verifyBroker,
 } from '@sealpost/identity'
-import { type EnvelopeId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
-import { v7 } from 'uuid'
+import { type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import { envelopeIds } from './envelope-ids.ts'
 import { sodiumGroups } from './group-crypto.ts'
 import type { OwnKeys } from './own-keys.ts'
 import { personKeys, sodiumPersons } from './person-crypto.ts'
@@ -63,7 +63,7 @@ export function sodiumCrypto(
     bindOther: (next, notAfterMs) => bindBoxKey(next, meshId, notAfterMs),
     turnTo: (next) => holdKeys(next, [current, ...beside]),
     newNonce: () => randomBytes(32),
-    newEnvelopeId: () => toHex(v7(undefined, scratch)) as EnvelopeId,
+    newEnvelopeId,
     newStreamId: () => toHex(randomBytes(16)) as StreamId,
     groups: sodiumGroups(signing, meshId),
     persons: sodiumPersons(meshId),
@@ -72,5 +72,6 @@ export function sodiumCrypto(
   }
 }
 
-const scratch = new Uint8Array(16)
+/** Of all peers of a process: whoever comes again goes on above what it sent. */
+const newEnvelopeId = envelopeIds()
 const randomBytes = (length: number): Uint8Array => crypto.getRandomValues(new Uint8Array(length))

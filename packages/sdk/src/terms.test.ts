@@ -274,7 +274,7 @@ describe('events', () => {
       atMs: 1_700_000_000_000,
     }
     const socket = world.socketOf(bob)
-    const settled = world.hears('settle', 2)
+    const settled = world.hears('settle')
     socket.say({ type: 'receipts', items: [{ id: 7 as DeliveryId, ...item }] })
     expect(await next('receipt')).toEqual({ type: 'receipt', ...item })
     socket.say({ type: 'receipts', items: [{ id: 9 as DeliveryId, ...item }] })

@@ -31,6 +31,7 @@ interface Waiting {
 export class TurnsScene {
   nowMs: Millis = 0
   readonly shown: { text: string; atMs: Millis }[] = []
+  readonly settles: { count: number; atMs: Millis }[] = []
   /** Newest first; none: the broker does not know her. */
   private bindings: KeyBindingEntry[] = []
   private epoch = 0
@@ -45,7 +46,7 @@ export class TurnsScene {
   private readonly delayMs: () => Millis
 
   /** `delayMs`: how much later than asked for the broker pushes again. */
-  constructor(delayMs: () => Millis = () => 0) {
+  constructor(delayMs: () => Millis = () => 0, credit = 256) {
     this.delayMs = delayMs
     const crypto = fakeCrypto({ peerKey: BOB, meshId: MESH, boxKey: boxKeyOf(0), random: () => 0.5 })
     this.keys = new KeyDirectory({
@@ -63,10 +64,10 @@ export class TurnsScene {
       effects: { deliver: (message) => this.show(message), announce: ignore, flushSoon: ignore },
       counters: new OutboxWorld().counters,
       isAnswer: () => false,
-      credit: 256,
+      credit,
       post: ignore,
     })
-    this.arrivals.connected(30_000)
+    this.arrivals.connected({ leaseMs: 30_000, creditMax: 1024 })
   }
 
   /** Alice seals with another box key from now on, and the broker has it. */
@@ -99,6 +100,7 @@ export class TurnsScene {
       this.push(next.push)
     }
     this.nowMs = untilMs
+    this.listen()
   }
 
   /** What waits at the broker dies there. */
@@ -110,7 +112,7 @@ export class TurnsScene {
   reconnect(): void {
     this.arrivals.disconnected()
     this.keys.disconnected()
-    this.arrivals.connected(30_000)
+    this.arrivals.connected({ leaseMs: 30_000, creditMax: 1024 })
     const pushes = this.waiting.map(({ push }) => push).sort((a, b) => a.id - b.id)
     this.waiting = []
     for (const push of pushes) this.push(push)
@@ -167,7 +169,9 @@ export class TurnsScene {
 
   private listen(): void {
     for (const question of this.keys.takeFrames(this.nowMs)) this.answer(question)
-    for (const frame of this.arrivals.takeFrames(this.nowMs)) if (frame.type === 'retry') this.takeBack(frame)
+    for (const frame of this.arrivals.takeFrames(this.nowMs))
+      if (frame.type === 'retry') this.takeBack(frame)
+      else if (frame.type === 'settle') this.settles.push({ count: frame.ids.length, atMs: this.nowMs })
   }
 
   private answer(question: Question): void {
