@@ -30,6 +30,7 @@ import type { Hint } from '@sealpost/protocol/hints'
 import { type Batch, Drain, type DrainOptions, type Swept, Writer, type WriterOptions } from '@sealpost/queue'
 import { type DeliveryId, type MeshId, type Millis, OperatingError, type PeerNo, type ShardId } from '@sealpost/std'
 import type { Authenticator } from './authenticator.ts'
+import { restAfter } from './commit-rest.ts'
 import { errorFields, type Log } from './log.ts'
 import { Measurements } from './measurements.ts'
 import { MemberDriver, type MemberParts } from './member-driver.ts'
@@ -375,6 +376,16 @@ export class Driver extends MemberDriver implements Effects {
     })
   }
 
+  private flushAfter(ms: Millis): void {
+    if (ms === 0) return this.flushSoon()
+    if (this.isFlushing) return
+    this.isFlushing = true
+    setTimeout(() => {
+      this.isFlushing = false
+      this.flushSoon()
+    }, ms)
+  }
+
   private async commit(batch: Batch): Promise<void> {
     const startedAtMs = now()
     const committed = await this.parts.queue.commit(batch).catch((error) => {
@@ -388,7 +399,7 @@ export class Driver extends MemberDriver implements Effects {
     this.commitPauseMs = 0
     this.parts.metrics.committed(batch, now() - startedAtMs)
     this.writer.succeeded()
-    this.flushSoon()
+    this.flushAfter(restAfter(batch, now() - startedAtMs))
     this.parts.news.said(batch.appends)
     this.step(() => {
       this.engine.committed(batch.appends, committed)
