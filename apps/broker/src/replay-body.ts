@@ -21,7 +21,7 @@ export function encodingFor(header: string | undefined): Encoding | null {
 export interface BodyOptions {
   /** Aborted when the reader is gone; aborting it ends the body. */
   readonly end: AbortController
-  /** A reader that takes nothing for so long is gone. */
+  /** A reader that takes nothing for so long is taken for gone; to one that is not, the answer broke off. */
   readonly stallMs: Millis
   readonly encoding: Encoding | null
   /** It broke off: the reader, who has part of it, is told by the end that is missing. */
@@ -48,7 +48,10 @@ export function bodyOf(parts: AsyncGenerator<Uint8Array>, options: BodyOptions):
         if (end.signal.aborted) return
         if (!next || next.done) return controller.close()
         controller.enqueue(encoding === null ? next.value : new Uint8Array(next.value))
-        stalled = setTimeout(() => end.abort(), stallMs)
+        stalled = setTimeout(() => {
+          end.abort()
+          controller.close() // should it come back, it need not wait for more
+        }, stallMs)
         stalled.unref()
       },
       cancel: () => {
