@@ -45,7 +45,8 @@ ENV NODE_ENV=production \
     PORT=7450 \
     ADMIN_HOST=0.0.0.0 \
     ADMIN_PORT=7451 \
-    BUN_JSC_forceRAMSize=120000000 \
+    BUN_JSC_forceRAMSize=100000000 \
+    BUN_JSC_minEdenToOldGenerationRatio=0.18 \
     BUN_GC_TIMER_INTERVAL=10000 \
     BUN_JSC_thresholdForFTLOptimizeAfterWarmUp=1000000
 USER bun

@@ -169,7 +169,8 @@ class Pool<Driver> implements Connections<Driver> {
   }
 
   #takeIdle(): Lane<Driver> | undefined {
-    const lane = [...this.#idle.keys()].at(-1) // the last one used; the others are left to the probe
+    let lane: Lane<Driver> | undefined
+    for (const idle of this.#idle.keys()) lane = idle // the last one used; the others are left to the probe
     if (!lane) return undefined
     this.#idle.delete(lane)
     this.#busy.add(lane)
@@ -204,16 +205,20 @@ class Pool<Driver> implements Connections<Driver> {
   }
 
   /** Rejects after the time is over, and gives the statement's own late answer no way to be mistaken for another. */
-  async #bounded<T>(answer: PromiseLike<T>, leftMs: number, timeoutMs: number): Promise<T> {
-    let timer: ReturnType<typeof setTimeout> | undefined
-    const overdue = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(timedOut(this.address, timeoutMs)), leftMs)
+  #bounded<T>(answer: PromiseLike<T>, leftMs: number, timeoutMs: number): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const timer = setTimeout(() => reject(timedOut(this.address, timeoutMs)), leftMs)
+      answer.then(
+        (value) => {
+          clearTimeout(timer)
+          resolve(value)
+        },
+        (error) => {
+          clearTimeout(timer)
+          reject(error)
+        },
+      )
     })
-    try {
-      return await Promise.race([answer, overdue])
-    } finally {
-      clearTimeout(timer)
-    }
   }
 
   #openMissing(): void {
