@@ -26,12 +26,12 @@ const RUNS = [
 export async function measureSizes(databaseUrl: string): Promise<Omit<Sizes, 'handshake'>> {
   await migrate(databaseUrl)
   const db = await openDatabase(databaseUrl, { connections: 1 })
-  const open = () => openDatabase(databaseUrl, { connections: 1, settings: SESSION })
+  const pipeline = () => openPipeline(databaseUrl, { settings: SESSION })
   const databases = {
-    writing: await openPipeline(databaseUrl, { settings: SESSION }),
-    claiming: await open(),
-    collecting: await openPipeline(databaseUrl, { settings: SESSION }),
-    asking: await open(),
+    writing: await pipeline(),
+    claiming: await pipeline(),
+    collecting: await pipeline(),
+    asking: await openDatabase(databaseUrl, { connections: 1, settings: SESSION }),
   }
   try {
     const world = await enrol(db)

@@ -265,15 +265,11 @@ async function openDatabases(config: Config) {
     connections,
     settings: SESSION,
   })
-  const open = (name: string, connections: number) => openDatabase(config.DATABASE_URL, options(name, connections))
   const pipeline = (name: string) => openPipeline(config.DATABASE_URL, options(name, 1))
   const operating = await openDatabase(config.ADMIN_DATABASE_URL || config.DATABASE_URL, options('admin', 2))
-  const [writing, entries, collecting] = [
-    await pipeline('writing'),
-    await pipeline('entries'),
-    await pipeline('collecting'),
-  ]
-  const [claiming, asking] = [await open('claiming', 1), await open('asking', 2)]
+  const [writing, entries] = [await pipeline('writing'), await pipeline('entries')]
+  const [claiming, collecting] = [await pipeline('claiming'), await pipeline('collecting')]
+  const asking = await openDatabase(config.DATABASE_URL, options('asking', 2))
   return { writing, entries, operating, claiming, collecting, asking }
 }
 

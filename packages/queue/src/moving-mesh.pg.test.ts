@@ -27,12 +27,12 @@ afterAll(() => worlds.close())
 beforeEach(async () => {
   stage = await Stage.open(await worlds.next())
   elsewhere = await scratchDatabase()
-  const open = () => openDatabase(elsewhere.url, { ...unhurried, connections: 1, settings: SESSION })
+  const pipeline = () => openPipeline(elsewhere.url, { settings: SESSION })
   const databases = {
-    writing: await openPipeline(elsewhere.url, { settings: SESSION }),
-    claiming: await open(),
-    collecting: await openPipeline(elsewhere.url, { settings: SESSION }),
-    asking: await open(),
+    writing: await pipeline(),
+    claiming: await pipeline(),
+    collecting: await pipeline(),
+    asking: await openDatabase(elsewhere.url, { ...unhurried, connections: 1, settings: SESSION }),
   }
   there = new PostgresQueue(databases, THERE, suiteOptions)
   order = {

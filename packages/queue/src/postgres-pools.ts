@@ -1,5 +1,5 @@
 /** Pools on Postgres: the nouns as parameters of `sql-pools.ts`, and its rows as nouns. */
-import { arrayLiteral, byteaText, type Database } from '@sealpost/db'
+import { arrayLiteral, byteaText, type Database, type Pipeline } from '@sealpost/db'
 import {
   type Delivery,
   type GiveBack,
@@ -9,43 +9,40 @@ import {
   TURN_COSTS,
 } from '@sealpost/protocol'
 import { type MeshId, type PeerKey, type PeerNo, type PoolId, type ShardId, toHex } from '@sealpost/std'
-import { type DeliveryRow, deliveryOf } from './delivery-row.ts'
+import { int2s, int4s, int8s, uuids } from './binary.ts'
 import type { QueueOptions } from './queue.ts'
+import { RowReader, readDelivery } from './row-reader.ts'
 import { arrayOf, heldBy, type Row, run } from './run.ts'
 import { CLAIM_POOLS, FIND_POOLS, GIVE_BACK } from './sql-pools.ts'
 
-interface DealtRow extends DeliveryRow {
-  n: number
-  slot: number | null
-  is_held: boolean
-}
-
 export async function claimPools(
-  db: Database,
+  db: Pipeline,
   wants: readonly PoolWant[],
   at: { shard: ShardId } & Pick<QueueOptions, 'leaseMs' | 'strikesMax' | 'strikeSpanMs'>,
 ): Promise<PoolClaimed[]> {
   const slots = wants.flatMap(({ slots }, i) => slots.map((slot, k) => ({ ...slot, place: i + 1, k })))
-  const rows = await run<DealtRow>(db, CLAIM_POOLS, [
+  const parameters = [
     at.shard,
-    arrayOf(wants.map(({ meshId }) => meshId)),
-    arrayOf(wants.map(({ pool }) => pool)),
+    uuids(wants.map(({ meshId }) => meshId)),
+    int4s(wants.map(({ pool }) => pool)),
     ...TURN_COSTS.map((_, priority) => arrayOf(wants.map(({ turns }) => turns[priority]!))),
-    arrayOf(slots.map(({ place }) => place)),
-    arrayOf(slots.map(({ member }) => member)),
-    arrayOf(slots.map(({ epoch }) => epoch)),
-    arrayOf(slots.map(({ priorityMax }) => priorityMax)),
-    at.leaseMs / 1000,
-    at.strikesMax,
-    at.strikeSpanMs / 1000,
-  ])
+    int4s(slots.map(({ place }) => place)),
+    int4s(slots.map(({ member }) => member)),
+    int8s(slots.map(({ epoch }) => epoch)),
+    int2s(slots.map(({ priorityMax }) => priorityMax)),
+    String(at.leaseMs / 1000),
+    String(at.strikesMax),
+    String(at.strikeSpanMs / 1000),
+  ]
+  const row = new RowReader(await db.run((pipe) => pipe.read({ text: CLAIM_POOLS, parameters })))
   const answers = wants.map(() => ({ isHeld: false, dealt: [] as Dealt[], strangers: [] as number[] }))
-  for (const row of rows) {
-    const answer = answers[row.n - 1]!
-    const slot = row.slot === null ? null : slots[row.slot - 1]!.k
-    if (slot === null) answer.isHeld = row.is_held
-    else if (row.id === null) answer.strangers.push(slot)
-    else answer.dealt.push({ slot, delivery: deliveryOf(row) })
+  while (row.next()) {
+    const answer = answers[row.int4() - 1]!
+    const status = row.text()
+    const slot = slots[row.int4() - 1]?.k
+    if (slot === undefined) answer.isHeld = status === 'claimed'
+    else if (status === 'stranger') answer.strangers.push(slot)
+    else answer.dealt.push({ slot, delivery: readDelivery(row, row.int4()) })
   }
   return answers.map(({ isHeld, dealt, strangers }) =>
     isHeld ? { status: 'claimed', dealt: dealt.sort((a, b) => a.slot - b.slot), strangers } : { status: 'locked' },

@@ -8,30 +8,27 @@ import {
   type PipeRow,
   type Step,
 } from '@sealpost/db'
-import {
-  type Append,
-  byPlace,
-  type Claimed,
-  type Collected,
-  type CollectWant,
-  type Committed,
-  type Delivery,
-  type DeliveryRef,
-  type Extension,
-  type GiveBack,
-  type KeyBindingEntry,
-  type Lost,
-  type Measured,
-  type Member,
-  type PoolClaimed,
-  type PoolEntry,
-  type PoolWant,
-  type Reject,
-  type Retry,
-  type SessionRef,
-  type Standing,
-  TURN_COSTS,
-  type Want,
+import type {
+  Append,
+  Claimed,
+  Collected,
+  CollectWant,
+  Committed,
+  DeliveryRef,
+  Extension,
+  GiveBack,
+  KeyBindingEntry,
+  Lost,
+  Measured,
+  Member,
+  PoolClaimed,
+  PoolEntry,
+  PoolWant,
+  Reject,
+  Retry,
+  SessionRef,
+  Standing,
+  Want,
 } from '@sealpost/protocol'
 import {
   assert,
@@ -54,9 +51,9 @@ import {
   UNDECIDED,
   undecidedOf,
 } from './decisions.ts'
-import { type DeliveryRow, deliveryOf } from './delivery-row.ts'
 import { keptSteps } from './kept-step.ts'
 import { Arrivals } from './postgres-arrivals.ts'
+import { claim } from './postgres-claim.ts'
 import { collect } from './postgres-collect.ts'
 import { claimPools, findPools, giveBack } from './postgres-pools.ts'
 import type { Amount, Batch, Queue, QueueOptions, Recipient, Released, Swept } from './queue.ts'
@@ -151,35 +148,8 @@ export class PostgresQueue implements Queue {
     return row!.block
   }
 
-  async claim(wants: readonly Want[]): Promise<Claimed[]> {
-    const rows = await run<ClaimRow>(this.db.claiming, statements.CLAIM, [
-      this.shard,
-      arrayOf(wants.map((want) => want.session.meshId)),
-      arrayOf(wants.map((want) => want.session.peer)),
-      arrayOf(wants.map((want) => want.session.epoch)),
-      arrayOf(wants.map((want) => want.limit)),
-      arrayOf(wants.map((want) => want.limitBytes)),
-      this.options.leaseMs / 1000,
-      this.options.strikesMax,
-      this.options.strikeSpanMs / 1000,
-      arrayOf(wants.map((want) => want.ids.from)),
-      arrayOf(wants.map((want) => want.ids.to)),
-      arrayOf(wants.map((want) => want.priorityMax)),
-      ...TURN_COSTS.map((_, priority) => arrayOf(wants.map((want) => want.turns[priority]!))),
-      arrayLiteral(wants.map((want) => arrayOf(want.collected))),
-    ])
-    const answers = wants.map((): { status: Claimed['status']; deliveries: Delivery[] } => ({
-      status: 'locked',
-      deliveries: [],
-    }))
-    for (const row of rows) {
-      const answer = answers[row.n - 1]!
-      if (row.id !== null) answer.deliveries.push(deliveryOf(row))
-      else answer.status = statusOf(row)
-    }
-    return answers.map(({ status, deliveries }) =>
-      status === 'claimed' ? { status, deliveries: deliveries.sort(byPlace) } : { status },
-    )
+  claim(wants: readonly Want[]): Promise<Claimed[]> {
+    return claim(this.db.claiming, wants, { shard: this.shard, ...this.options })
   }
 
   collect(wants: readonly CollectWant[]): Promise<Collected[]> {
@@ -317,16 +287,9 @@ export class PostgresQueue implements Queue {
 /** A connection each for writing and claiming, so that neither waits for the other, and a few for the rest. */
 export interface QueueDatabases {
   readonly writing: Pipeline
-  readonly claiming: Database
+  readonly claiming: Pipeline
   readonly collecting: Pipeline
   readonly asking: Database
-}
-
-interface ClaimRow extends DeliveryRow {
-  n: number
-  is_held: boolean
-  is_current: boolean
-  is_away: boolean
 }
 
 interface BodyRow extends Row {
@@ -360,12 +323,6 @@ const BODIES_START = ['0'.repeat(32), 0, '\\x'] as const
 const QUEUE_START = ['0'.repeat(32), 0, 0, 0] as const
 /** A careful statement races only with another of the same sender, which a peer has one session to send through. */
 const CAREFUL_TRIES = 3
-
-function statusOf(row: ClaimRow): Claimed['status'] {
-  if (row.is_held) return 'claimed'
-  if (row.is_away) return 'away'
-  return row.is_current ? 'locked' : 'stale'
-}
 
 const keyOf = ({ meshId, recipient, priority, id }: DeliveryRef) => [meshId, recipient, priority, id]
 

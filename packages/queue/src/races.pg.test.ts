@@ -55,7 +55,7 @@ test(`envelopes stored by two shards at once are stored once and delivered in or
 test('two shards that open and claim for one peer at the same moment share nothing', async () => {
   const stage = await Stage.open(await worlds.next())
   const here = new PostgresQueue(worlds.databases, HERE, suiteOptions)
-  const there = new PostgresQueue({ ...worlds.databases, claiming: worlds.databases.asking }, THERE, suiteOptions)
+  const there = new PostgresQueue({ ...worlds.databases, claiming: worlds.databases.collecting }, THERE, suiteOptions)
   for (let round = 0; round < 40; round++) {
     await stage.storeAll(`${round}a`, `${round}b`)
     const former = await stage.openBob(here)
@@ -111,7 +111,7 @@ test('two queues of one process do not mix up their rows', async () => {
 test('of openings at the same moment that read one epoch, one wins', async () => {
   const stage = await Stage.open(await worlds.next())
   const here = new PostgresQueue(worlds.databases, HERE, suiteOptions)
-  const there = new PostgresQueue({ ...worlds.databases, asking: worlds.databases.claiming }, THERE, suiteOptions)
+  const there = new PostgresQueue({ ...worlds.databases, asking: worlds.admin }, THERE, suiteOptions)
   const wins = { here: 0, there: 0 }
   for (let round = 0; round < 40 || (Math.min(wins.here, wins.there) === 0 && round < 1_000); round++) {
     const read = await stage.readSession(peerKeyOf(2))
@@ -163,7 +163,7 @@ test('a claim takes deliveries in the order in which a commit deletes them: that
   const run = (text: string) => admin.run((sql) => sql.unsafe(text).simple())
   const lock = (stored: AppendOutcome, how = '') =>
     run(`select from message_queue where id = ${stage.refOf(stored).id} for update ${how}`)
-  await databases.claiming.run((sql) => sql.unsafe("set lock_timeout = '60s'"))
+  await databases.claiming.run((pipe) => pipe.run([{ text: "set lock_timeout = '60s'" }]))
   await run('begin')
   await lock(first!)
   const claiming = stage.takeTexts(session)

@@ -46,6 +46,11 @@ export class RowReader {
     return this.rows.toString('hex', from, this.column())
   }
 
+  text(): string | null {
+    const from = this.at + 4
+    const end = this.column()
+    return end < from ? null : this.rows.toString('latin1', from, end)
+  }
   bool(): boolean | null {
     const from = this.at + 4
     const end = this.column()

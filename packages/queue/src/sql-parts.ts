@@ -36,6 +36,10 @@ export const deliveryColumns = (
   case when ${row}.body_id is not null then (select b.bytes from shared_body b
     where b.mesh_id = ${meshId} and b.sender = ${row}.sender and b.body_id = ${row}.body_id) end as body, ${row}.envelope`
 
+/** In their place, in a row of another kind. */
+export const NO_DELIVERY = `null::bigint as id, null::smallint as priority, null::timestamptz as enqueued_at,
+  null::uuid as envelope_id, null::bytea as sender, null::bytea as terms, null::bytea as body, null::bytea as envelope`
+
 /** What a claim may take. Before a birth lease the same is asked, or an older delivery could be overtaken. */
 export const isFree = (row: string, epoch: string) => `(${row}.lease_until is null or ${row}.lease_epoch < ${epoch}
       or ${row}.lease_until <= clock_timestamp() or ${row}.lease_until > clock_timestamp() + ${LEASE_FUTURE_MAX})`

@@ -5,7 +5,18 @@
  * lapses, when the holder opens a new session, when the holder gives it back, and when the owner takes the holder out.
  */
 import { TURN_COSTS } from '@sealpost/protocol'
-import { isHeld, isOpen, isStruckOut, LEASE_FUTURE_MAX, named, ONE_MORE, RECEIPTS, tell } from './sql-parts.ts'
+import {
+  deliveryColumns,
+  isHeld,
+  isOpen,
+  isStruckOut,
+  LEASE_FUTURE_MAX,
+  NO_DELIVERY,
+  named,
+  ONE_MORE,
+  RECEIPTS,
+  tell,
+} from './sql-parts.ts'
 
 const isHoldersSession = (row: string) => `coalesce((select h.opened_epoch = ${row}.lease_epoch from session h
       where h.mesh_id = ${row}.mesh_id and h.peer_no = ${row}.lease_holder), false)`
@@ -43,8 +54,8 @@ const FIRST_OF_PRIORITY = `
  *
  * `$1` shard · `$2–$6` pools: mesh, number, and for each priority how far it has had its turn · `$7–$10` slots, in the
  * order in which they are served: the place of their pool, counted from 1, member, opening epoch, least urgent priority ·
- * `$11` seconds of lease · `$12` strikes, and `$13` seconds they must span, of a dead delivery. Answers a row for each
- * pool, one for each slot of a stranger, and one for each delivery, in no order; slots are numbered from 1 among all.
+ * `$11` seconds of lease · `$12` strikes, and `$13` seconds they must span, of a dead delivery. Answers, to be read in binary, a
+ * row for each pool, one for each slot of a stranger, and one for each delivery, in no order; slots are numbered from 1 among all.
  *
  * Walks: the primary keys of session, pool, message_queue, shared_body and member.
  */
@@ -90,17 +101,13 @@ with recursive held as materialized (
   returning d.n, d.slot, q.mesh_id, q.priority, q.id, q.sender, q.envelope_id, q.attempts, q.enqueued_at, q.terms,
     q.body_id, q.envelope
 )
-select h.n::int, null::int as slot, h.is_held, null::bigint as id, null::smallint as priority, null::int as attempts,
-  null::bytea as terms, null::bytea as body, null::bytea as envelope, null::uuid as envelope_id,
-  null::float8 as enqueued_at_ms, null as sender
+select h.n::int, case when h.is_held then 'claimed' else 'locked' end as status, 0 as slot, null::int as attempts,
+  ${NO_DELIVERY}
 from held h
 union all
-select s.n::int, s.slot::int, true, null, null, null, null, null, null, null, null, null from slot s where not s.is_member
+select s.n::int, 'stranger', s.slot::int, null, null, null, null, null, null, null, null, null from slot s where not s.is_member
 union all
-select l.n::int, l.slot::int, true, l.id, l.priority, l.attempts, l.terms,
-  (select b.bytes from shared_body b where b.mesh_id = l.mesh_id and b.sender = l.sender and b.body_id = l.body_id),
-  l.envelope, l.envelope_id, date_part('epoch', l.enqueued_at) * 1000,
-  (select encode(m.peer_key, 'hex') from member m where m.mesh_id = l.mesh_id and m.peer_no = l.sender)
+select l.n::int, null, l.slot::int, l.attempts::int, ${deliveryColumns('l', 'l.mesh_id')}
 from leased l`
 
 /** `$1–$6` as of `RETRY`, `$7` nothing. Repeating it changes nothing. Walks: message_queue's primary key. */

@@ -15,6 +15,7 @@
 import { TURN_COSTS } from '@sealpost/protocol'
 import { ID_BLOCK } from '@sealpost/std'
 import {
+  deliveryColumns,
   isFree,
   isFrozen,
   isHeld,
@@ -23,6 +24,7 @@ import {
   isStruckOut,
   isUncollected,
   LEASE_FUTURE_MAX,
+  NO_DELIVERY,
   named,
   ONE_MORE,
   RECEIPTS,
@@ -254,8 +256,8 @@ from judged`
  *
  * `$1` shard · `$2–$6` wants: mesh, peer, epoch, limit, limit in bytes · `$7` seconds of lease · `$8` strikes, and `$9`
  * seconds they must span, of a dead delivery · `$10–$15` wants: the first and last id, the
- * least urgent priority, and for each priority how far it has had its turn (`Want.turns`) · `$16` wants: `Want.collected`, as texts. Answers a row for each want, and after
- * them one for each delivery, in no order.
+ * least urgent priority, and for each priority how far it has had its turn (`Want.turns`) · `$16` wants: `Want.collected`, as texts. Answers, to be read in binary, a row
+ * for each want, with what became of it, and after them one for each delivery, in no order.
  *
  * Walks: session's and message_queue's primary keys.
  */
@@ -300,21 +302,14 @@ with held as materialized (
   from (select * from ready where bytes_before < lim_bytes order by ctid) r where q.ctid = r.ctid
   returning r.n, q.mesh_id, q.priority, q.id, q.sender, q.envelope_id, q.attempts, q.enqueued_at, q.terms, q.body_id, q.envelope
 )
-select h.n::int, h.held is not null as is_held,
-  -- No exists: planned on an empty table it became a hash over all sessions.
-  h.held is not null or coalesce((select true from session s
-    where s.mesh_id = h.mesh_id and s.peer_no = h.peer and s.epoch = h.epoch and s.shard = $1::uuid), false) as is_current,
-  h.held is null and ${isFrozen('h.mesh_id')} as is_away,
-  null::bigint as id, null::smallint as priority, null::int as attempts, null::bytea as terms, null::bytea as body, null::bytea as envelope, null::uuid as envelope_id,
-  null::float8 as enqueued_at_ms, null as sender
+-- No exists: planned on an empty table it became a hash over all sessions.
+select h.n::int, case when h.held is not null then 'claimed' when ${isFrozen('h.mesh_id')} then 'away'
+    when coalesce((select true from session s
+      where s.mesh_id = h.mesh_id and s.peer_no = h.peer and s.epoch = h.epoch and s.shard = $1::uuid), false) then 'locked'
+    else 'stale' end as status, null::int as attempts, ${NO_DELIVERY}
 from held h
 union all
-select l.n::int, true, true, false, l.id, l.priority, l.attempts, l.terms,
-  case when l.body_id is not null then (select b.bytes from shared_body b
-    where b.mesh_id = l.mesh_id and b.sender = l.sender and b.body_id = l.body_id) end,
-  l.envelope, l.envelope_id,
-  date_part('epoch', l.enqueued_at) * 1000,
-  (select encode(m.peer_key, 'hex') from member m where m.mesh_id = l.mesh_id and m.peer_no = l.sender)
+select l.n::int, null, l.attempts::int, ${deliveryColumns('l', 'l.mesh_id')}
 from leased l`
 
 const OPENED = 'set epoch = s.epoch + 2, opened_epoch = s.epoch + 2, shard = $1::uuid, opened_at = clock_timestamp()'

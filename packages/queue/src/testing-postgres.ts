@@ -40,7 +40,7 @@ export async function postgresWorlds(): Promise<PostgresWorlds> {
   const pipeline = () => openPipeline(logins.broker, asBroker)
   const databases = {
     writing: await pipeline(),
-    claiming: await openAsBroker(),
+    claiming: await pipeline(),
     collecting: await pipeline(),
     asking: await openAsBroker(),
   }
