@@ -7,17 +7,6 @@ export interface PipeConnection {
   readonly stream: Duplex
   on(event: (typeof ENDS)[number], listener: () => void): void
   off(event: (typeof ENDS)[number], listener: () => void): void
-  sync(): void
-  close(message: { type: 'S'; name: string }): void
-  parse(message: { name: string; text: string; types: number[] }): void
-  bind(message: {
-    statement: string
-    values: readonly unknown[]
-    valueMapper: (value: unknown) => unknown
-    binary?: boolean
-  }): void
-  execute(message: object): void
-  endCopyFrom(): void
 }
 
 /** Under the names that `database-error.ts` knows. Severity comes in the server's language, so its code is read instead. */

@@ -10,17 +10,15 @@ import { type Address, connectError } from './database-error.ts'
 import { type Lane, type LaneOptions, parseAddress } from './lane.ts'
 import { asDriverError, type PipeConnection, whenOver } from './pipe-driver.ts'
 import { PipeRead } from './pipe-read.ts'
+import { PipeRequest, type Value } from './pipe-request.ts'
 import { cancelStatement, destroy } from './server-socket.ts'
 import { Statements } from './statements.ts'
 
 /** A statement, prepared at its first use. Bytes travel in Postgres' binary form, text in its text form. */
 export interface Step {
   readonly text: string
-  readonly parameters?: readonly (Uint8Array | string)[]
-  /**
-   * For a `COPY … FROM STDIN (FORMAT binary)`: what it reads, header and trailer included. Not copied: it stays as it is
-   * until the run is answered.
-   */
+  readonly parameters?: readonly Value[]
+  /** For a `COPY … FROM STDIN (FORMAT binary)`: what it reads, header and trailer included. */
   readonly copied?: Uint8Array
   /**
    * For a `COPY … TO STDOUT`, which takes no parameters and so is not kept prepared: is told each message of the server, which
@@ -179,7 +177,7 @@ function newLane(
 
 class PreparedPipe implements Pipe {
   private readonly client: Client
-  private readonly statements = new Statements()
+  private readonly said: Said = { request: new PipeRequest(), statements: new Statements() }
 
   constructor(client: Client) {
     this.client = client
@@ -187,21 +185,27 @@ class PreparedPipe implements Pipe {
 
   run(steps: readonly Step[]): Promise<PipeRow[][]> {
     return new Promise((resolve, reject) => {
-      this.client.query(new Submission(steps, this.statements, { resolve, reject }))
+      this.client.query(new Submission(steps, this.said, { resolve, reject }))
     })
   }
 
   read({ text, parameters = [] }: Pick<Step, 'text' | 'parameters'>): Promise<Buffer> {
-    const send = (connection: PipeConnection) => {
-      const statement = this.statements.prepare(connection, text)
-      connection.bind({ statement, values: parameters, valueMapper: asItIs, binary: true })
-      connection.execute({})
-      connection.sync()
+    const { request, statements } = this.said
+    const send = (stream: PipeConnection['stream']) => {
+      request.bind(statements.prepare(request, text), parameters, { isBinary: true })
+      request.execute()
+      request.send(stream)
     }
     return new Promise((resolve, reject) => {
-      this.client.query(new PipeRead({ send, resolve, reject }, this.statements))
+      this.client.query(new PipeRead({ send, resolve, reject }, statements))
     })
   }
+}
+
+/** Of one connection. */
+interface Said {
+  readonly request: PipeRequest
+  readonly statements: Statements
 }
 
 interface Answer {
@@ -212,24 +216,20 @@ interface Answer {
 /** What the driver calls for one run. */
 class Submission implements Submittable {
   private readonly steps: readonly Step[]
-  private readonly statements: Statements
+  private readonly said: Said
   private readonly answer: Answer
   private readonly rows: PipeRow[][] = []
   private ofStep: PipeRow[] = []
 
-  constructor(steps: readonly Step[], statements: Statements, answer: Answer) {
+  constructor(steps: readonly Step[], said: Said, answer: Answer) {
     this.steps = steps
-    this.statements = statements
+    this.said = said
     this.answer = answer
   }
 
-  /** One write for everything: the server answers once, at the Sync. */
   submit(driver: Connection): void {
-    const connection = driver as unknown as PipeConnection
-    connection.stream.cork()
-    for (const step of this.steps) this.send(connection, step)
-    connection.sync()
-    connection.stream.uncork()
+    for (const step of this.steps) this.say(step)
+    this.said.request.send((driver as unknown as PipeConnection).stream)
   }
 
   handleDataRow({ fields }: { fields: PipeRow }): void {
@@ -244,13 +244,13 @@ class Submission implements Submittable {
   }
   /** The server's refusal, which it is ready again behind, or the end of the connection. */
   handleError(error: unknown, driver: Connection): void {
-    this.statements.doubt()
+    this.said.statements.doubt()
     const reject = () => this.answer.reject(asDriverError(error))
     if (error instanceof ServerError) whenOver(driver as unknown as PipeConnection, reject)
     else reject()
   }
   handleReadyForQuery(): void {
-    this.statements.keep()
+    this.said.statements.keep()
     this.answer.resolve(this.rows)
   }
   readonly handleCopyInResponse = nothing // its rows are on their way already
@@ -258,29 +258,14 @@ class Submission implements Submittable {
   readonly handleEmptyQuery = nothing
   readonly handlePortalSuspended = nothing
 
-  private send(connection: PipeConnection, { text, parameters = [], copied, take }: Step): void {
-    const statement = take ? unnamed(connection, text) : this.statements.prepare(connection, text)
-    connection.bind({ statement, values: parameters, valueMapper: asItIs })
-    connection.execute({})
-    if (!copied) return
-    connection.stream.write(copyHead(copied))
-    connection.stream.write(copied)
-    connection.endCopyFrom()
+  private say({ text, parameters = [], copied, take }: Step): void {
+    const { request, statements } = this.said
+    if (take) request.parse('', text)
+    const statement = take ? '' : statements.prepare(request, text)
+    request.bind(statement, parameters, { isBinary: false })
+    request.execute()
+    if (copied) request.copy(copied)
   }
 }
 
-function unnamed(connection: PipeConnection, text: string): string {
-  connection.parse({ name: '', text, types: [] })
-  return ''
-}
-
-/** What stands before rows; the driver's own message would be another copy of them all. */
-function copyHead({ length }: Uint8Array): Buffer {
-  const head = Buffer.allocUnsafe(5)
-  head[0] = 0x64 // CopyData
-  head.writeInt32BE(length + 4, 1)
-  return head
-}
-
 const nothing = () => undefined
-const asItIs = (value: unknown) => value

@@ -11,8 +11,8 @@ const DATA_ROW = 'D'
 const nothing = () => undefined
 
 interface Reading {
-  /** The statement, up to its Sync. */
-  send(connection: PipeConnection): void
+  /** All of the statement. */
+  send(stream: PipeConnection['stream']): void
   resolve(rows: Buffer): void
   reject(error: unknown): void
 }
@@ -39,9 +39,7 @@ export class PipeRead implements Submittable {
     this.#driverTakes = takes!
     stream.off('data', takes!)
     stream.on('data', this.#take)
-    stream.cork()
-    this.#reading.send(connection)
-    stream.uncork()
+    this.#reading.send(stream)
   }
 
   readonly #take = (chunk: Buffer): void => {

@@ -1,5 +1,5 @@
 /** The statements that one connection has prepared, by their text. */
-import type { PipeConnection } from './pipe-driver.ts'
+import type { PipeRequest } from './pipe-request.ts'
 
 interface Prepared {
   readonly name: string
@@ -13,15 +13,15 @@ export class Statements {
   private fresh: Prepared[] = []
 
   /** Answers its name, for the message behind. */
-  prepare(connection: PipeConnection, text: string): string {
+  prepare(request: PipeRequest, text: string): string {
     let statement = this.byText.get(text)
     if (statement?.state === 'prepared') return statement.name
-    if (statement) connection.close({ type: 'S', name: statement.name })
+    if (statement) request.close(statement.name)
     statement ??= { name: `p${this.byText.size + 1}`, state: 'prepared' }
     statement.state = 'prepared'
     this.byText.set(text, statement)
     this.fresh.push(statement)
-    connection.parse({ name: statement.name, text, types: [] })
+    request.parse(statement.name, text)
     return statement.name
   }
 
