@@ -54,9 +54,11 @@ export class Parties {
   }
 
   private turnTo(meshId: MeshId): void {
+    if (this.meshId !== undefined) {
+      this.byMesh.set(this.meshId, this.byPeer)
+      this.byPeer = this.byMesh.get(meshId) ?? new Map()
+    }
     this.meshId = meshId
-    this.byPeer = this.byMesh.get(meshId) ?? new Map()
-    this.byMesh.set(meshId, this.byPeer)
   }
 }
 
@@ -121,6 +123,7 @@ interface Kept {
 
 /** The bodies that these share, each once, in an order that all shards share. */
 export function bodiesOf(appends: readonly Append[]): Kept[] {
+  if (appends.every(({ body }) => !body)) return []
   const bodies = new Map<string, Kept>()
   let last: SharedBody | null = null
   for (const { meshId, sender, body } of appends) {
@@ -141,6 +144,7 @@ export interface SaidMessage extends KeptMessage {
 
 /** Messages of these that are to be kept, each once, in their order. */
 export function keptOf(appends: readonly Append[]): SaidMessage[] {
+  if (appends.every(({ body }) => !body?.kept)) return []
   const said = new Map<string, SaidMessage>()
   for (const { meshId, sender, body } of appends) {
     if (!body?.kept) continue

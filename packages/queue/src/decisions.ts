@@ -22,7 +22,6 @@ export function decisionsAfter(
   sure: readonly Append[],
   stored: readonly AppendOutcome[] | null,
 ): readonly Decision[] {
-  if (stored && sure.length === appends.length) return stored
   const outcomes = new Map(stored && sure.map((append, i) => [append, stored[i]!]))
   return appends.map((append) => outcomes.get(append) ?? UNDECIDED)
 }

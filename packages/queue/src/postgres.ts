@@ -88,6 +88,7 @@ export class PostgresQueue implements Queue {
     const settling = settleSteps(settles)
     const sure = sureOf(appends, (meshId, sender) => this.marks.find(meshId, sender)?.envelopeId)
     const done = sure.length > 0 ? await this.storeSurely(sure, settling) : null
+    if (done && sure.length === appends.length) return done
     const decisions = decisionsAfter(appends, sure, done?.outcomes ?? null)
     return this.decideRest(appends, { decisions, enqueuedAtMs: done?.enqueuedAtMs ?? 0 }, done ? [] : settling)
   }

@@ -11,6 +11,7 @@ interface Run {
 
 /** One step for most, and one more each for those whose senders want to hear of it, and for those of pools. */
 export function settleSteps(all: readonly Settle[]): Step[] {
+  if (all.length === 0) return []
   const ofPools = all.filter(({ holder }) => holder !== undefined)
   const settles = ofPools.length === 0 ? all : all.filter(({ holder }) => holder === undefined)
   const steps = ownSteps(settles)

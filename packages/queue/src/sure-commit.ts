@@ -48,11 +48,11 @@ export class SureCommit {
     this.appends = appends
     this.terms = terms
     this.writers = writers
-    appends.forEach((append, i) => {
+    for (const append of appends) {
       const recipient = this.parties.find(append.meshId, append.recipient)
-      this.parties.find(append.meshId, append.sender).sent.push(i)
+      this.parties.find(append.meshId, append.sender).sent.push(this.isLeased.length)
       this.isLeased.push(admitBirth(recipient, append))
-    })
+    }
     this.senders = this.parties.senders()
     this.bodySteps = this.copyBodies()
   }
@@ -166,7 +166,8 @@ export class SureCommit {
     const { firstId, nowMs, options } = this.terms
     const rows = this.writers.queue
     rows.beginCopy()
-    this.appends.forEach((append, i) => {
+    for (let i = 0; i < this.appends.length; i++) {
+      const append = this.appends[i]!
       rows.int16(14)
       rows.uuid(append.meshId)
       rows.int4(append.recipient)
@@ -194,7 +195,7 @@ export class SureCommit {
         rows.null()
       }
       rows.bytea(append.envelope)
-    })
+    }
     rows.endCopy()
     return { text: statements.COPY_QUEUE, copied: rows.finish() }
   }
