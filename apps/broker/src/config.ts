@@ -344,7 +344,8 @@ export const settings = {
   SWEEP_MS: setting(ms(), {
     fallback: 1000,
     unit: 'ms',
-    meaning: 'pause between two looks for expired and dead deliveries, of all brokers on the database together',
+    meaning:
+      'pause between two looks for expired and dead deliveries, of all brokers on the database together; up to four times as long where none is',
   }),
   DEAD_LETTER_SECONDS: setting(count('seconds'), {
     fallback: 30 * 86_400,

@@ -2,13 +2,15 @@ import { expect, test } from 'vitest'
 import { Sweeps } from './sweeps.ts'
 
 const NOTHING = { expired: 0, dead: 0, forgotten: 0, isRound: true }
+const SOMETHING = { ...NOTHING, forgotten: 1 }
 const NEVER = 2 ** 30
 
 function newSweeps() {
+  const found = { last: SOMETHING }
   const begun: (() => void)[] = []
   const sweeps = new Sweeps(
     {
-      sweep: () => new Promise((resolve) => begun.push(() => resolve(NOTHING))),
+      sweep: () => new Promise((resolve) => begun.push(() => resolve(found.last))),
       swept: () => undefined,
       failed: () => undefined,
     },
@@ -25,7 +27,7 @@ function newSweeps() {
     }
     return begun.length - before
   }
-  return { sweeps, begun, looksOf }
+  return { sweeps, begun, found, looksOf }
 }
 
 test('of three shards each looks every third time', async () => {
@@ -42,4 +44,15 @@ test('a look that takes long is not begun twice', () => {
   sweeps.tick()
   sweeps.tick()
   expect(begun.length).toBe(1)
+})
+
+test('where nothing is over it looks less and less, and where something is as often as it can', async () => {
+  const { found, looksOf } = newSweeps()
+  found.last = NOTHING
+  expect(await looksOf(1 + 2 + 4 + 4)).toBe(4)
+  found.last = SOMETHING
+  expect(await looksOf(4)).toBe(1)
+  expect(await looksOf(3)).toBe(3)
+  found.last = { ...NOTHING, isRound: false } // there is more to walk
+  expect(await looksOf(3)).toBe(3)
 })
