@@ -46,7 +46,7 @@ ENV NODE_ENV=production \
     ADMIN_HOST=0.0.0.0 \
     ADMIN_PORT=7451 \
     BUN_JSC_forceRAMSize=100000000 \
-    BUN_JSC_minEdenToOldGenerationRatio=0.18 \
+    BUN_JSC_minEdenToOldGenerationRatio=0.17 \
     BUN_GC_TIMER_INTERVAL=10000 \
     BUN_JSC_thresholdForFTLOptimizeAfterWarmUp=1000000
 USER bun

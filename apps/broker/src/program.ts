@@ -14,7 +14,7 @@ import { type Millis, OperatingError, type PeerKey } from '@sealpost/std'
  * burst of 100,000 messages on a machine of 24 GB: 128–139 MB; with 200 MB told 153–159, at 3 µs less of CPU a message.
  *
  * Every other collection was of the whole heap: 35 ms beside the program with a stop of 10 at its end, twice a second at 1,000
- * messages a second, and most of what p99 is there. With a lower ratio it is every fourth, and told 100 MB the memory is as before.
+ * messages a second, and most of what p99 is there. With a lower ratio it is a rarer one, and told 100 MB the memory is as before.
  *
  * Beside that it collects once a second, every other time the whole heap, which with 10,000 sessions takes a tenth of a
  * second. Every ten seconds is 40 % less CPU with 3,000 silent sessions and a fifth less in that burst, for the same memory.
@@ -24,7 +24,7 @@ import { type Millis, OperatingError, type PeerKey } from '@sealpost/std'
  */
 export const PLATFORM_SETTINGS = {
   BUN_JSC_forceRAMSize: '100000000',
-  BUN_JSC_minEdenToOldGenerationRatio: '0.18',
+  BUN_JSC_minEdenToOldGenerationRatio: '0.17',
   BUN_GC_TIMER_INTERVAL: '10000',
   BUN_JSC_thresholdForFTLOptimizeAfterWarmUp: '1000000',
 } as const
