@@ -204,11 +204,12 @@ function sessionTests(stage: () => Stage): void {
   test('does not wait for another whose row a statement holds', async () => {
     const { bob, here, world } = stage()
     const [held, free] = await Promise.all([2, 3].map((no) => stage().readSession(peerKeyOf(no))))
+    let waiting: Promise<unknown> | undefined
     await world.whileLocked(MESH, bob, async () => {
-      const first = here.open(held!).catch(() => null)
+      waiting = here.open(held!).catch(() => null)
       expect(await here.open(free!)).toBeGreaterThan(free!.epoch)
-      await first
     })
+    await waiting
   })
 
   test('is not opened by an epoch from before a fence', async () => {
