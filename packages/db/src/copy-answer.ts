@@ -4,8 +4,8 @@
  * third of what a stream of the driver's does, which cuts every message out, and reads 8 KB at a time.
  */
 import { type Connection, DatabaseError as ServerError, type Submittable } from 'pg'
-import { MessagesOf } from './messages-of.ts'
 import { type PipeConnection, whenOver } from './pipe-driver.ts'
+import { RowTap } from './row-tap.ts'
 import type { Turnstile } from './turnstile.ts'
 
 const COPY_DATA = 'd'
@@ -23,10 +23,9 @@ type Source = PipeConnection & { query(text: string): void }
 export class CopyAnswer implements Submittable {
   readonly #statement: string
   readonly #turnstile: Turnstile
-  readonly #messages = new MessagesOf(COPY_DATA)
+  readonly #tap = new RowTap(COPY_DATA, (bytes) => this.#came(bytes))
   readonly #unread: Buffer[] = []
   #source: Source | undefined
-  #driverTakes: (bytes: Buffer) => void = nothing
   #error: { readonly is: unknown } | undefined
   /** The server has no more to say of it. */
   #isOver = false
@@ -65,28 +64,15 @@ export class CopyAnswer implements Submittable {
 
   submit(driver: Connection): void {
     const source = driver as unknown as Source
-    const [takes] = source.stream.listeners('data') as ((bytes: Buffer) => void)[]
     this.#source = source
-    this.#driverTakes = takes!
-    source.stream.off('data', takes!)
-    source.stream.on('data', this.#take)
+    this.#tap.open(source.stream)
     source.query(this.#statement)
   }
 
-  readonly #take = (chunk: Buffer): void => {
-    const others = (bytes: Buffer) => this.#driverTakes(Buffer.from(bytes)) // which holds what is not whole
-    this.#messages.take(chunk, { rows: (bytes) => this.#unread.push(bytes), others })
-    if (this.#isOver) return this.#giveBack()
-    if (this.#unread.length === 0) return
+  #came(bytes: Buffer): void {
+    this.#unread.push(bytes)
     this.#source?.stream.pause()
     this.#wake()
-  }
-
-  /** The connection is the driver's again, with what came of its next messages. */
-  #giveBack(): void {
-    this.#source?.stream.off('data', this.#take)
-    this.#source?.stream.on('data', this.#driverTakes)
-    this.#driverTakes(this.#messages.cutOff)
   }
 
   /** The server's refusal, which it is ready again behind, or the end of the connection. */
@@ -100,6 +86,7 @@ export class CopyAnswer implements Submittable {
   }
   #over(): void {
     this.#isOver = true
+    this.#tap.close()
     this.#wake()
   }
   readonly handleCommandComplete = nothing

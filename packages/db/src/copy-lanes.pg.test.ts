@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { CopyLanes } from './copy-lanes.ts'
 import { type Database, openDatabase } from './index.ts'
-import { MessagesOf } from './messages-of.ts'
+import { MessagesOf } from './row-tap.ts'
 import { type ScratchDatabase, scratchDatabase, unhurried } from './testing.ts'
 
 let scratch: ScratchDatabase

@@ -3,8 +3,8 @@
  * of each column. The driver gets everything else, so that it knows errors and ends as of any other run.
  */
 import { type Connection, DatabaseError as ServerError, type Submittable } from 'pg'
-import { MessagesOf } from './messages-of.ts'
 import { asDriverError, type PipeConnection, whenOver } from './pipe-driver.ts'
+import { RowTap } from './row-tap.ts'
 import type { Statements } from './statements.ts'
 
 const DATA_ROW = 'D'
@@ -20,11 +20,8 @@ interface Reading {
 export class PipeRead implements Submittable {
   readonly #reading: Reading
   readonly #statements: Statements
-  readonly #messages = new MessagesOf(DATA_ROW)
   readonly #rows: Buffer[] = []
-  #connection: PipeConnection | undefined
-  #driverTakes: (bytes: Buffer) => void = nothing
-  #isOver = false
+  readonly #tap = new RowTap(DATA_ROW, (bytes) => this.#rows.push(bytes))
 
   constructor(reading: Reading, statements: Statements) {
     this.#reading = reading
@@ -32,31 +29,13 @@ export class PipeRead implements Submittable {
   }
 
   submit(driver: Connection): void {
-    const connection = driver as unknown as PipeConnection
-    const { stream } = connection
-    const [takes] = stream.listeners('data') as ((bytes: Buffer) => void)[]
-    this.#connection = connection
-    this.#driverTakes = takes!
-    stream.off('data', takes!)
-    stream.on('data', this.#take)
+    const { stream } = driver as unknown as PipeConnection
+    this.#tap.open(stream)
     this.#reading.send(stream)
   }
 
-  readonly #take = (chunk: Buffer): void => {
-    this.#messages.take(chunk, { rows: (bytes) => this.#rows.push(bytes), others: this.#driverTakes })
-    if (this.#isOver) this.#giveBack()
-  }
-
-  /** The connection is the driver's again, with what came of its next messages. */
-  #giveBack(): void {
-    const { stream } = this.#connection!
-    stream.off('data', this.#take)
-    stream.on('data', this.#driverTakes)
-    this.#driverTakes(this.#messages.cutOff)
-  }
-
   handleReadyForQuery(): void {
-    this.#isOver = true
+    this.#tap.close()
     this.#statements.keep()
     this.#reading.resolve(this.#rows.length === 1 ? this.#rows[0]! : Buffer.concat(this.#rows))
   }
@@ -64,7 +43,7 @@ export class PipeRead implements Submittable {
   handleError(error: unknown, driver: Connection): void {
     this.#statements.doubt()
     const over = () => {
-      this.#isOver = true
+      this.#tap.close()
       this.#reading.reject(asDriverError(error))
     }
     if (error instanceof ServerError) whenOver(driver as unknown as PipeConnection, over)

@@ -1,4 +1,5 @@
-/** What a server says, told apart before its driver sees it. */
+/** The rows of one run, taken off a connection before its driver (`pg`) sees them; the driver gets everything else. */
+import type { Duplex } from 'node:stream'
 
 /** A message is a byte for its kind, an int32 for its length without that byte, and the rest. */
 const FRONT_BYTES = 5
@@ -47,5 +48,48 @@ export class MessagesOf {
     const taken = Math.min(this.#left, bytes.length - at)
     this.#left -= taken
     return at + taken
+  }
+}
+
+type Take = (bytes: Buffer) => void
+
+/** From `open` to the end of the chunk in which `close` was called. */
+export class RowTap {
+  readonly #messages: MessagesOf
+  readonly #rows: Take
+  #stream: Duplex | undefined
+  #driverTakes: Take = () => undefined
+  #isClosed = false
+
+  /** `rows` is given the messages of this kind, as views that begin and end anywhere. */
+  constructor(kind: string, rows: Take) {
+    this.#messages = new MessagesOf(kind)
+    this.#rows = rows
+  }
+
+  open(stream: Duplex): void {
+    const [takes] = stream.listeners('data') as Take[]
+    this.#stream = stream
+    this.#driverTakes = takes!
+    stream.off('data', takes!)
+    stream.on('data', this.#take)
+  }
+
+  close(): void {
+    this.#isClosed = true
+  }
+
+  readonly #take = (chunk: Buffer): void => {
+    const others = (bytes: Buffer) => this.#driverTakes(Buffer.from(bytes)) // which holds what is not whole
+    this.#messages.take(chunk, { rows: this.#rows, others })
+    if (this.#isClosed) this.#giveBack(this.#stream!)
+  }
+
+  /** The connection is the driver's again, with what came of its next messages. */
+  #giveBack(stream: Duplex): void {
+    stream.off('data', this.#take)
+    stream.on('data', this.#driverTakes)
+    stream.resume()
+    this.#driverTakes(this.#messages.cutOff)
   }
 }
