@@ -25,6 +25,9 @@ export class DatabaseError extends OperatingError {
   }
 }
 
+/** Of a `db_not_done`: said again, the rows find their place. */
+export const NEW_PARTITION = '23514'
+
 /** Where a database is, in the words a sentence may use: no password in it. */
 export interface Address {
   host: string
@@ -58,7 +61,7 @@ export function statementError(error: unknown, address: Address): Error {
     return isConnectionError(code) ? unavailable(code, address) : refused(error as DriverError)
   // FATAL and PANIC end the session, and may be about an earlier one: a killed backend's 57P01 can meet a later query.
   if (!leavesConnectionWhole(error) && code !== '25006') return unavailable(code, address, code)
-  return isRolledBackAndRetryable(code)
+  return isRolledBackAndRetryable(code) || metNewPartition(error as DriverError)
     ? notDone(`${code}: rolled back by the server`, address, code)
     : refused(error as DriverError)
 }
@@ -134,6 +137,10 @@ function refused({ name, code, message, constraint_name: constraint }: DriverErr
 function isRolledBackAndRetryable(sqlstate: string): boolean {
   return /^(40|53)/.test(sqlstate) || ['55P03', '57014', '25006'].includes(sqlstate)
 }
+
+/** A partition was attached between the plan of a statement and its rows. A check of ours would have a name. */
+const metNewPartition = ({ code, constraint_name: constraint }: DriverError): boolean =>
+  code === NEW_PARTITION && !constraint
 
 function isConnectionError(code: string): boolean {
   return /^(CONNECT|E[A-Z]+$)/.test(code)

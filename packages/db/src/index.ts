@@ -16,7 +16,7 @@ export {
 } from './connect.ts'
 export * from './consent.ts'
 export { CopyLanes, type CopyOptions } from './copy-lanes.ts'
-export { type Address, DatabaseError } from './database-error.ts'
+export { type Address, DatabaseError, NEW_PARTITION } from './database-error.ts'
 export * from './database-figures.ts'
 export * from './dead-letters.ts'
 export * from './devices.ts'

@@ -61,6 +61,21 @@ describe('an entry', () => {
     expect(await stage.events()).toHaveLength(2)
   })
 
+  test('is written though its day gets a partition at that moment', async () => {
+    await stage.found()
+    const waiting = async (): Promise<unknown> => {
+      const [row] = await stage.asking.run(
+        (sql) => sql<{ n: number }[]>`select count(*)::int as n from pg_stat_activity
+          where datname = current_database() and wait_event_type = 'Lock'`,
+      )
+      return row!.n > 0 || waiting()
+    }
+    await stage.admin.run((sql) => sql.unsafe(`begin; select add_history_day(current_date)`).simple())
+    const written = stage.writer().write([stage.entry('a', 1)])
+    await waiting().finally(() => stage.admin.run((sql) => sql.unsafe('commit').simple()))
+    expect((await written).map(seqOf)).toEqual([1])
+  })
+
   test('deleted stays with its revision, and may be set again', async () => {
     await stage.found()
     const first = stage.entry('a', 1)

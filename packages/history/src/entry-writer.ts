@@ -2,7 +2,7 @@
  * Writes entries: one commit is under way at a time, and whatever comes meanwhile shares the next one. Two changes of one
  * key never share one: the second is judged by what the first has left.
  */
-import type { Pipeline, PipeRow, Step } from '@sealpost/db'
+import { DatabaseError, NEW_PARTITION, type Pipeline, type PipeRow, type Step } from '@sealpost/db'
 import { assert, OperatingError, type PeerNo } from '@sealpost/std'
 import type { Micros, SpaceRef } from './space.ts'
 import { LOCK_SPACES, WRITE_ENTRIES } from './sql-entries.ts'
@@ -101,7 +101,12 @@ export class EntryWriter {
   }
 
   private async commit(writes: readonly EntryWrite[]): Promise<EntryOutcome[]> {
-    const [, rows] = await this.db.run((pipe) => pipe.run(writeSteps(writes, this.limits)))
+    const steps = writeSteps(writes, this.limits)
+    const write = () => this.db.run((pipe) => pipe.run(steps))
+    const [, rows] = await write().catch((error) => {
+      if (error instanceof DatabaseError && error.sqlstate === NEW_PARTITION) return write() // their day has one now
+      throw error
+    })
     assert(rows?.length === writes.length, 'one answer for each entry')
     return rows.map(outcomeOf)
   }

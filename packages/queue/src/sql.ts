@@ -144,8 +144,11 @@ select 1 / coalesce((select count(*) from moved) = 1
       and ${hasOlder({ mesh: '$1::uuid', recipient: '$3::int', floor: '$10::bigint', epoch: '$5::bigint', senders: 'array[$2::int]', strikes: '$7', seconds: '$8' })} is null
     ) and ${isClockRight('$9')}, false)::int, ${CLOCK}, (select place::text from moved)`
 
-/** What `ADMIT` fails with, and `COPY_BODIES` when a body is there already. */
-export const IN_DOUBT: readonly string[] = ['22012', '23505']
+/**
+ * What `ADMIT` fails with, `COPY_BODIES` when a body is there already, and the keeping of a message whose day gets a partition
+ * at that moment.
+ */
+export const IN_DOUBT: readonly string[] = ['22012', '23505', '23514']
 
 export const COPY_QUEUE = `
 copy message_queue (mesh_id, recipient, priority, id, sender, attempts, envelope_id, expires_at, lease_epoch, lease_until,
