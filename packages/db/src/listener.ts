@@ -54,6 +54,8 @@ export async function openListener(url: string, applicationName: string, ports: 
 class PipeListener implements Listener {
   private readonly lane: Lane<Pipe>
   private readonly address: Address
+  /** Ends with whatever was asked last: the driver would have them ask in turn, too. */
+  private last: Promise<unknown> = Promise.resolve()
 
   constructor(lane: Lane<Pipe>, url: string) {
     this.lane = lane
@@ -83,14 +85,16 @@ class PipeListener implements Listener {
 
   /** A connection that has fallen silent never answers by itself. */
   private async run(ask: () => PromiseLike<unknown>): Promise<void> {
-    const { address } = this
-    if (this.lane.isGone) throw notDone('the connection is gone', address)
+    const { address, lane } = this
+    if (lane.isGone) throw notDone('the connection is gone', address)
+    const answer = this.last.then(ask)
+    this.last = answer.catch(() => undefined)
     const silence = Promise.withResolvers<never>()
     const timer = setTimeout(() => silence.reject(timedOut(address, ANSWER_WITHIN_MS)), ANSWER_WITHIN_MS)
     try {
-      await Promise.race([ask(), silence.promise])
+      await Promise.race([answer, silence.promise])
     } catch (error) {
-      this.lane.cut()
+      lane.cut()
       throw statementError(error, address)
     } finally {
       clearTimeout(timer)
