@@ -3,8 +3,8 @@
  * server framed them (a byte 100, an int32 that counts itself, a row). The driver (`pg`) gets everything else. It costs a
  * third of what a stream of the driver's does, which cuts every message out, and reads 8 KB at a time.
  */
-import { type Connection, DatabaseError as ServerError, type Submittable } from 'pg'
-import { type PipeConnection, whenOver } from './pipe-driver.ts'
+import type { Connection } from 'pg'
+import { type PipeConnection, Run } from './pipe-driver.ts'
 import { RowTap } from './row-tap.ts'
 import type { Turnstile } from './turnstile.ts'
 
@@ -20,7 +20,7 @@ function free({ buffer }: Buffer): void {
 type Source = PipeConnection & { query(text: string): void }
 
 /** One statement on a connection; read it with `chunks`, once. */
-export class CopyAnswer implements Submittable {
+export class CopyAnswer extends Run {
   readonly #statement: string
   readonly #turnstile: Turnstile
   readonly #tap = new RowTap(COPY_DATA, (bytes) => this.#came(bytes))
@@ -32,6 +32,7 @@ export class CopyAnswer implements Submittable {
   #wake: () => void = nothing
 
   constructor(statement: string, turnstile: Turnstile) {
+    super()
     this.#statement = statement
     this.#turnstile = turnstile
   }
@@ -75,11 +76,9 @@ export class CopyAnswer implements Submittable {
     this.#wake()
   }
 
-  /** The server's refusal, which it is ready again behind, or the end of the connection. */
-  handleError(error: unknown, driver: Connection): void {
+  protected failed(error: unknown): void {
     this.#error = { is: error }
-    if (error instanceof ServerError) whenOver(driver as unknown as PipeConnection, () => this.#over())
-    else this.#over()
+    this.#over()
   }
   handleReadyForQuery(): void {
     this.#over()
@@ -89,11 +88,4 @@ export class CopyAnswer implements Submittable {
     this.#tap.close()
     this.#wake()
   }
-  readonly handleCommandComplete = nothing
-  readonly handleCopyInResponse = nothing
-  readonly handleCopyData = nothing
-  readonly handleDataRow = nothing
-  readonly handleRowDescription = nothing
-  readonly handleEmptyQuery = nothing
-  readonly handlePortalSuspended = nothing
 }

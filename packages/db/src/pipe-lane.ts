@@ -5,10 +5,10 @@
  */
 import { Socket } from 'node:net'
 import type { ConnectionOptions } from 'node:tls'
-import { Client, type Connection, DatabaseError as ServerError, type Submittable } from 'pg'
+import { Client, type Connection } from 'pg'
 import { type Address, connectError } from './database-error.ts'
 import { type Lane, type LaneOptions, parseAddress } from './lane.ts'
-import { asDriverError, type PipeConnection, whenOver } from './pipe-driver.ts'
+import { asDriverError, type PipeConnection, Run } from './pipe-driver.ts'
 import { PipeRead } from './pipe-read.ts'
 import { PipeRequest, type Value } from './pipe-request.ts'
 import { cancelStatement, destroy } from './server-socket.ts'
@@ -213,8 +213,7 @@ interface Answer {
   reject(error: unknown): void
 }
 
-/** What the driver calls for one run. */
-class Submission implements Submittable {
+class Submission extends Run {
   private readonly steps: readonly Step[]
   private readonly said: Said
   private readonly answer: Answer
@@ -222,6 +221,7 @@ class Submission implements Submittable {
   private ofStep: PipeRow[] = []
 
   constructor(steps: readonly Step[], said: Said, answer: Answer) {
+    super()
     this.steps = steps
     this.said = said
     this.answer = answer
@@ -232,31 +232,27 @@ class Submission implements Submittable {
     this.said.request.send((driver as unknown as PipeConnection).stream)
   }
 
-  handleDataRow({ fields }: { fields: PipeRow }): void {
+  override handleDataRow({ fields }: { fields: PipeRow }): void {
     this.ofStep.push(fields)
   }
-  handleCopyData({ chunk }: { chunk: Buffer }): void {
+  override handleCopyData({ chunk }: { chunk: Buffer }): void {
     this.steps[this.rows.length]?.take?.(chunk)
   }
-  handleCommandComplete(): void {
+  override handleCommandComplete(): void {
     this.rows.push(this.ofStep)
     this.ofStep = []
   }
-  /** The server's refusal, which it is ready again behind, or the end of the connection. */
-  handleError(error: unknown, driver: Connection): void {
+  override handleError(error: unknown, driver: Connection): void {
     this.said.statements.doubt()
-    const reject = () => this.answer.reject(asDriverError(error))
-    if (error instanceof ServerError) whenOver(driver as unknown as PipeConnection, reject)
-    else reject()
+    super.handleError(error, driver)
+  }
+  protected failed(error: unknown): void {
+    this.answer.reject(asDriverError(error))
   }
   handleReadyForQuery(): void {
     this.said.statements.keep()
     this.answer.resolve(this.rows)
   }
-  readonly handleCopyInResponse = nothing // its rows are on their way already
-  readonly handleRowDescription = nothing
-  readonly handleEmptyQuery = nothing
-  readonly handlePortalSuspended = nothing
 
   private say({ text, parameters = [], copied, take }: Step): void {
     const { request, statements } = this.said
@@ -267,5 +263,3 @@ class Submission implements Submittable {
     if (copied) request.copy(copied)
   }
 }
-
-const nothing = () => undefined

@@ -2,13 +2,12 @@
  * The rows of one statement in binary, taken off a connection before its driver (`pg`) sees them, which would make a string
  * of each column. The driver gets everything else, so that it knows errors and ends as of any other run.
  */
-import { type Connection, DatabaseError as ServerError, type Submittable } from 'pg'
-import { asDriverError, type PipeConnection, whenOver } from './pipe-driver.ts'
+import type { Connection } from 'pg'
+import { asDriverError, type PipeConnection, Run } from './pipe-driver.ts'
 import { RowTap } from './row-tap.ts'
 import type { Statements } from './statements.ts'
 
 const DATA_ROW = 'D'
-const nothing = () => undefined
 
 interface Reading {
   /** All of the statement. */
@@ -17,13 +16,14 @@ interface Reading {
   reject(error: unknown): void
 }
 
-export class PipeRead implements Submittable {
+export class PipeRead extends Run {
   readonly #reading: Reading
   readonly #statements: Statements
   readonly #rows: Buffer[] = []
   readonly #tap = new RowTap(DATA_ROW, (bytes) => this.#rows.push(bytes))
 
   constructor(reading: Reading, statements: Statements) {
+    super()
     this.#reading = reading
     this.#statements = statements
   }
@@ -39,21 +39,12 @@ export class PipeRead implements Submittable {
     this.#statements.keep()
     this.#reading.resolve(this.#rows.length === 1 ? this.#rows[0]! : Buffer.concat(this.#rows))
   }
-  /** The server's refusal, which it is ready again behind, or the end of the connection. */
-  handleError(error: unknown, driver: Connection): void {
+  override handleError(error: unknown, driver: Connection): void {
     this.#statements.doubt()
-    const over = () => {
-      this.#tap.close()
-      this.#reading.reject(asDriverError(error))
-    }
-    if (error instanceof ServerError) whenOver(driver as unknown as PipeConnection, over)
-    else over()
+    super.handleError(error, driver)
   }
-  readonly handleCommandComplete = nothing
-  readonly handleCopyInResponse = nothing
-  readonly handleCopyData = nothing
-  readonly handleDataRow = nothing
-  readonly handleRowDescription = nothing
-  readonly handleEmptyQuery = nothing
-  readonly handlePortalSuspended = nothing
+  protected failed(error: unknown): void {
+    this.#tap.close()
+    this.#reading.reject(asDriverError(error))
+  }
 }

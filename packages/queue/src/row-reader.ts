@@ -71,7 +71,7 @@ export class RowReader {
   }
 }
 
-/** What `DELIVERY_COLUMNS` of `sql-parts.ts` say. */
+/** What `deliveryColumns` of `sql-parts.ts` say. */
 export function readDelivery(row: RowReader, attempt: number): Delivery {
   return {
     id: row.int8() as DeliveryId,
