@@ -376,16 +376,6 @@ export class Driver extends MemberDriver implements Effects {
     })
   }
 
-  private flushAfter(ms: Millis): void {
-    if (ms === 0) return this.flushSoon()
-    if (this.isFlushing) return
-    this.isFlushing = true
-    setTimeout(() => {
-      this.isFlushing = false
-      this.flushSoon()
-    }, ms)
-  }
-
   private async commit(batch: Batch): Promise<void> {
     const startedAtMs = now()
     const committed = await this.parts.queue.commit(batch).catch((error) => {
@@ -396,10 +386,11 @@ export class Driver extends MemberDriver implements Effects {
       this.step(() => this.engine.commitFailed(failed))
     })
     if (!committed) return
+    const tookMs = now() - startedAtMs
     this.commitPauseMs = 0
-    this.parts.metrics.committed(batch, now() - startedAtMs)
+    this.parts.metrics.committed(batch, tookMs)
     this.writer.succeeded()
-    this.flushAfter(restAfter(batch, now() - startedAtMs))
+    this.commitNext(restAfter(batch, tookMs))
     this.parts.news.said(batch.appends)
     this.step(() => {
       this.engine.committed(batch.appends, committed)
@@ -463,8 +454,13 @@ export class Driver extends MemberDriver implements Effects {
   /** A database that is away is asked again after a while, and longer each time. */
   private pauseCommits(): void {
     this.commitPauseMs = Math.min(COMMIT_PAUSE_MAX_MS, Math.max(COMMIT_PAUSE_MS, this.commitPauseMs * 2))
-    this.commitsFromMs = now() + this.commitPauseMs
-    setTimeout(() => this.flushSoon(), this.commitPauseMs + 1)
+    this.commitNext(this.commitPauseMs)
+  }
+
+  private commitNext(afterMs: Millis): void {
+    if (afterMs === 0) return this.flushSoon()
+    this.commitsFromMs = now() + afterMs
+    setTimeout(() => this.flushSoon(), afterMs + 1)
   }
 
   /** An outage fails everything that is asked: of each kind of failure one line a second is enough. */
