@@ -14,12 +14,14 @@ export interface Correspondent {
   readonly peerKey: PeerKey
   readonly boxKey: Uint8Array
   readonly boxEpoch: number
+  /** Left here by the sealer that sealed to it or opened from it last, which finds it so without a search. */
+  line?: Line
 }
 
 /** What is remembered of a correspondent: routes are mesh, sender and recipient as they stand in the inner header. */
 export interface Line {
-  /** As it was named last: to find the same object again needs no comparison of keys. */
-  correspondent: Correspondent
+  /** Null when it is forgotten, and its secrets with it. */
+  sealer: Sealer | null
   readonly boxKey: Uint8Array
   readonly routeOut: Uint8Array
   readonly routeIn: Uint8Array
@@ -77,8 +79,14 @@ export class Sealer {
   }
 
   lineTo(other: Correspondent): Line {
+    if (other.line?.sealer === this) return other.line
+    other.line = this.#find(other)
+    return other.line
+  }
+
+  #find(other: Correspondent): Line {
     const lines = this.#lines.get(other.peerKey)
-    if (lines) for (const line of lines) if (isOf(line, other)) return line
+    if (lines) for (const line of lines) if (holdsBytes(other.boxKey, 0, line.boxKey)) return line
     const line = this.#newLine(other)
     if (!lines) this.#forget(this.#eldestIfFull())
     const kept = lines?.slice(0, BOX_KEYS_MAX - 1) ?? []
@@ -108,7 +116,7 @@ export class Sealer {
     const peer = fromHex(other.peerKey)
     assert(peer.length === 32 && other.boxKey.length === 32, 'a correspondent has two keys of 32 bytes')
     return {
-      correspondent: other,
+      sealer: this,
       boxKey: other.boxKey.slice(),
       routeOut: concatBytes([this.#mesh, this.#self, peer]),
       routeIn: concatBytes([this.#mesh, peer, this.#self]),
@@ -129,15 +137,9 @@ export class Sealer {
   }
 }
 
-function isOf(line: Line, other: Correspondent): boolean {
-  if (line.correspondent === other) return true
-  if (!holdsBytes(other.boxKey, 0, line.boxKey)) return false
-  line.correspondent = other
-  return true
-}
-
-function wipe({ sharedKeys }: Line): void {
-  for (const sharedKey of sharedKeys) sharedKey?.fill(0)
+function wipe(line: Line): void {
+  line.sealer = null
+  for (const sharedKey of line.sharedKeys) sharedKey?.fill(0)
 }
 
 function computeSharedKey(boxKey: Uint8Array, own: BoxKeys): Uint8Array {

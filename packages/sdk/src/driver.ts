@@ -2,7 +2,7 @@
  * The only part that waits: it carries out the engine's commands on a WebSocket, with the platform's clock and one
  * timer. What is asked for within one turn of the event loop goes out together.
  */
-import { type ClientFrame, decodeServerFrame, encode, type Form, SUBPROTOCOLS } from '@sealpost/protocol'
+import { type ClientFrame, decodeServerFrame, encodeToSend, type Form, SUBPROTOCOLS } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
 import type { PeerEvent } from './events.ts'
 import type { Message } from './message.ts'
@@ -113,7 +113,7 @@ export class Driver implements PeerEffects {
   }
 
   transmit(frame: ClientFrame): void {
-    this.socket?.send(encode(this.#options.form, frame))
+    this.socket?.send(encodeToSend(this.#options.form, frame))
   }
 
   deliver(message: Message): void {

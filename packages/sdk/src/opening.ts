@@ -28,12 +28,12 @@ export class Opening {
     const { sender } = arrival
     const key = this.#keys.findForOpening(sender)
     if (!key) return 'asked'
-    let opened = this.#crypto.open(key, arrival)
+    const opened = this.#crypto.open(key, arrival)
+    if (isAnswer(opened)) return opened
     for (const former of this.#keys.formersOf(sender)) {
-      if (opened.ok || opened.reason !== 'does_not_open') return opened
-      opened = this.#crypto.open(former, arrival)
+      const other = this.#crypto.open(former, arrival)
+      if (isAnswer(other)) return other
     }
-    if (opened.ok || opened.reason !== 'does_not_open') return opened
     // Its sender may have been unlocked for something else, before the keys came.
     if (this.#rechecked.has(arrival)) return this.#keys.isRechecking(sender) ? 'asked' : opened
     if (!this.#keys.recheck(sender, nowMs)) return 'later'
@@ -41,3 +41,6 @@ export class Opening {
     return 'asked'
   }
 }
+
+/** Whatever is wrong with it, another key would not change that. */
+const isAnswer = (opened: Opened): boolean => opened.ok || opened.reason !== 'does_not_open'

@@ -34,8 +34,9 @@ const HOPS_MAX = 0xffff
 export function postTermsOf(to: PeerKey, options: SendOptions, note?: Note): PostTerms {
   const { priority = 'next', ttlSeconds = 0, thread, attachment } = options
   check(Number.isSafeInteger(ttlSeconds) && ttlSeconds >= 0, 'ttlSeconds is a whole number of seconds')
-  const whole = { ...(thread && { thread }), ...(attachment && { attachment }), ...note }
-  return { to, priority, ttlSeconds, terms: sendTermsOf(options), note: thread || attachment ? whole : note }
+  const isNoted = thread || attachment
+  const whole = isNoted ? { ...(thread && { thread }), ...(attachment && { attachment }), ...note } : note
+  return { to, priority, ttlSeconds, terms: sendTermsOf(options), note: whole }
 }
 
 /** Undefined when nothing is asked for: then the message goes by the plain `send`. */

@@ -5,7 +5,7 @@
 import type { Millis } from '@sealpost/std'
 import type { SealpostError } from './errors.ts'
 import { Fifo } from './fifo.ts'
-import type { Entry } from './lane.ts'
+import type { Entry, Post } from './lane.ts'
 
 /** Backups are not taken back by more than this without a word to everybody: the window that is promised. */
 export const KEEP_SENT_MS = 15 * 60_000
@@ -14,14 +14,19 @@ const BYTES_MAX = 4 * 1024 * 1024
 const NO_BODY = new Uint8Array(0)
 const nobody = (): void => undefined
 
+/** Nor the promise of whoever sent it: they would stay as long as the sealed bytes. */
+function withoutBody({ to, priority, ttlSeconds, terms, note, bodyId, message }: Post): Post {
+  const kept = { to, priority, ttlSeconds, terms, note, bodyId, body: NO_BODY, accepted: nobody, refused: nobody }
+  return message ? { ...kept, message } : kept
+}
+
 export class SentLately {
   readonly #entries = new Fifo<{ readonly entry: Entry; readonly ackedAtMs: Millis }>()
   #bytes = 0
 
   keep(entry: Entry, nowMs: Millis): void {
     if (entry.post.terms?.ifOnline) return // it was worth something at its moment only
-    // Not the unsealed body and the promise of whoever sent it, which would stay as long as the sealed bytes.
-    entry.post = { ...entry.post, body: NO_BODY, accepted: nobody, refused: nobody }
+    entry.post = withoutBody(entry.post)
     this.#entries.push({ entry, ackedAtMs: nowMs })
     this.#bytes += entry.envelope.length
     while (this.#isOver(nowMs)) this.#bytes -= this.#entries.shift()!.entry.envelope.length

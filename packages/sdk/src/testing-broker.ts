@@ -266,7 +266,7 @@ export class BrokerSocket implements WebSocketLike {
 
   send(wire: Uint8Array | string): void {
     if (!this.isOpen) return
-    const decoded = decodeClientFrame(this.form, wire)
+    const decoded = decodeClientFrame(this.form, typeof wire === 'string' ? wire : wire.slice())
     if (!decoded.ok) return this.refuse(decoded.code)
     setTimeout(() => this.isOpen && this.broker.received(this, decoded.frame))
   }

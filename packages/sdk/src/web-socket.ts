@@ -2,6 +2,7 @@
 export interface WebSocketLike {
   binaryType: string
   readonly protocol: string
+  /** Copies the bytes before it returns, as the standard has it. */
   send(wire: Uint8Array | string): void
   close(code?: number, reason?: string): void
   onopen: ((event: never) => void) | null
