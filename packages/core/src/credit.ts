@@ -103,11 +103,11 @@ export class Credit {
     this.limits = limits
   }
 
-  private get free(): Window {
-    return {
-      count: this.window.count - this.held - this.births - (this.asked?.count ?? 0),
-      byteCount: this.window.byteCount - this.heldBytes - this.birthBytes - (this.asked?.byteCount ?? 0),
-    }
+  private get freeCount(): number {
+    return this.window.count - this.held - this.births - (this.asked?.count ?? 0)
+  }
+  private get freeBytes(): number {
+    return this.window.byteCount - this.heldBytes - this.birthBytes - (this.asked?.byteCount ?? 0)
   }
 
   /** A claim in flight is passed by: at most it asks for all there is. */
@@ -150,9 +150,8 @@ export class Credit {
     if (!this.limits.isBirthLeaseOn || this.isFencing || this.isCongested || this.mayWait || this.isAskedForAny)
       return false
     if (lane.plain > 0 || lane.waits !== 'no') return false
-    const { free } = this
     // What waits needs its room before it is claimed: births must not take every place as it falls free.
-    return free.count > (this.asked ? 0 : this.needed) && free.byteCount > 0
+    return this.freeCount > (this.asked ? 0 : this.needed) && this.freeBytes > 0
   }
 
   /** A claim costs much the same for one delivery as for many: it waits until so much of the window is free. */
@@ -233,11 +232,11 @@ export class Credit {
   startClaim(at: { moment: number; lastId: number; nowMs: Millis }): Asked | null {
     if (this.asked || this.isFencing || this.isCongested) return null
     if (!this.mayWait && this.waiting === 0) return null
-    const { free, window } = this
-    if (free.count < Math.max(1, this.needed) || free.byteCount < window.byteCount >> 2) return null
+    const { freeCount, freeBytes, window } = this
+    if (freeCount < Math.max(1, this.needed) || freeBytes < window.byteCount >> 2) return null
     // No more than what is known to wait, and a few: the rest of the window is left to births.
-    const known = this.mayWait ? free.count : Math.min(free.count, this.waiting + CLAIM_SPARE)
-    const byteCount = this.mayWait ? free.byteCount : free.byteCount >> 1
+    const known = this.mayWait ? freeCount : Math.min(freeCount, this.waiting + CLAIM_SPARE)
+    const byteCount = this.mayWait ? freeBytes : freeBytes >> 1
     const ids = this.areAllKnown(at.nowMs) ? this.waitingIds : ANY_ID
     const { collects, priorityMax, turns } = this
     const asked = { count: known, byteCount, ids, priorityMax, turns: turns.now, collected: collects.last }
@@ -257,11 +256,11 @@ export class Credit {
   startCollect(): AskedToCollect | null {
     if (!this.collects.hasNews || this.asked || this.isFencing || this.isCongested) return null
     if (this.mayWait || this.waiting > 0 || this.priorityMax !== PRIORITY_MAX) return null
-    const { free, window } = this
-    if (free.count < Math.max(1, window.count >> 2) || free.byteCount < window.byteCount >> 2) return null
+    const { freeCount, freeBytes, window } = this
+    if (freeCount < Math.max(1, window.count >> 2) || freeBytes < window.byteCount >> 2) return null
     // Half of what is free is left to births.
-    const count = Math.max(1, free.count >> 1)
-    const byteCount = free.byteCount >> 1
+    const count = Math.max(1, freeCount >> 1)
+    const byteCount = freeBytes >> 1
     this.asked = { count, byteCount }
     this.looking = null
     return { count, byteCount, ids: this.collects.takeNews()! }

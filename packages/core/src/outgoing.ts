@@ -79,10 +79,14 @@ export class Outgoing {
   /** Without news: a socket that is full gets them later, and of each peer only the newest. */
   takeFrames({ withNews } = { withNews: true }): ServerFrame[] {
     const frames: ServerFrame[] = []
-    for (const items of chunks(this.acks)) frames.push({ type: 'ack', items })
-    for (const items of chunks(this.nacks)) frames.push({ type: 'nack', items })
-    this.acks = []
-    this.nacks = []
+    if (this.acks.length > 0) {
+      for (const items of chunks(this.acks)) frames.push({ type: 'ack', items })
+      this.acks = []
+    }
+    if (this.nacks.length > 0) {
+      for (const items of chunks(this.nacks)) frames.push({ type: 'nack', items })
+      this.nacks = []
+    }
     if (this.deliveries.length > 0) this.takePushes(frames)
     if (this.receipts.length + this.whispers.length + this.unheard.length > 0) this.takeRare(frames)
     if (withNews && this.presences.size + this.rebounds.size > 0) this.takeNews(frames)
@@ -90,9 +94,8 @@ export class Outgoing {
   }
 
   private takePushes(frames: ServerFrame[]): void {
-    for (const run of runs(this.deliveries)) {
-      for (const some of carried(run, sizeOf)) frames.push(frameOf(some))
-    }
+    if (this.deliveries.length === 1) frames.push(frameOf(this.deliveries))
+    else for (const run of runs(this.deliveries)) for (const some of carried(run, sizeOf)) frames.push(frameOf(some))
     this.deliveries = []
   }
 

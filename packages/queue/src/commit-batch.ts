@@ -10,7 +10,7 @@ export interface Party {
   readonly meshId: MeshId
   readonly peer: PeerNo
   /** As a sender: the places of its appends in the batch. */
-  readonly sent: number[]
+  sent: readonly number[]
   /** Each id of `sent` lies past the one before, and the first past the sender's mark. */
   isSure: boolean
   lastId: EnvelopeId
@@ -18,8 +18,17 @@ export interface Party {
   birthEpoch: number
   /** The lowest of theirs. */
   birthFloor: number
-  readonly bornFrom: PeerNo[]
-  readonly plainFrom: PeerNo[]
+  bornFrom: readonly PeerNo[]
+  plainFrom: readonly PeerNo[]
+}
+
+const NONE: readonly never[] = []
+
+/** A list is made at its first item: most parties of a batch have one of three. */
+export function added<T>(items: readonly T[], item: T): readonly T[] {
+  if (items.length === 0) return [item]
+  ;(items as T[]).push(item)
+  return items
 }
 
 export class Parties {
@@ -35,13 +44,13 @@ export class Parties {
     const party: Party = {
       meshId,
       peer,
-      sent: [],
+      sent: NONE,
       isSure: true,
       lastId: NO_ENVELOPE_ID,
       birthEpoch: 0,
       birthFloor: Infinity,
-      bornFrom: [],
-      plainFrom: [],
+      bornFrom: NONE,
+      plainFrom: NONE,
     }
     this.all.push(party)
     this.byPeer.set(peer, party)
@@ -75,7 +84,7 @@ export function sureOf(appends: readonly Append[], markOf: MarkOf): readonly App
   const senders = appends.map((append, i) => {
     const sender = parties.find(append.meshId, append.sender)
     if (sender.sent.length === 0) begin(sender, markOf)
-    sender.sent.push(i)
+    sender.sent = added(sender.sent, i)
     // What is delayed is rare enough for the careful way to be the only one that knows how.
     if (append.envelopeId <= sender.lastId || append.notBeforeMs > 0) sender.isSure = false
     if (append.body && !bodies.isAlike(append, append.body)) sender.isSure = false
@@ -109,9 +118,9 @@ export function admitBirth(recipient: Party, { birthEpoch, birthFloor, sender }:
   if (recipient.birthEpoch === 0) recipient.birthEpoch = birthEpoch
   const isAdmitted = birthEpoch !== 0 && recipient.birthEpoch === birthEpoch && !recipient.plainFrom.includes(sender)
   if (isAdmitted) {
-    recipient.bornFrom.push(sender)
+    recipient.bornFrom = added(recipient.bornFrom, sender)
     recipient.birthFloor = Math.min(recipient.birthFloor, birthFloor)
-  } else recipient.plainFrom.push(sender)
+  } else recipient.plainFrom = added(recipient.plainFrom, sender)
   return isAdmitted
 }
 

@@ -2,11 +2,11 @@
  * The fast way of a commit: everything in it is new as far as this shard knows, so ids and leases are given here, the
  * rows travel by `COPY`, and Postgres only checks. When it objects nothing was done.
  */
-import { arrayLiteral, type PipeRow, type Step } from '@sealpost/db'
+import type { PipeRow, Step } from '@sealpost/db'
 import type { Append, AppendOutcome } from '@sealpost/protocol'
 import type { DeliveryId, Millis, ShardId } from '@sealpost/std'
 import { BinaryWriter, int4s, int8s, uuids } from './binary.ts'
-import { admitBirth, bodiesOf, fingerprintOf, Parties, type Party, secondOf } from './commit-batch.ts'
+import { added, admitBirth, bodiesOf, fingerprintOf, Parties, type Party, secondOf } from './commit-batch.ts'
 import { keptSteps } from './kept-step.ts'
 import type { QueueOptions } from './queue.ts'
 import type { SenderMark, SenderMarks } from './shard-memory.ts'
@@ -50,7 +50,8 @@ export class SureCommit {
     this.writers = writers
     for (const append of appends) {
       const recipient = this.parties.find(append.meshId, append.recipient)
-      this.parties.find(append.meshId, append.sender).sent.push(this.isLeased.length)
+      const sender = this.parties.find(append.meshId, append.sender)
+      sender.sent = added(sender.sent, this.isLeased.length)
       this.isLeased.push(admitBirth(recipient, append))
     }
     this.senders = this.parties.senders()
@@ -91,6 +92,7 @@ export class SureCommit {
 
   private admit(): Step {
     const { senders } = this
+    const marks = senders.map((sender) => this.markOf(sender))
     const { all } = this.parties
     const births = all.filter((party) => party.bornFrom.length > 0)
     const { firsts, lasts } = rangesOf(births)
@@ -100,7 +102,7 @@ export class SureCommit {
       parameters: [
         uuids(senders.map((sender) => sender.meshId)),
         int4s(senders.map((sender) => sender.peer)),
-        uuids(senders.map((sender) => this.markOf(sender).envelopeId)),
+        uuids(marks.map(({ envelopeId }) => envelopeId)),
         uuids(senders.map((sender) => idAt(sender.sent.at(-1)!))),
         uuids(all.map((party) => party.meshId)),
         int4s(all.map((party) => party.peer)),
@@ -113,7 +115,7 @@ export class SureCommit {
         this.terms.shard,
         ...this.judging(),
         int8s(births.map((party) => party.birthFloor)),
-        arrayLiteral(senders.map((sender) => this.markOf(sender).place)),
+        `{"${marks.map(({ place }) => place).join('","')}"}`,
       ],
     }
   }
@@ -203,19 +205,31 @@ export class SureCommit {
   /** One row for each sender and second. */
   private copyLedger(): Step {
     const { ledger } = this.writers
+    const { firstId } = this.terms
+    const columns: LedgerColumns = {
+      envelopeId: (place) => ledger.uuid(this.appends[place]!.envelopeId),
+      fingerprint: (place) => ledger.bigint(fingerprintOf(this.appends[place]!)),
+      id: (place) => ledger.int8(firstId + place),
+      recipient: (place) => ledger.int4(this.appends[place]!.recipient),
+      priority: (place) => ledger.int2(this.appends[place]!.priority),
+    }
     ledger.beginCopy()
     for (const { sent } of this.senders) {
-      for (let from = 0, to = 0; from < sent.length; from = to) {
-        const second = this.secondAt(sent[from]!)
-        for (to = from + 1; to < sent.length && this.secondAt(sent[to]!) === second; ) to += 1
-        this.writeLedgerRow(sent.slice(from, to), second)
+      let from = 0
+      let second = this.secondAt(sent[0]!)
+      for (let to = 1; to <= sent.length; to++) {
+        const next = to < sent.length ? this.secondAt(sent[to]!) : -1
+        if (next === second) continue
+        this.writeLedgerRow(from === 0 && to === sent.length ? sent : sent.slice(from, to), second, columns)
+        from = to
+        second = next
       }
     }
     ledger.endCopy()
     return { text: statements.COPY_LEDGER, copied: ledger.finish() }
   }
 
-  private writeLedgerRow(places: readonly number[], second: number): void {
+  private writeLedgerRow(places: readonly number[], second: number, columns: LedgerColumns): void {
     const rows = this.writers.ledger
     const { nowMs, options, firstId } = this.terms
     const { meshId, sender } = this.appends[places[0]!]!
@@ -225,17 +239,22 @@ export class SureCommit {
     rows.int8(second)
     rows.int8(firstId + places[0]!)
     rows.instant(nowMs + options.dedupeMs)
-    rows.array('uuid', places, (place) => rows.uuid(this.appends[place]!.envelopeId))
-    rows.array('int8', places, (place) => rows.bigint(fingerprintOf(this.appends[place]!)))
-    rows.array('int8', places, (place) => rows.int8(firstId + place))
-    rows.array('int4', places, (place) => rows.int4(this.appends[place]!.recipient))
-    rows.array('int2', places, (place) => rows.int2(this.appends[place]!.priority))
+    rows.array('uuid', places, columns.envelopeId)
+    rows.array('int8', places, columns.fingerprint)
+    rows.array('int8', places, columns.id)
+    rows.array('int4', places, columns.recipient)
+    rows.array('int2', places, columns.priority)
   }
 
   private secondAt(place: number): number {
     return secondOf(this.appends[place]!.envelopeId)
   }
 }
+
+/** Those with an element for each envelope: what writes it, by its place in the batch. */
+type LedgerColumns = Readonly<
+  Record<'envelopeId' | 'fingerprint' | 'id' | 'recipient' | 'priority', (place: number) => void>
+>
 
 /** Where each one's senders stand in the list of all, counted from 1. */
 function rangesOf(births: readonly Party[]): { firsts: number[]; lasts: number[] } {

@@ -16,7 +16,7 @@ interface CreditInside {
   readonly seen: object | null
   readonly lanes: ReadonlyMap<unknown, { births: number; plain: number; waits: string }>
   readonly unsettled: ReadonlyMap<unknown, { isLapsed: boolean; heldFromMs?: number }>
-  readonly free: { count: number }
+  readonly freeCount: number
 }
 
 interface LiveInside {
@@ -102,7 +102,7 @@ const liveFacts = ({ isPaused, isResolving, hasParked, isFree, barred }: LiveIns
   'bars a lane': barred.size > 0,
 })
 
-function creditFacts({ asked, births, free, lanes, seen, unsettled, ...credit }: CreditInside): Facts {
+function creditFacts({ asked, births, freeCount, lanes, seen, unsettled, ...credit }: CreditInside): Facts {
   const { isAskedForAny, isCongested, isFencing, mayWait } = credit
   const held = [...unsettled.values()]
   return {
@@ -115,7 +115,7 @@ function creditFacts({ asked, births, free, lanes, seen, unsettled, ...credit }:
     'births beside a claim': births > 0 && asked !== null,
     'births and plain ones of one sender': [...lanes.values()].some((lane) => lane.births > 0 && lane.plain > 0),
     'seen to the end': seen !== null,
-    'no room': free.count <= 0,
+    'no room': freeCount <= 0,
     'a lease lapsed': held.some(({ isLapsed }) => isLapsed),
     'a lease was extended': held.some(({ heldFromMs }) => heldFromMs !== undefined),
   }
