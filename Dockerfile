@@ -47,7 +47,7 @@ ENV NODE_ENV=production \
     ADMIN_PORT=7451 \
     BUN_JSC_forceRAMSize=100000000 \
     BUN_JSC_minEdenToOldGenerationRatio=0.17 \
-    BUN_GC_TIMER_INTERVAL=10000 \
+    BUN_GC_TIMER_INTERVAL=60000 \
     BUN_JSC_thresholdForFTLOptimizeAfterWarmUp=1000000
 USER bun
 WORKDIR /var/lib/sealpost

@@ -41,6 +41,8 @@ export interface Counted {
 const ROWS = 5000
 const PAUSE_MIN_MS = 1000
 const PAUSE_MAX_MS = 5000
+/** An empty queue is looked at so seldom while nothing comes in here: only what comes through other shards is seen later. */
+const QUIET_MS = 5000
 const PAUSE_FACTOR = 50
 const RECIPIENTS_MAX = 50_000
 const BLIND_AFTER_MS = 15_000
@@ -50,6 +52,7 @@ export class Census {
   counted: Counted = NOTHING_COUNTED
   private lookedAtMs: Millis = -Infinity
   private readonly db: Database
+  private readonly accepted: () => number
   private readonly failed: (error: unknown) => void
   private place: CensusPlace = CENSUS_START
   private seen: SeenWaiting[] = []
@@ -57,10 +60,12 @@ export class Census {
   private isStopped = false
   private isFailing = false
   private databaseAheadMs: Millis = 0
+  private acceptedThen = -1
 
-  /** `failed`: told once of an outage. */
-  constructor(db: Database, failed: (error: unknown) => void) {
+  /** `accepted`: how much mail this broker has taken in. `failed`: told once of an outage. */
+  constructor(db: Database, accepted: () => number, failed: (error: unknown) => void) {
     this.db = db
+    this.accepted = accepted
     this.failed = failed
     void this.walk()
   }
@@ -82,6 +87,8 @@ export class Census {
 
   private async walk(): Promise<void> {
     const startedAtMs = performance.now()
+    if (this.isQuiet(startedAtMs)) return this.walkAfter(PAUSE_MIN_MS)
+    this.acceptedThen = this.accepted()
     const look = await lookAtQueue(this.db, this.place, ROWS).catch((error) => {
       if (!this.isFailing) this.failed(error)
       return null
@@ -91,9 +98,17 @@ export class Census {
     if (this.isStopped) return
     const isLong = this.place !== CENSUS_START
     const restMs = PAUSE_FACTOR * (performance.now() - startedAtMs)
-    const pauseMs = isLong ? Math.min(PAUSE_MAX_MS, Math.max(PAUSE_MIN_MS, restMs)) : PAUSE_MIN_MS
+    this.walkAfter(isLong ? Math.min(PAUSE_MAX_MS, Math.max(PAUSE_MIN_MS, restMs)) : PAUSE_MIN_MS)
+  }
+
+  private walkAfter(pauseMs: Millis): void {
     this.timer = setTimeout(() => void this.walk(), pauseMs)
     this.timer.unref()
+  }
+
+  private isQuiet(nowMs: Millis): boolean {
+    const isEmpty = this.counted.countedAtMs !== null && this.counted.depth === 0 && !this.isFailing
+    return isEmpty && this.accepted() === this.acceptedThen && nowMs - this.lookedAtMs < QUIET_MS
   }
 
   private take({ seen, reached, nowMs }: CensusLook): void {

@@ -29,7 +29,8 @@ export interface AdminStart {
 export function openAdmin({ databases, driver, metrics, watch, overload, facts, log }: AdminStart) {
   const { engine } = driver
   const { operating: db, asking } = databases
-  const census = new Census(db, (error) => log.warn('census.failed', errorFields(error)))
+  const accepted = () => engine.counters.accepted
+  const census = new Census(db, accepted, (error) => log.warn('census.failed', errorFields(error)))
   const depth = () => census.counted.depth
   const oldestAgeMs = () => census.ageMs(census.counted.oldestAtMs)
   metrics.show({
