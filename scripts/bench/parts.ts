@@ -36,10 +36,10 @@ export const PARTS: readonly Part[] = [
   {
     name: 'paced',
     runs: [
-      { key: '1000', words: '100 --rate 1000 --seconds 20', tiny: '4 --rate 50 --seconds 1' },
-      { key: '5000', words: '100 --rate 5000 --seconds 20', tiny: '4 --rate 100 --seconds 1' },
-      { key: '20000', words: '100 --rate 20000 --seconds 20', tiny: null },
-      { key: '40000', words: '100 --rate 40000 --seconds 10', tiny: null },
+      { key: '1000', words: '100 --rate 1000 --seconds 20 --baseline', tiny: '4 --rate 50 --seconds 1 --baseline' },
+      { key: '5000', words: '100 --rate 5000 --seconds 20 --baseline', tiny: '4 --rate 100 --seconds 1' },
+      { key: '20000', words: '100 --rate 20000 --seconds 20 --baseline', tiny: null },
+      { key: '40000', words: '100 --rate 40000 --seconds 10 --baseline', tiny: null },
     ],
     isLong: false,
   },
@@ -82,7 +82,7 @@ export const PARTS: readonly Part[] = [
   one('idle', '--idle 1000', '--idle 4 --seconds 1'),
   { ...one('soak', '--soak 20m', '4 --soak 5s --rate 50'), isLong: true },
   {
-    ...one('soak-held', '--soak 20m --hold-transaction 300', '4 --soak 5s --rate 50 --hold-transaction 1'),
+    ...one('soak-held', '--soak 10m --hold-transaction 300', '4 --soak 5s --rate 50 --hold-transaction 1'),
     isLong: true,
   },
   { ...one('soak-backlog', '--soak 10m --backlog 1000000', '4 --soak 5s --rate 50 --backlog 40'), isLong: true },

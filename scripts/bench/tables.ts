@@ -138,9 +138,15 @@ function pacedTable(runs: Runs): string | null {
     const all = ({ p50, p95, p99 }: LoadResult['e2eMs']) => [p50, p95, p99].map(figure).join(' / ')
     const cpu = [of.brokerCpuSeconds, of.postgresCpuSeconds].map((s) => orDash(s && (s * 1e6) / of.acked)).join(', ')
     const rate = count(of.rate ?? 0)
-    return [rate, all(of.ackMs), all(of.e2eMs), cpu, orDash(of.transactionsPerMessage), faultsOf(of)]
+    const relayed = of.baseline ? all(of.baseline.e2eMs) : '–'
+    return [rate, all(of.ackMs), all(of.e2eMs), relayed, cpu, orDash(of.transactionsPerMessage), faultsOf(of)]
   })
-  const head = ['messages/s asked', 'due → ack p50 / p95 / p99 ms', 'due → push p50 / p95 / p99 ms']
+  const head = [
+    'messages/s asked',
+    'due → ack p50 / p95 / p99 ms',
+    'due → push p50 / p95 / p99 ms',
+    'the same at a relay',
+  ]
   return markdownTable(
     [...head, 'CPU a message: broker, Postgres µs', 'transactions a message', 'lost, twice or misplaced'],
     rows,
