@@ -360,7 +360,9 @@ export const senderMark = pgTable(
     lastEnvelopeId: uuid('last_envelope_id').notNull().default('00000000-0000-0000-0000-000000000000'),
   },
   (t) => [
-    primaryKey({ columns: [t.meshId, t.sender] }),
+    // Not unique: a member has one since it is made with it. A unique index is asked at each change of a row whose page is full, and
+    // while a snapshot is held that is a walk over all the row's former versions.
+    index('sender_mark_sender').on(t.meshId, t.sender),
     foreignKey({ columns: [t.meshId, t.sender], foreignColumns: [member.meshId, member.peerNo] }),
   ],
 )

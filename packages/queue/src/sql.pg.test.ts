@@ -68,7 +68,7 @@ const statements = {
 /** The indexes each statement says it walks. */
 const QUEUE = 'message_queue_mesh_id_recipient_priority_id_pk'
 const LEDGER = 'dedupe_ledger_mesh_id_sender_second_first_id_pk'
-const MARK = 'sender_mark_mesh_id_sender_pk'
+const MARK = 'sender_mark_sender'
 const PEER = 'session_mesh_id_peer_no_pk'
 const MEMBER = 'member_mesh_id_peer_no_pk'
 const POOL = 'pool_mesh_id_peer_no_pk'

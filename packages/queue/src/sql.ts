@@ -187,7 +187,7 @@ const BODY_BYTES = `(select octet_length(b.bytes) from shared_body b
  * is moving or was moved, `~` a concurrent statement may be storing it), its delivery id, the time given, the last id, and after the place of each sender
  * that of its mark.
  *
- * Walks: the primary keys of message_queue, dedupe_ledger, sender_mark and member.
+ * Walks: the primary keys of message_queue, dedupe_ledger and member, and sender_mark_sender.
  */
 export const COMMIT_CAREFULLY = `
 with party as materialized (

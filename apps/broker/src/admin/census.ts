@@ -96,9 +96,8 @@ export class Census {
     this.isFailing = look === null
     if (look) this.take(look)
     if (this.isStopped) return
-    const isLong = this.place !== CENSUS_START
     const restMs = PAUSE_FACTOR * (performance.now() - startedAtMs)
-    this.walkAfter(isLong ? Math.min(PAUSE_MAX_MS, Math.max(PAUSE_MIN_MS, restMs)) : PAUSE_MIN_MS)
+    this.walkAfter(Math.min(PAUSE_MAX_MS, Math.max(PAUSE_MIN_MS, restMs)))
   }
 
   private walkAfter(pauseMs: Millis): void {
