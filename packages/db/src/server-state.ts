@@ -42,9 +42,10 @@ export async function missingIndexes(db: Database): Promise<string[]> {
   const there = new Set(rows.map(({ name }) => name))
   const withKey = new Set(rows.filter(({ isPrimary }) => isPrimary).map(({ table }) => table))
   return tables().flatMap((table) => {
-    const { name, indexes } = getTableConfig(table)
+    const { name, indexes, primaryKeys, columns } = getTableConfig(table)
     const absent = indexes.map(({ config }) => config.name!).filter((index) => !there.has(index))
-    return withKey.has(name) ? absent : [`the primary key of ${name}`, ...absent]
+    const hasKey = primaryKeys.length > 0 || columns.some(({ primary }) => primary)
+    return hasKey && !withKey.has(name) ? [`the primary key of ${name}`, ...absent] : absent
   })
 }
 
