@@ -41,8 +41,6 @@ export interface Counted {
 const ROWS = 5000
 const PAUSE_MIN_MS = 1000
 const PAUSE_MAX_MS = 5000
-/** An empty queue is looked at so seldom while nothing comes in here: only what comes through other shards is seen later. */
-const QUIET_MS = 5000
 const PAUSE_FACTOR = 50
 const RECIPIENTS_MAX = 50_000
 const BLIND_AFTER_MS = 15_000
@@ -60,7 +58,7 @@ export class Census {
   private isStopped = false
   private isFailing = false
   private databaseAheadMs: Millis = 0
-  private acceptedThen = -1
+  private acceptedThen = 0
 
   /** `accepted`: how much mail this broker has taken in. `failed`: told once of an outage. */
   constructor(db: Database, accepted: () => number, failed: (error: unknown) => void) {
@@ -105,9 +103,10 @@ export class Census {
     this.timer.unref()
   }
 
+  /** An empty queue is looked at seldom while nothing comes in here: only what comes through other shards is seen later. */
   private isQuiet(nowMs: Millis): boolean {
-    const isEmpty = this.counted.countedAtMs !== null && this.counted.depth === 0 && !this.isFailing
-    return isEmpty && this.accepted() === this.acceptedThen && nowMs - this.lookedAtMs < QUIET_MS
+    if (this.isFailing || this.place !== CENSUS_START || this.counted.depth > 0) return false
+    return this.accepted() === this.acceptedThen && nowMs - this.lookedAtMs < PAUSE_MAX_MS
   }
 
   private take({ seen, reached, nowMs }: CensusLook): void {
