@@ -86,12 +86,12 @@ function latencies(result: LoadResult, paint: Paint): string {
   const { ackMs, e2eMs, sendCallMs, window, rate, baseline, callLateMs } = result
   const table = plainTable(['milliseconds', 'p50', 'p95', 'p99', 'max'], paint)
   const row = (name: string, of: Percentiles) => table.push([name, ...[of.p50, of.p95, of.p99, of.max].map(figure)])
-  row(rate === null ? 'send → ack' : 'due → ack', ackMs)
-  const pushed = rate === null ? 'send → push' : 'due → push'
-  row(pushed, e2eMs)
+  const from = rate === null ? 'send' : 'due'
+  row(`${from} → ack`, ackMs)
+  row(`${from} → push`, e2eMs)
   if (rate === null) row('call of send() → ack', sendCallMs)
   if (callLateMs) row('due → call', callLateMs)
-  if (baseline) row(`${pushed}, ${result.baselineKind}`, baseline.e2eMs)
+  if (baseline) row(`${from} → push, ${result.baselineKind}`, baseline.e2eMs)
   const note = rate === null ? `  "send": when the window of ${count(window)} admits a message, before sealing` : ''
   return `${table.toString()}${note && `\n${paint.dim(note)}`}`
 }

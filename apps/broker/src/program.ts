@@ -18,7 +18,7 @@ import { type Millis, OperatingError, type PeerKey } from '@sealpost/std'
  *
  * Beside that it collects once a second, every other time the whole heap, which with 10,000 sessions takes a tenth of a
  * second. Every ten seconds is 40 % less CPU with 3,000 silent sessions and a fifth less in that burst, for the same memory;
- * every minute another tenth of what silent sessions cost.
+ * every minute, and an empty queue counted less often, 1,000 of them cost 0.9 to 1.3 % of a core instead of 1.2 to 1.5.
  *
  * And it compiles for the last time what has run a while; that took a fourth of the CPU of two brokers in such a burst with
  * half of it crossing. Ten times later it is only what runs always: 59 µs a message of both instead of 78.

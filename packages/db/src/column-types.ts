@@ -48,10 +48,12 @@ export const columnTypes = {
   ),
 }
 
+const TO_ESCAPE = /["\\]/g
+
 function elementLiteral(value: ArrayElement): string {
   if (value === null) return 'NULL'
   if (typeof value === 'number') return String(value)
-  if (typeof value === 'string') return `"${value.replace(/["\\]/g, '\\$&')}"`
+  if (typeof value === 'string') return `"${value.replace(TO_ESCAPE, '\\$&')}"`
   return `"\\\\x${toHex(value)}"`
 }
 

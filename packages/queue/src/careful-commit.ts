@@ -2,7 +2,7 @@
 import { arrayLiteral, byteaText, type Step } from '@sealpost/db'
 import type { Append } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
-import { added, bodiesOf, fingerprintOf, Parties, secondOf } from './commit-batch.ts'
+import { bodiesOf, fingerprintOf, Parties, secondOf } from './commit-batch.ts'
 import { arrayOf } from './run.ts'
 import type { PlaceOf } from './shard-memory.ts'
 import { COMMIT_CAREFULLY, KEEP_BODIES } from './sql.ts'
@@ -15,10 +15,7 @@ export interface CarefulStep {
 
 export function carefulStep(appends: readonly Append[], dedupeMs: Millis): CarefulStep {
   const parties = new Parties()
-  for (const [i, { meshId, sender }] of appends.entries()) {
-    const party = parties.find(meshId, sender)
-    party.sent = added(party.sent, i)
-  }
+  for (const [i, { meshId, sender }] of appends.entries()) parties.sent(meshId, sender, i)
   for (const { meshId, recipient } of appends) parties.find(meshId, recipient)
   const { all } = parties
   const places = new Map(all.map((party, i) => [party, i + 1])) // as Postgres counts

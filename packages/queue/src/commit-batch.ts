@@ -25,7 +25,7 @@ export interface Party {
 const NONE: readonly never[] = []
 
 /** A list is made at its first item: most parties of a batch have one of three. */
-export function added<T>(items: readonly T[], item: T): readonly T[] {
+function added<T>(items: readonly T[], item: T): readonly T[] {
   if (items.length === 0) return [item]
   ;(items as T[]).push(item)
   return items
@@ -57,6 +57,13 @@ export class Parties {
     return party
   }
 
+  /** The party that sent what stands at this place of the batch. */
+  sent(meshId: MeshId, sender: PeerNo, place: number): Party {
+    const party = this.find(meshId, sender)
+    party.sent = added(party.sent, place)
+    return party
+  }
+
   /** In an order that all shards share: two transactions that take locks in it can't wait for each other. */
   senders(): Party[] {
     return this.all.filter((party) => party.sent.length > 0).sort(compare)
@@ -82,9 +89,8 @@ export function sureOf(appends: readonly Append[], markOf: MarkOf): readonly App
   const parties = new Parties()
   const bodies = new Alikes()
   const senders = appends.map((append, i) => {
-    const sender = parties.find(append.meshId, append.sender)
-    if (sender.sent.length === 0) begin(sender, markOf)
-    sender.sent = added(sender.sent, i)
+    const sender = parties.sent(append.meshId, append.sender, i)
+    if (sender.sent.length === 1) begin(sender, markOf)
     // What is delayed is rare enough for the careful way to be the only one that knows how.
     if (append.envelopeId <= sender.lastId || append.notBeforeMs > 0) sender.isSure = false
     if (append.body && !bodies.isAlike(append, append.body)) sender.isSure = false

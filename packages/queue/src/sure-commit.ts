@@ -2,11 +2,11 @@
  * The fast way of a commit: everything in it is new as far as this shard knows, so ids and leases are given here, the
  * rows travel by `COPY`, and Postgres only checks. When it objects nothing was done.
  */
-import type { PipeRow, Step } from '@sealpost/db'
+import { arrayLiteral, type PipeRow, type Step } from '@sealpost/db'
 import type { Append, AppendOutcome } from '@sealpost/protocol'
 import type { DeliveryId, Millis, ShardId } from '@sealpost/std'
 import { BinaryWriter, int4s, int8s, uuids } from './binary.ts'
-import { added, admitBirth, bodiesOf, fingerprintOf, Parties, type Party, secondOf } from './commit-batch.ts'
+import { admitBirth, bodiesOf, fingerprintOf, Parties, type Party, secondOf } from './commit-batch.ts'
 import { keptSteps } from './kept-step.ts'
 import type { QueueOptions } from './queue.ts'
 import type { SenderMark, SenderMarks } from './shard-memory.ts'
@@ -50,8 +50,7 @@ export class SureCommit {
     this.writers = writers
     for (const append of appends) {
       const recipient = this.parties.find(append.meshId, append.recipient)
-      const sender = this.parties.find(append.meshId, append.sender)
-      sender.sent = added(sender.sent, this.isLeased.length)
+      this.parties.sent(append.meshId, append.sender, this.isLeased.length)
       this.isLeased.push(admitBirth(recipient, append))
     }
     this.senders = this.parties.senders()
@@ -115,7 +114,7 @@ export class SureCommit {
         this.terms.shard,
         ...this.judging(),
         int8s(births.map((party) => party.birthFloor)),
-        `{"${marks.map(({ place }) => place).join('","')}"}`,
+        arrayLiteral(marks.map(({ place }) => place)),
       ],
     }
   }
