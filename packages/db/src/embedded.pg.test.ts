@@ -7,7 +7,7 @@ import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { checkServer } from './check-server.ts'
-import { type Database, openDatabase } from './connect.ts'
+import { type Database, openDatabase, openPipeline } from './connect.ts'
 import { type EmbeddedOptions, type EmbeddedPostgres, startEmbedded } from './embedded.ts'
 import { unhurried } from './testing.ts'
 
@@ -74,6 +74,17 @@ test('a temporary server is durable, private to this machine, and leaves neither
   expect(isAlive(server.pid)).toBe(false)
   await expect(readdir(join(server.dataDir, '..'))).rejects.toMatchObject({ code: 'ENOENT' })
   expect(await ask(other, async () => 'untouched')).toBe('untouched')
+})
+
+test('a Unix socket is an address like any other', async () => {
+  await chmod(folder, 0o777) // for the server's account
+  const server = await start({ settings: { shared_buffers: '16MB', unix_socket_directories: folder } })
+  const url = server.url.replace('127.0.0.1', encodeURIComponent(folder))
+  const isLocal = 'select inet_client_addr() is null as is'
+  expect(await ask({ url }, (db) => db.run((sql) => sql.unsafe(isLocal)))).toMatchObject([{ is: true }])
+  const pipeline = await openPipeline(url)
+  expect(await pipeline.run((pipe) => pipe.run([{ text: isLocal }]))).toEqual([[['t']]])
+  await pipeline.close()
 })
 
 test('a wrong password does not get in', async () => {
