@@ -82,7 +82,7 @@ export const PARTS: readonly Part[] = [
   one('idle', '--idle 1000', '--idle 4 --seconds 1'),
   { ...one('soak', '--soak 20m', '4 --soak 5s --rate 50'), isLong: true },
   {
-    ...one('soak-held', '--soak 10m --hold-transaction 300', '4 --soak 5s --rate 50 --hold-transaction 1'),
+    ...one('soak-held', '--soak 20m --hold-transaction 300', '4 --soak 5s --rate 50 --hold-transaction 1'),
     isLong: true,
   },
   { ...one('soak-backlog', '--soak 10m --backlog 1000000', '4 --soak 5s --rate 50 --backlog 40'), isLong: true },
