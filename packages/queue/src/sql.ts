@@ -324,7 +324,7 @@ const OPENING = `s.epoch, replace(k.last_envelope_id::text, '-', '') as last_env
  * Compares the epoch before it sets it: of all that read one epoch a single one opens, and one that comes late matches
  * nothing. Two steps, where a fence takes one: a late fence of the former session then never meets the epoch of this
  * one. `$1` shard · `$2 $3` mesh, peer · `$4` the epoch that was read. Answers the epoch, the peer's mark as a sender,
- * a block of ids and the clock. Walks: session's, member's and sender_mark's primary keys.
+ * a block of ids and the clock. Walks: session's and member's primary keys, and sender_mark_sender.
  */
 export const OPEN = `
 update session s ${OPENED}
