@@ -41,11 +41,20 @@ function machineText(results: Results): string | null {
   const latest = all.toSorted((a, b) => a.machine.date.localeCompare(b.machine.date)).at(-1)
   const load = all.find(({ result }) => result.postgresVersion !== undefined)
   if (!latest || !load) return null
-  const { cores, cpu, memoryGb, system, bun, gitSha, date } = latest.machine
+  const { cores, cpu, memoryGb, system, bun, date } = latest.machine
   const { postgresVersion, durability } = loadOf(load)
   const hardware = `${count(cores)} cores (${cpu}), ${count(memoryGb)} GB of memory, ${system}`
   const software = `PostgreSQL ${postgresVersion} with \`fsync=${durability.fsync}\` and \`synchronous_commit=${durability.synchronousCommit}\``
-  return `Measured on ${date}: ${hardware}; ${software}; Bun ${bun}; commit ${gitSha ?? 'unknown'}.`
+  return `Measured on ${date}: ${hardware}; ${software}; Bun ${bun}; ${commitsText(results)}.`
+}
+
+/** Parts are measured anew one by one, each as a whole. */
+function commitsText(results: Results): string {
+  const shaOf = ([, runs]: [string, Results[string]]) => Object.values(runs)[0]?.machine.gitSha ?? 'unknown'
+  const parts = Map.groupBy(Object.entries(results), shaOf)
+  if (parts.size === 1) return `commit ${[...parts.keys()][0]}`
+  const texts = [...parts].map(([sha, of]) => `${sha} (${of.map(([part]) => part).join(', ')})`)
+  return `commits ${texts.join(', ')}`
 }
 
 function burstTable(results: Results): string | null {
