@@ -3,7 +3,8 @@ import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { generateIdentity } from '@sealpost/identity'
 import { writeKeyFile } from '@sealpost/identity/key-file'
-import { connect } from '@sealpost/sdk'
+import { decodeClientFrame } from '@sealpost/protocol'
+import { type ConnectOptions, connect } from '@sealpost/sdk'
 import type { PeerKey } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import { until } from './testing-process.ts'
@@ -131,4 +132,37 @@ test('a recipient killed while it handles one message handles it in its next lif
   ended.push(...next.told('ended'))
   expect(ended.map(Number).sort((a, b) => a - b)).toEqual(numbers(0, 40).map(Number))
   await sender.close()
+})
+
+/** A network that loses every settle while `isLossy` says so. */
+function settleLosing(isLossy: () => boolean): NonNullable<ConnectOptions['webSocket']> {
+  return class extends WebSocket {
+    override send(wire: Uint8Array<ArrayBuffer>): void {
+      const decoded = decodeClientFrame('binary', wire)
+      if (!isLossy() || !decoded.ok || decoded.frame.type !== 'settle') super.send(wire)
+    }
+  } as unknown as NonNullable<ConnectOptions['webSocket']>
+}
+
+test('a recipient without a store handles one message of each of 150 senders’ processes once, though no settle was committed', async () => {
+  await using world = await World.open()
+  const sender = await world.enrol()
+  const place = await world.enrol()
+  for (const text of numbers(0, 150)) {
+    await using life = await connect(sender) // begins a stream of its own, as a process does
+    await life.send(place.identity.signing.publicKey, text)
+  }
+  let isLossy = true
+  const recipient = await connect({ ...place, webSocket: settleLosing(() => isLossy) })
+  const handled: string[] = []
+  recipient.onMessage((message) => void handled.push(message.text()))
+  await until('all are handled', () => handled.length === 150)
+  expect(await world.count('message_queue')).toBe(150)
+  await world.broker.kill()
+  isLossy = false
+  await world.restart()
+  await until('the queue is empty', async () => (await world.count('message_queue')) === 0)
+  expect(handled).toEqual(numbers(0, 150))
+  expect(recipient.counters.duplicates).toBe(150)
+  await recipient.close()
 })

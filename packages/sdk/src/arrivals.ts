@@ -75,7 +75,7 @@ export class Arrivals implements MessageDesk {
   constructor(ports: ArrivalPorts, keeping?: InboxKeeping) {
     this.#ports = ports
     this.early = new EarlyMail(ports.credit)
-    this.#inbox = new Inbox(keeping)
+    this.#inbox = new Inbox(keeping, ports.credit)
     this.#keeper = keeping?.keeper ?? null
   }
 

@@ -144,20 +144,53 @@ describe('inbox', () => {
     expect([...records.values()]).toMatchObject([{ kind: 'mark', settled: [1, 1000] }])
   })
 
-  test('a store forgets the oldest of 1,024 streams of a sender, and of nobody else', () => {
+  const streamOf = (i: number) => idOf(i) as string as StreamId
+  const loose = (i: number): ArrivedMessage => ({ sender: ALICE, envelopeId: idOf(i), stream: null, headerHash: null })
+  const settle = (inbox: Inbox<ArrivedMessage>, message: ArrivedMessage) => {
+    const verdict = inbox.receive(message)
+    inbox.settled(message)
+    return verdict
+  }
+
+  test.each([
+    ['streams', (i: number) => arrival(1, ALICE, streamOf(i))],
+    ['messages outside any stream', loose],
+  ])('of 2,000 %s of one sender that come again, none is fresh', (_, nth) => {
+    const inbox = new Inbox()
+    for (let i = 0; i < 2_000; i++) settle(inbox, nth(i))
+    const verdicts = Array.from({ length: 2_000 }, (_, i) => inbox.receive(nth(i)))
+    expect(new Set(verdicts)).toEqual(new Set(['duplicate']))
+  })
+
+  test('a session with a large credit remembers four times as many', () => {
+    const inbox = new Inbox(undefined, 4_096)
+    for (let i = 0; i < 16_384; i++) settle(inbox, arrival(1, ALICE, streamOf(i)))
+    expect(inbox.receive(arrival(1, ALICE, streamOf(0)))).toBe('duplicate')
+  })
+
+  test('the stream that was used least lately is forgotten, not the one that began first', () => {
+    const inbox = new Inbox()
+    for (let i = 0; i < 8_192; i++) settle(inbox, arrival(1, ALICE, streamOf(i)))
+    settle(inbox, arrival(2, ALICE, streamOf(0)))
+    settle(inbox, arrival(1, ALICE, streamOf(8_192)))
+    expect(inbox.receive(arrival(2, ALICE, streamOf(0)))).toBe('duplicate')
+    expect(inbox.receive(arrival(1, ALICE, streamOf(1)))).toBe('fresh')
+  })
+
+  test('a store forgets the stream used least lately of 8,192, and none of another sender', () => {
     const { inbox, keeper, records } = new InboxLife()
-    const streams = Array.from({ length: 1025 }, (_, i) => idOf(i) as string as StreamId)
-    for (const message of [arrival(1, MALLORY, STREAM), ...streams.map((id) => arrival(1, ALICE, id))]) {
-      inbox.receive(message)
-      inbox.settled(message)
-    }
+    for (let i = 0; i < 8_192; i++) settle(inbox, arrival(1, ALICE, streamOf(i)))
+    settle(inbox, arrival(1, MALLORY, STREAM))
+    settle(inbox, arrival(2, ALICE, streamOf(0)))
     keeper.flush()
-    const ofAlice = [...records.values()].filter((record) => record.kind === 'mark' && record.sender === ALICE)
-    expect([ofAlice.length, records.size]).toEqual([1024, 1025])
-    const after = new InboxLife(records).inbox
-    expect(after.receive(arrival(1, ALICE, streams[1]!))).toBe('duplicate')
+    expect(records.size).toBe(8_193)
+    const next = new InboxLife(records)
+    settle(next.inbox, arrival(1, ALICE, streamOf(8_192)))
+    next.keeper.flush()
+    const after = new InboxLife(next.records).inbox
+    expect(after.receive(arrival(2, ALICE, streamOf(0)))).toBe('duplicate')
     expect(after.receive(arrival(1, MALLORY))).toBe('duplicate')
-    expect(after.receive(arrival(1, ALICE, streams[0]!))).toBe('fresh')
+    expect(after.receive(arrival(1, ALICE, streamOf(1)))).toBe('fresh')
   })
 
   test('any permutation with repeats hands out each number once', () => {

@@ -32,15 +32,20 @@ export interface InboxKeeping {
 }
 
 /**
- * A sender begins up to three streams whenever it starts. A store remembers more of them, since it sees more starts; the
- * bound is there because a hostile sender could begin one with every message, and who goes past it endangers only what
- * is known of its own.
+ * Streams of one sender, and its messages outside any stream, that are remembered: those used last. A broker that dies
+ * pushes everything again whose settle it had not committed, and each of those messages may stand in a stream of its own,
+ * since a sender begins up to three streams whenever its process starts. A session has 512 unsettled deliveries by default,
+ * and settles wait for their commit for some 20 ms. A stream costs about 500 bytes, so a sender that begins one with every
+ * message costs 4 MiB, and displaces only its own.
  */
-const STREAMS_MAX = { memory: 64, store: 1_024 }
-const LOOSE_MAX = 1_024
+const REMEMBERED_MIN = 8_192
+/** Per delivery of the session's credit: as many again may be settled and not committed. */
+const REMEMBERED_PER_CREDIT = 4
+const CREDIT_USUAL = 512
 
 interface Stream {
-  readonly rank: number
+  /** Ascends in the order of their last use, as far as a store knows it. */
+  rank: number
   readonly seen: StreamMark
   /** With a store only. */
   readonly settled: StreamMark | null
@@ -48,7 +53,9 @@ interface Stream {
 }
 
 interface Sender<Held> {
+  /** The one used last stands last. */
   readonly streams: Map<StreamId, Stream>
+  lastUsed: Stream | null
   readonly running: Map<EnvelopeId, Held>
   /** Ids of messages that stand in no stream. */
   readonly loose: Set<EnvelopeId>
@@ -65,9 +72,12 @@ export interface ArrivedMessage {
 export class Inbox<Held extends ArrivedMessage> {
   readonly #senders = new Map<PeerKey, Sender<Held>>()
   readonly #keeper: Keeper | null
+  readonly #rememberedMax: number
   #lastRank = 0
 
-  constructor(keeping?: InboxKeeping) {
+  /** `credit`: deliveries that the broker may have pushed and that are not settled. */
+  constructor(keeping?: InboxKeeping, credit = CREDIT_USUAL) {
+    this.#rememberedMax = Math.max(REMEMBERED_MIN, credit * REMEMBERED_PER_CREDIT)
     this.#keeper = keeping?.keeper ?? null
     if (keeping) this.#restore(keeping.records)
   }
@@ -122,33 +132,40 @@ export class Inbox<Held extends ArrivedMessage> {
   #senderOf(key: PeerKey): Sender<Held> {
     const known = this.#senders.get(key)
     if (known) return known
-    const sender: Sender<Held> = { streams: new Map(), running: new Map(), loose: new Set() }
+    const sender: Sender<Held> = { streams: new Map(), lastUsed: null, running: new Map(), loose: new Set() }
     this.#senders.set(key, sender)
     return sender
   }
 
-  #streamOf(key: PeerKey, { streams }: Sender<Held>, streamId: StreamId): Stream {
+  #streamOf(key: PeerKey, sender: Sender<Held>, streamId: StreamId): Stream {
+    const { streams } = sender
     const known = streams.get(streamId)
-    if (known) return known
-    const stream = newStream(++this.#lastRank, this.#keeper ? new StreamMark() : null)
+    if (known && known === sender.lastUsed) return known
+    const stream = known ?? newStream(++this.#lastRank, this.#keeper ? new StreamMark() : null)
+    if (known) streams.delete(streamId)
     streams.set(streamId, stream)
-    if (streams.size > (this.#keeper ? STREAMS_MAX.store : STREAMS_MAX.memory)) {
-      const oldest = streams.keys().next().value!
-      streams.delete(oldest)
-      this.#keeper?.remove(markKey(key, oldest))
-    }
+    sender.lastUsed = stream
+    if (streams.size > this.#rememberedMax) this.#forgetOldest(key, streams)
     return stream
+  }
+
+  #forgetOldest(key: PeerKey, streams: Map<StreamId, Stream>): void {
+    const oldest = streams.keys().next().value!
+    streams.delete(oldest)
+    this.#keeper?.remove(markKey(key, oldest))
   }
 
   /** The record is made when its batch leaves: once for all that was settled until then. */
   #keepMark(keeper: Keeper, sender: PeerKey, { streamId, seq }: StreamPosition): void {
-    const { rank, settled } = this.#streamOf(sender, this.#senderOf(sender), streamId)
+    const stream = this.#streamOf(sender, this.#senderOf(sender), streamId)
+    const { settled } = stream
     settled!.note(seq)
+    stream.rank = ++this.#lastRank
     keeper.put(markKey(sender, streamId), () => ({
       kind: 'mark',
       sender,
       streamId,
-      rank,
+      rank: stream.rank,
       settled: settled!.toRanges(),
     }))
   }
@@ -164,10 +181,10 @@ export class Inbox<Held extends ArrivedMessage> {
   }
 
   #noteLoose({ loose }: Sender<Held>, { sender: key, envelopeId }: Held): 'fresh' | 'duplicate' {
-    if (loose.has(envelopeId)) return 'duplicate'
-    const oldest = addBounded(loose, envelopeId, LOOSE_MAX)
+    const isKnown = loose.delete(envelopeId) // and put last: it was used
+    const oldest = addBounded(loose, envelopeId, this.#rememberedMax)
     if (oldest !== undefined) this.#keeper?.remove(looseKey(key, oldest))
-    return 'fresh'
+    return isKnown ? 'duplicate' : 'fresh'
   }
 }
 

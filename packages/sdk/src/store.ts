@@ -85,7 +85,7 @@ export interface MarkRecord {
   readonly kind: 'mark'
   readonly sender: PeerKey
   readonly streamId: StreamId
-  /** Ascends in the order in which the streams were first seen. */
+  /** Ascends in the order in which the streams were last used. */
   readonly rank: number
   /** From, to, from, to …, ascending, both ends included. */
   readonly settled: readonly number[]
