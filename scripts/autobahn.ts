@@ -65,6 +65,7 @@ function echo() {
     hostname: '127.0.0.1',
     port: 0,
     development: false,
+    reusePort: false,
     fetch: (request, server) => (server.upgrade(request) ? undefined : new Response('upgrade', { status: 426 })),
     websocket: { ...endpointSettings(64 * 1024 * 1024), message: (socket, wire) => void socket.send(wire) },
   })

@@ -141,6 +141,7 @@ test('a broker that never answers ends it after DRAIN_MS, before the run, with o
   const mute = Bun.serve({
     hostname: '127.0.0.1',
     port: 0,
+    reusePort: false,
     fetch: (request, server) => {
       if (new URL(request.url).pathname === '/version') return Response.json({ brokerKey: 'ab'.repeat(32) })
       const headers = { 'Sec-WebSocket-Protocol': request.headers.get('sec-websocket-protocol')! }

@@ -75,7 +75,8 @@ describe('a rule fails when it is broken', () => {
     ['packages/core/src/a.ts', `const a = \`text \${Date.now()} text\``],
     ['packages/sdk/src/a.ts', 'process.env.A'],
     ['apps/broker/src/a.ts', 'Bun.env.A'],
-    ['apps/broker/src/driver.ts', 'Bun.serve({})'],
+    ['apps/broker/src/driver.ts', 'Bun.serve({ reusePort: false })'],
+    ['apps/broker/src/server.ts', 'Bun.serve({ development: false })'],
   ])('%s: %s', (path, source) => {
     const manifests = [std, core, manifest('packages/sdk'), manifest('apps/broker')]
     expect(violationsOf(path, source, manifests)).toEqual([expect.stringContaining('not for this place')])
@@ -124,7 +125,10 @@ describe('what is allowed is left alone', () => {
   const root: Manifest = { ...manifest('', ['@sealpost/sdk', 'postgres']), devDependencies: ['vitest'] }
 
   test.each([
-    ['apps/broker/src/http.ts', "import { Hono } from 'hono'; import { cors } from 'hono/cors'; Bun.serve({})"],
+    [
+      'apps/broker/src/http.ts',
+      "import { Hono } from 'hono'; import { cors } from 'hono/cors'; Bun.serve({ reusePort: false })",
+    ],
     ['apps/broker/src/config.ts', 'process.env.PORT'],
     ['apps/broker/src/log.ts', "import pino from 'pino'"],
     ['apps/broker/src/a.ts', "import { connect } from '@sealpost/db'; import './b.ts'; import 'node:fs'"],

@@ -129,6 +129,11 @@ export const WORD_RULES: readonly WordRule[] = [
     onlyIn: ['apps/broker/src/server.ts', 'apps/broker/src/http.ts', 'packages/sdk/src/testing-hostile.ts', 'scripts/'],
   },
   {
+    name: 'Bun.serve without reusePort: false',
+    word: /\bBun\s*\.\s*serve\b(?![\s\S]{0,160}\breusePort: false)/,
+    notIn: [''],
+  }, // two servers on one port get no error
+  {
     name: 'process.env',
     word: /\bprocess\s*\.\s*env\b|\bBun\s*\.\s*env\b|\bimport\s*\.\s*meta\s*\.\s*env\b/,
     onlyIn: [

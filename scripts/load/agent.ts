@@ -109,6 +109,7 @@ function listen({ host, port }: AgentOptions, { fetch, ...events }: Listener) {
     return Bun.serve<Guest>({
       hostname: host,
       port,
+      reusePort: false,
       fetch: (request, server) => fetch(request, (data) => server.upgrade(request, { data })),
       websocket: { ...events, maxPayloadLength: ORDER_BYTES_MAX, backpressureLimit: ORDER_BYTES_MAX, idleTimeout: 0 },
     })

@@ -73,6 +73,7 @@ export class Front {
     this.#server = Bun.serve<{ session: Session; form: Form }>({
       hostname: '127.0.0.1',
       port: 0,
+      reusePort: false,
       fetch: (request, server) => {
         const name = request.headers.get('sec-websocket-protocol') as Subprotocol
         const headers = { 'Sec-WebSocket-Protocol': name }

@@ -83,7 +83,6 @@ export function serve(parts: ServerParts, options: ServerOptions): RunningServer
   const server = listen<SocketState>({
     hostname: options.host,
     port: options.port,
-    development: false,
     maxRequestBodySize: FRAME_BYTES_MAX, // the same envelopes, by whichever way
     idleTimeout: 30,
     fetch: (request, server) => {
@@ -164,7 +163,6 @@ export function serveAdmin(options: {
   const server = listen({
     hostname: options.host,
     port: options.port,
-    development: false,
     maxRequestBodySize: ADMIN_BODY_BYTES_MAX,
     fetch: options.fetch,
   })
@@ -280,10 +278,13 @@ export function helloOf(options: Pick<ServerOptions, 'brokerKey' | 'authWithinMs
   }
 }
 
-/** @throws OperatingError `port_taken`, `address_unusable` */
+/**
+ * Without `reusePort: false`, `development: false` sets SO_REUSEPORT, and the kernel deals new connections to two brokers on one port.
+ * @throws OperatingError `port_taken`, `address_unusable`
+ */
 function listen<T>(options: Bun.Serve.Options<T>): Server<T> {
   try {
-    return Bun.serve<T>(options)
+    return Bun.serve<T>({ ...options, development: false, reusePort: false } as Bun.Serve.Options<T>)
   } catch (error) {
     const { code } = error as { code?: string }
     const place = `${options.hostname}:${options.port}`

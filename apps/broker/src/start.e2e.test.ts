@@ -156,6 +156,15 @@ describe('a port that is taken', () => {
     server.close()
   })
 
+  test.each(['PORT', 'ADMIN_PORT'])('%s, by another broker', async (name) => {
+    const first = await BrokerProcess.start(good)
+    const port = new URL(name === 'PORT' ? first.httpUrl : first.adminUrl).port
+    await expectEnd({ [name]: port }, 1, `Something else listens on 127.0.0.1:${port} already.`)
+    await first.kill()
+    const second = await BrokerProcess.start({ ...good, [name]: port }) // at once, connections in TIME_WAIT or not
+    await second.kill()
+  })
+
   test('is told apart by whoever starts the broker as a program', async () => {
     const { server, port } = await listen()
     const starting = startBroker({ environment: { ...good, PORT: String(port), ADMIN_PORT: '0' } })

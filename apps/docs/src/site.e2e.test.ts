@@ -81,7 +81,12 @@ describe('in a browser', () => {
     if (isMissing) return
     browser = await openBrowser()
     const answer = (path: string) => new Response(Bun.file(join(site, path.endsWith('/') ? `${path}index.html` : path)))
-    server = Bun.serve({ hostname: '127.0.0.1', port: 0, fetch: ({ url }) => answer(new URL(url).pathname) })
+    server = Bun.serve({
+      hostname: '127.0.0.1',
+      port: 0,
+      reusePort: false,
+      fetch: ({ url }) => answer(new URL(url).pathname),
+    })
   })
   afterAll(async () => {
     await browser?.close()

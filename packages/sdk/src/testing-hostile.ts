@@ -35,6 +35,7 @@ function serve(broker: TestingBroker) {
   return Bun.serve<{ protocol: string; line: WebSocketLike | null }>({
     hostname: '127.0.0.1',
     port: 0,
+    reusePort: false,
     fetch: (request, server) => {
       const protocol = request.headers.get('Sec-WebSocket-Protocol') ?? ''
       const options = { headers: { 'Sec-WebSocket-Protocol': protocol }, data: { protocol, line: null } }
