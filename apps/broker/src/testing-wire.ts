@@ -88,16 +88,19 @@ export class WireClient {
     })
   }
 
-  /** Upgrades; the greeting is the first of `frames`. */
-  static async open(url: string, form: Form = 'binary'): Promise<WireClient> {
+  /** Upgrades; the greeting is the first of `frames`. `from`: the address it dials from. */
+  static async open(url: string, form: Form = 'binary', from = '127.0.0.1'): Promise<WireClient> {
     const { port, host } = new URL(url)
-    const socket = dial(Number(port), '127.0.0.1')
+    const socket = dial({ port: Number(port), host: '127.0.0.1', localAddress: from })
     const arrived = new Arrived(socket)
     const protocol = Object.entries(SUBPROTOCOLS).find(([, its]) => its === form)![0]
     socket.write(upgradeRequest(host, [`Sec-WebSocket-Protocol: ${protocol}`]))
     const head = await arrived.take('the answer to an upgrade', (bytes) => endOfHead(bytes))
     const { status, headers } = parseHead(head.toString('latin1'))
-    if (status !== 101 || headers.get('sec-websocket-protocol') !== protocol) throw new Error(`upgrade: ${status}`)
+    if (status !== 101 || headers.get('sec-websocket-protocol') !== protocol) {
+      socket.destroy()
+      throw new Error(`upgrade: ${status}`)
+    }
     return new WireClient(socket, arrived, form)
   }
 

@@ -1,0 +1,62 @@
+/** Attacks by whoever reaches the port and has no key: sockets and requests before anything is proven. */
+import { WireClient } from '@sealpost/broker/testing-wire'
+import type { Attack, AttackContext } from './attack.ts'
+import { atPace, dial, portOf, postOf, statusOf } from './sources.ts'
+
+const FROM = '127.66.6.6'
+/** The limits of one address; an attacker keeps to them, so that each request is let in. */
+const REQUESTS_PER_SECOND = 40
+const UPGRADES_PER_SECOND = 10
+const BODY_BYTES = 250_000
+const DEEP = '['.repeat(BODY_BYTES)
+const WIDE = `[${'{},'.repeat(BODY_BYTES / 3)}{}]`
+
+const post =
+  (path: string, body: string) =>
+  async ({ target, signal, count }: AttackContext): Promise<void> => {
+    const request = postOf(target, path, body)
+    await atPace(REQUESTS_PER_SECOND, signal, () => {
+      void statusOf(dial(portOf(target), FROM), request, signal).then(count)
+    })
+  }
+
+const firstFrame =
+  (wire: string | Uint8Array) =>
+  async ({ target, signal, count }: AttackContext): Promise<void> => {
+    const form = typeof wire === 'string' ? 'json' : 'binary'
+    await atPace(UPGRADES_PER_SECOND, signal, () => {
+      void WireClient.open(target.url, form, FROM).then(async (client) => {
+        client.sendWire(wire)
+        count((await client.closed).code)
+      }, refused(count))
+    })
+  }
+
+const refused = (count: AttackContext['count']) => () => count('refused')
+
+export const unprovenAttacks: readonly Attack[] = [
+  {
+    name: 'http-deep',
+    does: 'One address asks for a token 40 times a second, each time with 250 kB of opening brackets.',
+    isOneUnprovenAddress: true,
+    run: post('/v1/token', DEEP),
+  },
+  {
+    name: 'http-wide',
+    does: 'The same with 250 kB of small objects.',
+    isOneUnprovenAddress: true,
+    run: post('/v1/token', WIDE),
+  },
+  {
+    name: 'socket-deep',
+    does: 'One address opens 10 sockets a second and sends 250 kB of opening brackets on each before its key is proven.',
+    isOneUnprovenAddress: true,
+    run: firstFrame(DEEP),
+  },
+  {
+    name: 'socket-wide',
+    does: 'The same with 250 kB of small objects.',
+    isOneUnprovenAddress: true,
+    run: firstFrame(WIDE),
+  },
+]
