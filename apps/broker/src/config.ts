@@ -45,7 +45,7 @@ const shardName = z.string().regex(/^[!-~]{0,64}$/)
 const origin = z.string().refine((text) => URL.canParse(text) && new URL(text).origin === text)
 
 const address = words('an address or a host name')
-const { rate, byteRate, mailbox } = defaultLimits
+const { rate, byteRate, mailbox, mesh } = defaultLimits
 
 export const settings = {
   DATABASE_URL: setting(words('the URL of a database'), {
@@ -183,15 +183,30 @@ export const settings = {
     unit: 'deliveries',
     meaning: 'that may wait for one recipient from one sender',
   }),
+  MAILBOX_BYTES_PER_SENDER_MAX: setting(count('bytes', Number.MAX_SAFE_INTEGER), {
+    fallback: mailbox!.bytesPerSenderMax,
+    unit: 'bytes',
+    meaning: 'and their bytes',
+  }),
   MESH_MAX: setting(count('deliveries', MESH_COUNT_MAX, 0), {
-    fallback: 0,
+    fallback: mesh!.countMax,
     unit: 'deliveries',
-    meaning: 'that may wait in one mesh; 0 for any number',
+    meaning: 'deliveries that may wait in one mesh, and dead letters with them; 0 switches the quota of a mesh off',
   }),
   MESH_BYTES_MAX: setting(count('bytes', Number.MAX_SAFE_INTEGER), {
-    fallback: 8 * 1024 ** 3,
+    fallback: mesh!.bytesMax,
     unit: 'bytes',
-    meaning: 'and their bytes, where their number is limited',
+    meaning: 'and their bytes',
+  }),
+  MESH_PER_SENDER_MAX: setting(count('deliveries'), {
+    fallback: mesh!.perSenderMax,
+    unit: 'deliveries',
+    meaning: 'deliveries and dead letters of one sender in a mesh',
+  }),
+  MESH_BYTES_PER_SENDER_MAX: setting(count('bytes', Number.MAX_SAFE_INTEGER), {
+    fallback: mesh!.bytesPerSenderMax,
+    unit: 'bytes',
+    meaning: 'and their bytes',
   }),
   SOCKETS_PER_IP: setting(count('connections'), {
     fallback: 100,
@@ -352,6 +367,16 @@ export const settings = {
     unit: 's',
     meaning: 'a dead letter is forgotten after so long, told to its recipient or not',
   }),
+  DEAD_LETTERS_PER_SENDER_MAX: setting(count('dead letters'), {
+    fallback: 1000,
+    unit: 'dead letters',
+    meaning: 'dead letters of one sender that are kept for one recipient; the oldest go first',
+  }),
+  DEAD_LETTER_BYTES_PER_SENDER_MAX: setting(count('bytes', Number.MAX_SAFE_INTEGER), {
+    fallback: 8 * 1024 * 1024,
+    unit: 'bytes',
+    meaning: 'and their bytes; the newest one is kept in any case',
+  }),
   SNAPSHOT_SECONDS_MAX: setting(count('seconds'), {
     fallback: 300,
     unit: 's',
@@ -442,6 +467,14 @@ const rateLimits = (config: Config): Pick<EngineLimits, 'rate' | 'byteRate' | 'm
     countMax: config.MAILBOX_MAX,
     bytesMax: config.MAILBOX_BYTES_MAX,
     perSenderMax: config.MAILBOX_PER_SENDER_MAX,
+    bytesPerSenderMax: config.MAILBOX_BYTES_PER_SENDER_MAX,
   },
-  mesh: config.MESH_MAX === 0 ? null : { countMax: config.MESH_MAX, bytesMax: config.MESH_BYTES_MAX },
+  mesh: config.MESH_MAX === 0 ? null : meshLimits(config),
+})
+
+const meshLimits = (config: Config): EngineLimits['mesh'] => ({
+  countMax: config.MESH_MAX,
+  bytesMax: config.MESH_BYTES_MAX,
+  perSenderMax: config.MESH_PER_SENDER_MAX,
+  bytesPerSenderMax: config.MESH_BYTES_PER_SENDER_MAX,
 })

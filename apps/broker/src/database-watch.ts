@@ -2,7 +2,7 @@
  * Looks at the database now and then: does somebody hold a snapshot, do dead rows pile up, is it still the same one?
  * And forgets dead letters that nobody came back for.
  */
-import { type Database, forgetDeadLetters, lookAtHealth } from '@sealpost/db'
+import { type Database, forgetDeadLetters, lookAtHealth, trimDeadLetters } from '@sealpost/db'
 import { type Millis, OperatingError } from '@sealpost/std'
 import type { Config } from './config.ts'
 import { errorFields, type Log } from './log.ts'
@@ -22,6 +22,9 @@ type Alarm = 'snapshot_held' | 'dead_rows'
 
 const LOOK_EVERY_MS = 10_000
 const FORGET_EVERY_MS = 60_000
+const TRIM_EVERY_MS = 10_000
+/** At the start: other brokers, or none, looked after the database until now. */
+const FIRST_TRIM_SECONDS = 3600
 /** In one statement; a full one is followed by the next at once. */
 const FORGET_MAX = 1000
 
@@ -33,6 +36,8 @@ export class DatabaseWatch {
   private readonly busy = new Set<string>()
   private snapshotSeconds = 0
   private deadRows = 0
+  private deadLettersTrimmed = 0
+  private trimSeconds = FIRST_TRIM_SECONDS
 
   constructor(config: Config, parts: Parts) {
     this.config = config
@@ -41,9 +46,16 @@ export class DatabaseWatch {
       database_snapshot_seconds: ['age of the oldest snapshot that keeps dead rows', () => this.snapshotSeconds],
       queue_dead_rows: ['dead rows of the hot tables that are not cleared away', () => this.deadRows],
     })
+    parts.metrics.count({
+      dead_letters_trimmed: [
+        'dead letters deleted because their sender left more in one mailbox than it may',
+        () => this.deadLettersTrimmed,
+      ],
+    })
     this.timers = [
       this.every('health.failed', LOOK_EVERY_MS, () => this.look()),
       this.every('forget.failed', FORGET_EVERY_MS, () => this.forget()),
+      ...(config.LIMITS === 'on' ? [this.every('trim.failed', TRIM_EVERY_MS, () => this.trim())] : []),
     ]
   }
 
@@ -94,6 +106,21 @@ export class DatabaseWatch {
       if (forgotten > 0) this.parts.log.info('dead_letters.forgotten', { forgotten })
       if (forgotten < FORGET_MAX) return
     }
+  }
+
+  private async trim(): Promise<void> {
+    const { DEAD_LETTERS_PER_SENDER_MAX: countMax, DEAD_LETTER_BYTES_PER_SENDER_MAX: bytesMax } = this.config
+    const beganAtMs = performance.now()
+    const trimmed = await trimDeadLetters(this.parts.asking, {
+      countMax,
+      bytesMax,
+      youngerThanSeconds: this.trimSeconds,
+    })
+    // Twice the pause, so that a letter whose transaction was still open at this look is seen at the next one.
+    this.trimSeconds = (2 * TRIM_EVERY_MS + performance.now() - beganAtMs) / 1000
+    if (trimmed === 0) return
+    this.deadLettersTrimmed += trimmed
+    this.parts.log.warn('dead_letters.trimmed', { trimmed })
   }
 
   /** Never twice at a time: a slow database is asked less. */

@@ -95,8 +95,8 @@ test('a process that is over its memory lets nobody in, says so, and goes on wit
 })
 
 /** `ack`, or the code of its refusal. */
-async function sendTo(to: Place, client: WireClient): Promise<string> {
-  client.send(sendFrame(envelopeTo(to, { isHead: true })))
+async function sendTo(to: Place, client: WireClient, byteCount = 64): Promise<string> {
+  client.send(sendFrame(envelopeTo(to, { isHead: true, envelope: new Uint8Array(byteCount) })))
   const answer = await client.next('ack', 'nack')
   return answer.type === 'ack' ? 'ack' : answer.items[0]!.code
 }
@@ -114,6 +114,18 @@ test('H54: a mesh takes so much in all, whoever it is for', async () => {
 })
 
 describe('a mailbox', () => {
+  test('one sender fills its share of the bytes, and another one still gets through', async () => {
+    const bytes = { MAILBOX_BYTES_PER_SENDER_MAX: '4000', MAILBOX_BYTES_MAX: '8000' }
+    await using world = await World.open({ LIMITS: 'on', ...bytes })
+    const absent = await world.enrol()
+    const [one, two] = [await WireClient.enter(await world.enrol()), await WireClient.enter(await world.enrol())]
+    const answers: string[] = []
+    while (answers.at(-1) !== 'mailbox_full' && answers.length < 40) answers.push(await sendTo(absent, one, 1000))
+    expect(await sendTo(absent, one, 1000)).toBe('mailbox_full')
+    expect(await sendTo(absent, two, 1000)).toBe('ack')
+    for (const client of [one, two]) client.destroy()
+  })
+
   test('H54: takes so much of one sender and so much in all, and goes on when its owner has read', async () => {
     await using world = await World.open({ LIMITS: 'on', MAILBOX_PER_SENDER_MAX: '20', MAILBOX_MAX: '30' })
     const absent = await world.enrol()

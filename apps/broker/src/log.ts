@@ -32,6 +32,7 @@ interface Fields {
   readonly forSeconds?: number
   readonly deadRows?: number
   readonly forgotten?: number
+  readonly trimmed?: number
   readonly rows?: number
   readonly bytes?: number
 }

@@ -17,6 +17,8 @@ const ENGINE_COUNTERS: Readonly<Record<keyof Counters, readonly [name: string, h
   accepted: ['envelopes_accepted', 'envelopes committed and acknowledged'],
   duplicates: ['envelopes_duplicate', 'resends answered from the ledger'],
   nacked: ['envelopes_refused', 'envelopes answered with a nack'],
+  mailboxFull: ['mailbox_full', 'envelopes refused because a mailbox, or the share of their sender in it, is full'],
+  meshFull: ['mesh_full', 'envelopes refused because a mesh, or the share of their sender in it, is full'],
   pushed: ['deliveries_pushed', 'pushes, repeated ones included'],
   redelivered: ['deliveries_redelivered', 'pushes after the first of a delivery'],
   bornLeased: ['deliveries_born_leased', 'pushed right after their commit, without a claim'],

@@ -13,6 +13,8 @@ export interface Counters {
   accepted: number
   duplicates: number
   nacked: number
+  mailboxFull: number
+  meshFull: number
   pushed: number
   redelivered: number
   bornLeased: number
@@ -56,6 +58,8 @@ export class Context {
     accepted: 0,
     duplicates: 0,
     nacked: 0,
+    mailboxFull: 0,
+    meshFull: 0,
     pushed: 0,
     redelivered: 0,
     bornLeased: 0,

@@ -323,7 +323,7 @@ export class Engine {
     this.context.quotas.measured(meshId, peer, found)
   }
 
-  meshMeasured(meshId: MeshId, found: Omit<Measured, 'sender'> | null): void {
+  meshMeasured(meshId: MeshId, found: readonly Measured[] | null): void {
     this.context.quotas.meshMeasured(meshId, found)
   }
 

@@ -1,7 +1,6 @@
 /** What the engine bounds. The broker's configuration sets them; `docs/reference` lists defaults and units. */
 import type { Millis } from '@sealpost/std'
 import type { MailboxLimits } from './mailboxes.ts'
-import type { MeshLimits } from './quotas.ts'
 import type { Rate } from './rate.ts'
 
 export interface EngineLimits {
@@ -37,14 +36,15 @@ export interface EngineLimits {
   readonly threadRate: { readonly perSecond: number; readonly burst: number } | null
   /** What may wait for one recipient; `null` switches the limit off. */
   readonly mailbox: MailboxLimits | null
-  /** What may wait in one mesh; `null` switches the limit off. */
-  readonly mesh: MeshLimits | null
+  /** What may wait in one mesh, its dead letters included; `null` switches the limit off. */
+  readonly mesh: MailboxLimits | null
   /** How often a thread may pass from peer to peer. */
   readonly hopsMax: number
   readonly isBirthLeaseOn: boolean
 }
 
 const DAY_SECONDS = 86_400
+const MIB = 1024 * 1024
 
 export const defaultLimits: EngineLimits = {
   authWithinMs: 10_000,
@@ -65,8 +65,8 @@ export const defaultLimits: EngineLimits = {
   rate: { perSecond: 200, burst: 400 },
   byteRate: { perSecond: 4 * 1024 * 1024, burst: 8 * 1024 * 1024 },
   threadRate: { perSecond: 0.1, burst: 200 },
-  mailbox: { countMax: 10_000, bytesMax: 64 * 1024 * 1024, perSenderMax: 1000 },
-  mesh: null,
+  mailbox: { countMax: 10_000, bytesMax: 64 * MIB, perSenderMax: 1000, bytesPerSenderMax: 8 * MIB },
+  mesh: { countMax: 1_000_000, bytesMax: 8192 * MIB, perSenderMax: 250_000, bytesPerSenderMax: 2048 * MIB },
   hopsMax: 64,
   isBirthLeaseOn: true,
 }

@@ -3,7 +3,8 @@ import { beforeEach, expect, test } from 'vitest'
 import { Mailboxes, unknownMailbox } from './mailboxes.ts'
 import { idOf, keyOf, MESH, memberOf, sendOf, world } from './testing-world.ts'
 
-const LIMITS = { countMax: 40, bytesMax: 4000, perSenderMax: 12 }
+const LIMITS = { countMax: 40, bytesMax: 4000, perSenderMax: 12, bytesPerSenderMax: 1000 }
+const MESH_LIMITS = { countMax: 100, bytesMax: 100_000, perSenderMax: 100, bytesPerSenderMax: 100_000 }
 const [ann, bob] = [1, 2] as [PeerNo, PeerNo]
 const owner = () => ({ peer: 9 as PeerNo, mailbox: unknownMailbox() })
 
@@ -39,6 +40,21 @@ test.each([
   addMany(to, 1)
   mailboxes.measured(to, found)
   expect([isFull(to, ann), isFull(to, bob)]).toEqual([true, true])
+})
+
+test('the bytes of one sender have a bound of their own, and leave room for others', () => {
+  const to = owner()
+  mailboxes.add(MESH, to, { sender: ann, byteCount: 400 }, 0)
+  mailboxes.measured(to, [])
+  mailboxes.add(MESH, to, { sender: ann, byteCount: 600 }, 0)
+  expect([isFull(to, ann), isFull(to, bob)]).toEqual([true, false])
+  mailboxes.measured(to, [{ sender: ann, count: 1, bytes: 200 }])
+  expect(isFull(to, ann)).toBe(true) // 1000 bytes were on their way when the look began
+  mailboxes.landed(to, { sender: ann, byteCount: 400 })
+  mailboxes.landed(to, { sender: ann, byteCount: 600 })
+  isFull(to, ann, 1000)
+  mailboxes.measured(to, [{ sender: ann, count: 1, bytes: 999 }])
+  expect(isFull(to, ann, 1000)).toBe(false)
 })
 
 test('what is sent while a look is under way counts on top of its answer', () => {
@@ -103,21 +119,37 @@ test('one sender too many for a mailbox is refused, may come again, and what fol
 })
 
 test('a mesh that is full refuses whoever writes to whomever in it, and goes on when something has left it', () => {
-  const { engine, appends, send, nacks } = world({ mailbox: null, mesh: { countMax: 10, bytesMax: 1_000 } })
+  const { engine, appends, send, nacks } = world({
+    mailbox: null,
+    mesh: { ...MESH_LIMITS, countMax: 10, bytesMax: 1_000 },
+  })
   const resolve = () => engine.resolved(1, [keyOf(2), keyOf(3)], [memberOf(2), memberOf(3)])
   send(sendOf(1, 2))
   resolve()
-  engine.meshMeasured(MESH, { count: 9, bytes: 0 })
+  engine.meshMeasured(MESH, [{ sender: ann, count: 9, bytes: 0 }])
   send(sendOf(2, 3))
   expect(nacks()).toMatchObject([{ envelopeId: idOf(2), code: 'mailbox_full' }])
   engine.committed(appends.splice(0), { outcomes: [{ status: 'duplicate' }], enqueuedAtMs: 0 })
   engine.advance(15_000)
   send(sendOf(2, 3))
   resolve() // asks for a look
-  engine.meshMeasured(MESH, { count: 2, bytes: 900 })
+  engine.meshMeasured(MESH, [{ sender: bob, count: 2, bytes: 900 }])
   send(sendOf(2, 3), sendOf(3, 2), sendOf(4, 2, { isHead: false }))
   expect(appends.map(({ envelopeId }) => envelopeId)).toEqual([idOf(2), idOf(3)])
   expect(nacks().at(-1)).toMatchObject({ envelopeId: idOf(4), code: 'mailbox_full' })
+})
+
+test('one sender fills its share of a mesh only, whoever its recipients are', () => {
+  const { engine, appends, send, nacks } = world({ mailbox: null, mesh: { ...MESH_LIMITS, perSenderMax: 3 } })
+  send(sendOf(1, 2))
+  engine.resolved(1, [keyOf(2), keyOf(3)], [memberOf(2), memberOf(3)])
+  engine.meshMeasured(MESH, [
+    { sender: ann, count: 1, bytes: 0 },
+    { sender: bob, count: 5, bytes: 0 },
+  ])
+  send(sendOf(2, 3), sendOf(3, 2, { isHead: false }))
+  expect(appends.map(({ envelopeId }) => envelopeId)).toEqual([idOf(1), idOf(2)])
+  expect(nacks()).toMatchObject([{ envelopeId: idOf(3), code: 'mailbox_full' }])
 })
 
 test('an overload refuses sends as busy until it is over', () => {

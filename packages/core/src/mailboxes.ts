@@ -13,14 +13,18 @@ export interface MailboxLimits {
   /** Deliveries that may wait for one recipient. */
   readonly countMax: number
   readonly bytesMax: number
-  /** Of these, from one sender. */
+  /** Of these, from one sender: without a bound on bytes, one sender with large envelopes fills it for everybody. */
   readonly perSenderMax: number
+  readonly bytesPerSenderMax: number
 }
 
-interface Amounts {
+interface Amount {
   count: number
   bytes: number
-  readonly bySender: Map<PeerNo, number>
+}
+
+interface Amounts extends Amount {
+  readonly bySender: Map<PeerNo, Amount>
 }
 
 /** What a recipient's mailbox is believed to hold. */
@@ -42,6 +46,7 @@ const LOOK_EVERY_MS = 1000
 /** For a sender that is refused. */
 export const FULL_RETRY_MS = 5000
 
+const NOTHING: Readonly<Amount> = { count: 0, bytes: 0 }
 const nothing = (): Amounts => ({ count: 0, bytes: 0, bySender: new Map() })
 export const unknownMailbox = (): Mailbox => ({
   held: nothing(),
@@ -71,10 +76,12 @@ export class Mailboxes {
     const { limits } = this
     if (!limits) return false
     const { held } = owner.mailbox
+    const own = held.bySender.get(sender) ?? NOTHING
     const isFull =
       held.count >= limits.countMax ||
       held.bytes >= limits.bytesMax ||
-      (held.bySender.get(sender) ?? 0) >= limits.perSenderMax
+      own.count >= limits.perSenderMax ||
+      own.bytes >= limits.bytesPerSenderMax
     if (isFull && this.mayLook(owner, nowMs)) this.look(meshId, owner, nowMs)
     return isFull
   }
@@ -88,10 +95,12 @@ export class Mailboxes {
     addTo(mailbox.fresh, sender, 1, byteCount)
     addTo(mailbox.onItsWay, sender, 1, byteCount)
     const { fresh, look } = mailbox
+    const own = fresh.bySender.get(sender)!
     const isDue =
       fresh.count * LOOK_SHARE >= limits.countMax ||
       fresh.bytes * LOOK_SHARE >= limits.bytesMax ||
-      fresh.bySender.get(sender)! * LOOK_SHARE >= limits.perSenderMax
+      own.count * LOOK_SHARE >= limits.perSenderMax ||
+      own.bytes * LOOK_SHARE >= limits.bytesPerSenderMax
     if (look === 'none' ? this.mayLook(owner, nowMs) : isDue) this.look(meshId, owner, nowMs)
   }
 
@@ -100,7 +109,7 @@ export class Mailboxes {
     if (!this.limits) return
     const { onItsWay } = mailbox
     addTo(onItsWay, sender, -1, -byteCount)
-    if (onItsWay.bySender.get(sender) === 0) onItsWay.bySender.delete(sender)
+    if (onItsWay.bySender.get(sender)!.count === 0) onItsWay.bySender.delete(sender)
   }
 
   /** The answer to a look; `null`: the database did not answer. */
@@ -111,8 +120,7 @@ export class Mailboxes {
     // What was on its way when the look began may count twice until the next one: refused too early, but never too late.
     const held = nothing()
     for (const { sender, count, bytes } of found) addTo(held, sender, count, bytes)
-    for (const [sender, count] of mailbox.fresh.bySender) addTo(held, sender, count, 0)
-    held.bytes += mailbox.fresh.bytes
+    for (const [sender, { count, bytes }] of mailbox.fresh.bySender) addTo(held, sender, count, bytes)
     mailbox.held = held
   }
 
@@ -124,7 +132,8 @@ export class Mailboxes {
     if (mailbox.look === 'asked') return
     mailbox.look = 'asked'
     mailbox.askedAtMs = nowMs
-    mailbox.fresh = { ...mailbox.onItsWay, bySender: new Map(mailbox.onItsWay.bySender) }
+    mailbox.fresh = nothing()
+    for (const [sender, { count, bytes }] of mailbox.onItsWay.bySender) addTo(mailbox.fresh, sender, count, bytes)
     this.ask(meshId, peer)
   }
 }
@@ -132,5 +141,11 @@ export class Mailboxes {
 function addTo(amounts: Amounts, sender: PeerNo, count: number, bytes: number): void {
   amounts.count += count
   amounts.bytes += bytes
-  amounts.bySender.set(sender, (amounts.bySender.get(sender) ?? 0) + count)
+  const own = amounts.bySender.get(sender)
+  if (!own) {
+    amounts.bySender.set(sender, { count, bytes })
+    return
+  }
+  own.count += count
+  own.bytes += bytes
 }

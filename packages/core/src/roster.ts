@@ -45,7 +45,7 @@ const GOOD_FOR_MS = 15_000
 const IDLE_FOR_MS = 10 * 60_000
 
 /** In the place of a peer's number: all of a mesh. */
-export const EVERYBODY = 0 as PeerNo
+const EVERYBODY = 0 as PeerNo
 
 export class Mesh {
   readonly meshId: MeshId

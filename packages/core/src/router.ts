@@ -186,8 +186,11 @@ export class Router {
     }
     const code = to instanceof Pool ? refusalByPool(to, arrival.body!) : this.refusalByPeer(to, from, arrival)
     if (code) return this.refuse(from, arrival, code, 0)
-    if (this.context.quotas.areFull(from.mesh, to, from.peer.peer, nowMs))
+    const exceeded = this.context.quotas.exceeded(from.mesh, to, from.peer.peer, nowMs)
+    if (exceeded) {
+      this.context.counters[exceeded] += 1
       return this.refuse(from, arrival, 'mailbox_full', FULL_RETRY_MS)
+    }
     const ttlSeconds = item.ttlSeconds === 0 ? limits.ttlSecondsDefault : item.ttlSeconds
     const birth = this.deliveries.admit(to, from, arrival)
     const append = new RoutedAppend(from, to, arrival, { ttlSeconds, context: this.context }, birth)

@@ -53,7 +53,9 @@ test('all sessions of a peer share its rate, and a new one brings no new burst',
 })
 
 test('a mailbox that is full stays so when nobody of its mesh is here between two sends', () => {
-  const { engine, appends, nacks } = world({ mailbox: { countMax: 2, bytesMax: 1_000_000, perSenderMax: 2 } })
+  const { engine, appends, nacks } = world({
+    mailbox: { countMax: 2, bytesMax: 1000, perSenderMax: 2, bytesPerSenderMax: 1000 },
+  })
   engine.closed(1)
   const sendOnce = (n: number) => {
     engine.provenSender(n, memberOf(1))

@@ -2,7 +2,13 @@ import { randomBytes } from 'node:crypto'
 import { type DeliveryId, ID_BLOCK, type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import { beforeEach, expect, test } from 'vitest'
 import { addMembers, createMesh, revokeMember } from './admin.ts'
-import { forgetDeadLetters, listDeadLetters, purgeDeadLetters, redriveDeadLetters } from './dead-letters.ts'
+import {
+  forgetDeadLetters,
+  listDeadLetters,
+  purgeDeadLetters,
+  redriveDeadLetters,
+  trimDeadLetters,
+} from './dead-letters.ts'
 import { databaseOfFile } from './testing.ts'
 
 const db = await databaseOfFile()
@@ -28,16 +34,22 @@ interface Death {
   id?: number
   reason?: 'expired' | 'strikes'
   diedSecondsAgo?: number
+  sender?: number
 }
 
 /** From alice to bob. */
-async function die({ id = 1, reason = 'strikes', diedSecondsAgo = 0 }: Death = {}): Promise<void> {
+async function die({
+  id = 1,
+  reason = 'strikes',
+  diedSecondsAgo = 0,
+  sender = numbers[0]!,
+}: Death = {}): Promise<void> {
   const envelope = reason === 'expired' ? null : Buffer.from('sealed')
   await db.run(
     (sql) => sql`
       insert into dead_letter (mesh_id, recipient, id, priority, sender, attempts, strikes, envelope_id, enqueued_at,
         died_at, reason, envelope)
-      values (${meshId}, ${numbers[1]!}, ${id}, 1, ${numbers[0]!}, 21, 20, gen_random_uuid(), '2026-01-02 03:04:05Z',
+      values (${meshId}, ${numbers[1]!}, ${id}, 1, ${sender}, 21, 20, gen_random_uuid(), '2026-01-02 03:04:05Z',
         clock_timestamp() - make_interval(secs => ${diedSecondsAgo}), ${reason}, ${envelope})`,
   )
 }
@@ -50,6 +62,28 @@ const queued = () =>
       from message_queue order by id`,
   )
 const idsOf = async () => (await listDeadLetters(db, { meshId }, 100)).map(({ id }) => id as number)
+
+const trim = (bounds: { countMax?: number; bytesMax?: number; youngerThanSeconds?: number }) =>
+  trimDeadLetters(db, { countMax: 100, bytesMax: 1_000, youngerThanSeconds: 60, ...bounds })
+
+test('of one sender a mailbox keeps the newest dead letters, up to their number and their bytes', async () => {
+  for (const id of [1, 2, 3, 4]) await die({ id, diedSecondsAgo: 10 - id })
+  await die({ id: 5, diedSecondsAgo: 50, sender: numbers[1]! })
+  expect(await trim({})).toBe(0)
+  expect(await trim({ countMax: 3 })).toBe(1)
+  expect((await idsOf()).sort()).toEqual([2, 3, 4, 5])
+  expect(await trim({ bytesMax: 12 })).toBe(1) // 6 bytes each
+  expect(await trim({ bytesMax: 1 })).toBe(1)
+  expect((await idsOf()).sort()).toEqual([4, 5])
+})
+
+test('only mailboxes with a new dead letter are trimmed', async () => {
+  await die({ id: 1, diedSecondsAgo: 100 })
+  await die({ id: 2, diedSecondsAgo: 90 })
+  expect(await trim({ countMax: 1 })).toBe(0)
+  await die({ id: 3 })
+  expect(await trim({ countMax: 1 })).toBe(2)
+})
 
 test('a dead letter says between whom, when and why, the latest first', async () => {
   await die({ id: 1, reason: 'expired', diedSecondsAgo: 60 })

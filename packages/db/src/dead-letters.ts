@@ -196,6 +196,41 @@ export async function forgetDeadLetters(
   return row!.forgotten
 }
 
+export interface DeadLetterBounds {
+  /** Of one sender in one recipient's mailbox. */
+  readonly countMax: number
+  readonly bytesMax: number
+  /** Only mailboxes with a dead letter younger than this are looked at. */
+  readonly youngerThanSeconds: number
+}
+
+/**
+ * Deletes the oldest dead letters of each sender that has left more in one mailbox than it may. The newest one stays,
+ * whatever its size. Walks `dead_letter_died` and `dead_letter`'s primary key. @returns how many went. @throws DatabaseError
+ */
+export async function trimDeadLetters(
+  db: Database,
+  { countMax, bytesMax, youngerThanSeconds }: DeadLetterBounds,
+): Promise<number> {
+  const rows = await db.run(
+    (sql) => sql`
+      with grown as materialized (
+        select distinct m.mesh_id, d.recipient from mesh m cross join lateral (
+          select l.recipient from dead_letter l where l.mesh_id = m.mesh_id
+            and l.died_at > clock_timestamp() - make_interval(secs => ${youngerThanSeconds}::float8)) d
+      ), ranked as materialized (
+        select l.ctid as place, row_number() over newest as nth,
+          sum(l.bytes) over newest as bytes
+        from grown g join dead_letter l on l.mesh_id = g.mesh_id and l.recipient = g.recipient
+        window newest as (partition by l.mesh_id, l.recipient, l.sender order by l.died_at desc, l.id desc)
+      )
+      delete from dead_letter l using ranked r
+      where l.ctid = r.place and (r.nth > ${countMax}::int or (r.nth > 1 and r.bytes > ${bytesMax}::float8))
+      returning 1`,
+  )
+  return rows.length
+}
+
 async function redriveSome(
   db: Database,
   filter: DeadLetterFilter,

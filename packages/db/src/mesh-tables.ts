@@ -36,7 +36,10 @@ export const meshTables: readonly MeshTable[] = inOrder(
 }))
 
 function columnsOf(table: PgTable): string[] {
-  return getTableConfig(table).columns.map(({ name }) => name)
+  // `copy` takes no value for a generated column.
+  return getTableConfig(table)
+    .columns.filter(({ generated }) => generated === undefined)
+    .map(({ name }) => name)
 }
 
 function inOrder(tables: readonly PgTable[]): PgTable[] {

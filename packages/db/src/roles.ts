@@ -11,7 +11,7 @@
 const QUEUE_COLUMNS_CHANGED = 'lease_epoch, lease_holder, lease_until, attempts, strikes, first_strike_at'
 /** All but what a peer wrote. */
 const DEAD_LETTER_COLUMNS_READ =
-  'ctid, mesh_id, recipient, id, sender, envelope_id, priority, reason, died_at, told_at, body_id'
+  'ctid, mesh_id, recipient, id, sender, envelope_id, priority, reason, died_at, told_at, body_id, bytes'
 
 type Grants = Readonly<Record<string, string>>
 

@@ -417,6 +417,8 @@ export const deadLetter = pgTable(
     bodyId: bytea('body_id'),
     bodyBytes: integer('body_bytes'),
     envelope: bytea('envelope'),
+    /** For the quotas of a broker, whose role may not read the envelope. */
+    bytes: integer('bytes').generatedAlwaysAs(sql`coalesce(octet_length(envelope), 0) + coalesce(body_bytes, 0)`),
   },
   (t) => [
     primaryKey({ columns: [t.meshId, t.recipient, t.id] }),

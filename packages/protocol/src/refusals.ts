@@ -90,7 +90,7 @@ const ROWS = [
     code: 'mailbox_full',
     isRetryable: true,
     meaning:
-      "the recipient's mailbox or the whole mesh is full, or the mailbox holds as much of this sender as it may; nothing was stored",
+      "the recipient's mailbox or the whole mesh is full, or holds as much of this sender as it may; nothing was stored",
   },
   { code: 'unknown_group', isRetryable: false, meaning: 'there is no such group in this mesh, or no longer' },
   { code: 'moved', isRetryable: true, close: 4421, meaning: 'another shard serves this mesh: ask again where it is' },

@@ -194,15 +194,15 @@ function measureTests(stage: () => Stage): void {
     ])
   })
 
-  test('counts what waits in a mesh, for whomever in it and of nobody elsewhere', async () => {
-    const { cat, here } = stage()
+  test('counts what waits in a mesh of each sender, for whomever in it and of nobody elsewhere', async () => {
+    const { ann, cat, here } = stage()
     const size = bytesOf('a').length
     const { enqueuedAtMs } = await here.commit({ appends: [stage().append('a')], settles: [] })
     const due = stage().append('b', { recipient: cat, notBeforeMs: enqueuedAtMs + 60_000, ttlSeconds: 7200 })
     await here.commit({ appends: [due, stage().append('c', { recipient: cat })], settles: [] })
-    expect(await here.measureMesh(MESH, 100)).toEqual({ count: 3, bytes: 3 * size })
-    expect(await here.measureMesh(MESH, 1)).toEqual({ count: 2, bytes: 2 * size })
-    expect(await here.measureMesh(OTHER_MESH, 100)).toEqual({ count: 0, bytes: 0 })
+    expect(await here.measureMesh(MESH, 100)).toEqual([{ sender: ann, count: 3, bytes: 3 * size }])
+    expect(await here.measureMesh(MESH, 1)).toEqual([{ sender: ann, count: 2, bytes: 2 * size }])
+    expect(await here.measureMesh(OTHER_MESH, 100)).toEqual([])
   })
 
   test('looks no further than it was told', async () => {

@@ -25,7 +25,7 @@ import { MemoryShard } from './memory.ts'
 import { measureIn, measureMeshIn } from './memory-measure.ts'
 import { standingIn } from './memory-standing.ts'
 import type { MemoryStore } from './memory-store.ts'
-import type { Amount, Batch, Queue, QueueOptions, Recipient, Released, Swept } from './queue.ts'
+import type { Batch, Queue, QueueOptions, Recipient, Released, Swept } from './queue.ts'
 
 export * from './memory.ts'
 export * from './memory-measure.ts'
@@ -90,7 +90,7 @@ export class MemoryQueue implements Queue {
   async measure(recipients: readonly Recipient[], max: number): Promise<Measured[][]> {
     return recipients.map((recipient) => measureIn(this.shard.store, recipient, max))
   }
-  async measureMesh(meshId: MeshId, max: number): Promise<Amount> {
+  async measureMesh(meshId: MeshId, max: number): Promise<Measured[]> {
     return measureMeshIn(this.shard.store, meshId, max)
   }
   async toldLost(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void> {

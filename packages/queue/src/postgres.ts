@@ -56,7 +56,7 @@ import { Arrivals } from './postgres-arrivals.ts'
 import { claim } from './postgres-claim.ts'
 import { collect } from './postgres-collect.ts'
 import { claimPools, findPools, giveBack } from './postgres-pools.ts'
-import type { Amount, Batch, Queue, QueueOptions, Recipient, Released, Swept } from './queue.ts'
+import type { Batch, Queue, QueueOptions, Recipient, Released, Swept } from './queue.ts'
 import { arrayOf, heldBy, keysOf, type Row, run } from './run.ts'
 import { settleSteps } from './settle-step.ts'
 import { DatabaseClock, DeliveryIds, SenderMarks } from './shard-memory.ts'
@@ -237,9 +237,9 @@ export class PostgresQueue implements Queue {
     return answers
   }
 
-  async measureMesh(meshId: MeshId, max: number): Promise<Amount> {
-    const [row] = await run<Row & Amount>(this.db.asking, statements.MEASURE_MESH, [meshId, max])
-    return { count: row!.count, bytes: row!.bytes }
+  async measureMesh(meshId: MeshId, max: number): Promise<Measured[]> {
+    const rows = await run<Row & Measured>(this.db.asking, statements.MEASURE_MESH, [meshId, max])
+    return rows.map(({ sender, count, bytes }) => ({ sender, count, bytes }))
   }
 
   async toldLost(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void> {

@@ -75,15 +75,13 @@ export interface Queue {
   toldLost(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void>
   /** What waits for each recipient, of each sender; it looks at `max` deliveries of one recipient at most. */
   measure(recipients: readonly Recipient[], max: number): Promise<Measured[][]>
-  /** The same in the whole of a mesh, of all senders together. */
-  measureMesh(meshId: MeshId, max: number): Promise<Amount>
+  /** The same in the whole of a mesh, dead letters included; it looks at `max` rows of each kind at most. */
+  measureMesh(meshId: MeshId, max: number): Promise<Measured[]>
   /** Looks at the next rows of the queue and of the ledger, and moves out what is over. Call it again and again. */
   sweep(): Promise<Swept>
   findMembers(meshId: MeshId, peers: readonly PeerKey[]): Promise<Member[]>
   findBindings(meshId: MeshId, peers: readonly PeerKey[]): Promise<KeyBindingEntry[]>
 }
-
-export type Amount = Omit<Measured, 'sender'>
 
 export interface Recipient {
   readonly meshId: MeshId

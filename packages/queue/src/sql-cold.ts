@@ -189,15 +189,22 @@ select (select count(*) from seen)::int as seen, last.* from (select 1) as one l
   select replace(mesh_id::text, '-', '') as mesh_id, sender, body_id from seen
   order by seen.mesh_id desc, sender desc, body_id desc limit 1) as last on true`
 
-/** What waits in a mesh, of each kind `$2` at most: as `MEASURE`. `$1` mesh. Walks: the primary keys of message_queue and delayed_delivery. */
+/**
+ * What waits in a mesh and lies among its dead letters, of each sender, as `MEASURE`; of each kind `$2` at most. `$1` mesh.
+ * Walks: the primary keys of message_queue, delayed_delivery and dead_letter.
+ */
 export const MEASURE_MESH = `
-select count(*)::int as count, coalesce(sum(size), 0)::float8 as bytes from (
-  (select octet_length(q.envelope) + coalesce(q.body_bytes, 0) as size from message_queue q
+select found.sender, count(*)::int as count, coalesce(sum(found.size), 0)::float8 as bytes from (
+  (select q.sender, octet_length(q.envelope) + coalesce(q.body_bytes, 0) as size from message_queue q
     where q.mesh_id = $1::uuid and not ${isReceipt('q')} limit $2::int)
   union all
-  (select octet_length(d.envelope) + coalesce(d.body_bytes, 0) from delayed_delivery d
+  (select d.sender, octet_length(d.envelope) + coalesce(d.body_bytes, 0) from delayed_delivery d
     where d.mesh_id = $1::uuid limit $2::int)
-) found`
+  union all
+  (select l.sender, l.bytes from dead_letter l
+    where l.mesh_id = $1::uuid limit $2::int)
+) found
+group by found.sender`
 
 /**
  * What waits for recipients, of each sender, at most `$3` of each. Receipts are left out: nobody can refuse them. `$1 $2`
