@@ -7,17 +7,16 @@ import type { ClientFrame, FrameOf, ServerFrame } from '@sealpost/protocol'
 import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
 import { Arrivals } from './arrivals.ts'
 import { Connection, type ConnectionState } from './connection.ts'
-import { asStoreError, refusedBy, type SealpostCode, SealpostError } from './errors.ts'
-import type { KeyRefusal, PeerCounters } from './events.ts'
+import { asStoreError, type SealpostCode, SealpostError } from './errors.ts'
+import type { PeerCounters } from './events.ts'
 import { GroupDesk } from './group-desk.ts'
 import type { GroupMessage } from './group-message.ts'
 import { Keeper } from './keeper.ts'
 import { KeptPosts, type Orphan } from './kept-posts.ts'
-import { KeyDirectory, type KnownKey } from './key-directory.ts'
 import type { Post } from './lane.ts'
 import type { Message } from './message.ts'
-import { Opening } from './opening.ts'
 import { Outbox } from './outbox.ts'
+import { type KeyWaiter, PeerKeys } from './peer-keys.ts'
 import { PersonDesk } from './person-desk.ts'
 import { PoolDesk } from './pool-desk.ts'
 import type { CryptoPort, PeerEffects, PeerPlace } from './ports.ts'
@@ -50,11 +49,6 @@ export interface EngineStore {
   keep(changes: StoreChange[]): void
 }
 
-interface KeyWaiter {
-  found(key: KnownKey): void
-  refused(error: SealpostError): void
-}
-
 export class PeerEngine {
   readonly #effects: PeerEffects
   readonly #connection: Connection
@@ -62,7 +56,7 @@ export class PeerEngine {
   /** Of the last session. */
   #incarnation: string | null = null
   private readonly arrivals: Arrivals
-  readonly #keys: KeyDirectory
+  readonly #keys: PeerKeys
   readonly #questions = new Questions()
   readonly #requests = new Requests((peer) => this.persons.book.current(peer))
   readonly #standing: Standing
@@ -73,7 +67,6 @@ export class PeerEngine {
   readonly #keeper: Keeper | null
   #storeError: SealpostError | null = null
   #isEnding = false
-  readonly #keyWaiters = new Map<PeerKey, KeyWaiter[]>()
   #nowMs: Millis
   readonly counters: PeerCounters = {
     sent: 0,
@@ -101,14 +94,16 @@ export class PeerEngine {
       ask: (question, asker) => this.ask(question, asker),
       post: (post) => this.post(post),
     })
-    this.#keys = new KeyDirectory({
+    this.#keys = new PeerKeys({
       crypto,
-      isFormer: (former, of) => this.persons.book.current(former) === of,
-      learned: (peer, key) => this.#learned(peer, key),
-      refused: (peer, reason) => this.#keyRefused(peer, reason),
-      changed: (peer, { boxEpoch }) => effects.announce({ type: 'key_changed', peer, boxEpoch }),
+      current: (peer) => this.persons.book.current(peer),
+      announce: (event) => effects.announce(event),
+      unlock: (peer) => this.#unlock(peer),
+      refuse: (peer, error) => this.#refuse(peer, error),
+      flushSoon: () => effects.flushSoon(),
     })
-    const keyOf = (peer: PeerKey, nowMs: Millis) => this.#keys.find(peer, nowMs)
+    const { opening, directory } = this.#keys
+    const keyOf = (peer: PeerKey, nowMs: Millis) => directory.find(peer, nowMs)
     const { store } = options
     const keeper = store ? new Keeper((changes) => store.keep(changes)) : null
     this.#keeper = keeper
@@ -119,7 +114,6 @@ export class PeerEngine {
       { window, windowBytes, waitingMax },
     )
     const keeping = keeper && store ? { keeper, records: store.records } : undefined
-    const opening = new Opening(crypto, this.#keys)
     const isAnswer = (message: Message) => this.#requests.take(message)
     const post = (reply: Post) => this.post(reply)
     this.groups = new GroupDesk({
@@ -142,7 +136,7 @@ export class PeerEngine {
     const { opening: groups } = this.groups
     const { book: persons } = this.persons
     this.arrivals = new Arrivals({ opening, groups, persons, effects, counters, isAnswer, post, credit }, keeping)
-    this.#whispers = new Whispers({ crypto, keys: this.#keys, opening, effects, counters })
+    this.#whispers = new Whispers({ crypto, keys: directory, opening, effects, counters })
     this.#standing = new Standing((entry) => effects.announce({ type: 'presence', ...entry }))
     if (store) this.outbox.restore(store.records, (record, message) => this.#orphan(record, message))
     this.#connection = new Connection(
@@ -210,7 +204,13 @@ export class PeerEngine {
     if (this.state.name === 'closed') return Infinity
     const ownAtMs = Math.min(this.#connection.wakeAtMs, this.outbox.wakeAtMs, this.#requests.wakeAtMs)
     if (this.state.name !== 'live') return Math.min(ownAtMs, this.pools.sends.wakeAtMs)
-    return Math.min(ownAtMs, this.pools.wakeAtMs, this.#keys.wakeAtMs, this.#questions.wakeAtMs, this.arrivals.wakeAtMs)
+    return Math.min(
+      ownAtMs,
+      this.pools.wakeAtMs,
+      this.#keys.directory.wakeAtMs,
+      this.#questions.wakeAtMs,
+      this.arrivals.wakeAtMs,
+    )
   }
 
   /** Sends what there is to send. */
@@ -251,7 +251,7 @@ export class PeerEngine {
       this.#say(this.#whispers.takeFrames()) +
       this.#say(this.outbox.takeFrames(nowMs)) +
       this.#say(this.pools.takeFrames(nowMs)) +
-      this.#say(this.#keys.takeFrames(nowMs)) +
+      this.#say(this.#keys.directory.takeFrames(nowMs)) +
       this.#say(this.#questions.takeFrames(nowMs))
     if (count > 0) this.#say(this.arrivals.takeSettles())
   }
@@ -310,12 +310,7 @@ export class PeerEngine {
   /** The peer's checked box key, from memory or from the broker's directory. */
   lookup(peer: PeerKey, waiter: KeyWaiter): void {
     if (this.state.name === 'closed') return waiter.refused(this.#endError())
-    const known = this.#keys.find(peer, this.#nowMs)
-    if (known) return waiter.found(known)
-    const waiters = this.#keyWaiters.get(peer)
-    if (waiters) waiters.push(waiter)
-    else this.#keyWaiters.set(peer, [waiter])
-    this.#effects.flushSoon()
+    this.#keys.lookup(peer, waiter, this.#nowMs)
   }
 
   /** The same of whoever this peer is now. */
@@ -363,12 +358,11 @@ export class PeerEngine {
       case 'presence':
         return this.#standing.told(frame)
       case 'directory':
-        return this.#keys.answered(frame, this.#nowMs)
+        return this.#keys.directory.answered(frame, this.#nowMs)
       case 'keyHistory':
-        return this.#keys.historyAnswered(frame, this.#nowMs)
+        return this.#keys.directory.historyAnswered(frame, this.#nowMs)
       case 'rebound':
-        this.#keys.rebound(frame.peers)
-        return this.#effects.flushSoon()
+        return this.#keys.rebound(frame)
       case 'roster':
       case 'revoked':
       case 'consented':
@@ -435,8 +429,7 @@ export class PeerEngine {
     this.#requests.close(this.#endError())
     this.outbox.close(this.#endError())
     this.pools.close(this.#endError())
-    for (const waiters of this.#keyWaiters.values()) for (const waiter of waiters) waiter.refused(this.#endError())
-    this.#keyWaiters.clear()
+    this.#keys.close(this.#endError())
     this.#questions.close(this.#endError())
     this.#keeper?.flush()
     this.#effects.announce({ type: 'closed', error: this.#storeError ?? error })
@@ -452,23 +445,15 @@ export class PeerEngine {
     this.#questions.disconnected()
   }
 
-  #learned(peer: PeerKey, key: KnownKey): void {
-    for (const waiter of this.#takeWaiters(peer)) waiter.found(key)
+  #unlock(peer: PeerKey): void {
     this.outbox.unlock(peer)
     this.arrivals.unlock(peer, this.#nowMs)
     this.#whispers.unlock(peer, this.#nowMs)
-    this.#effects.flushSoon()
   }
 
-  #keyRefused(peer: PeerKey, reason: KeyRefusal): void {
-    if (reason === 'unknown_peer' && this.persons.book.current(peer) !== peer)
+  #refuse(peer: PeerKey, error: SealpostError): void {
+    if (error.code === 'unknown_recipient' && this.persons.book.current(peer) !== peer)
       this.outbox.follow(peer, (post) => this.post(post))
-    const error =
-      reason === 'unknown_peer'
-        ? refusedBy('unknown_recipient')
-        : new SealpostError('key_refused', `The directory's key for this peer can't be believed (${reason}).`)
-    this.#effects.announce({ type: 'key_refused', peer, reason })
-    for (const waiter of this.#takeWaiters(peer)) waiter.refused(error)
     this.outbox.refuse(peer, error)
     this.arrivals.refuse(peer, this.#nowMs)
     this.#whispers.refuse(peer, error.code)
@@ -483,12 +468,6 @@ export class PeerEngine {
         if (error.code !== 'kept_for_later') this.#effects.announce({ type: 'send_failed', to, outboxNo, error })
       },
     }
-  }
-
-  #takeWaiters(peer: PeerKey): KeyWaiter[] {
-    const waiters = this.#keyWaiters.get(peer) ?? []
-    this.#keyWaiters.delete(peer)
-    return waiters
   }
 
   #endError(): SealpostError {
