@@ -11,6 +11,7 @@ import { PostgresQueue, SESSION } from '@sealpost/queue/postgres'
 import { OperatingError, type ShardId, toHex } from '@sealpost/std'
 import manifest from '../package.json'
 import { openAdmin } from './admin/start.ts'
+import type { AdmissionLimits } from './admission.ts'
 import { openAttachments } from './attachments/start.ts'
 import { Authenticator } from './authenticator.ts'
 import { type BrokerKeys, readBrokerKeys } from './broker-keys.ts'
@@ -19,7 +20,6 @@ import { Cells } from './cells.ts'
 import { type Config, limitsOf, printConfig, readConfig } from './config.ts'
 import { configHelp } from './config-reference.ts'
 import { DatabaseWatch } from './database-watch.ts'
-import type { DoorLimits } from './door.ts'
 import { Driver, type DriverOptions } from './driver.ts'
 import { GroupRegistrar } from './group-registrar.ts'
 import { openHistory } from './history-start.ts'
@@ -243,11 +243,11 @@ function serverOptions(config: Config, { publicKey, certificate }: BrokerKeys): 
     certificate: certificate?.bytes ?? null,
     authWithinMs: config.AUTH_WITHIN_MS,
     backpressureBytes: BACKPRESSURE_FACTOR * config.CREDIT_BYTES,
-    limits: config.LIMITS === 'on' ? doorLimits(config) : null,
+    limits: config.LIMITS === 'on' ? admissionLimits(config) : null,
   }
 }
 
-const doorLimits = (config: Config): DoorLimits => ({
+const admissionLimits = (config: Config): AdmissionLimits => ({
   socketsPerIp: config.SOCKETS_PER_IP,
   unprovenPerIp: config.UNAUTHENTICATED_PER_IP,
   unprovenMax: config.UNAUTHENTICATED_MAX,

@@ -1,5 +1,5 @@
 /**
- * The servers: the only file that knows a socket. What a browser or a stranger may not do is refused before the upgrade;
+ * The servers: the only file that knows a socket. What a browser or an unknown client may not do is refused before the upgrade;
  * after it, every callback is guarded, because a throw in one of Bun's handlers ends the process.
  */
 import { type SendOutcome, type SocketId, TokenBucket } from '@sealpost/core'
@@ -18,13 +18,13 @@ import {
 } from '@sealpost/protocol'
 import { type Millis, OperatingError, type PeerKey } from '@sealpost/std'
 import type { Server, ServerWebSocket, WebSocketHandler } from 'bun'
-import { authorityWith, Door, type DoorOptions, offeredBy } from './door.ts'
+import { AdmissionControl, type AdmissionOptions, authorityWith, offeredBy } from './admission.ts'
 import type { Connection, Driver } from './driver.ts'
 import { endpointSettings } from './endpoint.ts'
 import type { Caller } from './http-context.ts'
 import { errorFields, type Log } from './log.ts'
 
-export interface ServerOptions extends DoorOptions {
+export interface ServerOptions extends AdmissionOptions {
   readonly port: number
   readonly brokerKey: PeerKey
   /** Of that key, by that of the cluster. */
@@ -56,8 +56,7 @@ export interface ServerParts {
 interface SocketState {
   readonly form: Form
   readonly authority: string
-  /** The address, or what stands for it in the limits. */
-  readonly guest: string
+  readonly clientAddress: string
   socket: SocketId
   isProven: boolean
   readonly startedAtMs: Millis
@@ -74,7 +73,7 @@ const CONTROLS = { perSecond: 10, burst: 50 }
 
 export function serve(parts: ServerParts, options: ServerOptions): RunningServer {
   const { driver } = parts
-  const door = new Door(options, {
+  const admission = new AdmissionControl(options, {
     unproven: () => driver.connectionCount - driver.engine.sessionCount,
     isOverloaded: parts.isOverloaded,
     refused: parts.refused,
@@ -87,31 +86,34 @@ export function serve(parts: ServerParts, options: ServerOptions): RunningServer
     idleTimeout: 30,
     fetch: (request, server) => {
       // Bun takes whatever stands in `Host`, and without a usable one leaves the URL a bare path.
-      if (!URL.canParse(request.url)) return door.refuse(400, 'bad_host')
+      if (!URL.canParse(request.url)) return admission.refuse(400, 'bad_host')
       const { pathname } = new URL(request.url)
-      const guest = door.guestOf(request, server.requestIP(request)?.address ?? '')
+      const clientAddress = admission.clientAddressOf(request, server.requestIP(request)?.address ?? '')
       if (pathname === WEBSOCKET_PATH)
-        return door.upgradeRefusal(request, guest) ?? upgrade({ request, server, door, guest })
+        return (
+          admission.upgradeRefusal(request, clientAddress) ?? upgrade({ request, server, admission, clientAddress })
+        )
       const refusal =
-        door.requestRefusal(guest, pathname) ?? (pathname.startsWith(API_PATHS) ? door.apiRefusal(request) : null)
-      return refusal ?? parts.fetch(request, callerOf({ request, server, door, guest }))
+        admission.requestRefusal(clientAddress, pathname) ??
+        (pathname.startsWith(API_PATHS) ? admission.apiRefusal(request) : null)
+      return refusal ?? parts.fetch(request, callerOf({ request, server, admission, clientAddress }))
     },
     error: () => new Response('internal', { status: 500 }),
-    websocket: socketHandlers(parts, options, door),
+    websocket: socketHandlers(parts, options, admission),
   })
 
-  door.open(server.port!)
+  admission.open(server.port!)
   return {
     authority: authorityWith(options.host, server.port!),
     port: server.port!,
     refuseNewcomers: () => {
-      door.isClosed = true
+      admission.isClosed = true
     },
     stop: () => server.stop(true),
   }
 }
 
-function socketHandlers({ driver, log, handshake }: ServerParts, options: ServerOptions, door: Door) {
+function socketHandlers({ driver, log, handshake }: ServerParts, options: ServerOptions, admission: AdmissionControl) {
   const guard = (socket: Socket, act: () => void): void => {
     try {
       act()
@@ -134,7 +136,7 @@ function socketHandlers({ driver, log, handshake }: ServerParts, options: Server
     open: (socket) =>
       guard(socket, () => {
         socket.binaryType = 'uint8array'
-        const connection = new BunConnection(socket, { door, handshake })
+        const connection = new BunConnection(socket, { admission, handshake })
         if (options.certificate) connection.send([{ type: 'certificate', certificate: options.certificate }])
         socket.data.socket = driver.connected(connection, helloOf(options))
       }),
@@ -148,7 +150,7 @@ function socketHandlers({ driver, log, handshake }: ServerParts, options: Server
     },
     drain: (socket) => guard(socket, () => driver.step(() => driver.engine.drained(socket.data.socket))),
     close: (socket) => {
-      door.left(socket.data.guest, socket.data.isProven)
+      admission.left(socket.data.clientAddress, socket.data.isProven)
       guard(socket, () => driver.disconnected(socket.data.socket))
     },
   } satisfies WebSocketHandler<SocketState>
@@ -177,20 +179,20 @@ function countControl({ data }: Socket, driver: Driver): void {
 interface Arrival {
   readonly request: Request
   readonly server: Server<SocketState>
-  readonly door: Door
-  readonly guest: string
+  readonly admission: AdmissionControl
+  readonly clientAddress: string
 }
 
-function upgrade({ request, server, door, guest }: Arrival): Response | undefined {
+function upgrade({ request, server, admission, clientAddress }: Arrival): Response | undefined {
   const subprotocol = chooseSubprotocol(offeredBy(request))!
-  door.entered(guest)
+  admission.entered(clientAddress)
   const isUpgraded = server.upgrade(request, {
     // Always named: left to itself Bun answers with the first protocol offered, ours or not.
     headers: { 'Sec-WebSocket-Protocol': subprotocol },
     data: {
       form: SUBPROTOCOLS[subprotocol],
-      authority: door.authorityOf(request)!,
-      guest,
+      authority: admission.authorityOf(request)!,
+      clientAddress,
       socket: 0,
       isProven: false,
       startedAtMs: performance.now(),
@@ -198,20 +200,20 @@ function upgrade({ request, server, door, guest }: Arrival): Response | undefine
     },
   })
   if (isUpgraded) return undefined
-  door.left(guest, false)
-  return door.refuse(400, 'bad_upgrade')
+  admission.left(clientAddress, false)
+  return admission.refuse(400, 'bad_upgrade')
 }
 
-function callerOf({ request, server, door, guest }: Arrival): Caller {
+function callerOf({ request, server, admission, clientAddress }: Arrival): Caller {
   return {
-    ip: guest,
-    authority: door.authorityOf(request) ?? '',
+    ip: clientAddress,
+    authority: admission.authorityOf(request) ?? '',
     staysSilent: (seconds) => server.timeout(request, seconds),
   }
 }
 
 interface ConnectionParts extends Pick<ServerParts, 'handshake'> {
-  readonly door: Door
+  readonly admission: AdmissionControl
 }
 
 class BunConnection implements Connection {
@@ -229,7 +231,7 @@ class BunConnection implements Connection {
     const { data } = this.socket
     if (!data.isProven && frames.some(({ type }) => type === 'welcome')) {
       data.isProven = true
-      this.parts.door.proven(data.guest)
+      this.parts.admission.proven(data.clientAddress)
       this.parts.handshake(performance.now() - data.startedAtMs, null)
     }
     let outcome: SendOutcome = 'sent'

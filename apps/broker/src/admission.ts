@@ -1,6 +1,6 @@
 /**
- * Who may come in: what a browser, a stranger or a crowd may not do is refused before anything is spent on it. The order
- * of the checks is part of docs/PROTOCOL.md.
+ * Admission control: refuses connections and requests that a browser, an address or a crowd may not make, before anything
+ * is spent on them. The order of the checks is part of docs/PROTOCOL.md.
  */
 import { Rates } from '@sealpost/core'
 import { normalizeAuthority } from '@sealpost/identity'
@@ -9,7 +9,7 @@ import type { Millis } from '@sealpost/std'
 import { Addresses, type Proxies } from './addresses.ts'
 import type { Rate } from './http-limits.ts'
 
-export interface DoorLimits {
+export interface AdmissionLimits {
   readonly socketsPerIp: number
   readonly unprovenPerIp: number
   readonly unprovenMax: number
@@ -21,7 +21,7 @@ export interface DoorLimits {
   readonly chunks: Rate
 }
 
-export interface DoorOptions {
+export interface AdmissionOptions {
   readonly host: string
   readonly authorities: readonly string[]
   readonly origins: readonly string[]
@@ -29,10 +29,10 @@ export interface DoorOptions {
   readonly isDemoOn: boolean
   readonly proxies: Proxies
   /** `null` switches them off. */
-  readonly limits: DoorLimits | null
+  readonly limits: AdmissionLimits | null
 }
 
-interface DoorParts {
+interface AdmissionParts {
   /** Of all connections, how many have not proven a key. */
   readonly unproven: () => number
   /** The broker has more to do than it can. */
@@ -40,8 +40,8 @@ interface DoorParts {
   readonly refused: (code: string) => void
 }
 
-/** What one address has open. */
-interface Guest {
+/** The open connections of one client address. */
+interface AddressCounts {
   sockets: number
   unproven: number
 }
@@ -49,18 +49,18 @@ interface Guest {
 const FORGET_EVERY_MS = 10_000
 const CHUNK_PATH = /^\/v1\/meshes\/[^/]+\/attachments\/[^/]+\/chunks\/[^/]+$/
 
-export class Door {
+export class AdmissionControl {
   isClosed = false
   private authorities: ReadonlySet<string> = new Set()
-  private readonly options: DoorOptions
-  private readonly parts: DoorParts
+  private readonly options: AdmissionOptions
+  private readonly parts: AdmissionParts
   private readonly addresses: Addresses
-  private readonly guests = new Map<string, Guest>()
+  private readonly addressCounts = new Map<string, AddressCounts>()
   private readonly upgrades: Rates | null
   private readonly requests: Rates | null
   private readonly chunks: Rates | null
 
-  constructor(options: DoorOptions, parts: DoorParts) {
+  constructor(options: AdmissionOptions, parts: AdmissionParts) {
     this.options = options
     this.parts = parts
     this.addresses = new Addresses(options.proxies)
@@ -76,8 +76,8 @@ export class Door {
     this.authorities = new Set([...own, authorityWith(this.options.host, port), ...this.options.authorities])
   }
 
-  /** What stands for whoever it is in every limit. */
-  guestOf(request: Request, connection: string): string {
+  /** The client address that every limit counts: an IPv4 address, or the /64 of an IPv6 one. */
+  clientAddressOf(request: Request, connection: string): string {
     return this.addresses.clientOf(request.headers, connection)
   }
 
@@ -87,13 +87,13 @@ export class Door {
     return [host, `${host}:443`, `${host}:80`].find((name) => this.authorities.has(name))
   }
 
-  upgradeRefusal(request: Request, guest: string): Response | null {
-    return this.malformed(request) ?? this.crowded(guest)
+  upgradeRefusal(request: Request, clientAddress: string): Response | null {
+    return this.malformed(request) ?? this.crowded(clientAddress)
   }
 
   /** Of any request by HTTP. */
-  requestRefusal(guest: string, pathname: string): Response | null {
-    return this.tooFast(CHUNK_PATH.test(pathname) ? this.chunks : this.requests, guest)
+  requestRefusal(clientAddress: string, pathname: string): Response | null {
+    return this.tooFast(CHUNK_PATH.test(pathname) ? this.chunks : this.requests, clientAddress)
   }
 
   apiRefusal(request: Request): Response | null {
@@ -104,24 +104,24 @@ export class Door {
     return null
   }
 
-  entered(name: string): void {
-    const guest = this.guests.get(name) ?? { sockets: 0, unproven: 0 }
-    guest.sockets += 1
-    guest.unproven += 1
-    this.guests.set(name, guest)
+  entered(clientAddress: string): void {
+    const counts = this.addressCounts.get(clientAddress) ?? { sockets: 0, unproven: 0 }
+    counts.sockets += 1
+    counts.unproven += 1
+    this.addressCounts.set(clientAddress, counts)
   }
 
-  proven(name: string): void {
-    const guest = this.guests.get(name)
-    if (guest) guest.unproven -= 1
+  proven(clientAddress: string): void {
+    const counts = this.addressCounts.get(clientAddress)
+    if (counts) counts.unproven -= 1
   }
 
-  left(name: string, wasProven: boolean): void {
-    const guest = this.guests.get(name)
-    if (!guest) return
-    guest.sockets -= 1
-    if (!wasProven) guest.unproven -= 1
-    if (guest.sockets === 0) this.guests.delete(name)
+  left(clientAddress: string, wasProven: boolean): void {
+    const counts = this.addressCounts.get(clientAddress)
+    if (!counts) return
+    counts.sockets -= 1
+    if (!wasProven) counts.unproven -= 1
+    if (counts.sockets === 0) this.addressCounts.delete(clientAddress)
   }
 
   refuse(status: number, code: string, retryAfterMs?: Millis, headers: Record<string, string> = {}): Response {
@@ -145,21 +145,21 @@ export class Door {
     return null
   }
 
-  private crowded(name: string): Response | null {
+  private crowded(clientAddress: string): Response | null {
     const { limits } = this.options
     if (!limits) return null
-    const guest = this.guests.get(name)
-    if (guest && guest.sockets >= limits.socketsPerIp) return this.refuse(429, 'too_many_connections', 5000)
-    if (guest && guest.unproven >= limits.unprovenPerIp) return this.refuse(429, 'too_many_unproven', 1000)
-    const tooFast = this.tooFast(this.upgrades, name)
+    const counts = this.addressCounts.get(clientAddress)
+    if (counts && counts.sockets >= limits.socketsPerIp) return this.refuse(429, 'too_many_connections', 5000)
+    if (counts && counts.unproven >= limits.unprovenPerIp) return this.refuse(429, 'too_many_unproven', 1000)
+    const tooFast = this.tooFast(this.upgrades, clientAddress)
     if (tooFast) return tooFast
     if (this.parts.isOverloaded() || this.parts.unproven() >= limits.unprovenMax)
       return this.refuse(503, 'try_later', 2000)
     return null
   }
 
-  private tooFast(rates: Rates | null, guest: string): Response | null {
-    const retryAfterMs = rates?.take(guest, performance.now()) ?? 0
+  private tooFast(rates: Rates | null, clientAddress: string): Response | null {
+    const retryAfterMs = rates?.take(clientAddress, performance.now()) ?? 0
     return retryAfterMs > 0 ? this.refuse(429, 'rate_limited', retryAfterMs) : null
   }
 
