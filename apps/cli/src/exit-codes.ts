@@ -34,6 +34,7 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'pool_ambiguous',
     'cells_malformed',
     'space_malformed',
+    'login_malformed',
     'state_key_malformed',
     'moment_in_future',
   ],
@@ -105,6 +106,7 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'move_past_undo',
     'mesh_elsewhere',
     'mesh_exists',
+    'broker_keys_differ',
     'state_conflict',
   ],
   quota: [
@@ -143,6 +145,7 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'db_unavailable',
     'db_not_done',
     'broker_not_ready',
+    'broker_not_running',
   ],
   timeout: ['timeout'],
   interrupted: ['interrupted'],

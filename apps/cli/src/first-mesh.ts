@@ -1,7 +1,7 @@
 /** What `up` makes at the first start: a mesh, and the chosen profile as its first admin. Each step is safe to repeat. */
 import { addMembers, createMesh, openDatabase } from '@sealpost/db'
 import { bindBoxKey, type Identity } from '@sealpost/identity'
-import type { MeshId, PeerKey } from '@sealpost/std'
+import { type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import type { Membership, Profile } from './profile.ts'
 
 export interface FirstMesh {
@@ -16,6 +16,8 @@ export interface FirstMesh {
 }
 
 const BINDING_FOR_MS = 10 * 365 * 86_400_000
+
+export const newMeshId = (): MeshId => toHex(crypto.getRandomValues(new Uint8Array(16))) as MeshId
 
 /** Makes keys for the profile unless it has some. @returns its key */
 export async function keyOf(profile: Profile): Promise<PeerKey> {

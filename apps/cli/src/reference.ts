@@ -9,7 +9,7 @@ export function cliReference(): string {
   const program = sealpost(() => () => Promise.resolve())
   const sections: string[] = []
   eachCommand(program, (command, path) => {
-    if (path.length > 1 && command.commands.length === 0) sections.push(sectionOf(command, path))
+    if (path.length > 1 && isRun(command)) sections.push(sectionOf(command, path))
   })
   return [
     HEAD,
@@ -28,6 +28,9 @@ export function cliReference(): string {
     '',
   ].join('\n\n')
 }
+
+/** A command of its own, also where others stand below it. */
+const isRun = (command: Command): boolean => command.commands.length === 0 || command.registeredArguments.length > 0
 
 const HEAD = `<!-- Made by \`bun scripts/reference.ts\` from apps/cli/src; a test compares them. -->
 # The command \`sealpost\`

@@ -14,6 +14,11 @@ export interface Settings {
   /** Null: no colours whatever the terminal can do. */
   readonly hasColors: boolean | null
   readonly databaseUrl: () => string
+  /** For what operators do with the rows in it: by `ADMIN_DATABASE_URL` where that is set. */
+  readonly operatorDatabaseUrl: () => string
+  /** Whose users `db prepare` makes. */
+  readonly adminDatabaseUrl: () => string | undefined
+  readonly brokerDatabaseUrl: () => string | undefined
   /** The path of the file of cells. */
   readonly cellsFile: () => string
   /** For programs started by a command; without the passphrase. */
@@ -33,7 +38,17 @@ export const variables = [
   {
     name: 'DATABASE_URL',
     meaning:
-      'the database of the broker, for `dead`, `db`, `admin token` and `doctor --database`; DATABASE_URL_FILE names a file with it',
+      'the database of the broker, for `dead`, `db`, `shard`, `admin token`, `admin mesh create` and `doctor --database`; DATABASE_URL_FILE names a file with it',
+  },
+  {
+    name: 'ADMIN_DATABASE_URL',
+    meaning:
+      'the same database by an account of `sealpost_admin`, taken before DATABASE_URL for all of these but `db migrate` and `doctor --database`; ADMIN_DATABASE_URL_FILE names a file with it',
+  },
+  {
+    name: 'BROKER_DATABASE_URL',
+    meaning:
+      'the same database as a broker is to reach it, for `db prepare`; BROKER_DATABASE_URL_FILE names a file with it',
   },
   { name: 'SEALPOST_ADMIN_URL', meaning: 'the private address of a broker, for `admin`, like http://127.0.0.1:7451' },
   {
@@ -53,24 +68,35 @@ export function readSettings(environment: Environment = process.env): Settings {
     profile: environment.SEALPOST_PROFILE || 'default',
     hasColors: environment.NO_COLOR ? false : environment.FORCE_COLOR ? true : null,
     databaseUrl: () => databaseUrlOf(environment),
+    operatorDatabaseUrl: () => findUrl(environment, 'ADMIN_DATABASE_URL') ?? databaseUrlOf(environment),
+    adminDatabaseUrl: () => findUrl(environment, 'ADMIN_DATABASE_URL'),
+    brokerDatabaseUrl: () => findUrl(environment, 'BROKER_DATABASE_URL'),
     cellsFile: () => cellsFileOf(environment),
     passphrase: environment.SEALPOST_PASSPHRASE,
     environment: { ...environment, SEALPOST_PASSPHRASE: undefined },
   }
 }
 
+type UrlName = 'DATABASE_URL' | 'ADMIN_DATABASE_URL' | 'BROKER_DATABASE_URL'
+
 /** @throws OperatingError `usage`, which never repeats the value: it holds a password */
-function databaseUrlOf({ DATABASE_URL, DATABASE_URL_FILE }: Environment): string {
-  if (DATABASE_URL) return DATABASE_URL
-  if (!DATABASE_URL_FILE)
-    throw new OperatingError(
-      'usage',
-      'DATABASE_URL is not set: it names the database to look into; `sealpost up` prints that of its own.',
-    )
+function databaseUrlOf(environment: Environment): string {
+  const url = findUrl(environment, 'DATABASE_URL')
+  if (url) return url
+  throw new OperatingError(
+    'usage',
+    'DATABASE_URL is not set: it names the database to look into; `sealpost up` prints that of its own.',
+  )
+}
+
+/** @throws OperatingError `usage` */
+function findUrl(environment: Environment, name: UrlName): string | undefined {
+  const file = environment[`${name}_FILE`]
+  if (environment[name] || !file) return environment[name] || undefined
   try {
-    return readFileSync(DATABASE_URL_FILE, 'utf8').trim()
+    return readFileSync(file, 'utf8').trim()
   } catch (cause) {
-    throw new OperatingError('usage', "DATABASE_URL_FILE names a file that can't be read.", { cause })
+    throw new OperatingError('usage', `${name}_FILE names a file that can't be read.`, { cause })
   }
 }
 

@@ -130,9 +130,21 @@ describe('on one machine', () => {
     expect((await machine.run(['doctor', '--profile', 'nobody'])).code).toBe(1)
   })
 
+  test('the broker has the rights of its role and of the operators, and never those of the owner', async () => {
+    const db = await openDatabase(await ownerUrl(up), { connections: 1, applicationName: 'the test' })
+    const accounts = await db.run(
+      (sql) => sql`
+        select distinct a.application_name as name, rolsuper or rolcreaterole or has_table_privilege(r.oid, 'message_queue', 'truncate') as is_mighty
+        from pg_stat_activity a join pg_roles r on r.oid = a.usesysid
+        where a.client_addr is not null and a.application_name <> 'the test'`,
+    )
+    await db.close()
+    expect(accounts.map(({ name }) => name)).toEqual(expect.arrayContaining(['sealpost writing', 'sealpost admin']))
+    expect(accounts.filter((account) => account.is_mighty)).toEqual([])
+  })
+
   test('a dead letter is listed, put back, and heard', async () => {
-    const password = (await Bun.file(join(up.facts.folder, 'postgres/password')).text()).trim()
-    const env = { DATABASE_URL: `postgres://sealpost:${password}@127.0.0.1:${up.facts.postgresPort}/postgres` }
+    const env = { DATABASE_URL: await ownerUrl(up) }
     expect(await machine.run(['dead', 'list'], { env })).toMatchObject({ code: 0, stdout: 'no dead letters\n' })
     expect((await machine.run(['dead', 'redrive', '7'], { env })).code).toBe(3)
     const { envelopeId } = jsonOf((await machine.run(['send', 'bob', 'given up', '--json'])).stdout)
@@ -169,6 +181,12 @@ describe('on one machine', () => {
     expect((await machine.run(['admin', 'overview'])).code).toBe(2)
   })
 })
+
+/** As `up` prints it. */
+async function ownerUrl({ facts }: Up): Promise<string> {
+  const password = (await Bun.file(join(facts.folder, 'postgres/password')).text()).trim()
+  return `postgres://sealpost:${password}@127.0.0.1:${facts.postgresPort}/postgres`
+}
 
 /** As the broker does after its strikes, with whatever is queued. */
 async function giveUp(databaseUrl: string): Promise<void> {

@@ -18,6 +18,7 @@ export type AuditedAction =
   | 'mesh.pin'
   | 'mesh.unpin'
   | 'peer.revoke'
+  | 'invite.create'
   | 'invite.revoke'
   | 'dead_letters.redrive'
   | 'dead_letters.purge'

@@ -85,6 +85,12 @@ async function enrol(db: Database, claim: InviteClaim, newcomer: Newcomer): Prom
           and ${member.role} = 'admin' and ${member.revokedAt} is null and ${notAfter} > clock_timestamp()
           and not exists (select from ${invite} where ${invite.meshId} = ${meshId} and ${invite.inviteId} = ${inviteId}
             and (${invite.revokedAt} is not null or ${invite.hash} <> ${hash} or ${invite.uses} >= ${usesMax}))
+        union all
+        -- Of the operator's: no member issued it, and this very invite was written down beforehand.
+        select null from ${invite}
+        where ${invite.meshId} = ${meshId} and ${invite.inviteId} = ${inviteId} and ${invite.issuer} is null
+          and ${invite.hash} = ${hash} and ${invite.revokedAt} is null and ${invite.uses} < ${usesMax}
+          and ${notAfter} > clock_timestamp()
       ), namesake as (
         select from ${member} where ${member.meshId} = ${meshId} and lower(${member.name}) = lower(${name})
       ), used as (

@@ -54,7 +54,7 @@ export interface GroupView {
 
 export interface InviteView {
   readonly inviteId: InviteId
-  /** None of one that was revoked before anybody used it. */
+  /** Null of the operator's invites, and of one that was revoked before anybody used it. */
   readonly issuer: PeerKey | null
   readonly issuerName: string | null
   readonly uses: number
@@ -158,7 +158,7 @@ export function listGroupViews(db: Database, meshId: MeshId, limit: number): Pro
   )
 }
 
-/** Those that were used or revoked: one that was only made is known to nobody here. @throws DatabaseError */
+/** Those that were used or revoked, and the operator's: a member's is known to nobody here until then. @throws DatabaseError */
 export function listInvites(db: Database, meshId: MeshId, limit: number): Promise<InviteView[]> {
   return execute<InviteView>(
     db,

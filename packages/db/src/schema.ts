@@ -226,6 +226,7 @@ export const invite = pgTable(
     inviteId: uuid('invite_id').notNull(),
     /** BLAKE2b-256 of the invite: no other one may go by its id. */
     hash: bytea('hash'),
+    /** The admin who signed it; null for the operator's, see `mesh-founding.ts`, and while only its revocation is known. */
     issuer: integer('issuer'),
     uses: integer('uses').notNull().default(0),
     usesMax: integer('uses_max'),

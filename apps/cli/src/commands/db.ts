@@ -1,5 +1,6 @@
 /** `sealpost db`: for operators, the database itself: its version, its roles, its life after a restore. */
-import { beginIncarnation, migrate, roleStatements } from '@sealpost/db'
+import { beginIncarnation, migrate, prepareDatabase, type RoleLogin, roleStatements } from '@sealpost/db'
+import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
 import { withDatabase } from '../operator-database.ts'
 import { examples, type Run, type Shell } from '../shell.ts'
@@ -8,6 +9,7 @@ export function dbCommand(run: Run): Command {
   return new Command('db')
     .description('for operators: the database itself')
     .addCommand(migrateCommand(run))
+    .addCommand(prepareCommand(run))
     .addCommand(rolesCommand(run))
     .addCommand(restoredCommand(run))
     .addHelpText(
@@ -21,6 +23,15 @@ function migrateCommand(run: Run): Command {
     .description('bring it up to date, as the account that owns it; needs DATABASE_URL')
     .addHelpText('after', examples('DATABASE_URL=postgres://owner@db/sealpost sealpost db migrate'))
     .action(run(bringUpToDate))
+}
+
+function prepareCommand(run: Run): Command {
+  return new Command('prepare')
+    .description(
+      'bring it up to date, make its roles, and give the users of BROKER_DATABASE_URL and ADMIN_DATABASE_URL a login each; DATABASE_URL is of a superuser',
+    )
+    .addHelpText('after', examples('sealpost db prepare'))
+    .action(run(prepare))
 }
 
 function rolesCommand(run: Run): Command {
@@ -40,6 +51,22 @@ function restoredCommand(run: Run): Command {
 async function bringUpToDate({ settings, output }: Shell): Promise<void> {
   await migrate(settings.databaseUrl())
   await output.answer({ isCurrent: true }, () => 'the database is up to date')
+}
+
+async function prepare({ settings, output }: Shell): Promise<void> {
+  const urls = { broker: settings.brokerDatabaseUrl(), admin: settings.adminDatabaseUrl() }
+  const logins = Object.entries(urls).flatMap(([role, url]) => (url ? [{ role, url } as RoleLogin] : []))
+  if (logins.length === 0)
+    throw new OperatingError(
+      'usage',
+      'Set BROKER_DATABASE_URL, ADMIN_DATABASE_URL or both: each names a login to make.',
+    )
+  await prepareDatabase(settings.databaseUrl(), logins)
+  const roles = logins.map(({ role }) => `sealpost_${role}`)
+  await output.answer(
+    { isCurrent: true, roles },
+    () => `the database is up to date; logins of ${roles.join(' and ')} are good`,
+  )
 }
 
 async function printRoles({ output }: Shell): Promise<void> {

@@ -1,5 +1,5 @@
 /** `sealpost invite`: how others get into the mesh. An admin makes an invite alone; the broker hears of it when it is used. */
-import { createInvite, fingerprint, type Invite, readInvite, ready } from '@sealpost/identity'
+import { createInvite, fingerprint, type Invite, isDialable, readInvite, ready } from '@sealpost/identity'
 import { type InviteId, isHex, OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
 import { renderUnicodeCompact } from 'uqr'
@@ -46,6 +46,8 @@ function createCommand(run: Run): Command {
 }
 
 async function create({ profile, output }: Shell, options: CreateOptions): Promise<void> {
+  if (options.url !== undefined && !isDialable(options.url))
+    throw new OperatingError('usage', '--url must be an address like wss://broker.example or ws://127.0.0.1:7450.')
   const { identity } = await profile.readKeys()
   const { meshId, url, brokerKey } = await profile.readMembership()
   const text = createInvite(identity.signing, {

@@ -23,6 +23,7 @@ export function shardCommand(run: Run): Command {
     .addCommand(listCommand(run))
     .addCommand(pinCommand(run))
     .addCommand(unpinCommand(run))
+    .addCommand(keygenCommand(run))
     .addCommand(certifyCommand(run))
     .addHelpText(
       'after',
@@ -58,6 +59,23 @@ function unpinCommand(run: Run): Command {
     .argument('<MESH>', 'its id, 32 hex digits', meshId)
     .addHelpText('after', examples(`sealpost shard unpin ${EXAMPLE_MESH}`))
     .action(run(unpin))
+}
+
+function keygenCommand(run: Run): Command {
+  return new Command('keygen')
+    .description(
+      'make the key that the brokers of a cluster prove themselves with, for BROKER_KEY_FILE; print its public half',
+    )
+    .argument('<KEY-FILE>', 'where to write it; an existing file is left as it is')
+    .addHelpText('after', examples('sealpost shard keygen broker.json'))
+    .action(run(keygen))
+}
+
+async function keygen({ output }: Shell, _options: object, file: string): Promise<void> {
+  await ready()
+  const signing = generateSigningKeys()
+  await writeKeyFile(file, { kind: 'broker', signing })
+  await output.answer({ file, brokerKey: signing.publicKey }, () => signing.publicKey)
 }
 
 function certifyCommand(run: Run): Command {

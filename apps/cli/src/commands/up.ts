@@ -3,7 +3,7 @@ import { mkdir } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { join, resolve } from 'node:path'
 import { logLine } from '@sealpost/broker/program'
-import { migrate, openDatabase } from '@sealpost/db'
+import { openDatabase, prepareDatabase } from '@sealpost/db'
 import { type EmbeddedPostgres, startEmbedded } from '@sealpost/db/embedded'
 import { generateSigningKeys, normalizeAuthority, ready } from '@sealpost/identity'
 import { writeKeyFile } from '@sealpost/identity/key-file'
@@ -12,7 +12,7 @@ import { Command } from 'commander'
 import { keepOwnerAccess } from '../admin-access.ts'
 import { BrokerKeeper } from '../broker-keeper.ts'
 import { whenAborted } from '../deadline.ts'
-import { enrolFirstAdmin, type FirstMesh, keyOf } from '../first-mesh.ts'
+import { enrolFirstAdmin, type FirstMesh, keyOf, newMeshId } from '../first-mesh.ts'
 import { isRecord, readJsonFile, writeJsonFile } from '../json-file.ts'
 import type { Membership } from '../profile.ts'
 import { examples, type Run, type Shell } from '../shell.ts'
@@ -82,9 +82,13 @@ async function up(shell: Shell, options: UpOptions): Promise<void> {
   shell.output.note('starting the database')
   const postgres = stack.adopt(await startEmbedded({ dataDir: join(folder, 'postgres') }), (started) => started.stop())
   shell.signal.throwIfAborted()
-  await migrate(postgres.url)
+  const logins = newLogins(postgres)
+  await prepareDatabase(postgres.url, [
+    { role: 'broker', url: logins.broker },
+    { role: 'admin', url: logins.admin },
+  ])
   const port = options.port ?? former?.port ?? (await freePort())
-  const keeper = stack.use(await startKeeper(shell, { options, folder, port, postgres }))
+  const keeper = stack.use(await startKeeper(shell, { options, folder, port, logins }))
   shell.signal.throwIfAborted()
   const { first } = keeper
   const admin = former?.admin ?? (await keyOf(shell.profile))
@@ -121,10 +125,23 @@ interface Start {
   readonly options: UpOptions
   readonly folder: string
   readonly port: number
-  readonly postgres: EmbeddedPostgres
+  readonly logins: Logins
 }
 
-async function startKeeper({ output, settings }: Shell, { options, folder, port, postgres }: Start) {
+/** URLs of the database, each with a login of its own. */
+interface Logins {
+  readonly broker: string
+  readonly admin: string
+}
+
+/** With passwords that nobody else learns and that end with the next start. */
+function newLogins({ port }: EmbeddedPostgres): Logins {
+  const urlOf = (user: string) =>
+    `postgres://${user}:${toHex(crypto.getRandomValues(new Uint8Array(24)))}@127.0.0.1:${port}/postgres`
+  return { broker: urlOf('broker'), admin: urlOf('operator') }
+}
+
+async function startKeeper({ output, settings }: Shell, { options, folder, port, logins }: Start) {
   const keyFile = join(folder, 'broker-key.json')
   if (!(await Bun.file(keyFile).exists()))
     await writeKeyFile(keyFile, { kind: 'broker', signing: generateSigningKeys() })
@@ -135,8 +152,10 @@ async function startKeeper({ output, settings }: Shell, { options, folder, port,
     HOST: options.host,
     PORT: String(port),
     BROKER_KEY_FILE: keyFile,
-    DATABASE_URL: postgres.url,
+    DATABASE_URL: logins.broker,
     DATABASE_URL_FILE: undefined,
+    ADMIN_DATABASE_URL: logins.admin,
+    ADMIN_DATABASE_URL_FILE: undefined,
   }
   const onLine = (line: string) => {
     const level = logLine(line)?.level
@@ -205,8 +224,6 @@ Invite somebody, in another terminal:  sealpost invite create
 Ctrl-C ends the broker and its database; what they keep stays in the folder.`,
   )
 }
-
-const newMeshId = () => toHex(crypto.getRandomValues(new Uint8Array(16))) as MeshId
 
 async function freePort(): Promise<number> {
   for (let port = FIRST_PORT; port < FIRST_PORT + PORTS; port++) if (await isFree(port)) return port

@@ -8,6 +8,7 @@ import { askAdmin } from '../../admin-call.ts'
 import { examples, type Run, type Shell } from '../../shell.ts'
 import { escapeName } from '../../terminal-text.ts'
 import { whole } from '../../words.ts'
+import { createMeshCommand, inviteAdminCommand } from './mesh.ts'
 import { age, hex, instant, millis, named } from './words.ts'
 
 const WATCH_EVERY_MS = 2000
@@ -26,6 +27,8 @@ export function viewCommands(run: Run): Command[] {
     new Command('history').description('the last half hour, a line for each two seconds').addHelpText('after', example('history --json')).action(run(history)), // biome-ignore format: one thing
     new Command('meshes').description('list the meshes and how their mail flows, those that need somebody first').addHelpText('after', example('meshes')).action(run(meshes)), // biome-ignore format: one thing
     ofMesh('mesh', 'one mesh, and for whom most waits')
+      .addCommand(createMeshCommand(run))
+      .addCommand(inviteAdminCommand(run))
       .addHelpText('after', example(`mesh ${MESH}`))
       .action(run(mesh)),
     ofMesh('peers', 'the peers of a mesh, with devices, pools and those revoked')
@@ -167,10 +170,16 @@ async function groups(shell: Shell, _: object, meshId: string): Promise<void> {
 async function invites(shell: Shell, _: object, meshId: string): Promise<void> {
   const found = (await askAdmin(shell, { path: `/meshes/${meshId}/invites`, answer: shapes.Invites })).invites
   const rows = found.map(({ inviteId, issuer, issuerName, uses, usesMax, notAfterMs, revokedAtMs }) => [
-    ...[inviteId, issuer ? named(issuerName, issuer) : '', `${uses} of ${usesMax ?? '?'}`, instant(notAfterMs)],
+    ...[inviteId, issuerOf(issuer, issuerName, usesMax), `${uses} of ${usesMax ?? '?'}`, instant(notAfterMs)],
     revokedAtMs === null ? '' : 'revoked',
   ])
   await shell.output.answers(found, () => shell.output.table(['ID', 'ISSUER', 'USED', 'UNTIL (UTC)', ''], rows))
+}
+
+/** Nothing is known of one that was revoked before its first use. */
+const issuerOf = (issuer: string | null, name: string | null, usesMax: number | null): string => {
+  if (issuer) return named(name, issuer)
+  return usesMax === null ? '' : 'the operator'
 }
 
 async function database(shell: Shell): Promise<void> {

@@ -1,0 +1,63 @@
+/**
+ * Prepares a database for brokers that have no more rights than they need: its tables, its roles, and a login for each
+ * account that will use it. Needs a superuser. Safe to repeat, and to run from several places at once.
+ */
+import { createHash, createHmac, pbkdf2Sync, randomBytes } from 'node:crypto'
+import { OperatingError } from '@sealpost/std'
+import { openDatabase } from './connect.ts'
+import { migrate } from './migrate.ts'
+import { roleStatements } from './roles.ts'
+
+export interface RoleLogin {
+  readonly role: 'broker' | 'admin'
+  /** Its user and password become the login's. */
+  readonly url: string
+}
+
+const ADVISORY_LOCK = 0x5ea1_9058
+const SCRAM_ROUNDS = 4096
+const USER = /^[A-Za-z_][\w.-]{0,62}$/
+
+/** @throws DatabaseError as `migrate`; OperatingError `login_malformed` */
+export async function prepareDatabase(ownerUrl: string, logins: readonly RoleLogin[]): Promise<void> {
+  const owner = userOf(ownerUrl)
+  const granted = logins.flatMap((login) => loginStatements(login, owner.name))
+  await migrate(ownerUrl)
+  const db = await openDatabase(ownerUrl, { connections: 1, applicationName: 'sealpost prepare' })
+  try {
+    const statements = [`select pg_advisory_xact_lock(${ADVISORY_LOCK})`, ...roleStatements(), ...granted]
+    await db.run((sql) => sql.unsafe(statements.join(';\n')).simple()) // one transaction
+  } finally {
+    await db.close()
+  }
+}
+
+function loginStatements({ role, url }: RoleLogin, owner: string): string[] {
+  const { name, password } = userOf(url)
+  const refuse = (sentence: string): never => {
+    throw new OperatingError('login_malformed', `The database URL for the role sealpost_${role} ${sentence}.`)
+  }
+  if (!USER.test(name)) return refuse('must name a user of letters, digits, _, - and .')
+  if (password === '') return refuse('must have a password')
+  if (name === owner) return refuse('must not have the account that owns the database')
+  return [
+    `do $$ begin create role "${name}" login; exception when duplicate_object then null; end $$`,
+    `alter role "${name}" login password '${scramVerifier(password)}'`,
+    `grant sealpost_${role} to "${name}"`,
+  ]
+}
+
+/** Read from the text, because a URL with several hosts is none for the platform. */
+function userOf(url: string): { name: string; password: string } {
+  const [, name = '', password = ''] = /^\w+:\/\/([^:@/]*)(?::([^@/]*))?@/.exec(url) ?? []
+  return { name: decodeURIComponent(name), password: decodeURIComponent(password) }
+}
+
+/** What the server keeps of a password (RFC 5803): the password itself appears in no statement, and so in no log. */
+function scramVerifier(password: string): string {
+  const salt = randomBytes(16)
+  const salted = pbkdf2Sync(password.normalize('NFKC'), salt, SCRAM_ROUNDS, 32, 'sha256')
+  const keyed = (text: string) => createHmac('sha256', salted).update(text).digest()
+  const storedKey = createHash('sha256').update(keyed('Client Key')).digest('base64')
+  return `SCRAM-SHA-256$${SCRAM_ROUNDS}:${salt.toString('base64')}$${storedKey}:${keyed('Server Key').toString('base64')}`
+}
