@@ -1,6 +1,7 @@
 /** The state of a mesh or a group, as this profile has it. */
 import { openState, type SpacePlace, type State, type StateEvent } from '@sealpost/sdk/state'
 import { OperatingError } from '@sealpost/std'
+import { openProfileKeyEpochs } from './key-epochs.ts'
 import { SharedStore } from './shared-store.ts'
 import type { Shell } from './shell.ts'
 
@@ -16,13 +17,16 @@ export async function meshPlaceOf({ profile }: Shell): Promise<SpacePlace> {
  * @throws SealpostError `space_unknown`, and what the broker can be caught at
  */
 export async function withStateAt<T>(shell: Shell, place: SpacePlace, use: (state: State) => Promise<T>): Promise<T> {
-  const { formerBoxKeys, formerKeys } = await shell.profile.readKeys()
+  const keys = await shell.profile.readKeys()
+  const { formerBoxKeys, formerKeys } = keys
   try {
+    await using keyEpochs = await openProfileKeyEpochs(shell.profile, keys, place.meshId)
     await using state = await openState({
       ...place,
       formerBoxKeys,
       ...(formerKeys && { formerKeys }),
       store: new SharedStore(shell.profile.stateFile),
+      keyEpochs,
       onEvent: (event) => shell.output.warn(warningOf(event)),
     })
     return await use(state)

@@ -6,10 +6,12 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { openPeer, type Peer, type PeerEvent } from '@sealpost/sdk'
 import { openFileStore } from '@sealpost/sdk/file-store'
+import type { StoredKeyEpochs } from '@sealpost/sdk/key-epochs'
 import { type Millis, OperatingError } from '@sealpost/std'
 import { Contacts } from './contacts.ts'
 import { abortable } from './deadline.ts'
 import { askDesk, type HeldDesk, holdDesk, isGone } from './desk.ts'
+import { openProfileKeyEpochs } from './key-epochs.ts'
 import { rotateBoxKey, rotateIdentity } from './key-rotation.ts'
 import { withStateAt } from './open-state.ts'
 import { callsOf, type Durability, type PeerCalls } from './peer-calls.ts'
@@ -144,9 +146,11 @@ interface Opening {
 
 async function openAt(desk: HeldDesk, { shell, place, credit }: Opening): Promise<PeerSession & { calls: PeerCalls }> {
   try {
-    const { identity, formerBoxKeys, formerKeys = [], warning } = await shell.profile.readKeys()
+    const keys = await shell.profile.readKeys()
+    const { identity, formerBoxKeys, formerKeys = [], warning } = keys
     if (warning) shell.output.warn(warning.message)
     const { url, brokerKey, meshId } = place.membership
+    const keyEpochs = await openProfileKeyEpochs(shell.profile, keys, meshId)
     const store = await openFileStore(join(shell.profile.folder, 'messages'))
     const online = Promise.withResolvers<Durability>()
     const news = newsFor(shell.output, place.contacts)
@@ -155,7 +159,7 @@ async function openAt(desk: HeldDesk, { shell, place, credit }: Opening): Promis
       news(event)
     }
     const peer = await openPeer({
-      ...{ url, brokerKey, meshId, identity, formerBoxKeys, formerKeys, store, onEvent },
+      ...{ url, brokerKey, meshId, identity, formerBoxKeys, formerKeys, store, keyEpochs, onEvent },
       ...(credit === undefined ? {} : { credit }),
     })
     const status = await shell.profile.readStatus()
@@ -169,7 +173,13 @@ async function openAt(desk: HeldDesk, { shell, place, credit }: Opening): Promis
       withStateOf: (group, use) => withStateAt(shell, { url, brokerKey, meshId, identity, group }, use),
     })
     desk.serve(calls)
-    return { ...place, peer, calls, failed: failureOf(peer), [Symbol.asyncDispose]: () => end(desk, peer) }
+    return {
+      ...place,
+      peer,
+      calls,
+      failed: failureOf(peer),
+      [Symbol.asyncDispose]: () => end({ desk, peer, keyEpochs }),
+    }
   } catch (error) {
     await desk.release()
     throw error
@@ -184,8 +194,14 @@ function failureOf(peer: Peer): Promise<never> {
   return failed
 }
 
-async function end(desk: HeldDesk, peer: Peer): Promise<void> {
+interface Held {
+  readonly desk: HeldDesk
+  readonly peer: Peer
+  readonly keyEpochs: StoredKeyEpochs
+}
+
+async function end({ desk, peer, keyEpochs }: Held): Promise<void> {
   await Promise.race([desk.endCalls(), delay(GRACE_MS, undefined, { ref: false })])
   await peer.close() // answers what still waits
-  await desk.release()
+  await keyEpochs.close().finally(() => desk.release())
 }

@@ -7,6 +7,7 @@
  * - `contacts.json`: names and the keys they are pinned to (`contacts.ts`)
  * - `messages`: what waits to be sent and what was received, kept by the SDK
  * - `state`: keys of shared state and what was seen of it, kept by the SDK
+ * - `box-keys`: the newest epochs of others' box keys that were seen, kept by the SDK
  * - `desk.sock`: where a running command of this profile is asked by others (`desk.ts`)
  */
 import { existsSync } from 'node:fs'
@@ -69,6 +70,9 @@ export class Profile {
   }
   get stateFile(): string {
     return join(this.folder, 'state')
+  }
+  get keyEpochsFile(): string {
+    return join(this.folder, 'box-keys')
   }
   get statusFile(): string {
     return join(this.folder, 'status.json')

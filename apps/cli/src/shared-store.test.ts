@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { StoreRecord } from '@sealpost/sdk'
+import type { PeerKey, StoreRecord } from '@sealpost/sdk'
 import { afterAll, expect, test } from 'vitest'
 import { SharedStore } from './shared-store.ts'
 
@@ -22,4 +22,14 @@ test('commands of one profile share it, and one that knows less takes nothing fr
   expect(await one.load()).toMatchObject([{ revision: 4 }])
   await other.write([{ key: 'a/b', record: null }])
   expect(await one.load()).toEqual([])
+})
+
+test('of box key epochs the highest one stays', async () => {
+  const [one, other] = [new SharedStore(join(folder, 'keys')), new SharedStore(join(folder, 'keys'))]
+  const epoch = (boxEpoch: number) => [
+    { key: 'key b', record: { kind: 'keyEpoch', peer: 'b' as PeerKey, boxEpoch } as const },
+  ]
+  await one.write(epoch(3))
+  await other.write(epoch(2))
+  expect(await one.load()).toMatchObject([{ boxEpoch: 3 }])
 })

@@ -1,6 +1,6 @@
 /**
- * What this profile remembers of spaces, in a file that several commands of it share: it is held only while it is read or
- * written. What one of them has learned is not lost by another that knows less.
+ * What this profile remembers of spaces or of box keys, in a file that several commands of it share: it is held only while
+ * it is read or written. What one of them has learned is not lost by another that knows less.
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import { type PeerStore, SealpostError, type StoreChange, type StoreRecord } from '@sealpost/sdk'
@@ -22,9 +22,9 @@ export class SharedStore implements PeerStore {
 
   write(changes: readonly StoreChange[]): Promise<void> {
     return this.held(async (store) => {
-      const newest = new Map((await store.load()).flatMap((record) => revisionsOf(record)))
+      const newest = new Map((await store.load()).flatMap((record) => versionsOf(record)))
       const isNews = ({ record }: StoreChange) =>
-        record?.kind !== 'entry' || record.revision >= (newest.get(`${record.space}/${record.keyHash}`) ?? 0)
+        versionsOf(record).every(([of, version]) => version >= (newest.get(of) ?? 0))
       await store.write(changes.filter(isNews))
     })
   }
@@ -56,6 +56,8 @@ export class SharedStore implements PeerStore {
   }
 }
 
-function revisionsOf(record: StoreRecord): [string, number][] {
-  return record.kind === 'entry' ? [[`${record.space}/${record.keyHash}`, record.revision]] : []
+/** Of what, and which one: a record of a lower version does not replace it. */
+function versionsOf(record: StoreRecord | null): [string, number][] {
+  if (record?.kind === 'entry') return [[`${record.space}/${record.keyHash}`, record.revision]]
+  return record?.kind === 'keyEpoch' ? [[record.peer, record.boxEpoch]] : []
 }

@@ -24,7 +24,14 @@ const [ann, bob, cat] = [1, 2, 3]
 const keyOf = (n: number) => peerNumber(n).signing.publicKey
 const key = (n: number) => new Uint8Array(32).fill(n)
 const grant = (change: Partial<Grant> = {}): Grant => ({
-  ...{ ...PLACE, granter: keyOf(ann), member: keyOf(bob), link: keyLink(key(2), key(3), PLACE), nameKey: KEYS.nameKey },
+  ...{
+    ...PLACE,
+    granter: keyOf(ann),
+    member: keyOf(bob),
+    groupEpoch: 7,
+    link: keyLink(key(2), key(3), PLACE),
+    nameKey: KEYS.nameKey,
+  },
   ...{ keys: [{ keyEpoch: 1, key: key(1) }, { keyEpoch: 3, key: key(3) }], ...change }, // biome-ignore format: a row
 })
 const sealed = (change: Partial<Grant> = {}) =>
@@ -68,6 +75,7 @@ test.each<[string, Partial<Grant>]>([
   ['no key of its epoch', { keys: [{ keyEpoch: 2, key: key(2) }] }],
   ['keys in no order', { keys: [2, 1, 3].map((keyEpoch) => ({ keyEpoch, key: key(1) })) }],
   ['a short key', { keys: [{ keyEpoch: 3, key: new Uint8Array(31) }] }],
+  ['a group epoch beyond the last one', { groupEpoch: 2 ** 32 }],
   ['a short name key', { nameKey: new Uint8Array(31) }],
   ['1,025 keys', { keyEpoch: 1025, keys: Array.from({ length: 1025 }, (_, n) => ({ keyEpoch: n + 1, key: key(1) })) }],
 ])('a grant with %s is not signed', (_, flaw) => {

@@ -4,10 +4,10 @@
  * without any lookup of the giver's box key.
  *
  * Bytes: `crypto_box_seal` of the fields and the signature over the context `sealpost-grant/1` and the fields: lp(mesh id),
- * lp(space id), lp(granter), lp(member), u32 key epoch, link 32, name key 32, u16 number of keys, then u32 epoch and 32
- * bytes of each, ascending, the last one that of the key epoch. Vector: packages/protocol/vectors/grant.json.
+ * lp(space id), lp(granter), lp(member), u32 key epoch, u32 group epoch, link 32, name key 32, u16 number of keys, then u32
+ * epoch and 32 bytes of each, ascending, the last one that of the key epoch. Vector: packages/protocol/vectors/grant.json.
  */
-import { assert, fromHex, isHex, OperatingError, type PeerKey, toHex } from '@sealpost/std'
+import { assert, fromHex, GROUP_EPOCH_LAST, isHex, OperatingError, type PeerKey, toHex } from '@sealpost/std'
 import { concatBytes, context, FieldReader, isUnsigned, lengthPrefixed, u16, u32 } from './byte-fields.ts'
 import { type BoxKeys, SIGNATURE_BYTES, type SigningKeys, sign, verify } from './keys.ts'
 import { sodium } from './sodium.ts'
@@ -16,6 +16,11 @@ import { KEY_EPOCH_MAX, type KeyPlace, SPACE_KEY_BYTES } from './space-keys.ts'
 export interface Grant extends KeyPlace {
   readonly granter: PeerKey
   readonly member: PeerKey
+  /**
+   * The granter vouches that the newest key was given to nobody but the members whom the group's statement of this epoch
+   * names. 0 in the space of a mesh, which has no such statement.
+   */
+  readonly groupEpoch: number
   /** `keyLink` of the newest key to the one before it, zeros at epoch 1: who has the former key compares it. */
   readonly link: Uint8Array
   readonly nameKey: Uint8Array
@@ -88,6 +93,7 @@ function grantOf(fields: Uint8Array): Grant | null {
     granter: toHex(reader.prefixed()) as PeerKey,
     member: toHex(reader.prefixed()) as PeerKey,
     keyEpoch: reader.u32(),
+    groupEpoch: reader.u32(),
     link: reader.take(32).slice(),
     nameKey: reader.take(SPACE_KEY_BYTES).slice(),
     keys: readKeys(reader),
@@ -101,13 +107,14 @@ function readKeys(reader: FieldReader): Grant['keys'] {
   return Array.from({ length: count }, () => ({ keyEpoch: reader.u32(), key: reader.take(SPACE_KEY_BYTES).slice() }))
 }
 
-function isWellFormed({ meshId, spaceId, granter, member, keyEpoch, link, nameKey, keys }: Grant): boolean {
+function isWellFormed({ meshId, spaceId, granter, member, keyEpoch, groupEpoch, link, nameKey, keys }: Grant): boolean {
   return (
     isHex(meshId, 16) &&
     isHex(spaceId, 16) &&
     isHex(granter, 32) &&
     isHex(member, 32) &&
     keyEpoch > 0 &&
+    isUnsigned(groupEpoch, GROUP_EPOCH_LAST) &&
     link.length === NO_LINK.length &&
     nameKey.length === SPACE_KEY_BYTES &&
     keys.length <= GRANT_KEYS_MAX &&
@@ -128,6 +135,7 @@ function fieldBytes(grant: Grant): Uint8Array {
     lengthPrefixed(fromHex(grant.granter)),
     lengthPrefixed(fromHex(grant.member)),
     u32(grant.keyEpoch),
+    u32(grant.groupEpoch),
     grant.link,
     grant.nameKey,
     u16(grant.keys.length),

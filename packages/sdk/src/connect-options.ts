@@ -3,6 +3,7 @@ import type { BoxKeys, Identity } from '@sealpost/identity'
 import type { Form } from '@sealpost/protocol'
 import type { MeshId, PeerKey } from '@sealpost/std'
 import type { PeerEvent } from './events.ts'
+import type { KeyEpochs } from './key-epochs.ts'
 import type { PeerStore } from './store.ts'
 import type { WebSocketConstructor } from './web-socket.ts'
 
@@ -39,6 +40,11 @@ export interface ConnectOptions {
    * it when it is over. Default: none, everything ends with the process.
    */
   readonly store?: PeerStore
+  /**
+   * The newest box key epochs seen, which a broker can't go back behind: from `openKeyEpochs` (`@sealpost/sdk/key-epochs`), for peers and spaces that
+   * share them beyond this process. Default: `store` keeps them with the mail; without a store they end with the process.
+   */
+  readonly keyEpochs?: KeyEpochs
   readonly onEvent?: (event: PeerEvent) => void
   /** Ends waiting for the first session. */
   readonly signal?: AbortSignal

@@ -18,6 +18,7 @@ import type { DeliveryId, EnvelopeId, MeshId } from '@sealpost/std'
 import { beforeAll, describe, expect, test } from 'vitest'
 import type { PeerEvent } from './events.ts'
 import type { Pushed } from './message.ts'
+import { MemoryStore } from './stores/memory-store.ts'
 import { alarmsOf, HostileScene, type Side } from './testing-hostile.ts'
 
 beforeAll(() => ready())
@@ -125,6 +126,31 @@ describe('of a broker that', () => {
     // What is known stays good.
     await scene.mail(alice, scene.bob, 'still to the new key')
     expect(alarmsOf(alice)).toHaveLength(1)
+  })
+
+  test('goes back to a key from before a process that has ended nothing is sealed: binding_rolled_back', async () => {
+    await using scene = new HostileScene()
+    const { bindings, meshId } = scene.broker
+    const bobKey = keyOf(scene.bob)
+    const store = new MemoryStore()
+    const alice = await scene.join(scene.alice, { store })
+    bindings.set(bobKey, entryOf(rotated(scene.bob, 2), meshId))
+    await scene.mail(alice, scene.bob, 'to the new key')
+    await scene.leave(alice)
+    bindings.set(bobKey, entryOf(scene.bob, meshId))
+    const again = await scene.join(scene.alice, { store: new MemoryStore(store.records) })
+    await expect(again.peer.send(bobKey, 'secret')).rejects.toMatchObject({ code: 'key_refused' })
+    expect(alarmsOf(again)).toEqual([{ type: 'key_refused', peer: bobKey, reason: 'binding_rolled_back' }])
+    expect(scene.caught).toHaveLength(1)
+  })
+
+  test('goes back to a key that a space of this process has seen nothing is sealed: binding_rolled_back', async () => {
+    await using scene = new HostileScene()
+    const bobKey = keyOf(scene.bob)
+    const alice = await scene.join(scene.alice)
+    alice.peer.keyEpochs.raise(bobKey, 2)
+    await expect(alice.peer.send(bobKey, 'secret')).rejects.toMatchObject({ code: 'key_refused' })
+    expect(alarmsOf(alice)).toEqual([{ type: 'key_refused', peer: bobKey, reason: 'binding_rolled_back' }])
   })
 
   test('tells of keys that nobody asked for nothing is believed', async () => {

@@ -19,6 +19,7 @@ export { Group, type GroupPosted, type GroupSendOptions, Groups } from './groups
 export type { MessageHandler } from './incoming.ts'
 export type { Membership } from './join.ts'
 export type { KnownKey } from './key-directory.ts'
+export type { KeyEpochs } from './key-epochs.ts'
 export type { Post, Receipt } from './lane.ts'
 export type { MemberEntry } from './members.ts'
 export { Message, type ReplyOptions } from './message.ts'
@@ -35,6 +36,7 @@ export { sodiumCrypto } from './sodium-crypto.ts'
 export { checkedStatus, type PresenceEntry, type Status } from './standing.ts'
 export type {
   InboxRecord,
+  KeyEpochRecord,
   OutboxRecord,
   OwnerRecord,
   PeerStore,

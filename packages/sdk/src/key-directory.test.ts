@@ -3,6 +3,7 @@ import type { MeshId, PeerKey } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
 import { fakeBinding, fakeCrypto } from './fake-crypto.ts'
 import { KeyDirectory } from './key-directory.ts'
+import { KeyEpochs } from './key-epochs.ts'
 
 const BOB = 'b'.repeat(64) as PeerKey
 const CAROL = 'c'.repeat(64) as PeerKey
@@ -11,6 +12,7 @@ const binding = (peer: PeerKey, boxEpoch = 1, notAfterMs = 1_000_000): KeyBindin
 
 class World {
   readonly log: string[] = []
+  readonly epochs = new KeyEpochs({ self: 'a'.repeat(64) as PeerKey })
   readonly keys = new KeyDirectory({
     crypto: fakeCrypto({
       peerKey: 'a'.repeat(64) as PeerKey,
@@ -18,6 +20,7 @@ class World {
       boxKey: new Uint8Array(32),
       random: () => 0.5,
     }),
+    epochs: this.epochs,
     isFormer: () => false,
     learned: (peer, key) => this.log.push(`learned ${peer[0]} ${key.boxEpoch}`),
     refused: (peer, reason) => this.log.push(`refused ${peer[0]} ${reason}`),
@@ -210,5 +213,38 @@ describe('believing', () => {
     world.answer([binding(BOB)], [CAROL])
     expect(world.log).toEqual([])
     expect(world.keys.find(BOB, 0)).toBeNull()
+  })
+})
+
+describe('epochs that others have seen', () => {
+  test('an older key than a former process has seen is refused, and a newer one is recorded', () => {
+    const world = new World()
+    world.epochs.raise(BOB, 3)
+    world.keys.find(BOB, 0)
+    world.answer([binding(BOB, 2)])
+    expect(world.log).toEqual(['refused b binding_rolled_back'])
+    expect(world.keys.find(BOB, 0)).toBeNull()
+    world.answer([binding(BOB, 4)])
+    expect(world.log.at(-1)).toBe('learned b 4')
+    expect(world.epochs.of(BOB)).toBe(4)
+  })
+
+  test('an answer from before a key that a space saw meanwhile is asked for once more', () => {
+    const world = new World()
+    world.keys.find(BOB, 0)
+    world.keys.takeFrames(0)
+    world.epochs.raise(BOB, 2)
+    world.answer([binding(BOB, 1)])
+    expect(world.log).toEqual([])
+    expect(world.keys.takeFrames(1)).toMatchObject([{ peers: [BOB] }])
+    world.answer([binding(BOB, 1)])
+    expect(world.log).toEqual(['refused b binding_rolled_back'])
+  })
+
+  test("a peer's own keys are for its key file to know", () => {
+    const [self, records] = [BOB, [{ kind: 'keyEpoch', peer: BOB, boxEpoch: 9 }] as const]
+    const epochs = new KeyEpochs({ self })
+    epochs.raise(self, 5)
+    expect([epochs.of(self), new KeyEpochs({ self, records }).of(self)]).toEqual([0, 0])
   })
 })

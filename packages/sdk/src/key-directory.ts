@@ -1,12 +1,13 @@
 /**
  * The box keys of other peers: asked of the broker, believed only with the peer's own signature, kept until they
  * expire. The broker's directory is not trusted: a binding that is forged, of another peer, expired or older than one
- * seen before is refused. Former keys are asked for when something does not open, and open, but never seal.
+ * seen before, in this process or a former one (`key-epochs.ts`), is refused. Former keys are asked for when something does not open, and open, but never seal.
  */
 import type { Correspondent, KeyBindingVerdict } from '@sealpost/identity'
 import { type FrameOf, type KeyBindingEntry, LOOKUP_MAX } from '@sealpost/protocol'
 import type { Millis, PeerKey } from '@sealpost/std'
 import type { KeyRefusal } from './events.ts'
+import type { KeyEpochs } from './key-epochs.ts'
 import type { CryptoPort } from './ports.ts'
 import { pieces } from './send-frames.ts'
 
@@ -17,6 +18,7 @@ export interface KnownKey extends Correspondent {
 
 export interface KeyDirectoryPorts {
   readonly crypto: Pick<CryptoPort, 'checkBinding'>
+  readonly epochs: Pick<KeyEpochs, 'of' | 'raise'>
   /** The peer's key is known, for the first time or anew. */
   readonly learned: (peer: PeerKey, key: KnownKey) => void
   readonly refused: (peer: PeerKey, reason: KeyRefusal) => void
@@ -41,6 +43,8 @@ interface Wish {
   isHistory: boolean
   /** The key may have changed since it was asked for: the answer is not enough. */
   isStale: boolean
+  /** The epoch that was known when it was asked for: an answer below it is a rollback. */
+  floor: number
 }
 
 type KeyQuestion = FrameOf<'lookup'> | FrameOf<'lookupHistory'>
@@ -157,8 +161,8 @@ export class KeyDirectory {
     if (!this.#open.has(peer)) this.#want(peer, { isHistory: false, isStale: false })
   }
 
-  #want(peer: PeerKey, wish: Wish): void {
-    this.#open.set(peer, wish)
+  #want(peer: PeerKey, wish: Omit<Wish, 'floor'>): void {
+    this.#open.set(peer, { ...wish, floor: this.#ports.epochs.of(peer) })
     this.#unsent.add(peer)
   }
 
@@ -182,7 +186,9 @@ export class KeyDirectory {
     const known = this.#known.get(peer)
     const verdict = this.#ports.crypto.checkBinding(binding, { peer, nowMs })
     if (verdict !== 'ok') return this.#refuse(peer, verdict)
-    if (known && boxEpoch < known.key.boxEpoch) return this.#refuse(peer, 'binding_rolled_back')
+    const newest = Math.max(known?.key.boxEpoch ?? 0, this.#ports.epochs.of(peer))
+    if (boxEpoch < newest) return this.#rolledBack(peer, boxEpoch)
+    this.#ports.epochs.raise(peer, boxEpoch)
     const key: KnownKey = { ...correspondent(binding), notAfterMs }
     const isChanged = known !== undefined && !isSame(known.key.boxKey, key.boxKey)
     const formers = history ?? (isChanged ? [known.key, ...known.formers] : (known?.formers ?? []))
@@ -190,6 +196,13 @@ export class KeyDirectory {
     this.#known.set(peer, { key, formers, checkedAtMs: nowMs, historyAtMs })
     if (isChanged) this.#ports.changed(peer, key)
     this.#answeredOf(peer, () => this.#ports.learned(peer, key))
+  }
+
+  /** A space of this process may have seen the next key while the answer was on its way: it is asked for once more. */
+  #rolledBack(peer: PeerKey, boxEpoch: number): void {
+    const wish = this.#open.get(peer)
+    if (wish && boxEpoch >= wish.floor && boxEpoch >= (this.#known.get(peer)?.key.boxEpoch ?? 0)) wish.isStale = true
+    this.#refuse(peer, 'binding_rolled_back')
   }
 
   /** Of former keys those that this peer signed, under this identity key or one before it, whether their time is over or not. */
@@ -211,7 +224,7 @@ export class KeyDirectory {
     const wish = this.#open.get(peer)
     this.#open.delete(peer)
     this.#unsent.delete(peer) // a broker may answer what it was not asked yet
-    if (wish?.isStale) this.#want(peer, { ...wish, isStale: false })
+    if (wish?.isStale) this.#want(peer, { isHistory: wish.isHistory, isStale: false })
     else tell()
   }
 }

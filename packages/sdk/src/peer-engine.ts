@@ -13,6 +13,7 @@ import { GroupDesk } from './group-desk.ts'
 import type { GroupMessage } from './group-message.ts'
 import { Keeper } from './keeper.ts'
 import { KeptPosts, type Orphan } from './kept-posts.ts'
+import { type KeyEpochs, keptKeyEpochs } from './key-epochs.ts'
 import type { Post } from './lane.ts'
 import type { Message } from './message.ts'
 import { Outbox } from './outbox.ts'
@@ -40,6 +41,8 @@ export interface PeerEngineOptions extends PeerPlace {
   readonly credit?: number
   /** Default: nothing outlives this engine. */
   readonly store?: EngineStore
+  /** Default: those of the store. */
+  readonly keyEpochs?: KeyEpochs
 }
 
 /** A store as the engine sees it: what was in it, and where changes go. */
@@ -64,6 +67,7 @@ export class PeerEngine {
   readonly groups: GroupDesk
   readonly persons: PersonDesk
   readonly pools: PoolDesk
+  readonly keyEpochs: KeyEpochs
   readonly #keeper: Keeper | null
   #storeError: SealpostError | null = null
   #isEnding = false
@@ -94,8 +98,13 @@ export class PeerEngine {
       ask: (question, asker) => this.ask(question, asker),
       post: (post) => this.post(post),
     })
+    const { store } = options
+    const keeper = store ? new Keeper((changes) => store.keep(changes)) : null
+    this.#keeper = keeper
+    this.keyEpochs = options.keyEpochs ?? keptKeyEpochs(options.peerKey, keeper, store?.records)
     this.#keys = new PeerKeys({
       crypto,
+      epochs: this.keyEpochs,
       current: (peer) => this.persons.book.current(peer),
       announce: (event) => effects.announce(event),
       unlock: (peer) => this.#unlock(peer),
@@ -104,15 +113,10 @@ export class PeerEngine {
     })
     const { opening, directory } = this.#keys
     const keyOf = (peer: PeerKey, nowMs: Millis) => directory.find(peer, nowMs)
-    const { store } = options
-    const keeper = store ? new Keeper((changes) => store.keep(changes)) : null
-    this.#keeper = keeper
     const keptPosts = keeper && new KeptPosts(keeper, options.nowMs)
     const hasLeft = (message: GroupMessage, peer: PeerKey) => this.groups.hasLeft(message, peer)
-    this.outbox = new Outbox(
-      { crypto, random, keyOf, counters, hasLeft, keptPosts },
-      { window, windowBytes, waitingMax },
-    )
+    const outboxLimits = { window, windowBytes, waitingMax }
+    this.outbox = new Outbox({ crypto, random, keyOf, counters, hasLeft, keptPosts }, outboxLimits)
     const keeping = keeper && store ? { keeper, records: store.records } : undefined
     const isAnswer = (message: Message) => this.#requests.take(message)
     const post = (reply: Post) => this.post(reply)

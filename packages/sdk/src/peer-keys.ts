@@ -7,6 +7,7 @@ import type { Millis, PeerKey } from '@sealpost/std'
 import { refusedBy, SealpostError } from './errors.ts'
 import type { KeyRefusal, PeerEvent } from './events.ts'
 import { KeyDirectory, type KnownKey } from './key-directory.ts'
+import type { KeyEpochs } from './key-epochs.ts'
 import { Opening } from './opening.ts'
 import type { CryptoPort } from './ports.ts'
 
@@ -17,6 +18,7 @@ export interface KeyWaiter {
 
 export interface PeerKeysPorts {
   readonly crypto: Pick<CryptoPort, 'checkBinding' | 'open'>
+  readonly epochs: KeyEpochs
   /** The identity key of now, of one that others may have followed. */
   readonly current: (peer: PeerKey) => PeerKey
   readonly announce: (event: PeerEvent) => void
@@ -37,6 +39,7 @@ export class PeerKeys {
     this.#ports = ports
     this.directory = new KeyDirectory({
       crypto: ports.crypto,
+      epochs: ports.epochs,
       isFormer: (former, of) => ports.current(former) === of,
       learned: (peer, key) => this.#learned(peer, key),
       refused: (peer, reason) => this.#refused(peer, reason),

@@ -9,6 +9,7 @@ import type { PeerCounters, PeerEvent } from './events.ts'
 import { Groups } from './groups.ts'
 import { Incoming, type MessageHandler } from './incoming.ts'
 import type { KnownKey } from './key-directory.ts'
+import type { KeyEpochs } from './key-epochs.ts'
 import type { Receipt } from './lane.ts'
 import { type Ask, listMembers, type MemberEntry, revoke } from './members.ts'
 import { bytesOf, type Message } from './message.ts'
@@ -61,7 +62,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   constructor(options: ConnectOptions, crypto: CryptoPort & OwnKeys, store: LoadedStore | null = null) {
     const urls = typeof options.url === 'string' ? [options.url] : options.url
     this.#ownKeys = crypto
-    const { identity, brokerKey, meshId, window, credit, autoExtend = true } = options
+    const { identity, brokerKey, meshId, window, credit, keyEpochs, autoExtend = true } = options
     this.key = identity.signing.publicKey
     this.closed = this.#ended.promise
     this.#onEvent = options.onEvent
@@ -80,6 +81,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
         peerKey: this.key,
         ...(window === undefined ? {} : { window }),
         ...(credit === undefined ? {} : { credit }),
+        ...(keyEpochs && { keyEpochs }),
       },
       store,
       deliver: (message) => this.#incoming.deliver(message),
@@ -104,6 +106,11 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
       tell: (happened) => this.#driver.tell((engine) => happened(engine.pools)),
       ask: this.#ask,
     })
+  }
+
+  /** The newest box key epochs that this peer has seen: give them to `openState`, so that a space goes back behind none. */
+  get keyEpochs(): KeyEpochs {
+    return this.#driver.engine.keyEpochs
   }
 
   /** Called by `connect` and `openPeer`. */

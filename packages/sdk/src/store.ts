@@ -1,5 +1,6 @@
 /**
- * What a peer keeps beyond its process: posts without an answer, and what of each sender was settled. A store knows
+ * What a peer keeps beyond its process: posts without an answer, what of each sender was settled, and the newest epochs of
+ * box keys. A store knows
  * records by their key and nothing of their meaning. It is an effect: the engine asks for a batch of changes to be kept,
  * and goes on when the answer comes.
  */
@@ -31,7 +32,7 @@ export interface StoreChange {
   readonly record: StoreRecord | null
 }
 
-export type StoreRecord = OwnerRecord | OutboxRecord | GroupRecord | InboxRecord | SpaceRecord
+export type StoreRecord = OwnerRecord | OutboxRecord | GroupRecord | InboxRecord | KeyEpochRecord | SpaceRecord
 
 /** Whose store this is: sealed envelopes are good for one sender in one mesh. */
 export interface OwnerRecord {
@@ -101,6 +102,13 @@ export interface LooseRecord {
 
 export type InboxRecord = MarkRecord | LooseRecord
 
+/** The highest epoch of a box key that its peer's signature proved (`key-epochs.ts`). */
+export interface KeyEpochRecord {
+  readonly kind: 'keyEpoch'
+  readonly peer: PeerKey
+  readonly boxEpoch: number
+}
+
 /** What is remembered of a space (`state/space-memory.ts`): its terms, its keys, and the newest entry of each key. */
 export type SpaceRecord = SpacePinRecord | SpaceKeysRecord | KnownEntryRecord
 
@@ -119,6 +127,8 @@ export interface SpacePinRecord extends OfSpace {
 
 interface SpaceKeysRecord extends OfSpace {
   readonly kind: 'keys'
+  /** In base64url: the statement of the group that names everybody who was given the newest key. */
+  readonly group?: string
   /** A grant to oneself. */
   readonly bytes: Uint8Array
 }

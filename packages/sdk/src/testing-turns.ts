@@ -9,6 +9,7 @@ import { fakeBinding, fakeCrypto } from './fake-crypto.ts'
 import { GroupBook } from './group-book.ts'
 import { GroupOpening } from './group-opening.ts'
 import { KeyDirectory } from './key-directory.ts'
+import { KeyEpochs } from './key-epochs.ts'
 import type { Message, Pushed } from './message.ts'
 import { Opening } from './opening.ts'
 import { World as OutboxWorld } from './testing-outbox.ts'
@@ -51,6 +52,7 @@ export class TurnsScene {
     const crypto = fakeCrypto({ peerKey: BOB, meshId: MESH, boxKey: boxKeyOf(0), random: () => 0.5 })
     this.keys = new KeyDirectory({
       crypto,
+      epochs: new KeyEpochs({ self: BOB }),
       isFormer: () => false,
       learned: (peer) => this.arrivals.unlock(peer, this.nowMs),
       refused: (peer) => this.arrivals.refuse(peer, this.nowMs),

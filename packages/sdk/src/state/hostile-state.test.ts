@@ -311,7 +311,12 @@ test('keys granted by a stranger, for somebody else or for another space are not
       granter.signing,
       {
         ...{ meshId: broker.meshId, spaceId: broker.spaceId, keyEpoch: 1, granter: granter.signing.publicKey },
-        ...{ member: (bobsKeys as typeof stranger).signing.publicKey, link: NO_LINK, nameKey: newSpaceKey() },
+        ...{
+          member: (bobsKeys as typeof stranger).signing.publicKey,
+          groupEpoch: 0,
+          link: NO_LINK,
+          nameKey: newSpaceKey(),
+        },
         ...{ keys: [{ keyEpoch: 1, key: newSpaceKey() }], ...change },
       },
       (bobsKeys as typeof stranger).box.publicKey,
@@ -343,7 +348,7 @@ test('an old grant given as a new one, a key that does not follow the one a memb
     sealGrant(
       mallory.signing,
       {
-        ...{ ...next, granter: mallory.signing.publicKey, member: bob.signing.publicKey, link, nameKey },
+        ...{ ...next, granter: mallory.signing.publicKey, member: bob.signing.publicKey, groupEpoch: 0, link, nameKey },
         keys: [{ keyEpoch: 2, key }],
       },
       bob.box.publicKey,

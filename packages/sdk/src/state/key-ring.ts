@@ -3,6 +3,14 @@ import { GRANT_KEYS_MAX, type Grant, type KeyPlace, keyLink, NO_LINK, newSpaceKe
 import type { PeerKey } from '@sealpost/std'
 
 type Place = Omit<KeyPlace, 'keyEpoch'>
+/** A key that nobody was given yet. */
+export interface NextKey {
+  readonly keyEpoch: number
+  readonly groupEpoch: number
+  readonly key: Uint8Array
+  readonly nameKey: Uint8Array
+}
+
 /** Why a grant is not taken, in words. */
 export type GrantFlaw = string
 
@@ -10,6 +18,8 @@ export class KeyRing {
   readonly #place: Place
   readonly #keys = new Map<number, Uint8Array>()
   #nameKey: Uint8Array | null = null
+  /** Of the newest key, see `Grant`. */
+  #groupEpoch = 0
 
   constructor(place: Place) {
     this.#place = place
@@ -21,6 +31,10 @@ export class KeyRing {
   /** 0: none. */
   get newest(): number {
     return Math.max(0, ...this.#keys.keys())
+  }
+  /** Nobody was given the newest key but the members of the group at this epoch, as far as its granters know. */
+  get groupEpoch(): number {
+    return this.#groupEpoch
   }
   /** How many it holds. */
   get size(): number {
@@ -44,21 +58,25 @@ export class KeyRing {
     const key = keys.at(-1)!.key
     if (former && !isSame(link, keyLink(former, key, { ...this.#place, keyEpoch })))
       return 'a grant has a key that does not follow the one before'
+    if (keyEpoch >= this.newest)
+      this.#groupEpoch = Math.max(keyEpoch > this.newest ? 0 : this.#groupEpoch, grant.groupEpoch)
     this.#nameKey ??= nameKey
     for (const one of keys) this.#keys.set(one.keyEpoch, one.key)
     return null
   }
 
+  /** Nobody has left the group up to this epoch who was given the newest key. */
+  vouch(groupEpoch: number): void {
+    this.#groupEpoch = groupEpoch
+  }
+
   /** The next key; only `take` of a grant puts it in the ring. */
-  next(): { readonly keyEpoch: number; readonly key: Uint8Array; readonly nameKey: Uint8Array } {
-    return { keyEpoch: this.newest + 1, key: newSpaceKey(), nameKey: this.#nameKey ?? newSpaceKey() }
+  next(groupEpoch: number): NextKey {
+    return { keyEpoch: this.newest + 1, groupEpoch, key: newSpaceKey(), nameKey: this.#nameKey ?? newSpaceKey() }
   }
 
   /** A grant of the keys from one epoch on, with one that is new, if there is one. */
-  grantTo(
-    member: PeerKey,
-    { granter, from, next }: { granter: PeerKey; from: number; next?: ReturnType<KeyRing['next']> },
-  ): Grant {
+  grantTo(member: PeerKey, { granter, from, next }: { granter: PeerKey; from: number; next?: NextKey }): Grant {
     const keys = [...this.#keys].map(([keyEpoch, key]) => ({ keyEpoch, key }))
     const all = (next ? [...keys, next] : keys).filter(({ keyEpoch }) => keyEpoch >= from)
     const given = all.sort((a, b) => a.keyEpoch - b.keyEpoch).slice(-GRANT_KEYS_MAX)
@@ -66,7 +84,8 @@ export class KeyRing {
     const former = this.#keys.get(keyEpoch - 1)
     const link = former ? keyLink(former, key, { ...this.#place, keyEpoch }) : NO_LINK
     const named = given.map((one) => ({ keyEpoch: one.keyEpoch, key: one.key }))
-    return { ...this.#place, keyEpoch, granter, member, link, nameKey: next?.nameKey ?? this.#nameKey!, keys: named }
+    const { groupEpoch, nameKey } = next ?? { groupEpoch: this.#groupEpoch, nameKey: this.#nameKey! }
+    return { ...this.#place, keyEpoch, groupEpoch, granter, member, link, nameKey, keys: named }
   }
 }
 

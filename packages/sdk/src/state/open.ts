@@ -1,8 +1,9 @@
 /** The doors: a space is set up by its owner, and opened by whoever belongs to it. */
 import { type BoxKeys, type Identity, ready, type SpaceStatement, signSpace } from '@sealpost/identity'
-import type { GroupId, MeshId, Millis, PeerKey, SpaceId } from '@sealpost/std'
+import type { GroupId, MeshId, Millis, PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import { loadStore, type PeerStore } from '../store.ts'
+import { KeyEpochs } from '../key-epochs.ts'
+import { loadStore, type PeerStore, type StoreRecord } from '../store.ts'
 import { Access, type AccessPorts } from './access.ts'
 import { EntryReader } from './entry-reader.ts'
 import { KeyRing } from './key-ring.ts'
@@ -41,6 +42,11 @@ export interface OpenStateOptions extends SpacePlace {
    * broker that was rolled back between two lives is not found out.
    */
   readonly store?: PeerStore
+  /**
+   * The newest box key epochs seen: `peer.keyEpochs` of a peer of this process, or those of `openKeyEpochs` (`@sealpost/sdk/key-epochs`), so that the
+   * space believes no key that is older than one which mail has seen. Default: `store` keeps those that the space sees.
+   */
+  readonly keyEpochs?: KeyEpochs
   /** Pads values so that key and value are a multiple of this together. Default 1: no padding. */
   readonly bucketBytes?: number
   /** Between two looks at who lacks keys. Default 30 s; 0: none but that at the opening. */
@@ -64,7 +70,7 @@ export async function openState(options: OpenStateOptions): Promise<State> {
   const owner = { meshId, peerKey: identity.signing.publicKey }
   try {
     const records = store ? await loadStore(store, owner, formerKeys) : []
-    const parts = partsOf(options, (spaceId) => new SpaceMemory(spaceId, store ?? null, records))
+    const parts = partsOf(options, records)
     await parts.tending.tend()
     keepTending(parts, options)
     return new State(parts)
@@ -128,16 +134,18 @@ function callsOf({ url, brokerKey, meshId, identity, group, ports }: SpacePlace 
   return { access, calls: new SpaceCalls(access, { meshId, spaceId: group ?? meshId }) }
 }
 
-function partsOf(options: OpenStateOptions, memoryOf: (spaceId: SpaceId) => SpaceMemory): StateParts {
-  const { identity, meshId, formerBoxKeys = [], owner = null, bucketBytes = 1, onEvent } = options
+function partsOf(options: OpenStateOptions, records: readonly StoreRecord[]): StateParts {
+  const { identity, meshId, formerBoxKeys = [], owner = null, bucketBytes = 1, onEvent, store = null } = options
   const { access, calls } = callsOf(options)
   const { spaceId } = calls
   // In a turn of its own: what the application throws must not end up in here.
   const tell = (told: Told) => onEvent && queueMicrotask(() => onEvent({ ...told, spaceId }))
-  const memory = memoryOf(spaceId)
+  const memory = new SpaceMemory(spaceId, store, records)
+  const keep = memory.put.bind(memory)
+  const keyEpochs = options.keyEpochs ?? new KeyEpochs({ self: identity.signing.publicKey, records, keep })
   const ring = new KeyRing({ meshId, spaceId })
   const reader = new EntryReader({ meshId, spaceId, ring, memory, tell })
-  const tending = new Tending({ calls, ring, memory, identity, formerBoxKeys, owner, tell })
+  const tending = new Tending({ calls, ring, memory, identity, formerBoxKeys, keyEpochs, owner, tell })
   const tend = () => tending.tend()
   const pause = (tries: number, signal?: AbortSignal) => access.pause(tries, signal).catch(() => undefined)
   const reading = new Reading({ calls, ring, memory, reader, tell, tend, pause })

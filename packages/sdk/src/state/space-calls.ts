@@ -1,9 +1,8 @@
 /** What is asked of the broker about one space, and what it answers, read but not believed. */
 import {
-  type Correspondent,
-  checkKeyBinding,
   type GroupStatement,
   isGroupOver,
+  type KeyBinding,
   readGroup,
   readSpace,
   type SpaceStatement,
@@ -154,25 +153,20 @@ export class SpaceCalls {
     return isOurs ? group : null
   }
 
-  /** The box keys of these peers, as far as each one's own signature vouches for it. */
-  async boxKeys(peers: readonly PeerKey[], nowMs: number): Promise<Map<PeerKey, Uint8Array>> {
-    const found = new Map<PeerKey, Uint8Array>()
+  /** What the directory has of these peers' box keys: not checked yet. */
+  async bindings(peers: readonly PeerKey[]): Promise<KeyBinding[]> {
+    const found: KeyBinding[] = []
     for (const piece of pieces([...peers], LOOKUP_MAX)) {
       const said = await this.#access.json({ method: 'POST', path: '/v1/lookup', body: { peers: piece } })
-      for (const binding of listed(said.bindings)) {
-        const key = this.#believed(binding, nowMs)
-        if (key) found.set(key.peerKey, key.boxKey)
-      }
+      found.push(...listed(said.bindings).map((binding) => this.#bindingOf(binding)))
     }
     return found
   }
 
-  #believed(said: Record<string, unknown>, nowMs: number): Correspondent | null {
-    const peerKey = said.peer as PeerKey
-    const { meshId } = this
+  #bindingOf(said: Record<string, unknown>): KeyBinding {
     const terms = { boxEpoch: Number(said.boxEpoch), notAfterMs: Number(said.notAfterMs) }
-    const binding = { meshId, peerKey, boxKey: bytesOf(said.boxKey), ...terms, signature: bytesOf(said.signature) }
-    return checkKeyBinding(binding, { meshId, peerKey, nowMs }) === 'ok' ? binding : null
+    const bytes = { boxKey: bytesOf(said.boxKey), signature: bytesOf(said.signature) }
+    return { meshId: this.meshId, peerKey: said.peer as PeerKey, ...terms, ...bytes }
   }
 
   #json(asked: Ask): Promise<Record<string, unknown>> {

@@ -4,9 +4,8 @@
  *
  * Of each key about 150 bytes are kept, in memory and on disk. Keys of the space stand on disk as a grant to oneself.
  */
-import { fromHex, type PeerKey, type SpaceId, toHex } from '@sealpost/std'
-import { SealpostError } from '../errors.ts'
-import { Keeper } from '../keeper.ts'
+import { fromBase64url, fromHex, type PeerKey, type SpaceId, toBase64url, toHex } from '@sealpost/std'
+import { KeepingStore } from '../keeping-store.ts'
 import type { KnownEntryRecord, PeerStore, SpacePinRecord, StoreRecord } from '../store.ts'
 
 /** Of the newest entry seen of a key. */
@@ -35,27 +34,17 @@ export interface Pin {
 }
 
 export class SpaceMemory {
-  readonly #store: PeerStore | null
+  readonly #store: KeepingStore | null
   readonly #prefix: string
   readonly #entries = new Map<string, KnownEntry>()
-  readonly #keeper: Keeper
   #pin: Pin | null = null
   #keys: Uint8Array | null = null
-  #failure: SealpostError | null = null
+  #keysGroup: Uint8Array | null = null
 
   /** `records`: what the store has. */
   constructor(spaceId: SpaceId, store: PeerStore | null, records: readonly StoreRecord[] = []) {
-    this.#store = store
+    this.#store = store && new KeepingStore(store)
     this.#prefix = spaceId
-    this.#keeper = new Keeper((changes) => {
-      void this.#store!.write(changes).then(
-        () => {
-          this.#keeper.kept()
-          this.#keeper.flush()
-        },
-        (cause) => this.#fail(cause),
-      )
-    })
     for (const record of records) this.#restore(record)
   }
 
@@ -69,6 +58,10 @@ export class SpaceMemory {
   get keys(): Uint8Array | null {
     return this.#keys
   }
+  /** The group's statement that goes with them: the newest key was given to members whom it names, and to nobody else. */
+  get keysGroup(): Uint8Array | null {
+    return this.#keysGroup
+  }
   /** Of all keys, as they are now: changed by nobody later. */
   snapshot(): ReadonlyMap<string, KnownEntry> {
     return new Map(this.#entries)
@@ -81,7 +74,7 @@ export class SpaceMemory {
   remember(keyHash: string, entry: KnownEntry): void {
     this.#entries.set(keyHash, entry)
     const { hash, ...fields } = entry
-    this.#put(`${this.#prefix}/${keyHash}`, {
+    this.put(`${this.#prefix}/${keyHash}`, {
       kind: 'entry',
       keyHash,
       space: this.#prefix,
@@ -92,13 +85,15 @@ export class SpaceMemory {
 
   pinTo(pin: Pin): void {
     this.#pin = pin
-    this.#put(this.#prefix, { kind: 'space', space: this.#prefix, ...pin })
+    this.put(this.#prefix, { kind: 'space', space: this.#prefix, ...pin })
   }
 
   /** Resolves when they are kept. */
-  keepKeys(bytes: Uint8Array): Promise<void> {
+  keepKeys(bytes: Uint8Array, group: Uint8Array | null): Promise<void> {
     this.#keys = bytes
-    this.#put(`${this.#prefix}/keys`, { kind: 'keys', space: this.#prefix, bytes })
+    this.#keysGroup = group
+    const statement = group && { group: toBase64url(group) }
+    this.put(`${this.#prefix}/keys`, { kind: 'keys', space: this.#prefix, ...statement, bytes })
     return this.settled()
   }
 
@@ -106,55 +101,33 @@ export class SpaceMemory {
   forget(keyHash?: string): void {
     for (const known of keyHash === undefined ? [...this.#entries.keys()] : [keyHash]) {
       this.#entries.delete(known)
-      if (this.#store) this.#keeper.remove(`${this.#prefix}/${known}`)
+      this.#store?.remove(`${this.#prefix}/${known}`)
     }
     if (keyHash === undefined && this.#pin) this.pinTo({ ...this.#pin, seq: 0, keyEpoch: 0 })
-    this.#flush()
   }
 
   /** Resolves when all so far is kept. @throws SealpostError `store_failed` */
   async settled(): Promise<void> {
-    if (this.#store && !this.#failure) {
-      const kept = new Promise<void>((resolve) => this.#keeper.whenKept(resolve))
-      this.#flush()
-      await Promise.race([kept, this.#failed.promise])
-    }
-    if (this.#failure) throw this.#failure
+    await this.#store?.settled()
   }
 
   async close(): Promise<void> {
-    await this.settled().finally(() => this.#store?.close())
+    await this.#store?.close()
   }
 
-  /** Resolves when the store has failed, for who waits. */
-  readonly #failed = Promise.withResolvers<void>()
-
-  #put(key: string, record: StoreRecord): void {
-    if (!this.#store) return
-    this.#keeper.put(key, () => record)
-    this.#flush()
-  }
-
-  /** In a turn of its own, so that what one answer brought is one write. */
-  #flush(): void {
-    queueMicrotask(() => {
-      if (!this.#failure) this.#keeper.flush()
-    })
-  }
-
-  #fail(cause: unknown): void {
-    this.#failure =
-      cause instanceof SealpostError
-        ? cause
-        : new SealpostError('store_failed', 'The store refused to keep.', { cause })
-    this.#failed.resolve()
+  /** Keeps what is no entry of the space itself, if there is a store. */
+  put(key: string, record: StoreRecord): void {
+    this.#store?.put(key, record)
   }
 
   #restore(record: StoreRecord): void {
     if (!('space' in record) || record.space !== this.#prefix) return // of another space, or none at all
-    if (record.kind === 'keys') this.#keys = record.bytes
-    else if (record.kind === 'space') this.#pin = pinOf(record)
-    else this.#entries.set(record.keyHash, knownOf(record))
+    if (record.kind === 'keys') {
+      this.#keys = record.bytes
+      this.#keysGroup = record.group === undefined ? null : fromBase64url(record.group)
+    }
+    if (record.kind === 'space') this.#pin = pinOf(record)
+    if (record.kind === 'entry') this.#entries.set(record.keyHash, knownOf(record))
   }
 }
 

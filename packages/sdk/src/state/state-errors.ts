@@ -12,9 +12,17 @@ import { SealpostError } from '../errors.ts'
  * - `space_forged`: terms of the space that its owner did not sign, or older ones than were seen.
  * - `grant_forged`: keys from somebody who does not belong to the space, or that contradict those known. These are not
  *   taken, and nothing ends.
+ * - `key_refused`: a box key of `author` that it did not sign, or an older one than was seen. It is given no keys of the
+ *   space, and nothing ends.
  * - `history_gap`: events are missing between two others. Reading goes on.
  */
-export type Tamper = 'state_rolled_back' | 'entry_forged' | 'space_forged' | 'grant_forged' | 'history_gap'
+export type Tamper =
+  | 'state_rolled_back'
+  | 'entry_forged'
+  | 'space_forged'
+  | 'grant_forged'
+  | 'key_refused'
+  | 'history_gap'
 
 export interface StateEvent {
   readonly type: Tamper
@@ -23,7 +31,7 @@ export interface StateEvent {
   readonly reason: string
   /** Of the entry, where it is about one: 64 hex digits. */
   readonly keyHash?: string
-  /** Who signed what is missing or wrong, where that is known. */
+  /** Who signed what is missing or wrong, where that is known; of `key_refused` the member whose key it is. */
   readonly author?: PeerKey
 }
 

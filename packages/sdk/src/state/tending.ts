@@ -2,20 +2,26 @@
  * Keeps the keys of a space where they belong: takes the grants made to this member, makes those that others lack, and
  * turns to a new key when somebody has left, or has come where newcomers may not read what was before. Whichever member
  * sees it first does it; the broker's compare-and-set on the key epoch decides between two.
+ *
+ * In a group the owner's statement decides who has left: a broker that denies a departure changes nothing. In the space of
+ * a mesh nobody signs the members, so the broker's list decides.
  */
 import {
   type BoxKeys,
+  checkKeyBinding,
   type Grant,
   type GroupStatement,
   type Identity,
   openGrant,
+  readGroup,
   type SpaceStatement,
   sealGrant,
 } from '@sealpost/identity'
 import type { PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
+import type { KeyEpochs } from '../key-epochs.ts'
 import { pieces } from '../send-frames.ts'
-import type { KeyRing } from './key-ring.ts'
+import type { KeyRing, NextKey } from './key-ring.ts'
 import type { Granted, SpaceCalls, SpaceStatus } from './space-calls.ts'
 import type { Pin, SpaceMemory } from './space-memory.ts'
 import { type Told, tampered } from './state-errors.ts'
@@ -26,6 +32,7 @@ export interface TendingParts {
   readonly memory: SpaceMemory
   readonly identity: Identity
   readonly formerBoxKeys: readonly BoxKeys[]
+  readonly keyEpochs: KeyEpochs
   /** Who is to be the owner of a space of the whole mesh; null: whoever is when it is first seen. */
   readonly owner: PeerKey | null
   readonly tell: (told: Told) => void
@@ -43,6 +50,10 @@ export class Tending {
   readonly #parts: TendingParts
   #underWay: Promise<SpaceStatus> | null = null
   #group: GroupStatement | null = null
+  /** The statement of `KeyRing.groupEpoch`, if this member has seen it. */
+  #vouched: GroupStatement | null = null
+  /** The last one on each peer's box key: a refusal is reported once. */
+  readonly #verdicts = new Map<PeerKey, string>()
 
   constructor(parts: TendingParts) {
     this.#parts = parts
@@ -125,6 +136,7 @@ export class Tending {
     const { memory, ring } = this.#parts
     const grant = memory.keys && this.#opened(memory.keys)
     if (grant) ring.take(grant)
+    this.#vouched = memory.keysGroup && readGroup(memory.keysGroup)
   }
 
   #opened(box: Uint8Array): Grant | null {
@@ -153,7 +165,7 @@ export class Tending {
     if (!grant) return 'a grant does not open'
     if (grant.keyEpoch !== keyEpoch) return 'a grant is of another epoch than the broker says'
     if (!this.#belongs(grant.granter)) return 'a grant is of somebody who does not belong to the space'
-    return this.#parts.ring.take(grant)
+    return this.#parts.ring.take({ ...grant, groupEpoch: Math.min(grant.groupEpoch, this.#group?.epoch ?? 0) })
   }
 
   /** Who belongs to a mesh is the broker's word; to a group, its owner's. */
@@ -165,7 +177,27 @@ export class Tending {
     const { identity, ring, memory } = this.#parts
     const self = identity.signing.publicKey
     const all = ring.grantTo(self, { granter: self, from: 0 })
-    return memory.keepKeys(sealGrant(identity.signing, all, identity.box.publicKey))
+    return memory.keepKeys(sealGrant(identity.signing, all, identity.box.publicKey), this.#vouched?.bytes ?? null)
+  }
+
+  /**
+   * Whether somebody was given the newest key who does not belong to the group now, or may have been: only between two
+   * statements that follow each other does this member know all who were named.
+   */
+  async #mustTurn({ historyFor }: SpaceStatement): Promise<boolean> {
+    const [group, { ring }] = [this.#group, this.#parts]
+    if (!group) return false
+    if (ring.groupEpoch < group.epoch) {
+      const before = this.#vouched
+      const isNext = before?.epoch === ring.groupEpoch && group.epoch === before.epoch + 1
+      const hasAll = isNext && before.members.every((member) => group.members.includes(member))
+      if (!hasAll || (historyFor !== 'all' && before.members.length < group.members.length)) return true
+      ring.vouch(group.epoch)
+    }
+    if (this.#vouched?.epoch === ring.groupEpoch || group.epoch !== ring.groupEpoch) return false
+    this.#vouched = group
+    await this.#keepKeys()
+    return false
   }
 
   /** Answers whether anything was given, so that another look is worth while. */
@@ -177,7 +209,7 @@ export class Tending {
     if (ring.newest < keyEpoch) return false // others have it
     const lacking = status.lacking.filter(({ peer }) => this.#belongs(peer))
     const isBarred = statement.historyFor !== 'all' && lacking.some((member) => member.keyEpoch === 0)
-    if (departed > 0 || isBarred) return this.#turn(status)
+    if ((await this.#mustTurn(statement)) || departed > 0 || isBarred) return this.#turn(status)
     if (lacking.length === 0) return false
     return this.#grant(lacking, { statement, expects: keyEpoch })
   }
@@ -186,20 +218,17 @@ export class Tending {
   async #turn({ statement, keyEpoch }: SpaceStatus): Promise<boolean> {
     const { calls, ring } = this.#parts
     const members = (await calls.members()).filter(({ peer }) => this.#belongs(peer))
-    return this.#grant(members, { statement, expects: keyEpoch, next: ring.next() })
+    return this.#grant(members, { statement, expects: keyEpoch, next: ring.next(this.#group?.epoch ?? 0) })
   }
 
   async #grant(
     members: readonly Granted[],
-    { statement, expects, next }: { statement: SpaceStatement; expects: number; next?: ReturnType<KeyRing['next']> },
+    { statement, expects, next }: { statement: SpaceStatement; expects: number; next?: NextKey },
   ): Promise<boolean> {
     const { calls, identity } = this.#parts
     const keyEpoch = next?.keyEpoch ?? expects
     const self = identity.signing.publicKey
-    const boxKeys = await calls.boxKeys(
-      members.map(({ peer }) => peer),
-      Date.now(),
-    )
+    const boxKeys = await this.#boxKeys(members.map(({ peer }) => peer).filter((peer) => peer !== self))
     boxKeys.set(self, identity.box.publicKey)
     // One's own goes with the first: whoever makes a key must not be without it.
     const ordered = [...members].sort((a, b) => Number(b.peer === self) - Number(a.peer === self))
@@ -217,13 +246,39 @@ export class Tending {
     return grants.length > 0
   }
 
+  /** Those that their peers signed, and that are not older than one seen before: see `KeyDirectory`. */
+  async #boxKeys(peers: readonly PeerKey[]): Promise<Map<PeerKey, Uint8Array>> {
+    const { calls, keyEpochs, tell } = this.#parts
+    const wanted = new Map(peers.map((peer) => [peer, keyEpochs.of(peer)]))
+    const found = new Map<PeerKey, Uint8Array>()
+    for (const binding of await calls.bindings(peers)) {
+      const { meshId, peerKey, boxKey, boxEpoch } = binding
+      const floor = wanted.get(peerKey)
+      if (floor === undefined) continue
+      const verdict = checkKeyBinding(binding, { meshId, peerKey, nowMs: Date.now() })
+      const reason = verdict === 'ok' && boxEpoch < floor ? 'binding_rolled_back' : verdict
+      if (reason !== this.#verdicts.get(peerKey) && reason !== 'ok')
+        tell({ type: 'key_refused', reason, author: peerKey })
+      this.#verdicts.set(peerKey, reason)
+      if (reason !== 'ok' || boxEpoch < keyEpochs.of(peerKey)) continue
+      keyEpochs.raise(peerKey, boxEpoch)
+      found.set(peerKey, boxKey)
+    }
+    return found
+  }
+
   #boxFor(
     { peer, keyEpoch: granted }: Granted,
     boxKey: Uint8Array,
-    { statement, keyEpoch, next }: { statement: SpaceStatement; keyEpoch: number; next?: ReturnType<KeyRing['next']> },
+    { statement, keyEpoch, next }: { statement: SpaceStatement; keyEpoch: number; next?: NextKey },
   ): Uint8Array {
     const { ring, identity } = this.#parts
-    const from = fromOf(statement, { granted, keyEpoch, isSelf: peer === identity.signing.publicKey })
+    const isNew = this.#vouched !== null && this.#vouched.owner !== peer && !this.#vouched.members.includes(peer)
+    const from = fromOf(statement, {
+      granted: isNew ? 0 : granted,
+      keyEpoch,
+      isSelf: peer === identity.signing.publicKey,
+    })
     const grant = ring.grantTo(peer, { granter: identity.signing.publicKey, from, ...(next && { next }) })
     return sealGrant(identity.signing, grant, boxKey)
   }

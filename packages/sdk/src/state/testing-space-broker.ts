@@ -55,6 +55,10 @@ export class SpaceBroker {
   bendAnswer: (answer: Json, asked: Asked) => Json = (answer) => answer
   /** After so many lines the next stream is cut, once. */
   cutAfter: number | null = null
+  /** Members that it serves as before, whatever the newest statement of the group says of them. */
+  readonly keptIn = new Set<PeerKey>()
+  /** What its directory says of a peer's box key, where that is not the peer's own one. */
+  readonly boxKeys = new Map<PeerKey, Identity['box']>()
   /** What is asked of it, in order. */
   readonly asked: string[] = []
   /** Who waits for news. */
@@ -134,6 +138,7 @@ export class SpaceBroker {
   }
 
   #isIn(peer: PeerKey): boolean {
+    if (this.keptIn.has(peer)) return true
     return this.members.has(peer) && (!this.group || this.group.members.includes(peer))
   }
 
@@ -146,7 +151,8 @@ export class SpaceBroker {
     const bindings = peers.flatMap((peer) => {
       const identity = this.members.get(peer)
       if (!identity) return []
-      const { boxKey, signature, ...terms } = bindBoxKey(identity, this.meshId, 4e12)
+      const box = this.boxKeys.get(peer) ?? identity.box
+      const { boxKey, signature, ...terms } = bindBoxKey({ ...identity, box }, this.meshId, 4e12)
       return [{ ...terms, peer, boxKey: toBase64url(boxKey), signature: toBase64url(signature) }]
     })
     return { bindings, unknown: [] }

@@ -3,6 +3,7 @@ import type { StreamId } from '@sealpost/identity'
 import type { EnvelopeId, GroupId, MeshId, PeerKey } from '@sealpost/std'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { loadStore, type PeerStore, type StoreRecord } from '../store.ts'
+import { openKeyEpochs } from '../stored-key-epochs.ts'
 
 export interface StoreWorld {
   /** The same place each time. */
@@ -48,6 +49,7 @@ const SAMPLES: readonly StoreRecord[] = [
     bytes: Uint8Array.of(9, 0, 255),
   },
   { kind: 'loose', sender: BOB, envelopeId: ID as EnvelopeId, rank: 4 },
+  { kind: 'keyEpoch', peer: BOB, boxEpoch: 4 },
 ]
 
 const put = (...records: StoreRecord[]) => records.map((record) => ({ key: keyOf(record), record }))
@@ -88,6 +90,16 @@ export function storeConformance(
       await world.crash()
       open = await world.open()
       expect(await contents()).toEqual(sorted(SAMPLES))
+    })
+
+    test('a later life goes back behind no box key epoch of a former one', async () => {
+      const owner = { meshId: MESH, peerKey: ALICE }
+      const epochs = await openKeyEpochs(store(), owner)
+      epochs.raise(BOB, 3)
+      epochs.raise(BOB, 2)
+      await epochs.close()
+      open = await world.open()
+      expect((await openKeyEpochs(open, owner)).of(BOB)).toBe(3)
     })
 
     test('what was answered is there after a crash', async () => {

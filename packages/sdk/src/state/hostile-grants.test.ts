@@ -1,0 +1,189 @@
+/** What a hostile broker says to get the keys of a space to somebody who may not have them. */
+import { generateBoxKeys, type Identity, NO_LINK, newSpaceKey, openGrant, sealGrant } from '@sealpost/identity'
+import { expect, test } from 'vitest'
+import { KeyEpochs } from '../key-epochs.ts'
+import { MemoryStore } from '../stores/memory-store.ts'
+import { openState } from './open.ts'
+import type { StateEvent } from './state-errors.ts'
+import { Space } from './testing-states.ts'
+
+const code = (of: string) => expect.objectContaining({ code: of })
+const keyOf = ({ signing }: Identity) => signing.publicKey
+
+/** A group of three, all with the first key, and how its broker keeps one of them in. */
+async function crew(terms = {}) {
+  const space = await Space.make(terms, { inGroup: 2 })
+  const { broker } = space
+  const [, bobsKeys, catsKeys] = [...broker.members.values()] as [Identity, Identity, Identity]
+  const store = new MemoryStore()
+  const ann = await space.open(space.owner, store)
+  const [bob, cat] = [await space.open(bobsKeys), await space.open(catsKeys)]
+  await ann.state.set('topic', 'all of us')
+  expect((await cat.state.get('topic'))?.text()).toBe('all of us')
+  const removeCat = () => {
+    broker.keptIn.add(keyOf(catsKeys))
+    space.nameMembers([bobsKeys])
+  }
+  const annAgain = () => space.open(space.owner, new MemoryStore(store.records))
+  return { space, broker, ann, annAgain, bob, cat, removeCat }
+}
+
+type Crew = Awaited<ReturnType<typeof crew>>
+
+/** Nothing that is written from now on opens for Cat, whom the broker serves as before. */
+async function catIsOut({ broker, bob, cat }: Crew): Promise<void> {
+  expect((await cat.state.status()).departed).toBe(0)
+  expect(broker.keyEpoch).toBe(2)
+  await bob.state.tend()
+  await bob.state.set('topic', 'us two')
+  await expect(cat.state.get('topic')).rejects.toThrow(code('key_missing'))
+}
+
+test('a removed member reads nothing written later, though the broker denies that anybody departed', async () => {
+  const its = await crew()
+  its.removeCat()
+  await its.ann.state.tend()
+  await catIsOut(its)
+  expect((await its.ann.state.get('topic'))?.text()).toBe('us two')
+})
+
+test('a later life finds out that a member was removed meanwhile, with a store and without', async () => {
+  const withStore = await crew()
+  withStore.removeCat()
+  await withStore.annAgain()
+  await catIsOut(withStore)
+  const without = await crew()
+  without.removeCat()
+  await without.space.open(without.bob.identity)
+  await catIsOut(without)
+})
+
+test('who came and went between two looks of a member reads nothing written later', async () => {
+  const its = await crew()
+  const { broker, space, ann, bob, cat } = its
+  const davesKeys = broker.join()
+  space.nameMembers([bob.identity, cat.identity, davesKeys])
+  const dave = await space.open(davesKeys)
+  await bob.state.tend()
+  expect((await dave.state.get('topic'))?.text()).toBe('all of us')
+  expect(broker.keyEpoch).toBe(1)
+  broker.keptIn.add(keyOf(dave.identity))
+  space.nameMembers([bob.identity, cat.identity])
+  await ann.state.tend() // she has not seen the statement that named him
+  await ann.state.set('topic', 'us three')
+  await expect(dave.state.get('topic')).rejects.toThrow(code('key_missing'))
+})
+
+test('who is added to a group whose history is for all is given the key that stands', async () => {
+  const its = await crew()
+  const { broker, space, ann, annAgain, bob, cat } = its
+  const others = [bob.identity, cat.identity]
+  const [davesKeys, evesKeys] = [broker.join(), broker.join()]
+  space.nameMembers([...others, davesKeys])
+  const dave = await space.open(davesKeys)
+  await ann.state.tend()
+  expect((await dave.state.get('topic'))?.text()).toBe('all of us')
+  space.nameMembers([...others, davesKeys, evesKeys])
+  const eve = await space.open(evesKeys)
+  await ann.state.close()
+  await annAgain()
+  expect((await eve.state.get('topic'))?.text()).toBe('all of us')
+  expect(broker.keyEpoch).toBe(1)
+})
+
+test('a newcomer gets nothing from before, though the broker says that it was granted the first key', async () => {
+  const { broker, space, ann, bob, cat } = await crew({ historyFor: 'joined' })
+  const davesKeys = broker.join()
+  space.nameMembers([bob.identity, cat.identity, davesKeys])
+  const dave = await space.open(davesKeys)
+  const asOld = (one: unknown) => ({ ...(one as object), keyEpoch: 1 })
+  broker.bendAnswer = (said) => ({
+    ...said,
+    ...('lacking' in said && { lacking: [] }),
+    ...('members' in said && { members: (said.members as unknown[]).map(asOld) }),
+  })
+  await ann.state.tend()
+  expect(broker.keyEpoch).toBe(2)
+  await expect(dave.state.get('topic')).rejects.toThrow(code('key_missing'))
+})
+
+test('a member that vouches for statements to come does not keep its key when it is removed', async () => {
+  const space = await Space.make({}, { inGroup: 2 })
+  const { broker } = space
+  const [, bobsKeys, catsKeys] = [...broker.members.values()] as [Identity, Identity, Identity]
+  const [key, nameKey] = [newSpaceKey(), newSpaceKey()]
+  broker.keyEpoch = 1
+  for (const identity of [space.owner, bobsKeys, catsKeys]) {
+    const place = { meshId: broker.meshId, spaceId: broker.spaceId, keyEpoch: 1 }
+    const terms = {
+      ...place,
+      granter: keyOf(catsKeys),
+      member: keyOf(identity),
+      groupEpoch: 2 ** 31 - 1,
+      link: NO_LINK,
+    }
+    const grant = { ...terms, nameKey, keys: [{ keyEpoch: 1, key }] }
+    broker.give(keyOf(identity), sealGrant(catsKeys.signing, grant, identity.box.publicKey))
+  }
+  const ann = await space.open(space.owner)
+  const cat = await space.open(catsKeys)
+  await ann.state.set('topic', 'all of us')
+  expect((await cat.state.get('topic'))?.text()).toBe('all of us')
+  broker.keptIn.add(keyOf(catsKeys))
+  space.nameMembers([bobsKeys])
+  await ann.state.tend()
+  await ann.state.set('topic', 'us two')
+  await expect(cat.state.get('topic')).rejects.toThrow(code('key_missing'))
+})
+
+/** Bob has turned to another box key, and the one before was stolen. */
+async function rotated() {
+  const space = await Space.make()
+  const { broker } = space
+  const store = new MemoryStore()
+  const ann = await space.open(space.owner, store)
+  const stolen = broker.join()
+  const { signing } = stolen
+  const bob = { signing, box: generateBoxKeys(2) }
+  const goBack = () => broker.boxKeys.set(signing.publicKey, stolen.box)
+  broker.boxKeys.set(signing.publicKey, bob.box)
+  await ann.state.tend()
+  expect((await space.open(bob)).state.hasKeys).toBe(true)
+  const opens = ({ box }: Identity) =>
+    broker.grants.some((grant) => openGrant(grant.box, signing.publicKey, [box]) !== null)
+  expect([opens(bob), opens(stolen)]).toEqual([true, false])
+  broker.grants = broker.grants.filter(({ peer }) => peer !== signing.publicKey) // as if it could not open them
+  return { space, ann, store, bob, goBack, opensForThief: () => opens(stolen) }
+}
+
+const refused = (bob: Identity) => ({ type: 'key_refused', author: keyOf(bob), reason: 'binding_rolled_back' })
+
+test('no grant is sealed to an older box key than was seen, and the member is named', async () => {
+  const { ann, bob, goBack, opensForThief } = await rotated()
+  goBack()
+  await ann.state.tend()
+  expect(opensForThief()).toBe(false)
+  expect(ann.told).toMatchObject([refused(bob)])
+})
+
+test('a later life with the store seals no grant to an older box key, either', async () => {
+  const { space, ann, store, bob, goBack, opensForThief } = await rotated()
+  await ann.state.close()
+  goBack()
+  const again = await space.open(space.owner, new MemoryStore(store.records))
+  expect(opensForThief()).toBe(false)
+  expect(again.told).toMatchObject([refused(bob)])
+})
+
+test('no grant is sealed to an older box key than mail of the same process has seen', async () => {
+  const space = await Space.make()
+  const { broker } = space
+  const bob = broker.join()
+  const keyEpochs = new KeyEpochs({ self: keyOf(space.owner) })
+  keyEpochs.raise(keyOf(bob), 2)
+  const told: StateEvent[] = []
+  const place = broker.placeOf(space.owner)
+  await openState({ ...place, keyEpochs, onEvent: (event) => told.push(event) })
+  expect(broker.grants.map(({ peer }) => peer)).toEqual([keyOf(space.owner)])
+  expect(told).toMatchObject([refused(bob)])
+})
