@@ -6,7 +6,7 @@
 import { readFileSync } from 'node:fs'
 import { defaultLimits, type EngineLimits } from '@sealpost/core'
 import { isDialable, normalizeAuthority } from '@sealpost/identity'
-import { ENVELOPE_BYTES_MAX, GROUPS_MAX } from '@sealpost/protocol'
+import { ENVELOPE_BYTES_MAX, GROUPS_MAX, POOLS_MAX } from '@sealpost/protocol'
 import { defaultDrainOptions, defaultQueueOptions, defaultWriterOptions } from '@sealpost/queue'
 import { z } from 'zod'
 import { isNetwork } from './addresses.ts'
@@ -319,6 +319,11 @@ export const settings = {
     fallback: 100,
     unit: 'groups',
     meaning: 'groups that one peer may have made and not ended',
+  }),
+  POOLS_PER_OWNER: setting(count('pools', POOLS_MAX), {
+    fallback: 100,
+    unit: 'pools',
+    meaning: 'pools of one peer; one that it has deleted counts for a day more',
   }),
   POLLING_IDLE_MS: setting(ms(), {
     fallback: 60_000,

@@ -188,7 +188,7 @@ async function membersOf({ asking }: { asking: Database }, queue: PostgresQueue,
     ownership: new Ownership(asking, authenticator),
     groups: new GroupRegistrar(asking, authenticator, config.GROUPS_PER_OWNER),
     persons: new PersonRegistrar(asking, queue, { authenticator, keys, cells }),
-    pools: new PoolRegistrar(asking, queue, authenticator),
+    pools: new PoolRegistrar(asking, queue, { authenticator, perOwnerMax: config.POOLS_PER_OWNER }),
     spaces: new SpaceLookup(asking, config.HISTORY_BYTES_MAX),
   }
 }

@@ -11,11 +11,17 @@ export class PoolRegistrar {
   private readonly db: Database
   private readonly queue: Pick<Queue, 'findPools'>
   private readonly authenticator: Authenticator
+  private readonly perOwnerMax: number
 
-  constructor(db: Database, queue: Pick<Queue, 'findPools'>, authenticator: Authenticator) {
+  constructor(
+    db: Database,
+    queue: Pick<Queue, 'findPools'>,
+    { authenticator, perOwnerMax }: { authenticator: Authenticator; perOwnerMax: number },
+  ) {
     this.db = db
     this.queue = queue
     this.authenticator = authenticator
+    this.perOwnerMax = perOwnerMax
   }
 
   /** `null`: too many wait. @throws OperatingError */
@@ -23,7 +29,8 @@ export class PoolRegistrar {
     const checked = await this.authenticator.inTurn(() => check(asker, statement))
     if (checked === null || 'outcome' in checked) return checked
     const { poolId, epoch, members, bytes } = checked
-    const outcome = await putPool(this.db, asker, { poolId, epoch, members, statement: bytes })
+    const record = { poolId, epoch, members, statement: bytes }
+    const outcome = await putPool(this.db, asker, record, this.perOwnerMax)
     if (outcome !== 'done') return { outcome }
     const [pool = null] = await this.queue.findPools(asker.meshId, [poolId])
     return { outcome, pool }

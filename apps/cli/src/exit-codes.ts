@@ -120,6 +120,7 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'too_many_devices',
     'too_many_pools',
     'too_many_own_groups',
+    'too_many_own_pools',
     'body_too_large',
     'attachment_too_large',
     'quota_exceeded',

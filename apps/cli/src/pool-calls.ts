@@ -22,6 +22,7 @@ export interface PoolCalls {
   pools(question: null): Promise<readonly PoolFacts[]>
   createPool(question: { name: string; members: readonly PeerKey[] }): Promise<PoolFacts>
   changePool(question: PoolChange): Promise<PoolFacts>
+  deletePool(question: { pool: PoolId }): Promise<null>
   /** Answers when the broker has stored it. */
   sendToPool(question: PoolSendQuestion): Promise<{ envelopeId: EnvelopeId; isDuplicate: boolean }>
 }
@@ -31,6 +32,10 @@ export function poolCallsOf({ pools }: Peer): PoolCalls {
     pools: async () => (await pools.list()).map(factsOf),
     createPool: async ({ name, members }) => factsOf(await pools.createPool(name, members)),
     changePool: async ({ pool, ...change }) => changeRoster(await pools.find(pool), change),
+    deletePool: async ({ pool }) => {
+      await (await pools.find(pool)).delete()
+      return null
+    },
     sendToPool: async ({ pool: id, bodyBase64, priority, ttlSeconds }) => {
       const pool = await pools.find(id)
       const { envelopeId, isDuplicate } = await pool.send(Buffer.from(bodyBase64, 'base64'), { priority, ttlSeconds })

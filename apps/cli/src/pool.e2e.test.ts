@@ -47,3 +47,11 @@ test('what can not be done says why', async () => {
   await machine.run(['pool', 'create', 'crew', 'bob'])
   expect(await code('pool', 'send', 'crew', 'x')).toEqual([2, 'pool_ambiguous'])
 })
+
+test('a deleted pool is gone for everybody', async () => {
+  const made = json(await machine.run(['pool', 'create', 'crew', 'bob', '--json']))
+  const deleted = await machine.run(['pool', 'delete', 'crew', '--json'])
+  expect([deleted.code, json(deleted)]).toEqual([0, { deleted: made.id }])
+  expect((await machine.run(['pool', 'list', '--profile', 'bob'])).stdout).not.toContain('crew')
+  expect((await machine.run(['pool', 'send', made.id, 'x', '--profile', 'bob'])).code).toBe(3)
+})

@@ -16,8 +16,8 @@ export interface GroupRecord {
 export type GroupOutcome = 'done' | 'stale' | 'not_owner' | 'too_many' | 'too_many_own'
 
 /**
- * Groups of one mesh that are going on, and as many that were ended: the ends that came first are forgotten. Of two that
- * are founded at the same moment both may fit.
+ * Groups of one mesh that are going on, not counting those whose owner was revoked; and as many that were ended: the ends
+ * that came first are forgotten. Of two that are founded at the same moment both may fit.
  */
 export const GROUPS_MAX = 1000
 
@@ -51,7 +51,8 @@ async function tryPutGroup(
   const isEnd = sql`${epoch === GROUP_EPOCH_LAST}::boolean`
   const changing = [peerGroup.epoch, peerGroup.statement, peerGroup.overAt] as const
   const columns = names(peerGroup.meshId, peerGroup.groupId, peerGroup.owner, ...changing)
-  const going = sql`select count(*) from ${peerGroup} g where g.mesh_id = ${mesh} and g.epoch < ${GROUP_EPOCH_LAST}`
+  const going = sql`select count(*) from ${peerGroup} g join ${member} o on o.mesh_id = g.mesh_id and o.peer_no = g.owner
+    where g.mesh_id = ${mesh} and g.epoch < ${GROUP_EPOCH_LAST} and o.revoked_at is null`
   const [row] = await execute<{ outcome: GroupOutcome | null }>(
     db,
     sql`

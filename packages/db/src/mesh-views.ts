@@ -151,7 +151,7 @@ export function listGroupViews(db: Database, meshId: MeshId, limit: number): Pro
       from ${peerGroup} ${ownerOf(peerGroup.owner, peerGroup.meshId)}
       where ${peerGroup.meshId} = ${meshId}::uuid order by ${peerGroup.groupId} limit ${limit}::int)
       union all
-      (select 'pool', ${key(member.peerKey)}, ${owner}, ${pool.epoch}, cardinality(${pool.members}), null
+      (select 'pool', ${key(member.peerKey)}, ${owner}, ${pool.epoch}, cardinality(${pool.members}), ${ms(member.revokedAt)}
       from ${pool} ${ownerOf(pool.owner, pool.meshId)}
       join ${member} on ${member.meshId} = ${pool.meshId} and ${member.peerNo} = ${pool.peerNo}
       where ${pool.meshId} = ${meshId}::uuid order by ${pool.peerNo} limit ${limit}::int)`,

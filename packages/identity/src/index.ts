@@ -90,7 +90,16 @@ export {
 export { bindBoxKey, checkKeyBinding, type KeyBinding, type KeyBindingVerdict } from './key-binding.ts'
 export * from './keys.ts'
 export type { Note } from './note.ts'
-export { changePool, foundPool, type Pool, type PoolStatement, poolIdOf, readPool } from './pool.ts'
+export {
+  changePool,
+  endPool,
+  foundPool,
+  isPoolOver,
+  type Pool,
+  type PoolStatement,
+  poolIdOf,
+  readPool,
+} from './pool.ts'
 export {
   type OpenRecord,
   openRecord,

@@ -4,11 +4,11 @@
  *
  * Bytes: as `roster-statement.ts` has them. Vector: packages/protocol/vectors/pool.json.
  */
-import type { MeshId, PeerKey, PoolId } from '@sealpost/std'
+import { GROUP_EPOCH_LAST, type MeshId, type PeerKey, type PoolId } from '@sealpost/std'
 import type { SigningKeys } from './keys.ts'
 import { newNonce, type Roster, type RosterKind, readRoster, rosterIdOf, signRoster } from './roster-statement.ts'
 
-/** 1 to 64 members. */
+/** 1 to 64 members, and none exactly in the statement that ends it. */
 export interface Pool extends Omit<Roster, 'id'> {
   readonly poolId: PoolId
 }
@@ -23,6 +23,7 @@ const KIND: RosterKind = {
   idContext: 'sealpost-pool-id/1',
   idBytes: 32,
   membersMax: 64,
+  lastEpoch: GROUP_EPOCH_LAST,
 }
 
 /** A new pool, at its first epoch. @throws AssertionError unless name and members are as `Pool` says */
@@ -40,6 +41,13 @@ export function changePool(
 ): PoolStatement {
   return signPool(owner, { ...pool, ...change, epoch: pool.epoch + 1 })
 }
+
+/** The statement that ends a pool. */
+export function endPool(owner: SigningKeys, { bytes: _, ...pool }: PoolStatement): PoolStatement {
+  return signPool(owner, { ...pool, members: [], epoch: GROUP_EPOCH_LAST })
+}
+
+export const isPoolOver = ({ epoch }: Pick<Pool, 'epoch'>): boolean => epoch === GROUP_EPOCH_LAST
 
 /** Signs what it is given, members in their order: for test vectors. */
 export function signPool(owner: SigningKeys, { poolId, ...pool }: Pool): PoolStatement {

@@ -29,8 +29,8 @@ export interface RosterKind {
   readonly idContext: string
   readonly idBytes: number
   readonly membersMax: number
-  /** Of the statement that ends it, and of no other; without one it has no end. */
-  readonly lastEpoch?: number
+  /** Of the statement that ends it, and of no other. */
+  readonly lastEpoch: number
 }
 
 /** An `integer` of the database holds no more. */

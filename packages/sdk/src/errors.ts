@@ -32,6 +32,7 @@ import type { HttpRefusalCode } from './http/http-codes.ts'
  * - `pool_malformed`: a pool has a name of 1 to 64 characters of printable ASCII, and 1 to 64 members.
  * - `too_many_pools`: the mesh has as many pools as it may have, or this peer works for as many as it may.
  * - `too_many_own_groups`: this peer has as many groups as one may have.
+ * - `too_many_own_pools`: this peer has as many pools as one may have; one that it deleted counts for a day more.
  * Of shared state:
  * - `state_rolled_back`, `entry_forged`, `space_forged`, `grant_forged`, `history_gap`: what a broker may not do
  *   (`state/state-errors.ts`).
@@ -84,6 +85,7 @@ export type SdkCode =
   | 'pool_malformed'
   | 'too_many_pools'
   | 'too_many_own_groups'
+  | 'too_many_own_pools'
   | 'state_rolled_back'
   | 'entry_forged'
   | 'space_forged'

@@ -1,6 +1,6 @@
 /** Pools without any secret, as `fake-groups.ts` has groups. */
 import type { PoolStatement } from '@sealpost/identity'
-import { type MeshId, type PeerKey, type PoolId, toHex } from '@sealpost/std'
+import { GROUP_EPOCH_LAST, type MeshId, type PeerKey, type PoolId, toHex } from '@sealpost/std'
 import type { PoolCrypto } from './pool-crypto.ts'
 
 const encoder = new TextEncoder()
@@ -25,6 +25,7 @@ export function fakePools(
       return written({ meshId, poolId, epoch: 1, owner: peerKey, nonce, name, members, bytes: NONE })
     },
     change: (pool, change) => written({ ...pool, ...change, epoch: pool.epoch + 1 }),
+    end: (pool) => written({ ...pool, members: [], epoch: GROUP_EPOCH_LAST }),
     read: (bytes) => {
       const pool = parsed(bytes)
       return pool?.meshId === meshId ? { ...pool, bytes } : null

@@ -3,7 +3,7 @@
  * be had. There is no order in a pool, so nothing here waits for anything else: what is refused for now is said again
  * after a while, and what is unanswered when a session ends is said again in the next. Pure and synchronous.
  */
-import type { Correspondent, PoolStatement } from '@sealpost/identity'
+import { type Correspondent, isPoolOver, type PoolStatement } from '@sealpost/identity'
 import {
   BODY_BYTES_MAX,
   encodeBoxes,
@@ -181,6 +181,7 @@ export class PoolSends {
 
   /** A member without a believable key can't be given anything: the others are. */
   #gather(entry: Entry, pool: PoolStatement): void {
+    if (isPoolOver(pool)) return this.#fail(entry, unknownPool())
     const { members } = pool
     const readers: Correspondent[] = []
     let missing = members.length

@@ -1,5 +1,5 @@
 /** Pools as an application has them: peers of whom one takes each message. Membership is what the owner signed. */
-import { isRosterName, type PoolStatement } from '@sealpost/identity'
+import { isPoolOver, isRosterName, type PoolStatement } from '@sealpost/identity'
 import { type FrameOf, POOL_MEMBERS_MAX } from '@sealpost/protocol'
 import type { PeerKey, PoolId } from '@sealpost/std'
 import { SealpostError } from './errors.ts'
@@ -33,7 +33,7 @@ export class Pools {
 
   /**
    * A new pool of one's own. This peer is among its members only if it is named.
-   * @throws SealpostError `pool_malformed`, `too_many_pools`
+   * @throws SealpostError `pool_malformed`, `too_many_pools`, `too_many_own_pools`
    */
   async createPool(name: string, members: readonly PeerKey[]): Promise<Pool> {
     const draft = checked({ name, members })
@@ -45,13 +45,15 @@ export class Pools {
   /** All pools of the mesh, as the broker tells them now: who knows one may send to it. */
   async list(): Promise<Pool[]> {
     await this.#refresh()
-    return this.#ports.tell(({ book }) => book.all).map(({ poolId }) => this.#poolOf(poolId))
+    const all = this.#ports.tell(({ book }) => book.all.filter((pool) => !isPoolOver(pool)))
+    return all.map(({ poolId }) => this.#poolOf(poolId))
   }
 
   /** @throws SealpostError `unknown_pool` */
   async find(poolId: PoolId): Promise<Pool> {
     if (!this.#known(poolId)) await this.#refresh()
-    if (!this.#known(poolId)) throw unknownPool()
+    const pool = this.#known(poolId)
+    if (!pool || isPoolOver(pool)) throw unknownPool()
     return this.#poolOf(poolId)
   }
 
@@ -60,6 +62,7 @@ export class Pools {
       self: this.#ports.self,
       now: () => this.#known(poolId)!,
       change: (change) => this.#change(poolId, change),
+      end: () => this.#end(poolId),
       tell: this.#ports.tell,
     })
   }
@@ -67,14 +70,30 @@ export class Pools {
   /** Of a change made elsewhere meanwhile it makes one more, once. */
   async #change(poolId: PoolId, change: RosterChange): Promise<void> {
     for (const isLast of [false, true]) {
-      const pool = this.#known(poolId)!
-      if (pool.owner !== this.#ports.self) throw notOwner()
+      const pool = this.#own(poolId)
+      if (isPoolOver(pool)) throw unknownPool()
       const { name = pool.name, members = pool.members } = change(pool)
       const draft = checked({ name, members })
       const next = this.#ports.tell(({ crypto }) => crypto.change(pool, draft))
       if (await this.#set(next, isLast)) return
       await this.#refresh()
     }
+  }
+
+  /** Two ends of a pool differ when it was renamed between them: one is enough. */
+  async #end(poolId: PoolId): Promise<void> {
+    const pool = this.#own(poolId)
+    if (isPoolOver(pool)) return
+    const end = this.#ports.tell(({ crypto }) => crypto.end(pool))
+    if (await this.#set(end, false)) return
+    await this.#refresh()
+    if (!isPoolOver(this.#own(poolId))) throw refusedAs('stale')
+  }
+
+  #own(poolId: PoolId): PoolStatement {
+    const pool = this.#known(poolId)!
+    if (pool.owner !== this.#ports.self) throw notOwner()
+    return pool
   }
 
   /** Answers whether it stands; false when it came too late, unless that is to be thrown. */
@@ -96,7 +115,9 @@ export class Pools {
   }
 }
 
-interface PoolPorts extends RosterPorts<PoolStatement>, Pick<PoolsPorts, 'tell'> {}
+interface PoolPorts extends RosterPorts<PoolStatement>, Pick<PoolsPorts, 'tell'> {
+  readonly end: () => Promise<void>
+}
 
 /** `list` and what is sent learn more of it. */
 export class Pool extends OwnedRoster<PoolStatement> {
@@ -110,6 +131,19 @@ export class Pool extends OwnedRoster<PoolStatement> {
 
   get id(): PoolId {
     return this.now.poolId
+  }
+
+  /** Its owner deleted it: it has no members, and nobody can write to it. */
+  get isDeleted(): boolean {
+    return isPoolOver(this.now)
+  }
+
+  /**
+   * Ends it for good. Sends to it fail with `unknown_pool` from then on, and what still waits for a member expires.
+   * @throws SealpostError `not_owner`
+   */
+  delete(): Promise<void> {
+    return this.ports.end()
   }
 
   /**
@@ -169,8 +203,12 @@ function refusedAs(outcome: Exclude<FrameOf<'groupSet'>['outcome'], 'done'>): Se
     case 'not_owner':
       return notOwner()
     case 'too_many':
-    case 'too_many_own': // so far said of groups only
       return new SealpostError('too_many_pools', 'The mesh has as many pools as it may have.')
+    case 'too_many_own':
+      return new SealpostError(
+        'too_many_own_pools',
+        'You have as many pools as one peer may have: delete one. It counts for a day more.',
+      )
     case 'malformed':
       return new SealpostError('pool_malformed', 'The broker does not take this pool.')
     case 'stale':

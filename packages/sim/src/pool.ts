@@ -19,6 +19,7 @@ export function vaultPools(meshId: MeshId): PoolCrypto {
   return {
     found: unused,
     change: unused,
+    end: unused,
     read: (bytes) => {
       const pool = JSON.parse(decoder.decode(bytes))
       return pool.meshId === meshId ? { ...pool, bytes } : null

@@ -31,6 +31,7 @@ export function poolCommand(run: Run): Command {
   for (const command of rosterCommands(run, POOLS)) pool.addCommand(command)
   return pool
     .addCommand(sendCommand(run))
+    .addCommand(deleteCommand(run))
     .addHelpText(
       'after',
       examples(
@@ -38,6 +39,20 @@ export function poolCommand(run: Run): Command {
         'git diff | sealpost pool send reviewers',
         "sealpost listen --pool reviewers --exec './review.sh'",
       ),
+    )
+}
+
+function deleteCommand(run: Run): Command {
+  return new Command('delete')
+    .description('end a pool for good: nobody can send to it, and what waits in it expires; only its owner may')
+    .argument(...POOLS.argument)
+    .addHelpText('after', examples('sealpost pool delete reviewers'))
+    .action(
+      run(async (shell, _options: object, word: string) => {
+        const { id: pool, name } = await findRoster(shell, POOLS, word)
+        await callPeer(shell, { method: 'deletePool', question: { pool } })
+        await shell.output.answer({ deleted: pool }, () => `${escapeName(name)} is deleted`)
+      }),
     )
 }
 
