@@ -22,6 +22,8 @@ export class Talk {
   /** How late this program came to a send at most: on a busy machine it waits for itself. */
   lateMs: Millis = 0
   private longestMs: Millis = 0
+  private longestReadMs: Millis = 0
+  private readonly calledAtMs: Millis[] = []
   private readonly read: number[] = []
   /** Of each of the two. */
   private readonly outages: Outage[][] = []
@@ -34,7 +36,7 @@ export class Talk {
     talk.sender = await talk.join(place, from)
     talk.recipient = await talk.join(place, to)
     talk.to = talk.recipient.key
-    talk.recipient.onMessage((message) => void talk.read.push(Number(message.text())))
+    talk.recipient.onMessage((message) => talk.take(Number(message.text())))
     return talk
   }
 
@@ -68,6 +70,13 @@ export class Talk {
     return longestMs
   }
 
+  /** From the call of `send` to the recipient's application. */
+  takeLongestReadMs(): Millis {
+    const { longestReadMs } = this
+    this.longestReadMs = 0
+    return longestReadMs
+  }
+
   cutOffSince(atMs: Millis): Outage[] {
     return this.outages.flat().filter(({ lostAtMs }) => lostAtMs >= atMs)
   }
@@ -89,8 +98,14 @@ export class Talk {
     return connect({ ...place, identity: identityOf(secret), onEvent })
   }
 
+  private take(number: number): void {
+    this.read.push(number)
+    this.longestReadMs = Math.max(this.longestReadMs, performance.now() - this.calledAtMs[number]!)
+  }
+
   private async sendOne(): Promise<void> {
     const calledAtMs = performance.now()
+    this.calledAtMs.push(calledAtMs)
     await this.sender.send(this.to, String(this.sent++))
     this.longestMs = Math.max(this.longestMs, performance.now() - calledAtMs)
   }

@@ -109,7 +109,7 @@ export class BrokerProcess {
     return linesOf(this.spawned.stdout())
   }
 
-  signal(signal: 'SIGTERM' | 'SIGINT' | 'SIGKILL'): void {
+  signal(signal: 'SIGTERM' | 'SIGINT' | 'SIGKILL' | 'SIGSTOP' | 'SIGCONT'): void {
     this.spawned.child.kill(signal)
   }
   async kill(): Promise<void> {

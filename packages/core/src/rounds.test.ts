@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { world } from './testing-world.ts'
+import { sendOf, world } from './testing-world.ts'
 
 /** More than one look, and fewer than three. */
 const SESSIONS = 450
@@ -51,4 +51,18 @@ test('a pause of the process is no silence, not even for those who are looked at
   engine.tick()
   while (engine.isOnItsRound) engine.goOn()
   expect(engine.sessionCount).toBe(SESSIONS)
+})
+
+test('a sender whose socket is not read gets a pong each second: its own pings wait unread', () => {
+  const { engine, sent, enter, send } = world({ inFlightMax: 2 })
+  enter(2)
+  const pongs = () => sent.filter(({ type }) => type === 'pong').length
+  send(sendOf(1, 2), sendOf(2, 2))
+  engine.advance(1_000)
+  engine.tick()
+  expect(pongs()).toBe(0)
+  send(sendOf(3, 2))
+  engine.advance(2_000)
+  engine.tick()
+  expect(pongs()).toBe(1)
 })

@@ -72,6 +72,8 @@ export class Rounds {
       session.pinged(nowMs)
       effects.ping(session.socket)
     }
+    // Its pings wait in a socket that is not read: without a sign of life it would leave for another broker.
+    if (live.isPaused) this.context.send(live, [{ type: 'pong', ref: 0 }])
     this.ports.standings.askIfOld(live)
     if (nowMs - live.polledAtMs < limits.pollMs) return
     live.polledAtMs = nowMs

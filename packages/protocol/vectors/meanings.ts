@@ -375,7 +375,10 @@ export const MEANINGS: Meanings = {
     about: 'The broker is about to restart: see Going away.',
     fields: { retryAfterMs: 'connect again after this time, once the connection has ended' },
   },
-  pong: { about: 'The answer to a `ping`.', fields: { ref: 'of the `ping`' } },
+  pong: {
+    about: 'The answer to a `ping`. With `ref` 0 the broker sends it unasked, see Liveness.',
+    fields: { ref: 'of the `ping`' },
+  },
   enrolled: {
     about: 'The answer to `enrol`: the key is a member now, and may connect. The broker closes with 1000.',
     fields: {

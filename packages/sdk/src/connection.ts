@@ -18,6 +18,7 @@ import type { Millis } from '@sealpost/std'
 import { Addresses } from './addresses.ts'
 import { backoffMs, HINT_MAX_MS, putOffMs } from './backoff.ts'
 import { refusedBy, type SealpostCode, SealpostError } from './errors.ts'
+import { Liveness } from './liveness.ts'
 import type { CryptoPort, PeerEffects, PeerPlace } from './ports.ts'
 import { judgeKey, type ShardRefusal } from './shard-keys.ts'
 
@@ -26,7 +27,7 @@ export type ConnectionState =
   | { readonly name: 'idle' }
   | { readonly name: 'waiting'; readonly dialAtMs: Millis }
   | { readonly name: 'connecting'; readonly deadlineMs: Millis; readonly sessionByMs: Millis }
-  | { readonly name: 'greeting'; readonly deadlineMs: Millis }
+  | { readonly name: 'greeting'; readonly deadlineMs: Millis; readonly sessionByMs: Millis }
   | {
       readonly name: 'proving'
       readonly deadlineMs: Millis
@@ -37,9 +38,6 @@ export type ConnectionState =
       readonly name: 'live'
       readonly welcome: FrameOf<'welcome'>
       readonly sinceMs: Millis
-      heardAtMs: Millis
-      /** Of the first ping that nothing was heard after. */
-      pingedAtMs: Millis | null
       /** The broker goes away; by then we leave ourselves. */
       leaveAtMs: Millis
     }
@@ -49,6 +47,8 @@ export interface ConnectionPorts {
   readonly effects: Pick<PeerEffects, 'dial' | 'hangUp' | 'transmit' | 'announce'>
   readonly crypto: Pick<CryptoPort, 'signAuth' | 'isBrokerProof' | 'checkCertificate' | 'newNonce'>
   readonly random: () => number
+  /** Whether the broker owes an answer to what was sent in this session. */
+  readonly isOwed: () => boolean
   /** A session began. */
   readonly live: (welcome: FrameOf<'welcome'>) => void
   /** The session, or the attempt at one, is over; another follows after `retryInMs`. */
@@ -59,8 +59,10 @@ export interface ConnectionPorts {
 
 /** From the dial to `welcome`. */
 const SESSION_WITHIN_MS = 20_000
-/** From the dial to an open socket, where there is another shard to try. */
-const OPEN_WITHIN_MS = 6_000
+/** From the dial to the greeting, where there is another shard to try. A broker greets without asking its database. */
+const GREETED_WITHIN_MS = 5_000
+/** A broker refuses a handshake that takes longer than it allows: later than this, it does not run. */
+const REFUSED_WITHIN_MS = 2_000
 /** After `goaway` the broker ends the session itself, once it has answered what it took. */
 const LEAVE_AFTER_MS = 10_000
 /** A session that lived this long shows that dialling works; shorter ones go on counting as failures. */
@@ -73,6 +75,7 @@ export class Connection {
   readonly #ports: ConnectionPorts
   readonly #place: PeerPlace
   readonly #addresses: Addresses
+  readonly #liveness = new Liveness()
   private readonly credit: number
   /** In a row, without a word of the broker's on when to come again. */
   #failures = 0
@@ -97,7 +100,8 @@ export class Connection {
 
   opened(dialNo: number): void {
     if (dialNo !== this.dialNo || this.state.name !== 'connecting') return
-    this.state = { name: 'greeting', deadlineMs: this.state.sessionByMs }
+    const { deadlineMs, sessionByMs } = this.state
+    this.state = { name: 'greeting', deadlineMs, sessionByMs }
   }
 
   /** Answers the frame if it is one for the live session. */
@@ -110,8 +114,7 @@ export class Connection {
       case 'closed':
         return null
       case 'live':
-        state.heardAtMs = nowMs
-        state.pingedAtMs = null
+        this.#liveness.heard(nowMs)
         return this.#receivedLive(state, frame, nowMs)
       case 'greeting':
       case 'proving':
@@ -132,6 +135,11 @@ export class Connection {
     const code = codeOfClose(closeNumber)
     if (code && this.#isFinal(code)) this.#end(refusedBy(code))
     else this.#lose(code ?? 'connection_lost', nowMs)
+  }
+
+  /** Frames of the live session were handed to the socket. */
+  sent(nowMs: Millis): void {
+    this.#liveness.sent(nowMs)
   }
 
   tick(nowMs: Millis): void {
@@ -162,12 +170,8 @@ export class Connection {
       case 'greeting':
       case 'proving':
         return state.deadlineMs
-      case 'live': {
-        const { heartbeatMs } = state.welcome
-        const silentAtMs =
-          state.pingedAtMs === null ? state.heardAtMs + heartbeatMs : state.pingedAtMs + 2 * heartbeatMs
-        return Math.min(silentAtMs, state.leaveAtMs)
-      }
+      case 'live':
+        return Math.min(this.#liveness.wakeAtMs(this.#ports.isOwed()), state.leaveAtMs)
       case 'idle':
       case 'closed':
         break
@@ -183,15 +187,14 @@ export class Connection {
     this.dialNo += 1
     this.#hintMs = 0
     this.#certificate = this.#addresses.current.certificate
-    const openWithinMs = this.#addresses.hasOther(nowMs) ? OPEN_WITHIN_MS : SESSION_WITHIN_MS
-    this.state = { name: 'connecting', deadlineMs: nowMs + openWithinMs, sessionByMs: nowMs + SESSION_WITHIN_MS }
+    const greetedWithinMs = this.#addresses.hasOther(nowMs) ? GREETED_WITHIN_MS : SESSION_WITHIN_MS
+    this.state = { name: 'connecting', deadlineMs: nowMs + greetedWithinMs, sessionByMs: nowMs + SESSION_WITHIN_MS }
     this.#ports.effects.dial(this.dialNo, this.#addresses.current.url)
   }
 
   #receivedEarly(state: Extract<ConnectionState, { deadlineMs: Millis }>, frame: ServerFrame, nowMs: Millis): void {
     if (frame.type === 'refused') return this.#refused(frame, nowMs)
-    if (frame.type === 'hello' && state.name !== 'proving')
-      return this.#greeted(frame, state.name === 'connecting' ? state.sessionByMs : state.deadlineMs, nowMs)
+    if (frame.type === 'hello' && state.name !== 'proving') return this.#greeted(frame, state.sessionByMs, nowMs)
     if (frame.type === 'certificate' && state.name !== 'proving') {
       this.#certificate = frame.certificate
       return
@@ -201,7 +204,7 @@ export class Connection {
     this.#drop('frame_unexpected', nowMs)
   }
 
-  #greeted(hello: FrameOf<'hello'>, deadlineMs: Millis, nowMs: Millis): void {
+  #greeted(hello: FrameOf<'hello'>, sessionByMs: Millis, nowMs: Millis): void {
     const { brokerKey: pinned, meshId, peerKey } = this.#place
     const { asksToStay, current } = this.#addresses
     const capabilities = asksToStay ? ['home_unreachable'] : []
@@ -225,6 +228,7 @@ export class Connection {
       capabilities,
     }
     const signature = this.#ports.crypto.signAuth(transcript)
+    const deadlineMs = Math.min(sessionByMs, nowMs + hello.authWithinMs + REFUSED_WITHIN_MS)
     this.state = { name: 'proving', deadlineMs, transcript, signature }
     const { clientNonce } = transcript
     const { credit } = this
@@ -248,7 +252,8 @@ export class Connection {
     if (!this.#ports.crypto.isBrokerProof(transcript, signature, welcome.proof))
       return this.#mistrust('proof_forged', nowMs)
     this.#addresses.settle()
-    this.state = { name: 'live', welcome, sinceMs: nowMs, heardAtMs: nowMs, pingedAtMs: null, leaveAtMs: Infinity }
+    this.#liveness.begin(welcome.heartbeatMs, nowMs)
+    this.state = { name: 'live', welcome, sinceMs: nowMs, leaveAtMs: Infinity }
     this.#ports.live(welcome)
   }
 
@@ -308,16 +313,12 @@ export class Connection {
   }
 
   #watch(state: Extract<ConnectionState, { name: 'live' }>, nowMs: Millis): void {
-    const { heartbeatMs } = state.welcome
     if (nowMs >= state.leaveAtMs) return this.#drop('restarting', nowMs)
-    // Counted from our own ping, so that a process that was asleep asks before it gives up.
-    if (state.pingedAtMs !== null) {
-      if (nowMs - state.pingedAtMs >= 2 * heartbeatMs) this.#drop('heartbeat_missed', nowMs)
-    } else if (nowMs - state.heardAtMs >= heartbeatMs) {
-      state.pingedAtMs = nowMs
-      this.#pingNo = (this.#pingNo + 1) >>> 0
-      this.#ports.effects.transmit({ type: 'ping', ref: this.#pingNo })
-    }
+    const verdict = this.#liveness.look(nowMs, this.#ports.isOwed())
+    if (verdict === 'gone') return this.#drop('heartbeat_missed', nowMs)
+    if (verdict === 'alive') return
+    this.#pingNo = (this.#pingNo + 1) >>> 0
+    this.#ports.effects.transmit({ type: 'ping', ref: this.#pingNo })
   }
 
   /** One of those that the application named is the end; of any other shard there are others. */

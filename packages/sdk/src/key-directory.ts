@@ -122,6 +122,11 @@ export class KeyDirectory {
     this.#askedAtMs = Infinity
   }
 
+  /** Peers whose keys were asked for and have not come. */
+  get openCount(): number {
+    return this.#open.size
+  }
+
   takeFrames(nowMs: Millis): KeyQuestion[] {
     const isOverdue = nowMs >= this.wakeAtMs
     const peers = isOverdue ? [...this.#open.keys()] : [...this.#unsent]

@@ -71,6 +71,8 @@ export class Outbox {
   #unansweredBytes = 0
   readonly #sentLately = new SentLately()
   #waitingCount = 0
+  /** Answers that the broker owes in this session. */
+  owedCount = 0
   #outgoing: OutgoingItem[] = []
   /** Whether any of them has terms or a shared body. */
   #isMixed = false
@@ -91,11 +93,6 @@ export class Outbox {
   /** Everything that has no answer yet. */
   get pendingCount(): number {
     return this.unanswered.size + this.#waitingCount
-  }
-
-  /** Sealed and unacknowledged. */
-  get inFlightCount(): number {
-    return this.unanswered.size
   }
 
   /** Whether something waits that an answer to another may let go on. */
@@ -156,6 +153,7 @@ export class Outbox {
     this.#limits = null
     this.#outgoing = []
     this.#unsaid.clear()
+    this.owedCount = 0
     for (const entry of this.unanswered.values()) {
       if (entry.place === 'inFlight') {
         entry.place = 'atRest'
@@ -418,6 +416,7 @@ export class Outbox {
     else this.#outgoing.push(item)
     entry.place = 'inFlight'
     lane.inFlight += 1
+    this.owedCount += 1
   }
 
   #launchInGroup(message: GroupMessage, send: SendItem, entry: Entry): void {
@@ -434,6 +433,7 @@ export class Outbox {
     const { lane } = entry
     entry.place = 'atRest'
     lane.inFlight -= 1
+    this.owedCount -= 1
     lane.pause(nowMs, retryAfterMs, this.#ports.random)
     this.paused.add(lane)
   }
@@ -479,7 +479,10 @@ export class Outbox {
     this.unanswered.delete(entry.envelopeId)
     this.#unsaid.delete(entry)
     this.#unansweredBytes -= entry.envelope.length
-    if (entry.place === 'inFlight') lane.inFlight -= 1
+    if (entry.place === 'inFlight') {
+      lane.inFlight -= 1
+      this.owedCount -= 1
+    }
     entry.place = 'done'
     lane.dropDone()
     if (!entry.isReoffered) this.#ports.keptPosts?.done(entry.post)

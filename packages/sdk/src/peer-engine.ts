@@ -148,6 +148,7 @@ export class PeerEngine {
         effects,
         crypto,
         random,
+        isOwed: () => this.#owedCount > 0,
         live: (welcome) => this.#live(welcome),
         lost: (code, retryInMs) => this.#lost(code, retryInMs),
         ended: (error) => this.#ended(error),
@@ -257,7 +258,15 @@ export class PeerEngine {
       this.#say(this.pools.takeFrames(nowMs)) +
       this.#say(this.#keys.directory.takeFrames(nowMs)) +
       this.#say(this.#questions.takeFrames(nowMs))
-    if (count > 0) this.#say(this.arrivals.takeSettles())
+    if (count === 0) return
+    this.#say(this.arrivals.takeSettles())
+    this.#connection.sent(nowMs)
+  }
+
+  /** Answers that the broker owes. */
+  get #owedCount(): number {
+    const { directory } = this.#keys
+    return this.outbox.owedCount + this.pools.sends.pendingCount + this.#questions.openCount + directory.openCount
   }
 
   #say(frames: readonly ClientFrame[]): number {

@@ -49,6 +49,11 @@ export class Questions {
     this.#open.set(this.#ref, { frame, asker: asker as unknown as Asker, askedAtMs: Infinity })
   }
 
+  /** Without an answer yet. */
+  get openCount(): number {
+    return this.#open.size
+  }
+
   takeFrames(nowMs: Millis): FrameOf<QuestionType>[] {
     const due = [...this.#open.values()].filter(
       ({ askedAtMs }) => askedAtMs === Infinity || nowMs - askedAtMs >= ASK_AGAIN_MS,
