@@ -20,7 +20,8 @@ export const count = (unit: string, max = COUNT_MAX, min = 1): Kind<number> => (
   parse: wholeNumber(min, max),
   expects: `a whole number of ${unit}, ${max === COUNT_MAX ? `at least ${min}` : `from ${min} to ${max}`}`,
 })
-export const port: Kind<number> = { parse: wholeNumber(0, 65_535), expects: 'a port (0-65535)' }
+export const PORT_MAX = 65_535
+export const port: Kind<number> = { parse: wholeNumber(0, PORT_MAX), expects: `a port (0-${PORT_MAX})` }
 export const words = (expects: string): Kind<string> => ({ parse: z.string(), expects })
 export const oneOf = <const Word extends string>(...choices: readonly Word[]): Kind<Word> => ({
   parse: z.enum(choices),

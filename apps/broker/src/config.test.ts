@@ -24,6 +24,16 @@ test('a database is all that must be given', () => {
   expect(valuesOf()).toMatchObject({ PORT: 7450, AUTHORITIES: [], BROKER_KEY_FILE: '', LIMITS: 'on' })
 })
 
+test('the private port is fixed, and another one for each broker of a machine', () => {
+  expect(valuesOf().ADMIN_PORT).toBe(7451)
+  expect(valuesOf({ PORT: '7460' }).ADMIN_PORT).toBe(7461)
+  expect(valuesOf({ PORT: '0' }).ADMIN_PORT).toBe(0)
+  expect(valuesOf({ PORT: '0', ADMIN_PORT: '7451' }).ADMIN_PORT).toBe(7451)
+  expect(valuesOf({ ADMIN_PORT: '0' }).ADMIN_PORT).toBe(0)
+  expect(errorsOf({ PORT: '65535' })).toEqual(['ADMIN_PORT must be set where PORT is 65535.'])
+  expect(valuesOf({ PORT: '65535', ADMIN_PORT: '7451' }).ADMIN_PORT).toBe(7451)
+})
+
 test.each([
   ['PORT', '70000', 'PORT must be a port (0-65535), not "70000".'],
   ['PORT', '80.5', 'PORT must be a port (0-65535), not "80.5".'],

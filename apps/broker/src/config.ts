@@ -12,7 +12,8 @@ import { z } from 'zod'
 import { isNetwork } from './addresses.ts'
 import { attachmentErrors, attachmentSettings } from './config-attachments.ts'
 import { historySettings } from './config-history.ts'
-import { COUNT_MAX, count, list, ms, oneOf, onOff, port, type Setting, setting, words } from './config-kinds.ts'
+import { COUNT_MAX, count, list, ms, oneOf, onOff, type Setting, setting, words } from './config-kinds.ts'
+import { portSettings, resolvePorts } from './config-ports.ts'
 import { traceSettings } from './config-traces.ts'
 
 /** The queue takes a lease further ahead for one given before the database clock jumped back. */
@@ -44,7 +45,6 @@ const url = z.string().refine((text) => text === '' || isDialable(text))
 const shardName = z.string().regex(/^[!-~]{0,64}$/)
 const origin = z.string().refine((text) => URL.canParse(text) && new URL(text).origin === text)
 
-const address = words('an address or a host name')
 const { rate, byteRate, mailbox, mesh } = defaultLimits
 
 export const settings = {
@@ -77,18 +77,7 @@ export const settings = {
     meaning: 'the same database by an account that may do what operators do; without it `DATABASE_URL`',
     isSecret: true,
   }),
-  HOST: setting(address, {
-    fallback: '127.0.0.1',
-    unit: 'address',
-    meaning: 'where the WebSocket and HTTP server listens',
-  }),
-  PORT: setting(port, { fallback: 7450, unit: 'port', meaning: 'its port; 0 takes a free one' }),
-  ADMIN_HOST: setting(address, {
-    fallback: '127.0.0.1',
-    unit: 'address',
-    meaning: 'where the private server listens: `/metrics`, health and what operators use',
-  }),
-  ADMIN_PORT: setting(port, { fallback: 0, unit: 'port', meaning: 'its port; 0 takes a free one' }),
+  ...portSettings,
   AUTHORITIES: setting(list('names like broker.example:443, separated by commas', authority), {
     fallback: '',
     unit: 'host:port, …',
@@ -402,7 +391,8 @@ export const settings = {
 } satisfies Record<string, Setting<unknown>>
 
 type Name = keyof typeof settings
-export type Config = { readonly [N in Name]: z.output<(typeof settings)[N]['parse']> }
+type Parsed = { readonly [N in Name]: z.output<(typeof settings)[N]['parse']> }
+export type Config = Omit<Parsed, 'ADMIN_PORT'> & { readonly ADMIN_PORT: number }
 
 export type ConfigResult = { ok: true; config: Config } | { ok: false; errors: string[] }
 
@@ -417,6 +407,7 @@ export function readConfig(env: Record<string, string | undefined> = process.env
     if (parsed.success) values[name] = parsed.data
     else errors.push(`${name} must be ${row.expects}${row.isSecret ? '' : `, not ${JSON.stringify(text)}`}.`)
   }
+  errors.push(...resolvePorts(values))
   const { TTL_SECONDS, TTL_SECONDS_MAX } = values as Partial<Config>
   if (TTL_SECONDS && TTL_SECONDS_MAX && TTL_SECONDS > TTL_SECONDS_MAX)
     errors.push(`TTL_SECONDS (${TTL_SECONDS}) must not be over TTL_SECONDS_MAX (${TTL_SECONDS_MAX}).`)

@@ -79,7 +79,7 @@ export function serve(parts: ServerParts, options: ServerOptions): RunningServer
     refused: parts.refused,
   })
 
-  const server = listen<SocketState>({
+  const server = listen<SocketState>('PORT', {
     hostname: options.host,
     port: options.port,
     maxRequestBodySize: FRAME_BYTES_MAX, // the same envelopes, by whichever way
@@ -162,7 +162,7 @@ export function serveAdmin(options: {
   port: number
   fetch: (request: Request) => Response | Promise<Response>
 }): { readonly authority: string; stop(): Promise<void> } {
-  const server = listen({
+  const server = listen('ADMIN_PORT', {
     hostname: options.host,
     port: options.port,
     maxRequestBodySize: ADMIN_BODY_BYTES_MAX,
@@ -284,13 +284,17 @@ export function helloOf(options: Pick<ServerOptions, 'brokerKey' | 'authWithinMs
  * Without `reusePort: false`, `development: false` sets SO_REUSEPORT, and the kernel deals new connections to two brokers on one port.
  * @throws OperatingError `port_taken`, `address_unusable`
  */
-function listen<T>(options: Bun.Serve.Options<T>): Server<T> {
+function listen<T>(setting: 'PORT' | 'ADMIN_PORT', options: Bun.Serve.Options<T>): Server<T> {
   try {
     return Bun.serve<T>({ ...options, development: false, reusePort: false } as Bun.Serve.Options<T>)
   } catch (error) {
     const { code } = error as { code?: string }
     const place = `${options.hostname}:${options.port}`
-    if (code === 'EADDRINUSE') throw new OperatingError('port_taken', `Something else listens on ${place} already.`)
+    if (code === 'EADDRINUSE')
+      throw new OperatingError(
+        'port_taken',
+        `Something else listens on ${place} already: set ${setting} to another port.`,
+      )
     throw new OperatingError('address_unusable', `Can't listen on ${place} (${code ?? 'unknown error'}).`)
   }
 }

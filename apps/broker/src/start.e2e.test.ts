@@ -152,17 +152,42 @@ describe('a key file that can not be used', () => {
 describe('a port that is taken', () => {
   test.each(['PORT', 'ADMIN_PORT'])('%s', async (name) => {
     const { server, port } = await listen()
-    await expectEnd({ [name]: String(port) }, 1, `Something else listens on 127.0.0.1:${port} already.`)
+    await expectEnd(
+      { [name]: String(port) },
+      1,
+      `Something else listens on 127.0.0.1:${port} already: set ${name} to another port.`,
+    )
     server.close()
   })
 
   test.each(['PORT', 'ADMIN_PORT'])('%s, by another broker', async (name) => {
     const first = await BrokerProcess.start(good)
     const port = new URL(name === 'PORT' ? first.httpUrl : first.adminUrl).port
-    await expectEnd({ [name]: port }, 1, `Something else listens on 127.0.0.1:${port} already.`)
+    await expectEnd(
+      { [name]: port },
+      1,
+      `Something else listens on 127.0.0.1:${port} already: set ${name} to another port.`,
+    )
     await first.kill()
     const second = await BrokerProcess.start({ ...good, [name]: port }) // at once, connections in TIME_WAIT or not
     await second.kill()
+  })
+
+  test('the private one is the next above PORT, unless it is set or PORT is any', async () => {
+    const { server, port } = await listen()
+    server.close()
+    const env = { ...good, PORT: String(port), ADMIN_PORT: '' }
+    const next = Bun.listen({
+      hostname: '127.0.0.1',
+      port: port + 1,
+      exclusive: true,
+      socket: { data: () => undefined },
+    })
+    await expectEnd(env, 1, `Something else listens on 127.0.0.1:${port + 1} already: set ADMIN_PORT to another port.`)
+    next.stop()
+    const broker = await BrokerProcess.start(env)
+    expect([broker.port, new URL(broker.adminUrl).port]).toEqual([port, String(port + 1)])
+    await broker.kill()
   })
 
   test('is told apart by whoever starts the broker as a program', async () => {

@@ -151,7 +151,7 @@ interface Spawned {
 /** Nothing of our own environment goes in, so that no variable of the machine decides a test. */
 function spawn(env: Environment, words: readonly string[] = [], folder = tmpdir()): Spawned {
   const child = Bun.spawn([...LEASH, process.execPath, MAIN, ...words], {
-    env: { PATH: '/usr/local/bin:/usr/bin:/bin', PORT: '0', ...env },
+    env: { PATH: '/usr/local/bin:/usr/bin:/bin', PORT: '0', ADMIN_PORT: '0', ...env },
     cwd: folder,
     stdin: 'ignore',
     stdout: 'pipe',

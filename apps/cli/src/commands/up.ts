@@ -30,6 +30,7 @@ interface UpOptions {
 
 const FIRST_PORT = 7450
 const PORTS = 50
+const PORT_MAX = 65_535
 const LOOPBACK = ['127.0.0.1', '::1', 'localhost']
 
 export function upCommand(run: Run): Command {
@@ -146,7 +147,7 @@ async function startKeeper({ output, settings }: Shell, { options, folder, port,
   if (!(await Bun.file(keyFile).exists()))
     await writeKeyFile(keyFile, { kind: 'broker', signing: generateSigningKeys() })
   const environment = {
-    ADMIN_PORT: '0',
+    ADMIN_PORT: String(await adminPortBeside(port)),
     ...settings.environment,
     ...(options.url ? { AUTHORITIES: authorities(options.url, settings.environment.AUTHORITIES) } : {}),
     HOST: options.host,
@@ -226,8 +227,15 @@ Ctrl-C ends the broker and its database; what they keep stays in the folder.`,
 }
 
 async function freePort(): Promise<number> {
-  for (let port = FIRST_PORT; port < FIRST_PORT + PORTS; port++) if (await isFree(port)) return port
+  for (let port = FIRST_PORT; port < FIRST_PORT + PORTS; port++)
+    if ((await isFree(port)) && (await isFree(port + 1))) return port
   return 0
+}
+
+/** The one above, as everywhere; any other one where that is taken, since `admin.json` names it. */
+async function adminPortBeside(port: number): Promise<number> {
+  const next = port + 1
+  return port > 0 && next <= PORT_MAX && (await isFree(next)) ? next : 0
 }
 
 function isFree(port: number): Promise<boolean> {
