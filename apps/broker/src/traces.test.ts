@@ -35,7 +35,7 @@ test('a commit tells its rows and sessions, and the settles that went with it', 
   const { spans, services, requests } = await receivedOf({ OTEL_SERVICE_NAME: 'mail' }, (traces) => {
     traces.committed({ appends: [appendOf(1), appendOf(2), appendOf(1)], settles }, 250)
     traces.commitFailed({ appends: [], settles }, 10)
-    traces.claimed([{ status: 'stale' }, { status: 'claimed', deliveries: [] }], 5)
+    traces.claimed([{ status: 'stale' }, { status: 'claimed', deliveries: [], hasMore: false }], 5)
   })
   const [commit, settle, failed, claim] = spans as [ReceivedSpan, ReceivedSpan, ReceivedSpan, ReceivedSpan]
   expect(spans.map(({ name }) => name)).toEqual(['commit', 'settle', 'settle', 'claim'])

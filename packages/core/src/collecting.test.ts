@@ -29,7 +29,7 @@ function shard() {
   Object.assign(its.effects, effects)
   const look = (...deliveries: Delivery[]) => {
     const wants = its.wants.splice(0)
-    its.engine.claimed(wants.map((want) => ({ want, claimed: { status: 'claimed', deliveries } })))
+    its.engine.claimed(wants.map((want) => ({ want, claimed: { status: 'claimed', deliveries, hasMore: false } })))
     return wants
   }
   const hear = (...heard: Hint[]) => its.engine.hints.heard(OTHER, heard)

@@ -40,7 +40,7 @@ interface Sight {
 
 const NO_ID: IdRange = { from: Infinity, to: 0 }
 
-/** A claim that brings less than it asked for has emptied the queue; so it asks for a few more than are known. */
+/** A claim that picks less than it asked for has emptied the queue; so it asks for a few more than are known. */
 const CLAIM_SPARE = 8
 
 /** What may be on its way to one recipient: deliveries, as it asked for, and bytes, as the broker's memory allows. */
@@ -82,7 +82,7 @@ export class Credit {
   private birthBytes = 0
   /** What the claim in flight may bring. */
   private asked: Window | null = null
-  /** What the claim in flight will have seen, if it comes back with less than it may. */
+  /** What the claim in flight will have seen, if it picks less than it may and brings all of that. */
   private looking: Sight | null = null
   private seen: Sight | null = null
   private isFencing = false

@@ -1,5 +1,5 @@
 /** Commits and claims are answered in either order; what one sender says is pushed in the order of ids. */
-import type { Claimed, Delivery } from '@sealpost/protocol'
+import { ANY_ID, type Claimed, type Delivery } from '@sealpost/protocol'
 import type { DeliveryId, PeerNo } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import { idOf, keyOf, MESH, memberOf, sendOf, world } from './testing-world.ts'
@@ -15,7 +15,11 @@ const deliveryOf = (n: number): Delivery => ({
   terms: null,
   body: null,
 })
-const claimedOf = (...numbers: number[]): Claimed => ({ status: 'claimed', deliveries: numbers.map(deliveryOf) })
+const claimedOf = (...numbers: number[]): Extract<Claimed, { status: 'claimed' }> => ({
+  status: 'claimed',
+  deliveries: numbers.map(deliveryOf),
+  hasMore: false,
+})
 const storedAs = (n: number, isLeased: boolean) => ({
   outcomes: [{ status: 'stored', id: n as DeliveryId, isLeased, isExpected: true } as const],
   enqueuedAtMs: 0,
@@ -70,6 +74,20 @@ test('what a claim brings waits for what its sender has born leased before it', 
   expect(pushed()).toEqual([])
   engine.committed(appends.splice(0), storedAs(1, true))
   expect(pushed()).toEqual([1, 2])
+})
+
+test('nothing is born leased behind a claim that brought less than it picked, until the next claim', () => {
+  const { engine, appends, wants, send, enter, pushed } = world()
+  wants.length = 0
+  enter(2)
+  const [first] = wants.splice(0)
+  engine.claimed([{ want: first!, claimed: { ...claimedOf(1), hasMore: true } }])
+  send(sendOf(9, 2))
+  expect(appends.splice(0)).toMatchObject([{ birthEpoch: 0 }])
+  const [next] = wants.splice(0)
+  expect(next).toMatchObject({ ids: ANY_ID })
+  engine.claimed([{ want: next!, claimed: claimedOf(2, 3) }])
+  expect(pushed()).toEqual([1, 2, 3])
 })
 
 test('what a claim brings again is pushed again only to one that may have lost it', () => {

@@ -132,7 +132,7 @@ export class Deliveries {
     if (claimed.status === 'away') return this.context.away(live)
     if (claimed.status === 'stale' && isCurrent) return this.context.end(live, 'superseded')
     const deliveries = claimed.status === 'claimed' ? claimed.deliveries : []
-    const mayHaveMore = !isCurrent || claimed.status !== 'claimed' || isFull(want, deliveries)
+    const mayHaveMore = !isCurrent || claimed.status !== 'claimed' || claimed.hasMore
     const isComplete = live.credit.claimAnswered({ mayHaveMore })
     live.credit.turns.served(deliveries)
     const { nowMs, limits } = this.context
@@ -337,13 +337,6 @@ export class Deliveries {
 }
 
 type Stored = Extract<AppendOutcome, { status: 'stored' }>
-
-/** The claim came back with all it was allowed, so there may be more. */
-function isFull(want: Want, deliveries: readonly Delivery[]): boolean {
-  let byteCount = 0
-  for (const { envelope, body } of deliveries) byteCount += envelope.length + (body?.length ?? 0)
-  return deliveries.length >= want.limit || byteCount >= want.limitBytes
-}
 
 function inOrder(claimed: readonly Delivery[], parked: readonly Delivery[]): readonly Delivery[] {
   if (parked.length === 0) return claimed

@@ -35,7 +35,9 @@ test('H65: a hint of an unknown mesh, or for a peer that is not here, does nothi
 
 test('H65: a hint that nobody sent costs one look, for the mail of that very peer', () => {
   const { engine, wants, sent } = world()
-  engine.claimed(wants.splice(0).map((want) => ({ want, claimed: { status: 'claimed', deliveries: [] } })))
+  engine.claimed(
+    wants.splice(0).map((want) => ({ want, claimed: { status: 'claimed', deliveries: [], hasMore: false } })),
+  )
   sent.length = 0
   engine.hints.wake(MESH, 1 as PeerNo)
   engine.hints.wake(MESH, 1 as PeerNo)

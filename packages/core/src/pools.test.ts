@@ -49,7 +49,12 @@ function crew() {
   }
   const answer = (claimed: PoolClaimed) => its.engine.pools.claimed([{ want: poolWants.at(-1)!, claimed }])
   const deal = (...dealt: [slot: number, delivery: Delivery][]) =>
-    answer({ status: 'claimed', dealt: dealt.map(([slot, delivery]) => ({ slot, delivery })), strangers: [] })
+    answer({
+      status: 'claimed',
+      dealt: dealt.map(([slot, delivery]) => ({ slot, delivery })),
+      strangers: [],
+      hasMore: false,
+    })
   const joined = () => its.sent.flatMap((frame) => (frame.type === 'poolJoined' ? [[frame.ref, frame.outcome]] : []))
   const members = () => poolWants.at(-1)!.slots.map(({ member }) => member)
   const send = (frame: Partial<Extract<ClientFrame, { type: 'sendPool' }>> = {}, n = 7) =>
@@ -142,11 +147,21 @@ test('what is dealt to somebody who left meanwhile goes back, too', () => {
   expect(its.gifts).toMatchObject([{ delivery: { recipient: POOL_NO, id: 1, holder: 2 }, epoch: 2 }])
 })
 
+test('a slot whose pick another statement took is asked for again at once, and one that found nothing is not', () => {
+  const its = crew()
+  its.join(2, 1)
+  expect(its.poolWants).toHaveLength(1)
+  its.answer({ status: 'claimed', dealt: [], strangers: [], hasMore: true })
+  expect(its.poolWants).toHaveLength(2)
+  its.answer({ status: 'claimed', dealt: [], strangers: [], hasMore: false })
+  expect(its.poolWants).toHaveLength(2)
+})
+
 test('who is taken out gets up, whether a statement or a claim says so', () => {
   const its = crew()
   its.join(2, 1)
   its.join(3, 1)
-  its.answer({ status: 'claimed', dealt: [], strangers: [0] })
+  its.answer({ status: 'claimed', dealt: [], strangers: [0], hasMore: false })
   expect(its.joined().slice(2)).toEqual([[0, 'not_in_pool']])
   its.engine.pools.wasSet(
     1,

@@ -130,8 +130,8 @@ export class Pools {
     if (claimed.status === 'locked') for (const seat of seats) seat.mayFind = true
     else {
       const served = new Set(claimed.dealt.map(({ slot }) => slot))
-      // Of a slot that got something there may be more.
-      for (const [slot, seat] of seats.entries()) if (served.has(slot)) seat.mayFind = true
+      // There may be more for a slot that got something, and for one whose pick another statement took.
+      for (const [slot, seat] of seats.entries()) if (claimed.hasMore || served.has(slot)) seat.mayFind = true
       pool.unserved = Math.max(0, pool.unserved - claimed.dealt.length)
       pool.turns.served(claimed.dealt.map(({ delivery }) => delivery))
       for (const { slot, delivery } of claimed.dealt) this.deal(seats[slot]!, delivery)

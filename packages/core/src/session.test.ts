@@ -26,7 +26,9 @@ test('who says something of itself is pinged only when it falls silent', () => {
 test('who holds deliveries is pinged behind them, whatever it says', () => {
   const { engine, pings, wants, enter, appends, send } = world()
   enter(2)
-  engine.claimed(wants.splice(0).map((want) => ({ want, claimed: { status: 'claimed', deliveries: [] } })))
+  engine.claimed(
+    wants.splice(0).map((want) => ({ want, claimed: { status: 'claimed', deliveries: [], hasMore: false } })),
+  )
   send(sendOf(1, 2))
   engine.committed(appends.splice(0), {
     outcomes: [{ status: 'stored', id: 1 as DeliveryId, isLeased: true, isExpected: true }],

@@ -29,7 +29,8 @@ function pair(limits: Partial<EngineLimits> = {}) {
   const at = world(limits)
   const { engine, enter, wants, sent } = at
   enter(2)
-  for (const want of wants.splice(0)) engine.claimed([{ want, claimed: { status: 'claimed', deliveries: [] } }])
+  for (const want of wants.splice(0))
+    engine.claimed([{ want, claimed: { status: 'claimed', deliveries: [], hasMore: false } }])
   sent.length = 0
   const say = (n: number, frame: ClientFrame) => engine.received(n, frame)
   const sendWith = (n: number, to: number, terms: Partial<WithTerms['terms']>, more = {}) =>
@@ -40,7 +41,7 @@ function pair(limits: Partial<EngineLimits> = {}) {
     say(n, { type: 'status', availability, summary: 'here', declinesReceipts })
   /** The newest claim brings these. */
   const claimed = (...deliveries: Delivery[]) =>
-    engine.claimed([{ want: wants.splice(0).at(-1)!, claimed: { status: 'claimed', deliveries } }])
+    engine.claimed([{ want: wants.splice(0).at(-1)!, claimed: { status: 'claimed', deliveries, hasMore: false } }])
   return { ...at, say, sendWith, framesOf, status, claimed }
 }
 
@@ -244,11 +245,12 @@ describe('a broadcast', () => {
     expect(wants.at(-1)!.limitBytes).toBe(defaultLimits.creditBytes)
   })
 
-  test('fills the window with its body: a claim that was cut short by bodies may have left more', () => {
-    const { engine, claimed, wants } = pair()
+  test('fills the window with its body: what a claim left behind waits for room', () => {
+    const { engine, wants } = pair()
     engine.hints.wake(memberOf(2).meshId, memberOf(2).peer)
     const body = new Uint8Array(defaultLimits.creditBytes)
-    claimed({ ...deliveryOf(7, null), body })
+    const deliveries = [{ ...deliveryOf(7, null), body }]
+    engine.claimed([{ want: wants.splice(0).at(-1)!, claimed: { status: 'claimed', deliveries, hasMore: true } }])
     expect(wants).toEqual([]) // the window is full
     engine.received(2, { type: 'settle', ids: [7 as DeliveryId] })
     expect(wants).toMatchObject([{ ids: ANY_ID }])

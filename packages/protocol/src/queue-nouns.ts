@@ -212,9 +212,12 @@ export interface Lost {
 /**
  * The answer to one want. `stale`: the session is served elsewhere or under a newer epoch. `locked`: another statement
  * held the session's row, ask again.
+ *
+ * `hasMore`: the limits were reached, or another statement settled or changed a delivery that this claim had picked. The
+ * number of deliveries alone does not show the second case: the claim comes back short of its limit while more waits.
  */
 export type Claimed =
-  | { readonly status: 'claimed'; readonly deliveries: readonly Delivery[] }
+  | { readonly status: 'claimed'; readonly deliveries: readonly Delivery[]; readonly hasMore: boolean }
   | { readonly status: 'stale' }
   | { readonly status: 'locked' }
   /** As of an append. */
@@ -265,6 +268,8 @@ export type PoolClaimed =
       readonly dealt: readonly { readonly slot: number; readonly delivery: Delivery }[]
       /** Slots of peers that the pool does not have. */
       readonly strangers: readonly number[]
+      /** Another statement took what was picked for a slot: there may be something for slots that got nothing. */
+      readonly hasMore: boolean
     }
   | { readonly status: 'locked' }
 

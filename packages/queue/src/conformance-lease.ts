@@ -45,12 +45,13 @@ function claimTests(stage: () => Stage): void {
       const [claimed] = await stage().here.claim([
         { session, limit: 100, limitBytes, ids: ANY_ID, priorityMax: PRIORITY_MAX, turns: NO_TURNS, collected: [] },
       ])
-      return claimed!.status === 'claimed' ? claimed!.deliveries.map((delivery) => delivery.envelope.length) : []
+      if (claimed!.status !== 'claimed') return claimed!.status
+      return [claimed!.hasMore, ...claimed!.deliveries.map((delivery) => delivery.envelope.length)]
     }
-    expect(await take(1)).toEqual([200])
-    expect(await take(160)).toEqual([100, 60])
-    expect(await take(51)).toEqual([50, 40])
-    expect(await take(51)).toEqual([])
+    expect(await take(1)).toEqual([true, 200])
+    expect(await take(160)).toEqual([true, 100, 60])
+    expect(await take(51)).toEqual([false, 50, 40])
+    expect(await take(51)).toEqual([false])
   })
 
   test('brings everything a recipient is told', async () => {
@@ -279,7 +280,7 @@ function sessionTests(stage: () => Stage): void {
     const session = await stage().openBob()
     await stage().take(session)
     expect(await stage().here.fence(former)).toBeNull()
-    expect(await stage().claim(session)).toEqual({ status: 'claimed', deliveries: [] })
+    expect(await stage().claim(session)).toEqual({ status: 'claimed', deliveries: [], hasMore: false })
   })
 }
 

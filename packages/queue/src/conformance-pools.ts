@@ -30,7 +30,7 @@ const [ANN, BOB, CAT] = [1, 2, 3].map(peerKeyOf) as [PeerKey, PeerKey, PeerKey]
 const MINUTE = 60_000
 
 /** A pool of bob and cat, both of them connected here, and ann who sends to it. */
-class Crew {
+export class Crew {
   readonly stage: Stage
   readonly pool: PeerNo
   bob: SessionRef
@@ -130,7 +130,7 @@ export function poolTests(stageOf: () => Stage): void {
       )
       expect(await crew.texts([bob, bob, bob])).toEqual(['for both', 'for bob', null])
       await stage.world.setPool(MESH, POOL, { owner: stage.ann, epoch: 2, members: [BOB] })
-      expect(await crew.deal([cat, bob])).toEqual({ status: 'claimed', dealt: [], strangers: [0] })
+      expect(await crew.deal([cat, bob])).toEqual({ status: 'claimed', dealt: [], strangers: [0], hasMore: false })
       await stage.world.setPool(MESH, POOL, { owner: stage.ann, epoch: 3, members: [BOB, CAT] })
       expect(await crew.texts([bob, cat])).toEqual([null, 'for cat'])
     })

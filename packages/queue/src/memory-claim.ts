@@ -1,5 +1,5 @@
 /** What sessions are given of their queues: `CLAIM` and `COLLECT` in plain code. */
-import { byPlace, type Collected, type CollectWant, type Delivery, type Want } from '@sealpost/protocol'
+import { byPlace, type Claimed, type Collected, type CollectWant, type Delivery, type Want } from '@sealpost/protocol'
 import {
   inTurn,
   isBornElsewhere,
@@ -19,26 +19,34 @@ interface Place {
   readonly options: QueueOptions
 }
 
-/** The session must be current. */
-export function takeFor({ store, options }: Place, { session, deliveries }: StoredMember, want: Want): Delivery[] {
+/** The session must be current. Rows that are `gone` are picked and not returned: the statement sees an older snapshot. */
+export function takeFor(
+  { store, options }: Place,
+  { session, deliveries }: StoredMember,
+  want: Want,
+  gone: readonly StoredDelivery[],
+): Claimed {
   const { nowMs } = store
   const { ids, priorityMax, turns, limit, limitBytes, collected } = want
   const fresh = deliveries.filter((row) => isUncollected(row, session.epoch, collected))
-  const free = deliveries
+  const free = [...deliveries, ...gone]
+    .sort(byPlace)
     .filter((row) => ids.from <= row.id && row.id <= ids.to && row.priority <= priorityMax)
     .filter((row) => isFree(row, session.epoch, nowMs) || fresh.includes(row))
     .filter((row) => row.expiresAtMs > nowMs && !isStruckOut(row, options, nowMs))
   const ready = inTurn(free, turns).slice(0, limit)
   const lapsed = ready.filter((row) => row.attempts > 0 && isLapsed(row, session.epoch, nowMs))
   const oldest = lapsed.reduce<StoredDelivery | null>((min, row) => (min && min.id < row.id ? min : row), null)
-  const taken = withinBytes(ready, limitBytes, (row) => sizeOf(store, row))
+  const taken = withinBytes(ready, limitBytes, (row) => sizeOf(store, row)).filter((row) => !gone.includes(row))
   if (oldest && taken.includes(oldest)) strike(oldest, nowMs)
-  return taken.sort(byPlace).map((row) => {
+  const hasMore = ready.length >= limit || taken.length < ready.length
+  const leased = taken.sort(byPlace).map((row): Delivery => {
     const mayHaveBeen = row.lease !== null && row.lease.epoch !== null && !fresh.includes(row)
     row.attempts = Math.max(row.attempts, mayHaveBeen ? 1 : 0) + 1
     row.lease = { epoch: session.epoch, untilMs: nowMs + options.leaseMs }
     return store.deliveryOf(row)
   })
+  return { status: 'claimed', deliveries: leased, hasMore }
 }
 
 /** The same. */

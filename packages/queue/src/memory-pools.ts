@@ -63,7 +63,7 @@ export class MemoryPools {
       turns[row.priority]! += TURN_COSTS[row.priority]!
       dealt.push({ slot: i, delivery: this.lease(row, slot) })
     }
-    return { status: 'claimed', dealt, strangers }
+    return { status: 'claimed', dealt, strangers, hasMore: false }
   }
 
   private firstFor(

@@ -118,6 +118,9 @@ interface StoredSpace {
 
 export const ledgerKey = (sender: PeerNo, envelopeId: EnvelopeId): string => `${sender} ${envelopeId}`
 
+/** A statement overlaps with few others: of rows that were removed, these many are remembered. */
+const REMOVED_MAX = 256
+
 /** What several shards share. `clock` is the database's. */
 export class MemoryStore {
   readonly deadLetters: StoredDeadLetter[] = []
@@ -125,6 +128,8 @@ export class MemoryStore {
   readonly bodies = new Map<string, StoredBody>()
   /** The one that is due next comes first. */
   delayed: readonly DelayedDelivery[] = []
+  /** Grows with each row that leaves the queue. */
+  version = 0
   /** Of spaces that keep messages, by mesh and space. */
   private readonly spaces = new Map<string, StoredSpace>()
   private readonly clock: () => Millis
@@ -133,6 +138,7 @@ export class MemoryStore {
   private lastReceipt = 0
   private lastPeer = 0
   private lastWrite = 0
+  private readonly removed: { readonly row: StoredDelivery; readonly version: number }[] = []
 
   constructor(clock: () => Millis) {
     this.clock = clock
@@ -340,7 +346,17 @@ export class MemoryStore {
   remove(ref: DeliveryRef): void {
     const member = this.find(ref.meshId, ref.recipient)
     const row = this.findDelivery(ref)
-    if (member && row) member.deliveries.splice(member.deliveries.indexOf(row), 1)
+    if (!member || !row) return
+    member.deliveries.splice(member.deliveries.indexOf(row), 1)
+    this.version += 1
+    this.removed.push({ row, version: this.version })
+    if (this.removed.length > REMOVED_MAX) this.removed.shift()
+  }
+
+  /** Rows that a statement sees whose snapshot is of that version, and that it can't change any more. */
+  removedSince(version: number, { meshId, peer }: StoredMember): StoredDelivery[] {
+    const isOfPeer = ({ row }: { row: StoredDelivery }) => row.meshId === meshId && row.recipient === peer
+    return this.removed.filter((one) => one.version > version && isOfPeer(one)).map(({ row }) => row)
   }
 }
 

@@ -160,13 +160,14 @@ export class MemoryShard {
     return { decisions, enqueuedAtMs: Math.floor(nowMs) }
   }
 
-  claim(wants: readonly Want[]): Claimed[] {
+  /** `asOf`: the store's version when the statement began, if other statements were applied since. */
+  claim(wants: readonly Want[], asOf = this.store.version): Claimed[] {
     return wants.map((want) => {
       const { session } = want
       const member = this.store.find(session.meshId, session.peer)
       if (!member || !this.isCurrent(member, session.epoch)) return { status: 'stale' }
       if (member.session.isLocked) return { status: 'locked' }
-      return { status: 'claimed', deliveries: takeFor(this, member, want) }
+      return takeFor(this, member, want, this.store.removedSince(asOf, member))
     })
   }
 

@@ -14,19 +14,28 @@ type ClaimOptions = Pick<QueueOptions, 'leaseMs' | 'strikesMax' | 'strikeSpanMs'
 export async function claim(db: Pipeline, wants: readonly Want[], options: ClaimOptions): Promise<Claimed[]> {
   const parameters = parametersOf(wants, options)
   const row = new RowReader(await db.run((pipe) => pipe.read({ text: CLAIM, parameters })))
-  const answers = wants.map((): { status: Claimed['status']; deliveries: Delivery[] } => ({
-    status: 'locked',
-    deliveries: [],
-  }))
+  const answers = wants.map((): Answer => ({ status: 'locked', picked: 0, deliveries: [] }))
   while (row.next()) {
     const answer = answers[row.int4() - 1]!
-    const status = row.text() as Claimed['status'] | null
+    const status = row.text() as Answer['status'] | 'picked' | null
     if (status === null) answer.deliveries.push(readDelivery(row, row.int4()))
+    else if (status === 'picked') answer.picked = row.int4()
     else answer.status = status
   }
-  return answers.map(({ status, deliveries }) =>
-    status === 'claimed' ? { status, deliveries: deliveries.sort(byPlace) } : { status },
-  )
+  return answers.map((answer, i) => claimedOf(answer, wants[i]!))
+}
+
+interface Answer {
+  status: Claimed['status']
+  /** Deliveries that the statement saw as ready, up to the want's limit. */
+  picked: number
+  readonly deliveries: Delivery[]
+}
+
+function claimedOf({ status, picked, deliveries }: Answer, { limit }: Want): Claimed {
+  if (status !== 'claimed') return { status }
+  const hasMore = picked >= limit || deliveries.length < picked
+  return { status, deliveries: deliveries.sort(byPlace), hasMore }
 }
 
 function parametersOf(wants: readonly Want[], { shard, leaseMs, strikesMax, strikeSpanMs }: ClaimOptions) {

@@ -35,18 +35,21 @@ export async function claimPools(
     String(at.strikeSpanMs / 1000),
   ]
   const row = new RowReader(await db.run((pipe) => pipe.read({ text: CLAIM_POOLS, parameters })))
-  const answers = wants.map(() => ({ isHeld: false, dealt: [] as Dealt[], strangers: [] as number[] }))
+  const answers = wants.map(() => ({ isHeld: false, picked: 0, dealt: [] as Dealt[], strangers: [] as number[] }))
   while (row.next()) {
     const answer = answers[row.int4() - 1]!
     const status = row.text()
     const slot = slots[row.int4() - 1]?.k
-    if (slot === undefined) answer.isHeld = status === 'claimed'
+    if (status === 'picked') answer.picked = row.int4()
+    else if (slot === undefined) answer.isHeld = status === 'claimed'
     else if (status === 'stranger') answer.strangers.push(slot)
     else answer.dealt.push({ slot, delivery: readDelivery(row, row.int4()) })
   }
-  return answers.map(({ isHeld, dealt, strangers }) =>
-    isHeld ? { status: 'claimed', dealt: dealt.sort((a, b) => a.slot - b.slot), strangers } : { status: 'locked' },
-  )
+  return answers.map(({ isHeld, picked, dealt, strangers }) => {
+    if (!isHeld) return { status: 'locked' }
+    const hasMore = dealt.length < picked
+    return { status: 'claimed', dealt: dealt.sort((a, b) => a.slot - b.slot), strangers, hasMore }
+  })
 }
 
 interface Dealt {

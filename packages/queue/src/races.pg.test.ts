@@ -2,13 +2,15 @@
  * What only real concurrency shows: two shards store the same envelopes at the same moment, as after a takeover with a
  * commit still on its way, while the recipient's shard asks for birth leases.
  */
-import type { Append, AppendOutcome, Committed } from '@sealpost/protocol'
+import type { Append, AppendOutcome, Claimed, Committed } from '@sealpost/protocol'
 import { OperatingError, seededRandom } from '@sealpost/std'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { Crew } from './conformance-pools.ts'
 import { HERE, MESH, peerKeyOf, Stage, suiteOptions, THERE, textOf } from './conformance-world.ts'
 import { PostgresQueue } from './postgres.ts'
 import type { Queue } from './queue.ts'
 import type { DatabaseClock } from './shard-memory.ts'
+import { SETTLE } from './sql.ts'
 import { type PostgresWorlds, postgresWorlds, untilBlocked } from './testing-postgres.ts'
 
 const ROUNDS = 150
@@ -174,4 +176,57 @@ test('a claim takes deliveries in the order in which a commit deletes them: that
   await expect(lock(second!, 'nowait')).rejects.toMatchObject({ code: 'db_not_done' })
   await run('rollback')
   expect(await claiming).toEqual(['first', 'second'])
+})
+
+/** What the former session settles stays held back, as behind a slow flush, while the next session's claim has begun. */
+async function claimDuringSettle(stage: Stage, settled: readonly AppendOutcome[], limit: number): Promise<Claimed> {
+  const { admin } = worlds
+  const session = await stage.openBob(stage.there)
+  const ids = settled.map((outcome) => stage.refOf(outcome).id)
+  await admin.run((sql) => sql.unsafe('begin').simple())
+  await admin.run((sql) =>
+    sql.unsafe(
+      SETTLE,
+      [[MESH], [stage.bob], [1], [1], [ids.length], ids].map((list) => `{${list.join()}}`),
+    ),
+  )
+  const claiming = stage.claim(session, limit, stage.there)
+  await untilBlocked(worlds)
+  await admin.run((sql) => sql.unsafe('commit').simple())
+  return claiming
+}
+
+const claimedTexts = (claimed: Claimed): string[] =>
+  claimed.status === 'claimed' ? claimed.deliveries.map(({ envelope }) => textOf(envelope)) : [claimed.status]
+
+test('a claim that picked what is settled meanwhile comes back short, and reports that there is more', async () => {
+  const stage = await Stage.open(await worlds.next())
+  const stored = await stage.storeAll(...Array.from({ length: 10 }, (_, i) => String(i)))
+  await stage.take(await stage.openBob(), 4)
+  const claimed = await claimDuringSettle(stage, stored.slice(0, 3), 6)
+  expect(claimedTexts(claimed)).toEqual(['3', '4', '5'])
+  expect(claimed).toMatchObject({ hasMore: true })
+})
+
+test('a claim whose every pick is settled meanwhile reports that there is more', async () => {
+  const stage = await Stage.open(await worlds.next())
+  const stored = await stage.storeAll('a', 'b', 'c')
+  await stage.take(await stage.openBob(), 2)
+  const claimed = await claimDuringSettle(stage, stored.slice(0, 2), 2)
+  expect(claimed).toEqual({ status: 'claimed', deliveries: [], hasMore: true })
+  expect(await stage.takeTexts(await stage.openBob())).toEqual(['c'])
+})
+
+test('a deal whose pick another statement takes reports that there is more', async () => {
+  const { admin } = worlds
+  const crew = await Crew.gather(await Stage.open(await worlds.next()))
+  const [first] = await crew.stage.store(crew.task('first'), crew.task('second'))
+  await admin.run((sql) => sql.unsafe('begin').simple())
+  await admin.run((sql) => sql.unsafe(`delete from message_queue where id = ${crew.stage.refOf(first!).id}`).simple())
+  const dealing = crew.deal([crew.bob])
+  await untilBlocked(worlds)
+  await admin.run((sql) => sql.unsafe('commit').simple())
+  expect(await dealing).toEqual({ status: 'claimed', dealt: [], strangers: [], hasMore: true })
+  expect(await crew.texts([crew.bob])).toEqual(['second'])
+  expect(await crew.deal([crew.bob])).toMatchObject({ dealt: [], hasMore: false })
 })

@@ -48,14 +48,15 @@ const FIRST_OF_PRIORITY = `
  * one deals at a time, and one that would have to wait is told so.
  *
  * A statement may have looked before another one that dealt was through, and locked after it: so what is dealt is compared
- * once more when it is written, by its attempts.
+ * once more when it is written, by its attempts. What another statement took meanwhile is picked and not dealt.
  *
  * What lapsed in a session that is there still gets a strike.
  *
  * `$1` shard · `$2–$6` pools: mesh, number, and for each priority how far it has had its turn · `$7–$10` slots, in the
  * order in which they are served: the place of their pool, counted from 1, member, opening epoch, least urgent priority ·
  * `$11` seconds of lease · `$12` strikes, and `$13` seconds they must span, of a dead delivery. Answers, to be read in binary, a
- * row for each pool, one for each slot of a stranger, and one for each delivery, in no order; slots are numbered from 1 among all.
+ * row for each pool, one that says how many deliveries were picked for it, one for each slot of a stranger, and one for each
+ * delivery, in no order; slots are numbered from 1 among all.
  *
  * Walks: the primary keys of session, pool, message_queue, shared_body and member.
  */
@@ -104,6 +105,8 @@ with recursive held as materialized (
 select h.n::int, case when h.is_held then 'claimed' else 'locked' end as status, 0 as slot, null::int as attempts,
   ${NO_DELIVERY}
 from held h
+union all
+select d.n::int, 'picked', 0, count(*)::int, ${NO_DELIVERY} from dealt d where d.place is not null group by d.n
 union all
 select s.n::int, 'stranger', s.slot::int, null, null, null, null, null, null, null, null, null from slot s where not s.is_member
 union all

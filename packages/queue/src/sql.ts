@@ -260,7 +260,12 @@ from judged`
  * `$1` shard · `$2–$6` wants: mesh, peer, epoch, limit, limit in bytes · `$7` seconds of lease · `$8` strikes, and `$9`
  * seconds they must span, of a dead delivery · `$10–$15` wants: the first and last id, the
  * least urgent priority, and for each priority how far it has had its turn (`Want.turns`) · `$16` wants: `Want.collected`, as texts. Answers, to be read in binary, a row
- * for each want, with what became of it, and after them one for each delivery, in no order.
+ * for each want, with what became of it, and after them one for each delivery, in no order; among these one for each want that
+ * says how many deliveries were picked.
+ *
+ * The picking sees the snapshot of this statement, and the update what is there now. A delivery that the peer's former
+ * session settles in between was picked and is not returned, so a want can get fewer than its limit while more waits.
+ * Only the number picked tells this from an empty queue (P6).
  *
  * Walks: session's and message_queue's primary keys.
  */
@@ -311,6 +316,8 @@ select h.n::int, case when h.held is not null then 'claimed' when ${isFrozen('h.
       where s.mesh_id = h.mesh_id and s.peer_no = h.peer and s.epoch = h.epoch and s.shard = $1::uuid), false) then 'locked'
     else 'stale' end as status, null::int as attempts, ${NO_DELIVERY}
 from held h
+union all
+select r.n::int, 'picked', count(*)::int, ${NO_DELIVERY} from ready r group by r.n
 union all
 select l.n::int, null, l.attempts::int, ${deliveryColumns('l', 'l.mesh_id')}
 from leased l`

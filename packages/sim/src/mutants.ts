@@ -204,9 +204,24 @@ class RejectForgotten extends WatchedStatements {
   }
 }
 
+/** It takes a claim that brings less than it may for one that has emptied the queue. */
+class ShortClaimMeansEmpty extends WatchedStatements {
+  override claim(wants: readonly Want[], asOf: number): Claimed[] {
+    return super.claim(wants, asOf).map((claimed, i) => {
+      if (claimed.status !== 'claimed') return claimed
+      const { limit, limitBytes } = wants[i]!
+      const byteCount = claimed.deliveries.reduce(
+        (sum, { envelope, body }) => sum + envelope.length + (body?.length ?? 0),
+        0,
+      )
+      return { ...claimed, hasMore: claimed.deliveries.length >= limit || byteCount >= limitBytes }
+    })
+  }
+}
+
 class MeshForgotten extends WatchedStatements {
-  override claim(wants: readonly Want[]): Claimed[] {
-    return super.claim(wants).map((claimed, i) => {
+  override claim(wants: readonly Want[], asOf: number): Claimed[] {
+    return super.claim(wants, asOf).map((claimed, i) => {
       const { meshId, peer } = wants[i]!.session
       const foreign = [...this.store.deliveries()].find((row) => row.meshId !== meshId && row.recipient === peer)
       if (claimed.status !== 'claimed' || claimed.deliveries.length > 0 || !foreign) return claimed
@@ -217,6 +232,7 @@ class MeshForgotten extends WatchedStatements {
         deliveries: [
           { id, envelopeId, sender, priority, attempt: 1, enqueuedAtMs: 0, envelope, terms: null, body: null },
         ],
+        hasMore: false,
       }
     })
   }
@@ -257,6 +273,7 @@ export const mutants: readonly Mutant[] = [
   statements('a takeover keeps the epoch', TakeoverKeepsEpoch, /^P[367]/),
   statements('a birth lease looks at nothing that waits', BirthUnchecked, /^P6/),
   statements('a collect begins too late', CollectBeginsTooLate, /^P[36]/),
+  { ...statements('a short claim means an empty queue', ShortClaimMeansEmpty, /^P6/), firstSeed: 470 },
   statements('a claim forgets the mesh', MeshForgotten, /^P[49]/),
   {
     name: 'hints only, no poll',

@@ -76,12 +76,14 @@ export class ShardLife extends MemberLife implements Effects {
       incarnation: '0'.repeat(32),
       durability: 'fsync',
     })
-    this.writer = new Writer((batch) => this.commit(batch), WRITER)
+    const { overlaps } = world
+    this.writer = new Writer((batch) => overlaps.commit(this, batch, () => this.commit(batch)), WRITER)
     const time = {
       schedule: (afterMs: Millis, tick: () => void) => world.clock.after(afterMs, () => !this.isOver && tick()),
       nowMs: () => world.clock.nowMs,
     }
-    this.drain = new Drain({ start: (wants) => this.claimFor(wants), ...time }, DRAIN)
+    const claim = (wants: readonly Want[]) => overlaps.claim(this, wants, (asOf) => this.claimFor(wants, asOf))
+    this.drain = new Drain({ start: claim, ...time }, DRAIN)
     this.collectDrain = new Drain({ start: (wants) => this.collectFor(wants), ...time }, DRAIN)
     this.poolDrain = new Drain({ start: (wants) => this.dealFrom(wants), ...time }, DRAIN)
     this.every(TICK_MS, () => this.step(() => this.engine.tick()))
@@ -415,10 +417,10 @@ export class ShardLife extends MemberLife implements Effects {
     this.engine.commitFailed(this.writer.failed())
   }
 
-  protected claimFor(wants: readonly Want[]): void {
+  protected claimFor(wants: readonly Want[], asOf?: number): void {
     this.ask(
       'claim',
-      () => this.statements.claim(wants),
+      () => this.statements.claim(wants, asOf),
       (claimed) => {
         this.engine.claimed(wants.map((want, i) => ({ want, claimed: claimed[i]! })))
         this.drain.ended()

@@ -204,6 +204,12 @@ export class SimPeer implements PeerEffects {
     this.link?.cut(noticed)
   }
 
+  /** Its connection is gone, and it opens the next one elsewhere while the former session still settles. */
+  move(): void {
+    this.home = (this.home + 1) % this.world.shardCount
+    this.cut({ clientAfterMs: 0, serverAfterMs: 30_000 })
+  }
+
   dial(dialNo: number): void {
     const { world } = this
     if (world.chance('takeover')) this.home = (this.home + 1) % world.shardCount

@@ -56,6 +56,7 @@ const MARKS = [
   'careful commit: stored',
   'claim: applied late',
   'claim: locked',
+  'claim: short of what it picked',
   'claim: stale',
   'clock jump',
   'closed: heartbeat_missed',

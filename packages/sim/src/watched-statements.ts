@@ -55,13 +55,13 @@ export class WatchedStatements extends MemoryShard {
     return committed
   }
 
-  override claim(wants: readonly Want[]): Claimed[] {
+  override claim(wants: readonly Want[], asOf = this.store.version): Claimed[] {
     const locked = wants.filter(() => this.world.chance('locked')).map((want) => want.session)
     for (const { meshId, peer } of locked) this.store.lock(meshId, peer)
     const before = wants.map(({ session }) => this.leasesOf(session))
     for (const want of wants) this.prepareClaim(want)
     if (wants.some((want) => want.ids.from > 0)) this.world.oracle.mark('claim: of known ids')
-    const answers = super.claim(wants)
+    const answers = super.claim(wants, asOf)
     for (const { meshId, peer } of locked) this.store.unlock(meshId, peer)
     for (const [i, claimed] of answers.entries()) this.watch(wants[i]!, claimed, before[i]!)
     return answers
@@ -122,6 +122,7 @@ export class WatchedStatements extends MemoryShard {
   private watch(want: Want, claimed: Claimed, before: Leases): void {
     const { oracle } = this.world
     if (claimed.status !== 'claimed') return oracle.mark(`claim: ${claimed.status}`)
+    if (claimed.hasMore && claimed.deliveries.length < want.limit) oracle.mark('claim: short of what it picked')
     for (const { id } of claimed.deliveries) {
       const lease = before.get(id)
       if (!lease) continue

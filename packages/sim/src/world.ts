@@ -26,6 +26,7 @@ import { Inside } from './inside.ts'
 import { Leavers } from './leavers.ts'
 import { News } from './news.ts'
 import { Oracle, Violation } from './oracle.ts'
+import { Overlaps } from './overlaps.ts'
 import { type Chances, drawPlan, type FaultPlan } from './plan.ts'
 import { POOL } from './pool.ts'
 import { Revocations } from './revocations.ts'
@@ -42,6 +43,8 @@ export interface WorldParts {
   readonly isWide: boolean
   /** Whether shards tell each other more than what waits. */
   readonly isTold: boolean
+  /** Whether claims overlap with other statements. */
+  readonly isOverlapping: boolean
 }
 
 export interface RunOutcome {
@@ -60,6 +63,7 @@ export const realParts: WorldParts = {
   limits: {},
   isWide: true,
   isTold: true,
+  isOverlapping: true,
 }
 
 const START_MS = 1_700_000_000_000
@@ -103,6 +107,7 @@ export class World {
   readonly ends: Ends
   readonly turns: BoxKeyTurns
   readonly consents: Consents
+  readonly overlaps: Overlaps
   private readonly news: News
   readonly revocations: Revocations
   readonly parts: WorldParts
@@ -122,6 +127,7 @@ export class World {
     this.revocations = new Revocations(seed, parts.isWide, leaver)
     this.store = new MemoryStore(() => this.clock.nowMs + this.databaseSkewMs)
     this.path = new DatabasePath(this)
+    this.overlaps = new Overlaps(this, seed, parts.isOverlapping)
     for (const meshId of MESHES) this.enrol(meshId)
     for (let n = 0; n < this.shardCount; n++) this.shards.push(this.startShard())
   }
@@ -226,6 +232,7 @@ export class World {
       for (let left = SENDS; left > 0; ) left -= this.scheduleSends(peer, left)
       for (let i = 0; i < plan.poolSends; i++) this.sometime(() => peer.postToPool())
     }
+    this.overlaps.schedule(this.peers)
     for (let i = 0; i < plan.cuts; i++) this.sometime(() => this.cut())
     for (let i = 0; i < plan.crashes; i++) this.sometime(() => this.crash())
     for (let i = 0; i < plan.restarts; i++) this.sometime(() => this.restart())

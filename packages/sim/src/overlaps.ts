@@ -1,0 +1,78 @@
+/**
+ * A claim that overlaps with the settles of its peer's former session: it picks in the snapshot with which it began, and
+ * what is settled meanwhile is picked and not returned. In some worlds one peer writes steadily to another one that moves
+ * between the shards; the settles of each session are held back until a claim of the next one has begun. It draws from a
+ * source of its own, as `Ends` does, so that a seed without overlaps makes the world it made before.
+ */
+import type { Settle, Want } from '@sealpost/protocol'
+import type { Batch } from '@sealpost/queue'
+import { type Random, seededRandom } from '@sealpost/std'
+import type { ShardLife } from './shard-life.ts'
+import type { SimPeer } from './sim-peer.ts'
+import type { World } from './world.ts'
+
+/** Any number: it keeps this source apart from the world's. */
+const SALT = 0x0ca1f
+const FROM_MS = 500
+const SENDS = 50
+const MOVES = 3
+const MOVE_AFTER_MS = 50
+const HELD_MS_MAX = 3_000
+
+export class Overlaps {
+  private readonly world: World
+  private readonly random: Random
+  private readonly isOn: boolean
+  private mover: SimPeer | null = null
+  /** It moves when it next settles something. */
+  private isMoveDue = false
+  private held: { readonly shard: ShardLife; readonly begin: () => void }[] = []
+
+  constructor(world: World, seed: number, isOn: boolean) {
+    this.world = world
+    this.random = seededRandom(seed ^ SALT)
+    this.isOn = isOn && this.random.chance(0.2)
+  }
+
+  schedule([from, to]: readonly SimPeer[]): void {
+    if (!this.isOn) return
+    this.mover = to!
+    const { clock } = this.world
+    const spacingMs = 60 + this.random.below(60)
+    for (let i = 0; i < SENDS; i++) clock.after(FROM_MS + i * spacingMs, () => from!.post(to!.peerKey, 'next'))
+    for (let i = 0; i < MOVES; i++)
+      clock.after(FROM_MS + this.random.next() * SENDS * spacingMs, () => {
+        this.isMoveDue = true
+      })
+  }
+
+  /** Begins the commit, or does so when a claim of the next session has begun. */
+  commit(shard: ShardLife, { settles }: Batch, begin: () => void): void {
+    if (!this.isMoveDue || !settles.some((settle) => this.isToTalker(settle))) return begin()
+    const { clock } = this.world
+    this.isMoveDue = false
+    this.held.push({ shard, begin })
+    clock.after(MOVE_AFTER_MS, () => this.mover!.move())
+    clock.after(HELD_MS_MAX, () => this.release())
+  }
+
+  /** Begins the claim; one of the next session waits for the commits that were held back for it. */
+  claim(shard: ShardLife, wants: readonly Want[], begin: (asOf?: number) => void): void {
+    const isElsewhere = this.held.some((one) => one.shard !== shard)
+    const isNext = wants.some(({ session }) => this.isToTalker({ ...session, recipient: session.peer }))
+    if (!isElsewhere || !isNext) return begin()
+    const { clock, plan, store } = this.world
+    const asOf = store.version
+    this.release()
+    clock.after(plan.databaseMs + 1, () => begin(asOf))
+  }
+
+  private release(): void {
+    for (const { begin } of this.held.splice(0)) begin()
+  }
+
+  private isToTalker({ meshId, recipient }: Pick<Settle, 'meshId' | 'recipient'>): boolean {
+    const { mover } = this
+    return meshId === mover?.meshId && recipient === this.world.store.findByKey(meshId, mover.peerKey)!.peer
+  }
+}
