@@ -237,13 +237,34 @@ test('an event that is left out, put in twice or out of turn is noticed', async 
   const cat = await its.space.open()
   await its.ann.state.tend()
   await all(cat.state.history())
-  expect(cat.told).toMatchObject([gap])
+  expect(cat.told).toMatchObject([gap, { type: 'history_gap', reason: 'events 4 to 4 are missing' }])
   its.broker.bend = (lines) => [lines[0]!, lines[0]!]
   await caught(its.bob, all(its.bob.state.history()), 'state_rolled_back')
   its.broker.bend = (lines) => [lines[1]!, { ...lines[0]!, seq: 9 }]
   await caught(its.bob, all(its.bob.state.history()), 'state_rolled_back')
   its.broker.bend = (lines) => lines
   await caught(its.bob, take(replaced(its, 2).state.watch({ after: 0 }), 4), 'state_rolled_back')
+})
+
+test('events that are cut off at the end of a history are a gap, for whoever has heard of them', async () => {
+  const its = await world()
+  expect((await its.bob.state.status()).lastSeq).toBe(4)
+  its.broker.bend = (lines) => lines.filter(({ seq }) => Number(seq) <= 2)
+  expect(await all(its.bob.state.history())).toHaveLength(2)
+  expect(its.bob.told).toMatchObject([{ type: 'history_gap', reason: 'events 3 to 4 are missing' }])
+  its.bob.told.length = 0
+  await all(its.bob.state.history({ limit: 2 }))
+  await all(its.bob.state.history({ to: { us: its.broker.events[2]!.atUs } }))
+  expect(its.bob.told).toEqual([])
+})
+
+test('of a change that the broker says is done and has thrown away its author is told at the next reading', async () => {
+  const its = await world()
+  await its.bob.state.get('topic')
+  its.broker.bendAnswer = (said) => ('outcomes' in said ? { outcomes: [{ outcome: 'done', seq: 5, at: 9e15 }] } : said)
+  await its.bob.state.set('topic', 'mine')
+  handOut(its, its.values.three)
+  await caught(its.bob, its.bob.state.get('topic'), 'state_rolled_back')
 })
 
 /** The event of this number is another value from now on. */

@@ -107,13 +107,18 @@ export class Reading {
       ...(toUs !== undefined && { to: timeText(toUs) }),
       ...(limit <= PAGE_MAX && { limit }),
     }
-    let left = limit
+    const { seq: newest } = this.#parts.memory.pin ?? { seq: 0 }
+    let [left, last] = [limit, 0]
     const lines = this.#lines({ of: 'history', query: { ...bounds, after }, signal })
     for await (const event of this.#events(lines, { after: after ?? null, isWhole: true })) {
       yield event
+      last = event.seq
       left -= 1
       if (left === 0) return
     }
+    // What is kept no longer goes from the front, so an answer without any event proves nothing.
+    if (last > 0 && last < newest && toUs === undefined)
+      this.#tell({ type: 'history_gap', reason: `events ${last + 1} to ${newest} are missing` })
   }
 
   /** What comes behind an event. `isWhole`: a history is kept; else the last value of each key that has changed since. */

@@ -19,7 +19,7 @@ import { fromBase64url, type MeshId, type PeerKey, type SpaceId, toBase64url, to
 import type { FetchLike } from './access.ts'
 import type { OpenStateOptions } from './open.ts'
 
-interface Stored {
+export interface Stored {
   readonly seq: number
   readonly atUs: number
   readonly kind: 1 | 2 | 3
