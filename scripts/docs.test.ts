@@ -112,6 +112,38 @@ describe('docs/PROMISES.md', () => {
   })
 })
 
+/** The last cells of a page's tables whose last column is the test: `file`: words of a test; words of another one. */
+function testCells(page: string): string[] {
+  const tables = readFileSync(join(ROOT, page), 'utf8').split('\n\n')
+  return tables
+    .filter((table) => /^\|.*\| test \|\n/.test(table))
+    .flatMap((table) => table.trimEnd().split('\n').slice(2))
+    .map((row) => row.slice(0, -2).split(' | ').at(-1)!)
+}
+
+describe.each(['docs/SECURITY.md', 'docs/STATE.md'])('what a hostile broker can and can not do by %s', (page) => {
+  const cells = testCells(page)
+  const named = cells.flatMap((cell) =>
+    cell.split(/(?:^|; )(?=`)/).flatMap((some) => {
+      const [, file, words = ''] = /^`(.+?)`: (.+)$/.exec(some) ?? []
+      return file === undefined ? [] : words.split('; ').map((word) => ({ file, word }))
+    }),
+  )
+  const files = SOURCES.flatMap((folder) =>
+    readdirSync(join(ROOT, folder), { recursive: true, encoding: 'utf8' }).map((path) => join(ROOT, folder, path)),
+  )
+
+  test('names a test in each row, or none with a dash', () => {
+    expect(cells.filter((cell) => cell !== '–' && !/^`[\w.-]+`: \w/.test(cell))).toEqual([])
+    expect(named.length).toBeGreaterThan(25)
+  })
+
+  test.each(named)('$file.test.ts has the test: $word', ({ file, word }) => {
+    const holders = files.filter((path) => path.endsWith(`/${file}.test.ts`))
+    expect(holders.some((path) => readFileSync(path, 'utf8').includes(word))).toBe(true)
+  })
+})
+
 test.each([
   ['README.md', 'hello.ts'],
   ['docs/STATE.md', 'state.ts'],

@@ -5,7 +5,9 @@
 import {
   bindBoxKey,
   changeGroup,
+  changePool,
   foundGroup,
+  foundPool,
   type GroupStatement,
   generateIdentity,
   type Identity,
@@ -354,4 +356,28 @@ test('nobody notices a broker that withholds the newest statement of a group fro
   bob.socket.say({ type: 'groupList', ref: 0, statements: [old.bytes], isLast: true })
   expect(await bob.next('group_changed')).toMatchObject({ group: old.groupId, epoch: 1 })
   expect(alarmsOf(bob)).toEqual([])
+})
+
+test('of pools, a broker that goes back to former members or changes them is noticed', async () => {
+  await using scene = new HostileScene()
+  const alice = await scene.join(scene.alice)
+  const dan = generateIdentity()
+  const founded = { meshId: scene.broker.meshId, name: 'work', members: [keyOf(scene.bob), keyOf(scene.carol)] }
+  const old = foundPool(dan.signing, founded)
+  const newest = changePool(dan.signing, old, { members: [keyOf(scene.bob)] })
+  let says = newest.bytes
+  scene.cheat = (socket, frame) => {
+    if (frame.type === 'pools') socket.say({ type: 'groupList', ref: frame.ref, statements: [says], isLast: true })
+    return frame.type === 'pools'
+  }
+  const members = async () => (await alice.peer.pools.list())[0]!.members
+  expect(await members()).toEqual([keyOf(scene.bob)])
+  says = old.bytes
+  expect(await members()).toEqual([keyOf(scene.bob)])
+  says = newest.bytes.with(-80, newest.bytes.at(-80)! ^ 1)
+  expect(await members()).toEqual([keyOf(scene.bob)])
+  expect(alarmsOf(alice)).toMatchObject([
+    { type: 'pool_tamper', pool: old.poolId, reason: 'statement_rolled_back' },
+    { type: 'pool_tamper', pool: null, reason: 'statement_forged' },
+  ])
 })
