@@ -3,6 +3,7 @@
  * ended after it (`cells.ts`). What a run is measured against is in `yardstick.ts`.
  */
 import { OperatingError, type PeerKey } from '@sealpost/std'
+import { thisMachine } from '../bench/machine.ts'
 import type { Teardown } from '../lib/teardown.ts'
 import { never, openPostgres, type ShardOptions, startShards } from './cells.ts'
 import type { PostgresFacts } from './database.ts'
@@ -41,6 +42,7 @@ export interface Environment extends Target {
 }
 
 export interface BrokerVersion {
+  /** `unknown` for a broker that was not started here: its `/version` names no commit. */
   readonly gitSha: string
   readonly limits: 'on' | 'off'
   readonly brokerKey: PeerKey
@@ -60,7 +62,8 @@ export async function openEnvironment(options: EnvironmentOptions, teardown: Tea
   const cells = await Promise.all(Array.from({ length: options.cells }, () => openPostgres(options, teardown)))
   const urls = cells.map(({ url }) => url)
   const brokers = options.brokerUrls.length > 0 ? givenBrokers(options) : await startShards(urls, options, teardown)
-  const version = await versionOf(brokers[0]!.httpUrl)
+  const gitSha = (options.brokerUrls.length === 0 && thisMachine().gitSha) || 'unknown'
+  const version = { ...(await versionOf(brokers[0]!.httpUrl)), gitSha }
   const databases = await Databases.open(urls)
   teardown.add({ end: () => databases.close() })
   const facts = await databases.facts()
@@ -91,10 +94,10 @@ const givenBrokers = ({ brokerUrls, brokerPids }: EnvironmentOptions) =>
     return { url, httpUrl, adminUrl: null, pid: brokerPids[i] ?? null, failed: never }
   })
 
-async function versionOf(httpUrl: string): Promise<BrokerVersion> {
+async function versionOf(httpUrl: string): Promise<Omit<BrokerVersion, 'gitSha'>> {
   try {
     const answer = await fetch(`${httpUrl}/version`, { signal: AbortSignal.timeout(5_000) })
-    return (await answer.json()) as BrokerVersion
+    return (await answer.json()) as Omit<BrokerVersion, 'gitSha'>
   } catch (cause) {
     throw new OperatingError('broker_unreachable', `No broker answers at ${httpUrl}/version.`, { cause })
   }

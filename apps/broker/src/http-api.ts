@@ -7,6 +7,7 @@ import type { Context, MiddlewareHandler } from 'hono'
 import { HTTPException } from 'hono/http-exception'
 import type { Driver } from './driver.ts'
 import { type AttachmentParts, addAttachments } from './http-attachments.ts'
+import { boundBody } from './http-body.ts'
 import type { Challenges } from './http-challenges.ts'
 import type { Api, Env } from './http-context.ts'
 import { DOCUMENT_PATH, openApiDocument } from './http-document.ts'
@@ -22,6 +23,7 @@ import * as routes from './http-routes.ts'
 import { readBroadcast, readEnvelopes, type Sending, sendOnce } from './http-send.ts'
 import { addSpaces } from './http-spaces.ts'
 import { nameOf, type TokenHolder, type Tokens } from './http-tokens.ts'
+import type { Intakes } from './intake.ts'
 import { errorFields, type Log } from './log.ts'
 import type { Replays } from './replays.ts'
 import type { SpaceDesk } from './space-desk.ts'
@@ -36,14 +38,16 @@ export interface ApiParts {
   readonly challenges: Challenges
   readonly inboxes: Inboxes
   readonly attachments: AttachmentParts
-  /** Of those who have no token yet, by address. */
-  readonly strangers: RequestLimits
-  /** Of those who have one, by peer. */
+  /** Of clients that have no token yet, by address. */
+  readonly unproven: RequestLimits
+  /** Of clients that have a token, by peer. */
   readonly peers: RequestLimits
+  /** Bytes that a peer may have parsed; `null`: any number. */
+  readonly intakes: Intakes | null
   readonly log: Log
 }
 
-const ALL = [...routes.strangerRoutes, ...routes.peerRoutes, ...routes.chunkRoutes]
+const ALL = [...routes.unprovenRoutes, ...routes.peerRoutes, ...routes.chunkRoutes]
 const PATHS = ALL.map(({ method, path }) => ({
   method: method.toUpperCase(),
   path: new RegExp(`^${path.replace(/\{\w+\}/g, '[^/]+')}$`),
@@ -60,12 +64,11 @@ export function apiRoutes(parts: ApiParts): Api {
   })
   // A HEAD would run as a GET, and throw away what it was given.
   app.use('/v1/*', async (c, next) => (c.req.method === 'HEAD' ? methodNotAllowed(c) : next()))
-  const guard = (guarded: readonly (typeof ALL)[number][], admit: MiddlewareHandler<Env>) => {
-    for (const route of guarded) app.on(route.method, route.getRoutingPath(), admit)
-  }
-  guard(routes.strangerRoutes, limitStrangers(parts))
-  guard(routes.peerRoutes, admitPeers(parts))
-  guard(routes.chunkRoutes, admitChunks(parts))
+  for (const route of routes.unprovenRoutes)
+    app.on(route.method, route.getRoutingPath(), admitUnproven(parts, routes.bodyBytesMax(route)))
+  for (const route of routes.peerRoutes)
+    app.on(route.method, route.getRoutingPath(), admitPeers(parts, routes.bodyBytesMax(route)))
+  for (const route of routes.chunkRoutes) app.on(route.method, route.getRoutingPath(), admitChunks(parts))
   addTokens(app, parts)
   addMail(app, parts)
   addGroups(app, parts)
@@ -160,15 +163,22 @@ function settlingOf({ settle, retry, reject, extend }: z.output<typeof routes.Se
   return frames.length === decoded.length ? frames : null
 }
 
-function limitStrangers({ strangers }: ApiParts): MiddlewareHandler<Env> {
+function admitUnproven({ unproven }: ApiParts, bytesMax: number): MiddlewareHandler<Env> {
   return async (c, next) => {
-    const refused = strangers.begin(c.env.ip)
+    const { ip, chargeUnproven } = c.env
+    const refused = unproven.begin(ip)
     if (refused) return refuse(c, refused)
-    return next().finally(() => strangers.done(c.env.ip))
+    try {
+      const body = await boundBody(c, { bytesMax, charge: chargeUnproven })
+      if (typeof body !== 'number') return refuse(c, body)
+      return await next()
+    } finally {
+      unproven.done(ip)
+    }
   }
 }
 
-function admitPeers({ tokens, peers }: ApiParts): MiddlewareHandler<Env> {
+function admitPeers({ tokens, peers, intakes }: ApiParts, bytesMax: number): MiddlewareHandler<Env> {
   return async (c, next) => {
     const holder = await tokens.holderOf(c.req.header('authorization'))
     if (isRefused(holder)) return refuse(c, holder)
@@ -176,7 +186,16 @@ function admitPeers({ tokens, peers }: ApiParts): MiddlewareHandler<Env> {
     const refused = peers.begin(name)
     if (refused) return refuse(c, refused)
     c.set('holder', holder)
-    return next().finally(() => peers.done(name))
+    try {
+      const intake = intakes?.of(name)
+      const body = await boundBody(c, { bytesMax, charge: (bytes) => intake?.ask(bytes) ?? 0 })
+      if (typeof body !== 'number') return refuse(c, body)
+      await next()
+      if (body > 0 && c.res.status === 400) intake?.refuse(body)
+      return undefined
+    } finally {
+      peers.done(name)
+    }
   }
 }
 

@@ -1,5 +1,6 @@
 /** What the handlers of the HTTP surface know of a request. */
 import type { OpenAPIHono } from '@hono/zod-openapi'
+import type { Millis } from '@sealpost/std'
 import type { Context } from 'hono'
 import type { TokenHolder } from './http-tokens.ts'
 
@@ -9,6 +10,8 @@ export interface Caller {
   readonly ip: string
   /** The name under which the client reached us, with its port. */
   readonly authority: string
+  /** Counts bytes that an unproven client of this address wants parsed, and returns 0; or when to come again. */
+  readonly chargeUnproven: (bytes: number) => Millis
   /** The answer may be silent for so long. */
   staysSilent(seconds: number): void
 }

@@ -1,6 +1,6 @@
 /** The OpenAPI document, made from the routes; `docs/reference/openapi.json` is a copy of it. */
 import { OpenAPIHono } from '@hono/zod-openapi'
-import { chunkRoutes, peerRoutes, strangerRoutes } from './http-routes.ts'
+import { chunkRoutes, peerRoutes, unprovenRoutes } from './http-routes.ts'
 
 export const DOCUMENT_PATH = '/v1/openapi.json'
 
@@ -8,7 +8,7 @@ export function openApiDocument() {
   const described = new OpenAPIHono()
   const registry = described.openAPIRegistry
   registry.registerComponent('securitySchemes', 'bearer', { type: 'http', scheme: 'bearer' })
-  for (const route of [...strangerRoutes, ...peerRoutes, ...chunkRoutes]) registry.registerPath(route)
+  for (const route of [...unprovenRoutes, ...peerRoutes, ...chunkRoutes]) registry.registerPath(route)
   return described.getOpenAPI31Document({
     openapi: '3.1.0',
     info: {

@@ -25,6 +25,7 @@ export const httpRefusals = {
   attachment_differs: { status: 409, meaning: 'the hash is not that of the chunks that are there' },
   chunk_differs: { status: 409, meaning: 'another chunk is in this place' },
   chunk_missing: { status: 409, meaning: 'not every chunk is there that this takes' },
+  body_too_large: { status: 413, meaning: 'longer than the body of this request may be' },
   attachment_too_large: { status: 413, meaning: 'larger than an attachment may be here' },
   stale_epoch: { status: 409, meaning: 'a later epoch stands than this was made for' },
   before_horizon: { status: 410, meaning: 'nothing is kept from so long ago, or nothing at all' },

@@ -53,5 +53,9 @@ const Refusal = z
   .object({ code: z.enum(Object.keys(httpRefusals) as HttpCode[]), retryAfterMs: z.int().min(0).optional() })
   .openapi('Refusal')
 
-export const refusals = (...codes: HttpCode[]) =>
-  refusalsFrom(httpRefusals, Refusal, [...codes, 'rate_limited', 'too_many_requests', 'internal', 'restarting', 'try_later']) // biome-ignore format: one thing
+const ALWAYS = ['rate_limited', 'too_many_requests', 'internal', 'restarting', 'try_later'] as const
+
+export function refusals(...codes: HttpCode[]) {
+  const ofBody: HttpCode[] = codes.includes('body_malformed') ? ['body_too_large'] : []
+  return refusalsFrom(httpRefusals, Refusal, [...codes, ...ofBody, ...ALWAYS])
+}

@@ -1,13 +1,13 @@
 /** The requests of the HTTP surface: what each takes and answers. The OpenAPI document is made from these. */
 import { createRoute, z } from '@hono/zod-openapi'
-import { BATCH_MAX, LOOKUP_MAX } from '@sealpost/protocol'
+import { BATCH_MAX, FRAME_BYTES_MAX, LOOKUP_MAX, UNPROVEN_FRAME_BYTES_MAX } from '@sealpost/protocol'
 import { attachmentRoutes, chunkRoutes } from './http-attachment-routes.ts'
 import { broadcast, groups, rosters } from './http-group-routes.ts'
 import { type JsonSchema, schemaOfField, schemaOfFrame, schemaOfItem } from './http-json-schema.ts'
 import { body, hex, json, security } from './http-openapi.ts'
 import { history, state } from './http-replay-routes.ts'
 import { base64url, listOf, refusals, Sent, sendSchema, wholeNumber, wire } from './http-route-parts.ts'
-import { spaceRoutes } from './http-space-routes.ts'
+import { postEntries, putGrants, spaceRoutes } from './http-space-routes.ts'
 import { TTL_SECONDS_MAX } from './http-tokens.ts'
 
 export const WAIT_SECONDS_MAX = 30
@@ -158,8 +158,8 @@ export const lookup = createRoute({
   },
 })
 
-/** Asked for by whoever has no token yet. */
-export const strangerRoutes = [challenge, token]
+/** The routes of clients that have no token yet. */
+export const unprovenRoutes = [challenge, token]
 export { broadcast, groups, rosters }
 export const peerRoutes = [
   revoke,
@@ -176,3 +176,13 @@ export const peerRoutes = [
   history,
 ]
 export { chunkRoutes }
+
+type Route = (typeof unprovenRoutes | typeof peerRoutes)[number]
+const LARGE_BODIES: readonly Route[] = [send, broadcast, settle, putGrants, postEntries]
+const BODY_BYTES_MAX = 32 * 1024
+
+/** Bytes that the body of this request may have. */
+export function bodyBytesMax(route: Route): number {
+  if (unprovenRoutes.some((each) => each === route)) return UNPROVEN_FRAME_BYTES_MAX
+  return LARGE_BODIES.includes(route) ? FRAME_BYTES_MAX : BODY_BYTES_MAX
+}

@@ -12,6 +12,7 @@ import { GroupRosters } from './http-groups.ts'
 import { Inboxes } from './http-inboxes.ts'
 import { type Rate, RequestLimits } from './http-limits.ts'
 import { Tokens } from './http-tokens.ts'
+import type { Intakes } from './intake.ts'
 import type { Log } from './log.ts'
 import type { Replays } from './replays.ts'
 import type { SpaceDesk } from './space-desk.ts'
@@ -32,19 +33,21 @@ interface Options {
   readonly pollingIdleMs: Millis
   /** Requests of one peer; `null` switches the limits of rates off. */
   readonly rate: Rate | null
+  /** Bytes that a peer may have parsed, over HTTP and its socket; `null`: any number. */
+  readonly intakes: Intakes | null
 }
 
 /** A handshake costs both sides a signature and a look into the database. */
-const STRANGERS_RATE: Rate = { perSecond: 20, burst: 100 }
-const STRANGERS_AT_A_TIME = 64
+const UNPROVEN_RATE: Rate = { perSecond: 20, burst: 100 }
+const UNPROVEN_AT_A_TIME = 64
 /** A send of one peer is at most as large as a frame: so much it may have in memory. */
 const PEER_AT_A_TIME = 16
 const ENDS_WITHIN_MS = 1000
 
-export function openApi(parts: Parts, { greet, pollingIdleMs, rate }: Options) {
+export function openApi(parts: Parts, { greet, pollingIdleMs, rate, intakes }: Options) {
   const { driver, queue, db, authenticator, attachments, spaces, replays, log } = parts
   const challenges = new Challenges(greet)
-  const strangers = new RequestLimits(rate && STRANGERS_RATE, STRANGERS_AT_A_TIME)
+  const unproven = new RequestLimits(rate && UNPROVEN_RATE, UNPROVEN_AT_A_TIME)
   const peers = new RequestLimits(rate, PEER_AT_A_TIME)
   const tokens = new Tokens({ db, authenticator, challenges })
   const groups = new GroupRosters(db)
@@ -59,7 +62,8 @@ export function openApi(parts: Parts, { greet, pollingIdleMs, rate }: Options) {
     attachments,
     spaces,
     replays,
-    strangers,
+    unproven,
+    intakes,
     peers,
     log,
   })
@@ -68,7 +72,7 @@ export function openApi(parts: Parts, { greet, pollingIdleMs, rate }: Options) {
     /** Resolves when every request is answered, or has had the time for it. */
     ended: async (): Promise<void> => {
       const deadline = performance.now() + ENDS_WITHIN_MS
-      while (!(peers.isIdle && strangers.isIdle) && performance.now() < deadline) await Bun.sleep(10)
+      while (!(peers.isIdle && unproven.isIdle) && performance.now() < deadline) await Bun.sleep(10)
     },
   }
 }

@@ -34,6 +34,8 @@ export function publicRoutes(parts: HttpParts): Hono {
 
 function routes(parts: HttpParts, ready: () => string): Hono {
   const app = new Hono()
+  // No commit and no version of Postgres: which faults they have is known, and clients prove nothing here.
+  const { gitSha: _, postgres: __, ...publicFacts } = parts.facts
   app.get('/livez', (c) => c.text('ok'))
   app.get('/readyz', async (c) => {
     try {
@@ -43,7 +45,7 @@ function routes(parts: HttpParts, ready: () => string): Hono {
       return c.text('not ready', 503) // the reason is in the log; a stranger need not know it
     }
   })
-  app.get('/version', (c) => c.json(parts.facts))
+  app.get('/version', (c) => c.json(publicFacts))
   app.get(DISCOVERY_PATH, (c) => c.json(parts.discovery))
   for (const path of ['/livez', '/readyz', '/version', DISCOVERY_PATH]) app.all(path, methodNotAllowed)
   app.notFound((c) => c.json({ code: 'not_found' }, 404))

@@ -1,7 +1,7 @@
 /** The broker: puts the parts together, starts them in order, and ends them in the reverse. */
 
 import { openConsole } from '@sealpost/console'
-import type { Placement } from '@sealpost/core'
+import type { Placement, Rate } from '@sealpost/core'
 import { checkServer, currentIncarnation, type Database, migrate, openDatabase, openPipeline } from '@sealpost/db'
 import { openDemo } from '@sealpost/demo'
 import { normalizeAuthority, ready } from '@sealpost/identity'
@@ -26,6 +26,7 @@ import { openHistory } from './history-start.ts'
 import { adminRoutes, type HttpParts, publicRoutes, routesOf, withConsole, withDemo } from './http.ts'
 import { discoveryOf } from './http-discovery.ts'
 import { openApi } from './http-start.ts'
+import { Intakes } from './intake.ts'
 import { errorFields, type Log, openLog } from './log.ts'
 import { Metrics } from './metrics.ts'
 import type { Overload } from './overload.ts'
@@ -90,12 +91,13 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
     scrape: () => metrics.registry.metrics(),
     warnings: () => watch.warnings,
   }
-  const socketOptions = serverOptions(config, keys)
+  const intakes = config.LIMITS === 'on' ? new Intakes(intakeRate(config)) : null
+  const socketOptions = serverOptions(config, keys, intakes)
   const attachments = await openAttachments(config, { log, metrics })
   const history = await openHistory(config, { databases, authenticator, news, log, metrics })
   const api = openApi(
     { driver, queue, db: databases.asking, authenticator, attachments, ...history, log },
-    { greet: () => helloOf(socketOptions), pollingIdleMs: config.POLLING_IDLE_MS, rate: limits.rate },
+    { greet: () => helloOf(socketOptions), pollingIdleMs: config.POLLING_IDLE_MS, rate: limits.rate, intakes },
   )
   const app = publicRoutes(http).route('/', api.app)
   if (config.DEMO === 'on') withDemo(app, await openDemo())
@@ -108,7 +110,9 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   await shards.look()
   const { url, adminUrl, httpUrl } = urlsOf(server, admin)
   const { brokerKey } = facts
-  log.info('broker.ready', { url, httpUrl, adminUrl, brokerKey, shard, postgres, durability, limits: config.LIMITS })
+  const { version, gitSha } = facts
+  const built = { version, gitSha, postgres, durability, limits: config.LIMITS }
+  log.info('broker.ready', { url, httpUrl, adminUrl, brokerKey, shard, ...built })
   return {
     url,
     adminUrl,
@@ -230,7 +234,7 @@ function cpuSeconds(): number {
   return (user + system) / 1e6
 }
 
-function serverOptions(config: Config, { publicKey, certificate }: BrokerKeys): ServerOptions {
+function serverOptions(config: Config, { publicKey, certificate }: BrokerKeys, intakes: Intakes | null): ServerOptions {
   return {
     host: config.HOST,
     port: config.PORT,
@@ -244,6 +248,7 @@ function serverOptions(config: Config, { publicKey, certificate }: BrokerKeys): 
     authWithinMs: config.AUTH_WITHIN_MS,
     backpressureBytes: BACKPRESSURE_FACTOR * config.CREDIT_BYTES,
     limits: config.LIMITS === 'on' ? admissionLimits(config) : null,
+    intakes,
   }
 }
 
@@ -254,6 +259,14 @@ const admissionLimits = (config: Config): AdmissionLimits => ({
   upgrades: { perSecond: config.UPGRADES_PER_SECOND, burst: config.UPGRADES_BURST },
   requests: { perSecond: config.REQUESTS_PER_SECOND, burst: config.REQUESTS_BURST },
   chunks: { perSecond: config.CHUNKS_PER_SECOND, burst: config.CHUNKS_BURST },
+})
+
+/** A frame is larger than the envelopes in it, in JSON by a third and more. */
+const INTAKE_FACTOR = 2
+
+const intakeRate = (config: Config): Rate => ({
+  perSecond: INTAKE_FACTOR * config.RATE_BYTES_PER_SECOND,
+  burst: INTAKE_FACTOR * config.RATE_BYTES_BURST,
 })
 
 /** Room for what a session may be owed, in the larger form, and for its acks. */

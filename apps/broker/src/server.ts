@@ -22,6 +22,7 @@ import { AdmissionControl, type AdmissionOptions, authorityWith, offeredBy } fro
 import type { Connection, Driver } from './driver.ts'
 import { endpointSettings } from './endpoint.ts'
 import type { Caller } from './http-context.ts'
+import type { Intake, Intakes } from './intake.ts'
 import { errorFields, type Log } from './log.ts'
 
 export interface ServerOptions extends AdmissionOptions {
@@ -31,6 +32,8 @@ export interface ServerOptions extends AdmissionOptions {
   readonly certificate: Uint8Array | null
   readonly authWithinMs: Millis
   readonly backpressureBytes: number
+  /** Bytes that each member may have parsed; `null`: any number. */
+  readonly intakes: Intakes | null
 }
 
 export interface RunningServer {
@@ -58,7 +61,10 @@ interface SocketState {
   readonly authority: string
   readonly clientAddress: string
   socket: SocketId
+  connection: BunConnection | null
   isProven: boolean
+  /** From the proof of its key on, unless limits are off. */
+  intake: Intake | null
   readonly startedAtMs: Millis
   /** Pings and pongs it may still say. */
   readonly controls: TokenBucket
@@ -124,7 +130,12 @@ function socketHandlers({ driver, log, handshake }: ServerParts, options: Server
   }
 
   const receive = (socket: Socket, wire: string | Uint8Array): void => {
-    const decoded = decodeClientFrame(socket.data.form, wire)
+    const { form, isProven, clientAddress, connection } = socket.data
+    if (isProven) connection?.parsing(wire.length)
+    else if (admission.chargeUnproven(clientAddress, wire.length) > 0)
+      return driver.step(() => driver.engine.refused(socket.data.socket, 'rate_exceeded'))
+    const decoded = decodeClientFrame(form, wire, isProven ? 'proven' : 'unproven')
+    if (!decoded.ok) socket.data.intake?.refuse(wire.length)
     driver.step(() => {
       if (decoded.ok) driver.engine.received(socket.data.socket, decoded.frame)
       else driver.engine.refused(socket.data.socket, decoded.code)
@@ -136,7 +147,8 @@ function socketHandlers({ driver, log, handshake }: ServerParts, options: Server
     open: (socket) =>
       guard(socket, () => {
         socket.binaryType = 'uint8array'
-        const connection = new BunConnection(socket, { admission, handshake })
+        const connection = new BunConnection(socket, { admission, handshake, driver, intakes: options.intakes })
+        socket.data.connection = connection
         if (options.certificate) connection.send([{ type: 'certificate', certificate: options.certificate }])
         socket.data.socket = driver.connected(connection, helloOf(options))
       }),
@@ -151,6 +163,7 @@ function socketHandlers({ driver, log, handshake }: ServerParts, options: Server
     drain: (socket) => guard(socket, () => driver.step(() => driver.engine.drained(socket.data.socket))),
     close: (socket) => {
       admission.left(socket.data.clientAddress, socket.data.isProven)
+      socket.data.connection?.over()
       guard(socket, () => driver.disconnected(socket.data.socket))
     },
   } satisfies WebSocketHandler<SocketState>
@@ -194,7 +207,9 @@ function upgrade({ request, server, admission, clientAddress }: Arrival): Respon
       authority: admission.authorityOf(request)!,
       clientAddress,
       socket: 0,
+      connection: null,
       isProven: false,
+      intake: null,
       startedAtMs: performance.now(),
       controls: new TokenBucket(CONTROLS, performance.now()),
     },
@@ -207,12 +222,13 @@ function upgrade({ request, server, admission, clientAddress }: Arrival): Respon
 function callerOf({ request, server, admission, clientAddress }: Arrival): Caller {
   return {
     ip: clientAddress,
+    chargeUnproven: (bytes) => admission.chargeUnproven(clientAddress, bytes),
     authority: admission.authorityOf(request) ?? '',
     staysSilent: (seconds) => server.timeout(request, seconds),
   }
 }
 
-interface ConnectionParts extends Pick<ServerParts, 'handshake'> {
+interface ConnectionParts extends Pick<ServerParts, 'handshake' | 'driver'>, Pick<ServerOptions, 'intakes'> {
   readonly admission: AdmissionControl
 }
 
@@ -220,6 +236,10 @@ class BunConnection implements Connection {
   readonly authority: string
   private readonly socket: Socket
   private readonly parts: ConnectionParts
+  /** Its member, from the proof of its key on. */
+  private member: string | undefined
+  private isPaused = false
+  private heldBack: ReturnType<typeof setTimeout> | undefined
 
   constructor(socket: Socket, parts: ConnectionParts) {
     this.socket = socket
@@ -229,11 +249,7 @@ class BunConnection implements Connection {
 
   send(frames: readonly ServerFrame[]): SendOutcome {
     const { data } = this.socket
-    if (!data.isProven && frames.some(({ type }) => type === 'welcome')) {
-      data.isProven = true
-      this.parts.admission.proven(data.clientAddress)
-      this.parts.handshake(performance.now() - data.startedAtMs, null)
-    }
+    if (!data.isProven && frames.some(({ type }) => type === 'welcome')) this.proven()
     let outcome: SendOutcome = 'sent'
     this.socket.cork(() => {
       for (const frame of frames) {
@@ -261,10 +277,49 @@ class BunConnection implements Connection {
     this.socket.ping()
   }
   pause(): void {
+    this.isPaused = true
     this.socket.pause()
   }
   resume(): void {
-    this.socket.resume()
+    this.isPaused = false
+    if (!this.heldBack) this.socket.resume()
+  }
+
+  /** A frame of so many bytes is about to be parsed. Over its member's rate the socket is not read for a while. */
+  parsing(bytes: number): void {
+    const { intake } = this.socket.data
+    const owedMs = intake ? intake.parse(bytes) : 0
+    if (owedMs > 0) this.holdBack(owedMs)
+  }
+
+  /** The socket is closed. */
+  over(): void {
+    clearTimeout(this.heldBack)
+    if (this.member !== undefined) this.parts.intakes?.leave(this.member)
+  }
+
+  private proven(): void {
+    const { data } = this.socket
+    const { admission, handshake, driver, intakes } = this.parts
+    data.isProven = true
+    admission.proven(data.clientAddress)
+    handshake(performance.now() - data.startedAtMs, null)
+    this.member = intakes ? driver.engine.limitNameOf(data.socket) : undefined
+    if (this.member === undefined) return
+    data.intake = intakes!.enter(this.member)
+    const owedMs = data.intake.owed()
+    if (owedMs > 0) this.holdBack(owedMs)
+  }
+
+  private holdBack(ms: Millis): void {
+    if (this.heldBack) return
+    this.socket.pause()
+    this.heldBack = setTimeout(() => {
+      this.heldBack = undefined
+      const owedMs = this.socket.data.intake!.owed()
+      if (owedMs > 0) this.holdBack(owedMs)
+      else if (!this.isPaused) this.socket.resume()
+    }, ms)
   }
 }
 

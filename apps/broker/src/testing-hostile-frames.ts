@@ -1,7 +1,7 @@
 /** H19 to H32: what a member may send that is no WebSocket, no message or no frame. */
-import { encode, FRAME_BYTES_MAX } from '@sealpost/protocol'
+import { encode, FRAME_BYTES_MAX, UNPROVEN_FRAME_BYTES_MAX } from '@sealpost/protocol'
 import type { PeerKey } from '@sealpost/std'
-import { type Arena, below, belowText, closing, hostileRows, inBinary, inJson, MARK } from './testing-hostile.ts'
+import { type Arena, below, belowText, closing, early, hostileRows, inBinary, inJson, MARK } from './testing-hostile.ts'
 import { authFrame, envelopeTo, maskedFrame, sendFrame, WireClient } from './testing-wire.ts'
 
 const FIN = 0x80
@@ -39,6 +39,9 @@ export const frameRows = hostileRows([
   ['H25', '1,000 pongs at once', below(Buffer.concat(Array(1000).fill(raw(FIN | 10)))), '4429 rate_exceeded'],
   ['H28', '200,000 opening brackets', inJson('['.repeat(200_000)), '4400 frame_malformed'],
   ['H28', 'a deep nest where a key stands', inJson(`{"type":"ping","ref":${'['.repeat(50_000)}${']'.repeat(50_000)}}`), '4400 frame_malformed'],
+  ['H28', 'ten brackets before a key is proven', early((client) => client.sendWire('['.repeat(10)), 'json'), '4400 frame_malformed'],
+  ['H23', 'a message over 16 KiB before a key is proven', early((client) => client.sendWire(new Uint8Array(UNPROVEN_FRAME_BYTES_MAX + 1))), '1009'],
+  ['H29', 'a short frame with 250 KB of white space', inJson('{"type":"ping","ref":1}'.padEnd(250_000)), '1009'],
   ['H29', '5 MiB of small objects', inJson(`[${'{},'.repeat(1_700_000)}{}]`), '1009'],
   ['H29', 'as many small objects as fit', inJson(`[${'{},'.repeat(87_000)}{}]`), '4400 frame_malformed'],
   ['H30', 'a key said twice: what was parsed counts', keySaidTwice, 'pong 2'],

@@ -36,8 +36,10 @@ const SQL = `'; drop table member; -- ${MARK}`
 export const valueRows = hostileRows([
   ['H78', 'SQL where a key stands', lookup(SQL), MALFORMED],
   ['H78', 'a placeholder where a key stands', lookup('$1'), MALFORMED],
-  ['H78', '100 KB of quotes where a key stands', lookup(QUOTES), MALFORMED],
-  ['H78', '100 KB of quotes where a text stands', status(JSON.stringify(QUOTES)), MALFORMED],
+  ['H78', '100 KB of quotes where a key stands', lookup(QUOTES), '1009'],
+  ['H78', '7 KB of quotes where a key stands', lookup(QUOTES.slice(0, 7_000)), MALFORMED],
+  ['H78', '100 KB of quotes where a text stands', status(JSON.stringify(QUOTES)), '1009'],
+  ['H78', '7 KB of quotes where a text stands', status(JSON.stringify(QUOTES.slice(0, 7_000))), MALFORMED],
   ['H78', 'SQL where a text may stand: kept as text', saidToWatchers(SQL.replace(MARK, '')), 'said as it was'],
   ['H78', 'a key in capitals', lookup('AB'.repeat(32)), MALFORMED],
   ['H79', 'wildcards where a text may stand: kept as text', saidToWatchers(String.raw`%_\%' _`), 'said as it was'],

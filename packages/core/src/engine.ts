@@ -194,6 +194,11 @@ export class Engine {
     this.context.flush()
   }
 
+  /** The name under which all sessions of this one's member share their limits; undefined unless it is live. */
+  limitNameOf(socket: SocketId): string | undefined {
+    return this.live(socket)?.name
+  }
+
   /** What arrived could not be decoded, or its connection broke a rule its driver watches. */
   refused(socket: SocketId, code: CloseCode): void {
     const session = this.sessions.get(socket)

@@ -57,6 +57,16 @@ export class TokenBucket {
     return 0
   }
 
+  /**
+   * Takes `cost` tokens whether or not they are there. Returns after how many milliseconds the bucket has none missing: 0
+   * while it has.
+   */
+  charge(nowMs: Millis, cost: number): Millis {
+    this.fill(nowMs)
+    this.tokens -= cost
+    return this.tokens >= 0 ? 0 : Math.ceil((-this.tokens * 1000) / this.perSecond)
+  }
+
   isFull(nowMs: Millis): boolean {
     this.fill(nowMs)
     return this.tokens >= this.burst

@@ -93,6 +93,7 @@ export const Overview = z.object({
   atMs: ms,
   shard: z.string(),
   version: z.string(),
+  gitSha: z.string().describe('the commit that the broker was built from; `unknown` outside of a repository'),
   postgres: z.string(),
   durability: z.string(),
   limits: z.string(),

@@ -1,12 +1,19 @@
 import { toHex } from '@sealpost/std'
 import * as fc from 'fast-check'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { refusedSamples, samples } from '../vectors/samples.ts'
 import { wireOf } from '../vectors/vectors.ts'
 import { decodeClientFrame, decodeServerFrame, encode, encodeBinary, encodeJson } from './codec.ts'
 import { Malformed, Reader } from './cursor.ts'
 import { clientFrames, type Frame, serverFrames } from './frames.ts'
-import { BATCH_MAX, ENVELOPE_BYTES_MAX, ENVELOPE_BYTES_MIN, FRAME_BYTES_MAX, LOOKUP_MAX } from './limits.ts'
+import {
+  BATCH_MAX,
+  ENVELOPE_BYTES_MAX,
+  ENVELOPE_BYTES_MIN,
+  FRAME_BYTES_MAX,
+  LOOKUP_MAX,
+  UNPROVEN_FRAME_BYTES_MAX,
+} from './limits.ts'
 import { REASON } from './testing-fuzz.ts'
 import { frameOf } from './testing-values.ts'
 import type { Form } from './version.ts'
@@ -118,12 +125,38 @@ describe('the ends of the limits', () => {
     expectRefused(decodeClientFrame('json', textOf(make(max + 1))))
   })
 
+  const smallest = send(ENVELOPE_BYTES_MIN) as unknown as Frame
+
   test('bytes of a frame', () => {
-    const ping = encodeJson({ type: 'ping', ref: 1 })
-    expect(decodeClientFrame('json', ping.padEnd(FRAME_BYTES_MAX))).toMatchObject({ ok: true })
-    expect(decodeClientFrame('json', ping.padEnd(FRAME_BYTES_MAX + 1))).toMatchObject({ reason: 'frame too long' })
+    const one = encodeJson(smallest)
+    expect(decodeClientFrame('json', one.padEnd(FRAME_BYTES_MAX))).toMatchObject({ ok: true })
+    expect(decodeClientFrame('json', one.padEnd(FRAME_BYTES_MAX + 1))).toEqual(TOO_LARGE)
+    expect(decodeClientFrame('binary', new Uint8Array(FRAME_BYTES_MAX + 1))).toEqual(TOO_LARGE)
     const long = { ...send(ENVELOPE_BYTES_MAX), envelopes: Array(2).fill(send(ENVELOPE_BYTES_MAX).envelopes[0]) }
     for (const form of forms) expect(() => encode(form, long as unknown as Frame)).toThrow('frame too long')
+  })
+
+  test('bytes of a frame before a key is proven', () => {
+    for (const form of forms) {
+      const wire = encode(form, smallest)
+      expect(decodeClientFrame(form, wire, 'unproven')).toMatchObject({ ok: true })
+    }
+    const one = encodeJson(smallest)
+    expect(decodeClientFrame('json', one.padEnd(UNPROVEN_FRAME_BYTES_MAX), 'unproven')).toMatchObject({ ok: true })
+    expect(decodeClientFrame('json', one.padEnd(UNPROVEN_FRAME_BYTES_MAX + 1), 'unproven')).toEqual(TOO_LARGE)
+    expect(decodeClientFrame('binary', new Uint8Array(UNPROVEN_FRAME_BYTES_MAX + 1), 'unproven')).toEqual(TOO_LARGE)
+  })
+
+  test('bytes of a JSON frame, by its type', () => {
+    const ping = encodeJson({ type: 'ping', ref: 1 })
+    expect(decodeClientFrame('json', ping.padEnd(UNPROVEN_FRAME_BYTES_MAX))).toMatchObject({ ok: true })
+    expect(decodeClientFrame('json', ping.padEnd(UNPROVEN_FRAME_BYTES_MAX + 1))).toEqual(TOO_LARGE)
+    const spaced = JSON.stringify(JSON.parse(encodeJson(settle(BATCH_MAX) as Frame)), null, 2)
+    expect(spaced.length).toBeGreaterThan(UNPROVEN_FRAME_BYTES_MAX / 2)
+    expect(decodeClientFrame('json', `{ "type" : "settle", ${spaced.slice(spaced.indexOf('"ids"'))}`.padEnd(20_000))).toMatchObject({ ok: true }) // biome-ignore format: one thing
+    const typeLast = `{"ids":[1],"type":"settle"}`
+    expect(decodeClientFrame('json', typeLast)).toMatchObject({ ok: true })
+    expect(decodeClientFrame('json', typeLast.padEnd(20_000))).toMatchObject({ reason: 'type not first' })
   })
 
   /** JSON as a careless client would write it. */
@@ -159,6 +192,25 @@ test('u53 goes to 2^53 - 1 and not further, in both forms', () => {
     [1, 0, 0, 0],
   ])
     expectRefused(decodeClientFrame('binary', bytes(high)))
+})
+
+test('JSON nested deeper than 8 is refused before it is parsed', () => {
+  const parse = vi.spyOn(JSON, 'parse')
+  try {
+    const deep = (levels: number) => `{"type":"settle","ids":${'['.repeat(levels - 1)}${']'.repeat(levels - 1)}}`
+    for (const [text, standing] of [
+      [deep(9), 'unproven'],
+      ['['.repeat(9), 'unproven'],
+      [deep(9).padEnd(1025), 'proven'],
+      [deep(60_000), 'proven'],
+    ] as const)
+      expect(decodeClientFrame('json', text, standing)).toMatchObject({ code: 'frame_malformed', reason: 'nested too deep' }) // biome-ignore format: one thing
+    expect(parse).not.toHaveBeenCalled()
+    expectRefused(decodeClientFrame('json', deep(8), 'unproven'))
+    expect(parse).toHaveBeenCalledOnce()
+  } finally {
+    parse.mockRestore()
+  }
 })
 
 test('of a key said twice the last one counts, and nothing else reads the text', () => {
@@ -278,8 +330,11 @@ describe('the cost grows with the input and no faster', () => {
   })
 })
 
+const TOO_LARGE = { ok: false, code: 'frame_too_large', reason: 'frame too long' }
+
 function expectRefused(decoded: { ok: boolean }): void {
-  expect(decoded).toMatchObject({ ok: false, code: 'frame_malformed', reason: expect.stringMatching(REASON) })
+  const code = expect.stringMatching(/^frame_(?:malformed|too_large)$/)
+  expect(decoded).toMatchObject({ ok: false, code, reason: expect.stringMatching(REASON) })
 }
 
 function readsOf(bytes: Uint8Array): number {

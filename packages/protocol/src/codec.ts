@@ -12,10 +12,16 @@ import {
   type ServerFrame,
   serverFrames,
 } from './frames.ts'
-import { FRAME_BYTES_MAX } from './limits.ts'
+import { jsonBounds, type KeyProof } from './json-bounds.ts'
+import { FRAME_BYTES_MAX, UNPROVEN_FRAME_BYTES_MAX } from './limits.ts'
 import type { Form } from './version.ts'
 
-export type Decoded<F> = { ok: true; frame: F } | { ok: false; code: 'frame_malformed' | 'wrong_form'; reason: string }
+export type Decoded<F> = { ok: true; frame: F } | Undecoded
+interface Undecoded {
+  readonly ok: false
+  readonly code: 'frame_malformed' | 'frame_too_large' | 'wrong_form'
+  readonly reason: string
+}
 
 /** Decodes what a client sent on a connection of this form. Marked for bundlers: a client has no use for it. */
 export const decodeClientFrame = /* @__PURE__ */ decoder<ClientFrame>(clientFrames)
@@ -115,15 +121,21 @@ function decoder<F extends Frame>(kinds: readonly FrameKind[]) {
     return frame as F
   }
 
-  return (form: Form, wire: Uint8Array | string): Decoded<F> => {
-    if ((form === 'json') !== (typeof wire === 'string')) return { ok: false, code: 'wrong_form', reason: 'wrong form' }
-    return decoding(() => {
-      whole(wire)
-      return typeof wire === 'string' ? readJson(wire) : readBinary(wire)
-    })
+  const boundJson = jsonBounds(kinds)
+
+  return (form: Form, wire: Uint8Array | string, proof: KeyProof = 'proven'): Decoded<F> => {
+    if ((form === 'json') !== (typeof wire === 'string')) return WRONG_FORM
+    if (wire.length > (proof === 'proven' ? FRAME_BYTES_MAX : UNPROVEN_FRAME_BYTES_MAX)) return TOO_LARGE
+    if (typeof wire !== 'string') return decoding(() => readBinary(wire))
+    const reason = boundJson(wire, proof)
+    if (reason === 'frame too long') return TOO_LARGE
+    if (reason) return { ok: false, code: 'frame_malformed', reason }
+    return decoding(() => readJson(wire))
   }
 }
 
+const WRONG_FORM: Undecoded = { ok: false, code: 'wrong_form', reason: 'wrong form' }
+const TOO_LARGE: Undecoded = { ok: false, code: 'frame_too_large', reason: 'frame too long' }
 function decoding<F>(read: () => F): Decoded<F> {
   try {
     return { ok: true, frame: read() }

@@ -36,14 +36,14 @@ test('numbers, close codes and retryability of refusals', () => {
     '21 try_later 1013 true', '22 invite_refused 4410 false', '23 already_member 4411 false', '24 name_taken 4412 false',
     '25 no_responder - false', '26 too_many_hops - false', '27 thread_exhausted - false', '28 delay_too_long - false', '29 stale_roster - false',
     '30 not_allowed - false', '31 too_many_devices 4413 false', '32 mailbox_full - true', '33 unknown_group - false',
-    '34 moved 4421 true', '35 not_kept - false', '36 history_full - true',
+    '34 moved 4421 true', '35 not_kept - false', '36 history_full - true', '37 frame_too_large 1009 false',
   ]) // biome-ignore format: a table
 })
 
 test('close codes are those a WebSocket may send, and short enough for a close frame', () => {
   for (const { code, close } of refusals) {
     if (close === undefined) continue
-    expect([1003, 1011, 1012, 1013].includes(close) || (close >= 4000 && close < 5000)).toBe(true)
+    expect([1003, 1009, 1011, 1012, 1013].includes(close) || (close >= 4000 && close < 5000)).toBe(true)
     expect(code.length).toBeLessThan(123)
   }
   expect(closeNumber('superseded')).toBe(4409)

@@ -14,7 +14,7 @@ test('no input of a seeded fuzz run throws, leaks, or is accepted in a second sp
   const kinds = new Set(Object.keys(report.reasons).map((reason) => reason.replaceAll(/\b\d+(\.\.\d+)?/g, 'n')))
   expect([...kinds].sort()).toEqual(
     [
-      'cut short', 'frame too long', 'integer over n^n - n', 'missing key', 'not JSON', 'not a flag', 'not a list', 'not a token',
+      'cut short', 'frame too long', 'integer over n^n - n', 'missing key', 'nested too deep', 'not JSON', 'not a flag', 'not a list', 'not a token',
       'not an integer in n', 'not an object', 'not base64url', 'not n bytes', 'not n bytes of lower-case hex', 'not n items',
       'trailing bytes', 'unknown choice', 'unknown frame', 'unknown or missing key',
     ], // biome-ignore format: a list

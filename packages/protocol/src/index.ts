@@ -1,6 +1,7 @@
 /** The wire: frames, their two forms, refusals and limits. Runs anywhere. `docs/PROTOCOL.md` is its specification. */
 export * from './codec.ts'
 export * from './frames.ts'
+export { isNestedDeeper, type KeyProof } from './json-bounds.ts'
 export * from './kept-record.ts'
 export * from './limits.ts'
 export * from './pool-boxes.ts'

@@ -19,6 +19,10 @@ export const KEY_HISTORY_MAX = 17
 /** Of an invite; it holds an address, three keys and a signature. */
 export const INVITE_BYTES_MAX = 1024
 export const FRAME_BYTES_MAX = 256 * 1024
+/** Bytes of a frame before a key is proven, and of a JSON frame whose `type` is not its first key. */
+export const UNPROVEN_FRAME_BYTES_MAX = 16 * 1024
+/** How deep the lists and objects of a JSON frame or body may nest. The deepest frame of the table has 4 levels. */
+export const JSON_DEPTH_MAX = 8
 /** Envelopes of one broadcast. */
 export const FANOUT_MAX = 256
 /** Of a group's statement: two ids, two keys, a name, 256 members and a signature. */

@@ -96,6 +96,12 @@ const ROWS = [
   { code: 'moved', isRetryable: true, close: 4421, meaning: 'another shard serves this mesh: ask again where it is' },
   { code: 'not_kept', isRetryable: false, meaning: 'the space keeps no messages of this peer' },
   { code: 'history_full', isRetryable: true, meaning: 'the mesh keeps as much as it may; nothing was stored' },
+  {
+    code: 'frame_too_large',
+    isRetryable: false,
+    close: 1009,
+    meaning: 'longer than a frame may be, or than one of its type may be, or than one before a proven key may be',
+  },
 ] as const satisfies readonly RefusalRow[]
 
 type Row = (typeof ROWS)[number]

@@ -49,7 +49,7 @@ export function fuzz({ seed, inputs }: FuzzOptions): FuzzReport {
 
 /** Every reason the decoders may give: fixed texts, so nothing of an input can stand in them. */
 export const REASON =
-  /^(?:wrong form|frame too long|unknown frame|cut short|trailing bytes|not JSON|not an object|unknown or missing key|missing key|not a list|not a flag|not a token|not base64url|unknown choice|integer over 2\^53 - 1|not an integer in 0\.\.\d+|not \d+ bytes of lower-case hex|not \d+\.\.\d+ bytes|not \d+\.\.\d+ items)$/
+  /^(?:wrong form|frame too long|nested too deep|type not first|unknown frame|cut short|trailing bytes|not JSON|not an object|unknown or missing key|missing key|not a list|not a flag|not a token|not base64url|unknown choice|integer over 2\^53 - 1|not an integer in 0\.\.\d+|not \d+ bytes of lower-case hex|not \d+\.\.\d+ bytes|not \d+\.\.\d+ items)$/
 
 function checkDecoded(form: Form, wire: Uint8Array | string, decoded: Decoded<Frame>): void {
   if (!decoded.ok) {

@@ -15,6 +15,7 @@ import {
   GROUP_BYTES_MAX,
   GROUP_PAGE_MAX,
   GROUPS_MAX,
+  JSON_DEPTH_MAX,
   LOOKUP_MAX,
   PERSONS_MAX,
   POOL_MEMBERS_MAX,
@@ -24,6 +25,7 @@ import {
   refusalCodes,
   refusals,
   serverFrames,
+  UNPROVEN_FRAME_BYTES_MAX,
 } from '../src/index.ts'
 import type { Shape } from '../src/layout.ts'
 import { MEANINGS } from './meanings.ts'
@@ -115,6 +117,8 @@ function codes(): string {
 function bounds(): string {
   const rows: readonly (readonly [number, string])[] = [
     [FRAME_BYTES_MAX, 'bytes of a frame, in either form'],
+    [UNPROVEN_FRAME_BYTES_MAX, 'bytes of a frame before `welcome`'],
+    [JSON_DEPTH_MAX, 'levels of lists and objects in JSON'],
     [BATCH_MAX, 'items in a frame'],
     [LOOKUP_MAX, 'peers in a `lookup`'],
     [ROSTER_MAX, 'members in a `roster`, and of each kind in a `revoke`'],

@@ -69,6 +69,7 @@ export class Views {
       atMs: Date.now(),
       shard: facts.shard,
       version: facts.version,
+      gitSha: facts.gitSha,
       postgres: facts.postgres,
       durability: facts.durability,
       limits: facts.limits,

@@ -1,0 +1,84 @@
+/**
+ * What a JSON text must satisfy before it is parsed. Parsing 256 KiB of opening brackets takes 10 ms of CPU, a hundred
+ * times as long as a frame of that size; finding the ninth one takes less than 1 µs.
+ */
+import type { FrameKind } from './frames.ts'
+import type { Shape } from './layout.ts'
+import { JSON_DEPTH_MAX, UNPROVEN_FRAME_BYTES_MAX } from './limits.ts'
+
+/** Whether the sender of a frame has proven its key. */
+export type KeyProof = 'unproven' | 'proven'
+type Reason = 'nested too deep' | 'type not first' | 'frame too long'
+
+/** A member's text of this length is parsed as it is: a plain message pays for no second look. */
+const UNSCANNED_LENGTH_MAX = 1024
+/** Room for white space and for other spellings of numbers. */
+const SPELLING_FACTOR = 2
+const LEADING_TYPE = /^\{\s{0,4}"type"\s{0,4}:\s{0,4}"([A-Za-z]{1,32})"/
+
+const QUOTE = 0x22
+const BACKSLASH = 0x5c
+const [OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT] = [0x5b, 0x5d, 0x7b, 0x7d]
+
+/** Returns a function that returns why a text must not be parsed, or null. */
+export function jsonBounds(kinds: readonly FrameKind[]): (text: string, proof: KeyProof) => Reason | null {
+  const lengthMax = new Map(kinds.map(({ type, body }) => [type, SPELLING_FACTOR * jsonLengthMax(body.shape)]))
+  return (text, proof) => {
+    if (text.length <= UNSCANNED_LENGTH_MAX && proof === 'proven') return null
+    if (isNestedDeeper(text, JSON_DEPTH_MAX)) return 'nested too deep'
+    if (text.length <= UNPROVEN_FRAME_BYTES_MAX) return null
+    const type = LEADING_TYPE.exec(text)?.[1]
+    if (type === undefined) return 'type not first'
+    return text.length > (lengthMax.get(type) ?? 0) ? 'frame too long' : null
+  }
+}
+
+/**
+ * Returns whether lists and objects nest deeper than `depthMax`. Reads the text once and jumps over strings, so that a
+ * text of large strings costs a small part of its parsing. A text that is no JSON gets either answer.
+ */
+export function isNestedDeeper(text: string, depthMax: number): boolean {
+  let depth = 0
+  for (let i = 0; i < text.length; i++) {
+    const code = text.charCodeAt(i)
+    if (code === QUOTE) i = endOfString(text, i)
+    else if (code === OPEN_LIST || code === OPEN_OBJECT) depth += 1
+    else if (code === CLOSE_LIST || code === CLOSE_OBJECT) depth -= 1
+    if (depth > depthMax) return true
+  }
+  return false
+}
+
+/** The place of the closing quote; the end of the text if there is none. */
+function endOfString(text: string, start: number): number {
+  for (let end = text.indexOf('"', start + 1); end >= 0; end = text.indexOf('"', end + 1)) {
+    let escapes = 0
+    while (text.charCodeAt(end - 1 - escapes) === BACKSLASH) escapes += 1
+    if (escapes % 2 === 0) return end
+  }
+  return text.length
+}
+
+/** Characters that the JSON of this shape has at most, written without white space. */
+export function jsonLengthMax(shape: Shape): number {
+  switch (shape.kind) {
+    case 'integer':
+      return String(shape.max).length
+    case 'flag':
+      return 'false'.length
+    case 'hex':
+      return 2 * shape.length + 2
+    case 'bytes':
+      return Math.ceil((shape.length * 4) / 3) + 2
+    case 'blob':
+      return Math.ceil((shape.max * 4) / 3) + 2
+    case 'token':
+      return 2 * shape.max + 2 // each character may be escaped
+    case 'choice':
+      return Math.max(...shape.names.map((name) => name.length)) + 2
+    case 'list':
+      return shape.max * (jsonLengthMax(shape.item) + 1) + 2
+    default:
+      return shape.fields.reduce((sum, [name, field]) => sum + name.length + 4 + jsonLengthMax(field), 2)
+  }
+}
