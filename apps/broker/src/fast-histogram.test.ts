@@ -1,6 +1,6 @@
 import { Histogram, Registry } from 'prom-client'
 import { expect, test } from 'vitest'
-import { FastHistogram, register } from './fast-histogram.ts'
+import { FastHistogram, FastHistograms, register } from './fast-histogram.ts'
 
 const NAMED = { name: 'sealpost_wait_seconds', help: 'how long' }
 const BOUNDS = [0.001, 0.01, 0.1]
@@ -14,6 +14,19 @@ test('a scrape shows the same as of the library’s own histogram', async () => 
   for (const value of VALUES) {
     fast.observe(value)
     histogram.observe(value)
+  }
+  expect(await ours.metrics()).toBe(await theirs.metrics())
+})
+
+test('and the same with a label', async () => {
+  const ours = new Registry()
+  const theirs = new Registry()
+  const fast = register(ours, new FastHistograms({ ...NAMED, bounds: BOUNDS, label: 'route' }))
+  const histogram = new Histogram({ ...NAMED, buckets: BOUNDS, labelNames: ['route'], registers: [theirs] })
+  expect(await ours.metrics()).toBe(await theirs.metrics())
+  for (const [i, value] of VALUES.entries()) {
+    fast.observe(`/${i % 2}`, value)
+    histogram.observe({ route: `/${i % 2}` }, value)
   }
   expect(await ours.metrics()).toBe(await theirs.metrics())
 })

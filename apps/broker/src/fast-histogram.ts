@@ -72,10 +72,46 @@ export class FastHistogram {
   }
 }
 
+/** One histogram for each value of a label, made when the value first occurs: the values must come from a fixed set. */
+export class FastHistograms {
+  readonly type = 'histogram'
+  readonly aggregator = 'sum'
+  readonly name: string
+  readonly help: string
+  readonly #options: HistogramOptions & { readonly label: string }
+  readonly #byValue = new Map<string, FastHistogram>()
+
+  constructor(options: HistogramOptions & { readonly label: string }) {
+    this.name = options.name
+    this.help = options.help
+    this.#options = options
+  }
+
+  observe(labelValue: string, value: number): void {
+    const histogram = this.#byValue.get(labelValue) ?? new FastHistogram(this.#options)
+    this.#byValue.set(labelValue, histogram)
+    histogram.observe(value)
+  }
+
+  /** For a registry: what a scrape shows. */
+  async get() {
+    const { name, help, type, aggregator } = this
+    const each = [...this.#byValue].map(async ([labelValue, histogram]) => {
+      const { values } = await histogram.get()
+      return values.map((one) => ({ ...one, labels: { ...one.labels, [this.#options.label]: labelValue } }))
+    })
+    return { name, help, type, aggregator, values: (await Promise.all(each)).flat() }
+  }
+
+  reset(): void {
+    this.#byValue.clear()
+  }
+}
+
 type Registered = Parameters<Registry['registerMetric']>[0]
 
 /** A registry asks of a metric only what this has; its types want the library's own classes. */
-export function register(registry: Registry, fast: FastHistogram): FastHistogram {
+export function register<Fast extends FastHistogram | FastHistograms>(registry: Registry, fast: Fast): Fast {
   registry.registerMetric(fast as unknown as Registered)
   return fast
 }

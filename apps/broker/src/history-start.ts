@@ -56,7 +56,15 @@ export async function openHistory(config: Config, { databases, authenticator, ne
   })
   return {
     spaces,
-    replays: new Replays({ db, copies, turns, pages: new HistoryPages(paging), followers, spaces: spaces.spaces }),
+    replays: new Replays({
+      db,
+      copies,
+      turns,
+      metrics,
+      pages: new HistoryPages(paging),
+      followers,
+      spaces: spaces.spaces,
+    }),
     stop: async (): Promise<void> => {
       upkeep.stop()
       stopWatching()

@@ -63,7 +63,9 @@ export function routesOf({
     const pattern = path.replace(/[.+?]/g, '\\$&').replace(/:\w+(\{[^}]*\})?/g, '[^/]+')
     return [path, new RegExp(`^${pattern}$`)] as const
   })
-  return (pathname) => named.find(([, pattern]) => pattern.test(pathname))?.[0] ?? 'other'
+  const plain = new Set(named.map(([path]) => path).filter((path) => !path.includes(':')))
+  return (pathname) =>
+    (plain.has(pathname) ? pathname : undefined) ?? named.find(([, pattern]) => pattern.test(pathname))?.[0] ?? 'other'
 }
 
 /** Mounts the page of the demo. */

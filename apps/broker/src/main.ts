@@ -149,12 +149,15 @@ interface Serving {
   readonly traces: Traces | null
 }
 
-const servingParts = ({ app, overload, metrics, traces }: Serving): Omit<ServerParts, 'driver' | 'log'> => ({
-  fetch: traces?.serving(app.fetch, routesOf(app)) ?? app.fetch,
-  isOverloaded: () => overload.reason !== null,
-  refused: (code) => metrics.turnedAway(code),
-  handshake: (tookMs, refused) => traces?.handshake(tookMs, refused),
-})
+function servingParts({ app, overload, metrics, traces }: Serving): Omit<ServerParts, 'driver' | 'log'> {
+  const routeOf = routesOf(app)
+  return {
+    fetch: metrics.serving(traces?.serving(app.fetch, routeOf) ?? app.fetch, routeOf),
+    isOverloaded: () => overload.reason !== null,
+    refused: (code) => metrics.turnedAway(code),
+    handshake: (tookMs, refused) => traces?.handshake(tookMs, refused),
+  }
+}
 
 /** What the engine is told of the other shards. */
 const placing = (driver: Driver) => ({

@@ -4,12 +4,14 @@ import type { Claimed, CloseCode } from '@sealpost/protocol'
 import type { Batch } from '@sealpost/queue'
 import type { Millis } from '@sealpost/std'
 import { Counter, Gauge, Registry } from 'prom-client'
-import { type Distribution, FastHistogram, register } from './fast-histogram.ts'
+import { type Distribution, FastHistogram, FastHistograms, register } from './fast-histogram.ts'
 import type { Traces } from './traces.ts'
 
 const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5]
 /** A send may wait for a slow commit, and for those before it. */
 const SEND_SECONDS = [...SECONDS, 5, 10, 30]
+/** A replay may be of millions of entries, and is cut after two minutes. */
+const REPLAY_SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120]
 const ROWS = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000]
 
 /** What the engine counts, under the names an operator sees. */
@@ -51,6 +53,24 @@ export class Metrics {
     'event_loop_late_seconds',
     'how late the event loop came, four looks a second',
     SECONDS,
+  )
+  private readonly httpSeconds = register(
+    this.registry,
+    new FastHistograms({
+      name: 'sealpost_http_request_seconds',
+      help: 'from a request on the public port to the beginning of its answer, by route; a long poll waits for mail',
+      bounds: SEND_SECONDS,
+      label: 'route',
+    }),
+  )
+  private readonly replaySeconds = register(
+    this.registry,
+    new FastHistograms({
+      name: 'sealpost_replay_seconds',
+      help: 'from a request for state or history to the end of its answer, or until its reader left; not of followers',
+      bounds: REPLAY_SECONDS,
+      label: 'kind',
+    }),
   )
   private readonly closes = new Counter({
     name: 'sealpost_sessions_closed_total',
@@ -113,6 +133,23 @@ export class Metrics {
 
   timed(stage: Stage, tookMs: Millis): void {
     this.stages[stage].observe(tookMs / 1000)
+  }
+
+  /** The same answers, each timed. @param routeOf - names its path by a route, since a path may hold anything */
+  serving<Caller>(
+    answer: (request: Request, caller: Caller) => Response | Promise<Response>,
+    routeOf: (pathname: string) => string,
+  ): (request: Request, caller: Caller) => Promise<Response> {
+    return async (request, caller) => {
+      const startedAtMs = performance.now()
+      const response = await answer(request, caller)
+      this.httpSeconds.observe(routeOf(new URL(request.url).pathname), (performance.now() - startedAtMs) / 1000)
+      return response
+    }
+  }
+
+  replayed(kind: 'state' | 'history', tookMs: Millis): void {
+    this.replaySeconds.observe(kind, tookMs / 1000)
   }
 
   late(lagMs: Millis): void {

@@ -76,6 +76,20 @@ const textOf = ({ value }: Line) => Buffer.from(value, 'base64').toString().spli
 const between = (all: readonly Line[]) => all.slice(1, -1)
 const momentOf = (n: number) => new Date(Date.UTC(2026, 0, 2) + n * 1000).toISOString()
 
+test('its time is shown, by kind and by route', async () => {
+  const shown = async () => ({
+    state: await world.broker.metric('sealpost_replay_seconds_count{kind="state"}'),
+    route: await world.broker.metric('sealpost_http_request_seconds_count{route="/v1/meshes/:mesh/state"}'),
+  })
+  await lines('state', { after: MANY })
+  const former = await shown()
+  expect(former.route).toBeGreaterThan(0)
+  await lines('state')
+  expect(await shown()).toEqual({ state: former.state + 1, route: former.route + 1 })
+  expect((await ask('state', { keys: 'no key' })).status).toBe(400)
+  expect(await shown()).toEqual({ state: former.state + 1, route: former.route + 2 })
+})
+
 describe('an answer', () => {
   test('of now begins and ends with a word of its own, and ascends', async () => {
     const all = await lines('state')

@@ -22,6 +22,7 @@ import type { Followers } from './history-followers.ts'
 import type { HistoryPages } from './history-pages.ts'
 import { isRefused, type Refused } from './http-refusals.ts'
 import { nameOf, type TokenHolder } from './http-tokens.ts'
+import type { Metrics } from './metrics.ts'
 import { longAnswer, type ReplayForm } from './replay-answers.ts'
 import { begun } from './replay-body.ts'
 import type { Turns } from './replay-turns.ts'
@@ -32,6 +33,7 @@ export interface ReplaysParts {
   readonly turns: Turns
   readonly pages: HistoryPages
   readonly followers: Followers
+  readonly metrics: Pick<Metrics, 'replayed'>
   /** Who belongs to which. */
   readonly spaces: Pick<Spaces, 'find'>
 }
@@ -76,7 +78,17 @@ export class Replays {
   }
 
   /** @throws OperatingError when the database does not answer; the reason of `signal` */
-  async state(asked: Asked, { at, after, keys }: StateQuery): Promise<Parts | Refused> {
+  state(asked: Asked, query: StateQuery): Promise<Parts | Refused> {
+    return this.#timed('state', this.#state(asked, query))
+  }
+
+  /** @throws OperatingError when the database does not answer; the reason of `signal` */
+  history(asked: Asked, query: HistoryQuery): Promise<Parts | Refused> {
+    const parts = this.#history(asked, query)
+    return query.follows ? parts : this.#timed('history', parts)
+  }
+
+  async #state(asked: Asked, { at, after, keys }: StateQuery): Promise<Parts | Refused> {
     const facts = await this.#find(asked)
     if (isRefused(facts)) return facts
     const { space } = asked
@@ -91,8 +103,7 @@ export class Replays {
     return this.#long(asked, stateAt({ space, at, after, base }), startOf(at, facts), after)
   }
 
-  /** @throws OperatingError when the database does not answer; the reason of `signal` */
-  async history(asked: Asked, query: HistoryQuery): Promise<Parts | Refused> {
+  async #history(asked: Asked, query: HistoryQuery): Promise<Parts | Refused> {
     const facts = await this.#find(asked)
     if (isRefused(facts)) return facts
     const { space } = asked
@@ -108,6 +119,13 @@ export class Replays {
     if (limit === null) return this.#long(asked, eventsBetween({ space, after, from, to }), start, after)
     const page = await this.#parts.pages.find({ space, after, before, from: query.from, to: query.to, limit })
     return page ? only(page) : SPACE_UNKNOWN
+  }
+
+  async #timed(kind: 'state' | 'history', asking: Promise<Parts | Refused>): Promise<Parts | Refused> {
+    const startedAtMs = performance.now()
+    const parts = await asking
+    if (isRefused(parts)) return parts
+    return watchEnd(parts, () => this.#parts.metrics.replayed(kind, performance.now() - startedAtMs))
   }
 
   async #find({ holder, space }: Asked): Promise<SpaceFacts | Refused> {
@@ -148,5 +166,31 @@ async function* endingWith(parts: Parts, done: () => void): Parts {
     yield* parts
   } finally {
     done()
+  }
+}
+
+/** Not a generator: one that was never asked for a part would not run its `finally`. */
+function watchEnd(parts: Parts, ended: () => void): Parts {
+  let isOver = false
+  const tell = () => {
+    if (!isOver) ended()
+    isOver = true
+  }
+  const watched = async (step: Promise<IteratorResult<Uint8Array, void>>) => {
+    const result = await step.catch((error) => {
+      tell()
+      throw error
+    })
+    if (result.done) tell()
+    return result
+  }
+  const ways = { next: () => watched(parts.next()), return: () => watched(parts.return(undefined)) }
+  return {
+    ...ways,
+    throw: (error: unknown) => watched(parts.throw(error)),
+    [Symbol.asyncIterator]() {
+      return this
+    },
+    [Symbol.asyncDispose]: async () => void (await ways.return()),
   }
 }

@@ -125,7 +125,7 @@ export class BrokerProcess {
   /** A figure of `/metrics`. */
   async metric(name: string): Promise<number> {
     const text = await (await fetch(`${this.adminUrl}/metrics`)).text()
-    return Number(new RegExp(`^${name} (\\S+)$`, 'm').exec(text)?.[1] ?? Number.NaN)
+    return Number(new RegExp(`^${RegExp.escape(name)} (\\S+)$`, 'm').exec(text)?.[1] ?? Number.NaN)
   }
 }
 
