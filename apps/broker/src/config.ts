@@ -304,6 +304,12 @@ export const settings = {
     unit: 'bytes',
     meaning: 'and their bytes; a socket that is never read holds four times as much at most',
   }),
+  MEMBERS_MAX: setting(count('members'), {
+    fallback: 10_000,
+    unit: 'members',
+    meaning:
+      'members of one mesh, devices included, past which no invite lets anybody in; what an operator enrols is not refused',
+  }),
   GROUPS_PER_OWNER: setting(count('groups', GROUPS_MAX), {
     fallback: 100,
     unit: 'groups',

@@ -52,13 +52,13 @@ function firstText(peer: Peer): Promise<string> {
 function enrolFrame(
   text: string,
   hello: FrameOf<'hello'>,
-  changed: { signed?: Partial<Transcript>; identity?: Identity } & Partial<FrameOf<'enrol'>> = {},
+  changed: { signed?: Partial<Transcript>; identity?: Identity; asks?: string } & Partial<FrameOf<'enrol'>> = {},
 ): FrameOf<'enrol'> {
-  const { signed, identity = generateIdentity(), ...frame } = changed
+  const { signed, identity = generateIdentity(), asks, ...frame } = changed
   const { bytes, meshId, brokerKey, url } = readInvite(text)
   const binding = bindBoxKey(identity, meshId, 4e12)
   const transcript = { ...transcriptOf({ identity, meshId, url, brokerKey }, hello), ...signed }
-  const name = `wire ${crypto.randomUUID().slice(0, 8)}`
+  const name = asks ?? `wire ${crypto.randomUUID().slice(0, 8)}`
   const enrolment = { invite: bytes, name, bindingSignature: binding.signature }
   return {
     type: 'enrol',
@@ -89,6 +89,37 @@ async function answerTo(text: string, changed: Parameters<typeof enrolFrame>[2] 
   client.send(enrolFrame(text, await client.next('hello'), changed))
   return endOf(client)
 }
+
+test.each([...['bob (you)', 'bob/phone', 'bob,carol', '*', '--json', '   '], 'ab'.repeat(32)])(
+  'nobody is called %j, whatever its client signs',
+  async (asks) => {
+    const { refused, closing } = await answerTo(invite(), { asks })
+    expect([refused.code, closing.code]).toEqual(['name_malformed', 4414])
+  },
+)
+
+test('spaces make no second name', async () => {
+  await joined('tidy  one ')
+  expect((await answerTo(invite(), { asks: ' tidy   one' })).refused.code).toBe('name_taken')
+  const client = await WireClient.open(world.broker.url)
+  client.send(enrolFrame(invite(), await client.next('hello'), { asks: '  tidy   two  ' }))
+  expect((await client.next('enrolled')).name).toBe('tidy two')
+  client.destroy()
+})
+
+test('a mesh takes so many members, and revoking one makes room', async () => {
+  await using small = await World.open({ LIMITS: 'on', MEMBERS_MAX: '2' })
+  const boss = await small.enrolAdmin('boss')
+  const { url, brokerKey, meshId } = boss
+  const text = createInvite(boss.identity.signing, { url, brokerKey, meshId, usesMax: 9 })
+  const one = newcomer(text, 'one')
+  await join(one)
+  await expect(join(newcomer(text, 'two'))).rejects.toMatchObject({ code: 'too_many_members' })
+  expect((await join(one)).name).toBe('one')
+  await using peer = await connect(boss)
+  await peer.revokeMember(one.identity.signing.publicKey)
+  expect((await join(newcomer(text, 'two'))).name).toBe('two')
+})
 
 const memberCount = async (): Promise<number> => {
   const [row] = await world.db.run((sql) => sql<{ n: number }[]>`select count(*)::int as n from member`)

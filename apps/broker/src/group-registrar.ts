@@ -4,9 +4,9 @@
  */
 import type { Asker, FoundGroups, GroupAnswer, GroupEntry, GroupPage } from '@sealpost/core'
 import { type Database, findGroups, type GroupRecord, listGroups, putGroup } from '@sealpost/db'
-import { type GroupStatement, readGroup } from '@sealpost/identity'
+import { type GroupStatement, groupFields, readGroup } from '@sealpost/identity'
 import { type FrameOf, GROUP_PAGE_MAX } from '@sealpost/protocol'
-import type { GroupId, MeshId } from '@sealpost/std'
+import { type GroupId, isChosenName, type MeshId } from '@sealpost/std'
 import type { Authenticator } from './authenticator.ts'
 
 export class GroupRegistrar {
@@ -25,9 +25,16 @@ export class GroupRegistrar {
   async set(asker: Asker, { statement }: FrameOf<'setGroup'>): Promise<GroupAnswer | null> {
     const checked = await this.authenticator.inTurn(() => check(asker, statement))
     if (checked === null || 'outcome' in checked) return checked
+    if (!isChosenName(checked.name) && !(await this.isNamedSo(asker, checked))) return { outcome: 'malformed' }
     const group = { groupId: checked.groupId, epoch: checked.epoch, statement: checked.bytes }
     const outcome = await putGroup(this.db, asker, group, this.perOwnerMax)
     return outcome === 'done' ? { outcome, group } : { outcome }
+  }
+
+  /** A group keeps a name that was chosen before today's rule, so that its owner can still change its members. */
+  private async isNamedSo({ meshId }: Asker, { groupId, name }: GroupStatement): Promise<boolean> {
+    const [former] = await findGroups(this.db, meshId, [groupId])
+    return former !== undefined && groupFields(former.statement)?.name === name
   }
 
   /** @throws OperatingError */

@@ -2,7 +2,15 @@
 
 import { openConsole } from '@sealpost/console'
 import type { Placement, Rate } from '@sealpost/core'
-import { checkServer, currentIncarnation, type Database, migrate, openDatabase, openPipeline } from '@sealpost/db'
+import {
+  checkServer,
+  currentIncarnation,
+  type Database,
+  MEMBERS_MAX,
+  migrate,
+  openDatabase,
+  openPipeline,
+} from '@sealpost/db'
 import { openDemo } from '@sealpost/demo'
 import { normalizeAuthority, ready } from '@sealpost/identity'
 import { PROTOCOL_VERSIONS, SUBPROTOCOLS } from '@sealpost/protocol'
@@ -187,14 +195,15 @@ interface Terms {
 async function membersOf({ asking }: { asking: Database }, queue: PostgresQueue, { keys, config }: Terms) {
   const cells = await Cells.read(asking, config.CELLS_FILE)
   const authenticator = new Authenticator(queue, keys, cells)
+  const membersMax = config.LIMITS === 'on' ? config.MEMBERS_MAX : MEMBERS_MAX
   return {
     queue,
     cells,
     authenticator,
-    registrar: new Registrar(asking, { authenticator, keys, cells }),
+    registrar: new Registrar(asking, { authenticator, keys, cells, membersMax }),
     ownership: new Ownership(asking, authenticator),
     groups: new GroupRegistrar(asking, authenticator, config.GROUPS_PER_OWNER),
-    persons: new PersonRegistrar(asking, queue, { authenticator, keys, cells }),
+    persons: new PersonRegistrar(asking, queue, { authenticator, keys, cells, membersMax }),
     pools: new PoolRegistrar(asking, queue, { authenticator, perOwnerMax: config.POOLS_PER_OWNER }),
     spaces: new SpaceLookup(asking, config.HISTORY_BYTES_MAX),
   }

@@ -26,7 +26,7 @@ import {
 } from '@sealpost/identity'
 import { DEVICES_MAX, type FrameOf, type Member } from '@sealpost/protocol'
 import { Gathered, type Queue } from '@sealpost/queue'
-import { type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import { isChosenName, type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import { type Authenticator, transcriptOf } from './authenticator.ts'
 import type { Cells } from './cells.ts'
 
@@ -50,18 +50,25 @@ export class PersonRegistrar {
   private readonly authenticator: Authenticator
   private readonly keys: SigningKeys
   private readonly cells: Cells
+  private readonly membersMax: number
   private readonly records: Gathered<AskedPerson, PersonRecords>
 
   constructor(
     db: Database,
     queue: Queue,
-    { authenticator, keys, cells }: { authenticator: Authenticator; keys: SigningKeys; cells: Cells },
+    {
+      authenticator,
+      keys,
+      cells,
+      membersMax,
+    }: { authenticator: Authenticator; keys: SigningKeys; cells: Cells; membersMax: number },
   ) {
     this.db = db
     this.queue = queue
     this.authenticator = authenticator
     this.keys = keys
     this.cells = cells
+    this.membersMax = membersMax
     this.records = new Gathered(
       (asked) => findPersons(db, asked),
       ASKED_MAX,
@@ -79,7 +86,10 @@ export class PersonRegistrar {
     if (checked === null) return null
     if (checked === 'invite_refused') return { status: checked }
     const { claim, binding, proof } = checked
-    const outcome = await enrolDevice(this.db, { ...claim, statement: claim.bytes }, binding, DEVICES_MAX)
+    if (!isChosenName(claim.label)) return { status: 'name_malformed' }
+    const { membersMax } = this
+    const terms = { ...claim, statement: claim.bytes }
+    const outcome = await enrolDevice(this.db, terms, binding, { devicesMax: DEVICES_MAX, membersMax })
     const { meshId, person, bytes } = claim
     if (outcome.status === 'invite_refused') return this.cells.sendOn(meshId, proof)
     if (outcome.status !== 'enrolled') return outcome

@@ -1,10 +1,10 @@
 /** The pools of a mesh, as `group-registrar.ts` has the groups. */
 import type { Asker, PoolAnswer, PoolPage } from '@sealpost/core'
-import { type Database, listPools, putPool } from '@sealpost/db'
+import { type Database, findPoolStatement, listPools, putPool } from '@sealpost/db'
 import { type PoolStatement, readPool } from '@sealpost/identity'
 import { type FrameOf, GROUP_PAGE_MAX } from '@sealpost/protocol'
 import type { Queue } from '@sealpost/queue'
-import type { MeshId } from '@sealpost/std'
+import { isChosenName, type MeshId } from '@sealpost/std'
 import type { Authenticator } from './authenticator.ts'
 
 export class PoolRegistrar {
@@ -28,12 +28,19 @@ export class PoolRegistrar {
   async set(asker: Asker, { statement }: FrameOf<'setPool'>): Promise<PoolAnswer | null> {
     const checked = await this.authenticator.inTurn(() => check(asker, statement))
     if (checked === null || 'outcome' in checked) return checked
+    if (!isChosenName(checked.name) && !(await this.isNamedSo(asker, checked))) return { outcome: 'malformed' }
     const { poolId, epoch, members, bytes } = checked
     const record = { poolId, epoch, members, statement: bytes }
     const outcome = await putPool(this.db, asker, record, this.perOwnerMax)
     if (outcome !== 'done') return { outcome }
     const [pool = null] = await this.queue.findPools(asker.meshId, [poolId])
     return { outcome, pool }
+  }
+
+  /** As `GroupRegistrar` has it. */
+  private async isNamedSo({ meshId }: Asker, { poolId, name }: PoolStatement): Promise<boolean> {
+    const former = await findPoolStatement(this.db, meshId, poolId)
+    return former !== null && readPool(former)?.name === name
   }
 
   /** @throws OperatingError */

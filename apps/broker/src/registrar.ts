@@ -15,7 +15,7 @@ import {
   verifyEnrolment,
 } from '@sealpost/identity'
 import { type FrameOf, ROSTER_MAX } from '@sealpost/protocol'
-import type { MeshId, PeerNo } from '@sealpost/std'
+import { isChosenName, type MeshId, type PeerNo, tidyName } from '@sealpost/std'
 import { type Authenticator, transcriptOf } from './authenticator.ts'
 import type { BrokerKeys } from './broker-keys.ts'
 import type { Cells } from './cells.ts'
@@ -31,6 +31,8 @@ interface RegistrarParts {
   readonly authenticator: Authenticator
   readonly keys: BrokerKeys
   readonly cells: Cells
+  /** Of one mesh. */
+  readonly membersMax: number
 }
 
 export class Registrar {
@@ -38,12 +40,14 @@ export class Registrar {
   private readonly authenticator: Authenticator
   private readonly keys: BrokerKeys
   private readonly cells: Cells
+  private readonly membersMax: number
 
-  constructor(db: Database, { authenticator, keys, cells }: RegistrarParts) {
+  constructor(db: Database, { authenticator, keys, cells, membersMax }: RegistrarParts) {
     this.db = db
     this.authenticator = authenticator
     this.keys = keys
     this.cells = cells
+    this.membersMax = membersMax
   }
 
   /** `null`: too many wait. @throws OperatingError when the database does not answer */
@@ -53,8 +57,9 @@ export class Registrar {
     // The same answer as for an invite that the database knows to be over: it must not tell which.
     if (checked === 'invite_refused') return { status: checked }
     const { claim, binding, proof } = checked
-    if (enrol.name.includes('/')) return { status: 'name_taken' } // such names are those of devices
-    const outcome = await enrolByInvite(this.db, claim, { ...binding, name: enrol.name })
+    const name = tidyName(enrol.name)
+    if (!isChosenName(name)) return { status: 'name_malformed' }
+    const outcome = await enrolByInvite(this.db, claim, { ...binding, name }, this.membersMax)
     if (outcome.status === 'invite_refused') return this.cells.sendOn(claim.meshId, proof)
     return outcome.status === 'enrolled' ? { ...outcome, proof } : outcome
   }

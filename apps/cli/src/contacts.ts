@@ -3,11 +3,9 @@
  * believed once: from then on the name means that key, and a directory that says another one is contradicted aloud.
  */
 import { fingerprint } from '@sealpost/identity'
-import { isHex, OperatingError, type PeerKey } from '@sealpost/std'
+import { isChosenName, isHex, OperatingError, type PeerKey } from '@sealpost/std'
 import { isRecord, readJsonFile, updateJsonFile } from './json-file.ts'
 import { escapeName } from './terminal-text.ts'
-
-export const NAME_LENGTH_MAX = 64
 
 export class Contacts {
   private readonly path: string
@@ -71,16 +69,8 @@ export class Contacts {
 
 const keysOf = (file: ContactsFile | undefined): Map<string, PeerKey> => new Map(Object.entries(file?.contacts ?? {}))
 
-/** A name must not look like a key, nor like a device: a word on the command line is one of them. */
-export function isUsableName(name: string): boolean {
-  return (
-    name.length > 0 &&
-    name.length <= NAME_LENGTH_MAX &&
-    !isPeerKey(name) &&
-    !name.includes('/') &&
-    escapeName(name) === name
-  )
-}
+/** Whatever a broker's directory says: a name must not look like a key, a device, an option or another name. */
+export const isUsableName = isChosenName
 
 export function isPeerKey(text: string): text is PeerKey {
   return isHex(text, 32)

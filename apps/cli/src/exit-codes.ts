@@ -118,6 +118,7 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'too_many_named',
     'too_many_groups',
     'too_many_devices',
+    'too_many_members',
     'too_many_pools',
     'too_many_own_groups',
     'too_many_own_pools',

@@ -53,7 +53,7 @@ test('a mesh begins with one admin, who lets others in', async () => {
 
 test.each([
   [['create', 'home'], 5, 'mesh_exists'],
-  [['create', ' home'], 2, 'name_malformed'],
+  [['create', '(home)'], 2, 'name_malformed'],
   [['create', 'ho\u0007me'], 2, 'name_malformed'],
   [['create', 'other', '--url', 'https://broker.example'], 2, 'usage'],
   [['create', 'other', '--url', 'ws://name:word@broker.example'], 2, 'usage'],

@@ -1,7 +1,7 @@
 /** What `up` makes at the first start: a mesh, and the chosen profile as its first admin. Each step is safe to repeat. */
 import { addMembers, createMesh, openDatabase } from '@sealpost/db'
 import { bindBoxKey, type Identity } from '@sealpost/identity'
-import { type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import { type MeshId, type PeerKey, tidyName, toHex } from '@sealpost/std'
 import type { Membership, Profile } from './profile.ts'
 
 export interface FirstMesh {
@@ -47,8 +47,9 @@ async function enrol(identity: Identity, { databaseUrl, meshId, meshName, name }
     )
     if (member) return member.name ?? ''
     const binding = bindBoxKey(identity, meshId, Date.now() + BINDING_FOR_MS)
-    await addMembers(db, meshId, [{ ...binding, name, role: 'admin' }])
-    return name
+    const chosen = tidyName(name)
+    await addMembers(db, meshId, [{ ...binding, name: chosen, role: 'admin' }])
+    return chosen
   } finally {
     await db.close()
   }

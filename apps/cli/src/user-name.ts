@@ -1,11 +1,12 @@
 /** What a peer is called unless it says otherwise. */
 import { userInfo } from 'node:os'
-import { NAME_LENGTH_MAX } from './contacts.ts'
+import { NAME_LENGTH_MAX, tidyName } from '@sealpost/std'
 
-/** The name of the account, printable ASCII as names of members are. */
-export function userName(): string {
-  const name = userInfo()
-    .username.replace(/[^ -~]/g, '')
+/** The name of the account, without what a name of a member may not have. */
+export function userName(account = userInfo().username): string {
+  const name = account
+    .replace(/[^ -~]|[/,*()]/g, '')
+    .replace(/^[ -]+/, '')
     .slice(0, NAME_LENGTH_MAX)
-  return name || 'somebody'
+  return tidyName(name) || 'somebody'
 }

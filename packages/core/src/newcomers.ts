@@ -20,6 +20,15 @@ export interface Authentication {
 export type Enrolment =
   | { readonly status: 'enrolled'; readonly name: string; readonly proof: Uint8Array; readonly device?: NewDevice }
   | { readonly status: 'moved'; readonly cell: Signpost; readonly proof: Uint8Array }
-  | { readonly status: 'invite_refused' | 'already_member' | 'name_taken' | 'revoked' | 'too_many_devices' }
+  | { readonly status: EnrolRefusal }
+
+export type EnrolRefusal =
+  | 'invite_refused'
+  | 'already_member'
+  | 'name_taken'
+  | 'name_malformed'
+  | 'revoked'
+  | 'too_many_devices'
+  | 'too_many_members'
 
 export type RevokedMember = Pick<Member, 'meshId' | 'peer' | 'peerKey'>

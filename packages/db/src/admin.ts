@@ -2,7 +2,16 @@
  * What an operator does with the database at hand: meshes and their first members. How members let others in and out is
  * in `membership.ts`.
  */
-import { assert, type MeshId, type Millis, type PeerKey, type PeerNo } from '@sealpost/std'
+import {
+  assert,
+  isChosenName,
+  type MeshId,
+  type Millis,
+  NAME_RULE,
+  OperatingError,
+  type PeerKey,
+  type PeerNo,
+} from '@sealpost/std'
 import { sql } from 'drizzle-orm'
 import { auditColumns, auditOf } from './audit.ts'
 import { arrayLiteral, byteaText } from './column-types.ts'
@@ -18,14 +27,15 @@ export interface MemberBinding {
   boxEpoch: number
   notAfterMs: Millis
   signature: string | Uint8Array
-  /** Printable ASCII, 1 to 64 characters; no two of a mesh are alike, in capitals or not. Default: none. */
+  /** As `isChosenName` has it; no two of a mesh are alike, in capitals or not. Default: none. */
   name?: string
   /** Default `member`. An admin makes invites and revokes; the first one of a mesh is enrolled here. */
   role?: 'member' | 'admin'
 }
 
-/** @throws DatabaseError `db_refused` (23505) when the mesh exists */
+/** @throws DatabaseError `db_refused` (23505) when the mesh exists; OperatingError `name_malformed` */
 export async function createMesh(db: Database, { meshId, name }: { meshId: MeshId; name: string }): Promise<void> {
+  checkName(name)
   await execute(
     db,
     sql`
@@ -41,9 +51,11 @@ export async function createMesh(db: Database, { meshId, name }: { meshId: MeshI
  * Enrols members, each with its session and its sender mark, in one statement: all or none. It is an operator's change: one
  * line of the audit.
  * @returns the members' numbers in the order of `bindings`
- * @throws DatabaseError `db_refused`: 23505 a key is a member already or a name is taken, 23503 no such mesh, 23514 a wrong length
+ * @throws DatabaseError `db_refused`: 23505 a key is a member already or a name is taken, 23503 no such mesh, 23514 a wrong length;
+ *   OperatingError `name_malformed`
  */
 export async function addMembers(db: Database, meshId: MeshId, bindings: readonly MemberBinding[]): Promise<PeerNo[]> {
+  for (const { name } of bindings) if (name !== undefined) checkName(name)
   const bytes = (pick: (binding: MemberBinding) => string | Uint8Array) =>
     arrayLiteral(bindings.map((b) => byteaText(pick(b))))
   const numbers = (pick: (binding: MemberBinding) => number) => arrayLiteral(bindings.map(pick))
@@ -84,6 +96,10 @@ export async function addMembers(db: Database, meshId: MeshId, bindings: readonl
   )
   assert(rows.length === bindings.length, 'every binding became one member')
   return rows.map((row) => row.peerNo)
+}
+
+function checkName(name: string): void {
+  if (!isChosenName(name)) throw new OperatingError('name_malformed', `A name is ${NAME_RULE}.`)
 }
 
 /**

@@ -10,7 +10,7 @@ import type { Database } from './connect.ts'
 import type { Owner } from './consent.ts'
 import { DatabaseError } from './database-error.ts'
 import { execute, names } from './drizzle-run.ts'
-import type { RevokedMember } from './membership.ts'
+import { hasRoomFor, MEMBERS_MAX, type RevokedMember } from './membership.ts'
 import { device, formerIdentity, member, senderMark, session } from './schema.ts'
 
 /** A device and the person that vouches for it, once all signatures were checked. */
@@ -31,7 +31,22 @@ export interface NewDevice extends MemberBinding {
 /** `invite_refused`: no such mesh or person, too late, or the invite was used. */
 export type DeviceOutcome =
   | { readonly status: 'enrolled'; readonly name: string }
-  | { readonly status: 'invite_refused' | 'already_member' | 'name_taken' | 'revoked' | 'too_many_devices' }
+  | {
+      readonly status:
+        | 'invite_refused'
+        | 'already_member'
+        | 'name_taken'
+        | 'revoked'
+        | 'too_many_devices'
+        | 'too_many_members'
+    }
+
+export interface DeviceLimits {
+  /** Of one person. */
+  readonly devicesMax: number
+  /** Of the mesh. */
+  readonly membersMax?: number
+}
 
 const UNIQUE_VIOLATION = '23505'
 
@@ -44,14 +59,13 @@ export async function enrolDevice(
   db: Database,
   claim: DeviceClaim,
   newcomer: NewDevice,
-  devicesMax: number,
+  limits: DeviceLimits,
 ): Promise<DeviceOutcome> {
   try {
-    return await enrol(db, claim, newcomer, devicesMax)
+    return await enrol(db, claim, newcomer, limits)
   } catch (error) {
     // Another enrolment by this invite, or under this name, was faster. Now its rows are there to be seen.
-    if (error instanceof DatabaseError && error.sqlstate === UNIQUE_VIOLATION)
-      return enrol(db, claim, newcomer, devicesMax)
+    if (error instanceof DatabaseError && error.sqlstate === UNIQUE_VIOLATION) return enrol(db, claim, newcomer, limits)
     throw error
   }
 }
@@ -60,7 +74,7 @@ async function enrol(
   db: Database,
   claim: DeviceClaim,
   newcomer: NewDevice,
-  devicesMax: number,
+  { devicesMax, membersMax = MEMBERS_MAX }: DeviceLimits,
 ): Promise<DeviceOutcome> {
   const mesh = sql`${claim.meshId}::uuid`
   const key = sql`${byteaText(newcomer.peerKey)}::bytea`
@@ -95,6 +109,8 @@ async function enrol(
           select count(*) from ${device} d join ${member} m on m.mesh_id = d.mesh_id and m.peer_no = d.peer_no
           where d.mesh_id = ${mesh} and d.person = owner.peer_no
             and m.revoked_at is null and m.vouched_until > clock_timestamp())
+      ), room as materialized (
+        select ${hasRoomFor(mesh, membersMax)} as is_there
       ), namesake as (
         select from ${member} m join owner on true
         where m.mesh_id = ${mesh} and lower(m.name) = lower(owner.name)
@@ -103,7 +119,7 @@ async function enrol(
         select ${mesh}, ${key}, ${byteaText(newcomer.boxKey)}::bytea, ${newcomer.boxEpoch}::int,
           ${newcomer.notAfterMs}::bigint, ${byteaText(newcomer.signature)}::bytea, owner.name, owner.peer_no,
           ${instantOf(claim.notAfterMs)}
-        from owner where exists (select from fitting) and not exists (select from known)
+        from owner where exists (select from fitting) and (select is_there from room) and not exists (select from known)
           and not exists (select from namesake)
         returning ${names(member.peerNo)} as peer_no, ${names(member.person)} as person, ${names(member.name)} as name
       ), opened as (
@@ -121,6 +137,7 @@ async function enrol(
         when not exists (select from owner) then 'invite_refused'
         when exists (select from known) then 'already_member'
         when not exists (select from fitting) then 'too_many_devices'
+        when not (select is_there from room) then 'too_many_members'
         else 'name_taken' end as status`,
   )
   const { status, name } = row!

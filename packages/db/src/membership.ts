@@ -4,7 +4,7 @@
  * signatures were checked before.
  */
 import type { InviteId, MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
-import { sql } from 'drizzle-orm'
+import { type SQL, sql } from 'drizzle-orm'
 import type { MemberBinding } from './admin.ts'
 import { arrayLiteral, byteaText } from './column-types.ts'
 import type { Database } from './connect.ts'
@@ -35,27 +35,40 @@ export interface Newcomer extends MemberBinding {
  */
 export type EnrolOutcome =
   | { readonly status: 'enrolled'; readonly name: string }
-  | { readonly status: 'invite_refused' | 'already_member' | 'name_taken' | 'revoked' }
+  | { readonly status: 'invite_refused' | 'already_member' | 'name_taken' | 'revoked' | 'too_many_members' }
 
 /**
  * Uses the invite once and enrols the newcomer, with its session and its sender mark: all or nothing. Of any number at
  * once it lets in as many as the invite has uses. Whoever was let in by this very invite is told so again, under the
- * name it has.
+ * name it has. A mesh has at most `membersMax` members, devices included; of two at the same moment past it both may fit.
  * @throws DatabaseError
  */
-export async function enrolByInvite(db: Database, claim: InviteClaim, newcomer: Newcomer): Promise<EnrolOutcome> {
+export async function enrolByInvite(
+  db: Database,
+  claim: InviteClaim,
+  newcomer: Newcomer,
+  membersMax = MEMBERS_MAX,
+): Promise<EnrolOutcome> {
   try {
-    return await enrol(db, claim, newcomer)
+    return await enrol(db, claim, newcomer, membersMax)
   } catch (error) {
     // Another enrolment of the same key or name was faster. Now its rows are there to be seen.
-    if (error instanceof DatabaseError && error.sqlstate === UNIQUE_VIOLATION) return enrol(db, claim, newcomer)
+    if (error instanceof DatabaseError && error.sqlstate === UNIQUE_VIOLATION)
+      return enrol(db, claim, newcomer, membersMax)
     throw error
   }
 }
 
 const UNIQUE_VIOLATION = '23505'
+/** Without a limit. */
+export const MEMBERS_MAX = 2 ** 31 - 1
 
-async function enrol(db: Database, claim: InviteClaim, newcomer: Newcomer): Promise<EnrolOutcome> {
+/** Whether one more member fits into the mesh. It reads no more rows than there may be. */
+export const hasRoomFor = (meshId: SQL, membersMax: number): SQL => sql`
+  (${membersMax}::int > (select count(*) from (select from ${member} m
+    where m.mesh_id = ${meshId} and m.revoked_at is null and not m.is_pool limit ${membersMax}::int) as present))`
+
+async function enrol(db: Database, claim: InviteClaim, newcomer: Newcomer, membersMax: number): Promise<EnrolOutcome> {
   const meshId = sql`${claim.meshId}::uuid`
   const inviteId = sql`${claim.inviteId}::uuid`
   const hash = sql`${byteaText(claim.hash)}::bytea`
@@ -93,10 +106,12 @@ async function enrol(db: Database, claim: InviteClaim, newcomer: Newcomer): Prom
           and ${notAfter} > clock_timestamp()
       ), namesake as (
         select from ${member} where ${member.meshId} = ${meshId} and lower(${member.name}) = lower(${name})
+      ), room as materialized (
+        select ${hasRoomFor(meshId, membersMax)} as is_there
       ), used as (
         insert into ${invite} (${inviteColumns})
         select ${meshId}, ${inviteId}, ${hash}, issuer, 1, ${usesMax}, ${notAfter} from good
-        where not exists (select from known) and not exists (select from namesake)
+        where not exists (select from known) and not exists (select from namesake) and (select is_there from room)
         -- Asked once more, because whoever waited for another enrolment saw the row as it was before.
         on conflict (${names(invite.meshId, invite.inviteId)}) do update set ${names(invite.uses)} = ${invite.uses} + 1
         where ${invite.revokedAt} is null and ${invite.hash} = ${hash} and ${invite.uses} < ${usesMax}
@@ -118,6 +133,7 @@ async function enrol(db: Database, claim: InviteClaim, newcomer: Newcomer): Prom
         when not exists (select from good) then 'invite_refused'
         when exists (select from known) then 'already_member'
         when exists (select from namesake) then 'name_taken'
+        when not (select is_there from room) then 'too_many_members'
         else 'invite_refused' end as status`,
   )
   const { status, name: enrolledName } = row!

@@ -122,3 +122,14 @@ export function listPools(
       order by m.peer_key limit ${limit}::int`,
   )
 }
+
+/** The newest statement of a pool; null when there is none. @throws DatabaseError */
+export async function findPoolStatement(db: Database, meshId: MeshId, poolId: PoolId): Promise<Uint8Array | null> {
+  const [row] = await execute<{ statement: Uint8Array }>(
+    db,
+    sql`
+      select p.statement from ${pool} p join ${member} m using (mesh_id, peer_no)
+      where p.mesh_id = ${meshId}::uuid and m.peer_key = ${byteaText(poolId)}::bytea`,
+  )
+  return row?.statement ?? null
+}

@@ -37,6 +37,7 @@ test('numbers, close codes and retryability of refusals', () => {
     '25 no_responder - false', '26 too_many_hops - false', '27 thread_exhausted - false', '28 delay_too_long - false', '29 stale_roster - false',
     '30 not_allowed - false', '31 too_many_devices 4413 false', '32 mailbox_full - true', '33 unknown_group - false',
     '34 moved 4421 true', '35 not_kept - false', '36 history_full - true', '37 frame_too_large 1009 false',
+    '38 name_malformed 4414 false', '39 too_many_members 4415 false',
   ]) // biome-ignore format: a table
 })
 

@@ -102,6 +102,18 @@ const ROWS = [
     close: 1009,
     meaning: 'longer than a frame may be, or than one of its type may be, or than one before a proven key may be',
   },
+  {
+    code: 'name_malformed',
+    isRetryable: false,
+    close: 4414,
+    meaning: 'the name is none that may be chosen',
+  },
+  {
+    code: 'too_many_members',
+    isRetryable: false,
+    close: 4415,
+    meaning: 'the mesh has as many members as it may have',
+  },
 ] as const satisfies readonly RefusalRow[]
 
 type Row = (typeof ROWS)[number]

@@ -458,7 +458,7 @@ export const MEANINGS: Meanings = {
       clientNonce: 'random, for this connection only; signed',
       invite: 'its bytes, see Invites',
       peerKey: 'the ed25519 key that becomes a member',
-      name: 'what people shall call it; nobody else in the mesh may have it, in capitals or not',
+      name: 'what people shall call it, see Names; nobody else in the mesh may have it, in capitals or not',
       boxKey: 'the first X25519 key of the new member',
       boxEpoch: 'of its key binding',
       bindingNotAfterMs: 'of its key binding',

@@ -13,7 +13,8 @@ import type { HttpRefusalCode } from './http/http-codes.ts'
  * - `aborted`: the caller's signal fired before the first session.
  * - `connection_lost`: of `join`: no answer came. The same invite may be tried again with the same identity.
  * - `invite_malformed`: it is no invite, or not as it was signed.
- * - `name_malformed`: a name is 1 to 64 characters of printable ASCII.
+ * - `name_malformed`: a name is 1 to 64 characters of printable ASCII without `/ , * ( )` and no hyphen at its beginning. Spaces
+ *   at its ends are taken off, and several become one.
  * - `summary_malformed`: a summary is at most 120 characters of printable ASCII.
  * - `timeout`: of a request: no answer came in time. The request may still arrive, and its answer come as a message.
  * - `no_auto_reply`: the sender of the message wants no automatic answer.
@@ -22,14 +23,14 @@ import type { HttpRefusalCode } from './http/http-codes.ts'
  * - `stale_epoch`: the broker knows a box key of this peer with this epoch already, or with a higher one.
  * - `not_in_group`: only a member of the group may write to it.
  * - `not_owner`: only the owner of the group or pool may change it.
- * - `group_malformed`: a group has a name of 1 to 64 characters of printable ASCII, and 1 to 256 members.
+ * - `group_malformed`: a group has a name as a member has, and 1 to 256 members.
  * - `too_many_groups`: the mesh has as many groups as it may have.
- * - `label_malformed`: the label of a device is 1 to 32 characters of printable ASCII, without a slash.
+ * - `label_malformed`: the label of a device is a name of at most 32 characters.
  * - `unknown_device`: it is no device of this person.
  * - `key_taken`: the new identity key is, or was, that of a member.
  * - `unknown_pool`: there is no such pool in this mesh.
  * - `not_in_pool`: only a member of the pool may take its work.
- * - `pool_malformed`: a pool has a name of 1 to 64 characters of printable ASCII, and 1 to 64 members.
+ * - `pool_malformed`: a pool has a name as a member has, and 1 to 64 members.
  * - `too_many_pools`: the mesh has as many pools as it may have, or this peer works for as many as it may.
  * - `too_many_own_groups`: this peer has as many groups as one may have.
  * - `too_many_own_pools`: this peer has as many pools as one may have; one that it deleted counts for a day more.

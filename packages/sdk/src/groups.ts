@@ -1,7 +1,7 @@
 /** Groups as an application has them. Membership is what the owner signed; who is told a message is what its sender chose. */
 import { GROUP_MEMBERS_MAX, type GroupStatement, isGroupOver, isRosterName } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
-import type { GroupId, PeerKey } from '@sealpost/std'
+import { type GroupId, isChosenName, NAME_RULE, type PeerKey, tidyName } from '@sealpost/std'
 import { SealpostError } from './errors.ts'
 import type { GroupDesk } from './group-desk.ts'
 import { isIn, type MessageKeeper } from './group-message.ts'
@@ -51,7 +51,7 @@ export class Groups {
    * @throws SealpostError `group_malformed`, `too_many_groups`, `too_many_own_groups`
    */
   async createGroup(name: string, members: readonly PeerKey[]): Promise<Group> {
-    const draft = checked({ name, members: [this.#ports.self, ...members] })
+    const draft = checked({ name: chosenName(name), members: [this.#ports.self, ...members] })
     const group = this.#ports.tell(({ crypto }) => crypto.found(draft))
     await this.#set(group)
     return this.#groupOf(group.groupId)
@@ -89,8 +89,8 @@ export class Groups {
     for (const isLast of [false, true]) {
       const group = this.#own(groupId)
       if (isGroupOver(group)) throw unknownGroup()
-      const { name = group.name, members = group.members } = change(group)
-      const draft = checked({ name, members })
+      const { name, members = group.members } = change(group)
+      const draft = checked({ name: name === undefined ? group.name : chosenName(name), members })
       const next = this.#ports.tell(({ crypto }) => crypto.change(group, draft))
       if (await this.#set(next, isLast)) return
       await this.#refresh()
@@ -245,11 +245,18 @@ function checked(draft: { name: string; members: readonly PeerKey[] }): { name: 
   const members = [...new Set(draft.members)]
   if (isRosterName(draft.name) && members.length > 0 && members.length <= GROUP_MEMBERS_MAX)
     return { ...draft, members }
-  throw new SealpostError(
-    'group_malformed',
-    `A group has a name of 1 to 64 characters of printable ASCII, and 1 to ${GROUP_MEMBERS_MAX} members.`,
-  )
+  throw malformed()
 }
+
+/** A name that is chosen now; older groups keep theirs. */
+function chosenName(text: string): string {
+  const name = tidyName(text)
+  if (!isChosenName(name)) throw malformed()
+  return name
+}
+
+const malformed = () =>
+  new SealpostError('group_malformed', `A group has 1 to ${GROUP_MEMBERS_MAX} members, and a name: ${NAME_RULE}.`)
 
 function refusedAs(outcome: Exclude<FrameOf<'groupSet'>['outcome'], 'done'>): SealpostError {
   switch (outcome) {

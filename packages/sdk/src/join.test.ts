@@ -135,11 +135,14 @@ test('another frame in the place of the answer is refused', async () => {
   await expect(join(options())).rejects.toMatchObject({ code: 'frame_unexpected' })
 })
 
-test.each(['', 'x'.repeat(65), 'zoë', 'two\nlines'])('the name %j is refused before anybody is asked', async (name) => {
-  const { options, broker } = world()
-  await expect(join({ ...options(), name })).rejects.toMatchObject({ code: 'name_malformed' })
-  expect(broker.sockets.size).toBe(0)
-})
+test.each(['', 'x'.repeat(65), 'zoë', 'two\nlines', 'bob (you)', 'a/b', '-bob'])(
+  'the name %j is refused before anybody is asked',
+  async (name) => {
+    const { options, broker } = world()
+    await expect(join({ ...options(), name })).rejects.toMatchObject({ code: 'name_malformed' })
+    expect(broker.sockets.size).toBe(0)
+  },
+)
 
 test('what is no invite is refused before anybody is asked', async () => {
   const { options, broker } = world()

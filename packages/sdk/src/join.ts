@@ -11,8 +11,8 @@ import {
   type Transcript,
   verifyBroker,
 } from '@sealpost/identity'
-import { type Form, type FrameOf, NAME_MAX, PROTOCOL_VERSIONS } from '@sealpost/protocol'
-import { type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
+import { type Form, type FrameOf, PROTOCOL_VERSIONS } from '@sealpost/protocol'
+import { isChosenName, type MeshId, NAME_RULE, OperatingError, type PeerKey, tidyName } from '@sealpost/std'
 import { Addresses } from './addresses.ts'
 import { wrongBroker } from './connection.ts'
 import { Dial } from './dial.ts'
@@ -54,8 +54,7 @@ export async function join(options: JoinOptions): Promise<Membership> {
   await ready()
   const { identity, form = 'binary', webSocket = platformWebSocket() } = options
   const invite = read(options.invite)
-  const name = options.name ?? `peer-${identity.signing.publicKey.slice(0, 8)}`
-  checkName(name)
+  const name = chosenName(options.name ?? `peer-${identity.signing.publicKey.slice(0, 8)}`)
   const enrolled = await enrolAt(invite, { identity, form, webSocket }, (transcript) =>
     enrolFrame(invite, identity, { transcript, name }),
   )
@@ -102,9 +101,10 @@ function read(text: string): Invite {
   }
 }
 
-function checkName(name: string): void {
-  if (name.length <= NAME_MAX && /^[ -~]+$/.test(name)) return
-  throw new SealpostError('name_malformed', `A name is 1 to ${NAME_MAX} characters of printable ASCII.`)
+function chosenName(text: string): string {
+  const name = tidyName(text)
+  if (isChosenName(name)) return name
+  throw new SealpostError('name_malformed', `A name is ${NAME_RULE}.`)
 }
 
 interface Greeting {

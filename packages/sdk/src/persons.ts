@@ -3,7 +3,7 @@
  * which the person's key vouches.
  */
 import { isDeviceLabel } from '@sealpost/identity'
-import type { Millis, PeerKey } from '@sealpost/std'
+import { isChosenName, type Millis, NAME_RULE, type PeerKey, tidyName } from '@sealpost/std'
 import { SealpostError } from './errors.ts'
 import type { MemberOutcome } from './group-sends.ts'
 import type { GroupSendOptions } from './groups.ts'
@@ -53,9 +53,10 @@ export class Persons {
    * reads it before it is used can become that device: `devices` shows who did, and `removeDevice` ends it.
    * @throws SealpostError `label_malformed`
    */
-  inviteDevice(label: string, options: DeviceInviteOptions = {}): string {
-    if (!isDeviceLabel(label))
-      throw new SealpostError('label_malformed', 'A label is 1 to 32 characters of printable ASCII, without a slash.')
+  inviteDevice(text: string, options: DeviceInviteOptions = {}): string {
+    const label = tidyName(text)
+    if (!isChosenName(label) || !isDeviceLabel(label))
+      throw new SealpostError('label_malformed', `A label is a name of at most 32 characters: ${NAME_RULE}.`)
     const { url, brokerKey, keys } = this.#ports
     return keys.inviteDevice({ url, brokerKey, label, ...options })
   }

@@ -1,7 +1,7 @@
 /** Pools as an application has them: peers of whom one takes each message. Membership is what the owner signed. */
 import { isPoolOver, isRosterName, type PoolStatement } from '@sealpost/identity'
 import { type FrameOf, POOL_MEMBERS_MAX } from '@sealpost/protocol'
-import type { PeerKey, PoolId } from '@sealpost/std'
+import { isChosenName, NAME_RULE, type PeerKey, type PoolId, tidyName } from '@sealpost/std'
 import { SealpostError } from './errors.ts'
 import type { Receipt } from './lane.ts'
 import type { Ask } from './members.ts'
@@ -36,7 +36,7 @@ export class Pools {
    * @throws SealpostError `pool_malformed`, `too_many_pools`, `too_many_own_pools`
    */
   async createPool(name: string, members: readonly PeerKey[]): Promise<Pool> {
-    const draft = checked({ name, members })
+    const draft = checked({ name: chosenName(name), members })
     const pool = this.#ports.tell(({ crypto }) => crypto.found(draft))
     await this.#set(pool)
     return this.#poolOf(pool.poolId)
@@ -72,8 +72,8 @@ export class Pools {
     for (const isLast of [false, true]) {
       const pool = this.#own(poolId)
       if (isPoolOver(pool)) throw unknownPool()
-      const { name = pool.name, members = pool.members } = change(pool)
-      const draft = checked({ name, members })
+      const { name, members = pool.members } = change(pool)
+      const draft = checked({ name: name === undefined ? pool.name : chosenName(name), members })
       const next = this.#ports.tell(({ crypto }) => crypto.change(pool, draft))
       if (await this.#set(next, isLast)) return
       await this.#refresh()
@@ -192,11 +192,18 @@ export class Pool extends OwnedRoster<PoolStatement> {
 function checked(draft: { name: string; members: readonly PeerKey[] }): { name: string; members: PeerKey[] } {
   const members = [...new Set(draft.members)]
   if (isRosterName(draft.name) && members.length > 0 && members.length <= POOL_MEMBERS_MAX) return { ...draft, members }
-  throw new SealpostError(
-    'pool_malformed',
-    `A pool has a name of 1 to 64 characters of printable ASCII, and 1 to ${POOL_MEMBERS_MAX} members.`,
-  )
+  throw malformed()
 }
+
+/** A name that is chosen now; older pools keep theirs. */
+function chosenName(text: string): string {
+  const name = tidyName(text)
+  if (!isChosenName(name)) throw malformed()
+  return name
+}
+
+const malformed = () =>
+  new SealpostError('pool_malformed', `A pool has 1 to ${POOL_MEMBERS_MAX} members, and a name: ${NAME_RULE}.`)
 
 function refusedAs(outcome: Exclude<FrameOf<'groupSet'>['outcome'], 'done'>): SealpostError {
   switch (outcome) {

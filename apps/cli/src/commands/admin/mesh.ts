@@ -10,7 +10,7 @@ import {
   readShardCertificate,
   ready,
 } from '@sealpost/identity'
-import { type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
+import { isChosenName, type MeshId, NAME_RULE, OperatingError, type PeerKey, tidyName } from '@sealpost/std'
 import { Command } from 'commander'
 import { newMeshId } from '../../first-mesh.ts'
 import { withDatabase } from '../../operator-database.ts'
@@ -25,7 +25,6 @@ interface InviteOptions {
 }
 
 const MESH = '0123456789abcdef0123456789abcdef'
-const NAME = /^[^\p{C}]{1,64}$/u
 
 export function createMeshCommand(run: Run): Command {
   return withInviteOptions(new Command('create'))
@@ -51,9 +50,9 @@ const withInviteOptions = (command: Command): Command =>
     .option('--url <URL>', 'how peers dial the broker; default: the PUBLIC_URL of a broker that runs')
     .addOption(timeOption('--expires <TIME>', 'how long the invite is good, like 2h or 7d', '24h'))
 
-async function create(shell: Shell, options: InviteOptions, name: string): Promise<void> {
-  if (!NAME.test(name) || name.trim() !== name)
-    throw new OperatingError('name_malformed', 'The name of a mesh has 1 to 64 printable characters, no space around them.') // biome-ignore format: one thing
+async function create(shell: Shell, options: InviteOptions, text: string): Promise<void> {
+  const name = tidyName(text)
+  if (!isChosenName(name)) throw new OperatingError('name_malformed', `The name of a mesh is ${NAME_RULE}.`)
   const meshId = newMeshId()
   const made = await withDatabase(shell, async (db) => {
     const made = await makeInvite(db, meshId, options)

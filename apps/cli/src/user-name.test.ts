@@ -1,0 +1,15 @@
+import { isChosenName } from '@sealpost/std'
+import { expect, test } from 'vitest'
+import { userName } from './user-name.ts'
+
+test.each([
+  ['alice', 'alice'],
+  ['CORP/alice (admin)', 'CORPalice admin'],
+  ['--rf', 'rf'],
+  ['zoë', 'zo'],
+  ['日本', 'somebody'],
+  [`${'x'.repeat(63)} y`, 'x'.repeat(63)],
+])('the account %j makes the name %j', (account, name) => {
+  expect(userName(account)).toBe(name)
+  expect(isChosenName(name)).toBe(true)
+})
