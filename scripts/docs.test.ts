@@ -138,7 +138,7 @@ describe.each(['docs/SECURITY.md', 'docs/STATE.md'])('what a hostile broker can 
     expect(named.length).toBeGreaterThan(25)
   })
 
-  test.each(named)('$file.test.ts has the test: $word', ({ file, word }) => {
+  test.each(named)('$file has the test: $word', ({ file, word }) => {
     const holders = files.filter((path) => path.endsWith(`/${file}.test.ts`))
     expect(holders.some((path) => readFileSync(path, 'utf8').includes(word))).toBe(true)
   })
