@@ -32,6 +32,23 @@ const firstFrame =
     })
   }
 
+/** Holds its sockets open and silent: 200 addresses in 10 networks, more than there are places without a proven key. */
+async function crowd({ target, signal, count }: AttackContext): Promise<void> {
+  const open = new Set<WireClient>()
+  await atPace(300, signal, (no) => {
+    const from = `127.77.${no % 10}.${1 + (Math.floor(no / 10) % 20)}`
+    void WireClient.open(target.url, 'binary', from).then((client) => {
+      open.add(client)
+      count('open')
+      void client.closed.then(({ code }) => {
+        open.delete(client)
+        count(code)
+      })
+    }, refused(count))
+  })
+  for (const client of open) client.destroy()
+}
+
 const refused = (count: AttackContext['count']) => () => count('refused')
 
 export const unprovenAttacks: readonly Attack[] = [
@@ -58,5 +75,10 @@ export const unprovenAttacks: readonly Attack[] = [
     does: 'The same with 250 kB of small objects.',
     isOneUnprovenAddress: true,
     run: firstFrame(WIDE),
+  },
+  {
+    name: 'crowd',
+    does: '200 addresses in 10 networks open 300 sockets a second, and prove no key on any of them.',
+    run: crowd,
   },
 ]

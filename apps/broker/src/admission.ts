@@ -8,6 +8,7 @@ import { chooseSubprotocol } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
 import { Addresses, type Proxies } from './addresses.ts'
 import type { Rate } from './http-limits.ts'
+import { UnprovenConnections } from './unproven-connections.ts'
 
 export interface AdmissionLimits {
   readonly socketsPerIp: number
@@ -33,11 +34,15 @@ export interface AdmissionOptions {
 }
 
 interface AdmissionParts {
-  /** Of all connections, how many have not proven a key. */
-  readonly unproven: () => number
   /** The broker has more to do than it can. */
   readonly isOverloaded: () => boolean
   readonly refused: (code: string) => void
+}
+
+/** A connection without a proven key. */
+export interface Evictable {
+  /** Closes it to make room for another. */
+  evict(): void
 }
 
 /** The open connections of one client address. */
@@ -58,6 +63,7 @@ export class AdmissionControl {
   private readonly parts: AdmissionParts
   private readonly addresses: Addresses
   private readonly addressCounts = new Map<string, AddressCounts>()
+  private readonly unproven = new UnprovenConnections<Evictable>()
   private readonly upgrades: Rates | null
   private readonly requests: Rates | null
   private readonly chunks: Rates | null
@@ -113,19 +119,29 @@ export class AdmissionControl {
     return this.unprovenBytes?.take(clientAddress, performance.now(), bytes) ?? 0
   }
 
-  entered(clientAddress: string): void {
+  /** Over the number of connections without a proven key, the one that makes room is closed. */
+  entered(clientAddress: string, connection: Evictable): void {
     const counts = this.addressCounts.get(clientAddress) ?? { sockets: 0, unproven: 0 }
     counts.sockets += 1
     counts.unproven += 1
     this.addressCounts.set(clientAddress, counts)
+    if (this.isFull) this.makeRoomFor(clientAddress)
+    this.unproven.add(connection, clientAddress, performance.now())
   }
 
-  proven(clientAddress: string): void {
+  /** Its first frame has come. */
+  heard(connection: Evictable): void {
+    this.unproven.heard(connection)
+  }
+
+  proven(clientAddress: string, connection: Evictable): void {
     const counts = this.addressCounts.get(clientAddress)
     if (counts) counts.unproven -= 1
+    this.unproven.delete(connection)
   }
 
-  left(clientAddress: string, wasProven: boolean): void {
+  left(clientAddress: string, connection: Evictable, wasProven: boolean): void {
+    this.unproven.delete(connection)
     const counts = this.addressCounts.get(clientAddress)
     if (!counts) return
     counts.sockets -= 1
@@ -162,9 +178,20 @@ export class AdmissionControl {
     if (counts && counts.unproven >= limits.unprovenPerIp) return this.refuse(429, 'too_many_unproven', 1000)
     const tooFast = this.tooFast(this.upgrades, clientAddress)
     if (tooFast) return tooFast
-    if (this.parts.isOverloaded() || this.parts.unproven() >= limits.unprovenMax)
-      return this.refuse(503, 'try_later', 2000)
-    return null
+    const hasRoom = !this.isFull || this.unproven.victimFor(clientAddress, performance.now()) !== undefined
+    return hasRoom && !this.parts.isOverloaded() ? null : this.refuse(503, 'try_later', 2000)
+  }
+
+  private get isFull(): boolean {
+    const { limits } = this.options
+    return limits !== null && this.unproven.size >= limits.unprovenMax
+  }
+
+  private makeRoomFor(clientAddress: string): void {
+    const victim = this.unproven.victimFor(clientAddress, performance.now())
+    if (!victim) return
+    this.unproven.delete(victim)
+    victim.evict()
   }
 
   private tooFast(rates: Rates | null, clientAddress: string): Response | null {

@@ -18,7 +18,7 @@ import {
 } from '@sealpost/protocol'
 import { type Millis, OperatingError, type PeerKey } from '@sealpost/std'
 import type { Server, ServerWebSocket, WebSocketHandler } from 'bun'
-import { AdmissionControl, type AdmissionOptions, authorityWith, offeredBy } from './admission.ts'
+import { AdmissionControl, type AdmissionOptions, authorityWith, type Evictable, offeredBy } from './admission.ts'
 import type { Connection, Driver } from './driver.ts'
 import { endpointSettings } from './endpoint.ts'
 import type { Caller } from './http-context.ts'
@@ -56,7 +56,7 @@ export interface ServerParts {
   readonly handshake: (tookMs: Millis, refused: CloseCode | null) => void
 }
 
-interface SocketState {
+interface SocketState extends Evictable {
   readonly form: Form
   readonly authority: string
   readonly clientAddress: string
@@ -78,9 +78,7 @@ const ADMIN_BODY_BYTES_MAX = 64 * 1024
 const CONTROLS = { perSecond: 10, burst: 50 }
 
 export function serve(parts: ServerParts, options: ServerOptions): RunningServer {
-  const { driver } = parts
   const admission = new AdmissionControl(options, {
-    unproven: () => driver.connectionCount - driver.engine.sessionCount,
     isOverloaded: parts.isOverloaded,
     refused: parts.refused,
   })
@@ -132,7 +130,8 @@ function socketHandlers({ driver, log, handshake }: ServerParts, options: Server
   const receive = (socket: Socket, wire: string | Uint8Array): void => {
     const { form, isProven, clientAddress, connection } = socket.data
     if (isProven) connection?.parsing(wire.length)
-    else if (admission.chargeUnproven(clientAddress, wire.length) > 0)
+    else admission.heard(socket.data)
+    if (!isProven && admission.chargeUnproven(clientAddress, wire.length) > 0)
       return driver.step(() => driver.engine.refused(socket.data.socket, 'rate_exceeded'))
     const decoded = decodeClientFrame(form, wire, isProven ? 'proven' : 'unproven')
     if (!decoded.ok) socket.data.intake?.refuse(wire.length)
@@ -162,7 +161,7 @@ function socketHandlers({ driver, log, handshake }: ServerParts, options: Server
     },
     drain: (socket) => guard(socket, () => driver.step(() => driver.engine.drained(socket.data.socket))),
     close: (socket) => {
-      admission.left(socket.data.clientAddress, socket.data.isProven)
+      admission.left(socket.data.clientAddress, socket.data, socket.data.isProven)
       socket.data.connection?.over()
       guard(socket, () => driver.disconnected(socket.data.socket))
     },
@@ -198,25 +197,23 @@ interface Arrival {
 
 function upgrade({ request, server, admission, clientAddress }: Arrival): Response | undefined {
   const subprotocol = chooseSubprotocol(offeredBy(request))!
-  admission.entered(clientAddress)
-  const isUpgraded = server.upgrade(request, {
-    // Always named: left to itself Bun answers with the first protocol offered, ours or not.
-    headers: { 'Sec-WebSocket-Protocol': subprotocol },
-    data: {
-      form: SUBPROTOCOLS[subprotocol],
-      authority: admission.authorityOf(request)!,
-      clientAddress,
-      socket: 0,
-      connection: null,
-      isProven: false,
-      intake: null,
-      startedAtMs: performance.now(),
-      controls: new TokenBucket(CONTROLS, performance.now()),
-    },
-  })
-  if (isUpgraded) return undefined
-  admission.left(clientAddress, false)
-  return admission.refuse(400, 'bad_upgrade')
+  const data: SocketState = {
+    form: SUBPROTOCOLS[subprotocol],
+    authority: admission.authorityOf(request)!,
+    clientAddress,
+    socket: 0,
+    connection: null,
+    isProven: false,
+    intake: null,
+    startedAtMs: performance.now(),
+    controls: new TokenBucket(CONTROLS, performance.now()),
+    evict: () => data.connection?.evict(),
+  }
+  // The subprotocol is always named: left to itself Bun answers with the first one offered, ours or not.
+  const isUpgraded = server.upgrade(request, { headers: { 'Sec-WebSocket-Protocol': subprotocol }, data })
+  if (!isUpgraded) return admission.refuse(400, 'bad_upgrade')
+  admission.entered(clientAddress, data)
+  return undefined
 }
 
 function callerOf({ request, server, admission, clientAddress }: Arrival): Caller {
@@ -292,6 +289,12 @@ class BunConnection implements Connection {
     if (owedMs > 0) this.holdBack(owedMs)
   }
 
+  /** Makes room for another connection. */
+  evict(): void {
+    const { driver } = this.parts
+    driver.step(() => driver.engine.refused(this.socket.data.socket, 'try_later'))
+  }
+
   /** The socket is closed. */
   over(): void {
     clearTimeout(this.heldBack)
@@ -302,7 +305,7 @@ class BunConnection implements Connection {
     const { data } = this.socket
     const { admission, handshake, driver, intakes } = this.parts
     data.isProven = true
-    admission.proven(data.clientAddress)
+    admission.proven(data.clientAddress, data)
     handshake(performance.now() - data.startedAtMs, null)
     this.member = intakes ? driver.engine.limitNameOf(data.socket) : undefined
     if (this.member === undefined) return

@@ -114,12 +114,28 @@ test('with the limits as they are, the 101st connection of an address is refused
   for (const client of clients) client.destroy()
 })
 
-test('so many connections may be without a proven key, in all', async () => {
-  await using limited = await World.open({ ...LIMITED, UNAUTHENTICATED_MAX: '3' })
-  const member = await WireClient.enter(await limited.enrol())
-  const clients = await Promise.all(Array.from({ length: 3 }, () => WireClient.open(limited.broker.url)))
-  const answer = await rawHttp(limited.broker.port, upgradeRequest(limited.broker.authority))
-  expect(answer).toMatchObject({ status: 503, body: '{"code":"try_later","retryAfterMs":2000}' })
-  await member.echo()
-  for (const client of [...clients, member]) client.destroy()
+describe('so many connections may be without a proven key, in all', () => {
+  const upgradeFrom = (limited: World, address: string) =>
+    rawHttp(limited.broker.port, upgradeRequest(limited.broker.authority, [`X-Forwarded-For: ${address}`]))
+
+  test('beyond them a client displaces the oldest of a fuller network', async () => {
+    await using limited = await World.open({ ...LIMITED, UNAUTHENTICATED_MAX: '3', TRUSTED_PROXIES: '127.0.0.0/8' })
+    const member = await WireClient.enter(await limited.enrol())
+    const crowd = await Promise.all(Array.from({ length: 3 }, () => WireClient.open(limited.broker.url)))
+    expect((await upgradeFrom(limited, '198.51.100.1')).status).toBe(101)
+    expect(await Promise.race(crowd.map(({ closed }) => closed))).toEqual({ code: 1013, reason: 'try_later' })
+    await member.echo()
+    for (const client of [...crowd, member]) client.destroy()
+  })
+
+  test('members log in while a crowd from many addresses holds every place', async () => {
+    const env = { ...LIMITED, UNAUTHENTICATED_MAX: '8', UNAUTHENTICATED_PER_IP: '2' }
+    await using limited = await World.open(env)
+    const place = await limited.enrol()
+    const crowd = await Promise.all(
+      Array.from({ length: 8 }, (_, i) => WireClient.open(limited.broker.url, 'binary', `127.6.6.${1 + (i >> 1)}`)),
+    )
+    for (let i = 0; i < 3; i++) (await WireClient.enter(place)).destroy()
+    for (const client of crowd) client.destroy()
+  })
 })
