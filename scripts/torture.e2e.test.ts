@@ -46,6 +46,19 @@ test.for(ALONE)('$name: each promise holds', { timeout: SLOW }, async ({ name, o
   ])
 })
 
+test('it ends with its minutes: what had no turn is skipped, and its progress is shown', {
+  timeout: SLOW,
+}, async () => {
+  const { out, err } = await run(['--minutes', '0.2', '--rate', '100', '--recover-within', '0', '--json'])
+  const { lines } = JSON.parse(out) as { lines: Line[] }
+  expect(lines.map(({ scenario }) => scenario)).toEqual(SCENARIOS.map(({ name }) => name))
+  const skipped = lines.filter(({ outcome }) => outcome === 'skipped').map(({ scenario }) => scenario)
+  expect(skipped).toEqual(expect.arrayContaining(ALONE.map(({ name }) => name)))
+  expect(skipped.length).toBeLessThan(SCENARIOS.length)
+  expect(err).toMatch(/^\d:\d\d of 0:12 {2}fault 1: \S+$/m)
+  expect(err).toContain(`scenarios had no turn in 0.2 minutes.`)
+})
+
 test('it lists its scenarios, and says so when there is none of a name', async () => {
   const { out, code } = await run(['--list'])
   expect(code).toBe(0)

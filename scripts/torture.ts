@@ -11,6 +11,7 @@ import { createColors } from 'picocolors'
 import { endOnSignals, forever, Teardown } from './lib/teardown.ts'
 import { randomSeed, readTortureOptions, type TortureOptions } from './torture/options.ts'
 import { printLines, totalOf } from './torture/report.ts'
+import { NO_TIME } from './torture/run.ts'
 import { SCENARIOS } from './torture/scenarios.ts'
 import { torture } from './torture/torture.ts'
 
@@ -33,15 +34,18 @@ function list(): void {
 }
 
 async function main(options: TortureOptions): Promise<void> {
-  const tell = (step: string) => process.stderr.write(`${new Date().toISOString().slice(11, 19)} ${step}\n`)
+  const tell = (step: string) => process.stderr.write(`${step}\n`)
   try {
     const lines = await torture({ ...options, seed, tell }, teardown)
-    const isGood = totalOf(lines).outcome === 'held'
+    const isGood = totalOf(lines).outcome === 'held' && lines.some(({ outcome }) => outcome === 'held')
     if (options.json) console.log(JSON.stringify({ seed, isGood, lines, total: totalOf(lines) }, null, 2))
     else console.log(printLines(lines, createColors(process.stdout.isTTY === true && !process.env.NO_COLOR)))
     process.stderr.write(
       isGood ? `Every promise held; seed ${seed}.\n` : `Not as promised; repeat it with --seed ${seed}.\n`,
     )
+    const left = lines.filter(({ reasons }) => reasons.includes(NO_TIME)).length
+    if (left > 0)
+      process.stderr.write(`${left} of ${lines.length} scenarios had no turn in ${options.minutes} minutes.\n`)
     exitCode = isGood ? 0 : 1
   } catch (error) {
     if (teardown.isRunning) await forever() // interrupted: whatever broke, broke because of that

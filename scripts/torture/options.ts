@@ -37,7 +37,12 @@ function tortureCommand(): Command {
       'chooses faults, times and traffic; default: a random one, which is printed',
       whole(0, SEED_MAX),
     )
-    .option('--minutes <M>', 'how long scenarios that share a Postgres are mixed; each comes once at least', minutes, 1)
+    .option(
+      '--minutes <M>',
+      'how long it takes, from start-up to verdict; a scenario that gets no turn in it is skipped',
+      minutes,
+      5,
+    )
     .option('--scenario <NAME>', 'this one only, with a Postgres of its own; may be repeated', scenarioOf(names), [])
     .addOption(
       new Option('--measure <M>', 'how long and large the faults are').choices(['short', 'full']).default('full'),

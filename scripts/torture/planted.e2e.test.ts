@@ -74,7 +74,7 @@ async function run(scenario: Scenario, planted: { words?: string[]; env?: Record
     ...planted,
     env: { ...planted.env, LEASE_MS: '2000' },
   }
-  const options = { seed: 1, measure: 'short', minutes: 0, recoveryMs: null, tell: () => {} } as const
+  const options = { seed: 1, measure: 'short', endMs: null, recoveryMs: null, tell: () => {} } as const
   const [line] = await runScenarios([scenario], setting, options, teardown)
   return line!
 }

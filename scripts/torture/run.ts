@@ -3,20 +3,34 @@ import { clockMs } from '@sealpost/sdk'
 import { OperatingError, seededRandom } from '@sealpost/std'
 import type { Teardown } from '../lib/teardown.ts'
 import { peakRssMb } from '../load/proc.ts'
+import { count } from '../load/text.ts'
 import { SETTINGS } from './brokers.ts'
 import { historyOf } from './history.ts'
 import { readLedger } from './ledger.ts'
 import type { Fault, Scenario } from './scenario.ts'
 import { type Measure, Stage, type StageSetting } from './stage.ts'
-import { type Bounds, type Line, linesOf, type Noticed } from './verdict.ts'
+import { type Bounds, type Line, linesOf, type Noticed, skippedLine } from './verdict.ts'
 
 export interface RunOptions {
   readonly seed: number
   readonly measure: Measure
-  /** How long faults are injected; each scenario comes once at least. */
-  readonly minutes: number
+  /** No fault begins after it, and a scenario that had no turn is skipped; null: each comes once, however long it takes. */
+  readonly endMs: number | null
   readonly recoveryMs: number | null
   readonly tell: (step: string) => void
+}
+
+export const NO_TIME = 'no time was left for it: give more --minutes'
+const PROGRESS_EVERY_MS = 10_000
+
+/** Says every ten seconds how far the messages are. */
+async function withProgress<T>(stage: Stage, phase: string, tell: (step: string) => void, work: () => Promise<T>) {
+  const show = () => {
+    const { acked, pending } = stage.population.progress
+    tell(`${phase}: ${count(acked)} messages acked, ${count(pending)} not yet`)
+  }
+  const timer = setInterval(show, PROGRESS_EVERY_MS)
+  return work().finally(() => clearInterval(timer))
 }
 
 /** Between two faults, and before the first. */
@@ -31,9 +45,9 @@ export async function runScenarios(
 ): Promise<Line[]> {
   const { seed, measure, tell, recoveryMs } = options
   const stage = await Stage.open(setting, { random: seededRandom(seed), measure }, teardown)
-  const noticed = await play(stage, scenarios, options)
+  const { noticed, struck } = await withProgress(stage, 'faults', tell, () => play(stage, scenarios, options))
   tell('draining')
-  const left = await stage.drain()
+  const left = await withProgress(stage, 'draining', tell, () => stage.drain())
   await stage.population.flush()
   const brokerRssMb = Math.max(0, ...stage.brokers.pids.map((pid) => peakRssMb(pid) ?? 0))
   await stage.brokers.stop()
@@ -43,37 +57,54 @@ export async function runScenarios(
   const history = await historyOf(readLedger(stage.ledgerFiles), await stage.postgres.leftovers())
   const bounds: Bounds = { leaseMs: Number({ ...SETTINGS, ...setting.env }.LEASE_MS), recoveryMs }
   const names = scenarios.map(({ name }) => name)
-  return linesOf(history, names, { ...noticed, faults, brokerRssMb }, bounds)
+  const judged = linesOf(history, names.filter((name) => struck.has(name)), { ...noticed, faults, brokerRssMb }, bounds) // biome-ignore format: one thing
+  return [...judged, ...names.filter((name) => !struck.has(name)).map((name) => skippedLine(name, NO_TIME))]
 }
 
-async function play(stage: Stage, scenarios: readonly Scenario[], options: RunOptions): Promise<Noticed> {
+async function play(
+  stage: Stage,
+  scenarios: readonly Scenario[],
+  { measure, tell, endMs }: RunOptions,
+): Promise<Played> {
   const missed = new Map<string, string>()
   const faults: string[] = []
+  const struck = new Set<string>()
   const journal = new Faults(stage)
   try {
     await stage.begin()
-    await stage.acks(CALM_ACKS[options.measure])
-    const endMs = clockMs() + options.minutes * 60_000
-    for (const scenario of turns(stage, scenarios, () => clockMs() < endMs)) {
-      options.tell(scenario.name)
+    await stage.acks(CALM_ACKS[measure])
+    let no = 0
+    for (const scenario of turns(stage, scenarios, endMs)) {
+      no += 1
+      tell(`fault ${no}: ${scenario.name}`)
+      struck.add(scenario.name)
       const sentence = await strike(scenario, stage, journal)
       if (sentence !== null) missed.set(scenario.name, sentence)
       await journal.recovered()
-      await stage.acks(CALM_ACKS[options.measure])
+      await stage.acks(CALM_ACKS[measure])
     }
   } catch (error) {
     if (!(error instanceof OperatingError)) throw error
     faults.push(error.message) // what is there is judged all the same
   }
   journal.close()
-  return { faults, missed, brokerRssMb: null }
+  if (struck.size === 0) struck.add(scenarios[0]!.name) // what went wrong before the first fault is said of it
+  return { noticed: { faults, missed, brokerRssMb: null }, struck }
 }
 
-/** Each once, in a drawn order; then drawn ones until the time is over. */
-function* turns(stage: Stage, scenarios: readonly Scenario[], hasTime: () => boolean): Generator<Scenario> {
+interface Played {
+  readonly noticed: Noticed
+  /** The scenarios that had a turn. */
+  readonly struck: ReadonlySet<string>
+}
+
+/** Each once, in a drawn order; then drawn ones. The first has its turn in any case, the others until the time is over. */
+function* turns(stage: Stage, scenarios: readonly Scenario[], endMs: number | null): Generator<Scenario> {
   const waiting = [...scenarios]
-  while (waiting.length > 0) yield waiting.splice(stage.random.below(waiting.length), 1)[0]!
-  while (hasTime()) yield stage.pick(scenarios)
+  const draw = () => waiting.splice(stage.random.below(waiting.length), 1)[0]!
+  yield draw()
+  while (endMs === null ? waiting.length > 0 : clockMs() < endMs)
+    yield waiting.length > 0 ? draw() : stage.pick(scenarios)
 }
 
 /** @returns why it hit nothing, or null */

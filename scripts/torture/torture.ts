@@ -1,7 +1,9 @@
 /** The whole run: what can be mixed on one stage, and then the others, each on its own. */
+import { clockMs } from '@sealpost/sdk'
 import { Teardown } from '../lib/teardown.ts'
+import { type Budget, budgetOf, minutesText } from './budget.ts'
 import type { TortureOptions } from './options.ts'
-import { type RunOptions, runScenarios } from './run.ts'
+import { NO_TIME, type RunOptions, runScenarios } from './run.ts'
 import type { Scenario } from './scenario.ts'
 import { SCENARIOS } from './scenarios.ts'
 import type { Measure, StageSetting } from './stage.ts'
@@ -12,9 +14,6 @@ export interface Torture extends Omit<TortureOptions, 'seed' | 'list' | 'json'> 
   readonly tell: (step: string) => void
 }
 
-/** One that has a Postgres of its own is broken again and again for no longer. */
-const ALONE_MINUTES_MAX = 0.5
-
 /** @returns a line for each scenario that was asked for, in the order of `SCENARIOS` */
 export async function torture(options: Torture, teardown: Teardown): Promise<Line[]> {
   const asked = SCENARIOS.filter(({ name }) => options.scenario.length === 0 || options.scenario.includes(name))
@@ -24,17 +23,37 @@ export async function torture(options: Torture, teardown: Teardown): Promise<Lin
     if (reason !== null) lines.push(skippedLine(name, reason))
     return reason === null
   })
-  const mixed = can.filter(({ alone }) => !alone)
-  if (mixed.length > 0) lines.push(...(await runOn(mixed, options, options.minutes, teardown)))
-  for (const scenario of can.filter(({ alone }) => alone))
-    lines.push(...(await runOn([scenario], options, Math.min(options.minutes, ALONE_MINUTES_MAX), teardown)))
+  const [mixed, alone] = [can.filter((one) => !one.alone), can.filter((one) => one.alone)]
+  const totalMs = options.measure === 'short' ? null : options.minutes * 60_000
+  const run = timed(options, totalMs)
+  const budget = totalMs === null ? null : budgetOf(totalMs, alone.length)
+  run.tell(`seed ${options.seed}: ${mixed.length} kinds of faults mixed, then ${alone.length} alone`)
+  const part = async (scenarios: readonly Scenario[], place: Parameters<Budget['partEndMs']>[0]) => {
+    const endMs = budget?.partEndMs(place) ?? null
+    if (place.isAlone && endMs !== null && !budget!.hasRoom(endMs))
+      return scenarios.map(({ name }) => skippedLine(name, NO_TIME))
+    run.tell(
+      `starting Postgres, brokers and peers for ${scenarios.length === 1 ? scenarios[0]!.name : 'the mixed faults'}`,
+    )
+    return runOn(scenarios, run, endMs === null ? null : budget!.faultsEndMs(endMs), teardown)
+  }
+  if (mixed.length > 0) lines.push(...(await part(mixed, { isAlone: false, aloneAfter: alone.length })))
+  for (const [i, scenario] of alone.entries())
+    lines.push(...(await part([scenario], { isAlone: true, aloneAfter: alone.length - i - 1 })))
   return asked.map(({ name }) => lines.find(({ scenario }) => scenario === name)!)
+}
+
+/** The same, with the time in front of each step. */
+function timed(options: Torture, totalMs: number | null): Torture {
+  const startedMs = clockMs()
+  const total = totalMs === null ? '' : ` of ${minutesText(totalMs)}`
+  return { ...options, tell: (step) => options.tell(`${minutesText(clockMs() - startedMs)}${total}  ${step}`) }
 }
 
 async function runOn(
   scenarios: readonly Scenario[],
   { seed, measure, rate, recoverWithin, tell }: Torture,
-  minutes: number,
+  endMs: number | null,
   teardown: Teardown,
 ): Promise<Line[]> {
   const recoveryMs = recoverWithin === 0 ? null : recoverWithin * 1000
@@ -44,7 +63,7 @@ async function runOn(
   if (special?.end) own.add({ end: special.end })
   try {
     const setting = { ...settingOf(scenarios, measure, { rate, seed }), ...special?.setting, place: special?.place }
-    const options: RunOptions = { seed, measure, minutes: measure === 'short' ? 0 : minutes, recoveryMs, tell }
+    const options: RunOptions = { seed, measure, endMs, recoveryMs, tell }
     return await runScenarios(scenarios, setting, options, own)
   } finally {
     await end()
