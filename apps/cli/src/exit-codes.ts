@@ -65,6 +65,7 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'revoked',
     'wrong_broker',
     'key_refused',
+    'own_key_missing',
     'key_changed',
     'invite_refused',
     'not_admin',

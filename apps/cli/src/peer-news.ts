@@ -51,7 +51,7 @@ function tell(event: PeerEvent, output: Output, contacts: Contacts): void {
       )
     case 'tamper':
       return output.warn(
-        `An envelope said to be of ${label(event.sender)} was thrown away: ${escapeName(event.reason)}.`,
+        `An envelope said to be of ${label(event.sender)} was not taken: ${escapeName(event.reason)}. Mail stays among the dead letters.`,
       )
     case 'group_tamper':
       return output.warn(`The broker handed out a group that its owner did not sign, or an old one (${event.reason}).`)

@@ -33,6 +33,8 @@ export interface ArrivalPorts {
   readonly counters: PeerCounters
   /** Whether a message is the answer to a request, whose it is then. */
   readonly isAnswer: (message: Message) => boolean
+  /** Whether what came with a body may be a pool's, of which other members may open it. */
+  readonly worksForPools: () => boolean
   /** Takes what is said in reply. */
   readonly post: (post: Post) => void
   /** Unsettled deliveries the broker may have pushed. */
@@ -50,6 +52,9 @@ const ALONE_BYTES = 4_096
 /** A broker that pushes mail of a peer it has no key for may find the key later. */
 const KEYLESS_RETRY_MS = 60_000
 const RETRY_MAX_MS = 0xffffffff
+/** Of a pool each member has a box of its own: others may open theirs. */
+const POOL_ATTEMPTS_MAX = 5
+const POOL_RETRY_MS = 1_000
 /** Remembered; of more, one whose rejection was lost is settled. */
 const REJECTIONS_MAX = 1_024
 
@@ -117,7 +122,7 @@ export class Arrivals implements MessageDesk {
   pushed(deliveries: readonly Pushed[], nowMs: Millis): void {
     for (const delivery of deliveries) {
       const waiting = this.parked.size > 0 ? this.parked.get(delivery.sender) : undefined
-      if (waiting) waiting.push(delivery)
+      if (waiting) this.#waitBehind(waiting, delivery)
       else this.#take(delivery, nowMs)
     }
   }
@@ -217,7 +222,7 @@ export class Arrivals implements MessageDesk {
     if (whole === 'asked') return this.#park(delivery)
     if (whole === 'later') return this.#putOff(delivery, { afterMs: RECHECK_MS, nowMs })
     this.#putOffs.done(delivery.sender, delivery.id)
-    if ('flaw' in whole) this.#throwAway(delivery, whole.flaw)
+    if ('flaw' in whole) this.#refuseUnopened(delivery, whole.flaw)
     else this.#takeOpened(delivery, whole, nowMs)
   }
 
@@ -254,7 +259,7 @@ export class Arrivals implements MessageDesk {
     const verdict = this.#inbox.receive(message)
     if (verdict === 'fresh') return this.#handOut(message)
     const { sender, envelopeId, deliveryId, sessionNo } = message
-    if (verdict === 'taken') return this.#throwAway({ id: deliveryId, sender, envelopeId }, 'place_taken')
+    if (verdict === 'taken') return this.#rejectTampered({ id: deliveryId, sender, envelopeId }, 'place_taken')
     if (verdict === 'duplicate') {
       counters.duplicates += 1
       return this.#settleWhenKept(message)
@@ -282,6 +287,11 @@ export class Arrivals implements MessageDesk {
     this.#ports.effects.flushSoon()
   }
 
+  #waitBehind(waiting: Pushed[], delivery: Pushed): void {
+    waiting.push(delivery)
+    this.#ports.opening.waitsBehind(delivery)
+  }
+
   #park(delivery: Pushed): void {
     const waiting = this.parked.get(delivery.sender)
     if (waiting) waiting.push(delivery)
@@ -289,11 +299,24 @@ export class Arrivals implements MessageDesk {
     this.#ports.effects.flushSoon() // the question for the key
   }
 
-  /** Settled, or it would come back for ever; its application never sees it. */
-  #throwAway({ id, sender, envelopeId }: Pick<Pushed, 'id' | 'sender' | 'envelopeId'>, reason: string): void {
+  #refuseUnopened(delivery: Pushed, reason: string): void {
+    const mayBeOthers = delivery.body && delivery.attempt < POOL_ATTEMPTS_MAX && this.#ports.worksForPools()
+    if (!mayBeOthers) return this.#rejectTampered(delivery, reason)
+    this.#tampered(delivery, reason)
+    this.retrying.push({ id: delivery.id, afterMs: POOL_RETRY_MS })
+    this.#ports.effects.flushSoon()
+  }
+
+  /** A dead letter, so that nothing is lost that this peer could open with other keys or in a later version. */
+  #rejectTampered(delivery: Pick<Pushed, 'id' | 'sender' | 'envelopeId'>, reason: string): void {
+    this.#tampered(delivery, reason)
+    this.rejecting.push({ id: delivery.id, reason })
+    this.#ports.effects.flushSoon()
+  }
+
+  #tampered({ sender, envelopeId }: Pick<Pushed, 'sender' | 'envelopeId'>, reason: string): void {
     this.#ports.counters.tampered += 1
     this.#ports.effects.announce({ type: 'tamper', sender, envelopeId, reason })
-    this.#settleSoon(id)
   }
 
   #settleWhenKept(message: Message): void {

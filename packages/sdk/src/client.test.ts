@@ -166,7 +166,7 @@ describe('receiving', () => {
     await Promise.all([alice.close(), bob.close()])
   })
 
-  test('a changed envelope is reported and settled, never shown', async () => {
+  test('a changed envelope is reported and rejected, never shown', async () => {
     const world = new World()
     const { next, onEvent } = events()
     const [alice, bob] = [await world.peer(), await world.peer({ onEvent })]
@@ -178,7 +178,7 @@ describe('receiving', () => {
     await alice.send(bob.key, 'secret')
     expect(await next('tamper')).toMatchObject({ sender: alice.key, reason: 'does_not_open' })
     await bob.close()
-    expect(world.heard('settle')).toHaveLength(1)
+    expect(world.heard('reject').map(({ items }) => items[0]!.reason)).toEqual(['does_not_open'])
     await alice.close()
   })
 

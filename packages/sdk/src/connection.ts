@@ -183,6 +183,11 @@ export class Connection {
     this.#end(null)
   }
 
+  /** For good, for a reason of this peer's own. */
+  fail(error: SealpostError): void {
+    this.#end(error)
+  }
+
   #dial(nowMs: Millis): void {
     this.dialNo += 1
     this.#hintMs = 0

@@ -10,6 +10,8 @@ import type { HttpRefusalCode } from './http/http-codes.ts'
  * - `body_too_large`: over `BODY_BYTES_MAX`.
  * - `wrong_broker`: whoever answered does not hold the pinned key.
  * - `key_refused`: the directory's key binding for this peer is forged, expired, older than one seen, or unusable.
+ * - `own_key_missing`: the directory names a box key of this peer that it was not given, and mail sealed to it came. The
+ *   peer ended before it rejected anything: start it with the key file from after the rotation.
  * - `aborted`: the caller's signal fired before the first session.
  * - `connection_lost`: of `join`: no answer came. The same invite may be tried again with the same identity.
  * - `invite_malformed`: it is no invite, or not as it was signed.
@@ -64,6 +66,7 @@ export type SdkCode =
   | 'body_too_large'
   | 'wrong_broker'
   | 'key_refused'
+  | 'own_key_missing'
   | 'aborted'
   | 'connection_lost'
   | 'invite_malformed'

@@ -46,7 +46,11 @@ export type PeerEvent =
    * the two box keys, or the sender was restored from a copy. It is handed out.
    */
   | { type: 'forked'; sender: PeerKey; envelopeId: EnvelopeId }
-  /** An envelope that does not open or says inside another thing than outside. It was settled and is not shown. */
+  /**
+   * An envelope does not open, or says inside another thing than outside. It is not shown. Mail was rejected with the same
+   * reason: the broker keeps it as a dead letter, from where an operator can put it back, and its sender gets the receipt
+   * `rejected` if it asked for one. A member of a pool gives it back for other members first, four times.
+   */
   | { type: 'tamper'; sender: PeerKey; envelopeId: EnvelopeId; reason: string }
   /** The peer's box key is another one than before, signed by the same peer. */
   | { type: 'key_changed'; peer: PeerKey; boxEpoch: number }

@@ -57,6 +57,7 @@ export function fakeCrypto(peer: FakePeer): CryptoPort {
       return { envelope: join(text, body), headerHash: fnv(text, 16) }
     },
     open: (from, arrival) => openFake(peer, own, from, arrival),
+    lacksBoxKey: ({ boxKey }) => toHex(boxKey) !== own,
     newNonce: () => fakeBytes(32, peer.random),
     newEnvelopeId: () => randomHex(16) as EnvelopeId,
     newStreamId: () => randomHex(16) as StreamId,

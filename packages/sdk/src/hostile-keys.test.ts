@@ -336,6 +336,7 @@ describe('of groups, a broker that', () => {
     expect(bob.shown).toEqual([...shows, 'the end'])
     await scene.leave(bob)
     expect(scene.unsettled).toEqual([])
+    expect(scene.rejections).toEqual(raises.flatMap((event) => (event.type === 'tamper' ? [event.reason] : [])))
   })
 
   function answer({ alice, bob, says }: Crew, isBob: boolean, { ref }: FrameOf<'groups'>): true {
@@ -343,6 +344,52 @@ describe('of groups, a broker that', () => {
     to.socket.say({ type: 'groupList', ref, statements: says(to).map(({ bytes }) => bytes), isLast: true })
     return true
   }
+})
+
+describe('of the reader’s own key, a broker that', () => {
+  /** Alice seals to a key that Bob does not hold; the broker names `entry` as his. */
+  async function unopened(scene: HostileScene, entry: (bob: Identity) => KeyBindingEntry): Promise<Side> {
+    const [alice, bob] = [await scene.join(scene.alice), await scene.join(scene.bob)]
+    scene.broker.enrol(rotated(scene.bob, 2))
+    const [one, two] = await scene.mail(alice, scene.bob, '1', '2')
+    scene.broker.bindings.set(keyOf(scene.bob), entry(scene.bob))
+    scene.pushAtOnce(bob, one!, two!)
+    return bob
+  }
+
+  test('names a newer one ends the peer before it rejects anything', async () => {
+    await using scene = new HostileScene()
+    const { meshId } = scene.broker
+    const bob = await unopened(scene, (identity) => entryOf(rotated(identity, 3), meshId))
+    expect(await bob.peer.closed).toMatchObject({ code: 'own_key_missing' })
+    expect(await bob.next('closed')).toMatchObject({ error: { code: 'own_key_missing' } })
+    expect([alarmsOf(bob).length, scene.rejections]).toEqual([1, []])
+  })
+
+  test('names another one of the same epoch ends it, too', async () => {
+    await using scene = new HostileScene()
+    const { meshId } = scene.broker
+    const bob = await unopened(scene, (identity) => entryOf(rotated(identity, 1), meshId))
+    expect(await bob.peer.closed).toMatchObject({ code: 'own_key_missing' })
+  })
+
+  test('names the one it holds has the mail rejected', async () => {
+    await using scene = new HostileScene()
+    const bob = await unopened(scene, (identity) => entryOf(identity, scene.broker.meshId))
+    await bob.next('tamper', 2)
+    await scene.leave(bob)
+    expect(scene.rejections).toEqual(['does_not_open', 'does_not_open'])
+    expect(scene.broker.heard.filter(({ type }) => type === 'lookup').length).toBeLessThanOrEqual(3)
+  })
+
+  test('forges a newer one has the mail rejected, and is told apart', async () => {
+    await using scene = new HostileScene()
+    const bob = await unopened(scene, (identity) => ({ ...entryOf(identity, scene.broker.meshId), boxEpoch: 9 }))
+    expect(await bob.next('key_refused')).toMatchObject({ peer: bob.peer.key, reason: 'binding_forged' })
+    await bob.next('tamper', 2)
+    await scene.leave(bob)
+    expect(scene.rejections).toEqual(['does_not_open', 'does_not_open'])
+  })
 })
 
 test('nobody notices a broker that withholds the newest statement of a group from who never saw it', async () => {

@@ -260,6 +260,10 @@ const rows: Row[] = [
   },
 ]
 
+/** What was wrong with a message is the reason it is rejected with; a whisper can't be rejected. */
+const rejectionOf = (event: Partial<PeerEvent>): string[] =>
+  event.type === 'tamper' && event.reason !== 'no_whisper' ? [event.reason!] : []
+
 describe('a broker that', () => {
   test.each(rows)('$broker', async ({ raises, shows, attack }) => {
     await using scene = new HostileScene()
@@ -270,6 +274,7 @@ describe('a broker that', () => {
     expect(bob.shown).toEqual([...shows, 'the end'])
     await scene.leave(bob)
     expect(scene.unsettled).toEqual([])
+    expect(scene.rejections).toEqual(raises.flatMap(rejectionOf))
   })
 })
 

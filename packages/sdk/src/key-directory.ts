@@ -76,7 +76,7 @@ export class KeyDirectory {
   find(peer: PeerKey, nowMs: Millis): KnownKey | null {
     const known = this.#known.get(peer)
     const isGood = known !== undefined && nowMs <= known.key.notAfterMs
-    if (!isGood || nowMs - known.checkedAtMs > REFRESH_MS) this.#ask(peer)
+    if (!isGood || nowMs - known.checkedAtMs > REFRESH_MS) this.ask(peer)
     return isGood ? known.key : null
   }
 
@@ -84,7 +84,7 @@ export class KeyDirectory {
   findForOpening(peer: PeerKey): Correspondent | null {
     const known = this.#known.get(peer)
     if (known) return known.key
-    this.#ask(peer)
+    this.ask(peer)
     return null
   }
 
@@ -106,12 +106,17 @@ export class KeyDirectory {
     return this.#open.get(peer)?.isHistory === true
   }
 
+  /** The same, and the question has not left: its answer holds for all that came until now. */
+  isRecheckUnsent(peer: PeerKey): boolean {
+    return this.isRechecking(peer) && this.#unsent.has(peer)
+  }
+
   /** The broker says that these have new keys. */
   rebound(peers: readonly PeerKey[]): void {
     for (const peer of peers) {
       const wish = this.#open.get(peer)
       if (wish) wish.isStale = true
-      else if (this.#known.has(peer)) this.#ask(peer)
+      else if (this.#known.has(peer)) this.ask(peer)
     }
   }
 
@@ -162,7 +167,8 @@ export class KeyDirectory {
     this.#rest()
   }
 
-  #ask(peer: PeerKey): void {
+  /** Asks for the peer's key, known or not: `learned` or `refused` follows. */
+  ask(peer: PeerKey): void {
     if (!this.#open.has(peer)) this.#want(peer, { isHistory: false, isStale: false })
   }
 

@@ -1,6 +1,6 @@
 /** Opens what came from other peers, with the keys that are believed; asks for those that are not known. */
 import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
-import type { KeyDirectory } from './key-directory.ts'
+import type { KeyDirectory, KnownKey } from './key-directory.ts'
 import type { CryptoPort, Opened } from './ports.ts'
 
 export interface SealedArrival {
@@ -9,35 +9,80 @@ export interface SealedArrival {
   readonly envelope: Uint8Array
 }
 
+export interface OpeningPorts {
+  readonly crypto: Pick<CryptoPort, 'open' | 'lacksBoxKey'>
+  readonly keys: KeyDirectory
+  readonly self: PeerKey
+  /** The directory names a box key of this peer that it was not given. Nothing of the mail sealed to it may be ended. */
+  readonly ownKeyMissing: (boxEpoch: number) => void
+  /** What waits of this sender may be tried again. */
+  readonly unlock: (sender: PeerKey) => void
+}
+
 export class Opening {
-  readonly #crypto: Pick<CryptoPort, 'open'>
-  readonly #keys: KeyDirectory
+  readonly #ports: OpeningPorts
   /** All keys of their senders were asked for since they came. */
   readonly #rechecked = new WeakSet<SealedArrival>()
+  /**
+   * Whether the directory's key of this peer is one it holds. Asked once in a session: a peer turns to another key in a
+   * session of its own, which would end this one.
+   */
+  #ownKey: 'unchecked' | 'asked' | 'held' = 'unchecked'
+  /** Senders of what waits for that answer. */
+  readonly #waiting = new Set<PeerKey>()
 
-  constructor(crypto: Pick<CryptoPort, 'open'>, keys: KeyDirectory) {
-    this.#crypto = crypto
-    this.#keys = keys
+  constructor(ports: OpeningPorts) {
+    this.#ports = ports
   }
 
   /**
-   * `asked`: a key of the sender was asked for, and the directory tells whether it came. `later`: it was asked for just
-   * before this came, so the sender may have turned to another key meanwhile; `RECHECK_MS` later it is asked for again.
+   * `asked`: a key was asked for, and `unlock` or the directory tells when it came. `later`: the sender's keys were asked
+   * for just before this came, so the sender may have turned to another key meanwhile; `RECHECK_MS` later they are asked
+   * for again. `does_not_open` is final: it opens with no key that the directory knows, and this peer lacks none.
    */
   open(arrival: SealedArrival, nowMs: Millis): Opened | 'asked' | 'later' {
+    const { crypto, keys } = this.#ports
     const { sender } = arrival
-    const key = this.#keys.findForOpening(sender)
+    const key = keys.findForOpening(sender)
     if (!key) return 'asked'
-    const opened = this.#crypto.open(key, arrival)
+    const opened = crypto.open(key, arrival)
     if (isAnswer(opened)) return opened
-    for (const former of this.#keys.formersOf(sender)) {
-      const other = this.#crypto.open(former, arrival)
+    for (const former of keys.formersOf(sender)) {
+      const other = crypto.open(former, arrival)
       if (isAnswer(other)) return other
     }
     // Its sender may have been unlocked for something else, before the keys came.
-    if (this.#rechecked.has(arrival)) return this.#keys.isRechecking(sender) ? 'asked' : opened
-    if (!this.#keys.recheck(sender, nowMs)) return 'later'
+    if (this.#rechecked.has(arrival))
+      return keys.isRechecking(sender) ? 'asked' : this.#unlessOwnKeyMissing(arrival, opened)
+    if (!keys.recheck(sender, nowMs)) return 'later'
     this.#rechecked.add(arrival)
+    return 'asked'
+  }
+
+  /** Waits behind another one of its sender, and shares the question for all keys of the sender if it has not left. */
+  waitsBehind(arrival: SealedArrival): void {
+    if (this.#ports.keys.isRecheckUnsent(arrival.sender)) this.#rechecked.add(arrival)
+  }
+
+  /** The directory's key of this peer, asked for here or elsewhere; null: it has none that can be believed. */
+  ownKeyAnswered(key: KnownKey | null): void {
+    if (key && this.#ports.crypto.lacksBoxKey(key)) return this.#ports.ownKeyMissing(key.boxEpoch)
+    this.#ownKey = 'held'
+    const senders = [...this.#waiting]
+    this.#waiting.clear()
+    for (const sender of senders) this.#ports.unlock(sender)
+  }
+
+  disconnected(): void {
+    this.#ownKey = 'unchecked'
+    this.#waiting.clear()
+  }
+
+  #unlessOwnKeyMissing({ sender }: SealedArrival, opened: Opened): Opened | 'asked' {
+    if (this.#ownKey === 'held') return opened
+    if (this.#ownKey === 'unchecked') this.#ports.keys.ask(this.#ports.self)
+    this.#ownKey = 'asked'
+    this.#waiting.add(sender)
     return 'asked'
   }
 }

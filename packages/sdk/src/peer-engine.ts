@@ -105,6 +105,8 @@ export class PeerEngine {
     this.#keys = new PeerKeys({
       crypto,
       epochs: this.keyEpochs,
+      self: options.peerKey,
+      ownKeyMissing: (error) => this.#fail(error),
       current: (peer) => this.persons.book.current(peer),
       announce: (event) => effects.announce(event),
       unlock: (peer) => this.#unlock(peer),
@@ -134,12 +136,16 @@ export class PeerEngine {
       ...{ crypto, counters, random },
       announce: (event) => effects.announce(event),
       ask: (question, asker) => this.ask(question, asker),
-      lookup: (peer, waiter) => this.#lookupNow(peer, waiter),
+      lookup: (peer, waiter) => this.#keys.lookupCurrent(peer, waiter, (key, other) => this.lookup(key, other)),
       flushSoon: () => effects.flushSoon(),
     })
     const { opening: groups } = this.groups
     const { book: persons } = this.persons
-    this.arrivals = new Arrivals({ opening, groups, persons, effects, counters, isAnswer, post, credit }, keeping)
+    const worksForPools = () => this.pools.seats.isAny
+    this.arrivals = new Arrivals(
+      { opening, groups, persons, effects, counters, isAnswer, worksForPools, post, credit },
+      keeping,
+    )
     this.#whispers = new Whispers({ crypto, keys: directory, opening, effects, counters })
     this.#standing = new Standing((entry) => effects.announce({ type: 'presence', ...entry }))
     if (store) this.outbox.restore(store.records, (record, message) => this.#orphan(record, message))
@@ -326,22 +332,20 @@ export class PeerEngine {
     this.#keys.lookup(peer, waiter, this.#nowMs)
   }
 
-  /** The same of whoever this peer is now. */
-  #lookupNow(peer: PeerKey, { found, refused }: KeyWaiter): void {
-    const { book } = this.persons
-    const now = book.current(peer)
-    const missed = (error: SealpostError) => {
-      if (book.current(now) === now) refused(error)
-      else this.#lookupNow(now, { found, refused })
-    }
-    this.lookup(now, { found, refused: missed })
-  }
-
   /** Says what was settled, then ends everything. */
   close(): void {
+    this.#sayEnds()
+    this.#connection.close()
+  }
+
+  #fail(error: SealpostError): void {
+    this.#sayEnds()
+    this.#connection.fail(error)
+  }
+
+  #sayEnds(): void {
     const { arrivals, state } = this
     if (state.name === 'live') this.#say([...arrivals.takeFrames(this.#nowMs), ...arrivals.takeSettles()])
-    this.#connection.close()
   }
 
   #receivedLive(frame: ServerFrame): void {

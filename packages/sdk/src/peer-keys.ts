@@ -17,10 +17,13 @@ export interface KeyWaiter {
 }
 
 export interface PeerKeysPorts {
-  readonly crypto: Pick<CryptoPort, 'checkBinding' | 'open'>
+  readonly crypto: Pick<CryptoPort, 'checkBinding' | 'open' | 'lacksBoxKey'>
   readonly epochs: KeyEpochs
   /** The identity key of now, of one that others may have followed. */
   readonly current: (peer: PeerKey) => PeerKey
+  readonly self: PeerKey
+  /** The directory names a box key of this peer that it was not given. */
+  readonly ownKeyMissing: (error: SealpostError) => void
   readonly announce: (event: PeerEvent) => void
   /** The peer's key is known: what waits for it goes on. */
   readonly unlock: (peer: PeerKey) => void
@@ -45,7 +48,13 @@ export class PeerKeys {
       refused: (peer, reason) => this.#refused(peer, reason),
       changed: (peer, { boxEpoch }) => ports.announce({ type: 'key_changed', peer, boxEpoch }),
     })
-    this.opening = new Opening(ports.crypto, this.directory)
+    this.opening = new Opening({
+      crypto: ports.crypto,
+      keys: this.directory,
+      self: ports.self,
+      ownKeyMissing: (boxEpoch) => ports.ownKeyMissing(ownKeyMissing(boxEpoch)),
+      unlock: (sender) => ports.unlock(sender),
+    })
   }
 
   /** The peer's checked box key, from memory or from the broker's directory. */
@@ -58,6 +67,21 @@ export class PeerKeys {
     this.#ports.flushSoon()
   }
 
+  /** Looks up the identity key that `peer` goes by now, also when a successor shows only in the meantime. */
+  lookupCurrent(
+    peer: PeerKey,
+    { found, refused }: KeyWaiter,
+    lookup: (peer: PeerKey, waiter: KeyWaiter) => void,
+  ): void {
+    const { current } = this.#ports
+    const now = current(peer)
+    const missed = (error: SealpostError) => {
+      if (current(now) === now) refused(error)
+      else this.lookupCurrent(now, { found, refused }, lookup)
+    }
+    lookup(now, { found, refused: missed })
+  }
+
   /** The broker has keys of these by now that differ from what it answered before. */
   rebound({ peers }: FrameOf<'rebound'>): void {
     this.directory.rebound(peers)
@@ -66,6 +90,7 @@ export class PeerKeys {
 
   disconnected(): void {
     this.directory.disconnected()
+    this.opening.disconnected()
   }
 
   close(error: SealpostError): void {
@@ -75,6 +100,7 @@ export class PeerKeys {
 
   #learned(peer: PeerKey, key: KnownKey): void {
     for (const waiter of this.#takeWaiters(peer)) waiter.found(key)
+    if (peer === this.#ports.self) this.opening.ownKeyAnswered(key)
     this.#ports.unlock(peer)
     this.#ports.flushSoon()
   }
@@ -86,6 +112,7 @@ export class PeerKeys {
         : new SealpostError('key_refused', `The directory's key for this peer can't be believed (${reason}).`)
     this.#ports.announce({ type: 'key_refused', peer, reason })
     for (const waiter of this.#takeWaiters(peer)) waiter.refused(error)
+    if (peer === this.#ports.self) this.opening.ownKeyAnswered(null)
     this.#ports.refuse(peer, error)
   }
 
@@ -94,4 +121,9 @@ export class PeerKeys {
     this.#waiters.delete(peer)
     return waiters
   }
+}
+
+function ownKeyMissing(boxEpoch: number): SealpostError {
+  const reason = `The directory has box key ${boxEpoch} of this peer, which it was not given, and mail came that it can't open.`
+  return new SealpostError('own_key_missing', `${reason} Start it with the key file from after the rotation.`)
 }

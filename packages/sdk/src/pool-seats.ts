@@ -41,6 +41,11 @@ export class PoolSeats {
     this.#ports = ports
   }
 
+  /** Whether this peer works for any pool. */
+  get isAny(): boolean {
+    return this.#seats.size > 0
+  }
+
   join(poolId: PoolId, credit: number, waiter: Waiter): void {
     const seat = this.#seats.get(poolId) ?? { credit, ref: 0, saidAtMs: Infinity, isTaken: false, waiters: [] }
     this.#seats.set(poolId, seat)

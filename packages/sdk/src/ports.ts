@@ -53,6 +53,8 @@ export interface CryptoPort {
   seal(draft: EnvelopeDraft): Sealed
   /** Never throws on what the network brought. `does_not_open` as the reason asks for a newer key of the sender. */
   open(from: Correspondent, arrival: { envelopeId: EnvelopeId; envelope: Uint8Array }): Opened
+  /** Whether this box key of one's own is none of those held, and none of them is newer. */
+  lacksBoxKey(key: Pick<Correspondent, 'boxKey' | 'boxEpoch'>): boolean
   /** 32 random bytes. */
   newNonce(): Uint8Array
   newEnvelopeId(): EnvelopeId

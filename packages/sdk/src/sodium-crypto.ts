@@ -56,6 +56,8 @@ export function sodiumCrypto(
     },
     seal: (draft) => sealInStream(sealer, draft),
     open: (from, { envelope, envelopeId }) => openEnvelope(sealer, envelope, { from, envelopeId }),
+    lacksBoxKey: ({ boxKey, boxEpoch }) =>
+      [current, ...beside].every(({ publicKey, epoch }) => epoch <= boxEpoch && !isSame(publicKey, boxKey)),
     bind: (next, notAfterMs) => {
       holdKeys(current, [next, ...beside.filter((key) => key.epoch !== next.epoch)])
       return bindBoxKey({ signing, box: next }, meshId, notAfterMs)
@@ -74,4 +76,5 @@ export function sodiumCrypto(
 
 /** Of all peers of a process: whoever comes again goes on above what it sent. */
 const newEnvelopeId = envelopeIds()
+const isSame = (a: Uint8Array, b: Uint8Array) => a.length === b.length && a.every((byte, i) => byte === b[i])
 const randomBytes = (length: number): Uint8Array => crypto.getRandomValues(new Uint8Array(length))

@@ -155,6 +155,12 @@ export class HostileScene implements AsyncDisposable {
     }
   }
 
+  /** In one frame: plain messages only. */
+  pushAtOnce(to: Side, ...deliveries: Pushed[]): void {
+    for (const { id } of deliveries) this.pushedIds.add(id)
+    to.socket.say({ type: 'push', deliveries })
+  }
+
   /** An honest word of a third peer, which comes behind all that was done before it. */
   async sentinel(to: Side): Promise<void> {
     const carol = await this.join(this.carol)
@@ -167,6 +173,12 @@ export class HostileScene implements AsyncDisposable {
   get unsettled(): DeliveryId[] {
     const done = new Set(this.broker.heard.flatMap(endsOf))
     return [...this.pushedIds].filter((id) => !done.has(id))
+  }
+
+  /** With what reasons mail was rejected, in their order. */
+  get rejections(): string[] {
+    const rejects = this.broker.heard.filter((frame) => frame.type === 'reject')
+    return rejects.flatMap(({ items }) => items.map(({ reason }) => reason))
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -8,10 +8,9 @@ import { Arrivals } from './arrivals.ts'
 import { fakeBinding, fakeCrypto } from './fake-crypto.ts'
 import { GroupBook } from './group-book.ts'
 import { GroupOpening } from './group-opening.ts'
-import { KeyDirectory } from './key-directory.ts'
 import { KeyEpochs } from './key-epochs.ts'
 import type { Message, Pushed } from './message.ts'
-import { Opening } from './opening.ts'
+import { PeerKeys } from './peer-keys.ts'
 import { World as OutboxWorld } from './testing-outbox.ts'
 
 const ALICE = 'a'.repeat(64) as PeerKey
@@ -19,6 +18,7 @@ const BOB = 'b'.repeat(64) as PeerKey
 const MESH = '1'.repeat(32) as MeshId
 const FAR_MS = 4_000_000_000_000
 const boxKeyOf = (epoch: number) => new Uint8Array(32).fill(epoch)
+const OWN_BINDING = fakeBinding({ peer: BOB, boxKey: boxKeyOf(0), boxEpoch: 1, notAfterMs: FAR_MS })
 const encoder = new TextEncoder()
 const ignore = () => undefined
 
@@ -43,29 +43,35 @@ export class TurnsScene {
   private readonly seqs = new Map<Priority, number>()
   private lastId = 0
   private readonly arrivals: Arrivals
-  private readonly keys: KeyDirectory
+  private readonly peerKeys: PeerKeys
   private readonly delayMs: () => Millis
 
   /** `delayMs`: how much later than asked for the broker pushes again. */
   constructor(delayMs: () => Millis = () => 0, credit = 256) {
     this.delayMs = delayMs
     const crypto = fakeCrypto({ peerKey: BOB, meshId: MESH, boxKey: boxKeyOf(0), random: () => 0.5 })
-    this.keys = new KeyDirectory({
+    this.peerKeys = new PeerKeys({
       crypto,
       epochs: new KeyEpochs({ self: BOB }),
-      isFormer: () => false,
-      learned: (peer) => this.arrivals.unlock(peer, this.nowMs),
-      refused: (peer) => this.arrivals.refuse(peer, this.nowMs),
-      changed: ignore,
+      self: BOB,
+      ownKeyMissing: (error) => {
+        throw error
+      },
+      current: (peer) => peer,
+      announce: ignore,
+      unlock: (peer) => this.arrivals.unlock(peer, this.nowMs),
+      refuse: (peer) => this.arrivals.refuse(peer, this.nowMs),
+      flushSoon: ignore,
     })
     const book = new GroupBook({ crypto: crypto.groups, announce: ignore, ask: ignore, changed: ignore })
     this.arrivals = new Arrivals({
-      opening: new Opening(crypto, this.keys),
+      opening: this.peerKeys.opening,
       groups: new GroupOpening({ crypto: crypto.groups, book, current: (peer) => peer, unlock: ignore }),
       persons: { whose: (person) => ({ person, label: null }) },
       effects: { deliver: (message) => this.show(message), announce: ignore, flushSoon: ignore },
       counters: new OutboxWorld().counters,
       isAnswer: () => false,
+      worksForPools: () => false,
       credit,
       post: ignore,
     })
@@ -113,7 +119,7 @@ export class TurnsScene {
   /** Bob's session ends, and in the next one everything comes at once, in its order. */
   reconnect(): void {
     this.arrivals.disconnected()
-    this.keys.disconnected()
+    this.peerKeys.disconnected()
     this.arrivals.connected({ leaseMs: 30_000, creditMax: 1024 })
     const pushes = this.waiting.map(({ push }) => push).sort((a, b) => a.id - b.id)
     this.waiting = []
@@ -170,10 +176,18 @@ export class TurnsScene {
   }
 
   private listen(): void {
-    for (const question of this.keys.takeFrames(this.nowMs)) this.answer(question)
+    while (!this.unanswered && this.ask());
+    this.ask()
     for (const frame of this.arrivals.takeFrames(this.nowMs))
       if (frame.type === 'retry') this.takeBack(frame)
       else if (frame.type === 'settle') this.settles.push({ count: frame.ids.length, atMs: this.nowMs })
+  }
+
+  /** Answers whether there was a question. */
+  private ask(): boolean {
+    const questions = this.peerKeys.directory.takeFrames(this.nowMs)
+    for (const question of questions) this.answer(question)
+    return questions.length > 0
   }
 
   private answer(question: Question): void {
@@ -181,9 +195,11 @@ export class TurnsScene {
     const { bindings, nowMs } = this
     const { ref } = question
     if (question.type === 'lookupHistory')
-      return this.keys.historyAnswered({ type: 'keyHistory', ref, bindings }, nowMs)
-    const unknown = bindings.length > 0 ? [] : question.peers
-    this.keys.answered({ type: 'directory', ref, bindings: bindings.slice(0, 1), unknown }, nowMs)
+      return this.peerKeys.directory.historyAnswered({ type: 'keyHistory', ref, bindings }, nowMs)
+    const known = [...bindings.slice(0, 1), OWN_BINDING]
+    const found = known.filter(({ peer }) => question.peers.includes(peer))
+    const unknown = question.peers.filter((asked) => !found.some(({ peer }) => peer === asked))
+    this.peerKeys.directory.answered({ type: 'directory', ref, bindings: found, unknown }, nowMs)
   }
 
   private takeBack({ items }: FrameOf<'retry'>): void {

@@ -59,6 +59,7 @@ export function vaultCrypto(vault: Vault, { meshId, peerKey, random, ring, nowMs
       const opened = openFacts(facts, { meshId, to: peerKey, from, ring, envelopeId })
       return opened.ok ? { ...opened, headerHash: opened.header.stream && hashOf(envelope) } : opened
     },
+    lacksBoxKey: ({ boxKey, boxEpoch }) => boxEpoch >= ring.newestEpoch && !ring.holds(boxKey),
     newNonce: () => new Uint8Array(32),
     newEnvelopeId: () => {
       lastId += 1
