@@ -132,3 +132,54 @@ test.each([
   engine.closed(2)
   expect(strikes.map(({ id }) => id)).toEqual(struck)
 })
+
+const LIMITED = { rate: { perSecond: 200, burst: 400 } }
+const idsFrom = (first: number, count: number) => Array.from({ length: count }, (_, i) => (first + i) as DeliveryId)
+
+test('who goes on settling what it does not hold is shown out, and one window of it is harmless', () => {
+  const at = world(LIMITED)
+  enterCaughtUp(at)
+  const settle = () => at.engine.received(2, { type: 'settle', ids: idsFrom(1, 1000) })
+  for (let i = 0; i < 20; i++) settle()
+  expect(at.closes).toEqual([])
+  settle()
+  expect(at.closes).toEqual([[2, 'rate_exceeded']])
+})
+
+test.each([
+  ['retry', { type: 'retry', items: idsFrom(1, 1000).map((id) => ({ id, afterMs: 0 })) }],
+  ['reject', { type: 'reject', items: idsFrom(1, 1000).map((id) => ({ id, reason: '' })) }],
+  ['extend', { type: 'extend', ids: idsFrom(1, 1000), forMs: 1000 }],
+] as const)('a flood of %s ends the session', (_, frame) => {
+  const at = world(LIMITED)
+  enterCaughtUp(at)
+  for (let i = 0; i < 25; i++) at.engine.received(2, { ...frame } as never)
+  expect(at.closes).toEqual([[2, 'rate_exceeded']])
+})
+
+test('what is given back faster than the rate comes back later, each one after the other, also in another session', () => {
+  const at = world(LIMITED)
+  const { engine, wants, retries } = at
+  let next = 1
+  const giveBack = (count: number) => {
+    for (let given = 0; given < count; given += 10) {
+      const numbers = idsFrom(next, 10) as number[]
+      next += 10
+      engine.hints.wake(MESH, 2 as PeerNo)
+      engine.claimed([{ want: wants.splice(0).at(-1)!, claimed: claimedOf(...numbers) }])
+      engine.received(2, { type: 'retry', items: numbers.map((id) => ({ id: id as DeliveryId, afterMs: 0 })) })
+    }
+  }
+  enterCaughtUp(at)
+  giveBack(2000)
+  expect(new Set(retries.map(({ afterMs }) => afterMs))).toEqual(new Set([100]))
+  giveBack(100)
+  expect(retries.at(-1)!.afterMs).toBe(1000)
+  engine.closed(2)
+  enterCaughtUp(at)
+  giveBack(100)
+  expect(retries.at(-1)!.afterMs).toBe(2000)
+  engine.advance(3000)
+  giveBack(10)
+  expect(retries.at(-1)!.afterMs).toBe(100)
+})

@@ -18,6 +18,7 @@ import { deliveryRef, epochOf, refOf, settleOf } from './delivery-refs.ts'
 import { Pool } from './pool-roster.ts'
 import type { Pools } from './pools.ts'
 import { pushTo } from './pushing.ts'
+import { Pace } from './rate.ts'
 import type { Birth, Recipient, RoutedAppend } from './routed-append.ts'
 import { Services } from './services.ts'
 import type { Arrival, LiveSession } from './session.ts'
@@ -26,6 +27,9 @@ import type { Arrival, LiveSession } from './session.ts'
 const STRIKE_AFTER_MS = 10_000
 /** A recipient that gives back what it can't take must not spin. */
 const RETRY_AFTER_MIN_MS = 100
+/** Each retry costs an update of a row and another push, so past this rate they come back later. */
+const RETRIES = { perSecond: 100, burst: 2_000 }
+const RETRY_AFTER_MAX_MS = 5 * 60_000
 /** A delivery that was neither settled nor claimed again for so long left the queue another way. */
 const FORGET_AFTER_LEASES = 10
 
@@ -162,15 +166,17 @@ export class Deliveries {
     const { counters, effects, nowMs, timed } = this.context
     const first = live.credit.unsettled.get(ids[0]!) // one of a frame: timing costs 1.5 µs
     if (first) timed('settle', nowMs - first.pushedAtMs)
+    let strays = 0
     for (const id of ids) {
       const unsettled = this.ended(live, id)
       if (!unsettled) {
-        counters.settledForeign += 1
+        strays += 1
         continue
       }
       counters.settled += 1
       effects.settle(settleOf(live, id, unsettled))
     }
+    this.strayed(live, strays)
     this.claimSoon(live)
   }
 
@@ -186,10 +192,11 @@ export class Deliveries {
     const { counters, effects } = this.context
     const rejects: Reject[] = []
     const told: Settle[] = []
+    let strays = 0
     for (const { id, reason } of items) {
       const unsettled = this.ended(live, id)
       if (!unsettled) {
-        counters.settledForeign += 1
+        strays += 1
         continue
       }
       const delivery = deliveryRef(live, id, unsettled)
@@ -198,6 +205,7 @@ export class Deliveries {
     }
     counters.rejected += rejects.length
     if (rejects.length > 0) effects.reject(rejects, told)
+    this.strayed(live, strays)
     this.claimSoon(live)
   }
 
@@ -205,6 +213,8 @@ export class Deliveries {
   extend(live: LiveSession, ids: readonly DeliveryId[], forMs: Millis): void {
     const { nowMs, counters, effects } = this.context
     const extensions: Extension[] = []
+    if (this.context.rates && live.extensions.take(nowMs, ids.length) > 0)
+      return this.context.end(live, 'rate_exceeded')
     const leaseMs = Math.min(forMs, EXTEND_MAX_MS)
     for (const id of new Set(ids)) {
       const unsettled = live.credit.extended(id, nowMs + leaseMs)
@@ -227,22 +237,38 @@ export class Deliveries {
 
   retry(live: LiveSession, items: readonly { id: DeliveryId; afterMs: Millis }[]): void {
     const retries: Retry[] = []
+    let strays = 0
     for (const { id, afterMs } of items) {
       const unsettled = this.ended(live, id)
       if (!unsettled) {
-        this.context.counters.settledForeign += 1
+        strays += 1
         continue
       }
       this.context.counters.retried += 1
       retries.push({
         delivery: deliveryRef(live, id, unsettled),
         epoch: epochOf(live, unsettled),
-        afterMs: Math.max(afterMs, RETRY_AFTER_MIN_MS),
+        afterMs: Math.max(afterMs, RETRY_AFTER_MIN_MS, this.retryPauseMs(live)),
       })
     }
     if (retries.length > 0) this.context.effects.retry(retries)
+    this.strayed(live, strays)
     live.credit.gaveBack()
     this.claimSoon(live)
+  }
+
+  /** Of a peer, so that a new session gives no new burst. */
+  private retryPauseMs({ peer }: LiveSession): Millis {
+    if (!this.context.rates) return 0
+    peer.retries ??= new Pace(RETRIES)
+    return Math.min(RETRY_AFTER_MAX_MS, peer.retries.take(this.context.nowMs))
+  }
+
+  /** The session named so many deliveries that it does not hold. */
+  private strayed(live: LiveSession, count: number): void {
+    if (count === 0) return
+    this.context.counters.settledForeign += count
+    if (this.context.rates && live.strays.take(this.context.nowMs, count) > 0) this.context.end(live, 'rate_exceeded')
   }
 
   /**

@@ -32,6 +32,24 @@ export class Rates {
   }
 }
 
+/** Spreads what comes faster than its rate: each turn is later than the one before, and none is refused. */
+export class Pace {
+  private readonly stepMs: Millis
+  private readonly burstMs: Millis
+  private nextAtMs: Millis = -Infinity
+
+  constructor({ perSecond, burst }: Rate) {
+    this.stepMs = 1000 / perSecond
+    this.burstMs = burst * this.stepMs
+  }
+
+  /** Takes the next turn. Returns in how many milliseconds it is. */
+  take(nowMs: Millis): Millis {
+    this.nextAtMs = Math.max(this.nextAtMs, nowMs) + this.stepMs
+    return Math.max(0, Math.ceil(this.nextAtMs - nowMs - this.burstMs))
+  }
+}
+
 export class TokenBucket {
   private tokens: number
   private filledAtMs: Millis

@@ -6,6 +6,7 @@ import type { Effects } from './effects.ts'
 import { Elsewhere } from './elsewhere.ts'
 import { type Mailbox, type Owner, unknownMailbox } from './mailboxes.ts'
 import { PoolRoster } from './pool-roster.ts'
+import type { Pace } from './rate.ts'
 import type { Service } from './services.ts'
 import type { LiveSession } from './session.ts'
 
@@ -29,6 +30,8 @@ export interface Peer {
   consentVersion: number
   /** What waits for it, as far as this shard knows. */
   readonly mailbox: Mailbox
+  /** How fast it gives deliveries back; null until it does. */
+  retries: Pace | null
   /** Another shard says that its rule is another one now. */
   isStale: boolean
   /** When it was looked up is too long ago after that, unless it is live here: then it changes nothing elsewhere. */
@@ -136,6 +139,7 @@ export class Mesh {
       rule: null,
       consentVersion: -1,
       mailbox: unknownMailbox(),
+      retries: null,
       isStale: false,
       goodUntilMs: -Infinity,
     }

@@ -142,6 +142,9 @@ export class LiveSession {
   saidService: { readonly epoch: number; readonly atMs: Millis } | null = null
   /** What it may ask for beside mail. */
   readonly questions: TokenBucket
+  /** Deliveries that it may name without holding them, and leases that it may extend. */
+  readonly strays: TokenBucket
+  readonly extensions: TokenBucket
 
   /** As a sender: envelopes between `send` and `ack`. */
   inFlight = 0
@@ -179,6 +182,8 @@ export class LiveSession {
     this.polledAtMs = place.nowMs - phaseOf(place.peer.peer) * limits.pollMs
     this.checkedAtMs = place.nowMs
     this.questions = new TokenBucket(QUESTIONS, place.nowMs)
+    this.strays = new TokenBucket(STRAYS, place.nowMs)
+    this.extensions = new TokenBucket(EXTENSIONS, place.nowMs)
     place.peer.knownSince = place.moment
     this.breaches = new TokenBucket(BREACHES, place.nowMs)
     this.credit = new Credit({ count: Math.min(place.credit, limits.creditMax), byteCount: limits.creditBytes }, limits)
@@ -283,6 +288,10 @@ export class LiveSession {
 
 /** Each costs a statement, or a frame for everybody who watches. */
 const QUESTIONS = { perSecond: 20, burst: 400 }
+/** Each costs a look into what the session holds. A client that settles again what its former session held names a window. */
+const STRAYS = { perSecond: 500, burst: 20_000 }
+/** Each costs an update of a row. A client extends what it holds, a window at most, three times in the time of a lease. */
+const EXTENSIONS = { perSecond: 500, burst: 10_000 }
 /** A sender that waits as long as it is told to comes nowhere near. */
 const BREACHES = { perSecond: 10, burst: 2_000 }
 

@@ -7,6 +7,7 @@ import {
   type Member,
   OPEN,
   type Reject,
+  type Retry,
   type ServerFrame,
   type Settle,
   type Want,
@@ -86,6 +87,7 @@ export function world(limits: Partial<EngineLimits> = {}) {
   const settles: Settle[] = []
   const rejects: Reject[] = []
   const strikes: DeliveryRef[] = []
+  const retries: Retry[] = []
   const extensions: Extension[] = []
   const told: Settle[] = []
   const sent: ServerFrame[] = []
@@ -111,6 +113,7 @@ export function world(limits: Partial<EngineLimits> = {}) {
     ping: (socket) => void pings.push(socket),
     settle: (settle) => void settles.push(settle),
     reject: (all) => void rejects.push(...all),
+    retry: (all) => void retries.push(...all),
     strike: (delivery) => void strikes.push(delivery),
     extend: (all) => void extensions.push(...all),
     tellPushed: (all) => void told.push(...all),
@@ -145,6 +148,6 @@ export function world(limits: Partial<EngineLimits> = {}) {
   const send = (...envelopes: Send[]) => engine.received(1, { type: 'send', envelopes })
   const nacks = () => sent.flatMap((frame) => (frame.type === 'nack' ? frame.items : []))
   const pushed = () => sent.flatMap((frame) => (frame.type === 'push' ? frame.deliveries.map(({ id }) => id) : []))
-  const done = { settles, rejects, strikes, extensions, told, groupsSought, spacesSought, pings }
+  const done = { settles, rejects, retries, strikes, extensions, told, groupsSought, spacesSought, pings }
   return { engine, effects, appends, wants, asked, connect, enter, send, nacks, pushed, sent, closes, askers, ...done }
 }
