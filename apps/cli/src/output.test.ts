@@ -42,6 +42,18 @@ test('with --json an answer is an object a line, and an error too', async () => 
   expect(JSON.parse(said.err)).toEqual({ error: { code: 'some_code', message: 'It broke.' } })
 })
 
+test('with --json nothing is written that a terminal obeys or hides, and a parser reads what was said', async () => {
+  const said = nothing()
+  const text = '\u009b2J\u007f\u202efdp.exe\u200b\u2028\u{e0041} zoë 👩\u200d🚀'
+  const output = outputTo(said, { isJson: true })
+  await output.answer({ text }, () => '')
+  await output.answers([{ text }], () => '')
+  output.fail('some_code', text)
+  expect(said.out + said.err).not.toMatch(/[\u007f-\u009f\p{Cf}\u2028\u2029]/u)
+  expect(said.out).toContain('zoë')
+  for (const line of said.out.trim().split('\n')) expect(JSON.parse(line)).toEqual({ text })
+})
+
 test('--quiet keeps what must be known', () => {
   const said = nothing()
   const output = outputTo(said, { isQuiet: true })

@@ -50,13 +50,13 @@ export class Output {
 
   /** An answer: the object with --json, else the text. Resolves when it was taken. @throws when nobody reads any more */
   answer(json: object, text: () => string): Promise<void> {
-    return write(this.screens.out, `${this.isJson ? JSON.stringify(json) : text()}\n`)
+    return write(this.screens.out, `${this.isJson ? jsonLine(json) : text()}\n`)
   }
 
   /** Many answers of one kind: one object a line, or a table. */
   async answers(rows: readonly object[], table: () => string): Promise<void> {
     if (!this.isJson) return write(this.screens.out, `${table()}\n`)
-    for (const row of rows) await write(this.screens.out, `${JSON.stringify(row)}\n`)
+    for (const row of rows) await write(this.screens.out, `${jsonLine(row)}\n`)
   }
 
   /** Nice to know. */
@@ -70,7 +70,7 @@ export class Output {
   }
 
   fail(code: string, sentence: string): void {
-    if (this.isJson) this.tell(JSON.stringify({ error: { code, message: sentence } }))
+    if (this.isJson) this.tell(jsonLine({ error: { code, message: sentence } }))
     else this.tell(`${this.errPaint.red('error:')} ${sentence}${this.codeAfter(sentence, code)}`)
   }
 
@@ -108,6 +108,17 @@ export class Output {
     this.screens.err.write(`${text}\n`, () => undefined) // nobody is left to be told that nobody reads
   }
 }
+
+/** What `JSON.stringify` leaves as it is and a terminal obeys or hides: DEL, C1 controls, format characters, line separators. */
+const UNSAFE_IN_JSON = /[\u007f-\u009f\p{Cf}\u2028\u2029]/gu
+
+/** For a parser the same as `JSON.stringify`, also when a person reads it, at once or later in a log. */
+export const jsonLine = (value: object): string =>
+  JSON.stringify(value).replace(UNSAFE_IN_JSON, (unsafe) =>
+    Array.from({ length: unsafe.length }, (_, i) => `\\u${unsafe.charCodeAt(i).toString(16).padStart(4, '0')}`).join(
+      '',
+    ),
+  )
 
 /** Light on dark whatever the colours of the terminal are. */
 const onBlack = (text: string): string =>

@@ -77,6 +77,17 @@ export function readSettings(environment: Environment = process.env): Settings {
   }
 }
 
+/**
+ * Secrets by the names that people give them. A program that works on what others send must not be made to print one; the
+ * addresses of databases and of NATS hold passwords.
+ */
+const SECRET =
+  /TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|(API|ACCESS|PRIVATE|SIGNING|ENCRYPTION)_?KEY|(DATABASE|POSTGRES|NATS|REDIS)_UR[IL]/i
+
+/** The variables for a program that a message starts: without secrets, except for those that `passed` names. */
+export const withoutSecrets = (environment: Environment, passed: readonly string[]): Environment =>
+  Object.fromEntries(Object.entries(environment).filter(([name]) => passed.includes(name) || !SECRET.test(name)))
+
 type UrlName = 'DATABASE_URL' | 'ADMIN_DATABASE_URL' | 'BROKER_DATABASE_URL'
 
 /** @throws OperatingError `usage`, which never repeats the value: it holds a password */

@@ -1,6 +1,6 @@
 /**
  * Text of peers on its way to a terminal. What could move the cursor, colour, turn the direction of reading or hide is
- * shown as an escape, so that nobody can write a line that looks like another one's. JSON output does not pass here.
+ * shown as an escape, so that nobody can write a line that looks like another one's. `output.ts` escapes JSON output in the way of JSON.
  */
 
 /** Controls (ANSI begins with one), format characters such as direction overrides, line separators, lone surrogates. */

@@ -69,6 +69,19 @@ describe('on one machine', () => {
     expect(await Bun.file(`${counter}.body`).text()).toBe('do it')
   })
 
+  test('a program for messages is passed no token, but for one that is named', async () => {
+    const env = { SEALPOST_ADMIN_TOKEN: 'spa_x', DATABASE_URL: 'postgres://u:p@h/d', SERVICE_API_KEY: 'k', PLAIN: 'p' }
+    const script = 'echo "$SEALPOST_ADMIN_TOKEN|$DATABASE_URL|$SERVICE_API_KEY|$PLAIN"'
+    const words = ['listen', '--count', '1', '--exec', script, ...bob]
+    for (const [more, said] of [
+      [[], '|||p'],
+      [['--env', 'SERVICE_API_KEY'], '||k|p'],
+    ] as const) {
+      await machine.run(['send', 'bob', 'x'])
+      expect((await machine.run([...words, ...more], { env })).stdout).toBe(`${said}\n`)
+    }
+  })
+
   test('commands of one profile share its session: a listener is not ended by a send beside it', async () => {
     const listener = machine.start(['listen', '--json'])
     await listener.until('it listens', ({ stderr }) => stderr.includes('listening as alice'))

@@ -11,6 +11,7 @@ import { labelOf } from '../peer-news.ts'
 import { openSession, type PeerSession } from '../peer-session.ts'
 import { poolNamed } from '../pool-calls.ts'
 import { SenderNames } from '../sender-names.ts'
+import { withoutSecrets } from '../settings.ts'
 import { examples, type Run, type Shell } from '../shell.ts'
 import { escapeName } from '../terminal-text.ts'
 import { whole } from '../words.ts'
@@ -21,6 +22,7 @@ interface ListenOptions {
   readonly count?: number
   readonly pool?: readonly string[]
   readonly files?: string
+  readonly env?: readonly string[]
 }
 
 const RETRY_BASE_MS = 1_000
@@ -31,7 +33,11 @@ export function listenCommand(run: Run): Command {
     .description('take messages as they come, one after the other, until Ctrl-C')
     .option(
       '-e, --exec <CMD>',
-      'run CMD in a shell for each message: the body is its stdin, SEALPOST_FROM, _FROM_NAME, _FROM_DEVICE, _ENVELOPE_ID, _PRIORITY, _ATTEMPT, _SENT_AT_MS, _ENQUEUED_AT_MS, _GROUP, _POOL, _FILE and _IS_REQUEST its environment; with an exit code other than 0 the message comes again later',
+      'run CMD in a shell for each message: the body is its stdin, SEALPOST_FROM, _FROM_NAME, _FROM_DEVICE, _ENVELOPE_ID, _PRIORITY, _ATTEMPT, _SENT_AT_MS, _ENQUEUED_AT_MS, _GROUP, _POOL, _FILE and _IS_REQUEST its environment, beside yours without its secrets; with an exit code other than 0 the message comes again later',
+    )
+    .option(
+      '--env <NAME...>',
+      'pass these variables on to CMD although their names are those of tokens, keys or passwords',
     )
     .option('--reply', 'what CMD prints for a request is sent back as its answer')
     .option('--pool <POOL...>', 'take work of these pools as well, one message at a time of each: names or ids')
@@ -54,7 +60,7 @@ export function listenCommand(run: Run): Command {
 
 async function listen(
   shell: Shell,
-  { exec, reply = false, count = Infinity, pool = [], files }: ListenOptions,
+  { exec, reply = false, count = Infinity, pool = [], files, env = [] }: ListenOptions,
 ): Promise<void> {
   if (reply && exec === undefined) throw new OperatingError('usage', '--reply sends what the CMD of --exec prints.')
   // No more than are wanted, so that the others stay with the broker.
@@ -68,7 +74,7 @@ async function listen(
     if (message === undefined) return session.failed
     await names.learn(message.person)
     const path = await saved(message, { shell, files })
-    if (await take(message, { shell, session, exec, isReplying: reply, path })) done += 1
+    if (await take(message, { shell, session, exec, env, isReplying: reply, path })) done += 1
   }
 }
 
@@ -101,6 +107,8 @@ interface Taking {
   readonly shell: Shell
   readonly session: PeerSession
   readonly exec: string | undefined
+  /** Secrets to be passed on to it, by their names. */
+  readonly env: readonly string[]
   readonly isReplying: boolean
   /** Where its file was saved. */
   readonly path: string | undefined
@@ -139,11 +147,12 @@ interface Executed {
   readonly printed: Uint8Array
 }
 
-function execute(command: string, message: Message, { shell, session, isReplying, path }: Taking): Promise<Executed> {
+function execute(command: string, message: Message, taking: Taking): Promise<Executed> {
+  const { shell, session, env, isReplying, path } = taking
   const child = spawn(command, {
     shell: true,
     stdio: ['pipe', isReplying ? 'pipe' : 'inherit', 'inherit'],
-    env: { ...shell.settings.environment, ...messageForExec(message, session.contacts, path) },
+    env: { ...withoutSecrets(shell.settings.environment, env), ...messageForExec(message, session.contacts, path) },
   })
   const printed: Buffer[] = []
   child.stdout?.on('data', (bytes: Buffer) => printed.push(bytes))
