@@ -43,6 +43,7 @@ const natsUrl = z
   )
 const url = z.string().refine((text) => text === '' || isDialable(text))
 const shardName = z.string().regex(/^[!-~]{0,64}$/)
+const hostName = z.string().regex(/^[a-z0-9._-]+$/)
 const origin = z.string().refine((text) => URL.canParse(text) && new URL(text).origin === text)
 
 const { rate, byteRate, mailbox, mesh } = defaultLimits
@@ -78,6 +79,12 @@ export const settings = {
     isSecret: true,
   }),
   ...portSettings,
+  ADMIN_NAMES: setting(list('host names, separated by commas', hostName), {
+    fallback: '',
+    unit: 'host, …',
+    meaning:
+      'public names by which the private server may be asked; addresses, names without a dot and those under `.localhost`, `.local`, `.internal`, `.lan` and `.svc` are always among them',
+  }),
   AUTHORITIES: setting(list('names like broker.example:443, separated by commas', authority), {
     fallback: '',
     unit: 'host:port, …',

@@ -144,3 +144,13 @@ describe('a mailbox', () => {
     for (const client of [one, two, back]) client.destroy()
   })
 })
+
+test('the private port answers nobody who asks for a public name, unless it is named', async () => {
+  await using world = await World.open({ ADMIN_NAMES: 'ops.example' })
+  const statusFor = async (host: string, path: string) =>
+    (await fetch(`${world.broker.adminUrl}${path}`, { headers: { host } })).status
+  for (const path of ['/metrics', '/console', '/v1/admin/cluster', '/readyz'])
+    expect([path, await statusFor('rebound.example:7451', path)]).toEqual([path, 421])
+  expect(await statusFor('ops.example:7451', '/metrics')).toBe(200)
+  expect((await fetch(`${world.broker.adminUrl}/metrics`)).status).toBe(200)
+})

@@ -18,6 +18,7 @@ import { defaultDrainOptions, defaultQueueOptions, defaultWriterOptions, type Qu
 import { PostgresQueue, SESSION } from '@sealpost/queue/postgres'
 import { OperatingError, type ShardId, toHex } from '@sealpost/std'
 import manifest from '../package.json'
+import { hostRefusal } from './admin/hosts.ts'
 import { openAdmin } from './admin/start.ts'
 import type { AdmissionLimits } from './admission.ts'
 import { openAttachments } from './attachments/start.ts'
@@ -180,10 +181,11 @@ interface OperatorParts {
 }
 
 /** The private port. */
-function serveOperators({ ADMIN_HOST, ADMIN_PORT }: Config, { http, operators, log }: OperatorParts) {
+function serveOperators({ ADMIN_HOST, ADMIN_PORT, ADMIN_NAMES }: Config, { http, operators, log }: OperatorParts) {
   const console = openConsole((error) => log.warn('console.failed', errorFields(error)))
   const app = withConsole(adminRoutes(http), console).route('/', operators.app)
-  return serveAdmin({ host: ADMIN_HOST, port: ADMIN_PORT, fetch: app.fetch })
+  const fetch = (request: Request) => hostRefusal(request, ADMIN_NAMES) ?? app.fetch(request)
+  return serveAdmin({ host: ADMIN_HOST, port: ADMIN_PORT, fetch })
 }
 
 interface Terms {

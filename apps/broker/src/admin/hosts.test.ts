@@ -1,0 +1,22 @@
+import { expect, test } from 'vitest'
+import { hostRefusal } from './hosts.ts'
+
+const requestTo = (host: string) => new Request('http://127.0.0.1:7451/metrics', { headers: { host } })
+
+test.each([
+  '127.0.0.1:7451',
+  '10.1.2.3:9',
+  '[::1]:7451',
+  'localhost:7451',
+  'broker:7451',
+  'b.ns.svc:1',
+  'ops.example:7451',
+])('%s is served', (host) => expect(hostRefusal(requestTo(host), ['ops.example'])).toBeNull())
+
+test.each(['evil.example:7451', 'localhost.evil.example', '127.0.0.1.evil.example', '1.2.3.4.5.example', ''])(
+  '%j is refused',
+  async (host) => {
+    const refused = hostRefusal(requestTo(host), ['ops.example'])
+    expect([refused?.status, await refused?.json()]).toEqual([421, { code: 'wrong_authority' }])
+  },
+)
