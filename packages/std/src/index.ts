@@ -1,7 +1,7 @@
 /** The leaf: words and small truths that every package may use; no noun of the broker beyond its ids. */
 export * from './assert.ts'
-export * from './base64url.ts'
-export * from './hex.ts'
+export { fromBase64url, toBase64url } from './base64url.ts'
+export { fromHex, isHex, toHex } from './hex.ts'
 export * from './ids.ts'
 export * from './names.ts'
 export * from './operating-error.ts'
