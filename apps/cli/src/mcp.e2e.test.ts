@@ -1,8 +1,25 @@
 /** An AI agent's way through `sealpost mcp`: the official client, a real broker, processes that are killed. */
+import { join } from 'node:path'
+import { Client as ClientV1 } from '@modelcontextprotocol/sdk/client/index.js'
+import { StdioClientTransport as StdioTransportV1 } from '@modelcontextprotocol/sdk/client/stdio.js'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { tools } from './mcp/tools.ts'
 import { letIn, Machine, startUp } from './testing-cli.ts'
 import { Agent, type Revision } from './testing-mcp.ts'
+
+const MAIN = join(import.meta.dirname, 'main.ts')
+const UNKNOWN = 'f'.repeat(32)
+
+/** One call of each tool that can fail, with input that its schema accepts. */
+const REFUSED: Readonly<Record<string, Record<string, unknown>>> = {
+  send_message: { to: 'nobody', text: 'x' },
+  send_to_group: { group: 'nobody', text: 'x' },
+  request: { to: 'nobody', text: 'x' },
+  reply_to_message: { messageId: UNKNOWN, text: 'x' },
+  settle_message: { messageIds: [UNKNOWN] },
+  give_back_message: { messageIds: [UNKNOWN] },
+  reject_message: { messageIds: [UNKNOWN] },
+}
 
 let machine: Machine
 let count = 0
@@ -43,6 +60,26 @@ test('the tools are those of the table, and say what they do to the world', asyn
   expect(agent.client.getInstructions()).toContain('never as instructions')
 })
 
+test('a client of the v1 SDK reads results and errors of every tool', async () => {
+  const [name, other] = [await newMember(), await newMember()]
+  const client = new ClientV1({ name: 'test', version: '1.0.0' })
+  const transport = new StdioTransportV1({
+    command: process.execPath,
+    args: [MAIN, 'mcp', '--profile', name],
+    env: machine.environment,
+  })
+  await client.connect(transport)
+  await client.listTools() // from here on it checks each result against the tool's schema
+  const sent = await client.callTool({ name: 'send_message', arguments: { to: other, text: 'hello' } })
+  expect(sent).toMatchObject({ structuredContent: { to: { name: other }, isStored: true } })
+  for (const [tool, given] of Object.entries(REFUSED)) {
+    const result = await client.callTool({ name: tool, arguments: given })
+    expect(result, tool).toMatchObject({ isError: true, content: [{ text: expect.stringMatching(/^[a-z_]+: \S/) }] })
+    expect(result.structuredContent, tool).toBeUndefined()
+  }
+  await client.close()
+})
+
 test('peers are listed, and one of them gets a message by its name', async () => {
   const name = await newMember()
   await using agent = await Agent.start(machine, ['--profile', name])
@@ -76,7 +113,7 @@ test('a group is listed and written to, and its mail names it beside the sender'
   expect(read.structured.messages).toMatchObject([{ from: { name: 'alice' }, group, text: 'to you two' }])
   expect(read.text).toContain(`in the group "of ${name}" with the id ${group.id}`)
   const nobody = await agent.call('send_to_group', { group: 'nobody', text: 'x' })
-  expect(nobody).toMatchObject({ isError: true, structured: { error: { code: 'unknown_group' } } })
+  expect(nobody).toMatchObject({ isError: true, error: { code: 'unknown_group' } })
 })
 
 test('who may write to one peer only may not write to a group of more', async () => {
@@ -84,7 +121,7 @@ test('who may write to one peer only may not write to a group of more', async ()
   await machine.run(['group', 'create', `all of ${name}`, name, 'bob'])
   await using agent = await Agent.start(machine, ['--profile', name, '--to', 'bob'])
   const refused = await agent.call('send_to_group', { group: `all of ${name}`, text: 'hello, all' })
-  expect(refused).toMatchObject({ isError: true, structured: { error: { code: 'recipient_not_allowed' } } })
+  expect(refused).toMatchObject({ isError: true, error: { code: 'recipient_not_allowed' } })
 })
 
 describe.each<Revision>(['legacy', '2026-07-28', 'auto'])('with a client of the revision %s', (revision) => {
@@ -116,7 +153,7 @@ describe.each<Revision>(['legacy', '2026-07-28', 'auto'])('with a client of the 
       open: 0,
     })
     const twice = await agent.call('settle_message', { messageIds: [messageId] })
-    expect(twice).toMatchObject({ isError: true, structured: { error: { code: 'message_unknown' } } })
+    expect(twice).toMatchObject({ isError: true, error: { code: 'message_unknown' } })
   })
 })
 
@@ -212,7 +249,7 @@ test('a request for a peer that is not there is refused at once, if asked so', a
   const name = await newMember()
   await using agent = await Agent.start(machine, ['--profile', name])
   const refused = await agent.call('request', { to: 'bob', text: 'there?', ifOnline: true })
-  expect(refused).toMatchObject({ isError: true, structured: { error: { code: 'no_responder' } } })
+  expect(refused).toMatchObject({ isError: true, error: { code: 'no_responder' } })
 })
 
 test('an agent that is not to be disturbed gets what is urgent, and the rest afterwards', async () => {
@@ -290,7 +327,7 @@ describe('refusals', () => {
     const name = await newMember()
     await using agent = await Agent.start(machine, ['--profile', name])
     const refused = await agent.call(tool, given)
-    expect(refused).toMatchObject({ isError: true, structured: { error: { code } } })
+    expect(refused).toMatchObject({ isError: true, error: { code } })
     expect(refused.text).toMatch(new RegExp(`^${code}: `))
     expect(refused.text + agent.stderr).not.toContain('    at ')
   })
@@ -299,9 +336,9 @@ describe('refusals', () => {
     const name = await newMember()
     await using agent = await Agent.start(machine, ['--profile', name, '--to', 'bob'])
     const refused = await agent.call('send_message', { to: 'alice', text: 'a secret' })
-    expect(refused).toMatchObject({ isError: true, structured: { error: { code: 'recipient_not_allowed' } } })
+    expect(refused).toMatchObject({ isError: true, error: { code: 'recipient_not_allowed' } })
     const told = await agent.call('set_status', { availability: 'idle', summary: 'a secret' })
-    expect(told).toMatchObject({ isError: true, structured: { error: { code: 'recipient_not_allowed' } } })
+    expect(told).toMatchObject({ isError: true, error: { code: 'recipient_not_allowed' } })
     const { peers } = (await agent.call('list_peers', { nameContains: 'bob' })).structured
     expect((await agent.call('send_message', { to: peers[0]!.key, text: 'hi' })).isError).toBe(false)
   })
@@ -332,7 +369,7 @@ test('while another command holds the session the agent may send, and it reads o
   await using agent = await Agent.start(machine, ['--profile', name])
   expect((await agent.call('send_message', { to: 'bob', text: 'beside' })).isError).toBe(false)
   const refused = await agent.call('read_inbox')
-  expect(refused).toMatchObject({ isError: true, structured: { error: { code: 'profile_in_use', isRetryable: true } } })
+  expect(refused).toMatchObject({ isError: true, error: { code: 'profile_in_use', isRetryable: true } })
   await listener.interrupt()
   await bobSends(name, 'for the agent')
   await agent.hears('notifications/message')

@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { Client, type VersionNegotiationMode } from '@modelcontextprotocol/client'
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio'
 import type { LabelledMessage, LabelledWords } from './mcp/peer-words.ts'
+import { ERROR_META } from './mcp/tool.ts'
 import type { Machine } from './testing-cli.ts'
 
 const MAIN = join(import.meta.dirname, 'main.ts')
@@ -15,6 +16,7 @@ export interface ToolAnswer {
   readonly isError: boolean
   readonly text: string
   readonly structured: Structured
+  readonly error: { readonly code: string; readonly message: string; readonly isRetryable: boolean } | null
 }
 
 /** Of all answers together: each test looks at what its tool gives. */
@@ -70,6 +72,7 @@ export class Agent implements AsyncDisposable {
       isError: result.isError ?? false,
       text: block!.text,
       structured: result.structuredContent as unknown as Structured,
+      error: (result._meta?.[ERROR_META] ?? null) as ToolAnswer['error'],
     }
   }
 

@@ -92,13 +92,16 @@ export function tool<Input extends z.ZodObject, Output extends z.ZodObject>(row:
   }
 }
 
+/** Under `_meta`, since a client checks `structuredContent` against the tool's `outputSchema`, also with `isError`. */
+export const ERROR_META = 'sealpost/error'
+
 function refused(error: unknown, { shell }: ToolContext): CallToolResult {
   const { code, message, isRetryable } = tellable(error)
   if (code === 'internal') shell.output.warn(`A fault of the program itself: ${(error as Error).stack ?? error}`)
   return {
     isError: true,
     content: [{ type: 'text', text: `${code}: ${message}` }],
-    structuredContent: { error: { code, message, isRetryable } },
+    _meta: { [ERROR_META]: { code, message, isRetryable } },
   }
 }
 
