@@ -7,7 +7,7 @@ export interface Scenario {
   /** One line for `--list`. */
   readonly summary: string
   /** It can't share its Postgres and brokers with others, and what it needs of its own. Without it: it is mixed. */
-  readonly alone?: (measure: Measure) => Alone
+  readonly alone?: (measure: Measure) => Alone | Promise<Alone>
   /** It needs these many peers that are silent until it calls them, in a short and in a full run. */
   readonly crowd?: { readonly short: number; readonly full: number }
   /** Why it can't be done on this machine; null: it can. */

@@ -5,7 +5,7 @@ import { backendStop, postgresImmediate, postgresKill, postgresRestart, terminat
 import { clockBroker, clockDatabase, diskFull } from './scenarios/machines.ts'
 import { answerLost, halfOpen, networkCut, networkDelay } from './scenarios/networks.ts'
 import { mailBomb, neverReading, peerStop, poison, slowConsumer } from './scenarios/peers.ts'
-import { powerLoss } from './scenarios/power.ts'
+import { powerLoss, storePowerLoss } from './scenarios/power.ts'
 import { sockets } from './scenarios/sockets.ts'
 
 export const SCENARIOS: readonly Scenario[] = [
@@ -29,6 +29,7 @@ export const SCENARIOS: readonly Scenario[] = [
   poison,
   diskFull,
   powerLoss,
+  storePowerLoss,
   clockBroker,
   clockDatabase,
   sockets,

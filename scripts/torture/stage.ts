@@ -3,10 +3,11 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { addMembers, createMesh, type Database, migrate } from '@sealpost/db'
+import { writeKeyFile } from '@sealpost/identity/key-file'
 import { clockMs } from '@sealpost/sdk'
 import { OperatingError, type Random } from '@sealpost/std'
 import type { Teardown } from '../lib/teardown.ts'
-import type { Mesh } from '../load/seed.ts'
+import { identityOf, type Mesh } from '../load/seed.ts'
 import { type BrokerSetting, Brokers } from './brokers.ts'
 import { LedgerWriter } from './ledger.ts'
 import { type Invited, invite, type Member, Population, type PopulationSetting } from './population.ts'
@@ -40,10 +41,11 @@ export class Stage {
   readonly random: Random
   readonly measure: Measure
   readonly #setting: StageSetting
+  readonly #meshes: readonly Mesh[]
 
   private constructor(
     parts: Pick<Stage, 'postgres' | 'brokers' | 'population' | 'ledger' | 'ledgerFiles'>,
-    setting: StageSetting,
+    { setting, meshes }: { setting: StageSetting; meshes: readonly Mesh[] },
     chance: Pick<Stage, 'random' | 'measure'>,
   ) {
     this.postgres = parts.postgres
@@ -54,6 +56,7 @@ export class Stage {
     this.random = chance.random
     this.measure = chance.measure
     this.#setting = setting
+    this.#meshes = meshes
   }
 
   static async open(
@@ -76,7 +79,7 @@ export class Stage {
     const around = { urls, brokerKey: brokers.key, ledgerFiles, bodyBytes, seed }
     const population = await Population.open(invited, around, teardown)
     const parts = { postgres, brokers, population, ledger, ledgerFiles: [ownFile, ...ledgerFiles] }
-    return new Stage(parts, setting, chance)
+    return new Stage(parts, { setting, meshes: invited.meshes }, chance)
   }
 
   get place(): string | undefined {
@@ -93,6 +96,15 @@ export class Stage {
   /** Peers that are silent, and come when a scenario calls them. */
   get crowd(): Member[] {
     return this.population.members.filter(({ isWriting }) => !isWriting)
+  }
+
+  /** Writes the key file of a member, enrolled at the broker of its program. */
+  async writeKeyFileOf({ no, meshNo, program }: Member, path: string): Promise<void> {
+    const { meshId, secrets } = this.#meshes[meshNo]!
+    const identity = identityOf(secrets[Math.floor(no / this.#meshes.length)]!)
+    const authority = new URL(this.brokers.frontUrl(program)).host
+    const enrolment = { meshId, authority, brokerKey: this.brokers.key }
+    await writeKeyFile(path, { kind: 'peer', identity, formerBoxKeys: [], enrolment })
   }
 
   queuedFor({ key }: Member): Promise<number> {

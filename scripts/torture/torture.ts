@@ -59,7 +59,7 @@ async function runOn(
   const recoveryMs = recoverWithin === 0 ? null : recoverWithin * 1000
   const own = new Teardown()
   const end = teardown.add({ end: () => own.run(), kill: () => own.kill() })
-  const special = scenarios.length === 1 ? scenarios[0]!.alone?.(measure) : undefined
+  const special = scenarios.length === 1 ? await scenarios[0]!.alone?.(measure) : undefined
   if (special?.end) own.add({ end: special.end })
   try {
     const setting = { ...settingOf(scenarios, measure, { rate, seed }), ...special?.setting, place: special?.place }

@@ -15,6 +15,7 @@ import type { PeerKey } from '@sealpost/std'
 import { openPeer } from '../../client.ts'
 import type { ConnectOptions } from '../../connect-options.ts'
 import type { PeerEvent } from '../../events.ts'
+import type { PeerStore, StoreChange } from '../../store.ts'
 import { openFileStore } from './file-store.ts'
 
 export type Told =
@@ -23,6 +24,9 @@ export type Told =
   | { readonly begun: string }
   | { readonly ended: string }
   | { readonly mutedSettles: number }
+  /** A write of the store begins, or its changes are on disk; the number counts the writes of this process. */
+  | { readonly writing: number }
+  | { readonly written: number }
 
 /** At once, since the next thing may be the end. */
 function tell(told: Told): void {
@@ -38,8 +42,21 @@ async function place(): Promise<ConnectOptions> {
   if (contents.kind !== 'peer' || !contents.enrolment) throw new Error('a key file of an enrolled peer is needed')
   const { authority, ...enrolment } = contents.enrolment
   const onEvent = ({ type }: PeerEvent) => tell({ event: type })
-  const store = await openFileStore(storeFile)
+  const store = narrated(await openFileStore(storeFile))
   return { url: `ws://${authority}`, identity: contents.identity, ...enrolment, store, onEvent }
+}
+
+/** Reports when each write begins and when it is on disk. */
+function narrated(store: PeerStore): PeerStore {
+  let writes = 0
+  const write = async (changes: readonly StoreChange[]) => {
+    writes += 1
+    const write = writes
+    tell({ writing: write })
+    await store.write(changes)
+    tell({ written: write })
+  }
+  return { load: () => store.load(), write, close: () => store.close() }
 }
 
 async function post(to: PeerKey, texts: string[]): Promise<void> {
