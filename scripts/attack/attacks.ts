@@ -1,5 +1,6 @@
 /** The attacks, each one row: `bun scripts/attack.ts --list`. A new one goes into a file by its kind, and into this table. */
 import type { Attack } from './attack.ts'
+import { fillingAttacks } from './filling.ts'
 import { unprovenAttacks } from './unproven.ts'
 
-export const attacks: readonly Attack[] = [...unprovenAttacks]
+export const attacks: readonly Attack[] = [...unprovenAttacks, ...fillingAttacks]
