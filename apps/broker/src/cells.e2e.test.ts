@@ -5,6 +5,7 @@ import { moveMesh } from '@sealpost/db'
 import { createDeviceInvite, createInvite, generateIdentity } from '@sealpost/identity'
 import { connect, type Peer } from '@sealpost/sdk'
 import { join as enter, joinAsDevice } from '@sealpost/sdk/join'
+import { MemoryStore } from '@sealpost/sdk/memory-store'
 import { expect, test } from 'vitest'
 import { until } from './testing-process.ts'
 import { brokerKeyFile, temporaryFolder, World } from './testing-world.ts'
@@ -25,13 +26,20 @@ class TwoCells implements AsyncDisposable {
     this.folder = folder
   }
 
-  static async open(): Promise<TwoCells> {
+  /** `announces`: brokers know their cell and tell peers its addresses. */
+  static async open({ announces = false } = {}): Promise<TwoCells> {
     const folder = await temporaryFolder()
     const env = { BROKER_KEY_FILE: await brokerKeyFile(folder) }
-    const south = await World.open(env)
+    const [north, south] = [freePort(), freePort()]
     const path = join(folder, 'cells.json')
-    await writeFile(path, JSON.stringify({ cells: [{ name: 'south', urls: [south.broker.shardUrl] }] }))
-    return new TwoCells(await World.open({ ...env, CELLS_FILE: path, POLL_MS: '1000' }), south, folder)
+    const cells = [cellAt('north', north), cellAt('south', south)]
+    await writeFile(path, JSON.stringify({ cells }))
+    const envOf = (cell: string, port: number) => ({
+      ...{ ...env, PORT: String(port), POLL_MS: '1000', CELLS_FILE: path },
+      ...(announces ? { CELL: cell } : {}),
+    })
+    const there = await World.open(envOf('south', south))
+    return new TwoCells(await World.open(envOf('north', north)), there, folder)
   }
 
   moveSouth() {
@@ -48,6 +56,14 @@ class TwoCells implements AsyncDisposable {
     await this.south[Symbol.asyncDispose]()
     await rm(this.folder, { recursive: true, force: true })
   }
+}
+
+const cellAt = (name: string, port: number) => ({ name, urls: [`ws://127.0.0.1:${port}`] })
+
+function freePort(): number {
+  const listener = Bun.listen({ hostname: '127.0.0.1', port: 0, socket: { data: () => undefined } })
+  listener.stop()
+  return listener.port
 }
 
 function collect(peer: Peer): string[] {
@@ -110,4 +126,54 @@ test('an invite made before the move leads to where the mesh is, and lets in the
   await late.send(boss.key, 'I am in')
   await expect(enter({ invite, identity: generateIdentity() })).rejects.toMatchObject({ code: 'invite_refused' })
   expect(await joinAsDevice({ invite: device, identity: generateIdentity() })).toMatchObject(home)
+})
+
+/** A restart of the only broker of a cell and a handshake, on a busy machine; an address that is gone refuses at once. */
+const SERVED_WITHIN_MS = 10_000
+
+test.each([true, false])(
+  'after a move the old cell may be gone, also for a process that starts later (the new one announces its addresses: %s)',
+  async (announces) => {
+    await using cells = await TwoCells.open({ announces })
+    const { north, south } = cells
+    const [place, friend] = [await north.enrol(), await north.enrol()]
+    const store = new MemoryStore()
+    const sender = await connect({ ...place, store })
+    const recipient = await connect({ ...friend, store: new MemoryStore() })
+    const texts = collect(recipient)
+    const says = async (from: Peer, text: string) => {
+      await from.send(recipient.key, text)
+      await until(`${text} came`, () => texts.includes(text), SERVED_WITHIN_MS)
+    }
+    await says(sender, 'before')
+    await cells.moveSouth()
+    await until('both have followed', async () => (await south.broker.metric('sealpost_sessions')) === 2)
+    await north.broker.kill()
+    await says(sender, 'after the old cell')
+    await south.broker.kill()
+    await south.restart()
+    await until('both are back', () => sender.isOnline && recipient.isOnline, SERVED_WITHIN_MS)
+    await says(sender, 'after the restart of the new cell')
+    await sender.close()
+    await using later = await connect({ ...place, store: new MemoryStore(store.records) })
+    await says(later, 'in a later life')
+    await recipient.close()
+  },
+)
+
+test('a device invite made after a move names the new cell', async () => {
+  await using cells = await TwoCells.open({ announces: true })
+  const { north, south } = cells
+  const learned = Promise.withResolvers<readonly string[]>()
+  await using peer = await connect({
+    ...(await north.enrol()),
+    onEvent: (event) => event.type === 'addresses' && event.cell.length > 0 && learned.resolve(event.cell),
+  })
+  await cells.moveSouth()
+  expect(await learned.promise).toEqual([south.broker.shardUrl])
+  await north.broker.kill()
+  const device = generateIdentity()
+  expect(await joinAsDevice({ invite: peer.persons.inviteDevice('phone'), identity: device })).toMatchObject({
+    url: south.broker.shardUrl,
+  })
 })

@@ -2,7 +2,8 @@
 import { readFile } from 'node:fs/promises'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Enrolment, Signpost } from '@sealpost/core'
-import { type Database, findMeshAway, parseCells } from '@sealpost/db'
+import { type Cell, type Database, findMeshAway, parseCells } from '@sealpost/db'
+import { SHARDS_TOLD_MAX } from '@sealpost/protocol'
 import { type MeshId, type Millis, OperatingError } from '@sealpost/std'
 
 /** Cells have one key. */
@@ -21,23 +22,30 @@ type Away = { readonly movedTo: string | null } | undefined
 
 export class Cells {
   private readonly db: Database
+  /** The public addresses of the broker's own cell. */
+  readonly ownUrls: readonly string[]
   private readonly urls: ReadonlyMap<string, string>
   /** Of each mesh that is waited for, what will be found. */
   private readonly awaited = new Map<MeshId, Promise<Away>>()
   private waiters = 0
 
-  constructor(db: Database, urls: ReadonlyMap<string, string>) {
+  constructor(db: Database, cells: readonly Cell[], ownUrls: readonly string[] = []) {
     this.db = db
-    this.urls = urls
+    this.urls = new Map(cells.map(({ name, urls }) => [name, urls[0]!]))
+    this.ownUrls = ownUrls
   }
 
-  /** `path`: the file of cells; empty for an operator who has one. @throws OperatingError `cells_malformed`, `file_missing` */
-  static async read(db: Database, path: string): Promise<Cells> {
-    if (path === '') return new Cells(db, new Map())
-    const text = await readFile(path, 'utf8').catch((cause) => {
-      throw new OperatingError('file_missing', `CELLS_FILE names a file that can't be read: ${path}`, { cause })
-    })
-    return new Cells(db, new Map(parseCells(text).map(({ name, urls }) => [name, urls[0]!])))
+  /**
+   * `path`: the file of cells; empty for an operator who has one. `own`: the broker's cell in it, or empty.
+   * @throws OperatingError `cells_malformed`, `file_missing`, `cell_unknown`
+   */
+  static async read(db: Database, { path, own }: { path: string; own: string }): Promise<Cells> {
+    if (path === '' && own === '') return new Cells(db, [])
+    const cells = path === '' ? [] : await readCells(path)
+    const cell = cells.find(({ name }) => name === own)
+    if (own !== '' && !cell)
+      throw new OperatingError('cell_unknown', `CELL is "${own}", which the file of cells (CELLS_FILE) does not name`)
+    return new Cells(db, cells, cell?.urls.slice(0, SHARDS_TOLD_MAX))
   }
 
   /**
@@ -93,4 +101,11 @@ export class Cells {
       if (away?.movedTo !== null || performance.now() > untilMs) return away
     }
   }
+}
+
+async function readCells(path: string): Promise<Cell[]> {
+  const text = await readFile(path, 'utf8').catch((cause) => {
+    throw new OperatingError('file_missing', `CELLS_FILE names a file that can't be read: ${path}`, { cause })
+  })
+  return parseCells(text)
 }

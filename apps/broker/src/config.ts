@@ -115,6 +115,12 @@ export const settings = {
     meaning:
       'the file of cells, where meshes live on several Postgres servers: whose mesh was moved is sent to its cell',
   }),
+  CELL: setting(words('a name'), {
+    fallback: '',
+    unit: 'name',
+    meaning:
+      'the cell of this broker in the file of cells; peers of moved meshes learn its `urls` and keep them, so that they need their old cell no more',
+  }),
   PLACEMENT: setting(oneOf('auto', 'home', 'any'), {
     fallback: 'auto',
     unit: 'auto, home or any',

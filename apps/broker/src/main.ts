@@ -83,7 +83,12 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const news = new SpaceNews(bus)
   const driver = new Driver(
     { ...members, bus, news, log, metrics },
-    driverOptions(config, { incarnation, durability, timed: metrics.timed.bind(metrics) }),
+    driverOptions(config, {
+      incarnation,
+      durability,
+      cellUrls: members.cells.ownUrls,
+      timed: metrics.timed.bind(metrics),
+    }),
   )
   observe(driver, metrics)
   const watch = new DatabaseWatch(config, { asking: databases.asking, log, metrics, incarnation, replaced })
@@ -195,7 +200,7 @@ interface Terms {
 
 /** Who may come in, and what is whose. */
 async function membersOf({ asking }: { asking: Database }, queue: PostgresQueue, { keys, config }: Terms) {
-  const cells = await Cells.read(asking, config.CELLS_FILE)
+  const cells = await Cells.read(asking, { path: config.CELLS_FILE, own: config.CELL })
   const authenticator = new Authenticator(queue, keys, cells)
   const membersMax = config.LIMITS === 'on' ? config.MEMBERS_MAX : MEMBERS_MAX
   return {

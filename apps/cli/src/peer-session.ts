@@ -156,10 +156,21 @@ async function openAt(desk: HeldDesk, { shell, place, credit }: Opening): Promis
     const news = newsFor(shell.output, place.contacts)
     const onEvent = (event: PeerEvent) => {
       if (event.type === 'connected') online.resolve(event.durability)
+      if (event.type === 'addresses') void noteCell(shell, event.cell)
       news(event)
     }
     const peer = await openPeer({
-      ...{ url, brokerKey, meshId, identity, formerBoxKeys, formerKeys, store, keyEpochs, onEvent },
+      ...{
+        url: (await shell.profile.readFirstUrl()) ?? url,
+        brokerKey,
+        meshId,
+        identity,
+        formerBoxKeys,
+        formerKeys,
+        store,
+        keyEpochs,
+        onEvent,
+      },
       ...(credit === undefined ? {} : { credit }),
     })
     const status = await shell.profile.readStatus()
@@ -184,6 +195,11 @@ async function openAt(desk: HeldDesk, { shell, place, credit }: Opening): Promis
     await desk.release()
     throw error
   }
+}
+
+/** For commands that talk to the broker over HTTP, and for invites; the peer itself has it in its store. */
+async function noteCell({ profile, output }: Shell, cell: readonly string[]): Promise<void> {
+  await profile.writeCell(cell).catch((error: Error) => output.warn(error.message))
 }
 
 function failureOf(peer: Peer): Promise<never> {

@@ -30,6 +30,16 @@ describe('a profile', () => {
     ).toEqual([0o700, 0o600, 0o600])
   })
 
+  test('keeps the addresses of the cell that its mesh was moved to, and the one it was made with', async () => {
+    const profile = new Profile({ home }, 'work')
+    await profile.writeMembership(membership)
+    await profile.writeCell(['wss://south.example', 'wss://south-2.example'])
+    expect(await profile.readMembership()).toEqual({ ...membership, url: 'wss://south.example' })
+    expect(await profile.readFirstUrl()).toBe(membership.url)
+    await profile.writeCell([])
+    expect(await profile.readMembership()).toEqual(membership)
+  })
+
   test('says what it has not', async () => {
     const profile = new Profile({ home }, 'work')
     await expect(profile.readKeys()).rejects.toMatchObject({ code: 'profile_missing' })

@@ -36,6 +36,12 @@ export interface ProfileKeys extends Pick<PeerKeyFile, 'identity' | 'formerBoxKe
   readonly warning: KeyFileRead['warning']
 }
 
+/** As it stands in its file. */
+interface KeptMembership extends Membership {
+  /** The public addresses of the cell that serves the mesh since it was moved. */
+  readonly cell?: readonly string[]
+}
+
 interface OpenedKeyFile extends Omit<KeyFileRead, 'contents'> {
   readonly contents: PeerKeyFile
 }
@@ -173,7 +179,26 @@ export class Profile {
     )
   }
 
-  findMembership(): Promise<Membership | undefined> {
+  /** `url` is an address of the cell that serves the mesh now. */
+  async findMembership(): Promise<Membership | undefined> {
+    const kept = await this.findKeptMembership()
+    if (!kept) return undefined
+    const { cell: [url = kept.url] = [], brokerKey, meshId, name } = kept
+    return { url, brokerKey, meshId, name }
+  }
+
+  /** The address that the profile was made with. It is dialled when none of the cell answers. */
+  async readFirstUrl(): Promise<string | undefined> {
+    return (await this.findKeptMembership())?.url
+  }
+
+  /** Where the mesh was moved to; empty: it is served at the first address again. */
+  async writeCell(cell: readonly string[]): Promise<void> {
+    const kept = await this.findKeptMembership()
+    if (kept && `${kept.cell ?? []}` !== `${cell}`) await writeJsonFile(this.membershipFile, { ...kept, cell })
+  }
+
+  private findKeptMembership(): Promise<KeptMembership | undefined> {
     return readJsonFile(this.membershipFile, isMembership)
   }
 
@@ -210,9 +235,10 @@ export class Profile {
   }
 }
 
-function isMembership(value: unknown): value is Membership {
+function isMembership(value: unknown): value is KeptMembership {
   if (!isRecord(value)) return false
-  const { url, brokerKey, meshId, name } = value
+  const { url, brokerKey, meshId, name, cell = [] } = value
+  if (!Array.isArray(cell) || !cell.every((each) => typeof each === 'string')) return false
   return typeof url === 'string' && isHex(brokerKey, 32) && isHex(meshId, 16) && typeof name === 'string'
 }
 

@@ -43,6 +43,8 @@ import { Whispers } from './whispers.ts'
 export interface EngineOptions extends Welcome {
   readonly nowMs: Millis
   readonly timed?: Timed
+  /** The public addresses of the cell this broker belongs to. Default: none, there is one cell. */
+  readonly cellUrls?: readonly string[]
 }
 
 type EnrolFrame = FrameOf<'enrol' | 'enrolDevice'>
@@ -457,11 +459,16 @@ export class Engine {
     session.state = { name: 'live', live }
     session.heardAtMs = nowMs // it had nothing to say while its session was opened
     this.context.send(live, [welcomeOf(this.options, member, { epoch, proof })])
-    const urls = proof === NO_PROOF ? [] : this.homes.othersFor(meshId)
-    if (urls.length > 0) this.context.send(live, [{ type: 'shards', urls }])
+    if (proof !== NO_PROOF) this.tellAddresses(live, meshId)
     effects.findLost(live.socket, { meshId, peer, epoch })
     this.presence.changed(live.peer, live.mesh)
     this.deliveries.claimSoon(live)
+  }
+
+  private tellAddresses(live: LiveSession, meshId: MeshId): void {
+    const urls = this.homes.othersFor(meshId)
+    const cell = [...(this.options.cellUrls ?? [])]
+    if (urls.length + cell.length > 0) this.context.send(live, [{ type: 'shards', urls, cell }])
   }
 
   private refuse(session: Session, code: CloseCode, retryAfterMs: Millis = TRY_LATER_MS): void {

@@ -178,7 +178,7 @@ const SERVER = {
   successions: [67, struct({ statements: list(succession, 1, LOOKUP_MAX) })],
   moved: [68, struct({ url, certificate: blob(0, CERTIFICATE_BYTES_MAX), proof: bytes(64) })],
   certificate: [69, struct({ certificate: blob(1, CERTIFICATE_BYTES_MAX) })],
-  shards: [70, struct({ urls: list(url, 0, SHARDS_TOLD_MAX) })],
+  shards: [70, struct({ urls: list(url, 0, SHARDS_TOLD_MAX), cell: list(url, 0, SHARDS_TOLD_MAX) })],
   poolJoined: [58, struct({
     ref: u32,
     pool: poolId,

@@ -14,7 +14,10 @@ export const SHARD_MEANINGS = {
     fields: { certificate: "the cluster's word that the key in `hello` is that of one of its shards" },
   },
   shards: {
-    about: 'Where else this mesh can be served. It may follow `welcome`, if there are other shards.',
-    fields: { urls: 'as in `moved`; the first is the one that would be its home without this shard' },
+    about: 'Where else this mesh can be served. It may follow `welcome`, if there are other shards, or cells.',
+    fields: {
+      urls: 'as in `moved`; the first is the one that would be its home without this shard',
+      cell: 'the public addresses of the cell that serves the mesh; empty with a single cell',
+    },
   },
 }

@@ -13,6 +13,10 @@ export const shardServerSamples: readonly { name: string; frame: ServerFrame }[]
     frame: { type: 'moved', url: 'wss://b.example:7450/v1/ws', certificate: bytes(140, 5), proof: bytes(64, 0x80) },
   },
   { name: 'certificate', frame: { type: 'certificate', certificate: bytes(140, 5) } },
-  { name: 'shards', frame: { type: 'shards', urls: ['wss://b.example', 'ws://127.0.0.1:7450'] } },
-  { name: 'shards, no other one', frame: { type: 'shards', urls: [] } },
+  { name: 'shards', frame: { type: 'shards', urls: ['wss://b.example', 'ws://127.0.0.1:7450'], cell: [] } },
+  { name: 'shards, no other one', frame: { type: 'shards', urls: [], cell: [] } },
+  {
+    name: 'shards, of a cell',
+    frame: { type: 'shards', urls: [], cell: ['wss://south.example', 'wss://south-2.example'] },
+  },
 ]

@@ -5,6 +5,7 @@ const A = 'wss://a.example'
 const B = 'wss://b.example'
 const C = 'wss://c.example'
 const LATER = 60_000
+const told = (urls: string[], cell: string[] = []) => ({ urls, cell })
 const to = (url: string) => ({ url, certificate: new Uint8Array() })
 
 test('what does not answer is followed by the next, and the last by the first', () => {
@@ -45,7 +46,7 @@ describe('a home', () => {
     const addresses = new Addresses([A])
     addresses.follow(to(B), 0)
     addresses.settle()
-    addresses.tell([C])
+    addresses.tell(told([C]))
     addresses.turn(0)
     expect([addresses.current.url, addresses.asksToStay]).toEqual([C, true])
     addresses.turn(0)
@@ -56,7 +57,7 @@ describe('a home', () => {
     const addresses = new Addresses([A])
     addresses.follow(to(B), 0)
     addresses.settle()
-    addresses.tell([C])
+    addresses.tell(told([C]))
     addresses.leave(0)
     expect([addresses.current.url, addresses.asksToStay]).toEqual([C, false])
     expect([addresses.follow(to(B), 10), addresses.current.url, addresses.asksToStay]).toEqual([false, C, true])
@@ -80,7 +81,7 @@ describe('a home', () => {
   ])('that is %s is not followed', (_, url) => {
     const addresses = new Addresses([A])
     expect(addresses.follow(to(url), 0)).toBe(false)
-    addresses.tell([url])
+    addresses.tell(told([url]))
     expect([addresses.current.url, addresses.hasOther(0)]).toEqual([A, false])
   })
 
@@ -91,7 +92,72 @@ describe('a home', () => {
 
 test('shards that were told of come before the addresses that were given', () => {
   const addresses = new Addresses([A, 'wss://d.example'])
-  addresses.tell([B, C])
+  addresses.tell(told([B, C]))
   addresses.turn(0)
   expect(addresses.current).toMatchObject({ url: B, from: 'told' })
+})
+
+describe('after a move to another cell', () => {
+  const OLD = 'wss://north.example'
+  const NEW = 'wss://south.example'
+
+  function moved(cell: string[] = []): Addresses {
+    const addresses = new Addresses([OLD])
+    addresses.follow(to(NEW), 0)
+    addresses.settle()
+    addresses.tell(told([], cell))
+    return addresses
+  }
+
+  /** Every address that is dialled in one turn through all of them, with nobody there. */
+  function dialled(addresses: Addresses): string[] {
+    const urls = [addresses.current.url]
+    while (addresses.turn(0)) urls.push(addresses.current.url)
+    return urls
+  }
+
+  test('the broker that served is dialled again when the addresses given are gone', () => {
+    const addresses = moved()
+    expect(addresses.known).toEqual({ cell: [], home: NEW })
+    expect(dialled(addresses)).toEqual([NEW, OLD])
+    expect(dialled(addresses)).toEqual([OLD, NEW])
+  })
+
+  test('what the cell announces is dialled first, and named in invites', () => {
+    const addresses = moved(['wss://south-2.example', NEW])
+    expect(addresses.known).toEqual({ cell: ['wss://south-2.example', NEW], home: NEW })
+    expect(addresses.publicUrl).toBe('wss://south-2.example')
+    expect(dialled(addresses)).toEqual([NEW, 'wss://south-2.example', OLD])
+    expect(addresses.current).toMatchObject({ url: 'wss://south-2.example', from: 'cell' })
+  })
+
+  test.each([
+    ['its cell', { cell: [NEW], home: null }, [NEW, OLD]],
+    ['the broker that served last', { cell: [], home: NEW }, [OLD, NEW]],
+  ])('the next life knows %s', (_, known, urls) => {
+    expect(dialled(new Addresses([OLD], known))).toEqual(urls)
+  })
+
+  test('a mesh that moves back is found at the addresses given, and the other cell is forgotten', () => {
+    const addresses = moved([NEW])
+    addresses.turn(0)
+    expect(addresses.current.url).toBe(OLD)
+    expect(addresses.settle()).toBe(true)
+    expect(addresses.tell(told([], ['wss://north-2.example']))).toBe(false)
+    expect(addresses.known).toEqual({ cell: [], home: null })
+    expect(dialled(addresses)).toEqual([OLD, 'wss://north-2.example'])
+  })
+
+  test('only news is told, and an address that is not encrypted is none', () => {
+    const addresses = moved([NEW])
+    expect(addresses.settle()).toBe(true)
+    expect(addresses.settle()).toBe(false)
+    expect(addresses.tell(told([C], [NEW]))).toBe(false)
+    expect(addresses.tell(told([C], []))).toBe(false)
+    expect(addresses.tell(told([], ['ws://south.example']))).toBe(false)
+    expect(new Addresses([OLD], { cell: ['ws://south.example'], home: 'ws://x.example' }).known).toEqual({
+      cell: [],
+      home: null,
+    })
+  })
 })

@@ -1,6 +1,10 @@
 /**
  * Where a peer dials next: the addresses its application gave, the home that a shard named, and the shards it was told of
  * for the time when that one is gone. None of them is trusted for being named: whoever answers proves the pinned key.
+ *
+ * A mesh may move to another cell, and the old one may be gone later. So the addresses that the new cell announces, and the
+ * broker that served last, outlive the session, and with a store the process. No certificate does: a shard with a key of its
+ * own shows a fresh one before its greeting.
  */
 import { isDialable, normalizeAuthority } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
@@ -11,11 +15,24 @@ export interface Address {
   readonly url: string
   /** As both sides sign it. */
   readonly authority: string
-  /** `given` by the application, `told` by a shard for later, or the `home` that one sent us to. */
-  readonly from: 'given' | 'told' | 'home'
+  /** `given` by the application, announced by the `cell`, `told` by a shard for later, or the `home` that one sent us to. */
+  readonly from: 'given' | 'cell' | 'told' | 'home'
   /** Of its key, as whoever sent us there has it. */
   readonly certificate: Uint8Array | null
 }
+
+/** What sessions have taught about where the mesh is served. */
+export interface KnownAddresses {
+  /**
+   * The public addresses of its cell, if that does not serve at the application's addresses: empty with a single cell. They are
+   * dialled first.
+   */
+  readonly cell: readonly string[]
+  /** The broker that served this peer last, if that is none of the above. It is dialled when no other one answers. */
+  readonly home: string | null
+}
+
+const NOTHING_KNOWN: KnownAddresses = { cell: [], home: null }
 
 /** From one shard to the next in a row; more would be shards that don't agree. */
 const HOPS_MAX = 3
@@ -24,7 +41,9 @@ const DOWN_FOR_MS: Millis = 10_000
 
 export class Addresses {
   readonly #given: readonly Address[]
+  #cell: readonly Address[] = []
   #told: readonly Address[] = []
+  #home: Address | null = null
   #dialled: Address
   /** Who sent us to the home that is dialled now. */
   private sender: Address | null = null
@@ -36,9 +55,20 @@ export class Addresses {
   asksToStay = false
 
   /** At least one. @throws OperatingError `authority_malformed` */
-  constructor(urls: readonly string[]) {
+  constructor(urls: readonly string[], { cell, home }: KnownAddresses = NOTHING_KNOWN) {
     this.#given = urls.map((url) => addressOf(url, 'given'))
-    this.#dialled = this.#given[0]!
+    this.#cell = this.#fit(cell, 'cell')
+    this.#home = home !== null && this.#isFit(home) ? addressOf(home, 'home') : null
+    this.#dialled = this.#first
+  }
+
+  get known(): KnownAddresses {
+    return { cell: this.#cell.map(({ url }) => url), home: this.#home?.url ?? null }
+  }
+
+  /** For invites: where others find the mesh. */
+  get publicUrl(): string {
+    return this.#first.url
   }
 
   get current(): Address {
@@ -65,9 +95,17 @@ export class Addresses {
     return true
   }
 
-  /** Shards that could serve us if the one that does were gone, the best first. */
-  tell(urls: readonly string[]): void {
-    this.#told = urls.filter((url) => this.#isFit(url)).map((url) => addressOf(url, 'told'))
+  /**
+   * Shards that could serve us if the one that does were gone, the best first, and the addresses of the cell.
+   * @returns whether `known` has changed
+   */
+  tell({ urls, cell }: Pick<FrameOf<'shards'>, 'urls' | 'cell'>): boolean {
+    const announced = this.#fit(cell, 'cell')
+    const isMoved = !this.#isGiven(this.#dialled)
+    this.#told = isMoved ? this.#fit(urls, 'told') : [...this.#fit(urls, 'told'), ...announced]
+    if (!isMoved || announced.length === 0 || isSame(announced, this.#cell)) return false
+    this.#cell = announced
+    return true
   }
 
   /** The one that was dialled goes away, which the others know. Answers as `turn`. */
@@ -90,27 +128,52 @@ export class Addresses {
     // Whom we ask first after a crash does not know of it yet, and would send us back: each peer would come twice.
     this.asksToStay = next !== undefined && (next === sender || authority === this.#servedBy)
     if (!next) this.#downUntilMs.clear()
-    this.#dialled = next ?? this.#given[0]!
+    this.#dialled = next ?? this.#first
     return next !== undefined
   }
 
-  /** A session began or ended here: what led to it is over. */
-  settle(): void {
-    this.#servedBy = this.#dialled.authority
+  /**
+   * A session began here: what led to it is over. At an address of the application's own nothing else needs to be known.
+   * @returns whether `known` has changed
+   */
+  settle(): boolean {
+    const dialled = this.#dialled
+    const { known } = this
+    this.#servedBy = dialled.authority
     this.#hops = 0
     this.sender = null
     this.asksToStay = false
+    if (this.#isGiven(dialled)) this.#cell = []
+    this.#home = this.#isPublic(dialled) ? null : { ...dialled, from: 'home', certificate: null }
+    return this.#cell.length !== known.cell.length || (this.#home?.url ?? null) !== known.home
+  }
+
+  #isGiven({ authority }: Address): boolean {
+    return this.#given.some((own) => own.authority === authority)
+  }
+
+  #isPublic(address: Address): boolean {
+    return this.#isGiven(address) || this.#cell.some(({ authority }) => authority === address.authority)
+  }
+
+  get #first(): Address {
+    return this.#cell[0] ?? this.#given[0]!
   }
 
   #others(nowMs: Millis): Address[] {
     const { authority } = this.#dialled
-    return [...this.#told, ...this.#given].filter(
+    const home = this.#home ? [this.#home] : []
+    return [...this.#told, ...this.#cell, ...this.#given, ...home].filter(
       (other) => other.authority !== authority && !this.#isDown(other, nowMs),
     )
   }
 
   #isDown({ authority }: Address, nowMs: Millis): boolean {
     return nowMs < (this.#downUntilMs.get(authority) ?? 0)
+  }
+
+  #fit(urls: readonly string[], from: Address['from']): Address[] {
+    return urls.filter((url) => this.#isFit(url)).map((url) => addressOf(url, from))
   }
 
   /** A shard sends nobody from an encrypted connection to one that is not. */
@@ -122,3 +185,6 @@ export class Addresses {
 function addressOf(url: string, from: Address['from'], certificate?: Uint8Array): Address {
   return { url, authority: normalizeAuthority(url), from, certificate: certificate?.length ? certificate : null }
 }
+
+const isSame = (some: readonly Address[], others: readonly Address[]): boolean =>
+  some.length === others.length && some.every(({ url }, i) => url === others[i]!.url)

@@ -150,7 +150,7 @@ describe('moving', () => {
   test('a shard that goes away is followed by the one it told of, at the time it named', () => {
     const world = new World()
     world.goLive()
-    world.connection.received(1, { type: 'shards', urls: [HOME] }, 0)
+    world.connection.received(1, { type: 'shards', urls: [HOME], cell: [] }, 0)
     world.refuse('restarting', 100)
     expect(world.retryInMs).toBe(100)
     world.connection.tick(world.connection.wakeAtMs)
@@ -160,7 +160,7 @@ describe('moving', () => {
   test('a session that broke is begun again where it was, and then elsewhere', () => {
     const world = new World()
     world.goLive()
-    world.connection.received(1, { type: 'shards', urls: [HOME] }, 0)
+    world.connection.received(1, { type: 'shards', urls: [HOME], cell: [] }, 0)
     for (let dial = 1; dial <= 2; dial++) {
       world.connection.closed(dial, 1006, 0)
       world.connection.tick(world.connection.wakeAtMs)

@@ -15,7 +15,7 @@ import {
   type ServerFrame,
 } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
-import { Addresses } from './addresses.ts'
+import { Addresses, type KnownAddresses } from './addresses.ts'
 import { backoffMs, HINT_MAX_MS, putOffMs } from './backoff.ts'
 import { refusedBy, type SealpostCode, SealpostError } from './errors.ts'
 import { Liveness } from './liveness.ts'
@@ -51,6 +51,8 @@ export interface ConnectionPorts {
   readonly isOwed: () => boolean
   /** A session began. */
   readonly live: (welcome: FrameOf<'welcome'>) => void
+  /** Where the mesh is served is known better than before. */
+  readonly learned: (known: KnownAddresses) => void
   /** The session, or the attempt at one, is over; another follows after `retryInMs`. */
   readonly lost: (code: SealpostCode | 'connection_lost', retryInMs: Millis) => void
   /** For good; `null`: we closed it ourselves. */
@@ -90,7 +92,7 @@ export class Connection {
   constructor(ports: ConnectionPorts, place: PeerPlace, credit: number) {
     this.#ports = ports
     this.#place = place
-    this.#addresses = new Addresses(place.urls)
+    this.#addresses = new Addresses(place.urls, place.known)
     this.credit = credit
   }
 
@@ -179,6 +181,11 @@ export class Connection {
     return Infinity
   }
 
+  /** For invites: where others find the mesh. */
+  get publicUrl(): string {
+    return this.#addresses.publicUrl
+  }
+
   close(): void {
     this.#end(null)
   }
@@ -256,10 +263,11 @@ export class Connection {
   ): void {
     if (!this.#ports.crypto.isBrokerProof(transcript, signature, welcome.proof))
       return this.#mistrust('proof_forged', nowMs)
-    this.#addresses.settle()
+    const hasLearned = this.#addresses.settle()
     this.#liveness.begin(welcome.heartbeatMs, nowMs)
     this.state = { name: 'live', welcome, sinceMs: nowMs, leaveAtMs: Infinity }
     this.#ports.live(welcome)
+    if (hasLearned) this.#ports.learned(this.#addresses.known)
   }
 
   /** Another shard is the home of our mesh. Who sends us there has proven itself; who answers there does so, too. */
@@ -292,7 +300,7 @@ export class Connection {
         state.leaveAtMs = Math.min(state.leaveAtMs, nowMs + LEAVE_AFTER_MS)
         return frame
       case 'shards':
-        this.#addresses.tell(frame.urls)
+        if (this.#addresses.tell(frame)) this.#ports.learned(this.#addresses.known)
         return null
       case 'hello':
       case 'welcome':
@@ -313,7 +321,8 @@ export class Connection {
 
   /** A shard that has proven nothing must not be able to end us; who sent us there says it, too, if it is so. */
   #isFinal(code: RefusalCode): boolean {
-    const isBelieved = this.state.name === 'live' || this.#addresses.current.from === 'given'
+    const { from } = this.#addresses.current
+    const isBelieved = this.state.name === 'live' || from === 'given' || from === 'cell'
     return isBelieved && !refusal(code).isRetryable
   }
 

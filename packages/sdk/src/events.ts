@@ -2,6 +2,7 @@
 
 import type { FrameOf } from '@sealpost/protocol'
 import type { EnvelopeId, GroupId, Millis, PeerKey, PoolId } from '@sealpost/std'
+import type { KnownAddresses } from './addresses.ts'
 import type { SealpostCode, SealpostError } from './errors.ts'
 import type { Receipt } from './lane.ts'
 import type { PersonTamper } from './person-book.ts'
@@ -29,6 +30,12 @@ export type PeerEvent =
   | { type: 'disconnected'; code: SealpostCode | 'connection_lost'; retryInMs: Millis }
   /** The mesh is at home at another broker of the cluster, which is dialled now. */
   | { type: 'moved'; url: string }
+  /**
+   * Where the mesh is served is known better now: `cell` are the public addresses of its cell, and `home` is the broker that
+   * served this peer, if it is none of them. A store keeps both. Without one, keep `cell` yourself, and give it to `connect`
+   * in front of your own addresses: after a move the old cell may be gone.
+   */
+  | ({ type: 'addresses' } & KnownAddresses)
   /** Whoever answered there is not believed. It is passed over. */
   | { type: 'shard_refused'; url: string; reason: ShardRefusal }
   /** That one can't be reached: another broker is asked to serve this peer. */

@@ -127,9 +127,9 @@ export class KeyDirectory {
     this.#askedAtMs = Infinity
   }
 
-  /** Peers whose keys were asked for and have not come. */
-  get openCount(): number {
-    return this.#open.size
+  /** Whether keys were asked for and have not come. */
+  get isOpen(): boolean {
+    return this.#open.size > 0
   }
 
   takeFrames(nowMs: Millis): KeyQuestion[] {

@@ -5,6 +5,7 @@
  */
 import type { ClientFrame, FrameOf, ServerFrame } from '@sealpost/protocol'
 import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
+import type { KnownAddresses } from './addresses.ts'
 import { Arrivals } from './arrivals.ts'
 import { Connection, type ConnectionState } from './connection.ts'
 import { asStoreError, type SealpostCode, SealpostError } from './errors.ts'
@@ -54,7 +55,7 @@ export interface EngineStore {
 
 export class PeerEngine {
   readonly #effects: PeerEffects
-  readonly #connection: Connection
+  readonly connection: Connection
   private readonly outbox: Outbox
   /** Of the last session. */
   #incarnation: string | null = null
@@ -149,23 +150,25 @@ export class PeerEngine {
     this.#whispers = new Whispers({ crypto, keys: directory, opening, effects, counters })
     this.#standing = new Standing((entry) => effects.announce({ type: 'presence', ...entry }))
     if (store) this.outbox.restore(store.records, (record, message) => this.#orphan(record, message))
-    this.#connection = new Connection(
+    this.connection = new Connection(
       {
         effects,
         crypto,
         random,
-        isOwed: () => this.#owedCount > 0,
+        isOwed: () =>
+          this.outbox.owedCount > 0 || this.pools.sends.pendingCount > 0 || this.#questions.isOpen || this.#keys.isOpen,
         live: (welcome) => this.#live(welcome),
+        learned: (known) => this.#learnedAddresses(known),
         lost: (code, retryInMs) => this.#lost(code, retryInMs),
         ended: (error) => this.#ended(error),
       },
-      options,
+      { ...options, known: store?.records.find((record) => record.kind === 'addresses') },
       credit,
     )
   }
 
   get state(): ConnectionState {
-    return this.#connection.state
+    return this.connection.state
   }
   /** Sends without an answer. */
   get pendingCount(): number {
@@ -179,30 +182,30 @@ export class PeerEngine {
 
   start(): void {
     this.groups.restore()
-    this.#connection.start(this.#nowMs)
+    this.connection.start(this.#nowMs)
   }
 
   opened(dialNo: number): void {
-    this.#connection.opened(dialNo)
+    this.connection.opened(dialNo)
   }
 
   received(dialNo: number, frame: ServerFrame): void {
-    const taken = this.#connection.received(dialNo, frame, this.#nowMs)
+    const taken = this.connection.received(dialNo, frame, this.#nowMs)
     if (taken) this.#receivedLive(taken)
   }
 
   /** What came could not be decoded. */
   malformed(dialNo: number): void {
-    this.#connection.malformed(dialNo, this.#nowMs)
+    this.connection.malformed(dialNo, this.#nowMs)
   }
 
   closed(dialNo: number, closeNumber: number): void {
-    this.#connection.closed(dialNo, closeNumber, this.#nowMs)
+    this.connection.closed(dialNo, closeNumber, this.#nowMs)
   }
 
   /** Call at `wakeAtMs`, or at any other time. */
   tick(): void {
-    this.#connection.tick(this.#nowMs)
+    this.connection.tick(this.#nowMs)
     this.outbox.expire(this.#nowMs)
     this.pools.sends.expire(this.#nowMs)
     this.#requests.expire(this.#nowMs)
@@ -213,7 +216,7 @@ export class PeerEngine {
   /** The next time at which something is due without a cause from outside; Infinity for never. */
   get wakeAtMs(): Millis {
     if (this.state.name === 'closed') return Infinity
-    const ownAtMs = Math.min(this.#connection.wakeAtMs, this.outbox.wakeAtMs, this.#requests.wakeAtMs)
+    const ownAtMs = Math.min(this.connection.wakeAtMs, this.outbox.wakeAtMs, this.#requests.wakeAtMs)
     if (this.state.name !== 'live') return Math.min(ownAtMs, this.pools.sends.wakeAtMs)
     return Math.min(
       ownAtMs,
@@ -240,7 +243,7 @@ export class PeerEngine {
   keepFailed(cause: unknown): void {
     if (this.state.name === 'closed') return
     this.#storeError = asStoreError(cause)
-    this.#connection.close()
+    this.connection.close()
   }
 
   /** Nothing is asked of the store and nothing waits for it. */
@@ -266,13 +269,7 @@ export class PeerEngine {
       this.#say(this.#questions.takeFrames(nowMs))
     if (count === 0) return
     this.#say(this.arrivals.takeSettles())
-    this.#connection.sent(nowMs)
-  }
-
-  /** Answers that the broker owes. */
-  get #owedCount(): number {
-    const { directory } = this.#keys
-    return this.outbox.owedCount + this.pools.sends.pendingCount + this.#questions.openCount + directory.openCount
+    this.connection.sent(nowMs)
   }
 
   #say(frames: readonly ClientFrame[]): number {
@@ -335,12 +332,12 @@ export class PeerEngine {
   /** Says what was settled, then ends everything. */
   close(): void {
     this.#sayEnds()
-    this.#connection.close()
+    this.connection.close()
   }
 
   #fail(error: SealpostError): void {
     this.#sayEnds()
-    this.#connection.fail(error)
+    this.connection.fail(error)
   }
 
   #sayEnds(): void {
@@ -434,6 +431,12 @@ export class PeerEngine {
   #recovered({ lost, isAll }: FrameOf<'recovered'>): void {
     const mail = lost.map(({ envelopeId, sender, reason }) => ({ envelopeId, sender, reason }))
     this.#effects.announce({ type: 'recovered', isRecovered: mail.length === 0, lost: mail, isAll })
+  }
+
+  #learnedAddresses(known: KnownAddresses): void {
+    this.#keeper?.put('addresses', () => ({ kind: 'addresses', ...known }))
+    this.#effects.announce({ type: 'addresses', ...known })
+    this.#effects.flushSoon()
   }
 
   #lost(code: SealpostCode | 'connection_lost', retryInMs: Millis): void {

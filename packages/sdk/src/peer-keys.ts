@@ -88,6 +88,10 @@ export class PeerKeys {
     this.#ports.flushSoon()
   }
 
+  get isOpen(): boolean {
+    return this.directory.isOpen
+  }
+
   disconnected(): void {
     this.directory.disconnected()
     this.opening.disconnected()

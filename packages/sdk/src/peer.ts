@@ -94,7 +94,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
     })
     this.persons = new Persons({
       self: this.key,
-      url: urls[0]!,
+      url: () => this.#driver.engine.connection.publicUrl,
       brokerKey,
       keys: crypto.own,
       tell: (happened) => this.#driver.tell((engine) => happened(engine.persons, clockMs())),

@@ -17,7 +17,8 @@ import { postTermsOf, type SendOptions } from './send-options.ts'
 
 export interface PersonsPorts {
   readonly self: PeerKey
-  readonly url: string
+  /** Where others find the mesh. */
+  readonly url: () => string
   readonly brokerKey: PeerKey
   readonly keys: PersonKeys
   readonly tell: <T>(happened: (desk: PersonDesk, nowMs: Millis) => T) => T
@@ -58,7 +59,7 @@ export class Persons {
     if (!isChosenName(label) || !isDeviceLabel(label))
       throw new SealpostError('label_malformed', `A label is a name of at most 32 characters: ${NAME_RULE}.`)
     const { url, brokerKey, keys } = this.#ports
-    return keys.inviteDevice({ url, brokerKey, label, ...options })
+    return keys.inviteDevice({ url: url(), brokerKey, label, ...options })
   }
 
   /** Those this person vouches for, as the broker tells them now: it can hide one, and add none. */

@@ -14,6 +14,7 @@ import type {
 } from '@sealpost/identity'
 import type { ClientFrame, KeyBindingEntry } from '@sealpost/protocol'
 import type { EnvelopeId, MeshId, Millis, PeerKey } from '@sealpost/std'
+import type { KnownAddresses } from './addresses.ts'
 import type { PeerEvent } from './events.ts'
 import type { GroupCrypto } from './group-crypto.ts'
 import type { Message } from './message.ts'
@@ -81,6 +82,8 @@ export interface PeerEffects {
 export interface PeerPlace {
   /** Where the cluster is dialled, at least one: in turns. */
   readonly urls: readonly string[]
+  /** What former sessions have taught. */
+  readonly known?: KnownAddresses | undefined
   /** The pinned key. */
   readonly brokerKey: PeerKey
   readonly meshId: MeshId

@@ -49,9 +49,9 @@ export class Questions {
     this.#open.set(this.#ref, { frame, asker: asker as unknown as Asker, askedAtMs: Infinity })
   }
 
-  /** Without an answer yet. */
-  get openCount(): number {
-    return this.#open.size
+  /** Whether any is without an answer. */
+  get isOpen(): boolean {
+    return this.#open.size > 0
   }
 
   takeFrames(nowMs: Millis): FrameOf<QuestionType>[] {

@@ -6,6 +6,7 @@
  */
 import type { StreamId } from '@sealpost/identity'
 import type { EnvelopeId, GroupId, MeshId, Millis, PeerKey } from '@sealpost/std'
+import type { KnownAddresses } from './addresses.ts'
 import { SealpostError } from './errors.ts'
 import type { GroupMessageTerms } from './group-message.ts'
 import type { PostTerms } from './lane.ts'
@@ -32,7 +33,14 @@ export interface StoreChange {
   readonly record: StoreRecord | null
 }
 
-export type StoreRecord = OwnerRecord | OutboxRecord | GroupRecord | InboxRecord | KeyEpochRecord | SpaceRecord
+export type StoreRecord =
+  | OwnerRecord
+  | OutboxRecord
+  | GroupRecord
+  | InboxRecord
+  | KeyEpochRecord
+  | SpaceRecord
+  | AddressesRecord
 
 /** Whose store this is: sealed envelopes are good for one sender in one mesh. */
 export interface OwnerRecord {
@@ -111,6 +119,11 @@ export interface KeyEpochRecord {
 
 /** What is remembered of a space (`state/space-memory.ts`): its terms, its keys, and the newest entry of each key. */
 export type SpaceRecord = SpacePinRecord | SpaceKeysRecord | KnownEntryRecord
+
+/** Where the mesh was served last, which may be another cell than the one of the application's addresses. */
+export interface AddressesRecord extends KnownAddresses {
+  readonly kind: 'addresses'
+}
 
 interface OfSpace {
   readonly space: string

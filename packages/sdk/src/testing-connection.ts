@@ -1,6 +1,7 @@
 /** For tests: a connection without a socket; the test is its broker and its clock. */
 import type { FrameOf, RefusalCode } from '@sealpost/protocol'
 import { type MeshId, type Millis, type PeerKey, seededRandom } from '@sealpost/std'
+import type { KnownAddresses } from './addresses.ts'
 import { Connection } from './connection.ts'
 import type { SealpostError } from './errors.ts'
 import { fakeCrypto, fakeProof } from './fake-crypto.ts'
@@ -31,6 +32,7 @@ export class World {
   auth: FrameOf<'auth'> | undefined
   retryInMs: Millis = -1
   isOwed = false
+  readonly known: KnownAddresses[] = []
   readonly connection: Connection
 
   constructor(random = seededRandom(7).next, urls = place.urls) {
@@ -54,6 +56,7 @@ export class World {
         random: this.random,
         isOwed: () => this.isOwed,
         live: () => log.push('live'),
+        learned: (known) => this.known.push(known),
         lost: (code, retryInMs) => {
           this.retryInMs = retryInMs
           log.push(`lost ${code}`)
