@@ -1,6 +1,7 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import type { Command } from 'commander'
 import { afterAll, describe, expect, test } from 'vitest'
 import { runCli } from './cli.ts'
 import { sealpost } from './program.ts'
@@ -90,4 +91,18 @@ test('every command has a description and examples', () => {
     },
   )
   expect(silent).toEqual([])
+})
+
+test('dead letters have the same commands and options on the database and by a broker', () => {
+  const program = sealpost(() => () => Promise.resolve())
+  const below = (command: Command, name: string) => command.commands.find((each) => each.name() === name)!
+  const wordsOf = (dead: Command) =>
+    dead.commands.map((command) => [
+      command.name(),
+      command.description(),
+      ...command.options.map(({ flags }) => flags),
+    ])
+  const words = wordsOf(below(program, 'dead'))
+  expect(words.map(([name]) => name)).toEqual(['list', 'redrive', 'purge'])
+  expect(wordsOf(below(below(program, 'admin'), 'dead'))).toEqual(words)
 })

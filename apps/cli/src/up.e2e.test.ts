@@ -170,7 +170,7 @@ describe('on one machine', () => {
     const heard = await machine.run(['listen', '--count', '1', '--json', ...bob])
     expect(jsonOf(heard.stdout)).toMatchObject({ text: 'given up', envelopeId })
     const purged = await machine.run(['dead', 'purge', '--all'], { env })
-    expect(purged.stdout).toBe(`${listed.length - 1} thrown away\n`)
+    expect(purged.stdout).toBe(`${listed.length - 1} purged\n`)
   })
 
   test('an operator looks and steers with the token that up left', async () => {
@@ -187,7 +187,10 @@ describe('on one machine', () => {
     expect((await admin('revoke-invite', meshId, 'ab'.repeat(16))).stdout).toBe('revoked\n')
     expect((await admin('audit')).stdout).toContain('token:sealpost up')
     expect((await admin('mesh', '0'.repeat(32))).code).toBe(3)
-    expect((await admin('purge')).code).toBe(2)
+    expect((await admin('dead', 'purge')).code).toBe(2)
+    expect((await admin('dead', 'list', '--reason', 'strike')).code).toBe(2)
+    for (const change of ['redrive', 'purge']) expect((await admin('dead', change, '7')).code).toBe(3)
+    expect((await admin('dead', 'list')).stdout).toBe('no dead letters\n')
     expect((await admin('console')).stdout).toBe(`${url}/console/#${token}\n`)
     const refused = await machine.run(['admin', 'database'], { env: { ...env, SEALPOST_ADMIN_TOKEN: 'spa_no' } })
     expect(refused).toMatchObject({ code: 4, stderr: expect.stringContaining('(token_invalid)') })

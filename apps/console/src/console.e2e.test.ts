@@ -181,14 +181,14 @@ test.each([
   await page.context().close()
 })
 
-test('dead letters are put back and thrown away, by keys alone', async () => {
+test('dead letters are redriven and purged, by keys alone', async () => {
   const { page, complaints } = await open(await linkFor('operate'))
   await goTo(page, 'Dead letters')
   await page.getByRole('checkbox').first().focus()
   await page.keyboard.press('Space')
   for (const [button, left] of [
-    ['Put back', 1],
-    ['Throw away', 0],
+    ['Redrive', 1],
+    ['Purge', 0],
   ] as const) {
     if (left === 0) await page.getByRole('checkbox').first().check()
     await page.getByRole('button', { name: button }).focus()
@@ -199,7 +199,7 @@ test('dead letters are put back and thrown away, by keys alone', async () => {
     await page.getByRole('dialog').waitFor({ state: 'hidden' })
     await expect.poll(() => page.getByRole('checkbox').count()).toBe(left)
   }
-  await page.getByText('Nothing was given up.').waitFor()
+  await page.getByText('No dead letters.').waitFor()
   await goTo(page, 'Audit')
   await page.getByRole('row', { name: 'dead letters: purge' }).getByText('token:ada').waitFor()
   expect(complaints).toEqual([])

@@ -103,7 +103,7 @@ export const Overview = z.object({
   queue: Queue,
   connections: z.int(),
   database: DatabaseBrief,
-  meshes: z.array(MeshState).describe('in which something waits or was given up, the worst first, at most 20'),
+  meshes: z.array(MeshState).describe('with waiting mail or dead letters, the worst first, at most 20'),
 })
 export type Overview = z.output<typeof Overview>
 

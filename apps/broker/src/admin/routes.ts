@@ -66,7 +66,7 @@ export const meshes = get('/meshes', 'List meshes, those that need somebody firs
       order: z.enum(['need', 'id']).default('need'),
     }),
   },
-  responses: ok('MeshPage', shapes.MeshPage, 'Mail that is behind, then what was given up, then what waits longest; the others by their ids. A walk over all of them misses none by `order=id` alone: need changes meanwhile.', 'query_malformed'), // biome-ignore format: one thing
+  responses: ok('MeshPage', shapes.MeshPage, 'Mail that is behind, then dead letters, then what waits longest; the others by their ids. A walk over all of them misses none by `order=id` alone: need changes meanwhile.', 'query_malformed'), // biome-ignore format: one thing
 })
 export const mesh = get('/meshes/{meshId}', 'See one mesh', {
   request: { params: inMesh },
@@ -116,7 +116,7 @@ export const redrive = post('/dead-letters/redrive', 'Put dead letters back at t
   request: { body: body(named('Redrive', shapes.Redrive)) },
   responses: ok('Redriven', shapes.Redriven, 'How many; those left have no envelope or no recipient any more.', 'body_malformed'), // biome-ignore format: one thing
 })
-export const purge = post('/dead-letters/purge', 'Throw dead letters away for good', {
+export const purge = post('/dead-letters/purge', 'Delete dead letters for good', {
   request: { body: body(named('Purge', shapes.Purge)) },
   responses: ok('Purged', shapes.Purged, 'How many went.', 'body_malformed'),
 })

@@ -68,7 +68,7 @@ export function MeshBadges({ mesh }: { mesh: MeshState }) {
       {mesh.deadLetters > 0 && (
         <span class="badge waiting">
           <FlowIcon flow="behind" />
-          {deadCount(mesh)} dead
+          {deadCount(mesh)} dead letters
         </span>
       )}
     </>

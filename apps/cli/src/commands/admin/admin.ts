@@ -2,6 +2,7 @@
 import { Command } from 'commander'
 import { examples, type Run } from '../../shell.ts'
 import { changeCommands } from './changes.ts'
+import { adminDeadCommand } from './dead.ts'
 import { keptCommand } from './kept.ts'
 import { tokenCommand } from './token.ts'
 import { viewCommands } from './views.ts'
@@ -15,7 +16,13 @@ export function adminCommand(run: Run): Command {
 On the machine of \`sealpost up\` neither is needed: it leaves both in its folder.
 ${examples('sealpost admin overview', 'sealpost admin console', 'sealpost admin token create grafana')}`,
     )
-  for (const command of [...viewCommands(run), keptCommand(run), ...changeCommands(run), tokenCommand(run)])
+  for (const command of [
+    ...viewCommands(run),
+    keptCommand(run),
+    ...changeCommands(run),
+    adminDeadCommand(run),
+    tokenCommand(run),
+  ])
     admin.addCommand(command)
   return admin
 }

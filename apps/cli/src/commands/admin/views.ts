@@ -94,7 +94,7 @@ function meshTable(output: Shell['output'], meshes: readonly shapes.MeshState[])
     ...[meshId, escapeName(name), flow, String(depth), depth > 0 ? age(oldestAgeMs) : '', countOf(deadLetters)],
     ...[String(sessions), escapeName(why)],
   ])
-  return output.table(['MESH', 'NAME', 'MAIL', 'WAITS', 'OLDEST', 'DEAD', 'SESSIONS', 'WHY'], rows)
+  return output.table(['MESH', 'NAME', 'MAIL', 'WAITS', 'OLDEST', 'DEAD LETTERS', 'SESSIONS', 'WHY'], rows)
 }
 
 /** Of dead letters: they are counted up to a thousand. */

@@ -7,12 +7,6 @@ import { Num, Shown, Table, useConfirm } from '../parts.tsx'
 import { bytes, count, instant, named, short } from '../words.ts'
 
 const REASONS = ['', 'strikes', 'expired', 'rejected'] as const
-const REASON_WORDS: Readonly<Record<string, string>> = {
-  '': 'Every reason',
-  strikes: 'Struck out',
-  expired: 'Expired',
-  rejected: 'Rejected',
-}
 
 export function DeadLettersView({ api, me }: { api: Api; me: Me }) {
   const [reason, setReason] = useState('')
@@ -26,13 +20,13 @@ export function DeadLettersView({ api, me }: { api: Api; me: Me }) {
           <select value={reason} onChange={({ currentTarget }) => setReason(currentTarget.value)}>
             {REASONS.map((name) => (
               <option key={name} value={name}>
-                {REASON_WORDS[name]}
+                {name || 'every reason'}
               </option>
             ))}
           </select>
         </label>
       </div>
-      <Shown asked={asked} isEmpty={({ deadLetters }) => deadLetters.length === 0} empty="Nothing was given up.">
+      <Shown asked={asked} isEmpty={({ deadLetters }) => deadLetters.length === 0} empty="No dead letters.">
         {({ deadLetters }) => <Letters key={reason} api={api} me={me} letters={deadLetters} changed={again} />}
       </Shown>
     </>
@@ -62,12 +56,12 @@ function Letters({ api, me, letters, changed }: LettersProps) {
   }
   const change = (what: Change) =>
     ask({
-      title: `${what === 'redrive' ? 'Put back' : 'Throw away'} ${count(there.length)}?`,
+      title: `${WORDS[what]} ${count(there.length)}?`,
       text:
         what === 'redrive'
           ? 'They go to the end of their queues for 14 days more, without their strikes. Those that expired have no envelope any more and stay.'
           : 'For good: nobody can bring them back.',
-      action: what === 'redrive' ? 'Put back' : 'Throw away',
+      action: WORDS[what],
       act: () => api.post(`/dead-letters/${what}`, { ids: there }).then(done),
     })
   return (
@@ -99,6 +93,8 @@ function Letters({ api, me, letters, changed }: LettersProps) {
 }
 
 type Change = 'redrive' | 'purge'
+/** As the commands and the interface call it. */
+const WORDS: Readonly<Record<Change, string>> = { redrive: 'Redrive', purge: 'Purge' }
 
 interface ChangesProps {
   readonly chosen: readonly number[]
@@ -116,10 +112,10 @@ function Changes({ chosen, all, choose, change }: ChangesProps) {
         {isAll ? 'Choose none' : 'Choose all shown'}
       </button>
       <button type="button" disabled={isNone} onClick={() => change('redrive')}>
-        Put back
+        {WORDS.redrive}
       </button>
       <button type="button" class="danger" disabled={isNone} onClick={() => change('purge')}>
-        Throw away
+        {WORDS.purge}
       </button>
       <span class="quiet" role="status">
         {count(chosen.length)} of {count(all.length)} chosen
@@ -132,7 +128,7 @@ function LetterCells({ letter }: { letter: DeadLetter }) {
   return (
     <>
       <th scope="row">
-        {REASON_WORDS[letter.reason] ?? letter.reason}
+        {letter.reason}
         {letter.detail && <span class="quiet sentence"> {letter.detail}</span>}
       </th>
       <td>{named(letter.senderName, letter.sender)}</td>

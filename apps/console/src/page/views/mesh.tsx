@@ -35,7 +35,7 @@ export function MeshView(props: MeshProps) {
               <p class="quiet">
                 {count(mesh.members)}
                 {mesh.membersAreMore ? ' or more' : ''} members · {count(mesh.sessions)} in session ·{' '}
-                {count(mesh.depth)} waiting · {deadCount(mesh)} dead
+                {count(mesh.depth)} waiting · {deadCount(mesh)} dead letters
               </p>
             </div>
           </section>

@@ -75,10 +75,10 @@ function namesOf(meshes: readonly MeshState[]): string {
 }
 
 function Behind({ meshes }: { meshes: readonly MeshState[] }) {
-  if (meshes.length === 0) return <Empty>No mesh has mail that waits or was given up.</Empty>
+  if (meshes.length === 0) return <Empty>No mesh has waiting mail or dead letters.</Empty>
   return (
     <section class="stack" aria-labelledby="waiting-meshes">
-      <h2 id="waiting-meshes">Where mail waits or was given up</h2>
+      <h2 id="waiting-meshes">Meshes with waiting mail or dead letters</h2>
       <ul class="meshes">
         {meshes.map((mesh) => (
           <li key={mesh.meshId}>
@@ -112,7 +112,11 @@ function Tiles({ overview }: { overview: Overview }) {
         hint={`${rate(now.refusedPerSecond)}/s refused`}
       />
       <Tile label="Pushed" value={`${rate(now.pushedPerSecond)}/s`} hint={`p99 ${millis(now.pushP99Ms)}`} />
-      <Tile label="Settled" value={`${rate(now.settledPerSecond)}/s`} hint={`${rate(now.lostPerSecond)}/s given up`} />
+      <Tile
+        label="Settled"
+        value={`${rate(now.settledPerSecond)}/s`}
+        hint={`${rate(now.lostPerSecond)}/s dead letters`}
+      />
       <Tile label="Send to ack" value={millis(now.ackP50Ms)} hint={`p99 ${millis(now.ackP99Ms)}`} />
       <Tile
         label="Waiting"

@@ -1,0 +1,148 @@
+/**
+ * `list`, `redrive` and `purge` of dead letters: `sealpost dead` does it on the database, `sealpost admin dead` by a broker, with
+ * the same words, options and answers.
+ */
+import { DEATHS } from '@sealpost/protocol'
+import { isHex, type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
+import { Command, InvalidArgumentError, Option } from 'commander'
+import { examples, type Run, type Shell } from '../shell.ts'
+import { escapeName } from '../terminal-text.ts'
+import { duration, timeOption, whole } from '../words.ts'
+
+/** All that is given must hold. */
+export interface DeadLetterChoice {
+  readonly ids?: readonly number[]
+  readonly meshId?: MeshId
+  readonly recipient?: PeerKey
+  readonly reason?: (typeof DEATHS)[number]
+  readonly olderThanSeconds?: number
+}
+
+export interface ShownDeadLetter {
+  readonly id: number
+  readonly meshName: string
+  readonly reason: string
+  readonly attempts: number
+  readonly bytes: number | null
+  readonly diedAtMs: number
+  /** As a table has them, escaped. */
+  readonly from: string
+  readonly to: string
+  readonly forPrograms: object
+}
+
+/** Where dead letters are looked for. */
+export interface DeadLetterSource {
+  /** The words of the command, without `sealpost`. */
+  readonly name: string
+  readonly description: string
+  readonly limitMax: number
+  list(shell: Shell, choice: DeadLetterChoice, limit: number): Promise<ShownDeadLetter[]>
+  redrive(shell: Shell, choice: DeadLetterChoice, ttlSeconds: number): Promise<{ redriven: number; left: number }>
+  purge(shell: Shell, choice: DeadLetterChoice): Promise<number>
+}
+
+interface FilterOptions {
+  readonly mesh?: MeshId
+  readonly to?: PeerKey
+  readonly reason?: (typeof DEATHS)[number]
+  readonly olderThan?: number
+  readonly all?: boolean
+}
+
+export function deadLetterCommand(run: Run, source: DeadLetterSource): Command {
+  const { name, description } = source
+  const example = (...lines: string[]) => examples(...lines.map((line) => `sealpost ${name} ${line}`))
+  return new Command('dead')
+    .description(description)
+    .addCommand(
+      filtered(new Command('list'))
+        .description('list dead letters, the latest first')
+        .option('--limit <N>', 'how many at most', whole(1, source.limitMax), 100)
+        .addHelpText('after', example('list', 'list --reason strikes --json'))
+        .action(run(listFrom(source))),
+    )
+    .addCommand(
+      filtered(new Command('redrive'))
+        .description('put dead letters back at the end of their queues')
+        .argument('[ID...]', `which ones, as \`${name} list\` shows them`)
+        .option('--all', 'every one that the options leave')
+        .addOption(timeOption('--ttl <TIME>', 'how long the broker keeps them now', '14d'))
+        .addHelpText('after', example('redrive 1048577 1048578', 'redrive --all --reason strikes'))
+        .action(run(redriveFrom(source))),
+    )
+    .addCommand(
+      filtered(new Command('purge'))
+        .description('delete dead letters for good')
+        .argument('[ID...]', `which ones, as \`${name} list\` shows them`)
+        .option('--all', 'every one that the options leave')
+        .addHelpText('after', example('purge 1048577', 'purge --all --older-than 30d'))
+        .action(run(purgeFrom(source))),
+    )
+    .addHelpText('after', example('list', 'redrive 1048577', 'purge --all --older-than 30d'))
+}
+
+const filtered = (command: Command): Command =>
+  command
+    .option('--mesh <ID>', 'only of this mesh, 32 hex digits', hex(16))
+    .option('--to <KEY>', 'only for this recipient, 64 hex digits', hex(32))
+    .addOption(new Option('--reason <REASON>', 'only with this reason').choices(DEATHS))
+    .option('--older-than <TIME>', 'only those dead for so long, like 30d', duration)
+
+function hex(bytes: number): (text: string) => string {
+  return (text) => {
+    if (isHex(text, bytes)) return text
+    throw new InvalidArgumentError(`It is ${2 * bytes} hex digits.`)
+  }
+}
+
+const listFrom = (source: DeadLetterSource) => async (shell: Shell, options: FilterOptions & { limit: number }) => {
+  const letters = await source.list(shell, choiceOf(options), options.limit)
+  const rows = letters.map(({ id, diedAtMs, meshName, reason, from, to, attempts, bytes }) => [
+    ...[String(id), new Date(diedAtMs).toISOString().slice(0, 16).replace('T', ' '), escapeName(meshName), reason],
+    ...[from, to, String(attempts), bytes === null ? '' : String(bytes)],
+  ])
+  await shell.output.answers(
+    letters.map(({ forPrograms }) => forPrograms),
+    () => (rows.length === 0 ? 'no dead letters' : shell.output.table(HEAD, rows)),
+  )
+}
+
+const HEAD = ['ID', 'DIED (UTC)', 'MESH', 'REASON', 'FROM', 'TO', 'ATTEMPTS', 'BYTES']
+
+const redriveFrom =
+  (source: DeadLetterSource) =>
+  async (shell: Shell, options: FilterOptions & { ttl: number }, words: string[]): Promise<void> => {
+    const done = await source.redrive(shell, chosen(source, words, options), options.ttl)
+    await shell.output.answer(done, () => `${done.redriven} redriven, ${done.left} left as they are`)
+    if (words.length > done.redriven) throw notAll(words.length - done.redriven)
+  }
+
+const purgeFrom =
+  (source: DeadLetterSource) =>
+  async (shell: Shell, options: FilterOptions, words: string[]): Promise<void> => {
+    const purged = await source.purge(shell, chosen(source, words, options))
+    await shell.output.answer({ purged }, () => `${purged} purged`)
+    if (words.length > purged) throw notAll(words.length - purged)
+  }
+
+/** Nobody loses all of them by forgetting a word. @throws OperatingError `usage` */
+function chosen({ name }: DeadLetterSource, words: readonly string[], options: FilterOptions): DeadLetterChoice {
+  if (words.length > 0 === (options.all === true))
+    throw new OperatingError('usage', 'Name the dead letters by their IDs, or say --all; not both.')
+  const idOf = (word: string): number => {
+    if (/^\d{1,16}$/.test(word) && Number.isSafeInteger(Number(word))) return Number(word)
+    throw new OperatingError('usage', `An ID is a number, as \`${name} list\` shows it, not ${escapeName(word)}.`)
+  }
+  return words.length > 0 ? { ...choiceOf(options), ids: words.map(idOf) } : choiceOf(options)
+}
+
+const choiceOf = ({ mesh, to, reason, olderThan }: FilterOptions): DeadLetterChoice => ({
+  ...(mesh && { meshId: mesh }),
+  ...(to && { recipient: to }),
+  ...(reason && { reason }),
+  ...(olderThan !== undefined && { olderThanSeconds: olderThan }),
+})
+
+const notAll = (missing: number) =>
+  new OperatingError('dead_letter_unknown', `${missing} of those are no dead letters, or can't be redriven.`)
