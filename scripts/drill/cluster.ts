@@ -6,7 +6,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import type { BrokerProgram } from '@sealpost/broker/program'
 import { addMembers, createMesh, migrate, openDatabase } from '@sealpost/db'
 import { startEmbedded } from '@sealpost/db/embedded'
-import { generateSigningKeys } from '@sealpost/identity'
+import { generateSigningKeys, ready } from '@sealpost/identity'
 import { writeKeyFile } from '@sealpost/identity/key-file'
 import { OperatingError } from '@sealpost/std'
 import { startOwnBroker } from '../lib/own-broker.ts'
@@ -45,7 +45,9 @@ export class Cluster {
     this.teardown = teardown
   }
 
-  static async open(count: number, teardown: Teardown): Promise<Cluster> {
+  /** `env` goes to each broker. */
+  static async open(count: number, teardown: Teardown, env: Cluster['env'] = {}): Promise<Cluster> {
+    await ready()
     const folder = await mkdtemp(join(tmpdir(), 'sealpost-drill-'))
     teardown.add({ end: () => rm(folder, { recursive: true, force: true }) })
     const BROKER_KEY_FILE = join(folder, 'broker.json')
@@ -53,7 +55,7 @@ export class Cluster {
     const postgres = await startEmbedded()
     teardown.add({ end: () => postgres.stop(), kill: () => void postgres.kill() })
     await migrate(postgres.url)
-    const cluster = new Cluster(postgres.url, { BROKER_KEY_FILE, LIMITS: 'off' }, teardown)
+    const cluster = new Cluster(postgres.url, { BROKER_KEY_FILE, LIMITS: 'off', ...env }, teardown)
     for (let no = 0; no < count; no++) cluster.brokers.push(await cluster.start('0'))
     await until('all know one another', () => cluster.know(count))
     return cluster
