@@ -71,6 +71,8 @@ export class Credit {
   /** Pushed and not settled, oldest first. */
   readonly unsettled = new Map<DeliveryId, Unsettled>()
   isCongested = false
+  /** May have ended the recipient's process before (`ALONE_AFTER_ATTEMPTS`): nothing else is given out beside it. */
+  suspect: DeliveryId | null = null
   /** Nothing less urgent is given to it. */
   priorityMax = PRIORITY_MAX
   readonly turns = new FairTurns()
@@ -149,6 +151,7 @@ export class Credit {
   private mayBeBorn(lane: Lane): boolean {
     if (!this.limits.isBirthLeaseOn || this.isFencing || this.isCongested || this.mayWait || this.isAskedForAny)
       return false
+    if (this.suspect !== null) return false
     if (lane.plain > 0 || lane.waits !== 'no') return false
     // What waits needs its room before it is claimed: births must not take every place as it falls free.
     return this.freeCount > (this.asked ? 0 : this.needed) && this.freeBytes > 0
@@ -230,7 +233,7 @@ export class Credit {
 
   /** How much to claim now, if it is the moment; it counts as started then. */
   startClaim(at: { moment: number; lastId: number; nowMs: Millis }): Asked | null {
-    if (this.asked || this.isFencing || this.isCongested) return null
+    if (this.asked || this.isFencing || this.isCongested || this.suspect !== null) return null
     if (!this.mayWait && this.waiting === 0) return null
     const { freeCount, freeBytes, window } = this
     if (freeCount < Math.max(1, this.needed) || freeBytes < window.byteCount >> 2) return null
@@ -255,7 +258,7 @@ export class Credit {
   /** How much to collect now, of what nothing that waits comes before; it counts as started then. */
   startCollect(): AskedToCollect | null {
     if (!this.collects.hasNews || this.asked || this.isFencing || this.isCongested) return null
-    if (this.mayWait || this.waiting > 0 || this.priorityMax !== PRIORITY_MAX) return null
+    if (this.suspect !== null || this.mayWait || this.waiting > 0 || this.priorityMax !== PRIORITY_MAX) return null
     const { freeCount, freeBytes, window } = this
     if (freeCount < Math.max(1, window.count >> 2) || freeBytes < window.byteCount >> 2) return null
     // Half of what is free is left to births.
@@ -345,8 +348,15 @@ export class Credit {
     const unsettled = this.unsettled.get(id)
     if (!unsettled) return undefined
     this.unsettled.delete(id)
+    if (id === this.suspect) this.suspect = null
     if (!unsettled.isLapsed) this.release(unsettled)
     return unsettled
+  }
+
+  /** One that its recipient has had since then does not end it at once: others may be given out beside it again. */
+  clearSuspect(pushedBeforeMs: Millis): void {
+    const unsettled = this.suspect === null ? undefined : this.unsettled.get(this.suspect)
+    if (!unsettled || unsettled.pushedAtMs < pushedBeforeMs) this.suspect = null
   }
 
   /**

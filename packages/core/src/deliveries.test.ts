@@ -1,7 +1,7 @@
 /** Commits and claims are answered in either order; what one sender says is pushed in the order of ids. */
-import { ANY_ID, type Claimed, type Delivery } from '@sealpost/protocol'
+import { ALONE_AFTER_ATTEMPTS, ANY_ID, type Claimed, type Delivery } from '@sealpost/protocol'
 import type { DeliveryId, PeerNo } from '@sealpost/std'
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { idOf, keyOf, MESH, memberOf, sendOf, world } from './testing-world.ts'
 
 const deliveryOf = (n: number): Delivery => ({
@@ -182,4 +182,57 @@ test('what is given back faster than the rate comes back later, each one after t
   engine.advance(3000)
   giveBack(10)
   expect(retries.at(-1)!.afterMs).toBe(100)
+})
+
+describe('a delivery that was often attempted', () => {
+  const suspect = { ...deliveryOf(1), attempt: ALONE_AFTER_ATTEMPTS + 1 }
+
+  /** Peer 2 enters, and is pushed it alone. */
+  function pushedAlone() {
+    const at = world()
+    at.wants.length = 0
+    at.enter(2)
+    const [want] = at.wants.splice(0)
+    at.engine.claimed([{ want: want!, claimed: { status: 'claimed', deliveries: [suspect], hasMore: true } }])
+    expect(at.pushed()).toEqual([1])
+    return at
+  }
+
+  test('gets a strike when the connection of its recipient breaks off at once', () => {
+    const { engine, strikes } = pushedAlone()
+    engine.closed(2)
+    expect(strikes.map(({ id }) => id)).toEqual([1])
+  })
+
+  test('gets none when it is settled, nor does anything pushed after it', () => {
+    const { engine, strikes, wants } = pushedAlone()
+    engine.received(2, { type: 'settle', ids: [1 as DeliveryId] })
+    engine.claimed([{ want: wants.splice(0)[0]!, claimed: claimedOf(2) }])
+    engine.closed(2)
+    expect(strikes).toEqual([])
+  })
+
+  test('gets none when others are with its recipient', () => {
+    const { engine, wants, strikes, enter } = world()
+    wants.length = 0
+    enter(2)
+    engine.claimed([{ want: wants.splice(0)[0]!, claimed: { ...claimedOf(3), hasMore: true } }])
+    engine.hints.wake(MESH, 2 as PeerNo)
+    engine.claimed(
+      wants.splice(0).map((want) => ({ want, claimed: { status: 'claimed', deliveries: [suspect], hasMore: false } })),
+    )
+    engine.closed(2)
+    expect(strikes).toEqual([])
+  })
+
+  test('keeps others back until it is settled, or its recipient has had it for a while', () => {
+    const { engine, wants, appends, send } = pushedAlone()
+    engine.hints.wake(MESH, 2 as PeerNo)
+    expect(wants).toEqual([])
+    send(sendOf(9, 2))
+    expect(appends.splice(0)).toMatchObject([{ birthEpoch: 0 }])
+    engine.advance(60_000)
+    engine.tick()
+    expect(wants).toHaveLength(1)
+  })
 })

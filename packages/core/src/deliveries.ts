@@ -274,12 +274,17 @@ export class Deliveries {
   /**
    * The recipient ended its connection: the oldest delivery it had for long gets a strike, the others none. Nor does one
    * that may never have reached it: a network that swallows what is large would else turn good mail into dead letters.
+   * A delivery that was with it alone, because former attempts ended like this, gets one at once: else a message that ends
+   * its recipient's process within seconds would hold up everything behind it for ever.
    */
   left(live: LiveSession, arrivedUntilMs: Millis): void {
     const oldest = live.credit.unsettled.entries().next().value
     if (!oldest) return
     const [id, unsettled] = oldest
-    if (this.context.nowMs - unsettled.pushedAtMs < STRIKE_AFTER_MS || unsettled.pushedAtMs >= arrivedUntilMs) return
+    const wasLong =
+      this.context.nowMs - unsettled.pushedAtMs >= STRIKE_AFTER_MS && unsettled.pushedAtMs < arrivedUntilMs
+    const wasAlone = id === live.credit.suspect && live.credit.unsettled.size === 1
+    if (!wasLong && !wasAlone) return
     this.context.effects.strike(deliveryRef(live, id, unsettled))
   }
 
@@ -287,6 +292,7 @@ export class Deliveries {
   poll(live: LiveSession): void {
     const { nowMs, limits } = this.context
     live.credit.lapse(nowMs - limits.leaseMs, nowMs - FORGET_AFTER_LEASES * limits.leaseMs)
+    live.credit.clearSuspect(nowMs - STRIKE_AFTER_MS)
     this.lookAgain(live)
   }
 

@@ -32,6 +32,8 @@ export class Pool {
   members: ReadonlyMap<PeerKey, PeerNo> = new Map()
   goodUntilMs: Millis = 0
   isClaiming = false
+  /** What was dealt last may end its holder's process (`ALONE_AFTER_ATTEMPTS`): a member is given one at a time. */
+  isWary = false
   /** Deliveries that came while somebody here was free, and that nobody here was given: other shards are to hear of them. */
   unserved = 0
 

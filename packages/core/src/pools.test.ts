@@ -1,5 +1,6 @@
 /** Who of a pool is given what, and what becomes of it when somebody leaves. */
 import {
+  ALONE_AFTER_ATTEMPTS,
   type ClientFrame,
   type Delivery,
   encodeBoxes,
@@ -155,6 +156,19 @@ test('a slot whose pick another statement took is asked for again at once, and o
   expect(its.poolWants).toHaveLength(2)
   its.answer({ status: 'claimed', dealt: [], strangers: [], hasMore: false })
   expect(its.poolWants).toHaveLength(2)
+})
+
+test('what was often attempted is with its holder alone, and gets a strike when the connection breaks off', () => {
+  const its = crew()
+  its.join(2, 4)
+  expect(its.members()).toEqual([2, 2, 2, 2])
+  its.deal([0, { ...deliveryOf(1), attempt: ALONE_AFTER_ATTEMPTS + 1 }])
+  expect(its.poolWants).toHaveLength(1)
+  its.engine.received(2, { type: 'settle', ids: [1 as DeliveryId] })
+  expect(its.members()).toEqual([2])
+  its.deal([0, { ...deliveryOf(2), attempt: ALONE_AFTER_ATTEMPTS + 1 }])
+  its.engine.closed(2)
+  expect(its.strikes).toMatchObject([{ recipient: POOL_NO, id: 2 }])
 })
 
 test('who is taken out gets up, whether a statement or a claim says so', () => {

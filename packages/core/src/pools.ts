@@ -4,6 +4,7 @@
  * that members on several shards share one pool.
  */
 import {
+  ALONE_AFTER_ATTEMPTS,
   type Delivery,
   type FrameOf,
   type GiveBack,
@@ -133,6 +134,7 @@ export class Pools {
       // There may be more for a slot that got something, and for one whose pick another statement took.
       for (const [slot, seat] of seats.entries()) if (claimed.hasMore || served.has(slot)) seat.mayFind = true
       pool.unserved = Math.max(0, pool.unserved - claimed.dealt.length)
+      if (claimed.dealt.length > 0) pool.isWary = claimed.dealt.some(({ delivery }) => isSuspect(delivery))
       pool.turns.served(claimed.dealt.map(({ delivery }) => delivery))
       for (const { slot, delivery } of claimed.dealt) this.deal(seats[slot]!, delivery)
       for (const slot of claimed.strangers) this.expel(seats[slot]!)
@@ -192,17 +194,18 @@ export class Pools {
   private freeSlots(pool: Pool): Seat[] {
     const slots: { seat: Seat; load: number }[] = []
     for (const seat of pool.seats.values()) {
-      const room = seat.mayFind ? Math.min(this.roomOf(seat), SLOTS_OF_SEAT_MAX) : 0
+      const room = seat.mayFind ? Math.min(this.roomOf(seat), pool.isWary ? 1 : SLOTS_OF_SEAT_MAX) : 0
       for (let i = 0; i < room; i++) slots.push({ seat, load: seat.held.size + i })
     }
     slots.sort((a, b) => a.load - b.load || a.seat.servedAt - b.seat.servedAt)
     return slots.slice(0, SLOTS_MAX).map(({ seat }) => seat)
   }
 
-  private roomOf({ live, held, credit }: Seat): number {
-    const { unsettled, isCongested, hasBytesFree } = live.credit
-    if (isCongested || !hasBytesFree) return 0
+  private roomOf({ live, pool, held, credit }: Seat): number {
+    const { unsettled, isCongested, hasBytesFree, suspect } = live.credit
+    if (isCongested || !hasBytesFree || suspect !== null) return 0
     for (const id of held) if (!unsettled.has(id)) held.delete(id) // very old, and forgotten
+    if (pool.isWary && held.size > 0) return 0
     return Math.max(0, credit - held.size)
   }
 
@@ -253,6 +256,8 @@ export class Pools {
 function boxFor(member: PeerNo, { members }: Pool, { envelope }: Delivery): Uint8Array | null {
   return readBoxes(envelope)?.find(({ peer }) => members.get(peer) === member)?.box ?? null
 }
+
+const isSuspect = ({ attempt }: Delivery): boolean => attempt > ALONE_AFTER_ATTEMPTS
 
 const slotOf = ({ live }: Seat): PoolSlot => ({
   member: live.peer.peer,

@@ -1,5 +1,6 @@
 /** One connection, from its greeting to its end, and what a live one owes and is owed. */
 import {
+  ALONE_AFTER_ATTEMPTS,
   type Availability,
   type Delivery,
   type FrameOf,
@@ -276,6 +277,7 @@ export class LiveSession {
     const byteCount = envelope.length + (body?.length ?? 0)
     const toldTo = this.toldTo(delivery)
     this.credit.pushed(id, { priority, pushedAtMs: nowMs, byteCount, toldTo, pool, isParked, isLapsed: false })
+    if (delivery.attempt > ALONE_AFTER_ATTEMPTS && !isParked) this.credit.suspect = id
   }
 
   /** Its sender, if that is to hear of its end: also of one that is settled while it is parked, for an earlier push of it. */

@@ -171,6 +171,13 @@ export type Collected =
   | { readonly status: 'collected'; readonly deliveries: readonly Delivery[]; readonly hasMore: boolean }
   | { readonly status: 'stale' }
 
+/**
+ * A delivery that was attempted so often and not settled may end the process of its recipient. It is claimed and pushed
+ * alone: when the recipient's connection breaks off again, this delivery was the cause, and gets a strike. The healthy
+ * deliveries that were with it before get none.
+ */
+export const ALONE_AFTER_ATTEMPTS = 5
+
 export const PRIORITY_MAX = 2
 export const NO_TURNS: Turns = [0, 0, 0]
 

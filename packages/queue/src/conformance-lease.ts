@@ -1,6 +1,6 @@
 /** Conformance: claims and their leases, sessions and their epochs, retries and strikes. */
 
-import { ANY_ID, NO_TURNS, PRIORITY_MAX, type SessionRef, type Want } from '@sealpost/protocol'
+import { ALONE_AFTER_ATTEMPTS, ANY_ID, NO_TURNS, PRIORITY_MAX, type SessionRef, type Want } from '@sealpost/protocol'
 import type { PeerNo } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
 import {
@@ -118,6 +118,27 @@ function claimTests(stage: () => Stage): void {
     await stage().take(session)
     await stage().world.advance(-400_000)
     expect((await stage().take(session)).map((delivery) => delivery.attempt)).toEqual([2])
+  })
+
+  test('brings a delivery that was often attempted alone, and what comes before it without it', async () => {
+    const [, b] = await stage().storeAll('a', 'b', 'c')
+    let session = await stage().openBob()
+    for (let i = 0; i < ALONE_AFTER_ATTEMPTS; i++) {
+      await stage().take(session, 2)
+      session = await stage().openBob()
+    }
+    const take = async () => {
+      const claimed = await stage().claim(session)
+      if (claimed.status !== 'claimed') return claimed.status
+      return [claimed.hasMore, ...claimed.deliveries.map(({ envelope, attempt }) => textOf(envelope) + attempt)]
+    }
+    expect(await take()).toEqual([true, 'a6'])
+    expect(await take()).toEqual([true, 'b6'])
+    expect(await take()).toEqual([false, 'c1'])
+    await stage().here.retry([{ delivery: stage().refOf(b!), epoch: session.epoch, afterMs: 0 }])
+    await stage().store(stage().append('d', { priority: 0 }))
+    expect(await take()).toEqual([true, 'd1'])
+    expect(await take()).toEqual([false, 'b7'])
   })
 
   test('leaves what has expired', async () => {

@@ -1,5 +1,13 @@
 /** What sessions are given of their queues: `CLAIM` and `COLLECT` in plain code. */
-import { byPlace, type Claimed, type Collected, type CollectWant, type Delivery, type Want } from '@sealpost/protocol'
+import {
+  ALONE_AFTER_ATTEMPTS,
+  byPlace,
+  type Claimed,
+  type Collected,
+  type CollectWant,
+  type Delivery,
+  type Want,
+} from '@sealpost/protocol'
 import {
   inTurn,
   isBornElsewhere,
@@ -37,7 +45,10 @@ export function takeFor(
   const ready = inTurn(free, turns).slice(0, limit)
   const lapsed = ready.filter((row) => row.attempts > 0 && isLapsed(row, session.epoch, nowMs))
   const oldest = lapsed.reduce<StoredDelivery | null>((min, row) => (min && min.id < row.id ? min : row), null)
-  const taken = withinBytes(ready, limitBytes, (row) => sizeOf(store, row)).filter((row) => !gone.includes(row))
+  const claimSizeOf = (row: StoredDelivery) => (isAlone(row) ? Number.MAX_SAFE_INTEGER : sizeOf(store, row))
+  const taken = withinBytes(ready, limitBytes, claimSizeOf)
+    .filter((row, i) => i === 0 || !isAlone(row))
+    .filter((row) => !gone.includes(row))
   if (oldest && taken.includes(oldest)) strike(oldest, nowMs)
   const hasMore = ready.length >= limit || taken.length < ready.length
   const leased = taken.sort(byPlace).map((row): Delivery => {
@@ -74,6 +85,8 @@ export function collectFor(
   const hasMore = bar >= 0 || within.length >= limit || byteCount >= limitBytes
   return { status: 'collected', deliveries: within.map((row) => ({ ...store.deliveryOf(row), attempt: 1 })), hasMore }
 }
+
+const isAlone = ({ attempts }: StoredDelivery): boolean => attempts >= ALONE_AFTER_ATTEMPTS
 
 function sizeOf(store: MemoryStore, row: StoredDelivery): number {
   return row.envelope.length + (row.bodyId === null ? 0 : store.bodies.get(bodyKey(row))!.bytes.length)

@@ -12,7 +12,7 @@
  * single ones costs twice as much.
  */
 
-import { TURN_COSTS } from '@sealpost/protocol'
+import { ALONE_AFTER_ATTEMPTS, TURN_COSTS } from '@sealpost/protocol'
 import { ID_BLOCK } from '@sealpost/std'
 import {
   deliveryColumns,
@@ -34,6 +34,8 @@ import {
 export * from './sql-cold.ts'
 export * from './sql-collect.ts'
 export * from './sql-pools.ts'
+
+const INT_MAX = 2 ** 31 - 1
 
 /** Settings of the connections that run these statements. */
 export const SESSION = {
@@ -253,6 +255,9 @@ from judged`
  * leased elsewhere at birth gets none when that lease lapses: it may not have been collected. Under a later epoch the same
  * doubt makes its next attempt the second.
  *
+ * A delivery with `ALONE_AFTER_ATTEMPTS` is claimed alone: it fills the limit in bytes by itself, and is left when others come
+ * before it.
+ *
  * Deliveries are changed in the order of their places, as `SETTLE` deletes them (a scan by `ctid` sorts them): settles come
  * late for leases that lapsed, and a claim and a commit that wait for each other stand still until the server looks for
  * a deadlock; with its clock set back meanwhile, that is never.
@@ -288,7 +293,9 @@ with held as materialized (
       from (values (0::smallint, ${TURN_COSTS[0]}::float8, h.turn_now), (1, ${TURN_COSTS[1]}, h.turn_next),
         (2, ${TURN_COSTS[2]}, h.turn_low)) as p(priority, cost, turn)
       cross join lateral (
-        select q.ctid, q.priority, q.id, octet_length(q.envelope) + coalesce(q.body_bytes, 0) as size,
+        select q.ctid, q.priority, q.id, q.attempts >= ${ALONE_AFTER_ATTEMPTS} as is_alone,
+          case when q.attempts >= ${ALONE_AFTER_ATTEMPTS} then ${INT_MAX}
+            else octet_length(q.envelope) + coalesce(q.body_bytes, 0) end as size,
           coalesce(q.lease_epoch = h.epoch and q.lease_until <= clock_timestamp() and q.attempts > 0, false) as is_lapsed,
           ${isUncollected('q', 'h.epoch', 'h.collected::bigint[]')} as is_uncollected
         from message_queue q
@@ -307,7 +314,8 @@ with held as materialized (
     attempts = greatest(q.attempts, (q.lease_epoch is not null and not r.is_uncollected)::int) + 1,
     strikes = case when r.is_struck then ${ONE_MORE('q')} else q.strikes end,
     first_strike_at = case when r.is_struck then coalesce(q.first_strike_at, clock_timestamp()) else q.first_strike_at end
-  from (select * from ready where bytes_before < lim_bytes order by ctid) r where q.ctid = r.ctid
+  from (select * from ready where bytes_before < lim_bytes and (bytes_before = 0 or not is_alone) order by ctid) r
+  where q.ctid = r.ctid
   returning r.n, q.mesh_id, q.priority, q.id, q.sender, q.envelope_id, q.attempts, q.enqueued_at, q.terms, q.body_id, q.envelope
 )
 -- No exists: planned on an empty table it became a hash over all sessions.
