@@ -53,7 +53,7 @@ export function fetchMail(): void {
     headers: headersOf(token),
     tags: { path: 'settle' },
   })
-  check(settled, { settled: ({ status }) => status === 202 })
+  check(settled, { settled: ({ status }) => status === 204 })
 }
 
 const mine = (): PreparedPeer => peers[exec.vu.idInInstance % peers.length]!

@@ -348,3 +348,29 @@ function rssMb(pid: number): number {
   const { stdout } = Bun.spawnSync(['ps', '-o', 'rss=', '-p', String(pid)])
   return Number(stdout.toString()) / 1024
 }
+
+test('what a client settles before it closes is not pushed to it again, however soon it comes back', async () => {
+  await using world = await World.open()
+  const sender = await connect(await world.enrol())
+  const heard: string[] = []
+  const next = (peer: Peer) =>
+    new Promise<void>((resolve) => {
+      peer.onMessage((message) => {
+        heard.push(message.text())
+        resolve()
+      })
+    })
+  for (let i = 0; i < 25; i++) {
+    const place = await world.enrol()
+    await sender.send(place.identity.signing.publicKey, 'first')
+    const life = await connect(place)
+    await next(life)
+    await life.close()
+    const later = await connect(place)
+    await sender.send(later.key, 'second') // what was settled and is still there comes before it
+    await next(later)
+    await later.close()
+  }
+  expect(heard).toEqual(Array.from({ length: 25 }, () => ['first', 'second']).flat())
+  await sender.close()
+})

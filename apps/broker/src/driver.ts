@@ -31,6 +31,7 @@ import { type Batch, Drain, type DrainOptions, type Swept, Writer, type WriterOp
 import { type DeliveryId, type MeshId, type Millis, OperatingError, type PeerNo, type ShardId } from '@sealpost/std'
 import type { Authenticator } from './authenticator.ts'
 import { restAfter } from './commit-rest.ts'
+import { DeliveryEnds } from './delivery-ends.ts'
 import { errorFields, type Log } from './log.ts'
 import { Measurements } from './measurements.ts'
 import { MemberDriver, type MemberParts } from './member-driver.ts'
@@ -82,6 +83,7 @@ export class Driver extends MemberDriver implements Effects {
   protected override readonly parts: Parts
   private readonly connections = new Map<SocketId, Connection>()
   private readonly writer: Writer
+  readonly ends: DeliveryEnds
   private readonly drain: Drain
   private readonly releases: Releases
   private readonly sweeps: Sweeps
@@ -104,6 +106,7 @@ export class Driver extends MemberDriver implements Effects {
     this.parts = parts
     this.engine = new Engine(this, { ...options.engine, nowMs: now() })
     this.writer = new Writer((batch) => void this.commit(batch), options.writer)
+    this.ends = new DeliveryEnds(this.writer, () => this.flushSoon())
     this.drain = new Drain(
       { start: (wants) => void this.claimFor(wants), schedule: (ms, tick) => setTimeout(tick, ms), nowMs: now },
       options.drain,
@@ -254,7 +257,7 @@ export class Driver extends MemberDriver implements Effects {
   open(socket: SocketId, session: SessionRef): void {
     this.ask(
       'open',
-      this.parts.queue.open(session),
+      this.ends.before(session, () => this.parts.queue.open(session)),
       (epoch) => this.engine.opened(socket, epoch),
       () => this.engine.opened(socket, null),
     )
@@ -281,14 +284,16 @@ export class Driver extends MemberDriver implements Effects {
   }
   retry(retries: readonly Retry[]): void {
     this.retries.push(...retries)
-    void this.putOff()
+    this.ends.track(this.putOff())
   }
   reject(rejects: readonly Reject[], told: readonly Settle[]): void {
-    this.ask('reject', this.parts.queue.reject(rejects), () => this.engine.told(told))
+    const asked = this.parts.queue.reject(rejects)
+    this.ends.track(asked)
+    this.ask('reject', asked, () => this.engine.told(told))
   }
   extend(extensions: readonly Extension[]): void {
     this.extensions.push(...extensions)
-    void this.giveTime()
+    this.ends.track(this.giveTime())
   }
   tellPushed(deliveries: readonly Settle[]): void {
     this.ask('tell', this.parts.queue.tellPushed(deliveries), () => this.engine.told(deliveries))
@@ -401,19 +406,22 @@ export class Driver extends MemberDriver implements Effects {
   }
 
   /** One statement at a time, for all that was given back meanwhile: a recipient can't fill the pool with them. */
-  private async putOff(): Promise<void> {
-    if (this.isPuttingOff) return
+  private async putOff(): Promise<boolean> {
+    if (this.isPuttingOff) return true
     this.isPuttingOff = true
+    let areDone = true
     while (this.retries.length > 0) {
       const retries = this.retries.splice(0, RETRIES_MAX)
       try {
         await this.parts.queue.retry(retries)
         for (const retry of retries) this.lookAgain(retry)
       } catch (error) {
+        areDone = false
         this.complain('retry.failed', error) // what was not given back is pushed again after its lease
       }
     }
     this.isPuttingOff = false
+    return areDone
   }
 
   /** The same for leases that are to go on. */

@@ -124,11 +124,11 @@ function addMail(app: Api, { driver, inboxes, queue }: ApiParts): void {
     const mailbag = await inboxes.poll(c.var.holder, poll)
     return isRefused(mailbag) ? refuse(c, mailbag) : c.json(mailbagJson(mailbag), 200)
   })
-  app.openapi(routes.settle, (c) => {
+  app.openapi(routes.settle, async (c) => {
     const frames = settlingOf(c.req.valid('json'))
     if (!frames) return refuse(c, { code: 'body_malformed' })
-    const refused = inboxes.settle(c.var.holder, frames)
-    return refused ? refuse(c, refused) : c.body(null, 202)
+    const refused = await inboxes.settle(c.var.holder, frames)
+    return refused ? refuse(c, refused) : c.body(null, 204)
   })
   app.openapi(routes.lookup, async (c) => {
     const peers = c.req.valid('json').peers as PeerKey[]

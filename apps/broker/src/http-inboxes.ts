@@ -8,6 +8,9 @@ import { type Poll, PolledSession, type Settling } from './http-polled-session.t
 import { isRefused, type Refused } from './http-refusals.ts'
 import { nameOf, type TokenHolder } from './http-tokens.ts'
 
+/** As long as a statement may take, and a commit behind it. */
+const SETTLE_WITHIN_MS = 10_000
+
 export class Inboxes {
   private readonly driver: Driver
   private readonly queue: Queue
@@ -29,11 +32,12 @@ export class Inboxes {
     return isRefused(session) ? session : session.poll(poll)
   }
 
-  settle(holder: TokenHolder, frames: readonly Settling[]): Refused | null {
+  /** Resolves when all of it is committed. */
+  async settle(holder: TokenHolder, frames: readonly Settling[]): Promise<Refused | null> {
     const session = this.sessions.get(nameOf(holder))
     if (!session?.isOpen) return { code: 'session_over' }
     session.settle(frames)
-    return null
+    return (await this.driver.ends.committed(SETTLE_WITHIN_MS)) ? null : { code: 'try_later', retryAfterMs: 1000 }
   }
 
   private async open(

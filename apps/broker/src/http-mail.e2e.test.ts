@@ -128,8 +128,8 @@ describe('what is polled', () => {
     expect(status).toBe(200)
     const { envelopeId } = item
     expect(body.deliveries).toMatchObject([{ envelopeId, attempt: 1, envelope: envelopeJson(item).envelope }])
-    expect(await recipient.settle(...body.deliveries)).toMatchObject({ status: 202, body: null })
-    await until('the queue is empty', async () => (await world.count('message_queue')) === 0)
+    expect(await recipient.settle(...body.deliveries)).toMatchObject({ status: 204, body: null })
+    expect(await world.count('message_queue')).toBe(0)
     expect((await recipient.inbox('waitSeconds=0')).body).toEqual({ deliveries: [], receipts: [], lost: [] })
     sender.destroy()
   })
@@ -180,7 +180,7 @@ describe('what is polled', () => {
     const recipient = await HttpPeer.enter(to)
     const [first] = await recipient.deliveries(1)
     const retry = [{ id: first!.id, afterMs: 100 }]
-    expect(await recipient.post('/v1/settle', { retry })).toMatchObject({ status: 202 })
+    expect(await recipient.post('/v1/settle', { retry })).toMatchObject({ status: 204 })
     expect((await recipient.deliveries(1))[0]).toMatchObject({ envelopeId: first!.envelopeId, attempt: 2 })
   })
 
@@ -252,7 +252,7 @@ test('what is rejected by HTTP is a dead letter, and what is kept longer has a l
   const [rejected, kept] = await recipient.deliveries(2)
   const reject = [{ id: rejected!.id, reason: 'no use' }]
   const extend = { ids: [kept!.id], forMs: 240_000 }
-  expect(await recipient.post('/v1/settle', { reject, extend })).toMatchObject({ status: 202 })
+  expect(await recipient.post('/v1/settle', { reject, extend })).toMatchObject({ status: 204 })
   await until('it is dead', async () => (await world.count('dead_letter')) === 1)
   await until('the other is leased for longer than anybody is at first', async () => {
     const rows = await world.db.run(

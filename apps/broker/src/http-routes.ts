@@ -141,7 +141,7 @@ export const settle = createRoute({
     body: body(Settle),
   },
   responses: {
-    202: { description: 'Taken; it is committed within moments.' },
+    204: { description: 'All of it is committed.' },
     ...refusals('body_malformed', 'token_invalid', 'session_over'),
   },
 })

@@ -41,6 +41,35 @@ test('few settles join no commit and start none until they are called; many do',
   expect(batches.map(idsOf)[2]).toEqual({ appends: [], settles: [2, 3, 4] })
 })
 
+test('who waits for settles is called when those taken before are committed, and not for later ones', () => {
+  const done: string[] = []
+  writer.whenSettled(() => done.push('nothing waits'))
+  for (const n of [1, 2, 3]) writer.settle(settle(n))
+  writer.whenSettled(() => done.push('three'))
+  writer.settle(settle(4))
+  writer.whenSettled(() => done.push('four'))
+  writer.flush()
+  writer.failed()
+  for (const expected of [['nothing waits'], ['nothing waits', 'three', 'four']]) {
+    writer.flush()
+    writer.succeeded()
+    expect(done).toEqual(expected)
+  }
+})
+
+test('whose settles wait, or are under way, is known by recipient, and by member of a pool', () => {
+  const peer = settle(1).recipient
+  const other = (peer + 1) as typeof peer
+  const owes = () => [peer, other].map((who) => writer.hasSettlesOf({ meshId: MESH, peer: who }))
+  writer.settle(settle(1))
+  expect(owes()).toEqual([true, false])
+  writer.flush()
+  writer.settle({ ...settle(2), recipient: 99 as typeof peer, holder: other })
+  expect(owes()).toEqual([true, true])
+  writer.succeeded()
+  expect(owes()).toEqual([false, true])
+})
+
 test('a flush with nothing to write starts nothing', () => {
   writer.flush()
   expect(batches).toEqual([])

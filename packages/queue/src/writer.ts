@@ -7,7 +7,7 @@
  * Nobody waits for a settle, so few of them start no commit and join none: a commit that an envelope waits for is the
  * shorter without them. They go when they are many, or when they are called due.
  */
-import type { Append, Settle, SharedBody } from '@sealpost/protocol'
+import type { Append, SessionRef, Settle, SharedBody } from '@sealpost/protocol'
 import type { Batch } from './queue.ts'
 
 export interface WriterOptions {
@@ -32,6 +32,10 @@ export class Writer {
   private settles: Settle[] = []
   private areSettlesDue = false
   private inFlight: Batch | null = null
+  /** Settles taken and committed so far: they are committed in the order in which they came. */
+  private settleCount = 0
+  private settledCount = 0
+  private readonly settleWaiters: { readonly count: number; readonly done: () => void }[] = []
 
   /** `start` begins a commit; its end is told by `succeeded` or `failed`. */
   constructor(start: (batch: Batch) => void, options: WriterOptions = defaultWriterOptions) {
@@ -49,12 +53,26 @@ export class Writer {
 
   settle(delivery: Settle): void {
     this.settles.push(delivery)
+    this.settleCount += 1
     if (this.settles.length >= this.options.settlesDueAt) this.areSettlesDue = true
   }
 
   /** What waits to be settled goes with the next flush. */
   callSettles(): void {
     this.areSettlesDue = true
+  }
+
+  /** Calls back when every settle taken so far is committed, at once if it is. They are due from now on. */
+  whenSettled(done: () => void): void {
+    if (this.settledCount === this.settleCount) return done()
+    this.areSettlesDue = true
+    this.settleWaiters.push({ count: this.settleCount, done })
+  }
+
+  /** Whether a settle of this recipient is not committed. Looks at all that wait. */
+  hasSettlesOf({ meshId, peer }: Pick<SessionRef, 'meshId' | 'peer'>): boolean {
+    const isOf = (settle: Settle) => (settle.recipient === peer || settle.holder === peer) && settle.meshId === meshId
+    return this.settles.some(isOf) || this.inFlight?.settles.some(isOf) === true
   }
 
   /** Starts a commit if none is in flight and something is due. */
@@ -68,7 +86,10 @@ export class Writer {
   }
 
   succeeded(): void {
+    this.settledCount += this.inFlight?.settles.length ?? 0
     this.inFlight = null
+    while (this.settleWaiters.length > 0 && this.settleWaiters[0]!.count <= this.settledCount)
+      this.settleWaiters.shift()!.done()
   }
 
   /**
