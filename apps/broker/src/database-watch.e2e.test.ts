@@ -23,6 +23,25 @@ test('a snapshot that is held is told in the log, in the figures and to the oper
   await holder.close()
 })
 
+test('a mover that died is told in the log, in the figures and to the operator', async () => {
+  const database = await scratchDatabase()
+  const db = await openDatabase(database.url, { ...unhurried, connections: 1 })
+  await db.run((sql) =>
+    sql
+      .unsafe(`
+        insert into mesh (mesh_id, name, frozen_at) values ('00000000-0000-0000-0000-000000000001', 'stuck', now());
+        insert into mesh_move (mesh_id, move_id, side, phase, cell)
+          values ('00000000-0000-0000-0000-000000000001', gen_random_uuid(), 'source', 'frozen', 'south');`)
+      .simple(),
+  )
+  await db.close()
+  await using world = await World.open({}, database)
+  const readiness = async () => (await fetch(`${world.broker.adminUrl}/readyz`)).text()
+  await expect.poll(readiness).toMatch(/^ok\nmove_stalled: /)
+  expect(world.broker.log.find(({ event }) => event === 'database.alarm')).toMatchObject({ reason: 'move_stalled' })
+  expect(await world.broker.metric('sealpost_mesh_moves_stalled')).toBe(1)
+})
+
 test('dead letters are forgotten after their time', async () => {
   const database = await scratchDatabase()
   const db = await openDatabase(database.url, { ...unhurried, connections: 1 })

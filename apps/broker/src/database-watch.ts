@@ -2,7 +2,14 @@
  * Looks at the database now and then: does somebody hold a snapshot, do dead rows pile up, is it still the same one?
  * And forgets dead letters that nobody came back for.
  */
-import { type Database, forgetDeadLetters, lookAtHealth, trimDeadLetters } from '@sealpost/db'
+import {
+  type Database,
+  forgetDeadLetters,
+  lookAtHealth,
+  lookAtStalledMoves,
+  type StalledMoves,
+  trimDeadLetters,
+} from '@sealpost/db'
 import { type Millis, OperatingError } from '@sealpost/std'
 import type { Config } from './config.ts'
 import { errorFields, type Log } from './log.ts'
@@ -18,7 +25,7 @@ interface Parts {
   readonly replaced: () => void
 }
 
-type Alarm = 'snapshot_held' | 'dead_rows'
+type Alarm = 'snapshot_held' | 'dead_rows' | 'move_stalled'
 
 const LOOK_EVERY_MS = 10_000
 const FORGET_EVERY_MS = 60_000
@@ -36,6 +43,7 @@ export class DatabaseWatch {
   private readonly busy = new Set<string>()
   private snapshotSeconds = 0
   private deadRows = 0
+  private stalledMoves: StalledMoves = { count: 0, oldestMs: 0 }
   private deadLettersTrimmed = 0
   private trimSeconds = FIRST_TRIM_SECONDS
 
@@ -44,6 +52,10 @@ export class DatabaseWatch {
     this.parts = parts
     parts.metrics.show({
       database_snapshot_seconds: ['age of the oldest snapshot that keeps dead rows', () => this.snapshotSeconds],
+      mesh_moves_stalled: [
+        'meshes that nobody can use because their mover died on the way to another cell',
+        () => this.stalledMoves.count,
+      ],
       queue_dead_rows: ['dead rows of the hot tables that are not cleared away', () => this.deadRows],
     })
     parts.metrics.count({
@@ -64,6 +76,7 @@ export class DatabaseWatch {
     const lines: Record<Alarm, string> = {
       snapshot_held: `snapshot_held: a transaction has held its snapshot for ${Math.round(this.snapshotSeconds)} s`,
       dead_rows: `dead_rows: ${this.deadRows} dead rows are not cleared away`,
+      move_stalled: `move_stalled: the mover of ${this.stalledMoves.count} mesh(es) died, the first was frozen ${Math.round(this.stalledMoves.oldestMs / 1000)} s ago: run \`sealpost mesh move\` again`,
     }
     return [...this.alarms].map((alarm) => lines[alarm])
   }
@@ -82,6 +95,8 @@ export class DatabaseWatch {
     this.snapshotSeconds = snapshotSeconds
     this.deadRows = deadRows
     this.judge('snapshot_held', snapshotSeconds >= this.config.SNAPSHOT_SECONDS_MAX)
+    this.stalledMoves = await lookAtStalledMoves(this.parts.asking)
+    this.judge('move_stalled', this.stalledMoves.count > 0)
     this.judge('dead_rows', deadRows >= this.config.DEAD_ROWS_MAX)
     if (incarnation === this.parts.incarnation) return
     this.parts.log.error('database.replaced')

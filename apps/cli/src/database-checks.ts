@@ -7,6 +7,7 @@ import {
   isPooledByTransactions,
   lookAtFigures,
   lookAtServer,
+  lookAtStalledMoves,
   lookAtStatements,
   missingIndexes,
   openDatabase,
@@ -43,6 +44,7 @@ const LOOKS: readonly (readonly [name: string, look: Look])[] = [
   ['autovacuum', autovacuum],
   ['dead rows', deadRows],
   ['snapshots', snapshots],
+  ['moves', moves],
   ['indexes', indexes],
   ['claim plan', claimPlan],
   ['pooler', pooler],
@@ -102,6 +104,15 @@ async function deadRows(db: Database): Promise<Found> {
   const detail = `${dead} in the hot tables`
   if (dead <= DEAD_ROWS_MAX) return ok(detail)
   return warning(`${detail}: if nothing holds a snapshot, raise autovacuum_vacuum_cost_limit`)
+}
+
+async function moves(db: Database): Promise<Found> {
+  const { count, oldestMs } = await lookAtStalledMoves(db)
+  if (count === 0) return ok('no mesh is stuck on its way to another cell')
+  const since = `${Math.round(oldestMs / 1000)} s`
+  return failed(
+    `the mover of ${count === 1 ? 'a mesh' : `${count} meshes`} died ${since} after the freeze or earlier, and nobody can send: run \`sealpost mesh move\` again, or undo it`,
+  )
 }
 
 async function snapshots(db: Database): Promise<Found> {

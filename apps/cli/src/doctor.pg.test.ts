@@ -47,7 +47,17 @@ test('a database as it should be has no fault', async () => {
   const { code, checks } = await examine()
   expect(Object.values(checks).filter(({ outcome }) => outcome === 'failed')).toEqual([])
   expect(code).toBe(0)
-  const names = ['settings', 'file limit', 'durability', 'db clock', 'autovacuum', 'dead rows', 'snapshots', 'indexes']
+  const names = [
+    'settings',
+    'file limit',
+    'durability',
+    'db clock',
+    'autovacuum',
+    'dead rows',
+    'snapshots',
+    'moves',
+    'indexes',
+  ]
   expect(Object.keys(checks)).toEqual([...names, 'claim plan', 'pooler', 'connections', 'statements'])
   expect(checks['claim plan']).toMatchObject({ outcome: 'ok', detail: 'walks its indexes' })
 })
