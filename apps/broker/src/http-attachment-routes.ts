@@ -104,7 +104,10 @@ export const putChunk = createRoute({
   },
   responses: {
     204: { description: 'It is kept.' },
-    ...refusals('chunk_malformed', 'query_malformed', 'token_invalid', 'attachment_unknown', 'chunk_differs'),
+    ...refusals(
+      ...(['chunk_malformed', 'query_malformed', 'token_invalid', 'attachment_unknown', 'chunk_differs'] as const),
+      'body_too_slow',
+    ),
   },
 })
 

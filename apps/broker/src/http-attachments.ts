@@ -10,6 +10,7 @@ import type { RequestLimits } from './http-limits.ts'
 import { isRefused, type Refused } from './http-refusals.ts'
 import { refuse } from './http-refuse.ts'
 import { nameOf, type TokenHolder } from './http-tokens.ts'
+import { type Pace, PaceWatch, readAtPace } from './pace.ts'
 
 /** Chunks that came and went. */
 export interface ChunkCounters {
@@ -24,14 +25,17 @@ export interface AttachmentParts {
   readonly transit: Transit
   /** Of chunks, by peer. */
   readonly chunkers: RequestLimits
+  /** Of chunks under way, by mesh. */
+  readonly meshes: RequestLimits
   readonly counters: ChunkCounters
 }
 
 const NO_ROOM: Refused = { code: 'try_later', retryAfterMs: 1000 }
 /** So much of a chunk is given to a socket at a time. */
 const PIECE_BYTES = 64 * 1024
-/** 4 KB/s. */
-const PASSES_WITHIN_MS = 60_000
+/** A chunk that passes more slowly, after a start, gives its room to another one. */
+const PACE: Pace = { bytesPerSecond: 16 * 1024, startMs: 5_000 }
+const TOO_SLOW: Refused = { code: 'body_too_slow' }
 
 export function addAttachments(app: Api, parts: AttachmentParts): void {
   const { attachments } = parts
@@ -98,16 +102,24 @@ async function take(
   { id, chunkNo, hash, body }: Arriving,
 ): Promise<Refused | null> {
   if (!hash) return { code: 'query_malformed' }
-  const leave = enter(parts, holder)
-  if (isRefused(leave)) return leave
+  const done = beginTurn(parts, holder)
+  if (isRefused(done)) return done
   try {
-    const content = await inTime(body.bytes())
-    if (!content) return NO_ROOM
-    const refused = await parts.attachments.put(holder, id, { chunkNo, hash, content })
-    if (!refused) count(parts.counters, 'taken', content)
-    return refused
+    const found = await parts.attachments.own(holder, id)
+    if (isRefused(found)) return found
+    const leave = takeRoom(parts, holder)
+    if (isRefused(leave)) return leave
+    try {
+      const content = await readAtPace(body, PACE)
+      if (!content) return TOO_SLOW
+      const refused = await parts.attachments.put({ meshId: holder.meshId, id }, found, { chunkNo, hash, content })
+      if (!refused) count(parts.counters, 'taken', content)
+      return refused
+    } finally {
+      leave()
+    }
   } finally {
-    leave()
+    done()
   }
 }
 
@@ -117,58 +129,93 @@ async function give(
   id: AttachmentId,
   chunkNo: number,
 ): Promise<Response | Refused> {
-  const leave = enter(parts, holder)
+  const done = beginTurn(parts, holder)
+  if (isRefused(done)) return done
+  const chunk = await chunkInRoom(parts, holder, { id, chunkNo }).catch((error) => {
+    done()
+    throw error
+  })
+  if (isRefused(chunk)) {
+    done()
+    return chunk
+  }
+  const { content, leave } = chunk
+  count(parts.counters, 'given', content)
+  const end = () => {
+    leave()
+    done()
+  }
+  return new Response(inPieces(content, end), { headers: { 'Content-Type': 'application/octet-stream' } })
+}
+
+interface ChunkInRoom {
+  readonly content: Uint8Array
+  readonly leave: () => void
+}
+
+async function chunkInRoom(
+  parts: AttachmentParts,
+  holder: TokenHolder,
+  { id, chunkNo }: { id: AttachmentId; chunkNo: number },
+): Promise<ChunkInRoom | Refused> {
+  const found = await parts.attachments.readable(holder, id)
+  if (isRefused(found)) return found
+  const leave = takeRoom(parts, holder)
   if (isRefused(leave)) return leave
-  try {
-    const chunk = await parts.attachments.get(holder, id, chunkNo)
-    if (isRefused(chunk)) {
-      leave()
-      return chunk
-    }
-    count(parts.counters, 'given', chunk.content)
-    return new Response(inPieces(chunk.content, leave), { headers: { 'Content-Type': 'application/octet-stream' } })
-  } catch (error) {
+  const chunk = await parts.attachments.get({ meshId: holder.meshId, id }, found, chunkNo).catch((error) => {
     leave()
     throw error
-  }
+  })
+  if (!isRefused(chunk)) return { content: chunk.content, leave }
+  leave()
+  return chunk
 }
 
-/** Room for one chunk, until it has passed. */
-function enter({ transit, chunkers }: AttachmentParts, holder: TokenHolder): (() => void) | Refused {
+/** A chunk of this peer is under way until what is returned is called: so many at a time, at its rate. */
+function beginTurn({ chunkers }: AttachmentParts, holder: TokenHolder): (() => void) | Refused {
   const name = nameOf(holder)
-  const refused = chunkers.begin(name)
-  if (refused) return refused
+  return chunkers.begin(name) ?? once(() => chunkers.done(name))
+}
+
+/** Room in memory for a chunk of an attachment that there is: one mesh has a share of it, and all have so much. */
+function takeRoom({ transit, meshes }: AttachmentParts, { meshId }: TokenHolder): (() => void) | Refused {
+  if (meshes.begin(meshId)) return NO_ROOM
   const giveBack = transit.take(CHUNK_BYTES_MAX)
-  if (!giveBack) {
-    chunkers.done(name)
-    return NO_ROOM
-  }
-  let isIn = true
+  const leave = once(() => {
+    giveBack?.()
+    meshes.done(meshId)
+  })
+  if (giveBack) return leave
+  leave()
+  return NO_ROOM
+}
+
+function once(act: () => void): () => void {
+  let isDone = false
   return () => {
-    if (!isIn) return
-    isIn = false
-    giveBack()
-    chunkers.done(name)
+    if (!isDone) act()
+    isDone = true
   }
 }
 
-/** Whoever reads slowly holds its room for so long as it reads, but not for ever. */
+/** A slow reader holds its room for as long as it keeps pace. */
 function inPieces(content: Uint8Array, leave: () => void): ReadableStream<Uint8Array> {
   let at = 0
-  let timer: ReturnType<typeof setTimeout>
+  let watch: PaceWatch
   const end = () => {
-    clearTimeout(timer)
+    watch.stop()
     leave()
   }
   return new ReadableStream<Uint8Array>(
     {
       start: (controller) => {
-        timer = setTimeout(() => {
+        watch = new PaceWatch(PACE, () => {
           leave()
           controller.error(new Error('too slow'))
-        }, PASSES_WITHIN_MS)
+        })
       },
       pull: (controller) => {
+        watch.passed(Math.min(PIECE_BYTES, at))
         controller.enqueue(content.subarray(at, at + PIECE_BYTES))
         at += PIECE_BYTES
         if (at < content.length) return
@@ -179,15 +226,6 @@ function inPieces(content: Uint8Array, leave: () => void): ReadableStream<Uint8A
     },
     { highWaterMark: 0 },
   )
-}
-
-/** `null`: it took too long. */
-async function inTime<T>(answer: Promise<T>): Promise<T | null> {
-  let timer: ReturnType<typeof setTimeout> | undefined
-  const late = new Promise<null>((resolve) => {
-    timer = setTimeout(() => resolve(null), PASSES_WITHIN_MS)
-  })
-  return Promise.race([answer, late]).finally(() => clearTimeout(timer))
 }
 
 function count(counters: ChunkCounters, way: 'taken' | 'given', { length }: Uint8Array): void {

@@ -18,6 +18,7 @@ export const httpRefusals = {
   recipient_unknown: { status: 404, meaning: 'no such member, or no such group that this peer belongs to' },
   space_unknown: { status: 404, meaning: 'no such space, or none that this peer belongs to' },
   method_not_allowed: { status: 405, meaning: 'not this method; `Allow` names those that are' },
+  body_too_slow: { status: 408, meaning: 'the body came more slowly than 16 KiB a second' },
   session_conflict: { status: 409, meaning: 'a socket of this key is in session: close it, or take over' },
   session_over: { status: 409, meaning: 'no polling session; what was not settled will be handed out again' },
   superseded: { status: 409, meaning: 'the same key opened a newer session' },

@@ -6,11 +6,12 @@ import { refuse } from './http-refuse.ts'
 import { history, state } from './http-replay-routes.ts'
 import type { TokenHolder, Tokens } from './http-tokens.ts'
 import { errorFields, type Log } from './log.ts'
+import type { Pace } from './pace.ts'
 import { bodyOf, encodingFor } from './replay-body.ts'
 import type { Asked, Parts, Replays } from './replays.ts'
 
-/** A reader that takes nothing for so long is gone. */
-const STALL_MS = 30_000
+/** A reader that takes less gives its turn to another member. */
+const PACE: Pace = { bytesPerSecond: 16 * 1024, startMs: 10_000 }
 /** The most that the server takes; in line an answer is silent. */
 const SILENT_SECONDS = 255
 const GONE: Refused = { code: 'try_later' }
@@ -69,5 +70,5 @@ async function answer(
     Vary: 'Accept, Accept-Encoding',
     ...(encoding && { 'Content-Encoding': encoding }),
   }
-  return new Response(bodyOf(parts, { end, stallMs: STALL_MS, encoding, broken }), { headers })
+  return new Response(bodyOf(parts, { end, pace: PACE, encoding, broken }), { headers })
 }

@@ -13,10 +13,10 @@ test('a member is over its rate when more was parsed than a burst', () => {
   expect(intakes.enter('m/2').owed()).toBe(0)
 })
 
-test('a small frame costs a kibibyte, a refused one sixteen times its parsing', () => {
-  const intakes = new Intakes({ perSecond: 1, burst: 32 * KIB })
+test('a small frame costs a kibibyte, a refused one 64 times its parsing', () => {
+  const intakes = new Intakes({ perSecond: 1, burst: 128 * KIB })
   const [small, refused] = [intakes.enter('m/1'), intakes.enter('m/2')]
-  for (let i = 0; i < 32; i++) expect(small.parse(1)).toBe(0)
+  for (let i = 0; i < 128; i++) expect(small.parse(1)).toBe(0)
   expect(small.parse(1)).toBeGreaterThan(0)
   for (let i = 0; i < 2; i++) expect(refused.parse(KIB) + refused.refuse(KIB)).toBe(0)
   expect(refused.parse(KIB)).toBeGreaterThan(0)

@@ -8,7 +8,7 @@ import type { Millis } from '@sealpost/std'
 /** A frame costs at least so much: handling a small one takes longer than parsing it. */
 const COST_MIN = 1024
 /** What is refused costs more than what is taken: it does nothing for anybody. */
-const REFUSED_FACTOR = 16
+const REFUSED_FACTOR = 64
 const FORGET_EVERY_MS = 10_000
 
 export interface Intake {

@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { bodyOf, type Encoding } from './replay-body.ts'
 
 const PART = new Uint8Array(64 * 1024).fill(7)
@@ -14,7 +14,10 @@ function bodyOfMany(encoding: Encoding | null = null) {
     }
   }
   const broken = (error: unknown) => expect.unreachable(String(error))
-  return { body: bodyOf(parts(), { end, stallMs: 50, encoding, broken }), facts }
+  return {
+    body: bodyOf(parts(), { end, pace: { bytesPerSecond: 64 * 1024 * 1024, startMs: 50 }, encoding, broken }),
+    facts,
+  }
 }
 
 test.each([null, 'gzip'] as const)('a reader that stalls, and comes back, is told the end (%s)', async (encoding) => {
@@ -25,6 +28,33 @@ test.each([null, 'gzip'] as const)('a reader that stalls, and comes back, is tol
   let next = await reader.read()
   while (!next.done) next = await reader.read()
   expect(facts.end.signal.aborted).toBe(true)
+})
+
+test('a reader that takes a little now and then is cut, and not for the time in which there was nothing to take', async () => {
+  vi.useFakeTimers()
+  try {
+    const pace = { bytesPerSecond: PART.length, startMs: 5_000 }
+    const end = new AbortController()
+    const parts = async function* () {
+      await new Promise((resolve) => setTimeout(resolve, 60_000))
+      for (;;) yield PART
+    }
+    const body = bodyOf(parts(), { end, pace, encoding: null, broken: (error) => expect.unreachable(String(error)) })
+    const reader = body.getReader()
+    const first = reader.read()
+    await vi.advanceTimersByTimeAsync(60_000)
+    expect((await first).done).toBe(false)
+    const taken: boolean[] = []
+    while (taken.length < 20 && !taken.at(-1)) {
+      await vi.advanceTimersByTimeAsync(2_000)
+      taken.push((await reader.read()).done)
+    }
+    expect(taken.length).toBeGreaterThan(3)
+    expect(taken.at(-1)).toBe(true)
+    expect(end.signal.aborted).toBe(true)
+  } finally {
+    vi.useRealTimers()
+  }
 })
 
 test('a reader that goes ends the parts', async () => {

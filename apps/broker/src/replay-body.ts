@@ -1,5 +1,6 @@
 /** The body of a long answer: as fast as it is read and no faster, for as long as somebody reads it. */
 import type { Millis } from '@sealpost/std'
+import type { Pace } from './pace.ts'
 
 /** What a client may have: `br` costs too much time. In the order in which we would rather. */
 const ENCODINGS = ['zstd', 'gzip'] as const
@@ -21,8 +22,8 @@ export function encodingFor(header: string | undefined): Encoding | null {
 export interface BodyOptions {
   /** Aborted when the reader is gone; aborting it ends the body. */
   readonly end: AbortController
-  /** A reader that takes nothing for so long is taken for gone; to one that is not, the answer broke off. */
-  readonly stallMs: Millis
+  /** A reader that takes less is taken for gone; to one that is not, the answer broke off. */
+  readonly pace: Pace
   readonly encoding: Encoding | null
   /** It broke off: the reader, who has part of it, is told by the end that is missing. */
   readonly broken: (error: unknown) => void
@@ -33,26 +34,25 @@ export interface BodyOptions {
  * the server has sent it or kept a copy by then, while a compressor may still be at work on it and gets its own.
  */
 export function bodyOf(parts: AsyncGenerator<Uint8Array>, options: BodyOptions): ReadableStream<Uint8Array> {
-  const { end, stallMs, encoding, broken } = options
-  let stalled: ReturnType<typeof setTimeout> | undefined
+  const { end, pace, encoding, broken } = options
+  const reader = new ReaderPace(pace)
   const over = () => {
-    clearTimeout(stalled)
+    reader.stop()
     void parts.return(undefined).catch(() => undefined) // what failed there has failed its reader already
   }
   end.signal.addEventListener('abort', over, { once: true })
   const body = new ReadableStream<Uint8Array>(
     {
       pull: async (controller) => {
-        clearTimeout(stalled)
+        reader.takes()
         const next = await parts.next().catch((error) => broken(error))
         if (end.signal.aborted) return
         if (!next || next.done) return controller.close()
         controller.enqueue(encoding === null ? next.value : new Uint8Array(next.value))
-        stalled = setTimeout(() => {
+        reader.given(next.value.length, () => {
           end.abort()
           controller.close() // should it come back, it need not wait for more
-        }, stallMs)
-        stalled.unref()
+        })
       },
       cancel: () => {
         over()
@@ -63,6 +63,40 @@ export function bodyOf(parts: AsyncGenerator<Uint8Array>, options: BodyOptions):
   )
   if (encoding === null) return body
   return body.pipeThrough(new CompressionStream(encoding) as unknown as ReadableWritablePair<Uint8Array, Uint8Array>)
+}
+
+/**
+ * How far a reader is behind its pace. Only the time in which it has something to take counts: what the database takes, or
+ * a history in which nothing happens, is not its fault.
+ */
+class ReaderPace {
+  readonly #pace: Pace
+  #leftMs: Millis
+  #givenAtMs: Millis | null = null
+  #timer: ReturnType<typeof setTimeout> | undefined
+
+  constructor(pace: Pace) {
+    this.#pace = pace
+    this.#leftMs = pace.startMs
+  }
+
+  given(bytes: number, tooSlow: () => void): void {
+    const { bytesPerSecond, startMs } = this.#pace
+    this.#leftMs = Math.min(this.#leftMs, startMs) + (bytes * 1000) / bytesPerSecond
+    this.#givenAtMs = performance.now()
+    this.#timer = setTimeout(tooSlow, this.#leftMs)
+    this.#timer.unref()
+  }
+
+  takes(): void {
+    this.stop()
+    if (this.#givenAtMs !== null) this.#leftMs -= performance.now() - this.#givenAtMs
+    this.#givenAtMs = null
+  }
+
+  stop(): void {
+    clearTimeout(this.#timer)
+  }
 }
 
 /** Waits for the first part, so that what fails before it is still an answer of its own. @throws what `parts` throws */

@@ -29,6 +29,23 @@ test('so many have their turn at a time, and after one member comes another', as
   expect([turns.running, turns.waiting]).toEqual([0, 0])
 })
 
+test('a member has one turn at a time, and those who wait behind it go first', async () => {
+  const turns = new Turns({ atATime: 3, waitingMax: 9, waitingEachMax: 9 })
+  const [first, second] = [await begun(turns, 'ann'), begun(turns, 'ann')]
+  expect([turns.running, turns.waiting]).toEqual([1, 1])
+  const [ben, cid] = [await begun(turns, 'ben'), await begun(turns, 'cid')]
+  const dan = begun(turns, 'dan')
+  ben()
+  const ended = await dan
+  expect([turns.running, turns.waiting]).toEqual([3, 1])
+  cid()
+  expect([turns.running, turns.waiting]).toEqual([2, 1])
+  first()
+  ;(await second)()
+  ended()
+  expect([turns.running, turns.waiting]).toEqual([0, 0])
+})
+
 test('a line that is full refuses, for all and for one member', async () => {
   const turns = new Turns({ atATime: 0, waitingMax: 3, waitingEachMax: 2 })
   const waiting = ['ann', 'ann', 'ben'].map((who) => turns.begin(who, never))

@@ -1,4 +1,4 @@
-/** Who may have a long answer now: few at a time, the others in line, and after one member's turn another member's. */
+/** Who may have a long answer now: few at a time and one of each member, the others in line, and after one member's turn another's. */
 import type { Refused } from './http-refusals.ts'
 
 export interface TurnLimits {
@@ -20,14 +20,15 @@ export class Turns {
   /** By member; whose turn it was last is last. */
   readonly #waiting = new Map<string, Set<Waiter>>()
   #waitingCount = 0
-  #running = 0
+  /** Members whose turn it is. */
+  readonly #running = new Set<string>()
 
   constructor(limits: TurnLimits) {
     this.#limits = limits
   }
 
   get running(): number {
-    return this.#running
+    return this.#running.size
   }
   get waiting(): number {
     return this.#waitingCount
@@ -37,14 +38,14 @@ export class Turns {
   async begin(who: string, signal: AbortSignal): Promise<(() => void) | Refused> {
     signal.throwIfAborted()
     const { atATime, waitingMax, waitingEachMax } = this.#limits
-    if (this.#running < atATime) {
-      this.#running += 1
-      return this.#ender()
+    if (this.#running.size < atATime && !this.#running.has(who)) {
+      this.#running.add(who)
+      return this.#ender(who)
     }
     const isLineFull = this.#waitingCount >= waitingMax || (this.#waiting.get(who)?.size ?? 0) >= waitingEachMax
     if (isLineFull) return { code: 'replay_busy', retryAfterMs: RETRY_AFTER_MS }
     await this.#stand(who, signal)
-    return this.#ender()
+    return this.#ender(who)
   }
 
   #stand(who: string, signal: AbortSignal): Promise<void> {
@@ -76,15 +77,18 @@ export class Turns {
     if (others.size > 0) this.#waiting.set(waiter.who, others) // to the end
   }
 
-  /** The place goes to the next in line, or is free. */
-  #ender(): () => void {
+  /** The place goes to the first in line whose member has none, or is free. */
+  #ender(who: string): () => void {
     let isOver = false
     return () => {
       if (isOver) return
       isOver = true
-      const [next] = this.#waiting.values().next().value ?? []
-      if (next) next.call()
-      else this.#running -= 1
+      this.#running.delete(who)
+      const [next, waiters] = [...this.#waiting].find(([member]) => !this.#running.has(member)) ?? []
+      if (next === undefined) return
+      this.#running.add(next)
+      const [waiter] = waiters!
+      waiter!.call()
     }
   }
 }

@@ -105,8 +105,8 @@ export class WireClient {
   }
 
   /** Upgrades and proves its key. */
-  static async enter(place: Place, options: { form?: Form; credit?: number } = {}): Promise<WireClient> {
-    const client = await WireClient.open(place.url, options.form)
+  static async enter(place: Place, options: { form?: Form; credit?: number; from?: string } = {}): Promise<WireClient> {
+    const client = await WireClient.open(place.url, options.form, options.from)
     const hello = await client.next('hello')
     client.send(authFrame(place, hello, { credit: options.credit ?? 256 }))
     await client.next('welcome')

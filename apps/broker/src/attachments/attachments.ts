@@ -110,13 +110,22 @@ export class Attachments {
     return { bytes, chunkBytes, isComplete, expiresAtMs, present, hashes }
   }
 
-  /** `null`: it is kept. @throws OperatingError */
-  async put(holder: TokenHolder, id: AttachmentId, chunk: SentChunk): Promise<Refused | null> {
+  /** The attachment that this peer made and may give chunks of. @throws OperatingError */
+  async own(holder: TokenHolder, id: AttachmentId): Promise<AttachmentFacts | Refused> {
     const found = await this.find(holder, id)
-    if (!found?.isOwner) return UNKNOWN
+    return found?.isOwner ? found : UNKNOWN
+  }
+
+  /** The attachment that this peer may fetch chunks of. @throws OperatingError */
+  async readable(holder: TokenHolder, id: AttachmentId): Promise<AttachmentFacts | Refused> {
+    return (await this.find(holder, id)) ?? UNKNOWN
+  }
+
+  /** `null`: it is kept. `found`: of `own`. @throws OperatingError */
+  async put(ref: AttachmentRef, found: AttachmentFacts, chunk: SentChunk): Promise<Refused | null> {
     if (chunk.content.length !== chunkLength(found, chunk.chunkNo) || !isHashOf(chunk))
       return { code: 'chunk_malformed' }
-    const outcome = await this.storeOf(found).put({ meshId: holder.meshId, id }, chunk)
+    const outcome = await this.storeOf(found).put(ref, chunk)
     if (outcome === 'done') return null
     return outcome === 'differs' ? { code: 'chunk_differs' } : UNKNOWN
   }
@@ -134,11 +143,9 @@ export class Attachments {
     return null
   }
 
-  /** @throws OperatingError */
-  async get(holder: TokenHolder, id: AttachmentId, chunkNo: number): Promise<StoredChunk | Refused> {
-    const found = await this.find(holder, id)
-    if (!found) return UNKNOWN
-    return (await this.storeOf(found).get({ meshId: holder.meshId, id }, chunkNo)) ?? { code: 'chunk_missing' }
+  /** `found`: of `readable`. @throws OperatingError */
+  async get(ref: AttachmentRef, found: AttachmentFacts, chunkNo: number): Promise<StoredChunk | Refused> {
+    return (await this.storeOf(found).get(ref, chunkNo)) ?? { code: 'chunk_missing' }
   }
 
   /** `null`: it is gone for everybody. @throws OperatingError */

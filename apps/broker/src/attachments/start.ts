@@ -1,5 +1,6 @@
 /** Puts the parts of attachments together. */
 import { openDatabase } from '@sealpost/db'
+import { CHUNK_BYTES_MAX } from '@sealpost/identity'
 import { SESSION } from '@sealpost/queue/postgres'
 import type { AttachmentConfig } from '../config-attachments.ts'
 import type { AttachmentParts } from '../http-attachments.ts'
@@ -17,6 +18,8 @@ type Database = Awaited<ReturnType<typeof openDatabase>>
 /** Connections of their own, so that a file on its way keeps no mail waiting. */
 const CONNECTIONS = 2
 const AT_A_TIME = 4
+/** One mesh leaves half of the room to the others. */
+const MESH_SHARE = 0.5
 
 export async function openAttachments(
   config: Options,
@@ -36,8 +39,10 @@ export async function openAttachments(
     failed: (error) => log.warn('attachments.sweep_failed', errorFields(error)),
   })
   const rate = { perSecond: config.CHUNKS_PER_SECOND, burst: config.CHUNKS_BURST }
+  const ofMesh = Math.max(AT_A_TIME, Math.floor((MESH_SHARE * config.ATTACHMENT_TRANSIT_BYTES) / CHUNK_BYTES_MAX))
   return {
     ...{ attachments, transit, counters },
+    meshes: new RequestLimits(null, config.LIMITS === 'on' ? ofMesh : Infinity),
     chunkers: new RequestLimits(config.LIMITS === 'on' ? rate : null, AT_A_TIME),
     close: async () => {
       await expiry.stop()
