@@ -136,12 +136,12 @@ function isFree(port: number): Promise<boolean> {
 }
 
 function print(broker: BrokerProgram, postgres: EmbeddedPostgres, peers: PeerKeyFile[]): void {
-  const { url, httpUrl, adminUrl, brokerKey } = broker
+  const { url, httpUrl, adminUrl, demoUrl, brokerKey } = broker
   const rows = PEERS.map((name, i) => `  ${name.padEnd(9)} ${peers[i]!.identity.signing.publicKey}\n${fileLine(name)}`)
   process.stdout.write(`
   broker    ${url}
   its key   ${brokerKey}
-  status    ${httpUrl}/version   ${adminUrl}/metrics
+  status    ${httpUrl}/version   ${adminUrl}/metrics${demoUrl === undefined ? '' : `\n  demo      ${demoUrl}`}
   mesh      ${peers[0]!.enrolment!.meshId}
 ${rows.join('\n')}
   database  psql ${shellUrl(postgres)}

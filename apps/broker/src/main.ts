@@ -11,7 +11,7 @@ import {
   openDatabase,
   openPipeline,
 } from '@sealpost/db'
-import { openDemo } from '@sealpost/demo'
+import { DEMO_PATH, openDemo } from '@sealpost/demo'
 import { normalizeAuthority, ready } from '@sealpost/identity'
 import { PROTOCOL_VERSIONS, SUBPROTOCOLS } from '@sealpost/protocol'
 import { defaultDrainOptions, defaultQueueOptions, defaultWriterOptions, type QueueOptions } from '@sealpost/queue'
@@ -126,7 +126,8 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const { brokerKey } = facts
   const { version, gitSha } = facts
   const built = { version, gitSha, postgres, durability, limits: config.LIMITS }
-  log.info('broker.ready', { url, httpUrl, adminUrl, brokerKey, shard, ...built })
+  const demo = config.DEMO === 'on' ? { demoUrl: `${httpUrl}${DEMO_PATH}` } : {}
+  log.info('broker.ready', { url, httpUrl, adminUrl, ...demo, brokerKey, shard, ...built })
   return {
     url,
     adminUrl,

@@ -36,6 +36,8 @@ export interface BrokerFacts {
   readonly httpUrl: string
   /** Private: metrics and health. */
   readonly adminUrl: string
+  /** The page of the demo; absent unless `DEMO` is on. */
+  readonly demoUrl?: string
   readonly brokerKey: PeerKey
   readonly pid: number
 }
@@ -76,12 +78,12 @@ export async function startBroker(options: BrokerOptions): Promise<BrokerProgram
   const exited = endOf(child).then((how) => lastWords || how)
   const timer = setTimeout(() => child.kill('SIGKILL'), READY_WITHIN_MS)
   const failed = exited.then((words) => Promise.reject(startFailure(words)))
-  const { url, httpUrl, adminUrl, brokerKey } = await Promise.race([ready.promise, failed]).finally(() =>
+  const { url, httpUrl, adminUrl, demoUrl, brokerKey } = await Promise.race([ready.promise, failed]).finally(() =>
     clearTimeout(timer),
   )
   failed.catch(() => undefined) // its later end is no failed start
   return {
-    ...{ url, httpUrl, adminUrl, brokerKey, pid: child.pid!, exited },
+    ...{ url, httpUrl, adminUrl, ...(demoUrl === undefined ? {} : { demoUrl }), brokerKey, pid: child.pid!, exited },
     stop: () => stop(child, exited),
     kill: () => void child.kill('SIGKILL'),
   }

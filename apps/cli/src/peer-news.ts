@@ -6,9 +6,9 @@ import type { Contacts } from './contacts.ts'
 import type { Output } from './output.ts'
 import { escapeName } from './terminal-text.ts'
 
-/** How a peer is called in front of people: by its pinned name, or by the beginning of its key. */
+/** Returns what people see for a peer: its pinned name, or its fingerprint. */
 export function labelOf(contacts: Contacts, key: PeerKey): string {
-  return contacts.nameOf(key) ?? `${key.slice(0, 12)}…`
+  return contacts.nameOf(key) ?? fingerprint(key)
 }
 
 /** The same for who sent a message: a device by its person, and what that person calls it. */

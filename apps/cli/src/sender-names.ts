@@ -1,4 +1,5 @@
 /** Who a message is from, in words: a pinned name, or one that the directory gives to a key seen for the first time. */
+import { fingerprint } from '@sealpost/identity'
 import type { PeerKey } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { isUsableName } from './contacts.ts'
@@ -31,7 +32,7 @@ export class SenderNames {
     } catch (error) {
       if (error instanceof OperatingError && error.code === 'key_changed')
         this.output.warn(
-          `The directory calls ${key} by a name that is another one's here: \`sealpost peers\` shows it.`,
+          `The directory calls ${fingerprint(key)} by the name of another peer that you know: see \`sealpost peers\`.`,
         )
     }
   }

@@ -137,6 +137,7 @@ export class Running {
 }
 
 export interface UpFacts {
+  readonly demoUrl: string | null
   readonly url: string
   readonly pid: number
   readonly folder: string

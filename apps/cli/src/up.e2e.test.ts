@@ -217,6 +217,13 @@ async function giveUp(databaseUrl: string): Promise<void> {
   await db.close()
 }
 
+test('up prints the link of the demo when DEMO is on', async () => {
+  await using machine = await Machine.make()
+  const { facts } = await startUp(machine, ['--port', '0', '--name', 'alice'], { DEMO: 'on' })
+  const page = await fetch(String(facts.demoUrl))
+  expect([page.status, page.headers.get('content-type')]).toEqual([200, expect.stringContaining('text/html')])
+})
+
 test('up keeps its data, its port and its members, and ends cleanly with all it started', async () => {
   await using machine = await Machine.make()
   const first = await startUp(machine, ['--port', '0', '--name', 'alice'])

@@ -144,6 +144,41 @@ test('the first look of a broker is a point in each chart', async () => {
   await context.close()
 })
 
+test('a chart shows no line over minutes without samples', async () => {
+  const link = await linkFor('read')
+  const headers = { Authorization: `Bearer ${new URL(link).hash.slice(1)}` }
+  const answer = await fetch(`${world.broker.adminUrl}/admin/v1/overview`, { headers })
+  const overview = (await answer.json()) as Overview
+  const { now } = overview
+  const last = { ...now, ackP50Ms: 3, ackP99Ms: 9, pushP99Ms: 12 }
+  const body = `event: overview\ndata: ${JSON.stringify({ ...overview, now: last })}\n\n`
+  const samples = Array.from({ length: 31 }, (_, minute) => {
+    const isQuiet = minute > 2 && minute < 28
+    const times = isQuiet
+      ? { ackP50Ms: null, ackP99Ms: null, pushP99Ms: null }
+      : { ackP50Ms: 3, ackP99Ms: 9, pushP99Ms: 12 }
+    return { ...now, ...times, atMs: Date.now() - (30 - minute) * 60_000 }
+  })
+  const context = await browser.newContext({ locale: 'en-GB' })
+  await context.route('**/admin/v1/history', (route) => route.fulfill({ json: { samples } }))
+  await context.route('**/admin/v1/live', (route) => route.fulfill({ contentType: 'text/event-stream', body }))
+  const { page } = await openIn(context, link)
+  await expect.poll(async () => ((await page.evaluate(COLOURED)) as boolean[])[1]).toBe(true)
+  expect(await page.evaluate(COLOURED_AT_MIDDLE)).toBe(false)
+  await context.close()
+})
+
+/** Whether anything but greys is drawn in the middle tenth of the latency chart. */
+const COLOURED_AT_MIDDLE = `(() => {
+  const canvas = document.querySelectorAll('.plot canvas')[1]
+  const { data } = canvas.getContext('2d').getImageData(canvas.width * 0.5, 0, canvas.width * 0.1, canvas.height)
+  for (let i = 0; i < data.length; i += 4) {
+    const rgb = data.slice(i, i + 3)
+    if (data[i + 3] > 100 && Math.max(...rgb) - Math.min(...rgb) > 40) return true
+  }
+  return false
+})()`
+
 /** Whether anything but greys is drawn, in each chart. */
 const COLOURED = `[...document.querySelectorAll('.plot canvas')].map((canvas) => {
   const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height)

@@ -3,6 +3,17 @@ import { defineConfig } from 'vitepress'
 import { anchorOf } from '../src/anchors.ts'
 import { placeOf, sections } from '../src/pages.ts'
 
+/**
+ * Words that stand on every page match nothing, so that a question finds its nouns. The page gets this function as
+ * text: it must refer to nothing outside itself.
+ */
+function withoutStopWords(term: string): string | null {
+  const words =
+    'a an and are as at be but by can do does for from has have how i if in into is it its may my no not of on or that the their them then there these they this to was what when where which who why will with you your'
+  const lower = term.toLowerCase()
+  return words.split(' ').includes(lower) ? null : lower
+}
+
 export default defineConfig({
   lang: 'en-GB',
   title: 'Sealpost',
@@ -18,7 +29,7 @@ export default defineConfig({
   vite: { logLevel: 'warn' },
   themeConfig: {
     logo: '/icon.svg',
-    search: { provider: 'local' },
+    search: { provider: 'local', options: { miniSearch: { options: { processTerm: withoutStopWords } } } },
     outline: [2, 3],
     externalLinkIcon: true,
     nav: [

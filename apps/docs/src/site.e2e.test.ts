@@ -120,6 +120,22 @@ describe('in a browser', () => {
     await context.close()
   })
 
+  test('the search goes by the nouns of a question', async () => {
+    const page = await browser.newPage()
+    page.setDefaultTimeout(60_000)
+    await page.goto(server.url.href)
+    await page.getByRole('button', { name: 'Search' }).click()
+    for (const [question, answer] of [
+      ['how do I rotate a key', /rotat/i],
+      ['what is a dead letter and why', /dead/i],
+      ['where can I see the metrics of it', /metric/i],
+    ] as const) {
+      await page.getByRole('searchbox').fill(question)
+      await expect.poll(() => page.getByRole('option').first().textContent(), { message: question }).toMatch(answer)
+    }
+    await page.close()
+  })
+
   test('the search finds a word of a page and leads there', async () => {
     const page = await browser.newPage()
     page.setDefaultTimeout(60_000)

@@ -3,10 +3,9 @@ import { type DeadLetterFilter, listDeadLetters, purgeDeadLetters, redriveDeadLe
 import { PRIORITIES } from '@sealpost/protocol'
 import type { DeliveryId } from '@sealpost/std'
 import type { Command } from 'commander'
-import { Contacts } from '../contacts.ts'
 import { withDatabase } from '../operator-database.ts'
-import { labelOf } from '../peer-news.ts'
 import type { Run } from '../shell.ts'
+import { named } from './admin/words.ts'
 import { type DeadLetterChoice, type DeadLetterSource, deadLetterCommand } from './dead-letters.ts'
 
 export const deadCommand = (run: Run): Command => deadLetterCommand(run, inDatabase)
@@ -22,11 +21,10 @@ const inDatabase: DeadLetterSource = {
   limitMax: 100_000,
   list: async (shell, choice, limit) => {
     const letters = await withDatabase(shell, (db) => listDeadLetters(db, filterOf(choice), limit))
-    const contacts = await Contacts.read(shell.profile.contactsFile)
     return letters.map((letter) => ({
       ...letter,
-      from: labelOf(contacts, letter.sender),
-      to: labelOf(contacts, letter.recipient),
+      from: named(letter.senderName, letter.sender),
+      to: named(letter.recipientName, letter.recipient),
       forPrograms: { ...letter, priority: PRIORITIES[letter.priority] },
     }))
   },

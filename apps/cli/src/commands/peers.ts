@@ -9,20 +9,18 @@ import { examples, type Run, type Shell } from '../shell.ts'
 import { escapeName } from '../terminal-text.ts'
 
 interface PeersOptions {
-  readonly fingerprints?: boolean
   readonly accept?: string
 }
 
 export function peersCommand(run: Run): Command {
   return new Command('peers')
     .description('list the members of the mesh, and which of them are there now')
-    .option('--fingerprints', 'with the fingerprints of their keys, to compare aloud')
     .option('--accept <NAME>', 'take the key that the directory has for NAME now, instead of the one you knew')
-    .addHelpText('after', examples('sealpost peers', 'sealpost peers --fingerprints', 'sealpost peers --accept bob'))
+    .addHelpText('after', examples('sealpost peers', 'sealpost peers --accept bob'))
     .action(run(peers))
 }
 
-async function peers(shell: Shell, { fingerprints, accept }: PeersOptions): Promise<void> {
+async function peers(shell: Shell, { accept }: PeersOptions): Promise<void> {
   const { members, online } = await callPeer(shell, { method: 'roster', question: null })
   const contacts = await Contacts.read(shell.profile.contactsFile)
   if (accept !== undefined) return acceptKey(shell, { name: accept, members, contacts })
@@ -38,12 +36,12 @@ async function peers(shell: Shell, { fingerprints, accept }: PeersOptions): Prom
     rows.map((row) => ({ ...row, fingerprint: fingerprint(row.peer) })),
     () =>
       output.table(
-        ['NAME', 'ROLE', 'NOW', fingerprints ? 'FINGERPRINT' : 'KEY', 'KNOWN'],
+        ['NAME', 'ROLE', 'NOW', 'FINGERPRINT', 'KNOWN'],
         rows.map(({ name, role, peer, known, ...presence }) => [
           escapeName(name),
           role,
           nowOf(presence),
-          fingerprints ? fingerprint(peer) : `${peer.slice(0, 16)}…`,
+          fingerprint(peer),
           known === 'CHANGED' ? output.paint.red(known) : known,
         ]),
       ),

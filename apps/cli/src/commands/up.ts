@@ -5,7 +5,7 @@ import { join, resolve } from 'node:path'
 import { logLine } from '@sealpost/broker/program'
 import { openDatabase, prepareDatabase } from '@sealpost/db'
 import { type EmbeddedPostgres, startEmbedded } from '@sealpost/db/embedded'
-import { generateSigningKeys, normalizeAuthority, ready } from '@sealpost/identity'
+import { fingerprint, generateSigningKeys, normalizeAuthority, ready } from '@sealpost/identity'
 import { writeKeyFile } from '@sealpost/identity/key-file'
 import { isHex, type MeshId, OperatingError, type PeerKey, toHex } from '@sealpost/std'
 import { Command } from 'commander'
@@ -204,16 +204,28 @@ async function print(
   { output, profile }: Shell,
   { keeper, postgres, folder, state, url, member }: Facts,
 ): Promise<void> {
-  const { httpUrl, adminUrl, brokerKey, pid } = keeper.first
+  const { httpUrl, adminUrl, demoUrl, brokerKey, pid } = keeper.first
   const { meshId } = state
   const name = member ? `${profile.name}: ${member.name || state.admin}, admin` : 'none of this mesh'
   const shellUrl = `"postgres://sealpost:$(cat '${join(folder, 'postgres/password')}')@127.0.0.1:${postgres.port}/postgres"`
-  const json = { event: 'ready', url, httpUrl, adminUrl, brokerKey, pid, meshId, folder, postgresPid: postgres.pid }
+  const json = {
+    event: 'ready',
+    url,
+    httpUrl,
+    adminUrl,
+    demoUrl: demoUrl ?? null,
+    brokerKey,
+    pid,
+    meshId,
+    folder,
+    postgresPid: postgres.pid,
+  }
   await output.answer(
     { ...json, postgresPort: postgres.port, profile: member ? profile.name : null },
     () => `${output.facts([
       ['broker', url],
-      ['its key', brokerKey],
+      ['its key', fingerprint(brokerKey)],
+      ...(demoUrl === undefined ? [] : [['demo', demoUrl] as const]),
       ['health', `${httpUrl}/readyz   ${adminUrl}/metrics`],
       ['mesh', meshId],
       ['profile', name],

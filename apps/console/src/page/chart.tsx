@@ -96,8 +96,8 @@ function optionsOf({ series, format, width }: Drawn): uPlot.Options {
         label,
         stroke: colour(`line-${name}`),
         width: 1.75,
-        spanGaps: true,
-        points: { show: isAlone, size: 6 },
+        spanGaps: false, // minutes without samples have no latency
+        points: { show: true, filter: isolated, size: 6 },
       })),
     ],
   }
@@ -109,8 +109,11 @@ function spanOf({ data: [times] }: uPlot): [number, number] {
   return [Math.min(times[0] ?? last, last - SPAN_MIN_SECONDS), last]
 }
 
-/** No line shows a single figure. */
-const isAlone = ({ data }: uPlot, place: number): boolean =>
-  Array.from(data[place]!, (value) => value ?? []).flat().length === 1
+/** The places of figures without a neighbour, which no line shows. */
+function isolated({ data }: uPlot, series: number): number[] {
+  const values = data[series]!
+  const isGap = (at: number) => (values[at] ?? null) === null
+  return Array.from(values, (_, at) => at).filter((at) => !isGap(at) && isGap(at - 1) && isGap(at + 1))
+}
 
 const clock = (seconds: number): string => new Date(seconds * 1000).toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit' }) // biome-ignore format: one thing

@@ -1,6 +1,7 @@
 /** How the commands of operators show figures to people. */
+import { fingerprint } from '@sealpost/identity'
 import { wholeUnits } from '@sealpost/operator/units'
-import { isHex } from '@sealpost/std'
+import { isHex, type PeerKey } from '@sealpost/std'
 import { InvalidArgumentError } from 'commander'
 import { escapeName } from '../../terminal-text.ts'
 
@@ -16,5 +17,7 @@ export const age = (ms: number | null): string => (ms === null ? '' : wholeUnits
 export const instant = (ms: number | null): string =>
   ms === null ? '' : new Date(ms).toISOString().slice(0, 16).replace('T', ' ')
 
-export const named = (name: string | null, key: string): string => (name ? escapeName(name) : `${key.slice(0, 12)}…`)
+/** Returns the member's name, or its key's fingerprint. */
+export const named = (name: string | null, key: string): string =>
+  name ? escapeName(name) : fingerprint(key as PeerKey)
 export const millis = (ms: number | null): string => (ms === null ? '–' : `${ms} ms`)
