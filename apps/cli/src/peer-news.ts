@@ -53,6 +53,10 @@ function tell(event: PeerEvent, output: Output, contacts: Contacts): void {
       return output.warn(
         `An envelope said to be of ${label(event.sender)} was not taken: ${escapeName(event.reason)}. Mail stays among the dead letters.`,
       )
+    case 'too_old':
+      return output.warn(
+        `A message of ${label(event.sender)} from ${new Date(event.sentAtMs).toISOString()} was rejected as too old.`,
+      )
     case 'group_tamper':
       return output.warn(`The broker handed out a group that its owner did not sign, or an old one (${event.reason}).`)
     case 'identity_changed':

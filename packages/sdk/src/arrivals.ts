@@ -35,6 +35,8 @@ export interface ArrivalPorts {
   readonly isAnswer: (message: Message) => boolean
   /** Whether what came with a body may be a pool's, of which other members may open it. */
   readonly worksForPools: () => boolean
+  /** Of a message, from its sealing; what is older is rejected. Default: 31 days without a store, Infinity with one. */
+  readonly maxAgeMs?: Millis | undefined
   /** Takes what is said in reply. */
   readonly post: (post: Post) => void
   /** Unsettled deliveries the broker may have pushed. */
@@ -58,10 +60,14 @@ const POOL_RETRY_MS = 1_000
 /** Remembered; of more, one whose rejection was lost is settled. */
 const REJECTIONS_MAX = 1_024
 
+/** A broker takes no time to live of more than 30 days by default, and clocks differ. */
+const MAX_AGE_MS = 31 * 24 * 3600_000
+
 export class Arrivals implements MessageDesk {
   readonly #ports: ArrivalPorts
   readonly #inbox: Inbox<Message>
   readonly #keeper: Keeper | null
+  readonly #maxAgeMs: Millis
   private readonly early: EarlyMail<Message>
   private readonly parked = new Map<PeerKey, Pushed[]>()
   readonly #putOffs = new PutOff()
@@ -82,6 +88,7 @@ export class Arrivals implements MessageDesk {
     this.early = new EarlyMail(ports.credit)
     this.#inbox = new Inbox(keeping, ports.credit)
     this.#keeper = keeping?.keeper ?? null
+    this.#maxAgeMs = ports.maxAgeMs ?? (keeping ? Infinity : MAX_AGE_MS)
   }
 
   connected({ leaseMs, creditMax }: Pick<FrameOf<'welcome'>, 'leaseMs' | 'creditMax'>): void {
@@ -276,6 +283,7 @@ export class Arrivals implements MessageDesk {
 
   #handOut(message: Message): void {
     const { counters, effects, isAnswer } = this.#ports
+    if (message.receivedAtMs - message.sentAtMs > this.#maxAgeMs) return this.#refuseOld(message)
     counters.received += 1
     if (message.inReplyTo !== null && isAnswer(message)) this.settle(message)
     else effects.deliver(message)
@@ -297,6 +305,12 @@ export class Arrivals implements MessageDesk {
     if (waiting) waiting.push(delivery)
     else this.parked.set(delivery.sender, [delivery])
     this.#ports.effects.flushSoon() // the question for the key
+  }
+
+  #refuseOld(message: Message): void {
+    const { sender, envelopeId, sentAtMs } = message
+    this.#ports.effects.announce({ type: 'too_old', sender, envelopeId, sentAtMs })
+    this.reject(message, 'too_old')
   }
 
   #refuseUnopened(delivery: Pushed, reason: string): void {

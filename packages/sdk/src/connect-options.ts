@@ -45,6 +45,12 @@ export interface ConnectOptions {
    * share them beyond this process. Default: `store` keeps them with the mail; without a store they end with the process.
    */
   readonly keyEpochs?: KeyEpochs
+  /**
+   * A message that its sender sealed longer ago is rejected as `too_old` and not handed out, by this machine's clock and the
+   * sender's. It bounds what a broker can replay to a process that remembers nothing. Default: 31 days without a store,
+   * a day more than the longest time to live of a broker by default, and `Infinity` with one.
+   */
+  readonly maxAgeSeconds?: number
   readonly onEvent?: (event: PeerEvent) => void
   /** Ends waiting for the first session. */
   readonly signal?: AbortSignal

@@ -59,6 +59,11 @@ export type PeerEvent =
    * `rejected` if it asked for one. A member of a pool gives it back for other members first, four times.
    */
   | { type: 'tamper'; sender: PeerKey; envelopeId: EnvelopeId; reason: string }
+  /**
+   * A message was sealed longer ago than `maxAgeSeconds`: a broker replays what a former process of this peer has settled, a
+   * clock is wrong, or it was kept for very long. It was rejected as `too_old`, and is not shown.
+   */
+  | { type: 'too_old'; sender: PeerKey; envelopeId: EnvelopeId; sentAtMs: Millis }
   /** The peer's box key is another one than before, signed by the same peer. */
   | { type: 'key_changed'; peer: PeerKey; boxEpoch: number }
   /** The directory gave no believable key for this peer: sends to it are refused, mail from it is put off. */

@@ -4,7 +4,7 @@
  */
 import { generateIdentity, type Identity, openEnvelope, ready, Sealer, sealInStream } from '@sealpost/identity'
 import type { DeliveryId, EnvelopeId, MeshId } from '@sealpost/std'
-import { beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test, vi } from 'vitest'
 import type { PeerEvent } from './events.ts'
 import type { Pushed } from './message.ts'
 import { MemoryStore } from './stores/memory-store.ts'
@@ -293,6 +293,42 @@ test('a broker that replays what a former life of the peer settled is told apart
   expect([after.shown, after.peer.counters.duplicates]).toEqual([['the end'], 1])
 })
 
+describe('a broker that replays what a former life of a peer without a store settled', () => {
+  async function replayed(later: Parameters<HostileScene['join']>[1]): Promise<[HostileScene, Side, Pushed]> {
+    const scene = new HostileScene()
+    const alice = await scene.join(scene.alice)
+    const [one] = await scene.mail(alice, scene.bob, '1')
+    const before = await scene.join(scene.bob)
+    scene.push(before, one!)
+    await before.shows(1)
+    await scene.leave(before)
+    return [scene, await scene.join(scene.bob, later), one!]
+  }
+
+  test.each([
+    ['without a store, after 31 days', undefined, 31],
+    ['with a bound of its own', { maxAgeSeconds: 3_600 }, 1 / 24],
+  ])('is told and refused %s', async (_, options, days) => {
+    const [scene, after, one] = await replayed(options)
+    await using _scene = scene
+    const realNow = performance.now.bind(performance)
+    vi.spyOn(performance, 'now').mockImplementation(() => realNow() + days * 24 * 3600_000)
+    scene.push(after, one)
+    expect(await after.next('too_old')).toMatchObject({ sender: one.sender, envelopeId: one.envelopeId })
+    await scene.leave(after)
+    vi.restoreAllMocks()
+    expect([after.shown, scene.rejections]).toEqual([[], ['too_old']])
+  })
+
+  test('is not noticed before', async () => {
+    const [scene, after, one] = await replayed({ maxAgeSeconds: 3_600 })
+    await using _scene = scene
+    scene.push(after, one)
+    await after.shows(1)
+    expect(alarmsOf(after)).toEqual([])
+  })
+})
+
 /** Somebody who has Alice's box key and not her signing key. */
 function forgery(alice: Identity, bob: Identity, after: Pushed, meshId: MeshId, text: string): Pushed {
   const reader = new Sealer({ identity: bob, meshId })
@@ -310,7 +346,7 @@ function forgery(alice: Identity, bob: Identity, after: Pushed, meshId: MeshId, 
     to: bobEnd!,
     envelopeId: OTHER_ID,
     stream: { streamId, seq: seq + 1, prev: opened.headerHash! },
-    sentAtMs: 1,
+    sentAtMs: Date.now(),
     body: new TextEncoder().encode(text),
   })
   return { ...after, id: 70 as DeliveryId, envelopeId: OTHER_ID, envelope }

@@ -40,6 +40,8 @@ export interface PeerEngineOptions extends PeerPlace {
   readonly waitingMax?: number
   /** Unsettled deliveries the broker may have pushed. Default 512. */
   readonly credit?: number
+  /** Older messages are rejected. Default: 31 days without a store, Infinity with one. */
+  readonly maxAgeMs?: Millis
   /** Default: nothing outlives this engine. */
   readonly store?: EngineStore
   /** Default: those of the store. */
@@ -88,7 +90,7 @@ export class PeerEngine {
   }
 
   constructor(effects: PeerEffects, crypto: CryptoPort, options: PeerEngineOptions) {
-    const { random, window = 64, windowBytes = 1024 * 1024, waitingMax = 100_000, credit = 512 } = options
+    const { random, window = 64, windowBytes = 1024 * 1024, waitingMax = 100_000, credit = 512, maxAgeMs } = options
     const { counters } = this
     this.#effects = effects
     this.#nowMs = options.nowMs
@@ -144,7 +146,7 @@ export class PeerEngine {
     const { book: persons } = this.persons
     const worksForPools = () => this.pools.seats.isAny
     this.arrivals = new Arrivals(
-      { opening, groups, persons, effects, counters, isAnswer, worksForPools, post, credit },
+      { opening, groups, persons, effects, counters, isAnswer, worksForPools, maxAgeMs, post, credit },
       keeping,
     )
     this.#whispers = new Whispers({ crypto, keys: directory, opening, effects, counters })

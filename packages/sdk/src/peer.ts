@@ -81,6 +81,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
         peerKey: this.key,
         ...(window === undefined ? {} : { window }),
         ...(credit === undefined ? {} : { credit }),
+        ...(options.maxAgeSeconds === undefined ? {} : { maxAgeMs: options.maxAgeSeconds * 1000 }),
         ...(keyEpochs && { keyEpochs }),
       },
       store,

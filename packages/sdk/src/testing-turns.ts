@@ -72,6 +72,7 @@ export class TurnsScene {
       counters: new OutboxWorld().counters,
       isAnswer: () => false,
       worksForPools: () => false,
+      maxAgeMs: Infinity,
       credit,
       post: ignore,
     })
