@@ -12,8 +12,15 @@ import { type EmbeddedPostgres, startEmbedded } from '@sealpost/db/embedded'
 
 const copy = promisify(execFile)
 
+/** What the server shall do that starts on the copy. */
+type Purpose = 'recovery' | 'standby'
+
 /** Copies the server's folder to `folder`, which must not exist. */
-export async function backUp({ url, dataDir }: EmbeddedPostgres, folder: string): Promise<void> {
+export async function backUp(
+  { url, dataDir }: EmbeddedPostgres,
+  folder: string,
+  purpose: Purpose = 'recovery',
+): Promise<void> {
   const db = await openDatabase(url, { connections: 1, queryTimeoutMs: 60_000, statementTimeoutMs: 60_000 })
   try {
     await db.run((sql) => sql`select pg_backup_start('drill', true)`)
@@ -22,7 +29,7 @@ export async function backUp({ url, dataDir }: EmbeddedPostgres, folder: string)
     await copy('cp', ['-a', join(dataDir, 'cluster', 'pg_wal'), join(folder, 'cluster')]) // what was written meanwhile
     for (const name of ['postmaster.pid', 'postmaster.opts']) await rm(join(folder, 'cluster', name), { force: true })
     await write(folder, 'backup_label', stopped!.labelfile)
-    await write(folder, 'recovery.signal', '')
+    await write(folder, `${purpose}.signal`, '')
   } finally {
     await db.close()
   }
@@ -33,6 +40,16 @@ export function restore(folder: string): Promise<EmbeddedPostgres> {
   // There is no archive here: everything the recovery needs lies in the copy.
   return startEmbedded({ dataDir: folder, settings: { restore_command: 'false' } })
 }
+
+/** Starts a standby on a copy for that purpose. It streams from `primary` by way of the port `through`. */
+export function followPrimary(folder: string, primary: EmbeddedPostgres, through: number): Promise<EmbeddedPostgres> {
+  const { username, password } = new URL(primary.url)
+  const primary_conninfo = `host=127.0.0.1 port=${through} user=${username} password=${password} application_name=${STANDBY}`
+  return startEmbedded({ dataDir: folder, settings: { primary_conninfo, wal_retrieve_retry_interval: '100ms' } })
+}
+
+/** What `synchronous_standby_names` calls it. */
+export const STANDBY = 'standby'
 
 async function write(folder: string, name: string, text: string): Promise<void> {
   const path = join(folder, 'cluster', name)

@@ -21,6 +21,10 @@ export class Talk {
   sent = 0
   /** How late this program came to a send at most: on a busy machine it waits for itself. */
   lateMs: Millis = 0
+  /** How many times its sender was told that the database was restored, and how much it sent again for that. */
+  restored = 0
+  reoffered = 0
+  private readonly ackedAtMs: Millis[] = []
   private longestMs: Millis = 0
   private longestReadMs: Millis = 0
   private readonly calledAtMs: Millis[] = []
@@ -77,6 +81,15 @@ export class Talk {
     return longestReadMs
   }
 
+  /** Infinity: nothing was acknowledged since. */
+  firstAckSince(atMs: Millis): Millis {
+    return this.ackedAtMs.find((ackedAtMs) => ackedAtMs >= atMs) ?? Infinity
+  }
+
+  get acked(): number {
+    return this.ackedAtMs.length
+  }
+
   cutOffSince(atMs: Millis): Outage[] {
     return this.outages.flat().filter(({ lostAtMs }) => lostAtMs >= atMs)
   }
@@ -87,7 +100,12 @@ export class Talk {
 
   private join(place: TalkPlace, secret: SecretKeys): Promise<Peer> {
     const own: Outage[] = []
-    const onEvent = ({ type }: PeerEvent) => {
+    const onEvent = (event: PeerEvent) => {
+      const { type } = event
+      if (type === 'restored') {
+        this.restored += 1
+        this.reoffered += event.reoffered
+      }
       const nowMs = performance.now()
       const last = own.at(-1)
       const isOut = last?.servedAtMs === Infinity
@@ -107,6 +125,8 @@ export class Talk {
     const calledAtMs = performance.now()
     this.calledAtMs.push(calledAtMs)
     await this.sender.send(this.to, String(this.sent++))
-    this.longestMs = Math.max(this.longestMs, performance.now() - calledAtMs)
+    const nowMs = performance.now()
+    this.ackedAtMs.push(nowMs)
+    this.longestMs = Math.max(this.longestMs, nowMs - calledAtMs)
   }
 }
