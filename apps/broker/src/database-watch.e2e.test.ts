@@ -1,9 +1,10 @@
 /** What the broker notices of its database, and with which rights it does its work there. */
 import { lookAtHealth, openDatabase } from '@sealpost/db'
 import { scratchDatabase, unhurried } from '@sealpost/db/testing'
-import { connect } from '@sealpost/sdk'
+import { connect, type PeerEvent } from '@sealpost/sdk'
 import { expect, test } from 'vitest'
 import { HttpPeer } from './testing-http.ts'
+import { until } from './testing-process.ts'
 import { envelopeTo } from './testing-wire.ts'
 import { World } from './testing-world.ts'
 
@@ -60,13 +61,26 @@ test('dead letters are forgotten after their time', async () => {
   await expect.poll(() => world.count('dead_letter')).toBe(1)
 })
 
-test('a broker whose database was replaced by another incarnation ends, and the next one starts', async () => {
+test('a broker whose database was replaced begins another run in its process, and peers come back to it', async () => {
   await using world = await World.open()
+  const events: PeerEvent[] = []
+  const alice = await connect({ ...(await world.enrol()), onEvent: (event) => void events.push(event) })
+  const bob = await connect(await world.enrol())
+  await alice.send(bob.key, 'before')
   await world.db.run((sql) => sql`update cluster set origin = 'elsewhere'`)
-  expect((await world.broker.exited).code).toBe(1)
-  expect(world.broker.log.map(({ event }) => event)).toContain('database.replaced')
-  await world.restart()
+  await until('alice is told', () => events.some(({ type }) => type === 'restored'))
+  expect(events.find(({ type }) => type === 'restored')).toMatchObject({ reoffered: 1 })
+  await alice.send(bob.key, 'after')
+  const told = world.broker.log.map(({ event }) => event)
+  expect(told.filter((event) => /^database|ready/.test(event))).toEqual([
+    'broker.ready',
+    'database.moved',
+    'database.replaced',
+    'broker.ready',
+  ])
+  expect(world.broker.isAlive).toBe(true)
   expect(await (await fetch(`${world.broker.httpUrl}/readyz`)).text()).toBe('ok')
+  await Promise.all([alice.close(), bob.close()])
 })
 
 test('with the rights of the role for brokers, mail goes by socket and by HTTP, now and later', async () => {

@@ -12,6 +12,7 @@ import {
 } from '@sealpost/db'
 import { type Millis, OperatingError } from '@sealpost/std'
 import type { Config } from './config.ts'
+import type { DatabaseOrigin } from './database-origin.ts'
 import { errorFields, type Log } from './log.ts'
 import type { Metrics } from './metrics.ts'
 
@@ -19,10 +20,7 @@ interface Parts {
   readonly asking: Database
   readonly log: Log
   readonly metrics: Metrics
-  /** As it was at the start. */
-  readonly incarnation: string
-  /** Another database is there: what this process knows of it is wrong. */
-  readonly replaced: () => void
+  readonly origin: Pick<DatabaseOrigin, 'check' | 'isJudging' | 'keptCount'>
 }
 
 type Alarm = 'snapshot_held' | 'dead_rows' | 'move_stalled'
@@ -56,6 +54,10 @@ export class DatabaseWatch {
         'meshes that nobody can use because their mover died on the way to another cell',
         () => this.stalledMoves.count,
       ],
+      database_undecided: [
+        '1 while brokers decide whether another server has what was acknowledged',
+        () => Number(parts.origin.isJudging),
+      ],
       queue_dead_rows: ['dead rows of the hot tables that are not cleared away', () => this.deadRows],
     })
     parts.metrics.count({
@@ -63,6 +65,7 @@ export class DatabaseWatch {
         'dead letters deleted because their sender left more in one mailbox than it may',
         () => this.deadLettersTrimmed,
       ],
+      database_failovers: ['other servers that took over with all that was acknowledged', () => parts.origin.keptCount],
     })
     this.timers = [
       this.every('health.failed', LOOK_EVERY_MS, () => this.look()),
@@ -91,17 +94,14 @@ export class DatabaseWatch {
   }
 
   private async look(): Promise<void> {
-    const { incarnation, snapshotSeconds, deadRows } = await lookAtHealth(this.parts.asking)
+    const { origin, snapshotSeconds, deadRows } = await lookAtHealth(this.parts.asking)
     this.snapshotSeconds = snapshotSeconds
     this.deadRows = deadRows
     this.judge('snapshot_held', snapshotSeconds >= this.config.SNAPSHOT_SECONDS_MAX)
     this.stalledMoves = await lookAtStalledMoves(this.parts.asking)
     this.judge('move_stalled', this.stalledMoves.count > 0)
     this.judge('dead_rows', deadRows >= this.config.DEAD_ROWS_MAX)
-    if (incarnation === this.parts.incarnation) return
-    this.parts.log.error('database.replaced')
-    this.stop()
-    this.parts.replaced()
+    this.parts.origin.check(origin)
   }
 
   private judge(alarm: Alarm, isOn: boolean): void {

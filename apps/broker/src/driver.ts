@@ -27,7 +27,7 @@ import {
   type Want,
 } from '@sealpost/protocol'
 import type { Hint } from '@sealpost/protocol/hints'
-import { type Batch, Drain, type DrainOptions, type Swept, Writer, type WriterOptions } from '@sealpost/queue'
+import { type Batch, Drain, type DrainOptions, Writer, type WriterOptions } from '@sealpost/queue'
 import { type DeliveryId, type MeshId, type Millis, OperatingError, type PeerNo, type ShardId } from '@sealpost/std'
 import type { Authenticator } from './authenticator.ts'
 import { restAfter } from './commit-rest.ts'
@@ -37,6 +37,7 @@ import { Measurements } from './measurements.ts'
 import { MemberDriver, type MemberParts } from './member-driver.ts'
 import type { Metrics } from './metrics.ts'
 import { Releases } from './releases.ts'
+import { Serial } from './serial.ts'
 import type { SpaceNews } from './space-news.ts'
 import { Sweeps } from './sweeps.ts'
 
@@ -93,10 +94,11 @@ export class Driver extends MemberDriver implements Effects {
   private lastSocket = 0
   private isFlushing = false
   private areSettlesCalled = false
-  private isPuttingOff = false
-  private retries: Retry[] = []
-  private isGivingTime = false
-  private extensions: Extension[] = []
+  private readonly retries = new Serial<Retry>(RETRIES_MAX, (retries) => this.putOff(retries))
+  private readonly extensions = new Serial<Extension>(RETRIES_MAX, async (extensions) => {
+    await this.parts.queue.extend(extensions).catch((error) => this.complain('extend.failed', error))
+    return true
+  })
   private commitPauseMs: Millis = 0
   private commitsFromMs: Millis = 0
   private readonly complainedAtMs = new Map<string, Millis>()
@@ -120,7 +122,10 @@ export class Driver extends MemberDriver implements Effects {
     this.sweeps = new Sweeps(
       {
         sweep: () => this.parts.queue.sweep(),
-        swept: (swept) => this.swept(swept),
+        swept: ({ expired, dead }) => {
+          if (expired + dead > 0) this.parts.log.info('sweep.moved', { expired, dead })
+          this.parts.metrics.swept(expired, dead)
+        },
         failed: (error) => this.complain('sweep.failed', error),
       },
       options.sweepMs,
@@ -187,15 +192,30 @@ export class Driver extends MemberDriver implements Effects {
     return new Promise((resolve) => this.step(() => this.engine.presence.seek(meshId, resolve)))
   }
 
+  /** After an outage, before the pause of failed commits is over. */
+  databaseIsBack(): void {
+    this.commitPauseMs = this.commitsFromMs = 0
+    this.flushSoon()
+  }
+
+  /** Ends all sessions at once; peers come back within a time that grows with their number. */
+  dismiss(): void {
+    const withinMs = this.engine.departures.dismissMs
+    this.end('try_later', () => Math.ceil(Math.random() * withinMs))
+  }
+
   /** Refuses new work, answers what was taken, then says goodbye. */
   async shutdown(): Promise<void> {
     this.step(() => this.engine.beginShutdown(this.jitter()))
     const deadline = now() + CLOSING_WAIT_MS
     while (!this.writer.isIdle && now() < deadline) await wait(10)
+    this.end('restarting', () => this.jitter())
+  }
+
+  private end(code: CloseCode, retryAfterMs: () => Millis): void {
     for (const timer of this.timers) clearInterval(timer)
-    this.sweeps.stop()
-    this.releases.stop()
-    this.step(() => this.engine.endShutdown(() => this.jitter()))
+    for (const worker of [this.sweeps, this.releases]) worker.stop()
+    this.step(() => this.engine.endShutdown(code, retryAfterMs))
   }
 
   send(socket: SocketId, frames: readonly ServerFrame[]): SendOutcome {
@@ -283,8 +303,7 @@ export class Driver extends MemberDriver implements Effects {
     this.drain.want(want)
   }
   retry(retries: readonly Retry[]): void {
-    this.retries.push(...retries)
-    this.ends.track(this.putOff())
+    this.ends.track(this.retries.add(retries))
   }
   reject(rejects: readonly Reject[], told: readonly Settle[]): void {
     const asked = this.parts.queue.reject(rejects)
@@ -292,8 +311,7 @@ export class Driver extends MemberDriver implements Effects {
     this.ask('reject', asked, () => this.engine.told(told))
   }
   extend(extensions: readonly Extension[]): void {
-    this.extensions.push(...extensions)
-    this.ends.track(this.giveTime())
+    this.ends.track(this.extensions.add(extensions))
   }
   tellPushed(deliveries: readonly Settle[]): void {
     this.ask('tell', this.parts.queue.tellPushed(deliveries), () => this.engine.told(deliveries))
@@ -387,8 +405,7 @@ export class Driver extends MemberDriver implements Effects {
       this.complain('commit.failed', error)
       this.parts.metrics.commitFailed(batch, now() - startedAtMs)
       this.pauseCommits()
-      const failed = this.writer.failed()
-      this.step(() => this.engine.commitFailed(failed))
+      this.step(() => this.engine.commitFailed(this.writer.failed()))
     })
     if (!committed) return
     const tookMs = now() - startedAtMs
@@ -405,34 +422,15 @@ export class Driver extends MemberDriver implements Effects {
     })
   }
 
-  /** One statement at a time, for all that was given back meanwhile: a recipient can't fill the pool with them. */
-  private async putOff(): Promise<boolean> {
-    if (this.isPuttingOff) return true
-    this.isPuttingOff = true
-    let areDone = true
-    while (this.retries.length > 0) {
-      const retries = this.retries.splice(0, RETRIES_MAX)
-      try {
-        await this.parts.queue.retry(retries)
-        for (const retry of retries) this.lookAgain(retry)
-      } catch (error) {
-        areDone = false
-        this.complain('retry.failed', error) // what was not given back is pushed again after its lease
-      }
+  private async putOff(retries: readonly Retry[]): Promise<boolean> {
+    try {
+      await this.parts.queue.retry(retries)
+      for (const retry of retries) this.lookAgain(retry)
+      return true
+    } catch (error) {
+      this.complain('retry.failed', error) // what was not given back is pushed again after its lease
+      return false
     }
-    this.isPuttingOff = false
-    return areDone
-  }
-
-  /** The same for leases that are to go on. */
-  private async giveTime(): Promise<void> {
-    if (this.isGivingTime) return
-    this.isGivingTime = true
-    while (this.extensions.length > 0) {
-      const extensions = this.extensions.splice(0, RETRIES_MAX)
-      await this.parts.queue.extend(extensions).catch((error) => this.complain('extend.failed', error))
-    }
-    this.isGivingTime = false
   }
 
   /** Looking before the statement is done would find nothing; what is put off for longer is left to the poll. */
@@ -452,11 +450,6 @@ export class Driver extends MemberDriver implements Effects {
       this.step(() => this.engine.claimed(wants.map((want, i) => ({ want, claimed: claimed[i]! }))))
     }
     this.drain.ended()
-  }
-
-  private swept({ expired, dead }: Swept): void {
-    if (expired + dead > 0) this.parts.log.info('sweep.moved', { expired, dead })
-    this.parts.metrics.swept(expired, dead)
   }
 
   /** A database that is away is asked again after a while, and longer each time. */

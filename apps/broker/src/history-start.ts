@@ -3,6 +3,7 @@ import { CopyLanes, openDatabase, openPipeline } from '@sealpost/db'
 import { REPLAY_SESSION } from '@sealpost/replay'
 import type { Authenticator } from './authenticator.ts'
 import type { Config } from './config.ts'
+import type { DatabaseOrigin } from './database-origin.ts'
 import { Followers } from './history-followers.ts'
 import { HistoryPages } from './history-pages.ts'
 import { HistoryUpkeep, UPKEEP_STATEMENT_MS } from './history-upkeep.ts'
@@ -19,6 +20,7 @@ interface Parts {
   readonly log: Log
   readonly metrics: Metrics
   readonly databases: Parameters<typeof openSpaces>[1]['databases']
+  readonly origin: DatabaseOrigin
   readonly authenticator: Authenticator
 }
 
@@ -27,19 +29,23 @@ const LONGEST_MS = 120_000
 const WAITING_MAX = 256
 const WAITING_EACH_MAX = 12
 
-export async function openHistory(config: Config, { databases, authenticator, news, log, metrics }: Parts) {
+export async function openHistory(config: Config, { databases, origin, authenticator, news, log, metrics }: Parts) {
   const spaces = openSpaces(config, { databases, authenticator, news, metrics })
   const settings = { ...REPLAY_SESSION }
   const atATime = config.REPLAYS_AT_ONCE
   const db = await openDatabase(config.DATABASE_URL, {
     ...{ applicationName: 'sealpost history', connections: 2, settings },
     statementTimeoutMs: UPKEEP_STATEMENT_MS,
+    ...origin.guard,
   })
   const paging = await openPipeline(config.DATABASE_URL, {
     applicationName: 'sealpost pages',
     connections: 2,
     settings,
+    ...origin.guard,
   })
+  origin.guards(db)
+  origin.guards(paging)
   const copies = new CopyLanes(config.DATABASE_URL, {
     ...{ applicationName: 'sealpost replay', settings, idleMax: atATime },
     statementTimeoutMs: LONGEST_MS,

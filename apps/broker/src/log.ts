@@ -30,6 +30,10 @@ interface Fields {
   readonly lagMs?: number
   readonly memoryBytes?: number
   readonly forSeconds?: number
+  /** Of the database. */
+  readonly incarnation?: string
+  /** The number of a system of Postgres and its timeline. */
+  readonly server?: string
   readonly deadRows?: number
   readonly forgotten?: number
   readonly trimmed?: number

@@ -2,20 +2,12 @@
 
 import { openConsole } from '@sealpost/console'
 import type { Placement, Rate } from '@sealpost/core'
-import {
-  checkServer,
-  currentIncarnation,
-  type Database,
-  MEMBERS_MAX,
-  migrate,
-  openDatabase,
-  openPipeline,
-} from '@sealpost/db'
+import { type Database, MEMBERS_MAX } from '@sealpost/db'
 import { DEMO_PATH, openDemo } from '@sealpost/demo'
 import { normalizeAuthority, ready } from '@sealpost/identity'
 import { PROTOCOL_VERSIONS, SUBPROTOCOLS } from '@sealpost/protocol'
 import { defaultDrainOptions, defaultQueueOptions, defaultWriterOptions, type QueueOptions } from '@sealpost/queue'
-import { PostgresQueue, SESSION } from '@sealpost/queue/postgres'
+import { PostgresQueue } from '@sealpost/queue/postgres'
 import { OperatingError, type ShardId, toHex } from '@sealpost/std'
 import manifest from '../package.json'
 import { hostRefusal } from './admin/hosts.ts'
@@ -28,7 +20,9 @@ import { openBus } from './bus.ts'
 import { Cells } from './cells.ts'
 import { type Config, limitsOf, printConfig, readConfig } from './config.ts'
 import { configHelp } from './config-reference.ts'
+import { DatabaseOrigin } from './database-origin.ts'
 import { DatabaseWatch } from './database-watch.ts'
+import { askOrigin, openDatabases, prepareDatabase } from './databases.ts'
 import { Driver, type DriverOptions } from './driver.ts'
 import { GroupRegistrar } from './group-registrar.ts'
 import { openHistory } from './history-start.ts'
@@ -44,6 +38,7 @@ import { Ownership } from './ownership.ts'
 import { PersonRegistrar } from './person-registrar.ts'
 import { PoolRegistrar } from './pool-registrar.ts'
 import { Registrar } from './registrar.ts'
+import { type RunningBroker, Runs } from './runs.ts'
 import {
   helloOf,
   type RunningServer,
@@ -58,23 +53,21 @@ import { SpaceLookup } from './space-lookup.ts'
 import { SpaceNews } from './space-news.ts'
 import { Traces } from './traces.ts'
 
-export interface RunningBroker {
-  readonly url: string
-  readonly adminUrl: string
-  stop(): Promise<void>
-}
-
 /**
- * `replaced`: the database is another one than at the start, as after a restore. The broker must be started anew.
+ * `replaced`: the database lost something that was acknowledged, or is another one. This run must leave, and the next one
+ * begin.
  * @throws OperatingError with one sentence for whoever started it
  */
 export async function startBroker(config: Config, log: Log, replaced: () => void): Promise<RunningBroker> {
   await ready()
   const keys = await readBrokerKeys(config, log)
-  const databases = await openDatabases(config)
-  const { version: postgres, durability, incarnation } = await prepareDatabase(config, databases)
   const shard = toHex(crypto.getRandomValues(new Uint8Array(16))) as ShardId
+  const origin = new DatabaseOrigin({ open: () => askOrigin(config), shard, log, replaced })
+  const databases = await openDatabases(config, origin)
+  const { version: postgres, durability, decided } = await prepareDatabase(config, databases, shard)
+  const { incarnation } = decided
   const stored = new PostgresQueue(databases, shard, queueOptions(config))
+  origin.begin(decided, stored.lastAcknowledged)
   const members = await membersOf(databases, stored, { keys, config })
   const { queue, authenticator } = members
   const traces = await Traces.open(config)
@@ -90,8 +83,9 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
       timed: metrics.timed.bind(metrics),
     }),
   )
+  origin.onBack(() => driver.databaseIsBack())
   observe(driver, metrics)
-  const watch = new DatabaseWatch(config, { asking: databases.asking, log, metrics, incarnation, replaced })
+  const watch = new DatabaseWatch(config, { asking: databases.asking, log, metrics, origin })
   let isStopping = false
   const facts = { ...buildFacts(), brokerKey: keys.publicKey, shard, limits: config.LIMITS, durability, postgres }
   const limits = limitsOf(config)
@@ -107,47 +101,44 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   }
   const intakes = config.LIMITS === 'on' ? new Intakes(intakeRate(config)) : null
   const socketOptions = serverOptions(config, keys, intakes)
-  const attachments = await openAttachments(config, { log, metrics })
-  const history = await openHistory(config, { databases, authenticator, news, log, metrics })
+  const attachments = await openAttachments(config, { origin, log, metrics })
+  const history = await openHistory(config, { databases, origin, authenticator, news, log, metrics })
   const api = openApi(
     { driver, queue, db: databases.asking, authenticator, attachments, ...history, log },
     { greet: () => helloOf(socketOptions), pollingIdleMs: config.POLLING_IDLE_MS, rate: limits.rate, intakes },
   )
   const app = publicRoutes(http).route('/', api.app)
   if (config.DEMO === 'on') withDemo(app, await openDemo())
-  const overload = watchOverload(config, { driver, log, metrics, asking: databases.asking })
+  const { overload, ...overloadWatch } = watchOverload(config, { driver, log, metrics, asking: databases.asking })
   const server = serve({ driver, log, ...servingParts({ app, overload, metrics, traces }) }, socketOptions)
   const self = { shard, keys, port: server.port }
-  const shards = new ShardTable(config, self, { db: databases.asking, bus, log, metrics, ...placing(driver) })
+  const shards = new ShardTable(config, self, { db: databases.asking, origin, bus, log, metrics, ...placing(driver) })
   const operators = openAdmin({ databases, driver, metrics, watch, overload, facts, log })
   const admin = serveOperators(config, { http, operators, log })
   await shards.look()
   const { url, adminUrl, httpUrl } = urlsOf(server, admin)
-  const { brokerKey } = facts
-  const { version, gitSha } = facts
+  const { brokerKey, version, gitSha } = facts
   const built = { version, gitSha, postgres, durability, limits: config.LIMITS }
-  const demo = config.DEMO === 'on' ? { demoUrl: `${httpUrl}${DEMO_PATH}` } : {}
-  log.info('broker.ready', { url, httpUrl, adminUrl, ...demo, brokerKey, shard, ...built })
-  return {
-    url,
-    adminUrl,
-    stop: async () => {
-      isStopping = true
-      watch.stop()
-      await shards.leave()
-      server.refuseNewcomers()
-      await driver.shutdown()
-      await api.ended().then(history.stop)
-      await server.stop()
-      await attachments.close()
-      await admin.stop()
-      operators.stop()
-      await bus.close()
-      await traces?.stop()
-      await Promise.all(Object.values(databases).map((database) => database.close()))
-    },
+  log.info('broker.ready', { url, httpUrl, adminUrl, ...demoUrlOf(config, httpUrl), brokerKey, shard, ...built })
+  const end = async (endSessions: () => unknown) => {
+    isStopping = true
+    for (const watching of [watch, origin, overloadWatch]) watching.stop()
+    await shards.leave()
+    server.refuseNewcomers()
+    await endSessions()
+    await api.ended().then(history.stop)
+    await server.stop()
+    await attachments.close()
+    await admin.stop()
+    operators.stop()
+    await bus.close()
+    await traces?.stop()
+    await Promise.all(Object.values(databases).map((database) => database.close()))
   }
+  return { url, adminUrl, stop: () => end(() => driver.shutdown()), leave: () => end(() => driver.dismiss()) }
 }
+
+const demoUrlOf = ({ DEMO }: Config, httpUrl: string) => (DEMO === 'on' ? { demoUrl: `${httpUrl}${DEMO_PATH}` } : {})
 
 type Listening = Pick<RunningServer, 'authority'>
 
@@ -292,26 +283,6 @@ const intakeRate = (config: Config): Rate => ({
 /** Room for what a session may be owed, in the larger form, and for its acks. */
 const BACKPRESSURE_FACTOR = 4
 
-async function openDatabases(config: Config) {
-  const options = (name: string, connections: number) => ({
-    applicationName: `sealpost ${name}`,
-    connections,
-    settings: SESSION,
-  })
-  const pipeline = (name: string) => openPipeline(config.DATABASE_URL, options(name, 1))
-  const operating = await openDatabase(config.ADMIN_DATABASE_URL || config.DATABASE_URL, options('admin', 2))
-  const [writing, entries] = [await pipeline('writing'), await pipeline('entries')]
-  const [claiming, collecting] = [await pipeline('claiming'), await pipeline('collecting')]
-  const asking = await openDatabase(config.DATABASE_URL, options('asking', 2))
-  return { writing, entries, operating, claiming, collecting, asking }
-}
-
-async function prepareDatabase(config: Config, { asking }: { asking: Database }) {
-  const { version, durability } = await checkServer(asking)
-  await migrate(config.DATABASE_URL)
-  return { version, durability, incarnation: await currentIncarnation(asking) }
-}
-
 function buildFacts() {
   return {
     version: manifest.version,
@@ -340,10 +311,9 @@ async function main(): Promise<void> {
   if (words.length > 0) return print(printConfig(read.config))
   const log = openLog(read.config.LOG_LEVEL)
   try {
-    const replaced = Promise.withResolvers<void>()
-    const starting = startBroker(read.config, log, replaced.resolve)
-    endWhenDue(starting, log, replaced.promise) // before it is ready: whoever hears of that may end it at once
-    await starting
+    const runs = new Runs(read.config, log, (config, replaced) => startBroker(config, log, replaced))
+    endWhenDue(runs, log) // before it is ready: whoever hears of that may end it at once
+    await runs.ready()
   } catch (error) {
     if (!(error instanceof OperatingError)) throw error
     leave(1, [error.message])
@@ -363,8 +333,8 @@ function leave(code: number, sentences: readonly string[]): never {
   process.exit(code)
 }
 
-function endWhenDue(starting: Promise<RunningBroker>, log: Log, replaced: Promise<void>): void {
-  const stop = async () => (await starting).stop()
+function endWhenDue(runs: Runs, log: Log): void {
+  const stop = () => runs.stop()
   let isEnding = false
   const end = (signal: string) => {
     if (isEnding) process.exit(1) // a second signal ends at once
@@ -384,8 +354,6 @@ function endWhenDue(starting: Promise<RunningBroker>, log: Log, replaced: Promis
     setTimeout(() => process.exit(1), 5000).unref()
     void stop().finally(() => process.exit(1))
   }
-  // With a failure, so that whoever watches over it starts it anew.
-  void replaced.then(stop).finally(() => process.exit(1))
   process.on('uncaughtException', die('broker.fault'))
   process.on('unhandledRejection', die('broker.fault'))
 }

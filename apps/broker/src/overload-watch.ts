@@ -13,8 +13,13 @@ interface Parts {
   readonly asking: Database
 }
 
+export interface OverloadWatch {
+  readonly overload: Overload
+  stop(): void
+}
+
 /** With the limits off it looks, and finds none. */
-export function watchOverload(config: Config, { driver, log, metrics, asking }: Parts): Overload {
+export function watchOverload(config: Config, { driver, log, metrics, asking }: Parts): OverloadWatch {
   const overload = new Overload(
     config.LIMITS === 'off'
       ? { lagMsMax: Infinity, memoryBytesMax: Infinity, statementsMax: Infinity }
@@ -44,6 +49,7 @@ export function watchOverload(config: Config, { driver, log, metrics, asking }: 
     if (reason) log.warn('overload.began', { reason, lagMs, memoryBytes: process.memoryUsage.rss() })
     else log.info('overload.ended')
   }
-  setInterval(look, LOOK_EVERY_MS).unref()
-  return overload
+  const timer = setInterval(look, LOOK_EVERY_MS)
+  timer.unref()
+  return { overload, stop: () => clearInterval(timer) }
 }

@@ -9,6 +9,7 @@ import { type Database, keepShard, leaveShards, type ShardEntry, type ShardTable
 import { type Millis, OperatingError, type ShardId } from '@sealpost/std'
 import type { BrokerKeys } from './broker-keys.ts'
 import type { Config } from './config.ts'
+import type { DatabaseOrigin } from './database-origin.ts'
 import { errorFields, type Log } from './log.ts'
 import type { Metrics } from './metrics.ts'
 
@@ -25,6 +26,7 @@ interface Parts {
   readonly placed: (placement: Placement) => void
   /** Which others are alive, whether they can be dialled or not. */
   readonly others: (shards: ReadonlySet<ShardId>) => void
+  readonly origin: Pick<DatabaseOrigin, 'renewing'>
 }
 
 interface Self {
@@ -96,8 +98,10 @@ export class ShardTable {
   }
 
   private async lookOnce(): Promise<void> {
+    const renewed = this.parts.origin.renewing()
     try {
       const table = await keepShard(this.parts.db, this.self, { leaseMs: LEASE_MS, isNew: this.isNew })
+      renewed(table.leaseUntil)
       if (this.isNew) this.parts.bus.publish({ type: 'shards' })
       this.isNew = false
       if (this.isOver) return
@@ -109,7 +113,8 @@ export class ShardTable {
     }
   }
 
-  private judge({ isListed, shards }: Table): void {
+  private judge({ leaseUntil, shards }: Table): void {
+    const isListed = leaseUntil !== null
     this.alive = shards.length
     if (isListed === this.wasListed) return
     this.wasListed = isListed

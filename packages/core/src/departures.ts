@@ -28,6 +28,11 @@ const SPREAD_MIN_MS: Millis = 200
 /** Those that went elsewhere cost about so much of others' time each: a handshake and the opening of a session. */
 const SPREAD_PER_SESSION_MS = 0.2
 
+/** A peer that comes back to another incarnation sends again what was acknowledged lately: up to 4,096 envelopes. */
+const DISMISSED_WITHIN_MS = 500
+const DISMISSED_PER_SESSION_MS = 5
+const DISMISSED_WITHIN_MS_MAX: Millis = 15_000
+
 export class Departures {
   private readonly context: Context
   private readonly homes: Homes
@@ -46,6 +51,12 @@ export class Departures {
   get spreadMs(): Millis {
     if (!this.homes.hasOthers) return SPREAD_MAX_MS
     return Math.min(SPREAD_MAX_MS, Math.max(SPREAD_MIN_MS, this.ports.sessions.size * SPREAD_PER_SESSION_MS))
+  }
+
+  /** Within how long all peers of this shard come back to it under another incarnation. */
+  get dismissMs(): Millis {
+    const withinMs = DISMISSED_WITHIN_MS + this.ports.sessions.size * DISMISSED_PER_SESSION_MS
+    return Math.min(DISMISSED_WITHIN_MS_MAX, withinMs)
   }
 
   /** A peer that has proven its key is told where its mesh is at home, unless that is here or it can't get there. */
@@ -76,8 +87,8 @@ export class Departures {
       if (state.name === 'live') this.context.send(state.live, [{ type: 'goaway', retryAfterMs }])
   }
 
-  end(retryAfterMs: () => Millis): void {
-    for (const session of [...this.ports.sessions.values()]) this.ports.refuse(session, 'restarting', retryAfterMs())
+  end(code: CloseCode, retryAfterMs: () => Millis): void {
+    for (const session of [...this.ports.sessions.values()]) this.ports.refuse(session, code, retryAfterMs())
   }
 
   /** About once a second. */

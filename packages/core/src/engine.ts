@@ -340,8 +340,8 @@ export class Engine {
     this.departures.begin(retryAfterMs)
   }
 
-  endShutdown(retryAfterMs: () => Millis): void {
-    this.departures.end(retryAfterMs)
+  endShutdown(code: CloseCode, retryAfterMs: () => Millis): void {
+    this.departures.end(code, retryAfterMs)
   }
 
   private receivedAuth(session: Session, hello: FrameOf<'hello'>, auth: FrameOf<'auth'>): void {

@@ -383,3 +383,62 @@ test.each([
   await admin.run((sql) => sql`select pg_advisory_unlock(9)`)
   await opened.close()
 })
+
+test('no statement runs on a connection that is not admitted, and its caller hears why', async () => {
+  let isAdmitted = true
+  const asked: string[] = []
+  const db = await openDatabase(scratch.url, {
+    ...unhurried,
+    connections: 1,
+    admit: async (row) => {
+      const [name] = await row('select current_database()')
+      asked.push(name!)
+      return isAdmitted ? null : 'it is another one'
+    },
+  })
+  expect(asked).toEqual([new URL(scratch.url).pathname.slice(1)])
+  isAdmitted = false
+  db.reconnect()
+  await expect(db.run((sql) => sql`select 1`)).rejects.toMatchObject({
+    code: 'db_not_done',
+    message: expect.stringContaining('it is another one'),
+  })
+  isAdmitted = true
+  expect(await db.run((sql) => sql`select 2 as n`)).toEqual([{ n: 2 }])
+  await db.close()
+})
+
+test('a connection that was admitted before a reconnect is admitted again before its first statement', async () => {
+  const held = Promise.withResolvers<void>()
+  const waiting = Promise.withResolvers<void>()
+  let admissions = 0
+  const pipeline = await openPipeline(scratch.url, {
+    ...unhurried,
+    admit: async (row) => {
+      await row('select 1')
+      admissions += 1
+      if (admissions === 2) {
+        waiting.resolve()
+        await held.promise
+      }
+      return null
+    },
+  })
+  pipeline.reconnect()
+  const answer = pipeline.run((pipe) => pipe.run([{ text: 'select 3' }]))
+  await waiting.promise
+  pipeline.reconnect()
+  held.resolve()
+  expect(await answer).toEqual([[['3']]])
+  expect(admissions).toBe(3)
+  await pipeline.close()
+})
+
+test('a statement that runs when all connections are cut fails as one whose end is unknown', async () => {
+  const db = await openDatabase(scratch.url, { ...unhurried, connections: 1 })
+  const failed = db.run((sql) => sql`select pg_sleep(30)`).catch((error) => error)
+  db.reconnect()
+  expect(await failed).toMatchObject({ code: 'db_unavailable' })
+  expect(await db.run((sql) => sql`select 4 as n`)).toEqual([{ n: 4 }])
+  await db.close()
+})

@@ -24,6 +24,8 @@ export interface Connections<Driver> {
    * @throws DatabaseError `db_unavailable`, `db_not_done`, `db_refused`, `db_closed`
    */
   run<T>(statement: (driver: Driver) => PromiseLike<T>, options?: { timeoutMs?: number }): Promise<T>
+  /** Cuts every connection at once. What runs on them fails; what waits goes over new ones. */
+  reconnect(): void
   /** Lets running statements finish for up to two seconds, then ends every connection. */
   close(): Promise<void>
 }
@@ -31,6 +33,9 @@ export interface Connections<Driver> {
 export type Database = Connections<Sql>
 /** Connections that run several prepared statements as one transaction, with binary parameters and `COPY`. */
 export type Pipeline = Connections<Pipe>
+
+/** Returns why a new connection may not be used, or null, by what a statement answers on it. */
+export type Admission = (row: (text: string) => Promise<readonly (string | null)[]>) => Promise<string | null>
 
 export interface DatabaseOptions {
   connections?: number
@@ -51,6 +56,7 @@ export interface DatabaseOptions {
   onNotice?: (message: string) => void
   /** A connection was given up; the next statement opens a fresh one. */
   onConnectionLost?: () => void
+  admit?: Admission
 }
 
 const defaults = {
@@ -115,6 +121,8 @@ class Pool<Driver> implements Connections<Driver> {
   readonly #waiting = new Set<Waiter<Driver>>()
   readonly #probes: ReturnType<typeof setInterval>
   #opening = 0
+  /** Counts the calls of `reconnect`. */
+  #generation = 0
   #drained: (() => void) | undefined
   #isClosed = false
 
@@ -154,6 +162,13 @@ class Pool<Driver> implements Connections<Driver> {
     } finally {
       this.#release(lane)
     }
+  }
+
+  reconnect(): void {
+    this.#generation++ // what is being opened is admitted again
+    const lanes = [...this.#idle.keys(), ...this.#busy]
+    this.#idle.clear()
+    for (const lane of lanes) lane.cut()
   }
 
   async close(): Promise<void> {
@@ -231,6 +246,10 @@ class Pool<Driver> implements Connections<Driver> {
     try {
       const onGone = (gone: Lane<Driver>) => this.#gone(gone)
       const lane = await this.#openLane(this.#url, { ...this.#options, session: this.#session(), onGone })
+      for (let generation = -1; generation !== this.#generation; ) {
+        generation = this.#generation
+        await this.#admit(lane)
+      }
       this.#opening--
       this.#release(lane)
     } catch (error) {
@@ -238,6 +257,17 @@ class Pool<Driver> implements Connections<Driver> {
       first(this.#waiting)?.fail(error as Error)
       this.#openMissing()
     }
+  }
+
+  /** A lane that is not admitted has run no statement of the pool's. */
+  async #admit(lane: Lane<Driver>): Promise<void> {
+    const { admit, queryTimeoutMs } = this.#options
+    if (!admit) return
+    const asked = this.#bounded(admit(lane.row), queryTimeoutMs, queryTimeoutMs)
+    const reason = await asked.catch(() => 'it did not say which server it is')
+    if (reason === null) return
+    lane.cut()
+    throw notDone(reason, this.address)
   }
 
   #session(): Record<string, string | number> {

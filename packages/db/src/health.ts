@@ -1,9 +1,10 @@
 /** What slows a queue down before anybody sees why: dead rows, and whoever keeps them from being cleared away. */
 import type { Database } from './connect.ts'
+import { type Origin, originOf } from './origin.ts'
 
 export interface DatabaseHealth {
-  /** Of the incarnation that this server holds now. */
-  readonly incarnation: string
+  /** Null while brokers have not decided on this server. */
+  readonly origin: Origin | null
   /**
    * Age of the oldest transaction whose snapshot keeps dead rows, prepared ones included; 0: there is none. Without
    * the role `pg_read_all_stats` those of other accounts are not seen.
@@ -14,6 +15,8 @@ export interface DatabaseHealth {
 }
 
 interface Row {
+  server: string | null
+  noted: string | null
   incarnation: string
   snapshotSeconds: number
   deadRows: number
@@ -23,15 +26,16 @@ interface Row {
 export async function lookAtHealth(db: Database): Promise<DatabaseHealth> {
   const [row] = await db.run(
     (sql) => sql<Row[]>`
-      select note_origin(false) as incarnation,
+      select database_origin() as server, noted, incarnation,
         greatest(0, extract(epoch from clock_timestamp() - least(
           (select min(xact_start) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()
             and backend_type in ('client backend', 'walsender') and coalesce(backend_xid, backend_xmin) is not null),
           (select min(prepared) from pg_prepared_xacts where database = current_database()))))::float8
           as "snapshotSeconds",
         (select coalesce(sum(n_dead_tup), 0)::float8 from pg_stat_user_tables
-          where schemaname = 'public' and relname in ('message_queue', 'session', 'sender_mark')) as "deadRows"`,
+          where schemaname = 'public' and relname in ('message_queue', 'session', 'sender_mark')) as "deadRows"
+      from (select origin as noted, replace(incarnation::text, '-', '') as incarnation from cluster) c`,
   )
-  const { incarnation, snapshotSeconds, deadRows } = row!
-  return { incarnation: incarnation.replaceAll('-', ''), snapshotSeconds: snapshotSeconds ?? 0, deadRows }
+  const { server, noted, incarnation, snapshotSeconds, deadRows } = row!
+  return { origin: originOf([server, noted, incarnation]), snapshotSeconds: snapshotSeconds ?? 0, deadRows }
 }

@@ -26,7 +26,7 @@ test('it stays the same as long as the server does', async () => {
   const block = await nextBlock()
   expect(first).toMatch(/^[0-9a-f]{32}$/)
   expect(await currentIncarnation(db)).toBe(first)
-  expect((await lookAtHealth(db)).incarnation).toBe(first)
+  expect((await lookAtHealth(db)).origin?.incarnation).toBe(first)
   expect(await nextBlock()).toBe(block + 1)
 })
 

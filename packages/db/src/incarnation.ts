@@ -17,7 +17,7 @@ export async function currentIncarnation(db: Database): Promise<string> {
   return row!.incarnation.replaceAll('-', '')
 }
 
-/** Begins a new incarnation, after files were copied back without a recovery. Brokers must be started anew. @throws DatabaseError */
+/** Begins a new incarnation, after files were copied back without a recovery. Brokers that run follow. @throws DatabaseError */
 export async function beginIncarnation(db: Database): Promise<string> {
   const [row] = await execute<{ incarnation: string }>(
     db,

@@ -8,6 +8,7 @@ export * from './cells.ts'
 export * from './check-server.ts'
 export * from './column-types.ts'
 export {
+  type Admission,
   type Database,
   type DatabaseOptions,
   openDatabase,
@@ -16,7 +17,7 @@ export {
 } from './connect.ts'
 export * from './consent.ts'
 export { CopyLanes, type CopyOptions } from './copy-lanes.ts'
-export { type Address, DatabaseError, NEW_PARTITION } from './database-error.ts'
+export { type Address, DatabaseError, NEW_PARTITION, notDone } from './database-error.ts'
 export * from './database-figures.ts'
 export * from './dead-letters.ts'
 export * from './devices.ts'
@@ -34,6 +35,7 @@ export * from './mesh-move.ts'
 export type { MeshPlace, MovePhase, MoveRow } from './mesh-move-steps.ts'
 export * from './mesh-views.ts'
 export * from './migrate.ts'
+export * from './origin.ts'
 export type { PipeRow, Step } from './pipe-lane.ts'
 export * from './pools.ts'
 export * from './queue-census.ts'

@@ -18,6 +18,8 @@ export interface Lane<Driver> {
   readonly isGone: boolean
   /** Asks for a sign of life. */
   ping(): PromiseLike<unknown>
+  /** The only row of a statement without parameters, as texts. */
+  row(text: string): Promise<readonly (string | null)[]>
   /** Ends the connection now, and asks the server to end whatever runs on it. */
   cut(): void
   /** Says goodbye first; for a lane on which nothing runs. */
@@ -114,6 +116,10 @@ function newLane(url: string, address: Address, options: LaneOptions<Sql>): Lane
     ping: async () => {
       const { state } = await sql`select 1`.simple()
       backend = state as unknown as Partial<Backend>
+    },
+    row: async (text) => {
+      const [row] = await sql.unsafe(text).values()
+      return row as readonly (string | null)[]
     },
     cut: () => {
       gone()

@@ -160,6 +160,7 @@ function newLane(
       return isGone
     },
     ping: () => pipe.run([]),
+    row: async (text) => (await pipe.run([{ text }]))[0]![0]!,
     cut: () => {
       gone()
       destroy(socket)

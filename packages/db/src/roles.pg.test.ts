@@ -1,9 +1,10 @@
 import { randomBytes } from 'node:crypto'
-import { toHex } from '@sealpost/std'
+import { type ShardId, toHex } from '@sealpost/std'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type Database, openDatabase } from './connect.ts'
 import { lookAtHealth } from './health.ts'
 import { migrate } from './migrate.ts'
+import { decidedOrigin } from './origin.ts'
 import { roleStatements } from './roles.ts'
 import { emptyDatabase, type ScratchDatabase, unhurried } from './testing.ts'
 import { loginsOf, type RoleLogins } from './testing-roles.ts'
@@ -58,6 +59,7 @@ describe('a broker', () => {
     'delete from cluster',
     'update cluster set origin = null',
     "select setval('delivery_block', 1)",
+    "select take_origin('elsewhere', false)",
     'delete from history_event',
     "update history_event set record = ''",
     'delete from history_event_default',
@@ -71,7 +73,8 @@ describe('a broker', () => {
 
   test('finds the database up to date, its incarnation and its health', async () => {
     await expect(migrate(logins.broker)).resolves.toBeUndefined()
-    expect((await lookAtHealth(broker)).incarnation).toMatch(/^[0-9a-f]{32}$/)
+    const decided = await decidedOrigin(broker, 'ab'.repeat(16) as ShardId, 0)
+    expect(decided).toMatchObject((await lookAtHealth(broker)).origin!)
   })
 })
 

@@ -92,6 +92,14 @@ const MONITOR: Grants = {
 /** A broker makes no tables and drops none, but the days of history, and those only when they are over. */
 const HISTORY_JOBS = ['add_history_day(date)', 'drop_history_day(date)', 'clear_undated_history(timestamptz, integer)']
 
+/** Where the database is, and under which incarnation. */
+const ORIGIN_JOBS = [
+  'note_origin(boolean)',
+  'database_origin()',
+  'take_origin(text, boolean)',
+  'attest_origin(uuid, uuid, boolean, double precision)',
+]
+
 const ROLES = ['owner', 'broker', 'admin', 'monitor', 'backup'] as const
 
 /**
@@ -121,9 +129,9 @@ export function roleStatements(prefix = 'sealpost'): string[] {
     ...granted(MONITOR, monitor),
     ...reading(backup),
     `alter default privileges for role ${owner} in schema public grant select on tables to ${backup}`, // partitions of days to come
-    `revoke all on function note_origin(boolean), refuse_while_moving(), ${HISTORY_JOBS} from public`,
+    `revoke all on function ${ORIGIN_JOBS}, refuse_while_moving(), ${HISTORY_JOBS} from public`,
     `grant execute on function ${HISTORY_JOBS} to ${broker}`,
-    `grant execute on function note_origin(boolean) to ${broker}, ${admin}`,
+    `grant execute on function note_origin(boolean), database_origin(), attest_origin(uuid, uuid, boolean, double precision) to ${broker}, ${admin}`,
     `grant execute on function pg_control_system() to ${owner}`,
     `grant pg_read_all_stats to ${broker}, ${admin}, ${monitor}`, // to see whose snapshot holds up the queue
   ]
@@ -143,7 +151,7 @@ const handOver = (owner: string) => `do $$ declare what record; begin
         and d.deptype in ('a', 'i', 'e') and d.classid = 'pg_class'::regclass))
   loop execute format('alter %s %s owner to ${owner}',
     case what.relkind when 'S' then 'sequence' when 'v' then 'view' else 'table' end, what.name); end loop;
-  alter function note_origin(boolean) owner to ${owner};
+  ${ORIGIN_JOBS.map((job) => `alter function ${job} owner to ${owner};`).join(' ')}
   alter function refuse_while_moving() owner to ${owner};
   ${HISTORY_JOBS.map((job) => `alter function ${job} owner to ${owner};`).join(' ')}
 end $$`

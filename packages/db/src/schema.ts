@@ -486,6 +486,11 @@ export const cluster = pgTable(
     incarnation: uuid('incarnation').notNull().default(sql`gen_random_uuid()`),
     /** The server and its timeline, when they were last looked at. Others mean that a backup was restored. */
     origin: text('origin'),
+    /** The server and timeline that brokers are judging: does it hold all that they acknowledged? */
+    candidate: text('candidate'),
+    candidateSince: instant('candidate_since'),
+    /** Shards that found everything they acknowledged on the candidate. */
+    attested: uuid('attested').array(),
   },
   (t) => [check('cluster_single_row', sql`${t.one} = 1`)],
 )

@@ -33,8 +33,8 @@ const namesOf = (shards: readonly ShardEntry[]) => shards.map(({ name }) => name
 test('those that are alive see one another, as each tells of itself', async () => {
   const [a, b] = [entry('a'), entry('b', { certificate: Uint8Array.of(1, 2, 3), url: null })]
   expect(namesOf((await keepShard(db, a, FOR_LONG)).shards)).toEqual(['a'])
-  const { shards, isListed } = await keepShard(db, b, FOR_LONG)
-  expect(isListed).toBe(true)
+  const { shards, leaseUntil } = await keepShard(db, b, FOR_LONG)
+  expect(Number(leaseUntil)).toBeGreaterThan(Date.now() / 1000)
   expect(shards).toMatchObject([a, { ...b, certificate: expect.anything(), epoch: 1 }])
   expect([...shards[1]!.certificate!]).toEqual([1, 2, 3])
   expect(shards[1]!.leaseMs).toBeGreaterThan(0)
@@ -53,8 +53,8 @@ test('a newer process takes the name over, and the older one does not take it ba
   const [older, newer] = [entry('a'), entry('a')]
   await keepShard(db, older, FOR_LONG)
   await keepShard(db, newer, FOR_LONG)
-  const { isListed, shards } = await keepShard(db, older, { ...FOR_LONG, isNew: false })
-  expect(isListed).toBe(false)
+  const { leaseUntil, shards } = await keepShard(db, older, { ...FOR_LONG, isNew: false })
+  expect(leaseUntil).toBeNull()
   expect(shards).toMatchObject([{ shardId: newer.shardId, epoch: 2 }])
   await leaveShards(db, older)
   expect(await listShards(db)).toMatchObject([{ shardId: newer.shardId }])

@@ -26,14 +26,15 @@ export interface ListedShard extends ShardEntry {
 }
 
 export interface ShardTable {
-  /** False: a newer process goes by this name. */
-  readonly isListed: boolean
+  /** How long this shard is listed, by the database's clock to the microsecond; null: a newer process goes by its name. */
+  readonly leaseUntil: string | null
   /** Those that are alive, by their names. */
   readonly shards: readonly ListedShard[]
   readonly pins: ReadonlyMap<MeshId, string>
 }
 
 interface ShardRow extends Omit<ListedShard, 'certificate'> {
+  readonly leaseUntil: string
   readonly certificate: Uint8Array | null
 }
 
@@ -42,7 +43,8 @@ const FORGET_AFTER = sql`interval '1 day'`
 
 const columns = sql`name, replace(shard_id::text, '-', '') as "shardId", epoch::float8 as epoch, url,
   encode(broker_key, 'hex') as "brokerKey", certificate,
-  (extract(epoch from lease_until - clock_timestamp()) * 1000)::float8 as "leaseMs"`
+  (extract(epoch from lease_until - clock_timestamp()) * 1000)::float8 as "leaseMs",
+  extract(epoch from lease_until)::text as "leaseUntil"`
 
 /**
  * Says that this shard is alive for `leaseMs` more, and reads who else is. A newcomer takes its name over from whoever has
@@ -77,8 +79,8 @@ export async function keepShard(
       select ${columns} from ${shard} where lease_until > clock_timestamp() and not exists (select from kept where kept.name = ${shard.name})
       order by 1`,
   )
-  const isListed = shards.some(({ shardId }) => shardId === self.shardId)
-  return { isListed, shards, pins: await listPins(db) }
+  const leaseUntil = shards.find(({ shardId }) => shardId === self.shardId)?.leaseUntil ?? null
+  return { leaseUntil, shards, pins: await listPins(db) }
 }
 
 /** The shard goes: its meshes have another home at once. @throws DatabaseError */

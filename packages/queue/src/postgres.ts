@@ -52,6 +52,7 @@ import {
   undecidedOf,
 } from './decisions.ts'
 import { keptSteps } from './kept-step.ts'
+import { LastAcknowledged } from './last-acknowledged.ts'
 import { Arrivals } from './postgres-arrivals.ts'
 import { claim } from './postgres-claim.ts'
 import { collect } from './postgres-collect.ts'
@@ -63,9 +64,11 @@ import { DatabaseClock, DeliveryIds, SenderMarks } from './shard-memory.ts'
 import * as statements from './sql.ts'
 import { RowWriters, SureCommit } from './sure-commit.ts'
 
+export type { LastAcknowledged } from './last-acknowledged.ts'
 export { SESSION } from './sql.ts'
 
 export class PostgresQueue implements Queue {
+  readonly lastAcknowledged = new LastAcknowledged()
   private readonly db: QueueDatabases
   private readonly shard: ShardId
   private readonly options: QueueOptions
@@ -107,6 +110,7 @@ export class PostgresQueue implements Queue {
     if (!answers) return null
     const { enqueuedAtMs, clockMs } = commit.learn(this.marks, answers.slice(settling.length))
     clock.set(clockMs)
+    this.lastAcknowledged.stored(appends.at(-1)!)
     return { outcomes: commit.outcomes(), enqueuedAtMs }
   }
 
@@ -137,6 +141,7 @@ export class PostgresQueue implements Queue {
     const given = ids!.split(',')
     const decisions = given.map((id, i) => decisionOf(statuses[i]!, Number(id) as DeliveryId))
     this.marks.learn(appends, decisions, readPlaces(places ?? ''))
+    this.lastAcknowledged.decided(appends, decisions)
     return { decisions, enqueuedAtMs: Math.floor(Number(atMs)) }
   }
 

@@ -416,3 +416,7 @@ export function codeOfClose(closeNumber: number): RefusalCode | undefined {
 export function wrongBroker(): SealpostError {
   return new SealpostError('wrong_broker', 'Whoever answered does not hold the pinned key of this broker.')
 }
+
+/** Epochs grow with each session: a database that gives one again has lost the opening of the last one, and what followed it. */
+export const isRestoredSince = (last: FrameOf<'welcome'>, now: FrameOf<'welcome'>): boolean =>
+  last.incarnation !== now.incarnation || last.epoch >= now.epoch

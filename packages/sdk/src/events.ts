@@ -15,7 +15,7 @@ export type PeerEvent =
   /** `incarnation` names the database; `restored` says when it is another one than before. */
   | { type: 'connected'; epoch: number; incarnation: string; durability: 'fsync' | 'degraded' }
   /**
-   * Follows `connected`: the broker's database was restored from a backup, or a standby took over. Of what was
+   * Follows `connected`: the broker's database was restored from a backup, or a standby took over that misses something. Of what was
    * acknowledged, `reoffered` messages of the last 15 minutes are said again; what is older, or of a former life, may be gone.
    * Mail that was settled may come again, and is hidden as any duplicate is.
    */

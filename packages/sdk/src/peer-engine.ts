@@ -7,7 +7,7 @@ import type { ClientFrame, FrameOf, ServerFrame } from '@sealpost/protocol'
 import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
 import type { KnownAddresses } from './addresses.ts'
 import { Arrivals } from './arrivals.ts'
-import { Connection, type ConnectionState } from './connection.ts'
+import { Connection, type ConnectionState, isRestoredSince } from './connection.ts'
 import { asStoreError, type SealpostCode, SealpostError } from './errors.ts'
 import type { PeerCounters } from './events.ts'
 import { GroupDesk } from './group-desk.ts'
@@ -60,7 +60,7 @@ export class PeerEngine {
   readonly connection: Connection
   private readonly outbox: Outbox
   /** Of the last session. */
-  #incarnation: string | null = null
+  #welcome: FrameOf<'welcome'> | null = null
   private readonly arrivals: Arrivals
   readonly #keys: PeerKeys
   readonly #questions = new Questions()
@@ -411,8 +411,8 @@ export class PeerEngine {
     this.groups.connected()
     this.pools.connected(welcome)
     const { epoch, incarnation } = welcome
-    const isRestored = this.#incarnation !== null && this.#incarnation !== incarnation
-    this.#incarnation = incarnation
+    const isRestored = this.#welcome !== null && isRestoredSince(this.#welcome, welcome)
+    this.#welcome = welcome
     if (isRestored) this.arrivals.restored()
     const reoffered = isRestored ? this.#reoffer() : 0
     this.outbox.connected(welcome, this.#nowMs)

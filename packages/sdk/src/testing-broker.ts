@@ -53,6 +53,7 @@ export class TestingBroker {
   /** Another one: it was restored. */
   incarnation = '00'.repeat(16)
   private nextId = 1
+  lastEpoch = 0
 
   constructor(meshId = '5ea1'.repeat(8) as MeshId) {
     this.meshId = meshId
@@ -149,7 +150,7 @@ export class TestingBroker {
     return {
       type: 'welcome',
       proof,
-      epoch: this.sockets.size,
+      epoch: ++this.lastEpoch,
       incarnation: this.incarnation,
       durability: 'fsync',
       heartbeatMs: 15_000,

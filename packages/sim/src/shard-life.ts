@@ -102,7 +102,7 @@ export class ShardLife extends MemberLife implements Effects {
     const deadlineMs = this.world.clock.nowMs + CLOSING_WAIT_MS
     const wait = () => {
       if (!this.writer.isIdle && this.world.clock.nowMs < deadlineMs) return this.after(10, wait)
-      this.step(() => this.engine.endShutdown(retryAfterMs))
+      this.step(() => this.engine.endShutdown('restarting', retryAfterMs))
       this.isOver = true
       ended()
     }

@@ -3,6 +3,7 @@ import { openDatabase } from '@sealpost/db'
 import { CHUNK_BYTES_MAX } from '@sealpost/identity'
 import { SESSION } from '@sealpost/queue/postgres'
 import type { AttachmentConfig } from '../config-attachments.ts'
+import type { DatabaseOrigin } from '../database-origin.ts'
 import type { AttachmentParts } from '../http-attachments.ts'
 import { RequestLimits } from '../http-limits.ts'
 import { errorFields, type Log } from '../log.ts'
@@ -23,10 +24,10 @@ const MESH_SHARE = 0.5
 
 export async function openAttachments(
   config: Options,
-  { log, metrics }: { log: Log; metrics: Metrics },
+  { origin, log, metrics }: { origin: DatabaseOrigin; log: Log; metrics: Metrics },
 ): Promise<AttachmentParts & { close(): Promise<void> }> {
   const names = { applicationName: 'sealpost attachments', connections: CONNECTIONS, settings: SESSION }
-  const db = await openDatabase(config.DATABASE_URL, { ...names, waitingMax: 1000 })
+  const db = origin.guards(await openDatabase(config.DATABASE_URL, { ...names, ...origin.guard, waitingMax: 1000 }))
   const stores = await storesOf(config, db)
   const attachments = new Attachments({ db, store: stores[0]!, stores, limits: limitsOf(config) })
   const transit = new Transit(config.ATTACHMENT_TRANSIT_BYTES)

@@ -78,5 +78,8 @@ const LOGIN = `-- A login for a broker, and its password: CREATE ROLE broker LOG
 
 async function begin(shell: Shell): Promise<void> {
   const incarnation = await withDatabase(shell, beginIncarnation)
-  await shell.output.answer({ incarnation }, () => `incarnation ${incarnation} begins; start every broker anew`)
+  await shell.output.answer(
+    { incarnation },
+    () => `incarnation ${incarnation} begins; brokers that run follow within ten seconds`,
+  )
 }

@@ -1,0 +1,37 @@
+/** The connections of a broker to its database. */
+import { checkServer, type Database, decidedOrigin, migrate, openDatabase, openPipeline } from '@sealpost/db'
+import { SESSION } from '@sealpost/queue/postgres'
+import type { ShardId } from '@sealpost/std'
+import type { Config } from './config.ts'
+import { type DatabaseOrigin, ORIGIN_PATIENCE_MS } from './database-origin.ts'
+
+/** One that asks where the database is must not wait long for a server that is gone. @throws DatabaseError */
+export const askOrigin = ({ DATABASE_URL }: Config): Promise<Database> =>
+  openDatabase(DATABASE_URL, {
+    ...{ applicationName: 'sealpost origin', connections: 1 },
+    ...{ connectTimeoutMs: 1_000, statementTimeoutMs: 2_000, queryTimeoutMs: 3_000 },
+  })
+
+export async function openDatabases(config: Config, origin: DatabaseOrigin) {
+  const options = (name: string, connections: number) => ({
+    applicationName: `sealpost ${name}`,
+    connections,
+    settings: SESSION,
+    ...origin.guard,
+  })
+  const pipeline = (name: string) => openPipeline(config.DATABASE_URL, options(name, 1))
+  const operating = await openDatabase(config.ADMIN_DATABASE_URL || config.DATABASE_URL, options('admin', 2))
+  const [writing, entries] = [await pipeline('writing'), await pipeline('entries')]
+  const [claiming, collecting] = [await pipeline('claiming'), await pipeline('collecting')]
+  const asking = await openDatabase(config.DATABASE_URL, options('asking', 2))
+  const databases = { writing, entries, operating, claiming, collecting, asking }
+  for (const database of Object.values(databases)) origin.guards(database)
+  return databases
+}
+
+/** Brings the tables up to date, and waits until it is decided where the database is. @throws DatabaseError */
+export async function prepareDatabase(config: Config, { asking }: { asking: Database }, shard: ShardId) {
+  const { version, durability } = await checkServer(asking)
+  await migrate(config.DATABASE_URL)
+  return { version, durability, decided: await decidedOrigin(asking, shard, ORIGIN_PATIENCE_MS) }
+}
