@@ -97,6 +97,17 @@ test('shards that were told of come before the addresses that were given', () =>
   expect(addresses.current).toMatchObject({ url: B, from: 'told' })
 })
 
+test('a shard that served earlier is dialled when the one that serves now names no other', () => {
+  const addresses = new Addresses([A])
+  addresses.follow(to(B), 0)
+  addresses.settle()
+  addresses.tell(told([A]))
+  addresses.turn(0)
+  addresses.settle() // A is alone by now, and says nothing of others
+  expect(addresses.hasOther(LATER)).toBe(true)
+  expect([addresses.turn(LATER), addresses.current.url]).toEqual([true, B])
+})
+
 describe('after a move to another cell', () => {
   const OLD = 'wss://north.example'
   const NEW = 'wss://south.example'

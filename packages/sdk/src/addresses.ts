@@ -36,6 +36,8 @@ const NOTHING_KNOWN: KnownAddresses = { cell: [], home: null }
 
 /** From one shard to the next in a row; more would be shards that don't agree. */
 const HOPS_MAX = 3
+/** Of those that served us. */
+const SERVED_MAX = 4
 /** Who did not answer is not asked again by somebody else's word for so long. */
 const DOWN_FOR_MS: Millis = 10_000
 
@@ -44,6 +46,8 @@ export class Addresses {
   #cell: readonly Address[] = []
   #told: readonly Address[] = []
   #home: Address | null = null
+  /** Those that served us in this life, the last one first: a shard that is alone when our session begins names no other. */
+  #served: readonly Address[] = []
   #dialled: Address
   /** Who sent us to the home that is dialled now. */
   private sender: Address | null = null
@@ -143,6 +147,8 @@ export class Addresses {
     this.#hops = 0
     this.sender = null
     this.asksToStay = false
+    const others = this.#served.filter(({ authority }) => authority !== dialled.authority)
+    this.#served = [{ ...dialled, from: 'told' as const, certificate: null }, ...others].slice(0, SERVED_MAX)
     if (this.#isGiven(dialled)) this.#cell = []
     this.#home = this.#isPublic(dialled) ? null : { ...dialled, from: 'home', certificate: null }
     return this.#cell.length !== known.cell.length || (this.#home?.url ?? null) !== known.home
@@ -163,7 +169,7 @@ export class Addresses {
   #others(nowMs: Millis): Address[] {
     const { authority } = this.#dialled
     const home = this.#home ? [this.#home] : []
-    return [...this.#told, ...this.#cell, ...this.#given, ...home].filter(
+    return [...this.#told, ...this.#cell, ...this.#given, ...home, ...this.#served].filter(
       (other) => other.authority !== authority && !this.#isDown(other, nowMs),
     )
   }
