@@ -120,8 +120,9 @@ export interface Redriven {
 }
 
 /**
- * Puts them back at the end of their queues, without strikes, for `ttlSeconds` more. The recipient's broker finds them at
- * its next look into the queue (`POLL_MS`). A sender's order over them is gone: whatever it sent since comes first.
+ * Puts them back at the end of their queues, for `ttlSeconds` more, without strikes and with one attempt: the next push
+ * says that it is not the first, by which a recipient tells a redriven message from one that its sender resent. What was
+ * attempted more often would be claimed alone. The recipient's broker finds them at its next look into the queue (`POLL_MS`). A sender's order over them is gone: whatever it sent since comes first.
  * @throws DatabaseError; what was put back by then stays so
  */
 export async function redriveDeadLetters(
@@ -258,7 +259,7 @@ async function redriveSome(
         returning ${deadLetter}.*, chosen.fresh_id
       )${audited('taken', operator, 'dead_letters.redrive')}
       insert into ${q} (${columns})
-      select mesh_id, recipient, priority, fresh_id, sender, attempts, envelope_id, enqueued_at,
+      select mesh_id, recipient, priority, fresh_id, sender, 1, envelope_id, enqueued_at,
         clock_timestamp() + make_interval(secs => ${ttlSeconds}::float8), terms, body_id, body_bytes, envelope
       from taken returning 1`,
   )

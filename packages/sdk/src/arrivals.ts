@@ -12,7 +12,7 @@ import type { DeliveryId, Millis, PeerKey } from '@sealpost/std'
 import { EarlyMail } from './early-mail.ts'
 import type { PeerCounters } from './events.ts'
 import type { GroupOpening, OpenedForGroup } from './group-opening.ts'
-import { Inbox, type InboxKeeping } from './inbox.ts'
+import { Inbox, type InboxKeeping, type Repeated } from './inbox.ts'
 import type { Keeper } from './keeper.ts'
 import { RECHECK_MS } from './key-directory.ts'
 import type { Post } from './lane.ts'
@@ -57,8 +57,6 @@ const RETRY_MAX_MS = 0xffffffff
 /** Of a pool each member has a box of its own: others may open theirs. */
 const POOL_ATTEMPTS_MAX = 5
 const POOL_RETRY_MS = 1_000
-/** Remembered; of more, one whose rejection was lost is settled. */
-const REJECTIONS_MAX = 1_024
 
 /** A broker takes no time to live of more than 30 days by default, and clocks differ. */
 const MAX_AGE_MS = 31 * 24 * 3600_000
@@ -77,7 +75,6 @@ export class Arrivals implements MessageDesk {
   #settleAtMs: Millis = Infinity
   private retrying: FrameOf<'retry'>['items'] = []
   private rejecting: FrameOf<'reject'>['items'] = []
-  readonly #rejections = new Rejections()
   readonly #leases = new Leases()
   readonly #receipts = new Receipts()
   /** Counts sessions: a delivery is settled in the session it was pushed in, or not at all. */
@@ -169,9 +166,9 @@ export class Arrivals implements MessageDesk {
     if (message.state !== 'open') return
     message.state = 'rejected'
     this.#leases.release(message)
-    this.#inbox.settled(message) // not to be handed out again, whatever the broker does with it
-    this.#rejections.note(message, printable(reason))
-    this.#settleWhenKept(message)
+    const said = printable(reason)
+    this.#inbox.rejected(message, said)
+    this.#whenKept(() => this.#rejectIfCurrent(message, said))
   }
 
   extend(message: Message, forMs: Millis | null): void {
@@ -262,23 +259,23 @@ export class Arrivals implements MessageDesk {
   }
 
   #accept(message: Message): void {
-    const { counters, effects } = this.#ports
+    const { effects } = this.#ports
     const verdict = this.#inbox.receive(message)
     if (verdict === 'fresh') return this.#handOut(message)
-    const { sender, envelopeId, deliveryId, sessionNo } = message
+    const { sender, envelopeId, deliveryId } = message
     if (verdict === 'taken') return this.#rejectTampered({ id: deliveryId, sender, envelopeId }, 'place_taken')
-    if (verdict === 'duplicate') {
-      counters.duplicates += 1
-      return this.#settleWhenKept(message)
-    }
-    if (verdict !== 'forked' && verdict.running) {
-      counters.duplicates += 1
-      Object.assign(verdict.running, { deliveryId, sessionNo })
-      return
-    }
     if (verdict === 'forked') effects.announce({ type: 'forked', sender, envelopeId })
+    else if (verdict === 'duplicate' || !('gap' in verdict)) return this.#acceptRepeated(message, verdict)
     else effects.announce({ type: 'gap', sender, envelopeId, missing: verdict.gap })
     this.#handOut(message)
+  }
+
+  #acceptRepeated(message: Message, verdict: Repeated<Message>): void {
+    this.#ports.counters.duplicates += 1
+    if (verdict === 'duplicate') return this.#settleWhenKept(message)
+    if ('rejected' in verdict) return this.#whenKept(() => this.#rejectIfCurrent(message, verdict.rejected))
+    const { deliveryId, sessionNo } = message
+    Object.assign(verdict.running, { deliveryId, sessionNo })
   }
 
   #handOut(message: Message): void {
@@ -335,17 +332,23 @@ export class Arrivals implements MessageDesk {
 
   #settleWhenKept(message: Message): void {
     if (!this.#keeper) return this.#settleIfCurrent(message)
-    this.#keeper.whenKept(() => this.#settleIfCurrent(message))
+    this.#whenKept(() => this.#settleIfCurrent(message))
+  }
+
+  #whenKept(then: () => void): void {
+    if (!this.#keeper) return then()
+    this.#keeper.whenKept(then)
     this.#ports.effects.flushSoon()
   }
 
-  #settleIfCurrent(message: Message): void {
-    if (message.sessionNo !== this.sessionNo) return
-    const reason = this.#rejections.reasonOf(message)
-    const { deliveryId, pool, receipts, body } = message
-    if (reason === undefined)
-      return this.#settleSoon(deliveryId, pool || receipts !== 'none' || body.length > ALONE_BYTES)
-    this.rejecting.push({ id: message.deliveryId, reason })
+  #settleIfCurrent({ sessionNo, deliveryId, pool, receipts, body }: Message): void {
+    if (sessionNo !== this.sessionNo) return
+    this.#settleSoon(deliveryId, pool || receipts !== 'none' || body.length > ALONE_BYTES)
+  }
+
+  #rejectIfCurrent({ sessionNo, deliveryId }: Message, reason: string): void {
+    if (sessionNo !== this.sessionNo) return
+    this.rejecting.push({ id: deliveryId, reason })
     this.#ports.effects.flushSoon()
   }
 
@@ -377,17 +380,3 @@ function flawOf(note: Note, { terms }: Pushed): string | null {
 
 /** A reason is for people: one in other letters must not keep a message from being rejected. */
 const printable = (text: string): string => text.replace(/[^ -~]/gu, '?').slice(0, REASON_MAX)
-
-/** What was rejected, by whom it was sent: one whose session ended first is rejected again, not settled. */
-class Rejections {
-  readonly #reasons = new Map<string, string>()
-
-  note({ sender, envelopeId }: Message, reason: string): void {
-    this.#reasons.set(sender + envelopeId, reason)
-    if (this.#reasons.size > REJECTIONS_MAX) this.#reasons.delete(this.#reasons.keys().next().value!)
-  }
-
-  reasonOf({ sender, envelopeId }: Message): string | undefined {
-    return this.#reasons.size === 0 ? undefined : this.#reasons.get(sender + envelopeId)
-  }
-}

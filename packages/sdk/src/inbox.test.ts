@@ -1,5 +1,5 @@
 import type { StreamId } from '@sealpost/identity'
-import type { EnvelopeId, PeerKey } from '@sealpost/std'
+import type { DeliveryId, EnvelopeId, PeerKey } from '@sealpost/std'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { type ArrivedMessage, Inbox } from './inbox.ts'
@@ -13,10 +13,18 @@ const STREAM = '5'.repeat(32) as StreamId
 const PREV = new Uint8Array(16)
 const idOf = (seq: number) => seq.toString(16).padStart(32, '0') as EnvelopeId
 const arrival = (seq: number, sender = ALICE, streamId = STREAM): ArrivedMessage => ({
+  ...{ deliveryId: seq as DeliveryId, attempt: 1 },
   sender,
   envelopeId: idOf(seq),
   stream: { streamId, seq, prev: PREV },
   headerHash: PREV,
+})
+
+const looseArrival = (no: number): ArrivedMessage => ({ ...arrival(no), stream: null, headerHash: null })
+/** As a redriven message comes. */
+const redriven = (arrived: ArrivedMessage, times = 1): ArrivedMessage => ({
+  ...arrived,
+  ...{ deliveryId: (arrived.deliveryId + times * 1_000) as DeliveryId, attempt: 2 },
 })
 
 /** An inbox with a store that answers at once. */
@@ -88,12 +96,76 @@ describe('inbox', () => {
 
   test('a message outside any stream is known by its id', () => {
     const inbox = new Inbox()
-    const loose: ArrivedMessage = { sender: ALICE, envelopeId: idOf(9), stream: null, headerHash: null }
+    const loose = looseArrival(9)
     expect(inbox.receive(loose)).toBe('fresh')
     inbox.settled(loose)
     expect(inbox.receive(loose)).toBe('duplicate')
     inbox.reopened(loose)
     expect(inbox.receive(loose)).toBe('fresh')
+  })
+
+  test.each([
+    ['in a stream', arrival(1)],
+    ['outside any stream', looseArrival(1)],
+  ])('a rejection that was lost is repeated, and what was redriven is fresh until it is settled: %s', (_, first) => {
+    const inbox = new Inbox()
+    for (let times = 0; times < 3; times++) {
+      const delivery = times === 0 ? first : redriven(first, times)
+      expect(inbox.receive(delivery)).toBe('fresh')
+      expect(inbox.receive({ ...delivery, attempt: 2 })).toEqual({ running: delivery })
+      inbox.rejected(delivery, `no ${times}`)
+      expect(inbox.receive({ ...delivery, attempt: 3 })).toEqual({ rejected: `no ${times}` })
+    }
+    expect(inbox.receive(redriven(first, 3))).toBe('fresh')
+    inbox.settled(redriven(first, 3))
+    expect(inbox.receive(redriven(first, 3))).toBe('duplicate')
+    expect(inbox.receive(redriven(first, 4))).toBe('duplicate')
+  })
+
+  test('a rejected message that its sender resends after the database was restored is rejected again', () => {
+    const inbox = new Inbox()
+    inbox.receive(arrival(1))
+    inbox.rejected(arrival(1), 'no')
+    const resent = { ...redriven(arrival(1)), attempt: 1 }
+    expect(inbox.receive(resent)).toEqual({ rejected: 'no' })
+    expect(inbox.receive({ ...resent, attempt: 2 })).toEqual({ rejected: 'no' })
+    expect(inbox.receive(redriven(arrival(1), 2))).toBe('fresh')
+  })
+
+  test.each([
+    ['in a stream', arrival],
+    ['outside any stream', looseArrival],
+  ])('a store brings back what a former life rejected: %s', async (_, make) => {
+    const before = new InboxLife()
+    for (const no of [1, 2, 3]) before.inbox.receive(make(no))
+    before.inbox.rejected(make(1), 'one')
+    before.inbox.rejected(make(2), 'two')
+    before.inbox.settled(make(3))
+    before.keeper.flush()
+    const second = new InboxLife(before.records)
+    expect(second.inbox.receive({ ...make(1), attempt: 2 })).toEqual({ rejected: 'one' })
+    expect(second.inbox.receive(redriven(make(2)))).toBe('fresh')
+    expect(second.inbox.receive(redriven(make(3)))).toBe('duplicate')
+    const third = new InboxLife(second.records)
+    expect(third.inbox.receive(redriven(make(2)))).toBe('fresh')
+    third.inbox.settled(redriven(make(2)))
+    third.keeper.flush()
+    expect([...third.records.keys()].filter((key) => key.startsWith('rejected'))).toEqual([
+      `rejected ${ALICE} ${idOf(1)}`,
+    ])
+    const { inbox } = new InboxLife(third.records)
+    expect(inbox.receive(redriven(make(2), 2))).toBe('duplicate')
+  })
+
+  test('of one sender 8,192 rejections are remembered, those made last', () => {
+    const life = new InboxLife()
+    for (let no = 1; no <= 8_193; no++) life.inbox.rejected(arrival(no), 'no')
+    life.inbox.rejected(arrival(1, MALLORY), 'no')
+    life.keeper.flush()
+    const { inbox } = new InboxLife(life.records)
+    expect(inbox.receive(redriven(arrival(1)))).toBe('duplicate')
+    expect(inbox.receive(redriven(arrival(2)))).toBe('fresh')
+    expect(inbox.receive(redriven(arrival(1, MALLORY)))).toBe('fresh')
   })
 
   test('a store brings back what a former life settled, and nothing that was running', () => {

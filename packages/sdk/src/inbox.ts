@@ -6,7 +6,7 @@
  * had at hand when the process died was seen and is not settled, so the next life hands it out again.
  */
 import type { StreamId, StreamPosition } from '@sealpost/identity'
-import type { EnvelopeId, PeerKey } from '@sealpost/std'
+import type { DeliveryId, EnvelopeId, PeerKey } from '@sealpost/std'
 import type { Keeper } from './keeper.ts'
 import type { InboxRecord, StoreRecord } from './store.ts'
 import { StreamChain } from './stream-chain.ts'
@@ -14,16 +14,14 @@ import { addBounded, StreamMark } from './stream-mark.ts'
 
 /**
  * `fresh`: hand it out. `duplicate`: it was settled before, settle it again. `{ running }`: the application has it now;
- * settle it when that ends. `{ gap }`: hand it out; so many are missing before it. `taken`: another message holds its
- * place; throw it away. `forked`: hand it out; it follows another message than the one that was there before it.
+ * settle it when that ends. `{ rejected }`: it was rejected before, reject it again for that reason. `{ gap }`: hand it
+ * out; so many are missing before it. `taken`: another message holds its place; throw it away. `forked`: hand it out; it
+ * follows another message than the one that was there before it.
  */
-export type Verdict<Held> =
-  | 'fresh'
-  | 'duplicate'
-  | 'taken'
-  | 'forked'
-  | { readonly running: Held; readonly gap?: never }
-  | { readonly gap: number; readonly running?: never }
+export type Verdict<Held> = 'fresh' | 'taken' | 'forked' | { readonly gap: number } | Repeated<Held>
+
+/** It was received before, and is not handed out. */
+export type Repeated<Held> = 'duplicate' | { readonly running: Held } | { readonly rejected: string }
 
 /** Where marks are kept, and what a former life has kept there. */
 export interface InboxKeeping {
@@ -32,8 +30,8 @@ export interface InboxKeeping {
 }
 
 /**
- * Streams of one sender, and its messages outside any stream, that are remembered: those used last. A broker that dies
- * pushes everything again whose settle it had not committed, and each of those messages may stand in a stream of its own,
+ * Streams of one sender, its messages outside any stream, and its rejected messages that are remembered: of each, those
+ * used last. A broker that dies pushes everything again whose settle it had not committed, and each of those messages may stand in a stream of its own,
  * since a sender begins up to three streams whenever its process starts. A session has 512 unsettled deliveries by default,
  * and settles wait for their commit for some 20 ms. A stream costs about 500 bytes, so a sender that begins one with every
  * message costs 4 MiB, and displaces only its own.
@@ -59,9 +57,20 @@ interface Sender<Held> {
   readonly running: Map<EnvelopeId, Held>
   /** Ids of messages that stand in no stream. */
   readonly loose: Set<EnvelopeId>
+  /** They count as settled, too. */
+  readonly rejected: Map<EnvelopeId, Rejection>
+}
+
+/** Which delivery of a message was rejected last. */
+interface Rejection {
+  readonly deliveryId: DeliveryId
+  readonly reason: string
 }
 
 export interface ArrivedMessage {
+  /** Of the newest push of it. */
+  readonly deliveryId: DeliveryId
+  readonly attempt: number
   readonly sender: PeerKey
   readonly envelopeId: EnvelopeId
   readonly stream: StreamPosition | null
@@ -95,14 +104,35 @@ export class Inbox<Held extends ArrivedMessage> {
     const running = sender.running.get(envelopeId)
     if (running) return { running }
     const verdict = stream ? this.#noteInStream(sender, held, stream) : this.#noteLoose(sender, held)
-    if (verdict !== 'duplicate' && verdict !== 'taken') sender.running.set(envelopeId, held)
+    if (verdict === 'duplicate') return this.#receiveRepeated(sender, held)
+    if (verdict !== 'taken') sender.running.set(envelopeId, held)
     return verdict
   }
 
   /** The application is done with it: from now on it is never handed out again. */
-  settled({ sender: key, envelopeId, stream }: Held): void {
-    const sender = this.#senderOf(key)
-    sender.running.delete(envelopeId)
+  settled(held: Held): void {
+    const { sender: key, envelopeId } = held
+    const { rejected } = this.#senderOf(key)
+    if (rejected.size > 0 && rejected.delete(envelopeId)) this.#keeper?.remove(rejectedKey(key, envelopeId))
+    this.#ended(held)
+  }
+
+  /** The application will not take this delivery: it is handed out again only if an operator redrives it. */
+  rejected(held: Held, reason: string): void {
+    const { sender: key, envelopeId, deliveryId } = held
+    const { rejected } = this.#senderOf(key)
+    rejected.delete(envelopeId)
+    rejected.set(envelopeId, { deliveryId, reason })
+    const rank = ++this.#lastRank
+    this.#keeper?.put(rejectedKey(key, envelopeId), () => ({
+      ...{ kind: 'rejected', sender: key, envelopeId, deliveryId, reason, rank },
+    }))
+    if (rejected.size > this.#rememberedMax) this.#forgetRejection(key, rejected)
+    this.#ended(held)
+  }
+
+  #ended({ sender: key, envelopeId, stream }: Held): void {
+    this.#senderOf(key).running.delete(envelopeId)
     if (!this.#keeper) return
     if (stream) this.#keepMark(this.#keeper, key, stream)
     else {
@@ -120,11 +150,11 @@ export class Inbox<Held extends ArrivedMessage> {
   }
 
   #restore(records: readonly StoreRecord[]): void {
-    const kept = records.filter((record): record is InboxRecord => record.kind === 'mark' || record.kind === 'loose')
-    for (const record of kept.sort((a, b) => a.rank - b.rank)) {
-      const { streams, loose } = this.#senderOf(record.sender)
+    for (const record of records.filter(isInboxRecord).sort((a, b) => a.rank - b.rank)) {
+      const { streams, loose, rejected } = this.#senderOf(record.sender)
       this.#lastRank = record.rank
       if (record.kind === 'loose') loose.add(record.envelopeId)
+      else if (record.kind === 'rejected') rejected.set(record.envelopeId, record)
       else streams.set(record.streamId, newStream(record.rank, new StreamMark(record.settled)))
     }
   }
@@ -132,7 +162,9 @@ export class Inbox<Held extends ArrivedMessage> {
   #senderOf(key: PeerKey): Sender<Held> {
     const known = this.#senders.get(key)
     if (known) return known
-    const sender: Sender<Held> = { streams: new Map(), lastUsed: null, running: new Map(), loose: new Set() }
+    const sender: Sender<Held> = {
+      ...{ streams: new Map(), lastUsed: null, running: new Map(), loose: new Set(), rejected: new Map() },
+    }
     this.#senders.set(key, sender)
     return sender
   }
@@ -153,6 +185,30 @@ export class Inbox<Held extends ArrivedMessage> {
     const oldest = streams.keys().next().value!
     streams.delete(oldest)
     this.#keeper?.remove(markKey(key, oldest))
+  }
+
+  #forgetRejection(key: PeerKey, rejected: Sender<Held>['rejected']): void {
+    const oldest = rejected.keys().next().value!
+    rejected.delete(oldest)
+    this.#keeper?.remove(rejectedKey(key, oldest))
+  }
+
+  /**
+   * A redriven message is another delivery than the rejected one, and its first push says that it was attempted before.
+   * A rejection that was lost is pushed again as the same delivery. After the database was restored it can be another one,
+   * resent by its sender, in its first attempt.
+   */
+  #receiveRepeated(sender: Sender<Held>, held: Held): Verdict<Held> {
+    const rejection = sender.rejected.get(held.envelopeId)
+    if (!rejection) return 'duplicate'
+    const { deliveryId, reason } = rejection
+    if (held.deliveryId === deliveryId) return { rejected: reason }
+    if (held.attempt > 1) {
+      sender.running.set(held.envelopeId, held)
+      return 'fresh'
+    }
+    this.rejected(held, reason)
+    return { rejected: reason }
   }
 
   /** The record is made when its batch leaves: once for all that was settled until then. */
@@ -193,4 +249,8 @@ function newStream(rank: number, settled: StreamMark | null): Stream {
 }
 
 const markKey = (sender: PeerKey, streamId: StreamId) => `mark ${sender} ${streamId}`
+const rejectedKey = (sender: PeerKey, envelopeId: EnvelopeId) => `rejected ${sender} ${envelopeId}`
 const looseKey = (sender: PeerKey, envelopeId: EnvelopeId) => `loose ${sender} ${envelopeId}`
+
+const isInboxRecord = (record: StoreRecord): record is InboxRecord =>
+  record.kind === 'mark' || record.kind === 'loose' || record.kind === 'rejected'

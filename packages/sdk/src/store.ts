@@ -5,7 +5,7 @@
  * and goes on when the answer comes.
  */
 import type { StreamId } from '@sealpost/identity'
-import type { EnvelopeId, GroupId, MeshId, Millis, PeerKey } from '@sealpost/std'
+import type { DeliveryId, EnvelopeId, GroupId, MeshId, Millis, PeerKey } from '@sealpost/std'
 import type { KnownAddresses } from './addresses.ts'
 import { SealpostError } from './errors.ts'
 import type { GroupMessageTerms } from './group-message.ts'
@@ -108,7 +108,18 @@ export interface LooseRecord {
   readonly rank: number
 }
 
-export type InboxRecord = MarkRecord | LooseRecord
+/** A rejected message. Its mark, or a `loose` record, counts it as settled. */
+export interface RejectedRecord {
+  readonly kind: 'rejected'
+  readonly sender: PeerKey
+  readonly envelopeId: EnvelopeId
+  /** The delivery that was rejected: a redriven message comes as another one. */
+  readonly deliveryId: DeliveryId
+  readonly reason: string
+  readonly rank: number
+}
+
+export type InboxRecord = MarkRecord | LooseRecord | RejectedRecord
 
 /** The highest epoch of a box key that its peer's signature proved (`key-epochs.ts`). */
 export interface KeyEpochRecord {

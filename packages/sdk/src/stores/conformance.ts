@@ -1,6 +1,6 @@
 /** One suite for every store: `storeConformance({ name, isDurable }, makeWorld)` declares its tests. */
 import type { StreamId } from '@sealpost/identity'
-import type { EnvelopeId, GroupId, MeshId, PeerKey } from '@sealpost/std'
+import type { DeliveryId, EnvelopeId, GroupId, MeshId, PeerKey } from '@sealpost/std'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { loadStore, type PeerStore, type StoreRecord } from '../store.ts'
 import { openKeyEpochs } from '../stored-key-epochs.ts'
@@ -49,6 +49,10 @@ const SAMPLES: readonly StoreRecord[] = [
     bytes: Uint8Array.of(9, 0, 255),
   },
   { kind: 'loose', sender: BOB, envelopeId: ID as EnvelopeId, rank: 4 },
+  {
+    ...{ kind: 'rejected', sender: BOB, envelopeId: ID as EnvelopeId },
+    ...{ deliveryId: 9_007_199_254_740_991 as DeliveryId, reason: 'no', rank: 5 },
+  },
   { kind: 'keyEpoch', peer: BOB, boxEpoch: 4 },
 ]
 
