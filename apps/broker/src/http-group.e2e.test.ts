@@ -200,7 +200,7 @@ function sealedTicket(
     to: { peerKey: peer, boxKey: new Uint8Array(Buffer.from(boxKey, 'base64url')), boxEpoch },
     envelopeId,
     stream: null,
-    sentAtMs: 0,
+    sentAtMs: Date.now(),
     note: { group: group.group, groupEpoch: group.epoch },
     body: body.ticket,
   })

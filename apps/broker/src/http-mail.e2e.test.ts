@@ -47,7 +47,7 @@ describe('what is sent by HTTP', () => {
       to: { peerKey, boxKey: new Uint8Array(Buffer.from(boxKey, 'base64url')), boxEpoch },
       envelopeId,
       stream: null,
-      sentAtMs: 0,
+      sentAtMs: Date.now(),
       body: new TextEncoder().encode('from cron'),
     })
     await sender.send(envelopeTo(to, { envelopeId, envelope }))

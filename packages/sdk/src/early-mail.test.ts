@@ -1,5 +1,5 @@
 import type { StreamId } from '@sealpost/identity'
-import type { EnvelopeId, PeerKey } from '@sealpost/std'
+import type { DeliveryId, EnvelopeId, PeerKey } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import { EarlyMail, HOLD_MS } from './early-mail.ts'
 import type { ArrivedMessage } from './inbox.ts'
@@ -7,6 +7,8 @@ import { StreamChain } from './stream-chain.ts'
 
 const hash = (n: number) => new Uint8Array(16).fill(n)
 const message = (seq: number, streamNo = 1): ArrivedMessage => ({
+  deliveryId: (100 * streamNo + seq) as DeliveryId,
+  attempt: 1,
   sender: 'a'.repeat(64) as PeerKey,
   envelopeId: (100 * streamNo + seq).toString(16).padStart(32, '0') as EnvelopeId,
   stream: { streamId: streamNo.toString(16).padStart(32, '0') as StreamId, seq, prev: hash(seq - 1) },

@@ -193,6 +193,8 @@ describe('inbox', () => {
   test('a store brings back settled messages that stood in no stream', () => {
     const before = new InboxLife()
     const [one, two]: ArrivedMessage[] = [1, 2].map((n) => ({
+      deliveryId: n as DeliveryId,
+      attempt: 1,
       sender: ALICE,
       envelopeId: idOf(n),
       stream: null,
@@ -217,7 +219,14 @@ describe('inbox', () => {
   })
 
   const streamOf = (i: number) => idOf(i) as string as StreamId
-  const loose = (i: number): ArrivedMessage => ({ sender: ALICE, envelopeId: idOf(i), stream: null, headerHash: null })
+  const loose = (i: number): ArrivedMessage => ({
+    deliveryId: i as DeliveryId,
+    attempt: 1,
+    sender: ALICE,
+    envelopeId: idOf(i),
+    stream: null,
+    headerHash: null,
+  })
   const settle = (inbox: Inbox<ArrivedMessage>, message: ArrivedMessage) => {
     const verdict = inbox.receive(message)
     inbox.settled(message)
@@ -277,7 +286,7 @@ describe('inbox', () => {
         const handedOut: number[] = []
         for (const seq of order) {
           const verdict = inbox.receive(arrival(seq))
-          const isNew = verdict === 'fresh' || (typeof verdict === 'object' && verdict.gap !== undefined)
+          const isNew = verdict === 'fresh' || (typeof verdict === 'object' && 'gap' in verdict)
           if (isNew) handedOut.push(seq)
           if (isNew && isSettledAtOnce) inbox.settled(arrival(seq))
         }

@@ -275,7 +275,7 @@ function sealedMail(random: Random): Push[] {
     const envelopeId = toHex(bytesOf(random, 16)) as EnvelopeId
     const stream = streams[i % 3] ?? null
     const body = new TextEncoder().encode(envelopeId)
-    const { envelope, headerHash } = sealInStream(sealer, { to, envelopeId, stream, sentAtMs: 1, body })
+    const { envelope, headerHash } = sealInStream(sealer, { to, envelopeId, stream, sentAtMs: Date.now(), body })
     if (stream) streams[i % 3] = { ...stream, seq: stream.seq + 1, prev: headerHash }
     const id = (i + 1) as Push['id']
     return { id, envelopeId, sender: bob.signing.publicKey, priority: 'next', attempt: 1, enqueuedAtMs: 1, envelope }
