@@ -1,2 +1,0 @@
-CREATE SEQUENCE "public"."receipt_id" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1;--> statement-breakpoint
-CREATE INDEX "dead_letter_untold" ON "dead_letter" USING btree ("mesh_id","recipient","id") WHERE "dead_letter"."told_at" is null;

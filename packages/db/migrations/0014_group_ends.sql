@@ -1,1 +1,0 @@
-ALTER TABLE "peer_group" ADD COLUMN "over_at" timestamp with time zone;

@@ -1,1 +1,0 @@
-ALTER TABLE "dead_letter" ADD COLUMN "bytes" integer GENERATED ALWAYS AS (coalesce(octet_length(envelope), 0) + coalesce(body_bytes, 0)) STORED;
