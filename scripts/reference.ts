@@ -1,14 +1,10 @@
-/** Writes the pages of `docs/reference` that are made from code. Run it after a change of the configuration's table, the HTTP routes or the commands. */
+/** Writes the pages of `docs/reference` that are made from code. Run it after a change of the configuration's table or the commands. */
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { adminDocumentText } from '@sealpost/broker/admin-document'
 import { configReference } from '@sealpost/broker/config-reference'
-import { openApiText } from '@sealpost/broker/http-document'
 import { cliReference } from '@sealpost/cli/reference'
 
 const folder = join(import.meta.dirname, '../docs/reference')
 await mkdir(folder, { recursive: true })
 await writeFile(join(folder, 'config.md'), configReference())
-await writeFile(join(folder, 'openapi.json'), openApiText())
-await writeFile(join(folder, 'admin-openapi.json'), adminDocumentText())
 await writeFile(join(folder, 'cli.md'), cliReference())

@@ -4,11 +4,6 @@ import { expect, test } from 'vitest'
 import { openApiDocument, openApiText } from './http-document.ts'
 import { httpRefusals } from './http-refusals.ts'
 
-test('the copy in docs/reference is up to date (bun scripts/reference.ts)', () => {
-  const copy = join(import.meta.dirname, '../../../docs/reference/openapi.json')
-  expect(readFileSync(copy, 'utf8')).toBe(openApiText())
-})
-
 test('everything it refers to is in it, and every request but those for a token needs one', () => {
   const { paths, components } = openApiDocument()
   const referred = [...openApiText().matchAll(/"#\/components\/schemas\/(\w+)"/g)].map(([, name]) => name)

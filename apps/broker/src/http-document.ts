@@ -1,4 +1,4 @@
-/** The OpenAPI document, made from the routes; `docs/reference/openapi.json` is a copy of it. */
+/** The OpenAPI document, made from the routes; `bun scripts/descriptions.ts` writes it to a file. */
 import { OpenAPIHono } from '@hono/zod-openapi'
 import { chunkRoutes, peerRoutes, unprovenRoutes } from './http-routes.ts'
 

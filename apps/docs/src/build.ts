@@ -1,4 +1,4 @@
-/** Makes the site: `bun apps/docs/src/build.ts [FOLDER]`, by default in `apps/docs/dist`. A dead link ends it. */
+/** Builds the site: `bun run docs:build [FOLDER]`, by default in `apps/docs/dist`. Fails on a dead link. */
 import { cpSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { build } from 'vitepress'

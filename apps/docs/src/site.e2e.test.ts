@@ -16,7 +16,8 @@ vi.setConfig({ testTimeout: 300_000, hookTimeout: 300_000 })
 let site: string
 beforeAll(async () => {
   site = await mkdtemp(join(tmpdir(), 'sealpost-site-'))
-  const build = spawn(process.execPath, [join(import.meta.dirname, 'build.ts'), site], {
+  const build = spawn(process.execPath, ['run', 'docs:build', site], {
+    cwd: join(import.meta.dirname, '../../..'),
     stdio: ['ignore', 'pipe', 'pipe'],
   })
   let output = ''

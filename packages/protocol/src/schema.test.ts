@@ -7,14 +7,15 @@ import { faultyJson } from '@sealpost/std/testing'
 import { Ajv, type ValidateFunction } from 'ajv'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import { beforeAll, describe, expect, test } from 'vitest'
+import { asyncApiText, schemaText } from '../vectors/descriptions.ts'
 import { type FrameVectors, wireOf } from '../vectors/vectors.ts'
 import { clientFrames, decodeClientFrame, decodeServerFrame, encodeJson, serverFrames } from './index.ts'
 import { made } from './testing-fuzz.ts'
 
 const read = (path: string) => JSON.parse(readFileSync(fileURLToPath(new URL(path, import.meta.url)), 'utf8'))
 const vectors: FrameVectors = read('../vectors/frames.json')
-const schema = read('../../../docs/reference/frames.schema.json')
-const asyncApi = read('../../../docs/reference/asyncapi.json')
+const schema = JSON.parse(schemaText())
+const asyncApi = JSON.parse(asyncApiText())
 
 let accepts: Record<'client' | 'server', ValidateFunction>
 beforeAll(() => {

@@ -1,5 +1,5 @@
 /**
- * The socket as an AsyncAPI 3 document, `docs/reference/asyncapi.json`: what a broker receives, what it answers to it, and
+ * The socket as an AsyncAPI 3 document: what a broker receives, what it answers to it, and
  * what it says by itself. What stands in a message comes from the table of frames.
  */
 import { clientFrames, type FrameKind, SUBPROTOCOLS, serverFrames } from '../src/index.ts'

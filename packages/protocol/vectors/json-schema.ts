@@ -1,6 +1,6 @@
 /**
- * The frames in their JSON form as JSON Schema (draft 2020-12), from the table of frames and the meanings beside it:
- * `docs/reference/frames.schema.json`, and the payloads of `asyncapi.ts`.
+ * The frames in their JSON form as JSON Schema (draft 2020-12), from the table of frames and the meanings beside it,
+ * also used as the payloads of `asyncapi.ts`.
  */
 import { clientFrames, type FrameKind, refusalCodes, serverFrames } from '../src/index.ts'
 import { scalarSchema } from '../src/json-schema.ts'

@@ -1,4 +1,4 @@
-/** The OpenAPI document of the operators' interface, made from the routes; `docs/reference/admin-openapi.json` is a copy. */
+/** The OpenAPI document of the operators' interface, made from the routes; `bun scripts/descriptions.ts` writes it to a file. */
 import { OpenAPIHono } from '@hono/zod-openapi'
 import { ADMIN_PATH, adminApiRoutes } from './routes.ts'
 
