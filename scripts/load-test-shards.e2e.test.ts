@@ -35,6 +35,8 @@ test('two shards, two meshes, and generators of an agent that wants its token', 
   expect(result.shards.map(({ peers }) => peers)).toEqual([4, 4])
   expect(result.shards.map(({ accepted }) => accepted)).toEqual([80, 80])
   expect(result.shards.reduce((sum, { pushed }) => sum + pushed!, 0)).toBeGreaterThanOrEqual(160)
+  const { leasedOnInsert, claimed, collected } = result.deliveries!
+  expect(leasedOnInsert + claimed + collected).toBeGreaterThanOrEqual(160)
   expect(left).toEqual([])
 
   agent.signal('SIGINT')

@@ -10,6 +10,9 @@ const onLinux = test.runIf(process.platform === 'linux')
 
 const world = new LoadTestWorld()
 
+const sumOf = (deliveries: LoadResult['deliveries']): number =>
+  deliveries ? Object.values(deliveries).reduce((sum, count) => sum + count, 0) : 0
+
 describe('a small run', () => {
   test('delivers everything, says so, and leaves nothing behind', async () => {
     const { code, out, err, left } = await world.run(['5', '20', '--json', world.resultFile])
@@ -22,7 +25,12 @@ describe('a small run', () => {
     expect(result).toMatchObject({ peers: 5, messagesPerPeer: 20, total: 100, limits: 'off', ...clean })
     expect(result).toMatchObject({ sent: 100, acked: 100, delivered: 100, leftInQueue: 0 })
     expect(result.durability).toEqual({ fsync: 'on', synchronousCommit: 'on' })
-    for (const latency of [result.ackMs, result.e2eMs, result.sendCallMs]) {
+    expect(out).toMatch(/call → push .*\n +send → ack .*\n +send → push /)
+    expect(out).toMatch(/\d+ leased on insert, \d+ claimed, 0 collected from another broker/)
+    expect(out).toMatch(/exchanged before the clock starts: \d+ messages .* not counted; --cold counts it/)
+    expect(sumOf(result.deliveries)).toBeGreaterThanOrEqual(100)
+    expect(result.callToPushMs.p50).toBeGreaterThanOrEqual(result.e2eMs.p50)
+    for (const latency of [result.ackMs, result.e2eMs, result.sendCallMs, result.callToPushMs]) {
       expect(latency.p50).toBeGreaterThan(0)
       expect(Object.keys(latency)).toEqual(['p50', 'p95', 'p99', 'max'])
       expect(latency.p50).toBeLessThanOrEqual(latency.p99)
@@ -43,9 +51,22 @@ describe('a small run', () => {
   })
 
   test('runs with the rate limits on, several generators, JSON frames and a baseline', async () => {
-    const words = ['6', '--rate', '300', '--seconds', '1', '--generators', '2', '--form', 'json', '--baseline']
+    const words = [
+      '6',
+      '--rate',
+      '300',
+      '--seconds',
+      '1',
+      '--generators',
+      '2',
+      '--form',
+      'json',
+      '--baseline',
+      '--cold',
+    ]
     const { code, out } = await world.run([...words, '--limits', 'on', '--json', world.resultFile])
     expect(out).toContain('300 messages, nothing lost')
+    expect(out).toContain('not exchanged before the clock starts (--cold)')
     expect(code).toBe(0)
     const result = await world.result<LoadResult>()
     expect(result).toMatchObject({ limits: 'on', generators: 2, delivered: 300, form: 'json', rate: 300 })
@@ -60,7 +81,9 @@ describe('a run of another kind', () => {
     const { code, out, left } = await world.run([...words, '--json', world.resultFile])
     expect(out).toContain('300 messages, nothing lost')
     expect(out).toContain('50 messages, stored at')
-    const { soak } = await world.result<LoadResult & { soak: SoakFigures }>()
+    const { soak, deliveries } = await world.result<LoadResult & { soak: SoakFigures }>()
+    expect(deliveries).toMatchObject({ leasedOnInsert: 0, collected: 0 })
+    expect(sumOf(deliveries)).toBeGreaterThanOrEqual(300)
     expect(soak.backlog).toMatchObject({ messages: 50, delivered: 50, lost: 0, duplicates: 0, outOfOrder: 0 })
     expect(soak.hold).toEqual({ fromSeconds: 1.5, toSeconds: 3.5 })
     // A machine that is busy sends some of them a second later, and skips a look.

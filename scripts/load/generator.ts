@@ -104,7 +104,7 @@ export class Generator {
     const { plan, share } = this.#setup
     await Bun.sleep(Math.max(0, atMs - clockMs()))
     this.#startCpu = process.cpuUsage()
-    const call = (number: number, calledAtMs: number) => this.#call(number, calledAtMs)
+    const call = (number: number) => this.#call(number)
     if (plan.rate === null) await sendBurst(plan, share, call)
     else await sendPaced(plan, plan.rate, { share, atMs }, call)
   }
@@ -157,8 +157,12 @@ export class Generator {
   }
 
   #send(recipient: number, number: number, sender: number) {
+    return this.#sendBody(recipient, sender, this.#bodies.make(number))
+  }
+
+  #sendBody(recipient: number, sender: number, body: Uint8Array) {
     const { share, peerKeys } = this.#setup
-    return this.#peers[sender - share.first]!.send(peerKeys[recipient]!, this.#bodies.make(number))
+    return this.#peers[sender - share.first]!.send(peerKeys[recipient]!, body)
   }
 
   async #exchangeOne(sender: number, recipient: number): Promise<void> {
@@ -167,11 +171,13 @@ export class Generator {
   }
 
   /** One message of the run. Resolves when it is answered. */
-  #call(number: number, calledAtMs: number): Promise<void> {
+  #call(number: number): Promise<void> {
     if (this.#isOver) return forever()
     const { plan } = this.#setup
+    const [recipient, sender, body] = [recipientOf(plan, number), senderOf(plan, number), this.#bodies.make(number)]
     this.#called += 1
-    return this.#send(recipientOf(plan, number), number, senderOf(plan, number)).then(
+    const calledAtMs = clockMs()
+    return this.#sendBody(recipient, sender, body).then(
       (receipt) => {
         this.#acked += 1
         this.#journal.answered({ number, calledAtMs, answeredAtMs: receipt.ackedAtMs, ack: receipt })

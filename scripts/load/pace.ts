@@ -1,16 +1,16 @@
-/** The two ways to send: as fast as the window admits, or by the clock whatever the answers do. */
+/** The two ways to send: all at once, or by the clock whatever the answers do. */
 import { clockMs } from '@sealpost/sdk'
 import type { Metronome } from './metronome.ts'
 import { dueMs, holds, type Plan, type Share, senderOf, sendersOf } from './plan.ts'
 
 /** Makes one call of `send`; resolves when it was answered, well or badly. */
-export type Call = (number: number, calledAtMs: number) => Promise<void>
+export type Call = (number: number) => Promise<void>
 
 /**
- * Calls a peer may have open. The window admits far fewer; the rest waits in the SDK, as an application's burst would,
- * and is the difference between the two latencies reported. It only bounds the memory of very long runs.
+ * The most calls a peer has open. The window admits far fewer: the others wait in the SDK, as the burst of an application
+ * would. That wait is the difference between the two clocks of the report. The bound limits the memory of long runs.
  */
-const CALLS_OPEN_MAX = 1000
+export const CALLS_OPEN_MAX = 1000
 
 /** Each peer makes all its calls at once, the peers one after the other, each in a turn of its own. */
 export async function sendBurst(plan: Plan, share: Share, call: Call): Promise<void> {
@@ -21,7 +21,7 @@ export async function sendBurst(plan: Plan, share: Share, call: Call): Promise<v
       if (number >= plan.total) return
       const current = number
       number += senders
-      const answered = call(current, clockMs())
+      const answered = call(current)
       if (number < plan.total) void answered.then(callNext)
     }
     for (let open = 0; open < CALLS_OPEN_MAX && number < plan.total; open++) callNext()
@@ -42,7 +42,7 @@ export function sendPaced(plan: Plan, rate: number, run: { share: Share; atMs: n
     ticking.onmessage = () => {
       const nowMs = clockMs()
       for (; number < plan.total && atMs + dueMs(rate, number) <= nowMs; number++) {
-        if (holds(share, senderOf(plan, number))) void call(number, nowMs)
+        if (holds(share, senderOf(plan, number))) void call(number)
       }
       if (number < plan.total) return
       ticking.terminate()

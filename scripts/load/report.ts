@@ -1,6 +1,7 @@
 /** The report a person reads. */
 import { arch, cpus, platform } from 'node:os'
 import { createColors } from 'picocolors'
+import { clockNotes, deliveriesText, keysText, latencyRows } from './clocks.ts'
 import { YARDSTICK_NAMES } from './command.ts'
 import type { Percentiles } from './histogram.ts'
 import { isClean, type LoadResult } from './result.ts'
@@ -33,9 +34,9 @@ export function printSweep(results: readonly LoadResult[], { isColored }: Report
     'peers',
     'messages',
     'msg/s',
-    'ack p50',
+    'call → push p50',
     'p99',
-    'push p50',
+    'send → push p50',
     'p95',
     'p99',
     'max ms',
@@ -45,16 +46,18 @@ export function printSweep(results: readonly LoadResult[], { isColored }: Report
   ]
   const table = plainTable(hasBaseline ? [...head, 'of other'] : head, paint)
   for (const result of results) {
-    const { ackMs, e2eMs, lost, duplicates, outOfOrder, timedOut, baselineRatio } = result
-    const cells = [ackMs.p50, ackMs.p99, e2eMs.p50, e2eMs.p95, e2eMs.p99, e2eMs.max].map(figure)
+    const { callToPushMs, e2eMs, lost, duplicates, outOfOrder, timedOut, baselineRatio } = result
+    const cells = [callToPushMs.p50, callToPushMs.p99, e2eMs.p50, e2eMs.p95, e2eMs.p99, e2eMs.max].map(figure)
     const faults = [lost + timedOut, duplicates, outOfOrder].map((n) => (n === 0 ? '0' : paint.red(count(n))))
     const ratio = baselineRatio === undefined ? [] : [figure(baselineRatio)]
     const shape = [result.peers, result.total, result.messagesPerSecond].map(count)
     table.push([...shape, ...cells, ...faults, ...ratio])
   }
   const last = results.at(-1)!
-  const lines = environmentFacts({ ...last, machineCoresBusy: null })
-  return `\n  ${verdictLine(total, results, paint)}\n\n${table.toString()}\n\n${aligned(lines, paint)}\n`
+  const notes = clockNotes(last).map((note) => `\n  ${paint.dim(note)}`)
+  const lines: Fact[] = [['keys', keysText(last)], ...environmentFacts({ ...last, machineCoresBusy: null })]
+  const shown = `${table.toString()}${notes.join('')}\n\n${aligned(lines, paint)}`
+  return `\n  ${verdictLine(total, results, paint)}\n\n${shown}\n`
 }
 
 function headline(result: LoadResult, paint: Paint): string {
@@ -83,17 +86,14 @@ function baselineLine({
 }
 
 function latencies(result: LoadResult, paint: Paint): string {
-  const { ackMs, e2eMs, sendCallMs, window, rate, baseline, callLateMs } = result
+  const { rate, baseline, baselineKind } = result
   const table = plainTable(['milliseconds', 'p50', 'p95', 'p99', 'max'], paint)
   const row = (name: string, of: Percentiles) => table.push([name, ...[of.p50, of.p95, of.p99, of.max].map(figure)])
-  const from = rate === null ? 'send' : 'due'
-  row(`${from} → ack`, ackMs)
-  row(`${from} → push`, e2eMs)
-  if (rate === null) row('call of send() → ack', sendCallMs)
-  if (callLateMs) row('due → call', callLateMs)
-  if (baseline) row(`${from} → push, ${result.baselineKind}`, baseline.e2eMs)
-  const note = rate === null ? `  "send": when the window of ${count(window)} admits a message, before sealing` : ''
-  return `${table.toString()}${note && `\n${paint.dim(note)}`}`
+  for (const [name, of] of latencyRows(result)) row(name, of)
+  if (baseline && rate === null) row(`call → push, ${baselineKind}`, baseline.callToPushMs)
+  if (baseline) row(`${rate === null ? 'send' : 'due'} → push, ${baselineKind}`, baseline.e2eMs)
+  const notes = clockNotes(result).map((note) => `\n  ${paint.dim(note)}`)
+  return `${table.toString()}${notes.join('')}`
 }
 
 function resources(result: LoadResult, paint: Paint): string {
@@ -138,13 +138,13 @@ function shards(result: LoadResult, paint: Paint): string {
 }
 
 function facts(result: LoadResult, paint: Paint): string {
-  const { keyExchange, transactionsPerMessage, walBytesPerMessage } = result
+  const { transactionsPerMessage, walBytesPerMessage } = result
   const database = `${orDash(transactionsPerMessage)} transactions and ${orDash(walBytesPerMessage)} bytes of WAL a message`
-  const keys = keyExchange ? exchanged(keyExchange) : 'not exchanged before: the run pays for them'
   const own: Fact[] = [
     ['checked', checked(result, paint)],
     ['database', database],
-    ['keys', keys],
+    ['delivered', deliveriesText(result)],
+    ['keys', keysText(result)],
     ...spreadFacts(result),
   ]
   return aligned([...own, ...environmentFacts(result)], paint)
@@ -166,10 +166,6 @@ function environmentFacts(result: LoadResult): Fact[] {
     ['setting', `rate limits ${limits} · ${form} frames · window ${window} · seed ${seed}`],
     ['machine', `${cpus().length} cores${busy} · ${platform()} ${arch()} · Bun ${Bun.version} · git ${gitSha}`],
   ]
-}
-
-function exchanged({ messages, ms }: NonNullable<LoadResult['keyExchange']>): string {
-  return `exchanged before the clock started: ${plural(messages, 'message')} in ${figure(ms / 1000)} s, not counted`
 }
 
 function checked(result: LoadResult, paint: Paint): string {

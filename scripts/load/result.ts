@@ -5,7 +5,7 @@ import type { Yardstick } from './command.ts'
 import type { Environment } from './environment.ts'
 import { crossShareOf } from './plan.ts'
 import type { Outcome } from './run.ts'
-import type { ShardCounts } from './shard-counts.ts'
+import { type Deliveries, deliveriesOf, type ShardCounts } from './shard-counts.ts'
 import { shardOf } from './spread.ts'
 import type { ProgramUsage, Usage, UsageSample } from './usage.ts'
 import type { Verdict } from './verdict.ts'
@@ -52,6 +52,8 @@ export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs'> {
   readonly transactionsPerMessage: number | null
   readonly walBytesPerMessage: number | null
   readonly leftInQueue: number | null
+  /** How the run's deliveries came to their recipients; null where a broker's metrics can't be read. */
+  readonly deliveries: Deliveries | null
   readonly duplicatesHidden: number
   readonly reconnects: number
   readonly tampered: number
@@ -73,6 +75,7 @@ export type BaselineResult = Pick<
   | 'messagesPerSecond'
   | 'ackMs'
   | 'e2eMs'
+  | 'callToPushMs'
   | 'delivered'
   | 'lost'
   | 'outOfOrder'
@@ -127,13 +130,14 @@ export function resultOf(outcome: Outcome, environment: Environment, options: Lo
     transactionsPerMessage: perMessage(database?.transactions),
     walBytesPerMessage: perMessage(database?.walBytes),
     leftInQueue: outcome.leftInQueue,
+    deliveries: deliveriesOf(outcome.shardCounts),
     keyExchange: outcome.exchange,
     samples: usage.series,
   }
 }
 
 export function withBaseline(result: LoadResult, outcome: Outcome, baselineKind: Yardstick): LoadResult {
-  const { wallMs, ackMs, e2eMs, delivered, lost, outOfOrder } = outcome.verdict
+  const { wallMs, ackMs, e2eMs, callToPushMs, delivered, lost, outOfOrder } = outcome.verdict
   const { loadgenCpuSeconds, loadgenCpuShare } = generatorFigures(outcome)
   const messagesPerSecond = perSecond(outcome)
   const baseline: BaselineResult = {
@@ -141,6 +145,7 @@ export function withBaseline(result: LoadResult, outcome: Outcome, baselineKind:
     messagesPerSecond,
     ackMs,
     e2eMs,
+    callToPushMs,
     delivered,
     lost,
     outOfOrder,

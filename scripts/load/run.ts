@@ -31,7 +31,7 @@ export interface Outcome {
   readonly database: DatabaseCounters | null
   /** Deliveries that were still in the broker at the end. */
   readonly leftInQueue: number | null
-  /** Of each broker during the run; null: it does not tell. */
+  /** Of each broker during the run; null: its metrics can't be read. */
   readonly shardCounts: readonly (ShardCounts | null)[]
 }
 
@@ -90,6 +90,7 @@ async function measure(fleet: Fleet, setup: RunSetup): Promise<Outcome> {
   await fleet.connect()
   const exchange = options.isCold ? null : await exchangeKeys(fleet, display)
   const before = await counters(fleet, target)
+  await untilSettled(setup, SETTLE_WITHIN_MS) // so that the counts of the run hold no delivery from before it
   const countsBefore = await countsOf(target.shards)
   const watch = new UsageWatch(target)
   display.begin(plan.total)

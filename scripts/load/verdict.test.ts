@@ -74,6 +74,18 @@ test('a push that overtakes its ack is a delivery, and its latency counts from t
   expect(verdict.ackMs.max).toBeCloseTo(10, 1)
 })
 
+test('the call has a clock of its own, which includes the wait for the window, whichever of push and ack comes first', async () => {
+  const run = world()
+  const called = { calledAtMs: START_MS - 100 }
+  for (let number = 0; number < 15; number++) run.push(number, { afterMs: 5 })
+  run.all((number) => run.ack(number, called))
+  for (let number = 15; number < 30; number++) run.push(number, { afterMs: 500 })
+  const { e2eMs, callToPushMs, sendCallMs, ackMs } = await run.judge()
+  expect([e2eMs.p50, e2eMs.max].map(Math.round)).toEqual([5, 500])
+  expect([callToPushMs.p50, callToPushMs.max].map(Math.round)).toEqual([100 + 14 + 5, 100 + 29 + 500])
+  expect([ackMs.max, sendCallMs.max].map(Math.round)).toEqual([10, 100 + 29 + 10])
+})
+
 test('an acked message that neither came nor waits is lost; one that waits has timed out', async () => {
   const run = world()
   run.all((number) => run.ack(number))

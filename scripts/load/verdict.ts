@@ -10,7 +10,7 @@ import { inTime, ReceiptCursor, SendCursor } from './cursor.ts'
 import { type Bin, Latencies, type Percentiles, type Quantile } from './histogram.ts'
 import type { Records } from './link.ts'
 import { dueMs, type Plan, senderOf } from './plan.ts'
-import { Waiting } from './waiting.ts'
+import { type Times, Waiting } from './waiting.ts'
 
 export interface Verdict {
   readonly sent: number
@@ -32,8 +32,10 @@ export interface Verdict {
   readonly e2eMs: Percentiles
   readonly e2eSpectrum: readonly Quantile[]
   readonly e2eBins: readonly Bin[]
-  /** From the application's call of `send` to its ack: the wait for the window included. */
+  /** From the application's call of `send()` to its ack: the wait for the window included. */
   readonly sendCallMs: Percentiles
+  /** From the application's call of `send()` to the push: the wait for the window included. */
+  readonly callToPushMs: Percentiles
   /** From the time it was due to the call: the generator's own lateness. Open loop only. */
   readonly callLateMs: Percentiles | null
   /** Of the messages sent in each span of time, in order; empty when none was asked for. */
@@ -73,10 +75,16 @@ export async function judge(run: Run, isWaiting: (ids: string[]) => Promise<Set<
 class Tally {
   readonly #run: Run
   readonly #count = { acked: 0, delivered: 0, duplicates: 0, misdelivered: 0, outOfOrder: 0 }
-  readonly #latencies = { ack: new Latencies(), e2e: new Latencies(), call: new Latencies(), late: new Latencies() }
+  readonly #latencies = {
+    ack: new Latencies(),
+    e2e: new Latencies(),
+    call: new Latencies(),
+    callToPush: new Latencies(),
+    late: new Latencies(),
+  }
   readonly #spans: Latencies[] = []
   readonly #arrived: Bits
-  /** Acked, not arrived: since when it counts as sent. */
+  /** Acked, not arrived: when it counts as sent, and when it was called. */
   readonly #acked = new Waiting()
   /** Arrived, no ack so far: when. */
   readonly #early = new Waiting()
@@ -119,7 +127,7 @@ class Tally {
     }
     this.#arrive(row)
     if (this.#acked.has(number)) this.#noteDelivery(this.#acked.take(number), atMs)
-    else this.#early.put(number, atMs, row.id)
+    else this.#early.put(number, row)
   }
 
   /** Envelope ids that were acked and did not arrive. */
@@ -129,7 +137,10 @@ class Tally {
 
   verdict(lost: number): Verdict {
     const { plan, called, spanMs } = this.#run
-    for (const [number, atMs] of this.#early.times()) this.#noteDelivery(this.#dueAtMs(number), atMs)
+    for (const [number, atMs] of this.#early.times()) {
+      const dueAtMs = this.#dueAtMs(number)
+      if (dueAtMs !== null) this.#noteLatency(dueAtMs, atMs) // never acked, so its call is unknown
+    }
     const { acked } = this.#count
     return {
       sent: called,
@@ -143,20 +154,22 @@ class Tally {
       e2eSpectrum: this.#latencies.e2e.spectrum,
       e2eBins: this.#latencies.e2e.bins,
       sendCallMs: this.#latencies.call.percentiles,
+      callToPushMs: this.#latencies.callToPush.percentiles,
       callLateMs: plan.rate === null ? null : this.#latencies.late.percentiles,
       spans: spanMs === null ? [] : this.#spans.map((of) => ({ delivered: of.count, e2eMs: of.percentiles })),
     }
   }
 
-  #join({ number, id }: SendCursor, sentAtMs: number): void {
-    if (!this.#early.has(number)) return this.#acked.put(number, sentAtMs, id)
+  #join({ number, id, calledAtMs }: SendCursor, sentAtMs: number): void {
+    const sent = { atMs: sentAtMs, calledAtMs, id }
+    if (!this.#early.has(number)) return this.#acked.put(number, sent)
     const isSame = this.#early.isUnder(number, id)
-    const arrivedAtMs = this.#early.take(number)
-    if (isSame) return this.#noteDelivery(sentAtMs, arrivedAtMs)
+    const arrived = this.#early.take(number)
+    if (isSame) return this.#noteDelivery(sent, arrived.atMs)
     this.#arrived.delete(number)
     this.#count.delivered -= 1
     this.#count.misdelivered += 1
-    this.#acked.put(number, sentAtMs, id)
+    this.#acked.put(number, sent)
   }
 
   #arrive({ number, recipient, atMs }: ReceiptCursor): void {
@@ -171,9 +184,12 @@ class Tally {
     else this.#latest.set(pair, number)
   }
 
-  /** @param sentAtMs - null: never acked, and nothing but the ack would tell */
-  #noteDelivery(sentAtMs: number | null, arrivedAtMs: number): void {
-    if (sentAtMs === null) return
+  #noteDelivery(sent: Times, arrivedAtMs: number): void {
+    this.#latencies.callToPush.note(arrivedAtMs - sent.calledAtMs)
+    this.#noteLatency(sent.atMs, arrivedAtMs)
+  }
+
+  #noteLatency(sentAtMs: number, arrivedAtMs: number): void {
     const ms = arrivedAtMs - sentAtMs
     this.#latencies.e2e.note(ms)
     const { spanMs, startMs } = this.#run

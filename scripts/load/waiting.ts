@@ -1,10 +1,22 @@
-/** One side of messages whose other side is not known yet: a time and an envelope id for each number, as plain arrays. */
+/** Messages of which one side is missing so far: the time and envelope id of the known side by number, in plain arrays. */
 import { ID_BYTES } from './journal.ts'
+
+export interface Times {
+  readonly atMs: number
+  readonly calledAtMs: number
+}
+
+interface Known {
+  readonly atMs: number
+  readonly calledAtMs?: number
+  readonly id: Buffer
+}
 
 export class Waiting {
   readonly #slots = new Map<number, number>()
   readonly #free: number[] = []
   #times = new Float64Array(1024)
+  #calls = new Float64Array(1024)
   #ids = Buffer.alloc(1024 * ID_BYTES)
   #used = 0
 
@@ -12,11 +24,13 @@ export class Waiting {
     return this.#slots.has(number)
   }
 
-  put(number: number, atMs: number, id: Buffer): void {
+  /** @param calledAtMs - when `send()` was called; NaN for a receipt, which does not show it */
+  put(number: number, { atMs, calledAtMs = Number.NaN, id }: Known): void {
     const slot = this.#free.pop() ?? this.#used++
     if (slot === this.#times.length) this.#grow()
     this.#slots.set(number, slot)
     this.#times[slot] = atMs
+    this.#calls[slot] = calledAtMs
     id.copy(this.#ids, slot * ID_BYTES)
   }
 
@@ -25,12 +39,11 @@ export class Waiting {
     return this.#ids.compare(id, 0, ID_BYTES, at, at + ID_BYTES) === 0
   }
 
-  /** @returns its time */
-  take(number: number): number {
+  take(number: number): Times {
     const slot = this.#slots.get(number)!
     this.#slots.delete(number)
     this.#free.push(slot)
-    return this.#times[slot]!
+    return { atMs: this.#times[slot]!, calledAtMs: this.#calls[slot]! }
   }
 
   *times(): Generator<readonly [number: number, atMs: number]> {
@@ -46,10 +59,13 @@ export class Waiting {
 
   #grow(): void {
     const times = new Float64Array(this.#times.length * 2)
+    const calls = new Float64Array(this.#calls.length * 2)
     const ids = Buffer.alloc(this.#ids.length * 2)
     times.set(this.#times)
+    calls.set(this.#calls)
     this.#ids.copy(ids)
     this.#times = times
+    this.#calls = calls
     this.#ids = ids
   }
 }

@@ -1,6 +1,6 @@
 /** A run of messages between peers as a chapter of the page. */
 
-import type { Percentiles } from '../histogram.ts'
+import { clockNotes, deliveriesText, keysText, latencyRows, wholeLatency } from '../clocks.ts'
 import { isClean, type LoadResult } from '../result.ts'
 import { generatorCheck } from '../scenarios/effort.ts'
 import { spectrumGraph } from '../scenarios/latency.ts'
@@ -15,6 +15,7 @@ export function loadChapter(result: LoadResult, spans: readonly SpanLatencies[])
   const { total, peers, rate, messagesPerPeer, payloadBytes, messagesPerSecond, wallMs, delivered } = result
   const pace =
     rate === null ? `${count(messagesPerPeer)} each, as fast as the window admits` : `${count(rate)} a second in all`
+  const whole = wholeLatency(result)
   const all = delivered === total ? 'nothing lost' : `${count(delivered)} arrived`
   return {
     title: rate === null ? 'burst' : 'open loop',
@@ -23,13 +24,13 @@ export function loadChapter(result: LoadResult, spans: readonly SpanLatencies[])
     bar: null,
     isGood: isClean(result),
     headline: `${count(total)} messages, ${all}: ${count(messagesPerSecond)} a second over ${figure(wallMs / 1000)} s`,
-    shown: `${count(messagesPerSecond)}/s, p99 ${figure(result.e2eMs.p99)} ms`,
+    shown: `${count(messagesPerSecond)}/s, ${whole.name} p99 ${figure(whole.of.p99)} ms`,
     sheets: [latencySheet(result), costSheet(result), ...(result.shards.length > 1 ? [shardSheet(result)] : [])],
     facts: factsOf(result),
     checks: checksOf(result),
     graphs: [
       histogram(result),
-      spectrumGraph([['push', result.e2eSpectrum]]),
+      spectrumGraph([[`${rate === null ? 'send' : 'due'} → push`, result.e2eSpectrum]]),
       ...overTime(spans),
       ...usageGraphs(result.samples),
     ],
@@ -37,16 +38,10 @@ export function loadChapter(result: LoadResult, spans: readonly SpanLatencies[])
   }
 }
 
-function latencySheet({ ackMs, e2eMs, sendCallMs, rate }: LoadResult): Sheet {
-  const since = rate === null ? 'send' : 'due'
-  const rows: [string, Percentiles][] = [
-    [`${since} → ack`, ackMs],
-    [`${since} → push`, e2eMs],
-  ]
-  if (rate === null) rows.push(['call of send() → ack', sendCallMs])
+function latencySheet(result: LoadResult): Sheet {
   return {
     head: ['milliseconds', 'p50', 'p95', 'p99', 'max'],
-    rows: rows.map(([name, of]) => [name, ...[of.p50, of.p95, of.p99, of.max].map(figure)]),
+    rows: latencyRows(result).map(([name, of]) => [name, ...[of.p50, of.p95, of.p99, of.max].map(figure)]),
   }
 }
 
@@ -102,15 +97,23 @@ function factsOf(result: LoadResult): Chapter['facts'] {
   const perMessage = [result.transactionsPerMessage, result.walBytesPerMessage].map((value) => orDash(value))
   const spread = `${plural(meshes, 'mesh', 'meshes')}, ${plural(shards.length, 'broker')}, ${plural(cells, 'database')}`
   return [
+    ...clockNotes(result).map((note) => ['clock', note] as const),
+    ['delivered', deliveriesText(result)],
+    ['keys', keysText(result)],
     ['database', `${perMessage[0]} transactions and ${perMessage[1]} bytes of WAL a message`],
     ['spread', `${spread}; ${figure(crossShare * 100)} % of the messages went from shard to shard`],
     ['setting', `${form} frames, window ${window}, seed ${seed}, ${plural(generators, 'load generator')}`],
   ]
 }
 
-function histogram({ e2eBins }: LoadResult): Spread {
+function histogram({ e2eBins, rate }: LoadResult): Spread {
   const bars = e2eBins.map(([upToMs, messages]) => [figure(upToMs), messages] as const)
-  return { title: 'Messages by latency', x: 'send → push, up to so many milliseconds', y: 'messages', bars }
+  return {
+    title: 'Messages by latency',
+    x: `${rate === null ? 'send' : 'due'} → push, up to so many milliseconds`,
+    y: 'messages',
+    bars,
+  }
 }
 
 function overTime(spans: readonly SpanLatencies[]): Graph[] {

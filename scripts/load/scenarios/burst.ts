@@ -1,5 +1,6 @@
 /** Everybody writes to random others as fast as the window admits, all at once: the main job. */
 import type { Teardown } from '../../lib/teardown.ts'
+import { PUBLISHED, RERUN_PER_SECOND } from '../earlier.ts'
 import { loadChapter } from '../html/load-chapter.ts'
 import type { Plan } from '../plan.ts'
 import { resultOf } from '../result.ts'
@@ -8,15 +9,16 @@ import { ALONE } from '../spread.ts'
 import { count, figure } from '../text.ts'
 import { type Findings, type Scenario, type ScenarioSetup, sizeOf } from './scenario.ts'
 
-/** What the reports had at best; `sweep` is held against it, too. */
-export const REPORTED = { text: '1,372 messages/s; p99 1.3–34.8 s', perSecond: 1_372, p99Ms: 1_300 } as const
-export const BAR = `more than ${count(REPORTED.perSecond)}/s, p99 < ${figure(REPORTED.p99Ms / 1000)} s, none lost`
+/** The rerun was faster than the published run, whose p99 was lower. */
+const BEST = { perSecond: RERUN_PER_SECOND, p99Ms: PUBLISHED.burst.p99Ms }
+const BAR = `more than ${count(BEST.perSecond)}/s, call → push p99 < ${figure(BEST.p99Ms / 1000)} s, none lost`
+const REPORTED = `${count(PUBLISHED.burst.delivered)} of 100,000 in ${PUBLISHED.burst.seconds} s, p99 ${figure(PUBLISHED.burst.p99Ms / 1000)} s`
 
 export const burst: Scenario = {
   name: 'burst',
   summary: '100 peers × 1,000 messages to random others, as fast as the window admits',
   bar: BAR,
-  reported: REPORTED.text,
+  reported: REPORTED,
   run,
 }
 
@@ -33,15 +35,16 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
   const meshes = await newMeshes({ plan, target, options }, teardown)
   const outcome = await runOnce({ plan, meshes, target, options, display, spanMs: SPAN_MS }, teardown)
   const result = resultOf(outcome, target, options)
-  const { messagesPerSecond, delivered, lost, ackMs, e2eMs } = result
+  const { messagesPerSecond, delivered, lost, ackMs, e2eMs, callToPushMs } = result
   const { headline, shown, sheets, facts, checks, graphs } = loadChapter(result, outcome.verdict.spans)
-  const isAhead = messagesPerSecond > REPORTED.perSecond && e2eMs.p99 < REPORTED.p99Ms
+  const isAhead = messagesPerSecond > BEST.perSecond && callToPushMs.p99 < BEST.p99Ms
   return {
     ...{ headline, shown, sheets, facts, graphs },
     checks: [...checks, { about: 'cost', isMet: isAhead, sentence: `It is ${BAR} (${shown}).` }],
     figures: {
       ...{ messagesPerSecond, delivered, lost },
       ...{ ackMsP50: ackMs.p50, ackMsP99: ackMs.p99, e2eMsP50: e2eMs.p50, e2eMsP99: e2eMs.p99 },
+      ...{ callToPushMsP50: callToPushMs.p50, callToPushMsP99: callToPushMs.p99 },
       generatorShare: result.loadgenCpuShareMax,
     },
   }
