@@ -4,7 +4,7 @@ import { mkdir, realpath, stat } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import type { GroupId, PeerKey } from '@sealpost/sdk'
 import { FileUploadLog, fileSource, safeFileName, saveAttachment } from '@sealpost/sdk/attachment-files'
-import { type Attachment, Attachments, attachmentText } from '@sealpost/sdk/attachments'
+import { type Attachment, Attachments, attachmentText, type Progress } from '@sealpost/sdk/attachments'
 import { OperatingError } from '@sealpost/std'
 import { readPlace } from './peer-session.ts'
 import type { Shell } from './shell.ts'
@@ -55,12 +55,36 @@ async function keyOf(path: string, to: string): Promise<string> {
   return createHash('sha256').update(JSON.stringify([await realpath(path), mtimeMs, size, to])).digest('hex').slice(0, 32) // biome-ignore format: one thing
 }
 
-/** Under a name of its own, never over another file. @returns where. @throws SealpostError as `Attachments.download` */
-export async function saveFile(shell: Shell, attachment: Attachment, folder: string): Promise<string> {
+/**
+ * Under a name of its own, never over another file.
+ * @returns where. @throws OperatingError `folder_unusable`; SealpostError as `Attachments.download`
+ */
+export async function saveFile(
+  shell: Shell,
+  attachment: Attachment,
+  folder: string,
+  onProgress?: (progress: Progress) => void,
+): Promise<string> {
   await using files = await openFiles(shell)
   using bar = openBar(shell.output, escapeName(safeFileName(attachment.name)))
   const { signal } = shell
-  return await saveAttachment(files, attachment, { folder, signal, onProgress: (progress) => bar.update(progress) })
+  const options = {
+    ...{ folder, signal },
+    onProgress: (progress: Progress) => {
+      bar.update(progress)
+      onProgress?.(progress)
+    },
+  }
+  return await saveAttachment(files, attachment, options).catch((error) => {
+    throw isOfFileSystem(error) ? unusable(folder, error) : error
+  })
+}
+
+const isOfFileSystem = (error: unknown): error is NodeJS.ErrnoException =>
+  typeof (error as NodeJS.ErrnoException | null)?.syscall === 'string'
+
+function unusable(folder: string, cause: NodeJS.ErrnoException): OperatingError {
+  return new OperatingError('folder_unusable', `No file can be saved in ${folder} (${cause.code}).`, { cause })
 }
 
 async function openFiles(shell: Shell): Promise<Attachments> {

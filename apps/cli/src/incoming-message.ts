@@ -4,13 +4,21 @@ import { attachmentOf } from '@sealpost/sdk/attachments'
 import type { Contacts } from './contacts.ts'
 import type { Paint } from './output.ts'
 import { senderLabelOf } from './peer-news.ts'
+import type { FileFate } from './received-files.ts'
 import { escapeName, escapeText } from './terminal-text.ts'
 
 const INDENT = '    '
 
+export interface FileForPrograms {
+  readonly name: string | null
+  readonly type: string | null
+  readonly bytes: number | null
+  /** Null: it was not saved. */
+  readonly path: string | null
+}
+
 /** `14:03 bob  text`, further lines indented, nothing in it that could move the cursor. */
-/** `path`: where its file was saved. */
-export function messageForPeople(message: Message, contacts: Contacts, paint: Paint, path?: string): string {
+export function messageForPeople(message: Message, contacts: Contacts, paint: Paint, fate: FileFate): string {
   const time = new Date(message.sentAtMs).toTimeString().slice(0, 5)
   const again = message.attempt > 1 ? paint.dim(` (attempt ${message.attempt})`) : ''
   const urgent = message.priority === 'now' ? paint.red(' !') : ''
@@ -22,20 +30,34 @@ export function messageForPeople(message: Message, contacts: Contacts, paint: Pa
       : ''
   const from = paint.bold(escapeName(senderLabelOf(contacts, message)))
   const text = escapeText(textOf(message) ?? binaryNotice(message), INDENT)
-  const file = fileNotice(message, path)
+  const file = fileNotice(message, fate)
   return `${paint.dim(time)} ${from}${to}${urgent}${asks}${again}  ${text}${file && paint.dim(file)}`
 }
 
-function fileNotice(message: Message, path: string | undefined): string {
+function fileNotice(message: Message, fate: FileFate): string {
+  if (fate.name === 'none') return ''
   const file = attachmentOf(message)
-  if (!file) return ''
-  const where = path === undefined ? 'not saved: --files FOLDER does' : `saved as ${escapeName(path)}`
-  return `\n${INDENT}[${escapeName(file.name)}, ${file.bytes} bytes, ${where}]`
+  const what = file ? `${escapeName(file.name)}, ${file.bytes} bytes` : 'a file of a later version of sealpost'
+  return `\n${INDENT}[${what}, ${wordsOf(fate)}]`
+}
+
+function wordsOf(fate: FileFate): string {
+  switch (fate.name) {
+    case 'none':
+      return ''
+    case 'saved':
+      return `saved as ${escapeName(fate.path)}`
+    case 'left':
+      return 'not saved, so the message stays in the queue: --files FOLDER saves it'
+    case 'later':
+      return `not saved yet (${fate.code}): the message comes again`
+    case 'lost':
+      return `lost (${fate.code})`
+  }
 }
 
 /** Times are milliseconds since 1970. */
-export function messageForPrograms(message: Message, contacts: Contacts, path?: string): object {
-  const file = attachmentOf(message)
+export function messageForPrograms(message: Message, contacts: Contacts, fate: FileFate): object {
   const { envelopeId, sender, priority, attempt, sentAtMs, enqueuedAtMs, thread, inReplyTo, isRequest } = message
   return {
     envelopeId,
@@ -52,9 +74,16 @@ export function messageForPrograms(message: Message, contacts: Contacts, path?: 
     isRequest,
     group: message.group && { id: message.group.id, name: message.group.name },
     pool: message.pool && { id: message.pool.id },
-    file: file && { name: file.name, type: file.type, bytes: file.bytes, path: path ?? null },
+    file: fileForPrograms(message, fate),
     ...bodyForPrograms(message),
   }
+}
+
+/** Without its name when its reference is of a later version. */
+export function fileForPrograms(message: Pick<Message, 'attachment'>, fate: FileFate): FileForPrograms | null {
+  if (fate.name === 'none') return null
+  const { name = null, type = null, bytes = null } = attachmentOf(message) ?? {}
+  return { name, type, bytes, path: fate.name === 'saved' ? fate.path : null }
 }
 
 /** `text` when it is UTF-8, else `bodyBase64`. */
@@ -64,7 +93,7 @@ export function bodyForPrograms(message: Pick<Message, 'body'>): { text: string 
 }
 
 /** What `--exec` adds to the environment; the body goes to stdin. */
-export function messageForExec(message: Message, contacts: Contacts, path?: string): Record<string, string> {
+export function messageForExec(message: Message, contacts: Contacts, fate: FileFate): Record<string, string> {
   return {
     SEALPOST_ENVELOPE_ID: message.envelopeId,
     SEALPOST_FROM: message.sender,
@@ -77,7 +106,7 @@ export function messageForExec(message: Message, contacts: Contacts, path?: stri
     SEALPOST_GROUP: message.group?.name ?? '',
     SEALPOST_POOL: message.pool?.id ?? '',
     SEALPOST_IS_REQUEST: message.isRequest ? '1' : '',
-    SEALPOST_FILE: path ?? '',
+    SEALPOST_FILE: fate.name === 'saved' ? fate.path : '',
   }
 }
 

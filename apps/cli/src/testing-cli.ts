@@ -159,6 +159,12 @@ export async function startUp(machine: Machine, words: readonly string[] = [], e
   return { process: up, facts, brokerPid: () => (JSON.parse(up.lines.at(-1)!) as UpFacts).pid }
 }
 
+/** The URL of the database by its owner, as `up` prints it. */
+export async function ownerUrl({ facts }: Up): Promise<string> {
+  const password = (await Bun.file(join(facts.folder, 'postgres/password')).text()).trim()
+  return `postgres://sealpost:${password}@127.0.0.1:${facts.postgresPort}/postgres`
+}
+
 /** Somebody joins by an invite of the default profile. */
 export async function letIn(machine: Machine, name: string): Promise<void> {
   const invited = await machine.run(['invite', 'create', '--quiet'])

@@ -3,7 +3,7 @@ import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { openDatabase } from '@sealpost/db'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { letIn, Machine, startUp, type Up } from './testing-cli.ts'
+import { letIn, Machine, ownerUrl, startUp, type Up } from './testing-cli.ts'
 
 const jsonOf = (text: string) => JSON.parse(text)
 
@@ -197,12 +197,6 @@ describe('on one machine', () => {
     expect((await machine.run(['admin', 'overview'])).code).toBe(2)
   })
 })
-
-/** As `up` prints it. */
-async function ownerUrl({ facts }: Up): Promise<string> {
-  const password = (await Bun.file(join(facts.folder, 'postgres/password')).text()).trim()
-  return `postgres://sealpost:${password}@127.0.0.1:${facts.postgresPort}/postgres`
-}
 
 /** As the broker does after its strikes, with whatever is queued. */
 async function giveUp(databaseUrl: string): Promise<void> {

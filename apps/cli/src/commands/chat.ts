@@ -1,11 +1,12 @@
 /** `sealpost chat`: what is typed goes to one peer; what comes is printed, from others too, under their names. */
 import { createInterface, type Interface } from 'node:readline'
-import type { Message } from '@sealpost/sdk'
+import type { Message, PeerKey } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
 import { abortable } from '../deadline.ts'
 import { messageForPeople, messageForPrograms } from '../incoming-message.ts'
 import { openSession, type PeerSession } from '../peer-session.ts'
+import { type FileFate, nextMessage, pauseAfter, receiveFile, UnsavedFiles } from '../received-files.ts'
 import { recipientOf } from '../recipient.ts'
 import { SenderNames } from '../sender-names.ts'
 import { examples, type Run, type Shell } from '../shell.ts'
@@ -14,6 +15,7 @@ import { timeOption } from '../words.ts'
 
 interface ChatOptions {
   readonly timeout: number
+  readonly files?: string
 }
 
 export function chatCommand(run: Run): Command {
@@ -23,20 +25,31 @@ export function chatCommand(run: Run): Command {
     .addOption(
       timeOption('--timeout <TIME>', 'at the end, how long to wait for the broker to store what you typed', '30s'),
     )
-    .addHelpText('after', examples('sealpost chat bob', 'sealpost chat bob --profile work'))
+    .option(
+      '--files <FOLDER>',
+      'save files that come with messages there, each under a name of its own; without it such a message stays in the queue',
+    )
+    .addHelpText('after', examples('sealpost chat bob', 'sealpost chat bob --profile work --files ~/Downloads'))
     .action(run(chat))
 }
 
-async function chat(shell: Shell, { timeout }: ChatOptions, to: string): Promise<void> {
+async function chat(shell: Shell, { timeout, files }: ChatOptions, to: string): Promise<void> {
   const key = await recipientOf(shell, to)
   await using session = await openSession(shell)
-  const lines = openLines()
+  const unsaved = new UnsavedFiles()
+  await unsaved.reportAfter(
+    talk({ shell, session, lines: openLines(), files, unsaved }, { to, key, timeout }),
+    shell.output,
+  )
+}
+
+async function talk(chat: Chat, { to, key, timeout }: { to: string; key: PeerKey; timeout: number }): Promise<void> {
+  const { shell, session, lines } = chat
   try {
     shell.output.note(`talking with ${to} as ${session.membership.name || session.peer.key}; Ctrl-D ends it`)
     const outbox = new Sends(shell)
     const typed = readLines(lines, (line) => outbox.add(session.peer.send(key, line), line))
-    const shown = showAll({ shell, session, lines })
-    await abortable(Promise.race([typed, shown, session.failed]), shell.signal)
+    await abortable(Promise.race([typed, showAll(chat), session.failed]), shell.signal)
     await abortable(outbox.settled(timeout), shell.signal)
   } finally {
     lines.close()
@@ -63,24 +76,40 @@ interface Chat {
   readonly shell: Shell
   readonly session: PeerSession
   readonly lines: Interface
+  /** The folder for them. */
+  readonly files: string | undefined
+  readonly unsaved: UnsavedFiles
 }
 
 async function showAll(chat: Chat): Promise<never> {
-  const names = new SenderNames(chat.session, chat.shell.output)
-  for await (const message of chat.session.peer) {
+  const { shell, session, files } = chat
+  const names = new SenderNames(session, shell.output)
+  for (;;) {
+    const { value: message } = await nextMessage(session.peer)
+    if (message === undefined) return session.failed
     await names.learn(message.person)
-    await show(message, chat)
-    message.settle()
+    const fate = await receiveFile(shell, message, files)
+    await take(message, fate, chat)
   }
-  return chat.session.failed
+}
+
+async function take(message: Message, fate: FileFate, chat: Chat): Promise<void> {
+  if (fate.name === 'left') {
+    if (chat.unsaved.leave(message)) await show(message, fate, chat)
+    return
+  }
+  await show(message, fate, chat)
+  if (fate.name === 'later') message.retry(pauseAfter(message))
+  else if (fate.name === 'lost') message.reject(fate.code)
+  else message.settle()
 }
 
 /** Above the line that is being typed. */
-async function show(message: Message, chat: Chat): Promise<void> {
+async function show(message: Message, fate: FileFate, chat: Chat): Promise<void> {
   const { output } = chat.shell
   const { contacts } = chat.session
-  const text = () => messageForPeople(message, contacts, output.paint)
-  await output.answer(messageForPrograms(message, contacts), () =>
+  const text = () => messageForPeople(message, contacts, output.paint, fate)
+  await output.answer(messageForPrograms(message, contacts, fate), () =>
     process.stdout.isTTY ? `\r\x1b[K${text()}` : text(),
   )
   if (process.stdout.isTTY) chat.lines.prompt(true)

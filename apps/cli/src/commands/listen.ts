@@ -1,19 +1,17 @@
 /** `sealpost listen`: takes messages as they come, prints each or runs a program for it, and settles what went well. */
 import { spawn } from 'node:child_process'
 import type { Message } from '@sealpost/sdk'
-import { attachmentOf } from '@sealpost/sdk/attachments'
 import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
 import { abortable } from '../deadline.ts'
-import { saveFile } from '../files.ts'
 import { messageForExec, messageForPeople, messageForPrograms } from '../incoming-message.ts'
 import { labelOf } from '../peer-news.ts'
 import { openSession, type PeerSession } from '../peer-session.ts'
 import { poolNamed } from '../pool-calls.ts'
+import { type FileFate, nextMessage, pauseAfter, receiveFile, UnsavedFiles } from '../received-files.ts'
 import { SenderNames } from '../sender-names.ts'
 import { withoutSecrets } from '../settings.ts'
 import { examples, type Run, type Shell } from '../shell.ts'
-import { escapeName } from '../terminal-text.ts'
 import { whole } from '../words.ts'
 
 interface ListenOptions {
@@ -25,8 +23,8 @@ interface ListenOptions {
   readonly env?: readonly string[]
 }
 
-const RETRY_BASE_MS = 1_000
-const RETRY_MAX_MS = 300_000
+/** Of a pool: another member may be able to fetch the file. */
+const POOL_ATTEMPTS_MAX = 5
 
 export function listenCommand(run: Run): Command {
   return new Command('listen')
@@ -41,7 +39,10 @@ export function listenCommand(run: Run): Command {
     )
     .option('--reply', 'what CMD prints for a request is sent back as its answer')
     .option('--pool <POOL...>', 'take work of these pools as well, one message at a time of each: names or ids')
-    .option('--files <FOLDER>', 'save files that come with messages there, each under a name of its own')
+    .option(
+      '--files <FOLDER>',
+      'save files that come with messages there, each under a name of its own; without it such a message stays in the queue',
+    )
     .option('-n, --count <N>', 'end after N messages', whole(1, 1_000_000_000))
     .addHelpText(
       'after',
@@ -67,14 +68,20 @@ async function listen(
   await using session = await openSession(shell, count === Infinity ? {} : { credit: Math.min(count, 512) })
   await abortable(joinPools(session, pool), shell.signal)
   shell.output.note(`listening as ${session.membership.name || session.peer.key}; Ctrl-C ends it`)
+  const unsaved = new UnsavedFiles()
+  const taking = { shell, session, exec, env, isReplying: reply, unsaved }
+  await unsaved.reportAfter(takeAll(taking, count, files), shell.output)
+}
+
+async function takeAll(taking: Omit<Taking, 'fate'>, count: number, folder: string | undefined): Promise<void> {
+  const { shell, session } = taking
   const names = new SenderNames(session, shell.output)
-  const messages = session.peer[Symbol.asyncIterator]()
   for (let done = 0; done < count; ) {
-    const { value: message } = await abortable(messages.next(), shell.signal)
+    const { value: message } = await abortable(nextMessage(session.peer), shell.signal)
     if (message === undefined) return session.failed
     await names.learn(message.person)
-    const path = await saved(message, { shell, files })
-    if (await take(message, { shell, session, exec, env, isReplying: reply, path })) done += 1
+    const fate = await receiveFile(shell, message, folder)
+    if (await take(message, { ...taking, fate })) done += 1
   }
 }
 
@@ -84,25 +91,6 @@ async function joinPools({ peer }: PeerSession, words: readonly string[]): Promi
   for (const word of words) await poolNamed(pools, word).join()
 }
 
-/** Of a file that is not there any more, or that is not the one that was sent, the message is all that comes. */
-async function saved(
-  message: Message,
-  { shell, files }: { shell: Shell; files: string | undefined },
-): Promise<string | undefined> {
-  const file = attachmentOf(message)
-  if (!file || files === undefined) return undefined
-  try {
-    return await saveFile(shell, file, files)
-  } catch (error) {
-    const { code, message: sentence } = error as { code?: string; message: string }
-    if (!code || !LOST.includes(code)) throw error
-    shell.output.warn(`${escapeName(file.name)} was not saved: ${sentence} (${code})`)
-    return undefined
-  }
-}
-
-const LOST: readonly string[] = ['attachment_unknown', 'attachment_changed', 'attachment_truncated', 'chunk_missing']
-
 interface Taking {
   readonly shell: Shell
   readonly session: PeerSession
@@ -110,18 +98,62 @@ interface Taking {
   /** Secrets to be passed on to it, by their names. */
   readonly env: readonly string[]
   readonly isReplying: boolean
-  /** Where its file was saved. */
-  readonly path: string | undefined
+  readonly fate: FileFate
+  readonly unsaved: UnsavedFiles
 }
 
-/** @returns whether it was settled */
+/** @returns whether it counts: it was taken, or it was left open for the first time */
 async function take(message: Message, taking: Taking): Promise<boolean> {
-  const { shell, session, exec, isReplying, path } = taking
-  const { output } = shell
+  const { fate, unsaved } = taking
+  switch (fate.name) {
+    case 'left':
+      if (message.pool) return giveBack(message, taking, 'its file needs --files FOLDER')
+      return unsaved.leave(message) && (await leaveOpen(message, taking))
+    case 'later':
+      return giveBack(message, taking, `its file was not saved (${fate.code})`)
+    case 'lost':
+      if (message.pool && message.attempt < POOL_ATTEMPTS_MAX)
+        return giveBack(message, taking, `its file was not saved (${fate.code})`)
+      return refuse(message, taking, fate.code)
+    default:
+      return handle(message, taking)
+  }
+}
+
+async function leaveOpen(message: Message, taking: Taking): Promise<true> {
+  if (taking.exec === undefined) await print(message, taking)
+  else warnOf(message, taking, 'its file was not saved, and the command did not run: --files FOLDER saves it')
+  return true
+}
+
+/** The file is gone for good, so the message goes to the dead letters: its sender may hear of it. */
+async function refuse(message: Message, taking: Taking, code: string): Promise<true> {
+  if (taking.exec === undefined) await print(message, taking)
+  warnOf(message, taking, `rejected, because its file is lost (${code})`)
+  message.reject(code)
+  return true
+}
+
+function giveBack(message: Message, taking: Taking, why: string): false {
+  const afterMs = pauseAfter(message)
+  message.retry(afterMs)
+  warnOf(message, taking, `given back: ${why}; again in ${afterMs / 1000} s`)
+  return false
+}
+
+function warnOf(message: Message, { shell, session }: Taking, what: string): void {
+  shell.output.warn(`${labelOf(session.contacts, message.sender)}: ${what}`)
+}
+
+function print(message: Message, { shell: { output }, session: { contacts }, fate }: Taking): Promise<void> {
+  const forPeople = () => messageForPeople(message, contacts, output.paint, fate)
+  return output.answer(messageForPrograms(message, contacts, fate), forPeople)
+}
+
+async function handle(message: Message, taking: Taking): Promise<boolean> {
+  const { exec, isReplying } = taking
   if (exec === undefined) {
-    const { contacts } = session
-    const forPeople = () => messageForPeople(message, contacts, output.paint, path)
-    await output.answer(messageForPrograms(message, contacts, path), forPeople)
+    await print(message, taking)
     message.settle()
     return true
   }
@@ -132,11 +164,9 @@ async function take(message: Message, taking: Taking): Promise<boolean> {
     message.settle()
     return true
   }
-  const afterMs = Math.min(RETRY_MAX_MS, RETRY_BASE_MS * 2 ** Math.min(message.attempt - 1, 16))
+  const afterMs = pauseAfter(message)
   message.retry(afterMs)
-  output.warn(
-    `${labelOf(session.contacts, message.sender)}: the command ended ${failure}; again in ${afterMs / 1000} s`,
-  )
+  warnOf(message, taking, `the command ended ${failure}; again in ${afterMs / 1000} s`)
   return false
 }
 
@@ -148,11 +178,11 @@ interface Executed {
 }
 
 function execute(command: string, message: Message, taking: Taking): Promise<Executed> {
-  const { shell, session, env, isReplying, path } = taking
+  const { shell, session, env, isReplying, fate } = taking
   const child = spawn(command, {
     shell: true,
     stdio: ['pipe', isReplying ? 'pipe' : 'inherit', 'inherit'],
-    env: { ...withoutSecrets(shell.settings.environment, env), ...messageForExec(message, session.contacts, path) },
+    env: { ...withoutSecrets(shell.settings.environment, env), ...messageForExec(message, session.contacts, fate) },
   })
   const printed: Buffer[] = []
   child.stdout?.on('data', (bytes: Buffer) => printed.push(bytes))

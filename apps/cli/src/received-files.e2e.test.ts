@@ -1,0 +1,191 @@
+/** A message whose file was not saved stays in the queue, whichever command printed it. */
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { openPeer } from '@sealpost/sdk'
+import { type Attachment, Attachments, attachmentText } from '@sealpost/sdk/attachments'
+import { connectAttaching } from '@sealpost/sdk/testing-attaching'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { Profile } from './profile.ts'
+import { type Ended, letIn, Machine, ownerUrl, startUp, type Up } from './testing-cli.ts'
+
+const PLAN = 'the plan itself'
+
+let machine: Machine
+let up: Up
+let plan: string
+let count = 0
+
+beforeAll(async () => {
+  machine = await Machine.make()
+  up = await startUp(machine, ['--port', '0', '--name', 'alice'])
+  plan = join(machine.folder, 'plan.txt')
+  await Bun.write(plan, PLAN)
+})
+afterAll(() => machine[Symbol.asyncDispose]())
+
+interface Heard {
+  readonly text: string
+  readonly attempt: number
+  readonly file: { readonly name: string; readonly path: string | null } | null
+}
+const heardBy = ({ stdout }: { stdout: string }): Heard[] =>
+  stdout
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => JSON.parse(line) as Heard)
+const codeOf = ({ stderr }: Ended): string => JSON.parse(stderr.trim().split('\n').at(-1)!).error.code
+
+/** A member with a mailbox of its own, so that no test reads another one's mail. */
+async function newMember(): Promise<{ name: string; profile: string[]; folder: string }> {
+  count += 1
+  const name = `peer-${count}`
+  await letIn(machine, name)
+  return { name, profile: ['--profile', name], folder: join(machine.folder, `files of ${name}`) }
+}
+
+async function send(to: string, ...words: string[]): Promise<void> {
+  const sent = await machine.run(['send', to, ...words])
+  expect(sent.code, sent.stderr).toBe(0)
+}
+
+/** As a program of alice has it, beside the command line. */
+async function alice() {
+  const profile = new Profile({ home: machine.environment.SEALPOST_HOME! }, 'default')
+  const { url, brokerKey, meshId } = await profile.readMembership()
+  const { identity } = await profile.readKeys()
+  const place = { url, brokerKey, meshId, identity }
+  const files = new Attachments(place)
+  const peer = await openPeer(place)
+  return {
+    place,
+    files,
+    peer,
+    keyOf: async (name: string) => (await peer.members()).find((member) => member.name === name)!.peer,
+    [Symbol.asyncDispose]: async () => {
+      await files.close()
+      await peer.close()
+    },
+  }
+}
+
+/** What is left for a next life of this peer. */
+async function leftFor(to: string): Promise<Heard[]> {
+  const listener = machine.start(['listen', '--json', '--profile', to])
+  await send(to, 'end')
+  await listener.until('the end came', ({ stdout }) => heardBy({ stdout }).some(({ text }) => text === 'end'))
+  return heardBy(await listener.interrupt())
+}
+
+test('listen without --files leaves a message with a file open, and takes the mail behind it', async () => {
+  const { name, profile, folder } = await newMember()
+  await send(name, 'before')
+  await send(name, 'the plan', '--file', plan)
+  await send(name, 'behind')
+  const first = await machine.run(['listen', '--count', '3', '--json', ...profile])
+  expect(heardBy(first).map(({ text }) => text)).toEqual(['before', 'the plan', 'behind'])
+  expect([first.code, codeOf(first)]).toEqual([1, 'file_not_saved'])
+  const second = await machine.run(['listen', '--count', '1', '--json', '--files', folder, ...profile])
+  expect(second.code).toBe(0)
+  expect(heardBy(second)).toMatchObject([{ text: 'the plan', attempt: 2, file: { path: join(folder, 'plan.txt') } }])
+  expect(await readFile(join(folder, 'plan.txt'), 'utf8')).toBe(PLAN)
+  expect((await leftFor(name)).map(({ text }) => text)).toEqual(['end'])
+})
+
+test('for people, listen names the option, and Ctrl-C reports what stays', async () => {
+  const { name, profile } = await newMember()
+  const listener = machine.start(['listen', ...profile])
+  await send(name, 'the plan', '--file', plan)
+  await listener.until('it is printed', ({ stdout }) => stdout.includes('plan.txt, 15 bytes, not saved'))
+  const { code, stderr } = await listener.interrupt()
+  expect([code, stderr]).toEqual([130, expect.stringContaining('--files FOLDER')])
+  expect(await leftFor(name)).toMatchObject([{ text: 'the plan' }, { text: 'end' }])
+})
+
+test('more bytes of open messages than a session may have do not keep other mail back', async () => {
+  const { name, profile } = await newMember()
+  await using sender = await alice()
+  const to = await sender.keyOf(name)
+  const file = await sender.files.upload(new Blob([PLAN]), { to, name: 'plan.txt' })
+  const large = 'x'.repeat(60_000)
+  for (let i = 0; i < 20; i++) await sender.peer.send(to, large, { attachment: attachmentText(file) })
+  await sender.peer.send(to, 'behind')
+  const listener = await machine.run(['listen', '--count', '21', '--json', ...profile])
+  expect(heardBy(listener).map(({ text }) => text)).toEqual([...Array(20).fill(large), 'behind'])
+  expect([listener.code, codeOf(listener)]).toEqual([1, 'file_not_saved'])
+})
+
+test('listen --exec without --files does not run the command for a message with a file', async () => {
+  const { name, profile, folder } = await newMember()
+  await send(name, 'the plan', '--file', plan)
+  await send(name, 'plain')
+  const exec = ['listen', '--exec', 'cat; echo " $(basename "$SEALPOST_FILE")"', ...profile]
+  const without = await machine.run([...exec, '--count', '2', '--json'])
+  expect([without.code, without.stdout, codeOf(without)]).toEqual([1, 'plain \n', 'file_not_saved'])
+  const saving = await machine.run([...exec, '--count', '1', '--files', folder])
+  expect([saving.code, saving.stdout]).toEqual([0, 'the plan plan.txt\n'])
+})
+
+test('a pool worker without --files gives work with a file back, and one with --files does it', async () => {
+  const { name, profile, folder } = await newMember()
+  const pool = `pool of ${name}`
+  expect((await machine.run(['pool', 'create', pool, name])).code).toBe(0)
+  await using sender = await alice()
+  const file = await sender.files.upload(new Blob([PLAN]), { to: await sender.keyOf(name), name: 'plan.txt' })
+  const { id } = (await sender.peer.pools.list()).find((each) => each.name === pool)!
+  await sender.peer.close() // a peer has one session
+  await using attaching = await connectAttaching(sender.place, attachmentText(file))
+  await (await attaching.pools.find(id)).send('work')
+  const exec = ['listen', '--pool', pool, '--exec', 'cat; echo " $(basename "$SEALPOST_FILE")"', ...profile]
+  const without = machine.start(exec)
+  await without.until('it gives it back', ({ stderr }) => stderr.includes('given back'))
+  expect(await without.interrupt()).toMatchObject({ code: 130, stdout: '' })
+  const saving = await machine.run([...exec, '--count', '1', '--files', folder])
+  expect([saving.code, saving.stdout]).toEqual([0, 'work plan.txt\n'])
+})
+
+test('a message whose file is gone is rejected, and no command runs for it', async () => {
+  const { name, profile, folder } = await newMember()
+  const env = { DATABASE_URL: await ownerUrl(up) }
+  const send = async () => {
+    await using sender = await alice()
+    const to = await sender.keyOf(name)
+    const file: Attachment = await sender.files.upload(new Blob([PLAN]), { to, name: 'plan.txt' })
+    await sender.peer.send(to, 'too late', { attachment: attachmentText(file) })
+    await sender.files.remove(file)
+    return to
+  }
+  const key = await send()
+  const exec = await machine.run(['listen', '--count', '1', '--files', folder, '--exec', 'echo ran', ...profile])
+  expect([exec.code, exec.stdout, exec.stderr]).toEqual([0, '', expect.stringContaining('(attachment_unknown)')])
+  await send()
+  const printed = await machine.run(['listen', '--count', '1', '--json', '--files', folder, ...profile])
+  expect(heardBy(printed)).toMatchObject([{ text: 'too late', file: { name: 'plan.txt', path: null } }])
+  const dead = await machine.run(['dead', 'list', '--to', key, '--reason', 'rejected', '--json'], { env })
+  const letters = dead.stdout.trim().split('\n').map((line) => JSON.parse(line)) // biome-ignore format: one thing
+  expect(letters).toMatchObject([{ detail: 'attachment_unknown' }, { detail: 'attachment_unknown' }])
+})
+
+test('a folder that can not be written ends listen with a code, and the message stays', async () => {
+  const { name, profile } = await newMember()
+  await send(name, 'the plan', '--file', plan)
+  const refused = await machine.run(['listen', '--count', '1', '--json', '--files', plan, ...profile])
+  expect([refused.code, codeOf(refused)]).toEqual([1, 'folder_unusable'])
+  expect((await leftFor(name)).map(({ text }) => text)).toEqual(['the plan', 'end'])
+})
+
+test('chat leaves a message with a file open, and takes it with --files', async () => {
+  const { name, profile, folder } = await newMember()
+  const chat = machine.start(['chat', 'alice', '--json', ...profile])
+  await send(name, 'the plan', '--file', plan)
+  await send(name, 'behind')
+  await chat.until('it heard both', ({ stdout }) => heardBy({ stdout }).length === 2)
+  chat.endInput()
+  const ended = await chat.ended()
+  expect([ended.code, codeOf(ended)]).toEqual([1, 'file_not_saved'])
+  const saving = machine.start(['chat', 'alice', '--json', '--files', folder, ...profile])
+  const heard = await saving.until('it heard it again', ({ stdout }) => heardBy({ stdout })[0])
+  expect(heard).toMatchObject({ text: 'the plan', attempt: 2, file: { path: join(folder, 'plan.txt') } })
+  saving.endInput()
+  expect((await saving.ended()).code).toBe(0)
+  expect((await leftFor(name)).map(({ text }) => text)).toEqual(['end'])
+})
