@@ -1,0 +1,131 @@
+/**
+ * Makes every function of a TypeScript source report when it is entered and left, so that a trace knows its caller across
+ * `await`.
+ */
+import { type ParserOptions, parse } from '@babel/parser'
+
+/** Receives the reports of instrumented code, as the global `__trace`. */
+export interface Reporter {
+  /** @returns the frame that the other three calls name */
+  enter(functionId: number): Frame
+  leave(frame: Frame): void
+  /** Leaves the frame until its awaited value is there. */
+  suspend<T>(frame: Frame, value: T): T
+  resume<T>(frame: Frame, value: T): T
+}
+
+export interface Frame {
+  /** Which call of the recording it is; -1 outside of a recording. */
+  readonly call: number
+}
+
+interface Node {
+  readonly type: string
+  readonly start: number
+  readonly end: number
+}
+
+interface Edit {
+  readonly at: number
+  readonly text: string
+}
+
+const FUNCTIONS = new Set([
+  ...['FunctionDeclaration', 'FunctionExpression', 'ArrowFunctionExpression'],
+  ...['ObjectMethod', 'ClassMethod', 'ClassPrivateMethod'],
+])
+const OPTIONS: ParserOptions = { sourceType: 'module', plugins: ['typescript', 'explicitResourceManagement'] }
+
+/** @param nameFunction - called once for each function, in the order of the source; returns its id */
+export function instrument(source: string, nameFunction: (name: string) => number): string {
+  const edits: Edit[] = []
+  const add = (at: number, text: string) => edits.push({ at, text })
+  visit(parse(source, OPTIONS).program as unknown as Node, 'module', false)
+  // A stable sort keeps an outer function's insertion before an inner one's at the same place.
+  edits.sort((a, b) => a.at - b.at)
+  let code = ''
+  let done = 0
+  for (const { at, text } of edits) {
+    code += source.slice(done, at) + text
+    done = at
+  }
+  return code + source.slice(done)
+
+  function visit(node: Node, name: string, isInFunction: boolean): void {
+    if (node.type.startsWith('TS') && !RUNTIME_TS.has(node.type)) return
+    if (FUNCTIONS.has(node.type)) return visitFunction(node as FunctionNode, name)
+    const isWait = isInFunction && (node.type === 'AwaitExpression' || node.type === 'YieldExpression')
+    const { argument } = node as Node & { argument?: Node | null }
+    if (isWait && argument) {
+      add(node.start, '__trace.resume(__frame, ')
+      add(argument.start - parenthesesBefore(argument), '__trace.suspend(__frame, ')
+    }
+    for (const [key, child] of childrenOf(node)) visit(child, nameOf(node, key, child) ?? name, isInFunction)
+    if (isWait && argument) add(node.end, '))')
+  }
+
+  function visitFunction(node: FunctionNode, name: string): void {
+    const { body, params } = node
+    const own = node.id?.name ?? keyOf(node) ?? name
+    for (const parameter of params) visit(parameter, own, false)
+    if (!body) return // an overload
+    const enter = `const __frame = __trace.enter(${nameFunction(own)}); try {`
+    const leave = '} finally { __trace.leave(__frame) }'
+    if (body.type === 'BlockStatement') {
+      add(body.start + 1, enter)
+      for (const [, child] of childrenOf(body)) visit(child, own, true)
+      add(body.end - 1, leave)
+      return
+    }
+    const arrow = source.lastIndexOf('=>', body.start) + 2
+    add(arrow, `{ ${enter} return (`)
+    visit(body, own, true)
+    add(node.end, `) ${leave} }`)
+  }
+}
+
+/** Types hold no functions that run; these do. */
+const RUNTIME_TS = new Set([
+  ...['TSAsExpression', 'TSSatisfiesExpression', 'TSNonNullExpression', 'TSTypeAssertion', 'TSParameterProperty'],
+  ...['TSInstantiationExpression', 'TSEnumDeclaration'],
+])
+
+interface FunctionNode extends Node {
+  readonly id?: { readonly name: string } | null
+  readonly params: readonly Node[]
+  readonly body?: Node
+}
+
+interface KeyNode {
+  readonly name?: string
+  readonly value?: string
+  readonly id?: { readonly name: string }
+}
+
+function* childrenOf(node: Node): Generator<[key: string, child: Node]> {
+  for (const [key, value] of Object.entries(node)) {
+    if (key === 'loc' || key.endsWith('Comments')) continue
+    for (const child of Array.isArray(value) ? value : [value]) if (isNode(child)) yield [key, child]
+  }
+}
+
+const isNode = (value: unknown): value is Node =>
+  typeof value === 'object' && value !== null && typeof (value as Partial<Node>).type === 'string'
+
+function keyOf(node: Node): string | undefined {
+  const { key } = node as Node & { key?: KeyNode }
+  return key?.name ?? key?.id?.name ?? key?.value
+}
+
+/** What a function in this place is called: by its variable, property or field. */
+function nameOf(parent: Node, key: string, child: Node): string | undefined {
+  if (key === 'init' && parent.type === 'VariableDeclarator') return (parent as Node & { id: KeyNode }).id.name
+  if (key === 'value') return keyOf(parent)
+  return FUNCTIONS.has(child.type) ? undefined : keyOf(child)
+}
+
+/** Parentheses around an expression stand outside of its node. */
+function parenthesesBefore(node: Node): number {
+  const { extra } = node as Node & { extra?: { parenthesized?: boolean; parenStart?: number } }
+  return extra?.parenthesized ? node.start - extra.parenStart! : 0
+}
