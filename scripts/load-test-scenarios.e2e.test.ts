@@ -2,7 +2,7 @@
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { SCENARIOS } from './load/scenarios/registry.ts'
-import type { ScenarioReport } from './load/scenarios/run.ts'
+import type { ScenarioReport, ScenarioResult } from './load/scenarios/run.ts'
 import { LoadTestWorld, programsOf } from './load/testing-run.ts'
 
 const world = new LoadTestWorld()
@@ -24,7 +24,7 @@ test('every scenario in its shortest form: it finds what it counts, and makes a 
     roundtrip: { sockets: 6, sent: 12, delivered: 12, dropped: 0 },
     connections: { connected: 6, dropped: 0 },
     throughput: { messagesPerSecondTried: 50, refused: 0 },
-    votes: { votes: 240, stored: 240, known: 240, delivered: 240, failed: 0 },
+    votes: { votes: 120, stored: 120, known: 120, delivered: 120, failed: 0 },
     'http-send': { errorShare: 0 },
     stream: { failed: 0 },
     reactions: { errors: 0, updates: 6, stored: 406, found: 406 },
@@ -45,6 +45,13 @@ test('every scenario in its shortest form: it finds what it counts, and makes a 
   expect(html).not.toMatch(/undefined|NaN|<script|(src|href)="http/)
   expect(left).toEqual([])
   expect(await programsOf(world.folder)).toEqual([])
+})
+
+test('votes of more peers than may ask for a token at a time are all counted', async () => {
+  const { out } = await world.run(['100', '2', '--scenario', 'votes', '--quick', '--json', world.resultFile])
+  expect(out).toContain('200 of 200 votes counted')
+  const [{ checks }] = (await world.result<ScenarioReport['json']>()).scenarios as [ScenarioResult]
+  expect(checks.filter(({ about, isMet }) => about === 'mail' && !isMet)).toEqual([])
 })
 
 /** For a pattern. */

@@ -1,7 +1,15 @@
 /** A peer that only sends, by HTTP: with a token it asked for, and envelopes that it seals itself. */
-import { type KeyBinding, Sealer, sealEnvelope, signTokenRequest, type Transcript } from '@sealpost/identity'
+import {
+  type Identity,
+  type KeyBinding,
+  Sealer,
+  sealEnvelope,
+  signTokenRequest,
+  type Transcript,
+} from '@sealpost/identity'
 import { type MeshId, OperatingError, type PeerKey, toHex } from '@sealpost/std'
 import type { Place, SecretKeys } from './orders.ts'
+import { type PutOffs, patiently, type Refusable } from './patience.ts'
 import { identityOf } from './seed.ts'
 
 export interface HttpPlace extends Place {
@@ -15,7 +23,7 @@ export interface SealedItem {
   readonly envelope: string
 }
 
-/** `stored` now, known from before, or the code of a refusal. */
+/** What became of a send: `stored` now, known from before, or the code of a refusal. */
 export type Outcome = 'stored' | 'duplicate' | (string & {})
 
 interface Challenge {
@@ -25,9 +33,12 @@ interface Challenge {
   readonly issuedAtMs: number
 }
 
-interface Sent {
-  readonly results?: readonly { readonly status: string; readonly code?: string }[]
-  readonly code?: string
+interface Sent extends Refusable {
+  readonly results?: readonly (Refusable & { readonly status: string })[]
+}
+
+interface Answered extends Refusable {
+  readonly outcome: Outcome
 }
 
 const TOKEN_SECONDS = 3600
@@ -45,31 +56,15 @@ export class HttpSender {
     this.#sealer = sealer
   }
 
-  /** @throws OperatingError `no_token` */
-  static async enter(place: HttpPlace, keys: SecretKeys): Promise<HttpSender> {
+  /** As often as it is put off. @throws OperatingError `no_token` */
+  static async enter(place: HttpPlace, keys: SecretKeys, putOffs: PutOffs = { count: 0 }): Promise<HttpSender> {
     const url = new URL(place.url.replace(/^ws/, 'http')).origin
     const identity = identityOf(keys)
-    const challenge = (await ask(`${url}/v1/token/challenge`, {})) as Challenge
-    const transcript: Transcript = {
-      version: challenge.versions[0]!,
-      versionsOffered: challenge.versions,
-      authority: new URL(place.url).host,
-      brokerKey: place.brokerKey,
-      meshId: place.meshId,
-      peerKey: identity.signing.publicKey,
-      serverNonce: bytesOf(challenge.nonce),
-      clientNonce: crypto.getRandomValues(new Uint8Array(32)),
-      connectionId: bytesOf(challenge.connectionId),
-      issuedAtMs: challenge.issuedAtMs,
-      capabilities: [],
-    }
-    const { version, meshId, peerKey, clientNonce } = transcript
-    const signature = text(signTokenRequest(identity.signing, transcript, TOKEN_SECONDS))
-    const whose = { version, meshId, peerKey, connectionId: challenge.connectionId, clientNonce: text(clientNonce) }
-    const request = { ...whose, ttlSeconds: TOKEN_SECONDS, signature }
-    const { token, code } = (await ask(`${url}/v1/token`, request)) as Granted
+    const enter = () => requestToken({ url, place, identity, putOffs })
+    let { token, code } = await enter()
+    if (code === 'challenge_invalid') ({ token, code } = await enter()) // it waited until its challenge was over
     if (!token) throw new OperatingError('no_token', `The broker gave no token for HTTP: ${code ?? 'no code'}.`)
-    return new HttpSender(url, token, new Sealer({ identity, meshId }))
+    return new HttpSender(url, token, new Sealer({ identity, meshId: place.meshId }))
   }
 
   seal(to: KeyBinding, body: Uint8Array): SealedItem {
@@ -82,20 +77,64 @@ export class HttpSender {
 
   /** Never rejects: a connection that breaks is an outcome, too. */
   async post(item: SealedItem): Promise<Outcome> {
+    const { outcome } = await this.#post(item)
+    return outcome
+  }
+
+  /** As a client that keeps to the broker's limits: it comes again when it is put off. Never rejects. */
+  async postPatiently(item: SealedItem, putOffs: PutOffs): Promise<Outcome> {
+    const { outcome } = await patiently(() => this.#post(item), putOffs)
+    return outcome
+  }
+
+  async #post(item: SealedItem): Promise<Answered> {
     try {
       const headers = { authorization: `Bearer ${this.token}` }
-      const { results, code } = (await ask(`${this.#url}/v1/send`, { envelopes: [item] }, headers)) as Sent
-      const [result] = results ?? []
-      return (result?.status === 'refused' ? result.code : result?.status) ?? code ?? 'no_answer'
+      const sent = (await ask(`${this.#url}/v1/send`, { envelopes: [item] }, headers)) as Sent
+      const [result = sent] = sent.results ?? []
+      const status = 'status' in result && result.status !== 'refused' ? result.status : undefined
+      const { code, retryAfterMs } = result
+      return { outcome: status ?? code ?? 'no_answer', ...(status === undefined && { code, retryAfterMs }) }
     } catch {
-      return 'connection_lost'
+      return { outcome: 'connection_lost' }
     }
   }
 }
 
-interface Granted {
+interface Entering {
+  readonly url: string
+  readonly place: HttpPlace
+  readonly identity: Identity
+  readonly putOffs: PutOffs
+}
+
+/** Each step is repeated by itself: a crowd whose members begin with a new challenge each time would never end. */
+async function requestToken({ url, place, identity, putOffs }: Entering): Promise<Granted> {
+  const asking = () => ask(`${url}/v1/token/challenge`, {}) as Promise<Challenge & Refusable>
+  const challenge = await patiently(asking, putOffs)
+  if (challenge.code !== undefined) return challenge
+  const transcript: Transcript = {
+    version: challenge.versions[0]!,
+    versionsOffered: challenge.versions,
+    authority: new URL(place.url).host,
+    brokerKey: place.brokerKey,
+    meshId: place.meshId,
+    peerKey: identity.signing.publicKey,
+    serverNonce: bytesOf(challenge.nonce),
+    clientNonce: crypto.getRandomValues(new Uint8Array(32)),
+    connectionId: bytesOf(challenge.connectionId),
+    issuedAtMs: challenge.issuedAtMs,
+    capabilities: [],
+  }
+  const { version, meshId, peerKey, clientNonce } = transcript
+  const signature = text(signTokenRequest(identity.signing, transcript, TOKEN_SECONDS))
+  const whose = { version, meshId, peerKey, connectionId: challenge.connectionId, clientNonce: text(clientNonce) }
+  const request = { ...whose, ttlSeconds: TOKEN_SECONDS, signature }
+  return patiently(() => ask(`${url}/v1/token`, request) as Promise<Granted>, putOffs)
+}
+
+interface Granted extends Refusable {
   readonly token?: string
-  readonly code?: string
 }
 
 async function ask(url: string, body: object, headers: Record<string, string> = {}): Promise<unknown> {

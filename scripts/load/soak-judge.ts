@@ -1,4 +1,5 @@
 /** Rows of a soak, one for each minute, and whether the last is still like the second. */
+import { samplesFor } from './scenarios/percentiles.ts'
 import type { SoakSample } from './soak-watch.ts'
 import { count, figure } from './text.ts'
 import type { SpanLatencies } from './verdict.ts'
@@ -18,6 +19,8 @@ export interface SoakRow {
 
 export interface SoakVerdict {
   readonly isMet: boolean
+  /** False: there were too few samples to say. */
+  readonly isJudged?: boolean
   readonly sentence: string
 }
 
@@ -107,6 +110,11 @@ function latencyVerdict(second: SoakRow, last: SoakRow): SoakVerdict {
   const slackMs = isShort(second) ? SHORT_SLACK_MS : 0
   const isMet = last.delivered > 0 && last.p99 <= SLOWER_MAX * second.p99 + slackMs
   const sentence = `p99 of the last ${spanOf(second)} ${figure(last.p99)} ms, of the second ${figure(second.p99)} ms`
+  const samples = Math.min(second.delivered, last.delivered)
+  if (last.delivered > 0 && samples < samplesFor(99)) {
+    const few = `${sentence}: not judged, of ${count(samples)} messages; it takes ${count(samplesFor(99))}`
+    return { isMet: true, isJudged: false, sentence: few }
+  }
   const more = slackMs > 0 ? ` and ${slackMs} ms` : ''
   return { isMet, sentence: `${sentence} (at most ${SLOWER_MAX} times as much${more})` }
 }

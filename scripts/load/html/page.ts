@@ -4,7 +4,7 @@
  */
 import { drawBars, drawChart } from '../../bench/chart.ts'
 import { type Machine, thisMachine } from '../../bench/machine.ts'
-import type { Findings, Graph, Sheet } from '../scenarios/scenario.ts'
+import { type Check, type Findings, type Graph, isJudged, type Sheet } from '../scenarios/scenario.ts'
 import { STYLE } from './style.ts'
 
 export interface Chapter extends Findings {
@@ -78,7 +78,7 @@ function summaryOf(chapters: readonly Chapter[]): string {
 
 function chapterOf(chapter: Chapter): string {
   const { title, summary, headline, checks, sheets, graphs, facts, bar, reported } = chapter
-  const told = checks.map(({ isMet, sentence }) => `<li>${markOf(isMet)} ${escaped(sentence)}</li>`)
+  const told = checks.map((check) => `<li>${markOfCheck(check)} ${escaped(check.sentence)}</li>`)
   const all = [...facts]
   if (bar) all.push(['asked', bar])
   if (reported) all.push(['reported', `${reported}, of another system`])
@@ -96,6 +96,9 @@ ${listOf(all)}
 /** Told by word and shape, too, for those who don't see the colour. */
 const markOf = (isGood: boolean): string =>
   isGood ? '<span class="good" title="held">✔</span>' : '<span class="bad" title="not held">✘</span>'
+
+const markOfCheck = (check: Check): string =>
+  isJudged(check) ? markOf(check.isMet) : '<span class="faint" title="not judged">–</span>'
 
 const cellsOf = (cells: readonly string[], kind: 'td' | 'th'): string =>
   cells.map((cell) => `<${kind}>${escaped(cell)}</${kind}>`).join('')

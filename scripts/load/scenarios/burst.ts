@@ -7,11 +7,12 @@ import { resultOf } from '../result.ts'
 import { newMeshes, runOnce } from '../run.ts'
 import { ALONE } from '../spread.ts'
 import { count, figure } from '../text.ts'
+import { percentileCheck } from './percentiles.ts'
 import { type Findings, type Scenario, type ScenarioSetup, sizeOf } from './scenario.ts'
 
 /** The rerun was faster than the published run, whose p99 was lower. */
 const BEST = { perSecond: RERUN_PER_SECOND, p99Ms: PUBLISHED.burst.p99Ms }
-const BAR = `more than ${count(BEST.perSecond)}/s, call → push p99 < ${figure(BEST.p99Ms / 1000)} s, none lost`
+const BAR = `more than ${count(BEST.perSecond)}/s, call → push p99 ≤ ${figure(BEST.p99Ms / 1000)} s, none lost`
 const REPORTED = `${count(PUBLISHED.burst.delivered)} of 100,000 in ${PUBLISHED.burst.seconds} s, p99 ${figure(PUBLISHED.burst.p99Ms / 1000)} s`
 
 export const burst: Scenario = {
@@ -37,10 +38,18 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
   const result = resultOf(outcome, target, options)
   const { messagesPerSecond, delivered, lost, ackMs, e2eMs, callToPushMs } = result
   const { headline, shown, sheets, facts, checks, graphs } = loadChapter(result, outcome.verdict.spans)
-  const isAhead = messagesPerSecond > BEST.perSecond && callToPushMs.p99 < BEST.p99Ms
+  const isFaster = messagesPerSecond > BEST.perSecond
+  const speed = `More than ${count(BEST.perSecond)} messages a second arrived (${count(messagesPerSecond)}).`
   return {
     ...{ headline, shown, sheets, facts, graphs },
-    checks: [...checks, { about: 'cost', isMet: isAhead, sentence: `It is ${BAR} (${shown}).` }],
+    checks: [
+      ...checks,
+      { about: 'cost', isMet: isFaster, sentence: speed },
+      percentileCheck({
+        ...{ percent: 99, samples: delivered, ms: callToPushMs.p99, maxMs: BEST.p99Ms },
+        of: 'messages, call → push,',
+      }),
+    ],
     figures: {
       ...{ messagesPerSecond, delivered, lost },
       ...{ ackMsP50: ackMs.p50, ackMsP99: ackMs.p99, e2eMsP50: e2eMs.p50, e2eMsP99: e2eMs.p99 },

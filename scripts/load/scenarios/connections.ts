@@ -10,6 +10,7 @@ import { newMeshes, runOnce } from '../run.ts'
 import { ALONE } from '../spread.ts'
 import { count, figure, orDash } from '../text.ts'
 import { generatorCheck } from './effort.ts'
+import { percentileCheck } from './percentiles.ts'
 import type { Check, Findings, Scenario, ScenarioSetup } from './scenario.ts'
 import { sizeOf } from './scenario.ts'
 
@@ -240,11 +241,10 @@ function checksOf({ peers, before, after, talk, standing, churn }: Measured, fig
     { about: 'mail', isMet: churn.failed === 0, sentence: 'All that went came again.' },
     ...(peers < MEASURABLE ? [] : [{ about: 'cost' as const, isMet: kbEach <= KB_EACH_MAX, sentence }]),
     { about: 'mail', isMet: isClean(talk), sentence: 'Every message among them arrived once, in order.' },
-    {
-      about: 'cost',
-      isMet: talk.e2eMs.p99 <= P99_MS_MAX,
-      sentence: `p99 among them is at most ${P99_MS_MAX} ms (${figure(talk.e2eMs.p99)}).`,
-    },
+    percentileCheck({
+      ...{ percent: 99, samples: talk.delivered, ms: talk.e2eMs.p99, maxMs: P99_MS_MAX },
+      of: 'messages among them',
+    }),
     { about: 'cost', isMet: spare <= DESCRIPTORS_SPARE, sentence: 'The descriptors are back where they were.' },
     generatorCheck(talk.loadgenCpuShareMax),
   ]

@@ -16,7 +16,7 @@ const LATE_MS = 10_000
 export const httpSend: Scenario = {
   name: 'http-send',
   summary: 'a ramp to 10 workers on POST /v1/send, 5 minutes',
-  bar: `errors < ${ERROR_SHARE_MAX * 100} %, p95 < ${P95_MS_MAX} ms`,
+  bar: `errors < ${ERROR_SHARE_MAX * 100} %, p95 ≤ ${P95_MS_MAX} ms`,
   reported: 'p95 14.2 ms at 8 requests/s',
   run,
 }

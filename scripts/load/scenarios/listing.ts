@@ -8,6 +8,7 @@ import { inventMesh } from '../seed.ts'
 import { count, figure } from '../text.ts'
 import { Effort, generatorCheck } from './effort.ts'
 import { spectrumGraph } from './latency.ts'
+import { latencyCheck, samplesFor } from './percentiles.ts'
 import { type Findings, type Scenario, type ScenarioSetup, sizeOf } from './scenario.ts'
 
 const P95_MS_MAX = 200
@@ -59,7 +60,8 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
   // As whoever opens a conversation has seen the list before: the broker has not just started, and its connections stand.
   for (const reader of readers) for (const path of paged.slice(1)) await reader.read(path)
   display.step('all open it at once')
-  const opening = await openAtOnce(readers, paths[0]!)
+  const rounds = setup.options.isQuick ? 1 : Math.ceil(samplesFor(95) / readers.length)
+  const opening = await openAtOnce(readers, { path: paths[0]!, rounds })
   for (const share of [0.5, 1]) {
     const some = readers.slice(0, Math.max(1, Math.round(peers * share)))
     display.step(`${some.length} readers for ${seconds / 2} s`)
@@ -70,9 +72,14 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
   return findingsOf({ peers, tally, opening, share: effort.share })
 }
 
-async function openAtOnce(readers: readonly HttpReader[], path: string): Promise<Latencies> {
+/** In rounds: there are fewer readers than samples that a percentile takes. */
+async function openAtOnce(
+  readers: readonly HttpReader[],
+  { path, rounds }: { readonly path: string; readonly rounds: number },
+): Promise<Latencies> {
   const latencies = new Latencies()
-  for (const { ms } of await Promise.all(readers.map((reader) => reader.read(path)))) latencies.note(ms)
+  for (let round = 0; round < rounds; round++)
+    for (const { ms } of await Promise.all(readers.map((reader) => reader.read(path)))) latencies.note(ms)
   return latencies
 }
 
@@ -117,7 +124,9 @@ function findingsOf({ peers, tally, opening, share }: Listed): Findings {
         rows: [[count(pages), figure(p50), figure(p95), figure(p99), figure(bytesMax / 1000)]],
       },
     ],
-    facts: [['opened at once', `by ${count(peers)}: p95 ${figure(openingP95)} ms`]],
+    facts: [
+      ['opened at once', `by ${count(peers)}, ${count(opening.count)} pages in all: p95 ${figure(openingP95)} ms`],
+    ],
     checks: [
       { about: 'mail', isMet: broken === 0, sentence: 'Every page came.' },
       {
@@ -125,12 +134,8 @@ function findingsOf({ peers, tally, opening, share }: Listed): Findings {
         isMet: bytesMax <= PAGE_BYTES_MAX,
         sentence: `No page is larger than ${PAGE_BYTES_MAX / 1000} kB.`,
       },
-      { about: 'cost', isMet: p95 <= P95_MS_MAX, sentence: `p95 is at most ${P95_MS_MAX} ms (${figure(p95)}).` },
-      {
-        about: 'cost',
-        isMet: openingP95 <= P95_MS_MAX,
-        sentence: `Opened by all at once it is, too (${figure(openingP95)}).`,
-      },
+      latencyCheck(latencies, { percent: 95, maxMs: P95_MS_MAX, of: 'pages' }),
+      latencyCheck(opening, { percent: 95, maxMs: P95_MS_MAX, of: 'pages opened by all at once' }),
       generatorCheck(share),
     ],
     graphs: [

@@ -1,7 +1,7 @@
 /** What a scenario found, on a terminal. */
 import { createColors } from 'picocolors'
 import { aligned, plainTable } from '../table.ts'
-import { type Findings, isGood, type Scenario, type Sheet } from './scenario.ts'
+import { type Check, type Findings, isGood, isJudged, type Scenario, type Sheet } from './scenario.ts'
 
 export function printFindings(scenario: Scenario, findings: Findings, { isColored }: { isColored: boolean }): string {
   const paint = createColors(isColored)
@@ -12,11 +12,15 @@ export function printFindings(scenario: Scenario, findings: Findings, { isColore
     `  ${title}   ${paint.bold(headline)}\n  ${paint.dim(scenario.summary)}`,
     ...sheets.map((sheet) => tableOf(sheet, paint)),
     aligned(own, paint),
-    checks
-      .map(({ isMet, sentence }) => (isMet ? `  ${paint.green('✔')} ${sentence}` : `  ${paint.red(`✘ ${sentence}`)}`))
-      .join('\n'),
+    checks.map((check) => lineOf(check, paint)).join('\n'),
   ]
   return `\n${parts.filter(Boolean).join('\n\n')}\n`
+}
+
+function lineOf(check: Check, paint: ReturnType<typeof createColors>): string {
+  const { isMet, sentence } = check
+  if (!isJudged(check)) return `  ${paint.dim(`– ${sentence}`)}`
+  return isMet ? `  ${paint.green('✔')} ${sentence}` : `  ${paint.red(`✘ ${sentence}`)}`
 }
 
 function tableOf({ head, rows }: Sheet, paint: ReturnType<typeof createColors>): string {

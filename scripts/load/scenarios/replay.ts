@@ -16,6 +16,7 @@ import { newMeshes, runOnce } from '../run.ts'
 import { ALONE } from '../spread.ts'
 import { count } from '../text.ts'
 import { Effort } from './effort.ts'
+import { secondsFor } from './percentiles.ts'
 import { type Burst, copyBurst, type Form, type Round, readBurst } from './replay-bursts.ts'
 import { type Crowd, findingsOf, RATIO_MAX, type Refresh, type Row } from './replay-findings.ts'
 import type { Findings, Scenario, ScenarioSetup } from './scenario.ts'
@@ -144,7 +145,10 @@ async function crowded(setup: ScenarioSetup, place: Place, round: Round, teardow
   const singles: number[] = []
   for (let i = 0; i < place.rounds; i++) singles.push((await readBurst(target, { ...round, atOnce: 1 }, 'records')).ms)
   const singleMs = median(singles)
-  const seconds = Math.max(2, Math.min(300, Math.ceil((singleMs * atOnce) / 1000)))
+  const seconds = Math.max(
+    options.isQuick ? 2 : secondsFor(99, LIVE.rate),
+    Math.min(300, Math.ceil((singleMs * atOnce) / 1000)),
+  )
   const live = { peers: LIVE.peers, total: LIVE.rate * seconds, rate: LIVE.rate }
   const plan: Plan = { ...live, payloadBytes: options.payloadBytes, seed: options.seed, isOneWay: false, spread: ALONE }
   const meshes = await newMeshes({ plan, target, options }, teardown)
@@ -156,5 +160,12 @@ async function crowded(setup: ScenarioSetup, place: Place, round: Round, teardow
   const outcome = await runOnce({ plan, meshes, target, options, display, onStart }, teardown)
   const result = resultOf(outcome, target, options)
   const isClean = result.lost === 0 && result.delivered === result.total
-  return { atOnce, burst: await burst!, singleMs, liveP99Ms: result.e2eMs.p99, liveIsClean: isClean }
+  return {
+    atOnce,
+    burst: await burst!,
+    singleMs,
+    liveMessages: result.delivered,
+    liveP99Ms: result.e2eMs.p99,
+    liveIsClean: isClean,
+  }
 }

@@ -11,7 +11,7 @@ import { wasLimit } from '../result.ts'
 import type { Report } from '../tell.ts'
 import { type Usage, UsageWatch } from '../usage.ts'
 import { printFindings } from './print.ts'
-import { type Findings, isGood, type Scenario } from './scenario.ts'
+import { type Findings, isGood, isJudged, type Scenario } from './scenario.ts'
 import { drawsUsage, usageGraphs, usageSheet } from './spent.ts'
 import { countedChecks, countedSheet, StatementCounts } from './statement-counts.ts'
 import { type StatementTimes, statementChecks, statementFacts, statementTimes } from './statements.ts'
@@ -49,8 +49,7 @@ export async function runScenarios(
   for (const scenario of options.scenarios) {
     display.step(`scenario ${scenario.name}`)
     const result = await runScenario(scenario, { options, display }, teardown).catch((error) => {
-      const isAlone = options.scenarios.length === 1
-      if (isAlone || teardown.isRunning) throw error // interrupted: whatever broke, broke because of that
+      if (teardown.isRunning) throw error // interrupted: whatever broke, broke because of that
       return brokenOff(scenario, error, options)
     })
     results.push(result)
@@ -62,7 +61,7 @@ export async function runScenarios(
   return { text, json: { scenarios: results }, isGood: results.every((result) => result.isGood), page }
 }
 
-/** One that throws leaves the others their report. */
+/** One that throws has a report, too, which says why, and leaves the others theirs. */
 function brokenOff({ name, summary, reported, bar }: Scenario, error: unknown, options: LoadOptions): ScenarioResult {
   const why = error instanceof OperatingError ? error.message : String((error as Error).stack)
   const shown = 'broke off'
@@ -128,6 +127,7 @@ async function measure(
   const figures = { ...findings.figures, ...times }
   const marks = {
     isGood: isGood(whole),
+    isBarJudged: found.isBarJudged ?? found.checks.every(isJudged),
     isShort: options.isQuick,
     generatorWasLimit: wasLimit(figures.generatorShare),
   }

@@ -33,6 +33,8 @@ export interface Check {
   /** `mail`: what became of it, however busy the machine is. `cost`: time, memory and the like. */
   readonly about: 'mail' | 'cost'
   readonly isMet: boolean
+  /** False: there were too few samples to say, and `isMet` means nothing. */
+  readonly isJudged?: boolean
   readonly sentence: string
 }
 
@@ -62,7 +64,7 @@ export interface Findings {
   readonly headline: string
   /** The figure that its bar is about. */
   readonly shown: string
-  /** False: it ran too small for its bar to say anything, and what held are the other checks. */
+  /** False: it ran too small for its bar to say anything. Default: whether all of its own checks were judged. */
   readonly isBarJudged?: boolean
   readonly sheets: readonly Sheet[]
   readonly facts: readonly Fact[]
@@ -79,6 +81,8 @@ export interface Figures {
 }
 
 export const isGood = ({ checks }: Findings): boolean => checks.every(({ isMet }) => isMet)
+
+export const isJudged = ({ isJudged: isJudgedHere = true }: Check): boolean => isJudgedHere
 
 /** The scenario's own size, the short one of `--quick`, and what the command line asks for instead. */
 export function sizeOf({ options }: ScenarioSetup, full: Size, quick: Size): Size {

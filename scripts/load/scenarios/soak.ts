@@ -33,7 +33,7 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
   const chapter = loadChapter(result, outcome.verdict.spans)
   const { rows, verdicts } = figures
   const [second, last] = [rows[1]!, rows.at(-1)!]
-  const steady = verdicts.map(({ isMet, sentence }) => ({ about: 'cost' as const, isMet, sentence: `${sentence}.` }))
+  const steady = verdicts.map((verdict) => ({ about: 'cost' as const, ...verdict, sentence: `${verdict.sentence}.` }))
   return {
     headline: `${count(rate)} a second for ${count(seconds)} s: p99 ${figure(second.p99)} → ${figure(last.p99)} ms`,
     shown: `p99 ${figure(second.p99)} → ${figure(last.p99)} ms, ${figure(second.brokerRssMb ?? 0)} → ${figure(last.brokerRssMb ?? 0)} MB`,

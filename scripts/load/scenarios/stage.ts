@@ -5,6 +5,7 @@ import { Bodies } from '../body.ts'
 import { HttpSender, type SealedItem } from '../http-sender.ts'
 import { Ledger } from '../ledger.ts'
 import { Listeners } from '../listeners.ts'
+import type { PutOffs } from '../patience.ts'
 import type { Plan } from '../plan.ts'
 import { newMeshes } from '../run.ts'
 import type { Mesh } from '../seed.ts'
@@ -24,6 +25,8 @@ export class Stage {
   readonly senders: readonly HttpSender[]
   /** The members beside listeners and senders. */
   readonly others: Mesh
+  /** How often the broker put its peers off. */
+  readonly putOffs: PutOffs
   readonly #bodies: Bodies
   #ledger: Ledger
 
@@ -39,6 +42,7 @@ export class Stage {
     const [mesh] = (await newMeshes({ plan, target, options }, teardown)) as [Mesh]
     const [place] = target.shards
     const bodies = new Bodies(plan)
+    const putOffs = { count: 0 }
     display.step(`${listeners} listen, ${senders} send by HTTP`)
     let stage: Stage | undefined
     const take = (number: number, atMs: number) => stage?.ledger.arrived(number, atMs)
@@ -47,7 +51,7 @@ export class Stage {
     const listening = Listeners.open({ place: place!, meshId, secrets, bodies, take }, teardown)
     const entering = mesh.secrets
       .slice(listeners, listeners + senders)
-      .map((keys) => HttpSender.enter({ ...place!, meshId }, keys))
+      .map((keys) => HttpSender.enter({ ...place!, meshId }, keys, putOffs))
     const there = Promise.all([listening, Promise.all(entering)])
     const [opened, entered] = await Promise.race([there, target.failed])
     stage = new Stage(partOf(mesh, 0), {
@@ -55,18 +59,20 @@ export class Stage {
       senders: entered,
       others: partOf(mesh, listeners + senders),
       bodies,
+      putOffs,
     })
     return stage
   }
 
   private constructor(
     mesh: Mesh,
-    parts: Pick<Stage, 'listeners' | 'senders' | 'others'> & { readonly bodies: Bodies },
+    parts: Pick<Stage, 'listeners' | 'senders' | 'others' | 'putOffs'> & { readonly bodies: Bodies },
   ) {
     this.mesh = mesh
     this.listeners = parts.listeners
     this.senders = parts.senders
     this.others = parts.others
+    this.putOffs = parts.putOffs
     this.#bodies = parts.bodies
     this.#ledger = new Ledger(clockMs())
   }

@@ -2,11 +2,13 @@
 import { p95BoundMs, type StatementFigures } from '@sealpost/db'
 import type { Environment } from '../environment.ts'
 import { count, figure } from '../text.ts'
+import { samplesFor } from './percentiles.ts'
 import type { Check, Sheet } from './scenario.ts'
 
 const P95_MS_MAX = 100
-/** Of fewer calls a percentile says little; those of the start are among them. */
-const CALLS_MIN = 20
+/** Those of fewer calls are not shown: the calls of the start are among them. */
+const CALLS_SHOWN_MIN = 20
+const CALLS_JUDGED_MIN = samplesFor(95)
 /** It takes as long as its reader does. */
 const STREAM = /^copy \(/i
 const SHOWN = 6
@@ -31,7 +33,7 @@ export class StatementCounts {
     const after = await this.#target.databases.statements().catch(() => null) // a server that ends; the run itself says so
     if (!after) return null
     const since = after.map((each) => difference(each, this.#before.get(each.text)))
-    return since.filter(({ calls }) => calls >= CALLS_MIN).sort((a, b) => b.calls * b.meanMs - a.calls * a.meanMs)
+    return since.filter(({ calls }) => calls >= CALLS_SHOWN_MIN).sort((a, b) => b.calls * b.meanMs - a.calls * a.meanMs)
   }
 }
 
@@ -56,11 +58,12 @@ export function countedSheet(counted: readonly StatementFigures[]): Sheet {
 
 /** A bound over the limit proves nothing, since the server keeps no percentiles; a mean over it does. */
 export function countedChecks(counted: readonly StatementFigures[] | null): Check[] {
-  const judged = (counted ?? []).filter(({ text }) => !STREAM.test(text))
+  const judged = (counted ?? []).filter(({ text, calls }) => calls >= CALLS_JUDGED_MIN && !STREAM.test(text))
   if (judged.length === 0) return []
   const bound = Math.max(...judged.map(p95BoundMs))
   const mean = Math.max(...judged.map(({ meanMs }) => meanMs))
-  const all = `p95 of each of ${count(judged.length)} statements by the server itself is at most ${P95_MS_MAX} ms`
+  const fewest = Math.min(...judged.map(({ calls }) => calls))
+  const all = `p95 of each of ${count(judged.length)} statements (${count(fewest)} calls and more) by the server itself is at most ${P95_MS_MAX} ms`
   const told =
     bound <= P95_MS_MAX
       ? `(at most ${figure(bound)})`

@@ -1,6 +1,7 @@
 /** The database's part: what a commit and a claim took, as the broker measured them at its driver. */
 import type { Fact } from '../table.ts'
 import { count, figure } from '../text.ts'
+import { percentileCheck } from './percentiles.ts'
 import type { Check } from './scenario.ts'
 
 export interface StatementTimes {
@@ -30,20 +31,9 @@ export async function statementTimes(adminUrl: string | null): Promise<Statement
 
 export function statementChecks(times: StatementTimes | null): Check[] {
   if (!times) return []
-  const sentenceOf = (name: string, times: number, p95: number) =>
-    `p95 of ${count(times)} ${name} is at most ${P95_MS_MAX} ms (within ${figure(p95)}).`
-  return [
-    {
-      about: 'cost',
-      isMet: times.commitMsP95 <= P95_MS_MAX,
-      sentence: sentenceOf('commits', times.commits, times.commitMsP95),
-    },
-    {
-      about: 'cost',
-      isMet: times.claimMsP95 <= P95_MS_MAX,
-      sentence: sentenceOf('claims', times.claims, times.claimMsP95),
-    },
-  ]
+  const check = (of: string, samples: number, ms: number) =>
+    percentileCheck({ percent: 95, samples, ms, maxMs: P95_MS_MAX, of })
+  return [check('commits', times.commits, times.commitMsP95), check('claims', times.claims, times.claimMsP95)]
 }
 
 /** Beside the server's own word: the broker's waits for its own turn are in these. */

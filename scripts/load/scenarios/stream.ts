@@ -22,7 +22,7 @@ const JOINS_A_SECOND = 5
 export const stream: Scenario = {
   name: 'stream',
   summary: '100, 200, 300 peers, a frame every 60 ms from each, beside joins and HTTP health',
-  bar: `p99 < ${P99_MS_MAX} ms, HTTP p99 < ${HEALTH_P99_MS_MAX} ms`,
+  bar: `p99 ≤ ${P99_MS_MAX} ms, HTTP p99 ≤ ${HEALTH_P99_MS_MAX} ms`,
   reported: 'p99 67–86 ms at 1,500–2,700 frames/s',
   run,
 }

@@ -21,11 +21,12 @@ const VOTES_EACH = 40
 const LATE_MS = 15_000
 
 async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> {
-  const { target, display } = setup
+  const { target, options, display } = setup
+  const each = options.asked.messages ?? VOTES_EACH
   const { peers } = sizeOf(setup, { peers: 100, seconds: 0 }, { peers: 50, seconds: 0 })
   const stage = await Stage.open(setup, { listeners: 1, senders: peers }, teardown)
   await stage.exchange(Array.from({ length: peers }, (_, i) => [i, 0]))
-  display.step(`${peers} peers vote ${VOTES_EACH} times each`)
+  display.step(`${peers} peers vote ${each} times each`)
   const { ledger, startMs } = stage.begin()
   const effort = new Effort()
   const again = new Latencies()
@@ -34,19 +35,20 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
     const calledAtMs = clockMs()
     const number = ledger.due(calledAtMs)
     const item = stage.seal(peer, 0, number)
-    const outcomes = await Promise.all([stage.senders[peer]!.post(item), stage.senders[peer]!.post(item)])
+    const post = () => stage.senders[peer]!.postPatiently(item, stage.putOffs)
+    const outcomes = await Promise.all([post(), post()])
     again.note(clockMs() - calledAtMs)
     if (outcomes.includes('stored')) ledger.answered(number, clockMs())
     known += outcomes.filter((outcome) => outcome === 'duplicate').length
     for (const outcome of outcomes) if (outcome !== 'stored' && outcome !== 'duplicate') ledger.failed(outcome)
   }
   const voteAll = async (peer: number): Promise<void> => {
-    for (let i = 0; i < VOTES_EACH; i++) await vote(peer)
+    for (let i = 0; i < each; i++) await vote(peer)
   }
   await Promise.race([Promise.all(stage.senders.map((_, peer) => voteAll(peer))), target.failed])
   const seconds = (clockMs() - startMs) / 1000
   await ledger.until(ledger.sent, LATE_MS)
-  return findingsOf(ledger, { again, known, seconds, share: effort.share })
+  return findingsOf(ledger, { again, known, seconds, putOffs: stage.putOffs.count, share: effort.share })
 }
 
 interface Voted {
@@ -55,10 +57,12 @@ interface Voted {
   /** Answers that said so. */
   readonly known: number
   readonly seconds: number
+  /** Requests for tokens and sends that the broker put off, and that were repeated. */
+  readonly putOffs: number
   readonly share: number
 }
 
-function findingsOf(ledger: Ledger, { again, known, seconds, share }: Voted): Findings {
+function findingsOf(ledger: Ledger, { again, known, seconds, putOffs, share }: Voted): Findings {
   const isOnce = ledger.acked === ledger.sent && known === ledger.sent
   return {
     headline: `${count(ledger.delivered)} of ${count(ledger.sent)} votes counted, each sent twice`,
@@ -73,6 +77,10 @@ function findingsOf(ledger: Ledger, { again, known, seconds, share }: Voted): Fi
       [
         'answers',
         `${count(ledger.acked)} stored, ${count(known)} known from before, ${count(ledger.failedCount)} failed, in ${figure(seconds)} s`,
+      ],
+      [
+        'put off',
+        `${count(putOffs)} requests, which were repeated after the time that the broker named; all peers share one address`,
       ],
     ],
     checks: [
@@ -98,6 +106,7 @@ function findingsOf(ledger: Ledger, { again, known, seconds, share }: Voted): Fi
       known,
       failed: ledger.failedCount,
       delivered: ledger.delivered,
+      putOffs,
       bothAnswersMsP95: again.at(95),
       countedMsP95: ledger.e2e.at(95),
       generatorShare: share,
