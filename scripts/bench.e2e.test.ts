@@ -6,6 +6,7 @@ import { scratchDatabase } from '@sealpost/db/testing'
 import { expect, test } from 'vitest'
 import { PARTS } from './bench/parts.ts'
 import type { Results } from './bench/results.ts'
+import { count, plural } from './load/text.ts'
 
 const SCRIPT = join(import.meta.dirname, 'bench.ts')
 const DOCS = join(import.meta.dirname, '../docs')
@@ -41,8 +42,15 @@ test('every part runs, and fills its table and its chart', { timeout: 600_000 },
       'results.json',
       'soak.svg',
     ])
-    expect((await readdir(folder)).toSorted()).toEqual(['BENCHMARKS.md', 'benchmarks'])
+    expect((await readdir(folder)).toSorted()).toEqual(['BENCHMARKS.md', 'PROMISES.md', 'README.md', 'benchmarks'])
     expect(await readFile(join(DOCS, 'BENCHMARKS.md'), 'utf8')).toBe(page)
+    const readme = await readFile(join(folder, 'README.md'), 'utf8')
+    expect(readme).toContain('4 peers × 10 messages, all called at once')
+    expect(readme).not.toMatch(/NaN|undefined|Infinity/)
+    const { faults, acked } = results.torture!.torture!.result.torture!
+    expect(faults).toBeGreaterThan(0)
+    expect(readme).toContain(`in ${plural(faults, 'fault')} of 1 kind`)
+    expect(await readFile(join(folder, 'PROMISES.md'), 'utf8')).toContain(`of ${count(acked)} lost, in `)
 
     const again = await run(['--render', '--into', folder])
     expect(again.code).toBe(0)

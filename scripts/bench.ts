@@ -1,6 +1,7 @@
 /**
- * Every figure of docs/BENCHMARKS.md in one command: runs the load tests of each part, keeps what they measured in
- * docs/benchmarks/results.json, and writes from it the page's tables and charts, and the tables of docs/CAPACITY.md.
+ * Every measured figure of the documents in one command: runs the programs of each part, keeps their results in
+ * docs/benchmarks/results.json, and writes from it the tables and charts of docs/BENCHMARKS.md, the figures of README.md
+ * and docs/PROMISES.md, and the tables of docs/CAPACITY.md.
  *
  *   bun scripts/bench.ts [--only burst,paced] [--with-soak]      --help tells the rest
  *
@@ -8,7 +9,7 @@
  */
 import { copyFile, mkdir, mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { startEmbedded } from '@sealpost/db/embedded'
 import { OperatingError } from '@sealpost/std'
 import { chartsOf } from './bench/charts.ts'
@@ -16,13 +17,15 @@ import { thisMachine } from './bench/machine.ts'
 import { type Measurement, measure } from './bench/measure.ts'
 import { type BenchOptions, chosenParts, readOptions } from './bench/options.ts'
 import { fillPage } from './bench/page.ts'
+import { PAGES } from './bench/pages.ts'
+import type { BenchRun } from './bench/parts.ts'
 import { type Measured, type Results, readResults, writeResults } from './bench/results.ts'
-import { tablesOf } from './bench/tables.ts'
 import { readFigures } from './capacity/figures.ts'
 import { renderPage } from './capacity/page.ts'
 import { endOnSignals, forever, Teardown } from './lib/teardown.ts'
 
-const DOCS = join(import.meta.dirname, '../docs')
+const ROOT = join(import.meta.dirname, '..')
+const DOCS = join(ROOT, 'docs')
 /** Tiny runs wait more than they work. */
 const TINY_AT_ONCE = 4
 
@@ -45,7 +48,7 @@ async function bench(options: BenchOptions): Promise<number> {
   const results = options.isRenderOnly ? await readResults(resultsIn(folder)) : await measureAll(options, folder)
   await render(results, folder)
   // Of a tiny one only the messages count: seconds are no soak, and several at a time are no scenario.
-  const isJudged = ({ result }: Measured) => !(options.isTiny && (result.soak || result.scenarios))
+  const isJudged = ({ result }: Measured) => !(options.isTiny && (result.soak || result.scenarios || result.torture))
   const isFailed = (run: Measured) => run.exitCode !== 0 && isJudged(run)
   const failed = Object.values(results).flatMap((runs) => Object.values(runs).filter(isFailed))
   for (const { command, exitCode } of failed) say(`not as it should be (exit code ${exitCode}): ${command}`)
@@ -83,34 +86,38 @@ async function measureAll(options: BenchOptions, folder: string): Promise<Result
   return results
 }
 
-interface Due {
+interface Due extends Pick<BenchRun, 'key' | 'words'> {
   readonly part: string
-  readonly key: string
-  readonly words: string
+  readonly script: NonNullable<BenchRun['script']>
 }
 
 function dueOf(options: BenchOptions): Due[] {
   return chosenParts(options).flatMap(({ name, runs }) =>
-    runs.flatMap(({ key, words, tiny }) => {
+    runs.flatMap(({ key, script = 'load-test.ts', words, tiny }) => {
       const chosen = options.isTiny ? tiny : words
-      return chosen === null ? [] : [{ part: name, key, words: chosen }]
+      return chosen === null ? [] : [{ part: name, key, script, words: chosen }]
     }),
   )
 }
 
-async function measureOne({ part, key, words }: Due, around: Omit<Measurement, 'words'>): Promise<Measured> {
+async function measureOne(
+  { part, key, script, words }: Due,
+  around: Omit<Measurement, 'script' | 'words'>,
+): Promise<Measured> {
   const name = part === key ? part : `${part} ${key}`
   const startMs = performance.now()
-  say(`${name}: load-test.ts ${words} …`)
-  const measured = await measure({ ...around, words })
+  say(`${name}: ${script} ${words} …`)
+  const measured = await measure({ ...around, script, words })
   say(`${name}: ${((performance.now() - startMs) / 1000).toFixed(0)} s, exit code ${measured.exitCode}`)
   return measured
 }
 
 async function render(results: Results, folder: string): Promise<void> {
-  const page = join(folder, 'BENCHMARKS.md')
-  if (!(await Bun.file(page).exists())) await copyFile(join(DOCS, 'BENCHMARKS.md'), page)
-  await Bun.write(page, fillPage(await Bun.file(page).text(), tablesOf(results)))
+  for (const { path, textsOf } of PAGES) {
+    const page = folder === DOCS ? join(ROOT, path) : join(folder, basename(path))
+    if (!(await Bun.file(page).exists())) await copyFile(join(ROOT, path), page)
+    await Bun.write(page, fillPage(await Bun.file(page).text(), textsOf(results)))
+  }
   for (const [name, svg] of Object.entries(chartsOf(results))) {
     await Bun.write(join(folder, 'benchmarks', `${name}.svg`), svg)
   }

@@ -1,12 +1,15 @@
-/** Runs one load test as a user would, a program of its own, and takes its JSON. */
+/** Runs one program as a user would, and takes its JSON. */
 import { join } from 'node:path'
 import { OperatingError } from '@sealpost/std'
 import type { Machine } from './machine.ts'
+import type { Script } from './parts.ts'
 import { type Measured, type RunResult, withoutSeries } from './results.ts'
+import { type TortureReport, tortureFigures } from './torture-figures.ts'
 
-const SCRIPT = join(import.meta.dirname, '../load-test.ts')
+const SCRIPTS = join(import.meta.dirname, '..')
 
 export interface Measurement {
+  readonly script: Script
   readonly words: string
   /** Where its JSON may go. */
   readonly folder: string
@@ -16,22 +19,32 @@ export interface Measurement {
   readonly signal: AbortSignal
 }
 
-/** @throws OperatingError `bench_failed` with what it said, when it came to no result */
-export async function measure({ words, folder, env, machine, signal }: Measurement): Promise<Measured> {
+/** @throws OperatingError `bench_failed` with the program's own error when it has no result */
+export async function measure({ script, words, folder, env, machine, signal }: Measurement): Promise<Measured> {
   const jsonFile = join(folder, `${crypto.randomUUID()}.json`)
-  const child = Bun.spawn([process.execPath, SCRIPT, ...words.split(' '), '--json', jsonFile], {
+  // The torture prints its JSON, the load test writes it to a file.
+  const json = script === 'torture.ts' ? ['--json'] : ['--json', jsonFile]
+  const child = Bun.spawn([process.execPath, join(SCRIPTS, script), ...words.split(' '), ...json], {
     env: { ...process.env, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
     signal,
     killSignal: 'SIGTERM',
   })
-  const [, said, exitCode] = await Promise.all([
+  const [printed, said, exitCode] = await Promise.all([
     new Response(child.stdout).text(),
     new Response(child.stderr).text(),
     child.exited,
   ])
+  const result = script === 'torture.ts' ? tortureIn(printed) : await loadIn(jsonFile)
+  if (!result) throw new OperatingError('bench_failed', `${script} ${words}: ${said.trim()}`)
+  return { command: `bun scripts/${script} ${words}`, exitCode, machine, result }
+}
+
+function tortureIn(printed: string): RunResult | null {
+  return printed.trim() === '' ? null : { torture: tortureFigures(JSON.parse(printed) as TortureReport) }
+}
+
+async function loadIn(jsonFile: string): Promise<RunResult | null> {
   const file = Bun.file(jsonFile)
-  if (!(await file.exists())) throw new OperatingError('bench_failed', `load-test.ts ${words}: ${said.trim()}`)
-  const result = withoutSeries((await file.json()) as RunResult)
-  return { command: `bun scripts/load-test.ts ${words}`, exitCode, machine, result }
+  return (await file.exists()) ? withoutSeries((await file.json()) as RunResult) : null
 }

@@ -23,12 +23,14 @@ interface Given {
 export function readOptions(words: readonly string[]): BenchOptions {
   const names = PARTS.map(({ name }) => name).join(', ')
   const given = new Command('bun scripts/bench.ts')
-    .description('Measures every figure of docs/BENCHMARKS.md and writes its tables and charts.')
+    .description(
+      'Measures the figures of README.md, docs/BENCHMARKS.md and docs/PROMISES.md, and writes their tables and charts.',
+    )
     .option('--only <parts>', `some of ${names}`, partNames)
     .option('--with-soak', 'the soaks too, which take an hour')
     .option('--tiny', 'every part with a handful of messages, to see that it works; writes nothing into docs/')
     .option('--render', 'only write tables and charts, from results.json')
-    .option('--into <folder>', 'a folder for page, charts and results instead of docs/')
+    .option('--into <folder>', 'a folder for pages, charts and results instead of docs/')
     .showHelpAfterError(true)
     .allowExcessArguments(false)
     .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2))

@@ -1,9 +1,12 @@
-/** The parts of the benchmark: which load tests each is made of, and what stands for them when it only shows that it works. */
+/** The parts of the benchmark: the programs that each consists of, and their tiny forms, which only show that it works. */
+
+export type Script = 'load-test.ts' | 'torture.ts'
 
 export interface BenchRun {
   /** Its name within the part. */
   readonly key: string
-  /** For `scripts/load-test.ts`. */
+  /** In `scripts/`; default: the load test. */
+  readonly script?: Script
   readonly words: string
   /** The same with a handful of messages; null: the others of the part are enough to try it. */
   readonly tiny: string | null
@@ -44,6 +47,7 @@ export const PARTS: readonly Part[] = [
     isLong: false,
   },
   one('small', '--sweep', '10 --sweep'),
+  one('cold', '100 100 --cold', '4 10 --cold'),
   {
     name: 'peers',
     runs: PEERS.map((peers) => ({
@@ -80,6 +84,18 @@ export const PARTS: readonly Part[] = [
   },
   one('connections', '--scenario connections', '4 --scenario connections --quick --seconds 1'),
   one('idle', '--idle 1000', '--idle 4 --seconds 1'),
+  {
+    name: 'torture',
+    runs: [
+      {
+        key: 'torture',
+        script: 'torture.ts',
+        words: '--minutes 5 --seed 13',
+        tiny: '--scenario peer-stop --measure short --recover-within 0 --seed 13',
+      },
+    ],
+    isLong: false,
+  },
   { ...one('soak', '--soak 20m', '4 --soak 5s --rate 50'), isLong: true },
   {
     ...one('soak-held', '--soak 20m --hold-transaction 300', '4 --soak 5s --rate 50 --hold-transaction 1'),

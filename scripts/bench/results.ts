@@ -4,6 +4,7 @@ import type { LoadResult } from '../load/result.ts'
 import type { ScenarioResult } from '../load/scenarios/run.ts'
 import type { SoakFigures } from '../load/soak.ts'
 import type { Machine } from './machine.ts'
+import type { TortureFigures } from './torture-figures.ts'
 
 /** By the kind of run; what a kind does not have is absent. */
 export type RunResult = Partial<LoadResult> &
@@ -11,6 +12,7 @@ export type RunResult = Partial<LoadResult> &
     readonly sweep?: readonly LoadResult[]
     readonly soak?: SoakFigures
     readonly scenarios?: readonly ScenarioResult[]
+    readonly torture?: TortureFigures
   }
 
 export interface Measured {

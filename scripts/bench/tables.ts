@@ -14,7 +14,7 @@ export function tablesOf(results: Results): Record<string, string | null> {
     burst: burstTable(results),
     time: timeTable(results),
     pairs: pairsTable(results.pairs),
-    small: smallTable(results.small?.small),
+    small: smallTable(results.small?.small, results.cold?.cold),
     peers: withChart(peersTable(results.peers), 'peers', 'Throughput against peers'),
     paced: withChart(pacedTable(results.paced), 'latency', 'Latency by percentile, a line for each rate'),
     shards: shardsTable(results.shards),
@@ -32,7 +32,9 @@ type Runs = Results[string] | undefined
 
 /** A load test's own result; the kind of run tells that it is one. */
 const loadOf = (measured: Measured): LoadResult => measured.result as LoadResult
-const latency = ({ p50, p99 }: { p50: number; p99: number }): string => `${figure(p50)} / ${figure(p99)}`
+/** Results from before a clock existed do not have it. */
+const latency = (of: { p50: number; p99: number } | undefined): string =>
+  of ? `${figure(of.p50)} / ${figure(of.p99)}` : '–'
 const faultsOf = ({ lost, timedOut, duplicates, outOfOrder, misdelivered }: LoadResult): string =>
   count(lost + timedOut + duplicates + outOfOrder + misdelivered)
 
@@ -69,20 +71,26 @@ function burstTable(results: Results): string | null {
     ['Sealpost, 800,000 messages', results['burst-800k']?.['burst-800k']],
   ] as const
   for (const [name, measured] of others) if (measured) rows.push([name, ...burstCells(loadOf(measured))])
-  const head = ['', 'messages', 'messages/s', 'send → ack p50 / p99 ms', 'send → push p50 / p99 ms', 'broker RSS MB']
-  return markdownTable([...head, 'transactions a message', 'lost, twice or misplaced'], rows)
+  const head = ['', 'messages', 'messages/s', 'call → push p50 / p99 ms', 'send → ack p50 / p99 ms']
+  const rest = ['send → push p50 / p99 ms', 'broker RSS MB', 'transactions a message']
+  return markdownTable([...head, ...rest, 'leased on insert / claimed', 'lost, twice or misplaced'], rows)
 }
 
 function burstCells(result: LoadResult): string[] {
-  const { total, messagesPerSecond, ackMs, e2eMs, brokerRssMbPeak, transactionsPerMessage } = result
-  const database = [orDash(brokerRssMbPeak), orDash(transactionsPerMessage)]
-  return [count(total), count(messagesPerSecond), latency(ackMs), latency(e2eMs), ...database, faultsOf(result)]
+  const { total, messagesPerSecond, brokerRssMbPeak, transactionsPerMessage, deliveries } = result
+  const ways = deliveries ? `${count(deliveries.leasedOnInsert)} / ${count(deliveries.claimed)}` : '–'
+  const cost = [orDash(brokerRssMbPeak), orDash(transactionsPerMessage), ways]
+  return [count(total), count(messagesPerSecond), ...latencyCells(result), ...cost, faultsOf(result)]
 }
 
-function relayCells({ delivered, messagesPerSecond, ackMs, e2eMs, relayRssMbPeak, lost }: BaselineResult): string[] {
-  const speed = [count(delivered), count(messagesPerSecond)]
-  return [...speed, latency(ackMs), latency(e2eMs), orDash(relayRssMbPeak), '–', count(lost)]
+function relayCells(result: BaselineResult): string[] {
+  const { delivered, messagesPerSecond, relayRssMbPeak, lost } = result
+  const cost = [orDash(relayRssMbPeak), '–', '–']
+  return [count(delivered), count(messagesPerSecond), ...latencyCells(result), ...cost, count(lost)]
 }
+
+const latencyCells = ({ callToPushMs, ackMs, e2eMs }: Pick<LoadResult, 'callToPushMs' | 'ackMs' | 'e2eMs'>): string[] =>
+  [callToPushMs, ackMs, e2eMs].map(latency)
 
 function timeTable(results: Results): string | null {
   const [burst, drain] = [results.burst?.burst, results.drain?.drain]
@@ -120,14 +128,17 @@ function middle(values: readonly number[]): number {
   return values.toSorted((a, b) => a - b)[values.length >> 1] ?? 0
 }
 
-function smallTable(measured: Measured | undefined): string | null {
+function smallTable(measured: Measured | undefined, cold: Measured | undefined): string | null {
   if (!measured?.result.sweep) return null
-  const rows = measured.result.sweep.map((of) => {
+  const row = (of: LoadResult, name = count(of.peers)) => {
     const { p50, p95, p99 } = of.e2eMs
-    return [count(of.peers), count(of.messagesPerSecond), [p50, p95, p99].map(figure).join(' / '), faultsOf(of)]
-  })
-  const head = ['peers, 100 messages each', 'messages/s', 'send → push p50 / p95 / p99 ms', 'lost, twice or misplaced']
-  return markdownTable(head, rows)
+    const times = [latency(of.callToPushMs), [p50, p95, p99].map(figure).join(' / ')]
+    return [name, count(of.messagesPerSecond), ...times, faultsOf(of)]
+  }
+  const rows = measured.result.sweep.map((of) => row(of))
+  if (cold) rows.push(row(loadOf(cold), `${count(loadOf(cold).peers)}, keys exchanged inside the clock (\`--cold\`)`))
+  const head = ['peers, 100 messages each', 'messages/s', 'call → push p50 / p99 ms', 'send → push p50 / p95 / p99 ms']
+  return markdownTable([...head, 'lost, twice or misplaced'], rows)
 }
 
 function peersTable(runs: Runs): string | null {

@@ -4,8 +4,6 @@
  */
 
 export interface EarlierRun {
-  /** Where the figures come from. */
-  readonly source: string
   /** 100 peers × 1,000 messages, all called at once. */
   readonly burst: {
     readonly delivered: number
@@ -23,17 +21,15 @@ export interface EarlierRun {
   readonly lostInKill: { readonly lost: number; readonly of: number } | null
 }
 
-/** Its own report. */
+/** From its own report, "Broker Load Test — v0.1.0 Baseline" of 2026-04-05, measured on macOS. */
 export const PUBLISHED: EarlierRun = {
-  source: '"Broker Load Test — v0.1.0 Baseline" of 2026-04-05, on macOS',
   burst: { delivered: 88_778, seconds: 900, p50Ms: 12_900, p99Ms: 23_000, brokerRssMb: 1_156, outOfOrder: null },
   sweepP99Ms: { 10: 1_160, 25: 8_710, 50: 9_900, 100: 4_660 },
   lostInKill: null,
 }
 
-/** Our rerun of its code. */
+/** From our rerun on two Linux cores, with a corrected harness. */
 export const RERUN: EarlierRun = {
-  source: 'our rerun on two Linux cores, with a harness that also counts a push that overtakes its ack',
   burst: { delivered: 100_000, seconds: 74.5, p50Ms: 21_600, p99Ms: 34_800, brokerRssMb: 1_445, outOfOrder: 425 },
   sweepP99Ms: { 10: 1_300, 50: 2_600, 100: 4_400 },
   lostInKill: { lost: 4_999, of: 5_000 },
