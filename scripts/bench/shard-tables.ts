@@ -17,7 +17,7 @@ export function shardsTable(runs: Results[string] | undefined): string | null {
     const measured = runs[key]
     return measured ? [[name, ...shardCells(measured.result as LoadResult)]] : []
   })
-  const head = ['', 'from shard to shard, %', 'messages/s', 'push p50 / p99 ms']
+  const head = ['', 'from shard to shard, %', 'messages/s', 'send or due → push p50 / p99 ms']
   return markdownTable([...head, 'CPU a message: brokers, Postgres µs', 'lost, twice or misplaced'], rows)
 }
 
