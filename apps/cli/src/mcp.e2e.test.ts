@@ -15,6 +15,7 @@ const REFUSED: Readonly<Record<string, Record<string, unknown>>> = {
   send_message: { to: 'nobody', text: 'x' },
   send_to_group: { group: 'nobody', text: 'x' },
   request: { to: 'nobody', text: 'x' },
+  save_file: { messageId: UNKNOWN },
   reply_to_message: { messageId: UNKNOWN, text: 'x' },
   settle_message: { messageIds: [UNKNOWN] },
   give_back_message: { messageIds: [UNKNOWN] },
@@ -350,6 +351,7 @@ describe('refusals', () => {
       'list_peers',
       'list_groups',
       'read_inbox',
+      'save_file',
       'settle_message',
       'give_back_message',
     ])

@@ -2,11 +2,12 @@
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { openPeer } from '@sealpost/sdk'
-import { type Attachment, Attachments, attachmentText } from '@sealpost/sdk/attachments'
+import { Attachments, attachmentText } from '@sealpost/sdk/attachments'
 import { connectAttaching } from '@sealpost/sdk/testing-attaching'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { Profile } from './profile.ts'
 import { type Ended, letIn, Machine, ownerUrl, startUp, type Up } from './testing-cli.ts'
+import { Agent } from './testing-mcp.ts'
 
 const PLAN = 'the plan itself'
 
@@ -66,6 +67,16 @@ async function alice() {
       await peer.close()
     },
   }
+}
+
+/** A message whose file its sender has removed. */
+async function sendLost(name: string) {
+  await using sender = await alice()
+  const to = await sender.keyOf(name)
+  const file = await sender.files.upload(new Blob([PLAN]), { to, name: 'plan.txt' })
+  await sender.peer.send(to, 'too late', { attachment: attachmentText(file) })
+  await sender.files.remove(file)
+  return to
 }
 
 /** What is left for a next life of this peer. */
@@ -146,18 +157,10 @@ test('a pool worker without --files gives work with a file back, and one with --
 test('a message whose file is gone is rejected, and no command runs for it', async () => {
   const { name, profile, folder } = await newMember()
   const env = { DATABASE_URL: await ownerUrl(up) }
-  const send = async () => {
-    await using sender = await alice()
-    const to = await sender.keyOf(name)
-    const file: Attachment = await sender.files.upload(new Blob([PLAN]), { to, name: 'plan.txt' })
-    await sender.peer.send(to, 'too late', { attachment: attachmentText(file) })
-    await sender.files.remove(file)
-    return to
-  }
-  const key = await send()
+  const key = await sendLost(name)
   const exec = await machine.run(['listen', '--count', '1', '--files', folder, '--exec', 'echo ran', ...profile])
   expect([exec.code, exec.stdout, exec.stderr]).toEqual([0, '', expect.stringContaining('(attachment_unknown)')])
-  await send()
+  await sendLost(name)
   const printed = await machine.run(['listen', '--count', '1', '--json', '--files', folder, ...profile])
   expect(heardBy(printed)).toMatchObject([{ text: 'too late', file: { name: 'plan.txt', path: null } }])
   const dead = await machine.run(['dead', 'list', '--to', key, '--reason', 'rejected', '--json'], { env })
@@ -188,4 +191,42 @@ test('chat leaves a message with a file open, and takes it with --files', async 
   saving.endInput()
   expect((await saving.ended()).code).toBe(0)
   expect((await leftFor(name)).map(({ text }) => text)).toEqual(['end'])
+})
+
+test('an agent settles a message when it has saved its file, and not before', async () => {
+  const { name, profile, folder } = await newMember()
+  await send(name, 'the plan', '--file', plan)
+  await using agent = await Agent.start(machine, [...profile, '--files', folder])
+  const { messageId, file } = await agent.readOne()
+  expect(file).toEqual({ name: 'plan.txt', type: '', bytes: PLAN.length, path: null })
+  const refused = await agent.call('settle_message', { messageIds: [messageId] })
+  expect([refused.isError, refused.error?.code]).toEqual([true, 'file_not_saved'])
+  const again = await agent.call('read_inbox', { includeOpen: true })
+  expect(again.text).toContain('with a file (not saved: call save_file):')
+  const path = join(folder, 'plan.txt')
+  for (const _ of ['saved once', 'and told again'])
+    expect((await agent.call('save_file', { messageId })).structured).toMatchObject({ isSaved: true, path })
+  expect(await readFile(path, 'utf8')).toBe(PLAN)
+  expect((await agent.call('read_inbox', { includeOpen: true })).structured.messages).toMatchObject([
+    { file: { path } },
+  ])
+  expect((await agent.call('settle_message', { messageIds: [messageId] })).isError).toBe(false)
+  await agent.client.close()
+  expect((await leftFor(name)).map(({ text }) => text)).toEqual(['end'])
+})
+
+test('a message that no file goes with, and one whose file is gone, say so to an agent', async () => {
+  const { name, profile } = await newMember()
+  await using agent = await Agent.start(machine, profile)
+  await send(name, 'plain')
+  const plain = await agent.readOne()
+  expect(plain.file).toBeNull()
+  expect((await agent.call('save_file', { messageId: plain.messageId })).error?.code).toBe('no_file')
+  await sendLost(name)
+  const { messageId } = await agent.readOne()
+  for (const _ of ['once', 'and again'])
+    expect((await agent.call('save_file', { messageId })).error?.code).toBe('attachment_unknown')
+  expect((await agent.call('settle_message', { messageIds: [messageId] })).error?.code).toBe('file_not_saved')
+  const ended = await agent.call('reject_message', { messageIds: [messageId], reason: 'attachment_unknown' })
+  expect(ended.isError).toBe(false)
 })

@@ -27,6 +27,8 @@ interface Structured {
   readonly envelopeId: string
   readonly groups: readonly { readonly id: string; readonly name: string; readonly members: readonly object[] }[]
   readonly answer: LabelledWords | null
+  readonly isSaved: boolean
+  readonly path: string | null
 }
 
 export interface Notice {

@@ -5,6 +5,7 @@ import { examples, type Run, type Shell } from '../shell.ts'
 interface McpCommandOptions {
   readonly to?: readonly string[]
   readonly send: boolean
+  readonly files?: string
 }
 
 export function mcpCommand(run: Run): Command {
@@ -12,15 +13,20 @@ export function mcpCommand(run: Run): Command {
     .description('serve an AI agent over the Model Context Protocol on stdin and stdout; its client starts this')
     .option('--to <NAME...>', 'who the agent may write to, by names or keys; without it everybody')
     .option('--no-send', 'offer only tools by which no word leaves')
+    .option('--files <FOLDER>', 'save files of messages there; default: the folder "files" of the profile')
     .addHelpText(
       'after',
-      examples('sealpost mcp --profile agent', 'sealpost mcp --to alice bob', 'sealpost mcp --no-send'),
+      examples(
+        'sealpost mcp --profile agent',
+        'sealpost mcp --to alice bob',
+        'sealpost mcp --no-send --files ~/Downloads',
+      ),
     )
     .action(run(mcp))
 }
 
-async function mcp(shell: Shell, { to, send }: McpCommandOptions): Promise<void> {
+async function mcp(shell: Shell, { to, send, files }: McpCommandOptions): Promise<void> {
   // Loaded here: no other command should wait for the SDK of the protocol.
   const { serveMcp } = await import('../mcp/serve.ts')
-  await serveMcp(shell, { recipients: to ?? null, canSend: send })
+  await serveMcp(shell, { recipients: to ?? null, canSend: send, folder: files ?? null })
 }

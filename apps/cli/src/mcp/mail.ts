@@ -16,6 +16,8 @@ export interface OpenMessage {
   /** How often it was read in this life. */
   timesRead: number
   isUnread: boolean
+  /** Where its file was saved in this life. */
+  path: string | null
 }
 
 interface Held extends OpenMessage {
@@ -57,7 +59,7 @@ export class Mail {
   /** For `peer.onMessage`: the message is the agent's until the promise resolves, and its lease goes on as long. */
   take(message: Message): Promise<void> {
     const messageId = idOf(message)
-    const held = { messageId, message, timesRead: 0, isUnread: true, done: Promise.withResolvers<void>() }
+    const held = { messageId, message, timesRead: 0, isUnread: true, path: null, done: Promise.withResolvers<void>() }
     this.held.set(messageId, held)
     this.ring()
     return held.done.promise
@@ -72,8 +74,11 @@ export class Mail {
     setTimeout(() => this.forget(messages), this.readForMs).unref()
   }
 
-  /** All of them or none. @throws OperatingError `message_unknown` */
+  /** All of them or none. @throws OperatingError `message_unknown`, `file_not_saved` */
   settle(messageIds: readonly string[]): void {
+    const isUnsaved = ({ message, path }: OpenMessage) => message.attachment !== null && path === null
+    const unsaved = this.findAll(messageIds).filter(isUnsaved)
+    if (unsaved.length > 0) throw notSaved(unsaved)
     this.close(messageIds, (message) => message.settle())
   }
 
@@ -88,8 +93,8 @@ export class Mail {
   }
 
   /** @throws OperatingError `message_unknown` */
-  find(messageId: string): Message {
-    return this.findAll([messageId])[0]!.message
+  find(messageId: string): OpenMessage {
+    return this.findAll([messageId])[0]!
   }
 
   /** Resolves when there is unread mail, when the time is over, or with the signal. */
@@ -134,6 +139,14 @@ export class Mail {
     for (const wake of this.waiting) wake()
     this.onUnread()
   }
+}
+
+function notSaved(unsaved: readonly OpenMessage[]): OperatingError {
+  const ids = unsaved.map(({ messageId }) => messageId).join(', ')
+  return new OperatingError(
+    'file_not_saved',
+    `Nothing was done: the file of ${ids} is not saved, and a settled message is gone with its file. Call save_file first; if the file is gone or not wanted, call reject_message.`,
+  )
 }
 
 /** An envelope's id is its sender's choice, so the sender is part of it. */

@@ -17,7 +17,7 @@ export const replyToMessage = tool({
   }),
   output: z.object({ messageId: z.string(), bytes: z.number(), isStored: isStoredShape }),
   run: async ({ messageId, text, isError }, context) => {
-    const message = context.mail.find(messageId)
+    const { message } = context.mail.find(messageId)
     await context.checkRecipient(message.sender)
     const body = bodyOf(text)
     const options = { isAutomatic: true }

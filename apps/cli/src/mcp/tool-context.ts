@@ -6,6 +6,7 @@ import { openSession, type PeerSession, REACH_WITHIN_MS } from '../peer-session.
 import { recipientOf } from '../recipient.ts'
 import { SenderNames } from '../sender-names.ts'
 import type { Shell } from '../shell.ts'
+import { FileSaver } from './file-saver.ts'
 import type { Mail, OpenMessage } from './mail.ts'
 
 /** What an agent reads in a turn, and not all that waits: the rest stays with the broker. */
@@ -16,19 +17,23 @@ export interface ToolContextParts {
   readonly mail: Mail
   /** The names and keys that may be written to; null: everybody. */
   readonly recipients: readonly string[] | null
+  /** Where files are saved. */
+  readonly folder: string
 }
 
 export class ToolContext {
   readonly shell: Shell
   readonly mail: Mail
+  readonly files: FileSaver
   private readonly recipients: readonly string[] | null
   private readonly seated = Promise.withResolvers<PeerSession>()
   /** Senders the directory was asked about. */
   private readonly asked = new Set<string>()
 
-  constructor({ shell, mail, recipients }: ToolContextParts) {
+  constructor({ shell, mail, recipients, folder }: ToolContextParts) {
     this.shell = shell
     this.mail = mail
+    this.files = new FileSaver(shell, folder)
     this.recipients = recipients
   }
 

@@ -1,4 +1,6 @@
 /** The tools. A new one is a row here; `docs/MCP.md` is checked against this table. */
+
+import { saveFileOf } from './file-tools.ts'
 import { listGroups, sendToGroup } from './group-tools.ts'
 import { giveBackMessage, readInbox, rejectMessage, settleMessage } from './inbox-tools.ts'
 import { listPeers } from './list-peers.ts'
@@ -15,6 +17,7 @@ export const tools: readonly Tool[] = [
   sendToGroup,
   requestAnswer,
   readInbox,
+  saveFileOf,
   replyToMessage,
   settleMessage,
   giveBackMessage,

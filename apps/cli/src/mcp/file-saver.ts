@@ -1,0 +1,48 @@
+/** Downloads of files. A client gives a call 60 s, so a download goes on between two calls. */
+import { attachmentOf, type Progress } from '@sealpost/sdk/attachments'
+import { OperatingError } from '@sealpost/std'
+import { saveFile } from '../files.ts'
+import type { Shell } from '../shell.ts'
+import type { OpenMessage } from './mail.ts'
+
+export interface Download {
+  /** The path. */
+  readonly done: Promise<string>
+  progress: Progress
+}
+
+export class FileSaver {
+  private readonly shell: Shell
+  private readonly folder: string
+  private readonly downloads = new Map<string, Download>()
+
+  constructor(shell: Shell, folder: string) {
+    this.shell = shell
+    this.folder = folder
+  }
+
+  /** The download that is under way, or a new one. @throws OperatingError `no_file`, `attachment_unreadable` */
+  save({ messageId, message }: OpenMessage): Download {
+    const underWay = this.downloads.get(messageId)
+    if (underWay) return underWay
+    if (message.attachment === null) throw new OperatingError('no_file', `No file goes with the message ${messageId}.`)
+    const file = attachmentOf(message)
+    if (!file)
+      throw new OperatingError('attachment_unreadable', 'The file is of a later version of sealpost: update this one.')
+    const noteProgress = (progress: Progress) => {
+      download.progress = progress
+    }
+    const download: Download = {
+      done: saveFile(this.shell, file, this.folder, noteProgress),
+      progress: { bytes: 0, total: file.bytes },
+    }
+    this.downloads.set(messageId, download)
+    download.done.catch(() => undefined) // told by the next call
+    return download
+  }
+
+  /** Its end was told: another call begins another one. */
+  forget({ messageId }: OpenMessage): void {
+    this.downloads.delete(messageId)
+  }
+}
