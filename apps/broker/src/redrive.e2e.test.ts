@@ -1,4 +1,5 @@
 /** Dead letters that an operator redrives: their recipients hand them to the application again. */
+import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { redriveDeadLetters } from '@sealpost/db'
 import { connect, type Message } from '@sealpost/sdk'
@@ -9,10 +10,19 @@ import { until } from './testing-process.ts'
 import { type Place, temporaryFolder, World } from './testing-world.ts'
 
 let world: World
+let folder: string
+let stores = 0
 beforeAll(async () => {
+  folder = await temporaryFolder()
   world = await World.open({ SWEEP_MS: '50', POLL_MS: '100', STRIKES_MAX: '2', STRIKE_SPAN_MS: '1' })
 })
-afterAll(() => world[Symbol.asyncDispose]())
+afterAll(async () => {
+  await world[Symbol.asyncDispose]()
+  await rm(folder, { recursive: true, force: true })
+})
+
+/** A new one, which goes with the folder. */
+const storePath = (): string => join(folder, `store-${++stores}`)
 
 const keyOf = ({ identity }: Place): PeerKey => identity.signing.publicKey
 const REDRIVEN = { ttlSeconds: 600 }
@@ -81,7 +91,7 @@ test.each(['in memory', 'in a file'])(
   'a rejected message is handed out again each time it is redriven, with its marks %s',
   async (where) => {
     const [alice, bob] = [await world.enrol(), await world.enrol()]
-    const path = where === 'in a file' ? join(await temporaryFolder(), 'store') : null
+    const path = where === 'in a file' ? storePath() : null
     const application = new Application(bob, [rejects, rejects], path)
     await using writer = await connect(alice)
     await using reader = await application.start()
@@ -99,7 +109,7 @@ test.each(['in memory', 'in a file'])(
 
 test('a message that was rejected in a former life of a file store is handed out in the next one when it is redriven', async () => {
   const [alice, bob] = [await world.enrol(), await world.enrol()]
-  const path = join(await temporaryFolder(), 'store')
+  const path = storePath()
   await using writer = await connect(alice)
   const before = new Application(bob, [settles, rejects, settles], path)
   const first = await before.start()
@@ -119,7 +129,7 @@ test('a message that was rejected in a former life of a file store is handed out
 
 test('a message that struck out is handed out again when it is redriven', async () => {
   const [alice, bob] = [await world.enrol(), await world.enrol()]
-  const path = join(await temporaryFolder(), 'store')
+  const path = storePath()
   const retries: End = (message) => message.retry(100)
   const application = new Application(bob, [retries, (message) => message.retry(240_000)], path)
   await using writer = await connect(alice)
@@ -136,7 +146,7 @@ test('work that a member of a pool rejected is handed to the same member again w
   await using owner = await connect(alice)
   const pool = await owner.pools.createPool('redriven', [keyOf(only)])
   await pool.send('a job')
-  const application = new Application(only, [rejects], join(await temporaryFolder(), 'store'))
+  const application = new Application(only, [rejects], storePath())
   await using worker = await application.start()
   await (await worker.pools.find(pool.id)).join({ credit: 1 })
   expect(await redrive(pool.id as string as PeerKey)).toBe(1)

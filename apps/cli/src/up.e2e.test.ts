@@ -173,6 +173,36 @@ describe('on one machine', () => {
     expect(purged.stdout).toBe(`${listed.length - 1} purged\n`)
   })
 
+  test('a dead letter that can not be redriven is refused with the reason, on the database and by the broker', async () => {
+    const { url, token } = await Bun.file(join(up.facts.folder, 'admin.json')).json()
+    const env = { DATABASE_URL: await ownerUrl(up), SEALPOST_ADMIN_URL: url, SEALPOST_ADMIN_TOKEN: token }
+    await machine.run(['send', 'bob', 'too late'])
+    await giveUp(env.DATABASE_URL, 'expired')
+    const { id } = jsonOf((await machine.run(['dead', 'list', '--json'], { env })).stdout)
+    for (const dead of [['dead'], ['admin', 'dead']]) {
+      const both = await machine.run([...dead, 'redrive', String(id), '7'], { env })
+      expect(both).toMatchObject({ code: 3, stderr: expect.stringContaining('2 dead letters were not redriven.') })
+      expect(both.stdout.split('\n')).toEqual([
+        '0 redriven, 1 left as they are',
+        '7: no dead letter has this ID (unknown)',
+        `${id}: it expired, so its envelope was not kept (not_kept)`,
+        '',
+      ])
+      const one = await machine.run([...dead, 'redrive', String(id), '--json'], { env })
+      expect([one.code, jsonOf(one.stdout)]).toEqual([
+        1,
+        { redriven: 0, left: 1, refused: [{ id, reason: 'not_kept' }] },
+      ])
+      expect(jsonOf(one.stderr).error.code).toBe('dead_letter_refused')
+      const all = await machine.run([...dead, 'redrive', '--all'], { env })
+      expect([all.code, all.stdout.split('\n')[1]]).toEqual([
+        0,
+        '1: it expired, so its envelope was not kept (not_kept)',
+      ])
+    }
+    await machine.run(['dead', 'purge', '--all'], { env })
+  })
+
   test('an operator looks and steers with the token that up left', async () => {
     const { url, token } = await Bun.file(join(up.facts.folder, 'admin.json')).json()
     const env = { SEALPOST_ADMIN_URL: url, SEALPOST_ADMIN_TOKEN: token }
@@ -198,15 +228,16 @@ describe('on one machine', () => {
   })
 })
 
-/** As the broker does after its strikes, with whatever is queued. */
-async function giveUp(databaseUrl: string): Promise<void> {
+/** As the broker does after its strikes, or when its time is over, with whatever is queued. */
+async function giveUp(databaseUrl: string, reason: 'strikes' | 'expired' = 'strikes'): Promise<void> {
   const db = await openDatabase(databaseUrl, { connections: 1 })
   await db.run(
     (sql) => sql`
       with gone as (delete from message_queue returning *)
       insert into dead_letter (mesh_id, recipient, id, priority, sender, attempts, strikes, envelope_id, enqueued_at,
         reason, envelope)
-      select mesh_id, recipient, id, priority, sender, 20, 20, envelope_id, enqueued_at, 'strikes', envelope from gone`,
+      select mesh_id, recipient, id, priority, sender, 20, 20, envelope_id, enqueued_at, ${reason},
+        case when ${reason} = 'strikes' then envelope end from gone`,
   )
   await db.close()
 }

@@ -68,6 +68,15 @@ const bury = (meshId: MeshId) =>
       from message_queue where mesh_id = ${meshId}::uuid limit 2`,
   )
 
+/** One that expired, so that nothing of it can be put back. */
+const expire = () =>
+  world.db.run(
+    (sql) => sql`
+      insert into dead_letter (mesh_id, recipient, id, priority, sender, attempts, strikes, envelope_id, enqueued_at, reason)
+      select mesh_id, recipient, 77, priority, sender, 0, 0, gen_random_uuid(), enqueued_at, 'expired'
+      from message_queue limit 1`,
+  )
+
 async function linkFor(scope: 'read' | 'operate'): Promise<string> {
   const { token } = await addAdminToken(world.db, { name: 'ada', scope, meshId: null, ttlSeconds: 3600 })
   return `${world.broker.adminUrl}/console/#${token}`
@@ -237,6 +246,20 @@ test('dead letters are redriven and purged, by keys alone', async () => {
   await page.getByText('No dead letters.').waitFor()
   await goTo(page, 'Audit')
   await page.getByRole('row', { name: 'dead letters: purge' }).getByText('token:ada').waitFor()
+  expect(complaints).toEqual([])
+  await page.context().close()
+})
+
+test('a dead letter that can not be redriven stays, and the page says why', async () => {
+  await expire()
+  const { page, complaints } = await open(await linkFor('operate'))
+  await goTo(page, 'Dead letters')
+  await page.getByRole('checkbox', { name: 'Choose 77' }).check()
+  await page.getByRole('button', { name: 'Redrive' }).click()
+  await page.getByRole('dialog').getByRole('button', { name: 'Redrive' }).click()
+  await page.getByRole('alert').getByText('77: it expired, so its envelope was not kept').waitFor()
+  expect(await page.getByRole('checkbox', { name: 'Choose 77' }).isVisible()).toBe(true)
+  expect(await seriousFaults(page)).toEqual([])
   expect(complaints).toEqual([])
   await page.context().close()
 })

@@ -1,5 +1,14 @@
 import { randomBytes } from 'node:crypto'
-import { type DeliveryId, ID_BLOCK, type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import {
+  type DeliveryId,
+  GROUP_EPOCH_LAST,
+  ID_BLOCK,
+  type MeshId,
+  type PeerKey,
+  type PeerNo,
+  type PoolId,
+  toHex,
+} from '@sealpost/std'
 import { beforeEach, expect, test } from 'vitest'
 import { addMembers, createMesh, revokeMember } from './admin.ts'
 import {
@@ -9,9 +18,10 @@ import {
   redriveDeadLetters,
   trimDeadLetters,
 } from './dead-letters.ts'
+import { putPool } from './pools.ts'
 import { databaseOfFile } from './testing.ts'
 
-const db = await databaseOfFile()
+const db = await databaseOfFile({ connections: 2 })
 let meshId: MeshId
 const [alice, bob] = ['aa', 'bb'].map((byte) => byte.repeat(32) as PeerKey) as [PeerKey, PeerKey]
 let numbers: number[]
@@ -35,6 +45,7 @@ interface Death {
   reason?: 'expired' | 'strikes'
   diedSecondsAgo?: number
   sender?: number
+  recipient?: number
 }
 
 /** From alice to bob. */
@@ -43,13 +54,14 @@ async function die({
   reason = 'strikes',
   diedSecondsAgo = 0,
   sender = numbers[0]!,
+  recipient = numbers[1]!,
 }: Death = {}): Promise<void> {
   const envelope = reason === 'expired' ? null : Buffer.from('sealed')
   await db.run(
     (sql) => sql`
       insert into dead_letter (mesh_id, recipient, id, priority, sender, attempts, strikes, envelope_id, enqueued_at,
         died_at, reason, envelope)
-      values (${meshId}, ${numbers[1]!}, ${id}, 1, ${sender}, 21, 20, gen_random_uuid(), '2026-01-02 03:04:05Z',
+      values (${meshId}, ${recipient}, ${id}, 1, ${sender}, 21, 20, gen_random_uuid(), '2026-01-02 03:04:05Z',
         clock_timestamp() - make_interval(secs => ${diedSecondsAgo}), ${reason}, ${envelope})`,
   )
 }
@@ -116,8 +128,7 @@ test('a redriven delivery is queued once, under a fresh id, without strikes and 
   await die({ id: 8 })
   const [{ block }] = (await db.run((sql) => sql`select nextval('delivery_block')::float8 as block`)) as any
   expect(await redriveDeadLetters(db, { ids: [7 as DeliveryId] }, { ttlSeconds: 3600 })).toEqual({
-    redriven: 1,
-    left: 0,
+    ...{ redriven: 1, left: 0, refused: [] },
   })
   expect(await queued()).toMatchObject([
     { id: (block + 1) * ID_BLOCK + 1, strikes: 0, attempts: 1, leased: false, isOfAnHour: true },
@@ -125,12 +136,79 @@ test('a redriven delivery is queued once, under a fresh id, without strikes and 
   expect(await idsOf()).toEqual([8])
 })
 
-test('what has no envelope or no recipient any more stays dead', async () => {
+const ids = (...all: number[]) => ({ ids: all as DeliveryId[] })
+
+test('what has no envelope or no recipient any more stays dead, and the answer names the reason', async () => {
   await die({ id: 1, reason: 'expired' })
   await die({ id: 2 })
   await revokeMember(db, meshId, bob)
-  expect(await redriveDeadLetters(db, {}, { ttlSeconds: 60 })).toEqual({ redriven: 0, left: 2 })
+  const refused = [
+    { id: 1, reason: 'not_kept' },
+    { id: 2, reason: 'recipient_revoked' },
+  ]
+  expect(await redriveDeadLetters(db, {}, { ttlSeconds: 60 })).toEqual({ redriven: 0, left: 2, refused })
   expect(await queued()).toEqual([])
+})
+
+test('an id that is no dead letter, or that the filter leaves out, is unknown', async () => {
+  await die({ id: 1 })
+  await die({ id: 2 })
+  const filter = { ...ids(1, 7, 7, 2), olderThanSeconds: 0 }
+  expect(await redriveDeadLetters(db, filter, { ttlSeconds: 60 })).toEqual({
+    ...{ redriven: 2, left: 0, refused: [{ id: 7, reason: 'unknown' }] },
+  })
+  await die({ id: 3 })
+  expect(await redriveDeadLetters(db, { ...ids(3), reason: 'rejected' }, { ttlSeconds: 60 })).toEqual({
+    ...{ redriven: 0, left: 0, refused: [{ id: 3, reason: 'unknown' }] },
+  })
+})
+
+test('the work of a deleted pool stays dead', async () => {
+  const poolId = 'cc'.repeat(32) as PoolId
+  const owner = { meshId, peer: numbers[0]! as PeerNo }
+  const put = (epoch: number, members: PeerKey[]) =>
+    putPool(db, owner, { poolId, epoch, statement: new Uint8Array([epoch & 0xff]), members })
+  expect(await put(1, [bob])).toBe('done')
+  const [pool] = await db.run(
+    (sql) => sql<{ no: number }[]>`select peer_no as no from member where mesh_id = ${meshId} and is_pool`,
+  )
+  await die({ id: 1, recipient: pool!.no })
+  expect(await put(GROUP_EPOCH_LAST, [])).toBe('done')
+  expect(await redriveDeadLetters(db, {}, { ttlSeconds: 60 })).toEqual({
+    ...{ redriven: 0, left: 1, refused: [{ id: 1, reason: 'pool_ended' }] },
+  })
+})
+
+test('what another change holds is busy, and is redriven once that has ended', async () => {
+  await die({ id: 1 })
+  await die({ id: 2 })
+  const redrive = () => redriveDeadLetters(db, ids(1, 2), { ttlSeconds: 60 })
+  await db.run((sql) =>
+    sql.begin(async (other) => {
+      await other`select from dead_letter where id = 1 for update`
+      expect(await redrive()).toEqual({ redriven: 1, left: 1, refused: [{ id: 1, reason: 'busy' }] })
+    }),
+  )
+  expect(await redriveDeadLetters(db, ids(1), { ttlSeconds: 60 })).toMatchObject({ redriven: 1, refused: [] })
+})
+
+test('of very many that are left without being named, the first 1000 are listed', async () => {
+  await die({ id: 1, reason: 'expired' })
+  await db.run(
+    (sql) => sql`
+      insert into dead_letter (mesh_id, recipient, id, priority, sender, attempts, strikes, envelope_id, enqueued_at, reason)
+      select mesh_id, recipient, 1 + n, priority, sender, attempts, strikes, gen_random_uuid(), enqueued_at, reason
+      from dead_letter, generate_series(1, 1200) as n`,
+  )
+  const { left, refused } = await redriveDeadLetters(db, {}, { ttlSeconds: 60 })
+  expect([left, refused.length, refused[0], refused.at(-1)!.id]).toEqual([
+    1201,
+    1000,
+    { id: 1, reason: 'not_kept' },
+    1000,
+  ])
+  const named = ids(...Array.from({ length: 1100 }, (_, n) => n + 1))
+  expect((await redriveDeadLetters(db, named, { ttlSeconds: 60 })).refused).toHaveLength(1100)
 })
 
 test('more than a batch is redriven, each once, in the order in which they were queued', async () => {
@@ -142,7 +220,7 @@ test('more than a batch is redriven, each once, in the order in which they were 
       select mesh_id, recipient, 2000 - n, priority, sender, attempts, strikes, gen_random_uuid(), enqueued_at, reason,
         int4send(2000 - n) from dead_letter, generate_series(1, 1200) as n`,
   )
-  expect(await redriveDeadLetters(db, {}, { ttlSeconds: 60 })).toEqual({ redriven: 1201, left: 0 })
+  expect(await redriveDeadLetters(db, {}, { ttlSeconds: 60 })).toEqual({ redriven: 1201, left: 0, refused: [] })
   const rows = await db.run(
     (sql) => sql<{ envelope: Buffer }[]>`select envelope from message_queue order by id offset 1`,
   )

@@ -115,9 +115,27 @@ export async function countDeadLetters(db: Database): Promise<DeadOfMesh[]> {
 
 export interface Redriven {
   readonly redriven: number
-  /** Still there: their envelope was not kept, or their recipient is a member no more. */
+  /** Still there, for one of the reasons below. */
   readonly left: number
+  /** Those that were asked for and not put back, by their ids; without ids in the filter at most `REFUSED_MAX`. */
+  readonly refused: readonly RefusedRedrive[]
 }
+
+export interface RefusedRedrive {
+  readonly id: DeliveryId
+  readonly reason: RedriveRefusal
+}
+
+/**
+ * - `unknown`: the filter leaves no dead letter with this id.
+ * - `not_kept`: its envelope was not kept, because it expired.
+ * - `recipient_revoked`: its recipient is no longer a member.
+ * - `pool_ended`: its pool was deleted.
+ * - `busy`: another change holds it; the same call later can redrive it.
+ */
+export type RedriveRefusal = 'unknown' | 'not_kept' | 'recipient_revoked' | 'pool_ended' | 'busy'
+
+export const REFUSED_MAX = 1_000
 
 /**
  * Puts them back at the end of their queues, for `ttlSeconds` more, without strikes and with one attempt: the next push
@@ -130,17 +148,41 @@ export async function redriveDeadLetters(
   filter: DeadLetterFilter,
   { ttlSeconds, operator = null }: { ttlSeconds: number; operator?: Operator },
 ): Promise<Redriven> {
-  let redriven = 0
+  const redriven: DeliveryId[] = []
   for (;;) {
-    const count = await redriveSome(db, filter, { ttlSeconds, operator })
-    redriven += count
-    if (count < BATCH) break
+    const ids = await redriveSome(db, filter, { ttlSeconds, operator })
+    redriven.push(...ids)
+    if (ids.length < BATCH) break
   }
   const [row] = await execute<{ left: number }>(
     db,
     sql`select count(*)::int as left from ${deadLetter} where ${holds(filter)}`,
   )
-  return { redriven, left: row!.left }
+  return { redriven: redriven.length, left: row!.left, refused: await refusedOf(db, filter, redriven) }
+}
+
+async function refusedOf(
+  db: Database,
+  filter: DeadLetterFilter,
+  redriven: readonly DeliveryId[],
+): Promise<RefusedRedrive[]> {
+  const { ids = [] } = filter
+  const there = await execute<RefusedRedrive>(
+    db,
+    sql`
+      select ${deadLetter.id} as id, case
+        when ${deadLetter.envelope} is null then 'not_kept'
+        when ${recipients.revokedAt} is null then 'busy'
+        when ${recipients.isPool} then 'pool_ended'
+        else 'recipient_revoked' end as reason
+      from ${deadLetter}
+      join ${member} as ${recipients}
+        on ${recipients.meshId} = ${deadLetter.meshId} and ${recipients.peerNo} = ${deadLetter.recipient}
+      where ${holds(filter)} order by ${deadLetter.id} limit ${Math.max(REFUSED_MAX, ids.length)}::int`,
+  )
+  const found = new Set([...redriven, ...there.map(({ id }) => id)])
+  const unknown = [...new Set(ids)].filter((id) => !found.has(id)).map((id) => ({ id, reason: 'unknown' as const }))
+  return [...there, ...unknown].sort((a, b) => a.id - b.id)
 }
 
 /** For good. @returns how many went. @throws DatabaseError; what went by then is gone */
@@ -236,7 +278,7 @@ async function redriveSome(
   db: Database,
   filter: DeadLetterFilter,
   { ttlSeconds, operator }: { ttlSeconds: number; operator: Operator },
-): Promise<number> {
+): Promise<DeliveryId[]> {
   assert(BATCH < ID_BLOCK, 'a block has an id for each row of a batch')
   const block = sql.raw(`'${deliveryBlock.seqName}'`)
   const q = messageQueue
@@ -244,7 +286,7 @@ async function redriveSome(
     ...[q.meshId, q.recipient, q.priority, q.id, q.sender, q.attempts, q.envelopeId, q.enqueuedAt, q.expiresAt],
     ...[q.terms, q.bodyId, q.bodyBytes, q.envelope],
   )
-  const rows = await execute(
+  const rows = await execute<{ id: DeliveryId }>(
     db,
     sql`
       with chosen as materialized (
@@ -258,12 +300,15 @@ async function redriveSome(
         delete from ${deadLetter} using chosen where ${deadLetter}.ctid = chosen.ctid
         returning ${deadLetter}.*, chosen.fresh_id
       )${audited('taken', operator, 'dead_letters.redrive')}
-      insert into ${q} (${columns})
-      select mesh_id, recipient, priority, fresh_id, sender, 1, envelope_id, enqueued_at,
-        clock_timestamp() + make_interval(secs => ${ttlSeconds}::float8), terms, body_id, body_bytes, envelope
-      from taken returning 1`,
+      , put as (
+        insert into ${q} (${columns})
+        select mesh_id, recipient, priority, fresh_id, sender, 1, envelope_id, enqueued_at,
+          clock_timestamp() + make_interval(secs => ${ttlSeconds}::float8), terms, body_id, body_bytes, envelope
+        from taken
+      )
+      select id::float8 as id from taken`,
   )
-  return rows.length
+  return rows.map(({ id }) => id)
 }
 
 function holds({ ids, meshId, recipient, reason, olderThanSeconds }: DeadLetterFilter): SQL {

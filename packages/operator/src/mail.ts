@@ -1,5 +1,6 @@
 /** What left its queue unsettled, and what operators changed. */
 import { z } from 'zod'
+import { type RedriveRefusal, redriveRefusals } from './redrive.ts'
 
 const instantMs = z.number().describe('milliseconds since 1970')
 
@@ -65,7 +66,16 @@ export const Redrive = z
   .refine(saysWhich, SAYS_WHICH)
 export type Redrive = z.output<typeof Redrive>
 
-export const Redriven = z.object({ redriven: z.int(), left: z.int() })
+const reasons = Object.keys(redriveRefusals) as RedriveRefusal[]
+const meanings = reasons.map((reason) => `\`${reason}\`: ${redriveRefusals[reason]}`).join('; ')
+
+export const Redriven = z.object({
+  redriven: z.int(),
+  left: z.int().describe('still dead letters'),
+  refused: z
+    .array(z.object({ id: z.int(), reason: z.enum(reasons).describe(meanings) }))
+    .describe('those that were not put back; with `all` the first 1000'),
+})
 export type Redriven = z.output<typeof Redriven>
 export const Purged = z.object({ purged: z.int() })
 export type Purged = z.output<typeof Purged>

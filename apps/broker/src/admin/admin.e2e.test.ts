@@ -156,7 +156,10 @@ test('dead letters are listed, put back and thrown away, and each leaves its mar
   const { deadLetters } = (await operator.get('/dead-letters?reason=strikes')).body
   expect(deadLetters).toMatchObject([{ recipient: keyOf(place), reason: 'strikes', strikes: 20 }, {}])
   const ids = [deadLetters[0].id]
-  expect((await operator.post('/dead-letters/redrive', { ids })).body).toEqual({ redriven: 1, left: 0 })
+  expect((await operator.post('/dead-letters/redrive', { ids: [...ids, 7] })).body).toEqual({
+    ...{ redriven: 1, left: 0 },
+    refused: [{ id: 7, reason: 'unknown' }],
+  })
   expect((await operator.post('/dead-letters/purge', { all: true, reason: 'strikes' })).body).toEqual({ purged: 1 })
   expect([await world.count('message_queue'), await world.count('dead_letter')]).toEqual([1, 0])
   const entries = await listAudit(world.db, { meshId: world.meshId as MeshId, limit: 2 })

@@ -124,7 +124,11 @@ function addDeadLetters(app: Api, { db, views }: AdminParts): void {
   app.openapi(routes.redrive, async (c) => {
     const { ttlSeconds, ...chosen } = c.req.valid('json')
     const operator = c.var.holder.name
-    return c.json(await redriveDeadLetters(db, filterOf(chosen, c.var.holder), { ttlSeconds, operator }), 200)
+    const { refused, ...counts } = await redriveDeadLetters(db, filterOf(chosen, c.var.holder), {
+      ttlSeconds,
+      operator,
+    })
+    return c.json({ ...counts, refused: [...refused] }, 200)
   })
   app.openapi(routes.purge, async (c) => {
     const purged = await purgeDeadLetters(db, filterOf(c.req.valid('json'), c.var.holder), c.var.holder.name)

@@ -114,7 +114,7 @@ export const deadLetters = get('/dead-letters', 'List deliveries that left their
 })
 export const redrive = post('/dead-letters/redrive', 'Put dead letters back at the end of their queues', {
   request: { body: body(named('Redrive', shapes.Redrive)) },
-  responses: ok('Redriven', shapes.Redriven, 'How many; those left have no envelope or no recipient any more.', 'body_malformed'), // biome-ignore format: one thing
+  responses: ok('Redriven', shapes.Redriven, 'How many, and why each of the others was not.', 'body_malformed'), // biome-ignore format: one thing
 })
 export const purge = post('/dead-letters/purge', 'Delete dead letters for good', {
   request: { body: body(named('Purge', shapes.Purge)) },

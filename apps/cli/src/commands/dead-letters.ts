@@ -2,6 +2,8 @@
  * `list`, `redrive` and `purge` of dead letters: `sealpost dead` does it on the database, `sealpost admin dead` by a broker, with
  * the same words, options and answers.
  */
+import type { Redriven } from '@sealpost/operator'
+import { redriveRefusals } from '@sealpost/operator/redrive'
 import { DEATHS } from '@sealpost/protocol'
 import { isHex, type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
 import { Command, InvalidArgumentError, Option } from 'commander'
@@ -38,7 +40,7 @@ export interface DeadLetterSource {
   readonly description: string
   readonly limitMax: number
   list(shell: Shell, choice: DeadLetterChoice, limit: number): Promise<ShownDeadLetter[]>
-  redrive(shell: Shell, choice: DeadLetterChoice, ttlSeconds: number): Promise<{ redriven: number; left: number }>
+  redrive(shell: Shell, choice: DeadLetterChoice, ttlSeconds: number): Promise<Redriven>
   purge(shell: Shell, choice: DeadLetterChoice): Promise<number>
 }
 
@@ -114,9 +116,26 @@ const redriveFrom =
   (source: DeadLetterSource) =>
   async (shell: Shell, options: FilterOptions & { ttl: number }, words: string[]): Promise<void> => {
     const done = await source.redrive(shell, chosen(source, words, options), options.ttl)
-    await shell.output.answer(done, () => `${done.redriven} redriven, ${done.left} left as they are`)
-    if (words.length > done.redriven) throw notAll(words.length - done.redriven)
+    await shell.output.answer(done, () => wordsOf(done, words.length > 0))
+    if (words.length > 0 && done.refused.length > 0) throw notRedriven(done)
   }
+
+/** A line for each of those that were named, or for each reason. */
+function wordsOf({ redriven, left, refused }: Redriven, areNamed: boolean): string {
+  const lines = areNamed
+    ? refused.map(({ id, reason }) => `${id}: ${redriveRefusals[reason]} (${reason})`)
+    : [...Map.groupBy(refused, ({ reason }) => reason)].map(
+        ([reason, { length }]) =>
+          `${length}${left > refused.length ? ' or more' : ''}: ${redriveRefusals[reason]} (${reason})`,
+      )
+  return [`${redriven} redriven, ${left} left as they are`, ...lines].join('\n')
+}
+
+function notRedriven({ refused }: Redriven): OperatingError {
+  const isUnknown = refused.some(({ reason }) => reason === 'unknown')
+  const these = refused.length === 1 ? '1 dead letter was' : `${refused.length} dead letters were`
+  return new OperatingError(isUnknown ? 'dead_letter_unknown' : 'dead_letter_refused', `${these} not redriven.`)
+}
 
 const purgeFrom =
   (source: DeadLetterSource) =>
@@ -145,4 +164,4 @@ const choiceOf = ({ mesh, to, reason, olderThan }: FilterOptions): DeadLetterCho
 })
 
 const notAll = (missing: number) =>
-  new OperatingError('dead_letter_unknown', `${missing} of those are no dead letters, or can't be redriven.`)
+  new OperatingError('dead_letter_unknown', `${missing} of those are no dead letters.`)

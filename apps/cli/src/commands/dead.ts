@@ -29,6 +29,9 @@ const inDatabase: DeadLetterSource = {
     }))
   },
   redrive: (shell, choice, ttlSeconds) =>
-    withDatabase(shell, (db) => redriveDeadLetters(db, filterOf(choice), { ttlSeconds })),
+    withDatabase(shell, async (db) => {
+      const { refused, ...counts } = await redriveDeadLetters(db, filterOf(choice), { ttlSeconds })
+      return { ...counts, refused: [...refused] }
+    }),
   purge: (shell, choice) => withDatabase(shell, (db) => purgeDeadLetters(db, filterOf(choice))),
 }

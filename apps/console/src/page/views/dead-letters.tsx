@@ -1,5 +1,6 @@
 /** What left its queue unsettled: between whom, when and why. Never what. */
-import type { DeadLetter, DeadLetters, Me } from '@sealpost/operator'
+import type { DeadLetter, DeadLetters, Me, Purged, Redriven } from '@sealpost/operator'
+import { redriveRefusals } from '@sealpost/operator/redrive'
 import { useState } from 'preact/hooks'
 import type { Api } from '../api.ts'
 import { useAsked } from '../asked.ts'
@@ -10,6 +11,7 @@ const REASONS = ['', 'strikes', 'expired', 'rejected'] as const
 
 export function DeadLettersView({ api, me }: { api: Api; me: Me }) {
   const [reason, setReason] = useState('')
+  const [refused, setRefused] = useState<Refused>([])
   const [asked, again] = useAsked(`dead ${reason}`, () => api.get<DeadLetters>('/dead-letters', { reason, limit: 200 }))
   return (
     <>
@@ -26,10 +28,38 @@ export function DeadLettersView({ api, me }: { api: Api; me: Me }) {
           </select>
         </label>
       </div>
+      <NotRedriven refused={refused} />
       <Shown asked={asked} isEmpty={({ deadLetters }) => deadLetters.length === 0} empty="No dead letters.">
-        {({ deadLetters }) => <Letters key={reason} api={api} me={me} letters={deadLetters} changed={again} />}
+        {({ deadLetters }) => (
+          <Letters
+            key={reason}
+            {...{ api, me, letters: deadLetters }}
+            changed={(answer) => {
+              setRefused(answer)
+              again()
+            }}
+          />
+        )}
       </Shown>
     </>
+  )
+}
+
+type Refused = Redriven['refused']
+
+function NotRedriven({ refused }: { refused: Refused }) {
+  if (refused.length === 0) return null
+  return (
+    <div class="problem" role="alert">
+      {count(refused.length)} not redriven:
+      <ul>
+        {refused.map(({ id, reason }) => (
+          <li key={id}>
+            {id}: {redriveRefusals[reason]}
+          </li>
+        ))}
+      </ul>
+    </div>
   )
 }
 
@@ -37,7 +67,8 @@ interface LettersProps {
   readonly api: Api
   readonly me: Me
   readonly letters: readonly DeadLetter[]
-  readonly changed: () => void
+  /** With those that were not redriven. */
+  readonly changed: (refused: Refused) => void
 }
 
 function Letters({ api, me, letters, changed }: LettersProps) {
@@ -50,19 +81,19 @@ function Letters({ api, me, letters, changed }: LettersProps) {
     if (!next.delete(id)) next.add(id)
     setChosen(next)
   }
-  const done = () => {
+  const done = (answer: Redriven | Purged) => {
     setChosen(new Set())
-    changed()
+    changed('refused' in answer ? answer.refused : [])
   }
   const change = (what: Change) =>
     ask({
       title: `${WORDS[what]} ${count(there.length)}?`,
       text:
         what === 'redrive'
-          ? 'They go to the end of their queues for 14 days more, without their strikes. Those that expired have no envelope any more and stay.'
+          ? 'They go to the end of their queues for 14 days more, without their strikes. Those that can’t be redriven stay, and are listed with the reason.'
           : 'For good: nobody can bring them back.',
       action: WORDS[what],
-      act: () => api.post(`/dead-letters/${what}`, { ids: there }).then(done),
+      act: () => api.post<Redriven | Purged>(`/dead-letters/${what}`, { ids: there }).then(done),
     })
   return (
     <>
