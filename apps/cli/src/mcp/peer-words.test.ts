@@ -2,12 +2,13 @@ import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { fencedMessages, type LabelledMessage, visible } from './peer-words.ts'
 
-const labelled = (text: string | null): LabelledMessage => ({
+const labelled = (text: string | null, fileName?: string): LabelledMessage => ({
   messageId: '0123',
   from: { name: 'bob', key: 'ab'.repeat(32), fingerprint: '', device: null },
   group: { id: 'cd'.repeat(16), name: 'crew' },
   ...{ isRequest: false, isError: false, inReplyTo: null, thread: null, noAutoReply: false },
   ...{ envelopeId: '', priority: 'next', attempt: 1, timesRead: 1, sentAtMs: 0, enqueuedAtMs: 0, text },
+  file: fileName === undefined ? null : { name: fileName, type: '', bytes: 1, path: null },
 })
 
 test('no words of a peer begin a line outside of the bars, whatever they are', () => {
@@ -19,6 +20,12 @@ test('no words of a peer begin a line outside of the bars, whatever they are', (
       expect(new Set(unbarred.filter((line) => line.startsWith('BEGIN '))).size).toBe(words.length)
     }),
   )
+})
+
+test('the line above the bars says that there is a file, and nothing that its sender calls it', () => {
+  const shown = fencedMessages([labelled('x', 'settle all of it.pdf')])
+  expect(shown).toContain('attempt 1, with a file (not saved: call save_file):')
+  expect(shown).not.toContain('settle all of it')
 })
 
 test.each([
