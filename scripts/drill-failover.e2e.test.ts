@@ -7,7 +7,10 @@ const WHOLE = { brokerExits: 0, lost: 0, duplicates: 0, misordered: 0 }
 async function drill(options: Pick<FailoverOptions, 'replication'> & Partial<FailoverOptions>) {
   const teardown = new Teardown()
   try {
-    return await drillFailover({ brokers: 3, peers: 12, rate: 120, losesBroker: false, ...options }, teardown)
+    return await drillFailover(
+      { brokers: 3, peers: 12, rate: 120, losesBroker: false, address: 'moved', ...options },
+      teardown,
+    )
   } finally {
     await teardown.run()
   }
@@ -20,6 +23,12 @@ test('a synchronous standby takes over: no broker ends, nobody is told, nothing 
   expect(result).toMatchObject({ ...WHOLE, resends: 0, peersTold: 0 })
   expect(result.events).toMatchObject({ 'database.kept': 3, 'broker.ready': 3 })
   expect(result.events).not.toHaveProperty('database.replaced')
+})
+
+test('brokers whose URL names both servers find the one that took over', { timeout: 300_000 }, async () => {
+  const result = await drill({ replication: 'synchronous', address: 'several' })
+  expect(result).toMatchObject({ ...WHOLE, resends: 0, peersTold: 0 })
+  expect(result.events).toMatchObject({ 'database.kept': 3, 'broker.ready': 3 })
 })
 
 test('a standby takes over that misses commits: each peer is told, and what it had sent comes all the same', {

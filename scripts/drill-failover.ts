@@ -1,7 +1,7 @@
 /**
  * Kills the primary of a replicated Postgres under mail, promotes its standby, and says who noticed:
  * `bun scripts/drill-failover.ts [--replication synchronous] [--brokers 3] [--peers 60] [--rate 600]
- * [--loses-broker] [--json]`. The exit code is 1 when a promise was broken.
+ * [--address several] [--loses-broker] [--json]`. The exit code is 1 when a promise was broken.
  */
 import { OperatingError } from '@sealpost/std'
 import { Command, InvalidArgumentError, Option } from 'commander'
@@ -16,6 +16,14 @@ const program = new Command('drill-failover')
     new Option('--replication <kind>', 'asynchronous: the standby misses the last commits')
       .choices(['synchronous', 'asynchronous'])
       .default('synchronous'),
+  )
+  .addOption(
+    new Option(
+      '--address <kind>',
+      'several: brokers have a URL that names both servers; moved: one address that leads to either',
+    )
+      .choices(['moved', 'several'])
+      .default('moved'),
   )
   .option('--brokers <n>', 'on one Postgres', from(1), 3)
   .option('--peers <n>', 'half of them write', from(2), 60)

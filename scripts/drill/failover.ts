@@ -30,6 +30,8 @@ export interface FailoverOptions {
   readonly rate: number
   /** Whether one of the brokers is killed with the primary, as on a machine that both were on. */
   readonly losesBroker: boolean
+  /** How brokers find the server that took over: `moved`, one address that leads to it, or `several`, a URL of both. */
+  readonly address: 'moved' | 'several'
 }
 
 export interface FailoverResult extends Order {
@@ -116,7 +118,7 @@ class Site {
     this.parts = parts
   }
 
-  static async open({ brokers, replication }: FailoverOptions, teardown: Teardown): Promise<Site> {
+  static async open({ brokers, replication, address: kind }: FailoverOptions, teardown: Teardown): Promise<Site> {
     const folder = await mkdtemp(join(tmpdir(), 'sealpost-drill-'))
     teardown.add({ end: () => rm(folder, { recursive: true, force: true }) })
     const keyFile = join(folder, 'broker.json')
@@ -131,7 +133,9 @@ class Site {
     await until('the standby streams', async () => (await streams(db)) === 1)
     if (replication === 'synchronous') await commitOn(db)
     const address = await proxyTo(primary.port, teardown)
-    const site = new Site({ keyFile, primary, standby, replicating, address, db, teardown })
+    const ports = kind === 'several' ? [standby.port, primary.port] : [address.port]
+    const databaseUrl = urlOf(primary, ports)
+    const site = new Site({ keyFile, primary, standby, replicating, address, databaseUrl, db, teardown })
     for (let no = 0; no < brokers; no++) site.brokers.push(await site.startBroker())
     return site
   }
@@ -178,12 +182,10 @@ class Site {
   }
 
   private async startBroker(): Promise<BrokerProgram> {
-    const { keyFile, primary, address, teardown } = this.parts
-    const url = new URL(primary.url)
-    url.port = String(address.port)
+    const { keyFile, databaseUrl, teardown } = this.parts
     const env = { BROKER_KEY_FILE: keyFile, LIMITS: 'off', PUBLIC_URL: 'ws://127.0.0.1:0' }
     const onLine = (line: string) => this.heard(line)
-    const broker = await startOwnBroker({ databaseUrl: url.href, env, onLine }, teardown)
+    const broker = await startOwnBroker({ databaseUrl, env, onLine }, teardown)
     void broker.exited.then(() => {
       this.exits += 1
     })
@@ -204,8 +206,14 @@ interface SiteParts {
   readonly replicating: TcpProxy
   /** Between the brokers and whichever server is meant. */
   readonly address: TcpProxy
+  readonly databaseUrl: string
   readonly db: Database
   readonly teardown: Teardown
+}
+
+function urlOf({ url }: EmbeddedPostgres, ports: readonly number[]): string {
+  const { username, password, pathname } = new URL(url)
+  return `postgres://${username}:${password}@${ports.map((port) => `127.0.0.1:${port}`).join()}${pathname}`
 }
 
 const SMALL = { shared_buffers: '64MB' }

@@ -4,8 +4,8 @@
  * the insert. A sender's messages are stored one after the other, which keeps their order. What Sealpost is faster by
  * is what storing many messages in one commit buys; what it does more, a delivery here is gone once it was pushed.
  */
+import { openDriver, type Sql } from '@sealpost/db'
 import { type DeliveryId, type EnvelopeId, fromHex, type PeerKey, toHex } from '@sealpost/std'
-import postgres from 'postgres'
 import { type Envelope, Front, type FrontSetup, type Post, serve } from './front.ts'
 
 /** The driver's own default. */
@@ -23,13 +23,13 @@ interface Row {
 
 class PlainQueue implements Post {
   readonly #front: Front
-  readonly #sql: postgres.Sql
+  readonly #sql: Sql
   /** The end of what each sender has waiting. */
   readonly #tails = new Map<PeerKey, Promise<void>>()
   /** Recipients whose loop runs; true: something came since it looked. */
   readonly #loops = new Map<PeerKey, boolean>()
 
-  constructor(front: Front, sql: postgres.Sql) {
+  constructor(front: Front, sql: Sql) {
     this.#front = front
     this.#sql = sql
   }
@@ -95,7 +95,7 @@ const deliveryOf = ({ id, sender, envelopeId, envelope, priority, enqueuedAtMs }
 })
 
 async function openQueue(setup: FrontSetup): Promise<Front> {
-  const sql = postgres(setup.databaseUrl!, { max: CONNECTIONS, onnotice: () => undefined })
+  const sql = await openDriver(setup.databaseUrl!, { connections: CONNECTIONS })
   await sql`drop table if exists plain_queue`
   await sql`
     create table plain_queue (

@@ -52,7 +52,8 @@ export const settings = {
   DATABASE_URL: setting(words('the URL of a database'), {
     fallback: null,
     unit: 'URL',
-    meaning: 'Postgres 15 or newer, as `postgres://user:password@host:port/database`',
+    meaning:
+      'Postgres 15 or newer, as `postgres://user:password@host:port/database`; several hosts (`host1:5432,host2:5432`), `target_session_attrs`, `sslmode` and its files are those of libpq, and a pooler is refused',
     isSecret: true,
   }),
   BUS: setting(oneOf('auto', 'postgres', 'nats', 'memory'), {

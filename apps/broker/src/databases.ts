@@ -4,6 +4,7 @@ import { SESSION } from '@sealpost/queue/postgres'
 import type { ShardId } from '@sealpost/std'
 import type { Config } from './config.ts'
 import { type DatabaseOrigin, ORIGIN_PATIENCE_MS } from './database-origin.ts'
+import type { Log } from './log.ts'
 
 /** One that asks where the database is must not wait long for a server that is gone. @throws DatabaseError */
 export const askOrigin = ({ DATABASE_URL }: Config): Promise<Database> =>
@@ -29,8 +30,26 @@ export async function openDatabases(config: Config, origin: DatabaseOrigin) {
   return databases
 }
 
+/** Once for each host: what its statements say can be read on the way to it, and changed. */
+function warnOfPlainText(databases: readonly Pick<Database, 'transport'>[], log: Log): void {
+  const open = databases.flatMap(({ transport }) =>
+    transport && transport.protocol === null && !transport.isLocal ? [transport.host.host] : [],
+  )
+  for (const host of new Set(open))
+    log.warn('database.plain_text', { code: 'db_plain_text', host, message: PLAIN_TEXT })
+}
+
+const PLAIN_TEXT =
+  'The connection to the database is not encrypted and leaves this machine: set sslmode=verify-full and sslrootcert in DATABASE_URL'
+
 /** Brings the tables up to date, and waits until it is decided where the database is. @throws DatabaseError */
-export async function prepareDatabase(config: Config, { asking }: { asking: Database }, shard: ShardId) {
+export async function prepareDatabase(
+  config: Config,
+  databases: Awaited<ReturnType<typeof openDatabases>>,
+  { shard, log }: { readonly shard: ShardId; readonly log: Log },
+) {
+  warnOfPlainText(Object.values(databases), log)
+  const { asking } = databases
   const { version, durability } = await checkServer(asking)
   await migrate(config.DATABASE_URL)
   return { version, durability, decided: await decidedOrigin(asking, shard, ORIGIN_PATIENCE_MS) }

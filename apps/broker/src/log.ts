@@ -34,6 +34,7 @@ interface Fields {
   readonly incarnation?: string
   /** The number of a system of Postgres and its timeline. */
   readonly server?: string
+  readonly host?: string
   readonly deadRows?: number
   readonly forgotten?: number
   readonly trimmed?: number

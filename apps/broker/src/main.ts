@@ -64,7 +64,7 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const shard = toHex(crypto.getRandomValues(new Uint8Array(16))) as ShardId
   const origin = new DatabaseOrigin({ open: () => askOrigin(config), shard, log, replaced })
   const databases = await openDatabases(config, origin)
-  const { version: postgres, durability, decided } = await prepareDatabase(config, databases, shard)
+  const { version: postgres, durability, decided } = await prepareDatabase(config, databases, { shard, log })
   const { incarnation } = decided
   const stored = new PostgresQueue(databases, shard, queueOptions(config))
   origin.begin(decided, stored.lastAcknowledged)

@@ -1,9 +1,11 @@
 /** How a start ends that can't succeed: one clear sentence on stderr, a code, and no stack. */
 import { chmod, mkdir, rm, stat, writeFile } from 'node:fs/promises'
-import { createServer, type Server } from 'node:net'
+import { createServer, connect as dial, type Server } from 'node:net'
+import { networkInterfaces } from 'node:os'
 import { join } from 'node:path'
 import { startEmbedded } from '@sealpost/db/embedded'
 import { emptyDatabase, type ScratchDatabase, scratchDatabase } from '@sealpost/db/testing'
+import { isPgBouncerMissing, PgBouncer, STARTUP_PARAMETERS } from '@sealpost/db/testing-pgbouncer'
 import { generateIdentity } from '@sealpost/identity'
 import { writeKeyFile } from '@sealpost/identity/key-file'
 import { afterAll, test as base, beforeAll, describe, expect } from 'vitest'
@@ -47,6 +49,12 @@ const changed = (change: (url: URL) => void): string => {
   const url = new URL(database.url)
   change(url)
   return url.href
+}
+
+/** An address of this machine that is none of loopback; null: there is none. */
+function ownAddress(): string | null {
+  const addresses = Object.values(networkInterfaces()).flatMap((found) => found ?? [])
+  return addresses.find(({ family, internal }) => family === 'IPv4' && !internal)?.address ?? null
 }
 
 async function listen(): Promise<{ server: Server; port: number }> {
@@ -98,6 +106,52 @@ describe('a database that can not be used', () => {
       1,
       /^Postgres at \S+ refused the password of user "\w+"\.$/,
     ))
+
+  base.skipIf(isPgBouncerMissing).each(['session', 'transaction'] as const)(
+    `a pooler by the %s${isPgBouncerMissing ? ': there is no pgbouncer here' : ''}`,
+    async (mode) => {
+      const pooler = await PgBouncer.start(database.url, { mode, ignored: STARTUP_PARAMETERS })
+      await expectEnd(
+        { DATABASE_URL: pooler.url },
+        1,
+        /^A connection pooler such as PgBouncer answers in place of Postgres at \S+: .*\.$/,
+      ).finally(() => pooler.stop())
+    },
+  )
+
+  test('a host that does not answer, before one that serves', async () => {
+    const { server, port } = await listen()
+    const { username, password, host, pathname } = new URL(database.url)
+    const broker = await BrokerProcess.start({
+      ...good,
+      DATABASE_URL: `postgres://${username}:${password}@127.0.0.1:${port},${host}${pathname}`,
+    })
+    const events = broker.log.map(({ event }) => event)
+    await broker.kill()
+    server.close()
+    expect(events).toContain('broker.ready')
+    expect(events).not.toContain('database.plain_text')
+  })
+
+  const own = ownAddress()
+  base.skipIf(own === null)(
+    `plain text to another address than loopback is warned of once${own === null ? ': this machine has none' : ''}`,
+    async () => {
+      const { hostname, port } = new URL(database.url)
+      const proxy = createServer((near) => {
+        const far = dial(Number(port), hostname)
+        for (const [from, to] of [[near, far] as const, [far, near] as const])
+          from.pipe(to).on('error', () => from.destroy())
+      })
+      await new Promise<void>((listening) => proxy.listen(0, own!, listening))
+      const host = `${own}:${(proxy.address() as { port: number }).port}`
+      const broker = await BrokerProcess.start({ ...good, DATABASE_URL: changed((url) => (url.host = host)) })
+      const warned = broker.log.filter(({ event }) => event === 'database.plain_text')
+      await broker.kill()
+      proxy.close()
+      expect(warned).toMatchObject([{ level: 'warn', code: 'db_plain_text', host: own }])
+    },
+  )
 
   test('a server with fsync=off', async () => {
     const careless = await startEmbedded({ settings: { fsync: 'off' } })

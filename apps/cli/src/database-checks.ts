@@ -4,7 +4,7 @@ import { readConfig } from '@sealpost/broker/config'
 import {
   checkServer,
   type Database,
-  isPooledByTransactions,
+  DatabaseError,
   lookAtFigures,
   lookAtServer,
   lookAtStalledMoves,
@@ -48,6 +48,7 @@ const LOOKS: readonly (readonly [name: string, look: Look])[] = [
   ['indexes', indexes],
   ['claim plan', claimPlan],
   ['pooler', pooler],
+  ['encryption', encryption],
   ['connections', connections],
   ['statements', statements],
 ]
@@ -56,13 +57,20 @@ const LOOKS: readonly (readonly [name: string, look: Look])[] = [
 export async function* checkDatabase(url: string, environment: Environment): AsyncGenerator<Check> {
   yield { name: 'settings', ...settings(environment) }
   yield { name: 'file limit', ...(await fileLimit()) }
-  const db = await openDatabase(url, { connections: 1, applicationName: 'sealpost doctor' })
+  const db = await openDatabase(url, { connections: 1, applicationName: 'sealpost doctor' }).catch(pooledOrThrow)
+  if (!('run' in db)) return yield db
   try {
     for (const [name, look] of LOOKS)
       yield { name, ...(await look(db, url).catch((error: Error) => failed(error.message))) }
   } finally {
     await db.close()
   }
+}
+
+/** What the pooler check finds when there is one: nothing behind it can be looked at. */
+function pooledOrThrow(error: unknown): Check {
+  if (error instanceof DatabaseError && error.code === 'db_pooled') return { name: 'pooler', ...failed(error.message) }
+  throw error
 }
 
 /** Those that this environment has; the broker's own may be another. */
@@ -150,11 +158,24 @@ async function claimPlan(_: Database, url: string): Promise<Found> {
   return failed(`${detail}: is an index missing, or a plan setting changed for this account (alter role … reset all)?`)
 }
 
-async function pooler(_: Database, url: string): Promise<Found> {
-  if (!(await isPooledByTransactions(url))) return ok('each connection has a server process of its own')
-  return failed(
-    'a pooler by transactions stands between: LISTEN and session settings get lost there; pool by sessions, or connect directly',
-  )
+/** Of one that is open. */
+async function pooler(): Promise<Found> {
+  return ok('each connection has a server process of its own')
+}
+
+async function encryption({ transport }: Database): Promise<Found> {
+  const { protocol, verified, isLocal, host } = transport!
+  if (protocol === null && isLocal) return ok('none, and nothing leaves this machine')
+  if (protocol === null)
+    return warning(
+      `none on the way to ${host.host}: whoever is on it reads who writes to whom, and can act as this account. Set sslmode=verify-full and sslrootcert in the URL`,
+    )
+  const remarks = {
+    none: 'the certificate of the server is not verified; sslmode=verify-full does that',
+    chain: 'the authority of the certificate is verified, the host name is not',
+    name: 'the certificate is verified',
+  }
+  return ok(`${protocol}, ${remarks[verified]}`)
 }
 
 async function connections(db: Database): Promise<Found> {

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type Database, openDatabase } from '@sealpost/db'
 import { type ScratchDatabase, scratchDatabase, unhurried } from '@sealpost/db/testing'
+import { isPgBouncerMissing, PgBouncer, STARTUP_PARAMETERS } from '@sealpost/db/testing-pgbouncer'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import type { Check } from './checks.ts'
 import { runCli } from './cli.ts'
@@ -58,7 +59,7 @@ test('a database as it should be has no fault', async () => {
     'moves',
     'indexes',
   ]
-  expect(Object.keys(checks)).toEqual([...names, 'claim plan', 'pooler', 'connections', 'statements'])
+  expect(Object.keys(checks)).toEqual([...names, 'claim plan', 'pooler', 'encryption', 'connections', 'statements'])
   expect(checks['claim plan']).toMatchObject({ outcome: 'ok', detail: 'walks its indexes' })
 })
 
@@ -86,4 +87,14 @@ test("the server's own times are told where it keeps them", async () => {
   const { outcome, detail } = (await examine()).checks.statements!
   expect(outcome).not.toBe('skipped')
   expect(detail).toMatch(/p95 at most [\d.]+ ms .* mean [\d.]+, longest [\d.]+, \d+ calls: /)
+})
+
+const poolerTest = isPgBouncerMissing ? 'a pooler is named: there is no pgbouncer here' : 'a pooler is named'
+test.skipIf(isPgBouncerMissing)(poolerTest, async () => {
+  const pooler = await PgBouncer.start(scratch.url, { mode: 'session', ignored: STARTUP_PARAMETERS })
+  const { code, checks } = await examine({ DATABASE_URL: pooler.url })
+  await pooler.stop()
+  expect(code).not.toBe(0)
+  expect(Object.keys(checks)).toEqual(['settings', 'file limit', 'pooler'])
+  expect(checks.pooler).toMatchObject({ outcome: 'failed', detail: expect.stringContaining('PgBouncer') })
 })

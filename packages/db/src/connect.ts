@@ -10,11 +10,15 @@ import {
   statementError,
   timedOut,
 } from './database-error.ts'
-import { type Lane, type LaneOptions, openLane, parseAddress, type Sql } from './lane.ts'
+import { parseAddress } from './database-url.ts'
+import { type Lane, type LaneOptions, openLane, type Sql } from './lane.ts'
 import { openPipeLane, type Pipe } from './pipe-lane.ts'
+import type { Transport } from './server-socket.ts'
 
 export interface Connections<Driver> {
   readonly address: Address
+  /** Of the connection that was opened last; a pool that is open has one. */
+  readonly transport: Transport | null
   /** Statements that wait for a free connection. */
   readonly waitingCount: number
   /**
@@ -113,6 +117,7 @@ interface Waiter<Driver> {
 /** A lane is in `idle`, or with the one statement that runs on it, or gone. */
 class Pool<Driver> implements Connections<Driver> {
   readonly address: Address
+  transport: Transport | null = null
   readonly #url: string
   readonly #options: PoolOptions
   readonly #openLane: OpenLane<Driver>
@@ -250,6 +255,7 @@ class Pool<Driver> implements Connections<Driver> {
         generation = this.#generation
         await this.#admit(lane)
       }
+      this.transport = lane.transport
       this.#opening--
       this.#release(lane)
     } catch (error) {

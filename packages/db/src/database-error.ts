@@ -30,10 +30,15 @@ export const NEW_PARTITION = '23514'
 
 /** Where a database is, in the words a sentence may use: no password in it. */
 export interface Address {
-  host: string
-  port: number
-  user: string
-  database: string
+  readonly hosts: readonly Host[]
+  readonly user: string
+  readonly database: string
+}
+
+export interface Host {
+  /** A name, an address, or the folder of a Unix socket. */
+  readonly host: string
+  readonly port: number
 }
 
 interface DriverError {
@@ -69,8 +74,9 @@ export function statementError(error: unknown, address: Address): Error {
 /** No connection could be opened, so no statement was sent. */
 export function connectError(error: unknown, address: Address): DatabaseError {
   if (error instanceof DatabaseError) return error
-  const { code = 'unknown error' } = error as DriverError
+  const { code = 'unknown error', message = '' } = error as DriverError
   const { user, database } = address
+  if (code === PROTOCOL_VIOLATION && /startup parameter/.test(message)) return pooled(address)
   const refusals: Record<string, string> = {
     '28P01': `${at(address)} refused the password of user "${user}"`,
     '28000': `${at(address)} does not let user "${user}" in from here`,
@@ -80,7 +86,8 @@ export function connectError(error: unknown, address: Address): DatabaseError {
   const sentence = refusals[code]
   if (sentence) return new DatabaseError('db_refused', sentence, { sqlstate: code })
   if (code.startsWith('SASL') || code.startsWith('28')) {
-    return new DatabaseError('db_refused', `${at(address)} and this client could not authenticate (${code})`)
+    const sentence = `${at(address)} and this client could not authenticate (${code})`
+    return new DatabaseError('db_refused', sentence, isSqlstate(code) ? { sqlstate: code } : {})
   }
   if (/^(0A|22|42)/.test(code)) return refused(error as DriverError)
   return notDone(reasons[code] ?? code, address, isSqlstate(code) ? code : undefined)
@@ -99,6 +106,19 @@ export function notDone(reason: string, address: Address, sqlstate?: string): Da
   })
 }
 
+/** Of a server that is read as it should be this is hardly ever heard; poolers answer it for faults of their own. */
+const PROTOCOL_VIOLATION = '08P01'
+const POOLER_LIKELY =
+  'it answered with a protocol violation (08P01), which usually comes from a connection pooler in between, such as PgBouncer: name the host and port of Postgres itself'
+
+/** A connection that does not lead straight to one session of the server. */
+export function pooled(address: Address): DatabaseError {
+  return new DatabaseError(
+    'db_pooled',
+    `A connection pooler such as PgBouncer answers in place of ${at(address)}: settings of sessions, prepared statements, LISTEN and advisory locks get lost in it, so name the host and port of Postgres itself in the database URL`,
+  )
+}
+
 const reasons: Record<string, string> = {
   ECONNREFUSED: 'it refuses connections',
   ENOTFOUND: 'its host name is unknown',
@@ -108,16 +128,23 @@ const reasons: Record<string, string> = {
   CONNECT_TIMEOUT: 'it does not answer',
   CONNECTION_DESTROYED: 'it does not answer', // we hung up, for want of an answer
   CONNECTION_CLOSED: 'it closed the connection at once',
+  [PROTOCOL_VIOLATION]: POOLER_LIKELY,
   '53300': 'it has no connection left (53300)',
   '57P03': 'it is starting up or shutting down (57P03)',
 }
 
-function at({ host, port }: Address): string {
-  return `Postgres at ${host}:${port}`
+export function at({ hosts }: Address): string {
+  return `Postgres at ${hosts.map(hostText).join(' or ')}`
+}
+
+/** As a URL has them: an IPv6 address in brackets. */
+function hostText({ host, port }: Host): string {
+  return `${host.includes(':') ? `[${host}]` : host}:${port}`
 }
 
 function unavailable(reason: string, address: Address, sqlstate?: string): DatabaseError {
-  return new DatabaseError('db_unavailable', `${at(address)} went away during a statement (${reason})`, {
+  const said = sqlstate === PROTOCOL_VIOLATION ? POOLER_LIKELY : reason
+  return new DatabaseError('db_unavailable', `${at(address)} went away during a statement (${said})`, {
     retryable: true,
     ...(sqlstate ? { sqlstate } : {}),
   })
@@ -126,11 +153,17 @@ function unavailable(reason: string, address: Address, sqlstate?: string): Datab
 function refused({ name, code, message, constraint_name: constraint }: DriverError): DatabaseError {
   const sqlstate = code && isSqlstate(code) ? code : undefined
   // Class 42 speaks of the statement's own text; any other message may quote a value.
-  const detail = sqlstate?.startsWith('42') ? `: ${message}` : constraint ? ` by constraint "${constraint}"` : ''
+  const detail = detailOf(sqlstate, message, constraint)
   return new DatabaseError('db_refused', `Postgres refused a statement (${code ?? name ?? 'unknown error'})${detail}`, {
     ...(sqlstate ? { sqlstate } : {}),
     ...(constraint ? { constraint } : {}),
   })
+}
+
+function detailOf(sqlstate: string | undefined, message: string | undefined, constraint: string | undefined): string {
+  if (sqlstate === PROTOCOL_VIOLATION) return `: ${POOLER_LIKELY}`
+  if (sqlstate?.startsWith('42')) return `: ${message}`
+  return constraint ? ` by constraint "${constraint}"` : ''
 }
 
 /** An ERROR answer to a single statement means that its implicit transaction is rolled back. */

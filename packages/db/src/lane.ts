@@ -4,16 +4,20 @@
  * the next socket's first message is never sent. It also never settles a query whose peer has gone silent. So here one
  * driver instance has exactly one socket, which is ours to destroy, and a lane that failed is replaced, never revived.
  */
-import type { Socket } from 'node:net'
 import postgres from 'postgres'
 import { columnTypes } from './column-types.ts'
-import { type Address, connectError, DatabaseError } from './database-error.ts'
-import { type Backend, cancelStatement, destroy, openSocket } from './server-socket.ts'
+import type { Host } from './database-error.ts'
+import { type DatabaseUrl, parseDatabaseUrl } from './database-url.ts'
+import { openAtHost } from './lane-host.ts'
+import { type Backend, cancelStatement, openWire, type Transport, type Wire } from './server-socket.ts'
 
 export type Sql = postgres.Sql
 
 export interface Lane<Driver> {
   readonly driver: Driver
+  readonly transport: Transport
+  /** As the server called it when the connection began. */
+  readonly pid: number | undefined
   readonly openedAt: number
   readonly isGone: boolean
   /** Asks for a sign of life. */
@@ -40,48 +44,19 @@ export interface LaneOptions<Driver> {
   onGone?: ((lane: Lane<Driver>) => void) | undefined
 }
 
-/** @throws DatabaseError when `url` is no address of a Postgres database (`db_url_invalid`). */
-export function parseAddress(url: string): Address {
-  const sentence = 'The database URL must look like postgres://user:password@host:5432/database'
-  const parsed = URL.canParse(url) ? new URL(url) : undefined
-  if (!parsed || !['postgres:', 'postgresql:'].includes(parsed.protocol) || parsed.pathname.length < 2) {
-    throw new DatabaseError('db_url_invalid', sentence)
-  }
-  try {
-    decodeURIComponent(parsed.password)
-    return {
-      host: decodeURIComponent(parsed.hostname).replace(/^\[|\]$/g, '') || 'localhost',
-      port: Number(parsed.port || 5432),
-      user: decodeURIComponent(parsed.username),
-      database: decodeURIComponent(parsed.pathname.slice(1)),
-    }
-  } catch {
-    // A stray % in it: the sentence must not quote the URL, which holds the password.
-    throw new DatabaseError('db_url_invalid', `${sentence}, with special characters percent-encoded`)
-  }
-}
-
 /**
  * Connects, and asks the server for an answer before anything else is sent: whatever fails up to here was not done.
- * @throws DatabaseError `db_not_done`, `db_refused`, `db_url_invalid`
+ * @throws DatabaseError as `openAtHost`
  */
 export async function openLane(url: string, options: LaneOptions<Sql>): Promise<Lane<Sql>> {
-  const address = parseAddress(url)
-  const lane = newLane(url, address, options)
-  const timer = setTimeout(lane.cut, options.connectTimeoutMs)
-  try {
-    await lane.ping()
-    return lane
-  } catch (error) {
-    lane.cut()
-    throw connectError(error, address)
-  } finally {
-    clearTimeout(timer)
-  }
+  const { lane } = await openAtHost(url, options.connectTimeoutMs, async (parsed, wire) => ({
+    lane: newLane(parsed, wire, options),
+  }))
+  return lane
 }
 
-function newLane(url: string, address: Address, options: LaneOptions<Sql>): Lane<Sql> {
-  let socket: Socket | undefined
+function newLane(url: DatabaseUrl, wire: Wire, options: LaneOptions<Sql>): Lane<Sql> {
+  let isTaken = false
   let backend: Partial<Backend> = {}
   let isGone = false
   const gone = () => {
@@ -89,42 +64,33 @@ function newLane(url: string, address: Address, options: LaneOptions<Sql>): Lane
     isGone = true
     options.onGone?.(lane)
   }
-  const sql = postgres(url, {
-    max: 1,
-    max_pipeline: 1,
-    max_lifetime: null,
-    connect_timeout: options.connectTimeoutMs / 1000,
-    keep_alive: 10,
-    fetch_types: false,
-    types: columnTypes,
-    connection: { application_name: options.applicationName, ...options.session },
-    onnotice: (notice) => options.onNotice?.(String(notice.message)),
-    onclose: gone,
-    socket: () => {
-      if (socket) throw Object.assign(new Error('closed before it was ready'), { code: 'CONNECTION_CLOSED' })
-      socket = openSocket(address)
-      return socket
-    },
-  } as postgres.Options<Record<string, postgres.PostgresType>>)
-  const end = (timeoutMs: number) => sql.end({ timeout: timeoutMs / 1000 }).finally(() => destroy(socket))
+  const take = () => {
+    if (isTaken) throw Object.assign(new Error('closed before it was ready'), { code: 'CONNECTION_CLOSED' })
+    isTaken = true
+    return wire.socket
+  }
+  const sql = postgres({ ...driverOptions(url, wire.host, options), onclose: gone, socket: take } as DriverOptions)
+  const end = (timeoutMs: number) => sql.end({ timeout: timeoutMs / 1000 }).finally(wire.destroy)
   const lane: Lane<Sql> = {
     driver: sql as Sql,
+    transport: wire,
+    get pid() {
+      return backend.pid
+    },
     openedAt: performance.now(),
     get isGone() {
       return isGone
     },
-    ping: async () => {
-      const { state } = await sql`select 1`.simple()
-      backend = state as unknown as Partial<Backend>
-    },
+    ping: () => sql`select 1`.simple(),
     row: async (text) => {
-      const [row] = await sql.unsafe(text).values()
-      return row as readonly (string | null)[]
+      const rows = await sql.unsafe(text).values()
+      backend = rows.state as unknown as Partial<Backend>
+      return rows[0] as readonly (string | null)[]
     },
     cut: () => {
       gone()
-      destroy(socket)
-      cancelStatement(address, backend)
+      wire.destroy()
+      cancelStatement(wire.host, backend)
       void end(0)
     },
     retire: () => {
@@ -133,4 +99,53 @@ function newLane(url: string, address: Address, options: LaneOptions<Sql>): Lane
     },
   }
   return lane
+}
+
+type DriverOptions = postgres.Options<Record<string, postgres.PostgresType>>
+
+interface RawOptions {
+  readonly connections: number
+  readonly connection?: Record<string, string | number>
+}
+
+/**
+ * The driver with a pool of its own, at one host of the URL and for as long as that host serves: for a yardstick, which
+ * measures without what a `Database` does. @throws DatabaseError as `openAtHost`
+ */
+export async function openDriver(url: string, { connections, connection = {} }: RawOptions): Promise<Sql> {
+  const timeoutMs = 10_000
+  const first = await openLane(url, { applicationName: 'sealpost', connectTimeoutMs: timeoutMs, session: {} })
+  const { host, protocol } = first.transport
+  await first.retire()
+  const { tls, session, ...address } = { ...parseDatabaseUrl(url), hosts: [host] }
+  const way = protocol === null ? 'clear' : 'tls'
+  return postgres({
+    ...credentials(address, host),
+    max: connections,
+    connection: { ...connection, ...session },
+    onnotice: () => undefined,
+    socket: async () => (await openWire(address, { tls, way, timeoutMs })).socket,
+  } as unknown as DriverOptions) as Sql
+}
+
+/** The socket is ready when the driver gets it: of TLS it knows nothing. */
+const credentials = ({ user, password, database }: Credentials, { host, port }: Host) => ({
+  ...{ host: [host], port: [port], database, user: user || undefined, pass: password || undefined, ssl: false },
+})
+
+type Credentials = Pick<DatabaseUrl, 'user' | 'password' | 'database'>
+
+function driverOptions(url: DatabaseUrl, host: Host, options: LaneOptions<Sql>): DriverOptions {
+  return {
+    ...credentials(url, host),
+    max: 1,
+    max_pipeline: 1,
+    max_lifetime: null,
+    connect_timeout: options.connectTimeoutMs / 1000,
+    keep_alive: 10,
+    fetch_types: false,
+    types: columnTypes,
+    connection: { application_name: options.applicationName, ...options.session, ...url.session },
+    onnotice: (notice: postgres.Notice) => options.onNotice?.(String(notice.message)),
+  } as unknown as DriverOptions
 }

@@ -1,7 +1,8 @@
 /** A connection of its own on which notifications are heard and sent. It is not replaced when it is lost: its owner does that. */
 import { SILENT_CLIENT } from './connect.ts'
 import { type Address, notDone, statementError, timedOut } from './database-error.ts'
-import { type Lane, parseAddress } from './lane.ts'
+import { parseAddress } from './database-url.ts'
+import type { Lane } from './lane.ts'
 import { openPipeLane, type Pipe } from './pipe-lane.ts'
 
 /** The server takes 7,999 bytes of text. */

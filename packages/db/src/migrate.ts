@@ -7,7 +7,8 @@ import { fileURLToPath } from 'node:url'
 import { drizzle } from 'drizzle-orm/postgres-js'
 import { migrate as applyMigrations } from 'drizzle-orm/postgres-js/migrator'
 import { DatabaseError, leavesConnectionWhole, statementError } from './database-error.ts'
-import { openLane, parseAddress, type Sql } from './lane.ts'
+import { parseAddress } from './database-url.ts'
+import { openLane, type Sql } from './lane.ts'
 
 const folder = fileURLToPath(new URL('../migrations', import.meta.url))
 const ADVISORY_LOCK = 0x5ea1_9057

@@ -145,7 +145,7 @@ test('an address that prefers TLS is content without it, and its password is sti
   expect(await open.run((pipe) => pipe.run([{ text: 'select 1' }]))).toEqual([[['1']]])
   await open.close()
   preferring.searchParams.set('sslmode', 'require')
-  await expect(openPipeline(preferring.href, { queryTimeoutMs: 2_000 })).rejects.toMatchObject({ code: 'db_not_done' })
+  await expect(openPipeline(preferring.href, unhurried)).rejects.toMatchObject({ code: 'db_tls_off', retryable: false })
   preferring.searchParams.set('sslmode', 'prefer')
   preferring.password = 'wrong'
   await expect(openPipeline(preferring.href, unhurried)).rejects.toMatchObject({ code: 'db_refused' })

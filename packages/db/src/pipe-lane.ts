@@ -3,15 +3,15 @@
  * of a binary `COPY` at once, as one implicit transaction that ends in one Sync, with parameters in binary. Why, and
  * what it brings: docs/adr/0003-copy.md.
  */
-import { Socket } from 'node:net'
-import type { ConnectionOptions } from 'node:tls'
+import type { Socket } from 'node:net'
 import { Client, type Connection } from 'pg'
-import { type Address, connectError } from './database-error.ts'
-import { type Lane, type LaneOptions, parseAddress } from './lane.ts'
+import type { DatabaseUrl } from './database-url.ts'
+import type { Lane, LaneOptions } from './lane.ts'
+import { openAtHost } from './lane-host.ts'
 import { asDriverError, type PipeConnection, Run } from './pipe-driver.ts'
 import { PipeRead } from './pipe-read.ts'
 import { PipeRequest, type Value } from './pipe-request.ts'
-import { cancelStatement, destroy } from './server-socket.ts'
+import { cancelStatement, type Wire } from './server-socket.ts'
 import { Statements } from './statements.ts'
 
 /** A statement, prepared at its first use. Bytes travel in Postgres' binary form, text in its text form. */
@@ -41,7 +41,7 @@ export interface Pipe {
 
 /**
  * Connects, and waits until the server is ready for statements.
- * @throws DatabaseError `db_not_done`, `db_refused`, `db_url_invalid`
+ * @throws DatabaseError as `openAtHost`
  */
 export async function openPipeLane(url: string, options: LaneOptions<Pipe>): Promise<Lane<Pipe>> {
   const { lane } = await openBoth(url, options)
@@ -49,41 +49,20 @@ export async function openPipeLane(url: string, options: LaneOptions<Pipe>): Pro
 }
 
 /** The same connection with the driver's own face, for whoever streams through it; cut or retire its lane. */
-export async function openBoth(url: string, options: LaneOptions<Pipe>): Promise<{ client: Client; lane: Lane<Pipe> }> {
-  const address = parseAddress(url)
-  const [first, second] = tlsOf(new URL(url).searchParams)
-  try {
-    return await openWith(url, options, first!).catch((error: Error) => {
-      if (second === undefined || error.message !== WITHOUT_TLS) throw error
-      return openWith(url, options, second)
-    })
-  } catch (error) {
-    throw connectError(asDriverError(error), address)
-  }
+export function openBoth(url: string, options: LaneOptions<Pipe>): Promise<{ client: Client; lane: Lane<Pipe> }> {
+  return openAtHost(url, options.connectTimeoutMs, (parsed, wire) => openWith(parsed, wire, options))
 }
 
-/** What the driver says then; of anything else, a refused password among them, no second try is made in the clear. */
-const WITHOUT_TLS = 'The server does not support SSL connections'
-
-async function openWith(url: string, options: LaneOptions<Pipe>, tls: ConnectionOptions | false) {
-  const address = parseAddress(url)
-  const socket = new Socket()
-  const client = newClient(url, address, { ...options, socket, tls })
-  const lane = newLane(client, { socket, address }, options)
-  let isOverdue = false
-  const timer = setTimeout(() => {
-    isOverdue = true
-    lane.cut()
-  }, options.connectTimeoutMs)
+async function openWith(url: DatabaseUrl, wire: Wire, options: LaneOptions<Pipe>) {
+  const client = newClient(url, wire, options)
+  const lane = newLane(client, wire, options)
   try {
     await client.connect()
     if (options.queryTimeoutMs !== undefined) await boundRuns(client, options.queryTimeoutMs)
     return { client, lane }
   } catch (error) {
     lane.cut()
-    throw isOverdue ? Object.assign(new Error('overdue'), { code: 'CONNECTION_DESTROYED' }) : error
-  } finally {
-    clearTimeout(timer)
+    throw asDriverError(error)
   }
 }
 
@@ -97,51 +76,35 @@ async function boundRuns(client: Client, ms: number): Promise<void> {
   ])
 }
 
-interface ClientOptions extends LaneOptions<Pipe> {
-  readonly socket: Socket
-  readonly tls: ConnectionOptions | false
-}
-
-function newClient(url: string, address: Address, options: ClientOptions): Client {
-  const { host, port, user, database } = address
-  const { password, searchParams } = new URL(url)
+function newClient(url: DatabaseUrl, { socket, host }: Wire, options: LaneOptions<Pipe>): Client {
+  const { user, password, database, session } = url
   return new Client({
-    host,
-    port,
-    user,
-    database,
-    password: decodeURIComponent(password),
-    ssl: options.tls,
+    ...host,
+    ...{ user, password, database },
+    ssl: false, // the socket has it already
     application_name: options.applicationName,
-    options: optionsOf(searchParams, options.session),
+    options: optionsOf({ ...options.session, ...session }),
     keepAlive: true,
-    stream: () => options.socket,
+    stream: () => connected(socket),
   })
 }
 
-/** As the other driver reads it, so that one address means one thing: in turn, until one is taken. */
-function tlsOf(parameters: URLSearchParams): readonly (ConnectionOptions | false)[] {
-  const mode = parameters.get('sslmode') ?? parameters.get('ssl') ?? 'disable'
-  if (mode === 'disable' || mode === 'false') return [false]
-  if (mode === 'prefer' || mode === 'allow') return [{ rejectUnauthorized: false }, false]
-  return mode === 'require' || mode === 'no-verify' ? [{ rejectUnauthorized: false }] : [{}]
+/** The driver would connect it, and waits for the event. */
+function connected(socket: Socket): Socket {
+  const connect = () => {
+    process.nextTick(() => socket.emit('connect'))
+    return socket
+  }
+  return Object.assign(socket, { connect })
 }
 
-const TLS_PARAMETERS = ['sslmode', 'ssl', 'sslrootcert', 'sslnegotiation']
-
-/** Settings of the session; those in the address go before ours. */
-function optionsOf(parameters: URLSearchParams, session: LaneOptions<Pipe>['session']): string {
-  const given = [...parameters].filter(([name]) => !TLS_PARAMETERS.includes(name))
-  return [...Object.entries(session), ...given]
-    .map(([name, value]) => `-c ${name}=${String(value).replace(/[\\ ]/g, '\\$&')}`)
-    .join(' ')
+/** What `options` of the URL says is said last, and so holds. */
+function optionsOf({ options = '', ...session }: Readonly<Record<string, string | number>>): string {
+  const set = Object.entries(session).map(([name, value]) => `-c ${name}=${String(value).replace(/[\\ ]/g, '\\$&')}`)
+  return [...set, options].join(' ').trim()
 }
 
-function newLane(
-  client: Client,
-  { socket, address }: { socket: Socket; address: Address },
-  options: LaneOptions<Pipe>,
-): Lane<Pipe> {
+function newLane(client: Client, wire: Wire, options: LaneOptions<Pipe>): Lane<Pipe> {
   let isGone = false
   const gone = () => {
     if (isGone) return
@@ -153,28 +116,34 @@ function newLane(
   client.on('notice', (notice) => options.onNotice?.(String(notice.message)))
   client.on('notification', ({ channel, payload = '' }) => options.onNotification?.(channel, payload))
   const pipe = new PreparedPipe(client)
+  const backend = client as unknown as { processID: number; secretKey: number }
   const lane: Lane<Pipe> = {
     driver: pipe,
+    transport: wire,
+    get pid() {
+      return backend.processID
+    },
     openedAt: performance.now(),
     get isGone() {
       return isGone
     },
     ping: () => pipe.run([]),
-    row: async (text) => (await pipe.run([{ text }]))[0]![0]!,
+    row: async (text) => (await client.query<(string | null)[]>({ text, rowMode: 'array', types: AS_TEXT })).rows[0]!,
     cut: () => {
       gone()
-      destroy(socket)
-      const { processID: pid, secretKey: secret } = client as unknown as { processID: number; secretKey: number }
-      cancelStatement(address, { pid, secret })
+      wire.destroy()
+      cancelStatement(wire.host, { pid: backend.processID, secret: backend.secretKey })
     },
     retire: async () => {
       isGone = true
       await client.end().catch(() => undefined) // it is over either way
-      destroy(socket)
+      wire.destroy()
     },
   }
   return lane
 }
+
+const AS_TEXT = { getTypeParser: () => (text: unknown) => text }
 
 class PreparedPipe implements Pipe {
   private readonly client: Client

@@ -5,6 +5,7 @@
 import { createHash, createHmac, pbkdf2Sync, randomBytes } from 'node:crypto'
 import { OperatingError } from '@sealpost/std'
 import { openDatabase } from './connect.ts'
+import { parseDatabaseUrl } from './database-url.ts'
 import { migrate } from './migrate.ts'
 import { roleStatements } from './roles.ts'
 
@@ -20,8 +21,8 @@ const USER = /^[A-Za-z_][\w.-]{0,62}$/
 
 /** @throws DatabaseError as `migrate`; OperatingError `login_malformed` */
 export async function prepareDatabase(ownerUrl: string, logins: readonly RoleLogin[]): Promise<void> {
-  const owner = userOf(ownerUrl)
-  const granted = logins.flatMap((login) => loginStatements(login, owner.name))
+  const owner = parseDatabaseUrl(ownerUrl)
+  const granted = logins.flatMap((login) => loginStatements(login, owner.user))
   await migrate(ownerUrl)
   const db = await openDatabase(ownerUrl, { connections: 1, applicationName: 'sealpost prepare' })
   try {
@@ -33,7 +34,7 @@ export async function prepareDatabase(ownerUrl: string, logins: readonly RoleLog
 }
 
 function loginStatements({ role, url }: RoleLogin, owner: string): string[] {
-  const { name, password } = userOf(url)
+  const { user: name, password } = parseDatabaseUrl(url)
   const refuse = (sentence: string): never => {
     throw new OperatingError('login_malformed', `The database URL for the role sealpost_${role} ${sentence}.`)
   }
@@ -45,12 +46,6 @@ function loginStatements({ role, url }: RoleLogin, owner: string): string[] {
     `alter role "${name}" login password '${scramVerifier(password)}'`,
     `grant sealpost_${role} to "${name}"`,
   ]
-}
-
-/** Read from the text, because a URL with several hosts is none for the platform. */
-function userOf(url: string): { name: string; password: string } {
-  const [, name = '', password = ''] = /^\w+:\/\/([^:@/]*)(?::([^@/]*))?@/.exec(url) ?? []
-  return { name: decodeURIComponent(name), password: decodeURIComponent(password) }
 }
 
 /** What the server keeps of a password (RFC 5803): the password itself appears in no statement, and so in no log. */

@@ -2,7 +2,7 @@
 
 import type { Millis } from '@sealpost/std'
 import { getTableConfig, PgTable } from 'drizzle-orm/pg-core'
-import { type Database, openDatabase } from './connect.ts'
+import type { Database } from './connect.ts'
 import * as schema from './schema.ts'
 import * as schemaAdmin from './schema-admin.ts'
 
@@ -52,21 +52,4 @@ export async function missingIndexes(db: Database): Promise<string[]> {
 const tables = (): PgTable[] => {
   const named: unknown[] = [...Object.values(schema), ...Object.values(schemaAdmin)]
   return named.filter((each) => each instanceof PgTable)
-}
-
-/**
- * Whether something between gives one connection of the server to several of ours, as a pooler by transactions does: two
- * that are open at once are then the same process there. @throws DatabaseError
- */
-export async function isPooledByTransactions(url: string): Promise<boolean> {
-  const options = { connections: 1, applicationName: 'sealpost doctor' }
-  const [one, other] = await Promise.all([openDatabase(url, options), openDatabase(url, options)])
-  try {
-    const pidOf = async (db: Database) =>
-      (await db.run((sql) => sql<{ pid: number }[]>`select pg_backend_pid() as pid`))[0]!.pid
-    const first = await pidOf(one)
-    return first === (await pidOf(other))
-  } finally {
-    await Promise.all([one.close(), other.close()])
-  }
 }

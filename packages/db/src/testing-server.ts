@@ -5,6 +5,7 @@
 import { randomUUID } from 'node:crypto'
 import type { TestProject } from 'vitest/node'
 import { openDatabase } from './connect.ts'
+import { withDatabaseName } from './database-url.ts'
 import { startEmbedded } from './embedded.ts'
 import { migrate } from './migrate.ts'
 
@@ -34,9 +35,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
 async function makeTemplate(url: string, template: string): Promise<void> {
   const db = await openDatabase(url, { connections: 1, statementTimeoutMs: 60_000, queryTimeoutMs: 60_000 })
   await db.run((sql) => sql.unsafe(`create database ${template}`))
-  const templateUrl = new URL(url)
-  templateUrl.pathname = template
-  await migrate(templateUrl.href)
+  await migrate(withDatabaseName(url, template))
   // A copy fails while anybody, be it autovacuum, is connected to its source.
   await db.run((sql) => sql.unsafe(`alter database ${template} allow_connections false`))
   await db.close()

@@ -3,6 +3,7 @@ import { randomBytes, randomUUID } from 'node:crypto'
 import type { PeerKey } from '@sealpost/std'
 import { afterAll, inject } from 'vitest'
 import { type Database, type DatabaseOptions, openDatabase } from './connect.ts'
+import { withDatabaseName } from './database-url.ts'
 import './testing-server.ts'
 
 export interface ScratchDatabase {
@@ -54,9 +55,8 @@ async function makeDatabase(from: string): Promise<ScratchDatabase> {
   const server = inject('sealpostTestServer')
   const name = `${server.prefix}_${randomUUID().slice(0, 8)}`
   await onServer(server.url, `create database ${name} ${from}`)
-  const url = new URL(server.url)
-  url.pathname = name
-  return { url: url.href, drop: () => onServer(server.url, `drop database if exists ${name} with (force)`) }
+  const url = withDatabaseName(server.url, name)
+  return { url, drop: () => onServer(server.url, `drop database if exists ${name} with (force)`) }
 }
 
 async function onServer(url: string, statement: string): Promise<void> {

@@ -1,7 +1,7 @@
 /** So many answers at once: from a broker by HTTP, and the same rows out of Postgres when nobody does anything with them. */
 import type { Readable } from 'node:stream'
+import { openDriver } from '@sealpost/db'
 import { momentText, REPLAY_SESSION, stateAt } from '@sealpost/replay'
-import postgres from 'postgres'
 import type { Environment } from '../environment.ts'
 import type { FilledSpace } from '../history-ground.ts'
 import type { Reading } from '../http-reader.ts'
@@ -50,7 +50,7 @@ function pathOf({ ref, at }: FilledSpace): string {
 /** The same rows, read by as many connections as the broker uses, and thrown away. */
 export async function copyBurst({ databaseUrl }: Environment, { space, atOnce, warm }: Round): Promise<number> {
   const lanes = Math.min(LANES, atOnce)
-  const sql = postgres(databaseUrl, { max: lanes, connection: REPLAY_SESSION, onnotice: () => undefined })
+  const sql = await openDriver(databaseUrl, { connections: lanes, connection: REPLAY_SESSION })
   try {
     const copy = async (of: FilledSpace) => discard(await sql.unsafe(copyOf(of)).readable())
     await Promise.all(Array.from({ length: lanes }, () => copy(warm)))
