@@ -14,6 +14,7 @@ import { attachmentErrors, attachmentSettings } from './config-attachments.ts'
 import { historySettings } from './config-history.ts'
 import { COUNT_MAX, count, list, ms, oneOf, onOff, type Setting, setting, words } from './config-kinds.ts'
 import { portSettings, resolvePorts } from './config-ports.ts'
+import { tlsErrors, tlsSettings } from './config-tls.ts'
 import { traceSettings } from './config-traces.ts'
 
 /** The queue takes a lease further ahead for one given before the database clock jumped back. */
@@ -80,6 +81,7 @@ export const settings = {
     isSecret: true,
   }),
   ...portSettings,
+  ...tlsSettings,
   ADMIN_NAMES: setting(list('host names, separated by commas', hostName), {
     fallback: '',
     unit: 'host, …',
@@ -433,7 +435,7 @@ export function readConfig(env: Record<string, string | undefined> = process.env
     errors.push(`TTL_SECONDS (${TTL_SECONDS}) must not be over TTL_SECONDS_MAX (${TTL_SECONDS_MAX}).`)
   const { BUS, NATS_URL } = values as Partial<Config>
   if (BUS === 'nats' && NATS_URL?.length === 0) errors.push('BUS is nats, but NATS_URL is not set.')
-  errors.push(...attachmentErrors(values as Partial<Config>))
+  errors.push(...attachmentErrors(values as Partial<Config>), ...tlsErrors(values as Partial<Config>))
   return errors.length > 0 ? { ok: false, errors } : { ok: true, config: values as Config }
 }
 

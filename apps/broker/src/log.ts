@@ -17,6 +17,7 @@ interface Fields {
   readonly durability?: string
   readonly limits?: string
   readonly signal?: string
+  readonly until?: string
   readonly code?: string
   readonly message?: string
   readonly sqlstate?: string

@@ -51,6 +51,7 @@ import {
 import { ShardTable } from './shard-table.ts'
 import { SpaceLookup } from './space-lookup.ts'
 import { SpaceNews } from './space-news.ts'
+import { readTls, type Tls, TlsWatch } from './tls-files.ts'
 import { Traces } from './traces.ts'
 
 /**
@@ -60,7 +61,7 @@ import { Traces } from './traces.ts'
  */
 export async function startBroker(config: Config, log: Log, replaced: () => void): Promise<RunningBroker> {
   await ready()
-  const keys = await readBrokerKeys(config, log)
+  const { keys, tls } = await readFiles(config, log)
   const shard = toHex(crypto.getRandomValues(new Uint8Array(16))) as ShardId
   const origin = new DatabaseOrigin({ open: () => askOrigin(config), shard, log, replaced })
   const databases = await openDatabases(config, origin)
@@ -100,7 +101,7 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
     warnings: () => watch.warnings,
   }
   const intakes = config.LIMITS === 'on' ? new Intakes(intakeRate(config)) : null
-  const socketOptions = serverOptions(config, keys, intakes)
+  const socketOptions = serverOptions(config, { keys, intakes, tls })
   const attachments = await openAttachments(config, { origin, log, metrics })
   const history = await openHistory(config, { databases, origin, authenticator, news, log, metrics })
   const api = openApi(
@@ -111,18 +112,18 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   if (config.DEMO === 'on') withDemo(app, await openDemo())
   const { overload, ...overloadWatch } = watchOverload(config, { driver, log, metrics, asking: databases.asking })
   const server = serve({ driver, log, ...servingParts({ app, overload, metrics, traces }) }, socketOptions)
+  const certificate = watchCertificate(config, { tls, server, log, metrics })
   const self = { shard, keys, port: server.port }
   const shards = new ShardTable(config, self, { db: databases.asking, origin, bus, log, metrics, ...placing(driver) })
   const operators = openAdmin({ databases, driver, metrics, watch, overload, facts, log })
   const admin = serveOperators(config, { http, operators, log })
   await shards.look()
-  const { url, adminUrl, httpUrl } = urlsOf(server, admin)
-  const { brokerKey, version, gitSha } = facts
-  const built = { version, gitSha, postgres, durability, limits: config.LIMITS }
-  log.info('broker.ready', { url, httpUrl, adminUrl, ...demoUrlOf(config, httpUrl), brokerKey, shard, ...built })
+  const { url, adminUrl, httpUrl } = urlsOf(server, admin, tls)
+  const { protocolVersions, subprotocols, ...built } = facts
+  log.info('broker.ready', { url, httpUrl, adminUrl, ...demoUrlOf(config, httpUrl), ...built })
   const end = async (endSessions: () => unknown) => {
     isStopping = true
-    for (const watching of [watch, origin, overloadWatch]) watching.stop()
+    for (const watching of [watch, origin, overloadWatch, certificate]) watching?.stop()
     await shards.leave()
     server.refuseNewcomers()
     await endSessions()
@@ -138,14 +139,36 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   return { url, adminUrl, stop: () => end(() => driver.shutdown()), leave: () => end(() => driver.dismiss()) }
 }
 
+const readFiles = async (config: Config, log: Log) => ({
+  keys: await readBrokerKeys(config, log),
+  tls: await readTls(config),
+})
+
+interface Certified extends Pick<ServerOptions, 'tls'> {
+  readonly server: RunningServer
+  readonly log: Log
+  readonly metrics: Metrics
+}
+
+function watchCertificate(config: Config, { tls, server, log, metrics }: Certified): TlsWatch | null {
+  const watch = tls && new TlsWatch(config, tls, { log, renew: (next) => server.renew(next) })
+  metrics.show({
+    tls_certificate_end_seconds: [
+      'when the certificate of the public port ends, in seconds since 1970; +Inf without one',
+      () => (watch?.current.notAfterMs ?? Infinity) / 1000,
+    ],
+  })
+  return watch
+}
+
 const demoUrlOf = ({ DEMO }: Config, httpUrl: string) => (DEMO === 'on' ? { demoUrl: `${httpUrl}${DEMO_PATH}` } : {})
 
 type Listening = Pick<RunningServer, 'authority'>
 
-const urlsOf = (server: Listening, admin: Listening) => ({
-  url: `ws://${server.authority}${WEBSOCKET_PATH}`,
+const urlsOf = (server: Listening, admin: Listening, tls: Tls | null) => ({
+  url: `${tls ? 'wss' : 'ws'}://${server.authority}${WEBSOCKET_PATH}`,
   adminUrl: `http://${admin.authority}`,
-  httpUrl: `http://${server.authority}`,
+  httpUrl: `${tls ? 'https' : 'http'}://${server.authority}`,
 })
 
 interface Serving {
@@ -245,10 +268,15 @@ function cpuSeconds(): number {
   return (user + system) / 1e6
 }
 
-function serverOptions(config: Config, { publicKey, certificate }: BrokerKeys, intakes: Intakes | null): ServerOptions {
+interface ServerFacts extends Pick<ServerOptions, 'intakes' | 'tls'> {
+  readonly keys: BrokerKeys
+}
+
+function serverOptions(config: Config, { keys: { publicKey, certificate }, intakes, tls }: ServerFacts): ServerOptions {
   return {
     host: config.HOST,
     port: config.PORT,
+    tls,
     authorities:
       config.PUBLIC_URL === '' ? config.AUTHORITIES : [...config.AUTHORITIES, normalizeAuthority(config.PUBLIC_URL)],
     origins: config.ORIGINS,

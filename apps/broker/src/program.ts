@@ -31,7 +31,7 @@ export const PLATFORM_SETTINGS = {
 } as const
 
 export interface BrokerFacts {
-  /** ws://host:port/v1/ws */
+  /** ws://host:port/v1/ws, or wss:// */
   readonly url: string
   readonly httpUrl: string
   /** Private: metrics and health. */
@@ -63,7 +63,7 @@ const MAIN = join(import.meta.dirname, 'main.ts')
 const READY_WITHIN_MS: Millis = 60_000
 const STOP_WITHIN_MS: Millis = 15_000
 
-/** @throws OperatingError `broker_not_started` with what the broker said, `port_taken` */
+/** @throws OperatingError `broker_not_started` with what the broker said, `port_taken`, and those of `readTls` */
 export async function startBroker(options: BrokerOptions): Promise<BrokerProgram> {
   const child = spawnBroker(options)
   const ready = Promise.withResolvers<Omit<BrokerFacts, 'pid'>>()
@@ -129,7 +129,8 @@ function hasLeash(): boolean {
 }
 
 function startFailure(lastWords: string): OperatingError {
-  const code = lastWords.startsWith('Something else listens on ') ? 'port_taken' : 'broker_not_started'
+  const tlsCode = /\((tls_\w+)\)\.$/.exec(lastWords)?.[1]
+  const code = tlsCode ?? (lastWords.startsWith('Something else listens on ') ? 'port_taken' : 'broker_not_started')
   return new OperatingError(code, `The broker did not start: ${lastWords}`)
 }
 

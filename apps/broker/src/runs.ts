@@ -2,6 +2,7 @@
  * The runs of the broker in one process. A run ends when the database was replaced by one that is missing something, and
  * the next one begins under the new incarnation, on the same ports. What a run knew of the database ends with it.
  */
+import { portOf } from '@sealpost/identity'
 import { type Millis, OperatingError } from '@sealpost/std'
 import type { Config } from './config.ts'
 import { errorFields, type Log } from './log.ts'
@@ -64,5 +65,3 @@ export class Runs {
     return { ...former, stop: () => Promise.resolve() }
   }
 }
-
-const portOf = (url: string): number => Number(new URL(url).port)

@@ -24,9 +24,12 @@ import { endpointSettings } from './endpoint.ts'
 import type { Caller } from './http-context.ts'
 import type { Intake, Intakes } from './intake.ts'
 import { errorFields, type Log } from './log.ts'
+import type { Tls } from './tls-files.ts'
 
 export interface ServerOptions extends AdmissionOptions {
   readonly port: number
+  /** `null`: plain text. */
+  readonly tls: Tls | null
   readonly brokerKey: PeerKey
   /** Of that key, by that of the cluster. */
   readonly certificate: Uint8Array | null
@@ -40,6 +43,8 @@ export interface RunningServer {
   /** host:port */
   readonly authority: string
   readonly port: number
+  /** Serves another certificate to new connections; open ones stay. @throws OperatingError as `serve` */
+  renew(tls: Tls): void
   /** Upgrades no more sockets. */
   refuseNewcomers(): void
   stop(): Promise<void>
@@ -83,7 +88,7 @@ export function serve(parts: ServerParts, options: ServerOptions): RunningServer
     refused: parts.refused,
   })
 
-  const server = listen<SocketState>('PORT', {
+  const listener = new Listener<SocketState>({
     hostname: options.host,
     port: options.port,
     maxRequestBodySize: FRAME_BYTES_MAX, // the same envelopes, by whichever way
@@ -105,15 +110,64 @@ export function serve(parts: ServerParts, options: ServerOptions): RunningServer
     error: () => new Response('internal', { status: 500 }),
     websocket: socketHandlers(parts, options, admission),
   })
+  const port = listener.open(options.tls)
 
-  admission.open(server.port!)
+  admission.open(port)
   return {
-    authority: authorityWith(options.host, server.port!),
-    port: server.port!,
+    authority: authorityWith(options.host, port),
+    port,
+    renew: (tls) => void listener.open(tls),
     refuseNewcomers: () => {
       admission.isClosed = true
     },
-    stop: () => server.stop(true),
+    stop: () => listener.stop(),
+  }
+}
+
+type Serving<T> = Bun.Serve.Options<T> & { readonly port: number }
+
+/**
+ * Bun keeps the certificate of a server as long as it listens. For another one a second server takes the port over: the
+ * first stops to listen, and keeps its sockets and requests until they end by themselves. In between, for half a millisecond,
+ * nobody listens.
+ */
+class Listener<T> {
+  readonly #options: Serving<T>
+  #server: Server<T> | null = null
+  #tls: Tls | null = null
+  readonly #former = new Set<Server<T>>()
+
+  constructor(options: Serving<T>) {
+    this.#options = options
+  }
+
+  /** @throws OperatingError `port_taken`, `address_unusable` */
+  open(tls: Tls | null): number {
+    const former = this.#server
+    const port = former?.port ?? this.#options.port
+    if (former) this.#retire(former)
+    try {
+      this.#server = this.#listen(port, tls)
+    } catch (error) {
+      if (former) this.#server = this.#listen(port, this.#tls)
+      throw error
+    }
+    this.#tls = tls
+    return this.#server.port!
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all([...this.#former, this.#server].map((server) => server?.stop(true)))
+  }
+
+  #retire(server: Server<T>): void {
+    this.#former.add(server)
+    void server.stop().finally(() => this.#former.delete(server))
+  }
+
+  #listen(port: number, tls: Tls | null): Server<T> {
+    const security = tls ? { tls: { cert: tls.cert, key: tls.key } } : {}
+    return listen('PORT', { ...this.#options, ...security, port })
   }
 }
 
@@ -168,7 +222,7 @@ function socketHandlers({ driver, log, handshake }: ServerParts, options: Server
   } satisfies WebSocketHandler<SocketState>
 }
 
-/** The private server, for operators. */
+/** The private server, for operators. It never has TLS. */
 export function serveAdmin(options: {
   host: string
   port: number

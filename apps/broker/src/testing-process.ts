@@ -78,7 +78,7 @@ export class BrokerProcess {
   }
   /** As its `PUBLIC_URL` says; only on loopback. */
   get shardUrl(): string {
-    return `ws://${this.authority}`
+    return `${new URL(this.url).protocol}//${this.authority}`
   }
   get httpUrl(): string {
     return String(this.ready.httpUrl)

@@ -1,4 +1,5 @@
 /** What a broker says of itself over plain HTTP, beside its WebSocket. */
+import { certificateTrouble } from '@sealpost/sdk'
 import { isRecord } from './json-file.ts'
 
 export interface BrokerHealth {
@@ -8,6 +9,8 @@ export interface BrokerHealth {
   readonly version: { readonly version: string; readonly brokerKey: string; readonly durability: string } | null
   /** How far its clock is ahead of ours, from the `Date` of its answer, which counts whole seconds. */
   readonly clockAheadMs: number | null
+  /** What the platform says of a certificate that it does not trust. */
+  readonly certificateTrouble: string | null
 }
 
 const ANSWER_WITHIN_MS = 10_000
@@ -16,17 +19,22 @@ const ANSWER_WITHIN_MS = 10_000
 export async function askBroker(url: string, signal: AbortSignal): Promise<BrokerHealth> {
   const base = new URL(url)
   base.protocol = base.protocol === 'wss:' ? 'https:' : 'http:'
+  let trouble: string | null = null
   const get = (path: string) =>
     fetch(new URL(path, base), {
       signal: AbortSignal.any([signal, AbortSignal.timeout(ANSWER_WITHIN_MS)]),
       redirect: 'error',
-    }).catch(() => null) // told as not live
+    }).catch((error) => {
+      trouble = certificateTrouble(error)
+      return null // told as not live
+    })
   const [live, ready, version] = await Promise.all([get('/livez'), get('/readyz'), get('/version')])
   return {
     live: live?.ok === true,
     ready: ready?.ok === true,
     version: version?.ok ? versionOf(await version.json().catch(() => null)) : null,
     clockAheadMs: live ? clockAhead(live.headers.get('date')) : null,
+    certificateTrouble: trouble,
   }
 }
 

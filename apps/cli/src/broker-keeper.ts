@@ -4,6 +4,7 @@
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import { type BrokerFacts, type BrokerOptions, type BrokerProgram, startBroker } from '@sealpost/broker/program'
+import { portOf } from '@sealpost/identity'
 import type { Millis } from '@sealpost/std'
 
 export interface BrokerKeeperEvents {
@@ -35,8 +36,8 @@ export class BrokerKeeper implements AsyncDisposable {
     const first = await startBroker(options)
     const environment = {
       ...options.environment,
-      PORT: new URL(first.url).port,
-      ADMIN_PORT: new URL(first.adminUrl).port,
+      PORT: String(portOf(first.url)),
+      ADMIN_PORT: String(portOf(first.adminUrl)),
     }
     return new BrokerKeeper(first, { ...options, environment }, events)
   }

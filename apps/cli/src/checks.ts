@@ -1,17 +1,20 @@
 /** The checks of `doctor`, in the order in which one needs the other. */
 import { stat } from 'node:fs/promises'
-import { connect, type Peer, SealpostError } from '@sealpost/sdk'
+import { certificateUntrusted, connect, type Peer, SealpostError } from '@sealpost/sdk'
 import { askBroker, type BrokerHealth } from './broker-http.ts'
 import { abortable } from './deadline.ts'
 import { holdDesk } from './desk.ts'
 import { REACH_WITHIN_MS } from './peer-session.ts'
 import type { Membership } from './profile.ts'
 import type { Shell } from './shell.ts'
+import { dialWarning, UNENCRYPTED } from './transport.ts'
 
 export interface Check {
   readonly name: string
   readonly outcome: 'ok' | 'warning' | 'failed' | 'skipped'
   readonly detail: string
+  /** Of a warning that scripts look for. */
+  readonly code?: string
 }
 
 const CLOCK_OFF_MAX_MS = 5_000
@@ -25,6 +28,7 @@ export async function* checkAll(shell: Shell): AsyncGenerator<Check> {
   const found = await shell.profile.findMembership().catch((error: Error) => error)
   yield membershipCheck(found, shell)
   if (keys.outcome === 'failed' || !found || found instanceof Error) return
+  yield transportCheck(found)
   const health = await askBroker(found.url, shell.signal)
   yield* brokerChecks(health, found)
   if (health.live) yield* sessionChecks(shell, found)
@@ -55,10 +59,22 @@ function membershipCheck(found: Membership | undefined | Error, { profile }: She
   return { name, outcome: 'ok', detail: `${found.name || 'a member'} in the mesh ${found.meshId}` }
 }
 
+function transportCheck({ url }: Membership): Check {
+  const warning = dialWarning(url)
+  if (warning !== null) return { name: 'transport', outcome: 'warning', detail: warning, code: UNENCRYPTED }
+  const isEncrypted = /^(wss|https):/i.test(url)
+  const detail = isEncrypted ? 'encrypted by TLS on the way' : 'not encrypted, and on this machine only'
+  return { name: 'transport', outcome: 'ok', detail }
+}
+
 function* brokerChecks(
-  { live, ready, version, clockAheadMs }: BrokerHealth,
+  { live, ready, version, clockAheadMs, certificateTrouble }: BrokerHealth,
   { url, brokerKey }: Membership,
 ): Generator<Check> {
+  if (certificateTrouble !== null) {
+    const { message, code } = certificateUntrusted(certificateTrouble)
+    return yield { name: 'broker', outcome: 'failed', detail: message, code }
+  }
   if (!live) return yield { name: 'broker', outcome: 'failed', detail: `Nobody answers at ${url}.` }
   if (!ready)
     yield { name: 'broker', outcome: 'failed', detail: 'It runs, but its database does not answer, or it is stopping.' }

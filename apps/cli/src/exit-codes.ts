@@ -64,6 +64,7 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'auth_failed',
     'revoked',
     'wrong_broker',
+    'certificate_untrusted',
     'key_refused',
     'own_key_missing',
     'key_changed',

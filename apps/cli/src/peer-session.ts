@@ -4,7 +4,7 @@
  */
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
-import { openPeer, type Peer, type PeerEvent } from '@sealpost/sdk'
+import { certificateUntrusted, openPeer, type Peer, type PeerEvent } from '@sealpost/sdk'
 import { openFileStore } from '@sealpost/sdk/file-store'
 import type { StoredKeyEpochs } from '@sealpost/sdk/key-epochs'
 import { type Millis, OperatingError } from '@sealpost/std'
@@ -99,7 +99,7 @@ export async function callPeer<M extends keyof PeerCalls>(
       const answer = session.calls[method](question as never) as Answer<M>
       // A session that ends with its answer has not failed.
       const ended = method === 'rotateIdentity' ? [] : [session.failed]
-      return await abortable(Promise.race([answer, ...ended]), signal)
+      return await abortable(Promise.race([answer, session.distrusted, ...ended]), signal)
     }
     patience.begin()
     try {
@@ -138,13 +138,19 @@ function unreachable(): OperatingError {
   return new OperatingError('unreachable', 'The broker does not answer. `sealpost doctor` looks into it.')
 }
 
+interface OpenedSession extends PeerSession {
+  readonly calls: PeerCalls
+  /** Rejects when the platform does not trust the broker's certificate. The peer goes on dialling. */
+  readonly distrusted: Promise<never>
+}
+
 interface Opening {
   readonly shell: Shell
   readonly place: Place
   readonly credit?: number
 }
 
-async function openAt(desk: HeldDesk, { shell, place, credit }: Opening): Promise<PeerSession & { calls: PeerCalls }> {
+async function openAt(desk: HeldDesk, { shell, place, credit }: Opening): Promise<OpenedSession> {
   try {
     const keys = await shell.profile.readKeys()
     const { identity, formerBoxKeys, formerKeys = [], warning } = keys
@@ -153,9 +159,13 @@ async function openAt(desk: HeldDesk, { shell, place, credit }: Opening): Promis
     const keyEpochs = await openProfileKeyEpochs(shell.profile, keys, meshId)
     const store = await openFileStore(join(shell.profile.folder, 'messages'))
     const online = Promise.withResolvers<Durability>()
+    const distrusted = Promise.withResolvers<never>()
+    distrusted.promise.catch(() => undefined) // for those who wait for one answer
     const news = newsFor(shell.output, place.contacts)
     const onEvent = (event: PeerEvent) => {
       if (event.type === 'connected') online.resolve(event.durability)
+      if (event.type === 'disconnected' && event.code === 'certificate_untrusted')
+        distrusted.reject(certificateUntrusted(event.trouble ?? 'unknown'))
       if (event.type === 'addresses') void noteCell(shell, event.cell)
       news(event)
     }
@@ -189,6 +199,7 @@ async function openAt(desk: HeldDesk, { shell, place, credit }: Opening): Promis
       peer,
       calls,
       failed: failureOf(peer),
+      distrusted: distrusted.promise,
       [Symbol.asyncDispose]: () => end({ desk, peer, keyEpochs }),
     }
   } catch (error) {

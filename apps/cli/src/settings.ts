@@ -57,6 +57,11 @@ export const variables = [
       'the token for it; SEALPOST_ADMIN_TOKEN_FILE names a file with it. Both as `sealpost up` left them, without',
   },
   { name: 'CELLS_FILE', meaning: 'the file of cells, for `mesh`, with the addresses of their databases' },
+  {
+    name: 'NODE_EXTRA_CA_CERTS',
+    meaning:
+      'a file with certificates of further authorities, as PEM, for a broker whose certificate is of a private one',
+  },
   { name: 'NO_COLOR', meaning: 'set to anything: no colours' },
 ] as const
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { normalizeAuthority } from './index.ts'
+import { isExposed, normalizeAuthority, portOf } from './index.ts'
 
 test.each([
   ['wss://Broker.Example/v1/ws', 'broker.example:443'],
@@ -30,4 +30,30 @@ test.each(['', 'ftp://broker.example', 'wss://', 'broker.example:70000', 'wss://
 
 test('an address with a password is refused and not repeated', () => {
   expect(() => normalizeAuthority('wss://user:hunter2@broker.example')).toThrow(/^(?!.*hunter2)/)
+})
+
+test.each([
+  ['ws://192.168.1.20:7450', true],
+  ['http://broker.example/v1/ws', true],
+  ['WS://broker.example', true],
+  ['ws://0.0.0.0:7450', true],
+  ['ws://localhost.example', true],
+  ['ws://127.0.0.1.example', true],
+  ['ws://[fe80::1]:7450', true],
+  ['wss://broker.example', false],
+  ['https://192.168.1.20', false],
+  ['ws://localhost:7450', false],
+  ['ws://Broker.LOCALHOST', false],
+  ['ws://127.3.2.1:7450', false],
+  ['ws://[::1]:7450', false],
+])('%s is exposed: %s', (address, isSo) => {
+  expect(isExposed(address)).toBe(isSo)
+})
+
+test.each([
+  ['ws://127.0.0.1:7450', 7450],
+  ['wss://broker.example:443/v1/ws', 443],
+  ['ws://[::1]:80', 80],
+])('the port of %s is %i', (address, port) => {
+  expect(portOf(address)).toBe(port)
 })

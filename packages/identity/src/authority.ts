@@ -24,6 +24,24 @@ export function normalizeAuthority(address: string, bareScheme: 'wss' | 'ws' = '
   return `${url.hostname}:${url.port || defaultPort}`
 }
 
+/** The port of an address, also when it is the one that its scheme stands for. @throws OperatingError as `normalizeAuthority` */
+export function portOf(address: string): number {
+  const authority = normalizeAuthority(address)
+  return Number(authority.slice(authority.lastIndexOf(':') + 1))
+}
+
+/** Whether a connection there leaves this machine unencrypted. @throws OperatingError as `normalizeAuthority` */
+export function isExposed(address: string): boolean {
+  const authority = normalizeAuthority(address)
+  return /^(ws|http):/i.test(address) && !isLoopback(authority.slice(0, authority.lastIndexOf(':')))
+}
+
+/** Of a host name or an address, an IPv6 one with brackets or without. */
+export function isLoopback(host: string): boolean {
+  const name = host.toLowerCase().replace(/^\[(.*)\]$/, '$1')
+  return name === '::1' || name === 'localhost' || name.endsWith('.localhost') || /^127(\.\d{1,3}){3}$/.test(name)
+}
+
 function parse(text: string): URL | null {
   return URL.canParse(text) ? new URL(text) : null
 }

@@ -14,7 +14,7 @@ export {
   isAttachmentType,
   readAttachment,
 } from './attachment.ts'
-export { normalizeAuthority } from './authority.ts'
+export { isExposed, isLoopback, normalizeAuthority, portOf } from './authority.ts'
 export { concatBytes } from './byte-fields.ts'
 export {
   type DeviceRemoval,

@@ -42,7 +42,8 @@ async function load(
 
 /**
  * Resolves after the first session began; until then it dials again as often as it takes.
- * @throws SealpostError with a terminal code (`auth_failed`, `revoked`, `wrong_broker`, …), `aborted`, or as `openPeer`
+ * @throws SealpostError with a terminal code (`auth_failed`, `revoked`, `wrong_broker`, …), `certificate_untrusted`, `aborted`, or as
+ *   `openPeer`
  */
 export async function connect(options: ConnectOptions): Promise<Peer> {
   const peer = await newPeer(options)
@@ -54,6 +55,7 @@ export async function connect(options: ConnectOptions): Promise<Peer> {
     await peer.start()
     return peer
   } catch (error) {
+    if ((error as SealpostError).code === 'certificate_untrusted') await peer.close() // it would go on dialling
     throw signal?.aborted ? aborted(signal.reason) : error
   } finally {
     signal?.removeEventListener('abort', abort)

@@ -17,6 +17,7 @@ import {
 import type { Millis } from '@sealpost/std'
 import { Addresses, type KnownAddresses } from './addresses.ts'
 import { backoffMs, HINT_MAX_MS, putOffMs } from './backoff.ts'
+import { TLS_FAILED } from './certificate.ts'
 import { refusedBy, type SealpostCode, SealpostError } from './errors.ts'
 import { Liveness } from './liveness.ts'
 import type { CryptoPort, PeerEffects, PeerPlace } from './ports.ts'
@@ -134,6 +135,7 @@ export class Connection {
   /** The socket is gone. `closeNumber` is the WebSocket's close code. */
   closed(dialNo: number, closeNumber: number, nowMs: Millis): void {
     if (dialNo !== this.dialNo || !this.#isDialled()) return
+    if (closeNumber === TLS_FAILED) return this.#lose('certificate_untrusted', nowMs)
     const code = codeOfClose(closeNumber)
     if (code && this.#isFinal(code)) this.#end(refusedBy(code))
     else this.#lose(code ?? 'connection_lost', nowMs)

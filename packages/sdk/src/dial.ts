@@ -1,6 +1,7 @@
 /** One connection for a short exchange, frame by frame: it is not kept up, and ends with its first trouble. */
 import { decodeServerFrame, encode, type Form, type FrameOf, type ServerFrame, SUBPROTOCOLS } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
+import { certificateTrouble, certificateUntrusted } from './certificate.ts'
 import { codeOfClose } from './connection.ts'
 import { refusedBy, SealpostError } from './errors.ts'
 import type { WebSocketConstructor, WebSocketLike } from './web-socket.ts'
@@ -30,7 +31,10 @@ export class Dial {
     this.#socket.binaryType = 'arraybuffer'
     this.#socket.onmessage = ({ data: wire }) => this.#heard(wire)
     this.#socket.onclose = ({ code }) => this.#closed(code)
-    this.#socket.onerror = () => undefined // `close` follows
+    this.#socket.onerror = (event: unknown) => {
+      const trouble = certificateTrouble(event)
+      if (trouble !== null) this.#fail(certificateUntrusted(trouble)) // else `close` says what there is to say
+    }
   }
 
   send(frame: Parameters<typeof encode>[1]): void {

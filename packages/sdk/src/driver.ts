@@ -4,6 +4,7 @@
  */
 import { type ClientFrame, decodeServerFrame, encodeToSend, type Form, SUBPROTOCOLS } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
+import { certificateTrouble, TLS_FAILED } from './certificate.ts'
 import type { PeerEvent } from './events.ts'
 import type { Message } from './message.ts'
 import { PeerEngine, type PeerEngineOptions } from './peer-engine.ts'
@@ -40,6 +41,8 @@ const TURNS_MAX = 256
 
 export class Driver implements PeerEffects {
   readonly engine: PeerEngine
+  /** What the platform said of the broker's certificate at the last dial; null: nothing. */
+  #trouble: string | null = null
   readonly #options: DriverOptions
   private socket: WebSocketLike | null = null
   #isFlushDue = false
@@ -91,14 +94,17 @@ export class Driver implements PeerEffects {
     const subprotocol = Object.entries(SUBPROTOCOLS).find(([, its]) => its === form)![0]
     const socket = new WebSocket(socketUrl(url), [subprotocol])
     this.socket = socket
+    this.#trouble = null
     socket.binaryType = 'arraybuffer'
     socket.onopen = () => this.tell(() => this.engine.opened(dialNo))
     socket.onmessage = ({ data: wire }) => this.tell(() => this.#heard(dialNo, wire))
     socket.onclose = ({ code }) => {
-      this.tell(() => this.engine.closed(dialNo, code))
+      this.tell(() => this.engine.closed(dialNo, this.#trouble === null ? code : TLS_FAILED))
       this.#gone(socket)
     }
-    socket.onerror = () => undefined // `close` follows, and says what there is to say
+    socket.onerror = (event: unknown) => {
+      this.#trouble = certificateTrouble(event) // `close` follows
+    }
   }
 
   hangUp(): void {
@@ -108,6 +114,7 @@ export class Driver implements PeerEffects {
     this.#closing.add(socket)
     socket.onopen = null
     socket.onmessage = null
+    socket.onerror = null
     socket.onclose = () => this.#gone(socket)
     socket.close(1000)
   }
@@ -122,7 +129,8 @@ export class Driver implements PeerEffects {
 
   announce(event: PeerEvent): void {
     if (event.type === 'closed' && this.#options.store) this.#released = this.#release(this.#options.store.store)
-    this.#options.announce(event)
+    const isDistrust = event.type === 'disconnected' && event.code === 'certificate_untrusted'
+    this.#options.announce(isDistrust && this.#trouble !== null ? { ...event, trouble: this.#trouble } : event)
   }
 
   flushSoon(): void {

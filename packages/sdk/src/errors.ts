@@ -13,6 +13,8 @@ import type { HttpRefusalCode } from './http/http-codes.ts'
  * - `own_key_missing`: the directory names a box key of this peer that it was not given, and mail sealed to it came. The
  *   peer ended before it rejected anything: start it with the key file from after the rotation.
  * - `aborted`: the caller's signal fired before the first session.
+ * - `certificate_untrusted`: the platform does not trust the TLS certificate of the broker: its authority is unknown, it is for
+ *   another name, or it has expired. A peer with a session goes on dialling.
  * - `connection_lost`: of `join`: no answer came. The same invite may be tried again with the same identity.
  * - `invite_malformed`: it is no invite, or not as it was signed.
  * - `name_malformed`: a name is 1 to 64 characters of printable ASCII without `/ , * ( )` and no hyphen at its beginning. Spaces
@@ -68,6 +70,7 @@ export type SdkCode =
   | 'key_refused'
   | 'own_key_missing'
   | 'aborted'
+  | 'certificate_untrusted'
   | 'connection_lost'
   | 'invite_malformed'
   | 'name_malformed'

@@ -27,7 +27,8 @@ export type PeerEvent =
    * or was given up after its `strikes`, and what it `rejected`. With `isAll` false the rest follows the next `connected`.
    */
   | { type: 'recovered'; isRecovered: boolean; lost: readonly LostMail[]; isAll: boolean }
-  | { type: 'disconnected'; code: SealpostCode | 'connection_lost'; retryInMs: Millis }
+  /** `trouble`: with `certificate_untrusted` what the platform says is wrong with the certificate. */
+  | { type: 'disconnected'; code: SealpostCode | 'connection_lost'; retryInMs: Millis; trouble?: string }
   /** The mesh is at home at another broker of the cluster, which is dialled now. */
   | { type: 'moved'; url: string }
   /**

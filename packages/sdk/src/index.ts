@@ -3,6 +3,7 @@
 export type { BoxKeys, Identity } from '@sealpost/identity'
 export type { Availability, Form, Priority, ReceiptEvent, ReceiptWish } from '@sealpost/protocol'
 export type { EnvelopeId, GroupId, InviteId, MeshId, PeerKey, PoolId } from '@sealpost/std'
+export { certificateTrouble, certificateUntrusted } from './certificate.ts'
 export { connect, openPeer } from './client.ts'
 export type { ConnectOptions } from './connect-options.ts'
 export type { ConnectionState } from './connection.ts'

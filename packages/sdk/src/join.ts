@@ -47,8 +47,8 @@ const JOIN_WITHIN_MS = 20_000
 /**
  * Uses the invite. Said again with the same identity, after a lost answer, it is the same enrolment.
  * @throws SealpostError `invite_malformed`, `name_malformed`, `wrong_broker`; from the broker `invite_refused` (expired,
- *   revoked, used up, or not of this broker: one answer), `already_member`, `name_taken`, `revoked`; retryable
- *   `connection_lost`, `try_later`, `restarting`, `moved`
+ *   revoked, used up, or not of this broker: one answer), `already_member`, `name_taken`, `revoked`; from this machine
+ *   `certificate_untrusted`; retryable `connection_lost`, `try_later`, `restarting`, `moved`
  */
 export async function join(options: JoinOptions): Promise<Membership> {
   await ready()

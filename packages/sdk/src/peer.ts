@@ -1,6 +1,7 @@
 /** A peer as its application has it: everything it may ask, and the promises that answer. */
 import type { BoxKeys, Identity } from '@sealpost/identity'
 import type { EnvelopeId, InviteId, Millis, PeerKey } from '@sealpost/std'
+import { certificateUntrusted } from './certificate.ts'
 import type { ConnectOptions } from './connect-options.ts'
 import { type ConsentState, type ConsentUpdate, updateConsent } from './consent.ts'
 import { clockMs, Driver, type LoadedStore } from './driver.ts'
@@ -53,6 +54,9 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   readonly #onEvent: ((event: PeerEvent) => void) | undefined
   readonly #whisperHandlers = new Set<(whisper: Whisper) => void>()
   readonly #presenceHandlers = new Set<(entry: PresenceEntry) => void>()
+  readonly #addressCount: number
+  /** Attempts in a row that ended at a certificate. */
+  #untrusted = 0
   readonly #first = Promise.withResolvers<void>()
   readonly #ended = Promise.withResolvers<SealpostError | null>()
   readonly #ask: Ask = (question) =>
@@ -61,6 +65,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   /** Use `connect` or `openPeer`. */
   constructor(options: ConnectOptions, crypto: CryptoPort & OwnKeys, store: LoadedStore | null = null) {
     const urls = typeof options.url === 'string' ? [options.url] : options.url
+    this.#addressCount = urls.length
     this.#ownKeys = crypto
     const { identity, brokerKey, meshId, window, credit, keyEpochs, autoExtend = true } = options
     this.key = identity.signing.publicKey
@@ -311,12 +316,21 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
 
   #announce(event: PeerEvent): void {
     if (event.type === 'connected') this.#first.resolve()
+    if (event.type === 'disconnected') this.#lost(event.code, event.trouble)
     if (event.type === 'closed') this.#end(event.error)
     const onEvent = this.#onEvent
     if (event.type === 'whisper') call(this.#whisperHandlers, event)
     if (event.type === 'presence') call(this.#presenceHandlers, event)
     // In a turn of its own: what the application throws must not end up inside the engine.
     if (onEvent) queueMicrotask(() => onEvent(event))
+  }
+
+  /** Who waits for the first session is told when no address of the application's has a certificate that is trusted. */
+  #lost(code: string, trouble = 'unknown'): void {
+    this.#untrusted = code === 'certificate_untrusted' ? this.#untrusted + 1 : 0
+    if (this.#untrusted < this.#addressCount) return
+    this.#first.promise.catch(() => undefined) // nobody may wait for it
+    this.#first.reject(certificateUntrusted(trouble))
   }
 
   #end(error: SealpostError | null): void {

@@ -7,6 +7,7 @@ import { abortable, withDeadline } from '../deadline.ts'
 import { keyOf } from '../first-mesh.ts'
 import { examples, type Run, type Shell } from '../shell.ts'
 import { escapeName } from '../terminal-text.ts'
+import { dialWarning } from '../transport.ts'
 import { userName } from '../user-name.ts'
 import { timeOption } from '../words.ts'
 
@@ -31,8 +32,7 @@ export function joinCommand(run: Run): Command {
 async function joinMesh(asked: Shell, options: JoinOptions, invite: string): Promise<void> {
   await ready()
   const isDevice = isDeviceInvite(invite)
-  if (isDevice) readDeviceInvite(invite)
-  else readInvite(invite) // before keys are made for nothing
+  const { url: dialled } = isDevice ? readDeviceInvite(invite) : readInvite(invite) // before keys are made for nothing
   const { profile, output } = asked
   const former = await profile.findMembership()
   if (former)
@@ -40,6 +40,8 @@ async function joinMesh(asked: Shell, options: JoinOptions, invite: string): Pro
       'profile_joined',
       `The profile ${profile.name} is a member of the mesh ${former.meshId} already: choose another with --profile.`,
     )
+  const warning = dialWarning(dialled)
+  if (warning !== null) output.warn(escapeName(warning))
   const key = await keyOf(profile)
   const { identity } = await profile.readKeys()
   using shell = withDeadline(asked, options.timeout, `The broker did not answer within ${options.timeout} s.`)

@@ -5,7 +5,7 @@ import { join, resolve } from 'node:path'
 import { logLine } from '@sealpost/broker/program'
 import { openDatabase, prepareDatabase } from '@sealpost/db'
 import { type EmbeddedPostgres, startEmbedded } from '@sealpost/db/embedded'
-import { fingerprint, generateSigningKeys, normalizeAuthority, ready } from '@sealpost/identity'
+import { fingerprint, generateSigningKeys, isLoopback, normalizeAuthority, portOf, ready } from '@sealpost/identity'
 import { writeKeyFile } from '@sealpost/identity/key-file'
 import { isHex, type MeshId, OperatingError, type PeerKey, toHex } from '@sealpost/std'
 import { Command } from 'commander'
@@ -16,6 +16,7 @@ import { enrolFirstAdmin, type FirstMesh, keyOf, newMeshId } from '../first-mesh
 import { isRecord, readJsonFile, writeJsonFile } from '../json-file.ts'
 import type { Membership } from '../profile.ts'
 import { examples, type Run, type Shell } from '../shell.ts'
+import { listenWarning } from '../transport.ts'
 import { userName } from '../user-name.ts'
 import { whole } from '../words.ts'
 
@@ -24,6 +25,8 @@ interface UpOptions {
   readonly port?: number
   readonly host: string
   readonly url?: string
+  readonly tlsCert?: string
+  readonly tlsKey?: string
   readonly name?: string
   readonly log?: boolean
 }
@@ -31,7 +34,6 @@ interface UpOptions {
 const FIRST_PORT = 7450
 const PORTS = 50
 const PORT_MAX = 65_535
-const LOOPBACK = ['127.0.0.1', '::1', 'localhost']
 
 export function upCommand(run: Run): Command {
   return new Command('up')
@@ -47,6 +49,8 @@ export function upCommand(run: Run): Command {
     )
     .option('--host <ADDRESS>', 'the address to listen on; 0.0.0.0 for all', '127.0.0.1')
     .option('--url <URL>', 'how peers elsewhere dial it, for invites, like wss://broker.example')
+    .option('--tls-cert <FILE>', 'the certificate to serve wss:// with, as PEM with its chain; default: TLS_CERT')
+    .option('--tls-key <FILE>', 'its private key, as PEM; default: TLS_KEY')
     .option('--name <NAME>', 'at the first start, what the first member is called; default: the name of your account')
     .option('--log', "print the broker's whole log on stderr, not only what is wrong")
     .addHelpText(
@@ -57,7 +61,7 @@ others. A broker that dies is started again. Its other settings are environment 
 ${examples(
   'sealpost up',
   'sealpost up --data ./broker --port 7460',
-  'sealpost up --host 0.0.0.0 --url ws://192.168.1.20:7450',
+  'sealpost up --host 0.0.0.0 --url wss://broker.example:7450 --tls-cert chain.pem --tls-key key.pem',
 )}`,
     )
     .action(run(up))
@@ -73,8 +77,8 @@ interface UpState {
 
 async function up(shell: Shell, options: UpOptions): Promise<void> {
   await ready()
-  if (options.url === undefined && !LOOPBACK.includes(options.host))
-    shell.output.warn('Without --url peers elsewhere are refused: the broker must know the name they dial.')
+  const tls = tlsOf(shell, options)
+  warnAbout(shell, options, tls)
   const folder = resolve(options.data ?? shell.settings.dataFolder)
   await makeFolder(folder)
   const stateFile = join(folder, 'up.json')
@@ -89,14 +93,14 @@ async function up(shell: Shell, options: UpOptions): Promise<void> {
     { role: 'admin', url: logins.admin },
   ])
   const port = options.port ?? former?.port ?? (await freePort())
-  const keeper = stack.use(await startKeeper(shell, { options, folder, port, logins }))
+  const keeper = stack.use(await startKeeper(shell, { options, tls, folder, port, logins }))
   shell.signal.throwIfAborted()
   const { first } = keeper
   const admin = former?.admin ?? (await keyOf(shell.profile))
-  const state = { port: Number(new URL(first.url).port), meshId: former?.meshId ?? newMeshId(), admin }
+  const state = { port: portOf(first.url), meshId: former?.meshId ?? newMeshId(), admin }
   await writeJsonFile(stateFile, state)
   await keepAccess(postgres, folder, first.adminUrl)
-  const url = options.url ?? `ws://${new URL(first.url).host}`
+  const url = options.url ?? new URL(first.url).origin.replace(/^http/, 'ws')
   const member = await enrolAdmin(shell, state, {
     databaseUrl: postgres.url,
     brokerKey: first.brokerKey,
@@ -109,6 +113,26 @@ async function up(shell: Shell, options: UpOptions): Promise<void> {
   })
   await Promise.race([whenAborted(shell.signal), keeper.gaveUp, postgresEnded])
   shell.output.note('ending')
+}
+
+/** Empty: plain text. */
+type TlsFiles = { readonly TLS_CERT: string; readonly TLS_KEY: string }
+
+function tlsOf({ settings: { environment } }: Shell, { tlsCert, tlsKey, url }: UpOptions): TlsFiles {
+  if ((tlsCert === undefined) !== (tlsKey === undefined))
+    throw new OperatingError('usage', 'Give --tls-cert and --tls-key, both or neither.')
+  const files = tlsCert === undefined ? [environment.TLS_CERT, environment.TLS_KEY] : [tlsCert, tlsKey]
+  const [TLS_CERT = '', TLS_KEY = ''] = files.map((path) => (path ? resolve(path) : ''))
+  if (TLS_CERT !== '' && url !== undefined && !/^(wss|https):/i.test(url))
+    throw new OperatingError('usage', '--url must begin with wss:// where the broker has a certificate.')
+  return { TLS_CERT, TLS_KEY }
+}
+
+function warnAbout({ output }: Shell, { url, host }: UpOptions, { TLS_CERT }: TlsFiles): void {
+  if (isLoopback(host)) return
+  if (url === undefined)
+    output.warn('Without --url peers elsewhere are refused: the broker must know the name they dial.')
+  if (TLS_CERT === '') output.warn(listenWarning(host))
 }
 
 async function keepAccess({ url }: EmbeddedPostgres, folder: string, adminUrl: string): Promise<void> {
@@ -124,6 +148,7 @@ async function makeFolder(folder: string): Promise<void> {
 
 interface Start {
   readonly options: UpOptions
+  readonly tls: TlsFiles
   readonly folder: string
   readonly port: number
   readonly logins: Logins
@@ -142,7 +167,7 @@ function newLogins({ port }: EmbeddedPostgres): Logins {
   return { broker: urlOf('broker'), admin: urlOf('operator') }
 }
 
-async function startKeeper({ output, settings }: Shell, { options, folder, port, logins }: Start) {
+async function startKeeper({ output, settings }: Shell, { options, tls, folder, port, logins }: Start) {
   const keyFile = join(folder, 'broker-key.json')
   if (!(await Bun.file(keyFile).exists()))
     await writeKeyFile(keyFile, { kind: 'broker', signing: generateSigningKeys() })
@@ -150,6 +175,7 @@ async function startKeeper({ output, settings }: Shell, { options, folder, port,
     ADMIN_PORT: String(await adminPortBeside(port)),
     ...settings.environment,
     ...(options.url ? { AUTHORITIES: authorities(options.url, settings.environment.AUTHORITIES) } : {}),
+    ...tls,
     HOST: options.host,
     PORT: String(port),
     BROKER_KEY_FILE: keyFile,

@@ -4,6 +4,7 @@
  */
 import type { MeshId, Millis } from '@sealpost/std'
 import { backoffMs } from '../backoff.ts'
+import { certificateTrouble, certificateUntrusted } from '../certificate.ts'
 import { type SealpostCode, SealpostError } from '../errors.ts'
 import { type HttpPlace, requestToken } from './http-token.ts'
 
@@ -51,7 +52,7 @@ export class HttpAccess {
 
   /**
    * @throws SealpostError with the broker's code; `connection_lost` when it was away for longer than this has patience;
-   *   `wrong_broker`; the signal's own reason
+   *   `wrong_broker`, `certificate_untrusted`; the signal's own reason
    */
   async ask(ask: HttpAsk): Promise<HttpAnswer> {
     const untilMs = performance.now() + this.#patienceMs
@@ -86,6 +87,8 @@ export class HttpAccess {
     } catch (error) {
       if (error instanceof SealpostError && !error.isRetryable) throw error
       ask.signal?.throwIfAborted()
+      const trouble = certificateTrouble(error)
+      if (trouble !== null) throw certificateUntrusted(trouble)
       return { error: error instanceof SealpostError ? error : lost(error), afterMs: null }
     }
   }

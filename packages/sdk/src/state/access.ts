@@ -4,6 +4,7 @@
  */
 import type { Millis } from '@sealpost/std'
 import { backoffMs } from '../backoff.ts'
+import { certificateTrouble, certificateUntrusted } from '../certificate.ts'
 import { type SealpostCode, SealpostError } from '../errors.ts'
 import { answerMalformed, type HttpPlace, requestToken, TOKEN_SECONDS } from '../http/http-token.ts'
 
@@ -95,6 +96,8 @@ export class Access {
     } catch (cause) {
       if (cause instanceof SealpostError) return { error: cause, retryAfterMs: 0 }
       if (asked.signal?.aborted) throw new SealpostError('aborted', 'The request was called off.', { cause })
+      const trouble = certificateTrouble(cause)
+      if (trouble !== null) throw certificateUntrusted(trouble)
       const error = new SealpostError('connection_lost', 'The broker did not answer.', { isRetryable: true, cause })
       return { error, retryAfterMs: 0 }
     }
