@@ -33,7 +33,7 @@ interface Challenge {
   readonly issuedAtMs: number
 }
 
-interface Sent extends Refusable {
+export interface Sent extends Refusable {
   readonly results?: readonly (Refusable & { readonly status: string })[]
 }
 
@@ -46,14 +46,14 @@ const text = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64u
 const bytesOf = (base64url: string): Uint8Array => new Uint8Array(Buffer.from(base64url, 'base64url'))
 
 export class HttpSender {
-  readonly #url: string
+  readonly url: string
   readonly token: string
-  readonly #sealer: Sealer
+  readonly sealer: Sealer
 
   private constructor(url: string, token: string, sealer: Sealer) {
-    this.#url = url
+    this.url = url
     this.token = token
-    this.#sealer = sealer
+    this.sealer = sealer
   }
 
   /** As often as it is put off. @throws OperatingError `no_token` */
@@ -71,7 +71,7 @@ export class HttpSender {
     const envelopeId = toHex(crypto.getRandomValues(new Uint8Array(16))) as Parameters<
       typeof sealEnvelope
     >[1]['envelopeId']
-    const envelope = sealEnvelope(this.#sealer, { to, envelopeId, stream: null, sentAtMs: Date.now(), body })
+    const envelope = sealEnvelope(this.sealer, { to, envelopeId, stream: null, sentAtMs: Date.now(), body })
     return { envelopeId, recipient: to.peerKey, envelope: text(envelope) }
   }
 
@@ -90,7 +90,7 @@ export class HttpSender {
   async #post(item: SealedItem): Promise<Answered> {
     try {
       const headers = { authorization: `Bearer ${this.token}` }
-      const sent = (await ask(`${this.#url}/v1/send`, { envelopes: [item] }, headers)) as Sent
+      const sent = (await ask(`${this.url}/v1/send`, { envelopes: [item] }, headers)) as Sent
       const [result = sent] = sent.results ?? []
       const status = 'status' in result && result.status !== 'refused' ? result.status : undefined
       const { code, retryAfterMs } = result
@@ -137,7 +137,7 @@ interface Granted extends Refusable {
   readonly token?: string
 }
 
-async function ask(url: string, body: object, headers: Record<string, string> = {}): Promise<unknown> {
+export async function ask(url: string, body: object, headers: Record<string, string> = {}): Promise<unknown> {
   const given = { 'content-type': 'application/json', ...headers }
   const answer = await fetch(url, { method: 'POST', headers: given, body: JSON.stringify(body) })
   return answer.json()

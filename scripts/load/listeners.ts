@@ -12,8 +12,8 @@ export interface ListenersSetup {
   readonly meshId: MeshId
   readonly secrets: readonly SecretKeys[]
   readonly bodies: Bodies
-  /** A body that is whole, with its number; -1 for one that is not. */
-  readonly take: (number: number, atMs: number) => void
+  /** A body that is whole, with its number, -1 for one that is not; and which of the listeners has it. */
+  readonly take: (number: number, atMs: number, listener: number) => void
 }
 
 export class Listeners {
@@ -25,8 +25,12 @@ export class Listeners {
     await ready()
     const listeners = new Listeners()
     teardown.add({ end: () => listeners.close() })
-    for (const secret of setup.secrets) listeners.#peers.push(await listeners.#listen(secret, setup))
+    for (const [i, secret] of setup.secrets.entries()) listeners.#peers.push(await listeners.#listen(i, secret, setup))
     return listeners
+  }
+
+  get count(): number {
+    return this.#peers.length
   }
 
   /** Connections that ended by themselves. */
@@ -38,14 +42,14 @@ export class Listeners {
     await Promise.all(this.#peers.map((peer) => peer.close()))
   }
 
-  async #listen(secret: SecretKeys, { place, meshId, bodies, take }: ListenersSetup): Promise<Peer> {
+  async #listen(listener: number, secret: SecretKeys, { place, meshId, bodies, take }: ListenersSetup): Promise<Peer> {
     const onEvent = ({ type }: { readonly type: string }) => {
       if (type === 'disconnected') this.#dropped += 1
     }
     const peer = await connect({ ...place, meshId, identity: identityOf(secret), onEvent })
     peer.onMessage(({ body }) => {
       const number = bodies.numberOf(body)
-      take(bodies.isIntact(body, number) ? number : -1, clockMs())
+      take(bodies.isIntact(body, number) ? number : -1, clockMs(), listener)
     })
     return peer
   }

@@ -11,6 +11,8 @@ import { burst } from './burst.ts'
 import { connections } from './connections.ts'
 import { Effort, generatorCheck } from './effort.ts'
 import { hotGroup } from './hot-group.ts'
+import { httpCeiling } from './http-ceiling.ts'
+import { httpGroupSend } from './http-group-send.ts'
 import { httpSend } from './http-send.ts'
 import { failuresOf, graphOf } from './latency.ts'
 import { listing } from './listing.ts'
@@ -54,6 +56,8 @@ const PARTS: readonly Part[] = [
   { scenario: hotGroup, peers: 16 },
   { scenario: votes, peers: 10 },
   { scenario: httpSend, peers: 2 },
+  { scenario: httpCeiling, peers: 4, rate: 20 },
+  { scenario: httpGroupSend, peers: 6 },
   { scenario: stream, peers: 20 },
   { scenario: reactions, peers: 10 },
   { scenario: replay, peers: 4 },

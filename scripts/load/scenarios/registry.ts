@@ -3,6 +3,8 @@ import { attachments } from './attachments.ts'
 import { burst } from './burst.ts'
 import { connections } from './connections.ts'
 import { hotGroup } from './hot-group.ts'
+import { httpCeiling } from './http-ceiling.ts'
+import { httpGroupSend } from './http-group-send.ts'
 import { httpSend } from './http-send.ts'
 import { listing } from './listing.ts'
 import { mixed } from './mixed.ts'
@@ -25,6 +27,8 @@ export const SCENARIOS: readonly Scenario[] = [
   hotGroup,
   votes,
   httpSend,
+  httpCeiling,
+  httpGroupSend,
   stream,
   attachments,
   replay,

@@ -12,7 +12,7 @@ import type { Report } from '../tell.ts'
 import { type Usage, UsageWatch } from '../usage.ts'
 import { printFindings } from './print.ts'
 import { type Findings, isGood, isJudged, type Scenario } from './scenario.ts'
-import { drawsUsage, usageGraphs, usageSheet } from './spent.ts'
+import { drawsUsage, machineFact, usageGraphs, usageSheet } from './spent.ts'
 import { countedChecks, countedSheet, StatementCounts } from './statement-counts.ts'
 import { type StatementTimes, statementChecks, statementFacts, statementTimes } from './statements.ts'
 import { printSummary } from './summary.ts'
@@ -136,9 +136,10 @@ async function measure(
 
 function withUsage(findings: Findings, usage: Usage, seconds: number): Findings {
   const { sheets, graphs } = findings
-  if (drawsUsage(graphs)) return findings
+  const facts = [...findings.facts, machineFact(usage)]
+  if (drawsUsage(graphs)) return { ...findings, facts }
   const drawn = [...graphs, ...usageGraphs(usage.series)]
-  return { ...findings, sheets: [...sheets, usageSheet(usage, seconds)], graphs: drawn }
+  return { ...findings, facts, sheets: [...sheets, usageSheet(usage, seconds)], graphs: drawn }
 }
 
 /** The server's own time where it counts; else what the broker saw of it, which has the broker's own waits in it. */

@@ -1,5 +1,7 @@
 /** What brokers and Postgres spent during a scenario, told the same way for all of them. */
-import { count, figure, orDash } from '../text.ts'
+import { cpus, loadavg } from 'node:os'
+import type { Fact } from '../table.ts'
+import { count, figure, orDash, plural } from '../text.ts'
 import type { ProgramUsage, Usage, UsageSample } from '../usage.ts'
 import type { Graph, Sheet } from './scenario.ts'
 
@@ -27,6 +29,13 @@ export function usageSheet({ shards, postgres }: Usage, seconds: number): Sheet 
     head: [`CPU over ${figure(seconds)} s`, 'seconds', 'cores', 'peak RSS MB', 'descriptors'],
     rows: [...brokers, row('Postgres', postgres)],
   }
+}
+
+/** Percentiles of a machine that others use are theirs, too. */
+export function machineFact({ machineCoresBusy }: Usage): Fact {
+  const load = `load average ${figure(loadavg()[0]!)} on ${plural(cpus().length, 'core')}`
+  const busy = machineCoresBusy === null ? '' : `, of which ${figure(machineCoresBusy)} were busy`
+  return ['machine', `${load}${busy}, with whatever else ran`]
 }
 
 /** A scenario that draws its own keeps them. */

@@ -17,6 +17,8 @@ export interface StageSize {
   readonly senders: number
   /** Members beside them, for whoever needs more. */
   readonly others?: number
+  /** Each body goes to every listener, and has a number in the ledger for each of them. */
+  readonly isToAll?: boolean
 }
 
 export class Stage {
@@ -28,12 +30,13 @@ export class Stage {
   /** How often the broker put its peers off. */
   readonly putOffs: PutOffs
   readonly #bodies: Bodies
+  readonly #isToAll: boolean
   #ledger: Ledger
 
   /** Everybody is there, and has a token; nothing was sent. */
   static async open(setup: ScenarioSetup, size: StageSize, teardown: Teardown): Promise<Stage> {
     const { target, options, display } = setup
-    const { listeners, senders, others = 0 } = size
+    const { listeners, senders, others = 0, isToAll = false } = size
     const { payloadBytes, seed } = options
     const plan: Plan = {
       ...{ peers: listeners + senders + others, total: 0, rate: null, payloadBytes, seed },
@@ -45,7 +48,7 @@ export class Stage {
     const putOffs = { count: 0 }
     display.step(`${listeners} listen, ${senders} send by HTTP`)
     let stage: Stage | undefined
-    const take = (number: number, atMs: number) => stage?.ledger.arrived(number, atMs)
+    const take = (number: number, atMs: number, listener: number) => stage?.arrived(number, atMs, listener)
     const { meshId } = mesh
     const secrets = mesh.secrets.slice(0, listeners)
     const listening = Listeners.open({ place: place!, meshId, secrets, bodies, take }, teardown)
@@ -59,6 +62,7 @@ export class Stage {
       senders: entered,
       others: partOf(mesh, listeners + senders),
       bodies,
+      isToAll,
       putOffs,
     })
     return stage
@@ -66,7 +70,10 @@ export class Stage {
 
   private constructor(
     mesh: Mesh,
-    parts: Pick<Stage, 'listeners' | 'senders' | 'others' | 'putOffs'> & { readonly bodies: Bodies },
+    parts: Pick<Stage, 'listeners' | 'senders' | 'others' | 'putOffs'> & {
+      readonly bodies: Bodies
+      readonly isToAll: boolean
+    },
   ) {
     this.mesh = mesh
     this.listeners = parts.listeners
@@ -74,6 +81,7 @@ export class Stage {
     this.others = parts.others
     this.putOffs = parts.putOffs
     this.#bodies = parts.bodies
+    this.#isToAll = parts.isToAll
     this.#ledger = new Ledger(clockMs())
   }
 
@@ -88,8 +96,17 @@ export class Stage {
     return { ledger: this.#ledger, startMs }
   }
 
+  arrived(number: number, atMs: number, listener: number): void {
+    const own = this.#isToAll && number >= 0 ? number * this.listeners.count + listener : number
+    this.#ledger.arrived(own, atMs)
+  }
+
+  body(number: number): Uint8Array {
+    return this.#bodies.make(number)
+  }
+
   seal(sender: number, listener: number, number: number): SealedItem {
-    return this.senders[sender]!.seal(this.mesh.bindings[listener]!, this.#bodies.make(number))
+    return this.senders[sender]!.seal(this.mesh.bindings[listener]!, this.body(number))
   }
 
   /** One message, due then; resolves when it is answered. */

@@ -1,56 +1,74 @@
-/** A probe for the ceiling: more and more messages a second, until the latency or a fault says that it is reached. */
+/** A search for the ceiling: more and more messages a second, until the latency or a fault says that it is reached, and then between. */
 import type { Teardown } from '../../lib/teardown.ts'
+import { type Attempt, highestGood, lowestBad, searchCeiling } from '../ceiling.ts'
 import type { Plan } from '../plan.ts'
 import { isClean, type LoadResult, resultOf } from '../result.ts'
 import { newMeshes, runOnce } from '../run.ts'
 import { ALONE } from '../spread.ts'
 import { count, figure } from '../text.ts'
 import { generatorCheck } from './effort.ts'
-import { type Findings, type Scenario, type ScenarioSetup, sizeOf } from './scenario.ts'
+import { percentileCheck, samplesFor, secondsFor } from './percentiles.ts'
+import { type Findings, type Graph, type Scenario, type ScenarioSetup, sizeOf } from './scenario.ts'
 
 const RATES = [50, 300, 1_000, 2_500, 5_000, 10_000, 15_000, 20_000, 30_000, 40_000]
-const QUICK_RATES = [50, 1_000, 5_000, 20_000]
+const SPLITS = 3
+const QUICK_RATES = [300, 1_000, 5_000, 20_000]
+const QUICK_SPLITS = 1
 const P99_MS_MAX = 100
 const RATE_MIN = 1_000
 
 export const throughput: Scenario = {
   name: 'throughput',
-  summary: '50, 300, 1,000, … messages a second, until p99 is over 100 ms or something fails',
+  summary: 'the highest rate with p99 ≤ 100 ms: 50, 300, 1,000, … messages a second, then between the last two',
   bar: `${count(RATE_MIN)}/s and more, p99 ≤ ${P99_MS_MAX} ms`,
   reported: 'inconclusive; 150–200 messages/s',
   run,
 }
 
+type Tried = Attempt<LoadResult>
+
 async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> {
   const { target, options, display } = setup
   const { peers, seconds } = sizeOf(setup, { peers: 100, seconds: 10 }, { peers: 50, seconds: 3 })
-  const results: LoadResult[] = []
-  for (const rate of options.rate === null ? ratesOf(setup) : [options.rate]) {
-    display.step(`${rate} messages a second`)
+  const attempts = await searchCeiling(searchOf(setup), async (rate) => {
+    const lasts = options.asked.seconds ?? Math.max(seconds, secondsFor(99, rate))
+    display.step(`${count(rate)} messages a second for ${count(lasts)} s`)
     const { payloadBytes, seed } = options
-    const plan: Plan = { peers, total: rate * seconds, rate, payloadBytes, seed, isOneWay: false, spread: ALONE }
+    const plan: Plan = { peers, total: rate * lasts, rate, payloadBytes, seed, isOneWay: false, spread: ALONE }
     const meshes = await newMeshes({ plan, target, options }, teardown)
     const outcome = await runOnce({ plan, meshes, target, options, display }, teardown)
-    results.push(resultOf(outcome, target, options))
-    if (!isBelowCeiling(results.at(-1)!)) break
-  }
-  return findingsOf(results, target.version.limits)
+    const found = resultOf(outcome, target, options)
+    return { rate, isGood: isBelowCeiling(found), found }
+  })
+  return findingsOf(attempts, target.version.limits)
 }
 
-const ratesOf = ({ options }: ScenarioSetup): readonly number[] => (options.isQuick ? QUICK_RATES : RATES)
+/** A rate that was asked for is the only one. */
+function searchOf({ options }: ScenarioSetup) {
+  if (options.rate !== null) return { rates: [options.rate], splits: 0 }
+  return options.isQuick ? { rates: QUICK_RATES, splits: QUICK_SPLITS } : { rates: RATES, splits: SPLITS }
+}
 
-const isBelowCeiling = (result: LoadResult): boolean => isClean(result) && result.e2eMs.p99 <= P99_MS_MAX
+/** With too few samples for its percentile a rate is held when nothing fails. */
+const isBelowCeiling = (result: LoadResult): boolean =>
+  isClean(result) && (result.delivered < samplesFor(99) || result.e2eMs.p99 <= P99_MS_MAX)
 
-function findingsOf(results: readonly LoadResult[], limits: 'on' | 'off'): Findings {
-  const held = results.filter(isBelowCeiling)
-  const best = held.at(-1)
+function findingsOf(attempts: readonly Tried[], limits: 'on' | 'off'): Findings {
+  const results = attempts.map(({ found }) => found)
+  const best = highestGood(attempts)
+  const bad = lowestBad(attempts)
   const share = Math.max(...results.map(({ loadgenCpuShareMax }) => loadgenCpuShareMax))
-  const reached = results.length > held.length ? ` and ${count(results.at(-1)!.rate!)} not` : ', and more was not tried'
+  const most = Math.max(...attempts.map(({ rate }) => rate))
+  const asked = Math.min(RATE_MIN, most)
+  const reached = bad === undefined ? ', and more was not tried' : ` and ${count(bad)} not`
   return {
-    headline: best ? `${count(best.rate!)} messages a second held${reached}` : 'not even the first rate was held',
-    shown: best ? `${count(best.rate!)}/s, p99 ${figure(best.e2eMs.p99)} ms` : 'none held',
-    sheets: [sheetOf(results)],
-    facts: [['limiter', `${limits}, says the broker at /version; ${count(refusedOf(results))} sends were refused`]],
+    headline: best ? `${count(best.rate)} messages a second held${reached}` : 'no rate was held',
+    shown: best ? `${count(best.rate)}/s, p99 ${figure(best.found.e2eMs.p99)} ms` : 'none held',
+    sheets: [sheetOf(attempts)],
+    facts: [
+      ['search', 'a rate is over when it was not held twice; the span between it and the last one held is split'],
+      ['limiter', `${limits}, says the broker at /version; ${count(refusedOf(results))} sends were refused`],
+    ],
     checks: [
       { about: 'mail', isMet: limits === 'off', sentence: "The broker's rate limits were off." },
       {
@@ -58,31 +76,38 @@ function findingsOf(results: readonly LoadResult[], limits: 'on' | 'off'): Findi
         isMet: results.every(isComplete),
         sentence: 'Nothing was lost at any rate, nor came twice or out of order.',
       },
-      {
-        about: 'cost',
-        isMet: (best?.rate ?? 0) >= Math.min(RATE_MIN, results.at(-1)!.rate!),
-        sentence: `${count(Math.min(RATE_MIN, results.at(-1)!.rate!))} messages a second are held.`,
-      },
+      { about: 'cost', isMet: (best?.rate ?? 0) >= asked, sentence: `${count(asked)} messages a second are held.` },
+      ...(best ? [bestCheck(best)] : []),
       generatorCheck(share),
     ],
-    graphs: [
-      {
-        title: 'Latency against the rate',
-        x: 'messages a second',
-        y: 'ms',
-        lines: (['p50', 'p95', 'p99'] as const).map((name) => ({
-          name,
-          points: results.map(({ rate, e2eMs }) => [rate!, e2eMs[name]] as const),
-        })),
-      },
-    ],
+    graphs: [graphOf(attempts)],
     figures: {
       messagesPerSecondHeld: best?.rate ?? 0,
-      e2eMsP99Held: best?.e2eMs.p99 ?? 0,
-      messagesPerSecondTried: results.at(-1)!.rate!,
+      e2eMsP99Held: best?.found.e2eMs.p99 ?? 0,
+      messagesPerSecondTried: most,
+      attempts: attempts.length,
       refused: refusedOf(results),
       generatorShare: share,
     },
+  }
+}
+
+const bestCheck = ({ rate, found }: Tried) =>
+  percentileCheck({
+    ...{ percent: 99, samples: found.delivered, ms: found.e2eMs.p99, maxMs: P99_MS_MAX },
+    of: `messages at ${count(rate)}/s`,
+  })
+
+function graphOf(attempts: readonly Tried[]): Graph {
+  const inOrder = attempts.toSorted((a, b) => a.rate - b.rate)
+  return {
+    title: 'Latency against the rate',
+    x: 'messages a second',
+    y: 'ms',
+    lines: (['p50', 'p95', 'p99'] as const).map((name) => ({
+      name,
+      points: inOrder.map(({ rate, found }) => [rate, found.e2eMs[name]] as const),
+    })),
   }
 }
 
@@ -92,17 +117,12 @@ const isComplete = ({ lost, misdelivered, outOfOrder }: LoadResult): boolean => 
 const refusedOf = (results: readonly LoadResult[]): number =>
   results.flatMap(({ refused }) => Object.values(refused)).reduce((a, b) => a + b, 0)
 
-function sheetOf(results: readonly LoadResult[]) {
-  const rows = results.map((result) => {
-    const { rate, delivered, total, e2eMs, loadgenWasLimit } = result
+function sheetOf(attempts: readonly Tried[]) {
+  const rows = attempts.map(({ rate, isGood, found }) => {
+    const { delivered, total, e2eMs, loadgenWasLimit } = found
     const times = [e2eMs.p50, e2eMs.p95, e2eMs.p99].map(figure)
-    const state = isBelowCeiling(result) ? 'held' : 'over'
-    return [
-      count(rate!),
-      `${count(delivered)} of ${count(total)}`,
-      ...times,
-      `${state}${loadgenWasLimit ? ', generator busy' : ''}`,
-    ]
+    const state = `${isGood ? 'held' : 'over'}${loadgenWasLimit ? ', generator busy' : ''}`
+    return [count(rate), `${count(delivered)} of ${count(total)}`, ...times, state]
   })
   return { head: ['asked a second', 'delivered', 'p50', 'p95', 'p99 ms', ''], rows }
 }

@@ -1,0 +1,40 @@
+import { expect, test } from 'vitest'
+import { highestGood, lowestBad, searchCeiling } from './ceiling.ts'
+
+/** @param spoilt - the attempts that fail whatever their rate, counted from 0 */
+async function search(ceiling: number, { rates = [100, 1_000, 10_000], splits = 3, spoilt = [] as number[] } = {}) {
+  let made = 0
+  const attempts = await searchCeiling({ rates, splits }, async (rate) => {
+    const isGood = rate <= ceiling && !spoilt.includes(made)
+    made += 1
+    return { rate, isGood, found: null }
+  })
+  return { tried: attempts.map(({ rate }) => rate), best: highestGood(attempts)?.rate, bad: lowestBad(attempts) }
+}
+
+test('a bad step is taken once more, and then the span below it is split', async () => {
+  expect(await search(2_000)).toEqual({
+    tried: [100, 1_000, 10_000, 10_000, 3_200, 3_200, 1_800, 2_400, 2_400],
+    ...{ best: 1_800, bad: 2_400 },
+  })
+})
+
+test('one attempt that something else has spoilt ends nothing', async () => {
+  expect(await search(Infinity, { spoilt: [1] })).toEqual({
+    tried: [100, 1_000, 1_000, 10_000],
+    ...{ best: 10_000, bad: undefined },
+  })
+})
+
+test('below the first step there is a ceiling, too, or none at all', async () => {
+  expect(await search(30)).toMatchObject({ best: 25, bad: 35 })
+  expect(await search(0, { rates: [2] })).toEqual({ tried: [2, 2, 1, 1], best: undefined, bad: 1 })
+})
+
+test('a single rate that was asked for is not split', async () => {
+  expect(await search(100, { rates: [200], splits: 0 })).toEqual({ tried: [200, 200], best: undefined, bad: 200 })
+})
+
+test('a span that is narrow already is not split', async () => {
+  expect((await search(100, { rates: [100, 109] })).tried).toEqual([100, 109, 109])
+})
