@@ -30,14 +30,15 @@ export function messageForPeople(message: Message, contacts: Contacts, paint: Pa
       : ''
   const from = paint.bold(escapeName(senderLabelOf(contacts, message)))
   const text = escapeText(textOf(message) ?? binaryNotice(message), INDENT)
-  const file = fileNotice(message, fate)
+  const file = fileNotice(fileForPrograms(message, fate), fate)
   return `${paint.dim(time)} ${from}${to}${urgent}${asks}${again}  ${text}${file && paint.dim(file)}`
 }
 
-function fileNotice(message: Message, fate: FileFate): string {
-  if (fate.name === 'none') return ''
-  const file = attachmentOf(message)
-  const what = file ? `${escapeName(file.name)}, ${file.bytes} bytes` : 'a file of a later version of sealpost'
+/** A line of its own, or nothing. */
+export function fileNotice(file: FileForPrograms | null, fate: FileFate): string {
+  if (!file) return ''
+  const isKnown = file.name !== null
+  const what = isKnown ? `${escapeName(file.name!)}, ${file.bytes} bytes` : 'a file of a later version of sealpost'
   return `\n${INDENT}[${what}, ${wordsOf(fate)}]`
 }
 

@@ -5,6 +5,7 @@ import type {
   EnvelopeId,
   InviteId,
   MemberEntry,
+  Message,
   Peer,
   PeerKey,
   PresenceEntry,
@@ -13,7 +14,9 @@ import type {
 } from '@sealpost/sdk'
 import { type DeviceCalls, deviceCallsOf } from './device-calls.ts'
 import { type GroupCalls, groupCallsOf, type WithStateOf } from './group-calls.ts'
+import { type FileForPrograms, fileForPrograms } from './incoming-message.ts'
 import { type PoolCalls, poolCallsOf } from './pool-calls.ts'
+import { endWith, type FileFate } from './received-files.ts'
 
 export interface SendQuestion {
   readonly to: PeerKey
@@ -29,6 +32,8 @@ export interface RequestQuestion extends SendQuestion {
   readonly timeoutMs: number
   /** Ask only a peer that is online. */
   readonly ifOnline: boolean
+  /** Where the file of the answer is saved, an absolute path. */
+  readonly folder?: string
 }
 
 export interface RequestAnswer {
@@ -38,6 +43,9 @@ export interface RequestAnswer {
   readonly bodyBase64: string
   /** The other side says that what was asked for failed. */
   readonly isError: boolean
+  readonly file: FileForPrograms | null
+  /** What became of the file. Unless it was saved, the answer comes again as a message. */
+  readonly fate: FileFate
 }
 
 /** Everybody, and of those that are online what they say of themselves. */
@@ -87,9 +95,10 @@ export interface CallPorts {
   readonly online: Promise<Durability>
   readonly rotate: Rotations
   readonly withStateOf: WithStateOf
+  receiveFile(message: Message, folder: string | undefined): Promise<FileFate>
 }
 
-export function callsOf(peer: Peer, { online, rotate, withStateOf }: CallPorts): PeerCalls {
+export function callsOf(peer: Peer, { online, rotate, withStateOf, receiveFile }: CallPorts): PeerCalls {
   const post = ({ to, bodyBase64, ...options }: SendQuestion) =>
     peer.post(to, Buffer.from(bodyBase64, 'base64'), options)
   return {
@@ -102,10 +111,16 @@ export function callsOf(peer: Peer, { online, rotate, withStateOf }: CallPorts):
       const { envelopeId, isDuplicate } = await receipt
       return { envelopeId, isDuplicate }
     },
-    request: async ({ to, bodyBase64, ...options }) => {
+    request: async ({ to, bodyBase64, folder, ...options }) => {
       const answer = await peer.request(to, Buffer.from(bodyBase64, 'base64'), options)
+      const fate = await receiveFile(answer, folder).catch((error) => {
+        answer.retry()
+        throw error
+      })
+      endWith(answer, fate)
       const { envelopeId, sender, sentAtMs, isError, body } = answer
-      return { envelopeId, sender, sentAtMs, isError, bodyBase64: Buffer.from(body).toString('base64') }
+      const file = fileForPrograms(answer, fate)
+      return { envelopeId, sender, sentAtMs, isError, file, fate, bodyBase64: Buffer.from(body).toString('base64') }
     },
     setStatus: async (status) => {
       peer.setStatus(status)

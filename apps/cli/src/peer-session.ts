@@ -8,7 +8,6 @@ import { certificateUntrusted, openPeer, type Peer, type PeerEvent } from '@seal
 import { openFileStore } from '@sealpost/sdk/file-store'
 import type { StoredKeyEpochs } from '@sealpost/sdk/key-epochs'
 import { type Millis, OperatingError } from '@sealpost/std'
-import { Contacts } from './contacts.ts'
 import { abortable } from './deadline.ts'
 import { askDesk, type HeldDesk, holdDesk, isGone } from './desk.ts'
 import { openProfileKeyEpochs } from './key-epochs.ts'
@@ -16,14 +15,10 @@ import { rotateBoxKey, rotateIdentity } from './key-rotation.ts'
 import { withStateAt } from './open-state.ts'
 import { callsOf, type Durability, type PeerCalls } from './peer-calls.ts'
 import { newsFor } from './peer-news.ts'
-import type { Membership, Profile } from './profile.ts'
+import { type Place, readPlace } from './place.ts'
+import type { Profile } from './profile.ts'
+import { receiveFile } from './received-files.ts'
 import type { Shell } from './shell.ts'
-
-/** What a command knows of its place in the mesh. */
-export interface Place {
-  readonly membership: Membership
-  readonly contacts: Contacts
-}
 
 export interface PeerSession extends Place, AsyncDisposable {
   readonly peer: Peer
@@ -38,12 +33,6 @@ const GRACE_MS = 2_000
 /** How long a command that lasts waits for one of the same profile that is just passing. */
 const PASSING_MS = 5_000
 const TURN_EVERY_MS = 100
-
-/** @throws OperatingError `profile_missing`, `not_joined`, and those of the profile's files */
-export async function readPlace({ profile }: Shell): Promise<Place> {
-  const membership = await profile.readMembership()
-  return { membership, contacts: await Contacts.read(profile.contactsFile) }
-}
 
 /**
  * The session of this profile for as long as a command lasts, whether the broker is there yet or not; other commands ask
@@ -191,6 +180,7 @@ async function openAt(desk: HeldDesk, { shell, place, credit }: Opening): Promis
         boxKey: () => rotateBoxKey(shell.profile, peer),
         identity: () => rotateIdentity(shell.profile, peer),
       },
+      receiveFile: (message, folder) => receiveFile(shell, message, folder),
       withStateOf: (group, use) => withStateAt(shell, { url, brokerKey, meshId, identity, group }, use),
     })
     desk.serve(calls)

@@ -193,6 +193,58 @@ test('chat leaves a message with a file open, and takes it with --files', async 
   expect((await leftFor(name)).map(({ text }) => text)).toEqual(['end'])
 })
 
+/** A peer of alice that answers each request with the plan. */
+async function answering() {
+  const program = await alice()
+  program.peer.onMessage(async (message) => {
+    const file = await program.files.upload(new Blob([PLAN]), { to: message.sender, name: 'plan.txt' })
+    await message.reply('here it is', { attachment: attachmentText(file) })
+  })
+  return program
+}
+
+test('request saves the file of an answer, and without --files leaves the answer in the queue', async () => {
+  const { name, profile, folder } = await newMember()
+  const ask = (...words: string[]) => machine.run(['request', 'alice', 'the plan?', '--json', ...words, ...profile])
+  {
+    await using _ = await answering()
+    const saved = await ask('--files', folder)
+    expect([saved.code, JSON.parse(saved.stdout)]).toMatchObject([0, { file: { path: join(folder, 'plan.txt') } }])
+    expect(await readFile(join(folder, 'plan.txt'), 'utf8')).toBe(PLAN)
+    const left = await ask()
+    expect([left.code, codeOf(left)]).toEqual([1, 'file_not_saved'])
+    expect(heardBy(left)).toMatchObject([{ text: 'here it is', file: { name: 'plan.txt', path: null } }])
+    // The same by the session of a command that saves files.
+    const listener = machine.start(['listen', '--json', '--files', folder, ...profile])
+    const [first] = await listener.until('the answer came again', ({ stdout }) => {
+      const heard = heardBy({ stdout })
+      return heard.length > 0 ? heard : null
+    })
+    expect(first).toMatchObject({ text: 'here it is', file: { path: join(folder, 'plan (2).txt') } })
+    expect((await ask('--files', folder)).code).toBe(0)
+    expect(codeOf(await ask())).toBe('file_not_saved')
+    await listener.until('that answer came again, too', ({ stdout }) => heardBy({ stdout }).length === 2)
+    await listener.interrupt()
+  }
+  expect((await leftFor(name)).map(({ text }) => text)).toEqual(['end'])
+})
+
+test('an agent saves the file of an answer before it settles the answer', async () => {
+  const { name, profile, folder } = await newMember()
+  {
+    await using _ = await answering()
+    await using agent = await Agent.start(machine, [...profile, '--files', folder])
+    const { structured } = await agent.call('request', { to: 'alice', text: 'the plan?' })
+    const { messageId, file } = structured.answer!
+    expect(file).toMatchObject({ name: 'plan.txt', path: null })
+    const end = () => agent.call('settle_message', { messageIds: [messageId] })
+    expect((await end()).error?.code).toBe('file_not_saved')
+    expect((await agent.call('save_file', { messageId })).structured.path).toBe(join(folder, 'plan.txt'))
+    expect((await end()).isError).toBe(false)
+  }
+  expect((await leftFor(name)).map(({ text }) => text)).toEqual(['end'])
+})
+
 test('an agent settles a message when it has saved its file, and not before', async () => {
   const { name, profile, folder } = await newMember()
   await send(name, 'the plan', '--file', plan)

@@ -47,6 +47,13 @@ const RETRY_MAX_MS = 300_000
 export const pauseAfter = ({ attempt }: Message): Millis =>
   Math.min(RETRY_MAX_MS, RETRY_BASE_MS * 2 ** Math.min(attempt - 1, 16))
 
+/** Ends a message as its file allows: nothing is settled that was not saved. */
+export function endWith(message: Message, fate: FileFate): void {
+  if (fate.name === 'left' || fate.name === 'later') message.retry(pauseAfter(message))
+  else if (fate.name === 'lost') message.reject(fate.code)
+  else message.settle()
+}
+
 /** The SDK's iterator settles a message when it is asked for the next one, so each message has an iterator of its own. */
 export const nextMessage = (peer: Peer): Promise<IteratorResult<Message, undefined>> =>
   peer[Symbol.asyncIterator]().next()

@@ -26,7 +26,7 @@ interface Structured {
   readonly peers: readonly { readonly name: string; readonly key: string }[]
   readonly envelopeId: string
   readonly groups: readonly { readonly id: string; readonly name: string; readonly members: readonly object[] }[]
-  readonly answer: LabelledWords | null
+  readonly answer: (LabelledWords & { readonly messageId: string | null }) | null
   readonly isSaved: boolean
   readonly path: string | null
 }

@@ -282,8 +282,14 @@ export class Arrivals implements MessageDesk {
     const { counters, effects, isAnswer } = this.#ports
     if (message.receivedAtMs - message.sentAtMs > this.#maxAgeMs) return this.#refuseOld(message)
     counters.received += 1
-    if (message.inReplyTo !== null && isAnswer(message)) this.settle(message)
+    if (message.inReplyTo !== null && isAnswer(message)) this.#endAnswer(message)
     else effects.deliver(message)
+  }
+
+  /** A settled message is gone with the key of its file, so an answer with a file stays with who asked. */
+  #endAnswer(message: Message): void {
+    if (message.attachment === null) this.settle(message)
+    else this.hold(message)
   }
 
   #putOff(delivery: Pushed, until: { afterMs: Millis; nowMs: Millis }): void {

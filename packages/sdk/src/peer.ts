@@ -174,7 +174,8 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   }
 
   /**
-   * Resolves with the answer of that peer, which is settled already. One that says it failed (`isError`) is an answer, too.
+   * Resolves with the answer of that peer, which is settled already, unless a file goes with it (`attachment`): settle that one when
+   * you have saved the file. Until then its lease is extended. One that says it failed (`isError`) is an answer, too.
    * What comes after the timeout is a message like any other.
    * @throws SealpostError `timeout`; `no_responder` with `ifOnline`; as `send`
    */

@@ -28,6 +28,28 @@ describe('a request', () => {
     expect(world.broker.queues.get(alice.key)).toEqual([])
   })
 
+  test('leaves an answer open that a file goes with, until it is settled', async () => {
+    const { world, alice, bob, close } = await two()
+    const attachment = 'a reference'
+    bob.onMessage((message) => message.reply('here it is', { attachment }))
+    const answer = await alice.request(bob.key, 'the plan?')
+    expect([answer.text(), answer.attachment, answer.state]).toEqual(['here it is', attachment, 'open'])
+    await alice.close()
+    expect(world.broker.queues.get(alice.key)).toHaveLength(1)
+    await close()
+  })
+
+  test('has an answer with a file come again as a message when it is given back', async () => {
+    const { world, alice, bob, close } = await two()
+    bob.onMessage((message) => message.reply('here it is', { attachment: 'a reference' }))
+    const answer = await alice.request(bob.key, 'the plan?')
+    const again = take(alice, 1)
+    answer.retry()
+    expect((await again)[0]).toMatchObject({ envelopeId: answer.envelopeId, attempt: 2 })
+    await close()
+    expect(world.broker.queues.get(alice.key)).toEqual([])
+  })
+
   test('resolves with an answer that says it failed', async () => {
     const { alice, bob, close } = await two()
     bob.onMessage((message) => message.replyError('no such file'))

@@ -6,7 +6,7 @@ import { Command } from 'commander'
 import { abortable } from '../deadline.ts'
 import { messageForPeople, messageForPrograms } from '../incoming-message.ts'
 import { openSession, type PeerSession } from '../peer-session.ts'
-import { type FileFate, nextMessage, pauseAfter, receiveFile, UnsavedFiles } from '../received-files.ts'
+import { endWith, type FileFate, nextMessage, receiveFile, UnsavedFiles } from '../received-files.ts'
 import { recipientOf } from '../recipient.ts'
 import { SenderNames } from '../sender-names.ts'
 import { examples, type Run, type Shell } from '../shell.ts'
@@ -99,9 +99,7 @@ async function take(message: Message, fate: FileFate, chat: Chat): Promise<void>
     return
   }
   await show(message, fate, chat)
-  if (fate.name === 'later') message.retry(pauseAfter(message))
-  else if (fate.name === 'lost') message.reject(fate.code)
-  else message.settle()
+  endWith(message, fate)
 }
 
 /** Above the line that is being typed. */

@@ -1,9 +1,10 @@
 /** `sealpost request`: a question to a peer, done when its answer is here. */
+import { resolve } from 'node:path'
 import { PRIORITIES, type Priority } from '@sealpost/protocol'
 import { OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
 import { readBody } from '../body.ts'
-import { binaryNotice, bodyForPrograms, textOf } from '../incoming-message.ts'
+import { binaryNotice, bodyForPrograms, fileNotice, textOf } from '../incoming-message.ts'
 import type { RequestAnswer } from '../peer-calls.ts'
 import { callPeer } from '../peer-session.ts'
 import { explainUnknown, recipientOf } from '../recipient.ts'
@@ -16,6 +17,7 @@ interface RequestOptions {
   readonly priority: Priority
   readonly timeout: number
   readonly ifOnline?: boolean
+  readonly files?: string
 }
 
 export function requestCommand(run: Run): Command {
@@ -29,12 +31,17 @@ export function requestCommand(run: Run): Command {
     )
     .addOption(timeOption('--timeout <TIME>', 'how long to wait; an answer after that is a message', '30s'))
     .option('--if-online', 'give up at once when nobody is there')
+    .option(
+      '--files <FOLDER>',
+      'save the file of the answer there; without it such an answer stays in the queue, as a message',
+    )
     .addHelpText(
       'after',
       examples(
         "sealpost request bob 'which port?'",
         'sealpost request reviewer --file change.diff --timeout 10m',
         'sealpost request bob ping --if-online --json',
+        "sealpost request bob 'the plan?' --files ~/Downloads",
       ),
     )
     .action(run(request))
@@ -55,6 +62,7 @@ async function request(shell: Shell, options: RequestOptions, to: string, text: 
     ttlSeconds: 0,
     timeoutMs: options.timeout * 1000,
     ifOnline: options.ifOnline ?? false,
+    ...(options.files !== undefined && { folder: resolve(options.files) }),
   }
   const call = { method: 'request', question, withinMs: NO_LIMIT_MS, credit: CREDIT } as const
   const answer = await callPeer(shell, call).catch(async (error) => {
@@ -64,9 +72,14 @@ async function request(shell: Shell, options: RequestOptions, to: string, text: 
   return show(shell, answer)
 }
 
-async function show({ output }: Shell, { bodyBase64, ...answer }: RequestAnswer): Promise<void> {
+const NOT_SAVED =
+  'The answer stays in the queue as a message, because its file was not saved. `sealpost listen --files FOLDER` saves it.'
+
+async function show({ output }: Shell, { bodyBase64, fate, ...answer }: RequestAnswer): Promise<void> {
   const body = new Uint8Array(Buffer.from(bodyBase64, 'base64'))
   const text = escapeText(textOf({ body }) ?? binaryNotice({ body }), '')
   if (answer.isError) throw new OperatingError('answered_error', text)
-  await output.answer({ ...answer, ...bodyForPrograms({ body }) }, () => text)
+  await output.answer({ ...answer, ...bodyForPrograms({ body }) }, () => text + fileNotice(answer.file, fate))
+  if (fate.name === 'lost') throw new OperatingError(fate.code, 'The file of the answer is gone.')
+  if (fate.name === 'left' || fate.name === 'later') throw new OperatingError('file_not_saved', NOT_SAVED)
 }

@@ -58,11 +58,16 @@ export class Mail {
 
   /** For `peer.onMessage`: the message is the agent's until the promise resolves, and its lease goes on as long. */
   take(message: Message): Promise<void> {
-    const messageId = idOf(message)
-    const held = { messageId, message, timesRead: 0, isUnread: true, path: null, done: Promise.withResolvers<void>() }
-    this.held.set(messageId, held)
+    const held = this.hold(message)
     this.ring()
     return held.done.promise
+  }
+
+  /** A message that came as the answer of another tool: the agent has read it. */
+  takeRead(message: Message): OpenMessage {
+    const held = this.hold(message)
+    this.markRead([held])
+    return held
   }
 
   /** Read from now on, for a time. */
@@ -109,6 +114,13 @@ export class Mail {
     this.waiting.delete(over.resolve)
     signal.removeEventListener('abort', aborted)
     clearTimeout(timer)
+  }
+
+  private hold(message: Message): Held {
+    const messageId = idOf(message)
+    const held = { messageId, message, timesRead: 0, isUnread: true, path: null, done: Promise.withResolvers<void>() }
+    this.held.set(messageId, held)
+    return held
   }
 
   private close(messageIds: readonly string[], end: (message: Message) => void): void {

@@ -61,6 +61,14 @@ export const messageShape = wordsShape.extend({
   timesRead: z.number().describe('1 when it is read for the first time'),
 })
 
+/** An answer to a request. */
+export const answerShape = wordsShape.extend({
+  messageId: z
+    .string()
+    .nullable()
+    .describe('null: it is settled already. Otherwise a file goes with it: save_file, then settle_message'),
+})
+
 export type LabelledWords = z.infer<typeof wordsShape>
 export type LabelledMessage = z.infer<typeof messageShape>
 
@@ -104,8 +112,9 @@ export function fencedMessages(messages: readonly LabelledMessage[]): string {
   return [NOTICE, ...messages.map((message) => fenced(titleOf(message), message))].join('\n\n')
 }
 
-export function fencedAnswer(answer: LabelledWords): string {
-  return `${NOTICE}\n\n${fenced(answer.isError ? 'Answer that it failed,' : 'Answer', answer)}`
+export function fencedAnswer({ messageId, ...answer }: z.infer<typeof answerShape>): string {
+  const name = messageId === null ? '' : ` ${messageId}`
+  return `${NOTICE}\n\n${fenced(answer.isError ? `Answer${name} that it failed,` : `Answer${name}`, answer)}`
 }
 
 function fenced(title: string, { from, group, priority, attempt, text, bodyBase64, file }: LabelledWords): string {

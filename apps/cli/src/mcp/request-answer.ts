@@ -1,7 +1,7 @@
 /** The tool `request`. */
 import { SealpostError } from '@sealpost/sdk'
 import { z } from 'zod'
-import { fencedAnswer, labelPeer, labelWords, NOTICE, peerShape, wordsShape } from './peer-words.ts'
+import { answerShape, fencedAnswer, labelPeer, labelWords, NOTICE, peerShape } from './peer-words.ts'
 import { bodyOf, priorityShape, recipientShape, textShape } from './send-message.ts'
 import { tool } from './tool.ts'
 
@@ -24,7 +24,7 @@ export const requestAnswer = tool({
   output: z.object({
     notice: z.string(),
     to: peerShape,
-    answer: wordsShape
+    answer: answerShape
       .nullable()
       .describe('null: none came in time; it comes to the inbox when it comes. Do not ask again'),
   }),
@@ -38,7 +38,8 @@ export const requestAnswer = tool({
       throw error
     })
     const contacts = await context.readContacts()
-    const words = answer && labelWords(answer, contacts)
+    const messageId = !answer || answer.attachment === null ? null : context.mail.takeRead(answer).messageId
+    const words = answer && { messageId, ...labelWords(answer, contacts) }
     const content = { notice: NOTICE, to: labelPeer(key, contacts), answer: words }
     return {
       content,
