@@ -3,9 +3,11 @@ import { chmod, mkdir, rm, stat, writeFile } from 'node:fs/promises'
 import { createServer, connect as dial, type Server } from 'node:net'
 import { networkInterfaces } from 'node:os'
 import { join } from 'node:path'
+import { openDatabase } from '@sealpost/db'
 import { startEmbedded } from '@sealpost/db/embedded'
 import { emptyDatabase, type ScratchDatabase, scratchDatabase } from '@sealpost/db/testing'
 import { isPgBouncerMissing, PgBouncer, STARTUP_PARAMETERS } from '@sealpost/db/testing-pgbouncer'
+import { TlsServer } from '@sealpost/db/testing-tls'
 import { generateIdentity } from '@sealpost/identity'
 import { writeKeyFile } from '@sealpost/identity/key-file'
 import { afterAll, test as base, beforeAll, describe, expect } from 'vitest'
@@ -131,6 +133,28 @@ describe('a database that can not be used', () => {
     server.close()
     expect(events).toContain('broker.ready')
     expect(events).not.toContain('database.plain_text')
+  })
+
+  test('a certificate that is of another authority, and one that is as it should be', async () => {
+    const tls = await TlsServer.start()
+    const url = (file: string) =>
+      tls.url('crypted', 'localhost', { sslmode: 'verify-full', sslrootcert: tls.file(file) })
+    const refused = { DATABASE_URL: url('other.crt') }
+    await expectEnd(
+      refused,
+      1,
+      /^The certificate of Postgres at localhost:\d+ is of no authority that sslrootcert names/,
+    )
+    const broker = await BrokerProcess.start({ ...good, DATABASE_URL: url('ca.crt') })
+    const db = await openDatabase(url('ca.crt'), { connections: 1 })
+    const encrypted = await db.run(
+      (sql) =>
+        sql`select distinct ssl from pg_stat_ssl join pg_stat_activity using (pid) where application_name like 'sealpost %'`,
+    )
+    await db.close()
+    await broker.kill()
+    await tls.stop()
+    expect(encrypted).toEqual([{ ssl: true }])
   })
 
   const own = ownAddress()

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { type Database, openDatabase } from '@sealpost/db'
 import { type ScratchDatabase, scratchDatabase, unhurried } from '@sealpost/db/testing'
 import { isPgBouncerMissing, PgBouncer, STARTUP_PARAMETERS } from '@sealpost/db/testing-pgbouncer'
+import { TlsServer } from '@sealpost/db/testing-tls'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import type { Check } from './checks.ts'
 import { runCli } from './cli.ts'
@@ -97,4 +98,24 @@ test.skipIf(isPgBouncerMissing)(poolerTest, async () => {
   expect(code).not.toBe(0)
   expect(Object.keys(checks)).toEqual(['settings', 'file limit', 'pooler'])
   expect(checks.pooler).toMatchObject({ outcome: 'failed', detail: expect.stringContaining('PgBouncer') })
+})
+
+test('how a connection is encrypted is said, and what of the server is verified', async () => {
+  const server = await TlsServer.start()
+  const sslrootcert = server.file('ca.crt')
+  const detailOf = async (parameters: Record<string, string>) => {
+    const { checks } = await examine({ DATABASE_URL: server.url('free', 'localhost', parameters) })
+    return checks.encryption
+  }
+  try {
+    expect(await detailOf({})).toMatchObject({ outcome: 'ok', detail: 'none, and nothing leaves this machine' })
+    expect(await detailOf({ sslmode: 'require' })).toMatchObject({
+      detail: expect.stringMatching(/^TLSv1\.3, the certificate of the server is not verified/),
+    })
+    expect(await detailOf({ sslmode: 'verify-full', sslrootcert })).toEqual({
+      ...{ name: 'encryption', outcome: 'ok', detail: 'TLSv1.3, the certificate is verified' },
+    })
+  } finally {
+    await server.stop()
+  }
 })

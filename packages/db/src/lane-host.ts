@@ -130,7 +130,7 @@ async function openBy<T extends Opened>(
   } catch (error) {
     opened?.lane.cut()
     wire?.destroy()
-    throw connectError(error, url)
+    throw wire?.alert() ?? connectError(error, url)
   } finally {
     clearTimeout(timer)
   }

@@ -4,7 +4,7 @@ import { connect, type Socket } from 'node:net'
 import type { TLSSocket } from 'node:tls'
 import { type Address, at, DatabaseError, type Host } from './database-error.ts'
 import { isLoopback, isSocketFolder, type TlsTerms } from './database-url.ts'
-import { handshake, type Verification, verification } from './server-tls.ts'
+import { handshake, handshakeError, type Verification, verification } from './server-tls.ts'
 
 /** How a socket comes to be encrypted; `offered`: only if the server has TLS. */
 export type Way = 'clear' | 'offered' | 'tls'
@@ -22,6 +22,8 @@ export interface Transport {
 
 export interface Wire extends Transport {
   readonly socket: Socket
+  /** What TLS had to say when it ended the connection: a driver may know no more than that it is closed. */
+  readonly alert: () => DatabaseError | undefined
   destroy(): void
 }
 
@@ -51,7 +53,12 @@ export async function openWire(address: Address, { tls, way, timeoutMs }: WireOp
       throw new DatabaseError('db_tls_off', `${at(address)} does not offer TLS, which sslmode asks for`)
     const protocol = secure?.getProtocol() ?? null
     const verified = secure ? verification(tls) : 'none'
-    return { socket: secure ?? raw, host, protocol, verified, isLocal, destroy: hangUp }
+    let alert: DatabaseError | undefined
+    secure?.once('error', (error) => {
+      const known = handshakeError(error, address)
+      if (known instanceof DatabaseError) alert = known
+    })
+    return { socket: secure ?? raw, host, protocol, verified, isLocal, alert: () => alert, destroy: hangUp }
   } catch (error) {
     hangUp()
     throw error

@@ -1,7 +1,7 @@
 /** TLS to a Postgres server, with what libpq makes of `sslmode` and the files beside it. */
 import { readFileSync, type Stats, statSync } from 'node:fs'
 import { isIP, type Socket } from 'node:net'
-import { type ConnectionOptions, connect, getCACertificates, type TLSSocket } from 'node:tls'
+import { type ConnectionOptions, connect, createSecureContext, getCACertificates, type TLSSocket } from 'node:tls'
 import { type Address, at, DatabaseError, type Host } from './database-error.ts'
 import type { TlsTerms } from './database-url.ts'
 
@@ -26,15 +26,26 @@ export function verification({ mode, rootCert }: TlsTerms): Verification {
 
 function optionsOf(terms: TlsTerms): ConnectionOptions {
   const verified = verification(terms)
-  const { rootCert, cert, key, isDirect } = terms
   return {
     rejectUnauthorized: verified !== 'none',
     ...(verified === 'chain' ? { checkServerIdentity: () => undefined } : {}),
-    ...(rootCert === null
-      ? {}
-      : { ca: rootCert === 'system' ? getCACertificates('system') : read('sslrootcert', rootCert) }),
+    ...(terms.isDirect ? { ALPNProtocols: ['postgresql'] } : {}),
+    ...filesOf(terms),
+  }
+}
+
+function filesOf({ rootCert, cert, key }: TlsTerms): Pick<ConnectionOptions, 'ca' | 'cert' | 'key'> {
+  const roots = rootCert === 'system' ? getCACertificates('system') : rootCert && read('sslrootcert', rootCert)
+  const files = {
+    ...(roots === null ? {} : { ca: roots }),
     ...(cert === null || key === null ? {} : { cert: read('sslcert', cert), key: readKey(key) }),
-    ...(isDirect ? { ALPNProtocols: ['postgresql'] } : {}),
+  }
+  try {
+    createSecureContext(files)
+    return files
+  } catch {
+    const sentence = 'What sslrootcert, sslcert and sslkey name must be PEM, and the key that of the certificate'
+    throw new DatabaseError('db_tls_files', sentence)
   }
 }
 
@@ -78,7 +89,8 @@ function shaken(options: ConnectionOptions): Promise<TLSSocket> {
 
 const UNTRUSTED = /CERT|SELF_SIGNED|ISSUER|VERIFY/
 
-function handshakeError(error: unknown, address: Address): unknown {
+/** Of the handshake, or of an alert behind it: by TLS 1.3 a server judges a client's certificate when the client is done. */
+export function handshakeError(error: unknown, address: Address): unknown {
   const { code = '' } = error as { code?: string }
   if (error instanceof DatabaseError || /^(CONNECTION_|E[A-Z]+$)/.test(code)) return error
   if (code === 'ERR_TLS_CERT_ALTNAME_INVALID')
