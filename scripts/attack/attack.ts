@@ -34,6 +34,8 @@ export interface Attack {
   readonly isOneUnprovenAddress?: true
   /** Default: `join`. */
   readonly probe?: Probe
+  /** The mesh has a history (`HISTORY` of `stage`) of which its members may read. */
+  readonly hasHistory?: true
   /** Settings of the broker that differ from the defaults. */
   readonly env?: Readonly<Record<string, string>>
   /** Attacks until `signal` is aborted, then returns within a second. */

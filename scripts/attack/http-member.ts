@@ -24,12 +24,29 @@ export class HttpMember {
     return `${method} ${path} HTTP/1.1\r\nHost: ${host}\r\nAuthorization: ${Authorization}\r\nConnection: close\r\n`
   }
 
+  /** The path of a replay of the mesh's own space, of all events behind `after`. */
+  replayPath(after: number): string {
+    const { meshId } = this.#place
+    return `/v1/meshes/${meshId}/history?space=${meshId}&after=${after}`
+  }
+
+  /** Whether a replay came to its end. */
+  async replay(after: number): Promise<boolean> {
+    const { status, text } = await this.#get(this.replayPath(after))
+    return status === 200 && text.trimEnd().endsWith('}') && text.includes('"end":true')
+  }
+
   /** An attachment for itself. Returns its id. */
   async createAttachment(bytes: number, chunkBytes: number): Promise<string> {
     const id = crypto.getRandomValues(new Uint8Array(16)).toHex()
     const recipients = [this.#place.identity.signing.publicKey]
     await this.#peer.post(`/v1/meshes/${this.#place.meshId}/attachments`, { id, bytes, chunkBytes, recipients })
     return id
+  }
+
+  async #get(path: string): Promise<{ status: number; text: string }> {
+    const answer = await fetch(`${this.#place.httpUrl}${path}`, { headers: this.#peer.headers })
+    return { status: answer.status, text: await answer.text() }
   }
 
   /** Whether the chunk is kept. */

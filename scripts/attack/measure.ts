@@ -55,10 +55,10 @@ export async function measureAttack(
 }
 
 async function openScene(attack: Attack, seconds: number, outer: Teardown) {
-  const { members = 0, env = {}, probe = 'join' } = attack
+  const { members = 0, env = {}, probe = 'join', hasHistory = false } = attack
   const ends: (() => Promise<void>)[] = []
   const own = { add: (step: Parameters<Teardown['add']>[0]) => ends.push(outer.add(step)) }
-  const stage = await openStage({ env, honest: HONEST_MEMBERS, hostile: members }, outer)
+  const stage = await openStage({ env, hasHistory, honest: HONEST_MEMBERS, hostile: members }, outer)
   const child = <Order extends object, Answer extends object>(name: string) => {
     const started = new Child<Order, Answer>(name, join(import.meta.dirname, `${name}.ts`))
     own.add({ end: () => started.stop(), kill: () => started.kill() })

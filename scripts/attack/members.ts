@@ -2,7 +2,7 @@
 import { WireClient } from '@sealpost/broker/testing-wire'
 import type { Attack, AttackContext } from './attack.ts'
 import { HttpMember } from './http-member.ts'
-import { atPace, dial, portOf, statusOf } from './sources.ts'
+import { atPace, dial, inLoops, portOf, statusIn, statusOf } from './sources.ts'
 
 const JUNK_BYTES = 250_000
 const WIDE = `{"type":"send","envelopes":[${'{},'.repeat(JUNK_BYTES / 3)}{}]}`
@@ -10,6 +10,9 @@ const CHUNK_BYTES = 256 * 1024
 const SLOTS = 4
 /** Of the members, those that have an attachment. */
 const HOLDERS = 4
+const REPLAYS = 32
+/** Ten times a second, where a reader that takes less than 16 kB in one is cut off. */
+const SIP_BYTES = 2_000
 const MADE_UP = '00'.repeat(16)
 
 /** Sends junk, is cut off, comes back from another address, and so on. */
@@ -51,6 +54,28 @@ async function rooms({ target, members, signal, count }: AttackContext): Promise
   )
 }
 
+/** Asks for all of the history again and again, and takes a little more of it than the least a reader must. */
+async function replays({ target, members, signal, count }: AttackContext): Promise<void> {
+  const peer = await HttpMember.enter({ ...target, ...members[0]! })
+  const head = `${peer.head('GET', peer.replayPath(0))}\r\n`
+  await inLoops(REPLAYS, signal, async () => {
+    const socket = dial(portOf(target), '127.80.0.1')
+    socket.pause()
+    const closed = new Promise<void>((resolve) => socket.once('close', () => resolve()))
+    let taken = 0
+    const taking = setInterval(() => {
+      const bytes: Uint8Array | null = socket.read(SIP_BYTES) ?? socket.read()
+      if (bytes && taken === 0) count(statusIn(bytes))
+      taken += bytes?.length ?? 0
+    }, 100)
+    signal.addEventListener('abort', () => socket.destroy(), { once: true })
+    socket.write(head)
+    await closed
+    clearInterval(taking)
+    await Bun.sleep(100)
+  })
+}
+
 export const memberAttacks: readonly Attack[] = [
   {
     name: 'member-junk',
@@ -64,5 +89,13 @@ export const memberAttacks: readonly Attack[] = [
     members: 20,
     probe: 'file',
     run: rooms,
+  },
+  {
+    name: 'replay',
+    does: `A member asks for ${REPLAYS} replays of 20 MB at a time, and reads 20 kB a second of each; an honest peer replays once a second.`,
+    members: 1,
+    probe: 'replay',
+    hasHistory: true,
+    run: replays,
   },
 ]

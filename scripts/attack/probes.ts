@@ -2,7 +2,7 @@
 import { WireClient } from '@sealpost/broker/testing-wire'
 import type { Probe, Target } from './attack.ts'
 import { HttpMember } from './http-member.ts'
-import type { Member } from './stage.ts'
+import { HISTORY, type Member } from './stage.ts'
 
 export type Prober = () => Promise<boolean>
 const CHUNK_BYTES = 64 * 1024
@@ -26,8 +26,14 @@ async function uploads(place: Place): Promise<Prober> {
   return () => member.putChunk(id, 0, content).catch(() => false)
 }
 
+/** The last entries of the mesh's state. */
+async function replays(place: Place): Promise<Prober> {
+  const member = await HttpMember.enter(place)
+  return () => member.replay(HISTORY.events - 10).catch(() => false)
+}
+
 export const probers: Record<Probe, (place: Place) => Promise<Prober>> = {
   join: joins,
   file: uploads,
-  replay: joins,
+  replay: replays,
 }

@@ -36,11 +36,15 @@ export function statusOf(socket: Socket, request: Uint8Array | string, signal: A
     }
     const cut = () => end('cut')
     signal.addEventListener('abort', cut, { once: true })
-    socket.on('data', (bytes) => end(/^HTTP\/1\.1 (\d+)/.exec(String(bytes).slice(0, 32))?.[1] ?? 'garbled'))
+    socket.on('data', (bytes) => end(statusIn(bytes)))
     socket.on('close', cut)
     socket.write(request)
   })
 }
+
+/** Of the first bytes of an answer. */
+export const statusIn = (bytes: Uint8Array | string): string =>
+  /^HTTP\/1\.1 (\d+)/.exec(Buffer.from(bytes).toString('latin1', 0, 32))?.[1] ?? 'garbled'
 
 export const portOf = (target: { readonly url: string }): number => Number(new URL(target.url).port)
 

@@ -9,9 +9,12 @@ import { writeKeyFile } from '@sealpost/identity/key-file'
 import { type MeshId, toHex } from '@sealpost/std'
 import { startOwnBroker } from '../lib/own-broker.ts'
 import type { Teardown } from '../lib/teardown.ts'
+import { HistoryGround } from '../load/history-ground.ts'
 import type { Target } from './attack.ts'
 
 const DAY_MS = 86_400_000
+/** More than sockets hold by themselves: a replay of it lasts as long as its reader likes. */
+export const HISTORY = { entries: 10_000, bytes: 20_000_000, events: 10_000 }
 
 export interface Member {
   readonly identity: Identity
@@ -25,12 +28,16 @@ export interface Stage {
 }
 
 export interface StageOptions {
+  readonly hasHistory: boolean
   readonly env: Readonly<Record<string, string>>
   readonly honest: number
   readonly hostile: number
 }
 
-export async function openStage({ env, honest, hostile }: StageOptions, teardown: Teardown): Promise<Stage> {
+export async function openStage(
+  { env, honest, hostile, hasHistory }: StageOptions,
+  teardown: Teardown,
+): Promise<Stage> {
   await ready()
   const databaseUrl = process.env.DATABASE_URL || (await embeddedUrl(teardown))
   await migrate(databaseUrl)
@@ -41,12 +48,23 @@ export async function openStage({ env, honest, hostile }: StageOptions, teardown
   const settings = { BROKER_KEY_FILE: keyFile, LIMITS: 'on', ...env }
   const broker = await startOwnBroker({ databaseUrl, env: settings }, teardown)
   const { meshId, members } = await enrol(databaseUrl, honest + hostile)
+  if (hasHistory) await fillHistory(databaseUrl, meshId)
   const { url, httpUrl, brokerKey } = broker
   return {
     target: { url, httpUrl, brokerKey, meshId },
     brokerPid: broker.pid,
     honest: members.slice(0, honest),
     hostile: members.slice(honest),
+  }
+}
+
+async function fillHistory(databaseUrl: string, meshId: MeshId): Promise<void> {
+  const ground = await HistoryGround.open(databaseUrl)
+  try {
+    await ground.makeDays()
+    await ground.fillSpaceOf({ meshId }, HISTORY)
+  } finally {
+    await ground.close()
   }
 }
 

@@ -63,17 +63,23 @@ export class HistoryGround {
   async fill(size: SpaceSize, members: number, target: Environment): Promise<FilledSpace> {
     const mesh = await inventMesh(members)
     await target.databases.seed(mesh, 0)
-    const ref = { meshId: mesh.meshId, spaceId: mesh.meshId }
-    await this.#found(ref, size)
-    await this.#write(ref, size)
-    const base = await this.#snapshot(ref, size)
-    await this.#open(ref)
+    const { ref, base } = await this.fillSpaceOf(mesh, size)
     await this.#run('vacuum (analyze) space, snapshot, history_event, snapshot_entry') // as autovacuum has, long before 30 days are over
     const [last] = await this.#run<{ at: number }>(
       `select ${micros('last_at')} as at from space where mesh_id = '${ref.meshId}'`,
     )
     const readers = await readersOf(mesh, target)
     return { ...size, ref, mesh, readers, at: last!.at, base }
+  }
+
+  /** The space of a mesh that is there, as `fill` does it. */
+  async fillSpaceOf({ meshId }: Pick<Mesh, 'meshId'>, size: SpaceSize): Promise<{ ref: SpaceRef; base: Base }> {
+    const ref = { meshId, spaceId: meshId }
+    await this.#found(ref, size)
+    await this.#write(ref, size)
+    const base = await this.#snapshot(ref, size)
+    await this.#open(ref)
+    return { ref, base }
   }
 
   /** What was read before may be in nobody's memory, but the system's. */
