@@ -36,6 +36,7 @@ import { errorFields, type Log } from './log.ts'
 import { Measurements } from './measurements.ts'
 import { MemberDriver, type MemberParts } from './member-driver.ts'
 import type { Metrics } from './metrics.ts'
+import { Rejections } from './rejections.ts'
 import { Releases } from './releases.ts'
 import { Serial } from './serial.ts'
 import type { SpaceNews } from './space-news.ts'
@@ -94,6 +95,11 @@ export class Driver extends MemberDriver implements Effects {
   private lastSocket = 0
   private isFlushing = false
   private areSettlesCalled = false
+  private readonly rejections = new Rejections({
+    reject: (rejects) => this.parts.queue.reject(rejects),
+    told: (told) => this.step(() => this.engine.told(told)),
+    failed: (error) => this.complain('reject.failed', error),
+  })
   private readonly retries = new Serial<Retry>(RETRIES_MAX, (retries) => this.putOff(retries))
   private readonly extensions = new Serial<Extension>(RETRIES_MAX, async (extensions) => {
     await this.parts.queue.extend(extensions).catch((error) => this.complain('extend.failed', error))
@@ -306,9 +312,7 @@ export class Driver extends MemberDriver implements Effects {
     this.ends.track(this.retries.add(retries))
   }
   reject(rejects: readonly Reject[], told: readonly Settle[]): void {
-    const asked = this.parts.queue.reject(rejects)
-    this.ends.track(asked)
-    this.ask('reject', asked, () => this.engine.told(told))
+    this.ends.track(this.rejections.add(rejects, told))
   }
   extend(extensions: readonly Extension[]): void {
     this.ends.track(this.extensions.add(extensions))

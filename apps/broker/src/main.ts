@@ -300,12 +300,12 @@ const admissionLimits = (config: Config): AdmissionLimits => ({
   chunks: { perSecond: config.CHUNKS_PER_SECOND, burst: config.CHUNKS_BURST },
 })
 
-/** A frame is larger than the envelopes in it, in JSON by a third and more. */
-const INTAKE_FACTOR = 2
+/** A frame is larger than the envelopes in it, and a member says more than mail: settles, questions, entries of a state. */
+const INTAKE_FACTOR = { perSecond: 8, burst: 4 }
 
 const intakeRate = (config: Config): Rate => ({
-  perSecond: INTAKE_FACTOR * config.RATE_BYTES_PER_SECOND,
-  burst: INTAKE_FACTOR * config.RATE_BYTES_BURST,
+  perSecond: INTAKE_FACTOR.perSecond * config.RATE_BYTES_PER_SECOND,
+  burst: INTAKE_FACTOR.burst * config.RATE_BYTES_BURST,
 })
 
 /** Room for what a session may be owed, in the larger form, and for its acks. */

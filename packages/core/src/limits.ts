@@ -24,7 +24,10 @@ export interface EngineLimits {
   readonly ttlSecondsMax: number
   /** Envelopes of one session that wait to be stored; past it the socket is not read. */
   readonly inFlightMax: number
+  /** Their bytes. A commit takes longer with them, and everybody's mail waits for it. */
   readonly inFlightBytesMax: number
+  /** The same of all sessions of one peer; past it envelopes are refused as `busy`. A request by HTTP can't be left unread. */
+  readonly inFlightBytesPerPeerMax: number
   /** Envelopes of all sessions that wait to be stored; past it they are refused as `busy`. */
   readonly waitingMax: number
   readonly waitingBytesMax: number
@@ -59,11 +62,12 @@ export const defaultLimits: EngineLimits = {
   ttlSecondsDefault: 14 * DAY_SECONDS,
   ttlSecondsMax: 30 * DAY_SECONDS,
   inFlightMax: 1024,
-  inFlightBytesMax: 4 * 1024 * 1024,
+  inFlightBytesMax: 256 * 1024,
+  inFlightBytesPerPeerMax: MIB,
   waitingMax: 50_000,
   waitingBytesMax: 64 * 1024 * 1024,
   rate: { perSecond: 200, burst: 400 },
-  byteRate: { perSecond: 4 * 1024 * 1024, burst: 8 * 1024 * 1024 },
+  byteRate: { perSecond: MIB, burst: 4 * MIB },
   threadRate: { perSecond: 0.1, burst: 200 },
   mailbox: { countMax: 10_000, bytesMax: 64 * MIB, perSenderMax: 1000, bytesPerSenderMax: 8 * MIB },
   mesh: { countMax: 1_000_000, bytesMax: 8192 * MIB, perSenderMax: 250_000, bytesPerSenderMax: 2048 * MIB },

@@ -30,6 +30,8 @@ export interface Peer {
   consentVersion: number
   /** What waits for it, as far as this shard knows. */
   readonly mailbox: Mailbox
+  /** Of envelopes of its sessions here that wait to be stored. */
+  inFlightBytes: number
   /** How fast it gives deliveries back; null until it does. */
   retries: Pace | null
   /** Another shard says that its rule is another one now. */
@@ -139,6 +141,7 @@ export class Mesh {
       rule: null,
       consentVersion: -1,
       mailbox: unknownMailbox(),
+      inFlightBytes: 0,
       retries: null,
       isStale: false,
       goodUntilMs: -Infinity,

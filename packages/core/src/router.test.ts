@@ -28,6 +28,20 @@ test('bytes have a rate of their own, and one envelope of any size passes a full
   expect(appends.map((append) => append.envelopeId)).toEqual([idOf(1), idOf(2)])
 })
 
+test('a socket is not read while much of its peer waits to be stored, and is again when half of it is answered', () => {
+  const reading: string[] = []
+  const { engine, effects, appends, send, nacks } = world()
+  effects.pause = (socket) => reading.push(`pause ${socket}`)
+  effects.resume = (socket) => reading.push(`resume ${socket}`)
+  for (let n = 1; n <= 5; n++) send(sendOf(n, 1, { envelope: new Uint8Array(60_000) }))
+  expect(reading).toEqual(['pause 1'])
+  engine.commitFailed(appends.splice(0, 2))
+  expect(reading).toEqual(['pause 1'])
+  engine.commitFailed(appends.splice(0, 1))
+  expect(reading).toEqual(['pause 1', 'resume 1'])
+  expect(nacks().map(({ code }) => code)).toEqual(['unavailable', 'unavailable', 'unavailable'])
+})
+
 test('who is no member is refused, and the rest goes on', () => {
   const { engine, appends, send, nacks } = world()
   send(sendOf(1, 2), sendOf(2, 3))

@@ -198,6 +198,7 @@ export class Router {
     if (birth.birthEpoch === 0) this.context.quotas.add(append, nowMs)
     this.waiting += 1
     this.waitingBytes += bytesOf(arrival)
+    from.peer.inFlightBytes += bytesOf(arrival)
     this.context.effects.append(append)
   }
 
@@ -246,6 +247,7 @@ export class Router {
     if (bytesAfterMs > 0) return { code: 'rate_limited', retryAfterMs: bytesAfterMs }
     if (this.waiting >= limits.waitingMax || this.waitingBytes >= limits.waitingBytesMax)
       return { code: 'busy', retryAfterMs: BUSY_RETRY_MS }
+    if (from.peer.inFlightBytes >= limits.inFlightBytesPerPeerMax) return { code: 'busy', retryAfterMs: BUSY_RETRY_MS }
     const code = arrival.terms && this.refusalOfTerms(from, arrival.terms, arrival.body)
     return code && { code, retryAfterMs: 0 }
   }
@@ -293,6 +295,7 @@ export class Router {
   private landed(append: RoutedAppend): void {
     this.waiting -= 1
     this.waitingBytes -= bytesOf(append.arrival)
+    append.from.peer.inFlightBytes -= bytesOf(append.arrival)
     if (append.birthEpoch === 0) this.context.quotas.landed(append)
   }
 

@@ -1,7 +1,7 @@
 /** Sessions that only send, beside the one that receives. */
 import type { PeerNo } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { keyOf, MESH, memberOf, sendOf, world } from './testing-world.ts'
+import { idOf, keyOf, MESH, memberOf, sendOf, world } from './testing-world.ts'
 
 test('one that only sends ends no other session of its peer, and is nobody to push to', () => {
   const { engine, appends, wants } = world()
@@ -50,6 +50,23 @@ test('all sessions of a peer share its rate, and a new one brings no new burst',
   engine.tick()
   engine.received(8, { type: 'send', envelopes: [sendOf(5, 1)] })
   expect(appends).toHaveLength(4)
+})
+
+test('what waits to be stored of all sessions of a peer is bounded, and of others is not counted', () => {
+  const { engine, appends, enter, nacks } = world({ inFlightBytesPerPeerMax: 100_000 })
+  enter(2)
+  const sendAs = (socket: number, n: number) => {
+    engine.provenSender(socket, memberOf(1))
+    const envelope = new Uint8Array(50_000)
+    engine.received(socket, { type: 'send', envelopes: [sendOf(n, 1, { envelope })] })
+  }
+  for (let n = 1; n <= 3; n++) sendAs(6 + n, n)
+  expect(nacks()).toMatchObject([{ envelopeId: idOf(3), code: 'busy', retryAfterMs: 200 }])
+  engine.received(2, { type: 'send', envelopes: [sendOf(4, 1)] })
+  expect(appends.map(({ envelopeId }) => envelopeId)).toEqual([idOf(1), idOf(2), idOf(4)])
+  engine.commitFailed(appends.splice(0, 1))
+  sendAs(10, 5)
+  expect(appends.at(-1)!.envelopeId).toBe(idOf(5))
 })
 
 test('a mailbox that is full stays so when nobody of its mesh is here between two sends', () => {
