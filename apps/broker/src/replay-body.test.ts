@@ -1,5 +1,5 @@
-import { expect, test, vi } from 'vitest'
-import { bodyOf, type Encoding } from './replay-body.ts'
+import { describe, expect, test, vi } from 'vitest'
+import { begun, bodyOf, type Encoding } from './replay-body.ts'
 
 const PART = new Uint8Array(64 * 1024).fill(7)
 
@@ -64,4 +64,49 @@ test('a reader that goes ends the parts', async () => {
   await reader.cancel()
   await expect.poll(() => facts.isEnded).toBe(true)
   await Bun.sleep(100) // where the time of a stall is over
+})
+
+describe('parts that have begun end, before anything of them was read, when', () => {
+  const pace = { bytesPerSecond: 1024, startMs: 60_000 }
+  const broken = (error: unknown) => expect.unreachable(String(error))
+
+  async function begunParts() {
+    const facts = { isEnded: false }
+    const parts = (async function* () {
+      try {
+        for (;;) yield PART
+      } finally {
+        facts.isEnded = true
+      }
+    })()
+    return { parts: await begun(parts), facts }
+  }
+
+  test('the body is cancelled', async () => {
+    const { parts, facts } = await begunParts()
+    await bodyOf(parts, { end: new AbortController(), pace, encoding: null, broken }).cancel()
+    await expect.poll(() => facts.isEnded).toBe(true)
+  })
+
+  test('the reader goes', async () => {
+    const { parts, facts } = await begunParts()
+    const end = new AbortController()
+    bodyOf(parts, { end, pace, encoding: 'gzip', broken })
+    end.abort()
+    await expect.poll(() => facts.isEnded).toBe(true)
+  })
+
+  test('the reader has gone before there is a body', async () => {
+    const { parts, facts } = await begunParts()
+    const end = new AbortController()
+    end.abort()
+    bodyOf(parts, { end, pace, encoding: null, broken })
+    await expect.poll(() => facts.isEnded).toBe(true)
+  })
+
+  test('nobody reads the body', async () => {
+    const { parts, facts } = await begunParts()
+    bodyOf(parts, { end: new AbortController(), pace: { ...pace, startMs: 20 }, encoding: null, broken })
+    await expect.poll(() => facts.isEnded).toBe(true)
+  })
 })

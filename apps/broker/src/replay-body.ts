@@ -41,18 +41,23 @@ export function bodyOf(parts: AsyncGenerator<Uint8Array>, options: BodyOptions):
     void parts.return(undefined).catch(() => undefined) // what failed there has failed its reader already
   }
   end.signal.addEventListener('abort', over, { once: true })
+  if (end.signal.aborted) over()
+  const cutFrom = (controller: ReadableStreamDefaultController<Uint8Array>) => () => {
+    end.abort()
+    controller.close() // should it come back, it need not wait for more
+  }
   const body = new ReadableStream<Uint8Array>(
     {
+      start: (controller) => {
+        if (!end.signal.aborted) reader.given(0, cutFrom(controller)) // the first part waits already
+      },
       pull: async (controller) => {
         reader.takes()
         const next = await parts.next().catch((error) => broken(error))
         if (end.signal.aborted) return
         if (!next || next.done) return controller.close()
         controller.enqueue(encoding === null ? next.value : new Uint8Array(next.value))
-        reader.given(next.value.length, () => {
-          end.abort()
-          controller.close() // should it come back, it need not wait for more
-        })
+        reader.given(next.value.length, cutFrom(controller))
       },
       cancel: () => {
         over()
@@ -99,16 +104,31 @@ class ReaderPace {
   }
 }
 
-/** Waits for the first part, so that what fails before it is still an answer of its own. @throws what `parts` throws */
+/**
+ * Waits for the first part, so that what fails before it is still an answer of its own. The answer is not a generator: one that
+ * was never asked for a part does not run its `finally`, and `parts` would go on.
+ * @throws what `parts` throws
+ */
 export async function begun(parts: AsyncGenerator<Uint8Array>): Promise<AsyncGenerator<Uint8Array>> {
-  const first = await parts.next()
-  return (async function* () {
-    try {
-      if (first.done) return
-      yield first.value
-      yield* parts
-    } finally {
-      await parts.return(undefined)
-    }
-  })()
+  let first: IteratorResult<Uint8Array> | null = await parts.next()
+  const rest = {
+    next: async () => {
+      const kept = first
+      first = null
+      return kept ?? parts.next()
+    },
+    return: () => {
+      first = null
+      return parts.return(undefined)
+    },
+  }
+  const whole: AsyncGenerator<Uint8Array> = {
+    ...rest,
+    throw: (error: unknown) => parts.throw(error),
+    [Symbol.asyncIterator]() {
+      return this
+    },
+    [Symbol.asyncDispose]: async () => void (await rest.return()),
+  }
+  return whole
 }

@@ -208,6 +208,17 @@ describe('a reader that', () => {
     await expect.poll(running).toBe(0)
   })
 
+  test('leaves before its first byte keeps no turn', async () => {
+    for (let i = 0; i < 40; i++) {
+      const socket = connect(Number(new URL(url).port), '127.0.0.1')
+      await new Promise<void>((written) => socket.write(stateRequest(), () => written()))
+      if (i % 2 === 1) await figure('sealpost_replays_waiting') // it may have come as far as its turn
+      socket.destroy()
+    }
+    await expect.poll(() => figure('sealpost_replays_running')).toBe(0)
+    expect((await lines('state', { after: MANY })).at(-1)).toMatchObject({ end: true })
+  })
+
   test('comes back late gets every byte', async () => {
     const reader = (await records()).body!.getReader()
     const chunks = [HEADER, (await reader.read()).value!.slice()]
@@ -260,11 +271,12 @@ describe('a reader that', () => {
     }
   }
 
+  const stateRequest = () =>
+    `GET /v1/meshes/${world.meshId}/state?space=${world.meshId} HTTP/1.1\r\nHost: ${new URL(url).host}\r\nAuthorization: ${peer.headers.Authorization}\r\n\r\n`
+
   async function unread() {
     const socket = connect(Number(new URL(url).port), '127.0.0.1')
-    socket.write(
-      `GET /v1/meshes/${world.meshId}/state?space=${world.meshId} HTTP/1.1\r\nHost: ${new URL(url).host}\r\nAuthorization: ${peer.headers.Authorization}\r\n\r\n`,
-    )
+    socket.write(stateRequest())
     await new Promise((resolve) => socket.once('readable', resolve))
     return socket
   }
