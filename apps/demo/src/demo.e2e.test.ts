@@ -1,7 +1,9 @@
 /** The demo as people use it: real windows of Chromium on a broker that dies now and then. */
+import { readFile } from 'node:fs/promises'
 import { World } from '@sealpost/broker/testing'
 import { createInvite } from '@sealpost/identity'
 import { connect } from '@sealpost/sdk'
+import { Attachments, attachmentText } from '@sealpost/sdk/attachments'
 import type { Browser } from 'playwright-core'
 import { afterAll, afterEach, test as base, beforeAll, beforeEach, expect, vi } from 'vitest'
 import { chromiumPath, openBrowser, Person } from './testing-browser.ts'
@@ -89,6 +91,37 @@ test('a peer of another kind writes: it is unread until it is looked at', async 
     break
   }
   await expectNoComplaints()
+})
+
+test('a file waits in the queue until its reader saves it, also when the page is opened again', async () => {
+  const bea = await newcomer('bea')
+  await using ada = await connect(admin)
+  await using files = new Attachments(admin)
+  const { peer } = (await ada.members()).find(({ name }) => name === 'bea')!
+  const bytes = crypto.getRandomValues(new Uint8Array(300_000))
+  const send = async (text: string) => {
+    const file = await files.upload(new Blob([bytes]), { to: peer, name: '../plan\u202e.bin' })
+    await ada.send(peer, text, { attachment: attachmentText(file) })
+    return file
+  }
+  await send('the plan')
+  await ada.send(peer, 'behind')
+  await bea.select('ada')
+  await bea.reads('behind')
+  await bea.page.reload()
+  await bea.select('ada')
+  await bea.online()
+  expect(await bea.lines('received')).toEqual(['the plan', 'behind'])
+  const save = bea.page.getByRole('button', { name: 'Save .._plan_.bin (0.3 MB)' })
+  const [download] = await Promise.all([bea.page.waitForEvent('download'), save.click()])
+  expect(new Uint8Array(await readFile(await download.path()))).toEqual(bytes)
+  await bea.page.getByText('Saved: .._plan_.bin').waitFor()
+  await expect.poll(() => world.count('message_queue')).toBe(0)
+  await expectNoComplaints()
+  await files.remove(await send('too late'))
+  await save.click()
+  await bea.page.getByText('is gone').waitFor()
+  await expect.poll(() => world.count('dead_letter')).toBe(1)
 })
 
 test('a broker that is killed and restarted between messages loses and doubles nothing', async () => {

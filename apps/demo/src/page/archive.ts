@@ -1,7 +1,7 @@
 /** What this browser keeps beside the outbox: the keys, the membership, the lines of every conversation. */
 import type { Identity, Membership, PeerKey } from '@sealpost/sdk'
 import { type DBSchema, deleteDB, type IDBPDatabase, openDB } from 'idb'
-import type { Fate, Line, ReceivedLine, WrittenLine } from './chat.ts'
+import type { Fate, Line, LineFile, ReceivedLine, WrittenLine } from './chat.ts'
 
 /** The identity is kept before the first attempt to join: after a lost answer the same one has to ask again. */
 export interface Profile {
@@ -79,6 +79,13 @@ export class Archive {
   async decided(line: WrittenLine, fate: Fate): Promise<WrittenLine> {
     const next = { ...line, fate }
     await this.#db.put('lines', next)
+    return next
+  }
+
+  async filed(line: ReceivedLine, file: LineFile): Promise<ReceivedLine> {
+    const { store, done } = this.#db.transaction('lines', 'readwrite', STRICT)
+    const next = { ...line, file }
+    await Promise.all([store.put(next), done])
     return next
   }
 

@@ -41,6 +41,14 @@ interface AnyLine {
 export interface ReceivedLine extends AnyLine {
   readonly kind: 'received'
   readonly envelopeId: EnvelopeId
+  readonly file?: LineFile
+}
+/** The file that goes with a message. Its name is the sender's word. */
+export interface LineFile {
+  readonly name: string
+  readonly bytes: number
+  /** `unreadable`: the file is of a later version. */
+  readonly state: 'unsaved' | 'saving' | 'saved' | 'lost' | 'unreadable'
 }
 export interface WrittenLine extends AnyLine {
   readonly kind: 'written'
@@ -83,6 +91,12 @@ export function withMembers(chat: Chat, members: readonly MemberEntry[]): Chat {
   ]
   const isOpenThere = peers.some(({ peer }) => peer === chat.open)
   return { ...chat, peers: peers.sort(byName), open: isOpenThere ? chat.open : null }
+}
+
+/** The line of a message that came before. */
+export function receivedLine(chat: Chat, peer: PeerKey, envelopeId: EnvelopeId): ReceivedLine | undefined {
+  const isIt = (line: Line): line is ReceivedLine => line.kind === 'received' && line.envelopeId === envelopeId
+  return linesWith(chat, peer).find(isIt)
 }
 
 /** The lines with this peer count as seen. */

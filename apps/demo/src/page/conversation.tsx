@@ -2,10 +2,11 @@
 import { fingerprint } from '@sealpost/identity'
 import type { PeerKey } from '@sealpost/sdk'
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks'
-import { type Chat, type Fate, type Line, linesWith, nameOf } from './chat.ts'
+import { type Fate, type Line, type LineFile, linesWith, nameOf } from './chat.ts'
 import type { ChatParts } from './chat-view.tsx'
 import { Composer } from './composer.tsx'
 import { BackIcon, ClockIcon, StoredIcon } from './icons.tsx'
+import type { Mailbox } from './mailbox.ts'
 import { Face } from './peer-list.tsx'
 import { failureWords } from './words.ts'
 
@@ -27,7 +28,7 @@ export function Conversation({ chat, mailbox, peer }: Parts) {
         </h1>
         <Keys peer={peer} />
       </header>
-      <Lines chat={chat} peer={peer} />
+      <Lines chat={chat} mailbox={mailbox} peer={peer} />
       {isMember ? (
         <Composer peer={peer} name={nameOf(chat, peer)} mailbox={mailbox} />
       ) : (
@@ -52,7 +53,7 @@ function Keys({ peer }: { peer: PeerKey }) {
   )
 }
 
-function Lines({ chat, peer }: { chat: Chat; peer: PeerKey }) {
+function Lines({ chat, mailbox, peer }: Parts) {
   const lines = linesWith(chat, peer)
   const box = useRef<HTMLDivElement>(null)
   const isAtEnd = useRef(true)
@@ -68,6 +69,7 @@ function Lines({ chat, peer }: { chat: Chat; peer: PeerKey }) {
           <LineView
             key={line.no}
             line={line}
+            mailbox={mailbox}
             from={nameOf(chat, peer)}
             isNewDay={dayOf(line) !== dayOf(lines[at - 1])}
           />
@@ -93,7 +95,14 @@ function keepAtEnd(box: HTMLElement, isAtEnd: { current: boolean }): () => void 
 
 const NEAR_PX = 80
 
-function LineView({ line, from, isNewDay }: { line: Line; from: string; isNewDay: boolean }) {
+interface LineParts {
+  readonly line: Line
+  readonly mailbox: Mailbox
+  readonly from: string
+  readonly isNewDay: boolean
+}
+
+function LineView({ line, mailbox, from, isNewDay }: LineParts) {
   const time = new Date(line.atMs)
   return (
     <>
@@ -101,6 +110,7 @@ function LineView({ line, from, isNewDay }: { line: Line; from: string; isNewDay
       <li class="line" data-kind={line.kind}>
         <span class="unseen">{line.kind === 'written' ? 'You' : from}: </span>
         <p dir="auto">{line.text}</p>
+        {line.kind === 'received' && line.file && <FileView file={line.file} save={() => void mailbox.save(line)} />}
         <span class="about">
           <time dateTime={time.toISOString()}>
             {time.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' })}
@@ -111,6 +121,32 @@ function LineView({ line, from, isNewDay }: { line: Line; from: string; isNewDay
     </>
   )
 }
+
+function FileView({ file, save }: { file: LineFile; save: () => void }) {
+  const name = <bdi>{file.name}</bdi>
+  switch (file.state) {
+    case 'unsaved':
+      return (
+        <button type="button" class="file" onClick={save}>
+          Save {name} ({sizeOf(file.bytes)})
+        </button>
+      )
+    case 'saving':
+      return (
+        <span class="file" role="status">
+          Saving {name}…
+        </span>
+      )
+    case 'saved':
+      return <span class="file">Saved: {name}</span>
+    case 'lost':
+      return <span class="file">{name} is gone: its sender removed it, or it was not kept.</span>
+    case 'unreadable':
+      return <span class="file">A file goes with this message that only a later version of this page can read.</span>
+  }
+}
+
+const sizeOf = (bytes: number): string => (bytes < 100_000 ? `${bytes} bytes` : `${(bytes / 1e6).toFixed(1)} MB`)
 
 function FateView({ fate }: { fate: Fate }) {
   switch (fate.name) {

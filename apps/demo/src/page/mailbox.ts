@@ -2,6 +2,7 @@
 import {
   type Identity,
   type Membership,
+  type Message,
   openPeer,
   type Peer,
   type PeerEvent,
@@ -15,8 +16,11 @@ import type { Archive, PeerRecord } from './archive.ts'
 import {
   type Chat,
   type Fate,
+  type LineFile,
   nameOf,
   orphanedLines,
+  type ReceivedLine,
+  receivedLine,
   type WrittenLine,
   waitingLine,
   withArrival,
@@ -24,6 +28,7 @@ import {
   withMembers,
   withRead,
 } from './chat.ts'
+import { isLost, lineFileOf, OpenFiles, offer } from './open-files.ts'
 import { wordsFor } from './words.ts'
 
 export interface MailboxOptions {
@@ -42,10 +47,13 @@ const IS_KEPT: readonly string[] = ['kept_for_later', 'closed']
 export class Mailbox {
   readonly #archive: Archive
   readonly #show: MailboxOptions['show']
+  readonly #files: OpenFiles
   #chat: Chat
   #peer!: Peer
 
-  private constructor({ archive, show }: MailboxOptions, chat: Chat) {
+  private constructor({ archive, show, identity, membership }: MailboxOptions, chat: Chat) {
+    const { url, brokerKey, meshId } = membership
+    this.#files = new OpenFiles({ url, brokerKey, meshId, identity })
     this.#archive = archive
     this.#show = show
     this.#chat = chat
@@ -84,6 +92,23 @@ export class Mailbox {
     }
   }
 
+  /** Fetches the file of a line and has the browser save it. Only then is the message settled. */
+  async save(line: ReceivedLine): Promise<void> {
+    const file = line.file!
+    this.#change((chat) => withLine(chat, { ...line, file: { ...file, state: 'saving' } }))
+    try {
+      const blob = await this.#files.fetch(line)
+      if (!blob) return this.#notSaved(line, 'Its message has not come again yet. Try again in a moment.')
+      offer(blob, file.name)
+      await this.#file(line, { ...file, state: 'saved' })
+      this.#files.settle(line)
+    } catch (error) {
+      if (!(error instanceof SealpostError && isLost(error.code))) return this.#notSaved(line, wordsFor(error))
+      await this.#file(line, { ...file, state: 'lost' })
+      this.#files.reject(line, error.code)
+    }
+  }
+
   closeNotice(): void {
     this.#change((chat) => ({ ...chat, notice: null }))
   }
@@ -98,19 +123,42 @@ export class Mailbox {
 
   #listen(): void {
     this.#peer.onMessage(async (message) => {
-      const { sender: peer, envelopeId, sentAtMs: atMs } = message
-      const line = await this.#archive.received({ kind: 'received', peer, envelopeId, atMs, text: message.text() })
-      if (!line) return
-      const isStranger = !this.#chat.peers.some((each) => each.peer === peer)
-      this.#change((chat) => withArrival(chat, line))
-      this.#read()
-      if (isStranger) void this.#askMembers()
+      const file = lineFileOf(message)
+      await this.#receive(message, file)
+      if (file && (await this.#isUnsaved(message, file))) await this.#files.hold(message)
     })
     document.addEventListener('visibilitychange', () => {
       this.#read()
       void this.#askMembers()
     })
     setInterval(() => void this.#askMembers(), MEMBERS_EVERY_MS)
+  }
+
+  async #receive(message: Message, file: LineFile | null): Promise<void> {
+    const { sender: peer, envelopeId, sentAtMs: atMs } = message
+    const draft = { kind: 'received', peer, envelopeId, atMs, text: message.text(), ...(file && { file }) } as const
+    const line = await this.#archive.received(draft)
+    if (!line) return
+    const isStranger = !this.#chat.peers.some((each) => each.peer === peer)
+    this.#change((chat) => withArrival(chat, line))
+    this.#read()
+    if (isStranger) void this.#askMembers()
+  }
+
+  /** One that was lost and comes again may be there now. */
+  async #isUnsaved({ sender, envelopeId }: Message, file: LineFile): Promise<boolean> {
+    const line = receivedLine(this.#chat, sender, envelopeId)
+    if (line?.file?.state === 'lost') await this.#file(line, file)
+    return line?.file?.state !== 'saved'
+  }
+
+  async #file(line: ReceivedLine, file: LineFile): Promise<void> {
+    const filed = await this.#archive.filed(line, file)
+    this.#change((chat) => withLine(chat, filed))
+  }
+
+  #notSaved(line: ReceivedLine, why: string): void {
+    this.#change((chat) => ({ ...withLine(chat, line), notice: `The file was not saved. ${why}` }))
   }
 
   async #heard(event: PeerEvent): Promise<void> {
