@@ -48,7 +48,8 @@ export async function openWire(address: Address, { tls, way, timeoutMs }: WireOp
   try {
     await ready(raw, 'connect')
     const isLocal = isSocketFolder(host.host) || isLoopback(raw.remoteAddress ?? '')
-    if (way !== 'clear' && (tls.isDirect || (await offersTls(raw)))) secure = await handshake(raw, address, tls)
+    if (way !== 'clear' && (tls.isDirect || (await offersTls(raw, address))))
+      secure = await handshake(raw, address, tls)
     else if (way === 'tls')
       throw new DatabaseError('db_tls_off', `${at(address)} does not offer TLS, which sslmode asks for`)
     const protocol = secure?.getProtocol() ?? null
@@ -91,11 +92,12 @@ async function ready(socket: Socket, event: 'connect' | 'data'): Promise<unknown
 const SSL_REQUEST = 80_877_103
 const YES = 'S'.charCodeAt(0)
 
-async function offersTls(socket: Socket): Promise<boolean> {
+async function offersTls(socket: Socket, address: Address): Promise<boolean> {
   socket.write(words(SSL_REQUEST))
   const answer = (await ready(socket, 'data')) as Buffer
   // What came behind it was said by nobody in particular, and would be read as said by the server (CVE-2021-23222).
-  if (answer.length !== 1) throw Object.assign(new Error('unexpected'), { code: 'CONNECTION_CLOSED' })
+  if (answer.length !== 1)
+    throw new DatabaseError('db_tls_failed', `${at(address)} said more than whether it offers TLS before TLS began`)
   return answer[0] === YES
 }
 

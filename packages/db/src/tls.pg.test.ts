@@ -1,5 +1,6 @@
 /** TLS with a real server, by each driver. */
 import { chmod } from 'node:fs/promises'
+import { createServer } from 'node:net'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { type Database, openDatabase, openPipeline, type Pipeline } from './connect.ts'
 import { CopyLanes } from './copy-lanes.ts'
@@ -120,6 +121,26 @@ describe.each(DRIVERS)('by $driver', ({ open, isEncrypted }) => {
       code: 'db_tls_files',
     })
   })
+})
+
+test.each([
+  ['says yes and nothing more', 'S', { code: 'db_not_done', retryable: true }],
+  ['says more than yes before TLS began', 'SE', { code: 'db_tls_failed', retryable: false }],
+  ['says yes and knows nothing of TLS', 'S', { code: 'db_tls_failed', retryable: false }, 'HTTP/1.1 400 Bad Request'],
+])('a server that %s is given up in time', async (_, answer, expected, next = '') => {
+  const listener = createServer((socket) => {
+    socket.on('error', () => undefined)
+    socket.once('data', () => {
+      socket.write(answer)
+      socket.once('data', () => socket.write(next))
+    })
+  })
+  await new Promise<void>((listening) => listener.listen(0, '127.0.0.1', listening))
+  const { port } = listener.address() as { port: number }
+  const url = `postgres://a:b@127.0.0.1:${port}/c?sslmode=require`
+  for (const open of [openDatabase, openPipeline])
+    await expect(open(url, { ...unhurried, connectTimeoutMs: 1_000 })).rejects.toMatchObject(expected)
+  listener.close()
 })
 
 test('whatever connects does so by TLS', async () => {
