@@ -1,5 +1,5 @@
 /** A shard with a key of its own: whoever has pinned the key of the cluster believes it for its certificate. */
-import { writeFile } from 'node:fs/promises'
+import { rm, writeFile } from 'node:fs/promises'
 import { join as pathOf } from 'node:path'
 import { pinMesh } from '@sealpost/db'
 import {
@@ -14,7 +14,7 @@ import {
 import { writeKeyFile } from '@sealpost/identity/key-file'
 import { connect } from '@sealpost/sdk'
 import { join } from '@sealpost/sdk/join'
-import { expect, test } from 'vitest'
+import { expect, onTestFinished, test } from 'vitest'
 import { placeAt } from './testing-cluster.ts'
 import { type BrokerProcess, until } from './testing-process.ts'
 import { authFrame, WireClient } from './testing-wire.ts'
@@ -54,6 +54,7 @@ async function homeOf(place: Place): Promise<string | null> {
 
 test('it is followed to, dialled itself, and lets newcomers in', async () => {
   const folder = await temporaryFolder()
+  onTestFinished(() => rm(folder, { recursive: true, force: true }))
   const { path, signing } = await clusterKey(folder)
   await using world = await World.open({ ...DIALABLE, BROKER_KEY_FILE: path })
   const shard = await certifiedShard(world, signing, folder)

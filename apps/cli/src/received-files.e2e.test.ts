@@ -1,6 +1,7 @@
 /** A message whose file was not saved stays in the queue, whichever command printed it. */
-import { readFile } from 'node:fs/promises'
+import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { openDatabase } from '@sealpost/db'
 import { openPeer } from '@sealpost/sdk'
 import { Attachments, attachmentText } from '@sealpost/sdk/attachments'
 import { connectAttaching } from '@sealpost/sdk/testing-attaching'
@@ -136,6 +137,17 @@ test('listen --exec without --files does not run the command for a message with 
   expect([saving.code, saving.stdout]).toEqual([0, 'the plan plan.txt\n'])
 })
 
+test('a command that fails gets the file again from where it was saved, and no second copy is made', async () => {
+  const { name, profile, folder } = await newMember()
+  await send(name, 'the plan', '--file', plan)
+  const mark = join(machine.folder, `mark of ${name}`)
+  const exec = `echo "$SEALPOST_ATTEMPT $SEALPOST_FILE"; test -e '${mark}' || { touch '${mark}'; exit 1; }`
+  const worked = await machine.run(['listen', '--count', '1', '--files', folder, '--exec', exec, ...profile])
+  const path = join(folder, 'plan.txt')
+  expect([worked.code, worked.stdout]).toEqual([0, `1 ${path}\n2 ${path}\n`])
+  expect(await readdir(folder)).toEqual(['plan.txt'])
+})
+
 test('a pool worker without --files gives work with a file back, and one with --files does it', async () => {
   const { name, profile, folder } = await newMember()
   const pool = `pool of ${name}`
@@ -152,6 +164,31 @@ test('a pool worker without --files gives work with a file back, and one with --
   expect(await without.interrupt()).toMatchObject({ code: 130, stdout: '' })
   const saving = await machine.run([...exec, '--count', '1', '--files', folder])
   expect([saving.code, saving.stdout]).toEqual([0, 'work plan.txt\n'])
+})
+
+test('work of a pool whose file is gone is given back at first, and rejected at its fifth delivery', async () => {
+  const { name, profile, folder } = await newMember()
+  const pool = `pool of ${name}`
+  const { id } = JSON.parse((await machine.run(['pool', 'create', pool, name, '--json'])).stdout)
+  await using sender = await alice()
+  const file = await sender.files.upload(new Blob([PLAN]), { to: await sender.keyOf(name), name: 'plan.txt' })
+  await sender.files.remove(file)
+  await sender.peer.close() // a peer has one session
+  await using attaching = await connectAttaching(sender.place, attachmentText(file))
+  await (await attaching.pools.find(id)).send('work')
+  const words = ['listen', '--pool', pool, '--exec', 'echo ran', '--files', folder, '--count', '1', ...profile]
+  const first = machine.start(words)
+  await first.until('it gives it back', ({ stderr }) => stderr.includes('given back: its file was not saved'))
+  expect(await first.interrupt()).toMatchObject({ code: 130, stdout: '' })
+  const db = await openDatabase(await ownerUrl(up), { connections: 1 })
+  await db.run(
+    (sql) => sql`
+      update message_queue q set attempts = 4 from member m
+      where m.mesh_id = q.mesh_id and m.peer_no = q.recipient and m.is_pool and m.peer_key = decode(${id}, 'hex')`,
+  )
+  await db.close()
+  const last = await machine.run(words)
+  expect([last.code, last.stdout, last.stderr]).toEqual([0, '', expect.stringContaining('rejected, because its file')])
 })
 
 test('a message whose file is gone is rejected, and no command runs for it', async () => {

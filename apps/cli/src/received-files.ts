@@ -2,6 +2,7 @@
  * The file that comes with a message. A settled message is gone with the key of its file, so a command settles a message
  * only when it has saved the file; otherwise the message stays open, and the broker delivers it again to a later command.
  */
+import { stat } from 'node:fs/promises'
 import { type Message, type Peer, SealpostError } from '@sealpost/sdk'
 import { attachmentOf } from '@sealpost/sdk/attachments'
 import { type Millis, OperatingError } from '@sealpost/std'
@@ -58,6 +59,33 @@ export function endWith(message: Message, fate: FileFate): void {
 export const nextMessage = (peer: Peer): Promise<IteratorResult<Message, undefined>> =>
   peer[Symbol.asyncIterator]().next()
 
+const keyOf = ({ sender, envelopeId }: Message): string => `${sender} ${envelopeId}`
+
+/** Files of messages that may come again to this command: each file is saved once. */
+export class SavedFiles {
+  private readonly paths = new Map<string, string>()
+
+  /** As `receiveFile`. */
+  async receive(shell: Shell, message: Message, folder: string | undefined): Promise<FileFate> {
+    const path = this.paths.get(keyOf(message))
+    if (path !== undefined && (await sizeOf(path)) === attachmentOf(message)?.bytes) return { name: 'saved', path }
+    const fate = await receiveFile(shell, message, folder)
+    if (fate.name === 'saved') this.paths.set(keyOf(message), fate.path)
+    return fate
+  }
+
+  /** The message does not come again. */
+  forget(message: Message): void {
+    this.paths.delete(keyOf(message))
+  }
+}
+
+const sizeOf = (path: string): Promise<number | null> =>
+  stat(path).then(
+    ({ size }) => size,
+    () => null, // the command has moved it
+  )
+
 const HELD_MAX = 64
 /** The broker pushes nothing more to a session that holds three quarters of 1 MiB. */
 const HELD_BYTES_MAX = 256 * 1024
@@ -85,9 +113,9 @@ export class UnsavedFiles {
       this.held += 1
       this.heldBytes += bytes
     } else message.retry(RETRY_MAX_MS)
-    const id = `${message.sender} ${message.envelopeId}`
-    if (this.seen.has(id)) return false
-    this.seen.add(id)
+    const key = keyOf(message)
+    if (this.seen.has(key)) return false
+    this.seen.add(key)
     return true
   }
 

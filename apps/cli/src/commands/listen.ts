@@ -8,7 +8,7 @@ import { messageForExec, messageForPeople, messageForPrograms } from '../incomin
 import { labelOf } from '../peer-news.ts'
 import { openSession, type PeerSession } from '../peer-session.ts'
 import { poolNamed } from '../pool-calls.ts'
-import { type FileFate, nextMessage, pauseAfter, receiveFile, UnsavedFiles } from '../received-files.ts'
+import { type FileFate, nextMessage, pauseAfter, SavedFiles, UnsavedFiles } from '../received-files.ts'
 import { SenderNames } from '../sender-names.ts'
 import { withoutSecrets } from '../settings.ts'
 import { examples, type Run, type Shell } from '../shell.ts'
@@ -76,12 +76,15 @@ async function listen(
 async function takeAll(taking: Omit<Taking, 'fate'>, count: number, folder: string | undefined): Promise<void> {
   const { shell, session } = taking
   const names = new SenderNames(session, shell.output)
+  const saved = new SavedFiles()
   for (let done = 0; done < count; ) {
     const { value: message } = await abortable(nextMessage(session.peer), shell.signal)
     if (message === undefined) return session.failed
     await names.learn(message.person)
-    const fate = await receiveFile(shell, message, folder)
-    if (await take(message, { ...taking, fate })) done += 1
+    const fate = await saved.receive(shell, message, folder)
+    if (!(await take(message, { ...taking, fate }))) continue
+    saved.forget(message)
+    done += 1
   }
 }
 
