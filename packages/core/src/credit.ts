@@ -353,10 +353,15 @@ export class Credit {
     return unsettled
   }
 
-  /** One that its recipient has had since then does not end it at once: others may be given out beside it again. */
+  /** A suspect that reached its recipient before that does not end it at once: others may be given out beside it again. */
   clearSuspect(pushedBeforeMs: Millis): void {
+    const pushedAtMs = this.unsettledSuspect?.[1].pushedAtMs ?? -Infinity
+    if (pushedAtMs < pushedBeforeMs) this.suspect = null
+  }
+
+  get unsettledSuspect(): [DeliveryId, Unsettled] | null {
     const unsettled = this.suspect === null ? undefined : this.unsettled.get(this.suspect)
-    if (!unsettled || unsettled.pushedAtMs < pushedBeforeMs) this.suspect = null
+    return unsettled ? [this.suspect!, unsettled] : null
   }
 
   /**

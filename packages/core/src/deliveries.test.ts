@@ -212,17 +212,34 @@ describe('a delivery that was often attempted', () => {
     expect(strikes).toEqual([])
   })
 
-  test('gets none when others are with its recipient', () => {
+  test('gets the strike when others are with its recipient, and they get none, however long they took', () => {
     const { engine, wants, strikes, enter } = world()
     wants.length = 0
     enter(2)
     engine.claimed([{ want: wants.splice(0)[0]!, claimed: { ...claimedOf(3), hasMore: true } }])
-    engine.hints.wake(MESH, 2 as PeerNo)
+    for (let atMs = 5_000; atMs <= 40_000; atMs += 5_000) {
+      engine.advance(atMs)
+      engine.tick()
+      for (const socket of [1, 2]) engine.ponged(socket)
+    }
     engine.claimed(
       wants.splice(0).map((want) => ({ want, claimed: { status: 'claimed', deliveries: [suspect], hasMore: false } })),
     )
     engine.closed(2)
-    expect(strikes).toEqual([])
+    expect(strikes.map(({ id }) => id)).toEqual([1])
+  })
+
+  test('gets a strike when its recipient falls silent, or comes again before its former session has ended', () => {
+    const silent = pushedAlone()
+    for (let atMs = 10_000; atMs <= 120_000; atMs += 10_000) {
+      silent.engine.advance(atMs)
+      silent.engine.tick()
+    }
+    expect(silent.strikes.map(({ id }) => id)).toEqual([1])
+
+    const superseded = pushedAlone()
+    superseded.enter(2, 12)
+    expect(superseded.strikes.map(({ id }) => id)).toEqual([1])
   })
 
   test('keeps others back until it is settled, or its recipient has had it for a while', () => {
@@ -231,8 +248,11 @@ describe('a delivery that was often attempted', () => {
     expect(wants).toEqual([])
     send(sendOf(9, 2))
     expect(appends.splice(0)).toMatchObject([{ birthEpoch: 0 }])
-    engine.advance(60_000)
-    engine.tick()
+    for (let atMs = 20_000; atMs <= 60_000; atMs += 20_000) {
+      engine.advance(atMs)
+      engine.tick()
+      engine.ponged(2)
+    }
     expect(wants).toHaveLength(1)
   })
 })

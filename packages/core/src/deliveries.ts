@@ -3,6 +3,7 @@ import {
   type AppendOutcome,
   byPlace,
   type Claimed,
+  type CloseCode,
   type CollectWant,
   type Delivery,
   type Extension,
@@ -272,27 +273,39 @@ export class Deliveries {
   }
 
   /**
-   * The recipient ended its connection: the oldest delivery it had for long gets a strike, the others none. Nor does one
-   * that may never have reached it: a network that swallows what is large would else turn good mail into dead letters.
-   * A delivery that was with it alone, because former attempts ended like this, gets one at once: else a message that ends
-   * its recipient's process within seconds would hold up everything behind it for ever.
+   * The recipient's connection broke off: its suspect gets a strike; without one, the oldest delivery it had for long. A
+   * delivery that is no suspect and may never have arrived gets none: a network that swallows large frames would otherwise
+   * turn good mail into dead letters.
    */
   left(live: LiveSession, arrivedUntilMs: Millis): void {
+    if (this.strikeSuspect(live)) return
     const oldest = live.credit.unsettled.entries().next().value
     if (!oldest) return
     const [id, unsettled] = oldest
     const wasLong =
       this.context.nowMs - unsettled.pushedAtMs >= STRIKE_AFTER_MS && unsettled.pushedAtMs < arrivedUntilMs
-    const wasAlone = id === live.credit.suspect && live.credit.unsettled.size === 1
-    if (!wasLong && !wasAlone) return
-    this.context.effects.strike(deliveryRef(live, id, unsettled))
+    if (wasLong) this.context.effects.strike(deliveryRef(live, id, unsettled))
   }
 
-  /** The backstop: looks into the queue, hint or no hint. */
-  poll(live: LiveSession): void {
+  /**
+   * The broker ends the session. A machine that a message ends sends no close frame: its session falls silent, or the next one
+   * takes its place. Without a strike the suspect would block everything behind it for ever.
+   */
+  ending(live: LiveSession, code: CloseCode): void {
+    if (code === 'superseded' || code === 'heartbeat_missed') this.strikeSuspect(live)
+  }
+
+  private strikeSuspect(live: LiveSession): boolean {
+    const suspect = live.credit.unsettledSuspect
+    if (suspect) this.context.effects.strike(deliveryRef(live, ...suspect))
+    return suspect !== null
+  }
+
+  /** The backstop: looks into the queue, hint or no hint. What was pushed before `arrivedUntilMs` has arrived. */
+  poll(live: LiveSession, arrivedUntilMs: Millis): void {
     const { nowMs, limits } = this.context
     live.credit.lapse(nowMs - limits.leaseMs, nowMs - FORGET_AFTER_LEASES * limits.leaseMs)
-    live.credit.clearSuspect(nowMs - STRIKE_AFTER_MS)
+    live.credit.clearSuspect(Math.min(nowMs - STRIKE_AFTER_MS, arrivedUntilMs))
     this.lookAgain(live)
   }
 

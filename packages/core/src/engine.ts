@@ -473,6 +473,7 @@ export class Engine {
 
   private refuse(session: Session, code: CloseCode, retryAfterMs: Millis = TRY_LATER_MS): void {
     if (session.state.name === 'over') return
+    if (session.state.name === 'live') this.deliveries.ending(session.state.live, code)
     this.over(session)
     this.context.effects.close(session.socket, code, retryAfterMs)
   }

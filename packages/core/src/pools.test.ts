@@ -171,6 +171,17 @@ test('what was often attempted is with its holder alone, and gets a strike when 
   expect(its.strikes).toMatchObject([{ recipient: POOL_NO, id: 2 }])
 })
 
+test('what was often attempted gets its strike beside mail of the holder, which gets none', () => {
+  const its = crew()
+  its.join(2, 4)
+  const want = its.wants.find(({ session }) => session.peer === 2)!
+  const direct = { ...deliveryOf(3), envelope: new Uint8Array(10), body: null }
+  its.engine.claimed([{ want, claimed: { status: 'claimed', deliveries: [direct], hasMore: false } }])
+  its.deal([0, { ...deliveryOf(4), attempt: ALONE_AFTER_ATTEMPTS + 1 }])
+  its.engine.closed(2)
+  expect(its.strikes).toMatchObject([{ recipient: POOL_NO, id: 4 }])
+})
+
 test('who is taken out gets up, whether a statement or a claim says so', () => {
   const its = crew()
   its.join(2, 1)

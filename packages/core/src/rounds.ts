@@ -77,6 +77,6 @@ export class Rounds {
     this.ports.standings.askIfOld(live)
     if (nowMs - live.polledAtMs < limits.pollMs) return
     live.polledAtMs = nowMs
-    this.ports.deliveries.poll(live)
+    this.ports.deliveries.poll(live, session.arrivedUntilMs)
   }
 }

@@ -129,9 +129,9 @@ export function world(limits: Partial<EngineLimits> = {}) {
   const bytes = new Uint8Array(64)
   const hello = { type: 'hello', versions: [1], brokerKey: keyOf(9), connectionId: bytes, nonce: bytes } as const
   const connect = (n: number) => engine.connected(n, { ...hello, versions: [1], issuedAtMs: 0, authWithinMs: 1 })
-  const enter = (n: number) => {
-    connect(n)
-    engine.received(n, {
+  const enter = (n: number, socket = n) => {
+    connect(socket)
+    engine.received(socket, {
       type: 'auth',
       version: 1,
       meshId: MESH,
@@ -141,8 +141,8 @@ export function world(limits: Partial<EngineLimits> = {}) {
       signature: bytes,
       credit: 10,
     })
-    engine.authenticated(n, { member: memberOf(n), isSignatureGood: true, proof: bytes })
-    engine.opened(n, 2)
+    engine.authenticated(socket, { member: memberOf(n), isSignatureGood: true, proof: bytes })
+    engine.opened(socket, 2)
   }
   enter(1)
   const send = (...envelopes: Send[]) => engine.received(1, { type: 'send', envelopes })

@@ -7,7 +7,7 @@
  * little for others.
  */
 import type { Note } from '@sealpost/identity'
-import { BATCH_MAX, type FrameOf, NO_THREAD, REASON_MAX } from '@sealpost/protocol'
+import { ALONE_AFTER_ATTEMPTS, BATCH_MAX, type FrameOf, NO_THREAD, REASON_MAX } from '@sealpost/protocol'
 import type { DeliveryId, Millis, PeerKey } from '@sealpost/std'
 import { EarlyMail } from './early-mail.ts'
 import type { PeerCounters } from './events.ts'
@@ -347,9 +347,10 @@ export class Arrivals implements MessageDesk {
     this.#ports.effects.flushSoon()
   }
 
-  #settleIfCurrent({ sessionNo, deliveryId, pool, receipts, body }: Message): void {
+  #settleIfCurrent({ sessionNo, deliveryId, pool, receipts, body, attempt }: Message): void {
     if (sessionNo !== this.sessionNo) return
-    this.#settleSoon(deliveryId, pool || receipts !== 'none' || body.length > ALONE_BYTES)
+    const isAlone = attempt > ALONE_AFTER_ATTEMPTS // the broker pushes nothing else until it is settled
+    this.#settleSoon(deliveryId, pool || receipts !== 'none' || body.length > ALONE_BYTES || isAlone)
   }
 
   #rejectIfCurrent({ sessionNo, deliveryId }: Message, reason: string): void {
