@@ -43,6 +43,7 @@ import type { HttpRefusalCode } from './http/http-codes.ts'
  *   (`state/state-errors.ts`).
  * - `state_conflict`: the key does not stand at the revision that was asked for.
  * - `state_key_malformed`: a key of the state has 1 to 512 bytes as UTF-8.
+ * - `reaction_malformed`: a reaction has 1 to 64 bytes as UTF-8, and a member gives a target at most 16.
  * - `value_too_large`: a value has at most 64 KiB, and what goes with a kept message no more than a record holds.
  * - `state_full`: the space holds as much as it may.
  * - `key_missing`: it is sealed under a key that this member was not given, or not yet.
@@ -100,6 +101,7 @@ export type SdkCode =
   | 'history_gap'
   | 'state_conflict'
   | 'state_key_malformed'
+  | 'reaction_malformed'
   | 'value_too_large'
   | 'state_full'
   | 'key_missing'

@@ -13,7 +13,7 @@ import {
   type Space,
   sealRecord,
 } from '@sealpost/identity'
-import { GROUP_EPOCH_LAST, type SpaceId, toHex } from '@sealpost/std'
+import { GROUP_EPOCH_LAST, type PeerKey, type SpaceId, toHex } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import type { MessageKeeper } from '../group-message.ts'
 import type { Access } from './access.ts'
@@ -63,6 +63,11 @@ export class State implements MessageKeeper, AsyncDisposable {
   constructor(parts: StateParts) {
     this.#parts = parts
     this.spaceId = parts.calls.spaceId
+  }
+
+  /** The key of this member. */
+  get self(): PeerKey {
+    return this.#parts.identity.signing.publicKey
   }
 
   /** Whether this member was given the keys; if not, reading and writing are `key_missing`. */

@@ -99,6 +99,7 @@ export class SpaceBroker {
     const caller = (Authorization ?? '').slice('Bearer '.length) as PeerKey
     if (!this.members.has(caller)) return json({ code: 'token_invalid' }, 401)
     const asked = { method, path: url.pathname, query: url.searchParams, body, caller }
+    init.signal?.throwIfAborted() // as the platform's own does
     return this.#answer(asked, init.signal ?? undefined)
   }
 

@@ -1,0 +1,237 @@
+/**
+ * Reactions to messages, counted as they come. Each member keeps its own reactions to one target under one key, so neither
+ * writing nor reading a target becomes slower with the number of its reactions. The broker knows neither keys nor values,
+ * so it can't count; a member counts nobody's reactions but those their author has signed.
+ */
+import type { PeerKey } from '@sealpost/std'
+import { SealpostError } from '../errors.ts'
+import type { StateDeletion, StateEntry } from './entry-reader.ts'
+import type { HistoryEvent } from './reading.ts'
+import type { State } from './state.ts'
+
+export interface ReactionCount {
+  readonly count: number
+  /** Each proven by a signature. */
+  readonly authors: ReadonlySet<PeerKey>
+  /** Whether this member is among them. */
+  readonly isOwn: boolean
+}
+
+export interface ReactionsOptions {
+  /** Called with a target whose counts have changed, once the opening is over. */
+  readonly onChange?: (target: string) => void
+}
+
+/** One member's reactions to one target. */
+interface Vote {
+  readonly revision: number
+  /** The key holds a value, though it may be none of its member's. */
+  readonly isSet: boolean
+  readonly reactions: readonly string[]
+}
+
+const PREFIX = 'reactions/'
+const AUTHOR_HEX = 64
+export const REACTION_BYTES_MAX = 64
+/** Of one member to one target. */
+export const REACTIONS_MAX = 16
+/** Two processes of one member write one key against each other; then the last one is told. */
+const TRIES_MAX = 16
+
+export class Reactions implements AsyncDisposable {
+  readonly #state: State
+  readonly #onChange: (target: string) => void
+  readonly #stop = new AbortController()
+  /** By key: what each member says of each target. */
+  readonly #votes = new Map<string, Vote>()
+  /** By target and reaction: who. */
+  readonly #authors = new Map<string, Map<string, Set<PeerKey>>>()
+  /** By target: the last change of this member that is under way. */
+  readonly #lanes = new Map<string, Promise<unknown>>()
+  #watching: Promise<void> = Promise.resolve()
+  #failure: unknown = null
+
+  /** Use `openReactions`. */
+  constructor(state: State, { onChange = () => undefined }: ReactionsOptions) {
+    this.#state = state
+    this.#onChange = onChange
+  }
+
+  /** @internal */
+  async open(): Promise<this> {
+    const { lastSeq } = await this.#state.status()
+    for await (const entry of this.#state.list()) this.#take(entry)
+    this.#watching = this.#watch(lastSeq)
+    return this
+  }
+
+  /**
+   * How often each reaction was given to the target, as far as this member has heard; it asks the broker nothing.
+   * @throws SealpostError what ended the reading of changes, such as `state_rolled_back`
+   */
+  of(target: string): Map<string, ReactionCount> {
+    if (this.#failure) throw this.#failure
+    const counts = new Map<string, ReactionCount>()
+    for (const [reaction, authors] of this.#authors.get(target) ?? [])
+      counts.set(reaction, { count: authors.size, authors, isOwn: authors.has(this.#state.self) })
+    return counts
+  }
+
+  /** Targets that have reactions. */
+  get targets(): string[] {
+    return [...this.#authors.keys()]
+  }
+
+  /**
+   * Resolves when the broker has stored it durably; nothing happens when it was given already.
+   * @throws SealpostError `reaction_malformed`; as `State.set`
+   */
+  async add(target: string, reaction: string): Promise<void> {
+    if (!isReaction(reaction)) throw malformed(`A reaction has 1 to ${REACTION_BYTES_MAX} bytes as UTF-8.`)
+    return this.#change(target, (own) => {
+      if (own.includes(reaction)) return own
+      if (own.length === REACTIONS_MAX) throw malformed(`A member gives a target at most ${REACTIONS_MAX} reactions.`)
+      return [...own, reaction]
+    })
+  }
+
+  /** Nothing happens when it was not given. @throws SealpostError as `State.set` */
+  async remove(target: string, reaction: string): Promise<void> {
+    return this.#change(target, (own) => (own.includes(reaction) ? own.filter((each) => each !== reaction) : own))
+  }
+
+  /** Ends the reading of changes. The state stays open. */
+  async close(): Promise<void> {
+    this.#stop.abort()
+    await this.#watching
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+
+  async #watch(after: number): Promise<void> {
+    try {
+      for await (const event of this.#state.watch({ after, signal: this.#stop.signal })) this.#hear(event)
+    } catch (error) {
+      if (!this.#stop.signal.aborted) this.#failure = error
+    }
+  }
+
+  #hear(event: HistoryEvent): void {
+    if (event.type !== 'set' && event.type !== 'deleted') return
+    const target = this.#take(event)
+    if (target !== null) this.#onChange(target)
+  }
+
+  /** Changes of one target go one after the other: each one names the revision of the one before. */
+  async #change(target: string, next: (own: readonly string[]) => readonly string[]): Promise<void> {
+    const former = this.#lanes.get(target)
+    const own = Promise.resolve(former)
+      .catch(() => undefined) // told to who asked for it
+      .then(() => this.#inTurn(target, next))
+    this.#lanes.set(target, own)
+    return own.finally(() => {
+      if (this.#lanes.get(target) === own) this.#lanes.delete(target)
+    })
+  }
+
+  async #inTurn(target: string, next: (own: readonly string[]) => readonly string[]): Promise<void> {
+    const place: Place = { author: this.#state.self, target, key: `${PREFIX}${this.#state.self}/${target}` }
+    for (let tries = 1; ; tries++) {
+      const { reactions, revision, isSet } = this.#votes.get(place.key) ?? NO_VOTE
+      const wanted = next(reactions)
+      if (wanted === reactions) return
+      try {
+        await this.#write(place, wanted, isSet ? revision : 0)
+        return
+      } catch (error) {
+        const isConflict = error instanceof SealpostError && error.code === 'state_conflict'
+        if (!isConflict || tries === TRIES_MAX) throw error
+        await this.#learn(place)
+      }
+    }
+  }
+
+  async #write(place: Place, reactions: readonly string[], ifRevision: number): Promise<void> {
+    const isSet = reactions.length > 0
+    const { revision } = await (isSet
+      ? this.#state.set(place.key, [...reactions], { ifRevision })
+      : this.#state.delete(place.key, { ifRevision }))
+    this.#count(place, { revision, isSet, reactions })
+  }
+
+  /** What another process of this member has written, or whoever wrote over it. */
+  async #learn(place: Place): Promise<void> {
+    const entry = await this.#state.get(place.key)
+    if (entry) this.#take(entry)
+    else this.#count(place, { ...NO_VOTE, revision: this.#votes.get(place.key)?.revision ?? 0 })
+  }
+
+  /** @returns the target whose counts it may have changed; null for what is no key of reactions, or no news */
+  #take(event: StateEntry | StateDeletion): string | null {
+    const place = placeOf(event.key)
+    if (!place || (this.#votes.get(place.key)?.revision ?? 0) >= event.revision) return null
+    const { revision, author } = event
+    const isSet = event.type === 'set'
+    const reactions = isSet && author === place.author ? reactionsIn(event.value) : []
+    this.#count(place, { revision, isSet, reactions })
+    return place.target
+  }
+
+  #count({ key, author, target }: Place, vote: Vote): void {
+    const before = this.#votes.get(key)?.reactions ?? []
+    this.#votes.set(key, vote)
+    const authorsOf = this.#authors.get(target) ?? new Map<string, Set<PeerKey>>()
+    for (const reaction of before) {
+      const authors = authorsOf.get(reaction)
+      authors?.delete(author)
+      if (authors?.size === 0) authorsOf.delete(reaction)
+    }
+    for (const reaction of vote.reactions) {
+      const authors = authorsOf.get(reaction)
+      if (authors) authors.add(author)
+      else authorsOf.set(reaction, new Set([author]))
+    }
+    if (authorsOf.size > 0) this.#authors.set(target, authorsOf)
+    else this.#authors.delete(target)
+  }
+}
+
+/** Reads the reactions that there are, and from then on every change. @throws SealpostError as `State.list` */
+export const openReactions = (state: State, options: ReactionsOptions = {}): Promise<Reactions> =>
+  new Reactions(state, options).open()
+
+interface Place {
+  readonly key: string
+  readonly author: PeerKey
+  readonly target: string
+}
+
+const NO_VOTE: Vote = { revision: 0, isSet: false, reactions: [] }
+
+function placeOf(key: string): Place | null {
+  const targetAt = PREFIX.length + AUTHOR_HEX + 1
+  if (!key.startsWith(PREFIX) || key[targetAt - 1] !== '/') return null
+  return { key, author: key.slice(PREFIX.length, targetAt - 1) as PeerKey, target: key.slice(targetAt) }
+}
+
+const encoder = new TextEncoder()
+const decoder = new TextDecoder()
+
+function isReaction(value: unknown): value is string {
+  return typeof value === 'string' && value !== '' && encoder.encode(value).length <= REACTION_BYTES_MAX
+}
+
+/** What a member has written that does not keep to the form counts for nothing. */
+function reactionsIn(value: Uint8Array): string[] {
+  try {
+    const found: unknown = JSON.parse(decoder.decode(value))
+    if (!Array.isArray(found) || found.length > REACTIONS_MAX || !found.every(isReaction)) return []
+    return [...new Set(found)]
+  } catch {
+    return []
+  }
+}
+
+const malformed = (sentence: string): SealpostError => new SealpostError('reaction_malformed', sentence)
