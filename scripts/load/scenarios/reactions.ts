@@ -1,7 +1,7 @@
-/** Many add small updates to one conversation while others read its pages. */
+/** Members react to messages whose reactions become more and more, while others keep the counts of each message. */
 import { clockMs } from '@sealpost/sdk'
 import type { Teardown } from '../../lib/teardown.ts'
-import { Conversation, PAGE } from '../conversation.ts'
+import { Conversation, type Look } from '../conversation.ts'
 import type { Plan } from '../plan.ts'
 import { newMeshes } from '../run.ts'
 import type { Mesh } from '../seed.ts'
@@ -11,17 +11,23 @@ import { Effort, generatorCheck } from './effort.ts'
 import { latencySheet, spectrumGraph } from './latency.ts'
 import { paced } from './paced.ts'
 import { latencyCheck } from './percentiles.ts'
-import { type Findings, type Scenario, type ScenarioSetup, sizeOf } from './scenario.ts'
+import { type Findings, type Graph, type Scenario, type ScenarioSetup, sizeOf } from './scenario.ts'
 
 const WRITE_P95_MS_MAX = 500
-const READ_P95_MS_MAX = 3000
-/** A group has 256 members at most, and there is a reader for each two writers. */
-const WRITERS_MAX = 160
+const COUNTED_P95_MS_MAX = 3_000
+const AGGREGATE_P95_MS_MAX = 1
+/** A group has 256 members at most. */
+const WRITERS_MAX = 240
+/** Each of them verifies every reaction. */
+const LIVE = 3
+const LOOKS = 5
+const LATE_MS = 15_000
 
 export const reactions: Scenario = {
   name: 'reactions',
-  summary: '100 peers add to one conversation, one update a second each, while 50 read a page a second',
-  bar: `write p95 ≤ ${WRITE_P95_MS_MAX} ms, read p95 ≤ ${count(READ_P95_MS_MAX)} ms, 0 errors`,
+  summary:
+    '100 peers react to 60 messages, one reaction a second each, until every message has 100; 3 others count them',
+  bar: `write p95 ≤ ${WRITE_P95_MS_MAX} ms, counted p95 ≤ ${count(COUNTED_P95_MS_MAX)} ms, 0 errors`,
   reported: 'write p95 2,340 ms, read p95 12,680 ms',
   run,
 }
@@ -30,75 +36,116 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
   const { target, options, display } = setup
   const { peers, seconds } = sizeOf(setup, { peers: 100, seconds: 60 }, { peers: 100, seconds: 5 })
   const writers = Math.min(peers, WRITERS_MAX)
-  const readers = Math.max(1, Math.round(writers / 2))
   const base = { payloadBytes: options.payloadBytes, seed: options.seed, isOneWay: false, spread: ALONE }
-  const plan: Plan = { ...base, peers: writers + readers, total: 0, rate: null }
+  const plan: Plan = { ...base, peers: writers + LIVE + 1, total: 0, rate: null }
   const [mesh] = (await newMeshes({ plan, target, options }, teardown)) as [Mesh]
-  display.step(`${count(writers + readers)} members come to a conversation`)
-  const opening = Conversation.open({ ...target.shards[0]!, meshId: mesh.meshId }, mesh, { writers })
+  display.step(`${count(plan.peers)} members come to a conversation`)
+  const place = { ...target.shards[0]!, meshId: mesh.meshId }
+  const opening = Conversation.open(place, mesh, { writers, messages: Math.max(1, Math.round(seconds)) })
   const conversation = await Promise.race([opening, target.failed])
-  display.step(`${count(writers)} write and ${count(readers)} read for ${count(seconds)} s`)
+  display.step(`${count(writers)} react for ${count(seconds)} s`)
   const effort = new Effort()
   const beat = { startMs: clockMs(), seconds }
   const writing = paced({ ...beat, perSecond: writers }, (turn, dueAtMs) => conversation.write(turn, dueAtMs))
-  const reading = paced({ ...beat, perSecond: readers }, (turn, dueAtMs) => conversation.read(turn, dueAtMs))
-  await Promise.race([Promise.all([writing, reading]).then(() => conversation.settled()), target.failed])
+  const reading = paced({ ...beat, perSecond: 1 }, () => conversation.aggregate())
+  const looking = lookAgain(conversation, beat)
+  const over = Promise.all([writing, reading, looking]).then(() => conversation.settled(LATE_MS))
+  await Promise.race([over, target.failed])
+  conversation.aggregate()
+  await conversation.look()
   const { share } = effort
   const found = await conversation.count()
   await conversation.close()
   return findingsOf(conversation, { found, share, seconds })
 }
 
-function findingsOf(
-  { writes, reads, errors, stored }: Conversation,
-  { found, share, seconds }: { found: number; share: number; seconds: number },
-): Findings {
-  const [writeP95, readP95] = [writes.at(95), reads.at(95)]
+/** At even times, and a last time when all is written, which is its caller's. */
+async function lookAgain(conversation: Conversation, { startMs, seconds }: { startMs: number; seconds: number }) {
+  for (let i = 1; i < LOOKS; i++) {
+    await Bun.sleep(Math.max(0, startMs + (i * seconds * 1000) / LOOKS - clockMs()))
+    await conversation.look()
+  }
+}
+
+interface Around {
+  readonly found: number
+  readonly share: number
+  readonly seconds: number
+}
+
+function findingsOf(conversation: Conversation, { found, share, seconds }: Around): Findings {
+  const { writes, counted, aggregates, errors, stored, uncounted, looks } = conversation
+  const [writeP95, countedP95] = [writes.at(95), counted.at(95)]
+  const last = looks.at(-1)!
+  const microseconds = `${figure(last.aggregateMs * 1000)} µs`
   return {
-    headline: `${count(writes.count / seconds)} updates and ${count(reads.count / seconds)} pages a second, ${count(errors)} errors`,
-    shown: `write p95 ${figure(writeP95)} ms, read p95 ${figure(readP95)} ms, ${count(errors)} errors`,
+    headline: `${count(stored / seconds)} reactions a second; the counts of a message with ${count(last.most)} take ${microseconds}`,
+    shown: `write p95 ${figure(writeP95)} ms, counted p95 ${figure(countedP95)} ms, ${count(errors)} errors`,
     sheets: [
       latencySheet([
         ['due → stored', writes],
-        ['due → page read', reads],
+        ['due → counted by another member', counted],
+        ['counts of one message', aggregates],
       ]),
+      sheetOf(looks),
     ],
     facts: [
-      ['shape', `a page is the last ${PAGE} events, and is read as it comes; updates are sealed and signed`],
-      ['found', `${count(found)} of ${count(stored)} by a member that opens the whole history afterwards`],
+      [
+        'aggregate',
+        'counted by the members: the broker knows neither which message a reaction is of, nor what it says',
+      ],
+      ['from nothing', 'by a member that opens the reactions anew, and by one that reads every event of the history'],
+      ['found', `${count(found)} of ${count(stored)} by a member that opens them afterwards`],
     ],
     checks: [
+      { about: 'mail', isMet: errors === 0, sentence: `No reaction was refused (${count(errors)}).` },
       {
         about: 'mail',
-        isMet: errors === 0,
-        sentence: `No update was refused, and every page came whole (${count(errors)} not).`,
+        isMet: found === stored && uncounted === 0,
+        sentence: 'Every reaction that was stored is counted, as it came and by a member that opens them afterwards.',
       },
-      {
-        about: 'mail',
-        isMet: found === stored,
-        sentence: 'Every update that was stored is in the history, opens, and none is missing between.',
-      },
-      latencyCheck(writes, { percent: 95, maxMs: WRITE_P95_MS_MAX, of: 'updates' }),
-      latencyCheck(reads, { percent: 95, maxMs: READ_P95_MS_MAX, of: 'pages' }),
+      latencyCheck(writes, { percent: 95, maxMs: WRITE_P95_MS_MAX, of: 'reactions, due → stored,' }),
+      latencyCheck(counted, { percent: 95, maxMs: COUNTED_P95_MS_MAX, of: 'reactions, due → counted,' }),
+      latencyCheck(aggregates, { percent: 95, maxMs: AGGREGATE_P95_MS_MAX, of: 'counts of one message' }),
       generatorCheck(share),
     ],
     graphs: [
       spectrumGraph([
         ['stored', writes.spectrum],
-        ['page read', reads.spectrum],
+        ['counted', counted.spectrum],
       ]),
+      graphOf(looks),
     ],
     figures: {
-      updates: writes.count,
-      pages: reads.count,
-      errors,
-      stored,
-      found,
-      writeMsP50: writes.at(50),
-      writeMsP95: writeP95,
-      readMsP50: reads.at(50),
-      readMsP95: readP95,
+      ...{ updates: writes.count, errors, stored, found, uncounted },
+      ...{ writeMsP50: writes.at(50), writeMsP95: writeP95, countedMsP50: counted.at(50), countedMsP95: countedP95 },
+      aggregateMs: last.aggregateMs,
+      openingMs: last.openingMs,
+      historyMs: last.historyMs,
       generatorShare: share,
     },
+  }
+}
+
+function sheetOf(looks: readonly Look[]) {
+  const rows = looks.map(({ reactions: all, most, aggregateMs, openingMs, historyMs }) => [
+    ...[count(all), count(most), figure(aggregateMs * 1000), figure(openingMs), figure(historyMs)],
+  ])
+  return { head: ['reactions', 'of one message', 'its counts µs', 'all from nothing ms', 'by the history ms'], rows }
+}
+
+function graphOf(looks: readonly Look[]): Graph {
+  const line = (name: string, pick: (look: Look) => number) => ({
+    ...{ name, points: looks.map((look) => [look.reactions, pick(look)] as const) },
+  })
+  return {
+    title: 'Time of the counts against the reactions',
+    x: 'reactions',
+    y: 'ms',
+    lines: [
+      line('one message', ({ aggregateMs }) => aggregateMs),
+      line('all from nothing', ({ openingMs }) => openingMs),
+      line('by the history', ({ historyMs }) => historyMs),
+    ],
   }
 }
