@@ -205,6 +205,23 @@ test('a message whose file is gone is rejected, and no command runs for it', asy
   expect(letters).toMatchObject([{ detail: 'attachment_unknown' }, { detail: 'attachment_unknown' }])
 })
 
+test('a reference of a later version stays open without --files, and is rejected with it', async () => {
+  const { name, profile, folder } = await newMember()
+  {
+    await using sender = await alice()
+    await sender.peer.send(await sender.keyOf(name), 'the plan', { attachment: 'of a later version' })
+  }
+  const left = await machine.run(['listen', '--count', '1', ...profile])
+  expect([left.code, left.stdout]).toEqual([
+    1,
+    expect.stringContaining('[a file of a later version of sealpost, not saved'),
+  ])
+  const refused = await machine.run(['listen', '--count', '1', '--json', '--files', folder, ...profile])
+  expect([refused.code, refused.stderr]).toEqual([0, expect.stringContaining('(attachment_unreadable)')])
+  expect(heardBy(refused)).toMatchObject([{ text: 'the plan', file: { name: null, path: null } }])
+  expect((await leftFor(name)).map(({ text }) => text)).toEqual(['end'])
+})
+
 test('a folder that can not be written ends listen with a code, and the message stays', async () => {
   const { name, profile } = await newMember()
   await send(name, 'the plan', '--file', plan)
