@@ -39,14 +39,11 @@ const TURN_EVERY_MS = 100
  * it through the desk meanwhile. While another one holds it, this waits until `patience` ends, 5 s unless told.
  * @throws OperatingError `profile_in_use`, and those of `readPlace`; SealpostError of the store
  */
-export async function openSession(
-  shell: Shell,
-  options: { credit?: number; patience?: AbortSignal } = {},
-): Promise<PeerSession> {
-  const { credit, patience = AbortSignal.timeout(PASSING_MS) } = options
+export async function openSession(shell: Shell, options: SessionOptions = {}): Promise<PeerSession> {
+  const { patience = AbortSignal.timeout(PASSING_MS), ...terms } = options
   const place = await readPlace(shell)
   const desk = await deskInTurn(shell, patience)
-  return openAt(desk, { shell, place, ...(credit === undefined ? {} : { credit }) })
+  return openAt(desk, { shell, place, ...terms })
 }
 
 async function deskInTurn(shell: Shell, patience: AbortSignal): Promise<HeldDesk> {
@@ -133,13 +130,22 @@ interface OpenedSession extends PeerSession {
   readonly distrusted: Promise<never>
 }
 
-interface Opening {
-  readonly shell: Shell
-  readonly place: Place
+interface Terms {
   readonly credit?: number
+  /** What was sealed longer ago is rejected. */
+  readonly maxAgeSeconds?: number | undefined
 }
 
-async function openAt(desk: HeldDesk, { shell, place, credit }: Opening): Promise<OpenedSession> {
+interface SessionOptions extends Terms {
+  readonly patience?: AbortSignal
+}
+
+interface Opening extends Terms {
+  readonly shell: Shell
+  readonly place: Place
+}
+
+async function openAt(desk: HeldDesk, { shell, place, credit, maxAgeSeconds }: Opening): Promise<OpenedSession> {
   try {
     const keys = await shell.profile.readKeys()
     const { identity, formerBoxKeys, formerKeys = [], warning } = keys
@@ -171,6 +177,7 @@ async function openAt(desk: HeldDesk, { shell, place, credit }: Opening): Promis
         onEvent,
       },
       ...(credit === undefined ? {} : { credit }),
+      ...(maxAgeSeconds === undefined ? {} : { maxAgeSeconds }),
     })
     const status = await shell.profile.readStatus()
     if (status) peer.setStatus(status)

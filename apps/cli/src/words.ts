@@ -17,6 +17,13 @@ export function timeOption(flags: string, description: string, fallback: string)
   return new Option(flags, description).argParser(duration).default(duration(fallback), fallback)
 }
 
+/** Of `listen` and `mcp`, whose profile remembers what was settled. */
+export const maxAgeOption = (): Option =>
+  new Option(
+    '--max-age <TIME>',
+    'reject messages that were sealed longer ago, like 12h or 30d, with a warning: they become dead letters; default: take all',
+  ).argParser(duration)
+
 export function whole(min: number, max: number): (text: string) => number {
   return (text) => {
     const number = Number(text)

@@ -12,7 +12,7 @@ import { type FileFate, nextMessage, pauseAfter, SavedFiles, UnsavedFiles } from
 import { SenderNames } from '../sender-names.ts'
 import { withoutSecrets } from '../settings.ts'
 import { examples, type Run, type Shell } from '../shell.ts'
-import { whole } from '../words.ts'
+import { maxAgeOption, whole } from '../words.ts'
 
 interface ListenOptions {
   readonly exec?: string
@@ -21,6 +21,7 @@ interface ListenOptions {
   readonly pool?: readonly string[]
   readonly files?: string
   readonly env?: readonly string[]
+  readonly maxAge?: number
 }
 
 /** Of a pool: another member may be able to fetch the file. */
@@ -43,6 +44,7 @@ export function listenCommand(run: Run): Command {
       '--files <FOLDER>',
       'save files that come with messages there, each under a name of its own; without it such a message stays in the queue',
     )
+    .addOption(maxAgeOption())
     .option('-n, --count <N>', 'end after N messages', whole(1, 1_000_000_000))
     .addHelpText(
       'after',
@@ -61,11 +63,12 @@ export function listenCommand(run: Run): Command {
 
 async function listen(
   shell: Shell,
-  { exec, reply = false, count = Infinity, pool = [], files, env = [] }: ListenOptions,
+  { exec, reply = false, count = Infinity, pool = [], files, env = [], maxAge }: ListenOptions,
 ): Promise<void> {
   if (reply && exec === undefined) throw new OperatingError('usage', '--reply sends what the CMD of --exec prints.')
   // No more than are wanted, so that the others stay with the broker.
-  await using session = await openSession(shell, count === Infinity ? {} : { credit: Math.min(count, 512) })
+  const credit = count === Infinity ? {} : { credit: Math.min(count, 512) }
+  await using session = await openSession(shell, { ...credit, maxAgeSeconds: maxAge })
   await abortable(joinPools(session, pool), shell.signal)
   shell.output.note(`listening as ${session.membership.name || session.peer.key}; Ctrl-C ends it`)
   const unsaved = new UnsavedFiles()

@@ -1,11 +1,13 @@
 /** `sealpost mcp`: this profile as a server of the Model Context Protocol, for AI agents. */
 import { Command } from 'commander'
 import { examples, type Run, type Shell } from '../shell.ts'
+import { maxAgeOption } from '../words.ts'
 
 interface McpCommandOptions {
   readonly to?: readonly string[]
   readonly send: boolean
   readonly files?: string
+  readonly maxAge?: number
 }
 
 export function mcpCommand(run: Run): Command {
@@ -14,6 +16,7 @@ export function mcpCommand(run: Run): Command {
     .option('--to <NAME...>', 'who the agent may write to, by names or keys; without it everybody')
     .option('--no-send', 'offer only tools by which no word leaves')
     .option('--files <FOLDER>', 'save files of messages there; default: the folder "files" of the profile')
+    .addOption(maxAgeOption())
     .addHelpText(
       'after',
       examples(
@@ -25,8 +28,8 @@ export function mcpCommand(run: Run): Command {
     .action(run(mcp))
 }
 
-async function mcp(shell: Shell, { to, send, files }: McpCommandOptions): Promise<void> {
+async function mcp(shell: Shell, { to, send, files, maxAge }: McpCommandOptions): Promise<void> {
   // Loaded here: no other command should wait for the SDK of the protocol.
   const { serveMcp } = await import('../mcp/serve.ts')
-  await serveMcp(shell, { recipients: to ?? null, canSend: send, folder: files ?? null })
+  await serveMcp(shell, { recipients: to ?? null, canSend: send, folder: files ?? null, maxAgeSeconds: maxAge })
 }

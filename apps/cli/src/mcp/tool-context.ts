@@ -42,8 +42,8 @@ export class ToolContext {
    * ask the command that does.
    * @throws what `openSession` throws, but for its being in use; the signal's reason
    */
-  async takeSession(signal: AbortSignal): Promise<PeerSession> {
-    const session = await openSession({ ...this.shell, signal }, { credit: CREDIT, patience: signal })
+  async takeSession(signal: AbortSignal, maxAgeSeconds?: number): Promise<PeerSession> {
+    const session = await openSession({ ...this.shell, signal }, { credit: CREDIT, patience: signal, maxAgeSeconds })
     session.peer.onMessage((message) => this.mail.take(message))
     this.seated.resolve(session)
     return session
