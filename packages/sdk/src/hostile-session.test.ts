@@ -191,6 +191,26 @@ describe('a broker that', () => {
     const [before, after] = [await bob.next('connected'), await bob.next('connected', 2)]
     expect([before.incarnation, after.incarnation]).toEqual(['00'.repeat(16), 'ee'.repeat(16)])
   })
+
+  test.each([
+    ['the same epoch again', 0, true],
+    ['an earlier epoch', -1, true],
+    ['the next epoch', 1, false],
+  ])('under one incarnation gives a session %s', async (_, step, isRestored) => {
+    await using scene = new HostileScene()
+    const alice = await scene.join(scene.alice)
+    const [one] = await scene.mail(alice, scene.bob, '1')
+    const { epoch, incarnation } = await alice.next('connected')
+    const welcome = scene.broker.welcome.bind(scene.broker)
+    scene.broker.welcome = (proof) => ({ ...welcome(proof), epoch: epoch + step })
+    alice.socket.cut(1012)
+    await alice.next('connected', 2)
+    await scene.mail(alice, scene.bob, '2')
+    const said = scene.caught.filter(({ envelopeId }) => envelopeId === one!.envelopeId)
+    const restored = alice.seen.filter(({ type }) => type === 'restored')
+    expect(said).toHaveLength(isRestored ? 2 : 1)
+    expect(restored).toEqual(isRestored ? [{ type: 'restored', incarnation, reoffered: 1 }] : [])
+  })
 })
 
 interface DenialRow {
