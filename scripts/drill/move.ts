@@ -3,14 +3,16 @@
  * while. The mesh is moved, and each message must have come to its reader once, in its order.
  */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { type AddressInfo, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
+import type { BrokerProgram } from '@sealpost/broker/program'
 import { addMembers, createMesh, type MoveReport, migrate, moveMesh, openDatabase } from '@sealpost/db'
-import { startEmbedded } from '@sealpost/db/embedded'
+import { type EmbeddedPostgres, startEmbedded } from '@sealpost/db/embedded'
 import { bindBoxKey, generateIdentity, generateSigningKeys, type Identity, ready } from '@sealpost/identity'
 import { writeKeyFile } from '@sealpost/identity/key-file'
-import { connect, type Peer } from '@sealpost/sdk'
+import { connect, type Peer, type PeerEvent } from '@sealpost/sdk'
 import type { Millis, PeerKey } from '@sealpost/std'
 import { startOwnBroker } from '../lib/own-broker.ts'
 import type { Teardown } from '../lib/teardown.ts'
@@ -22,6 +24,8 @@ export interface MoveDrillOptions {
   readonly queued: number
   /** Messages a second between peers that are there. */
   readonly rate: number
+  /** After the move the broker and the server of the old cell end, and then the new broker starts again. */
+  readonly isOldCellGone: boolean
 }
 
 export interface MoveDrillResult extends Pick<MoveReport, 'rows' | 'pauseMs'>, Order {
@@ -30,6 +34,8 @@ export interface MoveDrillResult extends Pick<MoveReport, 'rows' | 'pauseMs'>, O
   readonly live: number
   /** From the send to the ack, of the one that waited longest. */
   readonly longestSendMs: Millis
+  /** Between two messages that one pair's reader got, in the pair that waited longest. */
+  readonly longestPauseMs: Millis
   /** From the order to move until what was left behind had gone, too. */
   readonly tookMs: Millis
   /** By which the memory of the mover's process, in which these peers live, rose meanwhile. */
@@ -44,7 +50,8 @@ const AROUND_MS = 3_000
 const FILLED_AT_ONCE = 250
 const SAMPLE_MS = 20
 
-export async function drillMove({ queued, rate }: MoveDrillOptions, teardown: Teardown): Promise<MoveDrillResult> {
+export async function drillMove(options: MoveDrillOptions, teardown: Teardown): Promise<MoveDrillResult> {
+  const { queued, rate, isOldCellGone } = options
   await ready()
   const cells = await TwoCells.make(teardown)
   const pairs = await Promise.all(Array.from({ length: PAIRS }, () => Pair.make(cells)))
@@ -57,6 +64,11 @@ export async function drillMove({ queued, rate }: MoveDrillOptions, teardown: Te
   const tookMs = Math.round(performance.now() - startedAtMs)
   const grownBytes = memory.end()
   await delay(AROUND_MS)
+  if (isOldCellGone) {
+    await cells.endNorth()
+    await cells.restartSouth()
+    await delay(AROUND_MS)
+  }
   for (const pair of pairs) pair.isOver = true
   await Promise.all(traffic)
   await Promise.all(pairs.map((pair) => pair.readAll()))
@@ -69,23 +81,27 @@ export async function drillMove({ queued, rate }: MoveDrillOptions, teardown: Te
     duplicates: sum((pair) => pair.judge().duplicates),
     misordered: sum((pair) => pair.judge().misordered),
     longestSendMs: Math.round(Math.max(...pairs.map((pair) => pair.longestSendMs))),
+    longestPauseMs: Math.round(Math.max(...pairs.map((pair) => pair.longestPauseMs))),
   }
 }
 
-interface Broker {
-  readonly url: string
-  readonly brokerKey: PeerKey
+interface Cell {
+  readonly postgres: EmbeddedPostgres
+  readonly env: Readonly<Record<string, string>>
+  broker: BrokerProgram
 }
 
 class TwoCells {
   readonly meshId = newMeshId()
   readonly teardown: Teardown
-  private readonly urls: { readonly north: string; readonly south: string }
-  private readonly broker: Broker
+  private readonly north: Cell
+  private readonly south: Cell
+  /** Addresses of the new cell, as peers learned them. */
+  private learned: readonly string[] = []
 
-  private constructor(urls: TwoCells['urls'], broker: Broker, teardown: Teardown) {
-    this.urls = urls
-    this.broker = broker
+  private constructor(north: Cell, south: Cell, teardown: Teardown) {
+    this.north = north
+    this.south = south
     this.teardown = teardown
   }
 
@@ -94,19 +110,31 @@ class TwoCells {
     teardown.add({ end: () => rm(folder, { recursive: true, force: true }) })
     const keyFile = join(folder, 'broker.json')
     await writeKeyFile(keyFile, { kind: 'broker', signing: generateSigningKeys() })
-    const env = { BROKER_KEY_FILE: keyFile, LIMITS: 'off' }
-    const [north, south] = [await database(teardown), await database(teardown)]
-    const there = await startOwnBroker({ databaseUrl: south, env }, teardown)
+    const PORT = String(await freePort())
     const CELLS_FILE = join(folder, 'cells.json')
-    await writeFile(CELLS_FILE, JSON.stringify({ cells: [{ name: 'south', urls: [new URL('/', there.url).href] }] }))
-    const here = await startOwnBroker({ databaseUrl: north, env: { ...env, CELLS_FILE } }, teardown)
-    const cells = new TwoCells({ north, south }, here, teardown)
+    await writeFile(CELLS_FILE, JSON.stringify({ cells: [{ name: 'south', urls: [`ws://127.0.0.1:${PORT}`] }] }))
+    const env = { BROKER_KEY_FILE: keyFile, LIMITS: 'off', CELLS_FILE }
+    const south = await startCell({ ...env, PORT, CELL: 'south' }, teardown)
+    const cells = new TwoCells(await startCell(env, teardown), south, teardown)
     await cells.onNorth((db) => createMesh(db, { meshId: cells.meshId, name: 'drill' }))
     return cells
   }
 
+  async endNorth(): Promise<void> {
+    await this.north.broker.stop()
+    await this.north.postgres.stop()
+  }
+
+  /** Every session ends, so that every peer has to dial again. */
+  async restartSouth(): Promise<void> {
+    const { broker, postgres, env } = this.south
+    broker.kill()
+    await broker.exited
+    this.south.broker = await startOwnBroker({ databaseUrl: postgres.url, env }, this.teardown)
+  }
+
   get order() {
-    const { north, south } = this.urls
+    const [north, south] = [this.north.postgres.url, this.south.postgres.url]
     return {
       meshId: this.meshId,
       from: { cell: 'north', databaseUrl: north },
@@ -120,16 +148,20 @@ class TwoCells {
     await this.onNorth((db) => addMembers(db, meshId, bindings))
   }
 
-  /** All dial the first cell, also behind the move. */
+  /** All dial the first cell, also behind the move; who comes later has what others learned in front of it. */
   async join(identity: Identity): Promise<Peer> {
-    const { url, brokerKey } = this.broker
-    const peer = await connect({ url, brokerKey, meshId: this.meshId, identity })
+    const { url, brokerKey } = this.north.broker
+    const onEvent = (event: PeerEvent) => {
+      if (event.type === 'addresses') this.learned = event.cell
+    }
+    const place = { url: [...this.learned, url], brokerKey, meshId: this.meshId, identity }
+    const peer = await connect({ ...place, onEvent })
     this.teardown.add({ end: () => peer.close() })
     return peer
   }
 
   private async onNorth<T>(use: (db: Awaited<ReturnType<typeof openDatabase>>) => Promise<T>): Promise<T> {
-    const db = await openDatabase(this.urls.north, { connections: 1 })
+    const db = await openDatabase(this.north.postgres.url, { connections: 1 })
     try {
       return await use(db)
     } finally {
@@ -138,11 +170,21 @@ class TwoCells {
   }
 }
 
-async function database(teardown: Teardown): Promise<string> {
+async function startCell(env: Cell['env'], teardown: Teardown): Promise<Cell> {
   const postgres = await startEmbedded()
   teardown.add({ end: () => postgres.stop(), kill: () => void postgres.kill() })
   await migrate(postgres.url)
-  return postgres.url
+  return { postgres, env, broker: await startOwnBroker({ databaseUrl: postgres.url, env }, teardown) }
+}
+
+function freePort(): Promise<number> {
+  const listener = createServer()
+  return new Promise((resolve) => {
+    listener.listen({ port: 0, host: '127.0.0.1' }, () => {
+      const { port } = listener.address() as AddressInfo
+      listener.close(() => resolve(port))
+    })
+  })
 }
 
 /** Somebody who writes, somebody who is there to read it, and somebody who comes later. */
@@ -151,6 +193,8 @@ class Pair {
   sent = 0
   filled = 0
   longestSendMs: Millis = 0
+  longestPauseMs: Millis = 0
+  private lastReadAtMs: Millis | null = null
   private readonly cells: TwoCells
   private readonly sender: Peer
   private readonly absent: Identity
@@ -163,7 +207,7 @@ class Pair {
     this.sender = sender
     this.absent = absent
     this.recipient = recipient.key
-    recipient.onMessage((message) => void this.read.push(Number(message.text())))
+    recipient.onMessage((message) => this.took(Number(message.text())))
   }
 
   static async make(cells: TwoCells): Promise<Pair> {
@@ -204,6 +248,13 @@ class Pair {
       duplicates: live.duplicates + later.duplicates,
       misordered: live.misordered + later.misordered,
     }
+  }
+
+  private took(no: number): void {
+    const nowMs = performance.now()
+    this.longestPauseMs = Math.max(this.longestPauseMs, nowMs - (this.lastReadAtMs ?? nowMs))
+    this.lastReadAtMs = nowMs
+    this.read.push(no)
   }
 
   private async sendOne(): Promise<void> {
