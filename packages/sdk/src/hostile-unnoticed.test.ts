@@ -15,7 +15,7 @@ import {
 } from '@sealpost/identity'
 import { type FrameOf, readBoxes } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId } from '@sealpost/std'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { MemoryStore } from './stores/memory-store.ts'
 import { alarmsOf, HostileScene } from './testing-hostile.ts'
 
@@ -45,6 +45,46 @@ describe('nobody notices a broker that', () => {
     scene.push(after, one!)
     await scene.sentinel(after)
     expect([alarmsOf(after), after.shown]).toEqual([[], ['1', 'the end']])
+  })
+
+  test('gives a rejected message again, as a redrive does', async () => {
+    await using scene = new HostileScene()
+    const [alice, bob] = [await scene.join(scene.alice), await scene.join(scene.bob, { store: new MemoryStore() })]
+    const [one] = await scene.mail(alice, scene.bob, '1')
+    const again = (times: number) => ({ ...one!, id: (1_000 * times) as DeliveryId, attempt: 2 })
+    bob.react = (message) => message.reject('not for me')
+    scene.push(bob, one!)
+    for (const times of [1, 2]) {
+      while (scene.rejections.length < times) await new Promise((resolve) => setImmediate(resolve))
+      if (times === 2) bob.react = () => undefined
+      scene.push(bob, again(times))
+    }
+    await bob.shows(3)
+    scene.push(bob, again(3))
+    await scene.sentinel(bob)
+    expect([alarmsOf(bob), bob.shown]).toEqual([[], ['1', '1', '1', 'the end']])
+  })
+
+  test('repeats a whisper of any age to a new process', async () => {
+    await using scene = new HostileScene()
+    const [alice, before] = [await scene.join(scene.alice), await scene.join(scene.bob)]
+    const heard: FrameOf<'whisper'>['items'] = []
+    scene.cheat = (_, frame) => frame.type === 'whisper' && heard.push(...frame.items) > 0
+    alice.peer.whisper(keyOf(scene.bob), 'I type')
+    while (heard.length < 1) await new Promise((resolve) => setImmediate(resolve))
+    const [{ envelopeId, envelope }] = heard as [(typeof heard)[number]]
+    const whispered = { type: 'whispered' as const, items: [{ sender: alice.peer.key, envelopeId, envelope }] }
+    before.socket.say(whispered)
+    expect(await before.next('whisper')).toMatchObject({ envelopeId })
+    await scene.leave(before)
+    const after = await scene.join(scene.bob, { maxAgeSeconds: 3_600, store: new MemoryStore() })
+    const realNow = performance.now.bind(performance)
+    vi.spyOn(performance, 'now').mockImplementation(() => realNow() + 400 * 24 * 3_600_000)
+    after.socket.say(whispered)
+    const repeated = await after.next('whisper')
+    vi.restoreAllMocks()
+    expect(repeated).toMatchObject({ envelopeId, sentAtMs: expect.any(Number) })
+    expect(alarmsOf(after).filter(({ type }) => type !== 'whisper')).toEqual([])
   })
 
   test('drops a message of a kind that stands in no stream: a whisper, and one to a pool', async () => {
