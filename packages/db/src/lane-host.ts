@@ -70,12 +70,15 @@ interface Attempt<T extends Opened> {
 /** By each way that the URL allows, as long as another one may help. */
 async function openAt<T extends Opened>(url: DatabaseUrl, attempt: Attempt<T>): Promise<T> {
   const [way, other] = waysOf(url)
-  const first: { isEncrypted: boolean } = { isEncrypted: false }
+  let isEncrypted = false
+  const reached = (wire: Wire) => {
+    isEncrypted = wire.protocol !== null
+  }
   try {
-    return await openBy(way, url, attempt, first)
+    return await openBy(way, url, { ...attempt, reached })
   } catch (error) {
-    if (!other || !mayHelp(other, error, first)) throw error
-    return openBy(other, url, attempt, first).catch((second) => {
+    if (!other || !mayHelp(other, error, isEncrypted)) throw error
+    return openBy(other, url, { ...attempt, reached }).catch((second) => {
       throw (second as DatabaseError).code === 'db_tls_off' ? error : second
     })
   }
@@ -100,39 +103,44 @@ function waysOf({ tls, hosts: [host] }: DatabaseUrl): readonly [Way, Way?] {
 const NOT_LET_IN = '28000'
 
 /** A certificate that is wrong is no reason to do without. */
-function mayHelp(other: Way, error: unknown, { isEncrypted }: { isEncrypted: boolean }): boolean {
+function mayHelp(other: Way, error: unknown, isEncrypted: boolean): boolean {
   const { code, sqlstate } = error as DatabaseError
   if (other === 'tls') return sqlstate === NOT_LET_IN
   return code === 'db_tls_failed' || (sqlstate === NOT_LET_IN && isEncrypted)
 }
 
+/** A driver that has heard why a connection ends says so meanwhile. One that took the socket too late hears nothing at all. */
+const LAST_WORDS_MS = 100
+
 async function openBy<T extends Opened>(
   way: Way,
   url: DatabaseUrl,
-  { deadlineMs, open }: Attempt<T>,
-  facts: { isEncrypted: boolean },
+  { deadlineMs, open, reached }: Attempt<T> & { readonly reached: (wire: Wire) => void },
 ): Promise<T> {
   const leftMs = () => Math.max(1, deadlineMs - performance.now())
   let wire: Wire | undefined
   let opened: T | undefined
   let timer: ReturnType<typeof setTimeout> | undefined
+  const lost = Promise.withResolvers<never>()
+  const closed = () => setTimeout(() => lost.reject({ code: 'CONNECTION_CLOSED' }), LAST_WORDS_MS)
   try {
     wire = await openWire(url, { tls: url.tls, way, timeoutMs: leftMs() })
-    facts.isEncrypted = wire.protocol !== null
-    const overdue = Promise.withResolvers<never>()
-    timer = setTimeout(() => overdue.reject({ code: 'CONNECTION_DESTROYED' }), leftMs())
+    reached(wire)
+    timer = setTimeout(() => lost.reject({ code: 'CONNECTION_DESTROYED' }), leftMs())
+    wire.socket.once('close', closed)
     const ready = open(url, wire).then(async (one) => {
       opened = one
       await examine(one.lane, url)
       return one
     })
-    return await Promise.race([ready, overdue.promise])
+    return await Promise.race([ready, lost.promise])
   } catch (error) {
     opened?.lane.cut()
     wire?.destroy()
     throw wire?.alert() ?? connectError(error, url)
   } finally {
     clearTimeout(timer)
+    wire?.socket.off('close', closed)
   }
 }
 

@@ -70,6 +70,18 @@ else {
   })
 }
 
+test('a protocol violation in answer to a statement is explained by the pooler that it mostly comes from', async () => {
+  const fail = "do $$ begin raise exception 'no' using errcode = '08P01'; end $$"
+  const [db, pipeline] = [await openDatabase(scratch.url, unhurried), await openPipeline(scratch.url, unhurried)]
+  const runs = [() => db.run((sql) => sql.unsafe(fail)), () => pipeline.run((pipe) => pipe.run([{ text: fail }]))]
+  for (const run of runs)
+    await expect(run()).rejects.toMatchObject({
+      sqlstate: '08P01',
+      message: expect.stringContaining('usually comes from a connection pooler'),
+    })
+  await Promise.all([db.close(), pipeline.close()])
+})
+
 test('what only passes bytes on is no pooler', async () => {
   const { hostname, port } = new URL(scratch.url)
   const proxy = createServer((near) => {
