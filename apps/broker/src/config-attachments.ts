@@ -20,7 +20,7 @@ export const attachmentSettings = {
   ATTACHMENTS_PER_PEER: setting(count('attachments'), {
     fallback: 1000,
     unit: 'attachments',
-    meaning: 'that one peer may have at a time',
+    meaning: 'that one person may have at a time, on all its devices',
   }),
   ATTACHMENT_BYTES_PER_PEER: setting(bytes, { fallback: 4 * GIB, unit: 'bytes', meaning: 'and their bytes' }),
   ATTACHMENTS_PER_MESH: setting(count('attachments'), {
@@ -52,7 +52,7 @@ export const attachmentSettings = {
   CHUNKS_PER_SECOND: setting(count('chunks'), {
     fallback: 100,
     unit: 'chunks/s',
-    meaning: 'chunks of attachments that one address, and one peer, may say or fetch each second',
+    meaning: 'chunks of attachments that one address, and one person, may say or fetch each second',
   }),
   CHUNKS_BURST: setting(count('chunks'), { fallback: 200, unit: 'chunks', meaning: 'and in a burst' }),
   S3_BUCKET: setting(words('the name of a bucket'), {

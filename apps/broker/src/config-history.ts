@@ -38,7 +38,7 @@ export const historySettings = {
   STATE_WRITES_PER_SECOND: setting(count('entries'), {
     fallback: 100,
     unit: 'entries/s',
-    meaning: 'entries that a peer may write each second',
+    meaning: 'entries that a person may write each second, on all its devices',
   }),
   STATE_WRITES_BURST: setting(count('entries'), { fallback: 2000, unit: 'entries', meaning: 'and in a burst' }),
 }

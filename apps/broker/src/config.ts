@@ -164,7 +164,7 @@ export const settings = {
   RATE_PER_SECOND: setting(count('envelopes'), {
     fallback: rate!.perSecond,
     unit: 'envelopes/s',
-    meaning: 'envelopes a peer may send each second',
+    meaning: 'envelopes a person may send each second, on all its devices',
   }),
   RATE_BURST: setting(count('envelopes'), { fallback: rate!.burst, unit: 'envelopes', meaning: 'and in a burst' }),
   RATE_BYTES_PER_SECOND: setting(count('bytes'), {
@@ -186,7 +186,7 @@ export const settings = {
   MAILBOX_PER_SENDER_MAX: setting(count('deliveries'), {
     fallback: mailbox!.perSenderMax,
     unit: 'deliveries',
-    meaning: 'that may wait for one recipient from one sender',
+    meaning: 'that may wait for one recipient from one person, on all its devices',
   }),
   MAILBOX_BYTES_PER_SENDER_MAX: setting(count('bytes', Number.MAX_SAFE_INTEGER), {
     fallback: mailbox!.bytesPerSenderMax,
@@ -206,7 +206,7 @@ export const settings = {
   MESH_PER_SENDER_MAX: setting(count('deliveries'), {
     fallback: mesh!.perSenderMax,
     unit: 'deliveries',
-    meaning: 'deliveries and dead letters of one sender in a mesh',
+    meaning: 'deliveries and dead letters of one person in a mesh, on all its devices',
   }),
   MESH_BYTES_PER_SENDER_MAX: setting(count('bytes', Number.MAX_SAFE_INTEGER), {
     fallback: mesh!.bytesPerSenderMax,
@@ -329,12 +329,12 @@ export const settings = {
   GROUPS_PER_OWNER: setting(count('groups', GROUPS_MAX), {
     fallback: 100,
     unit: 'groups',
-    meaning: 'groups that one peer may have made and not ended',
+    meaning: 'groups that one person may have made on its devices and not ended',
   }),
   POOLS_PER_OWNER: setting(count('pools', POOLS_MAX), {
     fallback: 100,
     unit: 'pools',
-    meaning: 'pools of one peer; one that it has deleted counts for a day more',
+    meaning: 'pools of one person, on all its devices; a deleted one counts for a day more',
   }),
   POLLING_IDLE_MS: setting(ms(), {
     fallback: 60_000,
@@ -386,7 +386,7 @@ export const settings = {
   DEAD_LETTERS_PER_SENDER_MAX: setting(count('dead letters'), {
     fallback: 1000,
     unit: 'dead letters',
-    meaning: 'dead letters of one sender that are kept for one recipient; the oldest go first',
+    meaning: 'dead letters of one person, on all its devices, that are kept for one recipient; the oldest go first',
   }),
   DEAD_LETTER_BYTES_PER_SENDER_MAX: setting(count('bytes', Number.MAX_SAFE_INTEGER), {
     fallback: 8 * 1024 * 1024,

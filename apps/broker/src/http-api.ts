@@ -22,7 +22,7 @@ import { addReplays } from './http-replay.ts'
 import * as routes from './http-routes.ts'
 import { readBroadcast, readEnvelopes, type Sending, sendOnce } from './http-send.ts'
 import { addSpaces } from './http-spaces.ts'
-import { nameOf, type TokenHolder, type Tokens } from './http-tokens.ts'
+import { nameOf, shareNameOf, type TokenHolder, type Tokens } from './http-tokens.ts'
 import type { Intakes } from './intake.ts'
 import { errorFields, type Log } from './log.ts'
 import type { Replays } from './replays.ts'
@@ -182,12 +182,12 @@ function admitPeers({ tokens, peers, intakes }: ApiParts, bytesMax: number): Mid
   return async (c, next) => {
     const holder = await tokens.holderOf(c.req.header('authorization'))
     if (isRefused(holder)) return refuse(c, holder)
-    const name = nameOf(holder)
-    const refused = peers.begin(name)
+    const [name, share] = [nameOf(holder), shareNameOf(holder)]
+    const refused = peers.begin(name, share)
     if (refused) return refuse(c, refused)
     c.set('holder', holder)
     try {
-      const intake = intakes?.of(name)
+      const intake = intakes?.of(share)
       const body = await boundBody(c, { bytesMax, charge: (bytes) => intake?.ask(bytes) ?? 0 })
       if (typeof body !== 'number') return refuse(c, body)
       await next()

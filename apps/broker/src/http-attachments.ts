@@ -9,7 +9,7 @@ import type { Api, Env } from './http-context.ts'
 import type { RequestLimits } from './http-limits.ts'
 import { isRefused, type Refused } from './http-refusals.ts'
 import { refuse } from './http-refuse.ts'
-import { nameOf, type TokenHolder } from './http-tokens.ts'
+import { shareNameOf, type TokenHolder } from './http-tokens.ts'
 import { type Pace, PaceWatch, readAtPace } from './pace.ts'
 
 /** Chunks that came and went. */
@@ -173,7 +173,7 @@ async function chunkInRoom(
 
 /** A chunk of this peer is under way until what is returned is called: so many at a time, at its rate. */
 function beginTurn({ chunkers }: AttachmentParts, holder: TokenHolder): (() => void) | Refused {
-  const name = nameOf(holder)
+  const name = shareNameOf(holder)
   return chunkers.begin(name) ?? once(() => chunkers.done(name))
 }
 

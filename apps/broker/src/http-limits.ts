@@ -21,9 +21,9 @@ export class RequestLimits {
     if (rate) setInterval(() => this.rates?.forgetFull(performance.now()), FORGET_EVERY_MS).unref()
   }
 
-  /** Counts a request of `who` as running until it is `done`, or refuses it. */
-  begin(who: string): Refused | null {
-    const retryAfterMs = this.rates?.take(who, performance.now()) ?? 0
+  /** Counts a request of `who` as running until it is `done`, or refuses it. `share`: whose rate it counts against. */
+  begin(who: string, share = who): Refused | null {
+    const retryAfterMs = this.rates?.take(share, performance.now()) ?? 0
     if (retryAfterMs > 0) return { code: 'rate_limited', retryAfterMs }
     const count = this.running.get(who) ?? 0
     if (count >= this.atATime) return { code: 'too_many_requests' }

@@ -39,7 +39,7 @@ export const httpRefusals = {
   try_later: { status: 503, meaning: 'the broker or its database can not do it now' },
   quota_exceeded: {
     status: 507,
-    meaning: 'this peer has as many attachments, or as many bytes of them, as it may have',
+    meaning: 'this person has as many attachments, or as many bytes of them, as it may have on all its devices',
   },
   mesh_quota_exceeded: {
     status: 507,

@@ -26,6 +26,8 @@ export interface TokenHolder {
 }
 
 export const nameOf = ({ meshId, peer }: TokenHolder): string => `${meshId}/${peer}`
+/** In what has a share for each person: its devices have it together, in session and by HTTP. */
+export const shareNameOf = ({ meshId, person }: TokenHolder): string => `${meshId}/${person}`
 
 export interface TokenRequest {
   /** Of the challenge. */

@@ -1,5 +1,8 @@
 /** What one address, one connection or one machine may cost, and how it is told that it is too much. */
+import { generateIdentity } from '@sealpost/identity'
 import type { ClientFrame } from '@sealpost/protocol'
+import { connect } from '@sealpost/sdk'
+import { joinAsDevice } from '@sealpost/sdk/join'
 import { describe, expect, test } from 'vitest'
 import { until } from './testing-process.ts'
 import { envelopeTo, type HttpAnswer, rawHttp, sendFrame, upgradeRequest, WireClient } from './testing-wire.ts'
@@ -144,6 +147,47 @@ describe('a mailbox', () => {
     for (const client of [one, two, back]) client.destroy()
   })
 })
+
+/** A member, and as many devices that it has let in. */
+async function withDevices(world: World, count: number): Promise<Place[]> {
+  const place = await world.enrol()
+  await using peer = await connect(place)
+  const devices = Array.from({ length: count }, async (_, i) => {
+    const identity = generateIdentity()
+    return { ...(await joinAsDevice({ invite: peer.persons.inviteDevice(`device ${i}`), identity })), identity }
+  })
+  return [place, ...(await Promise.all(devices))]
+}
+
+test.each([
+  ['a mailbox', { MAILBOX_MAX: '16', MAILBOX_PER_SENDER_MAX: '4' }],
+  ['a mesh', { MESH_MAX: '16', MESH_PER_SENDER_MAX: '4' }],
+])(
+  'one member with many devices has one share of %s, also after a restart, and others get through',
+  async (_, quota) => {
+    await using world = await World.open({ LIMITS: 'on', ...quota })
+    const [absent, honest] = [await world.enrol(), await world.enrol()]
+    const keys = await withDevices(world, 5)
+    /** Each of them sends until it is refused. */
+    const fill = async () => {
+      for (const place of keys) {
+        const client = await WireClient.enter(place)
+        while ((await sendTo(absent, client)) !== 'mailbox_full');
+        client.destroy()
+      }
+    }
+    await fill()
+    expect([3, 4]).toContain(await world.count('message_queue'))
+    // What a broker does not know of its predecessor's mail passes until its first look: some, and not for each device.
+    await world.broker.kill()
+    await world.restart()
+    await fill()
+    expect(await world.count('message_queue')).toBeLessThan(12)
+    const client = await WireClient.enter(honest)
+    for (let i = 0; i < 3; i++) expect(await sendTo(absent, client)).toBe('ack')
+    client.destroy()
+  },
+)
 
 test('the private port answers nobody who asks for a public name, unless it is named', async () => {
   await using world = await World.open({ ADMIN_NAMES: 'ops.example' })

@@ -21,7 +21,7 @@ import {
 import type { Followers } from './history-followers.ts'
 import type { HistoryPages } from './history-pages.ts'
 import { isRefused, type Refused } from './http-refusals.ts'
-import { nameOf, type TokenHolder } from './http-tokens.ts'
+import { shareNameOf, type TokenHolder } from './http-tokens.ts'
 import type { Metrics } from './metrics.ts'
 import { longAnswer, type ReplayForm } from './replay-answers.ts'
 import { begun } from './replay-body.ts'
@@ -136,7 +136,7 @@ export class Replays {
   async #long(asked: Asked, query: string, start: Start, cursor: number): Promise<Parts | Refused> {
     const { copies, turns } = this.#parts
     const { form, signal } = asked
-    const done = await turns.begin(nameOf(asked.holder), signal)
+    const done = await turns.begin(shareNameOf(asked.holder), signal)
     if (isRefused(done)) return done
     return begun(endingWith(longAnswer({ copies, query, form, start, cursor, signal }), done))
   }

@@ -20,7 +20,7 @@ import { type MeshId, type Millis, type PeerKey, type SpaceId, toHex } from '@se
 import type { Authenticator } from './authenticator.ts'
 import type { Rate } from './http-limits.ts'
 import type { Refused } from './http-refusals.ts'
-import { nameOf, type TokenHolder } from './http-tokens.ts'
+import { shareNameOf, type TokenHolder } from './http-tokens.ts'
 import type { SpaceNews } from './space-news.ts'
 
 export interface SpaceLimits {
@@ -106,7 +106,7 @@ export class SpaceDesk {
 
   /** Outcomes in the order of the entries. @throws OperatingError */
   async write(holder: TokenHolder, space: Space, entries: readonly Uint8Array[]): Promise<WriteOutcome[] | Refused> {
-    const retryAfterMs = this.rates?.take(nameOf(holder), performance.now(), entries.length) ?? 0
+    const retryAfterMs = this.rates?.take(shareNameOf(holder), performance.now(), entries.length) ?? 0
     if (retryAfterMs > 0) return { code: 'rate_limited', retryAfterMs }
     const read: (EntryWrite | { readonly status: 'malformed' | 'too_large' })[] = []
     for (const bytes of entries) {

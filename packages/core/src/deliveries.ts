@@ -258,11 +258,11 @@ export class Deliveries {
     this.claimSoon(live)
   }
 
-  /** Of a peer, so that a new session gives no new burst. */
+  /** Of a person, so that a new session or another device gives no new burst. */
   private retryPauseMs({ peer }: LiveSession): Millis {
     if (!this.context.rates) return 0
-    peer.retries ??= new Pace(RETRIES)
-    return Math.min(RETRY_AFTER_MAX_MS, peer.retries.take(this.context.nowMs))
+    peer.share.retries ??= new Pace(RETRIES)
+    return Math.min(RETRY_AFTER_MAX_MS, peer.share.retries.take(this.context.nowMs))
   }
 
   /** The session named so many deliveries that it does not hold. */

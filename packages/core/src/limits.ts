@@ -26,8 +26,8 @@ export interface EngineLimits {
   readonly inFlightMax: number
   /** Their bytes. A commit takes longer with them, and everybody's mail waits for it. */
   readonly inFlightBytesMax: number
-  /** The same of all sessions of one peer; past it envelopes are refused as `busy`. A request by HTTP can't be left unread. */
-  readonly inFlightBytesPerPeerMax: number
+  /** The same of all sessions of one person, on all its devices; past it envelopes are refused as `busy`. A request by HTTP can't be left unread. */
+  readonly inFlightBytesPerPersonMax: number
   /** Envelopes of all sessions that wait to be stored; past it they are refused as `busy`. */
   readonly waitingMax: number
   readonly waitingBytesMax: number
@@ -63,7 +63,7 @@ export const defaultLimits: EngineLimits = {
   ttlSecondsMax: 30 * DAY_SECONDS,
   inFlightMax: 1024,
   inFlightBytesMax: 256 * 1024,
-  inFlightBytesPerPeerMax: MIB,
+  inFlightBytesPerPersonMax: MIB,
   waitingMax: 50_000,
   waitingBytesMax: 64 * 1024 * 1024,
   rate: { perSecond: 200, burst: 400 },

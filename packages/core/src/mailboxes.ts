@@ -13,7 +13,7 @@ export interface MailboxLimits {
   /** Deliveries that may wait for one recipient. */
   readonly countMax: number
   readonly bytesMax: number
-  /** Of these, from one sender: without a bound on bytes, one sender with large envelopes fills it for everybody. */
+  /** Of these, from one sender, which is a person with all its devices: without a bound on bytes, one sender with large envelopes fills it for everybody. */
   readonly perSenderMax: number
   readonly bytesPerSenderMax: number
 }

@@ -1,6 +1,6 @@
 /**
  * What may wait: for one recipient (`mailboxes.ts`), and in a mesh as a whole, which is counted like one large mailbox that
- * also holds the dead letters. A look at a mesh reads a row for each of them, so it comes after a quarter of the quota, and
+ * also holds the dead letters. The sender that has a share of either is the person: its devices have one share together. A look at a mesh reads a row for each of them, so it comes after a quarter of the quota, and
  * at a full one four times a minute.
  */
 import type { Measured } from '@sealpost/protocol'
@@ -24,7 +24,7 @@ export class Quotas {
     this.meshes = new Mailboxes(limits.mesh, (meshId) => effects.measureMesh(meshId), LOOK_AT_MESH_EVERY_MS)
   }
 
-  /** Which quota one more envelope of this sender would exceed; `null`: none. */
+  /** Which quota one more envelope of this person would exceed; `null`: none. */
   exceeded({ meshId, whole }: Mesh, to: Owner, sender: PeerNo, nowMs: Millis): 'meshFull' | 'mailboxFull' | null {
     const isMeshFull = this.meshes.isFull(meshId, whole, sender, nowMs)
     if (this.mailboxes.isFull(meshId, to, sender, nowMs)) return 'mailboxFull'
@@ -32,13 +32,15 @@ export class Quotas {
   }
 
   /** It goes to the queue, to wait there. */
-  add({ from: { mesh }, to, sender, byteCount }: RoutedAppend, nowMs: Millis): void {
+  add({ from: { mesh, peer }, to, byteCount }: RoutedAppend, nowMs: Millis): void {
+    const sender = peer.person
     this.mailboxes.add(mesh.meshId, to, { sender, byteCount }, nowMs)
     this.meshes.add(mesh.meshId, mesh.whole, { sender, byteCount }, nowMs)
   }
 
   /** Its commit was answered, or failed. */
-  landed({ from: { mesh }, to, sender, byteCount }: RoutedAppend): void {
+  landed({ from: { mesh, peer }, to, byteCount }: RoutedAppend): void {
+    const sender = peer.person
     this.mailboxes.landed(to, { sender, byteCount })
     this.meshes.landed(mesh.whole, { sender, byteCount })
   }

@@ -13,7 +13,7 @@ import type { LiveSession } from './session.ts'
 export interface Peer {
   readonly peer: PeerNo
   readonly peerKey: PeerKey
-  /** The person whose device it is, or itself: consent is between persons. */
+  /** The person whose device it is, or itself: consent is between persons, and a person has one share of each quota. */
   readonly person: PeerNo
   live: LiveSession | null
   /** As another shard has said that it has one. */
@@ -30,14 +30,20 @@ export interface Peer {
   consentVersion: number
   /** What waits for it, as far as this shard knows. */
   readonly mailbox: Mailbox
-  /** Of envelopes of its sessions here that wait to be stored. */
-  inFlightBytes: number
-  /** How fast it gives deliveries back; null until it does. */
-  retries: Pace | null
+  /** One object for all devices of its person. */
+  readonly share: Share
   /** Another shard says that its rule is another one now. */
   isStale: boolean
   /** When it was looked up is too long ago after that, unless it is live here: then it changes nothing elsewhere. */
   goodUntilMs: Millis
+}
+
+/** What a person's devices take together. */
+export interface Share {
+  /** Of envelopes of their sessions here that wait to be stored. */
+  inFlightBytes: number
+  /** How fast they give deliveries back; null until one does. */
+  retries: Pace | null
 }
 
 /** How long another shard's change of a consent or a group may stay unseen here. */
@@ -56,6 +62,7 @@ export class Mesh {
   readonly meshId: MeshId
   readonly byKey = new Map<PeerKey, Peer>()
   readonly byNo = new Map<PeerNo, Peer>()
+  private readonly shares = new Map<PeerNo, Share>()
   readonly pools = new PoolRoster()
   /** What waits in all of it, as far as this shard knows. */
   readonly whole: Owner = { peer: EVERYBODY, mailbox: unknownMailbox() }
@@ -130,6 +137,8 @@ export class Mesh {
   }
 
   private place({ peer: no, peerKey, person }: Member): Peer {
+    const share = this.shares.get(person) ?? { inFlightBytes: 0, retries: null }
+    this.shares.set(person, share)
     const peer: Peer = {
       peer: no,
       peerKey,
@@ -141,8 +150,7 @@ export class Mesh {
       rule: null,
       consentVersion: -1,
       mailbox: unknownMailbox(),
-      inFlightBytes: 0,
-      retries: null,
+      share,
       isStale: false,
       goodUntilMs: -Infinity,
     }

@@ -186,7 +186,7 @@ export class Router {
     }
     const code = to instanceof Pool ? refusalByPool(to, arrival.body!) : this.refusalByPeer(to, from, arrival)
     if (code) return this.refuse(from, arrival, code, 0)
-    const exceeded = this.context.quotas.exceeded(from.mesh, to, from.peer.peer, nowMs)
+    const exceeded = this.context.quotas.exceeded(from.mesh, to, from.peer.person, nowMs)
     if (exceeded) {
       this.context.counters[exceeded] += 1
       return this.refuse(from, arrival, 'mailbox_full', FULL_RETRY_MS)
@@ -198,7 +198,7 @@ export class Router {
     if (birth.birthEpoch === 0) this.context.quotas.add(append, nowMs)
     this.waiting += 1
     this.waitingBytes += bytesOf(arrival)
-    from.peer.inFlightBytes += bytesOf(arrival)
+    from.peer.share.inFlightBytes += bytesOf(arrival)
     this.context.effects.append(append)
   }
 
@@ -247,7 +247,8 @@ export class Router {
     if (bytesAfterMs > 0) return { code: 'rate_limited', retryAfterMs: bytesAfterMs }
     if (this.waiting >= limits.waitingMax || this.waitingBytes >= limits.waitingBytesMax)
       return { code: 'busy', retryAfterMs: BUSY_RETRY_MS }
-    if (from.peer.inFlightBytes >= limits.inFlightBytesPerPeerMax) return { code: 'busy', retryAfterMs: BUSY_RETRY_MS }
+    if (from.peer.share.inFlightBytes >= limits.inFlightBytesPerPersonMax)
+      return { code: 'busy', retryAfterMs: BUSY_RETRY_MS }
     const code = arrival.terms && this.refusalOfTerms(from, arrival.terms, arrival.body)
     return code && { code, retryAfterMs: 0 }
   }
@@ -295,7 +296,7 @@ export class Router {
   private landed(append: RoutedAppend): void {
     this.waiting -= 1
     this.waitingBytes -= bytesOf(append.arrival)
-    append.from.peer.inFlightBytes -= bytesOf(append.arrival)
+    append.from.peer.share.inFlightBytes -= bytesOf(append.arrival)
     if (append.birthEpoch === 0) this.context.quotas.landed(append)
   }
 

@@ -53,7 +53,7 @@ test('all sessions of a peer share its rate, and a new one brings no new burst',
 })
 
 test('what waits to be stored of all sessions of a peer is bounded, and of others is not counted', () => {
-  const { engine, appends, enter, nacks } = world({ inFlightBytesPerPeerMax: 100_000 })
+  const { engine, appends, enter, nacks } = world({ inFlightBytesPerPersonMax: 100_000 })
   enter(2)
   const sendAs = (socket: number, n: number) => {
     engine.provenSender(socket, memberOf(1))
@@ -67,6 +67,55 @@ test('what waits to be stored of all sessions of a peer is bounded, and of other
   engine.commitFailed(appends.splice(0, 1))
   sendAs(10, 5)
   expect(appends.at(-1)!.envelopeId).toBe(idOf(5))
+})
+
+/** Enters 3 as a device of 1, and answers how each of the two sends to 2. */
+function withDevice(limits: Parameters<typeof world>[0]) {
+  const made = world(limits)
+  const { engine, connect } = made
+  connect(3)
+  engine.provenSender(33, { ...memberOf(3), person: memberOf(1).person })
+  const envelope = new Uint8Array(50_000)
+  let n = 0
+  const sendAs = (socket: number) => {
+    n += 1
+    engine.received(socket, { type: 'send', envelopes: [sendOf(n, 2, { envelope })] })
+  }
+  made.enter(2)
+  return { ...made, device: () => sendAs(33), person: () => sendAs(1), other: () => sendAs(2) }
+}
+
+test.each<[string, Parameters<typeof world>[0], string]>([
+  ['messages a second', { rate: { perSecond: 1, burst: 2 } }, 'rate_limited'],
+  ['bytes a second', { byteRate: { perSecond: 1, burst: 100_000 } }, 'rate_limited'],
+  ['bytes that wait to be stored', { inFlightBytesPerPersonMax: 100_000 }, 'busy'],
+])('a person and its devices share %s, and others have their own', (_, limits, code) => {
+  const { appends, nacks, device, person, other } = withDevice(limits)
+  device()
+  person()
+  expect([appends.length, nacks()]).toEqual([2, []])
+  device()
+  person()
+  expect(nacks()).toMatchObject([{ code }, { code }])
+  other()
+  expect(appends).toHaveLength(3)
+})
+
+test('a person and its devices share one part of a mailbox and of a mesh', () => {
+  const many = { countMax: 100, bytesMax: 1e9, perSenderMax: 100, bytesPerSenderMax: 1e9 }
+  for (const limits of [
+    { mailbox: { ...many, perSenderMax: 2 }, mesh: many },
+    { mailbox: many, mesh: { ...many, perSenderMax: 2 } },
+  ]) {
+    const { appends, nacks, device, person, other, engine } = withDevice(limits)
+    person()
+    person()
+    device()
+    expect(nacks()).toMatchObject([{ code: 'mailbox_full' }])
+    other()
+    expect(appends).toHaveLength(3)
+    engine.commitFailed(appends.splice(0))
+  }
 })
 
 test('a mailbox that is full stays so when nobody of its mesh is here between two sends', () => {

@@ -120,7 +120,7 @@ export class LiveSession {
   readonly mesh: Mesh
   readonly peer: Peer
   readonly credit: Credit
-  /** Of its peer, in limits that all its sessions share. */
+  /** Of its person, in limits that all sessions of its devices share. */
   readonly name: string
   readonly bucket: Pick<TokenBucket, 'take'> | null
   /** How often it may still be told that it is too fast, before that is the end of it. */
@@ -188,7 +188,7 @@ export class LiveSession {
     place.peer.knownSince = place.moment
     this.breaches = new TokenBucket(BREACHES, place.nowMs)
     this.credit = new Credit({ count: Math.min(place.credit, limits.creditMax), byteCount: limits.creditBytes }, limits)
-    this.name = `${place.mesh.meshId}/${place.peer.peer}`
+    this.name = `${place.mesh.meshId}/${place.peer.person}`
     this.bucket = rates?.of(this.name) ?? null
   }
 

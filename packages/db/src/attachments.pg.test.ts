@@ -15,7 +15,7 @@ import {
   putChunk,
   readChunk,
 } from './attachments.ts'
-import { databaseOfFile, randomBinding } from './testing.ts'
+import { databaseOfFile, makeDevice, randomBinding } from './testing.ts'
 
 const db = await databaseOfFile({ connections: 4 })
 
@@ -73,6 +73,15 @@ describe('room for a file', () => {
     expect(await endAttachment(db, first.of, ann)).toBe(true)
     expect((await made()).outcome).toBe('done')
   })
+})
+
+test('the files of a person and its devices count together, those of a removed device too', async () => {
+  const { made, meshId, keys, ann, bob, eve } = await newMesh()
+  await makeDevice(db, meshId, bob, ann)
+  expect((await made({ owner: bob, to: [keys[2]!], bytes: 20_000 })).outcome).toBe('done')
+  await revokeMember(db, meshId, keys[1]!)
+  const more = { to: [keys[2]!], bytes: 10_001 }
+  expect([(await made(more)).outcome, (await made({ ...more, owner: eve })).outcome]).toEqual(['peer_quota', 'done'])
 })
 
 test('a peer sees what it owns and what names it; of a group its newest statement', async () => {

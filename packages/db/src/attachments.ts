@@ -31,6 +31,7 @@ export interface AttachmentTerms extends AttachmentRef {
 
 /** How much of it there may be at a time, unfinished ones included; `null`: any number. */
 export interface AttachmentQuota {
+  /** Of a person and its devices together. */
   readonly perPeer: number
   readonly bytesPerPeer: number
   readonly perMesh: number
@@ -57,9 +58,15 @@ export async function createAttachment(
       with standing as materialized (
         select owner, bytes, chunk_bytes, expires_at from attachment
         where mesh_id = ${meshId}::uuid and attachment_id = ${id}::uuid
+      ), self as (
+        select coalesce(person, peer_no) as person from member where mesh_id = ${meshId}::uuid and peer_no = ${owner}::int
+      ), own as materialized (
+        select person as peer_no from self
+        union all
+        select d.peer_no from self join device d on d.mesh_id = ${meshId}::uuid and d.person = self.person
       ), held as (
-        select count(*) as n, coalesce(sum(bytes), 0) as bytes, count(*) filter (where owner = ${owner}::int) as own_n,
-          coalesce(sum(bytes) filter (where owner = ${owner}::int), 0) as own_bytes
+        select count(*) as n, coalesce(sum(bytes), 0) as bytes, count(*) filter (where owner in (select peer_no from own)) as own_n,
+          coalesce(sum(bytes) filter (where owner in (select peer_no from own)), 0) as own_bytes
         from attachment where mesh_id = ${meshId}::uuid and expires_at > clock_timestamp()
       ), readers as (
         select coalesce(array_agg(peer_no), '{}') as numbers from member

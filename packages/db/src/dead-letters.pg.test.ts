@@ -19,7 +19,7 @@ import {
   trimDeadLetters,
 } from './dead-letters.ts'
 import { putPool } from './pools.ts'
-import { databaseOfFile } from './testing.ts'
+import { databaseOfFile, makeDevice } from './testing.ts'
 
 const db = await databaseOfFile({ connections: 2 })
 let meshId: MeshId
@@ -87,6 +87,14 @@ test('of one sender a mailbox keeps the newest dead letters, up to their number 
   expect(await trim({ bytesMax: 12 })).toBe(1) // 6 bytes each
   expect(await trim({ bytesMax: 1 })).toBe(1)
   expect((await idsOf()).sort()).toEqual([4, 5])
+})
+
+test('a mailbox keeps as many dead letters of a person with devices as of any other', async () => {
+  const [person, device] = numbers as [PeerNo, PeerNo]
+  await makeDevice(db, meshId, device, person)
+  for (const id of [1, 2, 3, 4]) await die({ id, diedSecondsAgo: 10 - id, sender: id % 2 ? person : device })
+  expect(await trim({ countMax: 3 })).toBe(1)
+  expect((await idsOf()).sort()).toEqual([2, 3, 4])
 })
 
 test('only mailboxes with a new dead letter are trimmed', async () => {

@@ -240,7 +240,7 @@ export async function forgetDeadLetters(
 }
 
 export interface DeadLetterBounds {
-  /** Of one sender in one recipient's mailbox. */
+  /** Of one sender in one recipient's mailbox; a person and its devices are one. */
   readonly countMax: number
   readonly bytesMax: number
   /** Only mailboxes with a dead letter younger than this are looked at. */
@@ -249,7 +249,7 @@ export interface DeadLetterBounds {
 
 /**
  * Deletes the oldest dead letters of each sender that has left more in one mailbox than it may. The newest one stays,
- * whatever its size. Walks `dead_letter_died` and `dead_letter`'s primary key. @returns how many went. @throws DatabaseError
+ * whatever its size. Walks `dead_letter_died` and the primary keys of `dead_letter` and `member`. @returns how many went. @throws DatabaseError
  */
 export async function trimDeadLetters(
   db: Database,
@@ -265,7 +265,8 @@ export async function trimDeadLetters(
         select l.ctid as place, row_number() over newest as nth,
           sum(l.bytes) over newest as bytes
         from grown g join dead_letter l on l.mesh_id = g.mesh_id and l.recipient = g.recipient
-        window newest as (partition by l.mesh_id, l.recipient, l.sender order by l.died_at desc, l.id desc)
+        left join member s on s.mesh_id = l.mesh_id and s.peer_no = l.sender
+        window newest as (partition by l.mesh_id, l.recipient, coalesce(s.person, l.sender) order by l.died_at desc, l.id desc)
       )
       delete from dead_letter l using ranked r
       where l.ctid = r.place and (r.nth > ${countMax}::int or (r.nth > 1 and r.bytes > ${bytesMax}::float8))

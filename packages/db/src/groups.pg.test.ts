@@ -3,7 +3,7 @@ import { GROUP_EPOCH_LAST, type GroupId, type MeshId, type PeerKey, toHex } from
 import { expect, test } from 'vitest'
 import { addMembers, createMesh, revokeMember } from './admin.ts'
 import { GROUPS_MAX, type GroupRecord, listGroups, putGroup } from './groups.ts'
-import { databaseOfFile, randomBinding } from './testing.ts'
+import { databaseOfFile, makeDevice, randomBinding } from './testing.ts'
 
 const db = await databaseOfFile({ connections: 4 })
 
@@ -93,6 +93,14 @@ test('an owner has so many of its own, and an ended one leaves room', async () =
   expect(await put(3)).toBe('done')
   expect(await put(5)).toBe('too_many_own')
   expect((await epochs()).map(([, epoch]) => epoch)).toEqual([GROUP_EPOCH_LAST, 1, 1, 1])
+})
+
+test('the groups of a person and its devices count together', async () => {
+  const { ann, bob, meshId } = await mesh()
+  await makeDevice(db, meshId, bob.peer, ann.peer)
+  const put = (owner: typeof ann, n: number) => putGroup(db, owner, record(groupOf(n), 1), 2)
+  expect([await put(ann, 1), await put(bob, 2)]).toEqual(['done', 'done'])
+  expect([await put(bob, 3), await put(ann, 3)]).toEqual(['too_many_own', 'too_many_own'])
 })
 
 test('the end of a group stands for good, and can be said again', async () => {

@@ -23,7 +23,7 @@ export const GROUPS_MAX = 1000
 
 /**
  * Keeps a statement in the place of an older one of its group. The same one said again is done already. An end is kept
- * also when it overtakes the founding. An owner has at most `perOwnerMax` groups that are going on.
+ * also when it overtakes the founding. A person and its devices have at most `perOwnerMax` groups that are going on, together.
  * @returns `stale` when one of its epoch or a later one stands; `not_owner` also for a member that was revoked
  * @throws DatabaseError
  */
@@ -59,14 +59,14 @@ async function tryPutGroup(
       with former as materialized (
         select g.owner, g.statement from ${peerGroup} g where g.mesh_id = ${mesh} and g.group_id = ${groupId}::uuid
       ), asker as (
-        select m.peer_no from ${member} m
+        select m.peer_no, coalesce(m.person, m.peer_no) as person from ${member} m
         where m.mesh_id = ${mesh} and m.peer_no = ${peer}::int and m.revoked_at is null
           and not exists (select from former f where f.owner <> m.peer_no)
       ), room as (
         select case
           when ${isEnd} or exists (select from former) then null
           when (${going}) >= ${GROUPS_MAX} then 'too_many'
-          when (${going} and g.owner = ${peer}::int) >= ${perOwnerMax}::int then 'too_many_own' end as refusal
+          when (${going} and coalesce(o.person, o.peer_no) in (select person from asker)) >= ${perOwnerMax}::int then 'too_many_own' end as refusal
       ), put as (
         insert into ${peerGroup} (${columns})
         select ${mesh}, ${groupId}::uuid, asker.peer_no, ${epoch}::int, ${bytes},

@@ -4,7 +4,7 @@ import { expect, test } from 'vitest'
 import { addMembers, createMesh, revokeMember } from './admin.ts'
 import { putGroup } from './groups.ts'
 import { listPools, POOLS_MAX, putPool } from './pools.ts'
-import { databaseOfFile, randomBinding } from './testing.ts'
+import { databaseOfFile, makeDevice, randomBinding } from './testing.ts'
 
 const db = await databaseOfFile({ connections: 4 })
 
@@ -65,6 +65,14 @@ test('an owner has so many pools, and one that ended counts for a day more', asy
   expect(await found(3)).toBe('too_many_own')
   await endedAgo(1)
   expect(await found(3)).toBe('done')
+})
+
+test('the pools of a person and its devices count together', async () => {
+  const { ann, bob, meshId, record } = await mesh()
+  await makeDevice(db, meshId, bob.peer, ann.peer)
+  const found = (n: number, owner: typeof ann) => putPool(db, owner, record(n, 1), 2)
+  expect([await found(1, ann), await found(2, bob)]).toEqual(['done', 'done'])
+  expect([await found(3, bob), await found(3, ann)]).toEqual(['too_many_own', 'too_many_own'])
 })
 
 test('pools and groups of an owner that was revoked leave their places in the mesh', async () => {

@@ -24,7 +24,8 @@ const ENDED_LISTED_FOR = sql`interval '7 days'`
 /**
  * Keeps a statement in the place of an older one of its pool; of the peers it names those that are members of the mesh
  * now become members of the pool. The first statement makes the pool a recipient, the last one ends that. The same one said
- * again is done already. An owner has at most `perOwnerMax` pools; one that ended counts for a day more.
+ * again is done already. A person and its devices have at most `perOwnerMax` pools together; one that ended counts for a day
+ * more.
  * @returns as `putGroup`
  * @throws DatabaseError
  */
@@ -62,7 +63,7 @@ async function tryPutPool(
         select p.peer_no, p.owner, p.statement from ${member} m join ${pool} p using (mesh_id, peer_no)
         where m.mesh_id = ${mesh} and m.peer_key = ${key}
       ), asker as (
-        select m.peer_no from ${member} m
+        select m.peer_no, coalesce(m.person, m.peer_no) as person from ${member} m
         where m.mesh_id = ${mesh} and m.peer_no = ${peer}::int and m.revoked_at is null
           and not exists (select from former f where f.owner <> m.peer_no)
       ), room as (
@@ -71,7 +72,8 @@ async function tryPutPool(
           when ${POOLS_MAX} <= (select count(*) from ${pool} p join ${member} o on o.mesh_id = p.mesh_id and o.peer_no = p.owner
             where p.mesh_id = ${mesh} and p.epoch < ${GROUP_EPOCH_LAST} and o.revoked_at is null) then 'too_many'
           when ${perOwnerMax}::int <= (select count(*) from ${pool} p join ${member} m using (mesh_id, peer_no)
-            where p.mesh_id = ${mesh} and p.owner = ${peer}::int
+            join ${member} o on o.mesh_id = p.mesh_id and o.peer_no = p.owner
+            where p.mesh_id = ${mesh} and coalesce(o.person, o.peer_no) in (select person from asker)
               and coalesce(m.revoked_at > clock_timestamp() - ${ENDED_COUNTS_FOR}, true)) then 'too_many_own' end as refusal
       ), founded as (
         insert into ${member} (${memberColumns})

@@ -1,6 +1,6 @@
 /** For tests: a database of one's own, with the current schema in it, in about 30 ms. */
 import { randomBytes, randomUUID } from 'node:crypto'
-import type { PeerKey } from '@sealpost/std'
+import type { MeshId, PeerKey, PeerNo } from '@sealpost/std'
 import { afterAll, inject } from 'vitest'
 import { type Database, type DatabaseOptions, openDatabase } from './connect.ts'
 import { withDatabaseName } from './database-url.ts'
@@ -45,6 +45,16 @@ export async function databaseOfFile(options: Pick<DatabaseOptions, 'connections
 export const randomBinding = (peerKey: PeerKey) => ({
   ...{ peerKey, boxKey: randomBytes(32), boxEpoch: 1, notAfterMs: 1_900_000_000_000, signature: randomBytes(64) },
 })
+
+/** As if it had joined as a device: under a statement that no database looks at. */
+export async function makeDevice(db: Database, meshId: MeshId, peer: PeerNo, person: PeerNo): Promise<void> {
+  await db.run(
+    (sql) => sql`
+      with made as (update member set person = ${person} where mesh_id = ${meshId} and peer_no = ${peer})
+      insert into device (mesh_id, peer_no, person, invite_key, statement)
+      values (${meshId}, ${peer}, ${person}, ${randomBytes(32)}, '')`,
+  )
+}
 
 /** A database without any table. */
 export function emptyDatabase(): Promise<ScratchDatabase> {

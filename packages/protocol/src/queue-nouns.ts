@@ -232,6 +232,7 @@ export type Claimed =
 
 /** What waits for one recipient, of one sender, delayed mail included and receipts not. */
 export interface Measured {
+  /** A person; what its devices sent counts as its own. */
   readonly sender: PeerNo
   readonly count: number
   readonly bytes: number

@@ -14,7 +14,11 @@ interface RefusalRow {
 const ROWS = [
   { code: 'busy', isRetryable: true, meaning: 'too much waits to be stored; nothing of this envelope was' },
   { code: 'unavailable', isRetryable: true, meaning: 'the database did not answer; the envelope may be stored' },
-  { code: 'rate_limited', isRetryable: true, meaning: 'this peer sends faster than its rate' },
+  {
+    code: 'rate_limited',
+    isRetryable: true,
+    meaning: 'this peer, or its person on all devices together, sends faster than its rate',
+  },
   {
     code: 'out_of_sequence',
     isRetryable: true,

@@ -272,7 +272,7 @@ export const MEANINGS: Meanings = {
     fields: {
       ref: 'of the question',
       outcome:
-        '`done`, also when this very statement stands already; `stale`: one of this epoch or a later one stands; `not_owner`: it is signed by another peer than the one that says it; `malformed`: it is none, or of another mesh; `too_many`: the mesh has 1000 groups, or 1000 pools; `too_many_own`: its owner has as many groups as one may have',
+        '`done`, also when this very statement stands already; `stale`: one of this epoch or a later one stands; `not_owner`: it is signed by another peer than the one that says it; `malformed`: it is none, or of another mesh; `too_many`: the mesh has 1000 groups, or 1000 pools; `too_many_own`: its owner, with all devices of its person, has as many groups as one may have',
     },
   },
   groupList: {

@@ -189,11 +189,16 @@ select (select count(*) from seen)::int as seen, last.* from (select 1) as one l
   select replace(mesh_id::text, '-', '') as mesh_id, sender, body_id from seen
   order by seen.mesh_id desc, sender desc, body_id desc limit 1) as last on true`
 
+/** Of the row `s` with a sender; one lookup for each, whatever the statistics say. */
+const personOf = (mesh: string) =>
+  `coalesce((select m.person from member m where m.mesh_id = ${mesh} and m.peer_no = s.sender), s.sender)`
+
 /**
- * What waits in a mesh and lies among its dead letters, of each sender, as `MEASURE`; of each kind `$2` at most. `$1` mesh.
- * Walks: the primary keys of message_queue, delayed_delivery and dead_letter.
+ * What waits in a mesh and lies among its dead letters, of each person, as `MEASURE`; of each kind `$2` at most. `$1` mesh.
+ * Walks: the primary keys of message_queue, delayed_delivery, dead_letter and member.
  */
 export const MEASURE_MESH = `
+select ${personOf('$1::uuid')} as sender, sum(s.count)::int as count, sum(s.bytes)::float8 as bytes from (
 select found.sender, count(*)::int as count, coalesce(sum(found.size), 0)::float8 as bytes from (
   (select q.sender, octet_length(q.envelope) + coalesce(q.body_bytes, 0) as size from message_queue q
     where q.mesh_id = $1::uuid and not ${isReceipt('q')} limit $2::int)
@@ -204,14 +209,16 @@ select found.sender, count(*)::int as count, coalesce(sum(found.size), 0)::float
   (select l.sender, l.bytes from dead_letter l
     where l.mesh_id = $1::uuid limit $2::int)
 ) found
-group by found.sender`
+group by found.sender) s
+group by 1`
 
 /**
- * What waits for recipients, of each sender, at most `$3` of each. Receipts are left out: nobody can refuse them. `$1 $2`
- * mesh, recipient. Walks: message_queue's primary key, delayed_delivery_recipient.
+ * What waits for recipients, of each person with its devices, at most `$3` of each. Receipts are left out: nobody can refuse
+ * them. `$1 $2` mesh, recipient. Walks: message_queue's primary key, delayed_delivery_recipient, member's primary key.
  */
 export const MEASURE = `
-select w.n::int, found.sender, count(*)::int as count, sum(found.size)::float8 as bytes
+select s.n, ${personOf('s.mesh_id')} as sender, sum(s.count)::int as count, sum(s.bytes)::float8 as bytes from (
+select w.n::int, w.mesh_id, found.sender, count(*)::int as count, sum(found.size)::float8 as bytes
 from unnest($1::uuid[], $2::int[]) with ordinality as w(mesh_id, recipient, n)
 cross join lateral (
   (select q.sender, octet_length(q.envelope) + coalesce(q.body_bytes, 0) as size from message_queue q
@@ -220,4 +227,5 @@ cross join lateral (
   (select d.sender, octet_length(d.envelope) + coalesce(d.body_bytes, 0) from delayed_delivery d
     where d.mesh_id = w.mesh_id and d.recipient = w.recipient limit $3::int)
 ) found
-group by w.n, found.sender`
+group by w.n, w.mesh_id, found.sender) s
+group by 1, 2`
