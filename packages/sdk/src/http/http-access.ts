@@ -6,7 +6,7 @@ import type { MeshId, Millis } from '@sealpost/std'
 import { backoffMs } from '../backoff.ts'
 import { certificateTrouble, certificateUntrusted } from '../certificate.ts'
 import { type SealpostCode, SealpostError } from '../errors.ts'
-import { type HttpPlace, requestToken } from './http-token.ts'
+import { type HttpPlace, requestToken, TokenRefused } from './http-token.ts'
 
 export interface HttpOptions {
   /** For so long a request is said again to a broker that is not there, or has no time. Default 5 minutes. */
@@ -85,8 +85,10 @@ export class HttpAccess {
       this.#token = null // over, or of a database that was restored
       return { error: asRetryable(failure.error), afterMs: 0 }
     } catch (error) {
-      if (error instanceof SealpostError && !error.isRetryable) throw error
+      const refusal = error instanceof TokenRefused ? error.refusal : error
+      if (refusal instanceof SealpostError && !refusal.isRetryable) throw refusal
       ask.signal?.throwIfAborted()
+      if (error instanceof TokenRefused) return { error: error.refusal, afterMs: error.retryAfterMs }
       const trouble = certificateTrouble(error)
       if (trouble !== null) throw certificateUntrusted(trouble)
       return { error: error instanceof SealpostError ? error : lost(error), afterMs: null }
@@ -104,7 +106,7 @@ export class HttpAccess {
   async #request(signal: AbortSignal | undefined): Promise<Token> {
     const text = await requestToken(this.#place, async (ask) => {
       const { status, bytes } = await this.#send({ ...ask, signal })
-      if (status >= 300) throw failureOf(bytes).error
+      if (status >= 300) throw tokenRefused(bytes)
       return answerOf(bytes).json()
     })
     const sinceMs = performance.now()
@@ -161,6 +163,11 @@ function failureOf(bytes: Uint8Array): Failure {
   const isRetryable = PASSING.includes(code)
   const error = new SealpostError(code, `The broker refused it (${code}).`, { isRetryable })
   return { error, afterMs: said?.retryAfterMs ?? null }
+}
+
+function tokenRefused(bytes: Uint8Array): TokenRefused {
+  const { error, afterMs } = failureOf(bytes)
+  return new TokenRefused(error, afterMs)
 }
 
 function refusalIn(bytes: Uint8Array): { code: string; retryAfterMs?: number } | null {

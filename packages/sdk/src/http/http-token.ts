@@ -9,7 +9,7 @@ import {
   verifyBroker,
 } from '@sealpost/identity'
 import { PROTOCOL_VERSIONS } from '@sealpost/protocol'
-import { fromBase64url, type MeshId, type PeerKey, toBase64url } from '@sealpost/std'
+import { fromBase64url, type MeshId, type Millis, type PeerKey, toBase64url } from '@sealpost/std'
 import { wrongBroker } from '../connection.ts'
 import { SealpostError } from '../errors.ts'
 import { judgeKey } from '../shard-keys.ts'
@@ -22,16 +22,29 @@ export interface HttpPlace {
   readonly identity: Identity
 }
 
-/** A question of who has no token yet. @throws SealpostError when it is refused */
+/** A question of who has no token yet. @throws TokenRefused when it is refused */
 export type StrangersAsk = (ask: {
   readonly method: 'GET' | 'POST'
   readonly path: string
   readonly json?: object
 }) => Promise<Record<string, unknown>>
 
+/** What `StrangersAsk` throws for a refusal of the broker: the time that it names is as binding as that of any other. */
+export class TokenRefused extends Error {
+  readonly refusal: SealpostError
+  /** Null: the broker named none. */
+  readonly retryAfterMs: Millis | null
+
+  constructor(refusal: SealpostError, retryAfterMs: Millis | null) {
+    super(refusal.message)
+    this.refusal = refusal
+    this.retryAfterMs = retryAfterMs
+  }
+}
+
 export const TOKEN_SECONDS = 900
 
-/** @throws SealpostError `wrong_broker`, `version_unsupported`, `answer_malformed`, or what the asking throws */
+/** @throws SealpostError `wrong_broker`, `version_unsupported`, `answer_malformed`; or what the asking throws */
 export async function requestToken(place: HttpPlace, ask: StrangersAsk): Promise<string> {
   await ready()
   const hello = await ask({ method: 'POST', path: '/v1/token/challenge', json: {} })

@@ -6,7 +6,7 @@ import type { Millis } from '@sealpost/std'
 import { backoffMs } from '../backoff.ts'
 import { certificateTrouble, certificateUntrusted } from '../certificate.ts'
 import { type SealpostCode, SealpostError } from '../errors.ts'
-import { answerMalformed, type HttpPlace, requestToken, TOKEN_SECONDS } from '../http/http-token.ts'
+import { answerMalformed, type HttpPlace, requestToken, TOKEN_SECONDS, TokenRefused } from '../http/http-token.ts'
 
 /** The platform's `fetch`, as far as it is used. */
 export type FetchLike = (url: string, init: RequestInit) => Promise<Response>
@@ -94,6 +94,7 @@ export class Access {
       if (answer.status === 401) this.#token = null // over, or revoked meanwhile: the next one tells which
       return await refusalOf(answer)
     } catch (cause) {
+      if (cause instanceof TokenRefused) return { error: cause.refusal, retryAfterMs: cause.retryAfterMs ?? 0 }
       if (cause instanceof SealpostError) return { error: cause, retryAfterMs: 0 }
       if (asked.signal?.aborted) throw new SealpostError('aborted', 'The request was called off.', { cause })
       const trouble = certificateTrouble(cause)
@@ -140,7 +141,7 @@ export class Access {
   async #renew(): Promise<Token> {
     const token = await requestToken(this.#place, async ({ method, path, json }) => {
       const answer = await this.#send({ method, path, body: json }, {})
-      if (!answer.ok) throw (await refusalOf(answer)).error
+      if (!answer.ok) throw await tokenRefused(answer)
       return (await answer.json()) as Record<string, unknown>
     })
     return { token, untilMs: Date.now() + TOKEN_SECONDS * 1000 }
@@ -162,6 +163,11 @@ const AGAIN: ReadonlySet<string> = new Set([
   'restarting',
   'try_later',
 ])
+
+async function tokenRefused(answer: Response): Promise<TokenRefused> {
+  const { error, retryAfterMs } = await refusalOf(answer)
+  return new TokenRefused(error, retryAfterMs)
+}
 
 async function refusalOf(answer: Response): Promise<Refusal> {
   const said = (await answer.json().catch(() => ({}))) as { code?: unknown; retryAfterMs?: unknown }
