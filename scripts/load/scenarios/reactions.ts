@@ -45,24 +45,30 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
   const conversation = await Promise.race([opening, target.failed])
   display.step(`${count(writers)} react for ${count(seconds)} s`)
   const effort = new Effort()
-  const beat = { startMs: clockMs(), seconds }
-  const writing = paced({ ...beat, perSecond: writers }, (turn, dueAtMs) => conversation.write(turn, dueAtMs))
-  const reading = paced({ ...beat, perSecond: 1 }, () => conversation.aggregate())
-  const looking = lookAgain(conversation, beat)
-  const over = Promise.all([writing, reading, looking]).then(() => conversation.settled(LATE_MS))
-  await Promise.race([over, target.failed])
-  conversation.aggregate()
-  await conversation.look()
+  await Promise.race([writeAndLook(conversation, { writers, seconds }), target.failed])
   const { share } = effort
   const found = await conversation.count()
   await conversation.close()
   return findingsOf(conversation, { found, share, seconds })
 }
 
-/** At even times, and a last time when all is written, which is its caller's. */
-async function lookAgain(conversation: Conversation, { startMs, seconds }: { startMs: number; seconds: number }) {
-  for (let i = 1; i < LOOKS; i++) {
-    await Bun.sleep(Math.max(0, startMs + (i * seconds * 1000) / LOOKS - clockMs()))
+/** In parts with a look after each: a look verifies every reaction, in the program in which the others write. */
+async function writeAndLook(
+  conversation: Conversation,
+  { writers, seconds }: { readonly writers: number; readonly seconds: number },
+): Promise<void> {
+  const total = Math.round(writers * seconds)
+  for (let part = 0; part < LOOKS; part++) {
+    const [first, end] = [part, part + 1].map((share) => Math.round((total * share) / LOOKS)) as [number, number]
+    const beat = { startMs: clockMs(), seconds: (end - first) / writers }
+    const writing = paced(
+      { ...beat, perSecond: writers },
+      (turn, dueAtMs) => void conversation.write(first + turn, dueAtMs),
+    )
+    const reading = paced({ ...beat, perSecond: 1 }, () => conversation.aggregate())
+    await Promise.all([writing, reading])
+    await conversation.settled(LATE_MS)
+    conversation.aggregate()
     await conversation.look()
   }
 }
