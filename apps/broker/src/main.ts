@@ -115,7 +115,7 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const certificate = watchCertificate(config, { tls, server, log, metrics })
   const self = { shard, keys, port: server.port }
   const shards = new ShardTable(config, self, { db: databases.asking, origin, bus, log, metrics, ...placing(driver) })
-  const operators = openAdmin({ databases, driver, metrics, watch, overload, facts, log })
+  const operators = openAdmin({ databases, driver, metrics, watch, overload, facts, config, queue, log })
   const admin = serveOperators(config, { http, operators, log })
   await shards.look()
   const { url, adminUrl, httpUrl } = urlsOf(server, admin, tls)

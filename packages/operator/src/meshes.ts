@@ -62,6 +62,34 @@ export const Invite = z.object({
 export const Invites = z.object({ invites: z.array(Invite) })
 export type Invites = z.output<typeof Invites>
 
+export const QUOTA_NAMES = [
+  'members',
+  'mesh_deliveries',
+  'mesh_bytes',
+  'mesh_sender_deliveries',
+  'mesh_sender_bytes',
+  'mailbox_deliveries',
+  'mailbox_bytes',
+  'mailbox_sender_deliveries',
+  'mailbox_sender_bytes',
+  'dead_letters',
+  'dead_letter_bytes',
+  'groups',
+  'pools',
+] as const
+
+export const Quota = z.object({
+  name: z.enum(QUOTA_NAMES),
+  used: z.number().describe('of the member that uses most, where it is a quota of members'),
+  max: z.number().nullable().describe('of the broker that answers; null: no limit'),
+  setting: z.string().describe('that sets the limit'),
+  peerKey: z.string().nullable().describe('that member: a recipient, sender or owner; null: of the mesh, or nobody'),
+})
+export type Quota = z.output<typeof Quota>
+
+export const Quotas = z.object({ quotas: z.array(Quota) })
+export type Quotas = z.output<typeof Quotas>
+
 const Snapshot = z.object({ ageMs: z.number(), entries: z.int(), bytes: z.number() })
 
 export const Space = z.object({

@@ -1,6 +1,6 @@
 /** The operators' interface of a running broker: who may do what, what it says of the mail, and what is left of a change. */
 import { type AdminTokenTerms, addAdminToken, listAudit, revokeAdminToken } from '@sealpost/db'
-import type { MeshPage, Overview } from '@sealpost/operator'
+import type { MeshPage, Overview, Quota } from '@sealpost/operator'
 import { connect } from '@sealpost/sdk'
 import type { MeshId } from '@sealpost/std'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -232,5 +232,52 @@ test('the list of meshes begins with what needs somebody; every mesh is on one o
     spaces: [],
     attachments: { files: 0, bytes: 0, unfinished: 0 },
   })
+  await emptyQueue()
+})
+
+test('each quota of a mesh is shown with its limit, what is used of it, and who uses most', async () => {
+  const operator = await as()
+  const recipient = await world.enrol()
+  await emptyQueue()
+  await send(recipient, ['1', '2', '3'])
+  const other = await world.enrol()
+  await using owner = await connect(other)
+  await owner.pools.createPool('work', [keyOf(recipient)])
+  await owner.groups.createGroup('crew', [keyOf(recipient)])
+  await owner.send(keyOf(recipient), 'x'.repeat(20_000))
+  await world.db.run(
+    (sql) => sql`
+      insert into dead_letter (mesh_id, recipient, id, priority, sender, attempts, strikes, envelope_id, enqueued_at, reason, envelope)
+      select mesh_id, recipient, -id, priority, sender, 1, 0, envelope_id, enqueued_at, 'expired', envelope
+      from message_queue where mesh_id = ${world.meshId}::uuid order by octet_length(envelope) desc limit 1`,
+  )
+  const quotas = async () => (await operator.get(`/meshes/${world.meshId}/quotas`)).body.quotas as Quota[]
+  const find = async (name: string) => (await quotas()).find((quota) => quota.name === name)!
+  // Until a walk through the queue has seen it.
+  await expect.poll(async () => (await find('mailbox_deliveries')).used, { timeout: 60_000 }).toBe(4)
+  const shown = Object.fromEntries((await quotas()).map(({ name, ...quota }) => [name, quota]))
+  const [many, large] = [keyOf(sender), keyOf(other)]
+  expect(shown).toMatchObject({
+    mailbox_deliveries: { peerKey: keyOf(recipient), max: null, setting: 'MAILBOX_MAX' }, // a world has LIMITS=off
+    mailbox_sender_deliveries: { used: 3, peerKey: many },
+    mailbox_sender_bytes: { used: expect.any(Number), peerKey: large },
+    mesh_deliveries: { used: 5, peerKey: null, setting: 'MESH_MAX' },
+    mesh_bytes: { setting: 'MESH_BYTES_MAX' },
+    mesh_sender_deliveries: { used: 3, peerKey: many },
+    mesh_sender_bytes: { peerKey: large },
+    mailbox_bytes: { peerKey: keyOf(recipient) },
+    dead_letter_bytes: { max: 8 * 1024 * 1024, peerKey: large },
+    dead_letters: { used: 1, max: 1000, peerKey: large },
+    groups: { used: 1, max: 100, peerKey: large },
+    pools: { used: 1, max: 100, peerKey: large },
+    members: { used: expect.any(Number), setting: 'MEMBERS_MAX' },
+  })
+  expect(shown.mesh_sender_bytes!.used).toBeGreaterThan(40_000) // the dead letter among them
+  const limited = await world.secondShard({ LIMITS: 'on', MAILBOX_MAX: '7' })
+  const { token } = await issue()
+  const there = await ask(`${limited.adminUrl}/admin/v1/meshes/${world.meshId}/quotas`, { headers: bearer(token) })
+  expect(there.body.quotas).toContainEqual(expect.objectContaining({ name: 'mailbox_deliveries', max: 7 }))
+  await limited.kill()
+  expect((await operator.get(`/meshes/${'0'.repeat(32)}/quotas`)).status).toBe(404)
   await emptyQueue()
 })

@@ -20,6 +20,7 @@ import { ADMIN_DOCUMENT_PATH, adminDocument } from './document.ts'
 import type { Gate } from './gate.ts'
 import { type History, SAMPLE_EVERY_MS } from './history.ts'
 import { liveAnswer } from './live.ts'
+import type { QuotaView } from './quotas.ts'
 import { type AdminCode, adminRefusals } from './refusals.ts'
 import * as routes from './routes.ts'
 import type { Views } from './views.ts'
@@ -28,6 +29,7 @@ export interface AdminParts {
   readonly db: Database
   readonly gate: Gate
   readonly views: Views
+  readonly quotas: QuotaView
   readonly history: History
   readonly log: Log
   /** Ends the sessions of those who are members no more. */
@@ -82,7 +84,7 @@ function addViews(app: Api, { views, history }: AdminParts): void {
   })
 }
 
-function addMeshes(app: Api, { db, views, expel }: AdminParts): void {
+function addMeshes(app: Api, { db, views, quotas, expel }: AdminParts): void {
   app.openapi(routes.meshes, async (c) => {
     const { after, limit, order } = c.req.valid('query')
     const page = { after: (after as MeshId | undefined) ?? null, limit }
@@ -103,6 +105,10 @@ function addMeshes(app: Api, { db, views, expel }: AdminParts): void {
   app.openapi(routes.groups, async (c) => c.json(await views.groups(meshOf(c.req.valid('param'))), 200))
   app.openapi(routes.invites, async (c) => c.json(await views.invites(meshOf(c.req.valid('param'))), 200))
   app.openapi(routes.kept, async (c) => c.json(await views.kept(meshOf(c.req.valid('param'))), 200))
+  app.openapi(routes.quotas, async (c) => {
+    const found = await quotas.of(meshOf(c.req.valid('param')))
+    return found ? c.json(found, 200) : refuse(c, 'not_found')
+  })
   app.openapi(routes.revokePeer, async (c) => {
     const { meshId, peerKey } = c.req.valid('param') as { meshId: MeshId; peerKey: PeerKey }
     const ended = await revokePeer(db, c.var.holder.name, { meshId, peerKey })

@@ -92,6 +92,10 @@ export const kept = get('/meshes/{meshId}/kept', 'See what is kept of a mesh bes
   request: { params: inMesh },
   responses: ok('Kept', shapes.Kept, 'Sizes and ages of values, history, snapshots and files; at most 500 spaces, the largest first.', 'query_malformed'), // biome-ignore format: one thing
 })
+export const quotas = get('/meshes/{meshId}/quotas', 'See how much of each quota of a mesh is used', {
+  request: { params: inMesh },
+  responses: ok('Quotas', shapes.Quotas, 'Use and limit, and who uses most. It counts the rows of the mesh: ask now and then.', 'query_malformed', 'not_found'), // biome-ignore format: one thing
+})
 export const revokePeer = post('/meshes/{meshId}/peers/{peerKey}/revoke', 'End a membership for good', {
   request: { params: z.object({ meshId: hex(16), peerKey: hex(32) }) },
   responses: ok('Revoked', shapes.Revoked, 'It and its devices are members no more, and their sessions have ended.', 'query_malformed', 'not_found'), // biome-ignore format: one thing
@@ -131,6 +135,6 @@ export const audit = get('/audit', 'See what operators changed, the latest first
   responses: ok('Audit', shapes.Audit, 'Nobody but the owner of the database can take an entry back.', 'query_malformed'), // biome-ignore format: one thing
 })
 
-export const readRoutes = [me, shards, overview, history, live, database, meshes, mesh, peers, waiting, groups, invites, kept, deadLetters, audit] // biome-ignore format: one thing
+export const readRoutes = [me, shards, overview, history, live, database, meshes, mesh, peers, waiting, groups, invites, kept, quotas, deadLetters, audit] // biome-ignore format: one thing
 export const changeRoutes = [revokePeer, revokeInvite, redrive, purge]
 export const adminApiRoutes = [...readRoutes, ...changeRoutes]

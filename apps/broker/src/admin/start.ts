@@ -1,6 +1,7 @@
 /** Puts the operators' interface together. */
 import type { RevokedMember } from '@sealpost/core'
 import type { Database } from '@sealpost/db'
+import type { Config } from '../config.ts'
 import type { DatabaseWatch } from '../database-watch.ts'
 import type { Driver } from '../driver.ts'
 import type { VersionFacts } from '../http.ts'
@@ -13,6 +14,7 @@ import { databaseFigures } from './figures.ts'
 import { Gate } from './gate.ts'
 import { History } from './history.ts'
 import { MeshStates } from './mesh-states.ts'
+import { type QuotaParts, QuotaView } from './quotas.ts'
 import { Views } from './views.ts'
 
 export interface AdminStart {
@@ -23,10 +25,12 @@ export interface AdminStart {
   /** `operating`: of its own, so that what operators ask does not wait for what peers ask, nor the other way round. */
   readonly databases: { readonly operating: Database; readonly asking: Database }
   readonly facts: VersionFacts
+  readonly config: Config
+  readonly queue: QuotaParts['queue']
   readonly log: Log
 }
 
-export function openAdmin({ databases, driver, metrics, watch, overload, facts, log }: AdminStart) {
+export function openAdmin({ databases, driver, metrics, watch, overload, facts, config, queue, log }: AdminStart) {
   const { engine } = driver
   const { operating: db, asking } = databases
   const accepted = () => engine.counters.accepted
@@ -54,12 +58,13 @@ export function openAdmin({ databases, driver, metrics, watch, overload, facts, 
     health: () => watch.health,
     statementsWaiting: () => asking.waitingCount,
   })
+  const quotas = new QuotaView({ db, queue, census, config })
   const expel = (members: readonly RevokedMember[]) =>
     driver.step(() => {
       for (const member of members) engine.expel(member)
     })
   return {
-    app: adminApi({ db, gate: new Gate(db), views, history, log, expel }),
+    app: adminApi({ db, gate: new Gate(db), views, quotas, history, log, expel }),
     stop: (): void => {
       census.stop()
       history.stop()

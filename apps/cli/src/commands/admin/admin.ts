@@ -4,6 +4,7 @@ import { examples, type Run } from '../../shell.ts'
 import { changeCommands } from './changes.ts'
 import { adminDeadCommand } from './dead.ts'
 import { keptCommand } from './kept.ts'
+import { quotasCommand } from './quotas.ts'
 import { tokenCommand } from './token.ts'
 import { viewCommands } from './views.ts'
 
@@ -19,6 +20,7 @@ ${examples('sealpost admin overview', 'sealpost admin console', 'sealpost admin 
   for (const command of [
     ...viewCommands(run),
     keptCommand(run),
+    quotasCommand(run),
     ...changeCommands(run),
     adminDeadCommand(run),
     tokenCommand(run),
