@@ -1,4 +1,5 @@
 /** Attacks by whoever reaches the port and has no key: sockets and requests before anything is proven. */
+import type { Socket } from 'node:net'
 import { WireClient } from '@sealpost/broker/testing-wire'
 import type { Attack, AttackContext } from './attack.ts'
 import { atPace, dial, portOf, postOf, statusOf } from './sources.ts'
@@ -7,6 +8,8 @@ const FROM = '127.66.6.6'
 /** The limits of one address; an attacker keeps to them, so that each request is let in. */
 const REQUESTS_PER_SECOND = 40
 const UPGRADES_PER_SECOND = 10
+const SILENT_PER_SECOND = 400
+const SILENT_MAX = 4_000
 const BODY_BYTES = 250_000
 const DEEP = '['.repeat(BODY_BYTES)
 const WIDE = `[${'{},'.repeat(BODY_BYTES / 3)}{}]`
@@ -49,6 +52,22 @@ async function crowd({ target, signal, count }: AttackContext): Promise<void> {
   for (const client of open) client.destroy()
 }
 
+/** Holds its connections, and sends nothing on any of them; the broker closes each after 12 seconds. */
+async function silent({ target, signal, count }: AttackContext): Promise<void> {
+  const open = new Set<Socket>()
+  await atPace(SILENT_PER_SECOND, signal, () => {
+    if (open.size >= SILENT_MAX) return
+    const socket = dial(portOf(target), FROM)
+    open.add(socket)
+    socket.once('connect', () => count('open'))
+    socket.once('close', () => {
+      open.delete(socket)
+      count('closed')
+    })
+  })
+  for (const socket of open) socket.destroy()
+}
+
 const refused = (count: AttackContext['count']) => () => count('refused')
 
 export const unprovenAttacks: readonly Attack[] = [
@@ -80,5 +99,11 @@ export const unprovenAttacks: readonly Attack[] = [
     name: 'crowd',
     does: '200 addresses in 10 networks open 300 sockets a second, and prove no key on any of them.',
     run: crowd,
+  },
+  {
+    name: 'silent',
+    does: 'One address opens 400 connections a second, up to 4,000, and sends nothing on any of them.',
+    isOneUnprovenAddress: true,
+    run: silent,
   },
 ]

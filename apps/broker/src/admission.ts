@@ -36,6 +36,8 @@ export interface AdmissionOptions {
 interface AdmissionParts {
   /** The broker has more to do than it can. */
   readonly isOverloaded: () => boolean
+  /** There are too few descriptors for more connections; requests are served. */
+  readonly hasNoRoom: () => boolean
   readonly refused: (code: string) => void
 }
 
@@ -172,6 +174,7 @@ export class AdmissionControl {
 
   private crowded(clientAddress: string): Response | null {
     const { limits } = this.options
+    if (this.parts.hasNoRoom()) return this.refuse(503, 'try_later', 2000)
     if (!limits) return null
     const counts = this.addressCounts.get(clientAddress)
     if (counts && counts.sockets >= limits.socketsPerIp) return this.refuse(429, 'too_many_connections', 5000)

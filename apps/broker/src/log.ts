@@ -6,6 +6,7 @@ import { OperatingError } from '@sealpost/std'
 import pino from 'pino'
 
 interface Fields {
+  readonly free?: number
   readonly url?: string
   readonly httpUrl?: string
   readonly adminUrl?: string

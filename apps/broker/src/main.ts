@@ -31,6 +31,7 @@ import { discoveryOf } from './http-discovery.ts'
 import { openApi } from './http-start.ts'
 import { Intakes } from './intake.ts'
 import { errorFields, type Log, openLog } from './log.ts'
+import { residentBytes } from './memory.ts'
 import { Metrics } from './metrics.ts'
 import type { Overload } from './overload.ts'
 import { watchOverload } from './overload-watch.ts'
@@ -112,7 +113,7 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   if (config.DEMO === 'on') withDemo(app, await openDemo())
   const { overload, ...overloadWatch } = watchOverload(config, { driver, log, metrics, asking: databases.asking })
   const server = serve({ driver, log, ...servingParts({ app, overload, metrics, traces }) }, socketOptions)
-  const certificate = watchCertificate(config, { tls, server, log, metrics })
+  const certificate = watchPort(config, { tls, server, log, metrics })
   const self = { shard, keys, port: server.port }
   const shards = new ShardTable(config, self, { db: databases.asking, origin, bus, log, metrics, ...placing(driver) })
   const operators = openAdmin({ databases, driver, metrics, watch, overload, facts, config, queue, log })
@@ -150,12 +151,16 @@ interface Certified extends Pick<ServerOptions, 'tls'> {
   readonly metrics: Metrics
 }
 
-function watchCertificate(config: Config, { tls, server, log, metrics }: Certified): TlsWatch | null {
+function watchPort(config: Config, { tls, server, log, metrics }: Certified): TlsWatch | null {
   const watch = tls && new TlsWatch(config, tls, { log, renew: (next) => server.renew(next) })
   metrics.show({
     tls_certificate_end_seconds: [
       'when the certificate of the public port ends, in seconds since 1970; +Inf without one',
       () => (watch?.current.notAfterMs ?? Infinity) / 1000,
+    ],
+    port_closed: [
+      '1 while the public port is closed because the process can open no more descriptors',
+      () => Number(server.isPortClosed()),
     ],
   })
   return watch
@@ -257,7 +262,7 @@ function observe(driver: Driver, metrics: Metrics): void {
     gauges: {
       sessions: ['live sessions', () => driver.engine.sessionCount],
       connections: ['open connections, with those that have not proven a key', () => driver.connectionCount],
-      memory_bytes: ['resident memory of this process', () => process.memoryUsage.rss()],
+      memory_bytes: ['resident memory of this process', residentBytes],
       appends_waiting: ['envelopes that wait for their commit', () => driver.engine.waitingCount],
     },
   })

@@ -3,6 +3,7 @@ import type { Database } from '@sealpost/db'
 import type { Config } from './config.ts'
 import type { Driver } from './driver.ts'
 import type { Log } from './log.ts'
+import { residentBytes } from './memory.ts'
 import type { Metrics } from './metrics.ts'
 import { LOOK_EVERY_MS, Overload } from './overload.ts'
 
@@ -30,7 +31,7 @@ export function watchOverload(config: Config, { driver, log, metrics, asking }: 
         },
     {
       nowMs: () => performance.now(),
-      memoryBytes: () => process.memoryUsage.rss(),
+      memoryBytes: residentBytes,
       collect: () => Bun.gc(true),
       statementsWaiting: () => asking.waitingCount,
     },
@@ -46,7 +47,7 @@ export function watchOverload(config: Config, { driver, log, metrics, asking }: 
     if (!isOther) return
     driver.engine.isOverloaded = overload.reason !== null
     const { reason, lagMs } = overload
-    if (reason) log.warn('overload.began', { reason, lagMs, memoryBytes: process.memoryUsage.rss() })
+    if (reason) log.warn('overload.began', { reason, lagMs, memoryBytes: residentBytes() })
     else log.info('overload.ended')
   }
   const timer = setInterval(look, LOOK_EVERY_MS)

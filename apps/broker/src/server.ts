@@ -19,6 +19,7 @@ import {
 import { type Millis, OperatingError, type PeerKey } from '@sealpost/std'
 import type { Server, ServerWebSocket, WebSocketHandler } from 'bun'
 import { AdmissionControl, type AdmissionOptions, authorityWith, type Evictable, offeredBy } from './admission.ts'
+import { type Port, watchDescriptors } from './descriptors.ts'
 import type { Connection, Driver } from './driver.ts'
 import { endpointSettings } from './endpoint.ts'
 import type { Caller } from './http-context.ts'
@@ -45,6 +46,8 @@ export interface RunningServer {
   readonly port: number
   /** Serves another certificate to new connections; open ones stay. @throws OperatingError as `serve` */
   renew(tls: Tls): void
+  /** For want of descriptors. */
+  isPortClosed(): boolean
   /** Upgrades no more sockets. */
   refuseNewcomers(): void
   stop(): Promise<void>
@@ -85,6 +88,7 @@ const CONTROLS = { perSecond: 10, burst: 50 }
 export function serve(parts: ServerParts, options: ServerOptions): RunningServer {
   const admission = new AdmissionControl(options, {
     isOverloaded: parts.isOverloaded,
+    hasNoRoom: () => descriptors.areFew,
     refused: parts.refused,
   })
 
@@ -113,15 +117,25 @@ export function serve(parts: ServerParts, options: ServerOptions): RunningServer
   const port = listener.open(options.tls)
 
   admission.open(port)
+  const descriptors = watchDescriptors(listener, parts.log)
   return {
     authority: authorityWith(options.host, port),
     port,
     renew: (tls) => void listener.open(tls),
+    isPortClosed: () => descriptors.isPortClosed,
     refuseNewcomers: () => {
       admission.isClosed = true
     },
-    stop: () => listener.stop(),
+    stop: () => {
+      descriptors.stop()
+      return listener.stop()
+    },
   }
+}
+
+/** What the types of Bun do not name yet. */
+interface Idling {
+  closeIdleConnections(): number
 }
 
 type Serving<T> = Bun.Serve.Options<T> & { readonly port: number }
@@ -131,10 +145,13 @@ type Serving<T> = Bun.Serve.Options<T> & { readonly port: number }
  * first stops to listen, and keeps its sockets and requests until they end by themselves. In between, for half a millisecond,
  * nobody listens.
  */
-class Listener<T> {
+class Listener<T> implements Port {
   readonly #options: Serving<T>
   #server: Server<T> | null = null
   #tls: Tls | null = null
+  #isPaused = false
+  /** A server that has stopped does not know its port. */
+  #pausedPort = 0
   readonly #former = new Set<Server<T>>()
 
   constructor(options: Serving<T>) {
@@ -143,6 +160,10 @@ class Listener<T> {
 
   /** @throws OperatingError `port_taken`, `address_unusable` */
   open(tls: Tls | null): number {
+    if (this.#isPaused) {
+      this.#tls = tls
+      return this.#pausedPort
+    }
     const former = this.#server
     const port = former?.port ?? this.#options.port
     if (former) this.#retire(former)
@@ -154,6 +175,22 @@ class Listener<T> {
     }
     this.#tls = tls
     return this.#server.port!
+  }
+
+  pause(): void {
+    this.#isPaused = true
+    this.#pausedPort = this.#server!.port!
+    this.#retire(this.#server!)
+  }
+
+  /** @throws OperatingError as `open` */
+  resume(): void {
+    this.#server = this.#listen(this.#pausedPort, this.#tls)
+    this.#isPaused = false
+  }
+
+  closeIdle(): void {
+    for (const server of [...this.#former, this.#server]) (server as Idling | null)?.closeIdleConnections()
   }
 
   async stop(): Promise<void> {

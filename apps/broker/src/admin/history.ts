@@ -2,6 +2,7 @@
 import type { Counters } from '@sealpost/core'
 import type { Sample } from '@sealpost/operator'
 import type { Millis } from '@sealpost/std'
+import { residentBytes } from '../memory.ts'
 import type { Metrics, Timing } from '../metrics.ts'
 import { quantile } from './quantiles.ts'
 
@@ -53,7 +54,7 @@ export class History {
     const { metrics, counters, gauges } = this.parts
     const timings = metrics.distributions
     const reading = { atMs: performance.now(), counters: { ...counters() }, moved: metrics.movedCount, timings }
-    const sample = { ...between(this.before, reading), ...gauges(), atMs: Date.now(), memoryBytes: process.memoryUsage.rss() } // biome-ignore format: one thing
+    const sample = { ...between(this.before, reading), ...gauges(), atMs: Date.now(), memoryBytes: residentBytes() } // biome-ignore format: one thing
     this.before = reading
     this.samples.push(sample)
     if (this.samples.length > SAMPLES_MAX) this.samples.shift()
