@@ -6,7 +6,7 @@ import type { GroupId, PeerKey } from '@sealpost/sdk'
 import { FileUploadLog, fileSource, safeFileName, saveAttachment } from '@sealpost/sdk/attachment-files'
 import { type Attachment, Attachments, attachmentText, type Progress } from '@sealpost/sdk/attachments'
 import { OperatingError } from '@sealpost/std'
-import { readPlace } from './place.ts'
+import { HTTP_PATIENCE_MS, meshPlaceOf } from './open-state.ts'
 import type { Shell } from './shell.ts'
 import { escapeName } from './terminal-text.ts'
 import { openBar } from './transfer-bar.ts'
@@ -88,8 +88,5 @@ function unusable(folder: string, cause: NodeJS.ErrnoException): OperatingError 
 }
 
 async function openFiles(shell: Shell): Promise<Attachments> {
-  const { membership } = await readPlace(shell)
-  const { identity } = await shell.profile.readKeys()
-  const { url, brokerKey, meshId } = membership
-  return new Attachments({ url, brokerKey, meshId, identity })
+  return new Attachments(await meshPlaceOf(shell), { patienceMs: HTTP_PATIENCE_MS })
 }

@@ -1,5 +1,5 @@
 /** The state of a mesh or a group, as this profile has it. */
-import { openState, type SpacePlace, type State, type StateEvent } from '@sealpost/sdk/state'
+import { openState, type SpacePlace, type SpaceTerms, type State, type StateEvent, setSpace } from '@sealpost/sdk/state'
 import { OperatingError } from '@sealpost/std'
 import { openProfileKeyEpochs } from './key-epochs.ts'
 import { SharedStore } from './shared-store.ts'
@@ -7,9 +7,9 @@ import type { Shell } from './shell.ts'
 
 /** Where, and as whom, of a mesh. @throws OperatingError `profile_missing`, `not_joined` */
 export async function meshPlaceOf({ profile }: Shell): Promise<SpacePlace> {
-  const { url, brokerKey, meshId } = await profile.readMembership()
+  const { brokerKey, meshId } = await profile.readMembership()
   const { identity } = await profile.readKeys()
-  return { url, brokerKey, meshId, identity }
+  return { url: await profile.readUrls(), brokerKey, meshId, identity }
 }
 
 /**
@@ -23,6 +23,7 @@ export async function withStateAt<T>(shell: Shell, place: SpacePlace, use: (stat
     await using keyEpochs = await openProfileKeyEpochs(shell.profile, keys, place.meshId)
     await using state = await openState({
       ...place,
+      ...requestsOf(shell),
       formerBoxKeys,
       ...(formerKeys && { formerKeys }),
       store: new SharedStore(shell.profile.stateFile),
@@ -31,13 +32,30 @@ export async function withStateAt<T>(shell: Shell, place: SpacePlace, use: (stat
     })
     return await use(state)
   } catch (error) {
+    shell.signal.throwIfAborted()
     throw explained(error)
   }
 }
 
+/** @throws SealpostError as `setSpace`, and what `withStateAt` explains */
+export async function declareSpace(shell: Shell, place: SpacePlace, terms: SpaceTerms): Promise<void> {
+  try {
+    await setSpace({ ...place, ...requestsOf(shell) }, terms)
+  } catch (error) {
+    shell.signal.throwIfAborted()
+    throw explained(error)
+  }
+}
+
+/** How long a command waits for a broker that does not answer by HTTP, and what ends the wait. */
+export const HTTP_PATIENCE_MS = 30_000
+
+const requestsOf = ({ signal }: Shell) => ({ patienceMs: HTTP_PATIENCE_MS, signal })
+
 const warningOf = ({ type, reason }: StateEvent): string => `the broker was caught at something: ${reason} (${type})`
 
 const SENTENCES: Readonly<Record<string, string>> = {
+  connection_lost: 'The broker does not answer by HTTP. `sealpost doctor` checks the connection.',
   space_unknown: 'No state or history is kept here: its owner begins it with "sealpost space open".',
   before_horizon: 'Nothing is kept from so long ago: "sealpost space show" says since when it is.',
   moment_in_future: 'This moment has not come yet.',

@@ -12,7 +12,7 @@ import { abortable } from './deadline.ts'
 import { askDesk, type HeldDesk, holdDesk, isGone } from './desk.ts'
 import { openProfileKeyEpochs } from './key-epochs.ts'
 import { rotateBoxKey, rotateIdentity } from './key-rotation.ts'
-import { withStateAt } from './open-state.ts'
+import { meshPlaceOf, withStateAt } from './open-state.ts'
 import { callsOf, type Durability, type PeerCalls } from './peer-calls.ts'
 import { newsFor } from './peer-news.ts'
 import { type Place, readPlace } from './place.ts'
@@ -188,7 +188,7 @@ async function openAt(desk: HeldDesk, { shell, place, credit, maxAgeSeconds }: O
         identity: () => rotateIdentity(shell.profile, peer),
       },
       receiveFile: (message, folder) => receiveFile(shell, message, folder),
-      withStateOf: (group, use) => withStateAt(shell, { url, brokerKey, meshId, identity, group }, use),
+      withStateOf: async (group, use) => withStateAt(shell, { ...(await meshPlaceOf(shell)), group }, use),
     })
     desk.serve(calls)
     return {

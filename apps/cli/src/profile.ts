@@ -187,6 +187,13 @@ export class Profile {
     return { url, brokerKey, meshId, name }
   }
 
+  /** Every address that is known, those of the cell that serves the mesh now first. @throws OperatingError `not_joined` */
+  async readUrls(): Promise<string[]> {
+    await this.readMembership()
+    const { cell = [], url } = (await this.findKeptMembership())!
+    return [...new Set([...cell, url])]
+  }
+
   /** The address that the profile was made with. It is dialled when none of the cell answers. */
   async readFirstUrl(): Promise<string | undefined> {
     return (await this.findKeptMembership())?.url

@@ -1,6 +1,7 @@
 /** `sealpost space`: whether, for whom and how long a mesh or a group keeps state and history. */
-import { type SpaceStatus, type SpaceTerms, setSpace } from '@sealpost/sdk/state'
+import type { SpaceStatus, SpaceTerms } from '@sealpost/sdk/state'
 import { Command, InvalidArgumentError, Option } from 'commander'
+import { declareSpace } from '../open-state.ts'
 import { examples, type Run, type Shell } from '../shell.ts'
 import { GROUP_OPTION, spacePlaceOf, withState } from '../state-session.ts'
 import { instantText } from '../state-view.ts'
@@ -48,7 +49,7 @@ function openCommand(run: Run): Command {
 
 async function open(shell: Shell, options: OpenOptions): Promise<void> {
   const { group, historyFor, keep, keepSize, messages: keepsMessages } = options
-  await setSpace(await spacePlaceOf(shell, group), {
+  await declareSpace(shell, await spacePlaceOf(shell, group), {
     ...(await standingTerms(shell, group)),
     ...(historyFor !== undefined && { historyFor }),
     ...(keepsMessages !== undefined && { keepsMessages }),

@@ -1,18 +1,27 @@
 /**
  * Requests over HTTP in a peer's name: a token is asked for when it is needed, from a broker that proves the pinned key, and
- * asked for anew when it is over. What can't be had now is asked for again, so every request must bear being said twice.
+ * asked for again when it is over. A request that fails for the moment is repeated, at the next address if there is one, so
+ * every request must bear being said twice.
  */
 import type { MeshId, Millis } from '@sealpost/std'
 import { backoffMs } from '../backoff.ts'
 import { certificateTrouble, certificateUntrusted } from '../certificate.ts'
 import { type SealpostCode, SealpostError } from '../errors.ts'
+import {
+  answerTo,
+  type FetchLike,
+  GIVE_BACK_WITHIN_MS,
+  type HttpAddress,
+  HttpAddresses,
+  type Limits,
+} from './http-addresses.ts'
 import { type HttpPlace, requestToken, TokenRefused } from './http-token.ts'
 
 export interface HttpOptions {
-  /** For so long a request is said again to a broker that is not there, or has no time. Default 5 minutes. */
+  /** How long a request is repeated while no address answers, or the broker has no time. Default 5 minutes. */
   readonly patienceMs?: Millis
   /** Default: the platform's. */
-  readonly fetch?: (url: string, init: RequestInit) => Promise<Response>
+  readonly fetch?: FetchLike
 }
 
 export interface HttpAsk {
@@ -33,32 +42,27 @@ export interface HttpAnswer {
 
 /** It is one peer's in one mesh. Close it, or its token lives on for a quarter of an hour. */
 export class HttpAccess {
-  readonly #place: HttpPlace
+  readonly meshId: MeshId
+  readonly #addresses: HttpAddresses<Token>
   readonly #patienceMs: Millis
-  readonly #send: Send
-  #token: Promise<Token> | null = null
+  readonly #call: FetchLike
 
   constructor(place: HttpPlace, { patienceMs = PATIENCE_MS, fetch: call = fetch }: HttpOptions = {}) {
-    const url = new URL(place.url)
-    const base = `${url.protocol === 'wss:' || url.protocol === 'https:' ? 'https' : 'http'}://${url.host}`
-    this.#place = place
+    this.meshId = place.meshId
+    this.#addresses = new HttpAddresses(place)
     this.#patienceMs = patienceMs
-    this.#send = (ask, token) => send(call, base, ask, token)
-  }
-
-  get meshId(): MeshId {
-    return this.#place.meshId
+    this.#call = call
   }
 
   /**
-   * @throws SealpostError with the broker's code; `connection_lost` when it was away for longer than this has patience;
-   *   `wrong_broker`, `certificate_untrusted`; the signal's own reason
+   * @throws SealpostError with the broker's code; `connection_lost` when no address answered for longer than this has
+   *   patience; `wrong_broker`, `certificate_untrusted`; the signal's own reason
    */
   async ask(ask: HttpAsk): Promise<HttpAnswer> {
     const untilMs = performance.now() + this.#patienceMs
     for (let failures = 0; ; failures++) {
       ask.signal?.throwIfAborted()
-      const outcome = await this.#try(ask)
+      const outcome = await this.#try(ask, untilMs)
       if ('answer' in outcome) return outcome.answer
       const { error, afterMs } = outcome
       const waitMs = afterMs ?? backoffMs(failures, Math.random)
@@ -68,54 +72,84 @@ export class HttpAccess {
     }
   }
 
-  /** Gives the token back. Never throws. */
+  /** Gives the tokens back. Never throws. */
   async close(): Promise<void> {
-    const token = await this.#token?.catch(() => null)
-    this.#token = null
-    if (token) await this.#send({ method: 'DELETE', path: '/v1/token' }, token.text).catch(() => undefined)
+    const given = await this.#addresses.takeTokens()
+    const back = { method: 'DELETE', path: '/v1/token' } as const
+    await Promise.allSettled(
+      given.map(({ address, token }) =>
+        this.#send(address, back, { token: token.text, withinMs: GIVE_BACK_WITHIN_MS }),
+      ),
+    )
   }
 
-  async #try(ask: HttpAsk): Promise<{ answer: HttpAnswer } | Failure> {
+  async #try(ask: HttpAsk, untilMs: Millis): Promise<{ answer: HttpAnswer } | Failure> {
+    const address = this.#addresses.current
+    const withinMs = Math.max(untilMs - performance.now(), ATTEMPT_MIN_MS)
     try {
-      const token = await this.#current(ask.signal)
-      const { status, bytes } = await this.#send(ask, token.text)
+      const token = await this.#tokenAt(address, { signal: ask.signal, withinMs })
+      const { status, bytes } = await this.#send(address, ask, { token: token.text, withinMs })
+      this.#addresses.answered(address)
       if (status < 300) return { answer: answerOf(bytes) }
       const failure = failureOf(bytes)
-      if (failure.error.code !== 'token_invalid' || token.isFresh()) return failure
-      this.#token = null // over, or of a database that was restored
+      if (failure.error.code !== 'token_invalid' || token.isFresh()) return this.#turned(address, failure)
+      address.token = null // over, or of a database that was restored
       return { error: asRetryable(failure.error), afterMs: 0 }
     } catch (error) {
-      const refusal = error instanceof TokenRefused ? error.refusal : error
-      if (refusal instanceof SealpostError && !refusal.isRetryable) throw refusal
       ask.signal?.throwIfAborted()
-      if (error instanceof TokenRefused) return { error: error.refusal, afterMs: error.retryAfterMs }
-      const trouble = certificateTrouble(error)
-      if (trouble !== null) throw certificateUntrusted(trouble)
-      return { error: error instanceof SealpostError ? error : lost(error), afterMs: null }
+      return this.#turned(address, failureIn(error))
     }
   }
 
-  #current(signal: AbortSignal | undefined): Promise<Token> {
-    this.#token ??= this.#request(signal).catch((error) => {
-      this.#token = null
-      throw error
-    })
-    return this.#token
+  /** An address that is not believed is passed over as one that does not answer; the last one that is left is reported. */
+  #turned(address: HttpAddress<Token>, { error, afterMs }: Failure): Failure {
+    const isOfAddress = OF_AN_ADDRESS.includes(error.code)
+    if (!isOfAddress || !this.#addresses.failed(address)) return { error, afterMs }
+    return { error: asRetryable(error), afterMs: 0 }
   }
 
-  async #request(signal: AbortSignal | undefined): Promise<Token> {
-    const text = await requestToken(this.#place, async (ask) => {
-      const { status, bytes } = await this.#send({ ...ask, signal })
+  #tokenAt(address: HttpAddress<Token>, limits: Limits): Promise<Token> {
+    address.token ??= this.#request(address, limits).catch((error) => {
+      address.token = null
+      throw error
+    })
+    return address.token
+  }
+
+  async #request(address: HttpAddress<Token>, limits: Limits): Promise<Token> {
+    const text = await requestToken(address.place, async (ask) => {
+      const { status, bytes } = await this.#send(address, { ...ask, signal: limits.signal }, limits)
       if (status >= 300) throw tokenRefused(bytes)
       return answerOf(bytes).json()
     })
     const sinceMs = performance.now()
     return { text, isFresh: () => performance.now() - sinceMs < FRESH_MS }
   }
+
+  async #send(
+    { base }: HttpAddress<Token>,
+    { method, path, json, bytes, signal }: HttpAsk,
+    { token, withinMs }: Pick<Limits, 'withinMs'> & { token?: string },
+  ): Promise<{ status: number; bytes: Uint8Array }> {
+    const headers = {
+      ...(token !== undefined && { Authorization: `Bearer ${token}` }),
+      ...(json && { 'Content-Type': 'application/json' }),
+      ...(bytes && { 'Content-Type': 'application/octet-stream' }),
+    }
+    const answer = await answerTo(this.#call, base + path, {
+      ...{ method, headers, redirect: 'error', credentials: 'omit', signal },
+      ...{ bytes: bytes?.length ?? 0, ...(withinMs !== undefined && { withinMs }) },
+      body: json ? JSON.stringify(json) : ((bytes as Uint8Array<ArrayBuffer> | undefined) ?? null),
+    })
+    return { status: answer.status, bytes: new Uint8Array(await answer.arrayBuffer()) }
+  }
 }
 
 const PATIENCE_MS = 300_000
-const ANSWER_WITHIN_MS = 60_000
+/** What an attempt gets that begins when the patience is nearly over. */
+const ATTEMPT_MIN_MS = 1_000
+/** Another address may do better. */
+const OF_AN_ADDRESS: readonly string[] = ['connection_lost', 'restarting', 'wrong_broker', 'certificate_untrusted']
 
 interface Failure {
   readonly error: SealpostError
@@ -130,25 +164,6 @@ interface Token {
 }
 
 const FRESH_MS = 5000
-
-type Fetch = NonNullable<HttpOptions['fetch']>
-type Send = (ask: HttpAsk, token?: string) => Promise<{ status: number; bytes: Uint8Array }>
-
-async function send(call: Fetch, base: string, ask: HttpAsk, token?: string): ReturnType<Send> {
-  const { method, path, json, bytes, signal } = ask
-  const limit = AbortSignal.timeout(ANSWER_WITHIN_MS)
-  const headers = {
-    ...(token !== undefined && { Authorization: `Bearer ${token}` }),
-    ...(json && { 'Content-Type': 'application/json' }),
-    ...(bytes && { 'Content-Type': 'application/octet-stream' }),
-  }
-  const answer = await call(base + path, {
-    ...{ method, headers, redirect: 'error', credentials: 'omit' },
-    signal: signal ? AbortSignal.any([signal, limit]) : limit,
-    body: json ? JSON.stringify(json) : ((bytes as Uint8Array<ArrayBuffer> | undefined) ?? null),
-  })
-  return { status: answer.status, bytes: new Uint8Array(await answer.arrayBuffer()) }
-}
 
 function answerOf(bytes: Uint8Array): HttpAnswer {
   return { bytes, json: <T>() => JSON.parse(new TextDecoder().decode(bytes)) as T }
@@ -182,6 +197,14 @@ function refusalIn(bytes: Uint8Array): { code: string; retryAfterMs?: number } |
 }
 
 const asRetryable = ({ code, message }: SealpostError) => new SealpostError(code, message, { isRetryable: true })
+
+function failureIn(error: unknown): Failure {
+  if (error instanceof TokenRefused) return { error: error.refusal, afterMs: error.retryAfterMs }
+  if (error instanceof SealpostError) return { error, afterMs: null }
+  const trouble = certificateTrouble(error)
+  return { error: trouble === null ? lost(error) : certificateUntrusted(trouble), afterMs: null }
+}
+
 const lost = (cause: unknown) =>
   new SealpostError('connection_lost', 'The broker does not answer by HTTP.', { isRetryable: true, cause })
 

@@ -15,12 +15,15 @@ import { SealpostError } from '../errors.ts'
 import { judgeKey } from '../shard-keys.ts'
 
 export interface HttpPlace {
-  /** As for `connect`: `wss://host[:port]`. */
-  readonly url: string
+  /** As for `connect`: `wss://host[:port]`. Of several the next one is asked when one does not answer. */
+  readonly url: string | readonly string[]
   readonly brokerKey: PeerKey
   readonly meshId: MeshId
   readonly identity: Identity
 }
+
+/** One address of it. */
+export type TokenPlace = HttpPlace & { readonly url: string }
 
 /** A question of who has no token yet. @throws TokenRefused when it is refused */
 export type StrangersAsk = (ask: {
@@ -45,7 +48,7 @@ export class TokenRefused extends Error {
 export const TOKEN_SECONDS = 900
 
 /** @throws SealpostError `wrong_broker`, `version_unsupported`, `answer_malformed`; or what the asking throws */
-export async function requestToken(place: HttpPlace, ask: StrangersAsk): Promise<string> {
+export async function requestToken(place: TokenPlace, ask: StrangersAsk): Promise<string> {
   await ready()
   const hello = await ask({ method: 'POST', path: '/v1/token/challenge', json: {} })
   const transcript = await transcriptOf(place, hello, ask)
@@ -65,7 +68,7 @@ export async function requestToken(place: HttpPlace, ask: StrangersAsk): Promise
   return String(said.token)
 }
 
-async function transcriptOf(place: HttpPlace, hello: Record<string, unknown>, ask: StrangersAsk): Promise<Transcript> {
+async function transcriptOf(place: TokenPlace, hello: Record<string, unknown>, ask: StrangersAsk): Promise<Transcript> {
   const { meshId, identity, url } = place
   const authority = normalizeAuthority(url)
   const versions = hello.versions as number[]

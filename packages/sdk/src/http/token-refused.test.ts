@@ -35,7 +35,7 @@ test('a space waits for as long as it was told', async () => {
   const { fetch } = limited()
   const waits: number[] = []
   const wait = async (ms: number) => void waits.push(ms)
-  const access = new Access(placeOf(), { fetch, wait, random: () => 0.5 })
+  const access = new Access(placeOf(), { fetch, wait, random: () => 0.5 }, { patienceMs: Infinity })
   await expect(access.ask({ method: 'GET', path: '/v1/meshes' })).rejects.toThrow(LIMITED)
   expect(new Set(waits)).toEqual(new Set([RETRY_AFTER_MS]))
 })

@@ -6,10 +6,15 @@ import type { Millis } from '@sealpost/std'
 import { backoffMs } from '../backoff.ts'
 import { certificateTrouble, certificateUntrusted } from '../certificate.ts'
 import { type SealpostCode, SealpostError } from '../errors.ts'
+import {
+  answerTo,
+  type FetchLike,
+  GIVE_BACK_WITHIN_MS,
+  type HttpAddress,
+  HttpAddresses,
+  type Limits,
+} from '../http/http-addresses.ts'
 import { answerMalformed, type HttpPlace, requestToken, TOKEN_SECONDS, TokenRefused } from '../http/http-token.ts'
-
-/** The platform's `fetch`, as far as it is used. */
-export type FetchLike = (url: string, init: RequestInit) => Promise<Response>
 
 export interface AccessPorts {
   readonly fetch: FetchLike
@@ -27,12 +32,26 @@ export interface Ask {
   readonly isAsItIs?: boolean
   /** The form that is preferred; JSON if not said. */
   readonly accept?: string
+  /** Of an answer that may be silent for longer. */
+  readonly stallMs?: Millis
+  readonly signal?: AbortSignal | undefined
+}
+
+export interface AccessOptions {
+  /** How long a request is repeated while no address answers. */
+  readonly patienceMs?: Millis | undefined
+  /** Ends every request, and all waiting between them. */
   readonly signal?: AbortSignal | undefined
 }
 
 /** With waits of 2.5 s on average at most, what a restart takes. */
 const TRIES_MAX = 12
 const RENEW_BEFORE_MS = 60_000
+const PATIENCE_MS = 60_000
+/** What an attempt gets that begins when the patience is nearly over. */
+const ATTEMPT_MIN_MS = 1_000
+/** Another address may do better. */
+const OF_AN_ADDRESS: readonly string[] = ['connection_lost', 'restarting', 'wrong_broker', 'certificate_untrusted']
 
 interface Token {
   readonly token: string
@@ -40,107 +59,131 @@ interface Token {
 }
 
 export class Access {
-  readonly #place: HttpPlace
+  readonly #addresses: HttpAddresses<Token>
   readonly #ports: AccessPorts
-  readonly #base: string
-  #token: Promise<Token> | null = null
+  readonly #patienceMs: Millis
+  readonly #signal: AbortSignal | undefined
 
-  constructor(place: HttpPlace, ports: AccessPorts) {
-    this.#place = place
+  constructor(place: HttpPlace, ports: AccessPorts, { patienceMs = PATIENCE_MS, signal }: AccessOptions = {}) {
+    this.#addresses = new HttpAddresses(place)
     this.#ports = ports
-    this.#base = place.url
-      .replace(/^ws/, 'http')
-      .replace(/\/v1\/ws\/?$/, '')
-      .replace(/\/$/, '')
+    this.#patienceMs = patienceMs
+    this.#signal = signal
   }
 
-  /** The answer, whose body is not read yet. @throws SealpostError with the code of the broker, or `connection_lost` */
-  async ask(asked: Ask): Promise<Response> {
-    for (let tries = 1; ; tries++) {
-      const refused = await this.#once(asked)
-      if (refused instanceof Response) return refused
-      const { error, retryAfterMs } = refused
-      if (!error.isRetryable || tries >= TRIES_MAX) throw error
-      await this.#ports.wait(Math.max(retryAfterMs, backoffMs(tries, this.#ports.random)), asked.signal)
-    }
+  /**
+   * The answer, whose body is not read yet.
+   * @throws SealpostError with the code of the broker; `connection_lost` when no address answers; `aborted`
+   */
+  ask(asked: Ask): Promise<Response> {
+    return this.#repeat(asked, async (answer) => answer)
   }
 
   async json(asked: Ask): Promise<Record<string, unknown>> {
-    const answer = await this.ask(asked)
-    const said: unknown = await answer.json().catch(() => null)
+    const said = parsed(await this.#repeat(asked, (answer) => answer.text()))
     if (typeof said === 'object' && said !== null) return said as Record<string, unknown>
     throw answerMalformed()
   }
 
+  async #repeat<T>(given: Ask, read: (answer: Response) => Promise<T>): Promise<T> {
+    const asked = { ...given, signal: this.#either(given.signal) }
+    const untilMs = performance.now() + this.#patienceMs
+    for (let tries = 1; ; tries++) {
+      const outcome = await this.#once(asked, { untilMs, read })
+      if ('value' in outcome) return outcome.value
+      const { error, retryAfterMs, isElsewhere } = outcome
+      const waitMs = isElsewhere ? 0 : Math.max(retryAfterMs, backoffMs(tries, this.#ports.random))
+      const isOver = tries >= TRIES_MAX || performance.now() + waitMs > untilMs
+      if (isOver || !(error.isRetryable || isElsewhere)) throw error
+      if (!isElsewhere) await this.#ports.wait(waitMs, asked.signal)
+    }
+  }
+
   /** Resolves after a pause between two attempts, as `ask` makes them. */
   pause(tries: number, signal?: AbortSignal): Promise<void> {
-    return this.#ports.wait(backoffMs(tries, this.#ports.random), signal)
+    return this.#ports.wait(backoffMs(tries, this.#ports.random), this.#either(signal))
   }
 
   /** A peer has only so many tokens at a time. */
   async close(): Promise<void> {
-    const token = await this.#token?.catch(() => null)
-    this.#token = null
-    if (!token) return
-    const headers = { Authorization: `Bearer ${token.token}` }
-    await this.#send({ method: 'DELETE', path: '/v1/token' }, headers).catch(() => undefined) // it ends by itself, too
+    const given = await this.#addresses.takeTokens()
+    const back = { method: 'DELETE', path: '/v1/token' } as const
+    await Promise.allSettled(
+      given.map(({ address, token: { token } }) => this.#send(address, back, { token, withinMs: GIVE_BACK_WITHIN_MS })),
+    )
   }
 
-  async #once(asked: Ask): Promise<Response | Refusal> {
+  #either(signal: AbortSignal | undefined): AbortSignal | undefined {
+    if (!this.#signal || !signal || signal === this.#signal) return signal ?? this.#signal
+    return AbortSignal.any([this.#signal, signal])
+  }
+
+  async #once<T>(
+    asked: Ask,
+    { untilMs, read }: { untilMs: Millis; read: (answer: Response) => Promise<T> },
+  ): Promise<{ value: T } | Refusal> {
+    const address = this.#addresses.current
+    const withinMs = Math.max(untilMs - performance.now(), ATTEMPT_MIN_MS)
     try {
-      const { token } = await this.#current()
-      const answer = await this.#send(asked, { Authorization: `Bearer ${token}` })
-      if (answer.ok) return answer
-      if (answer.status === 401) this.#token = null // over, or revoked meanwhile: the next one tells which
-      return await refusalOf(answer)
+      const { token } = await this.#current(address, { withinMs, signal: asked.signal })
+      const answer = await this.#send(address, asked, { token, withinMs })
+      const value = answer.ok ? await read(answer) : null
+      this.#addresses.answered(address)
+      if (answer.ok) return { value: value as T }
+      if (answer.status === 401) address.token = null // over, or revoked meanwhile: the next one tells which
+      return this.#turned(address, await refusalOf(answer))
     } catch (cause) {
-      if (cause instanceof TokenRefused) return { error: cause.refusal, retryAfterMs: cause.retryAfterMs ?? 0 }
-      if (cause instanceof SealpostError) return { error: cause, retryAfterMs: 0 }
       if (asked.signal?.aborted) throw new SealpostError('aborted', 'The request was called off.', { cause })
-      const trouble = certificateTrouble(cause)
-      if (trouble !== null) throw certificateUntrusted(trouble)
-      const error = new SealpostError('connection_lost', 'The broker did not answer.', { isRetryable: true, cause })
-      return { error, retryAfterMs: 0 }
+      return this.#turned(address, refusalIn(cause))
     }
   }
 
+  #turned(address: HttpAddress<Token>, refusal: Refusal): Refusal {
+    return OF_AN_ADDRESS.includes(refusal.error.code)
+      ? { ...refusal, isElsewhere: this.#addresses.failed(address) }
+      : refusal
+  }
+
   #send(
-    { method, path, query = {}, body, isAsItIs, accept, signal }: Ask,
-    headers: Record<string, string>,
+    { base }: HttpAddress<Token>,
+    { method, path, query = {}, body, isAsItIs, accept, stallMs, signal }: Ask,
+    { token, withinMs }: Pick<Limits, 'withinMs'> & { token?: string },
   ): Promise<Response> {
-    const url = new URL(`${this.#base}${path}`)
+    const url = new URL(`${base}${path}`)
     for (const [name, value] of Object.entries(query))
       if (value !== undefined) url.searchParams.set(name, String(value))
-    const isJson = body !== undefined
-    return this.#ports.fetch(url.href, {
+    const text = body === undefined ? null : JSON.stringify(body)
+    return answerTo(this.#ports.fetch, url.href, {
       method,
       headers: {
-        ...headers,
-        ...(isJson && { 'Content-Type': 'application/json' }),
+        ...(token !== undefined && { Authorization: `Bearer ${token}` }),
+        ...(text !== null && { 'Content-Type': 'application/json' }),
         ...(isAsItIs && { 'Accept-Encoding': 'identity' }),
         ...(accept !== undefined && { Accept: accept }),
       },
-      ...(isJson && { body: JSON.stringify(body) }),
-      ...(signal && { signal }),
+      ...(text !== null && { body: text, bytes: text.length }),
+      ...(stallMs !== undefined && { stallMs }),
+      ...(withinMs !== undefined && { withinMs }),
+      signal,
     })
   }
 
   /** One question for a token at a time, however many wait for it. */
-  async #current(): Promise<Token> {
-    this.#token ??= this.#renew()
-    const asked = this.#token
+  async #current(address: HttpAddress<Token>, limits: Limits): Promise<Token> {
+    address.token ??= this.#renew(address, limits)
+    const asked = address.token
     const token = await asked.catch((error) => {
-      if (this.#token === asked) this.#token = null
+      if (address.token === asked) address.token = null
       throw error
     })
     if (Date.now() < token.untilMs - RENEW_BEFORE_MS) return token
-    if (this.#token === asked) this.#token = null
-    return this.#current()
+    if (address.token === asked) address.token = null
+    return this.#current(address, limits)
   }
 
-  async #renew(): Promise<Token> {
-    const token = await requestToken(this.#place, async ({ method, path, json }) => {
-      const answer = await this.#send({ method, path, body: json }, {})
+  async #renew(address: HttpAddress<Token>, { signal, ...limits }: Limits): Promise<Token> {
+    const token = await requestToken(address.place, async ({ method, path, json }) => {
+      const answer = await this.#send(address, { method, path, body: json, signal }, limits)
       if (!answer.ok) throw await tokenRefused(answer)
       return (await answer.json()) as Record<string, unknown>
     })
@@ -151,6 +194,24 @@ export class Access {
 interface Refusal {
   readonly error: SealpostError
   readonly retryAfterMs: Millis
+  /** The next address is to be asked at once. */
+  readonly isElsewhere?: boolean
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return null
+  }
+}
+
+function refusalIn(cause: unknown): Refusal {
+  if (cause instanceof TokenRefused) return { error: cause.refusal, retryAfterMs: cause.retryAfterMs ?? 0 }
+  if (cause instanceof SealpostError) return { error: cause, retryAfterMs: 0 }
+  const trouble = certificateTrouble(cause)
+  const lost = () => new SealpostError('connection_lost', 'The broker did not answer.', { isRetryable: true, cause })
+  return { error: trouble === null ? lost() : certificateUntrusted(trouble), retryAfterMs: 0 }
 }
 
 /** Of the broker's refusals, those that may be none the next time. */

@@ -1,8 +1,8 @@
 /** Shared state and history: apart from the core, so that a page loads it only if it has use for it. */
 export type { HistoryFor, SpaceStatement } from '@sealpost/identity'
-export type { FetchLike } from './access.ts'
+export type { FetchLike } from '../http/http-addresses.ts'
 export { type SealedChange, type StateChange, type StateDeletion, StateEntry } from './entry-reader.ts'
-export { type OpenStateOptions, openState, type SpacePlace, setSpace } from './open.ts'
+export { type OpenStateOptions, openState, type RequestOptions, type SpacePlace, setSpace } from './open.ts'
 export { openReactions, type ReactionCount, type Reactions, type ReactionsOptions } from './reactions.ts'
 export type { HistoryEvent, KeptMessage, SealedMessage } from './reading.ts'
 export type { Granted, SpaceStatus } from './space-calls.ts'

@@ -17,7 +17,7 @@ import { Writing } from './writing.ts'
 
 /** Where, and as whom: as of `connect`, from which a peer may be open or not. */
 export interface SpacePlace {
-  /** `wss://host[:port]`, or `ws://` for a broker of one's own machine. Of several the first one is asked. */
+  /** `wss://host[:port]`, or `ws://` for a broker of one's own machine. Of several the next one is asked when one does not answer. */
   readonly url: string | readonly string[]
   readonly brokerKey: PeerKey
   readonly meshId: MeshId
@@ -26,7 +26,7 @@ export interface SpacePlace {
   readonly group?: GroupId
 }
 
-export interface OpenStateOptions extends SpacePlace {
+export interface OpenStateOptions extends SpacePlace, RequestOptions {
   /** Box keys from before a rotation: for opening grants only. */
   readonly formerBoxKeys?: readonly BoxKeys[]
   /** Identity keys that this one has followed. */
@@ -57,6 +57,14 @@ export interface OpenStateOptions extends SpacePlace {
   readonly ports?: Partial<AccessPorts>
 }
 
+/** For requests of the state. */
+export interface RequestOptions {
+  /** How long a request is repeated while no address answers, before it is `connection_lost`. Default 1 minute. */
+  readonly patienceMs?: Millis
+  /** Ends every request, also those of the opening: they are `aborted`. */
+  readonly signal?: AbortSignal
+}
+
 const TEND_EVERY_MS = 30_000
 
 /**
@@ -85,7 +93,7 @@ export async function openState(options: OpenStateOptions): Promise<State> {
  * @throws SealpostError `not_owner`: of a mesh, an admin may; of a group, its owner. `space_malformed`, `stale_epoch`
  */
 export async function setSpace(
-  options: SpacePlace & Pick<OpenStateOptions, 'ports'>,
+  options: SpacePlace & RequestOptions & Pick<OpenStateOptions, 'ports'>,
   terms: SpaceTerms = {},
 ): Promise<SpaceStatement> {
   await ready()
@@ -117,20 +125,24 @@ const PORTS: AccessPorts = {
   wait: (ms, signal) =>
     new Promise((resolve, reject) => {
       if (signal?.aborted) return reject(calledOff())
-      const timer = setTimeout(resolve, ms)
-      signal?.addEventListener('abort', () => {
+      const abort = () => {
         clearTimeout(timer)
         reject(calledOff())
-      })
+      }
+      const timer = setTimeout(() => {
+        signal?.removeEventListener('abort', abort)
+        resolve()
+      }, ms)
+      signal?.addEventListener('abort', abort, { once: true })
     }),
   random: Math.random,
 }
 
 const calledOff = (): SealpostError => new SealpostError('aborted', 'Waiting was called off.')
 
-function callsOf({ url, brokerKey, meshId, identity, group, ports }: SpacePlace & Pick<OpenStateOptions, 'ports'>) {
-  const first = typeof url === 'string' ? url : url[0]!
-  const access = new Access({ url: first, brokerKey, meshId, identity }, { ...PORTS, ...ports })
+function callsOf(options: SpacePlace & RequestOptions & Pick<OpenStateOptions, 'ports'>) {
+  const { url, brokerKey, meshId, identity, group, ports, patienceMs, signal } = options
+  const access = new Access({ url, brokerKey, meshId, identity }, { ...PORTS, ...ports }, { patienceMs, signal })
   return { access, calls: new SpaceCalls(access, { meshId, spaceId: group ?? meshId }) }
 }
 

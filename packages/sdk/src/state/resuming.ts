@@ -49,9 +49,11 @@ async function* oneAnswer(
       progress.isOver = !line.hasMore && question.query.follow === undefined
     }
   } catch (error) {
-    // A body that breaks off is a cut; what was refused or makes no sense is none.
-    const isRefusal = error instanceof SealpostError && error.code !== 'connection_lost'
-    if (isRefusal && !question.signal?.aborted) throw error
+    // A body that breaks off is a cut; what was refused or makes no sense is none. Only a reader that follows waits longer
+    // than the patience of one request.
+    const isFollowed = question.query.follow !== undefined
+    const isFinal = error instanceof SealpostError && !(isFollowed && error.code === 'connection_lost')
+    if (isFinal && !question.signal?.aborted) throw error
   }
 }
 

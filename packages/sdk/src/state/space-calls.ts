@@ -58,6 +58,9 @@ export interface StreamQuestion {
   readonly signal?: AbortSignal | undefined
 }
 
+/** A broker says every 15 s that an answer without events is alive. */
+const SILENT_MAX_MS = 40_000
+
 export class SpaceCalls {
   readonly meshId: MeshId
   readonly spaceId: SpaceId
@@ -137,6 +140,7 @@ export class SpaceCalls {
       query: { space: this.spaceId, ...query },
       isAsItIs: isLong || follow !== undefined,
       ...(isLong && { accept: RECORDS }),
+      ...(follow !== undefined && { stallMs: SILENT_MAX_MS }),
       signal,
     } as const
     const answer = await this.#access.ask(asked)
