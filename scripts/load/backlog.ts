@@ -32,7 +32,11 @@ export interface Drained
   readonly messages: number
   readonly storedPerSecond: number
   readonly drainedPerSecond: number
+  /** Of each `STEP` messages in turn. */
+  readonly stepsPerSecond: readonly number[]
 }
+
+export const STEP = 100_000
 
 export class Backlog {
   readonly #setup: BacklogSetup
@@ -86,14 +90,22 @@ export class Backlog {
     display.step('the absent peers connect')
     const { peers } = options
     await this.#runShare('recipients', { first: peers, end: peers * 2 })
-    const run = { plan: this.#plan, startMs: 0, called: this.#called, records: this.#records, spanMs: null }
+    const run = {
+      plan: this.#plan,
+      startMs: 0,
+      called: this.#called,
+      records: this.#records,
+      spanMs: null,
+      arrivalStep: STEP,
+    }
     const verdict = await judge(run, (ids) => target.databases.waiting([meshId], ids))
-    const { delivered, lost, timedOut, duplicates, misdelivered, outOfOrder, arrivingMs } = verdict
+    const { delivered, lost, timedOut, duplicates, misdelivered, outOfOrder, arrivingMs, stepsMs } = verdict
     return {
       ...{ delivered, lost, timedOut, duplicates, misdelivered, outOfOrder },
       messages,
       storedPerSecond: this.#storedPerSecond,
       drainedPerSecond: arrivingMs === 0 ? 0 : (delivered * 1000) / arrivingMs,
+      stepsPerSecond: stepsMs.map((ms) => (STEP * 1000) / ms),
     }
   }
 

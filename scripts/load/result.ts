@@ -10,7 +10,7 @@ import { shardOf } from './spread.ts'
 import type { ProgramUsage, Usage, UsageSample } from './usage.ts'
 import type { Verdict } from './verdict.ts'
 
-export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs'> {
+export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs' | 'stepsMs'> {
   readonly peers: number
   readonly messagesPerPeer: number
   readonly total: number
@@ -97,7 +97,7 @@ export const wasLimit = (share: number): boolean => share > BUSY_SHARE
 
 export function resultOf(outcome: Outcome, environment: Environment, options: LoadOptions): LoadResult {
   const { plan, usage, database } = outcome
-  const { spans: _, arrivingMs: __, ...verdict } = outcome.verdict
+  const { spans: _, arrivingMs: __, stepsMs: ___, ...verdict } = outcome.verdict
   const { facts, version } = environment
   const generators = generatorFigures(outcome)
   const perMessage = (value: number | undefined) => (value === undefined ? null : value / Math.max(1, verdict.acked))

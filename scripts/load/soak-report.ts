@@ -1,5 +1,6 @@
 /** What a soak adds to the report: a row a minute, and its verdicts. */
 import { createColors } from 'picocolors'
+import { STEP } from './backlog.ts'
 import type { ReportOptions } from './report.ts'
 import type { Sheet } from './scenarios/scenario.ts'
 import type { BacklogFigures, SoakFigures } from './soak.ts'
@@ -64,8 +65,15 @@ function backlog(figures: BacklogFigures, paint: Paint): string {
       'backlog',
       `${count(messages)} messages, stored at ${count(storedPerSecond)}/s, drained at ${count(drainedPerSecond)}/s`,
     ],
+    ...stepsOf(figures),
     ['checked', `${count(delivered)} of them arrived: ${faults}`],
     ['beside it', `p99 ${figure(figures.p99Ratio)} times that of a run without it (${figure(figures.aloneMs.p99)} ms)`],
   ]
   return aligned(facts, paint)
+}
+
+/** What is drained late is drained more slowly. */
+function stepsOf({ stepsPerSecond }: BacklogFigures): Fact[] {
+  if (stepsPerSecond.length < 2) return []
+  return [['drain', `each ${count(STEP)} at ${stepsPerSecond.map((rate) => count(rate)).join(' · ')}/s`]]
 }

@@ -47,7 +47,7 @@ class World {
   all(act: (number: number) => void, but: number[] = []): void {
     for (let number = 0; number < this.plan.total; number++) if (!but.includes(number)) act(number)
   }
-  async judge(isWaiting = nothingWaits, spanMs: Run['spanMs'] = null) {
+  async judge(isWaiting = nothingWaits, spanMs: Run['spanMs'] = null, arrivalStep?: number) {
     await this.journal.close()
     const run = {
       plan: this.plan,
@@ -55,6 +55,7 @@ class World {
       called: this.plan.total,
       records: [{ prefix: this.prefix, aheadMs: 0 }],
       spanMs,
+      ...(arrivalStep && { arrivalStep }),
     }
     return judge(run, isWaiting)
   }
@@ -149,6 +150,13 @@ test('a push that comes long after its ack is a delivery too', async () => {
   const verdict = await run.judge()
   expect(verdict).toMatchObject({ ...clean, delivered: 30, arrivingMs: 29 })
   expect(verdict.e2eMs.p50).toBeCloseTo(500, 0)
+})
+
+test('arrivals are timed in steps, and a rest is no step', async () => {
+  const run = world()
+  run.all((number) => run.ack(number))
+  run.all((number) => run.push(number, { afterMs: number < 12 ? 50 : 62 }))
+  expect((await run.judge(nothingWaits, null, 12)).stepsMs).toEqual([11, 24])
 })
 
 test('a refused message was sent, and neither acked nor lost', async () => {

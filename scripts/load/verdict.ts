@@ -28,6 +28,8 @@ export interface Verdict {
   readonly wallMs: number
   /** From the first to the last message that arrived. */
   readonly arrivingMs: number
+  /** The same of each `arrivalStep` messages in turn; a rest that is smaller is left out. */
+  readonly stepsMs: readonly number[]
   readonly ackMs: Percentiles
   readonly e2eMs: Percentiles
   readonly e2eSpectrum: readonly Quantile[]
@@ -56,6 +58,8 @@ export interface Run {
   readonly records: readonly Records[]
   /** The length of a span to be judged on its own; null: none. */
   readonly spanMs: number | null
+  /** So many arrivals are timed together. */
+  readonly arrivalStep?: number
 }
 
 /** @param isWaiting - which of these envelopes the broker still has; asked about acked ones that did not arrive */
@@ -94,6 +98,9 @@ class Tally {
   #lastMs = 0
   #firstArrivalMs = Infinity
   #lastArrivalMs = 0
+  readonly #stepsMs: number[] = []
+  #stepFromMs = 0
+  #stepCount = 0
 
   constructor(run: Run) {
     this.#run = run
@@ -149,6 +156,7 @@ class Tally {
       lost,
       wallMs: Math.max(0, this.#lastMs - this.#firstMs),
       arrivingMs: Math.max(0, this.#lastArrivalMs - this.#firstArrivalMs),
+      stepsMs: this.#stepsMs,
       ackMs: this.#latencies.ack.percentiles,
       e2eMs: this.#latencies.e2e.percentiles,
       e2eSpectrum: this.#latencies.e2e.spectrum,
@@ -179,9 +187,19 @@ class Tally {
     this.#lastMs = Math.max(this.#lastMs, atMs)
     this.#firstArrivalMs = Math.min(this.#firstArrivalMs, atMs)
     this.#lastArrivalMs = Math.max(this.#lastArrivalMs, atMs)
+    this.#step(atMs)
     const pair = senderOf(plan, number) * plan.peers + recipient
     if (number < (this.#latest.get(pair) ?? -1)) this.#count.outOfOrder += 1
     else this.#latest.set(pair, number)
+  }
+
+  #step(atMs: number): void {
+    if (this.#stepsMs.length === 0 && this.#stepCount === 0) this.#stepFromMs = atMs
+    this.#stepCount += 1
+    if (this.#stepCount !== this.#run.arrivalStep) return
+    this.#stepsMs.push(atMs - this.#stepFromMs)
+    this.#stepFromMs = atMs
+    this.#stepCount = 0
   }
 
   #noteDelivery(sent: Times, arrivedAtMs: number): void {
