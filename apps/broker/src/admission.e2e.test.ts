@@ -61,6 +61,43 @@ describe('before a key is proven', () => {
   })
 })
 
+describe('a body in chunks that is too large', () => {
+  const BODY_BYTES = 100_000
+  const BODIES_MAX = 30
+  const chunked = (at: World, path: string, bytes: number, authorization: string[] = []) => {
+    const head = [`POST ${path} HTTP/1.1`, `Host: ${at.broker.authority}`, 'Content-Type: application/json', 'Connection: close']
+    const lines = [...head, ...authorization, 'Transfer-Encoding: chunked', '', bytes.toString(16), ' '.repeat(bytes)]
+    return rawHttp(at.broker.port, [...lines, '0', '', ''].join('\r\n'))
+  } // biome-ignore format: one thing
+  const untilLimited = async (ask: () => ReturnType<typeof chunked>) => {
+    const codes: string[] = []
+    while (codes.length < BODIES_MAX && codes.at(-1) !== 'rate_limited')
+      codes.push(JSON.parse((await ask()).body || '{"code":"cut"}').code)
+    return codes
+  }
+
+  test.each([
+    ['', BODY_BYTES, 'body_too_large'],
+    [' for a frame', FRAME_BYTES_MAX + 1, 'cut'],
+  ])('%s counts against its address', async (_, bytes, first) => {
+    await using limited = await World.open({ LIMITS: 'on', REQUESTS_BURST: '10000' })
+    const codes = await untilLimited(() => chunked(limited, '/v1/token', bytes))
+    expect([codes[0], codes.at(-1)]).toEqual([first, 'rate_limited'])
+  })
+
+  test('counts against its member', async () => {
+    await using limited = await World.open({
+      LIMITS: 'on',
+      RATE_BYTES_PER_SECOND: '1',
+      RATE_BYTES_BURST: String(64 * 1024),
+    })
+    const peer = await HttpPeer.enter(await limited.enrol())
+    const ask = () => chunked(limited, '/v1/lookup', BODY_BYTES, [`Authorization: Bearer ${peer.token}`])
+    const codes = await untilLimited(ask)
+    expect([codes[0], codes.at(-1)]).toEqual(['body_too_large', 'rate_limited'])
+  })
+})
+
 describe('a member', () => {
   test('sends no longer frame than its type may have', async () => {
     const place = await world.enrol()

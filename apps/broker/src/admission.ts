@@ -121,6 +121,11 @@ export class AdmissionControl {
     return this.unprovenBytes?.take(clientAddress, performance.now(), bytes) ?? 0
   }
 
+  /** Counts bytes that were read of it though it had none left: it is refused until they are paid. */
+  oweUnproven(clientAddress: string, bytes: number): void {
+    this.unprovenBytes?.charge(clientAddress, performance.now(), bytes)
+  }
+
   /** Over the number of connections without a proven key, the one that makes room is closed. */
   entered(clientAddress: string, connection: Evictable): void {
     const counts = this.addressCounts.get(clientAddress) ?? { sockets: 0, unproven: 0 }

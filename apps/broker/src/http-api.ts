@@ -165,11 +165,11 @@ function settlingOf({ settle, retry, reject, extend }: z.output<typeof routes.Se
 
 function admitUnproven({ unproven }: ApiParts, bytesMax: number): MiddlewareHandler<Env> {
   return async (c, next) => {
-    const { ip, chargeUnproven } = c.env
+    const { ip, chargeUnproven, oweUnproven } = c.env
     const refused = unproven.begin(ip)
     if (refused) return refuse(c, refused)
     try {
-      const body = await boundBody(c, { bytesMax, charge: chargeUnproven })
+      const body = await boundBody(c, { bytesMax, charge: chargeUnproven, owe: oweUnproven })
       if (typeof body !== 'number') return refuse(c, body)
       return await next()
     } finally {
@@ -188,7 +188,11 @@ function admitPeers({ tokens, peers, intakes }: ApiParts, bytesMax: number): Mid
     c.set('holder', holder)
     try {
       const intake = intakes?.of(share)
-      const body = await boundBody(c, { bytesMax, charge: (bytes) => intake?.ask(bytes) ?? 0 })
+      const body = await boundBody(c, {
+        bytesMax,
+        charge: (bytes) => intake?.ask(bytes) ?? 0,
+        owe: (bytes) => intake?.parse(bytes),
+      })
       if (typeof body !== 'number') return refuse(c, body)
       await next()
       if (body > 0 && c.res.status === 400) intake?.refuse(body)

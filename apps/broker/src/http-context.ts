@@ -12,6 +12,8 @@ export interface Caller {
   readonly authority: string
   /** Counts bytes that an unproven client of this address wants parsed, and returns 0; or when to come again. */
   readonly chargeUnproven: (bytes: number) => Millis
+  /** Counts bytes that were read of it, also when it has none left. */
+  readonly oweUnproven: (bytes: number) => void
   /** The answer may be silent for so long. */
   staysSilent(seconds: number): void
 }

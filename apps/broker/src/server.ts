@@ -311,6 +311,7 @@ function callerOf({ request, server, admission, clientAddress }: Arrival): Calle
   return {
     ip: clientAddress,
     chargeUnproven: (bytes) => admission.chargeUnproven(clientAddress, bytes),
+    oweUnproven: (bytes) => admission.oweUnproven(clientAddress, bytes),
     authority: admission.authorityOf(request) ?? '',
     staysSilent: (seconds) => server.timeout(request, seconds),
   }

@@ -21,14 +21,23 @@ export class Rates {
 
   /** As `TokenBucket.take`. */
   take(who: string, nowMs: Millis, cost = 1): Millis {
-    const bucket = this.buckets.get(who) ?? new TokenBucket(this.rate, nowMs)
-    this.buckets.set(who, bucket)
-    return bucket.take(nowMs, cost)
+    return this.bucketOf(who, nowMs).take(nowMs, cost)
+  }
+
+  /** As `TokenBucket.charge`. */
+  charge(who: string, nowMs: Millis, cost: number): Millis {
+    return this.bucketOf(who, nowMs).charge(nowMs, cost)
   }
 
   /** Call it now and then. */
   forgetFull(nowMs: Millis): void {
     for (const [who, bucket] of this.buckets) if (bucket.isFull(nowMs)) this.buckets.delete(who)
+  }
+
+  private bucketOf(who: string, nowMs: Millis): TokenBucket {
+    const bucket = this.buckets.get(who) ?? new TokenBucket(this.rate, nowMs)
+    this.buckets.set(who, bucket)
+    return bucket
   }
 }
 
