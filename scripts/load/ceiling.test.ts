@@ -26,6 +26,14 @@ test('one attempt that something else has spoilt ends nothing', async () => {
   })
 })
 
+test('a step that is bad twice ends nothing when the next one is held', async () => {
+  expect(await search(Infinity, { spoilt: [1, 2] })).toEqual({
+    tried: [100, 1_000, 1_000, 10_000],
+    ...{ best: 10_000, bad: undefined },
+  })
+  expect((await search(100)).tried.slice(0, 6)).toEqual([100, 1_000, 1_000, 10_000, 10_000, 320])
+})
+
 test('below the first step there is a ceiling, too, or none at all', async () => {
   expect(await search(30)).toMatchObject({ best: 25, bad: 35 })
   expect(await search(0, { rates: [2] })).toEqual({ tried: [2, 2, 1, 1], best: undefined, bad: 1 })

@@ -17,7 +17,8 @@ export interface Search {
 const NARROW = 1.1
 
 /**
- * A rate is bad when it was not held twice: what else the machine does spoils one attempt, and seldom the next.
+ * A rate is bad when it was not held twice, and the ladder ends with two bad ones in a row: what else the machine does may
+ * spoil a few attempts.
  * @returns all attempts, in the order in which they were made
  */
 export async function searchCeiling<Found>(
@@ -34,9 +35,9 @@ export async function searchCeiling<Found>(
   }
   let [good, bad] = [0, Infinity]
   for (const rate of rates) {
-    if (await isHeld(rate)) good = rate
+    if (await isHeld(rate)) [good, bad] = [rate, Infinity]
+    else if (bad < Infinity) break
     else bad = rate
-    if (bad < Infinity) break
   }
   for (let split = 0; split < splits && bad < Infinity && bad > good * NARROW; split++) {
     const rate = between(good, bad)
@@ -58,11 +59,11 @@ export function highestGood<Found>(attempts: readonly Attempt<Found>[]): Attempt
   return attempts.filter(({ isGood }) => isGood).toSorted((a, b) => b.rate - a.rate)[0]
 }
 
-/** The lowest rate that was not held twice; undefined: none was found. */
+/** The lowest rate above the highest good one; undefined: none was tried, or none was bad. */
 export function lowestBad(attempts: readonly Attempt<unknown>[]): number | undefined {
-  const held = new Set(attempts.filter(({ isGood }) => isGood).map(({ rate }) => rate))
+  const best = highestGood(attempts)?.rate ?? 0
   return attempts
     .map(({ rate }) => rate)
-    .filter((rate) => !held.has(rate))
+    .filter((rate) => rate > best)
     .toSorted((a, b) => a - b)[0]
 }

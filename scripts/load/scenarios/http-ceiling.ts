@@ -101,7 +101,10 @@ function findingsOf(attempts: readonly Tried[], { senders, listeners }: Stage): 
     sheets: [sheetOf(attempts)],
     facts: [
       ['shape', `${count(senders.length)} peers of one address, one message a request, to ${count(listeners.count)}`],
-      ['search', 'a rate is over when it was not held twice; the span between it and the last one held is split'],
+      [
+        'search',
+        'a rate is over when it was not held twice, and the climb ends with two such rates; then the span below is split',
+      ],
     ],
     checks: [
       {

@@ -66,7 +66,10 @@ function findingsOf(attempts: readonly Tried[], limits: 'on' | 'off'): Findings 
     shown: best ? `${count(best.rate)}/s, p99 ${figure(best.found.e2eMs.p99)} ms` : 'none held',
     sheets: [sheetOf(attempts)],
     facts: [
-      ['search', 'a rate is over when it was not held twice; the span between it and the last one held is split'],
+      [
+        'search',
+        'a rate is over when it was not held twice, and the climb ends with two such rates; then the span below is split',
+      ],
       ['limiter', `${limits}, says the broker at /version; ${count(refusedOf(results))} sends were refused`],
     ],
     checks: [
