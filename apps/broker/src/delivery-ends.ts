@@ -6,8 +6,11 @@ import type { SessionRef } from '@sealpost/protocol'
 import type { Writer } from '@sealpost/queue'
 import type { Millis } from '@sealpost/std'
 
-/** A session waits so long for what its peer settled in the one before. After that it may be given some of it again. */
-const OPEN_WITHIN_MS = 2_000
+/**
+ * A session, and a pong, waits so long for what the peer settled before. Later, the peer may be given some of it again. A
+ * client that waits for a pong leaves its broker after 4.75 s.
+ */
+const WITHIN_MS = 2_000
 
 export class DeliveryEnds {
   readonly #writer: Pick<Writer, 'whenSettled' | 'hasSettlesOf'>
@@ -32,8 +35,18 @@ export class DeliveryEnds {
 
   /** Opens a session of a peer when what it said in the one before is committed. */
   async before<T>(session: SessionRef, open: () => Promise<T>): Promise<T> {
-    if (this.#underWay.size > 0 || this.#writer.hasSettlesOf(session)) await this.committed(OPEN_WITHIN_MS)
+    if (this.#isPending(session)) await this.committed(WITHIN_MS)
     return open()
+  }
+
+  /** Calls `now` at once if nothing of this peer is pending, otherwise `later` when it is committed. */
+  whenCommitted(session: SessionRef, now: () => void, later: () => void): void {
+    if (this.#isPending(session)) void this.committed(WITHIN_MS).then(later)
+    else now()
+  }
+
+  #isPending(session: SessionRef): boolean {
+    return this.#underWay.size > 0 || this.#writer.hasSettlesOf(session)
   }
 
   /** Resolves with whether all that was said until now is committed; with `false` after `withinMs` at the latest. */

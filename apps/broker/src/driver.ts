@@ -320,6 +320,9 @@ export class Driver extends MemberDriver implements Effects {
   tellPushed(deliveries: readonly Settle[]): void {
     this.ask('tell', this.parts.queue.tellPushed(deliveries), () => this.engine.told(deliveries))
   }
+  whenSettled(session: SessionRef, then: () => void): void {
+    this.ends.whenCommitted(session, then, () => this.step(then))
+  }
   findLost(socket: SocketId, session: SessionRef): void {
     this.ask('lost', this.parts.queue.findLost(session.meshId, session.peer, BATCH_MAX), (lost) =>
       this.engine.owners.lost(socket, session, lost, lost.length < BATCH_MAX),

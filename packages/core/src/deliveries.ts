@@ -227,6 +227,13 @@ export class Deliveries {
     if (extensions.length > 0) effects.extend(extensions)
   }
 
+  /** A client that closes waits for the pong, so that its next session, at any broker, is not given again what it settled. */
+  pinged(live: LiveSession, ref: number): void {
+    this.context.effects.whenSettled(refOf(live), () => {
+      if (this.isLive(live)) this.context.send(live, [{ type: 'pong', ref }])
+    })
+  }
+
   /** What was done with these is committed, and their senders have receipts waiting. */
   told(settles: readonly Settle[]): void {
     for (const { meshId, toldTo } of settles) {

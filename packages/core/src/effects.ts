@@ -85,6 +85,8 @@ export interface Effects {
   retry(retries: readonly Retry[]): void
   /** Move deliveries to the dead letters. No answer: what is still there is pushed again. */
   reject(rejects: readonly Reject[], told: readonly Settle[]): void
+  /** Call back when all that the peer of this session settled, rejected or gave back is committed, or after 2 s. */
+  whenSettled(session: SessionRef, then: () => void): void
   /** Let leases go on. No answer. */
   extend(extensions: readonly Extension[]): void
   /** Tell the senders of these that they were pushed. Answer: `told`. */

@@ -427,7 +427,7 @@ export class Engine {
       case 'succeed':
         return this.persons.ask(live, frame)
       case 'ping':
-        return this.context.send(live, [{ type: 'pong', ref: frame.ref }])
+        return this.deliveries.pinged(live, frame.ref)
       case 'enrol':
       case 'enrolDevice':
       case 'auth':

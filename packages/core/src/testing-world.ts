@@ -9,6 +9,7 @@ import {
   type Reject,
   type Retry,
   type ServerFrame,
+  type SessionRef,
   type Settle,
   type Want,
 } from '@sealpost/protocol'
@@ -52,6 +53,7 @@ const SILENT = {
   fence: ignored,
   retry: ignored,
   findLost: ignored,
+  whenSettled: (_: SessionRef, then: () => void) => then(),
   toldLost: ignored,
   lookup: ignored,
   measure: ignored,

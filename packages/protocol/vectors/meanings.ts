@@ -450,7 +450,13 @@ export const MEANINGS: Meanings = {
     about: 'Asks for box keys. Answered by `directory`, or by nothing while the database is away.',
     fields: { ref: 'any number; the answer says it', peers: 'whose' },
   },
-  ping: { about: 'Asks for a `pong`.', fields: { ref: 'any number; the answer says it' } },
+  ping: {
+    about:
+      'Asks for a `pong`, which is sent when everything that this session settled, rejected or gave back before is ' +
+      'committed, 2 seconds later at most. A client that closes waits for it, so that its next session is not given ' +
+      'again what it settled.',
+    fields: { ref: 'any number; the answer says it' },
+  },
   enrol: {
     about: 'In the place of `auth`, to become a member by an invite. Answered by `enrolled`, or refused.',
     fields: {

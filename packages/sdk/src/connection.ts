@@ -87,6 +87,7 @@ export class Connection {
   /** What the broker asked us to wait; 0 for nothing. */
   #hintMs: Millis = 0
   #pingNo = 0
+  #awaitedPong: { readonly ref: number; readonly answered: () => void } | null = null
   /** What came before the greeting of the current dial. */
   #certificate: Uint8Array | null = null
 
@@ -293,6 +294,7 @@ export class Connection {
   ): ServerFrame | null {
     switch (frame.type) {
       case 'pong':
+        if (frame.ref === this.#awaitedPong?.ref) this.#awaitedPong.answered()
         return null
       case 'refused':
         this.#refused(frame, nowMs)
@@ -333,7 +335,13 @@ export class Connection {
     const verdict = this.#liveness.look(nowMs, this.#ports.isOwed())
     if (verdict === 'gone') return this.#drop('heartbeat_missed', nowMs)
     if (verdict === 'alive') return
+    this.ping()
+  }
+
+  /** The broker answers when all that this session settled before is committed, or after 2 s. */
+  ping(answered?: () => void): void {
     this.#pingNo = (this.#pingNo + 1) >>> 0
+    if (answered) this.#awaitedPong = { ref: this.#pingNo, answered }
     this.#ports.effects.transmit({ type: 'ping', ref: this.#pingNo })
   }
 

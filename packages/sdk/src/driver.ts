@@ -48,6 +48,8 @@ export class Driver implements PeerEffects {
   #isFlushDue = false
   #turns = 0
   #quietTurns = 0
+  #isClosing = false
+  #closed: Promise<void> | null = null
   #timer: ReturnType<typeof setTimeout> | undefined
   #timerAtMs: Millis = Infinity
   /** Sockets on their way out, and who waits for them. */
@@ -72,11 +74,33 @@ export class Driver implements PeerEffects {
   }
 
   /** Flushes and ends; resolves when the store is closed and the socket is gone, or after two seconds for the socket. */
-  async close(): Promise<void> {
+  close(): Promise<void> {
+    this.#closed ??= this.#close()
+    return this.#closed
+  }
+
+  async #close(): Promise<void> {
     if (this.#options.store) await this.#comeToRest()
+    if (this.engine.state.name === 'live' && this.engine.counters.settled > 0) await this.#settlesCommitted()
     this.tell(() => this.engine.close())
     if (this.#closing.size > 0) await this.#socketsGone()
     await this.#released
+  }
+
+  /** Otherwise a peer that comes back at another broker would be given again what it settled. Takes 2 s at most. */
+  async #settlesCommitted(): Promise<void> {
+    this.#isClosing = true
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, CLOSE_WITHIN_MS)
+      const answered = () => {
+        clearTimeout(timer)
+        resolve()
+      }
+      this.tell(() => {
+        this.engine.sayEnds()
+        this.engine.connection.ping(answered)
+      })
+    })
   }
 
   async #socketsGone(): Promise<void> {
@@ -124,7 +148,7 @@ export class Driver implements PeerEffects {
   }
 
   deliver(message: Message): void {
-    this.#options.deliver(message)
+    if (!this.#isClosing) this.#options.deliver(message) // it comes again in the next life
   }
 
   announce(event: PeerEvent): void {

@@ -333,16 +333,16 @@ export class PeerEngine {
 
   /** Says what was settled, then ends everything. */
   close(): void {
-    this.#sayEnds()
+    this.sayEnds()
     this.connection.close()
   }
 
   #fail(error: SealpostError): void {
-    this.#sayEnds()
+    this.sayEnds()
     this.connection.fail(error)
   }
 
-  #sayEnds(): void {
+  sayEnds(): void {
     const { arrivals, state } = this
     if (state.name === 'live') this.#say([...arrivals.takeFrames(this.#nowMs), ...arrivals.takeSettles()])
   }

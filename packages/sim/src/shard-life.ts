@@ -271,6 +271,7 @@ export class ShardLife extends MemberLife implements Effects {
       () => this.engine.told(deliveries),
     )
   }
+  whenSettled = (_: SessionRef, then: () => void): void => then()
   findLost(no: SocketId, session: SessionRef): void {
     this.ask(
       'lost',
