@@ -25,6 +25,11 @@ export class Contacts {
     return this.keys.get(name)
   }
 
+  /** The one with this fingerprint. */
+  keyPrinted(print: string): PeerKey | undefined {
+    return this.keys.values().find((key) => fingerprint(key) === print)
+  }
+
   nameOf(key: PeerKey): string | undefined {
     for (const [name, pinned] of this.keys) if (pinned === key) return name
     return undefined

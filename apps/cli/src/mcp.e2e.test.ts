@@ -96,6 +96,17 @@ test('peers are listed, and one of them gets a message by its name', async () =>
   })
 })
 
+test('a message goes to the fingerprint that list_peers shows', async () => {
+  const name = await newMember()
+  await using agent = await Agent.start(machine, ['--profile', name, '--to', 'bob'])
+  const { structured } = await agent.call('list_peers', { nameContains: 'bo' })
+  const [bob] = structured.peers as unknown as readonly { key: string; fingerprint: string }[]
+  const sent = await agent.call('send_message', { to: bob!.fingerprint, text: 'by fingerprint' })
+  expect(sent.structured).toMatchObject({ to: { key: bob!.key }, isStored: true })
+  const heard = await machine.run(['listen', '--count', '1', '--json', '--profile', 'bob'])
+  expect(JSON.parse(heard.stdout)).toMatchObject({ name, text: 'by fingerprint' })
+})
+
 test('a group is listed and written to, and its mail names it beside the sender', async () => {
   const name = await newMember()
   const made = await machine.run(['group', 'create', `of ${name}`, name, 'bob'])

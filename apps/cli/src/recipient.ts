@@ -1,6 +1,6 @@
-/** Who is meant by a word on the command line: a key, a name this profile knows, or one it now learns. */
-import { fingerprint } from '@sealpost/identity'
-import type { PeerKey } from '@sealpost/sdk'
+/** Who is meant by a word on the command line: a key, its fingerprint, a name this profile knows, or one it now learns. */
+import { fingerprint, readFingerprint } from '@sealpost/identity'
+import type { MemberEntry, PeerKey } from '@sealpost/sdk'
 import { type Millis, OperatingError } from '@sealpost/std'
 import { Contacts, isPeerKey, keyChanged } from './contacts.ts'
 import { callPeer } from './peer-session.ts'
@@ -8,13 +8,15 @@ import type { Shell } from './shell.ts'
 import { escapeName } from './terminal-text.ts'
 
 /**
- * A pinned name means its key, whatever the directory says now; another one is looked up once and pinned, within
- * `withinMs` or what `callPeer` takes. `PERSON/LABEL` is a device.
+ * A fingerprint means the key that it is of, and never a name. A pinned name means its key, whatever the directory says now;
+ * another one is looked up once and pinned, within `withinMs` or what `callPeer` takes. `PERSON/LABEL` is a device.
  * @throws OperatingError `name_unknown`, `name_unusable`, `unknown_device`, and those of `callPeer`
  */
 export async function recipientOf(shell: Shell, word: string, withinMs?: Millis): Promise<PeerKey> {
   if (isPeerKey(word)) return word
   const contacts = await Contacts.read(shell.profile.contactsFile)
+  const print = readFingerprint(word)
+  if (print) return contacts.keyPrinted(print) ?? (await keyPrinted(shell, print, withinMs))
   const pinned = contacts.keyOf(word)
   if (pinned) return pinned
   if (word.includes('/')) return await deviceOf(shell, word, withinMs)
@@ -23,6 +25,13 @@ export async function recipientOf(shell: Shell, word: string, withinMs?: Millis)
   await contacts.pin(word, key)
   shell.output.note(`${word} is ${fingerprint(key)} from now on; compare it with them once`)
   return key
+}
+
+/** The directory says which keys there are; whether one is meant, the fingerprint alone. */
+async function keyPrinted(shell: Shell, print: string, withinMs?: Millis): Promise<PeerKey> {
+  const found = (await members(shell, withinMs)).find(({ peer }) => fingerprint(peer) === print)
+  if (found) return found.peer
+  throw new OperatingError('name_unknown', `Nobody in this mesh has the fingerprint ${print}.`)
 }
 
 /** `PERSON/LABEL`: the device that this person signed for, never what the directory calls so. */
@@ -58,7 +67,10 @@ export async function explainUnknown(shell: Shell, word: string): Promise<void> 
 }
 
 async function lookUp(shell: Shell, name: string, withinMs?: Millis): Promise<PeerKey | undefined> {
+  return (await members(shell, withinMs)).find((member) => member.name === name)?.peer
+}
+
+function members(shell: Shell, withinMs?: Millis): Promise<readonly MemberEntry[]> {
   const patience = withinMs === undefined ? {} : { withinMs }
-  const members = await callPeer(shell, { method: 'members', question: null, ...patience })
-  return members.find((member) => member.name === name)?.peer
+  return callPeer(shell, { method: 'members', question: null, ...patience })
 }

@@ -8,6 +8,7 @@ test.each([
   ['--rf', 'rf'],
   ['zoë', 'zo'],
   ['日本', 'somebody'],
+  ['NV2N-HQ7V', 'somebody'],
   [`${'x'.repeat(63)} y`, 'x'.repeat(63)],
 ])('the account %j makes the name %j', (account, name) => {
   expect(userName(account)).toBe(name)

@@ -1,7 +1,15 @@
 import { fromHex, type PeerKey, toHex } from '@sealpost/std'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { readVector } from './fixtures.test-kit.ts'
-import { fingerprint, generateIdentity, generateSigningKeys, ready, sign, sodiumSignatures } from './index.ts'
+import {
+  fingerprint,
+  generateIdentity,
+  generateSigningKeys,
+  readFingerprint,
+  ready,
+  sign,
+  sodiumSignatures,
+} from './index.ts'
 import { NativeSignatures } from './native-signatures.ts'
 
 beforeAll(ready)
@@ -83,6 +91,15 @@ test('a fingerprint is stable and has eight groups', () => {
   const print = fingerprint(vector.transcript.peerKey as PeerKey)
   expect(print).toBe(vector.fingerprint)
   expect(print).toMatch(/^([0-9A-HJKMNP-TV-Z]{4}-){7}[0-9A-HJKMNP-TV-Z]{4}$/)
+})
+
+test('a fingerprint is read as people type it, and what is only like one is none', () => {
+  const { fingerprint: print } = readVector('handshake.json') as { fingerprint: string }
+  const bare = print.replaceAll('-', '')
+  for (const typed of [print, print.toLowerCase(), bare, bare.replaceAll('0', 'o').replaceAll('1', 'l')])
+    expect(readFingerprint(typed)).toBe(print)
+  const others = ['bob', '', print.slice(0, 34), `${print}-`, ` ${print}`, print.replaceAll('-', ' '), 'U'.repeat(32)]
+  for (const other of [...others, 'ab'.repeat(32)]) expect(readFingerprint(other)).toBeNull()
 })
 
 /** S + L is another number for the same scalar. */

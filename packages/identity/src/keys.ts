@@ -93,5 +93,14 @@ export function fingerprint(publicKey: PeerKey): string {
   let bits = 0n
   for (const byte of hash.subarray(0, 20)) bits = (bits << 8n) | BigInt(byte)
   const digits = Array.from({ length: 32 }, (_, i) => CROCKFORD[Number((bits >> BigInt(155 - 5 * i)) & 31n)])
-  return Array.from({ length: 8 }, (_, group) => digits.slice(group * 4, group * 4 + 4).join('')).join('-')
+  return inGroups(digits.join(''))
+}
+
+const inGroups = (digits: string): string => digits.match(/.{4}/g)!.join('-')
+
+/** A fingerprint as somebody typed it, with or without hyphens and in any case; `null` when it is none, or not all of one. */
+export function readFingerprint(text: string): string | null {
+  if (!/^[0-9a-z]{4}(?:-[0-9a-z]{4}){7}$|^[0-9a-z]{32}$/i.test(text)) return null
+  const digits = text.replaceAll('-', '').toUpperCase().replaceAll('O', '0').replaceAll(/[IL]/g, '1')
+  return digits.includes('U') ? null : inGroups(digits)
 }

@@ -21,7 +21,7 @@ interface ChatOptions {
 export function chatCommand(run: Run): Command {
   return new Command('chat')
     .description('talk with a peer: each line you type is a message; Ctrl-D ends it')
-    .argument('<TO>', 'a name of this mesh, or a key of 64 hex digits')
+    .argument('<TO>', 'a name of this mesh, a fingerprint, or a key of 64 hex digits')
     .addOption(
       timeOption('--timeout <TIME>', 'at the end, how long to wait for the broker to store what you typed', '30s'),
     )

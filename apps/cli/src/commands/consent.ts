@@ -40,7 +40,7 @@ function setCommand(run: Run): Command {
 function nameCommand(run: Run, verb: 'allow' | 'block' | 'forget', description: string): Command {
   return new Command(verb)
     .description(description)
-    .argument('<NAME...>', 'names, or keys of 64 hex digits')
+    .argument('<NAME...>', 'names, fingerprints, or keys of 64 hex digits')
     .addHelpText('after', examples(`sealpost consent ${verb} bob`))
     .action(
       run(async (shell, _options: object, words: readonly string[]) => {

@@ -1,5 +1,5 @@
 /** `sealpost device`: the machines of one person, each with keys of its own. */
-import { fingerprint } from '@sealpost/identity'
+import { fingerprint, readFingerprint } from '@sealpost/identity'
 import type { Device, PeerKey } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
@@ -74,7 +74,7 @@ async function list(shell: Shell, _options: object, word?: string): Promise<void
 function removeCommand(run: Run): Command {
   return new Command('remove')
     .description('a device is yours no more, at once and for good; what waits for it is lost')
-    .argument('<LABEL>', 'its label, or its key of 64 hex digits')
+    .argument('<LABEL>', 'its label, its fingerprint, or its key of 64 hex digits')
     .addHelpText('after', examples('sealpost device remove phone'))
     .action(run(remove))
 }
@@ -89,7 +89,9 @@ async function remove(shell: Shell, _options: object, word: string): Promise<voi
 /** @throws OperatingError `unknown_device` */
 async function deviceNamed(shell: Shell, { person, word }: { person: PeerKey | null; word: string }): Promise<PeerKey> {
   const devices: readonly Device[] = await callPeer(shell, { method: 'devices', question: person })
-  const found = devices.find(({ label, key }) => label === word || key === word)
+  const print = readFingerprint(word)
+  const isMeant = ({ label, key }: Device) => (print ? fingerprint(key) === print : label === word || key === word)
+  const found = devices.find(isMeant)
   if (found) return found.key
   if (isPeerKey(word)) return word // removed before, perhaps: the broker knows
   throw new OperatingError('unknown_device', `No device is called ${escapeName(word)}: "device list" shows them.`)

@@ -18,7 +18,7 @@ export function keyCommand(run: Run): Command {
 function fingerprintCommand(run: Run): Command {
   return new Command('fingerprint')
     .description('a key in a form to compare aloud; the key of NAME as this profile knows it, or your own')
-    .argument('[NAME]', 'a name, or a key of 64 hex digits')
+    .argument('[NAME]', 'a name, a fingerprint, or a key of 64 hex digits')
     .addHelpText('after', examples('sealpost key fingerprint', 'sealpost key fingerprint bob --json'))
     .action(run(show))
 }

@@ -13,7 +13,7 @@ interface McpCommandOptions {
 export function mcpCommand(run: Run): Command {
   return new Command('mcp')
     .description('serve an AI agent over the Model Context Protocol on stdin and stdout; its client starts this')
-    .option('--to <NAME...>', 'who the agent may write to, by names or keys; without it everybody')
+    .option('--to <NAME...>', 'who the agent may write to, by names, fingerprints or keys; without it everybody')
     .option('--no-send', 'offer only tools by which no word leaves')
     .option('--files <FOLDER>', 'save files of messages there; default: the folder "files" of the profile')
     .addOption(maxAgeOption())

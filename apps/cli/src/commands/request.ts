@@ -23,7 +23,7 @@ interface RequestOptions {
 export function requestCommand(run: Run): Command {
   return new Command('request')
     .description('ask a peer something: TEXT, a file, or stdin; prints the answer')
-    .argument('<TO>', 'a name of this mesh, or a key of 64 hex digits')
+    .argument('<TO>', 'a name of this mesh, a fingerprint, or a key of 64 hex digits')
     .argument('[TEXT]', 'the question; without it and without --file it is read from stdin')
     .option('-f, --file <PATH>', 'the question is what this file holds; - is stdin')
     .addOption(

@@ -25,7 +25,7 @@ export interface RosterKind<Facts extends Roster = Roster> {
   change(shell: Shell, roster: Facts, change: RosterChange): Promise<Facts>
 }
 
-const MEMBERS = ['<MEMBER...>', 'names, or keys of 64 hex digits'] as const
+const MEMBERS = ['<MEMBER...>', 'names, fingerprints, or keys of 64 hex digits'] as const
 
 /** `create`, `list`, `show`, `add` and `remove`. */
 export function rosterCommands(run: Run, kind: RosterKind): Command[] {

@@ -28,7 +28,7 @@ interface SendOptions {
 export function sendCommand(run: Run): Command {
   return new Command('send')
     .description('send a message: TEXT, a file beside it, or stdin; done when the broker has stored it')
-    .argument('<TO>', 'a name of this mesh, NAME/LABEL for one device, or a key of 64 hex digits')
+    .argument('<TO>', 'a name of this mesh, NAME/LABEL for one device, a fingerprint, or a key of 64 hex digits')
     .argument('[TEXT]', 'the message; without it and without --file it is read from stdin')
     .option(
       '-f, --file <PATH>',

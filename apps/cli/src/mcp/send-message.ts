@@ -15,7 +15,11 @@ export const isStoredShape = z
   .boolean()
   .describe('false: the broker is away; the message is kept and leaves later by itself. Do not send it again')
 
-export const recipientShape = z.string().min(1).max(64).describe('a name from list_peers, or a key of 64 hex digits')
+export const recipientShape = z
+  .string()
+  .min(1)
+  .max(64)
+  .describe('a name, a fingerprint or a key of 64 hex digits, from list_peers')
 export const textShape = z.string().describe(`at most ${BODY_BYTES_MAX} bytes of UTF-8`)
 export const ttlShape = z
   .number()
