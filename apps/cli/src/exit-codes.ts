@@ -150,6 +150,7 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'db_not_done',
     'broker_not_ready',
     'broker_not_running',
+    'database_not_migrated',
   ],
   timeout: ['timeout'],
   interrupted: ['interrupted'],

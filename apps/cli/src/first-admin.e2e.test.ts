@@ -1,7 +1,7 @@
 /** `sealpost admin mesh create` and `invite`: what they print, and when they refuse. */
 import { join } from 'node:path'
 import { type BrokerProgram, startBroker } from '@sealpost/broker/program'
-import { type ScratchDatabase, scratchDatabase } from '@sealpost/db/testing'
+import { emptyDatabase, type ScratchDatabase, scratchDatabase } from '@sealpost/db/testing'
 import { loginsOf, type RoleLogins } from '@sealpost/db/testing-roles'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { Machine } from './testing-cli.ts'
@@ -29,6 +29,18 @@ const jsonOf = (text: string) => JSON.parse(text)
 test('without a broker there is no invite: it names the key of one', async () => {
   const refused = await admin(['create', 'home', '--url', 'ws://127.0.0.1:7450'])
   expect(refused).toMatchObject({ code: 7, stdout: '', stderr: expect.stringContaining('(broker_not_running)') })
+})
+
+test('a database without tables is refused with what to do, and an invite that is not there as well', async () => {
+  const empty = await emptyDatabase()
+  const refused = await admin(['create', 'home', '--url', 'ws://127.0.0.1:7450', '--quiet'], {
+    DATABASE_URL: empty.url,
+  })
+  await empty.drop()
+  expect(refused).toMatchObject({ code: 7, stdout: '', stderr: expect.stringContaining('(database_not_migrated)') })
+  expect(refused.stderr).toContain('run `sealpost db migrate`')
+  const joined = await machine.run(['join', refused.stdout, '--name', 'alice'])
+  expect(joined).toMatchObject({ code: 2, stderr: expect.stringContaining('The invite is empty') })
 })
 
 test('a mesh begins with one admin, who lets others in', async () => {

@@ -68,6 +68,26 @@ test('migrate finds nothing to do after drizzle-kit', async () => {
   expect(await state()).toEqual(whole)
 })
 
+test('a database of a version whose migrations are not known is refused, and left as it is', async () => {
+  await migrate(scratch.url)
+  const db = await openDatabase(scratch.url, { ...unhurried, connections: 1 })
+  await db.run((sql) => sql`update drizzle.__drizzle_migrations set hash = 'earlier', created_at = 1`)
+  await expect(migrate(scratch.url)).rejects.toMatchObject({ code: 'db_version_unknown' })
+  const rows = await db.run((sql) => sql<{ hash: string }[]>`select hash from drizzle.__drizzle_migrations`)
+  expect(rows.map(({ hash }) => hash)).toEqual(['earlier'])
+  await db.close()
+})
+
+test('a database of a newer version is taken as it is', async () => {
+  await migrate(scratch.url)
+  const db = await openDatabase(scratch.url, { ...unhurried, connections: 1 })
+  await db.run(
+    (sql) => sql`insert into drizzle.__drizzle_migrations (hash, created_at) values ('newer', 4000000000000)`,
+  )
+  await migrate(scratch.url)
+  await db.close()
+})
+
 test('a migration that fails is rolled back and says what is in its way', async () => {
   const db = await openDatabase(scratch.url, { ...unhurried, connections: 1 })
   await db.run((sql) => sql`create table mesh (secret text)`)

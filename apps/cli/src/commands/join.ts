@@ -31,6 +31,8 @@ export function joinCommand(run: Run): Command {
 
 async function joinMesh(asked: Shell, options: JoinOptions, invite: string): Promise<void> {
   await ready()
+  if (invite.trim() === '')
+    throw new OperatingError('invite_malformed', 'The invite is empty: the command that was to print it has failed.')
   const isDevice = isDeviceInvite(invite)
   const { url: dialled } = isDevice ? readDeviceInvite(invite) : readInvite(invite) // before keys are made for nothing
   const { profile, output } = asked
