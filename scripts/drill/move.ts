@@ -13,7 +13,7 @@ import { type EmbeddedPostgres, startEmbedded } from '@sealpost/db/embedded'
 import { bindBoxKey, generateIdentity, generateSigningKeys, type Identity, ready } from '@sealpost/identity'
 import { writeKeyFile } from '@sealpost/identity/key-file'
 import { connect, type Peer, type PeerEvent } from '@sealpost/sdk'
-import type { Millis, PeerKey } from '@sealpost/std'
+import { type Millis, OperatingError, type PeerKey } from '@sealpost/std'
 import { startOwnBroker } from '../lib/own-broker.ts'
 import type { Teardown } from '../lib/teardown.ts'
 import { newMeshId } from '../load/seed.ts'
@@ -45,6 +45,8 @@ export interface MoveDrillResult extends Pick<MoveReport, 'rows' | 'pauseMs'>, O
 const PAIRS = 4
 const YEAR_MS = 365 * 86_400_000
 const PATIENCE_MS = 300_000
+/** To get a session, and without the old cell to have all sends answered: a pair may pause for ten seconds. */
+const STUCK_AFTER_MS = 30_000
 /** Live traffic before the move, and behind it. */
 const AROUND_MS = 3_000
 const FILLED_AT_ONCE = 250
@@ -70,7 +72,7 @@ export async function drillMove(options: MoveDrillOptions, teardown: Teardown): 
     await delay(AROUND_MS)
   }
   for (const pair of pairs) pair.isOver = true
-  await Promise.all(traffic)
+  await allWithin(traffic, isOldCellGone ? STUCK_AFTER_MS : PATIENCE_MS)
   await Promise.all(pairs.map((pair) => pair.readAll()))
   const sum = (of: (pair: Pair) => number) => pairs.reduce((total, pair) => total + of(pair), 0)
   return {
@@ -83,6 +85,18 @@ export async function drillMove(options: MoveDrillOptions, teardown: Teardown): 
     longestSendMs: Math.round(Math.max(...pairs.map((pair) => pair.longestSendMs))),
     longestPauseMs: Math.round(Math.max(...pairs.map((pair) => pair.longestPauseMs))),
   }
+}
+
+/** @throws OperatingError `pair_stuck` */
+async function allWithin(traffic: readonly Promise<void>[], withinMs: Millis): Promise<void> {
+  const all = Promise.all(traffic).then(() => true)
+  all.catch(() => undefined) // of sends that end with their peers
+  const patience = Promise.withResolvers<false>()
+  const timer = setTimeout(() => patience.resolve(false), withinMs)
+  const isDone = await Promise.race([all, patience.promise])
+  clearTimeout(timer)
+  if (isDone) return
+  throw new OperatingError('pair_stuck', `The sends of a pair were not answered within ${withinMs / 1000} s.`)
 }
 
 interface Cell {
@@ -155,7 +169,7 @@ class TwoCells {
       if (event.type === 'addresses') this.learned = event.cell
     }
     const place = { url: [...this.learned, url], brokerKey, meshId: this.meshId, identity }
-    const peer = await connect({ ...place, onEvent })
+    const peer = await connect({ ...place, onEvent, signal: AbortSignal.timeout(STUCK_AFTER_MS) })
     this.teardown.add({ end: () => peer.close() })
     return peer
   }
