@@ -20,7 +20,8 @@ export interface FileForPrograms {
 /** `14:03 bob  text`, further lines indented, nothing in it that could move the cursor. */
 export function messageForPeople(message: Message, contacts: Contacts, paint: Paint, fate: FileFate): string {
   const time = new Date(message.sentAtMs).toTimeString().slice(0, 5)
-  const again = message.attempt > 1 ? paint.dim(` (attempt ${message.attempt})`) : ''
+  const again =
+    message.attempt > 1 ? paint.dim(` (attempt ${message.attempt}${message.isRedriven ? ', redriven' : ''})`) : ''
   const urgent = message.priority === 'now' ? paint.red(' !') : ''
   const asks = message.isRequest ? paint.dim(' (asks)') : ''
   const to = message.group
@@ -68,6 +69,7 @@ export function messageForPrograms(message: Message, contacts: Contacts, fate: F
     device: message.deviceLabel,
     priority,
     attempt,
+    isRedriven: message.isRedriven,
     sentAtMs,
     enqueuedAtMs,
     thread,
@@ -102,6 +104,7 @@ export function messageForExec(message: Message, contacts: Contacts, fate: FileF
     SEALPOST_FROM_DEVICE: message.deviceLabel ?? '',
     SEALPOST_PRIORITY: message.priority,
     SEALPOST_ATTEMPT: String(message.attempt),
+    SEALPOST_IS_REDRIVEN: message.isRedriven ? '1' : '',
     SEALPOST_SENT_AT_MS: String(message.sentAtMs),
     SEALPOST_ENQUEUED_AT_MS: String(message.enqueuedAtMs),
     SEALPOST_GROUP: message.group?.name ?? '',

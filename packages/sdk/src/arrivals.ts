@@ -12,7 +12,7 @@ import type { DeliveryId, Millis, PeerKey } from '@sealpost/std'
 import { EarlyMail } from './early-mail.ts'
 import type { PeerCounters } from './events.ts'
 import type { GroupOpening, OpenedForGroup } from './group-opening.ts'
-import { Inbox, type InboxKeeping, type Repeated } from './inbox.ts'
+import { Inbox, type InboxKeeping, type Repeated, TOO_OLD } from './inbox.ts'
 import type { Keeper } from './keeper.ts'
 import { RECHECK_MS } from './key-directory.ts'
 import type { Post } from './lane.ts'
@@ -261,7 +261,8 @@ export class Arrivals implements MessageDesk {
   #accept(message: Message): void {
     const { effects } = this.#ports
     const verdict = this.#inbox.receive(message)
-    if (verdict === 'fresh') return this.#handOut(message)
+    message.isRedriven = verdict === 'redriven'
+    if (verdict === 'fresh' || verdict === 'redriven') return this.#handOut(message)
     const { sender, envelopeId, deliveryId } = message
     if (verdict === 'taken') return this.#rejectTampered({ id: deliveryId, sender, envelopeId }, 'place_taken')
     if (verdict === 'forked') effects.announce({ type: 'forked', sender, envelopeId })
@@ -280,7 +281,8 @@ export class Arrivals implements MessageDesk {
 
   #handOut(message: Message): void {
     const { counters, effects, isAnswer } = this.#ports
-    if (message.receivedAtMs - message.sentAtMs > this.#maxAgeMs) return this.#refuseOld(message)
+    const isOld = message.receivedAtMs - message.sentAtMs > this.#maxAgeMs
+    if (isOld && !message.isRedriven) return this.#refuseOld(message)
     counters.received += 1
     if (message.inReplyTo !== null && isAnswer(message)) this.#endAnswer(message)
     else effects.deliver(message)
@@ -313,7 +315,7 @@ export class Arrivals implements MessageDesk {
   #refuseOld(message: Message): void {
     const { sender, envelopeId, sentAtMs } = message
     this.#ports.effects.announce({ type: 'too_old', sender, envelopeId, sentAtMs })
-    this.reject(message, 'too_old')
+    this.reject(message, TOO_OLD)
   }
 
   #refuseUnopened(delivery: Pushed, reason: string): void {

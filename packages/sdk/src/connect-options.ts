@@ -48,7 +48,8 @@ export interface ConnectOptions {
   /**
    * A message that its sender sealed longer ago is rejected as `too_old` and not handed out, by this machine's clock and the
    * sender's. It bounds what a broker can replay to a process that remembers nothing. Default: 31 days without a store,
-   * a day more than the longest time to live of a broker by default, and `Infinity` with one.
+   * a day more than the longest time to live of a broker by default, and `Infinity` with one. A message that this peer remembers
+   * to have rejected for another reason is handed out when it is redriven, whatever its age: it was never settled.
    */
   readonly maxAgeSeconds?: number
   readonly onEvent?: (event: PeerEvent) => void

@@ -293,6 +293,29 @@ test('a broker that replays what a former life of the peer settled is told apart
   expect([after.shown, after.peer.counters.duplicates]).toEqual([['the end'], 1])
 })
 
+test('a message of any age is handed out when it is redriven to the peer that rejected it', async () => {
+  await using scene = new HostileScene()
+  const alice = await scene.join(scene.alice)
+  const [one] = await scene.mail(alice, scene.bob, '1')
+  const bob = await scene.join(scene.bob)
+  const marks: boolean[] = []
+  bob.react = (message) => {
+    marks.push(message.isRedriven)
+    if (marks.length === 1) message.reject('a bug in the program')
+    else message.settle()
+  }
+  scene.push(bob, one!)
+  await bob.shows(1)
+  const realNow = performance.now.bind(performance)
+  vi.spyOn(performance, 'now').mockImplementation(() => realNow() + 32 * 24 * 3600_000)
+  scene.push(bob, { ...one!, id: (one!.id + 1_000) as DeliveryId, attempt: 2 })
+  await bob.shows(2)
+  const alarms = alarmsOf(bob)
+  await scene.leave(bob)
+  vi.restoreAllMocks()
+  expect([alarms, marks]).toEqual([[], [false, true]])
+})
+
 describe('a broker that replays what a former life of a peer without a store settled', () => {
   async function replayed(later: Parameters<HostileScene['join']>[1]): Promise<[HostileScene, Side, Pushed]> {
     const scene = new HostileScene()
@@ -318,6 +341,21 @@ describe('a broker that replays what a former life of a peer without a store set
     await scene.leave(after)
     vi.restoreAllMocks()
     expect([after.shown, scene.rejections]).toEqual([[], ['too_old']])
+  })
+
+  test('is refused again when it says that what was too old is redriven', async () => {
+    const [scene, after, one] = await replayed({ maxAgeSeconds: 3_600 })
+    await using _scene = scene
+    const realNow = performance.now.bind(performance)
+    vi.spyOn(performance, 'now').mockImplementation(() => realNow() + 3_600_000)
+    scene.push(after, one)
+    await after.next('too_old')
+    while (scene.rejections.length < 1) await new Promise((resolve) => setImmediate(resolve))
+    scene.push(after, { ...one, id: (one.id + 1_000) as DeliveryId, attempt: 2 })
+    while (scene.rejections.length < 2) await new Promise((resolve) => setImmediate(resolve))
+    await scene.leave(after)
+    vi.restoreAllMocks()
+    expect([after.shown, scene.rejections]).toEqual([[], ['too_old', 'too_old']])
   })
 
   test('is not noticed before', async () => {

@@ -52,17 +52,22 @@ describe('nobody notices a broker that', () => {
     const [alice, bob] = [await scene.join(scene.alice), await scene.join(scene.bob, { store: new MemoryStore() })]
     const [one] = await scene.mail(alice, scene.bob, '1')
     const again = (times: number) => ({ ...one!, id: (1_000 * times) as DeliveryId, attempt: 2 })
-    bob.react = (message) => message.reject('not for me')
+    const marks: boolean[] = []
+    bob.react = (message) => {
+      marks.push(message.isRedriven)
+      message.reject('not for me')
+    }
     scene.push(bob, one!)
     for (const times of [1, 2]) {
       while (scene.rejections.length < times) await new Promise((resolve) => setImmediate(resolve))
-      if (times === 2) bob.react = () => undefined
+      if (times === 2) bob.react = (message) => void marks.push(message.isRedriven)
       scene.push(bob, again(times))
     }
     await bob.shows(3)
     scene.push(bob, again(3))
     await scene.sentinel(bob)
     expect([alarmsOf(bob), bob.shown]).toEqual([[], ['1', '1', '1', 'the end']])
+    expect(marks.slice(0, 3), 'and its reader can see it').toEqual([false, true, true])
   })
 
   test('repeats a whisper of any age to a new process', async () => {

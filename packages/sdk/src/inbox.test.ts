@@ -107,20 +107,25 @@ describe('inbox', () => {
   test.each([
     ['in a stream', arrival(1)],
     ['outside any stream', looseArrival(1)],
-  ])('a rejection that was lost is repeated, and what was redriven is fresh until it is settled: %s', (_, first) => {
-    const inbox = new Inbox()
-    for (let times = 0; times < 3; times++) {
-      const delivery = times === 0 ? first : redriven(first, times)
-      expect(inbox.receive(delivery)).toBe('fresh')
-      expect(inbox.receive({ ...delivery, attempt: 2 })).toEqual({ running: delivery })
-      inbox.rejected(delivery, `no ${times}`)
-      expect(inbox.receive({ ...delivery, attempt: 3 })).toEqual({ rejected: `no ${times}` })
-    }
-    expect(inbox.receive(redriven(first, 3))).toBe('fresh')
-    inbox.settled(redriven(first, 3))
-    expect(inbox.receive(redriven(first, 3))).toBe('duplicate')
-    expect(inbox.receive(redriven(first, 4))).toBe('duplicate')
-  })
+  ])(
+    'a rejection that was lost is repeated, and what was redriven is handed out until it is settled: %s',
+    (_, first) => {
+      const inbox = new Inbox()
+      for (let times = 0; times < 3; times++) {
+        const delivery = times === 0 ? first : redriven(first, times)
+        expect(inbox.receive(delivery)).toBe(times === 0 ? 'fresh' : 'redriven')
+        expect(inbox.receive({ ...delivery, attempt: 2 })).toEqual({ running: delivery })
+        inbox.rejected(delivery, `no ${times}`)
+        expect(inbox.receive({ ...delivery, attempt: 3 })).toEqual({ rejected: `no ${times}` })
+      }
+      expect(inbox.receive(redriven(first, 3))).toBe('redriven')
+      inbox.reopened(redriven(first, 3))
+      expect(inbox.receive({ ...redriven(first, 3), attempt: 3 })).toBe('redriven')
+      inbox.settled(redriven(first, 3))
+      expect(inbox.receive(redriven(first, 3))).toBe('duplicate')
+      expect(inbox.receive(redriven(first, 4))).toBe('duplicate')
+    },
+  )
 
   test('a rejected message that its sender resends after the database was restored is rejected again', () => {
     const inbox = new Inbox()
@@ -129,7 +134,7 @@ describe('inbox', () => {
     const resent = { ...redriven(arrival(1)), attempt: 1 }
     expect(inbox.receive(resent)).toEqual({ rejected: 'no' })
     expect(inbox.receive({ ...resent, attempt: 2 })).toEqual({ rejected: 'no' })
-    expect(inbox.receive(redriven(arrival(1), 2))).toBe('fresh')
+    expect(inbox.receive(redriven(arrival(1), 2))).toBe('redriven')
   })
 
   test.each([
@@ -144,10 +149,10 @@ describe('inbox', () => {
     before.keeper.flush()
     const second = new InboxLife(before.records)
     expect(second.inbox.receive({ ...make(1), attempt: 2 })).toEqual({ rejected: 'one' })
-    expect(second.inbox.receive(redriven(make(2)))).toBe('fresh')
+    expect(second.inbox.receive(redriven(make(2)))).toBe('redriven')
     expect(second.inbox.receive(redriven(make(3)))).toBe('duplicate')
     const third = new InboxLife(second.records)
-    expect(third.inbox.receive(redriven(make(2)))).toBe('fresh')
+    expect(third.inbox.receive(redriven(make(2)))).toBe('redriven')
     third.inbox.settled(redriven(make(2)))
     third.keeper.flush()
     expect([...third.records.keys()].filter((key) => key.startsWith('rejected'))).toEqual([
@@ -164,8 +169,8 @@ describe('inbox', () => {
     life.keeper.flush()
     const { inbox } = new InboxLife(life.records)
     expect(inbox.receive(redriven(arrival(1)))).toBe('duplicate')
-    expect(inbox.receive(redriven(arrival(2)))).toBe('fresh')
-    expect(inbox.receive(redriven(arrival(1, MALLORY)))).toBe('fresh')
+    expect(inbox.receive(redriven(arrival(2)))).toBe('redriven')
+    expect(inbox.receive(redriven(arrival(1, MALLORY)))).toBe('redriven')
   })
 
   test('a store brings back what a former life settled, and nothing that was running', () => {

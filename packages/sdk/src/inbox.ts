@@ -13,12 +13,12 @@ import { StreamChain } from './stream-chain.ts'
 import { addBounded, StreamMark } from './stream-mark.ts'
 
 /**
- * `fresh`: hand it out. `duplicate`: it was settled before, settle it again. `{ running }`: the application has it now;
+ * `fresh`: hand it out. `redriven`: hand it out; the application rejected an earlier delivery of it. `duplicate`: it was settled before, settle it again. `{ running }`: the application has it now;
  * settle it when that ends. `{ rejected }`: it was rejected before, reject it again for that reason. `{ gap }`: hand it
  * out; so many are missing before it. `taken`: another message holds its place; throw it away. `forked`: hand it out; it
  * follows another message than the one that was there before it.
  */
-export type Verdict<Held> = 'fresh' | 'taken' | 'forked' | { readonly gap: number } | Repeated<Held>
+export type Verdict<Held> = 'fresh' | 'redriven' | 'taken' | 'forked' | { readonly gap: number } | Repeated<Held>
 
 /** It was received before, and is not handed out. */
 export type Repeated<Held> = 'duplicate' | { readonly running: Held } | { readonly rejected: string }
@@ -106,7 +106,7 @@ export class Inbox<Held extends ArrivedMessage> {
     const verdict = stream ? this.#noteInStream(sender, held, stream) : this.#noteLoose(sender, held)
     if (verdict === 'duplicate') return this.#receiveRepeated(sender, held)
     if (verdict !== 'taken') sender.running.set(envelopeId, held)
-    return verdict
+    return verdict === 'fresh' ? freshOf(sender.rejected, envelopeId) : verdict
   }
 
   /** The application is done with it: from now on it is never handed out again. */
@@ -205,7 +205,7 @@ export class Inbox<Held extends ArrivedMessage> {
     if (held.deliveryId === deliveryId) return { rejected: reason }
     if (held.attempt > 1) {
       sender.running.set(held.envelopeId, held)
-      return 'fresh'
+      return freshOf(sender.rejected, held.envelopeId)
     }
     this.rejected(held, reason)
     return { rejected: reason }
@@ -242,6 +242,18 @@ export class Inbox<Held extends ArrivedMessage> {
     if (oldest !== undefined) this.#keeper?.remove(looseKey(key, oldest))
     return isKnown ? 'duplicate' : 'fresh'
   }
+}
+
+/** The reason of a rejection that is not the application's own. */
+export const TOO_OLD = 'too_old'
+
+/**
+ * What the application rejected was never settled, which `TOO_OLD` does not say: a former process without a store may have
+ * settled the message, and a broker could replay it in two pushes.
+ */
+function freshOf(rejected: ReadonlyMap<EnvelopeId, Rejection>, envelopeId: EnvelopeId): 'fresh' | 'redriven' {
+  const reason = rejected.size > 0 ? rejected.get(envelopeId)?.reason : undefined
+  return reason === undefined || reason === TOO_OLD ? 'fresh' : 'redriven'
 }
 
 function newStream(rank: number, settled: StreamMark | null): Stream {

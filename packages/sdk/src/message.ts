@@ -52,6 +52,11 @@ export class Message {
   readonly priority: Priority
   /** 1 for the first delivery. */
   readonly attempt: number
+  /**
+   * This peer rejected an earlier delivery of it, by its own memory. An operator redrove the dead letter, or a hostile broker
+   * repeats it: each redrive follows a rejection, so settle what is not to come again.
+   */
+  isRedriven = false
   /** When the broker stored it, by its database's clock. */
   readonly enqueuedAtMs: Millis
   readonly receivedAtMs: Millis

@@ -43,6 +43,7 @@ export const wordsShape = z.object({
   envelopeId: z.string(),
   priority: z.string(),
   attempt: z.number().describe('1 for the first delivery'),
+  isRedriven: z.boolean().describe('you rejected it before, and it was put back in the queue'),
   isRequest: z.boolean().describe('its sender waits for an answer: reply_to_message'),
   isError: z.boolean().describe('it answers that what was asked for failed'),
   inReplyTo: z.string().nullable().describe('the envelopeId of the message that it answers'),
@@ -87,13 +88,13 @@ export function labelMessage(
 /** `path`: where its file was saved. */
 export function labelWords(message: Message, contacts: Contacts, path: string | null = null): LabelledWords {
   const { person, deviceLabel, envelopeId, priority, attempt, sentAtMs, enqueuedAtMs, body } = message
-  const { isRequest, isError, inReplyTo, thread, noAutoReply, group } = message
+  const { isRedriven, isRequest, isError, inReplyTo, thread, noAutoReply, group } = message
   const raw = textOf(message)
   const text = raw === null ? null : visible(raw)
   return {
     from: { ...labelPeer(person, contacts), device: deviceLabel },
     group: group && { id: group.id, name: visible(group.name) },
-    ...{ envelopeId, priority, attempt, isRequest, isError, inReplyTo, thread, noAutoReply },
+    ...{ envelopeId, priority, attempt, isRedriven, isRequest, isError, inReplyTo, thread, noAutoReply },
     ...{ sentAtMs, enqueuedAtMs, text },
     ...(raw === null || text !== raw ? { bodyBase64: Buffer.from(body).toString('base64') } : {}),
     file: labelFile(message, path),
