@@ -86,7 +86,7 @@ export const settings = {
     fallback: '',
     unit: 'host, …',
     meaning:
-      'public names by which the private server may be asked; addresses, names without a dot and those under `.localhost`, `.local`, `.internal`, `.lan` and `.svc` are always among them',
+      'names by which the private server may be asked, such as those of a service; addresses, `localhost` and names under `.localhost` are always among them',
   }),
   AUTHORITIES: setting(list('names like broker.example:443, separated by commas', authority), {
     fallback: '',

@@ -194,7 +194,8 @@ test('the private port answers nobody who asks for a public name, unless it is n
   const statusFor = async (host: string, path: string) =>
     (await fetch(`${world.broker.adminUrl}${path}`, { headers: { host } })).status
   for (const path of ['/metrics', '/console', '/v1/admin/cluster', '/readyz'])
-    expect([path, await statusFor('rebound.example:7451', path)]).toEqual([path, 421])
+    for (const host of ['rebound.example:7451', 'rebound.local:7451', 'rebound:7451'])
+      expect([host, path, await statusFor(host, path)]).toEqual([host, path, 421])
   expect(await statusFor('ops.example:7451', '/metrics')).toBe(200)
   expect((await fetch(`${world.broker.adminUrl}/metrics`)).status).toBe(200)
 })

@@ -1,13 +1,14 @@
 /**
- * Whose name a request on the private port may carry. A web page can make its own name resolve to this machine (DNS rebinding)
- * and then read what loopback alone protects; it can't do so with an address, nor with a name that no public DNS answers.
+ * Which names a request on the private port may carry. A web page can make its own name resolve to this machine (DNS rebinding)
+ * and then read what loopback alone protects; it can't do so with an address, nor with a name of loopback. A hostile network can answer
+ * every other name: `.local` by mDNS, a name without a dot by the search domain of DHCP.
  */
-const PRIVATE_NAME = /^[a-z0-9_-]+$|\.(localhost|local|internal|svc|lan)$/
+const LOOPBACK_NAME = /^([a-z0-9_-]+\.)*localhost$/
 
-/** The refusal of a request for a public name that is not among `names`; null for others. */
+/** The refusal of a request for another name than those of loopback and `names`; null for others. */
 export function hostRefusal(request: Request, names: readonly string[]): Response | null {
   const host = hostOf(request)
-  if (host !== null && (isAddress(host) || PRIVATE_NAME.test(host) || names.includes(host))) return null
+  if (host !== null && (isAddress(host) || LOOPBACK_NAME.test(host) || names.includes(host))) return null
   return Response.json({ code: 'wrong_authority' }, { status: 421 })
 }
 
