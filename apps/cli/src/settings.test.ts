@@ -1,27 +1,30 @@
 import { expect, test } from 'vitest'
-import { withoutSecrets } from './settings.ts'
+import { environmentForExec } from './settings.ts'
 
+const passed = [
+  ...['PATH', 'HOME', 'USER', 'SHELL', 'LANG', 'LC_ALL', 'LC_CTYPE', 'TERM', 'TZ', 'TMPDIR'],
+  ...['SEALPOST_HOME', 'SEALPOST_PROFILE', 'XDG_CONFIG_HOME', 'XDG_RUNTIME_DIR', 'NODE_EXTRA_CA_CERTS'],
+]
 const kept = [
-  'PATH',
-  'HOME',
-  'LANG',
-  'SEALPOST_HOME',
-  'SEALPOST_PROFILE',
-  'XDG_CONFIG_HOME',
-  'SSH_AUTH_SOCK',
-  'KEYBOARD',
-]
-const dropped = [
   ...['SEALPOST_ADMIN_TOKEN', 'SEALPOST_ADMIN_TOKEN_FILE', 'SEALPOST_PASSPHRASE', 'DATABASE_URL', 'ADMIN_DATABASE_URL'],
-  ...['BROKER_DATABASE_URL', 'DATABASE_URL_FILE', 'NATS_URL', 'PGPASSWORD', 'GITHUB_TOKEN', 'AWS_SECRET_ACCESS_KEY'],
-  ...['AWS_ACCESS_KEY_ID', 'SERVICE_API_KEY', 'npm_config_token', 'GOOGLE_APPLICATION_CREDENTIALS'],
+  ...['PGPASSWORD', 'MYSQL_PWD', 'DB_PASS', 'DB_URL', 'PG_URL', 'MONGODB_URI', 'AMQP_URL', 'STRIPE_KEY', 'OPENAI_KEY'],
+  ...['MASTER_KEY', 'JWT', 'GH_PAT', 'SENTRY_DSN', 'SESSION_COOKIE', 'STORAGE_CONNECTION_STRING', 'AWS_ACCESS_KEY_ID'],
+  ...['HTTPS_PROXY', 'SSH_AUTH_SOCK', 'NODE_OPTIONS', 'LD_PRELOAD', 'LC_API_KEY', 'path', 'Temp', 'EDITOR'],
 ]
-const all = Object.fromEntries([...kept, ...dropped].map((name) => [name, 'x']))
+const of = (names: readonly string[]) => Object.fromEntries(names.map((name) => [name, 'x']))
+const namesFor = (names: readonly string[], named: readonly string[], platform: NodeJS.Platform = 'linux') =>
+  Object.keys(environmentForExec(of(names), named, platform))
 
-test('a program is passed no secret', () => {
-  expect(Object.keys(withoutSecrets(all, []))).toEqual(kept)
+test('a program is passed what it needs to run, and nothing else', () => {
+  expect(namesFor([...passed, ...kept], [])).toEqual(passed)
 })
 
-test('but for one that is named', () => {
-  expect(Object.keys(withoutSecrets(all, ['SERVICE_API_KEY']))).toEqual([...kept, 'SERVICE_API_KEY'])
+test('and what is named', () => {
+  const named = ['STRIPE_KEY', 'EDITOR', 'NOT_SET']
+  expect(namesFor([...passed, ...kept], named)).toEqual([...passed, 'STRIPE_KEY', 'EDITOR'])
+})
+
+test('on Windows in whatever capitals, and no secret there either', () => {
+  const windows = ['Path', 'SystemRoot', 'ComSpec', 'windir', 'TEMP', 'USERPROFILE', 'ProgramFiles(x86)']
+  expect(namesFor([...windows, ...kept], [], 'win32')).toEqual([...windows, 'path', 'Temp'])
 })

@@ -83,15 +83,47 @@ export function readSettings(environment: Environment = process.env): Settings {
 }
 
 /**
- * Secrets by the names that people give them. A program that works on what others send must not be made to print one; the
- * addresses of databases and of NATS hold passwords.
+ * What a program that a message starts is passed on: what it needs to run, to find its user's files and to call `sealpost`
+ * itself. It works on what others send and must not be made to print a secret, and no list of names has them all.
  */
-const SECRET =
-  /TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|(API|ACCESS|PRIVATE|SIGNING|ENCRYPTION)_?KEY|(DATABASE|POSTGRES|NATS|REDIS)_UR[IL]/i
+const PASSED = new Set([
+  ...['PATH', 'HOME', 'USER', 'LOGNAME', 'SHELL', 'PWD', 'TMPDIR', 'TZ', 'LANG', 'LANGUAGE'],
+  ...['TERM', 'COLORTERM', 'COLUMNS', 'LINES', 'NO_COLOR', 'FORCE_COLOR'],
+  ...['LC_ALL', 'LC_COLLATE', 'LC_CTYPE', 'LC_MESSAGES', 'LC_MONETARY', 'LC_NUMERIC', 'LC_TIME', 'LC_ADDRESS'],
+  ...['LC_IDENTIFICATION', 'LC_MEASUREMENT', 'LC_NAME', 'LC_PAPER', 'LC_TELEPHONE', '__CF_USER_TEXT_ENCODING'],
+  ...['XDG_CONFIG_HOME', 'XDG_DATA_HOME', 'XDG_STATE_HOME', 'XDG_CACHE_HOME', 'XDG_RUNTIME_DIR'],
+  ...['DISPLAY', 'WAYLAND_DISPLAY', 'DBUS_SESSION_BUS_ADDRESS'],
+  ...['SEALPOST_HOME', 'SEALPOST_PROFILE', 'NODE_EXTRA_CA_CERTS'],
+])
+/** Names of Windows differ in capitals from one program to the next. */
+const PASSED_ON_WINDOWS = new Set([
+  ...[
+    'SYSTEMROOT',
+    'SYSTEMDRIVE',
+    'WINDIR',
+    'COMSPEC',
+    'PATH',
+    'PATHEXT',
+    'TEMP',
+    'TMP',
+    'OS',
+    'PROCESSOR_ARCHITECTURE',
+  ],
+  ...['NUMBER_OF_PROCESSORS', 'USERNAME', 'USERPROFILE', 'HOMEDRIVE', 'HOMEPATH', 'APPDATA', 'LOCALAPPDATA'],
+  ...['ALLUSERSPROFILE', 'PUBLIC', 'PROGRAMDATA', 'PROGRAMFILES', 'PROGRAMFILES(X86)', 'PROGRAMW6432'],
+  ...['COMMONPROGRAMFILES', 'COMMONPROGRAMFILES(X86)', 'COMMONPROGRAMW6432', 'PSMODULEPATH'],
+])
 
-/** The variables for a program that a message starts: without secrets, except for those that `passed` names. */
-export const withoutSecrets = (environment: Environment, passed: readonly string[]): Environment =>
-  Object.fromEntries(Object.entries(environment).filter(([name]) => passed.includes(name) || !SECRET.test(name)))
+/** The variables for a program that a message starts, with those that `named` adds. */
+export function environmentForExec(
+  environment: Environment,
+  named: readonly string[],
+  platform: NodeJS.Platform = process.platform,
+): Environment {
+  const isPassed = (name: string) =>
+    PASSED.has(name) || named.includes(name) || (platform === 'win32' && PASSED_ON_WINDOWS.has(name.toUpperCase()))
+  return Object.fromEntries(Object.entries(environment).filter(([name]) => isPassed(name)))
+}
 
 type UrlName = 'DATABASE_URL' | 'ADMIN_DATABASE_URL' | 'BROKER_DATABASE_URL'
 

@@ -69,17 +69,26 @@ describe('on one machine', () => {
     expect(await Bun.file(`${counter}.body`).text()).toBe('do it')
   })
 
-  test('a program for messages is passed no token, but for one that is named', async () => {
-    const env = { SEALPOST_ADMIN_TOKEN: 'spa_x', DATABASE_URL: 'postgres://u:p@h/d', SERVICE_API_KEY: 'k', PLAIN: 'p' }
-    const script = 'echo "$SEALPOST_ADMIN_TOKEN|$DATABASE_URL|$SERVICE_API_KEY|$PLAIN"'
+  test('a program for messages is passed what it needs to run, and the variables that are named', async () => {
+    const env = {
+      SEALPOST_ADMIN_TOKEN: 'spa_x',
+      MYSQL_PWD: 'm',
+      DB_URL: 'postgres://u:p@h/d',
+      STRIPE_KEY: 'k',
+      LANG: 'C',
+    }
+    const script = 'echo "$SEALPOST_ADMIN_TOKEN|$MYSQL_PWD|$DB_URL|$STRIPE_KEY|$LANG|$HOME|$SEALPOST_FROM_NAME"'
     const words = ['listen', '--count', '1', '--exec', script, ...bob]
     for (const [more, said] of [
-      [[], '|||p'],
-      [['--env', 'SERVICE_API_KEY'], '||k|p'],
+      [[], '||||C'],
+      [['--env', 'STRIPE_KEY', '--env', 'MYSQL_PWD'], '|m||k|C'],
     ] as const) {
       await machine.run(['send', 'bob', 'x'])
-      expect((await machine.run([...words, ...more], { env })).stdout).toBe(`${said}\n`)
+      expect((await machine.run([...words, ...more], { env })).stdout).toBe(`${said}|${machine.folder}|alice\n`)
     }
+    await machine.run(['send', 'bob', 'x'])
+    const unset = await machine.run([...words, '--env', 'NOT_SET'], { env })
+    expect(unset).toMatchObject({ code: 0, stderr: expect.stringContaining('--env NOT_SET: it is not set') })
   })
 
   test('commands of one profile share its session: a listener is not ended by a send beside it', async () => {

@@ -10,8 +10,9 @@ import { openSession, type PeerSession } from '../peer-session.ts'
 import { poolNamed } from '../pool-calls.ts'
 import { type FileFate, nextMessage, pauseAfter, SavedFiles, UnsavedFiles } from '../received-files.ts'
 import { SenderNames } from '../sender-names.ts'
-import { withoutSecrets } from '../settings.ts'
+import { environmentForExec } from '../settings.ts'
 import { examples, type Run, type Shell } from '../shell.ts'
+import { escapeName } from '../terminal-text.ts'
 import { maxAgeOption, whole } from '../words.ts'
 
 interface ListenOptions {
@@ -32,12 +33,9 @@ export function listenCommand(run: Run): Command {
     .description('take messages as they come, one after the other, until Ctrl-C')
     .option(
       '-e, --exec <CMD>',
-      'run CMD in a shell for each message: the body is its stdin, SEALPOST_FROM, _FROM_NAME, _FROM_DEVICE, _ENVELOPE_ID, _PRIORITY, _ATTEMPT, _SENT_AT_MS, _ENQUEUED_AT_MS, _GROUP, _POOL, _FILE and _IS_REQUEST its environment, beside yours without its secrets; with an exit code other than 0 the message comes again later',
+      'run CMD in a shell for each message: the body is its stdin, SEALPOST_FROM, _FROM_NAME, _FROM_DEVICE, _ENVELOPE_ID, _PRIORITY, _ATTEMPT, _SENT_AT_MS, _ENQUEUED_AT_MS, _GROUP, _POOL, _FILE and _IS_REQUEST its environment, beside what a program needs to run (PATH, HOME, LANG, TERM, SEALPOST_HOME and the like) and what --env names; with an exit code other than 0 the message comes again later',
     )
-    .option(
-      '--env <NAME...>',
-      'pass these variables on to CMD although their names are those of tokens, keys or passwords',
-    )
+    .option('--env <NAME...>', 'pass these variables of yours on to CMD, too; may be given several times')
     .option('--reply', 'what CMD prints for a request is sent back as its answer')
     .option('--pool <POOL...>', 'take work of these pools as well, one message at a time of each: names or ids')
     .option(
@@ -55,6 +53,7 @@ export function listenCommand(run: Run): Command {
         'sealpost listen --files ~/Downloads',
         `sealpost listen --exec 'notify-send "$SEALPOST_FROM_NAME" "$(cat)"'`,
         "sealpost listen --exec './answer.sh' --reply",
+        "sealpost listen --exec './answer.sh' --reply --env SERVICE_API_KEY",
         "sealpost listen --pool reviewers --exec './review.sh'",
       ),
     )
@@ -66,6 +65,8 @@ async function listen(
   { exec, reply = false, count = Infinity, pool = [], files, env = [], maxAge }: ListenOptions,
 ): Promise<void> {
   if (reply && exec === undefined) throw new OperatingError('usage', '--reply sends what the CMD of --exec prints.')
+  for (const name of env)
+    if (shell.settings.environment[name] === undefined) shell.output.warn(`--env ${escapeName(name)}: it is not set`)
   // No more than are wanted, so that the others stay with the broker.
   const credit = count === Infinity ? {} : { credit: Math.min(count, 512) }
   await using session = await openSession(shell, { ...credit, maxAgeSeconds: maxAge })
@@ -101,7 +102,7 @@ interface Taking {
   readonly shell: Shell
   readonly session: PeerSession
   readonly exec: string | undefined
-  /** Secrets to be passed on to it, by their names. */
+  /** Variables to be passed on to it, by their names. */
   readonly env: readonly string[]
   readonly isReplying: boolean
   readonly fate: FileFate
@@ -188,7 +189,7 @@ function execute(command: string, message: Message, taking: Taking): Promise<Exe
   const child = spawn(command, {
     shell: true,
     stdio: ['pipe', isReplying ? 'pipe' : 'inherit', 'inherit'],
-    env: { ...withoutSecrets(shell.settings.environment, env), ...messageForExec(message, session.contacts, fate) },
+    env: { ...environmentForExec(shell.settings.environment, env), ...messageForExec(message, session.contacts, fate) },
   })
   const printed: Buffer[] = []
   child.stdout?.on('data', (bytes: Buffer) => printed.push(bytes))
