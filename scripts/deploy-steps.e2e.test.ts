@@ -13,6 +13,7 @@ import { scratchDatabase } from '@sealpost/db/testing'
 import { expect, test } from 'vitest'
 import { ROOT, textOf, yamlOf } from './deploy/sources.ts'
 import { blocksOf } from './doc-blocks/blocks.ts'
+import { DocWorld } from './doc-blocks/world.ts'
 
 type Environment = Readonly<Record<string, string>>
 
@@ -97,6 +98,7 @@ class Site implements AsyncDisposable {
 }
 
 const dialled = ({ url }: BrokerProgram): string => `ws://${new URL(url).host}`
+const DATABASE_URL = 'postgres://user:password@host/database'
 const KEY_FILE = 'broker.json'
 const ARRIVED = /alice {2}Are you there\?\n/
 
@@ -112,18 +114,41 @@ const imageEnvironment = (): Environment =>
     ]),
   )
 
-test.each([
-  ['README.md', 'Running a broker'],
-  ['docs/OPERATIONS.md', 'The first mesh'],
-])('%s, %s', async (page, heading) => {
+test('docs/OPERATIONS.md, The first mesh', async () => {
   await using site = await Site.make()
   const url = await site.database()
-  const start = blocksBelow('README.md', 'Running a broker')[0]!
-  expect(start).toBe('DATABASE_URL=postgres://user:password@host/database bun run broker\n')
   await site.run(`sealpost shard keygen ${KEY_FILE}`)
   const broker = await site.broker({ DATABASE_URL: url, BROKER_KEY_FILE: join(site.folder, KEY_FILE) })
-  const names = { 'postgres://user:password@host/database': url, 'ws://127.0.0.1:7450': dialled(broker) }
-  expect(await site.run(blocksBelow(page, heading).at(-1)!, names)).toMatch(ARRIVED)
+  const names = { [DATABASE_URL]: url, 'ws://127.0.0.1:7450': dialled(broker) }
+  expect(await site.run(blocksBelow('docs/OPERATIONS.md', 'The first mesh').at(-1)!, names)).toMatch(ARRIVED)
+})
+
+test('README.md, from top to bottom on one machine', async () => {
+  await using site = await Site.make()
+  await using home = await DocWorld.make()
+  const run = async (text: string) => {
+    const { code, output } = await home.run(text)
+    expect(code, `${text}\n${output}`).toBe(0)
+    return output
+  }
+  const blocks = blocksOf(textOf('README.md'))
+  const started = blocks.findIndex(({ text }) => text.includes('sealpost up --name'))
+  const broker = blocks.findIndex(({ text }) => text.includes('bun run broker'))
+  const up = blocks[started]!.text.replace(/^alias .*\n/, '').replace('sealpost up', 'sealpost up --port 0')
+  expect(await home.keep(up)).toMatchObject({ code: null })
+  for (const { kind, text } of blocks.slice(started + 1, broker))
+    if (kind === 'keeps-running') expect(await home.keep(text)).toMatchObject({ code: null })
+    else if (kind === 'run') await run(text)
+  const port = /^PORT=(\d+) DATABASE_URL=\S+ bun run broker\n$/.exec(blocks[broker]!.text)?.[1]
+  expect([undefined, '7450', '7451'], 'ports of `sealpost up`').not.toContain(port)
+  const url = await site.database()
+  await site.run(`sealpost shard keygen ${KEY_FILE}`)
+  const second = await site.broker({ DATABASE_URL: url, BROKER_KEY_FILE: join(site.folder, KEY_FILE) })
+  const text = blocks[broker + 1]!.text
+  const names = { [DATABASE_URL]: url, [`ws://127.0.0.1:${port}`]: dialled(second) }
+  for (const name of Object.keys(names)) expect(text).toContain(name)
+  const asHere = Object.entries(names).reduce((all, [from, to]) => all.replaceAll(from, to), text)
+  expect(await run(asHere)).toMatch(ARRIVED)
 })
 
 test('docs/deploy/README.md, Compose', async () => {
@@ -191,6 +216,6 @@ test('docs/deploy/README.md, TLS: two brokers behind one name', async () => {
   const brokers: BrokerProgram[] = []
   for (const SHARD_NAME of ['a', 'b'])
     brokers.push(await site.broker({ ...shared, SHARD_NAME, PUBLIC_URL: 'ws://127.0.0.1:0' }))
-  const names = { 'postgres://user:password@host/database': url, 'wss://broker.example': dialled(brokers[1]!) }
+  const names = { [DATABASE_URL]: url, 'wss://broker.example': dialled(brokers[1]!) }
   expect(await site.run(blocksBelow('docs/deploy/README.md', 'TLS').at(-1)!, names)).toMatch(ARRIVED)
 })
