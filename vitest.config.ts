@@ -1,3 +1,4 @@
+import { availableParallelism } from 'node:os'
 import { defineConfig } from 'vitest/config'
 
 const needsPostgres = ['**/*.pg.test.ts', '**/*.e2e.test.ts']
@@ -7,6 +8,8 @@ const folders = ['apps', 'packages', 'scripts']
 export default defineConfig({
   test: {
     pool: 'threads', // the forks pool breaks under Bun
+    // Most of a run is spent waiting for processes and timers, so two cores serve more workers than one each.
+    maxWorkers: Math.max(4, availableParallelism()),
     // They only end what hangs: a test of 10 s has taken a minute on two cores that others used, too.
     testTimeout: 180_000,
     hookTimeout: 180_000,
