@@ -63,23 +63,70 @@ test('the tools are those of the table, and say what they do to the world', asyn
 
 test('a client of the v1 SDK reads results and errors of every tool', async () => {
   const [name, other] = [await newMember(), await newMember()]
-  const client = new ClientV1({ name: 'test', version: '1.0.0' })
-  const transport = new StdioTransportV1({
-    command: process.execPath,
-    args: [MAIN, 'mcp', '--profile', name],
-    env: machine.environment,
+  expect((await machine.run(['group', 'create', `of ${name}`, name, other])).code).toBe(0)
+  await using answerer = await Agent.start(machine, ['--profile', other])
+  const files = join(machine.folder, `files-${name}`)
+  await using client = await startV1(name, files)
+  const call = client.call
+  expect(await call('list_peers', {})).toMatchObject({ peers: expect.any(Array) })
+  expect(await call('set_status', { availability: 'working' })).toMatchObject({ availability: 'working' })
+  expect(await call('list_groups', {})).toMatchObject({ groups: [{ name: `of ${name}` }] })
+  expect(await call('send_message', { to: other, text: 'hello' })).toMatchObject({
+    to: { name: other },
+    isStored: true,
   })
-  await client.connect(transport)
-  await client.listTools() // from here on it checks each result against the tool's schema
-  const sent = await client.callTool({ name: 'send_message', arguments: { to: other, text: 'hello' } })
-  expect(sent).toMatchObject({ structuredContent: { to: { name: other }, isStored: true } })
+  expect(await call('send_to_group', { group: `of ${name}`, text: 'all' })).toMatchObject({ isStored: true })
+
+  await bobSends(name, 'one')
+  const readId = async () => (await call('read_inbox', { waitSeconds: 20 })).messages[0].messageId as string
+  const first = await readId()
+  expect(await call('give_back_message', { messageIds: [first], afterSeconds: 0 })).toMatchObject({
+    givenBack: [first],
+  })
+  expect(await readId()).toBe(first)
+  expect(await call('reply_to_message', { messageId: first, text: 'two' })).toMatchObject({ isStored: true })
+  expect(await call('settle_message', { messageIds: [first] })).toMatchObject({ settled: [first] })
+  await bobSends(name, 'three')
+  const second = await readId()
+  expect(await call('reject_message', { messageIds: [second] })).toMatchObject({ rejected: [second] })
+  const file = join(machine.folder, `${name}.txt`)
+  await Bun.write(file, 'content')
+  const sent = await machine.run(['send', name, '--file', file, '--profile', 'bob'], { stdin: 'a file' })
+  expect(sent.code, sent.stderr).toBe(0)
+  expect(await call('save_file', { messageId: await readId() })).toMatchObject({ path: join(files, `${name}.txt`) })
+
+  for (let unread = 2; unread > 0; ) {
+    const { structured } = await answerer.call('read_inbox', { waitSeconds: 20 })
+    unread -= structured.messages.length
+  }
+  const asked = call('request', { to: other, text: 'what?' })
+  const { messageId } = await answerer.readOne()
+  await answerer.call('reply_to_message', { messageId, text: 'this' })
+  expect(await asked).toMatchObject({ answer: { text: 'this' } })
+  expect([...client.called].toSorted()).toEqual(tools.map((tool) => tool.name).toSorted())
+
   for (const [tool, given] of Object.entries(REFUSED)) {
-    const result = await client.callTool({ name: tool, arguments: given })
+    const result = await client.v1.callTool({ name: tool, arguments: given })
     expect(result, tool).toMatchObject({ isError: true, content: [{ text: expect.stringMatching(/^[a-z_]+: \S/) }] })
     expect(result.structuredContent, tool).toBeUndefined()
   }
-  await client.close()
 })
+
+/** A client that checks each result against the tool's schema. */
+async function startV1(profile: string, files: string) {
+  const v1 = new ClientV1({ name: 'test', version: '1.0.0' })
+  const args = [MAIN, 'mcp', '--profile', profile, '--files', files]
+  await v1.connect(new StdioTransportV1({ command: process.execPath, args, env: machine.environment }))
+  await v1.listTools() // from here on it has the schemas
+  const called = new Set<string>()
+  const call = async (name: string, given: Record<string, unknown>) => {
+    const result = await v1.callTool({ name, arguments: given })
+    expect(result.isError ?? false, JSON.stringify(result)).toBe(false)
+    called.add(name)
+    return result.structuredContent as any
+  }
+  return { v1, call, called, [Symbol.asyncDispose]: () => v1.close() }
+}
 
 test('peers are listed, and one of them gets a message by its name', async () => {
   const name = await newMember()
