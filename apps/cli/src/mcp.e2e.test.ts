@@ -85,6 +85,9 @@ test('a client of the v1 SDK reads results and errors of every tool', async () =
   })
   expect(await readId()).toBe(first)
   expect(await call('reply_to_message', { messageId: first, text: 'two' })).toMatchObject({ isStored: true })
+  expect(
+    JSON.parse((await machine.run(['listen', '--count', '1', '--json', '--profile', 'bob'])).stdout),
+  ).toMatchObject({ text: 'two' })
   expect(await call('settle_message', { messageIds: [first] })).toMatchObject({ settled: [first] })
   await bobSends(name, 'three')
   const second = await readId()
@@ -177,7 +180,7 @@ test('a group is listed and written to, and its mail names it beside the sender'
 
 test('who may write to one peer only may not write to a group of more', async () => {
   const name = await newMember()
-  await machine.run(['group', 'create', `all of ${name}`, name, 'bob'])
+  expect(await machine.run(['group', 'create', `all of ${name}`, name, 'bob'])).toMatchObject({ code: 0 })
   await using agent = await Agent.start(machine, ['--profile', name, '--to', 'bob'])
   const refused = await agent.call('send_to_group', { group: `all of ${name}`, text: 'hello, all' })
   expect(refused).toMatchObject({ isError: true, error: { code: 'recipient_not_allowed' } })
