@@ -11,7 +11,7 @@ import { type CertificateFiles, replaceFile, TestAuthority, tlsSettingsOf } from
 import { type BrokerProcess, runBroker, until } from './testing-process.ts'
 import { brokerKeyFile, type Place, temporaryFolder, World } from './testing-world.ts'
 
-const CLIENT = pathOf(import.meta.dirname, 'testing-tls-client.ts')
+const CLIENT = pathOf(import.meta.dirname, '../../../packages/sdk/src/stores/file/testing-tls-client.ts')
 
 let folder: string
 let authority: TestAuthority

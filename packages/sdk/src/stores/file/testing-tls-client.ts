@@ -4,17 +4,17 @@
  */
 import { generateIdentity } from '@sealpost/identity'
 import { readKeyFile } from '@sealpost/identity/key-file'
-import { connect, openPeer } from '@sealpost/sdk'
-import { Attachments } from '@sealpost/sdk/attachments'
-import { join } from '@sealpost/sdk/join'
-import { setSpace } from '@sealpost/sdk/state'
-import type { Place } from './testing-world.ts'
+import type { MeshId, PeerKey } from '@sealpost/std'
+import { Attachments } from '../../attachments/index.ts'
+import { connect, openPeer } from '../../client.ts'
+import { join } from '../../joining.ts'
+import { setSpace } from '../../state/index.ts'
 
 const [placeText, keyFile, invite] = process.argv.slice(2)
 const { contents } = await readKeyFile(keyFile!)
 if (contents.kind !== 'peer') throw new Error('it is no key file of a peer')
 const { identity } = contents
-const place: Place = { ...JSON.parse(placeText!), identity }
+const place = { ...(JSON.parse(placeText!) as { url: string; brokerKey: PeerKey; meshId: MeshId }), identity }
 
 async function tell(what: string, act: () => Promise<unknown>): Promise<void> {
   const outcome = await act().catch((error) => error.code)
