@@ -34,7 +34,7 @@ export class Leavers {
     world.oracle.mark('pool: a holder left')
     const leftAtMs = world.clock.nowMs
     world.clock.after(WITHIN_STATEMENTS * databaseMs + ROOM_MS, () => {
-      if (world.path.mayLackSince(leftAtMs)) return
+      if (world.path.mayLackSince(leftAtMs) || world.overlaps.mayLackSince(leftAtMs)) return
       for (const [row, lease] of this.heldBy(session)) if (held.get(row) === lease) world.oracle.keptByLeaver(row)
     })
   }

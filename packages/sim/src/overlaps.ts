@@ -6,7 +6,7 @@
  */
 import type { Settle, Want } from '@sealpost/protocol'
 import type { Batch } from '@sealpost/queue'
-import { type Random, seededRandom } from '@sealpost/std'
+import { type Millis, type Random, seededRandom } from '@sealpost/std'
 import type { ShardLife } from './shard-life.ts'
 import type { SimPeer } from './sim-peer.ts'
 import type { World } from './world.ts'
@@ -18,6 +18,8 @@ const SENDS = 50
 const MOVES = 3
 const MOVE_AFTER_MS = 50
 const HELD_MS_MAX = 3_000
+/** Settles that came while a commit was held back are committed, some at a time, within this. */
+const WAITING_MS = 500
 
 export class Overlaps {
   private readonly world: World
@@ -26,6 +28,7 @@ export class Overlaps {
   private mover: SimPeer | null = null
   /** It moves when it next settles something. */
   private isMoveDue = false
+  private releasedAtMs: Millis = -Infinity
   private held: { readonly shard: ShardLife; readonly begin: () => void }[] = []
 
   constructor(world: World, seed: number, isOn: boolean) {
@@ -67,7 +70,13 @@ export class Overlaps {
     clock.after(plan.databaseMs + 1, () => begin(asOf))
   }
 
+  /** Commits that were asked for since then may have waited here. */
+  mayLackSince(ms: Millis): boolean {
+    return this.held.length > 0 || ms < this.releasedAtMs + WAITING_MS
+  }
+
   private release(): void {
+    if (this.held.length > 0) this.releasedAtMs = this.world.clock.nowMs
     for (const { begin } of this.held.splice(0)) begin()
   }
 
