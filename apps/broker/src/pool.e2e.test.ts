@@ -184,13 +184,12 @@ test('a message is with whoever is free: the least loaded, one at a time, with t
   gates[1]!.resolve()
   await until('who was first takes the next', () => cat.texts.length === 2)
   gates[0]!.resolve()
-  const receipts = () => ann.events.filter((event) => event.type === 'receipt')
-  await until('the receipts', () => receipts().length === 6)
-  expect(
-    receipts()
-      .map(({ recipient, event }) => [recipient, event])
-      .sort(),
-  ).toEqual(['pushed', 'settled'].flatMap((event) => Array.from({ length: 3 }, () => [pool.id, event])))
+  const receipts = (event: string) => ann.events.filter((one) => one.type === 'receipt' && one.event === event)
+  // The third is settled at once, perhaps before its push is reported; then no `pushed` follows.
+  await until('the receipts', () => receipts('settled').length === 3 && receipts('pushed').length >= 2)
+  expect(receipts('settled').length + receipts('pushed').length).toBeLessThanOrEqual(6)
+  for (const receipt of [...receipts('settled'), ...receipts('pushed')])
+    expect(receipt).toMatchObject({ recipient: pool.id })
   await Promise.all([ann, bob, cat].map(({ peer }) => peer.close()))
 })
 
