@@ -1,35 +1,18 @@
 import { expect, test } from 'vitest'
-import { type Frame, instrument, type Reporter } from './instrument.ts'
+import { instrument, stackReporter } from './instrument.ts'
 
 /** Runs the instrumented source and returns its calls, each as `caller>callee`, and what it evaluates to. */
 async function callsOf(source: string): Promise<{ calls: string[]; result: unknown }> {
   const names: string[] = []
   const made: string[] = []
   const calls: string[] = []
-  const stack: Frame[] = []
-  const trace: Reporter = {
-    enter(functionId) {
-      const caller = stack.at(-1)
-      calls.push(`${caller ? made[caller.call] : ''}>${names[functionId]}`)
-      const frame = { call: made.push(names[functionId]!) - 1 }
-      stack.push(frame)
-      return frame
-    },
-    leave(frame) {
-      if (stack.includes(frame)) stack.length = stack.lastIndexOf(frame)
-    },
-    suspend(frame, value) {
-      trace.leave(frame)
-      return value
-    },
-    resume(frame, value) {
-      stack.push(frame)
-      return value
-    },
-  }
+  const { reporter, stack } = stackReporter((functionId, caller) => {
+    calls.push(`${caller ? made[caller.call] : ''}>${names[functionId]}`)
+    return made.push(names[functionId]!) - 1
+  })
   const code = instrument(source, (name) => names.push(name) - 1)
   const plain = new Bun.Transpiler({ loader: 'ts' }).transformSync(code)
-  const result = await new Function('__trace', `${plain}\nreturn main()`)(trace)
+  const result = await new Function('__trace', `${plain}\nreturn main()`)(reporter)
   expect(stack).toEqual([])
   return { calls, result }
 }

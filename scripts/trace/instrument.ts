@@ -19,6 +19,34 @@ export interface Frame {
   readonly call: number
 }
 
+/**
+ * A reporter that keeps the stack of calls. `entered` returns the number of the call; a recorder that is off returns -1.
+ * Behind a rejected await the frame is not on the stack, so leaving it changes nothing.
+ */
+export function stackReporter(entered: (functionId: number, caller: Frame | undefined) => number) {
+  const stack: Frame[] = []
+  const leave = (frame: Frame) => {
+    if (stack.includes(frame)) stack.length = stack.lastIndexOf(frame)
+  }
+  const reporter: Reporter = {
+    enter(functionId) {
+      const frame = { call: entered(functionId, stack.at(-1)) }
+      stack.push(frame)
+      return frame
+    },
+    leave,
+    suspend(frame, value) {
+      leave(frame)
+      return value
+    },
+    resume(frame, value) {
+      stack.push(frame)
+      return value
+    },
+  }
+  return { reporter, stack }
+}
+
 interface Node {
   readonly type: string
   readonly start: number

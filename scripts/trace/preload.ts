@@ -4,7 +4,7 @@
  */
 import { readFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
-import { type Frame, instrument, type Reporter } from './instrument.ts'
+import { instrument, stackReporter } from './instrument.ts'
 
 export type Call = readonly [functionNo: number, callerNo: number]
 
@@ -17,29 +17,12 @@ export interface Recording {
 
 const ROOT = join(import.meta.dirname, '../..')
 const functions: { file: string; name: string }[] = []
-const stack: Frame[] = []
 let calls: Call[] | null = null
 let isInInterval = false
 
-const reporter: Reporter = {
-  enter(functionId) {
-    const frame = { call: calls === null || isInInterval ? -1 : calls.push([functionId, stack.at(-1)?.call ?? -1]) - 1 }
-    stack.push(frame)
-    return frame
-  },
-  leave(frame) {
-    // Behind a rejected await the frame is not on the stack.
-    if (stack.includes(frame)) stack.length = stack.lastIndexOf(frame)
-  },
-  suspend(frame, value) {
-    reporter.leave(frame)
-    return value
-  },
-  resume(frame, value) {
-    stack.push(frame)
-    return value
-  },
-}
+const { reporter, stack } = stackReporter((functionId, caller) =>
+  calls === null || isInInterval ? -1 : calls.push([functionId, caller?.call ?? -1]) - 1,
+)
 Object.assign(globalThis, { __trace: reporter })
 
 // Timers that repeat belong to no message.
