@@ -1,8 +1,8 @@
-/** One statement at a time, for all that was given meanwhile: so that nobody fills the pool of connections with them. */
+/** Runs one statement at a time, so that no peer fills the pool of connections; items added meanwhile share the next one. */
 export class Serial<Item> {
   readonly #max: number
   readonly #run: (items: readonly Item[]) => Promise<boolean>
-  readonly #waiting: Item[] = []
+  readonly #waiting: Waiting<Item>[] = []
   #isBusy = false
 
   /** `run` takes at most `max` items, returns whether they are done, and doesn't reject. */
@@ -11,14 +11,25 @@ export class Serial<Item> {
     this.#run = run
   }
 
-  /** Returns false if something failed; true at once while a former call is at work, which does these, too. */
-  async add(items: readonly Item[]): Promise<boolean> {
-    this.#waiting.push(...items)
-    if (this.#isBusy) return true
-    this.#isBusy = true
-    let areDone = true
-    while (this.#waiting.length > 0) areDone = (await this.#run(this.#waiting.splice(0, this.#max))) && areDone
-    this.#isBusy = false
-    return areDone
+  /** Resolves when these items were run: true if every call that took some of them is done. */
+  add(items: readonly Item[]): Promise<boolean> {
+    const ended = items.map((item) => new Promise<boolean>((end) => this.#waiting.push({ item, end })))
+    if (!this.#isBusy) void this.#work()
+    return Promise.all(ended).then((areDone) => areDone.every(Boolean))
   }
+
+  async #work(): Promise<void> {
+    this.#isBusy = true
+    while (this.#waiting.length > 0) {
+      const taken = this.#waiting.splice(0, this.#max)
+      const isDone = await this.#run(taken.map(({ item }) => item))
+      for (const { end } of taken) end(isDone)
+    }
+    this.#isBusy = false
+  }
+}
+
+interface Waiting<Item> {
+  readonly item: Item
+  readonly end: (isDone: boolean) => void
 }
