@@ -10,7 +10,7 @@ import { errorFields, type Log } from './log.ts'
 export const DESCRIPTORS_LOOK_EVERY_MS = 250
 /** For connections to Postgres, name look-ups and files while the port is closed. */
 export const DESCRIPTORS_RESERVED = 64
-/** With fewer free than these beside the reserve, nobody new is let in. Opening them all takes 190 µs. */
+/** With fewer descriptors free beside the reserve, the broker admits no new session. Opening all of them takes 190 µs. */
 export const DESCRIPTORS_FREE_MIN = 32
 
 /** The public port. */

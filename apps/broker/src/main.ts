@@ -305,7 +305,7 @@ const admissionLimits = (config: Config): AdmissionLimits => ({
   chunks: { perSecond: config.CHUNKS_PER_SECOND, burst: config.CHUNKS_BURST },
 })
 
-/** A frame is larger than the envelopes in it, and a member says more than mail: settles, questions, entries of a state. */
+/** A frame is larger than its envelopes, and a member also sends settles, requests and state entries. */
 const INTAKE_FACTOR = { perSecond: 8, burst: 4 }
 
 const intakeRate = (config: Config): Rate => ({

@@ -57,7 +57,7 @@ test('senders are told when all of their frame is committed', async () => {
   expect(told).toEqual([3])
 })
 
-test('a statement that fails tells nobody, ends no other one, and is known to whoever waits', async () => {
+test('a failed statement notifies no sender, stops no other statement, and is reported to its caller', async () => {
   const done = rejections.add(upTo(1, 20).map(rejectOf), [toldOf(20)])
   statements[0]!.answer.reject(new Error('cut'))
   await new Promise((resolve) => setImmediate(resolve))

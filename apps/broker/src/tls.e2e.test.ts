@@ -60,7 +60,7 @@ class Trusting extends WebSocket {
 
 const trusting = Trusting as unknown as NonNullable<ConnectOptions['webSocket']>
 
-/** Whose certificate a new connection is shown. */
+/** Returns the subject of the certificate that a new connection receives. */
 const shown = (broker: BrokerProcess) =>
   new Promise<string>((resolve, reject) => {
     const socket = connectTls({ host: '127.0.0.1', port: broker.port, ca }, () => {
@@ -117,7 +117,7 @@ test('plain text gets no answer', async () => {
   expect(await closed).toBe(1006)
 })
 
-test('a new certificate counts for new connections, and sessions go on', async () => {
+test('new connections get a new certificate, and sessions continue', async () => {
   const live = { cert: pathOf(folder, 'live.pem'), key: pathOf(folder, 'live-key.pem') }
   const [first, second] = [await authority.certify(), await authority.certify()]
   await copyFile(first.cert, live.cert)
@@ -155,7 +155,7 @@ test('a start with a certificate that can not be served ends with its code, also
   await expect(started).rejects.toMatchObject({ code: 'tls_certificate_expired' })
 })
 
-test('half of the settings, or a PUBLIC_URL without TLS, is told with the other wrong settings', async () => {
+test('one of the two settings alone, or a PUBLIC_URL without TLS, is reported with the other invalid settings', async () => {
   const env = { DATABASE_URL: world.databaseUrl, PORT: 'x' }
   const half = await runBroker({ ...env, TLS_KEY: files.key })
   expect(half).toMatchObject({ code: 2, stderr: expect.stringContaining('both or neither: TLS_CERT is missing.\n') })

@@ -26,7 +26,7 @@ export async function askBroker(url: string, signal: AbortSignal): Promise<Broke
       redirect: 'error',
     }).catch((error) => {
       trouble = certificateTrouble(error)
-      return null // told as not live
+      return null // reported as not live
     })
   const [live, ready, version] = await Promise.all([get('/livez'), get('/readyz'), get('/version')])
   return {

@@ -168,7 +168,7 @@ async function encryption({ transport }: Database): Promise<Found> {
   if (protocol === null && isLocal) return ok('none, and nothing leaves this machine')
   if (protocol === null)
     return warning(
-      `none on the way to ${host.host}: whoever is on it reads who writes to whom, and can act as this account. Set sslmode=verify-full and sslrootcert in the URL`,
+      `no TLS to ${host.host}: anyone on the network path can read who writes to whom and act as this account. Set sslmode=verify-full and sslrootcert in the URL`,
     )
   const remarks = {
     none: 'the certificate of the server is not verified; sslmode=verify-full does that',

@@ -1,4 +1,4 @@
-/** Fingerprints on the command line: nobody is called like one, and each means its key. */
+/** Fingerprints on the command line: no member can have one as a name, and each stands for its key. */
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { letIn, Machine, startUp } from './testing-cli.ts'
 

@@ -126,7 +126,7 @@ function unreachable(): OperatingError {
 
 interface OpenedSession extends PeerSession {
   readonly calls: PeerCalls
-  /** Rejects when the platform does not trust the broker's certificate. The peer goes on dialling. */
+  /** Rejects when the platform does not trust the broker's certificate. The peer keeps dialling. */
   readonly distrusted: Promise<never>
 }
 

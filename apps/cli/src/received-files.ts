@@ -17,7 +17,7 @@ export type FileFate =
   | { readonly name: 'left' }
   /** The broker can't give it now. */
   | { readonly name: 'later'; readonly code: string }
-  /** Nobody can save it any more. */
+  /** The file can't be saved any more. */
   | { readonly name: 'lost'; readonly code: string }
 
 const LOST: readonly string[] = ['attachment_unknown', 'attachment_changed', 'attachment_truncated', 'chunk_missing']

@@ -98,7 +98,7 @@ function portOf(text: string | undefined): number {
   return port
 }
 
-/** Of several hosts one is meant that takes writes; a single one is taken as it is, and judged by what it says of itself. */
+/** With several hosts the default is one that takes writes. A single host is accepted as it is and checked after connecting. */
 function targetOf(text: string | undefined, hosts: readonly Host[]): Target {
   if (text === undefined) return hosts.length > 1 ? 'read-write' : 'any'
   return oneOf(TARGETS, 'target_session_attrs', text)
@@ -142,7 +142,7 @@ const IGNORED = [
   ...['connect_timeout', 'fallback_application_name', 'sslcompression', 'sslsni'],
   ...['keepalives', 'keepalives_idle', 'keepalives_interval', 'keepalives_count'],
 ]
-/** What somebody who asks for it relies on. */
+/** Security settings: ignoring one would weaken the connection that the URL asks for. */
 const UNSUPPORTED = [
   ...['hostaddr', 'passfile', 'service', 'sslcrl', 'sslcrldir', 'sslpassword', 'sslcertmode', 'require_auth'],
   ...['requirepeer', 'ssl_min_protocol_version', 'ssl_max_protocol_version', 'load_balance_hosts'],

@@ -98,7 +98,7 @@ function connected(socket: Socket): Socket {
   return Object.assign(socket, { connect })
 }
 
-/** What `options` of the URL says is said last, and so holds. */
+/** Sent last, so that `options` of the URL override the defaults. */
 function optionsOf({ options = '', ...session }: Readonly<Record<string, string | number>>): string {
   const set = Object.entries(session).map(([name, value]) => `-c ${name}=${String(value).replace(/[\\ ]/g, '\\$&')}`)
   return [...set, options].join(' ').trim()

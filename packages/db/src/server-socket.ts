@@ -95,7 +95,7 @@ const YES = 'S'.charCodeAt(0)
 async function offersTls(socket: Socket, address: Address): Promise<boolean> {
   socket.write(words(SSL_REQUEST))
   const answer = (await ready(socket, 'data')) as Buffer
-  // What came behind it was said by nobody in particular, and would be read as said by the server (CVE-2021-23222).
+  // Unauthenticated bytes after this reply would be taken for the server's (CVE-2021-23222).
   if (answer.length !== 1)
     throw new DatabaseError('db_tls_failed', `${at(address)} said more than whether it offers TLS before TLS began`)
   return answer[0] === YES

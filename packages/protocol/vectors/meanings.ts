@@ -455,7 +455,7 @@ export const MEANINGS: Meanings = {
       'Asks for a `pong`, which is sent when everything that this session settled, rejected or gave back before is ' +
       'committed, 2 seconds later at most. A client that closes waits for it, so that its next session is not given ' +
       'again what it settled.',
-    fields: { ref: 'any number; the answer says it' },
+    fields: { ref: 'any number; the `pong` repeats it' },
   },
   enrol: {
     about: 'In the place of `auth`, to become a member by an invite. Answered by `enrolled`, or refused.',

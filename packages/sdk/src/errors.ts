@@ -14,7 +14,7 @@ import type { HttpRefusalCode } from './http/http-codes.ts'
  *   peer ended before it rejected anything: start it with the key file from after the rotation.
  * - `aborted`: the caller's signal fired before the first session.
  * - `certificate_untrusted`: the platform does not trust the TLS certificate of the broker: its authority is unknown, it is for
- *   another name, or it has expired. A peer with a session goes on dialling.
+ *   another name, or it has expired. A peer that had a session keeps dialling.
  * - `connection_lost`: of `join`: no answer came. The same invite may be tried again with the same identity.
  * - `invite_malformed`: it is no invite, or not as it was signed.
  * - `name_malformed`: a name is 1 to 64 characters of printable ASCII without `/ , * ( )` and no hyphen at its beginning. Spaces

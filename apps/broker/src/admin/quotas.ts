@@ -1,4 +1,4 @@
-/** How much of each quota of a mesh is used, and by whom most. It reads as many rows as quotas allow, so nobody asks by the second. */
+/** Use of each quota of a mesh, and its largest user. Reads as many rows as the quotas allow, so do not poll it every second. */
 import { countMembers, type Database, findMeshes, findPeers, type LargestUse, largestUses } from '@sealpost/db'
 import type { Quota, Quotas } from '@sealpost/operator'
 import type { Measured } from '@sealpost/protocol'

@@ -1,4 +1,4 @@
-/** Downloads of files. A client gives a call 60 s, so a download goes on between two calls. */
+/** Downloads of files. A client allows 60 s per call, so a download continues between two calls. */
 import { attachmentOf, type Progress } from '@sealpost/sdk/attachments'
 import { OperatingError } from '@sealpost/std'
 import { saveFile } from '../files.ts'
@@ -25,7 +25,7 @@ export class FileSaver {
   save({ messageId, message }: OpenMessage): Download {
     const underWay = this.downloads.get(messageId)
     if (underWay) return underWay
-    if (message.attachment === null) throw new OperatingError('no_file', `No file goes with the message ${messageId}.`)
+    if (message.attachment === null) throw new OperatingError('no_file', `The message ${messageId} has no file.`)
     const file = attachmentOf(message)
     if (!file)
       throw new OperatingError('attachment_unreadable', 'The file is of a later version of sealpost: update this one.')
@@ -37,11 +37,11 @@ export class FileSaver {
       progress: { bytes: 0, total: file.bytes },
     }
     this.downloads.set(messageId, download)
-    download.done.catch(() => undefined) // told by the next call
+    download.done.catch(() => undefined) // the next call reports it
     return download
   }
 
-  /** Its end was told: another call begins another one. */
+  /** The caller has received the outcome. The next call starts a new download. */
   forget({ messageId }: OpenMessage): void {
     this.downloads.delete(messageId)
   }

@@ -31,7 +31,7 @@ test('a time beyond its patience ends a request at once', async () => {
   expect(asked).toEqual(['/v1/token/challenge'])
 })
 
-test('a space waits for as long as it was told', async () => {
+test('a space waits as long as the broker asks', async () => {
   const { fetch } = limited()
   const waits: number[] = []
   const wait = async (ms: number) => void waits.push(ms)

@@ -35,7 +35,7 @@ const AUTHOR_HEX = 64
 export const REACTION_BYTES_MAX = 64
 /** Of one member to one target. */
 export const REACTIONS_MAX = 16
-/** Two processes of one member write one key against each other; then the last one is told. */
+/** Two processes of one member overwrite each other's key; after this many attempts the write fails. */
 const TRIES_MAX = 16
 
 export class Reactions implements AsyncDisposable {

@@ -58,7 +58,7 @@ export interface StreamQuestion {
   readonly signal?: AbortSignal | undefined
 }
 
-/** A broker says every 15 s that an answer without events is alive. */
+/** The broker sends a keep-alive every 15 s on a response without events. */
 const SILENT_MAX_MS = 40_000
 
 export class SpaceCalls {
