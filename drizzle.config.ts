@@ -2,12 +2,7 @@ import { defineConfig } from 'drizzle-kit'
 
 export default defineConfig({
   dialect: 'postgresql',
-  schema: [
-    './packages/db/src/schema.ts',
-    './packages/db/src/schema-admin.ts',
-    './packages/db/src/schema-history.ts',
-    './packages/db/src/schema-attachments.ts',
-  ],
-  out: './packages/db/migrations',
+  schema: './packages/schema/src/tables/*.ts',
+  out: './packages/schema/migrations',
   dbCredentials: { url: process.env.DATABASE_URL ?? '' },
 })

@@ -7,9 +7,9 @@
 import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type BrokerProgram, startBroker } from '@sealpost/broker/program'
-import { startEmbedded } from '@sealpost/db/embedded'
-import { scratchDatabase } from '@sealpost/db/testing'
+import { type BrokerProgram, startBroker } from '@sealpost/broker-program'
+import { startEmbedded } from '@sealpost/embedded-pg'
+import { scratchDatabase } from '@sealpost/schema/testing'
 import { expect, test } from 'vitest'
 import { ROOT, textOf, yamlOf } from './deploy/sources.ts'
 import { blocksOf } from './doc-blocks/blocks.ts'
@@ -218,4 +218,16 @@ test('docs/deploy/README.md, TLS: two brokers behind one name', async () => {
     brokers.push(await site.broker({ ...shared, SHARD_NAME, PUBLIC_URL: 'ws://127.0.0.1:0' }))
   const names = { [DATABASE_URL]: url, 'wss://broker.example': dialled(brokers[1]!) }
   expect(await site.run(blocksBelow('docs/deploy/README.md', 'TLS').at(-1)!, names)).toMatch(ARRIVED)
+})
+
+test.skipIf(!Bun.which('systemd-analyze'))('the unit is as systemd has it', async () => {
+  const unit = textOf('docs/deploy/systemd/sealpost.service')
+  const here = unit.replace('/usr/local/bin/bun /opt/sealpost', `${process.execPath} ${ROOT}`)
+  const folder = process.env.TMPDIR ?? '/tmp'
+  const file = join(folder, `sealpost-${process.pid}.service`)
+  await Bun.write(file, here)
+  const { exitCode, stderr } = Bun.spawnSync(['systemd-analyze', 'verify', '--man=no', file], { stderr: 'pipe' })
+  await Bun.file(file).delete()
+  expect(`${stderr}`.split('\n').filter((line) => line.includes('sealpost-'))).toEqual([])
+  expect(exitCode).toBe(0)
 })

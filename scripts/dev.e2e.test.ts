@@ -4,8 +4,8 @@ import { once } from 'node:events'
 import { mkdtemp, readFile, rm, stat } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type Database, openDatabase } from '@sealpost/db'
 import { readKeyFile } from '@sealpost/identity/key-file'
+import { type Database, openDatabase } from '@sealpost/pg'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 
 const DEV = join(import.meta.dirname, 'dev.ts')

@@ -9,16 +9,18 @@ import { existsSync } from 'node:fs'
 import { mkdir, rename, rm } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { join, relative, resolve } from 'node:path'
-import type { BrokerProgram } from '@sealpost/broker/program'
-import { addMembers, createMesh, migrate, openDatabase } from '@sealpost/db'
-import { type EmbeddedPostgres, startEmbedded } from '@sealpost/db/embedded'
+import type { BrokerProgram } from '@sealpost/broker-program'
+import { type EmbeddedPostgres, startEmbedded } from '@sealpost/embedded-pg'
+import { newMeshId } from '@sealpost/harness/members/mesh'
+import { shellUrl } from '@sealpost/harness/postgres/own-postgres'
+import { startOwnBroker } from '@sealpost/harness/programs/own-broker'
+import { endOnSignals, forever, Teardown } from '@sealpost/harness/programs/teardown'
 import { bindBoxKey, generateIdentity, generateSigningKeys, normalizeAuthority, ready } from '@sealpost/identity'
 import { type PeerKeyFile, readKeyFile, writeKeyFile } from '@sealpost/identity/key-file'
+import { openDatabase } from '@sealpost/pg'
+import { migrate } from '@sealpost/schema'
 import { type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
-import { shellUrl } from './lib/embedded-url.ts'
-import { startOwnBroker } from './lib/own-broker.ts'
-import { endOnSignals, forever, Teardown } from './lib/teardown.ts'
-import { newMeshId } from './load/seed.ts'
+import { addMembers, createMesh } from '@sealpost/store'
 
 const FOLDER = resolve('.sealpost')
 const EXAMPLE = join(import.meta.dirname, '../docs/examples/hello.ts')
@@ -28,7 +30,7 @@ const PORTS = 50
 const YEAR_MS = 365 * 86_400_000
 
 const teardown = new Teardown()
-endOnSignals(teardown, () => 0)
+endOnSignals(teardown, 0)
 try {
   await ready()
   await mkdir(FOLDER, { recursive: true, mode: 0o700 })

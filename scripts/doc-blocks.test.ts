@@ -1,7 +1,7 @@
 /** How the documentation's blocks are read; that they do what they say is shown by `doc-blocks.e2e.test.ts`. */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { sealpost } from '@sealpost/cli/program'
+import { sealpostFor } from '@sealpost/cli/program'
 import { allPages, ROOT } from '@sealpost/docs/pages'
 import type { CommanderError } from 'commander'
 import { expect, test } from 'vitest'
@@ -68,7 +68,7 @@ const withIds = (words: readonly string[]) =>
 /** What our command says of it, if it does not take it. */
 async function faultOf(words: readonly string[], allowed: readonly string[]): Promise<string | undefined> {
   const silent = { write: () => true } as unknown as NodeJS.WriteStream
-  const program = sealpost(() => async () => undefined, { out: silent, err: silent })
+  const program = await sealpostFor(words, () => async () => undefined, { out: silent, err: silent })
   const error: CommanderError | null = await program.parseAsync(withIds(words), { from: 'user' }).then(
     () => null,
     (cause) => cause,

@@ -7,7 +7,7 @@ import { World } from '@sealpost/broker/testing'
 import { expect, onTestFinished, test } from 'vitest'
 
 const K6 = join(import.meta.dirname, '../docs/k6')
-const STAND_IN = join(import.meta.dirname, 'lib/k6-stand-in.ts')
+const STAND_IN = join(import.meta.dirname, 'test/k6-stand-in.ts')
 
 test('both scripts send and settle', { timeout: 120_000 }, async () => {
   await using world = await World.open()

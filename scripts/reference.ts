@@ -7,4 +7,4 @@ import { cliReference } from '@sealpost/cli/reference'
 const folder = join(import.meta.dirname, '../docs/reference')
 await mkdir(folder, { recursive: true })
 await writeFile(join(folder, 'config.md'), configReference())
-await writeFile(join(folder, 'cli.md'), cliReference())
+await writeFile(join(folder, 'cli.md'), await cliReference())

@@ -3,11 +3,12 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type Database, migrate, openDatabase, openListener, openPipeline, prepareDatabase } from '@sealpost/db'
-import { type EmbeddedPostgres, startEmbedded } from '@sealpost/db/embedded'
-import { unhurried } from '@sealpost/db/testing'
+import { type EmbeddedPostgres, startEmbedded } from '@sealpost/embedded-pg'
+import { backUp, followPrimary } from '@sealpost/harness/postgres/backup'
+import { type Database, openDatabase, openListener, openPipeline } from '@sealpost/pg'
+import { unhurried } from '@sealpost/pg/testing'
+import { migrate, prepareDatabase } from '@sealpost/schema'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { backUp, followPrimary } from './drill/files.ts'
 
 const SMALL = { settings: { shared_buffers: '64MB' } }
 const IS_STANDBY = 'select pg_is_in_recovery()::text as it'
@@ -68,7 +69,7 @@ describe('each driver takes a host that will do', () => {
     const url = urlOf([1, standby.port])
     for (const open of [openDatabase, openPipeline])
       await expect(open(url, unhurried)).rejects.toMatchObject({
-        ...{ code: 'db_not_done', retryable: true },
+        ...{ code: 'db_not_executed', retryable: true },
         message: expect.stringMatching(
           /127\.0\.0\.1:1 is not available: it refuses .*; .* is not available: it is a standby$/,
         ),
@@ -104,7 +105,7 @@ test('migrations, logins and listeners follow the URL to the primary', async () 
   expect(await db.run((sql) => sql`select current_user as name`)).toEqual([{ name: 'broker' }])
   await db.close()
   const heard = Promise.withResolvers<string>()
-  const ports = { heard: (_: string, payload: string) => heard.resolve(payload), gone: () => undefined }
+  const ports = { onNotification: (_: string, payload: string) => heard.resolve(payload), onClosed: () => undefined }
   const listener = await openListener(url, 'test', ports)
   await listener.listen(['several'])
   await listener.notify([{ channel: 'several', payload: 'hosts' }])

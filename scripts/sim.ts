@@ -8,7 +8,7 @@ import { Command, InvalidArgumentError } from 'commander'
 const SEED_MAX = 2 ** 31
 
 const program = new Command('sim')
-  .description('Runs the real engine, writer, drain and SDK in simulated worlds, each made from a seed.')
+  .description('Runs the real driver, engine and SDK in simulated worlds, each made from a seed.')
   .option('--seed <n>', 'replay this one', wholeNumber)
   .option('--seeds <n>', 'run so many', wholeNumber, 500)
   .option('--from <n>', 'the first of them', wholeNumber)

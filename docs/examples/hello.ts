@@ -8,10 +8,10 @@ async function peer(name: string) {
 }
 
 const [alice, bob] = await Promise.all([peer('alice'), peer('bob')])
-await alice.send(bob.key, 'Are you there?') // resolves when Postgres has it on disk
+await alice.send(bob.key, 'Are you there?') // resolves when Postgres has synced it to disk
 for await (const message of bob) {
-  console.log(`${message.sender === alice.key ? 'alice' : 'somebody'}: ${message.text()}`)
-  message.settle() // leaves the queue; without it, it would come again
+  console.log(`${message.sender === alice.key ? 'alice' : 'another peer'}: ${message.text()}`)
+  message.settle() // deletes it from the queue; an unsettled message is redelivered
   break
 }
 await Promise.all([alice.close(), bob.close()])

@@ -10,7 +10,7 @@ async function place(name: string) {
 
 const [alice, bob] = await Promise.all([place('alice'), place('bob')])
 const peer = await connect(alice)
-const crew = await peer.groups.createGroup('crew', [bob.identity.signing.publicKey])
+const crew = await peer.groups.create('crew', [bob.identity.signing.publicKey])
 await setSpace({ ...alice, group: crew.id }, { historyFor: 'all' }) // from now on this group keeps state and history
 
 const hers = await openState({ ...alice, group: crew.id }) // the first to open it makes the keys, for both

@@ -6,10 +6,10 @@
  * The file holds secret keys of peers that exist for the test only, and a token that is good for an hour.
  */
 import { chmod } from 'node:fs/promises'
+import { HttpSender } from '@sealpost/harness/members/http-sender'
+import { generateMesh } from '@sealpost/harness/members/mesh'
+import { LoadDatabase } from '@sealpost/loadtest/environment/database'
 import type { PeerKey } from '@sealpost/std'
-import { LoadDatabase } from '../../scripts/load/database.ts'
-import { HttpSender } from '../../scripts/load/http-sender.ts'
-import { inventMesh } from '../../scripts/load/seed.ts'
 
 /** The file, for the k6 scripts. */
 export interface Prepared {
@@ -35,7 +35,7 @@ async function prepare(brokerUrl: string, count: number, databaseUrl: string): P
   const { host } = new URL(brokerUrl)
   const version = await (await fetch(`${brokerUrl.replace(/^ws/, 'http')}/version`)).json()
   const { brokerKey } = version as { readonly brokerKey: PeerKey }
-  const mesh = await inventMesh(count)
+  const mesh = await generateMesh(count)
   const database = await LoadDatabase.open(databaseUrl)
   await database.seed(mesh).finally(() => database.close())
   const { meshId, peerKeys, secrets, bindings } = mesh

@@ -1,8 +1,9 @@
 /**
  * Applies the tables of `rules.ts` to a list of files: a pure function, so that each rule can be shown to fail.
  *
- * Unit tests and benchmarks keep to the directions like any source, but may use every word and the root's development
- * tools. Tests that compose (`.pg.test.ts`, `.e2e.test.ts`) may import whatever is declared.
+ * Unit tests and benchmarks keep to the directions like any source, but may use every word, the root's development tools
+ * and the test support of any package. Tests that compose (`.pg.test.ts`, `.e2e.test.ts`) may import any declared package.
+ * No file of an app or a package imports another app.
  */
 import { posix } from 'node:path'
 import {
@@ -12,6 +13,7 @@ import {
   GIVEN_BY_TOOLS,
   LIBRARY_HOMES,
   LINES_MAX,
+  OPEN_ENTRIES,
   SERVER_FOLDERS,
   TOOL_FILES,
   USED_UNIMPORTED,
@@ -45,6 +47,7 @@ export interface Findings {
 
 export function checkRepository(files: readonly SourceFile[], manifests: readonly Manifest[]): Findings {
   const root = manifests.find((manifest) => manifest.folder === '')
+  const apps = manifests.filter(({ folder }) => folder.startsWith('apps/')).map(({ name }) => name)
   const found: Collected = { violations: [], imports: new Map(), sources: {} }
   for (const manifest of manifests) found.sources[manifest.folder] = 0
   for (const file of files) {
@@ -56,7 +59,7 @@ export function checkRepository(files: readonly SourceFile[], manifests: readonl
     if (!isTest(file.path)) found.sources[owner.folder] = (found.sources[owner.folder] ?? 0) + 1
     checkLength(file, found)
     checkWords(file, found)
-    checkImports(file, owner, root, found)
+    checkImports(file, { owner, root, apps }, found)
   }
   for (const manifest of manifests) checkManifest(manifest, found)
   const importsSeen = [...found.imports.values()].reduce((sum, modules) => sum + modules.length, 0)
@@ -89,26 +92,32 @@ function isWordAllowed(rule: WordRule, path: string): boolean {
   return !startsWithAny(path, rule.notIn ?? [])
 }
 
-function checkImports(file: SourceFile, owner: Manifest, root: Manifest | undefined, found: Collected): void {
+interface Surroundings {
+  /** The package of the file. */
+  owner: Manifest
+  root: Manifest | undefined
+  /** The names of all apps. */
+  apps: readonly string[]
+}
+
+function checkImports(file: SourceFile, around: Surroundings, found: Collected): void {
+  const { owner } = around
   const modules = found.imports.get(owner.folder) ?? []
   found.imports.set(owner.folder, modules)
   for (const { specifier, line } of importsOf(file.source)) {
     modules.push(specifier ?? '')
-    const problem = specifier === undefined ? 'imports a computed name' : problemOf(specifier, file, owner, root)
+    const problem = specifier === undefined ? 'imports a computed name' : problemOf(specifier, file, around)
     if (problem) found.violations.push(`${file.path}:${line}: ${problem}`)
   }
 }
 
-function problemOf(
-  specifier: string,
-  file: SourceFile,
-  owner: Manifest,
-  root: Manifest | undefined,
-): string | undefined {
+function problemOf(specifier: string, file: SourceFile, { owner, root, apps }: Surroundings): string | undefined {
   if (specifier.startsWith('.')) return problemOfOwnFile(specifier, file, owner)
   if (/^(?:node|bun)(?::|$)/.test(specifier)) return problemOfPlatform(specifier, file)
   return (
-    problemOfDirection(specifier, file, owner) ??
+    (isOpen(specifier, file)
+      ? undefined
+      : (problemOfApp(specifier, owner, apps) ?? problemOfDirection(specifier, file, owner))) ??
     problemOfHome(specifier, file) ??
     problemOfDeclaration(specifier, file, owner, root)
   )
@@ -119,8 +128,8 @@ function problemOfOwnFile(specifier: string, file: SourceFile, owner: Manifest):
   const isInside =
     owner.folder === '' ? !/^(?:\.\.|packages|apps)\//.test(target) : target.startsWith(`${owner.folder}/`)
   if (!isInside) return `${specifier} leaves the package; import it by name`
-  const folder = SERVER_FOLDERS.find((each) => target.startsWith(each))
-  const mayEnter = !folder || file.path.startsWith(folder) || isTest(file.path)
+  const mayEnter =
+    !startsWithAny(target, SERVER_FOLDERS) || startsWithAny(file.path, SERVER_FOLDERS) || isTest(file.path)
   return mayEnter ? undefined : `${specifier} does not run in a browser`
 }
 
@@ -130,9 +139,21 @@ function problemOfPlatform(specifier: string, file: SourceFile): string | undefi
   return isClosed ? `${specifier} does not run in a browser` : undefined
 }
 
+function isOpen(specifier: string, file: SourceFile): boolean {
+  return OPEN_ENTRIES.some(({ module, importer }) => specifier.startsWith(module) && file.path.startsWith(importer))
+}
+
+/** An app is a program: its tests may import it by name, and the scripts at the root; nothing else may. */
+function problemOfApp(specifier: string, owner: Manifest, apps: readonly string[]): string | undefined {
+  const name = packageOf(specifier)
+  if (owner.folder === '' || name === owner.name || !apps.includes(name)) return undefined
+  return `may not import ${specifier}: an app is a program, start it or move what is shared into a package`
+}
+
 function problemOfDirection(specifier: string, file: SourceFile, owner: Manifest): string | undefined {
-  const target = /^@sealpost\/([^/]+)/.exec(specifier)?.[1]
+  const [, target, entry = ''] = /^@sealpost\/([^/]+)(?:\/(.+))?/.exec(specifier) ?? []
   if (target === undefined || owner.folder === '' || composes(file.path)) return undefined
+  if (isTest(file.path) && entry.startsWith('testing')) return undefined
   const allowed = DIRECTIONS[owner.folder]
   if (!allowed) return `${owner.folder} has no row in DIRECTIONS`
   // A package may name itself: its tests then read like a user's code.
@@ -192,7 +213,10 @@ function composes(path: string): boolean {
 /** Tests, the suites that tests share, and the files at the root. */
 function mayUseTools(path: string, owner: Manifest): boolean {
   return (
-    owner.folder === '' || isTest(path) || TOOL_FILES.includes(path) || /\/(?:conformance|testing)[^/]*\.ts$/.test(path)
+    owner.folder === '' ||
+    isTest(path) ||
+    TOOL_FILES.includes(path) ||
+    /\/(?:conformance|testing)[^/]*\.ts$|\/test\//.test(path)
   )
 }
 

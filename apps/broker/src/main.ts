@@ -2,44 +2,41 @@
 
 import { openConsole } from '@sealpost/console'
 import type { Placement, Rate } from '@sealpost/core'
-import { type Database, MEMBERS_MAX } from '@sealpost/db'
 import { DEMO_PATH, openDemo } from '@sealpost/demo'
+import type { Driver } from '@sealpost/driver'
 import { normalizeAuthority, ready } from '@sealpost/identity'
+import type { Database } from '@sealpost/pg'
 import { PROTOCOL_VERSIONS, SUBPROTOCOLS } from '@sealpost/protocol'
-import { defaultDrainOptions, defaultQueueOptions, defaultWriterOptions, type QueueOptions } from '@sealpost/queue'
+import { defaultQueueOptions, type QueueOptions } from '@sealpost/queue'
 import { PostgresQueue } from '@sealpost/queue/postgres'
 import { OperatingError, type ShardId, toHex } from '@sealpost/std'
+import { MEMBERS_MAX } from '@sealpost/store'
 import manifest from '../package.json'
 import { hostRefusal } from './admin/hosts.ts'
 import { openAdmin } from './admin/start.ts'
-import type { AdmissionLimits } from './admission.ts'
 import { openAttachments } from './attachments/start.ts'
-import { Authenticator } from './authenticator.ts'
-import { type BrokerKeys, readBrokerKeys } from './broker-keys.ts'
-import { openBus } from './bus.ts'
-import { Cells } from './cells.ts'
-import { type Config, limitsOf, printConfig, readConfig } from './config.ts'
-import { configHelp } from './config-reference.ts'
-import { DatabaseOrigin } from './database-origin.ts'
-import { DatabaseWatch } from './database-watch.ts'
-import { askOrigin, openDatabases, prepareDatabase } from './databases.ts'
-import { Driver, type DriverOptions } from './driver.ts'
-import { GroupRegistrar } from './group-registrar.ts'
-import { openHistory } from './history-start.ts'
-import { adminRoutes, type HttpParts, publicRoutes, routesOf, withConsole, withDemo } from './http.ts'
-import { discoveryOf } from './http-discovery.ts'
-import { openApi } from './http-start.ts'
-import { Intakes } from './intake.ts'
-import { errorFields, type Log, openLog } from './log.ts'
-import { residentBytes } from './memory.ts'
-import { Metrics } from './metrics.ts'
-import type { Overload } from './overload.ts'
-import { watchOverload } from './overload-watch.ts'
-import { Ownership } from './ownership.ts'
-import { PersonRegistrar } from './person-registrar.ts'
-import { PoolRegistrar } from './pool-registrar.ts'
-import { Registrar } from './registrar.ts'
+import { type Config, limitsOf, printConfig, readConfig } from './config/config.ts'
+import { configHelp } from './config/reference.ts'
+import { askOrigin, openDatabases, prepareDatabase } from './database/connections.ts'
+import { DatabaseOrigin } from './database/origin.ts'
+import { DatabaseWatch } from './database/watch.ts'
+import { Authenticator } from './directory/authenticator.ts'
+import { type BrokerKeys, readBrokerKeys } from './directory/broker-keys.ts'
+import { Registrar } from './directory/enrolment.ts'
+import { GroupRegistrar } from './directory/groups.ts'
+import { Ownership } from './directory/ownership.ts'
+import { PoolRegistrar } from './directory/pools.ts'
+import { PersonRegistrar } from './directory/users.ts'
+import { openDriver } from './driver.ts'
+import { openHistory } from './history/start.ts'
+import { discoveryOf } from './http/discovery.ts'
+import { openApi } from './http/start.ts'
 import { type RunningBroker, Runs } from './runs.ts'
+import type { AdmissionLimits } from './server/admission.ts'
+import { adminRoutes, type HttpParts, publicRoutes, routesOf, withConsole, withDemo } from './server/http.ts'
+import { Intakes } from './server/intake.ts'
+import type { Overload } from './server/overload.ts'
+import { watchOverload } from './server/overload-watch.ts'
 import {
   helloOf,
   type RunningServer,
@@ -48,17 +45,21 @@ import {
   serve,
   serveAdmin,
   WEBSOCKET_PATH,
-} from './server.ts'
-import { ShardTable } from './shard-table.ts'
-import { SpaceLookup } from './space-lookup.ts'
-import { SpaceNews } from './space-news.ts'
-import { readTls, type Tls, TlsWatch } from './tls-files.ts'
-import { Traces } from './traces.ts'
+} from './server/server.ts'
+import { readTls, type Tls, TlsWatch } from './server/tls-files.ts'
+import { openBus } from './shards/bus.ts'
+import { Cells } from './shards/cells.ts'
+import { ShardTable } from './shards/shard-table.ts'
+import { SpaceLookup } from './spaces/space-lookup.ts'
+import { SpaceNews } from './spaces/space-news.ts'
+import { errorFields, type Log, openLog } from './telemetry/log.ts'
+import { Metrics } from './telemetry/metrics.ts'
+import { Traces } from './telemetry/traces.ts'
 
 /**
  * `replaced`: the database lost something that was acknowledged, or is another one. This run must leave, and the next one
  * begin.
- * @throws OperatingError with one sentence for whoever started it
+ * @throws OperatingError with one sentence for the operator
  */
 export async function startBroker(config: Config, log: Log, replaced: () => void): Promise<RunningBroker> {
   await ready()
@@ -76,17 +77,13 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const metrics = new Metrics(traces)
   const bus = openBus(config, { shard, incarnation, log, metrics })
   const news = new SpaceNews(bus)
-  const driver = new Driver(
+  const timed = metrics.timed.bind(metrics)
+  const driver = openDriver(
+    config,
+    { incarnation, durability, cellUrls: members.cells.ownUrls, timed },
     { ...members, bus, news, log, metrics },
-    driverOptions(config, {
-      incarnation,
-      durability,
-      cellUrls: members.cells.ownUrls,
-      timed: metrics.timed.bind(metrics),
-    }),
   )
   origin.onBack(() => driver.databaseIsBack())
-  observe(driver, metrics)
   const watch = new DatabaseWatch(config, { asking: databases.asking, log, metrics, origin })
   let isStopping = false
   const facts = { ...buildFacts(), brokerKey: keys.publicKey, shard, limits: config.LIMITS, durability, postgres }
@@ -246,33 +243,6 @@ function queueOptions(config: Config): QueueOptions {
   }
 }
 
-function driverOptions(config: Config, facts: Omit<DriverOptions['engine'], 'limits'>): DriverOptions {
-  return {
-    engine: { limits: limitsOf(config), ...facts },
-    writer: { ...defaultWriterOptions, appendsMax: config.BATCH_ROWS },
-    drain: { ...defaultDrainOptions, tickMs: config.DRAIN_TICK_MS },
-    sweepMs: config.SWEEP_MS,
-  }
-}
-
-function observe(driver: Driver, metrics: Metrics): void {
-  metrics.count({ cpu_seconds: ['CPU of this process', cpuSeconds] })
-  metrics.observe({
-    counters: driver.engine.counters,
-    gauges: {
-      sessions: ['live sessions', () => driver.engine.sessionCount],
-      connections: ['open connections, with those that have not proven a key', () => driver.connectionCount],
-      memory_bytes: ['resident memory of this process', residentBytes],
-      appends_waiting: ['envelopes that wait for their commit', () => driver.engine.waitingCount],
-    },
-  })
-}
-
-function cpuSeconds(): number {
-  const { user, system } = process.cpuUsage()
-  return (user + system) / 1e6
-}
-
 interface ServerFacts extends Pick<ServerOptions, 'intakes' | 'tls'> {
   readonly keys: BrokerKeys
 }
@@ -345,7 +315,7 @@ async function main(): Promise<void> {
   const log = openLog(read.config.LOG_LEVEL)
   try {
     const runs = new Runs(read.config, log, (config, replaced) => startBroker(config, log, replaced))
-    endWhenDue(runs, log) // before it is ready: whoever hears of that may end it at once
+    endWhenDue(runs, log) // before it is ready: a supervisor may stop it as soon as it is
     await runs.ready()
   } catch (error) {
     if (!(error instanceof OperatingError)) throw error

@@ -4,8 +4,8 @@
  */
 import { portOf } from '@sealpost/identity'
 import { type Millis, OperatingError } from '@sealpost/std'
-import type { Config } from './config.ts'
-import { errorFields, type Log } from './log.ts'
+import type { Config } from './config/config.ts'
+import { errorFields, type Log } from './telemetry/log.ts'
 
 export interface RunningBroker {
   readonly url: string

@@ -4,9 +4,10 @@ import { join } from 'node:path'
 import type { Command } from 'commander'
 import { afterAll, describe, expect, test } from 'vitest'
 import { runCli } from './cli.ts'
-import { sealpost } from './program.ts'
-import { eachCommand } from './program-tree.ts'
+import { platformStreams } from './output.ts'
+import { sealpost, sealpostFor } from './program.ts'
 import { readSettings } from './settings.ts'
+import { eachCommand } from './shell.ts'
 
 const home = mkdtempSync(join(tmpdir(), 'sealpost-cli-test-'))
 afterAll(() => rmSync(home, { recursive: true, force: true }))
@@ -80,21 +81,31 @@ test('keys are made once, and never again', async () => {
   expect(JSON.parse(again.err)).toMatchObject({ error: { code: 'key_file_exists' } })
 })
 
-test('every command has a description and examples', () => {
+test('every command has a description and examples', async () => {
   const silent: string[] = []
-  eachCommand(
-    sealpost(() => () => Promise.resolve()),
-    (command, path) => {
-      let help = ''
-      command.configureOutput({ writeOut: (text) => (help += text) }).outputHelp()
-      if (!command.description() || !/Examples:\n {2}\S/.test(help)) silent.push(path.join(' '))
-    },
-  )
+  eachCommand(await sealpost(() => () => Promise.resolve()), (command, path) => {
+    let help = ''
+    command.configureOutput({ writeOut: (text) => (help += text) }).outputHelp()
+    if (!command.description() || !/Examples:\n {2}\S/.test(help)) silent.push(path.join(' '))
+  })
   expect(silent).toEqual([])
 })
 
-test('dead letters have the same commands and options on the database and by a broker', () => {
-  const program = sealpost(() => () => Promise.resolve())
+test('a run loads the commands that stand among its words, and every command where none does', async () => {
+  const names = async (...words: string[]) => {
+    const program = await sealpostFor(words, () => () => Promise.resolve(), platformStreams)
+    return program.commands.map((command) => command.name())
+  }
+  const all = (await sealpost(() => () => Promise.resolve())).commands.map((command) => command.name())
+  expect(all.length).toBeGreaterThan(20)
+  for (const name of all.filter((each) => each !== 'completion'))
+    expect(await names('--profile', 'work', name, '--help')).toEqual([name, 'completion'])
+  expect(await names('--profile', 'send', 'listen')).toEqual(['send', 'listen', 'completion'])
+  for (const words of [[], ['--help'], ['sned'], ['completion', 'bash']]) expect(await names(...words)).toEqual(all)
+})
+
+test('dead letters have the same commands and options on the database and by a broker', async () => {
+  const program = await sealpost(() => () => Promise.resolve())
   const below = (command: Command, name: string) => command.commands.find((each) => each.name() === name)!
   const wordsOf = (dead: Command) =>
     dead.commands.map((command) => [

@@ -2,11 +2,11 @@
 import { SealpostError } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { CommanderError } from 'commander'
-import { endingOf, exitCodeOf } from './exit-codes.ts'
-import { Output, platformScreens, type Screens } from './output.ts'
-import { Passphrase, platformTerminal } from './passphrase.ts'
-import { Profile } from './profile.ts'
-import { sealpost } from './program.ts'
+import { exitCodeOf, exitReasonOf } from './exit-codes.ts'
+import { Output, type OutputStreams, platformStreams } from './output.ts'
+import { Passphrase, platformTerminal } from './profile/passphrase.ts'
+import { Profile } from './profile/profile.ts'
+import { sealpostFor } from './program.ts'
 import type { Settings } from './settings.ts'
 import { type GlobalOptions, runIn, type Shell } from './shell.ts'
 
@@ -14,13 +14,13 @@ export interface CliParts {
   readonly settings: Settings
   /** Fires when the command is to end. */
   readonly signal: AbortSignal
-  readonly screens?: Screens
+  readonly screens?: OutputStreams
 }
 
 /** @returns the exit code */
 export async function runCli(
   words: readonly string[],
-  { settings, signal, screens = platformScreens }: CliParts,
+  { settings, signal, screens = platformStreams }: CliParts,
 ): Promise<number> {
   const { hasColors } = settings
   let output = new Output({ isJson: words.includes('--json'), isQuiet: false, hasColors }, screens)
@@ -34,7 +34,8 @@ export async function runCli(
     return { settings, output, signal, profile: new Profile(settings, profile ?? settings.profile, passphrase) }
   }
   try {
-    await sealpost(runIn(shellFor), screens).parseAsync(words, { from: 'user' })
+    const program = await sealpostFor(words, runIn(shellFor), screens)
+    await program.parseAsync(words, { from: 'user' })
     return 0
   } catch (error) {
     return exitCodeFor(error, output)
@@ -49,7 +50,7 @@ function exitCodeFor(error: unknown, output: Output): number {
     output.fail('internal', `This is a fault of the program itself: ${(error as Error).stack ?? String(error)}`)
     return exitCodeOf('failure')
   }
-  const ending = endingOf(error.code)
+  const ending = exitReasonOf(error.code)
   if (ending !== 'interrupted') output.fail(error.code, error.message)
   return exitCodeOf(ending)
 }

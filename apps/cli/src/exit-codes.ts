@@ -13,14 +13,18 @@ const ROWS = [
   { name: 'interrupted', exitCode: 130, meaning: 'Ctrl-C' },
 ] as const
 
-export type Ending = (typeof ROWS)[number]['name']
+export type ExitReason = (typeof ROWS)[number]['name']
 
-export const endings: readonly { readonly name: Ending; readonly exitCode: number; readonly meaning: string }[] = ROWS
+export const exitReasons: readonly {
+  readonly name: ExitReason
+  readonly exitCode: number
+  readonly meaning: string
+}[] = ROWS
 
-export const exitCodeOf = (ending: Ending): number => ROWS.find((row) => row.name === ending)!.exitCode
+export const exitCodeOf = (ending: ExitReason): number => ROWS.find((row) => row.name === ending)!.exitCode
 
 /** Codes of errors by how a command ends that meets them. One that is in no row is a plain failure. */
-const CODES: Partial<Record<Ending, readonly string[]>> = {
+const CODES: Partial<Record<ExitReason, readonly string[]>> = {
   usage: [
     'usage',
     'authority_malformed',
@@ -147,7 +151,7 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
     'restarting',
     'moved',
     'db_unavailable',
-    'db_not_done',
+    'db_not_executed',
     'broker_not_ready',
     'broker_not_running',
     'database_not_migrated',
@@ -156,7 +160,9 @@ const CODES: Partial<Record<Ending, readonly string[]>> = {
   interrupted: ['interrupted'],
 }
 
-const byCode = new Map(Object.entries(CODES).flatMap(([name, codes]) => codes.map((code) => [code, name as Ending])))
+const byCode = new Map(
+  Object.entries(CODES).flatMap(([name, codes]) => codes.map((code) => [code, name as ExitReason])),
+)
 
 /** How a command ends that failed with an error of this code. */
-export const endingOf = (code: string): Ending => byCode.get(code) ?? 'failure'
+export const exitReasonOf = (code: string): ExitReason => byCode.get(code) ?? 'failure'

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import { endingOf, endings, exitCodeOf } from './exit-codes.ts'
+import { parseDuration, parseInteger } from './args.ts'
+import { exitCodeOf, exitReasonOf, exitReasons } from './exit-codes.ts'
 import { Output, type OutputOptions } from './output.ts'
-import { duration, whole } from './words.ts'
 
 function outputTo(said: { out: string; err: string }, options: Partial<OutputOptions> = {}): Output {
   const screen = (name: 'out' | 'err') => ({
@@ -20,8 +20,8 @@ const nothing = () => ({ out: '', err: '' })
 test('answers go to stdout, everything else to stderr', async () => {
   const said = nothing()
   const output = outputTo(said)
-  await output.answer({ a: 1 }, () => 'one')
-  output.note('nice')
+  await output.result({ a: 1 }, () => 'one')
+  output.info('nice')
   output.warn('careful')
   output.fail('some_code', 'It broke.')
   expect(said).toEqual({ out: 'one\n', err: 'nice\ncareful\nerror: It broke. (some_code)\n' })
@@ -30,8 +30,8 @@ test('answers go to stdout, everything else to stderr', async () => {
 test('with --json an answer is an object a line, and an error too', async () => {
   const said = nothing()
   const output = outputTo(said, { isJson: true })
-  await output.answer({ text: '\u202e\x1b[2J' }, () => '')
-  await output.answers([{ a: 1 }, { a: 2 }], () => '')
+  await output.result({ text: '\u202e\x1b[2J' }, () => '')
+  await output.results([{ a: 1 }, { a: 2 }], () => '')
   output.fail('some_code', 'It broke.')
   expect(
     said.out
@@ -46,8 +46,8 @@ test('with --json nothing is written that a terminal obeys or hides, and a parse
   const said = nothing()
   const text = '\u009b2J\u007f\u202efdp.exe\u200b\u2028\u{e0041} zoë 👩\u200d🚀'
   const output = outputTo(said, { isJson: true })
-  await output.answer({ text }, () => '')
-  await output.answers([{ text }], () => '')
+  await output.result({ text }, () => '')
+  await output.results([{ text }], () => '')
   output.fail('some_code', text)
   expect(said.out + said.err).not.toMatch(/[\u007f-\u009f\p{Cf}\u2028\u2029]/u)
   expect(said.out).toContain('zoë')
@@ -57,7 +57,7 @@ test('with --json nothing is written that a terminal obeys or hides, and a parse
 test('--quiet keeps what must be known', () => {
   const said = nothing()
   const output = outputTo(said, { isQuiet: true })
-  output.note('nice')
+  output.info('nice')
   output.show('picture')
   output.warn('careful')
   expect(said.err).toBe('careful\n')
@@ -66,7 +66,7 @@ test('--quiet keeps what must be known', () => {
 test('a screen that nobody reads any more is an error of the answer', async () => {
   const broken = { write: (_: string, written: (error: Error) => void) => written(new Error('EPIPE')) }
   const output = new Output({ isJson: false, isQuiet: false, hasColors: null }, { out: broken, err: broken })
-  await expect(output.answer({}, () => 'text')).rejects.toThrow('EPIPE')
+  await expect(output.result({}, () => 'text')).rejects.toThrow('EPIPE')
 })
 
 test('tables and facts are columns without a frame or trailing blanks', () => {
@@ -89,7 +89,7 @@ test('tables and facts are columns without a frame or trailing blanks', () => {
 })
 
 test('exit codes are all different, and codes of errors find theirs', () => {
-  expect(new Set(endings.map(({ exitCode }) => exitCode)).size).toBe(endings.length)
+  expect(new Set(exitReasons.map(({ exitCode }) => exitCode)).size).toBe(exitReasons.length)
   const found = [
     'unknown_recipient',
     'auth_failed',
@@ -99,15 +99,16 @@ test('exit codes are all different, and codes of errors find theirs', () => {
     'timeout',
     'new_code',
   ]
-  expect(found.map((code) => exitCodeOf(endingOf(code)))).toEqual([3, 4, 5, 6, 7, 124, 1])
+  expect(found.map((code) => exitCodeOf(exitReasonOf(code)))).toEqual([3, 4, 5, 6, 7, 124, 1])
 })
 
 test('durations are seconds', () => {
-  expect(['30', '30s', '5m', '2h', '14d'].map(duration)).toEqual([30, 30, 300, 7200, 1_209_600])
-  for (const text of ['', '0', '-1', '1.5h', '3w', 'soon', '1e3']) expect(() => duration(text)).toThrow()
+  expect(['30', '30s', '5m', '2h', '14d'].map(parseDuration)).toEqual([30, 30, 300, 7200, 1_209_600])
+  for (const text of ['', '0', '-1', '1.5h', '3w', 'soon', '1e3']) expect(() => parseDuration(text)).toThrow()
 })
 
 test('whole numbers keep to their bounds', () => {
-  expect(whole(1, 10)('10')).toBe(10)
-  for (const text of ['0', '11', '1.0', ' 1', '0x1', '']) expect(() => whole(1, 10)(text)).toThrow('from 1 to 10')
+  expect(parseInteger(1, 10)('10')).toBe(10)
+  for (const text of ['0', '11', '1.0', ' 1', '0x1', ''])
+    expect(() => parseInteger(1, 10)(text)).toThrow('from 1 to 10')
 })

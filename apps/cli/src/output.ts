@@ -14,69 +14,69 @@ export interface OutputOptions {
   readonly hasColors: boolean | null
 }
 
-export interface Screen {
+export interface OutputStream {
   readonly isTTY?: boolean
   readonly columns?: number
   write(text: string, written: (error?: Error | null) => void): unknown
 }
 
-export interface Screens {
-  readonly out: Screen
-  readonly err: Screen
+export interface OutputStreams {
+  readonly out: OutputStream
+  readonly err: OutputStream
 }
 
-export const platformScreens: Screens = { out: process.stdout, err: process.stderr }
+export const platformStreams: OutputStreams = { out: process.stdout, err: process.stderr }
 
 export class Output {
   readonly isJson: boolean
   readonly paint: Paint
-  private readonly isQuiet: boolean
-  private readonly screens: Screens
-  private readonly errPaint: Paint
+  readonly #isQuiet: boolean
+  readonly #screens: OutputStreams
+  readonly #errPaint: Paint
 
-  constructor(options: OutputOptions, screens: Screens = platformScreens) {
+  constructor(options: OutputOptions, screens: OutputStreams = platformStreams) {
     this.isJson = options.isJson
-    this.isQuiet = options.isQuiet
-    this.screens = screens
-    const paintFor = (screen: Screen) => pc.createColors(options.hasColors ?? screen.isTTY === true)
+    this.#isQuiet = options.isQuiet
+    this.#screens = screens
+    const paintFor = (screen: OutputStream) => pc.createColors(options.hasColors ?? screen.isTTY === true)
     this.paint = paintFor(screens.out)
-    this.errPaint = paintFor(screens.err)
+    this.#errPaint = paintFor(screens.err)
   }
 
   /** Somebody looks at a terminal, and may be shown what changes. */
-  get isLively(): boolean {
-    return this.screens.err.isTTY === true && !this.isQuiet && !this.isJson
+  get isInteractive(): boolean {
+    return this.#screens.err.isTTY === true && !this.#isQuiet && !this.isJson
   }
 
   /** An answer: the object with --json, else the text. Resolves when it was taken. @throws when nobody reads any more */
-  answer(json: object, text: () => string): Promise<void> {
-    return write(this.screens.out, `${this.isJson ? jsonLine(json) : text()}\n`)
+  result(json: object, text: () => string): Promise<void> {
+    return write(this.#screens.out, `${this.isJson ? jsonLine(json) : text()}\n`)
   }
 
   /** Many answers of one kind: one object a line, or a table. */
-  async answers(rows: readonly object[], table: () => string): Promise<void> {
-    if (!this.isJson) return write(this.screens.out, `${table()}\n`)
-    for (const row of rows) await write(this.screens.out, `${jsonLine(row)}\n`)
+  async results(rows: readonly object[], table: () => string): Promise<void> {
+    if (!this.isJson) return write(this.#screens.out, `${table()}\n`)
+    for (const row of rows) await write(this.#screens.out, `${jsonLine(row)}\n`)
   }
 
   /** Nice to know. */
-  note(text: string): void {
-    if (!this.isQuiet) this.tell(this.errPaint.dim(text))
+  info(text: string): void {
+    if (!this.#isQuiet) this.#tell(this.#errPaint.dim(text))
   }
 
   /** To be known. */
   warn(text: string): void {
-    this.tell(this.errPaint.yellow(text))
+    this.#tell(this.#errPaint.yellow(text))
   }
 
   fail(code: string, sentence: string): void {
-    if (this.isJson) this.tell(jsonLine({ error: { code, message: sentence } }))
-    else this.tell(`${this.errPaint.red('error:')} ${sentence}${this.codeAfter(sentence, code)}`)
+    if (this.isJson) this.#tell(jsonLine({ error: { code, message: sentence } }))
+    else this.#tell(`${this.#errPaint.red('error:')} ${sentence}${this.#codeAfter(sentence, code)}`)
   }
 
   /** Beside an answer, as it is: pictures. */
   show(text: string): void {
-    if (!this.isQuiet) this.tell(this.errPaint.isColorSupported ? onBlack(text) : text)
+    if (!this.#isQuiet) this.#tell(this.#errPaint.isColorSupported ? onBlack(text) : text)
   }
 
   /** Columns without a frame, as wide as they need to be. */
@@ -100,12 +100,12 @@ export class Output {
     return facts.map(([name, value]) => `${this.paint.dim(name.padEnd(width))}  ${value}`).join('\n')
   }
 
-  private codeAfter(sentence: string, code: string): string {
-    return sentence.includes(`(${code})`) ? '' : this.errPaint.dim(` (${code})`)
+  #codeAfter(sentence: string, code: string): string {
+    return sentence.includes(`(${code})`) ? '' : this.#errPaint.dim(` (${code})`)
   }
 
-  private tell(text: string): void {
-    this.screens.err.write(`${text}\n`, () => undefined) // nobody is left to be told that nobody reads
+  #tell(text: string): void {
+    this.#screens.err.write(`${text}\n`, () => undefined) // nobody is left to be told that nobody reads
   }
 }
 
@@ -134,7 +134,7 @@ const NO_FRAME = Object.fromEntries(
     .map((name) => [name, '']),
 )
 
-function write(screen: Screen, text: string): Promise<void> {
+function write(screen: OutputStream, text: string): Promise<void> {
   return new Promise((resolve, reject) => {
     screen.write(text, (error) => (error ? reject(error) : resolve()))
   })

@@ -1,12 +1,12 @@
 /** The reference page of the command, from its tree: `docs/reference/cli.md`. A test compares them. */
 import type { Argument, Command, Option } from 'commander'
-import { endings } from './exit-codes.ts'
+import { exitReasons } from './exit-codes.ts'
 import { sealpost } from './program.ts'
-import { eachCommand } from './program-tree.ts'
 import { variables } from './settings.ts'
+import { eachCommand } from './shell.ts'
 
-export function cliReference(): string {
-  const program = sealpost(() => () => Promise.resolve())
+export async function cliReference(): Promise<string> {
+  const program = await sealpost(() => () => Promise.resolve())
   const sections: string[] = []
   eachCommand(program, (command, path) => {
     if (path.length > 1 && isRun(command)) sections.push(sectionOf(command, path))
@@ -22,7 +22,7 @@ export function cliReference(): string {
     '## Exit codes',
     table(
       ['Code', 'Name', 'Meaning'],
-      endings.map(({ exitCode, name, meaning }) => [String(exitCode), name.replace('_', ' '), meaning]),
+      exitReasons.map(({ exitCode, name, meaning }) => [String(exitCode), name.replace('_', ' '), meaning]),
     ),
     ...sections,
     '',

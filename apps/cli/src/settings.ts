@@ -22,10 +22,10 @@ export interface Settings {
   /** The path of the file of cells. */
   readonly cellsFile: () => string
   /** For programs started by a command; without the passphrase. */
-  readonly environment: Environment
+  readonly environment: EnvironmentVariables
 }
 
-export type Environment = Readonly<Record<string, string | undefined>>
+export type EnvironmentVariables = Readonly<Record<string, string | undefined>>
 
 /** The variables and what they mean, for the help and the reference page. */
 export const variables = [
@@ -65,7 +65,7 @@ export const variables = [
   { name: 'NO_COLOR', meaning: 'set to anything: no colours' },
 ] as const
 
-export function readSettings(environment: Environment = process.env): Settings {
+export function readSettings(environment: EnvironmentVariables = process.env): Settings {
   const folder = (name: string, fallback: string) => environment[name] || join(homedir(), fallback)
   return {
     home: environment.SEALPOST_HOME || join(folder('XDG_CONFIG_HOME', '.config'), 'sealpost'),
@@ -116,10 +116,10 @@ const PASSED_ON_WINDOWS = new Set([
 
 /** The variables for a program that a message starts, with those that `named` adds. */
 export function environmentForExec(
-  environment: Environment,
+  environment: EnvironmentVariables,
   named: readonly string[],
   platform: NodeJS.Platform = process.platform,
-): Environment {
+): EnvironmentVariables {
   const isPassed = (name: string) =>
     PASSED.has(name) || named.includes(name) || (platform === 'win32' && PASSED_ON_WINDOWS.has(name.toUpperCase()))
   return Object.fromEntries(Object.entries(environment).filter(([name]) => isPassed(name)))
@@ -128,7 +128,7 @@ export function environmentForExec(
 type UrlName = 'DATABASE_URL' | 'ADMIN_DATABASE_URL' | 'BROKER_DATABASE_URL'
 
 /** @throws OperatingError `usage`, which never repeats the value: it holds a password */
-function databaseUrlOf(environment: Environment): string {
+function databaseUrlOf(environment: EnvironmentVariables): string {
   const url = findUrl(environment, 'DATABASE_URL')
   if (url) return url
   throw new OperatingError(
@@ -138,7 +138,7 @@ function databaseUrlOf(environment: Environment): string {
 }
 
 /** @throws OperatingError `usage` */
-function findUrl(environment: Environment, name: UrlName): string | undefined {
+function findUrl(environment: EnvironmentVariables, name: UrlName): string | undefined {
   const file = environment[`${name}_FILE`]
   if (environment[name] || !file) return environment[name] || undefined
   try {
@@ -149,7 +149,7 @@ function findUrl(environment: Environment, name: UrlName): string | undefined {
 }
 
 /** @throws OperatingError `usage` */
-function cellsFileOf({ CELLS_FILE }: Environment): string {
+function cellsFileOf({ CELLS_FILE }: EnvironmentVariables): string {
   if (CELLS_FILE) return CELLS_FILE
   throw new OperatingError('usage', 'CELLS_FILE is not set: it names the file of cells.')
 }

@@ -28,6 +28,7 @@ export const sections: readonly Section[] = [
     pages: [
       page('docs/START.md', 'Five-minute start', 'a broker, two peers and a message, by commands'),
       page('docs/CONCEPTS.md', 'Concepts', 'the words, the way of a message, and what may go wrong on it'),
+      page('docs/GLOSSARY.md', 'Glossary', 'each word of the product and the code, defined once'),
       page('docs/PROMISES.md', 'Promises', 'each promise, and the test that would falsify it'),
     ],
   },
@@ -47,6 +48,7 @@ export const sections: readonly Section[] = [
       page('docs/reference/cli.md', 'Commands', 'every command of `sealpost`, its options, exit codes and examples'),
       page('docs/reference/config.md', 'Settings', 'every setting of a broker, with its unit and default'),
       page('docs/reference/metrics.md', 'Metrics', 'every series that a broker shows to Prometheus'),
+      page('docs/CLIENTS.md', 'Writing a client', 'the protocol for client authors, step by step'),
       page('docs/PROTOCOL.md', 'Protocol', 'frames, handshake, sealing and HTTP: enough to write a client'),
     ],
   },
@@ -80,7 +82,8 @@ export const sections: readonly Section[] = [
       page('CHANGELOG.md', 'Changes', 'what changed for those who use it'),
     ],
   },
-  { name: 'Decisions', pages: pagesOf('docs/adr') },
+  { name: 'Decisions', pages: pagesOf('docs/adr', 'a decision and its measurements') },
+  { name: 'Benchmark notes', pages: pagesOf('docs/benchmarks/notes', 'profiles and trials of one subject') },
 ]
 
 /** Files that are no pages and that readers and machines are sent to. */
@@ -93,12 +96,12 @@ export const machineFiles: readonly DocPage[] = [
 
 export const allPages = (): readonly DocPage[] => sections.flatMap(({ pages }) => pages)
 
-/** A folder in which each page tells its name by its title, such as the decisions. */
-function pagesOf(folder: string): readonly DocPage[] {
+/** The pages of a folder, each named by its title. */
+function pagesOf(folder: string, about: string): readonly DocPage[] {
   const names = readdirSync(join(ROOT, folder)).filter((name) => name.endsWith('.md'))
   return names.sort().map((name) => {
     const title = /^# (.+)$/m.exec(readFileSync(join(ROOT, folder, name), 'utf8'))?.[1] ?? name
-    return page(`${folder}/${name}`, title, 'a decision, with what was measured')
+    return page(`${folder}/${name}`, title, about)
   })
 }
 

@@ -1,5 +1,4 @@
 /** Hints between shards. */
+export { BatchingBus, type BatchingBusOptions } from './batching-bus.ts'
 export * from './bus.ts'
-export { GatheredBus, type GatheredBusOptions } from './gathered-bus.ts'
 export { MemoryHub } from './memory.ts'
-export type * from './wire.ts'

@@ -1,11 +1,11 @@
-import { busConformance } from './conformance.ts'
 import { MemoryHub } from './memory.ts'
+import { busConformance } from './test/conformance.ts'
 
 busConformance('memory', async () => {
   const hub = new MemoryHub()
   return {
     join: (shard) => hub.join(shard),
-    say: async (topic, bytes) => hub.carry(topic, bytes),
+    send: async (topic, bytes) => hub.deliver(topic, bytes),
     topicOf: (meshId) => meshId,
     end: async () => undefined,
   }

@@ -1,46 +1,45 @@
-/** A bus inside one process: shards of a test, and the broker that is alone. */
+/** A bus inside one process: for shards in tests, and for a single broker. */
 import type { MeshId, ShardId } from '@sealpost/std'
-import type { Bus } from './bus.ts'
-import { GatheredBus } from './gathered-bus.ts'
-import type { Topic, Wire, WirePorts } from './wire.ts'
+import { BatchingBus } from './batching-bus.ts'
+import type { Bus, BusTransport, BusTransportEvents, Topic } from './bus.ts'
 
-/** Small, so that packets are split in tests, too. */
+/** Small, so that tests split packets too. */
 const PACKET_BYTES_MAX = 6_000
 
 export class MemoryHub {
-  private readonly wires = new Set<MemoryWire>()
+  readonly #transports = new Set<MemoryTransport>()
 
   join(shard: ShardId): Bus {
-    return new GatheredBus({ shard, open: (ports) => this.open(ports) })
+    return new BatchingBus({ shard, open: (events) => this.open(events) })
   }
 
-  /** A wire of its own: what a test says on it is said by no shard. */
-  open(ports: WirePorts): Wire {
-    const wire = new MemoryWire(this, ports)
-    this.wires.add(wire)
-    return wire
+  /** Opens a transport without a shard, for tests. */
+  open(events: BusTransportEvents): BusTransport {
+    const transport = new MemoryTransport(this, events)
+    this.#transports.add(transport)
+    return transport
   }
 
-  carry(topic: Topic, bytes: Uint8Array): void {
-    for (const wire of this.wires) wire.arrived(topic, bytes)
+  deliver(topic: Topic, bytes: Uint8Array): void {
+    for (const transport of this.#transports) transport.receive(topic, bytes)
   }
 
-  left(wire: MemoryWire): void {
-    this.wires.delete(wire)
+  remove(transport: MemoryTransport): void {
+    this.#transports.delete(transport)
   }
 }
 
-class MemoryWire implements Wire {
+class MemoryTransport implements BusTransport {
   readonly isUp = true
-  readonly answerMs = 20
+  readonly replyMs = 20
   readonly packetBytesMax = PACKET_BYTES_MAX
-  private readonly hub: MemoryHub
-  private readonly ports: WirePorts
-  private readonly topics = new Set<Topic>()
+  readonly #hub: MemoryHub
+  readonly #events: BusTransportEvents
+  readonly #topics = new Set<Topic>()
 
-  constructor(hub: MemoryHub, ports: WirePorts) {
-    this.hub = hub
-    this.ports = ports
+  constructor(hub: MemoryHub, events: BusTransportEvents) {
+    this.#hub = hub
+    this.#events = events
   }
 
   topicOf(meshId: MeshId | null): Topic {
@@ -48,23 +47,23 @@ class MemoryWire implements Wire {
   }
 
   async send(packets: readonly { topic: Topic; bytes: Uint8Array }[]): Promise<void> {
-    for (const { topic, bytes } of packets) this.hub.carry(topic, bytes)
+    for (const { topic, bytes } of packets) this.#hub.deliver(topic, bytes)
   }
 
-  arrived(topic: Topic, bytes: Uint8Array): void {
-    if (this.topics.has(topic)) this.ports.heard(topic, bytes)
+  receive(topic: Topic, bytes: Uint8Array): void {
+    if (this.#topics.has(topic)) this.#events.onPacket(topic, bytes)
   }
 
   follow(topics: readonly Topic[]): void {
-    for (const topic of topics) this.topics.add(topic)
-    queueMicrotask(() => this.ports.listening(topics))
+    for (const topic of topics) this.#topics.add(topic)
+    queueMicrotask(() => this.#events.onFollowing(topics))
   }
 
   unfollow(topic: Topic): void {
-    this.topics.delete(topic)
+    this.#topics.delete(topic)
   }
 
   async close(): Promise<void> {
-    this.hub.left(this)
+    this.#hub.remove(this)
   }
 }

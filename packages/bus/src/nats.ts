@@ -1,27 +1,25 @@
 /**
- * A bus over NATS, for clusters that have one: a subject for each mesh, nothing stored there. Several clusters may share
- * its servers, since a subject begins with the name of its own.
- *
- * The official client is used for one connection at a time. Left to itself it would keep all that is said while it is
- * away, whatever that is and however often it was said.
+ * A bus over NATS: one subject per mesh, nothing stored. Several clusters may share its servers, because a subject
+ * begins with the name of the cluster. The client's own reconnect is off: it would buffer every hint while
+ * disconnected, duplicates included.
  */
 import { connect, credsAuthenticator, type NatsConnection } from '@nats-io/transport-node'
 import { type MeshId, OperatingError } from '@sealpost/std'
-import { KeptWire, type Line, type LinePorts } from './kept-wire.ts'
-import type { OpenWire, Topic } from './wire.ts'
+import type { OpenBusTransport, Topic } from './bus.ts'
+import { type BusConnection, type BusConnectionEvents, ReconnectingTransport } from './reconnecting-transport.ts'
 
 export interface NatsOptions {
-  /** nats://user:password@host:port, or tls://; one of them is taken. */
+  /** `nats://user:password@host:port` or `tls://…`; the client picks one. */
   readonly urls: readonly string[]
-  /** The text of a `.creds` file. */
+  /** The content of a `.creds` file. */
   readonly credentials?: string
-  /** Names of letters, digits, `-` and `_`. */
+  /** Letters, digits, `-` and `_`. */
   readonly cluster: string
 }
 
-/** A server takes 1 MiB unless told otherwise; a small part of it keeps others from waiting. */
+/** Servers accept 1 MiB by default; smaller packets delay others less. */
 const PACKET_BYTES_MAX = 32 * 1024
-const CONNECT_WITHIN_MS = 5_000
+const CONNECT_TIMEOUT_MS = 5_000
 const PING_EVERY_MS = 5_000
 
 export const natsTopicOf =
@@ -29,73 +27,73 @@ export const natsTopicOf =
   (meshId: MeshId | null): Topic =>
     `sealpost.${cluster}.${meshId ?? 'all'}`
 
-export const natsWire =
-  (options: NatsOptions): OpenWire =>
-  (ports) =>
-    new KeptWire(
+export const natsTransport =
+  (options: NatsOptions): OpenBusTransport =>
+  (events) =>
+    new ReconnectingTransport(
       {
         packetBytesMax: PACKET_BYTES_MAX,
         topicOf: natsTopicOf(options.cluster),
-        open: (linePorts) => openLine(options, linePorts),
+        open: (connectionEvents) => openBusConnection(options, connectionEvents),
       },
-      ports,
+      events,
     )
 
-async function openLine(options: NatsOptions, ports: LinePorts): Promise<Line> {
-  const connection = await asked(() => connect(optionsOf(options)))
-  void connection.closed().then(ports.gone) // also after `close`, when nobody listens any more
-  return new NatsLine(connection, ports)
+async function openBusConnection(options: NatsOptions, events: BusConnectionEvents): Promise<BusConnection> {
+  const connection = await request(() => connect(optionsOf(options)))
+  void connection.closed().then(events.onClosed) // also after `close`, which is ignored then
+  return new NatsBusConnection(connection, events)
 }
 
-class NatsLine implements Line {
-  private readonly connection: NatsConnection
-  private readonly ports: LinePorts
-  private readonly subscriptions = new Map<Topic, { unsubscribe(): void }>()
-  private isBarred = false
+class NatsBusConnection implements BusConnection {
+  readonly #connection: NatsConnection
+  readonly #events: BusConnectionEvents
+  readonly #subscriptions = new Map<Topic, { unsubscribe(): void }>()
+  #isDenied = false
 
-  constructor(connection: NatsConnection, ports: LinePorts) {
-    this.connection = connection
-    this.ports = ports
+  constructor(connection: NatsConnection, events: BusConnectionEvents) {
+    this.#connection = connection
+    this.#events = events
   }
 
-  /** The answer to a flush paces what is said, as a commit does. */
-  send(said: Parameters<Line['send']>[0]): Promise<void> {
-    return asked(() => {
-      for (const { topic, bytes } of said) this.connection.publish(topic, bytes)
-      return this.connection.flush()
+  /** Waits for the reply to a flush, which paces the batches. */
+  send(packets: Parameters<BusConnection['send']>[0]): Promise<void> {
+    return request(() => {
+      for (const { topic, bytes } of packets) this.#connection.publish(topic, bytes)
+      return this.#connection.flush()
     })
   }
 
   follow(topics: readonly Topic[]): Promise<void> {
-    return asked(async () => {
+    return request(async () => {
       for (const topic of topics)
-        this.subscriptions.set(topic, this.connection.subscribe(topic, { callback: this.heard }))
-      await this.connection.flush()
-      if (!this.isBarred) return
-      await this.connection.close()
-      throw new Error('the account may not listen')
+        this.#subscriptions.set(topic, this.#connection.subscribe(topic, { callback: this.#receive }))
+      await this.#connection.flush()
+      if (!this.#isDenied) return
+      await this.#connection.close()
+      throw new Error('the account may not subscribe')
     })
   }
 
   unfollow(topic: Topic): Promise<void> {
-    return asked(async () => {
-      this.subscriptions.get(topic)?.unsubscribe()
-      this.subscriptions.delete(topic)
+    return request(async () => {
+      this.#subscriptions.get(topic)?.unsubscribe()
+      this.#subscriptions.delete(topic)
     })
   }
 
   probe(): Promise<void> {
-    return Promise.resolve() // the client does it
+    return Promise.resolve() // the client pings by itself
   }
 
   close(): Promise<void> {
-    return asked(() => this.connection.close())
+    return request(() => this.#connection.close())
   }
 
-  /** An error says that the server does not let us listen; it comes before the answer to the flush. */
-  private readonly heard = (error: Error | null, { subject, data }: { subject: string; data: Uint8Array }): void => {
-    if (error) this.isBarred = true
-    else this.ports.heard(subject, data)
+  /** An error means that the account may not subscribe; it arrives before the reply to the flush. */
+  readonly #receive = (error: Error | null, { subject, data }: { subject: string; data: Uint8Array }): void => {
+    if (error) this.#isDenied = true
+    else this.#events.onPacket(subject, data)
   }
 }
 
@@ -115,18 +113,18 @@ function optionsOf({ urls, credentials, cluster }: NatsOptions): Parameters<type
     ...(parsed.some(({ protocol }) => protocol === 'tls:') ? { tls: {} } : {}),
     noEcho: true,
     reconnect: false,
-    timeout: CONNECT_WITHIN_MS,
+    timeout: CONNECT_TIMEOUT_MS,
     pingInterval: PING_EVERY_MS,
     maxPingOut: 1,
   }
 }
 
-/** The client's errors may quote what it was given: only their names go on. */
-async function asked<T>(ask: () => Promise<T>): Promise<T> {
+/** Keeps only the name of the client's error, which may quote its options. */
+async function request<T>(call: () => Promise<T>): Promise<T> {
   try {
-    return await ask()
+    return await call()
   } catch (error) {
     const name = error instanceof Error ? error.name : 'unknown error'
-    throw new OperatingError('bus_away', `NATS is not available (${name}).`, { retryable: true })
+    throw new OperatingError('bus_down', `NATS is not available (${name}).`, { retryable: true })
   }
 }

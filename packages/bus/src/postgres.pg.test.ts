@@ -1,20 +1,21 @@
-import { openDatabase } from '@sealpost/db'
-import { scratchDatabase, unhurried } from '@sealpost/db/testing'
+import { openDatabase } from '@sealpost/pg'
+import { unhurried } from '@sealpost/pg/testing'
+import { scratchDatabase } from '@sealpost/schema/testing'
 import { toBase64url } from '@sealpost/std'
-import { busConformance } from './conformance.ts'
-import { GatheredBus } from './gathered-bus.ts'
-import { postgresTopicOf, postgresWire } from './postgres.ts'
+import { BatchingBus } from './batching-bus.ts'
+import { postgresTopicOf, postgresTransport } from './postgres.ts'
+import { busConformance } from './test/conformance.ts'
 
 busConformance('postgres', async () => {
   const scratch = await scratchDatabase()
   const db = await openDatabase(scratch.url, { connections: 1, ...unhurried })
   return {
-    join: (shard) => new GatheredBus({ shard, open: postgresWire(scratch.url) }),
-    say: async (topic, bytes) => {
+    join: (shard) => new BatchingBus({ shard, open: postgresTransport(scratch.url) }),
+    send: async (topic, bytes) => {
       await db.run((sql) => sql`select pg_notify(${topic}, ${toBase64url(bytes)})`)
     },
     topicOf: postgresTopicOf,
-    cut: async () => {
+    disconnect: async () => {
       await db.run(
         (sql) => sql`
           select pg_terminate_backend(pid) from pg_stat_activity

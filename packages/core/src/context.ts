@@ -1,12 +1,12 @@
 /** What the parts of one engine share: its effects, its limits, its clock, and who has something to be sent. */
 import type { CloseCode, ServerFrame, Settle } from '@sealpost/protocol'
 import { assert, type Millis } from '@sealpost/std'
+import { MeshRegistry } from './directory/meshes.ts'
 import type { Effects } from './effects.ts'
 import type { EngineLimits } from './limits.ts'
-import { Quotas } from './quotas.ts'
-import { Rates } from './rate.ts'
-import { Roster } from './roster.ts'
-import type { LiveSession } from './session.ts'
+import { Quotas } from './send/quotas.ts'
+import { Rates } from './send/rate.ts'
+import type { LiveSession } from './session/session.ts'
 
 /** Counted since the start; the broker shows them as metrics. */
 export interface Counters {
@@ -17,13 +17,13 @@ export interface Counters {
   meshFull: number
   pushed: number
   redelivered: number
-  bornLeased: number
+  leasedOnInsert: number
   settled: number
   settledForeign: number
   retried: number
   rejected: number
   extended: number
-  whispered: number
+  ephemeralPushed: number
   claims: number
   collected: number
   fences: number
@@ -43,14 +43,14 @@ export type Stage = 'ack' | 'push' | 'settle'
 export type Timed = (stage: Stage, tookMs: Millis) => void
 
 /** They are waited for at the door until there is where to send them. */
-const AWAY_RETRY_MS: Millis = 200
+const MOVING_RETRY_MS: Millis = 200
 /** So that a large mesh does not come as one: about what a handshake takes. */
-const AWAY_SPREAD_MS: Millis = 1
+const MOVING_SPREAD_MS: Millis = 1
 
 export class Context {
   readonly effects: Effects
   readonly limits: EngineLimits
-  readonly roster: Roster
+  readonly meshes: MeshRegistry
   readonly rates: Rates | null
   readonly byteRates: Rates | null
   readonly quotas: Quotas
@@ -62,13 +62,13 @@ export class Context {
     meshFull: 0,
     pushed: 0,
     redelivered: 0,
-    bornLeased: 0,
+    leasedOnInsert: 0,
     settled: 0,
     settledForeign: 0,
     retried: 0,
     rejected: 0,
     extended: 0,
-    whispered: 0,
+    ephemeralPushed: 0,
     claims: 0,
     collected: 0,
     fences: 0,
@@ -78,10 +78,10 @@ export class Context {
   /** The highest delivery id that a commit has answered; commits are answered in the order of their ids. */
   lastId = 0
   /** Pushed in this event, to senders that want to hear of it. */
-  told: Settle[] = []
+  pushedWithReceipt: Settle[] = []
   /** What each thread may still cost. */
   readonly threads: Rates | null
-  private moments = 0
+  private logicalClock = 0
   /** Ends a session, and says when to come again: set by the engine, which owns them. */
   end: (session: LiveSession, code: CloseCode, retryAfterMs?: Millis) => void = () =>
     assert(false, 'the engine sets `end`')
@@ -89,10 +89,10 @@ export class Context {
 
   constructor(effects: Effects, { limits, nowMs, timed = () => undefined }: ContextOptions) {
     this.effects = effects
-    this.roster = new Roster(effects)
+    this.meshes = new MeshRegistry(effects)
     this.timed = timed
     this.limits = limits
-    this.quotas = new Quotas(limits, effects, this.roster)
+    this.quotas = new Quotas(limits, effects, this.meshes)
     this.rates = limits.rate && new Rates(limits.rate)
     this.byteRates = limits.byteRate && new Rates(limits.byteRate)
     this.threads = limits.threadRate && new Rates(limits.threadRate)
@@ -100,30 +100,30 @@ export class Context {
   }
 
   /** The mesh of this session moves or was moved: all its peers are sent off, and told where to when they come again. */
-  away({ mesh }: LiveSession): void {
-    let retryAfterMs = AWAY_RETRY_MS
+  meshMoving({ mesh }: LiveSession): void {
+    let retryAfterMs = MOVING_RETRY_MS
     for (const { live } of [...mesh.byNo.values()]) {
       if (!live) continue
       this.end(live, 'try_later', retryAfterMs)
-      retryAfterMs += AWAY_SPREAD_MS
+      retryAfterMs += MOVING_SPREAD_MS
     }
   }
 
   /** Call it now and then. */
   forgetOld(): void {
-    this.roster.forgetIdle(this.nowMs)
+    this.meshes.forgetIdle(this.nowMs)
     for (const rates of [this.rates, this.byteRates, this.threads]) rates?.forgetFull(this.nowMs)
   }
 
   /** Moments of this engine, to say what began before what. */
-  nextMoment(): number {
-    this.moments += 1
-    return this.moments
+  nextTick(): number {
+    this.logicalClock += 1
+    return this.logicalClock
   }
 
   /** The session has something to be sent; it goes out with everything else of this event. */
   touch(session: LiveSession): void {
-    if (this.roster.has(session)) this.touched.add(session)
+    if (this.meshes.has(session)) this.touched.add(session)
   }
 
   forget(session: LiveSession): void {
@@ -136,9 +136,9 @@ export class Context {
       if (frames.length > 0) this.send(session, frames)
     }
     this.touched.clear()
-    if (this.told.length === 0) return
-    this.effects.tellPushed(this.told)
-    this.told = []
+    if (this.pushedWithReceipt.length === 0) return
+    this.effects.updateDeliveries({ type: 'notifyPushed', deliveries: this.pushedWithReceipt })
+    this.pushedWithReceipt = []
   }
 
   send(session: LiveSession, frames: readonly ServerFrame[]): void {

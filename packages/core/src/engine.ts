@@ -5,7 +5,6 @@
  */
 import type {
   Append,
-  Claimed,
   ClientFrame,
   CloseCode,
   Committed,
@@ -13,38 +12,49 @@ import type {
   Measured,
   Member,
   PoolEntry,
+  Release,
   Settle,
-  Want,
 } from '@sealpost/protocol'
 import { type MeshId, type Millis, type PeerKey, type PeerNo, unreachable } from '@sealpost/std'
-import { Collecting } from './collecting.ts'
 import { Context, type Counters, type Timed } from './context.ts'
-import { Deliveries } from './deliveries.ts'
-import { Departures } from './departures.ts'
-import type { Effects, SocketId } from './effects.ts'
-import { type FoundGroups, Groups } from './groups.ts'
-import { Hints } from './hints.ts'
-import { Homes, type Placement } from './homes.ts'
-import type { Authentication, Enrolment, RevokedMember } from './newcomers.ts'
-import { OwnerAnswers } from './owner-answers.ts'
-import { Persons } from './persons.ts'
-import { PoolAnswers } from './pool-answers.ts'
-import { Pools } from './pools.ts'
-import { Presence } from './presence.ts'
-import { askerOf, isQuestion } from './questions.ts'
-import { Rounds } from './rounds.ts'
-import { Router } from './router.ts'
-import { LiveSession, mobilityOf, Session } from './session.ts'
-import type { SpaceFacts } from './space-roster.ts'
-import { Standings } from './standings.ts'
-import { type Welcome, welcomeOf } from './welcome.ts'
-import { Whispers } from './whispers.ts'
+import { Deliveries } from './deliver/deliveries.ts'
+import { RemoteLeases } from './deliver/remote-leases.ts'
+import { type FoundGroups, Groups } from './directory/groups.ts'
+import {
+  isRated,
+  isRequest,
+  MemberRequests,
+  type Reply,
+  type Request,
+  type RevokedMember,
+} from './directory/requests.ts'
+import type { SpaceFacts } from './directory/space-cache.ts'
+import { UserDirectory } from './directory/users.ts'
+import type { ClaimResult, ClaimWant, Effects, SocketId } from './effects.ts'
+import { Pools } from './pools/pools.ts'
+import { EphemeralMessages } from './presence/ephemeral-messages.ts'
+import { Presence } from './presence/presence.ts'
+import { Router } from './send/router.ts'
+import type { Authentication, Enrolment } from './session/handshake-results.ts'
+import { LiveSession, mobilityOf, Session } from './session/session.ts'
+import { SessionScan } from './session/session-scan.ts'
+import { SessionValidity } from './session/session-validity.ts'
+import { type Welcome, welcomeOf } from './session/welcome.ts'
+import { Hints } from './shards/hints.ts'
+import { MeshPlacement, type Placement } from './shards/homes.ts'
+import { Rebalancing } from './shards/rebalancing.ts'
 
 export interface EngineOptions extends Welcome {
   readonly nowMs: Millis
   readonly timed?: Timed
   /** The public addresses of the cell this broker belongs to. Default: none, there is one cell. */
   readonly cellUrls?: readonly string[]
+}
+
+/** Takes results of one kind. */
+interface Claimer {
+  claimed(want: ClaimWant, claimed: ClaimResult['claimed']): void
+  claimFailed(want: ClaimWant): void
 }
 
 type EnrolFrame = FrameOf<'enrol' | 'enrolDevice'>
@@ -54,26 +64,21 @@ const NO_GROUPS: FoundGroups = new Map()
 const NO_PROOF = new Uint8Array(64)
 
 export class Engine {
-  /** What is answered to members about what is theirs. */
-  readonly owners: OwnerAnswers
-  /** Whose keys are whose: what is looked up of peers, their devices, and the keys they turn to. */
-  readonly persons: Persons
-  readonly pools: PoolAnswers
-  readonly departures: Departures
-  /** How far its groups have come. */
-  readonly groups: Groups
+  readonly rebalancing: Rebalancing
   readonly presence: Presence
-  readonly collecting: Collecting
   readonly hints: Hints
-  readonly standings: Standings
+  readonly validity: SessionValidity
   private readonly options: EngineOptions
   private readonly context: Context
   private readonly deliveries: Deliveries
+  private readonly remoteLeases: RemoteLeases
   private readonly router: Router
-  private readonly whispers: Whispers
-  private readonly seats: Pools
-  private readonly homes = new Homes()
-  private readonly rounds: Rounds
+  private readonly ephemeral: EphemeralMessages
+  private readonly pools: Pools
+  private readonly users: UserDirectory
+  private readonly requests: MemberRequests
+  private readonly placement = new MeshPlacement()
+  private readonly scan: SessionScan
   private readonly sessions = new Map<SocketId, Session>()
   private liveSessions = 0
 
@@ -84,27 +89,32 @@ export class Engine {
       const session = this.sessions.get(live.socket)
       if (session) this.refuse(session, code, retryAfterMs)
     }
-    const live = (socket: SocketId) => this.live(socket)
-    this.seats = new Pools(this.context)
-    this.standings = new Standings(this.context)
-    this.deliveries = new Deliveries(this.context, this.seats)
-    this.collecting = new Collecting(this.context, this.deliveries)
-    this.groups = new Groups(this.context, live)
+    this.pools = new Pools(this.context)
+    this.users = new UserDirectory(this.context)
+    this.validity = new SessionValidity(this.context)
+    this.deliveries = new Deliveries(this.context, this.pools)
+    this.remoteLeases = new RemoteLeases(this.context, this.deliveries)
+    const groups = new Groups(this.context)
     this.presence = new Presence(this.context)
-    this.whispers = new Whispers(this.context, this.presence)
-    this.owners = new OwnerAnswers(this.context, live)
-    this.pools = new PoolAnswers(this.context, this.seats, live)
-    const { deliveries, collecting, groups, presence, owners, standings, whispers } = this
-    const parts = { deliveries, collecting, groups, presence, owners, standings, whispers, pools: this.seats }
+    this.ephemeral = new EphemeralMessages(this.context, this.presence)
+    const { deliveries, remoteLeases, presence, validity, ephemeral, pools, users } = this
+    const parts = { deliveries, remoteLeases, groups, presence, validity, ephemeral, pools, users }
     this.router = new Router(this.context, parts)
     this.hints = new Hints(this.context, parts)
-    this.persons = new Persons(this.context, live)
-    this.persons.expel = (member) => this.expel(member)
+    this.requests = new MemberRequests({
+      live: (socket) => this.live(socket),
+      send: (to, frames) => this.context.send(to, frames),
+      effects,
+      groups,
+      pools,
+      users,
+      disconnectMember: (member) => this.disconnectMember(member),
+    })
     const { sessions } = this
     const refuse = (session: Session, code: CloseCode, retryAfterMs?: Millis) =>
       this.refuse(session, code, retryAfterMs)
-    this.departures = new Departures(this.context, this.homes, { sessions, refuse })
-    this.rounds = new Rounds(this.context, { sessions, standings, deliveries, refuse })
+    this.rebalancing = new Rebalancing(this.context, this.placement, { sessions, refuse })
+    this.scan = new SessionScan(this.context, { sessions, validity, deliveries, refuse })
   }
 
   get counters(): Readonly<Counters> {
@@ -125,7 +135,7 @@ export class Engine {
 
   /** Where meshes are at home now. Before it is said, and without it, they are at home here. */
   placed(placement: Placement): void {
-    this.homes.placed(placement, this.context.nowMs)
+    this.placement.placed(placement, this.context.nowMs)
   }
 
   /** Tells the time, by a clock that never goes back. Call it before the other methods. */
@@ -135,21 +145,21 @@ export class Engine {
 
   /** About once a second: deadlines, heartbeats and the backstop poll; those that are left go on with `goOn`. */
   tick(): void {
-    this.rounds.begin()
-    this.seats.tick()
+    this.scan.begin()
+    this.pools.tick()
     this.presence.tick()
     this.context.forgetOld()
     this.context.flush()
-    this.departures.tick()
+    this.rebalancing.tick()
   }
 
-  get isOnItsRound(): boolean {
-    return this.rounds.isUnderWay
+  get isScanning(): boolean {
+    return this.scan.isUnderWay
   }
 
   /** The next part of what a tick began, some 20 ms after the former one. */
-  goOn(): void {
-    this.rounds.goOn()
+  continueScan(): void {
+    this.scan.continueScan()
     this.context.flush()
   }
 
@@ -168,9 +178,9 @@ export class Engine {
 
   /** The same for one that only sends: it takes no epoch, is given no mail, and ends no other session of its peer. */
   provenSender(socket: SocketId, member: Member): void {
-    const { nowMs, limits, rates, roster } = this.context
-    const place = { socket, epoch: 0, credit: 0, nowMs, moment: this.context.nextMoment() }
-    const live = roster.enterSender(
+    const { nowMs, limits, rates, meshes } = this.context
+    const place = { socket, epoch: 0, credit: 0, nowMs, moment: this.context.nextTick() }
+    const live = meshes.enterSender(
       member,
       nowMs,
       (mesh, peer) => new LiveSession({ ...place, mesh, peer }, limits, rates),
@@ -221,7 +231,7 @@ export class Engine {
     if (!live) return
     live.credit.isCongested = false
     this.context.touch(live)
-    this.seats.refresh(live)
+    this.pools.refresh(live)
     this.deliveries.notice(live)
     this.context.flush()
   }
@@ -230,11 +240,11 @@ export class Engine {
     const session = this.sessions.get(socket)
     if (session?.state.name !== 'proving') return
     if (found === null) return this.refuse(session, 'try_later')
-    if (found.cell && found.isSignatureGood) return this.departures.sendToCell(session, found.cell, found.proof)
+    if (found.cell && found.isSignatureGood) return this.rebalancing.redirectToCell(session, found.cell, found.proof)
     // One answer for an unknown mesh, an unknown key and a bad signature: it must not tell which.
     if (!found.member || !found.isSignatureGood) return this.refuse(session, 'auth_failed')
     if (found.member.isRevoked) return this.refuse(session, 'revoked')
-    if (this.departures.hasSentHome(session, found.member.meshId, found.proof)) return
+    if (this.rebalancing.redirectsHome(session, found.member.meshId, found.proof)) return
     session.state = { name: 'opening', member: found.member, credit: session.state.credit, proof: found.proof }
     const { meshId, peer, sessionEpoch } = found.member
     this.context.effects.open(socket, { meshId, peer, epoch: sessionEpoch })
@@ -257,41 +267,47 @@ export class Engine {
     const session = this.sessions.get(socket)
     if (session?.state.name !== 'enrolling') return
     if (enrolment === null) return this.refuse(session, 'try_later')
-    if (enrolment.status === 'moved') return this.departures.sendOn(session, enrolment.cell, enrolment.proof)
+    if (enrolment.status === 'moved') return this.rebalancing.redirect(session, enrolment.cell, enrolment.proof)
     if (enrolment.status !== 'enrolled') return this.refuse(session, enrolment.status)
     const { proof, name, device } = enrolment
-    if (device) this.persons.joined(device)
+    if (device) this.users.deviceJoined(device)
     this.over(session)
     this.context.effects.send(socket, [{ type: 'enrolled', proof, name }])
-    this.context.effects.hangUp(socket)
+    this.context.effects.close(socket, null)
   }
 
   committed(appends: readonly Append[], committed: Committed): void {
     this.router.committed(appends, committed)
     this.context.flush()
-    this.departures.answered()
+    this.rebalancing.closeAnswered()
   }
 
   commitFailed(appends: readonly Append[]): void {
     this.router.commitFailed(appends)
     this.context.flush()
-    this.departures.answered()
+    this.rebalancing.closeAnswered()
   }
 
-  /** The answers of one claim statement. */
-  claimed(answers: readonly { want: Want; claimed: Claimed }[]): void {
-    for (const { want, claimed } of answers) this.deliveries.claimed(want, claimed)
+  /** The results of one claim statement. */
+  claimed(results: readonly ClaimResult[]): void {
+    for (const { want, claimed } of results) this.claimerOf(want).claimed(want, claimed)
     this.context.flush()
   }
 
-  claimFailed(wants: readonly Want[]): void {
-    for (const want of wants) this.deliveries.claimFailed(want)
+  claimFailed(wants: readonly ClaimWant[]): void {
+    for (const want of wants) this.claimerOf(want).claimFailed(want)
+    this.context.flush()
+  }
+
+  /** These deliveries of pools were released. */
+  released(releases: readonly Release[]): void {
+    this.pools.released(releases)
     this.context.flush()
   }
 
   /** Settles and rejects that their senders want to hear of are committed. */
-  told(settles: readonly Settle[]): void {
-    this.deliveries.told(settles)
+  receiptsCommitted(settles: readonly Settle[]): void {
+    this.deliveries.receiptsCommitted(settles)
     this.context.flush()
   }
 
@@ -316,50 +332,54 @@ export class Engine {
     this.context.flush()
   }
 
-  /** Those of the named that are members or were; `null`: the asker is no admin. Also when the asker left meanwhile. */
-  revoked(socket: SocketId, { ref, members }: FrameOf<'revoke'>, ended: readonly RevokedMember[] | null): void {
-    const live = this.live(socket)
-    const keys = new Set(ended?.map(({ peerKey }) => peerKey))
-    const unknown = ended ? members.filter((peer) => !keys.has(peer)) : []
-    if (live) this.context.send(live, [{ type: 'revoked', ref, outcome: ended ? 'done' : 'not_admin', unknown }])
-    for (const member of ended ?? []) this.expel(member)
+  replied(request: Request, reply: Reply): void {
+    this.requests.replied(request, reply)
+    this.context.flush()
   }
 
-  /** What waits for a recipient, by sender; `null`: the database did not answer. */
-  measured(meshId: MeshId, peer: PeerNo, found: readonly Measured[] | null): void {
-    this.context.quotas.measured(meshId, peer, found)
-  }
-
-  meshMeasured(meshId: MeshId, found: readonly Measured[] | null): void {
-    this.context.quotas.meshMeasured(meshId, found)
+  /** What waits for a recipient or in the mesh, by sender; `null`: the database did not answer. */
+  measured(meshId: MeshId, scope: PeerNo | 'mesh', found: readonly Measured[] | null): void {
+    this.context.quotas.measured(meshId, scope, found)
   }
 
   /** From here on nothing new is taken; what was taken is still answered. */
   beginShutdown(retryAfterMs: Millis): void {
     this.router.isClosing = true
-    this.departures.begin(retryAfterMs)
+    this.rebalancing.beginShutdown(retryAfterMs)
   }
 
   endShutdown(code: CloseCode, retryAfterMs: () => Millis): void {
-    this.departures.end(code, retryAfterMs)
+    this.rebalancing.endShutdown(code, retryAfterMs)
+  }
+
+  private claimerOf({ kind }: ClaimWant): Claimer {
+    switch (kind) {
+      case 'mailbox':
+        return this.deliveries
+      case 'remote':
+        return this.remoteLeases
+      case 'pool':
+        return this.pools
+      default:
+        return unreachable(kind)
+    }
   }
 
   private receivedAuth(session: Session, hello: FrameOf<'hello'>, auth: FrameOf<'auth'>): void {
     if (!hello.versions.includes(auth.version)) return this.refuse(session, 'version_unsupported')
     session.mobility = mobilityOf(auth)
     session.state = { name: 'proving', credit: auth.credit }
-    this.context.effects.authenticate(session.socket, hello, auth)
+    this.context.effects.verify(session.socket, hello, auth)
   }
 
   private receivedEnrol(session: Session, hello: FrameOf<'hello'>, enrol: EnrolFrame): void {
     if (!hello.versions.includes(enrol.version)) return this.refuse(session, 'version_unsupported')
     session.state = { name: 'enrolling' }
-    if (enrol.type === 'enrol') this.context.effects.enrol(session.socket, hello, enrol)
-    else this.context.effects.enrolDevice(session.socket, hello, enrol)
+    this.context.effects.verify(session.socket, hello, enrol)
   }
 
-  /** Ends every session the peer has here, or is about to have. */
-  expel({ meshId, peer }: RevokedMember): void {
+  /** Ends every session the member has here, or is about to have. */
+  disconnectMember({ meshId, peer }: RevokedMember): void {
     this.context.effects.hint({ type: 'revoked', meshId, peer })
     for (const session of [...this.sessions.values()]) {
       const { state } = session
@@ -370,7 +390,8 @@ export class Engine {
   }
 
   private receivedLive(session: Session, live: LiveSession, frame: ClientFrame): void {
-    if (isQuestion(frame) && live.questions.take(this.context.nowMs) > 0) return this.refuse(session, 'rate_exceeded')
+    if (isRated(frame) && live.requestBucket.take(this.context.nowMs) > 0) return this.refuse(session, 'rate_exceeded')
+    if (isRequest(frame)) return this.requests.ask(live, frame)
     switch (frame.type) {
       case 'send':
         return this.router.send(live, frame.envelopes)
@@ -382,7 +403,7 @@ export class Engine {
       case 'broadcastKept':
         return this.router.broadcast(live, frame)
       case 'whisper':
-        return this.whispers.send(live, frame.items)
+        return this.ephemeral.send(live, frame.items)
       case 'retry':
         return this.deliveries.retry(live, frame.items)
       case 'reject':
@@ -390,42 +411,16 @@ export class Engine {
       case 'extend':
         return this.deliveries.extend(live, frame.ids, frame.forMs)
       case 'status':
-        this.presence.say(live, frame)
-        this.seats.refresh(live)
+        this.presence.setStatus(live, frame)
+        this.pools.refresh(live)
         return this.deliveries.claimSoon(live)
       case 'watch':
         return this.presence.watch(live, frame.isOn)
       case 'credit':
         live.credit.resize(Math.min(frame.credit, this.options.limits.creditMax))
         return this.deliveries.claimSoon(live)
-      case 'lookup':
-        live.asks(frame.peers)
-        return this.context.effects.lookup(live.socket, live.mesh.meshId, frame)
-      case 'members':
-        return this.context.effects.listMembers(live.socket, live.mesh.meshId, frame)
-      case 'revoke':
-        return this.context.effects.revoke(live.socket, askerOf(live), frame)
-      case 'lookupHistory':
-        live.asks([frame.peer])
-        return this.context.effects.lookupHistory(live.socket, live.mesh.meshId, frame)
-      case 'consent':
-        return this.context.effects.consent(live.socket, askerOf(live), frame)
-      case 'setGroup':
-        return this.groups.set(live, askerOf(live), frame)
-      case 'groups':
-        return this.groups.list(live, frame)
       case 'sendPool':
         return this.router.sendPool(live, frame)
-      case 'joinPool':
-      case 'setPool':
-      case 'pools':
-        return this.seats.ask(live, frame)
-      case 'bind':
-        return this.context.effects.bind(live.socket, askerOf(live), frame)
-      case 'devices':
-      case 'removeDevice':
-      case 'succeed':
-        return this.persons.ask(live, frame)
       case 'ping':
         return this.deliveries.pinged(live, frame.ref)
       case 'enrol':
@@ -439,17 +434,17 @@ export class Engine {
 
   private enter(session: Session, opening: Extract<Session['state'], { name: 'opening' }>, epoch: number): void {
     const { member, credit, proof } = opening
-    const { nowMs, limits, rates, roster, effects } = this.context
-    const rival = roster.find(member.meshId)?.byKey.get(member.peerKey)?.live
+    const { nowMs, limits, rates, meshes, effects } = this.context
+    const rival = meshes.find(member.meshId)?.byKey.get(member.peerKey)?.live
     // Answers of two openings may come in either order; the epoch says which session is the newer one.
     if (rival && rival.epoch > epoch) return this.refuse(session, 'superseded')
     if (rival) this.context.end(rival, 'superseded')
-    const moment = this.context.nextMoment()
+    const moment = this.context.nextTick()
     const { meshId, peer } = member
     // Where the last epoch was given here, no other shard can have a session of it.
-    const lastEpoch = roster.find(meshId)?.byNo.get(peer)?.epoch ?? 0
+    const lastEpoch = meshes.find(meshId)?.byNo.get(peer)?.epoch ?? 0
     if (member.sessionEpoch !== lastEpoch) effects.hint({ type: 'superseded', meshId, peer, epoch })
-    const live = roster.enter(
+    const live = meshes.enter(
       member,
       nowMs,
       (mesh, peer) =>
@@ -459,14 +454,14 @@ export class Engine {
     session.state = { name: 'live', live }
     session.heardAtMs = nowMs // it had nothing to say while its session was opened
     this.context.send(live, [welcomeOf(this.options, member, { epoch, proof })])
-    if (proof !== NO_PROOF) this.tellAddresses(live, meshId)
-    effects.findLost(live.socket, { meshId, peer, epoch })
+    if (proof !== NO_PROOF) this.sendAddresses(live, meshId)
+    this.requests.ask(live, { type: 'findLost' })
     this.presence.changed(live.peer, live.mesh)
     this.deliveries.claimSoon(live)
   }
 
-  private tellAddresses(live: LiveSession, meshId: MeshId): void {
-    const urls = this.homes.othersFor(meshId)
+  private sendAddresses(live: LiveSession, meshId: MeshId): void {
+    const urls = this.placement.alternativesFor(meshId)
     const cell = [...(this.options.cellUrls ?? [])]
     if (urls.length + cell.length > 0) this.context.send(live, [{ type: 'shards', urls, cell }])
   }
@@ -475,7 +470,7 @@ export class Engine {
     if (session.state.name === 'over') return
     if (session.state.name === 'live') this.deliveries.ending(session.state.live, code)
     this.over(session)
-    this.context.effects.close(session.socket, code, retryAfterMs)
+    this.context.effects.close(session.socket, { code, retryAfterMs })
   }
 
   private over(session: Session): void {
@@ -484,7 +479,7 @@ export class Engine {
       live.mesh.watchers.delete(live)
       this.deliveries.over(live)
       const wasThere = live.peer.live === live
-      this.context.roster.leave(live, this.context.nowMs)
+      this.context.meshes.leave(live, this.context.nowMs)
       this.context.forget(live)
       if (wasThere) this.presence.changed(live.peer, live.mesh)
       this.liveSessions -= 1

@@ -1,7 +1,7 @@
 /** What the engine bounds. The broker's configuration sets them; `docs/reference` lists defaults and units. */
 import type { Millis } from '@sealpost/std'
-import type { MailboxLimits } from './mailboxes.ts'
-import type { Rate } from './rate.ts'
+import type { MailboxLimits } from './send/mailboxes.ts'
+import type { Rate } from './send/rate.ts'
 
 export interface EngineLimits {
   /** From connection to `auth`. */
@@ -26,8 +26,8 @@ export interface EngineLimits {
   readonly inFlightMax: number
   /** Their bytes. A commit takes longer with them, and everybody's mail waits for it. */
   readonly inFlightBytesMax: number
-  /** The same of all sessions of one person, on all its devices; past it envelopes are refused as `busy`. A request by HTTP can't be left unread. */
-  readonly inFlightBytesPerPersonMax: number
+  /** The same of all sessions of one user, on all its devices; past it envelopes are refused as `busy`. A request by HTTP can't be left unread. */
+  readonly inFlightBytesPerUserMax: number
   /** Envelopes of all sessions that wait to be stored; past it they are refused as `busy`. */
   readonly waitingMax: number
   readonly waitingBytesMax: number
@@ -43,7 +43,7 @@ export interface EngineLimits {
   readonly mesh: MailboxLimits | null
   /** How often a thread may pass from peer to peer. */
   readonly hopsMax: number
-  readonly isBirthLeaseOn: boolean
+  readonly isInsertLeaseOn: boolean
 }
 
 const DAY_SECONDS = 86_400
@@ -63,7 +63,7 @@ export const defaultLimits: EngineLimits = {
   ttlSecondsMax: 30 * DAY_SECONDS,
   inFlightMax: 1024,
   inFlightBytesMax: 256 * 1024,
-  inFlightBytesPerPersonMax: MIB,
+  inFlightBytesPerUserMax: MIB,
   waitingMax: 50_000,
   waitingBytesMax: 64 * 1024 * 1024,
   rate: { perSecond: 200, burst: 400 },
@@ -72,5 +72,5 @@ export const defaultLimits: EngineLimits = {
   mailbox: { countMax: 10_000, bytesMax: 64 * MIB, perSenderMax: 1000, bytesPerSenderMax: 8 * MIB },
   mesh: { countMax: 1_000_000, bytesMax: 8192 * MIB, perSenderMax: 250_000, bytesPerSenderMax: 2048 * MIB },
   hopsMax: 64,
-  isBirthLeaseOn: true,
+  isInsertLeaseOn: true,
 }

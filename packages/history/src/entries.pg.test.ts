@@ -1,7 +1,7 @@
 import type { SpaceId } from '@sealpost/std'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import type { EntryOutcome, EntryWrite } from './entry-writer.ts'
-import { GROUP, MESH, SpaceStage, termsOf } from './testing-spaces.ts'
+import { GROUP, MESH, SpaceStage, termsOf } from './test/spaces.ts'
 
 let stage: SpaceStage
 beforeEach(async () => {

@@ -2,9 +2,9 @@
  * Writes entries: one commit is under way at a time, and whatever comes meanwhile shares the next one. Two changes of one
  * key never share one: the second is judged by what the first has left.
  */
-import { DatabaseError, NEW_PARTITION, type Pipeline, type PipeRow, type Step } from '@sealpost/db'
-import { assert, OperatingError, type PeerNo } from '@sealpost/std'
-import type { Micros, SpaceRef } from './space.ts'
+import { DatabaseError, NEW_PARTITION, type Pipeline, type PipelineStep, type TextRow } from '@sealpost/pg'
+import { assert, type Micros, OperatingError, type PeerNo, type SpaceRef } from '@sealpost/std'
+
 import { LOCK_SPACES, WRITE_ENTRIES } from './sql-entries.ts'
 
 /** An entry whose header was read and belongs to its writer. */
@@ -44,14 +44,14 @@ interface Waiter extends PromiseWithResolvers<EntryOutcome> {
 }
 
 export class EntryWriter {
-  private readonly db: Pipeline
-  private readonly limits: EntryLimits
-  private waiting: Waiter[] = []
-  private isWriting = false
+  readonly #db: Pipeline
+  readonly #limits: EntryLimits
+  #waiting: Waiter[] = []
+  #isWriting = false
 
   constructor(db: Pipeline, limits: EntryLimits) {
-    this.db = db
-    this.limits = limits
+    this.#db = db
+    this.#limits = limits
   }
 
   /**
@@ -60,49 +60,49 @@ export class EntryWriter {
    * @throws OperatingError; `state_busy`, retryable: too many wait, and none of these was written
    */
   write(writes: readonly EntryWrite[]): Promise<EntryOutcome[]> {
-    if (this.waiting.length + writes.length > WAITING_MAX)
+    if (this.#waiting.length + writes.length > WAITING_MAX)
       throw new OperatingError('state_busy', 'Too many entries wait to be written.', { retryable: true })
     const waiters = writes.map((write): Waiter => ({ write, ...Promise.withResolvers<EntryOutcome>() }))
-    this.waiting.push(...waiters)
-    if (!this.isWriting) void this.writeWaiting()
+    this.#waiting.push(...waiters)
+    if (!this.#isWriting) void this.#writeWaiting()
     return Promise.all(waiters.map(({ promise }) => promise))
   }
 
-  private async writeWaiting(): Promise<void> {
-    this.isWriting = true
+  async #writeWaiting(): Promise<void> {
+    this.#isWriting = true
     await Promise.resolve() // what came in one turn goes together
-    while (this.waiting.length > 0) {
-      const taken = this.take()
+    while (this.#waiting.length > 0) {
+      const taken = this.#take()
       try {
-        const outcomes = await this.commit(taken.map(({ write }) => write))
+        const outcomes = await this.#commit(taken.map(({ write }) => write))
         for (const [i, { resolve }] of taken.entries()) resolve(outcomes[i]!)
       } catch (error) {
         for (const { reject } of taken) reject(error)
       }
     }
-    this.isWriting = false
+    this.#isWriting = false
   }
 
   /** The oldest of each key, as many as fit. */
-  private take(): Waiter[] {
+  #take(): Waiter[] {
     const keys = new Set<string>()
     const taken: Waiter[] = []
     const left: Waiter[] = []
     let bytes = 0
-    for (const waiter of this.waiting) {
+    for (const waiter of this.#waiting) {
       const key = keyOf(waiter.write)
       const isTaken = !keys.has(key) && taken.length < WRITES_MAX && bytes < BYTES_MAX
       keys.add(key) // those behind it wait for it
       if (isTaken) bytes += waiter.write.bytes.length
       ;(isTaken ? taken : left).push(waiter)
     }
-    this.waiting = left
+    this.#waiting = left
     return taken
   }
 
-  private async commit(writes: readonly EntryWrite[]): Promise<EntryOutcome[]> {
-    const steps = writeSteps(writes, this.limits)
-    const write = () => this.db.run((pipe) => pipe.run(steps))
+  async #commit(writes: readonly EntryWrite[]): Promise<EntryOutcome[]> {
+    const steps = writeSteps(writes, this.#limits)
+    const write = () => this.#db.run((pipe) => pipe.run(steps))
     const [, rows] = await write().catch((error) => {
       if (error instanceof DatabaseError && error.sqlstate === NEW_PARTITION) return write() // their day has one now
       throw error
@@ -120,7 +120,7 @@ const arrayOf = (items: readonly (string | number | boolean)[]): string => `{${i
 /** Of hex digits. */
 const bytesArray = (items: readonly string[]): string => `{${items.map((hex) => `"\\\\x${hex}"`).join()}}`
 
-function writeSteps(writes: readonly EntryWrite[], limits: EntryLimits): Step[] {
+function writeSteps(writes: readonly EntryWrite[], limits: EntryLimits): PipelineStep[] {
   const spaces = [...new Map(writes.map((write) => [spaceKeyOf(write), write]))].sort(([a], [b]) => (a < b ? -1 : 1))
   const places = new Map(spaces.map(([key], i) => [key, i + 1])) // as Postgres counts
   const locked = [arrayOf(spaces.map(([, { meshId }]) => meshId)), arrayOf(spaces.map(([, { spaceId }]) => spaceId))]
@@ -146,7 +146,7 @@ function writeSteps(writes: readonly EntryWrite[], limits: EntryLimits): Step[] 
   ]
 }
 
-function outcomeOf([status, seq, at, standing]: PipeRow): EntryOutcome {
+function outcomeOf([status, seq, at, standing]: TextRow): EntryOutcome {
   switch (status) {
     case '+':
     case '=':

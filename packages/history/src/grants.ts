@@ -1,17 +1,17 @@
-/** The keys of spaces, as members seal them for one another: kept until whoever they are for has said that it has them. */
-import { arrayLiteral, byteaText, type Database } from '@sealpost/db'
-import type { PeerKey } from '@sealpost/std'
-import { meshAway, type Row, run } from './run.ts'
-import type { SpaceAsker, SpaceRef } from './space.ts'
+/** The keys of spaces, as members seal them for each other: stored until the recipient confirms them. */
+import { arrayLiteral, byteaText, type Database } from '@sealpost/pg'
+import type { MemberRef, PeerKey, SpaceRef } from '@sealpost/std'
+import { meshMoving, type ResultRow, run } from './run.ts'
+
 import { FIND_GRANTS, GRANT_FETCHED, GRANT_USELESS, PUT_GRANTS } from './sql-spaces.ts'
 
-export interface Grant {
+export interface StoredGrant {
   readonly keyEpoch: number
   readonly granter: PeerKey
   readonly box: Uint8Array
 }
 
-export interface GrantOrder {
+export interface GrantBatch {
   /** The epoch that its maker believes to stand. */
   readonly expects: number
   /** Of the key in the boxes: the same, or the next one. */
@@ -25,10 +25,10 @@ export interface GrantKey extends SpaceRef {
 }
 
 export class Grants {
-  private readonly db: Database
+  readonly #db: Database
 
   constructor(db: Database) {
-    this.db = db
+    this.#db = db
   }
 
   /**
@@ -36,9 +36,9 @@ export class Grants {
    * @returns the epoch that stood before
    * @throws OperatingError, `mesh_away` while the mesh is moving
    */
-  async put({ meshId, peer }: SpaceAsker, { spaceId }: SpaceRef, order: GrantOrder): Promise<number> {
+  async put({ meshId, peer }: MemberRef, { spaceId }: SpaceRef, order: GrantBatch): Promise<number> {
     const { expects, keyEpoch, grants } = order
-    const [row] = await run<{ key_epoch: number }>(this.db, PUT_GRANTS, [
+    const [row] = await run<{ key_epoch: number }>(this.#db, PUT_GRANTS, [
       meshId,
       spaceId,
       peer,
@@ -47,33 +47,33 @@ export class Grants {
       arrayLiteral(grants.map((grant) => byteaText(grant.peer))),
       arrayLiteral(grants.map(({ box }) => box)),
     ])
-    if (!row) throw meshAway()
+    if (!row) throw meshMoving()
     return row.key_epoch
   }
 
   /** What this peer has not said it has, oldest first. @throws OperatingError */
-  async of({ meshId, peer }: SpaceAsker, { spaceId }: SpaceRef): Promise<Grant[]> {
-    const rows = await run<GrantRow>(this.db, FIND_GRANTS, [meshId, spaceId, peer])
+  async list({ meshId, peer }: MemberRef, { spaceId }: SpaceRef): Promise<StoredGrant[]> {
+    const rows = await run<GrantRow>(this.#db, FIND_GRANTS, [meshId, spaceId, peer])
     return rows.map(({ key_epoch, granter, box }) => ({ keyEpoch: key_epoch, granter, box: new Uint8Array(box) }))
   }
 
   /** It has the key of this epoch, and those before. @throws OperatingError, `mesh_away` while the mesh is moving */
-  fetched(asker: SpaceAsker, key: GrantKey): Promise<void> {
-    return this.end(asker, key, GRANT_FETCHED)
+  markFetched(asker: MemberRef, key: GrantKey): Promise<void> {
+    return this.#end(asker, key, GRANT_FETCHED)
   }
 
-  /** It can't open this one: whoever looks next finds it lacking. @throws OperatingError as above */
-  useless(asker: SpaceAsker, key: GrantKey): Promise<void> {
-    return this.end(asker, key, GRANT_USELESS)
+  /** The recipient can't open this one, so the next check finds it missing. @throws OperatingError as above */
+  discard(asker: MemberRef, key: GrantKey): Promise<void> {
+    return this.#end(asker, key, GRANT_USELESS)
   }
 
-  private async end({ meshId, peer }: SpaceAsker, { spaceId, keyEpoch }: GrantKey, statement: string): Promise<void> {
-    const rows = await run(this.db, statement, [meshId, spaceId, peer, keyEpoch])
-    if (rows.length === 0) throw meshAway()
+  async #end({ meshId, peer }: MemberRef, { spaceId, keyEpoch }: GrantKey, statement: string): Promise<void> {
+    const rows = await run(this.#db, statement, [meshId, spaceId, peer, keyEpoch])
+    if (rows.length === 0) throw meshMoving()
   }
 }
 
-interface GrantRow extends Row {
+interface GrantRow extends ResultRow {
   key_epoch: number
   granter: PeerKey
   box: Uint8Array

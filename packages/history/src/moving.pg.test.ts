@@ -1,10 +1,13 @@
 /** What is new in a mesh while a mover freezes it: it goes along, or it is refused. Nothing is answered and left behind. */
-import { type AttachmentTerms, createAttachment, type Database, moveMesh, openDatabase, putChunk } from '@sealpost/db'
-import { type ScratchDatabase, scratchDatabase, unhurried } from '@sealpost/db/testing'
+import { moveMesh } from '@sealpost/mesh-move'
+import { type Database, openDatabase } from '@sealpost/pg'
+import { type ScratchDatabase, unhurried } from '@sealpost/pg/testing'
+import { scratchDatabase } from '@sealpost/schema/testing'
 import type { AttachmentId } from '@sealpost/std'
+import { type AttachmentSpec, createAttachment, putChunk } from '@sealpost/store'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { Spaces } from './spaces.ts'
-import { GROUP, MESH, peerKeyOf, SpaceStage, termsOf } from './testing-spaces.ts'
+import { GROUP, MESH, peerKeyOf, SpaceStage, termsOf } from './test/spaces.ts'
 
 const FILE = '3a'.repeat(16) as AttachmentId
 
@@ -19,7 +22,7 @@ afterEach(async () => {
   await elsewhere.drop()
 })
 
-const terms = (): AttachmentTerms => ({
+const terms = (): AttachmentSpec => ({
   ...{ meshId: MESH, id: FILE, owner: stage.ann, to: [peerKeyOf(2)], bytes: 10, chunkBytes: 4096 },
   ...{ store: 'postgres', keepSeconds: 60, finishSeconds: 60 },
 })
@@ -95,7 +98,7 @@ describe.each<Table>(['space', 'attachment', 'attachment_chunk'])('a new row of 
       asked = NEWS[table](stage.asking).catch((error) => error)
       await untilWaiting(2)
     })
-    expect(await asked).toMatchObject({ code: 'db_not_done', retryable: true })
+    expect(await asked).toMatchObject({ code: 'db_not_executed', retryable: true })
     await copied
     expect(await arrived(table)).toBe(0)
   })

@@ -1,19 +1,11 @@
 /** The nouns of spaces. Bytes were checked before they come here, signatures among them. */
-import type { MeshId, PeerKey, PeerNo, SpaceId } from '@sealpost/std'
-
-/** Microseconds since 1970, by the database's clock: no two events of a space have the same. */
-export type Micros = number
-
-export interface SpaceRef {
-  readonly meshId: MeshId
-  readonly spaceId: SpaceId
-}
+import type { Micros, PeerKey, SpaceRef } from '@sealpost/std'
 
 export const HISTORY_FOR = ['none', 'joined', 'all'] as const
-export type HistoryFor = (typeof HISTORY_FOR)[number]
+type HistoryFor = (typeof HISTORY_FOR)[number]
 
 /** What a space's owner has signed. */
-export interface SpaceTerms extends SpaceRef {
+export interface SpaceDefinition extends SpaceRef {
   /** Only grows. */
   readonly epoch: number
   readonly historyFor: HistoryFor
@@ -24,7 +16,7 @@ export interface SpaceTerms extends SpaceRef {
 }
 
 /** A space as it is. */
-export interface Space extends SpaceTerms {
+export interface Space extends SpaceDefinition {
   /** By the database's clock. */
   readonly now: Micros
   /** Of the newest space key that was granted; 0: none was. */
@@ -43,12 +35,6 @@ export interface Space extends SpaceTerms {
 }
 
 export type PutSpaceOutcome = 'done' | 'stale' | 'not_owner'
-
-/** Whose word it is, as a token or a session proved it. */
-export interface SpaceAsker {
-  readonly meshId: MeshId
-  readonly peer: PeerNo
-}
 
 export interface SpaceMember {
   readonly peer: PeerKey

@@ -1,9 +1,9 @@
-import { revokeMember } from '@sealpost/db'
 import type { GroupId, PeerKey } from '@sealpost/std'
+import { revokeMember } from '@sealpost/store/testing'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { Grants } from './grants.ts'
 import { COUNT_MEMBERS, FIND_LACKING } from './sql-spaces.ts'
-import { GROUP, MESH, peerKeyOf, SpaceStage, termsOf } from './testing-spaces.ts'
+import { GROUP, MESH, peerKeyOf, SpaceStage, termsOf } from './test/spaces.ts'
 
 let stage: SpaceStage
 let grants: Grants
@@ -75,7 +75,7 @@ describe('a space', () => {
     expect(await put('ann', { epoch: 1, statement: Uint8Array.of(9) })).toBe('stale')
   })
 
-  test('that keeps no history any more begins anew when it does', async () => {
+  test('that stops keeping history starts a new one when it resumes', async () => {
     await put('ann')
     const first = (await find('ann'))!.keptSince!
     await put('ann', { epoch: 2, historyFor: 'joined' })
@@ -86,7 +86,7 @@ describe('a space', () => {
     expect((await find('ann'))!.keptSince).toBeGreaterThan(first)
   })
 
-  test('is closed to whoever was revoked', async () => {
+  test('is closed to revoked members', async () => {
     await put('ann')
     await revokeMember(stage.admin, MESH, peerKeyOf(2))
     expect(await find('bob')).toBeNull()
@@ -104,10 +104,10 @@ describe('a space', () => {
 describe('the keys of a space', () => {
   const box = (n: number) => Uint8Array.of(n, n)
   const boxFor = (peer: number, n: number) => ({ peer: peerKeyOf(peer), box: box(n) })
-  const needs = async (max = 10) => stage.spaces.needs((await find('ann', GROUP))!, max)
+  const needs = async (max = 10) => stage.spaces.findGrantNeeds((await find('ann', GROUP))!, max)
   const give = (expects: number, keyEpoch: number, ...given: { peer: PeerKey; box: Uint8Array }[]) =>
     grants.put(stage.asker(stage.ann), { meshId: MESH, spaceId: GROUP }, { expects, keyEpoch, grants: given })
-  const of = (peer: 'bob' | 'cat') => grants.of(stage.asker(stage[peer]), { meshId: MESH, spaceId: GROUP })
+  const of = (peer: 'bob' | 'cat') => grants.list(stage.asker(stage[peer]), { meshId: MESH, spaceId: GROUP })
   const key = (keyEpoch: number) => ({ meshId: MESH, spaceId: GROUP, keyEpoch })
   beforeEach(() => put('ann', { spaceId: GROUP }))
 
@@ -122,7 +122,7 @@ describe('the keys of a space', () => {
     expect(await give(1, 1, boxFor(2, 2))).toBe(1)
     expect(await of('bob')).toEqual([{ keyEpoch: 1, granter: peerKeyOf(1), box: box(2) }])
     expect(await of('cat')).toEqual([])
-    await grants.fetched(stage.asker(stage.bob), key(1))
+    await grants.markFetched(stage.asker(stage.bob), key(1))
     expect([await of('bob'), (await needs()).lacking]).toEqual([[], []])
   })
 
@@ -141,7 +141,7 @@ describe('the keys of a space', () => {
 
   test('that somebody could not open are made again', async () => {
     await give(0, 1, boxFor(1, 1), boxFor(2, 66))
-    await grants.useless(stage.asker(stage.bob), key(1))
+    await grants.discard(stage.asker(stage.bob), key(1))
     expect(await needs()).toMatchObject({ lacking: [{ peer: peerKeyOf(2) }] })
     await give(1, 1, boxFor(2, 2))
     expect(await of('bob')).toMatchObject([{ box: box(2) }])
@@ -161,7 +161,7 @@ describe('the keys of a space', () => {
     await give(0, 1, boxFor(2, 1))
     await give(1, 2, boxFor(2, 2))
     expect((await of('bob')).map(({ keyEpoch }) => keyEpoch)).toEqual([1, 2])
-    await grants.fetched(stage.asker(stage.bob), key(2))
+    await grants.markFetched(stage.asker(stage.bob), key(2))
     expect(await of('bob')).toEqual([])
     expect(await stage.spaces.members({ meshId: MESH, spaceId: GROUP }, '0'.repeat(64) as PeerKey, 10)).toEqual([
       { peer: peerKeyOf(1), keyEpoch: 0 },
@@ -191,7 +191,7 @@ describe('the keys of a space', () => {
     await give(0, 1, boxFor(2, 1))
     await stage.admin.run((sql) => sql`update space set last_seq = -1 - last_seq`)
     await expect(give(1, 2)).rejects.toMatchObject({ code: 'mesh_away', retryable: true })
-    await expect(grants.fetched(stage.asker(stage.bob), key(1))).rejects.toMatchObject({ code: 'mesh_away' })
+    await expect(grants.markFetched(stage.asker(stage.bob), key(1))).rejects.toMatchObject({ code: 'mesh_away' })
     expect(await of('bob')).toHaveLength(1)
   })
 })

@@ -1,15 +1,15 @@
 /** Spaces: what their owners say they are, and who may open them. */
-import { byteaText, type Database } from '@sealpost/db'
-import type { PeerKey, SpaceId } from '@sealpost/std'
-import { meshAway, type Row, run } from './run.ts'
-import type { GrantNeeds, PutSpaceOutcome, Space, SpaceAsker, SpaceMember, SpaceRef, SpaceTerms } from './space.ts'
+import { byteaText, type Database } from '@sealpost/pg'
+import type { MemberRef, PeerKey, SpaceId, SpaceRef } from '@sealpost/std'
+import { meshMoving, type ResultRow, run } from './run.ts'
+import type { GrantNeeds, PutSpaceOutcome, Space, SpaceDefinition, SpaceMember } from './space.ts'
 import { COUNT_MEMBERS, FIND_LACKING, FIND_SPACE, LIST_MEMBERS, PUT_SPACE } from './sql-spaces.ts'
 
 export class Spaces {
-  private readonly db: Database
+  readonly #db: Database
 
   constructor(db: Database) {
-    this.db = db
+    this.#db = db
   }
 
   /**
@@ -17,8 +17,8 @@ export class Spaces {
    * @returns null for one that is not there, and for everybody else
    * @throws OperatingError
    */
-  async find({ meshId, peer }: SpaceAsker, spaceId: SpaceId): Promise<Space | null> {
-    const [row] = await run<SpaceRow>(this.db, FIND_SPACE, [meshId, spaceId, peer])
+  async find({ meshId, peer }: MemberRef, spaceId: SpaceId): Promise<Space | null> {
+    const [row] = await run<SpaceRow>(this.#db, FIND_SPACE, [meshId, spaceId, peer])
     return row ? spaceOf(meshId, row) : null
   }
 
@@ -27,40 +27,40 @@ export class Spaces {
    * @returns `stale` when some of their epoch or a later one stand; `not_owner` also where there is no such group
    * @throws OperatingError, `mesh_away` while the mesh is moving
    */
-  async put({ peer }: SpaceAsker, terms: SpaceTerms): Promise<PutSpaceOutcome> {
+  async put({ peer }: MemberRef, terms: SpaceDefinition): Promise<PutSpaceOutcome> {
     for (;;) {
-      const outcome = await this.tryPut(peer, terms)
-      if (outcome === 'away') throw meshAway()
+      const outcome = await this.#tryPut(peer, terms)
+      if (outcome === 'away') throw meshMoving()
       if (outcome) return outcome
     }
   }
 
   /** Members without the newest key, not more than `max` of them. @throws OperatingError */
-  async needs({ meshId, spaceId, keyEpoch }: Space, max: number): Promise<GrantNeeds> {
+  async findGrantNeeds({ meshId, spaceId, keyEpoch }: Space, max: number): Promise<GrantNeeds> {
     const [[counts], lacking] = await Promise.all([
-      run<CountRow>(this.db, COUNT_MEMBERS, [meshId, spaceId, keyEpoch]),
-      run<MemberRow>(this.db, FIND_LACKING, [meshId, spaceId, keyEpoch, max]),
+      run<CountRow>(this.#db, COUNT_MEMBERS, [meshId, spaceId, keyEpoch]),
+      run<MemberRow>(this.#db, FIND_LACKING, [meshId, spaceId, keyEpoch, max]),
     ])
     return { memberCount: counts!.members, departed: counts!.departed, lacking: lacking.map(memberOf) }
   }
 
   /** The members behind one, by their keys. @throws OperatingError */
   async members({ meshId, spaceId }: SpaceRef, after: PeerKey, limit: number): Promise<SpaceMember[]> {
-    return (await run<MemberRow>(this.db, LIST_MEMBERS, [meshId, spaceId, byteaText(after), limit])).map(memberOf)
+    return (await run<MemberRow>(this.#db, LIST_MEMBERS, [meshId, spaceId, byteaText(after), limit])).map(memberOf)
   }
 
   /** @returns null when others' terms came in between, of which the statement did not see all: the next one does */
-  private async tryPut(peer: number, terms: SpaceTerms): Promise<PutOutcome> {
+  async #tryPut(peer: number, terms: SpaceDefinition): Promise<PutOutcome> {
     const { meshId, spaceId, epoch, statement, historyFor, keepsMessages, keepSeconds, keepBytes } = terms
     const ours = [epoch, byteaText(statement), historyFor, keepsMessages, keepSeconds, keepBytes]
-    const [row] = await run<{ outcome: PutOutcome }>(this.db, PUT_SPACE, [meshId, spaceId, peer, ...ours])
+    const [row] = await run<{ outcome: PutOutcome }>(this.#db, PUT_SPACE, [meshId, spaceId, peer, ...ours])
     return row!.outcome
   }
 }
 
 type PutOutcome = PutSpaceOutcome | 'away' | null
 
-interface SpaceRow extends Row {
+interface SpaceRow extends ResultRow {
   now: number
   space_id: string
   epoch: number
@@ -79,12 +79,12 @@ interface SpaceRow extends Row {
   mesh_bytes: number
 }
 
-interface CountRow extends Row {
+interface CountRow extends ResultRow {
   members: number
   departed: number
 }
 
-interface MemberRow extends Row {
+interface MemberRow extends ResultRow {
   peer: PeerKey
   key_epoch: number
 }

@@ -4,7 +4,7 @@
  * of `seq` is that of commits: nothing can come between the numbers of a transaction, and who reads up to the number in
  * the space's row has seen them all.
  */
-import { isOfSpace } from '@sealpost/db'
+import { isOfSpace } from '@sealpost/store'
 import { isOpen, micros } from './sql-spaces.ts'
 
 /** `$1 $2` mesh and space, in an order that all shards share. Walks: the primary key of space. */

@@ -2,7 +2,7 @@
  * The statements of spaces and of the keys that members give one another. Every change locks the space's row, or shares
  * it, and finds `last_seq` negative while the mesh moves to another cell (docs/adr/0007-moving-a-mesh.md).
  */
-import { isOfSpace, isOwnerOfSpace } from '@sealpost/db'
+import { isOfSpace, isOwnerOfSpace } from '@sealpost/store'
 
 export const isOpen = (space: string) => `${space}.last_seq >= 0`
 export const micros = (instant: string) => `(extract(epoch from ${instant}) * 1000000)::float8`

@@ -1,5 +1,6 @@
 /** Keys, the signed handshake and sealed envelopes; the only importer of libsodium. Await `ready()` once, first. */
 
+export { concatBytes } from './byte-fields.ts'
 export {
   type Attachment,
   attachmentHash,
@@ -13,9 +14,60 @@ export {
   isAttachmentName,
   isAttachmentType,
   readAttachment,
-} from './attachment.ts'
-export { isExposed, isLoopback, normalizeAuthority, portOf } from './authority.ts'
-export { concatBytes } from './byte-fields.ts'
+} from './envelope/attachment.ts'
+export {
+  type EnvelopeDraft,
+  type OpenRefusal,
+  type OpenResult,
+  openEnvelope,
+  type SealedEnvelope,
+  sealEnvelope,
+  sealInStream,
+} from './envelope/envelope.ts'
+export {
+  ENVELOPE_OVERHEAD_BYTES,
+  type InnerHeader,
+  NO_PREV,
+  type StreamId,
+  type StreamPosition,
+} from './envelope/inner-header.ts'
+export type { Note } from './envelope/note.ts'
+export { type Correspondent, Sealer } from './envelope/sealer.ts'
+export { BODY_OVERHEAD_BYTES, openBody, type SealedBody, sealBody, TICKET_BYTES } from './envelope/shared-body.ts'
+export { isExposed, isLoopback, normalizeAuthority, portOf } from './handshake/authority.ts'
+export {
+  type EnrolmentFields,
+  signEnrolment,
+  signTokenRequest,
+  verifyEnrolment,
+  verifyTokenRequest,
+} from './handshake/enrolment.ts'
+export {
+  checkShardCertificate,
+  readShardCertificate,
+  readShardCertificateText,
+  type ShardCertificate,
+  type ShardCertificateTerms,
+  type ShardCertificateVerdict,
+  shardCertificateText,
+  signShardCertificate,
+} from './handshake/shard-certificate.ts'
+export {
+  signAsBroker,
+  signAsClient,
+  type Transcript,
+  type TranscriptRole,
+  transcriptBytes,
+  verifyBroker,
+  verifyClient,
+} from './handshake/transcript.ts'
+export {
+  type IdentityRotation,
+  readIdentityRotation,
+  signIdentityRotation,
+} from './keys/identity-rotation.ts'
+export { bindBoxKey, checkKeyBinding, type KeyBinding, type KeyBindingVerdict } from './keys/key-binding.ts'
+export * from './keys/keys.ts'
 export {
   type DeviceRemoval,
   type DeviceStatement,
@@ -26,15 +78,47 @@ export {
   signDevice,
   signRemoval,
   signVoucher,
-} from './device.ts'
+} from './members/device.ts'
 export {
   createDeviceInvite,
   type DeviceInvite,
   type DeviceInviteTerms,
   isDeviceInvite,
   readDeviceInvite,
-} from './device-invite.ts'
-export { type Enrolment, signEnrolment, verifyEnrolment } from './enrolment.ts'
+} from './members/device-invite.ts'
+export {
+  changeGroup,
+  createGroup,
+  endGroup,
+  GROUP_MEMBERS_MAX,
+  type GroupFields,
+  type GroupStatement,
+  groupFields,
+  groupIdOf,
+  isGroupEnded,
+  readGroup,
+} from './members/group.ts'
+export {
+  createInvite,
+  type Invite,
+  type InviteRole,
+  type InviteTerms,
+  isDialable,
+  parseInvite,
+  readInvite,
+} from './members/invite.ts'
+export { isMemberListName } from './members/member-list.ts'
+export {
+  changePool,
+  createPool,
+  endPool,
+  isPoolEnded,
+  type PoolFields,
+  type PoolStatement,
+  poolIdOf,
+  readPool,
+} from './members/pool.ts'
+export { hash256, ready } from './sodium.ts'
 export {
   ENTRY_BYTES_MAX,
   ENTRY_KEY_BYTES_MAX,
@@ -49,57 +133,8 @@ export {
   readEntry,
   type SignedEntry,
   sealEntry,
-} from './entry.ts'
-export {
-  type EnvelopeDraft,
-  type OpenRefusal,
-  type OpenResult,
-  openEnvelope,
-  sealEnvelope,
-  sealInStream,
-} from './envelope.ts'
-export { GRANT_BYTES_MAX, GRANT_KEYS_MAX, type Grant, NO_LINK, openGrant, sealGrant } from './grant.ts'
-export {
-  changeGroup,
-  endGroup,
-  foundGroup,
-  GROUP_MEMBERS_MAX,
-  type Group,
-  type GroupStatement,
-  groupFields,
-  groupIdOf,
-  isGroupOver,
-  readGroup,
-} from './group.ts'
-export {
-  ENVELOPE_OVERHEAD_BYTES,
-  type InnerHeader,
-  NO_PREV,
-  type StreamId,
-  type StreamPosition,
-} from './inner-header.ts'
-export {
-  createInvite,
-  type Invite,
-  type InviteRole,
-  type InviteTerms,
-  isDialable,
-  parseInvite,
-  readInvite,
-} from './invite.ts'
-export { bindBoxKey, checkKeyBinding, type KeyBinding, type KeyBindingVerdict } from './key-binding.ts'
-export * from './keys.ts'
-export type { Note } from './note.ts'
-export {
-  changePool,
-  endPool,
-  foundPool,
-  isPoolOver,
-  type Pool,
-  type PoolStatement,
-  poolIdOf,
-  readPool,
-} from './pool.ts'
+} from './spaces/entry.ts'
+export { GRANT_BYTES_MAX, GRANT_KEYS_MAX, type KeyGrant, NO_LINK, openGrant, sealGrant } from './spaces/grant.ts'
 export {
   type OpenRecord,
   openRecord,
@@ -107,36 +142,18 @@ export {
   RECORD_NOTE_BYTES_MAX,
   type RecordDraft,
   type RecordHeader,
-  type RecordPlace,
+  type RecordPosition,
   readRecord,
   recordFields,
   type SignedRecord,
   sealRecord,
-} from './record.ts'
-export { isRosterName } from './roster-statement.ts'
-export { type Correspondent, Sealer } from './sealer.ts'
+} from './spaces/record.ts'
 export {
-  checkShardCertificate,
-  readShardCertificate,
-  readShardCertificateText,
-  type ShardCertificate,
-  type ShardCertificateTerms,
-  type ShardCertificateVerdict,
-  shardCertificateText,
-  signShardCertificate,
-} from './shard-certificate.ts'
-export { BODY_OVERHEAD_BYTES, openBody, type SealedBody, sealBody, TICKET_BYTES } from './shared-body.ts'
-export { hash256, ready } from './sodium.ts'
-export { type HistoryFor, isHistoryFor, readSpace, type Space, type SpaceStatement, signSpace } from './space.ts'
-export { KEY_EPOCH_MAX, type KeyPlace, keyHashOf, keyLink, newSpaceKey } from './space-keys.ts'
-export { readSuccession, type Succession, signSuccession } from './succession.ts'
-export { signTokenRequest, verifyTokenRequest } from './token-request.ts'
-export {
-  type Role,
-  signAsBroker,
-  signAsClient,
-  type Transcript,
-  transcriptBytes,
-  verifyBroker,
-  verifyClient,
-} from './transcript.ts'
+  type HistoryAudience,
+  isHistoryAudience,
+  readSpace,
+  type SpaceFields,
+  type SpaceStatement,
+  signSpace,
+} from './spaces/space.ts'
+export { KEY_EPOCH_MAX, type KeyScope, keyHashOf, keyLink, newSpaceKey } from './spaces/space-keys.ts'

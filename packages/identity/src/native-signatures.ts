@@ -8,17 +8,17 @@
  */
 import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from 'node:crypto'
 import { fromHex, isHex } from '@sealpost/std'
-import { SIGNATURE_BYTES, type Signatures, type SigningKeys } from './keys.ts'
+import { SIGNATURE_BYTES, type Signatures, type SigningKeys } from './keys/keys.ts'
 
 /** RFC 8410: what stands before the 32 bytes of a key. */
 const SPKI = fromHex('302a300506032b6570032100')
 const PKCS8 = fromHex('302e020100300506032b657004220420')
 
 export class NativeSignatures implements Signatures {
-  private readonly secrets = new WeakMap<SigningKeys, KeyObject>()
+  readonly #secrets = new WeakMap<SigningKeys, KeyObject>()
 
   sign(keys: SigningKeys, message: Uint8Array): Uint8Array {
-    return new Uint8Array(sign(null, message, this.secretOf(keys)))
+    return new Uint8Array(sign(null, message, this.#secretOf(keys)))
   }
 
   verify(publicKey: string, message: Uint8Array, signature: Uint8Array): boolean {
@@ -31,12 +31,12 @@ export class NativeSignatures implements Signatures {
     }
   }
 
-  private secretOf(keys: SigningKeys): KeyObject {
-    const known = this.secrets.get(keys)
+  #secretOf(keys: SigningKeys): KeyObject {
+    const known = this.#secrets.get(keys)
     if (known) return known
     const seed = keys.secretKey.subarray(0, 32)
     const secret = createPrivateKey({ key: Buffer.concat([PKCS8, seed]), format: 'der', type: 'pkcs8' })
-    this.secrets.set(keys, secret)
+    this.#secrets.set(keys, secret)
     return secret
   }
 }

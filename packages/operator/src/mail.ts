@@ -4,7 +4,7 @@ import { type RedriveRefusal, redriveRefusals } from './redrive.ts'
 
 const instantMs = z.number().describe('milliseconds since 1970')
 
-export const DeadLetter = z.object({
+export const DeadLetterReport = z.object({
   id: z.int(),
   meshId: z.string(),
   meshName: z.string(),
@@ -22,9 +22,9 @@ export const DeadLetter = z.object({
   diedAtMs: instantMs,
   bytes: z.int().nullable().describe('of the sealed envelope; null: it was not kept, and can not be put back'),
 })
-export type DeadLetter = z.output<typeof DeadLetter>
+export type DeadLetterReport = z.output<typeof DeadLetterReport>
 
-export const DeadLetters = z.object({ deadLetters: z.array(DeadLetter) })
+export const DeadLetters = z.object({ deadLetters: z.array(DeadLetterReport) })
 export type DeadLetters = z.output<typeof DeadLetters>
 
 export const DEAD_LETTER_IDS_MAX = 1000
@@ -69,18 +69,18 @@ export type Redrive = z.output<typeof Redrive>
 const reasons = Object.keys(redriveRefusals) as RedriveRefusal[]
 const meanings = reasons.map((reason) => `\`${reason}\`: ${redriveRefusals[reason]}`).join('; ')
 
-export const Redriven = z.object({
+export const RedriveReport = z.object({
   redriven: z.int(),
   left: z.int().describe('still dead letters'),
   refused: z
     .array(z.object({ id: z.int(), reason: z.enum(reasons).describe(meanings) }))
     .describe('those that were not put back; with `all` the first 1000'),
 })
-export type Redriven = z.output<typeof Redriven>
+export type RedriveReport = z.output<typeof RedriveReport>
 export const Purged = z.object({ purged: z.int() })
 export type Purged = z.output<typeof Purged>
 
-export const AuditEntry = z.object({
+export const AuditRecord = z.object({
   id: z.int(),
   atMs: instantMs,
   actor: z.string().describe('`token:NAME`, or `database:ACCOUNT`'),
@@ -89,6 +89,6 @@ export const AuditEntry = z.object({
   subject: z.string().nullable(),
   count: z.int(),
 })
-export type AuditEntry = z.output<typeof AuditEntry>
-export const Audit = z.object({ entries: z.array(AuditEntry) })
+export type AuditRecord = z.output<typeof AuditRecord>
+export const Audit = z.object({ entries: z.array(AuditRecord) })
 export type Audit = z.output<typeof Audit>

@@ -10,14 +10,14 @@ export const MeshPage = z.object({
 })
 export type MeshPage = z.output<typeof MeshPage>
 
-export const Mesh = MeshState.extend({
+export const MeshReport = MeshState.extend({
   createdAtMs: instantMs,
   members: z.int(),
   membersAreMore: z.boolean().describe('they are counted up to 10,000'),
 })
-export type Mesh = z.output<typeof Mesh>
+export type MeshReport = z.output<typeof MeshReport>
 
-export const Peer = z.object({
+export const PeerReport = z.object({
   peerKey: z.string(),
   name: z.string().nullable(),
   role: z.enum(['member', 'admin']),
@@ -33,12 +33,12 @@ export const Peer = z.object({
   revokedAtMs: instantMs.nullable(),
   lastSeen: z.object({ shard: z.string(), sinceMs: instantMs }).nullable().describe('the last session, and its shard'),
 })
-export type Peer = z.output<typeof Peer>
+export type PeerReport = z.output<typeof PeerReport>
 
-export const PeerPage = z.object({ peers: z.array(Peer), next: z.string().nullable() })
+export const PeerPage = z.object({ peers: z.array(PeerReport), next: z.string().nullable() })
 export type PeerPage = z.output<typeof PeerPage>
 
-export const Group = z.object({
+export const GroupReport = z.object({
   kind: z.enum(['group', 'pool']),
   id: z.string(),
   owner: z.string(),
@@ -47,8 +47,8 @@ export const Group = z.object({
   members: z.int().nullable().describe('of a pool; those of a group are in its signed statement'),
   isOver: z.boolean(),
 })
-export const Groups = z.object({ groups: z.array(Group) })
-export type Groups = z.output<typeof Groups>
+export const GroupList = z.object({ groups: z.array(GroupReport) })
+export type GroupList = z.output<typeof GroupList>
 
 export const Invite = z.object({
   inviteId: z.string(),
@@ -87,12 +87,12 @@ export const Quota = z.object({
 })
 export type Quota = z.output<typeof Quota>
 
-export const Quotas = z.object({ quotas: z.array(Quota) })
-export type Quotas = z.output<typeof Quotas>
+export const QuotaList = z.object({ quotas: z.array(Quota) })
+export type QuotaList = z.output<typeof QuotaList>
 
 const Snapshot = z.object({ ageMs: z.number(), entries: z.int(), bytes: z.number() })
 
-export const Space = z.object({
+export const SpaceReport = z.object({
   kind: z.enum(['mesh', 'group']),
   spaceId: z.string().describe("the mesh's id, or the group's"),
   owner: z.string(),
@@ -108,17 +108,17 @@ export const Space = z.object({
   changedAtMs: instantMs.nullable(),
   snapshot: Snapshot.nullable().describe('the newest that is whole'),
 })
-export type Space = z.output<typeof Space>
+export type SpaceReport = z.output<typeof SpaceReport>
 
-export const Attachments = z.object({
+export const AttachmentReport = z.object({
   files: z.int().describe('those that are over among them, until they are taken away'),
   bytes: z.number(),
   unfinished: z.int().describe('of these, not complete yet'),
 })
 
 /** What is kept of a mesh beside its mail. */
-export const Kept = z.object({ spaces: z.array(Space), attachments: Attachments })
-export type Kept = z.output<typeof Kept>
+export const StorageReport = z.object({ spaces: z.array(SpaceReport), attachments: AttachmentReport })
+export type StorageReport = z.output<typeof StorageReport>
 
 export const Revoked = z.object({ peers: z.array(z.string()).describe('it, and its devices') })
 export type Revoked = z.output<typeof Revoked>

@@ -71,8 +71,8 @@ export const MeshState = z.object({
 })
 export type MeshState = z.output<typeof MeshState>
 
-export const Cause = z.object({ code: z.string(), sentence: z.string() })
-export type Cause = z.output<typeof Cause>
+export const Problem = z.object({ code: z.string(), sentence: z.string() })
+export type Problem = z.output<typeof Problem>
 
 export const Queue = z.object({
   depth: z.int(),
@@ -98,7 +98,7 @@ export const Overview = z.object({
   durability: z.string(),
   limits: z.string(),
   flow: Flow,
-  causes: z.array(Cause).describe('what is wrong with the broker or its database'),
+  causes: z.array(Problem).describe('what is wrong with the broker or its database'),
   now: Sample,
   queue: Queue,
   connections: z.int(),
@@ -107,10 +107,10 @@ export const Overview = z.object({
 })
 export type Overview = z.output<typeof Overview>
 
-export const History = z.object({ everyMs: ms, samples: z.array(Sample) })
-export type History = z.output<typeof History>
+export const SampleHistory = z.object({ everyMs: ms, samples: z.array(Sample) })
+export type SampleHistory = z.output<typeof SampleHistory>
 
-export const Database = z.object({
+export const DatabaseReport = z.object({
   version: z.string(),
   bytes: z.number(),
   walBytesPerSecond: z.number().nullable(),
@@ -129,6 +129,6 @@ export const Database = z.object({
       vacuumedAtMs: ms.nullable(),
     }),
   ),
-  warnings: z.array(Cause),
+  warnings: z.array(Problem),
 })
-export type Database = z.output<typeof Database>
+export type DatabaseReport = z.output<typeof DatabaseReport>

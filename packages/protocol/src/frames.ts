@@ -44,16 +44,16 @@ import {
   INVITE_BYTES_MAX,
   KEY_HISTORY_MAX,
   LOOKUP_MAX,
+  MEMBER_PAGE_MAX,
   NAME_MAX,
-  PERSONS_MAX,
   REASON_MAX,
   RECORD_BYTES_MAX,
   RECORD_BYTES_MIN,
-  ROSTER_MAX,
   SHARDS_TOLD_MAX,
   SUCCESSION_BYTES_MAX,
   SUMMARY_MAX,
   URL_MAX,
+  USERS_MAX,
 } from './limits.ts'
 import { refusalCodes } from './refusals.ts'
 import { DEATHS, RECEIPT_EVENTS, RECEIPT_WISHES } from './terms.ts'
@@ -141,10 +141,10 @@ const SERVER = {
   enrolled: [11, struct({ proof: bytes(64), name })],
   roster: [12, struct({
     ref: u32,
-    members: list(struct({ peer: peerKey, name: token(NAME_MAX), role: choice(MEMBER_ROLES) }), 0, ROSTER_MAX),
+    members: list(struct({ peer: peerKey, name: token(NAME_MAX), role: choice(MEMBER_ROLES) }), 0, MEMBER_PAGE_MAX),
     isLast: flag,
   })],
-  revoked: [13, struct({ ref: u32, outcome: choice(['done', 'not_admin']), unknown: list(peerKey, 0, ROSTER_MAX) })],
+  revoked: [13, struct({ ref: u32, outcome: choice(['done', 'not_admin']), unknown: list(peerKey, 0, MEMBER_PAGE_MAX) })],
   pushWith: [14, struct({ deliveries: batch(struct({ push: pushItem, terms })) })],
   receipts: [15, struct({
     items: batch(struct({ id: deliveryId, envelopeId, recipient: peerKey, event: choice(RECEIPT_EVENTS), atMs: u53 })),
@@ -170,8 +170,8 @@ const SERVER = {
   rebound: [54, struct({ peers: list(peerKey, 1, LOOKUP_MAX) })],
   deviceList: [62, struct({
     ref: u32,
-    statements: list(device, 0, PERSONS_MAX * DEVICES_MAX),
-    removals: list(removal, 0, PERSONS_MAX * DEVICES_MAX),
+    statements: list(device, 0, USERS_MAX * DEVICES_MAX),
+    removals: list(removal, 0, USERS_MAX * DEVICES_MAX),
   })],
   deviceRemoved: [64, struct({ ref: u32, outcome: choice(['done', 'malformed', 'unknown_device']) })],
   succeeded: [66, struct({ ref: u32, outcome: choice(['done', 'malformed', 'key_taken', 'bad_binding']) })],
@@ -226,7 +226,7 @@ const CLIENT = {
   })],
   extend: [25, struct({ ids: batch(deliveryId), forMs: u32 })],
   members: [26, struct({ ref: u32, after: peerKey })],
-  revoke: [27, struct({ ref: u32, members: list(peerKey, 0, ROSTER_MAX), invites: list(inviteId, 0, ROSTER_MAX) })],
+  revoke: [27, struct({ ref: u32, members: list(peerKey, 0, MEMBER_PAGE_MAX), invites: list(inviteId, 0, MEMBER_PAGE_MAX) })],
   status: [28, struct({ availability: choice(AVAILABILITIES), summary, declinesReceipts: flag })],
   sendWith: [29, struct({ envelopes: batch(struct({ send: sendItem, terms: sendTerms })) })],
   whisper: [30, struct({ items: batch(struct({ envelopeId, recipient: peerKey, envelope })) })],
@@ -252,7 +252,7 @@ const CLIENT = {
     bindingSignature: bytes(64),
     signature: bytes(64),
   })],
-  devices: [61, struct({ ref: u32, peers: list(peerKey, 1, PERSONS_MAX) })],
+  devices: [61, struct({ ref: u32, peers: list(peerKey, 1, USERS_MAX) })],
   removeDevice: [63, struct({ ref: u32, removal })],
   succeed: [65, struct({
     ref: u32,

@@ -41,20 +41,20 @@ const kinds = {
       summary: token(SUMMARY_MAX),
     }),
   },
-  /** For one that is online elsewhere. `person`: for whom its sender writes, by which the recipient lets it in. */
+  /** For one that is online elsewhere. `user`: for whom its sender writes, by which the recipient lets it in. */
   whisper: {
     number: 7,
     body: struct({
       ...inMesh,
       recipient: peerKey,
       sender: peerKey,
-      person: peerNo,
+      user: peerNo,
       envelopeId,
       envelope: blob(ENVELOPE_BYTES_MIN, WHISPER_BYTES_MAX),
     }),
   },
   /** Something was changed here that others may have read before. */
-  staleConsent: { number: 8, body: struct({ ...inMesh, person: peerNo }) },
+  staleConsent: { number: 8, body: struct({ ...inMesh, user: peerNo }) },
   staleGroup: { number: 9, body: struct({ ...inMesh, group: hex<GroupId>(16) }) },
   stalePool: { number: 10, body: struct({ ...inMesh, pool: hex<PoolId>(32) }) },
   /** There is something new in this space: a change of an entry, or a message that is kept. */

@@ -1,4 +1,4 @@
-/** The JSON form of single values as JSON Schema, for whoever describes what is made of them. */
+/** The JSON form of single values as JSON Schema, for descriptions of composed types. */
 import { unreachable } from '@sealpost/std'
 import type { Shape } from './layout.ts'
 

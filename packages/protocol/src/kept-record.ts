@@ -8,7 +8,7 @@ export interface RecordPlace {
   readonly bodyId: string
 }
 
-/** Of bytes that are long enough. Whoever reads the history checks the rest, the signature among it. */
+/** Expects bytes that are long enough. Readers of the history check the rest, including the signature. */
 export function readRecordPlace(record: Uint8Array): RecordPlace {
   const at = (from: number, length: number) => toHex(record.subarray(from, from + length))
   return {

@@ -9,7 +9,7 @@ export const BODY_BYTES_MAX = 64 * 1024
 export const BATCH_MAX = 1000
 export const LOOKUP_MAX = 256
 /** Members in one `roster`, and of each kind in one `revoke`. */
-export const ROSTER_MAX = 256
+export const MEMBER_PAGE_MAX = 256
 export const NAME_MAX = 64
 /** Peers that one peer has allowed or blocked, and of these in one change. */
 export const CONSENT_MAX = 1000
@@ -48,7 +48,7 @@ export const REASON_MAX = 120
 export const DEVICE_BYTES_MAX = 400
 export const DEVICE_REMOVAL_BYTES_MAX = 200
 /** Peers in one `devices`, and the devices that one person may have: so each answer fits a frame. */
-export const PERSONS_MAX = 16
+export const USERS_MAX = 16
 export const DEVICES_MAX = 16
 /** Of the address of a shard. */
 export const URL_MAX = 255

@@ -24,7 +24,7 @@ export const byPlace = (a: Pick<DeliveryRef, 'priority' | 'id'>, b: Pick<Deliver
 /** A delivery its recipient is done with. */
 export interface Settle extends DeliveryRef {
   /** Its sender, when that wants to hear of it. */
-  readonly toldTo?: PeerKey | null
+  readonly receiptTo?: PeerKey | null
 }
 
 /** A delivery its recipient will not take, for good. */
@@ -49,7 +49,7 @@ export interface Retry {
 }
 
 /** A pool's delivery whose holder leaves it to the others. `epoch`: as of `PoolSlot`. */
-export interface GiveBack {
+export interface Release {
   readonly delivery: DeliveryRef
   readonly epoch: number
 }
@@ -62,7 +62,7 @@ export interface SessionRef {
 }
 
 /** Whether a session may go on, as far as the database knows. */
-export interface Standing {
+export interface SessionStatus {
   /** The key that the member has now; `null`: there is no such member. */
   readonly peerKey: PeerKey | null
   readonly isRevoked: boolean
@@ -86,17 +86,17 @@ export interface Append {
    * birth"); 0 to leave it to a claim. The queue refuses the lease, not the envelope, when something of this sender waits
    * unclaimed for this recipient, since order forbids it (P6).
    */
-  readonly birthEpoch: number
+  readonly insertLeaseEpoch: number
   /**
    * Where that look begins: nothing of this sender waits unclaimed for this recipient under a lower delivery id. 0: look
    * everywhere. Without it a look walks over the dead rows that a long snapshot keeps.
    */
-  readonly birthFloor: number
+  readonly insertLeaseFloor: number
   /**
    * The epoch of the recipient's session on another shard, as that has said: to store the delivery leased to it, for it to
    * collect; 0 to leave it to a claim. It is not checked, because under an epoch that has passed a delivery is free.
    */
-  readonly epochElsewhere: number
+  readonly remoteLeaseEpoch: number
   /** As `encodeTerms` writes them; null: none. */
   readonly terms: Uint8Array | null
   /** Kept out of the queue until then, by the database clock; 0: not kept. Then there is no birth lease. */
@@ -111,12 +111,12 @@ export interface SharedBody {
   readonly bodyId: string
   readonly bytes: Uint8Array
   /** It becomes an event of this space, in the commit of its envelopes. */
-  readonly kept?: KeptMessage
+  readonly record?: MessageRecord
   /** In a pool: the members for whom its envelope has a box. Nobody else is given it. */
   readonly readers?: readonly PeerNo[]
 }
 
-export interface KeptMessage {
+export interface MessageRecord {
   readonly spaceId: SpaceId
   readonly record: Uint8Array
 }
@@ -149,16 +149,16 @@ export interface Want {
   /** Nothing less urgent is asked for. */
   readonly priorityMax: number
   /** Of each priority, how far it has had its turn: the lower is served before. */
-  readonly turns: Turns
+  readonly virtualTimes: VirtualTimes
   /** What this session has collected: of each block the last id. The rest of what was leased to it elsewhere is claimed. */
   readonly collected: readonly number[]
 }
 
 /**
  * "This session can take what other shards leased to it at birth, up to these limits." It is read and nothing else; the
- * queue does not know that it was, so whoever asks keeps `ids` behind all that it has.
+ * queue does not know that it was, so the caller starts `ids` behind all that it has.
  */
-export interface CollectWant {
+export interface RemoteWant {
   readonly session: SessionRef
   readonly limit: number
   readonly limitBytes: number
@@ -167,7 +167,7 @@ export interface CollectWant {
 }
 
 /** `hasMore`: the limits were reached, or something stands between that only a claim may take. */
-export type Collected =
+export type RemoteClaimed =
   | { readonly status: 'collected'; readonly deliveries: readonly Delivery[]; readonly hasMore: boolean }
   | { readonly status: 'stale' }
 
@@ -179,11 +179,11 @@ export type Collected =
 export const ALONE_AFTER_ATTEMPTS = 5
 
 export const PRIORITY_MAX = 2
-export const NO_TURNS: Turns = [0, 0, 0]
+export const NO_VIRTUAL_TIMES: VirtualTimes = [0, 0, 0]
 
 /** Weighted fairness: a delivery of a priority costs its place here, so that none of them starves. */
-export const TURN_COSTS = [1, 4, 16] as const
-export type Turns = readonly [number, number, number]
+export const PRIORITY_COSTS = [1, 4, 16] as const
+export type VirtualTimes = readonly [number, number, number]
 
 export interface IdRange {
   readonly from: number
@@ -232,7 +232,7 @@ export type Claimed =
 
 /** What waits for one recipient, of one sender, delayed mail included and receipts not. */
 export interface Measured {
-  /** A person; what its devices sent counts as its own. */
+  /** A user; what its devices sent counts as its own. */
   readonly sender: PeerNo
   readonly count: number
   readonly bytes: number
@@ -265,7 +265,7 @@ export interface PoolWant {
   readonly pool: PeerNo
   readonly slots: readonly PoolSlot[]
   /** As of a `Want`. */
-  readonly turns: Turns
+  readonly virtualTimes: VirtualTimes
 }
 
 /** The answer to a want. `locked`: another statement is dealing in this pool, ask again. */
@@ -281,7 +281,7 @@ export type PoolClaimed =
     }
   | { readonly status: 'locked' }
 
-/** Whom a person takes mail from, at each of its devices. */
+/** Whom a user takes mail from, at each of its devices. */
 export interface Consent {
   readonly policy: ConsentPolicy
   /** Those blocked where the policy is `open`, those allowed where it is `contacts`. */
@@ -296,8 +296,8 @@ export interface Member {
   readonly meshId: MeshId
   readonly peer: PeerNo
   readonly peerKey: PeerKey
-  /** The person whose device it is; the peer itself for one that is nobody's. */
-  readonly person: PeerNo
+  /** The user whose device it is; the peer itself for one that is nobody's. */
+  readonly user: PeerNo
   readonly isRevoked: boolean
   /** Of its session when it was looked up; an opening names it. */
   readonly sessionEpoch: number

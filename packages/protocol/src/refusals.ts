@@ -81,7 +81,7 @@ const ROWS = [
   {
     code: 'stale_roster',
     isRetryable: false,
-    meaning: 'the group has changed since: seal it anew for its members of now',
+    meaning: 'the group has changed: seal the message again for its current members',
   },
   { code: 'not_allowed', isRetryable: false, meaning: 'the recipient takes nothing from this peer' },
   {

@@ -165,7 +165,7 @@ export const MEANINGS: Meanings = {
     fields: {
       items: 'pushed in this session; others are ignored',
       'items.id': 'the delivery',
-      'items.reason': 'for whoever looks into the dead letters; the broker can read it',
+      'items.reason': 'for readers of the dead letters; the broker can read it',
     },
   },
   extend: {

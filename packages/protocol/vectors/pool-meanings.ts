@@ -35,7 +35,7 @@ export const POOL_MEANINGS = {
     fields: {
       rosterEpoch:
         "the pool's epoch by whose members it was sealed; an older one is refused as `stale_roster`. 0: whatever it is",
-      bodyId: 'BLAKE2b-256 of `body`, chosen anew for each message',
+      bodyId: 'BLAKE2b-256 of `body`, different for each message',
       body: 'sealed once, see Pools',
       terms: 'as in `sendWith`; `ifOnline` asks for nothing here',
       'terms.notBeforeMs': 'as there',

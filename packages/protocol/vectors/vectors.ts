@@ -23,7 +23,17 @@ function frameVectors(): FrameVectors {
   return { about: ABOUT, frames, refused: refusedSamples }
 }
 
-export const vectorsText = (): string => `${JSON.stringify(frameVectors(), null, 2)}\n`
+/** As JSON, a frame in each line. */
+export function vectorsText(): string {
+  const { about, frames, refused } = frameVectors()
+  const lines = (items: readonly object[]) => items.map((item) => `    ${JSON.stringify(item)}`).join(',\n')
+  return `{
+  "about": ${JSON.stringify(about)},
+  "frames": [\n${lines(frames)}\n  ],
+  "refused": [\n${lines(refused)}\n  ]
+}
+`
+}
 
 /** The input of a refused vector, as it comes from a socket. */
 export function wireOf(sample: { form: Form; text?: string; hex?: string }): string | Uint8Array {

@@ -9,12 +9,9 @@
 import type {
   Append,
   Claimed,
-  Collected,
-  CollectWant,
   Committed,
   DeliveryRef,
   Extension,
-  GiveBack,
   KeyBindingEntry,
   Lost,
   Measured,
@@ -23,10 +20,13 @@ import type {
   PoolEntry,
   PoolWant,
   Reject,
+  Release,
+  RemoteClaimed,
+  RemoteWant,
   Retry,
   SessionRef,
+  SessionStatus,
   Settle,
-  Standing,
   Want,
 } from '@sealpost/protocol'
 import type { DeliveryId, MeshId, Millis, PeerKey, PeerNo, PoolId } from '@sealpost/std'
@@ -43,7 +43,7 @@ export interface Queue {
    * For each want what other shards leased to its session at birth, in the order of ids. It changes nothing: asked again, it
    * brings the same.
    */
-  collect(wants: readonly CollectWant[]): Promise<Collected[]>
+  collect(wants: readonly RemoteWant[]): Promise<RemoteClaimed[]>
   /**
    * This shard serves the peer from now on, under a new epoch. `session` names the one that was read (`findMembers`):
    * without it an opening that timed out and is applied late would end the session its peer has opened since. `null`:
@@ -53,7 +53,7 @@ export interface Queue {
   /** A new epoch for a session of this shard, which voids its leases. `null`: it is served elsewhere. */
   fence(session: SessionRef): Promise<number | null>
   /** Whether sessions of this shard may go on. */
-  standings(sessions: readonly SessionRef[]): Promise<Standing[]>
+  standings(sessions: readonly SessionRef[]): Promise<SessionStatus[]>
   /** Free for another attempt after `afterMs`, at most 5 minutes, each with a strike. */
   retry(retries: readonly Retry[]): Promise<void>
   /** To the dead letters, with what the recipient said; the sender hears of it if it asked to. */
@@ -63,7 +63,7 @@ export interface Queue {
   /** Deals what waits in pools to members that are free; each may take one for each of its slots. */
   claimPools(wants: readonly PoolWant[]): Promise<PoolClaimed[]>
   /** Free for the other members of their pools, at once and without a strike. */
-  giveBack(gifts: readonly GiveBack[]): Promise<void>
+  giveBack(gifts: readonly Release[]): Promise<void>
   findPools(meshId: MeshId, pools: readonly PoolId[]): Promise<PoolEntry[]>
   /** Puts a receipt `pushed` into the senders' queues. */
   tellPushed(deliveries: readonly DeliveryRef[]): Promise<void>
@@ -105,7 +105,7 @@ export interface Swept {
   readonly dead: number
   /** Ledger rows whose time had passed. */
   readonly forgotten: number
-  /** The walk came to the end of the queue; the next one begins anew. */
+  /** The scan reached the end of the queue; the next one starts at its beginning. */
   readonly isRound: boolean
 }
 

@@ -1,11 +1,11 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { CopyRows, HeaderStrip, type Row } from './copy-rows.ts'
-import { LineWriter } from './line-writer.ts'
-import { lineOf } from './lines.ts'
+import { CopyRowReader, HeaderStrip, type ReplayRow } from './copy-rows.ts'
+import { JsonLineWriter } from './line-writer.ts'
+import { rowLine } from './lines.ts'
 
 const bytes = fc.uint8Array({ maxLength: 40 }).map((value) => Buffer.from(value))
-const row: fc.Arbitrary<Row> = fc.record({
+const row: fc.Arbitrary<ReplayRow> = fc.record({
   seq: fc.maxSafeNat(),
   at: fc.maxSafeNat(),
   kind: fc.constantFrom(1, 2, 3),
@@ -22,9 +22,9 @@ test('rows come whole out of bytes that were cut anywhere, and so do records', (
       const records = payloads.map(message)
       const [first, ...others] = payloads as [Buffer, ...Buffer[]]
       const begun = isHeaderApart ? [HEADER, first] : [Buffer.concat([HEADER, first])]
-      const reader = new CopyRows()
+      const reader = new CopyRowReader()
       const strip = new HeaderStrip()
-      const read: Row[] = []
+      const read: ReplayRow[] = []
       const kept: Buffer[] = []
       for (const piece of cut(Buffer.concat([...begun, ...others].map(message)), sizes)) {
         reader.take(piece, (row) => read.push({ ...row, value: Buffer.from(row.value), body: row.body && Buffer.from(row.body) })) // biome-ignore format: one thing
@@ -38,7 +38,7 @@ test('rows come whole out of bytes that were cut anywhere, and so do records', (
 })
 
 test('an answer that was cut is not at its end', () => {
-  const reader = new CopyRows()
+  const reader = new CopyRowReader()
   reader.take(message(Buffer.concat([HEADER, copied({ seq: 1, at: 1, kind: 1, value: HEADER, body: null })])), () => {})
   expect(reader.isAtEnd).toBe(false)
 })
@@ -46,10 +46,10 @@ test('an answer that was cut is not at its end', () => {
 test('a line that is written is the line as JSON has it', () => {
   fc.assert(
     fc.property(fc.array(row), fc.integer({ min: 0, max: 300 }), (rows, room) => {
-      const lines = new LineWriter(room)
+      const lines = new JsonLineWriter(room)
       for (const each of rows) lines.row(each)
       const written = lines.take().toString('latin1')
-      expect(written).toBe(rows.map(lineOf).join(''))
+      expect(written).toBe(rows.map(rowLine).join(''))
       for (const line of written.split('\n').slice(0, -1)) JSON.parse(line)
       expect(lines.take()).toHaveLength(0)
     }),
@@ -70,7 +70,7 @@ function message(payload: Buffer): Buffer {
   return Buffer.concat([front, payload])
 }
 
-function copied({ seq, at, kind, value, body }: Row): Buffer {
+function copied({ seq, at, kind, value, body }: ReplayRow): Buffer {
   const front = Buffer.alloc(36)
   front.writeInt16BE(5, 0)
   front.writeInt32BE(8, 2)

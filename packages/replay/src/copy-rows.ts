@@ -3,10 +3,9 @@
  * itself and what follows, and a row: the number of its columns (int16), and before each its length (int32, -1 for none).
  * Ahead of the first stands a header of 19 bytes; a row of -1 columns ends it all.
  */
-import { assert } from '@sealpost/std'
-import type { Micros } from './space-ref.ts'
+import { assert, type Micros } from '@sealpost/std'
 
-export interface Row {
+export interface ReplayRow {
   readonly seq: number
   readonly at: Micros
   /** 1 set, 2 deleted, 3 a message. */
@@ -23,14 +22,14 @@ const VALUE_AT = 2 + (4 + 8) + (4 + 8) + (4 + 2) + 4
 const COLUMNS = 5
 const NONE = Buffer.alloc(0)
 
-export class CopyRows {
+export class CopyRowReader {
   /** A message that is not whole. */
   #cut: Buffer = NONE
   #isPastHeader = false
   #isAtEnd = false
 
   /** Calls with each row that is whole now; its value and body are views. */
-  take(bytes: Buffer, visit: (row: Row) => void): void {
+  take(bytes: Buffer, visit: (row: ReplayRow) => void): void {
     let at = this.#finishCut(bytes, visit)
     while (bytes.length - at >= FRONT_BYTES) {
       const end = at + 1 + bytes.readInt32BE(at + 1)
@@ -43,7 +42,7 @@ export class CopyRows {
   }
 
   /** Takes of the bytes what the message that was cut still lacks, and no more. @returns where the next one begins */
-  #finishCut(bytes: Buffer, visit: (row: Row) => void): number {
+  #finishCut(bytes: Buffer, visit: (row: ReplayRow) => void): number {
     if (this.#cut.length === 0) return 0
     let at = 0
     if (this.#cut.length < FRONT_BYTES) {
@@ -67,7 +66,7 @@ export class CopyRows {
     return this.#isAtEnd
   }
 
-  #message(bytes: Buffer, start: number, end: number, visit: (row: Row) => void): void {
+  #message(bytes: Buffer, start: number, end: number, visit: (row: ReplayRow) => void): void {
     const at = this.#isPastHeader ? start : start + HEADER_BYTES
     this.#isPastHeader = true
     if (at === end) return // the header came by itself
@@ -80,14 +79,14 @@ export class CopyRows {
 }
 
 /** The row in what one message of a `COPY` holds, behind the header where that stands before it. @returns null: none is in it */
-export function rowIn(message: Buffer): Row | null {
+export function readCopyRow(message: Buffer): ReplayRow | null {
   const first = message.readInt16BE(0)
   const start = first === COLUMNS || first === -1 ? 0 : HEADER_BYTES
   if (message.length === start || message.readInt16BE(start) === -1) return null
   return readRow(message, start)
 }
 
-function readRow(bytes: Buffer, start: number): Row {
+function readRow(bytes: Buffer, start: number): ReplayRow {
   const valueAt = start + VALUE_AT
   const bodyLengthAt = valueAt + bytes.readInt32BE(valueAt - 4)
   const bodyBytes = bytes.readInt32BE(bodyLengthAt)

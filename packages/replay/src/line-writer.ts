@@ -2,8 +2,9 @@
  * Rows as lines of JSON, written into one piece of memory, digit by digit: a line that was put together as text took ten
  * times as long, most of it to find room for what is thrown away at once.
  */
-import type { Row } from './copy-rows.ts'
-import { type Micros, momentText } from './space-ref.ts'
+import type { Micros } from '@sealpost/std'
+import type { ReplayRow } from './copy-rows.ts'
+import { formatTimestamp } from './space-ref.ts'
 
 /** More than a line has beside its base64, with the braces, names and numbers. */
 const FRAME_BYTES = 128
@@ -12,7 +13,7 @@ const ascii = (text: string): Uint8Array => Buffer.from(text, 'latin1')
 const [SEQ, AT, KIND, VALUE, BODY, END] = ['{"seq":', ',"at":"', 'Z","kind":', ',"value":"', '","body":"', '"}\n'].map(ascii) as [Uint8Array, Uint8Array, Uint8Array, Uint8Array, Uint8Array, Uint8Array] // biome-ignore format: one thing
 const [ZERO, COLON, POINT, PAD] = [0x30, 0x3a, 0x2e, 0x3d]
 
-export class LineWriter {
+export class JsonLineWriter {
   #out: Buffer
   #at = 0
   readonly #day = new DayText()
@@ -22,7 +23,7 @@ export class LineWriter {
     this.#out = Buffer.allocUnsafeSlow(bytes)
   }
 
-  row({ seq, at: moment, kind, value, body }: Row): void {
+  row({ seq, at: moment, kind, value, body }: ReplayRow): void {
     this.#makeRoom(FRAME_BYTES + base64Bytes(value) + (body ? base64Bytes(body) : 0))
     const out = this.#out
     let at = write(SEQ, out, this.#at)
@@ -54,7 +55,7 @@ export class LineWriter {
 
 const DAY: Micros = 86_400e6
 
-/** A moment as `momentText` has it, without the `Z`; rows of one day follow each other. */
+/** A moment as `formatTimestamp` has it, without the `Z`; rows of one day follow each other. */
 class DayText {
   #day = Number.NaN
   #text = ascii('')
@@ -63,7 +64,7 @@ class DayText {
     const ofDay = ((moment % DAY) + DAY) % DAY
     if (moment - ofDay !== this.#day) {
       this.#day = moment - ofDay
-      this.#text = ascii(momentText(this.#day).slice(0, 11))
+      this.#text = ascii(formatTimestamp(this.#day).slice(0, 11))
     }
     const micros = ofDay % 1e6
     const seconds = (ofDay - micros) / 1e6

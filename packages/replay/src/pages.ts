@@ -1,8 +1,10 @@
 /** Short answers: a page of events bounded in rows and bytes, and single entries. */
-import type { Database, Pipeline } from '@sealpost/db'
-import { rowIn } from './copy-rows.ts'
-import { type LineRow, lineOf } from './lines.ts'
-import { literal, type Micros, microsOf, ofSpace, type SpaceRef } from './space-ref.ts'
+
+import type { Database, Pipeline } from '@sealpost/pg'
+import type { Micros, SpaceRef } from '@sealpost/std'
+import { readCopyRow } from './copy-rows.ts'
+import { type LineRow, rowLine } from './lines.ts'
+import { literal, microsOf, ofSpace } from './space-ref.ts'
 
 export interface PageRequest {
   readonly space: SpaceRef
@@ -17,7 +19,7 @@ export interface PageRequest {
   readonly limit: number
 }
 
-export interface Page {
+export interface EventPage {
   /** When it was read, by the database's clock, and the newest seq of the space then. */
   readonly at: Micros
   readonly lastSeq: number
@@ -45,18 +47,18 @@ const RECENT_MS = 86_400_000
  * @returns null: there is no such space
  * @throws DatabaseError
  */
-export async function readPage(db: Pipeline, request: PageRequest): Promise<Page | null> {
+export async function readPage(db: Pipeline, request: PageRequest): Promise<EventPage | null> {
   if (request.from !== null || request.to !== null) return read(db, request, null)
   const recent = await read(db, request, (Date.now() - RECENT_MS) * 1000)
   return recent === null || isWhole(recent, request) ? recent : read(db, request, null)
 }
 
 /** No older event belongs in it: of two events the later one has the higher seq, and none is left out between them. */
-function isWhole({ rows, hasMore, lastSeq }: Page, { after, before }: PageRequest): boolean {
+function isWhole({ rows, hasMore, lastSeq }: EventPage, { after, before }: PageRequest): boolean {
   return rows[0]?.seq === after + 1 || (before === null ? lastSeq <= after : hasMore)
 }
 
-async function read(db: Pipeline, request: PageRequest, since: Micros | null): Promise<Page | null> {
+async function read(db: Pipeline, request: PageRequest, since: Micros | null): Promise<EventPage | null> {
   const reader = new PageReader(request)
   const text = `copy (${pageSql(request, since)}) to stdout (format binary)`
   await db.run((pipe) => pipe.run([{ text, take: (message) => reader.take(message) }]))
@@ -67,7 +69,7 @@ async function read(db: Pipeline, request: PageRequest, since: Micros | null): P
 class PageReader {
   readonly #request: PageRequest
   readonly #rows: PageRow[] = []
-  #facts: Pick<Page, 'at' | 'lastSeq'> | undefined
+  #facts: Pick<EventPage, 'at' | 'lastSeq'> | undefined
   #bytes = 0
   #hasMore = false
 
@@ -76,7 +78,7 @@ class PageReader {
   }
 
   take(message: Buffer): void {
-    const row = rowIn(message)
+    const row = readCopyRow(message)
     if (!row || this.#hasMore) return
     if (row.kind === FACTS) {
       this.#facts = { at: row.at, lastSeq: row.seq }
@@ -86,10 +88,10 @@ class PageReader {
     const count = this.#rows.length
     // The event that goes over the limit comes with the others, to tell that there is more.
     this.#hasMore = count === this.#request.limit || (count > 0 && this.#bytes > PAGE_BYTES_MAX)
-    if (!this.#hasMore) this.#rows.push({ seq: row.seq, line: lineOf(row) })
+    if (!this.#hasMore) this.#rows.push({ seq: row.seq, line: rowLine(row) })
   }
 
-  get page(): Page | null {
+  get page(): EventPage | null {
     if (!this.#facts) return null
     const rows = this.#request.before === null ? this.#rows : this.#rows.toReversed()
     return { ...this.#facts, rows, hasMore: this.#hasMore }

@@ -1,13 +1,14 @@
 import { randomBytes } from 'node:crypto'
+import type { Micros } from '@sealpost/std'
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { lineOf } from './lines.ts'
+import { rowLine } from './lines.ts'
 import { readEntries, readPage } from './pages.ts'
 import { dropDays, giveUpDays, makeDays } from './retention.ts'
 import { defaultSnapshotOptions, Snapshots } from './snapshots.ts'
-import { literal, type Micros, ofSpace } from './space-ref.ts'
+import { literal, ofSpace } from './space-ref.ts'
 import { eventsBetween, snapshotStep, stateAt, stateNow } from './state-sql.ts'
-import { DAY, findSpace, HOUR, type ReadRow, ReplayWorld, readAll, type SpaceWorld, START } from './testing-space.ts'
+import { DAY, findSpace, HOUR, type ReadRow, ReplayWorld, readAll, type SpaceWorld, START } from './test/space.ts'
 
 let world: ReplayWorld
 beforeAll(async () => {
@@ -128,7 +129,7 @@ describe('a space with some history', () => {
     const hash = (key: string) => new Bun.CryptoHasher('sha256').update(key).digest('hex')
     const rows = await readEntries(world.broker, space.ref, ['c', 'b', 'z'].map(hash))
     expect(rows.map(({ seq, kind }) => [seq, kind])).toEqual([[3, 1], [5, 2]]) // biome-ignore format: one thing
-    expect(JSON.parse(lineOf(rows[0]!))).toMatchObject({ seq: 3, value: Buffer.from('first c').toString('base64') })
+    expect(JSON.parse(rowLine(rows[0]!))).toMatchObject({ seq: 3, value: Buffer.from('first c').toString('base64') })
   })
 
   test('tells its events between two moments, and a page of them either way', async () => {
@@ -273,7 +274,7 @@ describe('a space with some history', () => {
       rows: 3,
     })
     await world.setClock(START + 2 * HOUR)
-    await space.write({ kind: 1, key: 'a', value: 'anew' })
+    await space.write({ kind: 1, key: 'a', value: 'again' })
     expect(((await space.stateAt(START + 2 * HOUR)) as ReadRow[]).map(({ seq }) => seq)).toEqual([3, 4, 7])
   })
 

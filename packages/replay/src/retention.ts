@@ -3,8 +3,10 @@
  * needs anything in them. A space gives up its oldest days when they are past its time or more than its bytes; what its
  * readers may ask for begins there (`kept_since`), whether the partition is still there for others or not.
  */
-import type { Database } from '@sealpost/db'
-import { literal, type Micros, microsOf, ofSpace, type SpaceRef } from './space-ref.ts'
+
+import type { Database } from '@sealpost/pg'
+import type { Micros, SpaceRef } from '@sealpost/std'
+import { literal, microsOf, ofSpace } from './space-ref.ts'
 
 export interface RetentionReport {
   readonly daysMade: number

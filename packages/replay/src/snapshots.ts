@@ -3,8 +3,10 @@
  * and few events. Each is made from the former one and the events since, a batch in each statement, and goes on where it
  * stopped. A batch locks nothing but the snapshot's own row.
  */
-import type { Database } from '@sealpost/db'
-import { literal, type Micros, microsOf, ofSpace, type SpaceRef } from './space-ref.ts'
+
+import type { Database } from '@sealpost/pg'
+import type { Micros, SpaceRef } from '@sealpost/std'
+import { literal, microsOf, ofSpace } from './space-ref.ts'
 import { type Base, snapshotStep } from './state-sql.ts'
 
 export interface SnapshotOptions {
@@ -23,7 +25,7 @@ export interface SnapshotReport {
   readonly bytes: number
 }
 
-interface Standing {
+interface SnapshotState {
   readonly lastSeq: number
   readonly entries: number
   readonly entryBytes: number
@@ -70,7 +72,7 @@ export class Snapshots {
     return this.#finish(space, standing, { ...to, progress: 0 })
   }
 
-  #isDue({ lastSeq, entries, keptSince, keepSeconds, now, first, doneSeq, doneAt }: Standing): boolean {
+  #isDue({ lastSeq, entries, keptSince, keepSeconds, now, first, doneSeq, doneAt }: SnapshotState): boolean {
     const { share, eventsMin } = this.#options
     if (entries === 0) return false
     if (doneSeq === null && first !== 1) return true // from before its history was kept
@@ -78,7 +80,7 @@ export class Snapshots {
     return now - (doneAt ?? keptSince) > Math.max(DAY, (keepSeconds * 1e6) / SHARES_OF_KEEP)
   }
 
-  async #finish(space: SpaceRef, standing: Standing, open: Base & { progress: number }): Promise<SnapshotReport> {
+  async #finish(space: SpaceRef, standing: SnapshotState, open: Base & { progress: number }): Promise<SnapshotReport> {
     const { entries, entryBytes } = standing
     const from = await this.#formerOf(space, open)
     const rowBytes = Math.max(1, entryBytes / Math.max(1, entries))
@@ -138,11 +140,11 @@ export class Snapshots {
     return row ?? null
   }
 
-  async #standing(space: SpaceRef): Promise<Standing | null> {
+  async #standing(space: SpaceRef): Promise<SnapshotState | null> {
     const rows = ofSpace(space)
     const newest = (done: string) =>
       `(select * from snapshot where ${rows} and done_at is ${done} order by at desc limit 1)`
-    const [row] = await this.#run<Standing>(
+    const [row] = await this.#run<SnapshotState>(
       `select s.last_seq as "lastSeq", s.entries, s.entry_bytes as "entryBytes", s.keep_seconds as "keepSeconds",
          ${microsOf('s.kept_since')} as "keptSince", ${microsOf('clock_timestamp()')} as now,
          ${microsOf("greatest(s.last_at, s.kept_since, clock_timestamp() - interval '1 minute')")} as at,
@@ -161,7 +163,7 @@ export class Snapshots {
   }
 }
 
-function openOf({ openSeq, openAt, doneAt, progress }: Standing): (Base & { progress: number }) | null {
+function openOf({ openSeq, openAt, doneAt, progress }: SnapshotState): (Base & { progress: number }) | null {
   // One that was overtaken is of no use; it goes with its day.
   if (openSeq === null || openAt === null || (doneAt !== null && openAt < doneAt)) return null
   return { seq: openSeq, at: openAt, progress }

@@ -1,18 +1,10 @@
 /** What is asked about, and how it is written into a statement: `COPY` takes no parameters. */
-import { assert, type MeshId, type SpaceId } from '@sealpost/std'
-
-export interface SpaceRef {
-  readonly meshId: MeshId
-  readonly spaceId: SpaceId
-}
-
-/** Microseconds since 1970, as exact as Postgres keeps a moment; below 2^53 until the year 2255. */
-export type Micros = number
+import { assert, type Micros, type SpaceRef } from '@sealpost/std'
 
 const MOMENT = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?Z$/
 
 /** Reads RFC 3339 in UTC, with up to six digits of a second; what is later than 2255 is that. @returns null for anything else */
-export function readMoment(text: string): Micros | null {
+export function parseTimestamp(text: string): Micros | null {
   const [, seconds, digits = ''] = MOMENT.exec(text) ?? []
   if (seconds === undefined) return null
   const ms = Date.parse(`${seconds}Z`)
@@ -27,7 +19,7 @@ let day = Number.NaN
 let dayText = ''
 
 /** `2026-11-22T01:02:03.123456Z` */
-export function momentText(at: Micros): string {
+export function formatTimestamp(at: Micros): string {
   const ofDay = ((at % DAY) + DAY) % DAY
   if (at - ofDay !== day) {
     day = at - ofDay
@@ -47,7 +39,7 @@ export const literal = {
   },
   moment(at: Micros): string {
     assert(Number.isSafeInteger(at), 'a moment is a whole number of microseconds')
-    return `'${momentText(at)}'::timestamptz`
+    return `'${formatTimestamp(at)}'::timestamptz`
   },
   number(value: number): string {
     assert(Number.isSafeInteger(value), 'a number in a statement is whole')

@@ -8,7 +8,8 @@
  * as soon as the hash is there (nothing is sorted). `offset 0` keeps it one hash: else each day's partition makes its own.
  * Which snapshot row is the first to stand is found in the index, past a hash of the same numbers.
  */
-import { literal, type Micros, microsOf, ofSpace, type SpaceRef } from './space-ref.ts'
+import type { Micros, SpaceRef } from '@sealpost/std'
+import { literal, microsOf, ofSpace } from './space-ref.ts'
 
 /** What a state is told from: a snapshot, or with seq 0 the beginning. */
 export interface Base {

@@ -3,8 +3,8 @@ import type { ClientFrame, FrameOf } from '@sealpost/protocol'
 import { toHex } from '@sealpost/std'
 import { beforeAll, describe, expect, test } from 'vitest'
 import type { Peer } from './peer.ts'
-import { TestingBroker } from './testing-broker.ts'
-import { events, take, World } from './testing-client.ts'
+import { TestingBroker } from './test/broker.ts'
+import { events, take, World } from './test/client.ts'
 
 beforeAll(() => ready())
 
@@ -28,7 +28,7 @@ describe('coalescing', () => {
   test('sends of one loop are one frame, and so are the settles of one push', async () => {
     const world = new World()
     const [alice, bob] = [await world.peer(), await world.peer()]
-    await alice.lookup(bob.key)
+    await alice.lookupKey(bob.key)
     const arrived = take(bob, 64)
     await Promise.all(Array.from({ length: 64 }, () => alice.send(bob.key, 'x')))
     await arrived
@@ -41,7 +41,7 @@ describe('coalescing', () => {
   test('acks that free the window are answered with one frame by senders that await each send', async () => {
     const world = new World()
     const [alice, bob] = [await world.peer(), await world.peer()]
-    await alice.lookup(bob.key)
+    await alice.lookupKey(bob.key)
     const sender = async () => {
       for (let i = 0; i < 3; i++) await alice.send(bob.key, 'x')
     }
@@ -229,7 +229,7 @@ describe('keys', () => {
     const lost = alice.send(stranger, 'x').catch((error) => error)
     await alice.send(bob.key, 'y')
     expect(await lost).toMatchObject({ code: 'unknown_recipient', isRetryable: false })
-    await expect(alice.lookup(stranger)).rejects.toMatchObject({ code: 'unknown_recipient' })
+    await expect(alice.lookupKey(stranger)).rejects.toMatchObject({ code: 'unknown_recipient' })
     await Promise.all([alice.close(), bob.close()])
   })
 
@@ -307,7 +307,7 @@ describe('life', () => {
   test('what was under way when the session was cut is said again under its id', async () => {
     const world = new World()
     const [alice, bob] = [await world.peer(), await world.peer()]
-    await alice.lookup(bob.key)
+    await alice.lookupKey(bob.key)
     const said: string[] = []
     let isCut = false
     world.broker.intercept = (socket, frame) => {

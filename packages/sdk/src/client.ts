@@ -6,9 +6,9 @@ import { ready } from '@sealpost/identity'
 import type { ConnectOptions } from './connect-options.ts'
 import type { LoadedStore } from './driver.ts'
 import { SealpostError } from './errors.ts'
+import { sodiumCrypto } from './keys/sodium-crypto.ts'
 import { Peer } from './peer.ts'
-import { sodiumCrypto } from './sodium-crypto.ts'
-import { loadStore, type PeerStore } from './store.ts'
+import { loadStore, type PeerStore } from './stores/store.ts'
 
 /**
  * Answers as soon as its store is read, whether the broker can be reached or not: for a peer that posts while it is

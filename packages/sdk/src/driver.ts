@@ -4,15 +4,15 @@
  */
 import { type ClientFrame, decodeServerFrame, encodeToSend, type Form, SUBPROTOCOLS } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
-import { certificateTrouble, TLS_FAILED } from './certificate.ts'
+import { certificateErrorCode, TLS_FAILED } from './connection/certificate.ts'
+import { socketUrl, type WebSocketConstructor, type WebSocketLike } from './connection/web-socket.ts'
+import { PeerEngine, type PeerEngineOptions } from './engine.ts'
 import type { PeerEvent } from './events.ts'
-import type { Message } from './message.ts'
-import { PeerEngine, type PeerEngineOptions } from './peer-engine.ts'
+import type { Message } from './inbox/message.ts'
 import type { CryptoPort, PeerEffects } from './ports.ts'
-import type { PeerStore, StoreChange, StoreRecord } from './store.ts'
-import { socketUrl, type WebSocketConstructor, type WebSocketLike } from './web-socket.ts'
+import type { PeerStore, StoreChange, StoreRecord } from './stores/store.ts'
 
-export interface DriverOptions {
+export interface PeerDriverOptions {
   readonly form: Form
   readonly webSocket: WebSocketConstructor
   readonly crypto: CryptoPort
@@ -20,7 +20,7 @@ export interface DriverOptions {
   /** The driver closes it when the peer is over. */
   readonly store: LoadedStore | null
   readonly deliver: (message: Message) => void
-  readonly announce: (event: PeerEvent) => void
+  readonly emit: (event: PeerEvent) => void
 }
 
 export interface LoadedStore {
@@ -39,11 +39,11 @@ const CLOSE_WITHIN_MS = 2_000
 const QUIET_TURNS = 8
 const TURNS_MAX = 256
 
-export class Driver implements PeerEffects {
+export class PeerDriver implements PeerEffects {
   readonly engine: PeerEngine
   /** What the platform said of the broker's certificate at the last dial; null: nothing. */
-  #trouble: string | null = null
-  readonly #options: DriverOptions
+  #certificateError: string | null = null
+  readonly #options: PeerDriverOptions
   private socket: WebSocketLike | null = null
   #isFlushDue = false
   #turns = 0
@@ -60,11 +60,11 @@ export class Driver implements PeerEffects {
   #released: Promise<void> | null = null
   #isStoreClosed = false
 
-  constructor(options: DriverOptions) {
+  constructor(options: PeerDriverOptions) {
     const { crypto, engine, store } = options
     this.#options = options
     const kept = store && {
-      store: { records: store.records, keep: (changes: StoreChange[]) => this.#keep(store.store, changes) },
+      store: { records: store.records, write: (changes: StoreChange[]) => this.#keep(store.store, changes) },
     }
     this.engine = new PeerEngine(this, crypto, { ...engine, ...kept, nowMs: clockMs(), random: Math.random })
   }
@@ -97,7 +97,7 @@ export class Driver implements PeerEffects {
         resolve()
       }
       this.tell(() => {
-        this.engine.sayEnds()
+        this.engine.flushSettles()
         this.engine.connection.ping(answered)
       })
     })
@@ -118,20 +118,20 @@ export class Driver implements PeerEffects {
     const subprotocol = Object.entries(SUBPROTOCOLS).find(([, its]) => its === form)![0]
     const socket = new WebSocket(socketUrl(url), [subprotocol])
     this.socket = socket
-    this.#trouble = null
+    this.#certificateError = null
     socket.binaryType = 'arraybuffer'
     socket.onopen = () => this.tell(() => this.engine.opened(dialNo))
     socket.onmessage = ({ data: wire }) => this.tell(() => this.#heard(dialNo, wire))
     socket.onclose = ({ code }) => {
-      this.tell(() => this.engine.closed(dialNo, this.#trouble === null ? code : TLS_FAILED))
+      this.tell(() => this.engine.closed(dialNo, this.#certificateError === null ? code : TLS_FAILED))
       this.#gone(socket)
     }
     socket.onerror = (event: unknown) => {
-      this.#trouble = certificateTrouble(event) // `close` follows
+      this.#certificateError = certificateErrorCode(event) // `close` follows
     }
   }
 
-  hangUp(): void {
+  closeSocket(): void {
     const { socket } = this
     if (!socket) return
     this.socket = null
@@ -151,10 +151,12 @@ export class Driver implements PeerEffects {
     if (!this.#isClosing) this.#options.deliver(message) // it comes again in the next life
   }
 
-  announce(event: PeerEvent): void {
+  emit(event: PeerEvent): void {
     if (event.type === 'closed' && this.#options.store) this.#released = this.#release(this.#options.store.store)
     const isDistrust = event.type === 'disconnected' && event.code === 'certificate_untrusted'
-    this.#options.announce(isDistrust && this.#trouble !== null ? { ...event, trouble: this.#trouble } : event)
+    this.#options.emit(
+      isDistrust && this.#certificateError !== null ? { ...event, reason: this.#certificateError } : event,
+    )
   }
 
   flushSoon(): void {
@@ -184,8 +186,8 @@ export class Driver implements PeerEffects {
   #keep(store: PeerStore, changes: StoreChange[]): void {
     if (this.#isStoreClosed) return // a message settled after the end comes again in the next life
     this.#writing = store.write(changes).then(
-      () => this.#answered(() => this.engine.kept()),
-      (cause) => this.#answered(() => this.engine.keepFailed(cause)),
+      () => this.#answered(() => this.engine.storeWritten()),
+      (cause) => this.#answered(() => this.engine.storeFailed(cause)),
     )
   }
 
@@ -195,7 +197,7 @@ export class Driver implements PeerEffects {
   }
 
   async #comeToRest(): Promise<void> {
-    this.tell(() => this.engine.leave())
+    this.tell(() => this.engine.stopAccepting())
     while (this.#writing !== null) await this.#writing
   }
 

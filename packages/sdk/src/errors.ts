@@ -1,6 +1,24 @@
 /** What an application sees when something was refused or ended: one class, one code, and whether trying again helps. */
 import { type NackCode, type RefusalCode, refusal } from '@sealpost/protocol'
-import type { HttpRefusalCode } from './http/http-codes.ts'
+
+export type HttpRefusalCode =
+  | 'body_malformed'
+  | 'query_malformed'
+  | 'chunk_malformed'
+  | 'token_invalid'
+  | 'challenge_invalid'
+  | 'not_found'
+  | 'attachment_unknown'
+  | 'recipient_unknown'
+  | 'attachment_taken'
+  | 'attachment_differs'
+  | 'chunk_differs'
+  | 'chunk_missing'
+  | 'attachment_too_large'
+  | 'too_many_requests'
+  | 'too_many_tokens'
+  | 'quota_exceeded'
+  | 'mesh_quota_exceeded'
 
 /**
  * Codes that no broker says:
@@ -30,7 +48,7 @@ import type { HttpRefusalCode } from './http/http-codes.ts'
  * - `group_malformed`: a group has a name as a member has, and 1 to 256 members.
  * - `too_many_groups`: the mesh has as many groups as it may have.
  * - `label_malformed`: the label of a device is a name of at most 32 characters.
- * - `unknown_device`: it is no device of this person.
+ * - `unknown_device`: it is no device of this user.
  * - `key_taken`: the new identity key is, or was, that of a member.
  * - `unknown_pool`: there is no such pool in this mesh.
  * - `not_in_pool`: only a member of the pool may take its work.

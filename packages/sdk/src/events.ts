@@ -2,33 +2,31 @@
 
 import type { FrameOf } from '@sealpost/protocol'
 import type { EnvelopeId, GroupId, Millis, PeerKey, PoolId } from '@sealpost/std'
-import type { KnownAddresses } from './addresses.ts'
+import type { KnownAddresses } from './connection/addresses.ts'
+import type { ShardRefusal } from './connection/shard-keys.ts'
 import type { SealpostCode, SealpostError } from './errors.ts'
-import type { Receipt } from './lane.ts'
-import type { PersonTamper } from './person-book.ts'
-import type { DeliveryReceipt } from './receipts.ts'
-import type { ShardRefusal } from './shard-keys.ts'
-import type { PresenceEntry } from './standing.ts'
-import type { Whisper } from './whispers.ts'
+import type { DeliveryReceipt } from './inbox/receipts.ts'
+import type { Receipt } from './outbox/lane.ts'
+import type { PresenceEntry } from './presence/presence-client.ts'
 
 export type PeerEvent =
   /** `incarnation` names the database; `restored` says when it is another one than before. */
   | { type: 'connected'; epoch: number; incarnation: string; durability: 'fsync' | 'degraded' }
   /**
    * Follows `connected`: the broker's database was restored from a backup, or a standby took over that misses something. Of what was
-   * acknowledged, `reoffered` messages of the last 15 minutes are said again; what is older, or of a former life, may be gone.
+   * acknowledged, `resent` messages of the last 15 minutes are said again; what is older, or of a former life, may be gone.
    * Mail that was settled may come again, and is hidden as any duplicate is.
    */
-  | { type: 'restored'; incarnation: string; reoffered: number }
+  | { type: 'restored'; incarnation: string; resent: number }
   /** One of these was refused now, as its recipient may be unknown to the restored database. */
-  | { type: 'reoffer_failed'; to: PeerKey; envelopeId: EnvelopeId; error: SealpostError }
+  | { type: 'resend_failed'; to: PeerKey; envelopeId: EnvelopeId; error: SealpostError }
   /**
    * Follows `connected`, if the broker's database answers: mail to this peer that it will not get, because it `expired`
    * or was given up after its `strikes`, and what it `rejected`. With `isAll` false the rest follows the next `connected`.
    */
-  | { type: 'recovered'; isRecovered: boolean; lost: readonly LostMail[]; isAll: boolean }
-  /** `trouble`: with `certificate_untrusted` what the platform says is wrong with the certificate. */
-  | { type: 'disconnected'; code: SealpostCode | 'connection_lost'; retryInMs: Millis; trouble?: string }
+  | { type: 'recovered'; isRecovered: boolean; lost: readonly LostMessage[]; isAll: boolean }
+  /** `reason`: with `certificate_untrusted` what the platform says is wrong with the certificate. */
+  | { type: 'disconnected'; code: SealpostCode | 'connection_lost'; retryInMs: Millis; reason?: string }
   /** The mesh is at home at another broker of the cluster, which is dialled now. */
   | { type: 'moved'; url: string }
   /**
@@ -81,12 +79,12 @@ export type PeerEvent =
   | { type: 'group_deleted'; group: GroupId; name: string }
   /** The broker handed out a statement that no owner signed (`null`: of which group is not known), or an old one again. */
   | { type: 'group_tamper'; group: GroupId | null; reason: 'statement_forged' | 'statement_rolled_back' }
-  /** A device was vouched for by its person, or removed; the person signed it. */
-  | { type: 'device_changed'; person: PeerKey; device: PeerKey; label: string; isVouched: boolean }
+  /** A device was vouched for by its user, or removed; the user signed it. */
+  | { type: 'device_changed'; user: PeerKey; device: PeerKey; label: string; isVouched: boolean }
   /** A peer goes by another identity key now; both keys signed it. What is sent to the former goes to the successor. */
   | { type: 'identity_changed'; former: PeerKey; successor: PeerKey }
   /** The broker handed out what was not signed as it must be, or contradicts what was signed before. It is not believed. */
-  | { type: 'person_tamper'; peer: PeerKey | null; reason: PersonTamper }
+  | { type: 'user_tamper'; peer: PeerKey | null; reason: UserTamper }
   /** The same of pools. */
   | { type: 'pool_tamper'; pool: PoolId | null; reason: 'statement_forged' | 'statement_rolled_back' }
   /** This peer works for the pool no more: the owner has taken it out, or the pool is gone. */
@@ -95,11 +93,27 @@ export type PeerEvent =
   | ({ type: 'receipt' } & DeliveryReceipt)
   /** Somebody came, left or changed, for those who watch. After `disconnected` everybody counts as offline. */
   | ({ type: 'presence' } & PresenceEntry)
-  | ({ type: 'whisper' } & Whisper)
-  /** A whisper reached nobody: `no_responder`, `connection_lost` without a session, or the code of a refusal. */
-  | { type: 'unheard'; envelopeId: EnvelopeId; code: SealpostCode }
+  | ({ type: 'ephemeral' } & EphemeralMessage)
+  /** An ephemeral message reached nobody: `no_responder`, `connection_lost` without a session, or the code of a refusal. */
+  | { type: 'ephemeral_lost'; envelopeId: EnvelopeId; code: SealpostCode }
 
-export type LostMail = Readonly<Omit<FrameOf<'recovered'>['lost'][number], 'id'>>
+/** The body is the caller's own. */
+export interface EphemeralMessage {
+  readonly sender: PeerKey
+  readonly envelopeId: EnvelopeId
+  readonly body: Uint8Array
+  /** By the sender's clock, whole milliseconds. */
+  readonly sentAtMs: Millis
+}
+
+export type UserTamper =
+  | 'statement_forged'
+  | 'device_removed'
+  | 'invite_used_twice'
+  | 'device_of_another'
+  | 'succession_forked'
+
+export type LostMessage = Readonly<Omit<FrameOf<'recovered'>['lost'][number], 'id'>>
 
 export type KeyRefusal =
   | 'unknown_peer'
@@ -123,3 +137,17 @@ export interface PeerCounters {
   retried: number
   sessions: number
 }
+
+export const newCounters = (): PeerCounters => ({
+  sent: 0,
+  resent: 0,
+  acked: 0,
+  nacked: 0,
+  received: 0,
+  duplicates: 0,
+  reordered: 0,
+  tampered: 0,
+  settled: 0,
+  retried: 0,
+  sessions: 0,
+})

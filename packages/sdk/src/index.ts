@@ -1,40 +1,40 @@
 /** The SDK. Applications use `connect`; the pure engine is exported for simulators and other drivers. */
 
-export type { BoxKeys, Identity } from '@sealpost/identity'
+export type { BoxKeys, Identity, SealedEnvelope } from '@sealpost/identity'
 export type { Availability, Form, Priority, ReceiptEvent, ReceiptWish } from '@sealpost/protocol'
 export type { EnvelopeId, GroupId, InviteId, MeshId, PeerKey, PoolId } from '@sealpost/std'
-export { certificateTrouble, certificateUntrusted } from './certificate.ts'
 export { connect, openPeer } from './client.ts'
 export type { ConnectOptions } from './connect-options.ts'
-export type { ConnectionState } from './connection.ts'
-export type { ConsentState, ConsentUpdate } from './consent.ts'
-export type { DeviceMembership } from './device-join.ts'
+export { certificateErrorCode, certificateUntrusted } from './connection/certificate.ts'
+export type { ConnectionState } from './connection/connection.ts'
+export type { DeviceMembership, Membership } from './connection/join.ts'
+export type { WebSocketConstructor, WebSocketLike } from './connection/web-socket.ts'
 export { clockMs } from './driver.ts'
+export { type EngineStore, PeerEngine, type PeerEngineOptions } from './engine.ts'
 export { type SdkCode, type SealpostCode, SealpostError } from './errors.ts'
-export type { KeyRefusal, LostMail, PeerCounters, PeerEvent } from './events.ts'
-export type { GroupCrypto } from './group-crypto.ts'
-export type { MessageGroup } from './group-message.ts'
-export type { MessagePool } from './group-opening.ts'
-export type { MemberOutcome } from './group-sends.ts'
-export { Group, type GroupPosted, type GroupSendOptions, Groups } from './groups.ts'
-export type { MessageHandler } from './incoming.ts'
-export type { Membership } from './join.ts'
-export type { KnownKey } from './key-directory.ts'
-export type { KeyEpochs } from './key-epochs.ts'
-export type { Post, Receipt } from './lane.ts'
-export type { MemberEntry } from './members.ts'
-export { Message, type ReplyOptions } from './message.ts'
-export { Peer, type Posted, type RequestOptions } from './peer.ts'
-export { type EngineStore, PeerEngine, type PeerEngineOptions } from './peer-engine.ts'
-export type { Device, PersonTamper } from './person-book.ts'
-export { type DeviceInviteOptions, type PersonPosted, Persons } from './persons.ts'
-export type { PoolCrypto } from './pool-crypto.ts'
-export { Pool, type PoolSendOptions, Pools } from './pools.ts'
-export type { CryptoPort, Opened, OpenedHeader, PeerEffects, PeerPlace, Sealed } from './ports.ts'
-export type { DeliveryReceipt } from './receipts.ts'
-export type { SendOptions } from './send-options.ts'
-export { sodiumCrypto } from './sodium-crypto.ts'
-export { checkedStatus, type PresenceEntry, type Status } from './standing.ts'
+export type { EphemeralMessage, KeyRefusal, LostMessage, PeerCounters, PeerEvent, UserTamper } from './events.ts'
+export type { MessageGroup } from './groups/group-message.ts'
+export type { MemberOutcome } from './groups/group-sender.ts'
+export { Group, type GroupSendOptions, Groups, type PendingGroupSend } from './groups/groups.ts'
+export type { MessageHandler } from './inbox/dispatcher.ts'
+export {
+  Message,
+  type MessagePool,
+  type OpenedHeader,
+  type OpenVerdict,
+  type ReplyOptions,
+} from './inbox/message.ts'
+export type { DeliveryReceipt } from './inbox/receipts.ts'
+export type { KnownKey } from './keys/key-directory.ts'
+export type { KeyEpochs } from './keys/key-epochs.ts'
+export { sodiumCrypto } from './keys/sodium-crypto.ts'
+export type { OutgoingMessage, Receipt } from './outbox/lane.ts'
+export type { SendOptions } from './outbox/send-options.ts'
+export { type Enqueued, Peer, type RequestOptions } from './peer.ts'
+export { Pool, type PoolSendOptions, Pools } from './pools/pools.ts'
+export type { ConnectionTarget, CryptoPort, GroupCrypto, PeerEffects, PoolCrypto } from './ports.ts'
+export { type PresenceEntry, type Status, validateStatus } from './presence/presence-client.ts'
+export type { ConsentState, ConsentUpdate, MemberEntry } from './requests/members.ts'
 export type {
   InboxRecord,
   KeyEpochRecord,
@@ -43,6 +43,6 @@ export type {
   PeerStore,
   StoreChange,
   StoreRecord,
-} from './store.ts'
-export type { WebSocketConstructor, WebSocketLike } from './web-socket.ts'
-export type { Whisper } from './whispers.ts'
+} from './stores/store.ts'
+export type { Device } from './users/user-statements.ts'
+export { type DeviceInviteOptions, type PendingUserSend, Users } from './users/users.ts'

@@ -1,27 +1,33 @@
 /** A peer as its application has it: everything it may ask, and the promises that answer. */
 import type { BoxKeys, Identity } from '@sealpost/identity'
 import type { EnvelopeId, InviteId, Millis, PeerKey } from '@sealpost/std'
-import { certificateUntrusted } from './certificate.ts'
 import type { ConnectOptions } from './connect-options.ts'
-import { type ConsentState, type ConsentUpdate, updateConsent } from './consent.ts'
-import { clockMs, Driver, type LoadedStore } from './driver.ts'
+import { certificateUntrusted } from './connection/certificate.ts'
+import { platformWebSocket } from './connection/web-socket.ts'
+import { clockMs, type LoadedStore, PeerDriver } from './driver.ts'
 import { SealpostError } from './errors.ts'
-import type { PeerCounters, PeerEvent } from './events.ts'
-import { Groups } from './groups.ts'
-import { Incoming, type MessageHandler } from './incoming.ts'
-import type { KnownKey } from './key-directory.ts'
-import type { KeyEpochs } from './key-epochs.ts'
-import type { Receipt } from './lane.ts'
-import { type Ask, listMembers, type MemberEntry, revoke } from './members.ts'
-import { bytesOf, type Message } from './message.ts'
-import { type OwnKeys, rotateBoxKey, succeedIdentity } from './own-keys.ts'
-import { Persons } from './persons.ts'
-import { Pools } from './pools.ts'
+import type { EphemeralMessage, PeerCounters, PeerEvent } from './events.ts'
+import { Groups } from './groups/groups.ts'
+import { Dispatcher, type MessageHandler } from './inbox/dispatcher.ts'
+import { bytesOf, type Message } from './inbox/message.ts'
+import type { KnownKey } from './keys/key-directory.ts'
+import type { KeyEpochs } from './keys/key-epochs.ts'
+import { type OwnKeys, rotateBoxKey, rotateIdentity } from './keys/key-rotation.ts'
+import type { Receipt } from './outbox/lane.ts'
+import { postTermsOf, type SendOptions } from './outbox/send-options.ts'
+import { Pools } from './pools/pools.ts'
 import type { CryptoPort } from './ports.ts'
-import { postTermsOf, type SendOptions } from './send-options.ts'
-import { checkedStatus, type PresenceEntry, type Status } from './standing.ts'
-import { platformWebSocket } from './web-socket.ts'
-import type { Whisper } from './whispers.ts'
+import { type PresenceEntry, type Status, validateStatus } from './presence/presence-client.ts'
+import {
+  type ConsentState,
+  type ConsentUpdate,
+  listMembers,
+  type MemberEntry,
+  type RequestBroker,
+  revoke,
+  updateConsent,
+} from './requests/members.ts'
+import { Users } from './users/users.ts'
 
 export interface RequestOptions extends Omit<SendOptions, 'notBefore'> {
   /** From the call to the answer. Default 30 s. */
@@ -31,7 +37,7 @@ export interface RequestOptions extends Omit<SendOptions, 'notBefore'> {
 const REQUEST_TIMEOUT_MS = 30_000
 
 /** A message that the outbox has taken. */
-export interface Posted {
+export interface Enqueued {
   /** Its number in the store, as later lives tell it in `sent` and `send_failed`; 0 without a store. */
   readonly outboxNo: number
   /** As `send` answers it. One who does not look at it need not fear its rejection. */
@@ -45,22 +51,22 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   /** Peers that are written to at once. */
   readonly groups: Groups
   /** People who have several devices, this one among them. */
-  readonly persons: Persons
+  readonly users: Users
   /** Peers of whom one takes each message. */
   readonly pools: Pools
-  readonly #driver: Driver
+  readonly #driver: PeerDriver
   readonly #ownKeys: OwnKeys
-  readonly #incoming: Incoming
+  readonly #incoming: Dispatcher
   readonly #onEvent: ((event: PeerEvent) => void) | undefined
-  readonly #whisperHandlers = new Set<(whisper: Whisper) => void>()
+  readonly #ephemeralHandlers = new Set<(message: EphemeralMessage) => void>()
   readonly #presenceHandlers = new Set<(entry: PresenceEntry) => void>()
   readonly #addressCount: number
   /** Attempts in a row that ended at a certificate. */
   #untrusted = 0
   readonly #first = Promise.withResolvers<void>()
   readonly #ended = Promise.withResolvers<SealpostError | null>()
-  readonly #ask: Ask = (question) =>
-    new Promise((answered, refused) => this.#driver.engine.ask(question, { answered, refused }))
+  readonly #ask: RequestBroker = (question) =>
+    new Promise((answered, refused) => this.#driver.engine.requestBroker(question, { replied: answered, refused }))
 
   /** Use `connect` or `openPeer`. */
   constructor(options: ConnectOptions, crypto: CryptoPort & OwnKeys, store: LoadedStore | null = null) {
@@ -71,11 +77,11 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
     this.key = identity.signing.publicKey
     this.closed = this.#ended.promise
     this.#onEvent = options.onEvent
-    this.#incoming = new Incoming({
-      announce: (event) => this.#announce(event),
-      hold: autoExtend ? (message) => this.#driver.engine.hold(message) : () => undefined,
+    this.#incoming = new Dispatcher({
+      emit: (event) => this.#emit(event),
+      hold: autoExtend ? (message) => this.#driver.engine.holdLease(message) : () => undefined,
     })
-    this.#driver = new Driver({
+    this.#driver = new PeerDriver({
       form: options.form ?? 'binary',
       webSocket: options.webSocket ?? platformWebSocket(),
       crypto,
@@ -91,19 +97,19 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
       },
       store,
       deliver: (message) => this.#incoming.deliver(message),
-      announce: (event) => this.#announce(event),
+      emit: (event) => this.#emit(event),
     })
     this.groups = new Groups({
       self: this.key,
       tell: (happened) => this.#driver.tell((engine) => happened(engine.groups)),
       ask: this.#ask,
     })
-    this.persons = new Persons({
+    this.users = new Users({
       self: this.key,
       url: () => this.#driver.engine.connection.publicUrl,
       brokerKey,
-      keys: crypto.own,
-      tell: (happened) => this.#driver.tell((engine) => happened(engine.persons, clockMs())),
+      keys: crypto.user,
+      tell: (happened) => this.#driver.tell((engine) => happened(engine.users, clockMs())),
       ask: this.#ask,
       send: (to, body, sendOptions) => this.send(to, body, sendOptions),
     })
@@ -147,7 +153,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
     return new Promise((accepted, refused) => {
       // Field by field: copying what an object happens to have costs four times as much.
       const { priority, ttlSeconds, terms, note } = postTermsOf(to, options)
-      this.#driver.engine.post({ to, priority, ttlSeconds, terms, note, body: bytesOf(body), accepted, refused })
+      this.#driver.engine.enqueue({ to, priority, ttlSeconds, terms, note, body: bytesOf(body), accepted, refused })
     })
   }
 
@@ -156,11 +162,11 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
    * later one. Without a store it is kept in memory only, and resolves at once.
    * @throws SealpostError when it was not taken: `outbox_full`, `body_too_large`, `unknown_recipient`, `store_failed`, …
    */
-  post(to: PeerKey, body: Uint8Array | string, options: SendOptions = {}): Promise<Posted> {
+  enqueue(to: PeerKey, body: Uint8Array | string, options: SendOptions = {}): Promise<Enqueued> {
     return new Promise((resolve, refused) => {
       const receipt = Promise.withResolvers<Receipt>()
       receipt.promise.catch(() => undefined) // told by the promise, to who looks at it
-      this.#driver.engine.post({
+      this.#driver.engine.enqueue({
         ...postTermsOf(to, options),
         body: bytesOf(body),
         accepted: receipt.resolve,
@@ -184,7 +190,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
       const { timeoutMs = REQUEST_TIMEOUT_MS, ...asked } = options
       if (!(timeoutMs > 0)) throw new RangeError('timeoutMs is more than 0')
       const post = { ...postTermsOf(to, asked, { isRequest: true }), body: bytesOf(body) }
-      this.#driver.tell((engine) => engine.request({ ...post, timeoutMs, answered, refused }))
+      this.#driver.tell((engine) => engine.requestPeer({ ...post, timeoutMs, replied: answered, refused }))
     })
   }
 
@@ -193,19 +199,19 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
    * again. Answers the id by which the event `unheard` names it, should it reach nobody.
    * @throws SealpostError `body_too_large`
    */
-  whisper(to: PeerKey, body: Uint8Array | string): EnvelopeId {
+  sendEphemeral(to: PeerKey, body: Uint8Array | string): EnvelopeId {
     const bytes = bytesOf(body)
-    return this.#driver.tell((engine) => engine.whisper(to, bytes))
+    return this.#driver.tell((engine) => engine.sendEphemeral(to, bytes))
   }
 
-  /** Calls the handler for each whisper. Answers a function that takes it away again. */
-  onWhisper(handler: (whisper: Whisper) => void): () => void {
-    return added(this.#whisperHandlers, handler)
+  /** Calls the handler for each ephemeral message. Answers a function that takes it away again. */
+  onEphemeral(handler: (message: EphemeralMessage) => void): () => void {
+    return added(this.#ephemeralHandlers, handler)
   }
 
   /** What this peer says of itself, until it says something else. @throws SealpostError `summary_malformed` */
   setStatus(status: Status): void {
-    this.#driver.engine.setStatus(checkedStatus(status))
+    this.#driver.engine.setStatus(validateStatus(status))
   }
 
   /**
@@ -246,7 +252,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   }
 
   /** The peer's box key as its own signature vouches for it. */
-  lookup(peer: PeerKey): Promise<KnownKey> {
+  lookupKey(peer: PeerKey): Promise<KnownKey> {
     return new Promise((found, refused) => this.#driver.engine.lookup(peer, { found, refused }))
   }
 
@@ -299,7 +305,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
    * @throws SealpostError `key_taken`, `key_refused`
    */
   async rotateIdentity(next: Identity): Promise<void> {
-    await succeedIdentity(this.#ask, this.#ownKeys, next)
+    await rotateIdentity(this.#ask, this.#ownKeys, next)
     await this.close()
   }
 
@@ -315,23 +321,23 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
     return this.close()
   }
 
-  #announce(event: PeerEvent): void {
+  #emit(event: PeerEvent): void {
     if (event.type === 'connected') this.#first.resolve()
-    if (event.type === 'disconnected') this.#lost(event.code, event.trouble)
+    if (event.type === 'disconnected') this.#lost(event.code, event.reason)
     if (event.type === 'closed') this.#end(event.error)
     const onEvent = this.#onEvent
-    if (event.type === 'whisper') call(this.#whisperHandlers, event)
+    if (event.type === 'ephemeral') call(this.#ephemeralHandlers, event)
     if (event.type === 'presence') call(this.#presenceHandlers, event)
     // In a turn of its own: what the application throws must not end up inside the engine.
     if (onEvent) queueMicrotask(() => onEvent(event))
   }
 
   /** Who waits for the first session is told when no address of the application's has a certificate that is trusted. */
-  #lost(code: string, trouble = 'unknown'): void {
+  #lost(code: string, reason = 'unknown'): void {
     this.#untrusted = code === 'certificate_untrusted' ? this.#untrusted + 1 : 0
     if (this.#untrusted < this.#addressCount) return
     this.#first.promise.catch(() => undefined) // nobody may wait for it
-    this.#first.reject(certificateUntrusted(trouble))
+    this.#first.reject(certificateUntrusted(reason))
   }
 
   #end(error: SealpostError | null): void {

@@ -5,43 +5,27 @@
 import type {
   Correspondent,
   checkShardCertificate,
+  DeviceInviteTerms,
+  DeviceRemoval,
+  DeviceStatement,
   EnvelopeDraft,
+  GroupFields,
+  GroupStatement,
+  Identity,
+  IdentityRotation,
   KeyBindingVerdict,
-  Note,
+  PoolFields,
+  PoolStatement,
+  SealedBody,
+  SealedEnvelope,
   StreamId,
-  StreamPosition,
   Transcript,
 } from '@sealpost/identity'
 import type { ClientFrame, KeyBindingEntry } from '@sealpost/protocol'
 import type { EnvelopeId, MeshId, Millis, PeerKey } from '@sealpost/std'
-import type { KnownAddresses } from './addresses.ts'
+import type { KnownAddresses } from './connection/addresses.ts'
 import type { PeerEvent } from './events.ts'
-import type { GroupCrypto } from './group-crypto.ts'
-import type { Message } from './message.ts'
-import type { PersonCrypto } from './person-crypto.ts'
-import type { PoolCrypto } from './pool-crypto.ts'
-
-export interface Sealed {
-  readonly envelope: Uint8Array
-  /** What the next envelope of the stream carries as `prev`. */
-  readonly headerHash: Uint8Array
-}
-
-export type Opened = OpenedWell | { readonly ok: false; readonly reason: string }
-
-export interface OpenedWell {
-  readonly ok: true
-  readonly header: OpenedHeader
-  /** What the next envelope of the stream has to carry as `prev`; null in no stream. */
-  readonly headerHash: Uint8Array | null
-  readonly note?: Note | null
-  readonly body: Uint8Array
-}
-
-export interface OpenedHeader {
-  readonly stream: StreamPosition | null
-  readonly sentAtMs: Millis
-}
+import type { Message, OpenVerdict } from './inbox/message.ts'
 
 /** One identity in one mesh. Synchronous; keys of others are kept by the caller. */
 export interface CryptoPort {
@@ -51,9 +35,9 @@ export interface CryptoPort {
   checkCertificate: typeof checkShardCertificate
   checkBinding(binding: KeyBindingEntry, expected: { peer: PeerKey; nowMs: Millis }): KeyBindingVerdict
   /** Throws when the recipient's box key is unusable. */
-  seal(draft: EnvelopeDraft): Sealed
+  seal(draft: EnvelopeDraft): SealedEnvelope
   /** Never throws on what the network brought. `does_not_open` as the reason asks for a newer key of the sender. */
-  open(from: Correspondent, arrival: { envelopeId: EnvelopeId; envelope: Uint8Array }): Opened
+  open(from: Correspondent, arrival: { envelopeId: EnvelopeId; envelope: Uint8Array }): OpenVerdict
   /** Whether this box key of one's own is none of those held, and none of them is newer. */
   lacksBoxKey(key: Pick<Correspondent, 'boxKey' | 'boxEpoch'>): boolean
   /** 32 random bytes. */
@@ -61,7 +45,7 @@ export interface CryptoPort {
   newEnvelopeId(): EnvelopeId
   newStreamId(): StreamId
   readonly groups: GroupCrypto
-  readonly persons: PersonCrypto
+  readonly users: UserCrypto
   readonly pools: PoolCrypto
 }
 
@@ -70,16 +54,16 @@ export interface PeerEffects {
   /** Answer: `opened`, then `received`; or `closed`. */
   dial(dialNo: number, url: string): void
   /** End this dial's socket. Nothing of it is listened to any more; `closed` need not be called. */
-  hangUp(dialNo: number): void
+  closeSocket(dialNo: number): void
   transmit(frame: ClientFrame): void
   /** A message for the application, handed out once in this process's life. */
   deliver(message: Message): void
-  announce(event: PeerEvent): void
+  emit(event: PeerEvent): void
   /** Call `flush` soon, but after the code that runs now, so that what it still asks for goes out together. */
   flushSoon(): void
 }
 
-export interface PeerPlace {
+export interface ConnectionTarget {
   /** Where the cluster is dialled, at least one: in turns. */
   readonly urls: readonly string[]
   /** What former sessions have taught. */
@@ -88,4 +72,46 @@ export interface PeerPlace {
   readonly brokerKey: PeerKey
   readonly meshId: MeshId
   readonly peerKey: PeerKey
+}
+
+/** Of one identity in one mesh. */
+export interface GroupCrypto {
+  /** A group of one's own, at its first epoch. */
+  create(draft: Pick<GroupFields, 'name' | 'members'>): GroupStatement
+  /** The next epoch of a group of one's own. */
+  change(group: GroupStatement, change: Partial<Pick<GroupFields, 'name' | 'members'>>): GroupStatement
+  /** The statement that ends a group of one's own. */
+  end(group: GroupStatement): GroupStatement
+  /** Null for what is no statement, not signed by its owner, or of another mesh. */
+  read(statement: Uint8Array): GroupStatement | null
+  sealBody(body: Uint8Array): SealedBody
+  /** Null unless these are the very bytes that the ticket was made for. */
+  openBody(bytes: Uint8Array, ticket: Uint8Array): Uint8Array | null
+}
+
+/** Of one identity in one mesh. */
+export interface PoolCrypto {
+  /** A pool of one's own, at its first epoch. */
+  create(draft: Pick<PoolFields, 'name' | 'members'>): PoolStatement
+  /** The next epoch of a pool of one's own. */
+  change(pool: PoolStatement, change: Partial<Pick<PoolFields, 'name' | 'members'>>): PoolStatement
+  /** The statement that ends a pool of one's own. */
+  end(pool: PoolStatement): PoolStatement
+  /** Null for what is no statement, not signed by its owner, or of another mesh. */
+  read(statement: Uint8Array): PoolStatement | null
+}
+
+/** Of one identity in one mesh. Each reader answers null for what its signers did not sign, or of another mesh. */
+export interface UserCrypto {
+  readDevice(bytes: Uint8Array): DeviceStatement | null
+  readRemoval(bytes: Uint8Array): DeviceRemoval | null
+  readIdentityRotation(bytes: Uint8Array): IdentityRotation | null
+}
+
+/** What only the holder of the identity key can say. */
+export interface UserKeys {
+  /** One line for a new device of this user. */
+  inviteDevice(terms: Omit<DeviceInviteTerms, 'meshId'>): string
+  removeDevice(device: PeerKey): Uint8Array
+  rotateIdentity(next: Identity): Uint8Array
 }

@@ -1,4 +1,8 @@
-/** Virtual time: what is due next happens next, and what is due together happens in the order in which it was asked for. */
+/**
+ * Virtual time: the next event happens next, and events of one time happen in the order in which they were asked for. Every
+ * promise that an event settles has its effect before the next event.
+ */
+import { drainMicrotasks } from 'bun:jsc'
 import { assert, type Millis } from '@sealpost/std'
 
 interface Event {
@@ -33,7 +37,7 @@ export class VirtualClock {
     this.at(this.nowMs + delayMs, run)
   }
 
-  /** Lets the next thing happen. */
+  /** Lets the next event happen. */
   step(): void {
     const { heap } = this
     assert(heap.length > 0, 'a world with ticks never runs out of events')
@@ -45,6 +49,7 @@ export class VirtualClock {
     }
     this.nowMs = event.atMs
     event.run()
+    drainMicrotasks()
   }
 }
 

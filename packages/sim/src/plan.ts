@@ -32,7 +32,7 @@ export interface FaultPlan {
   readonly appliedLate: number
   /** Of a claim: another statement holds the session's row. */
   readonly locked: number
-  /** Of a careful commit: statements of other shards for the same senders are faster, each time it is tried. */
+  /** Of a checked commit: statements of other shards for the same senders are faster, each time it is tried. */
   readonly raced: number
   /** Chances for each write to a socket. */
   readonly sendBuffered: number
@@ -69,7 +69,7 @@ export interface FaultPlan {
   /** The broker's limits, tight in some seeds. */
   readonly waitingMax: number
   readonly perSecond: number | null
-  readonly isBirthLeaseOn: boolean
+  readonly isInsertLeaseOn: boolean
 }
 
 export function drawPlan(random: Random): FaultPlan {
@@ -103,7 +103,7 @@ export function drawPlan(random: Random): FaultPlan {
     networkMs: 1 + random.below(random.chance(0.3) ? 400 : 20),
     waitingMax: random.chance(0.25) ? 2 + random.below(4) : 1_000,
     perSecond: random.chance(0.25) ? 5 + random.below(20) : null,
-    isBirthLeaseOn: random.chance(0.85),
+    isInsertLeaseOn: random.chance(0.85),
     broadcast: rate(0.5),
   }
 }

@@ -15,36 +15,36 @@ import {
   type ShardId,
   seededRandom,
 } from '@sealpost/std'
-import { BoxKeyTurns } from './box-key-turns.ts'
 import { VirtualClock } from './clock.ts'
-import { Consents } from './consents.ts'
-import { boxKeyOf, type Vault } from './crypto.ts'
-import { DatabasePath } from './database.ts'
-import { Ends } from './ends.ts'
-import { groupOf } from './groups.ts'
-import { Inside } from './inside.ts'
-import { Leavers } from './leavers.ts'
-import { News } from './news.ts'
-import { Oracle, Violation } from './oracle.ts'
-import { Overlaps } from './overlaps.ts'
+import { News } from './network/news.ts'
+import { Consents } from './oracle/consents.ts'
+import { Ends } from './oracle/ends.ts'
+import { Inside } from './oracle/inside.ts'
+import { Leavers } from './oracle/leavers.ts'
+import { Oracle, Violation } from './oracle/oracle.ts'
+import { Revocations } from './oracle/revocations.ts'
+import { BoxKeyTurns } from './peer/box-key-turns.ts'
+import { boxKeyOf, type Vault } from './peer/crypto.ts'
+import { groupOf } from './peer/groups.ts'
+import { POOL } from './peer/pool.ts'
+import { SimPeer } from './peer/sim-peer.ts'
 import { type Chances, drawPlan, type FaultPlan } from './plan.ts'
-import { POOL } from './pool.ts'
-import { Revocations } from './revocations.ts'
-import { ShardLife } from './shard-life.ts'
-import { SimPeer } from './sim-peer.ts'
-import { WatchedStatements } from './watched-statements.ts'
+import { DatabasePath } from './shard/database.ts'
+import { Overlaps } from './shard/overlaps.ts'
+import { ShardLife } from './shard/shard-life.ts'
+import { SimulatedQueue } from './shard/simulated-queue.ts'
+import { SimulatedRequests } from './shard/simulated-requests.ts'
+import { WatchedDriver } from './shard/watched-driver.ts'
+import { WatchedStatements } from './shard/watched-statements.ts'
 
-/** What a world is built of; a mutant replaces one of them. */
+/** The classes of a world, and its limits; a planted bug replaces one of them. */
 export interface WorldParts {
   readonly Life: typeof ShardLife
+  readonly Driver: typeof WatchedDriver
+  readonly Queue: typeof SimulatedQueue
+  readonly Requests: typeof SimulatedRequests
   readonly Statements: typeof WatchedStatements
   readonly limits: Partial<EngineLimits>
-  /** Whether mail dies and keys turn, too. Without it a seed makes the world it made before they did. */
-  readonly isWide: boolean
-  /** Whether shards tell each other more than what waits. */
-  readonly isTold: boolean
-  /** Whether claims overlap with other statements. */
-  readonly isOverlapping: boolean
 }
 
 export interface RunOutcome {
@@ -59,11 +59,11 @@ export interface RunOutcome {
 
 export const realParts: WorldParts = {
   Life: ShardLife,
+  Driver: WatchedDriver,
+  Queue: SimulatedQueue,
+  Requests: SimulatedRequests,
   Statements: WatchedStatements,
   limits: {},
-  isWide: true,
-  isTold: true,
-  isOverlapping: true,
 }
 
 const START_MS = 1_700_000_000_000
@@ -114,20 +114,21 @@ export class World {
   private readonly peers: SimPeer[] = []
   private databaseSkewMs = 0
   private lives = 0
+  private fault: { readonly error: unknown } | null = null
 
   constructor(seed: number, parts: WorldParts) {
     this.random = seededRandom(seed)
     this.plan = drawPlan(this.random)
     this.parts = parts
-    this.ends = new Ends(seed, parts.isWide)
-    this.turns = new BoxKeyTurns(seed, parts.isWide)
-    this.consents = new Consents(seed, parts.isWide)
-    this.news = new News(this, seed, parts.isTold)
+    this.ends = new Ends(seed)
+    this.turns = new BoxKeyTurns(seed)
+    this.consents = new Consents(seed)
+    this.news = new News(this, seed)
     const leaver = { meshId: MESHES[0]!, peer: PEERS as PeerNo, peerKey: keyOf(PEERS) }
-    this.revocations = new Revocations(seed, parts.isWide, leaver)
+    this.revocations = new Revocations(seed, leaver)
     this.store = new MemoryStore(() => this.clock.nowMs + this.databaseSkewMs)
     this.path = new DatabasePath(this)
-    this.overlaps = new Overlaps(this, seed, parts.isOverlapping)
+    this.overlaps = new Overlaps(this, seed)
     for (const meshId of MESHES) this.enrol(meshId)
     for (let n = 0; n < this.shardCount; n++) this.shards.push(this.startShard())
   }
@@ -159,18 +160,29 @@ export class World {
 
   run(): Millis {
     this.schedule()
-    while (this.clock.nowMs < START_MS + FAULTS_MS) this.clock.step()
+    while (this.clock.nowMs < START_MS + FAULTS_MS) this.step()
     this.path.areFaultsOn = false
     this.shards.forEach((shard, n) => {
       this.shards[n] = shard ?? this.startShard()
     })
     const endMs = this.clock.nowMs + DRAIN_MS
     const isOver = () => this.oracle.isDone && this.queued() === 0 && !this.isLeaverServed()
-    while (this.clock.nowMs < endMs && !isOver()) this.clock.step()
+    while (this.clock.nowMs < endMs && !isOver()) this.step()
     if (this.isLeaverServed()) this.oracle.served()
     const drainedInMs = this.clock.nowMs - START_MS - FAULTS_MS
     this.oracle.finish(drainedInMs, this.queued())
     return drainedInMs
+  }
+
+  /** An error in what nobody waits for. The world ends with it. */
+  fail(error: unknown): void {
+    this.fault ??= { error }
+  }
+
+  /** Lets the next thing happen. */
+  private step(): void {
+    this.clock.step()
+    if (this.fault) throw this.fault.error
   }
 
   /** The same keys are in each mesh. */
@@ -218,10 +230,9 @@ export class World {
     this.lives += 1
     const shard = this.lives.toString(16).padStart(32, '0') as ShardId
     const statements = new this.parts.Statements(this, shard, { ...queueOptionsOfSim, ...this.ends.strikes })
-    const { waitingMax, perSecond, isBirthLeaseOn } = this.plan
+    const { waitingMax, perSecond, isInsertLeaseOn } = this.plan
     const rate = perSecond === null ? null : { perSecond, burst: 4 }
-    const checkMs = this.parts.isTold ? CHECK_MS : Infinity
-    const limits = { ...limitsOfSim, waitingMax, rate, isBirthLeaseOn, checkMs, ...this.parts.limits }
+    const limits = { ...limitsOfSim, waitingMax, rate, isInsertLeaseOn, checkMs: CHECK_MS, ...this.parts.limits }
     return new this.parts.Life(this, statements, limits)
   }
 

@@ -11,7 +11,7 @@ interface Codec {
 
 const WRITE = { alphabet: 'base64url', omitPadding: true } as const
 const READ = { alphabet: 'base64url' } as const
-/** What `String.fromCharCode` takes at once without filling the stack. */
+/** Arguments for one call of `String.fromCharCode`; more could overflow the stack. */
 const CHUNK = 0x2000
 
 /** Bun, Deno, Node 25 and browsers of 2025: 0.5 µs to read 400 bytes, where `atob` takes 18. */
@@ -41,13 +41,13 @@ export const toBase64url = (bytes: Uint8Array): string => codec.encode(bytes)
 /** @throws SyntaxError when `text` is not what `toBase64url` returns for some bytes. */
 export const fromBase64url = (text: string): Uint8Array => decodeStrictly(text, codec)
 
-/** Platforms accept padding, white space and stray bits; encoding the result again finds them all. */
+/** Platforms accept padding, white space and stray bits; encoding the result again detects all of them. */
 export function decodeStrictly(text: string, { encode, decode }: Codec): Uint8Array {
   let bytes: Uint8Array | null = null
   try {
     bytes = decode(text)
   } catch {
-    // Refused below, in the same words as a text with a second spelling.
+    // Refused below, like text with a second spelling.
   }
   if (!bytes || encode(bytes) !== text) throw new SyntaxError('not base64url without padding')
   return bytes

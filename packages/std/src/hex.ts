@@ -19,7 +19,7 @@ const NATIVE: Codec = {
   decode: (text) => {
     try {
       const bytes = Uint8Array.fromHex(text)
-      return bytes.toHex() === text ? bytes : null // the platform accepts capitals
+      return bytes.toHex() === text ? bytes : null // the platform accepts upper case
     } catch {
       return null
     }
@@ -53,7 +53,7 @@ const codec = 'fromHex' in Uint8Array ? NATIVE : BY_TABLE
 
 export const toHex = (bytes: Uint8Array): string => codec.encode(bytes)
 
-/** By the table: it makes no bytes, and is faster than a pattern at the lengths of keys. */
+/** Uses the table: it allocates nothing, and is faster than a regular expression at the length of a key. */
 export function isHex(text: unknown, byteLength: number): text is string {
   if (typeof text !== 'string' || text.length !== byteLength * 2) return false
   for (let at = 0; at < text.length; at++) if (nibbleAt(text, at) === NONE) return false

@@ -1,6 +1,6 @@
 /**
- * The nouns every package shares. Fixed-length ids are lower-case hex strings in memory: they compare, hash and print
- * as they are, and Postgres takes them as `uuid` and `bytea` text without a conversion.
+ * Ids that every package shares. Those of fixed length are lower-case hex strings in memory: they compare, hash and
+ * print as they are, and Postgres accepts them as `uuid` and `bytea` text.
  */
 declare const brand: unique symbol
 type Branded<T, Name extends string> = T & { readonly [brand]: Name }
@@ -15,19 +15,19 @@ export type InviteId = Branded<string, 'InviteId'>
 export type GroupId = Branded<string, 'GroupId'>
 /** A space of state and history: the mesh's own has the id of the mesh, a group's the id of the group. */
 export type SpaceId = MeshId | GroupId
-/** The epoch of the statement that ends a group: an `integer` of the database holds no more, so nothing can follow it. */
+/** The epoch of the statement that ends a group: the largest `integer` in Postgres, so that no statement can follow. */
 export const GROUP_EPOCH_LAST = 2 ** 31 - 1
 /** A pool of peers, addressed like one: 64 hex digits. */
 export type PoolId = Branded<string, 'PoolId'>
-/** A file that is kept apart from envelopes, as its sender names it: 32 hex digits, random. */
+/** An attachment, chosen at random by its sender: 32 hex digits. */
 export type AttachmentId = Branded<string, 'AttachmentId'>
 /** The sender's own id of an envelope, a UUID v7: 32 hex digits. */
 export type EnvelopeId = Branded<string, 'EnvelopeId'>
-/** The broker's sequence number of a delivery, a safe integer. It means nothing outside one incarnation of a broker. */
+/** The sequence number of a delivery, a safe integer. It is meaningful only within one incarnation of a database. */
 export type DeliveryId = Branded<number, 'DeliveryId'>
 /**
- * Delivery ids come in blocks of so many: an id is its block, drawn from the sequence `delivery_block`, times this, and
- * its number in the block. Those of one block were all given by the same shard, in ascending order.
+ * The size of a block of delivery ids. A delivery id is a block number from the sequence `delivery_block` times this,
+ * plus the number within the block. One shard assigns all ids of a block, in ascending order.
  */
 export const ID_BLOCK = 2 ** 16
 export const blockOf = (id: number): number => Math.floor(id / ID_BLOCK)
@@ -37,3 +37,16 @@ export type PeerNo = Branded<number, 'PeerNo'>
 export type ShardId = Branded<string, 'ShardId'>
 /** Milliseconds, of a duration or since 1970. */
 export type Millis = number
+/** Microseconds since 1970, as precise as Postgres keeps time; below 2^53 until the year 2255. */
+export type Micros = number
+
+export interface SpaceRef {
+  readonly meshId: MeshId
+  readonly spaceId: SpaceId
+}
+
+/** A member, by its number. */
+export interface MemberRef {
+  readonly meshId: MeshId
+  readonly peer: PeerNo
+}

@@ -1,7 +1,4 @@
-/**
- * A seeded generator for everything that must be replayed from a seed (mulberry32, a 32-bit generator in the public
- * domain). It is no source of secrets.
- */
+/** A seeded generator for runs that must be reproducible (mulberry32, in the public domain). Not for secrets. */
 export interface Random {
   /** A number in [0, 1). */
   next(): number

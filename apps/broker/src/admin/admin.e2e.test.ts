@@ -1,12 +1,13 @@
 /** The operators' interface of a running broker: who may do what, what it says of the mail, and what is left of a change. */
-import { type AdminTokenTerms, addAdminToken, listAudit, revokeAdminToken } from '@sealpost/db'
+
 import type { MeshPage, Overview, Quota } from '@sealpost/operator'
 import { connect } from '@sealpost/sdk'
 import type { MeshId } from '@sealpost/std'
+import { addAdminToken, listAudit, type NewAdminToken, revokeAdminToken } from '@sealpost/store'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { ask, post } from '../testing-http.ts'
-import { WireClient } from '../testing-wire.ts'
-import { type Place, World } from '../testing-world.ts'
+import { ask, post } from '../test/http.ts'
+import { WireClient } from '../test/wire.ts'
+import { type Place, World } from '../test/world.ts'
 import { adminApiRoutes, changeRoutes } from './routes.ts'
 
 let world: World
@@ -18,12 +19,12 @@ beforeAll(async () => {
 afterAll(() => world[Symbol.asyncDispose]())
 
 const terms = { name: 'night shift', scope: 'operate', meshId: null, ttlSeconds: 3600 } as const
-const issue = (other: Partial<AdminTokenTerms> = {}) => addAdminToken(world.db, { ...terms, ...other })
+const issue = (other: Partial<NewAdminToken> = {}) => addAdminToken(world.db, { ...terms, ...other })
 const bearer = (token: string) => ({ Authorization: `Bearer ${token}` })
 const at = (path: string) => `${world.broker.adminUrl}/admin/v1${path}`
 const keyOf = (place: Place) => place.identity.signing.publicKey
 
-async function as(other: Partial<AdminTokenTerms> = {}) {
+async function as(other: Partial<NewAdminToken> = {}) {
   const headers = bearer((await issue(other)).token)
   return {
     get: (path: string) => ask(at(path), { headers }),
@@ -242,8 +243,8 @@ test('each quota of a mesh is shown with its limit, what is used of it, and who 
   await send(recipient, ['1', '2', '3'])
   const other = await world.enrol()
   await using owner = await connect(other)
-  await owner.pools.createPool('work', [keyOf(recipient)])
-  await owner.groups.createGroup('crew', [keyOf(recipient)])
+  await owner.pools.create('work', [keyOf(recipient)])
+  await owner.groups.create('crew', [keyOf(recipient)])
   await owner.send(keyOf(recipient), 'x'.repeat(20_000))
   await world.db.run(
     (sql) => sql`

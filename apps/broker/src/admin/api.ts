@@ -1,29 +1,28 @@
 /** The operators' interface: who asks, may it now, and the answer. What each request takes is in `routes.ts`. */
 import { OpenAPIHono } from '@hono/zod-openapi'
 import type { RevokedMember } from '@sealpost/core'
+import type { Purge } from '@sealpost/operator'
+import { type Database, DatabaseError } from '@sealpost/pg'
+import { type DeliveryId, type InviteId, type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
 import {
   type AdminTokenHolder,
-  type Database,
-  DatabaseError,
   type DeadLetterFilter,
   purgeDeadLetters,
   redriveDeadLetters,
   revokeInvite,
   revokePeer,
-} from '@sealpost/db'
-import type { Purge } from '@sealpost/operator'
-import { type DeliveryId, type InviteId, type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
+} from '@sealpost/store'
 import type { Context, MiddlewareHandler } from 'hono'
 import { HTTPException } from 'hono/http-exception'
-import { errorFields, type Log } from '../log.ts'
+import { errorFields, type Log } from '../telemetry/log.ts'
 import { ADMIN_DOCUMENT_PATH, adminDocument } from './document.ts'
 import type { Gate } from './gate.ts'
 import { type History, SAMPLE_EVERY_MS } from './history.ts'
 import { liveAnswer } from './live.ts'
-import type { QuotaView } from './quotas.ts'
 import { type AdminCode, adminRefusals } from './refusals.ts'
+import type { QuotaView } from './reports/quotas.ts'
+import type { Views } from './reports/views.ts'
 import * as routes from './routes.ts'
-import type { Views } from './views.ts'
 
 export interface AdminParts {
   readonly db: Database

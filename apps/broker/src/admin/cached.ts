@@ -1,4 +1,4 @@
-/** What operators ask the database for again and again: asked at most once in five seconds, whoever looks. */
+/** Caches database reads of the admin API for five seconds, for all clients together. */
 import type { Millis } from '@sealpost/std'
 
 const GOOD_FOR_MS = 5000

@@ -1,6 +1,7 @@
 /** Who an operator is, by the token of a request, and whether it may do this. */
-import { type AdminScope, type AdminTokenHolder, type Database, findAdminToken } from '@sealpost/db'
+import type { Database } from '@sealpost/pg'
 import { type MeshId, type Millis, OperatingError } from '@sealpost/std'
+import { type AdminScope, type AdminTokenHolder, findAdminToken } from '@sealpost/store'
 import type { AdminCode } from './refusals.ts'
 
 export interface Needed {
@@ -45,7 +46,7 @@ export class Gate {
   private async holderOf(token: string, scope: AdminScope): Promise<AdminTokenHolder | AdminCode> {
     const name = new Bun.CryptoHasher('sha256').update(token).digest('hex')
     const belief = this.believed.get(name)
-    if (belief && ageOf(belief) < Math.min(BELIEVED_MS, belief.holder.restMs)) return belief.holder
+    if (belief && ageOf(belief) < Math.min(BELIEVED_MS, belief.holder.remainingMs)) return belief.holder
     if (this.questions >= QUESTIONS_MAX) return 'too_many_requests'
     this.questions += 1
     try {
@@ -54,7 +55,7 @@ export class Gate {
       if (found) this.believe(name, found)
       return found ?? 'token_invalid'
     } catch (error) {
-      const isKnown = belief && ageOf(belief) < Math.min(BELIEVED_WHILE_AWAY_MS, belief.holder.restMs)
+      const isKnown = belief && ageOf(belief) < Math.min(BELIEVED_WHILE_AWAY_MS, belief.holder.remainingMs)
       if (error instanceof OperatingError && isKnown && scope === 'read') return belief.holder
       throw error
     } finally {

@@ -2,9 +2,9 @@
 import type { Counters } from '@sealpost/core'
 import type { Sample } from '@sealpost/operator'
 import type { Millis } from '@sealpost/std'
-import { residentBytes } from '../memory.ts'
-import type { Metrics, Timing } from '../metrics.ts'
-import { quantile } from './quantiles.ts'
+import { residentBytes } from '../telemetry/memory.ts'
+import type { Metrics, Timing } from '../telemetry/metrics.ts'
+import { quantile } from './reports/quantiles.ts'
 
 export const SAMPLE_EVERY_MS = 2000
 const SAMPLES_MAX = 900

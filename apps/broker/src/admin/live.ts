@@ -1,9 +1,9 @@
 /**
- * Server-sent events: an overview with each look of the broker at itself. A stream ends after five minutes, and whoever
- * comes again must show a token that is still good.
+ * Server-sent events: an overview with each look of the broker at itself. A stream ends after five minutes, so that a client
+ * must present a valid token again.
  */
 import type { History } from './history.ts'
-import type { Views } from './views.ts'
+import type { Views } from './reports/views.ts'
 
 /** One that does not read is let go: what it missed, the next overview says. */
 const WAITING_MAX = 3
@@ -44,7 +44,7 @@ function sender(controller: ReadableStreamDefaultController<Uint8Array>, views: 
       if (performance.now() > untilMs) return end()
       controller.enqueue(encoder.encode(`event: overview\ndata: ${JSON.stringify(overview)}\n\n`))
     } catch {
-      leave() // whoever listened comes again
+      leave() // clients reconnect
       controller.error()
     } finally {
       isAsking = false

@@ -1,7 +1,7 @@
 /** The requests of operators: what each takes and answers. The OpenAPI document is made from these. */
 import { createRoute, type RouteConfig, z } from '@hono/zod-openapi'
 import * as shapes from '@sealpost/operator'
-import { body, hex, json, refusalsFrom, security } from '../http-openapi.ts'
+import { body, hex, json, refusalsFrom, security } from '../http/openapi.ts'
 import { type AdminCode, adminRefusals } from './refusals.ts'
 
 export const ADMIN_PATH = '/admin/v1'
@@ -44,7 +44,7 @@ export const overview = get('/overview', 'See whether mail flows, and if not, wh
   responses: ok('Overview', shapes.Overview, 'As of this moment.'),
 })
 export const history = get('/history', 'See the last half hour', {
-  responses: ok('History', shapes.History, 'Oldest first; it begins with the broker.'),
+  responses: ok('History', shapes.SampleHistory, 'Oldest first; it begins with the broker.'),
 })
 export const live = get('/live', 'Be told every two seconds, as server-sent events', {
   responses: {
@@ -56,7 +56,7 @@ export const live = get('/live', 'Be told every two seconds, as server-sent even
   },
 })
 export const database = get('/database', 'See what slows the database down', {
-  responses: ok('Database', shapes.Database, 'From the statistics of the server, at most five seconds old.'),
+  responses: ok('Database', shapes.DatabaseReport, 'From the statistics of the server, at most five seconds old.'),
 })
 export const meshes = get('/meshes', 'List meshes, those that need somebody first', {
   request: {
@@ -70,7 +70,7 @@ export const meshes = get('/meshes', 'List meshes, those that need somebody firs
 })
 export const mesh = get('/meshes/{meshId}', 'See one mesh', {
   request: { params: inMesh },
-  responses: ok('Mesh', shapes.Mesh, 'How its mail flows.', 'query_malformed', 'not_found'),
+  responses: ok('Mesh', shapes.MeshReport, 'How its mail flows.', 'query_malformed', 'not_found'),
 })
 export const peers = get('/meshes/{meshId}/peers', 'List the peers of a mesh by their keys', {
   request: { params: inMesh, query: z.strictObject({ after: hex(32).optional(), limit: limit(50, 200) }) },
@@ -82,7 +82,7 @@ export const waiting = get('/meshes/{meshId}/waiting', 'List the peers for whom 
 })
 export const groups = get('/meshes/{meshId}/groups', 'List the groups and pools of a mesh', {
   request: { params: inMesh },
-  responses: ok('Groups', shapes.Groups, 'At most 500 of each.', 'query_malformed'),
+  responses: ok('Groups', shapes.GroupList, 'At most 500 of each.', 'query_malformed'),
 })
 export const invites = get('/meshes/{meshId}/invites', 'List the invites of a mesh that were used or revoked', {
   request: { params: inMesh },
@@ -90,11 +90,11 @@ export const invites = get('/meshes/{meshId}/invites', 'List the invites of a me
 })
 export const kept = get('/meshes/{meshId}/kept', 'See what is kept of a mesh beside its mail', {
   request: { params: inMesh },
-  responses: ok('Kept', shapes.Kept, 'Sizes and ages of values, history, snapshots and files; at most 500 spaces, the largest first.', 'query_malformed'), // biome-ignore format: one thing
+  responses: ok('Kept', shapes.StorageReport, 'Sizes and ages of values, history, snapshots and files; at most 500 spaces, the largest first.', 'query_malformed'), // biome-ignore format: one thing
 })
 export const quotas = get('/meshes/{meshId}/quotas', 'See how much of each quota of a mesh is used', {
   request: { params: inMesh },
-  responses: ok('Quotas', shapes.Quotas, 'Use and limit, and who uses most. It counts the rows of the mesh: ask now and then.', 'query_malformed', 'not_found'), // biome-ignore format: one thing
+  responses: ok('Quotas', shapes.QuotaList, 'Use and limit, and who uses most. It counts the rows of the mesh: ask now and then.', 'query_malformed', 'not_found'), // biome-ignore format: one thing
 })
 export const revokePeer = post('/meshes/{meshId}/peers/{peerKey}/revoke', 'End a membership for good', {
   request: { params: z.object({ meshId: hex(16), peerKey: hex(32) }) },
@@ -118,7 +118,7 @@ export const deadLetters = get('/dead-letters', 'List deliveries that left their
 })
 export const redrive = post('/dead-letters/redrive', 'Put dead letters back at the end of their queues', {
   request: { body: body(named('Redrive', shapes.Redrive)) },
-  responses: ok('Redriven', shapes.Redriven, 'How many, and why each of the others was not.', 'body_malformed'), // biome-ignore format: one thing
+  responses: ok('Redriven', shapes.RedriveReport, 'How many, and why each of the others was not.', 'body_malformed'), // biome-ignore format: one thing
 })
 export const purge = post('/dead-letters/purge', 'Delete dead letters for good', {
   request: { body: body(named('Purge', shapes.Purge)) },

@@ -1,21 +1,21 @@
 /** Puts the operators' interface together. */
 import type { RevokedMember } from '@sealpost/core'
-import type { Database } from '@sealpost/db'
-import type { Config } from '../config.ts'
-import type { DatabaseWatch } from '../database-watch.ts'
-import type { Driver } from '../driver.ts'
-import type { VersionFacts } from '../http.ts'
-import { errorFields, type Log } from '../log.ts'
-import type { Metrics } from '../metrics.ts'
-import type { Overload } from '../overload.ts'
+import type { Driver } from '@sealpost/driver'
+import type { Database } from '@sealpost/pg'
+import type { Config } from '../config/config.ts'
+import type { DatabaseWatch } from '../database/watch.ts'
+import type { VersionFacts } from '../server/http.ts'
+import type { Overload } from '../server/overload.ts'
+import { errorFields, type Log } from '../telemetry/log.ts'
+import type { Metrics } from '../telemetry/metrics.ts'
 import { adminApi } from './api.ts'
-import { Census } from './census.ts'
-import { databaseFigures } from './figures.ts'
 import { Gate } from './gate.ts'
 import { History } from './history.ts'
-import { MeshStates } from './mesh-states.ts'
-import { type QuotaParts, QuotaView } from './quotas.ts'
-import { Views } from './views.ts'
+import { Census } from './reports/census.ts'
+import { databaseFigures } from './reports/figures.ts'
+import { MeshStates } from './reports/mesh-states.ts'
+import { type QuotaParts, QuotaView } from './reports/quotas.ts'
+import { Views } from './reports/views.ts'
 
 export interface AdminStart {
   readonly driver: Driver
@@ -61,7 +61,7 @@ export function openAdmin({ databases, driver, metrics, watch, overload, facts, 
   const quotas = new QuotaView({ db, queue, census, config })
   const expel = (members: readonly RevokedMember[]) =>
     driver.step(() => {
-      for (const member of members) engine.expel(member)
+      for (const member of members) engine.disconnectMember(member)
     })
   return {
     app: adminApi({ db, gate: new Gate(db), views, quotas, history, log, expel }),

@@ -1,22 +1,23 @@
 /** Attachments as a peer that showed a token may have them: who may do what, and what is refused. */
+
+import { attachmentHash, groupFields } from '@sealpost/identity'
+import type { Database } from '@sealpost/pg'
+import { type AttachmentId, GROUP_EPOCH_LAST, type GroupId, type Millis, type PeerKey } from '@sealpost/std'
 import {
-  type AttachmentFacts,
+  type AttachmentInfo,
   type AttachmentQuota,
   type AttachmentRef,
   type ChunkRange,
   completeAttachment,
   createAttachment,
-  type Database,
-  endAttachment,
+  expireAttachment,
   findAttachment,
   findGroups,
-  hashesOfChunks,
   listChunks,
-} from '@sealpost/db'
-import { attachmentHash, groupFields } from '@sealpost/identity'
-import { type AttachmentId, GROUP_EPOCH_LAST, type GroupId, type Millis, type PeerKey } from '@sealpost/std'
-import type { HttpCode, Refused } from '../http-refusals.ts'
-import type { TokenHolder } from '../http-tokens.ts'
+  readChunkHashes,
+} from '@sealpost/store'
+import type { HttpCode, Refused } from '../http/refusals.ts'
+import type { TokenHolder } from '../http/tokens.ts'
 import type { ChunkStore, StoredChunk } from './chunk-store.ts'
 
 export interface AttachmentLimits {
@@ -81,7 +82,7 @@ export class Attachments {
   /** @throws OperatingError */
   create(holder: TokenHolder, asked: NewAttachment): Promise<{ expiresAtMs: Millis } | Refused> {
     const created = this.creating.then(() => this.createNext(holder, asked))
-    this.creating = created.catch(() => undefined) // told to whoever asked
+    this.creating = created.catch(() => undefined) // reported to the caller
     return created
   }
 
@@ -106,23 +107,23 @@ export class Attachments {
     const present: readonly ChunkRange[] = isComplete
       ? [[0, chunkCount(found) - 1]]
       : await listChunks(this.ports.db, of)
-    const hashes = isComplete ? await hashesOfChunks(this.ports.db, of) : null
+    const hashes = isComplete ? await readChunkHashes(this.ports.db, of) : null
     return { bytes, chunkBytes, isComplete, expiresAtMs, present, hashes }
   }
 
   /** The attachment that this peer made and may give chunks of. @throws OperatingError */
-  async own(holder: TokenHolder, id: AttachmentId): Promise<AttachmentFacts | Refused> {
+  async own(holder: TokenHolder, id: AttachmentId): Promise<AttachmentInfo | Refused> {
     const found = await this.find(holder, id)
     return found?.isOwner ? found : UNKNOWN
   }
 
   /** The attachment that this peer may fetch chunks of. @throws OperatingError */
-  async readable(holder: TokenHolder, id: AttachmentId): Promise<AttachmentFacts | Refused> {
+  async readable(holder: TokenHolder, id: AttachmentId): Promise<AttachmentInfo | Refused> {
     return (await this.find(holder, id)) ?? UNKNOWN
   }
 
   /** `null`: it is kept. `found`: of `own`. @throws OperatingError */
-  async put(ref: AttachmentRef, found: AttachmentFacts, chunk: SentChunk): Promise<Refused | null> {
+  async put(ref: AttachmentRef, found: AttachmentInfo, chunk: SentChunk): Promise<Refused | null> {
     if (chunk.content.length !== chunkLength(found, chunk.chunkNo) || !isHashOf(chunk))
       return { code: 'chunk_malformed' }
     const outcome = await this.storeOf(found).put(ref, chunk)
@@ -135,7 +136,7 @@ export class Attachments {
     const found = await this.find(holder, id)
     if (!found?.isOwner) return UNKNOWN
     const of: AttachmentRef = { meshId: holder.meshId, id }
-    const hashes = await hashesOfChunks(this.ports.db, of)
+    const hashes = await readChunkHashes(this.ports.db, of)
     if (hashes.length !== chunkCount(found) * HASH_BYTES) return { code: 'chunk_missing' }
     const whole = attachmentHash(found.bytes, found.chunkBytes, [hashes])
     if (Buffer.compare(whole, hash) !== 0) return { code: 'attachment_differs' }
@@ -144,18 +145,19 @@ export class Attachments {
   }
 
   /** `found`: of `readable`. @throws OperatingError */
-  async get(ref: AttachmentRef, found: AttachmentFacts, chunkNo: number): Promise<StoredChunk | Refused> {
+  async get(ref: AttachmentRef, found: AttachmentInfo, chunkNo: number): Promise<StoredChunk | Refused> {
     return (await this.storeOf(found).get(ref, chunkNo)) ?? { code: 'chunk_missing' }
   }
 
   /** `null`: it is gone for everybody. @throws OperatingError */
   async end({ meshId, peer }: TokenHolder, id: AttachmentId): Promise<Refused | null> {
-    return (await endAttachment(this.ports.db, { meshId, id }, peer)) ? null : UNKNOWN
+    return (await expireAttachment(this.ports.db, { meshId, id }, peer)) ? null : UNKNOWN
   }
 
   /** Only for whom there is one; its owner alone knows of one that is not complete. */
-  private async find(holder: TokenHolder, id: AttachmentId): Promise<AttachmentFacts | null> {
-    const found = await findAttachment(this.ports.db, { meshId: holder.meshId, id }, holder)
+  private async find(holder: TokenHolder, id: AttachmentId): Promise<AttachmentInfo | null> {
+    const { meshId, peer, user: person } = holder
+    const found = await findAttachment(this.ports.db, { meshId, id }, { peer, person })
     if (!found || found.isOwner) return found ?? null
     return found.isComplete && (found.isRecipient || isNamed(found.groupStatement, holder.peerKey)) ? found : null
   }
@@ -166,7 +168,7 @@ export class Attachments {
   }
 
   /** Of one that was made when another store was in use, that one. */
-  private storeOf({ store }: AttachmentFacts): ChunkStore {
+  private storeOf({ store }: AttachmentInfo): ChunkStore {
     return this.ports.stores.find(({ name }) => name === store) ?? this.ports.store
   }
 }
@@ -176,7 +178,7 @@ const UNKNOWN: Refused = { code: 'attachment_unknown' }
 const isNamed = (statement: Uint8Array | null, peer: PeerKey): boolean =>
   statement !== null && (groupFields(statement)?.members.includes(peer) ?? false)
 
-type Shape = Pick<AttachmentFacts, 'bytes' | 'chunkBytes'>
+type Shape = Pick<AttachmentInfo, 'bytes' | 'chunkBytes'>
 const chunkCount = ({ bytes, chunkBytes }: Shape): number => Math.ceil(bytes / chunkBytes)
 
 /** Of this chunk as it must be; 0 for one that the file does not have. */

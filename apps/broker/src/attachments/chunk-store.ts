@@ -1,12 +1,6 @@
 /** Where the chunks of attachments lie. The database knows of each chunk in any case; a store may keep its bytes elsewhere. */
-import {
-  type AttachmentRef,
-  type Chunk,
-  type Database,
-  type ExpiredAttachment,
-  putChunk,
-  readChunk,
-} from '@sealpost/db'
+import type { Database } from '@sealpost/pg'
+import { type AttachmentRef, type Chunk, type ExpiredAttachment, putChunk, readChunk } from '@sealpost/store'
 
 export interface StoredChunk {
   readonly hash: Uint8Array

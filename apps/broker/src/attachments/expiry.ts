@@ -1,6 +1,7 @@
 /** Takes away attachments whose time is over, in steps that are short each. */
-import { type Database, type ExpiredAttachment, forgetAttachment, listExpiredAttachments } from '@sealpost/db'
+import type { Database } from '@sealpost/pg'
 import type { Millis } from '@sealpost/std'
+import { deleteAttachment, type ExpiredAttachment, listExpiredAttachments } from '@sealpost/store'
 import type { ChunkStore } from './chunk-store.ts'
 
 interface Ports {
@@ -61,7 +62,7 @@ export class AttachmentExpiry {
   /** A store that is not configured any more keeps what it has. */
   private async forget(expired: ExpiredAttachment): Promise<void> {
     await this.ports.stores.find(({ name }) => name === expired.store)?.forget(expired)
-    while (!this.isOver) if (await forgetAttachment(this.ports.db, expired, CHUNKS_AT_ONCE)) break
+    while (!this.isOver) if (await deleteAttachment(this.ports.db, expired, CHUNKS_AT_ONCE)) break
     if (!this.isOver) this.ports.forgotten()
   }
 }

@@ -1,19 +1,14 @@
 /** Chunks in an S3 store: a real client, and a server that speaks the same on this machine. */
 import { randomBytes } from 'node:crypto'
-import {
-  addMembers,
-  createAttachment,
-  createMesh,
-  type Database,
-  endAttachment,
-  listExpiredAttachments,
-  openDatabase,
-} from '@sealpost/db'
-import { randomBinding, type ScratchDatabase, scratchDatabase, unhurried } from '@sealpost/db/testing'
 import { hash256, ready } from '@sealpost/identity'
+import { type Database, openDatabase } from '@sealpost/pg'
+import { type ScratchDatabase, unhurried } from '@sealpost/pg/testing'
+import { scratchDatabase } from '@sealpost/schema/testing'
 import { type AttachmentId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import { addMembers, createAttachment, createMesh, expireAttachment, listExpiredAttachments } from '@sealpost/store'
+import { randomBinding } from '@sealpost/store/testing'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { readConfig } from '../config.ts'
+import { readConfig } from '../config/config.ts'
 import { type ChunkStore, postgresChunks } from './chunk-store.ts'
 import { AttachmentExpiry } from './expiry.ts'
 import { s3Chunks } from './s3-chunks.ts'
@@ -80,7 +75,7 @@ describe.each([['postgres'], ['s3']] as const)('a store of chunks: %s', (name) =
     expect([await store().put(of, chunk), await store().put(of, chunk)]).toEqual(['done', 'done'])
     expect(await store().put(of, newChunk(1))).toBe('differs')
     expect(Buffer.compare((await store().get(of, 1))!.content, chunk.content)).toBe(0)
-    await endAttachment(db, of, owner)
+    await expireAttachment(db, of, owner)
     expect(await store().put(of, newChunk(2))).toBe('gone')
   })
 })
@@ -89,7 +84,7 @@ test('what is over goes from the store, too, and what a crash left there without
   const { of, owner } = await newFile(s3)
   const before = await server.objects()
   for (const n of [0, 1]) await s3.put(of, newChunk(n))
-  await endAttachment(db, of, owner)
+  await expireAttachment(db, of, owner)
   await s3.put(of, newChunk(2)) // kept there, and refused by the database
   expect((await server.objects()) - before).toBe(3)
   const failures: unknown[] = []

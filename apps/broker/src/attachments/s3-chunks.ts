@@ -3,10 +3,11 @@
  * key without a row may be left by a crash. It goes with its file: all keys that a file could have are known.
  */
 import { DeleteObjectsCommand, GetObjectCommand, NoSuchKey, PutObjectCommand, S3Client } from '@aws-sdk/client-s3'
-import { type AttachmentRef, type Database, putChunk, readChunk } from '@sealpost/db'
 import { CHUNK_BYTES_MAX } from '@sealpost/identity'
+import type { Database } from '@sealpost/pg'
 import { OperatingError } from '@sealpost/std'
-import type { AttachmentConfig } from '../config-attachments.ts'
+import { type AttachmentRef, putChunk, readChunk } from '@sealpost/store'
+import type { AttachmentConfig } from '../config/attachments.ts'
 import type { ChunkStore } from './chunk-store.ts'
 
 /** Keys that one request deletes, as the interface has it. */

@@ -1,16 +1,17 @@
 /** Puts the parts of attachments together. */
-import { openDatabase } from '@sealpost/db'
+
 import { CHUNK_BYTES_MAX } from '@sealpost/identity'
+import { openDatabase } from '@sealpost/pg'
 import { SESSION } from '@sealpost/queue/postgres'
-import type { AttachmentConfig } from '../config-attachments.ts'
-import type { DatabaseOrigin } from '../database-origin.ts'
-import type { AttachmentParts } from '../http-attachments.ts'
-import { RequestLimits } from '../http-limits.ts'
-import { errorFields, type Log } from '../log.ts'
-import type { Metrics } from '../metrics.ts'
+import type { AttachmentConfig } from '../config/attachments.ts'
+import type { DatabaseOrigin } from '../database/origin.ts'
+import { RequestLimits } from '../http/limits.ts'
+import { errorFields, type Log } from '../telemetry/log.ts'
+import type { Metrics } from '../telemetry/metrics.ts'
 import { type AttachmentLimits, Attachments } from './attachments.ts'
 import { type ChunkStore, postgresChunks } from './chunk-store.ts'
 import { AttachmentExpiry } from './expiry.ts'
+import type { AttachmentParts } from './http.ts'
 import { Transit } from './transit.ts'
 
 type Options = AttachmentConfig & { readonly DATABASE_URL: string; readonly LIMITS: 'on' | 'off' }

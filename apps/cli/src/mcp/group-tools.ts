@@ -1,9 +1,9 @@
 /** The tools for groups: `list_groups`, `send_to_group`. */
 import { z } from 'zod'
-import { type GroupFacts, groupNamed, type MemberOutcome } from '../group-calls.ts'
-import { callPeer } from '../peer-session.ts'
-import { labelPeer, NOTICE, peerShape, visible } from './peer-words.ts'
-import { bodyOf, isStoredShape, priorityShape, STORED_WITHIN_MS, textShape, ttlShape } from './send-message.ts'
+import { findGroup, type GroupFacts, type MemberResult } from '../session/group-calls.ts'
+import { callPeer } from '../session/peer-session.ts'
+import { bodyOf, isStoredShape, priorityShape, STORED_WITHIN_MS, textShape, ttlShape } from './message-tools.ts'
+import { labelPeer, NOTICE, peerShape, visible } from './peer-text.ts'
 import { tool } from './tool.ts'
 import type { ToolContext } from './tool-context.ts'
 
@@ -29,7 +29,7 @@ export const listGroups = tool({
     total: z.number().describe(`at most ${GROUPS_MAX} of them are listed`),
   }),
   run: async (_, context) => {
-    const groups = await callPeer(context.shell, { method: 'groups', question: null })
+    const groups = await callPeer(context.shell, { method: 'groups', params: null })
     const contacts = await context.readContacts()
     const label = ({ id, name, owner, members }: GroupFacts) => ({
       id,
@@ -62,13 +62,13 @@ export const sendToGroup = tool({
   }),
   run: async ({ group: word, text, priority, ttlSeconds }, context) => {
     const body = bodyOf(text)
-    const group = groupNamed(await callPeer(context.shell, { method: 'groups', question: null }), word)
+    const group = findGroup(await callPeer(context.shell, { method: 'groups', params: null }), word)
     await checkMembers(group, context)
     const terms = { priority, ttlSeconds, isKept: false }
-    const question = { group: group.id, bodyBase64: body.toString('base64'), ...terms }
+    const params = { group: group.id, bodyBase64: body.toString('base64'), ...terms }
     const outcomes = await callPeer(context.shell, {
       method: 'sendToGroup',
-      question,
+      params,
       withinMs: STORED_WITHIN_MS,
     }).catch(nullIfKept)
     return {
@@ -87,7 +87,7 @@ async function checkMembers({ members }: GroupFacts, context: ToolContext): Prom
   for (const member of members) if (member !== own) await context.checkRecipient(member)
 }
 
-async function summaryOf(outcomes: readonly MemberOutcome[] | null, context: ToolContext) {
+async function summaryOf(outcomes: readonly MemberResult[] | null, context: ToolContext) {
   const contacts = await context.readContacts()
   const refused = (outcomes ?? []).flatMap(({ peer, code }) =>
     code === null ? [] : [{ to: labelPeer(peer, contacts), code }],

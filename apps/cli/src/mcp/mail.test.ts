@@ -1,6 +1,6 @@
 import { Message } from '@sealpost/sdk'
 import { expect, test } from 'vitest'
-import { Mail } from './mail.ts'
+import { McpInbox } from './mail.ts'
 
 type Desk = ConstructorParameters<typeof Message>[0]
 
@@ -15,13 +15,13 @@ function world({ readForMs = 60_000 } = {}) {
     retry: ({ envelopeId }: Message, afterMs: number) => void fates.push(`retry ${envelopeId} ${afterMs}`),
     reject: ({ envelopeId }: Message, reason: string) => void fates.push(`reject ${envelopeId} ${reason}`),
   } as unknown as Desk
-  const mail: Mail = new Mail({ onUnread: () => rings.push(mail.counts.unread), readForMs })
+  const mail: McpInbox = new McpInbox({ onUnread: () => rings.push(mail.counts.unread), readForMs })
   const come = (envelopeId: string, sender = 'ab') =>
-    mail.take(
+    mail.add(
       new Message(desk, {
         pushed: { envelopeId, sender },
         opened: { header: {}, body: new Uint8Array() },
-        whose: { person: sender, label: null },
+        from: { user: sender, deviceLabel: null },
       } as any),
     )
   return { mail, come, rings, fates }
@@ -43,7 +43,7 @@ test('a batch with one unknown message does nothing', () => {
   void come('1')
   const ids = [mail.all[0]!.messageId, 'unknown']
   expect(() => mail.settle(ids)).toThrow(expect.objectContaining({ code: 'message_unknown' }))
-  expect(() => mail.giveBack(ids, 0)).toThrow(expect.objectContaining({ code: 'message_unknown' }))
+  expect(() => mail.retry(ids, 0)).toThrow(expect.objectContaining({ code: 'message_unknown' }))
   expect([fates, mail.counts.unread]).toEqual([[], 1])
 })
 
@@ -52,7 +52,7 @@ test('one named twice is given back once, and another one rejected with its reas
   void come('1')
   void come('2')
   const [first, second] = mail.all.map(({ messageId }) => messageId)
-  mail.giveBack([first!, first!], 5_000)
+  mail.retry([first!, first!], 5_000)
   mail.reject([second!], 'not mine')
   expect(fates).toEqual(['retry 1 5000', 'reject 2 not mine'])
 })

@@ -9,7 +9,7 @@ import { type Millis, OperatingError } from '@sealpost/std'
 /** An agent's turn takes minutes; one that takes longer than this has lost what it read. */
 const READ_FOR_MS = 600_000
 
-export interface OpenMessage {
+export interface UnsettledMessage {
   /** Names the message in this life of the process and in the next: of its sender and its envelope, so nobody else's. */
   readonly messageId: string
   readonly message: Message
@@ -20,86 +20,86 @@ export interface OpenMessage {
   path: string | null
 }
 
-interface Held extends OpenMessage {
+interface StoredMessage extends UnsettledMessage {
   readonly done: PromiseWithResolvers<void>
 }
 
-export interface MailCounts {
+export interface InboxCounts {
   readonly unread: number
   /** Read and not settled yet. */
   readonly open: number
 }
 
-export class Mail {
-  private readonly onUnread: () => void
-  private readonly readForMs: Millis
-  private readonly held = new Map<string, Held>()
-  private readonly waiting = new Set<() => void>()
+export class McpInbox {
+  readonly #onUnread: () => void
+  readonly #readForMs: Millis
+  readonly #held = new Map<string, StoredMessage>()
+  readonly #waiting = new Set<() => void>()
 
   /** `onUnread` is called whenever something becomes unread. */
   constructor({ onUnread, readForMs = READ_FOR_MS }: { onUnread: () => void; readForMs?: Millis }) {
-    this.onUnread = onUnread
-    this.readForMs = readForMs
+    this.#onUnread = onUnread
+    this.#readForMs = readForMs
   }
 
-  get counts(): MailCounts {
+  get counts(): InboxCounts {
     const unread = this.unread.length
-    return { unread, open: this.held.size - unread }
+    return { unread, open: this.#held.size - unread }
   }
 
-  get unread(): OpenMessage[] {
-    return [...this.held.values()].filter(({ isUnread }) => isUnread)
+  get unread(): UnsettledMessage[] {
+    return [...this.#held.values()].filter(({ isUnread }) => isUnread)
   }
 
   /** Everything, in the order in which it came. */
-  get all(): OpenMessage[] {
-    return [...this.held.values()]
+  get all(): UnsettledMessage[] {
+    return [...this.#held.values()]
   }
 
   /** For `peer.onMessage`: the message is the agent's until the promise resolves, and its lease goes on as long. */
-  take(message: Message): Promise<void> {
-    const held = this.hold(message)
-    this.ring()
+  add(message: Message): Promise<void> {
+    const held = this.#hold(message)
+    this.#ring()
     return held.done.promise
   }
 
   /** A message that came as the answer of another tool: the agent has read it. */
-  takeRead(message: Message): OpenMessage {
-    const held = this.hold(message)
+  addRead(message: Message): UnsettledMessage {
+    const held = this.#hold(message)
     this.markRead([held])
     return held
   }
 
   /** Read from now on, for a time. */
-  markRead(messages: readonly OpenMessage[]): void {
+  markRead(messages: readonly UnsettledMessage[]): void {
     for (const open of messages) {
       open.timesRead += 1
       open.isUnread = false
     }
-    setTimeout(() => this.forget(messages), this.readForMs).unref()
+    setTimeout(() => this.#forget(messages), this.#readForMs).unref()
   }
 
   /** All of them or none. @throws OperatingError `message_unknown`, `file_not_saved` */
   settle(messageIds: readonly string[]): void {
-    const isUnsaved = ({ message, path }: OpenMessage) => message.attachment !== null && path === null
-    const unsaved = this.findAll(messageIds).filter(isUnsaved)
+    const isUnsaved = ({ message, path }: UnsettledMessage) => message.attachment !== null && path === null
+    const unsaved = this.#findAll(messageIds).filter(isUnsaved)
     if (unsaved.length > 0) throw notSaved(unsaved)
-    this.close(messageIds, (message) => message.settle())
+    this.#close(messageIds, (message) => message.settle())
   }
 
   /** All of them or none: they come again after `afterMs`. @throws OperatingError `message_unknown` */
-  giveBack(messageIds: readonly string[], afterMs: Millis): void {
-    this.close(messageIds, (message) => message.retry(afterMs))
+  retry(messageIds: readonly string[], afterMs: Millis): void {
+    this.#close(messageIds, (message) => message.retry(afterMs))
   }
 
   /** All of them or none: they go to the dead letters. @throws OperatingError `message_unknown` */
   reject(messageIds: readonly string[], reason: string): void {
-    this.close(messageIds, (message) => message.reject(reason))
+    this.#close(messageIds, (message) => message.reject(reason))
   }
 
   /** @throws OperatingError `message_unknown` */
-  find(messageId: string): OpenMessage {
-    return this.findAll([messageId])[0]!
+  find(messageId: string): UnsettledMessage {
+    return this.#findAll([messageId])[0]!
   }
 
   /** Resolves when there is unread mail, when the time is over, or with the signal. */
@@ -109,51 +109,51 @@ export class Mail {
     const timer = setTimeout(over.resolve, withinMs)
     const aborted = () => over.resolve()
     signal.addEventListener('abort', aborted)
-    this.waiting.add(over.resolve)
+    this.#waiting.add(over.resolve)
     await over.promise
-    this.waiting.delete(over.resolve)
+    this.#waiting.delete(over.resolve)
     signal.removeEventListener('abort', aborted)
     clearTimeout(timer)
   }
 
-  private hold(message: Message): Held {
+  #hold(message: Message): StoredMessage {
     const messageId = idOf(message)
     const held = { messageId, message, timesRead: 0, isUnread: true, path: null, done: Promise.withResolvers<void>() }
-    this.held.set(messageId, held)
+    this.#held.set(messageId, held)
     return held
   }
 
-  private close(messageIds: readonly string[], end: (message: Message) => void): void {
-    for (const { messageId, message, done } of this.findAll(messageIds)) {
-      this.held.delete(messageId)
+  #close(messageIds: readonly string[], end: (message: Message) => void): void {
+    for (const { messageId, message, done } of this.#findAll(messageIds)) {
+      this.#held.delete(messageId)
       end(message)
       done.resolve()
     }
   }
 
-  private findAll(messageIds: readonly string[]): Held[] {
-    const unknown = messageIds.filter((messageId) => !this.held.has(messageId))
+  #findAll(messageIds: readonly string[]): StoredMessage[] {
+    const unknown = messageIds.filter((messageId) => !this.#held.has(messageId))
     if (unknown.length > 0)
       throw new OperatingError(
         'message_unknown',
         `Nothing was done: no unsettled message is called ${unknown.join(', ')}. It may be settled already.`,
       )
-    return [...new Set(messageIds)].map((messageId) => this.held.get(messageId)!)
+    return [...new Set(messageIds)].map((messageId) => this.#held.get(messageId)!)
   }
 
-  private forget(messages: readonly OpenMessage[]): void {
-    const forgotten = messages.filter((open) => this.held.get(open.messageId) === open && !open.isUnread)
+  #forget(messages: readonly UnsettledMessage[]): void {
+    const forgotten = messages.filter((open) => this.#held.get(open.messageId) === open && !open.isUnread)
     for (const open of forgotten) open.isUnread = true
-    if (forgotten.length > 0) this.ring()
+    if (forgotten.length > 0) this.#ring()
   }
 
-  private ring(): void {
-    for (const wake of this.waiting) wake()
-    this.onUnread()
+  #ring(): void {
+    for (const wake of this.#waiting) wake()
+    this.#onUnread()
   }
 }
 
-function notSaved(unsaved: readonly OpenMessage[]): OperatingError {
+function notSaved(unsaved: readonly UnsettledMessage[]): OperatingError {
   const ids = unsaved.map(({ messageId }) => messageId).join(', ')
   return new OperatingError(
     'file_not_saved',

@@ -8,7 +8,7 @@ import type { ToolContext } from './tool-context.ts'
 /** What a call does outside of this conversation: clients decide by its hints what to ask their user about. */
 export type Effect = keyof typeof EFFECTS
 
-interface EffectRow {
+interface EffectSpec {
   /** Words of the agent leave for somebody. */
   readonly speaks: boolean
   readonly hints: ToolAnnotations
@@ -45,15 +45,15 @@ const EFFECTS = {
     speaks: false,
     hints: { readOnlyHint: false, destructiveHint: false, idempotentHint: true, openWorldHint: false },
   },
-} satisfies Record<string, EffectRow>
+} satisfies Record<string, EffectSpec>
 
-export interface Answer<Output> {
+export interface ToolResult<Output> {
   readonly content: Output
   /** The same for clients that show the model text only; default: the content as JSON. */
   readonly text?: string
 }
 
-export interface Row<Input extends z.ZodObject, Output extends z.ZodObject> {
+export interface ToolSpec<Input extends z.ZodObject, Output extends z.ZodObject> {
   readonly name: string
   readonly title: string
   readonly description: string
@@ -61,29 +61,29 @@ export interface Row<Input extends z.ZodObject, Output extends z.ZodObject> {
   readonly input: Input
   readonly output: Output
   /** @throws OperatingError, SealpostError: the code and the sentence reach the model */
-  run(input: z.infer<Input>, context: ToolContext, signal: AbortSignal): Promise<Answer<z.infer<Output>>>
+  run(input: z.infer<Input>, context: ToolContext, signal: AbortSignal): Promise<ToolResult<z.infer<Output>>>
 }
 
-export interface Tool extends Pick<Row<z.ZodObject, z.ZodObject>, 'name' | 'title' | 'description' | 'effect'> {
+export interface Tool extends Pick<ToolSpec<z.ZodObject, z.ZodObject>, 'name' | 'title' | 'description' | 'effect'> {
   readonly speaks: boolean
   readonly inputNames: readonly string[]
-  offer(server: McpServer, context: ToolContext): void
+  register(server: McpServer, context: ToolContext): void
 }
 
-export function tool<Input extends z.ZodObject, Output extends z.ZodObject>(row: Row<Input, Output>): Tool {
+export function tool<Input extends z.ZodObject, Output extends z.ZodObject>(row: ToolSpec<Input, Output>): Tool {
   const { name, title, description, effect, input, output } = row
-  const { speaks, hints }: EffectRow = EFFECTS[effect]
+  const { speaks, hints }: EffectSpec = EFFECTS[effect]
   const run = async (given: z.infer<Input>, context: ToolContext, signal: AbortSignal): Promise<CallToolResult> => {
     try {
       const { content, text = JSON.stringify(content) } = await row.run(given, context, signal)
       return { content: [{ type: 'text', text }], structuredContent: content }
     } catch (error) {
-      return refused(error, context)
+      return errorResult(error, context)
     }
   }
   return {
     ...{ name, title, description, effect, speaks, inputNames: Object.keys(input.shape) },
-    offer: (server, context) => {
+    register: (server, context) => {
       // Without their types: the SDK infers none of a schema that is itself a type parameter.
       const schemas: Record<'inputSchema' | 'outputSchema', StandardSchemaWithJSON> = {
         inputSchema: input,
@@ -99,8 +99,8 @@ export function tool<Input extends z.ZodObject, Output extends z.ZodObject>(row:
 /** Under `_meta`, since a client checks `structuredContent` against the tool's `outputSchema`, also with `isError`. */
 export const ERROR_META = 'sealpost/error'
 
-function refused(error: unknown, { shell }: ToolContext): CallToolResult {
-  const { code, message, isRetryable } = tellable(error)
+function errorResult(error: unknown, { shell }: ToolContext): CallToolResult {
+  const { code, message, isRetryable } = describeError(error)
   if (code === 'internal') shell.output.warn(`A fault of the program itself: ${(error as Error).stack ?? error}`)
   return {
     isError: true,
@@ -109,7 +109,7 @@ function refused(error: unknown, { shell }: ToolContext): CallToolResult {
   }
 }
 
-function tellable(error: unknown): { code: string; message: string; isRetryable: boolean } {
+function describeError(error: unknown): { code: string; message: string; isRetryable: boolean } {
   if (error instanceof SealpostError) return error
   if (error instanceof OperatingError) {
     const { code, message, retryable } = error

@@ -1,13 +1,9 @@
 /** The tools. A new one is a row here; `docs/MCP.md` is checked against this table. */
 
-import { saveFileOf } from './file-tools.ts'
 import { listGroups, sendToGroup } from './group-tools.ts'
-import { giveBackMessage, readInbox, rejectMessage, settleMessage } from './inbox-tools.ts'
-import { listPeers } from './list-peers.ts'
-import { replyToMessage } from './reply-to-message.ts'
-import { requestAnswer } from './request-answer.ts'
-import { sendMessage } from './send-message.ts'
-import { setStatus } from './set-status.ts'
+import { giveBackMessage, readInbox, rejectMessage, saveFileOf, settleMessage } from './inbox-tools.ts'
+import { replyToMessage, requestAnswer, sendMessage } from './message-tools.ts'
+import { listPeers, setStatus } from './peer-tools.ts'
 import type { Tool } from './tool.ts'
 
 export const tools: readonly Tool[] = [

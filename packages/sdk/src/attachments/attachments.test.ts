@@ -3,11 +3,10 @@ import type { Attachment } from '@sealpost/identity'
 import type { PeerKey } from '@sealpost/std'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import type { RemoteStatus } from './calls.ts'
+import { MemoryAttachments, MemoryLog } from '../test/attachments.ts'
+import type { RemoteStatus } from './attachment-service.ts'
 import { download } from './download.ts'
-import { inPieces, sourceOf } from './source.ts'
-import { MemoryAttachments, MemoryLog } from './testing-attachments.ts'
-import { type UploadOptions, upload } from './upload.ts'
+import { inPieces, sourceOf, type UploadOptions, upload } from './upload.ts'
 
 const BOB = 'b'.repeat(64) as PeerKey
 const PLAIN = 4096 - 17

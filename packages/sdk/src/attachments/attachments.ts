@@ -1,19 +1,17 @@
 /** Files of a peer: sealed on their way out, checked on their way in. They go over HTTP, beside the peer's session. */
-import type { Attachment } from '@sealpost/identity'
-import { readAttachment } from '@sealpost/identity'
-import { HttpAccess, type HttpOptions } from '../http/http-access.ts'
-import type { HttpPlace } from '../http/http-token.ts'
-import type { Message } from '../message.ts'
-import { AttachmentCalls } from './calls.ts'
+import { type Attachment, readAttachment } from '@sealpost/identity'
+import { HttpAccess, type HttpOptions } from '../http/access.ts'
+import type { PeerCredentials } from '../http/token.ts'
+import type { Message } from '../inbox/message.ts'
+import { AttachmentService } from './attachment-service.ts'
 import { type DownloadOptions, download } from './download.ts'
-import { type AttachmentSource, sourceOf } from './source.ts'
-import { type UploadOptions, upload } from './upload.ts'
+import { type AttachmentSource, sourceOf, type UploadOptions, upload } from './upload.ts'
 
 export class Attachments implements AsyncDisposable {
   readonly #access: HttpAccess
 
   /** Asks for nothing yet. */
-  constructor(place: HttpPlace, options?: HttpOptions) {
+  constructor(place: PeerCredentials, options?: HttpOptions) {
     this.#access = new HttpAccess(place, options)
   }
 
@@ -24,7 +22,7 @@ export class Attachments implements AsyncDisposable {
    *   `source_changed` when the file is not the one whose upload began; `connection_lost` after 5 minutes without a broker
    */
   upload(source: Blob | AttachmentSource, options: UploadOptions): Promise<Attachment> {
-    return upload(new AttachmentCalls(this.#access, options.signal), sourceOf(source), options)
+    return upload(new AttachmentService(this.#access, options.signal), sourceOf(source), options)
   }
 
   /**
@@ -34,12 +32,12 @@ export class Attachments implements AsyncDisposable {
    *   broker gives something else; `part_differs`; `connection_lost`
    */
   download(attachment: Attachment, options: DownloadOptions = {}): AsyncGenerator<Uint8Array, void, undefined> {
-    return download(new AttachmentCalls(this.#access, options.signal), attachment, options)
+    return download(new AttachmentService(this.#access, options.signal), attachment, options)
   }
 
   /** For everybody. @throws SealpostError `attachment_unknown`: it is gone already, or another peer's */
   remove(attachment: Pick<Attachment, 'id'>): Promise<void> {
-    return new AttachmentCalls(this.#access).end(attachment.id)
+    return new AttachmentService(this.#access).end(attachment.id)
   }
 
   close(): Promise<void> {

@@ -4,13 +4,13 @@
  * out or takes from another file is told by its first chunk.
  */
 import { type Attachment, attachmentHash, ChunkStream, chunkLayout, hash256, ready } from '@sealpost/identity'
+import { isSameBytes } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import type { AttachmentBroker } from './calls.ts'
-import { inPieces } from './source.ts'
-import type { Progress } from './upload.ts'
+import type { AttachmentBroker } from './attachment-service.ts'
+import { inPieces, type TransferProgress } from './upload.ts'
 
 export interface DownloadOptions {
-  readonly onProgress?: (progress: Progress) => void
+  readonly onProgress?: (progress: TransferProgress) => void
   /**
    * What a former life has of the file, from its first byte: whole chunks (`plainBytes`), nothing more. It is checked like
    * what comes, and only what is behind it is fetched and handed out.
@@ -62,7 +62,7 @@ async function provenHashes(calls: AttachmentBroker, attachment: Attachment): Pr
   const { sealedBytes, chunks } = chunkLayout(bytes, chunkBytes)
   const { hashes } = await calls.status(id)
   if (!hashes || hashes.length < chunks * HASH_BYTES) throw truncated()
-  if (!isSame(attachmentHash(sealedBytes, chunkBytes, [hashes]), hash)) throw changed()
+  if (!isSameBytes(attachmentHash(sealedBytes, chunkBytes, [hashes]), hash)) throw changed()
   return hashes
 }
 
@@ -103,9 +103,7 @@ async function* fetchAhead<T>(
 }
 
 const isHash = (hashes: Uint8Array, chunk: number, sealed: Uint8Array): boolean =>
-  isSame(hash256(sealed), hashes.subarray(chunk * HASH_BYTES, (chunk + 1) * HASH_BYTES))
-
-const isSame = (a: Uint8Array, b: Uint8Array): boolean => a.length === b.length && a.every((byte, i) => byte === b[i])
+  isSameBytes(hash256(sealed), hashes.subarray(chunk * HASH_BYTES, (chunk + 1) * HASH_BYTES))
 
 const changed = () => new SealpostError('attachment_changed', 'What came is not what was sent.')
 const truncated = () => new SealpostError('attachment_truncated', 'Not all of the file is there.')

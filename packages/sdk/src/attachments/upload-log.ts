@@ -4,8 +4,7 @@
  * texts under one key stream give both away. The log holds the key to the file: keep it like the file itself.
  */
 import { type Attachment, CHUNK_BYTES_MAX } from '@sealpost/identity'
-import type { AttachmentId, GroupId, PeerKey } from '@sealpost/std'
-import { fromBase64url, isHex, toBase64url } from '@sealpost/std'
+import { type AttachmentId, fromBase64url, type GroupId, isHex, type PeerKey, toBase64url } from '@sealpost/std'
 
 /** Where an application keeps it: a small file, a record of IndexedDB. */
 export interface UploadLog {

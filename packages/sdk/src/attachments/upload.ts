@@ -15,12 +15,11 @@ import {
 } from '@sealpost/identity'
 import { type AttachmentId, type GroupId, type PeerKey, toHex } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import type { AttachmentBroker } from './calls.ts'
-import { type AttachmentSource, inPieces } from './source.ts'
+import type { AttachmentBroker } from './attachment-service.ts'
 import { logHead, readLog, type UploadLog, type UploadRecord } from './upload-log.ts'
 
 /** Bytes of the file that are done with. */
-export interface Progress {
+export interface TransferProgress {
   readonly bytes: number
   readonly total: number
 }
@@ -36,7 +35,7 @@ export interface UploadOptions {
   readonly keepSeconds?: number
   /** Of each sealed chunk, 4 KiB to 256 KiB; the most unless told. */
   readonly chunkBytes?: number
-  readonly onProgress?: (progress: Progress) => void
+  readonly onProgress?: (progress: TransferProgress) => void
   /** With it an upload goes on in a later life. Remove it when the message that names the file is on its way. */
   readonly resume?: UploadLog
   readonly signal?: AbortSignal
@@ -77,7 +76,7 @@ function check(isGood: boolean, rule: string): void {
 const recipientsOf = (to: UploadOptions['to']): readonly PeerKey[] | GroupId =>
   typeof to === 'string' ? [to] : 'group' in to ? to.group : to
 
-interface Former {
+interface PartialUpload {
   readonly record: UploadRecord
   readonly present: readonly (readonly [number, number])[]
   readonly isComplete: boolean
@@ -88,7 +87,7 @@ async function formerUpload(
   calls: AttachmentBroker,
   source: AttachmentSource,
   { resume, to, name, chunkBytes }: UploadOptions,
-): Promise<Former | null> {
+): Promise<PartialUpload | null> {
   const written = await resume?.read()
   const record = written ? readLog(written) : null
   if (!record || record.bytes !== source.bytes || String(record.to) !== String(recipientsOf(to))) return null
@@ -104,7 +103,7 @@ async function formerUpload(
 }
 
 /** Written down, and perhaps never asked for. One of which chunks may have left is over: its key is used no more. */
-async function unstarted(calls: AttachmentBroker, record: UploadRecord): Promise<Former | null> {
+async function unstarted(calls: AttachmentBroker, record: UploadRecord): Promise<PartialUpload | null> {
   if (record.hashes.length > 0) return null
   await calls.create(roomOf(record, 0))
   return { record, present: [], isComplete: false }
@@ -132,7 +131,7 @@ const layoutOf = ({ bytes, chunkBytes }: UploadRecord) => chunkLayout(bytes, chu
 interface Sending {
   readonly source: AttachmentSource
   readonly record: UploadRecord
-  readonly present: Former['present']
+  readonly present: PartialUpload['present']
   readonly options: UploadOptions
 }
 
@@ -171,3 +170,54 @@ const wholeHash = (record: UploadRecord): Uint8Array =>
   attachmentHash(layoutOf(record).sealedBytes, record.chunkBytes, record.hashes)
 
 const changed = () => new SealpostError('source_changed', 'The file is not what it was when its upload began.')
+
+/** `stream` is called once for each upload, and begins with the first byte. */
+export interface AttachmentSource {
+  readonly bytes: number
+  readonly stream: () => AsyncIterable<Uint8Array> | ReadableStream<Uint8Array>
+}
+
+export const sourceOf = (given: Blob | AttachmentSource): AttachmentSource =>
+  'stream' in given && 'size' in given ? { bytes: given.size, stream: () => given.stream() } : given
+
+/** Pieces of so many bytes each, but for the last one; an empty one for nothing at all. No byte is read ahead of need. */
+export async function* inPieces(
+  stream: AsyncIterable<Uint8Array> | ReadableStream<Uint8Array>,
+  pieceBytes: number,
+): AsyncGenerator<Uint8Array> {
+  let piece = new Uint8Array(pieceBytes)
+  let filled = 0
+  let count = 0
+  for await (const read of iterate(stream)) {
+    for (let at = 0; at < read.length; ) {
+      if (filled === pieceBytes) {
+        yield piece
+        count += 1
+        piece = new Uint8Array(pieceBytes)
+        filled = 0
+      }
+      const part = read.subarray(at, at + pieceBytes - filled)
+      piece.set(part, filled)
+      filled += part.length
+      at += part.length
+    }
+  }
+  if (filled > 0 || count === 0) yield piece.subarray(0, filled)
+}
+
+/** Not every browser's streams can be iterated. */
+async function* iterate(
+  stream: AsyncIterable<Uint8Array> | ReadableStream<Uint8Array>,
+): AsyncGenerator<Uint8Array, void, undefined> {
+  if (!('getReader' in stream)) return yield* stream
+  const reader = stream.getReader()
+  try {
+    for (;;) {
+      const { done, value } = await reader.read()
+      if (done) return
+      yield value
+    }
+  } finally {
+    await reader.cancel().catch(() => undefined) // it failed by itself, or is over
+  }
+}

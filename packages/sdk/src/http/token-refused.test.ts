@@ -3,7 +3,7 @@ import { generateIdentity, ready } from '@sealpost/identity'
 import type { MeshId, PeerKey } from '@sealpost/std'
 import { beforeAll, expect, test } from 'vitest'
 import { Access } from '../state/access.ts'
-import { HttpAccess } from './http-access.ts'
+import { HttpAccess } from './access.ts'
 
 const RETRY_AFTER_MS = 3_600_000
 const LIMITED = expect.objectContaining({ code: 'rate_limited' })

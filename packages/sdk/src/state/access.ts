@@ -3,8 +3,8 @@
  * worth trying again is, for a bounded time; the rest is thrown with the broker's code.
  */
 import type { Millis } from '@sealpost/std'
-import { backoffMs } from '../backoff.ts'
-import { certificateTrouble, certificateUntrusted } from '../certificate.ts'
+import { backoffMs } from '../connection/backoff.ts'
+import { certificateErrorCode, certificateUntrusted } from '../connection/certificate.ts'
 import { type SealpostCode, SealpostError } from '../errors.ts'
 import {
   answerTo,
@@ -13,8 +13,8 @@ import {
   type HttpAddress,
   HttpAddresses,
   type Limits,
-} from '../http/http-addresses.ts'
-import { answerMalformed, type HttpPlace, requestToken, TOKEN_SECONDS, TokenRefused } from '../http/http-token.ts'
+} from '../http/addresses.ts'
+import { answerMalformed, type PeerCredentials, requestToken, TOKEN_SECONDS, TokenRefused } from '../http/token.ts'
 
 export interface AccessPorts {
   readonly fetch: FetchLike
@@ -64,7 +64,7 @@ export class Access {
   readonly #patienceMs: Millis
   readonly #signal: AbortSignal | undefined
 
-  constructor(place: HttpPlace, ports: AccessPorts, { patienceMs = PATIENCE_MS, signal }: AccessOptions = {}) {
+  constructor(place: PeerCredentials, ports: AccessPorts, { patienceMs = PATIENCE_MS, signal }: AccessOptions = {}) {
     this.#addresses = new HttpAddresses(place)
     this.#ports = ports
     this.#patienceMs = patienceMs
@@ -209,7 +209,7 @@ function parsed(text: string): unknown {
 function refusalIn(cause: unknown): Refusal {
   if (cause instanceof TokenRefused) return { error: cause.refusal, retryAfterMs: cause.retryAfterMs ?? 0 }
   if (cause instanceof SealpostError) return { error: cause, retryAfterMs: 0 }
-  const trouble = certificateTrouble(cause)
+  const trouble = certificateErrorCode(cause)
   const lost = () => new SealpostError('connection_lost', 'The broker did not answer.', { isRetryable: true, cause })
   return { error: trouble === null ? lost() : certificateUntrusted(trouble), retryAfterMs: 0 }
 }

@@ -1,7 +1,7 @@
 /** Who is given which keys of a space, by whom, and when they are turned over. */
 import { expect, test } from 'vitest'
 import { MemoryStore } from '../stores/memory-store.ts'
-import { all, Space } from './testing-states.ts'
+import { all, Space } from '../test/states.ts'
 
 const code = (of: string) => expect.objectContaining({ code: of })
 const valuesOf = async (member: Awaited<ReturnType<Space['open']>>) =>
@@ -14,10 +14,10 @@ test('the first member makes the keys, and each one that comes is given them by 
   const bob = await space.open()
   expect(bob.state.hasKeys).toBe(false)
   await expect(bob.state.get('topic')).rejects.toThrow(code('key_missing'))
-  await ann.state.tend()
+  await ann.state.maintainKeys()
   expect((await bob.state.get('topic'))?.text()).toBe('tea')
   const cat = await space.open()
-  await bob.state.tend()
+  await bob.state.maintainKeys()
   expect(await valuesOf(cat)).toEqual(['tea'])
   expect(space.broker.keyEpoch).toBe(1)
 })
@@ -30,7 +30,7 @@ test.each(['joined', 'none'] as const)(
     await ann.state.set('topic', 'before')
     await ann.state.set('other', 'before')
     const bob = await space.open()
-    await ann.state.tend()
+    await ann.state.maintainKeys()
     expect(space.broker.keyEpoch).toBe(2)
     expect(await valuesOf(bob)).toEqual([])
     await expect(bob.state.get('topic')).rejects.toThrow(code('key_missing'))
@@ -51,7 +51,7 @@ test('when a member has left, what is written from then on is under a key it was
   await ann.state.set('topic', 'all of us')
   expect((await cat.state.get('topic'))?.text()).toBe('all of us')
   space.nameMembers([bob.identity])
-  await bob.state.tend()
+  await bob.state.maintainKeys()
   expect(space.broker.keyEpoch).toBe(2)
   // Ann was not told; the broker refuses the old key, and she looks.
   expect(await ann.state.set('topic', 'us two')).toMatchObject({ revision: 2 })
@@ -65,12 +65,12 @@ test('who comes back is new: with history for those who had joined it reads noth
   const space = await Space.make({ historyFor: 'joined' })
   const ann = await space.open(space.owner)
   const bob = await space.open()
-  await ann.state.tend()
+  await ann.state.maintainKeys()
   space.broker.leave(bob.identity)
-  await ann.state.tend()
+  await ann.state.maintainKeys()
   await ann.state.set('topic', 'meanwhile')
   space.broker.join(bob.identity)
-  await ann.state.tend()
+  await ann.state.maintainKeys()
   expect(await valuesOf(bob)).toEqual([])
   await ann.state.set('topic', 'again')
   expect(await valuesOf(bob)).toEqual(['again'])
@@ -79,11 +79,11 @@ test('who comes back is new: with history for those who had joined it reads noth
 test('of two that turn the key at once one does, and both go on', async () => {
   const space = await Space.make({ historyFor: 'joined' })
   const [ann, bob] = [await space.open(space.owner), await space.open()]
-  await ann.state.tend()
-  await bob.state.tend()
+  await ann.state.maintainKeys()
+  await bob.state.maintainKeys()
   const before = space.broker.keyEpoch
   const cat = await space.open()
-  await Promise.all([ann.state.tend(), bob.state.tend()])
+  await Promise.all([ann.state.maintainKeys(), bob.state.maintainKeys()])
   expect(space.broker.keyEpoch).toBe(before + 1)
   await ann.state.set('topic', 'tea')
   expect([await valuesOf(bob), await valuesOf(cat)]).toEqual([['tea'], ['tea']])
@@ -93,7 +93,7 @@ test('a member without a store can ask for its keys again; with one the broker n
   const space = await Space.make()
   const ann = await space.open(space.owner)
   const bob = await space.open()
-  await ann.state.tend()
+  await ann.state.maintainKeys()
   await bob.state.set('topic', 'tea')
   expect(await valuesOf(await space.open(bob.identity))).toEqual(['tea'])
   const store = new MemoryStore()

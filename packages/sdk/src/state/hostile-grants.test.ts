@@ -1,11 +1,11 @@
 /** What a hostile broker says to get the keys of a space to somebody who may not have them. */
 import { generateBoxKeys, type Identity, NO_LINK, newSpaceKey, openGrant, sealGrant } from '@sealpost/identity'
 import { expect, test } from 'vitest'
-import { KeyEpochs } from '../key-epochs.ts'
+import { KeyEpochs } from '../keys/key-epochs.ts'
 import { MemoryStore } from '../stores/memory-store.ts'
+import { Space } from '../test/states.ts'
 import { openState } from './open.ts'
 import type { StateEvent } from './state-errors.ts'
-import { Space } from './testing-states.ts'
 
 const code = (of: string) => expect.objectContaining({ code: of })
 const keyOf = ({ signing }: Identity) => signing.publicKey
@@ -34,7 +34,7 @@ type Crew = Awaited<ReturnType<typeof crew>>
 async function catIsOut({ broker, bob, cat }: Crew): Promise<void> {
   expect((await cat.state.status()).departed).toBe(0)
   expect(broker.keyEpoch).toBe(2)
-  await bob.state.tend()
+  await bob.state.maintainKeys()
   await bob.state.set('topic', 'us two')
   await expect(cat.state.get('topic')).rejects.toThrow(code('key_missing'))
 }
@@ -42,7 +42,7 @@ async function catIsOut({ broker, bob, cat }: Crew): Promise<void> {
 test('a removed member reads nothing written later, though the broker denies that anybody departed', async () => {
   const its = await crew()
   its.removeCat()
-  await its.ann.state.tend()
+  await its.ann.state.maintainKeys()
   await catIsOut(its)
   expect((await its.ann.state.get('topic'))?.text()).toBe('us two')
 })
@@ -64,12 +64,12 @@ test('who came and went between two looks of a member reads nothing written late
   const davesKeys = broker.join()
   space.nameMembers([bob.identity, cat.identity, davesKeys])
   const dave = await space.open(davesKeys)
-  await bob.state.tend()
+  await bob.state.maintainKeys()
   expect((await dave.state.get('topic'))?.text()).toBe('all of us')
   expect(broker.keyEpoch).toBe(1)
   broker.keptIn.add(keyOf(dave.identity))
   space.nameMembers([bob.identity, cat.identity])
-  await ann.state.tend() // she has not seen the statement that named him
+  await ann.state.maintainKeys() // she has not seen the statement that named him
   await ann.state.set('topic', 'us three')
   await expect(dave.state.get('topic')).rejects.toThrow(code('key_missing'))
 })
@@ -81,7 +81,7 @@ test('who is added to a group whose history is for all is given the key that sta
   const [davesKeys, evesKeys] = [broker.join(), broker.join()]
   space.nameMembers([...others, davesKeys])
   const dave = await space.open(davesKeys)
-  await ann.state.tend()
+  await ann.state.maintainKeys()
   expect((await dave.state.get('topic'))?.text()).toBe('all of us')
   space.nameMembers([...others, davesKeys, evesKeys])
   const eve = await space.open(evesKeys)
@@ -102,7 +102,7 @@ test('a newcomer gets nothing from before, though the broker says that it was gr
     ...('lacking' in said && { lacking: [] }),
     ...('members' in said && { members: (said.members as unknown[]).map(asOld) }),
   })
-  await ann.state.tend()
+  await ann.state.maintainKeys()
   expect(broker.keyEpoch).toBe(2)
   await expect(dave.state.get('topic')).rejects.toThrow(code('key_missing'))
 })
@@ -131,7 +131,7 @@ test('a member that vouches for statements to come does not keep its key when it
   expect((await cat.state.get('topic'))?.text()).toBe('all of us')
   broker.keptIn.add(keyOf(catsKeys))
   space.nameMembers([bobsKeys])
-  await ann.state.tend()
+  await ann.state.maintainKeys()
   await ann.state.set('topic', 'us two')
   await expect(cat.state.get('topic')).rejects.toThrow(code('key_missing'))
 })
@@ -147,7 +147,7 @@ async function rotated() {
   const bob = { signing, box: generateBoxKeys(2) }
   const goBack = () => broker.boxKeys.set(signing.publicKey, stolen.box)
   broker.boxKeys.set(signing.publicKey, bob.box)
-  await ann.state.tend()
+  await ann.state.maintainKeys()
   expect((await space.open(bob)).state.hasKeys).toBe(true)
   const opens = ({ box }: Identity) =>
     broker.grants.some((grant) => openGrant(grant.box, signing.publicKey, [box]) !== null)
@@ -161,7 +161,7 @@ const refused = (bob: Identity) => ({ type: 'key_refused', author: keyOf(bob), r
 test('no grant is sealed to an older box key than was seen, and the member is named', async () => {
   const { ann, bob, goBack, opensForThief } = await rotated()
   goBack()
-  await ann.state.tend()
+  await ann.state.maintainKeys()
   expect(opensForThief()).toBe(false)
   expect(ann.told).toMatchObject([refused(bob)])
 })

@@ -14,8 +14,8 @@ import {
 } from '@sealpost/identity'
 import { expect, test } from 'vitest'
 import { MemoryStore } from '../stores/memory-store.ts'
+import { all, type Member, Space, take } from '../test/states.ts'
 import { openState } from './open.ts'
-import { all, type Member, Space, take } from './testing-states.ts'
 
 const code = (of: string) => expect.objectContaining({ code: of })
 const base64 = (bytes: Uint8Array) => Buffer.from(bytes).toString('base64')
@@ -24,7 +24,7 @@ const base64 = (bytes: Uint8Array) => Buffer.from(bytes).toString('base64')
 async function world(terms = {}) {
   const space = await Space.make(terms)
   const [ann, bob] = [await space.open(space.owner), await space.open()]
-  await ann.state.tend()
+  await ann.state.maintainKeys()
   for (const text of ['one', 'two', 'three']) await ann.state.set('topic', text)
   await ann.state.set('other', 'x')
   const { broker } = space
@@ -50,7 +50,7 @@ test('an older value is a rollback, for whoever has seen a newer one', async () 
   await caught(its.bob, all(its.bob.state.list()), 'state_rolled_back')
   // One who never saw the newer one can not tell. This is what a broker can do unseen.
   const cat = await its.space.open()
-  await its.ann.state.tend()
+  await its.ann.state.maintainKeys()
   expect((await cat.state.get('topic'))?.text()).toBe('two')
 })
 
@@ -78,7 +78,7 @@ test('a value that is gone without having been deleted is a rollback', async () 
 
 test('a space with fewer events than before was rolled back', async () => {
   const its = await world()
-  await its.bob.state.tend()
+  await its.bob.state.maintainKeys()
   its.broker.bendAnswer = (answer) => ('lastSeq' in answer ? { ...answer, lastSeq: 2 } : answer)
   await caught(its.bob, its.bob.state.status(), 'state_rolled_back')
 })
@@ -86,16 +86,16 @@ test('a space with fewer events than before was rolled back', async () => {
 test('a space with an older key than before was rolled back, and is believed again with a key of its own', async () => {
   const its = await world()
   const cat = await its.space.open()
-  await its.ann.state.tend()
+  await its.ann.state.maintainKeys()
   its.broker.leave(cat.identity)
   const former = its.broker.grants.map((grant) => ({ ...grant }))
-  await its.ann.state.tend()
-  await its.bob.state.tend()
+  await its.ann.state.maintainKeys()
+  await its.bob.state.maintainKeys()
   const turned = { keyEpoch: its.broker.keyEpoch, grants: its.broker.grants }
   Object.assign(its.broker, { keyEpoch: 1, grants: former })
-  await caught(its.bob, its.bob.state.tend(), 'state_rolled_back')
+  await caught(its.bob, its.bob.state.maintainKeys(), 'state_rolled_back')
   await its.bob.state.forget()
-  await its.bob.state.tend()
+  await its.bob.state.maintainKeys()
   expect([turned.keyEpoch, its.broker.keyEpoch]).toEqual([2, 3])
   await its.bob.state.set('topic', 'four')
   expect((await its.ann.state.get('topic'))?.text()).toBe('four')
@@ -106,7 +106,7 @@ test('two looks at the space at once, whose answers change places, are no rollba
   const held = Promise.withResolvers<void>()
   const { fetch, isAsked } = holdingBack(its.broker, held.promise)
   const place = its.broker.placeOf(its.broker.join())
-  await its.ann.state.tend()
+  await its.ann.state.maintainKeys()
   const state = await openState({ ...place, ports: { ...place.ports, fetch } })
   const first = state.status()
   await isAsked
@@ -235,7 +235,7 @@ test('an event that is left out, put in twice or out of turn is noticed', async 
   its.bob.told.length = 0
   its.broker.bend = (lines) => lines.filter(({ seq }) => seq !== 2).map((line, n) => ({ ...line, seq: n + 1 }))
   const cat = await its.space.open()
-  await its.ann.state.tend()
+  await its.ann.state.maintainKeys()
   await all(cat.state.history())
   expect(cat.told).toMatchObject([gap, { type: 'history_gap', reason: 'events 4 to 4 are missing' }])
   its.broker.bend = (lines) => [lines[0]!, lines[0]!]
@@ -302,14 +302,14 @@ test('terms that the owner did not sign, or older ones, are not believed', async
   const by = (identity: typeof mallory, epoch: number) =>
     signSpace(identity.signing, { ...real, owner: identity.signing.publicKey, epoch, historyFor: 'all' })
   its.broker.statement = by(mallory, 9)
-  await caught(its.bob, its.bob.state.tend(), 'space_forged')
+  await caught(its.bob, its.bob.state.maintainKeys(), 'space_forged')
   its.broker.statement = by(its.space.owner, 9)
-  await its.bob.state.tend()
+  await its.bob.state.maintainKeys()
   its.broker.statement = real
-  await caught(its.bob, its.bob.state.tend(), 'space_forged')
+  await caught(its.bob, its.bob.state.maintainKeys(), 'space_forged')
   its.broker.statement = readSpace(real.bytes)
   its.broker.bendAnswer = (said) => ('statement' in said ? { ...said, statement: 'AAAA' } : said)
-  await caught(its.bob, its.bob.state.tend(), 'space_forged')
+  await caught(its.bob, its.bob.state.maintainKeys(), 'space_forged')
 })
 
 test('in a group the owner is whoever signed the group, also for one who sees it for the first time', async () => {
@@ -361,7 +361,7 @@ test('an old grant given as a new one, a key that does not follow the one a memb
   const its = await world()
   const mallory = its.broker.join()
   const bob = its.bob.identity
-  await its.bob.state.tend()
+  await its.bob.state.maintainKeys()
   const { ring, place } = keysOf(its.space)
   const next = { ...place, keyEpoch: 2 }
   const key = newSpaceKey()
@@ -380,7 +380,7 @@ test('an old grant given as a new one, a key that does not follow the one a memb
     its.bob.told.length = 0
     its.broker.keyEpoch = 2
     its.broker.give(bob.signing.publicKey, box, 2)
-    await its.bob.state.tend()
+    await its.bob.state.maintainKeys()
     expect(its.bob.told).toMatchObject([{ type: 'grant_forged' }])
   }
 })
@@ -389,9 +389,9 @@ test('who has left can not go on under the key of its time, whatever the broker 
   const its = await world()
   const before = keysOf(its.space)
   const cat = await its.space.open()
-  await its.ann.state.tend()
+  await its.ann.state.maintainKeys()
   its.broker.leave(cat.identity)
-  await its.ann.state.tend()
+  await its.ann.state.maintainKeys()
   expect(its.broker.keyEpoch).toBe(2)
   await its.ann.state.set('topic', 'without her')
   await its.bob.state.get('topic')
@@ -421,7 +421,7 @@ test('a broker that invents a member of a group gets no keys for it', async () =
   const mallory = space.broker.join()
   space.broker.bendAnswer = (said) =>
     'lacking' in said ? { ...said, lacking: [{ peer: mallory.signing.publicKey, keyEpoch: 0 }] } : said
-  await ann.state.tend()
+  await ann.state.maintainKeys()
   expect(space.broker.grants.map(({ peer }) => peer)).not.toContain(mallory.signing.publicKey)
 })
 

@@ -5,9 +5,9 @@
 import type { Identity } from '@sealpost/identity'
 import { expect, test } from 'vitest'
 import { MemoryStore } from '../stores/memory-store.ts'
+import type { Stored } from '../test/space-broker.ts'
+import { all, Space } from '../test/states.ts'
 import { openState } from './open.ts'
-import type { Stored } from './testing-space-broker.ts'
-import { all, Space } from './testing-states.ts'
 
 const code = (of: string) => expect.objectContaining({ code: of })
 const keyOf = ({ signing }: Identity) => signing.publicKey
@@ -15,7 +15,7 @@ const keyOf = ({ signing }: Identity) => signing.publicKey
 async function world() {
   const space = await Space.make()
   const [ann, bob] = [await space.open(space.owner), await space.open()]
-  await ann.state.tend()
+  await ann.state.maintainKeys()
   for (const text of ['one', 'two', 'three']) await ann.state.set('topic', text)
   await ann.state.set('other', 'x')
   return { space, broker: space.broker, ann, bob }
@@ -74,7 +74,7 @@ test('in the space of a mesh a member who was revoked keeps reading, and one who
   const { broker, ann, bob } = await world()
   broker.keptIn.add(keyOf(bob.identity)) // whatever an admin said
   const mallory = broker.join()
-  await ann.state.tend()
+  await ann.state.maintainKeys()
   await ann.state.set('topic', 'between us')
   expect((await bob.state.get('topic'))?.text()).toBe('between us')
   const state = await openState(broker.placeOf(mallory))
@@ -102,13 +102,13 @@ test('who was removed from a group keeps reading, as long as its newest statemen
   space.nameMembers([])
   const newest = broker.group!
   broker.group = withheld
-  await ann.state.tend()
+  await ann.state.maintainKeys()
   await ann.state.set('topic', 'us two')
   expect((await bob.state.get('topic'))?.text()).toBe('us two')
   expect(ann.told).toEqual([])
   // Once she has seen the newest one she is not led back behind it, with her store in a later life, either.
   broker.group = newest
-  await ann.state.tend()
+  await ann.state.maintainKeys()
   broker.group = withheld
   await expect(space.open(space.owner, new MemoryStore(store.records))).rejects.toThrow(code('space_forged'))
 })

@@ -2,8 +2,8 @@
 import { RECORD_BYTES_MAX, RECORD_NOTE_BYTES_MAX, sealBody } from '@sealpost/identity'
 import type { GroupId } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import type { KeptMessage } from './reading.ts'
-import { all, type Member, Space } from './testing-states.ts'
+import { all, type Member, Space } from '../test/states.ts'
+import type { HistoryMessage } from './space-reader.ts'
 
 const TERMS = { historyFor: 'joined', keepsMessages: true } as const
 const note = (space: Space) => ({ group: space.broker.spaceId as GroupId, groupEpoch: 1, thread: 'ab'.repeat(16) })
@@ -16,11 +16,11 @@ function say(space: Space, member: Member, text: string): void {
 /** As its member says it; the broker stores it, or does not. */
 function seal(space: Space, { state }: Member, text: string): { store: () => void } {
   const body = sealBody(new TextEncoder().encode(text))
-  const record = state.record({ ticket: body.ticket, note: note(space) })
+  const record = state.sealRecord({ ticket: body.ticket, note: note(space) })
   const store = () => {
     space.broker.append({ kind: 3, value: record, body: body.bytes })
-    state.stored(record)
-    state.stored(record) // once for each member
+    state.recorded(record)
+    state.recorded(record) // once for each member
   }
   return { store }
 }
@@ -44,7 +44,7 @@ test('what was said is in the history, in its order and by its author', async ()
   say(space, bob, 'at noon')
   say(space, ann, 'fine')
   expect(await texts(bob)).toEqual(['lunch?', 'set', 'at noon', 'fine'])
-  const [first] = (await all(bob.state.history())) as KeptMessage[]
+  const [first] = (await all(bob.state.history())) as HistoryMessage[]
   expect(first).toMatchObject({ author: ann.identity.signing.publicKey, thread: 'ab'.repeat(16), seq: 1 })
   expect(bob.told).toEqual([])
 })
@@ -54,7 +54,7 @@ test('who came later has no key to what was said before', async () => {
   say(space, ann, 'between us')
   const cat = space.broker.join()
   space.nameMembers([bob.identity, cat])
-  await ann.state.tend()
+  await ann.state.maintainKeys()
   say(space, ann, 'welcome')
   expect(await texts(await space.open(cat))).toEqual(['sealed', 'welcome'])
   expect(await texts(bob)).toEqual(['between us', 'welcome'])
@@ -96,13 +96,15 @@ test('what goes with a message is refused where no record holds it, and taken up
   const thread = 'ab'.repeat(16)
   const others = JSON.stringify({ thread, group: space.broker.spaceId, groupEpoch: 2 ** 31 - 1, attachment: '' })
   const longest = 'a'.repeat(RECORD_NOTE_BYTES_MAX - others.length)
-  ann.state.check({ thread, attachment: longest })
+  ann.state.checkNote({ thread, attachment: longest })
   const body = sealBody(new Uint8Array(3))
   const note = { group: space.broker.spaceId as GroupId, groupEpoch: 2 ** 31 - 1, thread, attachment: longest }
-  expect(ann.state.record({ ticket: body.ticket, note })).toHaveLength(RECORD_BYTES_MAX)
+  expect(ann.state.sealRecord({ ticket: body.ticket, note })).toHaveLength(RECORD_BYTES_MAX)
   for (const attachment of [`${longest}a`, `${longest.slice(1)}é`, '"'.repeat(RECORD_NOTE_BYTES_MAX / 2)])
-    expect(() => ann.state.check({ thread, attachment })).toThrow(expect.objectContaining({ code: 'value_too_large' }))
-  expect(() => bob.state.check(undefined)).not.toThrow()
+    expect(() => ann.state.checkNote({ thread, attachment })).toThrow(
+      expect.objectContaining({ code: 'value_too_large' }),
+    )
+  expect(() => bob.state.checkNote(undefined)).not.toThrow()
 })
 
 test('another body, another record, and one changed anywhere are forged', async () => {

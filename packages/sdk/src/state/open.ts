@@ -2,21 +2,21 @@
 import { type BoxKeys, type Identity, ready, type SpaceStatement, signSpace } from '@sealpost/identity'
 import type { GroupId, MeshId, Millis, PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import { KeyEpochs } from '../key-epochs.ts'
-import { loadStore, type PeerStore, type StoreRecord } from '../store.ts'
+import { KeyEpochs } from '../keys/key-epochs.ts'
+import { loadStore, type PeerStore, type StoreRecord } from '../stores/store.ts'
 import { Access, type AccessPorts } from './access.ts'
-import { EntryReader } from './entry-reader.ts'
-import { KeyRing } from './key-ring.ts'
-import { Reading } from './reading.ts'
-import { SpaceCalls } from './space-calls.ts'
+import { EntryVerifier } from './entry-verifier.ts'
+import { KeyMaintenance } from './key-maintenance.ts'
+import { SpaceKeyRing } from './space-key-ring.ts'
 import { SpaceMemory } from './space-memory.ts'
+import { SpaceReader } from './space-reader.ts'
+import { SpaceService } from './space-service.ts'
+import { SpaceWriter } from './space-writer.ts'
 import { checkedTerms, type SpaceTerms, State, type StateParts } from './state.ts'
-import type { StateEvent, Told } from './state-errors.ts'
-import { Tending } from './tending.ts'
-import { Writing } from './writing.ts'
+import type { StateEvent, TamperReport } from './state-errors.ts'
 
 /** Where, and as whom: as of `connect`, from which a peer may be open or not. */
-export interface SpacePlace {
+export interface SpaceOptions {
   /** `wss://host[:port]`, or `ws://` for a broker of one's own machine. Of several the next one is asked when one does not answer. */
   readonly url: string | readonly string[]
   readonly brokerKey: PeerKey
@@ -26,7 +26,7 @@ export interface SpacePlace {
   readonly group?: GroupId
 }
 
-export interface OpenStateOptions extends SpacePlace, RequestOptions {
+export interface OpenStateOptions extends SpaceOptions, StateRequestOptions {
   /** Box keys from before a rotation: for opening grants only. */
   readonly formerBoxKeys?: readonly BoxKeys[]
   /** Identity keys that this one has followed. */
@@ -50,7 +50,7 @@ export interface OpenStateOptions extends SpacePlace, RequestOptions {
   /** Pads values so that key and value are a multiple of this together. Default 1: no padding. */
   readonly bucketBytes?: number
   /** Between two looks at who lacks keys. Default 30 s; 0: none but that at the opening. */
-  readonly tendEveryMs?: Millis
+  readonly maintainKeysEveryMs?: Millis
   /** What the broker did that it may not. */
   readonly onEvent?: (event: StateEvent) => void
   /** Default: the platform's. */
@@ -58,7 +58,7 @@ export interface OpenStateOptions extends SpacePlace, RequestOptions {
 }
 
 /** For requests of the state. */
-export interface RequestOptions {
+export interface StateRequestOptions {
   /** How long a request is repeated while no address answers, before it is `connection_lost`. Default 1 minute. */
   readonly patienceMs?: Millis
   /** Ends every request, also those of the opening: they are `aborted`. */
@@ -79,7 +79,7 @@ export async function openState(options: OpenStateOptions): Promise<State> {
   try {
     const records = store ? await loadStore(store, owner, formerKeys) : []
     const parts = partsOf(options, records)
-    await parts.tending.tend()
+    await parts.tending.run()
     keepTending(parts, options)
     return new State(parts)
   } catch (error) {
@@ -93,7 +93,7 @@ export async function openState(options: OpenStateOptions): Promise<State> {
  * @throws SealpostError `not_owner`: of a mesh, an admin may; of a group, its owner. `space_malformed`, `stale_epoch`
  */
 export async function setSpace(
-  options: SpacePlace & RequestOptions & Pick<OpenStateOptions, 'ports'>,
+  options: SpaceOptions & StateRequestOptions & Pick<OpenStateOptions, 'ports'>,
   terms: SpaceTerms = {},
 ): Promise<SpaceStatement> {
   await ready()
@@ -111,7 +111,7 @@ export async function setSpace(
   }
 }
 
-async function standingEpoch(calls: SpaceCalls): Promise<number> {
+async function standingEpoch(calls: SpaceService): Promise<number> {
   try {
     return (await calls.status()).statement?.epoch ?? 0
   } catch (error) {
@@ -140,10 +140,10 @@ const PORTS: AccessPorts = {
 
 const calledOff = (): SealpostError => new SealpostError('aborted', 'Waiting was called off.')
 
-function callsOf(options: SpacePlace & RequestOptions & Pick<OpenStateOptions, 'ports'>) {
+function callsOf(options: SpaceOptions & StateRequestOptions & Pick<OpenStateOptions, 'ports'>) {
   const { url, brokerKey, meshId, identity, group, ports, patienceMs, signal } = options
   const access = new Access({ url, brokerKey, meshId, identity }, { ...PORTS, ...ports }, { patienceMs, signal })
-  return { access, calls: new SpaceCalls(access, { meshId, spaceId: group ?? meshId }) }
+  return { access, calls: new SpaceService(access, { meshId, spaceId: group ?? meshId }) }
 }
 
 function partsOf(options: OpenStateOptions, records: readonly StoreRecord[]): StateParts {
@@ -151,29 +151,32 @@ function partsOf(options: OpenStateOptions, records: readonly StoreRecord[]): St
   const { access, calls } = callsOf(options)
   const { spaceId } = calls
   // In a turn of its own: what the application throws must not end up in here.
-  const tell = (told: Told) => onEvent && queueMicrotask(() => onEvent({ ...told, spaceId }))
+  const tell = (told: TamperReport) => onEvent && queueMicrotask(() => onEvent({ ...told, spaceId }))
   const memory = new SpaceMemory(spaceId, store, records)
   const keep = memory.put.bind(memory)
   const keyEpochs = options.keyEpochs ?? new KeyEpochs({ self: identity.signing.publicKey, records, keep })
-  const ring = new KeyRing({ meshId, spaceId })
-  const reader = new EntryReader({ meshId, spaceId, ring, memory, tell })
-  const tending = new Tending({ calls, ring, memory, identity, formerBoxKeys, keyEpochs, owner, tell })
-  const tend = () => tending.tend()
+  const ring = new SpaceKeyRing({ meshId, spaceId })
+  const reader = new EntryVerifier({ meshId, spaceId, ring, memory, tell })
+  const tending = new KeyMaintenance({ calls, ring, memory, identity, formerBoxKeys, keyEpochs, owner, tell })
+  const tend = () => tending.run()
   const pause = (tries: number, signal?: AbortSignal) => access.pause(tries, signal).catch(() => undefined)
-  const reading = new Reading({ calls, ring, memory, reader, tell, tend, pause })
+  const reading = new SpaceReader({ calls, ring, memory, reader, tell, tend, pause })
   const lookup = (keyHash: string) => reading.one(keyHash)
-  const writing = new Writing({ calls, ring, memory, reader, identity, bucketBytes, tend, pause, lookup })
+  const writing = new SpaceWriter({ calls, ring, memory, reader, identity, bucketBytes, tend, pause, lookup })
   return { identity, access, calls, ring, memory, reader, tending, writing, reading, stop: new AbortController() }
 }
 
 /** Until it is closed. What fails is tried again: whoever reads or writes is told. */
-function keepTending({ tending, stop }: StateParts, { tendEveryMs = TEND_EVERY_MS, ports }: OpenStateOptions): void {
+function keepTending(
+  { tending, stop }: StateParts,
+  { maintainKeysEveryMs: tendEveryMs = TEND_EVERY_MS, ports }: OpenStateOptions,
+): void {
   if (tendEveryMs === 0) return
   const { wait, random } = { ...PORTS, ...ports }
   const next = async (): Promise<void> => {
     // Spread: members that were opened together need not all do it.
     await wait(tendEveryMs * (0.5 + random()), stop.signal)
-    await tending.tend().catch(() => undefined)
+    await tending.run().catch(() => undefined)
     return next()
   }
   void next().catch(() => undefined) // it was closed

@@ -1,7 +1,7 @@
 /** Reactions as an application counts them, against a broker that keeps to the rules. */
 import { expect, test } from 'vitest'
+import { type Member, Space } from '../test/states.ts'
 import { openReactions, type Reactions, type ReactionsOptions } from './reactions.ts'
-import { type Member, Space } from './testing-states.ts'
 
 const code = (of: string) => expect.objectContaining({ code: of })
 const keyOf = ({ identity }: Member) => identity.signing.publicKey
@@ -11,7 +11,7 @@ const countsOf = (reactions: Reactions, target: string) =>
 async function crew() {
   const space = await Space.make()
   const [ann, bob] = [await space.open(space.owner), await space.open()]
-  await ann.state.tend()
+  await ann.state.maintainKeys()
   return { space, ann, bob }
 }
 

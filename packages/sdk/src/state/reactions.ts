@@ -5,8 +5,8 @@
  */
 import type { PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import type { StateDeletion, StateEntry } from './entry-reader.ts'
-import type { HistoryEvent } from './reading.ts'
+import type { StateDeletion, StateEntry } from './entry-verifier.ts'
+import type { HistoryEvent } from './space-reader.ts'
 import type { State } from './state.ts'
 
 export interface ReactionCount {

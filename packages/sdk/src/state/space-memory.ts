@@ -5,8 +5,8 @@
  * Of each key about 150 bytes are kept, in memory and on disk. Keys of the space stand on disk as a grant to oneself.
  */
 import { fromBase64url, fromHex, type PeerKey, type SpaceId, toBase64url, toHex } from '@sealpost/std'
-import { KeepingStore } from '../keeping-store.ts'
-import type { KnownEntryRecord, PeerStore, SpacePinRecord, StoreRecord } from '../store.ts'
+import type { KnownEntryRecord, PeerStore, SpacePinRecord, StoreRecord } from '../stores/store.ts'
+import { WriteBehindStore } from '../stores/store-writer.ts'
 
 /** Of the newest entry seen of a key. */
 export interface KnownEntry {
@@ -21,7 +21,7 @@ export interface KnownEntry {
 export const SEQ_UNKNOWN = Number.MAX_SAFE_INTEGER
 
 /** Of the space. */
-export interface Pin {
+export interface SpacePin {
   readonly owner: PeerKey
   /** Of its statement. */
   readonly epoch: number
@@ -34,16 +34,16 @@ export interface Pin {
 }
 
 export class SpaceMemory {
-  readonly #store: KeepingStore | null
+  readonly #store: WriteBehindStore | null
   readonly #prefix: string
   readonly #entries = new Map<string, KnownEntry>()
-  #pin: Pin | null = null
+  #pin: SpacePin | null = null
   #keys: Uint8Array | null = null
   #keysGroup: Uint8Array | null = null
 
   /** `records`: what the store has. */
   constructor(spaceId: SpaceId, store: PeerStore | null, records: readonly StoreRecord[] = []) {
-    this.#store = store && new KeepingStore(store)
+    this.#store = store && new WriteBehindStore(store)
     this.#prefix = spaceId
     for (const record of records) this.#restore(record)
   }
@@ -51,7 +51,7 @@ export class SpaceMemory {
   get hasStore(): boolean {
     return this.#store !== null
   }
-  get pin(): Pin | null {
+  get pin(): SpacePin | null {
     return this.#pin
   }
   /** A grant to oneself. */
@@ -83,7 +83,7 @@ export class SpaceMemory {
     })
   }
 
-  pinTo(pin: Pin): void {
+  pinTo(pin: SpacePin): void {
     this.#pin = pin
     this.put(this.#prefix, { kind: 'space', space: this.#prefix, ...pin })
   }
@@ -131,7 +131,7 @@ export class SpaceMemory {
   }
 }
 
-const pinOf = ({ owner, epoch, groupEpoch, seq, keyEpoch = 0 }: SpacePinRecord): Pin => ({
+const pinOf = ({ owner, epoch, groupEpoch, seq, keyEpoch = 0 }: SpacePinRecord): SpacePin => ({
   ...{ owner, epoch, groupEpoch, seq, keyEpoch },
 })
 

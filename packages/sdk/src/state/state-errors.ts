@@ -35,9 +35,9 @@ export interface StateEvent {
   readonly author?: PeerKey
 }
 
-export type Told = Omit<StateEvent, 'spaceId'>
+export type TamperReport = Omit<StateEvent, 'spaceId'>
 
-export function tampered({ type, reason }: Told): SealpostError {
+export function tampered({ type, reason }: TamperReport): SealpostError {
   return new SealpostError(type, `The broker handed out what it may not: ${reason}.`)
 }
 

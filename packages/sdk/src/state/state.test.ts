@@ -1,15 +1,15 @@
 /** Shared state as an application has it, against a broker that keeps to the rules. */
 import { expect, test } from 'vitest'
 import { MemoryStore } from '../stores/memory-store.ts'
+import { all, Space, take } from '../test/states.ts'
 import { openState } from './open.ts'
-import { all, Space, take } from './testing-states.ts'
 
 const code = (of: string) => expect.objectContaining({ code: of })
 
 test('what one member sets the others get, under a key the broker can not read', async () => {
   const space = await Space.make()
   const [ann, bob] = [await space.open(space.owner), await space.open()]
-  await ann.state.tend()
+  await ann.state.maintainKeys()
   expect(await ann.state.get('topic')).toBe(null)
   expect(await ann.state.set('topic', 'tea')).toMatchObject({ revision: 1, seq: 1 })
   expect(await bob.state.set('votes', { ann: 3 })).toMatchObject({ revision: 1 })
@@ -33,7 +33,7 @@ test('a deleted key is gone, and its revisions go on', async () => {
 test('compare-and-set lets one of two through, and without it both stand one after the other', async () => {
   const space = await Space.make()
   const [ann, bob] = [await space.open(space.owner), await space.open()]
-  await ann.state.tend()
+  await ann.state.maintainKeys()
   await ann.state.set('count', '1')
   const both = [ann, bob].map(({ state }) => state.set('count', '2', { ifRevision: 1 }))
   const ended = await Promise.allSettled(both)
@@ -143,7 +143,7 @@ test('a later life with its store has the keys and what it knew', async () => {
   const first = await space.open(space.owner, new MemoryStore())
   const store = new MemoryStore()
   const bob = await space.open(undefined, store)
-  await first.state.tend()
+  await first.state.maintainKeys()
   await bob.state.set('topic', 'tea')
   await bob.state.close()
   expect(space.broker.grants.filter(({ peer }) => peer === bob.identity.signing.publicKey)).toMatchObject([

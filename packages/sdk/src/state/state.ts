@@ -4,27 +4,27 @@
  */
 import {
   type Identity,
-  isHistoryFor,
+  isHistoryAudience,
   keyHashOf,
   NO_ENTRY,
   type Note,
   RECORD_NOTE_BYTES_MAX,
-  type RecordPlace,
-  type Space,
+  type RecordPosition,
+  type SpaceFields,
   sealRecord,
 } from '@sealpost/identity'
 import { GROUP_EPOCH_LAST, type PeerKey, type SpaceId, toHex } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import type { MessageKeeper } from '../group-message.ts'
+import type { MessageRecorder } from '../groups/group-message.ts'
 import type { Access } from './access.ts'
-import type { EntryReader, StateEntry } from './entry-reader.ts'
-import type { KeyRing } from './key-ring.ts'
-import type { HistoryEvent, Reading } from './reading.ts'
-import type { SpaceCalls, SpaceStatus } from './space-calls.ts'
+import type { EntryVerifier, StateEntry } from './entry-verifier.ts'
+import type { KeyMaintenance } from './key-maintenance.ts'
+import type { SpaceKeyRing } from './space-key-ring.ts'
 import type { SpaceMemory } from './space-memory.ts'
+import type { HistoryEvent, SpaceReader } from './space-reader.ts'
+import type { SpaceService, SpaceStatus } from './space-service.ts'
+import type { SpaceWriter, Written } from './space-writer.ts'
 import { noKey } from './state-errors.ts'
-import type { Tending } from './tending.ts'
-import type { Writing, Written } from './writing.ts'
 
 /** Bytes as they are, text as UTF-8, anything else as JSON. */
 export type StateValue = Uint8Array | string | number | boolean | null | object
@@ -40,24 +40,24 @@ export type Moment = Date | { readonly us: number }
 export interface StateParts {
   readonly identity: Identity
   readonly access: Access
-  readonly calls: SpaceCalls
-  readonly ring: KeyRing
+  readonly calls: SpaceService
+  readonly ring: SpaceKeyRing
   readonly memory: SpaceMemory
-  readonly reader: EntryReader
-  readonly tending: Tending
-  readonly writing: Writing
-  readonly reading: Reading
+  readonly reader: EntryVerifier
+  readonly tending: KeyMaintenance
+  readonly writing: SpaceWriter
+  readonly reading: SpaceReader
   /** Ends what goes on beside the calls. */
   readonly stop: AbortController
 }
 
-export class State implements MessageKeeper, AsyncDisposable {
+export class State implements MessageRecorder, AsyncDisposable {
   readonly spaceId: SpaceId
   readonly #parts: StateParts
   /** How streams of this life go on that end with a message which is stored, the longest unused first. */
-  readonly #streams: RecordPlace[] = []
+  readonly #streams: RecordPosition[] = []
   /** The same for records of which nobody knows yet. */
-  readonly #sealed = new WeakMap<Uint8Array, RecordPlace>()
+  readonly #sealed = new WeakMap<Uint8Array, RecordPosition>()
 
   /** Use `openState`. */
   constructor(parts: StateParts) {
@@ -77,15 +77,15 @@ export class State implements MessageKeeper, AsyncDisposable {
 
   /** The space as its owner has signed it, and what the broker says of it: sizes, and who lacks keys. */
   status(): Promise<SpaceStatus> {
-    return this.#parts.tending.look()
+    return this.#parts.tending.checkStatus()
   }
 
   /**
    * Takes keys made for this member, and makes those that others lack. Done at the opening and every half minute, so
    * rarely called.
    */
-  tend(): Promise<SpaceStatus> {
-    return this.#parts.tending.tend()
+  maintainKeys(): Promise<SpaceStatus> {
+    return this.#parts.tending.run()
   }
 
   /**
@@ -148,8 +148,8 @@ export class State implements MessageKeeper, AsyncDisposable {
     yield* this.#parts.reading.watch({ after: after ?? lastSeq, isWhole, signal: stop })
   }
 
-  /** Called by the SDK for `group.send(text, { keep: state })`, as the two behind it. @internal */
-  check(note: Note | undefined): void {
+  /** Called by the SDK for `group.send(text, { recordIn: state })`, as the two behind it. @internal */
+  checkNote(note: Note | undefined): void {
     if (!this.hasKeys) throw noKey()
     const whole = { ...note, group: this.spaceId, groupEpoch: GROUP_EPOCH_LAST }
     if (encoder.encode(JSON.stringify(whole)).length <= RECORD_NOTE_BYTES_MAX) return
@@ -160,7 +160,7 @@ export class State implements MessageKeeper, AsyncDisposable {
   }
 
   /** What is said now names nothing that may be in no history, or later in it: readers would miss it. @internal */
-  record({ ticket, note }: { ticket: Uint8Array; note: Note }): Uint8Array {
+  sealRecord({ ticket, note }: { ticket: Uint8Array; note: Note }): Uint8Array {
     const { ring, identity, calls } = this.#parts
     const keyEpoch = ring.newest
     const spaceKey = ring.find(keyEpoch)
@@ -174,7 +174,7 @@ export class State implements MessageKeeper, AsyncDisposable {
   }
 
   /** @internal */
-  stored(record: Uint8Array): void {
+  recorded(record: Uint8Array): void {
     const next = this.#sealed.get(record)
     if (next && this.#sealed.delete(record)) this.#streams.push(next)
   }
@@ -204,14 +204,14 @@ export class State implements MessageKeeper, AsyncDisposable {
 
   async #nameKey(): Promise<Uint8Array> {
     const { ring } = this.#parts
-    if (!ring.nameKey) await this.tend()
+    if (!ring.nameKey) await this.maintainKeys()
     if (!ring.nameKey) throw noKey()
     return ring.nameKey
   }
 }
 
 /** Of the records of one life. */
-function newStream(): RecordPlace {
+function newStream(): RecordPosition {
   return { streamId: toHex(crypto.getRandomValues(new Uint8Array(16))), seq: 1, prevHash: NO_ENTRY }
 }
 
@@ -225,18 +225,19 @@ function bytesOf(value: StateValue): Uint8Array {
 }
 
 /** The terms of a space, of which its owner decides. */
-export type SpaceTerms = Partial<Pick<Space, 'historyFor' | 'keepSeconds' | 'keepBytes' | 'keepsMessages'>>
+export type SpaceTerms = Partial<Pick<SpaceFields, 'historyFor' | 'keepSeconds' | 'keepBytes' | 'keepsMessages'>>
 
 const KEEP_SECONDS = 30 * 86_400
 const KEEP_BYTES = 10 * 2 ** 30
 
 /** @throws SealpostError `space_malformed` */
-export function checkedTerms({ historyFor = 'all', ...terms }: SpaceTerms): Pick<Space, keyof SpaceTerms> {
+export function checkedTerms({ historyFor = 'all', ...terms }: SpaceTerms): Pick<SpaceFields, keyof SpaceTerms> {
   const isKept = historyFor !== 'none'
   const { keepSeconds = isKept ? KEEP_SECONDS : 0, keepBytes = isKept ? KEEP_BYTES : 0, keepsMessages = false } = terms
   const isNumber = (value: number, max: number) => Number.isSafeInteger(value) && value >= 0 && value <= max
   const areBounds = isNumber(keepSeconds, 2 ** 31 - 1) && isNumber(keepBytes, Number.MAX_SAFE_INTEGER)
   const areWhole = keepSeconds > 0 === isKept && keepBytes > 0 === isKept && (isKept || !keepsMessages)
-  if (isHistoryFor(historyFor) && areBounds && areWhole) return { historyFor, keepSeconds, keepBytes, keepsMessages }
+  if (isHistoryAudience(historyFor) && areBounds && areWhole)
+    return { historyFor, keepSeconds, keepBytes, keepsMessages }
   throw new SealpostError('space_malformed', 'A space keeps for so many seconds and bytes; with no history, for none.')
 }

@@ -1,6 +1,6 @@
 /** Keeps in memory, so for as long as somebody holds the object: for tests, and to hand a peer's state to its next life. */
 import { SealpostError } from '../errors.ts'
-import type { PeerStore, StoreChange, StoreRecord } from '../store.ts'
+import type { PeerStore, StoreChange, StoreRecord } from './store.ts'
 
 export class MemoryStore implements PeerStore {
   readonly #records: Map<string, StoreRecord>

@@ -2,13 +2,12 @@ import { mkdtemp, readdir, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { IDBFactory } from 'fake-indexeddb'
-import type { PeerStore } from '../store.ts'
-import { storeConformance } from './conformance.ts'
+import { storeConformance } from '../test/conformance-store.ts'
+import { TestingLocks } from '../test/web-locks.ts'
 import { openFileStore } from './file/file-store.ts'
 import { MemoryStore } from './memory-store.ts'
-import { openIndexedDbStore } from './web/indexeddb-store.ts'
-import { TestingLocks } from './web/testing-locks.ts'
-import type { DatabaseFactory } from './web/web-platform.ts'
+import type { PeerStore } from './store.ts'
+import { type IdbFactory, openIndexedDbStore } from './web/indexeddb-store.ts'
 
 storeConformance({ name: 'memory', isDurable: false }, async () => {
   let store = new MemoryStore()
@@ -43,7 +42,7 @@ storeConformance({ name: 'file', isDurable: true }, async () => {
 })
 
 storeConformance({ name: 'IndexedDB', isDurable: true }, async () => {
-  const indexedDB = new IDBFactory() as unknown as DatabaseFactory
+  const indexedDB = new IDBFactory() as unknown as IdbFactory
   const locks = new TestingLocks()
   return {
     open: () => openIndexedDbStore('peer', { indexedDB, locks }),

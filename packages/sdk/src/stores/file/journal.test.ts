@@ -1,11 +1,10 @@
 /** The journal on a disk that loses power at any step, and in files that were cut or damaged at any byte. */
-import type { PeerKey } from '@sealpost/std'
-import { seededRandom } from '@sealpost/std'
+import { type PeerKey, seededRandom } from '@sealpost/std'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import type { StoreChange } from '../../store.ts'
-import { Journal } from './journal.ts'
-import { PowerCut, TestingDisk } from './testing-files.ts'
+import { PowerCut, TestingDisk } from '../../test/disk.ts'
+import type { StoreChange } from '../store.ts'
+import { StoreJournal } from './journal.ts'
 
 const PATH = '/peer.store'
 const BOB = 'b'.repeat(64) as PeerKey
@@ -30,7 +29,7 @@ function afterBatches(batches: readonly StoreChange[][], count: number): Content
 const inShort = (record: NonNullable<StoreChange['record']>) => ('bytes' in record ? record.bytes.join() : record.kind)
 
 /** Keys are not part of a record, so each is told by its body. */
-async function bodiesIn(journal: Journal): Promise<string[]> {
+async function bodiesIn(journal: StoreJournal): Promise<string[]> {
   return (await journal.load()).map(inShort).sort()
 }
 
@@ -45,7 +44,7 @@ const FIVE = batchesOf([[1, 2], [3], [1, -2], [4, 5, 6], [-3, 2]])
 
 async function fileOf(batches: readonly StoreChange[][]): Promise<{ bytes: Uint8Array; ends: number[] }> {
   const disk = new TestingDisk()
-  const journal = await Journal.open(disk, PATH)
+  const journal = await StoreJournal.open(disk, PATH)
   const ends = [disk.contentOf(PATH).length]
   for (const batch of batches) {
     await journal.write(batch)
@@ -57,7 +56,7 @@ async function fileOf(batches: readonly StoreChange[][]): Promise<{ bytes: Uint8
 async function openOn(bytes: Uint8Array): Promise<string[]> {
   const disk = new TestingDisk()
   disk.put(PATH, bytes)
-  return bodiesIn(await Journal.open(disk, PATH))
+  return bodiesIn(await StoreJournal.open(disk, PATH))
 }
 
 const bodiesAfter = (batches: readonly StoreChange[][], count: number) =>
@@ -100,7 +99,7 @@ describe('a damaged file', () => {
     const disk = new TestingDisk()
     const letter = new TextEncoder().encode('Dear Bob, this is a letter and no store of any kind.')
     disk.put(PATH, letter)
-    await expect(Journal.open(disk, PATH)).rejects.toMatchObject({ code: 'store_corrupt' })
+    await expect(StoreJournal.open(disk, PATH)).rejects.toMatchObject({ code: 'store_corrupt' })
     expect(disk.contentOf(PATH)).toEqual(letter)
   })
 })
@@ -122,7 +121,7 @@ async function live(
   let kept = from
   let begun = from
   try {
-    const journal = await Journal.open(disk, PATH)
+    const journal = await StoreJournal.open(disk, PATH)
     for (const batch of batches.slice(from)) {
       begun += 1
       await journal.write(batch)
@@ -145,7 +144,7 @@ describe('power cuts', () => {
         disk.cutAtStep = step
         const { kept, begun } = await live(disk, FIVE, 0)
         disk.restart(seededRandom(seed).next)
-        const found = await bodiesIn(await Journal.open(disk, PATH))
+        const found = await bodiesIn(await StoreJournal.open(disk, PATH))
         const possible = Array.from({ length: begun - kept + 1 }, (_, i) => bodiesAfter(FIVE, kept + i))
         expect(possible, `step ${step}, seed ${seed}`).toContainEqual(found)
       }
@@ -167,7 +166,7 @@ describe('power cuts', () => {
             disk.cutAtStep = disk.steps + cut
             const { kept, begun } = await live(disk, batches, from)
             disk.restart(next)
-            const found = await bodiesIn(await Journal.open(disk, PATH))
+            const found = await bodiesIn(await StoreJournal.open(disk, PATH))
             from = Array.from({ length: begun - kept + 1 }, (_, i) => kept + i).findLast(
               (count) => String(bodiesAfter(batches, count)) === String(found),
             )!
@@ -176,7 +175,7 @@ describe('power cuts', () => {
             if (from > kept) seen.unanswered += 1
           }
           await live(disk, batches, from)
-          expect(await bodiesIn(await Journal.open(disk, PATH))).toEqual(bodiesAfter(batches, batches.length))
+          expect(await bodiesIn(await StoreJournal.open(disk, PATH))).toEqual(bodiesAfter(batches, batches.length))
         },
       ),
       { numRuns: 300, seed: 20260104 },
@@ -191,10 +190,10 @@ describe('power cuts', () => {
         const disk = new TestingDisk()
         const create = disk.create.bind(disk)
         disk.create = async (path) => ({ ...(await create(path)), sync: async () => undefined })
-        const journal = await Journal.open(disk, PATH)
+        const journal = await StoreJournal.open(disk, PATH)
         for (const batch of FIVE) await journal.write(batch)
         disk.restart(seededRandom(seed).next)
-        expect(await bodiesIn(await Journal.open(disk, PATH))).toEqual(bodiesAfter(FIVE, 5))
+        expect(await bodiesIn(await StoreJournal.open(disk, PATH))).toEqual(bodiesAfter(FIVE, 5))
       }
     }
     await expect(lost()).rejects.toThrow()
@@ -204,7 +203,7 @@ describe('power cuts', () => {
 describe('length', () => {
   test('a file is written anew when more than half of it is obsolete, and no sooner', async () => {
     const disk = new TestingDisk()
-    const journal = await Journal.open(disk, PATH)
+    const journal = await StoreJournal.open(disk, PATH)
     const body = new Uint8Array(100_000)
     const lengths: number[] = []
     for (let i = 0; i < 60; i++) {
@@ -218,7 +217,7 @@ describe('length', () => {
 
   test('after one failure nothing more is taken', async () => {
     const disk = new TestingDisk()
-    const journal = await Journal.open(disk, PATH)
+    const journal = await StoreJournal.open(disk, PATH)
     disk.cutAtStep = disk.steps + 1
     await expect(journal.write(FIVE[0]!)).rejects.toMatchObject({ code: 'store_failed' })
     disk.cutAtStep = Infinity

@@ -12,9 +12,8 @@
  */
 import { crc32 } from 'node:zlib'
 import { SealpostError } from '../../errors.ts'
-import type { PeerStore, StoreChange, StoreRecord } from '../../store.ts'
+import type { PeerStore, StoreChange, StoreRecord } from '../store.ts'
 import type { AppendFile, FileLayer } from './file-layer.ts'
-import { decodeChanges, encodeChange } from './record-codec.ts'
 
 const MAGIC = new TextEncoder().encode('sealpost store 1')
 const SALT_BYTES = 16
@@ -33,7 +32,7 @@ interface Kept {
   readonly byteCount: number
 }
 
-export class Journal implements PeerStore {
+export class StoreJournal implements PeerStore {
   private readonly files: FileLayer
   private readonly path: string
   private readonly kept = new Map<string, Kept>()
@@ -49,8 +48,8 @@ export class Journal implements PeerStore {
   }
 
   /** @throws SealpostError `store_corrupt`, `store_failed` */
-  static async open(files: FileLayer, path: string): Promise<Journal> {
-    const journal = new Journal(files, path)
+  static async open(files: FileLayer, path: string): Promise<StoreJournal> {
+    const journal = new StoreJournal(files, path)
     const whole = await files.read(path).catch((cause) => Promise.reject(storeFailed(cause)))
     if (whole) for (const batch of batchesOf(whole)) for (const change of decodeChanges(batch)) journal.apply(change)
     await journal.guard(() => journal.writeAnew())
@@ -192,4 +191,45 @@ function checkTail(whole: Uint8Array, brokenAt: number): void {
   for (let at = brokenAt + 1; at + FRAME_HEAD_BYTES < whole.length; at++)
     if (rest.getUint32(at) <= SOUGHT_BYTES_MAX && batchAt(whole, at))
       throw new SealpostError('store_corrupt', 'A part of this store that was kept is damaged.')
+}
+
+/**
+ * Records as bytes: for each change its length and that of its bytes (u32, big-endian), then the key and the fields as
+ * JSON, then the bytes as they are. Fields that later versions add are read by earlier ones without harm.
+ */
+const CHANGE_HEAD_BYTES = 8
+const NO_BYTES = new Uint8Array(0)
+const encoder = new TextEncoder()
+const decoder = new TextDecoder()
+
+export function encodeChange({ key, record }: StoreChange): Uint8Array {
+  const { bytes = NO_BYTES, ...fields } = (record ?? {}) as { bytes?: Uint8Array }
+  const text = encoder.encode(JSON.stringify({ key, fields: record ? fields : null }))
+  const whole = new Uint8Array(CHANGE_HEAD_BYTES + text.length + bytes.length)
+  const view = new DataView(whole.buffer)
+  view.setUint32(0, text.length)
+  view.setUint32(4, bytes.length)
+  whole.set(text, CHANGE_HEAD_BYTES)
+  whole.set(bytes, CHANGE_HEAD_BYTES + text.length)
+  return whole
+}
+
+/** Reads what `encodeChange` wrote, one after the other; its checksum was checked before. */
+export function decodeChanges(batch: Uint8Array): StoreChange[] {
+  const view = new DataView(batch.buffer, batch.byteOffset, batch.length)
+  const changes: StoreChange[] = []
+  for (let at = 0; at < batch.length; ) {
+    const bytesAt = at + CHANGE_HEAD_BYTES + view.getUint32(at)
+    const end = bytesAt + view.getUint32(at + 4)
+    const { key, fields } = JSON.parse(decoder.decode(batch.subarray(at + CHANGE_HEAD_BYTES, bytesAt)))
+    // A copy: otherwise one small body would hold the whole file in memory.
+    const record = end > bytesAt ? { ...fields, bytes: batch.slice(bytesAt, end) } : fields
+    changes.push({ key, record: isEmptyBody(record) ? { ...record, bytes: NO_BYTES } : record })
+    at = end
+  }
+  return changes
+}
+
+function isEmptyBody(record: StoreRecord | null): boolean {
+  return record?.kind === 'waiting' && !record.bytes
 }

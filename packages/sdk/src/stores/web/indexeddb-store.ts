@@ -1,11 +1,10 @@
 /** A store in the browser's database: `@sealpost/sdk/indexeddb-store`. Tabs share it by origin, so a Web Lock guards it. */
 import { SealpostError } from '../../errors.ts'
-import type { PeerStore, StoreRecord } from '../../store.ts'
-import type { Database, DatabaseFactory, LockHolder, LockManager, Request, Transaction } from './web-platform.ts'
+import type { PeerStore, StoreRecord } from '../store.ts'
 
 export interface IndexedDbOptions {
   /** Default: the browser's. */
-  readonly indexedDB?: DatabaseFactory
+  readonly indexedDB?: IdbFactory
   /** Default: the browser's, which has them in secure contexts only. */
   readonly locks?: LockManager
 }
@@ -32,7 +31,7 @@ export async function openIndexedDbStore(name: string, options: IndexedDbOptions
   }
 }
 
-function storeOn(database: Database, unlock: () => void): PeerStore {
+function storeOn(database: IdbDatabase, unlock: () => void): PeerStore {
   database.onversionchange = () => database.close() // someone deletes it: what is written from now on fails
   return {
     load: async () => {
@@ -61,7 +60,7 @@ function compact(record: StoreRecord): StoreRecord {
   return { ...record, bytes: record.bytes.slice() }
 }
 
-function begin(database: Database, mode: 'readonly' | 'readwrite'): Transaction {
+function begin(database: IdbDatabase, mode: 'readonly' | 'readwrite'): IdbTransaction {
   try {
     return database.transaction(RECORDS, mode, { durability: 'strict' })
   } catch (cause) {
@@ -80,20 +79,20 @@ function lock(locks: LockManager, name: string): Promise<() => void> {
   })
 }
 
-function openDatabase(indexedDB: DatabaseFactory, name: string): Promise<Database> {
+function openDatabase(indexedDB: IdbFactory, name: string): Promise<IdbDatabase> {
   const request = indexedDB.open(name, VERSION)
   request.onupgradeneeded = () => request.result.createObjectStore(RECORDS)
   return answerOf(request)
 }
 
-function answerOf<T>(request: Request<T>): Promise<T> {
+function answerOf<T>(request: IdbRequest<T>): Promise<T> {
   return new Promise((resolve, reject) => {
     request.onsuccess = () => resolve(request.result)
     request.onerror = () => reject(failed(request.error))
   })
 }
 
-function committed(transaction: Transaction): Promise<void> {
+function committed(transaction: IdbTransaction): Promise<void> {
   return new Promise((resolve, reject) => {
     transaction.oncomplete = () => resolve()
     transaction.onabort = () => reject(failed(transaction.error))
@@ -105,8 +104,50 @@ function failed(cause: unknown): SealpostError {
 }
 
 interface Platform {
-  readonly indexedDB?: DatabaseFactory
+  readonly indexedDB?: IdbFactory
   readonly navigator?: { readonly locks?: LockManager }
 }
 
 const platform = (): Platform => globalThis as Platform
+
+/** What is needed of IndexedDB and Web Locks: the standards' own surfaces, so that browsers and fakes both fit. */
+export interface IdbRequest<T> {
+  readonly result: T
+  readonly error: unknown
+  onsuccess: ((event: never) => void) | null
+  onerror: ((event: never) => void) | null
+}
+
+export interface IdbOpenRequest extends IdbRequest<IdbDatabase> {
+  onupgradeneeded: ((event: never) => void) | null
+}
+
+export interface IdbFactory {
+  open(name: string, version: number): IdbOpenRequest
+}
+
+export interface IdbDatabase {
+  createObjectStore(name: string): unknown
+  transaction(name: string, mode: 'readonly' | 'readwrite', options: { durability: 'strict' }): IdbTransaction
+  close(): void
+  onversionchange: ((event: never) => void) | null
+}
+
+export interface IdbTransaction {
+  readonly error: unknown
+  objectStore(name: string): IdbObjectStore
+  oncomplete: ((event: never) => void) | null
+  onabort: ((event: never) => void) | null
+}
+
+export interface IdbObjectStore {
+  getAll(): IdbRequest<unknown[]>
+  put(record: unknown, key: string): unknown
+  delete(key: string): unknown
+}
+
+export type LockHolder = (granted: unknown) => Promise<void> | void
+
+export interface LockManager {
+  request(name: string, options: { ifAvailable: true }, hold: LockHolder): Promise<unknown>
+}

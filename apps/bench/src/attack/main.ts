@@ -1,0 +1,61 @@
+/**
+ * What attacks cost an honest peer: `bun scripts/attack.ts`, or one of them with `--only NAME`. Each attack runs against
+ * a broker of its own, on loopback, for a bounded time. The parts are: `attacks` (the table, and one file for
+ * each kind), `attacker` and `honest` (the two programs beside the broker), `stage` (Postgres, broker and members),
+ * `measure` (turns in pairs, with and without the attack) and `report`.
+ */
+
+import { endOnSignals, forever, Teardown } from '@sealpost/harness/programs/teardown'
+import { OperatingError } from '@sealpost/std'
+import { Command, InvalidArgumentError } from 'commander'
+import { attacks } from './attacks.ts'
+import { measureAttack } from './measure.ts'
+import { listText, type Outcome, reportText } from './report.ts'
+
+const wholeNumber = (text: string): number => {
+  if (!/^[1-9]\d{0,3}$/.test(text)) throw new InvalidArgumentError('Expected a number from 1 to 9999.')
+  return Number(text)
+}
+
+const options = new Command('attack')
+  .description('Measures what attacks on a broker cost an honest peer that sends 10 messages a second.')
+  .option('--only <name...>', 'run only these attacks')
+  .option('--pairs <count>', 'turns with and without the attack', wholeNumber, 5)
+  .option('--seconds <count>', 'length of a turn', wholeNumber, 10)
+  .option('--list', 'list the attacks')
+  .option('--json <file>', 'also write the figures to this file')
+  .addHelpText('after', '\nDATABASE_URL names the Postgres database to use; without it an embedded one is started.')
+  .parse()
+  .opts<{ only?: string[]; pairs: number; seconds: number; list?: true; json?: string }>()
+
+const teardown = new Teardown()
+endOnSignals(teardown)
+let exitCode = 0
+try {
+  if (options.list) console.log(listText(attacks))
+  else exitCode = await run()
+} catch (error) {
+  if (teardown.isRunning) await forever()
+  console.error(error instanceof OperatingError ? error.message : String((error as Error).stack))
+  exitCode = 1
+}
+await teardown.run()
+process.exit(exitCode)
+
+async function run(): Promise<number> {
+  const outcomes: Outcome[] = []
+  for (const attack of chosen()) outcomes.push(await measureAttack(attack, options, teardown))
+  console.log(reportText(outcomes))
+  if (options.json) await Bun.write(options.json, `${JSON.stringify(outcomes, null, 1)}\n`)
+  return outcomes.every(({ isWithinBars }) => isWithinBars) ? 0 : 1
+}
+
+/** @throws OperatingError `unknown_attack` */
+function chosen() {
+  const names = options.only ?? attacks.map(({ name }) => name)
+  return names.map((name) => {
+    const attack = attacks.find((each) => each.name === name)
+    if (!attack) throw new OperatingError('unknown_attack', `There is no attack "${name}". --list names them.`)
+    return attack
+  })
+}

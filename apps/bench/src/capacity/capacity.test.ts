@@ -1,0 +1,13 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fillPage } from '@sealpost/harness/report/markdown'
+import { expect, test } from 'vitest'
+import { readFigures } from './figures.ts'
+import { capacityTables } from './page.ts'
+
+const PAGE = join(import.meta.dirname, '../../../../docs/CAPACITY.md')
+
+test('the tables of docs/CAPACITY.md come from the benchmarks as they are: bun scripts/capacity.ts --render', async () => {
+  const page = readFileSync(PAGE, 'utf8')
+  expect(page).toBe(fillPage(page, capacityTables(await readFigures())))
+})

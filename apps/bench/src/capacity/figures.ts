@@ -1,0 +1,167 @@
+/** The measured figures that a plan is made of, out of docs/benchmarks; nothing here is guessed. */
+import { join } from 'node:path'
+import { OperatingError } from '@sealpost/std'
+import { type Results, readResults } from '../figures/results.ts'
+
+/** A message's costs at a rate of one broker. At a low rate each pays for a commit of its own, at a high one hundreds share it. */
+export interface CostPoint {
+  /** Messages a second that the run reached. */
+  readonly perSecond: number
+  readonly brokerUs: number
+  readonly postgresUs: number
+  readonly commits: number
+  readonly walBytes: number
+}
+
+/** A run of `measure.ts`; bytes of a message, with indexes. */
+export interface Stored {
+  readonly payloadBytes: number
+  readonly commitRows: number
+  readonly waitingBytes: number
+  readonly ledgerBytes: number
+  readonly walBytes: number
+}
+
+/** As `docs/benchmarks/sizes.json` keeps it. */
+export interface Sizes {
+  /** Of a member, its session and its mark, with indexes. */
+  readonly peerBytes: number
+  readonly stored: readonly Stored[]
+  /** CPU of a peer that connects, from the upgrade to its first claim. */
+  readonly handshake: { readonly brokerUs: number; readonly postgresUs: number }
+}
+
+export interface Figures {
+  /** By rate, ascending. */
+  readonly costs: readonly CostPoint[]
+  /** Of the payloads that `costs` were measured with. */
+  readonly payloadBytes: number
+  /** What claiming adds to a message that was not pushed at its birth. */
+  readonly claim: { readonly brokerUs: number; readonly postgresUs: number; readonly walBytes: number }
+  /** Of one broker, the most that was seen. */
+  readonly messagesPerSecondMax: number
+  readonly idleCpuPerSession: number
+  readonly brokerMbEmpty: number
+  /** At the highest rates, with a hundred peers. */
+  readonly brokerMbBusy: number
+  readonly sessionKb: number
+  readonly peerBytes: number
+  readonly waiting: Line
+  /** More than one byte for each: it is a part of the row, and of the page images after a checkpoint. */
+  readonly walPerPayloadByte: number
+  /** Of a remembered message: alone in its commit, and with others of its sender. */
+  readonly ledgerBytes: { readonly alone: number; readonly gathered: number }
+  readonly handshake: Sizes['handshake']
+}
+
+/** `base + perByte × payload bytes`. */
+export interface Line {
+  readonly base: number
+  readonly perByte: number
+}
+
+const DOCS = join(import.meta.dirname, '../../../../docs/benchmarks')
+export const SIZES_FILE = join(DOCS, 'sizes.json')
+
+/** @throws OperatingError `figures_missing` */
+export async function readFigures(): Promise<Figures> {
+  const results = await readResults(join(DOCS, 'results.json'))
+  const sizes = Bun.file(SIZES_FILE)
+  if (!(await sizes.exists())) throw missing('docs/benchmarks/sizes.json')
+  return figuresOf(results, (await sizes.json()) as Sizes)
+}
+
+function figuresOf(results: Results, sizes: Sizes): Figures {
+  const [burst, drain, idle] = [resultOf(results, 'burst'), resultOf(results, 'drain'), resultOf(results, 'idle')]
+  const paced = Object.values(results.paced ?? {}).map(({ result }) => costOf(result as Run))
+  if (paced.length === 0) throw missing('paced')
+  const [direct, claimed] = [costOf(burst), costOf(drain)]
+  const seen = ['burst', 'burst-800k', 'drain', 'peers'].flatMap((part) => Object.values(results[part] ?? {}))
+  const rates = seen.map(({ result }) => result.messagesPerSecond ?? 0)
+  return {
+    costs: paced.toSorted((a, b) => a.perSecond - b.perSecond),
+    payloadBytes: burst.payloadBytes,
+    claim: {
+      brokerUs: Math.max(0, claimed.brokerUs - direct.brokerUs),
+      postgresUs: Math.max(0, claimed.postgresUs - direct.postgresUs),
+      walBytes: Math.max(0, claimed.walBytes - direct.walBytes),
+    },
+    messagesPerSecondMax: Math.max(...rates),
+    idleCpuPerSession: idle.cpuShare / idle.sessions,
+    brokerMbEmpty: idle.rssMbBefore,
+    brokerMbBusy: Math.max(...seen.map(({ result }) => result.brokerRssMbPeak ?? 0)),
+    sessionKb: idle.rssKbPerSession,
+    ...sizeFigures(sizes),
+  }
+}
+
+/** The fields that are read here, which these runs have. */
+interface Run {
+  readonly messagesPerSecond: number
+  readonly total: number
+  readonly brokerCpuSeconds: number
+  readonly postgresCpuSeconds: number
+  readonly transactionsPerMessage: number
+  readonly walBytesPerMessage: number
+  readonly payloadBytes: number
+  readonly cpuShare: number
+  readonly sessions: number
+  readonly rssMbBefore: number
+  readonly rssKbPerSession: number
+}
+
+function resultOf(results: Results, part: string): Run {
+  const run = results[part]?.[part]
+  if (!run) throw missing(part)
+  return run.result as unknown as Run
+}
+
+const missing = (what: string) =>
+  new OperatingError(
+    'figures_missing',
+    `The figures of "${what}" are missing: see bun scripts/bench.ts --help and --measure.`,
+  )
+
+function costOf(run: Run): CostPoint {
+  return {
+    perSecond: run.messagesPerSecond,
+    brokerUs: (run.brokerCpuSeconds * 1e6) / run.total,
+    postgresUs: (run.postgresCpuSeconds * 1e6) / run.total,
+    commits: run.transactionsPerMessage,
+    walBytes: run.walBytesPerMessage,
+  }
+}
+
+function sizeFigures({ peerBytes, stored, handshake }: Sizes) {
+  const gathered = stored.filter(({ commitRows }) => commitRows > 1).toSorted((a, b) => a.payloadBytes - b.payloadBytes)
+  const [small, large] = [gathered.at(0)!, gathered.at(-1)!]
+  const alone = stored.find(({ commitRows }) => commitRows === 1)!
+  const span = large.payloadBytes - small.payloadBytes
+  const perByte = (large.waitingBytes - small.waitingBytes) / span
+  return {
+    peerBytes,
+    handshake,
+    waiting: { base: small.waitingBytes - perByte * small.payloadBytes, perByte },
+    walPerPayloadByte: (large.walBytes - small.walBytes) / span,
+    ledgerBytes: { alone: alone.ledgerBytes, gathered: small.ledgerBytes },
+  }
+}
+
+/**
+ * What a message costs when a broker is given so many a second: between the measured rates on a line of logarithms,
+ * outside of them as at the nearest.
+ */
+export function costAt({ costs }: Figures, perSecond: number): CostPoint {
+  const above = costs.findIndex((point) => point.perSecond >= perSecond)
+  if (above <= 0) return { ...(above === 0 ? costs[0]! : costs.at(-1)!), perSecond }
+  const [from, to] = [costs[above - 1]!, costs[above]!]
+  const share = Math.log(perSecond / from.perSecond) / Math.log(to.perSecond / from.perSecond)
+  const between = (pick: (point: CostPoint) => number) => pick(from) ** (1 - share) * pick(to) ** share
+  return {
+    perSecond,
+    brokerUs: between((point) => point.brokerUs),
+    postgresUs: between((point) => point.postgresUs),
+    commits: between((point) => point.commits),
+    walBytes: between((point) => point.walBytes),
+  }
+}

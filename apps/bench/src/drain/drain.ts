@@ -1,0 +1,178 @@
+/** Rows put into the queue by one statement, then claimed and settled through the queue's own code, two connections wide. */
+
+import { startEmbedded } from '@sealpost/embedded-pg'
+import { processFacts } from '@sealpost/harness/programs/process-facts'
+import type { Teardown } from '@sealpost/harness/programs/teardown'
+import { bindBoxKey, generateIdentity, ready } from '@sealpost/identity'
+import { type Database, openDatabase, openPipeline } from '@sealpost/pg'
+import { ANY_ID, NO_VIRTUAL_TIMES, type SessionRef, type Settle } from '@sealpost/protocol'
+import { defaultQueueOptions } from '@sealpost/queue'
+import { PostgresQueue, SESSION } from '@sealpost/queue/postgres'
+import { migrate } from '@sealpost/schema'
+import { assert, type MeshId, OperatingError, type ShardId, toHex } from '@sealpost/std'
+import { addMembers, createMesh } from '@sealpost/store'
+
+export interface DrainOptions {
+  readonly rows: number
+  readonly recipients: number
+  readonly floor?: true
+  readonly table?: string
+}
+
+/** What `STEP` deliveries cost, or the rest. */
+export interface Step {
+  readonly upTo: number
+  readonly perSecond: number
+  readonly claimUs: number
+  readonly settleUs: number
+  readonly blocksRead: number
+  readonly pageImages: number
+  readonly walBytes: number
+  readonly vacuums: number
+}
+
+const STEP = 100_000
+/** As many sessions as a busy drain claims for in one statement, and as many deliveries as one has room for. */
+const WANTS = 16
+const LIMIT = 256
+const LIMIT_BYTES = 1024 * 1024
+/** Of a message of 200 bytes. */
+const ENVELOPE_BYTES = 304
+const PATIENCE_MS = 600_000
+const DAY_MS = 86_400_000
+
+export async function measureDrain(options: DrainOptions, teardown: Teardown): Promise<Step[]> {
+  const url = process.env.DATABASE_URL || (await embeddedUrl(teardown))
+  await migrate(url)
+  const patience = {
+    connections: 1,
+    statementTimeoutMs: PATIENCE_MS,
+    queryTimeoutMs: PATIENCE_MS,
+    probeMs: PATIENCE_MS,
+  }
+  const admin = await openDatabase(url, patience)
+  teardown.add({ end: () => admin.close() })
+  const { meshId, peers } = await fill(admin, options)
+  const as = (applicationName: string) => ({ ...patience, applicationName, settings: { ...SESSION } })
+  const databases = {
+    writing: await openPipeline(url, as('drain settles')),
+    claiming: await openPipeline(url, as('drain claims')),
+    collecting: await openPipeline(url, as('drain collects')),
+    asking: await openDatabase(url, as('drain asks')),
+  }
+  for (const each of Object.values(databases)) teardown.add({ end: () => each.close() })
+  const queue = new PostgresQueue(databases, randomId() as ShardId, defaultQueueOptions)
+  const sessions = await Promise.all(
+    peers.map(async (peer) => ({ meshId, peer, epoch: (await queue.open({ meshId, peer, epoch: 0 }))! })),
+  )
+  return drain(queue, sessions, new Meter(admin), options)
+}
+
+async function drain(queue: PostgresQueue, sessions: readonly SessionRef[], meter: Meter, { floor }: DrainOptions) {
+  const steps: Step[] = []
+  const seen = new Map<SessionRef, number>()
+  let settles: Settle[] = []
+  let settled = 0
+  let empty = 0
+  await meter.begin()
+  for (let turn = 0; empty < sessions.length || settles.length > 0; turn++) {
+    const count = Math.min(WANTS, sessions.length)
+    const turns = Array.from({ length: count }, (_, i) => sessions[(turn * count + i) % sessions.length]!)
+    const wants = turns.map((session) => ({
+      session,
+      ids: floor ? { ...ANY_ID, from: seen.get(session) ?? 0 } : ANY_ID,
+      ...{ limit: LIMIT, limitBytes: LIMIT_BYTES, priorityMax: 2, virtualTimes: NO_VIRTUAL_TIMES, collected: [] },
+    }))
+    const settling = settles.length > 0 ? queue.commit({ appends: [], settles }) : null
+    const [claimed] = await Promise.all([queue.claim(wants), settling])
+    settled += settles.length
+    settles = []
+    for (const [i, answer] of claimed.entries()) {
+      assert(answer.status === 'claimed', `a claim was answered ${answer.status}`)
+      const { meshId, peer } = turns[i]!
+      for (const { id } of answer.deliveries) settles.push({ meshId, recipient: peer, priority: 1, id })
+      empty = answer.deliveries.length === 0 ? empty + 1 : 0
+      if (answer.deliveries.length > 0) seen.set(turns[i]!, answer.deliveries.at(-1)!.id + 1)
+    }
+    if (settled >= (steps.at(-1)?.upTo ?? 0) + STEP) steps.push(await meter.step(settled))
+  }
+  if (settled > (steps.at(-1)?.upTo ?? 0)) steps.push(await meter.step(settled))
+  return steps
+}
+
+interface Reading extends Record<'blocks_read' | 'images' | 'wal_bytes' | 'vacuums', number> {
+  readonly atMs: number
+  readonly claimSeconds: number
+  readonly settleSeconds: number
+}
+
+class Meter {
+  readonly #db: Database
+  #last!: Reading
+  #count = 0
+
+  constructor(db: Database) {
+    this.#db = db
+  }
+
+  async begin(): Promise<void> {
+    this.#last = await this.#read()
+  }
+
+  async step(upTo: number): Promise<Step> {
+    const [before, now, deliveries] = [this.#last, await this.#read(), upTo - this.#count]
+    this.#last = now
+    this.#count = upTo
+    return {
+      upTo,
+      perSecond: (deliveries * 1000) / (now.atMs - before.atMs),
+      claimUs: ((now.claimSeconds - before.claimSeconds) * 1e6) / deliveries,
+      settleUs: ((now.settleSeconds - before.settleSeconds) * 1e6) / deliveries,
+      blocksRead: now.blocks_read - before.blocks_read,
+      pageImages: now.images - before.images,
+      walBytes: now.wal_bytes - before.wal_bytes,
+      vacuums: now.vacuums - before.vacuums,
+    }
+  }
+
+  async #read(): Promise<Reading> {
+    const [row] = await this.#db.run((sql) =>
+      sql.unsafe<(Omit<Reading, 'atMs'> & { claims: number; settles: number })[]>(
+        `select w.wal_fpi::float8 as images, w.wal_bytes::float8 as wal_bytes, d.blks_read::float8 as blocks_read,
+           (select autovacuum_count::int from pg_stat_all_tables where relid = 'message_queue'::regclass) as vacuums,
+           (select pid from pg_stat_activity where application_name = 'drain claims' and datname = d.datname) as claims,
+           (select pid from pg_stat_activity where application_name = 'drain settles' and datname = d.datname) as settles
+         from pg_stat_wal w, pg_stat_database d where d.datname = current_database()`,
+      ),
+    )
+    const { claims, settles, ...figures } = row!
+    const secondsOf = (pid: number) => processFacts(pid)?.cpuSeconds ?? Number.NaN // a server elsewhere: unknown
+    return { ...figures, atMs: performance.now(), claimSeconds: secondsOf(claims), settleSeconds: secondsOf(settles) }
+  }
+}
+
+async function fill(db: Database, { rows, recipients, table }: DrainOptions) {
+  await ready()
+  const meshId = randomId() as MeshId
+  await createMesh(db, { meshId, name: `drain ${meshId}` })
+  const bindings = Array.from({ length: recipients }, () => bindBoxKey(generateIdentity(), meshId, Date.now() + DAY_MS))
+  const peers = await addMembers(db, meshId, bindings)
+  const run = (statement: string) => db.run((sql) => sql.unsafe(statement), { timeoutMs: PATIENCE_MS })
+  const [waiting] = await run('select 1 from message_queue limit 1')
+  if (waiting) throw new OperatingError('not_empty', 'Mail waits in this database. The drain needs one of its own.')
+  if (table) await run(`alter table message_queue set (${table})`)
+  await run(
+    `insert into message_queue (mesh_id, recipient, priority, id, sender, envelope_id, expires_at, envelope)
+     select '${meshId}', (array[${peers.join()}])[1 + abs(hashint4(n)::bigint) % ${recipients}], 1, n, ${peers[0]}, gen_random_uuid(),
+       now() + interval '1 day', substr(noise, n % 9000 + 1, ${ENVELOPE_BYTES})
+     from generate_series(1, ${rows}) n, (select string_agg(sha256(int4send(i)), '') as noise from generate_series(1, 300) i) x`,
+  )
+  await run('checkpoint') // the first change of each page writes its image, as after any checkpoint
+  return { meshId, peers }
+}
+
+const randomId = () => toHex(crypto.getRandomValues(new Uint8Array(16)))
+
+const embeddedUrl = async (teardown: Teardown): Promise<string> =>
+  (await teardown.starting(startEmbedded(), (started) => ({ end: () => started.stop(), kill: () => started.kill() })))
+    .url

@@ -1,0 +1,82 @@
+/** The benchmark with a handful of messages: one part of each kind still runs, and tables and charts come of it. */
+import { copyFile, mkdir, mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { count, plural } from '@sealpost/harness/report/text'
+import { scratchDatabase } from '@sealpost/schema/testing'
+import { expect, test } from 'vitest'
+import { PARTS } from './parts.ts'
+import type { Results } from './results.ts'
+
+const SCRIPT = join(import.meta.dirname, '../../../../scripts/bench.ts')
+const DOCS = join(import.meta.dirname, '../../../../docs')
+
+async function run(words: string[], env: Record<string, string> = {}) {
+  const child = Bun.spawn([process.execPath, SCRIPT, ...words], {
+    env: { ...process.env, BROKER_WS_URL: '', LIMITS: '', ...env },
+    stdio: ['ignore', 'ignore', 'pipe'],
+  })
+  const err = await new Response(child.stderr).text()
+  return { code: await child.exited, err }
+}
+
+/** One of each kind of result; what the others ask for is tested in `parts.test.ts`, and their results are the kept ones. */
+const MEASURED = ['burst', 'small', 'pairs', 'shards', 'connections', 'idle', 'torture', 'soak-backlog']
+
+test('a part of each kind runs, and every part fills its table and its chart', { timeout: 600_000 }, async () => {
+  const database = await scratchDatabase()
+  const folder = await mkdtemp(join(tmpdir(), 'sealpost-bench-test-'))
+  const page = await readFile(join(DOCS, 'BENCHMARKS.md'), 'utf8')
+  try {
+    const env = { DATABASE_URL: database.url, TMPDIR: folder }
+    await mkdir(join(folder, 'benchmarks'))
+    await copyFile(join(DOCS, 'benchmarks/results.json'), join(folder, 'benchmarks/results.json'))
+    const { code, err } = await run(['--tiny', '--only', MEASURED.join(), '--into', folder], env)
+    expect(err).not.toContain('not as it should be')
+    expect(code).toBe(0)
+
+    const results = (await Bun.file(join(folder, 'benchmarks/results.json')).json()) as Results
+    expect(Object.keys(results).toSorted()).toEqual(PARTS.map(({ name }) => name).toSorted())
+    for (const name of MEASURED)
+      expect(Object.values(results[name]!).map(({ command }) => command)).toEqual(expect.arrayContaining(tinyOf(name)))
+    const filled = await readFile(join(folder, 'BENCHMARKS.md'), 'utf8')
+    expect(filled).not.toContain('Not measured yet.')
+    expect(filled).not.toMatch(/NaN|undefined|Infinity/)
+    expect(filled).toContain('![Latency by percentile')
+    expect((await readdir(join(folder, 'benchmarks'))).toSorted()).toEqual([
+      'latency.svg',
+      'peers.svg',
+      'results.json',
+      'soak.svg',
+    ])
+    expect((await readdir(folder)).toSorted()).toEqual(['BENCHMARKS.md', 'PROMISES.md', 'README.md', 'benchmarks'])
+    expect(await readFile(join(DOCS, 'BENCHMARKS.md'), 'utf8')).toBe(page)
+    const readme = await readFile(join(folder, 'README.md'), 'utf8')
+    expect(readme).toContain('4 peers × 10 messages, all called at once')
+    expect(readme).not.toMatch(/NaN|undefined|Infinity/)
+    const { faults, acked } = results.torture!.torture!.result.torture!
+    expect(faults).toBeGreaterThan(0)
+    expect(readme).toContain(`in ${plural(faults, 'fault')} of 1 kind`)
+    expect(await readFile(join(folder, 'PROMISES.md'), 'utf8')).toContain(`of ${count(acked)} lost, in `)
+
+    const again = await run(['--render', '--into', folder])
+    expect(again.code).toBe(0)
+    expect(await readFile(join(folder, 'BENCHMARKS.md'), 'utf8')).toBe(filled)
+  } finally {
+    await database.drop()
+    await rm(folder, { recursive: true, force: true })
+  }
+})
+
+/** The commands of a part that run here. */
+const tinyOf = (part: string): string[] =>
+  PARTS.find(({ name }) => name === part)!.runs.flatMap(({ tiny, script = 'load-test.ts' }) =>
+    tiny === null ? [] : [`bun scripts/${script} ${tiny}`],
+  )
+
+test('a part that does not exist is refused, with the ones that do', async () => {
+  const { code, err } = await run(['--only', 'burst,brust'])
+  expect(code).toBe(2)
+  expect(err).toContain('There is no part "brust"')
+  expect(err).toContain('burst, window8, drain')
+})

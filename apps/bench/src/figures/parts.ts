@@ -1,0 +1,105 @@
+/** The parts of the benchmark: the programs that each consists of, and their tiny forms, which only show that it works. */
+
+export type Script = 'load-test.ts' | 'torture.ts'
+
+export interface BenchRun {
+  /** Its name within the part. */
+  readonly key: string
+  /** In `scripts/`; default: the load test. */
+  readonly script?: Script
+  readonly words: string
+  /** The same with a handful of messages; null: the others of the part are enough to try it. */
+  readonly tiny: string | null
+}
+
+export interface Part {
+  readonly name: string
+  readonly runs: readonly BenchRun[]
+  /** It takes tens of minutes, so it runs only when asked for. */
+  readonly isLong: boolean
+}
+
+/** How often each pair is run, in turns; the ratio that is told is the one in the middle. */
+const PAIRS = [1, 2, 3]
+const PEERS = [10, 25, 50, 100, 200]
+/** Messages of all peers together. */
+const PEERS_TOTAL = 100_000
+
+const one = (name: string, words: string, tiny: string): Part => ({
+  name,
+  runs: [{ key: name, words, tiny }],
+  isLong: false,
+})
+
+export const PARTS: readonly Part[] = [
+  one('burst', '100 1000 --baseline', '4 10 --baseline'),
+  one('window8', '100 1000 --window 8', '4 10 --window 8'),
+  one('drain', '100 5000 --through-drain', '4 10 --through-drain'),
+  one('burst-800k', '100 8000', '4 12'),
+  {
+    name: 'paced',
+    runs: [
+      { key: '1000', words: '100 --rate 1000 --seconds 20 --baseline', tiny: '4 --rate 50 --seconds 1 --baseline' },
+      { key: '5000', words: '100 --rate 5000 --seconds 20 --baseline', tiny: '4 --rate 100 --seconds 1' },
+      { key: '20000', words: '100 --rate 20000 --seconds 20 --baseline', tiny: null },
+      { key: '40000', words: '100 --rate 40000 --seconds 10 --baseline', tiny: null },
+    ],
+    isLong: false,
+  },
+  one('small', '--sweep', '10 --sweep'),
+  one('cold', '100 100 --cold', '4 10 --cold'),
+  {
+    name: 'peers',
+    runs: PEERS.map((peers) => ({
+      key: String(peers),
+      words: `${peers} ${PEERS_TOTAL / peers}`,
+      tiny: peers <= 25 ? `${peers / 5} 4` : null,
+    })),
+    isLong: false,
+  },
+  {
+    name: 'pairs',
+    runs: PAIRS.flatMap((round) =>
+      ['relay', 'plain-sql'].map((against) => ({
+        key: `${against}-${round}`,
+        words: `100 300 --against ${against}`,
+        tiny: round === 1 ? `4 10 --against ${against}` : null,
+      })),
+    ),
+    isLong: false,
+  },
+  {
+    name: 'shards',
+    runs: [
+      { key: 'one', words: '100 1000', tiny: null },
+      {
+        key: 'two',
+        words: '100 1000 --shards 2 --meshes 1 --cross 0.5',
+        tiny: '4 10 --shards 2 --meshes 1 --cross 0.5',
+      },
+      { key: 'one-paced', words: '100 --rate 1000 --seconds 20', tiny: null },
+      { key: 'two-paced', words: '100 --rate 1000 --seconds 20 --shards 2 --meshes 1 --cross 0.5', tiny: null },
+    ],
+    isLong: false,
+  },
+  one('connections', '--scenario connections', '4 --scenario connections --quick --seconds 1'),
+  one('idle', '--idle 1000', '--idle 4 --seconds 1'),
+  {
+    name: 'torture',
+    runs: [
+      {
+        key: 'torture',
+        script: 'torture.ts',
+        words: '--minutes 5 --seed 13',
+        tiny: '--scenario peer-stop --measure short --rate 200 --recover-within 0 --seed 13',
+      },
+    ],
+    isLong: false,
+  },
+  { ...one('soak', '--soak 20m', '4 --soak 5s --rate 50'), isLong: true },
+  {
+    ...one('soak-held', '--soak 20m --hold-transaction 300', '4 --soak 5s --rate 50 --hold-transaction 1'),
+    isLong: true,
+  },
+  { ...one('soak-backlog', '--soak 10m --backlog 1000000', '4 --soak 5s --rate 50 --backlog 40'), isLong: true },
+]

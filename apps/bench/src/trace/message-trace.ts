@@ -1,0 +1,151 @@
+/** Records what a broker runs for one plain envelope, and for its settle: the functions of the broker and the packages. */
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import type { BrokerProgram } from '@sealpost/broker-program'
+import { startEmbedded } from '@sealpost/embedded-pg'
+import { generateMesh, identityOf, type Mesh } from '@sealpost/harness/members/mesh'
+import { startOwnBroker } from '@sealpost/harness/programs/own-broker'
+import type { Teardown } from '@sealpost/harness/programs/teardown'
+import { generateSigningKeys, ready } from '@sealpost/identity'
+import { writeKeyFile } from '@sealpost/identity/key-file'
+import { openDatabase } from '@sealpost/pg'
+import { migrate } from '@sealpost/schema'
+import { connect } from '@sealpost/sdk'
+import { addMembers, createMesh } from '@sealpost/store'
+import type { Recording } from './preload.ts'
+
+/** Files whose functions only read and write bytes. They are no step of the path. */
+const BYTE_FILES = [
+  ...['packages/protocol/src/layout.ts', 'packages/queue/src/postgres/binary.ts', 'packages/pg/src/pipeline/wire.ts'],
+  ...['packages/protocol/src/cursor.ts', 'packages/protocol/src/items.ts', 'packages/protocol/src/key-names.ts'],
+  'packages/std/src/hex.ts',
+]
+const PRELOAD = join(import.meta.dirname, 'preload.ts')
+/** The round with the fewest files counts: the census and other timers add to some of them. */
+const ROUNDS = 9
+/** Longer than the SDK collects settles for (100 ms) and than a commit takes on a busy machine. */
+const REST_MS = 400
+
+export interface MessageTrace {
+  /** From the sender's frame to the ack and the push. */
+  readonly envelope: PathTrace
+  /** From the recipient's frame to its commit. */
+  readonly settle: PathTrace
+}
+
+export interface PathTrace {
+  /** In the order in which they are entered. */
+  readonly files: readonly string[]
+  /** Calls into another file than the caller's. */
+  readonly moves: number
+  readonly calls: number
+  /** Each call in order: `file name`. */
+  readonly functions: readonly string[]
+}
+
+export async function traceMessage(teardown: Teardown): Promise<MessageTrace> {
+  await ready()
+  const { mesh, broker, recordings } = await openTracedBroker(teardown)
+  const place = { url: broker.url, brokerKey: broker.brokerKey, meshId: mesh.meshId }
+  const [from, to] = mesh.secrets
+  const sender = await connect({ ...place, identity: identityOf(from!) })
+  const recipient = await connect({ ...place, identity: identityOf(to!) })
+  teardown.add({ end: async () => void (await Promise.all([sender.close(), recipient.close()])) })
+  const arrivals: ((settle: () => void) => void)[] = []
+  recipient.onMessage(() => new Promise<void>((settle) => arrivals.shift()!(settle)))
+  const toggle = () => process.kill(broker.pid, 'SIGUSR2')
+
+  const envelopes: PathTrace[] = []
+  const settles: PathTrace[] = []
+  for (let round = 0; round < ROUNDS; round++) {
+    const arrival = new Promise<() => void>((resolve) => arrivals.push(resolve))
+    const recording = async (traces: PathTrace[], run: () => Promise<unknown>) => {
+      toggle()
+      await delay(REST_MS)
+      await run()
+      await delay(REST_MS)
+      toggle()
+      traces.push(pathOf(await recordings.next()))
+    }
+    let settle: (() => void) | undefined
+    await recording(envelopes, async () => {
+      await sender.send(recipient.key, 'a plain message')
+      settle = await arrival
+    })
+    await recording(settles, async () => settle?.())
+  }
+  return { envelope: shortest(envelopes), settle: shortest(settles) }
+}
+
+async function openTracedBroker(teardown: Teardown) {
+  const folder = await mkdtemp(join(tmpdir(), 'sealpost-trace-'))
+  teardown.add({ end: () => rm(folder, { recursive: true, force: true }) })
+  const BROKER_KEY_FILE = join(folder, 'broker.json')
+  await writeKeyFile(BROKER_KEY_FILE, { kind: 'broker', signing: generateSigningKeys() })
+  const postgres = await startEmbedded()
+  teardown.add({ end: () => postgres.stop(), kill: () => void postgres.kill() })
+  await migrate(postgres.url)
+  const mesh = await generateMesh(2)
+  await enrol(postgres.url, mesh)
+  const recordings = new Recordings()
+  const broker: BrokerProgram = await startOwnBroker(
+    {
+      databaseUrl: postgres.url,
+      env: { BROKER_KEY_FILE },
+      words: ['--preload', PRELOAD],
+      onLine: (line) => recordings.take(line),
+    },
+    teardown,
+  )
+  return { mesh, broker, recordings }
+}
+
+async function enrol(databaseUrl: string, { meshId, bindings }: Mesh): Promise<void> {
+  const db = await openDatabase(databaseUrl, { connections: 1 })
+  try {
+    await createMesh(db, { meshId, name: 'trace' })
+    await addMembers(db, meshId, bindings)
+  } finally {
+    await db.close()
+  }
+}
+
+/** The recordings among the lines of the broker's log. */
+class Recordings {
+  readonly #made: Recording[] = []
+  #waiting: ((recording: Recording) => void) | null = null
+
+  take(line: string): void {
+    if (!line.startsWith('{"functions":')) return
+    const recording = JSON.parse(line) as Recording
+    if (this.#waiting) this.#waiting(recording)
+    else this.#made.push(recording)
+    this.#waiting = null
+  }
+
+  next(): Promise<Recording> {
+    const made = this.#made.shift()
+    if (made) return Promise.resolve(made)
+    return new Promise((resolve) => {
+      this.#waiting = resolve
+    })
+  }
+}
+
+export function pathOf({ functions, calls }: Recording): PathTrace {
+  const fileOf = (call: number) => functions[calls[call]![0]]!.file
+  const steps = [...calls.keys()].filter((call) => !BYTE_FILES.includes(fileOf(call)))
+  return {
+    files: [...new Set(steps.map(fileOf))],
+    moves: steps.filter((call) => calls[call]![1] >= 0 && fileOf(call) !== fileOf(calls[call]![1])).length,
+    calls: steps.length,
+    functions: steps.map((call) => keyOf(functions[calls[call]![0]]!)),
+  }
+}
+
+const keyOf = ({ file, name }: Recording['functions'][number]) => `${file} ${name}`
+
+const shortest = (traces: readonly PathTrace[]) =>
+  traces.toSorted((a, b) => a.files.length - b.files.length || a.calls - b.calls)[0]!

@@ -1,0 +1,71 @@
+/**
+ * Preloaded into a broker (`bun --preload`): records which functions of the broker and the packages run. `SIGUSR2` starts a
+ * recording and ends it; the end prints the `Recording` as one line of JSON.
+ */
+import { readFileSync } from 'node:fs'
+import { join, relative } from 'node:path'
+import { instrument, stackReporter } from './instrument.ts'
+
+export type Call = readonly [functionNo: number, callerNo: number]
+
+export interface Recording {
+  /** The functions that were entered, each once. */
+  readonly functions: readonly { readonly file: string; readonly name: string }[]
+  /** Each call in order: the index of the function and that of the calling call, -1 for a call by the platform. */
+  readonly calls: readonly Call[]
+}
+
+const ROOT = join(import.meta.dirname, '../../../..')
+const functions: { file: string; name: string }[] = []
+let calls: Call[] | null = null
+let isInInterval = false
+
+const { reporter, stack } = stackReporter((functionId, caller) =>
+  calls === null || isInInterval ? -1 : calls.push([functionId, caller?.call ?? -1]) - 1,
+)
+Object.assign(globalThis, { __trace: reporter })
+
+// Timers that repeat belong to no message.
+const { setInterval } = globalThis
+globalThis.setInterval = ((run: (...args: unknown[]) => void, ...rest: unknown[]) =>
+  Reflect.apply(setInterval, globalThis, [
+    (...args: unknown[]) => {
+      isInInterval = true
+      try {
+        run(...args)
+      } finally {
+        isInInterval = false
+      }
+    },
+    ...rest,
+  ])) as typeof setInterval
+
+Bun.plugin({
+  name: 'trace',
+  setup(build) {
+    build.onLoad({ filter: /\/(?:apps\/broker|packages\/[a-z-]+)\/src\/.*(?<!\.test)\.ts$/ }, ({ path }) => {
+      const file = relative(ROOT, path)
+      const contents = instrument(readFileSync(path, 'utf8'), (name) => functions.push({ file, name }) - 1)
+      return { contents, loader: 'ts' }
+    })
+  },
+})
+
+process.on('SIGUSR2', () => {
+  if (calls === null) {
+    stack.length = 0 // frames of calls before this recording
+    calls = []
+  } else {
+    process.stdout.write(`${JSON.stringify(recordingOf(calls))}\n`)
+    calls = null
+  }
+})
+
+function recordingOf(made: readonly Call[]): Recording {
+  const ids = [...new Set(made.map(([id]) => id))]
+  const numbers = new Map(ids.map((id, i) => [id, i]))
+  return {
+    functions: ids.map((id) => functions[id]!),
+    calls: made.map(([id, caller]) => [numbers.get(id)!, caller]),
+  }
+}

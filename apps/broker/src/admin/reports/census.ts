@@ -1,0 +1,144 @@
+/**
+ * What waits, by mesh and recipient: kept by a walk through the queue that never ends, a few thousand rows at a look. A
+ * long queue is walked with pauses of fifty times a look, up to five seconds: it is counted less often rather than at the
+ * cost of its mail.
+ */
+import type { Database } from '@sealpost/pg'
+import type { MeshId, Millis, PeerNo } from '@sealpost/std'
+import {
+  CENSUS_START,
+  type CensusCursor,
+  type CensusPage,
+  type RecipientBacklog,
+  readCensusPage,
+} from '@sealpost/store'
+
+export interface Waiting {
+  readonly depth: number
+  readonly held: number
+  /** By the database's clock. */
+  readonly oldestAtMs: Millis
+}
+
+export interface MeshWaiting {
+  depth: number
+  oldestAtMs: Millis
+  recipientCount: number
+  /** Of a great many, those that came first on the walk. */
+  readonly recipients: Map<PeerNo, Waiting>
+}
+
+export interface Counted {
+  readonly depth: number
+  readonly recipientCount: number
+  /** Infinity: nothing waits. */
+  readonly oldestAtMs: Millis
+  readonly meshes: ReadonlyMap<MeshId, MeshWaiting>
+  /** When the walk ended, by the monotonic clock; null: none has. */
+  readonly countedAtMs: Millis | null
+}
+
+const ROWS = 5000
+const PAUSE_MIN_MS = 1000
+const PAUSE_MAX_MS = 5000
+const PAUSE_FACTOR = 50
+const RECIPIENTS_MAX = 50_000
+const BLIND_AFTER_MS = 15_000
+const NOTHING_COUNTED: Counted = { depth: 0, recipientCount: 0, oldestAtMs: Infinity, meshes: new Map(), countedAtMs: null } // biome-ignore format: one thing
+
+export class Census {
+  counted: Counted = NOTHING_COUNTED
+  private lookedAtMs: Millis = -Infinity
+  private readonly db: Database
+  private readonly accepted: () => number
+  private readonly failed: (error: unknown) => void
+  private place: CensusCursor = CENSUS_START
+  private seen: RecipientBacklog[] = []
+  private timer: ReturnType<typeof setTimeout> | undefined
+  private isStopped = false
+  private isFailing = false
+  private databaseAheadMs: Millis = 0
+  private acceptedThen = 0
+
+  /** `accepted`: how much mail this broker has taken in. `failed`: told once of an outage. */
+  constructor(db: Database, accepted: () => number, failed: (error: unknown) => void) {
+    this.db = db
+    this.accepted = accepted
+    this.failed = failed
+    void this.walk()
+  }
+
+  /** The database answers no more: what was counted may be long over. */
+  get isBlind(): boolean {
+    return performance.now() - this.lookedAtMs > BLIND_AFTER_MS
+  }
+
+  /** How long something that came then has waited by now. */
+  ageMs(atMs: Millis): Millis {
+    return Number.isFinite(atMs) ? Math.max(0, Math.round(Date.now() + this.databaseAheadMs - atMs)) : 0
+  }
+
+  stop(): void {
+    this.isStopped = true
+    clearTimeout(this.timer)
+  }
+
+  private async walk(): Promise<void> {
+    const startedAtMs = performance.now()
+    if (this.isQuiet(startedAtMs)) return this.walkAfter(PAUSE_MIN_MS)
+    this.acceptedThen = this.accepted()
+    const look = await readCensusPage(this.db, this.place, ROWS).catch((error) => {
+      if (!this.isFailing) this.failed(error)
+      return null
+    })
+    this.isFailing = look === null
+    if (look) this.take(look)
+    if (this.isStopped) return
+    const restMs = PAUSE_FACTOR * (performance.now() - startedAtMs)
+    this.walkAfter(Math.min(PAUSE_MAX_MS, Math.max(PAUSE_MIN_MS, restMs)))
+  }
+
+  private walkAfter(pauseMs: Millis): void {
+    this.timer = setTimeout(() => void this.walk(), pauseMs)
+    this.timer.unref()
+  }
+
+  /** An empty queue is looked at seldom while nothing comes in here: only what comes through other shards is seen later. */
+  private isQuiet(nowMs: Millis): boolean {
+    if (this.isFailing || this.place !== CENSUS_START || this.counted.depth > 0) return false
+    return this.accepted() === this.acceptedThen && nowMs - this.lookedAtMs < PAUSE_MAX_MS
+  }
+
+  private take({ backlogs, next, nowMs }: CensusPage): void {
+    this.lookedAtMs = performance.now()
+    if (nowMs > 0) this.databaseAheadMs = nowMs - Date.now()
+    for (const backlog of backlogs) this.seen.push(backlog)
+    this.place = next ?? CENSUS_START
+    if (next) return
+    this.counted = countUp(this.seen, performance.now())
+    this.seen = []
+  }
+}
+
+function countUp(seen: readonly RecipientBacklog[], countedAtMs: Millis): Counted {
+  const meshes = new Map<MeshId, MeshWaiting>()
+  let [depth, recipientCount, oldest] = [0, 0, Infinity]
+  for (const { meshId, recipient, depth: count, held, oldestAtMs } of seen) {
+    const mesh = meshes.get(meshId) ?? { depth: 0, oldestAtMs: Infinity, recipientCount: 0, recipients: new Map() }
+    meshes.set(meshId, mesh)
+    const known = mesh.recipients.get(recipient)
+    if (!known) recipientCount += 1
+    if (!known) mesh.recipientCount += 1
+    mesh.depth += count
+    mesh.oldestAtMs = Math.min(mesh.oldestAtMs, oldestAtMs)
+    depth += count
+    oldest = Math.min(oldest, oldestAtMs)
+    if (!known && recipientCount > RECIPIENTS_MAX) continue
+    mesh.recipients.set(recipient, {
+      depth: (known?.depth ?? 0) + count,
+      held: (known?.held ?? 0) + held,
+      oldestAtMs: Math.min(known?.oldestAtMs ?? Infinity, oldestAtMs),
+    })
+  }
+  return { depth, recipientCount, oldestAtMs: oldest, meshes, countedAtMs }
+}

@@ -1,0 +1,28 @@
+/** Who stands behind the numbers of peers, remembered for a minute: the worst of a mesh are mostly those of a second ago. */
+import type { Database } from '@sealpost/pg'
+import type { MeshId, Millis, PeerNo } from '@sealpost/std'
+import { findPeers, type PeerEntry } from '@sealpost/store'
+
+const GOOD_FOR_MS = 60_000
+const KNOWN_MAX = 10_000
+
+export class PeerNames {
+  private readonly db: Database
+  private readonly known = new Map<string, { entry: PeerEntry; untilMs: Millis }>()
+
+  constructor(db: Database) {
+    this.db = db
+  }
+
+  /** Those of them that there are. @throws DatabaseError */
+  async find(meshId: MeshId, peers: readonly PeerNo[]): Promise<Map<PeerNo, PeerEntry>> {
+    const nowMs = performance.now()
+    const fresh = (peer: PeerNo) => (this.known.get(`${meshId}/${peer}`)?.untilMs ?? 0) > nowMs
+    const unknown = peers.filter((peer) => !fresh(peer))
+    if (this.known.size + unknown.length > KNOWN_MAX) this.known.clear()
+    const found = unknown.length > 0 ? await findPeers(this.db, meshId, unknown) : []
+    for (const entry of found) this.known.set(`${meshId}/${entry.peer}`, { entry, untilMs: nowMs + GOOD_FOR_MS })
+    const entries = peers.flatMap((peer) => this.known.get(`${meshId}/${peer}`)?.entry ?? [])
+    return new Map(entries.map((entry) => [entry.peer, entry]))
+  }
+}

@@ -1,0 +1,243 @@
+/** Attachments over HTTP: what each request takes, and a chunk's way through this process. */
+import { CHUNK_BYTES_MAX } from '@sealpost/identity'
+import { type AttachmentId, fromBase64url, type GroupId, type PeerKey, toBase64url } from '@sealpost/std'
+import type { MiddlewareHandler } from 'hono'
+import type { Api, Env } from '../http/context.ts'
+import type { RequestLimits } from '../http/limits.ts'
+import { isRefused, type Refused } from '../http/refusals.ts'
+import { refuse } from '../http/refuse.ts'
+import { shareNameOf, type TokenHolder } from '../http/tokens.ts'
+import { type Pace, PaceWatch, readAtPace } from '../server/pace.ts'
+import type { Attachments } from './attachments.ts'
+import * as routes from './http-routes.ts'
+import type { Transit } from './transit.ts'
+
+/** Chunks that came and went. */
+export interface ChunkCounters {
+  taken: number
+  takenBytes: number
+  given: number
+  givenBytes: number
+}
+
+export interface AttachmentParts {
+  readonly attachments: Attachments
+  readonly transit: Transit
+  /** Of chunks, by peer. */
+  readonly chunkers: RequestLimits
+  /** Of chunks under way, by mesh. */
+  readonly meshes: RequestLimits
+  readonly counters: ChunkCounters
+}
+
+const NO_ROOM: Refused = { code: 'try_later', retryAfterMs: 1000 }
+/** So much of a chunk is given to a socket at a time. */
+const PIECE_BYTES = 64 * 1024
+/** A chunk that passes more slowly, after a start, gives its room to another one. */
+const PACE: Pace = { bytesPerSecond: 16 * 1024, startMs: 5_000 }
+const TOO_SLOW: Refused = { code: 'body_too_slow' }
+
+export function addAttachments(app: Api, parts: AttachmentParts): void {
+  const { attachments } = parts
+  for (const route of [...routes.attachmentRoutes, ...routes.chunkRoutes])
+    app.on(route.method, route.getRoutingPath(), ownMesh)
+  app.openapi(routes.createAttachment, async (c) => {
+    const { id, recipients, group, ...asked } = c.req.valid('json')
+    const to = group === undefined ? [...new Set(recipients as PeerKey[])] : (group as GroupId)
+    const made = await attachments.create(c.var.holder, { ...asked, id: id as AttachmentId, to })
+    return isRefused(made) ? refuse(c, made) : c.json({ id, ...made }, 200)
+  })
+  app.openapi(routes.attachmentStatus, async (c) => {
+    const status = await attachments.status(c.var.holder, c.req.valid('param').id as AttachmentId)
+    if (isRefused(status)) return refuse(c, status)
+    const present = status.present.map(([first, last]): [number, number] => [first, last])
+    return c.json({ ...status, present, hashes: status.hashes && toBase64url(status.hashes) }, 200)
+  })
+  app.openapi(routes.completeAttachment, async (c) => {
+    const hash = bytesOf(c.req.valid('json').hash)
+    const refused = hash
+      ? await attachments.complete(c.var.holder, c.req.valid('param').id as AttachmentId, hash)
+      : ({ code: 'body_malformed' } as const)
+    return refused ? refuse(c, refused) : c.body(null, 204)
+  })
+  app.openapi(routes.endAttachment, async (c) => {
+    const refused = await attachments.end(c.var.holder, c.req.valid('param').id as AttachmentId)
+    return refused ? refuse(c, refused) : c.body(null, 204)
+  })
+  addChunks(app, parts)
+}
+
+/** A token is good in one mesh: of others it sees nothing. */
+const ownMesh: MiddlewareHandler<Env> = async (c, next) =>
+  c.req.param('mesh') === c.var.holder.meshId ? next() : refuse(c, { code: 'attachment_unknown' })
+
+function addChunks(app: Api, parts: AttachmentParts): void {
+  app.openapi(routes.putChunk, async (c) => {
+    const { id, chunk } = c.req.valid('param')
+    const refused = await take(parts, c.var.holder, {
+      id: id as AttachmentId,
+      chunkNo: chunk,
+      hash: bytesOf(c.req.valid('query').hash),
+      body: c.req.raw,
+    })
+    return refused ? refuse(c, refused) : c.body(null, 204)
+  })
+  app.openapi(routes.getChunk, async (c) => {
+    const { id, chunk } = c.req.valid('param')
+    const given = await give(parts, c.var.holder, id as AttachmentId, chunk)
+    return isRefused(given) ? refuse(c, given) : given
+  })
+}
+
+interface Arriving {
+  readonly id: AttachmentId
+  readonly chunkNo: number
+  readonly hash: Uint8Array | null
+  readonly body: Request
+}
+
+async function take(
+  parts: AttachmentParts,
+  holder: TokenHolder,
+  { id, chunkNo, hash, body }: Arriving,
+): Promise<Refused | null> {
+  if (!hash) return { code: 'query_malformed' }
+  const done = beginTurn(parts, holder)
+  if (isRefused(done)) return done
+  try {
+    const found = await parts.attachments.own(holder, id)
+    if (isRefused(found)) return found
+    const leave = takeRoom(parts, holder)
+    if (isRefused(leave)) return leave
+    try {
+      const content = await readAtPace(body, PACE)
+      if (!content) return TOO_SLOW
+      const refused = await parts.attachments.put({ meshId: holder.meshId, id }, found, { chunkNo, hash, content })
+      if (!refused) count(parts.counters, 'taken', content)
+      return refused
+    } finally {
+      leave()
+    }
+  } finally {
+    done()
+  }
+}
+
+async function give(
+  parts: AttachmentParts,
+  holder: TokenHolder,
+  id: AttachmentId,
+  chunkNo: number,
+): Promise<Response | Refused> {
+  const done = beginTurn(parts, holder)
+  if (isRefused(done)) return done
+  const chunk = await chunkInRoom(parts, holder, { id, chunkNo }).catch((error) => {
+    done()
+    throw error
+  })
+  if (isRefused(chunk)) {
+    done()
+    return chunk
+  }
+  const { content, leave } = chunk
+  count(parts.counters, 'given', content)
+  const end = () => {
+    leave()
+    done()
+  }
+  return new Response(inPieces(content, end), { headers: { 'Content-Type': 'application/octet-stream' } })
+}
+
+interface ChunkInRoom {
+  readonly content: Uint8Array
+  readonly leave: () => void
+}
+
+async function chunkInRoom(
+  parts: AttachmentParts,
+  holder: TokenHolder,
+  { id, chunkNo }: { id: AttachmentId; chunkNo: number },
+): Promise<ChunkInRoom | Refused> {
+  const found = await parts.attachments.readable(holder, id)
+  if (isRefused(found)) return found
+  const leave = takeRoom(parts, holder)
+  if (isRefused(leave)) return leave
+  const chunk = await parts.attachments.get({ meshId: holder.meshId, id }, found, chunkNo).catch((error) => {
+    leave()
+    throw error
+  })
+  if (!isRefused(chunk)) return { content: chunk.content, leave }
+  leave()
+  return chunk
+}
+
+/** A chunk of this peer is under way until what is returned is called: so many at a time, at its rate. */
+function beginTurn({ chunkers }: AttachmentParts, holder: TokenHolder): (() => void) | Refused {
+  const name = shareNameOf(holder)
+  return chunkers.begin(name) ?? once(() => chunkers.done(name))
+}
+
+/** Room in memory for a chunk of an attachment that there is: one mesh has a share of it, and all have so much. */
+function takeRoom({ transit, meshes }: AttachmentParts, { meshId }: TokenHolder): (() => void) | Refused {
+  if (meshes.begin(meshId)) return NO_ROOM
+  const giveBack = transit.take(CHUNK_BYTES_MAX)
+  const leave = once(() => {
+    giveBack?.()
+    meshes.done(meshId)
+  })
+  if (giveBack) return leave
+  leave()
+  return NO_ROOM
+}
+
+function once(act: () => void): () => void {
+  let isDone = false
+  return () => {
+    if (!isDone) act()
+    isDone = true
+  }
+}
+
+/** A slow reader holds its room for as long as it keeps pace. */
+function inPieces(content: Uint8Array, leave: () => void): ReadableStream<Uint8Array> {
+  let at = 0
+  let watch: PaceWatch
+  const end = () => {
+    watch.stop()
+    leave()
+  }
+  return new ReadableStream<Uint8Array>(
+    {
+      start: (controller) => {
+        watch = new PaceWatch(PACE, () => {
+          leave()
+          controller.error(new Error('too slow'))
+        })
+      },
+      pull: (controller) => {
+        watch.passed(Math.min(PIECE_BYTES, at))
+        controller.enqueue(content.subarray(at, at + PIECE_BYTES))
+        at += PIECE_BYTES
+        if (at < content.length) return
+        end()
+        controller.close()
+      },
+      cancel: end,
+    },
+    { highWaterMark: 0 },
+  )
+}
+
+function count(counters: ChunkCounters, way: 'taken' | 'given', { length }: Uint8Array): void {
+  counters[way] += 1
+  counters[`${way}Bytes`] += length
+}
+
+/** `null`: characters that no bytes are spelled with. */
+function bytesOf(text: string): Uint8Array | null {
+  try {
+    return fromBase64url(text)
+  } catch {
+    return null // its last character has bits that it must not have
+  }
+}

@@ -1,0 +1,44 @@
+/** The settings of traces, under the names that OpenTelemetry gives them. */
+import { z } from 'zod'
+import { type Kind, oneOf, type Setting, setting, words } from './kinds.ts'
+
+const receiver: Kind<string> = {
+  parse: z.string().refine((text) => text === '' || (/^https?:\/\/\S+$/.test(text) && URL.canParse(text))),
+  expects: 'an address like http://collector.example:4318',
+}
+const share: Kind<number> = {
+  parse: z
+    .string()
+    .regex(/^(0|1|0?\.\d{1,9}|1\.0{1,9})$/)
+    .transform(Number),
+  expects: 'a share from 0 to 1',
+}
+
+export const traceSettings = {
+  OTEL_EXPORTER_OTLP_ENDPOINT: setting(receiver, {
+    fallback: '',
+    unit: 'URL',
+    meaning: 'where spans go, by OTLP over HTTP, under `/v1/traces`; without it nothing is traced',
+  }),
+  OTEL_SERVICE_NAME: setting(words('a name'), {
+    fallback: 'sealpost',
+    unit: 'name',
+    meaning: 'of this service in traces',
+  }),
+  OTEL_TRACES_SAMPLER: setting(
+    oneOf(
+      'always_on',
+      'always_off',
+      'traceidratio',
+      'parentbased_always_on',
+      'parentbased_always_off',
+      'parentbased_traceidratio',
+    ),
+    {
+      fallback: 'parentbased_always_on',
+      unit: 'sampler',
+      meaning: 'which spans are kept; `parentbased_…` lets a request that names a trace decide for its own span',
+    },
+  ),
+  OTEL_TRACES_SAMPLER_ARG: setting(share, { fallback: 1, unit: 'share', meaning: 'kept by `…traceidratio`' }),
+} satisfies Record<string, Setting<unknown>>

@@ -1,0 +1,152 @@
+/**
+ * Looks at the database now and then: does somebody hold a snapshot, do dead rows pile up, is it still the same one?
+ * And forgets dead letters that nobody came back for.
+ */
+import { readStalledMoves, type StalledMoves } from '@sealpost/mesh-move'
+import type { Database } from '@sealpost/pg'
+import { type Millis, OperatingError } from '@sealpost/std'
+import { deleteOldDeadLetters, readDatabaseHealth, trimDeadLetters } from '@sealpost/store'
+import type { Config } from '../config/config.ts'
+import { errorFields, type Log } from '../telemetry/log.ts'
+import type { Metrics } from '../telemetry/metrics.ts'
+import type { DatabaseOrigin } from './origin.ts'
+
+interface Parts {
+  readonly asking: Database
+  readonly log: Log
+  readonly metrics: Metrics
+  readonly origin: Pick<DatabaseOrigin, 'check' | 'isJudging' | 'keptCount'>
+}
+
+type Alarm = 'snapshot_held' | 'dead_rows' | 'move_stalled'
+
+const LOOK_EVERY_MS = 10_000
+const FORGET_EVERY_MS = 60_000
+const TRIM_EVERY_MS = 10_000
+/** At the start: other brokers, or none, looked after the database until now. */
+const FIRST_TRIM_SECONDS = 3600
+/** In one statement; a full one is followed by the next at once. */
+const FORGET_MAX = 1000
+
+export class DatabaseWatch {
+  private readonly config: Config
+  private readonly parts: Parts
+  private readonly alarms = new Set<Alarm>()
+  private readonly timers: ReturnType<typeof setInterval>[]
+  private readonly busy = new Set<string>()
+  private snapshotSeconds = 0
+  private deadRows = 0
+  private stalledMoves: StalledMoves = { count: 0, oldestMs: 0 }
+  private deadLettersTrimmed = 0
+  private trimSeconds = FIRST_TRIM_SECONDS
+
+  constructor(config: Config, parts: Parts) {
+    this.config = config
+    this.parts = parts
+    parts.metrics.show({
+      database_snapshot_seconds: ['age of the oldest snapshot that keeps dead rows', () => this.snapshotSeconds],
+      mesh_moves_stalled: [
+        'meshes that nobody can use because their mover died on the way to another cell',
+        () => this.stalledMoves.count,
+      ],
+      database_undecided: [
+        '1 while brokers decide whether another server has what was acknowledged',
+        () => Number(parts.origin.isJudging),
+      ],
+      queue_dead_rows: ['dead rows of the hot tables that are not cleared away', () => this.deadRows],
+    })
+    parts.metrics.count({
+      dead_letters_trimmed: [
+        'dead letters deleted because their sender left more in one mailbox than it may',
+        () => this.deadLettersTrimmed,
+      ],
+      database_failovers: ['other servers that took over with all that was acknowledged', () => parts.origin.keptCount],
+    })
+    this.timers = [
+      this.every('health.failed', LOOK_EVERY_MS, () => this.look()),
+      this.every('forget.failed', FORGET_EVERY_MS, () => this.forget()),
+      ...(config.LIMITS === 'on' ? [this.every('trim.failed', TRIM_EVERY_MS, () => this.trim())] : []),
+    ]
+  }
+
+  /** One line for each alarm that is on. */
+  get warnings(): string[] {
+    const lines: Record<Alarm, string> = {
+      snapshot_held: `snapshot_held: a transaction has held its snapshot for ${Math.round(this.snapshotSeconds)} s`,
+      dead_rows: `dead_rows: ${this.deadRows} dead rows are not cleared away`,
+      move_stalled: `move_stalled: the mover of ${this.stalledMoves.count} mesh(es) died, the first was frozen ${Math.round(this.stalledMoves.oldestMs / 1000)} s ago: run \`sealpost mesh move\` again`,
+    }
+    return [...this.alarms].map((alarm) => lines[alarm])
+  }
+
+  /** As of the last look. */
+  get health(): { readonly snapshotSeconds: number; readonly deadRows: number } {
+    return { snapshotSeconds: this.snapshotSeconds, deadRows: this.deadRows }
+  }
+
+  stop(): void {
+    for (const timer of this.timers) clearInterval(timer)
+  }
+
+  private async look(): Promise<void> {
+    const { origin, snapshotSeconds, deadRows } = await readDatabaseHealth(this.parts.asking)
+    this.snapshotSeconds = snapshotSeconds
+    this.deadRows = deadRows
+    this.judge('snapshot_held', snapshotSeconds >= this.config.SNAPSHOT_SECONDS_MAX)
+    this.stalledMoves = await readStalledMoves(this.parts.asking)
+    this.judge('move_stalled', this.stalledMoves.count > 0)
+    this.judge('dead_rows', deadRows >= this.config.DEAD_ROWS_MAX)
+    this.parts.origin.check(origin)
+  }
+
+  private judge(alarm: Alarm, isOn: boolean): void {
+    if (isOn === this.alarms.has(alarm)) return
+    const { log } = this.parts
+    const fields = { reason: alarm, forSeconds: Math.round(this.snapshotSeconds), deadRows: this.deadRows }
+    if (isOn) log.warn('database.alarm', fields)
+    else log.info('database.calm', fields)
+    if (isOn) this.alarms.add(alarm)
+    else this.alarms.delete(alarm)
+  }
+
+  private async forget(): Promise<void> {
+    const terms = { olderThanSeconds: this.config.DEAD_LETTER_SECONDS, max: FORGET_MAX }
+    for (;;) {
+      const forgotten = await deleteOldDeadLetters(this.parts.asking, terms)
+      if (forgotten > 0) this.parts.log.info('dead_letters.forgotten', { forgotten })
+      if (forgotten < FORGET_MAX) return
+    }
+  }
+
+  private async trim(): Promise<void> {
+    const { DEAD_LETTERS_PER_SENDER_MAX: countMax, DEAD_LETTER_BYTES_PER_SENDER_MAX: bytesMax } = this.config
+    const beganAtMs = performance.now()
+    const trimmed = await trimDeadLetters(this.parts.asking, {
+      countMax,
+      bytesMax,
+      youngerThanSeconds: this.trimSeconds,
+    })
+    // Twice the pause, so that a letter whose transaction was still open at this look is seen at the next one.
+    this.trimSeconds = (2 * TRIM_EVERY_MS + performance.now() - beganAtMs) / 1000
+    if (trimmed === 0) return
+    this.deadLettersTrimmed += trimmed
+    this.parts.log.warn('dead_letters.trimmed', { trimmed })
+  }
+
+  /** Never twice at a time: a slow database is asked less. */
+  private every(event: string, ms: Millis, act: () => Promise<void>): ReturnType<typeof setInterval> {
+    const once = async () => {
+      if (this.busy.has(event)) return
+      this.busy.add(event)
+      await act().catch((error) => {
+        if (!(error instanceof OperatingError)) throw error
+        this.parts.log.warn(event, errorFields(error))
+      })
+      this.busy.delete(event)
+    }
+    void once()
+    const timer = setInterval(once, ms)
+    timer.unref()
+    return timer
+  }
+}

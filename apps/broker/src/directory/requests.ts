@@ -1,0 +1,86 @@
+/** How the driver's checks and lookups and each request of a member get their replies. */
+import type { RequestTable, Sought } from '@sealpost/core'
+import type { RequestServices, Resolution } from '@sealpost/driver'
+import { BATCH_MAX } from '@sealpost/protocol'
+import type { Queue } from '@sealpost/queue'
+import type { MeshId } from '@sealpost/std'
+import type { Cells } from '../shards/cells.ts'
+import type { SpaceLookup } from '../spaces/space-lookup.ts'
+import type { Authenticator } from './authenticator.ts'
+import type { Registrar } from './enrolment.ts'
+import type { GroupRegistrar } from './groups.ts'
+import type { Ownership } from './ownership.ts'
+import type { PoolRegistrar } from './pools.ts'
+import type { PersonRegistrar } from './users.ts'
+
+export interface DirectoryServices {
+  readonly queue: Queue
+  readonly registrar: Registrar
+  readonly ownership: Ownership
+  readonly groups: GroupRegistrar
+  readonly pools: PoolRegistrar
+  readonly persons: PersonRegistrar
+  readonly authenticator: Authenticator
+  readonly cells: Cells
+  readonly spaces: SpaceLookup
+}
+
+export function requestsOf(services: DirectoryServices): RequestServices {
+  const { authenticator, registrar, persons } = services
+  return {
+    authenticate: (prover, hello, auth) => authenticator.authenticate(prover, hello, auth),
+    enrol: (authority, hello, enrol) =>
+      enrol.type === 'enrol' ? registrar.enrol(authority, hello, enrol) : persons.enrolDevice(authority, hello, enrol),
+    resolve: (meshId, sought) => resolve(services, meshId, sought),
+    table: requestTable(services),
+  }
+}
+
+/** Before it replies that something does not exist, it checks that the mesh is in this cell. */
+async function resolve(
+  { queue, persons, groups: registrar, cells, spaces: lookup }: DirectoryServices,
+  meshId: MeshId,
+  sought: Sought,
+): Promise<Resolution> {
+  const [{ members, successors }, groups, pools, spaces] = await Promise.all([
+    persons.findMembers(meshId, sought.peers),
+    registrar.find(meshId, sought.groups),
+    sought.pools.length > 0 ? queue.findPools(meshId, sought.pools) : [],
+    Promise.all(sought.spaces.map((space) => lookup.find(meshId, space))),
+  ])
+  const isAll =
+    members.length >= sought.peers.length && groups.size >= sought.groups.length && pools.length >= sought.pools.length
+  if (!isAll) await cells.assertHere(meshId)
+  return { members, successors, groups, pools, spaces }
+}
+
+/** The broker's side of the table in `packages/core/src/directory/requests.ts`. */
+function requestTable(services: DirectoryServices): RequestTable {
+  const { queue, registrar, ownership, groups, pools, persons } = services
+  return {
+    lookup: async ({ meshId }, { peers }) => {
+      const [bindings, users] = await Promise.all([queue.findBindings(meshId, peers), persons.find(meshId, peers)])
+      return { bindings, users }
+    },
+    lookupHistory: ({ meshId }, frame) => ownership.history(meshId, frame),
+    members: ({ meshId }, frame) => registrar.list(meshId, frame),
+    revoke: (requester, frame) => registrar.revoke(requester, frame),
+    consent: (requester, frame) => ownership.consent(requester, frame),
+    bind: (requester, frame) => ownership.bind(requester, frame),
+    groups: ({ meshId }, frame) => groups.list(meshId, frame),
+    setGroup: (requester, frame) => groups.set(requester, frame),
+    pools: ({ meshId }, frame) => pools.list(meshId, frame),
+    setPool: (requester, frame) => pools.set(requester, frame),
+    joinPool: async ({ meshId }, { pool: poolId }) => {
+      const [pool = null] = await queue.findPools(meshId, [poolId])
+      return { pool }
+    },
+    devices: ({ meshId }, { peers }) => persons.find(meshId, peers),
+    removeDevice: (requester, frame) => persons.remove(requester, frame),
+    succeed: (requester, frame) => persons.succeed(requester, frame),
+    findLost: async ({ meshId, peer }) => {
+      const lost = await queue.findLost(meshId, peer, BATCH_MAX)
+      return { lost, isAll: lost.length < BATCH_MAX }
+    },
+  }
+}

@@ -1,0 +1,113 @@
+/** Those who stay on a space's history: pages of what is new, shared by all who have read as far. */
+import type { Pipeline } from '@sealpost/pg'
+import { type EventPage, jsonLine, PAGE_ROWS_MAX, readPage } from '@sealpost/replay'
+import type { Millis, SpaceRef } from '@sealpost/std'
+import type { SpaceNews } from '../spaces/space-news.ts'
+
+export interface FollowersParts {
+  readonly db: Pipeline
+  readonly news: Pick<SpaceNews, 'follow'>
+  /** How often to look when nobody said anything: what was said may be lost. */
+  readonly pollMs: Millis
+}
+
+export interface Following {
+  readonly space: SpaceRef
+  readonly after: number
+  readonly start: Readonly<Record<string, unknown>>
+  /** Asked before anything is handed out. */
+  readonly mayRead: () => Promise<boolean>
+  readonly signal: AbortSignal
+}
+
+const FOLLOWERS_MAX = 2_000
+/** A silent answer shows so often that it is alive. */
+const ALIVE_MS = 15_000
+const EVER = { from: null, to: null }
+
+export class Followers {
+  readonly #parts: FollowersParts
+  readonly #asked = new Map<string, Promise<EventPage | null>>()
+  count = 0
+
+  get isFull(): boolean {
+    return this.count >= FOLLOWERS_MAX
+  }
+
+  constructor(parts: FollowersParts) {
+    this.#parts = parts
+  }
+
+  /** Ends when `signal` does, or when its reader may read no more. */
+  async *follow({ space, after, start, mayRead, signal }: Following): AsyncGenerator<Uint8Array> {
+    const bell = new Bell(signal)
+    const leave = this.#parts.news.follow(space.meshId, space.spaceId, () => bell.ring())
+    this.count += 1
+    let cursor = after
+    let saidMs = performance.now()
+    try {
+      yield Buffer.from(jsonLine({ start: true, ...start }))
+      while (!signal.aborted) {
+        bell.hush()
+        const { rows } = (await this.#page(space, cursor)) ?? { rows: [] }
+        if (rows.length > 0) {
+          if (!(await mayRead())) return
+          cursor = rows.at(-1)!.seq
+          yield Buffer.from(rows.map(({ line }) => line).join(''), 'latin1')
+          saidMs = performance.now()
+          continue
+        }
+        if (performance.now() - saidMs >= ALIVE_MS) {
+          if (!(await mayRead())) return
+          yield Buffer.from(jsonLine({ alive: true }))
+          saidMs = performance.now()
+        }
+        await bell.rung(this.#parts.pollMs)
+      }
+    } finally {
+      this.count -= 1
+      leave()
+    }
+  }
+
+  /** Those who have read as far wait for one answer. */
+  async #page(space: SpaceRef, after: number): Promise<EventPage | null> {
+    const name = `${space.meshId}/${space.spaceId}/${after}`
+    const asked = this.#asked.get(name)
+    if (asked !== undefined) return asked
+    const request = { space, after, before: null, ...EVER, limit: PAGE_ROWS_MAX }
+    const page = readPage(this.#parts.db, request).finally(() => this.#asked.delete(name))
+    this.#asked.set(name, page)
+    return page
+  }
+}
+
+/** What rings while nobody listens is heard by the next who does. */
+class Bell {
+  #hasRung = false
+  #heard: (() => void) | undefined
+
+  constructor(signal: AbortSignal) {
+    signal.addEventListener('abort', () => this.ring(), { once: true })
+  }
+
+  ring(): void {
+    this.#hasRung = true
+    this.#heard?.()
+  }
+
+  hush(): void {
+    this.#hasRung = false
+  }
+
+  async rung(withinMs: Millis): Promise<void> {
+    if (this.#hasRung) return
+    let timer: ReturnType<typeof setTimeout> | undefined
+    await new Promise<void>((resolve) => {
+      this.#heard = resolve
+      timer = setTimeout(resolve, withinMs)
+    })
+    clearTimeout(timer)
+    this.#heard = undefined
+  }
+}

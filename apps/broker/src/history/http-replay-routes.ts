@@ -1,0 +1,80 @@
+/** The requests of the HTTP surface that read state and history, in answers of any length. */
+import { createRoute, z } from '@hono/zod-openapi'
+import { PAGE_ROWS_MAX, parseTimestamp } from '@sealpost/replay'
+import { hex, security } from '../http/openapi.ts'
+import { refusals } from '../http/route-parts.ts'
+
+const KEYS_MAX = 256
+
+const moment = z
+  .string()
+  .refine((text) => parseTimestamp(text) !== null)
+  .transform((text) => parseTimestamp(text) as number)
+  .optional()
+  .openapi({ type: 'string', format: 'date-time' })
+const seq = z
+  .string()
+  .regex(/^\d{1,16}$/)
+  .transform(Number)
+  .pipe(z.int().min(0))
+  .openapi({ type: 'integer', minimum: 0 })
+const params = z.strictObject({ mesh: hex(16) })
+const space = hex(16)
+
+const stream = (description: string) => ({
+  description,
+  content: {
+    'application/x-ndjson': { schema: z.string() },
+    'application/octet-stream': { schema: z.string().openapi({ format: 'binary' }) },
+  },
+})
+
+const codes = ['query_malformed', 'token_invalid', 'space_unknown', 'before_horizon', 'moment_in_future', 'replay_busy'] as const // biome-ignore format: one thing
+
+export const state = createRoute({
+  method: 'get',
+  path: '/v1/meshes/{mesh}/state',
+  summary: 'Read the last value under every key of a space, now or at a moment',
+  security,
+  request: {
+    params,
+    query: z.strictObject({
+      space,
+      at: moment,
+      after: seq.optional(),
+      keys: z
+        .string()
+        .regex(new RegExp(`^[0-9a-f]{64}(,[0-9a-f]{64}){0,${KEYS_MAX - 1}}$`))
+        .transform((text) => text.split(','))
+        .optional()
+        .openapi({ type: 'string' }),
+    }),
+  },
+  responses: { 200: stream('Entries by their seq, as they come.'), ...refusals(...codes) },
+})
+
+export const history = createRoute({
+  method: 'get',
+  path: '/v1/meshes/{mesh}/history',
+  summary: 'Read what happened in a space between two moments, a page of it, or what is to come',
+  security,
+  request: {
+    params,
+    query: z.strictObject({
+      space,
+      from: moment,
+      to: moment,
+      after: seq.optional(),
+      before: seq.optional(),
+      limit: z
+        .string()
+        .regex(/^\d{1,4}$/)
+        .transform(Number)
+        .pipe(z.int().min(1).max(PAGE_ROWS_MAX))
+        .optional()
+        .openapi({ type: 'integer', minimum: 1, maximum: PAGE_ROWS_MAX }),
+      follow: z.literal('1').optional(),
+    }),
+  },
+  responses: { 200: stream('Events by their seq, as they come.'), ...refusals(...codes) },
+})

@@ -1,0 +1,51 @@
+/** Counts now and then what is kept beside the mail: values, history, snapshots, attachments, of all meshes together. */
+import type { Database } from '@sealpost/pg'
+import { OperatingError } from '@sealpost/std'
+import { type RetentionStats, readRetentionStats } from '@sealpost/store'
+import { errorFields, type Log } from '../telemetry/log.ts'
+import type { Metrics } from '../telemetry/metrics.ts'
+
+interface Parts {
+  readonly db: Database
+  readonly log: Log
+  readonly metrics: Metrics
+}
+
+const LOOK_EVERY_MS = 30_000
+const NOTHING: RetentionStats = { spaces: 0, entries: 0, entryBytes: 0, historyBytes: 0, snapshotSeconds: 0, days: 0, files: 0, fileBytes: 0 } // biome-ignore format: one thing
+
+/** @returns what ends it */
+export function watchKept({ db, log, metrics }: Parts): () => void {
+  let seen = NOTHING
+  let isLooking = false
+  let isStopped = false
+  metrics.show({
+    spaces: ['meshes and groups that keep state or history', () => seen.spaces],
+    state_entries: ['values that stand, deleted ones among them', () => seen.entries],
+    state_bytes: ['and their bytes', () => seen.entryBytes],
+    history_bytes: ['bytes of the events that are kept', () => seen.historyBytes],
+    history_days: ['partitions of history that are there, a day each', () => seen.days],
+    snapshot_oldest_seconds: ['age of the newest snapshot of a space, where it is oldest', () => seen.snapshotSeconds],
+    attachments: ['files that are kept', () => seen.files],
+    attachment_bytes: ['and their bytes, as sealed', () => seen.fileBytes],
+  })
+  const look = async () => {
+    if (isLooking) return
+    isLooking = true
+    try {
+      seen = await readRetentionStats(db)
+    } catch (error) {
+      if (!(error instanceof OperatingError)) throw error
+      if (!isStopped) log.warn('kept.failed', errorFields(error))
+    } finally {
+      isLooking = false
+    }
+  }
+  void look()
+  const timer = setInterval(() => void look(), LOOK_EVERY_MS)
+  timer.unref()
+  return () => {
+    isStopped = true
+    clearInterval(timer)
+  }
+}

@@ -1,0 +1,196 @@
+/** What a member may read of state and history, and from what it is told; or why not. */
+
+import type { Spaces } from '@sealpost/history'
+import type { CopyOutPool, Database } from '@sealpost/pg'
+import {
+  awaitOpenWrites,
+  eventsBetween,
+  findBase,
+  formatTimestamp,
+  type HistoryBounds,
+  horizonOf,
+  jsonLine,
+  type ReplayRow,
+  readEntries,
+  rowLine,
+  stateAt,
+  stateNow,
+  timeRefusal,
+} from '@sealpost/replay'
+import type { Micros, SpaceRef } from '@sealpost/std'
+import { isRefused, type Refused } from '../http/refusals.ts'
+import { shareNameOf, type TokenHolder } from '../http/tokens.ts'
+import type { Metrics } from '../telemetry/metrics.ts'
+import type { Followers } from './followers.ts'
+import type { HistoryPages } from './pages.ts'
+import { longAnswer, type ReplayForm } from './replay-answers.ts'
+import { begun } from './replay-body.ts'
+import type { Turns } from './replay-turns.ts'
+
+export interface ReplaysParts {
+  readonly db: Database
+  readonly copies: CopyOutPool
+  readonly turns: Turns
+  readonly pages: HistoryPages
+  readonly followers: Followers
+  readonly metrics: Pick<Metrics, 'replayed'>
+  /** Who belongs to which. */
+  readonly spaces: Pick<Spaces, 'find'>
+}
+
+export interface Asked {
+  readonly holder: TokenHolder
+  readonly space: SpaceRef
+  readonly form: ReplayForm
+  /** Whether the token is still good. */
+  readonly isHolderGood: () => Promise<boolean>
+  readonly signal: AbortSignal
+}
+
+export interface StateQuery {
+  /** null: now. */
+  readonly at: Micros | null
+  readonly after: number
+  /** Of the entries of now, only those. */
+  readonly keys: readonly string[] | null
+}
+
+export interface HistoryQuery {
+  readonly from: Micros | null
+  readonly to: Micros | null
+  readonly after: number
+  readonly before: number | null
+  readonly limit: number | null
+  readonly follows: boolean
+}
+
+export type Parts = AsyncGenerator<Uint8Array>
+
+const FOLLOWERS_TOO_MANY: Refused = { code: 'too_many_requests' }
+const SPACE_UNKNOWN: Refused = { code: 'space_unknown' }
+const CODES = { in_future: 'moment_in_future', before_horizon: 'before_horizon' } as const
+
+export class Replays {
+  readonly #parts: ReplaysParts
+
+  constructor(parts: ReplaysParts) {
+    this.#parts = parts
+  }
+
+  /** @throws OperatingError when the database does not answer; the reason of `signal` */
+  state(asked: Asked, query: StateQuery): Promise<Parts | Refused> {
+    return this.#timed('state', this.#state(asked, query))
+  }
+
+  /** @throws OperatingError when the database does not answer; the reason of `signal` */
+  history(asked: Asked, query: HistoryQuery): Promise<Parts | Refused> {
+    const parts = this.#history(asked, query)
+    return query.follows ? parts : this.#timed('history', parts)
+  }
+
+  async #state(asked: Asked, { at, after, keys }: StateQuery): Promise<Parts | Refused> {
+    const facts = await this.#find(asked)
+    if (isRefused(facts)) return facts
+    const { space } = asked
+    const { db } = this.#parts
+    if (keys) return few(startOf(facts.now, facts), await readEntries(db, space, keys), { seq: facts.lastSeq })
+    if (at === null) return this.#long(asked, stateNow(space, after), startOf(facts.now, facts), facts.lastSeq)
+    const refused = timeRefusal(facts, at)
+    if (refused) return { code: CODES[refused] }
+    const base = await findBase(db, space, at)
+    if (!base) return { code: 'before_horizon' }
+    await awaitOpenWrites(db, space, facts, at)
+    return this.#long(asked, stateAt({ space, at, after, base }), startOf(at, facts), after)
+  }
+
+  async #history(asked: Asked, query: HistoryQuery): Promise<Parts | Refused> {
+    const facts = await this.#find(asked)
+    if (isRefused(facts)) return facts
+    const { space } = asked
+    const { after, before, limit } = query
+    const horizon = horizonOf(facts)
+    if (horizon === null) return { code: 'before_horizon' }
+    const [from, to] = [query.from ?? horizon, query.to ?? facts.now]
+    const refused = timeRefusal(facts, Math.min(from, to)) ?? timeRefusal(facts, to)
+    if (refused) return { code: CODES[refused] }
+    const start = startOf(to, facts)
+    if (query.follows) return this.#follow(asked, after, start)
+    if (query.to !== null) await awaitOpenWrites(this.#parts.db, space, facts, to)
+    if (limit === null) return this.#long(asked, eventsBetween({ space, after, from, to }), start, after)
+    const page = await this.#parts.pages.find({ space, after, before, from: query.from, to: query.to, limit })
+    return page ? only(page) : SPACE_UNKNOWN
+  }
+
+  async #timed(kind: 'state' | 'history', asking: Promise<Parts | Refused>): Promise<Parts | Refused> {
+    const startedAtMs = performance.now()
+    const parts = await asking
+    if (isRefused(parts)) return parts
+    return watchEnd(parts, () => this.#parts.metrics.replayed(kind, performance.now() - startedAtMs))
+  }
+
+  async #find({ holder, space }: Asked): Promise<HistoryBounds | Refused> {
+    const isOfTheirMesh = space.meshId === holder.meshId
+    return (isOfTheirMesh && (await this.#parts.spaces.find(holder, space.spaceId))) || SPACE_UNKNOWN
+  }
+
+  async #long(asked: Asked, query: string, start: Start, cursor: number): Promise<Parts | Refused> {
+    const { copies, turns } = this.#parts
+    const { form, signal } = asked
+    const done = await turns.begin(shareNameOf(asked.holder), signal)
+    if (isRefused(done)) return done
+    return begun(endingWith(longAnswer({ copies, query, form, start, cursor, signal }), done))
+  }
+
+  async #follow({ holder, space, isHolderGood, signal }: Asked, after: number, start: Start): Promise<Parts | Refused> {
+    const { followers, spaces } = this.#parts
+    if (followers.isFull) return FOLLOWERS_TOO_MANY
+    const mayStill = async () => (await isHolderGood()) && (await spaces.find(holder, space.spaceId)) !== null
+    return begun(followers.follow({ space, after, start, mayRead: mayStill, signal }))
+  }
+}
+
+type Start = Readonly<Record<string, unknown>>
+
+const startOf = (at: Micros, { lastSeq }: HistoryBounds): Start => ({ at: formatTimestamp(at), lastSeq })
+
+async function* few(start: Start, rows: readonly ReplayRow[], end: Start): Parts {
+  yield Buffer.from(jsonLine({ start: true, ...start }) + rows.map(rowLine).join('') + jsonLine({ end: true, ...end }))
+}
+
+async function* only(bytes: Uint8Array): Parts {
+  yield bytes
+}
+
+async function* endingWith(parts: Parts, done: () => void): Parts {
+  try {
+    yield* parts
+  } finally {
+    done()
+  }
+}
+
+/** Not a generator: one that was never asked for a part would not run its `finally`. */
+function watchEnd(parts: Parts, ended: () => void): Parts {
+  let isOver = false
+  const tell = () => {
+    if (!isOver) ended()
+    isOver = true
+  }
+  const watched = async (step: Promise<IteratorResult<Uint8Array, void>>) => {
+    const result = await step.catch((error) => {
+      tell()
+      throw error
+    })
+    if (result.done) tell()
+    return result
+  }
+  const ways = { next: () => watched(parts.next()), return: () => watched(parts.return(undefined)) }
+  return {
+    ...ways,
+    throw: (error: unknown) => watched(parts.throw(error)),
+    [Symbol.asyncIterator]() {
+      return this
+    },
+    [Symbol.asyncDispose]: async () => void (await ways.return()),
+  }
+}

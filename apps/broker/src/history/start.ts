@@ -1,0 +1,80 @@
+/** Puts the parts of state and history together: those that are written, those that are read, and what keeps them readable. */
+import { CopyOutPool, openDatabase, openPipeline } from '@sealpost/pg'
+import { REPLAY_SESSION } from '@sealpost/replay'
+import type { Config } from '../config/config.ts'
+import type { DatabaseOrigin } from '../database/origin.ts'
+import type { Authenticator } from '../directory/authenticator.ts'
+import type { SpaceNews } from '../spaces/space-news.ts'
+import { openSpaces } from '../spaces/start.ts'
+import type { Log } from '../telemetry/log.ts'
+import type { Metrics } from '../telemetry/metrics.ts'
+import { Followers } from './followers.ts'
+import { watchKept } from './kept-watch.ts'
+import { HistoryPages } from './pages.ts'
+import { Turns } from './replay-turns.ts'
+import { Replays } from './replays.ts'
+import { HistoryUpkeep, UPKEEP_STATEMENT_MS } from './upkeep.ts'
+
+interface Parts {
+  readonly news: SpaceNews
+  readonly log: Log
+  readonly metrics: Metrics
+  readonly databases: Parameters<typeof openSpaces>[1]['databases']
+  readonly origin: DatabaseOrigin
+  readonly authenticator: Authenticator
+}
+
+/** A reader that needs longer is cut, and goes on from its cursor: while it reads, no dead row of the queue is cleared. */
+const LONGEST_MS = 120_000
+const WAITING_MAX = 256
+const WAITING_EACH_MAX = 12
+
+export async function openHistory(config: Config, { databases, origin, authenticator, news, log, metrics }: Parts) {
+  const spaces = openSpaces(config, { databases, authenticator, news, metrics })
+  const settings = { ...REPLAY_SESSION }
+  const atATime = config.REPLAYS_AT_ONCE
+  const db = await openDatabase(config.DATABASE_URL, {
+    ...{ applicationName: 'sealpost history', connections: 2, settings },
+    statementTimeoutMs: UPKEEP_STATEMENT_MS,
+    ...origin.guard,
+  })
+  const paging = await openPipeline(config.DATABASE_URL, {
+    applicationName: 'sealpost pages',
+    connections: 2,
+    settings,
+    ...origin.guard,
+  })
+  origin.guards(db)
+  origin.guards(paging)
+  const copies = new CopyOutPool(config.DATABASE_URL, {
+    ...{ applicationName: 'sealpost replay', settings, idleMax: atATime },
+    statementTimeoutMs: LONGEST_MS,
+  })
+  const turns = new Turns({ atATime, waitingMax: WAITING_MAX, waitingEachMax: WAITING_EACH_MAX })
+  const followers = new Followers({ db: paging, news, pollMs: config.POLL_MS })
+  const upkeep = new HistoryUpkeep({ db, log, metrics, everyMs: config.HISTORY_MS })
+  const stopWatching = watchKept({ db, log, metrics })
+  news.onChange(() => upkeep.soon())
+  metrics.show({
+    replays_running: ['long answers of state and history under way', () => turns.running],
+    replays_waiting: ['requests that wait for their turn', () => turns.waiting],
+    followers: ['requests that stay on a history', () => followers.count],
+  })
+  return {
+    spaces,
+    replays: new Replays({
+      db,
+      copies,
+      turns,
+      metrics,
+      pages: new HistoryPages(paging),
+      followers,
+      spaces: spaces.spaces,
+    }),
+    stop: async (): Promise<void> => {
+      upkeep.stop()
+      stopWatching()
+      await Promise.all([copies.close(), paging.close(), db.close()])
+    },
+  }
+}

@@ -1,0 +1,86 @@
+/** The work behind history that nobody waits for: days to come, snapshots that are due, days that may go. */
+import type { Database } from '@sealpost/pg'
+import { defaultSnapshotOptions, dropDays, findKept, giveUpDays, makeDays, Snapshots } from '@sealpost/replay'
+import { type Millis, OperatingError } from '@sealpost/std'
+import { errorFields, type Log } from '../telemetry/log.ts'
+import type { Metrics } from '../telemetry/metrics.ts'
+
+/** Of one batch of a snapshot, or of a count of what a day holds. */
+export const UPKEEP_STATEMENT_MS = 60_000
+
+interface Parts {
+  readonly db: Database
+  readonly log: Log
+  readonly metrics: Metrics
+  readonly everyMs: Millis
+}
+
+export class HistoryUpkeep {
+  readonly #parts: Parts
+  readonly #snapshots: Snapshots
+  readonly #timer: ReturnType<typeof setInterval>
+  readonly #counts = { snapshots: 0, rows: 0, bytes: 0, seconds: 0, made: 0, dropped: 0, failures: 0 }
+  #run: Promise<void> | undefined
+  #isStopped = false
+
+  constructor(parts: Parts) {
+    this.#parts = parts
+    this.#snapshots = new Snapshots(parts.db, defaultSnapshotOptions, UPKEEP_STATEMENT_MS)
+    this.#timer = setInterval(() => this.soon(), parts.everyMs)
+    this.#timer.unref()
+    const counts = this.#counts
+    parts.metrics.count({
+      snapshots_made: ['snapshots of spaces that were made', () => counts.snapshots],
+      snapshot_entries: ['entries in them', () => counts.rows],
+      snapshot_bytes: ['bytes of these entries', () => counts.bytes],
+      snapshot_seconds: ['time that making them took', () => counts.seconds],
+      history_days_made: ['partitions of a day that were made', () => counts.made],
+      history_days_dropped: ['partitions of a day that were dropped', () => counts.dropped],
+      history_upkeep_failures: ['times that the work on history was broken off', () => counts.failures],
+    })
+  }
+
+  /** Now, unless it is at work. */
+  soon(): void {
+    if (this.#isStopped) return
+    this.#run ??= this.#work().finally(() => {
+      this.#run = undefined
+    })
+  }
+
+  /** What it is at may end with its connection: it goes on from there the next time. */
+  stop(): void {
+    this.#isStopped = true
+    clearInterval(this.#timer)
+  }
+
+  async #work(): Promise<void> {
+    const { db, log } = this.#parts
+    try {
+      const spaces = await findKept(db)
+      if (spaces.length > 0) this.#counts.made += await makeDays(db)
+      for (const space of spaces) {
+        if (this.#isStopped) return
+        await this.#refresh(space)
+        await giveUpDays(db, space)
+      }
+      if (spaces.length > 0) this.#counts.dropped += await dropDays(db)
+    } catch (error) {
+      if (!(error instanceof OperatingError)) throw error
+      this.#counts.failures += 1
+      if (!this.#isStopped) log.warn('history.upkeep_failed', errorFields(error)) // what was not done is done the next time
+    }
+  }
+
+  async #refresh(space: Parameters<Snapshots['refresh']>[0]): Promise<void> {
+    const startMs = performance.now()
+    const report = await this.#snapshots.refresh(space)
+    if (!report) return
+    const seconds = (performance.now() - startMs) / 1000
+    this.#counts.snapshots += 1
+    this.#counts.rows += report.rows
+    this.#counts.bytes += report.bytes
+    this.#counts.seconds += seconds
+    this.#parts.log.info('history.snapshot', { rows: report.rows, bytes: report.bytes, tookMs: seconds * 1000 })
+  }
+}

@@ -1,0 +1,219 @@
+/** HTTP for clients without a socket: who asks, may it now, and the answer. What each request takes is in `http-routes.ts`. */
+import { OpenAPIHono, type z } from '@hono/zod-openapi'
+import type { Driver } from '@sealpost/driver'
+import { decodeFields, encodeFields } from '@sealpost/protocol'
+import type { Queue } from '@sealpost/queue'
+import { type GroupId, OperatingError, type PeerKey } from '@sealpost/std'
+import type { Context, MiddlewareHandler } from 'hono'
+import { HTTPException } from 'hono/http-exception'
+import { type AttachmentParts, addAttachments } from '../attachments/http.ts'
+import { addReplays } from '../history/http-replay.ts'
+import type { Replays } from '../history/replays.ts'
+import type { Intakes } from '../server/intake.ts'
+import { addSpaces } from '../spaces/http.ts'
+import type { SpaceDesk } from '../spaces/space-service.ts'
+import { errorFields, type Log } from '../telemetry/log.ts'
+import { boundBody } from './body.ts'
+import type { Challenges } from './challenges.ts'
+import type { Api, Env } from './context.ts'
+import { DOCUMENT_PATH, openApiDocument } from './document.ts'
+import type { RequestLimits } from './limits.ts'
+import type { GroupRosters } from './mailbox/groups.ts'
+import type { Inboxes } from './mailbox/inboxes.ts'
+import { mailbagJson } from './mailbox/mailbag.ts'
+import type { Settling } from './mailbox/polled-session.ts'
+import * as routes from './mailbox/routes.ts'
+import { readBroadcast, readEnvelopes, type Sending, sendOnce } from './mailbox/send.ts'
+import { type HttpCode, isRefused } from './refusals.ts'
+import { refuse } from './refuse.ts'
+import { nameOf, shareNameOf, type TokenHolder, type Tokens } from './tokens.ts'
+
+export interface ApiParts {
+  readonly driver: Driver
+  readonly queue: Queue
+  readonly groups: GroupRosters
+  readonly spaces: SpaceDesk
+  readonly replays: Replays
+  readonly tokens: Tokens
+  readonly challenges: Challenges
+  readonly inboxes: Inboxes
+  readonly attachments: AttachmentParts
+  /** Of clients that have no token yet, by address. */
+  readonly unproven: RequestLimits
+  /** Of clients that have a token, by peer. */
+  readonly peers: RequestLimits
+  /** Bytes that a peer may have parsed; `null`: any number. */
+  readonly intakes: Intakes | null
+  readonly log: Log
+}
+
+const ALL = [...routes.unprovenRoutes, ...routes.peerRoutes, ...routes.chunkRoutes]
+const PATHS = ALL.map(({ method, path }) => ({
+  method: method.toUpperCase(),
+  path: new RegExp(`^${path.replace(/\{\w+\}/g, '[^/]+')}$`),
+}))
+const MALFORMED: Partial<Record<string, HttpCode>> = { query: 'query_malformed', param: 'not_found' }
+const SILENT_SECONDS_MORE = 15
+
+export function apiRoutes(parts: ApiParts): Api {
+  const app: Api = new OpenAPIHono<Env>({
+    defaultHook: (result, c) => {
+      if (result.success) return undefined
+      return refuse(c, { code: MALFORMED[result.target] ?? 'body_malformed' })
+    },
+  })
+  // A HEAD would run as a GET, and throw away what it was given.
+  app.use('/v1/*', async (c, next) => (c.req.method === 'HEAD' ? methodNotAllowed(c) : next()))
+  for (const route of routes.unprovenRoutes)
+    app.on(route.method, route.getRoutingPath(), admitUnproven(parts, routes.bodyBytesMax(route)))
+  for (const route of routes.peerRoutes)
+    app.on(route.method, route.getRoutingPath(), admitPeers(parts, routes.bodyBytesMax(route)))
+  for (const route of routes.chunkRoutes) app.on(route.method, route.getRoutingPath(), admitChunks(parts))
+  addTokens(app, parts)
+  addMail(app, parts)
+  addGroups(app, parts)
+  addAttachments(app, parts.attachments)
+  addSpaces(app, parts.spaces)
+  addReplays(app, parts)
+  for (const route of ALL) app.all(route.getRoutingPath(), methodNotAllowed)
+  const document = openApiDocument()
+  app.get(DOCUMENT_PATH, (c) => c.json(document))
+  app.onError((error, c) => {
+    if (error instanceof HTTPException) return refuse(c, { code: 'body_malformed' })
+    if (error instanceof OperatingError) return refuse(c, { code: 'try_later', retryAfterMs: 1000 })
+    parts.log.error('http.fault', errorFields(error))
+    return refuse(c, { code: 'internal' })
+  })
+  return app
+}
+
+function addTokens(app: Api, { challenges, tokens }: ApiParts): void {
+  app.openapi(routes.challenge, (c) => c.json(encodeFields(challenges.ask()), 200))
+  app.openapi(routes.token, async (c) => {
+    const { connectionId, ttlSeconds, ...signed } = c.req.valid('json')
+    const decoded = decodeFields('auth', { ...signed, capabilities: [], credit: 0 })
+    if (!decoded.ok) return refuse(c, { code: 'body_malformed' })
+    const request = { connectionId: Buffer.from(connectionId, 'base64url'), auth: decoded.frame, ttlSeconds }
+    const issued = await tokens.issue(request, c.env.authority)
+    if (isRefused(issued)) return refuse(c, issued)
+    return c.json({ ...issued, proof: Buffer.from(issued.proof).toString('base64url') }, 200)
+  })
+  app.openapi(routes.revoke, async (c) => {
+    await tokens.revoke(c.req.header('authorization'))
+    return c.body(null, 204)
+  })
+}
+
+function addMail(app: Api, { driver, inboxes, queue }: ApiParts): void {
+  const sendFor = (holder: TokenHolder, sending: Sending) =>
+    sendOnce(driver, { ...holder, isRevoked: false, sessionEpoch: 0, consent: null }, sending)
+  app.openapi(routes.send, async (c) => {
+    const sending = readEnvelopes(c.req.valid('json').envelopes)
+    if (!sending) return refuse(c, { code: 'body_malformed' })
+    return c.json({ results: await sendFor(c.var.holder, sending) }, 200)
+  })
+  app.openapi(routes.broadcast, async (c) => {
+    const sending = readBroadcast(c.req.valid('json'))
+    if (!sending) return refuse(c, { code: 'body_malformed' })
+    return c.json({ results: await sendFor(c.var.holder, sending) }, 200)
+  })
+  app.openapi(routes.inbox, async (c) => {
+    const { waitSeconds, max, takeover } = c.req.valid('query')
+    c.env.staysSilent(waitSeconds + SILENT_SECONDS_MORE)
+    const poll = { max, waitMs: waitSeconds * 1000, takesOver: takeover === 'true', signal: c.req.raw.signal }
+    const mailbag = await inboxes.poll(c.var.holder, poll)
+    return isRefused(mailbag) ? refuse(c, mailbag) : c.json(mailbagJson(mailbag), 200)
+  })
+  app.openapi(routes.settle, async (c) => {
+    const frames = settlingOf(c.req.valid('json'))
+    if (!frames) return refuse(c, { code: 'body_malformed' })
+    const refused = await inboxes.settle(c.var.holder, frames)
+    return refused ? refuse(c, refused) : c.body(null, 204)
+  })
+  app.openapi(routes.lookup, async (c) => {
+    const peers = c.req.valid('json').peers as PeerKey[]
+    const bindings = await queue.findBindings(c.var.holder.meshId, peers)
+    const known = new Set(bindings.map(({ peer }) => peer))
+    const unknown = peers.filter((peer) => !known.has(peer))
+    const { ref: _, ...directory } = encodeFields({ type: 'directory', ref: 0, bindings, unknown })
+    return c.json(directory, 200)
+  })
+}
+
+function addGroups(app: Api, { groups }: ApiParts): void {
+  app.openapi(routes.groups, async (c) => {
+    const after = c.req.valid('query').after as GroupId
+    return c.json(await groups.listOf(c.var.holder, after), 200)
+  })
+  app.openapi(routes.rosters, async (c) => {
+    const asked = c.req.valid('json').groups as GroupId[]
+    return c.json(await groups.lookup(c.var.holder.meshId, asked), 200)
+  })
+}
+
+/** `null`: malformed. */
+function settlingOf({ settle, retry, reject, extend }: z.output<typeof routes.Settle>): Settling[] | null {
+  const decoded = [
+    settle.length > 0 ? [decodeFields('settle', { ids: settle })] : [],
+    retry.length > 0 ? [decodeFields('retry', { items: retry })] : [],
+    reject.length > 0 ? [decodeFields('reject', { items: reject })] : [],
+    extend !== undefined ? [decodeFields('extend', extend)] : [],
+  ].flat()
+  const frames = decoded.flatMap((one) => (one.ok ? [one.frame] : []))
+  return frames.length === decoded.length ? frames : null
+}
+
+function admitUnproven({ unproven }: ApiParts, bytesMax: number): MiddlewareHandler<Env> {
+  return async (c, next) => {
+    const { ip, chargeUnproven, oweUnproven } = c.env
+    const refused = unproven.begin(ip)
+    if (refused) return refuse(c, refused)
+    try {
+      const body = await boundBody(c, { bytesMax, charge: chargeUnproven, owe: oweUnproven })
+      if (typeof body !== 'number') return refuse(c, body)
+      return await next()
+    } finally {
+      unproven.done(ip)
+    }
+  }
+}
+
+function admitPeers({ tokens, peers, intakes }: ApiParts, bytesMax: number): MiddlewareHandler<Env> {
+  return async (c, next) => {
+    const holder = await tokens.holderOf(c.req.header('authorization'))
+    if (isRefused(holder)) return refuse(c, holder)
+    const [name, share] = [nameOf(holder), shareNameOf(holder)]
+    const refused = peers.begin(name, share)
+    if (refused) return refuse(c, refused)
+    c.set('holder', holder)
+    try {
+      const intake = intakes?.of(share)
+      const body = await boundBody(c, {
+        bytesMax,
+        charge: (bytes) => intake?.ask(bytes) ?? 0,
+        owe: (bytes) => intake?.parse(bytes),
+      })
+      if (typeof body !== 'number') return refuse(c, body)
+      await next()
+      if (body > 0 && c.res.status === 400) intake?.refuse(body)
+      return undefined
+    } finally {
+      peers.done(name)
+    }
+  }
+}
+
+/** A chunk's own limits count it. */
+function admitChunks({ tokens }: ApiParts): MiddlewareHandler<Env> {
+  return async (c, next) => {
+    const holder = await tokens.holderOf(c.req.header('authorization'))
+    if (isRefused(holder)) return refuse(c, holder)
+    c.set('holder', holder)
+    return next()
+  }
+}
+
+function methodNotAllowed(c: Context): Response {
+  const methods = PATHS.filter(({ path }) => path.test(c.req.path)).map(({ method }) => method)
+  return c.json({ code: 'method_not_allowed' }, 405, { Allow: methods.join(', ') })
+}

@@ -1,0 +1,35 @@
+/** Bodies of requests: bounded, charged and looked at before they are parsed. */
+import { FRAME_BYTES_MAX, isNestedDeeper, JSON_DEPTH_MAX } from '@sealpost/protocol'
+import type { Millis } from '@sealpost/std'
+import type { Asking } from './context.ts'
+import type { Refused } from './refusals.ts'
+
+export interface BodyBounds {
+  readonly bytesMax: number
+  /** Counts so many bytes and returns 0, or returns when to come again. */
+  readonly charge: (bytes: number) => Millis
+  /** Counts so many bytes that were read, also when there is no room for them. */
+  readonly owe: (bytes: number) => void
+}
+
+/**
+ * Reads the body, if the request has one, and returns why it must not be parsed; or how many bytes it has. One that names
+ * its length is charged, or refused for it, before it is read. One that does not is read while nothing is owed, and charged afterwards
+ * whatever becomes of it; the server itself ends one that is longer than a frame.
+ */
+export async function boundBody(c: Asking, { bytesMax, charge, owe }: BodyBounds): Promise<number | Refused> {
+  const { headers } = c.req.raw
+  const named = headers.get('content-length')
+  if (named === '0' || (named === null && !headers.has('transfer-encoding'))) return 0
+  const bytesNamed = named === null ? null : Number(named)
+  if (bytesNamed !== null && bytesNamed > bytesMax) return TOO_LARGE
+  const unpaidMs = charge(bytesNamed ?? 1)
+  if (unpaidMs > 0) return { code: 'rate_limited', retryAfterMs: unpaidMs }
+  const text = await c.req.text().catch(() => null) // longer than the server takes, or its sender has gone
+  const bytes = text === null ? FRAME_BYTES_MAX : Buffer.byteLength(text)
+  if (bytesNamed === null) owe(bytes)
+  if (text === null || bytes > bytesMax) return TOO_LARGE
+  return isNestedDeeper(text, JSON_DEPTH_MAX) ? { code: 'body_malformed' } : bytes
+}
+
+const TOO_LARGE: Refused = { code: 'body_too_large' }

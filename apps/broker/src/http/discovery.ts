@@ -1,0 +1,51 @@
+/** `/.well-known/sealpost`: what a client should know of this broker before it connects. */
+import type { EngineLimits } from '@sealpost/core'
+import type { ShardCertificate } from '@sealpost/identity'
+import { BATCH_MAX, ENVELOPE_BYTES_MIN, FRAME_BYTES_MAX, LOOKUP_MAX } from '@sealpost/protocol'
+import { toBase64url } from '@sealpost/std'
+import type { VersionFacts } from '../server/http.ts'
+import { DOCUMENT_PATH } from './document.ts'
+import { POLL_MAX, WAIT_SECONDS_MAX } from './mailbox/routes.ts'
+import { TTL_SECONDS_MAX } from './tokens.ts'
+
+/** What this broker can do, by the names of docs/PROTOCOL.md. */
+const FEATURES = ['attachments', 'broadcast', 'groups', 'http', 'lookup', 'priorities', 'retry', 'time-to-live']
+
+export interface Discovered {
+  readonly facts: Pick<VersionFacts, 'brokerKey' | 'protocolVersions' | 'subprotocols'>
+  readonly certificate: ShardCertificate | null
+  readonly limits: EngineLimits
+  readonly pollingIdleMs: number
+}
+
+export function discoveryOf({ facts, certificate, limits, pollingIdleMs }: Discovered) {
+  return {
+    brokerKey: facts.brokerKey,
+    /** Of that key, where it is not the one that peers pin; base64url. */
+    certificate: certificate && toBase64url(certificate.bytes),
+    protocolVersions: facts.protocolVersions,
+    subprotocols: facts.subprotocols,
+    webSocketPath: '/v1/ws',
+    openApiPath: DOCUMENT_PATH,
+    features: FEATURES,
+    limits: {
+      frameBytesMax: FRAME_BYTES_MAX,
+      batchMax: BATCH_MAX,
+      lookupMax: LOOKUP_MAX,
+      envelopeBytesMin: ENVELOPE_BYTES_MIN,
+      envelopeBytesMax: limits.envelopeBytesMax,
+      ttlSecondsDefault: limits.ttlSecondsDefault,
+      ttlSecondsMax: limits.ttlSecondsMax,
+      creditMax: limits.creditMax,
+      inFlightMax: limits.inFlightMax,
+      leaseMs: limits.leaseMs,
+      heartbeatMs: limits.heartbeatMs,
+      dedupeSeconds: Math.floor(limits.dedupeMs / 1000),
+      rate: limits.rate,
+      tokenTtlSecondsMax: TTL_SECONDS_MAX,
+      pollMax: POLL_MAX,
+      pollWaitSecondsMax: WAIT_SECONDS_MAX,
+      pollingIdleMs,
+    },
+  }
+}

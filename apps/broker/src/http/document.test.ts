@@ -1,0 +1,46 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { openApiDocument, openApiText } from './document.ts'
+import { httpRefusals } from './refusals.ts'
+
+test('everything it refers to is in it, and every request but those for a token needs one', () => {
+  const { paths, components } = openApiDocument()
+  const referred = [...openApiText().matchAll(/"#\/components\/schemas\/(\w+)"/g)].map(([, name]) => name)
+  expect(Object.keys(components?.schemas ?? {})).toEqual(expect.arrayContaining(referred))
+  const operations = Object.entries(paths ?? {}).flatMap(([path, item]) =>
+    Object.entries(item).map(([method, { security }]) => [`${method} ${path}`, security !== undefined]),
+  )
+  expect(operations).toEqual([
+    ['post /v1/token/challenge', false],
+    ['post /v1/token', false],
+    ['delete /v1/token', true],
+    ['post /v1/send', true],
+    ['post /v1/broadcast', true],
+    ['get /v1/inbox', true],
+    ['post /v1/settle', true],
+    ['post /v1/lookup', true],
+    ['get /v1/groups', true],
+    ['post /v1/rosters', true],
+    ['post /v1/meshes/{mesh}/attachments', true],
+    ['get /v1/meshes/{mesh}/attachments/{id}', true],
+    ['delete /v1/meshes/{mesh}/attachments/{id}', true],
+    ['post /v1/meshes/{mesh}/attachments/{id}/complete', true],
+    ['put /v1/meshes/{mesh}/spaces/{space}', true],
+    ['get /v1/meshes/{mesh}/spaces/{space}', true],
+    ['get /v1/meshes/{mesh}/spaces/{space}/members', true],
+    ['post /v1/meshes/{mesh}/spaces/{space}/grants', true],
+    ['delete /v1/meshes/{mesh}/spaces/{space}/grants/{keyEpoch}', true],
+    ['post /v1/meshes/{mesh}/spaces/{space}/entries', true],
+    ['get /v1/meshes/{mesh}/state', true],
+    ['get /v1/meshes/{mesh}/history', true],
+    ['put /v1/meshes/{mesh}/attachments/{id}/chunks/{chunk}', true],
+    ['get /v1/meshes/{mesh}/attachments/{id}/chunks/{chunk}', true],
+  ])
+})
+
+test('the specification has every code with its status and meaning', () => {
+  const specification = readFileSync(join(import.meta.dirname, '../../../../docs/PROTOCOL.md'), 'utf8')
+  for (const [code, { status, meaning }] of Object.entries(httpRefusals))
+    expect(specification).toContain(`\n| ${status} | \`${code}\` | ${meaning} |\n`)
+})

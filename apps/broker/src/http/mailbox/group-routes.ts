@@ -1,0 +1,70 @@
+/** The requests of the HTTP surface that concern groups. */
+import { createRoute, z } from '@hono/zod-openapi'
+import { FANOUT_MAX, GROUP_PAGE_MAX } from '@sealpost/protocol'
+import { type ObjectSchema, schemaOfField, schemaOfFrame } from '../json-schema.ts'
+import { body, hex, json, security } from '../openapi.ts'
+import { refusals, Sent, sendSchema, wire } from '../route-parts.ts'
+import { BROADCAST_DEFAULTS } from './send.ts'
+
+/** A broadcast, of whose terms each has a default; envelopes as in a send, but for terms of their own. */
+function broadcastSchema(): ObjectSchema {
+  const whole = schemaOfFrame('broadcast', { optional: Object.keys(BROADCAST_DEFAULTS) })
+  const { required: _, ...terms } = whole.properties.terms!
+  const envelopes = { type: 'array', items: sendSchema(), minItems: 1, maxItems: FANOUT_MAX } as const
+  return { ...whole, properties: { ...whole.properties, terms, envelopes } }
+}
+
+const Group = z
+  .object({
+    group: hex(16),
+    epoch: z.int().min(1),
+    owner: hex(32),
+    name: z.string(),
+    members: z.array(hex(32)),
+    statement: wire(schemaOfField('setGroup', 'statement')),
+  })
+  .openapi('Group')
+
+export const broadcast = createRoute({
+  method: 'post',
+  path: '/v1/broadcast',
+  summary: 'Send one sealed body to several peers, each with an envelope that holds the key to it',
+  security,
+  request: { body: body(wire(broadcastSchema()).openapi('Broadcast')) },
+  responses: {
+    200: json(Sent, 'What became of each envelope, in the order of the request.'),
+    ...refusals('body_malformed', 'token_invalid'),
+  },
+})
+
+export const groups = createRoute({
+  method: 'get',
+  path: '/v1/groups',
+  summary: 'List the groups that this peer belongs to or owns',
+  security,
+  request: { query: z.strictObject({ after: hex(16).default('0'.repeat(32)) }) },
+  responses: {
+    200: json(
+      z.object({ groups: z.array(Group).max(GROUP_PAGE_MAX), isLast: z.boolean() }).openapi('Groups'),
+      'The next ones behind `after`, by their ids.',
+    ),
+    ...refusals('query_malformed', 'token_invalid'),
+  },
+})
+
+export const rosters = createRoute({
+  method: 'post',
+  path: '/v1/rosters',
+  summary: 'Look up groups of the mesh, with their members',
+  security,
+  request: {
+    body: body(z.strictObject({ groups: z.array(hex(16)).min(1).max(GROUP_PAGE_MAX) }).openapi('RosterQuery')),
+  },
+  responses: {
+    200: json(
+      z.object({ groups: z.array(Group), unknown: z.array(hex(16)) }).openapi('Rosters'),
+      'Those there are, and those asked for that there are not, or no longer.',
+    ),
+    ...refusals('body_malformed', 'token_invalid'),
+  },
+})

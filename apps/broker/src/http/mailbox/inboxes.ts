@@ -1,0 +1,65 @@
+/** Which peers poll: at most one session each, and none beside a socket of the same key. */
+
+import type { Driver } from '@sealpost/driver'
+import type { Member } from '@sealpost/protocol'
+import type { Queue } from '@sealpost/queue'
+import type { Millis } from '@sealpost/std'
+import { isRefused, type Refused } from '../refusals.ts'
+import { nameOf, type TokenHolder } from '../tokens.ts'
+import type { Mailbag } from './mailbag.ts'
+import { type Poll, PolledSession, type Settling } from './polled-session.ts'
+
+/** As long as a statement may take, and a commit behind it. */
+const SETTLE_WITHIN_MS = 10_000
+
+export class Inboxes {
+  private readonly driver: Driver
+  private readonly queue: Queue
+  private readonly idleMs: Millis
+  private readonly sessions = new Map<string, PolledSession>()
+
+  constructor(driver: Driver, queue: Queue, idleMs: Millis) {
+    this.driver = driver
+    this.queue = queue
+    this.idleMs = idleMs
+  }
+
+  /**
+   * Waits for mail: an empty bag when none came. `takesOver`: in place of a socket of the same key, which ends.
+   * @throws OperatingError when the database does not answer
+   */
+  async poll(holder: TokenHolder, poll: Poll & { readonly takesOver: boolean }): Promise<Mailbag | Refused> {
+    const session = this.sessions.get(nameOf(holder)) ?? (await this.open(holder, poll))
+    return isRefused(session) ? session : session.poll(poll)
+  }
+
+  /** Resolves when all of it is committed. */
+  async settle(holder: TokenHolder, frames: readonly Settling[]): Promise<Refused | null> {
+    const session = this.sessions.get(nameOf(holder))
+    if (!session?.isOpen) return { code: 'session_over' }
+    session.settle(frames)
+    const isCommitted = await this.driver.ends.committed(session.member, SETTLE_WITHIN_MS)
+    return isCommitted ? null : { code: 'try_later', retryAfterMs: 1000 }
+  }
+
+  private async open(
+    holder: TokenHolder,
+    { max, takesOver }: { readonly max: number; readonly takesOver: boolean },
+  ): Promise<PolledSession | Refused> {
+    const { meshId, peerKey } = holder
+    if (!takesOver) await this.driver.knowsPresence(meshId)
+    if (!takesOver && this.driver.engine.presence.isServed(meshId, peerKey)) return { code: 'session_conflict' }
+    const [member] = await this.queue.findMembers(meshId, [peerKey])
+    if (!member) return { code: 'token_invalid' }
+    return this.sessions.get(nameOf(holder)) ?? this.opened(nameOf(holder), member, max)
+  }
+
+  private opened(name: string, member: Member, credit: number): PolledSession {
+    const { driver, idleMs, sessions } = this
+    const ended = () => void sessions.delete(name)
+    const session = new PolledSession(driver, member, credit, { idleMs, ended })
+    if (session.isOver) return session
+    sessions.set(name, session)
+    return session
+  }
+}

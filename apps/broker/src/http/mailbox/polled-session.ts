@@ -1,0 +1,203 @@
+/**
+ * Receiving by HTTP: all polls of a peer are one session, which ends some time after the last of its requests. It names
+ * credit only while a poll waits, so that no lease runs down in a buffer here; what is handed out and not settled
+ * comes again when its lease is over, or the session is.
+ */
+import type { SendOutcome, SocketId } from '@sealpost/core'
+import type { Connection, Driver } from '@sealpost/driver'
+import type { ClientFrame, CloseCode, FrameOf, Member, ServerFrame } from '@sealpost/protocol'
+import type { DeliveryId, Millis } from '@sealpost/std'
+import { type Refused, refusedBy } from '../refusals.ts'
+import { EMPTY, type Handed, isEmpty, type Lost, type Mailbag, type Receipt } from './mailbag.ts'
+
+export type Settling = Extract<ClientFrame, { type: 'settle' | 'retry' | 'reject' | 'extend' }>
+
+export interface Poll {
+  /** Deliveries that are handed out and not settled, at most. */
+  readonly max: number
+  readonly waitMs: Millis
+  /** The client is gone. */
+  readonly signal: AbortSignal
+}
+
+/** An answer to "is there anything" takes a claim; so long even a poll that does not wait is patient. */
+const LOOK_MS = 500
+
+interface Waiting {
+  readonly max: number
+  readonly answer: (answer: Mailbag | Refused) => void
+}
+
+const nothing = () => undefined
+
+export class PolledSession implements Connection {
+  readonly authority = ''
+  // It enrols nobody, and sends nothing that could run ahead.
+  readonly hangUp = nothing
+  readonly pause = nothing
+  readonly resume = nothing
+  readonly member: Member
+  private readonly driver: Driver
+  private readonly idleMs: Millis
+  private readonly ended: () => void
+  private readonly socket: SocketId
+  private waiting: Waiting | null = null
+  /** Pushed after its poll had been answered, and when. */
+  private readonly arrived = new Map<DeliveryId, { mail: Handed | Receipt; atMs: Millis }>()
+  private lost: Lost[] = []
+  private leaseMs: Millis = 0
+  private isLive = false
+  /** Why it is over. */
+  private refused: Refused | null = null
+  private credit: number
+  private creditSaid: number
+  private idle: ReturnType<typeof setTimeout> | undefined
+
+  /** Opens it, with room for the first poll. `idleMs`: from its last request to its end, of which `ended` is told. */
+  constructor(driver: Driver, member: Member, credit: number, options: { idleMs: Millis; ended: () => void }) {
+    this.driver = driver
+    this.member = member
+    this.idleMs = options.idleMs
+    this.ended = options.ended
+    this.credit = credit
+    this.creditSaid = credit
+    this.socket = driver.joined(this, (socket) => driver.engine.proven(socket, member, credit))
+  }
+
+  /** One poll waits at a time: a newer one takes the place of an older, whose client may be long gone. */
+  poll({ max, waitMs, signal }: Poll): Promise<Mailbag | Refused> {
+    if (this.refused) return Promise.resolve(this.refused)
+    this.answer(EMPTY)
+    clearTimeout(this.idle)
+    const early = this.take(max)
+    if (!isEmpty(early)) {
+      this.rest()
+      return Promise.resolve(early)
+    }
+    const { promise, resolve } = Promise.withResolvers<Mailbag | Refused>()
+    const waiting = { max, answer: resolve }
+    const giveUp = () => this.waiting === waiting && this.answer(EMPTY)
+    const late = setTimeout(giveUp, Math.max(waitMs, LOOK_MS))
+    signal.addEventListener('abort', giveUp)
+    this.waiting = waiting
+    if (signal.aborted) giveUp()
+    else this.name(max)
+    return promise.finally(() => clearTimeout(late))
+  }
+
+  settle(frames: readonly Settling[]): void {
+    const { driver, socket } = this
+    for (const frame of frames) driver.step(() => driver.engine.received(socket, frame))
+    if (!this.waiting) this.rest()
+  }
+
+  get isOver(): boolean {
+    return this.refused !== null
+  }
+  get isOpen(): boolean {
+    return this.isLive && !this.isOver
+  }
+
+  send(frames: readonly ServerFrame[]): SendOutcome {
+    for (const frame of frames) this.receive(frame)
+    if (this.waiting && this.arrived.size + this.lost.length > 0) this.answer(this.take(this.waiting.max))
+    return 'sent'
+  }
+
+  close(code: CloseCode, retryAfterMs: Millis): void {
+    const refused = refusedBy(code, retryAfterMs)
+    this.over(refused)
+    this.answer(refused)
+  }
+
+  ping(): void {
+    this.driver.engine.ponged(this.socket)
+  }
+
+  private receive(frame: ServerFrame): void {
+    switch (frame.type) {
+      case 'welcome':
+        return this.welcomed(frame)
+      case 'push':
+        for (const push of frame.deliveries) this.arrive(push.id, { push, terms: null })
+        return
+      case 'pushWith':
+      case 'pushBody':
+        for (const item of frame.deliveries) this.arrive(item.push.id, item)
+        return
+      case 'receipts':
+        for (const item of frame.items) this.arrive(item.id, item)
+        return
+      case 'recovered':
+        this.lost.push(...frame.lost)
+        return
+      case 'goaway':
+        return this.answer({ code: 'restarting', retryAfterMs: frame.retryAfterMs })
+      default: // whispers and presence are for those who listen
+    }
+  }
+
+  private welcomed({ leaseMs }: FrameOf<'welcome'>): void {
+    this.isLive = true
+    this.leaseMs = leaseMs
+    queueMicrotask(() => this.sayCredit())
+  }
+
+  private arrive(id: DeliveryId, mail: Handed | Receipt): void {
+    this.arrived.delete(id) // pushed again: once is enough
+    this.arrived.set(id, { mail, atMs: performance.now() })
+  }
+
+  /** What has waited here for longer than its lease will come again. */
+  private take(max: number): Mailbag {
+    const since = performance.now() - this.leaseMs
+    const deliveries: Handed[] = []
+    const receipts: Receipt[] = []
+    for (const [id, { mail, atMs }] of this.arrived) {
+      if (deliveries.length + receipts.length === max) break
+      this.arrived.delete(id)
+      if (atMs <= since) continue
+      if ('push' in mail) deliveries.push(mail)
+      else receipts.push(mail)
+    }
+    return { deliveries, receipts, lost: this.lost.splice(0) }
+  }
+
+  private answer(answer: Mailbag | Refused): void {
+    const { waiting } = this
+    if (!waiting) return
+    this.waiting = null
+    waiting.answer(answer)
+    this.rest()
+    this.name(0)
+  }
+
+  /** The engine may be in the middle of a step that pushes to us, so it is told afterwards. */
+  private name(credit: number): void {
+    this.credit = credit
+    queueMicrotask(() => this.sayCredit())
+  }
+
+  private sayCredit(): void {
+    const { driver, socket, credit } = this
+    if (!this.isOpen || credit === this.creditSaid) return
+    this.creditSaid = credit
+    driver.step(() => driver.engine.received(socket, { type: 'credit', credit }))
+  }
+
+  private rest(): void {
+    clearTimeout(this.idle)
+    if (this.refused) return
+    this.idle = setTimeout(() => {
+      this.over({ code: 'session_over' })
+      this.driver.disconnected(this.socket)
+    }, this.idleMs)
+    this.idle.unref()
+  }
+
+  private over(refused: Refused): void {
+    clearTimeout(this.idle)
+    this.refused = refused
+    this.ended()
+  }
+}

@@ -1,0 +1,188 @@
+/** The requests of the HTTP surface: what each takes and answers. The OpenAPI document is made from these. */
+import { createRoute, z } from '@hono/zod-openapi'
+import { BATCH_MAX, FRAME_BYTES_MAX, LOOKUP_MAX, UNPROVEN_FRAME_BYTES_MAX } from '@sealpost/protocol'
+import { attachmentRoutes, chunkRoutes } from '../../attachments/http-routes.ts'
+import { history, state } from '../../history/http-replay-routes.ts'
+import { postEntries, putGrants, spaceRoutes } from '../../spaces/http-routes.ts'
+import { type JsonSchema, schemaOfField, schemaOfFrame, schemaOfItem } from '../json-schema.ts'
+import { body, hex, json, security } from '../openapi.ts'
+import { base64url, listOf, refusals, Sent, sendSchema, wholeNumber, wire } from '../route-parts.ts'
+import { TTL_SECONDS_MAX } from '../tokens.ts'
+import { broadcast, groups, rosters } from './group-routes.ts'
+
+export const WAIT_SECONDS_MAX = 30
+export const POLL_MAX = 256
+const POLL_USUAL = 32
+
+/** A push, and beside its fields the terms of its sender, if it named any, and the body of a broadcast. */
+function deliverySchema(): JsonSchema {
+  const { terms, body } = schemaOfItem('pushBody', 'deliveries').properties
+  const push = schemaOfItem('push', 'deliveries')
+  return { ...push, properties: { ...push.properties, terms, body } }
+}
+
+/** A send, and beside its fields the terms, of which each has a default. */
+function envelopeSchema(): JsonSchema {
+  const { required: _, ...terms } = schemaOfItem('sendWith', 'envelopes').properties.terms!
+  const send = sendSchema()
+  return { ...send, properties: { ...send.properties, terms } }
+}
+
+export const challenge = createRoute({
+  method: 'post',
+  path: '/v1/token/challenge',
+  summary: 'Ask for a challenge, good once and for `authWithinMs`',
+  responses: { 200: json(wire(schemaOfFrame('hello')).openapi('Challenge'), 'What is to be signed.'), ...refusals() },
+})
+
+export const token = createRoute({
+  method: 'post',
+  path: '/v1/token',
+  summary: 'Ask for a token with a signed challenge',
+  request: {
+    body: body(
+      z
+        .strictObject({
+          version: z.int().min(0).max(0xffff),
+          meshId: hex(16),
+          peerKey: hex(32),
+          connectionId: base64url(16),
+          clientNonce: base64url(32),
+          ttlSeconds: z.int().min(1).max(TTL_SECONDS_MAX),
+          signature: base64url(64),
+        })
+        .openapi('TokenRequest'),
+    ),
+  },
+  responses: {
+    200: json(z.object({ token: z.string(), expiresAtMs: z.int(), proof: base64url(64) }).openapi('Token'), 'A token.'),
+    ...refusals(
+      'body_malformed',
+      'version_unsupported',
+      'challenge_invalid',
+      'auth_failed',
+      'revoked',
+      'too_many_tokens',
+    ),
+  },
+})
+
+export const revoke = createRoute({
+  method: 'delete',
+  path: '/v1/token',
+  summary: 'Revoke the token of this request',
+  security,
+  responses: { 204: { description: 'It is good no longer.' }, ...refusals('token_invalid') },
+})
+
+export const send = createRoute({
+  method: 'post',
+  path: '/v1/send',
+  summary: 'Send sealed envelopes',
+  security,
+  request: {
+    body: body(
+      z
+        .strictObject({
+          envelopes: z.array(wire(envelopeSchema()).openapi('Envelope')).min(1).max(BATCH_MAX),
+        })
+        .openapi('Send'),
+    ),
+  },
+  responses: {
+    200: json(Sent, 'What became of each, in the order of the request.'),
+    ...refusals('body_malformed', 'token_invalid'),
+  },
+})
+
+export const inbox = createRoute({
+  method: 'get',
+  path: '/v1/inbox',
+  summary: 'Wait for deliveries',
+  security,
+  request: {
+    query: z.strictObject({
+      waitSeconds: wholeNumber(WAIT_SECONDS_MAX, 0),
+      max: wholeNumber(POLL_MAX, POLL_USUAL, 1),
+      takeover: z.enum(['true', 'false']).optional(),
+    }),
+  },
+  responses: {
+    200: json(
+      z
+        .object({
+          deliveries: z.array(wire(deliverySchema()).openapi('Delivery')),
+          receipts: z.array(wire(schemaOfItem('receipts', 'items')).openapi('Receipt')),
+          lost: z.array(wire(schemaOfItem('recovered', 'lost')).openapi('Lost')),
+        })
+        .openapi('Inbox'),
+      'Leased deliveries and receipts, and what was lost; nothing when nothing came in time.',
+    ),
+    ...refusals('query_malformed', 'token_invalid', 'revoked', 'session_conflict', 'superseded'),
+  },
+})
+
+/** Decoded as the frames of the same names. */
+export const Settle = z
+  .strictObject({
+    settle: listOf(schemaOfField('settle', 'ids')),
+    retry: listOf(schemaOfField('retry', 'items')),
+    reject: listOf(schemaOfField('reject', 'items')),
+    extend: wire(schemaOfFrame('extend')).optional(),
+  })
+  .openapi('Settle')
+
+export const settle = createRoute({
+  method: 'post',
+  path: '/v1/settle',
+  summary: 'Settle deliveries, give them back, reject them, or keep them longer',
+  security,
+  request: {
+    body: body(Settle),
+  },
+  responses: {
+    204: { description: 'All of it is committed.' },
+    ...refusals('body_malformed', 'token_invalid', 'session_over'),
+  },
+})
+
+export const lookup = createRoute({
+  method: 'post',
+  path: '/v1/lookup',
+  summary: 'Look up the key bindings to seal for',
+  security,
+  request: { body: body(z.strictObject({ peers: z.array(hex(32)).min(1).max(LOOKUP_MAX) }).openapi('Lookup')) },
+  responses: {
+    200: json(wire(schemaOfFrame('directory', { without: ['ref'] })).openapi('Directory'), 'Who is known.'),
+    ...refusals('body_malformed', 'token_invalid'),
+  },
+})
+
+/** The routes of clients that have no token yet. */
+export const unprovenRoutes = [challenge, token]
+export { broadcast, groups, rosters }
+export const peerRoutes = [
+  revoke,
+  send,
+  broadcast,
+  inbox,
+  settle,
+  lookup,
+  groups,
+  rosters,
+  ...attachmentRoutes,
+  ...spaceRoutes,
+  state,
+  history,
+]
+export { chunkRoutes }
+
+type Route = (typeof unprovenRoutes | typeof peerRoutes)[number]
+const LARGE_BODIES: readonly Route[] = [send, broadcast, settle, putGrants, postEntries]
+const BODY_BYTES_MAX = 32 * 1024
+
+/** Bytes that the body of this request may have. */
+export function bodyBytesMax(route: Route): number {
+  if (unprovenRoutes.some((each) => each === route)) return UNPROVEN_FRAME_BYTES_MAX
+  return LARGE_BODIES.includes(route) ? FRAME_BYTES_MAX : BODY_BYTES_MAX
+}

@@ -1,0 +1,162 @@
+/**
+ * Sending by HTTP: each request is a session of its own that only sends. So it disturbs no socket of its peer, its order
+ * is that of its list, and a bar after a refusal ends with it.
+ */
+import type { SendOutcome } from '@sealpost/core'
+import type { Connection, Driver } from '@sealpost/driver'
+import {
+  decodeFields,
+  type FrameOf,
+  type Member,
+  NO_THREAD,
+  type RefusalCode,
+  type SendTerms,
+  type ServerFrame,
+} from '@sealpost/protocol'
+import type { EnvelopeId, Millis } from '@sealpost/std'
+
+export type EnvelopeOutcome =
+  | { envelopeId: EnvelopeId; status: 'stored' | 'duplicate' }
+  | { envelopeId: EnvelopeId; status: 'refused'; code: RefusalCode; retryAfterMs: Millis }
+
+/** What one request sends. The ids of its envelopes are distinct. */
+export type Sending = FrameOf<'sendWith'> | FrameOf<'broadcast'>
+type SendItem = FrameOf<'send'>['envelopes'][number]
+type Fields = Readonly<Record<string, unknown>>
+
+/** What an envelope need not name, and what its terms need not. */
+export const ENVELOPE_DEFAULTS = { priority: 'next', ttlSeconds: 0 } as const
+const TERMS_DEFAULTS: SendTerms = {
+  notBeforeMs: 0,
+  receipts: 'none',
+  thread: NO_THREAD,
+  hops: 0,
+  noAutoReply: false,
+  ifOnline: false,
+}
+
+const { notBeforeMs: _, ifOnline: __, ...SHARED_TERMS_DEFAULTS } = TERMS_DEFAULTS
+/** What a broadcast need not name. */
+export const BROADCAST_DEFAULTS = { group: '0'.repeat(32), rosterEpoch: 0, terms: SHARED_TERMS_DEFAULTS } as const
+
+/**
+ * Envelopes as in the JSON form of `send`, each with its `terms` or none, and without `isHead`: the first of each lane is
+ * its head, since a request waits for no other. `null`: malformed, or an id twice.
+ */
+export function readEnvelopes(items: readonly unknown[]): Sending | null {
+  if (!items.every(isEnvelope) || !items.every(areTermsPlain)) return null
+  const envelopes = items.map(({ terms, ...send }) => ({
+    send: withDefaults(send),
+    terms: { ...TERMS_DEFAULTS, ...(terms as Fields) },
+  }))
+  const decoded = decodeFields('sendWith', { envelopes })
+  if (!decoded.ok) return null
+  const { frame } = decoded
+  const heads = headsOf(frame.envelopes.map(({ send }) => send))
+  return heads && { ...frame, envelopes: frame.envelopes.map(({ terms }, i) => ({ send: heads[i]!, terms })) }
+}
+
+/** The fields of a `broadcast`, its envelopes as in a send. `null`: as above. */
+export function readBroadcast(fields: unknown): Sending | null {
+  if (!isObject(fields) || !areTermsPlain(fields) || !Array.isArray(fields.envelopes)) return null
+  if (!fields.envelopes.every(isEnvelope)) return null
+  const terms = { ...SHARED_TERMS_DEFAULTS, ...(fields.terms as Fields) }
+  const envelopes = fields.envelopes.map(withDefaults)
+  const decoded = decodeFields('broadcast', { ...BROADCAST_DEFAULTS, ...fields, terms, envelopes })
+  if (!decoded.ok) return null
+  const heads = headsOf(decoded.frame.envelopes)
+  return heads && { ...decoded.frame, envelopes: heads }
+}
+
+function headsOf(sends: readonly SendItem[]): SendItem[] | null {
+  if (new Set(sends.map(({ envelopeId }) => envelopeId)).size < sends.length) return null
+  const lanes = new Set<string>()
+  return sends.map((send) => {
+    const lane = send.recipient + send.priority
+    const isHead = !lanes.has(lane)
+    lanes.add(lane)
+    return { ...send, isHead }
+  })
+}
+
+const isObject = (value: unknown): value is Fields =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
+const isEnvelope = (item: unknown): item is Fields => isObject(item) && !Object.hasOwn(item, 'isHead')
+const areTermsPlain = ({ terms }: Fields): boolean => terms === undefined || isObject(terms)
+const withDefaults = (send: Fields): Fields => ({ ...ENVELOPE_DEFAULTS, ...send, isHead: false })
+
+/** Shorter than clients and proxies wait, longer than a database that answers at all. */
+const ANSWER_WITHIN_MS = 20_000
+const UNAVAILABLE_RETRY_MS = 1000
+
+/** @returns an outcome for each envelope, in their order */
+export async function sendOnce(driver: Driver, from: Member, sending: Sending): Promise<EnvelopeOutcome[]> {
+  const ids = idsOf(sending)
+  const request = new SendRequest(ids.length)
+  const socket = driver.joined(request, (socket) => driver.engine.provenSender(socket, from))
+  const late = setTimeout(() => request.end(), ANSWER_WITHIN_MS)
+  try {
+    driver.step(() => driver.engine.received(socket, sending))
+    await request.ended
+  } finally {
+    clearTimeout(late)
+    driver.disconnected(socket)
+  }
+  return ids.map((envelopeId) => request.outcomeOf(envelopeId))
+}
+
+function idsOf(sending: Sending): EnvelopeId[] {
+  return sending.type === 'broadcast'
+    ? sending.envelopes.map(({ envelopeId }) => envelopeId)
+    : sending.envelopes.map(({ send }) => send.envelopeId)
+}
+
+const nothing = () => undefined
+
+class SendRequest implements Connection {
+  readonly authority = ''
+  // A request lives too briefly to be silent, and is read whole before it is sent.
+  readonly ping = nothing
+  readonly pause = nothing
+  readonly resume = nothing
+  readonly ended: Promise<void>
+  readonly end: () => void
+  private readonly count: number
+  private readonly outcomes = new Map<EnvelopeId, EnvelopeOutcome>()
+
+  constructor(count: number) {
+    this.count = count
+    const { promise, resolve } = Promise.withResolvers<void>()
+    this.ended = promise
+    this.end = resolve
+  }
+
+  send(frames: readonly ServerFrame[]): SendOutcome {
+    for (const frame of frames) {
+      if (frame.type === 'ack') for (const item of frame.items) this.acked(item)
+      if (frame.type === 'nack') for (const item of frame.items) this.note({ ...item, status: 'refused' })
+    }
+    if (this.outcomes.size === this.count) this.end()
+    return 'sent'
+  }
+
+  close(): void {
+    this.end()
+  }
+  hangUp(): void {
+    this.end()
+  }
+
+  /** What has no answer may be stored. */
+  outcomeOf(envelopeId: EnvelopeId): EnvelopeOutcome {
+    const unknown = { envelopeId, status: 'refused', code: 'unavailable', retryAfterMs: UNAVAILABLE_RETRY_MS } as const
+    return this.outcomes.get(envelopeId) ?? unknown
+  }
+
+  private acked({ envelopeId, isDuplicate }: FrameOf<'ack'>['items'][number]): void {
+    this.note({ envelopeId, status: isDuplicate ? 'duplicate' : 'stored' })
+  }
+  private note(outcome: EnvelopeOutcome): void {
+    this.outcomes.set(outcome.envelopeId, outcome)
+  }
+}

@@ -1,0 +1,11 @@
+/** How a whole request is refused. */
+import type { Context } from 'hono'
+import { httpRefusals, type Refused } from './refusals.ts'
+
+export function refuse(c: Context, { code, retryAfterMs }: Refused) {
+  const { status } = httpRefusals[code]
+  if (status === 401) c.header('WWW-Authenticate', 'Bearer')
+  if (retryAfterMs !== undefined) c.header('Retry-After', String(Math.ceil(retryAfterMs / 1000)))
+  const refusal = retryAfterMs === undefined ? { code } : { code, retryAfterMs: Math.ceil(retryAfterMs) }
+  return c.json(refusal, status as Exclude<typeof status, 405>)
+}

@@ -1,0 +1,79 @@
+/** Puts the parts of HTTP for clients without a socket together. */
+
+import type { Driver } from '@sealpost/driver'
+import type { Database } from '@sealpost/pg'
+import type { FrameOf } from '@sealpost/protocol'
+import type { Queue } from '@sealpost/queue'
+import type { Millis } from '@sealpost/std'
+import type { AttachmentParts } from '../attachments/http.ts'
+import type { Authenticator } from '../directory/authenticator.ts'
+import type { Replays } from '../history/replays.ts'
+import type { Intakes } from '../server/intake.ts'
+import type { SpaceDesk } from '../spaces/space-service.ts'
+import type { Log } from '../telemetry/log.ts'
+import { apiRoutes } from './api.ts'
+import { Challenges } from './challenges.ts'
+import { type Rate, RequestLimits } from './limits.ts'
+import { GroupRosters } from './mailbox/groups.ts'
+import { Inboxes } from './mailbox/inboxes.ts'
+import { Tokens } from './tokens.ts'
+
+interface Parts {
+  readonly driver: Driver
+  readonly queue: Queue
+  readonly db: Database
+  readonly authenticator: Authenticator
+  readonly attachments: AttachmentParts
+  readonly spaces: SpaceDesk
+  readonly replays: Replays
+  readonly log: Log
+}
+
+interface Options {
+  readonly greet: () => FrameOf<'hello'>
+  readonly pollingIdleMs: Millis
+  /** Requests of one peer; `null` switches the limits of rates off. */
+  readonly rate: Rate | null
+  /** Bytes that a peer may have parsed, over HTTP and its socket; `null`: any number. */
+  readonly intakes: Intakes | null
+}
+
+/** A handshake costs both sides a signature and a look into the database. */
+const UNPROVEN_RATE: Rate = { perSecond: 20, burst: 100 }
+const UNPROVEN_AT_A_TIME = 64
+/** A send of one peer is at most as large as a frame: so much it may have in memory. */
+const PEER_AT_A_TIME = 16
+const ENDS_WITHIN_MS = 1000
+
+export function openApi(parts: Parts, { greet, pollingIdleMs, rate, intakes }: Options) {
+  const { driver, queue, db, authenticator, attachments, spaces, replays, log } = parts
+  const challenges = new Challenges(greet)
+  const unproven = new RequestLimits(rate && UNPROVEN_RATE, UNPROVEN_AT_A_TIME)
+  const peers = new RequestLimits(rate, PEER_AT_A_TIME)
+  const tokens = new Tokens({ db, authenticator, challenges })
+  const groups = new GroupRosters(db)
+  const inboxes = new Inboxes(driver, queue, pollingIdleMs)
+  const app = apiRoutes({
+    driver,
+    queue,
+    tokens,
+    challenges,
+    inboxes,
+    groups,
+    attachments,
+    spaces,
+    replays,
+    unproven,
+    intakes,
+    peers,
+    log,
+  })
+  return {
+    app,
+    /** Resolves when every request is answered, or has had the time for it. */
+    ended: async (): Promise<void> => {
+      const deadline = performance.now() + ENDS_WITHIN_MS
+      while (!(peers.isIdle && unproven.isIdle) && performance.now() < deadline) await Bun.sleep(10)
+    },
+  }
+}

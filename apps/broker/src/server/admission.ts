@@ -1,0 +1,230 @@
+/**
+ * Admission control: refuses connections and requests that a browser, an address or a crowd may not make, before anything
+ * is spent on them. The order of the checks is part of docs/PROTOCOL.md.
+ */
+import { Rates } from '@sealpost/core'
+import { normalizeAuthority } from '@sealpost/identity'
+import { chooseSubprotocol } from '@sealpost/protocol'
+import type { Millis } from '@sealpost/std'
+import type { Rate } from '../http/limits.ts'
+import { Addresses, type Proxies } from './addresses.ts'
+import { UnprovenConnections } from './unproven-connections.ts'
+
+export interface AdmissionLimits {
+  readonly socketsPerIp: number
+  readonly unprovenPerIp: number
+  readonly unprovenMax: number
+  /** New connections of one address. */
+  readonly upgrades: Rate
+  /** Its requests by HTTP. */
+  readonly requests: Rate
+  /** Beside them its chunks of attachments. */
+  readonly chunks: Rate
+}
+
+export interface AdmissionOptions {
+  readonly host: string
+  readonly authorities: readonly string[]
+  readonly origins: readonly string[]
+  /** Pages of the broker's own origins may connect, too. */
+  readonly isDemoOn: boolean
+  readonly proxies: Proxies
+  /** `null` switches them off. */
+  readonly limits: AdmissionLimits | null
+}
+
+interface AdmissionParts {
+  /** The broker has more to do than it can. */
+  readonly isOverloaded: () => boolean
+  /** There are too few descriptors for more connections; requests are served. */
+  readonly hasNoRoom: () => boolean
+  readonly refused: (code: string) => void
+}
+
+/** A connection without a proven key. */
+export interface Evictable {
+  /** Closes it to make room for another. */
+  evict(): void
+}
+
+/** The open connections of one client address. */
+interface AddressCounts {
+  sockets: number
+  unproven: number
+}
+
+const FORGET_EVERY_MS = 10_000
+/** Bytes that clients of one address may have parsed before they prove a key: `auth` has about 300, `enrol` 2,000. */
+const UNPROVEN_BYTE_RATE: Rate = { perSecond: 64 * 1024, burst: 1024 * 1024 }
+const CHUNK_PATH = /^\/v1\/meshes\/[^/]+\/attachments\/[^/]+\/chunks\/[^/]+$/
+
+export class AdmissionControl {
+  isClosed = false
+  private authorities: ReadonlySet<string> = new Set()
+  private readonly options: AdmissionOptions
+  private readonly parts: AdmissionParts
+  private readonly addresses: Addresses
+  private readonly addressCounts = new Map<string, AddressCounts>()
+  private readonly unproven = new UnprovenConnections<Evictable>()
+  private readonly upgrades: Rates | null
+  private readonly requests: Rates | null
+  private readonly chunks: Rates | null
+  private readonly unprovenBytes: Rates | null
+
+  constructor(options: AdmissionOptions, parts: AdmissionParts) {
+    this.options = options
+    this.parts = parts
+    this.addresses = new Addresses(options.proxies)
+    const { limits } = options
+    this.upgrades = limits && new Rates(limits.upgrades)
+    this.requests = limits && new Rates(limits.requests)
+    this.chunks = limits && new Rates(limits.chunks)
+    this.unprovenBytes = limits && new Rates(UNPROVEN_BYTE_RATE)
+    if (limits) setInterval(() => this.forget(), FORGET_EVERY_MS).unref()
+  }
+
+  open(port: number): void {
+    const own = ['localhost', '127.0.0.1', '[::1]'].map((host) => `${host}:${port}`)
+    this.authorities = new Set([...own, authorityWith(this.options.host, port), ...this.options.authorities])
+  }
+
+  /** The client address that every limit counts: an IPv4 address, or the /64 of an IPv6 one. */
+  clientAddressOf(request: Request, connection: string): string {
+    return this.addresses.clientOf(request.headers, connection)
+  }
+
+  /** The name under which the client reached us, with its port; none of ours when it is a page's rebound name. */
+  authorityOf(request: Request): string | undefined {
+    const host = request.headers.get('host')?.toLowerCase() ?? ''
+    return [host, `${host}:443`, `${host}:80`].find((name) => this.authorities.has(name))
+  }
+
+  upgradeRefusal(request: Request, clientAddress: string): Response | null {
+    return this.malformed(request) ?? this.crowded(clientAddress)
+  }
+
+  /** Of any request by HTTP. */
+  requestRefusal(clientAddress: string, pathname: string): Response | null {
+    return this.tooFast(CHUNK_PATH.test(pathname) ? this.chunks : this.requests, clientAddress)
+  }
+
+  apiRefusal(request: Request): Response | null {
+    if (this.isClosed) return this.refuse(503, 'restarting', 1000)
+    if (!this.authorityOf(request)) return this.refuse(421, 'wrong_authority')
+    if (!this.isOriginAllowed(request)) return this.refuse(403, 'origin_not_allowed')
+    if (this.parts.isOverloaded()) return this.refuse(503, 'try_later', 2000)
+    return null
+  }
+
+  /** Counts bytes that a client wants parsed before its key is proven, and returns 0; or when to come again. */
+  chargeUnproven(clientAddress: string, bytes: number): Millis {
+    return this.unprovenBytes?.take(clientAddress, performance.now(), bytes) ?? 0
+  }
+
+  /** Counts bytes that were read of it though it had none left: it is refused until they are paid. */
+  oweUnproven(clientAddress: string, bytes: number): void {
+    this.unprovenBytes?.charge(clientAddress, performance.now(), bytes)
+  }
+
+  /** Over the number of connections without a proven key, the one that makes room is closed. */
+  entered(clientAddress: string, connection: Evictable): void {
+    const counts = this.addressCounts.get(clientAddress) ?? { sockets: 0, unproven: 0 }
+    counts.sockets += 1
+    counts.unproven += 1
+    this.addressCounts.set(clientAddress, counts)
+    if (this.isFull) this.makeRoomFor(clientAddress)
+    this.unproven.add(connection, clientAddress, performance.now())
+  }
+
+  /** Its first frame has come. */
+  heard(connection: Evictable): void {
+    this.unproven.heard(connection)
+  }
+
+  proven(clientAddress: string, connection: Evictable): void {
+    const counts = this.addressCounts.get(clientAddress)
+    if (counts) counts.unproven -= 1
+    this.unproven.delete(connection)
+  }
+
+  left(clientAddress: string, connection: Evictable, wasProven: boolean): void {
+    this.unproven.delete(connection)
+    const counts = this.addressCounts.get(clientAddress)
+    if (!counts) return
+    counts.sockets -= 1
+    if (!wasProven) counts.unproven -= 1
+    if (counts.sockets === 0) this.addressCounts.delete(clientAddress)
+  }
+
+  refuse(status: number, code: string, retryAfterMs?: Millis, headers: Record<string, string> = {}): Response {
+    this.parts.refused(code)
+    if (retryAfterMs === undefined) return Response.json({ code }, { status, headers })
+    const later = { 'Retry-After': String(Math.ceil(retryAfterMs / 1000)) }
+    return Response.json({ code, retryAfterMs: Math.ceil(retryAfterMs) }, { status, headers: { ...headers, ...later } })
+  }
+
+  private malformed(request: Request): Response | null {
+    const { headers } = request
+    if (this.isClosed) return this.refuse(503, 'restarting', 1000)
+    if (request.method !== 'GET' || headers.has('content-length') || headers.has('transfer-encoding'))
+      return this.refuse(400, 'bad_upgrade')
+    if (headers.get('upgrade')?.toLowerCase() !== 'websocket')
+      return this.refuse(426, 'upgrade_required', undefined, { Upgrade: 'websocket' })
+    if (new URL(request.url).search !== '' || headers.has('cookie')) return this.refuse(400, 'credentials_in_upgrade')
+    if (!this.authorityOf(request)) return this.refuse(421, 'wrong_authority')
+    if (!this.isOriginAllowed(request)) return this.refuse(403, 'origin_not_allowed')
+    if (!chooseSubprotocol(offeredBy(request))) return this.refuse(400, 'no_common_subprotocol')
+    return null
+  }
+
+  private crowded(clientAddress: string): Response | null {
+    const { limits } = this.options
+    if (this.parts.hasNoRoom()) return this.refuse(503, 'try_later', 2000)
+    if (!limits) return null
+    const counts = this.addressCounts.get(clientAddress)
+    if (counts && counts.sockets >= limits.socketsPerIp) return this.refuse(429, 'too_many_connections', 5000)
+    if (counts && counts.unproven >= limits.unprovenPerIp) return this.refuse(429, 'too_many_unproven', 1000)
+    const tooFast = this.tooFast(this.upgrades, clientAddress)
+    if (tooFast) return tooFast
+    const hasRoom = !this.isFull || this.unproven.victimFor(clientAddress, performance.now()) !== undefined
+    return hasRoom && !this.parts.isOverloaded() ? null : this.refuse(503, 'try_later', 2000)
+  }
+
+  private get isFull(): boolean {
+    const { limits } = this.options
+    return limits !== null && this.unproven.size >= limits.unprovenMax
+  }
+
+  private makeRoomFor(clientAddress: string): void {
+    const victim = this.unproven.victimFor(clientAddress, performance.now())
+    if (!victim) return
+    this.unproven.delete(victim)
+    victim.evict()
+  }
+
+  private tooFast(rates: Rates | null, clientAddress: string): Response | null {
+    const retryAfterMs = rates?.take(clientAddress, performance.now()) ?? 0
+    return retryAfterMs > 0 ? this.refuse(429, 'rate_limited', retryAfterMs) : null
+  }
+
+  /** A client that is no browser names none. A page of ours names the very authority that its request went to. */
+  private isOriginAllowed(request: Request): boolean {
+    const origin = request.headers.get('origin')
+    if (origin === null || this.options.origins.includes(origin)) return true
+    if (!this.options.isDemoOn || !/^https?:/.test(origin) || !URL.canParse(origin)) return false
+    return new URL(origin).origin === origin && normalizeAuthority(origin) === this.authorityOf(request)
+  }
+
+  private forget(): void {
+    this.upgrades?.forgetFull(performance.now())
+    this.requests?.forgetFull(performance.now())
+    this.chunks?.forgetFull(performance.now())
+    this.unprovenBytes?.forgetFull(performance.now())
+  }
+}
+
+export const authorityWith = (host: string, port: number): string =>
+  `${host.includes(':') ? `[${host}]` : host}:${port}`
+
+export const offeredBy = (request: Request): string[] =>
+  (request.headers.get('sec-websocket-protocol') ?? '').split(',').map((name) => name.trim())

@@ -1,0 +1,78 @@
+/** Silent connections exceed the broker's descriptor limit: the broker keeps running and serves its sessions. */
+import { readdirSync } from 'node:fs'
+import { connect, type Socket } from 'node:net'
+import { expect, test } from 'vitest'
+import { until } from '../test/process.ts'
+import { envelopeTo, sendFrame, WireClient } from '../test/wire.ts'
+import { World } from '../test/world.ts'
+
+const PRLIMIT = Bun.which('prlimit')
+/** Beside what it has open when the attack begins. */
+const ROOM = 200
+const ATTACKERS = 600
+/** Fewer than `DESCRIPTORS_FREE_MIN`. */
+const FEW = 16
+
+test.skipIf(!PRLIMIT)(
+  'the broker and its sessions survive silent connections beyond the descriptor limit, and new peers connect afterwards',
+  { timeout: 120_000 },
+  async () => {
+    await using world = await World.open({ LIMITS: 'on' })
+    const [from, to] = [await world.enrol(), await world.enrol()]
+    const [sender, recipient] = [await WireClient.enter(from), await WireClient.enter(to)]
+    const { pid, port } = world.broker
+    const open = () => readdirSync(`/proc/${pid}/fd`).length
+    const descriptors = open() + ROOM
+    Bun.spawnSync([PRLIMIT!, '--pid', String(pid), `--nofile=${descriptors}:${descriptors}`])
+
+    const attackers = Array.from({ length: ROOM - FEW }, () => silent(port))
+    await logged(world, 'descriptors.few')
+    await expect(WireClient.enter(from)).rejects.toThrow('upgrade: 503')
+    await exchange()
+
+    attackers.push(...Array.from({ length: ATTACKERS }, () => silent(port)))
+    await logged(world, 'descriptors.none')
+    await exchange()
+
+    // While the port is closed, the broker's own connections can be replaced.
+    await world.db.run(
+      (sql) => sql`
+      select pg_terminate_backend(pid) from pg_stat_activity
+      where datname = current_database() and pid <> pg_backend_pid() and application_name <> 'test'`,
+    )
+    await exchange()
+
+    for (const attacker of attackers) attacker.destroy()
+    await logged(world, 'descriptors.free')
+    const later = await WireClient.enter(await world.enrol())
+    later.destroy()
+    await exchange()
+    expect(world.broker.isAlive).toBe(true)
+    expect(await world.broker.metric('sealpost_port_closed')).toBe(0)
+    expect(world.broker.log.map(({ event }) => event)).not.toContain('broker.fault')
+
+    async function exchange() {
+      const item = envelopeTo(to)
+      // A commit whose connection was just terminated is refused as `unavailable`, and a client sends again.
+      for (;;) {
+        sender.send(sendFrame(item))
+        const { type, items } = await sender.next('ack', 'nack')
+        expect(items).toMatchObject([{ envelopeId: item.envelopeId, ...(type === 'nack' && { code: 'unavailable' }) }])
+        if (type === 'ack') break
+      }
+      expect(await recipient.deliveries(1)).toHaveLength(1)
+    }
+  },
+)
+
+const logged = (world: World, event: string) =>
+  until(`it logs ${event}`, () => {
+    if (!world.broker.isAlive) throw new Error(`the broker ended: ${world.broker.output}`)
+    return world.broker.log.some((line) => line.event === event)
+  })
+
+function silent(port: number): Socket {
+  const socket = connect({ port, host: '127.0.0.1', localAddress: '127.66.6.6' })
+  socket.on('error', () => undefined)
+  return socket
+}

@@ -1,0 +1,121 @@
+/** The certificate of the public port and its key: read from their files, checked, and read again while the broker runs. */
+import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
+import { readFile } from 'node:fs/promises'
+import { createSecureContext } from 'node:tls'
+import { type Millis, OperatingError } from '@sealpost/std'
+import type { Config } from '../config/config.ts'
+import { errorFields, type Log } from '../telemetry/log.ts'
+
+/** PEM, as the platform's server takes it. */
+export interface Tls {
+  readonly cert: string
+  readonly key: string
+  readonly notAfterMs: Millis
+}
+
+type Settings = Pick<Config, 'TLS_CERT' | 'TLS_KEY'>
+
+const LOOK_EVERY_MS: Millis = 5_000
+
+/**
+ * `null` without the settings: the port serves plain text.
+ * @throws OperatingError `tls_certificate_unreadable`, `tls_certificate_malformed`, `tls_certificate_expired`,
+ *   `tls_certificate_not_yet_valid`, `tls_key_unreadable`, `tls_key_malformed`, `tls_key_mismatched`; the sentence ends with the code
+ */
+export async function readTls(settings: Settings): Promise<Tls | null> {
+  return settings.TLS_CERT === '' ? null : checked(settings, await textsOf(settings))
+}
+
+/** Reads the files every five seconds and hands on what has changed and can be served. What can't is logged once. */
+export class TlsWatch {
+  /** The certificate that is served. */
+  current: Tls
+  readonly #settings: Settings
+  readonly #log: Log
+  readonly #renew: (tls: Tls) => void
+  readonly #timer: ReturnType<typeof setInterval>
+  /** Of the last failure, so that it is logged once. */
+  #refused: string | null = null
+
+  constructor(settings: Settings, current: Tls, parts: { readonly log: Log; readonly renew: (tls: Tls) => void }) {
+    this.current = current
+    this.#settings = settings
+    this.#log = parts.log
+    this.#renew = parts.renew
+    this.#timer = setInterval(() => void this.look(), LOOK_EVERY_MS)
+  }
+
+  async look(): Promise<void> {
+    try {
+      const texts = await textsOf(this.#settings)
+      const isKnown = texts.cert === this.current.cert && texts.key === this.current.key
+      if (!isKnown) this.#serve(checked(this.#settings, texts))
+      this.#refused = null
+    } catch (error) {
+      const { message } = error as Error
+      if (message !== this.#refused) this.#log.error('tls.not_renewed', errorFields(error))
+      this.#refused = message
+    }
+  }
+
+  stop(): void {
+    clearInterval(this.#timer)
+  }
+
+  #serve(tls: Tls): void {
+    this.#renew(tls)
+    this.current = tls
+    this.#log.info('tls.renewed', { until: new Date(tls.notAfterMs).toISOString() })
+  }
+}
+
+type Texts = Pick<Tls, 'cert' | 'key'>
+
+async function textsOf({ TLS_CERT, TLS_KEY }: Settings): Promise<Texts> {
+  const text = (name: string, path: string, code: string) =>
+    readFile(path, 'utf8').catch((cause) => refuse(code, `${name} names a file that can't be read: ${path}`, cause))
+  return {
+    cert: await text('TLS_CERT', TLS_CERT, 'tls_certificate_unreadable'),
+    key: await text('TLS_KEY', TLS_KEY, 'tls_key_unreadable'),
+  }
+}
+
+function checked({ TLS_CERT, TLS_KEY }: Settings, { cert, key }: Texts): Tls {
+  const certificate = attempt(
+    () => new X509Certificate(cert),
+    (cause) => refuse('tls_certificate_malformed', `TLS_CERT is no certificate in PEM: ${TLS_CERT}`, cause),
+  )
+  const privateKey: KeyObject = attempt(
+    () => createPrivateKey(key),
+    (cause) =>
+      refuse('tls_key_malformed', `TLS_KEY is no private key in PEM, or a passphrase locks it: ${TLS_KEY}`, cause),
+  )
+  if (!certificate.checkPrivateKey(privateKey))
+    refuse('tls_key_mismatched', `TLS_KEY is not the key of the certificate that TLS_CERT names: ${TLS_KEY}`)
+  const [notBeforeMs, notAfterMs] = [Date.parse(certificate.validFrom), Date.parse(certificate.validTo)]
+  if (Date.now() > notAfterMs)
+    refuse('tls_certificate_expired', `The certificate ${TLS_CERT} ended on ${new Date(notAfterMs).toISOString()}`)
+  if (Date.now() < notBeforeMs)
+    refuse(
+      'tls_certificate_not_yet_valid',
+      `The certificate ${TLS_CERT} begins on ${new Date(notBeforeMs).toISOString()}`,
+    )
+  attempt(
+    () => createSecureContext({ cert, key }),
+    (cause) =>
+      refuse('tls_certificate_malformed', `The chain behind the certificate can't be used: ${TLS_CERT}`, cause),
+  )
+  return { cert, key, notAfterMs }
+}
+
+function attempt<T>(act: () => T, failed: (cause: unknown) => never): T {
+  try {
+    return act()
+  } catch (cause) {
+    return failed(cause)
+  }
+}
+
+function refuse(code: string, sentence: string, cause?: unknown): never {
+  throw new OperatingError(code, `${sentence} (${code}).`, { cause })
+}

@@ -1,0 +1,60 @@
+/** By which bus this broker hears of the others, and what its operator sees of it. */
+import { readFileSync } from 'node:fs'
+import { BatchingBus, type Bus, MemoryHub, type OpenBusTransport } from '@sealpost/bus'
+import { natsTransport } from '@sealpost/bus/nats'
+import { postgresTransport } from '@sealpost/bus/postgres'
+import { OperatingError, type ShardId } from '@sealpost/std'
+import type { Config } from '../config/config.ts'
+import { errorFields, type Log } from '../telemetry/log.ts'
+import type { Metrics } from '../telemetry/metrics.ts'
+import { sharedBus } from './shared-bus.ts'
+
+interface Parts {
+  readonly incarnation: string
+  readonly shard: ShardId
+  readonly log: Log
+  readonly metrics: Metrics
+}
+
+/** It connects by itself, and a broker serves without it: what other shards have for its peers then waits for their polls. */
+export function openBus(config: Config, parts: Parts): Bus {
+  const kind = config.BUS === 'auto' ? (config.NATS_URL.length > 0 ? 'nats' : 'postgres') : config.BUS
+  const bus = kind === 'memory' ? new MemoryHub().join(parts.shard) : onWire(wireOf(kind, config, parts), parts)
+  const { counters } = bus
+  parts.metrics.count({
+    bus_hints_published: ['hints told to other shards', () => counters.published],
+    bus_hints_heard: ['hints heard of other shards', () => counters.received],
+    bus_hints_lost: [
+      'hints given up: whispers and questions while the bus was away, and any behind 50,000 that wait or as the broker closes',
+      () => counters.lost,
+    ],
+    bus_packets_dropped: ['packets on the bus that were none of a shard', () => counters.invalid],
+  })
+  parts.metrics.show({ bus_up: ['whether this shard is on the bus', () => Number(bus.isUp)] })
+  return sharedBus(bus)
+}
+
+/** Clusters that share servers of NATS are told apart by their databases. @throws OperatingError `credentials_unreadable` */
+function wireOf(kind: 'postgres' | 'nats', config: Config, { incarnation }: Parts): OpenBusTransport {
+  if (kind === 'postgres') return postgresTransport(config.DATABASE_URL)
+  const path = config.NATS_CREDENTIALS_FILE
+  const credentials = path === '' ? {} : { credentials: credentialsIn(path) }
+  return natsTransport({ urls: config.NATS_URL, cluster: incarnation, ...credentials })
+}
+
+function credentialsIn(path: string): string {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch {
+    throw new OperatingError('credentials_unreadable', `NATS_CREDENTIALS_FILE (${path}) can't be read`)
+  }
+}
+
+function onWire(open: OpenBusTransport, { shard, log }: Parts): Bus {
+  return new BatchingBus({
+    shard,
+    open,
+    up: () => log.info('bus.up'),
+    down: (error) => log.warn('bus.down', errorFields(error)),
+  })
+}

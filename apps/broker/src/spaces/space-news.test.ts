@@ -1,0 +1,72 @@
+import { type Bus, MemoryHub } from '@sealpost/bus'
+import type { GroupId, MeshId, ShardId } from '@sealpost/std'
+import { afterEach, beforeEach, expect, test } from 'vitest'
+import { sharedBus } from '../shards/shared-bus.ts'
+import { SpaceNews } from './space-news.ts'
+
+const MESH = '1a'.repeat(16) as MeshId
+const GROUP = '2a'.repeat(16) as GroupId
+
+let buses: [Bus, Bus]
+let here: SpaceNews
+let there: SpaceNews
+beforeEach(() => {
+  const hub = new MemoryHub()
+  buses = [sharedBus(hub.join('0a'.repeat(16) as ShardId)), sharedBus(hub.join('0b'.repeat(16) as ShardId))]
+  here = new SpaceNews(buses[0])
+  there = new SpaceNews(buses[1])
+})
+afterEach(() => Promise.all(buses.map((bus) => bus.close())))
+
+/** Settles when a follower of this space was woken by what happens in `act`. */
+function woken(space: MeshId | GroupId, act: () => void): Promise<void> {
+  return new Promise((resolve) => {
+    let isActing = false
+    const end = here.follow(MESH, space, () => {
+      if (!isActing) return
+      end()
+      resolve()
+    })
+    queueMicrotask(() => {
+      isActing = true
+      act()
+    })
+  })
+}
+
+test('who follows a space hears what happens in it here and on other shards', async () => {
+  await woken(MESH, () => here.happened(MESH, MESH))
+  await woken(GROUP, () => there.happened(MESH, GROUP))
+})
+
+test('who follows one space is not woken by another, nor once it has ended', () => {
+  const heard: string[] = []
+  const end = here.follow(MESH, GROUP, () => heard.push('group'))
+  here.follow(MESH, MESH, () => heard.push('mesh'))
+  here.happened(MESH, MESH)
+  here.happened(MESH, GROUP)
+  end()
+  end()
+  here.happened(MESH, GROUP)
+  expect(heard).toEqual(['mesh', 'group'])
+})
+
+test('a mesh that two parts follow is followed until both have let go', async () => {
+  const calls: string[] = []
+  const bus = sharedBus({
+    ...buses[0],
+    counters: buses[0].counters,
+    follow: (meshId) => calls.push(`follow ${meshId}`),
+    unfollow: (meshId) => calls.push(`unfollow ${meshId}`),
+  } as Bus)
+  const news = new SpaceNews({ ...bus, subscribe: () => undefined })
+  const end = news.follow(MESH, MESH, () => undefined)
+  bus.follow(MESH)
+  news.follow(MESH, GROUP, () => undefined)()
+  end()
+  bus.follow(MESH)
+  bus.unfollow(MESH)
+  expect(calls).toEqual([`follow ${MESH}`])
+  bus.unfollow(MESH)
+  expect(calls).toEqual([`follow ${MESH}`, `unfollow ${MESH}`])
+})

@@ -1,0 +1,144 @@
+/**
+ * What members ask of spaces. Bytes are read and signatures checked here, in turn with those of newcomers; what stands is
+ * decided by the statements of `packages/history`.
+ */
+import { Rates } from '@sealpost/core'
+import {
+  type EntryLimits,
+  type EntryOutcome,
+  type EntryWrite,
+  EntryWriter,
+  type GrantBatch,
+  Grants,
+  type Space,
+  type SpaceMember,
+  Spaces,
+} from '@sealpost/history'
+import { readEntry, readSpace } from '@sealpost/identity'
+import type { Database, Pipeline } from '@sealpost/pg'
+import { type MeshId, type Millis, type PeerKey, type SpaceId, toHex } from '@sealpost/std'
+import type { Authenticator } from '../directory/authenticator.ts'
+import type { Rate } from '../http/limits.ts'
+import type { Refused } from '../http/refusals.ts'
+import { shareNameOf, type TokenHolder } from '../http/tokens.ts'
+import type { SpaceNews } from './space-news.ts'
+
+export interface SpaceLimits {
+  readonly entries: EntryLimits
+  readonly entryBytesMax: number
+  /** Entries of one peer; null: any number. */
+  readonly writes: Rate | null
+}
+
+interface Parts {
+  readonly asking: Database
+  /** A connection of its own, so that no message waits for entries. */
+  readonly writing: Pipeline
+  readonly authenticator: Authenticator
+  readonly news: SpaceNews
+}
+
+export type SpacePlace = { readonly meshId: MeshId; readonly spaceId: SpaceId }
+export type WriteOutcome = EntryOutcome | { readonly status: 'malformed' | 'too_large' }
+
+/** How an operator sees what is written. */
+export interface SpaceCounters {
+  written: number
+  conflicts: number
+  refused: number
+}
+
+const FORGET_EVERY_MS: Millis = 10_000
+const BUSY: Refused = { code: 'try_later', retryAfterMs: 1000 }
+
+export class SpaceDesk {
+  readonly spaces: Spaces
+  readonly grants: Grants
+  readonly counters: SpaceCounters = { written: 0, conflicts: 0, refused: 0 }
+  private readonly writer: EntryWriter
+  private readonly parts: Parts
+  private readonly limits: SpaceLimits
+  private readonly rates: Rates | null
+
+  constructor(parts: Parts, limits: SpaceLimits) {
+    this.parts = parts
+    this.limits = limits
+    this.spaces = new Spaces(parts.asking)
+    this.grants = new Grants(parts.asking)
+    this.writer = new EntryWriter(parts.writing, limits.entries)
+    this.rates = limits.writes && new Rates(limits.writes)
+    if (this.rates) setInterval(() => this.rates?.forgetFull(performance.now()), FORGET_EVERY_MS).unref()
+  }
+
+  /** Answers the epoch that stands. @throws OperatingError */
+  async put(holder: TokenHolder, place: SpacePlace, statement: Uint8Array): Promise<{ epoch: number } | Refused> {
+    if (holder.meshId !== place.meshId) return { code: 'not_owner' }
+    const terms = await this.parts.authenticator.inTurn(() => readSpace(statement) ?? 'malformed')
+    if (terms === null) return BUSY
+    if (terms === 'malformed' || terms.meshId !== place.meshId || terms.spaceId !== place.spaceId)
+      return { code: 'body_malformed' }
+    if (terms.owner !== holder.peerKey) return { code: 'not_owner' }
+    const outcome = await this.spaces.put(holder, { ...terms, statement: terms.bytes })
+    if (outcome === 'stale') return { code: 'stale_epoch' }
+    if (outcome === 'not_owner') return { code: 'not_owner' }
+    this.parts.news.changed(place.meshId, place.spaceId)
+    return { epoch: terms.epoch }
+  }
+
+  /** The space, for a member of it. @throws OperatingError */
+  async open(holder: TokenHolder, { meshId, spaceId }: SpacePlace): Promise<Space | Refused> {
+    const space = holder.meshId === meshId ? await this.spaces.find(holder, spaceId) : null
+    return space ?? { code: 'space_unknown' }
+  }
+
+  /** `isLast`: there is nobody behind them. @throws OperatingError */
+  async members(space: Space, after: PeerKey, max: number): Promise<{ members: SpaceMember[]; isLast: boolean }> {
+    const found = await this.spaces.members(space, after, max + 1)
+    return { members: found.slice(0, max), isLast: found.length <= max }
+  }
+
+  /** Answers the epoch that stood, by which its asker knows whether it was the one it expected. @throws OperatingError */
+  async grant(holder: TokenHolder, space: Space, order: GrantBatch): Promise<number> {
+    const stood = await this.grants.put(holder, space, order)
+    if (stood === order.expects) this.parts.news.changed(space.meshId, space.spaceId)
+    return stood
+  }
+
+  /** Outcomes in the order of the entries. @throws OperatingError */
+  async write(holder: TokenHolder, space: Space, entries: readonly Uint8Array[]): Promise<WriteOutcome[] | Refused> {
+    const retryAfterMs = this.rates?.take(shareNameOf(holder), performance.now(), entries.length) ?? 0
+    if (retryAfterMs > 0) return { code: 'rate_limited', retryAfterMs }
+    const read: (EntryWrite | { readonly status: 'malformed' | 'too_large' })[] = []
+    for (const bytes of entries) {
+      const entry = await this.parts.authenticator.inTurn(() => this.read(holder, space, bytes))
+      if (entry === null) return BUSY
+      read.push(entry)
+    }
+    const writes = read.filter((entry): entry is EntryWrite => !('status' in entry))
+    const outcomes = await this.writer.write(writes)
+    const byWrite = new Map(writes.map((write, i) => [write, outcomes[i]!]))
+    const all = read.map((entry) => ('status' in entry ? entry : byWrite.get(entry)!))
+    this.count(all)
+    if (outcomes.some((outcome) => outcome.status === 'done' && outcome.isNew))
+      this.parts.news.happened(space.meshId, space.spaceId)
+    return all
+  }
+
+  private read(holder: TokenHolder, { meshId, spaceId }: Space, bytes: Uint8Array) {
+    if (bytes.length > this.limits.entryBytesMax) return { status: 'too_large' } as const
+    const entry = readEntry(bytes)
+    const isOurs = entry?.meshId === meshId && entry.spaceId === spaceId && entry.author === holder.peerKey
+    if (!entry || !isOurs) return { status: 'malformed' } as const
+    const { keyHash, revision, isDeleted, keyEpoch } = entry
+    const hashes = { hash: toHex(entry.hash), formerHash: toHex(entry.prevHash) }
+    return { meshId, spaceId, keyHash, revision, isDeleted, keyEpoch, author: holder.peer, bytes, ...hashes }
+  }
+
+  private count(outcomes: readonly WriteOutcome[]): void {
+    for (const { status } of outcomes) {
+      if (status === 'done') this.counters.written += 1
+      else if (status === 'conflict') this.counters.conflicts += 1
+      else this.counters.refused += 1
+    }
+  }
+}

@@ -1,0 +1,203 @@
+/** What an operator can read: counters of the engine, sizes and times of commits and claims. */
+import type { Counters, Stage } from '@sealpost/core'
+import type { Claimed, CloseCode } from '@sealpost/protocol'
+import type { Batch } from '@sealpost/queue'
+import type { Millis } from '@sealpost/std'
+import { Counter, Gauge, Registry } from 'prom-client'
+import { type Distribution, FastHistogram, FastHistograms, register } from './fast-histogram.ts'
+import type { Traces } from './traces.ts'
+
+const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5]
+/** A send may wait for a slow commit, and for those before it. */
+const SEND_SECONDS = [...SECONDS, 5, 10, 30]
+/** A replay may be of millions of entries, and is cut after two minutes. */
+const REPLAY_SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120]
+const ROWS = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000]
+
+/** What the engine counts, under the names an operator sees. */
+const ENGINE_COUNTERS: Readonly<Record<keyof Counters, readonly [name: string, help: string]>> = {
+  accepted: ['envelopes_accepted', 'envelopes committed and acknowledged'],
+  duplicates: ['envelopes_duplicate', 'resends answered from the ledger'],
+  nacked: ['envelopes_refused', 'envelopes answered with a nack'],
+  mailboxFull: ['mailbox_full', 'envelopes refused because a mailbox, or the share of their sender in it, is full'],
+  meshFull: ['mesh_full', 'envelopes refused because a mesh, or the share of their sender in it, is full'],
+  pushed: ['deliveries_pushed', 'pushes, repeated ones included'],
+  redelivered: ['deliveries_redelivered', 'pushes after the first of a delivery'],
+  leasedOnInsert: ['deliveries_born_leased', 'pushed right after their commit, without a claim'],
+  settled: ['deliveries_settled', 'deliveries settled by their recipient'],
+  settledForeign: ['settles_ignored', 'settles, retries and rejects of deliveries the session did not hold'],
+  retried: ['deliveries_retried', 'deliveries given back by their recipient'],
+  rejected: ['deliveries_rejected', 'deliveries their recipient refused for good'],
+  extended: ['leases_extended', 'leases that their recipient let go on'],
+  ephemeralPushed: ['whispers_passed', 'ephemeral envelopes handed to an online recipient'],
+  claims: ['claims_wanted', 'wants handed to the drain worker'],
+  collected: ['deliveries_collected', 'deliveries that other shards had leased at birth, taken without a claim'],
+  fences: ['sessions_fenced', 'sessions given a new epoch after a lost answer'],
+}
+
+export type Timing = 'ack' | 'push' | 'commit'
+export class Metrics {
+  readonly registry = new Registry()
+  private readonly commitSeconds = this.histogram('commit_seconds', 'time of one group commit', SECONDS)
+  private readonly commitRows = this.histogram('commit_appends', 'envelopes in one group commit', ROWS)
+  private readonly claimSeconds = this.histogram('claim_seconds', 'time of one claim statement', SECONDS)
+  private readonly claimRows = this.histogram('claim_deliveries', 'deliveries of one claim statement', ROWS)
+  private readonly ackSeconds = this.histogram('send_ack_seconds', 'from a send that was let through to its ack', SEND_SECONDS) // biome-ignore format: one thing
+  private readonly pushSeconds = this.histogram('send_push_seconds', 'from such a send to its push, where that followed the commit at once', SEND_SECONDS) // biome-ignore format: one thing
+  private readonly settleSeconds = this.histogram(
+    'settle_seconds',
+    'from the push of a delivery to its settle, of each frame of settles the first',
+    SEND_SECONDS,
+  )
+  private readonly lagSeconds = this.histogram(
+    'event_loop_late_seconds',
+    'how late the event loop came, four looks a second',
+    SECONDS,
+  )
+  private readonly httpSeconds = register(
+    this.registry,
+    new FastHistograms({
+      name: 'sealpost_http_request_seconds',
+      help: 'from a request on the public port to the beginning of its answer, by route; a long poll waits for mail',
+      bounds: SEND_SECONDS,
+      label: 'route',
+    }),
+  )
+  private readonly replaySeconds = register(
+    this.registry,
+    new FastHistograms({
+      name: 'sealpost_replay_seconds',
+      help: 'from a request for state or history to the end of its answer, or until its reader left; not of followers',
+      bounds: REPLAY_SECONDS,
+      label: 'kind',
+    }),
+  )
+  private readonly closes = new Counter({
+    name: 'sealpost_sessions_closed_total',
+    help: 'connections this side ended, by code',
+    labelNames: ['code'],
+    registers: [this.registry],
+  })
+  private readonly away = new Counter({
+    name: 'sealpost_requests_refused_total',
+    help: 'requests and upgrades refused before anything was done for them, by code',
+    labelNames: ['code'],
+    registers: [this.registry],
+  })
+  private readonly moved = new Counter({
+    name: 'sealpost_deliveries_moved_total',
+    help: 'deliveries that left the queue unsettled, by reason',
+    labelNames: ['reason'],
+    registers: [this.registry],
+  })
+
+  private readonly stages = { ack: this.ackSeconds, push: this.pushSeconds, settle: this.settleSeconds }
+
+  /** Deliveries that left the queue unsettled. */
+  movedCount = 0
+  private readonly traces: Traces | null
+
+  /** @param traces - is told each commit and claim, too */
+  constructor(traces: Traces | null = null) {
+    this.traces = traces
+  }
+
+  /** Shows what is read at the moment of a scrape. */
+  observe(read: {
+    counters: Readonly<Counters>
+    gauges: Readonly<Record<string, readonly [string, () => number]>>
+  }): void {
+    for (const [key, [name, help]] of Object.entries(ENGINE_COUNTERS))
+      this.count({ [name]: [help, () => read.counters[key as keyof Counters]] })
+    this.show(read.gauges)
+  }
+
+  count(counters: Readonly<Record<string, readonly [help: string, read: () => number]>>): void {
+    for (const [name, [help, value]] of Object.entries(counters))
+      this.reading(Counter, `sealpost_${name}_total`, help, value)
+  }
+
+  show(gauges: Readonly<Record<string, readonly [help: string, read: () => number]>>): void {
+    for (const [name, [help, value]] of Object.entries(gauges)) this.reading(Gauge, `sealpost_${name}`, help, value)
+  }
+
+  committed(batch: Batch, tookMs: Millis): void {
+    this.commitSeconds.observe(tookMs / 1000)
+    this.commitRows.observe(batch.appends.length)
+    this.traces?.committed(batch, tookMs)
+  }
+
+  commitFailed(batch: Batch, tookMs: Millis): void {
+    this.traces?.commitFailed(batch, tookMs)
+  }
+
+  timed(stage: Stage, tookMs: Millis): void {
+    this.stages[stage].observe(tookMs / 1000)
+  }
+
+  /** The same answers, each timed. @param routeOf - names its path by a route, since a path may hold anything */
+  serving<Caller>(
+    answer: (request: Request, caller: Caller) => Response | Promise<Response>,
+    routeOf: (pathname: string) => string,
+  ): (request: Request, caller: Caller) => Promise<Response> {
+    return async (request, caller) => {
+      const startedAtMs = performance.now()
+      const response = await answer(request, caller)
+      this.httpSeconds.observe(routeOf(new URL(request.url).pathname), (performance.now() - startedAtMs) / 1000)
+      return response
+    }
+  }
+
+  replayed(kind: 'state' | 'history', tookMs: Millis): void {
+    this.replaySeconds.observe(kind, tookMs / 1000)
+  }
+
+  late(lagMs: Millis): void {
+    this.lagSeconds.observe(lagMs / 1000)
+  }
+
+  /** What was counted since the start in each bucket up to its bound, in seconds; the last one has none. */
+  get distributions(): Readonly<Record<Timing, Distribution>> {
+    const { ackSeconds: ack, pushSeconds: push, commitSeconds: commit } = this
+    return { ack: ack.distribution, push: push.distribution, commit: commit.distribution }
+  }
+
+  claimed(claimed: readonly Claimed[], tookMs: Millis): void {
+    let rows = 0
+    for (const answer of claimed) if (answer.status === 'claimed') rows += answer.deliveries.length
+    this.claimSeconds.observe(tookMs / 1000)
+    this.claimRows.observe(rows)
+    this.traces?.claimed(claimed, tookMs)
+  }
+
+  closed(code: CloseCode): void {
+    this.closes.inc({ code })
+  }
+
+  /** `code` is one of the table of refusals: never what a client wrote. */
+  turnedAway(code: string): void {
+    this.away.inc({ code })
+  }
+
+  swept(expired: number, dead: number): void {
+    this.moved.inc({ reason: 'expired' }, expired)
+    this.moved.inc({ reason: 'strikes' }, dead)
+    this.movedCount += expired + dead
+  }
+
+  private histogram(name: string, help: string, bounds: readonly number[]): FastHistogram {
+    return register(this.registry, new FastHistogram({ name: `sealpost_${name}`, help, bounds }))
+  }
+
+  private reading(Kind: typeof Counter | typeof Gauge, name: string, help: string, read: () => number): void {
+    new Kind({
+      name,
+      help,
+      registers: [this.registry],
+      collect() {
+        this.reset()
+        this.inc(read())
+      },
+    })
+  }
+}

@@ -1,0 +1,105 @@
+/**
+ * Spans for OpenTelemetry: what may be said of a piece of work is written here and nothing else. Counts and times, the route
+ * of a request and the code of a refusal; no key, no id of a mesh or a message, no byte of one, no address.
+ *
+ * Off unless an endpoint is set: then nothing of the library is even loaded.
+ */
+import type { Claimed } from '@sealpost/protocol'
+import type { Batch } from '@sealpost/queue'
+import type { Millis } from '@sealpost/std'
+import type { Config } from '../config/config.ts'
+
+export type Attributes = Readonly<Record<string, string | number>>
+
+/** Work that is over when it is told. */
+export interface Work {
+  readonly name: string
+  readonly tookMs: Millis
+  /** Asked for only when the span is kept. */
+  readonly attributes: () => Attributes
+  readonly isFailed?: boolean
+  /** Of a request: its headers name the span that it belongs to. */
+  readonly headers?: Headers
+}
+
+/** What takes spans; `traces-sdk.ts` is the one there is. */
+export interface Spans {
+  /** Those of `inner` are as long and within it. */
+  record(work: Work, inner?: Work): void
+  /** Hands over what is not sent yet. Never rejects. */
+  stop(): Promise<void>
+}
+
+export class Traces {
+  readonly #spans: Spans
+
+  constructor(spans: Spans) {
+    this.#spans = spans
+  }
+
+  /** Null: the configuration names nobody to tell. */
+  static async open(config: Config): Promise<Traces | null> {
+    if (config.OTEL_EXPORTER_OTLP_ENDPOINT === '') return null
+    const { openSpans } = await import('./traces-sdk.ts')
+    return new Traces(openSpans(config))
+  }
+
+  committed(batch: Batch, tookMs: Millis): void {
+    this.#commit(batch, { tookMs })
+  }
+
+  commitFailed(batch: Batch, tookMs: Millis): void {
+    this.#commit(batch, { tookMs, isFailed: true })
+  }
+
+  claimed(claimed: readonly Claimed[], tookMs: Millis): void {
+    const rows = () => claimed.reduce((sum, one) => sum + (one.status === 'claimed' ? one.deliveries.length : 0), 0)
+    const attributes = () => ({ 'sealpost.recipients': claimed.length, 'sealpost.rows': rows() })
+    this.#spans.record({ name: 'claim', tookMs, attributes })
+  }
+
+  /** From `hello` on. @param refused - a code of the table; null: the session is open */
+  handshake(tookMs: Millis, refused: string | null): void {
+    const attributes = () => (refused === null ? {} : { 'sealpost.refused': refused })
+    this.#spans.record({ name: 'handshake', tookMs, attributes, isFailed: refused !== null })
+  }
+
+  /** The same answers, each told. @param routeOf - names its path, which may hold anything */
+  serving<Caller>(
+    answer: (request: Request, caller: Caller) => Response | Promise<Response>,
+    routeOf: (pathname: string) => string,
+  ): (request: Request, caller: Caller) => Promise<Response> {
+    return async (request, caller) => {
+      const startedAtMs = performance.now()
+      const response = await answer(request, caller)
+      const route = routeOf(new URL(request.url).pathname)
+      const { method, headers } = request
+      this.#spans.record({
+        name: `${method} ${route}`,
+        tookMs: performance.now() - startedAtMs,
+        attributes: () => ({
+          'http.request.method': method,
+          'http.route': route,
+          'http.response.status_code': response.status,
+        }),
+        isFailed: response.status >= 500,
+        headers,
+      })
+      return response
+    }
+  }
+
+  stop(): Promise<void> {
+    return this.#spans.stop()
+  }
+
+  /** Settles go with a commit of envelopes, or by themselves when they are many. */
+  #commit({ appends, settles }: Batch, { tookMs, isFailed = false }: { tookMs: Millis; isFailed?: boolean }): void {
+    const settle = { name: 'settle', tookMs, isFailed, attributes: () => ({ 'sealpost.rows': settles.length }) }
+    if (appends.length === 0) return this.#spans.record(settle)
+    const attributes = () => ({ 'sealpost.rows': appends.length, 'sealpost.sessions': sendersOf(appends) })
+    this.#spans.record({ name: 'commit', tookMs, isFailed, attributes }, settles.length > 0 ? settle : undefined)
+  }
+}
+
+const sendersOf = (appends: Batch['appends']): number => new Set(appends.map(({ sender }) => sender)).size

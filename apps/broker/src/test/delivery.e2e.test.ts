@@ -1,0 +1,376 @@
+/** The way of a message when its recipient is away, slow, silent, or says that it failed. */
+import { connect, type Message, type Peer } from '@sealpost/sdk'
+import { test as base, describe, expect } from 'vitest'
+import { until } from './process.ts'
+import { envelopeTo, sendFrame, WireClient } from './wire.ts'
+import { type Place, World } from './world.ts'
+
+/** Each has a broker of its own and mostly waits for it. */
+const test = base.concurrent
+
+const numbers = (count: number, from = 0) => Array.from({ length: count }, (_, i) => String(from + i))
+
+/** Collects what a peer handles. */
+function collect(peer: Peer): string[] {
+  const texts: string[] = []
+  peer.onMessage((message) => void texts.push(message.text()))
+  return texts
+}
+
+/** Stores `count` envelopes and waits for their acks. */
+async function store(from: WireClient, to: Place, count: number, bytes = 64): Promise<string[]> {
+  const ids: string[] = []
+  for (let done = 0; done < count; ) {
+    const batch = Array.from({ length: Math.min(count - done, Math.floor(200_000 / (bytes + 100))) }, () =>
+      envelopeTo(to, { envelope: new Uint8Array(bytes) }),
+    )
+    from.send(sendFrame(...batch))
+    for (let acked = 0; acked < batch.length; ) acked += (await from.next('ack')).items.length
+    ids.push(...batch.map((item) => item.envelopeId))
+    done += batch.length
+  }
+  return ids
+}
+
+test('mail for an absent peer waits for it, and comes in order when it is there', async () => {
+  await using world = await World.open()
+  const [sender, absent] = [await connect(await world.enrol()), await world.enrol()]
+  await Promise.all(numbers(500).map((text) => sender.send(absent.identity.signing.publicKey, text)))
+  const recipient = await connect(absent)
+  const texts = collect(recipient)
+  await until('all came', () => texts.length === 500)
+  expect(texts).toEqual(numbers(500))
+  await until('the queue is empty', async () => (await world.count('message_queue')) === 0)
+  await Promise.all([sender.close(), recipient.close()])
+})
+
+test('urgent mail overtakes what waits, and each priority keeps its order', async () => {
+  await using world = await World.open()
+  const [sender, absent] = [await connect(await world.enrol()), await world.enrol()]
+  for (const priority of ['low', 'next', 'now'] as const)
+    for (const text of numbers(3)) await sender.send(absent.identity.signing.publicKey, priority + text, { priority })
+  const recipient = await connect(absent)
+  const texts = collect(recipient)
+  await until('all came', () => texts.length === 9)
+  expect(texts).toEqual(['now', 'next', 'low'].flatMap((priority) => numbers(3).map((text) => priority + text)))
+  await Promise.all([sender.close(), recipient.close()])
+})
+
+test('H56: a reader that never reads costs a bounded memory, loses nothing and disturbs nobody', async () => {
+  await using world = await World.open({ LEASE_MS: '300000' })
+  const [place, other] = [await world.enrol(), await world.enrol()]
+  const sender = await WireClient.enter(await world.enrol())
+  const slow = await WireClient.enter(place, { credit: 65_535 })
+  slow.pause()
+  const rssBefore = rssMb(world.broker.pid)
+  const ids = await store(sender, place, 1000, 40_000) // 40 MB
+  const bystander = await WireClient.enter(other)
+  const [first] = await store(sender, other, 1)
+  expect((await bystander.deliveries(1))[0]!.envelopeId).toBe(first)
+  // What a collection has not come to yet is no memory that it costs.
+  await until('it grew by less than 100 MB', () => rssMb(world.broker.pid) - rssBefore < 100)
+  expect(await world.broker.metric('sealpost_deliveries_pushed_total')).toBeLessThan(200)
+  expect(await world.count('message_queue')).toBeGreaterThanOrEqual(1000)
+  slow.destroy()
+  const back = await WireClient.enter(place, { credit: 65_535 })
+  const got: string[] = []
+  while (got.length < ids.length) {
+    const { deliveries } = await back.next('push')
+    got.push(...deliveries.map((delivery) => delivery.envelopeId))
+    back.send({ type: 'settle', ids: deliveries.map((delivery) => delivery.id) })
+  }
+  expect(got).toEqual(ids)
+  for (const client of [sender, bystander, back]) client.destroy()
+})
+
+test('a reader that stops for a while goes on where it was, in the same session', async () => {
+  await using world = await World.open({ LEASE_MS: '300000' })
+  const place = await world.enrol()
+  const sender = await WireClient.enter(await world.enrol())
+  const slow = await WireClient.enter(place, { credit: 65_535 })
+  slow.pause()
+  const ids = await store(sender, place, 500, 20_000)
+  slow.resume()
+  const got: string[] = []
+  while (got.length < ids.length) {
+    const { deliveries } = await slow.next('push')
+    got.push(...deliveries.map((delivery) => delivery.envelopeId))
+    slow.send({ type: 'settle', ids: deliveries.map((delivery) => delivery.id) })
+  }
+  expect(got).toEqual(ids)
+  sender.destroy()
+  slow.destroy()
+})
+
+test('H92: a push that a full socket refuses ends the session, and is delivered in order in the next one', async () => {
+  await using world = await World.open({ HEARTBEAT_MS: '120000' }) // its silence must not end it before
+  const place = await world.enrol()
+  const sender = await WireClient.enter(await world.enrol())
+  const deaf = await WireClient.enter(place)
+  const before = await store(sender, place, 3)
+  await deaf.deliveries(3)
+  deaf.pause()
+  const peers = Array(256).fill(place.identity.signing.publicKey)
+  // Each answer is about 36 KB; the sockets of the two kernels hold ten megabytes or more, the broker four more.
+  const ended = () => world.broker.metric('sealpost_sessions_closed_total{code="slow_consumer"}')
+  // No faster than a session may ask, which would end it before the answers fill its socket.
+  const fromMs = performance.now()
+  const allowed = () => 380 + ((performance.now() - fromMs) / 1000) * 15
+  const during: string[] = []
+  for (let asked = 0; !((await ended()) > 0); ) {
+    if (allowed() > 3000) throw new Error('the session never ended')
+    for (let i = 0; i < 20 && asked < allowed(); i++) deaf.send({ type: 'lookup', ref: asked++, peers })
+    during.push(...(await store(sender, place, 1)))
+  }
+  deaf.destroy()
+  const back = await WireClient.enter(place)
+  const all = await back.deliveries(3 + during.length)
+  expect(all.map((delivery) => delivery.envelopeId)).toEqual([...before, ...during])
+  await until('the memory of the dead socket is given up', () => rssMb(world.broker.pid) < 200)
+  sender.destroy()
+  back.destroy()
+})
+
+test('a sender that reads no acks stores each envelope once, however often it says it', async () => {
+  await using world = await World.open()
+  const [from, to] = [await world.enrol(), await world.enrol()]
+  const deaf = await WireClient.enter(from)
+  deaf.pause()
+  const items = Array.from({ length: 500 }, () => envelopeTo(to))
+  for (let i = 0; i < 20; i++) deaf.send(sendFrame(...items))
+  // A resend in the commit of the first copy is undecided: it is asked for again, and so is all behind it.
+  const answers = ['accepted', 'duplicate', 'refused'] as const
+  const count = async () => {
+    const counts = answers.map((name) => world.broker.metric(`sealpost_envelopes_${name}_total`))
+    return (await Promise.all(counts)).reduce((sum, n) => sum + n)
+  }
+  await until('all were answered', async () => (await count()) === 10_000)
+  expect(await world.count('message_queue')).toBe(500)
+  deaf.destroy()
+})
+
+test('who answers no ping is let go, and its mail goes to the next session', async () => {
+  await using world = await World.open({ HEARTBEAT_MS: '5000' })
+  const place = await world.enrol()
+  const sender = await WireClient.enter(await world.enrol())
+  const silent = await WireClient.enter(place)
+  silent.answersPings = false
+  const ids = await store(sender, place, 2)
+  expect(await silent.closed).toEqual({ code: 4440, reason: 'heartbeat_missed' })
+  const back = await WireClient.enter(place)
+  expect((await back.deliveries(2)).map((delivery) => delivery.envelopeId)).toEqual(ids)
+  await sender.echo()
+  sender.destroy()
+  back.destroy()
+})
+
+test('H93: credit bounds what is unsettled, and can be raised', async () => {
+  await using world = await World.open()
+  const place = await world.enrol()
+  const sender = await WireClient.enter(await world.enrol())
+  const recipient = await WireClient.enter(place, { credit: 3 })
+  const ids = await store(sender, place, 10)
+  const first = await recipient.deliveries(3)
+  await recipient.echo()
+  expect(recipient.frames.filter((frame) => frame.type === 'push')).toEqual([])
+  recipient.send({ type: 'settle', ids: [first[0]!.id] })
+  const [fourth] = await recipient.deliveries(1)
+  expect([...first, fourth!].map((delivery) => delivery.envelopeId)).toEqual(ids.slice(0, 4))
+  recipient.send({ type: 'credit', credit: 100 })
+  expect((await recipient.deliveries(6)).map((delivery) => delivery.envelopeId)).toEqual(ids.slice(4))
+  sender.destroy()
+  recipient.destroy()
+})
+
+test('no credit, no mail', async () => {
+  await using world = await World.open({ POLL_MS: '100' })
+  const place = await world.enrol()
+  const sender = await WireClient.enter(await world.enrol())
+  const recipient = await WireClient.enter(place, { credit: 0 })
+  await store(sender, place, 2)
+  await recipient.echo()
+  expect(recipient.frames.filter((frame) => frame.type === 'push')).toEqual([])
+  recipient.send({ type: 'credit', credit: 2 })
+  await recipient.deliveries(2)
+  sender.destroy()
+  recipient.destroy()
+})
+
+test('what is not settled within its lease is pushed again, and says that it is the second attempt', async () => {
+  await using world = await World.open({ LEASE_MS: '300', POLL_MS: '100' })
+  const place = await world.enrol()
+  const sender = await WireClient.enter(await world.enrol())
+  const recipient = await WireClient.enter(place)
+  const [id] = await store(sender, place, 1)
+  const [first, second] = await recipient.deliveries(2)
+  expect([first!.envelopeId, first!.attempt]).toEqual([id, 1])
+  expect([second!.envelopeId, second!.attempt, second!.id]).toEqual([id, 2, first!.id])
+  sender.destroy()
+  recipient.destroy()
+})
+
+describe('a retry', () => {
+  // The poll would bring it back as well, only much later.
+  const SLOW_POLL = { POLL_MS: '600000', LEASE_MS: '300000' }
+
+  test.each([0, 300])('after %i ms comes back by itself', async (afterMs) => {
+    await using world = await World.open(SLOW_POLL)
+    const place = await world.enrol()
+    const sender = await WireClient.enter(await world.enrol())
+    const recipient = await WireClient.enter(place)
+    await store(sender, place, 1)
+    const [first] = await recipient.deliveries(1)
+    recipient.send({ type: 'retry', items: [{ id: first!.id, afterMs }] })
+    const [second] = await recipient.deliveries(1)
+    expect([second!.id, second!.attempt]).toEqual([first!.id, 2])
+    sender.destroy()
+    recipient.destroy()
+  })
+
+  test('holds up nothing behind it', async () => {
+    await using world = await World.open(SLOW_POLL)
+    const place = await world.enrol()
+    const sender = await WireClient.enter(await world.enrol())
+    const recipient = await WireClient.enter(place)
+    await store(sender, place, 1)
+    const [first] = await recipient.deliveries(1)
+    recipient.send({ type: 'retry', items: [{ id: first!.id, afterMs: 4_000_000_000 }] })
+    await recipient.echo()
+    const ids = await store(sender, place, 3)
+    expect((await recipient.deliveries(3)).map((delivery) => delivery.envelopeId)).toEqual(ids)
+    sender.destroy()
+    recipient.destroy()
+  })
+
+  test('is what the SDK asks for when a handler throws', async () => {
+    await using world = await World.open(SLOW_POLL)
+    const [sender, recipient] = [await connect(await world.enrol()), await connect(await world.enrol())]
+    const attempts: number[] = []
+    const done = Promise.withResolvers<Message>()
+    recipient.onMessage((message) => {
+      attempts.push(message.attempt)
+      if (attempts.length === 1) throw new Error('not now')
+      done.resolve(message)
+    })
+    await sender.send(recipient.key, 'try me')
+    expect((await done.promise).text()).toBe('try me')
+    expect(attempts).toEqual([1, 2])
+    await Promise.all([sender.close(), recipient.close()])
+  })
+})
+
+test('a second connection of a key takes over: the first is told, and the new one gets everything unsettled in order', async () => {
+  await using world = await World.open()
+  const place = await world.enrol()
+  const sender = await WireClient.enter(await world.enrol())
+  const first = await WireClient.enter(place, { credit: 5 })
+  const ids = await store(sender, place, 12)
+  const held = await first.deliveries(5)
+  const second = await WireClient.enter(place)
+  expect(await first.closed).toEqual({ code: 4409, reason: 'superseded' })
+  const all = await second.deliveries(12)
+  expect(all.map((delivery) => delivery.envelopeId)).toEqual(ids)
+  expect(all.map((delivery) => delivery.attempt)).toEqual([...held.map(() => 2), ...Array(7).fill(1)])
+  sender.destroy()
+  second.destroy()
+})
+
+test('H93: after its strikes a delivery is a dead letter, and what is behind it was never held up', async () => {
+  await using world = await World.open({ STRIKES_MAX: '2', STRIKE_SPAN_MS: '1', SWEEP_MS: '50' })
+  const place = await world.enrol()
+  const sender = await WireClient.enter(await world.enrol())
+  const recipient = await WireClient.enter(place)
+  const [poison] = await store(sender, place, 1)
+  for (const attempt of [1, 2]) {
+    const [delivery] = await recipient.deliveries(1)
+    expect(delivery!.attempt).toBe(attempt)
+    // In the second pause the sweep finds it.
+    recipient.send({ type: 'retry', items: [{ id: delivery!.id, afterMs: attempt === 1 ? 0 : 600_000 }] })
+  }
+  await until('it is a dead letter', async () => (await world.count('dead_letter')) === 1)
+  const [row] = await world.db.run(
+    (sql) =>
+      sql<
+        Record<string, unknown>[]
+      >`select reason, strikes, replace(envelope_id::text, '-', '') as id from dead_letter`,
+  )
+  expect(row).toMatchObject({ reason: 'strikes', strikes: 2, id: poison })
+  const [next] = await store(sender, place, 1)
+  expect((await recipient.deliveries(1))[0]!.envelopeId).toBe(next)
+  expect(await world.broker.metric('sealpost_deliveries_moved_total{reason="strikes"}')).toBe(1)
+  sender.destroy()
+  recipient.destroy()
+})
+
+test('what is not fetched in its time becomes a row that says so, and is not pushed any more', async () => {
+  await using world = await World.open({ SWEEP_MS: '50' })
+  const place = await world.enrol()
+  const sender = await WireClient.enter(await world.enrol())
+  sender.send(sendFrame(envelopeTo(place, { ttlSeconds: 1 }), envelopeTo(place)))
+  await until('it expired', async () => (await world.count('dead_letter')) === 1)
+  const [row] = await world.db.run(
+    (sql) => sql<Record<string, unknown>[]>`select reason, envelope is null as is_body_gone from dead_letter`,
+  )
+  expect(row).toMatchObject({ reason: 'expired', is_body_gone: true })
+  const recipient = await WireClient.enter(place)
+  expect(await recipient.deliveries(1)).toHaveLength(1)
+  sender.destroy()
+  recipient.destroy()
+})
+
+describe('with the limits as they are', () => {
+  test('H55: a burst is refused with the time to wait, and the order of the rest is kept by refusing it too', async () => {
+    await using world = await World.open({ LIMITS: 'on' })
+    const place = await world.enrol()
+    const sender = await WireClient.enter(await world.enrol())
+    sender.send(sendFrame(...Array.from({ length: 600 }, () => envelopeTo(place))))
+    const codes: string[] = []
+    while (codes.length < 100) for (const item of (await sender.next('nack')).items) codes.push(item.code)
+    expect(codes[0]).toBe('rate_limited')
+    expect(new Set(codes.slice(1))).toEqual(new Set(['out_of_sequence']))
+    sender.destroy()
+  })
+
+  test('the SDK gets everything through in the end, in order', async () => {
+    await using world = await World.open({ LIMITS: 'on', RATE_PER_SECOND: '400', RATE_BURST: '100' })
+    const [sender, recipient] = [await connect(await world.enrol()), await connect(await world.enrol())]
+    const texts = collect(recipient)
+    await Promise.all(numbers(1000).map((text) => sender.send(recipient.key, text)))
+    await until('all came', () => texts.length === 1000)
+    expect(texts).toEqual(numbers(1000))
+    expect(sender.counters.nacked).toBeGreaterThan(0)
+    await Promise.all([sender.close(), recipient.close()])
+  })
+})
+
+/** Resident memory of a process of ours. */
+function rssMb(pid: number): number {
+  const { stdout } = Bun.spawnSync(['ps', '-o', 'rss=', '-p', String(pid)])
+  return Number(stdout.toString()) / 1024
+}
+
+test('what a client settles before it closes is not pushed to it again, however soon it comes back', async () => {
+  await using world = await World.open()
+  const sender = await connect(await world.enrol())
+  const heard: string[] = []
+  const next = (peer: Peer) =>
+    new Promise<void>((resolve) => {
+      peer.onMessage((message) => {
+        heard.push(message.text())
+        resolve()
+      })
+    })
+  for (let i = 0; i < 25; i++) {
+    const place = await world.enrol()
+    await sender.send(place.identity.signing.publicKey, 'first')
+    const life = await connect(place)
+    await next(life)
+    await life.close()
+    const later = await connect(place)
+    await sender.send(later.key, 'second') // what was settled and is still there comes before it
+    await next(later)
+    await later.close()
+  }
+  expect(heard).toEqual(Array.from({ length: 25 }, () => ['first', 'second']).flat())
+  await sender.close()
+})

@@ -1,0 +1,328 @@
+/** Several devices of one person: how they join, who hears them, and how one ends; and what a device is not good for. */
+import {
+  bindBoxKey,
+  createDeviceInvite,
+  generateIdentity,
+  generateSigningKeys,
+  type Identity,
+  readDeviceInvite,
+  signDevice,
+  signEnrolment,
+  signRemoval,
+  signVoucher,
+  type Transcript,
+} from '@sealpost/identity'
+import { DEVICES_MAX, type FrameOf } from '@sealpost/protocol'
+import { connect, type Message, type Peer, type PeerEvent } from '@sealpost/sdk'
+import { joinAsDevice } from '@sealpost/sdk/join'
+import { fromHex, type PeerKey } from '@sealpost/std'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { until } from './process.ts'
+import { transcriptOf, WireClient } from './wire.ts'
+import { type Place, World } from './world.ts'
+
+let world: World
+beforeAll(async () => {
+  world = await World.open()
+})
+afterAll(() => world[Symbol.asyncDispose]())
+
+const keyOf = ({ identity }: Place) => identity.signing.publicKey
+
+async function deviceOf(person: Peer, label: string): Promise<Place & { name: string }> {
+  const identity = generateIdentity()
+  return { ...(await joinAsDevice({ invite: person.users.inviteDevice(label), identity })), identity }
+}
+
+function heardBy(peer: Peer): Message[] {
+  const heard: Message[] = []
+  peer.onMessage((message) => void heard.push(message))
+  return heard
+}
+
+const texts = (heard: Message[]) => heard.map((message) => message.text())
+
+async function people() {
+  const [alice, bob] = [await world.enrol(), await world.enrol()]
+  return { alice: await connect(alice), bob: await connect(bob), places: { alice, bob } }
+}
+
+test('every device gets what is sent to the person, and its words are shown as the person', async () => {
+  const { alice, bob } = await people()
+  await using phone = await connect(await deviceOf(alice, 'phone'))
+  await using laptop = await connect(await deviceOf(alice, 'laptop'))
+  const heard = [alice, phone, laptop].map(heardBy)
+  const posted = await bob.users.send(alice.key, 'to all of you', { receipts: 'end' })
+  expect([...posted.devices.keys()].sort()).toEqual([alice.key, phone.key, laptop.key].sort())
+  expect((await posted.stored).map(({ error }) => error)).toEqual([null, null, null])
+  await until('all have it', () => heard.every((messages) => messages.length === 1))
+  for (const [message] of heard) expect(message).toMatchObject({ user: bob.key, deviceLabel: null, toUser: alice.key })
+  expect(heard.flatMap(texts)).toEqual(['to all of you', 'to all of you', 'to all of you'])
+
+  const atBob = heardBy(bob)
+  await phone.send(bob.key, 'from the phone')
+  await until('bob has it', () => atBob.length === 1)
+  expect(atBob[0]).toMatchObject({ sender: phone.key, user: alice.key, deviceLabel: 'phone' })
+  await atBob[0]!.reply('to that device only')
+  await until('the phone has it', () => heard[1]!.length === 2)
+  expect(heard.map((messages) => messages.length)).toEqual([1, 2, 1])
+  await Promise.all([alice.close(), bob.close()])
+})
+
+test('the body of a message to every device is stored once', async () => {
+  const { alice, bob } = await people()
+  const away = [await deviceOf(alice, 'phone'), await deviceOf(alice, 'laptop')]
+  await alice.close()
+  const posted = await bob.users.send(alice.key, new Uint8Array(50_000))
+  await posted.stored
+  const [row] = await world.db.run(
+    (sql) => sql<{ bodies: number; deliveries: number }[]>`
+      select count(distinct q.body_id)::int as bodies, count(*)::int as deliveries from message_queue q
+      join member m on m.mesh_id = q.mesh_id and m.peer_no = q.recipient where q.body_id is not null
+        and m.peer_key = any (${[alice.key, ...away.map(keyOf)].map((key) => `\\x${key}`)}::bytea[])`,
+  )
+  expect(row).toEqual({ bodies: 1, deliveries: 3 })
+  await bob.close()
+})
+
+test('whichever device is free takes it; with none it waits for the person', async () => {
+  const { alice, bob } = await people()
+  const phone = await connect(await deviceOf(alice, 'phone'))
+  await alice.close()
+  const atPhone = heardBy(phone)
+  expect(await bob.users.sendToAvailable(alice.key, 'to a free device')).toBe(phone.key)
+  await until('the phone has it', () => atPhone.length === 1)
+  await phone.close()
+  await expect(bob.users.sendToAvailable(alice.key, 'now', { ifOnline: true })).rejects.toMatchObject({
+    code: 'no_responder',
+  })
+  expect(await bob.users.sendToAvailable(alice.key, 'later')).toBe(alice.key)
+  await bob.close()
+})
+
+test('a removed device is let go at once, and nothing it says counts any more', async () => {
+  const { alice, bob } = await people()
+  const place = await deviceOf(alice, 'phone')
+  const phone = await connect(place)
+  const events: PeerEvent[] = []
+  const watcher = await world.enrol()
+  await using carol = await connect({ ...watcher, onEvent: (event) => events.push(event) })
+  expect(await carol.users.devices(alice.key)).toMatchObject([{ key: phone.key, label: 'phone' }])
+  await alice.users.removeDevice(phone.key)
+  expect(await phone.closed).toMatchObject({ code: 'revoked' })
+  await until('the news came', () => events.some((event) => event.type === 'device_changed' && !event.isVouched))
+  expect(await carol.users.devices(alice.key)).toEqual([])
+  await expect(bob.send(phone.key, 'too late')).rejects.toMatchObject({ code: 'unknown_recipient' })
+  await expect(connect(place)).rejects.toMatchObject({ code: 'revoked' })
+  await alice.users.removeDevice(phone.key)
+  // The label is free for the next one, and the old invite is not.
+  expect(await deviceOf(alice, 'phone')).toMatchObject({ name: expect.stringMatching(/\/phone$/) })
+  await expect(alice.users.removeDevice(bob.key)).rejects.toMatchObject({ code: 'unknown_device' })
+  await Promise.all([alice.close(), bob.close()])
+})
+
+test('who allows or blocks a person means all of its devices, and says it for all of its own', async () => {
+  const { alice, bob } = await people()
+  await using phone = await connect(await deviceOf(alice, 'phone'))
+  await using bobs = await connect(await deviceOf(bob, 'tablet'))
+  await bobs.updateConsent({ policy: 'contacts' })
+  for (const from of [alice, phone])
+    for (const to of [bob, bobs])
+      await expect(from.send(to.key, 'hello')).rejects.toMatchObject({ code: 'not_allowed' })
+  // Named by one of its devices, from the other device.
+  expect(await bob.updateConsent({ allow: [phone.key] })).toMatchObject({ allowed: [alice.key] })
+  for (const from of [alice, phone]) for (const to of [bob, bobs]) await from.send(to.key, 'hello')
+  await bobs.send(bob.key, 'between two of my own')
+  expect(await bobs.updateConsent({ policy: 'open', block: [alice.key] })).toMatchObject({ blocked: [alice.key] })
+  await expect(phone.send(bobs.key, 'hello')).rejects.toMatchObject({ code: 'not_allowed' })
+  await Promise.all([alice.close(), bob.close()])
+})
+
+test('who revokes a person revokes its devices', async () => {
+  const admin = await connect(await world.enrolAdmin(`admin ${crypto.randomUUID().slice(0, 8)}`))
+  const { alice, bob } = await people()
+  const phone = await connect(await deviceOf(alice, 'phone'))
+  await admin.revokeMember(alice.key)
+  expect(await alice.closed).toMatchObject({ code: 'revoked' })
+  expect(await phone.closed).toMatchObject({ code: 'revoked' })
+  await Promise.all([admin.close(), bob.close()])
+})
+
+/** A good `enrolDevice` for this greeting, with another statement or transcript where that is given. */
+function enrolFrame(
+  invite: string,
+  hello: FrameOf<'hello'>,
+  changed: { identity?: Identity; statement?: Uint8Array; signed?: Partial<Transcript> } & Partial<
+    FrameOf<'enrolDevice'>
+  > = {},
+): FrameOf<'enrolDevice'> {
+  const { signed, identity = generateIdentity(), statement: given, ...frame } = changed
+  const { url, brokerKey, voucher, statement: statementOf } = readDeviceInvite(invite)
+  const statement = given ?? statementOf(identity.signing)
+  const binding = bindBoxKey(identity, voucher.meshId, 4e12)
+  const place = { identity, meshId: voucher.meshId, url, brokerKey }
+  const transcript = { ...transcriptOf(place, hello), ...signed }
+  const { label: name } = voucher
+  return {
+    type: 'enrolDevice',
+    version: transcript.version,
+    clientNonce: transcript.clientNonce,
+    statement,
+    boxKey: binding.boxKey,
+    boxEpoch: binding.boxEpoch,
+    bindingNotAfterMs: binding.notAfterMs,
+    bindingSignature: binding.signature,
+    signature: signEnrolment(identity.signing, transcript, {
+      invite: statement,
+      name,
+      bindingSignature: binding.signature,
+    }),
+    ...frame,
+  }
+}
+
+async function answerTo(frame: (hello: FrameOf<'hello'>) => FrameOf<'enrolDevice'>) {
+  const client = await WireClient.open(world.broker.url)
+  client.send(frame(await client.next('hello')))
+  const answer = await client.next('refused', 'enrolled')
+  return answer.type === 'refused' ? answer.code : answer.type
+}
+
+test('what was not vouched for by a member of this mesh is refused, by one answer', async () => {
+  const place = await world.enrol()
+  const { url, brokerKey, meshId, identity: person } = place
+  const stranger = generateSigningKeys()
+  const terms = { url, brokerKey, meshId, label: 'phone' }
+  const good = () => createDeviceInvite(person.signing, terms)
+  const forged = (by: Identity['signing']) => {
+    const [once, device] = [generateSigningKeys(), generateIdentity()]
+    const times = { joinByMs: 4e12, notAfterMs: 4e12 }
+    const names = { meshId, inviteKey: once.publicKey, label: 'phone' }
+    const voucher = signVoucher(by, { ...names, ...times, user: by.publicKey }).slice()
+    voucher.set(fromHex(person.signing.publicKey), 2 + 16 + 2)
+    return { statement: signDevice(device.signing, once, voucher), identity: device }
+  }
+  const attempts: [string, (hello: FrameOf<'hello'>) => FrameOf<'enrolDevice'>][] = [
+    ['a voucher of a stranger', (hello) => enrolFrame(createDeviceInvite(stranger, terms), hello)],
+    ['a voucher in the name of a member', (hello) => enrolFrame(good(), hello, forged(stranger))],
+    ['garbage', (hello) => enrolFrame(good(), hello, { statement: new Uint8Array(300) })],
+    ['too late', (hello) => enrolFrame(createDeviceInvite(person.signing, { ...terms, joinByMs: 1 }), hello)],
+    ['over', (hello) => enrolFrame(createDeviceInvite(person.signing, { ...terms, notAfterMs: 1 }), hello)],
+    [
+      'of another mesh',
+      (hello) =>
+        enrolFrame(createDeviceInvite(person.signing, { ...terms, meshId: 'ab'.repeat(16) as typeof meshId }), hello),
+    ],
+    [
+      'signed for another connection',
+      (hello) => enrolFrame(good(), hello, { signed: { connectionId: new Uint8Array(16) } }),
+    ],
+    ['another box key', (hello) => enrolFrame(good(), hello, { boxKey: new Uint8Array(32).fill(7) })],
+  ]
+  for (const [flaw, frame] of attempts) expect([flaw, await answerTo(frame)]).toEqual([flaw, 'invite_refused'])
+  expect(await answerTo((hello) => enrolFrame(good(), hello))).toBe('enrolled')
+})
+
+test('an invite lets in one device, however many come at once; said again by that one it is the same', async () => {
+  const { url, brokerKey, meshId, identity: person } = await world.enrol()
+  const invite = createDeviceInvite(person.signing, { url, brokerKey, meshId, label: 'phone' })
+  const identities = Array.from({ length: 6 }, generateIdentity)
+  const answers = await Promise.all(
+    identities.map((identity) => answerTo((hello) => enrolFrame(invite, hello, { identity }))),
+  )
+  expect(answers.toSorted()).toEqual(['enrolled', ...Array(5).fill('invite_refused')])
+  const winner = identities[answers.indexOf('enrolled')]!
+  expect(await answerTo((hello) => enrolFrame(invite, hello, { identity: winner }))).toBe('enrolled')
+})
+
+test('a member is no device, a device has none, and there is room for so many', async () => {
+  const { alice, bob, places } = await people()
+  const invite = () => alice.users.inviteDevice('phone')
+  await expect(joinAsDevice({ invite: invite(), identity: places.bob.identity })).rejects.toMatchObject({
+    code: 'already_member',
+  })
+  await using phone = await connect(await deviceOf(alice, 'phone'))
+  await expect(deviceOf(phone, 'phone of a phone')).rejects.toMatchObject({ code: 'invite_refused' })
+  await expect(deviceOf(alice, 'Phone')).rejects.toMatchObject({ code: 'name_taken' })
+  for (let n = 1; n < DEVICES_MAX; n++) await deviceOf(alice, `device ${n}`)
+  await expect(deviceOf(alice, 'one more')).rejects.toMatchObject({ code: 'too_many_devices' })
+  await alice.users.removeDevice((await alice.users.devices())[3]!.key)
+  await deviceOf(alice, 'one more')
+  await Promise.all([alice.close(), bob.close()])
+})
+
+test("a removal that the person did not sign ends nobody's device", async () => {
+  const { alice, bob, places } = await people()
+  await using phone = await connect(await deviceOf(alice, 'phone'))
+  await Promise.all([alice.close(), bob.close()])
+  const thief = await WireClient.enter(places.bob)
+  const { meshId } = places.alice
+  const removals: [Uint8Array, string][] = [
+    [signRemoval(places.alice.identity.signing, { meshId, user: alice.key, device: phone.key }), 'malformed'],
+    [signRemoval(places.bob.identity.signing, { meshId, user: bob.key, device: phone.key }), 'unknown_device'],
+    [signRemoval(places.bob.identity.signing, { meshId, user: bob.key, device: alice.key }), 'unknown_device'],
+    [new Uint8Array(150), 'malformed'],
+  ]
+  for (const [removal, outcome] of removals) {
+    thief.send({ type: 'removeDevice', ref: 5, removal })
+    expect(await thief.next('deviceRemoved')).toEqual({ type: 'deviceRemoved', ref: 5, outcome })
+  }
+  expect(phone.isOnline).toBe(true)
+  thief.send({ type: 'devices', ref: 9, peers: [phone.key, 'ab'.repeat(32) as PeerKey] })
+  const { statements, removals: ended } = await thief.next('deviceList')
+  expect([statements.length, ended.length]).toEqual([1, 0])
+})
+
+/** What a broker can do that does not keep to the rules: another statement stands in its table. */
+async function handOut(device: PeerKey, statement: Uint8Array): Promise<void> {
+  await world.db.run(
+    (sql) => sql`update device d set statement = ${statement as never}, removal = null from member m
+      where m.mesh_id = d.mesh_id and m.peer_no = d.peer_no and m.peer_key = ${`\\x${device}`}::bytea`,
+  )
+}
+
+test('a broker can add no device of its own: the SDK believes nobody but the person', async () => {
+  const { alice, bob, places } = await people()
+  const spy = await connect(await deviceOf(bob, 'spy'))
+  const { meshId } = places.alice
+  const once = generateSigningKeys()
+  const voucher = {
+    meshId,
+    user: alice.key,
+    inviteKey: once.publicKey,
+    label: 'phone',
+    joinByMs: 4e12,
+    notAfterMs: 4e12,
+  }
+  const thief = { ...places.bob.identity.signing, publicKey: alice.key }
+  const spyKeys = { ...generateSigningKeys(), publicKey: spy.key }
+  await handOut(spy.key, signDevice(spyKeys, once, signVoucher(thief, voucher)))
+  const events: PeerEvent[] = []
+  await using carol = await connect({ ...(await world.enrol()), onEvent: (event) => events.push(event) })
+  const atCarol = heardBy(carol)
+  await spy.send(carol.key, 'it is me, alice')
+  await until('carol has it', () => atCarol.length === 1)
+  expect(atCarol[0]).toMatchObject({ sender: spy.key, user: spy.key, deviceLabel: null })
+  expect(events).toContainEqual({ type: 'user_tamper', peer: null, reason: 'statement_forged' })
+  expect(await carol.users.devices(alice.key)).toEqual([])
+  await Promise.all([alice.close(), bob.close(), spy.close()])
+})
+
+test('a broker can bring no device back of whose removal a peer knows', async () => {
+  const { alice, bob } = await people()
+  const place = await deviceOf(alice, 'phone')
+  const events: PeerEvent[] = []
+  await using carol = await connect({ ...(await world.enrol()), onEvent: (event) => events.push(event) })
+  await carol.users.devices(alice.key)
+  const [row] = await world.db.run(
+    (sql) => sql<{ statement: Uint8Array }[]>`select d.statement from device d join member m
+      on m.mesh_id = d.mesh_id and m.peer_no = d.peer_no where m.peer_key = ${`\\x${keyOf(place)}`}::bytea`,
+  )
+  await alice.users.removeDevice(keyOf(place))
+  expect(await carol.users.devices(alice.key)).toEqual([])
+  await world.db.run((sql) => sql`update member set revoked_at = null where peer_key = ${`\\x${keyOf(place)}`}::bytea`)
+  await handOut(keyOf(place), row!.statement)
+  expect(await carol.users.devices(alice.key)).toEqual([])
+  expect(events).toContainEqual({ type: 'user_tamper', peer: keyOf(place), reason: 'device_removed' })
+  await Promise.all([alice.close(), bob.close()])
+})

@@ -1,0 +1,48 @@
+/** A message that ends the process of its recipient, however often it is started again. */
+import { join } from 'node:path'
+import { connect } from '@sealpost/sdk'
+import { toHex } from '@sealpost/std'
+import { expect, test } from 'vitest'
+import { until } from './process.ts'
+import { type Place, World } from './world.ts'
+
+const PROGRAM = join(import.meta.dirname, '../../../../packages/sdk/src/test/fragile-peer.ts')
+const FATAL = 'fatal'
+const BEFORE = ['1', '2', '3']
+const AFTER = ['4', '5', '6']
+/** Five attempts beside others, two alone, and as many for what stood before it. */
+const RUNS_MAX = 30
+
+/** Runs the program until it ends or has been handed the last text. Returns what it was handed. */
+async function run({ identity: { signing, box }, ...place }: Place): Promise<string[]> {
+  const secrets = { signing: toHex(signing.secretKey.subarray(0, 32)), box: toHex(box.secretKey) }
+  const words = [process.execPath, PROGRAM, JSON.stringify({ ...place, ...secrets }), FATAL]
+  const child = Bun.spawn(words, { stdin: 'ignore', stdout: 'pipe', stderr: 'inherit' })
+  const decoder = new TextDecoder()
+  let text = ''
+  for await (const bytes of child.stdout) {
+    text += decoder.decode(bytes, { stream: true })
+    if (text.includes(`${AFTER.at(-1)}\n`)) break
+  }
+  child.kill('SIGKILL')
+  await child.exited
+  return text.split('\n').slice(0, -1)
+}
+
+test('a message that ends its recipient becomes a dead letter, and holds up what stands behind it no longer; nothing else dies with it', {
+  timeout: 240_000,
+}, async () => {
+  await using world = await World.open({ STRIKES_MAX: '2', STRIKE_SPAN_MS: '1', SWEEP_MS: '50' })
+  const [sender, fragile] = [await connect(await world.enrol()), await world.enrol()]
+  for (const text of [...BEFORE, FATAL, ...AFTER]) await sender.send(fragile.identity.signing.publicKey, text)
+  const handed: string[][] = []
+  while (handed.length < RUNS_MAX && !handed.at(-1)?.includes(AFTER.at(-1)!)) handed.push(await run(fragile))
+  const first = [...new Set(handed.flat())]
+  expect(first).toEqual([...BEFORE, FATAL, ...AFTER])
+  await until('it is a dead letter', async () => (await world.count('dead_letter')) > 0)
+  const letters = await world.db.run(
+    (sql) => sql<{ reason: string; strikes: number }[]>`select reason, strikes from dead_letter`,
+  )
+  expect(letters).toEqual([{ reason: 'strikes', strikes: 2 }])
+  await sender.close()
+})

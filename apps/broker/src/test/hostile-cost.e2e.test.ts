@@ -1,0 +1,107 @@
+/**
+ * What a hostile input costs the broker grows as the input does: four times the size may cost eight times as much, where
+ * a quadratic reader would need sixteen. Counted in time of the broker's own thread on a processor, which a busy machine
+ * hardly changes, and never by a clock.
+ */
+import { readFileSync } from 'node:fs'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { Arena } from './hostile.ts'
+import { maskedFrame, rawHttp, type WireClient } from './wire.ts'
+
+const RATIO_MAX = 8
+const TIMES = 4
+const CLIENTS = 6
+const TRIALS_MAX = 12
+
+let arena: Arena
+beforeAll(async () => {
+  arena = await Arena.open()
+})
+afterAll(() => arena[Symbol.asyncDispose]())
+
+/** Says something of this size in a session of the JSON form, and waits until it is answered. */
+type Say = (client: WireClient, size: number) => Promise<unknown>
+
+const ended =
+  (wire: (size: number) => string): Say =>
+  (client, size) => {
+    client.sendWire(wire(size))
+    return client.closed
+  }
+
+const fragments: Say = (client, size) => {
+  const [first, next, last] = [
+    maskedFrame(1, new Uint8Array()),
+    maskedFrame(0, new Uint8Array()),
+    maskedFrame(0, new Uint8Array()),
+  ]
+  first[0] = 0x01
+  next[0] = 0x00
+  client.sendBytes(Buffer.concat([first, ...Array<Buffer>(size).fill(next), last]))
+  return client.closed
+}
+
+const settles: Say = async (client, size) => {
+  const wire = JSON.stringify({ type: 'settle', ids: Array.from({ length: size }, (_, i) => i) })
+  for (let i = 0; i < 20; i++) client.sendWire(wire)
+  await client.echo()
+}
+
+const almost = (size: number) => `${'a'.repeat(size)}!`
+
+test.skipIf(process.platform !== 'linux').each<[string, Say, number]>([
+  ['H24: empty fragments', fragments, 10_000],
+  ['H28: opening brackets', ended((size) => '['.repeat(size)), 60_000],
+  ['H29: small objects', ended((size) => `[${'{},'.repeat(size / 3)}{}]`), 60_000],
+  ['H30: a key said again and again', ended((size) => `{"type":"ping"${',"ref":1'.repeat(size / 8)},"x":1}`), 60_000],
+  ['H32: unknown keys', ended((size) => `{"type":"ping"${Array.from({ length: size / 10 }, (_, i) => `,"k${i}":1`).join('')}}`), 60_000],
+  ['H52: settles of what is not there', settles, 250],
+  ['H78: quotes', ended((size) => JSON.stringify({ type: 'lookup', ref: 1, peers: ["'".repeat(size)] })), 60_000],
+  ['H89: what almost matches, for a text', ended((size) => JSON.stringify({ type: 'status', availability: 'idle', summary: almost(size), declinesReceipts: false })), 60_000],
+  ['H89: what almost matches, for a key', ended((size) => JSON.stringify({ type: 'lookup', ref: 1, peers: [almost(size)] })), 60_000],
+  ['H89: what almost matches, for bytes', ended((size) => JSON.stringify({ type: 'setGroup', ref: 1, statement: almost(size) })), 60_000],
+])('%s', async (_, say, size) => {
+  await expectFair((ofSize) => said(say, ofSize), size)
+}) // biome-ignore format: a table
+
+test.skipIf(process.platform !== 'linux').each<[string, (size: number) => string]>([
+  ['H89: what almost matches, for a token', (size) => `Authorization: Bearer spt_${almost(size)}`],
+  ['H89: what almost matches, for subprotocols', (size) => `Sec-WebSocket-Protocol: ${'a ,'.repeat(size / 3)}!`],
+])('%s', async (_, header) => {
+  const { authority, port } = arena.world.broker
+  const request = (size: number) => `GET /v1/inbox HTTP/1.1\r\nHost: ${authority}\r\n${header(size)}\r\n\r\n`
+  const ask = async (size: number) => {
+    for (let i = 0; i < 20; i++) await rawHttp(port, request(size))
+  }
+  await expectFair((size) => cost(() => ask(size)), 2500)
+})
+
+/**
+ * Trials in pairs, one behind the other, until a pair is fair: whatever else happens (a collection of garbage, most of
+ * all) only adds, to one of the two or to both. What grows with the square is fair in none.
+ */
+async function expectFair(costOf: (size: number) => Promise<number>, size: number): Promise<void> {
+  await costOf(size * TIMES)
+  const ratios: number[] = []
+  while (ratios.length < TRIALS_MAX && !ratios.some((ratio) => ratio < RATIO_MAX)) {
+    const small = await costOf(size)
+    ratios.push((await costOf(size * TIMES)) / small)
+  }
+  expect(Math.min(...ratios), `of ${ratios.length} pairs`).toBeLessThan(RATIO_MAX)
+  await arena.checkUnharmed()
+}
+
+async function said(say: Say, size: number): Promise<number> {
+  const clients = await Promise.all(Array.from({ length: CLIENTS }, () => arena.session('json')))
+  const spent = await cost(() => Promise.all(clients.map((client) => say(client, size))))
+  for (const client of clients) client.destroy()
+  return spent
+}
+
+/** Nanoseconds of the broker's main thread. */
+async function cost(act: () => Promise<unknown>): Promise<number> {
+  const spent = () => Number(readFileSync(`/proc/${arena.world.broker.pid}/schedstat`, 'utf8').split(' ')[0])
+  const before = spent()
+  await act()
+  return spent() - before
+}

@@ -1,0 +1,47 @@
+/** What hostile inputs leave behind in the memory of the broker, after the whole table ran twenty times: next to nothing. */
+import { readFileSync } from 'node:fs'
+import { expect, test } from 'vitest'
+import { Arena, type HostileRow } from './hostile.ts'
+import { hostileInputs } from './hostile-inputs.ts'
+import { until } from './process.ts'
+
+const ROUNDS = 20
+/** Most of a row is waiting for a commit. */
+const AT_A_TIME = 16
+/** As many as a round enrols, about. */
+const ENROLLED_AHEAD = 160
+const GROWTH_MAX_MB = 64
+/** What the first rounds need for ever: compiled code, caches at their size, the rows' members in memory. */
+const WARM_UP_ROUNDS = 2
+
+test.skipIf(process.platform !== 'linux')(
+  `the table run ${ROUNDS} times lets the broker grow by ${GROWTH_MAX_MB} MB at most`,
+  { timeout: 600_000 },
+  async () => {
+    await using arena = await Arena.open()
+    const { pid } = arena.world.broker
+    for (let i = 0; i < WARM_UP_ROUNDS; i++) await runAll(arena)
+    const before = residentMb(pid)
+    for (let i = 0; i < ROUNDS; i++) await runAll(arena)
+    await arena.checkUnharmed()
+    const growth = () => residentMb(pid) - before
+    await until(`it grew by less than ${GROWTH_MAX_MB} MB, not ${growth()}`, () => growth() <= GROWTH_MAX_MB, 60_000)
+  },
+)
+
+async function runAll(arena: Arena): Promise<void> {
+  await arena.world.enrolAhead(ENROLLED_AHEAD)
+  const left = [...hostileInputs]
+  const worker = async () => {
+    for (let row = left.shift(); row; row = left.shift()) await tryRow(arena, row)
+  }
+  await Promise.all(Array.from({ length: AT_A_TIME }, worker))
+}
+
+async function tryRow(arena: Arena, row: HostileRow): Promise<void> {
+  expect(await row.act(arena), `${row.id}: ${row.input}`).toBe(row.answer)
+}
+
+function residentMb(pid: number): number {
+  return Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))![1]) / 1024
+}

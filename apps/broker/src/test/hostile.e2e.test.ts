@@ -1,0 +1,20 @@
+/**
+ * Hostile inputs, one row one test: each gets its answer, the process lives, nobody else is troubled, nothing is stored
+ * but what the row says, and nothing of the input is logged.
+ */
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { Arena } from './hostile.ts'
+import { hostileInputs } from './hostile-inputs.ts'
+
+let arena: Arena
+beforeAll(async () => {
+  arena = await Arena.open()
+})
+afterAll(() => arena[Symbol.asyncDispose]())
+
+test.each(hostileInputs.map((row) => [`${row.id}: ${row.input}`, row] as const))('%s', async (_, row) => {
+  const before = await arena.rows()
+  expect(await row.act(arena)).toBe(row.answer)
+  await arena.checkUnharmed()
+  await expect.poll(() => arena.rows()).toBe(before + row.stores)
+})

@@ -1,0 +1,173 @@
+/** A peer turns to a new box key: nothing that was sealed before is lost, and nobody else can do it in its name. */
+import { bindBoxKey, generateBoxKeys, type Identity } from '@sealpost/identity'
+import type { FrameOf } from '@sealpost/protocol'
+import { connect, type Peer, type PeerEvent } from '@sealpost/sdk'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { until } from './process.ts'
+import { WireClient } from './wire.ts'
+import { type Place, World } from './world.ts'
+
+let world: World
+beforeAll(async () => {
+  world = await World.open()
+})
+afterAll(() => world[Symbol.asyncDispose]())
+
+const keyOf = ({ identity }: Place) => identity.signing.publicKey
+
+function heardBy(peer: Peer): string[] {
+  const heard: string[] = []
+  peer.onMessage((message) => void heard.push(message.text()))
+  return heard
+}
+
+/** As it is when the next life of this peer begins. */
+function turned(place: Place, box = generateBoxKeys(place.identity.box.epoch + 1)) {
+  return { ...place, identity: { ...place.identity, box }, formerBoxKeys: [place.identity.box] }
+}
+
+/** Rotates with nothing to receive, so that what waits goes on waiting. */
+async function rotate(place: Place): Promise<ReturnType<typeof turned>> {
+  const next = turned(place)
+  await using peer = await connect({ ...place, credit: 0 })
+  await peer.rotateBoxKey(next.identity.box)
+  return next
+}
+
+const rolesOf = async () => ({ alice: await world.enrol(), bob: await world.enrol() })
+
+test('mail sealed to the former key, while its recipient was away, is opened after a rotation', async () => {
+  const { alice, bob } = await rolesOf()
+  await using writer = await connect(alice)
+  await writer.send(keyOf(bob), 'to the first key')
+  const second = await rotate(bob)
+  await writer.send(keyOf(bob), 'to whichever key is known')
+  const third = await rotate(second)
+  await using reader = await connect({ ...third, formerBoxKeys: [second.identity.box, bob.identity.box] })
+  const heard = heardBy(reader)
+  await until('both are opened', () => heard.length === 2)
+  expect(heard).toEqual(['to the first key', 'to whichever key is known'])
+  expect(reader.counters).toMatchObject({ tampered: 0 })
+})
+
+test('mail sealed with former keys is opened by one who never saw them', async () => {
+  const { alice, bob } = await rolesOf()
+  await using first = await connect(alice)
+  await first.send(keyOf(bob), 'from the first key')
+  await first.close()
+  const second = await rotate(alice)
+  await using again = await connect(second)
+  await again.send(keyOf(bob), 'from the second')
+  await again.close()
+  const third = await rotate(second)
+  await using last = await connect(third)
+  await last.send(keyOf(bob), 'from the third')
+  await using reader = await connect(bob)
+  const heard = heardBy(reader)
+  await until('all are opened', () => heard.length === 3)
+  expect(heard).toEqual(['from the first key', 'from the second', 'from the third'])
+  expect(reader.counters).toMatchObject({ tampered: 0 })
+})
+
+test('in live sessions both directions go on, and the other side hears of it at once', async () => {
+  const { alice, bob } = await rolesOf()
+  const events: PeerEvent[] = []
+  await using a = await connect(alice)
+  await using b = await connect({ ...bob, onEvent: (event) => events.push(event) })
+  const [atA, atB] = [heardBy(a), heardBy(b)]
+  await a.send(b.key, '1')
+  await b.send(a.key, '2')
+  await a.rotateBoxKey(generateBoxKeys(2))
+  await until('the event came', () => events.some(({ type }) => type === 'key_changed'))
+  expect(events).toContainEqual({ type: 'key_changed', peer: a.key, boxEpoch: 2 })
+  await a.send(b.key, '3')
+  await b.send(a.key, '4')
+  await Promise.all([a.rotateBoxKey(generateBoxKeys(3)), a.send(b.key, '5'), b.send(a.key, '6')])
+  await until('all came', () => atA.length === 3 && atB.length === 3)
+  expect([atA, atB]).toEqual([
+    ['2', '4', '6'],
+    ['1', '3', '5'],
+  ])
+  expect([a.counters.tampered, b.counters.tampered]).toEqual([0, 0])
+})
+
+test('a lower or equal epoch is refused, the same binding said again is not', async () => {
+  const { alice } = await rolesOf()
+  await using peer = await connect(alice)
+  const next = generateBoxKeys(3)
+  await peer.rotateBoxKey(next)
+  await peer.rotateBoxKey(next)
+  for (const epoch of [1, 2, 3])
+    await expect(peer.rotateBoxKey(generateBoxKeys(epoch))).rejects.toMatchObject({ code: 'stale_epoch' })
+  expect(await peer.lookupKey(peer.key)).toMatchObject({ boxEpoch: 3, boxKey: next.publicKey })
+})
+
+function bindFrame({ identity, meshId }: Place, changed: Partial<FrameOf<'bind'>> = {}, by: Identity = identity) {
+  const box = generateBoxKeys(2)
+  const { boxKey, boxEpoch, notAfterMs, signature } = bindBoxKey({ signing: by.signing, box }, meshId, 4e12)
+  return { type: 'bind', ref: 7, boxKey, boxEpoch, notAfterMs, signature, ...changed } as const
+}
+
+test('H45: a binding that this very peer did not sign for this mesh is refused', async () => {
+  const { alice, bob } = await rolesOf()
+  const client = await WireClient.enter(alice)
+  const foreign = await world.enrol(await world.mesh(), alice.identity)
+  const frames = [
+    bindFrame(alice, { signature: new Uint8Array(64) }),
+    bindFrame(alice, { boxEpoch: 5 }),
+    bindFrame(alice, { boxKey: bob.identity.box.publicKey }),
+    bindFrame(alice, { notAfterMs: 1 }),
+    bindFrame(alice, {}, bob.identity),
+    bindFrame(foreign),
+  ]
+  for (const frame of frames) {
+    client.send(frame)
+    expect(await client.next('bound')).toEqual({ type: 'bound', ref: 7, outcome: 'bad_binding' })
+  }
+  client.send({ type: 'lookupHistory', ref: 8, peer: keyOf(alice) })
+  expect((await client.next('keyHistory')).bindings.map(({ boxEpoch }) => boxEpoch)).toEqual([1])
+  client.send(bindFrame(alice))
+  expect(await client.next('bound')).toMatchObject({ outcome: 'done' })
+  client.destroy()
+})
+
+test('an epoch that the database can not hold is refused, and the session goes on', async () => {
+  const { alice } = await rolesOf()
+  const box = generateBoxKeys(2 ** 31)
+  const { boxKey, boxEpoch, notAfterMs, signature } = bindBoxKey({ ...alice.identity, box }, alice.meshId, 4e12)
+  const client = await WireClient.enter(alice)
+  client.send({ type: 'bind', ref: 1, boxKey, boxEpoch, notAfterMs, signature })
+  expect(await client.next('bound')).toMatchObject({ outcome: 'bad_binding' })
+  await client.echo()
+  client.destroy()
+})
+
+test('the hint comes to those who asked or watch, and to nobody else', async () => {
+  const { alice } = await rolesOf()
+  const places = [await world.enrol(), await world.enrol(), await world.enrol()]
+  const [asker, watcher, other] = (await Promise.all(places.map((place) => WireClient.enter(place)))) as [
+    WireClient,
+    WireClient,
+    WireClient,
+  ]
+  asker.send({ type: 'lookup', ref: 1, peers: [keyOf(alice)] })
+  await asker.next('directory')
+  watcher.send({ type: 'watch', isOn: true })
+  await watcher.next('presence')
+  await rotate(alice)
+  const hint = { type: 'rebound', peers: [keyOf(alice)] }
+  expect(await asker.next('rebound')).toEqual(hint)
+  expect(await watcher.next('rebound')).toEqual(hint)
+  await other.echo()
+  expect(other.frames.map(({ type }) => type)).not.toContain('rebound')
+  for (const client of [asker, watcher, other]) client.destroy()
+})
+
+test('there is no history of a stranger or of a member of another mesh', async () => {
+  const { alice } = await rolesOf()
+  const elsewhere = await world.enrol(await world.mesh())
+  const client = await WireClient.enter(alice)
+  client.send({ type: 'lookupHistory', ref: 1, peer: keyOf(elsewhere) })
+  expect(await client.next('keyHistory')).toEqual({ type: 'keyHistory', ref: 1, bindings: [] })
+  client.destroy()
+})

@@ -1,0 +1,355 @@
+/** How a start ends that can't succeed: one clear sentence on stderr, a code, and no stack. */
+import { chmod, mkdir, rm, stat, writeFile } from 'node:fs/promises'
+import { createServer, connect as dial, type Server } from 'node:net'
+import { networkInterfaces } from 'node:os'
+import { join } from 'node:path'
+import { startBroker } from '@sealpost/broker-program'
+import { startEmbedded } from '@sealpost/embedded-pg'
+import { TlsServer } from '@sealpost/embedded-pg/testing-tls'
+import { generateIdentity } from '@sealpost/identity'
+import { writeKeyFile } from '@sealpost/identity/key-file'
+import { openDatabase } from '@sealpost/pg'
+import { emptyDatabase, type ScratchDatabase } from '@sealpost/pg/testing'
+import { isPgBouncerMissing, PgBouncer, STARTUP_PARAMETERS } from '@sealpost/pg/testing-pgbouncer'
+import { scratchDatabase } from '@sealpost/schema/testing'
+import { afterAll, test as base, beforeAll, describe, expect } from 'vitest'
+import { settings } from '../config/config.ts'
+import { BrokerProcess, type Environment, runBroker } from './process.ts'
+import { brokerKeyFile, temporaryFolder } from './world.ts'
+
+/** Each starts a process of its own and mostly waits for it. */
+const test = base.concurrent
+
+let folder: string
+let database: ScratchDatabase
+let good: Environment
+beforeAll(async () => {
+  folder = await temporaryFolder()
+  database = await scratchDatabase()
+  good = { DATABASE_URL: database.url, BROKER_KEY_FILE: await brokerKeyFile(folder) }
+})
+afterAll(async () => {
+  await database.drop()
+  await rm(folder, { recursive: true, force: true })
+})
+
+/** Ends with this code and says exactly these sentences, and nothing on stdout. */
+async function expectEnd(env: Environment, code: number, ...sentences: (string | RegExp)[]): Promise<void> {
+  const ended = await runBroker({ ...good, ...env })
+  const lines = ended.stderr.trimEnd().split('\n')
+  expect(lines).toEqual(
+    sentences.map((sentence) => (typeof sentence === 'string' ? sentence : expect.stringMatching(sentence))),
+  )
+  expect(ended).toMatchObject({ code })
+  expect(ended.stdout.split('\n').filter((line) => !IN_PASSING.test(line))).toEqual([''])
+}
+
+/** What a broker that gets as far as its ports may have found by then. */
+const IN_PASSING = /"event":"bus\.up"/
+
+/** Of the database's URL with one part changed. */
+const changed = (change: (url: URL) => void): string => {
+  const url = new URL(database.url)
+  change(url)
+  return url.href
+}
+
+/** An address of this machine that is none of loopback; null: there is none. */
+function ownAddress(): string | null {
+  const addresses = Object.values(networkInterfaces()).flatMap((found) => found ?? [])
+  return addresses.find(({ family, internal }) => family === 'IPv4' && !internal)?.address ?? null
+}
+
+async function listen(): Promise<{ server: Server; port: number }> {
+  const server = createServer()
+  await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening))
+  return { server, port: (server.address() as { port: number }).port }
+}
+
+describe('a database that can not be used', () => {
+  const WRONG_URL = 'The database URL must look like postgres://user:password@host:5432/database.'
+
+  test.each(['nonsense', 'mysql://a:secret@localhost/b', 'postgres://localhost'])('the URL %s', (url) =>
+    expectEnd({ DATABASE_URL: url }, 1, WRONG_URL),
+  )
+
+  test('no URL', () =>
+    expectEnd({ DATABASE_URL: '' }, 2, /^DATABASE_URL is not set: Postgres 15 or newer, as postgres:\/\/.*\.$/))
+
+  test('nobody listens', async () => {
+    const { server, port } = await listen()
+    await new Promise((closed) => server.close(closed))
+    await expectEnd(
+      { DATABASE_URL: `postgres://a:secret@127.0.0.1:${port}/b` },
+      1,
+      `Postgres at 127.0.0.1:${port} is not available: it refuses connections.`,
+    )
+  })
+
+  test('something listens that says nothing', async () => {
+    const { server, port } = await listen()
+    await expectEnd(
+      { DATABASE_URL: `postgres://a:secret@127.0.0.1:${port}/b` },
+      1,
+      `Postgres at 127.0.0.1:${port} is not available: it does not reply.`,
+    )
+    server.close()
+  })
+
+  test('no such database', () =>
+    expectEnd(
+      { DATABASE_URL: changed((url) => (url.pathname = '/absent')) },
+      1,
+      /^Postgres at \S+ has no database "absent"\.$/,
+    ))
+
+  test('a wrong password', () =>
+    expectEnd(
+      { DATABASE_URL: changed((url) => (url.password = 'canary7f3a')) },
+      1,
+      /^Postgres at \S+ refused the password of user "\w+"\.$/,
+    ))
+
+  base.skipIf(isPgBouncerMissing).each(['session', 'transaction'] as const)(
+    `a pooler by the %s${isPgBouncerMissing ? ': there is no pgbouncer here' : ''}`,
+    async (mode) => {
+      const pooler = await PgBouncer.start(database.url, { mode, ignored: STARTUP_PARAMETERS })
+      await expectEnd(
+        { DATABASE_URL: pooler.url },
+        1,
+        /^A connection pooler such as PgBouncer answers in place of Postgres at \S+: .*\.$/,
+      ).finally(() => pooler.stop())
+    },
+  )
+
+  test('a host that does not answer, before one that serves', async () => {
+    const { server, port } = await listen()
+    const { username, password, host, pathname } = new URL(database.url)
+    const broker = await BrokerProcess.start({
+      ...good,
+      DATABASE_URL: `postgres://${username}:${password}@127.0.0.1:${port},${host}${pathname}`,
+    })
+    const events = broker.log.map(({ event }) => event)
+    await broker.kill()
+    server.close()
+    expect(events).toContain('broker.ready')
+    expect(events).not.toContain('database.plain_text')
+  })
+
+  test('a certificate that is of another authority, and one that is as it should be', async () => {
+    const tls = await TlsServer.start()
+    const url = (file: string) =>
+      tls.url('crypted', 'localhost', { sslmode: 'verify-full', sslrootcert: tls.file(file) })
+    const refused = { DATABASE_URL: url('other.crt') }
+    await expectEnd(
+      refused,
+      1,
+      /^The certificate of Postgres at localhost:\d+ was issued by no authority that sslrootcert names/,
+    )
+    const broker = await BrokerProcess.start({ ...good, DATABASE_URL: url('ca.crt') })
+    const db = await openDatabase(url('ca.crt'), { connections: 1 })
+    const encrypted = await db.run(
+      (sql) =>
+        sql`select distinct ssl from pg_stat_ssl join pg_stat_activity using (pid) where application_name like 'sealpost %'`,
+    )
+    await db.close()
+    await broker.kill()
+    await tls.stop()
+    expect(encrypted).toEqual([{ ssl: true }])
+  })
+
+  const own = ownAddress()
+  base.skipIf(own === null)(
+    `plain text to another address than loopback is warned of once${own === null ? ': this machine has none' : ''}`,
+    async () => {
+      const { hostname, port } = new URL(database.url)
+      const proxy = createServer((near) => {
+        const far = dial(Number(port), hostname)
+        for (const [from, to] of [[near, far] as const, [far, near] as const])
+          from.pipe(to).on('error', () => from.destroy())
+      })
+      await new Promise<void>((listening) => proxy.listen(0, own!, listening))
+      const host = `${own}:${(proxy.address() as { port: number }).port}`
+      const broker = await BrokerProcess.start({ ...good, DATABASE_URL: changed((url) => (url.host = host)) })
+      const warned = broker.log.filter(({ event }) => event === 'database.plain_text')
+      await broker.kill()
+      proxy.close()
+      expect(warned).toMatchObject([{ level: 'warn', code: 'db_plain_text', host: own }])
+    },
+  )
+
+  test('a server with fsync=off', async () => {
+    const careless = await startEmbedded({ settings: { fsync: 'off' } })
+    await expectEnd({ DATABASE_URL: careless.url }, 1, /^This Postgres server runs with fsync=off: .*\.$/).finally(() =>
+      careless.stop(),
+    )
+  })
+
+  test('a URL that weakens synchronous_commit', () =>
+    expectEnd(
+      { DATABASE_URL: changed((url) => url.searchParams.set('synchronous_commit', 'off')) },
+      1,
+      /^synchronous_commit is "off" .*\.$/,
+    ))
+})
+
+describe('a key file that can not be used', () => {
+  const pathOf = (name: string) => join(folder, name)
+
+  test('it is missing', () =>
+    expectEnd({ BROKER_KEY_FILE: pathOf('absent') }, 1, `There is no key file at ${pathOf('absent')}.`))
+
+  test('it can not be read', async () => {
+    await mkdir(pathOf('folder'))
+    await expectEnd({ BROKER_KEY_FILE: pathOf('folder') }, 1, `The key file at ${pathOf('folder')} can't be read.`)
+  })
+
+  test('it is none', async () => {
+    await writeFile(pathOf('text'), '{"format":"canary7f3a"}')
+    await expectEnd(
+      { BROKER_KEY_FILE: pathOf('text') },
+      1,
+      `The file at ${pathOf('text')} is no key file of this version.`,
+    )
+  })
+
+  test("it is a peer's", async () => {
+    const peer = { kind: 'peer', identity: generateIdentity(), formerBoxKeys: [], enrolment: null } as const
+    await writeKeyFile(pathOf('peer'), peer)
+    await expectEnd({ BROKER_KEY_FILE: pathOf('peer') }, 1, `The key file ${pathOf('peer')} is not a broker's.`)
+  })
+
+  test('it is open to others: the broker says so and goes on', async () => {
+    const path = await brokerKeyFile(folder)
+    await chmod(path, 0o644)
+    const broker = await BrokerProcess.start({ ...good, BROKER_KEY_FILE: path })
+    expect(broker.log.find((line) => line.event === 'key_file.exposed')).toMatchObject({ level: 'warn' })
+    await broker.kill()
+  })
+})
+
+describe('a port that is taken', () => {
+  test.each(['PORT', 'ADMIN_PORT'])('%s', async (name) => {
+    const { server, port } = await listen()
+    await expectEnd(
+      { [name]: String(port) },
+      1,
+      `Something else listens on 127.0.0.1:${port} already: set ${name} to another port.`,
+    )
+    server.close()
+  })
+
+  test.each(['PORT', 'ADMIN_PORT'])('%s, by another broker', async (name) => {
+    const first = await BrokerProcess.start(good)
+    const port = new URL(name === 'PORT' ? first.httpUrl : first.adminUrl).port
+    await expectEnd(
+      { [name]: port },
+      1,
+      `Something else listens on 127.0.0.1:${port} already: set ${name} to another port.`,
+    )
+    await first.kill()
+    const second = await BrokerProcess.start({ ...good, [name]: port }) // at once, connections in TIME_WAIT or not
+    await second.kill()
+  })
+
+  test('the private one is the next above PORT, unless it is set or PORT is any', async () => {
+    const { server, port } = await listen()
+    server.close()
+    const env = { ...good, PORT: String(port), ADMIN_PORT: '' }
+    const next = Bun.listen({
+      hostname: '127.0.0.1',
+      port: port + 1,
+      exclusive: true,
+      socket: { data: () => undefined },
+    })
+    await expectEnd(env, 1, `Something else listens on 127.0.0.1:${port + 1} already: set ADMIN_PORT to another port.`)
+    next.stop()
+    const broker = await BrokerProcess.start(env)
+    expect([broker.port, new URL(broker.adminUrl).port]).toEqual([port, String(port + 1)])
+    await broker.kill()
+  })
+
+  test('is distinguishable for a program that starts the broker', async () => {
+    const { server, port } = await listen()
+    const starting = startBroker({ environment: { ...good, PORT: String(port), ADMIN_PORT: '0' } })
+    await expect(starting).rejects.toMatchObject({ code: 'port_taken' })
+    server.close()
+  })
+
+  test('an address that is not ours', () =>
+    expectEnd({ HOST: '203.0.113.1' }, 1, /^Can't listen on 203\.0\.113\.1:0 \(\w+\)\.$/))
+})
+
+test('every wrong setting is told at once', () =>
+  expectEnd(
+    { PORT: 'x', LIMITS: 'maybe', LEASE_MS: '0', AUTHORITIES: 'a b' },
+    2,
+    'PORT must be a port (0-65535), not "x".',
+    'AUTHORITIES must be names like broker.example:443, separated by commas, not "a b".',
+    'LIMITS must be on or off, not "maybe".',
+    'LEASE_MS must be a whole number of milliseconds, from 1 to 300000, not "0".',
+  ))
+
+test('--print-config shows what holds, and no secret', async () => {
+  const { code, stdout, stderr } = await runBroker({ ...good, PORT: '1234' }, ['--print-config'])
+  expect([code, stderr]).toEqual([0, ''])
+  expect(stdout).toContain('DATABASE_URL=(hidden)\n')
+  expect(stdout).toContain('PORT=1234\n')
+  expect(stdout).not.toContain(new URL(database.url).password)
+})
+
+test.each(['--help', '-h'])('%s explains every setting, and needs none', async (word) => {
+  const { code, stdout, stderr } = await runBroker({}, [word])
+  expect([code, stderr]).toEqual([0, ''])
+  for (const name of Object.keys(settings)) expect(stdout).toMatch(new RegExp(`^  ${name} `, 'm'))
+  expect(stdout).toMatch(/^ {2}PORT .*default 7450\)$/m)
+})
+
+test('an unknown argument is told', async () => {
+  const { code, stderr } = await runBroker(good, ['--prot', '1'])
+  expect([code, stderr]).toEqual([
+    2,
+    'The broker takes no argument but --print-config and --help: it is configured by its environment.\n',
+  ])
+})
+
+test('an empty database is brought up to date, and the start is measured', async () => {
+  const empty = await emptyDatabase()
+  const times: number[] = []
+  for (let start = 0; start < 2; start++) {
+    const broker = await BrokerProcess.start({ ...good, DATABASE_URL: empty.url })
+    times.push(Math.round(broker.readyAfterMs))
+    broker.signal('SIGTERM')
+    expect((await broker.exited).code).toBe(0)
+  }
+  process.stdout.write(`ready after ${times[0]} ms on an empty database, ${times[1]} ms on an existing one\n`)
+  await empty.drop()
+})
+
+test('without a named key the broker makes one of its own, for its owner only, and keeps it', async () => {
+  const home = await temporaryFolder()
+  const keys: string[] = []
+  for (let start = 0; start < 2; start++) {
+    const broker = await BrokerProcess.start({ ...good, BROKER_KEY_FILE: '' }, home)
+    keys.push(broker.key)
+    await broker.kill()
+  }
+  expect(keys[0]).toBe(keys[1]!)
+  const { mode } = await stat(join(home, '.sealpost/broker.json'))
+  expect(mode & 0o777).toBe(0o600)
+  await rm(home, { recursive: true })
+})
+
+test('a place where no key can be made is told', async () => {
+  const home = await temporaryFolder()
+  await writeFile(join(home, '.sealpost'), '')
+  const { code, stderr } = await runBroker({ ...good, BROKER_KEY_FILE: '' }, [], home)
+  expect([code, stderr]).toEqual([1, "No folder .sealpost for the broker's key can be made here.\n"])
+  await rm(home, { recursive: true })
+})
+
+test('it starts where there is no git, and says that its commit is unknown', async () => {
+  const broker = await BrokerProcess.start({ ...good, PATH: folder })
+  expect(broker.log.find(({ event }) => event === 'broker.ready')).toMatchObject({ gitSha: 'unknown' })
+  await broker.kill()
+})

@@ -1,0 +1,257 @@
+/** What a sender and a recipient may ask of a delivery, from one SDK to the other through a running broker. */
+import { type ConnectOptions, connect, type Message, type Peer, type PeerEvent, type PeerKey } from '@sealpost/sdk'
+import { test as base, describe, expect } from 'vitest'
+import { until } from './process.ts'
+import { type Place, World } from './world.ts'
+
+/** Each has a broker of its own and mostly waits for it. */
+const test = base.concurrent
+
+const THREAD = 'c0'.repeat(16)
+const BRISK = { SWEEP_MS: '50', POLL_MS: '100' }
+/** Long beside what a loaded machine may take to extend it. */
+const LEASE_MS = '8000'
+
+interface Heard {
+  readonly peer: Peer
+  /** The events of one type so far. */
+  all<Type extends PeerEvent['type']>(type: Type): Extract<PeerEvent, { type: Type }>[]
+}
+
+/** A peer that keeps what it is told. */
+async function enter(place: Place, options: Partial<ConnectOptions> = {}): Promise<Heard> {
+  const events: PeerEvent[] = []
+  const peer = await connect({ ...place, ...options, onEvent: (event) => events.push(event) })
+  return {
+    peer,
+    all: <Type extends PeerEvent['type']>(type: Type) =>
+      events.filter((event): event is Extract<PeerEvent, { type: Type }> => event.type === type),
+  }
+}
+
+const keyOf = ({ identity }: Place): PeerKey => identity.signing.publicKey
+const close = (...peers: Heard[]) => Promise.all(peers.map(({ peer }) => peer.close()))
+
+/** The next message; it is settled. */
+function next(peer: Peer): Promise<Message> {
+  return new Promise((resolve) => {
+    const off = peer.onMessage((message) => {
+      off()
+      resolve(message)
+    })
+  })
+}
+
+const receiptsOf = (heard: Heard) => heard.all('receipt').map(({ envelopeId, event }) => `${envelopeId} ${event}`)
+
+test('what is rejected is a dead letter with the reason, and its sender is told', async () => {
+  await using world = await World.open(BRISK)
+  const [alice, bob] = [await enter(await world.enrol()), await enter(await world.enrol())]
+  bob.peer.onMessage((message) => message.reject('not for me'))
+  const { envelopeId } = await alice.peer.send(bob.peer.key, 'x', { receipts: 'end' })
+  await until('the sender is told', () => alice.all('receipt').length === 1)
+  expect(alice.all('receipt')[0]).toMatchObject({ envelopeId, recipient: bob.peer.key, event: 'rejected' })
+  const [row] = await world.db.run((sql) => sql<Record<string, unknown>[]>`select * from dead_letter`)
+  expect(row).toMatchObject({ reason: 'rejected' })
+  expect(JSON.stringify(row)).toContain('not for me')
+  await until('nothing is left', async () => (await world.count('message_queue')) === 0)
+  await close(alice, bob)
+})
+
+test('the lease of what is in work goes on for as long as that takes', async () => {
+  await using world = await World.open({ ...BRISK, LEASE_MS })
+  const sender = await enter(await world.enrol())
+  const busy = await enter(await world.enrol())
+  const idle = await enter(await world.enrol(), { autoExtend: false })
+  const finish = Promise.withResolvers<void>()
+  for (const { peer } of [busy, idle]) peer.onMessage(() => finish.promise)
+  await sender.peer.send(busy.peer.key, 'x')
+  await sender.peer.send(idle.peer.key, 'x')
+  // What nobody extends shows that a lease has passed meanwhile.
+  await until('a lease passed', () => idle.peer.counters.duplicates >= 1)
+  expect(busy.peer.counters).toMatchObject({ received: 1, duplicates: 0 })
+  finish.resolve()
+  await until('all is settled', async () => (await world.count('message_queue')) === 0)
+  await close(sender, busy, idle)
+})
+
+test('a message can be extended by hand', async () => {
+  await using world = await World.open({ ...BRISK, LEASE_MS })
+  const [sender, recipient] = [
+    await enter(await world.enrol()),
+    await enter(await world.enrol(), { autoExtend: false }),
+  ]
+  const finish = Promise.withResolvers<void>()
+  recipient.peer.onMessage((message) => {
+    if (message.text() === 'long') message.extend(60_000)
+    return finish.promise
+  })
+  await sender.peer.send(recipient.peer.key, 'long')
+  await sender.peer.send(recipient.peer.key, 'short')
+  await until('the lease of the other passed', () => recipient.peer.counters.duplicates >= 1)
+  const attempts = await world.db.run(
+    (sql) => sql<{ attempts: number }[]>`select attempts from message_queue order by id`,
+  )
+  expect(attempts[0]!.attempts).toBe(1)
+  finish.resolve()
+  await close(sender, recipient)
+})
+
+test('who is not to be disturbed gets what is urgent, and the rest once that is over', async () => {
+  await using world = await World.open(BRISK)
+  const [alice, bob] = [await enter(await world.enrol()), await enter(await world.enrol())]
+  const texts: string[] = []
+  bob.peer.onMessage((message) => void texts.push(message.text()))
+  alice.peer.watchPresence()
+  bob.peer.setStatus({ availability: 'dnd' })
+  await until('it is known', () => alice.peer.presence.get(bob.peer.key)?.availability === 'dnd')
+  for (const priority of ['low', 'next', 'now'] as const) await alice.peer.send(bob.peer.key, priority, { priority })
+  await alice.peer.send(bob.peer.key, 'now, too', { priority: 'now' })
+  await until('the urgent ones came', () => texts.length === 2)
+  expect(texts).toEqual(['now', 'now, too'])
+  bob.peer.setStatus({ availability: 'idle' })
+  await until('the rest came', () => texts.length === 4)
+  expect(texts.slice(2)).toEqual(['next', 'low'])
+  await close(alice, bob)
+})
+
+test('what is kept back comes when it is time and not before, and holds up nothing', async () => {
+  await using world = await World.open(BRISK)
+  const [alice, bob] = [await enter(await world.enrol()), await enter(await world.enrol())]
+  const arrived: Message[] = []
+  bob.peer.onMessage((message) => void arrived.push(message))
+  const notBefore = new Date(Date.now() + 2_000)
+  await alice.peer.send(bob.peer.key, 'much later', { notBefore: Date.now() + 3_600_000 })
+  await alice.peer.send(bob.peer.key, 'later', { notBefore })
+  await alice.peer.send(bob.peer.key, 'at once')
+  await until('both came', () => arrived.length === 2)
+  expect(arrived.map((message) => message.text()).sort()).toEqual(['at once', 'later'])
+  const later = arrived.find((message) => message.text() === 'later')!
+  expect(later.receivedAtMs).toBeGreaterThanOrEqual(notBefore.getTime())
+  expect(bob.all('gap')).toEqual([])
+  await expect(
+    alice.peer.send(bob.peer.key, 'never', { notBefore: Date.now() + 60_000, ttlSeconds: 5 }),
+  ).rejects.toMatchObject({ code: 'delay_too_long' })
+  await close(alice, bob)
+})
+
+describe('receipts', () => {
+  test('wait for a sender that is away, and are told once', async () => {
+    await using world = await World.open(BRISK)
+    const [place, absent] = [await world.enrol(), await world.enrol()]
+    const before = await enter(place)
+    const { envelopeId } = await before.peer.send(keyOf(absent), 'x', { receipts: 'all' })
+    await close(before)
+    const bob = await enter(absent)
+    const message = await next(bob.peer)
+    expect(message.receipts).toBe('all')
+    await until('both receipts wait', async () => (await world.count('message_queue')) === 2)
+    const after = await enter(place)
+    await until('both are told', () => after.all('receipt').length === 2)
+    expect(receiptsOf(after)).toEqual([`${envelopeId} pushed`, `${envelopeId} settled`])
+    await until('they are settled', async () => (await world.count('message_queue')) === 0)
+    await close(after, bob)
+  })
+
+  test('tell of what expired', async () => {
+    await using world = await World.open(BRISK)
+    const [alice, absent] = [await enter(await world.enrol()), await world.enrol()]
+    const { envelopeId } = await alice.peer.send(keyOf(absent), 'x', { receipts: 'end', ttlSeconds: 1 })
+    await until('it is told', () => alice.all('receipt').length === 1)
+    expect(receiptsOf(alice)).toEqual([`${envelopeId} expired`])
+    await close(alice)
+  })
+})
+
+test('who comes back is told what expired meanwhile', async () => {
+  await using world = await World.open(BRISK)
+  const [alice, absent] = [await enter(await world.enrol()), await world.enrol()]
+  const { envelopeId } = await alice.peer.send(keyOf(absent), 'x', { ttlSeconds: 1 })
+  await until('it expired', async () => (await world.count('dead_letter')) === 1)
+  const bob = await enter(absent)
+  await until('it is told', () => bob.all('recovered').length === 1)
+  const lost = [{ envelopeId, sender: alice.peer.key, reason: 'expired' }]
+  expect(bob.all('recovered')).toEqual([{ type: 'recovered', isRecovered: false, lost, isAll: true }])
+  await close(bob)
+  const again = await enter(absent)
+  await until('nothing more is told', () => again.all('recovered').length === 1)
+  expect(again.all('recovered')[0]).toMatchObject({ isRecovered: true, lost: [] })
+  await close(alice, again)
+})
+
+describe('a request', () => {
+  test('is answered', async () => {
+    await using world = await World.open(BRISK)
+    const [alice, bob] = [await enter(await world.enrol()), await enter(await world.enrol())]
+    bob.peer.onMessage((message) => message.reply(message.text().toUpperCase()))
+    const answer = await alice.peer.request(bob.peer.key, 'hello', { thread: THREAD, ifOnline: true })
+    expect(answer).toMatchObject({ sender: bob.peer.key, thread: THREAD, hops: 1, isError: false })
+    expect(answer.text()).toBe('HELLO')
+    await until('both are settled', async () => (await world.count('message_queue')) === 0)
+    await close(alice, bob)
+  })
+
+  test('to a peer that is away is refused at once when asked so, or times out', async () => {
+    await using world = await World.open(BRISK)
+    const [alice, absent] = [await enter(await world.enrol()), await world.enrol()]
+    const asked = alice.peer.request(keyOf(absent), 'x', { ifOnline: true })
+    await expect(asked).rejects.toMatchObject({ code: 'no_responder' })
+    expect(await world.count('message_queue')).toBe(0)
+    const waits = alice.peer.request(keyOf(absent), 'y', { timeoutMs: 200 })
+    await expect(waits).rejects.toMatchObject({ code: 'timeout' })
+    const bob = await enter(absent)
+    const late = next(alice.peer)
+    bob.peer.onMessage((message) => message.reply('sorry, I was away'))
+    expect((await late).text()).toBe('sorry, I was away')
+    await close(alice, bob)
+  })
+})
+
+test('a whisper is heard by who is there and told when nobody is, and is nowhere stored', async () => {
+  await using world = await World.open(BRISK)
+  const [alice, absent] = [await enter(await world.enrol()), await world.enrol()]
+  const unheard = alice.peer.sendEphemeral(keyOf(absent), 'hello?')
+  await until('it is told', () => alice.all('ephemeral_lost').length === 1)
+  expect(alice.all('ephemeral_lost')[0]).toMatchObject({ envelopeId: unheard, code: 'no_responder' })
+  const bob = await enter(absent)
+  const heard = Promise.withResolvers<string>()
+  bob.peer.onEphemeral(({ body }) => heard.resolve(new TextDecoder().decode(body)))
+  alice.peer.sendEphemeral(bob.peer.key, '50 %')
+  expect(await heard.promise).toBe('50 %')
+  expect([await world.count('message_queue'), await world.count('dedupe_ledger')]).toEqual([0, 0])
+  await close(alice, bob)
+})
+
+test('a watcher sees who is there, and then each change', async () => {
+  await using world = await World.open(BRISK)
+  const bob = await enter(await world.enrol())
+  bob.peer.setStatus({ availability: 'working', summary: 'on the roof' })
+  const alice = await enter(await world.enrol())
+  alice.peer.watchPresence()
+  const bobAs = () => alice.peer.presence.get(bob.peer.key)
+  await until('the snapshot', () => bobAs()?.summary === 'on the roof')
+  expect(bobAs()).toMatchObject({ isOnline: true, availability: 'working' })
+  bob.peer.setStatus({ availability: 'idle' })
+  await until('the change', () => bobAs()?.availability === 'idle')
+  await bob.peer.close()
+  await until('the leave', () => bobAs()?.isOnline === false)
+  await close(alice)
+})
+
+test('a conversation that goes round and round is stopped', async () => {
+  await using world = await World.open(BRISK)
+  const [alice, bob] = [await enter(await world.enrol()), await enter(await world.enrol())]
+  const send = (options: { hops?: number; thread?: string }) => alice.peer.send(bob.peer.key, 'thanks', options)
+  await send({ hops: 64 })
+  await expect(send({ hops: 65 })).rejects.toMatchObject({ code: 'too_many_hops' })
+  await Promise.all(Array.from({ length: 200 }, () => send({ thread: THREAD })))
+  // Every ten seconds there is room for one more.
+  const codeOfNext = () =>
+    send({ thread: THREAD }).then(
+      () => null,
+      ({ code }: { code: string }) => code,
+    )
+  expect(await until('no more of it is taken', codeOfNext)).toBe('thread_exhausted')
+  await send({ thread: 'd0'.repeat(16) })
+  await close(alice, bob)
+})

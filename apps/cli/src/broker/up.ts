@@ -1,0 +1,290 @@
+/** `sealpost up`: a broker with a Postgres of its own, for one machine or a small office. Ctrl-C ends both cleanly. */
+import { mkdir } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import { join, resolve } from 'node:path'
+import { logLine } from '@sealpost/broker-program'
+import { type EmbeddedPostgres, startEmbedded } from '@sealpost/embedded-pg'
+import { fingerprint, generateSigningKeys, isLoopback, normalizeAuthority, portOf, ready } from '@sealpost/identity'
+import { writeKeyFile } from '@sealpost/identity/key-file'
+import { openDatabase } from '@sealpost/pg'
+import { prepareDatabase } from '@sealpost/schema'
+import { isHex, type MeshId, OperatingError, type PeerKey, toHex } from '@sealpost/std'
+import { Command } from 'commander'
+import { parseInteger } from '../args.ts'
+import { whenAborted } from '../deadline.ts'
+import { saveOwnerAccess } from '../operator/admin-api.ts'
+import { isRecord, readJsonFile, writeJsonFile } from '../profile/json-file.ts'
+import type { Membership } from '../profile/profile.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
+import { BrokerSupervisor } from './broker-supervisor.ts'
+import { enrolFirstAdmin, ensureKeys, type FirstMesh, newMeshId, userName } from './first-mesh.ts'
+import { listenWarning } from './health.ts'
+
+interface UpOptions {
+  readonly data?: string
+  readonly port?: number
+  readonly host: string
+  readonly url?: string
+  readonly tlsCert?: string
+  readonly tlsKey?: string
+  readonly name?: string
+  readonly log?: boolean
+}
+
+const FIRST_PORT = 7450
+const PORTS = 50
+const PORT_MAX = 65_535
+
+export function upCommand(run: RunAction): Command {
+  return new Command('up')
+    .description('run a broker with a database of its own, which stays in a folder, until Ctrl-C')
+    .option(
+      '-d, --data <FOLDER>',
+      'where it keeps everything; default: $XDG_DATA_HOME/sealpost or ~/.local/share/sealpost',
+    )
+    .option(
+      '--port <PORT>',
+      `where peers connect, 0 for any free port; default: as last time, at first ${FIRST_PORT} or the next free one`,
+      parseInteger(0, 65_535),
+    )
+    .option('--host <ADDRESS>', 'the address to listen on; 0.0.0.0 for all', '127.0.0.1')
+    .option('--url <URL>', 'how peers elsewhere dial it, for invites, like wss://broker.example')
+    .option('--tls-cert <FILE>', 'the certificate to serve wss:// with, as PEM with its chain; default: TLS_CERT')
+    .option('--tls-key <FILE>', 'its private key, as PEM; default: TLS_KEY')
+    .option('--name <NAME>', 'at the first start, what the first member is called; default: the name of your account')
+    .option('--log', "print the broker's whole log on stderr, not only what is wrong")
+    .addHelpText(
+      'after',
+      `
+The first start makes a mesh, and the profile (default, or --profile) its first member, who is an admin and may invite
+others. A broker that dies is started again. Its other settings are environment variables: docs/reference/config.md.
+${examples(
+  'sealpost up',
+  'sealpost up --data ./broker --port 7460',
+  'sealpost up --host 0.0.0.0 --url wss://broker.example:7450 --tls-cert chain.pem --tls-key key.pem',
+)}`,
+    )
+    .action(run(up))
+}
+
+/** What a data folder remembers between starts. */
+interface UpState {
+  readonly port: number
+  readonly meshId: MeshId
+  /** Of the first admin. */
+  readonly admin: PeerKey
+}
+
+async function up(shell: Shell, options: UpOptions): Promise<void> {
+  await ready()
+  const tls = tlsOf(shell, options)
+  warnAbout(shell, options, tls)
+  const folder = resolve(options.data ?? shell.settings.dataFolder)
+  await makeFolder(folder)
+  const stateFile = join(folder, 'up.json')
+  const former = await readJsonFile(stateFile, isUpState)
+  await using stack = new AsyncDisposableStack()
+  shell.output.info('starting the database')
+  const postgres = stack.adopt(await startEmbedded({ dataDir: join(folder, 'postgres') }), (started) => started.stop())
+  shell.signal.throwIfAborted()
+  const logins = newLogins(postgres)
+  await prepareDatabase(postgres.url, [
+    { role: 'broker', url: logins.broker },
+    { role: 'admin', url: logins.admin },
+  ])
+  const port = options.port ?? former?.port ?? (await freePort())
+  const keeper = stack.use(await startSupervisor(shell, { options, tls, folder, port, logins }))
+  shell.signal.throwIfAborted()
+  const { first } = keeper
+  const admin = former?.admin ?? (await ensureKeys(shell.profile))
+  const state = { port: portOf(first.url), meshId: former?.meshId ?? newMeshId(), admin }
+  await writeJsonFile(stateFile, state)
+  await saveAccess(postgres, folder, first.adminUrl)
+  const url = options.url ?? new URL(first.url).origin.replace(/^http/, 'ws')
+  const member = await enrolAdmin(shell, state, {
+    databaseUrl: postgres.url,
+    brokerKey: first.brokerKey,
+    url,
+    name: options.name ?? userName(),
+  })
+  await print(shell, { keeper, postgres, folder, state, url, member })
+  const postgresEnded = postgres.exited.then(() => {
+    if (!shell.signal.aborted) throw new OperatingError('database_died', 'The database ended by itself.')
+  })
+  await Promise.race([whenAborted(shell.signal), keeper.gaveUp, postgresEnded])
+  shell.output.info('ending')
+}
+
+/** Empty: plain text. */
+type TlsFiles = { readonly TLS_CERT: string; readonly TLS_KEY: string }
+
+function tlsOf({ settings: { environment } }: Shell, { tlsCert, tlsKey, url }: UpOptions): TlsFiles {
+  if ((tlsCert === undefined) !== (tlsKey === undefined))
+    throw new OperatingError('usage', 'Give --tls-cert and --tls-key, both or neither.')
+  const files = tlsCert === undefined ? [environment.TLS_CERT, environment.TLS_KEY] : [tlsCert, tlsKey]
+  const [TLS_CERT = '', TLS_KEY = ''] = files.map((path) => (path ? resolve(path) : ''))
+  if (TLS_CERT !== '' && url !== undefined && !/^(wss|https):/i.test(url))
+    throw new OperatingError('usage', '--url must begin with wss:// where the broker has a certificate.')
+  return { TLS_CERT, TLS_KEY }
+}
+
+function warnAbout({ output }: Shell, { url, host }: UpOptions, { TLS_CERT }: TlsFiles): void {
+  if (isLoopback(host)) return
+  if (url === undefined)
+    output.warn('Without --url peers elsewhere are refused: the broker must know the name they dial.')
+  if (TLS_CERT === '') output.warn(listenWarning(host))
+}
+
+async function saveAccess({ url }: EmbeddedPostgres, folder: string, adminUrl: string): Promise<void> {
+  const db = await openDatabase(url, { connections: 1, applicationName: 'sealpost' })
+  await saveOwnerAccess(db, folder, adminUrl).finally(() => db.close())
+}
+
+async function makeFolder(folder: string): Promise<void> {
+  await mkdir(folder, { recursive: true, mode: 0o700 }).catch((cause) => {
+    throw new OperatingError('data_unwritable', `The folder ${folder} can't be made.`, { cause })
+  })
+}
+
+interface Start {
+  readonly options: UpOptions
+  readonly tls: TlsFiles
+  readonly folder: string
+  readonly port: number
+  readonly logins: Logins
+}
+
+/** URLs of the database, each with a login of its own. */
+interface Logins {
+  readonly broker: string
+  readonly admin: string
+}
+
+/** With passwords that nobody else learns and that end with the next start. */
+function newLogins({ port }: EmbeddedPostgres): Logins {
+  const urlOf = (user: string) =>
+    `postgres://${user}:${toHex(crypto.getRandomValues(new Uint8Array(24)))}@127.0.0.1:${port}/postgres`
+  return { broker: urlOf('broker'), admin: urlOf('operator') }
+}
+
+async function startSupervisor({ output, settings }: Shell, { options, tls, folder, port, logins }: Start) {
+  const keyFile = join(folder, 'broker-key.json')
+  if (!(await Bun.file(keyFile).exists()))
+    await writeKeyFile(keyFile, { kind: 'broker', signing: generateSigningKeys() })
+  const environment = {
+    ADMIN_PORT: String(await adminPortBeside(port)),
+    ...settings.environment,
+    ...(options.url ? { AUTHORITIES: authorities(options.url, settings.environment.AUTHORITIES) } : {}),
+    ...tls,
+    HOST: options.host,
+    PORT: String(port),
+    BROKER_KEY_FILE: keyFile,
+    DATABASE_URL: logins.broker,
+    DATABASE_URL_FILE: undefined,
+    ADMIN_DATABASE_URL: logins.admin,
+    ADMIN_DATABASE_URL_FILE: undefined,
+  }
+  const onLine = (line: string) => {
+    const level = logLine(line)?.level
+    if (options.log || (level !== 'info' && level !== 'debug')) process.stderr.write(`${line}\n`)
+  }
+  return BrokerSupervisor.start(
+    { environment, onLine },
+    {
+      died: (lastWords, inMs) => output.warn(`The broker ended (${lastWords}); starting it again in ${inMs} ms.`),
+      restarted: ({ pid }) =>
+        void output.result({ event: 'restarted', pid }, () => `The broker runs again, pid ${pid}.`),
+    },
+  )
+}
+
+function authorities(url: string, others: string | undefined): string {
+  return [normalizeAuthority(url), ...(others ? [others] : [])].join()
+}
+
+/** @returns null when the mesh has another first admin than this profile, or the profile another mesh */
+async function enrolAdmin(
+  { profile, output }: Shell,
+  { meshId, admin }: UpState,
+  broker: Omit<FirstMesh, 'meshId' | 'meshName'>,
+): Promise<Membership | null> {
+  if (!profile.hasKeys || (await ensureKeys(profile)) !== admin) return null
+  const known = await profile.findMembership()
+  if (known && (known.meshId !== meshId || known.brokerKey !== broker.brokerKey)) {
+    output.warn(`The profile ${profile.name} belongs to another mesh and is left as it is; choose one with --profile.`)
+    return null
+  }
+  return enrolFirstAdmin(profile, { ...broker, meshId, meshName: 'home' })
+}
+
+interface StartedBroker {
+  readonly keeper: BrokerSupervisor
+  readonly postgres: EmbeddedPostgres
+  readonly folder: string
+  readonly state: UpState
+  readonly url: string
+  readonly member: Membership | null
+}
+
+async function print(
+  { output, profile }: Shell,
+  { keeper, postgres, folder, state, url, member }: StartedBroker,
+): Promise<void> {
+  const { httpUrl, adminUrl, demoUrl, brokerKey, pid } = keeper.first
+  const { meshId } = state
+  const name = member ? `${profile.name}: ${member.name || state.admin}, admin` : 'none of this mesh'
+  const shellUrl = `"postgres://sealpost:$(cat '${join(folder, 'postgres/password')}')@127.0.0.1:${postgres.port}/postgres"`
+  const json = {
+    event: 'ready',
+    url,
+    httpUrl,
+    adminUrl,
+    demoUrl: demoUrl ?? null,
+    brokerKey,
+    pid,
+    meshId,
+    folder,
+    postgresPid: postgres.pid,
+  }
+  await output.result(
+    { ...json, postgresPort: postgres.port, profile: member ? profile.name : null },
+    () => `${output.facts([
+      ['broker', url],
+      ['its key', fingerprint(brokerKey)],
+      ...(demoUrl === undefined ? [] : [['demo', demoUrl] as const]),
+      ['health', `${httpUrl}/readyz   ${adminUrl}/metrics`],
+      ['mesh', meshId],
+      ['profile', name],
+      ['data', folder],
+      ['database', `DATABASE_URL=${shellUrl}`],
+    ])}
+
+Invite somebody, in another terminal:  sealpost invite create
+Ctrl-C ends the broker and its database; what they keep stays in the folder.`,
+  )
+}
+
+async function freePort(): Promise<number> {
+  for (let port = FIRST_PORT; port < FIRST_PORT + PORTS; port++)
+    if ((await isFree(port)) && (await isFree(port + 1))) return port
+  return 0
+}
+
+/** The one above, as everywhere; any other one where that is taken, since `admin.json` names it. */
+async function adminPortBeside(port: number): Promise<number> {
+  const next = port + 1
+  return port > 0 && next <= PORT_MAX && (await isFree(next)) ? next : 0
+}
+
+function isFree(port: number): Promise<boolean> {
+  const listener = createServer()
+  return new Promise((resolve) => {
+    listener.once('error', () => resolve(false))
+    listener.listen({ port, host: '127.0.0.1', exclusive: true }, () => listener.close(() => resolve(true)))
+  })
+}
+
+function isUpState(value: unknown): value is UpState {
+  if (!isRecord(value)) return false
+  return typeof value.port === 'number' && isHex(value.meshId, 16) && isHex(value.admin, 32)
+}

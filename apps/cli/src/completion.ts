@@ -1,0 +1,131 @@
+/** Completion scripts for bash, zsh and fish, from the tree of commands: subcommands, options and their choices. */
+import { Argument, Command, type Option } from 'commander'
+import { eachCommand, examples, type RunAction, type Shell } from './shell.ts'
+
+export const SHELLS = ['bash', 'zsh', 'fish'] as const
+export type ShellName = (typeof SHELLS)[number]
+
+export function completionScript(shell: ShellName, program: Command): string {
+  const places = placesOf(program)
+  switch (shell) {
+    case 'bash':
+      return bashScript(program, places)
+    case 'zsh':
+      return `#compdef ${program.name()}\nautoload -U +X bashcompinit && bashcompinit\n${bashScript(program, places)}`
+    case 'fish':
+      return fishScript(program, places)
+  }
+}
+
+/** A command with what can follow it. */
+interface Place {
+  /** `dead list`; empty for the program itself. */
+  readonly path: string
+  readonly commands: readonly Command[]
+  readonly options: readonly Option[]
+  /** What its first argument can be. */
+  readonly choices: readonly string[]
+}
+
+function placesOf(program: Command): Place[] {
+  const places: Place[] = []
+  eachCommand(program, (command, path) => {
+    const help = command.createHelp()
+    const options = [...new Set([...help.visibleOptions(command), ...program.options])]
+    const choices = command.registeredArguments[0]?.argChoices ?? []
+    places.push({ path: path.slice(1).join(' '), commands: help.visibleCommands(command), options, choices })
+  })
+  return places
+}
+
+const namesOf = (option: Option): string[] => [option.short, option.long].filter((name) => name !== undefined)
+
+function bashScript(program: Command, places: readonly Place[]): string {
+  const name = program.name()
+  const cases = places.map(({ path, commands, options, choices }) => {
+    const words = [...commands.map((command) => command.name()), ...choices, ...options.flatMap(namesOf)]
+    return `    '${path}') words='${words.join(' ')}' ;;`
+  })
+  const paths = places.filter(({ path }) => path !== '').map(({ path }) => `'${path}'`)
+  const chosen = new Map(
+    places.flatMap(({ options }) =>
+      options.filter(({ argChoices }) => argChoices).map((option) => [option.long, option]),
+    ),
+  )
+  const values = [...chosen.values()].map(
+    (option) =>
+      `    ${namesOf(option).join('|')}) COMPREPLY=($(compgen -W '${option.argChoices!.join(' ')}' -- "$word")); return ;;`,
+  )
+  return `_${name}() {
+  local word="\${COMP_WORDS[COMP_CWORD]}" before="\${COMP_WORDS[COMP_CWORD-1]}" path='' words='' i
+  for ((i = 1; i < COMP_CWORD; i++)); do
+    case "\${path:+$path }\${COMP_WORDS[i]}" in
+    ${paths.join('|')}) path="\${path:+$path }\${COMP_WORDS[i]}" ;;
+    esac
+  done
+  case "$before" in
+${values.join('\n')}
+    -f|--file|-d|--data) COMPREPLY=($(compgen -f -- "$word")); return ;;
+  esac
+  case "$path" in
+${cases.join('\n')}
+  esac
+  COMPREPLY=($(compgen -W "$words" -- "$word"))
+}
+complete -F _${name} ${name}`
+}
+
+function fishScript(program: Command, places: readonly Place[]): string {
+  const name = program.name()
+  const lines = places.flatMap(({ path, commands, options, choices }) => {
+    const condition = conditionOf(path, commands)
+    const begin = `complete -c ${name} -n '${condition}'`
+    return [
+      ...commands.map((command) => `${begin} -f -a ${command.name()} -d ${quoted(command.description())}`),
+      ...(choices.length > 0 ? [`${begin} -f -a '${choices.join(' ')}'`] : []),
+      ...options.map((option) => `${begin} ${fishOption(option)}`),
+    ]
+  })
+  return lines.join('\n')
+}
+
+/** Its words were typed, and none of a command below it. */
+function conditionOf(path: string, commands: readonly Command[]): string {
+  const typed = path === '' ? [] : path.split(' ').map((word) => `__fish_seen_subcommand_from ${word}`)
+  const below = commands.map((command) => command.name())
+  const notYet = below.length > 0 ? [`not __fish_seen_subcommand_from ${below.join(' ')}`] : []
+  return [...typed, ...notYet].join('; and ') || 'true'
+}
+
+function fishOption({ short, long, argChoices, required, description }: Option): string {
+  return [
+    short && `-s ${short.slice(1)}`,
+    long && `-l ${long.slice(2)}`,
+    argChoices ? `-x -a '${argChoices.join(' ')}'` : required && '-r',
+    `-d ${quoted(description)}`,
+  ]
+    .filter(Boolean)
+    .join(' ')
+}
+
+const quoted = (text: string): string => `'${text.replace(/['\\]/g, '\\$&')}'`
+
+export function completionCommand(run: RunAction, programOf: () => Command): Command {
+  return new Command('completion')
+    .description('print the script with which a shell completes commands and options')
+    .addArgument(new Argument('<SHELL>', 'the shell').choices(SHELLS))
+    .addHelpText(
+      'after',
+      examples(
+        'sealpost completion bash > ~/.local/share/bash-completion/completions/sealpost',
+        'sealpost completion zsh > ~/.zfunc/_sealpost',
+        'sealpost completion fish > ~/.config/fish/completions/sealpost.fish',
+      ),
+    )
+    .action(run((shell: Shell, _options: object, name: ShellName) => print(shell, completionScript(name, programOf()))))
+}
+
+/** The script is no answer in JSON. */
+function print({ output }: Shell, script: string): Promise<void> {
+  return output.result({ script }, () => script)
+}

@@ -1,0 +1,100 @@
+/** `sealpost device`: the machines of one person, each with keys of its own. */
+import { fingerprint, readFingerprint } from '@sealpost/identity'
+import type { Device, PeerKey } from '@sealpost/sdk'
+import { OperatingError } from '@sealpost/std'
+import { Command } from 'commander'
+import { renderUnicodeCompact } from 'uqr'
+import { durationOption } from '../args.ts'
+import { isPeerKey } from '../profile/contacts.ts'
+import { callPeer } from '../session/peer-session.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
+import { escapeName } from '../terminal-text.ts'
+import { resolveRecipient } from './peer-names.ts'
+
+export function deviceCommand(run: RunAction): Command {
+  return new Command('device')
+    .description('your other machines: each has keys of its own, and speaks for you')
+    .addCommand(addCommand(run))
+    .addCommand(listCommand(run))
+    .addCommand(removeCommand(run))
+    .addHelpText('after', examples('sealpost device add phone', 'sealpost device list', 'sealpost device remove phone'))
+}
+
+interface AddOptions {
+  readonly expires: number
+  readonly qr: boolean
+}
+
+function addCommand(run: RunAction): Command {
+  return new Command('add')
+    .description('make a line for one more machine of yours; it is good once')
+    .argument('<LABEL>', 'what you call it: others see NAME/LABEL')
+    .addOption(durationOption('--expires <TIME>', 'how long the line is good, like 10m or 2h', '1h'))
+    .option('--no-qr', 'only the line')
+    .addHelpText(
+      'after',
+      `
+Whoever has the line before you use it can become this device: hand it over yourself. Afterwards "device list" shows it.
+${examples('sealpost device add phone', 'sealpost device add laptop --expires 10m --no-qr')}`,
+    )
+    .action(run(add))
+}
+
+async function add(shell: Shell, { expires, qr }: AddOptions, label: string): Promise<void> {
+  const { output } = shell
+  const joinByMs = Date.now() + expires * 1000
+  const invite = await callPeer(shell, { method: 'inviteDevice', params: { label, joinByMs } })
+  await output.result({ invite, label, joinByMs }, () => invite)
+  if (qr && !output.isJson) output.show(renderUnicodeCompact(invite, { border: 2 }))
+  output.info('on the other machine: sealpost join sealpostdevice1:…')
+}
+
+function listCommand(run: RunAction): Command {
+  return new Command('list')
+    .description('the devices of a person beside its own key, as that person signed for them')
+    .argument('[NAME]', 'whose, instead of yours')
+    .addHelpText('after', examples('sealpost device list', 'sealpost device list bob --json'))
+    .action(run(list))
+}
+
+async function list(shell: Shell, _options: object, word?: string): Promise<void> {
+  const person = word === undefined ? null : await resolveRecipient(shell, word)
+  const devices = await callPeer(shell, { method: 'devices', params: person })
+  const { output } = shell
+  await output.results(
+    devices.map((device) => ({ ...device, fingerprint: fingerprint(device.key) })),
+    () =>
+      output.table(
+        ['LABEL', 'FINGERPRINT', 'UNTIL'],
+        devices.map(({ label, key, notAfterMs }) => [escapeName(label), fingerprint(key), dayOf(notAfterMs)]),
+      ),
+  )
+}
+
+function removeCommand(run: RunAction): Command {
+  return new Command('remove')
+    .description('a device is yours no more, at once and for good; what waits for it is lost')
+    .argument('<LABEL>', 'its label, its fingerprint, or its key of 64 hex digits')
+    .addHelpText('after', examples('sealpost device remove phone'))
+    .action(run(remove))
+}
+
+async function remove(shell: Shell, _options: object, word: string): Promise<void> {
+  const device = await deviceNamed(shell, { person: null, word })
+  await callPeer(shell, { method: 'removeDevice', params: device })
+  if (shell.output.isJson) await shell.output.result({ device, removed: true }, () => '')
+  else shell.output.info(`${escapeName(word)} is no device of yours any more`)
+}
+
+/** @throws OperatingError `unknown_device` */
+async function deviceNamed(shell: Shell, { person, word }: { person: PeerKey | null; word: string }): Promise<PeerKey> {
+  const devices: readonly Device[] = await callPeer(shell, { method: 'devices', params: person })
+  const print = readFingerprint(word)
+  const isMeant = ({ label, key }: Device) => (print ? fingerprint(key) === print : label === word || key === word)
+  const found = devices.find(isMeant)
+  if (found) return found.key
+  if (isPeerKey(word)) return word // removed before, perhaps: the broker knows
+  throw new OperatingError('unknown_device', `No device is called ${escapeName(word)}: "device list" shows them.`)
+}
+
+const dayOf = (ms: number): string => new Date(Math.min(ms, 8e15)).toISOString().slice(0, 10)

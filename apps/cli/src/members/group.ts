@@ -1,0 +1,120 @@
+/** `sealpost group`: peers that are written to at once. A message is sealed and stored once, whatever their number. */
+import { PRIORITIES, type Priority } from '@sealpost/protocol'
+import { OperatingError } from '@sealpost/std'
+import { Command, Option } from 'commander'
+import { durationOption, parseDuration } from '../args.ts'
+import { withDeadline } from '../deadline.ts'
+import { readBody } from '../messages/body.ts'
+import { uploadFile } from '../messages/files.ts'
+import { Contacts } from '../profile/contacts.ts'
+import { findGroup, type GroupFacts, type MemberResult } from '../session/group-calls.ts'
+import { labelOf } from '../session/peer-events.ts'
+import { callPeer } from '../session/peer-session.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
+import { escapeName } from '../terminal-text.ts'
+import { findMemberList, type MemberListSpec, memberListCommands } from './member-list.ts'
+
+const GROUPS: MemberListSpec<GroupFacts> = {
+  noun: 'group',
+  argument: ['<GROUP>', 'its name, or its id of 32 hex digits'],
+  example: 'crew',
+  descriptions: {
+    create: 'make a group of these peers and yourself',
+    list: 'the groups you are in, and those you made',
+    add: 'take peers in; only who made the group may',
+    remove: 'take peers out: what is sent from then on they can not open',
+  },
+  list: (shell) => callPeer(shell, { method: 'groups', params: null }),
+  named: findGroup,
+  create: (shell, params) => callPeer(shell, { method: 'createGroup', params }),
+  change: (shell, { id: group }, change) => callPeer(shell, { method: 'changeGroup', params: { group, ...change } }),
+}
+
+export function groupCommand(run: RunAction): Command {
+  const group = new Command('group').description('write to several peers at once')
+  for (const command of memberListCommands(run, GROUPS)) group.addCommand(command)
+  return group
+    .addCommand(sendCommand(run))
+    .addCommand(deleteCommand(run))
+    .addHelpText(
+      'after',
+      examples('sealpost group create crew bob carol', "sealpost group send crew 'lunch?'", 'sealpost group list'),
+    )
+}
+
+function deleteCommand(run: RunAction): Command {
+  return new Command('delete')
+    .description('end a group for good: nobody can write to it any more; only who made it may')
+    .argument(...GROUPS.argument)
+    .addHelpText('after', examples('sealpost group delete crew'))
+    .action(
+      run(async (shell, _options: object, word: string) => {
+        const { id: group, name } = await findMemberList(shell, GROUPS, word)
+        await callPeer(shell, { method: 'deleteGroup', params: { group } })
+        await shell.output.result({ deleted: group }, () => `${escapeName(name)} is deleted`)
+      }),
+    )
+}
+
+interface SendOptions {
+  readonly file?: string
+  readonly keep?: boolean
+  readonly priority: Priority
+  readonly ttl?: number
+  readonly timeout: number
+}
+
+function sendCommand(run: RunAction): Command {
+  return new Command('send')
+    .description(
+      'send a message to every member: TEXT, a file beside it, or stdin; done when the broker has stored it for each',
+    )
+    .argument(...GROUPS.argument)
+    .argument('[TEXT]', 'the message; without it and without --file it is read from stdin')
+    .option(
+      '-f, --file <PATH>',
+      'a file that goes with it, of any size; sent again after a cut it goes on where it was',
+    )
+    .option('--keep', 'keep it in the history of the group, which "sealpost space open --messages" begins')
+    .addOption(new Option('--priority <PRIORITY>', 'how urgent').choices(PRIORITIES).default('next'))
+    .option('--ttl <TIME>', 'how long the broker keeps it for an absent peer, like 2h or 14d', parseDuration)
+    .addOption(durationOption('--timeout <TIME>', 'how long to wait for the broker', '30s'))
+    .addHelpText('after', examples("sealpost group send crew 'lunch?'", 'git diff | sealpost group send crew'))
+    .action(run(send))
+}
+
+async function send(asked: Shell, options: SendOptions, word: string, text: string | undefined): Promise<void> {
+  const { timeout, file: path, keep: isKept = false, priority, ttl: ttlSeconds = 0 } = options
+  const body = await readBody({ text: path === undefined ? text : (text ?? ''), file: undefined })
+  const known = path === undefined ? null : await findMemberList(asked, GROUPS, word)
+  const file = known && (await uploadFile(asked, path!, { group: known.id }))
+  using shell = withDeadline(asked, timeout, `The broker has not stored it for all of them after ${timeout} s. ${KEPT}`)
+  const { id: group, name } = await findMemberList(shell, GROUPS, word)
+  const attachment = file && { attachment: file.text }
+  const terms = { priority, ttlSeconds, isKept, ...attachment }
+  const params = { group, bodyBase64: Buffer.from(body).toString('base64'), ...terms }
+  const outcomes = await callPeer(shell, { method: 'sendToGroup', params, withinMs: timeout * 1000 })
+  await file?.done()
+  await tell(shell, { name, outcomes, bytes: body.length, file })
+}
+
+const KEPT = 'What is left of it leaves with the next command of this profile: do not send it again.'
+
+interface Sent {
+  readonly name: string
+  readonly outcomes: readonly MemberResult[]
+  readonly bytes: number
+  readonly file: { readonly name: string; readonly bytes: number } | null
+}
+
+async function tell({ output, profile }: Shell, { name, outcomes, bytes, file }: Sent): Promise<void> {
+  const stored = outcomes.filter(({ code }) => code === null)
+  const what = file ? `${escapeName(file.name)}, ${file.bytes} bytes` : `${bytes} bytes`
+  if (output.isJson) await output.result({ group: name, bytes, members: outcomes }, () => '')
+  else output.info(`stored for ${stored.length} of ${outcomes.length} in ${escapeName(name)}, ${what}`)
+  const contacts = await Contacts.read(profile.contactsFile)
+  const refused = outcomes.filter(({ code }) => code !== null)
+  for (const { peer, code } of refused) output.warn(`not for ${escapeName(labelOf(contacts, peer))} (${code})`)
+  if (refused.length > 0 && stored.length === 0)
+    throw new OperatingError(refused[0]!.code!, 'The message was stored for none of them.')
+}

@@ -1,0 +1,132 @@
+/** `sealpost invite`: how others get into the mesh. An admin makes an invite alone; the broker hears of it when it is used. */
+import { createInvite, fingerprint, type Invite, isDialable, readInvite, ready } from '@sealpost/identity'
+import { type InviteId, isHex, OperatingError } from '@sealpost/std'
+import { Command, Option } from 'commander'
+import { renderUnicodeCompact } from 'uqr'
+import { durationOption, parseInteger } from '../args.ts'
+import type { Output } from '../output.ts'
+import { callPeer } from '../session/peer-session.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
+import { escapeName } from '../terminal-text.ts'
+
+export function inviteCommand(run: RunAction): Command {
+  return new Command('invite')
+    .description('let others into the mesh; for its admins')
+    .addCommand(createCommand(run))
+    .addCommand(showCommand(run))
+    .addCommand(revokeCommand(run))
+    .addHelpText('after', examples('sealpost invite create', 'sealpost invite revoke 0195…'))
+}
+
+interface CreateOptions {
+  readonly uses: number
+  readonly expires: number
+  readonly role: 'member' | 'admin'
+  readonly url?: string
+  readonly qr: boolean
+}
+
+function createCommand(run: RunAction): Command {
+  return new Command('create')
+    .description('make an invite: one line, and a QR code of it; whoever has it can use it')
+    .option('--uses <N>', 'how many it lets in', parseInteger(1, 65_535), 1)
+    .addOption(durationOption('--expires <TIME>', 'how long it is good, like 2h or 7d', '24h'))
+    .addOption(new Option('--role <ROLE>', 'what they may do').choices(['member', 'admin']).default('member'))
+    .option('--url <URL>', 'how they dial the broker, if not as this profile does')
+    .option('--no-qr', 'only the line')
+    .addHelpText(
+      'after',
+      examples(
+        'sealpost invite create',
+        'sealpost invite create --uses 10 --expires 7d',
+        'sealpost invite create --json',
+      ),
+    )
+    .action(run(create))
+}
+
+async function create({ profile, output }: Shell, options: CreateOptions): Promise<void> {
+  if (options.url !== undefined && !isDialable(options.url))
+    throw new OperatingError('usage', '--url must be an address like wss://broker.example or ws://127.0.0.1:7450.')
+  const { identity } = await profile.readKeys()
+  const { meshId, url, brokerKey } = await profile.readMembership()
+  const text = createInvite(identity.signing, {
+    meshId,
+    url: options.url ?? url,
+    brokerKey,
+    notAfterMs: Date.now() + options.expires * 1000,
+    usesMax: options.uses,
+    role: options.role,
+  })
+  const invite = readInvite(text)
+  const qr = options.qr && !output.isJson ? qrOf(text) : ''
+  await output.result({ invite: text, ...factsOf(invite) }, () => text)
+  if (qr) output.show(qr)
+  output.info(`lets ${uses(invite)} in as ${invite.role} until ${timeOf(invite)}`)
+  output.info(`to use it:       sealpost join ${text.slice(0, 14)}…`)
+  output.info(`to take it back: sealpost invite revoke ${invite.inviteId}`)
+}
+
+function showCommand(run: RunAction): Command {
+  return new Command('show')
+    .description('what an invite says; nobody is asked and nothing is used up')
+    .argument('<INVITE>', 'the line that begins with sealpost1:')
+    .addHelpText('after', examples('sealpost invite show sealpost1:…'))
+    .action(run(show))
+}
+
+async function show({ output }: Shell, _options: object, text: string): Promise<void> {
+  await ready()
+  const invite = readInvite(text)
+  await output.result(factsOf(invite), () => describe(invite, output))
+}
+
+function revokeCommand(run: RunAction): Command {
+  return new Command('revoke')
+    .description('an invite lets nobody in any more; those it let in stay')
+    .argument('<ID>', 'the id of the invite, or the invite itself')
+    .addHelpText('after', examples('sealpost invite revoke 0195f3c1a2b34d5e8f90a1b2c3d4e5f6'))
+    .action(run(revoke))
+}
+
+async function revoke(shell: Shell, _options: object, word: string): Promise<void> {
+  await ready()
+  const inviteId = isHex(word, 16) ? (word as string as InviteId) : idOf(word)
+  await callPeer(shell, { method: 'revokeInvite', params: inviteId })
+  if (shell.output.isJson) await shell.output.result({ inviteId, revoked: true }, () => '')
+  else shell.output.info(`the invite ${inviteId} lets nobody in any more`)
+}
+
+/** @throws OperatingError `usage`, `invite_malformed` */
+function idOf(word: string): InviteId {
+  if (word.startsWith('sealpost1:')) return readInvite(word).inviteId
+  throw new OperatingError('usage', 'An invite is named by its id of 32 hex digits, or by its whole line.')
+}
+
+function factsOf({ inviteId, meshId, url, brokerKey, issuer, role, usesMax, notAfterMs }: Invite) {
+  return { inviteId, meshId, url, brokerKey, issuer, role, usesMax, notAfterMs }
+}
+
+function describe(invite: Invite, output: Output): string {
+  const remaining = invite.notAfterMs > Date.now() ? '' : output.paint.red(' (over)')
+  return output.facts([
+    ['id', invite.inviteId],
+    ['broker', escapeName(invite.url)],
+    ['its key', fingerprint(invite.brokerKey)],
+    ['mesh', invite.meshId],
+    ['from', fingerprint(invite.issuer)],
+    ['lets in', `${uses(invite)} as ${invite.role}`],
+    ['until', `${timeOf(invite)}${remaining}`],
+  ])
+}
+
+const uses = ({ usesMax }: Invite): string => (usesMax === 1 ? 'one' : `up to ${usesMax}`)
+
+/** By the clock of this place. */
+const timeOf = ({ notAfterMs }: Invite): string => {
+  const time = new Date(notAfterMs)
+  return Number.isNaN(time.getTime()) ? 'for ever' : time.toLocaleString('sv-SE').slice(0, 16)
+}
+
+/** Two modules a character, in a frame of light ones, which readers of dark screens need. */
+const qrOf = (text: string): string => renderUnicodeCompact(text, { border: 2 })

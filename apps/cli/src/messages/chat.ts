@@ -1,0 +1,148 @@
+/** `sealpost chat`: what is typed goes to one peer; what comes is printed, from others too, under their names. */
+import { createInterface, type Interface } from 'node:readline'
+import type { Message, PeerKey } from '@sealpost/sdk'
+import { OperatingError } from '@sealpost/std'
+import { Command } from 'commander'
+import { durationOption } from '../args.ts'
+import { abortable } from '../deadline.ts'
+import { resolveRecipient, SenderNames } from '../members/peer-names.ts'
+import { openSession, type PeerSession } from '../session/peer-session.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
+import { escapeText } from '../terminal-text.ts'
+import { messageForPeople, messageForPrograms } from './incoming-message.ts'
+import { type FileOutcome, finishMessage, nextMessage, receiveFile, UnsavedFiles } from './received-files.ts'
+
+interface ChatOptions {
+  readonly timeout: number
+  readonly files?: string
+}
+
+export function chatCommand(run: RunAction): Command {
+  return new Command('chat')
+    .description('talk with a peer: each line you type is a message; Ctrl-D ends it')
+    .argument('<TO>', 'a name of this mesh, a fingerprint, or a key of 64 hex digits')
+    .addOption(
+      durationOption('--timeout <TIME>', 'at the end, how long to wait for the broker to store what you typed', '30s'),
+    )
+    .option(
+      '--files <FOLDER>',
+      'save files that come with messages there, each under a name of its own; without it such a message stays in the queue',
+    )
+    .addHelpText('after', examples('sealpost chat bob', 'sealpost chat bob --profile work --files ~/Downloads'))
+    .action(run(chat))
+}
+
+async function chat(shell: Shell, { timeout, files }: ChatOptions, to: string): Promise<void> {
+  const key = await resolveRecipient(shell, to)
+  await using session = await openSession(shell)
+  const unsaved = new UnsavedFiles()
+  await unsaved.reportAfter(
+    talk({ shell, session, lines: openLines(), files, unsaved }, { to, key, timeout }),
+    shell.output,
+  )
+}
+
+async function talk(chat: Chat, { to, key, timeout }: { to: string; key: PeerKey; timeout: number }): Promise<void> {
+  const { shell, session, lines } = chat
+  try {
+    shell.output.info(`talking with ${to} as ${session.membership.name || session.peer.key}; Ctrl-D ends it`)
+    const outbox = new Sends(shell)
+    const typed = readLines(lines, (line) => outbox.add(session.peer.send(key, line), line))
+    await abortable(Promise.race([typed, showAll(chat), session.failed]), shell.signal)
+    await abortable(outbox.settled(timeout), shell.signal)
+  } finally {
+    lines.close()
+    if (lines.terminal) process.stdout.write('\r\x1b[K') // the prompt
+  }
+}
+
+/** Without a terminal there is no prompt, and lines are only read. */
+function openLines(): Interface {
+  const isScreen = process.stdin.isTTY && process.stdout.isTTY
+  const lines = createInterface({ input: process.stdin, ...(isScreen ? { output: process.stdout, prompt: '> ' } : {}) })
+  return lines.on('SIGINT', () => process.kill(process.pid, 'SIGINT')) // which readline keeps to itself
+}
+
+async function readLines(lines: Interface, take: (line: string) => void): Promise<void> {
+  lines.prompt()
+  for await (const line of lines) {
+    if (line !== '') take(line)
+    lines.prompt()
+  }
+}
+
+interface Chat {
+  readonly shell: Shell
+  readonly session: PeerSession
+  readonly lines: Interface
+  /** The folder for them. */
+  readonly files: string | undefined
+  readonly unsaved: UnsavedFiles
+}
+
+async function showAll(chat: Chat): Promise<never> {
+  const { shell, session, files } = chat
+  const names = new SenderNames(session, shell.output)
+  for (;;) {
+    const { value: message } = await nextMessage(session.peer)
+    if (message === undefined) return session.failed
+    await names.learn(message.user)
+    const outcome = await receiveFile(shell, message, files)
+    await take(message, outcome, chat)
+  }
+}
+
+async function take(message: Message, outcome: FileOutcome, chat: Chat): Promise<void> {
+  if (outcome.name === 'left') {
+    if (chat.unsaved.leave(message)) await show(message, outcome, chat)
+    return
+  }
+  await show(message, outcome, chat)
+  finishMessage(message, outcome)
+}
+
+/** Above the line that is being typed. */
+async function show(message: Message, outcome: FileOutcome, chat: Chat): Promise<void> {
+  const { output } = chat.shell
+  const { contacts } = chat.session
+  const text = () => messageForPeople(message, contacts, output.paint, outcome)
+  await output.result(messageForPrograms(message, contacts, outcome), () =>
+    process.stdout.isTTY ? `\r\x1b[K${text()}` : text(),
+  )
+  if (process.stdout.isTTY) chat.lines.prompt(true)
+}
+
+/** What was typed and is not stored yet. */
+class Sends {
+  readonly #shell: Shell
+  readonly #waiting = new Set<Promise<void>>()
+  #failed = 0
+
+  constructor(shell: Shell) {
+    this.#shell = shell
+  }
+
+  add(receipt: Promise<unknown>, line: string): void {
+    const done = receipt
+      .then(
+        () => undefined,
+        (error) => this.#fail(error, line),
+      )
+      .finally(() => this.#waiting.delete(done))
+    this.#waiting.add(done)
+  }
+
+  /** @throws OperatingError `timeout`, `not_sent` */
+  async settled(seconds: number): Promise<void> {
+    const late = AbortSignal.timeout(seconds * 1000)
+    await abortable(Promise.all(this.#waiting), late).catch(() => {
+      throw new OperatingError('timeout', `${this.#waiting.size} of your messages were not stored within ${seconds} s.`)
+    })
+    if (this.#failed > 0) throw new OperatingError('not_sent', `${this.#failed} of your messages were not sent.`)
+  }
+
+  #fail(error: Error & { code?: string }, line: string): void {
+    this.#failed += 1
+    this.#shell.output.warn(`not sent (${error.code ?? error.message}): ${escapeText(line, '  ')}`)
+  }
+}

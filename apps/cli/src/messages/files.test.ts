@@ -1,0 +1,26 @@
+import { Writable } from 'node:stream'
+import { stripVTControlCharacters } from 'node:util'
+import { expect, test } from 'vitest'
+import { openBar } from './files.ts'
+
+/** What a terminal is given while a file passes that is half there. */
+function shownOn(isInteractive: boolean): string {
+  let shown = ''
+  const write = (chunk: Buffer, _: string, done: () => void) => {
+    shown += chunk.toString()
+    done()
+  }
+  const terminal = Object.assign(new Writable({ write }), { isTTY: true, columns: 80 })
+  using bar = openBar({ isInteractive }, 'plan.pdf', terminal)
+  bar.update({ bytes: 5 * 2 ** 20, total: 10 * 2 ** 20 })
+  bar.update({ bytes: 10 * 2 ** 20, total: 10 * 2 ** 20 })
+  return stripVTControlCharacters(shown)
+}
+
+test('a bar says how much of the file has come', () => {
+  expect(shownOn(true)).toMatch(/50 % {2}5\.0 of 10\.0 MB {2}plan\.pdf/)
+})
+
+test('where nobody looks there is none', () => {
+  expect(shownOn(false)).toBe('')
+})

@@ -1,0 +1,210 @@
+/** `sealpost listen`: takes messages as they come, prints each or runs a program for it, and settles what went well. */
+import { spawn } from 'node:child_process'
+import type { Message } from '@sealpost/sdk'
+import { OperatingError } from '@sealpost/std'
+import { Command } from 'commander'
+import { maxAgeOption, parseInteger } from '../args.ts'
+import { abortable } from '../deadline.ts'
+import { SenderNames } from '../members/peer-names.ts'
+import { findPool } from '../session/group-calls.ts'
+import { labelOf } from '../session/peer-events.ts'
+import { openSession, type PeerSession } from '../session/peer-session.ts'
+import { environmentForExec } from '../settings.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
+import { escapeName } from '../terminal-text.ts'
+import { messageForExec, messageForPeople, messageForPrograms } from './incoming-message.ts'
+import { type FileOutcome, nextMessage, retryPause, SavedFiles, UnsavedFiles } from './received-files.ts'
+
+interface ListenOptions {
+  readonly exec?: string
+  readonly reply?: boolean
+  readonly count?: number
+  readonly pool?: readonly string[]
+  readonly files?: string
+  readonly env?: readonly string[]
+  readonly maxAge?: number
+}
+
+/** Of a pool: another member may be able to fetch the file. */
+const POOL_ATTEMPTS_MAX = 5
+
+export function listenCommand(run: RunAction): Command {
+  return new Command('listen')
+    .description('take messages as they come, one after the other, until Ctrl-C')
+    .option(
+      '-e, --exec <CMD>',
+      'run CMD in a shell for each message: the body is its stdin, SEALPOST_FROM, _FROM_NAME, _FROM_DEVICE, _ENVELOPE_ID, _PRIORITY, _ATTEMPT, _SENT_AT_MS, _ENQUEUED_AT_MS, _GROUP, _POOL, _FILE and _IS_REQUEST its environment, beside what a program needs to run (PATH, HOME, LANG, TERM, SEALPOST_HOME and the like) and what --env names; with an exit code other than 0 the message comes again later',
+    )
+    .option('--env <NAME...>', 'pass these variables of yours on to CMD, too; may be given several times')
+    .option('--reply', 'what CMD prints for a request is sent back as its answer')
+    .option('--pool <POOL...>', 'take work of these pools as well, one message at a time of each: names or ids')
+    .option(
+      '--files <FOLDER>',
+      'save files that come with messages there, each under a name of its own; without it such a message stays in the queue',
+    )
+    .addOption(maxAgeOption())
+    .option('-n, --count <N>', 'end after N messages', parseInteger(1, 1_000_000_000))
+    .addHelpText(
+      'after',
+      examples(
+        'sealpost listen',
+        "sealpost listen --json | jq -r '.text'",
+        'sealpost listen --count 1',
+        'sealpost listen --files ~/Downloads',
+        `sealpost listen --exec 'notify-send "$SEALPOST_FROM_NAME" "$(cat)"'`,
+        "sealpost listen --exec './answer.sh' --reply",
+        "sealpost listen --exec './answer.sh' --reply --env SERVICE_API_KEY",
+        "sealpost listen --pool reviewers --exec './review.sh'",
+      ),
+    )
+    .action(run(listen))
+}
+
+async function listen(
+  shell: Shell,
+  { exec, reply = false, count = Infinity, pool = [], files, env = [], maxAge }: ListenOptions,
+): Promise<void> {
+  if (reply && exec === undefined) throw new OperatingError('usage', '--reply sends what the CMD of --exec prints.')
+  for (const name of env)
+    if (shell.settings.environment[name] === undefined) shell.output.warn(`--env ${escapeName(name)}: it is not set`)
+  // No more than are wanted, so that the others stay with the broker.
+  const credit = count === Infinity ? {} : { credit: Math.min(count, 512) }
+  await using session = await openSession(shell, { ...credit, maxAgeSeconds: maxAge })
+  await abortable(joinPools(session, pool), shell.signal)
+  shell.output.info(`listening as ${session.membership.name || session.peer.key}; Ctrl-C ends it`)
+  const unsaved = new UnsavedFiles()
+  const handling = { shell, session, exec, env, isReplying: reply, unsaved }
+  await unsaved.reportAfter(handleAll(handling, count, files), shell.output)
+}
+
+async function handleAll(
+  handling: Omit<Handling, 'outcome'>,
+  count: number,
+  folder: string | undefined,
+): Promise<void> {
+  const { shell, session } = handling
+  const names = new SenderNames(session, shell.output)
+  const saved = new SavedFiles()
+  for (let done = 0; done < count; ) {
+    const { value: message } = await abortable(nextMessage(session.peer), shell.signal)
+    if (message === undefined) return session.failed
+    await names.learn(message.user)
+    const outcome = await saved.receive(shell, message, folder)
+    if (!(await handle(message, { ...handling, outcome }))) continue
+    saved.forget(message)
+    done += 1
+  }
+}
+
+async function joinPools({ peer }: PeerSession, words: readonly string[]): Promise<void> {
+  if (words.length === 0) return
+  const pools = await peer.pools.list()
+  for (const word of words) await findPool(pools, word).join()
+}
+
+interface Handling {
+  readonly shell: Shell
+  readonly session: PeerSession
+  readonly exec: string | undefined
+  /** Variables to be passed on to it, by their names. */
+  readonly env: readonly string[]
+  readonly isReplying: boolean
+  readonly outcome: FileOutcome
+  readonly unsaved: UnsavedFiles
+}
+
+/** @returns whether it counts: it was taken, or it was left open for the first time */
+async function handle(message: Message, handling: Handling): Promise<boolean> {
+  const { outcome, unsaved } = handling
+  switch (outcome.name) {
+    case 'left':
+      if (message.pool) return retryLater(message, handling, 'its file needs --files FOLDER')
+      return unsaved.leave(message) && (await leaveOpen(message, handling))
+    case 'later':
+      return retryLater(message, handling, `its file was not saved (${outcome.code})`)
+    case 'lost':
+      if (message.pool && message.attempt < POOL_ATTEMPTS_MAX)
+        return retryLater(message, handling, `its file was not saved (${outcome.code})`)
+      return refuse(message, handling, outcome.code)
+    default:
+      return printOrExecute(message, handling)
+  }
+}
+
+async function leaveOpen(message: Message, handling: Handling): Promise<true> {
+  if (handling.exec === undefined) await print(message, handling)
+  else warnOf(message, handling, 'its file was not saved, and the command did not run: --files FOLDER saves it')
+  return true
+}
+
+/** The file is gone for good, so the message goes to the dead letters: its sender may hear of it. */
+async function refuse(message: Message, handling: Handling, code: string): Promise<true> {
+  if (handling.exec === undefined) await print(message, handling)
+  warnOf(message, handling, `rejected, because its file is lost (${code})`)
+  message.reject(code)
+  return true
+}
+
+function retryLater(message: Message, handling: Handling, why: string): false {
+  const afterMs = retryPause(message)
+  message.retry(afterMs)
+  warnOf(message, handling, `given back: ${why}; again in ${afterMs / 1000} s`)
+  return false
+}
+
+function warnOf(message: Message, { shell, session }: Handling, what: string): void {
+  shell.output.warn(`${labelOf(session.contacts, message.sender)}: ${what}`)
+}
+
+function print(message: Message, { shell: { output }, session: { contacts }, outcome }: Handling): Promise<void> {
+  const forPeople = () => messageForPeople(message, contacts, output.paint, outcome)
+  return output.result(messageForPrograms(message, contacts, outcome), forPeople)
+}
+
+async function printOrExecute(message: Message, handling: Handling): Promise<boolean> {
+  const { exec, isReplying } = handling
+  if (exec === undefined) {
+    await print(message, handling)
+    message.settle()
+    return true
+  }
+  const isAnswered = isReplying && message.isRequest
+  const { failure, printed } = await execute(exec, message, { ...handling, isReplying: isAnswered })
+  if (failure === null) {
+    if (isAnswered) await message.reply(printed, { isAutomatic: true })
+    message.settle()
+    return true
+  }
+  const afterMs = retryPause(message)
+  message.retry(afterMs)
+  warnOf(message, handling, `the command ended ${failure}; again in ${afterMs / 1000} s`)
+  return false
+}
+
+interface Executed {
+  /** How it failed, or null. */
+  readonly failure: string | null
+  /** Of an answer; otherwise it is on our own stdout. */
+  readonly printed: Uint8Array
+}
+
+function execute(command: string, message: Message, handling: Handling): Promise<Executed> {
+  const { shell, session, env, isReplying, outcome } = handling
+  const child = spawn(command, {
+    shell: true,
+    stdio: ['pipe', isReplying ? 'pipe' : 'inherit', 'inherit'],
+    env: {
+      ...environmentForExec(shell.settings.environment, env),
+      ...messageForExec(message, session.contacts, outcome),
+    },
+  })
+  const printed: Buffer[] = []
+  child.stdout?.on('data', (bytes: Buffer) => printed.push(bytes))
+  child.stdin!.on('error', () => undefined) // it need not read what it is given
+  child.stdin!.end(message.body)
+  return new Promise((resolve) => {
+    const ended = (failure: string | null) => resolve({ failure, printed: Buffer.concat(printed) })
+    child.on('error', (error) => ended(`before it began (${error.message})`))
+    child.on('close', (code, signal) => ended(code === 0 ? null : signal ? `by ${signal}` : `with exit code ${code}`))
+  })
+}

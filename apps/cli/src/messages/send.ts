@@ -1,0 +1,125 @@
+/** `sealpost send`: one message, done when the broker has it on disk. */
+
+import { fingerprint } from '@sealpost/identity'
+import { PRIORITIES, type Priority } from '@sealpost/protocol'
+import type { PeerKey } from '@sealpost/sdk'
+import { OperatingError } from '@sealpost/std'
+import { Command, Option } from 'commander'
+import { durationOption, parseDuration } from '../args.ts'
+import { withDeadline } from '../deadline.ts'
+import { explainUnknown, resolveRecipient } from '../members/peer-names.ts'
+import type { SendParams } from '../session/peer-calls.ts'
+import { callPeer } from '../session/peer-session.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
+import { escapeName } from '../terminal-text.ts'
+import { readBody } from './body.ts'
+import { uploadFile } from './files.ts'
+
+interface SendOptions {
+  readonly file?: string
+  readonly priority: Priority
+  readonly ttl?: number
+  readonly timeout: number
+  readonly wait: boolean
+  readonly everyDevice?: boolean
+  readonly freeDevice?: boolean
+}
+
+export function sendCommand(run: RunAction): Command {
+  return new Command('send')
+    .description('send a message: TEXT, a file beside it, or stdin; done when the broker has stored it')
+    .argument('<TO>', 'a name of this mesh, NAME/LABEL for one device, a fingerprint, or a key of 64 hex digits')
+    .argument('[TEXT]', 'the message; without it and without --file it is read from stdin')
+    .option(
+      '-f, --file <PATH>',
+      'a file that goes with it, of any size; sent again after a cut it goes on where it was',
+    )
+    .addOption(new Option('--priority <PRIORITY>', 'how urgent').choices(PRIORITIES).default('next'))
+    .option('--ttl <TIME>', 'how long the broker keeps it for an absent peer, like 2h or 14d', parseDuration)
+    .addOption(
+      durationOption(
+        '--timeout <TIME>',
+        'how long to wait for the broker; what it has not stored by then leaves later',
+        '30s',
+      ),
+    )
+    .addOption(new Option('--every-device', 'to each device of this person').conflicts(['freeDevice', 'wait', 'file']))
+    .addOption(
+      new Option('--free-device', 'to one device of this person that is there now').conflicts(['wait', 'file']),
+    )
+    .option('--no-wait', 'done when the message is kept in the profile; it leaves with the next command')
+    .addHelpText(
+      'after',
+      examples(
+        "sealpost send bob 'are you there?'",
+        'git diff | sealpost send bob',
+        "sealpost send bob 'as you asked' --file report.pdf --priority now",
+        'sealpost send bob < notes.md',
+        'sealpost send bob/phone hello',
+        'sealpost send bob hello --every-device',
+        'sealpost send bob hello --json',
+      ),
+    )
+    .action(run(send))
+}
+
+async function send(asked: Shell, options: SendOptions, to: string, text: string | undefined): Promise<void> {
+  const { file: path } = options
+  const body = await readBody({ text: path === undefined ? text : (text ?? ''), file: undefined })
+  const key = await findRecipient(asked, options, to)
+  const file = path === undefined ? null : await uploadFile(asked, path, key)
+  const params = {
+    to: key,
+    bodyBase64: Buffer.from(body).toString('base64'),
+    priority: options.priority,
+    ttlSeconds: options.ttl ?? 0,
+    ...(file && { attachment: file.text }),
+  }
+  const sent = { to: key, bytes: body.length, ...(file && { file: { name: file.name, bytes: file.bytes } }) }
+  if (options.everyDevice) return sendToEvery(asked, options, params)
+  if (options.freeDevice) return sendToFree(asked, options, params)
+  if (!options.wait) {
+    await callPeer(asked, { method: 'enqueue', params })
+    await file?.done()
+    return say(asked, { ...sent, stored: false }, `kept for ${to}, ${body.length} bytes`)
+  }
+  using shell = withDeadline(asked, options.timeout, `The broker has not stored it after ${options.timeout} s. ${KEPT}`)
+  const receipt = await callPeer(shell, { method: 'send', params, withinMs: NO_LIMIT_MS }).catch(async (error) => {
+    if (asked.signal.aborted) asked.output.warn(KEPT)
+    if ((error as { code?: string }).code === 'unknown_recipient') await explainUnknown(asked, to)
+    throw error
+  })
+  await file?.done()
+  const what = file ? `${escapeName(file.name)}, ${file.bytes} bytes` : `${body.length} bytes`
+  return say(shell, { ...sent, stored: true, ...receipt }, `stored for ${to}, ${what}`)
+}
+
+async function sendToEvery(asked: Shell, { timeout }: SendOptions, params: SendParams): Promise<void> {
+  using shell = withDeadline(asked, timeout, `The broker has not stored it after ${timeout} s. ${KEPT}`)
+  const devices = await callPeer(shell, { method: 'sendToEveryDevice', params, withinMs: NO_LIMIT_MS })
+  const stored = devices.filter(({ code }) => code === null).length
+  await say(shell, { to: params.to, devices }, `stored for ${stored} of ${devices.length} devices`)
+  const refused = devices.find(({ code }) => code !== null)
+  if (refused) throw new OperatingError(refused.code!, 'Not every device of this person has it.')
+}
+
+async function sendToFree(asked: Shell, { timeout }: SendOptions, params: SendParams): Promise<void> {
+  using shell = withDeadline(asked, timeout, `The broker has not stored it after ${timeout} s. ${KEPT}`)
+  const device = await callPeer(shell, { method: 'sendToFreeDevice', params, withinMs: NO_LIMIT_MS })
+  await say(shell, { to: device, stored: true }, `stored for ${fingerprint(device)}`)
+}
+
+/** Before anything is kept. */
+async function findRecipient(asked: Shell, { timeout }: SendOptions, to: string): Promise<PeerKey> {
+  using shell = withDeadline(asked, timeout, `The broker did not say who ${escapeName(to)} is within ${timeout} s.`)
+  return await resolveRecipient(shell, to, NO_LIMIT_MS)
+}
+
+const KEPT = 'It is kept, and leaves with the next command of this profile: do not send it again.'
+/** The deadline of the command counts. */
+const NO_LIMIT_MS = 2 ** 31 - 1
+
+async function say({ output }: Shell, json: object, note: string): Promise<void> {
+  if (output.isJson) await output.result(json, () => note)
+  else output.info(note)
+}

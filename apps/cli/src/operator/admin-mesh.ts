@@ -1,0 +1,130 @@
+/** `sealpost admin mesh create` and `invite`: how a mesh gets its first admin. Both work on the database itself. */
+
+import {
+  createInvite,
+  generateSigningKeys,
+  hash256,
+  type Invite,
+  isDialable,
+  readInvite,
+  readShardCertificate,
+  ready,
+} from '@sealpost/identity'
+import type { Database } from '@sealpost/pg'
+import { isChosenName, type MeshId, NAME_RULE, OperatingError, type PeerKey, tidyName } from '@sealpost/std'
+import { addOperatorInvite, createMeshWithInvite, listShards, type OperatorInvite } from '@sealpost/store'
+import { Command } from 'commander'
+import { durationOption } from '../args.ts'
+import { newMeshId } from '../broker/first-mesh.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
+import { escapeName } from '../terminal-text.ts'
+import { withDatabase } from './db.ts'
+import { formatTime, parseHex } from './format.ts'
+
+interface InviteOptions {
+  readonly url?: string
+  readonly expires: number
+}
+
+const MESH = '0123456789abcdef0123456789abcdef'
+
+export function createMeshCommand(run: RunAction): Command {
+  return withInviteOptions(new Command('create'))
+    .description('create a mesh, and print the invite of its first admin; needs the database, and a broker that runs')
+    .argument('<NAME>', 'what operators call it, 1 to 64 characters')
+    .addHelpText(
+      'after',
+      examples('sealpost admin mesh create home', 'sealpost admin mesh create home --url ws://127.0.0.1:7450'),
+    )
+    .action(run(create))
+}
+
+export function inviteAdminCommand(run: RunAction): Command {
+  return withInviteOptions(new Command('invite'))
+    .description('print another admin invite, for a mesh whose first one ended unused or whose admins lost their keys')
+    .argument('<MESH>', 'its ID, 32 hex digits', parseHex(16))
+    .addHelpText('after', examples(`sealpost admin mesh invite ${MESH}`))
+    .action(run(invite))
+}
+
+const withInviteOptions = (command: Command): Command =>
+  command
+    .option('--url <URL>', 'how peers dial the broker; default: the PUBLIC_URL of a broker that runs')
+    .addOption(durationOption('--expires <TIME>', 'how long the invite is good, like 2h or 7d', '24h'))
+
+async function create(shell: Shell, options: InviteOptions, text: string): Promise<void> {
+  const name = tidyName(text)
+  if (!isChosenName(name)) throw new OperatingError('name_malformed', `The name of a mesh is ${NAME_RULE}.`)
+  const meshId = newMeshId()
+  const made = await withDatabase(shell, async (db) => {
+    const made = await makeInvite(db, meshId, options)
+    if (await createMeshWithInvite(db, { meshId, name, invite: rowOf(made.invite) })) return made
+    throw new OperatingError(
+      'mesh_exists',
+      `There is a mesh ${escapeName(name)} already; \`sealpost admin mesh invite ID\` makes an invite to it.`,
+    )
+  })
+  await print(shell, made, { name })
+}
+
+async function invite(shell: Shell, options: InviteOptions, mesh: string): Promise<void> {
+  const meshId = mesh as MeshId
+  const made = await withDatabase(shell, async (db) => {
+    const made = await makeInvite(db, meshId, options)
+    if (await addOperatorInvite(db, meshId, rowOf(made.invite))) return made
+    throw new OperatingError('mesh_unknown', 'There is no mesh with this id.')
+  })
+  await print(shell, made, {})
+}
+
+interface Made {
+  readonly text: string
+  readonly invite: Invite
+}
+
+/** Its key signs this invite and nothing else, and is thrown away: what counts is the row in the database. */
+async function makeInvite(db: Database, meshId: MeshId, options: InviteOptions): Promise<Made> {
+  await ready()
+  const text = createInvite(generateSigningKeys(), {
+    ...(await findBroker(db, options.url)),
+    meshId,
+    notAfterMs: Date.now() + options.expires * 1000,
+    usesMax: 1,
+    role: 'admin',
+  })
+  return { text, invite: readInvite(text) }
+}
+
+const rowOf = ({ inviteId, bytes, usesMax, notAfterMs }: Invite): OperatorInvite => ({
+  inviteId,
+  hash: hash256(bytes),
+  usesMax,
+  notAfterMs,
+})
+
+/** The key that peers are to pin, and where they dial. @throws OperatingError `usage`, `broker_not_running`, `broker_keys_differ` */
+async function findBroker(db: Database, asked: string | undefined): Promise<{ url: string; brokerKey: PeerKey }> {
+  if (asked !== undefined && !isDialable(asked))
+    throw new OperatingError('usage', '--url must be an address like wss://broker.example or ws://127.0.0.1:7450.')
+  const alive = (await listShards(db)).filter(({ leaseMs }) => leaseMs > 0)
+  const [brokerKey, ...others] = new Set(alive.map(clusterKeyOf))
+  if (!brokerKey)
+    throw new OperatingError('broker_not_running', 'No broker runs on this database; start one, which gives the invite its key.') // biome-ignore format: one thing
+  if (others.length > 0)
+    throw new OperatingError('broker_keys_differ', 'The brokers on this database have different keys; peers could pin one of them only.') // biome-ignore format: one thing
+  const url = asked ?? alive.find((shard) => shard.url !== null)?.url
+  if (url) return { url, brokerKey }
+  throw new OperatingError('usage', 'No broker has a PUBLIC_URL; name the address that peers dial with --url, like ws://127.0.0.1:7450.') // biome-ignore format: one thing
+}
+
+function clusterKeyOf({ brokerKey, certificate }: { brokerKey: PeerKey; certificate: Uint8Array | null }): PeerKey {
+  return (certificate && readShardCertificate(certificate)?.clusterKey) || brokerKey
+}
+
+async function print({ output }: Shell, { text, invite }: Made, more: { name?: string }): Promise<void> {
+  const { inviteId, meshId, url, brokerKey, role, usesMax, notAfterMs } = invite
+  const facts = { invite: text, inviteId, meshId, ...more, url, brokerKey, role, usesMax, notAfterMs }
+  await output.result(facts, () => text)
+  output.info(`lets one admin into the mesh ${meshId} at ${escapeName(url)} until ${formatTime(notAfterMs)} UTC`)
+  output.info(`to use it: sealpost join ${text.slice(0, 14)}…`)
+}

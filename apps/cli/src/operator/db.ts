@@ -1,0 +1,112 @@
+/** `sealpost db`: for operators, the database itself: its version, its roles, its life after a restore. */
+import { type Database, DatabaseError, openDatabase } from '@sealpost/pg'
+import { migrate, prepareDatabase, type RoleLogin, roleStatements } from '@sealpost/schema'
+import { OperatingError } from '@sealpost/std'
+import { beginIncarnation } from '@sealpost/store'
+import { Command } from 'commander'
+import { examples, type RunAction, type Shell } from '../shell.ts'
+
+export function dbCommand(run: RunAction): Command {
+  return new Command('db')
+    .description('for operators: the database itself')
+    .addCommand(migrateCommand(run))
+    .addCommand(prepareCommand(run))
+    .addCommand(rolesCommand(run))
+    .addCommand(restoredCommand(run))
+    .addHelpText(
+      'after',
+      examples('sealpost db migrate', 'sealpost db roles | psql -d sealpost', 'sealpost db restored'),
+    )
+}
+
+function migrateCommand(run: RunAction): Command {
+  return new Command('migrate')
+    .description('bring it up to date, as the account that owns it; needs DATABASE_URL')
+    .addHelpText('after', examples('DATABASE_URL=postgres://owner@db/sealpost sealpost db migrate'))
+    .action(run(bringUpToDate))
+}
+
+function prepareCommand(run: RunAction): Command {
+  return new Command('prepare')
+    .description(
+      'bring it up to date, make its roles, and give the users of BROKER_DATABASE_URL and ADMIN_DATABASE_URL a login each; DATABASE_URL is of a superuser',
+    )
+    .addHelpText('after', examples('sealpost db prepare'))
+    .action(run(prepare))
+}
+
+function rolesCommand(run: RunAction): Command {
+  return new Command('roles')
+    .description('print the SQL of roles with no more rights than they need, for a superuser to run')
+    .addHelpText('after', examples('sealpost db roles | psql -v ON_ERROR_STOP=1 -d sealpost'))
+    .action(run(printRoles))
+}
+
+function restoredCommand(run: RunAction): Command {
+  return new Command('restored')
+    .description('after files were copied back without a recovery: begin a new incarnation; needs DATABASE_URL')
+    .addHelpText('after', examples('sealpost db restored'))
+    .action(run(begin))
+}
+
+async function bringUpToDate({ settings, output }: Shell): Promise<void> {
+  await migrate(settings.databaseUrl())
+  await output.result({ isCurrent: true }, () => 'the database is up to date')
+}
+
+async function prepare({ settings, output }: Shell): Promise<void> {
+  const urls = { broker: settings.brokerDatabaseUrl(), admin: settings.adminDatabaseUrl() }
+  const logins = Object.entries(urls).flatMap(([role, url]) => (url ? [{ role, url } as RoleLogin] : []))
+  if (logins.length === 0)
+    throw new OperatingError(
+      'usage',
+      'Set BROKER_DATABASE_URL, ADMIN_DATABASE_URL or both: each names a login to make.',
+    )
+  await prepareDatabase(settings.databaseUrl(), logins)
+  const roles = logins.map(({ role }) => `sealpost_${role}`)
+  await output.result(
+    { isCurrent: true, roles },
+    () => `the database is up to date; logins of ${roles.join(' and ')} are good`,
+  )
+}
+
+async function printRoles({ output }: Shell): Promise<void> {
+  const statements = roleStatements()
+  await output.result({ statements }, () => [...statements.map((statement) => `${statement};`), LOGIN].join('\n'))
+}
+
+const LOGIN = `-- A login for a broker, and its password: CREATE ROLE broker LOGIN IN ROLE sealpost_broker; \\password broker`
+
+async function begin(shell: Shell): Promise<void> {
+  const incarnation = await withDatabase(shell, beginIncarnation)
+  await shell.output.result(
+    { incarnation },
+    () => `incarnation ${incarnation} begins; brokers that run follow within ten seconds`,
+  )
+}
+
+/** For commands that work on the database itself. @throws OperatingError `database_forbids`, `database_not_migrated`, DatabaseError */
+export async function withDatabase<T>({ settings }: Shell, use: (db: Database) => Promise<T>): Promise<T> {
+  const db = await openDatabase(settings.operatorDatabaseUrl(), { connections: 1, applicationName: 'sealpost' })
+  try {
+    return await use(db)
+  } catch (error) {
+    throw error instanceof DatabaseError ? (sentences[error.sqlstate ?? '']?.() ?? error) : error
+  } finally {
+    await db.close()
+  }
+}
+
+/** By SQLSTATE. */
+const sentences: Readonly<Record<string, () => OperatingError>> = {
+  '42501': () =>
+    new OperatingError(
+      'database_forbids',
+      'This database account may not do that: set ADMIN_DATABASE_URL to one of the role sealpost_admin.',
+    ),
+  '42P01': () =>
+    new OperatingError(
+      'database_not_migrated',
+      'This database does not have the tables of this version: start a broker on it, or run `sealpost db migrate`.',
+    ),
+}

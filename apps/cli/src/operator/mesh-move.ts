@@ -1,0 +1,134 @@
+/** `sealpost mesh`: for operators with several cells, where a mesh lives, and its move from one to another. */
+import { readFile } from 'node:fs/promises'
+import {
+  type Cell,
+  type CellLocation,
+  findLocations,
+  type MeshLocation,
+  type MoveOrder,
+  type MovePhase,
+  moveEndpoint,
+  moveMesh,
+  moveSource,
+  parseCells,
+  undoMeshMove,
+} from '@sealpost/mesh-move'
+import { DatabaseError } from '@sealpost/pg'
+import { isHex, type MeshId, OperatingError } from '@sealpost/std'
+import { Command, InvalidArgumentError } from 'commander'
+import { examples, type RunAction, type Shell } from '../shell.ts'
+
+interface MoveOptions {
+  readonly to: string
+  readonly undo?: true
+}
+
+export function meshCommand(run: RunAction): Command {
+  return new Command('mesh')
+    .description('for operators: in which cell a mesh lives; needs CELLS_FILE')
+    .addCommand(moveCommand(run))
+    .addCommand(showCommand(run))
+    .addHelpText('after', examples('sealpost mesh show 0f…', 'sealpost mesh move 0f… --to north'))
+}
+
+function moveCommand(run: RunAction): Command {
+  return new Command('move')
+    .description('move a mesh, with all that is queued; what was interrupted goes on')
+    .argument('<MESH>', 'its id, 32 hex digits', meshId)
+    .requiredOption('--to <CELL>', 'the cell it is to live in')
+    .option('--undo', 'instead: let it stay where it is, which is possible until it has left')
+    .addHelpText('after', examples('sealpost mesh move 0f… --to north', 'sealpost mesh move 0f… --to north --undo'))
+    .action(run(move))
+}
+
+function showCommand(run: RunAction): Command {
+  return new Command('show')
+    .description('show what each cell knows of a mesh')
+    .argument('<MESH>', 'its id, 32 hex digits', meshId)
+    .addHelpText('after', examples('sealpost mesh show 0f…', 'sealpost mesh show 0f… --json'))
+    .action(run(show))
+}
+
+function meshId(text: string): MeshId {
+  if (isHex(text, 16)) return text as string as MeshId
+  throw new InvalidArgumentError('It is 32 hex digits.')
+}
+
+async function move(shell: Shell, { to, undo }: MoveOptions, mesh: MeshId): Promise<void> {
+  const cells = await readCells(shell)
+  const destination = moveEndpoint(cells, to)
+  const from = moveSource(await findLocations(cells, mesh), to)
+  if (from === null)
+    return shell.output.result({ meshId: mesh, cell: to, moved: false }, () => `it lives in ${to} already`)
+  const onPhase = (phase: MovePhase) => shell.output.info(PHASES[phase])
+  const order: MoveOrder = { meshId: mesh, from: moveEndpoint(cells, from), to: destination, onPhase }
+  await (undo ? takeBack(shell, order) : bring(shell, order))
+}
+
+const PHASES: Readonly<Record<MovePhase, string>> = {
+  frozen: 'frozen: what is sent now waits with its senders',
+  copied: 'copied',
+  left: 'left: from here it can not be undone',
+  arrived: 'arrived: its peers are served there',
+  done: 'cleared away',
+  undone: 'undone',
+}
+
+async function bring({ output }: Shell, order: MoveOrder): Promise<void> {
+  const { meshId: mesh, from, to } = order
+  const report = await moveMesh(order)
+  const { rows, pauseMs, isResumed } = report
+  await output.result(
+    { meshId: mesh, from: from.cell, cell: to.cell, moved: true, ...report },
+    () =>
+      `moved from ${from.cell} to ${to.cell}: ${rows} rows, a pause of ${pauseMs} ms${isResumed ? ', interruption and all' : ''}`,
+  )
+}
+
+async function takeBack({ output }: Shell, order: MoveOrder): Promise<void> {
+  const { wasActive, isCleared } = await undoMeshMove(order)
+  const { from, to } = order
+  if (!isCleared) output.warn(`${to.cell} did not answer: what lies there of the mesh goes with its next move`)
+  await output.result({ meshId: order.meshId, cell: from.cell, wasActive, isCleared }, () =>
+    wasActive ? `nothing to undo: it lives in ${from.cell}` : `undone: it lives in ${from.cell}`,
+  )
+}
+
+async function show(shell: Shell, _: object, mesh: MeshId): Promise<void> {
+  const found = await findLocations(await readCells(shell), mesh)
+  const known = found.filter(({ location }) => location !== null)
+  if (known.length === 0) throw new OperatingError('mesh_unknown', 'No cell has such a mesh.')
+  await shell.output.results(known.map(forPrograms), () =>
+    shell.output.table(
+      ['CELL', 'MESH'],
+      known.map(({ cell, location }) => [cell, stateOf(location!)]),
+    ),
+  )
+}
+
+function forPrograms({ cell, location }: CellLocation): object {
+  if (location === null || location instanceof DatabaseError) return { cell, state: 'silent' }
+  const { name, movedTo, move: its } = location
+  return { cell, state: wordFor(location), name, movedTo, move: its }
+}
+
+function stateOf(location: MeshLocation | DatabaseError): string {
+  if (location instanceof DatabaseError) return 'the database did not answer'
+  const { movedTo, move: its } = location
+  if (!location.isFrozen) return 'lives here'
+  if (its?.side === 'source' && its.phase !== 'done') return `on its way to ${its.cell}: ${its.phase}`
+  return movedTo === null ? 'on its way here' : `lives in ${movedTo}`
+}
+
+function wordFor({ isFrozen, movedTo }: MeshLocation): string {
+  if (!isFrozen) return 'here'
+  return movedTo === null ? 'moving' : 'elsewhere'
+}
+
+async function readCells({ settings }: Shell): Promise<Cell[]> {
+  const path = settings.cellsFile()
+  const text = await readFile(path, 'utf8').catch((cause) => {
+    throw new OperatingError('file_missing', `The file of cells can't be read: ${path}`, { cause })
+  })
+  return parseCells(text)
+}

@@ -1,0 +1,99 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { generateSigningKeys, readShardCertificateText, ready } from '@sealpost/identity'
+import { type BrokerKeyFile, readKeyFile, writeKeyFile } from '@sealpost/identity/key-file'
+import { type Database, openDatabase } from '@sealpost/pg'
+import type { ScratchDatabase } from '@sealpost/pg/testing'
+import { scratchDatabase } from '@sealpost/schema/testing'
+import type { MeshId, PeerKey, ShardId } from '@sealpost/std'
+import { createMesh, renewShardLease } from '@sealpost/store'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { runCli } from '../cli.ts'
+import { readSettings } from '../settings.ts'
+
+const MESH = '5e'.repeat(16) as MeshId
+let folder: string
+let scratch: ScratchDatabase
+let db: Database
+
+beforeAll(async () => {
+  await ready()
+  folder = await mkdtemp(join(tmpdir(), 'sealpost-cli-test-'))
+  scratch = await scratchDatabase()
+  db = await openDatabase(scratch.url, { connections: 1 })
+  await createMesh(db, { meshId: MESH, name: 'a mesh' })
+})
+afterAll(async () => {
+  await db.close()
+  await scratch.drop()
+  await rm(folder, { recursive: true })
+})
+
+async function shard(...words: string[]) {
+  const said = { out: '', err: '' }
+  const screen = (name: keyof typeof said) => ({
+    write: (text: string, written: () => void) => {
+      said[name] += text
+      written()
+    },
+  })
+  const code = await runCli(['shard', ...words], {
+    settings: readSettings({ SEALPOST_HOME: folder, NO_COLOR: '1', DATABASE_URL: scratch.url }),
+    signal: new AbortController().signal,
+    screens: { out: screen('out'), err: screen('err') },
+  })
+  return { code, ...said }
+}
+
+const enter = (name: string, leaseMs: number) =>
+  renewShardLease(
+    db,
+    {
+      ...{ name, url: `wss://${name}`, certificate: null },
+      shardId: 'aa'.repeat(16) as ShardId,
+      brokerKey: 'bb'.repeat(32) as PeerKey,
+    },
+    { leaseMs, isNew: true },
+  )
+
+test('shows who is alive and who is not, and what is pinned to them', async () => {
+  expect((await shard('list')).out).toBe('no brokers\n')
+  await enter('a.example', 60_000)
+  await enter('b.example', -1)
+  expect(await shard('pin', MESH, 'a.example')).toMatchObject({ code: 0, out: 'pinned to a.example\n', err: '' })
+  const { out } = await shard('list')
+  expect(out).toMatch(new RegExp(`a\\.example +alive +1 +wss://a\\.example +${MESH}`))
+  expect(out).toMatch(/b\.example +gone/)
+  const rows = (await shard('list', '--json')).out.trim().split('\n')
+  expect(rows.map((row) => JSON.parse(row))).toMatchObject([
+    { name: 'a.example', isAlive: true, pinned: [MESH], hasCertificate: false },
+    { name: 'b.example', isAlive: false, pinned: [] },
+  ])
+})
+
+test('a pin to a broker that is not there waits for it, and one can be taken away', async () => {
+  const waiting = await shard('pin', MESH, 'later.example')
+  expect([waiting.code, waiting.err]).toEqual([0, expect.stringContaining('waits for it')])
+  expect((await shard('unpin', MESH)).out).toBe('not pinned any more\n')
+  expect((await shard('unpin', MESH)).out).toBe('it was pinned nowhere\n')
+  expect((await shard('pin', '00'.repeat(16), 'a.example')).code).toBe(3)
+  expect((await shard('pin', 'a mesh', 'a.example')).code).toBe(2)
+})
+
+test("certifies a broker's own key, and makes it when there is none", async () => {
+  const at = (name: string) => join(folder, name)
+  const words = ['--url', 'wss://shard-1.example', '--valid', '1d']
+  const missing = await shard('certify', at('own.json'), '--cluster-key', at('cluster.json'), ...words)
+  expect(missing.code).toBe(3)
+  const cluster = generateSigningKeys()
+  await writeKeyFile(at('cluster.json'), { kind: 'broker', signing: cluster })
+  const first = await shard('certify', at('own.json'), '--cluster-key', at('cluster.json'), ...words)
+  const { contents } = await readKeyFile(at('own.json'))
+  const own = (contents as BrokerKeyFile).signing.publicKey
+  expect(readShardCertificateText(first.out)).toMatchObject({
+    ...{ clusterKey: cluster.publicKey, shardKey: own, authorities: ['shard-1.example:443'] },
+  })
+  const again = await shard('certify', at('own.json'), '--cluster-key', at('cluster.json'), ...words, '--json')
+  expect(JSON.parse(again.out)).toMatchObject({ shardKey: own })
+})

@@ -1,0 +1,179 @@
+/** `sealpost shard`: for operators, the brokers on one database: which there are, what is at home where, and their keys. */
+
+import {
+  generateSigningKeys,
+  normalizeAuthority,
+  ready,
+  type SigningKeys,
+  shardCertificateText,
+  signShardCertificate,
+} from '@sealpost/identity'
+import { readKeyFile, writeKeyFile } from '@sealpost/identity/key-file'
+import { isHex, type MeshId, OperatingError } from '@sealpost/std'
+import { type ListedShard, listPins, listShards, pinMesh, unpinMesh } from '@sealpost/store'
+import { Command, InvalidArgumentError } from 'commander'
+import { durationOption } from '../args.ts'
+import type { Output } from '../output.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
+import { escapeName } from '../terminal-text.ts'
+import { withDatabase } from './db.ts'
+
+export function shardCommand(run: RunAction): Command {
+  return new Command('shard')
+    .description('for operators: the brokers on one database')
+    .addCommand(listCommand(run))
+    .addCommand(pinCommand(run))
+    .addCommand(unpinCommand(run))
+    .addCommand(keygenCommand(run))
+    .addCommand(certifyCommand(run))
+    .addHelpText(
+      'after',
+      examples(
+        'sealpost shard list',
+        `sealpost shard pin ${EXAMPLE_MESH} shard-1.example`,
+        `sealpost shard unpin ${EXAMPLE_MESH}`,
+      ),
+    )
+}
+
+const EXAMPLE_MESH = '0192f3a45b6c7d8e9f0a1b2c3d4e5f60'
+
+function listCommand(run: RunAction): Command {
+  return new Command('list')
+    .description('show the brokers that are alive, or were lately, and what is pinned to them; needs DATABASE_URL')
+    .addHelpText('after', examples('sealpost shard list', 'sealpost shard list --json'))
+    .action(run(list))
+}
+
+function pinCommand(run: RunAction): Command {
+  return new Command('pin')
+    .description('give a mesh a home of your choice, whenever that broker is alive; needs DATABASE_URL')
+    .argument('<MESH>', 'its id, 32 hex digits', meshId)
+    .argument('<SHARD>', 'the name of a broker, as `shard list` shows it')
+    .addHelpText('after', examples(`sealpost shard pin ${EXAMPLE_MESH} shard-1.example`))
+    .action(run(pin))
+}
+
+function unpinCommand(run: RunAction): Command {
+  return new Command('unpin')
+    .description('let the home of a mesh be found by its id again; needs DATABASE_URL')
+    .argument('<MESH>', 'its id, 32 hex digits', meshId)
+    .addHelpText('after', examples(`sealpost shard unpin ${EXAMPLE_MESH}`))
+    .action(run(unpin))
+}
+
+function keygenCommand(run: RunAction): Command {
+  return new Command('keygen')
+    .description(
+      'make the key that the brokers of a cluster prove themselves with, for BROKER_KEY_FILE; print its public half',
+    )
+    .argument('<KEY-FILE>', 'where to write it; an existing file is left as it is')
+    .addHelpText('after', examples('sealpost shard keygen broker.json'))
+    .action(run(keygen))
+}
+
+async function keygen({ output }: Shell, _options: object, file: string): Promise<void> {
+  await ready()
+  const signing = generateSigningKeys()
+  await writeKeyFile(file, { kind: 'broker', signing })
+  await output.result({ file, brokerKey: signing.publicKey }, () => signing.publicKey)
+}
+
+function certifyCommand(run: RunAction): Command {
+  return new Command('certify')
+    .description(
+      "print the certificate of a broker's own key, for BROKER_CERTIFICATE_FILE; the key is made if it is not there",
+    )
+    .argument('<KEY-FILE>', "the broker's own key, its BROKER_KEY_FILE")
+    .requiredOption('--cluster-key <FILE>', 'the key file whose key peers have pinned')
+    .requiredOption('--url <URL...>', 'where peers dial this broker, one to four times')
+    .addOption(durationOption('--valid <TIME>', 'how long peers believe it', '90d'))
+    .addHelpText(
+      'after',
+      examples(
+        'sealpost shard certify shard-1.json --cluster-key cluster.json --url wss://shard-1.example > shard-1.cert',
+      ),
+    )
+    .action(run(certify))
+}
+
+function meshId(text: string): MeshId {
+  if (isHex(text, 16)) return text as string as MeshId
+  throw new InvalidArgumentError('It is 32 hex digits.')
+}
+
+async function list(shell: Shell): Promise<void> {
+  const { output } = shell
+  const { shards, pins } = await withDatabase(shell, async (db) => ({
+    shards: await listShards(db),
+    pins: [...(await listPins(db))].map(([mesh, shard]) => ({ mesh, shard })),
+  }))
+  const forPrograms = shards.map(({ certificate, leaseMs, ...rest }) => ({
+    ...rest,
+    isAlive: leaseMs > 0,
+    hasCertificate: certificate !== null,
+    pinned: pins.filter(({ shard }) => shard === rest.name).map(({ mesh }) => mesh),
+  }))
+  await output.results(forPrograms, () => (shards.length === 0 ? 'no brokers' : tableOf(forPrograms, output)))
+}
+
+type Shown = Omit<ListedShard, 'certificate' | 'leaseMs'> & {
+  readonly isAlive: boolean
+  readonly pinned: readonly MeshId[]
+}
+
+function tableOf(shards: readonly Shown[], output: Output): string {
+  const rows = shards.map(({ name, isAlive, epoch, url, pinned }) => [
+    escapeName(name),
+    isAlive ? 'alive' : 'gone',
+    String(epoch),
+    url === null ? '' : escapeName(url),
+    pinned.join(' '),
+  ])
+  return output.table(['NAME', 'STATE', 'EPOCH', 'URL', 'PINNED'], rows)
+}
+
+async function pin(shell: Shell, _options: object, mesh: MeshId, shard: string): Promise<void> {
+  const { isKnown, isPinned } = await withDatabase(shell, async (db) => ({
+    isKnown: (await listShards(db)).some(({ name }) => name === shard),
+    isPinned: await pinMesh(db, mesh, shard),
+  }))
+  if (!isPinned) throw new OperatingError('mesh_unknown', 'There is no mesh with this id.')
+  if (!isKnown) shell.output.info(`no broker goes by ${escapeName(shard)} now; the pin waits for it`)
+  await shell.output.result({ mesh, shard }, () => `pinned to ${escapeName(shard)}`)
+}
+
+async function unpin(shell: Shell, _options: object, mesh: MeshId): Promise<void> {
+  const wasPinned = await withDatabase(shell, (db) => unpinMesh(db, mesh))
+  await shell.output.result({ mesh, wasPinned }, () => (wasPinned ? 'not pinned any more' : 'it was pinned nowhere'))
+}
+
+interface CertifyOptions {
+  readonly clusterKey: string
+  readonly url: readonly string[]
+  readonly valid: number
+}
+
+async function certify(shell: Shell, { clusterKey, url, valid }: CertifyOptions, keyFile: string): Promise<void> {
+  await ready()
+  if (url.length > 4) throw new OperatingError('usage', 'A certificate names four addresses at most.')
+  const authorities = url.map((address) => normalizeAuthority(address))
+  const cluster = await brokerKeys(clusterKey)
+  const { publicKey: shardKey } = await brokerKeys(keyFile).catch((error) => made(keyFile, error))
+  const notAfterMs = Date.now() + valid * 1000
+  const certificate = shardCertificateText(signShardCertificate(cluster, { shardKey, authorities, notAfterMs }))
+  await shell.output.result({ certificate, shardKey, authorities, notAfterMs }, () => certificate)
+}
+
+async function brokerKeys(path: string): Promise<SigningKeys> {
+  const { contents } = await readKeyFile(path)
+  if (contents.kind === 'broker') return contents.signing
+  throw new OperatingError('key_file_wrong_kind', `The key file ${path} is not a broker's.`)
+}
+
+async function made(path: string, error: { code?: string }): Promise<SigningKeys> {
+  if (error.code !== 'key_file_missing') throw error
+  const signing = generateSigningKeys()
+  await writeKeyFile(path, { kind: 'broker', signing })
+  return signing
+}

@@ -1,0 +1,131 @@
+import { chmodSync, existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { MeshId, PeerKey } from '@sealpost/std'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { readSettings } from '../settings.ts'
+import { Contacts } from './contacts.ts'
+import { Profile } from './profile.ts'
+
+let home: string
+beforeEach(() => {
+  home = mkdtempSync(join(tmpdir(), 'sealpost-cli-test-'))
+})
+afterEach(() => rmSync(home, { recursive: true, force: true }))
+
+const [one, other] = ['11', '22'].map((byte) => byte.repeat(32) as PeerKey) as [PeerKey, PeerKey]
+
+describe('a profile', () => {
+  const membership = { url: 'ws://127.0.0.1:1', brokerKey: one, meshId: 'cd'.repeat(16) as MeshId, name: 'alice' }
+
+  test('keeps keys and membership, private to their owner', async () => {
+    const profile = new Profile({ home }, 'work')
+    expect(profile.hasKeys).toBe(false)
+    const made = await profile.makeKeys()
+    await profile.writeMembership(membership)
+    expect((await profile.readKeys()).identity).toEqual(made)
+    expect(await profile.readMembership()).toEqual(membership)
+    expect(
+      [profile.folder, profile.keyFile, profile.membershipFile].map((path) => statSync(path).mode & 0o777),
+    ).toEqual([0o700, 0o600, 0o600])
+  })
+
+  test('keeps the addresses of the cell that its mesh was moved to, and the one it was made with', async () => {
+    const profile = new Profile({ home }, 'work')
+    await profile.writeMembership(membership)
+    await profile.writeCell(['wss://south.example', 'wss://south-2.example'])
+    expect(await profile.readMembership()).toEqual({ ...membership, url: 'wss://south.example' })
+    expect(await profile.readFirstUrl()).toBe(membership.url)
+    await profile.writeCell([])
+    expect(await profile.readMembership()).toEqual(membership)
+  })
+
+  test('says what it has not', async () => {
+    const profile = new Profile({ home }, 'work')
+    await expect(profile.readKeys()).rejects.toMatchObject({ code: 'profile_missing' })
+    await expect(profile.readMembership()).rejects.toMatchObject({ code: 'not_joined' })
+    expect(existsSync(profile.folder)).toBe(false)
+  })
+
+  test('warns of a key file that others can read, and refuses a damaged membership', async () => {
+    const profile = new Profile({ home }, 'work')
+    await profile.makeKeys()
+    chmodSync(profile.keyFile, 0o644)
+    expect((await profile.readKeys()).warning).toMatchObject({ code: 'key_file_exposed' })
+    writeFileSync(profile.membershipFile, '{"url":')
+    await expect(profile.findMembership()).rejects.toMatchObject({ code: 'file_malformed' })
+  })
+
+  test.each(['', '.', '../up', 'a/b', 'a b', '-p', 'x'.repeat(65)])('can not be called %j', (name) => {
+    expect(() => new Profile({ home }, name)).toThrow('A profile is named by')
+  })
+})
+
+describe('contacts', () => {
+  const path = () => join(home, 'contacts.json')
+
+  test('a name is pinned once, and found in both directions after a restart', async () => {
+    const contacts = await Contacts.read(path())
+    expect(await contacts.pin('bob', one)).toBe(true)
+    expect(await contacts.pin('bob', one)).toBe(false)
+    const later = await Contacts.read(path())
+    expect([later.keyOf('bob'), later.nameOf(one), later.keyOf('carol')]).toEqual([one, 'bob', undefined])
+  })
+
+  test('another key for a known name is refused until it is accepted', async () => {
+    const contacts = await Contacts.read(path())
+    await contacts.pin('bob', one)
+    await expect(contacts.pin('bob', other)).rejects.toMatchObject({ code: 'key_changed' })
+    expect((await Contacts.read(path())).keyOf('bob')).toBe(one)
+    await contacts.accept('bob', other)
+    expect((await Contacts.read(path())).keyOf('bob')).toBe(other)
+  })
+
+  test('a command that has run for long undoes nothing that others pinned meanwhile', async () => {
+    const long = await Contacts.read(path())
+    await (await Contacts.read(path())).pin('bob', one)
+    await long.pin('carol', other)
+    expect(long.keyOf('bob')).toBe(one)
+    await expect(long.pin('bob', other)).rejects.toMatchObject({ code: 'key_changed' })
+    const now = await Contacts.read(path())
+    expect([now.keyOf('bob'), now.keyOf('carol')]).toEqual([one, other])
+  })
+
+  test('of names that are pinned at the same moment none is lost', async () => {
+    const names = Array.from({ length: 10 }, (_, i) => `peer-${i}`)
+    await Promise.all(names.map(async (name) => (await Contacts.read(path())).pin(name, one)))
+    const now = await Contacts.read(path())
+    expect(names.map((name) => now.keyOf(name))).toEqual(names.map(() => one))
+  })
+
+  test.each(['', 'x'.repeat(65), 'a\nb', 'b\u202eob', 'ab'.repeat(32)])('%j is no name to pin', async (name) => {
+    const contacts = await Contacts.read(path())
+    await expect(contacts.pin(name, one)).rejects.toMatchObject({ code: 'name_unusable' })
+  })
+
+  test('names that objects have anyway are names like others', async () => {
+    const contacts = await Contacts.read(path())
+    expect(contacts.keyOf('constructor')).toBeUndefined()
+    await contacts.pin('__proto__', one)
+    expect((await Contacts.read(path())).keyOf('__proto__')).toBe(one)
+  })
+})
+
+test('settings follow the environment, its specific names before the general ones', () => {
+  expect(readSettings({ XDG_CONFIG_HOME: '/c', XDG_DATA_HOME: '/d' })).toMatchObject({
+    home: '/c/sealpost',
+    dataFolder: '/d/sealpost',
+    profile: 'default',
+    hasColors: null,
+  })
+  expect(
+    readSettings({ SEALPOST_HOME: '/h', XDG_CONFIG_HOME: '/c', SEALPOST_PROFILE: 'work', NO_COLOR: '1' }),
+  ).toMatchObject({ home: '/h', profile: 'work', hasColors: false })
+})
+
+test('a database URL may stand in a file, and is never repeated', () => {
+  const file = join(home, 'url')
+  writeFileSync(file, 'postgres://file\n')
+  expect(readSettings({ DATABASE_URL_FILE: file }).databaseUrl()).toBe('postgres://file')
+  expect(() => readSettings({ DATABASE_URL_FILE: join(home, 'absent') }).databaseUrl()).toThrow("can't be read")
+})

@@ -1,0 +1,92 @@
+/** `sealpost status`: which peer this profile is, and how it stands with its broker. */
+import { fingerprint } from '@sealpost/identity'
+import { AVAILABILITIES } from '@sealpost/protocol'
+import { type Availability, validateStatus } from '@sealpost/sdk'
+import { Argument, Command } from 'commander'
+import { checkBroker } from '../broker/health.ts'
+import { callPeer } from '../session/peer-session.ts'
+import { callSessionDaemon, isDaemonGone, startSessionDaemon } from '../session/session-daemon.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
+import { escapeName } from '../terminal-text.ts'
+import type { SavedStatus } from './profile.ts'
+
+export function statusCommand(run: RunAction): Command {
+  return new Command('status')
+    .description('who you are in which mesh, and whether the broker is there; or say how you are')
+    .addArgument(
+      new Argument('[AVAILABILITY]', 'what others see from now on; with dnd you get only what is urgent').choices(
+        AVAILABILITIES,
+      ),
+    )
+    .argument('[SUMMARY]', 'up to 120 characters of ASCII beside it')
+    .addHelpText(
+      'after',
+      examples('sealpost status', 'sealpost status --json', "sealpost status working 'on the parser'"),
+    )
+    .action(run(status))
+}
+
+function status(shell: Shell, _: object, availability?: Availability, summary = ''): Promise<void> {
+  return availability ? setStatus(shell, { availability, summary }) : show(shell)
+}
+
+/** Kept in the profile: each session says it, the one of now as well as later ones. */
+async function setStatus(shell: Shell, status: SavedStatus): Promise<void> {
+  await shell.profile.readMembership()
+  validateStatus(status)
+  await shell.profile.writeStatus(status)
+  const isTold = await updateRunningSession(shell, status)
+  const { output } = shell
+  if (output.isJson) await output.result({ ...status, isTold }, () => '')
+  else output.info(isTold ? `you are ${status.availability}` : `${status.availability}, whenever you are there`)
+}
+
+/** Whether another command holds the session, and says it at once. */
+async function updateRunningSession({ profile }: Shell, status: SavedStatus): Promise<boolean> {
+  const daemon = await startSessionDaemon(profile)
+  if (daemon) {
+    await daemon.release()
+    return false
+  }
+  try {
+    await callSessionDaemon(profile, 'setStatus', status)
+    return true
+  } catch (error) {
+    if (isDaemonGone(error)) return false
+    throw error
+  }
+}
+
+async function show(shell: Shell): Promise<void> {
+  const { profile, output } = shell
+  const { url, meshId, name } = await profile.readMembership()
+  const { identity } = await profile.readKeys()
+  const key = identity.signing.publicKey
+  const broker = await checkBroker(url, shell.signal)
+  const session = await callPeer(shell, { method: 'sessionFacts', params: null }).catch(
+    (error: Error & { code?: string }) => ({
+      failure: error,
+    }),
+  )
+  const connection =
+    'failure' in session
+      ? { connected: false, reason: session.failure.code ?? 'internal' }
+      : { connected: true, ...session }
+  const says = (await profile.readStatus()) ?? { availability: 'idle', summary: '' }
+  await output.result({ profile: profile.name, name, key, meshId, url, says, broker, ...connection }, () =>
+    output.facts([
+      ['profile', `${profile.name} (${profile.folder})`],
+      ['name', escapeName(name) || 'none'],
+      ['says', [says.availability, says.summary].filter(Boolean).join(': ')],
+      ['key', key],
+      ['fingerprint', fingerprint(key)],
+      ['mesh', meshId],
+      ['broker', `${escapeName(url)}  ${broker.ready ? 'ready' : broker.live ? 'not ready' : 'does not answer'}`],
+      ['session', 'failure' in session ? session.failure.message : sessionOf(session)],
+    ]),
+  )
+  if ('failure' in session) throw session.failure
+}
+
+const sessionOf = ({ durability, waiting }: { durability: string; waiting: number }): string =>
+  `live, durability ${durability}, ${waiting === 0 ? 'nothing' : waiting} waiting to be sent`

@@ -1,0 +1,242 @@
+/**
+ * This profile's peer: what every command begins with that talks to the broker. It keeps what is to be sent and what was
+ * received in the profile, so a message leaves later if the broker is away now, and is shown once.
+ */
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { certificateUntrusted, openPeer, type Peer, type PeerEvent } from '@sealpost/sdk'
+import { openFileStore } from '@sealpost/sdk/file-store'
+import type { StoredKeyEpochs } from '@sealpost/sdk/key-epochs'
+import { type Millis, OperatingError } from '@sealpost/std'
+import { abortable } from '../deadline.ts'
+import { receiveFile } from '../messages/received-files.ts'
+import { Contacts } from '../profile/contacts.ts'
+import { rotateBoxKey, rotateIdentity } from '../profile/key-rotation.ts'
+import type { Membership, Profile } from '../profile/profile.ts'
+import { openProfileKeyEpochs } from '../profile/shared-store.ts'
+import type { Shell } from '../shell.ts'
+import { meshPlaceOf, withStateAt } from '../state/open-state.ts'
+import { callsOf, type Durability, type PeerCalls } from './peer-calls.ts'
+import { peerEventReporter } from './peer-events.ts'
+import { callSessionDaemon, isDaemonGone, type SessionDaemon, startSessionDaemon } from './session-daemon.ts'
+
+export interface PeerSession extends JoinedProfile, AsyncDisposable {
+  readonly peer: Peer
+  /** Rejects when the peer is over for good, with the reason. */
+  readonly failed: Promise<never>
+}
+
+/** What a command waits that wants one answer. */
+export const REACH_WITHIN_MS = 10_000
+/** What other commands get to see their calls answered when this one ends. */
+const GRACE_MS = 2_000
+/** How long a command that lasts waits for one of the same profile that is just passing. */
+const PASSING_MS = 5_000
+const RETRY_EVERY_MS = 100
+
+/**
+ * The session of this profile for as long as a command lasts, whether the broker is there yet or not; other commands ask
+ * it through the daemon meanwhile. While another one holds it, this waits until `patience` ends, 5 s unless told.
+ * @throws OperatingError `profile_in_use`, and those of `readJoinedProfile`; SealpostError of the store
+ */
+export async function openSession(shell: Shell, options: SessionOptions = {}): Promise<PeerSession> {
+  const { patience = AbortSignal.timeout(PASSING_MS), ...terms } = options
+  const place = await readJoinedProfile(shell)
+  const daemon = await startDaemonWhenFree(shell, patience)
+  return openAt(daemon, { shell, place, ...terms })
+}
+
+async function startDaemonWhenFree(shell: Shell, patience: AbortSignal): Promise<SessionDaemon> {
+  for (let turn = 1; ; turn++) {
+    const daemon = await startSessionDaemon(shell.profile)
+    if (daemon) return daemon
+    if (patience.aborted) throw inUse(shell.profile)
+    if (turn === 1) shell.output.info('waiting for another command of this profile to end')
+    await abortable(delay(RETRY_EVERY_MS), shell.signal)
+  }
+}
+
+function inUse({ name }: Profile): OperatingError {
+  return new OperatingError(
+    'profile_in_use',
+    `Another command holds the session of the profile ${name}: end it, or use another profile.`,
+  )
+}
+
+type CallResult<M extends keyof PeerCalls> = Promise<Awaited<ReturnType<PeerCalls[M]>>>
+
+/**
+ * One answer from this profile's peer: through the session of another command if there is one, else of one of our own.
+ * @throws OperatingError `unreachable` after `withinMs`, and as `openSession`; SealpostError as the call
+ */
+export async function callPeer<M extends keyof PeerCalls>(
+  shell: Shell,
+  call: { method: M; params: Parameters<PeerCalls[M]>[0]; withinMs?: Millis; credit?: number },
+): CallResult<M> {
+  const { method, params, withinMs = REACH_WITHIN_MS, credit = 0 } = call
+  const place = await readJoinedProfile(shell)
+  using patience = new Patience(withinMs)
+  const signal = AbortSignal.any([shell.signal, patience.signal])
+  for (;;) {
+    const daemon = await startSessionDaemon(shell.profile)
+    if (daemon) {
+      await using session = await openAt(daemon, { shell, place, credit })
+      patience.begin()
+      const answer = session.calls[method](params as never) as CallResult<M>
+      // A session that ends with its answer has not failed.
+      const ended = method === 'rotateIdentity' ? [] : [session.failed]
+      return await abortable(Promise.race([answer, session.distrusted, ...ended]), signal)
+    }
+    patience.begin()
+    try {
+      return await abortable(callSessionDaemon(shell.profile, method, params), signal)
+    } catch (error) {
+      if (!isDaemonGone(error)) throw error
+    }
+    await abortable(delay(RETRY_EVERY_MS), signal)
+  }
+}
+
+/** It is about the broker: what opening locked keys takes is not counted. */
+class Patience implements Disposable {
+  readonly #controller = new AbortController()
+  readonly #withinMs: Millis
+  #timer: ReturnType<typeof setTimeout> | undefined
+
+  constructor(withinMs: Millis) {
+    this.#withinMs = withinMs
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal
+  }
+
+  begin(): void {
+    this.#timer ??= setTimeout(() => this.#controller.abort(unreachable()), this.#withinMs)
+  }
+
+  [Symbol.dispose](): void {
+    clearTimeout(this.#timer)
+  }
+}
+
+function unreachable(): OperatingError {
+  return new OperatingError('unreachable', 'The broker does not answer. `sealpost doctor` looks into it.')
+}
+
+interface OpenedSession extends PeerSession {
+  readonly calls: PeerCalls
+  /** Rejects when the platform does not trust the broker's certificate. The peer keeps dialling. */
+  readonly distrusted: Promise<never>
+}
+
+interface Terms {
+  readonly credit?: number
+  /** What was sealed longer ago is rejected. */
+  readonly maxAgeSeconds?: number | undefined
+}
+
+interface SessionOptions extends Terms {
+  readonly patience?: AbortSignal
+}
+
+interface Opening extends Terms {
+  readonly shell: Shell
+  readonly place: JoinedProfile
+}
+
+async function openAt(daemon: SessionDaemon, { shell, place, credit, maxAgeSeconds }: Opening): Promise<OpenedSession> {
+  try {
+    const keys = await shell.profile.readKeys()
+    const { identity, formerBoxKeys, formerKeys = [], warning } = keys
+    if (warning) shell.output.warn(warning.message)
+    const { url, brokerKey, meshId } = place.membership
+    const keyEpochs = await openProfileKeyEpochs(shell.profile, keys, meshId)
+    const store = await openFileStore(join(shell.profile.folder, 'messages'))
+    const online = Promise.withResolvers<Durability>()
+    const distrusted = Promise.withResolvers<never>()
+    distrusted.promise.catch(() => undefined) // for those who wait for one answer
+    const news = peerEventReporter(shell.output, place.contacts)
+    const onEvent = (event: PeerEvent) => {
+      if (event.type === 'connected') online.resolve(event.durability)
+      if (event.type === 'disconnected' && event.code === 'certificate_untrusted')
+        distrusted.reject(certificateUntrusted(event.reason ?? 'unknown'))
+      if (event.type === 'addresses') void noteCell(shell, event.cell)
+      news(event)
+    }
+    const peer = await openPeer({
+      ...{
+        url: (await shell.profile.readFirstUrl()) ?? url,
+        brokerKey,
+        meshId,
+        identity,
+        formerBoxKeys,
+        formerKeys,
+        store,
+        keyEpochs,
+        onEvent,
+      },
+      ...(credit === undefined ? {} : { credit }),
+      ...(maxAgeSeconds === undefined ? {} : { maxAgeSeconds }),
+    })
+    const status = await shell.profile.readStatus()
+    if (status) peer.setStatus(status)
+    const calls = callsOf(peer, {
+      online: online.promise,
+      rotate: {
+        boxKey: () => rotateBoxKey(shell.profile, peer),
+        identity: () => rotateIdentity(shell.profile, peer),
+      },
+      receiveFile: (message, folder) => receiveFile(shell, message, folder),
+      withStateOf: async (group, use) => withStateAt(shell, { ...(await meshPlaceOf(shell)), group }, use),
+    })
+    daemon.serve(calls)
+    return {
+      ...place,
+      peer,
+      calls,
+      failed: failureOf(peer),
+      distrusted: distrusted.promise,
+      [Symbol.asyncDispose]: () => end({ daemon, peer, keyEpochs }),
+    }
+  } catch (error) {
+    await daemon.release()
+    throw error
+  }
+}
+
+/** For commands that talk to the broker over HTTP, and for invites; the peer itself has it in its store. */
+async function noteCell({ profile, output }: Shell, cell: readonly string[]): Promise<void> {
+  await profile.writeCell(cell).catch((error: Error) => output.warn(error.message))
+}
+
+function failureOf(peer: Peer): Promise<never> {
+  const failed = peer.closed.then((error) => {
+    throw error ?? new OperatingError('closed', 'This peer was closed.')
+  })
+  failed.catch(() => undefined) // told to whoever waits for it
+  return failed
+}
+
+interface OpenResources {
+  readonly daemon: SessionDaemon
+  readonly peer: Peer
+  readonly keyEpochs: StoredKeyEpochs
+}
+
+async function end({ daemon, peer, keyEpochs }: OpenResources): Promise<void> {
+  await Promise.race([daemon.endCalls(), delay(GRACE_MS, undefined, { ref: false })])
+  await peer.close() // answers what still waits
+  await keyEpochs.close().finally(() => daemon.release())
+}
+
+export interface JoinedProfile {
+  readonly membership: Membership
+  readonly contacts: Contacts
+}
+
+/** @throws OperatingError `profile_missing`, `not_joined`, and those of the profile's files */
+export async function readJoinedProfile({ profile }: Shell): Promise<JoinedProfile> {
+  const membership = await profile.readMembership()
+  return { membership, contacts: await Contacts.read(profile.contactsFile) }
+}

@@ -1,0 +1,163 @@
+/**
+ * One key has one session, the newest: a second command of the same profile would end the first one's. So whichever runs
+ * holds the profile's daemon, a Unix socket in its folder, and does there what the others ask. A lock says who: only its
+ * holder makes or removes the socket. Only the owner of the folder (0700) can reach it.
+ */
+import { rename, rm } from 'node:fs/promises'
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { dirname, join } from 'node:path'
+import { SealpostError } from '@sealpost/sdk'
+import { lockStore, type StoreLock } from '@sealpost/sdk/file-store'
+import { OperatingError } from '@sealpost/std'
+import type { Profile } from '../profile/profile.ts'
+import type { PeerCalls } from './peer-calls.ts'
+
+type Method = keyof PeerCalls
+type Params<M extends Method> = Parameters<PeerCalls[M]>[0]
+type Result<M extends Method> = Awaited<ReturnType<PeerCalls[M]>>
+
+export interface SessionDaemon {
+  /** From now on answers what is asked; calls that came before it wait. */
+  serve(calls: PeerCalls): void
+  /** Takes no more calls. Resolves when those that came are answered. */
+  endCalls(): Promise<void>
+  /** After `endCalls` gives the daemon up to the next. */
+  release(): Promise<void>
+}
+
+/** @returns null when another command holds it. @throws OperatingError `profile_unwritable`, `profile_path_too_long` */
+export async function startSessionDaemon(profile: Profile): Promise<SessionDaemon | null> {
+  const path = socketPath(profile)
+  const lock = await lockSession(profile)
+  if (!lock) return null
+  const ready = Promise.withResolvers<PeerCalls>()
+  ready.promise.catch(() => undefined) // told to whoever calls
+  const server = createServer((request, response) => void respond(request, response, ready.promise))
+  try {
+    await rm(path, { force: true }) // of one that was killed
+    await listen(server, path)
+  } catch (cause) {
+    await lock.release()
+    throw unwritable(profile, cause)
+  }
+  let ended: Promise<void> | undefined
+  const endCalls = () => {
+    ready.reject(new OperatingError('unreachable', 'The command that held the session of this profile has ended.'))
+    ended ??= close(server, path)
+    return ended
+  }
+  let released: Promise<void> | undefined
+  const release = () => {
+    released ??= endCalls().finally(lock.release)
+    return released
+  }
+  return { serve: ready.resolve, endCalls, release }
+}
+
+async function lockSession(profile: Profile): Promise<StoreLock | null> {
+  try {
+    return await lockStore(join(profile.folder, 'session'))
+  } catch (error) {
+    if (error instanceof SealpostError && error.code === 'store_in_use') return null
+    throw unwritable(profile, error)
+  }
+}
+
+function unwritable({ folder }: Profile, cause: unknown): OperatingError {
+  return new OperatingError('profile_unwritable', `No socket can be made in ${folder}.`, { cause })
+}
+
+/**
+ * Asks whoever holds the daemon.
+ * @throws OperatingError `daemon_gone` when nobody took the call, `maybe_sent` when that is unknown, and what the call throws
+ */
+export async function callSessionDaemon<M extends Method>(
+  profile: Profile,
+  method: M,
+  params: Params<M>,
+): Promise<Result<M>> {
+  const said = await post(socketPath(profile), method, JSON.stringify(params ?? null))
+  if ('result' in said) return said.result as Result<M>
+  const { code, message, isRetryable } = said.error
+  throw new OperatingError(code, message, { retryable: isRetryable })
+}
+
+/** Whether nobody took the call: the one who held the daemon has ended. */
+export function isDaemonGone(error: unknown): boolean {
+  return error instanceof OperatingError && error.code === 'daemon_gone'
+}
+
+const PATH_BYTES_MAX = 103 // what every platform's socket addresses hold
+
+function socketPath(profile: Profile): string {
+  const path = join(profile.folder, 'session.sock')
+  if (Buffer.byteLength(path) <= PATH_BYTES_MAX) return path
+  throw new OperatingError('profile_path_too_long', `The path ${profile.folder} is too long for a socket in it.`)
+}
+
+function listen(server: Server, path: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject)
+    server.listen(path, () => {
+      server.off('error', reject)
+      resolve()
+    })
+  })
+}
+
+async function close(server: Server, path: string): Promise<void> {
+  await serveWaitingClients(path).catch(() => undefined) // somebody has removed the folder, and with it all ways in
+  await new Promise<void>((resolve) => {
+    server.close(() => resolve())
+    server.closeIdleConnections()
+  })
+}
+
+/** Whoever has found the socket is heard, and nobody finds it any more: one who is cut off can't tell what was done. */
+async function serveWaitingClients(path: string): Promise<void> {
+  const hidden = join(dirname(path), 'session.closing')
+  await rename(path, hidden)
+  await fetch('http://session/', { unix: hidden, method: 'HEAD' }) // is behind all of them
+  await rm(hidden)
+}
+
+/** An answer is what the call gave, or its error. */
+type Reply = { readonly result: unknown } | { readonly error: { code: string; message: string; isRetryable: boolean } }
+
+async function respond(request: IncomingMessage, response: ServerResponse, ready: Promise<PeerCalls>): Promise<void> {
+  response.setHeader('Connection', 'close')
+  if (request.method !== 'POST') return void response.end()
+  response.end(JSON.stringify(await resultOf(request, ready)))
+}
+
+async function resultOf(request: IncomingMessage, ready: Promise<PeerCalls>): Promise<Reply> {
+  try {
+    const params = await textOf(request)
+    const calls = await ready
+    const call = calls[request.url!.slice(1) as Method] as ((params: unknown) => Promise<unknown>) | undefined
+    if (!call) throw new OperatingError('daemon_version', 'The command that runs is of another version.')
+    return { result: await call(JSON.parse(params)) }
+  } catch (error) {
+    const { code = 'internal', message } = error as { code?: string; message: string }
+    return { error: { code, message, isRetryable: error instanceof SealpostError && error.isRetryable } }
+  }
+}
+
+async function textOf(request: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = []
+  for await (const chunk of request) chunks.push(chunk as Buffer)
+  return Buffer.concat(chunks).toString()
+}
+
+async function post(path: string, method: Method, body: string): Promise<Reply> {
+  try {
+    const response = await fetch(`http://session/${method}`, { unix: path, method: 'POST', body, keepalive: false })
+    return (await response.json()) as Reply
+  } catch (cause) {
+    const { code } = cause as { code?: string }
+    const isUntaken = code === 'ConnectionRefused' || code === 'FailedToOpenSocket' || code === 'ENOENT'
+    throw isUntaken
+      ? new OperatingError('daemon_gone', 'Nobody is at the daemon of this profile.', { retryable: true })
+      : new OperatingError('maybe_sent', 'The command that was asked to do it has ended; it may have done it or not.')
+  }
+}

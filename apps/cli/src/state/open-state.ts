@@ -1,0 +1,76 @@
+/** The state of a mesh or a group, as this profile has it. */
+import {
+  openState,
+  type SpaceOptions,
+  type SpaceTerms,
+  type State,
+  type StateEvent,
+  setSpace,
+} from '@sealpost/sdk/state'
+import { OperatingError } from '@sealpost/std'
+import { openProfileKeyEpochs, SharedStore } from '../profile/shared-store.ts'
+import type { Shell } from '../shell.ts'
+
+/** Where, and as whom, of a mesh. @throws OperatingError `profile_missing`, `not_joined` */
+export async function meshPlaceOf({ profile }: Shell): Promise<SpaceOptions> {
+  const { brokerKey, meshId } = await profile.readMembership()
+  const { identity } = await profile.readKeys()
+  return { url: await profile.readUrls(), brokerKey, meshId, identity }
+}
+
+/**
+ * Calls with the state that is there; it is closed afterwards.
+ * @throws SealpostError `space_unknown`, and what the broker can be caught at
+ */
+export async function withStateAt<T>(shell: Shell, place: SpaceOptions, use: (state: State) => Promise<T>): Promise<T> {
+  const keys = await shell.profile.readKeys()
+  const { formerBoxKeys, formerKeys } = keys
+  try {
+    await using keyEpochs = await openProfileKeyEpochs(shell.profile, keys, place.meshId)
+    await using state = await openState({
+      ...place,
+      ...requestsOf(shell),
+      formerBoxKeys,
+      ...(formerKeys && { formerKeys }),
+      store: new SharedStore(shell.profile.stateFile),
+      keyEpochs,
+      onEvent: (event) => shell.output.warn(warningOf(event)),
+    })
+    return await use(state)
+  } catch (error) {
+    shell.signal.throwIfAborted()
+    throw explained(error)
+  }
+}
+
+/** @throws SealpostError as `setSpace`, and what `withStateAt` explains */
+export async function declareSpace(shell: Shell, place: SpaceOptions, terms: SpaceTerms): Promise<void> {
+  try {
+    await setSpace({ ...place, ...requestsOf(shell) }, terms)
+  } catch (error) {
+    shell.signal.throwIfAborted()
+    throw explained(error)
+  }
+}
+
+/** How long a command waits for a broker that does not answer by HTTP, and what ends the wait. */
+export const HTTP_PATIENCE_MS = 30_000
+
+const requestsOf = ({ signal }: Shell) => ({ patienceMs: HTTP_PATIENCE_MS, signal })
+
+const warningOf = ({ type, reason }: StateEvent): string => `the broker was caught at something: ${reason} (${type})`
+
+const SENTENCES: Readonly<Record<string, string>> = {
+  connection_lost: 'The broker does not answer by HTTP. `sealpost doctor` checks the connection.',
+  space_unknown: 'No state or history is kept here: its owner begins it with "sealpost space open".',
+  before_horizon: 'Nothing is kept from so long ago: "sealpost space show" says since when it is.',
+  moment_in_future: 'This moment has not come yet.',
+  key_missing:
+    'You were not given the keys to it. Any member who has them gives them to you with the next command about state, or at once while one runs "sealpost state watch".',
+}
+
+function explained(error: unknown): unknown {
+  const { code } = error as { code?: string }
+  const sentence = code === undefined ? undefined : SENTENCES[code]
+  return sentence === undefined ? error : new OperatingError(code!, sentence, { cause: error })
+}

@@ -1,0 +1,155 @@
+/** `sealpost space`: whether, for whom and how long a mesh or a group keeps state and history. */
+
+import type { GroupId } from '@sealpost/sdk'
+import type { SpaceOptions, SpaceStatus, SpaceTerms, State } from '@sealpost/sdk/state'
+import { isHex } from '@sealpost/std'
+import { Command, InvalidArgumentError, Option } from 'commander'
+import { parseDuration } from '../args.ts'
+import { findGroup } from '../session/group-calls.ts'
+import { callPeer } from '../session/peer-session.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
+import { declareSpace, meshPlaceOf, withStateAt } from './open-state.ts'
+import { instantText } from './state-view.ts'
+
+export function spaceCommand(run: RunAction): Command {
+  return new Command('space')
+    .description('whether a mesh or a group keeps state and history, for whom and how long')
+    .addCommand(openCommand(run))
+    .addCommand(showCommand(run))
+    .addHelpText('after', examples('sealpost space open', 'sealpost space show'))
+}
+
+interface OpenOptions {
+  readonly group?: string
+  readonly historyFor?: 'none' | 'joined' | 'all'
+  readonly keep?: number
+  readonly keepSize?: number
+  readonly messages?: boolean
+}
+
+function openCommand(run: RunAction): Command {
+  return new Command('open')
+    .description(
+      'begin to keep state and history, or change the terms: what is not said stays; of a mesh an admin may, of a group its owner',
+    )
+    .option(...GROUP_OPTION)
+    .addOption(
+      new Option('--history-for <WHO>', 'who may read what was written before they came (at first all)').choices([
+        'none',
+        'joined',
+        'all',
+      ]),
+    )
+    .option('--keep <TIME>', 'how long the history is kept, like 30d (at first 30d)', parseDuration)
+    .option('--keep-size <SIZE>', 'how large it may become, like 500MB or 10GB (at first 10GB)', size)
+    .option('--messages', 'also messages that their senders want kept, by "sealpost group send --keep"')
+    .option('--no-messages', 'no messages any more')
+    .addHelpText(
+      'after',
+      examples('sealpost space open', 'sealpost space open --group crew --messages --history-for joined --keep 90d'),
+    )
+    .action(run(open))
+}
+
+async function open(shell: Shell, options: OpenOptions): Promise<void> {
+  const { group, historyFor, keep, keepSize, messages: keepsMessages } = options
+  await declareSpace(shell, await spacePlaceOf(shell, group), {
+    ...(await standingTerms(shell, group)),
+    ...(historyFor !== undefined && { historyFor }),
+    ...(keepsMessages !== undefined && { keepsMessages }),
+    ...(keep !== undefined && { keepSeconds: keep }),
+    ...(keepSize !== undefined && { keepBytes: keepSize }),
+  })
+  await show(shell, group)
+}
+
+/** Else who asks for one more thing would give newcomers a past that was not meant for them. */
+async function standingTerms(shell: Shell, group: string | undefined): Promise<SpaceTerms> {
+  try {
+    const { historyFor, keepSeconds, keepBytes, keepsMessages } = await withState(shell, group, async (state) => {
+      return (await state.status()).statement
+    })
+    return { historyFor, keepSeconds, keepBytes, keepsMessages }
+  } catch (error) {
+    if ((error as { code?: string }).code === 'space_unknown') return {}
+    throw error
+  }
+}
+
+function showCommand(run: RunAction): Command {
+  return new Command('show')
+    .description('the terms, how much is kept, and who lacks the keys')
+    .option(...GROUP_OPTION)
+    .addHelpText('after', examples('sealpost space show', 'sealpost space show --group crew --json'))
+    .action(run((shell, { group }: { group?: string }) => show(shell, group)))
+}
+
+async function show(shell: Shell, group: string | undefined): Promise<void> {
+  const status = await withState(shell, group, (state) => state.maintainKeys())
+  const { statement, keyEpoch, lastSeq, entries, entryBytes, historyBytes, horizonUs, memberCount, lacking } = status
+  const { spaceId, owner, epoch, historyFor, keepSeconds, keepBytes, keepsMessages } = statement
+  const terms = { space: spaceId, owner, epoch, historyFor, keepSeconds, keepBytes, keepsMessages }
+  const facts = { keyEpoch, events: lastSeq, entries, entryBytes, historyBytes, members: memberCount }
+  const horizon = horizonUs === null ? null : instantText(horizonUs)
+  const waiting = lacking.map(({ peer }) => peer)
+  await shell.output.result({ ...terms, ...facts, horizon, lacking: waiting }, () =>
+    shell.output.facts(factsOf(status)),
+  )
+}
+
+const HISTORY_FOR = {
+  none: 'nobody: only last values are kept',
+  joined: 'those who had joined',
+  all: 'every member, also those who come later',
+} as const
+
+function factsOf({ statement, ...status }: SpaceStatus): [string, string][] {
+  const { spaceId, historyFor, keepSeconds, keepBytes, keepsMessages } = statement
+  const { entries, entryBytes, historyBytes, horizonUs, memberCount, lacking, keyEpoch } = status
+  const days = Math.round(keepSeconds / 8640) / 10
+  const kept = historyFor === 'none' ? 'not at all' : `${days} days, ${sizeText(keepBytes)} at most`
+  return [
+    ['space', spaceId],
+    ['history for', HISTORY_FOR[historyFor]],
+    ['kept', kept],
+    ['messages', keepsMessages ? 'those that their senders want kept' : 'none'],
+    ['entries', `${entries}, ${sizeText(entryBytes)}`],
+    ['history', `${sizeText(historyBytes)}${horizonUs === null ? '' : `, from ${instantText(horizonUs)} on`}`],
+    ['key', `number ${keyEpoch}, with ${memberCount - lacking.length} of ${memberCount} members`],
+  ]
+}
+
+const UNITS = ['B', 'KB', 'MB', 'GB', 'TB'] as const
+
+/** `500MB`, `10GB`, or plain bytes. */
+function size(text: string): number {
+  const [, digits, unit = 'B'] = /^(\d{1,9})(B|KB|MB|GB|TB)?$/i.exec(text) ?? []
+  if (digits === undefined || Number(digits) === 0) throw new InvalidArgumentError('It is a size like 500MB or 10GB.')
+  return Number(digits) * 1024 ** UNITS.indexOf(unit.toUpperCase() as (typeof UNITS)[number])
+}
+
+function sizeText(bytes: number): string {
+  const power = bytes < 1 ? 0 : Math.min(UNITS.length - 1, Math.floor(Math.log2(bytes) / 10))
+  return `${Math.round((bytes / 1024 ** power) * 10) / 10} ${UNITS[power]}`
+}
+
+export const GROUP_OPTION = ['-g, --group <GROUP>', 'of this group, by its name or id, not of the whole mesh'] as const
+
+/** @throws OperatingError `unknown_group`, and as `meshPlaceOf` */
+export async function spacePlaceOf(shell: Shell, group: string | undefined): Promise<SpaceOptions> {
+  return { ...(await meshPlaceOf(shell)), ...(group !== undefined && { group: await groupIdOf(shell, group) }) }
+}
+
+/** @throws as `spacePlaceOf` and `withStateAt` */
+export async function withState<T>(
+  shell: Shell,
+  group: string | undefined,
+  use: (state: State) => Promise<T>,
+): Promise<T> {
+  return withStateAt(shell, await spacePlaceOf(shell, group), use)
+}
+
+async function groupIdOf(shell: Shell, word: string): Promise<GroupId> {
+  if (isHex(word, 16)) return word as string as GroupId
+  return findGroup(await callPeer(shell, { method: 'groups', params: null }), word).id
+}

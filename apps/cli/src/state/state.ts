@@ -1,0 +1,206 @@
+/** `sealpost state`: values that a mesh or a group shares, under keys that the broker can't read either. */
+import type { HistoryEvent, State, StateEntry } from '@sealpost/sdk/state'
+import { OperatingError } from '@sealpost/std'
+import { Command } from 'commander'
+import { parseInteger, parseTimestamp } from '../args.ts'
+import { abortable } from '../deadline.ts'
+import { readBody } from '../messages/body.ts'
+import { Contacts } from '../profile/contacts.ts'
+import { labelOf } from '../session/peer-events.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
+import { escapeName } from '../terminal-text.ts'
+import { GROUP_OPTION, withState } from './space.ts'
+import { eventForPeople, eventForPrograms, instantText, valueText } from './state-view.ts'
+
+const IF_REVISION = [
+  '--if-revision <N>',
+  'only if this revision stands; 0: only if there is no value',
+  parseInteger(0, Number.MAX_SAFE_INTEGER),
+] as const
+const KEY = ['<KEY>', 'what the value is called: 1 to 512 bytes'] as const
+
+export function stateCommand(run: RunAction): Command {
+  return new Command('state')
+    .description('values that a mesh or a group shares')
+    .addCommand(setCommand(run))
+    .addCommand(getCommand(run))
+    .addCommand(deleteCommand(run))
+    .addCommand(listCommand(run))
+    .addCommand(watchCommand(run))
+    .addCommand(replayCommand(run))
+    .addHelpText(
+      'after',
+      examples('sealpost state set topic tea', 'sealpost state get topic', 'sealpost state watch --json'),
+    )
+}
+
+interface SetOptions {
+  readonly group?: string
+  readonly file?: string
+  readonly ifRevision?: number
+}
+
+function setCommand(run: RunAction): Command {
+  return new Command('set')
+    .description('set a value: VALUE, a file, or stdin; done when the broker has stored it')
+    .argument(...KEY)
+    .argument('[VALUE]', 'the value; without it and without --file it is read from stdin')
+    .option(...GROUP_OPTION)
+    .option('-f, --file <PATH>', 'the value is what this file holds; - is stdin')
+    .option(...IF_REVISION)
+    .addHelpText('after', examples('sealpost state set topic tea', 'sealpost state set plan --file plan.json -g crew'))
+    .action(
+      run(async (shell, { group, file, ifRevision }: SetOptions, key: string, value: string | undefined) => {
+        const body = await readBody({ text: value, file })
+        const terms = ifRevision === undefined ? {} : { ifRevision }
+        await tellWritten(shell, key, await withState(shell, group, (state) => state.set(key, body, terms)))
+      }),
+    )
+}
+
+function deleteCommand(run: RunAction): Command {
+  return new Command('delete')
+    .description('take a value away')
+    .argument(...KEY)
+    .option(...GROUP_OPTION)
+    .option(...IF_REVISION)
+    .addHelpText('after', examples('sealpost state delete topic'))
+    .action(
+      run(async (shell, { group, ifRevision }: SetOptions, key: string) => {
+        const terms = ifRevision === undefined ? {} : { ifRevision }
+        await tellWritten(shell, key, await withState(shell, group, (state) => state.delete(key, terms)))
+      }),
+    )
+}
+
+async function tellWritten(
+  { output }: Shell,
+  key: string,
+  { revision, seq, atUs }: Awaited<ReturnType<State['set']>>,
+): Promise<void> {
+  const at = atUs === null ? null : instantText(atUs)
+  await output.result({ key, revision, seq, at }, () => `${escapeName(key)} is at revision ${revision}`)
+}
+
+function getCommand(run: RunAction): Command {
+  return new Command('get')
+    .description('print a value, as it is')
+    .argument(...KEY)
+    .option(...GROUP_OPTION)
+    .addHelpText('after', examples('sealpost state get topic', 'sealpost state get plan --group crew > plan.json'))
+    .action(
+      run(async (shell, { group }: { group?: string }, key: string) => {
+        const entry = await withState(shell, group, (state) => state.get(key))
+        if (!entry) throw new OperatingError('key_unknown', `There is no value under ${escapeName(key)}.`)
+        const contacts = await Contacts.read(shell.profile.contactsFile)
+        await shell.output.result(eventForPrograms(entry, contacts), () => valueText(entry.value))
+      }),
+    )
+}
+
+function listCommand(run: RunAction): Command {
+  return new Command('list')
+    .description('every value')
+    .option(...GROUP_OPTION)
+    .addHelpText('after', examples('sealpost state list', 'sealpost state list --group crew --json'))
+    .action(
+      run((shell, { group }: { group?: string }) => withState(shell, group, (state) => showAll(shell, state.list()))),
+    )
+}
+
+function replayCommand(run: RunAction): Command {
+  return new Command('replay')
+    .description('every value as it was at a moment')
+    .requiredOption('--at <TIME>', 'a time like 2026-11-22T14:03Z, or how long ago, like 2h', parseTimestamp)
+    .option(...GROUP_OPTION)
+    .addHelpText(
+      'after',
+      examples('sealpost state replay --at 2h', 'sealpost state replay --at 2026-11-22T14:03:00Z --json'),
+    )
+    .action(
+      run((shell, { group, at }: { group?: string; at: { us: number } }) =>
+        withState(shell, group, (state) => showAll(shell, state.replay({ at }))),
+      ),
+    )
+}
+
+/** A row each, once all are there; with --json as they come. */
+async function showAll(shell: Shell, entries: AsyncIterable<StateEntry>): Promise<void> {
+  const { output } = shell
+  const contacts = await Contacts.read(shell.profile.contactsFile)
+  const rows: string[][] = []
+  for await (const entry of entries) {
+    shell.signal.throwIfAborted()
+    if (output.isJson) await output.result(eventForPrograms(entry, contacts), () => '')
+    else rows.push(rowOf(entry, contacts))
+  }
+  if (!output.isJson) await output.results([], () => output.table(['key', 'value', 'revision', 'by', 'at'], rows))
+}
+
+function rowOf({ key, value, revision, author, atUs }: StateEntry, contacts: Contacts): string[] {
+  const [text = ''] = valueText(value).split('\n')
+  const short = text.length > 60 ? `${text.slice(0, 59)}…` : text
+  return [escapeName(key), short, String(revision), escapeName(labelOf(contacts, author)), instantText(atUs)]
+}
+
+interface WatchOptions {
+  readonly group?: string
+  readonly after?: number
+  readonly count?: number
+}
+
+function watchCommand(run: RunAction): Command {
+  return new Command('watch')
+    .description('print every change as it comes, until Ctrl-C; meanwhile members who come are given their keys')
+    .option(...GROUP_OPTION)
+    .option('--after <N>', 'begin behind the event of this number', parseInteger(0, Number.MAX_SAFE_INTEGER))
+    .option('-n, --count <N>', 'end after N events', parseInteger(1, 1_000_000_000))
+    .addHelpText('after', examples('sealpost state watch', "sealpost state watch --json | jq -r '.key'"))
+    .action(
+      run((shell, { group, after, count = Infinity }: WatchOptions) =>
+        withState(shell, group, (state) => {
+          shell.output.info('watching; Ctrl-C ends it')
+          return showEvents(shell, state.watch({ signal: shell.signal, ...(after !== undefined && { after }) }), count)
+        }),
+      ),
+    )
+}
+
+/** As they come. */
+export async function showEvents(shell: Shell, events: AsyncGenerator<HistoryEvent>, count = Infinity): Promise<void> {
+  const { output } = shell
+  const contacts = await Contacts.read(shell.profile.contactsFile)
+  for (let shown = 0; shown < count; shown++) {
+    const { value: event, done } = await abortable(events.next(), shell.signal)
+    if (done) return
+    await output.result(eventForPrograms(event, contacts), () => eventForPeople(event, contacts, output.paint))
+  }
+  await events.return(undefined)
+}
+
+interface HistoryOptions {
+  readonly group?: string
+  readonly from?: { us: number }
+  readonly to?: { us: number }
+  readonly after?: number
+  readonly limit?: number
+}
+
+export function historyCommand(run: RunAction): Command {
+  return new Command('history')
+    .description('what was changed and said in a mesh or a group, as far as it is kept, oldest first')
+    .option(...GROUP_OPTION)
+    .option('--from <TIME>', 'from a time on, like 2026-11-22T14:03Z, or how long ago, like 2h', parseTimestamp)
+    .option('--to <TIME>', 'before a time, or how long ago', parseTimestamp)
+    .option('--after <N>', 'begin behind the event of this number', parseInteger(0, Number.MAX_SAFE_INTEGER))
+    .option('--limit <N>', 'end after N events', parseInteger(1, 1_000_000_000))
+    .addHelpText(
+      'after',
+      examples('sealpost history --from 2h', 'sealpost history --group crew --from 2026-11-22 --json'),
+    )
+    .action(
+      run((shell, { group, ...bounds }: HistoryOptions) =>
+        withState(shell, group, (state) => showEvents(shell, state.history({ ...bounds, signal: shell.signal }))),
+      ),
+    )
+}

@@ -1,0 +1,33 @@
+/** A person at the demo page and an agent behind `sealpost mcp` write to each other: two kinds of peer, one broker. */
+import { chromiumPath, openBrowser, Person } from '@sealpost/ui/testing'
+import { expect, test } from 'vitest'
+import { letIn, Machine, startUp } from './cli.ts'
+import { Agent } from './mcp.ts'
+
+const isMissing = chromiumPath === null && process.env.CI !== 'true'
+if (isMissing) process.stdout.write('skipped: an agent and a browser, for there is no Chromium here\n')
+
+test.skipIf(isMissing)('an agent and a person in a browser exchange messages both ways', async () => {
+  await using machine = await Machine.make()
+  const { facts } = await startUp(machine, ['--port', '0', '--name', 'alice'], { DEMO: 'on' })
+  await letIn(machine, 'agent')
+  await using agent = await Agent.start(machine, ['--profile', 'agent'])
+  await using browser = await openBrowser()
+  const bea = await Person.open(browser)
+  const invite = (await machine.run(['invite', 'create', '--quiet'])).stdout.trim()
+  await bea.join(`${facts.url.replace(/^ws/, 'http')}/demo#${invite}`, 'bea')
+
+  await bea.select('agent')
+  await bea.say('what is the time?')
+  const params = await agent.readOne()
+  expect(params).toMatchObject({ from: { name: 'bea' }, text: 'what is the time?' })
+  await agent.call('settle_message', { messageIds: [params.messageId] })
+  await bea.fate('stored', 1)
+
+  const sent = await agent.call('send_message', { to: 'bea', text: 'noon, by my clock' })
+  expect(sent.structured).toMatchObject({ to: { name: 'bea' }, isStored: true })
+  await bea.reads('noon, by my clock')
+  expect(await bea.lines('written')).toEqual(['what is the time?'])
+  expect(await bea.lines('received')).toEqual(['noon, by my clock'])
+  expect(bea.complaints).toEqual([])
+})

@@ -1,0 +1,87 @@
+/** The bar: two peers talk over a broker that dies between messages, and neither loses nor doubles a word. */
+import { afterEach, beforeEach, expect, test } from 'vitest'
+import { Profile } from '../profile/profile.ts'
+import { startSessionDaemon } from '../session/session-daemon.ts'
+import { letIn, Machine, type Running, startUp, type Up } from './cli.ts'
+
+let machine: Machine
+let up: Up
+
+beforeEach(async () => {
+  machine = await Machine.make()
+  up = await startUp(machine, ['--port', '0', '--name', 'alice'])
+  await letIn(machine, 'bob')
+})
+afterEach(() => machine[Symbol.asyncDispose]())
+
+interface Heard {
+  name: string
+  text: string
+}
+const heardBy = (chat: Running): Heard[] => chat.lines.map((line) => JSON.parse(line) as Heard)
+const textsOf = (chat: Running): string[] => heardBy(chat).map(({ text }) => text)
+
+async function killBroker(): Promise<void> {
+  const restarts = up.process.lines.length
+  process.kill(up.brokerPid(), 'SIGKILL')
+  await up.process.until('the broker runs again', ({ lines }) => lines.length > restarts)
+}
+
+test('two chats over a broker that is killed and restarted between messages: nothing lost, nothing twice', async () => {
+  const alice = machine.start(['chat', 'bob', '--json'])
+  const bob = machine.start(['chat', 'alice', '--json', '--profile', 'bob'])
+  const said: { alice: string[]; bob: string[] } = { alice: [], bob: [] }
+  const say = (who: 'alice' | 'bob', text: string) => {
+    said[who].push(text)
+    const chat = who === 'alice' ? alice : bob
+    chat.type(`${text}\n`)
+  }
+  for (let round = 1; round <= 3; round++) {
+    say('alice', `alice ${round}, before`)
+    say('bob', `bob ${round}, before`)
+    await bob.until('alice is heard', (chat) => textsOf(chat).includes(`alice ${round}, before`))
+    const killing = killBroker()
+    say('alice', `alice ${round}, while it is away`)
+    say('bob', `bob ${round}, while it is away`)
+    await killing
+  }
+  await alice.until('she heard all of it', (chat) => textsOf(chat).length >= said.bob.length)
+  await bob.until('he heard all of it', (chat) => textsOf(chat).length >= said.alice.length)
+  alice.endInput()
+  bob.endInput()
+  expect([(await alice.ended()).code, (await bob.ended()).code]).toEqual([0, 0])
+  expect(textsOf(alice)).toEqual(said.bob)
+  expect(textsOf(bob)).toEqual(said.alice)
+  // Nothing is left for a next life either.
+  for (const [profile, from, to] of [
+    ['default', 'bob', 'alice'],
+    ['bob', 'default', 'bob'],
+  ] as const) {
+    const listener = machine.start(['listen', '--json', '--profile', profile])
+    await machine.run(['send', to, 'end', '--profile', from])
+    await listener.until('the end came', ({ lines }) => lines.length > 0)
+    expect(textsOf(listener)).toEqual(['end'])
+    await listener.interrupt()
+  }
+})
+
+test('what is typed while the broker is away leaves with the next command, once and in order', async () => {
+  expect((await machine.run(['send', 'bob', 'first'])).code).toBe(0)
+  await up.process.interrupt()
+  const chat = await machine.run(['chat', 'bob', '--timeout', '1s'], { stdin: 'second\nthird\n' })
+  expect(chat).toMatchObject({ code: 124, stderr: expect.stringContaining('2 of your messages') })
+  up = await startUp(machine)
+  expect((await machine.run(['send', 'bob', 'fourth'])).code).toBe(0)
+  const bob = machine.start(['listen', '--json', '--profile', 'bob'])
+  await bob.until('he heard the last one', (listener) => textsOf(listener).includes('fourth'))
+  expect((await bob.interrupt()).code).toBe(130)
+  expect(textsOf(bob)).toEqual(['first', 'second', 'third', 'fourth'])
+})
+
+test('a listener waits for a command of its profile that is just passing', async () => {
+  const passing = await startSessionDaemon(new Profile({ home: machine.environment.SEALPOST_HOME! }, 'bob'))
+  const bob = machine.start(['listen', '--profile', 'bob'])
+  await bob.until('it waits', ({ stderr }) => stderr.includes('waiting for another command'))
+  await passing!.release()
+  await bob.until('it listens', ({ stderr }) => stderr.includes('listening'))
+})

@@ -1,0 +1,175 @@
+/** For tests: the command as people run it, processes of its own with profiles of its own. */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+
+const MAIN = join(import.meta.dirname, '../main.ts')
+const WITHIN_MS = 120_000
+
+export interface Ended {
+  readonly code: number | null
+  readonly stdout: string
+  readonly stderr: string
+}
+
+export interface RunOptions {
+  readonly stdin?: string | Uint8Array
+  readonly env?: Readonly<Record<string, string>>
+}
+
+/** A machine: a folder for the profiles of everybody in a test. */
+export class Machine implements AsyncDisposable {
+  readonly folder: string
+  readonly #running = new Set<Running>()
+
+  private constructor(folder: string) {
+    this.folder = folder
+  }
+
+  static async make(): Promise<Machine> {
+    return new Machine(await mkdtemp(join(tmpdir(), 'sealpost-cli-')))
+  }
+
+  get environment(): Record<string, string> {
+    return {
+      PATH: '/usr/local/bin:/usr/bin:/bin',
+      HOME: this.folder,
+      SEALPOST_HOME: join(this.folder, 'profiles'),
+      NO_COLOR: '1',
+    }
+  }
+
+  /** Runs a command to its end. */
+  async run(words: readonly string[], { stdin = '', env = {} }: RunOptions = {}): Promise<Ended> {
+    const running = this.start(words, env)
+    running.type(stdin)
+    running.endInput()
+    return running.ended()
+  }
+
+  /** A command that goes on. */
+  start(words: readonly string[], env: Readonly<Record<string, string>> = {}): Running {
+    const running = new Running(words, { ...this.environment, ...env })
+    this.#running.add(running)
+    return running
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const running of [...this.#running].reverse()) await running.interrupt()
+    await rm(this.folder, { recursive: true, force: true })
+  }
+}
+
+export class Running {
+  readonly child: ChildProcess
+  stdout = ''
+  stderr = ''
+  #isClosed = false
+  readonly #name: string
+  readonly #closed: Promise<unknown>
+  readonly #watchers = new Set<() => void>()
+
+  constructor(words: readonly string[], env: Record<string, string>) {
+    this.#name = `sealpost ${words.join(' ')}`
+    this.child = spawn(process.execPath, [MAIN, ...words], { env, stdio: ['pipe', 'pipe', 'pipe'] })
+    this.child.stdin!.on('error', () => undefined) // it may end before it has read
+    this.child.stdout!.setEncoding('utf8').on('data', (stdout: string) => this.#heard({ stdout }))
+    this.child.stderr!.setEncoding('utf8').on('data', (stderr: string) => this.#heard({ stderr }))
+    this.#closed = once(this.child, 'close').then(() => {
+      this.#isClosed = true
+      this.#heard({})
+    })
+  }
+
+  get lines(): string[] {
+    return this.stdout.split('\n').slice(0, -1)
+  }
+  get isOver(): boolean {
+    return this.child.exitCode !== null || this.child.signalCode !== null
+  }
+
+  type(text: string | Uint8Array): void {
+    this.child.stdin!.write(text)
+  }
+  endInput(): void {
+    this.child.stdin!.end()
+  }
+
+  /** Resolves with what the condition gives, as soon as that is something. */
+  async until<T>(claim: string, condition: (self: Running) => T): Promise<NonNullable<T>> {
+    const giveUp = Promise.withResolvers<never>()
+    const told = () => `${this.#name}: ${claim}\nstdout: ${this.stdout}\nstderr: ${this.stderr}`
+    const timer = setTimeout(() => giveUp.reject(new Error(`not in time: ${told()}`)), WITHIN_MS)
+    try {
+      for (;;) {
+        const fact = condition(this)
+        if (fact) return fact
+        if (this.#isClosed) throw new Error(`it ended first: ${told()}`)
+        const news = Promise.withResolvers<void>()
+        this.#watchers.add(news.resolve)
+        await Promise.race([news.promise, giveUp.promise])
+        this.#watchers.delete(news.resolve)
+      }
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+
+  async ended(): Promise<Ended> {
+    const timer = setTimeout(() => this.child.kill('SIGKILL'), WITHIN_MS)
+    await this.#closed
+    clearTimeout(timer)
+    return { code: this.child.exitCode, stdout: this.stdout, stderr: this.stderr }
+  }
+
+  async interrupt(): Promise<Ended> {
+    if (!this.isOver) this.child.kill('SIGINT')
+    return this.ended()
+  }
+
+  #heard({ stdout = '', stderr = '' }: { stdout?: string; stderr?: string }): void {
+    this.stdout += stdout
+    this.stderr += stderr
+    for (const watch of this.#watchers) watch()
+  }
+}
+
+export interface UpFacts {
+  readonly demoUrl: string | null
+  readonly url: string
+  readonly pid: number
+  readonly folder: string
+  readonly postgresPort: number
+  readonly postgresPid: number
+}
+
+export interface Up {
+  readonly process: Running
+  readonly facts: UpFacts
+  /** Of the broker that runs now. */
+  brokerPid(): number
+}
+
+/** `sealpost up` on a free port, ready. */
+export async function startUp(machine: Machine, words: readonly string[] = [], env = {}): Promise<Up> {
+  const up = machine.start(['up', '--json', '--data', join(machine.folder, 'data'), ...words], env)
+  const facts = await up.until('it is ready', ({ lines }) => (lines[0] ? (JSON.parse(lines[0]) as UpFacts) : null))
+  return { process: up, facts, brokerPid: () => (JSON.parse(up.lines.at(-1)!) as UpFacts).pid }
+}
+
+/** The URL of the database by its owner, as `up` prints it. */
+export async function ownerUrl({ facts }: Up): Promise<string> {
+  const password = (await Bun.file(join(facts.folder, 'postgres/password')).text()).trim()
+  return `postgres://sealpost:${password}@127.0.0.1:${facts.postgresPort}/postgres`
+}
+
+/** Somebody joins by an invite of the default profile. */
+export async function letIn(machine: Machine, name: string): Promise<void> {
+  const invited = await machine.run(['invite', 'create', '--quiet'])
+  if (invited.code !== 0) throw new Error(invited.stderr)
+  const invite = invited.stdout.trim()
+  const joined = await machine.run(['join', invite, '--name', name, '--profile', name])
+  if (joined.code !== 0) throw new Error(joined.stderr)
+}

@@ -1,0 +1,67 @@
+/** Commands that use HTTP, while the broker is stopped: its socket accepts, and no answer ever comes. */
+import { cp } from 'node:fs/promises'
+import { join } from 'node:path'
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
+import { Machine, startUp, type Up } from './cli.ts'
+
+let machine: Machine
+let up: Up
+
+const stop = () => process.kill(up.brokerPid(), 'SIGSTOP')
+const resume = () => process.kill(up.brokerPid(), 'SIGCONT')
+
+beforeAll(async () => {
+  machine = await Machine.make()
+  up = await startUp(machine, ['--port', '0', '--name', 'alice'])
+  await machine.run(['space', 'open'])
+  await machine.run(['state', 'set', 'topic', 'tea'])
+})
+beforeEach(() => resume())
+afterAll(async () => {
+  resume()
+  await machine[Symbol.asyncDispose]()
+})
+
+test('a command ends with unreachable when its patience is over', async () => {
+  stop()
+  const { code, stderr } = await machine.run(['state', 'get', 'topic', '--json'])
+  expect([code, JSON.parse(stderr).error.code]).toEqual([7, 'connection_lost'])
+})
+
+/** As a stopped broker: the kernel accepts, and nobody answers. */
+function listenSilently() {
+  const heard: string[] = []
+  const server = Bun.listen({
+    ...{ hostname: '127.0.0.1', port: 0 },
+    socket: { data: (_, bytes) => void heard.push(bytes.toString()) },
+  })
+  return { heard, url: `ws://127.0.0.1:${server.port}`, [Symbol.dispose]: () => server.stop(true) }
+}
+
+/** Another profile with alice's keys. */
+async function copyProfile(name: string, changed: object): Promise<void> {
+  const [from, to] = ['default', name].map((each) => join(machine.folder, 'profiles', each))
+  await cp(from!, to!, { recursive: true })
+  const path = join(to!, 'membership.json')
+  await Bun.write(path, JSON.stringify({ ...(await Bun.file(path).json()), ...changed }))
+}
+
+test('the first signal ends a command that waits for an answer', async () => {
+  using silent = listenSilently()
+  await copyProfile('stuck', { url: silent.url })
+  for (const words of [['state', 'get', 'topic'], ['state', 'watch', '--quiet'], ['history'], ['space', 'open']]) {
+    const before = silent.heard.length
+    const running = machine.start([...words, '--profile', 'stuck', '--json'])
+    await expect.poll(() => silent.heard.length, { timeout: 30_000 }).toBeGreaterThan(before)
+    running.child.kill('SIGTERM')
+    expect(await running.ended()).toMatchObject({ code: 130, stderr: '' })
+  }
+})
+
+test('the next known address is asked when one does not answer', async () => {
+  using silent = listenSilently()
+  await copyProfile('moved', { cell: [silent.url] })
+  const got = await machine.run(['state', 'get', 'topic', '--profile', 'moved'])
+  expect(got).toMatchObject({ code: 0, stdout: 'tea\n' })
+  expect(silent.heard[0]).toContain('POST /v1/token/challenge')
+})

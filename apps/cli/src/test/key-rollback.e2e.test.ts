@@ -1,0 +1,53 @@
+/** A broker whose directory goes back to an older box key between two commands of one profile. */
+import { join } from 'node:path'
+import { openDatabase } from '@sealpost/pg'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { letIn, Machine, startUp } from './cli.ts'
+
+let machine: Machine
+let databaseUrl: string
+
+beforeAll(async () => {
+  machine = await Machine.make()
+  const { facts } = await startUp(machine, ['--port', '0', '--name', 'alice'])
+  const password = (await Bun.file(join(facts.folder, 'postgres/password')).text()).trim()
+  databaseUrl = `postgres://sealpost:${password}@127.0.0.1:${facts.postgresPort}/postgres`
+  await letIn(machine, 'bob')
+})
+afterAll(() => machine[Symbol.asyncDispose]())
+
+/** What the directory says of the member from now on: the key from before its last rotation. */
+async function goBack(name: string): Promise<void> {
+  const db = await openDatabase(databaseUrl, { connections: 1 })
+  const rows = await db.run(
+    (sql) => sql`
+      update member m set box_key = f.box_key, box_epoch = f.box_epoch,
+        binding_not_after_ms = f.binding_not_after_ms, binding_signature = f.binding_signature
+      from former_binding f
+      where f.mesh_id = m.mesh_id and f.peer_no = m.peer_no and m.name = ${name} and f.peer_key is null
+      returning m.box_epoch`,
+  )
+  await db.close()
+  expect(rows.map((row) => Number(row.box_epoch))).toEqual([1])
+}
+
+const ok = async (...words: string[]) => {
+  const { code, stdout, stderr } = await machine.run(words)
+  expect([code, stderr]).toEqual([0, expect.any(String)])
+  return stdout
+}
+
+test('a later command seals nothing to a key that is older than one which an earlier command has seen', async () => {
+  await ok('key', 'rotate', '--profile', 'bob')
+  await ok('send', 'bob', 'to the second key')
+  await goBack('bob')
+  const sent = await machine.run(['send', 'bob', 'to the first key', '--json'])
+  expect([sent.code, sent.stdout]).toEqual([4, ''])
+  expect(JSON.parse(sent.stderr.trim().split('\n').at(-1)!)).toMatchObject({ error: { code: 'key_refused' } })
+  expect(sent.stderr).toContain('binding_rolled_back')
+  // Mail has seen the key, so a space gives nothing to an older one, either.
+  const opened = await machine.run(['space', 'open', '--json'])
+  expect(opened.code).toBe(0)
+  expect(opened.stderr).toContain('binding_rolled_back')
+  expect(JSON.parse(opened.stdout)).toMatchObject({ members: 2, keyEpoch: 1, lacking: [expect.any(String)] })
+})

@@ -1,0 +1,338 @@
+/** A message whose file was not saved stays in the queue, whichever command printed it. */
+import { readdir, readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { openDatabase } from '@sealpost/pg'
+import { openPeer } from '@sealpost/sdk'
+import { Attachments, attachmentText } from '@sealpost/sdk/attachments'
+import { connectAttaching } from '@sealpost/sdk/testing-attachments'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { Profile } from '../profile/profile.ts'
+import { type Ended, letIn, Machine, ownerUrl, startUp, type Up } from './cli.ts'
+import { Agent } from './mcp.ts'
+
+const PLAN = 'the plan itself'
+
+let machine: Machine
+let up: Up
+let plan: string
+let count = 0
+
+beforeAll(async () => {
+  machine = await Machine.make()
+  up = await startUp(machine, ['--port', '0', '--name', 'alice'])
+  plan = join(machine.folder, 'plan.txt')
+  await Bun.write(plan, PLAN)
+})
+afterAll(() => machine[Symbol.asyncDispose]())
+
+interface Heard {
+  readonly text: string
+  readonly attempt: number
+  readonly file: { readonly name: string; readonly path: string | null } | null
+}
+const heardBy = ({ stdout }: { stdout: string }): Heard[] =>
+  stdout
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => JSON.parse(line) as Heard)
+const codeOf = ({ stderr }: Ended): string => JSON.parse(stderr.trim().split('\n').at(-1)!).error.code
+
+/** A member with a mailbox of its own, so that no test reads another one's mail. */
+async function newMember(): Promise<{ name: string; profile: string[]; folder: string }> {
+  count += 1
+  const name = `peer-${count}`
+  await letIn(machine, name)
+  return { name, profile: ['--profile', name], folder: join(machine.folder, `files of ${name}`) }
+}
+
+async function send(to: string, ...words: string[]): Promise<void> {
+  const sent = await machine.run(['send', to, ...words])
+  expect(sent.code, sent.stderr).toBe(0)
+}
+
+/** As a program of alice has it, beside the command line. */
+async function alice() {
+  const profile = new Profile({ home: machine.environment.SEALPOST_HOME! }, 'default')
+  const { url, brokerKey, meshId } = await profile.readMembership()
+  const { identity } = await profile.readKeys()
+  const place = { url, brokerKey, meshId, identity }
+  const files = new Attachments(place)
+  const peer = await openPeer(place)
+  return {
+    place,
+    files,
+    peer,
+    keyOf: async (name: string) => (await peer.members()).find((member) => member.name === name)!.peer,
+    [Symbol.asyncDispose]: async () => {
+      await files.close()
+      await peer.close()
+    },
+  }
+}
+
+/** A message whose file its sender has removed. */
+async function sendLost(name: string) {
+  await using sender = await alice()
+  const to = await sender.keyOf(name)
+  const file = await sender.files.upload(new Blob([PLAN]), { to, name: 'plan.txt' })
+  await sender.peer.send(to, 'too late', { attachment: attachmentText(file) })
+  await sender.files.remove(file)
+  return to
+}
+
+/** What is left for a next life of this peer. */
+async function leftFor(to: string): Promise<Heard[]> {
+  const listener = machine.start(['listen', '--json', '--profile', to])
+  await send(to, 'end')
+  await listener.until('the end came', ({ stdout }) => heardBy({ stdout }).some(({ text }) => text === 'end'))
+  return heardBy(await listener.interrupt())
+}
+
+test('listen without --files leaves a message with a file open, and takes the mail behind it', async () => {
+  const { name, profile, folder } = await newMember()
+  await send(name, 'before')
+  await send(name, 'the plan', '--file', plan)
+  await send(name, 'behind')
+  const first = await machine.run(['listen', '--count', '3', '--json', ...profile])
+  expect(heardBy(first).map(({ text }) => text)).toEqual(['before', 'the plan', 'behind'])
+  expect([first.code, codeOf(first)]).toEqual([1, 'file_not_saved'])
+  const second = await machine.run(['listen', '--count', '1', '--json', '--files', folder, ...profile])
+  expect(second.code).toBe(0)
+  expect(heardBy(second)).toMatchObject([{ text: 'the plan', attempt: 2, file: { path: join(folder, 'plan.txt') } }])
+  expect(await readFile(join(folder, 'plan.txt'), 'utf8')).toBe(PLAN)
+  expect((await leftFor(name)).map(({ text }) => text)).toEqual(['end'])
+})
+
+test('for people, listen names the option, and Ctrl-C reports what stays', async () => {
+  const { name, profile } = await newMember()
+  const listener = machine.start(['listen', ...profile])
+  await send(name, 'the plan', '--file', plan)
+  await listener.until('it is printed', ({ stdout }) => stdout.includes('plan.txt, 15 bytes, not saved'))
+  const { code, stderr } = await listener.interrupt()
+  expect([code, stderr]).toEqual([130, expect.stringContaining('--files FOLDER')])
+  expect(await leftFor(name)).toMatchObject([{ text: 'the plan' }, { text: 'end' }])
+})
+
+test('more bytes of open messages than a session may have do not keep other mail back', async () => {
+  const { name, profile } = await newMember()
+  await using sender = await alice()
+  const to = await sender.keyOf(name)
+  const file = await sender.files.upload(new Blob([PLAN]), { to, name: 'plan.txt' })
+  const large = 'x'.repeat(60_000)
+  for (let i = 0; i < 20; i++) await sender.peer.send(to, large, { attachment: attachmentText(file) })
+  await sender.peer.send(to, 'behind')
+  const listener = await machine.run(['listen', '--count', '21', '--json', ...profile])
+  expect(heardBy(listener).map(({ text }) => text)).toEqual([...Array(20).fill(large), 'behind'])
+  expect([listener.code, codeOf(listener)]).toEqual([1, 'file_not_saved'])
+})
+
+test('listen --exec without --files does not run the command for a message with a file', async () => {
+  const { name, profile, folder } = await newMember()
+  await send(name, 'the plan', '--file', plan)
+  await send(name, 'plain')
+  const exec = ['listen', '--exec', 'cat; echo " $(basename "$SEALPOST_FILE")"', ...profile]
+  const without = await machine.run([...exec, '--count', '2', '--json'])
+  expect([without.code, without.stdout, codeOf(without)]).toEqual([1, 'plain \n', 'file_not_saved'])
+  const saving = await machine.run([...exec, '--count', '1', '--files', folder])
+  expect([saving.code, saving.stdout]).toEqual([0, 'the plan plan.txt\n'])
+})
+
+test('a command that fails gets the file again from where it was saved, and no second copy is made', async () => {
+  const { name, profile, folder } = await newMember()
+  await send(name, 'the plan', '--file', plan)
+  const mark = join(machine.folder, `mark of ${name}`)
+  const exec = `echo "$SEALPOST_ATTEMPT $SEALPOST_FILE"; test -e '${mark}' || { touch '${mark}'; exit 1; }`
+  const worked = await machine.run(['listen', '--count', '1', '--files', folder, '--exec', exec, ...profile])
+  const path = join(folder, 'plan.txt')
+  expect([worked.code, worked.stdout]).toEqual([0, `1 ${path}\n2 ${path}\n`])
+  expect(await readdir(folder)).toEqual(['plan.txt'])
+})
+
+test('a pool worker without --files gives work with a file back, and one with --files does it', async () => {
+  const { name, profile, folder } = await newMember()
+  const pool = `pool of ${name}`
+  expect((await machine.run(['pool', 'create', pool, name])).code).toBe(0)
+  await using sender = await alice()
+  const file = await sender.files.upload(new Blob([PLAN]), { to: await sender.keyOf(name), name: 'plan.txt' })
+  const { id } = (await sender.peer.pools.list()).find((each) => each.name === pool)!
+  await sender.peer.close() // a peer has one session
+  await using attaching = await connectAttaching(sender.place, attachmentText(file))
+  await (await attaching.pools.find(id)).send('work')
+  const exec = ['listen', '--pool', pool, '--exec', 'cat; echo " $(basename "$SEALPOST_FILE")"', ...profile]
+  const without = machine.start(exec)
+  await without.until('it gives it back', ({ stderr }) => stderr.includes('given back'))
+  expect(await without.interrupt()).toMatchObject({ code: 130, stdout: '' })
+  const saving = await machine.run([...exec, '--count', '1', '--files', folder])
+  expect([saving.code, saving.stdout]).toEqual([0, 'work plan.txt\n'])
+})
+
+test('work of a pool whose file is gone is given back at first, and rejected at its fifth delivery', async () => {
+  const { name, profile, folder } = await newMember()
+  const pool = `pool of ${name}`
+  const { id } = JSON.parse((await machine.run(['pool', 'create', pool, name, '--json'])).stdout)
+  await using sender = await alice()
+  const file = await sender.files.upload(new Blob([PLAN]), { to: await sender.keyOf(name), name: 'plan.txt' })
+  await sender.files.remove(file)
+  await sender.peer.close() // a peer has one session
+  await using attaching = await connectAttaching(sender.place, attachmentText(file))
+  await (await attaching.pools.find(id)).send('work')
+  const words = ['listen', '--pool', pool, '--exec', 'echo ran', '--files', folder, '--count', '1', ...profile]
+  const first = machine.start(words)
+  await first.until('it gives it back', ({ stderr }) => stderr.includes('given back: its file was not saved'))
+  expect(await first.interrupt()).toMatchObject({ code: 130, stdout: '' })
+  const db = await openDatabase(await ownerUrl(up), { connections: 1 })
+  await db.run(
+    (sql) => sql`
+      update message_queue q set attempts = 4 from member m
+      where m.mesh_id = q.mesh_id and m.peer_no = q.recipient and m.is_pool and m.peer_key = decode(${id}, 'hex')`,
+  )
+  await db.close()
+  const last = await machine.run(words)
+  expect([last.code, last.stdout, last.stderr]).toEqual([0, '', expect.stringContaining('rejected, because its file')])
+})
+
+test('a message whose file is gone is rejected, and no command runs for it', async () => {
+  const { name, profile, folder } = await newMember()
+  const env = { DATABASE_URL: await ownerUrl(up) }
+  const key = await sendLost(name)
+  const exec = await machine.run(['listen', '--count', '1', '--files', folder, '--exec', 'echo ran', ...profile])
+  expect([exec.code, exec.stdout, exec.stderr]).toEqual([0, '', expect.stringContaining('(attachment_unknown)')])
+  await sendLost(name)
+  const printed = await machine.run(['listen', '--count', '1', '--json', '--files', folder, ...profile])
+  expect(heardBy(printed)).toMatchObject([{ text: 'too late', file: { name: 'plan.txt', path: null } }])
+  const dead = await machine.run(['dead', 'list', '--to', key, '--reason', 'rejected', '--json'], { env })
+  const letters = dead.stdout.trim().split('\n').map((line) => JSON.parse(line)) // biome-ignore format: one thing
+  expect(letters).toMatchObject([{ detail: 'attachment_unknown' }, { detail: 'attachment_unknown' }])
+})
+
+test('a reference of a later version stays open without --files, and is rejected with it', async () => {
+  const { name, profile, folder } = await newMember()
+  {
+    await using sender = await alice()
+    await sender.peer.send(await sender.keyOf(name), 'the plan', { attachment: 'of a later version' })
+  }
+  const left = await machine.run(['listen', '--count', '1', ...profile])
+  expect([left.code, left.stdout]).toEqual([
+    1,
+    expect.stringContaining('[a file of a later version of sealpost, not saved'),
+  ])
+  const refused = await machine.run(['listen', '--count', '1', '--json', '--files', folder, ...profile])
+  expect([refused.code, refused.stderr]).toEqual([0, expect.stringContaining('(attachment_unreadable)')])
+  expect(heardBy(refused)).toMatchObject([{ text: 'the plan', file: { name: null, path: null } }])
+  expect((await leftFor(name)).map(({ text }) => text)).toEqual(['end'])
+})
+
+test('a folder that can not be written ends listen with a code, and the message stays', async () => {
+  const { name, profile } = await newMember()
+  await send(name, 'the plan', '--file', plan)
+  const refused = await machine.run(['listen', '--count', '1', '--json', '--files', plan, ...profile])
+  expect([refused.code, codeOf(refused)]).toEqual([1, 'folder_unusable'])
+  expect((await leftFor(name)).map(({ text }) => text)).toEqual(['the plan', 'end'])
+})
+
+test('chat leaves a message with a file open, and takes it with --files', async () => {
+  const { name, profile, folder } = await newMember()
+  const chat = machine.start(['chat', 'alice', '--json', ...profile])
+  await send(name, 'the plan', '--file', plan)
+  await send(name, 'behind')
+  await chat.until('it heard both', ({ stdout }) => heardBy({ stdout }).length === 2)
+  chat.endInput()
+  const ended = await chat.ended()
+  expect([ended.code, codeOf(ended)]).toEqual([1, 'file_not_saved'])
+  const saving = machine.start(['chat', 'alice', '--json', '--files', folder, ...profile])
+  const heard = await saving.until('it heard it again', ({ stdout }) => heardBy({ stdout })[0])
+  expect(heard).toMatchObject({ text: 'the plan', attempt: 2, file: { path: join(folder, 'plan.txt') } })
+  saving.endInput()
+  expect((await saving.ended()).code).toBe(0)
+  expect((await leftFor(name)).map(({ text }) => text)).toEqual(['end'])
+})
+
+/** A peer of alice that answers each request with the plan. */
+async function answering() {
+  const program = await alice()
+  program.peer.onMessage(async (message) => {
+    const file = await program.files.upload(new Blob([PLAN]), { to: message.sender, name: 'plan.txt' })
+    await message.reply('here it is', { attachment: attachmentText(file) })
+  })
+  return program
+}
+
+test('request saves the file of an answer, and without --files leaves the answer in the queue', async () => {
+  const { name, profile, folder } = await newMember()
+  const ask = (...words: string[]) => machine.run(['request', 'alice', 'the plan?', '--json', ...words, ...profile])
+  {
+    await using _ = await answering()
+    const saved = await ask('--files', folder)
+    expect([saved.code, JSON.parse(saved.stdout)]).toMatchObject([0, { file: { path: join(folder, 'plan.txt') } }])
+    expect(await readFile(join(folder, 'plan.txt'), 'utf8')).toBe(PLAN)
+    const left = await ask()
+    expect([left.code, codeOf(left)]).toEqual([1, 'file_not_saved'])
+    expect(heardBy(left)).toMatchObject([{ text: 'here it is', file: { name: 'plan.txt', path: null } }])
+    // The same by the session of a command that saves files.
+    const listener = machine.start(['listen', '--json', '--files', folder, ...profile])
+    const [first] = await listener.until('the answer came again', ({ stdout }) => {
+      const heard = heardBy({ stdout })
+      return heard.length > 0 ? heard : null
+    })
+    expect(first).toMatchObject({ text: 'here it is', file: { path: join(folder, 'plan (2).txt') } })
+    expect((await ask('--files', folder)).code).toBe(0)
+    expect(codeOf(await ask())).toBe('file_not_saved')
+    await listener.until('that answer came again, too', ({ stdout }) => heardBy({ stdout }).length === 2)
+    await listener.interrupt()
+  }
+  expect((await leftFor(name)).map(({ text }) => text)).toEqual(['end'])
+})
+
+test('an agent saves the file of an answer before it settles the answer', async () => {
+  const { name, profile, folder } = await newMember()
+  {
+    await using _ = await answering()
+    await using agent = await Agent.start(machine, [...profile, '--files', folder])
+    const { structured } = await agent.call('request', { to: 'alice', text: 'the plan?' })
+    const { messageId, file } = structured.answer!
+    expect(file).toMatchObject({ name: 'plan.txt', path: null })
+    const end = () => agent.call('settle_message', { messageIds: [messageId] })
+    expect((await end()).error?.code).toBe('file_not_saved')
+    expect((await agent.call('save_file', { messageId })).structured.path).toBe(join(folder, 'plan.txt'))
+    expect((await end()).isError).toBe(false)
+  }
+  expect((await leftFor(name)).map(({ text }) => text)).toEqual(['end'])
+})
+
+test('an agent settles a message when it has saved its file, and not before', async () => {
+  const { name, profile, folder } = await newMember()
+  await send(name, 'the plan', '--file', plan)
+  await using agent = await Agent.start(machine, [...profile, '--files', folder])
+  const { messageId, file } = await agent.readOne()
+  expect(file).toEqual({ name: 'plan.txt', type: '', bytes: PLAN.length, path: null })
+  const refused = await agent.call('settle_message', { messageIds: [messageId] })
+  expect([refused.isError, refused.error?.code]).toEqual([true, 'file_not_saved'])
+  const again = await agent.call('read_inbox', { includeOpen: true })
+  expect(again.text).toContain('with a file (not saved: call save_file):')
+  const path = join(folder, 'plan.txt')
+  for (const _ of ['saved once', 'and told again'])
+    expect((await agent.call('save_file', { messageId })).structured).toMatchObject({ isSaved: true, path })
+  expect(await readFile(path, 'utf8')).toBe(PLAN)
+  expect((await agent.call('read_inbox', { includeOpen: true })).structured.messages).toMatchObject([
+    { file: { path } },
+  ])
+  expect((await agent.call('settle_message', { messageIds: [messageId] })).isError).toBe(false)
+  await agent.client.close()
+  expect((await leftFor(name)).map(({ text }) => text)).toEqual(['end'])
+})
+
+test('a message that no file goes with, and one whose file is gone, say so to an agent', async () => {
+  const { name, profile } = await newMember()
+  await using agent = await Agent.start(machine, profile)
+  await send(name, 'plain')
+  const plain = await agent.readOne()
+  expect(plain.file).toBeNull()
+  expect((await agent.call('save_file', { messageId: plain.messageId })).error?.code).toBe('no_file')
+  await sendLost(name)
+  const { messageId } = await agent.readOne()
+  for (const _ of ['once', 'and again'])
+    expect((await agent.call('save_file', { messageId })).error?.code).toBe('attachment_unknown')
+  expect((await agent.call('settle_message', { messageIds: [messageId] })).error?.code).toBe('file_not_saved')
+  const ended = await agent.call('reject_message', { messageIds: [messageId], reason: 'attachment_unknown' })
+  expect(ended.isError).toBe(false)
+})

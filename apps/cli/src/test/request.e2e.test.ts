@@ -1,0 +1,62 @@
+/** Asking and answering, and what peers say of themselves, between commands as people run them. */
+import { afterEach, beforeEach, expect, test } from 'vitest'
+import { letIn, Machine, startUp } from './cli.ts'
+
+let machine: Machine
+
+beforeEach(async () => {
+  machine = await Machine.make()
+  await startUp(machine, ['--port', '0', '--name', 'alice'])
+  await letIn(machine, 'bob')
+})
+afterEach(() => machine[Symbol.asyncDispose]())
+
+const ANSWER_CMD = 'if [ "$SEALPOST_IS_REQUEST" ]; then tr a-z A-Z; else cat; fi'
+
+test('a question is answered by what a command prints, whoever holds the session', async () => {
+  const bob = machine.start(['listen', '--exec', ANSWER_CMD, '--reply', '--profile', 'bob'])
+  await bob.until('it listens', ({ stderr }) => stderr.includes('listening'))
+  expect(await machine.run(['request', 'bob', 'hello'])).toMatchObject({ code: 0, stdout: 'HELLO\n' })
+  const alice = machine.start(['listen', '--json'])
+  await alice.until('it listens', ({ stderr }) => stderr.includes('listening'))
+  const asked = await machine.run(['request', 'bob', '--json'], { stdin: 'over the desk' })
+  expect(JSON.parse(asked.stdout)).toMatchObject({ text: 'OVER THE DESK', isError: false })
+  expect(alice.lines).toEqual([])
+  expect((await machine.run(['send', 'bob', 'no params'])).code).toBe(0)
+  await bob.until('what is no params is printed', ({ stdout }) => stdout.includes('no params'))
+})
+
+test('nobody answers: at once when asked so, else when the time is up', async () => {
+  expect(await machine.run(['request', 'bob', 'x', '--if-online', '--json'])).toMatchObject({
+    code: 7,
+    stderr: expect.stringContaining('"no_responder"'),
+  })
+  expect(await machine.run(['request', 'bob', 'x', '--timeout', '1s'])).toMatchObject({
+    code: 124,
+    stderr: expect.stringContaining('No answer came in time'),
+  })
+  // What had not left when the time was up leaves with her next command.
+  const alice = machine.start(['listen', '--json', '--count', '1'])
+  const late = machine.start(['listen', '--exec', ANSWER_CMD, '--reply', '--count', '1', '--profile', 'bob'])
+  expect((await late.ended()).code).toBe(0)
+  expect(JSON.parse((await alice.ended()).stdout)).toMatchObject({ text: 'X', name: 'bob' })
+})
+
+test('what a peer says of itself is kept, and seen by the others while it is there', async () => {
+  const says = (words: string[]) => machine.run(['status', ...words, '--profile', 'bob'])
+  expect(await says(['dnd', 'asleep'])).toMatchObject({ code: 0, stderr: expect.stringContaining('whenever you are') })
+  expect((await machine.run(['peers'])).stdout).not.toContain('asleep')
+  const bob = machine.start(['listen', '--profile', 'bob'])
+  await bob.until('it listens', ({ stderr }) => stderr.includes('listening'))
+  const seen = async () => (await machine.run(['peers'])).stdout
+  await expect.poll(seen).toMatch(/^bob .*dnd: asleep/m)
+  expect(await says(['working'])).toMatchObject({ code: 0, stderr: expect.stringContaining('you are working') })
+  await expect.poll(seen).toMatch(/^bob .*working/m)
+  const rows = (await machine.run(['peers', '--json'])).stdout.trim().split('\n')
+  expect(rows.map((row) => JSON.parse(row))).toContainEqual(
+    expect.objectContaining({ name: 'bob', isOnline: true, availability: 'working', summary: '' }),
+  )
+  expect(await says(['dnd', 'in Zürich'])).toMatchObject({ code: 2, stderr: expect.stringContaining('ASCII') })
+  expect(await says(['dead'])).toMatchObject({ code: 2 })
+  expect((await says([])).stdout).toMatch(/says +working/)
+})

@@ -1,0 +1,77 @@
+/** State and history from the command line, over a broker and its database: who is given what, and what it then reads. */
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { letIn, Machine, startUp } from './cli.ts'
+
+let machine: Machine
+
+beforeAll(async () => {
+  machine = await Machine.make()
+  await startUp(machine, ['--port', '0', '--name', 'alice'])
+  await letIn(machine, 'bob')
+})
+afterAll(() => machine[Symbol.asyncDispose]())
+
+const lines = (text: string) => text.split('\n').filter((line) => line !== '').map((line) => JSON.parse(line)) // biome-ignore format: a row
+
+/** As JSON; a failure is its code. */
+async function run(...words: string[]) {
+  const { code, stdout, stderr } = await machine.run([...words, '--json'])
+  return code === 0 ? lines(stdout) : [code, lines(stderr).at(-1).error.code]
+}
+const asBob = ['--profile', 'bob']
+
+test('what is set is read, watched and replayed by a member who was given the keys', async () => {
+  expect(await run('state', 'set', 'topic', 'tea')).toEqual([3, 'space_unknown'])
+  expect(await run('space', 'open', ...asBob)).toEqual([4, 'not_owner'])
+  expect(await run('space', 'open')).toMatchObject([{ historyFor: 'all', keyEpoch: 1, members: 2, lacking: [] }])
+  expect(await run('state', 'set', 'topic', 'tea')).toMatchObject([{ revision: 1, seq: 1 }])
+  const [set] = await run('state', 'set', 'topic', 'coffee', '--if-revision', '1', ...asBob)
+  expect(set).toMatchObject({ revision: 2, seq: 2 })
+  expect(await run('state', 'set', 'topic', 'x', '--if-revision', '1')).toEqual([5, 'state_conflict'])
+  await letIn(machine, 'carol')
+  expect(await run('state', 'get', 'topic', '--profile', 'carol')).toEqual([4, 'key_missing'])
+  await run('state', 'delete', 'topic')
+  expect(await run('state', 'get', 'topic')).toEqual([3, 'key_unknown'])
+  const then = await run('state', 'replay', '--at', set.at, '--profile', 'carol')
+  expect(then).toMatchObject([{ key: 'topic', text: 'coffee', seq: 2 }])
+  const watching = machine.start(['state', 'watch', '--after', '1', '--count', '3', '--json', ...asBob])
+  await watching.until('it has what was before', (its) => its.lines.length === 2)
+  await run('state', 'set', 'plan', 'b')
+  const watched = lines((await watching.ended()).stdout)
+  expect(watched.map(({ type, key, seq }) => [type, key, seq])).toEqual([
+    ['set', 'topic', 2],
+    ['deleted', 'topic', 3],
+    ['set', 'plan', 4],
+  ])
+  expect(await run('history', '--limit', '2')).toMatchObject([{ seq: 1 }, { seq: 2 }])
+  expect((await machine.run(['state', 'list', ...asBob])).stdout).toMatch(/plan +b +1 /)
+})
+
+test('in a group only its members, and with history for those who had joined only since they came', async () => {
+  await run('group', 'create', 'crew', 'bob')
+  await letIn(machine, 'dave')
+  const crew = ['--group', 'crew']
+  expect(await run('space', 'open', '--history-for', 'joined', ...crew)).toMatchObject([{ members: 2, keyEpoch: 1 }])
+  await run('state', 'set', 'topic', 'before', ...crew)
+  expect(await run('state', 'list', ...crew, '--profile', 'dave')).toEqual([3, 'unknown_group'])
+  await run('group', 'add', 'crew', 'dave')
+  expect(await run('space', 'show', ...crew)).toMatchObject([{ members: 3, keyEpoch: 2, lacking: [] }])
+  await run('state', 'set', 'plan', 'after', ...crew, ...asBob)
+  expect(await run('state', 'list', ...crew, '--profile', 'dave')).toMatchObject([{ key: 'plan', text: 'after' }])
+  const unkept = await machine.run(['group', 'send', 'crew', 'hi', '--keep', '--json'])
+  expect(lines(unkept.stdout)).toMatchObject([{ members: [{ code: 'not_kept' }, { code: 'not_kept' }] }])
+  const [terms] = await run('space', 'open', '--messages', ...crew)
+  expect(terms, 'what is not said stays').toMatchObject({ historyFor: 'joined', keepsMessages: true })
+  const [sent] = await run('group', 'send', 'crew', 'hello, crew', '--keep', ...asBob)
+  expect(sent.members.map(({ code }: { code: string | null }) => code)).toEqual([null, null])
+  await run('group', 'send', 'crew', 'not for the record', ...asBob)
+  const kept = await run('history', ...crew, '--profile', 'dave')
+  expect(kept.map(({ type, text }) => [type, text ?? null])).toEqual([
+    ['sealed', null],
+    ['set', 'after'],
+    ['message', 'hello, crew'],
+  ])
+  await run('group', 'remove', 'crew', 'bob')
+  await run('space', 'show', ...crew)
+  expect(await run('space', 'show', ...crew, '--profile', 'dave')).toMatchObject([{ members: 2, keyEpoch: 3 }])
+})

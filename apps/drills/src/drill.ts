@@ -1,0 +1,34 @@
+/** A drill as a command: it plays a failure on real programs, prints what must hold, and exits with 1 if something did not. */
+import { parseArgs, runCommand } from '@sealpost/harness/command/run-command'
+import type { Teardown } from '@sealpost/harness/programs/teardown'
+import { checkMark } from '@sealpost/harness/report/text'
+import { Command } from 'commander'
+
+export interface Drill<Options> {
+  readonly name: string
+  readonly description: string
+  /** Adds the drill's options to its command. */
+  readonly configure: (command: Command) => Command
+  readonly run: (options: Options, teardown: Teardown) => Promise<DrillReport>
+}
+
+export interface DrillReport {
+  /** What `--json` prints. */
+  readonly result: object
+  readonly checks: readonly DrillCheck[]
+}
+
+export type DrillCheck = readonly [isMet: boolean, sentence: string]
+
+export function runDrill<Options>({ name, description, configure, run }: Drill<Options>): Promise<never> {
+  const command = configure(new Command(`bun scripts/drill-${name}.ts`).description(description))
+    .option('--json', 'print the result as JSON')
+    .addHelpText('after', '\nExit code: 0 everything held · 1 something did not · 2 wrong usage')
+  const { json, ...options } = parseArgs<Options & { json?: true }>(command)
+  return runCommand(async (teardown) => {
+    const { result, checks } = await run(options as Options, teardown)
+    const lines = checks.map(([isMet, sentence]) => `${checkMark(isMet)} ${sentence}`)
+    process.stdout.write(`${json ? JSON.stringify(result) : lines.join('\n')}\n`)
+    return checks.every(([isMet]) => isMet) ? 0 : 1
+  })
+}

@@ -1,0 +1,50 @@
+import { Teardown } from '@sealpost/harness/programs/teardown'
+import { expect, test } from 'vitest'
+import { drillFailover, type FailoverOptions } from './failover.ts'
+
+const WHOLE = { brokerExits: 0, lost: 0, duplicates: 0, misordered: 0 }
+
+async function drill(options: Pick<FailoverOptions, 'replication'> & Partial<FailoverOptions>) {
+  const teardown = new Teardown()
+  try {
+    return await drillFailover(
+      { brokers: 3, peers: 12, rate: 120, losesBroker: false, address: 'moved', ...options },
+      teardown,
+    )
+  } finally {
+    await teardown.run()
+  }
+}
+
+test('a synchronous standby takes over: no broker ends, nobody is told, nothing acknowledged is sent again', {
+  timeout: 300_000,
+}, async () => {
+  const result = await drill({ replication: 'synchronous' })
+  expect(result).toMatchObject({ ...WHOLE, resends: 0, peersTold: 0 })
+  expect(result.events).toMatchObject({ 'database.kept': 3, 'broker.ready': 3 })
+  expect(result.events).not.toHaveProperty('database.replaced')
+})
+
+test('brokers whose URL names both servers find the one that took over', { timeout: 300_000 }, async () => {
+  const result = await drill({ replication: 'synchronous', address: 'several' })
+  expect(result).toMatchObject({ ...WHOLE, resends: 0, peersTold: 0 })
+  expect(result.events).toMatchObject({ 'database.kept': 3, 'broker.ready': 3 })
+})
+
+test('a standby takes over that misses commits: each peer is told, and what it had sent comes all the same', {
+  timeout: 300_000,
+}, async () => {
+  const result = await drill({ replication: 'asynchronous' })
+  expect(result).toMatchObject({ ...WHOLE, peersTold: 12 })
+  expect(result.resends).toBeGreaterThanOrEqual(result.ackedBeyondStandby)
+  expect(result.events).toMatchObject({ 'database.replaced': 3, 'broker.ready': 6 })
+  expect(result.events).not.toHaveProperty('database.kept')
+})
+
+test('a broker ended with the primary, so nobody knows what it acknowledged: the incarnation ends', {
+  timeout: 300_000,
+}, async () => {
+  const result = await drill({ replication: 'synchronous', losesBroker: true })
+  expect(result).toMatchObject({ ...WHOLE, peersTold: 12 })
+  expect(result.events).toMatchObject({ 'database.replaced': 2, 'broker.ready': 5 })
+})

@@ -1,0 +1,271 @@
+/**
+ * A failover: brokers on a primary with a streaming standby, under load. The primary is killed and the standby promoted.
+ * With synchronous replication the standby has every acknowledged message, and no peer may be asked to resend. With
+ * asynchronous replication the standby is cut off before and misses the last messages: peers must resend them.
+ */
+import { join } from 'node:path'
+import type { BrokerProgram } from '@sealpost/broker-program'
+import type { EmbeddedPostgres } from '@sealpost/embedded-pg'
+import { wholeNumber } from '@sealpost/harness/command/options'
+import { backUp, followPrimary, STANDBY } from '@sealpost/harness/postgres/backup'
+import { startOwnPostgres } from '@sealpost/harness/postgres/own-postgres'
+import { newBrokerKeyFile, startOwnBroker } from '@sealpost/harness/programs/own-broker'
+import { TcpProxy } from '@sealpost/harness/programs/proxy'
+import { type Teardown, temporaryFolder } from '@sealpost/harness/programs/teardown'
+import { waitUntil } from '@sealpost/harness/programs/wait-until'
+import { type Database, openDatabase } from '@sealpost/pg'
+import { migrate } from '@sealpost/schema'
+import { clockMs } from '@sealpost/sdk'
+import type { Millis } from '@sealpost/std'
+import { Option } from 'commander'
+import type { Drill, DrillCheck } from './drill.ts'
+import { deliveryCheck, PairTraffic, type TrafficResult } from './pair-traffic.ts'
+
+export interface FailoverOptions {
+  readonly replication: 'synchronous' | 'asynchronous'
+  readonly brokers: number
+  /** Half of them send, each to one of the others. */
+  readonly peers: number
+  /** Messages per second, all pairs together. */
+  readonly rate: number
+  /** Kills a broker with the primary, as if both were on one machine. */
+  readonly losesBroker?: boolean
+  /** How brokers find the promoted server: `moved`, one address that leads to it, or `several`, a URL with both. */
+  readonly address: 'moved' | 'several'
+}
+
+export interface FailoverResult extends TrafficResult {
+  /** Messages acknowledged before the kill that the standby had not received. */
+  readonly ackedBeyondStandby: number
+  /** Brokers that exited, without the one that the drill killed. */
+  readonly brokerExits: number
+  /** Acknowledged messages that peers resent because the database was restored. */
+  readonly resends: number
+  readonly peersTold: number
+  /** From the end of the promotion to the first acknowledgement, and to the last sender's first one. */
+  readonly firstAckMs: Millis
+  readonly allAckMs: Millis
+  readonly killToPromotedMs: Millis
+  /** The number of each database and broker event in the logs of all brokers: `database.kept` and others. */
+  readonly events: Readonly<Record<string, number>>
+}
+
+const FIRST_ACK_MS_MAX = 2_000
+const CALM_MS = 2_000
+/** Longer than the interval at which brokers check the database. */
+const OBSERVED_MS = 11_000
+/** Messages that the cut-off standby misses at least. */
+const MISSED = 200
+const OUTAGE_MS = 500
+const PROMOTE_WITHIN_MS = 120_000
+
+export const failoverDrill: Drill<FailoverOptions> = {
+  name: 'failover',
+  description: 'Kills the primary of a replicated Postgres under load and promotes its standby.',
+  configure: (command) =>
+    command
+      .addOption(
+        new Option('--replication <kind>', 'asynchronous: the standby misses the last commits')
+          .choices(['synchronous', 'asynchronous'])
+          .default('synchronous'),
+      )
+      .addOption(
+        new Option('--address <kind>', 'several: a URL with both servers; moved: one address that leads to either')
+          .choices(['moved', 'several'])
+          .default('moved'),
+      )
+      .option('--brokers <n>', 'brokers on one Postgres', wholeNumber(1, 100), 3)
+      .option('--peers <n>', 'peers; half of them send', wholeNumber(2, 100_000), 60)
+      .option('--rate <n>', 'messages per second', wholeNumber(1, 100_000), 600)
+      .option('--loses-broker', 'kill a broker with the primary; the others then begin a new incarnation'),
+  run: async (options, teardown) => {
+    const result = await drillFailover(options, teardown)
+    return { result, checks: checksOf(options, result) }
+  },
+}
+
+function checksOf(options: FailoverOptions, result: FailoverResult): DrillCheck[] {
+  const { brokerExits, resends, peersTold, firstAckMs, allAckMs, killToPromotedMs, ackedBeyondStandby } = result
+  const hasEverything = options.replication === 'synchronous' && !options.losesBroker
+  const resent = `${peersTold} peers were told of a restore and resent ${resends} acknowledged messages`
+  const times = `the first ack followed the promotion by ${firstAckMs} ms, the first ack of the last sender by ${allAckMs} ms`
+  return [
+    [brokerExits === 0, `${brokerExits} of ${options.brokers} brokers exited`],
+    hasEverything
+      ? [resends + peersTold === 0, resent]
+      : [resends >= ackedBeyondStandby, `the standby missed ${ackedBeyondStandby} acknowledged messages; ${resent}`],
+    [
+      !hasEverything || firstAckMs <= FIRST_ACK_MS_MAX,
+      `${times}; the promotion ended ${killToPromotedMs} ms after the kill`,
+    ],
+    deliveryCheck(result.sent, result),
+  ]
+}
+
+export async function drillFailover(options: FailoverOptions, teardown: Teardown): Promise<FailoverResult> {
+  const site = await ReplicatedSite.open(options, teardown)
+  const traffic = await PairTraffic.open(options.peers, site, teardown)
+  traffic.begin(options.rate)
+  await Bun.sleep(CALM_MS)
+  const ackedBeyondStandby = options.replication === 'asynchronous' ? await cutOffStandby(site, traffic) : 0
+  const killedAtMs = clockMs()
+  if (options.losesBroker) await site.killBroker()
+  await site.killPrimary()
+  await Bun.sleep(OUTAGE_MS)
+  await site.promote()
+  const promotedAtMs = clockMs()
+  const firstAcksMs = () => traffic.firstAcksSince(promotedAtMs)
+  await waitUntil('every sender has an ack again', () => Math.max(...firstAcksMs()) < Infinity)
+  await Bun.sleep(OBSERVED_MS)
+  return {
+    ...(await traffic.finish()),
+    ackedBeyondStandby,
+    brokerExits: site.exits,
+    resends: traffic.total(({ reoffered }) => reoffered),
+    peersTold: traffic.total(({ restored }) => restored),
+    firstAckMs: Math.min(...firstAcksMs()),
+    allAckMs: Math.max(...firstAcksMs()),
+    killToPromotedMs: Math.round(promotedAtMs - killedAtMs),
+    events: Object.fromEntries(site.events),
+  }
+}
+
+/** Waits for commits that the standby misses. @returns how many acknowledged messages it misses */
+async function cutOffStandby(site: ReplicatedSite, traffic: PairTraffic): Promise<number> {
+  site.cutOffStandby()
+  const acked = () => traffic.total(({ ackedAtMs }) => ackedAtMs.length)
+  const before = acked()
+  await waitUntil('the standby misses commits', () => acked() >= before + MISSED)
+  return acked() - before
+}
+
+interface SiteParts {
+  readonly keyFile: string
+  readonly primary: EmbeddedPostgres
+  readonly standby: EmbeddedPostgres
+  /** Between the standby and the primary. */
+  readonly replication: TcpProxy
+  /** Between the brokers and the server that is primary. */
+  readonly address: TcpProxy
+  readonly databaseUrl: string
+  readonly database: Database
+  readonly teardown: Teardown
+}
+
+/** Two servers, the address that brokers know, and the brokers. */
+class ReplicatedSite {
+  readonly brokers: BrokerProgram[] = []
+  /** The number of each event in the logs. */
+  readonly events = new Map<string, number>()
+  exits = 0
+  readonly #parts: SiteParts
+
+  private constructor(parts: SiteParts) {
+    this.#parts = parts
+  }
+
+  static async open(options: FailoverOptions, teardown: Teardown): Promise<ReplicatedSite> {
+    const primary = await startOwnPostgres(teardown, { settings: { shared_buffers: '64MB' } })
+    await migrate(primary.url)
+    const replication = await proxyTo(primary.port, teardown)
+    const standbyFolder = join(await temporaryFolder('drill', teardown), 'standby')
+    await backUp(primary, standbyFolder, 'standby')
+    const standby = await teardown.startingProgram(followPrimary(standbyFolder, primary, replication.port))
+    const database = await openDatabase(primary.url, { connections: 1 })
+    teardown.add({ end: () => database.close() })
+    await waitUntil('the standby streams', () => isStreaming(database))
+    if (options.replication === 'synchronous') await commitSynchronously(database)
+    const address = await proxyTo(primary.port, teardown)
+    const ports = options.address === 'several' ? [standby.port, primary.port] : [address.port]
+    const databaseUrl = urlWithPorts(primary, ports)
+    const keyFile = await newBrokerKeyFile(teardown)
+    const parts = { keyFile, primary, standby, replication, address, databaseUrl, database, teardown }
+    const site = new ReplicatedSite(parts)
+    for (let no = 0; no < options.brokers; no++) site.brokers.push(await site.#startBroker())
+    return site
+  }
+
+  /** Of the primary. */
+  get database(): Database {
+    return this.#parts.database
+  }
+
+  cutOffStandby(): void {
+    this.#parts.replication.set({ is: 'down' })
+    this.#parts.replication.cut()
+  }
+
+  async killBroker(): Promise<void> {
+    const killed = this.brokers.pop()!
+    killed.kill()
+    await killed.exited
+    this.exits -= 1
+  }
+
+  /** Sends SIGKILL to the postmaster and all backends. */
+  async killPrimary(): Promise<void> {
+    const { database, primary, address, standby } = this.#parts
+    const rows = await database.run((sql) => sql<{ pid: number }[]>`select pid from pg_stat_activity`)
+    for (const pid of [primary.pid, ...rows.map((row) => row.pid)]) killIfRunning(pid)
+    await primary.exited
+    address.targetPort = standby.port
+  }
+
+  async promote(): Promise<void> {
+    const { standby } = this.#parts
+    const database = await openDatabase(standby.url, { connections: 1, queryTimeoutMs: PROMOTE_WITHIN_MS })
+    await database.run((sql) => sql.unsafe(`set statement_timeout = 0; select pg_promote(true, 60)`).simple())
+    await database.close()
+  }
+
+  async #startBroker(): Promise<BrokerProgram> {
+    const { keyFile, databaseUrl, teardown } = this.#parts
+    const env = { BROKER_KEY_FILE: keyFile, LIMITS: 'off', PUBLIC_URL: 'ws://127.0.0.1:0' }
+    const broker = await startOwnBroker({ databaseUrl, env, onLine: (line) => this.#countEvent(line) }, teardown)
+    void broker.exited.then(() => {
+      this.exits += 1
+    })
+    return broker
+  }
+
+  #countEvent(line: string): void {
+    const event = /"event":"(database\.\w+|broker\.\w+)"/.exec(line)?.[1]
+    if (event) this.events.set(event, (this.events.get(event) ?? 0) + 1)
+  }
+}
+
+function urlWithPorts({ url }: EmbeddedPostgres, ports: readonly number[]): string {
+  const { username, password, pathname } = new URL(url)
+  return `postgres://${username}:${password}@${ports.map((port) => `127.0.0.1:${port}`).join()}${pathname}`
+}
+
+async function proxyTo(port: number, teardown: Teardown): Promise<TcpProxy> {
+  const proxy = await TcpProxy.open(port)
+  teardown.add({ end: () => proxy.close() })
+  return proxy
+}
+
+async function isStreaming(database: Database): Promise<boolean> {
+  const rows = await database.run(
+    (sql) => sql`select from pg_stat_replication where application_name = ${STANDBY} and state = 'streaming'`,
+  )
+  return rows.length === 1
+}
+
+/** From then on a commit returns once the standby has it on disk. */
+async function commitSynchronously(database: Database): Promise<void> {
+  await database.run((sql) => sql.unsafe(`alter system set synchronous_standby_names = '${STANDBY}'`))
+  await database.run((sql) => sql.unsafe('select pg_reload_conf()'))
+  await waitUntil('commits are synchronous', async () => {
+    const rows = await database.run((sql) => sql`select from pg_stat_replication where sync_state = 'sync'`)
+    return rows.length === 1
+  })
+}
+
+function killIfRunning(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL')
+  } catch {
+    // it exited after the query
+  }
+}

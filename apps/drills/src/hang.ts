@@ -1,0 +1,89 @@
+/**
+ * Stops each broker for a while under load (`SIGSTOP`). Its port still accepts connections and it never replies. It runs
+ * again after its peers have left it.
+ */
+import { wholeNumber } from '@sealpost/harness/command/options'
+import type { Teardown } from '@sealpost/harness/programs/teardown'
+import { waitUntil } from '@sealpost/harness/programs/wait-until'
+import { clockMs } from '@sealpost/sdk'
+import type { Millis } from '@sealpost/std'
+import { Cluster } from './cluster.ts'
+import type { Drill } from './drill.ts'
+import { deliveryCheck, PairTraffic, type TrafficResult } from './pair-traffic.ts'
+
+export interface HangOptions {
+  readonly brokers: number
+  /** Half of them send, each to one of the others. */
+  readonly peers: number
+  /** Messages per second, all pairs together. */
+  readonly rate: number
+  /** How long each broker is stopped. */
+  readonly seconds: number
+}
+
+export interface HangResult extends TrafficResult {
+  /** One for each broker, in the order of the stops. */
+  readonly stops: readonly Stop[]
+}
+
+export interface Stop {
+  /** Peers that lost their session during the stop. */
+  readonly peers: number
+  /** From the call of `send` to its ack. */
+  readonly longestSendMs: Millis
+  /** From the call of `send` to the recipient's application. */
+  readonly longestReceiveMs: Millis
+}
+
+const SEND_MS_MAX = 8_000
+/** Traffic before and after each stop. */
+const CALM_MS = 3_000
+
+export const hangDrill: Drill<HangOptions> = {
+  name: 'hang',
+  description: 'Stops each broker for a while under load and reports the longest waits.',
+  configure: (command) =>
+    command
+      .option('--brokers <n>', 'brokers on one Postgres', wholeNumber(2, 100), 2)
+      .option('--peers <n>', 'peers; half of them send', wholeNumber(20, 100_000), 100)
+      .option('--rate <n>', 'messages per second', wholeNumber(1, 100_000), 500)
+      .option('--seconds <n>', 'how long each broker is stopped', wholeNumber(1, 3_600), 20),
+  run: async (options, teardown) => {
+    const result = await drillHang(options, teardown)
+    const checks = result.stops.map(({ peers, longestSendMs, longestReceiveMs }, no) => {
+      const times = `the longest send took ${longestSendMs} ms (limit ${SEND_MS_MAX}), the longest delivery ${longestReceiveMs} ms`
+      return [longestSendMs <= SEND_MS_MAX, `broker ${no + 1} was stopped, ${peers} sessions ended: ${times}`] as const
+    })
+    return { result, checks: [...checks, deliveryCheck(result.sent, result)] }
+  },
+}
+
+export async function drillHang(options: HangOptions, teardown: Teardown): Promise<HangResult> {
+  const cluster = await Cluster.open(options.brokers, teardown)
+  const traffic = await PairTraffic.open(options.peers, cluster, teardown)
+  traffic.begin(options.rate)
+  const stops: Stop[] = []
+  for (const { pid } of cluster.brokers) {
+    await Bun.sleep(CALM_MS)
+    stops.push(await stopBroker(pid, options.seconds * 1000, traffic))
+  }
+  return { stops, ...(await traffic.finish()) }
+}
+
+/** The times include the return of its peers after it runs again. */
+async function stopBroker(pid: number, stopMs: Millis, traffic: PairTraffic): Promise<Stop> {
+  traffic.takeLongest()
+  const stoppedAtMs = clockMs()
+  process.kill(pid, 'SIGSTOP')
+  try {
+    await Bun.sleep(stopMs)
+    await waitUntil('the other brokers serve all peers', () => traffic.areAllOnline)
+  } finally {
+    process.kill(pid, 'SIGCONT')
+  }
+  const peers = traffic.outagesSince(stoppedAtMs).length
+  await Bun.sleep(CALM_MS)
+  await waitUntil('all peers are served', () => traffic.areAllOnline)
+  const { sendMs, receiveMs } = traffic.takeLongest()
+  return { peers, longestSendMs: sendMs, longestReceiveMs: receiveMs }
+}

@@ -1,0 +1,95 @@
+/**
+ * A rolling deploy: brokers on one Postgres are replaced one after the other under load, as a supervisor does it. Then
+ * one of them is killed.
+ */
+import { wholeNumber } from '@sealpost/harness/command/options'
+import type { Teardown } from '@sealpost/harness/programs/teardown'
+import { waitUntil } from '@sealpost/harness/programs/wait-until'
+import { clockMs } from '@sealpost/sdk'
+import type { Millis } from '@sealpost/std'
+import { Cluster } from './cluster.ts'
+import type { Drill } from './drill.ts'
+import { deliveryCheck, PairTraffic, type TrafficResult } from './pair-traffic.ts'
+
+export interface RollOptions {
+  readonly brokers: number
+  /** Half of them send, each to one of the others. */
+  readonly peers: number
+  /** Messages per second, all pairs together. */
+  readonly rate: number
+}
+
+/** A send takes from its call to its ack. */
+export interface RollResult extends TrafficResult {
+  readonly roll: { readonly longestSendMs: Millis; readonly tookMs: Millis }
+  readonly kill: {
+    readonly longestSendMs: Millis
+    /** Peers of the killed broker, and when half of them and all of them had a session again. */
+    readonly peers: number
+    readonly halfServedMs: Millis
+    readonly allServedMs: Millis
+  }
+}
+
+const SEND_MS_MAX = 2_000
+const SERVED_MS_MAX = 3_000
+/** Traffic before and after each replacement. */
+const CALM_MS = 3_000
+
+export const rollDrill: Drill<RollOptions> = {
+  name: 'roll',
+  description: 'Replaces brokers under load, kills one, and reports the longest waits.',
+  configure: (command) =>
+    command
+      .option('--brokers <n>', 'brokers on one Postgres', wholeNumber(2, 100), 3)
+      .option('--peers <n>', 'peers; half of them send', wholeNumber(20, 100_000), 300)
+      .option('--rate <n>', 'messages per second', wholeNumber(1, 100_000), 2000),
+  run: async (options, teardown) => {
+    const result = await drillRoll(options, teardown)
+    const { roll, kill } = result
+    const served = `all within ${kill.allServedMs} ms (limit ${SERVED_MS_MAX}), half within ${kill.halfServedMs} ms`
+    const checks = [
+      [
+        roll.longestSendMs <= SEND_MS_MAX,
+        `during the replacements the longest send took ${roll.longestSendMs} ms (limit ${SEND_MS_MAX})`,
+      ],
+      [
+        kill.allServedMs <= SERVED_MS_MAX,
+        `the ${kill.peers} peers of a killed broker were served again, ${served}; the longest send took ${kill.longestSendMs} ms`,
+      ],
+    ] as const
+    return { result, checks: [...checks, deliveryCheck(result.sent, result)] }
+  },
+}
+
+export async function drillRoll(options: RollOptions, teardown: Teardown): Promise<RollResult> {
+  const cluster = await Cluster.open(options.brokers, teardown)
+  const traffic = await PairTraffic.open(options.peers, cluster, teardown)
+  traffic.begin(options.rate)
+  await Bun.sleep(CALM_MS)
+  traffic.takeLongest()
+  const startMs = clockMs()
+  for (let no = 0; no < options.brokers; no++) {
+    await cluster.replace(no)
+    await waitUntil('all peers are back', () => traffic.areAllOnline)
+    await Bun.sleep(CALM_MS)
+  }
+  const roll = { tookMs: Math.round(clockMs() - startMs), longestSendMs: traffic.takeLongest().sendMs }
+  const served = await killOne(cluster, traffic)
+  await Bun.sleep(CALM_MS)
+  const kill = { ...served, longestSendMs: traffic.takeLongest().sendMs }
+  return { roll, kill, ...(await traffic.finish()) }
+}
+
+/** Kills a broker and waits until all its peers are served again. */
+async function killOne(cluster: Cluster, traffic: PairTraffic) {
+  const killedAtMs = clockMs()
+  await cluster.kill(0)
+  await waitUntil('its peers have lost their sessions', () => traffic.outagesSince(killedAtMs).length > 0)
+  await waitUntil('its peers are served again', () => traffic.areAllOnline)
+  const took = traffic
+    .outagesSince(killedAtMs)
+    .map(({ servedAtMs }) => Math.round(servedAtMs - killedAtMs))
+    .sort((a, b) => a - b)
+  return { peers: took.length, halfServedMs: took[took.length >> 1]!, allServedMs: took.at(-1)! }
+}

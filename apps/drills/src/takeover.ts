@@ -1,0 +1,171 @@
+/**
+ * Moves one identity between two brokers under load. Most connections open while the former one still receives and
+ * settles; every third one opens after a pause, so that more waits than one claim takes. Each sender's messages must
+ * arrive in order, over all connections together and on each one.
+ */
+import { wholeNumber } from '@sealpost/harness/command/options'
+import {
+  type BrokerAddress,
+  enrolMesh,
+  generateMesh,
+  identityOf,
+  type SecretKeys,
+} from '@sealpost/harness/members/mesh'
+import { atRate } from '@sealpost/harness/programs/at-rate'
+import type { Teardown } from '@sealpost/harness/programs/teardown'
+import { waitUntil } from '@sealpost/harness/programs/wait-until'
+import { sum } from '@sealpost/harness/report/text'
+import { connect, type Message, type Peer, type PeerEvent } from '@sealpost/sdk'
+import type { MeshId, PeerKey } from '@sealpost/std'
+import { Cluster } from './cluster.ts'
+import type { Drill } from './drill.ts'
+
+export interface TakeoverOptions {
+  /** Each with a mesh of its own. */
+  readonly runs: number
+  /** In each run. */
+  readonly takeovers: number
+  /** Messages per second, all senders together. */
+  readonly rate: number
+}
+
+export interface TakeoverResult {
+  readonly sent: number
+  readonly lost: number
+  /** Messages that arrived out of place, over all connections or on one connection. */
+  readonly misordered: number
+  /** Messages that a connection's SDK missed because another connection had settled them. */
+  readonly gaps: number
+  /** Messages delivered again to a later connection, whose SDK has no store. */
+  readonly repeated: number
+}
+
+const SENDERS = 4
+/** A connection keeps the identity this long before the next one takes it over. */
+const STAY_MS_MIN = 20
+const STAY_MS_MAX = 120
+const PAUSE_EVERY = 3
+const PAUSE_MS = 500
+/** How long the application works on each message. */
+const WORK_MS = 5
+const CREDIT = 32
+
+export const takeoverDrill: Drill<TakeoverOptions> = {
+  name: 'takeover',
+  description: 'Moves one identity between two brokers under load and counts messages out of order.',
+  configure: (command) =>
+    command
+      .option('--runs <n>', 'runs, each with a mesh of its own', wholeNumber(1, 100_000), 20)
+      .option('--takeovers <n>', 'takeovers in each run', wholeNumber(1, 100_000), 40)
+      .option('--rate <n>', 'messages per second', wholeNumber(1, 100_000), 600),
+  run: async (options, teardown) => {
+    const result = await drillTakeover(options, teardown)
+    const checks = result.map(({ sent, lost, misordered, gaps, repeated }) => {
+      const counts = `${misordered} were out of order, ${lost} lost, ${repeated} delivered again, ${gaps} settled by another connection`
+      return [lost + misordered === 0, `of ${sent} messages ${counts}`] as const
+    })
+    return { result, checks }
+  },
+}
+
+/** @returns a result for each run */
+export async function drillTakeover(
+  { runs, ...options }: TakeoverOptions,
+  teardown: Teardown,
+): Promise<TakeoverResult[]> {
+  const cluster = await Cluster.open(2, teardown, { PLACEMENT: 'any', MOVE_SESSIONS: 'off' })
+  const results: TakeoverResult[] = []
+  for (let no = 0; no < runs; no++) results.push(await runIn(cluster, options))
+  return results
+}
+
+async function runIn(cluster: Cluster, options: Omit<TakeoverOptions, 'runs'>): Promise<TakeoverResult> {
+  const mesh = await generateMesh(SENDERS + 1)
+  await enrolMesh(cluster.database, mesh, 'drill')
+  const brokers = cluster.brokers.map(({ url, brokerKey }) => ({ url, brokerKey, meshId: mesh.meshId }))
+  const [own, ...others] = mesh.secrets
+  const recipient = new MovingRecipient(brokers, own!)
+  await recipient.move()
+  // At the senders' broker the recipient's messages are leased on insert once its queue is empty.
+  const senders = await Promise.all(others.map((secret) => connect({ ...brokers[0]!, identity: identityOf(secret) })))
+  let isOver = false
+  const sending = sendUntil(() => isOver, { senders, to: mesh.peerKeys[0]!, perSecond: options.rate })
+  for (let i = 0; i < options.takeovers; i++) {
+    await Bun.sleep(STAY_MS_MIN + Math.random() * (STAY_MS_MAX - STAY_MS_MIN))
+    if (i % PAUSE_EVERY === PAUSE_EVERY - 1) {
+      await recipient.leave()
+      await Bun.sleep(PAUSE_MS)
+    }
+    await recipient.move()
+  }
+  isOver = true
+  const sent = await sending
+  await waitUntil('every message is delivered', () => recipient.count >= sent)
+  await Promise.all([recipient.close(), ...senders.map((sender) => sender.close())])
+  return { sent, lost: sent - recipient.count, ...recipient.counts }
+}
+
+interface Sending {
+  readonly senders: readonly Peer[]
+  readonly to: PeerKey
+  readonly perSecond: number
+}
+
+/** Each sender numbers its messages. @returns how many were sent, when all of them are acked */
+function sendUntil(isOver: () => boolean, { senders, to, perSecond }: Sending): Promise<number> {
+  return atRate({ perSecond, until: isOver }, (turn) =>
+    senders[turn % senders.length]!.send(to, String(Math.floor(turn / senders.length))),
+  )
+}
+
+class MovingRecipient {
+  readonly counts = { misordered: 0, gaps: 0, repeated: 0 }
+  readonly #brokers: readonly (BrokerAddress & { readonly meshId: MeshId })[]
+  readonly #secret: SecretKeys
+  readonly #seen = new Map<PeerKey, Set<number>>()
+  readonly #peers: Peer[] = []
+
+  constructor(brokers: readonly (BrokerAddress & { readonly meshId: MeshId })[], secret: SecretKeys) {
+    this.#brokers = brokers
+    this.#secret = secret
+  }
+
+  /** The number of distinct messages. */
+  get count(): number {
+    return sum([...this.#seen.values()].map(({ size }) => size))
+  }
+
+  /** Opens the next connection, at the other broker. The former one stays until that broker supersedes it. */
+  async move(): Promise<void> {
+    const broker = this.#brokers[this.#peers.length % this.#brokers.length]!
+    const onEvent = (event: PeerEvent) => {
+      if (event.type === 'gap') this.counts.gaps += event.missing
+    }
+    const peer = await connect({ ...broker, identity: identityOf(this.#secret), credit: CREDIT, onEvent })
+    this.#peers.push(peer)
+    const last = new Map<PeerKey, number>()
+    peer.onMessage((message) => this.#take(message, last))
+  }
+
+  async leave(): Promise<void> {
+    await this.#peers.at(-1)!.close()
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.#peers.map((peer) => peer.close()))
+  }
+
+  /** @param last - by sender, the highest number on this connection */
+  async #take(message: Message, last: Map<PeerKey, number>): Promise<void> {
+    const { sender } = message
+    const no = Number(message.text())
+    const seen = this.#seen.get(sender) ?? new Set()
+    const isNew = !seen.has(no)
+    const isInPlace = (!isNew || no === seen.size) && no > (last.get(sender) ?? -1)
+    this.#seen.set(sender, seen.add(no))
+    last.set(sender, Math.max(no, last.get(sender) ?? -1))
+    if (!isNew) this.counts.repeated += 1
+    if (!isInPlace) this.counts.misordered += 1
+    await Bun.sleep(WORK_MS)
+  }
+}

@@ -1,0 +1,176 @@
+/** The words of the load test's command line, as its help tells them. */
+import { cpus } from 'node:os'
+import { hostPorts, oneOf, share, wholeNumber } from '@sealpost/harness/command/options'
+import { BODY_BYTES_MAX, type Form } from '@sealpost/protocol'
+import { Command, InvalidArgumentError, Option } from 'commander'
+import { BODY_BYTES_MIN } from '../generators/body.ts'
+import { SWEEP_MESSAGES, SWEEP_PEERS } from '../scenarios/messages/sweep.ts'
+import { SCENARIOS } from '../scenarios/registry.ts'
+
+/** What the same client may be measured against: a relay that stores nothing, or one statement for each message. */
+export type Yardstick = (typeof YARDSTICKS)[number]
+const YARDSTICKS = ['relay', 'plain-sql'] as const
+
+export const YARDSTICK_NAMES: Readonly<Record<Yardstick, string>> = {
+  relay: 'a relay that stores nothing',
+  'plain-sql': 'a queue of plain SQL',
+}
+
+export const AGENT_PLACE = '127.0.0.1:7460'
+export const SOAK_RATE = 2000
+export const IDLE_SECONDS = 20
+
+const UNITS = { s: 1, m: 60, h: 3600 } as const
+
+/** @returns seconds */
+function duration(min: number, max: number): (text: string) => number {
+  return (text) => {
+    const [, number, unit] = /^(\d{1,6})(s|m|h)$/.exec(text) ?? []
+    const seconds = Number(number) * UNITS[unit as keyof typeof UNITS]
+    if (seconds >= min && seconds <= max) return seconds
+    throw new InvalidArgumentError(`It must be a time like 90s, 20m or 1h, from ${min} to ${max} seconds.`)
+  }
+}
+
+/** As commander gives them. */
+export interface Given {
+  rate?: number
+  seconds?: number
+  soak?: number
+  holdTransaction?: number
+  backlog?: number
+  idle?: number
+  group?: number
+  throughDrain?: boolean
+  sweep?: boolean
+  window?: number
+  baseline?: boolean
+  against?: Yardstick
+  json?: string
+  payload: number
+  cold?: boolean
+  form: Form
+  limits?: 'on' | 'off'
+  profile?: string
+  generators: number
+  seed: number
+  shards: number
+  meshes?: number
+  cells: number
+  cross: number
+  agents?: string[]
+  agent?: string | true
+  scenario?: readonly string[]
+  all?: boolean
+  quick?: boolean
+  html?: string
+  compare?: string[]
+}
+
+const EXAMPLES = () => `
+Environment:
+  DATABASE_URL      a Postgres to use instead of an embedded one
+  BROKER_WS_URL     a running broker to use, together with its DATABASE_URL; several of one database with commas
+  BROKER_PID        its process id: adds its CPU, memory and descriptors; as many, with commas
+  BROKER_KEY        its key; default: what its /version says
+  AGENT_TOKEN       what --agents and --agent know of each other; an agent without one makes and prints it
+  LIMITS            on or off: the rate limits of a broker that is started here; default off
+  DRAIN_MS          how long to wait, after the last answer, for what is still out, in every phase; default 60000
+
+Scenarios, as far as [peers] and --seconds if these are given:
+${SCENARIOS.map(({ name, summary }) => `  ${name.padEnd(17)} ${summary}`).join('\n')}
+
+Exit code: 0 all well · 1 something was lost, misdelivered, out of order, refused or timed out, or a soak's figures did
+not hold · 2 wrong usage
+
+Examples:
+  bun scripts/load-test.ts
+  bun scripts/load-test.ts 100 1000 --baseline
+  bun scripts/load-test.ts 100 --rate 1000 --seconds 30 --json result.json
+  bun scripts/load-test.ts 100 200 --against plain-sql
+  bun scripts/load-test.ts --soak 20m --rate 2000 --hold-transaction 300
+  bun scripts/load-test.ts --idle 1000
+  bun scripts/load-test.ts 100 --group 10
+  bun scripts/load-test.ts 100 500 --shards 2 --cross 0.5
+  bun scripts/load-test.ts --sweep
+  bun scripts/load-test.ts --scenario connections --scenario burst
+  bun scripts/load-test.ts --all --quick --html report.html
+  bun scripts/load-test.ts --compare before.json after.json`
+
+// biome-ignore lint/complexity/noExcessiveLinesPerFunction: the modes become scenarios next
+export function loadTestCommand(): Command {
+  const generators = cpus().length <= 2 ? 1 : Math.min(4, cpus().length >> 1)
+  return new Command('bun scripts/load-test.ts')
+    .description('Sends sealed messages between many peers through a real broker and a real Postgres, and checks each.')
+    .argument('[peers]', 'peers, each with a WebSocket of its own', wholeNumber(2, 65_535), 100)
+    .argument('[messages]', 'messages that each peer sends to random others', wholeNumber(1, 10_000_000), 1000)
+    .option('--rate <R>', 'open loop: R messages a second in all, instead of [messages]', wholeNumber(1, 1_000_000))
+    .option(
+      '--seconds <S>',
+      `how long to keep up the rate; default: 30, of --idle: ${IDLE_SECONDS}`,
+      wholeNumber(1, 86_400),
+    )
+    .option(
+      '--soak <TIME>',
+      `such a run of 90s, 20m or 1h, watched over time; default rate: ${SOAK_RATE}`,
+      duration(5, 86_400),
+    )
+    .option(
+      '--hold-transaction <S>',
+      'in the middle of a soak another session holds a snapshot open',
+      wholeNumber(1, 86_400),
+    )
+    .option(
+      '--backlog <N>',
+      'during a soak N messages wait for absent peers, who fetch them at the end',
+      wholeNumber(1, 100_000_000),
+    )
+    .option('--idle <N>', 'no messages: what N silent sessions cost the broker', wholeNumber(2, 65_535))
+    .option(
+      '--group <M>',
+      'half of the peers write M messages each to one group of all, and the same directly',
+      wholeNumber(1, 1_000),
+    )
+    .option('--through-drain', 'nothing is pushed without a claim (BIRTH_LEASE=off for the broker that is started)')
+    .option('--sweep', `${SWEEP_PEERS.join(', ')} peers, as far as [peers], × ${SWEEP_MESSAGES}, as one table`)
+    .option('--window <W>', "unacknowledged sends per peer; default: the SDK's", wholeNumber(1, 65_535))
+    .option('--baseline', 'the same as --against relay')
+    .addOption(
+      new Option('--against <what>', 'run the same before against a relay that stores nothing, or plain SQL').choices(
+        YARDSTICKS,
+      ),
+    )
+    .option('--json <FILE>', 'write the result as JSON')
+    .option('--html <FILE>', 'write the result as one page with charts, for a browser')
+    .option('--compare <FILES...>', 'print the figures of two JSON results side by side, and run nothing')
+    .option('--payload <BYTES>', 'bytes of each message', wholeNumber(BODY_BYTES_MIN, BODY_BYTES_MAX), 200)
+    .option('--cold', 'do not exchange keys before the run: the first message of each pair pays for it')
+    .addOption(new Option('--form <form>', 'the form of frames').choices(['binary', 'json']).default('binary'))
+    .addOption(
+      new Option('--limits <switch>', "the broker's rate limits; default: LIMITS, or off").choices(['on', 'off']),
+    )
+    .option('--profile <FOLDER>', 'write CPU profiles of broker, relay and generators (.cpuprofile)')
+    .option('--generators <N>', 'load generators, programs of their own', wholeNumber(1, 64), generators)
+    .option('--seed <N>', 'chooses who writes to whom, and the bodies', wholeNumber(0, 0xffff_ffff), 1)
+    .option(
+      '--scenario <NAME>',
+      'another workload, with what is asked of its figures; may be repeated',
+      oneOf(SCENARIOS.map(({ name }) => name)),
+    )
+    .option('--all', 'every scenario')
+    .option('--quick', 'scenarios in their short form')
+    .option('--shards <N>', 'brokers on one Postgres, all started here', wholeNumber(1, 16), 1)
+    .option('--meshes <K>', 'peers write within one of K meshes; default: one for each shard', wholeNumber(1, 1_000))
+    .option('--cells <C>', 'Postgres servers with so many shards each, all started here', wholeNumber(1, 8), 1)
+    .option('--cross <SHARE>', 'this share of a mesh sits on other shards than the rest of it', share, 0)
+    .option(
+      '--agents <PLACES>',
+      'host:port,… of agents that run the generators, so many each; clocks are compared',
+      hostPorts,
+    )
+    .option('--agent [PLACE]', `be such an agent at host:port; default: ${AGENT_PLACE}`)
+    .addHelpText('after', EXAMPLES())
+    .showHelpAfterError(true)
+    .allowExcessArguments(false)
+    .exitOverride()
+}

@@ -1,0 +1,229 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { EnvelopeId } from '@sealpost/std'
+import { afterEach, beforeEach, expect, test } from 'vitest'
+import { Bodies } from '../generators/body.ts'
+import { Journal } from '../generators/journal.ts'
+import { expectedOf, ownOf, type Plan, recipientOf, senderOf, sharesOf } from '../generators/plan.ts'
+import { ALONE } from '../generators/spread.ts'
+import { judge, type Run } from './verdict.ts'
+
+const plan: Plan = { peers: 3, total: 30, rate: null, payloadBytes: 20, seed: 7, isOneWay: false, spread: ALONE }
+const START_MS = 1_000_000
+const nothingWaits = () => Promise.resolve(new Set<string>())
+
+const idOf = (number: number) => `0190a5b2c3d47e5f8000${number.toString(16).padStart(12, '0')}` as EnvelopeId
+
+let folder: string
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'sealpost-verdict-'))
+})
+afterEach(() => rmSync(folder, { recursive: true }))
+
+/** A run of one generator in which everything goes well, but for what a test does to it. */
+class World {
+  readonly plan: Plan
+  readonly prefix = join(folder, crypto.randomUUID())
+  readonly journal = new Journal(this.prefix)
+
+  constructor(of = plan) {
+    this.plan = of
+  }
+
+  ack(number: number, { afterMs = 10, calledAtMs = START_MS + number } = {}): void {
+    const admittedAtMs = START_MS + number
+    const ack = { envelopeId: idOf(number), admittedAtMs }
+    this.journal.answered({ number, calledAtMs, answeredAtMs: admittedAtMs + afterMs, ack })
+  }
+  refuse(number: number): void {
+    const calledAtMs = START_MS + number
+    this.journal.answered({ number, calledAtMs, answeredAtMs: calledAtMs + 1, ack: null })
+  }
+  push(number: number, { afterMs = 5, faults = 0, envelopeId = idOf(number) } = {}): void {
+    const recipient = recipientOf(this.plan, number)
+    this.journal.received({ atMs: START_MS + number + afterMs, number, recipient, faults, envelopeId })
+  }
+  all(act: (number: number) => void, but: number[] = []): void {
+    for (let number = 0; number < this.plan.total; number++) if (!but.includes(number)) act(number)
+  }
+  async judge(isWaiting = nothingWaits, spanMs: Run['spanMs'] = null, arrivalStep?: number) {
+    await this.journal.close()
+    const run = {
+      plan: this.plan,
+      startMs: START_MS,
+      called: this.plan.total,
+      records: [{ prefix: this.prefix, aheadMs: 0 }],
+      spanMs,
+      ...(arrivalStep && { arrivalStep }),
+    }
+    return judge(run, isWaiting)
+  }
+}
+
+const world = (of = plan) => new World(of)
+
+const clean = { timedOut: 0, lost: 0, duplicates: 0, misdelivered: 0, outOfOrder: 0 }
+
+test('a push that overtakes its ack is a delivery, and its latency counts from the admission', async () => {
+  const run = world()
+  run.all((number) => run.push(number, { afterMs: 5 }))
+  run.all((number) => run.ack(number))
+  const verdict = await run.judge()
+  expect(verdict).toMatchObject({ ...clean, sent: 30, acked: 30, delivered: 30, wallMs: 39 })
+  expect(verdict.e2eMs.p50).toBeCloseTo(5, 1)
+  expect(verdict.ackMs.max).toBeCloseTo(10, 1)
+})
+
+test('the call has a clock of its own, which includes the wait for the window, whichever of push and ack comes first', async () => {
+  const run = world()
+  const called = { calledAtMs: START_MS - 100 }
+  for (let number = 0; number < 15; number++) run.push(number, { afterMs: 5 })
+  run.all((number) => run.ack(number, called))
+  for (let number = 15; number < 30; number++) run.push(number, { afterMs: 500 })
+  const { e2eMs, callToPushMs, sendCallMs, ackMs } = await run.judge()
+  expect([e2eMs.p50, e2eMs.max].map(Math.round)).toEqual([5, 500])
+  expect([callToPushMs.p50, callToPushMs.max].map(Math.round)).toEqual([100 + 14 + 5, 100 + 29 + 500])
+  expect([ackMs.max, sendCallMs.max].map(Math.round)).toEqual([10, 100 + 29 + 10])
+})
+
+test('an acked message that neither came nor waits is lost; one that waits has timed out', async () => {
+  const run = world()
+  run.all((number) => run.ack(number))
+  run.all((number) => run.push(number), [4, 9])
+  const asked: string[] = []
+  const verdict = await run.judge((...ids: unknown[]) => {
+    asked.push(...(ids[0] as string[]))
+    return Promise.resolve(new Set([idOf(9)]))
+  })
+  expect(asked).toEqual([idOf(4), idOf(9)])
+  expect(verdict).toMatchObject({ ...clean, delivered: 28, lost: 1, timedOut: 1 })
+})
+
+test('a message without an ack has timed out, though it arrived', async () => {
+  const run = world()
+  run.all((number) => run.ack(number), [3, 5])
+  run.all((number) => run.push(number), [5])
+  expect(await run.judge()).toMatchObject({ ...clean, acked: 28, delivered: 29, timedOut: 2 })
+})
+
+test('a message handed out twice is a duplicate and one delivery', async () => {
+  const run = world()
+  run.all((number) => run.ack(number))
+  run.all((number) => run.push(number))
+  run.push(8)
+  expect(await run.judge()).toMatchObject({ ...clean, delivered: 30, duplicates: 1 })
+})
+
+test('a wrong body, and a right body under the id of another envelope, are misdelivered and not delivered', async () => {
+  const run = world()
+  run.all((number) => run.ack(number))
+  run.all((number) => run.push(number), [1, 2])
+  run.push(1, { faults: 1 })
+  run.push(2, { envelopeId: idOf(3) })
+  expect(await run.judge()).toMatchObject({ ...clean, delivered: 28, misdelivered: 2, lost: 2 })
+})
+
+test('a pair whose messages change places is out of order; other pairs may overtake each other', async () => {
+  const pairs = new Map<string, number[]>()
+  for (let number = 0; number < plan.total; number++) {
+    const pair = `${senderOf(plan, number)} ${recipientOf(plan, number)}`
+    pairs.set(pair, [...(pairs.get(pair) ?? []), number])
+  }
+  const order = [...pairs.values()].reverse() // whole pairs change places, which is allowed
+  const inOrder = world()
+  inOrder.all((number) => inOrder.ack(number))
+  for (const number of order.flat()) inOrder.push(number)
+  expect(await inOrder.judge()).toMatchObject({ ...clean, delivered: 30 })
+
+  const [first, second, ...rest] = order[0]!
+  const swapped = world()
+  swapped.all((number) => swapped.ack(number))
+  for (const number of [second!, first!, ...rest, ...order.slice(1).flat()]) swapped.push(number)
+  expect(await swapped.judge()).toMatchObject({ ...clean, delivered: 30, outOfOrder: 1 })
+})
+
+test('a push that comes long after its ack is a delivery too', async () => {
+  const run = world()
+  run.all((number) => run.ack(number))
+  run.all((number) => run.push(number, { afterMs: 500 }))
+  const verdict = await run.judge()
+  expect(verdict).toMatchObject({ ...clean, delivered: 30, arrivingMs: 29 })
+  expect(verdict.e2eMs.p50).toBeCloseTo(500, 0)
+})
+
+test('arrivals are timed in steps, and a rest is no step', async () => {
+  const run = world()
+  run.all((number) => run.ack(number))
+  run.all((number) => run.push(number, { afterMs: number < 12 ? 50 : 62 }))
+  expect((await run.judge(nothingWaits, null, 12)).stepsMs).toEqual([11, 24])
+})
+
+test('a refused message was sent, and neither acked nor lost', async () => {
+  const run = world()
+  run.all((number) => run.ack(number), [7])
+  run.refuse(7)
+  run.all((number) => run.push(number), [7])
+  expect(await run.judge()).toMatchObject({ ...clean, sent: 30, acked: 29, delivered: 29, timedOut: 1 })
+})
+
+test('in the open loop a late call counts from when it was due', async () => {
+  const run = world({ ...plan, rate: 1000 })
+  run.all((number) => {
+    run.ack(number, { calledAtMs: START_MS + number + 50, afterMs: 60 })
+    run.push(number, { afterMs: 70 })
+  })
+  const verdict = await run.judge()
+  expect(verdict.callLateMs?.p50).toBeCloseTo(50, 0)
+  expect(verdict.ackMs.p50).toBeCloseTo(60, 0)
+  expect(verdict.e2eMs.p50).toBeCloseTo(70, 0)
+})
+
+test('each span of time has latencies of its own', async () => {
+  const run = world({ ...plan, rate: 1000 })
+  run.all((number) => run.ack(number, { afterMs: 100 }))
+  run.all((number) => run.push(number, { afterMs: number < 20 ? 30 : 90 }))
+  const { spans } = await run.judge(nothingWaits, 10)
+  expect(spans.map(({ delivered }) => delivered)).toEqual([10, 10, 10])
+  expect(spans.map(({ e2eMs }) => Math.round(e2eMs.p50))).toEqual([30, 30, 90])
+})
+
+test('more rows than one piece of memory or file holds are all judged', async () => {
+  const run = world({ ...plan, total: 250_000 })
+  run.all((number) => run.ack(number))
+  run.all((number) => run.push(number), [200_000])
+  expect(await run.judge()).toMatchObject({ ...clean, acked: 250_000, delivered: 249_999, lost: 1 })
+})
+
+test('the shares of several generators cover every message once', () => {
+  const wide = { ...plan, peers: 10, total: 1003 }
+  for (const generators of [1, 3, 10]) {
+    const shares = sharesOf({ first: 0, end: wide.peers }, generators)
+    expect(shares.reduce((sum, share) => sum + expectedOf(wide, share), 0)).toBe(wide.total)
+    expect(shares.reduce((sum, share) => sum + ownOf(wide, share), 0)).toBe(wide.total)
+  }
+  for (let number = 0; number < wide.total; number++) expect(recipientOf(wide, number)).not.toBe(senderOf(wide, number))
+})
+
+test('one changed byte of a body is noticed, and so is the body of another message', () => {
+  const bodies = new Bodies(plan)
+  const body = new Bodies(plan).make(12)
+  expect(bodies.numberOf(body)).toBe(12)
+  expect(bodies.isIntact(body, 12)).toBe(true)
+  for (let at = 4; at < body.length; at++) {
+    const changed = body.slice()
+    changed[at]! ^= 1
+    expect(bodies.isIntact(changed, 12)).toBe(false)
+  }
+  expect(bodies.isIntact(bodies.make(13), 12)).toBe(false)
+  expect(bodies.isIntact(body.subarray(1), 12)).toBe(false)
+})
+
+test('one way, the first half of the peers writes to the second', () => {
+  const halves = { ...plan, peers: 6, isOneWay: true }
+  const numbers = Array.from({ length: plan.total }, (_, number) => number)
+  expect(new Set(numbers.map((number) => senderOf(halves, number)))).toEqual(new Set([0, 1, 2]))
+  expect(new Set(numbers.map((number) => recipientOf(halves, number)))).toEqual(new Set([3, 4, 5]))
+  expect(ownOf(halves, { first: 3, end: 6 })).toBe(0)
+  expect(expectedOf(halves, { first: 3, end: 6 })).toBe(plan.total)
+})

@@ -1,0 +1,208 @@
+/** The Postgres of a run: killed, stopped and started again on its folder and port, and asked what it holds at the end. */
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { type EmbeddedOptions, type EmbeddedPostgres, startEmbedded } from '@sealpost/embedded-pg'
+import type { Teardown } from '@sealpost/harness/programs/teardown'
+import { type Database, openDatabase } from '@sealpost/pg'
+import { assert, OperatingError, type PeerKey } from '@sealpost/std'
+
+export interface PostgresSetting extends Pick<EmbeddedOptions, 'dataDir' | 'settings' | 'environment'> {
+  /** One that is there already: it can't be killed or stopped. */
+  readonly url?: string
+}
+
+/** A message that has not left the database, or left it unsettled. */
+export interface Leftover {
+  readonly envelopeId: string
+  /** `null`: it is queued still. */
+  readonly reason: 'expired' | 'strikes' | 'rejected' | null
+}
+
+export interface Backend {
+  readonly pid: number
+  /** Of its client: `sealpost writing` and the like. */
+  readonly name: string
+}
+
+const ANSWERS_WITHIN_MS = 120_000
+const LOOK_MS = 20
+const PATIENCE = { connections: 1, statementTimeoutMs: 60_000, queryTimeoutMs: 65_000 }
+
+export class Postgres {
+  readonly url: string
+  readonly #options: EmbeddedOptions
+  readonly #db: Database
+  /** `null`: it is somebody else's. */
+  #server: EmbeddedPostgres | null
+  #hasEnded = false
+
+  private constructor(url: string, db: Database, own: { server: EmbeddedPostgres | null; options: EmbeddedOptions }) {
+    this.url = url
+    this.#options = own.options
+    this.#server = own.server
+    this.#db = db
+    this.#watch()
+  }
+
+  static async open({ url, ...setting }: PostgresSetting, teardown: Teardown): Promise<Postgres> {
+    const dataDir = url ? '' : (setting.dataDir ?? (await temporaryFolder(teardown)))
+    const options = { ...setting, dataDir, settings: { shared_buffers: '64MB', ...setting.settings } }
+    const server = url ? null : await startEmbedded(options)
+    const address = url ?? server!.url
+    const db = await openDatabase(address, { ...PATIENCE, applicationName: 'torture' })
+    const postgres = new Postgres(address, db, { server, options })
+    teardown.add({ end: () => postgres.#end(), kill: () => postgres.#server?.kill() })
+    return postgres
+  }
+
+  get port(): number {
+    return Number(new URL(this.url).port)
+  }
+
+  get hasEnded(): boolean {
+    return this.#hasEnded
+  }
+
+  /** SIGKILL to the postmaster: its backends find out by themselves. */
+  async kill(): Promise<void> {
+    await this.#own.kill()
+  }
+
+  /** SIGKILL to every program of it at once. */
+  async killAll(): Promise<void> {
+    const rows = await this.#db.run((sql) => sql<{ pid: number }[]>`select pid from pg_stat_activity`)
+    for (const pid of [this.#own.pid, ...rows.map((row) => row.pid)]) {
+      try {
+        process.kill(pid, 'SIGKILL')
+      } catch {
+        // it ended between the look and the signal
+      }
+    }
+    await this.#own.exited
+  }
+
+  /** As `pg_ctl stop -m immediate`: no checkpoint, so that the next start recovers. */
+  async stopAtOnce(): Promise<void> {
+    process.kill(this.#own.pid, 'SIGQUIT')
+    await this.#own.exited
+  }
+
+  /** As `pg_ctl stop -m fast`. */
+  async stop(): Promise<void> {
+    await this.#own.stop()
+  }
+
+  /** Resolves when a plain connection is accepted and answered. */
+  async start(): Promise<void> {
+    this.#server = await startEmbedded({ ...this.#options, port: this.port })
+    this.#watch()
+    await this.answers()
+  }
+
+  /** Asks over connections of its own until one is answered. @throws OperatingError `postgres_silent` */
+  async answers(): Promise<void> {
+    const deadline = performance.now() + ANSWERS_WITHIN_MS
+    while (performance.now() < deadline) {
+      const db = await openDatabase(this.url, { connections: 1, connectTimeoutMs: 2000 }).catch(() => null)
+      if (db) return db.close()
+      await Bun.sleep(LOOK_MS)
+    }
+    throw new OperatingError('postgres_silent', `Postgres answers nobody after ${ANSWERS_WITHIN_MS} ms.`)
+  }
+
+  /** Connections of the brokers. */
+  async backends(): Promise<Backend[]> {
+    const rows = await this.#db.run(
+      (sql) => sql<Backend[]>`select pid, application_name as name from pg_stat_activity
+        where datname = current_database() and application_name like 'sealpost %'`,
+    )
+    return [...rows]
+  }
+
+  /** @returns how many there were */
+  async terminateBackends(): Promise<number> {
+    const rows = await this.#db.run(
+      (sql) => sql`select pg_terminate_backend(pid) from pg_stat_activity
+        where datname = current_database() and application_name like 'sealpost %'`,
+    )
+    return rows.length
+  }
+
+  async countQueued(): Promise<number> {
+    const [row] = await this.#db.run((sql) => sql<{ n: number }[]>`select count(*)::int as n from message_queue`)
+    return row!.n
+  }
+
+  async countQueuedFor(peerKey: PeerKey): Promise<number> {
+    const [row] = await this.#db.run(
+      (sql) => sql<{ n: number }[]>`select count(*)::int as n from message_queue q join member m
+        on m.mesh_id = q.mesh_id and m.peer_no = q.recipient where m.peer_key = decode(${peerKey}, 'hex')`,
+    )
+    return row!.n
+  }
+
+  /** Queued with a time to live of seconds. */
+  async countBrief(): Promise<number> {
+    const [row] = await this.#db.run(
+      (sql) => sql<{ n: number }[]>`select count(*)::int as n from message_queue
+        where expires_at < enqueued_at + interval '1 minute'`,
+    )
+    return row!.n
+  }
+
+  /** Rows that left the queue for this reason. */
+  async countDead(reason: Leftover['reason']): Promise<number> {
+    const [row] = await this.#db.run(
+      (sql) => sql<{ n: number }[]>`select count(*)::int as n from dead_letter where reason = ${reason}`,
+    )
+    return row!.n
+  }
+
+  async leftovers(): Promise<Leftover[]> {
+    const rows = await this.#db.run(
+      (sql) => sql<Leftover[]>`
+        select replace(envelope_id::text, '-', '') as "envelopeId", null as reason from message_queue
+        union all
+        select replace(envelope_id::text, '-', ''), reason from dead_letter`,
+    )
+    return [...rows]
+  }
+
+  /** By the server's clock, ms since 1970. */
+  async clockMs(): Promise<number> {
+    const [row] = await this.#db.run(
+      (sql) => sql<{ ms: number }[]>`select extract(epoch from clock_timestamp())::float8 * 1000 as ms`,
+    )
+    return row!.ms
+  }
+
+  /** For what a scenario alone needs. */
+  get db(): Database {
+    return this.#db
+  }
+
+  get #own(): EmbeddedPostgres {
+    assert(this.#server !== null, 'a Postgres that was given is left alone')
+    return this.#server
+  }
+
+  #watch(): void {
+    const server = this.#server
+    this.#hasEnded = false
+    void server?.exited.then(() => {
+      if (server === this.#server) this.#hasEnded = true
+    })
+  }
+
+  async #end(): Promise<void> {
+    await this.#db.close()
+    await this.#server?.stop()
+  }
+}
+
+async function temporaryFolder(teardown: Teardown): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), 'sealpost-torture-'))
+  teardown.add({ end: () => rm(folder, { recursive: true, force: true }) })
+  return join(folder, 'postgres')
+}

@@ -1,0 +1,190 @@
+/** Everything one run is made of: a Postgres, brokers, peers, their ledgers, and what a scenario may ask of them. */
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { identityOf, type Mesh } from '@sealpost/harness/members/mesh'
+import type { Teardown } from '@sealpost/harness/programs/teardown'
+import { writeKeyFile } from '@sealpost/identity/key-file'
+import type { Database } from '@sealpost/pg'
+import { migrate } from '@sealpost/schema'
+import { clockMs } from '@sealpost/sdk'
+import { OperatingError, type Random } from '@sealpost/std'
+import { addMembers, createMesh } from '@sealpost/store'
+import { LedgerWriter } from '../judgement/ledger.ts'
+import { type Invited, invite, type Member, Population, type PopulationSetting } from '../peers/population.ts'
+import { type BrokerSetting, Brokers } from './brokers.ts'
+import { Postgres, type PostgresSetting } from './postgres.ts'
+
+export interface StageSetting extends BrokerSetting, PopulationSetting {
+  readonly postgres: PostgresSetting
+  /** Messages a second, as long as the peers keep up. */
+  readonly rate: number
+  readonly bodyBytes: number
+  readonly seed: number
+  /** What a scenario alone has made for its strikes. */
+  readonly place?: string | undefined
+}
+
+/** How long the faults are, and how much of everything. */
+export type Measure = 'short' | 'full'
+
+/** Nothing at all moved for so long, or not what was waited for: that is the verdict then. */
+const STUCK_AFTER_MS = 90_000
+const WAITED_TOO_LONG_MS = 300_000
+const LOOK_MS = 20
+const CHUNK = 1000
+
+export class Stage {
+  readonly postgres: Postgres
+  readonly brokers: Brokers
+  readonly population: Population
+  readonly ledger: LedgerWriter
+  readonly ledgerFiles: readonly string[]
+  readonly random: Random
+  readonly measure: Measure
+  readonly #setting: StageSetting
+  readonly #meshes: readonly Mesh[]
+
+  private constructor(
+    parts: Pick<Stage, 'postgres' | 'brokers' | 'population' | 'ledger' | 'ledgerFiles'>,
+    { setting, meshes }: { setting: StageSetting; meshes: readonly Mesh[] },
+    chance: Pick<Stage, 'random' | 'measure'>,
+  ) {
+    this.postgres = parts.postgres
+    this.brokers = parts.brokers
+    this.population = parts.population
+    this.ledger = parts.ledger
+    this.ledgerFiles = parts.ledgerFiles
+    this.random = chance.random
+    this.measure = chance.measure
+    this.#setting = setting
+    this.#meshes = meshes
+  }
+
+  static async open(
+    setting: StageSetting,
+    chance: Pick<Stage, 'random' | 'measure'>,
+    teardown: Teardown,
+  ): Promise<Stage> {
+    const folder = await mkdtemp(join(tmpdir(), 'sealpost-torture-'))
+    teardown.add({ end: () => rm(folder, { recursive: true, force: true }) })
+    const { seed, bodyBytes, casts } = setting
+    const ledgerFiles = casts.map((_, program) => join(folder, `peers-${program}.ndjson`))
+    const ownFile = join(folder, 'faults.ndjson')
+    const ledger = new LedgerWriter(ownFile)
+    const postgres = await Postgres.open(setting.postgres, teardown)
+    const invited = await invite(setting)
+    await enrol(postgres, invited)
+    const keyFile = join(folder, 'broker.json')
+    const brokers = await Brokers.open({ ...setting, postgres, keyFile, programs: casts.length, ledger }, teardown)
+    const urls = casts.map(({ isDirect }, program) => (isDirect ? brokers.urlFor(program) : brokers.frontUrl(program)))
+    const around = { urls, brokerKey: brokers.key, ledgerFiles, bodyBytes, seed }
+    const population = await Population.open(invited, around, teardown)
+    const parts = { postgres, brokers, population, ledger, ledgerFiles: [ownFile, ...ledgerFiles] }
+    return new Stage(parts, { setting, meshes: invited.meshes }, chance)
+  }
+
+  get place(): string | undefined {
+    return this.#setting.place
+  }
+
+  /** Peers that write, and are there from the start. */
+  get writers(): Member[] {
+    return this.population.members.filter(({ isWriting, isSleeper }) => isWriting && !isSleeper)
+  }
+  get sleepers(): Member[] {
+    return this.population.members.filter(({ isSleeper }) => isSleeper)
+  }
+  /** Peers that are silent, and come when a scenario calls them. */
+  get crowd(): Member[] {
+    return this.population.members.filter(({ isWriting }) => !isWriting)
+  }
+
+  /** Writes the key file of a member, enrolled at the broker of its program. */
+  async writeKeyFileOf({ no, meshNo, program }: Member, path: string): Promise<void> {
+    const { meshId, secrets } = this.#meshes[meshNo]!
+    const identity = identityOf(secrets[Math.floor(no / this.#meshes.length)]!)
+    const authority = new URL(this.brokers.frontUrl(program)).host
+    const enrolment = { meshId, authority, brokerKey: this.brokers.key }
+    await writeKeyFile(path, { kind: 'peer', identity, formerBoxKeys: [], enrolment })
+  }
+
+  queuedFor({ key }: Member): Promise<number> {
+    return this.postgres.countQueuedFor(key)
+  }
+
+  pick<T>(list: readonly T[]): T {
+    return list[this.random.below(list.length)]!
+  }
+
+  /** So much of it in a short run, and anything up to so much in a full one. */
+  amount(short: number, full: number): number {
+    return this.measure === 'short' ? short : short + this.random.below(full - short + 1)
+  }
+
+  async begin(): Promise<void> {
+    await this.population.join(this.writers)
+    this.flow()
+  }
+
+  flow(): void {
+    this.population.pace(this.#setting.rate)
+  }
+
+  /** Traffic goes on: so many were acked from now on. @throws OperatingError `stuck` */
+  acks(count: number): Promise<void> {
+    const from = this.population.progress.acked
+    return this.until(`${count} more messages are acked`, () => this.population.progress.acked >= from + count)
+  }
+
+  /** @throws OperatingError `stuck` when nothing at all moves for long, or the condition does not come true for longer */
+  async until(claim: string, condition: () => boolean | Promise<boolean>): Promise<void> {
+    let state = ''
+    const endMs = clockMs() + WAITED_TOO_LONG_MS
+    let movedAtMs = clockMs()
+    for (;;) {
+      if (await Promise.race([this.population.failed, condition()])) return
+      const now = JSON.stringify(this.population.progress)
+      if (now !== state) movedAtMs = clockMs()
+      state = now
+      const isStuck = clockMs() - movedAtMs > STUCK_AFTER_MS || clockMs() > endMs
+      if (isStuck) throw new OperatingError('stuck', `It did not come true: ${claim}.`)
+      await Bun.sleep(LOOK_MS)
+    }
+  }
+
+  /**
+   * Everybody is there, nobody writes, and whatever was said is answered and fetched. @returns what still waits for
+   * something after nothing has moved for long; null when nothing does
+   */
+  async drain(): Promise<string | null> {
+    const { population, postgres } = this
+    try {
+      population.pace(0)
+      await population.join(this.sleepers)
+      await this.until('every send is answered', () => population.progress.pending === 0)
+      let queued = Infinity
+      let movedAtMs = clockMs()
+      while (queued > 0 && clockMs() - movedAtMs < STUCK_AFTER_MS) {
+        const now = await postgres.countQueued()
+        if (now !== queued) movedAtMs = clockMs()
+        queued = now
+        if (queued > 0) await Bun.sleep(LOOK_MS * 5)
+      }
+      return queued === 0 ? null : `${queued} deliveries wait in the queue, and nobody gets them`
+    } catch (error) {
+      if (error instanceof OperatingError && error.code === 'stuck') return error.message
+      throw error
+    }
+  }
+}
+
+async function enrol({ url, db }: Pick<Postgres, 'url' | 'db'>, { meshes }: Invited): Promise<void> {
+  await migrate(url)
+  for (const [i, mesh] of meshes.entries()) await enrolMesh(db, mesh, `torture ${i}`)
+}
+
+async function enrolMesh(db: Database, { meshId, bindings }: Mesh, name: string): Promise<void> {
+  await createMesh(db, { meshId, name })
+  for (let at = 0; at < bindings.length; at += CHUNK) await addMembers(db, meshId, bindings.slice(at, at + CHUNK))
+}

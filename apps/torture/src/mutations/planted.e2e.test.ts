@@ -1,0 +1,102 @@
+/** The checker is proven: it notices each fault that is planted in a broker, and finds none in the product's. */
+import { join } from 'node:path'
+import { Teardown } from '@sealpost/harness/programs/teardown'
+import { scratchDatabase } from '@sealpost/schema/testing'
+import { afterEach, expect, test } from 'vitest'
+import type { Rule } from '../judgement/checker.ts'
+import type { Line } from '../judgement/verdict.ts'
+import { runScenarios } from '../run.ts'
+import type { Scenario } from '../scenario.ts'
+import { brokerKill } from '../scenarios/brokers.ts'
+import { answerLost } from '../scenarios/networks.ts'
+import { PLANT_NAMES, type Plant } from './plants.ts'
+
+const WORDS = ['--preload', join(import.meta.dirname, 'plants.ts')]
+const SLOW = 240_000
+
+/** Nothing breaks but what is planted. */
+const calm: Scenario = {
+  name: 'calm',
+  summary: '',
+  strike: async (stage, fault) => {
+    fault.begins()
+    await stage.acks(400)
+    fault.ends()
+  },
+}
+
+/** Mail for somebody who is away, whose time passes. */
+const expiry: Scenario = {
+  name: 'expiry',
+  summary: '',
+  strike: async (stage, fault) => {
+    const [to, from] = [stage.sleepers[0]!.no, stage.writers[0]!.no]
+    fault.begins()
+    stage.population.pace(0)
+    await stage.population.burst({ from, to, count: 20, kind: 'brief' })
+    await stage.until('the time of all that is brief has passed', async () => (await stage.postgres.countBrief()) === 0)
+    fault.ends()
+    stage.flow()
+  },
+}
+
+/** A lost answer shows the plant only if its commit held envelopes: on a busy machine two in a row held settles alone. */
+const manyAnswersLost: Scenario = {
+  ...answerLost,
+  strike: async (stage, fault) => {
+    for (let i = 0; i < 4; i++) await answerLost.strike(stage, fault)
+  },
+}
+
+/** What each plant is noticed by, and what must break for it to show. */
+const NOTICED: Readonly<Record<Plant, { readonly rule: Rule; readonly during?: Scenario }>> = {
+  'acks before the commit': { rule: 'lost', during: brokerKill },
+  'drops a push': { rule: 'misordered' },
+  'pushes twice': { rule: 'duplicated' },
+  'swaps recipients': { rule: 'misdelivered' },
+  'turns a pair round': { rule: 'misordered' },
+  'names another sender': { rule: 'misdelivered' },
+  'spoils a body': { rule: 'tampered' },
+  'throws away what expired': { rule: 'lost', during: expiry },
+  'forgets what it stored': { rule: 'duplicated', during: manyAnswersLost },
+}
+
+const teardowns: Teardown[] = []
+afterEach(async () => {
+  for (const teardown of teardowns.splice(0)) await teardown.run()
+})
+
+async function run(scenario: Scenario, planted: { words?: string[]; env?: Record<string, string> }): Promise<Line> {
+  const teardown = new Teardown()
+  teardowns.push(teardown)
+  const database = await scratchDatabase()
+  teardown.add({ end: () => database.drop() })
+  const setting = {
+    brokers: 1,
+    casts: [{ peers: 6, isWriting: true, sleepers: 1 }],
+    meshes: 1,
+    rate: 400,
+    bodyBytes: 64,
+    seed: 1,
+    postgres: { url: database.url },
+    ...planted,
+    env: { ...planted.env, LEASE_MS: '2000' },
+  }
+  const options = { seed: 1, measure: 'short', endMs: null, recoveryMs: null, tell: () => {} } as const
+  const [line] = await runScenarios([scenario], setting, options, teardown)
+  return line!
+}
+
+test('the product has none of them', { timeout: SLOW }, async () => {
+  const line = await run(calm, {})
+  expect(line.reasons).toEqual([])
+  expect(line.outcome).toBe('held')
+  expect(line.acked).toBeGreaterThanOrEqual(400)
+})
+
+test.for(PLANT_NAMES)('a broker that %s is noticed', { timeout: SLOW }, async (plant) => {
+  const { rule, during = calm } = NOTICED[plant]
+  const line = await run(during, { words: WORDS, env: { PLANTED: plant } })
+  expect(line.outcome).toBe('broken')
+  expect(line.breaches[rule], line.reasons.join('\n')).toBeGreaterThan(0)
+})

@@ -1,0 +1,129 @@
+/** One peer of the population: the real SDK, and a note in the ledger of everything it says and hears. */
+import { boxKeysFromSecret, signingKeysFromSeed } from '@sealpost/identity'
+import { clockMs, connect, type Message, type Peer, type PeerEvent, SealpostError } from '@sealpost/sdk'
+import { fromHex, type PeerKey } from '@sealpost/std'
+import type { Kind, LedgerWriter } from '../judgement/ledger.ts'
+import { bodyOf, saidIn } from './body.ts'
+import type { Preparation, Role } from './orders.ts'
+import { STRANGER, tapped } from './tap.ts'
+
+/** What all peers of one program share. */
+export interface Surroundings extends Omit<Preparation, 'roles' | 'ledgerFile' | 'seed'> {
+  readonly ledger: LedgerWriter
+  readonly numberOf: (key: PeerKey) => number | undefined
+  readonly tally: { sent: number; acked: number; got: number }
+}
+
+const BRIEF_SECONDS = 2
+const WAITING_MAX = 128
+
+export class Actor {
+  readonly no: number
+  /** Its application is at work on each message for so long. */
+  dawdleMs = 0
+  readonly #role: Role
+  readonly #around: Surroundings
+  readonly #counts = new Map<number, number>()
+  #peer: Peer | null = null
+  #life = 0
+  #sessionsBefore = 0
+
+  constructor(role: Role, around: Surroundings) {
+    this.no = role.no
+    this.#role = role
+    this.#around = around
+  }
+
+  get isOnline(): boolean {
+    return this.#peer?.isOnline ?? false
+  }
+  get hasJoined(): boolean {
+    return this.#peer !== null
+  }
+  get pending(): number {
+    return this.#peer?.pendingCount ?? 0
+  }
+  /** What is not taken yet says that the broker is away; an application would hold its breath, too. */
+  get mayWrite(): boolean {
+    return this.#peer !== null && this.pending < WAITING_MAX
+  }
+
+  /** Its keys are kept, its inbox and outbox are new: a program that was started again. */
+  async join(): Promise<void> {
+    if (this.#peer) return
+    const { ledger, url, brokerKey, numberOf } = this.#around
+    const { no, meshId, secret } = this.#role
+    this.#life += 1
+    const life = this.#life
+    const offset = this.#sessionsBefore
+    const sessionOf = (session: number) => {
+      this.#sessionsBefore = Math.max(this.#sessionsBefore, offset + session)
+      return offset + session
+    }
+    const webSocket = tapped(
+      {
+        pushed: (session, items) =>
+          ledger.write({ atMs: clockMs(), e: 'pushed', peer: no, session: sessionOf(session), items }),
+        settled: (session, ids) =>
+          ledger.write({ atMs: clockMs(), e: 'settled', peer: no, session: sessionOf(session), ids }),
+      },
+      numberOf,
+    )
+    const identity = {
+      signing: signingKeysFromSeed(fromHex(secret.signing)),
+      box: boxKeysFromSecret(fromHex(secret.box), 1),
+    }
+    const onEvent = (event: PeerEvent) => this.#note(event)
+    this.#peer = await connect({ url, brokerKey, meshId, identity, webSocket, onEvent })
+    this.#peer.onMessage((message) => this.#got(message, life))
+  }
+
+  async leave(): Promise<void> {
+    const peer = this.#peer
+    this.#peer = null
+    await peer?.close()
+  }
+
+  write(to: number, kind: Kind): void {
+    const { ledger, keys, bodyBytes, tally } = this.#around
+    const n = this.#counts.get(to) ?? 0
+    this.#counts.set(to, n + 1)
+    const numbered = { from: this.no, to, n }
+    const body = bodyOf({ ...numbered, kind }, bodyBytes)
+    ledger.write({ atMs: clockMs(), e: 'sent', ...numbered, kind })
+    tally.sent += 1
+    this.#peer!.send(keys[to]!, body, kind === 'brief' ? { ttlSeconds: BRIEF_SECONDS } : {}).then(
+      ({ envelopeId, ackedAtMs }) => {
+        tally.acked += 1
+        ledger.write({ atMs: ackedAtMs, e: 'acked', ...numbered, envelopeId })
+      },
+      (error) => {
+        const code = error instanceof SealpostError ? error.code : String(error)
+        ledger.write({ atMs: clockMs(), e: 'refused', ...numbered, code })
+      },
+    )
+  }
+
+  #got(message: Message, life: number): Promise<void> | undefined {
+    const { ledger, numberOf, tally } = this.#around
+    const { envelopeId, sender, body } = message
+    const from = numberOf(sender) ?? STRANGER
+    const said = saidIn(body)
+    const { to, n, kind } = said ?? { to: this.no, n: -1, kind: 'plain' as const }
+    const isWhole = said !== null && said.from === from && to === this.no
+    const numbered = { from, to, n }
+    ledger.write({ atMs: clockMs(), e: 'got', peer: this.no, life, envelopeId, ...numbered, kind, isWhole })
+    if (message.attempt === 1) tally.got += 1
+    if (kind !== 'poison') return this.dawdleMs > 0 ? Bun.sleep(this.dawdleMs) : undefined
+    ledger.write({ atMs: clockMs(), e: 'put off', peer: this.no, envelopeId })
+    throw new Error('poison') // as an application does that dies of it
+  }
+
+  #note(event: PeerEvent): void {
+    const { ledger } = this.#around
+    if (event.type === 'tamper')
+      ledger.write({ atMs: clockMs(), e: 'alarm', peer: this.no, what: event.reason, envelopeId: event.envelopeId })
+    if (event.type === 'closed' && event.error)
+      ledger.write({ atMs: clockMs(), e: 'alarm', peer: this.no, what: event.error.code, envelopeId: '' })
+  }
+}

@@ -1,0 +1,197 @@
+/** The peers of a run, from the script's side: programs of their own, told what to do and asked for their progress. */
+import { join } from 'node:path'
+import { generateMesh, type Mesh } from '@sealpost/harness/members/mesh'
+import { Child } from '@sealpost/harness/programs/child'
+import type { Teardown } from '@sealpost/harness/programs/teardown'
+import { OperatingError, type PeerKey } from '@sealpost/std'
+import type { Answer, Order, Progress } from './orders.ts'
+
+/** A program of peers. */
+export interface Cast {
+  readonly peers: number
+  /** They write to each other and to the others that do; those that don't, are silent. */
+  readonly isWriting: boolean
+  /** The last ones of it, to whom the others write while they are away; they come at the end. */
+  readonly sleepers: number
+  /** No proxy is between them and their broker: there are too many of them. */
+  readonly isDirect?: boolean
+}
+
+export interface Member {
+  readonly no: number
+  readonly program: number
+  readonly meshNo: number
+  readonly isSleeper: boolean
+  readonly isWriting: boolean
+  readonly key: PeerKey
+}
+
+export interface PopulationSetting {
+  readonly casts: readonly Cast[]
+  readonly meshes: number
+}
+
+export interface Invited {
+  readonly meshes: readonly Mesh[]
+  readonly members: readonly Member[]
+}
+
+const FILE = join(import.meta.dirname, 'peers.ts')
+const NOTHING: Progress = { sent: 0, acked: 0, got: 0, pending: 0, online: 0, joined: 0 }
+
+/** Members of the meshes in turn, so that every program has peers of each. */
+export async function invite({ casts, meshes: count }: PopulationSetting): Promise<Invited> {
+  const members = casts.flatMap((cast, program) =>
+    Array.from({ length: cast.peers }, (_, i) => ({
+      program,
+      isSleeper: i >= cast.peers - cast.sleepers,
+      isWriting: cast.isWriting,
+    })),
+  )
+  const sizes = Array.from({ length: count }, (_, meshNo) => members.filter((_, no) => no % count === meshNo).length)
+  const meshes = await Promise.all(sizes.map((size) => generateMesh(size)))
+  const numbered = members.map((member, no): Member => {
+    const meshNo = no % count
+    return { ...member, no, meshNo, key: meshes[meshNo]!.peerKeys[Math.floor(no / count)]! }
+  })
+  return { meshes, members: numbered }
+}
+
+export interface Surroundings {
+  /** By program. */
+  readonly urls: readonly string[]
+  readonly brokerKey: PeerKey
+  readonly ledgerFiles: readonly string[]
+  readonly bodyBytes: number
+  readonly seed: number
+}
+
+export class Population {
+  readonly members: readonly Member[]
+  readonly #programs: readonly Child<Order, Answer>[]
+  readonly #latest: Progress[]
+  readonly #failed = Promise.withResolvers<never>()
+
+  private constructor(members: readonly Member[], programs: number) {
+    this.members = members
+    this.#programs = Array.from({ length: programs }, (_, i) => new Child<Order, Answer>(`Program ${i} of peers`, FILE))
+    this.#latest = this.#programs.map(() => NOTHING)
+    this.#failed.promise.catch(() => undefined) // told to whoever waits for a program
+    for (const [i, program] of this.#programs.entries())
+      program.onReply((answer) => {
+        if (answer.did === 'progress') this.#latest[i] = answer
+        if (answer.did === 'fail') this.#failed.reject(new OperatingError('peers_failed', answer.reason))
+      })
+    for (const { died } of this.#programs) died.catch((error) => this.#failed.reject(error))
+  }
+
+  static async open(invited: Invited, around: Surroundings, teardown: Teardown): Promise<Population> {
+    const { members, meshes } = invited
+    const keys = members.map(({ key }) => key)
+    const population = new Population(members, around.urls.length)
+    teardown.add({ end: () => population.#stop(), kill: () => population.#kill() })
+    const correspondents = members.map(({ no, meshNo, isWriting }) => {
+      const others = members.filter((other) => other.no !== no && other.meshNo === meshNo && other.isWriting)
+      return isWriting ? others.map((other) => other.no) : []
+    })
+    const { brokerKey, bodyBytes, seed } = around
+    await population.#all('prepare', (program) => ({
+      do: 'prepare',
+      ledgerFile: around.ledgerFiles[program]!,
+      url: around.urls[program]!,
+      roles: members
+        .filter((member) => member.program === program)
+        .map(({ no, meshNo }) => {
+          const { meshId, secrets } = meshes[meshNo]!
+          return { no, meshId, secret: secrets[Math.floor(no / meshes.length)]! }
+        }),
+      ...{ brokerKey, keys, correspondents, bodyBytes, seed: seed + program },
+    }))
+    return population
+  }
+
+  get programCount(): number {
+    return this.#programs.length
+  }
+
+  get progress(): Progress {
+    const sum = { ...NOTHING } as { -readonly [K in keyof Progress]: number }
+    for (const one of this.#latest) for (const name of Object.keys(sum) as (keyof Progress)[]) sum[name] += one[name]
+    return sum
+  }
+
+  progressOf(program: number): Progress {
+    return this.#latest[program]!
+  }
+
+  pid(program: number): number {
+    return this.#programs[program]!.pid
+  }
+
+  peersOf(programs: readonly number[]): number[] {
+    return this.members.filter(({ program }) => programs.includes(program)).map(({ no }) => no)
+  }
+
+  /** Resolves when each of them has its first session. */
+  join(members: readonly Member[]): Promise<unknown> {
+    return this.#those(members, 'join')
+  }
+
+  leave(members: readonly Member[]): Promise<unknown> {
+    return this.#those(members, 'leave')
+  }
+
+  /** Messages a second, of all programs that write. */
+  pace(perSecond: number): void {
+    const writing = new Set(this.members.filter(({ isWriting }) => isWriting).map(({ program }) => program))
+    for (const program of writing)
+      this.#programs[program]!.send({ do: 'pace', perSecond: perSecond / Math.max(1, writing.size) })
+  }
+
+  burst(words: Omit<Extract<Order, { do: 'burst' }>, 'do'>): Promise<unknown> {
+    return this.#one(this.members[words.from]!.program, { do: 'burst', ...words })
+  }
+
+  dawdle(members: readonly Member[], forMs: number): void {
+    for (const [program, peers] of byProgram(members)) this.#programs[program]!.send({ do: 'dawdle', peers, forMs })
+  }
+
+  /** Their ledgers are whole then. */
+  flush(): Promise<unknown> {
+    return this.#all('flush', () => ({ do: 'flush' }))
+  }
+
+  /** Rejects when a program failed. */
+  get failed(): Promise<never> {
+    return this.#failed.promise
+  }
+
+  #those(members: readonly Member[], what: 'join' | 'leave'): Promise<unknown> {
+    return Promise.all([...byProgram(members)].map(([program, peers]) => this.#one(program, { do: what, peers })))
+  }
+
+  #all(did: Order['do'], orderOf: (program: number) => Order): Promise<unknown> {
+    return Promise.all(this.#programs.map((_, program) => this.#one(program, orderOf(program), did)))
+  }
+
+  #one(program: number, order: Order, did: string = order.do): Promise<unknown> {
+    const child = this.#programs[program]!
+    const answered = child.nextReply((answer): answer is Answer => answer.did === did)
+    child.send(order)
+    return Promise.race([answered, this.#failed.promise])
+  }
+
+  async #stop(): Promise<void> {
+    await Promise.all(this.#programs.map((program) => program.stop()))
+  }
+
+  #kill(): void {
+    for (const program of this.#programs) program.kill()
+  }
+}
+
+function byProgram(members: readonly Member[]): Map<number, number[]> {
+  const found = new Map<number, number[]>()
+  for (const { program, no } of members) found.set(program, [...(found.get(program) ?? []), no])
+  return found
+}

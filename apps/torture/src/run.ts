@@ -1,0 +1,165 @@
+/** Runs scenarios on a stage: traffic, fault after fault, a quiet end, and the judgement. */
+
+import { peakRssMb } from '@sealpost/harness/programs/process-facts'
+import type { Teardown } from '@sealpost/harness/programs/teardown'
+import { count } from '@sealpost/harness/report/text'
+import { clockMs } from '@sealpost/sdk'
+import { OperatingError, seededRandom } from '@sealpost/std'
+import { SETTINGS } from './cluster/brokers.ts'
+import { type Measure, Stage, type StageSetting } from './cluster/stage.ts'
+import { historyOf } from './judgement/history.ts'
+import { readLedger } from './judgement/ledger.ts'
+import { type Bounds, type Line, linesOf, type Noticed, skippedLine } from './judgement/verdict.ts'
+import type { Fault, Scenario } from './scenario.ts'
+
+export interface RunOptions {
+  readonly seed: number
+  readonly measure: Measure
+  /** No fault begins after it, and a scenario that had no turn is skipped; null: each comes once, however long it takes. */
+  readonly endMs: number | null
+  readonly recoveryMs: number | null
+  readonly tell: (step: string) => void
+}
+
+export const NO_TIME = 'no time was left for it: give more --minutes'
+const PROGRESS_EVERY_MS = 10_000
+
+/** Says every ten seconds how far the messages are. */
+async function withProgress<T>(stage: Stage, phase: string, tell: (step: string) => void, work: () => Promise<T>) {
+  const show = () => {
+    const { acked, pending } = stage.population.progress
+    tell(`${phase}: ${count(acked)} messages acked, ${count(pending)} not yet`)
+  }
+  const timer = setInterval(show, PROGRESS_EVERY_MS)
+  return work().finally(() => clearInterval(timer))
+}
+
+/** Between two faults, and before the first. */
+const CALM_ACKS = { short: 100, full: 500 } as const
+
+/** On one stage, in an order that the seed chooses. */
+export async function runScenarios(
+  scenarios: readonly Scenario[],
+  setting: StageSetting,
+  options: RunOptions,
+  teardown: Teardown,
+): Promise<Line[]> {
+  const { seed, measure, tell, recoveryMs } = options
+  const stage = await Stage.open(setting, { random: seededRandom(seed), measure }, teardown)
+  const { noticed, struck } = await withProgress(stage, 'faults', tell, () => play(stage, scenarios, options))
+  tell('draining')
+  const left = await withProgress(stage, 'draining', tell, () => stage.drain())
+  await stage.population.flush()
+  const brokerRssMb = Math.max(0, ...stage.brokers.pids.map((pid) => peakRssMb(pid) ?? 0))
+  await stage.brokers.stop()
+  stage.ledger.flush()
+  const faults = [...new Set([...noticed.faults, ...(left ? [left] : []), ...stage.brokers.faults])]
+  tell('checking')
+  const history = await historyOf(readLedger(stage.ledgerFiles), await stage.postgres.leftovers())
+  const bounds: Bounds = { leaseMs: Number({ ...SETTINGS, ...setting.env }.LEASE_MS), recoveryMs }
+  const names = scenarios.map(({ name }) => name)
+  const judged = linesOf(history, names.filter((name) => struck.has(name)), { ...noticed, faults, brokerRssMb }, bounds) // biome-ignore format: one thing
+  return [...judged, ...names.filter((name) => !struck.has(name)).map((name) => skippedLine(name, NO_TIME))]
+}
+
+async function play(
+  stage: Stage,
+  scenarios: readonly Scenario[],
+  { measure, tell, endMs }: RunOptions,
+): Promise<Played> {
+  const missed = new Map<string, string>()
+  const faults: string[] = []
+  const struck = new Set<string>()
+  const journal = new Faults(stage)
+  try {
+    await stage.begin()
+    await stage.acks(CALM_ACKS[measure])
+    let no = 0
+    for (const scenario of turns(stage, scenarios, endMs)) {
+      no += 1
+      tell(`fault ${no}: ${scenario.name}`)
+      struck.add(scenario.name)
+      const sentence = await strike(scenario, stage, journal)
+      if (sentence !== null) missed.set(scenario.name, sentence)
+      await journal.recovered()
+      await stage.acks(CALM_ACKS[measure])
+    }
+  } catch (error) {
+    if (!(error instanceof OperatingError)) throw error
+    faults.push(error.message) // what is there is judged all the same
+  }
+  journal.close()
+  if (struck.size === 0) struck.add(scenarios[0]!.name) // what went wrong before the first fault is said of it
+  return { noticed: { faults, missed, brokerRssMb: null }, struck }
+}
+
+interface Played {
+  readonly noticed: Noticed
+  /** The scenarios that had a turn. */
+  readonly struck: ReadonlySet<string>
+}
+
+/** Each once, in a drawn order; then drawn ones. The first has its turn in any case, the others until the time is over. */
+function* turns(stage: Stage, scenarios: readonly Scenario[], endMs: number | null): Generator<Scenario> {
+  const waiting = [...scenarios]
+  const draw = () => waiting.splice(stage.random.below(waiting.length), 1)[0]!
+  yield draw()
+  while (endMs === null ? waiting.length > 0 : clockMs() < endMs)
+    yield waiting.length > 0 ? draw() : stage.pick(scenarios)
+}
+
+/** @returns why it hit nothing, or null */
+async function strike(scenario: Scenario, stage: Stage, journal: Faults): Promise<string | null> {
+  try {
+    await scenario.strike(stage, journal.of(scenario.name))
+    return null
+  } catch (error) {
+    if (!(error instanceof OperatingError)) throw error
+    if (error.code === 'fault_missed') return error.message
+    throw new OperatingError(error.code, `During ${scenario.name}: ${error.message}`, { cause: error })
+  }
+}
+
+/** Writes the faults down, so that what follows can be told from what they caused. */
+class Faults {
+  readonly #stage: Stage
+  #no = 0
+  #isOpen = false
+  #programs: readonly number[] = []
+  #ackedBefore: number[] = []
+
+  constructor(stage: Stage) {
+    this.#stage = stage
+  }
+
+  of(scenario: string): Fault {
+    const { population, ledger } = this.#stage
+    return {
+      begins: (programs) => {
+        this.close()
+        this.#no += 1
+        this.#isOpen = true
+        this.#programs = programs ?? [...Array(population.programCount).keys()]
+        const peers = programs ? population.peersOf(programs) : null
+        ledger.write({ atMs: clockMs(), e: 'fault', no: this.#no, scenario, peers })
+      },
+      ends: () => this.close(),
+    }
+  }
+
+  close(): void {
+    if (!this.#isOpen) return
+    this.#isOpen = false
+    const { population, ledger } = this.#stage
+    this.#ackedBefore = this.#programs.map((program) => population.progressOf(program).acked)
+    ledger.write({ atMs: clockMs(), e: 'mended', no: this.#no })
+  }
+
+  /** Somebody whom the last fault had reached has an ack again. */
+  async recovered(): Promise<void> {
+    const { population } = this.#stage
+    await this.#stage.until('those whom the fault had reached are served again', () =>
+      this.#programs.some((program, i) => population.progressOf(program).acked > this.#ackedBefore[i]!),
+    )
+  }
+}

@@ -1,0 +1,81 @@
+/** Peers that hang, are slow, never read, are away, or die of a message. */
+
+import type { Stage } from '../cluster/stage.ts'
+import type { Scenario } from '../scenario.ts'
+
+const programOf = (stage: Stage) => stage.pick(stage.writers).program
+
+export const peerStop: Scenario = {
+  name: 'peer-stop',
+  summary: 'SIGSTOP of a program of peers, and SIGCONT',
+  strike: async (stage, fault) => {
+    const program = programOf(stage)
+    const pid = stage.population.pid(program)
+    fault.begins([program])
+    process.kill(pid, 'SIGSTOP')
+    await Bun.sleep(stage.amount(1500, 8000))
+    process.kill(pid, 'SIGCONT')
+    fault.ends()
+  },
+}
+
+export const slowConsumer: Scenario = {
+  name: 'slow-consumer',
+  summary: 'the applications of a quarter of the peers take their time for each message',
+  strike: async (stage, fault) => {
+    const slow = stage.writers.filter((_, i) => i % 4 === 0)
+    fault.begins()
+    stage.population.dawdle(slow, 200)
+    await Bun.sleep(stage.amount(1500, 6000))
+    stage.population.dawdle(slow, 0)
+    fault.ends()
+  },
+}
+
+export const neverReading: Scenario = {
+  name: 'never-reading',
+  summary: 'the sockets of a program of peers are not read any more, and then again',
+  strike: async (stage, fault) => {
+    const program = programOf(stage)
+    const front = stage.brokers.fronts[program]!
+    fault.begins([program])
+    front.set({ is: 'never reading' })
+    await Bun.sleep(stage.amount(1500, 8000))
+    front.set({ is: 'up' })
+    fault.ends()
+  },
+}
+
+export const mailBomb: Scenario = {
+  name: 'mail-bomb',
+  summary: 'one peer sends thousands of messages to one that is away, which then fetches them',
+  strike: async (stage, fault) => {
+    const target = stage.pick(stage.sleepers)
+    const bomber = stage.pick(stage.writers.filter(({ meshNo }) => meshNo === target.meshNo))
+    const count = stage.amount(1000, 5000)
+    fault.begins()
+    await stage.population.burst({ from: bomber.no, to: target.no, count, kind: 'plain' })
+    fault.ends()
+    await stage.population.join([target])
+    await stage.until('it has fetched them', async () => (await stage.queuedFor(target)) < count / 100)
+    await stage.population.leave([target])
+  },
+}
+
+export const poison: Scenario = {
+  name: 'poison',
+  summary: 'messages that their recipient throws at every attempt, until they are dead letters',
+  strike: async (stage, fault) => {
+    const victim = stage.pick(stage.writers)
+    const sender = stage.pick(stage.writers.filter(({ meshNo, no }) => meshNo === victim.meshNo && no !== victim.no))
+    const count = 3
+    const before = await stage.postgres.countDead('strikes')
+    fault.begins()
+    await stage.population.burst({ from: sender.no, to: victim.no, count, kind: 'poison' })
+    fault.ends()
+    await stage.until(
+      'they are dead letters',
+      async () => (await stage.postgres.countDead('strikes')) >= before + count,
+    )
+  },
+}

@@ -1,0 +1,175 @@
+/** What left its queue unsettled: between whom, when and why. Never what. */
+import type { DeadLetterReport, DeadLetters, Me, Purged, RedriveReport } from '@sealpost/operator'
+import { redriveRefusals } from '@sealpost/operator/redrive'
+import { useState } from 'preact/hooks'
+import type { Api } from '../api.ts'
+import { useAsked } from '../asked.ts'
+import { Num, Shown, Table, useConfirm } from '../parts.tsx'
+import { bytes, count, instant, named, short } from '../words.ts'
+
+const REASONS = ['', 'strikes', 'expired', 'rejected'] as const
+
+export function DeadLettersView({ api, me }: { api: Api; me: Me }) {
+  const [reason, setReason] = useState('')
+  const [refused, setRefused] = useState<Refused>([])
+  const [asked, again] = useAsked(`dead ${reason}`, () => api.get<DeadLetters>('/dead-letters', { reason, limit: 200 }))
+  return (
+    <>
+      <div class="row">
+        <h1>Dead letters</h1>
+        <label class="inline">
+          <span class="unseen">Reason</span>
+          <select value={reason} onChange={({ currentTarget }) => setReason(currentTarget.value)}>
+            {REASONS.map((name) => (
+              <option key={name} value={name}>
+                {name || 'every reason'}
+              </option>
+            ))}
+          </select>
+        </label>
+      </div>
+      <NotRedriven refused={refused} />
+      <Shown asked={asked} isEmpty={({ deadLetters }) => deadLetters.length === 0} empty="No dead letters.">
+        {({ deadLetters }) => (
+          <Letters
+            key={reason}
+            {...{ api, me, letters: deadLetters }}
+            changed={(answer) => {
+              setRefused(answer)
+              again()
+            }}
+          />
+        )}
+      </Shown>
+    </>
+  )
+}
+
+type Refused = RedriveReport['refused']
+
+function NotRedriven({ refused }: { refused: Refused }) {
+  if (refused.length === 0) return null
+  return (
+    <div class="problem" role="alert">
+      {count(refused.length)} not redriven:
+      <ul>
+        {refused.map(({ id, reason }) => (
+          <li key={id}>
+            {id}: {redriveRefusals[reason]}
+          </li>
+        ))}
+      </ul>
+    </div>
+  )
+}
+
+interface LettersProps {
+  readonly api: Api
+  readonly me: Me
+  readonly letters: readonly DeadLetterReport[]
+  /** With those that were not redriven. */
+  readonly changed: (refused: Refused) => void
+}
+
+function Letters({ api, me, letters, changed }: LettersProps) {
+  const { ask, dialog } = useConfirm()
+  const [chosen, setChosen] = useState<ReadonlySet<number>>(new Set())
+  const mayOperate = me.scope === 'operate'
+  const there = letters.filter(({ id }) => chosen.has(id)).map(({ id }) => id)
+  const toggle = (id: number) => {
+    const next = new Set(chosen)
+    if (!next.delete(id)) next.add(id)
+    setChosen(next)
+  }
+  const done = (answer: RedriveReport | Purged) => {
+    setChosen(new Set())
+    changed('refused' in answer ? answer.refused : [])
+  }
+  const change = (what: Change) =>
+    ask({
+      title: `${WORDS[what]} ${count(there.length)}?`,
+      text:
+        what === 'redrive'
+          ? 'They go to the end of their queues for 14 days more, without their strikes. Those that can’t be redriven stay, and are listed with the reason.'
+          : 'For good: nobody can bring them back.',
+      action: WORDS[what],
+      act: () => api.post<RedriveReport | Purged>(`/dead-letters/${what}`, { ids: there }).then(done),
+    })
+  return (
+    <>
+      {mayOperate && <Changes chosen={there} all={letters.map(({ id }) => id)} choose={setChosen} change={change} />}
+      <Table
+        label="Dead letters"
+        head={[...(mayOperate ? ['Choose'] : []), 'Reason', 'From', 'To', 'Mesh', '# Attempts', '# Size', 'Died']}
+      >
+        {letters.map((letter) => (
+          <tr key={`${letter.meshId}/${letter.recipient}/${letter.id}`}>
+            {mayOperate && (
+              <td>
+                <input
+                  type="checkbox"
+                  aria-label={`Choose ${letter.id}`}
+                  checked={chosen.has(letter.id)}
+                  onChange={() => toggle(letter.id)}
+                />
+              </td>
+            )}
+            <LetterCells letter={letter} />
+          </tr>
+        ))}
+      </Table>
+      {dialog}
+    </>
+  )
+}
+
+type Change = 'redrive' | 'purge'
+/** As the commands and the interface call it. */
+const WORDS: Readonly<Record<Change, string>> = { redrive: 'Redrive', purge: 'Purge' }
+
+interface ChangesProps {
+  readonly chosen: readonly number[]
+  readonly all: readonly number[]
+  readonly choose: (ids: ReadonlySet<number>) => void
+  readonly change: (what: Change) => void
+}
+
+function Changes({ chosen, all, choose, change }: ChangesProps) {
+  const isAll = chosen.length === all.length
+  const isNone = chosen.length === 0
+  return (
+    <div class="row">
+      <button type="button" class="plain" onClick={() => choose(new Set(isAll ? [] : all))}>
+        {isAll ? 'Choose none' : 'Choose all shown'}
+      </button>
+      <button type="button" disabled={isNone} onClick={() => change('redrive')}>
+        {WORDS.redrive}
+      </button>
+      <button type="button" class="danger" disabled={isNone} onClick={() => change('purge')}>
+        {WORDS.purge}
+      </button>
+      <span class="quiet" role="status">
+        {count(chosen.length)} of {count(all.length)} chosen
+      </span>
+    </div>
+  )
+}
+
+function LetterCells({ letter }: { letter: DeadLetterReport }) {
+  return (
+    <>
+      <th scope="row">
+        {letter.reason}
+        {letter.detail && <span class="quiet sentence"> {letter.detail}</span>}
+      </th>
+      <td>{named(letter.senderName, letter.sender)}</td>
+      <td>{named(letter.recipientName, letter.recipient)}</td>
+      <td>
+        <a href={`#/meshes/${letter.meshId}`}>{letter.meshName || short(letter.meshId)}</a>
+      </td>
+      <Num>{count(letter.attempts)}</Num>
+      <Num>{bytes(letter.bytes)}</Num>
+      <td>{instant(letter.diedAtMs)}</td>
+    </>
+  )
+}

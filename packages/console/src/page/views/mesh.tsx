@@ -1,0 +1,243 @@
+/** One mesh: for whom mail waits, who belongs to it, its groups, its invites and what it keeps. */
+import type { GroupList, Invites, Me, MeshReport, PeerPage, PeerReport } from '@sealpost/operator'
+import { useState } from 'preact/hooks'
+import type { Api } from '../api.ts'
+import { useAsked } from '../asked.ts'
+import { FlowIcon, Key, MeshBadges, Num, Pager, Shown, Table, toneOf, useConfirm } from '../parts.tsx'
+import { age, count, deadCount, instant, named, plain, short } from '../words.ts'
+import { KeptView } from './kept.tsx'
+
+interface MeshProps {
+  readonly api: Api
+  readonly meshId: string
+  readonly me: Me
+}
+
+const TABS = ['Waiting', 'Peers', 'Groups', 'Invites', 'Kept'] as const
+
+export function MeshView(props: MeshProps) {
+  const { api, meshId } = props
+  const [asked] = useAsked(`mesh ${meshId}`, () => api.get<MeshReport>(`/meshes/${meshId}`), 2000)
+  const [tab, setTab] = useState<(typeof TABS)[number]>('Waiting')
+  return (
+    <Shown asked={asked}>
+      {(mesh) => (
+        <>
+          <div class="row">
+            <h1>{mesh.name || short(mesh.meshId)}</h1>
+            <MeshBadges mesh={mesh} />
+            <Key value={mesh.meshId} />
+          </div>
+          <section class={`verdict small ${toneOf(mesh)}`}>
+            <FlowIcon flow={toneOf(mesh)} />
+            <div>
+              <p role="status">{mesh.why}</p>
+              <p class="quiet">
+                {count(mesh.members)}
+                {mesh.membersAreMore ? ' or more' : ''} members · {count(mesh.sessions)} in session ·{' '}
+                {count(mesh.depth)} waiting · {deadCount(mesh)} dead letters
+              </p>
+            </div>
+          </section>
+          <div class="tabs" role="tablist" aria-label="Of this mesh">
+            {TABS.map((name) => (
+              <button
+                key={name}
+                type="button"
+                role="tab"
+                id={`tab-${name}`}
+                aria-selected={name === tab}
+                aria-controls="tab"
+                onClick={() => setTab(name)}
+              >
+                {name}
+              </button>
+            ))}
+          </div>
+          <div id="tab" role="tabpanel" aria-labelledby={`tab-${tab}`}>
+            {tab === 'Waiting' && <Waiting {...props} />}
+            {tab === 'Peers' && <Peers {...props} />}
+            {tab === 'Groups' && <GroupsOf {...props} />}
+            {tab === 'Invites' && <InvitesOf {...props} />}
+            {tab === 'Kept' && <KeptView api={api} meshId={meshId} />}
+          </div>
+        </>
+      )}
+    </Shown>
+  )
+}
+
+function Waiting(props: MeshProps) {
+  const { api, meshId } = props
+  const ask = () => api.get<PeerPage>(`/meshes/${meshId}/waiting`)
+  const [asked, again] = useAsked(`waiting ${meshId}`, ask, 2000)
+  return (
+    <Shown asked={asked} isEmpty={({ peers }) => peers.length === 0} empty="Nothing waits for anybody here.">
+      {({ peers }) => <PeerTable {...props} peers={peers} changed={again} />}
+    </Shown>
+  )
+}
+
+function Peers(props: MeshProps) {
+  const { api, meshId } = props
+  const [pages, setPages] = useState<readonly string[]>([])
+  const after = pages.at(-1)
+  const ask = () => api.get<PeerPage>(`/meshes/${meshId}/peers`, { after })
+  const [asked, again] = useAsked(`peers ${meshId} ${after}`, ask)
+  return (
+    <Shown asked={asked} isEmpty={({ peers }) => peers.length === 0} empty="Nobody belongs to this mesh yet.">
+      {({ peers, next }) => (
+        <>
+          <PeerTable {...props} peers={peers} changed={again} />
+          <Pager pages={pages} turn={setPages} next={next} />
+        </>
+      )}
+    </Shown>
+  )
+}
+
+const PEER_HEAD = ['Name', 'Status', '# Waiting', '# Oldest', '# Unsettled', 'Takes mail from', 'Key', '']
+
+function PeerTable({
+  api,
+  meshId,
+  me,
+  peers,
+  changed,
+}: MeshProps & { peers: readonly PeerReport[]; changed: () => void }) {
+  const { ask, dialog } = useConfirm()
+  const revoke = (peer: PeerReport) =>
+    ask({
+      title: `Revoke ${named(peer.name, peer.peerKey)}?`,
+      text: 'Its membership and those of its devices end for good, and its sessions at once. Its key can never be enrolled again.',
+      action: 'Revoke',
+      act: () => api.post(`/meshes/${meshId}/peers/${peer.peerKey}/revoke`).then(changed),
+    })
+  return (
+    <>
+      <Table label="Peers" head={PEER_HEAD}>
+        {peers.map((peer) => (
+          <tr key={peer.peerKey}>
+            <th scope="row">
+              {named(peer.name, peer.peerKey)}{' '}
+              <span class="quiet">{peer.kind === 'peer' ? roleOf(peer) : peer.kind}</span>
+            </th>
+            <td>
+              <span class={`status ${peer.status}`}>{peer.status === 'dnd' ? 'do not disturb' : peer.status}</span>
+              {peer.reason && peer.reason !== 'away' && <div class="why">{plain(peer.reason)}</div>}
+              {peer.status === 'away' && <LastSession of={peer} />}
+            </td>
+            <Num>{count(peer.depth)}</Num>
+            <Num>{age(peer.oldestAgeMs)}</Num>
+            <Num>{count(peer.unsettled)}</Num>
+            <td>{consentOf(peer)}</td>
+            <td>
+              <Key value={peer.peerKey} />
+            </td>
+            <td class="end">
+              {me.scope === 'operate' && peer.kind !== 'pool' && peer.status !== 'revoked' && (
+                <button
+                  type="button"
+                  class="danger small"
+                  onClick={() => revoke(peer)}
+                  aria-label={`Revoke ${named(peer.name, peer.peerKey)}`}
+                >
+                  Revoke
+                </button>
+              )}
+            </td>
+          </tr>
+        ))}
+      </Table>
+      {dialog}
+    </>
+  )
+}
+
+/** Away is who has no session here: on which shard the last one was, and since when, is known of all. */
+function LastSession({ of: { lastSeen } }: { of: PeerReport }) {
+  if (!lastSeen) return <div class="quiet">never here</div>
+  return (
+    <div class="quiet" title={`Its last session began ${instant(lastSeen.sinceMs)}`}>
+      last at {short(lastSeen.shard)}
+    </div>
+  )
+}
+
+const roleOf = ({ role }: PeerReport): string => (role === 'admin' ? 'admin' : '')
+
+function consentOf({ consent: { policy, allowed, blocked } }: PeerReport): string {
+  const whom = policy === 'open' ? 'everybody' : `${count(allowed)} contacts`
+  return blocked > 0 ? `${whom}, ${count(blocked)} blocked` : whom
+}
+
+function GroupsOf({ api, meshId }: MeshProps) {
+  const [asked] = useAsked(`groups ${meshId}`, () => api.get<GroupList>(`/meshes/${meshId}/groups`))
+  return (
+    <Shown asked={asked} isEmpty={({ groups }) => groups.length === 0} empty="No groups and no pools.">
+      {({ groups }) => (
+        <Table label="Groups and pools" head={['Kind', 'Owner', '# Members', '# Epoch', 'Is', 'ID']}>
+          {groups.map((group) => (
+            <tr key={group.id}>
+              <th scope="row">{group.kind}</th>
+              <td>{named(group.ownerName, group.owner)}</td>
+              <Num>{group.members === null ? '–' : count(group.members)}</Num>
+              <Num>{group.isOver ? '–' : count(group.epoch)}</Num>
+              <td>{group.isOver ? 'over' : 'going on'}</td>
+              <td>
+                <Key value={group.id} />
+              </td>
+            </tr>
+          ))}
+        </Table>
+      )}
+    </Shown>
+  )
+}
+
+function InvitesOf({ api, meshId, me }: MeshProps) {
+  const { ask, dialog } = useConfirm()
+  const [asked, again] = useAsked(`invites ${meshId}`, () => api.get<Invites>(`/meshes/${meshId}/invites`))
+  const revoke = (inviteId: string) =>
+    ask({
+      title: `Revoke the invite ${short(inviteId)}?`,
+      text: 'It lets nobody in any more. Those it let in stay.',
+      action: 'Revoke',
+      act: () => api.post(`/meshes/${meshId}/invites/${inviteId}/revoke`).then(again),
+    })
+  return (
+    <>
+      <Shown
+        asked={asked}
+        isEmpty={({ invites }) => invites.length === 0}
+        empty="No invite was used or revoked yet. One that was only made is known to nobody here."
+      >
+        {({ invites }) => (
+          <Table label="Invites" head={['Issuer', 'Used', 'Until', 'Is', 'ID', '']}>
+            {invites.map((invite) => (
+              <tr key={invite.inviteId}>
+                <th scope="row">{invite.issuer ? named(invite.issuerName, invite.issuer) : '–'}</th>
+                <td>
+                  {count(invite.uses)} of {invite.usesMax === null ? '?' : count(invite.usesMax)}
+                </td>
+                <td>{instant(invite.notAfterMs)}</td>
+                <td>{invite.revokedAtMs === null ? 'good' : 'revoked'}</td>
+                <td>
+                  <Key value={invite.inviteId} />
+                </td>
+                <td class="end">
+                  {me.scope === 'operate' && invite.revokedAtMs === null && (
+                    <button type="button" class="danger small" onClick={() => revoke(invite.inviteId)}>
+                      Revoke
+                    </button>
+                  )}
+                </td>
+              </tr>
+            ))}
+          </Table>
+        )}
+      </Shown>
+      {dialog}
+    </>
+  )
+}

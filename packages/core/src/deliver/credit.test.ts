@@ -1,0 +1,230 @@
+import { ANY_ID } from '@sealpost/protocol'
+import { type DeliveryId, ID_BLOCK, type PeerNo } from '@sealpost/std'
+import { expect, test } from 'vitest'
+import { Credit } from './credit.ts'
+
+const id = (n: number) => n as DeliveryId
+const WINDOW = { count: 4, byteCount: 1000 }
+const LEASE_MS = 30_000
+const ANN = 1 as PeerNo
+const BOB = 2 as PeerNo
+const LIMITS = { leaseMs: LEASE_MS, isInsertLeaseOn: true }
+const born = { hadBirth: true, waitsFrom: null, byteCount: 10, priority: 1 }
+const stored = { hadBirth: false, waitsFrom: 0, byteCount: 10, priority: 1 }
+/** Where the queue stood when a claim began. */
+const AT = { moment: 1, lastId: 0, nowMs: 0 }
+const ANY = { ids: ANY_ID, priorityMax: 2, virtualTimes: [0, 0, 0], collected: [] }
+
+/** A session whose first claim found nothing. */
+function caughtUp(window = WINDOW): Credit {
+  const credit = new Credit(window, LIMITS)
+  expect(credit.startClaim(AT)).toEqual({ ...window, ...ANY })
+  credit.claimAnswered({ mayHaveMore: false })
+  return credit
+}
+
+const push = (credit: Credit, n: number, more: { byteCount?: number; pushedAtMs?: number } = {}) =>
+  credit.pushed(id(n), {
+    priority: 1,
+    pushedAtMs: 0,
+    byteCount: 10,
+    receiptTo: null,
+    isParked: false,
+    isLapsed: false,
+    ...more,
+  })
+
+test('nothing is born leased before a claim found the queue empty', () => {
+  expect(new Credit(WINDOW, LIMITS).admitAppend(ANN, 10)).toBe(false)
+  expect(caughtUp().admitAppend(ANN, 10)).toBe(true)
+})
+
+test('with birth leases off, nothing is born leased', () => {
+  const credit = new Credit(WINDOW, { ...LIMITS, isInsertLeaseOn: false })
+  credit.startClaim(AT)
+  credit.claimAnswered({ mayHaveMore: false })
+  expect(credit.admitAppend(ANN, 10)).toBe(false)
+})
+
+test('after an envelope without a birth lease none of its sender is born until a claim has taken it', () => {
+  const credit = caughtUp({ count: 1, byteCount: 1000 })
+  expect(credit.admitAppend(ANN, 10)).toBe(true)
+  expect(credit.admitAppend(ANN, 10)).toBe(false) // no credit left
+  credit.appendAnswered(ANN, born)
+  expect(credit.admitAppend(ANN, 10)).toBe(false) // the second one is still on its way
+  credit.appendAnswered(ANN, stored)
+  credit.appendAnswered(ANN, stored)
+  expect(credit.admitAppend(ANN, 10)).toBe(false) // both wait in the queue
+  credit.appendAnswered(ANN, stored)
+  expect(credit.startClaim(AT)).not.toBeNull()
+  credit.resize(100)
+  expect(credit.admitAppend(ANN, 10)).toBe(false) // a claim may hold them
+  credit.appendAnswered(ANN, { ...stored, waitsFrom: null })
+  credit.claimAnswered({ mayHaveMore: false })
+  expect(credit.admitAppend(ANN, 10)).toBe(true)
+})
+
+test('mail of one sender that waits keeps no other sender from birth leases', () => {
+  const credit = caughtUp({ count: 1, byteCount: 1000 })
+  credit.admitAppend(ANN, 10)
+  expect(credit.admitAppend(ANN, 10)).toBe(false)
+  credit.appendAnswered(ANN, { ...stored, waitsFrom: 9 })
+  credit.resize(100)
+  expect(credit.admitAppend(BOB, 10)).toBe(true)
+  expect(credit.hasInsertLeases(BOB)).toBe(true)
+  expect(credit.startClaim(AT)).not.toBeNull()
+  expect(credit.admitAppend(BOB, 10)).toBe(true)
+})
+
+test('a claim for anything that may wait keeps every sender from birth leases', () => {
+  const credit = caughtUp({ count: 100, byteCount: 1000 })
+  credit.noticeBacklog()
+  expect(credit.admitAppend(ANN, 10)).toBe(false)
+  expect(credit.startClaim(AT)).not.toBeNull()
+  expect(credit.admitAppend(BOB, 10)).toBe(false)
+  credit.claimAnswered({ mayHaveMore: true })
+  expect(credit.admitAppend(BOB, 10)).toBe(false)
+})
+
+test('one claim is in flight at most', () => {
+  const credit = caughtUp()
+  credit.noticeBacklog()
+  expect(credit.startClaim(AT)).toEqual({ ...WINDOW, ...ANY })
+  credit.noticeBacklog()
+  expect(credit.startClaim(AT)).toBeNull()
+})
+
+test('what arrives while a claim is in flight asks for another one', () => {
+  const credit = new Credit(WINDOW, LIMITS)
+  credit.startClaim(AT)
+  credit.noticeBacklog()
+  credit.claimAnswered({ mayHaveMore: false })
+  expect(credit.startClaim(AT)).toEqual({ ...WINDOW, ...ANY })
+})
+
+test('unsettled deliveries fill the window, in number and in bytes', () => {
+  const byCount = caughtUp()
+  for (let n = 1; n <= 4; n++) push(byCount, n)
+  expect(byCount.admitAppend(ANN, 10)).toBe(false)
+  const byBytes = caughtUp()
+  push(byBytes, 1, { byteCount: 1000 })
+  expect(byBytes.admitAppend(ANN, 10)).toBe(false)
+  byBytes.noticeBacklog()
+  expect(byBytes.startClaim(AT)).toBeNull()
+  expect(byBytes.settled(id(1))).toMatchObject({ byteCount: 1000 })
+  expect(byBytes.settled(id(1))).toBeUndefined()
+})
+
+test('pushed again it counts once', () => {
+  const credit = caughtUp()
+  for (let time = 0; time < 10; time++) push(credit, 1)
+  credit.noticeBacklog()
+  expect(credit.startClaim(AT)).toEqual({ count: 3, byteCount: 990, ...ANY })
+})
+
+test('a full window of lapsed leases does not stop a session for ever, and can still be settled', () => {
+  const credit = caughtUp()
+  for (let n = 1; n <= 4; n++) push(credit, n)
+  credit.lapse(0, -LEASE_MS)
+  credit.noticeBacklog()
+  expect(credit.startClaim(AT)).toBeNull()
+  credit.lapse(1, -LEASE_MS)
+  expect(credit.startClaim(AT)).toEqual({ ...WINDOW, ...ANY })
+  expect(credit.settled(id(1))).toMatchObject({ priority: 1 })
+  push(credit, 2)
+  credit.claimAnswered({ mayHaveMore: true })
+  expect(credit.startClaim(AT)).toEqual({ count: 3, byteCount: 990, ...ANY })
+})
+
+test('a lapsed delivery that never came back is forgotten', () => {
+  const credit = caughtUp()
+  push(credit, 1)
+  credit.lapse(1, 1)
+  expect(credit.settled(id(1))).toBeUndefined()
+})
+
+test('while a fence is under way nothing is claimed or born', () => {
+  const credit = caughtUp()
+  expect(credit.startFence()).toBe(true)
+  expect(credit.startFence()).toBe(false)
+  expect(credit.admitAppend(ANN, 10)).toBe(false)
+  expect(credit.startClaim(AT)).toBeNull()
+  credit.fenceAnswered()
+  credit.appendAnswered(ANN, { ...stored, waitsFrom: null })
+  expect(credit.startClaim(AT)).toEqual({ ...WINDOW, ...ANY })
+})
+
+test('a congested socket gets nothing', () => {
+  const credit = caughtUp()
+  credit.isCongested = true
+  credit.noticeBacklog()
+  expect(credit.startClaim(AT)).toBeNull()
+  expect(credit.admitAppend(ANN, 10)).toBe(false)
+})
+
+test('credit of nothing claims nothing; a smaller window counts from then on', () => {
+  const credit = new Credit({ count: 0, byteCount: 1000 }, LIMITS)
+  expect(credit.startClaim(AT)).toBeNull()
+  credit.resize(2)
+  expect(credit.startClaim(AT)).toEqual({ count: 2, byteCount: 1000, ...ANY })
+})
+
+const known = (knownSinceTick: number) => ({ knownSinceTick })
+
+test('what a look into the whole queue has seen, later looks may leave out', () => {
+  const credit = new Credit(WINDOW, LIMITS)
+  credit.startClaim({ moment: 5, lastId: 70, nowMs: 0 })
+  expect(credit.scannedUpTo(known(4), 0)).toBe(0) // not before it came back
+  credit.claimAnswered({ mayHaveMore: false })
+  expect(credit.scannedUpTo(known(4), 0)).toBe(70)
+  expect(credit.scannedUpTo(known(6), 0)).toBe(0) // what it sent through another shard may have come since
+})
+
+test.each(['brought all it may', 'was cut short by a fence', 'went before something was given back'])(
+  'a look that %s has seen nothing',
+  (how) => {
+    const credit = new Credit(WINDOW, LIMITS)
+    credit.startClaim({ moment: 5, lastId: 70, nowMs: 0 })
+    credit.claimAnswered({ mayHaveMore: how.startsWith('brought') })
+    if (how.startsWith('was')) credit.startFence()
+    if (how.startsWith('went')) credit.returned()
+    expect(credit.scannedUpTo(known(4), 0)).toBe(0)
+  },
+)
+
+test('a lease that may soon lapse ends what was seen', () => {
+  const credit = caughtUp({ count: 100, byteCount: 1000 })
+  credit.noticeBacklog()
+  credit.startClaim({ moment: 5, lastId: 70, nowMs: 0 })
+  push(credit, 60)
+  credit.claimAnswered({ mayHaveMore: false })
+  expect(credit.scannedUpTo(known(4), LEASE_MS / 2 - 1)).toBe(70)
+  expect(credit.scannedUpTo(known(4), LEASE_MS / 2)).toBe(0)
+})
+
+/** With mail of ANN waiting under these ids. */
+function waitingFor(...ids: number[]): Credit {
+  const credit = caughtUp({ count: 1, byteCount: 1000 })
+  credit.admitAppend(ANN, 10)
+  for (const _ of ids) credit.admitAppend(ANN, 10)
+  credit.appendAnswered(ANN, born)
+  for (const waitsFrom of ids) credit.appendAnswered(ANN, { ...stored, waitsFrom })
+  credit.resize(100)
+  return credit
+}
+
+test('a claim for what is known to wait asks for those ids, and leaves other senders their birth leases', () => {
+  const credit = waitingFor(9, 12)
+  expect(credit.startClaim(AT)).toMatchObject({ ids: { from: 9, to: 12 } })
+  expect([ANN, BOB].map((sender) => credit.mayBring(sender))).toEqual([true, false])
+  expect(credit.admitAppend(BOB, 10)).toBe(true)
+})
+
+test.each([
+  ['an id nobody was told', [9, 0]],
+  ['ids of two blocks', [9, ID_BLOCK + 9]],
+])('a claim for %s looks everywhere, and may bring mail of anybody', (_, ids) => {
+  const credit = waitingFor(...ids)
+  expect(credit.startClaim(AT)).toMatchObject(ANY)
+  expect(credit.mayBring(BOB)).toBe(true)
+})

@@ -1,0 +1,258 @@
+/** Commits and claims are answered in either order; what one sender says is pushed in the order of ids. */
+import { ALONE_AFTER_ATTEMPTS, ANY_ID, type Claimed, type Delivery } from '@sealpost/protocol'
+import type { DeliveryId, PeerNo } from '@sealpost/std'
+import { describe, expect, test } from 'vitest'
+import { idOf, keyOf, MESH, memberOf, sendOf, world } from '../test/testing-world.ts'
+
+const deliveryOf = (n: number): Delivery => ({
+  id: n as DeliveryId,
+  envelopeId: idOf(n),
+  sender: keyOf(1),
+  priority: 1,
+  attempt: 1,
+  enqueuedAtMs: 0,
+  envelope: new Uint8Array(50),
+  terms: null,
+  body: null,
+})
+const claimedOf = (...numbers: number[]): Extract<Claimed, { status: 'claimed' }> => ({
+  status: 'claimed',
+  deliveries: numbers.map(deliveryOf),
+  hasMore: false,
+})
+const storedAs = (n: number, isLeased: boolean) => ({
+  outcomes: [{ status: 'stored', id: n as DeliveryId, isLeased, isExpected: true } as const],
+  enqueuedAtMs: 0,
+})
+
+/** Peer 2 enters, and its first claim finds nothing. */
+function enterCaughtUp({ engine, wants, enter }: ReturnType<typeof world>): void {
+  wants.length = 0
+  enter(2)
+  const [first] = wants.splice(0)
+  engine.claimed([{ want: first!, claimed: claimedOf() }])
+}
+
+test('what is born leased waits for a claim that holds older mail of its sender, stored before the recipient came', () => {
+  const at = world()
+  const { engine, appends, wants, send, pushed } = at
+  send(sendOf(1, 2))
+  engine.resolved(1, [keyOf(2)], [memberOf(2)])
+  const [older] = appends.splice(0)
+  enterCaughtUp(at)
+  send(sendOf(2, 2))
+  const [newer] = appends.splice(0)
+  expect(newer!.insertLeaseEpoch).toBe(2)
+  engine.committed([older!], storedAs(1, false))
+  const [want] = wants.splice(0)
+  engine.committed([newer!], storedAs(2, true))
+  expect(pushed()).toEqual([])
+  engine.claimed([{ want: want!, claimed: claimedOf(1) }])
+  expect(pushed()).toEqual([1, 2])
+})
+
+test('what is born leased waits for a claim that a hint began', () => {
+  const at = world()
+  const { engine, appends, wants, send, pushed } = at
+  enterCaughtUp(at)
+  send(sendOf(2, 2))
+  engine.hints.wake(MESH, 2 as PeerNo)
+  const [want] = wants.splice(0)
+  engine.committed(appends.splice(0), storedAs(2, true))
+  engine.claimed([{ want: want!, claimed: claimedOf(1) }])
+  expect(pushed()).toEqual([1, 2])
+})
+
+test('what a claim brings waits for what its sender has born leased before it', () => {
+  const at = world()
+  const { engine, appends, wants, send, pushed } = at
+  enterCaughtUp(at)
+  send(sendOf(1, 2))
+  engine.hints.wake(MESH, 2 as PeerNo)
+  const [want] = wants.splice(0)
+  engine.claimed([{ want: want!, claimed: claimedOf(2) }])
+  expect(pushed()).toEqual([])
+  engine.committed(appends.splice(0), storedAs(1, true))
+  expect(pushed()).toEqual([1, 2])
+})
+
+test('nothing is born leased behind a claim that brought less than it picked, until the next claim', () => {
+  const { engine, appends, wants, send, enter, pushed } = world()
+  wants.length = 0
+  enter(2)
+  const [first] = wants.splice(0)
+  engine.claimed([{ want: first!, claimed: { ...claimedOf(1), hasMore: true } }])
+  send(sendOf(9, 2))
+  expect(appends.splice(0)).toMatchObject([{ insertLeaseEpoch: 0 }])
+  const [next] = wants.splice(0)
+  expect(next).toMatchObject({ ids: ANY_ID })
+  engine.claimed([{ want: next!, claimed: claimedOf(2, 3) }])
+  expect(pushed()).toEqual([1, 2, 3])
+})
+
+test('what a claim brings again is pushed again only to one that may have lost it', () => {
+  const at = world()
+  const { engine, appends, wants, send, pushed } = at
+  enterCaughtUp(at)
+  const claimAgainAt = (ms: number) => {
+    engine.advance(ms)
+    engine.hints.wake(MESH, 2 as PeerNo)
+    engine.claimed(wants.splice(0).map((want) => ({ want, claimed: claimedOf(1, 2) })))
+  }
+  send(sendOf(1, 2))
+  engine.committed(appends.splice(0), storedAs(1, true))
+  claimAgainAt(1_000) // with the database's clock set
+  expect(pushed()).toEqual([1, 2])
+  claimAgainAt(40_000)
+  expect(pushed()).toEqual([1, 2, 1, 2])
+})
+
+test.each([
+  ['had it for long, and a ping behind it was answered', 5_000, 20_000, [2]],
+  ['had it for long, as far as is known: no ping behind it was answered', null, 20_000, []],
+  ['had it for a moment', 5_000, 7_000, []],
+])('a recipient that leaves and %s', (_, pongAtMs, leftAtMs, struck) => {
+  const at = world({ heartbeatMs: 4_000 })
+  const { engine, appends, send, pushed, failedAttempts } = at
+  enterCaughtUp(at)
+  send(sendOf(2, 2), sendOf(3, 2))
+  const [first, second] = appends.splice(0)
+  engine.committed([first!, second!], {
+    outcomes: [2, 3].map(
+      (id) => ({ status: 'stored', id: id as DeliveryId, isLeased: true, isExpected: true }) as const,
+    ),
+    enqueuedAtMs: 0,
+  })
+  expect(pushed()).toEqual([2, 3])
+  engine.advance(4_500)
+  engine.tick()
+  engine.advance(pongAtMs ?? 5_000)
+  if (pongAtMs !== null) engine.ponged(2)
+  engine.advance(leftAtMs)
+  engine.closed(2)
+  expect(failedAttempts.map(({ id }) => id)).toEqual(struck)
+})
+
+const LIMITED = { rate: { perSecond: 200, burst: 400 } }
+const idsFrom = (first: number, count: number) => Array.from({ length: count }, (_, i) => (first + i) as DeliveryId)
+
+test('who goes on settling what it does not hold is shown out, and one window of it is harmless', () => {
+  const at = world(LIMITED)
+  enterCaughtUp(at)
+  const settle = () => at.engine.received(2, { type: 'settle', ids: idsFrom(1, 1000) })
+  for (let i = 0; i < 20; i++) settle()
+  expect(at.closes).toEqual([])
+  settle()
+  expect(at.closes).toEqual([[2, 'rate_exceeded']])
+})
+
+test.each([
+  ['retry', { type: 'retry', items: idsFrom(1, 1000).map((id) => ({ id, afterMs: 0 })) }],
+  ['reject', { type: 'reject', items: idsFrom(1, 1000).map((id) => ({ id, reason: '' })) }],
+  ['extend', { type: 'extend', ids: idsFrom(1, 1000), forMs: 1000 }],
+] as const)('a flood of %s ends the session', (_, frame) => {
+  const at = world(LIMITED)
+  enterCaughtUp(at)
+  for (let i = 0; i < 25; i++) at.engine.received(2, { ...frame } as never)
+  expect(at.closes).toEqual([[2, 'rate_exceeded']])
+})
+
+test('what is given back faster than the rate comes back later, each one after the other, also in another session', () => {
+  const at = world(LIMITED)
+  const { engine, wants, retries } = at
+  let next = 1
+  const giveBack = (count: number) => {
+    for (let given = 0; given < count; given += 10) {
+      const numbers = idsFrom(next, 10) as number[]
+      next += 10
+      engine.hints.wake(MESH, 2 as PeerNo)
+      engine.claimed([{ want: wants.splice(0).at(-1)!, claimed: claimedOf(...numbers) }])
+      engine.received(2, { type: 'retry', items: numbers.map((id) => ({ id: id as DeliveryId, afterMs: 0 })) })
+    }
+  }
+  enterCaughtUp(at)
+  giveBack(2000)
+  expect(new Set(retries.map(({ afterMs }) => afterMs))).toEqual(new Set([100]))
+  giveBack(100)
+  expect(retries.at(-1)!.afterMs).toBe(1000)
+  engine.closed(2)
+  enterCaughtUp(at)
+  giveBack(100)
+  expect(retries.at(-1)!.afterMs).toBe(2000)
+  engine.advance(3000)
+  giveBack(10)
+  expect(retries.at(-1)!.afterMs).toBe(100)
+})
+
+describe('a delivery that was often attempted', () => {
+  const suspect = { ...deliveryOf(1), attempt: ALONE_AFTER_ATTEMPTS + 1 }
+
+  /** Peer 2 enters, and is pushed it alone. */
+  function pushedAlone() {
+    const at = world()
+    at.wants.length = 0
+    at.enter(2)
+    const [want] = at.wants.splice(0)
+    at.engine.claimed([{ want: want!, claimed: { status: 'claimed', deliveries: [suspect], hasMore: true } }])
+    expect(at.pushed()).toEqual([1])
+    return at
+  }
+
+  test('gets a strike when the connection of its recipient breaks off at once', () => {
+    const { engine, failedAttempts } = pushedAlone()
+    engine.closed(2)
+    expect(failedAttempts.map(({ id }) => id)).toEqual([1])
+  })
+
+  test('gets none when it is settled, nor does anything pushed after it', () => {
+    const { engine, failedAttempts, wants } = pushedAlone()
+    engine.received(2, { type: 'settle', ids: [1 as DeliveryId] })
+    engine.claimed([{ want: wants.splice(0)[0]!, claimed: claimedOf(2) }])
+    engine.closed(2)
+    expect(failedAttempts).toEqual([])
+  })
+
+  test('gets the strike when others are with its recipient, and they get none, however long they took', () => {
+    const { engine, wants, failedAttempts, enter } = world()
+    wants.length = 0
+    enter(2)
+    engine.claimed([{ want: wants.splice(0)[0]!, claimed: { ...claimedOf(3), hasMore: true } }])
+    for (let atMs = 5_000; atMs <= 40_000; atMs += 5_000) {
+      engine.advance(atMs)
+      engine.tick()
+      for (const socket of [1, 2]) engine.ponged(socket)
+    }
+    engine.claimed(
+      wants.splice(0).map((want) => ({ want, claimed: { status: 'claimed', deliveries: [suspect], hasMore: false } })),
+    )
+    engine.closed(2)
+    expect(failedAttempts.map(({ id }) => id)).toEqual([1])
+  })
+
+  test('gets a strike when its recipient falls silent, or comes again before its former session has ended', () => {
+    const silent = pushedAlone()
+    for (let atMs = 10_000; atMs <= 120_000; atMs += 10_000) {
+      silent.engine.advance(atMs)
+      silent.engine.tick()
+    }
+    expect(silent.failedAttempts.map(({ id }) => id)).toEqual([1])
+
+    const superseded = pushedAlone()
+    superseded.enter(2, 12)
+    expect(superseded.failedAttempts.map(({ id }) => id)).toEqual([1])
+  })
+
+  test('keeps others back until it is settled, or its recipient has had it for a while', () => {
+    const { engine, wants, appends, send } = pushedAlone()
+    engine.hints.wake(MESH, 2 as PeerNo)
+    expect(wants).toEqual([])
+    send(sendOf(9, 2))
+    expect(appends.splice(0)).toMatchObject([{ insertLeaseEpoch: 0 }])
+    for (let atMs = 20_000; atMs <= 60_000; atMs += 20_000) {
+      engine.advance(atMs)
+      engine.tick()
+      engine.ponged(2)
+    }
+    expect(wants).toHaveLength(1)
+  })
+})

@@ -1,0 +1,182 @@
+/** What waits to be sent to one session, and the frames it goes in: as few as their limits allow. */
+import {
+  BATCH_MAX,
+  type Delivery,
+  FRAME_BYTES_MAX,
+  type FrameOf,
+  LOOKUP_MAX,
+  type NackCode,
+  NO_THREAD,
+  PRIORITIES,
+  type ReceiptEvent,
+  type ServerFrame,
+  type Terms,
+} from '@sealpost/protocol'
+import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
+
+type PushItem = FrameOf<'push'>['deliveries'][number]
+type WithTerms = FrameOf<'pushWith'>['deliveries'][number]
+type WithBody = FrameOf<'pushBody'>['deliveries'][number]
+type Pushed = PushItem | WithTerms | WithBody
+type EphemeralItem = FrameOf<'whispered'>['items'][number]
+export type PresenceItem = FrameOf<'presence'>['peers'][number]
+
+/** An attempt has two bytes on the wire. */
+const ATTEMPT_MAX = 0xffff
+/** A frame that carries envelopes is bounded in bytes too (base64 in the readable form makes them a third longer). */
+const CARRIED_BYTES = FRAME_BYTES_MAX / 2
+const ITEM_BYTES = 192
+
+export class Outgoing {
+  private acks: FrameOf<'ack'>['items'] = []
+  private nacks: FrameOf<'nack'>['items'] = []
+  /** Told apart by what they have beside; the order of all of them is the order they were pushed in. */
+  private deliveries: Pushed[] = []
+  private receipts: FrameOf<'receipts'>['items'] = []
+  private ephemeral: EphemeralItem[] = []
+  private ephemeralNacks: FrameOf<'unheard'>['items'] = []
+  private presences = new Map<string, PresenceItem>()
+  private rotatedKeys = new Set<PeerKey>()
+
+  ack(envelopeId: EnvelopeId, isDuplicate: boolean): void {
+    this.acks.push({ envelopeId, isDuplicate })
+  }
+
+  nack(envelopeId: EnvelopeId, code: NackCode, retryAfterMs: Millis): void {
+    this.nacks.push({ envelopeId, code, retryAfterMs })
+  }
+
+  push(delivery: Delivery, terms: Terms | null): void {
+    const push = itemOf(delivery)
+    this.deliveries.push(terms ? { push, terms } : push)
+  }
+
+  pushBody(delivery: Delivery, body: Uint8Array, terms: Terms | null): void {
+    this.deliveries.push({ push: itemOf(delivery), terms: terms ?? NO_TERMS, body })
+  }
+
+  receipt({ id, envelopeId, sender, enqueuedAtMs }: Delivery, event: ReceiptEvent): void {
+    this.receipts.push({ id, envelopeId, recipient: sender, event, atMs: enqueuedAtMs })
+  }
+
+  pushEphemeral(item: EphemeralItem): void {
+    this.ephemeral.push(item)
+  }
+
+  nackEphemeral(envelopeId: EnvelopeId, code: NackCode): void {
+    this.ephemeralNacks.push({ envelopeId, code })
+  }
+
+  /** The newest of a peer counts. */
+  presence(item: PresenceItem): void {
+    this.presences.set(item.peer, item)
+  }
+
+  boxKeyRotated(peer: PeerKey): void {
+    this.rotatedKeys.add(peer)
+  }
+
+  /** Without news: a socket that is full gets them later, and of each peer only the newest. */
+  takeFrames({ withNews } = { withNews: true }): ServerFrame[] {
+    const frames: ServerFrame[] = []
+    if (this.acks.length > 0) {
+      for (const items of chunks(this.acks)) frames.push({ type: 'ack', items })
+      this.acks = []
+    }
+    if (this.nacks.length > 0) {
+      for (const items of chunks(this.nacks)) frames.push({ type: 'nack', items })
+      this.nacks = []
+    }
+    if (this.deliveries.length > 0) this.takePushes(frames)
+    if (this.receipts.length + this.ephemeral.length + this.ephemeralNacks.length > 0) this.takeRare(frames)
+    if (withNews && this.presences.size + this.rotatedKeys.size > 0) this.takeNews(frames)
+    return frames
+  }
+
+  private takePushes(frames: ServerFrame[]): void {
+    if (this.deliveries.length === 1) frames.push(frameOf(this.deliveries))
+    else for (const run of runs(this.deliveries)) for (const some of carried(run, sizeOf)) frames.push(frameOf(some))
+    this.deliveries = []
+  }
+
+  private takeRare(frames: ServerFrame[]): void {
+    for (const items of chunks(this.receipts)) frames.push({ type: 'receipts', items })
+    for (const items of carried(this.ephemeral, sizeOf)) frames.push({ type: 'whispered', items })
+    for (const items of chunks(this.ephemeralNacks)) frames.push({ type: 'unheard', items })
+    this.receipts = []
+    this.ephemeral = []
+    this.ephemeralNacks = []
+  }
+
+  private takeNews(frames: ServerFrame[]): void {
+    const presences = [...this.presences.values()]
+    for (const peers of chunks(presences)) frames.push({ type: 'presence', peers, isSnapshot: false })
+    for (const peers of pieces([...this.rotatedKeys], LOOKUP_MAX)) frames.push({ type: 'rebound', peers })
+    this.presences.clear()
+    this.rotatedKeys.clear()
+  }
+}
+
+const NO_TERMS: Terms = { receipts: 'none', thread: NO_THREAD, hops: 0, noAutoReply: false }
+
+function itemOf(delivery: Delivery): PushItem {
+  return {
+    id: delivery.id,
+    envelopeId: delivery.envelopeId,
+    sender: delivery.sender,
+    priority: PRIORITIES[delivery.priority]!,
+    attempt: Math.min(delivery.attempt, ATTEMPT_MAX),
+    enqueuedAtMs: delivery.enqueuedAtMs,
+    envelope: delivery.envelope,
+  }
+}
+
+type Kind = 'push' | 'pushWith' | 'pushBody'
+const kindOf = (item: Pushed): Kind => ('body' in item ? 'pushBody' : 'terms' in item ? 'pushWith' : 'push')
+
+/** `runs` has put one kind together. */
+const frameOf = (run: Pushed[]) => ({ type: kindOf(run[0]!), deliveries: run }) as ServerFrame
+
+function sizeOf(item: Pushed | EphemeralItem): number {
+  if ('envelope' in item) return item.envelope.length + ITEM_BYTES
+  return item.push.envelope.length + ITEM_BYTES + ('body' in item ? item.body.length : 0)
+}
+
+/** Neighbours of one kind; all of them, when none has anything beside. */
+function runs(items: Pushed[]): Pushed[][] {
+  if (items.every((item) => kindOf(item) === 'push')) return [items]
+  const result: Pushed[][] = []
+  for (const item of items) {
+    const last = result.at(-1)
+    if (last && kindOf(last[0]!) === kindOf(item)) last.push(item)
+    else result.push([item])
+  }
+  return result
+}
+
+export const chunks = <T>(items: T[]): T[][] => pieces(items, BATCH_MAX)
+
+function pieces<T>(items: T[], size: number): T[][] {
+  if (items.length <= size) return items.length === 0 ? [] : [items]
+  const result: T[][] = []
+  for (let i = 0; i < items.length; i += size) result.push(items.slice(i, i + size))
+  return result
+}
+
+function carried<T>(items: T[], bytesOf: (item: T) => number): T[][] {
+  const result: T[][] = []
+  let chunk: T[] = []
+  let byteCount = 0
+  for (const item of items) {
+    const itemBytes = bytesOf(item)
+    if (chunk.length > 0 && (chunk.length === BATCH_MAX || byteCount + itemBytes > CARRIED_BYTES)) {
+      result.push(chunk)
+      chunk = []
+      byteCount = 0
+    }
+    chunk.push(item)
+    byteCount += itemBytes
+  }
+  if (chunk.length > 0) result.push(chunk)
+  return result
+}

@@ -1,0 +1,54 @@
+/** Mail that other shards leased at birth to sessions of this one: heard of, collected without a claim, pushed. */
+import type { RemoteClaimed } from '@sealpost/protocol'
+import type { HintOf } from '@sealpost/protocol/hints'
+import type { Context } from '../context.ts'
+import type { ClaimWantOf } from '../effects.ts'
+import type { LiveSession } from '../session/session.ts'
+import type { Deliveries, RoutedRemoteWant } from './deliveries.ts'
+
+export class RemoteLeases {
+  private readonly context: Context
+  private readonly deliveries: Deliveries
+
+  constructor(context: Context, deliveries: Deliveries) {
+    this.context = context
+    this.deliveries = deliveries
+  }
+
+  announced({ meshId, peer, epoch, id }: HintOf<'born'>): void {
+    const live = this.context.meshes.find(meshId)?.byNo.get(peer)?.live
+    if (!live) return
+    this.deliveries.locations.renew(live)
+    // Under an epoch that has passed it is free.
+    if (epoch !== live.epoch || !live.credit.remoteLeases.announced(id)) this.deliveries.notice(live)
+    else this.deliveries.claimSoon(live)
+  }
+
+  claimed(want: ClaimWantOf<'remote'>, collected: RemoteClaimed): void {
+    this.take(want, collected)
+  }
+
+  /** Nothing was leased, so nothing is to be voided. */
+  claimFailed(want: ClaimWantOf<'remote'>): void {
+    this.take(want, null)
+  }
+
+  private take(want: ClaimWantOf<'remote'>, collected: RemoteClaimed | null): void {
+    const { live } = want as RoutedRemoteWant
+    if (!this.isLive(live)) return
+    const isCurrent = want.session.epoch === live.epoch && !live.credit.isFenced
+    const found = isCurrent && collected?.status === 'collected' ? collected : null
+    // Of a session that is stale a claim says why: its peer is served elsewhere, or its mesh moves.
+    live.credit.claimAnswered({ mayHaveMore: found?.hasMore ?? true })
+    if (found) {
+      live.credit.remoteLeases.collectedOf(want.ids, found.deliveries, this.context.nowMs)
+      this.context.counters.collected += found.deliveries.length
+      this.deliveries.pushFound(live, found.deliveries)
+    }
+    this.deliveries.claimSoon(live)
+  }
+
+  private isLive(live: LiveSession): boolean {
+    return live.peer.live === live
+  }
+}

@@ -1,0 +1,311 @@
+/** What goes beside an envelope, as far as the engine decides it. */
+import {
+  ANY_ID,
+  type ClientFrame,
+  type Delivery,
+  encodeReceipt,
+  encodeTerms,
+  NO_THREAD,
+  type ServerFrame,
+} from '@sealpost/protocol'
+import type { DeliveryId, GroupId } from '@sealpost/std'
+import { describe, expect, test } from 'vitest'
+import { defaultLimits, type EngineLimits } from '../limits.ts'
+import { idOf, keyOf, memberOf, sendOf, world } from '../test/testing-world.ts'
+
+type WithTerms = Extract<ClientFrame, { type: 'sendWith' }>['envelopes'][number]
+const NO_TERMS: WithTerms['terms'] = {
+  notBeforeMs: 0,
+  receipts: 'none',
+  thread: NO_THREAD,
+  hops: 0,
+  noAutoReply: false,
+  ifOnline: false,
+}
+const THREAD = 'ab'.repeat(16)
+
+/** Peers 1 and 2, who know each other; the first claim of 2 has found nothing. */
+function pair(limits: Partial<EngineLimits> = {}) {
+  const at = world(limits)
+  const { engine, enter, wants, sent } = at
+  enter(2)
+  for (const want of wants.splice(0))
+    engine.claimed([{ want, claimed: { status: 'claimed', deliveries: [], hasMore: false } }])
+  sent.length = 0
+  const say = (n: number, frame: ClientFrame) => engine.received(n, frame)
+  const sendWith = (n: number, to: number, terms: Partial<WithTerms['terms']>, more = {}) =>
+    say(1, { type: 'sendWith', envelopes: [{ send: sendOf(n, to, more), terms: { ...NO_TERMS, ...terms } }] })
+  const framesOf = <T extends ServerFrame['type']>(type: T) =>
+    sent.filter((frame): frame is Extract<ServerFrame, { type: T }> => frame.type === type)
+  const status = (n: number, availability: 'idle' | 'dnd', declinesReceipts = false) =>
+    say(n, { type: 'status', availability, summary: 'here', declinesReceipts })
+  /** The newest claim brings these. */
+  const claimed = (...deliveries: Delivery[]) =>
+    engine.claimed([{ want: wants.splice(0).at(-1)!, claimed: { status: 'claimed', deliveries, hasMore: false } }])
+  return { ...at, say, sendWith, framesOf, status, claimed }
+}
+
+const deliveryOf = (n: number, terms: Uint8Array | null): Delivery => ({
+  id: n as DeliveryId,
+  envelopeId: idOf(n),
+  sender: keyOf(1),
+  priority: 1,
+  attempt: 1,
+  enqueuedAtMs: 5,
+  envelope: new Uint8Array(50),
+  terms,
+  body: null,
+})
+
+describe('not to be disturbed', () => {
+  test('has nothing born leased: what is urgent comes by claims', () => {
+    const { engine, appends, wants, send, status } = pair()
+    status(2, 'dnd')
+    send(sendOf(2, 2, { priority: 'now' }))
+    expect(appends.map(({ insertLeaseEpoch }) => insertLeaseEpoch)).toEqual([0])
+    const stored = { status: 'stored', id: 1 as DeliveryId, isLeased: false, isExpected: true } as const
+    engine.committed(appends.splice(0), { outcomes: [stored], enqueuedAtMs: 0 })
+    expect(wants).toMatchObject([{ priorityMax: 0 }])
+  })
+
+  test('claims only what is urgent, and everything again afterwards', () => {
+    const { engine, appends, wants, send, status } = pair()
+    status(2, 'dnd')
+    send(sendOf(1, 2))
+    const stored = { status: 'stored', id: 1 as DeliveryId, isLeased: false, isExpected: true } as const
+    engine.committed(appends.splice(0), { outcomes: [stored], enqueuedAtMs: 0 })
+    expect(wants).toEqual([]) // nothing that it would take
+    status(2, 'idle')
+    expect(wants).toMatchObject([{ priorityMax: 2 }])
+    wants.length = 0
+    status(2, 'dnd')
+    engine.hints.wake(memberOf(2).meshId, memberOf(2).peer)
+    expect(wants).toEqual([]) // one claim at a time
+  })
+})
+
+describe('a send with terms', () => {
+  test('keeps them with the append; one that is delayed asks for no lease', () => {
+    const { appends, sendWith } = pair()
+    sendWith(1, 2, { receipts: 'all', thread: THREAD, hops: 2 })
+    sendWith(2, 2, { notBeforeMs: 9_000 })
+    const terms = encodeTerms({ receipts: 'all', thread: THREAD, hops: 2, noAutoReply: false })
+    expect(appends[0]).toMatchObject({ insertLeaseEpoch: 2, notBeforeMs: 0, terms })
+    expect(appends[1]).toMatchObject({ insertLeaseEpoch: 0, notBeforeMs: 9_000, terms: null })
+  })
+
+  test('for a recipient that is away is refused at once, if asked so', () => {
+    const { engine, appends, nacks, sendWith } = pair()
+    sendWith(1, 3, { ifOnline: true })
+    engine.resolved(1, [keyOf(3)], [memberOf(3)])
+    sendWith(2, 2, { ifOnline: true })
+    expect(nacks().map(({ code }) => code)).toEqual(['no_responder'])
+    expect(appends).toHaveLength(1)
+  })
+
+  test('has a number of hops, and a thread its budget', () => {
+    const { nacks, appends, sendWith } = pair({ hopsMax: 3, threadRate: { perSecond: 0.1, burst: 2 } })
+    sendWith(1, 2, { hops: 4 })
+    for (const n of [2, 3, 4]) sendWith(n, 2, { thread: THREAD })
+    sendWith(5, 2, {})
+    expect(nacks().map(({ code }) => code)).toEqual(['too_many_hops', 'thread_exhausted'])
+    expect(appends).toHaveLength(3)
+  })
+})
+
+describe('receipts', () => {
+  const wishing = (receipts: 'end' | 'all') => encodeTerms({ receipts, thread: NO_THREAD, hops: 0, noAutoReply: false })
+
+  function claimedBy2(terms: Uint8Array | null, more: { declines?: boolean } = {}) {
+    const at = pair()
+    at.status(2, 'idle', more.declines ?? false)
+    at.engine.hints.wake(memberOf(2).meshId, memberOf(2).peer)
+    at.claimed(deliveryOf(7, terms))
+    return at
+  }
+
+  test('are made for a delivery whose sender asked, when it is pushed and when it is settled', () => {
+    const { say, settles, pushedNotices } = claimedBy2(wishing('all'))
+    expect(pushedNotices.map(({ id }) => id)).toEqual([7])
+    say(2, { type: 'settle', ids: [7 as DeliveryId] })
+    expect(settles).toMatchObject([{ id: 7, receiptTo: keyOf(1) }])
+  })
+
+  test.each([
+    ['its sender asked for none', null, false],
+    ['the recipient declines them', wishing('all'), true],
+  ])('are not made when %s', (_, terms, declines) => {
+    const { say, settles, pushedNotices } = claimedBy2(terms, { declines })
+    say(2, { type: 'settle', ids: [7 as DeliveryId] })
+    expect(pushedNotices).toEqual([])
+    expect(settles.map(({ receiptTo }) => receiptTo)).toEqual([null])
+  })
+
+  test('are made for what is settled while it waits for another delivery of its sender', () => {
+    const { engine, say, send, claimed, pushed, settles } = pair()
+    send(sendOf(1, 2)) // born leased, and not answered yet
+    engine.hints.wake(memberOf(2).meshId, memberOf(2).peer)
+    claimed(deliveryOf(7, wishing('end')))
+    expect(pushed()).toEqual([])
+    say(2, { type: 'settle', ids: [7 as DeliveryId] }) // of an earlier push
+    expect(settles).toMatchObject([{ id: 7, receiptTo: keyOf(1) }])
+  })
+
+  test('come in a frame of their own, and are settled like mail', () => {
+    const { say, framesOf, settles } = claimedBy2(encodeReceipt('expired'))
+    expect(framesOf('receipts')).toMatchObject([{ items: [{ id: 7, recipient: keyOf(1), event: 'expired', atMs: 5 }] }])
+    say(2, { type: 'settle', ids: [7 as DeliveryId] })
+    expect(settles).toHaveLength(1)
+  })
+})
+
+describe('a recipient', () => {
+  test('rejects and extends what it holds, and nothing else', () => {
+    const { engine, say, claimed, rejects, extensions } = pair()
+    engine.hints.wake(memberOf(2).meshId, memberOf(2).peer)
+    claimed(deliveryOf(7, null), deliveryOf(8, null))
+    say(2, { type: 'extend', ids: [7, 7, 9].map((id) => id as DeliveryId), forMs: 60 * 60_000 })
+    say(2, { type: 'reject', items: [8, 9].map((id) => ({ id: id as DeliveryId, reason: 'no' })) })
+    expect(extensions).toMatchObject([{ delivery: { id: 7 }, forMs: 4 * 60_000 }])
+    expect(rejects).toMatchObject([{ delivery: { id: 8 }, reason: 'no' }])
+  })
+})
+
+describe('a whisper', () => {
+  const whisper = (to: number): ClientFrame => ({
+    type: 'whisper',
+    items: [{ envelopeId: idOf(1), recipient: keyOf(to), envelope: new Uint8Array(40) }],
+  })
+
+  test('is heard by who is there, and stored nowhere', () => {
+    const { say, framesOf, appends } = pair()
+    say(1, whisper(2))
+    expect(framesOf('whispered')).toMatchObject([{ items: [{ sender: keyOf(1), envelopeId: idOf(1) }] }])
+    expect(appends).toEqual([])
+  })
+
+  test.each(['a stranger', 'one that is not to be disturbed'])('to %s is told to have been unheard', (whom) => {
+    const { say, framesOf, status } = pair()
+    if (whom.startsWith('one')) status(2, 'dnd')
+    say(1, whisper(whom.startsWith('one') ? 2 : 5))
+    expect(framesOf('unheard')).toMatchObject([{ items: [{ envelopeId: idOf(1), code: 'no_responder' }] }])
+    expect(framesOf('whispered')).toEqual([])
+  })
+})
+
+describe('presence', () => {
+  test('is told to who watches: all as it is, then every change', () => {
+    const { engine, say, status, enter, framesOf, sent } = pair()
+    say(1, { type: 'watch', isOn: true })
+    expect(framesOf('presence').flatMap(({ peers }) => peers.map(({ peer }) => peer))).toEqual([keyOf(1), keyOf(2)])
+    sent.length = 0
+    status(2, 'dnd')
+    engine.closed(2)
+    enter(3)
+    expect(framesOf('presence').flatMap(({ peers }) => peers)).toMatchObject([
+      { peer: keyOf(2), isOnline: true, availability: 'dnd', summary: 'here' },
+      { peer: keyOf(2), isOnline: false, availability: 'idle', summary: '' },
+      { peer: keyOf(3), isOnline: true },
+    ])
+    sent.length = 0
+    say(1, { type: 'watch', isOn: false })
+    status(3, 'dnd')
+    expect(framesOf('presence')).toEqual([])
+  })
+})
+
+describe('a broadcast', () => {
+  const broadcast = (rosterEpoch: number): ClientFrame => ({
+    type: 'broadcast',
+    group: '00'.repeat(16) as GroupId,
+    rosterEpoch,
+    bodyId: 'cc'.repeat(32),
+    body: new Uint8Array(60_000),
+    terms: { receipts: 'none', thread: NO_THREAD, hops: 0, noAutoReply: false },
+    envelopes: [sendOf(1, 2), sendOf(2, 1)],
+  })
+
+  test('is an append for each, all with the same body', () => {
+    const { say, appends } = pair()
+    say(1, broadcast(1))
+    expect(appends.map(({ recipient }) => recipient)).toEqual([2, 1])
+    expect(appends[0]!.body).toBe(appends[1]!.body)
+  })
+
+  test('takes of the window what it gives back', () => {
+    const { engine, say, appends, wants, settles } = pair()
+    for (let n = 1; n <= 100; n++) {
+      say(1, { ...broadcast(1), envelopes: [sendOf(n, 2)] } as ClientFrame)
+      const stored = { status: 'stored', id: n as DeliveryId, isLeased: true, isExpected: true } as const
+      engine.committed(appends.splice(0), { outcomes: [stored], enqueuedAtMs: 0 })
+      say(2, { type: 'settle', ids: [n as DeliveryId] })
+    }
+    expect(settles).toHaveLength(100)
+    engine.hints.wake(memberOf(2).meshId, memberOf(2).peer)
+    expect(wants.at(-1)!.limitBytes).toBe(defaultLimits.creditBytes)
+  })
+
+  test('fills the window with its body: what a claim left behind waits for room', () => {
+    const { engine, wants } = pair()
+    engine.hints.wake(memberOf(2).meshId, memberOf(2).peer)
+    const body = new Uint8Array(defaultLimits.creditBytes)
+    const deliveries = [{ ...deliveryOf(7, null), body }]
+    engine.claimed([{ want: wants.splice(0).at(-1)!, claimed: { status: 'claimed', deliveries, hasMore: true } }])
+    expect(wants).toEqual([]) // the window is full
+    engine.received(2, { type: 'settle', ids: [7 as DeliveryId] })
+    expect(wants).toMatchObject([{ ids: ANY_ID }])
+  })
+
+  test('counts its body with the first that was not refused', () => {
+    const { engine, say, nacks, appends } = pair({ waitingBytesMax: 61_000 })
+    const frame = broadcast(1) as Extract<ClientFrame, { type: 'broadcast' }>
+    const tooLong = { ...frame.envelopes[0]!, ttlSeconds: 999_999_999 }
+    say(1, { ...frame, envelopes: [tooLong, frame.envelopes[1]!] })
+    say(1, { ...frame, bodyId: 'ee'.repeat(32), envelopes: [sendOf(7, 2), sendOf(8, 2)] })
+    say(1, { type: 'send', envelopes: [sendOf(9, 2, { envelope: new Uint8Array(1_000) })] })
+    expect(nacks().map(({ code }) => code)).toEqual(['ttl_too_long', 'busy', 'busy'])
+    expect(appends).toHaveLength(2)
+    expect(engine.waitingCount).toBe(2)
+  })
+
+  test('has one turn of its thread, for all its envelopes', () => {
+    const { say, nacks } = pair({ threadRate: { perSecond: 0.1, burst: 1 } })
+    const frame = broadcast(1) as Extract<ClientFrame, { type: 'broadcast' }>
+    say(1, { ...frame, terms: { ...frame.terms, thread: THREAD } })
+    expect(nacks()).toEqual([])
+  })
+
+  test('larger than an envelope may be is refused as a whole', () => {
+    const { say, nacks, appends } = pair({ envelopeBytesMax: 50_000 })
+    say(1, broadcast(1))
+    expect(nacks().map(({ code }) => code)).toEqual(['envelope_too_large', 'envelope_too_large'])
+    expect(appends).toEqual([])
+  })
+})
+
+describe('what costs others is bounded', () => {
+  test('a session that asks for ever is shown out', () => {
+    const { say, status, closes } = pair()
+    for (let n = 0; n < 400; n++) status(2, 'idle')
+    expect(closes).toEqual([])
+    status(2, 'idle')
+    expect(closes).toEqual([[2, 'rate_exceeded']])
+    say(2, { type: 'watch', isOn: true }) // of a session that is over
+  })
+
+  test('everybody who is there is told to one session once in a while', () => {
+    const { engine, say, framesOf } = pair()
+    for (let n = 0; n < 10; n++) say(1, { type: 'watch', isOn: true })
+    expect(framesOf('presence')).toHaveLength(1)
+    engine.advance(2_000)
+    say(1, { type: 'watch', isOn: true })
+    expect(framesOf('presence')).toHaveLength(2)
+  })
+
+  test('many refusals in one frame end a session once', () => {
+    const { say, closes } = pair({ rate: { perSecond: 1, burst: 1 } })
+    for (let batch = 0; batch < 3; batch++)
+      say(1, { type: 'send', envelopes: Array.from({ length: 1_000 }, (_, n) => sendOf(batch * 1_000 + n + 1, 2)) })
+    expect(closes).toEqual([[1, 'rate_exceeded']])
+  })
+})

@@ -1,0 +1,130 @@
+import { type Consent, type FrameOf, OPEN } from '@sealpost/protocol'
+import type { PeerNo } from '@sealpost/std'
+import { describe, expect, test } from 'vitest'
+import { idOf, keyOf, memberOf, sendOf, world } from '../test/testing-world.ts'
+import { ruleOf } from './consent.ts'
+import type { ConsentReply } from './requests.ts'
+
+const no = (n: number) => n as PeerNo
+const contacts = (version: number, ...named: number[]): Consent => ({
+  policy: 'contacts',
+  named: named.map(no),
+  version,
+})
+const blocking = (version: number, ...named: number[]): Consent => ({ policy: 'open', named: named.map(no), version })
+const ANSWER: Omit<ConsentReply, 'consent'> = { outcome: 'done', peers: [], unknown: [] }
+const asking = (policy: FrameOf<'consent'>['policy']): FrameOf<'consent'> => ({
+  ...{ type: 'consent', ref: 5, policy, changes: [] },
+})
+
+test('most have no rule; a rule admits those allowed, or all but those blocked', () => {
+  expect(ruleOf(no(1), OPEN)).toBe(null)
+  const allowing = ruleOf(no(1), contacts(1, 2))!
+  expect([1, 2, 3].map((n) => allowing.admits(no(n)))).toEqual([true, true, false])
+  const refusing = ruleOf(no(1), blocking(1, 2))!
+  expect([1, 2, 3].map((n) => refusing.admits(no(n)))).toEqual([true, false, true])
+})
+
+/** Peer 1 is live, and writes to peer 2, of whom it is looked up what is given. */
+function writing(consent: Consent | null = OPEN) {
+  const its = world()
+  let sent = 0
+  const send = (more: Parameters<typeof sendOf>[2] = {}) => {
+    sent += 1
+    its.send(sendOf(sent, 2, more))
+  }
+  const answer = (found = consent) => its.engine.resolved(1, [keyOf(2)], [{ ...memberOf(2), consent: found }])
+  return { ...its, send, answer, codes: () => its.nacks().map(({ code }) => code) }
+}
+
+test('an envelope is refused by the rule that came with the recipient, and by that one only', () => {
+  const { send, answer, codes, appends } = writing(contacts(1))
+  send()
+  answer()
+  send()
+  expect(codes()).toEqual(['not_allowed', 'not_allowed'])
+  expect(appends).toEqual([])
+})
+
+test('a refusal bars nothing of its lane, and of two consents the newer one stands', () => {
+  const { reply, answer, codes, appends, send } = writing(blocking(1, 1))
+  const stands = (consent: Consent) => reply<'consent'>(2, asking('keep'), { ...ANSWER, consent })
+  send()
+  answer()
+  stands(OPEN) // was read before the block, and comes late
+  send({ isHead: false })
+  expect([codes(), appends]).toEqual([['not_allowed', 'not_allowed'], []])
+  stands(blocking(2))
+  send({ isHead: false })
+  expect(appends.map(({ envelopeId }) => envelopeId)).toEqual([idOf(3)])
+})
+
+describe('what another shard changed', () => {
+  test('is read again after 15 seconds, and what was sent meanwhile keeps its order', () => {
+    const { engine, send, answer, codes, appends, asked } = writing()
+    send()
+    answer()
+    engine.advance(14_999)
+    send()
+    expect([appends.length, asked.length]).toEqual([2, 1])
+    engine.advance(15_000)
+    send()
+    send()
+    expect([appends.length, asked.length]).toEqual([2, 2])
+    answer(contacts(1))
+    expect(codes()).toEqual(['not_allowed', 'not_allowed'])
+  })
+
+  test('needs not be asked for while the recipient is live here', () => {
+    const { engine, enter, send, asked, appends } = writing()
+    enter(2)
+    engine.advance(1e6)
+    send()
+    expect([appends.length, asked.length]).toEqual([1, 0])
+  })
+})
+
+test('one that was never looked up, for it only sends, is looked up when it is written to', () => {
+  const { engine, send, answer, codes, asked } = writing(contacts(1))
+  engine.provenSender(7, { ...memberOf(2), consent: null })
+  send()
+  expect(asked).toEqual([[keyOf(2)]])
+  answer()
+  expect(codes()).toEqual(['not_allowed'])
+})
+
+test('one that was revoked since it was looked up is unknown', () => {
+  const { engine, send, answer, codes } = writing()
+  send()
+  answer()
+  engine.advance(15_000)
+  send()
+  engine.resolved(1, [keyOf(2)], [{ ...memberOf(2), isRevoked: true }])
+  expect(codes()).toEqual(['unknown_recipient'])
+})
+
+test('a whisper that is not allowed is not heard', () => {
+  const { engine, enter, reply, sent } = writing()
+  enter(2)
+  reply<'consent'>(2, asking('contacts'), { ...ANSWER, consent: contacts(1) })
+  expect(sent.at(-1)).toEqual({ type: 'consented', ref: 5, policy: 'contacts', ...ANSWER })
+  const item = { envelopeId: idOf(1), recipient: keyOf(2), envelope: new Uint8Array(40) }
+  engine.received(1, { type: 'whisper', items: [item] })
+  expect(sent.at(-1)).toEqual({ type: 'unheard', items: [{ envelopeId: idOf(1), code: 'not_allowed' }] })
+})
+
+test('a new key is told to those who asked lately, and not to its owner', () => {
+  const { engine, enter, reply, sent } = writing()
+  for (const n of [2, 3]) enter(n)
+  engine.received(1, { type: 'lookup', ref: 1, peers: [keyOf(2)] })
+  engine.received(2, { type: 'lookup', ref: 1, peers: [keyOf(2)] })
+  const bytes = new Uint8Array(64)
+  const bind = { type: 'bind', ref: 1, boxKey: bytes, boxEpoch: 2, notAfterMs: 1, signature: bytes } as const
+  reply<'bind'>(2, bind, 'stale_epoch')
+  reply<'bind'>(2, bind, 'done')
+  expect(sent.filter(({ type }) => type === 'rebound')).toEqual([{ type: 'rebound', peers: [keyOf(2)] }])
+  const others = Array.from({ length: 128 }, (_, i) => keyOf(100 + i))
+  engine.received(1, { type: 'lookup', ref: 2, peers: others })
+  reply<'bind'>(2, bind, 'done')
+  expect(sent.filter(({ type }) => type === 'rebound')).toHaveLength(1)
+})

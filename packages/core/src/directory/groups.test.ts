@@ -1,0 +1,133 @@
+import type { FrameOf, ServerFrame } from '@sealpost/protocol'
+import { GROUP_EPOCH_LAST, type GroupId } from '@sealpost/std'
+import { expect, test } from 'vitest'
+import { idOf, sendOf, world } from '../test/testing-world.ts'
+
+const GROUP = 'c0'.repeat(16) as GroupId
+const entry = (epoch: number) => ({ groupId: GROUP, epoch, statement: Uint8Array.of(epoch) })
+const setGroup: FrameOf<'setGroup'> = { type: 'setGroup', ref: 5, statement: Uint8Array.of(1) }
+const listed = (sent: readonly ServerFrame[]) => sent.filter((frame) => frame.type === 'groupList')
+
+function shared(rosterEpoch: number, group = GROUP): FrameOf<'broadcast'> {
+  const terms = { receipts: 'none', thread: '00'.repeat(16), hops: 0, noAutoReply: false } as const
+  const body = { bodyId: 'b0'.repeat(32), body: new Uint8Array(60) }
+  return { type: 'broadcast', group, rosterEpoch, ...body, terms, envelopes: [sendOf(1, 1), sendOf(2, 1)] }
+}
+
+test('who said a statement hears what became of it, the others that the group is another one', () => {
+  const { enter, reply, sent } = world()
+  enter(2)
+  enter(3)
+  sent.length = 0
+  reply<'setGroup'>(1, setGroup, { outcome: 'done', group: entry(1) })
+  const news = { type: 'groupList', ref: 0, statements: [Uint8Array.of(1)], isLast: true }
+  expect(sent).toEqual([{ type: 'groupSet', ref: 5, outcome: 'done' }, news, news])
+  sent.length = 0
+  reply<'setGroup'>(1, setGroup, { outcome: 'done', group: entry(1) })
+  reply<'setGroup'>(1, setGroup, { outcome: 'stale' })
+  expect(sent.map(({ type }) => type)).toEqual(['groupSet', 'groupSet'])
+})
+
+test('the others hear of it also when who said it has left', () => {
+  const { engine, enter, reply, sent } = world()
+  enter(2)
+  engine.closed(1)
+  sent.length = 0
+  reply<'setGroup'>(1, setGroup, { outcome: 'done', group: entry(1) })
+  expect(listed(sent)).toHaveLength(1)
+})
+
+test.each<[string, (its: ReturnType<typeof world>) => void]>([
+  ['was changed', ({ reply }) => reply<'setGroup'>(1, setGroup, { outcome: 'done', group: entry(3) })],
+  ['was listed', ({ reply }) =>
+    reply<'groups'>(1, { type: 'groups', ref: 1, after: GROUP }, { groups: [entry(3)], isLast: true })],
+  ['was looked up', ({ engine }) => engine.resolved(1, [], [], new Map([[GROUP, entry(3)]]))],
+])('once it %s here, what is sealed for former members is refused', (_, learn) => {
+  const its = world()
+  const { engine, nacks, appends } = its
+  learn(its)
+  engine.received(1, shared(2))
+  expect(nacks()).toEqual([1, 2].map((n) => ({ envelopeId: idOf(n), code: 'stale_roster', retryAfterMs: 0 })))
+  engine.received(1, shared(3))
+  expect(appends).toHaveLength(2)
+}) // biome-ignore format: a table
+
+test('an older answer of the database takes nothing back', () => {
+  const { engine, nacks } = world()
+  for (const found of [entry(3), entry(2), null]) engine.resolved(1, [], [], new Map([[GROUP, found]]))
+  engine.received(1, shared(2))
+  expect(nacks()).toHaveLength(2)
+})
+
+test('of a group that was not read here lately nothing is stored before it is', () => {
+  const { engine, groupsSought, appends, nacks, send } = world()
+  const answer = (epoch: number) => engine.resolved(1, [], [], new Map([[GROUP, entry(epoch)]]))
+  engine.received(1, shared(1))
+  send(sendOf(7, 1)) // keeps its place behind
+  expect([groupsSought, appends]).toEqual([[GROUP], []])
+  answer(1)
+  expect(appends.map(({ envelopeId }) => envelopeId)).toEqual([1, 2, 7].map(idOf))
+  engine.received(1, shared(1))
+  expect([groupsSought.length, appends.length]).toEqual([1, 5])
+  engine.advance(15_000)
+  engine.received(1, shared(1))
+  expect(groupsSought).toEqual([GROUP, GROUP])
+  answer(2)
+  expect(nacks().map(({ code }) => code)).toEqual(['stale_roster', 'stale_roster'])
+})
+
+test('a body for no group asks for none', () => {
+  const { engine, groupsSought, appends } = world()
+  engine.received(1, shared(1, '0'.repeat(32) as GroupId))
+  expect([groupsSought.length, appends.length]).toEqual([0, 2])
+})
+
+test.each<[string, ReturnType<typeof entry> | null]>([
+  ['never founded, or its end was forgotten', null],
+  ['ended', entry(GROUP_EPOCH_LAST)],
+])('for a group that was %s nothing is taken, whatever roster it names', (_, found) => {
+  const { engine, nacks, appends, send } = world()
+  engine.received(1, shared(1))
+  engine.resolved(1, [], [], new Map([[GROUP, found]]))
+  engine.received(1, shared(GROUP_EPOCH_LAST))
+  expect(nacks().map(({ code }) => code)).toEqual(Array.from({ length: 4 }, () => 'unknown_group'))
+  send(sendOf(7, 1)) // nothing is barred by it
+  expect(appends.map(({ envelopeId }) => envelopeId)).toEqual([idOf(7)])
+})
+
+test('what is founded after it was looked for in vain is written to at once', () => {
+  const { engine, reply, appends } = world()
+  engine.resolved(1, [], [], new Map([[GROUP, null]]))
+  reply<'setGroup'>(1, setGroup, { outcome: 'done', group: entry(1) })
+  engine.received(1, shared(1))
+  expect(appends).toHaveLength(2)
+})
+
+test('of an end that another shard took the members are told, and it stays one', () => {
+  const { engine, enter, sent, nacks } = world()
+  enter(2)
+  for (const found of [entry(3), entry(GROUP_EPOCH_LAST), null, entry(3)])
+    engine.resolved(1, [], [], new Map([[GROUP, found]]))
+  expect(listed(sent)).toHaveLength(2)
+  engine.received(1, shared(3))
+  expect(nacks().map(({ code }) => code)).toEqual(['unknown_group', 'unknown_group'])
+})
+
+test('without an answer of the database what waits for it may be said again', () => {
+  const { engine, nacks } = world()
+  engine.received(1, shared(1))
+  engine.resolved(1, [], null)
+  expect(nacks().map(({ code }) => code)).toEqual(['unavailable', 'out_of_sequence'])
+})
+
+test('what another shard took is told here when it is found, what was never known here is not', () => {
+  const { engine, enter, sent } = world()
+  enter(2)
+  sent.length = 0
+  const found = (epoch: number) => engine.resolved(1, [], [], new Map([[GROUP, entry(epoch)]]))
+  found(3)
+  expect(listed(sent)).toEqual([])
+  found(4)
+  found(4)
+  expect(listed(sent)).toHaveLength(2)
+})

@@ -1,0 +1,325 @@
+/**
+ * Requests of members, in one table. Each is one effect (`Effects.request`), one statement of the driver (`RequestTable`)
+ * and one reply (`Engine.replied`); a row says what the request costs its session, which frames its reply becomes, and what
+ * else the reply changes here.
+ */
+import type {
+  ClientFrame,
+  Consent,
+  Frame,
+  FrameOf,
+  KeyBindingEntry,
+  Lost,
+  Member,
+  PoolEntry,
+  ServerFrame,
+} from '@sealpost/protocol'
+import type { Hint } from '@sealpost/protocol/hints'
+import type { DeliveryId, GroupId, MeshId, PeerKey } from '@sealpost/std'
+import type { SocketId } from '../effects.ts'
+import type { LiveSession } from '../session/session.ts'
+
+/** Who sends a request, as its session has proven it. */
+export type Requester = Pick<Member, 'meshId' | 'peer' | 'peerKey' | 'user'>
+
+export type RevokedMember = Pick<Member, 'meshId' | 'peer' | 'peerKey'>
+
+/** A group's newest statement, whose signature was checked when it came. */
+export interface GroupEntry {
+  readonly groupId: GroupId
+  readonly epoch: number
+  readonly statement: Uint8Array
+}
+
+/** Statements about users. Each was checked when it came. */
+export interface SignedUserRecords {
+  readonly statements: readonly Uint8Array[]
+  readonly removals: readonly Uint8Array[]
+  readonly successions: readonly Uint8Array[]
+}
+
+/** `not_admin`: the requester is no admin and names others than itself. */
+export type RevokeReply =
+  | { readonly outcome: 'done'; readonly ended: readonly RevokedMember[] }
+  | { readonly outcome: 'not_admin' }
+
+/** The consent after the change: with keys for its owner, with numbers for routing. */
+export interface ConsentReply extends Pick<FrameOf<'consented'>, 'outcome' | 'peers' | 'unknown'> {
+  readonly consent: Consent
+}
+
+type Refused<Type extends 'groupSet' | 'deviceRemoved' | 'succeeded'> = {
+  readonly outcome: Exclude<FrameOf<Type>['outcome'], 'done'>
+}
+
+export type SetGroupReply = { readonly outcome: 'done'; readonly group: GroupEntry } | Refused<'groupSet'>
+
+/** `pool`: the pool as the database has it after the statement. */
+export type SetPoolReply = { readonly outcome: 'done'; readonly pool: PoolEntry | null } | Refused<'groupSet'>
+
+export type RemovalReply =
+  | { readonly outcome: 'done'; readonly removed: RevokedMember; readonly removal: Uint8Array }
+  | Refused<'deviceRemoved'>
+
+export type SuccessionReply =
+  | { readonly outcome: 'done'; readonly successor: PeerKey; readonly statement: Uint8Array }
+  | Refused<'succeeded'>
+
+/** What the driver replies to each request. */
+export interface Replies {
+  lookup: { readonly bindings: readonly KeyBindingEntry[]; readonly users: SignedUserRecords }
+  lookupHistory: readonly KeyBindingEntry[]
+  members: Pick<FrameOf<'roster'>, 'members' | 'isLast'>
+  revoke: RevokeReply
+  consent: ConsentReply
+  bind: FrameOf<'bound'>['outcome']
+  groups: { readonly groups: readonly GroupEntry[]; readonly isLast: boolean }
+  setGroup: SetGroupReply
+  pools: { readonly statements: readonly Uint8Array[]; readonly isLast: boolean }
+  setPool: SetPoolReply
+  /** `pool` is null if there is no such pool. */
+  joinPool: { readonly pool: PoolEntry | null }
+  devices: SignedUserRecords
+  removeDevice: RemovalReply
+  succeed: SuccessionReply
+  /** What the peer lost and was not told of, the oldest first. `isAll`: there is no more of it. */
+  findLost: { readonly lost: readonly Lost[]; readonly isAll: boolean }
+}
+
+/** Requests that the engine makes itself, when a session opens. */
+interface OwnRequests {
+  findLost: { readonly type: 'findLost' }
+}
+
+export type RequestType = keyof Replies
+export type FrameOfRequest<Type extends RequestType> = Type extends keyof OwnRequests
+  ? OwnRequests[Type]
+  : FrameOf<Extract<Type, Frame['type']>>
+
+export interface RequestOf<Type extends RequestType> {
+  readonly socket: SocketId
+  readonly requester: Requester
+  readonly frame: FrameOfRequest<Type>
+}
+export type Request = { [Type in RequestType]: RequestOf<Type> }[RequestType]
+export type Reply = Replies[RequestType]
+
+/** The driver's table: how each request gets its reply. `null`: too many wait, or the requester is no member any more. */
+export type RequestTable = {
+  readonly [Type in RequestType]: (requester: Requester, frame: FrameOfRequest<Type>) => Promise<Replies[Type] | null>
+}
+
+/** Looks the request up in a driver's table. */
+export function replyFrom(table: RequestTable, { requester, frame }: Request): Promise<Reply | null> {
+  const reply = table[frame.type] as (requester: Requester, frame: Request['frame']) => Promise<Reply | null>
+  return reply(requester, frame)
+}
+
+/** What the rows use of the engine. */
+export interface RequestParts {
+  readonly live: (socket: SocketId) => LiveSession | null
+  readonly send: (live: LiveSession, frames: readonly ServerFrame[]) => void
+  readonly effects: {
+    request(request: Request): void
+    hint(hint: Hint): void
+    updateDeliveries(update: {
+      readonly type: 'forgetLost'
+      readonly requester: Requester
+      readonly ids: readonly DeliveryId[]
+    }): void
+  }
+  readonly groups: {
+    listed(meshId: MeshId, groups: readonly GroupEntry[]): void
+    wasSet(meshId: MeshId, group: GroupEntry, requester: LiveSession | null): void
+  }
+  readonly pools: {
+    /** Returns the reply when the session leaves the pool: that needs no statement. */
+    asked(live: LiveSession, frame: FrameOf<'joinPool'>): FrameOf<'poolJoined'> | undefined
+    joined(live: LiveSession, frame: FrameOf<'joinPool'>, pool: PoolEntry | null): FrameOf<'poolJoined'>['outcome']
+    wasSet(meshId: MeshId, pool: PoolEntry): void
+  }
+  readonly users: {
+    consented(requester: Requester, consent: Consent): void
+    keyChanged(meshId: MeshId, peerKey: PeerKey): void
+    deviceRemoved(requester: Requester, device: PeerKey, removal: Uint8Array): void
+    succeeded(requester: Requester, statement: Uint8Array): void
+  }
+  /** Ends every session of a member. */
+  readonly disconnectMember: (member: RevokedMember) => void
+}
+
+interface Row<Type extends RequestType> {
+  /** Before the request goes to the driver. Returns the reply if no statement is needed. */
+  readonly asked?: (live: LiveSession, frame: FrameOfRequest<Type>, parts: RequestParts) => ServerFrame | undefined
+  /** The frames for the requester, while its session lasts. */
+  readonly frames: (
+    reply: Replies[Type],
+    frame: FrameOfRequest<Type>,
+    live: LiveSession,
+    parts: RequestParts,
+  ) => readonly ServerFrame[]
+  /** What the reply changes, also after the requester left. */
+  readonly applied?: (
+    reply: Replies[Type],
+    request: RequestOf<Type>,
+    parts: RequestParts,
+    live: LiveSession | null,
+  ) => void
+}
+
+const ROWS: { readonly [Type in RequestType]: Row<Type> } = {
+  lookup: {
+    asked: (live, { peers }) => void live.notesLookup(peers),
+    frames: ({ bindings, users }, { ref, peers }) => {
+      const known = new Set(bindings.map(({ peer }) => peer))
+      const unknown = peers.filter((peer) => !known.has(peer))
+      return [...introductions(users), { type: 'directory', ref, bindings: [...bindings], unknown }]
+    },
+  },
+  lookupHistory: {
+    asked: (live, { peer }) => void live.notesLookup([peer]),
+    frames: (bindings, { ref }) => [{ type: 'keyHistory', ref, bindings: [...bindings] }],
+  },
+  members: {
+    frames: (page, { ref }) => [{ type: 'roster', ref, ...page }],
+  },
+  revoke: {
+    frames: (reply, { ref, members }) => {
+      const ended = new Set(reply.outcome === 'done' ? reply.ended.map(({ peerKey }) => peerKey) : members)
+      return [{ type: 'revoked', ref, outcome: reply.outcome, unknown: members.filter((peer) => !ended.has(peer)) }]
+    },
+    applied: (reply, _, { disconnectMember }) => {
+      if (reply.outcome === 'done') for (const member of reply.ended) disconnectMember(member)
+    },
+  },
+  consent: {
+    frames: ({ consent, ...reply }, { ref }) => [{ type: 'consented', ref, policy: consent.policy, ...reply }],
+    applied: ({ consent }, { requester, frame: { policy, changes } }, { users, effects }) => {
+      users.consented(requester, consent)
+      const { meshId, user } = requester
+      if (policy !== 'keep' || changes.length > 0) effects.hint({ type: 'staleConsent', meshId, user })
+    },
+  },
+  bind: {
+    frames: (outcome, { ref }) => [{ type: 'bound', ref, outcome }],
+    applied: (outcome, { requester: { meshId, peerKey } }, { users, effects }) => {
+      if (outcome !== 'done') return
+      effects.hint({ type: 'staleKey', meshId, peer: peerKey })
+      users.keyChanged(meshId, peerKey)
+    },
+  },
+  groups: {
+    frames: ({ groups, isLast }, { ref }) => {
+      return [{ type: 'groupList', ref, statements: groups.map(({ statement }) => statement), isLast }]
+    },
+    applied: ({ groups: found }, { requester }, { groups }) => groups.listed(requester.meshId, found),
+  },
+  setGroup: {
+    frames: ({ outcome }, { ref }) => [{ type: 'groupSet', ref, outcome }],
+    applied: (reply, { requester }, { groups }, live) => {
+      if (reply.outcome === 'done') groups.wasSet(requester.meshId, reply.group, live)
+    },
+  },
+  pools: {
+    frames: ({ statements, isLast }, { ref }) => [{ type: 'groupList', ref, statements: [...statements], isLast }],
+  },
+  setPool: {
+    frames: ({ outcome }, { ref }) => [{ type: 'groupSet', ref, outcome }],
+    applied: (reply, { requester }, { pools }) => {
+      if (reply.outcome === 'done' && reply.pool) pools.wasSet(requester.meshId, reply.pool)
+    },
+  },
+  joinPool: {
+    asked: (live, frame, { pools }) => pools.asked(live, frame),
+    frames: ({ pool }, frame, live, { pools }) => [
+      { type: 'poolJoined', ref: frame.ref, pool: frame.pool, outcome: pools.joined(live, frame, pool) },
+    ],
+  },
+  devices: {
+    asked: (live, { peers }) => void live.notesLookup(peers),
+    frames: ({ statements, removals, successions }, { ref }) => [
+      ...introductions({ ...NO_RECORDS, successions }),
+      { type: 'deviceList', ref, statements: [...statements], removals: [...removals] },
+    ],
+  },
+  removeDevice: {
+    frames: ({ outcome }, { ref }) => [{ type: 'deviceRemoved', ref, outcome }],
+    applied: (reply, { requester }, { users, disconnectMember }) => {
+      if (reply.outcome !== 'done') return
+      users.deviceRemoved(requester, reply.removed.peerKey, reply.removal)
+      disconnectMember(reply.removed)
+    },
+  },
+  succeed: {
+    frames: ({ outcome }, { ref }) => [{ type: 'succeeded', ref, outcome }],
+    applied: (reply, { requester }, { users }) => {
+      if (reply.outcome === 'done') users.succeeded(requester, reply.statement)
+    },
+  },
+  findLost: {
+    frames: ({ lost, isAll }) => [{ type: 'recovered', lost: [...lost], isAll }],
+    applied: ({ lost }, { requester }, { effects }, live) => {
+      const ids = lost.map(({ id }) => id)
+      if (live && ids.length > 0) effects.updateDeliveries({ type: 'forgetLost', requester, ids })
+    },
+  },
+}
+
+type RequestFrame = FrameOf<Exclude<RequestType, keyof OwnRequests>>
+
+export const isRequest = (frame: ClientFrame): frame is RequestFrame => frame.type in ROWS
+
+/** These cost as much as a request: a frame to everybody who watches, or a commit to wait for. */
+const COSTLY: ReadonlySet<ClientFrame['type']> = new Set(['status', 'watch', 'ping'])
+
+/** Whether the frame counts against what a session may ask for beside mail. */
+export const isRated = (frame: ClientFrame): boolean => isRequest(frame) || COSTLY.has(frame.type)
+
+export class MemberRequests {
+  readonly #parts: RequestParts
+
+  constructor(parts: RequestParts) {
+    this.#parts = parts
+  }
+
+  ask(live: LiveSession, frame: Request['frame']): void {
+    const parts = this.#parts
+    const reply = rowOf(frame.type).asked?.(live, frame, parts)
+    if (reply) return parts.send(live, [reply])
+    parts.effects.request({ socket: live.socket, requester: requesterOf(live), frame } as Request)
+  }
+
+  replied(request: Request, reply: Reply): void {
+    const parts = this.#parts
+    const row = rowOf(request.frame.type)
+    const live = parts.live(request.socket)
+    if (live) parts.send(live, row.frames(reply, request.frame, live, parts))
+    row.applied?.(reply, request, parts, live)
+  }
+}
+
+/** A row of any type. That a row meets only requests and replies of its own type is what `ROWS` and `RequestOf` declare. */
+interface AnyRow {
+  asked?(live: LiveSession, frame: Request['frame'], parts: RequestParts): ServerFrame | undefined
+  frames(reply: Reply, frame: Request['frame'], live: LiveSession, parts: RequestParts): readonly ServerFrame[]
+  applied?(reply: Reply, request: Request, parts: RequestParts, live: LiveSession | null): void
+}
+const rowOf = (type: RequestType): AnyRow => ROWS[type] as unknown as AnyRow
+
+const requesterOf = ({ mesh: { meshId }, peer: { peer, peerKey, user } }: LiveSession): Requester => ({
+  meshId,
+  peer,
+  peerKey,
+  user,
+})
+
+const NO_RECORDS: SignedUserRecords = { statements: [], removals: [], successions: [] }
+
+/** Signed records about users go before the keys that were asked for: nobody has to ask for them. */
+function introductions({ statements, removals, successions }: SignedUserRecords): ServerFrame[] {
+  const frames: ServerFrame[] = []
+  if (successions.length > 0) frames.push({ type: 'successions', statements: [...successions] })
+  if (statements.length + removals.length > 0)
+    frames.push({ type: 'deviceList', ref: 0, statements: [...statements], removals: [...removals] })
+  return frames
+}

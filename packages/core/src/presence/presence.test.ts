@@ -1,0 +1,208 @@
+/** Two shards that hear each other by hints: who is online on the other one, and what that is good for. */
+
+import type { FrameOf } from '@sealpost/protocol'
+import { type ClientFrame, NO_THREAD, type ServerFrame } from '@sealpost/protocol'
+import type { Hint } from '@sealpost/protocol/hints'
+import type { MeshId, PeerNo, ShardId } from '@sealpost/std'
+import { expect, test } from 'vitest'
+import { idOf, keyOf, MESH, memberOf, sendOf, world } from '../test/testing-world.ts'
+
+const SHARDS = ['0a', '0b'].map((digits) => digits.repeat(16) as ShardId)
+const IF_ONLINE = {
+  ...({ notBeforeMs: 0, receipts: 'none', thread: NO_THREAD } as const),
+  ...{ hops: 0, noAutoReply: false, ifOnline: true },
+}
+
+/** Peer 1 is at both of them, where it watches or sends on the first; others come as a test says. */
+function twoShards() {
+  const said: { from: ShardId; hint: Hint }[] = []
+  const waiting: (() => void)[] = []
+  const shards = SHARDS.map((from, n) => {
+    const its = world()
+    Object.assign(its.effects, {
+      hint: (hint: Hint) => void said.push({ from, hint }),
+      awaitPresence: (meshId: MeshId) => void waiting.push(() => its.engine.presence.repliesDue(meshId)),
+    })
+    its.engine.presence.setOtherShards(new Set([SHARDS[1 - n]!]))
+    return its
+  })
+  const [here, there] = shards as [ReturnType<typeof world>, ReturnType<typeof world>]
+  there.engine.closed(1)
+  /** What was said reaches the other shard, and answers to it come back; then whoever waits has waited long enough. */
+  const meet = () => {
+    for (let next = said.shift(); next; next = said.shift())
+      shards[1 - SHARDS.indexOf(next.from)]!.engine.hints.heard(next.from, [next.hint])
+    for (const done of waiting.splice(0)) done()
+  }
+  const pass = (toMs: number) => {
+    for (const { engine } of shards) {
+      engine.advance(toMs)
+      for (const socket of [1, 2]) engine.ponged(socket)
+      engine.tick()
+    }
+  }
+  const say = (frame: ClientFrame) => here.engine.received(1, frame)
+  const framesOf = <T extends ServerFrame['type']>(type: T) =>
+    here.sent.filter((frame): frame is Extract<ServerFrame, { type: T }> => frame.type === type)
+  const news = () => {
+    const items = framesOf('presence').flatMap(({ peers }) => peers)
+    here.sent.length = 0
+    return items.map(({ peer, isOnline, summary }) => [Number.parseInt(peer, 16), isOnline, summary])
+  }
+  const watch = () => say({ type: 'watch', isOn: true })
+  return { here, there, said, meet, pass, say, framesOf, news, watch }
+}
+
+const status = (summary: string, availability: 'idle' | 'dnd' = 'idle') =>
+  ({ type: 'status', availability, summary, declinesReceipts: false }) as const
+const whisper = (n: number, to: number, bytes = 50): ClientFrame => ({
+  type: 'whisper',
+  items: [{ envelopeId: idOf(n), recipient: keyOf(to), envelope: new Uint8Array(bytes) }],
+})
+
+test('who watches hears of peers of another shard: those that are there, their changes, and that they left', () => {
+  const { there, meet, news, watch } = twoShards()
+  there.enter(2)
+  watch()
+  expect(news()).toEqual([[1, true, '']])
+  meet()
+  expect(news()).toEqual([[2, true, '']])
+  there.engine.received(2, status('busy with tests'))
+  there.enter(3)
+  meet()
+  expect(news()).toEqual([[2, true, 'busy with tests'], [3, true, '']]) // biome-ignore format: pairs
+  there.engine.closed(2)
+  meet()
+  expect(news()).toEqual([[2, false, '']])
+})
+
+test('nobody is asked where no other shard is, and nobody told who did not ask', () => {
+  const { here, there, said, pass, watch } = twoShards()
+  there.enter(2)
+  expect(said).toEqual([])
+  here.engine.presence.setOtherShards(new Set())
+  watch()
+  pass(60_000)
+  expect(said).toEqual([])
+})
+
+test('a peer that moved is online all the time, and news of its former session count no more', () => {
+  const { here, there, said, meet, pass, news, watch } = twoShards()
+  there.enter(2)
+  watch()
+  meet()
+  there.engine.received(2, status('late'))
+  const late = said.splice(0)
+  here.enter(2) // its epoch is the same here; the session is its peer's all the same
+  there.engine.closed(2)
+  news()
+  meet()
+  for (const { from, hint } of late) here.engine.hints.heard(from, [hint, hint])
+  expect(news()).toEqual([])
+  here.engine.closed(2)
+  pass(1_000)
+  expect(news()).toEqual([[2, false, '']])
+})
+
+test('peers of a shard that is gone, or that says nothing any more, are offline', () => {
+  const { here, there, meet, pass, news, watch } = twoShards()
+  there.enter(2)
+  watch()
+  meet()
+  news()
+  for (const atMs of [10_000, 20_000, 30_000, 40_000]) {
+    pass(atMs)
+    meet() // asked anew, and told
+  }
+  expect(news()).toEqual([])
+  for (const atMs of [50_000, 60_000, 70_000]) pass(atMs)
+  expect(news()).toEqual([[2, false, '']])
+  meet()
+  expect(news()).toEqual([[2, true, '']])
+  here.engine.presence.setOtherShards(new Set(['0c'.repeat(16) as ShardId]))
+  expect(news()).toEqual([[2, false, '']])
+})
+
+test('a send to those who are online waits until others have said who is, and keeps its order', () => {
+  const at = sending()
+  at.there.enter(2)
+  at.sendIfOnline(1, 2)
+  at.sendIfOnline(2, 3)
+  at.here.send(sendOf(3, 2))
+  expect([at.here.appends.length, at.here.nacks()]).toEqual([0, []])
+  at.meet()
+  expect(at.here.appends.map(({ envelopeId }) => envelopeId)).toEqual([idOf(1), idOf(3)])
+  expect(at.here.nacks()).toMatchObject([{ envelopeId: idOf(2), code: 'no_responder' }])
+  at.sendIfOnline(4, 3)
+  expect(at.here.nacks()).toHaveLength(2) // known by now
+})
+
+/** Peer 1 knows peers 2 and 3, which are not here. */
+function sending() {
+  const at = twoShards()
+  at.here.send(sendOf(100, 2), sendOf(101, 3))
+  at.here.engine.resolved(1, [keyOf(2), keyOf(3)], [memberOf(2), memberOf(3)])
+  at.here.appends.length = 0
+  const sendIfOnline = (n: number, to: number) =>
+    at.say({ type: 'sendWith', envelopes: [{ send: sendOf(n, to), terms: IF_ONLINE }] })
+  return { ...at, sendIfOnline }
+}
+
+test('a whisper reaches a peer of another shard, if that would hear it here', () => {
+  const { there, meet, say, framesOf } = twoShards()
+  const heard = () => there.sent.flatMap((frame) => (frame.type === 'whispered' ? frame.items : []))
+  there.enter(2)
+  say(whisper(1, 2))
+  say(whisper(2, 3))
+  meet() // who is there
+  meet() // the whisper
+  expect(heard()).toMatchObject([{ sender: keyOf(1), envelopeId: idOf(1) }])
+  expect(framesOf('unheard').flatMap(({ items }) => items)).toEqual([{ envelopeId: idOf(2), code: 'no_responder' }])
+  say(whisper(3, 2, 4097))
+  there.engine.received(2, status('', 'dnd'))
+  say(whisper(4, 2)) // said before it is heard of
+  meet()
+  say(whisper(5, 2))
+  meet()
+  expect(heard()).toHaveLength(1)
+  expect(framesOf('unheard').flatMap(({ items }) => items.map(({ envelopeId }) => envelopeId))).toEqual(
+    [2, 3, 5].map(idOf),
+  )
+})
+
+test('H65: a whisper of one whom the recipient bars, or to nobody, is not passed on', () => {
+  const { there } = twoShards()
+  there.enter(2)
+  const consent = { policy: 'open', named: [9 as PeerNo], version: 1 } as const
+  const frame: FrameOf<'consent'> = { type: 'consent', ref: 1, policy: 'keep', changes: [] }
+  there.reply<'consent'>(2, frame, { outcome: 'done', peers: [], unknown: [], consent })
+  there.sent.length = 0
+  const forged = (recipient: number, user: number, meshId = MESH): Hint => ({
+    ...{ type: 'whisper', meshId, recipient: keyOf(recipient), sender: keyOf(9), user: user as PeerNo },
+    ...{ envelopeId: idOf(1), envelope: new Uint8Array(50) },
+  })
+  there.engine.hints.heard(SHARDS[0]!, [forged(2, 9), forged(7, 1), forged(2, 1, 'ff'.repeat(16) as MeshId)])
+  expect(there.sent).toEqual([])
+  there.engine.hints.heard(SHARDS[0]!, [forged(2, 1)])
+  expect(there.sent).toMatchObject([{ type: 'whispered' }])
+})
+
+test('what another shard changed is read anew', () => {
+  const { here } = twoShards()
+  here.enter(2)
+  here.send(sendOf(1, 2))
+  expect(here.asked).toEqual([])
+  here.engine.hints.heard(SHARDS[1]!, [{ type: 'staleConsent', meshId: MESH, user: 2 as PeerNo }])
+  here.send(sendOf(2, 2))
+  expect(here.asked).toEqual([[keyOf(2)]])
+})
+
+test('who asked for a box key hears that another shard took a new one', () => {
+  const { here, say, framesOf } = twoShards()
+  say({ type: 'lookup', ref: 1, peers: [keyOf(2)] })
+  here.engine.hints.heard(
+    SHARDS[1]!,
+    [2, 3].map((n): Hint => ({ type: 'staleKey', meshId: MESH, peer: keyOf(n) })),
+  )
+  expect(framesOf('rebound')).toEqual([{ type: 'rebound', peers: [keyOf(2)] }])
+})

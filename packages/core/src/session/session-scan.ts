@@ -1,0 +1,82 @@
+/**
+ * Looks at every session once a second: deadlines, heartbeats, the backstop poll. Some at a time: ten thousand at once
+ * would keep the event loop, and ask the database, for longer than anybody's mail should wait for them.
+ */
+import type { CloseCode } from '@sealpost/protocol'
+import type { Millis } from '@sealpost/std'
+import type { Context } from '../context.ts'
+import type { Deliveries } from '../deliver/deliveries.ts'
+import type { SocketId } from '../effects.ts'
+import type { Session } from './session.ts'
+import type { SessionValidity } from './session-validity.ts'
+
+interface Ports {
+  readonly sessions: ReadonlyMap<SocketId, Session>
+  readonly validity: SessionValidity
+  readonly deliveries: Deliveries
+  readonly refuse: (session: Session, code: CloseCode) => void
+}
+
+const SCANNED_MIN = 200
+/** A round has its last look well before the next one begins, when there is one in every 20 ms. */
+const PARTS_PER_SCAN = 25
+
+export class SessionScan {
+  private readonly context: Context
+  private readonly ports: Ports
+  private begunAtMs: Millis
+  private resumedAtMs: Millis = 0
+  /** What is left of a round; a map's iterator leaves out who has gone. */
+  private remaining: Iterator<Session> | null = null
+
+  constructor(context: Context, ports: Ports) {
+    this.context = context
+    this.ports = ports
+    this.begunAtMs = context.nowMs
+  }
+
+  get isUnderWay(): boolean {
+    return this.remaining !== null
+  }
+
+  /** About once a second. */
+  begin(): void {
+    const { nowMs, limits } = this.context
+    // A pause of this process is no silence of its peers'.
+    if (nowMs - this.begunAtMs > limits.heartbeatMs) this.resumedAtMs = nowMs
+    this.begunAtMs = nowMs
+    this.remaining ??= this.ports.sessions.values()
+    this.continueScan()
+  }
+
+  continueScan(): void {
+    const count = Math.max(SCANNED_MIN, Math.ceil(this.ports.sessions.size / PARTS_PER_SCAN))
+    for (let i = 0; this.remaining && i < count; i++) {
+      const { value, done } = this.remaining.next()
+      if (done) this.remaining = null
+      else this.scan(value)
+    }
+    this.ports.validity.flush()
+  }
+
+  private scan(session: Session): void {
+    const { nowMs, effects, limits } = this.context
+    session.heardAtMs = Math.max(session.heardAtMs, this.resumedAtMs)
+    if (session.state.name !== 'live') {
+      if (nowMs - session.connectedAtMs >= limits.authWithinMs) this.ports.refuse(session, 'auth_timeout')
+      return
+    }
+    if (nowMs - session.heardAtMs >= 3 * limits.heartbeatMs) return this.ports.refuse(session, 'heartbeat_missed')
+    const { live } = session.state
+    if (nowMs - session.quietSince(live) >= limits.heartbeatMs) {
+      session.pinged(nowMs)
+      effects.ping(session.socket)
+    }
+    // Its pings wait in a socket that is not read: without a sign of life it would leave for another broker.
+    if (live.isPaused) this.context.send(live, [{ type: 'pong', ref: 0 }])
+    this.ports.validity.checkIfOld(live)
+    if (nowMs - live.polledAtMs < limits.pollMs) return
+    live.polledAtMs = nowMs
+    this.ports.deliveries.poll(live, session.arrivedUntilMs)
+  }
+}

@@ -1,0 +1,119 @@
+/** What another shard says is a hint: it can make a session look into its own queue, and nothing else. */
+import type { SessionStatus } from '@sealpost/protocol'
+import type { Hint } from '@sealpost/protocol/hints'
+import type { MeshId, PeerNo, ShardId } from '@sealpost/std'
+import { expect, test } from 'vitest'
+import type { SessionCheck } from '../session/session-validity.ts'
+import { keyOf, MESH, memberOf, world } from '../test/testing-world.ts'
+
+const OTHER = '0f'.repeat(16) as ShardId
+const NO = 1 as PeerNo
+const GOOD: SessionStatus = { peerKey: keyOf(1), isRevoked: false, isElsewhere: false }
+
+/** A world that writes down what is asked of the database and said to other shards. */
+function hearing() {
+  const its = world()
+  const checks: (readonly SessionCheck[])[] = []
+  const hints: Hint[] = []
+  Object.assign(its.effects, {
+    checkSessions: (all: readonly SessionCheck[]) => void checks.push(all),
+    hint: (hint: Hint) => void hints.push(hint),
+  })
+  const answer = (standing: Partial<SessionStatus>) =>
+    its.engine.validity.checked(checks.pop()!, [{ ...GOOD, ...standing }])
+  return { ...its, checks, hints, answer }
+}
+
+test('H65: a hint of an unknown mesh, or for a peer that is not here, does nothing', () => {
+  const { engine, wants, sent } = world()
+  wants.length = 0
+  sent.length = 0
+  engine.hints.wake('ff'.repeat(16) as MeshId, 1 as PeerNo)
+  engine.hints.wake(MESH, 2 as PeerNo)
+  engine.hints.wake(MESH, Number.NaN as PeerNo)
+  expect([wants, sent]).toEqual([[], []])
+})
+
+test('H65: a hint that nobody sent costs one look, for the mail of that very peer', () => {
+  const { engine, wants, sent } = world()
+  engine.claimed(
+    wants.splice(0).map((want) => ({ want, claimed: { status: 'claimed', deliveries: [], hasMore: false } })),
+  )
+  sent.length = 0
+  engine.hints.wake(MESH, 1 as PeerNo)
+  engine.hints.wake(MESH, 1 as PeerNo)
+  expect(wants.map(({ session }) => [session.meshId, session.peer])).toEqual([[MESH, 1]])
+  expect(sent).toEqual([])
+})
+
+const superseded = (epoch: number): Hint => ({ type: 'superseded', meshId: MESH, peer: NO, epoch })
+const revoked: Hint = { type: 'revoked', meshId: MESH, peer: NO }
+
+test.each<[string, Hint, Partial<SessionStatus>, string]>([
+  ['a newer session elsewhere', superseded(3), { isElsewhere: true }, 'superseded'],
+  ['a revocation', revoked, { isRevoked: true }, 'revoked'],
+  ['another key in the place of the former', revoked, { peerKey: keyOf(7) }, 'superseded'],
+  ['a member that is gone', revoked, { peerKey: null }, 'revoked'],
+  ['a mesh that was moved', revoked, { peerKey: null, isAway: true }, 'try_later'],
+])('%s that another shard hints at ends the session when the database says so', (_, hint, standing, code) => {
+  const { engine, checks, closes, answer } = hearing()
+  engine.hints.heard(OTHER, [hint])
+  expect(checks.map((all) => all.map(({ session }) => session))).toEqual([[{ meshId: MESH, peer: 1, epoch: 2 }]])
+  expect(closes).toEqual([])
+  answer(standing)
+  expect(closes).toEqual([[1, code]])
+})
+
+test.each([superseded(3), revoked])('H65: a hint $type that is not true ends nothing', (hint) => {
+  const { engine, closes, answer } = hearing()
+  engine.hints.heard(OTHER, [hint])
+  answer({})
+  expect(closes).toEqual([])
+})
+
+test('a hint of a former epoch, of another mesh or of somebody who is not here asks nothing', () => {
+  const { engine, checks } = hearing()
+  const elsewhere = { ...revoked, meshId: 'ff'.repeat(16) as MeshId }
+  engine.hints.heard(OTHER, [superseded(2), elsewhere, { ...revoked, peer: 2 as PeerNo }])
+  expect(checks).toEqual([])
+})
+
+test('every session is asked about now and then, hint or no hint', () => {
+  const { engine, checks, closes, answer, enter } = hearing()
+  enter(2)
+  for (let atMs = 1_000; atMs <= 10_000; atMs += 1_000) {
+    engine.advance(atMs)
+    engine.tick()
+  }
+  expect(checks.map((all) => all.map(({ session }) => session.peer))).toEqual([[1, 2]])
+  engine.closed(2)
+  engine.validity.checked(checks[0]!, [
+    { ...GOOD, isRevoked: true },
+    { ...GOOD, peerKey: null },
+  ])
+  expect(closes).toEqual([[1, 'revoked']])
+  expect(() => answer({ isRevoked: true })).not.toThrow()
+})
+
+test('an opening is told to other shards unless the last epoch was given here', () => {
+  const { engine, hints } = hearing()
+  const open = (socket: number, sessionEpoch: number, epoch: number) => {
+    engine.proven(socket, { ...memberOf(5), sessionEpoch }, 10)
+    engine.opened(socket, epoch)
+  }
+  open(5, 0, 1) // its first
+  open(6, 1, 2) // takes over from the one here
+  engine.closed(6)
+  open(7, 2, 3)
+  expect(hints).toEqual([])
+  engine.closed(7)
+  open(8, 4, 5)
+  expect(hints).toEqual([{ type: 'superseded', meshId: MESH, peer: 5, epoch: 5 }])
+})
+
+test('a revocation is told to other shards', () => {
+  const { reply, hints } = hearing()
+  const frame = { type: 'revoke' as const, ref: 1, members: [keyOf(2)], invites: [] }
+  reply<'revoke'>(1, frame, { outcome: 'done', ended: [memberOf(2)] })
+  expect(hints).toEqual([{ type: 'revoked', meshId: MESH, peer: 2 }])
+})

@@ -1,0 +1,136 @@
+/**
+ * What is heard of other shards, and of this one's own clocks and sweeps. All of it are hints: they make a session look,
+ * and the database decides what it finds.
+ */
+import type { Hint, HintOf } from '@sealpost/protocol/hints'
+import { type MeshId, type PeerNo, type ShardId, type SpaceId, unreachable } from '@sealpost/std'
+import type { Context } from '../context.ts'
+import type { Deliveries } from '../deliver/deliveries.ts'
+import type { RemoteLeases } from '../deliver/remote-leases.ts'
+import type { Mesh } from '../directory/meshes.ts'
+import type { UserDirectory } from '../directory/users.ts'
+import type { Pools } from '../pools/pools.ts'
+import type { EphemeralMessages } from '../presence/ephemeral-messages.ts'
+import type { Presence } from '../presence/presence.ts'
+import type { SessionValidity } from '../session/session-validity.ts'
+
+type Stale =
+  | HintOf<'staleSpace'>
+  | HintOf<'staleConsent'>
+  | HintOf<'staleGroup'>
+  | HintOf<'stalePool'>
+  | HintOf<'staleKey'>
+
+export interface HintParts {
+  readonly deliveries: Deliveries
+  readonly remoteLeases: RemoteLeases
+  readonly pools: Pools
+  readonly validity: SessionValidity
+  readonly presence: Presence
+  readonly ephemeral: EphemeralMessages
+  readonly users: UserDirectory
+}
+
+export class Hints {
+  private readonly context: Context
+  private readonly parts: HintParts
+
+  constructor(context: Context, parts: HintParts) {
+    this.context = context
+    this.parts = parts
+  }
+
+  /** Another shard said these. */
+  heard(from: ShardId, hints: readonly Hint[]): void {
+    for (const hint of hints) this.take(from, hint)
+    this.parts.validity.flush()
+    this.context.flush()
+  }
+
+  /** What was said of these meshes before now may have been lost. */
+  listening(meshes: readonly MeshId[]): void {
+    for (const meshId of meshes) {
+      const mesh = this.context.meshes.find(meshId)
+      for (const { live } of mesh?.byNo.values() ?? []) if (live) this.parts.deliveries.lookAgain(live)
+    }
+    this.context.flush()
+  }
+
+  /** This shard's own word for what another one would hear as a hint. */
+  changed(hint: HintOf<'staleSpace'>): void {
+    this.forget(this.context.meshes.find(hint.meshId), hint)
+  }
+
+  /** Something may wait for this peer or pool. */
+  wake(meshId: MeshId, peer: PeerNo): void {
+    const live = this.context.meshes.find(meshId)?.byNo.get(peer)?.live
+    if (live) this.parts.deliveries.notice(live)
+    else this.parts.pools.noticed(meshId, peer)
+  }
+
+  private woken(meshId: MeshId, peer: PeerNo): void {
+    this.wake(meshId, peer)
+    const live = this.context.meshes.find(meshId)?.byNo.get(peer)?.live
+    if (live) this.parts.deliveries.locations.announce(live)
+  }
+
+  /** Its session here may be over. */
+  private doubt(hint: HintOf<'superseded'> | HintOf<'revoked'>): void {
+    const mesh = this.context.meshes.find(hint.meshId)
+    const peer = mesh?.byNo.get(hint.peer)
+    if (hint.type === 'revoked' && peer) mesh!.forget(peer) // but not one that is live
+    if (peer?.live && (hint.type === 'revoked' || peer.live.epoch < hint.epoch)) this.parts.validity.check(peer.live)
+  }
+
+  /** What was read before may be something else now. */
+  private forget(mesh: Mesh | undefined, hint: Stale): void {
+    switch (hint.type) {
+      case 'staleConsent':
+        return mesh?.doubtConsent(hint.user)
+      case 'staleGroup':
+        mesh?.doubtGroup(hint.group)
+        return doubtSpace(mesh, hint.group)
+      case 'staleSpace':
+        return doubtSpace(mesh, hint.space)
+      case 'stalePool':
+        return mesh?.pools.expect(hint.pool, Number.POSITIVE_INFINITY)
+      case 'staleKey':
+        return this.parts.users.keyChanged(hint.meshId, hint.peer)
+    }
+  }
+
+  private take(from: ShardId, hint: Hint): void {
+    switch (hint.type) {
+      case 'wake':
+        return this.woken(hint.meshId, hint.peer)
+      case 'born':
+        return this.parts.remoteLeases.announced(hint)
+      case 'serves':
+        return this.parts.deliveries.locations.learn(hint)
+      case 'superseded':
+      case 'revoked':
+        return this.doubt(hint)
+      case 'whoIsThere':
+      case 'presence':
+        return this.parts.presence.learn(from, hint)
+      case 'whisper':
+        return this.parts.ephemeral.received(hint)
+      case 'staleConsent':
+      case 'staleGroup':
+      case 'staleSpace':
+      case 'stalePool':
+      case 'staleKey':
+        return this.forget(this.context.meshes.find(hint.meshId), hint)
+      case 'shards':
+      case 'happened':
+        return // whoever it is for hears it beside the engine
+      default:
+        unreachable(hint)
+    }
+  }
+}
+
+/** What it is, and who belongs to it. */
+function doubtSpace(mesh: Mesh | undefined, spaceId: SpaceId): void {
+  for (const { live } of mesh?.byNo.values() ?? []) live?.spaces.doubt(spaceId)
+}

@@ -1,0 +1,30 @@
+/** Makes the page out of its sources, in memory: what is served is what stands in this checkout. */
+import { join } from 'node:path'
+import { OperatingError } from '@sealpost/std'
+import { type Asset, PAGE_NAME } from '@sealpost/ui/served-page'
+
+const SOURCES = [PAGE_NAME, 'offline.ts'].map((name) => join(import.meta.dirname, 'page', name))
+const NAMING = { entry: '[name].[ext]', chunk: '[name]-[hash].[ext]', asset: '[name]-[hash].[ext]' }
+
+/**
+ * Assets by their names; `publicPath` is the path under which the page is to look for them, with slashes around.
+ * @throws OperatingError `demo_not_built` when a source is missing or wrong
+ */
+export async function buildPage(publicPath: string): Promise<ReadonlyMap<string, Asset>> {
+  const built = await Bun.build({
+    entrypoints: SOURCES,
+    target: 'browser',
+    minify: true,
+    publicPath,
+    naming: NAMING,
+    define: { 'process.env.NODE_ENV': '"production"' },
+  }).catch((cause) => {
+    throw new OperatingError('demo_not_built', 'The page of the demo could not be built from its sources.', { cause })
+  })
+  const assets = built.outputs.map(async (output): Promise<[string, Asset]> => {
+    const name = output.path.replace(/^\.\//, '')
+    const bytes = new Uint8Array(await output.arrayBuffer())
+    return [name, { type: output.type, bytes, isImmutable: output.hash !== null && name.includes(output.hash) }]
+  })
+  return new Map(await Promise.all(assets))
+}

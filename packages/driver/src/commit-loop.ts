@@ -1,0 +1,264 @@
+/**
+ * Group commit, self-clocked: when a commit has returned, everything that waits is the next batch. An idle broker adds no
+ * delay and a busy one batches by itself. The loop pauses after commits that fill better with a pause, and backs off while
+ * commits fail.
+ */
+import type { Append, Committed, SessionRef, Settle, SharedBody } from '@sealpost/protocol'
+import type { Batch, Queue } from '@sealpost/queue'
+import type { Millis } from '@sealpost/std'
+import type { Failures } from './background.ts'
+import type { Clock, DriverReport } from './ports.ts'
+
+/** A crash repeats at most the settles of this time. */
+const SETTLE_WITHIN_MS: Millis = 20
+/** Between two commits of a database that is away; doubled after each failure. */
+const BACK_OFF_MIN_MS: Millis = 50
+const BACK_OFF_MAX_MS: Millis = 1000
+
+/** Commits of so many appends may be followed by a pause. */
+const PACED_FROM = 64
+const PACED_BELOW = 1_000
+const PAUSE_MAX_MS: Millis = 15
+
+export interface BatchLimits {
+  readonly appendsMax: number
+  readonly appendBytesMax: number
+  readonly settlesMax: number
+  /** As many settles are due without a call. */
+  readonly settlesDueAt: number
+}
+
+export const defaultBatchLimits: BatchLimits = {
+  appendsMax: 2_000,
+  appendBytesMax: 4 * 1024 * 1024,
+  settlesMax: 5_000,
+  settlesDueAt: 200,
+}
+
+export interface CommitPorts {
+  readonly clock: Clock
+  readonly queue: Pick<Queue, 'commit'>
+  readonly report: Pick<DriverReport, 'committed' | 'commitFailed'>
+  readonly failures: Failures
+  committed(batch: Batch, committed: Committed): void
+  /** These appends have no outcome, in their order. */
+  failed(appends: readonly Append[]): void
+}
+
+export class CommitLoop {
+  readonly #ports: CommitPorts
+  readonly #batches: CommitBatches
+  #isFlushDue = false
+  #areSettlesCalled = false
+  #backOffMs: Millis = 0
+  #resumesAtMs: Millis = 0
+
+  constructor(ports: CommitPorts, limits: BatchLimits) {
+    this.#ports = ports
+    this.#batches = new CommitBatches(limits)
+  }
+
+  /** Nothing waits and no commit is in flight. */
+  get isIdle(): boolean {
+    return this.#batches.isIdle
+  }
+
+  append(append: Append): void {
+    this.#batches.append(append)
+  }
+
+  settle(delivery: Settle): void {
+    this.#batches.settle(delivery)
+    if (this.#areSettlesCalled) return
+    this.#areSettlesCalled = true
+    this.#ports.clock.after(SETTLE_WITHIN_MS, () => {
+      this.#areSettlesCalled = false
+      this.#batches.callSettles()
+      this.flushSoon()
+    })
+  }
+
+  /** Resolves when every settle taken so far is committed. */
+  settled(): Promise<void> {
+    const settled = new Promise<void>((done) => this.#batches.whenSettled(done))
+    this.flushSoon()
+    return settled
+  }
+
+  /** Whether a settle of this recipient is not committed. */
+  hasSettlesOf(recipient: Pick<SessionRef, 'meshId' | 'peer'>): boolean {
+    return this.#batches.hasSettlesOf(recipient)
+  }
+
+  /** Everything that comes in during this turn of the event loop joins one commit. */
+  flushSoon(): void {
+    if (this.#isFlushDue) return
+    this.#isFlushDue = true
+    this.#ports.clock.soon(() => {
+      this.#isFlushDue = false
+      this.#flush()
+    })
+  }
+
+  /** After an outage: commits at once instead of at the end of the back-off. */
+  resume(): void {
+    this.#backOffMs = 0
+    this.#resumesAtMs = 0
+    this.flushSoon()
+  }
+
+  #flush(): void {
+    if (this.#ports.clock.nowMs() < this.#resumesAtMs) return
+    const batch = this.#batches.take()
+    if (batch) this.#ports.failures.start(this.#commit(batch))
+  }
+
+  async #commit(batch: Batch): Promise<void> {
+    const { clock, queue, report } = this.#ports
+    const startedAtMs = clock.nowMs()
+    const committed = await queue.commit(batch).catch((error) => {
+      this.#failed(batch, error, startedAtMs)
+      return null
+    })
+    if (!committed) return
+    const tookMs = clock.nowMs() - startedAtMs
+    this.#backOffMs = 0
+    report.committed(batch, tookMs)
+    this.#batches.succeeded()
+    this.#pause(pauseAfterCommit(batch, tookMs))
+    this.#ports.committed(batch, committed)
+  }
+
+  #failed(batch: Batch, error: unknown, startedAtMs: Millis): void {
+    const { clock, failures, report } = this.#ports
+    failures.report('commit.failed', error)
+    report.commitFailed(batch, clock.nowMs() - startedAtMs)
+    this.#backOffMs = Math.min(BACK_OFF_MAX_MS, Math.max(BACK_OFF_MIN_MS, this.#backOffMs * 2))
+    this.#pause(this.#backOffMs)
+    this.#ports.failed(this.#batches.failed())
+  }
+
+  #pause(pauseMs: Millis): void {
+    if (pauseMs === 0) return this.flushSoon()
+    const { clock } = this.#ports
+    this.#resumesAtMs = clock.nowMs() + pauseMs
+    clock.after(pauseMs + 1, () => this.flushSoon())
+  }
+}
+
+/**
+ * Each commit with mail for another shard makes that shard collect, and costs a mark and a ledger row for each sender and
+ * frames for each peer, however few messages it carries. A commit of many is followed after as long as it took, by a larger
+ * one; a commit of few at once, and so is one of very many.
+ */
+export function pauseAfterCommit({ appends }: Pick<Batch, 'appends'>, tookMs: Millis): Millis {
+  if (appends.length < PACED_FROM || appends.length >= PACED_BELOW) return 0
+  return appends.some(({ remoteLeaseEpoch }) => remoteLeaseEpoch !== 0) ? Math.min(PAUSE_MAX_MS, tookMs) : 0
+}
+
+/**
+ * Appends and settles that wait for a commit, and the batch in flight. One commit is in flight at a time, so that ids ascend
+ * in the order in which the engine accepted.
+ *
+ * No sender waits for a settle, so a few of them start no commit and join none: a commit without them is shorter. They go
+ * when they are many, or when they are called due.
+ */
+export class CommitBatches {
+  readonly #limits: BatchLimits
+  #appends: Append[] = []
+  #settles: Settle[] = []
+  #areSettlesDue = false
+  #inFlight: Batch | null = null
+  /** Settles taken and committed so far; they are committed in the order in which they came. */
+  #settleCount = 0
+  #settledCount = 0
+  readonly #settleWaiters: { readonly count: number; readonly done: () => void }[] = []
+
+  constructor(limits: BatchLimits = defaultBatchLimits) {
+    this.#limits = limits
+  }
+
+  get isIdle(): boolean {
+    return this.#inFlight === null && this.#appends.length === 0 && this.#settles.length === 0
+  }
+
+  append(append: Append): void {
+    this.#appends.push(append)
+  }
+
+  settle(delivery: Settle): void {
+    this.#settles.push(delivery)
+    this.#settleCount += 1
+    if (this.#settles.length >= this.#limits.settlesDueAt) this.#areSettlesDue = true
+  }
+
+  /** The settles that wait join the next batch. */
+  callSettles(): void {
+    this.#areSettlesDue = true
+  }
+
+  /** Calls back when every settle taken so far is committed, at once if it is. Makes them due. */
+  whenSettled(done: () => void): void {
+    if (this.#settledCount === this.#settleCount) return done()
+    this.#areSettlesDue = true
+    this.#settleWaiters.push({ count: this.#settleCount, done })
+  }
+
+  /** Whether a settle of this recipient is not committed. Scans all settles that wait. */
+  hasSettlesOf({ meshId, peer }: Pick<SessionRef, 'meshId' | 'peer'>): boolean {
+    const isOf = (settle: Settle) => (settle.recipient === peer || settle.holder === peer) && settle.meshId === meshId
+    return this.#settles.some(isOf) || this.#inFlight?.settles.some(isOf) === true
+  }
+
+  /** Takes the next batch, which is in flight until `succeeded` or `failed`; null while one is, or if nothing is due. */
+  take(): Batch | null {
+    if (this.#inFlight !== null) return null
+    const settles = this.#areSettlesDue ? takeFirst(this.#settles, this.#limits.settlesMax) : []
+    if (this.#appends.length === 0 && settles.length === 0) return null
+    this.#areSettlesDue = this.#areSettlesDue && this.#settles.length > 0
+    this.#inFlight = { appends: this.#takeAppends(), settles }
+    return this.#inFlight
+  }
+
+  succeeded(): void {
+    this.#settledCount += this.#inFlight?.settles.length ?? 0
+    this.#inFlight = null
+    while (this.#settleWaiters.length > 0 && this.#settleWaiters[0]!.count <= this.#settledCount)
+      this.#settleWaiters.shift()!.done()
+  }
+
+  /**
+   * Returns the appends that have no outcome: those of the failed batch and all that waited behind it, since storing
+   * those first would reverse the order. Settles wait for the next commit; committing one twice does no harm.
+   */
+  failed(): Append[] {
+    const failed = [...(this.#inFlight?.appends ?? []), ...this.#appends]
+    this.#settles = [...(this.#inFlight?.settles ?? []), ...this.#settles]
+    this.#areSettlesDue = true
+    this.#appends = []
+    this.#inFlight = null
+    return failed
+  }
+
+  #takeAppends(): Append[] {
+    const { appendsMax, appendBytesMax } = this.#limits
+    let count = 0
+    let byteCount = 0
+    let body: SharedBody | null = null
+    while (count < this.#appends.length && count < appendsMax && (count === 0 || byteCount < appendBytesMax)) {
+      const append = this.#appends[count]!
+      byteCount += append.envelope.length
+      if (append.body && append.body !== body) byteCount += append.body.bytes.length
+      body = append.body
+      count += 1
+    }
+    // A broadcast is not cut in two: its body, stored by the first half, would put the commit of the second in doubt.
+    while (body !== null && this.#appends[count]?.body === body) count += 1
+    return takeFirst(this.#appends, count)
+  }
+}
+
+/** Removes the first `count` items without copying the rest. */
+function takeFirst<T>(items: T[], count: number): T[] {
+  return items.splice(0, Math.min(count, items.length))
+}

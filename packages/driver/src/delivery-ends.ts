@@ -1,0 +1,154 @@
+/**
+ * How recipients end deliveries: settles join the group commit; retries, rejects and extensions have statements of their own.
+ * A peer that settles, leaves and comes back at once must not be given the same mail again. Each peer waits for its own
+ * statements only: another peer's can fail or hang.
+ */
+import type { DeliveryRef, Extension, Reject, Retry, SessionRef, Settle } from '@sealpost/protocol'
+import { Batcher, type Queue, type Recipient } from '@sealpost/queue'
+import type { MeshId, Millis, PeerNo } from '@sealpost/std'
+import type { BackgroundTimers, Failures } from './background.ts'
+import type { CommitLoop } from './commit-loop.ts'
+import type { Clock } from './ports.ts'
+
+/**
+ * A new session and a pong wait this long for what the peer settled before; later, the peer may be given some of it again.
+ * A client that waits for a pong leaves its broker after 4.75 s.
+ */
+const WAIT_MAX_MS: Millis = 2_000
+const RETRIES_MAX = 1000
+/**
+ * With the largest envelopes 2 MiB. A dead letter is a second copy of its envelope, and every commit is synced behind it in
+ * the write-ahead log.
+ */
+const REJECTS_MAX = 16
+/** A delivery that is put off for longer is found by the poll. */
+const RETRY_WAKE_MAX_MS: Millis = 60_000
+
+export interface EndPorts {
+  readonly clock: Pick<Clock, 'after'>
+  readonly timers: BackgroundTimers
+  readonly queue: Pick<Queue, 'retry' | 'reject' | 'extend'>
+  readonly commits: Pick<CommitLoop, 'settled' | 'hasSettlesOf'>
+  readonly failures: Failures
+  /** These rejects are committed, and their senders asked for receipts. */
+  receiptsCommitted(receipts: readonly Settle[]): void
+  /** A delivery that this recipient gave back is ready again. */
+  retryDue(recipient: Recipient): void
+}
+
+export class DeliveryEnds {
+  readonly #ports: EndPorts
+  readonly #retries = new Batcher((retries: readonly Retry[]) => this.#flushRetries(retries), { max: RETRIES_MAX })
+  readonly #rejects = new Batcher((rejects: readonly Reject[]) => this.#flushRejects(rejects), { max: REJECTS_MAX })
+  readonly #extensions = new Batcher((them: readonly Extension[]) => this.#flushExtensions(them), { max: RETRIES_MAX })
+  /** Items whose statement is not done, by the peer that holds them; each resolves with whether it was done. */
+  readonly #underWay = new Map<string, Set<Promise<boolean>>>()
+
+  constructor(ports: EndPorts) {
+    this.#ports = ports
+  }
+
+  retry(retries: readonly Retry[]): void {
+    for (const retry of retries) this.#track(retry, this.#retries.add(retry))
+  }
+
+  /** Reports `receiptsCommitted` when the last of these rejects is committed. */
+  reject(rejects: readonly Reject[], withReceipt: readonly Settle[]): void {
+    const ended = rejects.map((reject) => {
+      const rejected = this.#rejects.add(reject)
+      this.#track(reject, rejected)
+      return rejected
+    })
+    const last = ended.at(-1)
+    if (!last || withReceipt.length === 0) return
+    this.#ports.failures.start(
+      last.then(
+        () => this.#ports.receiptsCommitted(withReceipt),
+        () => undefined, // they are pushed again
+      ),
+    )
+  }
+
+  extend(extensions: readonly Extension[]): void {
+    for (const extension of extensions) this.#track(extension, this.#extensions.add(extension))
+  }
+
+  /** Opens a session when everything that its peer ended in the session before is committed. */
+  async before<T>(session: SessionRef, open: () => Promise<T>): Promise<T> {
+    await this.committed(session, WAIT_MAX_MS)
+    return open()
+  }
+
+  /** Calls `now` at once if nothing of this peer is pending, otherwise `later` when it is committed. */
+  whenCommitted(peer: Recipient, now: () => void, later: () => void): void {
+    if (this.#isPending(peer)) this.#ports.failures.start(this.committed(peer, WAIT_MAX_MS).then(later))
+    else now()
+  }
+
+  /** Resolves with whether everything that the peer ended so far is committed; with `false` after `withinMs` at the latest. */
+  async committed(peer: Recipient, withinMs: Millis): Promise<boolean> {
+    if (!this.#isPending(peer)) return true
+    return new Promise((resolve) => {
+      const cancel = this.#ports.clock.after(withinMs, () => resolve(false))
+      void Promise.all([this.#ports.commits.settled(), ...this.#underWayOf(peer)]).then(([, ...areDone]) => {
+        cancel()
+        resolve(areDone.every(Boolean))
+      })
+    })
+  }
+
+  #isPending(peer: Recipient): boolean {
+    return this.#underWayOf(peer).size > 0 || this.#ports.commits.hasSettlesOf(peer)
+  }
+
+  #underWayOf({ meshId, peer }: Recipient): ReadonlySet<Promise<boolean>> {
+    return this.#underWay.get(nameOf(meshId, peer)) ?? NOTHING
+  }
+
+  #track({ delivery }: { readonly delivery: DeliveryRef }, ended: Promise<unknown>): void {
+    const name = nameOfHolder(delivery)
+    const underWay = ended.then(
+      () => true,
+      () => false,
+    )
+    const all = this.#underWay.get(name) ?? new Set()
+    this.#underWay.set(name, all.add(underWay))
+    void underWay.then(() => {
+      all.delete(underWay)
+      if (all.size === 0 && this.#underWay.get(name) === all) this.#underWay.delete(name)
+    })
+  }
+
+  /** Waking the recipient before the statement is done would find nothing. If it fails, the leases lapse. */
+  async #flushRetries(retries: readonly Retry[]): Promise<undefined[]> {
+    await this.#report('retry.failed', this.#ports.queue.retry(retries))
+    for (const { delivery, afterMs } of retries) {
+      const recipient = { meshId: delivery.meshId, peer: delivery.recipient }
+      if (afterMs <= RETRY_WAKE_MAX_MS) this.#ports.timers.after(afterMs, () => this.#ports.retryDue(recipient))
+    }
+    return retries.map(() => undefined)
+  }
+
+  async #flushRejects(rejects: readonly Reject[]): Promise<undefined[]> {
+    await this.#report('reject.failed', this.#ports.queue.reject(rejects))
+    return rejects.map(() => undefined)
+  }
+
+  /** A failed extension counts as done: the lease lapses, and no peer has to wait for that. */
+  async #flushExtensions(extensions: readonly Extension[]): Promise<undefined[]> {
+    await this.#report('extend.failed', this.#ports.queue.extend(extensions)).catch(() => undefined)
+    return extensions.map(() => undefined)
+  }
+
+  #report(event: string, statement: Promise<void>): Promise<void> {
+    return statement.catch((error) => {
+      this.#ports.failures.report(event, error)
+      throw error
+    })
+  }
+}
+
+const NOTHING: ReadonlySet<Promise<boolean>> = new Set()
+const nameOf = (meshId: MeshId, peer: PeerNo): string => `${meshId}/${peer}`
+/** A delivery of a pool is under the member that holds it. */
+const nameOfHolder = ({ meshId, recipient, holder }: DeliveryRef): string => nameOf(meshId, holder ?? recipient)

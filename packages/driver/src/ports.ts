@@ -1,0 +1,89 @@
+/** What the driver runs on. The broker passes the real clock and Postgres, the simulator virtual time and its memory queue. */
+import type { Bus } from '@sealpost/bus'
+import type {
+  Authentication,
+  Enrolment,
+  FoundGroups,
+  RequestTable,
+  SendOutcome,
+  SocketId,
+  Sought,
+  SpaceFacts,
+} from '@sealpost/core'
+import type { Claimed, CloseCode, FrameOf, Member, PoolEntry, ServerFrame } from '@sealpost/protocol'
+import type { Batch, Queue, Swept } from '@sealpost/queue'
+import type { MeshId, Millis, OperatingError, PeerKey } from '@sealpost/std'
+
+export interface DriverPorts {
+  readonly clock: Clock
+  /** Returns a number in [0, 1). */
+  readonly random: () => number
+  readonly queue: Queue
+  readonly bus: HintBus
+  readonly requests: RequestServices
+  readonly report: DriverReport
+}
+
+export type Cancel = () => void
+
+export interface Clock {
+  /** Monotonic milliseconds: a clock that is set must not move a deadline. */
+  nowMs(): Millis
+  /** Milliseconds since 1970. */
+  wallMs(): Millis
+  after(delayMs: Millis, run: () => void): Cancel
+  /** Runs at the end of this turn of the event loop. */
+  soon(run: () => void): void
+}
+
+/** One connection. */
+export interface Connection {
+  readonly authority: string
+  send(frames: readonly ServerFrame[]): SendOutcome
+  close(code: CloseCode, retryAfterMs: Millis): void
+  hangUp(): void
+  ping(): void
+  pause(): void
+  resume(): void
+}
+
+export type HintBus = Pick<Bus, 'replyMs' | 'publish' | 'follow' | 'unfollow' | 'subscribe'>
+
+/** The other end of a handshake. */
+export interface Prover {
+  readonly authority: string
+  /** The connection still waits for the outcome. */
+  readonly isThere: () => boolean
+}
+
+export interface Resolution {
+  readonly members: readonly Member[]
+  /** By former keys, the keys that replace them. */
+  readonly successors: ReadonlyMap<PeerKey, PeerKey>
+  readonly groups: FoundGroups
+  readonly pools: readonly PoolEntry[]
+  readonly spaces: readonly SpaceFacts[]
+}
+
+/** Checks and lookups of members. Each rejects with an `OperatingError` when the database is away. */
+export interface RequestServices {
+  /** `null`: too many wait. */
+  authenticate(prover: Prover, hello: FrameOf<'hello'>, auth: FrameOf<'auth'>): Promise<Authentication | null>
+  /** `null`: too many wait. */
+  enrol(authority: string, hello: FrameOf<'hello'>, enrol: FrameOf<'enrol' | 'enrolDevice'>): Promise<Enrolment | null>
+  resolve(meshId: MeshId, sought: Sought): Promise<Resolution>
+  readonly table: RequestTable
+}
+
+/** What happened, for logs and metrics. */
+export interface DriverReport {
+  /** A statement failed. Called at most once a second for each event. */
+  failed(event: string, error: OperatingError): void
+  /** An error that no plan covers: the process must end. */
+  fault(error: unknown): void
+  committed(batch: Batch, tookMs: Millis): void
+  commitFailed(batch: Batch, tookMs: Millis): void
+  claimed(claimed: readonly Claimed[], tookMs: Millis): void
+  swept(swept: Swept): void
+  closed(socket: SocketId, code: CloseCode): void
+}

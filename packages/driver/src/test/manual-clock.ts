@@ -1,0 +1,68 @@
+/** A clock that only a test moves. */
+import type { Millis } from '@sealpost/std'
+import type { Clock } from '../ports.ts'
+
+/** More promises than any part waits for one behind another. */
+const PROMISES_DEEP = 30
+
+interface Timer {
+  readonly atMs: Millis
+  readonly run: () => void
+}
+
+export class ManualClock implements Clock {
+  #nowMs: Millis = 0
+  #timers: Timer[] = []
+  #soon: (() => void)[] = []
+
+  nowMs(): Millis {
+    return this.#nowMs
+  }
+
+  wallMs(): Millis {
+    return 1_700_000_000_000 + this.#nowMs
+  }
+
+  after(delayMs: Millis, run: () => void): () => void {
+    const timer = { atMs: this.#nowMs + delayMs, run }
+    this.#timers.push(timer)
+    return () => {
+      this.#timers = this.#timers.filter((other) => other !== timer)
+    }
+  }
+
+  soon(run: () => void): void {
+    this.#soon.push(run)
+  }
+
+  /** Times at which timers fire, from now. */
+  get waitsMs(): readonly Millis[] {
+    return this.#timers.map(({ atMs }) => atMs - this.#nowMs)
+  }
+
+  /** Ends turns of the event loop until no promise and no `soon` has anything left to do. */
+  async turn(): Promise<void> {
+    do {
+      for (const run of this.#soon.splice(0)) run()
+      for (let i = 0; i < PROMISES_DEEP; i++) await Promise.resolve()
+    } while (this.#soon.length > 0)
+  }
+
+  /** Moves the time on, and fires what is due on the way at its time. */
+  async advance(byMs: Millis): Promise<void> {
+    const untilMs = this.#nowMs + byMs
+    await this.turn()
+    for (let next = this.#next(untilMs); next; next = this.#next(untilMs)) {
+      const timer = next
+      this.#timers = this.#timers.filter((other) => other !== timer)
+      this.#nowMs = timer.atMs
+      timer.run()
+      await this.turn()
+    }
+    this.#nowMs = untilMs
+  }
+
+  #next(untilMs: Millis): Timer | undefined {
+    return this.#timers.filter(({ atMs }) => atMs <= untilMs).sort((a, b) => a.atMs - b.atMs)[0]
+  }
+}

@@ -1,0 +1,152 @@
+/**
+ * The folder of an embedded server:
+ *
+ * - `cluster/`: PostgreSQL's data directory. It is complete or absent: initdb fills another folder, which is then
+ *   renamed.
+ * - `password`: the random password of its account `sealpost`, mode 0600.
+ */
+import { randomBytes } from 'node:crypto'
+import {
+  chmod,
+  chown,
+  mkdir,
+  mkdtemp,
+  open,
+  readdir,
+  readFile,
+  realpath,
+  rename,
+  rm,
+  writeFile,
+} from 'node:fs/promises'
+import { basename, join, resolve } from 'node:path'
+import { OperatingError } from '@sealpost/std'
+import { type Account, runProgram } from './account.ts'
+import type { Binaries } from './binaries.ts'
+
+export const SUPERUSER = 'sealpost'
+const DESCRIPTOR = 3
+
+export interface DataCluster {
+  folder: string
+  password: string
+  /**
+   * The path for PostgreSQL, and the descriptor that it must inherit for it. As root the folder may be unreachable for
+   * the server's account (a checkout below a 0700 home); the inherited descriptor gives access.
+   */
+  path: string
+  descriptor: number | undefined
+  close(): Promise<void>
+}
+
+export interface ClusterOptions {
+  binaries: Binaries
+  account: Account
+  /** Further arguments of initdb. */
+  initdbArgs: string[]
+}
+
+/** Opens the cluster in `folder`, or creates it if the folder is new or empty. */
+export async function openCluster(folder: string, options: ClusterOptions): Promise<DataCluster> {
+  const { binaries, account } = options
+  const top = resolve(folder)
+  await mkdir(top, { recursive: true, mode: 0o700 })
+  const entries = await readdir(top)
+  const isOurs = entries.includes('cluster') && entries.includes('password')
+  if (!isOurs) {
+    const foreign = entries.filter((entry) => entry !== 'password' && !entry.startsWith('cluster.new-'))
+    if (foreign.length > 0) throw unusable(top, 'is neither empty nor a folder of an embedded PostgreSQL')
+    await createCluster(top, options)
+  }
+  const cluster = join(top, 'cluster')
+  const major = (await readFile(join(cluster, 'PG_VERSION'), 'utf8')).trim()
+  if (major !== binaries.version.split('.')[0]) {
+    throw unusable(top, `was created by PostgreSQL ${major}, and the embedded version is ${binaries.version}`)
+  }
+  await clearStaleLock(cluster)
+  const password = (await readFile(join(top, 'password'), 'utf8')).trim()
+  return { folder: cluster, password, ...(await accessTo(cluster, account)) }
+}
+
+/** Returns the state from PostgreSQL's lock file, or undefined without one. */
+export async function readLock(cluster: string): Promise<{ pid: number; status: string } | undefined> {
+  const lines = (await readFile(join(cluster, 'postmaster.pid'), 'utf8').catch(() => '')).split('\n')
+  const pid = Number(lines[0])
+  return pid > 0 ? { pid, status: lines[7]?.trim() ?? '' } : undefined
+}
+
+async function createCluster(top: string, { binaries, account, initdbArgs }: ClusterOptions): Promise<void> {
+  const fresh = await mkdtemp(join(top, 'cluster.new-'))
+  const password = randomBytes(24).toString('base64url')
+  const passwordFile = join(fresh, 'password')
+  await writeFile(passwordFile, `${password}\n`, { mode: 0o600 })
+  const made = join(fresh, 'cluster')
+  await mkdir(made, { mode: 0o700 })
+  if (account.owner)
+    for (const path of [fresh, passwordFile, made]) await chown(path, account.owner.uid, account.owner.gid)
+  if (account.owner && !(await readdir(top)).includes('cluster')) await chmod(top, 0o711) // the server's account must be able to enter
+  const { path, descriptor, close } = await accessTo(fresh, account)
+  const args = ['--auth=scram-sha-256', `--username=${SUPERUSER}`, `--pwfile=${path}/password`, '--encoding=UTF8']
+  const locale = ['--locale=C', '--locale-provider=builtin', '--builtin-locale=C.UTF-8', '--no-instructions']
+  const result = await runProgram(
+    account,
+    [binaries.initdb, '-D', `${path}/cluster`, ...args, ...locale, ...initdbArgs],
+    {
+      environment: binaries.environment,
+      descriptor,
+    },
+  )
+  await close()
+  if (result.code !== 0) {
+    await rm(fresh, { recursive: true, force: true })
+    const reason = result.output
+      .trim()
+      .split('\n')
+      .filter((line) => /error|fatal/i.test(line))
+      .at(-1)
+    throw unusable(top, `could not be initialized as a database cluster: ${reason ?? 'initdb failed'}`)
+  }
+  await rename(passwordFile, join(top, 'password'))
+  await rename(made, join(top, 'cluster'))
+  await rm(fresh, { recursive: true })
+}
+
+async function accessTo(folder: string, account: Account): Promise<Pick<DataCluster, 'path' | 'descriptor' | 'close'>> {
+  const isReachable = !account.owner || (await runProgram(account, ['test', '-w', folder])).code === 0
+  if (isReachable) return { path: folder, descriptor: undefined, close: () => Promise.resolve() }
+  const opened = await open(folder, 'r')
+  return { path: `/proc/self/fd/${DESCRIPTOR}`, descriptor: opened.fd, close: () => opened.close() }
+}
+
+/**
+ * Removes the lock file of a server that is gone. PostgreSQL takes any process of its account with the recorded id for
+ * a running server, so a reused id, for example after a restart of a container, would block it forever. Its shared
+ * memory still detects leftover backends.
+ */
+async function clearStaleLock(cluster: string): Promise<void> {
+  const lock = await readLock(cluster)
+  if (!lock) return
+  if (await isServerOf(lock.pid, cluster)) throw inUse(cluster, lock.pid)
+  await rm(join(cluster, 'postmaster.pid'), { force: true })
+}
+
+async function isServerOf(pid: number, cluster: string): Promise<boolean> {
+  try {
+    process.kill(pid, 0)
+  } catch (error) {
+    // EPERM: a process of another account. Our server would have the account of the folder, which we may signal.
+    return (error as NodeJS.ErrnoException).code === 'EPERM' && process.getuid?.() === 0
+  }
+  const workingFolder = await realpath(`/proc/${pid}/cwd`).catch(() => undefined)
+  // Without /proc (macOS) trust the id, as PostgreSQL does.
+  return workingFolder === undefined ? true : workingFolder === (await realpath(cluster))
+}
+
+export function inUse(cluster: string, pid: number): OperatingError {
+  const sentence = `A running PostgreSQL (process ${pid}) uses ${resolve(cluster, '..')}; stop it first`
+  return new OperatingError('embedded_in_use', sentence)
+}
+
+export function unusable(folder: string, reason: string): OperatingError {
+  return new OperatingError('embedded_folder_unusable', `The folder ${basename(folder)} (${folder}) ${reason}`)
+}

@@ -1,0 +1,166 @@
+/** A peer that only sends, over HTTP: it requests a token and seals its own envelopes. */
+import {
+  type Identity,
+  type KeyBinding,
+  Sealer,
+  sealEnvelope,
+  signTokenRequest,
+  type Transcript,
+} from '@sealpost/identity'
+import { backoffMs } from '@sealpost/sdk/backoff'
+import { type EnvelopeId, type MeshId, OperatingError, type PeerKey, toHex } from '@sealpost/std'
+import { type BrokerAddress, identityOf, type SecretKeys } from './mesh.ts'
+
+export interface MeshAddress extends BrokerAddress {
+  readonly meshId: MeshId
+}
+
+/** An envelope in a request. Sent twice, it is the same message. */
+export interface SealedItem {
+  readonly envelopeId: EnvelopeId
+  readonly recipient: PeerKey
+  readonly envelope: string
+}
+
+/** The result of a send: `stored`, `duplicate`, or the code of a refusal. */
+export type Outcome = 'stored' | 'duplicate' | (string & {})
+
+export interface HttpReply {
+  readonly code?: string | undefined
+  readonly retryAfterMs?: number | undefined
+}
+
+export interface SendReply extends HttpReply {
+  readonly results?: readonly (HttpReply & { readonly status: string })[]
+}
+
+/** How often the broker refused for the moment and the client repeated its request. */
+export interface RetryCount {
+  retries: number
+}
+
+interface Challenge {
+  readonly versions: readonly number[]
+  readonly connectionId: string
+  readonly nonce: string
+  readonly issuedAtMs: number
+}
+
+const TOKEN_SECONDS = 3600
+export const base64url = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64url')
+const bytesOf = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, 'base64url'))
+export const newEnvelopeId = (): EnvelopeId => toHex(crypto.getRandomValues(new Uint8Array(16))) as EnvelopeId
+
+export class HttpSender {
+  readonly url: string
+  readonly token: string
+  readonly sealer: Sealer
+
+  private constructor(url: string, token: string, sealer: Sealer) {
+    this.url = url
+    this.token = token
+    this.sealer = sealer
+  }
+
+  /** Repeats requests that the broker refuses for the moment. @throws OperatingError `no_token` */
+  static async enter(address: MeshAddress, keys: SecretKeys, count: RetryCount = { retries: 0 }): Promise<HttpSender> {
+    const url = new URL(address.url.replace(/^ws/, 'http')).origin
+    const identity = identityOf(keys)
+    const enter = () => requestToken({ url, address, identity, count })
+    let { token, code } = await enter()
+    if (code === 'challenge_invalid') ({ token, code } = await enter()) // the challenge expired during the retries
+    if (!token) throw new OperatingError('no_token', `The broker gave no token for HTTP: ${code ?? 'no code'}.`)
+    return new HttpSender(url, token, new Sealer({ identity, meshId: address.meshId }))
+  }
+
+  seal(to: KeyBinding, body: Uint8Array): SealedItem {
+    const envelopeId = newEnvelopeId()
+    const envelope = sealEnvelope(this.sealer, { to, envelopeId, stream: null, sentAtMs: Date.now(), body })
+    return { envelopeId, recipient: to.peerKey, envelope: base64url(envelope) }
+  }
+
+  /** Never rejects: a broken connection is the outcome `connection_lost`. */
+  async post(item: SealedItem): Promise<Outcome> {
+    const { outcome } = await this.#post(item)
+    return outcome
+  }
+
+  /** Repeats the request as the broker asks. Never rejects. */
+  async postWithRetries(item: SealedItem, count: RetryCount): Promise<Outcome> {
+    const { outcome } = await withRetries(() => this.#post(item), count)
+    return outcome
+  }
+
+  async #post(item: SealedItem): Promise<HttpReply & { readonly outcome: Outcome }> {
+    try {
+      const headers = { authorization: `Bearer ${this.token}` }
+      const sent = (await postJson(`${this.url}/v1/send`, { envelopes: [item] }, headers)) as SendReply
+      const [result = sent] = sent.results ?? []
+      const status = 'status' in result && result.status !== 'refused' ? result.status : undefined
+      const { code, retryAfterMs } = result
+      return { outcome: status ?? code ?? 'no_answer', ...(status === undefined && { code, retryAfterMs }) }
+    } catch {
+      return { outcome: 'connection_lost' }
+    }
+  }
+}
+
+interface TokenRequest {
+  readonly url: string
+  readonly address: MeshAddress
+  readonly identity: Identity
+  readonly count: RetryCount
+}
+
+interface TokenReply extends HttpReply {
+  readonly token?: string
+}
+
+/** Retries each of the two requests by itself: many clients that started over each time would never all get a token. */
+async function requestToken({ url, address, identity, count }: TokenRequest): Promise<TokenReply> {
+  const askChallenge = () => postJson(`${url}/v1/token/challenge`, {}) as Promise<Challenge & HttpReply>
+  const challenge = await withRetries(askChallenge, count)
+  if (challenge.code !== undefined) return challenge
+  const transcript: Transcript = {
+    version: challenge.versions[0]!,
+    versionsOffered: challenge.versions,
+    authority: new URL(address.url).host,
+    brokerKey: address.brokerKey,
+    meshId: address.meshId,
+    peerKey: identity.signing.publicKey,
+    serverNonce: bytesOf(challenge.nonce),
+    clientNonce: crypto.getRandomValues(new Uint8Array(32)),
+    connectionId: bytesOf(challenge.connectionId),
+    issuedAtMs: challenge.issuedAtMs,
+    capabilities: [],
+  }
+  const { version, meshId, peerKey, clientNonce } = transcript
+  const signature = base64url(signTokenRequest(identity.signing, transcript, TOKEN_SECONDS))
+  const { connectionId } = challenge
+  const client = { version, meshId, peerKey, connectionId, clientNonce: base64url(clientNonce) }
+  const request = { ...client, ttlSeconds: TOKEN_SECONDS, signature }
+  return withRetries(() => postJson(`${url}/v1/token`, request) as Promise<TokenReply>, count)
+}
+
+export async function postJson(url: string, body: object, headers: Record<string, string> = {}): Promise<unknown> {
+  const all = { 'content-type': 'application/json', ...headers }
+  const response = await fetch(url, { method: 'POST', headers: all, body: JSON.stringify(body) })
+  return response.json()
+}
+
+/** The SDK retries requests over HTTP for as long. */
+const RETRY_FOR_MS = 300_000
+const TEMPORARY: readonly unknown[] = ['rate_limited', 'too_many_requests', 'try_later', 'restarting']
+
+/** @returns the first reply that is not a temporary refusal, or the last one after five minutes */
+export async function withRetries<R extends HttpReply>(request: () => Promise<R>, count: RetryCount): Promise<R> {
+  const untilMs = performance.now() + RETRY_FOR_MS
+  for (let failures = 0; ; failures++) {
+    const reply = await request()
+    // Clients of one address get the same `retryAfterMs`: without the random part they would all return together.
+    const waitMs = (reply.retryAfterMs ?? 0) + backoffMs(failures, Math.random)
+    if (!TEMPORARY.includes(reply.code) || performance.now() + waitMs > untilMs) return reply
+    count.retries += 1
+    await Bun.sleep(waitMs)
+  }
+}

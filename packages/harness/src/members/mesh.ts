@@ -1,0 +1,85 @@
+/** A mesh of real members: ed25519 keys, box keys, and the signed binding between the two. */
+
+import {
+  bindBoxKey,
+  boxKeysFromSecret,
+  generateIdentity,
+  type Identity,
+  type KeyBinding,
+  ready,
+  signingKeysFromSeed,
+} from '@sealpost/identity'
+import { type Database, openDatabase } from '@sealpost/pg'
+import { fromHex, type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import { addMembers, createMesh } from '@sealpost/store'
+
+/** The keys of an identity as text. They pass through a private channel, never to a disk. */
+export interface SecretKeys {
+  readonly signing: string
+  readonly box: string
+}
+
+export interface BrokerAddress {
+  readonly url: string
+  readonly brokerKey: PeerKey
+}
+
+/** Members by their number: the arrays are parallel. */
+export interface Mesh {
+  readonly meshId: MeshId
+  readonly peerKeys: readonly PeerKey[]
+  readonly secrets: readonly SecretKeys[]
+  readonly bindings: readonly KeyBinding[]
+}
+
+const DAY_MS = 86_400_000
+const MEMBERS_AT_ONCE = 1000
+
+export const newMeshId = (): MeshId => toHex(crypto.getRandomValues(new Uint8Array(16))) as MeshId
+
+/** Generates members, for a new mesh or for one that has others. */
+export async function generateMesh(members: number, meshId: MeshId = newMeshId()): Promise<Mesh> {
+  await ready()
+  const identities = Array.from({ length: members }, generateIdentity)
+  return {
+    meshId,
+    peerKeys: identities.map(({ signing }) => signing.publicKey),
+    secrets: identities.map(({ signing, box }) => ({
+      signing: toHex(signing.secretKey.subarray(0, 32)),
+      box: toHex(box.secretKey),
+    })),
+    bindings: identities.map((identity) => bindBoxKey(identity, meshId, Date.now() + DAY_MS)),
+  }
+}
+
+export const identityOf = ({ signing, box }: SecretKeys): Identity => ({
+  signing: signingKeysFromSeed(fromHex(signing)),
+  box: boxKeysFromSecret(fromHex(box), 1),
+})
+
+/** The members from number `first` up to, but not including, `end`. */
+export function sliceOf({ meshId, peerKeys, secrets, bindings }: Mesh, first: number, end?: number): Mesh {
+  return {
+    meshId,
+    peerKeys: peerKeys.slice(first, end),
+    secrets: secrets.slice(first, end),
+    bindings: bindings.slice(first, end),
+  }
+}
+
+/** Creates the mesh in the database and adds its members. */
+export async function enrolMesh(database: Database | string, mesh: Mesh, name: string): Promise<void> {
+  const db = typeof database === 'string' ? await openDatabase(database, { connections: 1 }) : database
+  try {
+    await createMesh(db, { meshId: mesh.meshId, name })
+    await enrolMembers(db, mesh)
+  } finally {
+    if (typeof database === 'string') await db.close()
+  }
+}
+
+/** Adds members to a mesh that exists. */
+export async function enrolMembers(db: Database, { meshId, bindings }: Mesh): Promise<void> {
+  for (let at = 0; at < bindings.length; at += MEMBERS_AT_ONCE)
+    await addMembers(db, meshId, bindings.slice(at, at + MEMBERS_AT_ONCE))
+}

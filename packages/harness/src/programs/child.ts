@@ -1,0 +1,125 @@
+/**
+ * A program of this repository that a command runs beside itself, with a private channel for commands and replies. The
+ * child exits when the channel closes. A child that fails, or that exits unasked, is an error.
+ */
+import { type ChildProcess, fork } from 'node:child_process'
+import { once } from 'node:events'
+import { OperatingError } from '@sealpost/std'
+
+const STOP_WITHIN_MS = 5_000
+
+/** What `serveParent` sends before it exits because of an error. */
+interface Failure {
+  readonly failure: string
+}
+
+export class Child<Command extends object, Reply extends object> {
+  /** Names it in errors. */
+  readonly name: string
+  /** Rejects with `child_failed` or `child_died` when it fails or exits unasked. */
+  readonly died: Promise<never>
+  readonly #process: ChildProcess
+  #isEnding = false
+
+  /** @param bunArgs - arguments for Bun, before the file: `--cpu-prof` and the like */
+  constructor(name: string, file: string, bunArgs: readonly string[] = []) {
+    this.name = name
+    this.#process = fork(file, {
+      detached: true,
+      execArgv: [...bunArgs],
+      serialization: 'advanced',
+      stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+    })
+    this.died = Promise.race([this.#failed(), this.#exited()])
+    this.died.catch(() => undefined) // callers that wait for it get the error
+    this.#process.on('error', () => undefined) // `exit` follows, or the channel closed during `send`
+  }
+
+  get pid(): number {
+    return this.#process.pid!
+  }
+
+  send(command: Command): void {
+    if (this.#process.connected) this.#process.send(command) // otherwise `died` rejects
+  }
+
+  onReply(listener: (reply: Reply) => void): void {
+    this.#process.on('message', (message) => {
+      if (!isFailure(message)) listener(message as Reply)
+    })
+  }
+
+  /** Returns the next reply of this kind. Rejects as `died` does. */
+  nextReply<R extends Reply>(isWanted: (reply: Reply) => reply is R): Promise<R> {
+    const wanted = new Promise<R>((resolve) => {
+      const look = (message: unknown): void => {
+        if (isFailure(message) || !isWanted(message as Reply)) return
+        this.#process.off('message', look)
+        resolve(message as R)
+      }
+      this.#process.on('message', look)
+    })
+    return Promise.race([wanted, this.died])
+  }
+
+  async stop(): Promise<void> {
+    const hasExited = this.#process.exitCode !== null || this.#process.signalCode !== null
+    this.#isEnding = true
+    if (hasExited) return
+    const exited = once(this.#process, 'exit')
+    if (this.#process.connected) this.#process.disconnect()
+    const timer = setTimeout(() => this.#process.kill('SIGKILL'), STOP_WITHIN_MS)
+    await exited
+    clearTimeout(timer)
+  }
+
+  kill(): void {
+    this.#isEnding = true
+    this.#process.kill('SIGKILL')
+  }
+
+  #failed(): Promise<never> {
+    return new Promise((_, reject) => {
+      this.#process.on('message', (message) => {
+        if (isFailure(message)) reject(new OperatingError('child_failed', `${this.name} failed: ${message.failure}`))
+      })
+    })
+  }
+
+  async #exited(): Promise<never> {
+    const [code, signal] = await once(this.#process, 'exit')
+    if (this.#isEnding) return new Promise(() => undefined)
+    throw new OperatingError('child_died', `${this.name} exited during the run (${signal ?? `exit code ${code}`}).`)
+  }
+}
+
+const isFailure = (message: unknown): message is Failure => 'failure' in (message as object)
+
+/**
+ * Runs the child's side of a `Child`: passes each command to `handle`. An error that nothing catches goes to the parent
+ * and ends the program.
+ * @param close - runs before the program exits with its parent
+ */
+export function serveParent<Command extends object, Reply extends object>(
+  handle: (command: Command, reply: (message: Reply) => void) => unknown,
+  close: () => Promise<unknown> = () => Promise.resolve(),
+): void {
+  const fail = (error: unknown) => {
+    process.send?.({ failure: failureText(error) } satisfies Failure)
+    setTimeout(() => process.exit(1), 50)
+  }
+  const reply = (message: Reply) => void process.send?.(message)
+  process.on('message', (command: Command) => {
+    Promise.resolve(handle(command, reply)).catch(fail)
+  })
+  process.on('uncaughtException', fail)
+  process.on('unhandledRejection', fail)
+  process.on('disconnect', () => void close().finally(() => process.exit(0)))
+  for (const signal of ['SIGINT', 'SIGHUP'] as const) process.on(signal, () => undefined) // the parent ends it
+}
+
+/** Errors with a code are expected and need no stack. */
+function failureText(error: unknown): string {
+  if (!(error instanceof Error)) return String(error)
+  return 'code' in error ? error.message : String(error.stack)
+}

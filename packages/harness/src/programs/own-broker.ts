@@ -1,0 +1,34 @@
+/** A broker that a command starts for itself, on loopback and a free port unless `env` sets another. */
+import { join } from 'node:path'
+import { type BrokerProgram, startBroker } from '@sealpost/broker-program'
+import { generateSigningKeys, ready } from '@sealpost/identity'
+import { writeKeyFile } from '@sealpost/identity/key-file'
+import { type Teardown, temporaryFolder } from './teardown.ts'
+
+export interface OwnBrokerOptions {
+  readonly databaseUrl: string
+  /** Settings over this process's environment. Without `BROKER_KEY_FILE` the broker gets a new key. */
+  readonly env?: Readonly<Record<string, string>>
+  /** Arguments for Bun, before the program: `--cpu-prof` and the like. */
+  readonly words?: readonly string[]
+  readonly onLine?: (line: string) => void
+}
+
+/** Ends with the teardown. @throws OperatingError as `startBroker` */
+export async function startOwnBroker(
+  { databaseUrl, env = {}, ...options }: OwnBrokerOptions,
+  teardown: Teardown,
+): Promise<BrokerProgram> {
+  const keyFile = env.BROKER_KEY_FILE ?? (await newBrokerKeyFile(teardown))
+  const defaults = { HOST: '127.0.0.1', PORT: '0', ADMIN_PORT: '0', BROKER_KEY_FILE: keyFile }
+  const environment = { ...process.env, ...defaults, ...env, DATABASE_URL: databaseUrl }
+  return teardown.startingProgram(startBroker({ environment, ...options }))
+}
+
+/** Writes a new broker key. Brokers that share a database share their key. @returns the path of the file */
+export async function newBrokerKeyFile(teardown: Teardown): Promise<string> {
+  await ready()
+  const path = join(await temporaryFolder('broker-key', teardown), 'broker.json')
+  await writeKeyFile(path, { kind: 'broker', signing: generateSigningKeys() })
+  return path
+}

@@ -1,0 +1,60 @@
+/** Numbers, lists and tables of a report on a terminal. */
+import Table from 'cli-table3'
+import type { createColors } from 'picocolors'
+
+export type Colors = ReturnType<typeof createColors>
+
+const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 })
+
+/** A whole number with thousands separators. */
+export const count = (value: number): string => whole.format(value)
+
+/** A number with about three significant digits. */
+export function figure(value: number): string {
+  if (value >= 100) return whole.format(value)
+  if (value > 0 && value < 0.1) return value < 0.001 ? '<0.001' : value.toFixed(3)
+  return value.toFixed(value >= 10 ? 1 : 2)
+}
+
+export const orDash = (value: number | null, format = figure): string => (value === null ? '–' : format(value))
+
+export const plural = (value: number, noun: string, nouns = `${noun}s`): string =>
+  `${count(value)} ${value === 1 ? noun : nouns}`
+
+export const percent = (share: number): string => `${figure(share * 100)} %`
+
+/** 0 of no values. */
+export function median(values: readonly number[]): number {
+  const sorted = values.toSorted((a, b) => a - b)
+  const [low, high] = [sorted[(sorted.length - 1) >> 1], sorted[sorted.length >> 1]]
+  return low === undefined || high === undefined ? 0 : (low + high) / 2
+}
+
+export const sum = (values: readonly number[]): number => values.reduce((a, b) => a + b, 0)
+
+export type Fact = readonly [name: string, text: string]
+
+export function factList(facts: readonly Fact[], colors: Colors): string {
+  return facts.map(([name, text]) => `  ${colors.dim(name.padEnd(9))} ${text}`).join('\n')
+}
+
+/** A table without borders. All columns but the first are aligned to the right. */
+export function tableText(head: readonly string[], rows: readonly (readonly string[])[], colors: Colors): string {
+  const table = plainTable([...head], colors)
+  for (const row of rows) table.push([...row])
+  return table.toString()
+}
+
+export function plainTable(head: string[], { dim }: Pick<Colors, 'dim'>): Table.Table {
+  const borders = ['top', 'top-mid', 'top-left', 'top-right', 'bottom', 'bottom-mid', 'bottom-left', 'bottom-right']
+  const lines = [...borders, 'left', 'left-mid', 'mid', 'mid-mid', 'right', 'right-mid', 'middle']
+  return new Table({
+    head: head.map((name) => dim(name)),
+    chars: Object.fromEntries(lines.map((name) => [name, ''])),
+    colAligns: head.map((_, i) => (i === 0 ? 'left' : 'right')),
+    style: { head: [], border: [], 'padding-left': 2, 'padding-right': 0 },
+  })
+}
+
+/** The mark of a check that is met or not. */
+export const checkMark = (isMet: boolean): string => (isMet ? '✔' : '✘')

@@ -1,0 +1,168 @@
+/**
+ * Attachments: a file sealed in chunks under a key of its own, by libsodium's secretstream (XChaCha20-Poly1305), which binds
+ * each chunk to its place and says in the last one that it is the last. Who is to read it gets key, header and the hash over
+ * the hashes of all sealed chunks within an envelope. Everybody who reads the file has the key; the hash is what keeps one of
+ * them, together with a broker, from putting another file in its place, and it tells a bad chunk before a byte of it is used.
+ *
+ * A reference is, big-endian: version u8 (1), id 16, key 32, header 24, bytes u64, chunk bytes u32, hash 32, lp(name),
+ * lp(type), in base64url. Vector: packages/protocol/vectors/attachment.json.
+ */
+import { type AttachmentId, assert, fromBase64url, fromHex, toBase64url, toHex } from '@sealpost/std'
+import { concatBytes, context, FieldReader, isUnsigned, lengthPrefixed, u32, u64, utf8 } from '../byte-fields.ts'
+import { hash256, sodium } from '../sodium.ts'
+
+/** What an envelope says of a file. */
+export interface Attachment {
+  readonly id: AttachmentId
+  /** 32 bytes. */
+  readonly key: Uint8Array
+  /** 24 bytes, from which both sides begin. */
+  readonly header: Uint8Array
+  /** Of the file. */
+  readonly bytes: number
+  /** Of each sealed chunk but the last one. */
+  readonly chunkBytes: number
+  /** `attachmentHash` of its chunks. */
+  readonly hash: Uint8Array
+  /** Its sender's word, and of no use as a path. */
+  readonly name: string
+  /** A media type, its sender's word, too. */
+  readonly type: string
+}
+
+const VERSION = 1
+const KEY_BYTES = 32
+const HEADER_BYTES = 24
+const HASH_BYTES = 32
+const NAME_BYTES_MAX = 255
+const HASH_CONTEXT = context('sealpost-attachment/1')
+
+/** What sealing adds to a chunk. */
+export const CHUNK_SEAL_BYTES = 17
+export const CHUNK_BYTES_MIN = 4096
+/** As much as a frame, so that one limit holds for every body that a broker takes. */
+export const CHUNK_BYTES_MAX = 256 * 1024
+/** 16 GiB in the largest chunks. */
+export const CHUNKS_MAX = 65_536
+
+/** How a file of so many bytes lies in sealed chunks. An empty one has one chunk. */
+export function chunkLayout(
+  bytes: number,
+  chunkBytes: number,
+): { chunks: number; plainBytes: number; sealedBytes: number } {
+  const plainBytes = chunkBytes - CHUNK_SEAL_BYTES
+  const chunks = Math.max(1, Math.ceil(bytes / plainBytes))
+  return { chunks, plainBytes, sealedBytes: bytes + chunks * CHUNK_SEAL_BYTES }
+}
+
+/** BLAKE2b-256 over the shape of a file and the BLAKE2b-256 of each sealed chunk, in their order. */
+export function attachmentHash(sealedBytes: number, chunkBytes: number, hashes: readonly Uint8Array[]): Uint8Array {
+  return hash256(concatBytes([HASH_CONTEXT, u64(sealedBytes), u32(chunkBytes), ...hashes]))
+}
+
+export interface OpenedChunk {
+  readonly bytes: Uint8Array
+  readonly isLast: boolean
+}
+
+/**
+ * The chunks of one file, sealed or opened in their order. Two of the same key and header seal the same bytes to the same
+ * chunks, so that an upload can go on in another life; other bytes must never be sealed so and shown to anybody.
+ */
+export class ChunkStream {
+  readonly #state: ReturnType<typeof sodium.crypto_secretstream_xchacha20poly1305_init_pull>
+
+  /** Whoever seals draws the header, too: libsodium's own beginning of a sealing stream is this, with 24 random bytes. */
+  constructor({ key, header }: Pick<Attachment, 'key' | 'header'>) {
+    this.#state = sodium.crypto_secretstream_xchacha20poly1305_init_pull(header, key)
+  }
+
+  static newKey(): Pick<Attachment, 'key' | 'header'> {
+    return {
+      key: crypto.getRandomValues(new Uint8Array(KEY_BYTES)),
+      header: crypto.getRandomValues(new Uint8Array(HEADER_BYTES)),
+    }
+  }
+
+  seal(bytes: Uint8Array, isLast: boolean): Uint8Array {
+    return sodium.crypto_secretstream_xchacha20poly1305_push(this.#state, bytes, null, tagOf(isLast))
+  }
+
+  /** Null when it is not the next chunk of this file; the stream is of no use then. Never throws on what came from outside. */
+  open(chunk: Uint8Array): OpenedChunk | null {
+    if (chunk.length < CHUNK_SEAL_BYTES) return null
+    const opened = sodium.crypto_secretstream_xchacha20poly1305_pull(this.#state, chunk, null)
+    if (!opened) return null
+    const isLast = opened.tag === tagOf(true)
+    return isLast || opened.tag === tagOf(false) ? { bytes: opened.message, isLast } : null
+  }
+}
+
+const tagOf = (isLast: boolean): number =>
+  isLast
+    ? sodium.crypto_secretstream_xchacha20poly1305_TAG_FINAL
+    : sodium.crypto_secretstream_xchacha20poly1305_TAG_MESSAGE
+
+/** 1 to 255 bytes. */
+export const isAttachmentName = (name: string): boolean =>
+  name.length > 0 && name.isWellFormed() && utf8(name).length <= NAME_BYTES_MAX
+
+/** Empty, or up to 127 characters of printable ASCII. */
+export const isAttachmentType = (type: string): boolean => /^[ -~]{0,127}$/.test(type)
+
+/** @throws AssertionError unless every field is as `Attachment` says */
+export function attachmentText(attachment: Attachment): string {
+  const { id, key, header, bytes, chunkBytes, hash, name, type } = attachment
+  assert(isAttachment(attachment), 'an attachment keeps its lengths and ranges')
+  return toBase64url(
+    concatBytes([
+      Uint8Array.of(VERSION),
+      fromHex(id),
+      key,
+      header,
+      u64(bytes),
+      u32(chunkBytes),
+      hash,
+      lengthPrefixed(utf8(name)),
+      lengthPrefixed(utf8(type)),
+    ]),
+  )
+}
+
+/** Null unless it is what `attachmentText` writes. Never throws. */
+export function readAttachment(text: string): Attachment | null {
+  try {
+    const from = new FieldReader(fromBase64url(text))
+    if (from.take(1)[0] !== VERSION) return null
+    const attachment: Attachment = {
+      id: toHex(from.take(16)) as AttachmentId,
+      key: from.take(KEY_BYTES).slice(),
+      header: from.take(HEADER_BYTES).slice(),
+      bytes: from.u64(),
+      chunkBytes: from.u32(),
+      hash: from.take(HASH_BYTES).slice(),
+      name: decoder.decode(from.prefixed()),
+      type: decoder.decode(from.prefixed()),
+    }
+    return from.isAtEnd && isAttachment(attachment) ? attachment : null
+  } catch {
+    return null // no base64url, or no UTF-8
+  }
+}
+
+const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
+
+function isAttachment({ id, key, header, bytes, chunkBytes, hash, name, type }: Attachment): boolean {
+  return (
+    id.length === 32 &&
+    key.length === KEY_BYTES &&
+    header.length === HEADER_BYTES &&
+    hash.length === HASH_BYTES &&
+    isUnsigned(bytes, Number.MAX_SAFE_INTEGER) &&
+    isUnsigned(chunkBytes, CHUNK_BYTES_MAX) &&
+    chunkBytes >= CHUNK_BYTES_MIN &&
+    chunkLayout(bytes, chunkBytes).chunks <= CHUNKS_MAX &&
+    isAttachmentName(name) &&
+    isAttachmentType(type)
+  )
+}

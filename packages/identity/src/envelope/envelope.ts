@@ -1,0 +1,197 @@
+/**
+ * Sealed envelopes: nonce 24, then `crypto_box` (mac 16, ciphertext) of inner header, note, body and padding; most have no
+ * note. The broker routes
+ * by what stands outside; the recipient believes only what stands inside, and refuses when the two differ.
+ *
+ * The nonce is drawn for each envelope. A counter, or a stock drawn ahead, would be used twice by a process that is
+ * restored from a snapshot, and a nonce used twice gives both bodies away; in Bun a draw costs 0.06 µs.
+ */
+import type { EnvelopeId, Millis } from '@sealpost/std'
+import { holdsBytes, holdsHex } from '../byte-fields.ts'
+import { type EnvelopeMemory, envelopeMemory, NONCE_BYTES, SEAL_BYTES } from './envelope-memory.ts'
+import {
+  ENVELOPE_ID_AT,
+  HEADER_BYTES,
+  type HeaderFields,
+  type InnerHeader,
+  RECIPIENT_AT,
+  ROUTE_AT,
+  readHeader,
+  SENDER_AT,
+  type StreamPosition,
+  writeHeader,
+} from './inner-header.ts'
+import { encodeNote, type Note, readNote } from './note.ts'
+import type { Correspondent, CorrespondentCache, Sealer } from './sealer.ts'
+
+export interface EnvelopeDraft {
+  readonly to: Correspondent
+  readonly envelopeId: EnvelopeId
+  /** Null for delayed, ephemeral and pool messages, which stand in no stream. */
+  readonly stream: StreamPosition | null
+  readonly sentAtMs: Millis
+  readonly note?: Note | null
+  readonly body: Uint8Array
+}
+
+/**
+ * `does_not_open`: changed on its way, or sealed with other keys than the directory's. `reflected`: the reader's own
+ * envelope came back as if the other had sent it. `malformed`: too short, or a header or note no version of this program writes.
+ */
+export type OpenRefusal =
+  | 'does_not_open'
+  | 'foreign_mesh'
+  | 'wrong_sender'
+  | 'wrong_recipient'
+  | 'reflected'
+  | 'wrong_envelope_id'
+  | 'malformed'
+
+/** The body shares memory with nothing: it is the caller's. */
+export type OpenResult =
+  | {
+      readonly ok: true
+      readonly header: InnerHeader
+      /** What the next envelope of the stream has to carry as `prev`; null in no stream. */
+      readonly headerHash: Uint8Array | null
+      readonly note: Note | null
+      readonly body: Uint8Array
+    }
+  | { readonly ok: false; readonly reason: OpenRefusal }
+
+export interface SealedEnvelope {
+  readonly envelope: Uint8Array
+  /** What the next envelope of the stream must carry as `prev`. */
+  readonly headerHash: Uint8Array
+}
+
+/**
+ * Seals a body for one correspondent. The same draft gives other bytes each time: seal once, and resend those bytes.
+ * @throws OperatingError `box_key_unusable`
+ */
+export function sealEnvelope(sealer: Sealer, draft: EnvelopeDraft): Uint8Array {
+  return sealInStream(sealer, draft).envelope
+}
+
+/** The same, for who seals the next one of the stream. @throws OperatingError `box_key_unusable` */
+export function sealInStream(sealer: Sealer, draft: EnvelopeDraft): SealedEnvelope {
+  return sealWithNonce(sealer, draft, crypto.getRandomValues(freshNonce))
+}
+
+const NOTE_LENGTH_BYTES = 2
+/** Filled anew for each envelope, which holds a copy. */
+const freshNonce = new Uint8Array(NONCE_BYTES)
+
+/** For test vectors only, where the nonce is given. */
+export function sealWithNonce(sealer: Sealer, draft: EnvelopeDraft, nonce: Uint8Array): SealedEnvelope {
+  const line = sealer.cacheOf(draft.to)
+  const sharedKey = sealer.sharedKey(line, 0)
+  const memory = envelopeMemory()
+  const length = writePlaintext(memory, sealer, line, draft)
+  const headerHash = memory.hashPlaintext(HEADER_BYTES) // first: sealing leaves no plaintext behind
+  return { envelope: memory.seal(length, nonce, sharedKey), headerHash }
+}
+
+/** Answers how long the plaintext is that stands in the memory now. */
+function writePlaintext(
+  memory: EnvelopeMemory,
+  sealer: Sealer,
+  line: CorrespondentCache,
+  draft: EnvelopeDraft,
+): number {
+  const { body } = draft
+  const note = draft.note ? encodeNote(draft.note) : null
+  const noteBytes = note ? NOTE_LENGTH_BYTES + note.length : 0
+  const header = headerOf(sealer, line, draft, noteBytes)
+  const bodyAt = HEADER_BYTES + noteBytes
+  const bodyEnd = bodyAt + body.length
+  const length = bodyEnd + header.paddingBytes
+  memory.reserve(SEAL_BYTES + length)
+  const { bytes, plaintextAt } = memory
+  writeHeader(bytes, plaintextAt, header)
+  if (note) writeNote(bytes, plaintextAt + HEADER_BYTES, note)
+  bytes.set(body, plaintextAt + bodyAt)
+  if (header.paddingBytes > 0) bytes.fill(0, plaintextAt + bodyEnd, plaintextAt + length)
+  return length
+}
+
+function writeNote(into: Uint8Array, at: number, note: Uint8Array): void {
+  into[at] = note.length >>> 8
+  into[at + 1] = note.length
+  into.set(note, at + NOTE_LENGTH_BYTES)
+}
+
+function headerOf(sealer: Sealer, line: CorrespondentCache, draft: EnvelopeDraft, noteBytes: number): HeaderFields {
+  const overhang = (noteBytes + draft.body.length) % sealer.bucketBytes
+  return {
+    route: line.routeOut,
+    envelopeId: draft.envelopeId,
+    stream: draft.stream,
+    boxEpoch: draft.to.boxEpoch,
+    sentAtMs: draft.sentAtMs,
+    hasNote: noteBytes > 0,
+    paddingBytes: overhang === 0 ? 0 : sealer.bucketBytes - overhang,
+  }
+}
+
+/**
+ * Opens an envelope that the broker says came from `from` under this id, and compares what stands inside with that and
+ * with the sealer's own mesh and key. Never throws on what the network brought.
+ */
+export function openEnvelope(
+  sealer: Sealer,
+  envelope: Uint8Array,
+  expected: { from: Correspondent; envelopeId: EnvelopeId },
+): OpenResult {
+  const length = envelope.length - SEAL_BYTES
+  if (length < 0) return { ok: false, reason: 'malformed' }
+  const line = sealer.cacheOf(expected.from)
+  const memory = envelopeMemory()
+  if (!unbox(sealer, line, envelope, memory)) return { ok: false, reason: 'does_not_open' }
+  const { bytes, plaintextAt: at } = memory
+  const header = readHeader(bytes, at, length, line.streamIn)
+  if (!header) return { ok: false, reason: 'malformed' }
+  if (!isFor(line, bytes, at + ROUTE_AT)) return { ok: false, reason: misroute(bytes, at, line) }
+  if (!holdsHex(bytes, at + ENVELOPE_ID_AT, expected.envelopeId)) return { ok: false, reason: 'wrong_envelope_id' }
+  const [from, to] = [at + HEADER_BYTES, at + length - header.paddingBytes]
+  const headerHash = header.stream && memory.hashPlaintext(HEADER_BYTES)
+  if (header.hasNote) return openNote(bytes, { from, to }, { header, headerHash })
+  return { ok: true, header, headerHash, note: null, body: bytes.slice(from, to) }
+}
+
+/** Of what stands between header and padding. */
+function openNote(
+  bytes: Uint8Array,
+  { from, to }: { from: number; to: number },
+  read: { header: InnerHeader; headerHash: Uint8Array | null },
+): OpenResult {
+  const noteAt = from + NOTE_LENGTH_BYTES
+  const bodyAt = noteAt + ((bytes[from]! << 8) | bytes[from + 1]!)
+  const note = bodyAt <= to ? readNote(bytes, noteAt, bodyAt) : null
+  return note ? { ok: true, ...read, note, body: bytes.slice(bodyAt, to) } : { ok: false, reason: 'malformed' }
+}
+
+/** Tries the current box key, then the former ones: the outside of an envelope doesn't say which it was sealed to. */
+function unbox(sealer: Sealer, line: CorrespondentCache, envelope: Uint8Array, memory: EnvelopeMemory): boolean {
+  for (let own = 0; own < sealer.ownKeyCount; own++) {
+    try {
+      if (memory.open(envelope, sealer.sharedKey(line, own))) return true
+    } catch {
+      // A box key of small order: there is no secret to it, and nothing opens.
+    }
+  }
+  return false
+}
+
+function isFor({ routeIn, formerRoutesIn: routesOnce }: CorrespondentCache, bytes: Uint8Array, at: number): boolean {
+  return holdsBytes(bytes, at, routeIn) || routesOnce.some((route) => holdsBytes(bytes, at, route))
+}
+
+/** Which part of the route differs. An own envelope that came back opens, for both ends share the key. */
+function misroute(bytes: Uint8Array, at: number, line: CorrespondentCache): OpenRefusal {
+  const holds = (from: number, to: number, route: Uint8Array) =>
+    holdsBytes(bytes, at + from, route.subarray(from - ROUTE_AT, to - ROUTE_AT))
+  if (!holds(ROUTE_AT, SENDER_AT, line.routeIn)) return 'foreign_mesh'
+  if (holds(SENDER_AT, RECIPIENT_AT, line.routeIn)) return 'wrong_recipient'
+  return holds(SENDER_AT, RECIPIENT_AT, line.routeOut) ? 'reflected' : 'wrong_sender'
+}

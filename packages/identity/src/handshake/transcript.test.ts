@@ -1,0 +1,165 @@
+import { fromHex, type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import * as fc from 'fast-check'
+import { beforeAll, expect, test } from 'vitest'
+import { lengthPrefixed } from '../byte-fields.ts'
+import {
+  generateSigningKeys,
+  hash256,
+  ready,
+  type SigningKeys,
+  signAsBroker,
+  signAsClient,
+  signingKeysFromSeed,
+  type Transcript,
+  transcriptBytes,
+  verifyBroker,
+  verifyClient,
+} from '../index.ts'
+import { readVector } from '../test/fixtures.ts'
+
+beforeAll(ready)
+
+interface World {
+  vector: Record<string, string>
+  transcript: Transcript
+  peer: SigningKeys
+  broker: SigningKeys
+}
+
+function frozen(): World {
+  const vector = readVector('handshake.json')
+  const { serverNonce, clientNonce, connectionId, ...rest } = vector.transcript
+  const blobs = { serverNonce: fromHex(serverNonce), clientNonce: fromHex(clientNonce) }
+  return {
+    vector,
+    transcript: { ...rest, ...blobs, connectionId: fromHex(connectionId) },
+    peer: signingKeysFromSeed(fromHex(vector.seeds.peerSigningSeed)),
+    broker: signingKeysFromSeed(fromHex(vector.seeds.brokerSigningSeed)),
+  }
+}
+
+test('the frozen vector is reproduced byte for byte', () => {
+  const { vector, transcript, peer, broker } = frozen()
+  const clientSignature = signAsClient(peer, transcript)
+  expect({
+    clientTranscript: toHex(transcriptBytes('client', transcript)),
+    clientTranscriptHash: toHex(hash256(transcriptBytes('client', transcript))),
+    clientSignature: toHex(clientSignature),
+    clientSignatureHash: toHex(hash256(clientSignature)),
+    brokerTranscript: toHex(transcriptBytes('broker', transcript)),
+    brokerTranscriptHash: toHex(hash256(transcriptBytes('broker', transcript))),
+    brokerSignature: toHex(signAsBroker(broker, transcript, clientSignature)),
+  }).toEqual(Object.fromEntries(Object.entries(vector).filter(([name]) => /^(client|broker)/.test(name))))
+})
+
+test('the frozen signatures verify', () => {
+  const { vector, transcript } = frozen()
+  const clientSignature = fromHex(vector.clientSignature!)
+  expect(verifyClient(transcript, clientSignature)).toBe(true)
+  expect(verifyBroker(transcript, clientSignature, fromHex(vector.brokerSignature!))).toBe(true)
+})
+
+const flipped = (bytes: Uint8Array) => bytes.map((byte, i) => (i === bytes.length - 1 ? byte ^ 1 : byte))
+
+const CHANGES: Record<string, (t: Transcript) => Partial<Transcript>> = {
+  version: () => ({ version: 2 }),
+  'offered versions': () => ({ versionsOffered: [1, 2] }),
+  'no offered version': () => ({ versionsOffered: [] }),
+  host: () => ({ authority: 'other.example:443' }),
+  port: () => ({ authority: 'broker.example:8443' }),
+  'broker key': () => ({ brokerKey: generateSigningKeys().publicKey }),
+  mesh: () => ({ meshId: 'b0'.repeat(16) as MeshId }),
+  'peer key': () => ({ peerKey: generateSigningKeys().publicKey }),
+  'server nonce': (t) => ({ serverNonce: flipped(t.serverNonce) }),
+  'client nonce': (t) => ({ clientNonce: flipped(t.clientNonce) }),
+  'both nonces exchanged': (t) => ({ serverNonce: t.clientNonce, clientNonce: t.serverNonce }),
+  'connection id': (t) => ({ connectionId: flipped(t.connectionId) }),
+  time: (t) => ({ issuedAtMs: t.issuedAtMs + 1 }),
+  'one capability fewer': (t) => ({ capabilities: t.capabilities.slice(1) }),
+  'another capability': (t) => ({ capabilities: [...t.capabilities, 'x'] }),
+}
+
+test.each(Object.keys(CHANGES))('another %s makes both verifications fail', (name) => {
+  const { vector, transcript } = frozen()
+  const changed = { ...transcript, ...CHANGES[name]!(transcript) }
+  const clientSignature = fromHex(vector.clientSignature!)
+  expect(verifyClient(changed, clientSignature)).toBe(false)
+  expect(verifyBroker(changed, clientSignature, fromHex(vector.brokerSignature!))).toBe(false)
+})
+
+test('a signature is worth nothing in the other role', () => {
+  const { transcript } = frozen()
+  const keys = generateSigningKeys()
+  const both = { ...transcript, peerKey: keys.publicKey, brokerKey: keys.publicKey }
+  const clientSignature = signAsClient(keys, both)
+  expect(verifyBroker(both, clientSignature, clientSignature)).toBe(false)
+  expect(verifyClient(both, signAsBroker(keys, both, clientSignature))).toBe(false)
+})
+
+test("a broker's answer belongs to one client signature", () => {
+  const { vector, transcript } = frozen()
+  const other = flipped(fromHex(vector.clientSignature!))
+  expect(verifyBroker(transcript, other, fromHex(vector.brokerSignature!))).toBe(false)
+})
+
+test('the order in which capabilities are listed does not matter', () => {
+  const { vector, transcript } = frozen()
+  const reversed = { ...transcript, capabilities: [...transcript.capabilities].reverse() }
+  expect(verifyClient(reversed, fromHex(vector.clientSignature!))).toBe(true)
+})
+
+const UNENCODABLE: Record<string, Partial<Transcript>> = {
+  'a short nonce': { serverNonce: new Uint8Array(31) },
+  'a long connection id': { connectionId: new Uint8Array(17) },
+  'an upper-case key': { brokerKey: 'AB'.repeat(32) as PeerKey },
+  'a short mesh id': { meshId: 'ab' as MeshId },
+  'a comma in a capability': { capabilities: ['a,b'] },
+  'an empty capability': { capabilities: [''] },
+  'a lone surrogate in the authority': { authority: 'h\ud800:1' },
+  'a version that is no u16': { version: 65_536 },
+  'a time beyond the safe integers': { issuedAtMs: 2 ** 53 },
+}
+
+test.each(Object.keys(UNENCODABLE))('%s is refused by the verifier and is a bug in the signer', (name) => {
+  const { vector, transcript, peer } = frozen()
+  const broken = { ...transcript, ...UNENCODABLE[name]! }
+  const clientSignature = fromHex(vector.clientSignature!)
+  expect(verifyClient(broken, clientSignature)).toBe(false)
+  expect(verifyBroker(broken, clientSignature, clientSignature)).toBe(false)
+  expect(() => signAsClient(peer, broken)).toThrow('a transcript keeps its lengths')
+})
+
+test('bytes moved from one field to its neighbour change the encoding', () => {
+  const splits = fc.uint8Array({ minLength: 1, maxLength: 64 }).chain((bytes) => {
+    const cut = fc.nat({ max: bytes.length })
+    return fc.tuple(fc.constant(bytes), cut, cut)
+  })
+  const encode = (bytes: Uint8Array, cut: number) =>
+    toHex(lengthPrefixed(bytes.subarray(0, cut))) + toHex(lengthPrefixed(bytes.subarray(cut)))
+  return fc.assert(
+    fc.property(splits, ([bytes, a, b]) => {
+      fc.pre(a !== b)
+      expect(encode(bytes, a)).not.toBe(encode(bytes, b))
+    }),
+  )
+})
+
+test('two transcripts have the same bytes only if they say the same', () => {
+  const { transcript } = frozen()
+  // Few values of few kinds, so that boundaries meet often.
+  const word = fc.stringMatching(/^[ab:]{1,3}$/)
+  const some = fc.record({
+    version: fc.constantFrom(1, 2),
+    versionsOffered: fc.array(fc.constantFrom(1, 0x6162), { maxLength: 3 }),
+    authority: word,
+    capabilities: fc.array(word, { maxLength: 3 }).map((list) => list.sort()),
+    issuedAtMs: fc.constantFrom(0, 1),
+  })
+  return fc.assert(
+    fc.property(some, some, (a, b) => {
+      const bytes = (fields: typeof a) => toHex(transcriptBytes('client', { ...transcript, ...fields }))
+      expect(bytes(a) === bytes(b)).toBe(JSON.stringify(a) === JSON.stringify(b))
+    }),
+    { numRuns: 300 },
+  )
+})

@@ -1,0 +1,112 @@
+/**
+ * What both ends of a handshake sign. Besides the nonces it names the authority the client dialled, the broker's pinned
+ * key, the connection and the offered versions, so that a signature made here is worth nothing on another connection,
+ * to another broker, in another mesh, or after a downgrade. Every field of variable length carries its length.
+ *
+ * The client signs T("client"); a newcomer signs T("enrol") and more (`enrolment.ts`). The broker signs T("broker")
+ * followed by the BLAKE2b-256 of the client's signature, so that its answer belongs to that one AUTH. Vector:
+ * packages/protocol/vectors/handshake.json.
+ */
+import { assert, fromHex, isHex, type MeshId, type Millis, type PeerKey } from '@sealpost/std'
+import { concatBytes, context, isUnsigned, lengthPrefixed, u16, u64, utf8 } from '../byte-fields.ts'
+import { SIGNATURE_BYTES, type Signatures, type SigningKeys, sign, sodiumSignatures, verify } from '../keys/keys.ts'
+import { hash256 } from '../sodium.ts'
+
+export interface Transcript {
+  /** The version chosen in AUTH, and the list in HELLO, in its order. */
+  readonly version: number
+  readonly versionsOffered: readonly number[]
+  /** `host:port` as the client dialled it, in the form of `normalizeAuthority`. */
+  readonly authority: string
+  /** The pinned key on the client, its own on the broker; never the one HELLO claims. */
+  readonly brokerKey: PeerKey
+  readonly meshId: MeshId
+  readonly peerKey: PeerKey
+  /** 32 bytes each. */
+  readonly serverNonce: Uint8Array
+  readonly clientNonce: Uint8Array
+  /** 16 bytes. */
+  readonly connectionId: Uint8Array
+  /** The broker's clock in HELLO. */
+  readonly issuedAtMs: Millis
+  /** Any order; they are signed sorted. Printable ASCII without comma. */
+  readonly capabilities: readonly string[]
+}
+
+export type TranscriptRole = 'client' | 'broker' | 'enrol' | 'token'
+
+export function signAsClient(keys: SigningKeys, transcript: Transcript): Uint8Array {
+  assert(keys.publicKey === transcript.peerKey, 'a client signs with the key it names')
+  return sign(keys, transcriptBytes('client', transcript))
+}
+
+/** Never throws: a transcript that has no encoding has no signature either. */
+export function verifyClient(
+  transcript: Transcript,
+  signature: Uint8Array,
+  by: Signatures = sodiumSignatures,
+): boolean {
+  return isEncodable(transcript) && by.verify(transcript.peerKey, transcriptBytes('client', transcript), signature)
+}
+
+export function signAsBroker(
+  keys: SigningKeys,
+  transcript: Transcript,
+  clientSignature: Uint8Array,
+  by: Signatures = sodiumSignatures,
+): Uint8Array {
+  assert(keys.publicKey === transcript.brokerKey, 'a broker signs with the key it names')
+  assert(clientSignature.length === SIGNATURE_BYTES, 'a broker answers a signature')
+  return by.sign(keys, brokerBytes(transcript, clientSignature))
+}
+
+/** Checks WELCOME against `transcript.brokerKey`, the pinned key. Never throws. */
+export function verifyBroker(transcript: Transcript, clientSignature: Uint8Array, signature: Uint8Array): boolean {
+  if (!isEncodable(transcript)) return false
+  return verify(transcript.brokerKey, brokerBytes(transcript, clientSignature), signature)
+}
+
+/** T(role), byte for byte. */
+export function transcriptBytes(role: TranscriptRole, transcript: Transcript): Uint8Array {
+  assert(isEncodable(transcript), 'a transcript keeps its lengths and ranges')
+  return concatBytes([
+    context(`sealpost-auth/1 ${role}`),
+    u16(transcript.version),
+    lengthPrefixed(concatBytes(transcript.versionsOffered.map(u16))),
+    lengthPrefixed(utf8(transcript.authority)),
+    lengthPrefixed(fromHex(transcript.brokerKey)),
+    lengthPrefixed(fromHex(transcript.meshId)),
+    lengthPrefixed(fromHex(transcript.peerKey)),
+    lengthPrefixed(transcript.serverNonce),
+    lengthPrefixed(transcript.clientNonce),
+    lengthPrefixed(transcript.connectionId),
+    u64(transcript.issuedAtMs),
+    lengthPrefixed(utf8([...transcript.capabilities].sort().join(','))),
+  ])
+}
+
+function brokerBytes(transcript: Transcript, clientSignature: Uint8Array): Uint8Array {
+  return concatBytes([transcriptBytes('broker', transcript), hash256(clientSignature)])
+}
+
+const AUTHORITY = /^[!-~]{1,300}$/
+const CAPABILITY = /^[!-+\--~]{1,64}$/ // an empty one or a comma would let two lists join to one text
+const LIST_MAX = 64
+
+export function isEncodable(transcript: Transcript): boolean {
+  const { versionsOffered, capabilities } = transcript
+  return (
+    [transcript.version, ...versionsOffered].every((version) => isUnsigned(version, 0xffff)) &&
+    versionsOffered.length <= LIST_MAX &&
+    AUTHORITY.test(transcript.authority) &&
+    isHex(transcript.brokerKey, 32) &&
+    isHex(transcript.meshId, 16) &&
+    isHex(transcript.peerKey, 32) &&
+    transcript.serverNonce.length === 32 &&
+    transcript.clientNonce.length === 32 &&
+    transcript.connectionId.length === 16 &&
+    isUnsigned(transcript.issuedAtMs, Number.MAX_SAFE_INTEGER) &&
+    capabilities.length <= LIST_MAX &&
+    capabilities.every((capability) => CAPABILITY.test(capability))
+  )
+}

@@ -1,0 +1,156 @@
+/**
+ * A device of a user: a peer of its own, with keys of its own, for which the user's key vouches. Three signatures
+ * make the statement, so that it proves itself wherever it is read:
+ *
+ * - the user's, over the *voucher*: a label, a time, and an invite key whose secret went to the new device in one line;
+ * - the invite key's, over the device's key, which was not known when the voucher was written;
+ * - the device's own, or a user could claim the words of a peer that is not its own.
+ *
+ * Bytes: voucher || lp(device key) || signature of the invite key || signature of the device, both over the context and
+ * BLAKE2b-256(voucher) || device key. Voucher: lp(mesh id), lp(user), lp(invite key), lp(label), u64 joinByMs, u64
+ * notAfterMs, signature of the user over the context `sealpost-device/1` and these. Vector:
+ * packages/protocol/vectors/device.json.
+ */
+import { assert, fromHex, isHex, type MeshId, type Millis, type PeerKey, toHex } from '@sealpost/std'
+import { concatBytes, context, FieldReader, isUnsigned, lengthPrefixed, u64, utf8 } from '../byte-fields.ts'
+import { SIGNATURE_BYTES, type SigningKeys, sign, verify } from '../keys/keys.ts'
+import { hash256 } from '../sodium.ts'
+
+export interface DeviceVoucher {
+  readonly meshId: MeshId
+  readonly user: PeerKey
+  /** Good for one device. */
+  readonly inviteKey: PeerKey
+  /** 1 to 32 characters of printable ASCII, no `/`. */
+  readonly label: string
+  /** A device joins until then, by the clock of the broker's database, ms since 1970. */
+  readonly joinByMs: Millis
+  /** It is vouched for up to and including this time. */
+  readonly notAfterMs: Millis
+}
+
+export interface DeviceStatement extends DeviceVoucher {
+  readonly device: PeerKey
+  readonly bytes: Uint8Array
+}
+
+const LABEL_MAX = 32
+
+export const isDeviceLabel = (label: string): boolean =>
+  label.length <= LABEL_MAX && /^[ -~]+$/.test(label) && !label.includes('/')
+
+/** The bytes of a voucher. @throws AssertionError unless its fields are as `DeviceVoucher` says */
+export function signVoucher(user: SigningKeys, voucher: DeviceVoucher): Uint8Array {
+  assert(isWellFormed(voucher), 'a voucher has a mesh, two keys, a label and two times')
+  assert(voucher.user === user.publicKey, 'a user vouches with its own key')
+  const fields = fieldBytes(voucher)
+  return concatBytes([fields, sign(user, concatBytes([context(VOUCHER), fields]))])
+}
+
+/** Null unless it is a voucher, signed by the user it names, and nothing more. Never throws. */
+export function readVoucher(bytes: Uint8Array): DeviceVoucher | null {
+  const reader = new FieldReader(bytes)
+  const voucher = voucherOf(reader, bytes)
+  return reader.isAtEnd ? voucher : null
+}
+
+/** What the new device makes of a voucher; `invite` is the key that came with it. */
+export function signDevice(device: SigningKeys, invite: SigningKeys, voucher: Uint8Array): Uint8Array {
+  const text = concatBytes([hash256(voucher), fromHex(device.publicKey)])
+  return concatBytes([
+    voucher,
+    lengthPrefixed(fromHex(device.publicKey)),
+    sign(invite, concatBytes([context(INVITED), text])),
+    sign(device, concatBytes([context(BELONGING), text])),
+  ])
+}
+
+/** A statement from its bytes; null unless all three signed it. Whether its time has passed is for the caller. Never throws. */
+export function readDevice(bytes: Uint8Array): DeviceStatement | null {
+  const reader = new FieldReader(bytes)
+  const voucher = voucherOf(reader, bytes)
+  if (!voucher) return null
+  const voucherBytes = bytes.subarray(0, fieldBytes(voucher).length + SIGNATURE_BYTES)
+  const device = toHex(reader.prefixed()) as PeerKey
+  const [byInvite, byDevice] = [reader.take(SIGNATURE_BYTES), reader.take(SIGNATURE_BYTES)]
+  if (!reader.isAtEnd || !isHex(device, 32) || device === voucher.user) return null
+  const text = concatBytes([hash256(voucherBytes), fromHex(device)])
+  const isSigned =
+    verify(voucher.inviteKey, concatBytes([context(INVITED), text]), byInvite) &&
+    verify(device, concatBytes([context(BELONGING), text]), byDevice)
+  return isSigned ? { ...voucher, device, bytes: bytes.slice() } : null
+}
+
+/** The user's word that a device is its own no more. It holds for ever. */
+export interface DeviceRemoval {
+  readonly meshId: MeshId
+  readonly user: PeerKey
+  readonly device: PeerKey
+}
+
+export function signRemoval(user: SigningKeys, removal: DeviceRemoval): Uint8Array {
+  assert(removal.user === user.publicKey, 'a user removes devices of its own')
+  const fields = removalBytes(removal)
+  return concatBytes([fields, sign(user, concatBytes([context(REMOVAL), fields]))])
+}
+
+/** Null unless the user it names signed it. Never throws. */
+export function readRemoval(bytes: Uint8Array): DeviceRemoval | null {
+  const reader = new FieldReader(bytes)
+  const removal = {
+    meshId: toHex(reader.prefixed()) as MeshId,
+    user: toHex(reader.prefixed()) as PeerKey,
+    device: toHex(reader.prefixed()) as PeerKey,
+  }
+  const signature = reader.take(SIGNATURE_BYTES)
+  if (!reader.isAtEnd || !isHex(removal.meshId, 16) || !isHex(removal.user, 32) || !isHex(removal.device, 32))
+    return null
+  return verify(removal.user, concatBytes([context(REMOVAL), removalBytes(removal)]), signature) ? removal : null
+}
+
+const VOUCHER = 'sealpost-device/1'
+const INVITED = 'sealpost-device-key/1'
+const BELONGING = 'sealpost-device-of/1'
+const REMOVAL = 'sealpost-device-end/1'
+
+function voucherOf(reader: FieldReader, bytes: Uint8Array): DeviceVoucher | null {
+  const voucher: DeviceVoucher = {
+    meshId: toHex(reader.prefixed()) as MeshId,
+    user: toHex(reader.prefixed()) as PeerKey,
+    inviteKey: toHex(reader.prefixed()) as PeerKey,
+    label: String.fromCharCode(...reader.prefixed().subarray(0, LABEL_MAX + 1)),
+    joinByMs: reader.u64(),
+    notAfterMs: reader.u64(),
+  }
+  if (!isWellFormed(voucher)) return null
+  const fields = fieldBytes(voucher)
+  const isPrefix = bytes.length >= fields.length && fields.every((byte, i) => byte === bytes[i])
+  const signature = reader.take(SIGNATURE_BYTES)
+  return isPrefix && verify(voucher.user, concatBytes([context(VOUCHER), fields]), signature) ? voucher : null
+}
+
+function isWellFormed({ meshId, user, inviteKey, label, joinByMs, notAfterMs }: DeviceVoucher): boolean {
+  return (
+    isHex(meshId, 16) &&
+    isHex(user, 32) &&
+    isHex(inviteKey, 32) &&
+    isDeviceLabel(label) &&
+    isUnsigned(joinByMs, Number.MAX_SAFE_INTEGER) &&
+    isUnsigned(notAfterMs, Number.MAX_SAFE_INTEGER)
+  )
+}
+
+function fieldBytes({ meshId, user, inviteKey, label, joinByMs, notAfterMs }: DeviceVoucher): Uint8Array {
+  return concatBytes([
+    lengthPrefixed(fromHex(meshId)),
+    lengthPrefixed(fromHex(user)),
+    lengthPrefixed(fromHex(inviteKey)),
+    lengthPrefixed(utf8(label)),
+    u64(joinByMs),
+    u64(notAfterMs),
+  ])
+}
+
+function removalBytes({ meshId, user, device }: DeviceRemoval): Uint8Array {
+  return concatBytes([fromHex(meshId), fromHex(user), fromHex(device)].map(lengthPrefixed))
+}

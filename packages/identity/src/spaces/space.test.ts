@@ -1,0 +1,66 @@
+import { fromHex, toHex } from '@sealpost/std'
+import * as fc from 'fast-check'
+import { beforeAll, expect, test } from 'vitest'
+import { readSpace, ready, type SpaceFields, sign, signingKeysFromSeed, signSpace } from '../index.ts'
+import { flipped, MESH, peerNumber, readVector, SPACE } from '../test/fixtures.ts'
+
+beforeAll(ready)
+
+const owner = () => peerNumber(1).signing
+const draft = (): SpaceFields => ({
+  ...{ meshId: MESH, spaceId: SPACE, owner: owner().publicKey, epoch: 1, historyFor: 'joined' },
+  ...{ keepSeconds: 86_400, keepBytes: 1e9, keepsMessages: true },
+})
+
+test('a statement says what it was made of', () => {
+  const space = signSpace(owner(), draft())
+  expect(readSpace(space.bytes)).toEqual(space)
+  const none = { ...draft(), historyFor: 'none' as const, keepSeconds: 0, keepBytes: 0, keepsMessages: false }
+  expect(readSpace(signSpace(owner(), none).bytes)).toMatchObject(none)
+})
+
+test('with one byte changed, cut off or added it is none', () => {
+  const { bytes } = signSpace(owner(), draft())
+  for (let at = 0; at < bytes.length; at++) {
+    expect(readSpace(flipped(bytes, at))).toBe(null)
+    expect(readSpace(bytes.subarray(0, at))).toBe(null)
+  }
+  expect(readSpace(Uint8Array.of(...bytes, 0))).toBe(null)
+})
+
+test('a broker can not sign for the owner', () => {
+  const fields = signSpace(owner(), draft()).bytes.slice(0, -64)
+  const by = (n: number) => {
+    const signed = Buffer.concat([Buffer.from('sealpost-space/1\0'), fields])
+    return readSpace(Uint8Array.of(...fields, ...sign(peerNumber(n).signing, signed)))
+  }
+  expect(by(1)).not.toBe(null)
+  expect(by(2)).toBe(null)
+  expect(() => signSpace(peerNumber(2).signing, draft())).toThrow()
+})
+
+test.each<[string, Partial<SpaceFields>]>([
+  ['epoch 0', { epoch: 0 }],
+  ['an epoch that no database holds', { epoch: 2 ** 31 }],
+  ['no bound in time', { keepSeconds: 0 }],
+  ['no bound in bytes', { keepBytes: 0 }],
+  ['history for none, and bounds', { historyFor: 'none', keepsMessages: false }],
+  ['history for none, and messages', { historyFor: 'none', keepSeconds: 0, keepBytes: 0 }],
+  ['an unknown reader', { historyFor: 'everybody' as never }],
+])('a space with %s is not signed', (_, flaw) => {
+  expect(() => signSpace(owner(), { ...draft(), ...flaw })).toThrow()
+})
+
+test('any bytes are read or refused, and never thrown at', () => {
+  return fc.assert(
+    fc.property(fc.uint8Array({ maxLength: 300 }), (bytes) => {
+      expect(readSpace(bytes)).toBe(null)
+    }),
+  )
+})
+
+test('the vector', () => {
+  const vector = readVector('space.json')
+  const space = signSpace(signingKeysFromSeed(fromHex(vector.ownerSeed)), vector.space)
+  expect(toHex(space.bytes)).toBe(vector.bytes)
+})

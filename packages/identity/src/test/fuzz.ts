@@ -1,0 +1,223 @@
+/**
+ * A seeded fuzzer of what this package reads: invites, groups' and spaces' statements, entries, records, key bindings,
+ * envelopes, notes, key files and addresses. Half of the inputs are good ones with a fault in their bytes. The other half have the fault inside what is
+ * signed, or sealed, so that they come past the signature: what a hostile member could make.
+ */
+import { OperatingError, type Random, seededRandom, toHex } from '@sealpost/std'
+import { bytesOf, faultyBytes, faultyJson, faultyText, pick } from '@sealpost/std/testing'
+import { concatBytes, context } from '../byte-fields.ts'
+import { openEnvelope, sealEnvelope } from '../envelope/envelope.ts'
+import { encodeNote, readNote } from '../envelope/note.ts'
+import { Sealer } from '../envelope/sealer.ts'
+import { normalizeAuthority } from '../handshake/authority.ts'
+import { bindBoxKey, checkKeyBinding } from '../keys/key-binding.ts'
+import { isLocked, plainText, readText } from '../keys/key-file-text.ts'
+import { type Identity, SIGNATURE_BYTES, sign } from '../keys/keys.ts'
+import { changeGroup, createGroup, readGroup } from '../members/group.ts'
+import { createInvite, parseInvite, readInvite } from '../members/invite.ts'
+import { sodium } from '../sodium.ts'
+import { NO_ENTRY, openEntry, readEntry, sealEntry } from '../spaces/entry.ts'
+import { openRecord, readRecord, sealRecord } from '../spaces/record.ts'
+import { readSpace, signSpace } from '../spaces/space.ts'
+import { correspondent, MESH, peerNumber } from './fixtures.ts'
+
+export interface IdentityReport {
+  readonly accepted: number
+  readonly refused: number
+}
+
+/** Reads one hostile input; whether it was accepted. Throws when a rule is broken. */
+type Target = (random: Random) => boolean
+/** What the network brought is never thrown at; a person's mistake is, with this code and none of its text. */
+const CODES = ['invite_malformed', 'authority_malformed']
+
+/** Made when the library is ready, and once. */
+let pair: readonly [Identity, Identity] | undefined
+const people = () => (pair ??= [peerNumber(1), peerNumber(2)])
+const URL_TEXT = 'wss://broker.example/v1/ws'
+
+/** Await `ready()` first. @throws Error with the seed, the target and the number of the first input that breaks a rule */
+export function fuzzIdentity(options: { seed: number; inputs: number }): Readonly<Record<string, IdentityReport>> {
+  const random = seededRandom(options.seed)
+  const reports: Record<string, IdentityReport> = {}
+  for (const [name, target] of Object.entries(targets())) {
+    let accepted = 0
+    for (let n = 0; n < options.inputs; n++) {
+      try {
+        if (target(random)) accepted += 1
+      } catch (cause) {
+        throw new Error(`seed ${options.seed}, ${name}, input ${n} of ${options.inputs}`, { cause })
+      }
+    }
+    reports[name] = { accepted, refused: options.inputs - accepted }
+  }
+  return reports
+}
+
+function targets(): Readonly<Record<string, Target>> {
+  return {
+    invites: bytesTarget(inviteSamples(), 'sealpost-invite/1', (bytes) => parseInvite(bytes)?.bytes ?? null),
+    statements: bytesTarget(groupSamples(), 'sealpost-group/1', (bytes) => readGroup(bytes)?.bytes ?? null),
+    ...spaceTargets(),
+    'texts of invites': inviteTexts(),
+    bindings: bindings(),
+    envelopes: envelopes(),
+    notes,
+    'key files': keyFiles(),
+    addresses,
+  }
+}
+
+function inviteSamples(): Uint8Array[] {
+  const [alice, bob] = people()
+  return [1, 7].map((usesMax) => {
+    const terms = { meshId: MESH, url: URL_TEXT, brokerKey: bob.signing.publicKey, usesMax, notAfterMs: 4e12 }
+    return readInvite(createInvite(alice.signing, terms)).bytes
+  })
+}
+
+function groupSamples(): Uint8Array[] {
+  const [alice] = people()
+  const members = people().map(({ signing }) => signing.publicKey)
+  const first = createGroup(alice.signing, { meshId: MESH, name: 'crew', members })
+  return [first, changeGroup(alice.signing, first, { members: members.slice(1) })].map(({ bytes }) => bytes)
+}
+
+/** What is kept of state and history. An entry or record that came past its signature is opened, too. */
+function spaceTargets(): Readonly<Record<string, Target>> {
+  const [{ signing }] = people()
+  const place = { meshId: MESH, spaceId: MESH, keyEpoch: 1 }
+  const [nameKey, spaceKey] = [new Uint8Array(32).fill(1), new Uint8Array(32).fill(2)]
+  const keys = { nameKey, spaceKey }
+  const bounds = { historyFor: 'all', keepSeconds: 60, keepBytes: 1e6, keepsMessages: true } as const
+  const space = signSpace(signing, { meshId: MESH, spaceId: MESH, owner: signing.publicKey, epoch: 1, ...bounds })
+  const draft = { ...place, key: 'topic', value: new Uint8Array(9), revision: 1, prevHash: NO_ENTRY, sentAtMs: 1 }
+  const entry = sealEntry(signing, draft, keys)
+  const second = sealEntry(signing, { ...draft, revision: 2, prevHash: entry.hash, value: null }, keys)
+  const at = { streamId: 'ab'.repeat(16), seq: 1, prevHash: NO_ENTRY, ticket: new Uint8Array(64), sentAtMs: 1 }
+  const record = sealRecord(signing, { ...place, ...at, note: { thread: 'ab'.repeat(16) } }, spaceKey)
+  return {
+    spaces: bytesTarget([space.bytes], 'sealpost-space/1', (bytes) => readSpace(bytes)?.bytes ?? null),
+    entries: bytesTarget([entry.bytes, second.bytes], 'sealpost-entry/1', (bytes) => {
+      const read = readEntry(bytes)
+      if (read) openEntry(read, keys)
+      return read?.bytes ?? null
+    }),
+    records: bytesTarget([record.bytes], 'sealpost-record/1', (bytes) => {
+      const read = readRecord(bytes)
+      if (read) openRecord(read, spaceKey)
+      return read?.bytes ?? null
+    }),
+  }
+}
+
+/** Something that is `fields || signature`. What is accepted must be the very bytes that were given. */
+function bytesTarget(
+  samples: readonly Uint8Array[],
+  signedAs: string,
+  read: (bytes: Uint8Array) => Uint8Array | null,
+): Target {
+  return (random) => {
+    const [good, other] = [pick(random, samples), pick(random, samples)]
+    const bytes = random.chance(0.5) ? faultyBytes(random, good, other) : signedAnew(random, good, other, signedAs)
+    const found = read(bytes)
+    if (found && toHex(found) !== toHex(bytes)) throw new Error('accepted as something else')
+    return found !== null
+  }
+}
+
+function signedAnew(random: Random, good: Uint8Array, other: Uint8Array, signedAs: string): Uint8Array {
+  const fields = faultyBytes(random, good.subarray(0, -SIGNATURE_BYTES), other)
+  return concatBytes([fields, sign(people()[0].signing, concatBytes([context(signedAs), fields]))])
+}
+
+function inviteTexts(): Target {
+  const [bytes] = inviteSamples() as [Uint8Array]
+  const text = `sealpost1:${sodium.to_base64(bytes, sodium.base64_variants.URLSAFE_NO_PADDING)}`
+  return (random) => {
+    const hostile = random.chance(0.1) ? text : faultyText(random, text)
+    return isRead(() => readInvite(hostile), hostile)
+  }
+}
+
+const addresses: Target = (random) => {
+  const text = pick(random, [URL_TEXT, 'broker.example:443', 'ws://[::1]:7450/v1/ws', 'https://bücher.example'])
+  const hostile = random.chance(0.5)
+    ? faultyText(random, text)
+    : String.fromCharCode(...bytesOf(random, random.below(40)))
+  return isRead(() => {
+    const authority = normalizeAuthority(hostile)
+    if (normalizeAuthority(authority) !== authority) throw new Error('an authority has two spellings')
+  }, hostile)
+}
+
+function isRead(read: () => unknown, hostile: string): boolean {
+  try {
+    read()
+    return true
+  } catch (error) {
+    if (!(error instanceof OperatingError) || !CODES.includes(error.code)) throw error
+    if (hostile.length > 8 && error.message.includes(hostile))
+      throw new Error('a refusal repeats its input', { cause: error })
+    return false
+  }
+}
+
+const STRANGE_NUMBERS = [-1, 0.5, Number.NaN, 2 ** 32, 2 ** 53, Number.POSITIVE_INFINITY, -0]
+
+function bindings(): Target {
+  const [, bob] = people()
+  const good = bindBoxKey(bob, MESH, 4e12)
+  return (random) => {
+    const changed = { ...good, [pick(random, ['boxKey', 'signature'] as const)]: bytesOf(random, random.below(80)) }
+    const counted = { ...changed, [pick(random, ['boxEpoch', 'notAfterMs'] as const)]: pick(random, STRANGE_NUMBERS) }
+    const hostile = pick(random, [good, changed, counted])
+    const verdict = checkKeyBinding(hostile, { meshId: MESH, peerKey: bob.signing.publicKey, nowMs: 1 })
+    if (verdict === 'ok' && hostile !== good) throw new Error('a forged binding was believed')
+    return verdict === 'ok'
+  }
+}
+
+/** Half of them open, and hold a header, a note or a length that no version writes. */
+function envelopes(): Target {
+  const [alice, bob] = people()
+  const [sealer, reader] = people().map((identity) => new Sealer({ identity, meshId: MESH })) as [Sealer, Sealer]
+  const envelopeId = 'ab'.repeat(16) as Parameters<typeof openEnvelope>[2]['envelopeId']
+  const draft = { to: correspondent(bob), envelopeId, stream: null, sentAtMs: 1, body: new Uint8Array(20) }
+  const sealed = [sealEnvelope(sealer, draft), sealEnvelope(sealer, { ...draft, note: { thread: 'cd'.repeat(16) } })]
+  const key = sodium.crypto_box_beforenm(bob.box.publicKey, alice.box.secretKey)
+  const opened = sealed.map((bytes) =>
+    sodium.crypto_box_open_easy_afternm(bytes.subarray(24), bytes.subarray(0, 24), key),
+  )
+  const nonce = new Uint8Array(24)
+  return (random) => {
+    const plaintext = () => faultyBytes(random, pick(random, opened), pick(random, opened))
+    const hostile = random.chance(0.5)
+      ? faultyBytes(random, pick(random, sealed), pick(random, sealed))
+      : concatBytes([nonce, sodium.crypto_box_easy_afternm(plaintext(), nonce, key)])
+    return openEnvelope(reader, hostile, { from: correspondent(alice), envelopeId }).ok
+  }
+}
+
+const notes: Target = (random) => {
+  const good = encodeNote({ thread: 'ab'.repeat(16), isRequest: true, group: 'cd'.repeat(16) as never, groupEpoch: 3 })
+  const text = new TextDecoder().decode(good)
+  const hostile = random.chance(0.5)
+    ? faultyBytes(random, good, good)
+    : new TextEncoder().encode(faultyJson(random, text))
+  const note = readNote(hostile)
+  if (note && !readNote(encodeNote(note))) throw new Error('accepted, but it can not be said again')
+  return note !== null
+}
+
+function keyFiles(): Target {
+  const [alice, bob] = people()
+  const enrolment = { meshId: MESH, authority: 'broker.example:443', brokerKey: bob.signing.publicKey }
+  const good = plainText({ kind: 'peer', identity: alice, formerBoxKeys: [bob.box], enrolment })
+  return (random) => {
+    const contents = readText(random.chance(0.7) ? faultyJson(random, good) : faultyText(random, good))
+    if (contents && !isLocked(contents) && !readText(plainText(contents)))
+      throw new Error('accepted, but it can not be kept')
+    return contents !== null
+  }
+}

@@ -1,0 +1,182 @@
+/**
+ * Copies the rows of a mesh from one cell to another, and deletes them from one; bytes pass through a buffer at a time.
+ */
+import { Transform } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+import { DatabaseError, type StreamingConnection } from '@sealpost/pg'
+import * as schema from '@sealpost/schema'
+import { assert, ID_BLOCK, type MeshId } from '@sealpost/std'
+import { getTableName, is } from 'drizzle-orm'
+import { getTableConfig, PgTable } from 'drizzle-orm/pg-core'
+
+export interface CopiedMesh {
+  /** Of all tables. */
+  readonly rows: number
+  readonly bytes: number
+}
+
+/**
+ * Copies all tables in one snapshot of the source, inside a transaction of the destination that the caller has begun.
+ * @throws DatabaseError
+ */
+export function copyMesh(
+  source: StreamingConnection,
+  destination: StreamingConnection,
+  meshId: MeshId,
+): Promise<CopiedMesh> {
+  return source.transaction(async () => {
+    let rows = 0
+    let bytes = 0
+    for (const table of meshTables) {
+      const copied = await copyTable(source, destination, { table, meshId })
+      rows += copied.rows
+      bytes += copied.bytes
+    }
+    await advanceSequences(source, destination)
+    return { rows, bytes }
+  }, 'repeatable read read only')
+}
+
+async function copyTable(
+  source: StreamingConnection,
+  destination: StreamingConnection,
+  { table: { name, columns }, meshId }: { table: MeshTable; meshId: MeshId },
+): Promise<CopiedMesh> {
+  const out = source.copyOut(
+    `copy (select ${columns} from ${name} where mesh_id = '${meshId}') to stdout (format binary)`,
+  )
+  const into = destination.copyIn(`copy ${name} (${columns}) from stdin (format binary)`)
+  let bytes = 0
+  const counter = new Transform({
+    transform(chunk, _, done) {
+      bytes += chunk.length
+      done(null, chunk)
+    },
+  })
+  await pipeline(out, counter, into).catch((error) => {
+    throw destination.errorOf(error)
+  })
+  assert(out.rowCount === into.rowCount, `as many rows of ${name} went in as came out`)
+  return { rows: into.rowCount, bytes }
+}
+
+interface Sequence {
+  readonly name: string
+  /** Values that are skipped, so that those which brokers draw at this moment are lower. */
+  readonly margin: number
+}
+
+const SEQUENCES: readonly Sequence[] = [
+  { name: 'delivery_block', margin: ID_BLOCK },
+  { name: 'receipt_id', margin: 2 ** 20 },
+  { name: 'member_peer_no_seq', margin: 1000 },
+]
+
+/** Moves the destination's sequences past every value that the source may have used; never backwards. */
+async function advanceSequences(source: StreamingConnection, destination: StreamingConnection): Promise<void> {
+  for (const { name, margin } of SEQUENCES) {
+    const [row] = await source.run<{ last_value: string }>(`select last_value from ${name}`)
+    await destination.run(
+      `select setval('${name}', $1::bigint + ${margin}) from ${name} where last_value <= $1::bigint`,
+      [row!.last_value],
+    )
+  }
+}
+
+const DELETE_BATCH = 10_000
+/** Tables with large rows. */
+const DELETE_BATCHES: Readonly<Record<string, number>> = { attachment_chunk: 100 }
+
+/**
+ * Deletes the mesh's rows, one batch per transaction. Repeats until a pass deletes nothing, since a delivery that ends
+ * meanwhile may leave another row.
+ * @throws DatabaseError
+ */
+export async function clearMesh(connection: StreamingConnection, meshId: MeshId): Promise<void> {
+  while ((await clearOnce(connection, meshId)) > 0);
+}
+
+async function clearOnce(connection: StreamingConnection, meshId: MeshId): Promise<number> {
+  let cleared = 0
+  for (const { name } of [...meshTables].reverse())
+    for (const leaf of await leavesOf(connection, name)) cleared += await clearTable(connection, leaf, meshId)
+  return cleared
+}
+
+/**
+ * Returns the tables that hold the rows: the table itself, or its partitions, since a ctid is unique only within one of
+ * them.
+ */
+async function leavesOf(connection: StreamingConnection, table: string): Promise<string[]> {
+  const leaves = await connection.run<{ leaf: string }>(
+    `select relid::regclass::text as leaf from pg_partition_tree($1::regclass) where isleaf`,
+    [table],
+  )
+  return leaves.length > 0 ? leaves.map(({ leaf }) => leaf) : [table]
+}
+
+async function clearTable(connection: StreamingConnection, table: string, meshId: MeshId): Promise<number> {
+  const batch = DELETE_BATCHES[table] ?? DELETE_BATCH
+  for (let cleared = 0; ; ) {
+    const [row] = await connection.run<{ count: number }>(
+      `with deleted as (delete from ${table} where ctid = any (array(
+         select ctid from ${table} where mesh_id = $1::uuid limit ${batch})) returning 1)
+       select count(*)::int as count from deleted`,
+      [meshId],
+    )
+    if (!row) throw new DatabaseError('db_refused', 'Postgres returned no row for a count')
+    cleared += row.count
+    if (row.count < batch) return cleared
+  }
+}
+
+export interface MeshTable {
+  readonly name: string
+  /** The columns of `name`, as a list for a statement. */
+  readonly columns: string
+}
+
+/** Tables with a `mesh_id` that are about this cell, and are not copied. */
+export const STAYS: ReadonlySet<string> = new Set([
+  'mesh', // each cell has its own row, which records where the mesh lives
+  'mesh_move',
+  'mesh_pin', // names a shard of this cell
+  'admin_token', // who may operate this cell
+  'admin_audit', // what operators did in it
+])
+
+/**
+ * The tables that move with a mesh: all that have a `mesh_id` but `STAYS`, so that a new table can't be forgotten.
+ * Referenced tables come before those that refer to them.
+ */
+export const meshTables: readonly MeshTable[] = inOrder(
+  (Object.values(schema) as unknown[])
+    .filter((entry) => is(entry, PgTable))
+    .filter((table) => columnsOf(table).includes('mesh_id') && !STAYS.has(getTableName(table))),
+).map((table) => ({
+  name: getTableName(table),
+  columns: columnsOf(table)
+    .map((column) => `"${column}"`)
+    .join(', '),
+}))
+
+function columnsOf(table: PgTable): string[] {
+  // `copy` takes no value for a generated column.
+  return getTableConfig(table)
+    .columns.filter(({ generated }) => generated === undefined)
+    .map(({ name }) => name)
+}
+
+function inOrder(tables: readonly PgTable[]): PgTable[] {
+  const ordered: PgTable[] = []
+  const add = (table: PgTable) => {
+    if (ordered.includes(table)) return
+    for (const { reference } of getTableConfig(table).foreignKeys) {
+      const { foreignTable } = reference()
+      if (foreignTable !== table && tables.includes(foreignTable)) add(foreignTable)
+    }
+    ordered.push(table)
+  }
+  for (const table of tables) add(table)
+  return ordered
+}

@@ -1,0 +1,186 @@
+/** Chooses one of the hosts in a database URL, and checks that a session of Postgres itself answers there. */
+import { connectError, DatabaseError, type Host, notExecuted, poolerError } from './database-error.ts'
+import {
+  type DatabaseUrl,
+  isLoopback,
+  isSocketDirectory,
+  parseDatabaseUrl,
+  type TargetSessionAttrs,
+} from './database-url.ts'
+import { openServerSocket, type ServerSocket, type SocketMode } from './socket.ts'
+
+interface Opened {
+  readonly connection: {
+    readonly pid: number | undefined
+    queryRow(text: string): Promise<readonly (string | null)[]>
+    destroy(): void
+  }
+}
+
+type Open<T extends Opened> = (url: DatabaseUrl, socket: ServerSocket) => Promise<T>
+
+/**
+ * Tries one host after the other, beginning with the one that served last: so a host that is down costs time once, and
+ * after a failover the former primary is not tried while the new one answers. The hosts share the time.
+ * @param open - starts a driver on the socket
+ * @throws DatabaseError `db_url_invalid`, `db_not_executed`, `db_refused`, `db_pooled`, `db_tls_…`
+ */
+export async function openAtHost<T extends Opened>(text: string, timeoutMs: number, open: Open<T>): Promise<T> {
+  const url = parseDatabaseUrl(text)
+  const endsAt = performance.now() + timeoutMs
+  const rounds: readonly TargetSessionAttrs[] = url.target === 'prefer-standby' ? ['standby', 'any'] : [url.target]
+  let errors: DatabaseError[] = []
+  for (const [no, target] of rounds.entries()) {
+    errors = []
+    for (const [i, host] of inOrder(url).entries()) {
+      const shares = url.hosts.length * (rounds.length - no) - i
+      const deadline = performance.now() + Math.max(1, (endsAt - performance.now()) / shares)
+      try {
+        const opened = await openAt({ ...url, hosts: [host], target }, { deadline, open })
+        lastServing.set(hostsKey(url), host)
+        return opened
+      } catch (error) {
+        if (!(error instanceof DatabaseError && error.code === 'db_not_executed')) throw error
+        errors.push(error)
+      }
+    }
+  }
+  throw combined(errors)
+}
+
+const lastServing = new Map<string, Host>()
+
+const hostsKey = ({ hosts, target }: DatabaseUrl): string => JSON.stringify([hosts, target])
+
+function inOrder(url: DatabaseUrl): readonly Host[] {
+  const last = lastServing.get(hostsKey(url))
+  const first = url.hosts.filter(({ host, port }) => host === last?.host && port === last.port)
+  return [...first, ...url.hosts.filter((each) => !first.includes(each))]
+}
+
+function combined(errors: readonly DatabaseError[]): DatabaseError {
+  if (errors.length === 1) return errors[0]!
+  const sentences = errors.map(({ message }) => message).join('; ')
+  const sqlstate = errors.find((error) => error.sqlstate)?.sqlstate
+  return new DatabaseError('db_not_executed', `No host of the database URL serves. ${sentences}`, {
+    retryable: true,
+    ...(sqlstate ? { sqlstate } : {}),
+  })
+}
+
+interface Attempt<T extends Opened> {
+  /** By `performance.now`. */
+  readonly deadline: number
+  readonly open: Open<T>
+}
+
+/** Tries the first mode that the URL allows, and the second one where that can help. */
+async function openAt<T extends Opened>(url: DatabaseUrl, attempt: Attempt<T>): Promise<T> {
+  const [mode, fallback] = modesOf(url)
+  let isEncrypted = false
+  const onSocket = (socket: ServerSocket) => {
+    isEncrypted = socket.protocol !== null
+  }
+  try {
+    return await openIn(mode, url, { ...attempt, onSocket })
+  } catch (error) {
+    if (!fallback || !canHelp(fallback, error, isEncrypted)) throw error
+    return openIn(fallback, url, { ...attempt, onSocket }).catch((second) => {
+      throw (second as DatabaseError).code === 'db_tls_off' ? error : second
+    })
+  }
+}
+
+/**
+ * Without `sslmode`, a remote connection uses TLS if the server offers it, a local one only if the server requires it.
+ */
+function modesOf({ tls, hosts: [host] }: DatabaseUrl): readonly [SocketMode, SocketMode?] {
+  if (isSocketDirectory(host!.host)) return ['plaintext']
+  switch (tls.mode ?? (isLoopback(host!.host) ? 'allow' : 'prefer')) {
+    case 'disable':
+      return ['plaintext']
+    case 'allow':
+      return ['plaintext', 'tls']
+    case 'prefer':
+      return ['tls_if_offered', 'plaintext']
+    default:
+      return ['tls']
+  }
+}
+
+/** The SQLSTATE for a user whom `pg_hba.conf` does not admit, or not in this mode. */
+const NOT_ADMITTED = '28000'
+
+/** A bad certificate is no reason to connect without TLS. */
+function canHelp(fallback: SocketMode, error: unknown, wasEncrypted: boolean): boolean {
+  const { code, sqlstate } = error as DatabaseError
+  if (fallback === 'tls') return sqlstate === NOT_ADMITTED
+  return code === 'db_tls_failed' || (sqlstate === NOT_ADMITTED && wasEncrypted)
+}
+
+/** Time for the driver to report why a connection closed. A driver that got the socket too late reports nothing. */
+const DRIVER_ERROR_GRACE_MS = 100
+
+async function openIn<T extends Opened>(
+  mode: SocketMode,
+  url: DatabaseUrl,
+  { deadline, open, onSocket }: Attempt<T> & { readonly onSocket: (socket: ServerSocket) => void },
+): Promise<T> {
+  const leftMs = () => Math.max(1, deadline - performance.now())
+  let socket: ServerSocket | undefined
+  let opened: T | undefined
+  let timer: ReturnType<typeof setTimeout> | undefined
+  const lost = Promise.withResolvers<never>()
+  const closed = () => setTimeout(() => lost.reject({ code: 'CONNECTION_CLOSED' }), DRIVER_ERROR_GRACE_MS)
+  try {
+    socket = await openServerSocket(url, { tls: url.tls, mode, timeoutMs: leftMs() })
+    onSocket(socket)
+    timer = setTimeout(() => lost.reject({ code: 'CONNECTION_DESTROYED' }), leftMs())
+    socket.socket.once('close', closed)
+    const ready = open(url, socket).then(async (one) => {
+      opened = one
+      await checkSession(one.connection, url)
+      return one
+    })
+    return await Promise.race([ready, lost.promise])
+  } catch (error) {
+    opened?.connection.destroy()
+    socket?.destroy()
+    throw socket?.tlsAlert() ?? connectError(error, url)
+  } finally {
+    clearTimeout(timer)
+    socket?.socket.off('close', closed)
+  }
+}
+
+const SESSION_FACTS =
+  'select pg_backend_pid()::text, pg_is_in_recovery()::text, current_setting($$transaction_read_only$$)'
+
+/**
+ * The process id of the session is the one that the server announced, unless a pooler answers in its place: every
+ * pooler announces ids of its own, to route cancel requests. A proxy that only forwards bytes does not.
+ */
+async function checkSession(connection: Opened['connection'], url: DatabaseUrl): Promise<void> {
+  const [pid, isStandby, isReadOnly] = await connection.queryRow(SESSION_FACTS)
+  if (Number(pid) !== connection.pid) throw poolerError(url)
+  const fault = targetFault(url.target, { isStandby: isStandby === 'true', isReadOnly: isReadOnly === 'on' })
+  if (fault) throw notExecuted(fault, url)
+}
+
+function targetFault(
+  target: TargetSessionAttrs,
+  { isStandby, isReadOnly }: Record<'isStandby' | 'isReadOnly', boolean>,
+): string | null {
+  switch (target) {
+    case 'read-write':
+      return isStandby ? 'it is a standby' : isReadOnly ? 'it accepts no writes' : null
+    case 'read-only':
+      return isReadOnly ? null : 'it accepts writes'
+    case 'primary':
+      return isStandby ? 'it is a standby' : null
+    case 'standby':
+      return isStandby ? null : 'it is not a standby'
+    default:
+      return null
+  }
+}

@@ -1,0 +1,118 @@
+/**
+ * Connections over the driver `pg`, for what postgres.js can't do: send several prepared statements and the rows of a
+ * binary `COPY` in one write, as one implicit transaction with one Sync. Measurements: docs/adr/0003-copy.md.
+ */
+import { Client } from 'pg'
+import type { DatabaseConnection, DatabaseConnectionOptions } from '../connection.ts'
+import type { DatabaseUrl } from '../database-url.ts'
+import { openAtHost } from '../host-choice.ts'
+import { cancelStatement, type ServerSocket } from '../socket.ts'
+import { adoptable, backendKeyOf, toDriverError } from './driver.ts'
+import { PgPreparedPipeline, type PreparedPipeline } from './prepared.ts'
+
+export type PipelineConnection = DatabaseConnection<PreparedPipeline>
+type Options = DatabaseConnectionOptions<PreparedPipeline>
+
+/** A connection and the driver's own client, for code that streams through the client. */
+export interface PgClientConnection {
+  readonly client: Client
+  /** Close or destroy this, not the client. */
+  readonly connection: PipelineConnection
+}
+
+/**
+ * Connects, and waits until the server accepts statements.
+ * @throws DatabaseError as `openAtHost`
+ */
+export async function openPipelineConnection(url: string, options: Options): Promise<PipelineConnection> {
+  const { connection } = await openPgClient(url, options)
+  return connection
+}
+
+/** @throws DatabaseError as `openAtHost` */
+export function openPgClient(url: string, options: Options): Promise<PgClientConnection> {
+  return openAtHost(url, options.connectTimeoutMs, (parsed, socket) => openWith(parsed, socket, options))
+}
+
+async function openWith(url: DatabaseUrl, socket: ServerSocket, options: Options): Promise<PgClientConnection> {
+  const client = newClient(url, socket, options)
+  const connection = newPipelineConnection(client, socket, options)
+  try {
+    await client.connect()
+    if (options.queryTimeoutMs !== undefined) await limitTransactions(client, options.queryTimeoutMs)
+    return { client, connection }
+  } catch (error) {
+    connection.destroy()
+    throw toDriverError(error)
+  }
+}
+
+/**
+ * `statement_timeout` limits each step of a run separately, so a run could continue long after its caller gave up.
+ * Servers before version 17 have no `transaction_timeout`; there the limit of each step is all.
+ */
+async function limitTransactions(client: Client, ms: number): Promise<void> {
+  await client.query("select set_config(name, $1, false) from pg_settings where name = 'transaction_timeout'", [
+    String(ms),
+  ])
+}
+
+function newClient(url: DatabaseUrl, { socket, host }: ServerSocket, options: Options): Client {
+  const { user, password, database, session } = url
+  return new Client({
+    ...host,
+    ...{ user, password, database },
+    ssl: false, // the socket is encrypted already where it has to be
+    application_name: options.applicationName,
+    options: startupOptions({ ...options.session, ...session }),
+    keepAlive: true,
+    stream: () => adoptable(socket),
+  })
+}
+
+/** The URL's own `options` come last, so that they override the defaults. */
+function startupOptions({ options = '', ...session }: Readonly<Record<string, string | number>>): string {
+  const set = Object.entries(session).map(([name, value]) => `-c ${name}=${String(value).replace(/[\\ ]/g, '\\$&')}`)
+  return [...set, options].join(' ').trim()
+}
+
+function newPipelineConnection(client: Client, socket: ServerSocket, options: Options): PipelineConnection {
+  let isClosed = false
+  const lost = () => {
+    if (isClosed) return
+    isClosed = true
+    options.onLost?.(connection)
+  }
+  client.on('end', lost)
+  client.on('error', lost) // emitted while nothing runs; a running query gets its own error
+  client.on('notice', (notice) => options.onNotice?.(String(notice.message)))
+  client.on('notification', ({ channel, payload = '' }) => options.onNotification?.(channel, payload))
+  const pipeline = new PgPreparedPipeline(client)
+  const connection: PipelineConnection = {
+    driver: pipeline,
+    transport: socket,
+    get pid() {
+      return backendKeyOf(client).pid
+    },
+    openedAt: performance.now(),
+    get isClosed() {
+      return isClosed
+    },
+    ping: () => pipeline.run([]),
+    queryRow: async (text) =>
+      (await client.query<(string | null)[]>({ text, rowMode: 'array', types: AS_TEXT })).rows[0]!,
+    destroy: () => {
+      lost()
+      socket.destroy()
+      cancelStatement(socket.host, backendKeyOf(client))
+    },
+    close: async () => {
+      isClosed = true
+      await client.end().catch(() => undefined) // the connection ends either way
+      socket.destroy()
+    },
+  }
+  return connection
+}
+
+const AS_TEXT = { getTypeParser: () => (text: unknown) => text }

@@ -1,0 +1,87 @@
+/**
+ * What this package uses of the driver `pg` beyond its documented API. `driver.pg.test.ts` fails when a version of `pg`
+ * changes one of these.
+ */
+import type { Socket } from 'node:net'
+import type { Duplex } from 'node:stream'
+import { type Client, type Connection, DatabaseError as ServerError, type Submittable } from 'pg'
+import type { BackendKey } from '../socket.ts'
+
+/** Members of `Connection` that its types omit. */
+export interface PgConnection {
+  readonly stream: Duplex
+  /** Sends a simple query. */
+  query(text: string): void
+  on(event: (typeof ENDS)[number], listener: () => void): void
+  off(event: (typeof ENDS)[number], listener: () => void): void
+}
+
+export const internalsOf = (connection: Connection): PgConnection => connection as unknown as PgConnection
+
+/** Empty until the server has sent its BackendKeyData. */
+export function backendKeyOf(client: Client): Partial<BackendKey> {
+  const { processID: pid, secretKey: secret } = client as unknown as { processID: number; secretKey: number }
+  return { pid, secret }
+}
+
+/**
+ * Returns the connected socket in a form that the driver can "connect" again: it calls `connect` and waits for the
+ * event.
+ */
+export function adoptable(socket: Socket): Socket {
+  const connect = () => {
+    process.nextTick(() => socket.emit('connect'))
+    return socket
+  }
+  return Object.assign(socket, { connect })
+}
+
+/** Maps `pg` errors to the shape that `database-error.ts` reads. `severity` is localized, so the SQLSTATE decides. */
+export function toDriverError(error: unknown): unknown {
+  if (error instanceof ServerError) {
+    const { code = '', message, constraint } = error
+    const severity = /^(08|57P|XX|53300)/.test(code) ? 'FATAL' : 'ERROR'
+    return { name: 'PostgresError', severity, code, message, constraint_name: constraint }
+  }
+  const { code, message = '' } = error as { code?: string; message?: string }
+  return { code: code ?? (message.startsWith('SASL') ? 'SASL' : 'CONNECTION_CLOSED'), message }
+}
+
+/** The driver warns about a query that is sent between an error and the next ReadyForQuery. */
+function whenReady(connection: PgConnection, then: () => void): void {
+  const ready = () => {
+    for (const event of ENDS) connection.off(event, ready)
+    then()
+  }
+  for (const event of ENDS) connection.on(event, ready)
+}
+const ENDS = ['readyForQuery', 'end'] as const
+
+const nothing = () => undefined
+
+/** The callbacks of the driver for one query; subclasses override those they need. */
+export abstract class PgQuery implements Submittable {
+  abstract submit(connection: Connection): void
+  abstract handleReadyForQuery(): void
+  /** Called once the server is ready again after its error, or once the connection has ended. */
+  protected abstract failed(error: unknown): void
+
+  handleError(error: unknown, connection: Connection): void {
+    const failed = () => this.failed(error)
+    if (error instanceof ServerError) whenReady(internalsOf(connection), failed)
+    else failed()
+  }
+  handleCommandComplete(): void {
+    nothing()
+  }
+  handleCopyData(_: unknown): void {
+    nothing()
+  }
+  handleDataRow(_: unknown): void {
+    nothing()
+  }
+  readonly handleCopyInResponse = nothing // the rows were sent with the statement
+  readonly handleRowDescription = nothing
+  readonly handleEmptyQuery = nothing
+  readonly handlePortalSuspended = nothing
+}

@@ -1,0 +1,97 @@
+/**
+ * Takes the row messages of one query off a connection before the driver (`pg`) parses them; the driver gets all
+ * others.
+ */
+import type { Duplex } from 'node:stream'
+
+/** A message is a type byte, an int32 length that includes itself, and the content. */
+const HEADER_BYTES = 5
+
+type Take = (bytes: Buffer) => void
+
+/** Separates the messages of one type from all others, however the stream is cut into chunks. */
+export class MessageSplitter {
+  readonly #type: number
+  #left = 0
+  #isOfType = false
+  #cutHeader: Buffer = Buffer.alloc(0)
+
+  /** @param type - `d` for rows of a `COPY`, `D` for rows of any other statement */
+  constructor(type: string) {
+    this.#type = type.charCodeAt(0)
+  }
+
+  /** Passes on views in stream order; a view of rows may begin and end inside a message. */
+  take(chunk: Buffer, { rows, others }: { rows: Take; others: Take }): void {
+    const bytes = this.#cutHeader.length === 0 ? chunk : Buffer.concat([this.#cutHeader, chunk])
+    const give = (start: number, end: number) => {
+      if (end > start) (this.#isOfType ? rows : others)(bytes.subarray(start, end))
+    }
+    let start = 0
+    let at = this.#skip(bytes, 0)
+    while (bytes.length - at >= HEADER_BYTES) {
+      const isOfType = bytes[at] === this.#type
+      if (isOfType !== this.#isOfType) {
+        give(start, at)
+        start = at
+        this.#isOfType = isOfType
+      }
+      this.#left = 1 + bytes.readInt32BE(at + 1)
+      at = this.#skip(bytes, at)
+    }
+    give(start, at)
+    this.#cutHeader = Buffer.from(bytes.subarray(at))
+  }
+
+  /** The first bytes of a message, too few to know its type. */
+  get cutHeader(): Buffer {
+    return this.#cutHeader
+  }
+
+  /** Returns where the current message ends, or where the chunk does. */
+  #skip(bytes: Buffer, at: number): number {
+    const skipped = Math.min(this.#left, bytes.length - at)
+    this.#left -= skipped
+    return at + skipped
+  }
+}
+
+/** Works from `attach` to the end of the chunk in which `detach` is called. */
+export class RowInterceptor {
+  readonly #messages: MessageSplitter
+  readonly #rows: Take
+  #stream: Duplex | undefined
+  #driver: Take = () => undefined
+  #isDetached = false
+
+  /** @param rows - receives the messages of this type, as views that may begin and end inside a message */
+  constructor(type: string, rows: Take) {
+    this.#messages = new MessageSplitter(type)
+    this.#rows = rows
+  }
+
+  attach(stream: Duplex): void {
+    const [driver] = stream.listeners('data') as Take[]
+    this.#stream = stream
+    this.#driver = driver!
+    stream.off('data', driver!)
+    stream.on('data', this.#take)
+  }
+
+  detach(): void {
+    this.#isDetached = true
+  }
+
+  readonly #take = (chunk: Buffer): void => {
+    const others = (bytes: Buffer) => this.#driver(Buffer.from(bytes)) // a copy: the driver keeps incomplete messages
+    this.#messages.take(chunk, { rows: this.#rows, others })
+    if (this.#isDetached) this.#restore(this.#stream!)
+  }
+
+  #restore(stream: Duplex): void {
+    stream.off('data', this.#take)
+    stream.on('data', this.#driver)
+    stream.resume()
+    this.#driver(this.#messages.cutHeader)
+  }
+}

@@ -1,0 +1,196 @@
+/** Prepared statements on one `pg` connection: several in one transaction, or one whose rows are read in binary. */
+import type { Client, Connection } from 'pg'
+import { internalsOf, PgQuery, toDriverError } from './driver.ts'
+import { RowInterceptor } from './intercept.ts'
+import { type ParameterValue, RequestBuffer } from './wire.ts'
+
+/** A statement, prepared at its first use. Byte parameters travel in binary, strings in Postgres' text format. */
+export interface PipelineStep {
+  readonly text: string
+  readonly parameters?: readonly ParameterValue[]
+  /** The input of a `COPY … FROM STDIN (FORMAT binary)`, with header and trailer. */
+  readonly copied?: Uint8Array
+  /**
+   * Receives the output of a `COPY … TO STDOUT`, which takes no parameters and is not kept prepared: one message for
+   * each row, as a view that is valid during the call. The first row follows the header in its message; the trailer has
+   * its own.
+   */
+  readonly take?: (message: Buffer) => void
+}
+/** Column values as text. */
+export type TextRow = readonly (string | null)[]
+
+export interface PreparedPipeline {
+  /** Runs all steps in one transaction; after an error the server skips the rest. Returns the rows of each step. */
+  run(steps: readonly PipelineStep[]): Promise<TextRow[][]>
+  /**
+   * Runs one statement. Returns its DataRow messages in one buffer, which the caller owns. Each message is the byte 68,
+   * an int32 length that includes itself, the number of columns as an int16, and for each column its length (int32, -1
+   * for null) and its bytes.
+   */
+  read(statement: Readonly<Pick<PipelineStep, 'text' | 'parameters'>>): Promise<Buffer>
+}
+
+/** What the queries of one connection share. */
+interface ConnectionState {
+  readonly request: RequestBuffer
+  readonly statements: PreparedStatements
+}
+
+export class PgPreparedPipeline implements PreparedPipeline {
+  readonly #client: Client
+  readonly #state: ConnectionState = { request: new RequestBuffer(), statements: new PreparedStatements() }
+
+  constructor(client: Client) {
+    this.#client = client
+  }
+
+  run(steps: readonly PipelineStep[]): Promise<TextRow[][]> {
+    return new Promise((resolve, reject) => {
+      this.#client.query(new StepsRun(steps, this.#state, { resolve, reject }))
+    })
+  }
+
+  read(statement: Pick<PipelineStep, 'text' | 'parameters'>): Promise<Buffer> {
+    return new Promise((resolve, reject) => {
+      this.#client.query(new BinaryRead(statement, this.#state, { resolve, reject }))
+    })
+  }
+}
+
+interface Reply<T> {
+  resolve(value: T): void
+  reject(error: unknown): void
+}
+
+class StepsRun extends PgQuery {
+  readonly #steps: readonly PipelineStep[]
+  readonly #state: ConnectionState
+  readonly #reply: Reply<TextRow[][]>
+  readonly #rows: TextRow[][] = []
+  #rowsOfStep: TextRow[] = []
+
+  constructor(steps: readonly PipelineStep[], state: ConnectionState, reply: Reply<TextRow[][]>) {
+    super()
+    this.#steps = steps
+    this.#state = state
+    this.#reply = reply
+  }
+
+  submit(connection: Connection): void {
+    for (const step of this.#steps) this.#add(step)
+    this.#state.request.send(internalsOf(connection).stream)
+  }
+
+  #add({ text, parameters = [], copied, take }: PipelineStep): void {
+    const { request, statements } = this.#state
+    if (take) request.parse('', text)
+    const statement = take ? '' : statements.prepare(request, text)
+    request.bind(statement, parameters, { isBinary: false })
+    request.execute()
+    if (copied) request.copyIn(copied)
+  }
+
+  override handleDataRow({ fields }: { fields: TextRow }): void {
+    this.#rowsOfStep.push(fields)
+  }
+  override handleCopyData({ chunk }: { chunk: Buffer }): void {
+    this.#steps[this.#rows.length]?.take?.(chunk)
+  }
+  override handleCommandComplete(): void {
+    this.#rows.push(this.#rowsOfStep)
+    this.#rowsOfStep = []
+  }
+  override handleError(error: unknown, connection: Connection): void {
+    this.#state.statements.invalidate()
+    super.handleError(error, connection)
+  }
+  protected failed(error: unknown): void {
+    this.#reply.reject(toDriverError(error))
+  }
+  handleReadyForQuery(): void {
+    this.#state.statements.confirm()
+    this.#reply.resolve(this.#rows)
+  }
+}
+
+const DATA_ROW = 'D'
+
+/** Reads rows without the driver, which would make a string of each column. */
+class BinaryRead extends PgQuery {
+  readonly #statement: Pick<PipelineStep, 'text' | 'parameters'>
+  readonly #state: ConnectionState
+  readonly #reply: Reply<Buffer>
+  readonly #rows: Buffer[] = []
+  readonly #interceptor = new RowInterceptor(DATA_ROW, (bytes) => this.#rows.push(bytes))
+
+  constructor(statement: Pick<PipelineStep, 'text' | 'parameters'>, state: ConnectionState, reply: Reply<Buffer>) {
+    super()
+    this.#statement = statement
+    this.#state = state
+    this.#reply = reply
+  }
+
+  submit(connection: Connection): void {
+    const { text, parameters = [] } = this.#statement
+    const { request, statements } = this.#state
+    const { stream } = internalsOf(connection)
+    this.#interceptor.attach(stream)
+    request.bind(statements.prepare(request, text), parameters, { isBinary: true })
+    request.execute()
+    request.send(stream)
+  }
+
+  handleReadyForQuery(): void {
+    this.#interceptor.detach()
+    this.#state.statements.confirm()
+    this.#reply.resolve(this.#rows.length === 1 ? this.#rows[0]! : Buffer.concat(this.#rows))
+  }
+  override handleError(error: unknown, connection: Connection): void {
+    this.#state.statements.invalidate()
+    super.handleError(error, connection)
+  }
+  protected failed(error: unknown): void {
+    this.#interceptor.detach()
+    this.#reply.reject(toDriverError(error))
+  }
+}
+
+interface Prepared {
+  readonly name: string
+  /**
+   * The server skips a Parse that follows an error, so after a failed run it is unknown whether the statement exists.
+   */
+  state: 'prepared' | 'unknown'
+}
+
+/** The statements that one connection has prepared, by their text. */
+class PreparedStatements {
+  readonly #byText = new Map<string, Prepared>()
+  /** Prepared by the current run. */
+  #fresh: Prepared[] = []
+
+  /** Adds a Parse to the request where necessary. Returns the statement's name. */
+  prepare(request: RequestBuffer, text: string): string {
+    let statement = this.#byText.get(text)
+    if (statement?.state === 'prepared') return statement.name
+    if (statement) request.close(statement.name)
+    statement ??= { name: `p${this.#byText.size + 1}`, state: 'prepared' }
+    statement.state = 'prepared'
+    this.#byText.set(text, statement)
+    this.#fresh.push(statement)
+    request.parse(statement.name, text)
+    return statement.name
+  }
+
+  /** The run succeeded. */
+  confirm(): void {
+    this.#fresh = []
+  }
+
+  /** The run failed. */
+  invalidate(): void {
+    for (const statement of this.#fresh) statement.state = 'unknown'
+    this.#fresh = []
+  }
+}

@@ -1,0 +1,53 @@
+/** For tests: new databases on the server of the test run. */
+import { randomUUID } from 'node:crypto'
+import { inject } from 'vitest'
+import { withDatabaseName } from '../database-url.ts'
+import { type DatabaseOptions, openDatabase } from '../pool.ts'
+
+declare module 'vitest' {
+  interface ProvidedContext {
+    /** The URL of the server, and the prefix of all databases of the run; the template's name is the prefix itself. */
+    sealpostTestServer: { url: string; prefix: string }
+  }
+}
+
+export interface ScratchDatabase {
+  url: string
+  /** Ends all connections to it first. */
+  drop(): Promise<void>
+}
+
+/**
+ * Options for the test's own statements: long timeouts for a busy machine, and no probes that would close a slow
+ * connection.
+ */
+export const unhurried = {
+  connectTimeoutMs: 60_000,
+  statementTimeoutMs: 60_000,
+  queryTimeoutMs: 61_000,
+  probeMs: 3_600_000,
+  settings: { lock_timeout: '60s', idle_in_transaction_session_timeout: 0 },
+} satisfies DatabaseOptions
+
+/** Creates a database without tables. */
+export function emptyDatabase(): Promise<ScratchDatabase> {
+  return copyDatabase('template0')
+}
+
+/** Copies a database; nothing may be connected to the template. */
+export async function copyDatabase(template: string): Promise<ScratchDatabase> {
+  const server = inject('sealpostTestServer')
+  const name = `${server.prefix}_${randomUUID().slice(0, 8)}`
+  await onServer(server.url, `create database ${name} template ${template}`)
+  const url = withDatabaseName(server.url, name)
+  return { url, drop: () => onServer(server.url, `drop database if exists ${name} with (force)`) }
+}
+
+async function onServer(url: string, statement: string): Promise<void> {
+  const db = await openDatabase(url, { connections: 1, ...unhurried })
+  try {
+    await db.run((sql) => sql.unsafe(statement))
+  } finally {
+    await db.close()
+  }
+}

@@ -1,0 +1,111 @@
+/** The promises of the interface around a shard of the memory queue. */
+import type {
+  Claimed,
+  Committed,
+  DeliveryRef,
+  Extension,
+  KeyBindingEntry,
+  Lost,
+  Measured,
+  Member,
+  PoolClaimed,
+  PoolEntry,
+  PoolWant,
+  Reject,
+  Release,
+  RemoteClaimed,
+  RemoteWant,
+  Retry,
+  SessionRef,
+  SessionStatus,
+  Want,
+} from '@sealpost/protocol'
+import type { DeliveryId, MeshId, PeerKey, PeerNo, PoolId, ShardId } from '@sealpost/std'
+import type { Batch, Queue, QueueOptions, Recipient, Released, Swept } from '../queue.ts'
+import { measureIn, measureMeshIn } from './measure.ts'
+import { MemoryShard } from './memory.ts'
+import { standingIn } from './session-status.ts'
+import type { MemoryStore } from './store.ts'
+
+export * from './measure.ts'
+export * from './memory.ts'
+export * from './session-status.ts'
+
+export function queueFor(store: MemoryStore, shard: ShardId, options: QueueOptions): Queue {
+  return new MemoryQueue(new MemoryShard(store, shard, options))
+}
+
+export class MemoryQueue implements Queue {
+  readonly shard: MemoryShard
+
+  constructor(shard: MemoryShard) {
+    this.shard = shard
+  }
+
+  async commit(batch: Batch): Promise<Committed> {
+    return this.shard.commit(batch)
+  }
+  async claim(wants: readonly Want[]): Promise<Claimed[]> {
+    return this.shard.claim(wants)
+  }
+  async collect(wants: readonly RemoteWant[]): Promise<RemoteClaimed[]> {
+    return this.shard.collect(wants)
+  }
+  async open(session: SessionRef): Promise<number | null> {
+    return this.shard.open(session)
+  }
+  async fence(session: SessionRef): Promise<number | null> {
+    return this.shard.fence(session)
+  }
+  async standings(sessions: readonly SessionRef[]): Promise<SessionStatus[]> {
+    return sessions.map((session) => standingIn(this.shard.store, this.shard.shard, session))
+  }
+  async retry(retries: readonly Retry[]): Promise<void> {
+    this.shard.retry(retries)
+  }
+  async reject(rejects: readonly Reject[]): Promise<void> {
+    this.shard.reject(rejects)
+  }
+  async extend(extensions: readonly Extension[]): Promise<void> {
+    this.shard.extend(extensions)
+  }
+  async claimPools(wants: readonly PoolWant[]): Promise<PoolClaimed[]> {
+    return this.shard.pools.claim(wants)
+  }
+  async giveBack(gifts: readonly Release[]): Promise<void> {
+    this.shard.pools.giveBack(gifts)
+  }
+  async findPools(meshId: MeshId, pools: readonly PoolId[]): Promise<PoolEntry[]> {
+    return this.shard.pools.find(meshId, pools)
+  }
+  async tellPushed(deliveries: readonly DeliveryRef[]): Promise<void> {
+    this.shard.tellPushed(deliveries)
+  }
+  async releaseDue(): Promise<Released> {
+    return this.shard.releaseDue()
+  }
+  async findLost(meshId: MeshId, peer: PeerNo, max: number): Promise<Lost[]> {
+    return this.shard.findLost(meshId, peer, max)
+  }
+  async measure(recipients: readonly Recipient[], max: number): Promise<Measured[][]> {
+    return recipients.map((recipient) => measureIn(this.shard.store, recipient, max))
+  }
+  async measureMesh(meshId: MeshId, max: number): Promise<Measured[]> {
+    return measureMeshIn(this.shard.store, meshId, max)
+  }
+  async toldLost(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void> {
+    this.shard.toldLost(meshId, peer, ids)
+  }
+  async strike(delivery: DeliveryRef): Promise<void> {
+    this.shard.strike(delivery)
+  }
+  async sweep(): Promise<Swept> {
+    return this.shard.sweep()
+  }
+  async findMembers(meshId: MeshId, peers: readonly PeerKey[]): Promise<Member[]> {
+    return this.shard.findMembers(meshId, peers)
+  }
+  async findBindings(meshId: MeshId, peers: readonly PeerKey[]): Promise<KeyBindingEntry[]> {
+    return this.shard.findBindings(meshId, peers)
+  }
+}

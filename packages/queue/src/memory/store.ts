@@ -1,0 +1,378 @@
+/**
+ * The tables of the memory queue: members with their sessions and what waits for them, ledger and dead letters. It
+ * decides nothing; `memory.ts` holds the statements.
+ */
+import {
+  type Append,
+  type Death,
+  type Delivery,
+  type DeliveryRef,
+  type KeyBindingEntry,
+  RECEIPT_IDS_FROM,
+} from '@sealpost/protocol'
+import {
+  assert,
+  type DeliveryId,
+  type EnvelopeId,
+  type MeshId,
+  type Millis,
+  type PeerKey,
+  type PeerNo,
+  type PoolId,
+  type ShardId,
+  type SpaceId,
+} from '@sealpost/std'
+import { NO_ENVELOPE_ID } from '../postgres/commit-batch.ts'
+import type { StoredMessage } from './history.ts'
+
+/** One row of the queue. */
+export interface StoredDelivery extends DeliveryRef {
+  readonly sender: PeerNo
+  readonly envelopeId: EnvelopeId
+  readonly envelope: Uint8Array
+  readonly enqueuedAtMs: Millis
+  readonly expiresAtMs: Millis
+  readonly terms: Uint8Array | null
+  readonly bodyId: string | null
+  attempts: number
+  strikes: number
+  firstStrikeAtMs: Millis | null
+  /** Without an epoch it is put off, and nobody's; with a holder it is of a pool. */
+  lease: { readonly epoch: number | null; readonly untilMs: Millis; readonly holder?: PeerNo } | null
+}
+
+export interface StoredDeadLetter extends DeliveryRef {
+  readonly envelopeId: EnvelopeId
+  readonly sender: PeerNo
+  readonly attempts: number
+  readonly strikes: number
+  readonly reason: Death
+  readonly detail: string | null
+  readonly bodyId: string | null
+  readonly envelope: Uint8Array | null
+  isTold: boolean
+}
+
+export interface StoredBody {
+  readonly meshId: MeshId
+  readonly sender: PeerNo
+  readonly bodyId: string
+  readonly bytes: Uint8Array
+  readonly readers?: readonly PeerNo[]
+  readonly storedAtMs: Millis
+}
+
+export interface DelayedDelivery extends StoredDelivery {
+  readonly dueAtMs: Millis
+}
+
+export interface StoredSession {
+  shard: ShardId | null
+  epoch: number
+  openedEpoch: number
+  /** Another statement holds the row: claims pass it by. */
+  isLocked: boolean
+}
+
+export interface StoredMember {
+  readonly meshId: MeshId
+  readonly peer: PeerNo
+  binding: KeyBindingEntry
+  readonly session: StoredSession
+  /** By priority, then oldest first. */
+  readonly deliveries: StoredDelivery[]
+  /** As a sender: its mark, the highest envelope id seen. */
+  lastEnvelopeId: EnvelopeId
+  /** How often that was set. */
+  markMoves: number
+  isRevoked: boolean
+  isPool: boolean
+}
+
+export interface StoredPool {
+  readonly epoch: number
+  readonly members: readonly PeerNo[]
+}
+
+/** What one commit stored of one sender, within a second of its envelope ids. */
+export interface LedgerRow {
+  readonly entries: readonly { readonly key: string; readonly ref: DeliveryRef; readonly envelope: Uint8Array }[]
+  keepUntilMs: Millis
+  /** Tells apart rows of one time, in the order in which they were written. */
+  writtenNo: number
+}
+
+export interface Mesh {
+  readonly members: Map<PeerNo, StoredMember>
+  readonly byKey: Map<PeerKey, StoredMember>
+  readonly pools: Map<PeerNo, StoredPool>
+  readonly ledger: Set<LedgerRow>
+  /** By sender and envelope id. */
+  readonly ledgerByKey: Map<string, LedgerRow['entries'][number]>
+}
+
+interface StoredSpace {
+  readonly events: StoredMessage[]
+  readonly members: ReadonlySet<PeerNo> | undefined
+}
+
+export const ledgerKey = (sender: PeerNo, envelopeId: EnvelopeId): string => `${sender} ${envelopeId}`
+
+/** A statement overlaps with few others: of rows that were removed, these many are remembered. */
+const REMOVED_MAX = 256
+
+/** What several shards share. `clock` is the database's. */
+export class MemoryStore {
+  readonly deadLetters: StoredDeadLetter[] = []
+  /** By mesh, sender and id. */
+  readonly bodies = new Map<string, StoredBody>()
+  /** The one that is due next comes first. */
+  delayed: readonly DelayedDelivery[] = []
+  /** Grows with each row that leaves the queue. */
+  version = 0
+  /** Of spaces that keep messages, by mesh and space. */
+  private readonly spaces = new Map<string, StoredSpace>()
+  private readonly clock: () => Millis
+  private readonly meshes = new Map<MeshId, Mesh>()
+  private lastBlock = 0
+  private lastReceipt = 0
+  private lastPeer = 0
+  private lastWrite = 0
+  private readonly removed: { readonly row: StoredDelivery; readonly version: number }[] = []
+
+  constructor(clock: () => Millis) {
+    this.clock = clock
+  }
+
+  get nowMs(): Millis {
+    return this.clock()
+  }
+
+  addMesh(meshId: MeshId): void {
+    assert(!this.meshes.has(meshId), 'a mesh is added once')
+    const tables = { members: new Map(), byKey: new Map(), pools: new Map() }
+    this.meshes.set(meshId, { ...tables, ledger: new Set(), ledgerByKey: new Map() })
+  }
+
+  /** `peer` is its number; a fresh one unless it is given. */
+  addMember(meshId: MeshId, binding: KeyBindingEntry, peer = (this.lastPeer + 1) as PeerNo): PeerNo {
+    const mesh = this.meshes.get(meshId)
+    assert(mesh && !mesh.byKey.has(binding.peer) && !mesh.members.has(peer), 'a member is added once, to a mesh')
+    this.lastPeer = Math.max(this.lastPeer, peer)
+    const session = { shard: null, epoch: 0, openedEpoch: 0, isLocked: false }
+    const member: StoredMember = {
+      meshId,
+      peer,
+      binding,
+      session,
+      deliveries: [],
+      lastEnvelopeId: NO_ENVELOPE_ID,
+      markMoves: 0,
+      isRevoked: false,
+      isPool: false,
+    }
+    mesh.members.set(peer, member)
+    mesh.byKey.set(binding.peer, member)
+    return peer
+  }
+
+  /** Founds a pool, or changes its members to these. */
+  setPool(meshId: MeshId, poolId: PoolId, { epoch, members }: StoredPool): PeerNo {
+    const peer = poolId as string as PeerKey
+    const pool = this.findByKey(meshId, peer)?.peer ?? this.addMember(meshId, { ...NO_BINDING, peer })
+    this.find(meshId, pool)!.isPool = true
+    this.meshes.get(meshId)!.pools.set(pool, { epoch, members })
+    return pool
+  }
+
+  /** A space that keeps messages, or none of them: those of its members, or of everybody in the mesh. */
+  setSpace(meshId: MeshId, spaceId: SpaceId, space: Omit<StoredSpace, 'events'> & { keepsMessages: boolean }): void {
+    const { keepsMessages, members } = space
+    const events = this.eventsOf(meshId, spaceId) ?? []
+    if (keepsMessages) this.spaces.set(meshId + spaceId, { events, members })
+    else this.spaces.delete(meshId + spaceId)
+  }
+
+  /** Undefined where none are kept. */
+  eventsOf(meshId: MeshId, spaceId: SpaceId): StoredMessage[] | undefined {
+    return this.spaces.get(meshId + spaceId)?.events
+  }
+
+  belongsTo(meshId: MeshId, spaceId: SpaceId, peer: PeerNo): boolean {
+    return this.spaces.get(meshId + spaceId)?.members?.has(peer) ?? true
+  }
+
+  findPool(meshId: MeshId, pool: PeerNo): StoredPool | undefined {
+    return this.meshes.get(meshId)?.pools.get(pool)
+  }
+
+  revokeMember(meshId: MeshId, peer: PeerNo): void {
+    this.find(meshId, peer)!.isRevoked = true
+  }
+
+  /** Another statement's lock on the peer's session row, until `unlock`. */
+  lock(meshId: MeshId, peer: PeerNo): void {
+    this.find(meshId, peer)!.session.isLocked = true
+  }
+
+  unlock(meshId: MeshId, peer: PeerNo): void {
+    this.find(meshId, peer)!.session.isLocked = false
+  }
+
+  find(meshId: MeshId, peer: PeerNo): StoredMember | undefined {
+    return this.meshes.get(meshId)?.members.get(peer)
+  }
+
+  findByKey(meshId: MeshId, peerKey: PeerKey): StoredMember | undefined {
+    return this.meshes.get(meshId)?.byKey.get(peerKey)
+  }
+
+  /** Of those not revoked, in their order. */
+  keysAfter(meshId: MeshId, after: PeerKey, limit: number): PeerKey[] {
+    const members = [...(this.meshes.get(meshId)?.byKey.values() ?? [])].filter(
+      (member) => !(member.isRevoked || member.isPool),
+    )
+    const keys = members.map((member) => member.binding.peer).sort()
+    return keys.filter((key) => key > after).slice(0, limit)
+  }
+
+  findDelivery({ meshId, recipient, priority, id }: DeliveryRef): StoredDelivery | undefined {
+    return this.find(meshId, recipient)?.deliveries.find((row) => row.id === id && row.priority === priority)
+  }
+
+  /** Whether it waits, or left a dead letter. */
+  isStored(meshId: MeshId, sender: PeerNo, envelopeId: EnvelopeId): boolean {
+    const isIt = (row: StoredDelivery | StoredDeadLetter) =>
+      row.envelopeId === envelopeId && row.sender === sender && row.meshId === meshId
+    for (const member of this.meshes.get(meshId)?.members.values() ?? []) if (member.deliveries.some(isIt)) return true
+    return this.deadLetters.some(isIt) || this.delayed.some(isIt)
+  }
+
+  /** Everything that waits, in the order of the primary key. */
+  *deliveries(): Iterable<StoredDelivery> {
+    for (const [, mesh] of sorted(this.meshes)) for (const [, member] of sorted(mesh.members)) yield* member.deliveries
+  }
+
+  allMeshes(): Iterable<Mesh> {
+    return this.meshes.values()
+  }
+
+  findEarlier({ meshId, sender, envelopeId }: Append): LedgerRow['entries'][number] | undefined {
+    return this.meshes.get(meshId)?.ledgerByKey.get(ledgerKey(sender, envelopeId))
+  }
+
+  remember(meshId: MeshId, entries: LedgerRow['entries'], keepUntilMs: Millis): void {
+    const { ledger, ledgerByKey } = this.meshes.get(meshId)!
+    ledger.add({ entries, keepUntilMs, writtenNo: this.nextWrite() })
+    for (const entry of entries) ledgerByKey.set(entry.key, entry)
+  }
+
+  forget({ ledger, ledgerByKey }: Mesh, row: LedgerRow): void {
+    ledger.delete(row)
+    for (const entry of row.entries) if (ledgerByKey.get(entry.key) === entry) ledgerByKey.delete(entry.key)
+  }
+
+  /** What a queue without dedupe would know. */
+  forgetLedger(): void {
+    for (const mesh of this.meshes.values()) {
+      mesh.ledger.clear()
+      mesh.ledgerByKey.clear()
+      for (const member of mesh.members.values()) member.lastEnvelopeId = NO_ENVELOPE_ID
+    }
+  }
+
+  nextWrite(): number {
+    this.lastWrite += 1
+    return this.lastWrite
+  }
+
+  drawReceiptId(): DeliveryId {
+    this.lastReceipt += 1
+    return (RECEIPT_IDS_FROM + this.lastReceipt) as DeliveryId
+  }
+
+  drawBlock(): number {
+    this.lastBlock += 1
+    return this.lastBlock
+  }
+
+  add(row: StoredDelivery): void {
+    const { deliveries } = this.find(row.meshId, row.recipient)!
+    let place = deliveries.length
+    while (place > 0 && isBehind(deliveries[place - 1]!, row)) place -= 1
+    deliveries.splice(place, 0, row)
+  }
+
+  keepBody(body: StoredBody): void {
+    const key = bodyKey(body)
+    this.bodies.set(key, { ...body, ...this.bodies.get(key), storedAtMs: body.storedAtMs })
+  }
+
+  /** As a claim answers it. */
+  deliveryOf(row: StoredDelivery): Delivery {
+    return {
+      id: row.id,
+      envelopeId: row.envelopeId,
+      sender: this.find(row.meshId, row.sender)!.binding.peer,
+      priority: row.priority,
+      attempt: row.attempts,
+      enqueuedAtMs: Math.floor(row.enqueuedAtMs),
+      envelope: row.envelope,
+      terms: row.terms,
+      body: row.bodyId === null ? null : this.bodies.get(bodyKey(row))!.bytes,
+    }
+  }
+
+  /** Lets go what nothing names any more. */
+  sweepBodies(youngerMs: Millis): void {
+    const named = new Set<string>()
+    for (const row of [...this.deliveries(), ...this.deadLetters, ...this.delayed])
+      if (row.bodyId !== null) named.add(bodyKey(row))
+    for (const [key, { storedAtMs }] of this.bodies)
+      if (!named.has(key) && storedAtMs < this.nowMs - youngerMs) this.bodies.delete(key)
+  }
+
+  delay(row: DelayedDelivery): void {
+    this.delayed = [...this.delayed, row].sort((a, b) => a.dueAtMs - b.dueAtMs || a.id - b.id)
+  }
+
+  takeDue(): DelayedDelivery[] {
+    const isDue = (row: DelayedDelivery) => row.dueAtMs <= this.nowMs
+    const due = this.delayed.filter(isDue)
+    this.delayed = this.delayed.filter((row) => !isDue(row))
+    return due
+  }
+
+  remove(ref: DeliveryRef): void {
+    const member = this.find(ref.meshId, ref.recipient)
+    const row = this.findDelivery(ref)
+    if (!member || !row) return
+    member.deliveries.splice(member.deliveries.indexOf(row), 1)
+    this.version += 1
+    this.removed.push({ row, version: this.version })
+    if (this.removed.length > REMOVED_MAX) this.removed.shift()
+  }
+
+  /** Rows that a statement sees whose snapshot is of that version, and that it can't change any more. */
+  removedSince(version: number, { meshId, peer }: StoredMember): StoredDelivery[] {
+    const isOfPeer = ({ row }: { row: StoredDelivery }) => row.meshId === meshId && row.recipient === peer
+    return this.removed.filter((one) => one.version > version && isOfPeer(one)).map(({ row }) => row)
+  }
+}
+
+/** Of a pool: nobody can prove its key. */
+const NO_BINDING = { boxKey: new Uint8Array(32), boxEpoch: 0, notAfterMs: 0, signature: new Uint8Array(64) }
+
+/** Whether `a` stands behind `b` in the order of the queue's primary key. */
+export function isBehind(a: DeliveryRef, b: DeliveryRef): boolean {
+  if (a.meshId !== b.meshId) return a.meshId > b.meshId
+  if (a.recipient !== b.recipient) return a.recipient > b.recipient
+  return a.priority === b.priority ? a.id > b.id : a.priority > b.priority
+}
+
+function sorted<K extends string | number, V>(map: ReadonlyMap<K, V>): [K, V][] {
+  return [...map].sort(([a], [b]) => (a < b ? -1 : 1))
+}
+
+export const bodyKey = (of: { meshId: MeshId; sender: PeerNo; bodyId: string | null }): string =>
+  `${of.meshId} ${of.sender} ${of.bodyId}`

@@ -1,0 +1,242 @@
+/**
+ * What a peer that arrives asks of the database: who it is, its session, and what it has lost. Peers tend to arrive
+ * together, when a broker or a network is back; so what is asked at one time is asked in one statement. One for each of
+ * them took 2,000 peers on a busy machine longer than they wait: every opening was for a peer that had gone again.
+ */
+import { arrayLiteral, byteaText, type Database } from '@sealpost/pg'
+import {
+  type Consent,
+  type ConsentPolicy,
+  type KeyBindingEntry,
+  type Lineage,
+  type Lost,
+  type Member,
+  OPEN as OPEN_TO_ALL,
+  type SessionRef,
+  type SessionStatus,
+} from '@sealpost/protocol'
+import {
+  type DeliveryId,
+  type EnvelopeId,
+  type MeshId,
+  type PeerKey,
+  type PeerNo,
+  type ShardId,
+  toHex,
+} from '@sealpost/std'
+import { Batcher } from '../batcher.ts'
+import { FIND_LOST, FIND_MEMBERS, OPEN, OPEN_MANY, STANDINGS } from '../sql/sql.ts'
+import { arrayOf, type Row, run } from './run.ts'
+import type { DatabaseClock, DeliveryIds, SenderMarks } from './shard-memory.ts'
+
+/** So that one statement stays short, and its locks with it. */
+const ASKED_MAX = 256
+
+/** What an opening tells the shard. */
+interface Memory {
+  readonly marks: SenderMarks
+  readonly ids: DeliveryIds
+  readonly clock: DatabaseClock
+}
+
+interface Sought {
+  readonly meshId: MeshId
+  readonly peerKey: PeerKey
+}
+
+const keyOf = ({ meshId, peerKey }: Sought): string => meshId + peerKey
+
+interface LostOf {
+  readonly meshId: MeshId
+  readonly peer: PeerNo
+  readonly max: number
+}
+
+export class SessionOpener {
+  private readonly db: Database
+  private readonly shard: ShardId
+  private readonly memory: Memory
+  private readonly members = new Batcher((sought: readonly Sought[]) => this.rowsOf(sought), { max: ASKED_MAX, keyOf })
+  private readonly openings = new Batcher((read: readonly SessionRef[]) => this.openMany(read), { max: ASKED_MAX })
+  private readonly looks = new Batcher((sessions: readonly SessionRef[]) => this.standingsOf(sessions), {
+    max: ASKED_MAX,
+  })
+  private readonly losses = new Batcher((asked: readonly LostOf[]) => this.lostOf(asked), { max: ASKED_MAX })
+
+  constructor(db: Database, shard: ShardId, memory: Memory) {
+    this.db = db
+    this.shard = shard
+    this.memory = memory
+  }
+
+  async findMembers(meshId: MeshId, peers: readonly PeerKey[]): Promise<Member[]> {
+    return (await this.memberRows(meshId, peers)).map((row) => memberOf(meshId, row))
+  }
+
+  async findBindings(meshId: MeshId, peers: readonly PeerKey[]): Promise<KeyBindingEntry[]> {
+    return (await this.memberRows(meshId, peers))
+      .filter((row) => !row.is_revoked)
+      .map((row) => ({
+        peer: keyText(row.peer_key),
+        boxKey: row.box_key,
+        boxEpoch: row.box_epoch,
+        notAfterMs: row.binding_not_after_ms,
+        signature: row.binding_signature,
+      }))
+  }
+
+  /** A row that was held by another statement is waited for here, by this peer alone. */
+  async open(session: SessionRef): Promise<number | null> {
+    return (await this.openings.add(session)) ?? (await this.openAlone(session))
+  }
+
+  standings(sessions: readonly SessionRef[]): Promise<SessionStatus[]> {
+    return Promise.all(sessions.map((session) => this.looks.add(session)))
+  }
+
+  findLost(meshId: MeshId, peer: PeerNo, max: number): Promise<Lost[]> {
+    return this.losses.add({ meshId, peer, max })
+  }
+
+  /** Those that there are. */
+  private async memberRows(meshId: MeshId, peers: readonly PeerKey[]): Promise<MemberRow[]> {
+    const rows = await Promise.all(peers.map((peerKey) => this.members.add({ meshId, peerKey })))
+    return rows.filter((row) => row !== null)
+  }
+
+  private async rowsOf(sought: readonly Sought[]): Promise<(MemberRow | null)[]> {
+    const keys = arrayLiteral(sought.map(({ peerKey }) => byteaText(peerKey)))
+    const rows = await run<MemberRow>(this.db, FIND_MEMBERS, [arrayOf(sought.map(({ meshId }) => meshId)), keys])
+    const found = sought.map((): MemberRow | null => null)
+    for (const row of rows) found[row.n - 1] = row
+    return found
+  }
+
+  private async standingsOf(sessions: readonly SessionRef[]): Promise<SessionStatus[]> {
+    const found: SessionStatus[] = []
+    const rows = await run<StandingRow>(this.db, STANDINGS, [
+      this.shard,
+      arrayOf(sessions.map(({ meshId }) => meshId)),
+      arrayOf(sessions.map(({ peer }) => peer)),
+      arrayOf(sessions.map(({ epoch }) => epoch)),
+    ])
+    for (const row of rows) found[row.n - 1] = standingOf(row)
+    return found
+  }
+
+  private async openMany(read: readonly SessionRef[]): Promise<(number | null)[]> {
+    const opened = read.map((): number | null => null)
+    const rows = await run<OpenRow & { n: number }>(this.db, OPEN_MANY, [
+      this.shard,
+      arrayOf(read.map(({ meshId }) => meshId)),
+      arrayOf(read.map(({ peer }) => peer)),
+      arrayOf(read.map(({ epoch }) => epoch)),
+    ])
+    for (const row of rows) opened[row.n - 1] = this.learn(read[row.n - 1]!, row)
+    return opened
+  }
+
+  private async openAlone(read: SessionRef): Promise<number | null> {
+    const [row] = await run<OpenRow>(this.db, OPEN, [this.shard, read.meshId, read.peer, read.epoch])
+    return row ? this.learn(read, row) : null
+  }
+
+  private learn({ meshId, peer }: SessionRef, row: OpenRow): number {
+    const { marks, ids, clock } = this.memory
+    marks.note(meshId, peer, { envelopeId: row.last_envelope_id, ctid: row.mark_place })
+    ids.drawn(row.block)
+    clock.set(row.clock_ms)
+    return row.epoch
+  }
+
+  private async lostOf(asked: readonly LostOf[]): Promise<Lost[][]> {
+    const rows = await run<LostRow>(this.db, FIND_LOST, [
+      arrayOf(asked.map(({ meshId }) => meshId)),
+      arrayOf(asked.map(({ peer }) => peer)),
+      arrayOf(asked.map(({ max }) => max)),
+    ])
+    const lost = asked.map((): Lost[] => [])
+    for (const { n, id, envelope_id, sender, reason } of rows)
+      lost[n - 1]!.push({ id, envelopeId: envelope_id, sender, reason })
+    return lost
+  }
+}
+
+interface StandingRow extends Row {
+  n: number
+  /** Null: no such member. */
+  peer_key: Uint8Array | null
+  is_revoked: boolean
+  is_elsewhere: boolean | null
+  is_away: boolean
+}
+
+function standingOf({ peer_key, is_revoked, is_elsewhere, is_away }: StandingRow): SessionStatus {
+  const standing = {
+    peerKey: peer_key && keyText(peer_key),
+    isRevoked: is_revoked,
+    isElsewhere: is_elsewhere ?? false,
+  }
+  return is_away ? { ...standing, isAway: true } : standing
+}
+
+interface OpenRow extends Row {
+  epoch: number
+  last_envelope_id: EnvelopeId
+  mark_place: string
+  block: number
+  clock_ms: number
+}
+
+interface LostRow extends Row {
+  n: number
+  id: DeliveryId
+  envelope_id: EnvelopeId
+  sender: PeerKey
+  reason: Lost['reason']
+}
+
+interface MemberRow extends Row {
+  n: number
+  peer_no: PeerNo
+  person: PeerNo
+  peer_key: Uint8Array
+  is_revoked: boolean
+  session_epoch: number
+  box_key: Uint8Array
+  box_epoch: number
+  binding_not_after_ms: number
+  binding_signature: Uint8Array
+  /** Two incarnations, or null. */
+  lineage: string | null
+  consent_policy: ConsentPolicy
+  consent_version: number
+  /** Numbers of peers, with commas. */
+  consent_named: string
+}
+
+function memberOf(meshId: MeshId, row: MemberRow): Member {
+  return {
+    meshId,
+    peer: row.peer_no,
+    peerKey: keyText(row.peer_key),
+    user: row.person,
+    isRevoked: row.is_revoked,
+    sessionEpoch: row.session_epoch,
+    consent: consentOf(row),
+    ...(row.lineage === null ? {} : { lineage: lineageOf(row.lineage) }),
+  }
+}
+
+function lineageOf(lineage: string): Lineage {
+  const [incarnation, cameIn] = lineage.split(' ') as [string, string]
+  return { incarnation, cameIn }
+}
+
+function consentOf({ consent_policy: policy, consent_version: version, consent_named }: MemberRow): Consent {
+  if (policy === 'open' && version === 0) return OPEN_TO_ALL
+  const named = consent_named === '' ? [] : consent_named.split(',').map((no) => Number(no) as PeerNo)
+  return { policy, named, version }
+}
+
+const keyText = (key: Uint8Array): PeerKey => toHex(key) as PeerKey

@@ -1,0 +1,288 @@
+/** Conformance: what a commit stores, leases at birth and settles, and who is found. */
+import { type Append, OPEN } from '@sealpost/protocol'
+import { describe, expect, test } from 'vitest'
+import { bytesOf, MESH, OTHER_MESH, peerKeyOf, type Stage, statusesOf, suiteOptions } from './conformance-world.ts'
+
+export function commitTests(stage: () => Stage): void {
+  describe('a commit', () => dedupeTests(stage))
+  describe('membership', () => memberTests(stage))
+  describe('a birth lease', () => birthTests(stage))
+  describe('a settle', () => settleTests(stage))
+}
+
+function dedupeTests(stage: () => Stage): void {
+  test('answers each append in its order, with ascending ids', async () => {
+    const outcomes = await stage().storeAll('a', 'b', 'c')
+    expect(statusesOf(outcomes)).toEqual(['stored', 'stored', 'stored'])
+    const ids = outcomes.map((outcome) => stage().refOf(outcome).id)
+    expect(ids).toEqual([...ids].sort((a, b) => a - b))
+    expect(new Set(ids).size).toBe(3)
+  })
+
+  test('without anything in it is answered', async () => {
+    expect((await stage().commit([])).outcomes).toEqual([])
+  })
+
+  test('tells the time it gave', async () => {
+    const { enqueuedAtMs } = await stage().commit([stage().append('a')])
+    const [delivery] = await stage().take(await stage().openBob())
+    expect(delivery!.enqueuedAtMs).toBe(enqueuedAtMs)
+  })
+
+  test('stores a resent envelope once', async () => {
+    const append = stage().append('a')
+    await stage().store(append)
+    expect(await stage().store(append)).toEqual([{ status: 'duplicate' }])
+    expect(await stage().takeTexts(await stage().openBob())).toEqual(['a'])
+  })
+
+  test('knows a resend on another shard, with another time to live, and after it was settled', async () => {
+    const append = stage().append('a')
+    const [first] = await stage().store(append)
+    const resend = { ...append, ttlSeconds: 7 }
+    expect((await stage().there.commit({ appends: [resend], settles: [] })).outcomes).toEqual([{ status: 'duplicate' }])
+    await stage().commit([], [stage().refOf(first!)])
+    expect(await stage().store(append)).toEqual([{ status: 'duplicate' }])
+    expect(await stage().takeTexts(await stage().openBob())).toEqual([])
+  })
+
+  test('refuses an id that was used for other bytes, another recipient or another priority', async () => {
+    const append = stage().append('a')
+    await stage().store(append)
+    const changes = [
+      { envelope: bytesOf('b') },
+      { envelope: bytesOf('a'.padEnd(41, '.')) },
+      { recipient: stage().cat },
+      { priority: 0 },
+    ]
+    for (const change of changes)
+      expect(statusesOf(await stage().store({ ...append, ...change }))).toEqual(['id_reused'])
+    expect(await stage().takeTexts(await stage().openBob())).toEqual(['a'])
+  })
+
+  test('takes the same id from another sender and in another mesh', async () => {
+    const append = stage().append('a')
+    await stage().store(append)
+    const { stranger, cat } = stage()
+    const outcomes = await stage().store(
+      { ...append, sender: cat },
+      { ...append, meshId: OTHER_MESH, sender: stranger, recipient: stranger },
+    )
+    expect(statusesOf(outcomes)).toEqual(['stored', 'stored'])
+  })
+
+  test('stores ids that come out of order, and in another order in one batch', async () => {
+    const [a, b, c, d] = ['a', 'b', 'c', 'd'].map((text) => stage().append(text)) as [Append, Append, Append, Append]
+    expect(statusesOf(await stage().store(c))).toEqual(['stored'])
+    expect(statusesOf(await stage().store(b, a, c, d))).toEqual(['stored', 'stored', 'duplicate', 'stored'])
+    expect(statusesOf(await stage().store(a, b, c, d))).toEqual(Array(4).fill('duplicate'))
+    expect(await stage().takeTexts(await stage().openBob())).toEqual(['c', 'b', 'a', 'd'])
+  })
+
+  test('does not take an id for known that was refused', async () => {
+    const append = stage().append('a', { recipient: stage().stranger })
+    expect(statusesOf(await stage().store(append))).toEqual(['unknown_recipient'])
+    expect(statusesOf(await stage().store({ ...append, recipient: stage().bob }))).toEqual(['stored'])
+  })
+
+  test('stores one of two alike in one batch, and tells another envelope under the same id', async () => {
+    const append = stage().append('a')
+    const other = { ...append, envelope: stage().append('b').envelope }
+    const elsewhere = { ...append, recipient: stage().cat }
+    const outcomes = await stage().store(append, { ...append }, other, elsewhere)
+    expect(statusesOf(outcomes)).toEqual(['stored', 'duplicate', 'id_reused', 'id_reused'])
+    expect(statusesOf(await stage().store(append))).toEqual(['duplicate'])
+    expect(await stage().takeTexts(await stage().openBob())).toEqual(['a'])
+  })
+}
+
+function memberTests(stage: () => Stage): void {
+  test('appends to or from nobody, a stranger or a revoked member store nothing', async () => {
+    const { stranger, cat, bob, world } = stage()
+    await world.revoke(MESH, peerKeyOf(3))
+    const nobody = 1_000_000 as typeof bob
+    const outcomes = await stage().store(
+      stage().append('a', { recipient: nobody }),
+      stage().append('b', { sender: nobody }),
+      stage().append('c', { recipient: stranger }),
+      stage().append('d', { sender: stranger }),
+      stage().append('e', { recipient: cat }),
+      stage().append('f', { sender: cat }),
+      stage().append('g'),
+    )
+    expect(statusesOf(outcomes)).toEqual([...Array(6).fill('unknown_recipient'), 'stored'])
+    expect(await stage().takeTexts(await stage().openBob())).toEqual(['g'])
+  })
+
+  test('a revoked member, a stranger and nobody can open no session', async () => {
+    const { here, stranger, world } = stage()
+    await world.revoke(MESH, peerKeyOf(2))
+    expect(await here.open({ meshId: MESH, peer: stage().bob, epoch: 0 })).toBeNull()
+    expect(await here.open({ meshId: MESH, peer: stranger, epoch: 0 })).toBeNull()
+    expect(await here.open({ meshId: '2c'.repeat(16) as typeof MESH, peer: stage().bob, epoch: 0 })).toBeNull()
+    expect(await here.open({ meshId: OTHER_MESH, peer: stranger, epoch: 0 })).toBeGreaterThan(0)
+  })
+
+  test('members are found by key, in their mesh only, the revoked ones marked', async () => {
+    const { here, ann, cat, world } = stage()
+    await world.revoke(MESH, peerKeyOf(3))
+    const found = await here.findMembers(MESH, [1, 3, 4, 99].map(peerKeyOf))
+    expect([...found].sort((a, b) => a.peer - b.peer)).toEqual([
+      { meshId: MESH, peer: ann, peerKey: peerKeyOf(1), user: ann, isRevoked: false, sessionEpoch: 0, consent: OPEN },
+      { meshId: MESH, peer: cat, peerKey: peerKeyOf(3), user: cat, isRevoked: true, sessionEpoch: 0, consent: OPEN },
+    ])
+    expect(await here.findMembers(MESH, [])).toEqual([])
+  })
+
+  test('key bindings are found in their mesh only, and none of the revoked', async () => {
+    await stage().world.revoke(MESH, peerKeyOf(3))
+    const found = await stage().here.findBindings(MESH, [1, 3, 4, 99].map(peerKeyOf))
+    expect(found.map((binding) => binding.peer)).toEqual([peerKeyOf(1)])
+    const [{ boxKey, boxEpoch, notAfterMs, signature }] = found as [(typeof found)[0]]
+    expect([boxKey.length, boxEpoch, signature.length]).toEqual([32, 1, 64])
+    expect(notAfterMs).toBeGreaterThan(0)
+  })
+}
+
+function birthTests(stage: () => Stage): void {
+  const birth = async (text: string) => stage().append(text, { insertLeaseEpoch: (await stage().openBob()).epoch })
+
+  test('is given when nothing waits, and keeps a claim off until it lapses', async () => {
+    const session = await stage().openBob()
+    const { epoch } = session
+    const outcomes = await stage().store(
+      stage().append('a', { insertLeaseEpoch: epoch }),
+      stage().append('b', { insertLeaseEpoch: epoch, priority: 2 }),
+    )
+    expect(statusesOf(outcomes)).toEqual(['leased', 'leased'])
+    expect(await stage().takeTexts(session)).toEqual([])
+    await stage().world.advance(suiteOptions.leaseMs + 5_000)
+    const again = await stage().take(session)
+    expect(again.map((delivery) => delivery.attempt)).toEqual([2, 2])
+  })
+
+  test('is given behind deliveries that are all leased to the same session', async () => {
+    await stage().storeAll('a')
+    const session = await stage().openBob()
+    await stage().take(session)
+    const outcomes = await stage().store(stage().append('b', { insertLeaseEpoch: session.epoch }))
+    expect(statusesOf(outcomes)).toEqual(['leased'])
+  })
+
+  test('is refused under a stale epoch, on another shard, and for one that never was', async () => {
+    const stale = await birth('a')
+    await stage().openBob()
+    expect(statusesOf(await stage().store(stale))).toEqual(['stored'])
+    const elsewhere = await birth('b')
+    const { outcomes } = await stage().there.commit({ appends: [elsewhere], settles: [] })
+    expect(statusesOf(outcomes)).toEqual(['stored'])
+    expect(
+      statusesOf(await stage().store(stage().append('c', { recipient: stage().cat, insertLeaseEpoch: 1 }))),
+    ).toEqual(['stored'])
+  })
+
+  test('is refused while anything waits unclaimed, at whatever priority', async () => {
+    await stage().store(stage().append('a', { priority: 2 }))
+    expect(statusesOf(await stage().store(await birth('b')))).toEqual(['stored'])
+  })
+
+  test('is given while only mail of other senders waits', async () => {
+    await stage().store(stage().append('a', { sender: stage().cat }))
+    expect(statusesOf(await stage().store(await birth('b')))).toEqual(['leased'])
+  })
+
+  test('is given while what waits of the same sender has expired', async () => {
+    await stage().store(stage().append('a', { ttlSeconds: 60 }))
+    await stage().world.advance(65_000)
+    expect(statusesOf(await stage().store(await birth('b')))).toEqual(['leased'])
+  })
+
+  test('is refused while a lease of an older session or a lapsed one is not claimed again', async () => {
+    const old = await stage().openBob()
+    await stage().store(stage().append('a', { insertLeaseEpoch: old.epoch }))
+    const session = await stage().openBob()
+    expect(statusesOf(await stage().store(stage().append('b', { insertLeaseEpoch: session.epoch })))).toEqual([
+      'stored',
+    ])
+    await stage().take(session)
+    await stage().world.advance(suiteOptions.leaseMs + 5_000)
+    expect(statusesOf(await stage().store(stage().append('c', { insertLeaseEpoch: session.epoch })))).toEqual([
+      'stored',
+    ])
+  })
+
+  test('is given when the batch settles what waits', async () => {
+    const [waiting] = await stage().storeAll('a')
+    const append = await birth('b')
+    const { outcomes } = await stage().commit([append], [stage().refOf(waiting!)])
+    expect(statusesOf(outcomes)).toEqual(['leased'])
+  })
+
+  test('is refused to every envelope of a sender that has a resend in the batch', async () => {
+    const resent = stage().append('a')
+    const session = await stage().openBob()
+    const [first] = await stage().store(resent)
+    await stage().commit([], [stage().refOf(first!)])
+    const { cat } = stage()
+    const { epoch } = session
+    const ofCat = await stage().openFor(peerKeyOf(3))
+    const outcomes = await stage().store(
+      stage().append('b', { insertLeaseEpoch: epoch }),
+      resent,
+      stage().append('c', { insertLeaseEpoch: epoch }),
+      stage().append('d', { sender: cat, insertLeaseEpoch: epoch }),
+      stage().append('e', { sender: cat, recipient: cat, insertLeaseEpoch: ofCat.epoch }),
+    )
+    expect(statusesOf(outcomes)).toEqual(['stored', 'duplicate', 'stored', 'leased', 'leased'])
+    expect((await stage().takeTexts(session)).sort()).toEqual(['b', 'c'])
+  })
+
+  test('is refused behind a plain append for the same recipient in the batch, and given before it', async () => {
+    const session = await stage().openBob()
+    const { epoch } = session
+    const outcomes = await stage().store(
+      stage().append('a', { insertLeaseEpoch: epoch }),
+      stage().append('b'),
+      stage().append('c', { insertLeaseEpoch: epoch }),
+    )
+    expect(statusesOf(outcomes)).toEqual(['leased', 'stored', 'stored'])
+    expect(await stage().takeTexts(session)).toEqual(['b', 'c'])
+  })
+
+  test('is refused when a retried delivery is due, and given while it is put off', async () => {
+    const session = await stage().openBob()
+    const { epoch } = session
+    const [first] = await stage().store(stage().append('a', { insertLeaseEpoch: epoch }))
+    await stage().here.retry([{ delivery: stage().refOf(first!), epoch: epoch, afterMs: 60_000 }])
+    expect(statusesOf(await stage().store(stage().append('b', { insertLeaseEpoch: epoch })))).toEqual(['leased'])
+    await stage().world.advance(65_000)
+    expect(statusesOf(await stage().store(stage().append('c', { insertLeaseEpoch: epoch })))).toEqual(['stored'])
+  })
+}
+
+function settleTests(stage: () => Stage): void {
+  test('removes the delivery with the commit it came in, and may be said twice', async () => {
+    const outcomes = await stage().storeAll('a', 'b')
+    const ref = stage().refOf(outcomes[0]!)
+    await stage().commit([stage().append('c')], [ref, ref])
+    await stage().commit([], [ref])
+    expect(await stage().takeTexts(await stage().openBob())).toEqual(['b', 'c'])
+  })
+
+  test('removes nothing under another recipient, mesh, priority or id', async () => {
+    const [outcome] = await stage().storeAll('a')
+    const ref = stage().refOf(outcome!)
+    const { cat, stranger } = stage()
+    await stage().commit(
+      [],
+      [
+        { ...ref, recipient: cat },
+        { ...ref, meshId: OTHER_MESH },
+        { ...ref, meshId: OTHER_MESH, recipient: stranger },
+        { ...ref, priority: 0 },
+        { ...ref, id: (ref.id + 1) as typeof ref.id },
+      ],
+    )
+    expect(await stage().takeTexts(await stage().openBob())).toEqual(['a'])
+  })
+}

@@ -1,0 +1,67 @@
+/**
+ * Migrates a database to the current schema under an advisory lock, so that several brokers may start at once.
+ * `drizzle-kit migrate` uses the same files and records them in the same table.
+ */
+import { fileURLToPath } from 'node:url'
+import { DatabaseError, keepsConnection, openConnection, parseAddress, type Sql, statementError } from '@sealpost/pg'
+import { readMigrationFiles } from 'drizzle-orm/migrator'
+import { drizzle } from 'drizzle-orm/postgres-js'
+import { migrate as applyMigrations } from 'drizzle-orm/postgres-js/migrator'
+
+const folder = fileURLToPath(new URL('../migrations', import.meta.url))
+const ADVISORY_LOCK = 0x5ea1_9057
+
+/**
+ * @throws DatabaseError `db_url_invalid`, `db_not_executed`, `db_refused`, `db_unavailable`, `db_migration_failed`,
+ *   `db_outdated`, `db_version_unknown`
+ */
+export async function migrate(url: string): Promise<void> {
+  // Exactly one socket: a transaction whose backend died must not continue, outside of itself, on another connection.
+  const connection = await openConnection(url, {
+    applicationName: 'sealpost migrate',
+    connectTimeoutMs: 5_000,
+    session: {},
+  })
+  try {
+    if (await isCurrent(connection.driver)) return
+    await connection.driver`select pg_advisory_lock(${ADVISORY_LOCK})`
+    await applyMigrations(drizzle(connection.driver), { migrationsFolder: folder })
+  } catch (error) {
+    throw migrationError(error, url)
+  } finally {
+    await connection.close() // releases the lock
+  }
+}
+
+/**
+ * Returns whether every migration of this version is applied; a newer version may have applied more.
+ * @throws DatabaseError `db_version_unknown`
+ */
+async function isCurrent(sql: Sql): Promise<boolean> {
+  const [table] = await sql`select to_regclass('drizzle.__drizzle_migrations') as oid`
+  if (table?.oid === null) return false
+  const rows = await sql<{ hash: string }[]>`select hash from drizzle.__drizzle_migrations`
+  const applied = new Set(rows.map(({ hash }) => hash))
+  const own = new Set(readMigrationFiles({ migrationsFolder: folder }).map(({ hash }) => hash))
+  if (own.isSubsetOf(applied)) return true
+  if (!applied.isSubsetOf(own)) throw new DatabaseError('db_version_unknown', VERSION_UNKNOWN)
+  return false
+}
+
+const VERSION_UNKNOWN =
+  'Another version of Sealpost created the tables of this database, and this version has no migration from them: use an empty database or that version'
+
+const OUTDATED =
+  'The database needs a migration, which this account may not run: run `sealpost db migrate` as its owner'
+
+/** Uses the server's error, since drizzle's quotes the whole statement and its parameters. */
+function migrationError(error: unknown, url: string): Error {
+  if (error instanceof DatabaseError) return error
+  const cause = (error as Error).cause ?? error
+  if (!keepsConnection(cause)) return statementError(cause, parseAddress(url))
+  const { code, message } = cause as { code: string; message: string }
+  if (code === '42501') return new DatabaseError('db_outdated', `${OUTDATED} (${message})`, { sqlstate: code })
+  return new DatabaseError('db_migration_failed', `A migration failed and was rolled back (${code}: ${message})`, {
+    sqlstate: code,
+  })
+}

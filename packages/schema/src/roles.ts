@@ -1,0 +1,166 @@
+/**
+ * The privileges of the database roles, which have no logins of their own: `_owner` runs migrations, `_broker` is for
+ * brokers, `_admin` for `sealpost dead` and the enrolment of first members, `_monitor` counts, `_backup` reads. A login
+ * becomes a member of one of them. A compromised broker then can't change a stored envelope or its sender, read the
+ * envelopes of dead letters, drop, truncate or alter a table, or reset a sequence.
+ *
+ * An embedded server needs no roles: its user owns its files, and one of them holds the password of its only account.
+ */
+
+const QUEUE_COLUMNS_CHANGED = 'lease_epoch, lease_holder, lease_until, attempts, strikes, first_strike_at'
+/** All columns without text or envelopes of peers. */
+const DEAD_LETTER_COLUMNS_READ =
+  'ctid, mesh_id, recipient, id, sender, envelope_id, priority, reason, died_at, told_at, body_id, bytes'
+
+type Grants = Readonly<Record<string, string>>
+
+const BROKER: Grants = {
+  mesh: 'select',
+  mesh_move: 'select',
+  member: 'select, insert, update (revoked_at, peer_key, box_key, box_epoch, binding_not_after_ms, binding_signature, name, consent_policy, consent_version)', // biome-ignore format: one thing
+  consent: 'select, insert, update, delete',
+  former_binding: 'select, insert, delete, update (peer_key)',
+  device: 'select, insert, update (removal, removed_at)',
+  former_identity: 'select, insert',
+  pool: 'select, insert, update (epoch, members, statement)',
+  peer_group: 'select, insert, update, delete',
+  invite: 'select, insert, update',
+  session: 'select, insert, update (epoch, opened_epoch, shard, opened_at)',
+  sender_mark: 'select, insert, update (version, last_envelope_id)',
+  message_queue: `select, insert, delete, update (${QUEUE_COLUMNS_CHANGED})`,
+  shared_body: 'select, insert, delete, update (stored_at)',
+  delayed_delivery: 'select, insert, delete, update (due_at)', // locking a row needs the privilege to update it
+  dedupe_ledger: 'select, insert, delete, update (keep_until)',
+  dead_letter: `select (${DEAD_LETTER_COLUMNS_READ}), insert, delete, update (told_at)`,
+  access_token: 'select, insert, delete, update (revoked_at)',
+  space: 'select, insert, update, delete',
+  space_grant: 'select, insert, update, delete',
+  state_entry: 'select, insert, delete, update (revision, seq, at, author, is_deleted, entry, hash)',
+  history_event: 'select, insert', // events never change
+  snapshot: 'select, insert, update, delete',
+  snapshot_entry: 'select, insert',
+  attachment: 'select, insert, delete, update (hash, completed_at, expires_at)',
+  attachment_chunk: 'select, insert, delete',
+  admin_token: 'select, update (last_used_at)',
+  admin_audit: 'select, insert',
+  cluster: 'select',
+  shard: 'select, insert, update, delete',
+  mesh_pin: 'select',
+}
+
+const ADMIN: Grants = {
+  mesh: 'select, insert',
+  mesh_move: 'select',
+  member: 'select, insert, update (revoked_at)',
+  session: 'select, insert',
+  sender_mark: 'select, insert',
+  message_queue: 'select, insert',
+  dead_letter: 'select, delete, update (told_at)',
+  invite: 'select, insert, update (revoked_at)',
+  access_token: 'select, update (revoked_at)',
+  consent: 'select',
+  device: 'select',
+  peer_group: 'select',
+  pool: 'select',
+  admin_token: 'select, insert, update (revoked_at, last_used_at)',
+  admin_audit: 'select, insert',
+  cluster: 'select',
+  shard: 'select',
+  mesh_pin: 'select, insert, update, delete',
+  space: 'select (mesh_id, space_id, owner, history_for, kept_since, keep_seconds, keep_bytes, last_at, entries, entry_bytes, history_bytes)', // biome-ignore format: one thing
+  snapshot: 'select',
+  attachment: 'select (mesh_id, bytes, completed_at)',
+}
+
+/** Numbers and times: no keys, no envelopes, no text of users. */
+const MONITOR: Grants = {
+  mesh: 'select (mesh_id, name)',
+  member: 'select (mesh_id, peer_no, role, is_pool, revoked_at)',
+  session: 'select',
+  message_queue: `select (mesh_id, recipient, priority, id, sender, enqueued_at, expires_at, body_bytes, ${QUEUE_COLUMNS_CHANGED})`,
+  delayed_delivery: 'select (mesh_id, recipient, priority, id, sender, enqueued_at, due_at, body_bytes)',
+  dead_letter: 'select (mesh_id, recipient, priority, id, sender, reason, died_at)',
+  attachment: 'select (mesh_id, owner, bytes, created_at, completed_at, expires_at)',
+  shard: 'select (name, shard_id, epoch, url, lease_until)',
+  mesh_pin: 'select',
+  cluster: 'select',
+  space: 'select (mesh_id, space_id, last_seq, last_at, entries, entry_bytes, history_bytes)',
+  snapshot: 'select (mesh_id, space_id, seq, at, entries, bytes, done_at)',
+}
+
+/** A broker creates and drops only the partitions of history, and drops them only once they have expired. */
+const HISTORY_JOBS = ['add_history_day(date)', 'drop_history_day(date)', 'clear_undated_history(timestamptz, integer)']
+
+/** Functions about the server and its incarnation. */
+const ORIGIN_JOBS = [
+  'note_origin(boolean)',
+  'database_origin()',
+  'take_origin(text, boolean)',
+  'attest_origin(uuid, uuid, boolean, double precision)',
+]
+
+const ROLES = ['owner', 'broker', 'admin', 'monitor', 'backup'] as const
+
+/**
+ * Returns the statements that create or update the roles. Run them as a superuser, in the database, after every
+ * migration. They make `_owner` the owner of all tables.
+ */
+export function roleStatements(prefix = 'sealpost'): string[] {
+  const all = ROLES.map((name) => `${prefix}_${name}`)
+  const [owner, broker, admin, monitor, backup] = all as [string, string, string, string, string]
+  return [
+    ...all.map(create),
+    onDatabase(`revoke all on database %I from public`),
+    ...all.map((role) => onDatabase(`grant connect on database %I to ${role}`)),
+    onDatabase(`grant create on database %I to ${owner}`), // migrations have a schema of their own
+    'revoke all on schema public from public',
+    `alter schema public owner to ${owner}`,
+    handOver(owner),
+    ...[broker, admin, monitor, backup].flatMap((role) => [
+      `revoke all on all tables in schema public from ${role}`,
+      `revoke all on all sequences in schema public from ${role}`,
+      `grant usage on schema public, drizzle to ${role}`,
+      `grant select on drizzle.__drizzle_migrations to ${role}`,
+    ]),
+    `grant usage on sequence delivery_block, receipt_id to ${broker}, ${admin}`,
+    ...granted(BROKER, broker),
+    ...granted(ADMIN, admin),
+    ...granted(MONITOR, monitor),
+    ...reading(backup),
+    `alter default privileges for role ${owner} in schema public grant select on tables to ${backup}`, // future partitions
+    `revoke all on function ${ORIGIN_JOBS}, refuse_while_moving(), ${HISTORY_JOBS} from public`,
+    `grant execute on function ${HISTORY_JOBS} to ${broker}`,
+    `grant execute on function note_origin(boolean), database_origin(), attest_origin(uuid, uuid, boolean, double precision) to ${broker}, ${admin}`,
+    `grant execute on function pg_control_system() to ${owner}`,
+    `grant pg_read_all_stats to ${broker}, ${admin}, ${monitor}`, // to find the session whose snapshot slows the queue down
+  ]
+}
+
+const create = (role: string) =>
+  `do $$ begin create role ${role} nologin; exception when duplicate_object then null; end $$`
+
+const onDatabase = (statement: string) => `do $$ begin execute format('${statement}', current_database()); end $$`
+
+/** Changes the owner of everything in the two schemas; `reassign owned` would also take what is not ours. */
+const handOver = (owner: string) => `do $$ declare what record; begin
+  if to_regnamespace('drizzle') is not null then alter schema drizzle owner to ${owner}; end if;
+  for what in select c.oid::regclass as name, c.relkind from pg_class c
+    where c.relnamespace::regnamespace::text in ('public', 'drizzle') and c.relkind in ('r', 'p', 'v', 'S')
+      and (c.relispartition or not exists (select from pg_depend d where d.objid = c.oid and d.refobjid <> c.oid
+        and d.deptype in ('a', 'i', 'e') and d.classid = 'pg_class'::regclass))
+  loop execute format('alter %s %s owner to ${owner}',
+    case what.relkind when 'S' then 'sequence' when 'v' then 'view' else 'table' end, what.name); end loop;
+  ${ORIGIN_JOBS.map((job) => `alter function ${job} owner to ${owner};`).join(' ')}
+  alter function refuse_while_moving() owner to ${owner};
+  ${HISTORY_JOBS.map((job) => `alter function ${job} owner to ${owner};`).join(' ')}
+end $$`
+
+/** Reads everything for a dump, and may start and stop a backup of the files. */
+const reading = (role: string) => [
+  `grant select on all tables in schema public, drizzle to ${role}`,
+  `grant select on all sequences in schema public, drizzle to ${role}`,
+  `grant execute on function pg_backup_start(text, boolean), pg_backup_stop(boolean), pg_switch_wal() to ${role}`,
+]
+
+const granted = (grants: Grants, role: string) =>
+  Object.entries(grants).map(([table, rights]) => `grant ${rights} on ${table} to ${role}`)

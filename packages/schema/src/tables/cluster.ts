@@ -1,0 +1,100 @@
+/**
+ * The servers and their operators. Only some of these tables belong to a mesh; the others have primary keys of their
+ * own.
+ */
+import { sql } from 'drizzle-orm'
+import { bigint, check, index, integer, pgTable, smallint, text, uuid } from 'drizzle-orm/pg-core'
+import { bytea, instant } from './columns.ts'
+import { mesh } from './members.ts'
+
+/** One row for the whole database. A new incarnation means that an older state may have been restored. */
+export const cluster = pgTable(
+  'cluster',
+  {
+    one: smallint('one').primaryKey().default(1),
+    incarnation: uuid('incarnation').notNull().default(sql`gen_random_uuid()`),
+    /** The server and its WAL timeline, as the brokers last agreed. A change means a failover or a restored backup. */
+    origin: text('origin'),
+    /** A server and timeline that brokers are checking for all commits they acknowledged. */
+    candidate: text('candidate'),
+    candidateSince: instant('candidate_since'),
+    /** Shards that found all of theirs on the candidate. */
+    attested: uuid('attested').array(),
+  },
+  (t) => [check('cluster_single_row', sql`${t.one} = 1`)],
+)
+
+/** The shards of this database, one row per name. A shard whose lease has expired is dead. */
+export const shard = pgTable(
+  'shard',
+  {
+    name: text('name').primaryKey(),
+    /** The process that has this name now. */
+    shardId: uuid('shard_id').notNull(),
+    epoch: bigint('epoch', { mode: 'number' }).notNull().default(1),
+    /** Where peers connect; null for a shard that is no mesh's home. */
+    url: text('url'),
+    brokerKey: bytea('broker_key').notNull(),
+    /** Signed by the key of the cluster, for a shard with a key of its own. */
+    certificate: bytea('certificate'),
+    leaseUntil: instant('lease_until').notNull(),
+  },
+  (t) => [check('shard_key_length', sql`length(${t.brokerKey}) = 32`)],
+)
+
+/** Homes that an operator chose. A pin to a shard that is not alive is ignored. */
+export const meshPin = pgTable('mesh_pin', {
+  meshId: uuid('mesh_id')
+    .primaryKey()
+    .references(() => mesh.meshId),
+  shardName: text('shard_name').notNull(),
+})
+
+/** The latest move of a mesh, as this cell knows it. `packages/mesh-move/src/mesh-move.ts` describes the phases. */
+export const meshMove = pgTable('mesh_move', {
+  meshId: uuid('mesh_id').primaryKey(),
+  moveId: uuid('move_id').notNull(),
+  /** The role of this cell in the move. */
+  side: text('side', { enum: ['source', 'destination'] }).notNull(),
+  phase: text('phase', { enum: ['frozen', 'copied', 'left', 'arrived', 'done', 'undone'] }).notNull(),
+  /** The other cell. */
+  cell: text('cell').notNull(),
+  /** Copied rows of all tables. */
+  rows: bigint('rows', { mode: 'number' }),
+  /** From the freeze until the mesh was usable in the destination. */
+  pauseMs: bigint('pause_ms', { mode: 'number' }),
+})
+
+/** Tokens of operators. Only the hashes of their secrets are stored, so that a copy of the table is useless. */
+export const adminToken = pgTable('admin_token', {
+  /** Part of the token, so that it is found without its secret. */
+  tokenId: text('token_id').primaryKey(),
+  /** SHA-256 of the secret. */
+  hash: bytea('hash').notNull(),
+  name: text('name').notNull(),
+  scope: text('scope', { enum: ['read', 'operate'] }).notNull(),
+  /** The only mesh it is valid for; null for everything. */
+  meshId: uuid('mesh_id'),
+  createdAt: instant('created_at').notNull().default(sql`clock_timestamp()`),
+  expiresAt: instant('expires_at').notNull(),
+  revokedAt: instant('revoked_at'),
+  lastUsedAt: instant('last_used_at'),
+})
+
+/** Changes by operators. Only the owner of the database may change or delete a row. */
+export const adminAudit = pgTable(
+  'admin_audit',
+  {
+    auditId: bigint('audit_id', { mode: 'number' }).primaryKey().generatedAlwaysAsIdentity(),
+    at: instant('at').notNull().default(sql`clock_timestamp()`),
+    /** `token:NAME`, or `database:ACCOUNT` for changes without the broker. */
+    actor: text('actor').notNull(),
+    /** For example `peer.revoke`. */
+    action: text('action').notNull(),
+    meshId: uuid('mesh_id'),
+    /** What was changed; null where `count` is enough. */
+    subject: text('subject'),
+    count: integer('count').notNull().default(1),
+  },
+  (t) => [index('admin_audit_mesh').on(t.meshId, t.auditId)],
+)

@@ -1,0 +1,154 @@
+/**
+ * State and history. A writer locks the row of the space first and takes its sequence numbers there, which puts all
+ * changes of a space into one order. Quotas use the counters in that row.
+ */
+import { sql } from 'drizzle-orm'
+import { boolean, foreignKey, index, integer, pgTable, primaryKey, smallint, text, uuid } from 'drizzle-orm/pg-core'
+import { bytea, count, instant } from './columns.ts'
+import { member } from './members.ts'
+
+/** Containers of entries and history: one of the mesh (with the mesh's id), and one per group (with the group's id). */
+export const space = pgTable(
+  'space',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    spaceId: uuid('space_id').notNull(),
+    owner: integer('owner').notNull(),
+    /** The epoch of the statement. Only grows. */
+    epoch: integer('epoch').notNull(),
+    /** Signed by the owner; the next four columns repeat its content. */
+    statement: bytea('statement').notNull(),
+    historyFor: text('history_for', { enum: ['none', 'joined', 'all'] }).notNull(),
+    keepsMessages: boolean('keeps_messages').notNull(),
+    keepSeconds: integer('keep_seconds').notNull(),
+    keepBytes: count('keep_bytes').notNull(),
+    /** Since when events are recorded; null: none are. */
+    keptSince: instant('kept_since'),
+    /** The epoch of the newest granted space key; 0 without one. */
+    keyEpoch: integer('key_epoch').notNull().default(0),
+    /** The newest event. Negative while the mesh is frozen, like the epoch of a session. */
+    lastSeq: count('last_seq').notNull().default(0),
+    lastAt: instant('last_at'),
+    /** Current entries, including deleted ones, and their size. */
+    entries: integer('entries').notNull().default(0),
+    entryBytes: count('entry_bytes').notNull().default(0),
+    /** Records and bodies of all retained events. */
+    historyBytes: count('history_bytes').notNull().default(0),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.spaceId] }),
+    foreignKey({ columns: [t.meshId, t.owner], foreignColumns: [member.meshId, member.peerNo] }),
+  ],
+)
+
+/** Space keys, each of one epoch and sealed to one member. */
+export const spaceGrant = pgTable(
+  'space_grant',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    spaceId: uuid('space_id').notNull(),
+    peerNo: integer('peer_no').notNull(),
+    keyEpoch: integer('key_epoch').notNull(),
+    granter: integer('granter').notNull(),
+    /** Null once the member has confirmed the key. */
+    box: bytea('box'),
+    fetchedAt: instant('fetched_at'),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.spaceId, t.peerNo, t.keyEpoch] }),
+    foreignKey({ columns: [t.meshId, t.peerNo], foreignColumns: [member.meshId, member.peerNo] }),
+    foreignKey({ columns: [t.meshId, t.granter], foreignColumns: [member.meshId, member.peerNo] }),
+  ],
+)
+
+/** The current entry of each key. A deleted entry stays, because its revisions continue. */
+export const stateEntry = pgTable(
+  'state_entry',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    spaceId: uuid('space_id').notNull(),
+    keyHash: bytea('key_hash').notNull(),
+    revision: count('revision').notNull(),
+    seq: count('seq').notNull(),
+    at: instant('at').notNull(),
+    author: integer('author').notNull(),
+    isDeleted: boolean('is_deleted').notNull(),
+    entry: bytea('entry').notNull(),
+    /** The hash of the entry, which the next one must name as its predecessor. */
+    hash: bytea('hash').notNull(),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.spaceId, t.keyHash] }),
+    // Changes since a number, in order: for a reader that catches up or resumes.
+    index('state_entry_seq').on(t.meshId, t.spaceId, t.seq),
+  ],
+)
+
+/** Every change of an entry and every retained message, one partition per day. Partitions are dropped whole. */
+export const historyEvent = pgTable(
+  'history_event',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    spaceId: uuid('space_id').notNull(),
+    /** From 1 without gaps, in the order of commits and of `at`. */
+    seq: count('seq').notNull(),
+    at: instant('at').notNull(),
+    /** 1: entry set, 2: entry deleted, 3: message. */
+    kind: smallint('kind').notNull(),
+    /** For an entry. */
+    keyHash: bytea('key_hash'),
+    /** For an entry: the previous event of its key, which a state omits; null for the first. */
+    formerSeq: count('former_seq'),
+    author: integer('author').notNull(),
+    /** The entry, or the key of a message's body. */
+    record: bytea('record').notNull(),
+    /** For a message. */
+    bodyId: bytea('body_id'),
+    body: bytea('body'),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.spaceId, t.seq, t.at] }), // with former_seq included (migration 0025)
+    // A message that is resent in new envelopes is recorded once.
+    index('history_event_body').on(t.meshId, t.spaceId, t.bodyId).where(sql`${t.bodyId} is not null`),
+  ],
+)
+
+/** All entries of a space at one time; complete once `done_at` is set. */
+export const snapshot = pgTable(
+  'snapshot',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    spaceId: uuid('space_id').notNull(),
+    /** The last event that it includes. */
+    seq: count('seq').notNull(),
+    at: instant('at').notNull(),
+    entries: integer('entries').notNull().default(0),
+    bytes: count('bytes').notNull().default(0),
+    doneAt: instant('done_at'),
+    /** The seq of the last entry that was written so far. */
+    progress: count('progress').notNull().default(0),
+  },
+  (t) => [primaryKey({ columns: [t.meshId, t.spaceId, t.seq, t.at] })],
+)
+
+/** Written in the order of the primary key, so that a replay reads the pages sequentially. */
+export const snapshotEntry = pgTable(
+  'snapshot_entry',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    spaceId: uuid('space_id').notNull(),
+    snapshotSeq: count('snapshot_seq').notNull(),
+    snapshotAt: instant('snapshot_at').notNull(),
+    keyHash: bytea('key_hash').notNull(),
+    seq: count('seq').notNull(),
+    at: instant('at').notNull(),
+    author: integer('author').notNull(),
+    entry: bytea('entry').notNull(),
+  },
+  (t) => [
+    primaryKey({
+      name: 'snapshot_entry_pk',
+      columns: [t.meshId, t.spaceId, t.snapshotSeq, t.snapshotAt, t.seq],
+    }),
+  ],
+)

@@ -1,0 +1,245 @@
+/**
+ * Meshes, their members, and what members have signed. Every primary key and index begins with `mesh_id`: a mesh is the
+ * unit that moves, is deleted, and can be distributed over servers.
+ *
+ * Inside a mesh a peer is known by `peer_no`, a small integer: the hot tables repeat it for every delivery, and four
+ * bytes instead of a 32-byte key make rows and index entries smaller. It never leaves the server.
+ */
+import { sql } from 'drizzle-orm'
+import {
+  bigint,
+  boolean,
+  check,
+  foreignKey,
+  index,
+  integer,
+  pgTable,
+  primaryKey,
+  text,
+  uniqueIndex,
+  uuid,
+} from 'drizzle-orm/pg-core'
+import { bytea, instant } from './columns.ts'
+
+export const mesh = pgTable('mesh', {
+  meshId: uuid('mesh_id').primaryKey(),
+  name: text('name').notNull(),
+  createdAt: instant('created_at').notNull().default(sql`clock_timestamp()`),
+  /** Since when this cell refuses changes: the mesh is moving from or to another cell, or lives there. */
+  frozenAt: instant('frozen_at'),
+  /** The other cell where it lives. */
+  movedTo: text('moved_to'),
+  /** The incarnation that the mesh brought from another cell; its peers still see it, */
+  lineage: uuid('lineage'),
+  /** while this cell has the incarnation in which the mesh arrived. */
+  lineageIn: uuid('lineage_in'),
+})
+
+/** The members of a mesh: an ed25519 key, and the box key that it vouches for with a signed key binding. */
+export const member = pgTable(
+  'member',
+  {
+    meshId: uuid('mesh_id')
+      .notNull()
+      .references(() => mesh.meshId),
+    peerNo: integer('peer_no').notNull().generatedAlwaysAsIdentity(),
+    peerKey: bytea('peer_key').notNull(),
+    boxKey: bytea('box_key').notNull(),
+    boxEpoch: integer('box_epoch').notNull(),
+    bindingNotAfterMs: bigint('binding_not_after_ms', { mode: 'number' }).notNull(),
+    bindingSignature: bytea('binding_signature').notNull(),
+    createdAt: instant('created_at').notNull().default(sql`clock_timestamp()`),
+    revokedAt: instant('revoked_at'),
+    /** A member that an operator enrolled may have none. */
+    name: text('name'),
+    role: text('role', { enum: ['member', 'admin'] })
+      .notNull()
+      .default('member'),
+    /** The invite that enrolled it; makes a repeated enrolment idempotent. */
+    inviteId: uuid('invite_id'),
+    /** From whom it accepts mail; `consent` lists peers. */
+    consentPolicy: text('consent_policy', { enum: ['open', 'contacts'] })
+      .notNull()
+      .default('open'),
+    /** The row stands for a pool, see `pool`. Its key is the pool's id; its box key and binding are zeros. */
+    isPool: boolean('is_pool').notNull().default(false),
+    /** Grows with each change, so that readers recognize outdated data. */
+    consentVersion: integer('consent_version').notNull().default(0),
+    /** For a device: the user that vouches for it, and until when. `device` has the statement. */
+    person: integer('person'),
+    vouchedUntil: instant('vouched_until'),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.peerNo] }),
+    // Partial, so that a search by number is never planned over these: on an empty table the planner can't tell them apart.
+    uniqueIndex('member_peer_key').on(t.meshId, t.peerKey).where(sql`${t.peerKey} is not null`),
+    // Names that differ only in case would be confused.
+    uniqueIndex('member_name').on(t.meshId, sql`lower(${t.name})`).where(sql`${t.name} is not null`),
+    check(
+      'member_lengths',
+      sql`length(${t.peerKey}) = 32 and length(${t.boxKey}) = 32 and length(${t.bindingSignature}) = 64`,
+    ),
+  ],
+)
+
+/** Devices of users. The row of a removed device stays, or its invite could be used again. */
+export const device = pgTable(
+  'device',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    peerNo: integer('peer_no').notNull(),
+    person: integer('person').notNull(),
+    /** Enrols one device. */
+    inviteKey: bytea('invite_key').notNull(),
+    statement: bytea('statement').notNull(),
+    /** The user's signed removal; null while the device is enrolled. */
+    removal: bytea('removal'),
+    removedAt: instant('removed_at'),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.peerNo] }),
+    uniqueIndex('device_invite').on(t.meshId, t.person, t.inviteKey),
+    foreignKey({ columns: [t.meshId, t.peerNo], foreignColumns: [member.meshId, member.peerNo] }),
+    foreignKey({ columns: [t.meshId, t.person], foreignColumns: [member.meshId, member.peerNo] }),
+  ],
+)
+
+/** Identity keys that were rotated, with the statement that both keys signed. They can't be enrolled again. */
+export const formerIdentity = pgTable(
+  'former_identity',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    peerKey: bytea('peer_key').notNull(),
+    peerNo: integer('peer_no').notNull(),
+    statement: bytea('statement').notNull(),
+    retiredAt: instant('retired_at').notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.peerKey] }),
+    index('former_identity_peer').on(t.meshId, t.peerNo),
+    foreignKey({ columns: [t.meshId, t.peerNo], foreignColumns: [member.meshId, member.peerNo] }),
+  ],
+)
+
+/** Key bindings from before a rotation; they open what was sealed under them. */
+export const formerBinding = pgTable(
+  'former_binding',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    peerNo: integer('peer_no').notNull(),
+    boxEpoch: integer('box_epoch').notNull(),
+    boxKey: bytea('box_key').notNull(),
+    bindingNotAfterMs: bigint('binding_not_after_ms', { mode: 'number' }).notNull(),
+    bindingSignature: bytea('binding_signature').notNull(),
+    /** The identity key that signed it; null for the current one. */
+    peerKey: bytea('peer_key'),
+    retiredAt: instant('retired_at').notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.peerNo, t.boxEpoch] }),
+    foreignKey({ columns: [t.meshId, t.peerNo], foreignColumns: [member.meshId, member.peerNo] }),
+  ],
+)
+
+/** Peers that a peer allows or blocks, by number, so that the entry survives a key rotation. */
+export const consent = pgTable(
+  'consent',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    owner: integer('owner').notNull(),
+    peerNo: integer('peer_no').notNull(),
+    isBlocked: boolean('is_blocked').notNull(),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.owner, t.peerNo] }),
+    foreignKey({ columns: [t.meshId, t.owner], foreignColumns: [member.meshId, member.peerNo] }),
+    foreignKey({ columns: [t.meshId, t.peerNo], foreignColumns: [member.meshId, member.peerNo] }),
+  ],
+)
+
+/** The newest signed statement of each group. The other columns repeat what searches need. */
+export const peerGroup = pgTable(
+  'peer_group',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    groupId: uuid('group_id').notNull(),
+    owner: integer('owner').notNull(),
+    /** Only grows. The highest value ends the group. */
+    epoch: integer('epoch').notNull(),
+    statement: bytea('statement').notNull(),
+    /** Null while the group exists. */
+    overAt: instant('over_at'),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.groupId] }),
+    foreignKey({ columns: [t.meshId, t.owner], foreignColumns: [member.meshId, member.peerNo] }),
+  ],
+)
+
+/** The newest signed statement of each pool: a recipient each of whose deliveries goes to one member. */
+export const pool = pgTable(
+  'pool',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    peerNo: integer('peer_no').notNull(),
+    owner: integer('owner').notNull(),
+    /** Only grows. */
+    epoch: integer('epoch').notNull(),
+    /** Numbers of members, in one array so that they change together. */
+    members: integer('members').array().notNull(),
+    statement: bytea('statement').notNull(),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.peerNo] }),
+    foreignKey({ columns: [t.meshId, t.peerNo], foreignColumns: [member.meshId, member.peerNo] }),
+    foreignKey({ columns: [t.meshId, t.owner], foreignColumns: [member.meshId, member.peerNo] }),
+  ],
+)
+
+/**
+ * Invites, from the first use or revocation on: members create invites without the broker, which stores only a hash. An
+ * invite that was revoked before its first use has only an id.
+ */
+export const invite = pgTable(
+  'invite',
+  {
+    meshId: uuid('mesh_id')
+      .notNull()
+      .references(() => mesh.meshId),
+    inviteId: uuid('invite_id').notNull(),
+    /** BLAKE2b-256 of the invite; no other invite may use its id. */
+    hash: bytea('hash'),
+    /** The admin who signed it; null for an operator's invite, and while only the revocation is known. */
+    issuer: integer('issuer'),
+    uses: integer('uses').notNull().default(0),
+    usesMax: integer('uses_max'),
+    notAfter: instant('not_after'),
+    revokedAt: instant('revoked_at'),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.inviteId] }),
+    foreignKey({ columns: [t.meshId, t.issuer], foreignColumns: [member.meshId, member.peerNo] }),
+  ],
+)
+
+/**
+ * Access tokens for HTTP, which replace a handshake per request. Only hashes are stored, so that a copy of the table is
+ * useless.
+ */
+export const accessToken = pgTable(
+  'access_token',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    /** BLAKE2b-256 of the token's bytes. */
+    hash: bytea('hash').notNull(),
+    peerNo: integer('peer_no').notNull(),
+    createdAt: instant('created_at').notNull().default(sql`clock_timestamp()`),
+    expiresAt: instant('expires_at').notNull(),
+    revokedAt: instant('revoked_at'),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.hash] }),
+    index('access_token_peer').on(t.meshId, t.peerNo),
+    foreignKey({ columns: [t.meshId, t.peerNo], foreignColumns: [member.meshId, member.peerNo] }),
+  ],
+)

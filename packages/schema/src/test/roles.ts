@@ -1,0 +1,50 @@
+/** For tests: logins of the roles for one database. Roles belong to the whole server, so their names are random. */
+import { randomBytes } from 'node:crypto'
+import { openDatabase } from '@sealpost/pg'
+import { unhurried } from '@sealpost/pg/testing'
+import { roleStatements } from '../roles.ts'
+
+export interface RoleLogins {
+  readonly prefix: string
+  /** URLs of the same database, by role. */
+  readonly owner: string
+  readonly broker: string
+  readonly admin: string
+  readonly monitor: string
+  readonly backup: string
+  /** Call it after all connections are closed and before the database is dropped. */
+  drop(): Promise<void>
+}
+
+export async function loginsOf(url: string): Promise<RoleLogins> {
+  const prefix = `sealpost_${randomBytes(6).toString('hex')}`
+  const names = ['owner', 'broker', 'admin', 'monitor', 'backup'] as const
+  await onDatabase(url, [
+    ...roleStatements(prefix),
+    ...names.map((name) => `create role ${prefix}_${name}_login login password '${prefix}' in role ${prefix}_${name}`),
+  ])
+  const as = (name: string) => {
+    const its = new URL(url)
+    its.username = `${prefix}_${name}_login`
+    its.password = prefix
+    return its.href
+  }
+  const roles = names.flatMap((name) => [`${prefix}_${name}_login`, `${prefix}_${name}`])
+  const drop = () =>
+    onDatabase(url, [
+      `grant ${prefix}_owner to current_user`,
+      ...roles.flatMap((role) => [`reassign owned by ${role} to current_user`, `drop owned by ${role}`]),
+      ...roles.map((role) => `drop role ${role}`),
+    ])
+  const [owner, broker, admin, monitor, backup] = names.map(as) as [string, string, string, string, string]
+  return { prefix, owner, broker, admin, monitor, backup, drop }
+}
+
+async function onDatabase(url: string, statements: readonly string[]): Promise<void> {
+  const db = await openDatabase(url, { ...unhurried, connections: 1 })
+  try {
+    for (const statement of statements) await db.run((sql) => sql.unsafe(statement))
+  } finally {
+    await db.close()
+  }
+}

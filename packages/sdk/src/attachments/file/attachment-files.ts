@@ -1,0 +1,211 @@
+/** Attachments from and to files. */
+import { constants } from 'node:fs'
+import { type FileHandle, mkdir, open, readFile, rename, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { Attachment } from '@sealpost/identity'
+import { SealpostError } from '../../errors.ts'
+import type { Attachments } from '../attachments.ts'
+import { type DownloadOptions, plainBytes } from '../download.ts'
+import type { AttachmentSource } from '../upload.ts'
+import type { UploadLog } from '../upload-log.ts'
+
+/** Of memory, while one is read. */
+const READ_BYTES = 256 * 1024
+
+export async function fileSource(path: string): Promise<AttachmentSource> {
+  const file = await open(path, 'r')
+  try {
+    const { size } = await file.stat()
+    return { bytes: size, stream: () => streamFile(path, size) }
+  } finally {
+    await file.close()
+  }
+}
+
+async function* streamFile(path: string, end: number): AsyncGenerator<Uint8Array> {
+  const file = await open(path, 'r')
+  try {
+    yield* readFrom(file, end)
+  } finally {
+    await file.close()
+  }
+}
+
+/** One buffer for all of it: whoever reads takes a copy. */
+async function* readFrom(file: FileHandle, end: number): AsyncGenerator<Uint8Array> {
+  const buffer = new Uint8Array(READ_BYTES)
+  for (let at = 0; at < end; ) {
+    const { bytesRead } = await file.read(buffer, 0, Math.min(READ_BYTES, end - at), at)
+    if (bytesRead === 0) return
+    yield buffer.subarray(0, bytesRead)
+    at += bytesRead
+  }
+}
+
+export interface SaveOptions extends Omit<DownloadOptions, 'from'> {
+  readonly folder: string
+}
+
+/**
+ * Saves a file under a name of its own in a folder: never over another one, and not before all of it is there. What a
+ * former life has fetched lies there as `.sealpost-….part`, and is gone on with.
+ * @returns the path. @throws SealpostError as `Attachments.download`; what the file system says
+ */
+export async function saveAttachment(
+  attachments: Attachments,
+  attachment: Attachment,
+  { folder, ...options }: SaveOptions,
+): Promise<string> {
+  await mkdir(folder, { recursive: true })
+  const part = join(folder, `.sealpost-${attachment.id}.part`)
+  const { O_RDWR, O_CREAT, O_NOFOLLOW } = constants
+  const file = await open(part, O_RDWR | O_CREAT | (O_NOFOLLOW ?? 0), 0o600)
+  try {
+    await fetchInto(file, attachments, attachment, options).catch((error) => {
+      if (error instanceof SealpostError && error.code === 'part_differs')
+        return anew(file, attachments, attachment, options)
+      throw error
+    })
+    await file.sync()
+  } finally {
+    await file.close()
+  }
+  return settle(part, folder, attachment.name)
+}
+
+type Fetching = Omit<DownloadOptions, 'from'>
+
+async function anew(
+  file: FileHandle,
+  attachments: Attachments,
+  attachment: Attachment,
+  options: Fetching,
+): Promise<void> {
+  await file.truncate(0)
+  await fetchInto(file, attachments, attachment, options)
+}
+
+/** Bytes go where they belong, so that two who do this at once write the same. */
+async function fetchInto(
+  file: FileHandle,
+  attachments: Attachments,
+  attachment: Attachment,
+  options: Fetching,
+): Promise<void> {
+  const { size } = await file.stat()
+  const whole = size >= attachment.bytes ? attachment.bytes : size - (size % plainBytes(attachment))
+  await file.truncate(whole)
+  const from = whole > 0 ? readFrom(file, whole) : undefined
+  let at = whole
+  for await (const bytes of attachments.download(attachment, { ahead: 1, ...options, from })) {
+    await file.write(bytes, 0, bytes.length, at)
+    at += bytes.length
+  }
+}
+
+async function settle(part: string, folder: string, given: string): Promise<string> {
+  for (const name of fileNames(given)) {
+    const path = join(folder, name)
+    if (!(await isReserved(path))) continue
+    await rename(part, path)
+    return path
+  }
+  throw new Error('there is always another name')
+}
+
+/** Whether there was nothing of this name; now there is an empty file, to be replaced. */
+async function isReserved(path: string): Promise<boolean> {
+  try {
+    await (await open(path, 'wx', 0o600)).close()
+    return true
+  } catch (error) {
+    if ((error as { code?: string }).code === 'EEXIST') return false
+    throw error
+  }
+}
+
+/** What is there of one that is not wanted any more. */
+export const forgetPart = (folder: string, { id }: Pick<Attachment, 'id'>): Promise<void> =>
+  rm(join(folder, `.sealpost-${id}.part`), { force: true })
+
+/** What a file is called where it is saved. Its sender chose the name, so nothing of it may be taken for more than a name. */
+const NAME_BYTES_MAX = 200
+/** Separators, what a shell or Windows takes for more than a letter, controls, and marks that turn the direction of reading. */
+const UNSAFE = /[/\\:*?"<>|]|[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu
+/** Devices of Windows, whatever stands behind the dot. */
+const DEVICE = /^(con|prn|aux|nul|com\d|lpt\d)(\.|$)/i
+
+/** One name of at most 200 bytes, never hidden, never a path, never empty. */
+export function safeFileName(given: string): string {
+  const cleaned = given
+    .normalize('NFC')
+    .replace(UNSAFE, '_')
+    .replace(/^[.\s-]+/, '')
+    .replace(/[.\s]+$/, '')
+  const named = cleaned === '' || DEVICE.test(cleaned) ? `file_${cleaned}`.replace(/_$/, '') : cleaned
+  return shortened(named)
+}
+
+/** `report.pdf`, `report (2).pdf`, … */
+export function* fileNames(given: string): Generator<string> {
+  const name = safeFileName(given)
+  yield name
+  const [stem, ending] = parts(name)
+  for (let n = 2; ; n++) yield `${stem} (${n})${ending}`
+}
+
+/** Keeps a short ending. */
+function shortened(name: string): string {
+  const [stem, ending] = parts(name)
+  let kept = [...stem]
+  while (Buffer.byteLength(kept.join('') + ending) > NAME_BYTES_MAX) kept = kept.slice(0, -1)
+  return kept.join('') + ending
+}
+
+function parts(name: string): [stem: string, ending: string] {
+  const dot = name.lastIndexOf('.')
+  return dot > 0 && name.length - dot <= 12 ? [name.slice(0, dot), name.slice(dot)] : [name, '']
+}
+
+/** The log of an upload as a file that only its owner can read. */
+export class FileUploadLog implements UploadLog {
+  readonly #path: string
+
+  constructor(path: string) {
+    this.#path = path
+  }
+
+  async read(): Promise<Uint8Array | null> {
+    try {
+      return await readFile(this.#path)
+    } catch (error) {
+      if ((error as { code?: string }).code === 'ENOENT') return null
+      throw error
+    }
+  }
+
+  async start(bytes: Uint8Array): Promise<void> {
+    const fresh = `${this.#path}.new`
+    await written(fresh, 'w', bytes)
+    await rename(fresh, this.#path)
+  }
+
+  append(bytes: Uint8Array): Promise<void> {
+    return written(this.#path, 'a', bytes)
+  }
+
+  /** When the message that names the file is on its way. */
+  remove(): Promise<void> {
+    return rm(this.#path, { force: true })
+  }
+}
+
+async function written(path: string, flags: 'w' | 'a', bytes: Uint8Array): Promise<void> {
+  const file = await open(path, flags, 0o600)
+  try {
+    await file.writeFile(bytes)
+    await file.datasync()
+  } finally {
+    await file.close()
+  }
+}

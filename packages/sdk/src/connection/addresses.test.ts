@@ -1,0 +1,174 @@
+import { describe, expect, test } from 'vitest'
+import { ShardAddresses } from './addresses.ts'
+
+const A = 'wss://a.example'
+const B = 'wss://b.example'
+const C = 'wss://c.example'
+const LATER = 60_000
+const told = (urls: string[], cell: string[] = []) => ({ urls, cell })
+const to = (url: string) => ({ url, certificate: new Uint8Array() })
+
+test('what does not answer is followed by the next, and the last by the first', () => {
+  const addresses = new ShardAddresses([A, B, C])
+  expect(addresses.current.url).toBe(A)
+  expect([addresses.next(0), addresses.current.url]).toEqual([true, B])
+  expect([addresses.next(0), addresses.current.url]).toEqual([true, C])
+  expect([addresses.next(0), addresses.current.url]).toEqual([false, A])
+  expect([addresses.next(0), addresses.current.url]).toEqual([true, B])
+})
+
+test('a single address is dialled again and again', () => {
+  const addresses = new ShardAddresses([A])
+  expect(addresses.hasOther(0)).toBe(false)
+  expect([addresses.next(0), addresses.current]).toEqual([
+    false,
+    { url: A, authority: 'a.example:443', from: 'given', certificate: null },
+  ])
+})
+
+describe('a home', () => {
+  test('is followed', () => {
+    const addresses = new ShardAddresses([A])
+    expect(addresses.follow(to('wss://B.example/v1/ws'), 0)).toBe(true)
+    expect(addresses.current).toMatchObject({ authority: 'b.example:443', from: 'home' })
+    expect(addresses.asksToStay).toBe(false)
+  })
+
+  test('that does not answer sends the peer back to who named it, which is asked to serve it', () => {
+    const addresses = new ShardAddresses([A, C])
+    addresses.follow(to(B), 0)
+    expect([addresses.next(0), addresses.current.url, addresses.asksToStay]).toEqual([true, A, true])
+    addresses.settle()
+    expect(addresses.asksToStay).toBe(false)
+  })
+
+  test('that served us and does not answer any more is said to be gone to the next, which need not send us back', () => {
+    const addresses = new ShardAddresses([A])
+    addresses.follow(to(B), 0)
+    addresses.settle()
+    addresses.learn(told([C]))
+    addresses.next(0)
+    expect([addresses.current.url, addresses.asksToStay]).toEqual([C, true])
+    addresses.next(0)
+    expect([addresses.current.url, addresses.asksToStay]).toEqual([A, false])
+  })
+
+  test('that served us and goes away is not followed again at once, but later', () => {
+    const addresses = new ShardAddresses([A])
+    addresses.follow(to(B), 0)
+    addresses.settle()
+    addresses.learn(told([C]))
+    addresses.leave(0)
+    expect([addresses.current.url, addresses.asksToStay]).toEqual([C, false])
+    expect([addresses.follow(to(B), 10), addresses.current.url, addresses.asksToStay]).toEqual([false, C, true])
+    addresses.settle()
+    expect(addresses.follow(to(B), LATER)).toBe(true)
+  })
+
+  test('that names the next and so on is followed three times', () => {
+    const addresses = new ShardAddresses([A])
+    expect([B, C, B, C].map((url) => addresses.follow(to(url), 0))).toEqual([true, true, true, false])
+    expect([addresses.current.url, addresses.asksToStay]).toEqual([B, true])
+  })
+
+  test.each([
+    ['the very place', A],
+    ['no address', 'wss//b'],
+    ['another scheme', 'https://b.example'],
+    ['a password', 'wss://me:secret@b.example'],
+    ['a query', 'wss://b.example?x'],
+    ['one without encryption', 'ws://b.example'],
+  ])('that is %s is not followed', (_, url) => {
+    const addresses = new ShardAddresses([A])
+    expect(addresses.follow(to(url), 0)).toBe(false)
+    addresses.learn(told([url]))
+    expect([addresses.current.url, addresses.hasOther(0)]).toEqual([A, false])
+  })
+
+  test('without encryption is for those who came without', () => {
+    expect(new ShardAddresses(['ws://127.0.0.1:1']).follow(to('ws://127.0.0.1:2'), 0)).toBe(true)
+  })
+})
+
+test('shards that were told of come before the addresses that were given', () => {
+  const addresses = new ShardAddresses([A, 'wss://d.example'])
+  addresses.learn(told([B, C]))
+  addresses.next(0)
+  expect(addresses.current).toMatchObject({ url: B, from: 'told' })
+})
+
+test('a shard that served earlier is dialled when the one that serves now names no other', () => {
+  const addresses = new ShardAddresses([A])
+  addresses.follow(to(B), 0)
+  addresses.settle()
+  addresses.learn(told([A]))
+  addresses.next(0)
+  addresses.settle() // A is alone by now, and says nothing of others
+  expect(addresses.hasOther(LATER)).toBe(true)
+  expect([addresses.next(LATER), addresses.current.url]).toEqual([true, B])
+})
+
+describe('after a move to another cell', () => {
+  const OLD = 'wss://north.example'
+  const NEW = 'wss://south.example'
+
+  function moved(cell: string[] = []): ShardAddresses {
+    const addresses = new ShardAddresses([OLD])
+    addresses.follow(to(NEW), 0)
+    addresses.settle()
+    addresses.learn(told([], cell))
+    return addresses
+  }
+
+  /** Every address that is dialled in one turn through all of them, with nobody there. */
+  function dialled(addresses: ShardAddresses): string[] {
+    const urls = [addresses.current.url]
+    while (addresses.next(0)) urls.push(addresses.current.url)
+    return urls
+  }
+
+  test('the broker that served is dialled again when the addresses given are gone', () => {
+    const addresses = moved()
+    expect(addresses.known).toEqual({ cell: [], home: NEW })
+    expect(dialled(addresses)).toEqual([NEW, OLD])
+    expect(dialled(addresses)).toEqual([OLD, NEW])
+  })
+
+  test('what the cell announces is dialled first, and named in invites', () => {
+    const addresses = moved(['wss://south-2.example', NEW])
+    expect(addresses.known).toEqual({ cell: ['wss://south-2.example', NEW], home: NEW })
+    expect(addresses.publicUrl).toBe('wss://south-2.example')
+    expect(dialled(addresses)).toEqual([NEW, 'wss://south-2.example', OLD])
+    expect(addresses.current).toMatchObject({ url: 'wss://south-2.example', from: 'cell' })
+  })
+
+  test.each([
+    ['its cell', { cell: [NEW], home: null }, [NEW, OLD]],
+    ['the broker that served last', { cell: [], home: NEW }, [OLD, NEW]],
+  ])('the next life knows %s', (_, known, urls) => {
+    expect(dialled(new ShardAddresses([OLD], known))).toEqual(urls)
+  })
+
+  test('a mesh that moves back is found at the addresses given, and the other cell is forgotten', () => {
+    const addresses = moved([NEW])
+    addresses.next(0)
+    expect(addresses.current.url).toBe(OLD)
+    expect(addresses.settle()).toBe(true)
+    expect(addresses.learn(told([], ['wss://north-2.example']))).toBe(false)
+    expect(addresses.known).toEqual({ cell: [], home: null })
+    expect(dialled(addresses)).toEqual([OLD, 'wss://north-2.example'])
+  })
+
+  test('only news is told, and an address that is not encrypted is none', () => {
+    const addresses = moved([NEW])
+    expect(addresses.settle()).toBe(true)
+    expect(addresses.settle()).toBe(false)
+    expect(addresses.learn(told([C], [NEW]))).toBe(false)
+    expect(addresses.learn(told([C], []))).toBe(false)
+    expect(addresses.learn(told([], ['ws://south.example']))).toBe(false)
+    expect(new ShardAddresses([OLD], { cell: ['ws://south.example'], home: 'ws://x.example' }).known).toEqual({
+      cell: [],
+      home: null,
+    })
+  })
+})

@@ -1,0 +1,196 @@
+/**
+ * Where a peer dials next: the addresses its application gave, the home that a shard named, and the shards it was told of
+ * for the time when that one is gone. None of them is trusted for being named: whoever answers proves the pinned key.
+ *
+ * A mesh may move to another cell, and the old one may be gone later. So the addresses that the new cell announces, and the
+ * broker that served last, outlive the session, and with a store the process. No certificate does: a shard with a key of its
+ * own shows a fresh one before its greeting.
+ */
+import { isDialable, normalizeAuthority } from '@sealpost/identity'
+import type { FrameOf } from '@sealpost/protocol'
+import type { Millis } from '@sealpost/std'
+
+export interface ShardAddress {
+  /** As it is dialled, but for the path. */
+  readonly url: string
+  /** As both sides sign it. */
+  readonly authority: string
+  /** `given` by the application, announced by the `cell`, `told` by a shard for later, or the `home` that one sent us to. */
+  readonly from: 'given' | 'cell' | 'told' | 'home'
+  /** Of its key, as whoever sent us there has it. */
+  readonly certificate: Uint8Array | null
+}
+
+/** What sessions have taught about where the mesh is served. */
+export interface KnownAddresses {
+  /**
+   * The public addresses of its cell, if that does not serve at the application's addresses: empty with a single cell. They are
+   * dialled first.
+   */
+  readonly cell: readonly string[]
+  /** The broker that served this peer last, if that is none of the above. It is dialled when no other one answers. */
+  readonly home: string | null
+}
+
+const NOTHING_KNOWN: KnownAddresses = { cell: [], home: null }
+
+/** From one shard to the next in a row; more would be shards that don't agree. */
+const HOPS_MAX = 3
+/** Of those that served us. */
+const SERVED_MAX = 4
+/** Who did not answer is not asked again by somebody else's word for so long. */
+const DOWN_FOR_MS: Millis = 10_000
+
+export class ShardAddresses {
+  readonly #given: readonly ShardAddress[]
+  #cell: readonly ShardAddress[] = []
+  #told: readonly ShardAddress[] = []
+  #home: ShardAddress | null = null
+  /** Those that served us in this life, the last one first: a shard that is alone when our session begins names no other. */
+  #served: readonly ShardAddress[] = []
+  #dialled: ShardAddress
+  /** Who sent us to the home that is dialled now. */
+  #sender: ShardAddress | null = null
+  /** Who served us last: others would send us there. */
+  #servedBy: string | null = null
+  #hops = 0
+  readonly #downUntilMs = new Map<string, Millis>()
+  /** The next shard is asked to serve us itself: the home of our mesh can't be reached. */
+  asksToStay = false
+
+  /** At least one. @throws OperatingError `authority_malformed` */
+  constructor(urls: readonly string[], { cell, home }: KnownAddresses = NOTHING_KNOWN) {
+    this.#given = urls.map((url) => addressOf(url, 'given'))
+    this.#cell = this.#fit(cell, 'cell')
+    this.#home = home !== null && this.#isFit(home) ? addressOf(home, 'home') : null
+    this.#dialled = this.#first
+  }
+
+  get known(): KnownAddresses {
+    return { cell: this.#cell.map(({ url }) => url), home: this.#home?.url ?? null }
+  }
+
+  /** For invites: where others find the mesh. */
+  get publicUrl(): string {
+    return this.#first.url
+  }
+
+  get current(): ShardAddress {
+    return this.#dialled
+  }
+
+  /** Others that may be tried now. */
+  hasOther(nowMs: Millis): boolean {
+    return this.#others(nowMs).length > 0
+  }
+
+  /** A shard that has proven itself says where our mesh is at home. False: we can't, and ask that shard to serve us. */
+  follow({ url, certificate }: Pick<FrameOf<'moved'>, 'url' | 'certificate'>, nowMs: Millis): boolean {
+    const home = this.#isFit(url) ? addressOf(url, 'home', certificate) : null
+    const isLoop = this.#hops >= HOPS_MAX || home?.authority === this.#dialled.authority
+    if (!home || isLoop || this.#isDown(home, nowMs)) {
+      this.asksToStay = true
+      return false
+    }
+    this.#hops += 1
+    this.#sender = this.#dialled
+    this.#dialled = home
+    this.asksToStay = false
+    return true
+  }
+
+  /**
+   * Shards that could serve us if the one that does were gone, the best first, and the addresses of the cell.
+   * @returns whether `known` has changed
+   */
+  learn({ urls, cell }: Pick<FrameOf<'shards'>, 'urls' | 'cell'>): boolean {
+    const announced = this.#fit(cell, 'cell')
+    const isMoved = !this.#isGiven(this.#dialled)
+    this.#told = isMoved ? this.#fit(urls, 'told') : [...this.#fit(urls, 'told'), ...announced]
+    if (!isMoved || announced.length === 0 || isSame(announced, this.#cell)) return false
+    this.#cell = announced
+    return true
+  }
+
+  /** The one that was dialled goes away, which the others know. Answers as `turn`. */
+  leave(nowMs: Millis): boolean {
+    this.#servedBy = null
+    return this.next(nowMs)
+  }
+
+  /**
+   * The one that was dialled does not answer. Answers whether another one is dialled next; if not, all were tried, and it
+   * begins anew with the first.
+   */
+  next(nowMs: Millis): boolean {
+    const { authority } = this.#dialled
+    this.#downUntilMs.set(authority, nowMs + DOWN_FOR_MS)
+    this.#hops = 0
+    const sender = this.#sender
+    this.#sender = null
+    const next = sender && !this.#isDown(sender, nowMs) ? sender : this.#others(nowMs)[0]
+    // Whom we ask first after a crash does not know of it yet, and would send us back: each peer would come twice.
+    this.asksToStay = next !== undefined && (next === sender || authority === this.#servedBy)
+    if (!next) this.#downUntilMs.clear()
+    this.#dialled = next ?? this.#first
+    return next !== undefined
+  }
+
+  /**
+   * A session began here: what led to it is over. At an address of the application's own nothing else needs to be known.
+   * @returns whether `known` has changed
+   */
+  settle(): boolean {
+    const dialled = this.#dialled
+    const { known } = this
+    this.#servedBy = dialled.authority
+    this.#hops = 0
+    this.#sender = null
+    this.asksToStay = false
+    const others = this.#served.filter(({ authority }) => authority !== dialled.authority)
+    this.#served = [{ ...dialled, from: 'told' as const, certificate: null }, ...others].slice(0, SERVED_MAX)
+    if (this.#isGiven(dialled)) this.#cell = []
+    this.#home = this.#isPublic(dialled) ? null : { ...dialled, from: 'home', certificate: null }
+    return this.#cell.length !== known.cell.length || (this.#home?.url ?? null) !== known.home
+  }
+
+  #isGiven({ authority }: ShardAddress): boolean {
+    return this.#given.some((own) => own.authority === authority)
+  }
+
+  #isPublic(address: ShardAddress): boolean {
+    return this.#isGiven(address) || this.#cell.some(({ authority }) => authority === address.authority)
+  }
+
+  get #first(): ShardAddress {
+    return this.#cell[0] ?? this.#given[0]!
+  }
+
+  #others(nowMs: Millis): ShardAddress[] {
+    const { authority } = this.#dialled
+    const home = this.#home ? [this.#home] : []
+    return [...this.#told, ...this.#cell, ...this.#given, ...home, ...this.#served].filter(
+      (other) => other.authority !== authority && !this.#isDown(other, nowMs),
+    )
+  }
+
+  #isDown({ authority }: ShardAddress, nowMs: Millis): boolean {
+    return nowMs < (this.#downUntilMs.get(authority) ?? 0)
+  }
+
+  #fit(urls: readonly string[], from: ShardAddress['from']): ShardAddress[] {
+    return urls.filter((url) => this.#isFit(url)).map((url) => addressOf(url, from))
+  }
+
+  /** A shard sends nobody from an encrypted connection to one that is not. */
+  #isFit(url: string): boolean {
+    return isDialable(url) && (url.startsWith('wss:') || this.#given.some((own) => /^(ws|http):/i.test(own.url)))
+  }
+}
+
+function addressOf(url: string, from: ShardAddress['from'], certificate?: Uint8Array): ShardAddress {
+  return { url, authority: normalizeAuthority(url), from, certificate: certificate?.length ? certificate : null }
+}
+
+const isSame = (some: readonly ShardAddress[], others: readonly ShardAddress[]): boolean =>
+  some.length === others.length && some.every(({ url }, i) => url === others[i]!.url)

@@ -1,0 +1,447 @@
+/**
+ * The life of a peer's connection: dialling, the signed handshake, liveness, and coming back. Pure and synchronous; it
+ * hands frames of a live session to its owner.
+ *
+ * The handshake (security model 3.3): the broker greets with a nonce, we sign, the broker proves itself. Nothing is sent
+ * or believed before its proof was checked against the pinned key, whatever key the greeting claims.
+ */
+import type { Transcript } from '@sealpost/identity'
+import {
+  type FrameOf,
+  PROTOCOL_VERSIONS,
+  type RefusalCode,
+  refusal,
+  refusals,
+  type ServerFrame,
+} from '@sealpost/protocol'
+import type { Millis } from '@sealpost/std'
+import { refusedBy, type SealpostCode, SealpostError } from '../errors.ts'
+import type { ConnectionTarget, CryptoPort, PeerEffects } from '../ports.ts'
+import { type KnownAddresses, ShardAddresses } from './addresses.ts'
+import { backoffMs, HINT_MAX_MS, putOffMs } from './backoff.ts'
+import { TLS_FAILED } from './certificate.ts'
+import { Liveness } from './liveness.ts'
+import { judgeKey, type ShardRefusal } from './shard-keys.ts'
+
+export type ConnectionState =
+  /** Before `start`. */
+  | { readonly name: 'idle' }
+  | { readonly name: 'waiting'; readonly dialAtMs: Millis }
+  | { readonly name: 'connecting'; readonly deadlineMs: Millis; readonly sessionByMs: Millis }
+  | { readonly name: 'greeting'; readonly deadlineMs: Millis; readonly sessionByMs: Millis }
+  | {
+      readonly name: 'proving'
+      readonly deadlineMs: Millis
+      readonly transcript: Transcript
+      readonly signature: Uint8Array
+    }
+  | {
+      readonly name: 'live'
+      readonly welcome: FrameOf<'welcome'>
+      readonly sinceMs: Millis
+      /** The broker goes away; by then we leave ourselves. */
+      leaveAtMs: Millis
+    }
+  | { readonly name: 'closed'; readonly error: SealpostError | null }
+
+export interface ConnectionPorts {
+  readonly effects: Pick<PeerEffects, 'dial' | 'closeSocket' | 'transmit' | 'emit'>
+  readonly crypto: Pick<CryptoPort, 'signAuth' | 'isBrokerProof' | 'checkCertificate' | 'newNonce'>
+  readonly random: () => number
+  /** Whether the broker owes an answer to what was sent in this session. */
+  readonly isOwed: () => boolean
+  /** A session began. */
+  readonly live: (welcome: FrameOf<'welcome'>) => void
+  /** Where the mesh is served is known better than before. */
+  readonly learned: (known: KnownAddresses) => void
+  /** The session, or the attempt at one, is over; another follows after `retryInMs`. */
+  readonly lost: (code: SealpostCode | 'connection_lost', retryInMs: Millis) => void
+  /** For good; `null`: we closed it ourselves. */
+  readonly ended: (error: SealpostError | null) => void
+}
+
+/** From the dial to `welcome`. */
+const SESSION_WITHIN_MS = 20_000
+/** From the dial to the greeting, where there is another shard to try. A broker greets without asking its database. */
+const GREETED_WITHIN_MS = 5_000
+/** A broker refuses a handshake that takes longer than it allows: later than this, it does not run. */
+const REFUSED_WITHIN_MS = 2_000
+/** After `goaway` the broker ends the session itself, once it has answered what it took. */
+const LEAVE_AFTER_MS = 10_000
+/** A broker that still works on a handshake after this long has given it up. */
+const STALE_HANDSHAKE_MS = 30_000
+/** A session that lived this long shows that dialling works; shorter ones go on counting as failures. */
+const STEADY_AFTER_MS = 5_000
+
+export class BrokerConnection {
+  state: ConnectionState = { name: 'idle' }
+  /** Of the current dial, or the last one. */
+  dialNo = 0
+  readonly #ports: ConnectionPorts
+  readonly #place: ConnectionTarget
+  readonly #addresses: ShardAddresses
+  readonly #liveness = new Liveness()
+  readonly #credit: number
+  /** In a row, without a word of the broker's on when to come again. */
+  #failures = 0
+  /** In a row, with one: they don't add to an outage, nor it to them. */
+  #putOffs = 0
+  /** What the broker asked us to wait; 0 for nothing. */
+  #hintMs: Millis = 0
+  /** Handshakes that were signed and lost without an answer, and when. */
+  #unanswered: Millis[] = []
+  #pingNo = 0
+  #awaitedPong: { readonly ref: number; readonly answered: () => void } | null = null
+  /** What came before the greeting of the current dial. */
+  #certificate: Uint8Array | null = null
+
+  constructor(ports: ConnectionPorts, place: ConnectionTarget, credit: number) {
+    this.#ports = ports
+    this.#place = place
+    this.#addresses = new ShardAddresses(place.urls, place.known)
+    this.#credit = credit
+  }
+
+  start(nowMs: Millis): void {
+    if (this.state.name === 'idle') this.#dial(nowMs)
+  }
+
+  opened(dialNo: number): void {
+    if (dialNo !== this.dialNo || this.state.name !== 'connecting') return
+    const { deadlineMs, sessionByMs } = this.state
+    this.state = { name: 'greeting', deadlineMs, sessionByMs }
+  }
+
+  /** Answers the frame if it is one for the live session. */
+  received(dialNo: number, frame: ServerFrame, nowMs: Millis): ServerFrame | null {
+    if (dialNo !== this.dialNo) return null
+    const { state } = this
+    switch (state.name) {
+      case 'idle':
+      case 'waiting':
+      case 'closed':
+        return null
+      case 'live':
+        this.#liveness.heard(nowMs)
+        return this.#receivedLive(state, frame, nowMs)
+      case 'greeting':
+      case 'proving':
+      case 'connecting':
+        this.#receivedEarly(state, frame, nowMs)
+        return null
+    }
+  }
+
+  /** What came was no frame of this protocol. */
+  malformed(dialNo: number, nowMs: Millis): void {
+    if (dialNo === this.dialNo && this.#isDialled()) this.#drop('frame_malformed', nowMs)
+  }
+
+  /** The socket is gone. `closeNumber` is the WebSocket's close code. */
+  closed(dialNo: number, closeNumber: number, nowMs: Millis): void {
+    if (dialNo !== this.dialNo || !this.#isDialled()) return
+    if (closeNumber === TLS_FAILED) return this.#lose('certificate_untrusted', nowMs)
+    const code = codeOfClose(closeNumber)
+    if (code && this.#isFinal(code, nowMs)) this.#end(refusedBy(code))
+    else this.#lose(code ?? 'connection_lost', nowMs)
+  }
+
+  /** Frames of the live session were handed to the socket. */
+  sent(nowMs: Millis): void {
+    this.#liveness.sent(nowMs)
+  }
+
+  tick(nowMs: Millis): void {
+    const { state } = this
+    switch (state.name) {
+      case 'waiting':
+        if (nowMs >= state.dialAtMs) this.#dial(nowMs)
+        return
+      case 'connecting':
+      case 'greeting':
+      case 'proving':
+        if (nowMs >= state.deadlineMs) this.#drop('connection_lost', nowMs)
+        return
+      case 'live':
+        return this.#watch(state, nowMs)
+      case 'idle':
+      case 'closed':
+        return
+    }
+  }
+
+  get wakeAtMs(): Millis {
+    const { state } = this
+    switch (state.name) {
+      case 'waiting':
+        return state.dialAtMs
+      case 'connecting':
+      case 'greeting':
+      case 'proving':
+        return state.deadlineMs
+      case 'live':
+        return Math.min(this.#liveness.wakeAtMs(this.#ports.isOwed()), state.leaveAtMs)
+      case 'idle':
+      case 'closed':
+        break
+    }
+    return Infinity
+  }
+
+  /** For invites: where others find the mesh. */
+  get publicUrl(): string {
+    return this.#addresses.publicUrl
+  }
+
+  close(): void {
+    this.#end(null)
+  }
+
+  /** For good, for a reason of this peer's own. */
+  fail(error: SealpostError): void {
+    this.#end(error)
+  }
+
+  #dial(nowMs: Millis): void {
+    this.dialNo += 1
+    this.#hintMs = 0
+    this.#certificate = this.#addresses.current.certificate
+    const greetedWithinMs = this.#addresses.hasOther(nowMs) ? GREETED_WITHIN_MS : SESSION_WITHIN_MS
+    this.state = { name: 'connecting', deadlineMs: nowMs + greetedWithinMs, sessionByMs: nowMs + SESSION_WITHIN_MS }
+    this.#ports.effects.dial(this.dialNo, this.#addresses.current.url)
+  }
+
+  #receivedEarly(state: Extract<ConnectionState, { deadlineMs: Millis }>, frame: ServerFrame, nowMs: Millis): void {
+    if (frame.type === 'refused') return this.#refused(frame, nowMs)
+    if (frame.type === 'hello' && state.name !== 'proving') return this.#greeted(frame, state.sessionByMs, nowMs)
+    if (frame.type === 'certificate' && state.name !== 'proving') {
+      this.#certificate = frame.certificate
+      return
+    }
+    if (frame.type === 'welcome' && state.name === 'proving') return this.#welcomed(frame, state, nowMs)
+    if (frame.type === 'moved' && state.name === 'proving') return this.#moved(frame, state, nowMs)
+    this.#drop('frame_unexpected', nowMs)
+  }
+
+  #greeted(hello: FrameOf<'hello'>, sessionByMs: Millis, nowMs: Millis): void {
+    const { brokerKey: pinned, meshId, peerKey } = this.#place
+    const { asksToStay, current } = this.#addresses
+    const capabilities = asksToStay ? ['home_unreachable'] : []
+    const { brokerKey } = hello
+    const claim = { pinned, brokerKey, authority: current.authority, certificate: this.#certificate, nowMs }
+    const verdict = judgeKey(claim, this.#ports.crypto.checkCertificate)
+    if (verdict !== 'ok') return this.#mistrust(verdict, nowMs)
+    const version = PROTOCOL_VERSIONS.find((own) => hello.versions.includes(own))
+    if (version === undefined) return this.#end(refusedBy('version_unsupported'))
+    const transcript: Transcript = {
+      version,
+      versionsOffered: hello.versions,
+      authority: current.authority,
+      brokerKey,
+      meshId,
+      peerKey,
+      serverNonce: hello.nonce,
+      clientNonce: this.#ports.crypto.newNonce(),
+      connectionId: hello.connectionId,
+      issuedAtMs: hello.issuedAtMs,
+      capabilities,
+    }
+    const signature = this.#ports.crypto.signAuth(transcript)
+    const deadlineMs = Math.min(sessionByMs, nowMs + hello.authWithinMs + REFUSED_WITHIN_MS)
+    this.state = { name: 'proving', deadlineMs, transcript, signature }
+    const { clientNonce } = transcript
+    this.#ports.effects.transmit({
+      type: 'auth',
+      version,
+      meshId,
+      peerKey,
+      clientNonce,
+      capabilities,
+      signature,
+      credit: this.#credit,
+    })
+  }
+
+  #welcomed(
+    welcome: FrameOf<'welcome'>,
+    { transcript, signature }: Extract<ConnectionState, { name: 'proving' }>,
+    nowMs: Millis,
+  ): void {
+    if (!this.#ports.crypto.isBrokerProof(transcript, signature, welcome.proof))
+      return this.#mistrust('proof_forged', nowMs)
+    const hasLearned = this.#addresses.settle()
+    this.#liveness.begin(welcome.heartbeatMs, nowMs)
+    this.state = { name: 'live', welcome, sinceMs: nowMs, leaveAtMs: Infinity }
+    this.#ports.live(welcome)
+    if (hasLearned) this.#ports.learned(this.#addresses.known)
+  }
+
+  /** Another shard is the home of our mesh. Who sends us there has proven itself; who answers there does so, too. */
+  #moved(
+    { url, certificate, proof }: FrameOf<'moved'>,
+    { transcript, signature }: Extract<ConnectionState, { name: 'proving' }>,
+    nowMs: Millis,
+  ): void {
+    if (!this.#ports.crypto.isBrokerProof(transcript, signature, proof)) return this.#mistrust('proof_forged', nowMs)
+    if (this.#addresses.asksToStay) return this.#drop('moved', nowMs)
+    const isFollowed = this.#addresses.follow({ url, certificate }, nowMs)
+    this.#ports.effects.emit({ type: isFollowed ? 'moved' : 'home_unreachable', url })
+    this.#ports.effects.closeSocket(this.dialNo)
+    this.#dial(nowMs)
+  }
+
+  #receivedLive(
+    state: Extract<ConnectionState, { name: 'live' }>,
+    frame: ServerFrame,
+    nowMs: Millis,
+  ): ServerFrame | null {
+    switch (frame.type) {
+      case 'pong':
+        if (frame.ref === this.#awaitedPong?.ref) this.#awaitedPong.answered()
+        return null
+      case 'refused':
+        this.#refused(frame, nowMs)
+        return null
+      case 'goaway':
+        this.#hintMs = frame.retryAfterMs
+        state.leaveAtMs = Math.min(state.leaveAtMs, nowMs + LEAVE_AFTER_MS)
+        return frame
+      case 'shards':
+        if (this.#addresses.learn(frame)) this.#ports.learned(this.#addresses.known)
+        return null
+      case 'hello':
+      case 'welcome':
+      case 'certificate':
+      case 'moved':
+        this.#drop('frame_unexpected', nowMs)
+        return null
+      default:
+        return frame
+    }
+  }
+
+  #refused({ code, retryAfterMs }: FrameOf<'refused'>, nowMs: Millis): void {
+    this.#hintMs = retryAfterMs
+    if (this.#isFinal(code, nowMs)) return this.#end(refusedBy(code))
+    this.#drop(code, nowMs)
+  }
+
+  /** A shard that has proven nothing must not be able to end us; who sent us there says it, too, if it is so. */
+  #isFinal(code: RefusalCode, nowMs: Millis): boolean {
+    if (code === 'superseded' && this.#mayBeOwnHandshake(nowMs)) return false
+    const { from } = this.#addresses.current
+    const isBelieved = this.state.name === 'live' || from === 'given' || from === 'cell'
+    return isBelieved && !refusal(code).isRetryable
+  }
+
+  /**
+   * Whether the newer session may be this peer's own: a shard that was slow opened it for a connection that is gone. Each
+   * handshake excuses one `superseded`, so that two devices with one key don't end each other again and again.
+   */
+  #mayBeOwnHandshake(nowMs: Millis): boolean {
+    this.#unanswered = this.#unanswered.filter((atMs) => nowMs - atMs < STALE_HANDSHAKE_MS)
+    return this.#unanswered.shift() !== undefined
+  }
+
+  #watch(state: Extract<ConnectionState, { name: 'live' }>, nowMs: Millis): void {
+    if (nowMs >= state.leaveAtMs) return this.#drop('restarting', nowMs)
+    const verdict = this.#liveness.look(nowMs, this.#ports.isOwed())
+    if (verdict === 'gone') return this.#drop('heartbeat_missed', nowMs)
+    if (verdict === 'alive') return
+    this.ping()
+  }
+
+  /** The broker answers when all that this session settled before is committed, or after 2 s. */
+  ping(answered?: () => void): void {
+    this.#pingNo = (this.#pingNo + 1) >>> 0
+    if (answered) this.#awaitedPong = { ref: this.#pingNo, answered }
+    this.#ports.effects.transmit({ type: 'ping', ref: this.#pingNo })
+  }
+
+  /** One of those that the application named is the end; of any other shard there are others. */
+  #mistrust(reason: ShardRefusal, nowMs: Millis): void {
+    const { url, from } = this.#addresses.current
+    if (from === 'given') return this.#end(wrongBroker())
+    this.#ports.effects.emit({ type: 'shard_refused', url, reason })
+    this.#drop('wrong_broker', nowMs)
+  }
+
+  /** Ends the socket ourselves and comes back later. */
+  #drop(code: SealpostCode | 'connection_lost', nowMs: Millis): void {
+    this.#ports.effects.closeSocket(this.dialNo)
+    this.#lose(code, nowMs)
+  }
+
+  #lose(code: SealpostCode | 'connection_lost', nowMs: Millis): void {
+    const { state } = this
+    if (state.name === 'proving' && !isRefusal(code)) this.#unanswered.push(nowMs)
+    const isSteady = state.name === 'live' && nowMs - state.sinceMs >= STEADY_AFTER_MS
+    if (isSteady) {
+      this.#failures = 0
+      this.#putOffs = 0
+    }
+    const isSentOn = code === 'moved' && isSteady
+    // A mesh of another cell can't stay here: whoever can't be served is told anew where to go.
+    if (code === 'try_later') this.#addresses.asksToStay = false
+    const isTurned = isAway(state, code) && this.#turn(code, nowMs)
+    const retryInMs = isSentOn ? 0 : isTurned ? this.#drawTurn(code) : this.#drawRetry()
+    this.state = { name: 'waiting', dialAtMs: nowMs + retryInMs }
+    this.#ports.lost(code, retryInMs)
+  }
+
+  /** To another shard, if one is left; it is told why. */
+  #turn(code: SealpostCode | 'connection_lost', nowMs: Millis): boolean {
+    const { url, from } = this.#addresses.current
+    const isTurned = code === 'restarting' ? this.#addresses.leave(nowMs) : this.#addresses.next(nowMs)
+    if (isTurned && from === 'home') this.#ports.effects.emit({ type: 'home_unreachable', url })
+    return isTurned
+  }
+
+  /** One that was not asked yet has put nobody off. Only those who come together are to come apart: who stops did that. */
+  #drawTurn(code: SealpostCode | 'connection_lost'): Millis {
+    const hintMs = Math.min(this.#hintMs, HINT_MAX_MS)
+    return code === 'restarting' && hintMs > 0 ? hintMs : hintMs + backoffMs(0, this.#ports.random)
+  }
+
+  /** All whom a broker puts off are told the same time: without a pause of their own they would come back as one. */
+  #drawRetry(): Millis {
+    const { random } = this.#ports
+    if (this.#hintMs === 0) return backoffMs(this.#failures++, random)
+    return Math.min(this.#hintMs, HINT_MAX_MS) + putOffMs(this.#putOffs++, random)
+  }
+
+  #end(error: SealpostError | null): void {
+    if (this.state.name === 'closed') return
+    if (this.#isDialled()) this.#ports.effects.closeSocket(this.dialNo)
+    this.state = { name: 'closed', error }
+    this.#ports.ended(error)
+  }
+
+  #isDialled(): boolean {
+    const { name } = this.state
+    return name !== 'idle' && name !== 'waiting' && name !== 'closed'
+  }
+}
+
+/** Asking the same shard again at once would not help. A session that broke may have been the network's doing. */
+const isAway = ({ name }: ConnectionState, code: SealpostCode | 'connection_lost'): boolean =>
+  code === 'restarting' || code === 'heartbeat_missed' || (name !== 'live' && !isPutOff(code))
+
+const isRefusal = (code: string): boolean => refusals.some((row) => row.code === code)
+const isPutOff = (code: string): boolean => refusals.some((row) => row.code === code && row.isRetryable)
+
+const byCloseNumber = new Map<number, RefusalCode>()
+for (const row of refusals) if (row.close && !byCloseNumber.has(row.close)) byCloseNumber.set(row.close, row.code)
+
+/** What a close code says when no `refused` frame came before it. */
+export function codeOfClose(closeNumber: number): RefusalCode | undefined {
+  return byCloseNumber.get(closeNumber)
+}
+
+export function wrongBroker(): SealpostError {
+  return new SealpostError('wrong_broker', 'Whoever answered does not hold the pinned key of this broker.')
+}
+
+/** Epochs grow with each session: a database that gives one again has lost the opening of the last one, and what followed it. */
+export const isRestoredSince = (last: FrameOf<'welcome'>, now: FrameOf<'welcome'>): boolean =>
+  last.incarnation !== now.incarnation || last.epoch >= now.epoch

@@ -1,0 +1,198 @@
+/**
+ * Joins a mesh with an invite, as a member or as a device of a member: `@sealpost/sdk/join`. Each call uses one connection of its
+ * own. Call `connect` afterwards.
+ */
+import {
+  bindBoxKey,
+  checkShardCertificate,
+  type DeviceInvite,
+  type Identity,
+  type Invite,
+  normalizeAuthority,
+  readDeviceInvite,
+  readInvite,
+  ready,
+  signEnrolment,
+  type Transcript,
+  verifyBroker,
+} from '@sealpost/identity'
+import { type Form, type FrameOf, PROTOCOL_VERSIONS } from '@sealpost/protocol'
+import { isChosenName, type MeshId, NAME_RULE, OperatingError, type PeerKey, tidyName } from '@sealpost/std'
+import { refusedBy, SealpostError } from '../errors.ts'
+import { BINDING_MS } from '../keys/key-rotation.ts'
+import { ShardAddresses } from './addresses.ts'
+import { wrongBroker } from './connection.ts'
+import { Dial } from './dial.ts'
+import { judgeKey } from './shard-keys.ts'
+import { platformWebSocket, socketUrl, type WebSocketConstructor } from './web-socket.ts'
+
+export interface JoinOptions {
+  /** The text of the invite. */
+  readonly invite: string
+  readonly identity: Identity
+  /** What people shall call this peer: 1 to 64 printable ASCII characters. Default: `peer-` and 8 digits of its key. */
+  readonly name?: string
+  readonly webSocket?: WebSocketConstructor
+  /** Default `binary`. */
+  readonly form?: Form
+}
+
+/** Everything `connect` needs beside the identity. */
+export interface Membership {
+  /** That of the invite, or where the mesh lives by now. */
+  readonly url: string
+  readonly brokerKey: PeerKey
+  readonly meshId: MeshId
+  /** The name it has from now on. */
+  readonly name: string
+}
+
+const JOIN_WITHIN_MS = 20_000
+
+/**
+ * Uses the invite. Said again with the same identity, after a lost answer, it is the same enrolment.
+ * @throws SealpostError `invite_malformed`, `name_malformed`, `wrong_broker`; from the broker `invite_refused` (expired,
+ *   revoked, used up, or not of this broker: one answer), `already_member`, `name_taken`, `revoked`; from this machine
+ *   `certificate_untrusted`; retryable `connection_lost`, `try_later`, `restarting`, `moved`
+ */
+export async function join(options: JoinOptions): Promise<Membership> {
+  await ready()
+  const { identity, form = 'binary', webSocket = platformWebSocket() } = options
+  const invite = parsed(options.invite, readInvite)
+  const name = chosenName(options.name ?? `peer-${identity.signing.publicKey.slice(0, 8)}`)
+  const enrolled = await enrolAt(invite, { identity, form, webSocket }, (transcript) =>
+    enrolFrame(invite, identity, { transcript, name }),
+  )
+  const { brokerKey, meshId } = invite
+  return { url: enrolled.url, brokerKey, meshId, name: enrolled.name }
+}
+
+export interface DeviceMembership extends Membership {
+  /** Whose device it is now. */
+  readonly user: PeerKey
+  readonly label: string
+}
+
+/**
+ * Uses the invite of a user, for a device with keys of its own. Said again with the same identity, after a lost answer,
+ * it is the same enrolment.
+ * @throws SealpostError `invite_malformed`, `wrong_broker`; from the broker `invite_refused` (expired, used, of a user
+ *   that is no member, or not of this broker: one answer), `too_many_devices`, `already_member`, `name_taken`, `revoked`;
+ *   retryable `connection_lost`, `try_later`, `restarting`, `moved`
+ */
+export async function joinAsDevice(options: Omit<JoinOptions, 'name'>): Promise<DeviceMembership> {
+  await ready()
+  const { identity, form = 'binary', webSocket = platformWebSocket() } = options
+  const invite = parsed(options.invite, readDeviceInvite)
+  const { url, brokerKey, voucher } = invite
+  const { meshId, user, label } = voucher
+  const enrolled = await enrolAt({ url, brokerKey, meshId }, { identity, form, webSocket }, (transcript) =>
+    enrolDeviceFrame(invite, identity, transcript),
+  )
+  return { url: enrolled.url, brokerKey, meshId, name: enrolled.name, user, label }
+}
+
+/** Who is dialled for an enrolment. */
+type Door = Pick<Invite, 'meshId' | 'brokerKey' | 'url'>
+
+/**
+ * At the door, or where it says that the mesh lives by now.
+ * @throws SealpostError `wrong_broker`, `moved` when it can't be followed, and as the broker refuses
+ */
+export async function enrolAt(
+  door: Door,
+  { identity, form, webSocket }: Required<Pick<JoinOptions, 'identity' | 'form' | 'webSocket'>>,
+  frameFor: (transcript: Transcript) => FrameOf<'enrol' | 'enrolDevice'>,
+): Promise<Pick<Membership, 'url' | 'name'>> {
+  const addresses = new ShardAddresses([door.url])
+  for (;;) {
+    const { url } = addresses.current
+    const dial = new Dial({ url: socketUrl(url), form, webSocket, withinMs: JOIN_WITHIN_MS })
+    try {
+      const transcript = await greetingOf(dial, { ...door, url }, identity)
+      const frame = frameFor(transcript)
+      dial.send(frame)
+      const answer = await dial.next('enrolled', 'moved')
+      if (!verifyBroker(transcript, frame.signature, answer.proof)) throw wrongBroker()
+      if (answer.type === 'enrolled') return { url, name: answer.name }
+      if (!addresses.follow(answer, Date.now())) throw refusedBy('moved')
+    } finally {
+      dial.close()
+    }
+  }
+}
+
+/** @throws SealpostError `invite_malformed` */
+function parsed<T>(text: string, read: (text: string) => T): T {
+  try {
+    return read(text)
+  } catch (error) {
+    if (!(error instanceof OperatingError)) throw error
+    throw new SealpostError('invite_malformed', error.message)
+  }
+}
+
+function chosenName(text: string): string {
+  const name = tidyName(text)
+  if (isChosenName(name)) return name
+  throw new SealpostError('name_malformed', `A name is ${NAME_RULE}.`)
+}
+
+interface Greeting {
+  readonly hello: FrameOf<'hello'>
+  readonly certificate: Uint8Array | null
+}
+
+/** What is signed with whoever greets. @throws SealpostError `wrong_broker`, `version_unsupported`, as `Dial.next` */
+async function greetingOf(dial: Dial, door: Door, identity: Identity): Promise<Transcript> {
+  const first = await dial.next('hello', 'certificate')
+  if (first.type === 'hello') return transcriptOf(door, identity, { hello: first, certificate: null })
+  return transcriptOf(door, identity, { hello: await dial.next('hello'), certificate: first.certificate })
+}
+
+function transcriptOf({ meshId, brokerKey: pinned, url }: Door, identity: Identity, { hello, certificate }: Greeting) {
+  const { brokerKey } = hello
+  const authority = normalizeAuthority(url)
+  const expected = { pinned, brokerKey, authority, certificate, nowMs: Date.now() }
+  if (judgeKey(expected, checkShardCertificate) !== 'ok') throw wrongBroker()
+  const version = PROTOCOL_VERSIONS.find((own) => hello.versions.includes(own))
+  if (version === undefined) throw refusedBy('version_unsupported')
+  return {
+    version,
+    versionsOffered: hello.versions,
+    authority,
+    brokerKey,
+    meshId,
+    peerKey: identity.signing.publicKey,
+    serverNonce: hello.nonce,
+    clientNonce: crypto.getRandomValues(new Uint8Array(32)),
+    connectionId: hello.connectionId,
+    issuedAtMs: hello.issuedAtMs,
+    capabilities: [],
+  }
+}
+
+function enrolFrame(
+  { bytes }: Invite,
+  identity: Identity,
+  { transcript, name }: { transcript: Transcript; name: string },
+): FrameOf<'enrol'> {
+  const { peerKey } = transcript
+  return { type: 'enrol', peerKey, invite: bytes, name, ...enrolment({ invite: bytes, name }, identity, transcript) }
+}
+
+function enrolDeviceFrame(invite: DeviceInvite, identity: Identity, transcript: Transcript): FrameOf<'enrolDevice'> {
+  const statement = invite.statement(identity.signing)
+  const { label: name } = invite.voucher
+  return { type: 'enrolDevice', statement, ...enrolment({ invite: statement, name }, identity, transcript) }
+}
+
+/** The fields of both enrolment frames: the first key binding, and a signature over all of it. */
+function enrolment(signed: { invite: Uint8Array; name: string }, identity: Identity, transcript: Transcript) {
+  const { version, clientNonce, meshId } = transcript
+  const { boxKey, boxEpoch, notAfterMs, signature } = bindBoxKey(identity, meshId, Date.now() + BINDING_MS)
+  return {
+    ...{ version, clientNonce, boxKey, boxEpoch, bindingNotAfterMs: notAfterMs, bindingSignature: signature },
+    signature: signEnrolment(identity.signing, transcript, { ...signed, bindingSignature: signature }),
+  }
+}

@@ -1,0 +1,495 @@
+/**
+ * A peer, all decisions and no waiting: connection, outbox, arrivals and key directory behind one synchronous surface.
+ * Frames, socket events and the passing of time come in as calls, commands go out through `PeerEffects`. It reads no
+ * clock and draws no random number of its own, so a simulator can drive it from a seed.
+ */
+import type { ClientFrame, FrameOf, ServerFrame } from '@sealpost/protocol'
+import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
+import type { KnownAddresses } from './connection/addresses.ts'
+import { BrokerConnection, type ConnectionState, isRestoredSince } from './connection/connection.ts'
+import { asStoreError, type SealpostCode, SealpostError } from './errors.ts'
+import { newCounters, type PeerEvent } from './events.ts'
+import { GroupClient } from './groups/group-client.ts'
+import type { GroupMessage } from './groups/group-message.ts'
+import type { Message } from './inbox/message.ts'
+import { Receiver } from './inbox/receiver.ts'
+import { type KeyEpochs, keptKeyEpochs } from './keys/key-epochs.ts'
+import { type KeyWaiter, PeerKeys } from './keys/peer-keys.ts'
+import type { OutgoingMessage } from './outbox/lane.ts'
+import { Outbox } from './outbox/outbox.ts'
+import { type Orphan, PersistentOutbox } from './outbox/persistent-outbox.ts'
+import { PoolClient } from './pools/pool-client.ts'
+import type { ConnectionTarget, CryptoPort, PeerEffects } from './ports.ts'
+import { EphemeralClient } from './presence/ephemeral.ts'
+import { PresenceClient, type PresenceEntry, type Status } from './presence/presence-client.ts'
+import {
+  type BrokerRequestOf,
+  BrokerRequests,
+  type BrokerRequestType,
+  type ReplyHandler,
+} from './requests/broker-requests.ts'
+import { type PeerRequest, PeerRequests } from './requests/peer-requests.ts'
+import type { OutboxRecord, StoreChange, StoreRecord } from './stores/store.ts'
+import { StoreWriter } from './stores/store-writer.ts'
+import { UserClient } from './users/user-client.ts'
+
+export interface PeerEngineOptions extends ConnectionTarget {
+  readonly nowMs: Millis
+  /** A number in [0, 1). */
+  readonly random: () => number
+  /** Unacknowledged envelopes at a time. Default 64. */
+  readonly window?: number
+  /** The same in bytes. Default 1 MiB. */
+  readonly windowBytes?: number
+  /** Messages that wait beyond the window. Default 100,000. */
+  readonly waitingMax?: number
+  /** Unsettled deliveries the broker may have pushed. Default 512. */
+  readonly credit?: number
+  /** Older messages are rejected. Default: 31 days without a store, Infinity with one. */
+  readonly maxAgeMs?: Millis
+  /** Default: nothing outlives this engine. */
+  readonly store?: EngineStore
+  /** Default: those of the store. */
+  readonly keyEpochs?: KeyEpochs
+}
+
+/** A store as the engine sees it: what was in it, and where changes go. */
+export interface EngineStore {
+  readonly records: readonly StoreRecord[]
+  /** Answer: `kept` or `keepFailed`. No further one is asked for before. */
+  write(changes: StoreChange[]): void
+}
+
+export class PeerEngine {
+  readonly #effects: PeerEffects
+  readonly connection: BrokerConnection
+  private readonly outbox: Outbox
+  /** Of the last session. */
+  #welcome: FrameOf<'welcome'> | null = null
+  private readonly arrivals: Receiver
+  readonly #keys: PeerKeys
+  readonly #questions = new BrokerRequests()
+  readonly #requests = new PeerRequests((peer) => this.users.statements.current(peer))
+  readonly #standing: PresenceClient
+  readonly #ephemeral: EphemeralClient
+  readonly groups: GroupClient
+  readonly users: UserClient
+  readonly pools: PoolClient
+  readonly keyEpochs: KeyEpochs
+  readonly #writer: StoreWriter | null
+  #storeError: SealpostError | null = null
+  #isEnding = false
+  #nowMs: Millis
+  readonly counters = newCounters()
+
+  constructor(effects: PeerEffects, crypto: CryptoPort, options: PeerEngineOptions) {
+    const { random, window = 64, windowBytes = 1024 * 1024, waitingMax = 100_000, credit = 512, maxAgeMs } = options
+    const { counters } = this
+    const emit = (event: PeerEvent) => effects.emit(event)
+    const requestBroker: PeerEngine['requestBroker'] = (question, handler) => this.requestBroker(question, handler)
+    this.#effects = effects
+    this.#nowMs = options.nowMs
+    this.users = new UserClient({
+      crypto,
+      self: options.peerKey,
+      emit,
+      ask: requestBroker,
+      enqueue: (post) => this.enqueue(post),
+    })
+    const { store } = options
+    const writer = store ? new StoreWriter((changes) => store.write(changes)) : null
+    this.#writer = writer
+    this.keyEpochs = options.keyEpochs ?? keptKeyEpochs(options.peerKey, writer, store?.records)
+    this.#keys = new PeerKeys({
+      crypto,
+      epochs: this.keyEpochs,
+      self: options.peerKey,
+      ownKeyMissing: (error) => this.#fail(error),
+      current: (peer) => this.users.statements.current(peer),
+      emit,
+      unlock: (peer) => this.#unlock(peer),
+      refuse: (peer, error) => this.#refuse(peer, error),
+      flushSoon: () => effects.flushSoon(),
+    })
+    const { opening, directory } = this.#keys
+    const keyOf = (peer: PeerKey, nowMs: Millis) => directory.find(peer, nowMs)
+    const keptPosts = writer && new PersistentOutbox(writer, options.nowMs)
+    const hasLeft = (message: GroupMessage, peer: PeerKey) => this.groups.hasLeft(message, peer)
+    const outboxLimits = { window, windowBytes, waitingMax }
+    this.outbox = new Outbox({ crypto, random, keyOf, counters, hasLeft, keptPosts }, outboxLimits)
+    const keeping = writer && store ? { writer, records: store.records } : undefined
+    const isAnswer = (message: Message) => this.#requests.take(message)
+    const enqueue = (reply: OutgoingMessage) => this.enqueue(reply)
+    this.groups = new GroupClient({
+      crypto: crypto.groups,
+      self: options.peerKey,
+      emit,
+      ask: requestBroker,
+      post: enqueue,
+      unlock: (sender) => this.arrivals.unlock(sender, this.#nowMs),
+      bodies: keptPosts?.bodies ?? null,
+      current: (peer) => this.users.statements.current(peer),
+    })
+    this.pools = new PoolClient({
+      ...{ crypto, counters, random },
+      emit,
+      ask: requestBroker,
+      lookup: (peer, waiter) => this.#keys.lookupCurrent(peer, waiter, (key, other) => this.lookup(key, other)),
+      flushSoon: () => effects.flushSoon(),
+    })
+    const { opening: groups } = this.groups
+    const { statements: users } = this.users
+    const worksForPools = () => this.pools.joins.isAny
+    this.arrivals = new Receiver(
+      { opening, groups, users, effects, counters, isAnswer, worksForPools, maxAgeMs, post: enqueue, credit },
+      keeping,
+    )
+    this.#ephemeral = new EphemeralClient({ crypto, keys: directory, opening, effects, counters })
+    this.#standing = new PresenceClient((entry) => effects.emit({ type: 'presence', ...entry }))
+    if (store) this.outbox.restore(store.records, (record, message) => this.#orphan(record, message))
+    this.connection = this.#connectionOf(crypto, options)
+  }
+
+  #connectionOf(crypto: CryptoPort, options: PeerEngineOptions): BrokerConnection {
+    const { random, credit = 512, store } = options
+    const isOwed = () =>
+      this.outbox.owedCount > 0 || this.pools.sender.pendingCount > 0 || this.#questions.isOpen || this.#keys.isOpen
+    const ports = {
+      ...{ effects: this.#effects, crypto, random, isOwed },
+      live: (welcome: FrameOf<'welcome'>) => this.#live(welcome),
+      learned: (known: KnownAddresses) => this.#learnedAddresses(known),
+      lost: (code: SealpostCode | 'connection_lost', retryInMs: Millis) => this.#lost(code, retryInMs),
+      ended: (error: SealpostError | null) => this.#ended(error),
+    }
+    const known = store?.records.find((record) => record.kind === 'addresses')
+    return new BrokerConnection(ports, { ...options, known }, credit)
+  }
+
+  get state(): ConnectionState {
+    return this.connection.state
+  }
+  /** Sends without an answer. */
+  get pendingCount(): number {
+    return this.outbox.pendingCount + this.pools.sender.pendingCount
+  }
+
+  /** Tells the time. Call it before the other methods; a clock that goes back stands still here. */
+  advance(nowMs: Millis): void {
+    if (nowMs > this.#nowMs) this.#nowMs = nowMs
+  }
+
+  start(): void {
+    this.groups.restore()
+    this.connection.start(this.#nowMs)
+  }
+
+  opened(dialNo: number): void {
+    this.connection.opened(dialNo)
+  }
+
+  received(dialNo: number, frame: ServerFrame): void {
+    const taken = this.connection.received(dialNo, frame, this.#nowMs)
+    if (taken) this.#receivedLive(taken)
+  }
+
+  /** What came could not be decoded. */
+  malformed(dialNo: number): void {
+    this.connection.malformed(dialNo, this.#nowMs)
+  }
+
+  closed(dialNo: number, closeNumber: number): void {
+    this.connection.closed(dialNo, closeNumber, this.#nowMs)
+  }
+
+  /** Call at `wakeAtMs`, or at any other time. */
+  tick(): void {
+    this.connection.tick(this.#nowMs)
+    this.outbox.expire(this.#nowMs)
+    this.pools.sender.expire(this.#nowMs)
+    this.#requests.expire(this.#nowMs)
+    this.arrivals.tick(this.#nowMs)
+    this.flush()
+  }
+
+  /** The next time at which something is due without a cause from outside; Infinity for never. */
+  get wakeAtMs(): Millis {
+    if (this.state.name === 'closed') return Infinity
+    const ownAtMs = Math.min(this.connection.wakeAtMs, this.outbox.wakeAtMs, this.#requests.wakeAtMs)
+    if (this.state.name !== 'live') return Math.min(ownAtMs, this.pools.sender.wakeAtMs)
+    return Math.min(
+      ownAtMs,
+      this.pools.wakeAtMs,
+      this.#keys.directory.wakeAtMs,
+      this.#questions.wakeAtMs,
+      this.arrivals.wakeAtMs,
+    )
+  }
+
+  /** Sends what there is to send. */
+  flush(): void {
+    if (this.state.name === 'live') this.#transmit()
+    this.#writer?.flush()
+  }
+
+  /** The store has kept what it was asked to. */
+  storeWritten(): void {
+    this.#writer!.written()
+    this.flush()
+  }
+
+  /** The store failed: nothing can be promised any more, so this peer ends. */
+  storeFailed(cause: unknown): void {
+    if (this.state.name === 'closed') return
+    this.#storeError = asStoreError(cause)
+    this.connection.close()
+  }
+
+  /** Nothing is asked of the store and nothing waits for it. */
+  get isStoreIdle(): boolean {
+    return this.#writer?.isIdle !== false
+  }
+
+  /** Takes no further posts, so that the store can come to rest before `close`. */
+  stopAccepting(): void {
+    this.#isEnding = true
+    this.flush()
+  }
+
+  #transmit(): void {
+    const nowMs = this.#nowMs
+    const count =
+      this.#say(this.arrivals.takeFrames(nowMs)) +
+      this.#say(this.#standing.takeFrames()) +
+      this.#say(this.#ephemeral.takeFrames()) +
+      this.#say(this.outbox.takeFrames(nowMs)) +
+      this.#say(this.pools.takeFrames(nowMs)) +
+      this.#say(this.#keys.directory.takeFrames(nowMs)) +
+      this.#say(this.#questions.takeFrames(nowMs))
+    if (count === 0) return
+    this.#say(this.arrivals.takeSettles())
+    this.connection.sent(nowMs)
+  }
+
+  #say(frames: readonly ClientFrame[]): number {
+    for (const frame of frames) this.#effects.transmit(frame)
+    return frames.length
+  }
+
+  /** Takes a message to be sent; one of its two answers is called, possibly at once when it is refused. */
+  enqueue(post: OutgoingMessage): void {
+    if (this.#isEnding || this.state.name === 'closed') return post.refused(this.#endError())
+    const to = this.users.statements.current(post.to)
+    this.outbox.post(to === post.to ? post : { ...post, to })
+    this.#effects.flushSoon()
+  }
+
+  /** Posts a message and waits for the answer of its recipient. */
+  requestPeer(request: PeerRequest): void {
+    this.enqueue(this.#requests.begin(request, this.#nowMs))
+  }
+
+  /** To whoever is there to hear it; answers the id by which `unheard` names it. @throws SealpostError `body_too_large` */
+  sendEphemeral(to: PeerKey, body: Uint8Array): EnvelopeId {
+    return this.#ephemeral.say(this.users.statements.current(to), body, this.#nowMs)
+  }
+
+  /** Said to the broker now and in each session from here on. */
+  setStatus(status: Status): void {
+    this.#standing.say(status)
+    this.#effects.flushSoon()
+  }
+
+  /** Whether to be told who is online. */
+  watchPresence(isWatching: boolean): void {
+    this.#standing.watch(isWatching)
+    this.#effects.flushSoon()
+  }
+
+  get presence(): ReadonlyMap<PeerKey, PresenceEntry> {
+    return this.#standing.presence
+  }
+
+  /** The application is at work on this message: its lease goes on for as long as that takes. */
+  holdLease(message: Message): void {
+    this.arrivals.hold(message)
+  }
+
+  /** Asks the broker what it answers with one frame; said again until it does. */
+  requestBroker<Type extends BrokerRequestType>(question: BrokerRequestOf<Type>, handler: ReplyHandler<Type>): void {
+    if (this.state.name === 'closed') return handler.refused(this.#endError())
+    this.#questions.send(question, handler)
+    this.#effects.flushSoon()
+  }
+
+  /** The peer's checked box key, from memory or from the broker's directory. */
+  lookup(peer: PeerKey, waiter: KeyWaiter): void {
+    if (this.state.name === 'closed') return waiter.refused(this.#endError())
+    this.#keys.lookup(peer, waiter, this.#nowMs)
+  }
+
+  /** Says what was settled, then ends everything. */
+  close(): void {
+    this.flushSettles()
+    this.connection.close()
+  }
+
+  #fail(error: SealpostError): void {
+    this.flushSettles()
+    this.connection.fail(error)
+  }
+
+  flushSettles(): void {
+    const { arrivals, state } = this
+    if (state.name === 'live') this.#say([...arrivals.takeFrames(this.#nowMs), ...arrivals.takeSettles()])
+  }
+
+  #receivedLive(frame: ServerFrame): void {
+    switch (frame.type) {
+      case 'ack':
+        this.outbox.acked(frame.items, this.#nowMs)
+        this.pools.received(frame, this.#nowMs)
+        if (this.outbox.isHeldUp || this.pools.sender.pendingCount > 0) this.#effects.flushSoon()
+        return
+      case 'nack':
+        this.outbox.nacked(frame.items, this.#nowMs)
+        this.pools.received(frame, this.#nowMs)
+        return this.#effects.flushSoon()
+      case 'push':
+        return this.arrivals.pushed(frame.deliveries, this.#nowMs)
+      case 'pushWith':
+      case 'pushBody':
+        return this.arrivals.pushedWith(frame.deliveries, this.#nowMs)
+      case 'receipts':
+        return this.arrivals.receipted(frame.items)
+      case 'recovered':
+        return this.#recovered(frame)
+      case 'whispered':
+        return this.#ephemeral.heard(frame.items, this.#nowMs)
+      case 'unheard':
+        return this.#ephemeral.unheard(frame.items)
+      case 'presence':
+        return this.#standing.told(frame)
+      case 'directory':
+        return this.#keys.directory.answered(frame, this.#nowMs)
+      case 'keyHistory':
+        return this.#keys.directory.historyAnswered(frame, this.#nowMs)
+      case 'rebound':
+        return this.#keys.rebound(frame)
+      case 'roster':
+      case 'revoked':
+      case 'consented':
+      case 'bound':
+      case 'groupSet':
+      case 'deviceRemoved':
+      case 'succeeded':
+        return this.#questions.replied(frame)
+      case 'poolJoined':
+        return this.pools.received(frame, this.#nowMs)
+      case 'groupList':
+        return frame.ref === 0 ? this.groups.told(frame) : this.#questions.replied(frame)
+      case 'deviceList':
+        this.users.statements.devicesPushed(frame)
+        return frame.ref === 0 ? undefined : this.#questions.replied(frame)
+      case 'successions':
+        return this.users.statements.rotationsPushed(frame)
+      case 'goaway':
+        return this.outbox.leaving()
+      default:
+        return
+    }
+  }
+
+  #live(welcome: FrameOf<'welcome'>): void {
+    this.counters.sessions += 1
+    this.arrivals.connected(welcome)
+    this.#standing.connected()
+    this.#ephemeral.connected()
+    this.groups.connected()
+    this.pools.connected(welcome)
+    const { epoch, incarnation } = welcome
+    const isRestored = this.#welcome !== null && isRestoredSince(this.#welcome, welcome)
+    this.#welcome = welcome
+    if (isRestored) this.arrivals.restored()
+    const resent = isRestored ? this.#resendAcked() : 0
+    this.outbox.connected(welcome, this.#nowMs)
+    const durability = welcome.durability === 'fsync' ? 'fsync' : 'degraded'
+    this.#effects.emit({ type: 'connected', epoch, incarnation, durability })
+    if (isRestored) this.#effects.emit({ type: 'restored', incarnation, resent })
+    this.#effects.flushSoon()
+  }
+
+  #resendAcked(): number {
+    return this.outbox.reoffer(
+      ({ post: { to }, envelopeId }, error) => this.#effects.emit({ type: 'resend_failed', to, envelopeId, error }),
+      this.#nowMs,
+    )
+  }
+
+  #recovered({ lost, isAll }: FrameOf<'recovered'>): void {
+    const mail = lost.map(({ envelopeId, sender, reason }) => ({ envelopeId, sender, reason }))
+    this.#effects.emit({ type: 'recovered', isRecovered: mail.length === 0, lost: mail, isAll })
+  }
+
+  #learnedAddresses(known: KnownAddresses): void {
+    this.#writer?.put('addresses', () => ({ kind: 'addresses', ...known }))
+    this.#effects.emit({ type: 'addresses', ...known })
+    this.#effects.flushSoon()
+  }
+
+  #lost(code: SealpostCode | 'connection_lost', retryInMs: Millis): void {
+    this.#disconnected()
+    this.#effects.emit({ type: 'disconnected', code, retryInMs })
+  }
+
+  #ended(error: SealpostError | null): void {
+    this.#disconnected()
+    this.#requests.close(this.#endError())
+    this.outbox.close(this.#endError())
+    this.pools.close(this.#endError())
+    this.#keys.close(this.#endError())
+    this.#questions.close(this.#endError())
+    this.#writer?.flush()
+    this.#effects.emit({ type: 'closed', error: this.#storeError ?? error })
+  }
+
+  #disconnected(): void {
+    this.outbox.disconnected()
+    this.pools.disconnected()
+    this.arrivals.disconnected()
+    this.#standing.disconnected()
+    this.#ephemeral.disconnected()
+    this.#keys.disconnected()
+    this.#questions.disconnected()
+  }
+
+  #unlock(peer: PeerKey): void {
+    this.outbox.unlock(peer)
+    this.arrivals.unlock(peer, this.#nowMs)
+    this.#ephemeral.unlock(peer, this.#nowMs)
+  }
+
+  #refuse(peer: PeerKey, error: SealpostError): void {
+    if (error.code === 'unknown_recipient' && this.users.statements.current(peer) !== peer)
+      this.outbox.follow(peer, (post) => this.enqueue(post))
+    this.outbox.refuse(peer, error)
+    this.arrivals.refuse(peer, this.#nowMs)
+    this.#ephemeral.refuse(peer, error.code)
+  }
+
+  /** Nobody of this life waits for these: they are told as events. */
+  #orphan({ terms: { to }, outboxNo }: OutboxRecord, message?: GroupMessage): Orphan {
+    if (message) return this.groups.orphan(message, to, outboxNo)
+    return {
+      accepted: (receipt) => this.#effects.emit({ type: 'sent', to, outboxNo, receipt }),
+      refused: (error) => {
+        if (error.code !== 'kept_for_later') this.#effects.emit({ type: 'send_failed', to, outboxNo, error })
+      },
+    }
+  }
+
+  #endError(): SealpostError {
+    const { state } = this
+    const error = this.#storeError ?? (state.name === 'closed' ? state.error : null)
+    return error ?? new SealpostError('closed', 'This peer was closed.')
+  }
+}

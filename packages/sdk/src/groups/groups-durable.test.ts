@@ -1,0 +1,138 @@
+/** What a store keeps of messages to groups, from one life of a peer to the next. */
+import { changeGroup, createGroup, type GroupStatement, generateIdentity, type Note, ready } from '@sealpost/identity'
+import type { ClientFrame, FrameOf } from '@sealpost/protocol'
+import { beforeAll, expect, test } from 'vitest'
+import { connect } from '../client.ts'
+import { SealpostError } from '../errors.ts'
+import type { PeerEvent } from '../events.ts'
+import type { Peer } from '../peer.ts'
+import { MemoryStore } from '../stores/memory-store.ts'
+import { TestingBroker } from '../test/broker.ts'
+import type { GroupSendOptions } from './groups.ts'
+
+beforeAll(() => ready())
+
+/** A broker that knows one group, and does with broadcasts as the test says. */
+function world() {
+  const broker = new TestingBroker()
+  const [ann, bob, cat, dan] = Array.from({ length: 4 }, generateIdentity)
+  for (const identity of [ann!, bob!, cat!, dan!]) broker.enrol(identity)
+  const [annKey, bobKey, catKey, danKey] = [ann!, bob!, cat!, dan!].map(({ signing }) => signing.publicKey)
+  const group = createGroup(dan!.signing, { meshId: broker.meshId, name: 'crew', members: [annKey!, bobKey!, catKey!] })
+  const next = changeGroup(dan!.signing, group, { members: [annKey!, catKey!, danKey!] })
+  const its = { known: group as GroupStatement | null, answer: 'silence' as 'silence' | 'stale' | 'ack' }
+  const broadcasts: Broadcast[] = []
+  broker.intercept = (socket, frame) => {
+    if (frame.type === 'groups' && its.known)
+      socket.say({ type: 'groupList', ref: frame.ref, statements: [its.known.bytes], isLast: true })
+    if (isBroadcast(frame)) {
+      broadcasts.push(frame)
+      const items = frame.envelopes.map(({ envelopeId }) => ({ envelopeId }))
+      if (its.answer === 'ack')
+        socket.say({ type: 'ack', items: items.map((item) => ({ ...item, isDuplicate: false })) })
+      if (its.answer === 'stale')
+        socket.say({ type: 'nack', items: items.map((item) => ({ ...item, code: 'stale_roster', retryAfterMs: 0 })) })
+    }
+    return frame.type === 'groups' || isBroadcast(frame)
+  }
+  const lives = { url: broker.url, brokerKey: broker.keys.publicKey, meshId: broker.meshId, identity: ann! }
+  const live = async (store: MemoryStore) => {
+    const events: PeerEvent[] = []
+    const { webSocket } = broker
+    return { events, peer: await connect({ ...lives, webSocket, store, onEvent: (event) => events.push(event) }) }
+  }
+  return { its, broadcasts, group, next, live, keys: { bobKey, catKey, danKey } }
+}
+
+type Broadcast = FrameOf<'broadcast'> | FrameOf<'broadcastKept'>
+
+const isBroadcast = (frame: ClientFrame): frame is Broadcast =>
+  frame.type === 'broadcast' || frame.type === 'broadcastKept'
+
+const kindsOf = (store: MemoryStore) => [...store.records.values()].map(({ kind }) => kind).sort()
+
+async function until(isSo: () => boolean): Promise<void> {
+  const startMs = performance.now()
+  while (!isSo()) {
+    if (performance.now() - startMs > 10_000) throw new Error('it did not come to that')
+    await new Promise((resolve) => setImmediate(resolve))
+  }
+}
+
+async function sent(peer: Peer, group: GroupStatement, options: GroupSendOptions = {}): Promise<void> {
+  await (await peer.groups.find(group.groupId)).send('hello', options)
+}
+
+test('a message is kept as one body and a ticket for each, and nothing is left when all have it', async () => {
+  const { its, live, group, broadcasts } = world()
+  const store = new MemoryStore()
+  const { peer } = await live(store)
+  await sent(peer, group)
+  await until(() => broadcasts.length === 1)
+  expect(kindsOf(store)).toEqual(['group', 'owner', 'sealed', 'sealed'])
+  await peer.close()
+  its.answer = 'ack'
+  const later = new MemoryStore(store.records)
+  const { peer: again, events } = await live(later)
+  await until(() => events.filter(({ type }) => type === 'sent').length === 2)
+  expect(broadcasts.map(({ bodyId }) => bodyId)).toEqual([broadcasts[0]!.bodyId, broadcasts[0]!.bodyId])
+  await again.close()
+  expect(kindsOf(later)).toEqual(['owner'])
+})
+
+test('what the history is to keep of it is in the store, too, and said again with it', async () => {
+  const { its, live, group, broadcasts } = world()
+  const store = new MemoryStore()
+  const { peer } = await live(store)
+  const record = new Uint8Array(200).fill(7)
+  await sent(peer, group, {
+    recordIn: { checkNote: () => undefined, sealRecord: () => record, recorded: () => undefined },
+  })
+  await until(() => broadcasts.length === 1)
+  await peer.close()
+  its.answer = 'ack'
+  const { peer: again, events } = await live(new MemoryStore(store.records))
+  await until(() => events.filter(({ type }) => type === 'sent').length === 2)
+  const [first, second] = broadcasts
+  expect(first).toMatchObject({ type: 'broadcastKept', record })
+  expect(second).toMatchObject({ type: 'broadcastKept', record, body: first!.body, bodyId: first!.bodyId })
+  await again.close()
+})
+
+test('what no record holds is refused before anything of it is kept or said', async () => {
+  const { live, group, broadcasts } = world()
+  const store = new MemoryStore()
+  const { peer } = await live(store)
+  const checkNote = (note: Note | undefined) => {
+    if (note?.attachment) throw new SealpostError('value_too_large', 'too much')
+  }
+  const recorder = { checkNote, sealRecord: () => new Uint8Array(200), recorded: () => undefined }
+  const refused = { code: 'value_too_large' }
+  await expect(sent(peer, group, { recordIn: recorder, attachment: 'a'.repeat(2000) })).rejects.toMatchObject(refused)
+  expect([kindsOf(store), broadcasts]).toEqual([['owner'], []])
+  await peer.close()
+})
+
+test('what was owed when a life ended is sent by the next one, to those who are still members, once', async () => {
+  const { its, live, group, next, broadcasts, keys } = world()
+  const store = new MemoryStore()
+  const { peer } = await live(store)
+  await peer.groups.find(group.groupId)
+  its.known = null
+  its.answer = 'stale'
+  await sent(peer, group)
+  await until(() => kindsOf(store).join() === 'group,owner')
+  await peer.close()
+  its.known = next
+  its.answer = 'ack'
+  const later = new MemoryStore(store.records)
+  const { peer: again, events } = await live(later)
+  await until(() => events.some(({ type }) => type === 'sent'))
+  expect(broadcasts).toHaveLength(2)
+  expect(broadcasts[1]!.envelopes.map(({ recipient }) => recipient)).toEqual([keys.catKey])
+  expect(broadcasts[1]).toMatchObject({ rosterEpoch: 2 })
+  expect(broadcasts[1]!.bodyId).not.toBe(broadcasts[0]!.bodyId)
+  expect(events.filter(({ type }) => type === 'send_failed')).toMatchObject([{ to: keys.bobKey }])
+  await again.close()
+  expect(kindsOf(later)).toEqual(['owner'])
+})

@@ -1,0 +1,176 @@
+/**
+ * Statements of groups or of pools, as their owners' signatures prove them. A broker hands them out and can withhold the
+ * newest one; it can't make one up, nor go back behind what was seen, which is told as tampering. Pure and synchronous.
+ */
+import { type GroupStatement, isGroupEnded, type PoolStatement } from '@sealpost/identity'
+import type { GroupId, PoolId } from '@sealpost/std'
+import type { SealpostError } from '../errors.ts'
+import type { PeerEvent } from '../events.ts'
+import type { GroupCrypto, PoolCrypto } from '../ports.ts'
+
+export type StatementTamper = 'statement_forged' | 'statement_rolled_back'
+
+export interface StatementCachePorts<Id extends string, Statement> {
+  /** Null unless its owner signed it. */
+  readonly read: (bytes: Uint8Array) => Statement | null
+  readonly idOf: (statement: Statement) => Id
+  /** Before every id there is. */
+  readonly beforeAll: Id
+  /** Asks for the statements behind one. Answer: `listed`, or `close`. */
+  readonly ask: (after: Id) => void
+  readonly tampered: (id: Id | null, reason: StatementTamper) => void
+  /** It is known for the first time, or another one than before. */
+  readonly changed?: (statement: Statement, isNew: boolean) => void
+}
+
+/** `null`: they are read. */
+type Waiter = (error: SealpostError | null) => void
+
+export abstract class StatementCache<Id extends string, Statement extends { readonly epoch: number }> {
+  readonly #kind: StatementCachePorts<Id, Statement>
+  readonly #known = new Map<Id, Statement>()
+  /** What was known when the reading began that is under way; what it says must not be older. */
+  #floor: ReadonlyMap<Id, number> | null = null
+  #waiters: Waiter[] = []
+  /** They came during a reading, which may have passed what they wait for. */
+  #latecomers: Waiter[] = []
+
+  constructor(ports: StatementCachePorts<Id, Statement>) {
+    this.#kind = ports
+  }
+
+  get all(): Statement[] {
+    return [...this.#known.values()]
+  }
+
+  find(id: Id): Statement | undefined {
+    return this.#known.get(id)
+  }
+
+  /** Reads all of them anew, and calls back when that is done: in the next session, if there is none. */
+  refresh(done: Waiter): void {
+    if (this.#floor) this.#latecomers.push(done)
+    else {
+      this.#waiters.push(done)
+      this.begin()
+    }
+  }
+
+  listed(statements: readonly Uint8Array[], isLast: boolean): void {
+    let last: Id | null = null
+    for (const bytes of statements) last = this.#take(bytes, this.#floor) ?? last
+    if (!isLast && last !== null) return this.#kind.ask(last)
+    const done = this.#waiters
+    this.#waiters = this.#latecomers
+    this.#latecomers = []
+    this.#floor = null
+    if (this.#waiters.length > 0) this.begin()
+    for (const waiter of done) waiter(null)
+  }
+
+  /** Nothing will be answered any more. */
+  close(error: SealpostError): void {
+    const waiters = [...this.#waiters, ...this.#latecomers]
+    this.#waiters = []
+    this.#latecomers = []
+    this.#floor = null
+    for (const waiter of waiters) waiter(error)
+  }
+
+  /** The broker says by itself that these changed. */
+  pushed(statements: readonly Uint8Array[]): void {
+    for (const bytes of statements) this.#take(bytes, null)
+  }
+
+  /** One of this peer's own, which the broker has taken. */
+  add(statement: Statement): void {
+    const id = this.#kind.idOf(statement)
+    const before = this.#known.get(id)
+    if (before && before.epoch >= statement.epoch) return
+    this.#known.set(id, statement)
+    this.#kind.changed?.(statement, !before)
+  }
+
+  protected get isReading(): boolean {
+    return this.#floor !== null
+  }
+
+  protected begin(): void {
+    this.#floor = new Map([...this.#known].map(([id, { epoch }]) => [id, epoch]))
+    this.#kind.ask(this.#kind.beforeAll)
+  }
+
+  #take(bytes: Uint8Array, floor: ReadonlyMap<Id, number> | null): Id | null {
+    const statement = this.#kind.read(bytes)
+    if (!statement) {
+      this.#kind.tampered(null, 'statement_forged')
+      return null
+    }
+    const id = this.#kind.idOf(statement)
+    // The answer to a question may be older than what was told since: only what was known before it counts.
+    const lowest = floor ? (floor.get(id) ?? 0) : (this.#known.get(id)?.epoch ?? 0)
+    if (statement.epoch < lowest) this.#kind.tampered(id, 'statement_rolled_back')
+    this.add(statement)
+    return id
+  }
+}
+
+export interface GroupStatementsPorts {
+  readonly crypto: Pick<GroupCrypto, 'read'>
+  readonly emit: (event: PeerEvent) => void
+  /** Asks for the statements behind one. Answer: `listed`, or `close`. */
+  readonly ask: (after: GroupId) => void
+  /** A group is another one now or has ended, or is known for the first time and goes on. */
+  readonly changed: (group: GroupStatement) => void
+}
+
+/**
+ * The groups of the mesh. Nothing is asked before they are used for the first time; from then on all of them are, in each
+ * session anew.
+ */
+export class GroupStatements extends StatementCache<GroupId, GroupStatement> {
+  #isUsed = false
+
+  constructor({ crypto, emit, ask, changed }: GroupStatementsPorts) {
+    super({
+      read: (bytes) => crypto.read(bytes),
+      idOf: ({ groupId }) => groupId,
+      beforeAll: '0'.repeat(32) as GroupId,
+      ask,
+      tampered: (group, reason) => emit({ type: 'group_tamper', group, reason }),
+      changed: (group, isNew) => {
+        if (!isNew || !isGroupEnded(group)) changed(group)
+      },
+    })
+  }
+
+  override refresh(done: (error: SealpostError | null) => void): void {
+    this.#isUsed = true
+    super.refresh(done)
+  }
+
+  /** What other sessions changed meanwhile went past this one. */
+  connected(): void {
+    if (this.#isUsed && !this.isReading) this.begin()
+  }
+}
+
+export interface PoolStatementsPorts {
+  readonly crypto: Pick<PoolCrypto, 'read'>
+  readonly emit: (event: PeerEvent) => void
+  /** Asks for the statements behind one. Answer: `listed`, or `close`. */
+  readonly ask: (after: PoolId) => void
+}
+
+/** The pools of the mesh, read on demand. */
+export class PoolStatements extends StatementCache<PoolId, PoolStatement> {
+  constructor({ crypto, emit, ask }: PoolStatementsPorts) {
+    super({
+      read: (bytes) => crypto.read(bytes),
+      idOf: ({ poolId }) => poolId,
+      beforeAll: '0'.repeat(64) as PoolId,
+      ask,
+      tampered: (pool, reason) => emit({ type: 'pool_tamper', pool, reason }),
+    })
+  }
+}

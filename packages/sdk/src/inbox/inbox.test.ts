@@ -1,0 +1,358 @@
+import type { StreamId } from '@sealpost/identity'
+import type { DeliveryId, EnvelopeId, PeerKey } from '@sealpost/std'
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import type { StoreRecord } from '../stores/store.ts'
+import { StoreWriter } from '../stores/store-writer.ts'
+import { type ArrivedMessage, Inbox } from './inbox.ts'
+import { SequenceTracker } from './sequence-tracker.ts'
+
+const ALICE = 'a'.repeat(64) as PeerKey
+const MALLORY = 'e'.repeat(64) as PeerKey
+const STREAM = '5'.repeat(32) as StreamId
+const PREV = new Uint8Array(16)
+const idOf = (seq: number) => seq.toString(16).padStart(32, '0') as EnvelopeId
+const arrival = (seq: number, sender = ALICE, streamId = STREAM): ArrivedMessage => ({
+  ...{ deliveryId: seq as DeliveryId, attempt: 1 },
+  sender,
+  envelopeId: idOf(seq),
+  stream: { streamId, seq, prev: PREV },
+  headerHash: PREV,
+})
+
+const looseArrival = (no: number): ArrivedMessage => ({ ...arrival(no), stream: null, headerHash: null })
+/** As a redriven message comes. */
+const redriven = (arrived: ArrivedMessage, times = 1): ArrivedMessage => ({
+  ...arrived,
+  ...{ deliveryId: (arrived.deliveryId + times * 1_000) as DeliveryId, attempt: 2 },
+})
+
+/** An inbox with a store that answers at once. */
+class InboxLife {
+  readonly records: Map<string, StoreRecord>
+  /** Changes in each batch. */
+  readonly batches: number[] = []
+  readonly writer: StoreWriter
+  readonly inbox: Inbox<ArrivedMessage>
+
+  constructor(former: ReadonlyMap<string, StoreRecord> = new Map()) {
+    this.records = new Map(former)
+    this.writer = new StoreWriter((changes) => {
+      this.batches.push(changes.length)
+      for (const { key, record } of changes) {
+        if (record) this.records.set(key, record)
+        else this.records.delete(key)
+      }
+      queueMicrotask(() => this.writer.written())
+    })
+    this.inbox = new Inbox({ writer: this.writer, records: [...former.values()] })
+  }
+}
+
+describe('inbox', () => {
+  test('a message is running, then a duplicate', () => {
+    const inbox = new Inbox()
+    const first = arrival(1)
+    expect(inbox.receive(first)).toBe('fresh')
+    expect(inbox.receive(arrival(1))).toEqual({ running: first })
+    inbox.settled(first)
+    expect(inbox.receive(arrival(1))).toBe('duplicate')
+  })
+
+  test('one that was given back is fresh once more', () => {
+    const inbox = new Inbox()
+    for (let seq = 1; seq <= 200; seq++) inbox.receive(arrival(seq))
+    for (let seq = 1; seq <= 200; seq++) inbox.reopened(arrival(seq))
+    for (let seq = 1; seq <= 200; seq++) {
+      expect(inbox.receive(arrival(seq))).toBe('fresh')
+      inbox.settled(arrival(seq))
+      expect(inbox.receive(arrival(seq))).toBe('duplicate')
+    }
+  })
+
+  test('a hole is told once, and may be filled once', () => {
+    const inbox = new Inbox()
+    inbox.receive(arrival(1))
+    expect(inbox.receive(arrival(4))).toEqual({ gap: 2 })
+    expect(inbox.receive(arrival(5))).toBe('fresh')
+    expect(inbox.receive(arrival(3))).toBe('fresh')
+    inbox.settled(arrival(3))
+    expect(inbox.receive(arrival(3))).toBe('duplicate')
+  })
+
+  test('what a former life left behind is fresh when it comes later', () => {
+    const inbox = new Inbox()
+    expect(inbox.receive(arrival(500))).toBe('fresh')
+    expect(inbox.receive(arrival(3))).toBe('fresh')
+    inbox.settled(arrival(3))
+    expect(inbox.receive(arrival(3))).toBe('duplicate')
+  })
+
+  test('nobody can spend the ids or numbers of another sender', () => {
+    const inbox = new Inbox()
+    inbox.receive(arrival(1, MALLORY))
+    expect(inbox.receive(arrival(1))).toBe('fresh')
+  })
+
+  test('a message outside any stream is known by its id', () => {
+    const inbox = new Inbox()
+    const loose = looseArrival(9)
+    expect(inbox.receive(loose)).toBe('fresh')
+    inbox.settled(loose)
+    expect(inbox.receive(loose)).toBe('duplicate')
+    inbox.reopened(loose)
+    expect(inbox.receive(loose)).toBe('fresh')
+  })
+
+  test.each([
+    ['in a stream', arrival(1)],
+    ['outside any stream', looseArrival(1)],
+  ])(
+    'a rejection that was lost is repeated, and what was redriven is handed out until it is settled: %s',
+    (_, first) => {
+      const inbox = new Inbox()
+      for (let times = 0; times < 3; times++) {
+        const delivery = times === 0 ? first : redriven(first, times)
+        expect(inbox.receive(delivery)).toBe(times === 0 ? 'fresh' : 'redriven')
+        expect(inbox.receive({ ...delivery, attempt: 2 })).toEqual({ running: delivery })
+        inbox.rejected(delivery, `no ${times}`)
+        expect(inbox.receive({ ...delivery, attempt: 3 })).toEqual({ rejected: `no ${times}` })
+      }
+      expect(inbox.receive(redriven(first, 3))).toBe('redriven')
+      inbox.reopened(redriven(first, 3))
+      expect(inbox.receive({ ...redriven(first, 3), attempt: 3 })).toBe('redriven')
+      inbox.settled(redriven(first, 3))
+      expect(inbox.receive(redriven(first, 3))).toBe('duplicate')
+      expect(inbox.receive(redriven(first, 4))).toBe('duplicate')
+    },
+  )
+
+  test('a rejected message that its sender resends after the database was restored is rejected again', () => {
+    const inbox = new Inbox()
+    inbox.receive(arrival(1))
+    inbox.rejected(arrival(1), 'no')
+    const resent = { ...redriven(arrival(1)), attempt: 1 }
+    expect(inbox.receive(resent)).toEqual({ rejected: 'no' })
+    expect(inbox.receive({ ...resent, attempt: 2 })).toEqual({ rejected: 'no' })
+    expect(inbox.receive(redriven(arrival(1), 2))).toBe('redriven')
+  })
+
+  test.each([
+    ['in a stream', arrival],
+    ['outside any stream', looseArrival],
+  ])('a store brings back what a former life rejected: %s', async (_, make) => {
+    const before = new InboxLife()
+    for (const no of [1, 2, 3]) before.inbox.receive(make(no))
+    before.inbox.rejected(make(1), 'one')
+    before.inbox.rejected(make(2), 'two')
+    before.inbox.settled(make(3))
+    before.writer.flush()
+    const second = new InboxLife(before.records)
+    expect(second.inbox.receive({ ...make(1), attempt: 2 })).toEqual({ rejected: 'one' })
+    expect(second.inbox.receive(redriven(make(2)))).toBe('redriven')
+    expect(second.inbox.receive(redriven(make(3)))).toBe('duplicate')
+    const third = new InboxLife(second.records)
+    expect(third.inbox.receive(redriven(make(2)))).toBe('redriven')
+    third.inbox.settled(redriven(make(2)))
+    third.writer.flush()
+    expect([...third.records.keys()].filter((key) => key.startsWith('rejected'))).toEqual([
+      `rejected ${ALICE} ${idOf(1)}`,
+    ])
+    const { inbox } = new InboxLife(third.records)
+    expect(inbox.receive(redriven(make(2), 2))).toBe('duplicate')
+  })
+
+  test('of one sender 8,192 rejections are remembered, those made last', () => {
+    const life = new InboxLife()
+    for (let no = 1; no <= 8_193; no++) life.inbox.rejected(arrival(no), 'no')
+    life.inbox.rejected(arrival(1, MALLORY), 'no')
+    life.writer.flush()
+    const { inbox } = new InboxLife(life.records)
+    expect(inbox.receive(redriven(arrival(1)))).toBe('duplicate')
+    expect(inbox.receive(redriven(arrival(2)))).toBe('redriven')
+    expect(inbox.receive(redriven(arrival(1, MALLORY)))).toBe('redriven')
+  })
+
+  test('a store brings back what a former life settled, and nothing that was running', () => {
+    const before = new InboxLife()
+    for (const seq of [1, 2, 3]) before.inbox.receive(arrival(seq))
+    for (const seq of [1, 3]) before.inbox.settled(arrival(seq))
+    before.writer.flush()
+    const after = new InboxLife(before.records)
+    expect(after.inbox.receive(arrival(1))).toBe('duplicate')
+    expect(after.inbox.receive(arrival(3))).toBe('duplicate')
+    expect(after.inbox.receive(arrival(2))).toBe('fresh')
+    expect(after.inbox.receive(arrival(4))).toBe('fresh')
+  })
+
+  test('with 300 messages at hand no order of settling makes the next life drop one that was not settled', () => {
+    const before = new InboxLife()
+    for (let seq = 1; seq <= 300; seq++) before.inbox.receive(arrival(seq))
+    const settled = Array.from({ length: 150 }, (_, i) => 300 - 2 * i)
+    for (const seq of settled) before.inbox.settled(arrival(seq))
+    before.writer.flush()
+    const { inbox } = new InboxLife(before.records)
+    for (let seq = 1; seq <= 300; seq++) expect(inbox.receive(arrival(seq))).toBe(seq % 2 === 0 ? 'duplicate' : 'fresh')
+  })
+
+  test('a store brings back settled messages that stood in no stream', () => {
+    const before = new InboxLife()
+    const [one, two]: ArrivedMessage[] = [1, 2].map((n) => ({
+      deliveryId: n as DeliveryId,
+      attempt: 1,
+      sender: ALICE,
+      envelopeId: idOf(n),
+      stream: null,
+      headerHash: null,
+    }))
+    for (const loose of [one!, two!]) before.inbox.receive(loose)
+    before.inbox.settled(one!)
+    before.writer.flush()
+    const { inbox } = new InboxLife(before.records)
+    expect([inbox.receive(one!), inbox.receive(two!)]).toEqual(['duplicate', 'fresh'])
+  })
+
+  test('what is settled between two batches is one record for each stream, and its size does not grow', () => {
+    const { inbox, writer, records, batches } = new InboxLife()
+    for (let seq = 1; seq <= 1000; seq++) {
+      inbox.receive(arrival(seq))
+      inbox.settled(arrival(seq))
+    }
+    writer.flush()
+    expect(batches).toEqual([1])
+    expect([...records.values()]).toMatchObject([{ kind: 'mark', settled: [1, 1000] }])
+  })
+
+  const streamOf = (i: number) => idOf(i) as string as StreamId
+  const loose = (i: number): ArrivedMessage => ({
+    deliveryId: i as DeliveryId,
+    attempt: 1,
+    sender: ALICE,
+    envelopeId: idOf(i),
+    stream: null,
+    headerHash: null,
+  })
+  const settle = (inbox: Inbox<ArrivedMessage>, message: ArrivedMessage) => {
+    const verdict = inbox.receive(message)
+    inbox.settled(message)
+    return verdict
+  }
+
+  test.each([
+    ['streams', (i: number) => arrival(1, ALICE, streamOf(i))],
+    ['messages outside any stream', loose],
+  ])('of 2,000 %s of one sender that come again, none is fresh', (_, nth) => {
+    const inbox = new Inbox()
+    for (let i = 0; i < 2_000; i++) settle(inbox, nth(i))
+    const verdicts = Array.from({ length: 2_000 }, (_, i) => inbox.receive(nth(i)))
+    expect(new Set(verdicts)).toEqual(new Set(['duplicate']))
+  })
+
+  test('a session with a large credit remembers four times as many', () => {
+    const inbox = new Inbox(undefined, 4_096)
+    for (let i = 0; i < 16_384; i++) settle(inbox, arrival(1, ALICE, streamOf(i)))
+    expect(inbox.receive(arrival(1, ALICE, streamOf(0)))).toBe('duplicate')
+  })
+
+  test('the stream that was used least lately is forgotten, not the one that began first', () => {
+    const inbox = new Inbox()
+    for (let i = 0; i < 8_192; i++) settle(inbox, arrival(1, ALICE, streamOf(i)))
+    settle(inbox, arrival(2, ALICE, streamOf(0)))
+    settle(inbox, arrival(1, ALICE, streamOf(8_192)))
+    expect(inbox.receive(arrival(2, ALICE, streamOf(0)))).toBe('duplicate')
+    expect(inbox.receive(arrival(1, ALICE, streamOf(1)))).toBe('fresh')
+  })
+
+  test('a store forgets the stream used least lately of 8,192, and none of another sender', () => {
+    const { inbox, writer, records } = new InboxLife()
+    for (let i = 0; i < 8_192; i++) settle(inbox, arrival(1, ALICE, streamOf(i)))
+    settle(inbox, arrival(1, MALLORY, STREAM))
+    settle(inbox, arrival(2, ALICE, streamOf(0)))
+    writer.flush()
+    expect(records.size).toBe(8_193)
+    const next = new InboxLife(records)
+    settle(next.inbox, arrival(1, ALICE, streamOf(8_192)))
+    next.writer.flush()
+    const after = new InboxLife(next.records).inbox
+    expect(after.receive(arrival(2, ALICE, streamOf(0)))).toBe('duplicate')
+    expect(after.receive(arrival(1, MALLORY))).toBe('duplicate')
+    expect(after.receive(arrival(1, ALICE, streamOf(1)))).toBe('fresh')
+  })
+
+  test('any permutation with repeats hands out each number once', () => {
+    const shuffled = fc.integer({ min: 1, max: 60 }).chain((count) => {
+      const all = Array.from({ length: count }, (_, i) => i + 1)
+      const repeated = fc.array(fc.integer({ min: 1, max: count }), { maxLength: 60 })
+      return repeated.chain((more) => fc.shuffledSubarray([...all, ...more], { minLength: count + more.length }))
+    })
+    fc.assert(
+      fc.property(shuffled, fc.boolean(), (order, isSettledAtOnce) => {
+        const inbox = new Inbox()
+        const handedOut: number[] = []
+        for (const seq of order) {
+          const verdict = inbox.receive(arrival(seq))
+          const isNew = verdict === 'fresh' || (typeof verdict === 'object' && 'gap' in verdict)
+          if (isNew) handedOut.push(seq)
+          if (isNew && isSettledAtOnce) inbox.settled(arrival(seq))
+        }
+        expect(handedOut.toSorted((a, b) => a - b)).toEqual([...new Set(order)].toSorted((a, b) => a - b))
+      }),
+      { numRuns: 300, seed: 20260102 },
+    )
+  })
+})
+
+describe('stream mark', () => {
+  test('a stream without holes is one range, and a hole may be filled however old it is', () => {
+    const mark = new SequenceTracker()
+    mark.note(1)
+    expect(mark.note(1_000_000)).toBe(999_998)
+    for (let seq = 1_000_001; seq < 1_010_000; seq++) mark.note(seq)
+    expect(mark.toRanges()).toEqual([1, 1, 1_000_000, 1_009_999])
+    expect([mark.note(2), mark.note(2)]).toEqual([0, -1])
+  })
+
+  test('of more than 16,384 ranges the oldest hole counts as seen', () => {
+    const mark = new SequenceTracker()
+    for (let i = 1; i <= 16_385; i++) mark.note(2 * i)
+    expect(mark.rangeCount).toBe(16_384)
+    expect([mark.note(3), mark.note(5)]).toEqual([-1, 0])
+  })
+
+  test('does what a set of numbers does', () => {
+    const step = fc.record({ isReopened: fc.boolean(), seq: fc.integer({ min: 1, max: 30 }) })
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 120 }), (steps) => {
+        const mark = new SequenceTracker()
+        const seen = new Set<number>()
+        for (const { isReopened, seq } of steps) {
+          if (isReopened) {
+            mark.reopen(seq)
+            seen.delete(seq)
+          } else {
+            expect(mark.note(seq) >= 0).toBe(!seen.has(seq))
+            seen.add(seq)
+          }
+          expect(numbersIn(mark.toRanges())).toEqual([...seen].sort((a, b) => a - b))
+        }
+        expect(numbersIn(new SequenceTracker(mark.toRanges()).toRanges())).toEqual(numbersIn(mark.toRanges()))
+      }),
+      { numRuns: 500, seed: 20260103 },
+    )
+  })
+
+  test('one that was put off leaves no gap before the next', () => {
+    const mark = new SequenceTracker()
+    mark.note(1)
+    mark.note(2)
+    mark.reopen(2)
+    expect([mark.note(3), mark.note(2)]).toEqual([0, 0])
+  })
+})
+
+/** Every number in the ranges; no two of them may touch. */
+function numbersIn(ranges: number[]): number[] {
+  const pairs = Array.from({ length: ranges.length / 2 }, (_, i) => [ranges[2 * i]!, ranges[2 * i + 1]!] as const)
+  for (const [i, [from]] of pairs.entries()) if (i > 0) expect(from).toBeGreaterThan(pairs[i - 1]![1] + 1)
+  return pairs.flatMap(([from, to]) => Array.from({ length: to - from + 1 }, (_, i) => from + i))
+}

@@ -1,0 +1,268 @@
+/**
+ * What was taken in, so that the application sees each message once (P8) although the broker may push it again. Two
+ * memories: messages that are with the application now, by their id, and numbers seen, by stream.
+ *
+ * With a store the numbers settled are kept beyond the process. Seen and settled are apart there: what the application
+ * had at hand when the process died was seen and is not settled, so the next life hands it out again.
+ */
+import type { StreamId, StreamPosition } from '@sealpost/identity'
+import type { DeliveryId, EnvelopeId, PeerKey } from '@sealpost/std'
+import type { InboxRecord, StoreRecord } from '../stores/store.ts'
+import type { StoreWriter } from '../stores/store-writer.ts'
+import { HashChain } from './hash-chain.ts'
+import { addBounded, SequenceTracker } from './sequence-tracker.ts'
+
+/**
+ * `fresh`: hand it out. `redriven`: hand it out; the application rejected an earlier delivery of it. `duplicate`: it was settled before, settle it again. `{ running }`: the application has it now;
+ * settle it when that ends. `{ rejected }`: it was rejected before, reject it again for that reason. `{ gap }`: hand it
+ * out; so many are missing before it. `taken`: another message holds its place; throw it away. `forked`: hand it out; it
+ * follows another message than the one that was there before it.
+ */
+export type InboxVerdict<Held> = 'fresh' | 'redriven' | 'taken' | 'forked' | { readonly gap: number } | Repeated<Held>
+
+/** It was received before, and is not handed out. */
+export type Repeated<Held> = 'duplicate' | { readonly running: Held } | { readonly rejected: string }
+
+/** Where marks are kept, and what a former life has kept there. */
+export interface InboxPersistence {
+  readonly writer: StoreWriter
+  readonly records: readonly StoreRecord[]
+}
+
+/**
+ * Streams of one sender, its messages outside any stream, and its rejected messages that are remembered: of each, those
+ * used last. A broker that dies pushes everything again whose settle it had not committed, and each of those messages may stand in a stream of its own,
+ * since a sender begins up to three streams whenever its process starts. A session has 512 unsettled deliveries by default,
+ * and settles wait for their commit for some 20 ms. A stream costs about 500 bytes, so a sender that begins one with every
+ * message costs 4 MiB, and displaces only its own.
+ */
+const REMEMBERED_MIN = 8_192
+/** Per delivery of the session's credit: as many again may be settled and not committed. */
+const REMEMBERED_PER_CREDIT = 4
+const CREDIT_USUAL = 512
+
+interface Stream {
+  /** Ascends in the order of their last use, as far as a store knows it. */
+  rank: number
+  readonly seen: SequenceTracker
+  /** With a store only. */
+  readonly settled: SequenceTracker | null
+  readonly chain: HashChain
+}
+
+interface Sender<Held> {
+  /** The one used last stands last. */
+  readonly streams: Map<StreamId, Stream>
+  lastUsed: Stream | null
+  readonly running: Map<EnvelopeId, Held>
+  /** Ids of messages that stand in no stream. */
+  readonly loose: Set<EnvelopeId>
+  /** They count as settled, too. */
+  readonly rejected: Map<EnvelopeId, Rejection>
+}
+
+/** Which delivery of a message was rejected last. */
+interface Rejection {
+  readonly deliveryId: DeliveryId
+  readonly reason: string
+}
+
+export interface ArrivedMessage {
+  /** Of the newest push of it. */
+  readonly deliveryId: DeliveryId
+  readonly attempt: number
+  readonly sender: PeerKey
+  readonly envelopeId: EnvelopeId
+  readonly stream: StreamPosition | null
+  /** Of the header inside it; null without a stream. */
+  readonly headerHash: Uint8Array | null
+}
+
+export class Inbox<Held extends ArrivedMessage> {
+  readonly #senders = new Map<PeerKey, Sender<Held>>()
+  readonly #writer: StoreWriter | null
+  readonly #rememberedMax: number
+  #lastRank = 0
+
+  /** `credit`: deliveries that the broker may have pushed and that are not settled. */
+  constructor(keeping?: InboxPersistence, credit = CREDIT_USUAL) {
+    this.#rememberedMax = Math.max(REMEMBERED_MIN, credit * REMEMBERED_PER_CREDIT)
+    this.#writer = keeping?.writer ?? null
+    if (keeping) this.#restore(keeping.records)
+  }
+
+  /** How many of its stream are missing between it and the highest one that was received. */
+  missingBefore({ sender, stream }: ArrivedMessage): number {
+    const known = stream && this.#senders.get(sender)?.streams.get(stream.streamId)
+    return known ? known.seen.missingBefore(stream.seq) : 0
+  }
+
+  /** `held` is what stands for the message while the application has it. */
+  receive(held: Held): InboxVerdict<Held> {
+    const { sender: key, envelopeId, stream } = held
+    const sender = this.#senderOf(key)
+    const running = sender.running.get(envelopeId)
+    if (running) return { running }
+    const verdict = stream ? this.#noteInStream(sender, held, stream) : this.#noteLoose(sender, held)
+    if (verdict === 'duplicate') return this.#receiveRepeated(sender, held)
+    if (verdict !== 'taken') sender.running.set(envelopeId, held)
+    return verdict === 'fresh' ? freshOf(sender.rejected, envelopeId) : verdict
+  }
+
+  /** The application is done with it: from now on it is never handed out again. */
+  settled(held: Held): void {
+    const { sender: key, envelopeId } = held
+    const { rejected } = this.#senderOf(key)
+    if (rejected.size > 0 && rejected.delete(envelopeId)) this.#writer?.remove(rejectedKey(key, envelopeId))
+    this.#ended(held)
+  }
+
+  /** The application will not take this delivery: it is handed out again only if an operator redrives it. */
+  rejected(held: Held, reason: string): void {
+    const { sender: key, envelopeId, deliveryId } = held
+    const { rejected } = this.#senderOf(key)
+    rejected.delete(envelopeId)
+    rejected.set(envelopeId, { deliveryId, reason })
+    const rank = ++this.#lastRank
+    this.#writer?.put(rejectedKey(key, envelopeId), () => ({
+      ...{ kind: 'rejected', sender: key, envelopeId, deliveryId, reason, rank },
+    }))
+    if (rejected.size > this.#rememberedMax) this.#forgetRejection(key, rejected)
+    this.#ended(held)
+  }
+
+  #ended({ sender: key, envelopeId, stream }: Held): void {
+    this.#senderOf(key).running.delete(envelopeId)
+    if (!this.#writer) return
+    if (stream) this.#keepMark(this.#writer, key, stream)
+    else {
+      const rank = ++this.#lastRank
+      this.#writer.put(looseKey(key, envelopeId), () => ({ kind: 'loose', sender: key, envelopeId, rank }))
+    }
+  }
+
+  /** The application wants it again. */
+  reopened({ sender: key, envelopeId, stream }: Held): void {
+    const sender = this.#senderOf(key)
+    sender.running.delete(envelopeId)
+    if (stream) this.#streamOf(key, sender, stream.streamId).seen.reopen(stream.seq)
+    else sender.loose.delete(envelopeId)
+  }
+
+  #restore(records: readonly StoreRecord[]): void {
+    for (const record of records.filter(isInboxRecord).sort((a, b) => a.rank - b.rank)) {
+      const { streams, loose, rejected } = this.#senderOf(record.sender)
+      this.#lastRank = record.rank
+      if (record.kind === 'loose') loose.add(record.envelopeId)
+      else if (record.kind === 'rejected') rejected.set(record.envelopeId, record)
+      else streams.set(record.streamId, newStream(record.rank, new SequenceTracker(record.settled)))
+    }
+  }
+
+  #senderOf(key: PeerKey): Sender<Held> {
+    const known = this.#senders.get(key)
+    if (known) return known
+    const sender: Sender<Held> = {
+      ...{ streams: new Map(), lastUsed: null, running: new Map(), loose: new Set(), rejected: new Map() },
+    }
+    this.#senders.set(key, sender)
+    return sender
+  }
+
+  #streamOf(key: PeerKey, sender: Sender<Held>, streamId: StreamId): Stream {
+    const { streams } = sender
+    const known = streams.get(streamId)
+    if (known && known === sender.lastUsed) return known
+    const stream = known ?? newStream(++this.#lastRank, this.#writer ? new SequenceTracker() : null)
+    if (known) streams.delete(streamId)
+    streams.set(streamId, stream)
+    sender.lastUsed = stream
+    if (streams.size > this.#rememberedMax) this.#forgetOldest(key, streams)
+    return stream
+  }
+
+  #forgetOldest(key: PeerKey, streams: Map<StreamId, Stream>): void {
+    const oldest = streams.keys().next().value!
+    streams.delete(oldest)
+    this.#writer?.remove(markKey(key, oldest))
+  }
+
+  #forgetRejection(key: PeerKey, rejected: Sender<Held>['rejected']): void {
+    const oldest = rejected.keys().next().value!
+    rejected.delete(oldest)
+    this.#writer?.remove(rejectedKey(key, oldest))
+  }
+
+  /**
+   * A redriven message is another delivery than the rejected one, and its first push says that it was attempted before.
+   * A rejection that was lost is pushed again as the same delivery. After the database was restored it can be another one,
+   * resent by its sender, in its first attempt.
+   */
+  #receiveRepeated(sender: Sender<Held>, held: Held): InboxVerdict<Held> {
+    const rejection = sender.rejected.get(held.envelopeId)
+    if (!rejection) return 'duplicate'
+    const { deliveryId, reason } = rejection
+    if (held.deliveryId === deliveryId) return { rejected: reason }
+    if (held.attempt > 1) {
+      sender.running.set(held.envelopeId, held)
+      return freshOf(sender.rejected, held.envelopeId)
+    }
+    this.rejected(held, reason)
+    return { rejected: reason }
+  }
+
+  /** The record is made when its batch leaves: once for all that was settled until then. */
+  #keepMark(writer: StoreWriter, sender: PeerKey, { streamId, seq }: StreamPosition): void {
+    const stream = this.#streamOf(sender, this.#senderOf(sender), streamId)
+    const { settled } = stream
+    settled!.note(seq)
+    stream.rank = ++this.#lastRank
+    writer.put(markKey(sender, streamId), () => ({
+      kind: 'mark',
+      sender,
+      streamId,
+      rank: stream.rank,
+      settled: settled!.toRanges(),
+    }))
+  }
+
+  #noteInStream(sender: Sender<Held>, { sender: key, headerHash }: Held, place: StreamPosition): InboxVerdict<Held> {
+    const { chain, seen } = this.#streamOf(key, sender, place.streamId)
+    const link = chain.note(place, headerHash!)
+    if (link === 'taken') return link
+    const missing = seen.note(place.seq)
+    if (missing < 0) return 'duplicate'
+    if (missing > 0) return { gap: missing }
+    return link === 'forked' ? link : 'fresh'
+  }
+
+  #noteLoose({ loose }: Sender<Held>, { sender: key, envelopeId }: Held): 'fresh' | 'duplicate' {
+    const isKnown = loose.delete(envelopeId) // and put last: it was used
+    const oldest = addBounded(loose, envelopeId, this.#rememberedMax)
+    if (oldest !== undefined) this.#writer?.remove(looseKey(key, oldest))
+    return isKnown ? 'duplicate' : 'fresh'
+  }
+}
+
+/** The reason of a rejection that is not the application's own. */
+export const TOO_OLD = 'too_old'
+
+/**
+ * What the application rejected was never settled, which `TOO_OLD` does not say: a former process without a store may have
+ * settled the message, and a broker could replay it in two pushes.
+ */
+function freshOf(rejected: ReadonlyMap<EnvelopeId, Rejection>, envelopeId: EnvelopeId): 'fresh' | 'redriven' {
+  const reason = rejected.size > 0 ? rejected.get(envelopeId)?.reason : undefined
+  return reason === undefined || reason === TOO_OLD ? 'fresh' : 'redriven'
+}
+
+function newStream(rank: number, settled: SequenceTracker | null): Stream {
+  return { rank, seen: new SequenceTracker(settled?.toRanges()), settled, chain: new HashChain() }
+}
+
+const markKey = (sender: PeerKey, streamId: StreamId) => `mark ${sender} ${streamId}`
+const rejectedKey = (sender: PeerKey, envelopeId: EnvelopeId) => `rejected ${sender} ${envelopeId}`
+const looseKey = (sender: PeerKey, envelopeId: EnvelopeId) => `loose ${sender} ${envelopeId}`
+
+const isInboxRecord = (record: StoreRecord): record is InboxRecord =>
+  record.kind === 'mark' || record.kind === 'loose' || record.kind === 'rejected'

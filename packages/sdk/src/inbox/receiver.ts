@@ -1,0 +1,407 @@
+/**
+ * The way of a push to the application and back: open, compare, drop what was seen, hand out, settle. A push whose
+ * sender's key is not known yet waits for it, with everything this sender says after it. What can't be opened for a while
+ * is put off, with what follows it in its lane.
+ *
+ * With a store a message is settled at the broker when its mark is kept, and not before. Settles of most messages wait a
+ * little for others.
+ */
+import type { Note } from '@sealpost/identity'
+import { ALONE_AFTER_ATTEMPTS, BATCH_MAX, type FrameOf, NO_THREAD, REASON_MAX } from '@sealpost/protocol'
+import type { DeliveryId, Millis, PeerKey } from '@sealpost/std'
+import type { PeerCounters } from '../events.ts'
+import type { GroupOpener } from '../groups/group-opener.ts'
+import { RECHECK_MS } from '../keys/key-directory.ts'
+import type { OutgoingMessage } from '../outbox/lane.ts'
+import { chunksOf } from '../outbox/send-frames.ts'
+import type { PeerEffects } from '../ports.ts'
+import type { StoreWriter } from '../stores/store-writer.ts'
+import type { UserStatements } from '../users/user-statements.ts'
+import { Deferrals } from './deferrals.ts'
+import type { EnvelopeOpener } from './envelope-opener.ts'
+import { Inbox, type InboxPersistence, type Repeated, TOO_OLD } from './inbox.ts'
+import { Leases } from './leases.ts'
+import {
+  Message,
+  type MessageActions,
+  type OpenedEnvelope,
+  type OpenedMessage,
+  type PushedDelivery,
+} from './message.ts'
+import { Receipts } from './receipts.ts'
+import { ReorderBuffer } from './reorder-buffer.ts'
+
+export interface ReceiverPorts {
+  readonly opening: EnvelopeOpener
+  readonly groups: GroupOpener
+  readonly users: Pick<UserStatements, 'senderUser'>
+  readonly effects: Pick<PeerEffects, 'deliver' | 'emit' | 'flushSoon'>
+  readonly counters: PeerCounters
+  /** Whether a message is the answer to a request, whose it is then. */
+  readonly isAnswer: (message: Message) => boolean
+  /** Whether what came with a body may be a pool's, of which other members may open it. */
+  readonly worksForPools: () => boolean
+  /** Of a message, from its sealing; what is older is rejected. Default: 31 days without a store, Infinity with one. */
+  readonly maxAgeMs?: Millis | undefined
+  /** Takes what is said in reply. */
+  readonly post: (post: OutgoingMessage) => void
+  /** Unsettled deliveries the broker may have pushed. */
+  readonly credit: number
+}
+
+type ReceiverFrame = FrameOf<'settle'> | FrameOf<'retry'> | FrameOf<'reject'> | FrameOf<'extend'>
+
+/** Settled ids wait so long for others, or for a frame they can go with: one of their own for each is a write and a read. */
+const SETTLE_WITHIN_MS = 100
+/** And till they are so many: what waits here fills the window. */
+const SETTLES_MAX = 64
+/** A larger message takes much of the bytes that the broker pushes, so it is settled at once. */
+const ALONE_BYTES = 4_096
+/** A broker that pushes mail of a peer it has no key for may find the key later. */
+const KEYLESS_RETRY_MS = 60_000
+const RETRY_MAX_MS = 0xffffffff
+/** Of a pool each member has a box of its own: others may open theirs. */
+const POOL_ATTEMPTS_MAX = 5
+const POOL_RETRY_MS = 1_000
+
+/** A broker takes no time to live of more than 30 days by default, and clocks differ. */
+const MAX_AGE_MS = 31 * 24 * 3600_000
+
+export class Receiver implements MessageActions {
+  readonly #ports: ReceiverPorts
+  readonly #inbox: Inbox<Message>
+  readonly #writer: StoreWriter | null
+  readonly #maxAgeMs: Millis
+  private readonly reorderBuffer: ReorderBuffer<Message>
+  private readonly parked = new Map<PeerKey, PushedDelivery[]>()
+  readonly #putOffs = new Deferrals()
+  #settling: DeliveryId[] = []
+  #settlesMax = 0
+  /** Infinity: none waits; 0: one can't wait. */
+  #settleAtMs: Millis = Infinity
+  #retrying: FrameOf<'retry'>['items'] = []
+  #rejecting: FrameOf<'reject'>['items'] = []
+  readonly #leases = new Leases()
+  readonly #receipts = new Receipts()
+  /** Counts sessions: a delivery is settled in the session it was pushed in, or not at all. */
+  #sessionNo = 0
+
+  constructor(ports: ReceiverPorts, keeping?: InboxPersistence) {
+    this.#ports = ports
+    this.reorderBuffer = new ReorderBuffer(ports.credit)
+    this.#inbox = new Inbox(keeping, ports.credit)
+    this.#writer = keeping?.writer ?? null
+    this.#maxAgeMs = ports.maxAgeMs ?? (keeping ? Infinity : MAX_AGE_MS)
+  }
+
+  connected({ leaseMs, creditMax }: Pick<FrameOf<'welcome'>, 'leaseMs' | 'creditMax'>): void {
+    this.#sessionNo += 1
+    this.#settlesMax = Math.min(SETTLES_MAX, this.#ports.credit >> 3, creditMax >> 3)
+    this.#leases.connected(leaseMs)
+  }
+
+  /** What is not settled will be pushed again in the next session, but not before the pause that was asked for it is over. */
+  disconnected(): void {
+    this.#sessionNo += 1
+    this.parked.clear()
+    this.reorderBuffer.clear()
+    this.takeSettles()
+    this.#retrying = []
+    this.#rejecting = []
+    this.#leases.disconnected()
+  }
+
+  /** Ids mean something else from now on. */
+  restored(): void {
+    this.#putOffs.clear()
+  }
+
+  /** When a lease is to be extended, or a message or a settle has waited long enough for others. */
+  get wakeAtMs(): Millis {
+    return Math.min(this.#leases.wakeAtMs, this.reorderBuffer.wakeAtMs, this.#settleAtMs)
+  }
+
+  tick(nowMs: Millis): void {
+    const due = this.reorderBuffer.takeDue(nowMs)
+    for (const message of due) this.#accept(message)
+    for (const message of due) this.#acceptNext(message) // not before all that is due: it comes behind them in the lane
+  }
+
+  pushedWith(deliveries: FrameOf<'pushWith' | 'pushBody'>['deliveries'], nowMs: Millis): void {
+    this.pushed(deliveries.map(pushedOf), nowMs)
+  }
+
+  pushed(deliveries: readonly PushedDelivery[], nowMs: Millis): void {
+    for (const delivery of deliveries) {
+      const waiting = this.parked.size > 0 ? this.parked.get(delivery.sender) : undefined
+      if (waiting) this.#waitBehind(waiting, delivery)
+      else this.#take(delivery, nowMs)
+    }
+  }
+
+  /** A sender's key came: what waited for it goes on, in its order. */
+  unlock(sender: PeerKey, nowMs: Millis): void {
+    const waiting = this.parked.get(sender)
+    if (!waiting) return
+    this.parked.delete(sender)
+    this.pushed(waiting, nowMs)
+  }
+
+  /** No believable key: nothing of this sender can be opened now. */
+  refuse(sender: PeerKey, nowMs: Millis): void {
+    const waiting = this.parked.get(sender)
+    if (!waiting) return
+    this.parked.delete(sender)
+    for (const delivery of waiting) this.#putOff(delivery, { afterMs: KEYLESS_RETRY_MS, nowMs })
+  }
+
+  /** What was told is settled, told before or not. */
+  receipted(items: FrameOf<'receipts'>['items']): void {
+    for (const receipt of this.#receipts.take(items)) this.#ports.effects.emit({ type: 'receipt', ...receipt })
+    for (const { id } of items) this.#settleSoon(id)
+  }
+
+  settle(message: Message): void {
+    if (message.state !== 'open') return
+    message.state = 'settled'
+    this.#leases.release(message)
+    this.#inbox.settled(message)
+    this.#ports.counters.settled += 1
+    this.#settleWhenKept(message)
+  }
+
+  reject(message: Message, reason: string): void {
+    if (message.state !== 'open') return
+    message.state = 'rejected'
+    this.#leases.release(message)
+    const said = printable(reason)
+    this.#inbox.rejected(message, said)
+    this.#whenKept(() => this.#rejectIfCurrent(message, said))
+  }
+
+  extend(message: Message, forMs: Millis | null): void {
+    if (message.state !== 'open' || message.sessionNo !== this.#sessionNo) return
+    this.#leases.extend(message, forMs)
+    this.#ports.effects.flushSoon()
+  }
+
+  /** The application is at work on it: its lease goes on until it is settled, rejected or given back. */
+  hold(message: Message): void {
+    if (message.state === 'open' && this.#leases.hold(message)) this.#ports.effects.flushSoon()
+  }
+
+  post(post: OutgoingMessage): void {
+    this.#ports.post(post)
+  }
+
+  retry(message: Message, afterMs: Millis): void {
+    if (message.state !== 'open') return
+    message.state = 'put off'
+    this.#leases.release(message)
+    this.#inbox.reopened(message)
+    this.#ports.counters.retried += 1
+    if (message.sessionNo !== this.#sessionNo) return
+    const wholeMs = Math.ceil(Math.min(Math.max(afterMs, 0), RETRY_MAX_MS)) || 0
+    this.#retrying.push({ id: message.deliveryId, afterMs: wholeMs })
+    this.#ports.effects.flushSoon()
+  }
+
+  takeFrames(nowMs: Millis): ReceiverFrame[] {
+    const retrying = this.#retrying
+    const rejecting = this.#rejecting
+    if (this.#settling.length > 0) this.#settleAtMs = Math.min(this.#settleAtMs, nowMs + SETTLE_WITHIN_MS)
+    this.#retrying = []
+    this.#rejecting = []
+    return [
+      ...(nowMs >= this.#settleAtMs ? this.takeSettles() : []),
+      ...chunksOf(retrying, BATCH_MAX).map((items) => ({ type: 'retry' as const, items })),
+      ...chunksOf(rejecting, BATCH_MAX).map((items) => ({ type: 'reject' as const, items })),
+      ...this.#leases.takeFrames(nowMs, this.#sessionNo),
+    ]
+  }
+
+  /** Due or not: when something else is said, or nothing more will be. */
+  takeSettles(): FrameOf<'settle'>[] {
+    const settling = this.#settling
+    this.#settling = []
+    this.#settleAtMs = Infinity
+    return chunksOf(settling, BATCH_MAX).map((ids) => ({ type: 'settle', ids }))
+  }
+
+  #take(delivery: PushedDelivery, nowMs: Millis): void {
+    const afterMs = this.#putOffs.waitMs(delivery, nowMs)
+    if (afterMs > 0) return this.#putOff(delivery, { afterMs, nowMs })
+    const whole = this.#open(delivery, nowMs)
+    if (whole === 'asked') return this.#park(delivery)
+    if (whole === 'later') return this.#putOff(delivery, { afterMs: RECHECK_MS, nowMs })
+    this.#putOffs.release(delivery.sender, delivery.id)
+    if ('flaw' in whole) this.#refuseUnopened(delivery, whole.flaw)
+    else this.#takeOpened(delivery, whole, nowMs)
+  }
+
+  /** `asked`, `later`: what it needs is not there yet. */
+  #open(delivery: PushedDelivery, nowMs: Millis): OpenedMessage | { flaw: string } | 'asked' | 'later' {
+    const opened = this.#ports.opening.open(delivery, nowMs)
+    if (opened === 'asked' || opened === 'later') return opened
+    const flaw = opened.ok ? opened.note && flawOf(opened.note, delivery) : opened.reason
+    return flaw ? { flaw } : this.#ports.groups.open(delivery, opened as OpenedEnvelope)
+  }
+
+  #takeOpened(delivery: PushedDelivery, opened: OpenedMessage, nowMs: Millis): void {
+    const sessionNo = this.#sessionNo
+    const from = this.#ports.users.senderUser(delivery.sender, nowMs)
+    const message = new Message(this, { pushed: delivery, opened, from, receivedAtMs: nowMs, sessionNo })
+    if (this.#isNext(message) && (this.reorderBuffer.isEmpty || !message.stream)) this.#accept(message)
+    else this.#takeInTurn(message, bytesOf(delivery), nowMs)
+  }
+
+  /** It is accepted at once if it is the first of its lane and nothing before it is missing. */
+  #takeInTurn(message: Message, byteCount: number, nowMs: Millis): void {
+    const { counters } = this.#ports
+    if (this.reorderBuffer.hold(message, byteCount, nowMs)) counters.duplicates += 1
+    else if (!this.#isNext(message)) counters.reordered += 1
+    this.#acceptNext(message)
+    this.tick(nowMs) // the buffer may hold too many now
+  }
+
+  /** Accepts the held messages of this one's lane until one still waits for an earlier message. */
+  #acceptNext(of: Message): void {
+    const { reorderBuffer } = this
+    const take = () => reorderBuffer.takeNext(of, this.#isNext)
+    for (let next = take(); next; next = take()) this.#accept(next)
+  }
+
+  /** No earlier message of its stream is missing. */
+  readonly #isNext = (message: Message): boolean => this.#inbox.missingBefore(message) === 0
+
+  #accept(message: Message): void {
+    const { effects } = this.#ports
+    const verdict = this.#inbox.receive(message)
+    message.isRedriven = verdict === 'redriven'
+    if (verdict === 'fresh' || verdict === 'redriven') return this.#handOut(message)
+    const { sender, envelopeId, deliveryId } = message
+    if (verdict === 'taken') return this.#rejectTampered({ id: deliveryId, sender, envelopeId }, 'place_taken')
+    if (verdict === 'forked') effects.emit({ type: 'forked', sender, envelopeId })
+    else if (verdict === 'duplicate' || !('gap' in verdict)) return this.#acceptRepeated(message, verdict)
+    else effects.emit({ type: 'gap', sender, envelopeId, missing: verdict.gap })
+    this.#handOut(message)
+  }
+
+  #acceptRepeated(message: Message, verdict: Repeated<Message>): void {
+    this.#ports.counters.duplicates += 1
+    if (verdict === 'duplicate') return this.#settleWhenKept(message)
+    if ('rejected' in verdict) return this.#whenKept(() => this.#rejectIfCurrent(message, verdict.rejected))
+    const { deliveryId, sessionNo } = message
+    Object.assign(verdict.running, { deliveryId, sessionNo })
+  }
+
+  #handOut(message: Message): void {
+    const { counters, effects, isAnswer } = this.#ports
+    const isOld = message.receivedAtMs - message.sentAtMs > this.#maxAgeMs
+    if (isOld && !message.isRedriven) return this.#refuseOld(message)
+    counters.received += 1
+    if (message.inReplyTo !== null && isAnswer(message)) this.#endAnswer(message)
+    else effects.deliver(message)
+  }
+
+  /** A settled message is gone with the key of its file, so an answer with a file stays with who asked. */
+  #endAnswer(message: Message): void {
+    if (message.attachment === null) this.settle(message)
+    else this.hold(message)
+  }
+
+  #putOff(delivery: PushedDelivery, until: { afterMs: Millis; nowMs: Millis }): void {
+    this.#putOffs.defer(delivery, until)
+    this.#retrying.push({ id: delivery.id, afterMs: Math.ceil(until.afterMs) })
+    this.#ports.effects.flushSoon()
+  }
+
+  #waitBehind(waiting: PushedDelivery[], delivery: PushedDelivery): void {
+    waiting.push(delivery)
+    this.#ports.opening.waitsBehind(delivery)
+  }
+
+  #park(delivery: PushedDelivery): void {
+    const waiting = this.parked.get(delivery.sender)
+    if (waiting) waiting.push(delivery)
+    else this.parked.set(delivery.sender, [delivery])
+    this.#ports.effects.flushSoon() // the question for the key
+  }
+
+  #refuseOld(message: Message): void {
+    const { sender, envelopeId, sentAtMs } = message
+    this.#ports.effects.emit({ type: 'too_old', sender, envelopeId, sentAtMs })
+    this.reject(message, TOO_OLD)
+  }
+
+  #refuseUnopened(delivery: PushedDelivery, reason: string): void {
+    const mayBeOthers = delivery.body && delivery.attempt < POOL_ATTEMPTS_MAX && this.#ports.worksForPools()
+    if (!mayBeOthers) return this.#rejectTampered(delivery, reason)
+    this.#tampered(delivery, reason)
+    this.#retrying.push({ id: delivery.id, afterMs: POOL_RETRY_MS })
+    this.#ports.effects.flushSoon()
+  }
+
+  /** A dead letter, so that nothing is lost that this peer could open with other keys or in a later version. */
+  #rejectTampered(delivery: Pick<PushedDelivery, 'id' | 'sender' | 'envelopeId'>, reason: string): void {
+    this.#tampered(delivery, reason)
+    this.#rejecting.push({ id: delivery.id, reason })
+    this.#ports.effects.flushSoon()
+  }
+
+  #tampered({ sender, envelopeId }: Pick<PushedDelivery, 'sender' | 'envelopeId'>, reason: string): void {
+    this.#ports.counters.tampered += 1
+    this.#ports.effects.emit({ type: 'tamper', sender, envelopeId, reason })
+  }
+
+  #settleWhenKept(message: Message): void {
+    if (!this.#writer) return this.#settleIfCurrent(message)
+    this.#whenKept(() => this.#settleIfCurrent(message))
+  }
+
+  #whenKept(then: () => void): void {
+    if (!this.#writer) return then()
+    this.#writer.whenWritten(then)
+    this.#ports.effects.flushSoon()
+  }
+
+  #settleIfCurrent({ sessionNo, deliveryId, pool, receipts, body, attempt }: Message): void {
+    if (sessionNo !== this.#sessionNo) return
+    const isAlone = attempt > ALONE_AFTER_ATTEMPTS // the broker pushes nothing else until it is settled
+    this.#settleSoon(deliveryId, pool || receipts !== 'none' || body.length > ALONE_BYTES || isAlone)
+  }
+
+  #rejectIfCurrent({ sessionNo, deliveryId }: Message, reason: string): void {
+    if (sessionNo !== this.#sessionNo) return
+    this.#rejecting.push({ id: deliveryId, reason })
+    this.#ports.effects.flushSoon()
+  }
+
+  #settleSoon(id: DeliveryId, isAwaited?: unknown): void {
+    this.#settling.push(id)
+    const isDue = isAwaited || this.#settling.length >= this.#settlesMax
+    if (isDue) this.#settleAtMs = 0
+    if (isDue || this.#settleAtMs === Infinity) this.#ports.effects.flushSoon()
+  }
+}
+
+/** As its broker counts them. */
+const bytesOf = ({ envelope, body }: PushedDelivery): number => envelope.length + (body?.length ?? 0)
+
+/** Field by field: copying what an object happens to have costs four times as much. */
+function pushedOf(delivery: FrameOf<'pushWith' | 'pushBody'>['deliveries'][number]): PushedDelivery {
+  const { push, terms } = delivery
+  const { id, envelopeId, sender, priority, attempt, enqueuedAtMs, envelope } = push
+  const fields = { id, envelopeId, sender, priority, attempt, enqueuedAtMs, envelope, terms }
+  return 'body' in delivery ? { ...fields, body: delivery.body } : fields
+}
+
+/** What the inside of an envelope says against its outside. */
+function flawOf(note: Note, { terms }: PushedDelivery): string | null {
+  if (note.isEphemeral) return 'is_ephemeral'
+  const isOther = note.thread !== undefined && terms && terms.thread !== NO_THREAD && terms.thread !== note.thread
+  return isOther ? 'wrong_thread' : null
+}
+
+/** A reason is for people: one in other letters must not keep a message from being rejected. */
+const printable = (text: string): string => text.replace(/[^ -~]/gu, '?').slice(0, REASON_MAX)

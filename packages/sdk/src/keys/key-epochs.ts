@@ -1,0 +1,94 @@
+/**
+ * The highest epoch seen of each peer's box key. A directory that hands out an older key has gone back to it, maybe to one
+ * that was stolen, so nothing is sealed to it. Mail and spaces of a process can share one; with a store it outlives the
+ * process.
+ *
+ * Keys of the first epoch are not recorded: there is none before them. The memory has no bound, since a broker could
+ * otherwise make room by inventing peers; a peer that has rotated costs about 120 bytes.
+ */
+import type { MeshId, PeerKey } from '@sealpost/std'
+import { type KeyEpochRecord, loadStore, type PeerStore, type StoreRecord } from '../stores/store.ts'
+import { type StoreWriter, WriteBehindStore } from '../stores/store-writer.ts'
+
+const FIRST_EPOCH = 1
+
+export interface KeyEpochsPorts {
+  /** Its own key file knows this peer's keys better than any directory. */
+  readonly self: PeerKey
+  /** What was kept, by this class or others. */
+  readonly records?: readonly StoreRecord[]
+  /** Default: nothing is kept. */
+  readonly keep?: (key: string, record: KeyEpochRecord) => void
+}
+
+export class KeyEpochs {
+  readonly #self: PeerKey
+  readonly #keep: (key: string, record: KeyEpochRecord) => void
+  readonly #seen = new Map<PeerKey, number>()
+
+  constructor({ self, records = [], keep = () => undefined }: KeyEpochsPorts) {
+    this.#self = self
+    this.#keep = keep
+    for (const record of records)
+      if (record.kind === 'keyEpoch' && record.peer !== self) this.#seen.set(record.peer, record.boxEpoch)
+  }
+
+  /** Returns 0 for a peer of which nothing is recorded. */
+  of(peer: PeerKey): number {
+    return this.#seen.get(peer) ?? 0
+  }
+
+  /** Records an epoch that the peer's own signature proved. A lower one than before changes nothing. */
+  raise(peer: PeerKey, boxEpoch: number): void {
+    if (boxEpoch <= FIRST_EPOCH || peer === this.#self || boxEpoch <= this.of(peer)) return
+    this.#seen.set(peer, boxEpoch)
+    this.#keep(`key ${peer}`, { kind: 'keyEpoch', peer, boxEpoch })
+  }
+}
+
+/** Those of a peer that keeps them with its mail, or keeps nothing. */
+export function keptKeyEpochs(
+  self: PeerKey,
+  writer: StoreWriter | null,
+  records: readonly StoreRecord[] = [],
+): KeyEpochs {
+  return new KeyEpochs({ self, records, ...(writer && { keep: (key, record) => writer.put(key, () => record) }) })
+}
+
+/** Key epochs in a store of their own: `@sealpost/sdk/key-epochs`, for peers and spaces that share no process. */
+export class StoredKeyEpochs extends KeyEpochs implements AsyncDisposable {
+  readonly #store: WriteBehindStore
+
+  /** Use `openKeyEpochs`. */
+  constructor(self: PeerKey, store: PeerStore, records: readonly StoreRecord[]) {
+    const keeping = new WriteBehindStore(store)
+    super({ self, records, keep: (key, record) => keeping.put(key, record) })
+    this.#store = keeping
+  }
+
+  /** Resolves when all epochs are kept and the store is closed. @throws SealpostError `store_failed` */
+  close(): Promise<void> {
+    return this.#store.close()
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+}
+
+/**
+ * Give the result to `connect`, `openPeer` or `openState` as `keyEpochs`, and close it after them.
+ * @throws SealpostError `store_foreign`, `store_corrupt`, `store_failed`
+ */
+export async function openKeyEpochs(
+  store: PeerStore,
+  owner: { readonly meshId: MeshId; readonly peerKey: PeerKey },
+  formerKeys: readonly PeerKey[] = [],
+): Promise<StoredKeyEpochs> {
+  try {
+    return new StoredKeyEpochs(owner.peerKey, store, await loadStore(store, owner, formerKeys))
+  } catch (error) {
+    await store.close().catch(() => undefined) // the first failure is the one to report
+    throw error
+  }
+}

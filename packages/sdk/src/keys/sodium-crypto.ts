@@ -1,0 +1,137 @@
+/** The real cryptography behind `CryptoPort`. Await `ready()` of the identity package before the first call. */
+import {
+  type BoxKeys,
+  bindBoxKey,
+  changeGroup,
+  changePool,
+  checkKeyBinding,
+  checkShardCertificate,
+  createDeviceInvite,
+  createGroup,
+  createPool,
+  endGroup,
+  endPool,
+  type Identity,
+  openBody,
+  openEnvelope,
+  readDevice,
+  readGroup,
+  readIdentityRotation,
+  readPool,
+  readRemoval,
+  Sealer,
+  type SigningKeys,
+  type StreamId,
+  sealBody,
+  sealInStream,
+  signAsClient,
+  signIdentityRotation,
+  signRemoval,
+  verifyBroker,
+} from '@sealpost/identity'
+import { isSameBytes, type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import type { CryptoPort, GroupCrypto, PoolCrypto, UserCrypto, UserKeys } from '../ports.ts'
+import { envelopeIds } from './envelope-ids.ts'
+import type { OwnKeys } from './key-rotation.ts'
+
+/** `others`: box keys beside that of the identity, to open with. `formerKeys`: identity keys that this one has followed. */
+export function sodiumCrypto(
+  { signing, box }: Identity,
+  meshId: MeshId,
+  others: readonly BoxKeys[] = [],
+  formerKeys: readonly PeerKey[] = [],
+): CryptoPort & OwnKeys {
+  let sealer = sealerOf(box, others)
+  let current = box
+  let beside = others
+  function sealerOf(own: BoxKeys, formerBoxKeys: readonly BoxKeys[]): Sealer {
+    return new Sealer({ identity: { signing, box: own }, meshId, formerBoxKeys, formerKeys })
+  }
+  function holdKeys(own: BoxKeys, keys: readonly BoxKeys[]): void {
+    current = own
+    beside = keys.filter((key) => key.epoch !== own.epoch)
+    sealer = sealerOf(current, beside)
+  }
+  return {
+    signAuth: (transcript) => signAsClient(signing, transcript),
+    isBrokerProof: verifyBroker,
+    checkCertificate: checkShardCertificate,
+    checkBinding: (entry, { peer, nowMs }) => {
+      // The directory doesn't repeat the mesh: the binding is good for ours or for none.
+      const binding = { ...entry, peerKey: entry.peer, meshId }
+      const verdict = checkKeyBinding(binding, { meshId, peerKey: peer, nowMs })
+      if (verdict !== 'ok') return verdict
+      try {
+        sealer.prepare(binding)
+      } catch {
+        // A box key of small order: sealing to it says so, opening fails.
+      }
+      return verdict
+    },
+    seal: (draft) => sealInStream(sealer, draft),
+    open: (from, { envelope, envelopeId }) => openEnvelope(sealer, envelope, { from, envelopeId }),
+    lacksBoxKey: ({ boxKey, boxEpoch }) =>
+      [current, ...beside].every(({ publicKey, epoch }) => epoch <= boxEpoch && !isSameBytes(publicKey, boxKey)),
+    bindNext: (next, notAfterMs) => {
+      holdKeys(current, [next, ...beside.filter((key) => key.epoch !== next.epoch)])
+      return bindBoxKey({ signing, box: next }, meshId, notAfterMs)
+    },
+    bindIdentity: (next, notAfterMs) => bindBoxKey(next, meshId, notAfterMs),
+    activate: (next) => holdKeys(next, [current, ...beside]),
+    newNonce: () => randomBytes(32),
+    newEnvelopeId,
+    newStreamId: () => toHex(randomBytes(16)) as StreamId,
+    groups: sodiumGroups(signing, meshId),
+    users: sodiumUsers(meshId),
+    user: userKeys(signing, meshId),
+    pools: sodiumPools(signing, meshId),
+  }
+}
+
+/** Of all peers of a process: whoever comes again goes on above what it sent. */
+const newEnvelopeId = envelopeIds()
+const randomBytes = (length: number): Uint8Array => crypto.getRandomValues(new Uint8Array(length))
+
+function sodiumGroups(signing: SigningKeys, meshId: MeshId): GroupCrypto {
+  return {
+    create: (draft) => createGroup(signing, { ...draft, meshId }),
+    change: (group, change) => changeGroup(signing, group, change),
+    end: (group) => endGroup(signing, group),
+    read: (statement) => {
+      const group = readGroup(statement)
+      return group?.meshId === meshId ? group : null
+    },
+    sealBody,
+    openBody,
+  }
+}
+
+function sodiumPools(signing: SigningKeys, meshId: MeshId): PoolCrypto {
+  return {
+    create: (draft) => createPool(signing, { ...draft, meshId }),
+    change: (pool, change) => changePool(signing, pool, change),
+    end: (pool) => endPool(signing, pool),
+    read: (statement) => {
+      const pool = readPool(statement)
+      return pool?.meshId === meshId ? pool : null
+    },
+  }
+}
+
+export function sodiumUsers(meshId: MeshId): UserCrypto {
+  const ours = <T extends { meshId: MeshId }>(read: T | null): T | null => (read?.meshId === meshId ? read : null)
+  return {
+    readDevice: (bytes) => ours(readDevice(bytes)),
+    readRemoval: (bytes) => ours(readRemoval(bytes)),
+    readIdentityRotation: (bytes) => ours(readIdentityRotation(bytes)),
+  }
+}
+
+function userKeys(signing: SigningKeys, meshId: MeshId): UserKeys {
+  return {
+    inviteDevice: (terms) => createDeviceInvite(signing, { ...terms, meshId }),
+    removeDevice: (device) => signRemoval(signing, { meshId, user: signing.publicKey, device }),
+    rotateIdentity: (next) =>
+      signIdentityRotation({ former: signing, successor: next.signing }, { meshId, atMs: Date.now() }),
+  }
+}

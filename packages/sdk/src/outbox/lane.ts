@@ -1,0 +1,135 @@
+/**
+ * A lane: what one peer sends to one recipient at one priority. Order is kept within a lane and nowhere else.
+ *
+ * A post waits unsealed until the window admits it. It is sealed once; with a store the sealed bytes are kept first. The
+ * entry made of it is then either in flight (the broker owes an answer in this session) or at rest (it was nacked, or its
+ * session ended) until it is answered for good.
+ */
+import { NO_PREV, type Note, type StreamId, type StreamPosition } from '@sealpost/identity'
+import type { Priority, SendTerms } from '@sealpost/protocol'
+import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
+import type { SealpostError } from '../errors.ts'
+import type { GroupMessage } from '../groups/group-message.ts'
+import { Fifo } from './fifo.ts'
+
+/** The durable acknowledgement of one message. Times are of the sender's clock. */
+export interface Receipt {
+  readonly envelopeId: EnvelopeId
+  /** It was stored by an earlier attempt whose answer was lost. */
+  readonly isDuplicate: boolean
+  /** When the window admitted it, just before it was sealed. */
+  readonly admittedAtMs: Millis
+  readonly ackedAtMs: Millis
+}
+
+/** What is said of a message outside its envelope. A store keeps it as JSON, and a resend says it again. */
+export interface OutgoingTerms {
+  readonly to: PeerKey
+  readonly priority: Priority
+  /** 0: the broker's default. */
+  readonly ttlSeconds: number
+  /** What is asked of the broker beside; without them it goes by the plain `send`. */
+  readonly terms?: SendTerms | undefined
+  /** Sealed with the body. */
+  readonly note?: Note | undefined
+  /** Of a group message: the body that goes with it. */
+  readonly bodyId?: string | undefined
+}
+
+/** A message to be sent. The body belongs to the outbox until one of the two answers, exactly one of which comes. */
+export interface OutgoingMessage extends OutgoingTerms {
+  readonly body: Uint8Array
+  /** Whose body it shares with others. */
+  readonly message?: GroupMessage
+  readonly accepted: (receipt: Receipt) => void
+  readonly refused: (error: SealpostError) => void
+  /** With a store: it is on disk under this number. Without one it is called at once, with 0. */
+  readonly kept?: (outboxNo: number) => void
+  /** It has an id now; the broker has not heard of it. */
+  readonly sealed?: (envelopeId: EnvelopeId) => void
+}
+
+/** A sealed message without an answer for good. What waits unsealed has none: a burst of sends is long and stays small. */
+export interface OutboxEntry {
+  /** Once it is answered, without its body and its answers. */
+  post: OutgoingMessage
+  readonly lane: Lane
+  /** `keeping`: the store has not answered, so the broker must not hear of it. `sealed`: not said in this life. */
+  place: 'keeping' | 'sealed' | 'inFlight' | 'atRest' | 'done'
+  /**
+   * Made once, on admission: ids then ascend in the order of the sends, which spares the broker a look into its ledger.
+   * Every resend says the same id and the very same bytes.
+   */
+  readonly envelopeId: EnvelopeId
+  readonly envelope: Uint8Array
+  /** Of the first attempt, too. */
+  readonly admittedAtMs: Millis
+  /**
+   * An answer to it was lost, or the broker's own. Then a refusal says little of it (`finalRefusal`), and of a group
+   * message it is said again whatever became of the group.
+   */
+  mayBeStored?: boolean
+  /** It was acknowledged once, by a database that was restored since. Its post had its answer then. */
+  isReoffered?: boolean
+}
+
+const PAUSE_BASE_MS = 50
+const PAUSE_MAX_MS = 5_000
+
+export class Lane {
+  readonly recipient: PeerKey
+  readonly priority: Priority
+  readonly waiting = new Fifo<OutgoingMessage>()
+  /** Sealed and not answered for good, in their order. Answered ones may stand among them until they come to the head. */
+  readonly sealed = new Fifo<OutboxEntry>()
+  inFlight = 0
+  /** Stands in the outbox's queue of lanes that may be admitted. */
+  isReady = false
+  /** After a nack that may be retried: nothing is sent before this, nor while anything is in flight. */
+  pausedUntilMs: Millis | null = null
+  /** Pauses in a row without an ack. */
+  pauses = 0
+  #stream: { id: StreamId; seq: number; prev: Uint8Array } | null = null
+
+  constructor(recipient: PeerKey, priority: Priority) {
+    this.recipient = recipient
+    this.priority = priority
+  }
+
+  /** For a time that grows from pause to pause, and for `retryAfterMs` at least. */
+  pause(nowMs: Millis, retryAfterMs: Millis, random: () => number): void {
+    if (this.pausedUntilMs === null) {
+      const pauseMs = Math.min(PAUSE_MAX_MS, PAUSE_BASE_MS * 2 ** Math.min(this.pauses, 10))
+      this.pausedUntilMs = nowMs + pauseMs * (0.5 + random() / 2)
+      this.pauses += 1
+    }
+    this.pausedUntilMs = Math.max(this.pausedUntilMs, nowMs + retryAfterMs)
+  }
+
+  /** The place for the next envelope; it is taken by `advance` only. */
+  nextPosition(newStreamId: () => StreamId): StreamPosition {
+    this.#stream ??= { id: newStreamId(), seq: 0, prev: NO_PREV }
+    return { streamId: this.#stream.id, seq: this.#stream.seq + 1, prev: this.#stream.prev }
+  }
+
+  advance(headerHash: Uint8Array): void {
+    this.#stream!.seq += 1
+    this.#stream!.prev = headerHash
+  }
+
+  /** After an envelope that its sender knows to have failed, a new stream: a hole in it would be a false alarm. */
+  restartStream(): void {
+    this.#stream = null
+  }
+
+  /** They stand before everything that is sealed: they were sent before it. */
+  putBack(entries: readonly OutboxEntry[]): void {
+    const later = [...this.sealed]
+    this.sealed.clear()
+    for (const entry of [...entries, ...later]) this.sealed.push(entry)
+  }
+
+  dropDone(): void {
+    while (this.sealed.peek()?.place === 'done') this.sealed.shift()
+  }
+}

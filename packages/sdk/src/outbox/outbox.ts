@@ -1,0 +1,497 @@
+/**
+ * What is to be sent, and what of it is not answered yet. Pure and synchronous.
+ *
+ * The window bounds what is unacknowledged; past it messages wait unsealed. With the broker these rules hold:
+ * - A nack that may be retried bars its lane there until an item with `isHead` comes. So the lane pauses here, waits for
+ *   the answers of all it has in flight, and goes on from its lowest unanswered entry, in order.
+ * - A new session knows nothing of the old one: everything unanswered is said again, in the order it was sealed, and no
+ *   more of it at a time than the window.
+ * - `isHead` goes with an item before which nothing of its lane is in flight.
+ *
+ * With a store a post is kept as soon as it comes, and sealed bytes are kept before they are said for the first time. The
+ * store answers in the order it was asked, so keeping does not change the order of a lane.
+ */
+import type { Correspondent } from '@sealpost/identity'
+import { BODY_BYTES_MAX, type FrameOf, type NackCode, PRIORITIES, refusal, type SendTerms } from '@sealpost/protocol'
+import { isHex, type Millis, type PeerKey } from '@sealpost/std'
+import { finalRefusal, maybeSent, refusedBy, SealpostError } from '../errors.ts'
+import type { PeerCounters } from '../events.ts'
+import type { GroupMessage } from '../groups/group-message.ts'
+import type { CryptoPort } from '../ports.ts'
+import type { StoreRecord } from '../stores/store.ts'
+import { Fifo } from './fifo.ts'
+import { Lane, type OutboxEntry, type OutgoingMessage } from './lane.ts'
+import type { OrphanOf, PersistentOutbox } from './persistent-outbox.ts'
+import { RecentlyAcked } from './recently-acked.ts'
+import { type OutgoingItem, packMixed, packSends, type SendFrame, type SendItem } from './send-frames.ts'
+
+export interface OutboxOptions {
+  /** Unacknowledged envelopes. */
+  readonly window: number
+  readonly windowBytes: number
+  /** Messages that wait beyond the window; a further one is refused. */
+  readonly waitingMax: number
+}
+
+export interface OutboxPorts {
+  readonly crypto: Pick<CryptoPort, 'seal' | 'newEnvelopeId' | 'newStreamId'>
+  /** A number in [0, 1). */
+  readonly random: () => number
+  /** The recipient's key, or null: then `unlock` or `refuse` follows. */
+  readonly keyOf: (recipient: PeerKey, nowMs: Millis) => Correspondent | null
+  readonly counters: PeerCounters
+  /** Whether a newer statement of the group is known in which this peer is not named. */
+  readonly hasLeft: (message: GroupMessage, peer: PeerKey) => boolean
+  /** Null without a store. */
+  readonly keptPosts: PersistentOutbox | null
+}
+
+/** The broker's limits, told with each session. */
+export type OutboxLimits = Pick<
+  FrameOf<'welcome'>,
+  'envelopeBytesMax' | 'ttlSecondsMax' | 'inFlightMax' | 'dedupeSeconds'
+>
+
+/** At most, and at most half the time for which the broker knows an id: room for a message that is long under way. */
+export const RESEND_FOR_MS_MAX = 12 * 3_600_000
+/** Entries of one lane in a row, so that a long lane does not hold up the others. */
+const TURN_MAX = 16
+
+export class Outbox {
+  readonly #options: OutboxOptions
+  readonly #ports: OutboxPorts
+  readonly #lanes = new Map<PeerKey, (Lane | undefined)[]>()
+  /** Lanes with something that waits, in turns. */
+  readonly #ready = new Fifo<Lane>()
+  private readonly paused = new Set<Lane>()
+  /** Sealed and unanswered, in the order they were sealed. */
+  private unanswered = new Map<string, OutboxEntry>()
+  /** Of these, what this session is still to say, as far as the window lets it. */
+  readonly #unsaid = new Set<OutboxEntry>()
+  #unansweredBytes = 0
+  readonly #sentLately = new RecentlyAcked()
+  #waitingCount = 0
+  /** Answers that the broker owes in this session. */
+  owedCount = 0
+  #outgoing: OutgoingItem[] = []
+  /** Whether any of them has terms or a shared body. */
+  #isMixed = false
+  /** Their sealed bytes were kept just now. */
+  #justKept: OutboxEntry[] = []
+  /** Null while there is no session. */
+  #limits: OutboxLimits | null = null
+  /** As the last session told; it counts while there is none. */
+  #resendForMs = RESEND_FOR_MS_MAX
+  /** The broker asked for quiet. */
+  private isLeaving = false
+
+  constructor(ports: OutboxPorts, options: OutboxOptions) {
+    this.#ports = ports
+    this.#options = options
+  }
+
+  /** Everything that has no answer yet. */
+  get pendingCount(): number {
+    return this.unanswered.size + this.#waitingCount
+  }
+
+  /** Whether something waits that an answer to another may let go on. */
+  get isHeldUp(): boolean {
+    return this.#waitingCount > 0 || this.paused.size > 0 || this.#unsaid.size > 0
+  }
+
+  post(post: OutgoingMessage): void {
+    const lane = this.#laneOf(post)
+    if (!lane) return post.refused(refusedBy('unknown_recipient'))
+    if (post.body.length > BODY_BYTES_MAX)
+      return post.refused(new SealpostError('body_too_large', `A body has at most ${BODY_BYTES_MAX} bytes.`))
+    if (this.#waitingCount >= this.#options.waitingMax)
+      return post.refused(new SealpostError('outbox_full', 'Too many messages wait to be sent.', { isRetryable: true }))
+    const { keptPosts } = this.#ports
+    this.#enqueue(lane, keptPosts ? keptPosts.posted(post) : post)
+    if (!keptPosts) post.kept?.(0)
+  }
+
+  /** Takes up what a former life left unanswered. Before the first session, and before the first post. */
+  restore(records: readonly StoreRecord[], orphanOf: OrphanOf): void {
+    for (const [record, post] of this.#ports.keptPosts?.restore(records, orphanOf) ?? []) {
+      const lane = this.#laneOf(post)!
+      if (record.kind === 'waiting') this.#enqueue(lane, post)
+      else {
+        const { envelopeId, admittedAtMs, bytes: envelope } = record
+        this.#awaitAnswer({ post, lane, place: 'atRest', envelopeId, envelope, admittedAtMs, mayBeStored: true })
+      }
+    }
+  }
+
+  /** A session began: everything unanswered is said again. */
+  connected(limits: OutboxLimits, nowMs: Millis): void {
+    this.expire(nowMs) // by what the last session told
+    this.#limits = limits
+    this.#resendForMs = Math.min(RESEND_FOR_MS_MAX, (limits.dedupeSeconds * 1000) / 2)
+    this.isLeaving = false
+    this.#justKept = []
+    for (const entry of this.unanswered.values()) if (entry.place !== 'keeping') this.#unsaid.add(entry)
+    this.#launchUnsaid(nowMs)
+  }
+
+  /**
+   * Before `connected`, when the broker's database is another incarnation: what was acknowledged lately is unanswered
+   * again. `refused`: it is refused now. Answers how many.
+   */
+  reoffer(refused: (entry: OutboxEntry, error: SealpostError) => void, nowMs: Millis): number {
+    const again = this.#sentLately.takeForResend(refused, nowMs)
+    this.unanswered = new Map([...again.map((entry) => [entry.envelopeId, entry] as const), ...this.unanswered])
+    for (const lane of new Set(again.map((entry) => entry.lane)))
+      lane.putBack(again.filter((entry) => entry.lane === lane))
+    for (const { envelope } of again) this.#unansweredBytes += envelope.length
+    return again.length
+  }
+
+  /** The session ended: what is unanswered rests until the next one. */
+  disconnected(): void {
+    this.#limits = null
+    this.#outgoing = []
+    this.#unsaid.clear()
+    this.owedCount = 0
+    for (const entry of this.unanswered.values()) {
+      if (entry.place === 'inFlight') {
+        entry.place = 'atRest'
+        entry.mayBeStored = true
+      }
+      entry.lane.inFlight = 0
+    }
+    for (const lane of this.paused) {
+      lane.pausedUntilMs = null
+      this.#makeReady(lane)
+    }
+    this.paused.clear()
+  }
+
+  /** The broker goes away: answers still come, nothing new is begun in this session. */
+  leaving(): void {
+    this.isLeaving = true
+  }
+
+  acked(items: FrameOf<'ack'>['items'], nowMs: Millis): void {
+    for (const { envelopeId, isDuplicate } of items) {
+      const entry = this.unanswered.get(envelopeId)
+      if (!entry) continue
+      this.#finish(entry)
+      entry.lane.pauses = 0
+      this.#ports.counters.acked += 1
+      entry.post.accepted({ envelopeId, isDuplicate, admittedAtMs: entry.admittedAtMs, ackedAtMs: nowMs })
+      this.#sentLately.add(entry, nowMs)
+    }
+  }
+
+  nacked(items: FrameOf<'nack'>['items'], nowMs: Millis): void {
+    for (const { envelopeId, code, retryAfterMs } of items) {
+      const entry = this.unanswered.get(envelopeId)
+      if (entry?.place !== 'inFlight') continue
+      this.#ports.counters.nacked += 1
+      if (code === 'unavailable') entry.mayBeStored = true
+      if (refusal(code).isRetryable) this.#pause(entry, nowMs, retryAfterMs)
+      else this.#fail(entry, finalRefusal(code as NackCode, entry))
+    }
+  }
+
+  /** The recipient's key is known now. */
+  unlock(recipient: PeerKey): void {
+    for (const lane of this.#lanes.get(recipient) ?? []) if (lane) this.#makeReady(lane)
+  }
+
+  /** The recipient has no key to seal to: what waits for it is refused. */
+  refuse(recipient: PeerKey, error: SealpostError): void {
+    for (const lane of this.#lanes.get(recipient) ?? []) if (lane) this.#refuseWaiting(lane, error)
+  }
+
+  /** The recipient goes by another key now: what waits for it is posted anew. */
+  follow(former: PeerKey, post: (waiting: OutgoingMessage) => void): void {
+    for (const lane of this.#lanes.get(former) ?? [])
+      for (let waiting = lane?.waiting.shift(); waiting; waiting = lane?.waiting.shift()) {
+        this.#waitingCount -= 1
+        this.#ports.keptPosts?.done(waiting)
+        post(waiting)
+      }
+  }
+
+  /** Goes on with what may go on, and answers the frames for it. */
+  takeFrames(nowMs: Millis): SendFrame[] {
+    if (!this.#limits) return []
+    if (!this.isLeaving) {
+      this.#resumeLanes(nowMs)
+      this.#launchKept()
+      this.#launchUnsaid(nowMs)
+      this.#admit(nowMs)
+    }
+    if (this.#outgoing.length === 0) return []
+    const items = this.#outgoing
+    this.#outgoing = []
+    if (!this.#isMixed) return packSends(items as SendItem[])
+    this.#isMixed = false
+    return packMixed(items)
+  }
+
+  /** Gives up what is too old to be said again. A lane's oldest goes first, so no later one overtakes it. */
+  expire(nowMs: Millis): void {
+    if (this.#limits) return
+    for (const entry of this.unanswered.values()) {
+      if (!this.#isTooOld(entry, nowMs)) return
+      this.#giveUp(entry)
+    }
+  }
+
+  /** When `takeFrames` or `expire` should be called again without a cause from outside. */
+  get wakeAtMs(): Millis {
+    if (!this.#limits) return (this.unanswered.values().next().value?.admittedAtMs ?? Infinity) + this.#resendForMs
+    if (this.isLeaving) return Infinity
+    let atMs = Infinity
+    for (const lane of this.paused) if (lane.inFlight === 0) atMs = Math.min(atMs, lane.pausedUntilMs!)
+    return atMs
+  }
+
+  /** Refuses everything; what was attempted may be stored. With a store all of it stays there for the next life. */
+  close(error: SealpostError): void {
+    this.disconnected()
+    if (this.#ports.keptPosts) return this.#leave(this.#ports.keptPosts, error)
+    for (const entry of [...this.unanswered.values()]) this.#giveUp(entry)
+    for (const lanes of this.#lanes.values()) for (const lane of lanes) if (lane) this.#refuseWaiting(lane, error)
+  }
+
+  #leave(keptPosts: PersistentOutbox, error: SealpostError): void {
+    const left = [...this.unanswered.values()].map(({ post }) => post)
+    for (const entry of this.unanswered.values()) entry.place = 'done'
+    this.unanswered.clear()
+    for (const lanes of this.#lanes.values())
+      for (const lane of lanes)
+        if (lane) {
+          left.push(...lane.waiting)
+          lane.waiting.clear()
+        }
+    this.#waitingCount = 0
+    for (const post of left) post.refused(keptPosts.endOf(post, error))
+  }
+
+  #enqueue(lane: Lane, post: OutgoingMessage): void {
+    lane.waiting.push(post)
+    this.#waitingCount += 1
+    this.#makeReady(lane)
+  }
+
+  #awaitAnswer(entry: OutboxEntry): void {
+    entry.lane.sealed.push(entry)
+    this.unanswered.set(entry.envelopeId, entry)
+    this.#unansweredBytes += entry.envelope.length
+  }
+
+  #laneOf({ to, priority }: OutgoingMessage): Lane | null {
+    let lanes = this.#lanes.get(to)
+    if (!lanes) {
+      if (!isHex(to, 32)) return null
+      lanes = []
+      this.#lanes.set(to, lanes)
+    }
+    const place = PRIORITIES.indexOf(priority)
+    const known = lanes[place]
+    if (known) return known
+    const lane = new Lane(to, priority)
+    lanes[place] = lane
+    return lane
+  }
+
+  #makeReady(lane: Lane): void {
+    if (lane.isReady || lane.pausedUntilMs !== null || lane.waiting.length === 0) return
+    lane.isReady = true
+    this.#ready.push(lane)
+  }
+
+  #hasRoom(): boolean {
+    return this.unanswered.size < this.#window && this.#unansweredBytes < this.#options.windowBytes
+  }
+
+  get #window(): number {
+    return this.#limits ? Math.min(this.#options.window, this.#limits.inFlightMax) : 0
+  }
+
+  #admit(nowMs: Millis): void {
+    while (this.#hasRoom()) {
+      const lane = this.#ready.shift()
+      if (!lane) return
+      lane.isReady = false
+      if (lane.pausedUntilMs !== null) continue
+      const to = this.#ports.keyOf(lane.recipient, nowMs)
+      if (!to) continue
+      for (let i = 0; i < TURN_MAX && lane.waiting.length > 0 && this.#hasRoom(); i++) this.#admitNext(lane, to, nowMs)
+      this.#makeReady(lane)
+    }
+  }
+
+  #admitNext(lane: Lane, to: Correspondent, nowMs: Millis): void {
+    const { message } = lane.waiting.peek()!
+    this.#admitOne(lane, to, nowMs)
+    if (message) this.#admitSiblings(message, nowMs)
+  }
+
+  /** A group message begins as a whole, whatever room there is: in pieces each would carry the body again. */
+  #admitSiblings(message: GroupMessage, nowMs: Millis): void {
+    for (const peer of message.members) {
+      const lane = this.#lanes.get(peer)?.[PRIORITIES.indexOf(message.terms.priority)]
+      if (lane?.waiting.peek()?.message !== message || lane.pausedUntilMs !== null) continue
+      const to = this.#ports.keyOf(peer, nowMs)
+      if (to) this.#admitOne(lane, to, nowMs)
+    }
+  }
+
+  #admitOne(lane: Lane, to: Correspondent, nowMs: Millis): void {
+    const post = lane.waiting.shift()!
+    this.#waitingCount -= 1
+    const entry = this.#seal(post, lane, to, nowMs)
+    if (entry instanceof SealpostError) return this.#refusePost(post, entry)
+    this.#awaitAnswer(entry)
+    post.sealed?.(entry.envelopeId)
+    const { keptPosts } = this.#ports
+    if (!keptPosts) return this.#launch(entry, nowMs)
+    entry.place = 'keeping'
+    keptPosts.sealed(entry, () => this.#kept(entry))
+  }
+
+  #kept(entry: OutboxEntry): void {
+    if (entry.place !== 'keeping') return
+    entry.place = 'sealed'
+    this.#justKept.push(entry)
+  }
+
+  #launchKept(): void {
+    if (this.#justKept.length === 0) return
+    for (const entry of this.#justKept) if (entry.place === 'sealed') this.#unsaid.add(entry)
+    this.#justKept = []
+  }
+
+  /** In a lane that pauses they stay, and are said when it goes on. */
+  #launchUnsaid(nowMs: Millis): void {
+    for (const entry of this.#unsaid) {
+      if (this.unanswered.size - this.#unsaid.size >= this.#window) return
+      this.#unsaid.delete(entry)
+      if (entry.lane.pausedUntilMs === null) this.#launch(entry, nowMs)
+    }
+  }
+
+  /** A refusal here spends no place in the stream. */
+  #seal(post: OutgoingMessage, lane: Lane, to: Correspondent, nowMs: Millis): OutboxEntry | SealpostError {
+    const { crypto } = this.#ports
+    if (post.ttlSeconds > this.#limits!.ttlSecondsMax) return refusedBy('ttl_too_long')
+    // What is kept back comes out of order, where a stream would count it as missing.
+    const stream = post.terms && post.terms.notBeforeMs > 0 ? null : lane.nextPosition(crypto.newStreamId)
+    const envelopeId = crypto.newEnvelopeId()
+    try {
+      const { body, note = null } = post
+      const draft = { to, envelopeId, stream, sentAtMs: Math.floor(nowMs), note, body }
+      const { envelope, headerHash } = crypto.seal(draft)
+      if (envelope.length > this.#limits!.envelopeBytesMax) return refusedBy('envelope_too_large')
+      if (stream) lane.advance(headerHash)
+      return { post, lane, place: 'sealed', envelopeId, envelope, admittedAtMs: nowMs }
+    } catch (cause) {
+      return new SealpostError('key_refused', 'The key of this recipient is none that a message can be sealed to.', {
+        cause,
+      })
+    }
+  }
+
+  #launch(entry: OutboxEntry, nowMs: Millis): void {
+    if (this.#isTooOld(entry, nowMs) || this.#isForOneWhoLeft(entry)) return this.#giveUp(entry)
+    const { lane, post } = entry
+    const { counters } = this.#ports
+    counters[entry.place === 'sealed' ? 'sent' : 'resent'] += 1
+    const item: SendItem = {
+      envelopeId: entry.envelopeId,
+      recipient: lane.recipient,
+      priority: lane.priority,
+      isHead: lane.inFlight === 0,
+      ttlSeconds: post.ttlSeconds,
+      envelope: entry.envelope,
+    }
+    if (post.message) this.#launchInGroup(post.message, item, entry)
+    else if (post.terms) this.#launchWith(post.terms, item)
+    else this.#outgoing.push(item)
+    entry.place = 'inFlight'
+    lane.inFlight += 1
+    this.owedCount += 1
+  }
+
+  #launchInGroup(message: GroupMessage, send: SendItem, entry: OutboxEntry): void {
+    this.#isMixed = true
+    this.#outgoing.push({ message, isPinned: !entry.mayBeStored, send })
+  }
+
+  #launchWith(terms: SendTerms, send: SendItem): void {
+    this.#isMixed = true
+    this.#outgoing.push({ send, terms })
+  }
+
+  #pause(entry: OutboxEntry, nowMs: Millis, retryAfterMs: Millis): void {
+    const { lane } = entry
+    entry.place = 'atRest'
+    lane.inFlight -= 1
+    this.owedCount -= 1
+    lane.pause(nowMs, retryAfterMs, this.#ports.random)
+    this.paused.add(lane)
+  }
+
+  #resumeLanes(nowMs: Millis): void {
+    for (const lane of this.paused) {
+      if (lane.inFlight > 0 || nowMs < lane.pausedUntilMs!) continue
+      lane.pausedUntilMs = null
+      this.paused.delete(lane)
+      for (const entry of [...lane.sealed])
+        if ((entry.place === 'atRest' || entry.place === 'sealed') && !this.#unsaid.has(entry))
+          this.#launch(entry, nowMs)
+      this.#makeReady(lane)
+    }
+  }
+
+  /** Stored or not, its recipient was taken out of the group since: it is not said again. */
+  #isForOneWhoLeft({ mayBeStored, post: { message, to } }: OutboxEntry): boolean {
+    return message !== undefined && mayBeStored === true && this.#ports.hasLeft(message, to)
+  }
+
+  #isTooOld(entry: OutboxEntry, nowMs: Millis): boolean {
+    return nowMs - entry.admittedAtMs >= this.#resendForMs
+  }
+
+  #giveUp(entry: OutboxEntry): void {
+    this.#fail(entry, maybeSent())
+  }
+
+  #fail(entry: OutboxEntry, error: SealpostError): void {
+    this.#finish(entry)
+    entry.lane.restartStream()
+    entry.post.refused(error)
+  }
+
+  #refusePost(post: OutgoingMessage, error: SealpostError): void {
+    this.#ports.keptPosts?.done(post)
+    post.refused(error)
+  }
+
+  #finish(entry: OutboxEntry): void {
+    const { lane } = entry
+    this.unanswered.delete(entry.envelopeId)
+    this.#unsaid.delete(entry)
+    this.#unansweredBytes -= entry.envelope.length
+    if (entry.place === 'inFlight') {
+      lane.inFlight -= 1
+      this.owedCount -= 1
+    }
+    entry.place = 'done'
+    lane.dropDone()
+    if (!entry.isReoffered) this.#ports.keptPosts?.done(entry.post)
+  }
+
+  #refuseWaiting(lane: Lane, error: SealpostError): void {
+    for (let post = lane.waiting.shift(); post; post = lane.waiting.shift()) {
+      this.#waitingCount -= 1
+      this.#refusePost(post, error)
+    }
+  }
+}

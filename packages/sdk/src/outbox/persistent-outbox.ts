@@ -1,0 +1,112 @@
+/**
+ * The durable half of the outbox: which record of the store stands for which post. A post that is sealed at once goes
+ * there sealed; one that waits goes there with its body, and once more when it is sealed.
+ *
+ * Streams are not continued by the next life: a store that was copied or restored from a backup would give one place of
+ * a stream to two messages, and the recipient would drop the second as seen.
+ */
+import type { Millis } from '@sealpost/std'
+import { SealpostError } from '../errors.ts'
+import type { GroupMessage } from '../groups/group-message.ts'
+import type { OutboxRecord, SealedRecord, StoreRecord } from '../stores/store.ts'
+import type { StoreWriter } from '../stores/store-writer.ts'
+import type { OutboxEntry, OutgoingMessage, OutgoingTerms } from './lane.ts'
+import { SharedBodyStore } from './shared-body-store.ts'
+
+/** A post as the outbox has it when there is a store. */
+export interface PersistedMessage extends OutgoingMessage {
+  readonly outboxNo: number
+  /** A record of it is on disk. */
+  isKept: boolean
+}
+
+/** What becomes of posts of a former life, whose promises nobody holds. */
+export type Orphan = Pick<OutgoingMessage, 'accepted' | 'refused'>
+export type OrphanOf = (record: OutboxRecord, message?: GroupMessage) => Orphan
+
+const NO_BODY = new Uint8Array(0)
+
+export class PersistentOutbox {
+  readonly bodies: SharedBodyStore
+  readonly #writer: StoreWriter
+  #lastNo: number
+
+  /** Numbers begin at the clock's microseconds, so that a store that was emptied does not begin anew. */
+  constructor(writer: StoreWriter, nowMs: Millis) {
+    this.#writer = writer
+    this.bodies = new SharedBodyStore(writer)
+    this.#lastNo = Math.floor(nowMs * 1000)
+  }
+
+  /** What a former life left, in its order. */
+  restore(records: readonly StoreRecord[], orphanOf: OrphanOf): [OutboxRecord, PersistedMessage][] {
+    const kept = records.filter(
+      (record): record is OutboxRecord => record.kind === 'waiting' || record.kind === 'sealed',
+    )
+    kept.sort((a, b) => a.outboxNo - b.outboxNo)
+    this.#lastNo = Math.max(this.#lastNo, kept.at(-1)?.outboxNo ?? 0)
+    this.bodies.restore(records)
+    return kept.map((record) => {
+      const { outboxNo, terms } = record
+      const body = record.kind === 'waiting' ? record.bytes : NO_BODY
+      const message = terms.bodyId === undefined ? undefined : this.bodies.restored.get(terms.bodyId)!
+      if (message) this.bodies.adopt(message)
+      const orphan = orphanOf(record, message)
+      return [record, { ...terms, body, ...(message && { message }), ...orphan, outboxNo, isKept: true }]
+    })
+  }
+
+  posted(post: OutgoingMessage): PersistedMessage {
+    this.#lastNo += 1
+    const kept: PersistedMessage = { ...post, outboxNo: this.#lastNo, isKept: false }
+    const { outboxNo, body: bytes, message } = kept
+    if (message) this.bodies.hold(message)
+    this.#writer.put(
+      keyOf(outboxNo),
+      () => ({ kind: 'waiting', outboxNo, terms: termsOf(kept), bytes }),
+      () => isNowKept(kept),
+    )
+    return kept
+  }
+
+  /** Calls `then` when the sealed bytes are on disk: not before may the broker hear of them. */
+  sealed(entry: OutboxEntry, then: () => void): void {
+    const post = entry.post as PersistedMessage
+    const record = sealedRecord(entry, post)
+    this.#writer.put(keyOf(post.outboxNo), () => record, then)
+  }
+
+  /** It was answered for good. */
+  done(post: OutgoingMessage): void {
+    this.#writer.remove(keyOf((post as PersistedMessage).outboxNo))
+    if (post.message) this.bodies.release(post.message)
+  }
+
+  /** How a post ends when its peer does. */
+  endOf(post: OutgoingMessage, cause: SealpostError): SealpostError {
+    if (!(post as PersistedMessage).isKept) return cause
+    return keptForLater(cause)
+  }
+}
+
+export function keptForLater(cause: SealpostError): SealpostError {
+  return new SealpostError('kept_for_later', 'The message stays in the store; the next life sends it.', { cause })
+}
+
+function isNowKept(post: PersistedMessage): void {
+  post.isKept = true
+  post.kept?.(post.outboxNo)
+}
+
+function sealedRecord({ envelopeId, envelope, admittedAtMs }: OutboxEntry, post: PersistedMessage): SealedRecord {
+  const { outboxNo } = post
+  return { kind: 'sealed', outboxNo, terms: termsOf(post), envelopeId, admittedAtMs, bytes: envelope }
+}
+
+/** A store may keep it as JSON, where what is undefined is left out. */
+function termsOf({ to, priority, ttlSeconds, terms, note, bodyId }: PersistedMessage): OutgoingTerms {
+  return { to, priority, ttlSeconds, ...(terms && { terms }), ...(note && { note }), ...(bodyId && { bodyId }) }
+}
+
+/** Padded, so that keys stand in the order of the posts. */
+const keyOf = (outboxNo: number): string => `out ${String(outboxNo).padStart(16, '0')}`

@@ -1,0 +1,50 @@
+/** Messages to pools: for whom they are sealed, whatever changes meanwhile. */
+import type { PoolStatement } from '@sealpost/identity'
+import { readBoxes } from '@sealpost/protocol'
+import type { MeshId, PeerKey, PoolId } from '@sealpost/std'
+import { expect, test } from 'vitest'
+import type { PeerCounters } from '../events.ts'
+import { PoolStatements } from '../groups/statement-cache.ts'
+import { fakeCrypto } from '../test/fake-crypto.ts'
+import { fakePoolStatement } from '../test/fake-pools.ts'
+import { PoolSender } from './pool-sender.ts'
+
+const MESH = 'ab'.repeat(16) as MeshId
+const POOL = 'f0'.repeat(32) as PoolId
+const keyOf = (n: number) => n.toString(16).padStart(64, '0') as PeerKey
+const statement = (epoch: number, members: readonly number[]): PoolStatement =>
+  fakePoolStatement({
+    ...{ meshId: MESH, poolId: POOL, epoch, owner: keyOf(1), nonce: '00'.repeat(16), name: 'crew' },
+    members: members.map(keyOf),
+  })
+
+test('what was prepared for former members says so: the broker refuses it, and it is sealed anew', () => {
+  const random = () => 0.5
+  const crypto = fakeCrypto({ peerKey: keyOf(1), meshId: MESH, boxKey: new Uint8Array(32), random })
+  const asked: PoolId[] = []
+  const statements = new PoolStatements({
+    crypto: crypto.pools,
+    emit: () => undefined,
+    ask: (after) => void asked.push(after),
+  })
+  const counters = { acked: 0, nacked: 0, resent: 0, sent: 0 } as PeerCounters
+  const sends = new PoolSender({
+    ...{ crypto, statements, counters, random, flushSoon: () => undefined },
+    lookup: (peerKey, { found }) => found({ peerKey, boxKey: new Uint8Array(32) } as never),
+  })
+  statements.add(statement(1, [2]))
+  const unused = { accepted: () => undefined, refused: () => undefined }
+  const terms = { priority: 'next', ttlSeconds: 0, terms: undefined, thread: undefined } as const
+  sends.send({ poolId: POOL, body: new Uint8Array(1), ...terms, ...unused })
+  // Nothing was sent yet: there is no session.
+  statements.add(statement(2, [3]))
+  sends.connected({ ttlSecondsMax: 60, dedupeSeconds: 600 } as never)
+  const [first] = sends.takeFrames(0)
+  expect(first!.rosterEpoch).toBe(1)
+  const { envelopeId } = first!.send
+  sends.nacked([{ envelopeId, code: 'stale_roster', retryAfterMs: 0 }], 0)
+  statements.listed([statement(2, [3]).bytes], true)
+  const [second] = sends.takeFrames(0)
+  expect(second!.rosterEpoch).toBe(2)
+  expect(readBoxes(second!.send.envelope)!.map(({ peer }) => peer)).toEqual([keyOf(3)])
+})

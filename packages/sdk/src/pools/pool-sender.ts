@@ -1,0 +1,280 @@
+/**
+ * Messages to pools, from the call to the broker's answer. Each is sealed once, with a box for every member whose key can
+ * be had. There is no order in a pool, so nothing here waits for anything else: what is refused for now is said again
+ * after a while, and what is unanswered when a session ends is said again in the next. Pure and synchronous.
+ */
+import { type Correspondent, isPoolEnded, type PoolStatement } from '@sealpost/identity'
+import {
+  BODY_BYTES_MAX,
+  encodeBoxes,
+  type FrameOf,
+  type NackCode,
+  NO_THREAD,
+  type Priority,
+  refusal,
+  type SendTerms,
+} from '@sealpost/protocol'
+import type { EnvelopeId, Millis, PeerKey, PoolId } from '@sealpost/std'
+import { finalRefusal, maybeSent, refusedBy, SealpostError } from '../errors.ts'
+import type { PeerCounters } from '../events.ts'
+import type { PoolStatements } from '../groups/statement-cache.ts'
+import type { Receipt } from '../outbox/lane.ts'
+import { type OutboxLimits, RESEND_FOR_MS_MAX } from '../outbox/outbox.ts'
+import type { CryptoPort } from '../ports.ts'
+
+/** One of the two answers comes. */
+export interface PoolSend {
+  readonly poolId: PoolId
+  readonly body: Uint8Array
+  readonly priority: Priority
+  readonly ttlSeconds: number
+  readonly terms: SendTerms | undefined
+  readonly thread: string | undefined
+  readonly accepted: (receipt: Receipt) => void
+  readonly refused: (error: SealpostError) => void
+}
+
+export interface PoolSenderPorts {
+  readonly crypto: Pick<CryptoPort, 'seal' | 'newEnvelopeId' | 'groups'>
+  readonly statements: PoolStatements
+  readonly counters: PeerCounters
+  readonly random: () => number
+  readonly lookup: (
+    peer: PeerKey,
+    waiter: { found(key: Correspondent): void; refused(error: SealpostError): void },
+  ) => void
+  readonly flushSoon: () => void
+}
+
+interface Entry {
+  readonly send: PoolSend
+  /** It was sealed anew since the pool changed; a second time it is not. */
+  isSecond: boolean
+  state: 'preparing' | 'waiting' | 'said' | 'done'
+  /** The pool by which these were chosen, and whose boxes it gets. */
+  pool: PoolStatement | null
+  readers: readonly Correspondent[]
+  sealed: Sealed | null
+}
+
+interface Sealed {
+  readonly frame: FrameOf<'sendPool'>
+  readonly admittedAtMs: Millis
+  /** Not before this; Infinity while an answer is owed. */
+  sayAtMs: Millis
+  /** An answer was lost, or the broker's own: it is said again whatever became of the pool. */
+  mayBeStored: boolean
+  pauses: number
+}
+
+const WINDOW = 64
+const WAITING_MAX = 10_000
+const PAUSE_BASE_MS = 50
+const PAUSE_MAX_MS = 5_000
+const NO_TERMS: SendTerms = {
+  ...{ notBeforeMs: 0, receipts: 'none', thread: NO_THREAD, hops: 0, noAutoReply: false, ifOnline: false },
+}
+
+export class PoolSender {
+  readonly #ports: PoolSenderPorts
+  readonly #open = new Set<Entry>()
+  readonly #byId = new Map<EnvelopeId, Entry>()
+  /** Null while there is no session. */
+  #limits: OutboxLimits | null = null
+  #resendForMs = RESEND_FOR_MS_MAX
+
+  constructor(ports: PoolSenderPorts) {
+    this.#ports = ports
+  }
+
+  /** Without an answer yet. */
+  get pendingCount(): number {
+    return this.#open.size
+  }
+
+  send(send: PoolSend): void {
+    if (send.body.length > BODY_BYTES_MAX)
+      return send.refused(new SealpostError('body_too_large', `A body has at most ${BODY_BYTES_MAX} bytes.`))
+    if (this.#open.size >= WAITING_MAX)
+      return send.refused(new SealpostError('outbox_full', 'Too many messages wait to be sent.', { isRetryable: true }))
+    const entry: Entry = { send, isSecond: false, state: 'preparing', pool: null, readers: [], sealed: null }
+    this.#open.add(entry)
+    this.#prepare(entry)
+  }
+
+  connected(limits: OutboxLimits): void {
+    this.#limits = limits
+    this.#resendForMs = Math.min(RESEND_FOR_MS_MAX, (limits.dedupeSeconds * 1000) / 2)
+    for (const { sealed } of this.#byId.values()) if (sealed) sealed.sayAtMs = 0
+  }
+
+  disconnected(): void {
+    this.#limits = null
+    for (const { sealed, state } of this.#byId.values()) if (sealed && state === 'said') sealed.mayBeStored = true
+  }
+
+  /** Passes by what is not of a pool, as `nacked` does. */
+  acked(items: FrameOf<'ack'>['items'], nowMs: Millis): void {
+    if (this.#byId.size === 0) return
+    for (const { envelopeId, isDuplicate } of items) {
+      const entry = this.#byId.get(envelopeId)
+      if (!entry) continue
+      const { admittedAtMs } = entry.sealed!
+      this.#finish(entry)
+      this.#ports.counters.acked += 1
+      entry.send.accepted({ envelopeId, isDuplicate, admittedAtMs, ackedAtMs: nowMs })
+    }
+  }
+
+  nacked(items: FrameOf<'nack'>['items'], nowMs: Millis): void {
+    if (this.#byId.size === 0) return
+    for (const { envelopeId, code, retryAfterMs } of items) {
+      const entry = this.#byId.get(envelopeId)
+      if (!entry) continue
+      this.#ports.counters.nacked += 1
+      if (code === 'unavailable') entry.sealed!.mayBeStored = true
+      if (refusal(code).isRetryable) this.#pause(entry.sealed!, nowMs, retryAfterMs)
+      else if (code === 'stale_roster' && !entry.isSecond && !entry.sealed!.mayBeStored) this.#sealAnew(entry)
+      else this.#fail(entry, finalRefusal(code as NackCode, entry.sealed!))
+    }
+  }
+
+  takeFrames(nowMs: Millis): FrameOf<'sendPool'>[] {
+    if (!this.#limits) return []
+    for (const entry of this.#open) {
+      if (this.#byId.size >= WINDOW) break
+      if (entry.state === 'waiting') this.#seal(entry, nowMs)
+    }
+    const frames: FrameOf<'sendPool'>[] = []
+    for (const entry of this.#byId.values()) if (entry.sealed!.sayAtMs <= nowMs) frames.push(this.#say(entry))
+    return frames
+  }
+
+  /** Gives up what is too old to be said again. */
+  expire(nowMs: Millis): void {
+    for (const entry of this.#byId.values())
+      if (nowMs - entry.sealed!.admittedAtMs >= this.#resendForMs) this.#fail(entry, maybeSent())
+  }
+
+  get wakeAtMs(): Millis {
+    let atMs = Infinity
+    for (const { sealed } of this.#byId.values())
+      atMs = Math.min(atMs, this.#limits ? sealed!.sayAtMs : sealed!.admittedAtMs + this.#resendForMs)
+    return atMs
+  }
+
+  close(error: SealpostError): void {
+    for (const entry of [...this.#open]) this.#fail(entry, entry.sealed ? maybeSent() : error)
+  }
+
+  #prepare(entry: Entry): void {
+    const { statements } = this.#ports
+    const { poolId } = entry.send
+    const pool = statements.find(poolId)
+    if (pool) return this.#gather(entry, pool)
+    statements.refresh((error) => {
+      const found = statements.find(poolId)
+      if (found) this.#gather(entry, found)
+      else this.#fail(entry, error ?? unknownPool())
+    })
+  }
+
+  /** A member without a believable key can't be given anything: the others are. */
+  #gather(entry: Entry, pool: PoolStatement): void {
+    if (isPoolEnded(pool)) return this.#fail(entry, unknownPool())
+    const { members } = pool
+    const readers: Correspondent[] = []
+    let missing = members.length
+    let reason = refusedBy('unknown_recipient')
+    const answered = () => {
+      missing -= 1
+      if (missing > 0 || entry.state !== 'preparing') return
+      if (readers.length === 0) return this.#fail(entry, reason)
+      entry.pool = pool
+      entry.readers = readers
+      entry.state = 'waiting'
+      this.#ports.flushSoon()
+    }
+    for (const member of members)
+      this.#ports.lookup(member, {
+        found: (key) => {
+          readers.push(key)
+          answered()
+        },
+        refused: (error) => {
+          reason = error
+          answered()
+        },
+      })
+  }
+
+  #seal(entry: Entry, nowMs: Millis): void {
+    const { send } = entry
+    // Not the newest that is known: the broker has to see for whose members it was sealed.
+    const pool = entry.pool!
+    if (send.ttlSeconds > this.#limits!.ttlSecondsMax) return this.#fail(entry, refusedBy('ttl_too_long'))
+    const { crypto } = this.#ports
+    const { bodyId, bytes: body, ticket } = crypto.groups.sealBody(send.body)
+    const envelopeId = crypto.newEnvelopeId()
+    const thread = send.thread === undefined ? {} : { thread: send.thread }
+    const note = { ...thread, pool: pool.poolId, poolEpoch: pool.epoch }
+    const draft = { envelopeId, stream: null, sentAtMs: Math.floor(nowMs), note, body: ticket }
+    const boxes = entry.readers.flatMap((to) => {
+      try {
+        return [{ peer: to.peerKey, box: crypto.seal({ ...draft, to }).envelope }]
+      } catch {
+        return [] // a box key of small order: nothing can be sealed to it
+      }
+    })
+    if (boxes.length === 0) return this.#fail(entry, unusableKeys())
+    const { priority, ttlSeconds } = send
+    const route = { envelopeId, recipient: pool.poolId as string as PeerKey, priority, isHead: true, ttlSeconds }
+    const frame: FrameOf<'sendPool'> = {
+      ...{ type: 'sendPool', rosterEpoch: pool.epoch, bodyId, body, terms: send.terms ?? NO_TERMS },
+      send: { ...route, envelope: encodeBoxes(boxes) },
+    }
+    entry.sealed = { frame, admittedAtMs: nowMs, sayAtMs: 0, mayBeStored: false, pauses: 0 }
+    entry.state = 'waiting'
+    this.#byId.set(envelopeId, entry)
+  }
+
+  #say(entry: Entry): FrameOf<'sendPool'> {
+    const sealed = entry.sealed!
+    this.#ports.counters[entry.state === 'said' ? 'resent' : 'sent'] += 1
+    entry.state = 'said'
+    sealed.sayAtMs = Infinity
+    // Refused as stale, what is stored already would be sealed anew and come twice.
+    return sealed.mayBeStored ? { ...sealed.frame, rosterEpoch: 0 } : sealed.frame
+  }
+
+  #pause(sealed: Sealed, nowMs: Millis, retryAfterMs: Millis): void {
+    const pauseMs = Math.min(PAUSE_MAX_MS, PAUSE_BASE_MS * 2 ** Math.min(sealed.pauses, 10))
+    sealed.pauses += 1
+    sealed.sayAtMs = nowMs + Math.max(retryAfterMs, pauseMs * (0.5 + this.#ports.random() / 2))
+  }
+
+  /** The pool has changed: once more for its members of now, under another id. */
+  #sealAnew(entry: Entry): void {
+    this.#byId.delete(entry.sealed!.frame.send.envelopeId)
+    entry.sealed = null
+    entry.isSecond = true
+    entry.state = 'preparing'
+    this.#ports.statements.refresh((error) => (error ? this.#fail(entry, error) : this.#prepare(entry)))
+  }
+
+  #fail(entry: Entry, error: SealpostError): void {
+    if (entry.state === 'done') return
+    this.#finish(entry)
+    entry.send.refused(error)
+  }
+
+  #finish(entry: Entry): void {
+    entry.state = 'done'
+    this.#open.delete(entry)
+    if (entry.sealed) this.#byId.delete(entry.sealed.frame.send.envelopeId)
+  }
+}
+
+export const unknownPool = () => new SealpostError('unknown_pool', 'There is no such pool in this mesh.')
+const unusableKeys = () =>
+  new SealpostError('key_refused', 'The keys of these members are none that a message can be sealed to.')

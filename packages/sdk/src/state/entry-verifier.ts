@@ -1,0 +1,159 @@
+/**
+ * Believes entries, or says why not: the author's signature, the place, the key, and that none stands behind one seen
+ * before. What a broker withholds altogether nobody sees, until a later entry of the same key names it.
+ */
+import { openEntry, readEntry, type SignedEntry } from '@sealpost/identity'
+import { isSameBytes, type MeshId, type Millis, type PeerKey, type SpaceId } from '@sealpost/std'
+import type { EventLine } from './event-stream.ts'
+import type { SpaceKeyRing } from './space-key-ring.ts'
+import { type KnownEntry, SEQ_UNKNOWN, type SpaceMemory } from './space-memory.ts'
+import { type TamperReport, tampered } from './state-errors.ts'
+
+const decoder = new TextDecoder()
+
+/** A value as it was set, by whom and when. */
+export class StateEntry {
+  readonly type = 'set'
+  readonly key: string
+  /** The caller's own. */
+  readonly value: Uint8Array
+  readonly revision: number
+  /** Proven by a signature. */
+  readonly author: PeerKey
+  /** By the author's clock. */
+  readonly sentAtMs: Millis
+  /** Its number among the events of the space. */
+  readonly seq: number
+  /** When the broker stored it: microseconds since 1970, by its database's clock; ascends with `seq`. */
+  readonly atUs: number
+
+  /** @internal */
+  constructor(fields: Omit<StateEntry, 'type' | 'text' | 'json'>) {
+    this.key = fields.key
+    this.value = fields.value
+    this.revision = fields.revision
+    this.author = fields.author
+    this.sentAtMs = fields.sentAtMs
+    this.seq = fields.seq
+    this.atUs = fields.atUs
+  }
+
+  text(): string {
+    return decoder.decode(this.value)
+  }
+
+  /** @throws SyntaxError when it is no JSON */
+  json(): unknown {
+    return JSON.parse(this.text())
+  }
+}
+
+/** A key that has no value any more. */
+export interface StateDeletion extends Pick<StateEntry, 'key' | 'revision' | 'author' | 'sentAtMs' | 'seq' | 'atUs'> {
+  readonly type: 'deleted'
+}
+
+/** A change whose key this member was not given. */
+export interface SealedChange extends Pick<StateEntry, 'revision' | 'author' | 'sentAtMs' | 'seq' | 'atUs'> {
+  readonly type: 'sealed'
+  readonly keyHash: string
+}
+
+export type StateChange = StateEntry | StateDeletion | SealedChange
+
+export interface EntryVerifierParts {
+  readonly meshId: MeshId
+  readonly spaceId: SpaceId
+  readonly ring: SpaceKeyRing
+  readonly memory: SpaceMemory
+  readonly tell: (told: TamperReport) => void
+}
+
+export interface Expected {
+  /** Of the key of this hash, the least revision that may come: what was known before the question. Nothing: any. */
+  readonly atLeast?: (keyHash: string) => number
+  readonly keyHash?: string
+}
+
+export class EntryVerifier {
+  readonly #parts: EntryVerifierParts
+
+  constructor(parts: EntryVerifierParts) {
+    this.#parts = parts
+  }
+
+  /** Of a line that holds an entry. @throws SealpostError `state_rolled_back`, `entry_forged` */
+  read(line: EventLine, expected: Expected = {}): StateChange {
+    const entry = this.check(line.value, { ...expected, seq: line.seq })
+    if ((line.kind === 2) !== entry.isDeleted)
+      this.#refuse('entry_forged', 'an entry is not what the broker says of it', entry)
+    return this.#opened(entry, line)
+  }
+
+  /** Its signature and its place; it is remembered. @throws as `read` */
+  check(bytes: Uint8Array, { atLeast, keyHash, seq }: Expected & { seq: number }): SignedEntry {
+    const entry = readEntry(bytes)
+    if (!entry) return this.#refuse('entry_forged', 'an entry is not signed by its author')
+    const { meshId, spaceId } = this.#parts
+    if (entry.meshId !== meshId || entry.spaceId !== spaceId)
+      this.#refuse('entry_forged', 'an entry is of another space', entry)
+    if (keyHash !== undefined && entry.keyHash !== keyHash)
+      this.#refuse('entry_forged', 'an entry is of another key', entry)
+    const known = this.#parts.memory.find(entry.keyHash)
+    if (known) this.#compare(entry, known, seq)
+    const least = atLeast?.(entry.keyHash) ?? 0
+    if (entry.revision < least) this.#rolledBack(entry, least)
+    const isNews = !known || entry.revision > known.revision
+    if (isNews || (entry.revision === known.revision && known.seq === SEQ_UNKNOWN)) this.remember(entry, seq)
+    return entry
+  }
+
+  remember({ keyHash, revision, hash, keyEpoch, isDeleted }: SignedEntry, seq: number): void {
+    this.#parts.memory.remember(keyHash, { revision, hash, keyEpoch, isDeleted, seq })
+  }
+
+  /** There is no entry under a key that has had one. @throws SealpostError `state_rolled_back` */
+  missing(keyHash: string): never {
+    return this.#refuse('state_rolled_back', 'a key that was there is not', { keyHash })
+  }
+
+  #compare(entry: SignedEntry, known: KnownEntry, seq: number): void {
+    const { revision, hash, prevHash, keyEpoch } = entry
+    if (revision < known.revision && seq !== SEQ_UNKNOWN && seq > known.seq) this.#rolledBack(entry, known.revision)
+    if (revision === known.revision && !isSameBytes(hash, known.hash))
+      this.#refuse('state_rolled_back', `another revision ${revision} than the one seen before`, entry)
+    if (revision === known.revision && seq !== known.seq && seq !== SEQ_UNKNOWN && known.seq !== SEQ_UNKNOWN)
+      this.#refuse('state_rolled_back', `event ${known.seq} is told as event ${seq}`, entry)
+    if (revision === known.revision + 1 && !isSameBytes(prevHash, known.hash))
+      this.#refuse('state_rolled_back', `revision ${revision} follows another one than was seen`, entry)
+    if (revision > known.revision && keyEpoch < known.keyEpoch)
+      this.#refuse('entry_forged', 'an entry is sealed under an older key than the one before it', entry)
+  }
+
+  #rolledBack(entry: SignedEntry, known: number): never {
+    return this.#refuse('state_rolled_back', `revision ${entry.revision} of a key that has had ${known}`, entry)
+  }
+
+  #opened(entry: SignedEntry, { seq, atUs }: Pick<EventLine, 'seq' | 'atUs'>): StateChange {
+    const { ring } = this.#parts
+    const { revision, author, sentAtMs, keyHash } = entry
+    const facts = { revision, author, sentAtMs, seq, atUs }
+    const spaceKey = ring.find(entry.keyEpoch)
+    if (!spaceKey || !ring.nameKey) return { type: 'sealed', keyHash, ...facts }
+    const opened = openEntry(entry, { nameKey: ring.nameKey, spaceKey })
+    if (!opened) return this.#refuse('entry_forged', 'an entry does not open', entry)
+    const { key, value } = opened
+    return value === null ? { type: 'deleted', key, ...facts } : new StateEntry({ key, value, ...facts })
+  }
+
+  #refuse(
+    type: TamperReport['type'],
+    reason: string,
+    about: Partial<Pick<SignedEntry, 'keyHash' | 'author'>> = {},
+  ): never {
+    const { keyHash, author } = about
+    const told = { type, reason, ...(keyHash && { keyHash }), ...(author && { author }) }
+    this.#parts.tell(told)
+    throw tampered(told)
+  }
+}

@@ -1,0 +1,306 @@
+/**
+ * Keeps the keys of a space where they belong: takes the grants made to this member, makes those that others lack, and
+ * turns to a new key when somebody has left, or has come where newcomers may not read what was before. Whichever member
+ * sees it first does it; the broker's compare-and-set on the key epoch decides between two.
+ *
+ * In a group the owner's statement decides who has left: a broker that denies a departure changes nothing. In the space of
+ * a mesh nobody signs the members, so the broker's list decides.
+ */
+import {
+  type BoxKeys,
+  checkKeyBinding,
+  type GroupStatement,
+  type Identity,
+  type KeyGrant,
+  openGrant,
+  readGroup,
+  type SpaceStatement,
+  sealGrant,
+} from '@sealpost/identity'
+import type { PeerKey } from '@sealpost/std'
+import { SealpostError } from '../errors.ts'
+import type { KeyEpochs } from '../keys/key-epochs.ts'
+import { chunksOf } from '../outbox/send-frames.ts'
+import type { NextKey, SpaceKeyRing } from './space-key-ring.ts'
+import type { SpaceMemory, SpacePin } from './space-memory.ts'
+import type { MemberGrant, SpaceService, SpaceStatus } from './space-service.ts'
+import { type TamperReport, tampered } from './state-errors.ts'
+
+export interface KeyMaintenanceParts {
+  readonly calls: SpaceService
+  readonly ring: SpaceKeyRing
+  readonly memory: SpaceMemory
+  readonly identity: Identity
+  readonly formerBoxKeys: readonly BoxKeys[]
+  readonly keyEpochs: KeyEpochs
+  /** Who is to be the owner of a space of the whole mesh; null: whoever is when it is first seen. */
+  readonly owner: PeerKey | null
+  readonly tell: (told: TamperReport) => void
+}
+
+type SpaceAnswer = Pick<SpaceStatus, 'lastSeq' | 'keyEpoch'>
+
+/** Of one request: a box is about 500 bytes, unless it holds many keys. */
+const GRANTS_AT_ONCE = 256
+const BOX_BYTES_AT_ONCE = 96 * 1024
+/** Others may do the same at the same time. */
+const ROUNDS_MAX = 4
+
+export class KeyMaintenance {
+  readonly #parts: KeyMaintenanceParts
+  #underWay: Promise<SpaceStatus> | null = null
+  #group: GroupStatement | null = null
+  /** The statement of `SpaceKeyRing.groupEpoch`, if this member has seen it. */
+  #vouched: GroupStatement | null = null
+  /** The last one on each peer's box key: a refusal is reported once. */
+  readonly #verdicts = new Map<PeerKey, string>()
+
+  constructor(parts: KeyMaintenanceParts) {
+    this.#parts = parts
+    this.#restore()
+  }
+
+  /** One at a time. @throws SealpostError `space_unknown`, `space_forged`, those of requests */
+  run(): Promise<SpaceStatus> {
+    this.#underWay ??= this.#rounds().finally(() => {
+      this.#underWay = null
+    })
+    return this.#underWay
+  }
+
+  /** What the broker says of the space, after it was compared with what is known. */
+  async checkStatus(): Promise<SpaceStatus> {
+    const { calls } = this.#parts
+    const known = this.#pin // the answers of two looks may come in another order than their questions went
+    const group = await calls.group()
+    const status = await calls.status()
+    const space = status.statement
+    const flaw = this.#flawOf(space, group, known)
+    if (flaw || !space) this.#refuse({ type: 'space_forged', reason: flaw ?? 'its terms are not signed' })
+    const lost = known && lostOf(status, known)
+    if (lost) this.#refuse({ type: 'state_rolled_back', reason: `the space has ${lost} than before` })
+    if (group && group.epoch >= (this.#group?.epoch ?? 0)) this.#group = group
+    this.#pinTo(space!, status)
+    return { ...status, statement: space! }
+  }
+
+  get #pin() {
+    return this.#parts.memory.pin
+  }
+
+  #refuse(told: TamperReport): never {
+    this.#parts.tell(told)
+    throw tampered(told)
+  }
+
+  #flawOf(space: SpaceStatement | null, group: GroupStatement | null, known: SpacePin | null): string | null {
+    const { calls, owner } = this.#parts
+    if (!space) return 'its terms are not signed by an owner'
+    if (space.meshId !== calls.meshId || space.spaceId !== calls.spaceId) return 'its terms are those of another space'
+    const isOfMesh = (calls.spaceId as string) === calls.meshId
+    if (!isOfMesh && !group) return 'the statement of its group is not to be had'
+    const expected = group ? group.owner : (owner ?? known?.owner ?? space.owner)
+    if (space.owner !== expected) return 'its terms are signed by somebody else than its owner'
+    if (space.epoch < (known?.epoch ?? 0)) return 'its terms are older than others seen before'
+    return (group?.epoch ?? 0) < (known?.groupEpoch ?? 0) ? 'its group is older than one seen before' : null
+  }
+
+  #pinTo({ owner, epoch }: SpaceStatement, { lastSeq, keyEpoch }: SpaceAnswer): void {
+    const known = this.#pin
+    const pin = {
+      owner,
+      epoch: Math.max(epoch, known?.epoch ?? 0),
+      groupEpoch: this.#group?.epoch ?? 0,
+      seq: Math.max(lastSeq, known?.seq ?? 0),
+      keyEpoch: Math.max(keyEpoch, known?.keyEpoch ?? 0),
+    }
+    const isNews = (Object.keys(pin) as (keyof SpacePin)[]).some((name) => pin[name] !== known?.[name])
+    if (isNews) this.#parts.memory.pinTo(pin)
+  }
+
+  async #rounds(): Promise<SpaceStatus> {
+    for (let round = 1; ; round++) {
+      const status = await this.checkStatus()
+      await this.#take(status)
+      try {
+        if (!(await this.#give(status)) || round >= ROUNDS_MAX) return status
+      } catch (error) {
+        const isLate = error instanceof SealpostError && error.code === 'stale_epoch'
+        if (!isLate || round >= ROUNDS_MAX) throw error // somebody was first: look again
+      }
+    }
+  }
+
+  /** Keys of a former life. */
+  #restore(): void {
+    const { memory, ring } = this.#parts
+    const grant = memory.keys && this.#opened(memory.keys)
+    if (grant) ring.take(grant)
+    this.#vouched = memory.keysGroup && readGroup(memory.keysGroup)
+  }
+
+  #opened(box: Uint8Array): KeyGrant | null {
+    const { identity, formerBoxKeys } = this.#parts
+    return openGrant(box, identity.signing.publicKey, [identity.box, ...formerBoxKeys])
+  }
+
+  async #take({ grants }: SpaceStatus): Promise<void> {
+    if (grants.length === 0) return
+    const { ring, calls, memory } = this.#parts
+    const before = ring.size
+    for (const { keyEpoch, box } of grants) {
+      const flaw = this.#takeOne(keyEpoch, box)
+      if (!flaw) continue
+      this.#parts.tell({ type: 'grant_forged', reason: flaw })
+      if (!ring.find(keyEpoch)) return calls.grantAnew(keyEpoch)
+    }
+    if (ring.size > before) await this.#keepKeys()
+    // Without a store the next life needs them again.
+    if (memory.hasStore) await calls.fetched(grants.at(-1)!.keyEpoch)
+  }
+
+  /** Null: it is in the ring. */
+  #takeOne(keyEpoch: number, box: Uint8Array): string | null {
+    const grant = this.#opened(box)
+    if (!grant) return 'a grant does not open'
+    if (grant.keyEpoch !== keyEpoch) return 'a grant is of another epoch than the broker says'
+    if (!this.#belongs(grant.granter)) return 'a grant is of somebody who does not belong to the space'
+    return this.#parts.ring.take({ ...grant, groupEpoch: Math.min(grant.groupEpoch, this.#group?.epoch ?? 0) })
+  }
+
+  /** Who belongs to a mesh is the broker's word; to a group, its owner's. */
+  #belongs(peer: PeerKey): boolean {
+    return !this.#group || this.#group.owner === peer || this.#group.members.includes(peer)
+  }
+
+  #keepKeys(): Promise<void> {
+    const { identity, ring, memory } = this.#parts
+    const self = identity.signing.publicKey
+    const all = ring.grantTo(self, { granter: self, from: 0 })
+    return memory.keepKeys(sealGrant(identity.signing, all, identity.box.publicKey), this.#vouched?.bytes ?? null)
+  }
+
+  /**
+   * Whether somebody was given the newest key who does not belong to the group now, or may have been: only between two
+   * statements that follow each other does this member know all who were named.
+   */
+  async #mustTurn({ historyFor }: SpaceStatement): Promise<boolean> {
+    const [group, { ring }] = [this.#group, this.#parts]
+    if (!group) return false
+    if (ring.groupEpoch < group.epoch) {
+      const before = this.#vouched
+      const isNext = before?.epoch === ring.groupEpoch && group.epoch === before.epoch + 1
+      const hasAll = isNext && before.members.every((member) => group.members.includes(member))
+      if (!hasAll || (historyFor !== 'all' && before.members.length < group.members.length)) return true
+      ring.vouch(group.epoch)
+    }
+    if (this.#vouched?.epoch === ring.groupEpoch || group.epoch !== ring.groupEpoch) return false
+    this.#vouched = group
+    await this.#keepKeys()
+    return false
+  }
+
+  /** Answers whether anything was given, so that another look is worth while. */
+  async #give(status: SpaceStatus): Promise<boolean> {
+    const { ring } = this.#parts
+    const { keyEpoch, departed, statement } = status
+    if (keyEpoch === 0) return this.#turn(status)
+    if (ring.newest > keyEpoch) return this.#turn(status) // what was rolled back is believed, but not an old key
+    if (ring.newest < keyEpoch) return false // others have it
+    const lacking = status.lacking.filter(({ peer }) => this.#belongs(peer))
+    const isBarred = statement.historyFor !== 'all' && lacking.some((member) => member.keyEpoch === 0)
+    if ((await this.#mustTurn(statement)) || departed > 0 || isBarred) return this.#turn(status)
+    if (lacking.length === 0) return false
+    return this.#grant(lacking, { statement, expects: keyEpoch })
+  }
+
+  /** To the next key. */
+  async #turn({ statement, keyEpoch }: SpaceStatus): Promise<boolean> {
+    const { calls, ring } = this.#parts
+    const members = (await calls.members()).filter(({ peer }) => this.#belongs(peer))
+    return this.#grant(members, { statement, expects: keyEpoch, next: ring.next(this.#group?.epoch ?? 0) })
+  }
+
+  async #grant(
+    members: readonly MemberGrant[],
+    { statement, expects, next }: { statement: SpaceStatement; expects: number; next?: NextKey },
+  ): Promise<boolean> {
+    const { calls, identity } = this.#parts
+    const keyEpoch = next?.keyEpoch ?? expects
+    const self = identity.signing.publicKey
+    const boxKeys = await this.#boxKeys(members.map(({ peer }) => peer).filter((peer) => peer !== self))
+    boxKeys.set(self, identity.box.publicKey)
+    // One's own goes with the first: whoever makes a key must not be without it.
+    const ordered = [...members].sort((a, b) => Number(b.peer === self) - Number(a.peer === self))
+    if (next && ordered[0]?.peer !== self) return false // who does not belong to it makes no keys
+    const grants = ordered.flatMap((member) => {
+      const boxKey = boxKeys.get(member.peer)
+      if (!boxKey) return [] // it comes when its key is bound again
+      return [{ peer: member.peer, box: this.#boxFor(member, boxKey, { statement, keyEpoch, ...(next && { next }) }) }]
+    })
+    let stands = expects
+    for (const some of inRequests(grants)) {
+      await calls.grant({ keyEpoch, expects: stands, grants: some })
+      stands = keyEpoch
+    }
+    return grants.length > 0
+  }
+
+  /** Those that their peers signed, and that are not older than one seen before: see `KeyDirectory`. */
+  async #boxKeys(peers: readonly PeerKey[]): Promise<Map<PeerKey, Uint8Array>> {
+    const { calls, keyEpochs, tell } = this.#parts
+    const wanted = new Map(peers.map((peer) => [peer, keyEpochs.of(peer)]))
+    const found = new Map<PeerKey, Uint8Array>()
+    for (const binding of await calls.bindings(peers)) {
+      const { meshId, peerKey, boxKey, boxEpoch } = binding
+      const floor = wanted.get(peerKey)
+      if (floor === undefined) continue
+      const verdict = checkKeyBinding(binding, { meshId, peerKey, nowMs: Date.now() })
+      const reason = verdict === 'ok' && boxEpoch < floor ? 'binding_rolled_back' : verdict
+      if (reason !== this.#verdicts.get(peerKey) && reason !== 'ok')
+        tell({ type: 'key_refused', reason, author: peerKey })
+      this.#verdicts.set(peerKey, reason)
+      if (reason !== 'ok' || boxEpoch < keyEpochs.of(peerKey)) continue
+      keyEpochs.raise(peerKey, boxEpoch)
+      found.set(peerKey, boxKey)
+    }
+    return found
+  }
+
+  #boxFor(
+    { peer, keyEpoch: granted }: MemberGrant,
+    boxKey: Uint8Array,
+    { statement, keyEpoch, next }: { statement: SpaceStatement; keyEpoch: number; next?: NextKey },
+  ): Uint8Array {
+    const { ring, identity } = this.#parts
+    const isNew = this.#vouched !== null && this.#vouched.owner !== peer && !this.#vouched.members.includes(peer)
+    const from = fromOf(statement, {
+      granted: isNew ? 0 : granted,
+      keyEpoch,
+      isSelf: peer === identity.signing.publicKey,
+    })
+    const grant = ring.grantTo(peer, { granter: identity.signing.publicKey, from, ...(next && { next }) })
+    return sealGrant(identity.signing, grant, boxKey)
+  }
+}
+
+/** In words; null: there is as much as was known. */
+function lostOf({ lastSeq, keyEpoch }: SpaceAnswer, known: SpacePin): string | null {
+  if (lastSeq < known.seq) return 'fewer events'
+  return keyEpoch < known.keyEpoch ? 'an older key' : null
+}
+
+/** From which epoch on a member may have the keys: all of them, those since it came, or the newest one. */
+function fromOf(
+  { historyFor }: SpaceStatement,
+  { granted, keyEpoch, isSelf }: { granted: number; keyEpoch: number; isSelf: boolean },
+): number {
+  if (historyFor === 'all' || isSelf) return 0
+  return granted === 0 ? keyEpoch : granted
+}
+
+function inRequests<T extends { readonly box: Uint8Array }>(grants: readonly T[]): T[][] {
+  const bytes = Math.max(1, ...grants.map(({ box }) => box.length))
+  const count = Math.max(1, Math.min(GRANTS_AT_ONCE, Math.floor(BOX_BYTES_AT_ONCE / bytes)))
+  return chunksOf([...grants], count)
+}

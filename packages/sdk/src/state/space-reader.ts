@@ -1,0 +1,285 @@
+/** Answers that come in lines, taken up again where they were cut; each line is believed or refused on its way. */
+import {
+  entryFields,
+  hash256,
+  type OpenRecord,
+  openBody,
+  openRecord,
+  readRecord,
+  type SignedRecord,
+} from '@sealpost/identity'
+import { isSameBytes, type Millis, type PeerKey, toHex } from '@sealpost/std'
+import type { EntryVerifier, StateChange } from './entry-verifier.ts'
+import { type EventLine, eventLines, type StreamQuery, timeText } from './event-stream.ts'
+import type { SpaceKeyRing } from './space-key-ring.ts'
+import type { KnownEntry, SpaceMemory } from './space-memory.ts'
+import type { SpaceService } from './space-service.ts'
+import { type TamperReport, tampered } from './state-errors.ts'
+
+/** A message to the group that was kept. */
+export interface HistoryMessage {
+  readonly type: 'message'
+  /** The caller's own. */
+  readonly body: Uint8Array
+  readonly thread: string | null
+  /** The reference to a file that goes with it, as of a `Message`. */
+  readonly attachment: string | null
+  /** Proven by a signature. */
+  readonly author: PeerKey
+  /** By the author's clock. */
+  readonly sentAtMs: Millis
+  readonly seq: number
+  readonly atUs: number
+}
+
+/** One that was sealed under a key this member was not given. */
+export interface SealedMessage extends Pick<HistoryMessage, 'author' | 'sentAtMs' | 'seq' | 'atUs'> {
+  readonly type: 'sealed'
+  readonly keyHash: null
+}
+
+export type HistoryEvent = StateChange | HistoryMessage | SealedMessage
+
+export interface SpaceReaderParts {
+  readonly calls: SpaceService
+  readonly ring: SpaceKeyRing
+  readonly memory: SpaceMemory
+  readonly reader: EntryVerifier
+  readonly tell: (told: TamperReport) => void
+  readonly tend: () => Promise<unknown>
+  readonly pause: (tries: number, signal?: AbortSignal) => Promise<void>
+}
+
+export interface HistoryRange {
+  readonly fromUs?: number | undefined
+  readonly toUs?: number | undefined
+  readonly after?: number | undefined
+  readonly limit?: number | undefined
+  readonly signal?: AbortSignal | undefined
+}
+
+export interface WatchQuery {
+  readonly after: number
+  readonly isWhole: boolean
+  readonly signal?: AbortSignal | undefined
+}
+
+/** Events that are worth a page; more are read as they come, and no further than wanted. */
+const PAGE_MAX = 500
+/** As long as between two attempts, 1 s on average. */
+const POLL_PAUSE = 2
+
+export class SpaceReader {
+  readonly #parts: SpaceReaderParts
+
+  constructor(parts: SpaceReaderParts) {
+    this.#parts = parts
+  }
+
+  /** Every entry at that moment, the last one of each key; null: now. Also such as were deleted. */
+  async *entries(atUs: number | null, signal?: AbortSignal): AsyncGenerator<StateChange> {
+    const known = atUs === null ? this.#parts.memory.snapshot() : NOTHING
+    const atLeast = (keyHash: string) => known.get(keyHash)?.revision ?? 0
+    const seen = new Set<string>()
+    const chains = new EventOrder(null)
+    const question = { of: 'state', query: { ...(atUs !== null && { at: timeText(atUs) }) }, signal } as const
+    for await (const line of this.#lines(question)) {
+      this.#tell(chains.passed(line.seq, false))
+      if (atUs !== null && line.atUs > atUs)
+        this.#refuse({ type: 'entry_forged', reason: 'an entry is of later than the moment that was asked for' })
+      const change = this.#parts.reader.read(line, { atLeast })
+      const keyHash = keyHashOf(line)
+      // What is read now may change on the way, and come again when the answer was cut.
+      if (atUs !== null && seen.has(keyHash)) this.#tell({ type: 'entry_forged', reason: 'a key comes twice', keyHash })
+      seen.add(keyHash)
+      yield await this.#tried(line, change)
+    }
+    this.#checkAll(known, seen)
+  }
+
+  async one(keyHash: string): Promise<StateChange | null> {
+    const { memory, reader } = this.#parts
+    const known = memory.find(keyHash)?.revision ?? 0
+    let found: StateChange | null = null
+    for await (const line of this.#lines({ of: 'state', query: { keys: keyHash } }))
+      found = await this.#tried(line, reader.read(line, { atLeast: () => known, keyHash }))
+    return found ?? (known > 0 ? reader.missing(keyHash) : null)
+  }
+
+  async *history(question: HistoryRange): AsyncGenerator<HistoryEvent> {
+    const { fromUs, toUs, after, limit = Infinity, signal } = question
+    const bounds = {
+      ...(fromUs !== undefined && { from: timeText(fromUs) }),
+      ...(toUs !== undefined && { to: timeText(toUs) }),
+      ...(limit <= PAGE_MAX && { limit }),
+    }
+    const { seq: newest } = this.#parts.memory.pin ?? { seq: 0 }
+    let [left, last] = [limit, 0]
+    const lines = this.#lines({ of: 'history', query: { ...bounds, after }, signal })
+    for await (const event of this.#events(lines, { after: after ?? null, isWhole: true })) {
+      yield event
+      last = event.seq
+      left -= 1
+      if (left === 0) return
+    }
+    // What is kept no longer goes from the front, so an answer without any event proves nothing.
+    if (last > 0 && last < newest && toUs === undefined)
+      this.#tell({ type: 'history_gap', reason: `events ${last + 1} to ${newest} are missing` })
+  }
+
+  /** What comes behind an event. `isWhole`: a history is kept; else the last value of each key that has changed since. */
+  async *watch({ after, isWhole, signal }: WatchQuery): AsyncGenerator<HistoryEvent> {
+    const query = { after, follow: 1 }
+    const lines = isWhole ? this.#lines({ of: 'history', query, signal }) : this.#polled(after, signal)
+    yield* this.#events(lines, { after, isWhole })
+  }
+
+  async *#events(
+    lines: AsyncGenerator<EventLine>,
+    { after, isWhole }: { after: number | null; isWhole: boolean },
+  ): AsyncGenerator<HistoryEvent> {
+    const chains = new EventOrder(after)
+    for await (const line of lines) {
+      this.#tell(chains.passed(line.seq, isWhole))
+      yield line.kind === 3 ? await this.#message(line, chains) : await this.#change(line, { chains, isWhole })
+    }
+  }
+
+  /** Where no history is kept there is nothing to follow. */
+  async *#polled(after: number, signal: AbortSignal | undefined): AsyncGenerator<EventLine> {
+    for (let seq = after; !signal?.aborted; await this.#parts.pause(POLL_PAUSE, signal))
+      for await (const line of this.#lines({ of: 'state', query: { after: seq }, signal })) {
+        seq = line.seq
+        yield line
+      }
+  }
+
+  async #change(line: EventLine, { chains, isWhole }: { chains: EventOrder; isWhole: boolean }): Promise<StateChange> {
+    const change = this.#parts.reader.read(line)
+    this.#tell(chains.entry(line.value, isWhole))
+    return this.#tried(line, change)
+  }
+
+  /** Sealed under a newer key than we have: it may have been granted meanwhile. */
+  async #tried(line: EventLine, change: StateChange): Promise<StateChange> {
+    if (change.type !== 'sealed' || !(await this.#hasNewKeys())) return change
+    return this.#parts.reader.read(line)
+  }
+
+  async #hasNewKeys(): Promise<boolean> {
+    const { ring, tend } = this.#parts
+    const before = ring.newest
+    if (before !== this.#triedAt) await tend()
+    this.#triedAt = before
+    return ring.newest > before
+  }
+
+  /** With which newest key the space was looked at for newer ones: once for each, however much is sealed. */
+  #triedAt = -1
+
+  async #message(line: EventLine, chains: EventOrder): Promise<HistoryMessage | SealedMessage> {
+    const { calls, ring } = this.#parts
+    const { seq, atUs } = line
+    const record = readRecord(line.value)
+    if (!record || record.meshId !== calls.meshId || record.spaceId !== calls.spaceId)
+      return this.#refuse({ type: 'entry_forged', reason: 'a message is not signed by its author for this space' })
+    const { author, sentAtMs, keyEpoch } = record
+    if (!ring.find(keyEpoch)) await this.#hasNewKeys()
+    const spaceKey = ring.find(keyEpoch)
+    if (!spaceKey) return { type: 'sealed', keyHash: null, author, sentAtMs, seq, atUs }
+    const opened = openRecord(record, spaceKey)
+    const body = opened && openBody(line.body!, opened.ticket)
+    if (!body) return this.#refuse({ type: 'entry_forged', reason: 'a message does not open', author })
+    this.#tell(chains.record(record, opened))
+    const { thread = null, attachment = null } = opened.note ?? {}
+    return { type: 'message', body, thread, attachment, author, sentAtMs, seq, atUs }
+  }
+
+  /** A gap is told; everything else ends the reading. */
+  #tell(told: TamperReport | null): void {
+    if (told?.type === 'history_gap') this.#parts.tell(told)
+    else if (told) this.#refuse(told)
+  }
+
+  #refuse(told: TamperReport): never {
+    this.#parts.tell(told)
+    throw tampered(told)
+  }
+
+  /** What was known before the question and has not changed since must be among the answers. */
+  #checkAll(known: ReadonlyMap<string, KnownEntry>, seen: ReadonlySet<string>): void {
+    for (const [keyHash, { revision, isDeleted }] of known) {
+      const isUnchanged = this.#parts.memory.find(keyHash)?.revision === revision
+      if (!seen.has(keyHash) && !isDeleted && isUnchanged) this.#parts.reader.missing(keyHash)
+    }
+  }
+
+  #lines(question: StreamQuery): AsyncGenerator<EventLine> {
+    return eventLines(this.#parts, question)
+  }
+}
+
+const NOTHING: ReadonlyMap<string, KnownEntry> = new Map()
+
+/** Of an entry that was read. */
+const keyHashOf = ({ value }: EventLine): string => toHex(value.subarray(37, 69))
+
+/**
+ * What one reading of the history has passed: of each key and of each author's stream the last one, so that what is
+ * missing between two, or put in twice, is noticed. It begins anew with each reading.
+ */
+interface Link {
+  readonly place: number
+  readonly hash: Uint8Array
+}
+
+export class EventOrder {
+  readonly #entries = new Map<string, Link>()
+  readonly #streams = new Map<string, Link>()
+  #seq: number
+
+  /** `after`: the number of the event before the first one; null: wherever it begins. */
+  constructor(after: number | null) {
+    this.#seq = after ?? -1
+  }
+
+  get seq(): number {
+    return Math.max(0, this.#seq)
+  }
+
+  /** In the order they come; `isWhole`: every event is told, not only the last one of each key. */
+  passed(seq: number, isWhole: boolean): TamperReport | null {
+    const former = this.#seq
+    if (seq <= former) return { type: 'state_rolled_back', reason: `event ${seq} comes after event ${former}` }
+    this.#seq = seq
+    const isGap = isWhole && former >= 0 && seq !== former + 1
+    return isGap ? { type: 'history_gap', reason: `events ${former + 1} to ${seq - 1} are missing` } : null
+  }
+
+  entry(bytes: Uint8Array, isWhole: boolean): TamperReport | null {
+    const { keyHash, revision, prevHash, author } = entryFields(bytes)!
+    const former = this.#entries.get(keyHash)
+    this.#entries.set(keyHash, { place: revision, hash: hash256(bytes) })
+    if (!former) return null
+    const about = { keyHash, author }
+    if (revision <= former.place)
+      return { type: 'state_rolled_back', reason: `revision ${revision} comes after ${former.place}`, ...about }
+    if (revision === former.place + 1)
+      return isSameBytes(prevHash, former.hash)
+        ? null
+        : { type: 'state_rolled_back', reason: `revision ${revision} does not follow the one before it`, ...about }
+    return isWhole
+      ? { type: 'history_gap', reason: `between revisions ${former.place} and ${revision}`, ...about }
+      : null
+  }
+
+  record({ author, hash }: SignedRecord, { streamId, seq, prevHash }: OpenRecord): TamperReport | null {
+    const name = author + streamId
+    const former = this.#streams.get(name)
+    this.#streams.set(name, { place: seq, hash })
+    if (!former) return null
+    if (seq <= former.place) return { type: 'state_rolled_back', reason: 'a message comes a second time', author }
+    const isNext = seq === former.place + 1 && isSameBytes(prevHash, former.hash)
+    return isNext ? null : { type: 'history_gap', reason: 'messages of this author are missing', author }
+  }
+}

@@ -1,0 +1,204 @@
+/** What is asked of the broker about one space, and what it answers, read but not believed. */
+import {
+  type GroupStatement,
+  isGroupEnded,
+  type KeyBinding,
+  readGroup,
+  readSpace,
+  type SpaceStatement,
+} from '@sealpost/identity'
+import { LOOKUP_MAX } from '@sealpost/protocol'
+import { type GroupId, isHex, type MeshId, type PeerKey, type SpaceId, toBase64url } from '@sealpost/std'
+import { answerMalformed, bytesOf } from '../http/token.ts'
+import { chunksOf } from '../outbox/send-frames.ts'
+import type { Access, Ask } from './access.ts'
+import { linesOf, microseconds, RECORDS, recordsOf, type StreamLine, type StreamQuery, whole } from './event-stream.ts'
+
+/** A member, and the newest key epoch that was granted to it; 0: none. */
+export interface MemberGrant {
+  readonly peer: PeerKey
+  readonly keyEpoch: number
+}
+
+export interface SpaceStatus {
+  readonly statement: SpaceStatement
+  /** 0: nobody has made a key yet. */
+  readonly keyEpoch: number
+  readonly lastSeq: number
+  readonly entries: number
+  readonly entryBytes: number
+  readonly historyBytes: number
+  /** From when on the history is whole, in microseconds since 1970; null without one. */
+  readonly horizonUs: number | null
+  readonly memberCount: number
+  /** Peers that have the newest key and are members no more. */
+  readonly departed: number
+  /** Members without the newest key. */
+  readonly lacking: readonly MemberGrant[]
+  /** Those of this peer that were not fetched, ascending by epoch. */
+  readonly grants: readonly { readonly keyEpoch: number; readonly box: Uint8Array }[]
+}
+
+export interface NewGrants {
+  readonly keyEpoch: number
+  /** The epoch that stands: the same, or for a new key the one before. */
+  readonly expects: number
+  readonly grants: readonly { readonly peer: PeerKey; readonly box: Uint8Array }[]
+}
+
+export type EntryWriteOutcome =
+  | { readonly outcome: 'done'; readonly seq: number; readonly atUs: number }
+  | { readonly outcome: 'conflict'; readonly entry: Uint8Array | null }
+  | { readonly outcome: 'too_large' | 'quota' | 'malformed' | 'stale_key_epoch' | 'busy' | 'unknown_space' }
+
+/** The broker sends a keep-alive every 15 s on a response without events. */
+const SILENT_MAX_MS = 40_000
+
+export class SpaceService {
+  readonly meshId: MeshId
+  readonly spaceId: SpaceId
+  readonly #access: Access
+  readonly #mesh: string
+
+  constructor(access: Access, { meshId, spaceId }: { meshId: MeshId; spaceId: SpaceId }) {
+    this.#access = access
+    this.meshId = meshId
+    this.spaceId = spaceId
+    this.#mesh = `/v1/meshes/${meshId}`
+  }
+
+  /** @throws SealpostError `space_unknown`; `space_forged` is for the caller to find: null when no owner signed it */
+  async status(): Promise<Omit<SpaceStatus, 'statement'> & { statement: SpaceStatement | null }> {
+    const said = await this.#json({ method: 'GET', path: '' })
+    return {
+      statement: readSpace(bytesOf(said.statement)),
+      keyEpoch: whole(said.keyEpoch),
+      lastSeq: whole(said.lastSeq),
+      entries: whole(said.entries),
+      entryBytes: whole(said.entryBytes),
+      historyBytes: whole(said.historyBytes),
+      horizonUs: said.horizon === null || said.horizon === undefined ? null : microseconds(said.horizon),
+      memberCount: whole(said.memberCount),
+      departed: whole(said.departed),
+      lacking: listed(said.lacking).map(grantedOf),
+      grants: listed(said.grants).map(({ keyEpoch, box }) => ({ keyEpoch: whole(keyEpoch), box: bytesOf(box) })),
+    }
+  }
+
+  /** @throws SealpostError `stale_epoch`, `not_owner` */
+  async declare({ bytes }: SpaceStatement): Promise<void> {
+    await this.#access.ask({ method: 'PUT', path: this.#path(''), body: { statement: toBase64url(bytes) } })
+  }
+
+  async members(): Promise<MemberGrant[]> {
+    const found: MemberGrant[] = []
+    for (let after: PeerKey | undefined; ; after = found.at(-1)!.peer) {
+      const said = await this.#json({ method: 'GET', path: '/members', query: { after } })
+      const page = listed(said.members).map(grantedOf)
+      found.push(...page)
+      if (said.isLast !== false || page.length === 0) return found
+    }
+  }
+
+  /** @throws SealpostError `stale_epoch` */
+  async grant({ keyEpoch, expects, grants }: NewGrants): Promise<void> {
+    const boxes = grants.map(({ peer, box }) => ({ peer, box: toBase64url(box) }))
+    await this.#access.ask({ method: 'POST', path: this.#path('/grants'), body: { keyEpoch, expects, grants: boxes } })
+  }
+
+  /** They are kept here from now on. */
+  async fetched(keyEpoch: number): Promise<void> {
+    await this.#access.ask({ method: 'DELETE', path: this.#path(`/grants/${keyEpoch}`) })
+  }
+
+  /** They open nothing: somebody is to grant anew. */
+  async grantAnew(keyEpoch: number): Promise<void> {
+    await this.#access.ask({ method: 'DELETE', path: this.#path(`/grants/${keyEpoch}`), query: { replace: 'true' } })
+  }
+
+  /** In the order of the entries. */
+  async write(entries: readonly Uint8Array[]): Promise<EntryWriteOutcome[]> {
+    const said = await this.#json({ method: 'POST', path: '/entries', body: { entries: entries.map(toBase64url) } })
+    const outcomes = listed(said.outcomes).map(outcomeOf)
+    if (outcomes.length === entries.length) return outcomes
+    throw answerMalformed()
+  }
+
+  async stream({ of, query, signal }: StreamQuery): Promise<AsyncGenerator<StreamLine>> {
+    const { follow, keys, limit } = query
+    const isLong = (follow ?? keys ?? limit) === undefined
+    const asked = {
+      method: 'GET',
+      path: `${this.#mesh}/${of}`,
+      query: { space: this.spaceId, ...query },
+      isAsItIs: isLong || follow !== undefined,
+      ...(isLong && { accept: RECORDS }),
+      ...(follow !== undefined && { stallMs: SILENT_MAX_MS }),
+      signal,
+    } as const
+    const answer = await this.#access.ask(asked)
+    return answer.headers.get('content-type') === RECORDS ? recordsOf(answer) : linesOf(answer)
+  }
+
+  /** The group's newest statement, which its owner signed; null for a space of the whole mesh, or where there is none. */
+  async group(): Promise<GroupStatement | null> {
+    if ((this.spaceId as string) === this.meshId) return null
+    const said = await this.#access.json({ method: 'POST', path: '/v1/rosters', body: { groups: [this.spaceId] } })
+    const [found] = listed(said.groups)
+    const group = found && readGroup(bytesOf(found.statement))
+    const isOurs = group?.meshId === this.meshId && group.groupId === (this.spaceId as GroupId) && !isGroupEnded(group)
+    return isOurs ? group : null
+  }
+
+  /** What the directory has of these peers' box keys: not checked yet. */
+  async bindings(peers: readonly PeerKey[]): Promise<KeyBinding[]> {
+    const found: KeyBinding[] = []
+    for (const piece of chunksOf([...peers], LOOKUP_MAX)) {
+      const said = await this.#access.json({ method: 'POST', path: '/v1/lookup', body: { peers: piece } })
+      found.push(...listed(said.bindings).map((binding) => this.#bindingOf(binding)))
+    }
+    return found
+  }
+
+  #bindingOf(said: Record<string, unknown>): KeyBinding {
+    const terms = { boxEpoch: Number(said.boxEpoch), notAfterMs: Number(said.notAfterMs) }
+    const bytes = { boxKey: bytesOf(said.boxKey), signature: bytesOf(said.signature) }
+    return { meshId: this.meshId, peerKey: said.peer as PeerKey, ...terms, ...bytes }
+  }
+
+  #json(asked: Ask): Promise<Record<string, unknown>> {
+    return this.#access.json({ ...asked, path: this.#path(asked.path) })
+  }
+
+  #path(below: string): string {
+    return `${this.#mesh}/spaces/${this.spaceId}${below}`
+  }
+}
+
+function listed(value: unknown): Record<string, unknown>[] {
+  if (Array.isArray(value) && value.every((one) => typeof one === 'object' && one !== null)) return value
+  throw answerMalformed()
+}
+
+function grantedOf({ peer, keyEpoch }: Record<string, unknown>): MemberGrant {
+  if (!isHex(peer, 32)) throw answerMalformed()
+  return { peer: peer as string as PeerKey, keyEpoch: whole(keyEpoch) }
+}
+
+function outcomeOf({ outcome, seq, at, entry }: Record<string, unknown>): EntryWriteOutcome {
+  switch (outcome) {
+    case 'done':
+      return { outcome, seq: whole(seq), atUs: microseconds(at) }
+    case 'conflict':
+      return { outcome, entry: entry === null || entry === undefined ? null : bytesOf(entry) }
+    case 'too_large':
+    case 'quota':
+    case 'malformed':
+    case 'stale_key_epoch':
+    case 'busy':
+    case 'unknown_space':
+      return { outcome }
+    default:
+      throw answerMalformed()
+  }
+}

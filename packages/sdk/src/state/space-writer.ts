@@ -1,0 +1,228 @@
+/**
+ * Changes on their way to the broker. Those of one key go one after the other, since each names the one before; those of
+ * several keys go together: one request is under way at a time, so the next one is whatever came up meanwhile.
+ */
+import {
+  ENTRY_KEY_BYTES_MAX,
+  ENTRY_VALUE_BYTES_MAX,
+  type Identity,
+  isEntryKey,
+  keyHashOf,
+  NO_ENTRY,
+  type SignedEntry,
+  sealEntry,
+} from '@sealpost/identity'
+import { isSameBytes, type PeerKey } from '@sealpost/std'
+import { SealpostError } from '../errors.ts'
+import type { EntryVerifier } from './entry-verifier.ts'
+import type { SpaceKeyRing } from './space-key-ring.ts'
+import { SEQ_UNKNOWN, type SpaceMemory } from './space-memory.ts'
+import type { EntryWriteOutcome, SpaceService } from './space-service.ts'
+import { noKey, noSpace } from './state-errors.ts'
+
+/** A change that stands. */
+export interface Written {
+  readonly revision: number
+  /** As of a `StateEntry`; null when the answer was lost and another change came on top. */
+  readonly seq: number | null
+  readonly atUs: number | null
+  readonly author: PeerKey
+}
+
+export interface KeyChange {
+  readonly key: string
+  /** Null: the key is deleted. */
+  readonly value: Uint8Array | null
+  /** Only if this revision stands; 0: only if the key holds no value. */
+  readonly ifRevision: number | undefined
+}
+
+export interface SpaceWriterParts {
+  readonly calls: SpaceService
+  readonly ring: SpaceKeyRing
+  readonly memory: SpaceMemory
+  readonly reader: EntryVerifier
+  readonly identity: Identity
+  readonly bucketBytes: number
+  /** Looks at the space: there may be a newer key. */
+  readonly tend: () => Promise<unknown>
+  /** Learns what stands under the key of this hash. */
+  readonly lookup: (keyHash: string) => Promise<unknown>
+  readonly pause: (tries: number) => Promise<void>
+}
+
+/** A member writes a key against many others; then the last one is told. */
+const TRIES_MAX = 16
+const BATCH_MAX = 256
+/** Of a request of 256 KB, in base64. */
+const BATCH_BYTES = 128 * 1024
+
+interface PendingWrite {
+  readonly entry: Uint8Array
+  readonly answered: (outcome: EntryWriteOutcome) => void
+  readonly failed: (error: unknown) => void
+}
+
+export class SpaceWriter {
+  readonly #parts: SpaceWriterParts
+  /** By key hash: the last change that is under way. */
+  readonly #lanes = new Map<string, Promise<unknown>>()
+  #waiting: PendingWrite[] = []
+  #isSending = false
+
+  constructor(parts: SpaceWriterParts) {
+    this.#parts = parts
+  }
+
+  /**
+   * @throws SealpostError `state_conflict`, `maybe_sent`, `key_missing`, `state_key_malformed`, `value_too_large`,
+   *   `state_full`, and those of requests
+   */
+  async write(change: KeyChange): Promise<Written> {
+    const keyHash = keyHashOf(await this.#nameKey(change), change.key)
+    const former = this.#lanes.get(keyHash)
+    const own = Promise.resolve(former)
+      .catch(() => undefined) // told to who asked for it
+      .then(() => this.#inTurn(change, keyHash))
+    this.#lanes.set(keyHash, own)
+    return own.finally(() => {
+      if (this.#lanes.get(keyHash) === own) this.#lanes.delete(keyHash)
+    })
+  }
+
+  async #nameKey({ key, value }: KeyChange): Promise<Uint8Array> {
+    if (!isEntryKey(key))
+      throw new SealpostError('state_key_malformed', `A key has 1 to ${ENTRY_KEY_BYTES_MAX} bytes as UTF-8.`)
+    if (value && value.length > ENTRY_VALUE_BYTES_MAX)
+      throw new SealpostError('value_too_large', `A value has at most ${ENTRY_VALUE_BYTES_MAX} bytes.`)
+    const { ring, tend } = this.#parts
+    if (!ring.nameKey) await tend()
+    if (!ring.nameKey) throw noKey()
+    return ring.nameKey
+  }
+
+  async #inTurn(change: KeyChange, keyHash: string): Promise<Written> {
+    for (let tries = 1; ; tries++) {
+      await this.#agree(change, keyHash)
+      const entry = this.#sealed(change, keyHash)
+      const outcome = await this.#send(entry)
+      const written = await this.#judge(outcome, entry, change)
+      if (written) return written
+      if (tries >= TRIES_MAX) throw conflict(this.#standing(keyHash), true)
+      if (outcome.outcome === 'busy') await this.#parts.pause(tries)
+    }
+  }
+
+  #standing(keyHash: string): number {
+    return this.#parts.memory.find(keyHash)?.revision ?? 0
+  }
+
+  /** What is not known is asked for; what is known to stand otherwise needs no question. */
+  async #agree({ ifRevision }: KeyChange, keyHash: string): Promise<void> {
+    if (ifRevision === undefined) return
+    if (ifRevision > this.#standing(keyHash)) await this.#parts.lookup(keyHash)
+    const known = this.#parts.memory.find(keyHash)
+    const isFree = ifRevision === 0 && (!known || known.isDeleted)
+    if (!isFree && ifRevision !== known?.revision) throw conflict(known?.revision ?? 0)
+  }
+
+  #sealed({ key, value }: KeyChange, keyHash: string): SignedEntry {
+    const { calls, ring, memory, identity, bucketBytes } = this.#parts
+    const known = memory.find(keyHash)
+    const keyEpoch = ring.newest
+    const spaceKey = ring.find(keyEpoch)
+    if (!spaceKey || !ring.nameKey) throw noKey()
+    const place = { meshId: calls.meshId, spaceId: calls.spaceId, keyEpoch }
+    const after = { revision: (known?.revision ?? 0) + 1, prevHash: known?.hash ?? NO_ENTRY }
+    const draft = { ...place, key, value, ...after, sentAtMs: Date.now(), bucketBytes }
+    return sealEntry(identity.signing, draft, { nameKey: ring.nameKey, spaceKey })
+  }
+
+  /** An answer that was lost is asked for again with the same bytes, which changes nothing. */
+  async #send(entry: SignedEntry): Promise<EntryWriteOutcome> {
+    try {
+      return await this.#queued(entry.bytes)
+    } catch (error) {
+      if (!(error instanceof SealpostError) || error.code !== 'connection_lost') throw error
+      throw new SealpostError('maybe_sent', 'The change may stand or not.', { cause: error })
+    }
+  }
+
+  /** Null: once more. */
+  async #judge(outcome: EntryWriteOutcome, entry: SignedEntry, { ifRevision }: KeyChange): Promise<Written | null> {
+    const { reader, memory, tend } = this.#parts
+    const { revision, author, keyHash } = entry
+    switch (outcome.outcome) {
+      case 'done': {
+        const { seq, atUs } = outcome
+        if ((memory.find(keyHash)?.revision ?? 0) < revision) reader.remember(entry, seq)
+        return { revision, seq, atUs, author }
+      }
+      case 'conflict': {
+        const standing = this.#learned(outcome.entry, entry)
+        if (standing?.revision === revision + 1 && isSameBytes(standing.prevHash, entry.hash))
+          return { revision, seq: null, atUs: null, author } // its answer was lost, and it has a successor
+        const isFree = ifRevision === 0 && standing?.isDeleted
+        if (ifRevision !== undefined && !isFree) throw conflict(standing?.revision ?? 0)
+        return null
+      }
+      case 'stale_key_epoch':
+        await tend()
+        return null
+      case 'busy':
+        return null
+      case 'too_large':
+        throw new SealpostError('value_too_large', 'The broker takes no entry of this size.')
+      case 'quota':
+        throw new SealpostError('state_full', 'The space holds as much as it may.')
+      case 'unknown_space':
+        throw noSpace()
+      case 'malformed':
+        throw new SealpostError('answer_malformed', 'The broker does not take this entry.')
+    }
+  }
+
+  /** What stands instead; it is compared with what was known. */
+  #learned(bytes: Uint8Array | null, { keyHash, revision }: SignedEntry): SignedEntry | null {
+    const { reader } = this.#parts
+    if (bytes) return reader.check(bytes, { atLeast: () => revision - 1, keyHash, seq: SEQ_UNKNOWN })
+    return revision > 1 ? reader.missing(keyHash) : null
+  }
+
+  #queued(entry: Uint8Array): Promise<EntryWriteOutcome> {
+    return new Promise((answered, failed) => {
+      this.#waiting.push({ entry, answered, failed })
+      if (!this.#isSending) queueMicrotask(() => void this.#sendAll())
+    })
+  }
+
+  async #sendAll(): Promise<void> {
+    if (this.#isSending) return
+    this.#isSending = true
+    while (this.#waiting.length > 0) {
+      const batch = this.#take()
+      await this.#parts.calls.write(batch.map(({ entry }) => entry)).then(
+        (outcomes) => {
+          for (const [i, { answered }] of batch.entries()) answered(outcomes[i]!)
+        },
+        (error) => {
+          for (const { failed } of batch) failed(error)
+        },
+      )
+    }
+    this.#isSending = false
+  }
+
+  #take(): PendingWrite[] {
+    let bytes = 0
+    const past = this.#waiting.findIndex(({ entry }, i) => {
+      bytes += entry.length
+      return i === BATCH_MAX || (i > 0 && bytes > BATCH_BYTES)
+    })
+    return this.#waiting.splice(0, past < 0 ? this.#waiting.length : past)
+  }
+}
+
+function conflict(revision: number, isRetryable = false): SealpostError {
+  return new SealpostError('state_conflict', `The key stands at revision ${revision}.`, { isRetryable })
+}

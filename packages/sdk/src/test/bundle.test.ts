@@ -1,0 +1,29 @@
+/** What a browser loads to be a peer: its size has a bar, and nothing of a server is in it. */
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+
+/** Without libsodium, which an application may share with other uses, and without the store, which it may do without. */
+const GZIPPED_BYTES_MAX = 44 * 1024
+
+async function gzippedBytes(...entries: string[]): Promise<number> {
+  const application = join(import.meta.dirname, 'application-of-a-test.ts')
+  const { outputs } = await Bun.build({
+    entrypoints: [application],
+    files: { [application]: entries.map((path) => `export * from '${join(import.meta.dirname, path)}'`).join('\n') },
+    target: 'browser',
+    minify: true,
+    external: ['libsodium-wrappers'],
+  })
+  return Bun.gzipSync(new Uint8Array(await outputs[0]!.arrayBuffer()), { level: 9 }).length
+}
+
+test('the SDK for browsers is at most 44 KB', async () => {
+  const sdk = await gzippedBytes('../index.ts')
+  const withStore = await gzippedBytes('../index.ts', '../stores/web/indexeddb-store.ts')
+  const kb = (bytes: number) => (bytes / 1024).toFixed(1)
+  process.stdout.write(
+    `the SDK for browsers: ${kb(sdk)} KB gzipped without libsodium, ${kb(withStore)} with its store\n`,
+  )
+  expect(sdk).toBeGreaterThan(10 * 1024) // an empty bundle would pass, too
+  expect(sdk).toBeLessThanOrEqual(GZIPPED_BYTES_MAX)
+})

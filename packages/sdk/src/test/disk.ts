@@ -1,0 +1,131 @@
+/**
+ * A disk for tests that loses power. What was synced stays; of what was appended since a part stays, and its last bytes
+ * may be wrong; a rename or removal stays or not until its folder was synced, later ones never without earlier ones.
+ */
+import type { AppendFile, FileLayer } from '../stores/file/file-layer.ts'
+
+interface Content {
+  bytes: Uint8Array
+  syncedBytes: number
+}
+
+type Names = Map<string, Content>
+
+export class PowerCut extends Error {}
+
+export class TestingDisk implements FileLayer {
+  /** Steps taken so far: everything that changes the disk is one. */
+  steps = 0
+  /** The power goes in the middle of this step. */
+  cutAtStep = Infinity
+  private names: Names = new Map()
+  private syncedNames: Names = new Map()
+  /** Since the folder was last synced, in their order. */
+  private unsynced: ((names: Names) => void)[] = []
+
+  /** A file as it is, for damage of one's own. */
+  contentOf(path: string): Uint8Array {
+    return this.names.get(path)!.bytes
+  }
+
+  put(path: string, bytes: Uint8Array): void {
+    const content = { bytes, syncedBytes: bytes.length }
+    this.names.set(path, content)
+    this.syncedNames.set(path, content)
+  }
+
+  async read(path: string): Promise<Uint8Array | null> {
+    return this.names.get(path)?.bytes.slice() ?? null
+  }
+
+  async create(path: string): Promise<AppendFile> {
+    const content: Content = { bytes: new Uint8Array(0), syncedBytes: 0 }
+    this.changeNames((names) => names.set(path, content))
+    return {
+      append: async (bytes) => {
+        this.step(() => {
+          content.bytes = joined(content.bytes, bytes)
+        })
+      },
+      sync: async () => {
+        this.syncStep(() => {
+          content.syncedBytes = content.bytes.length
+        })
+      },
+      close: async () => undefined,
+    }
+  }
+
+  async rename(from: string, to: string): Promise<void> {
+    this.changeNames((names) => {
+      const content = names.get(from)
+      if (!content) return
+      names.delete(from)
+      names.set(to, content)
+    })
+  }
+
+  async remove(path: string): Promise<void> {
+    this.changeNames((names) => names.delete(path))
+  }
+
+  async syncFolder(): Promise<void> {
+    this.syncStep(() => {
+      this.syncedNames = new Map(this.names)
+      this.unsynced = []
+    })
+  }
+
+  /** Back to life with what stayed. */
+  restart(random: () => number): void {
+    const names = new Map(this.syncedNames)
+    for (const change of this.unsynced.slice(0, below(random, this.unsynced.length + 1))) change(names)
+    for (const content of new Set(names.values())) tear(content, random)
+    this.names = names
+    this.syncedNames = new Map(names)
+    this.unsynced = []
+    this.cutAtStep = Infinity
+  }
+
+  private changeNames(change: (names: Names) => void): void {
+    this.step(() => {
+      change(this.names)
+      this.unsynced.push(change)
+    })
+  }
+
+  /** One that is cut off may have had its effect; since nothing was synced after it, `restart` decides. */
+  private step(effect: () => void): void {
+    this.steps += 1
+    if (this.steps > this.cutAtStep) throw new PowerCut()
+    effect()
+    if (this.steps === this.cutAtStep) throw new PowerCut()
+  }
+
+  /** One that is cut off has promised nothing. */
+  private syncStep(effect: () => void): void {
+    this.steps += 1
+    if (this.steps >= this.cutAtStep) throw new PowerCut()
+    effect()
+  }
+}
+
+function joined(head: Uint8Array, tail: Uint8Array): Uint8Array {
+  const whole = new Uint8Array(head.length + tail.length)
+  whole.set(head)
+  whole.set(tail, head.length)
+  return whole
+}
+
+function tear(content: Content, random: () => number): void {
+  const { bytes, syncedBytes } = content
+  const end = syncedBytes + below(random, bytes.length - syncedBytes + 1)
+  const left = bytes.slice(0, end)
+  // A disk writes blocks in any order: what the file's length covers needn't have arrived.
+  const isHollow = end > syncedBytes && random() < 0.3
+  if (isHollow) left.fill(0, syncedBytes + below(random, end - syncedBytes))
+  content.bytes = left
+  content.syncedBytes = end
+}
+
+const below = (random: () => number, bound: number) => Math.floor(random() * bound)

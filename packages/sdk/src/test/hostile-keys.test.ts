@@ -1,0 +1,430 @@
+/**
+ * What a hostile broker says of box keys and groups, and exactly what its victim is told of it (security model 3.5, 3.9).
+ * One row one test, over a real WebSocket.
+ */
+import {
+  bindBoxKey,
+  changeGroup,
+  changePool,
+  createGroup,
+  createPool,
+  type GroupStatement,
+  generateIdentity,
+  type Identity,
+  ready,
+  Sealer,
+  sealEnvelope,
+} from '@sealpost/identity'
+import type { FrameOf, KeyBindingEntry } from '@sealpost/protocol'
+import type { DeliveryId, EnvelopeId, MeshId } from '@sealpost/std'
+import { beforeAll, describe, expect, test } from 'vitest'
+import type { PeerEvent } from '../events.ts'
+import type { PushedDelivery } from '../inbox/message.ts'
+import { MemoryStore } from '../stores/memory-store.ts'
+import { alarmsOf, HostileScene, type Side } from './hostile.ts'
+
+beforeAll(() => ready())
+
+const FAR_MS = 4_000_000_000_000
+const OTHER_MESH = '0e'.repeat(16) as MeshId
+const keyOf = ({ signing }: Identity) => signing.publicKey
+
+function entryOf(identity: Identity, meshId: MeshId, notAfterMs = FAR_MS): KeyBindingEntry {
+  const { peerKey: peer, boxKey, boxEpoch, signature } = bindBoxKey(identity, meshId, notAfterMs)
+  return { peer, boxKey, boxEpoch, notAfterMs, signature }
+}
+
+const rotated = (identity: Identity, epoch: number): Identity => ({
+  ...identity,
+  box: { ...generateIdentity().box, epoch },
+})
+
+interface KeyRow {
+  readonly broker: string
+  /** Why the key is not believed. */
+  readonly reason: string
+  readonly refuses: string
+  /** What it says of Bob's key. */
+  readonly entry: (scene: HostileScene) => KeyBindingEntry | null
+}
+
+const keyRows: KeyRow[] = [
+  {
+    broker: 'puts a box key of its own in the place of a good one',
+    reason: 'binding_forged',
+    refuses: 'key_refused',
+    entry: ({ bob, broker }) => ({ ...entryOf(bob, broker.meshId), boxKey: generateIdentity().box.publicKey }),
+  },
+  {
+    broker: 'signs a box key with another identity',
+    reason: 'binding_forged',
+    refuses: 'key_refused',
+    entry: ({ bob, broker }) => ({ ...entryOf(generateIdentity(), broker.meshId), peer: keyOf(bob) }),
+  },
+  {
+    broker: "gives another member's key",
+    reason: 'binding_forged',
+    refuses: 'key_refused',
+    entry: ({ bob, carol, broker }) => ({ ...entryOf(carol, broker.meshId), peer: keyOf(bob) }),
+  },
+  {
+    broker: 'makes a key younger than it was signed',
+    reason: 'binding_forged',
+    refuses: 'key_refused',
+    entry: ({ bob, broker }) => ({ ...entryOf(bob, broker.meshId), boxEpoch: 9 }),
+  },
+  {
+    broker: 'makes a key live longer than it was signed',
+    reason: 'binding_forged',
+    refuses: 'key_refused',
+    entry: ({ bob, broker }) => ({ ...entryOf(bob, broker.meshId, 1_700_000_000_000), notAfterMs: FAR_MS }),
+  },
+  {
+    broker: 'brings the key over from another mesh of the same peer',
+    reason: 'binding_forged',
+    refuses: 'key_refused',
+    entry: ({ bob }) => entryOf(bob, OTHER_MESH),
+  },
+  {
+    broker: 'gives a key whose time is over',
+    reason: 'binding_expired',
+    refuses: 'key_refused',
+    entry: ({ bob, broker }) => entryOf(bob, broker.meshId, 1_700_000_000_000),
+  },
+  {
+    broker: 'says that there is no such peer',
+    reason: 'unknown_peer',
+    refuses: 'unknown_recipient',
+    entry: () => null,
+  },
+]
+
+describe('of a broker that', () => {
+  test.each(keyRows)('$broker nothing is sealed: $reason', async ({ reason, refuses, entry }) => {
+    await using scene = new HostileScene()
+    const alice = await scene.join(scene.alice)
+    const said = entry(scene)
+    if (said) scene.broker.bindings.set(keyOf(scene.bob), said)
+    else scene.broker.bindings.delete(keyOf(scene.bob))
+    await expect(alice.peer.send(keyOf(scene.bob), 'secret')).rejects.toMatchObject({ code: refuses })
+    expect(alarmsOf(alice)).toEqual([{ type: 'key_refused', peer: keyOf(scene.bob), reason }])
+    expect(scene.caught).toEqual([])
+  })
+
+  test('goes back to an old key nothing is sealed: binding_rolled_back', async () => {
+    await using scene = new HostileScene()
+    const { bindings, meshId } = scene.broker
+    const alice = await scene.join(scene.alice)
+    const bobKey = keyOf(scene.bob)
+    bindings.set(bobKey, entryOf(rotated(scene.bob, 2), meshId))
+    await scene.mail(alice, scene.bob, 'to the new key')
+    bindings.set(bobKey, entryOf(scene.bob, meshId))
+    alice.socket.say({ type: 'rebound', peers: [bobKey] })
+    expect(await alice.next('key_refused')).toEqual({
+      type: 'key_refused',
+      peer: bobKey,
+      reason: 'binding_rolled_back',
+    })
+    // What is known stays good.
+    await scene.mail(alice, scene.bob, 'still to the new key')
+    expect(alarmsOf(alice)).toHaveLength(1)
+  })
+
+  test('goes back to a key from before a process that has ended nothing is sealed: binding_rolled_back', async () => {
+    await using scene = new HostileScene()
+    const { bindings, meshId } = scene.broker
+    const bobKey = keyOf(scene.bob)
+    const store = new MemoryStore()
+    const alice = await scene.join(scene.alice, { store })
+    bindings.set(bobKey, entryOf(rotated(scene.bob, 2), meshId))
+    await scene.mail(alice, scene.bob, 'to the new key')
+    await scene.leave(alice)
+    bindings.set(bobKey, entryOf(scene.bob, meshId))
+    const again = await scene.join(scene.alice, { store: new MemoryStore(store.records) })
+    await expect(again.peer.send(bobKey, 'secret')).rejects.toMatchObject({ code: 'key_refused' })
+    expect(alarmsOf(again)).toEqual([{ type: 'key_refused', peer: bobKey, reason: 'binding_rolled_back' }])
+    expect(scene.caught).toHaveLength(1)
+  })
+
+  test('goes back to a key that a space of this process has seen nothing is sealed: binding_rolled_back', async () => {
+    await using scene = new HostileScene()
+    const bobKey = keyOf(scene.bob)
+    const alice = await scene.join(scene.alice)
+    alice.peer.keyEpochs.raise(bobKey, 2)
+    await expect(alice.peer.send(bobKey, 'secret')).rejects.toMatchObject({ code: 'key_refused' })
+    expect(alarmsOf(alice)).toEqual([{ type: 'key_refused', peer: bobKey, reason: 'binding_rolled_back' }])
+  })
+
+  test('tells of keys that nobody asked for nothing is believed', async () => {
+    await using scene = new HostileScene()
+    const alice = await scene.join(scene.alice)
+    await scene.mail(alice, scene.bob, '1')
+    const forged = { ...entryOf(scene.bob, scene.broker.meshId), boxKey: generateIdentity().box.publicKey }
+    alice.socket.say({ type: 'directory', ref: 99, bindings: [forged], unknown: [keyOf(scene.bob)] })
+    alice.socket.say({ type: 'keyHistory', ref: 99, bindings: [forged] })
+    await scene.mail(alice, scene.bob, '2')
+    expect(alarmsOf(alice)).toEqual([])
+    expect((await alice.peer.lookupKey(keyOf(scene.bob))).boxKey).toEqual(scene.bob.box.publicKey)
+  })
+
+  test('makes up a former key of the sender, and mail under it, nothing is shown: does_not_open', async () => {
+    await using scene = new HostileScene()
+    const { alice, bob, broker } = scene
+    const reader = await scene.join(bob)
+    const made = rotated(alice, 1)
+    const forged = { ...entryOf(alice, broker.meshId), boxKey: made.box.publicKey, boxEpoch: 0 }
+    broker.formerBindings.set(keyOf(alice), [forged])
+    scene.push(reader, forgedMail(made, bob, broker.meshId))
+    expect(await reader.next('tamper')).toMatchObject({ sender: keyOf(alice), reason: 'does_not_open' })
+    await scene.sentinel(reader)
+    expect([alarmsOf(reader).length, reader.shown]).toEqual([1, ['the end']])
+  })
+})
+
+function forgedMail(as: Identity, to: Identity, meshId: MeshId): PushedDelivery {
+  const envelopeId = '0123456789abcdef'.repeat(2) as EnvelopeId
+  const draft = {
+    to: { peerKey: keyOf(to), boxKey: to.box.publicKey, boxEpoch: 1 },
+    envelopeId,
+    stream: null,
+    sentAtMs: 1,
+    body: new Uint8Array([1]),
+  }
+  const envelope = sealEnvelope(new Sealer({ identity: as, meshId }), draft)
+  return {
+    id: 70 as DeliveryId,
+    envelopeId,
+    sender: keyOf(as),
+    priority: 'next',
+    attempt: 1,
+    enqueuedAtMs: 1,
+    envelope,
+  }
+}
+
+/** A group of Alice and Bob, which Dan owns. */
+interface Crew {
+  readonly scene: HostileScene
+  readonly alice: Side
+  readonly bob: Side
+  readonly dan: Identity
+  readonly group: GroupStatement
+  /** What the broker says of groups. */
+  says: (to: Side) => readonly GroupStatement[]
+  readonly mail: (text: string) => Promise<PushedDelivery>
+}
+
+interface GroupRow {
+  readonly broker: string
+  readonly raises: readonly Partial<PeerEvent>[]
+  readonly shows: readonly string[]
+  readonly attack: (crew: Crew) => Promise<void>
+}
+
+const tamper = (reason: string): Partial<PeerEvent> => ({ type: 'tamper', reason })
+const TERMS = { receipts: 'none', thread: '0'.repeat(32), hops: 0, noAutoReply: false } as const
+
+const groupRows: GroupRow[] = [
+  {
+    broker: 'does its work',
+    raises: [],
+    shows: ['1'],
+    attack: async ({ scene, bob, mail }) => scene.push(bob, await mail('1')),
+  },
+  {
+    broker: 'swaps the bodies of two messages',
+    raises: [tamper('body_swapped'), tamper('body_swapped')],
+    shows: [],
+    attack: async ({ scene, bob, mail }) => {
+      const [one, two] = [await mail('1'), await mail('2')]
+      scene.push(bob, { ...one, body: two.body! }, { ...two, body: one.body! })
+    },
+  },
+  {
+    broker: 'changes a body',
+    raises: [tamper('body_swapped')],
+    shows: [],
+    attack: async ({ scene, bob, mail }) => {
+      const one = await mail('1')
+      scene.push(bob, { ...one, body: one.body!.with(30, one.body![30]! ^ 1) })
+    },
+  },
+  {
+    broker: 'leaves the body out',
+    raises: [tamper('no_body')],
+    shows: [],
+    attack: async ({ scene, bob, mail }) => {
+      const { body: _, ...one } = await mail('1')
+      scene.push(bob, one)
+    },
+  },
+  {
+    broker: 'puts a body beside a message to one',
+    raises: [tamper('no_group')],
+    shows: [],
+    attack: async ({ scene, alice, bob, mail }) => {
+      const { body } = await mail('1')
+      const [direct] = await scene.mail(alice, scene.bob, '2')
+      scene.push(bob, { ...direct!, terms: TERMS, body: body! })
+    },
+  },
+  {
+    broker: 'lets in a message of somebody who was taken out',
+    raises: [tamper('not_in_group')],
+    shows: [],
+    attack: async (crew) => {
+      const { scene, bob, dan, group, mail } = crew
+      const next = changeGroup(dan.signing, group, { members: [keyOf(scene.bob)] })
+      const forAlice = changeGroup(dan.signing, group, { members: group.members })
+      // Two statements of one epoch: Dan signs both, so that Alice writes by one and Bob reads by the other.
+      crew.says = (to) => [to === bob ? next : forAlice]
+      scene.push(bob, await mail('1'))
+    },
+  },
+  {
+    broker: 'adds a member to what the owner signed',
+    raises: [{ type: 'group_tamper', reason: 'statement_forged', group: null }],
+    shows: ['1'],
+    attack: async (crew) => {
+      const { scene, bob, group, mail } = crew
+      scene.push(bob, await mail('1'))
+      await bob.shows(1)
+      const forged = group.bytes.with(-80, group.bytes.at(-80)! ^ 1)
+      bob.socket.say({ type: 'groupList', ref: 0, statements: [forged], isLast: true })
+    },
+  },
+  {
+    broker: 'brings a group over from another mesh',
+    raises: [{ type: 'group_tamper', reason: 'statement_forged', group: null }],
+    shows: [],
+    attack: async ({ bob, dan, group }) => {
+      const { name, members } = group
+      const foreign = createGroup(dan.signing, { meshId: OTHER_MESH, name, members })
+      bob.socket.say({ type: 'groupList', ref: 0, statements: [foreign.bytes], isLast: true })
+    },
+  },
+  {
+    broker: 'goes back to the members of before',
+    raises: [{ type: 'group_tamper', reason: 'statement_rolled_back' }],
+    shows: [],
+    attack: async ({ bob, dan, group }) => {
+      const next = changeGroup(dan.signing, group, { members: [keyOf(dan)] })
+      for (const { bytes } of [next, group])
+        bob.socket.say({ type: 'groupList', ref: 0, statements: [bytes], isLast: true })
+    },
+  },
+]
+
+describe('of groups, a broker that', () => {
+  test.each(groupRows)('$broker', async ({ raises, shows, attack }) => {
+    await using scene = new HostileScene()
+    const [alice, bob] = [await scene.join(scene.alice), await scene.join(scene.bob)]
+    const dan = generateIdentity()
+    const members = [keyOf(scene.alice), keyOf(scene.bob)]
+    const group = createGroup(dan.signing, { meshId: scene.broker.meshId, name: 'crew', members })
+    const mail = async (text: string) => {
+      const before = scene.caught.length
+      const sent = await (await alice.peer.groups.find(group.groupId)).send(text)
+      await sent.stored
+      return scene.caught[before]!
+    }
+    const crew: Crew = { scene, alice, bob, dan, group, says: () => [group], mail }
+    scene.cheat = (socket, frame) => frame.type === 'groups' && answer(crew, socket.peer === bob.peer.key, frame)
+    await attack(crew)
+    await scene.sentinel(bob)
+    expect(alarmsOf(bob)).toEqual(raises.map((event) => expect.objectContaining(event)))
+    expect(bob.shown).toEqual([...shows, 'the end'])
+    await scene.leave(bob)
+    expect(scene.unsettled).toEqual([])
+    expect(scene.rejections).toEqual(raises.flatMap((event) => (event.type === 'tamper' ? [event.reason] : [])))
+  })
+
+  function answer({ alice, bob, says }: Crew, isBob: boolean, { ref }: FrameOf<'groups'>): true {
+    const to = isBob ? bob : alice
+    to.socket.say({ type: 'groupList', ref, statements: says(to).map(({ bytes }) => bytes), isLast: true })
+    return true
+  }
+})
+
+describe('of the reader’s own key, a broker that', () => {
+  /** Alice seals to a key that Bob does not hold; the broker names `entry` as his. */
+  async function unopened(scene: HostileScene, entry: (bob: Identity) => KeyBindingEntry): Promise<Side> {
+    const [alice, bob] = [await scene.join(scene.alice), await scene.join(scene.bob)]
+    scene.broker.enrol(rotated(scene.bob, 2))
+    const [one, two] = await scene.mail(alice, scene.bob, '1', '2')
+    scene.broker.bindings.set(keyOf(scene.bob), entry(scene.bob))
+    scene.pushAtOnce(bob, one!, two!)
+    return bob
+  }
+
+  test('names a newer one ends the peer before it rejects anything', async () => {
+    await using scene = new HostileScene()
+    const { meshId } = scene.broker
+    const bob = await unopened(scene, (identity) => entryOf(rotated(identity, 3), meshId))
+    expect(await bob.peer.closed).toMatchObject({ code: 'own_key_missing' })
+    expect(await bob.next('closed')).toMatchObject({ error: { code: 'own_key_missing' } })
+    expect([alarmsOf(bob).length, scene.rejections]).toEqual([1, []])
+  })
+
+  test('names another one of the same epoch ends it, too', async () => {
+    await using scene = new HostileScene()
+    const { meshId } = scene.broker
+    const bob = await unopened(scene, (identity) => entryOf(rotated(identity, 1), meshId))
+    expect(await bob.peer.closed).toMatchObject({ code: 'own_key_missing' })
+  })
+
+  test('names the one it holds has the mail rejected', async () => {
+    await using scene = new HostileScene()
+    const bob = await unopened(scene, (identity) => entryOf(identity, scene.broker.meshId))
+    await bob.next('tamper', 2)
+    await scene.leave(bob)
+    expect(scene.rejections).toEqual(['does_not_open', 'does_not_open'])
+    expect(scene.broker.heard.filter(({ type }) => type === 'lookup').length).toBeLessThanOrEqual(3)
+  })
+
+  test('forges a newer one has the mail rejected, and is told apart', async () => {
+    await using scene = new HostileScene()
+    const bob = await unopened(scene, (identity) => ({ ...entryOf(identity, scene.broker.meshId), boxEpoch: 9 }))
+    expect(await bob.next('key_refused')).toMatchObject({ peer: bob.peer.key, reason: 'binding_forged' })
+    await bob.next('tamper', 2)
+    await scene.leave(bob)
+    expect(scene.rejections).toEqual(['does_not_open', 'does_not_open'])
+  })
+})
+
+test('nobody notices a broker that withholds the newest statement of a group from who never saw it', async () => {
+  await using scene = new HostileScene()
+  const bob = await scene.join(scene.bob)
+  const dan = generateIdentity()
+  const { meshId } = scene.broker
+  const old = createGroup(dan.signing, { meshId, name: 'crew', members: [keyOf(scene.bob), keyOf(scene.carol)] })
+  const newest = changeGroup(dan.signing, old, { members: [keyOf(scene.bob)] })
+  expect(newest.epoch).toBe(2)
+  bob.socket.say({ type: 'groupList', ref: 0, statements: [old.bytes], isLast: true })
+  expect(await bob.next('group_changed')).toMatchObject({ group: old.groupId, epoch: 1 })
+  expect(alarmsOf(bob)).toEqual([])
+})
+
+test('of pools, a broker that goes back to former members or changes them is noticed', async () => {
+  await using scene = new HostileScene()
+  const alice = await scene.join(scene.alice)
+  const dan = generateIdentity()
+  const founded = { meshId: scene.broker.meshId, name: 'work', members: [keyOf(scene.bob), keyOf(scene.carol)] }
+  const old = createPool(dan.signing, founded)
+  const newest = changePool(dan.signing, old, { members: [keyOf(scene.bob)] })
+  let says = newest.bytes
+  scene.cheat = (socket, frame) => {
+    if (frame.type === 'pools') socket.say({ type: 'groupList', ref: frame.ref, statements: [says], isLast: true })
+    return frame.type === 'pools'
+  }
+  const members = async () => (await alice.peer.pools.list())[0]!.members
+  expect(await members()).toEqual([keyOf(scene.bob)])
+  says = old.bytes
+  expect(await members()).toEqual([keyOf(scene.bob)])
+  says = newest.bytes.with(-80, newest.bytes.at(-80)! ^ 1)
+  expect(await members()).toEqual([keyOf(scene.bob)])
+  expect(alarmsOf(alice)).toMatchObject([
+    { type: 'pool_tamper', pool: old.poolId, reason: 'statement_rolled_back' },
+    { type: 'pool_tamper', pool: null, reason: 'statement_forged' },
+  ])
+})

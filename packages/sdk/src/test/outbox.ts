@@ -1,0 +1,95 @@
+/** An outbox with a fake cryptography and a record of every answer, for its tests. */
+import type { NackCode, Priority } from '@sealpost/protocol'
+import { assert, type MeshId, type PeerKey, seededRandom } from '@sealpost/std'
+import type { SealpostError } from '../errors.ts'
+import type { PeerCounters } from '../events.ts'
+import type { Receipt } from '../outbox/lane.ts'
+import { Outbox, type OutboxOptions } from '../outbox/outbox.ts'
+import { PersistentOutbox } from '../outbox/persistent-outbox.ts'
+import type { SendItem } from '../outbox/send-frames.ts'
+import type { StoreWriter } from '../stores/store-writer.ts'
+import { fakeCrypto } from './fake-crypto.ts'
+
+const peerKey = (digit: string) => digit.repeat(64) as PeerKey
+export const BOB = peerKey('b')
+export const CAROL = peerKey('c')
+export const LIMITS = { envelopeBytesMax: 70_000, ttlSecondsMax: 1000, inFlightMax: 1024, dedupeSeconds: 86_400 }
+
+export class World {
+  readonly random: () => number
+  readonly outbox: Outbox
+  readonly results: (Receipt | SealpostError | undefined)[] = []
+  readonly keyless = new Set<PeerKey>()
+  /** Taken out of every group. */
+  readonly leavers = new Set<PeerKey>()
+  readonly counters = {
+    sent: 0,
+    resent: 0,
+    acked: 0,
+    nacked: 0,
+    received: 0,
+    duplicates: 0,
+    reordered: 0,
+    tampered: 0,
+    settled: 0,
+    retried: 0,
+    sessions: 0,
+  } satisfies PeerCounters
+
+  /** `writer`: with a store behind it. */
+  constructor(options: Partial<OutboxOptions> = {}, seed = 1, writer: StoreWriter | null = null) {
+    this.random = seededRandom(seed).next
+    const self = { peerKey: peerKey('a'), meshId: '1'.repeat(32) as MeshId, boxKey: new Uint8Array(32) }
+    const crypto = fakeCrypto({ ...self, random: this.random })
+    const keyOf = (peer: PeerKey) =>
+      this.keyless.has(peer) ? null : { peerKey: peer, boxKey: new Uint8Array(32), boxEpoch: 1 }
+    const keptPosts = writer && new PersistentOutbox(writer, 0)
+    this.outbox = new Outbox(
+      {
+        crypto,
+        random: this.random,
+        keyOf,
+        counters: this.counters,
+        hasLeft: (_, peer) => this.leavers.has(peer),
+        keptPosts,
+      },
+      { window: 64, windowBytes: 1_000_000, waitingMax: 1000, ...options },
+    )
+  }
+
+  post(to: PeerKey, options: { priority?: Priority; ttlSeconds?: number; body?: Uint8Array } = {}): number {
+    const place = this.results.push(undefined) - 1
+    const settle = (result: Receipt | SealpostError) => {
+      assert(this.results[place] === undefined, 'one answer for each post')
+      this.results[place] = result
+    }
+    const body = options.body ?? Uint8Array.of(place >>> 8, place)
+    const { priority = 'next', ttlSeconds = 0 } = options
+    this.outbox.post({ to, priority, ttlSeconds, body, accepted: settle, refused: settle })
+    return place
+  }
+
+  take(nowMs = 0): SendItem[] {
+    return this.outbox
+      .takeFrames(nowMs)
+      .flatMap((frame) => (frame.type === 'sendWith' ? frame.envelopes.map(({ send }) => send) : frame.envelopes))
+  }
+
+  ack(items: SendItem[], nowMs = 0): void {
+    this.outbox.acked(
+      items.map(({ envelopeId }) => ({ envelopeId, isDuplicate: false })),
+      nowMs,
+    )
+  }
+
+  nack(items: SendItem[], code: NackCode, retryAfterMs = 0): void {
+    this.outbox.nacked(
+      items.map(({ envelopeId }) => ({ envelopeId, code, retryAfterMs })),
+      0,
+    )
+  }
+
+  codeOf(place: number): string | undefined {
+    return (this.results[place] as SealpostError | undefined)?.code
+  }
+}

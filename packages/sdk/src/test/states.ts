@@ -1,0 +1,63 @@
+/** For tests: a space with members, each with a state opened at the broker of the test. */
+import { changeGroup, createGroup, type Identity, ready } from '@sealpost/identity'
+import { openState, setSpace } from '../state/open.ts'
+import type { SpaceTerms, State } from '../state/state.ts'
+import type { StateEvent } from '../state/state-errors.ts'
+import type { MemoryStore } from '../stores/memory-store.ts'
+import { SpaceBroker } from './space-broker.ts'
+
+export interface Member {
+  readonly identity: Identity
+  readonly state: State
+  /** What the broker was caught at. */
+  readonly told: StateEvent[]
+}
+
+export class Space {
+  readonly broker = new SpaceBroker()
+  readonly owner: Identity
+
+  private constructor(owner: Identity) {
+    this.owner = this.broker.join(owner)
+  }
+
+  /** `inGroup`: so many more members, whom a statement names; otherwise it is the space of the whole mesh. */
+  static async make(terms: SpaceTerms = {}, { inGroup = 0 } = {}): Promise<Space> {
+    await ready()
+    const space = new Space(new SpaceBroker().join())
+    const others = Array.from({ length: inGroup }, () => space.broker.join())
+    if (inGroup > 0) space.nameMembers(others)
+    await setSpace(space.broker.placeOf(space.owner), terms)
+    return space
+  }
+
+  /** The group from now on: its owner and these. */
+  nameMembers(others: readonly Identity[]): void {
+    const members = [this.owner, ...others].map(({ signing }) => signing.publicKey)
+    const group = this.broker.group
+    const made = group
+      ? changeGroup(this.owner.signing, group, { members })
+      : createGroup(this.owner.signing, { meshId: this.broker.meshId, name: 'crew', members })
+    this.broker.group = made
+  }
+
+  async open(identity = this.broker.join(), store?: MemoryStore): Promise<Member> {
+    const told: StateEvent[] = []
+    const onEvent = (event: StateEvent) => void told.push(event)
+    const state = await openState({ ...this.broker.placeOf(identity), onEvent, ...(store && { store }) })
+    return { identity, state, told }
+  }
+}
+
+export async function all<T>(these: AsyncIterable<T>): Promise<T[]> {
+  const found: T[] = []
+  for await (const one of these) found.push(one)
+  return found
+}
+
+/** The first so many. */
+export async function take<T>(these: AsyncGenerator<T>, count: number): Promise<T[]> {
+  const found: T[] = []
+  for await (const one of these) if (found.push(one) === count) break
+  return found
+}

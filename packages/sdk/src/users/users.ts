@@ -1,0 +1,139 @@
+/**
+ * People with several devices, as an application has them. A user is a peer; each of its devices is a peer, too, for
+ * which the user's key vouches.
+ */
+import { isDeviceLabel } from '@sealpost/identity'
+import { isChosenName, type Millis, NAME_RULE, type PeerKey, tidyName } from '@sealpost/std'
+import { SealpostError } from '../errors.ts'
+import type { MemberOutcome } from '../groups/group-sender.ts'
+import type { GroupSendOptions } from '../groups/groups.ts'
+import { bytesOf } from '../inbox/message.ts'
+import type { Receipt } from '../outbox/lane.ts'
+import { postTermsOf, type SendOptions } from '../outbox/send-options.ts'
+import type { UserKeys } from '../ports.ts'
+import type { RequestBroker } from '../requests/members.ts'
+import type { UserClient } from './user-client.ts'
+import type { Device } from './user-statements.ts'
+
+export interface UsersPorts {
+  readonly self: PeerKey
+  /** Where others find the mesh. */
+  readonly url: () => string
+  readonly brokerKey: PeerKey
+  readonly keys: UserKeys
+  readonly tell: <T>(happened: (client: UserClient, nowMs: Millis) => T) => T
+  readonly ask: RequestBroker
+  readonly send: (to: PeerKey, body: Uint8Array | string, options: SendOptions) => Promise<Receipt>
+}
+
+export interface DeviceInviteOptions {
+  /** The line is good until then, ms since 1970. Default: one hour from now. */
+  readonly joinByMs?: Millis
+  /** The device is vouched for until then. Default: ten years from now. */
+  readonly notAfterMs?: Millis
+}
+
+/** A message on its way to each device. One who does not look at its promises need not fear them. */
+export interface PendingUserSend {
+  /** Resolve when the broker has stored the envelope for this device; they reject as `send` does. */
+  readonly devices: ReadonlyMap<PeerKey, Promise<Receipt>>
+  /** One outcome for each device, once all are known. */
+  readonly stored: Promise<readonly MemberOutcome[]>
+}
+
+export class Users {
+  readonly #ports: UsersPorts
+
+  /** Use `peer.users`. */
+  constructor(ports: UsersPorts) {
+    this.#ports = ports
+  }
+
+  /**
+   * One line that lets one device join as a device of this user, by `joinAsDevice`. Nobody is asked for it. Whoever
+   * reads it before it is used can become that device: `devices` shows who did, and `removeDevice` ends it.
+   * @throws SealpostError `label_malformed`
+   */
+  inviteDevice(text: string, options: DeviceInviteOptions = {}): string {
+    const label = tidyName(text)
+    if (!isChosenName(label) || !isDeviceLabel(label))
+      throw new SealpostError('label_malformed', `A label is a name of at most 32 characters: ${NAME_RULE}.`)
+    const { url, brokerKey, keys } = this.#ports
+    return keys.inviteDevice({ url: url(), brokerKey, label, ...options })
+  }
+
+  /** Those this user vouches for, as the broker tells them now: it can hide one, and add none. */
+  devices(user: PeerKey = this.#ports.self): Promise<readonly Device[]> {
+    return new Promise((found, refused) =>
+      this.#ports.tell((client, nowMs) => client.find(user, nowMs, { found, refused })),
+    )
+  }
+
+  /**
+   * Ends a device of this user for good: its session ends at once, its key can't come back, and what waits for it is
+   * lost. @throws SealpostError `unknown_device`
+   */
+  async removeDevice(device: PeerKey): Promise<void> {
+    const { outcome } = await this.#ports.ask({ type: 'removeDevice', removal: this.#ports.keys.removeDevice(device) })
+    if (outcome !== 'done') throw new SealpostError('unknown_device', 'This is no device of this user.')
+  }
+
+  /**
+   * To every device of a user, its own key among them, but not to this peer: sealed once. Resolves when it is on its
+   * way; who of them settles it, receipts tell.
+   * @throws SealpostError `body_too_large`
+   */
+  async send(user: PeerKey, body: Uint8Array | string, options: GroupSendOptions = {}): Promise<PendingUserSend> {
+    const to = await this.#everyDeviceOf(user)
+    const { to: _, ...terms } = postTermsOf(user, options)
+    const devices = new Map<PeerKey, Promise<Receipt>>()
+    const gathered: Promise<MemberOutcome>[] = []
+    const answersOf = (device: PeerKey) => {
+      const { promise, resolve, reject } = Promise.withResolvers<Receipt>()
+      devices.set(device, promise)
+      gathered.push(outcomeOf(device, promise))
+      return { accepted: resolve, refused: reject }
+    }
+    this.#ports.tell((client) => client.send({ user, to, body: bytesOf(body), terms, answersOf }))
+    return { devices, stored: Promise.all(gathered) }
+  }
+
+  /**
+   * To one device that is online now, the first of them that the broker finds so; if none is, to the user's own key,
+   * where it waits. It is that device's from then on.
+   * @throws SealpostError as `send` of a peer; `no_responder` with `ifOnline`
+   */
+  async sendToAvailable(user: PeerKey, body: Uint8Array | string, options: SendOptions = {}): Promise<PeerKey> {
+    for (const device of await this.#everyDeviceOf(user))
+      if (await this.#isTakenBy(device, body, options)) return device
+    if (options.ifOnline || user === this.#ports.self)
+      throw new SealpostError('no_responder', 'No device of this user is online.')
+    await this.#ports.send(user, body, options)
+    return user
+  }
+
+  async #isTakenBy(device: PeerKey, body: Uint8Array | string, options: SendOptions): Promise<boolean> {
+    try {
+      await this.#ports.send(device, body, { ...options, ifOnline: true })
+      return true
+    } catch (error) {
+      // Also one that was removed a moment ago: the next one is asked.
+      if (error instanceof SealpostError && GONE.has(error.code)) return false
+      throw error
+    }
+  }
+
+  async #everyDeviceOf(user: PeerKey): Promise<PeerKey[]> {
+    const devices = await this.devices(user)
+    return [user, ...devices.map(({ key }) => key)].filter((key) => key !== this.#ports.self)
+  }
+}
+
+const GONE: ReadonlySet<string> = new Set(['no_responder', 'unknown_recipient'])
+
+function outcomeOf(peer: PeerKey, receipt: Promise<Receipt>): Promise<MemberOutcome> {
+  return receipt.then(
+    (stored) => ({ peer, receipt: stored, error: null }),
+    (error: SealpostError) => ({ peer, receipt: null, error }),
+  )
+}

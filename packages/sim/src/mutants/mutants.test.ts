@@ -1,0 +1,18 @@
+import { expect, test } from 'vitest'
+import { runSeed } from '../world.ts'
+import { type Mutant, mutants } from './mutants.ts'
+
+/** Most are found by the first few; the rarest by one seed in about a hundred. */
+const SEEDS = 300
+
+test.each(mutants)('is found: $name', (mutant) => {
+  expect(firstViolation(mutant)).toMatch(mutant.breaks)
+})
+
+function firstViolation({ parts, firstSeed = 1 }: Mutant): string | null {
+  for (let seed = firstSeed; seed < firstSeed + SEEDS; seed++) {
+    const { violation } = runSeed(seed, parts)
+    if (violation !== null) return violation
+  }
+  return null
+}

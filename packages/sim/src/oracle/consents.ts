@@ -1,0 +1,72 @@
+/**
+ * Peers that block others for a while: what the database keeps of it, when it happens, and what a shard has heard. It draws
+ * from a source of its own, as `Ends` does.
+ */
+import type { ConsentReply } from '@sealpost/core'
+import { type Append, type Consent, type FrameOf, type Member, OPEN } from '@sealpost/protocol'
+import type { MemoryStore } from '@sealpost/queue/memory'
+import { type MeshId, type PeerNo, seededRandom } from '@sealpost/std'
+
+const SALT = 0xc0a5e
+const CHANGES_MAX = 5
+
+/** At a share of the time of faults the first peer of a mesh changes its mind about the second. */
+interface ConsentChange {
+  readonly share: number
+  readonly verdict: 'blocked' | 'forgotten'
+}
+
+export class Consents {
+  readonly changes: readonly ConsentChange[]
+  private readonly stored = new Map<string, Consent>()
+
+  constructor(seed: number) {
+    const random = seededRandom(seed ^ SALT)
+    const count = random.chance(0.3) ? 1 + random.below(CHANGES_MAX) : 0
+    this.changes = Array.from({ length: count }, (_, i) => ({
+      share: random.next(),
+      verdict: i % 2 === 0 ? ('blocked' as const) : ('forgotten' as const),
+    }))
+  }
+
+  /** One statement. */
+  change(
+    store: MemoryStore,
+    { meshId, peer }: { meshId: MeshId; peer: PeerNo },
+    { changes }: Pick<FrameOf<'consent'>, 'changes'>,
+  ): ConsentReply {
+    const former = this.of(meshId, peer)
+    const named = new Map(former.named.map((no) => [no, store.find(meshId, no)!.binding.peer]))
+    for (const { peer: key, verdict } of changes) {
+      const no = store.findByKey(meshId, key)!.peer
+      if (verdict === 'blocked') named.set(no, key)
+      else named.delete(no)
+    }
+    const consent: Consent = { policy: 'open', named: [...named.keys()], version: former.version + 1 }
+    this.stored.set(meshId + peer, consent)
+    const peers = [...named.values()].map((key) => ({ peer: key, verdict: 'blocked' as const }))
+    return { consent, outcome: 'done', peers, unknown: [] }
+  }
+
+  of(meshId: MeshId, peer: PeerNo): Consent {
+    return this.stored.get(meshId + peer) ?? OPEN
+  }
+}
+
+/** The newest consents that one shard was told. */
+export class HeardConsents {
+  private readonly heard = new Map<string, Consent>()
+
+  heardOf(meshId: MeshId, peer: PeerNo, consent: Consent): void {
+    const key = meshId + peer
+    if (consent.version >= (this.heard.get(key)?.version ?? 0)) this.heard.set(key, consent)
+  }
+
+  heardOfMembers(members: readonly Member[]): void {
+    for (const { meshId, peer, consent } of members) if (consent) this.heardOf(meshId, peer, consent)
+  }
+
+  bars({ meshId, sender, recipient }: Append): boolean {
+    return this.heard.get(meshId + recipient)?.named.includes(sender) ?? false
+  }
+}

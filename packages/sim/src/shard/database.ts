@@ -1,0 +1,68 @@
+/**
+ * The way to the database and back. A statement is applied at one moment, whole; before and after it may be delayed or
+ * lost, and the one who waits for it gives up after a while without knowing whether it was, or still will be, applied.
+ */
+import type { Millis, Random } from '@sealpost/std'
+import type { VirtualClock } from '../clock.ts'
+import type { Oracle } from '../oracle/oracle.ts'
+import type { FaultPlan } from '../plan.ts'
+
+const TIMEOUT_MS = 1_500
+const LATE_MAX_MS = 2_500
+
+export class DatabasePath {
+  private readonly clock: VirtualClock
+  private readonly random: Random
+  private readonly plan: FaultPlan
+  private readonly oracle: Oracle
+  areFaultsOn = true
+  /** Somebody has waited for a statement or its answer in vain. */
+  hasLost = false
+  private brokenUntilMs: Millis = 0
+
+  constructor(parts: { clock: VirtualClock; random: Random; plan: FaultPlan; oracle: Oracle }) {
+    this.clock = parts.clock
+    this.random = parts.random
+    this.plan = parts.plan
+    this.oracle = parts.oracle
+  }
+
+  ask<T>(name: string, apply: () => T, answered: (answer: T) => void, failed: () => void): void {
+    const fate = this.drawFate()
+    if (fate !== 'sound') {
+      this.hasLost = true
+      this.oracle.mark(`${name}: ${fate}`)
+      this.clock.after(TIMEOUT_MS, failed)
+    }
+    if (fate === 'request lost') return
+    const lateMs = fate === 'applied late' ? TIMEOUT_MS + this.random.next() * LATE_MAX_MS : 0
+    this.clock.after(lateMs + this.delay(), () => {
+      const answer = apply()
+      if (fate === 'sound') this.clock.after(this.delay(), () => answered(answer))
+    })
+  }
+
+  /** Nothing comes through for so long. */
+  breakFor(forMs: Millis): void {
+    this.oracle.mark('database: away')
+    this.brokenUntilMs = this.clock.nowMs + forMs
+  }
+
+  get isAway(): boolean {
+    return this.clock.nowMs < this.brokenUntilMs
+  }
+
+  chance(probability: number): boolean {
+    return this.areFaultsOn && this.random.chance(probability)
+  }
+
+  private drawFate(): 'sound' | 'request lost' | 'answer lost' | 'applied late' {
+    if (this.isAway || this.chance(this.plan.requestLost)) return 'request lost'
+    if (this.chance(this.plan.answerLost)) return 'answer lost'
+    return this.chance(this.plan.appliedLate) ? 'applied late' : 'sound'
+  }
+
+  private delay(): Millis {
+    return (this.random.next() * this.plan.databaseMs) / 2
+  }
+}

@@ -1,0 +1,130 @@
+/** A connection as its shard has it, with the oracle looking on: what the shard sends, and what the peer has settled. */
+import type { SendOutcome, SocketId } from '@sealpost/core'
+import type { Connection } from '@sealpost/driver'
+import {
+  type ClientFrame,
+  type CloseCode,
+  closeNumber,
+  type FrameOf,
+  type Member,
+  type ServerFrame,
+} from '@sealpost/protocol'
+import type { DeliveryId, MeshId, Millis, PeerKey } from '@sealpost/std'
+import type { Link } from '../network/link.ts'
+import type { ShardLife } from './shard-life.ts'
+
+const PING_MS: Millis = 50
+const CLOGGED_MS_MAX: Millis = 400
+
+export class SimulatedConnection implements Connection {
+  readonly link: Link
+  readonly authority: string
+  socket: SocketId = 0
+  isOpen = true
+  /** From its `auth`. */
+  peer: { readonly meshId: MeshId; readonly peerKey: PeerKey; readonly credit: number } | null = null
+  /** As the database has named it. */
+  member: Member | null = null
+  /** Of its session; 0 before. */
+  epoch = 0
+  /** Pushed and not settled, and when. Deliveries of pools are counted there. */
+  readonly #outstanding = new Map<DeliveryId, Millis>()
+  readonly #life: ShardLife
+
+  constructor(life: ShardLife, link: Link, authority: string) {
+    this.#life = life
+    this.link = link
+    this.authority = authority
+  }
+
+  noteReceived(frame: ClientFrame): void {
+    if (frame.type === 'auth') this.peer = { meshId: frame.meshId, peerKey: frame.peerKey, credit: frame.credit }
+    if (frame.type === 'settle') for (const id of frame.ids) this.#outstanding.delete(id)
+    if (frame.type === 'retry' || frame.type === 'reject')
+      for (const { id } of frame.items) this.#outstanding.delete(id)
+  }
+
+  send(frames: readonly ServerFrame[]): SendOutcome {
+    const { world, heard } = this.#life
+    const { revocations, oracle } = world
+    if (this.peer && revocations.isLeaver(this.peer) && revocations.isHeardBy(this.#life)) oracle.served()
+    for (const frame of frames) {
+      this.#watch(frame)
+      if (frame.type === 'welcome') heard.heardOfMembers([this.member!])
+    }
+    if (world.chance('sendDropped')) {
+      oracle.mark('send: dropped')
+      return 'dropped'
+    }
+    for (const frame of frames) this.link.sendToClient(frame)
+    if (!world.chance('sendBuffered')) return 'sent'
+    oracle.mark('send: buffered')
+    this.#clog(world.random.next() * CLOGGED_MS_MAX)
+    return 'buffered'
+  }
+
+  close(code: CloseCode, retryAfterMs: Millis): void {
+    this.isOpen = false
+    // A socket that dropped a frame takes no other one.
+    if (code === 'slow_consumer') return this.link.breakServer()
+    this.link.sendToClient({ type: 'refused', code, retryAfterMs, reason: '' })
+    this.link.closeFromServer(closeNumber(code))
+  }
+
+  hangUp(): void {
+    this.isOpen = false
+    this.link.closeFromServer(1000)
+  }
+
+  ping(): void {
+    this.#life.after(PING_MS, () => {
+      if (this.isOpen && this.link.isWhole) this.#step(() => this.#life.engine.ponged(this.socket))
+    })
+  }
+  pause(): void {
+    this.#life.world.oracle.mark('paused')
+    this.link.pause()
+  }
+  resume(): void {
+    this.link.resume()
+  }
+
+  #clog(forMs: Millis): void {
+    this.link.clog(forMs)
+    this.#life.after(forMs, () => {
+      if (this.isOpen) this.#step(() => this.#life.engine.drained(this.socket))
+    })
+  }
+
+  #step(decide: () => void): void {
+    this.#life.driver.step(decide)
+  }
+
+  #watch(frame: ServerFrame): void {
+    const { oracle, store, clock } = this.#life.world
+    if (frame.type === 'welcome') this.epoch = frame.epoch
+    if (!this.peer) return
+    const { meshId, peerKey, credit } = this.peer
+    if (frame.type === 'nack') for (const { code } of frame.items) oracle.mark(`nack: ${code}`)
+    if (frame.type === 'ack')
+      for (const { envelopeId, isDuplicate } of frame.items) {
+        if (isDuplicate) oracle.mark('ack: duplicate')
+        const sender = store.findByKey(meshId, peerKey)!.peer
+        oracle.ackSent(meshId, peerKey, envelopeId, store.isStored(meshId, sender, envelopeId))
+      }
+    for (const delivery of pushesOf(frame)) oracle.pushSent(meshId, peerKey, delivery)
+    const own = pushesOf(frame).filter(({ sender, envelopeId }) => !oracle.isOfPool(meshId, sender, envelopeId))
+    const ids = [...own, ...(frame.type === 'receipts' ? frame.items : [])].map(({ id }) => id)
+    if (ids.length === 0) return
+    for (const id of ids) this.#outstanding.set(id, clock.nowMs)
+    // One that lies there for a lease fills no room any more.
+    const fromMs = clock.nowMs - this.#life.statements.options.leaseMs
+    oracle.creditOf([...this.#outstanding.values()].filter((atMs) => atMs > fromMs).length, credit)
+  }
+}
+
+function pushesOf(frame: ServerFrame): FrameOf<'push'>['deliveries'] {
+  if (frame.type === 'push') return frame.deliveries
+  const hasMore = frame.type === 'pushWith' || frame.type === 'pushBody'
+  return hasMore ? frame.deliveries.map(({ push }) => push) : []
+}

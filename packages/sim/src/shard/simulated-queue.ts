@@ -1,0 +1,177 @@
+/**
+ * The memory queue behind the way to the database: its promises settle at virtual times. One rejects when its statement was
+ * lost, or its answer was; whether the statement was applied, or still will be, is then unknown.
+ */
+import type {
+  Append,
+  Claimed,
+  Committed,
+  DeliveryRef,
+  Extension,
+  KeyBindingEntry,
+  Lost,
+  Measured,
+  Member,
+  PoolClaimed,
+  PoolEntry,
+  PoolWant,
+  Reject,
+  Release,
+  RemoteClaimed,
+  RemoteWant,
+  Retry,
+  SessionRef,
+  SessionStatus,
+  Want,
+} from '@sealpost/protocol'
+import {
+  type Batch,
+  Batcher,
+  isFinal,
+  mergeOutcomes,
+  pendingOf,
+  type Queue,
+  type Recipient,
+  type Released,
+  type Swept,
+} from '@sealpost/queue'
+import { type MemoryShard, measureIn, measureMeshIn, standingIn } from '@sealpost/queue/memory'
+import { type DeliveryId, type MeshId, OperatingError, type PeerKey, type PeerNo, type PoolId } from '@sealpost/std'
+import type { World } from '../world.ts'
+import type { ShardLife } from './shard-life.ts'
+
+/** Small, so that batches have to be cut. */
+const BATCH_MAX = 3
+
+export class SimulatedQueue implements Queue {
+  protected readonly life: ShardLife
+  protected readonly statements: MemoryShard
+  protected readonly world: World
+  /** Openings and lookups share statements, as they do in `SessionOpener`. */
+  readonly #openings = new Batcher(
+    (sessions: readonly SessionRef[]) => this.ask('open', () => sessions.map((each) => this.statements.open(each))),
+    { max: BATCH_MAX },
+  )
+  readonly #members = new Batcher(
+    (sought: readonly SoughtMember[]) =>
+      this.ask('members', () => sought.map(({ meshId, peer }) => this.statements.findMembers(meshId, [peer])[0])),
+    { max: BATCH_MAX, keyOf: ({ meshId, peer }) => meshId + peer },
+  )
+
+  constructor(life: ShardLife, statements: MemoryShard, world: World) {
+    this.life = life
+    this.statements = statements
+    this.world = world
+  }
+
+  /** One statement. Never settles when the process is over. */
+  ask<T>(name: string, apply: () => T): Promise<T> {
+    return new Promise((resolve, reject) =>
+      this.world.path.ask(
+        name,
+        apply,
+        (result) => !this.life.isOver && resolve(result),
+        () => !this.life.isOver && reject(new OperatingError('db_unavailable', `${name}: no answer`, RETRYABLE)),
+      ),
+    )
+  }
+
+  async commit(batch: Batch): Promise<Committed> {
+    await this.world.overlaps.mayCommit(this.life, batch)
+    const sent = { ...batch, appends: batch.appends.map(asSent) }
+    let found = await this.ask('commit', () => this.statements.commitAtOnce(sent))
+    for (let rest = pendingOf(batch.appends, found); rest.length > 0; rest = pendingOf(batch.appends, found))
+      found = mergeOutcomes(batch.appends, found, await this.#commitChecked(rest))
+    return { outcomes: found.outcomes.filter(isFinal), enqueuedAtMs: found.enqueuedAtMs }
+  }
+
+  async claim(wants: readonly Want[]): Promise<Claimed[]> {
+    const asOf = await this.world.overlaps.mayClaim(this.life, wants)
+    return this.ask('claim', () => this.statements.claim(wants, asOf))
+  }
+
+  collect(wants: readonly RemoteWant[]): Promise<RemoteClaimed[]> {
+    return this.ask('collect', () => this.statements.collect(wants))
+  }
+  open(session: SessionRef): Promise<number | null> {
+    return this.#openings.add(session)
+  }
+  async fence(session: SessionRef): Promise<number | null> {
+    const epoch = await this.ask('fence', () => this.statements.fence(session))
+    this.world.oracle.mark(epoch === null ? 'fence: served elsewhere' : 'fence: new epoch')
+    return epoch
+  }
+  standings(sessions: readonly SessionRef[]): Promise<SessionStatus[]> {
+    const { store, shard } = this.statements
+    return this.ask('standings', () => sessions.map((session) => standingIn(store, shard, session)))
+  }
+  retry(retries: readonly Retry[]): Promise<void> {
+    return this.ask('retry', () => this.statements.retry(retries))
+  }
+  reject(rejects: readonly Reject[]): Promise<void> {
+    return this.ask('reject', () => this.statements.reject(rejects))
+  }
+  extend(extensions: readonly Extension[]): Promise<void> {
+    return this.ask('extend', () => this.statements.extend(extensions))
+  }
+  claimPools(wants: readonly PoolWant[]): Promise<PoolClaimed[]> {
+    return this.ask('deal', () => this.statements.pools.claim(wants))
+  }
+  giveBack(releases: readonly Release[]): Promise<void> {
+    return this.ask('give', () => this.statements.pools.giveBack(releases))
+  }
+  findPools(meshId: MeshId, pools: readonly PoolId[]): Promise<PoolEntry[]> {
+    return this.ask('pools', () => this.statements.pools.find(meshId, pools))
+  }
+  tellPushed(deliveries: readonly DeliveryRef[]): Promise<void> {
+    return this.ask('tell', () => this.statements.tellPushed(deliveries))
+  }
+  strike(delivery: DeliveryRef): Promise<void> {
+    return this.ask('strike', () => this.statements.strike(delivery))
+  }
+  releaseDue(): Promise<Released> {
+    return this.ask('release', () => this.statements.releaseDue())
+  }
+  findLost(meshId: MeshId, peer: PeerNo, max: number): Promise<Lost[]> {
+    return this.ask('lost', () => this.statements.findLost(meshId, peer, max))
+  }
+  toldLost(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void> {
+    return this.ask('told', () => this.statements.toldLost(meshId, peer, ids))
+  }
+  measure(recipients: readonly Recipient[], max: number): Promise<Measured[][]> {
+    const { store } = this.statements
+    return this.ask('measure', () => recipients.map((recipient) => measureIn(store, recipient, max)))
+  }
+  measureMesh(meshId: MeshId, max: number): Promise<Measured[]> {
+    return this.ask('measure', () => measureMeshIn(this.statements.store, meshId, max))
+  }
+  sweep(): Promise<Swept> {
+    return this.ask('sweep', () => this.statements.sweep())
+  }
+  async findMembers(meshId: MeshId, peers: readonly PeerKey[]): Promise<Member[]> {
+    const found = await Promise.all(peers.map((peer) => this.#members.add({ meshId, peer })))
+    return found.filter((member) => member !== undefined)
+  }
+  findBindings(meshId: MeshId, peers: readonly PeerKey[]): Promise<KeyBindingEntry[]> {
+    return this.ask('bindings', () => this.statements.findBindings(meshId, peers))
+  }
+
+  async #commitChecked(appends: readonly Append[]) {
+    // Another statement of these senders was faster, every time it was tried.
+    const isRaced = () => this.world.chance('raced')
+    const found = await this.ask('checked commit', () => (isRaced() ? null : this.statements.commitChecked(appends)))
+    if (found === null) throw new OperatingError('db_conflict', 'Other commits were faster.', RETRYABLE)
+    return found
+  }
+}
+
+interface SoughtMember {
+  readonly meshId: MeshId
+  readonly peer: PeerKey
+}
+
+const RETRYABLE = { retryable: true }
+
+/** What an append says of itself when its commit begins, however late that reaches the database. */
+const asSent = (append: Append): Append =>
+  Object.create(append, { insertLeaseFloor: { value: append.insertLeaseFloor, enumerable: true } })

@@ -1,0 +1,32 @@
+/**
+ * The two kinds of errors that are thrown. A broken assumption is a bug: it ends the connection or the process, which
+ * never continues on it. An operating error comes from outside and has a plan.
+ */
+export class AssertionFailed extends Error {
+  override readonly name = 'AssertionFailed'
+}
+
+export function assert(fact: unknown, claim: string): asserts fact {
+  if (!fact) throw new AssertionFailed(claim)
+}
+
+/** Closes a `switch` over a union: the compiler proves that no case is missing. */
+export function unreachable(never: never): never {
+  throw new AssertionFailed(`unreachable: ${String(never)}`)
+}
+
+/**
+ * A failure outside this program: a database is down, a socket closed, a file is unreadable. Thrown at the edges and
+ * caught where there is a plan. `retryable`: the same call may succeed later; whether this one took effect is unknown.
+ */
+export class OperatingError extends Error {
+  override readonly name = 'OperatingError'
+  readonly code: string
+  readonly retryable: boolean
+
+  constructor(code: string, message: string, options: { retryable?: boolean; cause?: unknown } = {}) {
+    super(message, { cause: options.cause })
+    this.code = code
+    this.retryable = options.retryable ?? false
+  }
+}

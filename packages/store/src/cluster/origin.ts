@@ -1,0 +1,139 @@
+/**
+ * The server that a connection reaches, and whether its database still has every acknowledged commit. A standby that
+ * took over keeps the incarnation if every broker finds its last acknowledged commit there; a restored backup begins a
+ * new one, and peers then resend. See docs/adr/0010-failover.md.
+ */
+import type { Database } from '@sealpost/pg'
+import { adminAudit, execute } from '@sealpost/schema'
+import type { EnvelopeId, MeshId, Millis, PeerNo, ShardId } from '@sealpost/std'
+import { sql } from 'drizzle-orm'
+import { auditColumns, auditValues } from '../operators/audit.ts'
+
+/** A server that brokers have agreed on. */
+export interface Origin {
+  /** The system identifier and the WAL timeline. */
+  readonly server: string
+  readonly incarnation: string
+}
+
+export interface AckedEnvelope {
+  readonly meshId: MeshId
+  readonly sender: PeerNo
+  /** From the envelope id; part of the ledger's key. */
+  readonly second: number
+  readonly envelopeId: EnvelopeId
+}
+
+/** The last commits of one broker. A database that has them has all earlier ones too, because WAL is ordered. */
+export interface BrokerCheckpoint {
+  readonly shard: ShardId
+  /** The value that the last renewal of the shard's lease returned; null before the first. */
+  readonly leaseUntil: string | null
+  /** Acknowledged since then; null if there were too many to remember. */
+  readonly acknowledged: readonly AckedEnvelope[] | null
+}
+
+export type OriginVerdict =
+  | ({ readonly is: 'decided' } & Origin)
+  /** Other brokers have not attested yet, or the server is still a standby. */
+  | { readonly is: 'waiting' }
+
+export interface Attestation {
+  readonly checkpoint: BrokerCheckpoint
+  /** The incarnation that this broker served; null at its start. */
+  readonly former: string | null
+  /** How long brokers wait for each other, from the first attestation on. */
+  readonly patienceMs: Millis
+}
+
+/**
+ * Selects three texts: the server that a connection reaches (null on a standby), and the origin and incarnation that
+ * its database records.
+ */
+export const SELECT_ORIGIN = `select database_origin(), origin, replace(incarnation::text, '-', '') from cluster`
+
+/** Parses the row of `SELECT_ORIGIN`. Returns null on a standby, and while brokers have not agreed on the server. */
+export function parseOrigin([server, noted, incarnation]: readonly (string | null)[]): Origin | null {
+  return server != null && server === noted && incarnation ? { server, incarnation } : null
+}
+
+/**
+ * Attests whether this database has the last commits of this broker. Returns the verdict of all brokers.
+ * @throws DatabaseError
+ */
+export async function attestOrigin(
+  db: Database,
+  { checkpoint: acts, former, patienceMs }: Attestation,
+): Promise<OriginVerdict> {
+  const isWhole = await findsActs(db, acts)
+  const [row] = await execute<{ verdict: string; origin: string; incarnation: string }>(
+    db,
+    sql`select verdict, origin, replace(incarnation::text, '-', '') as incarnation
+      from attest_origin(${acts.shard}::uuid, ${former}::uuid, ${isWhole}::boolean, ${patienceMs / 1000}::float8)`,
+  )
+  const { verdict, origin: server, incarnation } = row!
+  return verdict === 'decided' ? { is: 'decided', server, incarnation } : { is: 'waiting' }
+}
+
+/**
+ * Waits for the verdict at the start of a broker. Running brokers decide; without any, a new incarnation begins.
+ * @throws DatabaseError
+ */
+export async function awaitOrigin(db: Database, shard: ShardId, patienceMs: Millis): Promise<Origin> {
+  const acts: BrokerCheckpoint = { shard, leaseUntil: null, acknowledged: [] }
+  for (;;) {
+    const verdict = await attestOrigin(db, { checkpoint: acts, former: null, patienceMs })
+    if (verdict.is === 'decided') return verdict
+    await new Promise((resolve) => setTimeout(resolve, ASK_AGAIN_MS))
+  }
+}
+
+const ASK_AGAIN_MS: Millis = 100
+
+/** Returns null if the broker has committed nothing. @throws DatabaseError */
+async function findsActs(db: Database, { shard, leaseUntil, acknowledged }: BrokerCheckpoint): Promise<boolean | null> {
+  if (acknowledged === null) return false
+  if (leaseUntil === null && acknowledged.length === 0) return null
+  const found = await execute<{ isLeased: boolean; found: number }>(
+    db,
+    sql`select ${leaseUntil}::numeric is null or coalesce((select extract(epoch from lease_until) >= ${leaseUntil}::numeric
+          from shard where shard_id = ${shard}::uuid), false) as "isLeased",
+        (select count(*)::int from unnest(${list(acknowledged.map(({ meshId }) => meshId))}::uuid[],
+            ${list(acknowledged.map(({ sender }) => sender))}::int[], ${list(acknowledged.map(({ second }) => second))}::bigint[],
+            ${list(acknowledged.map(({ envelopeId }) => envelopeId))}::uuid[]) as a(mesh_id, sender, second, envelope_id)
+          where exists (select from dedupe_ledger l where l.mesh_id = a.mesh_id and l.sender = a.sender
+            and l.second = a.second and a.envelope_id = any (l.envelope_ids))) as found`,
+  )
+  const [{ isLeased, found: count }] = found as [{ isLeased: boolean; found: number }]
+  return isLeased && count === acknowledged.length
+}
+
+const list = (values: readonly (string | number)[]): string => `{${values.join()}}`
+
+/**
+ * Returns the incarnation, 32 hex digits; begins a new one if the server or its timeline has changed.
+ * @throws DatabaseError
+ */
+export async function currentIncarnation(db: Database): Promise<string> {
+  const [row] = await db.run((sql) => sql<{ incarnation: string }[]>`select note_origin(false) as incarnation`)
+  return row!.incarnation.replaceAll('-', '')
+}
+
+/**
+ * Begins a new incarnation, for a restore that copied files without a recovery. Running brokers follow.
+ * @throws DatabaseError
+ */
+export async function beginIncarnation(db: Database): Promise<string> {
+  const [row] = await execute<{ incarnation: string }>(
+    db,
+    sql`
+      with begun as materialized (
+        select replace(note_origin(true)::text, '-', '') as incarnation
+      ), audited as (
+        insert into ${adminAudit} (${auditColumns})
+        select ${auditValues(null, 'database.restored')}, null::uuid, incarnation, 1 from begun
+      )
+      select incarnation from begun`,
+  )
+  return row!.incarnation
+}

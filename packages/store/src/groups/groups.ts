@@ -1,0 +1,154 @@
+/** The newest signed statement of each group, and who belongs to a space by it. Callers have checked the signatures. */
+import { arrayLiteral, byteaText, type Database } from '@sealpost/pg'
+import { columnNames, execute, member, peerGroup } from '@sealpost/schema'
+import { GROUP_EPOCH_LAST, type GroupId, type MemberRef, type MeshId, type PeerKey } from '@sealpost/std'
+import { sql } from 'drizzle-orm'
+
+export interface GroupRow {
+  readonly groupId: GroupId
+  readonly epoch: number
+  readonly statement: Uint8Array
+}
+
+export type GroupOutcome = 'done' | 'stale' | 'not_owner' | 'too_many' | 'too_many_own'
+
+/**
+ * The limit of active groups in a mesh, without those of revoked owners, and the number of ended groups that are kept.
+ * Two concurrent foundings may exceed it by one.
+ */
+export const GROUPS_MAX = 1000
+
+/**
+ * Replaces an older statement of the group; repeating one has no effect. Stores an end even if it arrives before the
+ * founding. A user and its devices together own at most `perOwnerMax` active groups.
+ * @returns `stale` if the group has a statement of this epoch or a later one; `not_owner` also for a revoked member
+ * @throws DatabaseError
+ */
+export async function putGroup(
+  db: Database,
+  owner: MemberRef,
+  group: GroupRow,
+  perOwnerMax = GROUPS_MAX,
+): Promise<GroupOutcome> {
+  const put = () => tryPutGroup(db, owner, group, perOwnerMax)
+  // Two concurrent foundings of one group don't see each other; the second attempt does.
+  const outcome = (await put()) ?? (await put()) ?? 'stale'
+  if (outcome === 'done' && group.epoch === GROUP_EPOCH_LAST) await deleteOldEnds(db, owner.meshId)
+  return outcome
+}
+
+async function tryPutGroup(
+  db: Database,
+  { meshId, peer }: MemberRef,
+  { groupId, epoch, statement }: GroupRow,
+  perOwnerMax: number,
+): Promise<GroupOutcome | null> {
+  const mesh = sql`${meshId}::uuid`
+  const bytes = sql`${byteaText(statement)}::bytea`
+  const isEnd = sql`${epoch === GROUP_EPOCH_LAST}::boolean`
+  const changing = [peerGroup.epoch, peerGroup.statement, peerGroup.overAt] as const
+  const columns = columnNames(peerGroup.meshId, peerGroup.groupId, peerGroup.owner, ...changing)
+  const going = sql`select count(*) from ${peerGroup} g join ${member} o on o.mesh_id = g.mesh_id and o.peer_no = g.owner
+    where g.mesh_id = ${mesh} and g.epoch < ${GROUP_EPOCH_LAST} and o.revoked_at is null`
+  const [row] = await execute<{ outcome: GroupOutcome | null }>(
+    db,
+    sql`
+      with former as materialized (
+        select g.owner, g.statement from ${peerGroup} g where g.mesh_id = ${mesh} and g.group_id = ${groupId}::uuid
+      ), requester as (
+        select m.peer_no, coalesce(m.person, m.peer_no) as person from ${member} m
+        where m.mesh_id = ${mesh} and m.peer_no = ${peer}::int and m.revoked_at is null
+          and not exists (select from former f where f.owner <> m.peer_no)
+      ), room as (
+        select case
+          when ${isEnd} or exists (select from former) then null
+          when (${going}) >= ${GROUPS_MAX} then 'too_many'
+          when (${going} and coalesce(o.person, o.peer_no) in (select person from requester)) >= ${perOwnerMax}::int then 'too_many_own' end as refusal
+      ), put as (
+        insert into ${peerGroup} (${columns})
+        select ${mesh}, ${groupId}::uuid, requester.peer_no, ${epoch}::int, ${bytes},
+          case when ${isEnd} then clock_timestamp() end
+        from requester, room where room.refusal is null
+        on conflict (${columnNames(peerGroup.meshId, peerGroup.groupId)}) do update
+        set (${columnNames(...changing)}) = (excluded.epoch, excluded.statement, excluded.over_at)
+        where ${peerGroup.epoch} < excluded.epoch and ${peerGroup.owner} = excluded.owner
+        returning true
+      )
+      select case
+        when not exists (select from requester) then 'not_owner'
+        when room.refusal is not null then room.refusal
+        when exists (select from put) then 'done'
+        when exists (select from former f where f.statement = ${bytes}) then 'done'
+        when exists (select from former) then 'stale' end as outcome
+      from room`,
+  )
+  return row!.outcome
+}
+
+async function deleteOldEnds(db: Database, meshId: MeshId): Promise<void> {
+  const mesh = sql`${meshId}::uuid`
+  await execute(
+    db,
+    sql`
+      delete from ${peerGroup} g where g.mesh_id = ${mesh} and g.group_id in (
+        select e.group_id from ${peerGroup} e where e.mesh_id = ${mesh} and e.epoch = ${GROUP_EPOCH_LAST}
+        order by e.over_at desc nulls last, e.group_id offset ${GROUPS_MAX})`,
+  )
+}
+
+export interface GroupRange {
+  readonly after: GroupId
+  readonly limit: number
+  /** Only active groups that this peer owns or belongs to. */
+  readonly naming?: PeerKey
+}
+
+/** Lists groups by id, after one of them, including ended ones. @throws DatabaseError */
+export function listGroups(db: Database, meshId: MeshId, { after, limit, naming }: GroupRange): Promise<GroupRow[]> {
+  // A statement contains 32-byte keys, 16-byte ids and a signature, so the bytes of a key occur only if it is listed.
+  const named =
+    naming && sql`and g.epoch < ${GROUP_EPOCH_LAST} and position(decode(${naming}, 'hex') in g.statement) > 0`
+  return execute<GroupRow>(
+    db,
+    sql`
+      select replace(g.group_id::text, '-', '') as "groupId", g.epoch, g.statement
+      from ${peerGroup} g where g.mesh_id = ${meshId}::uuid and g.group_id > ${after}::uuid ${named ?? sql``}
+      order by g.group_id limit ${limit}::int`,
+  )
+}
+
+/** Returns those of the groups that exist. @throws DatabaseError */
+export function findGroups(db: Database, meshId: MeshId, groups: readonly GroupId[]): Promise<GroupRow[]> {
+  return execute<GroupRow>(
+    db,
+    sql`
+      select replace(g.group_id::text, '-', '') as "groupId", g.epoch, g.statement
+      from unnest(${arrayLiteral(groups)}::uuid[]) as k (group_id)
+      join ${peerGroup} g on g.mesh_id = ${meshId}::uuid and g.group_id = k.group_id`,
+  )
+}
+
+/** The member is not revoked, and for a device the user's statement has not expired. */
+const isThere = (m: string) =>
+  `${m}.revoked_at is null and not ${m}.is_pool and coalesce(${m}.vouched_until > clock_timestamp(), true)`
+
+/** A statement contains 32-byte keys, 16-byte ids and a signature, so the bytes of a key occur only if it is listed. */
+const isNamed = (key: string, g: string) => `position(${key} in ${g}.statement) > 0`
+
+/** The group lists the member's key, its user's key, or a former key of either. */
+const isInGroup = (m: string, group: string) => `exists (
+    select from peer_group g where g.mesh_id = ${m}.mesh_id and g.group_id = ${group} and g.epoch < ${GROUP_EPOCH_LAST}
+      and (${isNamed(`${m}.peer_key`, 'g')}
+        or exists (select from member p where p.mesh_id = ${m}.mesh_id and p.peer_no = ${m}.person and ${isNamed('p.peer_key', 'g')})
+        or exists (select from former_identity f where f.mesh_id = ${m}.mesh_id
+          and f.peer_no in (${m}.peer_no, coalesce(${m}.person, ${m}.peer_no)) and ${isNamed('f.peer_key', 'g')})))`
+
+/** SQL: the member `m` may open this space: its mesh's own, or that of a group that lists it. */
+export const isOfSpace = (m: string, space: string) =>
+  `${isThere(m)} and (${space} = ${m}.mesh_id or ${isInGroup(m, space)})`
+
+/** SQL: the member `m` may define this space: an admin of the mesh, or the owner of the group. */
+export const isOwnerOfSpace = (m: string, space: string) => `${isThere(m)} and case when ${space} = ${m}.mesh_id
+    then ${m}.role = 'admin'
+    else exists (select from peer_group g where g.mesh_id = ${m}.mesh_id and g.group_id = ${space} and g.owner = ${m}.peer_no
+      and g.epoch < ${GROUP_EPOCH_LAST}) end`

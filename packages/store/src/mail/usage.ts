@@ -1,0 +1,157 @@
+/** How much members and meshes store, for operators: state, history, attachments, and the largest use of each quota. */
+import type { Database } from '@sealpost/pg'
+import { GROUP_EPOCH_LAST, type GroupId, type MeshId, type Millis, type PeerKey } from '@sealpost/std'
+
+export interface SpaceView {
+  readonly spaceId: MeshId | GroupId
+  readonly owner: PeerKey
+  readonly ownerName: string | null
+  readonly historyFor: 'none' | 'joined' | 'all'
+  /** Current entries, including deleted ones, and their size. */
+  readonly entries: number
+  readonly entryBytes: number
+  /** The size of all retained events, and its limit. */
+  readonly historyBytes: number
+  readonly historyBytesMax: number
+  readonly keepSeconds: number
+  /** Null without history. */
+  readonly keptSinceMs: Millis | null
+  /** Daily partitions that may contain its events. */
+  readonly days: number
+  readonly changedAtMs: Millis | null
+  readonly snapshot: SnapshotView | null
+}
+
+export interface SnapshotView {
+  readonly ageMs: Millis
+  readonly entries: number
+  readonly bytes: number
+}
+
+/** Including expired ones that are not deleted yet. */
+export interface AttachmentStats {
+  readonly files: number
+  readonly bytes: number
+  /** The incomplete ones. */
+  readonly unfinished: number
+}
+
+type Row = Omit<SpaceView, 'snapshot'> & {
+  readonly snapshotAgeMs: Millis | null
+  readonly snapshotEntries: number | null
+  readonly snapshotBytes: number | null
+}
+
+/** Lists the largest first. @throws DatabaseError */
+export async function listSpaceViews(db: Database, meshId: MeshId, limit: number): Promise<SpaceView[]> {
+  const rows = await db.run(
+    (sql) => sql<Row[]>`
+      with days as materialized (
+        select to_date(right(c.relname, 8), 'YYYYMMDD')::timestamp at time zone 'UTC' as begins
+        from pg_inherits i join pg_class c on c.oid = i.inhrelid
+        where i.inhparent = 'history_event'::regclass and c.relname ~ '_[0-9]{8}$'
+      )
+      select replace(s.space_id::text, '-', '') as "spaceId", encode(m.peer_key, 'hex') as owner, m.name as "ownerName",
+        s.history_for as "historyFor", s.entries, s.entry_bytes::float8 as "entryBytes",
+        s.history_bytes::float8 as "historyBytes", s.keep_bytes::float8 as "historyBytesMax", s.keep_seconds as "keepSeconds",
+        floor(extract(epoch from s.kept_since) * 1000)::float8 as "keptSinceMs",
+        (select count(*)::int from days where begins + interval '1 day' > s.kept_since and begins <= clock_timestamp()) as days,
+        floor(extract(epoch from s.last_at) * 1000)::float8 as "changedAtMs",
+        floor(extract(epoch from clock_timestamp() - newest.at) * 1000)::float8 as "snapshotAgeMs",
+        newest.entries as "snapshotEntries", newest.bytes::float8 as "snapshotBytes"
+      from space s
+      join member m on m.mesh_id = s.mesh_id and m.peer_no = s.owner
+      left join lateral (
+        select at, entries, bytes from snapshot b
+        where b.mesh_id = s.mesh_id and b.space_id = s.space_id and b.done_at is not null
+        order by b.seq desc limit 1) newest on true
+      where s.mesh_id = ${meshId}::uuid
+      order by s.entry_bytes + s.history_bytes desc, s.space_id limit ${limit}::int`,
+  )
+  return rows.map(({ snapshotAgeMs: ageMs, snapshotEntries: entries, snapshotBytes: bytes, ...space }) => ({
+    ...space,
+    snapshot: ageMs === null || entries === null || bytes === null ? null : { ageMs, entries, bytes },
+  }))
+}
+
+/** @throws DatabaseError */
+export async function countAttachments(db: Database, meshId: MeshId): Promise<AttachmentStats> {
+  const [row] = await db.run(
+    (sql) => sql<AttachmentStats[]>`
+      select count(*)::int as files, coalesce(sum(bytes), 0)::float8 as bytes,
+        (count(*) filter (where completed_at is null))::int as unfinished
+      from attachment where mesh_id = ${meshId}::uuid`,
+  )
+  return row!
+}
+
+/** Totals of all meshes. */
+export interface RetentionStats {
+  readonly spaces: number
+  readonly entries: number
+  readonly entryBytes: number
+  readonly historyBytes: number
+  /** Age of the newest snapshot in the space where that is oldest; 0 without any. */
+  readonly snapshotSeconds: number
+  /** Daily partitions, including future ones. */
+  readonly days: number
+  readonly files: number
+  readonly fileBytes: number
+}
+
+/** Reads small tables: one row per space, snapshot and file. @throws DatabaseError */
+export async function readRetentionStats(db: Database): Promise<RetentionStats> {
+  const [row] = await db.run(
+    (sql) => sql<RetentionStats[]>`
+      select spaces.*, files.*, (
+          select count(*)::int from pg_inherits i join pg_class c on c.oid = i.inhrelid
+          where i.inhparent = 'history_event'::regclass and c.relname ~ '_[0-9]{8}$') as days, coalesce((
+          select extract(epoch from clock_timestamp() - min(newest.at)) from (
+            select max(at) as at from snapshot where done_at is not null group by mesh_id, space_id) newest), 0)::float8
+          as "snapshotSeconds"
+      from (select count(*)::int as spaces, coalesce(sum(entries), 0)::float8 as entries,
+          coalesce(sum(entry_bytes), 0)::float8 as "entryBytes", coalesce(sum(history_bytes), 0)::float8 as "historyBytes"
+        from space) spaces,
+        (select count(*)::int as files, coalesce(sum(bytes), 0)::float8 as "fileBytes" from attachment) files`,
+  )
+  return row!
+}
+
+export interface QuotaUse {
+  /** The use by one owner, or by one sender in one mailbox. */
+  readonly what: 'groups' | 'pools' | 'dead_letters' | 'dead_letter_bytes'
+  readonly used: number
+  readonly peerKey: PeerKey
+}
+
+/** At most this many dead letters are counted. */
+const DEAD_LETTERS_MAX = 100_000
+
+/**
+ * Returns the largest use of each quota that is used at all. Pools that ended within a day count, as they do for the
+ * quota.
+ * @throws DatabaseError
+ */
+export function findLargestUses(db: Database, meshId: MeshId): Promise<QuotaUse[]> {
+  return db.run(
+    (sql) => sql<QuotaUse[]>`
+      with dead as materialized (
+        select sender, count(*) as letters, sum(bytes) as bytes
+        from (select recipient, sender, bytes from dead_letter where mesh_id = ${meshId}::uuid limit ${DEAD_LETTERS_MAX}) d
+        group by recipient, sender
+      ), used as (
+        (select 'groups' as what, owner as peer, count(*)::float8 as used from peer_group
+         where mesh_id = ${meshId}::uuid and epoch < ${GROUP_EPOCH_LAST} group by owner order by used desc limit 1)
+        union all
+        (select 'pools', p.owner, count(*)::float8 as used from pool p join member m using (mesh_id, peer_no)
+         where p.mesh_id = ${meshId}::uuid and coalesce(m.revoked_at > clock_timestamp() - interval '1 day', true)
+         group by p.owner order by used desc limit 1)
+        union all
+        (select 'dead_letters', sender, letters::float8 from dead order by letters desc limit 1)
+        union all
+        (select 'dead_letter_bytes', sender, bytes::float8 from dead order by bytes desc limit 1)
+      )
+      select used.what, used.used, encode(m.peer_key, 'hex') as "peerKey"
+      from used join member m on m.mesh_id = ${meshId}::uuid and m.peer_no = used.peer`,
+  )
+}

@@ -1,0 +1,213 @@
+/**
+ * Enrolment by invite, revocation by the mesh's own admins, and the list of members. Each is one idempotent statement,
+ * which also decides who may do it. Callers have checked the signatures.
+ */
+import { arrayLiteral, byteaText, type Database, DatabaseError } from '@sealpost/pg'
+import { columnNames, device, execute, formerIdentity, invite, member, senderMark, session } from '@sealpost/schema'
+import type { InviteId, MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
+import { type SQL, sql } from 'drizzle-orm'
+import type { MemberBinding } from './key-bindings.ts'
+
+/** An invite whose signature the caller has checked. */
+export interface VerifiedInvite {
+  readonly meshId: MeshId
+  readonly inviteId: InviteId
+  readonly hash: Uint8Array
+  readonly issuer: PeerKey
+  readonly usesMax: number
+  readonly notAfterMs: Millis
+  readonly role: 'member' | 'admin'
+}
+
+export interface NewMember extends MemberBinding {
+  readonly peerKey: PeerKey
+  readonly name: string
+}
+
+/**
+ * `invite_refused` covers a mesh that does not exist, an issuer that is not an admin or was revoked, and an invite that
+ * has expired, was revoked, is used up, or differs from the known one with its id.
+ */
+export type EnrolOutcome =
+  | { readonly status: 'enrolled'; readonly name: string }
+  | { readonly status: 'invite_refused' | 'already_member' | 'name_taken' | 'revoked' | 'too_many_members' }
+
+/**
+ * Uses the invite once and enrols the member, with its session and its sender mark, in one statement. Concurrent calls
+ * enrol as many members as the invite has uses. A repeated call by a member of this invite returns `enrolled` with its
+ * name. Two concurrent calls may exceed `membersMax` (devices included) by one.
+ * @throws DatabaseError
+ */
+export async function enrolByInvite(
+  db: Database,
+  claim: VerifiedInvite,
+  candidate: NewMember,
+  membersMax = MEMBERS_MAX,
+): Promise<EnrolOutcome> {
+  try {
+    return await enrol(db, claim, candidate, membersMax)
+  } catch (error) {
+    // A concurrent enrolment of the key or name was first; the second attempt sees its rows.
+    if (error instanceof DatabaseError && error.sqlstate === UNIQUE_VIOLATION)
+      return enrol(db, claim, candidate, membersMax)
+    throw error
+  }
+}
+
+const UNIQUE_VIOLATION = '23505'
+/** No limit. */
+export const MEMBERS_MAX = 2 ** 31 - 1
+
+/** SQL: the mesh has room for one more member. Reads at most `membersMax` rows. */
+export const hasRoomSql = (meshId: SQL, membersMax: number): SQL => sql`
+  (${membersMax}::int > (select count(*) from (select from ${member} m
+    where m.mesh_id = ${meshId} and m.revoked_at is null and not m.is_pool limit ${membersMax}::int) as present))`
+
+async function enrol(
+  db: Database,
+  claim: VerifiedInvite,
+  candidate: NewMember,
+  membersMax: number,
+): Promise<EnrolOutcome> {
+  const meshId = sql`${claim.meshId}::uuid`
+  const inviteId = sql`${claim.inviteId}::uuid`
+  const hash = sql`${byteaText(claim.hash)}::bytea`
+  const notAfter = sql`to_timestamp(${claim.notAfterMs}::float8 / 1000)`
+  const usesMax = sql`${claim.usesMax}::int`
+  const peerKey = sql`${byteaText(candidate.peerKey)}::bytea`
+  const name = sql`${candidate.name}::text`
+  const memberColumns = columnNames(
+    ...[member.meshId, member.peerKey, member.boxKey, member.boxEpoch, member.bindingNotAfterMs],
+    ...[member.bindingSignature, member.name, member.role, member.inviteId],
+  )
+  const inviteColumns = columnNames(
+    ...[invite.meshId, invite.inviteId, invite.hash, invite.issuer, invite.uses, invite.usesMax, invite.notAfter],
+  )
+  const [row] = await execute<{ status: EnrolOutcome['status']; name: string }>(
+    db,
+    sql`
+      with known as (
+        select ${member.revokedAt} is not null as is_revoked, ${member.inviteId} = ${inviteId} as is_by_this, ${member.name}
+        from ${member} where ${member.meshId} = ${meshId} and ${member.peerKey} = ${peerKey}
+        union all
+        select true, false, null from ${formerIdentity}
+        where ${formerIdentity.meshId} = ${meshId} and ${formerIdentity.peerKey} = ${peerKey}
+      ), good as (
+        select ${member.peerNo} as issuer from ${member}
+        where ${member.meshId} = ${meshId} and ${member.peerKey} = ${byteaText(claim.issuer)}::bytea
+          and ${member.role} = 'admin' and ${member.revokedAt} is null and ${notAfter} > clock_timestamp()
+          and not exists (select from ${invite} where ${invite.meshId} = ${meshId} and ${invite.inviteId} = ${inviteId}
+            and (${invite.revokedAt} is not null or ${invite.hash} <> ${hash} or ${invite.uses} >= ${usesMax}))
+        union all
+        -- An operator's invite has no issuer and was stored when it was created.
+        select null from ${invite}
+        where ${invite.meshId} = ${meshId} and ${invite.inviteId} = ${inviteId} and ${invite.issuer} is null
+          and ${invite.hash} = ${hash} and ${invite.revokedAt} is null and ${invite.uses} < ${usesMax}
+          and ${notAfter} > clock_timestamp()
+      ), namesake as (
+        select from ${member} where ${member.meshId} = ${meshId} and lower(${member.name}) = lower(${name})
+      ), room as materialized (
+        select ${hasRoomSql(meshId, membersMax)} as is_there
+      ), used as (
+        insert into ${invite} (${inviteColumns})
+        select ${meshId}, ${inviteId}, ${hash}, issuer, 1, ${usesMax}, ${notAfter} from good
+        where not exists (select from known) and not exists (select from namesake) and (select is_there from room)
+        -- Repeated, since a statement that waited for another enrolment has seen the old row.
+        on conflict (${columnNames(invite.meshId, invite.inviteId)}) do update set ${columnNames(invite.uses)} = ${invite.uses} + 1
+        where ${invite.revokedAt} is null and ${invite.hash} = ${hash} and ${invite.uses} < ${usesMax}
+        returning 1
+      ), added as (
+        insert into ${member} (${memberColumns})
+        select ${meshId}, ${peerKey}, ${byteaText(candidate.boxKey)}::bytea, ${candidate.boxEpoch}::int,
+          ${candidate.notAfterMs}::bigint, ${byteaText(candidate.signature)}::bytea, ${name}, ${claim.role}::text, ${inviteId}
+        from used returning ${columnNames(member.peerNo)} as peer_no
+      ), opened as (
+        insert into ${session} (${columnNames(session.meshId, session.peerNo)}) select ${meshId}, peer_no from added
+      ), marked as (
+        insert into ${senderMark} (${columnNames(senderMark.meshId, senderMark.sender)}) select ${meshId}, peer_no from added
+      )
+      select coalesce((select name from known), ${name}) as name, case
+        when (select is_revoked from known) then 'revoked'
+        when (select is_by_this from known) then 'enrolled'
+        when exists (select from added) then 'enrolled'
+        when not exists (select from good) then 'invite_refused'
+        when exists (select from known) then 'already_member'
+        when exists (select from namesake) then 'name_taken'
+        when not (select is_there from room) then 'too_many_members'
+        else 'invite_refused' end as status`,
+  )
+  const { status, name: enrolledName } = row!
+  return status === 'enrolled' ? { status, name: enrolledName } : { status }
+}
+
+export interface ListedMember {
+  readonly peerKey: PeerKey
+  /** Empty without a name. */
+  readonly name: string
+  readonly role: 'member' | 'admin'
+}
+
+/** Lists members that are not revoked by key, after `after`. */
+export function listMembers(
+  db: Database,
+  meshId: MeshId,
+  { after, limit }: { after: PeerKey; limit: number },
+): Promise<ListedMember[]> {
+  return execute<ListedMember>(
+    db,
+    sql`
+      select encode(${member.peerKey}, 'hex') as "peerKey", coalesce(${member.name}, '') as name, ${member.role}
+      from ${member}
+      where ${member.meshId} = ${meshId}::uuid and ${member.peerKey} > ${byteaText(after)}::bytea
+        and ${member.revokedAt} is null and not ${member.isPool}
+      order by ${member.peerKey} limit ${limit}::int`,
+  )
+}
+
+/** A former member, or a revoked one. */
+export interface RevokedPeer {
+  readonly peerKey: PeerKey
+  readonly peer: PeerNo
+}
+
+/**
+ * Revokes members, with their devices, and invites, on behalf of an admin; a member may revoke itself, which is
+ * leaving. Neither can be undone. An unused invite gets a row that only records its revocation.
+ * @returns the keys that are or were members; null without permission, when nothing changes
+ */
+export async function revokeMembers(
+  db: Database,
+  { meshId, peer }: { meshId: MeshId; peer: PeerNo },
+  { members, invites }: { members: readonly PeerKey[]; invites: readonly InviteId[] },
+): Promise<RevokedPeer[] | null> {
+  const keys = sql`${arrayLiteral(members.map(byteaText))}::bytea[]`
+  const ids = sql`${arrayLiteral(invites)}::uuid[]`
+  const rows = await execute<{ isAllowed: boolean; peer: PeerNo | null; peerKey: PeerKey }>(
+    db,
+    sql`
+      with requester as (
+        select from ${member} where ${member.meshId} = ${meshId}::uuid and ${member.peerNo} = ${peer}::int
+          and ${member.revokedAt} is null and (${member.role} = 'admin'
+            or (cardinality(${keys}) > 0 and ${member.peerKey} = all (${keys}) and cardinality(${ids}) = 0))
+      ), named as (
+        select m.peer_no from ${member} m where m.mesh_id = ${meshId}::uuid and m.peer_key = any (${keys})
+          and not m.is_pool
+      ), ended as (
+        update ${member} set ${columnNames(member.revokedAt)} = coalesce(${member.revokedAt}, clock_timestamp())
+        where ${member.meshId} = ${meshId}::uuid and exists (select from requester) and (
+          ${member.peerNo} in (select peer_no from named) or ${member.peerNo} in (
+            select d.peer_no from ${device} d join named on named.peer_no = d.person where d.mesh_id = ${meshId}::uuid))
+        returning ${member.peerNo} as peer_no, ${member.peerKey} as peer_key
+      ), revoked_invites as (
+        insert into ${invite} (${columnNames(invite.meshId, invite.inviteId, invite.revokedAt)})
+        select distinct ${meshId}::uuid, id, clock_timestamp() from unnest(${ids}) as i (id)
+        where exists (select from requester)
+        on conflict (${columnNames(invite.meshId, invite.inviteId)})
+        do update set ${columnNames(invite.revokedAt)} = coalesce(${invite.revokedAt}, excluded.${columnNames(invite.revokedAt)})
+      )
+      select is_allowed as "isAllowed", peer_no as peer, encode(peer_key, 'hex') as "peerKey"
+      from (select exists (select from requester) as is_allowed) as asked left join ended on true`,
+  )
+  if (!rows[0]!.isAllowed) return null
+  return rows.flatMap(({ peer, peerKey }) => (peer === null ? [] : [{ peer, peerKey }]))
+}

@@ -1,0 +1,31 @@
+/** Rewrites the bulky JSON files of the repository with few lines: `bun scripts/fold-json.ts`, after one was changed. */
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { foldedJson } from '@sealpost/harness/report/folded-json'
+
+const ROOT = join(import.meta.dirname, '..')
+
+/** By glob: the depth down to which these files are open. */
+const FOLDED: Readonly<Record<string, number>> = {
+  'docs/benchmarks/results.json': 3, // a line for the result of a run
+  'docs/grafana/board.json': 3, // a line for a property of a panel
+  'packages/*/migrations/meta/*_snapshot.json': 3, // a line for the columns of a table
+}
+
+interface FoldedFile {
+  /** From the root of the repository. */
+  readonly path: string
+  readonly text: string
+  /** What the text should be. */
+  readonly folded: string
+}
+
+export const foldedFiles = (): readonly FoldedFile[] =>
+  Object.entries(FOLDED).flatMap(([glob, depth]) =>
+    [...new Bun.Glob(glob).scanSync(ROOT)].map((path) => {
+      const text = readFileSync(join(ROOT, path), 'utf8')
+      return { path, text, folded: foldedJson(JSON.parse(text), depth) }
+    }),
+  )
+
+if (import.meta.main) for (const { path, folded } of foldedFiles()) writeFileSync(join(ROOT, path), folded)

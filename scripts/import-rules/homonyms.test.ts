@@ -1,0 +1,73 @@
+/** One exported name, one meaning: no two product files export a class, an interface or a type of one name. */
+import { describe, expect, test } from 'vitest'
+import type { SourceFile } from './check.ts'
+import { codeOnly, lineAt } from './scan.ts'
+import { readSources } from './sources.ts'
+
+/** Names that had two declarations when this rule came. Take one out when it has one; never add one. */
+const KNOWN: ReadonlySet<string> = new Set(
+  `
+    Addresses Answer Api Arrival Ask Asked Attachments Call Collected Connection Context Correspondent Deliveries
+    Delivery DrainOptions Driver DriverOptions Figures Findings Form Frame Groups History Journal KeptMessage KeyRing
+    Kind Line Link Lost Mailbox Measured Member MemoryStore Mesh Order Outcome Pace Peer Pool Pools Post Postgres
+    Preparation Profile Progress Rate Reading Receipt Recipient Refused Request RequestOptions Roster Row Scenario Share
+    SpacePlace Spread Stage Standing Surroundings Target Terms Turns Verdict Waiting Whispers WriteOutcome
+  `
+    .trim()
+    .split(/\s+/),
+)
+
+/** Test support and vectors may call a thing what a test calls it. */
+const NO_PRODUCT = /\.(test|bench)\.tsx?$|\.d\.ts$|\/(test|vectors)\/|\/(testing|conformance)[^/]*$/
+const DECLARATION = /^export (?:default )?(?:declare )?(?:abstract )?(?:class|interface|type|enum) (\w+)/gm
+
+describe('exported classes, interfaces and types', () => {
+  const homonyms = homonymsOf(readSources().filter(({ path }) => /^(apps|packages)\//.test(path)))
+
+  test('that two files export under one name are none but the known ones', () => {
+    expect(homonyms.filter(({ name }) => !KNOWN.has(name))).toEqual([])
+  })
+})
+
+describe('a homonym', () => {
+  test('is found with the places of its declarations', () => {
+    const files = [
+      { path: 'packages/a/src/a.ts', source: '\nexport interface Lane {}' },
+      { path: 'apps/b/src/b.ts', source: '// Text.\n\nexport abstract class Lane {}' },
+    ]
+    const places = ['packages/a/src/a.ts:2', 'apps/b/src/b.ts:3']
+    expect(homonymsOf(files)).toEqual([{ name: 'Lane', places }])
+  })
+
+  test.each([
+    ['a re-export', 'packages/a/src/index.ts', "export type { Lane } from './lane.ts'"],
+    ['one of its file only', 'packages/a/src/other.ts', 'interface Lane {}'],
+    ['one of a test', 'packages/a/src/other.test.ts', 'export interface Lane {}'],
+    ['one of test support', 'packages/a/src/test/world.ts', 'export interface Lane {}'],
+    ['one in a comment', 'packages/a/src/other.ts', '/*\nexport interface Lane {}\n*/'],
+  ])('is not %s', (_, path, source) => {
+    expect(
+      homonymsOf([
+        { path: 'packages/a/src/lane.ts', source: 'export type Lane = string' },
+        { path, source },
+      ]),
+    ).toEqual([])
+  })
+})
+
+interface Homonym {
+  readonly name: string
+  /** Of its declarations. */
+  readonly places: readonly string[]
+}
+
+function homonymsOf(files: readonly SourceFile[]): readonly Homonym[] {
+  const places = new Map<string, string[]>()
+  for (const { path, source } of files) {
+    if (NO_PRODUCT.test(path)) continue
+    const code = codeOnly(source)
+    for (const { 1: name, index } of code.matchAll(DECLARATION))
+      places.set(name!, [...(places.get(name!) ?? []), `${path}:${lineAt(code, index)}`])
+  }
+  return [...places].flatMap(([name, its]) => (its.length > 1 ? [{ name, places: its }] : []))
+}
