@@ -11,7 +11,7 @@ import { allPages, machineFiles, placeOf, ROOT, sections } from './pages.ts'
 const OWN = join(import.meta.dirname, '..')
 const DECISIONS = 'docs/adr'
 
-/** Fills the folder anew. */
+/** Replaces the folder's content by the pages and the files they link to. */
 export function stage(folder: string): void {
   rmSync(folder, { recursive: true, force: true })
   const publicFolder = join(folder, 'public')
@@ -26,7 +26,11 @@ export function stage(folder: string): void {
   copyFileSync(join(OWN, 'home.md'), join(folder, 'index.md'))
   cpSync(join(OWN, 'public'), publicFolder, { recursive: true })
   for (const { path } of machineFiles) copyOf(path, publicFolder)
-  cpSync(join(ROOT, 'docs/benchmarks'), join(folder, 'benchmarks'), { recursive: true })
+  // The notes are pages, written above with their links made to fit.
+  cpSync(join(ROOT, 'docs/benchmarks'), join(folder, 'benchmarks'), {
+    recursive: true,
+    filter: (source) => !source.endsWith('.md'),
+  })
   write(join(publicFolder, 'llms.txt'), llmsText())
   write(join(publicFolder, 'llms-full.txt'), llmsFullText())
 }

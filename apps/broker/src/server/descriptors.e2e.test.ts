@@ -52,8 +52,9 @@ test.skipIf(!PRLIMIT)(
     expect(world.broker.log.map(({ event }) => event)).not.toContain('broker.fault')
 
     async function exchange() {
-      const item = envelopeTo(to)
-      // A commit whose connection was just terminated is refused as `unavailable`, and a client sends again.
+      // A commit whose connection was just terminated is refused as `unavailable`. A client sends such an envelope
+      // again as the head of its lane.
+      const item = envelopeTo(to, { isHead: true })
       for (;;) {
         sender.send(sendFrame(item))
         const { type, items } = await sender.next('ack', 'nack')
