@@ -14,7 +14,8 @@ const number = (max: number) =>
     .pipe(z.int().min(0).max(max))
 const limit = (usual: number, max: number) => number(max).pipe(z.int().min(1)).default(usual).openapi({ type: 'integer', minimum: 1, maximum: max, default: usual }) // biome-ignore format: one thing
 
-const named = <T extends z.ZodType>(name: string, schema: T): T => schema.openapi(name)
+// `meta`, since a schema made before `@hono/zod-openapi` was loaded has no method `openapi`.
+const named = <T extends z.ZodType>(name: string, schema: T): T => schema.meta({ id: name })
 const Refusal = z
   .object({ code: z.enum(Object.keys(adminRefusals) as AdminCode[]), meaning: z.string() })
   .openapi('Refusal')
