@@ -94,7 +94,7 @@ async function openTracedBroker(teardown: Teardown) {
     {
       databaseUrl: postgres.url,
       env: { BROKER_KEY_FILE },
-      words: ['--preload', PRELOAD],
+      runtimeArgs: ['--preload', PRELOAD],
       onLine: (line) => recordings.take(line),
     },
     teardown,

@@ -9,8 +9,8 @@ export interface OwnBrokerOptions {
   readonly databaseUrl: string
   /** Settings over this process's environment. Without `BROKER_KEY_FILE` the broker gets a new key. */
   readonly env?: Readonly<Record<string, string>>
-  /** Arguments for Bun, before the program: `--cpu-prof` and the like. */
-  readonly words?: readonly string[]
+  /** Arguments for Bun: `--cpu-prof` and the like. */
+  readonly runtimeArgs?: readonly string[]
   readonly onLine?: (line: string) => void
 }
 
