@@ -71,14 +71,14 @@ export async function startShards(databaseUrls: readonly string[], options: Shar
   return Promise.all(
     urls.map((databaseUrl, i) => {
       const own = { ...env, SHARD_NAME: `shard-${i + 1}` }
-      return startShard(databaseUrl, { env: own, words: options.words }, teardown)
+      return startShard(databaseUrl, { env: own, runtimeArgs: options.words }, teardown)
     }),
   )
 }
 
 async function startShard(
   databaseUrl: string,
-  options: { env: Record<string, string>; words: readonly string[] },
+  options: { env: Record<string, string>; runtimeArgs: readonly string[] },
   teardown: Teardown,
 ) {
   const broker = await startOwnBroker({ databaseUrl, ...options }, teardown)
