@@ -1,50 +1,54 @@
-/** What the fields of the frames of pools mean. */
+/** The meaning of the pool frames and their fields. */
 export const POOL_MEANINGS = {
   setPool: {
-    about: 'Founds a pool, or changes one. Answered by `groupSet`, or by nothing while the database is away.',
-    fields: { ref: 'repeated in the answer', statement: 'of the pool, see Pools' },
+    about:
+      'Creates, changes or ends a pool. The broker replies with `groupSet`; while the database is unavailable, it sends no reply.',
+    fields: { ref: 'repeated in the reply', statement: "the pool's statement; see Pools" },
   },
   pools: {
     about:
-      'Asks for the pools of this mesh, by their ids. Answered by `groupList`, or by nothing while the database is away.',
-    fields: { ref: 'repeated in the answer, not 0', after: 'the last id of the page before; zeros for the first' },
+      'Lists the pools of this mesh, ordered by id. The broker replies with `groupList`; while the database is unavailable, it sends no reply.',
+    fields: {
+      ref: 'any number except 0; repeated in the reply',
+      after: 'the last id of the previous page; all zeros: the first page',
+    },
   },
   joinPool: {
     about:
-      'From now on this session takes work of the pool. Said again it changes the credit. Answered by `poolJoined`, or by nothing while the database is away.',
+      'Joins this connection to the pool, to receive its messages. Sent again, it changes the credit. The broker replies with `poolJoined`; while the database is unavailable, it sends no reply.',
     fields: {
-      ref: 'repeated in the answer',
+      ref: 'repeated in the reply',
       pool: 'the pool',
       credit:
-        'unsettled deliveries of this pool at a time; 0: it leaves, and what it holds goes to another member at once',
+        'the maximum number of unsettled deliveries of this pool; 0: leave the pool, and release unsettled deliveries to other members at once',
     },
   },
   poolJoined: {
     about:
-      'The answer to `joinPool`. With `ref` 0 the broker says by itself that the session takes no work of this pool any more.',
+      'The reply to `joinPool`. With `ref` 0, announces that this connection no longer receives messages of the pool.',
     fields: {
-      ref: 'of the `joinPool`',
+      ref: 'from the `joinPool`',
       pool: 'the pool',
       outcome:
-        '`not_in_pool`: the owner has not named this peer; `too_many`: the session takes work of as many pools as it may',
+        "`not_in_pool`: the owner's statement does not list this peer; `too_many`: the connection has joined the maximum number of pools",
     },
   },
   sendPool: {
     about:
-      'A message to a pool: stored once, and given to one member at a time. Answered by one item of an `ack` or `nack`.',
+      'Sends a message to a pool: stored once, and pushed to one member at a time. It is acknowledged by one item of an `ack` or `nack`.',
     fields: {
       rosterEpoch:
-        "the pool's epoch by whose members it was sealed; an older one is refused as `stale_roster`. 0: whatever it is",
-      bodyId: 'BLAKE2b-256 of `body`, different for each message',
-      body: 'sealed once, see Pools',
-      terms: 'as in `sendWith`; `ifOnline` asks for nothing here',
+        'epoch of the pool statement for whose members it was sealed; an older one is refused with `stale_roster`; 0: not checked',
+      bodyId: 'the BLAKE2b-256 of `body`; unique to each message',
+      body: 'sealed once; see Pools',
+      terms: 'as in `sendWith`; `ifOnline` has no effect',
       'terms.notBeforeMs': 'as there',
       'terms.receipts': 'as there',
       'terms.thread': 'as there',
       'terms.hops': 'as there',
       'terms.noAutoReply': 'as there',
       'terms.ifOnline': 'as there',
-      send: 'as an item of `send`; the recipient is the pool, and the envelope has a box for each member, see Pools',
+      send: 'like an item of `send`; the recipient is the pool, and the envelope contains a box for each member; see Pools',
       'send.envelopeId': 'as there',
       'send.recipient': 'the id of the pool',
       'send.priority': 'as there',

@@ -6,7 +6,7 @@ import type { DeliveryId, EnvelopeId, GroupId, InviteId, MeshId, PeerKey } from 
 import type { ClientFrame, Form, Frame, ServerFrame } from '../src/index.ts'
 import { keptClientSamples } from './kept-samples.ts'
 import { poolClientSamples, poolServerSamples } from './pool-samples.ts'
-import { clientPersonSamples, serverPersonSamples } from './samples-persons.ts'
+import { clientUserSamples, serverUserSamples } from './samples-users.ts'
 import { shardServerSamples } from './shard-samples.ts'
 
 /** Bytes that count up from `first`. */
@@ -252,7 +252,7 @@ const serverSamples: readonly { name: string; frame: ServerFrame }[] = [
   },
   { name: 'keyHistory of nobody', frame: { type: 'keyHistory', ref: 35, bindings: [] } },
   { name: 'rebound', frame: { type: 'rebound', peers: [alice, bob] } },
-  ...serverPersonSamples,
+  ...serverUserSamples,
 ]
 
 export const clientSamples: readonly { name: string; frame: ClientFrame }[] = [
@@ -388,7 +388,7 @@ export const clientSamples: readonly { name: string; frame: ClientFrame }[] = [
     },
   },
   { name: 'lookupHistory', frame: { type: 'lookupHistory', ref: 34, peer: alice } },
-  ...clientPersonSamples,
+  ...clientUserSamples,
 ]
 
 export interface RefusedSample {

@@ -1,23 +1,23 @@
-/** What the fields of the frames of shards mean. */
+/** The meaning of the shard frames and their fields. */
 export const SHARD_MEANINGS = {
   moved: {
     about:
-      'In the place of `welcome`: another shard is the home of this mesh. `refused` with `moved` and the close follow. See Shards.',
+      'Sent instead of `welcome`: another shard is the home of this mesh. `refused` with `moved` and the close follow; see Shards.',
     fields: {
-      url: 'where that shard is dialled: `wss://host[:port]`, or `ws://…`',
-      certificate: "of that shard, if its key is not the client's pinned one; empty otherwise",
-      proof: 'as in `welcome`: without it the rest is worth nothing',
+      url: 'the address of that shard: `wss://host[:port]`, or `ws://…`',
+      certificate: "the certificate of that shard, if its key differs from the cluster's; empty otherwise",
+      proof: "as in `welcome`; a client that can't verify it stops",
     },
   },
   certificate: {
-    about: 'Before the `hello` of a shard that has a key of its own. See Shards.',
-    fields: { certificate: "the cluster's word that the key in `hello` is that of one of its shards" },
+    about: 'Precedes the `hello` of a shard that has a key of its own; see Shards.',
+    fields: { certificate: "the cluster's signed statement that the key in `hello` belongs to one of its shards" },
   },
   shards: {
-    about: 'Where else this mesh can be served. It may follow `welcome`, if there are other shards, or cells.',
+    about: 'Lists other shards that can serve this mesh. It may follow `welcome` if there are other shards or cells.',
     fields: {
-      urls: 'as in `moved`; the first is the one that would be its home without this shard',
-      cell: 'the public addresses of the cell that serves the mesh; empty with a single cell',
+      urls: 'as in `moved`; the first is the shard that would be the home if this shard were gone',
+      cell: 'the public addresses of the cell that serves the mesh; empty if there is only one cell',
     },
   },
 }

@@ -1,4 +1,4 @@
-/** Instances of the frames of persons. */
+/** Samples of the frames about users. */
 import type { PeerKey } from '@sealpost/std'
 import type { ClientFrame, ServerFrame } from '../src/index.ts'
 
@@ -8,7 +8,7 @@ const alice = '10'.repeat(32) as PeerKey
 const bob = '40'.repeat(32) as PeerKey
 const AT_MS = 1_767_225_600_123
 
-export const serverPersonSamples: readonly { name: string; frame: ServerFrame }[] = [
+export const serverUserSamples: readonly { name: string; frame: ServerFrame }[] = [
   {
     name: 'deviceList',
     frame: { type: 'deviceList', ref: 61, statements: [count(200, 1), count(1, 2)], removals: [count(166, 3)] },
@@ -19,7 +19,7 @@ export const serverPersonSamples: readonly { name: string; frame: ServerFrame }[
   { name: 'successions', frame: { type: 'successions', statements: [count(230, 4)] } },
 ]
 
-export const clientPersonSamples: readonly { name: string; frame: ClientFrame }[] = [
+export const clientUserSamples: readonly { name: string; frame: ClientFrame }[] = [
   {
     name: 'enrolDevice',
     frame: {

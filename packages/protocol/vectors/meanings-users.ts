@@ -1,0 +1,115 @@
+/** The meaning of the frames about users: devices, key bindings and identity keys. */
+export type Meanings = Readonly<Record<string, { about: string; fields: Readonly<Record<string, string>> }>>
+
+export const USER_MEANINGS: Meanings = {
+  enrolDevice: {
+    about:
+      "Sent instead of `auth` to become a device of a user by the user's invite. The broker replies with `enrolled`, whose name is `user/label`, or with `refused`.",
+    fields: {
+      version: 'one of `versions` of the `hello`',
+      clientNonce: 'random, for this connection only; signed',
+      statement: 'see Devices; contains the mesh and the key that becomes a member',
+      boxKey: 'as in `enrol`',
+      boxEpoch: 'as there',
+      bindingNotAfterMs: 'as there',
+      bindingSignature: 'as there',
+      signature: 'over T("enrol"); see Devices',
+    },
+  },
+  devices: {
+    about:
+      'Requests the devices of users. The broker replies with `deviceList`; while the database is unavailable, it sends no reply.',
+    fields: {
+      ref: 'any number except 0; repeated in the reply',
+      peers: 'users, or devices, each of which names its user',
+    },
+  },
+  deviceList: {
+    about:
+      'The reply to `devices`. With `ref` 0, the broker sends it before a `directory` that contains a device or a user with devices. With `ref` 0, it also announces that a device was added or removed, to peers that looked up its user on this connection or that `watch`. Such an announcement may be lost.',
+    fields: {
+      ref: 'from the `devices`; 0: not a reply',
+      statements: 'see Devices; verify each',
+      removals: 'statements of removed devices, the last 16 of each user; verify each',
+    },
+  },
+  removeDevice: {
+    about:
+      'Ends the membership of a device of this user. The broker replies with `deviceRemoved`; while the database is unavailable, it sends no reply.',
+    fields: { ref: 'any number; repeated in the reply', removal: 'see Devices' },
+  },
+  deviceRemoved: {
+    about: 'The reply to `removeDevice`.',
+    fields: {
+      ref: 'from the `removeDevice`',
+      outcome:
+        '`done`: removed, now or earlier; `malformed`: not a valid removal, or not signed by the peer that sent it; `unknown_device`: it was never a device of this user',
+    },
+  },
+  succeed: {
+    about:
+      'Replaces the identity key of this connection by a new one. The broker replies with `succeeded`; while the database is unavailable, it sends no reply. After `done` the connection ends with `superseded`.',
+    fields: {
+      ref: 'any number; repeated in the reply',
+      statement: 'see Rotation of the identity key',
+      boxKey: 'the X25519 key of the new identity',
+      boxEpoch: 'higher than the epoch of the previous binding',
+      bindingNotAfterMs: 'as in a `directory`',
+      bindingSignature: 'from the key binding, signed by the new identity key',
+    },
+  },
+  succeeded: {
+    about: 'The reply to `succeed`.',
+    fields: {
+      ref: 'from the `succeed`',
+      outcome:
+        "`malformed`: one of the two signatures is invalid, or the statement is for another mesh or another key than the connection's; `key_taken`: the new key is, or was, a member; `bad_binding`: as in `bound`, or its epoch is not higher",
+    },
+  },
+  successions: {
+    about:
+      'Precedes a `directory` whose `lookup` named a former or a new identity key. Also an announcement, to the same peers as `deviceList`.',
+    fields: { statements: 'see Rotation of the identity key; verify each' },
+  },
+  bind: {
+    about:
+      "Replaces this peer's key binding. The broker replies with `bound`; while the database is unavailable, it sends no reply.",
+    fields: {
+      ref: 'any number; repeated in the reply',
+      boxKey: 'the new X25519 key',
+      boxEpoch: 'higher than the epoch of the previous binding, and below 2^31',
+      notAfterMs: 'as in a `directory`',
+      signature: 'see Key binding',
+    },
+  },
+  bound: {
+    about: 'The reply to `bind`.',
+    fields: {
+      ref: 'from the `bind`',
+      outcome:
+        '`done`: stored, now or earlier; `stale_epoch`: the epoch is not higher; `bad_binding`: the signature is invalid, the binding has expired, or the epoch is too high',
+    },
+  },
+  lookupHistory: {
+    about:
+      'Requests all key bindings of one peer. The broker replies with `keyHistory`; while the database is unavailable, it sends no reply.',
+    fields: { ref: 'any number; repeated in the reply', peer: 'the peer' },
+  },
+  keyHistory: {
+    about: 'The reply to `lookupHistory`.',
+    fields: {
+      ref: 'from the `lookupHistory`',
+      bindings: 'the current binding, then former ones, newest first; empty if the peer is not a member',
+      'bindings.peer': 'the peer',
+      'bindings.boxKey': 'as in a `directory`',
+      'bindings.boxEpoch': 'as there',
+      'bindings.notAfterMs': 'as there',
+      'bindings.signature': 'as there',
+    },
+  },
+  rebound: {
+    about:
+      'Announces that these peers have new box keys. A hint, which may be lost, for peers that looked up the former key on this connection or that `watch`.',
+    fields: { peers: 'the peers to look up again' },
+  },
+}
