@@ -1,4 +1,4 @@
-/** 16 random bytes as hex: an envelope id that was never used. */
+/** Returns a new envelope id: 16 random bytes as hex. */
 export function freshId(): string {
   const bytes = crypto.getRandomValues(new Uint8Array(16))
   return hexOf(bytes)

@@ -1,6 +1,5 @@
 /**
- * The handshake as k6 can do it: its own crypto knows no Ed25519, so the signature is made in JavaScript. What is signed is
- * described in docs/PROTOCOL.md; all of it is ASCII or bytes.
+ * The handshake for k6, whose crypto has no Ed25519: this signs in JavaScript. docs/PROTOCOL.md describes the transcript.
  */
 import { ed25519 } from '@noble/curves/ed25519.js'
 import { bytesOfHex } from './fresh-id.ts'
@@ -18,7 +17,7 @@ export interface Signed {
   readonly issuedAtMs: number
 }
 
-/** Without capabilities. */
+/** Returns the transcript without capabilities. */
 export function transcriptOf(signed: Signed): Uint8Array {
   return joined([
     ascii('sealpost-auth/1 client\0'),

@@ -1,4 +1,4 @@
-/** k6: a ramp to ten workers on `POST /v1/send`, and as many that fetch and settle what arrives. See README.md. */
+/** k6: ramps up to ten workers on `POST /v1/send`, and as many that fetch and settle. See README.md. */
 import { check } from 'k6'
 import { SharedArray } from 'k6/data'
 import exec from 'k6/execution'
@@ -32,7 +32,7 @@ export const options = {
   },
 }
 
-/** The broker looks at nothing but the outside of an envelope: one sealed once serves under any number of ids. */
+/** Sends the same sealed envelope under a new id each time; the broker reads only the header. */
 export function send(): void {
   const { token, recipient, envelope } = mine()
   const body = JSON.stringify({ envelopes: [{ envelopeId: freshId(), recipient, envelope }] })

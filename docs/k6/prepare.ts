@@ -1,9 +1,9 @@
 /**
- * Makes what the k6 scripts here need: a mesh of its own with some peers, for each a token for HTTP and one sealed envelope.
+ * Prepares the k6 scripts: creates a mesh with peers, each with an HTTP token and one sealed envelope.
  *
  *   DATABASE_URL=… bun docs/k6/prepare.ts ws://127.0.0.1:7450 10 peers.json
  *
- * The file holds secret keys of peers that exist for the test only, and a token that is good for an hour.
+ * The file contains secret keys of the test's peers, and tokens that expire after an hour.
  */
 import { chmod } from 'node:fs/promises'
 import { HttpSender } from '@sealpost/harness/members/http-sender'
@@ -11,7 +11,7 @@ import { generateMesh } from '@sealpost/harness/members/mesh'
 import { LoadDatabase } from '@sealpost/loadtest/environment/database'
 import type { PeerKey } from '@sealpost/std'
 
-/** The file, for the k6 scripts. */
+/** The contents of the file. */
 export interface Prepared {
   readonly authority: string
   readonly brokerKey: string

@@ -1,4 +1,4 @@
-/** k6: peers in sessions of their own, each sending at a steady rate and settling what it is pushed. See README.md. */
+/** k6: connects peers that each send at a steady rate and settle what they receive. See README.md. */
 import { SharedArray } from 'k6/data'
 import encoding from 'k6/encoding'
 import exec from 'k6/execution'
@@ -14,7 +14,7 @@ const url = __ENV.BROKER_WS_URL ?? `ws://${prepared.authority}/v1/ws`
 const seconds = Number(__ENV.SECONDS ?? 60)
 const everyMs = Number(__ENV.EVERY_MS ?? 100)
 const CREDIT = 256
-/** k6 offers them to the broker; its types still say that it doesn't. */
+/** k6 offers the subprotocols, although its types do not allow them. */
 const FORM = ['sealpost.v1.json'] as unknown as null
 
 const ackMs = new Trend('sealpost_ack_ms', true)
@@ -53,14 +53,14 @@ export default function peer(): void {
   const self = peers[(exec.vu.idInTest - 1) % peers.length]!
   const socket = new WebSocket(url, FORM)
   const sentAtMs = new Map<string, number>()
-  const say = (frame: object) => socket.send(JSON.stringify(frame))
+  const send = (frame: object) => socket.send(JSON.stringify(frame))
   socket.onmessage = (event) => {
     const frame: Frame = JSON.parse(String(event!.data))
-    if (frame.type === 'hello') say(authOf(frame, self))
-    else if (frame.type === 'welcome') begin(socket, { self, sentAtMs, say })
+    if (frame.type === 'hello') send(authOf(frame, self))
+    else if (frame.type === 'welcome') begin(socket, { self, sentAtMs, send })
     else if (frame.type === 'ack')
       for (const { envelopeId } of frame.items) ackMs.add(Date.now() - sentAtMs.get(envelopeId)!)
-    else if (frame.type === 'push') take(frame, say)
+    else if (frame.type === 'push') take(frame, send)
     else if (frame.type === 'nack' || frame.type === 'refused') refused.add(1)
   }
 }
@@ -85,17 +85,17 @@ function authOf(hello: Hello, { peerKey, seed }: PreparedPeer): object {
 interface Session {
   readonly self: PreparedPeer
   readonly sentAtMs: Map<string, number>
-  readonly say: (frame: object) => void
+  readonly send: (frame: object) => void
 }
 
-function begin(socket: WebSocket, { self, sentAtMs, say }: Session): void {
+function begin(socket: WebSocket, { self, sentAtMs, send }: Session): void {
   const { recipient, envelope } = self
   const timer = setInterval(() => {
     const envelopeId = freshId()
     const isHead = sentAtMs.size === 0
     sentAtMs.set(envelopeId, Date.now())
     const item = { envelopeId, recipient, priority: 'next', isHead, ttlSeconds: 0, envelope }
-    say({ type: 'send', envelopes: [item] })
+    send({ type: 'send', envelopes: [item] })
   }, everyMs)
   setTimeout(() => {
     clearInterval(timer)
@@ -103,10 +103,10 @@ function begin(socket: WebSocket, { self, sentAtMs, say }: Session): void {
   }, seconds * 1000)
 }
 
-/** From the commit by the broker's clock: run k6 where the clocks agree. */
-function take({ deliveries }: Push, say: Session['say']): void {
+/** Measures from the commit, by the broker's clock: run k6 where the clocks agree. */
+function take({ deliveries }: Push, send: Session['send']): void {
   for (const { enqueuedAtMs } of deliveries) pushMs.add(Math.max(0, Date.now() - enqueuedAtMs))
-  say({ type: 'settle', ids: deliveries.map(({ id }) => id) })
+  send({ type: 'settle', ids: deliveries.map(({ id }) => id) })
 }
 
 const bytesOf = (text: string): Uint8Array => new Uint8Array(encoding.b64decode(text, 'rawurl'))

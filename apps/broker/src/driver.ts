@@ -73,12 +73,12 @@ const reportOf = ({ log, metrics, news }: Pick<Parts, 'log' | 'metrics' | 'news'
 })
 
 function observe(driver: Driver, metrics: Metrics): void {
-  metrics.count({ cpu_seconds: ['CPU of this process', cpuSeconds] })
+  metrics.count({ cpu_seconds: ['CPU time of this process', cpuSeconds] })
   metrics.observe({
     counters: driver.engine.counters,
     gauges: {
-      sessions: ['live sessions', () => driver.engine.sessionCount],
-      connections: ['open connections, with those that have not proven a key', () => driver.connectionCount],
+      sessions: ['live connections', () => driver.engine.sessionCount],
+      connections: ['open connections, including those that have not proven a key', () => driver.connectionCount],
       memory_bytes: ['resident memory of this process', residentBytes],
       appends_waiting: ['envelopes that wait for their commit', () => driver.engine.waitingCount],
     },

@@ -152,11 +152,11 @@ function watchPort(config: Config, { tls, server, log, metrics }: Certified): Tl
   const watch = tls && new TlsWatch(config, tls, { log, renew: (next) => server.renew(next) })
   metrics.show({
     tls_certificate_end_seconds: [
-      'when the certificate of the public port ends, in seconds since 1970; +Inf without one',
+      "expiry of the public port's certificate, in seconds since 1970; +Inf without one",
       () => (watch?.current.notAfterMs ?? Infinity) / 1000,
     ],
     port_closed: [
-      '1 while the public port is closed because the process can open no more descriptors',
+      '1 while the public port is closed because the process is out of file descriptors',
       () => Number(server.isPortClosed()),
     ],
   })

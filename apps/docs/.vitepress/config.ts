@@ -1,11 +1,11 @@
-/** The site: its pages come from `src/stage.ts`, their order from `src/pages.ts`. Nothing in it asks for another server. */
+/** The site: `src/stage.ts` writes its pages, `src/pages.ts` defines their order. It loads nothing from another server. */
 import { defineConfig } from 'vitepress'
 import { anchorOf } from '../src/anchors.ts'
 import { placeOf, sections } from '../src/pages.ts'
 
 /**
- * Words that stand on every page match nothing, so that a question finds its nouns. The page gets this function as
- * text: it must refer to nothing outside itself.
+ * Ignores stop words, so that a question matches its nouns. VitePress sends this function to the page as text: it must
+ * refer to nothing outside itself.
  */
 function withoutStopWords(term: string): string | null {
   const words =
@@ -20,7 +20,7 @@ export default defineConfig({
   description: 'A durable, end-to-end encrypted message broker on Postgres',
   srcDir: 'pages',
   outDir: 'dist',
-  base: './', // it can lie under any path, and be opened from a folder
+  base: './', // the site works under any path, and from a folder
   transformHead: ({ page }) => {
     const href = `${'../'.repeat(page.split('/').length - 1)}icon.svg`
     return [['link', { rel: 'icon', type: 'image/svg+xml', href }]]

@@ -1,4 +1,4 @@
-/** The anchor of a heading, by the rule of the places where the repository is read: one link fits there and here. */
+/** Returns the anchor of a heading by GitHub's rule, so that a link works in the repository and on the site. */
 export const anchorOf = (title: string): string =>
   title
     .toLowerCase()

@@ -11,5 +11,5 @@ const pages = join(OWN, 'pages') // as `.vitepress/config.ts` names it
 stage(pages)
 process.chdir(OWN) // VitePress looks for Vue from here
 await build(OWN, { outDir: folder })
-// For programs that read, each page also as it was written.
+// Programs read each page as Markdown.
 cpSync(pages, folder, { recursive: true, filter: (path) => !path.startsWith(join(pages, 'public')) })

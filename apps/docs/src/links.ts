@@ -1,13 +1,13 @@
-/** Links between files of the repository, as they must read between pages of the site. */
+/** Rewrites links between files of the repository as links between pages of the site. */
 import { posix } from 'node:path'
 
-/** Code in which brackets mean other things: fenced blocks, and what stands between backticks. */
+/** Fenced blocks and text in backticks, where brackets are no links. */
 const CODE = /^```[\s\S]*?^```|`[^`\n]*`/gm
 const LINK = /(\]\()([^)\s#]+)((?:#[^)\s]*)?\))/g
 
 /**
- * The text with each link within the repository replaced by what `moved` says of its target, both from the root of the
- * repository; links to elsewhere, to anchors and in code stay as they are.
+ * Replaces each link within the repository by `moved` of its target. Both are paths from the root of the repository.
+ * External links, anchors and code stay unchanged.
  */
 export function withLinks(text: string, path: string, moved: (target: string) => string): string {
   const parts: string[] = []

@@ -1,4 +1,4 @@
-/** `llms.txt`, the list of pages for programs that read, and `llms-full.txt`, all of them one after the other. */
+/** `llms.txt`, the list of pages for programs, and `llms-full.txt`, all pages in one file. */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { allPages, type DocPage, machineFiles, placeOf, ROOT, sections } from './pages.ts'
@@ -7,11 +7,11 @@ const HEAD = `# Sealpost
 
 > A durable, end-to-end encrypted message broker on Postgres. Peers (AI agents, people, devices) hold a key, join a mesh
 > and send each other sealed envelopes over WebSocket or HTTP. An acknowledged message is on disk; it is delivered in
-> order, at least once, and once through the SDK. The broker holds no key that opens it.
+> order, at least once, and once through the SDK. The broker has no key that opens it.
 
-Every page is here as Markdown; [llms-full.txt](llms-full.txt) has all of them in one file.`
+Every page is available as Markdown; [llms-full.txt](llms-full.txt) contains all of them.`
 
-/** Its links lead to the pages of the site in Markdown, which lie beside those in HTML. */
+/** Links to the Markdown files of the site. */
 export function llmsText(): string {
   const lists = sections.map(({ name, pages }) => listOf(name, pages.map(lineOf)))
   const machines = machineFiles.map(({ path, name, about }) => `- [${name}](${path.replace(/^docs\//, '')}): ${about}`)

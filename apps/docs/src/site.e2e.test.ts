@@ -1,4 +1,4 @@
-/** The site is built whole, leads nowhere that is not there, asks nobody else for anything, and can be read by everybody. */
+/** The built site is complete, has no dead link, loads nothing from other servers, and is accessible. */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, globSync, readFileSync } from 'node:fs'
@@ -31,7 +31,7 @@ const read = (path: string) => readFileSync(join(site, path), 'utf8')
 const htmlFiles = () => globSync('**/*.html', { cwd: site })
 const idsOf = (html: string) => new Set([...html.matchAll(/ id="([^"]+)"/g)].map(([, id]) => id))
 
-/** The addresses in a page, and for what: to go there, or to load it. */
+/** Returns the addresses in a page, and whether the page loads them. */
 function addressesOf(html: string): { isLoaded: boolean; target: string }[] {
   return [...html.matchAll(/<(\w+)[^>]*? (?:href|src)="([^"]+)"/g)].map(([, tag, target]) => ({
     isLoaded: tag !== 'a',
@@ -40,7 +40,7 @@ function addressesOf(html: string): { isLoaded: boolean; target: string }[] {
 }
 
 describe('the built site', () => {
-  test('has every page, as HTML and as Markdown, and names them all in llms.txt', () => {
+  test('has every page as HTML and Markdown, and lists all of them in llms.txt', () => {
     const list = read('llms.txt')
     for (const { path } of allPages()) {
       const place = placeOf(path)
@@ -52,7 +52,7 @@ describe('the built site', () => {
     for (const [, target] of list.matchAll(/\]\(([^)]+)\)/g)) expect(existsSync(join(site, target!)), target).toBe(true)
   })
 
-  test('every link and every anchor leads somewhere, and nothing is loaded from elsewhere', () => {
+  test('has no dead link or anchor, and loads nothing from other servers', () => {
     const dead: string[] = []
     for (const file of htmlFiles()) {
       for (const { isLoaded, target } of addressesOf(read(file))) {
@@ -74,7 +74,7 @@ describe('the built site', () => {
 
 describe('in a browser', () => {
   const isMissing = chromiumPath === null && process.env.CI !== 'true'
-  if (isMissing) process.stdout.write('skipped: the documentation in a browser, for there is no Chromium here\n')
+  if (isMissing) process.stdout.write('skipped: the documentation in a browser, because Chromium is not installed\n')
   const test = base.skipIf(isMissing)
   let browser: Browser
   let server: ReturnType<typeof Bun.serve>
@@ -102,9 +102,9 @@ describe('in a browser', () => {
   }
 
   test.each([
-    ['a phone in the dark', { viewport: { width: 390, height: 844 }, colorScheme: 'dark' }],
-    ['a desk by day', { viewport: { width: 1440, height: 900 }, colorScheme: 'light' }],
-  ] as const)('can be read on %s, and asks nobody else', async (_, options) => {
+    ['a phone in dark mode', { viewport: { width: 390, height: 844 }, colorScheme: 'dark' }],
+    ['a desktop in light mode', { viewport: { width: 1440, height: 900 }, colorScheme: 'light' }],
+  ] as const)('is accessible on %s, and contacts no other server', async (_, options) => {
     const context = await browser.newContext(options)
     context.setDefaultTimeout(60_000)
     const page = await context.newPage()
@@ -114,14 +114,14 @@ describe('in a browser', () => {
       await page.goto(server.url.href + path)
       await page.getByRole('heading', { level: 1 }).waitFor()
       expect(await page.evaluate('document.documentElement.scrollWidth'), path).toBe(options.viewport.width)
-      // The two long pages hold nothing that these don't, and looking through them takes most of a minute each.
+      // The two long pages contain no other elements, and checking them takes most of a minute each.
       if (!/protocol|cli/.test(path)) expect(await seriousFaults(page), path).toEqual([])
     }
     expect(new Set(asked)).toEqual(new Set([server.url.origin]))
     await context.close()
   })
 
-  test('the search goes by the nouns of a question', async () => {
+  test('the search matches the nouns of a question', async () => {
     const page = await browser.newPage()
     page.setDefaultTimeout(60_000)
     await page.goto(server.url.href)
@@ -137,7 +137,7 @@ describe('in a browser', () => {
     await page.close()
   })
 
-  test('the search finds a word of a page and leads there', async () => {
+  test('the search finds a word of a page and opens the page', async () => {
     const page = await browser.newPage()
     page.setDefaultTimeout(60_000)
     await page.goto(server.url.href)

@@ -1,6 +1,6 @@
 /**
- * Lays the documentation out as VitePress wants it, in a folder of its own: pages under the names they have on the site,
- * links between them made to fit, and beside them what they link to that is no page.
+ * Writes the documentation into a folder for VitePress: pages under their names on the site, with rewritten links, and the
+ * other files that they link to.
  */
 import { copyFileSync, cpSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
@@ -11,7 +11,6 @@ import { allPages, machineFiles, placeOf, ROOT, sections } from './pages.ts'
 const OWN = join(import.meta.dirname, '..')
 const DECISIONS = 'docs/adr'
 
-/** Replaces the folder's content by the pages and the files they link to. */
 export function stage(folder: string): void {
   rmSync(folder, { recursive: true, force: true })
   const publicFolder = join(folder, 'public')
@@ -26,7 +25,6 @@ export function stage(folder: string): void {
   copyFileSync(join(OWN, 'home.md'), join(folder, 'index.md'))
   cpSync(join(OWN, 'public'), publicFolder, { recursive: true })
   for (const { path } of machineFiles) copyOf(path, publicFolder)
-  // The notes are pages, written above with their links made to fit.
   cpSync(join(ROOT, 'docs/benchmarks'), join(folder, 'benchmarks'), {
     recursive: true,
     filter: (source) => !source.endsWith('.md'),
@@ -40,17 +38,17 @@ function write(path: string, text: string): void {
   writeFileSync(path, text)
 }
 
-/** Where a link to this file or folder leads on the site, from its root. */
+/** Returns the address on the site of a file or folder of the repository. */
 function moved(target: string, publicFolder: string): string {
   const path = target.replace(/\/$/, '')
   if (path === DECISIONS) return `/${placeOf(`${DECISIONS}/README.md`)}`
   if (allPages().some((page) => page.path === path)) return `/${placeOf(path)}`
-  if (/\.(?:svg|png)$/.test(path)) return `/${path.replace(/^docs\//, '')}` // an image of the page, which Vite takes along
-  if (!existsSync(join(ROOT, path)) || statSync(join(ROOT, path)).isDirectory()) return target // told as a dead link
+  if (/\.(?:svg|png)$/.test(path)) return `/${path.replace(/^docs\//, '')}` // Vite copies images
+  if (!existsSync(join(ROOT, path)) || statSync(join(ROOT, path)).isDirectory()) return target // reported as a dead link
   return `/${copyOf(path, publicFolder)}`
 }
 
-/** Beside the pages; what a browser has no word for is text. @returns its place on the site */
+/** Copies the file next to the pages, as text if browsers don't display its type. @returns its path on the site */
 function copyOf(path: string, publicFolder: string): string {
   const isKnown = /\.(?:json|yaml|ts)$/.test(path)
   const place = path.replace(/^docs\//, '') + (isKnown ? '' : '.txt')
@@ -62,5 +60,5 @@ function copyOf(path: string, publicFolder: string): string {
 function decisions(): string {
   const { pages } = sections.find(({ name }) => name === 'Decisions')!
   const rows = pages.map(({ path, name }) => `- [${name}](./${basename(placeOf(path))})`)
-  return `# Decisions\n\nWhat one would explain twice is written down once, with what was measured.\n\n${rows.join('\n')}\n`
+  return `# Decisions\n\nEach page explains one decision, with its measurements.\n\n${rows.join('\n')}\n`
 }

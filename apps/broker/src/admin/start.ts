@@ -38,8 +38,8 @@ export function openAdmin({ databases, driver, metrics, watch, overload, facts, 
   const depth = () => census.counted.depth
   const oldestAgeMs = () => census.ageMs(census.counted.oldestAtMs)
   metrics.show({
-    queue_depth: ['deliveries that wait, as of the last walk through the queue', depth],
-    queue_oldest_seconds: ['age of the oldest of them', () => oldestAgeMs() / 1000],
+    queue_depth: ['waiting deliveries, as of the last count of the queue', depth],
+    queue_oldest_seconds: ['age of the oldest waiting delivery', () => oldestAgeMs() / 1000],
   })
   const history = new History({
     metrics,

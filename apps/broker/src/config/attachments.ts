@@ -1,4 +1,4 @@
-/** The settings of attachments: how much of them there may be, and where they are kept. */
+/** The settings of attachments: limits and the store. */
 import { CHUNK_BYTES_MAX } from '@sealpost/identity'
 import { z } from 'zod'
 import { count, type Kind, type Setting, setting, words } from './kinds.ts'
@@ -15,72 +15,82 @@ export const attachmentSettings = {
   ATTACHMENT_BYTES_MAX: setting(count('bytes', Number.MAX_SAFE_INTEGER, 0), {
     fallback: GIB,
     unit: 'bytes',
-    meaning: 'the largest attachment, sealed; 0 takes none',
+    meaning: 'the maximum size of an attachment, sealed; 0 disables attachments',
   }),
   ATTACHMENTS_PER_PEER: setting(count('attachments'), {
     fallback: 1000,
     unit: 'attachments',
-    meaning: 'that one person may have at a time, on all its devices',
+    meaning: 'the maximum number of stored attachments of one user, on all its devices',
   }),
-  ATTACHMENT_BYTES_PER_PEER: setting(bytes, { fallback: 4 * GIB, unit: 'bytes', meaning: 'and their bytes' }),
+  ATTACHMENT_BYTES_PER_PEER: setting(bytes, {
+    fallback: 4 * GIB,
+    unit: 'bytes',
+    meaning: 'the maximum bytes of these attachments',
+  }),
   ATTACHMENTS_PER_MESH: setting(count('attachments'), {
     fallback: 10_000,
     unit: 'attachments',
-    meaning: 'that the peers of one mesh may have at a time',
+    meaning: 'the maximum number of stored attachments of one mesh',
   }),
-  ATTACHMENT_BYTES_PER_MESH: setting(bytes, { fallback: 32 * GIB, unit: 'bytes', meaning: 'and their bytes' }),
+  ATTACHMENT_BYTES_PER_MESH: setting(bytes, {
+    fallback: 32 * GIB,
+    unit: 'bytes',
+    meaning: 'the maximum bytes of these attachments',
+  }),
   ATTACHMENT_SECONDS: setting(count('seconds'), {
     fallback: 7 * DAY,
     unit: 's',
-    meaning: 'an attachment that names no time is kept for so long from its completion',
+    meaning: 'how long an attachment is kept after its completion, unless its owner sets another time',
   }),
   ATTACHMENT_SECONDS_MAX: setting(count('seconds'), {
     fallback: 30 * DAY,
     unit: 's',
-    meaning: 'the longest it may name',
+    meaning: 'the longest time that an owner can set',
   }),
   ATTACHMENT_FINISH_SECONDS: setting(count('seconds'), {
     fallback: DAY,
     unit: 's',
-    meaning: 'one that is not complete by then is given up',
+    meaning: 'the time limit for completing an upload; an incomplete attachment is then deleted',
   }),
   ATTACHMENT_TRANSIT_BYTES: setting(count('bytes', GIB, CHUNK_BYTES_MAX), {
     fallback: 16 * 1024 ** 2,
     unit: 'bytes',
-    meaning: 'chunks on their way through this broker at a time; more are told to come later',
+    meaning:
+      'the maximum total size of chunks in transit through this broker; further chunks are refused with `try_later`',
   }),
   CHUNKS_PER_SECOND: setting(count('chunks'), {
     fallback: 100,
     unit: 'chunks/s',
-    meaning: 'chunks of attachments that one address, and one person, may say or fetch each second',
+    meaning: 'the rate of attachment chunks that one address, and one user, can upload or fetch',
   }),
-  CHUNKS_BURST: setting(count('chunks'), { fallback: 200, unit: 'chunks', meaning: 'and in a burst' }),
+  CHUNKS_BURST: setting(count('chunks'), { fallback: 200, unit: 'chunks', meaning: 'the burst of these chunks' }),
   S3_BUCKET: setting(words('the name of a bucket'), {
     fallback: '',
     unit: 'name',
-    meaning: 'where chunks of attachments are kept, in an S3 store; without it they are kept in the database',
+    meaning: 'the S3 bucket that stores attachment chunks; without it they are stored in the database',
   }),
   S3_ENDPOINT: setting(endpoint, {
     fallback: '',
     unit: 'URL',
-    meaning: 'of a store that is not of Amazon; buckets are named in its paths',
+    meaning: "the endpoint of an S3-compatible store other than Amazon's; it must support path-style bucket names",
   }),
-  S3_REGION: setting(words('a region'), { fallback: 'us-east-1', unit: 'region', meaning: 'of the bucket' }),
+  S3_REGION: setting(words('a region'), { fallback: 'us-east-1', unit: 'region', meaning: 'the region of the bucket' }),
   S3_PREFIX: setting(words('the beginning of a key'), {
     fallback: 'sealpost/',
     unit: 'text',
-    meaning: 'with which the key of each chunk begins',
+    meaning: 'the prefix of the key of each chunk',
   }),
   S3_ACCESS_KEY_ID: setting(words('the id of a key'), {
     fallback: '',
     unit: 'id',
-    meaning: "of the store; without it the client's own ways are taken, as the role of a machine",
+    meaning:
+      'the access key id for the store; without it the S3 client uses its default credentials, such as the role of the machine',
     isSecret: true,
   }),
   S3_SECRET_ACCESS_KEY: setting(words('the secret of that key'), {
     fallback: '',
     unit: 'secret',
-    meaning: 'of that key',
+    meaning: 'the secret access key for `S3_ACCESS_KEY_ID`',
     isSecret: true,
   }),
 } satisfies Record<string, Setting<unknown>>

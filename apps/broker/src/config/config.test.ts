@@ -5,7 +5,7 @@ import { expect, test } from 'vitest'
 import { printConfig, readConfig, settings } from './config.ts'
 import { configReference } from './reference.ts'
 
-const DATABASE_URL = 'postgres://somebody:secret@localhost/db'
+const DATABASE_URL = 'postgres://user:secret@localhost/db'
 const errorsOf = (env: Record<string, string>) => {
   const read = readConfig({ DATABASE_URL, ...env })
   return read.ok ? [] : read.errors
@@ -16,7 +16,7 @@ const valuesOf = (env: Record<string, string> = {}) => {
   return read.config
 }
 
-test('a database is all that must be given', () => {
+test('only the database is required', () => {
   expect(readConfig({})).toEqual({
     ok: false,
     errors: [
@@ -28,7 +28,7 @@ test('a database is all that must be given', () => {
   expect(valuesOf()).toMatchObject({ PORT: 7450, AUTHORITIES: [], BROKER_KEY_FILE: '', LIMITS: 'on' })
 })
 
-test('the private port is fixed, and another one for each broker of a machine', () => {
+test('the private port defaults to the port above the public one', () => {
   expect(valuesOf().ADMIN_PORT).toBe(7451)
   expect(valuesOf({ PORT: '7460' }).ADMIN_PORT).toBe(7461)
   expect(valuesOf({ PORT: '0' }).ADMIN_PORT).toBe(0)
@@ -70,16 +70,16 @@ test.each([
     'NATS_URL must be URLs like nats://name:password@nats.example:4222, separated by commas.',
   ],
   ['TTL_SECONDS', '9999999', 'TTL_SECONDS (9999999) must not be over TTL_SECONDS_MAX (2592000).'],
-])('%s=%s is told in one sentence', (name, value, sentence) => {
+])('%s=%s is reported in one sentence', (name, value, sentence) => {
   expect(errorsOf({ [name]: value })).toEqual([sentence])
 })
 
-test('everything that is wrong is told at once, and no secret', () => {
+test('all errors are reported at once, without secrets', () => {
   const errors = errorsOf({ DATABASE_URL: '', PORT: 'x', LIMITS: 'x', HEARTBEAT_MS: '' })
   expect(errors.map((error) => error.split(' ')[0])).toEqual(['DATABASE_URL', 'PORT', 'LIMITS'])
 })
 
-test('authorities are spelled as peers sign them', () => {
+test('authorities are normalized to the form that peers sign', () => {
   const { AUTHORITIES, ORIGINS } = valuesOf({
     AUTHORITIES: ' Broker.Example, other:8443,,',
     ORIGINS: 'https://a.example',
@@ -87,7 +87,7 @@ test('authorities are spelled as peers sign them', () => {
   expect([AUTHORITIES, ORIGINS]).toEqual([['broker.example:443', 'other:8443'], ['https://a.example']])
 })
 
-test('a value may stand in a file', () => {
+test('a value can be read from a file', () => {
   const folder = mkdtempSync(join(tmpdir(), 'sealpost-test-'))
   const path = join(folder, 'url')
   writeFileSync(path, 'postgres://file\n')
@@ -98,7 +98,7 @@ test('a value may stand in a file', () => {
   rmSync(folder, { recursive: true })
 })
 
-test('the printed configuration hides what is secret', () => {
+test('the printed configuration hides secrets', () => {
   const printed = printConfig(valuesOf())
   expect(printed.split('\n')).toHaveLength(Object.keys(settings).length)
   expect(printed).toContain('DATABASE_URL=(hidden)')

@@ -1,7 +1,6 @@
 /**
- * The configuration, as one table: each row names, parses, defaults and explains one variable of the environment.
- * `readConfig` reports everything that is wrong at once; `bun apps/broker/src/main.ts --print-config` shows what holds;
- * `docs/reference/config.md` is made from the table.
+ * The configuration as one table: each row names, parses, defaults and describes one environment variable.
+ * `docs/reference/config.md` is generated from it.
  */
 import { readFileSync } from 'node:fs'
 import { defaultLimits, type EngineLimits } from '@sealpost/core'
@@ -14,26 +13,24 @@ import { isNetwork } from '../server/addresses.ts'
 import { attachmentErrors, attachmentSettings } from './attachments.ts'
 import { historySettings } from './history.ts'
 import { COUNT_MAX, count, list, ms, oneOf, onOff, type Setting, setting, words } from './kinds.ts'
+import { engineRates, limitSettings } from './limits.ts'
 import { portSettings, resolvePorts } from './ports.ts'
 import { tlsErrors, tlsSettings } from './tls.ts'
 import { traceSettings } from './traces.ts'
 
-/** The queue takes a lease further ahead for one given before the database clock jumped back. */
+/** The queue treats a lease that ends later than this as one from before the database clock jumped back. */
 const LEASE_MS_MAX = 300_000
-/** The engine looks once a second, and takes a longer pause between two looks for its own. */
+/** The engine scans once a second, and a gap between two scans above the heartbeat counts as a pause of its own process. */
 const HEARTBEAT_MS_MIN = 2000
-/** Four times as much must fit the 32 bits in which a socket counts what it buffers. */
+/** Four times this must fit the 32 bits in which a socket counts its buffer. */
 const CREDIT_BYTES_MAX = 256 * 1024 * 1024
 
-/** A look at a mesh reads a row for each. */
-const MESH_COUNT_MAX = 1_000_000
-
-/** As peers sign it: lower case, with the port. */
+/** In the form that peers sign: lower case, with the port. */
 const authority = z.string().transform((text, context) => {
   try {
     return normalizeAuthority(text)
   } catch {
-    context.addIssue('no authority') // the sentence comes from `expects`
+    context.addIssue('no authority') // `expects` has the sentence
     return z.NEVER
   }
 })
@@ -48,37 +45,35 @@ const shardName = z.string().regex(/^[!-~]{0,64}$/)
 const hostName = z.string().regex(/^[a-z0-9._-]+$/)
 const origin = z.string().refine((text) => URL.canParse(text) && new URL(text).origin === text)
 
-const { rate, byteRate, mailbox, mesh } = defaultLimits
-
 export const settings = {
   DATABASE_URL: setting(words('the URL of a database'), {
     fallback: null,
     unit: 'URL',
     meaning:
-      'Postgres 15 or newer, as `postgres://user:password@host:port/database`; several hosts (`host1:5432,host2:5432`), `target_session_attrs`, `sslmode` and its files are those of libpq, and a pooler is refused',
+      "Postgres 15 or newer, as `postgres://user:password@host:port/database`; supports libpq's multiple hosts (`host1:5432,host2:5432`), `target_session_attrs`, `sslmode` and its files; connection poolers are refused",
     isSecret: true,
   }),
   BUS: setting(oneOf('auto', 'postgres', 'nats', 'memory'), {
     fallback: 'auto',
     unit: 'bus',
     meaning:
-      'how brokers on one database tell each other what waits: `postgres` by `LISTEN` and `NOTIFY`, `nats`, or `memory` for one that is alone; `auto` takes `nats` where `NATS_URL` is set, and else `postgres`',
+      'the bus for hints between brokers on one database: `postgres` (`LISTEN` and `NOTIFY`), `nats`, or `memory` for a single broker; `auto`: NATS if `NATS_URL` is set, otherwise Postgres',
   }),
   NATS_URL: setting(list('URLs like nats://name:password@nats.example:4222, separated by commas', natsUrl), {
     fallback: '',
     unit: 'URL, …',
-    meaning: 'servers of NATS, of which one is taken; `tls://` where they are to be spoken to by TLS',
+    meaning: 'NATS servers; the broker connects to one of them; use `tls://` for TLS',
     isSecret: true,
   }),
   NATS_CREDENTIALS_FILE: setting(words('a path'), {
     fallback: '',
     unit: 'path',
-    meaning: 'a `.creds` file for them',
+    meaning: 'a `.creds` file for the NATS servers',
   }),
   ADMIN_DATABASE_URL: setting(words('the URL of a database'), {
     fallback: '',
     unit: 'URL',
-    meaning: 'the same database by an account that may do what operators do; without it `DATABASE_URL`',
+    meaning: "the same database with a role that has the operators' rights; defaults to `DATABASE_URL`",
     isSecret: true,
   }),
   ...portSettings,
@@ -87,13 +82,13 @@ export const settings = {
     fallback: '',
     unit: 'host, …',
     meaning:
-      'names by which the private server may be asked, such as those of a service; addresses, `localhost` and names under `.localhost` are always among them',
+      'additional host names that the private server accepts, such as the name of a service; it always accepts addresses, `localhost` and names under `.localhost`',
   }),
   AUTHORITIES: setting(list('names like broker.example:443, separated by commas', authority), {
     fallback: '',
     unit: 'host:port, …',
     meaning:
-      'names under which peers reach this broker, port 443 unless one is named; loopback names of `PORT` are always among them',
+      'the host names under which peers reach this broker, port 443 by default; the loopback names with `PORT` are always included',
   }),
   PUBLIC_URL: setting(
     { parse: url, expects: 'an address like wss://broker.example' },
@@ -101,7 +96,7 @@ export const settings = {
       fallback: '',
       unit: 'URL',
       meaning:
-        'where peers dial this very broker, and no other one; its name is one of `AUTHORITIES`, and a port of 0 stands for `PORT`',
+        'the address at which peers reach exactly this broker; its host must be one of `AUTHORITIES`; port 0 means `PORT`',
     },
   ),
   SHARD_NAME: setting(
@@ -110,299 +105,228 @@ export const settings = {
       fallback: '',
       unit: 'name',
       meaning:
-        'of this broker among those on one database, the same after a restart; without it the host and port of `PUBLIC_URL`, or of the machine',
+        'the name of this broker among the brokers on one database, stable across restarts; defaults to the host and port of `PUBLIC_URL`, or of the machine',
     },
   ),
   CELLS_FILE: setting(words('a path'), {
     fallback: '',
     unit: 'path',
     meaning:
-      'the file of cells, where meshes live on several Postgres servers: whose mesh was moved is sent to its cell',
+      'the file that lists the cells, if meshes live on several Postgres servers; peers of a moved mesh are redirected to its cell',
   }),
   CELL: setting(words('a name'), {
     fallback: '',
     unit: 'name',
     meaning:
-      'the cell of this broker in the file of cells; peers of moved meshes learn its `urls` and keep them, so that they need their old cell no more',
+      'the cell of this broker in `CELLS_FILE`; peers of moved meshes receive and store its `urls`, so that they no longer need their old cell',
   }),
   PLACEMENT: setting(oneOf('auto', 'home', 'any'), {
     fallback: 'auto',
     unit: 'auto, home or any',
     meaning:
-      '`home`: a peer is sent to the broker where its mesh is at home; `any`: all are served here, as behind a load balancer; `auto`: `home` with a `PUBLIC_URL`',
+      '`home`: redirect each peer to the home of its mesh; `any`: serve every peer, for brokers behind a load balancer; `auto`: `home` if `PUBLIC_URL` is set, otherwise `any`',
   }),
   MOVE_SESSIONS: setting(onOff, {
     fallback: 'on',
     unit: 'on or off',
-    meaning: 'sessions go over to the broker that has become the home of their mesh, little by little',
+    meaning: 'gradually move connections to the broker that has become the home of their mesh',
   }),
   ORIGINS: setting(list('origins like https://console.example, separated by commas', origin), {
     fallback: '',
     unit: 'origin, …',
-    meaning: 'web origins whose pages may connect; a client that is no browser sends none',
+    meaning: 'web origins whose pages can connect; clients other than browsers send no origin',
   }),
   DEMO: setting(onOff, {
     fallback: 'off',
     unit: 'on or off',
-    meaning: 'a page at `/demo` that becomes a peer in the browser; its own origin may then connect',
+    meaning: "serve a page at `/demo` that is a peer in the browser; pages of the broker's own origin can then connect",
   }),
   BROKER_KEY_FILE: setting(words('a path'), {
     fallback: '',
     unit: 'path',
-    meaning: "the broker's ed25519 key, which peers pin; without it `.sealpost/broker.json`, made at the first start",
+    meaning:
+      "the broker's ed25519 key, which peers pin; defaults to `.sealpost/broker.json`, created at the first start",
   }),
   BROKER_CERTIFICATE_FILE: setting(words('a path'), {
     fallback: '',
     unit: 'path',
     meaning:
-      'of a broker whose key is not the one that peers pin: the word of that key for its own, from `sealpost shard certify`',
+      'for a broker whose key differs from the key that peers pin: a certificate signed by the pinned key, from `sealpost shard certify`',
   }),
   LIMITS: setting(onOff, {
     fallback: 'on',
     unit: 'on or off',
-    meaning: 'limits of rates, connections, mailboxes and load; off only for a load test',
+    meaning: 'enforce the limits of rates, connections, mailboxes and load; `off` is for load tests only',
   }),
-  RATE_PER_SECOND: setting(count('envelopes'), {
-    fallback: rate!.perSecond,
-    unit: 'envelopes/s',
-    meaning: 'envelopes a person may send each second, on all its devices',
-  }),
-  RATE_BURST: setting(count('envelopes'), { fallback: rate!.burst, unit: 'envelopes', meaning: 'and in a burst' }),
-  RATE_BYTES_PER_SECOND: setting(count('bytes'), {
-    fallback: byteRate!.perSecond,
-    unit: 'bytes/s',
-    meaning: 'and their bytes each second',
-  }),
-  RATE_BYTES_BURST: setting(count('bytes'), { fallback: byteRate!.burst, unit: 'bytes', meaning: 'and in a burst' }),
-  MAILBOX_MAX: setting(count('deliveries'), {
-    fallback: mailbox!.countMax,
-    unit: 'deliveries',
-    meaning: 'that may wait for one recipient',
-  }),
-  MAILBOX_BYTES_MAX: setting(count('bytes', Number.MAX_SAFE_INTEGER), {
-    fallback: mailbox!.bytesMax,
-    unit: 'bytes',
-    meaning: 'and their bytes',
-  }),
-  MAILBOX_PER_SENDER_MAX: setting(count('deliveries'), {
-    fallback: mailbox!.perSenderMax,
-    unit: 'deliveries',
-    meaning: 'that may wait for one recipient from one person, on all its devices',
-  }),
-  MAILBOX_BYTES_PER_SENDER_MAX: setting(count('bytes', Number.MAX_SAFE_INTEGER), {
-    fallback: mailbox!.bytesPerSenderMax,
-    unit: 'bytes',
-    meaning: 'and their bytes',
-  }),
-  MESH_MAX: setting(count('deliveries', MESH_COUNT_MAX, 0), {
-    fallback: mesh!.countMax,
-    unit: 'deliveries',
-    meaning: 'deliveries that may wait in one mesh, and dead letters with them; 0 switches the quota of a mesh off',
-  }),
-  MESH_BYTES_MAX: setting(count('bytes', Number.MAX_SAFE_INTEGER), {
-    fallback: mesh!.bytesMax,
-    unit: 'bytes',
-    meaning: 'and their bytes',
-  }),
-  MESH_PER_SENDER_MAX: setting(count('deliveries'), {
-    fallback: mesh!.perSenderMax,
-    unit: 'deliveries',
-    meaning: 'deliveries and dead letters of one person in a mesh, on all its devices',
-  }),
-  MESH_BYTES_PER_SENDER_MAX: setting(count('bytes', Number.MAX_SAFE_INTEGER), {
-    fallback: mesh!.bytesPerSenderMax,
-    unit: 'bytes',
-    meaning: 'and their bytes',
-  }),
-  SOCKETS_PER_IP: setting(count('connections'), {
-    fallback: 100,
-    unit: 'connections',
-    meaning: 'connections from one address, or from one /64 of IPv6',
-  }),
-  UNAUTHENTICATED_PER_IP: setting(count('connections'), {
-    fallback: 20,
-    unit: 'connections',
-    meaning: 'and of these without a proven key',
-  }),
-  UPGRADES_PER_SECOND: setting(count('connections'), {
-    fallback: 10,
-    unit: 'connections/s',
-    meaning: 'new connections from one address each second',
-  }),
-  UPGRADES_BURST: setting(count('connections'), {
-    fallback: 100,
-    unit: 'connections',
-    meaning: 'and in a burst: all of an address come back at once after a restart',
-  }),
-  REQUESTS_PER_SECOND: setting(count('requests'), {
-    fallback: 40,
-    unit: 'requests/s',
-    meaning: 'requests by HTTP from one address each second',
-  }),
-  REQUESTS_BURST: setting(count('requests'), { fallback: 80, unit: 'requests', meaning: 'and in a burst' }),
+  ...limitSettings,
   TRUSTED_PROXIES: setting(list('addresses or networks like 10.0.0.0/8, separated by commas', network), {
     fallback: '',
     unit: 'address, …',
-    meaning: 'proxies whose word counts for where a request comes from',
+    meaning: 'proxies whose header determines the client address of a request',
   }),
   PROXY_HEADER: setting(oneOf('x-forwarded-for', 'forwarded'), {
     fallback: 'x-forwarded-for',
     unit: 'header',
-    meaning: 'in which they say it: `x-forwarded-for` or `forwarded`; the other one is not read',
+    meaning: 'the header with the client address: `x-forwarded-for` or `forwarded`; the other one is ignored',
   }),
   ...attachmentSettings,
   LAG_MS_MAX: setting(ms(), {
     fallback: 1000,
     unit: 'ms',
-    meaning: 'an event loop that comes later than this, four looks in a row, is an overload',
+    meaning: 'event loop lag above this in four consecutive measurements is an overload',
   }),
   MEMORY_BYTES_MAX: setting(count('bytes', Number.MAX_SAFE_INTEGER), {
     fallback: 1024 * 1024 * 1024,
     unit: 'bytes',
-    meaning: 'more memory than this is an overload: nobody new is let in, and sends are refused as `busy`',
+    meaning: 'memory use above this is an overload: the broker admits no new connections and refuses sends with `busy`',
   }),
   STATEMENTS_WAITING_MAX: setting(count('statements'), {
     fallback: 2000,
     unit: 'statements',
-    meaning: 'more that wait for a connection to the database are an overload',
+    meaning: 'more statements than this waiting for a database connection are an overload',
   }),
   UNAUTHENTICATED_MAX: setting(count('connections'), {
     fallback: 1000,
     unit: 'connections',
-    meaning: 'connections that have not proven a key, in all',
+    meaning: 'the maximum total number of connections that have not proven a key',
   }),
   LEASE_MS: setting(ms(LEASE_MS_MAX), {
     fallback: defaultQueueOptions.leaseMs,
     unit: 'ms',
-    meaning: 'a delivery not settled by then is pushed again',
+    meaning: 'the lease of a delivery; it is pushed again if it is not settled within this time',
   }),
   POLL_MS: setting(ms(), {
     fallback: defaultLimits.pollMs,
     unit: 'ms',
-    meaning: 'each session looks into its queue at least this often',
+    meaning: 'the longest time between two claims of a connection',
   }),
   CHECK_MS: setting(ms(), {
     fallback: defaultLimits.checkMs,
     unit: 'ms',
-    meaning: 'and the broker looks at least this often whether it was revoked, or taken over by another broker',
+    meaning:
+      "the longest time between two checks whether a connection's member was revoked or connected to another broker",
   }),
   DRAIN_TICK_MS: setting(ms(), {
     fallback: defaultClaimLoopOptions.tickMs,
     unit: 'ms',
-    meaning: 'shortest time between two claim statements',
+    meaning: 'the shortest time between two claim statements',
   }),
   BIRTH_LEASE: setting(onOff, {
     fallback: 'on',
     unit: 'on or off',
-    meaning: 'push to a peer that is online without a claim; off for a benchmark',
+    meaning: 'lease deliveries on insert and push them to connected peers without a claim; `off` is for benchmarks',
   }),
   BATCH_ROWS: setting(count('envelopes', 50_000), {
     fallback: defaultBatchLimits.appendsMax,
     unit: 'envelopes',
-    meaning: 'envelopes in one commit at most',
+    meaning: 'the maximum number of envelopes in one commit',
   }),
   HEARTBEAT_MS: setting(count('milliseconds', COUNT_MAX, HEARTBEAT_MS_MIN), {
     fallback: defaultLimits.heartbeatMs,
     unit: 'ms',
-    meaning: 'a ping after so long without a word of the peer; no sign of life for three times as long ends a session',
+    meaning:
+      'the broker pings a peer after this time without a frame; three times this time without a frame or pong ends the connection',
   }),
   AUTH_WITHIN_MS: setting(ms(), {
     fallback: defaultLimits.authWithinMs,
     unit: 'ms',
-    meaning: 'from the connection to a proven key',
+    meaning: 'the time limit for proving a key after connecting',
   }),
   CREDIT_MAX: setting(count('deliveries', 65_535), {
     fallback: defaultLimits.creditMax,
     unit: 'deliveries',
-    meaning: 'unsettled deliveries a session may have',
+    meaning: 'the maximum number of unsettled deliveries of a connection',
   }),
   CREDIT_BYTES: setting(count('bytes', CREDIT_BYTES_MAX), {
     fallback: defaultLimits.creditBytes,
     unit: 'bytes',
-    meaning: 'and their bytes; a socket that is never read holds four times as much at most',
+    meaning:
+      'the maximum bytes of these deliveries; the buffer of a socket that is never read holds at most four times as much',
   }),
   MEMBERS_MAX: setting(count('members'), {
     fallback: 10_000,
     unit: 'members',
     meaning:
-      'members of one mesh, devices included, past which no invite lets anybody in; what an operator enrols is not refused',
+      'the maximum number of members of one mesh, devices included, for joining by invite; members that an operator enrols are not limited',
   }),
   GROUPS_PER_OWNER: setting(count('groups', GROUPS_MAX), {
     fallback: 100,
     unit: 'groups',
-    meaning: 'groups that one person may have made on its devices and not ended',
+    meaning: 'the maximum number of groups of one user, on all its devices, that have not ended',
   }),
   POOLS_PER_OWNER: setting(count('pools', POOLS_MAX), {
     fallback: 100,
     unit: 'pools',
-    meaning: 'pools of one person, on all its devices; a deleted one counts for a day more',
+    meaning: 'the maximum number of pools of one user, on all its devices; a deleted pool counts for one more day',
   }),
   POLLING_IDLE_MS: setting(ms(), {
     fallback: 60_000,
     unit: 'ms',
-    meaning: 'a peer that polls by HTTP is in session this long after its last request',
+    meaning: 'how long a peer that polls by HTTP counts as connected after its last request',
   }),
   ENVELOPE_BYTES_MAX: setting(count('bytes', ENVELOPE_BYTES_MAX), {
     fallback: defaultLimits.envelopeBytesMax,
     unit: 'bytes',
-    meaning: 'the largest envelope',
+    meaning: 'the maximum size of an envelope',
   }),
   TTL_SECONDS: setting(count('seconds'), {
     fallback: defaultLimits.ttlSecondsDefault,
     unit: 's',
-    meaning: 'time to live of an envelope that names none',
+    meaning: 'the default time to live of an envelope',
   }),
   TTL_SECONDS_MAX: setting(count('seconds'), {
     fallback: defaultLimits.ttlSecondsMax,
     unit: 's',
-    meaning: 'the longest it may name',
+    meaning: 'the longest time that an owner can set',
   }),
-  // A client resends for half of it: less would leave a short cut no time.
+  // A client resends for half of it, which must outlast a short outage.
   DEDUPE_MS: setting(count('milliseconds', COUNT_MAX, 60_000), {
     fallback: defaultQueueOptions.dedupeMs,
     unit: 'ms',
-    meaning: 'a resend is known this long after its acceptance',
+    meaning: 'how long the broker recognizes a resend of an accepted envelope',
   }),
   STRIKES_MAX: setting(count('strikes', 32_767), {
     fallback: defaultQueueOptions.strikesMax,
     unit: 'strikes',
-    meaning: 'after which a delivery is a dead letter',
+    meaning: 'the number of failed attempts after which a delivery becomes a dead letter',
   }),
   STRIKE_SPAN_MS: setting(ms(), {
     fallback: defaultQueueOptions.strikeSpanMs,
     unit: 'ms',
-    meaning: 'between the first and the last strike at least',
+    meaning: 'the minimum time between the first and the last of these failed attempts',
   }),
   SWEEP_MS: setting(ms(), {
     fallback: 1000,
     unit: 'ms',
     meaning:
-      'pause between two looks for expired and dead deliveries, of all brokers on the database together; up to four times as long where none is',
+      'the pause between two sweeps for expired and dead deliveries, shared by all brokers on the database; up to four times as long while sweeps find nothing',
   }),
   DEAD_LETTER_SECONDS: setting(count('seconds'), {
     fallback: 30 * 86_400,
     unit: 's',
-    meaning: 'a dead letter is forgotten after so long, told to its recipient or not',
+    meaning: 'how long a dead letter is kept, even if it was not reported to its recipient',
   }),
   DEAD_LETTERS_PER_SENDER_MAX: setting(count('dead letters'), {
     fallback: 1000,
     unit: 'dead letters',
-    meaning: 'dead letters of one person, on all its devices, that are kept for one recipient; the oldest go first',
+    meaning:
+      'the maximum number of dead letters of one user, on all its devices, for one recipient; the oldest are deleted first',
   }),
   DEAD_LETTER_BYTES_PER_SENDER_MAX: setting(count('bytes', Number.MAX_SAFE_INTEGER), {
     fallback: 8 * 1024 * 1024,
     unit: 'bytes',
-    meaning: 'and their bytes; the newest one is kept in any case',
+    meaning: 'the maximum bytes of these dead letters; the newest one is always kept',
   }),
   SNAPSHOT_SECONDS_MAX: setting(count('seconds'), {
     fallback: 300,
     unit: 's',
-    meaning: 'a transaction that holds its snapshot for longer keeps the queue from being cleared, and is an alarm',
+    meaning:
+      'a transaction that holds its snapshot for longer is reported as a problem, because it prevents vacuum of the queue',
   }),
   DEAD_ROWS_MAX: setting(count('rows'), {
     fallback: 200_000,
     unit: 'rows',
-    meaning: 'more dead rows in the hot tables are an alarm',
+    meaning: 'more dead rows than this in the hot tables are reported as a problem',
   }),
   ...historySettings,
   LOG_LEVEL: setting(oneOf('debug', 'info', 'warn', 'error', 'silent'), {
@@ -419,7 +343,7 @@ export type Config = Omit<Parsed, 'ADMIN_PORT'> & { readonly ADMIN_PORT: number 
 
 export type ConfigResult = { ok: true; config: Config } | { ok: false; errors: string[] }
 
-/** Each variable but a path may also be given as `NAME_FILE`, the path of a file that holds it. */
+/** Reads each variable, or the file that `NAME_FILE` names. Reports all errors at once, one sentence each. */
 export function readConfig(env: Record<string, string | undefined> = process.env): ConfigResult {
   const errors: string[] = []
   const values: Record<string, unknown> = {}
@@ -453,7 +377,7 @@ function textOf(name: string, row: Setting<unknown>, env: Record<string, string 
   return row.fallback ?? undefined
 }
 
-/** A line for each setting, secrets hidden. */
+/** Returns a line for each setting, with secrets hidden. */
 export function printConfig(config: Config): string {
   return (Object.entries(settings) as [Name, Setting<unknown>][])
     .map(([name, row]) => `${name}=${row.isSecret ? '(hidden)' : config[name]}`)
@@ -474,26 +398,7 @@ export function limitsOf(config: Config): EngineLimits {
     envelopeBytesMax: config.ENVELOPE_BYTES_MAX,
     ttlSecondsDefault: config.TTL_SECONDS,
     ttlSecondsMax: config.TTL_SECONDS_MAX,
-    ...(config.LIMITS === 'on' ? rateLimits(config) : { rate: null, byteRate: null, mailbox: null, mesh: null }),
+    ...(config.LIMITS === 'on' ? engineRates(config) : { rate: null, byteRate: null, mailbox: null, mesh: null }),
     isInsertLeaseOn: config.BIRTH_LEASE === 'on',
   }
 }
-
-const rateLimits = (config: Config): Pick<EngineLimits, 'rate' | 'byteRate' | 'mailbox' | 'mesh'> => ({
-  rate: { perSecond: config.RATE_PER_SECOND, burst: config.RATE_BURST },
-  byteRate: { perSecond: config.RATE_BYTES_PER_SECOND, burst: config.RATE_BYTES_BURST },
-  mailbox: {
-    countMax: config.MAILBOX_MAX,
-    bytesMax: config.MAILBOX_BYTES_MAX,
-    perSenderMax: config.MAILBOX_PER_SENDER_MAX,
-    bytesPerSenderMax: config.MAILBOX_BYTES_PER_SENDER_MAX,
-  },
-  mesh: config.MESH_MAX === 0 ? null : meshLimits(config),
-})
-
-const meshLimits = (config: Config): EngineLimits['mesh'] => ({
-  countMax: config.MESH_MAX,
-  bytesMax: config.MESH_BYTES_MAX,
-  perSenderMax: config.MESH_PER_SENDER_MAX,
-  bytesPerSenderMax: config.MESH_BYTES_PER_SENDER_MAX,
-})

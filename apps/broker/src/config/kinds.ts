@@ -1,13 +1,13 @@
-/** The kinds of values a setting may have. */
+/** The types of settings. */
 import { z } from 'zod'
 
-/** What a value must be: a schema, and the words that end the sentence "NAME must be …". */
+/** A schema, and the end of the error sentence "NAME must be …". */
 export interface Kind<T> {
   readonly parse: z.ZodType<T>
   readonly expects: string
 }
 
-/** Longer timers ring at once, and most of these figures travel in four bytes. */
+/** Timers above this fire at once, and most of these numbers are sent in four bytes. */
 export const COUNT_MAX = 2 ** 31 - 1
 const wholeNumber = (min: number, max: number) =>
   z
@@ -39,7 +39,7 @@ export const ms = (max?: number) => count('milliseconds', max)
 
 export interface Setting<T> extends Kind<T> {
   readonly unit: string
-  /** As text, the way it would stand in the environment; `null` for a setting that must be given. */
+  /** Text, as in the environment; `null` if the setting is required. */
   readonly fallback: string | null
   readonly meaning: string
   readonly isSecret?: boolean

@@ -1,22 +1,26 @@
-/** Where the two servers of a broker listen. */
+/** The addresses of a broker's public and private server. */
 import { z } from 'zod'
 import { PORT_MAX, port, setting, words } from './kinds.ts'
 
 const address = words('an address or a host name')
-/** A fixed port, and another one for each broker on a machine, as their `PORT` is. */
+/** A fixed default that differs for each broker on a machine, because `PORT` does. */
 const BESIDE_PORT = 'PORT + 1'
 
 export const portSettings = {
   HOST: setting(address, {
     fallback: '127.0.0.1',
     unit: 'address',
-    meaning: 'where the WebSocket and HTTP server listens',
+    meaning: 'the address on which the WebSocket and HTTP server listens',
   }),
-  PORT: setting(port, { fallback: 7450, unit: 'port', meaning: 'its port; 0 takes a free one' }),
+  PORT: setting(port, {
+    fallback: 7450,
+    unit: 'port',
+    meaning: 'the port of the WebSocket and HTTP server; 0 selects a free one',
+  }),
   ADMIN_HOST: setting(address, {
     fallback: '127.0.0.1',
     unit: 'address',
-    meaning: 'where the private server listens: `/metrics`, health and what operators use',
+    meaning: 'the address on which the private server listens: `/metrics`, health checks and the operator API',
   }),
   ADMIN_PORT: setting(
     { ...port, parse: z.union([z.literal(BESIDE_PORT), port.parse]) },
@@ -24,12 +28,12 @@ export const portSettings = {
       fallback: BESIDE_PORT,
       unit: 'port',
       meaning:
-        'its port: unless set the one above `PORT`, 7451 beside 7450, and any free one where `PORT` is 0; 0 takes a free one',
+        'the port of the private server; the default is 7451 for `PORT` 7450, and a free one if `PORT` is 0; 0 selects a free one',
     },
   ),
 }
 
-/** Replaces `PORT + 1` by its number. @returns a sentence when there is no such port */
+/** Replaces `PORT + 1` by its number. @returns an error sentence if that is no port */
 export function resolvePorts(values: Record<string, unknown>): string[] {
   const { PORT, ADMIN_PORT } = values
   if (ADMIN_PORT !== BESIDE_PORT || typeof PORT !== 'number') return []

@@ -1,4 +1,4 @@
-/** The certificate of the public port. */
+/** The settings of the public port's certificate. */
 import { setting, words } from './kinds.ts'
 
 export const tlsSettings = {
@@ -6,12 +6,12 @@ export const tlsSettings = {
     fallback: '',
     unit: 'path',
     meaning:
-      'the certificate of the public port, as PEM, with the chain behind it: `PORT` then serves `wss://` and `https://` only. A changed file counts for new connections within five seconds',
+      'the certificate of the public port, as PEM, followed by its chain; `PORT` then serves `wss://` and `https://` only. A changed file applies to new connections within five seconds',
   }),
   TLS_KEY: setting(words('a path'), {
     fallback: '',
     unit: 'path',
-    meaning: 'its private key, as PEM, without a passphrase',
+    meaning: 'the private key of `TLS_CERT`, as PEM, without a passphrase',
   }),
 }
 
@@ -21,11 +21,11 @@ interface TlsValues {
   readonly PUBLIC_URL?: string
 }
 
-/** What is wrong with them together, a sentence each. */
+/** Returns the errors of their combination, one sentence each. */
 export function tlsErrors({ TLS_CERT = '', TLS_KEY = '', PUBLIC_URL = '' }: TlsValues): string[] {
   if ((TLS_CERT === '') !== (TLS_KEY === ''))
     return [`TLS_CERT and TLS_KEY must be set both or neither: ${TLS_CERT === '' ? 'TLS_CERT' : 'TLS_KEY'} is missing.`]
   if (TLS_CERT !== '' && /^(ws|http):/i.test(PUBLIC_URL))
-    return ['PUBLIC_URL must begin with wss:// where TLS_CERT is set: the port serves nothing else.']
+    return ['PUBLIC_URL must begin with wss:// if TLS_CERT is set: the port serves nothing else.']
   return []
 }

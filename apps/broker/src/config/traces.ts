@@ -1,4 +1,4 @@
-/** The settings of traces, under the names that OpenTelemetry gives them. */
+/** The settings of traces, with OpenTelemetry's names. */
 import { z } from 'zod'
 import { type Kind, oneOf, type Setting, setting, words } from './kinds.ts'
 
@@ -18,12 +18,12 @@ export const traceSettings = {
   OTEL_EXPORTER_OTLP_ENDPOINT: setting(receiver, {
     fallback: '',
     unit: 'URL',
-    meaning: 'where spans go, by OTLP over HTTP, under `/v1/traces`; without it nothing is traced',
+    meaning: 'the receiver of spans, by OTLP over HTTP, under `/v1/traces`; without it tracing is off',
   }),
   OTEL_SERVICE_NAME: setting(words('a name'), {
     fallback: 'sealpost',
     unit: 'name',
-    meaning: 'of this service in traces',
+    meaning: 'the name of this service in traces',
   }),
   OTEL_TRACES_SAMPLER: setting(
     oneOf(
@@ -37,8 +37,12 @@ export const traceSettings = {
     {
       fallback: 'parentbased_always_on',
       unit: 'sampler',
-      meaning: 'which spans are kept; `parentbased_…` lets a request that names a trace decide for its own span',
+      meaning: 'which spans are kept; with `parentbased_…`, a request that names a trace decides for its own span',
     },
   ),
-  OTEL_TRACES_SAMPLER_ARG: setting(share, { fallback: 1, unit: 'share', meaning: 'kept by `…traceidratio`' }),
+  OTEL_TRACES_SAMPLER_ARG: setting(share, {
+    fallback: 1,
+    unit: 'share',
+    meaning: 'the share of traces that `…traceidratio` keeps',
+  }),
 } satisfies Record<string, Setting<unknown>>

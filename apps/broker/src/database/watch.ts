@@ -44,23 +44,26 @@ export class DatabaseWatch {
     this.config = config
     this.parts = parts
     parts.metrics.show({
-      database_snapshot_seconds: ['age of the oldest snapshot that keeps dead rows', () => this.snapshotSeconds],
+      database_snapshot_seconds: [
+        'age of the oldest snapshot that prevents vacuum of dead rows',
+        () => this.snapshotSeconds,
+      ],
       mesh_moves_stalled: [
-        'meshes that nobody can use because their mover died on the way to another cell',
+        'meshes that are unavailable because their move to another cell was interrupted',
         () => this.stalledMoves.count,
       ],
       database_undecided: [
-        '1 while brokers decide whether another server has what was acknowledged',
+        '1 while brokers decide whether a new database server has everything acknowledged',
         () => Number(parts.origin.isJudging),
       ],
-      queue_dead_rows: ['dead rows of the hot tables that are not cleared away', () => this.deadRows],
+      queue_dead_rows: ['dead rows of the hot tables that are not vacuumed', () => this.deadRows],
     })
     parts.metrics.count({
       dead_letters_trimmed: [
-        'dead letters deleted because their sender left more in one mailbox than it may',
+        'dead letters deleted because their sender exceeded its share of a mailbox',
         () => this.deadLettersTrimmed,
       ],
-      database_failovers: ['other servers that took over with all that was acknowledged', () => parts.origin.keptCount],
+      database_failovers: ['database failovers that kept everything acknowledged', () => parts.origin.keptCount],
     })
     this.timers = [
       this.every('health.failed', LOOK_EVERY_MS, () => this.look()),

@@ -20,14 +20,17 @@ export function watchKept({ db, log, metrics }: Parts): () => void {
   let isLooking = false
   let isStopped = false
   metrics.show({
-    spaces: ['meshes and groups that keep state or history', () => seen.spaces],
-    state_entries: ['values that stand, deleted ones among them', () => seen.entries],
-    state_bytes: ['and their bytes', () => seen.entryBytes],
-    history_bytes: ['bytes of the events that are kept', () => seen.historyBytes],
-    history_days: ['partitions of history that are there, a day each', () => seen.days],
-    snapshot_oldest_seconds: ['age of the newest snapshot of a space, where it is oldest', () => seen.snapshotSeconds],
-    attachments: ['files that are kept', () => seen.files],
-    attachment_bytes: ['and their bytes, as sealed', () => seen.fileBytes],
+    spaces: ['spaces: meshes and groups with state or history', () => seen.spaces],
+    state_entries: ['current entries, including deleted ones', () => seen.entries],
+    state_bytes: ['bytes of the current entries', () => seen.entryBytes],
+    history_bytes: ['bytes of the stored events', () => seen.historyBytes],
+    history_days: ['daily partitions of history that exist', () => seen.days],
+    snapshot_oldest_seconds: [
+      "the highest age, over all spaces, of a space's newest snapshot",
+      () => seen.snapshotSeconds,
+    ],
+    attachments: ['stored attachments', () => seen.files],
+    attachment_bytes: ['bytes of the stored attachments, as sealed', () => seen.fileBytes],
   })
   const look = async () => {
     if (isLooking) return

@@ -56,9 +56,9 @@ export async function openHistory(config: Config, { databases, origin, authentic
   const stopWatching = watchKept({ db, log, metrics })
   news.onChange(() => upkeep.soon())
   metrics.show({
-    replays_running: ['long answers of state and history under way', () => turns.running],
-    replays_waiting: ['requests that wait for their turn', () => turns.waiting],
-    followers: ['requests that stay on a history', () => followers.count],
+    replays_running: ['replays in progress', () => turns.running],
+    replays_waiting: ['replays that are queued', () => turns.waiting],
+    followers: ['open requests that follow a history', () => followers.count],
   })
   return {
     spaces,

@@ -30,13 +30,13 @@ export class HistoryUpkeep {
     this.#timer.unref()
     const counts = this.#counts
     parts.metrics.count({
-      snapshots_made: ['snapshots of spaces that were made', () => counts.snapshots],
-      snapshot_entries: ['entries in them', () => counts.rows],
-      snapshot_bytes: ['bytes of these entries', () => counts.bytes],
-      snapshot_seconds: ['time that making them took', () => counts.seconds],
-      history_days_made: ['partitions of a day that were made', () => counts.made],
-      history_days_dropped: ['partitions of a day that were dropped', () => counts.dropped],
-      history_upkeep_failures: ['times that the work on history was broken off', () => counts.failures],
+      snapshots_made: ['snapshots of spaces created', () => counts.snapshots],
+      snapshot_entries: ['entries in snapshots that were created', () => counts.rows],
+      snapshot_bytes: ['bytes of the entries in snapshots that were created', () => counts.bytes],
+      snapshot_seconds: ['time spent on creating snapshots', () => counts.seconds],
+      history_days_made: ['daily partitions of history created', () => counts.made],
+      history_days_dropped: ['daily partitions of history dropped', () => counts.dropped],
+      history_upkeep_failures: ['failed runs of the history upkeep', () => counts.failures],
     })
   }
 

@@ -38,9 +38,12 @@ export function watchOverload(config: Config, { driver, log, metrics, asking }: 
     },
   )
   metrics.show({
-    event_loop_lag_seconds: ['how late the event loop came to its last look', () => overload.lagMs / 1000],
-    statements_waiting: ['statements that wait for a connection to the database', () => asking.waitingCount],
-    overloaded: ['1 while newcomers and sends are refused for it', () => (overload.reason ? 1 : 0)],
+    event_loop_lag_seconds: ['event loop lag at the last measurement', () => overload.lagMs / 1000],
+    statements_waiting: ['statements that wait for a database connection', () => asking.waitingCount],
+    overloaded: [
+      '1 while the broker is overloaded and refuses new connections and sends',
+      () => (overload.reason ? 1 : 0),
+    ],
   })
   const look = () => {
     const isOther = overload.look()

@@ -22,15 +22,15 @@ export function openBus(config: Config, parts: Parts): Bus {
   const bus = kind === 'memory' ? new MemoryHub().join(parts.shard) : onWire(wireOf(kind, config, parts), parts)
   const { counters } = bus
   parts.metrics.count({
-    bus_hints_published: ['hints told to other shards', () => counters.published],
-    bus_hints_heard: ['hints heard of other shards', () => counters.received],
+    bus_hints_published: ['hints published to other shards', () => counters.published],
+    bus_hints_heard: ['hints received from other shards', () => counters.received],
     bus_hints_lost: [
-      'hints given up: whispers and questions while the bus was away, and any behind 50,000 that wait or as the broker closes',
+      'hints dropped: ephemeral messages and presence requests while the bus was down, and any hint beyond 50,000 waiting ones or at shutdown',
       () => counters.lost,
     ],
-    bus_packets_dropped: ['packets on the bus that were none of a shard', () => counters.invalid],
+    bus_packets_dropped: ['packets on the bus that no shard of this cluster sent', () => counters.invalid],
   })
-  parts.metrics.show({ bus_up: ['whether this shard is on the bus', () => Number(bus.isUp)] })
+  parts.metrics.show({ bus_up: ['1 while this shard is connected to the bus', () => Number(bus.isUp)] })
   return sharedBus(bus)
 }
 

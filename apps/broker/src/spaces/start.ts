@@ -27,9 +27,9 @@ export function openSpaces(config: Config, { databases, authenticator, news, met
   })
   const { counters } = desk
   metrics.count({
-    state_entries_written: ['entries of shared state that were written, or stood already', () => counters.written],
-    state_conflicts: ['entries answered with another one that stands', () => counters.conflicts],
-    state_entries_refused: ['entries that were not taken', () => counters.refused],
+    state_entries_written: ['entries of shared state written, or already stored', () => counters.written],
+    state_conflicts: ['entries refused with a conflict', () => counters.conflicts],
+    state_entries_refused: ['entries refused for other reasons', () => counters.refused],
   })
   return desk
 }

@@ -17,48 +17,51 @@ const ROWS = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000]
 /** What the engine counts, under the names an operator sees. */
 const ENGINE_COUNTERS: Readonly<Record<keyof Counters, readonly [name: string, help: string]>> = {
   accepted: ['envelopes_accepted', 'envelopes committed and acknowledged'],
-  duplicates: ['envelopes_duplicate', 'resends answered from the ledger'],
-  nacked: ['envelopes_refused', 'envelopes answered with a nack'],
-  mailboxFull: ['mailbox_full', 'envelopes refused because a mailbox, or the share of their sender in it, is full'],
-  meshFull: ['mesh_full', 'envelopes refused because a mesh, or the share of their sender in it, is full'],
-  pushed: ['deliveries_pushed', 'pushes, repeated ones included'],
-  redelivered: ['deliveries_redelivered', 'pushes after the first of a delivery'],
-  leasedOnInsert: ['deliveries_born_leased', 'pushed right after their commit, without a claim'],
+  duplicates: ['envelopes_duplicate', 'resends acknowledged as duplicates'],
+  nacked: ['envelopes_refused', 'envelopes refused with a nack'],
+  mailboxFull: ['mailbox_full', "envelopes refused because a mailbox, or the sender's share of it, is full"],
+  meshFull: ['mesh_full', "envelopes refused because a mesh, or the sender's share of it, is full"],
+  pushed: ['deliveries_pushed', 'pushes, including redeliveries'],
+  redelivered: ['deliveries_redelivered', 'pushes of a delivery after its first'],
+  leasedOnInsert: [
+    'deliveries_born_leased',
+    'deliveries leased on insert and pushed after their commit, without a claim',
+  ],
   settled: ['deliveries_settled', 'deliveries settled by their recipient'],
-  settledForeign: ['settles_ignored', 'settles, retries and rejects of deliveries the session did not hold'],
-  retried: ['deliveries_retried', 'deliveries given back by their recipient'],
-  rejected: ['deliveries_rejected', 'deliveries their recipient refused for good'],
-  extended: ['leases_extended', 'leases that their recipient let go on'],
-  ephemeralPushed: ['whispers_passed', 'ephemeral envelopes handed to an online recipient'],
-  claims: ['claims_wanted', 'wants handed to the drain worker'],
-  collected: ['deliveries_collected', 'deliveries that other shards had leased at birth, taken without a claim'],
-  fences: ['sessions_fenced', 'sessions given a new epoch after a lost answer'],
+  settledForeign: ['settles_ignored', 'settles, retries and rejects of deliveries that the connection did not hold'],
+  retried: ['deliveries_retried', 'deliveries that their recipient returned with retry'],
+  rejected: ['deliveries_rejected', 'deliveries that their recipient rejected'],
+  extended: ['leases_extended', 'leases that their recipient extended'],
+  ephemeralPushed: ['whispers_passed', 'ephemeral messages pushed to an online recipient'],
+  claims: ['claims_wanted', 'requests for a claim that sessions handed to the claim loop'],
+  collected: ['deliveries_collected', 'deliveries leased on insert by other shards, read without a claim'],
+  fences: ['sessions_fenced', 'sessions that got a new epoch after a lost database reply'],
 }
 
 export type Timing = 'ack' | 'push' | 'commit'
 export class Metrics {
   readonly registry = new Registry()
-  private readonly commitSeconds = this.histogram('commit_seconds', 'time of one group commit', SECONDS)
-  private readonly commitRows = this.histogram('commit_appends', 'envelopes in one group commit', ROWS)
-  private readonly claimSeconds = this.histogram('claim_seconds', 'time of one claim statement', SECONDS)
-  private readonly claimRows = this.histogram('claim_deliveries', 'deliveries of one claim statement', ROWS)
-  private readonly ackSeconds = this.histogram('send_ack_seconds', 'from a send that was let through to its ack', SEND_SECONDS) // biome-ignore format: one thing
-  private readonly pushSeconds = this.histogram('send_push_seconds', 'from such a send to its push, where that followed the commit at once', SEND_SECONDS) // biome-ignore format: one thing
+  private readonly commitSeconds = this.histogram('commit_seconds', 'duration of a group commit', SECONDS)
+  private readonly commitRows = this.histogram('commit_appends', 'envelopes in a group commit', ROWS)
+  private readonly claimSeconds = this.histogram('claim_seconds', 'duration of a claim statement', SECONDS)
+  private readonly claimRows = this.histogram('claim_deliveries', 'deliveries returned by a claim statement', ROWS)
+  private readonly ackSeconds = this.histogram('send_ack_seconds', 'time from an admitted send to its ack', SEND_SECONDS) // biome-ignore format: one thing
+  private readonly pushSeconds = this.histogram('send_push_seconds', 'time from an admitted send to its push, for pushes that follow the commit directly', SEND_SECONDS) // biome-ignore format: one thing
   private readonly settleSeconds = this.histogram(
     'settle_seconds',
-    'from the push of a delivery to its settle, of each frame of settles the first',
+    'time from the push of a delivery to its settle, for the first delivery of each settle frame',
     SEND_SECONDS,
   )
   private readonly lagSeconds = this.histogram(
     'event_loop_late_seconds',
-    'how late the event loop came, four looks a second',
+    'event loop lag, measured four times a second',
     SECONDS,
   )
   private readonly httpSeconds = register(
     this.registry,
     new FastHistograms({
       name: 'sealpost_http_request_seconds',
-      help: 'from a request on the public port to the beginning of its answer, by route; a long poll waits for mail',
+      help: 'time from a request on the public port to the start of its response, by route; a long poll includes its wait',
       bounds: SEND_SECONDS,
       label: 'route',
     }),
@@ -67,20 +70,20 @@ export class Metrics {
     this.registry,
     new FastHistograms({
       name: 'sealpost_replay_seconds',
-      help: 'from a request for state or history to the end of its answer, or until its reader left; not of followers',
+      help: 'time from a request for state or history to the end of its response, or until its reader disconnected; followers excluded',
       bounds: REPLAY_SECONDS,
       label: 'kind',
     }),
   )
   private readonly closes = new Counter({
     name: 'sealpost_sessions_closed_total',
-    help: 'connections this side ended, by code',
+    help: 'connections that the broker ended, by code',
     labelNames: ['code'],
     registers: [this.registry],
   })
   private readonly away = new Counter({
     name: 'sealpost_requests_refused_total',
-    help: 'requests and upgrades refused before anything was done for them, by code',
+    help: 'requests and upgrades refused by admission control, by code',
     labelNames: ['code'],
     registers: [this.registry],
   })
