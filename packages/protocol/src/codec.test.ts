@@ -29,7 +29,7 @@ const kinds = tables.flatMap(({ from, kinds, decode }) =>
 const decoderOf = (from: 'client' | 'server') => (from === 'client' ? decodeClientFrame : decodeServerFrame)
 
 describe.each(kinds)('$type', ({ kind, decode }) => {
-  test('decodes to what was encoded, in both forms alike', () => {
+  test('decodes to what was encoded, in both forms', () => {
     void fc.assert(
       fc.property(frameOf(kind), (frame) => {
         const [binary, json] = [encodeBinary(frame), encodeJson(frame)]
@@ -43,7 +43,7 @@ describe.each(kinds)('$type', ({ kind, decode }) => {
     )
   })
 
-  test('cut at any byte, or one byte longer, it is refused', () => {
+  test('a frame that is cut at any byte, or one byte too long, is refused', () => {
     const bytes = encodeBinary(fc.sample(frameOf(kind), { numRuns: 1, seed: 7 })[0]!)
     for (let length = 0; length < bytes.length; length++) expectRefused(decode('binary', bytes.subarray(0, length)))
     expectRefused(decode('binary', Uint8Array.of(...bytes, 0)))
@@ -51,7 +51,7 @@ describe.each(kinds)('$type', ({ kind, decode }) => {
     for (let length = 0; length < text.length; length++) expectRefused(decode('json', text.slice(0, length)))
   })
 
-  test('of a bit turned over, what is still accepted has one spelling', () => {
+  test('with one bit flipped, an accepted frame has only one encoding', () => {
     const bytes = encodeBinary(fc.sample(frameOf(kind), { numRuns: 1, seed: 7 })[0]!)
     for (let bit = 0; bit < bytes.length * 8; bit++) {
       const turned = bytes.slice()
@@ -62,7 +62,7 @@ describe.each(kinds)('$type', ({ kind, decode }) => {
     }
   })
 
-  test('its keys may come in any order, and there is none to spare', () => {
+  test('its keys can have any order, and all are required', () => {
     const text = encodeJson(samples.find(({ frame }) => frame.type === kind.type)!.frame)
     const entries = Object.entries(JSON.parse(text))
     expect(decode('json', JSON.stringify(Object.fromEntries(entries.toReversed())))).toEqual(decode('json', text))
@@ -78,19 +78,19 @@ test.each(refusedSamples)('$name is refused', (sample) => {
   expect(decoded).toMatchObject({ ok: false, code: sample.code, reason: expect.stringMatching(REASON) })
 })
 
-test.each(samples)('the other side may not send $name', ({ from, frame }) => {
+test.each(samples)('the other side must not send $name', ({ from, frame }) => {
   const other = decoderOf(from === 'client' ? 'server' : 'client')
   for (const form of forms) expectRefused(other(form, encode(form, frame)))
 })
 
-test('every number that is no frame is refused', () => {
+test('every unassigned frame number is refused', () => {
   const known = new Set(kinds.map(({ kind }) => kind.number))
   for (let number = 0; number < 256; number++)
     if (!known.has(number))
       for (const { decode } of tables) expectRefused(decode('binary', new Uint8Array(64).fill(0).with(0, number)))
 })
 
-describe('the ends of the limits', () => {
+describe('limits', () => {
   const hex = (bytes: number) => '5a'.repeat(bytes)
   const settle = (count: number) => ({ type: 'settle', ids: Array.from({ length: count }, (_, i) => i) })
   const lookup = (count: number) => ({ type: 'lookup', ref: 0, peers: Array.from({ length: count }, () => hex(32)) })
@@ -174,7 +174,7 @@ test.each([
   expect(decodeClientFrame('json', `{"type":"ping","ref":${text}}`).ok).toBe(isGood)
 }) // biome-ignore format: a table
 
-test('u53 goes to 2^53 - 1 and not further, in both forms', () => {
+test('u53 ends at 2^53 - 1, in both forms', () => {
   const max = Number.MAX_SAFE_INTEGER
   expect(decodeClientFrame('json', `{"type":"settle","ids":[${max}]}`)).toEqual({
     ok: true,
@@ -213,7 +213,7 @@ test('JSON nested deeper than 8 is refused before it is parsed', () => {
   }
 })
 
-test('of a key said twice the last one counts, and nothing else reads the text', () => {
+test('the last of duplicate keys applies, and only the JSON parser reads the text', () => {
   expect(decodeClientFrame('json', '{"type":"ping","ref":1,"ref":2}')).toEqual({
     ok: true,
     frame: { type: 'ping', ref: 2 },
@@ -234,7 +234,7 @@ test('keys of the prototype neither pass nor pollute', () => {
   expect(({} as Record<string, unknown>).admin).toBeUndefined()
 })
 
-test('a prototype that something else has polluted fills no missing key', () => {
+test('a polluted prototype fills no missing key', () => {
   Object.defineProperty(Object.prototype, 'ref', { value: 1, configurable: true })
   try {
     expectRefused(decodeClientFrame('json', '{"type":"ping","note":1}'))
@@ -268,7 +268,7 @@ test('a refusal repeats nothing of its input', () => {
     expect(JSON.stringify(decodeClientFrame('json', text))).not.toContain(secret)
 })
 
-describe('what a bug of the caller would say is not said', () => {
+describe("an invalid value from a caller's bug is not encoded", () => {
   const good = Object.fromEntries(samples.map(({ frame }) => [frame.type, frame])) as unknown as Record<string, any>
   const item = (type: string, list: string, change: object) => ({
     ...good[type],
@@ -302,13 +302,13 @@ describe('what a bug of the caller would say is not said', () => {
     ['a reason of 121 characters', { ...good.refused, reason: 'x'.repeat(121) }],
   ])('%s', (_, frame) => {
     for (const form of forms) expect(() => encode(form, frame as Frame)).toThrow(Malformed)
-    // What was half written does not stand before the next frame.
+    // A partially encoded frame does not precede the next one.
     expect(toHex(encodeBinary({ type: 'ping', ref: 1 }))).toBe('1600000001')
   })
 })
 
-describe('the cost grows with the input and no faster', () => {
-  test('binary: a field is read once, and reading ends at the first fault', () => {
+describe('decoding cost is linear in the input', () => {
+  test('binary: a field is read once, and reading ends at the first error', () => {
     const settle = (count: number) => encodeBinary({ type: 'settle', ids: Array(count).fill(1) })
     const [small, large] = [readsOf(settle(100)), readsOf(settle(1000))]
     expect(large).toBeLessThanOrEqual(small * 10)
@@ -316,7 +316,7 @@ describe('the cost grows with the input and no faster', () => {
     expect(readsOf(Uint8Array.of(18, 3, 0xe8))).toBeLessThan(5)
   })
 
-  // As much input in one frame as in sixteen: a linear path costs about the same, a quadratic one 16 times as much.
+  // One frame has as much input as sixteen: a linear path costs about the same, a quadratic one 16 times as much.
   test.each([
     ['a long list', (size: number) => `{"type":"settle","ids":[${'1,'.repeat(size / 2)}1]}`],
     ['a long blob', (size: number) => `{"type":"goaway","retryAfterMs":"${'A'.repeat(size)}"}`],
@@ -350,8 +350,7 @@ function readsOf(bytes: Uint8Array): number {
 }
 
 /**
- * Only ratios are used, of work that takes about as long: what else the machine does then lengthens both. The best of
- * many tries.
+ * Compares only ratios of work of similar duration, so that other load affects both. Returns the best of many tries.
  */
 function costOf(texts: readonly string[]): number {
   let best = Number.POSITIVE_INFINITY

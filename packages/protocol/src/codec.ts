@@ -1,6 +1,6 @@
 /**
- * Frames to bytes and text, and back. Decoding never throws: hostile input becomes a refusal, and nothing of the input
- * stands in it.
+ * Encodes and decodes frames. Decoding never throws: it turns hostile input into a refusal that repeats nothing of the
+ * input.
  */
 import { Malformed, Reader, Writer } from './cursor.ts'
 import {
@@ -23,22 +23,22 @@ interface Undecoded {
   readonly reason: string
 }
 
-/** Decodes what a client sent on a connection of this form. Marked for bundlers: a client has no use for it. */
+/** Decodes a client's frame. Marked for bundlers: a client does not use it. */
 export const decodeClientFrame = /* @__PURE__ */ decoder<ClientFrame>(clientFrames)
-/** Decodes what a server sent on a connection of this form. */
+/** Decodes a server's frame. */
 export const decodeServerFrame = decoder<ServerFrame>(serverFrames)
 
-/** The same from the fields of a frame in their JSON form, where something else than `type` says what it is, as in HTTP. */
+/** Decodes the fields of a frame in their JSON form, without `type`, as in HTTP. */
 export function decodeFields<Type extends ClientFrame['type']>(type: Type, fields: unknown): Decoded<FrameOf<Type>> {
   return decoding(() => ({ ...byType.get(type)!.body.fromJson(fields), type }) as FrameOf<Type>)
 }
 
-/** @throws Malformed as `encode` does */
+/** @throws Malformed like `encode` */
 export function encodeFields<F extends Frame>(frame: F): JsonFields<F> {
   return kindOf(frame).body.toJson(frame as unknown as Record<string, unknown>) as JsonFields<F>
 }
 
-/** The fields of a frame, with text where it has bytes. */
+/** The fields of a frame, with text in place of bytes. */
 export type JsonFields<F> = { readonly [Name in Exclude<keyof F, 'type'>]: Json<F[Name]> }
 type Json<T> = T extends Uint8Array
   ? string
@@ -51,7 +51,7 @@ type Json<T> = T extends Uint8Array
 const byType = new Map<string, FrameKind>([...serverFrames, ...clientFrames].map((kind) => [kind.type, kind]))
 const writer = new Writer()
 
-/** @throws Malformed when the frame is none that could be decoded again: a bug of the caller. */
+/** @throws Malformed if the frame could not be decoded again, which is a bug of the caller */
 export function encode(form: Form, frame: Frame): Uint8Array | string {
   return form === 'binary' ? encodeBinary(frame) : encodeJson(frame)
 }
@@ -61,8 +61,8 @@ export function encodeBinary(frame: Frame): Uint8Array {
 }
 
 /**
- * For a socket that copies what it is given before `send` returns: the bytes hold until the next frame is encoded. A
- * copy here as well was a tenth of what a broker spends in a burst. @throws Malformed
+ * For a socket that copies its argument before `send` returns: the result is valid until the next frame is encoded.
+ * Another copy cost a tenth of the broker's CPU in a burst. @throws Malformed
  */
 export function encodeToSend(form: Form, frame: Frame): Uint8Array | string {
   return form === 'binary' ? write(frame) : encodeJson(frame)
@@ -91,7 +91,7 @@ function kindOf(frame: Frame): FrameKind {
   return kind
 }
 
-/** In both forms a frame has as many bytes as this length says: its text is ASCII. */
+/** The length is the number of bytes in both forms, since the text is ASCII. */
 function whole<Wire extends Uint8Array | string>(wire: Wire): Wire {
   if (wire.length > FRAME_BYTES_MAX) throw new Malformed('frame too long')
   return wire

@@ -1,9 +1,9 @@
 /**
- * The bytes of one binary frame, read or written from front to back. Integers are big-endian. A reader never copies:
- * blobs are views of the bytes it was given.
+ * Reads and writes the bytes of one binary frame. Integers are big-endian. A reader never copies: blobs are views of
+ * its input.
  */
 
-/** Thrown inside the codec only; `codec.ts` turns it into a value. Its message never repeats input. */
+/** Thrown only inside the codec; `codec.ts` turns it into a value. Its message never repeats input. */
 export class Malformed extends Error {}
 
 export class Reader {
@@ -35,7 +35,7 @@ export class Reader {
     const start = this.take(length)
     return this.bytes.subarray(start, start + length)
   }
-  /** Moves past `length` bytes and answers where they begin. */
+  /** Moves past `length` bytes and returns their offset. */
   take(length: number): number {
     const start = this.#at
     if (length > this.bytes.length - start) throw new Malformed('cut short')
@@ -55,22 +55,22 @@ export class Reader {
   }
 }
 
-/** Values are checked by the fields that write them (`layout.ts`). */
+/** The fields that write values also check them (`layout.ts`). */
 export class Writer {
   private bytes = new Uint8Array(64 * 1024)
   #view = new DataView(this.bytes.buffer)
   #at = 0
 
   u8(value: number): void {
-    const start = this.#room(1) // first: it may replace the view
+    const start = this.#room(1) // must precede: it may replace the view
     this.#view.setUint8(start, value)
   }
   u16(value: number): void {
-    const start = this.#room(2) // first: it may replace the view
+    const start = this.#room(2) // must precede: it may replace the view
     this.#view.setUint16(start, value)
   }
   u32(value: number): void {
-    const start = this.#room(4) // first: it may replace the view
+    const start = this.#room(4) // must precede: it may replace the view
     this.#view.setUint32(start, value)
   }
   u53(value: number): void {
@@ -82,10 +82,10 @@ export class Writer {
     const start = this.#room(bytes.length)
     this.bytes.set(bytes, start)
   }
-  /** Writes lower-case hex as bytes; answers false when a character is none of its digits. */
+  /** Writes lower-case hex as bytes; returns false if a character is not one of its digits. */
   hex(text: string): boolean {
     const start = this.#room(text.length >>> 1)
-    let seen = 0 // turns negative at the first character that is no digit
+    let seen = 0 // negative after the first character that is no digit
     for (let i = 0; i < text.length; i += 2) {
       const byte = (NIBBLES[text.charCodeAt(i)]! << 4) | NIBBLES[text.charCodeAt(i + 1)]!
       seen |= byte
@@ -93,13 +93,13 @@ export class Writer {
     }
     return seen >= 0
   }
-  /** The bytes written since the last call. They hold until the next is written. */
+  /** Returns the bytes written since the last call. They are valid until the next write. */
   finish(): Uint8Array {
     const finished = this.bytes.subarray(0, this.#at)
     this.#at = 0
     return finished
   }
-  /** Forgets a frame that could not be written whole. */
+  /** Discards a frame that could not be written completely. */
   abandon(): void {
     this.#at = 0
   }
@@ -119,8 +119,8 @@ export class Writer {
 }
 
 /**
- * The value of each lower-case hex digit by its character code, -1 for any other code. One pass checks and writes an id
- * without an allocation: 0.12 µs for 32 bytes, where a regular expression, `Uint8Array.fromHex` and a copy cost 0.25 µs.
+ * The value of each lower-case hex digit by its character code, -1 for any other. One pass checks and writes an id
+ * without an allocation: 0.12 µs for 32 bytes; a regular expression, `Uint8Array.fromHex` and a copy cost 0.25 µs.
  */
 const NIBBLES = new Int16Array(0x10000).fill(-1)
 for (let digit = 0; digit < 16; digit++) NIBBLES[digit.toString(16).charCodeAt(0)] = digit

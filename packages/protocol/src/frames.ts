@@ -1,6 +1,6 @@
 /**
- * The frames, in one table: number on the wire, name, direction and fields. `docs/PROTOCOL.md` says what each means.
- * A number, once given, never changes its meaning.
+ * The table of frames: number on the wire, name, direction and fields. `docs/PROTOCOL.md` describes each. A number
+ * never changes its meaning.
  */
 import type { GroupId, InviteId, MeshId, PoolId } from '@sealpost/std'
 import {
@@ -74,17 +74,17 @@ export const keyBinding = struct({
   signature: bytes(64),
 })
 
-/** What a member may do: an `admin` also lets others in and out. */
+/** `admin`: can also invite and revoke members. */
 export const MEMBER_ROLES = ['member', 'admin'] as const
 export type MemberRole = (typeof MEMBER_ROLES)[number]
 
-/** Who may write to a peer: everybody it has not blocked, or those it has allowed. */
+/** From whom a peer accepts messages: all except blocked peers, or only allowed peers. */
 export const CONSENT_POLICIES = ['open', 'contacts'] as const
 export type ConsentPolicy = (typeof CONSENT_POLICIES)[number]
 export const CONSENT_VERDICTS = ['allowed', 'blocked'] as const
 export type ConsentVerdict = (typeof CONSENT_VERDICTS)[number]
 
-/** What a peer says of itself; `dnd`: push only what is sent as `now`. */
+/** `dnd`: push only deliveries with priority `now`. */
 export const AVAILABILITIES = ['idle', 'working', 'dnd'] as const
 export type Availability = (typeof AVAILABILITIES)[number]
 const summary = token(SUMMARY_MAX)

@@ -1,4 +1,4 @@
-/** What may never change: a number, once given, keeps its meaning. A row is added here when one is added there. */
+/** Numbers never change their meaning. Add a row here for each row added to a table. */
 import { expect, test } from 'vitest'
 import {
   chooseSubprotocol,
@@ -12,7 +12,7 @@ import {
   serverFrames,
 } from './index.ts'
 
-test('numbers of frames', () => {
+test('frame numbers', () => {
   expect([...serverFrames, ...clientFrames].map(({ number, type }) => `${number} ${type}`)).toEqual([
     '1 hello', '2 welcome', '3 ack', '4 nack', '5 push', '6 directory', '7 refused', '8 goaway', '9 pong',
     '10 recovered', '11 enrolled', '12 roster', '13 revoked', '14 pushWith', '15 receipts', '36 pushBody', '32 whispered', '33 unheard',
@@ -41,7 +41,7 @@ test('numbers, close codes and retryability of refusals', () => {
   ]) // biome-ignore format: a table
 })
 
-test('close codes are those a WebSocket may send, and short enough for a close frame', () => {
+test('close codes are valid for WebSockets, and reasons fit a close frame', () => {
   for (const { code, close } of refusals) {
     if (close === undefined) continue
     expect([1003, 1009, 1011, 1012, 1013].includes(close) || (close >= 4000 && close < 5000)).toBe(true)
@@ -57,7 +57,7 @@ test('priorities, versions and subprotocols', () => {
   expect(SUBPROTOCOLS).toEqual({ 'sealpost.v1': 'binary', 'sealpost.v1.json': 'json' })
 })
 
-test('a subprotocol is chosen by its exact name, in the order of the client', () => {
+test("a subprotocol is chosen by exact name, in the client's order", () => {
   expect(chooseSubprotocol(['evil', 'sealpost.v1.json', 'sealpost.v1'])).toBe('sealpost.v1.json')
   for (const offered of [[], [''], ['Sealpost.v1'], ['sealpost.v2'], ['toString'], ['__proto__']])
     expect(chooseSubprotocol(offered)).toBeUndefined()

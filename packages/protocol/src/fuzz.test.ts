@@ -7,9 +7,9 @@ import { fuzz, REASON } from './testing-fuzz.ts'
 const decoders = fc.constantFrom(decodeClientFrame, decodeServerFrame)
 const numbers = [...clientFrames, ...serverFrames].map(({ number }) => number)
 
-test('no input of a seeded fuzz run throws, leaks, or is accepted in a second spelling', () => {
+test('no input of a seeded fuzz run throws, leaks, or has a second accepted encoding', () => {
   const report = fuzz({ seed: 20_261_121, inputs: 30_000 })
-  // The run is worth something only while it reaches both sides, and every kind of refusal.
+  // The run is meaningful only if it reaches both sides and every kind of refusal.
   expect(report.accepted).toBeGreaterThan(3_000)
   const kinds = new Set(Object.keys(report.reasons).map((reason) => reason.replaceAll(/\b\d+(\.\.\d+)?/g, 'n')))
   expect([...kinds].sort()).toEqual(
@@ -21,12 +21,12 @@ test('no input of a seeded fuzz run throws, leaks, or is accepted in a second sp
   )
 })
 
-test('the oracle knows a reason that repeats input', () => {
+test('the oracle detects a reason that repeats input', () => {
   expect(REASON.test('not 40..131072 bytes')).toBe(true)
   expect(REASON.test('unexpected token x')).toBe(false)
 })
 
-test('any bytes behind the number of a frame are refused, or are the bytes of what they became', () => {
+test('arbitrary bytes after a frame number are refused, or encode what they decode to', () => {
   const bytes = fc.tuple(fc.constantFrom(...numbers), fc.uint8Array({ maxLength: 400 }))
   return fc.assert(
     fc.property(decoders, bytes, (decode, [number, rest]) => {
@@ -38,7 +38,7 @@ test('any bytes behind the number of a frame are refused, or are the bytes of wh
   )
 })
 
-test('any JSON and any text are decoded or refused', () => {
+test('arbitrary JSON and text is decoded or refused', () => {
   const types = [...clientFrames, ...serverFrames].map(({ type }) => type)
   const typed = fc.tuple(fc.constantFrom(...types), fc.dictionary(fc.string(), fc.jsonValue()))
   const objects = typed.map(([type, fields]) => JSON.stringify({ ...fields, type }))

@@ -1,5 +1,5 @@
 /**
- * The files derived from the code are up to date: `vectors/frames.json`, and the tables in `docs/PROTOCOL.md` between their
+ * The generated files are up to date: `vectors/frames.json`, and the tables in `docs/PROTOCOL.md` between their
  * markers. To update them:
  *
  *     bun --bun vitest run packages/protocol/src/generated.test.ts -u
@@ -14,15 +14,15 @@ const pathOf = (path: string) => fileURLToPath(new URL(path, import.meta.url))
 const specification = pathOf('../../../docs/PROTOCOL.md')
 const page = readFileSync(specification, 'utf8')
 
-test('frames.json holds the samples', async () => {
+test('frames.json contains the samples', async () => {
   await expect(vectorsText()).toMatchFileSnapshot(pathOf('../vectors/frames.json'))
 })
 
-test('the specification has the tables of the code', async () => {
+test('the specification contains the tables of the code', async () => {
   await expect(withTables(page)).toMatchFileSnapshot(specification)
 })
 
-test('a table that differs is noticed, and so is a missing marker', () => {
+test('a table that differs is detected, and so is a missing marker', () => {
   const changed = page
     .replace('| `envelopes.recipient` |', '| `envelopes.to` |')
     .replace('| 5 | `id_reused`', '| 6 | `id_reused`')

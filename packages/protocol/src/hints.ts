@@ -1,6 +1,6 @@
 /**
- * What shards tell each other, in one table: number, name and fields, as the frames of peers have. A hint may be lost,
- * doubled, late or forged: it makes a shard look, and the database decides.
+ * Hints between shards: number, name and fields, like frames. A hint may be lost, duplicated, late or forged: it makes
+ * a shard query the database, which decides.
  */
 import type { DeliveryId, GroupId, MeshId, PeerNo, PoolId, ShardId, SpaceId } from '@sealpost/std'
 import { Malformed, Reader, Writer } from './cursor.ts'
@@ -9,7 +9,7 @@ import { envelopeId, peerKey } from './items.ts'
 import { blob, choice, type Field, flag, hex, struct, token, u32, u53 } from './layout.ts'
 import { ENVELOPE_BYTES_MIN, SUMMARY_MAX } from './limits.ts'
 
-/** A larger one does not fit a notification of Postgres. */
+/** The maximum that fits a notification of Postgres. */
 export const WHISPER_BYTES_MAX = 4096
 
 const meshId = hex<MeshId>(16)
@@ -18,17 +18,17 @@ const peerNo = u32 as unknown as Field<PeerNo>
 
 const inMesh = { meshId }
 
-/** A number, once given, never changes its meaning: shards of two versions share a bus during an upgrade. */
+/** A number never changes its meaning: shards of two versions share a bus during an upgrade. */
 const kinds = {
-  /** Something may wait for this peer, or for this pool. */
+  /** A delivery may wait for this peer or pool. */
   wake: { number: 1, body: struct({ ...inMesh, peer: peerNo }) },
   /** This shard has opened a session of this peer. */
   superseded: { number: 3, body: struct({ ...inMesh, peer: peerNo, epoch: u53 }) },
   /** This member was revoked, or has another key. */
   revoked: { number: 4, body: struct({ ...inMesh, peer: peerNo }) },
-  /** Somebody here wants to know who is online in this mesh, for a while. */
+  /** Requests the presence of this mesh's peers, and for a while every change. */
   whoIsThere: { number: 5, body: struct(inMesh) },
-  /** What this shard has of one peer; a later `moment` of the same epoch counts. */
+  /** The presence of one peer on this shard; the highest `moment` of an epoch applies. */
   presence: {
     number: 6,
     body: struct({
@@ -41,7 +41,10 @@ const kinds = {
       summary: token(SUMMARY_MAX),
     }),
   },
-  /** For one that is online elsewhere. `user`: for whom its sender writes, by which the recipient lets it in. */
+  /**
+   * An ephemeral message to a peer on another shard. `user`: the sender's user, to which the recipient's consent
+   * applies.
+   */
   whisper: {
     number: 7,
     body: struct({
@@ -53,20 +56,25 @@ const kinds = {
       envelope: blob(ENVELOPE_BYTES_MIN, WHISPER_BYTES_MAX),
     }),
   },
-  /** Something was changed here that others may have read before. */
+  /** This shard has changed something that others may have cached. */
   staleConsent: { number: 8, body: struct({ ...inMesh, user: peerNo }) },
   staleGroup: { number: 9, body: struct({ ...inMesh, group: hex<GroupId>(16) }) },
   stalePool: { number: 10, body: struct({ ...inMesh, pool: hex<PoolId>(32) }) },
-  /** There is something new in this space: a change of an entry, or a message that is kept. */
+  /** A new event in this space: a changed entry, or a recorded message. */
   happened: { number: 12, body: struct({ ...inMesh, space: hex<SpaceId>(16) }) },
-  /** Its owner has said what it is. */
+  /** The owner has changed the terms of this space. */
   staleSpace: { number: 13, body: struct({ ...inMesh, space: hex<SpaceId>(16) }) },
   staleKey: { number: 11, body: struct({ ...inMesh, peer: peerKey }) },
-  /** This shard serves this peer under this epoch, or does so no more: others may lease to it at birth. */
+  /**
+   * This shard serves this peer under this epoch (or, with `isOn` unset, no longer): others may store remote leases for
+   * it.
+   */
   serves: { number: 14, body: struct({ ...inMesh, peer: peerNo, epoch: u53, isOn: flag }) },
-  /** Mail for this peer was leased at birth to its session of this epoch; the id is the last one of its block. */
+  /**
+   * Deliveries for this peer were leased to its session of this epoch on insert; the id is the last one of its block.
+   */
   born: { number: 15, body: struct({ ...inMesh, peer: peerNo, epoch: u53, id: u53 as unknown as Field<DeliveryId> }) },
-  /** A shard came or went. */
+  /** A shard joined or left. */
   shards: { number: 2, body: struct({}) },
 }
 
@@ -75,13 +83,13 @@ type FieldsOf<Name extends keyof Kinds> = Kinds[Name]['body'] extends Field<infe
 export type HintOf<Name extends keyof Kinds> = { readonly type: Name } & Readonly<FieldsOf<Name>>
 export type Hint = { [Name in keyof Kinds]: HintOf<Name> }[keyof Kinds]
 
-/** Hints of one shard that travel together. */
+/** Hints of one shard that are sent together. */
 export interface Packet {
   readonly from: ShardId
   readonly hints: readonly Hint[]
 }
 
-/** Before everything else in a packet; a shard that reads another one drops it. */
+/** The first byte of a packet; a shard drops packets of other versions. */
 const PACKET_VERSION = 1
 export const PACKET_HEADER_BYTES = 17
 
@@ -95,7 +103,10 @@ export function encodePacketHeader(from: ShardId): Uint8Array {
   })
 }
 
-/** A packet is its header and so many of these. @throws Malformed for what could not be decoded: a bug of the caller */
+/**
+ * Encodes one hint; a packet is its header and its hints. @throws Malformed for an invalid hint, which is a bug of the
+ * caller
+ */
 export function encodeHint(hint: Hint): Uint8Array {
   return written(() => {
     const { number, body } = kinds[hint.type]
@@ -104,7 +115,7 @@ export function encodeHint(hint: Hint): Uint8Array {
   })
 }
 
-/** `null` for anything else than a packet, whole and in order. */
+/** Returns `null` for anything but a complete, valid packet. */
 export function decodePacket(bytes: Uint8Array): Packet | null {
   try {
     const reader = new Reader(bytes)

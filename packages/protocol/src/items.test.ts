@@ -12,7 +12,7 @@ test.each([
   ['ack', ackItem],
   ['terms', terms],
   ['pushBody', bodyItem],
-] as [string, LaidOut<unknown>][])('an item of %s laid out by hand is the one of the table', (_, item) => {
+] as [string, LaidOut<unknown>][])('an item of %s laid out by hand matches the table', (_, item) => {
   const random = seededRandom(7)
   const writer = new Writer()
   for (let n = 0; n < 200; n++) {
@@ -27,7 +27,7 @@ test.each([
   }
 })
 
-test('keys that share a place in the memory of names are told apart', () => {
+test('keys with the same slot in the name cache are distinguished', () => {
   const peers = Array.from({ length: 4 }, (_, n) => `${String(n % 3).repeat(56)}0000abcd`) as never[]
   for (let round = 0; round < 3; round++) {
     const decoded = decodeClientFrame('binary', encodeBinary({ type: 'lookup', ref: round, peers }))
@@ -35,7 +35,7 @@ test('keys that share a place in the memory of names are told apart', () => {
   }
 })
 
-test('a name that is remembered does not change with the bytes it was read from', () => {
+test('a cached name does not change with the bytes that it was read from', () => {
   const lookup = (peer: string) => encodeBinary({ type: 'lookup', ref: 1, peers: [peer as never] })
   const [one, other] = [`${'1'.repeat(56)}0000beef`, `${'2'.repeat(56)}0000beef`]
   const wire = Buffer.from(lookup(one))

@@ -13,14 +13,14 @@ test.each([
   if (depth > 0) expect(isNestedDeeper(text, depth - 1)).toBe(true)
 }) // biome-ignore format: a table
 
-test('a text that is no JSON is read to its end and no further', () => {
+test('a text that is not JSON is scanned to its end', () => {
   for (const text of ['', '"', '"\\', ']]]]', '"\\"', '\\"[[[', '['.repeat(8)])
     expect(isNestedDeeper(text, 8)).toBe(false)
   expect(isNestedDeeper(`${']'.repeat(4)}${'['.repeat(12)}`, 8)).toBe(false)
   expect(isNestedDeeper('['.repeat(9), 8)).toBe(true)
 })
 
-test('no frame nests deeper than 8, and none is longer than its shape says', () => {
+test('no frame nests deeper than 8, or is longer than the bound of its shape', () => {
   const kinds = new Map([...clientFrames, ...serverFrames].map((kind) => [kind.type, kind]))
   for (const { frame } of samples) {
     const text = encodeJson(frame as Frame)

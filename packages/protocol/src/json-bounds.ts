@@ -1,6 +1,6 @@
 /**
- * What a JSON text must satisfy before it is parsed. Parsing 256 KiB of opening brackets takes 10 ms of CPU, a hundred
- * times as long as a frame of that size; finding the ninth one takes less than 1 µs.
+ * Checks a JSON text before it is parsed. Parsing 256 KiB of opening brackets takes 10 ms of CPU, a hundred times as
+ * long as a frame of that size; finding the ninth one takes less than 1 µs.
  */
 import type { FrameKind } from './frames.ts'
 import type { Shape } from './layout.ts'
@@ -10,9 +10,9 @@ import { JSON_DEPTH_MAX, UNPROVEN_FRAME_BYTES_MAX } from './limits.ts'
 export type KeyProof = 'unproven' | 'proven'
 type Reason = 'nested too deep' | 'type not first' | 'frame too long'
 
-/** A member's text of this length is parsed as it is: a plain message pays for no second look. */
+/** Texts of members up to this length are not scanned: a plain message pays nothing. */
 const UNSCANNED_LENGTH_MAX = 1024
-/** Room for white space and for other spellings of numbers. */
+/** Allows for white space and other spellings of numbers. */
 const SPELLING_FACTOR = 2
 const LEADING_TYPE = /^\{\s{0,4}"type"\s{0,4}:\s{0,4}"([A-Za-z]{1,32})"/
 
@@ -20,7 +20,7 @@ const QUOTE = 0x22
 const BACKSLASH = 0x5c
 const [OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT] = [0x5b, 0x5d, 0x7b, 0x7d]
 
-/** Returns a function that returns why a text must not be parsed, or null. */
+/** Returns a function that returns the reason why a text must not be parsed, or null. */
 export function jsonBounds(kinds: readonly FrameKind[]): (text: string, proof: KeyProof) => Reason | null {
   const lengthMax = new Map(kinds.map(({ type, body }) => [type, SPELLING_FACTOR * jsonLengthMax(body.shape)]))
   return (text, proof) => {
@@ -34,8 +34,8 @@ export function jsonBounds(kinds: readonly FrameKind[]): (text: string, proof: K
 }
 
 /**
- * Returns whether lists and objects nest deeper than `depthMax`. Reads the text once and jumps over strings, so that a
- * text of large strings costs a small part of its parsing. A text that is no JSON gets either answer.
+ * Returns whether lists and objects nest deeper than `depthMax`. Reads the text once and skips strings, so the scan of
+ * large strings costs a small fraction of parsing them. The result for a text that is not JSON is undefined.
  */
 export function isNestedDeeper(text: string, depthMax: number): boolean {
   let depth = 0
@@ -49,7 +49,7 @@ export function isNestedDeeper(text: string, depthMax: number): boolean {
   return false
 }
 
-/** The place of the closing quote; the end of the text if there is none. */
+/** Returns the index of the closing quote, or the end of the text. */
 function endOfString(text: string, start: number): number {
   for (let end = text.indexOf('"', start + 1); end >= 0; end = text.indexOf('"', end + 1)) {
     let escapes = 0
@@ -59,7 +59,7 @@ function endOfString(text: string, start: number): number {
   return text.length
 }
 
-/** Characters that the JSON of this shape has at most, written without white space. */
+/** Returns the maximum length of a value's JSON, written without white space. */
 export function jsonLengthMax(shape: Shape): number {
   switch (shape.kind) {
     case 'integer':

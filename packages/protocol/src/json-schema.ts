@@ -1,4 +1,4 @@
-/** The JSON form of single values as JSON Schema, for descriptions of composed types. */
+/** JSON Schemas of single values, for descriptions of composed types. */
 import { unreachable } from '@sealpost/std'
 import type { Shape } from './layout.ts'
 
@@ -24,11 +24,11 @@ export function scalarSchema(shape: Scalar): ScalarSchema {
   }
 }
 
-/** What does not end a group of four digits of base64url: its last digit has zeros where no byte is left. */
+/** The end of a base64url text of one byte more: its last digit has zero bits after that byte. */
 const TWO_DIGITS = '[A-Za-z0-9_-][AQgw]'
 const THREE_DIGITS = '[A-Za-z0-9_-]{2}[AEIMQUYcgkosw048]'
 
-/** So many bytes have so many digits and no others, so bounds of the text are bounds of the bytes. */
+/** The bounds in bytes translate to bounds of the text, since each number of bytes has one number of digits. */
 function base64url(min: number, max: number): ScalarSchema {
   const pattern = `^(?:[A-Za-z0-9_-]{4})*(?:${TWO_DIGITS}|${THREE_DIGITS})?$`
   return { type: 'string', pattern, minLength: Math.ceil((min * 4) / 3), maxLength: Math.ceil((max * 4) / 3) }

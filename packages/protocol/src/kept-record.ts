@@ -1,4 +1,4 @@
-/** What a broker reads of a record: the fixed header that docs/PROTOCOL.md describes under State and history. */
+/** Reads the fixed header of a record, described in docs/PROTOCOL.md under State and history. */
 import { type MeshId, type PeerKey, type SpaceId, toHex } from '@sealpost/std'
 
 export interface RecordPlace {
@@ -8,7 +8,7 @@ export interface RecordPlace {
   readonly bodyId: string
 }
 
-/** Expects bytes that are long enough. Readers of the history check the rest, including the signature. */
+/** Requires at least the header's bytes. Readers of the history verify the rest, including the signature. */
 export function readRecordPlace(record: Uint8Array): RecordPlace {
   const at = (from: number, length: number) => toHex(record.subarray(from, from + length))
   return {

@@ -1,4 +1,4 @@
-/** What a frame costs in both forms, per item. Run: `bun packages/protocol/src/layout.bench.ts` */
+/** Measures the cost per item of frames in both forms. Run: `bun packages/protocol/src/layout.bench.ts` */
 import type { DeliveryId, EnvelopeId, PeerKey } from '@sealpost/std'
 import { decodeClientFrame, decodeServerFrame, encode, type Form, type Frame, type FrameOf } from './index.ts'
 
@@ -52,7 +52,7 @@ function reportFrame(form: Form, frame: Frame, decode: (form: Form, wire: Uint8A
   console.log(`${form.padEnd(7)}${frame.type.padEnd(7)} encode, decode, both: ${columns.join(' ')} µs an item`)
 }
 
-/** Microseconds an item; the best of seven runs: the others measure the machine's other work. */
+/** Returns the microseconds per item of the best of seven runs; slower runs measure other load. */
 function best(step: () => unknown): number {
   const rounds = 400
   let bestMs = Number.POSITIVE_INFINITY

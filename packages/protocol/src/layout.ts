@@ -1,8 +1,7 @@
 /**
- * Fields of a frame. Each knows its fixed binary layout, its readable JSON form, and which values it accepts, so that
- * one table of frames (`frames.ts`) gives both codecs and the validation.
- *
- * A value is checked on its way out as well as on its way in: what a bug of the caller makes must not reach the wire.
+ * The fields of frames. Each defines its fixed binary layout, its JSON form and its accepted values, so that one table
+ * (`frames.ts`) yields both codecs and the validation. Values are also checked when they are written: a bug of the
+ * caller must not reach the wire.
  */
 
 import { fromBase64url, isHex, toBase64url, toHex } from '@sealpost/std'
@@ -18,7 +17,7 @@ export interface Field<T> {
 }
 export type Value<F> = F extends Field<infer T> ? T : never
 
-/** What a field is, for those who print the table or make values for it. */
+/** Describes a field, to print the table or to generate values. */
 export type Shape =
   | { readonly kind: 'integer'; readonly bytes: number; readonly max: number }
   | { readonly kind: 'hex' | 'bytes'; readonly length: number }
@@ -72,7 +71,7 @@ export function hex<Id extends string>(length: number): Field<Id> {
   }
 }
 
-/** The key of a peer: 32 bytes of hex, read by comparison with the ones that came lately (`key-names.ts`). */
+/** The key of a peer: 32 bytes of hex, cached by `key-names.ts`. */
 export function key<Id extends string>(): Field<Id> {
   return { ...hex<Id>(KEY_BYTES), read: (reader) => keyName(reader.bytes, reader.take(KEY_BYTES)) as Id }
 }
@@ -89,7 +88,7 @@ export function bytes(length: number): Field<Uint8Array> {
   }
 }
 
-/** `min` to `max` bytes behind their length; base64url without padding in JSON. */
+/** `min` to `max` bytes after their length; base64url without padding in JSON. */
 export function blob(min: number, max: number): Field<Uint8Array> {
   const check = sized(min, max)
   return {
@@ -114,7 +113,7 @@ const sized = (min: number, max: number) => (value: Uint8Array) => {
   return value
 }
 
-/** Strict: one value has one spelling, so what decodes must encode to the same text. */
+/** Strict: the text must equal the encoding of the decoded bytes. */
 function decodeBase64url(json: unknown, max: number): Uint8Array {
   if (typeof json !== 'string' || json.length > Math.ceil((max * 4) / 3)) throw new Malformed('not base64url')
   try {
@@ -144,7 +143,7 @@ export function token(max: number, min = 0): Field<string> {
   }
 }
 
-/** One of `names`: its place on the wire, the name itself in JSON. */
+/** One of `names`: its index on the wire, the name in JSON. */
 export function choice<const Name extends string>(names: readonly Name[]): Field<Name> {
   const numbers = new Map<unknown, number>(names.map((name, number) => [name, number]))
   const check = (value: unknown): Name => {
@@ -185,7 +184,7 @@ export const flag: Field<boolean> = {
   shape: { kind: 'flag' },
 }
 
-/** `min` to `max` values of one kind behind their count. */
+/** `min` to `max` values of one kind after their count. */
 export function list<T>(item: Field<T>, min: number, max: number): Field<T[]> {
   const checkCount = (count: number) => {
     if (count < min || count > max) throw new Malformed(`not ${min}..${max} items`)
@@ -217,7 +216,7 @@ export function list<T>(item: Field<T>, min: number, max: number): Field<T[]> {
 type Fields = Record<string, Field<unknown>>
 export type StructOf<F extends Fields> = { [Name in keyof F]: Value<F[Name]> }
 
-/** Fields one after the other, in the order of the table. In JSON an object with exactly these keys. */
+/** Fields in the order of the table. In JSON an object with exactly these keys. */
 export function struct<F extends Fields>(fields: F): Field<StructOf<F>> {
   type Struct = StructOf<F>
   const names = Object.keys(fields)
@@ -234,7 +233,7 @@ export function struct<F extends Fields>(fields: F): Field<StructOf<F>> {
     },
     fromJson: (json) => {
       const from = checkObject(json)
-      // Own keys only, counted: an unknown key, `__proto__` among them, refuses the frame.
+      // Counts own keys only: an unknown key, including `__proto__`, refuses the frame.
       if (Object.keys(from).length !== names.length) throw new Malformed('unknown or missing key')
       const value: Record<string, unknown> = {}
       for (let i = 0; i < parts.length; i++) {
@@ -256,7 +255,7 @@ export interface LaidOut<T> extends Field<T> {
   readonly byTable: Field<T>
 }
 
-/** A struct that is read and written by code of its own, because it is on the path of every message. */
+/** A struct with a hand-written reader and writer, for the path of every message. */
 export function laidOut<T>(byTable: Field<T>, byHand: Pick<Field<T>, 'read' | 'write'>): LaidOut<T> {
   return { ...byTable, ...byHand, byTable }
 }

@@ -6,7 +6,7 @@ import { encodeBoxes, readBoxes } from './index.ts'
 const keyOf = (n: number) => n.toString(16).padStart(64, '0') as PeerKey
 const box = (n: number, length = 40) => new Uint8Array(length).fill(n)
 
-test('boxes are read as they were put in, by their keys', () => {
+test('boxes are read as they were written, by key', () => {
   const bytes = encodeBoxes([
     { peer: keyOf(2), box: box(2, 300) },
     { peer: keyOf(1), box: box(1) },
@@ -17,7 +17,7 @@ test('boxes are read as they were put in, by their keys', () => {
   ])
 })
 
-test('what is cut off, empty, too short, out of order, said twice or too many is none', () => {
+test('boxes that are truncated, empty, too short, out of order, duplicate or too many are refused', () => {
   const one = encodeBoxes([{ peer: keyOf(1), box: box(1) }])
   const two = encodeBoxes([{ peer: keyOf(2), box: box(2) }])
   const joined = (...parts: Uint8Array[]) => readBoxes(new Uint8Array(Buffer.concat(parts)))
@@ -30,6 +30,6 @@ test('what is cut off, empty, too short, out of order, said twice or too many is
   expect(joined(...many.slice(1))).toHaveLength(64)
 })
 
-test('any bytes are read or refused, and never thrown at', () => {
+test('arbitrary bytes are read or refused without an exception', () => {
   fc.assert(fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) => void readBoxes(bytes)))
 })

@@ -1,7 +1,7 @@
 /**
- * The envelope of a message to a pool: a box for each member who may open it, all of them holding the ticket to one body.
- * The broker hands a member its own box and no other. Of each: the member's key (32), the length of its box in two bytes,
- * the box. The keys ascend.
+ * The envelope of a message to a pool: a box with the ticket of the body for each member that can open it. The broker
+ * gives a member only its own box. Each box is the member's key (32), the length of the box in two bytes, and the box.
+ * The keys ascend.
  */
 import { assert, fromHex, type PeerKey, toHex } from '@sealpost/std'
 import { ENVELOPE_BYTES_MIN, POOL_MEMBERS_MAX } from './limits.ts'
@@ -29,7 +29,7 @@ export function encodeBoxes(boxes: readonly PoolBox[]): Uint8Array {
   return bytes
 }
 
-/** Null for bytes that are no boxes. They are views of what was given. Never throws. */
+/** Returns views of `bytes`, or null if they are not boxes. Never throws. */
 export function readBoxes(bytes: Uint8Array): PoolBox[] | null {
   const boxes: PoolBox[] = []
   for (let at = 0; at < bytes.length; ) {

@@ -1,78 +1,77 @@
 /**
- * What engine and queue say to each other. The two never import one another; they share these nouns.
- * Times are the database's: a lease, an expiry or an age is never judged by a broker's clock.
+ * The types shared by engine and queue, which never import one another. All times are the database's: no lease, expiry
+ * or age is judged by a broker's clock.
  */
 import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo, PoolId, SpaceId } from '@sealpost/std'
 import type { ConsentPolicy } from './frames.ts'
 import type { Death } from './terms.ts'
 
-/** Where a delivery stands, and the key by which it is settled. */
+/** Identifies a delivery in the queue. */
 export interface DeliveryRef {
   readonly meshId: MeshId
   readonly recipient: PeerNo
-  /** The place in `PRIORITIES`. */
+  /** The index in `PRIORITIES`. */
   readonly priority: number
   readonly id: DeliveryId
-  /** Its recipient is a pool, and this member has it: what another one has now is not meant. */
+  /** For a delivery of a pool: the member that holds it. A statement has no effect if another member holds it. */
   readonly holder?: PeerNo
 }
 
-/** The order in which deliveries are pushed: by priority, and within it that of each sender's mail. */
+/** The order of pushes: by priority, then by id. */
 export const byPlace = (a: Pick<DeliveryRef, 'priority' | 'id'>, b: Pick<DeliveryRef, 'priority' | 'id'>): number =>
   a.priority - b.priority || a.id - b.id
 
-/** A delivery its recipient is done with. */
+/** A settled delivery. */
 export interface Settle extends DeliveryRef {
-  /** Its sender, when that wants to hear of it. */
+  /** The sender, if it requested a receipt. */
   readonly receiptTo?: PeerKey | null
 }
 
-/** A delivery its recipient will not take, for good. */
+/** A delivery that its recipient refused permanently. */
 export interface Reject {
   readonly delivery: DeliveryRef
   readonly epoch: number
   readonly reason: string
 }
 
-/** A delivery whose lease is to go on. */
+/** Extends the lease of a delivery. */
 export interface Extension {
   readonly delivery: DeliveryRef
   readonly epoch: number
   readonly forMs: Millis
 }
 
-/** A delivery given back for another attempt, by the session that held it under this epoch. */
+/** Returns a delivery for another attempt, from the session that held it under this epoch. */
 export interface Retry {
   readonly delivery: DeliveryRef
   readonly epoch: number
   readonly afterMs: Millis
 }
 
-/** A pool's delivery whose holder leaves it to the others. `epoch`: as of `PoolSlot`. */
+/** Releases a pool's delivery to the other members. `epoch`: see `PoolSlot`. */
 export interface Release {
   readonly delivery: DeliveryRef
   readonly epoch: number
 }
 
-/** A live session as its shard believes it to be. A statement that names a stale epoch changes nothing. */
+/** A live session as its shard believes it to be. A statement with a stale epoch changes nothing. */
 export interface SessionRef {
   readonly meshId: MeshId
   readonly peer: PeerNo
   readonly epoch: number
 }
 
-/** Whether a session may go on, as far as the database knows. */
+/** Whether a session is still valid, according to the database. */
 export interface SessionStatus {
-  /** The key that the member has now; `null`: there is no such member. */
+  /** The member's current key; `null`: no such member. */
   readonly peerKey: PeerKey | null
   readonly isRevoked: boolean
-  /** Another shard has opened one of this peer since. */
+  /** Another shard has opened a session of this peer since. */
   readonly isElsewhere: boolean
-  /** The mesh is on its way to another cell, or lives there. */
+  /** The mesh is moving to another cell, or has moved. */
   readonly isAway?: boolean
 }
 
-/** One envelope to store for one recipient. */
 export interface Append {
   readonly meshId: MeshId
   readonly sender: PeerNo
@@ -82,37 +81,37 @@ export interface Append {
   readonly ttlSeconds: number
   readonly envelope: Uint8Array
   /**
-   * The epoch of the recipient's session on this shard, to store the delivery with its lease already given ("leased at
-   * birth"); 0 to leave it to a claim. The queue refuses the lease, not the envelope, when something of this sender waits
-   * unclaimed for this recipient, since order forbids it (P6).
+   * The epoch of the recipient's session on this shard, to lease the delivery on insert; 0 leaves it to a claim. The
+   * queue refuses the lease, not the envelope, if a delivery of this sender waits unclaimed for this recipient, because
+   * of the order (P6).
    */
   readonly insertLeaseEpoch: number
   /**
-   * Where that look begins: nothing of this sender waits unclaimed for this recipient under a lower delivery id. 0: look
-   * everywhere. Without it a look walks over the dead rows that a long snapshot keeps.
+   * Where that check begins: nothing of this sender waits unclaimed for this recipient under a lower delivery id. 0:
+   * check everything. Without a floor the check scans the dead rows that a long snapshot keeps.
    */
   readonly insertLeaseFloor: number
   /**
-   * The epoch of the recipient's session on another shard, as that has said: to store the delivery leased to it, for it to
-   * collect; 0 to leave it to a claim. It is not checked, because under an epoch that has passed a delivery is free.
+   * The epoch of the recipient's session on another shard, as that shard announced it, to lease the delivery to it; 0
+   * leaves it to a claim. The epoch is not checked, because under a past epoch a delivery is free.
    */
   readonly remoteLeaseEpoch: number
-  /** As `encodeTerms` writes them; null: none. */
+  /** Encoded by `encodeTerms`; null: none. */
   readonly terms: Uint8Array | null
-  /** Kept out of the queue until then, by the database clock; 0: not kept. Then there is no birth lease. */
+  /** Held out of the queue until then, by the database clock; 0: not held. A held delivery gets no lease on insert. */
   readonly notBeforeMs: Millis
-  /** What it shares with others of its broadcast; stored once. */
+  /** The body that it shares with other envelopes of its broadcast; stored once. */
   readonly body: SharedBody | null
 }
 
-/** The sealed body of a broadcast. Each of its envelopes holds the key to it, and its hash. */
+/** The sealed body of a broadcast. Each envelope contains its key and its hash. */
 export interface SharedBody {
-  /** 64 hex digits, chosen by the sender: the BLAKE2b-256 of the bytes. */
+  /** 64 hex digits, from the sender: the BLAKE2b-256 of the bytes. */
   readonly bodyId: string
   readonly bytes: Uint8Array
-  /** It becomes an event of this space, in the commit of its envelopes. */
+  /** Makes the message an event of a space, in the commit of its envelopes. */
   readonly record?: MessageRecord
-  /** In a pool: the members for whom its envelope has a box. Nobody else is given it. */
+  /** For a pool: the members with a box in the envelope. No other member receives it. */
   readonly readers?: readonly PeerNo[]
 }
 
@@ -122,66 +121,68 @@ export interface MessageRecord {
 }
 
 export type AppendOutcome =
-  /** `isExpected`: nobody else stored anything of this sender since this shard did, or since its session opened here. */
+  /**
+   * `isExpected`: all deliveries of this sender since this shard last stored one, or opened the sender's session, came
+   * through this shard.
+   */
   | { readonly status: 'stored'; readonly id: DeliveryId; readonly isLeased: boolean; readonly isExpected: boolean }
   | { readonly status: 'duplicate' }
   | { readonly status: 'id_reused' }
   | { readonly status: 'unknown_recipient' }
-  /** It would expire before it is due. */
+  /** The delivery would expire before it is due. */
   | { readonly status: 'delay_too_long' }
-  /** Its mesh is on its way to another cell, or lives there. */
+  /** The mesh is moving to another cell, or has moved. */
   | { readonly status: 'away' }
 
-/** What one commit did: an outcome for each append, in their order. */
+/** The result of a commit: an outcome for each append, in their order. */
 export interface Committed {
   readonly outcomes: readonly AppendOutcome[]
-  /** The time given to the stored deliveries, by the database clock. */
+  /** The time of the stored deliveries, by the database clock. */
   readonly enqueuedAtMs: Millis
 }
 
-/** "This session can take up to `limit` more deliveries, up to the one with which they reach `limitBytes`." */
+/** Requests up to `limit` more deliveries for a session, up to the one with which they reach `limitBytes`. */
 export interface Want {
   readonly session: SessionRef
   readonly limit: number
   readonly limitBytes: number
-  /** The delivery ids that are asked for, both ends included; `ANY_ID` for all. */
+  /** The requested delivery ids, both ends included; `ANY_ID` for all. */
   readonly ids: IdRange
-  /** Nothing less urgent is asked for. */
+  /** The least urgent requested priority. */
   readonly priorityMax: number
-  /** Of each priority, how far it has had its turn: the lower is served before. */
+  /** The virtual time of each priority; the lowest is served first. */
   readonly virtualTimes: VirtualTimes
-  /** What this session has collected: of each block the last id. The rest of what was leased to it elsewhere is claimed. */
+  /** The last collected id of each block. Other remote leases of this session are claimed. */
   readonly collected: readonly number[]
 }
 
 /**
- * "This session can take what other shards leased to it at birth, up to these limits." It is read and nothing else; the
- * queue does not know that it was, so the caller starts `ids` behind all that it has.
+ * Requests the deliveries that other shards leased to this session on insert. A collect only reads, and the queue does
+ * not record it: `ids` must start after everything that was collected.
  */
 export interface RemoteWant {
   readonly session: SessionRef
   readonly limit: number
   readonly limitBytes: number
-  /** Of one block. */
+  /** Within one block. */
   readonly ids: IdRange
 }
 
-/** `hasMore`: the limits were reached, or something stands between that only a claim may take. */
+/** `hasMore`: a limit was reached, or a delivery precedes the rest that only a claim may take. */
 export type RemoteClaimed =
   | { readonly status: 'collected'; readonly deliveries: readonly Delivery[]; readonly hasMore: boolean }
   | { readonly status: 'stale' }
 
 /**
- * A delivery that was attempted so often and not settled may end the process of its recipient. It is claimed and pushed
- * alone: when the recipient's connection breaks off again, this delivery was the cause, and gets a strike. The healthy
- * deliveries that were with it before get none.
+ * A delivery with this many unsettled attempts may crash its recipient. It is claimed and pushed alone: if the
+ * connection breaks again, this delivery was the cause, and a failed attempt is counted for it only.
  */
 export const ALONE_AFTER_ATTEMPTS = 5
 
 export const PRIORITY_MAX = 2
 export const NO_VIRTUAL_TIMES: VirtualTimes = [0, 0, 0]
 
-/** Weighted fairness: a delivery of a priority costs its place here, so that none of them starves. */
+/** The cost of a delivery by priority in the weighted turns, so that no priority starves. */
 export const PRIORITY_COSTS = [1, 4, 16] as const
 export type VirtualTimes = readonly [number, number, number]
 
@@ -191,7 +192,7 @@ export interface IdRange {
 }
 export const ANY_ID: IdRange = { from: 0, to: Number.MAX_SAFE_INTEGER }
 
-/** Receipts have ids of their own, above all blocks: 2^36 blocks are left below, two years of a thousand in a second. */
+/** Receipt ids are above all blocks: 2^36 blocks remain below, two years at a thousand per second. */
 export const RECEIPT_IDS_FROM = 2 ** 52
 
 export interface Delivery {
@@ -199,16 +200,15 @@ export interface Delivery {
   readonly envelopeId: EnvelopeId
   readonly sender: PeerKey
   readonly priority: number
-  /** 1 for the first claim. */
   readonly attempt: number
   readonly enqueuedAtMs: Millis
   readonly envelope: Uint8Array
   readonly terms: Uint8Array | null
-  /** Of a broadcast. */
+  /** The body of a broadcast. */
   readonly body: Uint8Array | null
 }
 
-/** What left the queue without being settled, and its recipient was not told of yet. */
+/** A delivery that left the queue unsettled and was not reported to its recipient yet. */
 export interface Lost {
   readonly id: DeliveryId
   readonly envelopeId: EnvelopeId
@@ -217,76 +217,76 @@ export interface Lost {
 }
 
 /**
- * The answer to one want. `stale`: the session is served elsewhere or under a newer epoch. `locked`: another statement
- * held the session's row, ask again.
+ * The result of one want. `stale`: the session is served elsewhere or under a newer epoch. `locked`: another statement
+ * held the session's row; ask again.
  *
- * `hasMore`: the limits were reached, or another statement settled or changed a delivery that this claim had picked. The
- * number of deliveries alone does not show the second case: the claim comes back short of its limit while more waits.
+ * `hasMore`: a limit was reached, or another statement settled or changed a delivery that this claim had picked. The
+ * number of deliveries does not show the second case: the claim returns less than its limit while more waits.
  */
 export type Claimed =
   | { readonly status: 'claimed'; readonly deliveries: readonly Delivery[]; readonly hasMore: boolean }
   | { readonly status: 'stale' }
   | { readonly status: 'locked' }
-  /** As of an append. */
+  /** See `AppendOutcome`. */
   | { readonly status: 'away' }
 
-/** What waits for one recipient, of one sender, delayed mail included and receipts not. */
+/** The waiting deliveries of one sender for one recipient, delayed ones included and receipts excluded. */
 export interface Measured {
-  /** A user; what its devices sent counts as its own. */
+  /** A user; deliveries from its devices count as its own. */
   readonly sender: PeerNo
   readonly count: number
   readonly bytes: number
 }
 
-/** A pool as the database has it: a recipient whose deliveries go to one of its members each. */
+/** A pool in the database: a recipient whose deliveries go to one of its members each. */
 export interface PoolEntry {
   readonly meshId: MeshId
   readonly poolId: PoolId
-  /** Its number as a recipient. */
+  /** The pool's number as a recipient. */
   readonly pool: PeerNo
-  /** Of the owner's newest statement. */
+  /** The epoch of the owner's newest statement. */
   readonly epoch: number
-  /** One that has turned to another key is there with each of its keys. */
+  /** A member that rotated its key is listed with each of its keys. */
   readonly members: readonly { readonly peer: PeerNo; readonly peerKey: PeerKey }[]
 }
 
-/** "This member can take one more." */
+/** A member that can take one more delivery. */
 export interface PoolSlot {
   readonly member: PeerNo
-  /** With which its session opened; a fence does not change it. */
+  /** The epoch with which its session opened; a fence does not change it. */
   readonly epoch: number
-  /** Nothing less urgent is given to it. */
+  /** The least urgent priority that it accepts. */
   readonly priorityMax: number
 }
 
-/** Free members of one pool on one shard; the first is served first. */
+/** The free members of one pool on one shard; the first is served first. */
 export interface PoolWant {
   readonly meshId: MeshId
   readonly pool: PeerNo
   readonly slots: readonly PoolSlot[]
-  /** As of a `Want`. */
+  /** See `Want`. */
   readonly virtualTimes: VirtualTimes
 }
 
-/** The answer to a want. `locked`: another statement is dealing in this pool, ask again. */
+/** The result of a pool want. `locked`: another statement is dealing in this pool; ask again. */
 export type PoolClaimed =
   | {
       readonly status: 'claimed'
-      /** One delivery for each slot at most. Its envelope holds the boxes of all its readers. */
+      /** At most one delivery for each slot. Its envelope contains the boxes of all its readers. */
       readonly dealt: readonly { readonly slot: number; readonly delivery: Delivery }[]
-      /** Slots of peers that the pool does not have. */
+      /** The slots of peers that are not members of the pool. */
       readonly strangers: readonly number[]
-      /** Another statement took what was picked for a slot: there may be something for slots that got nothing. */
+      /** Another statement took a delivery picked for a slot: more may wait for the slots that got nothing. */
       readonly hasMore: boolean
     }
   | { readonly status: 'locked' }
 
-/** Whom a user takes mail from, at each of its devices. */
+/** From whom a user, on all its devices, accepts messages. */
 export interface Consent {
   readonly policy: ConsentPolicy
-  /** Those blocked where the policy is `open`, those allowed where it is `contacts`. */
+  /** The blocked peers for the policy `open`, the allowed ones for `contacts`. */
   readonly named: readonly PeerNo[]
-  /** Grows with each change. */
+  /** Increases with each change. */
   readonly version: number
 }
 
@@ -296,19 +296,19 @@ export interface Member {
   readonly meshId: MeshId
   readonly peer: PeerNo
   readonly peerKey: PeerKey
-  /** The user whose device it is; the peer itself for one that is nobody's. */
+  /** The user of a device; otherwise the peer itself. */
   readonly user: PeerNo
   readonly isRevoked: boolean
-  /** Of its session when it was looked up; an opening names it. */
+  /** The epoch of its session at the lookup; an opening names it. */
   readonly sessionEpoch: number
-  /** Null: it was not looked up. */
+  /** Null: not looked up. */
   readonly consent: Consent | null
   readonly lineage?: Lineage
 }
 
 /**
- * Of a mesh that came from another cell with all it had. Its peers go on hearing of the incarnation that they knew there,
- * or each would say again what it said last; but only while the cell's own is still the one in which it came.
+ * For a mesh that moved here from another cell. Its peers keep receiving the incarnation that they had there, otherwise
+ * each would resend its last messages; this ends when the cell's own incarnation changes.
  */
 export interface Lineage {
   readonly incarnation: string

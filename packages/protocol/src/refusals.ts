@@ -1,7 +1,7 @@
 /**
- * Every code with which a broker refuses something, in one table. A code with a `close` ends the connection; the others
- * answer one envelope in a `nack`. The place in the table is the code's number on the wire: append, never reorder. A code
- * added here is one that the decoders of released clients refuse, so it needs a new protocol version.
+ * The refusal codes in one table. A code with a `close` ends the connection; the others refuse one envelope in a
+ * `nack`. The index in the table is the code's number on the wire: append, never reorder. Decoders of released clients
+ * refuse an unknown code, so a new code needs a new protocol version.
  */
 interface RefusalRow {
   readonly code: string
@@ -138,9 +138,8 @@ const ROWS = [
 ] as const satisfies readonly RefusalRow[]
 
 type Row = (typeof ROWS)[number]
-/** A code that answers one envelope. */
+/** A code that refuses one envelope. */
 export type NackCode = Exclude<Row, { close: number }>['code']
-/** A code that ends the connection. */
 export type CloseCode = Extract<Row, { close: number }>['code']
 export type RefusalCode = NackCode | CloseCode
 
@@ -150,5 +149,4 @@ const byCode = new Map(refusals.map((row) => [row.code, row]))
 export const refusal = (code: RefusalCode) => byCode.get(code)!
 export const refusalCodes: readonly RefusalCode[] = refusals.map((row) => row.code)
 
-/** The WebSocket close code of a refusal that ends the connection. */
 export const closeNumber = (code: CloseCode): number => refusal(code).close!

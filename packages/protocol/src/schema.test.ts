@@ -1,4 +1,4 @@
-/** The JSON Schema of the frames agrees with the decoders, and the AsyncAPI document with its own specification. */
+/** The JSON Schema of the frames agrees with the decoders, and the AsyncAPI document with its specification. */
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import asyncApi3 from '@asyncapi/specs/schemas/3.0.0.json' with { type: 'json' }
@@ -26,7 +26,7 @@ beforeAll(() => {
   }
 })
 
-/** What the schema says of a text message; what is no JSON at all it is never asked. */
+/** Returns the schema's verdict on a text message that is JSON. */
 const isAccepted = (from: 'client' | 'server', text: string): boolean => {
   try {
     return accepts[from](JSON.parse(text))
@@ -36,19 +36,19 @@ const isAccepted = (from: 'client' | 'server', text: string): boolean => {
 }
 const decode = { client: decodeClientFrame, server: decodeServerFrame }
 
-describe('the schema of the frames', () => {
-  test.each(vectors.frames)('takes $name', ({ from, json }) => {
+describe('the JSON Schema of the frames', () => {
+  test.each(vectors.frames)('accepts $name', ({ from, json }) => {
     expect(isAccepted(from, JSON.stringify(json))).toBe(true)
   })
 
-  test('refuses each refused sample, but for what it says that it can not say', () => {
+  test("refuses each refused sample, except those that a schema can't express", () => {
     const texts = vectors.refused.filter(({ form, text }) => form === 'json' && text !== undefined)
     const taken = texts.filter((sample) => isAccepted(sample.from, wireOf(sample) as string))
     expect(texts.length).toBeGreaterThan(20)
     expect(taken.map(({ name }) => name)).toEqual(['minus zero'])
   })
 
-  test('agrees with the decoders on frames of every kind, whole and with faults', () => {
+  test('agrees with the decoders on frames of every kind, valid and faulty', () => {
     const random = seededRandom(20261122)
     const counts = { taken: 0, refused: 0 }
     for (const [from, kinds] of [['client', clientFrames], ['server', serverFrames]] as const) {
@@ -56,7 +56,7 @@ describe('the schema of the frames', () => {
         for (let n = 0; n < 30; n++) {
           const whole = encodeJson(made(random, kind))
           const text = random.chance(0.2) ? whole : faultyJson(random, whole)
-          if (text.includes('-0') || text.length > 200_000) continue // what a schema can not say
+          if (text.includes('-0') || text.length > 200_000) continue // a schema can't express these
           const { ok } = decode[from]('json', text)
           expect(isAccepted(from, text), text).toBe(ok)
           counts[ok ? 'taken' : 'refused'] += 1
@@ -68,7 +68,7 @@ describe('the schema of the frames', () => {
   })
 })
 
-/** Each `$ref` of a document that leads nowhere within it. */
+/** Returns each `$ref` of a document with no target in it. */
 function danglingRefs(document: object): string[] {
   const refs = [...JSON.stringify(document).matchAll(/"\$ref":"#\/([^"]+)"/g)].map(([, path]) => path!)
   const leads = (path: string) =>
@@ -77,21 +77,21 @@ function danglingRefs(document: object): string[] {
 }
 
 describe('the AsyncAPI document', () => {
-  test('is one of AsyncAPI 3, by the schema of its authors', () => {
-    // It brings its own copy of the schema of schemas.
+  test('is valid AsyncAPI 3, by its published schema', () => {
+    // It includes its own copy of the metaschema.
     const formats = { uri: true, 'uri-reference': true, 'uri-template': true, email: true, regex: true } as const
     const validate = new Ajv({ strict: false, meta: false, validateSchema: false, formats }).compile(asyncApi3)
     expect(validate(asyncApi), JSON.stringify(validate.errors?.slice(0, 3), null, 1)).toBe(true)
     expect(validate({ ...asyncApi, channels: { socket: { address: 1 } } })).toBe(false)
   })
 
-  test('no reference in either leads nowhere', () => {
+  test('has no dangling reference, in either document', () => {
     expect(danglingRefs(asyncApi)).toEqual([])
     expect(danglingRefs(schema)).toEqual([])
     expect(danglingRefs({ at: { $ref: '#/no/where' } })).toEqual(['no/where'])
   })
 
-  test('each frame is received, answers something, or is said unasked', () => {
+  test('each frame is received, is a reply, or is sent without a request', () => {
     const said = Object.values(
       asyncApi.operations as Record<string, { messages: object[]; reply?: { messages: object[] } }>,
     )

@@ -1,9 +1,7 @@
 /**
- * A seeded fuzzer of the decoders. Each input is a frame made from the table, or a given one, with a fault or two: bits,
- * cuts, splices, lying lengths and, in the readable form, values of another kind, strange keys and strange numbers. One in
- * ten is made from nothing.
- *
- * What must hold for each input is checked here, so a longer run is the same call with a larger number.
+ * A seeded fuzzer of the decoders. Each input is a generated or given frame with one or two faults: bits, cuts,
+ * splices, false lengths and, in JSON, values of another kind, unknown keys and unusual numbers. One input in ten is
+ * random. The fuzzer checks the rules for each input, so a longer run is the same call with a larger number.
  */
 import { type Random, seededRandom, toHex } from '@sealpost/std'
 import { bytesOf, faultyBytes, faultyJson, faultyText, pick } from '@sealpost/std/testing'
@@ -20,11 +18,11 @@ export interface FuzzOptions {
 
 export interface FuzzReport {
   readonly accepted: number
-  /** How often each reason was given. */
+  /** The number of refusals by reason. */
   readonly reasons: Readonly<Record<string, number>>
 }
 
-/** @throws Error with the seed, the number of the input and the input itself, at the first one that breaks a rule */
+/** @throws Error with the seed, the number of the input and the input itself, at the first violation */
 export function fuzz({ seed, inputs }: FuzzOptions): FuzzReport {
   const random = seededRandom(seed)
   const reasons: Record<string, number> = {}
@@ -47,7 +45,7 @@ export function fuzz({ seed, inputs }: FuzzOptions): FuzzReport {
   return { accepted, reasons }
 }
 
-/** Every reason the decoders may give: fixed texts, so nothing of an input can stand in them. */
+/** Every reason of the decoders: fixed texts, so they can't repeat input. */
 export const REASON =
   /^(?:wrong form|frame too long|nested too deep|type not first|unknown frame|cut short|trailing bytes|not JSON|not an object|unknown or missing key|missing key|not a list|not a flag|not a token|not base64url|unknown choice|integer over 2\^53 - 1|not an integer in 0\.\.\d+|not \d+ bytes of lower-case hex|not \d+\.\.\d+ bytes|not \d+\.\.\d+ items)$/
 
@@ -59,7 +57,8 @@ function checkDecoded(form: Form, wire: Uint8Array | string, decoded: Decoded<Fr
   const { frame } = decoded
   const kind = kindsByType.get(frame.type)!
   checkKeys({ ...frame, type: undefined }, kind.body.shape, ['type'])
-  // A value has one binary spelling. JSON has white space, orders of keys and spellings of numbers, so it is said again.
+  // A value has one binary encoding. JSON has white space, orders of keys and spellings of numbers, so it is encoded
+  // again.
   const bytes = encodeBinary(frame)
   if (form === 'binary' && toHex(bytes) !== toHex(wire as Uint8Array)) throw new Error('accepted, but not canonical')
   const decode = isClientFrame(frame) ? decodeClientFrame : decodeServerFrame
@@ -79,7 +78,7 @@ function checkKeys(value: unknown, shape: Shape, more: readonly string[] = []): 
 }
 
 const isClientFrame = ({ type }: Frame) => clientTypes.has(type)
-/** Begun from one time in two; the other inputs are made from the table. */
+/** Half of the inputs start from these samples; the others are generated from the table. */
 const corpus: readonly Frame[] = samples.map(({ frame }) => frame)
 const kinds = [...serverFrames, ...clientFrames]
 const kindsByType = new Map(kinds.map((kind) => [kind.type, kind]))
@@ -94,7 +93,7 @@ function hostileWire(random: Random, frame: Frame, form: Form): Uint8Array | str
   return text === wire || random.chance(0.2) ? faultyText(random, text) : text
 }
 
-/** Made of no frame: any bytes behind the number of one, any text of the letters that JSON is made of. */
+/** Returns random bytes after a frame number, or random text of JSON characters. */
 function rawWire(random: Random, form: Form): Uint8Array | string {
   const bytes = bytesOf(random, 1 + random.below(400))
   if (form === 'json') return Array.from(bytes, (byte) => LETTERS[byte % LETTERS.length]).join('')
@@ -103,21 +102,21 @@ function rawWire(random: Random, form: Form): Uint8Array | string {
 }
 const LETTERS = '{}[]",:0123456789eE+-.\\ \ntruefalsé\u0000'
 
-/** What stands in an input more often than chance would put it there. */
+/** Values that occur in inputs more often than by chance. */
 export interface Known {
   readonly integers: readonly number[]
-  /** Of any length; those of a field's are taken. */
+  /** Of any length; a field takes those of its own. */
   readonly hex: readonly string[]
   readonly blobs: readonly Uint8Array[]
 }
 const NOTHING: Known = { integers: [], hex: [], blobs: [] }
 
-/** A good frame of this kind. */
+/** Returns a valid frame of this kind. */
 export function made(random: Random, kind: FrameKind, known: Known = NOTHING): Frame {
   return { ...(valueFor(random, kind.body.shape, known) as object), type: kind.type } as Frame
 }
 
-/** A value that the shape accepts. */
+/** Returns a value that the shape accepts. */
 export function valueFor(random: Random, shape: Shape, known: Known = NOTHING): unknown {
   const good = random.chance(0.7) ? knownFor(shape, known) : []
   if (good.length > 0) return pick(random, good)

@@ -9,7 +9,7 @@ const vectors: FrameVectors = JSON.parse(readFileSync(file, 'utf8'))
 const decoderOf = (from: 'client' | 'server') => (from === 'client' ? decodeClientFrame : decodeServerFrame)
 
 describe('frames.json', () => {
-  test('has every frame', () => {
+  test('contains every frame', () => {
     for (const [from, kinds] of [['server', serverFrames], ['client', clientFrames]] as const) {
       const seen = new Set(vectors.frames.filter((vector) => vector.from === from).map(({ json }) => json.type))
       expect([...seen].sort()).toEqual(kinds.map(({ type }) => type).sort())
@@ -17,7 +17,7 @@ describe('frames.json', () => {
   })
 
   test.each(vectors.frames)(
-    '$name: both forms decode to one frame, and encode to these very forms',
+    '$name: both forms decode to one frame, and encode to these forms',
     ({ from, json, binary }) => {
       const decode = decoderOf(from)
       const fromText = decode('json', JSON.stringify(json))

@@ -1,12 +1,12 @@
 /**
- * The socket as an AsyncAPI 3 document: what a broker receives, what it answers to it, and
- * what it says by itself. What stands in a message comes from the table of frames.
+ * The socket as an AsyncAPI 3 document: the frames that a broker receives, its replies, and the frames that it sends
+ * without a request. The table of frames defines the payloads.
  */
 import { clientFrames, type FrameKind, SUBPROTOCOLS, serverFrames } from '../src/index.ts'
 import { frameSchemas } from './json-schema.ts'
 import { MEANINGS } from './meanings.ts'
 
-/** By the frames of clients: those that answer them. The other frames of a broker are said unasked. */
+/** The replies to each client frame. The broker sends its other frames without a request. */
 const ANSWERS: Readonly<Record<string, readonly string[]>> = {
   auth: ['welcome', 'moved', 'refused'],
   enrol: ['enrolled', 'refused'],
@@ -32,7 +32,7 @@ const ANSWERS: Readonly<Record<string, readonly string[]>> = {
   removeDevice: ['deviceRemoved'],
   succeed: ['succeeded'],
 }
-/** Also said unasked, so they are among the answers and among the rest. */
+/** Replies that the broker also sends without a request. */
 const ALSO_UNASKED = ['refused', 'moved', 'presence', 'poolJoined']
 
 const DESCRIPTION =

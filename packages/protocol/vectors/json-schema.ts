@@ -1,6 +1,6 @@
 /**
- * The frames in their JSON form as JSON Schema (draft 2020-12), from the table of frames and the meanings beside it,
- * also used as the payloads of `asyncapi.ts`.
+ * The frames in their JSON form as JSON Schema (draft 2020-12), from the table of frames and their meanings; also the
+ * payloads of `asyncapi.ts`.
  */
 import { clientFrames, type FrameKind, refusalCodes, serverFrames } from '../src/index.ts'
 import { scalarSchema } from '../src/json-schema.ts'
@@ -15,7 +15,7 @@ const DESCRIPTION =
   'What a text message under the subprotocol sealpost.v1.json may be; docs/PROTOCOL.md says what it means. What a schema ' +
   'can not say: a frame has at most 262144 bytes, an integer is not written as -0, and no key stands twice.'
 
-/** Each frame by its name, `code`, `ClientFrame` and `ServerFrame`; they name each other behind `prefix`. */
+/** Returns a schema for each frame, `code`, `ClientFrame` and `ServerFrame`; references begin with `prefix`. */
 export function frameSchemas(prefix: string): Record<string, JsonSchema> {
   const anyOf = (kinds: readonly FrameKind[]) => ({ oneOf: kinds.map(({ type }) => ({ $ref: prefix + type })) })
   return {
@@ -55,7 +55,7 @@ function schemaOfFrame({ type, number, body }: FrameKind, prefix: string): JsonS
 
 interface Place {
   readonly prefix: string
-  /** Of the fields within: empty, or with a dot at its end. */
+  /** The path of the nested fields: empty, or ending with a dot. */
   readonly path: string
   readonly meanings: Readonly<Record<string, string>>
 }

@@ -1,4 +1,4 @@
-/** The instances of the frame of kept messages, as `samples.ts` has those of the others. */
+/** Samples of `broadcastKept`. */
 import type { EnvelopeId, GroupId, PeerKey } from '@sealpost/std'
 import type { ClientFrame } from '../src/index.ts'
 

@@ -1,4 +1,4 @@
-/** The instances of the frames of pools, as `samples.ts` has those of the others. */
+/** Samples of the pool frames. */
 import type { EnvelopeId, PeerKey, PoolId } from '@sealpost/std'
 import { type ClientFrame, encodeBoxes, type ServerFrame } from '../src/index.ts'
 

@@ -2,7 +2,7 @@
 import type { PeerKey } from '@sealpost/std'
 import type { ClientFrame, ServerFrame } from '../src/index.ts'
 
-/** Bytes that count up from `first`. */
+/** Returns bytes that count up from `first`. */
 const count = (length: number, first: number): Uint8Array => Uint8Array.from({ length }, (_, i) => first + i)
 const alice = '10'.repeat(32) as PeerKey
 const bob = '40'.repeat(32) as PeerKey
@@ -13,7 +13,7 @@ export const serverUserSamples: readonly { name: string; frame: ServerFrame }[] 
     name: 'deviceList',
     frame: { type: 'deviceList', ref: 61, statements: [count(200, 1), count(1, 2)], removals: [count(166, 3)] },
   },
-  { name: 'deviceList of nobody', frame: { type: 'deviceList', ref: 0, statements: [], removals: [] } },
+  { name: 'deviceList, empty', frame: { type: 'deviceList', ref: 0, statements: [], removals: [] } },
   { name: 'deviceRemoved', frame: { type: 'deviceRemoved', ref: 62, outcome: 'unknown_device' } },
   { name: 'succeeded', frame: { type: 'succeeded', ref: 63, outcome: 'done' } },
   { name: 'successions', frame: { type: 'successions', statements: [count(230, 4)] } },

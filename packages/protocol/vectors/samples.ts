@@ -1,6 +1,6 @@
 /**
- * The instances behind `frames.json`: at least one of each frame, with the ends of its ranges, and inputs that must be
- * refused. Vectors don't change; new ones are added.
+ * The samples in `frames.json`: at least one of each frame, with the ends of its ranges, and inputs that must be
+ * refused. Existing vectors don't change; new ones are added.
  */
 import type { DeliveryId, EnvelopeId, GroupId, InviteId, MeshId, PeerKey } from '@sealpost/std'
 import type { ClientFrame, Form, Frame, ServerFrame } from '../src/index.ts'
@@ -9,7 +9,7 @@ import { poolClientSamples, poolServerSamples } from './pool-samples.ts'
 import { clientUserSamples, serverUserSamples } from './samples-users.ts'
 import { shardServerSamples } from './shard-samples.ts'
 
-/** Bytes that count up from `first`. */
+/** Returns bytes that count up from `first`. */
 const count = (length: number, first: number): Uint8Array => Uint8Array.from({ length }, (_, i) => first + i)
 const digits = (length: number, first: number): string =>
   [...count(length, first)].map((byte) => byte.toString(16).padStart(2, '0')).join('')
@@ -218,7 +218,7 @@ const serverSamples: readonly { name: string; frame: ServerFrame }[] = [
     name: 'groupList of two',
     frame: { type: 'groupList', ref: 23, statements: [count(40, 1), count(50, 2)], isLast: false },
   },
-  { name: 'groupList, nobody asked', frame: { type: 'groupList', ref: 0, statements: [], isLast: true } },
+  { name: 'groupList, announcement', frame: { type: 'groupList', ref: 0, statements: [], isLast: true } },
   {
     name: 'consented, with an allowed and a blocked peer',
     frame: {
@@ -250,7 +250,7 @@ const serverSamples: readonly { name: string; frame: ServerFrame }[] = [
       ],
     },
   },
-  { name: 'keyHistory of nobody', frame: { type: 'keyHistory', ref: 35, bindings: [] } },
+  { name: 'keyHistory, empty', frame: { type: 'keyHistory', ref: 35, bindings: [] } },
   { name: 'rebound', frame: { type: 'rebound', peers: [alice, bob] } },
   ...serverUserSamples,
 ]
@@ -393,11 +393,11 @@ export const clientSamples: readonly { name: string; frame: ClientFrame }[] = [
 
 export interface RefusedSample {
   readonly name: string
-  /** Who is said to have sent it. */
+  /** The side that sends it. */
   readonly from: 'client' | 'server'
-  /** The form of the connection it comes in on. */
+  /** The form of the connection. */
   readonly form: Form
-  /** What comes: text, or bytes as hex. */
+  /** The input: text, or bytes as hex. */
   readonly text?: string
   readonly hex?: string
   readonly code: 'frame_malformed' | 'wrong_form'

@@ -1,4 +1,4 @@
-/** The instances of the frames of shards, as `samples.ts` has those of the others. */
+/** Samples of the shard frames. */
 import type { ServerFrame } from '../src/index.ts'
 
 const bytes = (length: number, first: number): Uint8Array => Uint8Array.from({ length }, (_, i) => first + i)

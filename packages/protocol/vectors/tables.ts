@@ -1,6 +1,6 @@
 /**
- * The tables of `docs/PROTOCOL.md` that come from the code. Each stands between `<!-- name -->` and `<!-- end name -->`;
- * what is written there by hand is lost.
+ * Generates tables of `docs/PROTOCOL.md` between `<!-- name -->` and `<!-- end name -->`. Manual edits there are
+ * overwritten.
  */
 import {
   BATCH_MAX,
@@ -30,7 +30,7 @@ import {
 import type { Shape } from '../src/layout.ts'
 import { MEANINGS } from './meanings.ts'
 
-/** The same page with its tables as the code has them. @throws Error when a marker is missing */
+/** Returns the page with current tables. @throws Error if a marker is missing */
 export function withTables(page: string): string {
   const tables = { 'server frames': frames(serverFrames), 'client frames': frames(clientFrames), codes: codes() }
   let result = page

@@ -1,4 +1,4 @@
-/** What `frames.json` holds, as text. */
+/** The contents of `frames.json`. */
 import { toHex } from '@sealpost/std'
 import { encodeBinary, encodeJson, type Form } from '../src/index.ts'
 import { type RefusedSample, refusedSamples, samples } from './samples.ts'
@@ -23,7 +23,7 @@ function frameVectors(): FrameVectors {
   return { about: ABOUT, frames, refused: refusedSamples }
 }
 
-/** As JSON, a frame in each line. */
+/** Returns JSON with one frame per line. */
 export function vectorsText(): string {
   const { about, frames, refused } = frameVectors()
   const lines = (items: readonly object[]) => items.map((item) => `    ${JSON.stringify(item)}`).join(',\n')
@@ -35,7 +35,7 @@ export function vectorsText(): string {
 `
 }
 
-/** The input of a refused vector, as it comes from a socket. */
+/** Returns the input of a refused vector, as a socket receives it. */
 export function wireOf(sample: { form: Form; text?: string; hex?: string }): string | Uint8Array {
   return sample.text ?? Uint8Array.from(sample.hex!.match(/../g) ?? [], (byte) => Number.parseInt(byte, 16))
 }

@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { CODECS, decodeStrictly, fromBase64url, toBase64url } from './base64url.ts'
 
-test('what is written is what Node writes, and is read back', () => {
+test("the output equals Node's, and is decoded again", () => {
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 20_000 }), (bytes) => {
       const text = toBase64url(bytes)
@@ -28,7 +28,7 @@ test.each([
   for (const codec of Object.values(CODECS)) expect(() => decodeStrictly(text, codec)).toThrow(SyntaxError)
 })
 
-test('the codec of older platforms reads and writes what the native one does', () => {
+test('the codec for older platforms behaves like the native one', () => {
   const { native, atob } = CODECS
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 20_000 }), (bytes) => {

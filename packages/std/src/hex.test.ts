@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { CODECS, fromHex, isHex, toHex } from './hex.ts'
 
-test('bytes come back from their hex', () => {
+test('hex round-trips', () => {
   const bytes = Uint8Array.from({ length: 256 }, (_, i) => i)
   expect(fromHex(toHex(bytes))).toEqual(bytes)
   expect(fromHex('')).toEqual(new Uint8Array(0))
@@ -19,7 +19,7 @@ test('hex of another length is not accepted for a fixed one', () => {
   expect(isHex(1234, 2)).toBe(false)
 })
 
-test('the codec of older platforms reads and writes what the native one does', () => {
+test('the codec for older platforms behaves like the native one', () => {
   const { native, table } = CODECS
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 100 }), fc.string(), (bytes, text) => {

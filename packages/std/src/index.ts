@@ -1,4 +1,4 @@
-/** What every package may use: ids, errors, encodings, rules for names. It imports nothing. */
+/** Ids, errors, encodings and rules for names, for every package. Imports nothing. */
 export { fromBase64url, toBase64url } from './base64url.ts'
 export { isSameBytes } from './bytes.ts'
 export * from './errors.ts'

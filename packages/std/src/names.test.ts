@@ -22,7 +22,7 @@ test.each([
   'nv2n',
   'h264-encoder',
   '3com',
-])('%j is a name', (name) => {
+])('%j is a valid name', (name) => {
   expect(isChosenName(name)).toBe(true)
 })
 
@@ -31,9 +31,9 @@ test.each([
   ...[PRINT, PRINT.toLowerCase(), PRINT.replaceAll('-', ''), PRINT.replaceAll('-', ' '), PRINT.replaceAll('-', '.')],
   ...[PRINT.replace('1', 'I'), `${PRINT}.`, `carol ${PRINT}`, `[${PRINT}]`, PRINT.replaceAll(/\d/g, 'A')],
   ...[PRINT.slice(0, 9), PRINT.slice(0, 9).toLowerCase(), PRINT.slice(0, 14), PRINT.slice(5, 34)],
-])('%j passes for a fingerprint and is no name', (name) => expect(isChosenName(name)).toBe(false))
+])('%j resembles a fingerprint and is refused', (name) => expect(isChosenName(name)).toBe(false))
 
 test.each([
   ...['', ' ', 'bob ', ' bob', 'a  b', 'x'.repeat(65), 'zoë', 'two\nlines', '\x1b[31m'],
   ...['bob (you)', 'bob/phone', 'bob,carol', '*', '-rf', '--json', 'ab'.repeat(32), 'AB'.repeat(32)],
-])('%j is none', (name) => expect(isChosenName(name)).toBe(false))
+])('%j is refused', (name) => expect(isChosenName(name)).toBe(false))
