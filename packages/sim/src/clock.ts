@@ -1,6 +1,6 @@
 /**
- * Virtual time: the next event happens next, and events of one time happen in the order in which they were asked for. Every
- * promise that an event settles has its effect before the next event.
+ * Virtual time: the next event happens next, and events of one time happen in the order of their scheduling. All
+ * effects of settled promises happen before the next event.
  */
 import { drainMicrotasks } from 'bun:jsc'
 import { assert, type Millis } from '@sealpost/std'
@@ -37,7 +37,6 @@ export class VirtualClock {
     this.at(this.nowMs + delayMs, run)
   }
 
-  /** Lets the next event happen. */
   step(): void {
     const { heap } = this
     assert(heap.length > 0, 'a world with ticks never runs out of events')

@@ -1,2 +1,2 @@
-/** The simulator: the real driver, engine and SDK in a world from a seed, with an oracle that watches. */
+/** The simulator: the real driver, engine and SDK in a seeded world, with an oracle. */
 export { type RunOutcome, realParts, runSeed, type WorldParts } from './world.ts'

@@ -1,11 +1,11 @@
-/** Which faults a seed brings, and how many. Each one is missing in many seeds, so that none always hides another. */
+/** The faults of a seed, and their number. Each one is absent in many seeds, so that none always hides another. */
 import type { Millis, Random } from '@sealpost/std'
 
-/** Chances, each drawn anew whenever its fault could happen. */
+/** Probabilities, drawn again whenever the fault could happen. */
 export type Chances = Pick<
   FaultPlan,
   | 'requestLost'
-  | 'answerLost'
+  | 'replyLost'
   | 'appliedLate'
   | 'locked'
   | 'raced'
@@ -25,48 +25,48 @@ export type Chances = Pick<
 >
 
 export interface FaultPlan {
-  /** Chances for each statement sent to the database. */
+  /** Per statement sent to the database. */
   readonly requestLost: number
-  readonly answerLost: number
-  /** Applied after the shard was told that it failed. */
+  readonly replyLost: number
+  /** Applied after the shard received a failure. */
   readonly appliedLate: number
-  /** Of a claim: another statement holds the session's row. */
+  /** Per claim: another statement holds the session's row. */
   readonly locked: number
-  /** Of a checked commit: statements of other shards for the same senders are faster, each time it is tried. */
+  /** Per checked commit: statements of other shards for the same senders win at each try. */
   readonly raced: number
-  /** Chances for each write to a socket. */
+  /** Per write to a socket. */
   readonly sendBuffered: number
   readonly sendDropped: number
   readonly hintLost: number
   readonly hintDoubled: number
-  /** Of a dial: it goes to another shard than the last one. */
+  /** Per dial: it goes to another shard than the last one. */
   readonly takeover: number
-  /** Of a delivery: its handler throws, or takes longer than the lease. */
+  /** Per delivery: its handler throws, or takes longer than the lease. */
   readonly handlerThrows: number
   readonly handlerSlow: number
-  /** Its handler will not take it, or asks for more time when it is slow. */
+  /** Its handler rejects it, or extends its lease when it is slow. */
   readonly handlerRejects: number
   readonly handlerExtends: number
-  /** Chances for each send: it asks for receipts; it is kept back for a while. */
+  /** Per send: it requests receipts; it is delayed. */
   readonly wantsReceipts: number
   readonly delayed: number
-  /** Of a delivery: its recipient asks not to be disturbed, for a while. */
+  /** Per delivery: its recipient sets `dnd` for a while. */
   readonly disturbed: number
-  /** Of a send: it goes to everybody. */
+  /** Per send: it goes to all peers. */
   readonly broadcast: number
   /** Messages of each peer to the pool of its mesh. */
   readonly poolSends: number
   readonly cuts: number
   readonly crashes: number
-  /** Shards that are told to go, and say goodbye. */
+  /** Shards that shut down cleanly. */
   readonly restarts: number
-  /** Times in which no statement reaches the database. */
+  /** Periods in which no statement reaches the database. */
   readonly outages: number
   readonly clockJumps: number
-  /** Longest delay of an answer of the database, and of a frame. */
+  /** The longest delay of a database reply, and of a frame. */
   readonly databaseMs: Millis
   readonly networkMs: Millis
-  /** The broker's limits, tight in some seeds. */
+  /** The broker's limits, low in some seeds. */
   readonly waitingMax: number
   readonly perSecond: number | null
   readonly isInsertLeaseOn: boolean
@@ -77,7 +77,7 @@ export function drawPlan(random: Random): FaultPlan {
   const times = (most: number) => (random.chance(0.4) ? 0 : random.below(most + 1))
   return {
     requestLost: rate(0.15),
-    answerLost: rate(0.2),
+    replyLost: rate(0.2),
     appliedLate: rate(0.15),
     locked: rate(0.3),
     raced: rate(0.3),

@@ -1,6 +1,6 @@
 /**
- * A world from a seed: two meshes of peers, two shards on one database, faults for a while, and then none. `run` answers
- * what happened, or the first promise that was broken.
+ * A seeded world: two meshes of peers, two shards on one database, a period of faults, and then none. `run` returns
+ * what happened, or the first broken promise.
  */
 import { defaultLimits, type EngineLimits, type GroupEntry } from '@sealpost/core'
 import type { Hint } from '@sealpost/protocol/hints'
@@ -53,7 +53,7 @@ export interface RunOutcome {
   readonly marks: ReadonlyMap<string, number>
   readonly plan: FaultPlan
   readonly sends: number
-  /** From the last fault until everything had arrived. */
+  /** From the last fault to the last delivery. */
   readonly drainedInMs: Millis
 }
 
@@ -69,11 +69,11 @@ export const realParts: WorldParts = {
 const START_MS = 1_700_000_000_000
 const FAULTS_MS = 6_000
 /**
- * One lease, one poll, the longest pause between two dials, a heartbeat that finds a dead wire, and some more; then the two
- * minutes for which an SDK keeps back what follows mail that it can't open yet.
+ * One lease, one poll, the longest pause between two dials, a heartbeat that detects a dead wire, and a margin; then
+ * the two minutes for which an SDK holds what follows a message that it can't open yet.
  */
 const DRAIN_MS = 60_000 + 120_000
-/** Of each peer, half of them in bursts. */
+/** Sends of each peer, half of them in bursts. */
 const SENDS = 14
 const PEERS = 3
 const LEASE_MS = 8_000
@@ -88,7 +88,7 @@ const limitsOfSim: EngineLimits = {
   inFlightMax: 6,
   rate: null,
   byteRate: null,
-  mailbox: null, // so that the seeds that failed once go on failing for what they failed for
+  mailbox: null, // keeps the worlds of seeds that once failed
 }
 const queueOptionsOfSim: QueueOptions = { ...defaultQueueOptions, leaseMs: LEASE_MS }
 
@@ -133,12 +133,12 @@ export class World {
     for (let n = 0; n < this.shardCount; n++) this.shards.push(this.startShard())
   }
 
-  /** Draws for one of the plan's chances; never after the faults have ended. */
+  /** Draws for one of the plan's probabilities; false after the fault period. */
   chance(fault: keyof Chances): boolean {
     return this.path.chance(this.plan[fault])
   }
 
-  /** Whether mail on this way may be refused because its recipient has said so. */
+  /** Returns whether the recipient's consent may refuse messages between these peers. */
   isDoubtful({ meshId, from, to }: { meshId: MeshId; from: PeerKey; to: PeerKey }): boolean {
     const [owner, suspect] = this.peers as [SimPeer, SimPeer]
     const isTheirs = meshId === owner.meshId && to === owner.peerKey && from === suspect.peerKey
@@ -146,7 +146,7 @@ export class World {
   }
 
   hint(from: ShardLife, hint: Hint): void {
-    if (hint.type !== 'wake') return this.news.tell(from, hint)
+    if (hint.type !== 'wake') return this.news.send(from, hint)
     if (this.chance('hintLost')) return this.oracle.mark('hint: lost')
     const isDoubled = this.chance('hintDoubled')
     if (isDoubled) this.oracle.mark('hint: doubled')
@@ -174,18 +174,17 @@ export class World {
     return drainedInMs
   }
 
-  /** An error in what nobody waits for. The world ends with it. */
+  /** An error without a caller. The world ends with it. */
   fail(error: unknown): void {
     this.fault ??= { error }
   }
 
-  /** Lets the next thing happen. */
   private step(): void {
     this.clock.step()
     if (this.fault) throw this.fault.error
   }
 
-  /** The same keys are in each mesh. */
+  /** The same keys in each mesh. */
   get members(): readonly PeerKey[] {
     return Array.from({ length: PEERS }, (_, i) => keyOf(i + 1))
   }
@@ -199,7 +198,7 @@ export class World {
     return isDone && this.shards.some((shard) => shard?.engine.presence.isServed(leaver.meshId, leaver.peerKey))
   }
 
-  /** What comes to nobody because one of the two was revoked does not count. */
+  /** Messages that a revocation keeps from delivery do not count. */
   private queued(): number {
     const isOut = ({ meshId, sender, recipient }: StoredDelivery) =>
       this.revocations.isOut(meshId, sender) || this.revocations.isOut(meshId, recipient)
@@ -209,7 +208,7 @@ export class World {
   private enrol(meshId: MeshId): void {
     this.store.addMesh(meshId)
     for (let n = 1; n <= PEERS; n++) {
-      // The same keys and numbers in both meshes: whoever forgets to ask for the mesh finds the wrong one.
+      // The same keys and numbers in both meshes: code that does not check the mesh finds the wrong peer.
       const peerKey = keyOf(n)
       const binding = {
         peer: peerKey,
@@ -225,7 +224,7 @@ export class World {
     this.store.setPool(meshId, POOL, { epoch: 1, members })
   }
 
-  /** Each life of a process has a shard id of its own. */
+  /** Each process has a shard id of its own. */
   private startShard(): ShardLife {
     this.lives += 1
     const shard = this.lives.toString(16).padStart(32, '0') as ShardId
@@ -262,7 +261,7 @@ export class World {
     this.clock.after(this.random.next() * FAULTS_MS * 0.95, happen)
   }
 
-  /** One message, or a burst of them to one recipient; answers how many. */
+  /** Schedules one message, or a burst to one recipient; returns their number. */
   private scheduleSends(peer: SimPeer, most: number): number {
     const { random } = this
     const others = this.peers.filter((other) => other.meshId === peer.meshId && other !== peer)

@@ -1,4 +1,4 @@
-/** Bugs on purpose in how mail ends otherwise than settled. */
+/** Planted bugs in how deliveries end without a settle. */
 import { readMarking } from '@sealpost/protocol'
 import type { Swept } from '@sealpost/queue'
 import type { StoredDelivery } from '@sealpost/queue/memory'
@@ -9,7 +9,7 @@ import type { Mutant } from './mutants.ts'
 
 const NOTHING: Swept = { expired: 0, dead: 0, forgotten: 0, isRound: true }
 
-class NobodySweeps extends WatchedStatements {
+class NoSweeps extends WatchedStatements {
   override sweep(): Swept {
     return NOTHING
   }
@@ -22,7 +22,7 @@ class ExpiredUntraced extends WatchedStatements {
   }
 }
 
-class DeathTellsNobody extends WatchedStatements {
+class NoReceiptOfDeath extends WatchedStatements {
   override sweep(): Swept {
     const before = new Set(this.store.deliveries())
     const swept = super.sweep()
@@ -32,7 +32,7 @@ class DeathTellsNobody extends WatchedStatements {
   }
 }
 
-class OneStrikeIsEnough extends WatchedStatements {
+class OneFailedAttemptIsEnough extends WatchedStatements {
   override sweep(): Swept {
     for (const row of this.store.deliveries()) if (row.strikes > 0) strikeOut(row)
     return super.sweep()
@@ -44,7 +44,7 @@ function strikeOut(row: StoredDelivery): void {
   row.firstStrikeAtMs = 0
 }
 
-class WaitingIsTakenForLost extends WatchedStatements {
+class WaitingReportedLost extends WatchedStatements {
   override findLost(meshId: MeshId, peer: PeerNo, max: number): ReturnType<WatchedStatements['findLost']> {
     const lost = super.findLost(meshId, peer, max)
     const waiting = this.store.find(meshId, peer)!.deliveries.find(({ terms }) => terms === null)
@@ -61,9 +61,9 @@ const mutant = (name: string, Statements: typeof WatchedStatements, breaks: RegE
 })
 
 export const mutantsOfEnds: readonly Mutant[] = [
-  mutant('nobody sweeps', NobodySweeps, /^P3/),
-  mutant('what expired leaves no trace', ExpiredUntraced, /^P[123]/),
-  mutant('a death tells nobody', DeathTellsNobody, /^P3: no receipt/),
-  mutant('one strike is enough', OneStrikeIsEnough, /^P2: given up too early/),
-  mutant('what waits is told as lost', WaitingIsTakenForLost, /^P2: told as expired/),
+  mutant('no sweeps', NoSweeps, /^P3/),
+  mutant('an expired delivery leaves no dead letter', ExpiredUntraced, /^P[123]/),
+  mutant('a dead letter sends no receipt', NoReceiptOfDeath, /^P3: no receipt/),
+  mutant('one failed attempt is enough', OneFailedAttemptIsEnough, /^P2: given up too early/),
+  mutant('a waiting delivery is reported as lost', WaitingReportedLost, /^P2: reported as expired/),
 ]

@@ -1,4 +1,4 @@
-/** Bugs on purpose in what becomes of a peer that was revoked. */
+/** Planted bugs in the handling of revoked peers. */
 import type { Replies, RequestType } from '@sealpost/core'
 import type { Append, SessionRef } from '@sealpost/protocol'
 import type { Batch, StatementOutcomes } from '@sealpost/queue'
@@ -8,14 +8,14 @@ import { WatchedStatements } from '../shard/watched-statements.ts'
 import { realParts, type World, type WorldParts } from '../world.ts'
 import type { Mutant } from './mutants.ts'
 
-class SessionGoesOn extends SimulatedRequests {
+class SessionContinues extends SimulatedRequests {
   protected override async reply<Type extends RequestType>(...asked: RequestCall<Type>): Promise<Replies[Type]> {
     const reply = await super.reply(...asked)
     return asked[0] === 'revoke' ? ({ outcome: 'done', ended: [] } as unknown as Replies[Type]) : reply
   }
 }
 
-class NobodyAsksHowItStands extends WatchedDriver {
+class SessionsUnchecked extends WatchedDriver {
   override checkSessions(): void {
     return
   }
@@ -23,10 +23,10 @@ class NobodyAsksHowItStands extends WatchedDriver {
 
 class CommitsForTheRevoked extends WatchedStatements {
   override commitAtOnce(batch: Batch): StatementOutcomes {
-    return asIfNobodyWere(this.world, () => super.commitAtOnce(batch))
+    return withoutRevocations(this.world, () => super.commitAtOnce(batch))
   }
   override commitChecked(appends: readonly Append[]): StatementOutcomes {
-    return asIfNobodyWere(this.world, () => super.commitChecked(appends))
+    return withoutRevocations(this.world, () => super.commitChecked(appends))
   }
 }
 
@@ -35,12 +35,12 @@ class OpensForTheRevoked extends WatchedStatements {
     return super.findMembers(...asked).map((member) => ({ ...member, isRevoked: false }))
   }
   override open(session: SessionRef): number | null {
-    return asIfNobodyWere(this.world, () => super.open(session))
+    return withoutRevocations(this.world, () => super.open(session))
   }
 }
 
-/** For as long as a statement looks. */
-function asIfNobodyWere<T>({ store, revocations }: World, look: () => T): T {
+/** Hides all revocations while `look` runs. */
+function withoutRevocations<T>({ store, revocations }: World, look: () => T): T {
   const member = store.find(revocations.leaver.meshId, revocations.leaver.peer)!
   const { isRevoked } = member
   member.isRevoked = false
@@ -56,8 +56,8 @@ const mutant = (name: string, parts: Partial<WorldParts>): Mutant => ({
 })
 
 export const mutantsOfLeavers: readonly Mutant[] = [
-  mutant('the session of a revoked peer goes on', { Requests: SessionGoesOn }),
-  mutant('no shard asks how its sessions stand', { Driver: NobodyAsksHowItStands }),
-  mutant('a commit looks at no revocation', { Statements: CommitsForTheRevoked }),
-  mutant('an opening looks at no revocation', { Statements: OpensForTheRevoked }),
+  mutant('the session of a revoked peer continues', { Requests: SessionContinues }),
+  mutant('no shard checks its sessions', { Driver: SessionsUnchecked }),
+  mutant('a commit ignores revocations', { Statements: CommitsForTheRevoked }),
+  mutant('an opening ignores revocations', { Statements: OpensForTheRevoked }),
 ]

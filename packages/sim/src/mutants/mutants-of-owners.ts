@@ -1,4 +1,4 @@
-/** Bugs on purpose in what peers say of themselves: how box keys turn, and whose mail they take. */
+/** Planted bugs in peers' own settings: rotation of box keys, and consent. */
 import type { Replies, RequestType } from '@sealpost/core'
 import { OPEN } from '@sealpost/protocol'
 import { type RequestCall, type RequestStatements, SimulatedRequests } from '../shard/simulated-requests.ts'
@@ -13,13 +13,13 @@ class FormerKeysForgotten extends SimulatedRequests {
   }
 }
 
-class TurnNotKept extends SimulatedRequests {
+class RotationNotStored extends SimulatedRequests {
   protected override statementsOf(): RequestStatements {
     return { ...super.statementsOf(), bind: () => 'done' }
   }
 }
 
-class ConsentUnheeded extends SimulatedRequests {
+class ConsentIgnored extends SimulatedRequests {
   protected override async reply<Type extends RequestType>(...asked: RequestCall<Type>): Promise<Replies[Type]> {
     const reply = await super.reply(...asked)
     return asked[0] === 'consent' ? ({ ...(reply as Replies['consent']), consent: OPEN } as Replies[Type]) : reply
@@ -34,6 +34,6 @@ const mutant = (name: string, Requests: typeof SimulatedRequests, breaks: RegExp
 
 export const mutantsOfOwners: readonly Mutant[] = [
   mutant('former keys are forgotten', FormerKeysForgotten, /^P3.*does_not_open/),
-  mutant('a turn is answered and not kept', TurnNotKept, /^P3.*does_not_open/),
-  mutant('a consent is answered and not heeded', ConsentUnheeded, /^consent/),
+  mutant('a rotation is acknowledged and not stored', RotationNotStored, /^P3.*does_not_open/),
+  mutant('a consent is acknowledged and ignored', ConsentIgnored, /^consent/),
 ]

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { runSeed } from '../world.ts'
 import { type Mutant, mutants } from './mutants.ts'
 
-/** Most are found by the first few; the rarest by one seed in about a hundred. */
+/** The first few seeds find most bugs; the rarest takes about a hundred. */
 const SEEDS = 300
 
 test.each(mutants)('is found: $name', (mutant) => {

@@ -1,6 +1,6 @@
 /**
- * Bugs on purpose, one each, planted around the real code and never in it. A simulator that does not find these would
- * not find real ones; `mutants.test.ts` shows that it does.
+ * Planted bugs, one each, outside of the real code. A simulator that does not find them would not find real ones;
+ * `mutants.test.ts` shows that it does.
  */
 import type { ClaimWant, DeliveryUpdate, SendOutcome, SocketId } from '@sealpost/core'
 import type {
@@ -31,10 +31,10 @@ import { mutantsOfOwners } from './mutants-of-owners.ts'
 
 export interface Mutant {
   readonly name: string
-  /** Promises one of which it breaks. */
+  /** The promises of which it breaks one. */
   readonly breaks: RegExp
   readonly parts: WorldParts
-  /** Of one that few seeds find: shortly before one that does. */
+  /** For a bug that few seeds find: shortly before one that does. */
   readonly firstSeed?: number
 }
 
@@ -91,7 +91,7 @@ class ClaimBeginsTooLate extends WatchedDriver {
   }
 }
 
-class SettleTellsNobody extends WatchedDriver {
+class SettleSendsNoReceipt extends WatchedDriver {
   override settle(settle: Settle): void {
     super.settle({ ...settle, receiptTo: null })
   }
@@ -157,14 +157,14 @@ class TakeoverKeepsEpoch extends WatchedStatements {
   }
 }
 
-class OpensWhateverWasRead extends WatchedStatements {
+class OpeningIgnoresEpoch extends WatchedStatements {
   override open(read: SessionRef): number | null {
     const { epoch } = this.store.find(read.meshId, read.peer)!.session
     return super.open({ ...read, epoch })
   }
 }
 
-class BirthUnchecked extends WatchedStatements {
+class InsertLeaseUnchecked extends WatchedStatements {
   override commitAtOnce(batch: Batch): StatementOutcomes {
     const waiting = batch.appends.flatMap((append) => (append.insertLeaseEpoch === 0 ? [] : this.hideWaiting(append)))
     const committed = super.commitAtOnce(batch)
@@ -172,7 +172,7 @@ class BirthUnchecked extends WatchedStatements {
     return committed
   }
 
-  /** For as long as the commit looks, everything of the recipient seems to be leased to its session. */
+  /** Makes every delivery of the recipient appear leased to its session while the commit checks. */
   private hideWaiting({ meshId, recipient, insertLeaseEpoch }: Append): (() => void)[] {
     return this.store.find(meshId, recipient)!.deliveries.map((row) => {
       const { lease, attempts } = row
@@ -192,7 +192,7 @@ class CollectBeginsTooLate extends WatchedStatements {
   }
 }
 
-class DelayedForEver extends WatchedStatements {
+class DelayedForever extends WatchedStatements {
   override releaseDue(): Released {
     return { recipients: [], nextInMs: null }
   }
@@ -204,7 +204,7 @@ class RejectForgotten extends WatchedStatements {
   }
 }
 
-/** It takes a claim that brings less than it may for one that has emptied the queue. */
+/** Treats a claim that returns less than its limit as one that emptied the queue. */
 class ShortClaimMeansEmpty extends WatchedStatements {
   override claim(wants: readonly Want[], asOf: number): Claimed[] {
     return super.claim(wants, asOf).map((claimed, i) => {
@@ -252,21 +252,21 @@ export const mutants: readonly Mutant[] = [
   mutant('ack of an unknown commit', { Queue: UnknownCommitAcked }, /^P1|^P5/),
   mutant('settle on push', { Driver: SettleOnPush }, /^P2|^credit/),
   mutant('a dropped send is ignored', { Driver: DroppedSendIgnored }, /^P[1-8]/),
-  mutant('no fence after a lost answer', { Driver: FenceSkipped }, /^P6/),
+  mutant('no fence after a lost reply', { Driver: FenceSkipped }, /^P6/),
   mutant('credit is ignored', { Life: CreditIgnored }, /^credit/),
-  mutant('a claim begins behind what is known to wait', { Driver: ClaimBeginsTooLate }, /^P6/),
+  mutant('a claim begins after known deliveries', { Driver: ClaimBeginsTooLate }, /^P6/),
   mutant('the sequence after a refusal is ignored', { Life: SequenceIgnored }, /^P6/),
-  mutant('a broadcast is overtaken by what comes after it', { Life: BroadcastComesLate }, /^P6/),
-  mutant('a settle tells nobody', { Driver: SettleTellsNobody }, /^P3/),
-  { ...mutant('a leaver keeps the leases of its pool', { Driver: LeaverKeepsLeases }, /^leavers/), firstSeed: 310 },
-  mutant('a pool deals what is held', { Statements: DealsWhatIsHeld }, /^one holder/),
-  mutant('what is delayed stays so', { Statements: DelayedForEver }, /^P3/),
-  mutant('a reject is forgotten', { Statements: RejectForgotten }, /^P[38]/),
+  mutant('a broadcast is overtaken by later messages', { Life: BroadcastComesLate }, /^P6/),
+  mutant('a settle sends no receipt', { Driver: SettleSendsNoReceipt }, /^P3/),
+  { ...mutant('a leaving member keeps its pool leases', { Driver: LeaverKeepsLeases }, /^leavers/), firstSeed: 310 },
+  mutant('a pool deals held deliveries', { Statements: DealsWhatIsHeld }, /^one holder/),
+  mutant('delayed deliveries stay delayed', { Statements: DelayedForever }, /^P3/),
+  mutant('a reject is lost', { Statements: RejectForgotten }, /^P[38]/),
   mutant('no dedupe', { Statements: NoDedupe }, /^P5/),
   mutant('claims ignore leases', { Statements: LeaseIgnored }, /^P7/),
-  mutant('an opening looks at no epoch', { Statements: OpensWhateverWasRead }, /^P3.*superseded/),
+  mutant('an opening ignores the epoch', { Statements: OpeningIgnoresEpoch }, /^P3.*superseded/),
   mutant('a takeover keeps the epoch', { Statements: TakeoverKeepsEpoch }, /^P[367]/),
-  mutant('a birth lease looks at nothing that waits', { Statements: BirthUnchecked }, /^P6/),
+  mutant('a lease on insert ignores waiting deliveries', { Statements: InsertLeaseUnchecked }, /^P6/),
   mutant('a collect begins too late', { Statements: CollectBeginsTooLate }, /^P[36]/),
   { ...mutant('a short claim means an empty queue', { Statements: ShortClaimMeansEmpty }, /^P6/), firstSeed: 470 },
   mutant('a claim forgets the mesh', { Statements: MeshForgotten }, /^P[49]/),

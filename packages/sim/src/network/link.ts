@@ -1,4 +1,4 @@
-/** One connection: two one-way pipes that keep order. When it is cut, what is in them is gone, and both ends notice late. */
+/** One connection: two ordered one-way pipes. A cut discards their contents, and both ends notice late. */
 import type { ClientFrame, ServerFrame } from '@sealpost/protocol'
 import type { Millis, Random } from '@sealpost/std'
 import type { VirtualClock } from '../clock.ts'
@@ -24,7 +24,7 @@ export class Link {
   private toClientAtMs: Millis = 0
   private toServerAtMs: Millis = 0
   private isCut = false
-  /** Frames that wait for a server that stopped reading. */
+  /** Frames for a server that stopped reading. */
   private unread: (() => void)[] | null = null
 
   constructor(client: ClientEnd, parts: { clock: VirtualClock; random: Random; delayMaxMs: Millis }) {
@@ -53,7 +53,6 @@ export class Link {
     this.towardsServer(() => this.server?.received(frame))
   }
 
-  /** The pipe to the client is full for so long. */
   clog(forMs: Millis): void {
     this.toClientAtMs = Math.max(this.toClientAtMs, this.clock.nowMs + forMs)
   }
@@ -68,7 +67,7 @@ export class Link {
     for (const arrive of unread ?? []) this.clock.after(0, () => !this.isCut && arrive())
   }
 
-  /** The server says goodbye, behind what it said before. */
+  /** The server closes, after the frames that it sent before. */
   closeFromServer(closeNumber: number): void {
     this.server = null
     this.toClientAtMs = this.arrivalAfter(this.toClientAtMs)
@@ -77,20 +76,18 @@ export class Link {
     })
   }
 
-  /** The client hangs up and listens no more. */
   closeFromClient(): void {
     this.client = null
     this.towardsServer(() => this.tellServer())
   }
 
-  /** The server's process is gone. */
   breakServer(): void {
     this.server = null
     this.isCut = true
     this.clock.after(this.delay(), () => this.tellClient(ABNORMAL))
   }
 
-  /** The wire is cut; each end finds out by itself, the server perhaps not before its heartbeat. */
+  /** Cuts the wire; each end notices by itself, the server perhaps only by its heartbeat. */
   cut(noticed: { clientAfterMs: Millis; serverAfterMs: Millis }): void {
     if (this.isCut) return
     this.isCut = true

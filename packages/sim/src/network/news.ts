@@ -1,6 +1,6 @@
 /**
- * What shards tell each other beside wakes: lost, doubled and late like these, but drawn from a source of its own, as
- * `Ends` does, so that a seed goes on making the world it made.
+ * Hints between shards other than wakes: lost, duplicated and late like these, but with a random source of their own,
+ * like `Ends`, so that existing seeds keep their worlds.
  */
 import type { Hint } from '@sealpost/protocol/hints'
 import { type Random, seededRandom } from '@sealpost/std'
@@ -19,7 +19,7 @@ export class News {
     this.random = seededRandom(seed ^ SALT)
   }
 
-  tell(from: ShardLife, hint: Hint): void {
+  send(from: ShardLife, hint: Hint): void {
     const { oracle, plan, path, clock } = this.world
     if (path.areFaultsOn && this.random.chance(plan.hintLost)) return oracle.mark('news: lost')
     const isDoubled = path.areFaultsOn && this.random.chance(plan.hintDoubled)

@@ -1,6 +1,6 @@
 /**
- * Peers that block others for a while: what the database keeps of it, when it happens, and what a shard has heard. It draws
- * from a source of its own, as `Ends` does.
+ * Peers that block others for a while: the consent in the database, its changes, and what each shard has received. It
+ * has a random source of its own, like `Ends`.
  */
 import type { ConsentReply } from '@sealpost/core'
 import { type Append, type Consent, type FrameOf, type Member, OPEN } from '@sealpost/protocol'
@@ -10,7 +10,7 @@ import { type MeshId, type PeerNo, seededRandom } from '@sealpost/std'
 const SALT = 0xc0a5e
 const CHANGES_MAX = 5
 
-/** At a share of the time of faults the first peer of a mesh changes its mind about the second. */
+/** At a fraction of the fault period, the first peer of a mesh changes its consent for the second. */
 interface ConsentChange {
   readonly share: number
   readonly verdict: 'blocked' | 'forgotten'
@@ -29,7 +29,6 @@ export class Consents {
     }))
   }
 
-  /** One statement. */
   change(
     store: MemoryStore,
     { meshId, peer }: { meshId: MeshId; peer: PeerNo },
@@ -53,7 +52,7 @@ export class Consents {
   }
 }
 
-/** The newest consents that one shard was told. */
+/** The newest consents that one shard has received. */
 export class HeardConsents {
   private readonly heard = new Map<string, Consent>()
 

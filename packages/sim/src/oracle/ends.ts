@@ -1,15 +1,15 @@
 /**
- * Other ends of mail than being settled: some sends live a second or a few, and in some worlds two strikes are enough. It
- * draws from a source of its own, so that seeds from before it was there still make the worlds they made.
+ * Ways in which deliveries end unsettled: some sends live a second or a few, and in some worlds two failed attempts
+ * suffice. It has a random source of its own, so that older seeds keep their worlds.
  */
 import type { QueueOptions } from '@sealpost/queue'
 import { type Random, seededRandom } from '@sealpost/std'
 
-/** Any number: it keeps this source apart from the world's. */
+/** Separates this random source from the world's. */
 const SALT = 0x0d1e5
 
 export class Ends {
-  /** `strikesMax` is beyond reach where no delivery dies of them. */
+  /** `strikesMax` is out of reach in worlds without failed attempts. */
   readonly strikes: Pick<QueueOptions, 'strikesMax' | 'strikeSpanMs'>
   readonly areStrikesCounted: boolean
   private readonly random: Random
@@ -25,7 +25,7 @@ export class Ends {
       : { strikesMax: 1_000, strikeSpanMs: 0 }
   }
 
-  /** Of one send; 0: as long as the broker lets it. */
+  /** Draws the time to live of one send; 0: the broker's default. */
   drawTtlSeconds(): number {
     return this.random.chance(this.expiring) ? 1 + this.random.below(4) : 0
   }

@@ -1,6 +1,6 @@
 /**
- * Marks the states that engine, credit and SDK were seen in. It looks at fields that are private to everybody else: one
- * that is renamed leaves its marks away, and the test that asks for each of them says so.
+ * Marks the states in which engine, credit and SDK were seen. It reads private fields: after a rename its marks are
+ * missing, and the test that requires each mark fails.
  */
 import type { Engine } from '@sealpost/core'
 import type { PeerEngine } from '@sealpost/sdk'
@@ -46,7 +46,7 @@ interface PeerInside {
 
 type Facts = Readonly<Record<string, boolean>>
 
-/** Looking at every step would cost as much as the world itself. */
+/** Checking at every step would cost as much as the world itself. */
 const STEPS_A_LOOK = 8
 
 export class Inside {

@@ -1,19 +1,19 @@
 /**
- * A member that leaves holds nothing of a pool for long: its leases end with its session, not with their time. Checked
- * while the database has lost no statement: a lost retry or reject is not repeated, and its delivery waits for its lease.
+ * A member that leaves holds nothing of a pool for long: its leases end with its session, not by expiry. Checked while
+ * the database has lost no statement: a lost retry or reject is not repeated, and its delivery waits for its lease.
  */
 import type { StoredDelivery } from '@sealpost/queue/memory'
 import type { MeshId, PeerKey } from '@sealpost/std'
 import type { World } from '../world.ts'
 
-/** The statement that gives back, and what it may wait behind. */
+/** The releasing statement, and those that may precede it. */
 const WITHIN_STATEMENTS = 3
 const ROOM_MS = 100
 
 interface EndedSession {
   readonly meshId: MeshId
   readonly peerKey: PeerKey
-  /** With which it opened: what a newer session of the peer holds is its own. */
+  /** The epoch with which it opened: deliveries of a newer session of the peer don't count. */
   readonly epoch: number
 }
 
@@ -25,8 +25,8 @@ export class Leavers {
   }
 
   /**
-   * The session is over, and its shard knows it, unless that is over itself. A shard that crashes meanwhile may hold the
-   * answer of a claim, and what it claimed stays leased until the lease lapses.
+   * The session has ended and its shard knows it. If the shard then crashes, it may lose the result of a claim, and
+   * what that claimed stays leased until the lease expires.
    */
   left(session: EndedSession, isShardOver: () => boolean): void {
     const { world } = this
@@ -42,7 +42,7 @@ export class Leavers {
     })
   }
 
-  /** The very lease of each; another one may be given to it later. */
+  /** Returns each lease itself; the member may get another one later. */
   private heldBy({ meshId, peerKey, epoch }: EndedSession) {
     const { store, clock } = this.world
     const holder = store.findByKey(meshId, peerKey)!.peer

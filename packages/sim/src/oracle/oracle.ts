@@ -1,6 +1,6 @@
 /**
- * What must hold whatever fails (P1–P9 of the security model), checked as things happen. It knows what was asked for and
- * what came out, and nothing of how the broker works inside.
+ * Checks what must hold under all faults (P1–P9 of the security model) as events happen. It knows the requests and the
+ * results, and nothing of the broker's internals.
  */
 import type { CloseCode, Death, Delivery, ReceiptEvent, ReceiptWish } from '@sealpost/protocol'
 import type { StoredDelivery } from '@sealpost/queue/memory'
@@ -17,46 +17,46 @@ export interface SendFacts {
   readonly from: PeerKey
   readonly to: PeerKey
   readonly priority: string
-  /** Its place in its lane, from 0; null: it is delayed, and has no order. */
+  /** Its index in its lane, from 0; null: delayed, without an order. */
   readonly place: number | null
   readonly wish: ReceiptWish
-  /** It has a short life, or strikes are counted: it may leave the queue unsettled. */
+  /** It may leave the queue unsettled: it has a short life, or failed attempts count. */
   readonly mayDie: boolean
   /** Its recipient may have blocked its sender. */
   readonly mayBeRefused: boolean
-  /** Its sender or recipient may be revoked: then nobody knows what becomes of it. */
+  /** Its sender or recipient may be revoked: then its fate is undefined. */
   readonly isOfLeaver: boolean
   isAcked: boolean
-  /** How often the application got it, and how often it gave it back. */
+  /** How often the application received and returned it. */
   deliveries: number
-  givenBack: number
+  returned: number
   isSettled: boolean
   isRejected: boolean
-  /** It was over for a while, till the clock was set back, and came behind others. */
+  /** It had expired until the clock was set back, and was delivered after later ones. */
   wasPassedBy: boolean
   /** How it left the queue unsettled. */
   death: Death | null
-  /** Its sender was told that it is not wanted, or may not be stored. */
+  /** Its sender received a refusal, or a report that it may not be stored. */
   isRefused: boolean
-  /** Its sender has heard how it ended. */
-  isTold: boolean
+  /** Its sender knows its end. */
+  isEndReported: boolean
 }
 
-/** What may become of a send beside being settled. */
+/** The possible fates of a send other than a settle. */
 export type SendDoubts = Pick<SendFacts, 'mayDie' | 'mayBeRefused' | 'isOfLeaver'>
 
 export class Oracle {
   readonly sends: SendFacts[] = []
   readonly marks = new Map<string, number>()
-  /** The database's clock: what had expired by it, and was not swept, lives again. */
+  /** The database's clock went back: deliveries that had expired and were not swept are valid again. */
   hasClockGoneBack = false
-  /** The peer that is revoked in this world is so by now. */
+  /** The peer that is revoked in this world has been revoked. */
   private isLeaverGone = false
-  /** `untold`: sends whose senders wait to hear of their end. */
-  private readonly open = { unacked: 0, unsettled: 0, untold: 0 }
-  /** `next`: the place behind the highest that was delivered. */
+  /** `unreported`: sends whose senders wait for a report of their end. */
+  private readonly open = { unacked: 0, unsettled: 0, unreported: 0 }
+  /** `next`: the index after the highest one delivered. */
   private readonly lanes = new Map<string, { sends: SendFacts[]; next: number }>()
-  /** Messages that recipients saw to be missing, by sender. */
+  /** Messages that recipients reported missing, by sender. */
   private readonly gaps = new Map<string, number>()
   private readonly idOf = new Map<string, DeliveryId>()
   private readonly sendOf = new Map<string, SendFacts>()
@@ -65,31 +65,31 @@ export class Oracle {
     this.marks.set(name, (this.marks.get(name) ?? 0) + 1)
   }
 
-  /** Answers the number by which the body names this send. */
+  /** Returns the number by which the body identifies this send. */
   posted(
     send: Pick<SendFacts, 'meshId' | 'from' | 'to' | 'priority' | 'wish' | keyof SendDoubts> & { isDelayed: boolean },
   ): number {
     const lane = this.laneOf(send)
     this.count(send, 'unacked', 1)
     this.count(send, 'unsettled', 1)
-    if (send.wish !== 'none') this.count(send, 'untold', 1)
+    if (send.wish !== 'none') this.count(send, 'unreported', 1)
     const open = {
       isAcked: false,
       deliveries: 0,
-      givenBack: 0,
+      returned: 0,
       isSettled: false,
       isRejected: false,
       wasPassedBy: false,
       death: null,
       isRefused: false,
-      isTold: false,
+      isEndReported: false,
     }
     const facts: SendFacts = { ...send, place: send.isDelayed ? null : lane.sends.length, ...open }
     if (!send.isDelayed) lane.sends.push(facts)
     return this.sends.push(facts) - 1
   }
 
-  /** A pool keeps no order, and whoever of it is free may get it. */
+  /** A pool keeps no order, and any free member may get the message. */
   postedToPool(send: Pick<SendFacts, 'meshId' | 'from' | 'wish' | 'mayDie' | 'isOfLeaver'>): number {
     this.mark('pool: posted')
     const shape = { to: POOL as string as PeerKey, priority: 'next', mayBeRefused: false, isDelayed: true }
@@ -108,31 +108,31 @@ export class Oracle {
 
   acked(no: number): void {
     const send = this.sends[no]!
-    must(!send.isAcked, 'P5', () => `send ${no} was answered twice`)
+    must(!send.isAcked, 'P5', () => `send ${no} was acknowledged twice`)
     send.isAcked = true
     this.count(send, 'unacked', -1)
   }
 
-  /** A broker's word to a sender: this envelope is stored. */
+  /** A broker acknowledges this envelope to its sender. */
   ackSent(meshId: MeshId, from: PeerKey, envelopeId: EnvelopeId, isStored: boolean): void {
     const send = this.sendOf.get(`${meshId} ${from} ${envelopeId}`)
-    must(send, 'P4', () => 'an ack for an envelope that nobody sealed')
+    must(send, 'P4', () => 'an ack for an unknown envelope')
     must(isStored || isOver(send!), 'P1', () => `acked and not stored: ${textOf(send!)}`)
   }
 
-  /** A broker's word to a recipient. */
+  /** A broker pushes a delivery. */
   pushSent(
     meshId: MeshId,
     to: PeerKey,
     { id, envelopeId, sender }: Pick<Delivery, 'id' | 'envelopeId' | 'sender'>,
   ): void {
     const send = this.sendOf.get(`${meshId} ${sender} ${envelopeId}`)
-    must(send, 'P4', () => `pushed to ${to.slice(-2)} what nobody sent in this mesh`)
+    must(send, 'P4', () => `pushed to ${to.slice(-2)} a message that was not sent in this mesh`)
     must(send!.to === to || isOfPool(send!), 'P4', () => `pushed to ${to.slice(-2)}: ${textOf(send!)}`)
     this.sameId(meshId, sender, envelopeId, id)
   }
 
-  /** The row is about to leave the queue because somebody said it was settled. */
+  /** The row is about to leave the queue because it was settled. */
   removed(meshId: MeshId, sender: PeerKey, row: StoredDelivery): void {
     const send = this.sendOf.get(`${meshId} ${sender} ${row.envelopeId}`)
     must(
@@ -142,7 +142,7 @@ export class Oracle {
     )
   }
 
-  /** A claim takes the row; `cause` is what makes its former lease void. */
+  /** A claim takes the row; `cause` is what voided its previous lease. */
   claimedAgain(row: StoredDelivery, cause: string | null): void {
     must(cause, 'P7', () => `claimed again without a cause: delivery ${row.id} to ${row.recipient}`)
     this.mark(`redelivery: ${cause}`)
@@ -150,7 +150,7 @@ export class Oracle {
 
   delivered(meshId: MeshId, to: PeerKey, sender: PeerKey, no: number): void {
     const send = this.sends[no]
-    must(send, 'P4', () => `delivered what nobody sent (${no})`)
+    must(send, 'P4', () => `delivered a message that was not sent (${no})`)
     must(send!.meshId === meshId, 'P9', () => `delivered in another mesh: ${textOf(send!)}`)
     must(
       send!.to === to && send!.from === sender,
@@ -159,19 +159,19 @@ export class Oracle {
     )
     must(!send!.isSettled, 'P8', () => `delivered after it was settled: ${textOf(send!)}`)
     send!.deliveries += 1
-    must(send!.deliveries === send!.givenBack + 1, 'P8', () => `delivered twice: ${textOf(send!)}`)
+    must(send!.deliveries === send!.returned + 1, 'P8', () => `delivered twice: ${textOf(send!)}`)
     if (send!.deliveries > 1 || send!.place === null) return
     this.deliveredInTurn(send!, send!.place)
   }
 
-  /** Only what dies may be passed by, and what was passed by must not come any more. */
+  /** Only a delivery that dies may be overtaken, and it must not be delivered afterwards. */
   private deliveredInTurn(send: SendFacts, place: number): void {
     const lane = this.laneOf(send)
     if (place < lane.next && send.mayDie && this.hasClockGoneBack) {
       send.wasPassedBy = true
       return this.mark('revived by the clock')
     }
-    must(place >= lane.next, 'P6', () => `delivered behind number ${lane.next - 1} of its lane: ${textOf(send)}`)
+    must(place >= lane.next, 'P6', () => `delivered after number ${lane.next - 1} of its lane: ${textOf(send)}`)
     const passed = lane.sends.slice(lane.next, place)
     must(
       passed.every(({ mayDie }) => mayDie),
@@ -181,16 +181,16 @@ export class Oracle {
     lane.next = place + 1
   }
 
-  /** One that its holder settled comes to another member when the holder's session ended before that was known. */
+  /** If its holder's session ended before the settle was committed, another member receives a settled delivery. */
   deliveredOfPool(meshId: MeshId, sender: PeerKey, no: number): void {
     const send = this.sends[no]
-    must(send && isOfPool(send), 'P4', () => `delivered of a pool what nobody sent to it (${no})`)
+    must(send && isOfPool(send), 'P4', () => `delivered a message of a pool that was not sent to it (${no})`)
     must(send!.meshId === meshId && send!.from === sender, 'P9', () => `delivered to others: ${textOf(send!)}`)
     send!.deliveries += 1
     if (send!.deliveries > 1) this.mark('pool: delivered again')
   }
 
-  /** A member is dealt a row; `cause` is what made the lease of its holder void. */
+  /** A member receives a row; `cause` is what voided its holder's lease. */
   dealtAgain(row: StoredDelivery, cause: string | null): void {
     must(cause, 'one holder', () => `delivery ${row.id} is dealt while a live session holds it`)
     this.mark(`pool: dealt again, ${cause}`)
@@ -200,7 +200,7 @@ export class Oracle {
     must(false, 'leavers', () => `delivery ${row.id} is still leased to a member that has left`)
   }
 
-  /** What died before it came leaves one. */
+  /** A delivery that died before its delivery leaves a gap. */
   gap(meshId: MeshId, to: PeerKey, { sender, missing }: { sender: PeerKey; missing: number }): void {
     const line = `${meshId} ${sender} ${to}`
     const seen = (this.gaps.get(line) ?? 0) + missing
@@ -218,7 +218,7 @@ export class Oracle {
     must(isExcused, 'P6', () => `pushed to ${to.slice(-2)} before an earlier one of its stream`)
   }
 
-  /** A delivery became a dead letter; `isDue`: its time or its strikes were up. */
+  /** A delivery became a dead letter; `isDue`: it had expired or had its failed attempts. */
   died(letter: { meshId: MeshId; sender: PeerKey; envelopeId: EnvelopeId; reason: Death }, isDue: boolean): void {
     const send = this.sendOf.get(`${letter.meshId} ${letter.sender} ${letter.envelopeId}`)
     must(send?.mayDie && isDue, 'P2', () => `given up too early (${letter.reason}): ${send && textOf(send)}`)
@@ -233,17 +233,17 @@ export class Oracle {
     must(send?.death, 'P2', () => `left the queue without a dead letter: ${send && textOf(send)}`)
   }
 
-  /** A recipient is told what it will not get. */
+  /** A recipient learns what it will not receive. */
   lost(meshId: MeshId, mail: readonly { sender: PeerKey; envelopeId: EnvelopeId; reason: Death }[]): void {
     for (const { sender, envelopeId, reason } of mail) {
       const send = this.sendOf.get(`${meshId} ${sender} ${envelopeId}`)
-      must(send?.death === reason, 'P2', () => `told as ${reason}, which is not so: ${send && textOf(send)}`)
-      this.mark(`told lost: ${reason}`)
+      must(send?.death === reason, 'P2', () => `reported as ${reason}, which is false: ${send && textOf(send)}`)
+      this.mark(`reported lost: ${reason}`)
     }
   }
 
   ended(to: PeerKey, code: string): void {
-    must(false, 'P3', () => `peer ${to.slice(-2)} was ended for good: ${code}`)
+    must(false, 'P3', () => `peer ${to.slice(-2)} stopped permanently: ${code}`)
   }
 
   refused(no: number, code: string): void {
@@ -253,7 +253,7 @@ export class Oracle {
     this.mark(`refused: ${code}`)
     this.count(send, 'unacked', -1)
     if (!isOver(send)) this.count(send, 'unsettled', -1)
-    if (send.wish !== 'none' && !send.isTold) this.count(send, 'untold', -1)
+    if (send.wish !== 'none' && !send.isEndReported) this.count(send, 'unreported', -1)
     send.isRefused = true
   }
 
@@ -262,28 +262,28 @@ export class Oracle {
     this.isLeaverGone = true
   }
 
-  /** The SDK of the peer that is revoked in this world ended for good. */
+  /** The SDK of the revoked peer stopped permanently. */
   leaverEnded(code: string): void {
-    must(this.isLeaverGone, 'revocation', () => `a peer was ended for good (${code}) before it was revoked`)
+    must(this.isLeaverGone, 'revocation', () => `a peer stopped permanently (${code}) before it was revoked`)
     this.mark(`leaver: ${code}`)
   }
 
-  /** A commit stored mail of the revoked peer, or for it. */
+  /** A commit stored a message from or for the revoked peer. */
   tookFromLeaver(): void {
-    must(false, 'revocation', () => 'mail of a revoked peer was stored')
+    must(false, 'revocation', () => 'a message of a revoked peer was stored')
   }
 
-  /** A session was opened for it. */
+  /** A session was opened for the revoked peer. */
   letIn(): void {
     must(false, 'revocation', () => 'a session was opened for a revoked peer')
   }
 
-  /** It has a session where its revocation is known, or long after it. */
+  /** The revoked peer has a session although its revocation is known there, or long ago. */
   served(): void {
-    must(false, 'revocation', () => 'the session of a revoked peer goes on')
+    must(false, 'revocation', () => 'the session of a revoked peer continues')
   }
 
-  /** A shard takes for a recipient what that has barred, as the shard was told. */
+  /** A shard accepts what the recipient refuses by a consent that the shard has received. */
   unwelcome(): void {
     must(false, 'consent', () => 'taken from a sender that its recipient has blocked')
   }
@@ -300,7 +300,7 @@ export class Oracle {
     this.mark(`closed: ${code}`)
   }
 
-  /** In a pool two members may each have settled it. */
+  /** In a pool, two members may each have settled it. */
   settled(no: number): void {
     const send = this.sends[no]!
     if (!send.isSettled && send.death === null && !send.isRefused) this.count(send, 'unsettled', -1)
@@ -312,26 +312,26 @@ export class Oracle {
     this.settled(no)
   }
 
-  /** What a sender was told of an envelope of its own. */
-  told(meshId: MeshId, from: PeerKey, envelopeId: EnvelopeId, event: ReceiptEvent): void {
+  /** A sender received a receipt. */
+  receiptArrived(meshId: MeshId, from: PeerKey, envelopeId: EnvelopeId, event: ReceiptEvent): void {
     const send = this.sendOf.get(`${meshId} ${from} ${envelopeId}`)
-    must(send && send.wish !== 'none', 'P4', () => 'a receipt that nobody asked for')
+    must(send && send.wish !== 'none', 'P4', () => 'a receipt that was not requested')
     this.mark(`receipt: ${event}`)
-    if (event === 'pushed') return must(send!.wish === 'all', 'P4', () => `a receipt not asked for: ${textOf(send!)}`)
+    if (event === 'pushed') return must(send!.wish === 'all', 'P4', () => `an unrequested receipt: ${textOf(send!)}`)
     must(
       isTrueOf(send!, event) || this.isThrownAway(send),
       'P2',
-      () => `a receipt says ${event}, which is not so: ${textOf(send!)}`,
+      () => `a receipt reports ${event}, which is false: ${textOf(send!)}`,
     )
-    if (!send!.isTold && !send!.isRefused) this.count(send!, 'untold', -1)
-    send!.isTold = true
+    if (!send!.isEndReported && !send!.isRefused) this.count(send!, 'unreported', -1)
+    send!.isEndReported = true
   }
 
   get isDone(): boolean {
     return Object.values(this.open).every((count) => count === 0)
   }
 
-  /** Everything must have arrived by now. */
+  /** Everything must have been delivered by now. */
   finish(sinceMs: Millis, queued: number): void {
     const sends = this.sends.filter((send) => !send.isOfLeaver)
     const open = sends.filter((send) => !send.isRefused && (!send.isAcked || !isOver(send)))
@@ -342,12 +342,12 @@ export class Oracle {
       () =>
         `${open.length} sends are not through after ${sinceMs} ms, ${lost.length} of them acked; first: ${open[0] && textOf(open[0])}`,
     )
-    const silent = sends.filter((send) => send.wish !== 'none' && !send.isTold && !send.isRefused)
+    const silent = sends.filter((send) => send.wish !== 'none' && !send.isEndReported && !send.isRefused)
     must(silent.length === 0, 'P3', () => `no receipt for ${silent.length} sends; first: ${textOf(silent[0]!)}`)
     must(queued === 0, 'P3', () => `${queued} deliveries are still queued ${sinceMs} ms after the last fault`)
   }
 
-  /** An SDK that can't open what a revoked peer has sent settles it by itself. */
+  /** An SDK settles what a revoked peer has sent if it can't open it. */
   private isThrownAway(send: SendFacts | undefined): boolean {
     return send?.isOfLeaver === true && this.isLeaverGone
   }

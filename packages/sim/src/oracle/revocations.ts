@@ -1,6 +1,6 @@
 /**
- * One peer of the first mesh is revoked in some worlds, by another one. This is what really happened to it, as the database
- * has it, and which shards have heard of it. It draws from a source of its own, as `Ends` does.
+ * In some worlds one peer of the first mesh is revoked by another one. This is the state in the database, and the
+ * shards that have received it. It has a random source of its own, like `Ends`.
  */
 import type { RevokedMember } from '@sealpost/core'
 import type { MemoryStore } from '@sealpost/queue/memory'
@@ -16,7 +16,7 @@ interface Way {
 }
 
 export class Revocations {
-  /** The share of the time of faults after which it is revoked; null: in this world nobody is. */
+  /** The fraction of the fault period after which it is revoked; null: no revocation in this world. */
   readonly share: number | null
   readonly leaver: RevokedMember
   /** The statement was applied. */
@@ -29,7 +29,6 @@ export class Revocations {
     this.leaver = leaver
   }
 
-  /** One statement. */
   commit(store: MemoryStore, oracle: Oracle): RevokedMember[] {
     store.revokeMember(this.leaver.meshId, this.leaver.peer)
     if (!this.isDone) oracle.revoked()
@@ -49,12 +48,12 @@ export class Revocations {
     return this.share !== null && meshId === this.leaver.meshId && peerKey === this.leaver.peerKey
   }
 
-  /** What is on this way may come to its end by the revocation. */
+  /** Returns whether the revocation may affect messages between these peers. */
   isConcerned({ meshId, from, to }: Way): boolean {
     return this.isLeaver({ meshId, peerKey: from }) || this.isLeaver({ meshId, peerKey: to })
   }
 
-  /** Whether it is the one who was revoked, and is so by now. */
+  /** Returns whether this peer has been revoked. */
   isOut(meshId: MeshId, peer: PeerNo): boolean {
     return this.isDone && meshId === this.leaver.meshId && peer === this.leaver.peer
   }

@@ -1,6 +1,5 @@
 /**
- * Box keys that turn: what the database keeps of them, and when it happens. It draws from a source of its own, as `Ends`
- * does.
+ * Rotations of box keys: the bindings in the database, and their times. It has a random source of its own, like `Ends`.
  */
 import type { FrameOf, KeyBindingEntry } from '@sealpost/protocol'
 import type { MemoryStore } from '@sealpost/queue/memory'
@@ -10,7 +9,7 @@ const SALT = 0xb0cce
 const TURNS_MAX = 4
 
 export class BoxKeyTurns {
-  /** When they happen, as shares of the time of faults. */
+  /** Their times, as fractions of the fault period. */
   readonly shares: readonly number[]
   private readonly formers = new Map<string, KeyBindingEntry[]>()
 
@@ -20,7 +19,7 @@ export class BoxKeyTurns {
     this.shares = Array.from({ length: count }, random.next)
   }
 
-  /** One statement: the newest binding stands, and the same one may be said again. */
+  /** The newest binding applies, and the same one may be repeated. */
   bind(store: MemoryStore, { meshId, peer }: Owner, bind: FrameOf<'bind'>): FrameOf<'bound'>['outcome'] {
     const member = store.findByKey(meshId, peer)!
     const { boxKey, boxEpoch, notAfterMs, signature } = bind
@@ -46,17 +45,17 @@ interface Owner {
 export const isSame = (a: Uint8Array, b: Uint8Array): boolean =>
   a.length === b.length && a.every((byte, i) => byte === b[i])
 
-/** The box keys of one peer, as its device holds them. */
+/** The box keys of one peer, as its device stores them. */
 export class KeyRing {
   private readonly keys: { boxKey: Uint8Array; boxEpoch: number }[] = []
   private currentEpoch = 0
 
-  /** Opens with it from now on. */
+  /** Accepts envelopes sealed to this key from now on. */
   add(boxKey: Uint8Array, boxEpoch: number): void {
     this.keys.push({ boxKey, boxEpoch })
   }
 
-  /** Seals with it from now on; an older one is passed by. */
+  /** Seals with this key from now on; older ones are ignored. */
   turnTo(boxEpoch: number): void {
     this.currentEpoch = Math.max(this.currentEpoch, boxEpoch)
   }

@@ -1,6 +1,6 @@
 /**
- * Cryptography without cryptography: an envelope holds the number of what was sealed, and opening it looks that up. It
- * answers what the real one would: does it open with these two keys, and what does the header say.
+ * Cryptography without cryptography: an envelope contains the number of what was sealed, and opening looks it up. The
+ * results are those of the real one: whether it opens with these two keys, and the header.
  */
 import type { Correspondent, EnvelopeDraft } from '@sealpost/identity'
 import type { CryptoPort, OpenVerdict } from '@sealpost/sdk'
@@ -21,10 +21,10 @@ interface SealedFacts {
   readonly fromBox: Uint8Array
 }
 
-/** Everything sealed in one world. */
+/** Everything that was sealed in one world. */
 export interface Vault {
   readonly envelopes: SealedFacts[]
-  /** Of group messages. */
+  /** Bodies of group messages. */
   readonly bodies: Uint8Array[]
 }
 
@@ -36,7 +36,7 @@ export interface CryptoPlace {
   readonly peerKey: PeerKey
   readonly random: Random
   readonly ring: KeyRing
-  /** By the peer's own clock, as its envelope ids tell it. */
+  /** The peer's own clock, for its envelope ids. */
   readonly nowMs: () => Millis
 }
 
@@ -89,5 +89,5 @@ function openFacts(
 
 const hashOf = (envelope: Uint8Array): Uint8Array => envelope.slice(0, 16)
 
-/** A box key of its own for each peer and epoch; nothing is ever sealed with it. */
+/** A distinct box key for each peer and epoch; nothing is ever sealed with it. */
 export const boxKeyOf = (peerKey: PeerKey, epoch: number): Uint8Array => fromHex(peerKey).with(0, epoch)

@@ -1,12 +1,12 @@
 /**
- * One group in each mesh, of everybody, that nobody changes; and bodies without cryptography, which hold the number of
- * what was sealed as envelopes do. A body names a send: directly one number, to a group one for each of the others.
+ * One group in each mesh, with all peers and no changes; and bodies without cryptography, which contain the number of
+ * what was sealed, like envelopes. A direct body names one send, a group body one for each of the others.
  */
 import type { GroupEntry } from '@sealpost/core'
 import type { GroupCrypto } from '@sealpost/sdk'
 import type { GroupId, MeshId, PeerKey } from '@sealpost/std'
 
-/** Its id is the same in each mesh: whoever forgets to ask for the mesh finds the wrong one. */
+/** The same id in each mesh: code that does not check the mesh finds the wrong group. */
 export const GROUP_ID = '9'.repeat(32) as GroupId
 
 const SEALED_BYTES = 48
@@ -14,7 +14,7 @@ const TICKET_BYTES = 64
 const encoder = new TextEncoder()
 const decoder = new TextDecoder()
 const unused = (): never => {
-  throw new Error('nobody of a world founds, changes or ends a group')
+  throw new Error('no peer of a world creates, changes or ends a group')
 }
 
 export function groupOf(meshId: MeshId, members: readonly PeerKey[]): GroupEntry {
@@ -22,7 +22,7 @@ export function groupOf(meshId: MeshId, members: readonly PeerKey[]): GroupEntry
   return { groupId: GROUP_ID, epoch: 1, statement: encoder.encode(JSON.stringify(group)) }
 }
 
-/** `bodies`: everything sealed for groups in one world. */
+/** `bodies`: everything that was sealed for groups in one world. */
 export function vaultGroups(bodies: Uint8Array[], meshId: MeshId): GroupCrypto {
   return {
     create: unused,
@@ -46,14 +46,14 @@ export function vaultGroups(bodies: Uint8Array[], meshId: MeshId): GroupCrypto {
   }
 }
 
-/** What a ticket opens. */
+/** Returns what a ticket opens. */
 export const bodyOf = (bodies: readonly Uint8Array[], ticket: Uint8Array): Uint8Array => bodies[numberOf(ticket) - 1]!
 
 const numberOf = (bytes: Uint8Array): number => new DataView(bytes.buffer, bytes.byteOffset).getUint32(0)
 
 export const textOfSends = (numbers: readonly number[]): Uint8Array => encoder.encode(numbers.join(' '))
 
-/** The send that this body is of for one of `others`, to whom its sender wrote in this order. */
+/** Returns the send that this body contains for one of `others`, to whom its sender wrote in this order. */
 export function sendOf(body: Uint8Array, others: readonly PeerKey[], to: PeerKey): number {
   const numbers = decoder.decode(body).split(' ').map(Number)
   return numbers.length === 1 ? numbers[0]! : numbers[others.indexOf(to)]!

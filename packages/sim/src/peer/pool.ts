@@ -1,11 +1,11 @@
-/** The pool of each mesh of a world: all of its peers, by a statement that nobody signed. */
+/** The pool of each mesh of a world: all of its peers, by an unsigned statement. */
 import type { PoolCrypto } from '@sealpost/sdk'
 import type { MeshId, PeerKey, PoolId } from '@sealpost/std'
 
 export const POOL = 'f0'.repeat(32) as PoolId
 
 const unused = (): never => {
-  throw new Error('nobody of a world founds or changes a pool')
+  throw new Error('no peer of a world creates or changes a pool')
 }
 const encoder = new TextEncoder()
 const decoder = new TextDecoder()

@@ -1,4 +1,4 @@
-/** A peer: the SDK's real engine on the simulated network, and an application that is slow, or throws, now and then. */
+/** A peer: the SDK's real engine on the simulated network, and an application that is sometimes slow or throws. */
 import { type ClientFrame, NO_THREAD, type Priority, type SendTerms } from '@sealpost/protocol'
 import { type Message, type PeerEffects, PeerEngine, type PeerEvent } from '@sealpost/sdk'
 import type { MeshId, Millis, PeerKey } from '@sealpost/std'
@@ -21,7 +21,7 @@ export class SimPeer implements PeerEffects {
   private home: number
   private isFlushDue = false
   private wakeAtMs: Millis = Infinity
-  /** A clock of its own, which jumps: envelope ids are made by it. */
+  /** A clock of its own, which jumps; it makes envelope ids. */
   private readonly skewMs: () => Millis
 
   constructor(world: World, meshId: MeshId, peerKey: PeerKey) {
@@ -63,13 +63,13 @@ export class SimPeer implements PeerEffects {
   }
 
   start(): void {
-    this.tell(() => {
+    this.run(() => {
       this.engine.start()
       this.engine.groups.refresh(() => undefined)
     })
     const waiter = { joined: () => this.world.oracle.mark('pool: joined'), refused: () => undefined }
     if (this.world.plan.poolSends > 0)
-      this.tell(() => this.engine.pools.joins.join(POOL, 1 + this.world.random.below(3), waiter))
+      this.run(() => this.engine.pools.joins.join(POOL, 1 + this.world.random.below(3), waiter))
   }
 
   postToPool(): void {
@@ -87,7 +87,7 @@ export class SimPeer implements PeerEffects {
     const send = { poolId: POOL, body: textOfSends([no]), priority: 'next' as const, ttlSeconds: 0, terms }
     const accepted = () => oracle.acked(no)
     const refused = ({ code }: { code: string }) => oracle.refused(no, code)
-    this.tell(() => this.engine.pools.sender.send({ ...send, thread: undefined, accepted, refused }))
+    this.run(() => this.engine.pools.sender.send({ ...send, thread: undefined, accepted, refused }))
   }
 
   private get others(): PeerKey[] {
@@ -100,7 +100,7 @@ export class SimPeer implements PeerEffects {
     else this.postTo(to, priority)
   }
 
-  /** A send for each of the others, which share one body. */
+  /** Sends to each of the others, with one shared body. */
   private postToAll(priority: Priority): void {
     const { oracle } = this.world
     const { others } = this
@@ -110,7 +110,7 @@ export class SimPeer implements PeerEffects {
     const numberOf = (peer: PeerKey) => numbers[others.indexOf(peer)]!
     oracle.mark('broadcast')
     const terms = { receipts: wish, notBeforeMs: 0, thread: NO_THREAD, hops: 0, noAutoReply: false, ifOnline: false }
-    this.tell(() =>
+    this.run(() =>
       this.engine.groups.send({
         groupId: GROUP_ID,
         body: textOfSends(numbers),
@@ -145,7 +145,7 @@ export class SimPeer implements PeerEffects {
       if (state.name === 'closed') this.ended(state.error?.code ?? 'no code')
       oracle.refused(no, code)
     }
-    this.tell(() =>
+    this.run(() =>
       this.engine.enqueue({
         to,
         priority,
@@ -158,7 +158,7 @@ export class SimPeer implements PeerEffects {
     )
   }
 
-  /** As `rotateBoxKey` of the SDK: it opens with the new key at once, and seals with it when the broker has it. */
+  /** Like `rotateBoxKey` of the SDK: accepts the new key at once, and seals with it when the broker has stored it. */
   turnBoxKey(): void {
     const boxEpoch = this.ring.newestEpoch + 1
     const boxKey = boxKeyOf(this.peerKey, boxEpoch)
@@ -170,14 +170,14 @@ export class SimPeer implements PeerEffects {
     }
     const binding = { boxKey, boxEpoch, notAfterMs: Number.MAX_SAFE_INTEGER, signature: new Uint8Array(64) }
     const refused = ({ code }: { code: string }) => this.ended(code)
-    this.tell(() => this.engine.requestBroker<'bind'>({ type: 'bind', ...binding }, { replied: answered, refused }))
+    this.run(() => this.engine.requestBroker<'bind'>({ type: 'bind', ...binding }, { replied: answered, refused }))
   }
 
   changeConsent(peer: PeerKey, verdict: 'blocked' | 'forgotten'): void {
     const answered = () => this.world.oracle.mark(`consent: ${verdict}`)
     const refused = ({ code }: { code: string }) => this.ended(code)
     const changes = [{ peer, verdict }]
-    this.tell(() =>
+    this.run(() =>
       this.engine.requestBroker<'consent'>(
         { type: 'consent', policy: 'keep', changes },
         { replied: answered, refused },
@@ -188,7 +188,7 @@ export class SimPeer implements PeerEffects {
   revoke(peer: PeerKey): void {
     const answered = () => this.world.oracle.mark('revocation: answered')
     const refused = ({ code }: { code: string }) => this.ended(code)
-    this.tell(() =>
+    this.run(() =>
       this.engine.requestBroker<'revoke'>(
         { type: 'revoke', members: [peer], invites: [] },
         { replied: answered, refused },
@@ -196,7 +196,7 @@ export class SimPeer implements PeerEffects {
     )
   }
 
-  /** The directory names nobody who was revoked: whoever has not its keys by then can't open its mail. */
+  /** The directory does not list revoked peers: without their keys, their messages don't open. */
   private refusedOf(peer: PeerKey, reason: string): void {
     const { oracle, revocations } = this.world
     if (revocations.isLeaver({ meshId: this.meshId, peerKey: peer })) oracle.leaverEnded(reason)
@@ -209,12 +209,11 @@ export class SimPeer implements PeerEffects {
     else oracle.ended(this.peerKey, code)
   }
 
-  /** The wire breaks now. */
   cut(noticed: { clientAfterMs: Millis; serverAfterMs: Millis }): void {
     this.link?.cut(noticed)
   }
 
-  /** Its connection is gone, and it opens the next one elsewhere while the former session still settles. */
+  /** Its connection breaks, and it opens the next one elsewhere while the former session still settles. */
   move(): void {
     this.home = (this.home + 1) % this.world.shardCount
     this.cut({ clientAfterMs: 0, serverAfterMs: 30_000 })
@@ -225,8 +224,8 @@ export class SimPeer implements PeerEffects {
     if (world.chance('takeover')) this.home = (this.home + 1) % world.shardCount
     const { clock, random } = world
     const client = {
-      received: (frame: Parameters<PeerEngine['received']>[1]) => this.tell(() => this.engine.received(dialNo, frame)),
-      closed: (closeNumber: number) => this.tell(() => this.engine.closed(dialNo, closeNumber)),
+      received: (frame: Parameters<PeerEngine['received']>[1]) => this.run(() => this.engine.received(dialNo, frame)),
+      closed: (closeNumber: number) => this.run(() => this.engine.closed(dialNo, closeNumber)),
     }
     const link = new Link(client, { clock, random, delayMaxMs: world.plan.networkMs })
     this.link = link
@@ -234,7 +233,7 @@ export class SimPeer implements PeerEffects {
       const shard = world.shards[this.home]
       if (this.link !== link) return
       if (!shard) return client.closed(1006)
-      this.tell(() => this.engine.opened(dialNo))
+      this.run(() => this.engine.opened(dialNo))
       shard.connect(link)
     })
   }
@@ -262,27 +261,27 @@ export class SimPeer implements PeerEffects {
     if (world.chance('disturbed')) this.rest()
     const forMs = world.random.next() * (isSlow ? 12_000 : message.pool ? POOL_WORK_MS : 30)
     if (isSlow && world.chance('handlerExtends')) this.extend(message)
-    world.clock.after(forMs, () => this.tell(() => this.end(message, no, end)))
+    world.clock.after(forMs, () => this.run(() => this.end(message, no, end)))
   }
 
   private end(message: Message, no: number, end: 'throws' | 'rejects' | 'settles'): void {
-    if (end === 'throws') this.giveBack(message, no)
+    if (end === 'throws') this.returnForRetry(message, no)
     else if (end === 'rejects') this.reject(message, no)
     else this.settle(message, no)
   }
 
-  /** Takes only what is urgent, until it has rested. */
+  /** Accepts only urgent messages for a while. */
   private rest(): void {
-    const say = (availability: 'idle' | 'dnd') =>
-      this.tell(() => this.engine.setStatus({ availability, summary: '', declinesReceipts: false }))
+    const setAvailability = (availability: 'idle' | 'dnd') =>
+      this.run(() => this.engine.setStatus({ availability, summary: '', declinesReceipts: false }))
     this.world.oracle.mark('do not disturb')
-    say('dnd')
-    this.world.clock.after(this.world.random.next() * 3_000, () => say('idle'))
+    setAvailability('dnd')
+    this.world.clock.after(this.world.random.next() * 3_000, () => setAvailability('idle'))
   }
 
   private extend(message: Message): void {
     this.world.oracle.mark('handler extends')
-    this.world.clock.after(4_000, () => this.tell(() => message.extend(10_000)))
+    this.world.clock.after(4_000, () => this.run(() => message.extend(10_000)))
   }
 
   private reject(message: Message, no: number): void {
@@ -306,7 +305,7 @@ export class SimPeer implements PeerEffects {
     if (event.type === 'key_refused') this.refusedOf(event.peer, event.reason)
     if (event.type === 'gap') oracle.gap(this.meshId, this.peerKey, event)
     if (event.type === 'recovered') oracle.lost(this.meshId, event.lost)
-    if (event.type === 'receipt') oracle.told(this.meshId, this.peerKey, event.envelopeId, event.event)
+    if (event.type === 'receipt') oracle.receiptArrived(this.meshId, this.peerKey, event.envelopeId, event.event)
     oracle.mark(`sdk: ${event.type}`)
   }
 
@@ -315,7 +314,7 @@ export class SimPeer implements PeerEffects {
     this.isFlushDue = true
     this.world.clock.after(0, () => {
       this.isFlushDue = false
-      this.tell(() => this.engine.flush())
+      this.run(() => this.engine.flush())
     })
   }
 
@@ -324,30 +323,30 @@ export class SimPeer implements PeerEffects {
     message.settle()
   }
 
-  private giveBack(message: Message, no: number): void {
-    this.world.oracle.sends[no]!.givenBack += 1
+  private returnForRetry(message: Message, no: number): void {
+    this.world.oracle.sends[no]!.returned += 1
     this.world.oracle.mark('handler threw')
     message.retry(this.world.random.next() * 2_000)
   }
 
-  private tell(happened: () => void): void {
+  private run(happened: () => void): void {
     const { clock } = this.world
     this.engine.advance(clock.nowMs)
     happened()
     this.world.inside.lookAtPeer(this.engine)
-    // The SDK would put them in order by itself.
+    // The SDK would restore the order.
     if (this.engine.counters.reordered > 0) this.world.oracle.misordered(this.meshId, this.peerKey)
     const wakeAtMs = Math.max(this.engine.wakeAtMs, clock.nowMs + 1)
     if (wakeAtMs >= this.wakeAtMs) return
     this.wakeAtMs = wakeAtMs
     clock.at(wakeAtMs, () => {
       if (this.wakeAtMs === wakeAtMs) this.wakeAtMs = Infinity
-      this.tell(() => this.engine.tick())
+      this.run(() => this.engine.tick())
     })
   }
 }
 
-/** Long enough to be cut off in the middle of it now and then. */
+/** Long enough to be interrupted now and then. */
 const POOL_WORK_MS = 600
 
 const isPlain = ({ receipts, notBeforeMs }: SendTerms): boolean => receipts === 'none' && notBeforeMs === 0

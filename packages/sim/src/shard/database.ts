@@ -1,6 +1,6 @@
 /**
- * The way to the database and back. A statement is applied at one moment, whole; before and after it may be delayed or
- * lost, and the one who waits for it gives up after a while without knowing whether it was, or still will be, applied.
+ * The path to the database and back. A statement is applied atomically at one moment; before and after it may be
+ * delayed or lost, and its caller gives up after a while without knowing whether it was, or still will be, applied.
  */
 import type { Millis, Random } from '@sealpost/std'
 import type { VirtualClock } from '../clock.ts'
@@ -16,7 +16,7 @@ export class DatabasePath {
   private readonly plan: FaultPlan
   private readonly oracle: Oracle
   areFaultsOn = true
-  /** Somebody has waited for a statement or its answer in vain. */
+  /** A caller has given up on a statement or its result. */
   hasLost = false
   private brokenUntilMs: Millis = 0
 
@@ -42,7 +42,7 @@ export class DatabasePath {
     })
   }
 
-  /** Nothing comes through for so long. */
+  /** Blocks all statements for a while. */
   breakFor(forMs: Millis): void {
     this.oracle.mark('database: away')
     this.brokenUntilMs = this.clock.nowMs + forMs
@@ -56,9 +56,9 @@ export class DatabasePath {
     return this.areFaultsOn && this.random.chance(probability)
   }
 
-  private drawFate(): 'sound' | 'request lost' | 'answer lost' | 'applied late' {
+  private drawFate(): 'sound' | 'request lost' | 'reply lost' | 'applied late' {
     if (this.isAway || this.chance(this.plan.requestLost)) return 'request lost'
-    if (this.chance(this.plan.answerLost)) return 'answer lost'
+    if (this.chance(this.plan.replyLost)) return 'reply lost'
     return this.chance(this.plan.appliedLate) ? 'applied late' : 'sound'
   }
 

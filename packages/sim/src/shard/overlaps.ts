@@ -1,8 +1,8 @@
 /**
- * A claim that overlaps with the settles of its peer's former session: it picks in the snapshot with which it began, and
- * what is settled meanwhile is picked and not returned. In some worlds one peer writes steadily to another one that moves
- * between the shards; the settles of each session are held back until a claim of the next one has begun. It draws from a
- * source of its own, as `Ends` does, so that a seed without overlaps makes the world it made before.
+ * A claim that overlaps with the settles of its peer's former session: it picks rows in its starting snapshot, and does
+ * not return those that are settled meanwhile. In some worlds one peer writes steadily to another one that moves
+ * between the shards; the settles of each session are held back until a claim of the next one has begun. It has a
+ * random source of its own, like `Ends`, so that seeds without overlaps keep their worlds.
  */
 import type { Settle, Want } from '@sealpost/protocol'
 import type { Batch } from '@sealpost/queue'
@@ -11,14 +11,14 @@ import type { SimPeer } from '../peer/sim-peer.ts'
 import type { World } from '../world.ts'
 import type { ShardLife } from './shard-life.ts'
 
-/** Any number: it keeps this source apart from the world's. */
+/** Separates this random source from the world's. */
 const SALT = 0x0ca1f
 const FROM_MS = 500
 const SENDS = 50
 const MOVES = 3
 const MOVE_AFTER_MS = 50
 const HELD_MS_MAX = 3_000
-/** Settles that came while a commit was held back are committed, some at a time, within this. */
+/** Held settles are committed in parts, within this time. */
 const WAITING_MS = 500
 
 export class Overlaps {
@@ -26,7 +26,7 @@ export class Overlaps {
   private readonly random: Random
   private readonly isOn: boolean
   private mover: SimPeer | null = null
-  /** It moves when it next settles something. */
+  /** It moves at its next settle. */
   private isMoveDue = false
   private releasedAtMs: Millis = -Infinity
   private held: { readonly shard: ShardLife; readonly begin: () => void }[] = []
@@ -59,7 +59,10 @@ export class Overlaps {
     await new Promise<void>((begin) => this.held.push({ shard, begin }))
   }
 
-  /** Returns the version of the store that the claim sees. One of the next session waits for the commits that were held back for it. */
+  /**
+   * Returns the version of the store that the claim sees. A claim of the next session waits for the commits that were
+   * held for it.
+   */
   async mayClaim(shard: ShardLife, wants: readonly Want[]): Promise<number | undefined> {
     const isElsewhere = this.held.some((one) => one.shard !== shard)
     const isNext = wants.some(({ session }) => this.isToTalker({ ...session, recipient: session.peer }))
@@ -71,7 +74,7 @@ export class Overlaps {
     return asOf
   }
 
-  /** Commits that were asked for since then may have waited here. */
+  /** Returns whether commits since then may have been held here. */
   mayLackSince(ms: Millis): boolean {
     return this.held.length > 0 || ms < this.releasedAtMs + WAITING_MS
   }

@@ -1,6 +1,6 @@
 /**
- * One life of a broker process, from its start to its crash: the real driver with the real engine, on virtual time, the
- * simulated way to the database, simulated connections and hints.
+ * One run of a broker process, from its start to its crash: the real driver and engine, on virtual time, with the
+ * simulated database path, connections and hints.
  */
 import type { Engine, EngineLimits } from '@sealpost/core'
 import type { Clock, DriverPorts, DriverReport, HintBus } from '@sealpost/driver'
@@ -19,7 +19,7 @@ import type { WatchedStatements } from './watched-statements.ts'
 const SWEEP_MS: Millis = 3_000
 const REPLY_MS: Millis = 250
 const FOLLOW_MS_MAX: Millis = 50
-/** Small, so that batches have to be cut. */
+/** Small, so that batches are split. */
 const BATCH = { appendsMax: 12, appendBytesMax: 4_096, settlesMax: 6, settlesDueAt: 4 }
 const CLAIMS = { tickMs: 5, wantsMax: 3 }
 export const BROKER_KEY = 'bb'.repeat(32) as PeerKey
@@ -35,7 +35,7 @@ export class ShardLife {
   readonly heard = new HeardConsents()
   /** The process has ended. */
   isOver = false
-  /** When it was asked to end. */
+  /** When its shutdown began. */
   endsSinceMs: Millis = Infinity
   readonly #connections = new Map<string, SimulatedConnection>()
   readonly #followed = new Set<MeshId>()
@@ -64,7 +64,7 @@ export class ShardLife {
     for (const connection of this.#connections.values()) connection.link.breakServer()
   }
 
-  /** As a broker ends: refuses new work, answers for accepted work, and says goodbye. */
+  /** Shuts down like a broker: refuses new work, finishes accepted work, and closes its connections. */
   shutdown(ended: () => void): void {
     this.endsSinceMs = this.world.clock.nowMs
     this.driver.shutdown().then(

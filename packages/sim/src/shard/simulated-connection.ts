@@ -1,4 +1,4 @@
-/** A connection as its shard has it, with the oracle looking on: what the shard sends, and what the peer has settled. */
+/** A connection on its shard, observed by the oracle: the shard's frames, and the peer's settles. */
 import type { SendOutcome, SocketId } from '@sealpost/core'
 import type { Connection } from '@sealpost/driver'
 import {
@@ -23,11 +23,11 @@ export class SimulatedConnection implements Connection {
   isOpen = true
   /** From its `auth`. */
   peer: { readonly meshId: MeshId; readonly peerKey: PeerKey; readonly credit: number } | null = null
-  /** As the database has named it. */
+  /** From the database. */
   member: Member | null = null
-  /** Of its session; 0 before. */
+  /** The epoch of its session; 0 before. */
   epoch = 0
-  /** Pushed and not settled, and when. Deliveries of pools are counted there. */
+  /** Pushed and unsettled deliveries with their times; those of pools do not count here. */
   readonly #outstanding = new Map<DeliveryId, Millis>()
   readonly #life: ShardLife
 
@@ -65,7 +65,7 @@ export class SimulatedConnection implements Connection {
 
   close(code: CloseCode, retryAfterMs: Millis): void {
     this.isOpen = false
-    // A socket that dropped a frame takes no other one.
+    // A socket that dropped a frame accepts no other one.
     if (code === 'slow_consumer') return this.link.breakServer()
     this.link.sendToClient({ type: 'refused', code, retryAfterMs, reason: '' })
     this.link.closeFromServer(closeNumber(code))
@@ -117,7 +117,7 @@ export class SimulatedConnection implements Connection {
     const ids = [...own, ...(frame.type === 'receipts' ? frame.items : [])].map(({ id }) => id)
     if (ids.length === 0) return
     for (const id of ids) this.#outstanding.set(id, clock.nowMs)
-    // One that lies there for a lease fills no room any more.
+    // After a lease time a delivery takes no credit any more.
     const fromMs = clock.nowMs - this.#life.statements.options.leaseMs
     oracle.creditOf([...this.#outstanding.values()].filter((atMs) => atMs > fromMs).length, credit)
   }

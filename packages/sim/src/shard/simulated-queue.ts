@@ -1,6 +1,6 @@
 /**
- * The memory queue behind the way to the database: its promises settle at virtual times. One rejects when its statement was
- * lost, or its answer was; whether the statement was applied, or still will be, is then unknown.
+ * The memory queue behind the simulated database path: its promises settle at virtual times. One rejects if its
+ * statement or its result was lost; whether the statement was, or still will be, applied is then unknown.
  */
 import type {
   Append,
@@ -40,14 +40,14 @@ import { type DeliveryId, type MeshId, OperatingError, type PeerKey, type PeerNo
 import type { World } from '../world.ts'
 import type { ShardLife } from './shard-life.ts'
 
-/** Small, so that batches have to be cut. */
+/** Small, so that batches are split. */
 const BATCH_MAX = 3
 
 export class SimulatedQueue implements Queue {
   protected readonly life: ShardLife
   protected readonly statements: MemoryShard
   protected readonly world: World
-  /** Openings and lookups share statements, as they do in `SessionOpener`. */
+  /** Openings and lookups share statements, as in `SessionOpener`. */
   readonly #openings = new Batcher(
     (sessions: readonly SessionRef[]) => this.ask('open', () => sessions.map((each) => this.statements.open(each))),
     { max: BATCH_MAX },
@@ -64,14 +64,14 @@ export class SimulatedQueue implements Queue {
     this.world = world
   }
 
-  /** One statement. Never settles when the process is over. */
+  /** Runs one statement. Never settles after the process has ended. */
   ask<T>(name: string, apply: () => T): Promise<T> {
     return new Promise((resolve, reject) =>
       this.world.path.ask(
         name,
         apply,
         (result) => !this.life.isOver && resolve(result),
-        () => !this.life.isOver && reject(new OperatingError('db_unavailable', `${name}: no answer`, RETRYABLE)),
+        () => !this.life.isOver && reject(new OperatingError('db_unavailable', `${name}: no reply`, RETRYABLE)),
       ),
     )
   }
@@ -117,14 +117,14 @@ export class SimulatedQueue implements Queue {
   claimPools(wants: readonly PoolWant[]): Promise<PoolClaimed[]> {
     return this.ask('deal', () => this.statements.pools.claim(wants))
   }
-  giveBack(releases: readonly Release[]): Promise<void> {
-    return this.ask('give', () => this.statements.pools.giveBack(releases))
+  returnForRetry(releases: readonly Release[]): Promise<void> {
+    return this.ask('give', () => this.statements.pools.returnForRetry(releases))
   }
   findPools(meshId: MeshId, pools: readonly PoolId[]): Promise<PoolEntry[]> {
     return this.ask('pools', () => this.statements.pools.find(meshId, pools))
   }
   tellPushed(deliveries: readonly DeliveryRef[]): Promise<void> {
-    return this.ask('tell', () => this.statements.tellPushed(deliveries))
+    return this.ask('receipt', () => this.statements.tellPushed(deliveries))
   }
   strike(delivery: DeliveryRef): Promise<void> {
     return this.ask('strike', () => this.statements.strike(delivery))
@@ -136,7 +136,7 @@ export class SimulatedQueue implements Queue {
     return this.ask('lost', () => this.statements.findLost(meshId, peer, max))
   }
   toldLost(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void> {
-    return this.ask('told', () => this.statements.toldLost(meshId, peer, ids))
+    return this.ask('reported', () => this.statements.toldLost(meshId, peer, ids))
   }
   measure(recipients: readonly Recipient[], max: number): Promise<Measured[][]> {
     const { store } = this.statements
@@ -157,7 +157,7 @@ export class SimulatedQueue implements Queue {
   }
 
   async #commitChecked(appends: readonly Append[]) {
-    // Another statement of these senders was faster, every time it was tried.
+    // Another statement of these senders won, at every try.
     const isRaced = () => this.world.chance('raced')
     const found = await this.ask('checked commit', () => (isRaced() ? null : this.statements.commitChecked(appends)))
     if (found === null) throw new OperatingError('db_conflict', 'Other commits were faster.', RETRYABLE)
@@ -172,6 +172,6 @@ interface SoughtMember {
 
 const RETRYABLE = { retryable: true }
 
-/** What an append says of itself when its commit begins, however late that reaches the database. */
+/** Captures the append's fields when its commit begins, however late that reaches the database. */
 const asSent = (append: Append): Append =>
   Object.create(append, { insertLeaseFloor: { value: append.insertLeaseFloor, enumerable: true } })

@@ -1,4 +1,4 @@
-/** Checks, lookups and requests of members, each one or two statements in the simulated database. */
+/** Checks, lookups and members' requests, each one or two statements in the simulated database. */
 import type {
   Authentication,
   Enrolment,
@@ -16,7 +16,7 @@ import type { GroupId, MeshId } from '@sealpost/std'
 import { poolStatementOf } from '../peer/pool.ts'
 import type { ShardLife } from './shard-life.ts'
 
-/** No peer of a world sends the requests that are missing: its groups and pools are seeded. */
+/** Peers of a world don't send the missing requests: groups and pools are seeded. */
 export type RequestStatements = {
   readonly [Type in RequestType]?: (requester: Requester, frame: FrameOfRequest<Type>) => Replies[Type]
 }
@@ -49,7 +49,7 @@ export class SimulatedRequests implements RequestServices {
     return { member, isSignatureGood: true, proof: PROOF }
   }
 
-  /** The meshes of a world are as they were seeded: nobody comes by an invite. */
+  /** The meshes of a world are seeded: nothing enrols. */
   async enrol(): Promise<Enrolment> {
     return { status: 'invite_refused' }
   }

@@ -1,4 +1,4 @@
-/** The driver, with the oracle looking on. Planted bugs are subclasses of it. */
+/** The driver, observed by the oracle. Planted bugs are subclasses of it. */
 import type { Engine } from '@sealpost/core'
 import { Driver, type DriverOptions, type DriverPorts } from '@sealpost/driver'
 import type { Append } from '@sealpost/protocol'

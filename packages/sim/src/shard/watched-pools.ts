@@ -1,4 +1,4 @@
-/** The statements of pools in memory, with the oracle looking on: whose lease is taken, and why it was over. */
+/** The pool statements in memory, observed by the oracle: which lease is taken, and why it had ended. */
 import type { PoolClaimed, PoolWant } from '@sealpost/protocol'
 import type { QueueOptions } from '@sealpost/queue'
 import { MemoryPools, type StoredDelivery } from '@sealpost/queue/memory'

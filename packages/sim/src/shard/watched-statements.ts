@@ -1,4 +1,4 @@
-/** The memory queue's statements, with the oracle looking on: what they may take and remove, and what marks a run. */
+/** The memory queue's statements, observed by the oracle, with the marks of a run. */
 import {
   type Append,
   type Claimed,
@@ -41,9 +41,9 @@ export class WatchedStatements extends MemoryShard {
     committed.outcomes.forEach((outcome, i) => {
       const { insertLeaseEpoch, insertLeaseFloor } = batch.appends[i]!
       if (insertLeaseEpoch === 0) return
-      if (insertLeaseFloor > 0) oracle.mark('birth lease: looked from a floor')
+      if (insertLeaseFloor > 0) oracle.mark('insert lease: looked from a floor')
       const isGiven = outcome.status === 'stored' && outcome.isLeased
-      oracle.mark(isGiven ? 'birth lease: given' : 'birth lease: refused')
+      oracle.mark(isGiven ? 'insert lease: given' : 'insert lease: refused')
     })
     return committed
   }
@@ -71,7 +71,7 @@ export class WatchedStatements extends MemoryShard {
     const answers = super.collect(wants)
     for (const answer of answers) {
       const isBarred = answer.status === 'collected' && answer.hasMore
-      this.world.oracle.mark(`collect: ${isBarred ? 'there is more' : answer.status}`)
+      this.world.oracle.mark(`collect: ${isBarred ? 'more waits' : answer.status}`)
     }
     return answers
   }
@@ -102,7 +102,7 @@ export class WatchedStatements extends MemoryShard {
     const former = this.store.find(session.meshId, session.peer)!.session.shard
     const epoch = super.open(session)
     if (epoch !== null && this.world.revocations.isOut(session.meshId, session.peer)) this.world.oracle.letIn()
-    if (epoch === null) this.world.oracle.mark('open: somebody was faster')
+    if (epoch === null) this.world.oracle.mark('open: overtaken')
     else if (former !== null && former !== this.shard) this.world.oracle.mark('takeover')
     return epoch
   }
@@ -130,7 +130,7 @@ export class WatchedStatements extends MemoryShard {
     }
   }
 
-  /** Why a lease of another time holds no more (P7); null when it does. */
+  /** Returns why an earlier lease is void (P7), or null if it is valid. */
   private causeOf(session: SessionRef, { epoch, untilMs }: LeaseFacts): string | null {
     if (epoch !== null && epoch < session.epoch) return 'another epoch'
     if (untilMs > this.store.nowMs) return null
