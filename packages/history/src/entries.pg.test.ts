@@ -13,7 +13,7 @@ const seqOf = (outcome: EntryOutcome | undefined) => (outcome?.status === 'done'
 const space = () => stage.spaces.find(stage.asker(stage.ann), MESH)
 
 describe('an entry', () => {
-  test('is written at the revision behind the one that stands, and named by its hash', async () => {
+  test('is written at the next revision, if it names the hash of the current entry', async () => {
     await stage.found()
     const first = stage.entry('a', 1)
     const second = stage.entry('a', 2, { former: first })
@@ -37,7 +37,7 @@ describe('an entry', () => {
     ['an old revision', { revision: 1, formerHash: '0'.repeat(64) }],
     ['one too far', { revision: 3 }],
     ['another former one', { formerHash: '5'.repeat(64) }],
-  ])('of %s is answered with the one that stands', async (_, changes) => {
+  ])('of %s gets the current entry as a conflict', async (_, changes) => {
     await stage.found()
     const first = stage.entry('a', 1)
     await stage.writer().write([first])
@@ -46,13 +46,13 @@ describe('an entry', () => {
     expect(await space()).toMatchObject({ lastSeq: 1 })
   })
 
-  test('of a key that nobody set is refused unless it is the first', async () => {
+  test('of a new key is refused unless it has the first revision', async () => {
     await stage.found()
     const [outcome] = await stage.writer().write([stage.entry('a', 2)])
     expect(outcome).toEqual({ status: 'conflict', standing: null })
   })
 
-  test('said again is done with its old number, and happens once', async () => {
+  test('that is repeated is done with its old number, and is one event', async () => {
     await stage.found()
     const first = stage.entry('a', 1)
     const [one] = await stage.writer().write([first])
@@ -61,7 +61,7 @@ describe('an entry', () => {
     expect(await stage.events()).toHaveLength(2)
   })
 
-  test('is written though its day gets a partition at that moment', async () => {
+  test('is written while its day gets a partition', async () => {
     await stage.found()
     const waiting = async (): Promise<unknown> => {
       const [row] = await stage.asking.run(
@@ -76,7 +76,7 @@ describe('an entry', () => {
     expect((await written).map(seqOf)).toEqual([1])
   })
 
-  test('deleted stays with its revision, and may be set again', async () => {
+  test('that was deleted keeps its revision, and can be set again', async () => {
     await stage.found()
     const first = stage.entry('a', 1)
     const second = stage.entry('a', 2, { former: first, isDeleted: true })
@@ -92,13 +92,13 @@ describe('an entry', () => {
       expect(await stage.writer().write([stage.entry('a', 1, { keyEpoch })])).toEqual([{ status: 'stale_key_epoch' }])
   })
 
-  test('of a space that is not there is refused, and those beside it are written', async () => {
+  test('of an unknown space is refused, and others in the batch are written', async () => {
     await stage.found()
     const outcomes = await stage.writer().write([stage.entry('a', 1, { spaceId: GROUP }), stage.entry('b', 1)])
     expect(outcomes.map(seqOf)).toEqual(['unknown_space', 1])
   })
 
-  test('is refused from the moment its author does not belong to the space, and said again it is done', async () => {
+  test('is refused once its author has left the space, and done if it was written before', async () => {
     await stage.found({ spaceId: GROUP as SpaceId })
     const ofBob = (key: string) => stage.entry(key, 1, { spaceId: GROUP as SpaceId, author: stage.bob })
     const [before, after] = [ofBob('a'), ofBob('b')]
@@ -112,7 +112,7 @@ describe('an entry', () => {
     ])
   })
 
-  test('leaves no history where none is kept, and is numbered all the same', async () => {
+  test('leaves no history where none is kept, and still gets a number', async () => {
     await stage.found({ historyFor: 'none', keepsMessages: false })
     const [outcome] = await stage.writer().write([stage.entry('a', 1)])
     expect(seqOf(outcome)).toBe(1)
@@ -134,7 +134,7 @@ describe('a quota', () => {
     ['entries of a space', { entriesMax: 2 }],
     ['bytes of a space', { spaceBytesMax: 6 }],
     ['bytes of a mesh', { meshBytesMax: 12 }],
-  ])('of %s refuses what is over it, and nothing else', async (_, limits) => {
+  ])('of %s refuses only what exceeds it', async (_, limits) => {
     await stage.found()
     const entries = ['a', 'b', 'c'].map((key) => stage.entry(key, 1))
     expect((await stage.writer(0, limits).write(entries)).map(seqOf)).toEqual([1, 2, 'quota'])
@@ -154,7 +154,7 @@ describe('a quota', () => {
 describe('two shards that write one space', () => {
   const ROUNDS = 40
 
-  test('number without a gap, in the order of time, and let one of two win', async () => {
+  test('number without a gap, in the order of time, and one of two conflicting writes wins', async () => {
     await stage.found()
     const writers = [stage.writer(0), stage.writer(1)]
     let former: EntryWrite | undefined
@@ -191,17 +191,17 @@ describe('two shards that write one space', () => {
     let seen = 0
     while (!isOver || seen < 240) {
       const [row] = await stage.asking.run(
-        (sql) => sql<{ count: number; last: number; told: number }[]>`
-          select count(*)::int as count, coalesce(max(seq), 0)::float8 as last, (select last_seq from space)::float8 as told
+        (sql) => sql<{ count: number; last: number; seen: number }[]>`
+          select count(*)::int as count, coalesce(max(seq), 0)::float8 as last, (select last_seq from space)::float8 as seen
           from history_event where mesh_id = ${MESH}::uuid and space_id = ${MESH}::uuid`,
       )
-      expect(row).toMatchObject({ count: row!.last, last: row!.told })
+      expect(row).toMatchObject({ count: row!.last, last: row!.seen })
       seen = row!.count
     }
     await writing
   })
 
-  test('go on where the clock was put back', async () => {
+  test('continue after the clock was set back', async () => {
     await stage.found()
     const [first] = await stage.writer(0).write([stage.entry('a', 1)])
     await stage.admin.run((sql) => sql`update space set last_at = last_at + interval '1 hour'`)
@@ -212,7 +212,7 @@ describe('two shards that write one space', () => {
   })
 })
 
-test('a writer that was answered nothing may say it again', async () => {
+test('a writer whose reply was lost can repeat its write', async () => {
   await stage.found()
   const entries = Array.from({ length: 700 }, (_, n) => stage.entry(`key ${n}`, 1))
   const [one, two] = [stage.writer(0), stage.writer(1)]

@@ -1,15 +1,15 @@
 /**
- * Writes entries: one commit is under way at a time, and whatever comes meanwhile shares the next one. Two changes of one
- * key never share one: the second is judged by what the first has left.
+ * Writes entries in batches: while one commit runs, new writes share the next one. Two changes of one key never share a
+ * commit, because the first determines the result of the second.
  */
 import { DatabaseError, NEW_PARTITION, type Pipeline, type PipelineStep, type TextRow } from '@sealpost/pg'
 import { assert, type Micros, OperatingError, type PeerNo, type SpaceRef } from '@sealpost/std'
 
 import { LOCK_SPACES, WRITE_ENTRIES } from './sql-entries.ts'
 
-/** An entry whose header was read and belongs to its writer. */
+/** An entry whose header was read and whose author is its writer. */
 export interface EntryWrite extends SpaceRef {
-  /** Hex, as `hash` and `formerHash`, of 32 bytes each. */
+  /** Hex, like `hash` and `formerHash`, of 32 bytes each. */
   readonly keyHash: string
   readonly revision: number
   readonly formerHash: string
@@ -22,16 +22,16 @@ export interface EntryWrite extends SpaceRef {
 
 export type EntryOutcome =
   | { readonly status: 'done'; readonly seq: number; readonly at: Micros; readonly isNew: boolean }
-  /** `standing`: the entry under this key; null: none is. */
+  /** `standing`: the current entry of this key; null: none. */
   | { readonly status: 'conflict'; readonly standing: Uint8Array | null }
   | { readonly status: 'stale_key_epoch' | 'quota' | 'away' | 'unknown_space' }
 
 export interface EntryLimits {
-  /** Keys of one space, deleted ones among them. */
+  /** Keys of one space, including deleted ones. */
   readonly entriesMax: number
-  /** Of the entries that stand in one space. */
+  /** Bytes of the current entries of one space. */
   readonly spaceBytesMax: number
-  /** Of all entries and all history of a mesh. */
+  /** Bytes of all entries and history of a mesh. */
   readonly meshBytesMax: number
 }
 
@@ -55,8 +55,8 @@ export class EntryWriter {
   }
 
   /**
-   * Outcomes in the order of the writes. After an error nobody knows which were written: said again, those that were are
-   * `done`.
+   * Returns outcomes in the order of the writes. After an error it is unknown which were written; a repeated write that
+   * was stored is `done`.
    * @throws OperatingError; `state_busy`, retryable: too many wait, and none of these was written
    */
   write(writes: readonly EntryWrite[]): Promise<EntryOutcome[]> {
@@ -70,7 +70,7 @@ export class EntryWriter {
 
   async #writeWaiting(): Promise<void> {
     this.#isWriting = true
-    await Promise.resolve() // what came in one turn goes together
+    await Promise.resolve() // writes of one event loop turn share a batch
     while (this.#waiting.length > 0) {
       const taken = this.#take()
       try {
@@ -83,7 +83,7 @@ export class EntryWriter {
     this.#isWriting = false
   }
 
-  /** The oldest of each key, as many as fit. */
+  /** Takes the oldest write of each key, up to the batch limit. */
   #take(): Waiter[] {
     const keys = new Set<string>()
     const taken: Waiter[] = []
@@ -92,7 +92,7 @@ export class EntryWriter {
     for (const waiter of this.#waiting) {
       const key = keyOf(waiter.write)
       const isTaken = !keys.has(key) && taken.length < WRITES_MAX && bytes < BYTES_MAX
-      keys.add(key) // those behind it wait for it
+      keys.add(key) // later writes of the key wait for it
       if (isTaken) bytes += waiter.write.bytes.length
       ;(isTaken ? taken : left).push(waiter)
     }
@@ -104,7 +104,7 @@ export class EntryWriter {
     const steps = writeSteps(writes, this.#limits)
     const write = () => this.#db.run((pipe) => pipe.run(steps))
     const [, rows] = await write().catch((error) => {
-      if (error instanceof DatabaseError && error.sqlstate === NEW_PARTITION) return write() // their day has one now
+      if (error instanceof DatabaseError && error.sqlstate === NEW_PARTITION) return write() // the partition of the day now exists
       throw error
     })
     assert(rows?.length === writes.length, 'one answer for each entry')
@@ -115,14 +115,14 @@ export class EntryWriter {
 const spaceKeyOf = ({ meshId, spaceId }: SpaceRef): string => `${meshId} ${spaceId}`
 const keyOf = (write: EntryWrite): string => `${spaceKeyOf(write)} ${write.keyHash}`
 
-/** Arrays of numbers, ids and flags, none of which needs quoting. */
+/** Formats an array of numbers, ids or flags, which need no quotes. */
 const arrayOf = (items: readonly (string | number | boolean)[]): string => `{${items.join()}}`
-/** Of hex digits. */
+/** Formats an array of hex strings as bytea. */
 const bytesArray = (items: readonly string[]): string => `{${items.map((hex) => `"\\\\x${hex}"`).join()}}`
 
 function writeSteps(writes: readonly EntryWrite[], limits: EntryLimits): PipelineStep[] {
   const spaces = [...new Map(writes.map((write) => [spaceKeyOf(write), write]))].sort(([a], [b]) => (a < b ? -1 : 1))
-  const places = new Map(spaces.map(([key], i) => [key, i + 1])) // as Postgres counts
+  const places = new Map(spaces.map(([key], i) => [key, i + 1])) // Postgres counts from 1
   const locked = [arrayOf(spaces.map(([, { meshId }]) => meshId)), arrayOf(spaces.map(([, { spaceId }]) => spaceId))]
   const parameters = [
     ...locked,

@@ -1,4 +1,4 @@
-/** The keys of spaces, as members seal them for each other: stored until the recipient confirms them. */
+/** The keys of spaces, which members seal for each other: stored until the recipient confirms them. */
 import { arrayLiteral, byteaText, type Database } from '@sealpost/pg'
 import type { MemberRef, PeerKey, SpaceRef } from '@sealpost/std'
 import { meshMoving, type ResultRow, run } from './run.ts'
@@ -12,11 +12,11 @@ export interface StoredGrant {
 }
 
 export interface GrantBatch {
-  /** The epoch that its maker believes to stand. */
+  /** The epoch that the granter believes to be current. */
   readonly expects: number
-  /** Of the key in the boxes: the same, or the next one. */
+  /** The epoch of the key in the boxes: the same, or the next one. */
   readonly keyEpoch: number
-  /** Those that are no members are passed by. */
+  /** Peers that are not members are skipped. */
   readonly grants: readonly { readonly peer: PeerKey; readonly box: Uint8Array }[]
 }
 
@@ -32,8 +32,8 @@ export class Grants {
   }
 
   /**
-   * All of it, or nothing where another epoch stands than `expects`.
-   * @returns the epoch that stood before
+   * Stores all boxes, or nothing if the current epoch is not `expects`.
+   * @returns the current epoch before the call
    * @throws OperatingError, `mesh_away` while the mesh is moving
    */
   async put({ meshId, peer }: MemberRef, { spaceId }: SpaceRef, order: GrantBatch): Promise<number> {
@@ -51,18 +51,18 @@ export class Grants {
     return row.key_epoch
   }
 
-  /** What this peer has not said it has, oldest first. @throws OperatingError */
+  /** Returns the grants that this peer has not confirmed, oldest first. @throws OperatingError */
   async list({ meshId, peer }: MemberRef, { spaceId }: SpaceRef): Promise<StoredGrant[]> {
     const rows = await run<GrantRow>(this.#db, FIND_GRANTS, [meshId, spaceId, peer])
     return rows.map(({ key_epoch, granter, box }) => ({ keyEpoch: key_epoch, granter, box: new Uint8Array(box) }))
   }
 
-  /** It has the key of this epoch, and those before. @throws OperatingError, `mesh_away` while the mesh is moving */
+  /** The peer confirms the keys up to this epoch. @throws OperatingError, `mesh_away` while the mesh is moving */
   markFetched(asker: MemberRef, key: GrantKey): Promise<void> {
     return this.#end(asker, key, GRANT_FETCHED)
   }
 
-  /** The recipient can't open this one, so the next check finds it missing. @throws OperatingError as above */
+  /** The peer can't open this grant, so the next check reports it as missing. @throws OperatingError as above */
   discard(asker: MemberRef, key: GrantKey): Promise<void> {
     return this.#end(asker, key, GRANT_USELESS)
   }

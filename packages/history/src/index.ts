@@ -1,4 +1,4 @@
-/** State and history: spaces, who may open them, and how entries are written. How they are read again is not here. */
+/** State and history: spaces, their access rules, and the writing of entries. `@sealpost/replay` reads them. */
 export * from './entry-writer.ts'
 export * from './grants.ts'
 export * from './space.ts'

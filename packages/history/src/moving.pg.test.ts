@@ -1,4 +1,7 @@
-/** What is new in a mesh while a mover freezes it: it goes along, or it is refused. Nothing is answered and left behind. */
+/**
+ * Rows that are created while a mover freezes the mesh move along, or are refused. None is acknowledged and left
+ * behind.
+ */
 import { moveMesh } from '@sealpost/mesh-move'
 import { type Database, openDatabase } from '@sealpost/pg'
 import { type ScratchDatabase, unhurried } from '@sealpost/pg/testing'
@@ -28,7 +31,7 @@ const terms = (): AttachmentSpec => ({
 })
 const chunk = { chunkNo: 0, hash: new Uint8Array(32), content: new Uint8Array(10) }
 
-/** What is asked for, by the table in which it makes a row. */
+/** The requests, by the table in which they create a row. */
 const NEWS = {
   space: (db: Database) => new Spaces(db).put(stage.asker(stage.ann), termsOf({ spaceId: GROUP })),
   attachment: (db: Database) => createAttachment(db, terms(), null),
@@ -36,7 +39,6 @@ const NEWS = {
 }
 type Table = keyof typeof NEWS
 
-/** As far as it is of interest. */
 const copy = () => {
   const end = (cell: string, { url }: { url: string }) => ({ cell, databaseUrl: url })
   const onPhase = (phase: string) => {
@@ -46,7 +48,7 @@ const copy = () => {
   return expect(moved).rejects.toThrow('copied')
 }
 
-/** Resolves when so many statements wait for a lock in the database of the stage. */
+/** Resolves when this many statements wait for a lock in the database. */
 async function untilWaiting(count: number): Promise<void> {
   const [row] = await stage.admin.run(
     (sql) => sql<{ n: number }[]>`select count(*)::int as n from pg_stat_activity
@@ -55,13 +57,13 @@ async function untilWaiting(count: number): Promise<void> {
   if (row!.n < count) return untilWaiting(count)
 }
 
-/** A transaction of another connection, which is open while `during` runs. */
+/** Runs `during` within an open transaction of another connection. */
 async function around(begin: (db: Database) => Promise<unknown>, during: () => Promise<void>): Promise<void> {
   const db = await openDatabase(stage.url, { ...unhurried, connections: 1 })
-  const say = (word: string) => db.run((sql) => sql.unsafe(word).simple())
-  await say('begin')
+  const run = (statement: string) => db.run((sql) => sql.unsafe(statement).simple())
+  await run('begin')
   await begin(db)
-  await during().finally(() => say('commit'))
+  await during().finally(() => run('commit'))
   await db.close()
 }
 
@@ -77,7 +79,7 @@ describe.each<Table>(['space', 'attachment', 'attachment_chunk'])('a new row of 
     if (table === 'attachment_chunk') await NEWS.attachment(stage.asking)
   })
 
-  test('that was begun before the freeze goes along', async () => {
+  test('that was begun before the freeze moves along', async () => {
     let copied: Promise<unknown> | undefined
     await around(NEWS[table], async () => {
       copied = copy()

@@ -1,4 +1,4 @@
-/** One statement: its parameters as text, its rows as objects. */
+/** Runs one statement with text parameters; returns its rows as objects. */
 import type { Database } from '@sealpost/pg'
 import { OperatingError } from '@sealpost/std'
 

@@ -1,12 +1,12 @@
-/** The nouns of spaces. Bytes were checked before they come here, signatures among them. */
+/** The types of spaces. The bytes, including signatures, were verified by the caller. */
 import type { Micros, PeerKey, SpaceRef } from '@sealpost/std'
 
 export const HISTORY_FOR = ['none', 'joined', 'all'] as const
 type HistoryFor = (typeof HISTORY_FOR)[number]
 
-/** What a space's owner has signed. */
+/** The terms that a space's owner has signed. */
 export interface SpaceDefinition extends SpaceRef {
-  /** Only grows. */
+  /** Only increases. */
   readonly epoch: number
   readonly historyFor: HistoryFor
   readonly keepsMessages: boolean
@@ -15,22 +15,22 @@ export interface SpaceDefinition extends SpaceRef {
   readonly statement: Uint8Array
 }
 
-/** A space as it is. */
+/** The current state of a space. */
 export interface Space extends SpaceDefinition {
   /** By the database's clock. */
   readonly now: Micros
-  /** Of the newest space key that was granted; 0: none was. */
+  /** The newest granted space key; 0: none. */
   readonly keyEpoch: number
-  /** Of the newest event; 0: there was none. */
+  /** The newest event; 0: none. */
   readonly lastSeq: number
   readonly lastAt: Micros | null
-  /** From when on events are kept; null: they are not. */
+  /** The time from which events are recorded; null: none are. */
   readonly keptSince: Micros | null
-  /** Deleted ones among them. */
+  /** Including deleted ones. */
   readonly entries: number
   readonly entryBytes: number
   readonly historyBytes: number
-  /** Of entries and history in all spaces of the mesh. */
+  /** Bytes of entries and history in all spaces of the mesh. */
   readonly meshBytes: number
 }
 
@@ -38,15 +38,15 @@ export type PutSpaceOutcome = 'done' | 'stale' | 'not_owner'
 
 export interface SpaceMember {
   readonly peer: PeerKey
-  /** Of the newest key that was granted to it; 0: none was. */
+  /** The newest key that was granted to it; 0: none. */
   readonly keyEpoch: number
 }
 
-/** Who is to be given a key, and whether it is time for a new one. */
+/** The members that lack the newest key, and whether to rotate it. */
 export interface GrantNeeds {
   readonly memberCount: number
-  /** Peers that were granted the newest key and are no members any more. */
+  /** Peers that were granted the newest key and are no longer members. */
   readonly departed: number
-  /** Members without the newest key; not more than were asked for. */
+  /** Members without the newest key, up to the requested number. */
   readonly lacking: readonly SpaceMember[]
 }

@@ -19,7 +19,7 @@ const find = (peer: 'ann' | 'bob' | 'cat', space: typeof MESH | GroupId = MESH) 
   stage.spaces.find(stage.asker(stage[peer]), space)
 
 describe('a space', () => {
-  test('of the mesh is what an admin says it is, and every member may open it', async () => {
+  test('of the mesh is defined by an admin, and open to every member', async () => {
     expect(await find('bob')).toBeNull()
     expect(await put('bob')).toBe('not_owner')
     expect(await put('ann')).toBe('done')
@@ -32,7 +32,7 @@ describe('a space', () => {
     })
   })
 
-  test('of a group is what its owner says it is, and the members of its newest statement may open it', async () => {
+  test('of a group is defined by its owner, and open to the members of its newest statement', async () => {
     expect(await put('bob', { spaceId: GROUP })).toBe('not_owner')
     expect(await put('ann', { spaceId: GROUP })).toBe('done')
     expect([await find('bob', GROUP), await find('cat', GROUP)]).toMatchObject([{ spaceId: GROUP }, null])
@@ -40,7 +40,7 @@ describe('a space', () => {
     expect([await find('bob', GROUP), await find('cat', GROUP)]).toMatchObject([null, { spaceId: GROUP }])
   })
 
-  test('of a group that is over, or was never there, is nobody’s', async () => {
+  test('of an ended or unknown group is open to no peer', async () => {
     expect(await put('ann', { spaceId: 'ff'.repeat(16) as GroupId })).toBe('not_owner')
     await put('ann', { spaceId: GROUP })
     await stage.setGroup(2 ** 31 - 1, 1, 2)
@@ -48,7 +48,7 @@ describe('a space', () => {
     expect(await find('bob', GROUP)).toBeNull()
   })
 
-  test('goes on to later terms, and not back', async () => {
+  test('accepts later terms, and refuses earlier ones', async () => {
     expect(await put('ann', { epoch: 2 })).toBe('done')
     expect(await put('ann', { epoch: 2 })).toBe('done')
     expect(await put('ann', { epoch: 2, keepSeconds: 1, statement: Uint8Array.of(9) })).toBe('stale')
@@ -57,7 +57,7 @@ describe('a space', () => {
     expect(await find('bob')).toMatchObject({ epoch: 3, keepsMessages: false })
   })
 
-  test('founded again and again at the same moment is founded once, by the latest terms', async () => {
+  test('created concurrently is created once, with the latest terms', async () => {
     for (let last = 3; last < 60; last += 3) {
       const outcomes = await Promise.all([2, 1, 0, 0].map((behind) => put('ann', { epoch: last - behind })))
       expect(outcomes.slice(2)).toEqual(['done', 'done'])
@@ -65,7 +65,7 @@ describe('a space', () => {
     }
   })
 
-  test('is neither founded nor given other terms while the mesh is frozen', async () => {
+  test('is neither created nor changed while the mesh is frozen', async () => {
     await put('ann')
     await stage.admin.run((sql) => sql`update mesh set frozen_at = now()`)
     await stage.admin.run((sql) => sql`update space set last_seq = -1 - last_seq`)
@@ -111,7 +111,7 @@ describe('the keys of a space', () => {
   const key = (keyEpoch: number) => ({ meshId: MESH, spaceId: GROUP, keyEpoch })
   beforeEach(() => put('ann', { spaceId: GROUP }))
 
-  test('are kept until they are fetched, and it is known who lacks one', async () => {
+  test('are stored until they are fetched, and members without one are listed', async () => {
     expect(await needs()).toEqual({
       memberCount: 2,
       departed: 0,
@@ -126,20 +126,20 @@ describe('the keys of a space', () => {
     expect([await of('bob'), (await needs()).lacking]).toEqual([[], []])
   })
 
-  test('that two turn at once are turned by one', async () => {
+  test('that two members rotate at once are rotated once', async () => {
     const turned = await Promise.all([give(0, 1, boxFor(2, 1)), give(0, 1, boxFor(2, 2))])
     expect(turned.sort()).toEqual([0, 1])
     expect(await of('bob')).toHaveLength(1)
   })
 
-  test('are not turned by one who believes another to stand', async () => {
+  test('are not rotated by a member with an outdated epoch', async () => {
     await give(0, 1, boxFor(2, 1))
     expect(await give(0, 1, boxFor(1, 1))).toBe(1)
     expect((await find('ann', GROUP))!.keyEpoch).toBe(1)
     expect(await of('bob')).toMatchObject([{ box: box(1) }])
   })
 
-  test('that somebody could not open are made again', async () => {
+  test('that a member could not open can be granted again', async () => {
     await give(0, 1, boxFor(1, 1), boxFor(2, 66))
     await grants.discard(stage.asker(stage.bob), key(1))
     expect(await needs()).toMatchObject({ lacking: [{ peer: peerKeyOf(2) }] })
@@ -147,7 +147,7 @@ describe('the keys of a space', () => {
     expect(await of('bob')).toMatchObject([{ box: box(2) }])
   })
 
-  test('of somebody who left are forgotten at the next turn, and until then it is known that there is one', async () => {
+  test('of a departed member are deleted at the next rotation, and counted until then', async () => {
     await give(0, 1, boxFor(1, 1), boxFor(2, 2))
     await stage.setGroup(2, 1, 3)
     expect(await needs()).toEqual({ memberCount: 2, departed: 1, lacking: [{ peer: peerKeyOf(3), keyEpoch: 0 }] })
@@ -157,7 +157,7 @@ describe('the keys of a space', () => {
     expect(await needs()).toMatchObject({ departed: 1, lacking: [{ peer: peerKeyOf(2), keyEpoch: 0 }] })
   })
 
-  test('before the one that was fetched are not handed out again', async () => {
+  test('up to a confirmed one are not returned again', async () => {
     await give(0, 1, boxFor(2, 1))
     await give(1, 2, boxFor(2, 2))
     expect((await of('bob')).map(({ keyEpoch }) => keyEpoch)).toEqual([1, 2])
@@ -169,7 +169,7 @@ describe('the keys of a space', () => {
     ])
   })
 
-  test('are counted in a mesh of many without comparing each with all, before Postgres knows how many there are', async () => {
+  test('are counted in a large mesh without comparing all pairs, before Postgres has statistics', async () => {
     const count = 600
     await stage.addMembers(count)
     await stage.found()
@@ -187,7 +187,7 @@ describe('the keys of a space', () => {
     }
   })
 
-  test('are left alone while the mesh is frozen', async () => {
+  test('are not changed while the mesh is frozen', async () => {
     await give(0, 1, boxFor(2, 1))
     await stage.admin.run((sql) => sql`update space set last_seq = -1 - last_seq`)
     await expect(give(1, 2)).rejects.toMatchObject({ code: 'mesh_away', retryable: true })

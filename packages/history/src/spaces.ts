@@ -1,4 +1,4 @@
-/** Spaces: what their owners say they are, and who may open them. */
+/** Spaces: the terms that their owners set, and access to them. */
 import { byteaText, type Database } from '@sealpost/pg'
 import type { MemberRef, PeerKey, SpaceId, SpaceRef } from '@sealpost/std'
 import { meshMoving, type ResultRow, run } from './run.ts'
@@ -13,8 +13,7 @@ export class Spaces {
   }
 
   /**
-   * The space, if this peer belongs to it.
-   * @returns null for one that is not there, and for everybody else
+   * Returns the space if this peer belongs to it, and null otherwise.
    * @throws OperatingError
    */
   async find({ meshId, peer }: MemberRef, spaceId: SpaceId): Promise<Space | null> {
@@ -23,8 +22,8 @@ export class Spaces {
   }
 
   /**
-   * Puts terms in the place of older ones; the same said again are done already.
-   * @returns `stale` when some of their epoch or a later one stand; `not_owner` also where there is no such group
+   * Replaces older terms; repeating the current ones is `done`.
+   * @returns `stale` if terms of this epoch or a later one are stored; `not_owner` also if there is no such group
    * @throws OperatingError, `mesh_away` while the mesh is moving
    */
   async put({ peer }: MemberRef, terms: SpaceDefinition): Promise<PutSpaceOutcome> {
@@ -35,7 +34,7 @@ export class Spaces {
     }
   }
 
-  /** Members without the newest key, not more than `max` of them. @throws OperatingError */
+  /** Returns at most `max` members without the newest key. @throws OperatingError */
   async findGrantNeeds({ meshId, spaceId, keyEpoch }: Space, max: number): Promise<GrantNeeds> {
     const [[counts], lacking] = await Promise.all([
       run<CountRow>(this.#db, COUNT_MEMBERS, [meshId, spaceId, keyEpoch]),
@@ -44,12 +43,14 @@ export class Spaces {
     return { memberCount: counts!.members, departed: counts!.departed, lacking: lacking.map(memberOf) }
   }
 
-  /** The members behind one, by their keys. @throws OperatingError */
+  /** Returns the members after a key, ordered by key. @throws OperatingError */
   async members({ meshId, spaceId }: SpaceRef, after: PeerKey, limit: number): Promise<SpaceMember[]> {
     return (await run<MemberRow>(this.#db, LIST_MEMBERS, [meshId, spaceId, byteaText(after), limit])).map(memberOf)
   }
 
-  /** @returns null when others' terms came in between, of which the statement did not see all: the next one does */
+  /**
+   * @returns null if other terms were stored concurrently and the statement did not see all of them; the next try does
+   */
   async #tryPut(peer: number, terms: SpaceDefinition): Promise<PutOutcome> {
     const { meshId, spaceId, epoch, statement, historyFor, keepsMessages, keepSeconds, keepBytes } = terms
     const ours = [epoch, byteaText(statement), historyFor, keepsMessages, keepSeconds, keepBytes]

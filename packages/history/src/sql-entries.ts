@@ -1,13 +1,13 @@
 /**
- * How entries are written: one transaction of two statements, sent at once. The first locks the spaces, the second, which
- * sees what those it waited for have done, judges and writes. So of two writers of one revision one wins, and the order
- * of `seq` is that of commits: nothing can come between the numbers of a transaction, and who reads up to the number in
- * the space's row has seen them all.
+ * Writes entries in one transaction of two statements, sent at once. The first locks the spaces; the second sees the
+ * results of the writers that it waited for, and checks and writes. So one of two writers of a revision wins, and `seq`
+ * follows the order of commits: the numbers of a transaction are consecutive, and a reader that reads up to the number
+ * in the space's row has seen all of them.
  */
 import { isOfSpace } from '@sealpost/store'
 import { isOpen, micros } from './sql-spaces.ts'
 
-/** `$1 $2` mesh and space, in an order that all shards share. Walks: the primary key of space. */
+/** `$1 $2` mesh and space, in an order that all shards share. Reads: the primary key of space. */
 export const LOCK_SPACES = `
 select s.space_id from unnest($1::uuid[], $2::uuid[]) as k(mesh_id, space_id)
 cross join lateral (select space_id from space s where s.mesh_id = k.mesh_id and s.space_id = k.space_id offset 0 for update) s`
@@ -15,16 +15,16 @@ cross join lateral (select space_id from space s where s.mesh_id = k.mesh_id and
 const NO_ENTRY = `'\\x${'00'.repeat(32)}'::bytea`
 
 /**
- * `$1 $2` the spaces, as they were locked · `$3–$11` entries, no two of one key: place of their space from 1, key hash,
- * revision, hash of the former entry, their own, author, whether it deletes, epoch of the key it is sealed under, length ·
- * `$12` all of them, one behind the other · `$13–$15` a space's entries and their bytes, and the bytes of entries and history
- * of a mesh, at most.
+ * `$1 $2` the spaces, in the order of the locks · `$3–$11` entries, no two of one key: index of the space from 1, key
+ * hash, revision, hash of the previous entry, hash of this one, author, whether it deletes, epoch of its space key,
+ * length · `$12` all entries, concatenated · `$13–$15` maximum entries and bytes of a space, and maximum bytes of
+ * entries and history of a mesh.
  *
- * Answers for each, in their order: the status (`+` written, `=` it stands already, `!` another one does, `k` sealed under
- * another epoch's key, `q` no room, `<` its mesh is moving, `?` no such space,
- * or its author does not belong to it any more), seq and time of the write, and in a conflict the entry that stands.
+ * Returns a row for each, in their order: the status (`+` written, `=` already stored, `!` conflict, `k` sealed under
+ * another epoch's key, `q` quota exceeded, `<` the mesh is moving, `?` no such space, or the author no longer belongs
+ * to it), seq and time of the write, and in a conflict the current entry.
  *
- * Walks: the primary keys of space, state_entry, and of member and peer_group for each author.
+ * Reads: the primary keys of space, state_entry, and of member and peer_group for each author.
  */
 export const WRITE_ENTRIES = `
 with place as materialized (

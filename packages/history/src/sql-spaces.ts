@@ -1,6 +1,6 @@
 /**
- * The statements of spaces and of the keys that members give one another. Every change locks the space's row, or shares
- * it, and finds `last_seq` negative while the mesh moves to another cell (docs/adr/0007-moving-a-mesh.md).
+ * The statements of spaces and of key grants. Every change locks the space's row, exclusively or shared, and finds
+ * `last_seq` negative while the mesh moves to another cell (docs/adr/0007-moving-a-mesh.md).
  */
 import { isOfSpace, isOwnerOfSpace } from '@sealpost/store'
 
@@ -12,15 +12,15 @@ const SPACE = `s.space_id, s.epoch, s.statement, s.history_for, s.keeps_messages
   (select sum(o.entry_bytes + o.history_bytes)::bigint from space o where o.mesh_id = s.mesh_id) as mesh_bytes,
   ${micros('s.kept_since')} as kept_since, s.entries, s.entry_bytes, s.history_bytes, ${micros('clock_timestamp()')} as now`
 
-/** `$1–$3` mesh, space, and the peer that must belong to it. Walks: the primary keys of space and member. */
+/** `$1–$3` mesh, space, and the peer that must belong to it. Reads: the primary keys of space and member. */
 export const FIND_SPACE = `
 select ${SPACE} from space s join member m on m.mesh_id = s.mesh_id and m.peer_no = $3::int
 where s.mesh_id = $1::uuid and s.space_id = $2::uuid and ${isOfSpace('m', 's.space_id')}`
 
 /**
- * Puts a statement in the place of an older one. `$1–$3` mesh, space, the peer that signed · `$4–$9` its terms. No answer:
- * somebody put other terms there at the same moment; the next look sees them. What was kept before stays kept when the terms
- * change, but nothing is once a space keeps no history any more.
+ * Replaces an older statement. `$1–$3` mesh, space, the signing peer · `$4–$9` its terms. Returns no row if other terms
+ * were stored concurrently; the next try sees them. Recorded history survives a change of terms, except when the space
+ * stops keeping history.
  */
 export const PUT_SPACE = `
 with former as materialized (
@@ -52,7 +52,7 @@ const MEMBERS = `select m.peer_no, m.peer_key from member m where m.mesh_id = $1
 const grantedTo = (m: string) => `coalesce((select max(g.key_epoch) from space_grant g
   where g.mesh_id = $1::uuid and g.space_id = $2::uuid and g.peer_no = ${m}.peer_no), 0)`
 
-/** How many members there are, and how many of those that have the key `$3` are none. */
+/** Counts the members, and the holders of the key `$3` that are not members. */
 export const COUNT_MEMBERS = `
 with granted as materialized (
   select g.peer_no from space_grant g where g.mesh_id = $1::uuid and g.space_id = $2::uuid and g.key_epoch = $3::int
@@ -61,23 +61,24 @@ select count(*)::int as members,
   ((select count(*) from granted) - count(*) filter (where m.peer_no in (select peer_no from granted)))::int as departed
 from (${MEMBERS}) m`
 
-/** Members without the key `$3`, `$4` of them at most. */
+/** Returns at most `$4` members without the key `$3`. */
 export const FIND_LACKING = `
 select encode(m.peer_key, 'hex') as peer, ${grantedTo('m')} as key_epoch from (${MEMBERS}) m
 where not exists (select from space_grant g
   where g.mesh_id = $1::uuid and g.space_id = $2::uuid and g.peer_no = m.peer_no and g.key_epoch = $3::int)
 order by m.peer_no limit $4::int`
 
-/** `$4` members behind the key `$3`, by their keys. */
+/** Returns `$4` members after the key `$3`, ordered by key. */
 export const LIST_MEMBERS = `
 select encode(m.peer_key, 'hex') as peer, ${grantedTo('m')} as key_epoch from (${MEMBERS} and m.peer_key > $3::bytea) m
 order by m.peer_key limit $4::int`
 
 /**
- * Keeps boxes for members, of the key that stands or of the one behind it, which then stands: of two that turn it at the
- * same moment one finds that it has been. Those who left lose theirs at a turn. `$1–$3` mesh, space, granter · `$4 $5` the
- * epoch that is believed to stand, and that of the boxes · `$6 $7` peers and boxes. Answers the epoch that stood, and
- * nothing for a space that is not there, is moving, or is not the granter's any more. A box that somebody has already stays.
+ * Stores boxes for members, of the current key or the next one, which then becomes current: of two concurrent rotations
+ * the second finds the first. A rotation deletes the boxes of departed members. `$1–$3` mesh, space, granter · `$4 $5`
+ * the epoch that the granter believes to be current, and that of the boxes · `$6 $7` peers and boxes. Returns the epoch
+ * that was current, or no row if the space is unknown, moving, or no longer open to the granter. An existing box is not
+ * replaced.
  */
 export const PUT_GRANTS = `
 with held as materialized (
@@ -101,13 +102,13 @@ with held as materialized (
 )
 select key_epoch from held`
 
-/** `$3` the peer whose they are. */
+/** `$3` the peer that owns them. */
 export const FIND_GRANTS = `
 select g.key_epoch, encode(m.peer_key, 'hex') as granter, g.box from space_grant g
 join member m on m.mesh_id = g.mesh_id and m.peer_no = g.granter
 where g.mesh_id = $1::uuid and g.space_id = $2::uuid and g.peer_no = $3::int and g.box is not null order by g.key_epoch`
 
-/** The peer `$3` has the key `$4`, and needs no former box. Nothing is answered for a space that is moving. */
+/** The peer `$3` has the key `$4`, and needs no earlier box. Returns no row while the space is moving. */
 export const GRANT_FETCHED = `
 with held as materialized (
   select from space s where s.mesh_id = $1::uuid and s.space_id = $2::uuid and ${isOpen('s')} for share
@@ -120,7 +121,7 @@ with held as materialized (
 )
 select true as is_done from held`
 
-/** The peer could not open the box `$4`: somebody may make another. */
+/** The peer could not open the box `$4`: a member can make another. */
 export const GRANT_USELESS = `
 with held as materialized (
   select from space s where s.mesh_id = $1::uuid and s.space_id = $2::uuid and ${isOpen('s')} for share

@@ -15,7 +15,7 @@ const row: fc.Arbitrary<ReplayRow> = fc.record({
 const cuts = fc.array(fc.integer({ min: 1, max: 60 }), { minLength: 1 })
 const HEADER = Buffer.alloc(19, 9)
 
-test('rows come whole out of bytes that were cut anywhere, and so do records', () => {
+test('rows and records are complete for any cut of their bytes', () => {
   fc.assert(
     fc.property(fc.array(row), cuts, fc.boolean(), (rows, sizes, isHeaderApart) => {
       const payloads = [...rows.map(copied), Buffer.from([0xff, 0xff])]
@@ -37,13 +37,13 @@ test('rows come whole out of bytes that were cut anywhere, and so do records', (
   )
 })
 
-test('an answer that was cut is not at its end', () => {
+test('a response that was cut is not at its end', () => {
   const reader = new CopyRowReader()
   reader.take(message(Buffer.concat([HEADER, copied({ seq: 1, at: 1, kind: 1, value: HEADER, body: null })])), () => {})
   expect(reader.isAtEnd).toBe(false)
 })
 
-test('a line that is written is the line as JSON has it', () => {
+test('a written line equals its JSON', () => {
   fc.assert(
     fc.property(fc.array(row), fc.integer({ min: 0, max: 300 }), (rows, room) => {
       const lines = new JsonLineWriter(room)

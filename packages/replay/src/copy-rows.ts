@@ -1,7 +1,7 @@
 /**
- * Whole rows out of the messages of a binary `COPY`, which come cut anywhere. A message is the byte 100, an int32 that counts
- * itself and what follows, and a row: the number of its columns (int16), and before each its length (int32, -1 for none).
- * Ahead of the first stands a header of 19 bytes; a row of -1 columns ends it all.
+ * Reads complete rows from the messages of a binary `COPY`, which arrive cut at any byte. A message is the byte 100, an
+ * int32 that counts itself and the rest, and a row: the number of its columns (int16), then for each its length (int32,
+ * -1 for none) and its bytes. A header of 19 bytes precedes the first row; a row of -1 columns ends the stream.
  */
 import { assert, type Micros } from '@sealpost/std'
 
@@ -17,18 +17,18 @@ export interface ReplayRow {
 
 const FRONT_BYTES = 5
 const HEADER_BYTES = 19
-/** Up to the value: the count of columns, then three of known lengths, then the length of the value. */
+/** The offset of the value: the number of columns, three columns of known lengths, and the length of the value. */
 const VALUE_AT = 2 + (4 + 8) + (4 + 8) + (4 + 2) + 4
 const COLUMNS = 5
 const NONE = Buffer.alloc(0)
 
 export class CopyRowReader {
-  /** A message that is not whole. */
+  /** An incomplete message. */
   #cut: Buffer = NONE
   #isPastHeader = false
   #isAtEnd = false
 
-  /** Calls with each row that is whole now; its value and body are views. */
+  /** Calls `visit` with each complete row; its value and body are views. */
   take(bytes: Buffer, visit: (row: ReplayRow) => void): void {
     let at = this.#finishCut(bytes, visit)
     while (bytes.length - at >= FRONT_BYTES) {
@@ -37,11 +37,11 @@ export class CopyRowReader {
       this.#message(bytes, at + FRONT_BYTES, end, visit)
       at = end
     }
-    // A copy, so that what is done is not held.
+    // A copy, so that processed bytes are not retained.
     if (at < bytes.length) this.#cut = Buffer.concat([this.#cut, bytes.subarray(at)])
   }
 
-  /** Takes of the bytes what the message that was cut still lacks, and no more. @returns where the next one begins */
+  /** Takes only the bytes that the cut message lacks. @returns the offset of the next message */
   #finishCut(bytes: Buffer, visit: (row: ReplayRow) => void): number {
     if (this.#cut.length === 0) return 0
     let at = 0
@@ -61,7 +61,7 @@ export class CopyRowReader {
     return at + lacking
   }
 
-  /** Whether the last row was the last. */
+  /** Whether the last row ended the stream. */
   get isAtEnd(): boolean {
     return this.#isAtEnd
   }
@@ -69,7 +69,7 @@ export class CopyRowReader {
   #message(bytes: Buffer, start: number, end: number, visit: (row: ReplayRow) => void): void {
     const at = this.#isPastHeader ? start : start + HEADER_BYTES
     this.#isPastHeader = true
-    if (at === end) return // the header came by itself
+    if (at === end) return // the header arrived by itself
     const columns = bytes.readInt16BE(at)
     this.#isAtEnd = columns === -1
     if (this.#isAtEnd) return
@@ -78,7 +78,7 @@ export class CopyRowReader {
   }
 }
 
-/** The row in what one message of a `COPY` holds, behind the header where that stands before it. @returns null: none is in it */
+/** Returns the row in the content of one `COPY` message, after the header if there is one, or null without a row. */
 export function readCopyRow(message: Buffer): ReplayRow | null {
   const first = message.readInt16BE(0)
   const start = first === COLUMNS || first === -1 ? 0 : HEADER_BYTES
@@ -99,10 +99,10 @@ function readRow(bytes: Buffer, start: number): ReplayRow {
   }
 }
 
-/** Below 2^53, without the price of a bigint. */
+/** Reads an integer below 2^53 without a bigint. */
 const readWhole = (bytes: Buffer, at: number): number => bytes.readInt32BE(at) * 2 ** 32 + bytes.readUInt32BE(at + 4)
 
-/** Takes the header out of the first message, so that what is handed on is messages with a row each and nothing else. */
+/** Removes the header from the first message, so that each forwarded message is a row. */
 export class HeaderStrip {
   #begun: Buffer | null = NONE
 
@@ -113,7 +113,7 @@ export class HeaderStrip {
     this.#begun = begun.length < rowAt ? begun : null
     if (this.#begun !== null) return NONE
     const messageBytes = begun.readInt32BE(1) - HEADER_BYTES
-    if (messageBytes === FRONT_BYTES - 1) return begun.subarray(rowAt) // the header came by itself
+    if (messageBytes === FRONT_BYTES - 1) return begun.subarray(rowAt) // the header arrived by itself
     begun.copyWithin(HEADER_BYTES, 0, 1)
     begun.writeInt32BE(messageBytes, HEADER_BYTES + 1)
     return begun.subarray(HEADER_BYTES)

@@ -1,4 +1,4 @@
-/** What can be answered of a space: which moments, and from what. */
+/** The times that a space can answer, and from which rows. */
 
 import type { Database } from '@sealpost/pg'
 import type { Micros, SpaceRef } from '@sealpost/std'
@@ -16,15 +16,15 @@ export interface HistoryBounds {
 
 export type TimeRefusal = 'in_future' | 'before_horizon'
 
-/** Nobody writes into a space for longer than a statement may take. */
+/** Longer than any write can take. */
 const SETTLED_MICROS: Micros = 60e6
 
-/** Nothing before it is told. `null`: nothing is. */
+/** Returns the time before which nothing can be read; `null`: no history. */
 export function horizonOf({ now, keptSince, keepSeconds }: HistoryBounds): Micros | null {
   return keptSince === null ? null : Math.max(keptSince, now - keepSeconds * 1e6)
 }
 
-/** What no reader may ask. */
+/** Returns why a time can't be read. */
 export function timeRefusal(facts: HistoryBounds, at: Micros): TimeRefusal | null {
   if (at > facts.now) return 'in_future'
   const horizon = horizonOf(facts)
@@ -32,8 +32,8 @@ export function timeRefusal(facts: HistoryBounds, at: Micros): TimeRefusal | nul
 }
 
 /**
- * From what the state at a moment is told: the newest whole snapshot before it, or the very first event.
- * @returns null: neither is there
+ * Returns the base of a state at a time: the newest complete snapshot before it, or the first event.
+ * @returns null without either
  * @throws DatabaseError
  */
 export async function findBase(db: Database, space: SpaceRef, at: Micros): Promise<Base | null> {
@@ -47,7 +47,7 @@ export async function findBase(db: Database, space: SpaceRef, at: Micros): Promi
   return (await hasFirstEvent(db, space)) ? { seq: 0, at: 0 } : null
 }
 
-/** Asked by itself: it looks into each day, which takes longer than all else that goes before an answer. */
+/** A separate query: it searches each day, which takes longer than the rest of a request's preparation. */
 async function hasFirstEvent(db: Database, space: SpaceRef): Promise<boolean> {
   const [event] = await db.run((sql) =>
     sql.unsafe<{ seq: number }[]>(`select seq from history_event where ${ofSpace(space)} order by seq limit 1`),
@@ -56,8 +56,8 @@ async function hasFirstEvent(db: Database, space: SpaceRef): Promise<boolean> {
 }
 
 /**
- * Returns when everything that was written into the space up to now is committed or undone, so that who asks about a moment
- * that has only just passed is told what others will be told. @throws DatabaseError
+ * Resolves when all writes to the space up to now are committed or rolled back, so that all readers of a time that has
+ * just passed get the same. @throws DatabaseError
  */
 export async function awaitOpenWrites(
   db: Database,

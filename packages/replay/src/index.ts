@@ -1,6 +1,6 @@
 /**
- * What is read of state and history, and what keeps it readable: answers of any length as rows in the order of their seq,
- * snapshots that keep them fast far back, partitions that come and go by the day.
+ * Reads state and history and keeps reads fast: responses of any length as rows ordered by seq, snapshots, and daily
+ * partitions.
  */
 export { CopyRowReader, HeaderStrip, type ReplayRow } from './copy-rows.ts'
 export * from './horizon.ts'

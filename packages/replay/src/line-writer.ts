@@ -1,12 +1,12 @@
 /**
- * Rows as lines of JSON, written into one piece of memory, digit by digit: a line that was put together as text took ten
- * times as long, most of it to find room for what is thrown away at once.
+ * Writes rows as lines of JSON into one buffer, digit by digit: building each line as a string took ten times as long,
+ * most of it for allocation.
  */
 import type { Micros } from '@sealpost/std'
 import type { ReplayRow } from './copy-rows.ts'
 import { formatTimestamp } from './space-ref.ts'
 
-/** More than a line has beside its base64, with the braces, names and numbers. */
+/** More than a line needs next to its base64, for braces, names and numbers. */
 const FRAME_BYTES = 128
 
 const ascii = (text: string): Uint8Array => Buffer.from(text, 'latin1')
@@ -18,7 +18,7 @@ export class JsonLineWriter {
   #at = 0
   readonly #day = new DayText()
 
-  /** @param bytes - room for so many, to begin with */
+  /** @param bytes - the initial capacity */
   constructor(bytes: number) {
     this.#out = Buffer.allocUnsafeSlow(bytes)
   }
@@ -38,7 +38,7 @@ export class JsonLineWriter {
     this.#at = write(END, out, at)
   }
 
-  /** What was written since the last time; good until the next row is. */
+  /** Returns the bytes since the last call; valid until the next row is written. */
   take(): Buffer {
     const written = this.#out.subarray(0, this.#at)
     this.#at = 0
@@ -55,7 +55,7 @@ export class JsonLineWriter {
 
 const DAY: Micros = 86_400e6
 
-/** A moment as `formatTimestamp` has it, without the `Z`; rows of one day follow each other. */
+/** Formats times like `formatTimestamp`, without the `Z`; consecutive rows share a day. */
 class DayText {
   #day = Number.NaN
   #text = ascii('')
@@ -79,7 +79,7 @@ class DayText {
   }
 }
 
-// All of these answer where they end.
+// These functions return the end offset.
 
 function write(bytes: Uint8Array, out: Buffer, start: number): number {
   for (let i = 0; i < bytes.length; i++) out[start + i] = bytes[i]!
@@ -89,7 +89,7 @@ function write(bytes: Uint8Array, out: Buffer, start: number): number {
 function writeDigits(value: number, count: number, out: Buffer, start: number): number {
   let left = value
   for (let at = start + count - 1; at >= start; at--) {
-    const digit = left % 10 // a quotient of what is near 2^53 would be rounded
+    const digit = left % 10 // a quotient near 2^53 would be rounded
     out[at] = ZERO + digit
     left = (left - digit) / 10
   }

@@ -1,4 +1,4 @@
-/** Rows as lines of JSON. Made here and not by Postgres, where base64 and the escaping of text cost three times the rest. */
+/** Writes rows as lines of JSON. In Postgres, base64 and the escaping of text cost three times the rest. */
 import type { ReplayRow } from './copy-rows.ts'
 import { formatTimestamp } from './space-ref.ts'
 

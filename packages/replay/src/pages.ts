@@ -1,4 +1,4 @@
-/** Short answers: a page of events bounded in rows and bytes, and single entries. */
+/** Short responses: a page of events bounded in rows and bytes, and single entries. */
 
 import type { Database, Pipeline } from '@sealpost/pg'
 import type { Micros, SpaceRef } from '@sealpost/std'
@@ -8,11 +8,11 @@ import { literal, microsOf, ofSpace } from './space-ref.ts'
 
 export interface PageRequest {
   readonly space: SpaceRef
-  /** What lies behind this seq, the oldest first; */
+  /** Events after this seq, in ascending order; */
   readonly after: number
-  /** or what lies before this one, from there backwards. */
+  /** or events before this one, backwards. */
   readonly before: number | null
-  /** null: as far back as anything is told. */
+  /** null: from the horizon. */
   readonly from: Micros | null
   /** null: up to the newest. */
   readonly to: Micros | null
@@ -20,30 +20,30 @@ export interface PageRequest {
 }
 
 export interface EventPage {
-  /** When it was read, by the database's clock, and the newest seq of the space then. */
+  /** The time of the read by the database's clock, and the newest seq of the space then. */
   readonly at: Micros
   readonly lastSeq: number
-  /** They ascend by seq in any case. */
+  /** Always in ascending order of seq. */
   readonly rows: readonly PageRow[]
-  /** There is more in this direction. */
+  /** More events follow in this direction. */
   readonly hasMore: boolean
 }
 
 export interface PageRow {
   readonly seq: number
-  /** Of JSON. */
+  /** JSON. */
   readonly line: string
 }
 
-/** Of records and bodies; one that is larger by itself still comes. */
+/** Bytes of records and bodies; a single larger event is still returned. */
 export const PAGE_BYTES_MAX = 512 * 1024
 export const PAGE_ROWS_MAX = 1_000
 
 const RECENT_MS = 86_400_000
 
 /**
- * Most pages are of the last day. Those are looked for in its partitions alone: with 30 days of them, planning a look into
- * all takes twice as long as reading the page.
+ * Reads a page. Most pages belong to the last day, so this reads that day's partitions first: with 30 days, planning a
+ * search in all of them takes twice as long as reading the page.
  * @returns null: there is no such space
  * @throws DatabaseError
  */
@@ -53,7 +53,7 @@ export async function readPage(db: Pipeline, request: PageRequest): Promise<Even
   return recent === null || isWhole(recent, request) ? recent : read(db, request, null)
 }
 
-/** No older event belongs in it: of two events the later one has the higher seq, and none is left out between them. */
+/** Returns whether older events can't belong to the page: later events have higher seqs without gaps. */
 function isWhole({ rows, hasMore, lastSeq }: EventPage, { after, before }: PageRequest): boolean {
   return rows[0]?.seq === after + 1 || (before === null ? lastSeq <= after : hasMore)
 }
@@ -65,7 +65,7 @@ async function read(db: Pipeline, request: PageRequest, since: Micros | null): P
   return reader.page
 }
 
-/** Binary rows, each made a line as it comes: as text from the other driver a page took twice as long. */
+/** Reads binary rows and writes each as a line: with the text driver a page took twice as long. */
 class PageReader {
   readonly #request: PageRequest
   readonly #rows: PageRow[] = []
@@ -86,7 +86,7 @@ class PageReader {
     }
     this.#bytes += row.value.length + (row.body?.length ?? 0)
     const count = this.#rows.length
-    // The event that goes over the limit comes with the others, to tell that there is more.
+    // The event that exceeds the limit is read too, which shows that there is more.
     this.#hasMore = count === this.#request.limit || (count > 0 && this.#bytes > PAGE_BYTES_MAX)
     if (!this.#hasMore) this.#rows.push({ seq: row.seq, line: rowLine(row) })
   }
@@ -98,7 +98,7 @@ class PageReader {
   }
 }
 
-/** The kind of the first row, which is no event: the newest seq of the space, and when it was read. */
+/** The kind of the first row, which contains the newest seq of the space and the time of the read. */
 const FACTS = 0
 const LAST_SEQ = 'case when last_seq < 0 then -1 - last_seq else last_seq end'
 const BYTES = 'octet_length(record) + coalesce(octet_length(body), 0)'
@@ -121,11 +121,11 @@ function pageSql({ space, after, before, from, to, limit }: PageRequest, since: 
       where total - (${BYTES}) <= ${PAGE_BYTES_MAX} order by seq ${order})`
 }
 
-/** As `horizonOf` has it. */
+/** Like `horizonOf`. */
 const horizon = (space: SpaceRef): string =>
   `(select greatest(kept_since, clock_timestamp() - keep_seconds * interval '1 second') from space where ${ofSpace(space)})`
 
-/** The entries of now under these keys, those that were deleted among them. @throws DatabaseError */
+/** Returns the current entries of these keys, including deleted ones. @throws DatabaseError */
 export async function readEntries(db: Database, space: SpaceRef, keyHashes: readonly string[]): Promise<LineRow[]> {
   const keys = keyHashes.map((hash) => `'\\x${hash}'::bytea`).join()
   const statement = `select seq, ${microsOf('at')} as at, (case when is_deleted then 2 else 1 end)::smallint as kind,

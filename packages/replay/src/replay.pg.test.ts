@@ -16,7 +16,7 @@ beforeAll(async () => {
 })
 afterAll(() => world.close())
 
-/** Small enough for a few events to need several batches. */
+/** Small enough that a few events need several batches. */
 const EAGER = { share: 0, eventsMin: 1, batchBytes: 1 }
 
 interface Written extends ReadRow {
@@ -24,7 +24,7 @@ interface Written extends ReadRow {
   readonly key: string
 }
 
-/** What a map says. */
+/** Returns the expected values, from a map. */
 function lastValues(written: readonly Written[], at: Micros): ReadRow[] {
   const last = new Map<string, Written>()
   for (const event of written) if (event.at <= at && event.kind !== 3) last.set(event.key, event)
@@ -37,14 +37,14 @@ function lastValues(written: readonly Written[], at: Micros): ReadRow[] {
 const step = fc.oneof(
   { weight: 8, arbitrary: fc.record({ do: fc.constant('set' as const), key: fc.integer({ min: 0, max: 5 }) }) },
   { weight: 2, arbitrary: fc.record({ do: fc.constant('delete' as const), key: fc.integer({ min: 0, max: 5 }) }) },
-  { weight: 2, arbitrary: fc.record({ do: fc.constant('say' as const), key: fc.constant(0) }) },
+  { weight: 2, arbitrary: fc.record({ do: fc.constant('message' as const), key: fc.constant(0) }) },
   { weight: 5, arbitrary: fc.record({ do: fc.constant('wait' as const), key: fc.integer({ min: 1, max: 60 }) }) },
   { weight: 3, arbitrary: fc.record({ do: fc.constant('snapshot' as const), key: fc.constant(0) }) },
   { weight: 3, arbitrary: fc.record({ do: fc.constant('keep' as const), key: fc.constant(0) }) },
 )
 
 describe('a state of the past', () => {
-  test('is what a map says, from whatever snapshots, with days that went and cursors anywhere', async () => {
+  test('equals a map, for any snapshots, dropped days and cursors', async () => {
     let answered = 0
     let refused = 0
     let dropped = 0
@@ -61,7 +61,7 @@ describe('a state of the past', () => {
           else if (what === 'keep') dropped += await keep(space)
           else written.push(await write(space, what, key))
         }
-        // A write in the same microsecond goes ahead of the clock.
+        // A write in the same microsecond precedes the clock.
         clock = await wait(Math.max(clock, written.at(-1)?.at ?? 0))
         const { keptSince, keepSeconds } = (await findSpace(world.broker, space.ref))!
         const horizon = Math.max(keptSince!, clock - keepSeconds * 1e6)
@@ -78,7 +78,7 @@ describe('a state of the past', () => {
           expect(await space.stateAt(at, middle)).toEqual(expected.filter(({ seq }) => seq > middle))
           answered += 1
         }
-        await world.owner.run((sql) => sql.unsafe('update space set kept_since = null')) // it holds up no day of the next run
+        await world.owner.run((sql) => sql.unsafe('update space set kept_since = null')) // its space must not keep the days of the next run
       }),
       { numRuns: 12, seed: 8 },
     )
@@ -86,8 +86,8 @@ describe('a state of the past', () => {
     expect(dropped).toBeGreaterThan(0)
   })
 
-  async function write(space: SpaceWorld, what: 'set' | 'delete' | 'say', key: number): Promise<Written> {
-    const event = { kind: ({ set: 1, delete: 2, say: 3 } as const)[what], key: String(key), value: randomBytes(8).toString('hex') } // biome-ignore format: one thing
+  async function write(space: SpaceWorld, what: 'set' | 'delete' | 'message', key: number): Promise<Written> {
+    const event = { kind: ({ set: 1, delete: 2, message: 3 } as const)[what], key: String(key), value: randomBytes(8).toString('hex') } // biome-ignore format: one thing
     return { ...event, ...(await space.write(event)) }
   }
 
@@ -116,7 +116,7 @@ describe('a space with some history', () => {
     return space
   }
 
-  test('tells the values of now, and behind a seq what was deleted since', async () => {
+  test('returns the current values, and after a seq also what was deleted since', async () => {
     const space = await filled()
     const seqs = async (after: number) =>
       (await readAll(world.copies, stateNow(space.ref, after))).map(({ seq, kind }) => [seq, kind])
@@ -124,7 +124,7 @@ describe('a space with some history', () => {
     expect(await seqs(3)).toEqual([[4, 1], [5, 2]]) // biome-ignore format: one thing
   })
 
-  test('tells single entries by the hashes of their keys', async () => {
+  test('returns single entries by the hashes of their keys', async () => {
     const space = await filled()
     const hash = (key: string) => new Bun.CryptoHasher('sha256').update(key).digest('hex')
     const rows = await readEntries(world.broker, space.ref, ['c', 'b', 'z'].map(hash))
@@ -132,7 +132,7 @@ describe('a space with some history', () => {
     expect(JSON.parse(rowLine(rows[0]!))).toMatchObject({ seq: 3, value: Buffer.from('first c').toString('base64') })
   })
 
-  test('tells its events between two moments, and a page of them either way', async () => {
+  test('returns its events between two times, and a page of them in both directions', async () => {
     const space = await filled()
     const all = { space: space.ref, after: 0, from: START, to: START + DAY }
     expect((await readAll(world.copies, eventsBetween(all))).map(({ kind }) => kind)).toEqual([1, 1, 1, 1, 2, 3])
@@ -146,7 +146,7 @@ describe('a space with some history', () => {
     expect(await page({ before: 9, limit: 9 })).toEqual([[1, 2, 3, 4, 5, 6], false])
   })
 
-  test('cuts a page at half a megabyte, and goes on behind it', async () => {
+  test('cuts a page at half a megabyte, and continues after it', async () => {
     await world.setClock(START)
     const space = await world.space()
     for (let i = 0; i < 4; i++) await space.write({ kind: 3, key: '', value: 'x'.repeat(120_000) })
@@ -157,7 +157,7 @@ describe('a space with some history', () => {
     expect(second.rows.map(({ seq }) => seq)).toEqual([3, 4])
   })
 
-  test('tells a page of the last day and of days before as one', async () => {
+  test('returns one page from the last day and earlier days', async () => {
     const now = Date.now() * 1000
     await world.setClock(now - 3 * DAY)
     const space = await world.space()
@@ -182,7 +182,7 @@ describe('a space with some history', () => {
     await world.setClock(START)
   })
 
-  test('tells nothing from before its horizon', async () => {
+  test('returns nothing from before its horizon', async () => {
     const now = Date.now() * 1000
     await world.setClock(now - 2 * HOUR)
     const space = await world.space({ keepSeconds: 3600 })
@@ -197,7 +197,7 @@ describe('a space with some history', () => {
     await world.setClock(START)
   })
 
-  test('keeps a snapshot going where it stopped, with writes of others between its batches', async () => {
+  test('resumes a snapshot where it stopped, with writes of others between its batches', async () => {
     const space = await filled()
     const [begun] = await world.owner.run(
       (sql) => sql.unsafe<{ at: Micros }[]>(`insert into snapshot (mesh_id, space_id, seq, at) select mesh_id, space_id, 6, last_at from space where ${ofSpace(space.ref)} returning round(date_part('epoch', at) * 1000000)::bigint as at`), // biome-ignore format: one thing
@@ -216,7 +216,7 @@ describe('a space with some history', () => {
     ])
   })
 
-  test('lets everybody write while a batch of a snapshot is under way', async () => {
+  test('does not block writers during a batch of a snapshot', async () => {
     const space = await filled()
     await world.owner.run((sql) => sql.unsafe(`insert into snapshot (mesh_id, space_id, seq, at) values ('${space.ref.meshId}', '${space.ref.spaceId}', 6, ${literal.moment(START)})`)) // biome-ignore format: one thing
     const batch = { space: space.ref, from: { seq: 0, at: 0 }, to: { seq: 6, at: START }, progress: 0, rowsMax: 10 }
@@ -224,7 +224,7 @@ describe('a space with some history', () => {
       sql.begin(async (begun) => {
         const [row] = await begun.unsafe(snapshotStep(batch))
         expect(row).toMatchObject({ rows: 3, isDone: true })
-        // Nothing that another who writes, or sends, would wait for: rows of snapshots alone are written, and no table locked.
+        // Locks no writer or sender waits for: only rows of snapshots are written, and no table is locked.
         const locks = await begun.unsafe(
           `select distinct c.relname as name, l.mode from pg_locks l join pg_class c on c.oid = l.relation
            where l.pid = pg_backend_pid() and c.relkind in ('r', 'p') and l.mode <> 'AccessShareLock' and c.relnamespace = 'public'::regnamespace`,
@@ -237,23 +237,23 @@ describe('a space with some history', () => {
         const written = await space.write({ kind: 1, key: 'a', value: 'meanwhile' }) // on another connection
         expect(written.seq).toBe(7)
         const [second] = await world.broker.run((other) => other.unsafe(snapshotStep(batch)))
-        expect(second).toBeUndefined() // whose turn it is not does nothing, and waits for nobody
+        expect(second).toBeUndefined() // the second caller does nothing, without waiting
       }),
     )
   })
 
-  test('is told in one walk past what was overtaken, with nothing sorted', async () => {
+  test('is read in one pass that skips superseded rows, without a sort', async () => {
     const space = await filled()
     const query = stateAt({ space: space.ref, at: START + DAY, after: 0, base: { seq: 2, at: START } })
     const plan = (await world.broker.run((sql) => sql.unsafe<{ 'QUERY PLAN': string }[]>(`explain ${query}`)))
       .map((line) => line['QUERY PLAN'])
       .join('\n')
     expect(plan.match(/CTE overtaken/g)).toHaveLength(1)
-    expect(plan.match(/hashed SubPlan/g)).toHaveLength(2) // for the first that stands, and for the rest
+    expect(plan.match(/hashed SubPlan/g)).toHaveLength(2) // for the first valid row, and for the rest
     expect(plan).not.toMatch(/ Sort |Seq Scan|Nested Loop|Hash Join/)
   })
 
-  test('makes a snapshot only when enough has changed, or for its age', async () => {
+  test('makes a snapshot only after enough changes, or by age', async () => {
     const space = await filled()
     const snapshots = new Snapshots(world.broker, { ...defaultSnapshotOptions, eventsMin: 7 }, 60_000)
     expect(await snapshots.refresh(space.ref)).toBeNull()
@@ -262,7 +262,7 @@ describe('a space with some history', () => {
     expect(await snapshots.refresh(space.ref)).toBeNull()
   })
 
-  test('has its first snapshot from its entries when it kept no history before', async () => {
+  test('makes its first snapshot from its entries if it kept no history before', async () => {
     const space = await filled()
     await world.setClock(START + HOUR)
     await world.owner.run((sql) =>
@@ -278,7 +278,7 @@ describe('a space with some history', () => {
     expect(((await space.stateAt(START + 2 * HOUR)) as ReadRow[]).map(({ seq }) => seq)).toEqual([3, 4, 7])
   })
 
-  test('gives up its oldest days when it is too large', async () => {
+  test('drops its oldest days when it is too large', async () => {
     await world.setClock(START)
     const space = await world.space({ keepBytes: 250 })
     for (let day = 0; day < 4; day++) {

@@ -1,7 +1,7 @@
 /**
- * What is kept of history, in whole days of UTC: partitions are made before their day comes, and dropped when no space
- * needs anything in them. A space gives up its oldest days when they are past its time or more than its bytes; what its
- * readers may ask for begins there (`kept_since`), whether the partition is still there for others or not.
+ * The retention of history, in whole days of UTC: partitions are created before their day begins, and dropped when no
+ * space needs them. A space gives up its oldest days when they exceed its time or its bytes; its readable history then
+ * begins there (`kept_since`), even if other spaces still keep the partition.
  */
 
 import type { Database } from '@sealpost/pg'
@@ -17,7 +17,9 @@ const DAY: Micros = 86_400e6
 const DAYS_AHEAD = 7
 const CLEARED_AT_ONCE = 5_000
 
-/** Makes what is missing of today and the days to come. One that can't be had now is made the next time. */
+/**
+ * Creates the missing partitions of today and the days to come. If one can't be created now, the next run creates it.
+ */
 export async function makeDays(db: Database): Promise<number> {
   const days = await db.run(
     (sql) => sql<{ day: string }[]>`
@@ -31,7 +33,7 @@ export async function makeDays(db: Database): Promise<number> {
   return made
 }
 
-/** Spaces that keep history and are not on their way to another cell. @throws DatabaseError */
+/** Returns the spaces that keep history and are not moving to another cell. @throws DatabaseError */
 export async function findKept(db: Database): Promise<SpaceRef[]> {
   return [
     ...(await db.run(
@@ -47,7 +49,7 @@ interface Keeping {
   readonly oldest: Micros
   readonly historyBytes: number
   readonly keepBytes: number
-  /** Of the first snapshot that is whole: from there on nothing before it is needed. */
+  /** The time of the first complete snapshot: nothing before it is needed. */
   readonly baseAt: Micros | null
 }
 
@@ -68,7 +70,7 @@ export async function giveUpDays(db: Database, space: SpaceRef): Promise<void> {
   const days = await bytesOfDays(db, space, isTooLarge ? null : dueTo)
   const to = isTooLarge ? Math.max(dueTo, fittingDay(days, keeping)) : dueTo
   if (to <= keeping.keptSince || to < keeping.baseAt) return
-  const gone = days.filter(({ day }) => day < to && day + DAY > keeping.keptSince) // those before were subtracted
+  const gone = days.filter(({ day }) => day < to && day + DAY > keeping.keptSince) // earlier days were subtracted
   const bytes = gone.reduce((sum, day) => sum + day.bytes, 0)
   await db.run((sql) =>
     sql.unsafe(
@@ -99,7 +101,7 @@ async function bytesOfDays(db: Database, space: SpaceRef, before: Micros | null)
   ]
 }
 
-/** The first of the days that fit together, from the newest backwards; of the newest alone, that one. */
+/** Returns the first of the newest days that fit together, or the newest day if none fits. */
 function fittingDay(days: readonly DayBytes[], { keepBytes }: Keeping): Micros {
   let sum = 0
   for (const [i, { bytes }] of [...days.entries()].reverse()) {
@@ -110,8 +112,8 @@ function fittingDay(days: readonly DayBytes[], { keepBytes }: Keeping): Micros {
 }
 
 /**
- * Drops the days that no space needs: what a space needs begins with the newest snapshot that is not younger than its
- * horizon. @throws DatabaseError
+ * Drops the days that no space needs. A space needs the rows from its newest snapshot at or before its horizon on.
+ * @throws DatabaseError
  */
 export async function dropDays(db: Database): Promise<number> {
   const [row] = await db.run(
@@ -137,11 +139,11 @@ export async function dropDays(db: Database): Promise<number> {
   return dropped
 }
 
-/** An array comes as its text: the driver's own lookup of array types is off. */
+/** An array arrives as its text: the driver's own lookup of array types is off. */
 const daysOf = (days: readonly string[] | string): string[] =>
   typeof days === 'string' ? days.slice(1, -1).split(',').filter(Boolean) : [...days]
 
-/** What lies in no day's partition, and the snapshots whose rows went with theirs. */
+/** Deletes the rows outside of daily partitions, and the snapshots whose rows were dropped. */
 async function clearWithout(db: Database, needed: Micros): Promise<void> {
   const before = literal.moment(needed)
   await db.run((sql) => sql.unsafe(`delete from snapshot where at < ${before}`))
@@ -159,7 +161,7 @@ async function clearWithout(db: Database, needed: Micros): Promise<void> {
 
 const startOfDay = (at: Micros): Micros => at - (at % DAY)
 
-/** A lock that is not to be had at once, or a row in the way: the next time will do. */
+/** Returns false if a lock was not available at once, or a row was in the way: the next run tries again. */
 async function isDone(db: Database, statement: string): Promise<boolean> {
   try {
     await db.run((sql) => sql.unsafe(statement))

@@ -1,7 +1,7 @@
 /**
- * Snapshots: all last values of a space at one moment, as rows of their own, so that a replay far back reads one of them
- * and few events. Each is made from the former one and the events since, a batch in each statement, and goes on where it
- * stopped. A batch locks nothing but the snapshot's own row.
+ * Snapshots: all current values of a space at one time, as rows of their own, so that an old replay reads one snapshot
+ * and few events. Each is made from the previous one and the events since, one batch per statement, and is resumable. A
+ * batch locks only the snapshot's own row.
  */
 
 import type { Database } from '@sealpost/pg'
@@ -10,11 +10,11 @@ import { literal, microsOf, ofSpace } from './space-ref.ts'
 import { type Base, snapshotStep } from './state-sql.ts'
 
 export interface SnapshotOptions {
-  /** A snapshot is due when so many events passed as this share of the entries, */
+  /** A snapshot is due when the events since exceed this share of the entries, */
   readonly share: number
-  /** and at least so many. */
+  /** and at least this number. */
   readonly eventsMin: number
-  /** Of the rows of one batch. */
+  /** The bytes of the rows of one batch. */
   readonly batchBytes: number
 }
 
@@ -32,7 +32,7 @@ interface SnapshotState {
   readonly keptSince: Micros
   readonly keepSeconds: number
   readonly now: Micros
-  /** When the next snapshot would be: never before an event that may still be on its way. */
+  /** The time of the next snapshot: never before an event that may be uncommitted. */
   readonly at: Micros
   readonly first: number | null
   readonly doneSeq: number | null
@@ -43,14 +43,14 @@ interface SnapshotState {
 }
 
 const ROWS_MAX = 100_000
-/** A quiet space gets one so often that its days can go in time. */
+/** A quiet space gets a snapshot this many times per retention period, so that its days can be dropped in time. */
 const SHARES_OF_KEEP = 8
 const DAY: Micros = 86_400e6
 
 export class Snapshots {
   readonly #db: Database
   readonly #options: SnapshotOptions
-  /** Of one batch; it may take longer than other statements. */
+  /** The timeout of one batch, longer than that of other statements. */
   readonly #timeoutMs: number
 
   constructor(db: Database, options: SnapshotOptions, timeoutMs: number) {
@@ -59,7 +59,7 @@ export class Snapshots {
     this.#timeoutMs = timeoutMs
   }
 
-  /** Makes the snapshot that is due, or finishes one. @returns null when none is due. @throws DatabaseError */
+  /** Creates the due snapshot, or finishes one. @returns null if none is due. @throws DatabaseError */
   async refresh(space: SpaceRef): Promise<SnapshotReport | null> {
     const standing = await this.#standing(space)
     if (!standing) return null
@@ -89,7 +89,7 @@ export class Snapshots {
     for (;;) {
       const statement = snapshotStep({ space, from, to: open, progress, rowsMax })
       const [row] = await this.#run<{ rows: number; seq: number; isDone: boolean }>(statement)
-      if (!row) return this.#report(space, open) // another is at it
+      if (!row) return this.#report(space, open) // another shard makes it
       if (row.isDone) return this.#report(space, open)
       progress = row.seq
     }
@@ -103,7 +103,7 @@ export class Snapshots {
     return row ?? { rows: 0, bytes: 0 }
   }
 
-  /** The newest whole one before it; it is not dropped before this one is done. */
+  /** Returns the newest complete snapshot before it, which is not dropped before this one is complete. */
   async #formerOf(space: SpaceRef, { at }: Base): Promise<Base> {
     const [row] = await this.#run<Base>(
       `select seq, ${microsOf('at')} as at from snapshot
@@ -120,7 +120,7 @@ export class Snapshots {
     )
   }
 
-  /** The first one of a space that had entries before it kept history: nothing but the entries of now tells them. */
+  /** Creates the first snapshot of a space that had entries before it kept history: from the current entries. */
   async #fromEntries(space: SpaceRef, at: Micros): Promise<SnapshotReport | null> {
     const rows = ofSpace(space)
     const [row] = await this.#run<SnapshotReport>(
@@ -164,7 +164,7 @@ export class Snapshots {
 }
 
 function openOf({ openSeq, openAt, doneAt, progress }: SnapshotState): (Base & { progress: number }) | null {
-  // One that was overtaken is of no use; it goes with its day.
+  // A superseded snapshot is useless; it is dropped with its day.
   if (openSeq === null || openAt === null || (doneAt !== null && openAt < doneAt)) return null
   return { seq: openSeq, at: openAt, progress }
 }

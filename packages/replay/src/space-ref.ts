@@ -1,20 +1,22 @@
-/** What is asked about, and how it is written into a statement: `COPY` takes no parameters. */
+/** How spaces and times are written into statements: `COPY` takes no parameters. */
 import { assert, type Micros, type SpaceRef } from '@sealpost/std'
 
 const MOMENT = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?Z$/
 
-/** Reads RFC 3339 in UTC, with up to six digits of a second; what is later than 2255 is that. @returns null for anything else */
+/**
+ * Reads RFC 3339 in UTC, with up to six digits of a second; clamps times after 2255. @returns null for anything else
+ */
 export function parseTimestamp(text: string): Micros | null {
   const [, seconds, digits = ''] = MOMENT.exec(text) ?? []
   if (seconds === undefined) return null
   const ms = Date.parse(`${seconds}Z`)
-  // A 31st of February is taken for a day of March.
+  // February 31 would become a day of March.
   if (Number.isNaN(ms) || !new Date(ms).toISOString().startsWith(seconds)) return null
   return Math.min(Number.MAX_SAFE_INTEGER, ms * 1000 + Number(digits.padEnd(6, '0')))
 }
 
 const DAY: Micros = 86_400e6
-/** Of the day that was last asked for: those of one day follow each other. */
+/** A cache of the last day: consecutive times share it. */
 let day = Number.NaN
 let dayText = ''
 
@@ -51,5 +53,5 @@ export const literal = {
 export const ofSpace = ({ meshId, spaceId }: SpaceRef): string =>
   `mesh_id = ${literal.uuid(meshId)} and space_id = ${literal.uuid(spaceId)}`
 
-/** `date_part` counts in a double, exact to a quarter of a microsecond, at a fifth of what `extract` costs. */
+/** `date_part` returns a double, exact to a quarter of a microsecond, at a fifth of the cost of `extract`. */
 export const microsOf = (column: string): string => `round(date_part('epoch', ${column}) * 1000000)::bigint`

@@ -1,41 +1,41 @@
 /**
- * The statements of replay. All answer in the order of `seq`, whatever they are made from, so that the last seq that was
- * read is the place to go on from.
+ * The statements of replay. All return rows in the order of `seq`, so that a reader continues from the last seq that it
+ * read.
  *
- * The last values at a moment are a snapshot's rows and behind them the events since, without those that a later one of
- * these events took the place of: each names its former. They are one hash of numbers, half as many as there are entries at
- * most; all else is walked along an index in the order in which its rows lie, past that hash, so that the first row comes
- * as soon as the hash is there (nothing is sorted). `offset 0` keeps it one hash: else each day's partition makes its own.
- * Which snapshot row is the first to stand is found in the index, past a hash of the same numbers.
+ * The values at a time are a snapshot's rows and then the events since, without those that a later one of these events
+ * superseded: each event names its predecessor. The predecessors are one hash of numbers, at most half as many as there
+ * are entries; everything else is read along an index in storage order, filtered by that hash, so that the first row is
+ * available as soon as the hash is (nothing is sorted). `offset 0` keeps it one hash: otherwise each day's partition
+ * makes its own. The first valid snapshot row is found in the index, with a hash of the same numbers.
  */
 import type { Micros, SpaceRef } from '@sealpost/std'
 import { literal, microsOf, ofSpace } from './space-ref.ts'
 
-/** What a state is told from: a snapshot, or with seq 0 the beginning. */
+/** The base of a state: a snapshot, or with seq 0 the beginning. */
 export interface Base {
   readonly seq: number
   readonly at: Micros
 }
 
-/** Sessions that run these: nothing but walks along indexes and hashed subplans (see docs/adr/0001-one-plan.md). */
+/** The settings of these database sessions: only index scans and hashed subplans (see docs/adr/0001-one-plan.md). */
 export const REPLAY_SESSION = {
   jit: 'off',
-  max_parallel_workers_per_gather: '0', // as text: postgres.js leaves out a setting that is 0, and workers bring no order
+  max_parallel_workers_per_gather: '0', // as text: postgres.js omits a setting that is 0; workers lose the order
   enable_seqscan: 'off',
   enable_bitmapscan: 'off',
   enable_sort: 'off',
   enable_hashjoin: 'off',
   enable_mergejoin: 'off',
   enable_nestloop: 'off',
-  /** A hash of 100,000 keys takes 10 MB; one that is thought to be larger would be no hash but a search for each row. */
+  /** A hash of 100,000 keys takes 10 MB; with a larger estimate Postgres would search for each row. */
   work_mem: '128MB',
 } as const
 
 const DAY: Micros = 86_400e6
 
 /**
- * The columns of every answer. kind: 1 set, 2 deleted, 3 a message.
- * seq int8 · at int8, microseconds since 1970 · kind int2 · value bytea · body bytea, of a message
+ * The columns of every response. kind: 1 set, 2 deleted, 3 a message. seq int8 · at int8, microseconds since 1970 ·
+ * kind int2 · value bytea · body bytea, for a message
  */
 const columns = (kind: string, value: string, body: string): string =>
   `seq, ${microsOf('at')} as at, (${kind})::smallint as kind, ${value} as value, ${body} as body`
@@ -43,7 +43,7 @@ const columns = (kind: string, value: string, body: string): string =>
 export interface StateAt {
   readonly space: SpaceRef
   readonly at: Micros
-  /** What lies behind this seq. */
+  /** The rows after this seq. */
   readonly after: number
   readonly base: Base
 }
@@ -59,14 +59,14 @@ export function stateAt({ space, at, after, base }: StateAt): string {
 interface Wanted {
   readonly space: SpaceRef
   readonly base: Base
-  /** Which events lie behind the base and not behind the moment. */
+  /** The events after the base, up to the requested time. */
   readonly later: string
   readonly behind: number
 }
 
 /**
- * A snapshot's rows and then the values that were set since, most of those among them that were overtaken. It is the oldest
- * rows that are overtaken first: those before the first one that stands are passed in the index, and not read.
+ * Selects a snapshot's rows and then the values set since, without superseded ones. The oldest rows are superseded
+ * first: those before the first valid row are skipped in the index, and not read.
  */
 function entriesOf({ space, base, later, behind }: Wanted, ofSnapshot: string, ofEvents: string): string {
   const rest = `seq > ${literal.number(behind)}`
@@ -82,10 +82,10 @@ const overtaken = (later: string): string =>
   `overtaken as materialized (select former_seq from history_event where ${later} and former_seq is not null)`
 const STANDS = 'seq not in (select former_seq from overtaken)'
 
-/** Leaves out days that hold nothing of it. It is the seq that decides; a day to spare for a clock that was set. */
+/** Excludes days without relevant events. The seq decides; one extra day allows for a clock that was set. */
 const laterDays = ({ seq, at }: Base): string => (seq === 0 ? '' : ` and at >= ${literal.moment(at - DAY)}`)
 
-/** The last values of now; behind a seq, with those that were deleted since. */
+/** Selects the current values; after a seq, with those that were deleted since. */
 export function stateNow(space: SpaceRef, after: number): string {
   const kind = 'case when is_deleted then 2 else 1 end'
   const standing = after === 0 ? ' and not is_deleted' : ''
@@ -110,14 +110,14 @@ export interface SnapshotStep {
   readonly space: SpaceRef
   readonly from: Base
   readonly to: Base
-  /** The seq of the last row that stands. */
+  /** The seq of the last written row. */
   readonly progress: number
   readonly rowsMax: number
 }
 
 /**
- * The next rows of a snapshot, from the former one and the events since, as one statement. Of two that do it at a time one
- * does nothing. @returns a statement with one row: rows, seq (of the last), or none when the turn was another's
+ * Writes the next rows of a snapshot, from the previous one and the events since, in one statement. Of two concurrent
+ * calls one does nothing. @returns a statement with one row: rows, seq (of the last), or none if another call was first
  */
 export function snapshotStep({ space, from, to, progress, rowsMax }: SnapshotStep): string {
   const rows = ofSpace(space)

@@ -1,4 +1,4 @@
-/** For tests: a mesh with members in a database of its own, reached with the rights of a broker. */
+/** For tests: a mesh with members in a database of its own, accessed with a broker's privileges. */
 import { createHash } from 'node:crypto'
 import { type Database, openDatabase, openPipeline, type Pipeline } from '@sealpost/pg'
 import { unhurried } from '@sealpost/pg/testing'
@@ -14,7 +14,7 @@ export const MESH = '1a'.repeat(16) as MeshId
 export const GROUP = '2a'.repeat(16) as GroupId
 export const peerKeyOf = (n: number) => n.toString(16).padStart(64, '0') as PeerKey
 
-/** What a statement of a group is to the database: bytes in which the keys of its members stand. */
+/** A group statement as the database checks it: bytes that contain the keys of its members. */
 const rosterOf = (...members: readonly number[]) =>
   new Uint8Array(Buffer.concat(members.map((n) => fromHex(peerKeyOf(n)))))
 
@@ -38,7 +38,7 @@ export class SpaceStage {
   /** Two shards, each with a connection of its own. */
   readonly pipelines: readonly [Pipeline, Pipeline]
   readonly url: string
-  /** Ann is an admin. Cat is not in the group, which ann owns. */
+  /** Ann is an admin and owns the group. Cat is not in the group. */
   readonly ann: PeerNo
   readonly bob: PeerNo
   readonly cat: PeerNo
@@ -86,14 +86,14 @@ export class SpaceStage {
     return { meshId: MESH, peer }
   }
 
-  /** Its owner is ann. */
+  /** Sets the group as its owner ann. */
   async setGroup(epoch: number, ...members: readonly number[]): Promise<void> {
     const group = { groupId: GROUP, epoch, statement: rosterOf(...members) }
     const outcome = await putGroup(this.admin, { meshId: MESH, peer: this.ann }, group)
     if (outcome !== 'done') throw new Error(`the group was answered ${outcome}`)
   }
 
-  /** A space with a first key. */
+  /** Creates a space with a first key. */
   async found(changes: Partial<SpaceDefinition> = {}): Promise<void> {
     const outcome = await this.spaces.put(this.asker(this.ann), termsOf(changes))
     if (outcome !== 'done') throw new Error(`the space was answered ${outcome}`)
@@ -102,7 +102,7 @@ export class SpaceStage {
     )
   }
 
-  /** Beside those three. */
+  /** Adds further members. */
   async addMembers(count: number): Promise<void> {
     await addMembers(
       this.admin,
@@ -115,7 +115,7 @@ export class SpaceStage {
     return new EntryWriter(this.pipelines[shard], { ...ample, ...limits })
   }
 
-  /** Of ann's, in the mesh's own space. */
+  /** Returns an entry by ann in the mesh's own space. */
   entry(
     key: string,
     revision: number,
@@ -138,7 +138,7 @@ export class SpaceStage {
     }
   }
 
-  /** What happened in the space, in the order of `seq`. */
+  /** Returns the events of the space, in the order of `seq`. */
   events(space: string = MESH) {
     return this.admin.run(
       (sql) => sql<{ seq: number; at: number; kind: number; text: string }[]>`

@@ -1,4 +1,7 @@
-/** For tests: a space on a real Postgres whose clock the test sets, written as brokers write it, and read with their rights. */
+/**
+ * For tests: a space on a real Postgres whose clock the test sets, written like brokers do, and read with their
+ * privileges.
+ */
 import { randomBytes } from 'node:crypto'
 import { CopyOutPool, type Database, openDatabase, openPipeline, type Pipeline } from '@sealpost/pg'
 import { type ScratchDatabase, unhurried } from '@sealpost/pg/testing'
@@ -13,7 +16,7 @@ import { REPLAY_SESSION, stateAt } from '../state-sql.ts'
 
 export const HOUR: Micros = 3_600e6
 export const DAY: Micros = 24 * HOUR
-/** A day of the past, since only such can be dropped. */
+/** A past day, because only past days can be dropped. */
 export const START: Micros = Date.UTC(2026, 0, 1) * 1000
 
 export interface ReadRow {
@@ -24,7 +27,7 @@ export interface ReadRow {
 
 export class ReplayWorld {
   readonly owner: Database
-  /** With a broker's rights. */
+  /** With a broker's privileges. */
   readonly broker: Database
   readonly paging: Pipeline
   readonly copies: CopyOutPool
@@ -104,7 +107,7 @@ export class SpaceWorld {
     this.#author = author
   }
 
-  /** One commit, as a broker makes it. */
+  /** Makes one commit, like a broker. */
   async write({
     kind,
     key,
@@ -143,7 +146,7 @@ export class SpaceWorld {
     return row!
   }
 
-  /** The answer of a replay, or why there is none. */
+  /** Returns the rows of a replay, or the reason why there is none. */
   async stateAt(at: Micros, after = 0): Promise<ReadRow[] | string> {
     const { broker, copies } = this.#world
     const facts = (await findSpace(broker, this.ref))!
@@ -155,7 +158,7 @@ export class SpaceWorld {
   }
 }
 
-/** As a broker knows it of each request. */
+/** Reads what a broker knows of a space for each request. */
 export async function findSpace(db: Database, space: SpaceRef): Promise<HistoryBounds | null> {
   const [row] = await db.run(
     (sql) => sql<HistoryBounds[]>`
