@@ -1,4 +1,4 @@
-/** The operators' interface of a running broker: who may do what, what it says of the mail, and what is left of a change. */
+/** The admin API of a running broker: scopes, views of the mail flow, and the audit. */
 
 import type { MeshPage, Overview, Quota } from '@sealpost/operator'
 import { connect } from '@sealpost/sdk'
@@ -37,7 +37,7 @@ async function send(to: Place, texts: readonly string[]): Promise<void> {
   for (const text of texts) await peer.send(keyOf(to), text)
 }
 
-/** As if it had been sent so long ago. */
+/** Backdates all queued deliveries. */
 const age = (minutes: number) =>
   world.db.run(
     (sql) => sql`update message_queue set enqueued_at = enqueued_at - make_interval(mins => ${minutes}::int)`,
@@ -45,7 +45,7 @@ const age = (minutes: number) =>
 
 const emptyQueue = () => world.db.run((sql) => sql`delete from message_queue`)
 
-test('who shows no token, or none that is good, is told nothing', async () => {
+test('a request without a valid token is refused', async () => {
   const over = await issue({ ttlSeconds: 0 })
   const revoked = await issue()
   await revokeAdminToken(world.db, revoked.id)
@@ -55,11 +55,11 @@ test('who shows no token, or none that is good, is told nothing', async () => {
       status: 401,
       body: { code: 'token_invalid' },
     })
-  expect((await ask(at('/openapi.json'))).body.info.title).toBe("Sealpost's operators")
+  expect((await ask(at('/openapi.json'))).body.info.title).toBe('Sealpost admin API')
   expect(world.broker.output).not.toContain('spa_')
 })
 
-test('a token does what its scope says, in the mesh it is for', async () => {
+test('a token has the rights of its scope, in its mesh', async () => {
   const reader = await as({ scope: 'read' })
   expect((await reader.get('/meshes')).status).toBe(200)
   expect(await reader.post('/dead-letters/purge', { all: true })).toMatchObject({
@@ -74,7 +74,7 @@ test('a token does what its scope says, in the mesh it is for', async () => {
     expect((await ofOne.get(path)).status, path).toBe(403)
 })
 
-test('a page of another origin, a wrong body and an unknown path are refused with their codes', async () => {
+test('a page of another origin, an invalid body and an unknown path are refused with their codes', async () => {
   const { token } = await issue()
   const origin = (text: string) => ask(at('/overview'), { headers: { ...bearer(token), Origin: text } })
   expect((await origin('https://evil.example')).body.code).toBe('origin_not_allowed')
@@ -86,7 +86,7 @@ test('a page of another origin, a wrong body and an unknown path are refused wit
   expect((await operator.post('/overview')).body.code).toBe('method_not_allowed')
 })
 
-test('the overview names the mesh that is behind, and why; one whose peer is away only waits', async () => {
+test('the overview names the mesh that is behind, with the reason; a mesh whose peer is away is only waiting', async () => {
   const { get } = await as({ scope: 'read' })
   const bob = await world.enrolAdmin('bob')
   await send(bob, ['one', 'two', 'three'])
@@ -95,7 +95,7 @@ test('the overview names the mesh that is behind, and why; one whose peer is awa
     const [mesh] = ((await get('/overview')).body as Overview).meshes
     return mesh && `${mesh.flow}: ${mesh.why}`
   }
-  await expect.poll(seen).toBe('waiting: bob is away: 3 wait, the oldest for 5 min.')
+  await expect.poll(seen).toBe('waiting: bob is offline: 3 wait, the oldest for 5 min.')
   const socket = await WireClient.enter(bob)
   await expect.poll(seen).toBe('behind: bob is connected but does not settle: 3 wait, the oldest for 5 min.')
   expect((await get('/overview')).body).toMatchObject({ flow: 'behind', causes: [], meshes: [{ sessions: 1 }] })
@@ -108,7 +108,7 @@ test('the overview names the mesh that is behind, and why; one whose peer is awa
   await emptyQueue()
 })
 
-test('who listens is told of the overview, again and again', async () => {
+test('a live stream receives the overview repeatedly', async () => {
   const { token } = await issue({ scope: 'read' })
   const gone = new AbortController()
   const answer = await fetch(at('/live'), { headers: bearer(token), signal: gone.signal })
@@ -122,14 +122,14 @@ test('who listens is told of the overview, again and again', async () => {
   gone.abort()
 })
 
-test('an operator revokes: the session ends, mail is refused, and the audit says who did it', async () => {
+test('an operator revokes: the session ends, sends are refused, and the audit names the operator', async () => {
   const operator = await as({ name: 'ada of operations' })
   const place = await world.enrol()
   const socket = await WireClient.enter(place)
   const path = `/meshes/${world.meshId}/peers/${keyOf(place)}/revoke`
   expect((await operator.post(path)).body).toEqual({ peers: [keyOf(place)] })
   expect(await socket.closed).toMatchObject({ reason: 'revoked' })
-  expect((await operator.post(path)).status).toBe(200) // again: it changes nothing
+  expect((await operator.post(path)).status).toBe(200) // a repeat changes nothing
   expect((await operator.post(`/meshes/${world.meshId}/invites/${'ab'.repeat(16)}/revoke`)).status).toBe(204)
   expect((await operator.get(`/meshes/${world.meshId}/invites`)).body.invites).toHaveLength(1)
   const { entries } = (await operator.get(`/audit?meshId=${world.meshId}`)).body
@@ -139,7 +139,7 @@ test('an operator revokes: the session ends, mail is refused, and the audit says
   ])
 })
 
-/** All that waits. */
+/** Turns all waiting deliveries into dead letters. */
 const bury = () =>
   world.db.run(
     (sql) => sql`
@@ -148,7 +148,7 @@ const bury = () =>
       select mesh_id, recipient, id, priority, sender, attempts, 20, envelope_id, enqueued_at, 'strikes', envelope from gone`,
   )
 
-test('dead letters are listed, put back and thrown away, and each leaves its mark', async () => {
+test('dead letters are listed, redriven and purged, with an audit entry each', async () => {
   const operator = await as({ name: 'undertaker' })
   await emptyQueue()
   const place = await world.enrol()
@@ -170,7 +170,7 @@ test('dead letters are listed, put back and thrown away, and each leaves its mar
   ])
 })
 
-test('no request of the table changes anything without its line in the audit', async () => {
+test('no request changes anything without an audit entry', async () => {
   const operator = await as({ name: 'auditor' })
   const place = await world.enrol()
   await send(place, ['one', 'two'])
@@ -194,7 +194,7 @@ test('no request of the table changes anything without its line in the audit', a
   }
 })
 
-test('the list of meshes begins with what needs somebody; every mesh is on one of its pages', async () => {
+test('the list of meshes begins with those that need attention, and contains every mesh once', async () => {
   const { get } = await as({ scope: 'read' })
   await world.db.run((sql) => sql`delete from dead_letter`)
   await emptyQueue()
@@ -212,7 +212,7 @@ test('the list of meshes begins with what needs somebody; every mesh is on one o
   await age(5)
   const page = async (query: string) => (await get(`/meshes?${query}`)).body as MeshPage
   const idsOf = ({ meshes }: MeshPage) => meshes.map(({ meshId }) => meshId)
-  // Until a walk through the queue has seen all of it, and the dead were counted again.
+  // Waits until the census has counted all of it, dead letters included.
   await expect
     .poll(async () => (await page('limit=2')).meshes, { timeout: 60_000 })
     .toMatchObject([
@@ -236,7 +236,7 @@ test('the list of meshes begins with what needs somebody; every mesh is on one o
   await emptyQueue()
 })
 
-test('each quota of a mesh is shown with its limit, what is used of it, and who uses most', async () => {
+test('each quota of a mesh is shown with its limit, its use, and its largest user', async () => {
   const operator = await as()
   const recipient = await world.enrol()
   await emptyQueue()
@@ -254,12 +254,12 @@ test('each quota of a mesh is shown with its limit, what is used of it, and who 
   )
   const quotas = async () => (await operator.get(`/meshes/${world.meshId}/quotas`)).body.quotas as Quota[]
   const find = async (name: string) => (await quotas()).find((quota) => quota.name === name)!
-  // Until a walk through the queue has seen it.
+  // Waits until the census has counted it.
   await expect.poll(async () => (await find('mailbox_deliveries')).used, { timeout: 60_000 }).toBe(4)
   const shown = Object.fromEntries((await quotas()).map(({ name, ...quota }) => [name, quota]))
   const [many, large] = [keyOf(sender), keyOf(other)]
   expect(shown).toMatchObject({
-    mailbox_deliveries: { peerKey: keyOf(recipient), max: null, setting: 'MAILBOX_MAX' }, // a world has LIMITS=off
+    mailbox_deliveries: { peerKey: keyOf(recipient), max: null, setting: 'MAILBOX_MAX' }, // the test broker has LIMITS=off
     mailbox_sender_deliveries: { used: 3, peerKey: many },
     mailbox_sender_bytes: { used: expect.any(Number), peerKey: large },
     mesh_deliveries: { used: 5, peerKey: null, setting: 'MESH_MAX' },
@@ -273,7 +273,7 @@ test('each quota of a mesh is shown with its limit, what is used of it, and who 
     pools: { used: 1, max: 100, peerKey: large },
     members: { used: expect.any(Number), setting: 'MEMBERS_MAX' },
   })
-  expect(shown.mesh_sender_bytes!.used).toBeGreaterThan(40_000) // the dead letter among them
+  expect(shown.mesh_sender_bytes!.used).toBeGreaterThan(40_000) // includes the dead letter
   const limited = await world.secondShard({ LIMITS: 'on', MAILBOX_MAX: '7' })
   const { token } = await issue()
   const there = await ask(`${limited.adminUrl}/admin/v1/meshes/${world.meshId}/quotas`, { headers: bearer(token) })

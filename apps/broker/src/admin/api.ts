@@ -1,4 +1,4 @@
-/** The operators' interface: who asks, may it now, and the answer. What each request takes is in `routes.ts`. */
+/** The admin API: authentication, authorization, and handlers. `routes.ts` defines the requests. */
 import { OpenAPIHono } from '@hono/zod-openapi'
 import type { RevokedMember } from '@sealpost/core'
 import type { Purge } from '@sealpost/operator'
@@ -15,8 +15,8 @@ import {
 import type { Context, MiddlewareHandler } from 'hono'
 import { HTTPException } from 'hono/http-exception'
 import { errorFields, type Log } from '../telemetry/log.ts'
+import type { AdminAuth } from './admin-auth.ts'
 import { ADMIN_DOCUMENT_PATH, adminDocument } from './document.ts'
-import type { Gate } from './gate.ts'
 import { type History, SAMPLE_EVERY_MS } from './history.ts'
 import { liveAnswer } from './live.ts'
 import { type AdminCode, adminRefusals } from './refusals.ts'
@@ -26,13 +26,13 @@ import * as routes from './routes.ts'
 
 export interface AdminParts {
   readonly db: Database
-  readonly gate: Gate
+  readonly auth: AdminAuth
   readonly views: Views
   readonly quotas: QuotaView
   readonly history: History
   readonly log: Log
-  /** Ends the sessions of those who are members no more. */
-  readonly expel: (members: readonly RevokedMember[]) => void
+  /** Ends the sessions of revoked members. */
+  readonly disconnectMembers: (members: readonly RevokedMember[]) => void
 }
 
 type Env = { Variables: { holder: AdminTokenHolder } }
@@ -83,7 +83,7 @@ function addViews(app: Api, { views, history }: AdminParts): void {
   })
 }
 
-function addMeshes(app: Api, { db, views, quotas, expel }: AdminParts): void {
+function addMeshes(app: Api, { db, views, quotas, disconnectMembers }: AdminParts): void {
   app.openapi(routes.meshes, async (c) => {
     const { after, limit, order } = c.req.valid('query')
     const page = { after: (after as MeshId | undefined) ?? null, limit }
@@ -111,7 +111,7 @@ function addMeshes(app: Api, { db, views, quotas, expel }: AdminParts): void {
   app.openapi(routes.revokePeer, async (c) => {
     const { meshId, peerKey } = c.req.valid('param') as { meshId: MeshId; peerKey: PeerKey }
     const ended = await revokePeer(db, c.var.holder.name, { meshId, peerKey })
-    expel(ended.map((member) => ({ ...member, meshId })))
+    disconnectMembers(ended.map((member) => ({ ...member, meshId })))
     return ended.length > 0 ? c.json({ peers: ended.map(({ peerKey }) => peerKey) }, 200) : refuse(c, 'not_found')
   })
   app.openapi(routes.revokeInvite, async (c) => {
@@ -156,7 +156,7 @@ function filterOf(
   }
 }
 
-/** A token for one mesh reaches no other, whatever it asks for. @throws OperatingError `scope_missing` */
+/** A token for one mesh reaches no other mesh. @throws OperatingError `scope_missing` */
 function meshFor({ meshId: own }: AdminTokenHolder, asked: string | undefined): MeshId | undefined {
   if (own !== null && asked !== undefined && asked !== own) throw new OperatingError('scope_missing', 'another mesh')
   return own ?? (asked as MeshId | undefined)
@@ -165,22 +165,22 @@ function meshFor({ meshId: own }: AdminTokenHolder, asked: string | undefined): 
 const meshOf = ({ meshId }: { meshId: string }): MeshId => meshId as MeshId
 const honoPath = (path: string): string => path.replaceAll(/\{(\w+)\}/g, ':$1')
 
-/** What a token for one mesh is shown of its own mesh alone. */
+/** Routes that show a token for one mesh its own mesh only. */
 const OF_OWN_MESH = /^\/(?:dead-letters|audit|me)(?:\/|$)/
 
-function admit({ gate }: AdminParts, scope: 'read' | 'operate'): MiddlewareHandler<Env> {
+function admit({ auth }: AdminParts, scope: 'read' | 'operate'): MiddlewareHandler<Env> {
   return async (c, next) => {
     const path = c.req.path.slice(routes.ADMIN_PATH.length)
     const named = /^\/meshes\/([0-9a-f]{32})(?:\/|$)/.exec(path)?.[1] as MeshId | undefined
     const meshId = named ?? (OF_OWN_MESH.test(path) ? 'own' : null)
-    const holder = await gate.admit(c.req.header('authorization'), { scope, meshId })
+    const holder = await auth.admit(c.req.header('authorization'), { scope, meshId })
     if (typeof holder === 'string') return refuse(c, holder)
     c.set('holder', holder)
     return next()
   }
 }
 
-/** A page of another origin has no token, and a browser would not give it the answer; it is told so at once. */
+/** A page of another origin has no token, and its browser would withhold the response; this refuses it at once. */
 const ownOrigin: MiddlewareHandler<Env> = async (c, next) => {
   const origin = c.req.header('origin')
   if (origin === undefined) return next()

@@ -1,4 +1,6 @@
-/** The OpenAPI document of the operators' interface, made from the routes; `bun scripts/descriptions.ts` writes it to a file. */
+/**
+ * The OpenAPI document of the admin API, generated from the routes; `bun scripts/descriptions.ts` writes it to a file.
+ */
 import { OpenAPIHono } from '@hono/zod-openapi'
 import { ADMIN_PATH, adminApiRoutes } from './routes.ts'
 
@@ -12,9 +14,10 @@ export function adminDocument() {
   return described.getOpenAPI31Document({
     openapi: '3.1.0',
     info: {
-      title: "Sealpost's operators",
+      title: 'Sealpost admin API',
       version: '1',
-      description: 'On the private port of a broker, with a token of `sealpost admin token create`.',
+      description:
+        'Served on the private port of a broker. Authenticate with a token of `sealpost admin token create`.',
     },
   })
 }

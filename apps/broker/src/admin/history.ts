@@ -1,4 +1,4 @@
-/** The last half hour as the broker saw itself, a look every two seconds. It is forgotten when the broker ends. */
+/** The broker's samples of the last half hour, one every two seconds. They are lost when the broker exits. */
 import type { Counters } from '@sealpost/core'
 import type { Sample } from '@sealpost/operator'
 import type { Millis } from '@sealpost/std'
@@ -40,7 +40,7 @@ export class History {
     return this.samples.at(-1) ?? { ...NOTHING_YET, ...this.parts.gauges(), atMs: Date.now(), memoryBytes: 0 }
   }
 
-  /** @returns what ends it */
+  /** @returns a function that unsubscribes */
   listen(listener: (sample: Sample) => void): () => void {
     this.listeners.add(listener)
     return () => this.listeners.delete(listener)

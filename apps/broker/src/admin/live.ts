@@ -1,11 +1,11 @@
 /**
- * Server-sent events: an overview with each look of the broker at itself. A stream ends after five minutes, so that a client
- * must present a valid token again.
+ * Server-sent events: an overview with each sample. A stream ends after five minutes, so that a client must present a
+ * valid token again.
  */
 import type { History } from './history.ts'
 import type { Views } from './reports/views.ts'
 
-/** One that does not read is let go: what it missed, the next overview says. */
+/** A client that does not read is disconnected; the next overview contains what it missed. */
 const WAITING_MAX = 3
 const ENDS_AFTER_MS = 5 * 60_000
 
@@ -40,7 +40,7 @@ function sender(controller: ReadableStreamDefaultController<Uint8Array>, views: 
     isAsking = true
     try {
       const overview = await views.overview()
-      if ((controller.desiredSize ?? 0) <= 0) throw new Error('nobody reads')
+      if ((controller.desiredSize ?? 0) <= 0) throw new Error('the client does not read')
       if (performance.now() > untilMs) return end()
       controller.enqueue(encoder.encode(`event: overview\ndata: ${JSON.stringify(overview)}\n\n`))
     } catch {

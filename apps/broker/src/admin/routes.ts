@@ -1,4 +1,4 @@
-/** The requests of operators: what each takes and answers. The OpenAPI document is made from these. */
+/** The requests of the admin API and their responses. The OpenAPI document is generated from them. */
 import { createRoute, type RouteConfig, z } from '@hono/zod-openapi'
 import * as shapes from '@sealpost/operator'
 import { body, hex, json, refusalsFrom, security } from '../http/openapi.ts'
@@ -35,19 +35,19 @@ const get = <P extends string, R extends Described>(path: P, summary: string, de
 const post = <P extends string, R extends Described>(path: P, summary: string, described: R) =>
   createRoute({ method: 'post', path: `${ADMIN_PATH}${path}` as const, summary, security, ...described })
 
-export const me = get('/me', 'See what your token may', {
+export const me = get('/me', 'Get the rights of your token', {
   responses: ok('Me', shapes.Me, 'Its name, its scope and its mesh.'),
 })
 export const shards = get('/shards', 'List the brokers on this database', {
-  responses: ok('Shards', shapes.Shards, 'Also those that are gone, for a day.'),
+  responses: ok('Shards', shapes.Shards, 'Includes stopped brokers for a day.'),
 })
-export const overview = get('/overview', 'See whether mail flows, and if not, where and why', {
-  responses: ok('Overview', shapes.Overview, 'As of this moment.'),
+export const overview = get('/overview', 'Get whether messages flow, and if not, where and why', {
+  responses: ok('Overview', shapes.Overview, 'The current state.'),
 })
-export const history = get('/history', 'See the last half hour', {
-  responses: ok('History', shapes.SampleHistory, 'Oldest first; it begins with the broker.'),
+export const history = get('/history', 'Get the samples of the last half hour', {
+  responses: ok('History', shapes.SampleHistory, 'Oldest first, from the start of the broker at the earliest.'),
 })
-export const live = get('/live', 'Be told every two seconds, as server-sent events', {
+export const live = get('/live', 'Stream the overview every two seconds, as server-sent events', {
   responses: {
     200: {
       description: '`event: overview`, with an overview as its data.',
@@ -56,10 +56,10 @@ export const live = get('/live', 'Be told every two seconds, as server-sent even
     ...refusals(),
   },
 })
-export const database = get('/database', 'See what slows the database down', {
-  responses: ok('Database', shapes.DatabaseReport, 'From the statistics of the server, at most five seconds old.'),
+export const database = get('/database', 'Get what slows the database down', {
+  responses: ok('Database', shapes.DatabaseReport, "From the server's statistics, at most five seconds old."),
 })
-export const meshes = get('/meshes', 'List meshes, those that need somebody first', {
+export const meshes = get('/meshes', 'List meshes, those that need attention first', {
   request: {
     query: z.strictObject({
       after: hex(16).optional(),
@@ -67,19 +67,19 @@ export const meshes = get('/meshes', 'List meshes, those that need somebody firs
       order: z.enum(['need', 'id']).default('need'),
     }),
   },
-  responses: ok('MeshPage', shapes.MeshPage, 'Mail that is behind, then dead letters, then what waits longest; the others by their ids. A walk over all of them misses none by `order=id` alone: need changes meanwhile.', 'query_malformed'), // biome-ignore format: one thing
+  responses: ok('MeshPage', shapes.MeshPage, 'Meshes that are behind, then those with dead letters, then those that wait longest; the others ordered by id. Only `order=id` lists each mesh exactly once over several pages, because the need changes meanwhile.', 'query_malformed'), // biome-ignore format: one thing
 })
-export const mesh = get('/meshes/{meshId}', 'See one mesh', {
+export const mesh = get('/meshes/{meshId}', 'Get one mesh', {
   request: { params: inMesh },
-  responses: ok('Mesh', shapes.MeshReport, 'How its mail flows.', 'query_malformed', 'not_found'),
+  responses: ok('Mesh', shapes.MeshReport, 'Its message flow.', 'query_malformed', 'not_found'),
 })
-export const peers = get('/meshes/{meshId}/peers', 'List the peers of a mesh by their keys', {
+export const peers = get('/meshes/{meshId}/peers', 'List the peers of a mesh, ordered by key', {
   request: { params: inMesh, query: z.strictObject({ after: hex(32).optional(), limit: limit(50, 200) }) },
-  responses: ok('PeerPage', shapes.PeerPage, 'A page of them, with revoked ones, devices and pools.', 'query_malformed'), // biome-ignore format: one thing
+  responses: ok('PeerPage', shapes.PeerPage, 'One page, including revoked peers, devices and pools.', 'query_malformed'), // biome-ignore format: one thing
 })
-export const waiting = get('/meshes/{meshId}/waiting', 'List the peers for whom most waits', {
+export const waiting = get('/meshes/{meshId}/waiting', 'List the peers with the most waiting deliveries', {
   request: { params: inMesh, query: z.strictObject({ limit: limit(50, 200) }) },
-  responses: ok('PeerPage', shapes.PeerPage, 'The most first; as of the last walk through the queue.', 'query_malformed'), // biome-ignore format: one thing
+  responses: ok('PeerPage', shapes.PeerPage, 'Most first, as of the last scan of the queue.', 'query_malformed'), // biome-ignore format: one thing
 })
 export const groups = get('/meshes/{meshId}/groups', 'List the groups and pools of a mesh', {
   request: { params: inMesh },
@@ -87,25 +87,25 @@ export const groups = get('/meshes/{meshId}/groups', 'List the groups and pools 
 })
 export const invites = get('/meshes/{meshId}/invites', 'List the invites of a mesh that were used or revoked', {
   request: { params: inMesh },
-  responses: ok('Invites', shapes.Invites, 'At most 500; one that nobody used is known to nobody here.', 'query_malformed'), // biome-ignore format: one thing
+  responses: ok('Invites', shapes.Invites, 'At most 500. The broker does not know unused invites.', 'query_malformed'), // biome-ignore format: one thing
 })
-export const kept = get('/meshes/{meshId}/kept', 'See what is kept of a mesh beside its mail', {
+export const kept = get('/meshes/{meshId}/kept', 'Get the stored state, history and files of a mesh', {
   request: { params: inMesh },
   responses: ok('Kept', shapes.StorageReport, 'Sizes and ages of values, history, snapshots and files; at most 500 spaces, the largest first.', 'query_malformed'), // biome-ignore format: one thing
 })
-export const quotas = get('/meshes/{meshId}/quotas', 'See how much of each quota of a mesh is used', {
+export const quotas = get('/meshes/{meshId}/quotas', 'Get the use of each quota of a mesh', {
   request: { params: inMesh },
-  responses: ok('Quotas', shapes.QuotaList, 'Use and limit, and who uses most. It counts the rows of the mesh: ask now and then.', 'query_malformed', 'not_found'), // biome-ignore format: one thing
+  responses: ok('Quotas', shapes.QuotaList, "Use, limit and largest user. Counts the rows of the mesh: don't poll it frequently.", 'query_malformed', 'not_found'), // biome-ignore format: one thing
 })
-export const revokePeer = post('/meshes/{meshId}/peers/{peerKey}/revoke', 'End a membership for good', {
+export const revokePeer = post('/meshes/{meshId}/peers/{peerKey}/revoke', 'Revoke a member permanently', {
   request: { params: z.object({ meshId: hex(16), peerKey: hex(32) }) },
-  responses: ok('Revoked', shapes.Revoked, 'It and its devices are members no more, and their sessions have ended.', 'query_malformed', 'not_found'), // biome-ignore format: one thing
+  responses: ok('Revoked', shapes.Revoked, 'The member and its devices are revoked, and their connections have ended.', 'query_malformed', 'not_found'), // biome-ignore format: one thing
 })
-export const revokeInvite = post('/meshes/{meshId}/invites/{inviteId}/revoke', 'End an invite, used or not', {
+export const revokeInvite = post('/meshes/{meshId}/invites/{inviteId}/revoke', 'Revoke an invite, used or not', {
   request: { params: z.object({ meshId: hex(16), inviteId: hex(16) }) },
-  responses: { 204: { description: 'It lets nobody in any more.' }, ...refusals('query_malformed', 'not_found') },
+  responses: { 204: { description: 'The invite is no longer valid.' }, ...refusals('query_malformed', 'not_found') },
 })
-export const deadLetters = get('/dead-letters', 'List deliveries that left their queue unsettled, the latest first', {
+export const deadLetters = get('/dead-letters', 'List deliveries that left their queue unsettled, latest first', {
   request: {
     query: z.strictObject({
       meshId: hex(16).optional(),
@@ -115,17 +115,22 @@ export const deadLetters = get('/dead-letters', 'List deliveries that left their
       limit: limit(100, 1000),
     }),
   },
-  responses: ok('DeadLetters', shapes.DeadLetters, 'Between whom, when and why; never what.', 'query_malformed'),
+  responses: ok(
+    'DeadLetters',
+    shapes.DeadLetters,
+    'Sender, recipient, time and reason, without content.',
+    'query_malformed',
+  ),
 })
-export const redrive = post('/dead-letters/redrive', 'Put dead letters back at the end of their queues', {
+export const redrive = post('/dead-letters/redrive', 'Redrive dead letters to the end of their queues', {
   request: { body: body(named('Redrive', shapes.Redrive)) },
-  responses: ok('Redriven', shapes.RedriveReport, 'How many, and why each of the others was not.', 'body_malformed'), // biome-ignore format: one thing
+  responses: ok('Redriven', shapes.RedriveReport, 'The number of redriven dead letters, and the reason for each other one.', 'body_malformed'), // biome-ignore format: one thing
 })
-export const purge = post('/dead-letters/purge', 'Delete dead letters for good', {
+export const purge = post('/dead-letters/purge', 'Delete dead letters permanently', {
   request: { body: body(named('Purge', shapes.Purge)) },
-  responses: ok('Purged', shapes.Purged, 'How many went.', 'body_malformed'),
+  responses: ok('Purged', shapes.Purged, 'The number of deleted dead letters.', 'body_malformed'),
 })
-export const audit = get('/audit', 'See what operators changed, the latest first', {
+export const audit = get('/audit', 'List changes by operators, latest first', {
   request: {
     query: z.strictObject({
       meshId: hex(16).optional(),
@@ -133,7 +138,7 @@ export const audit = get('/audit', 'See what operators changed, the latest first
       limit: limit(100, 1000),
     }),
   },
-  responses: ok('Audit', shapes.Audit, 'Nobody but the owner of the database can take an entry back.', 'query_malformed'), // biome-ignore format: one thing
+  responses: ok('Audit', shapes.Audit, 'Only the owner of the database can delete an entry.', 'query_malformed'), // biome-ignore format: one thing
 })
 
 export const readRoutes = [me, shards, overview, history, live, database, meshes, mesh, peers, waiting, groups, invites, kept, quotas, deadLetters, audit] // biome-ignore format: one thing

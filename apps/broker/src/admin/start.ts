@@ -1,4 +1,4 @@
-/** Puts the operators' interface together. */
+/** Composes the admin API. */
 import type { RevokedMember } from '@sealpost/core'
 import type { Driver } from '@sealpost/driver'
 import type { Database } from '@sealpost/pg'
@@ -8,8 +8,8 @@ import type { VersionFacts } from '../server/http.ts'
 import type { Overload } from '../server/overload.ts'
 import { errorFields, type Log } from '../telemetry/log.ts'
 import type { Metrics } from '../telemetry/metrics.ts'
+import { AdminAuth } from './admin-auth.ts'
 import { adminApi } from './api.ts'
-import { Gate } from './gate.ts'
 import { History } from './history.ts'
 import { Census } from './reports/census.ts'
 import { databaseFigures } from './reports/figures.ts'
@@ -22,7 +22,7 @@ export interface AdminStart {
   readonly metrics: Metrics
   readonly watch: DatabaseWatch
   readonly overload: Overload
-  /** `operating`: of its own, so that what operators ask does not wait for what peers ask, nor the other way round. */
+  /** `operating` has its own connections, so that operators' and peers' queries don't delay each other. */
   readonly databases: { readonly operating: Database; readonly asking: Database }
   readonly facts: VersionFacts
   readonly config: Config
@@ -59,12 +59,12 @@ export function openAdmin({ databases, driver, metrics, watch, overload, facts, 
     statementsWaiting: () => asking.waitingCount,
   })
   const quotas = new QuotaView({ db, queue, census, config })
-  const expel = (members: readonly RevokedMember[]) =>
+  const disconnectMembers = (members: readonly RevokedMember[]) =>
     driver.step(() => {
       for (const member of members) engine.disconnectMember(member)
     })
   return {
-    app: adminApi({ db, gate: new Gate(db), views, quotas, history, log, expel }),
+    app: adminApi({ db, auth: new AdminAuth(db), views, quotas, history, log, disconnectMembers }),
     stop: (): void => {
       census.stop()
       history.stop()

@@ -1,4 +1,4 @@
-/** Attachments as a peer that showed a token may have them: who may do what, and what is refused. */
+/** Attachments for the holder of a token: access and refusals. */
 
 import { attachmentHash, groupFields } from '@sealpost/identity'
 import type { Database } from '@sealpost/pg'
@@ -22,7 +22,7 @@ import type { ChunkStore, StoredChunk } from './chunk-store.ts'
 
 export interface AttachmentLimits {
   readonly bytesMax: number
-  /** `null` switches it off. */
+  /** `null` disables the quotas. */
   readonly quota: AttachmentQuota | null
   readonly keepSeconds: number
   readonly keepSecondsMax: number
@@ -30,11 +30,11 @@ export interface AttachmentLimits {
 }
 
 export interface AttachmentPorts {
-  /** Connections of its own: live mail never waits for a chunk. */
+  /** With its own connections: messages never wait for a chunk. */
   readonly db: Database
-  /** Where new ones go. */
+  /** The store of new attachments. */
   readonly store: ChunkStore
-  /** Also those that are not in use any more. */
+  /** Includes stores that are no longer used for new ones. */
   readonly stores: readonly ChunkStore[]
   readonly limits: AttachmentLimits
 }
@@ -43,7 +43,7 @@ export interface NewAttachment {
   readonly id: AttachmentId
   readonly bytes: number
   readonly chunkBytes: number
-  /** 0: the usual time. */
+  /** 0: the default time. */
   readonly keepSeconds: number
   readonly to: readonly PeerKey[] | GroupId
 }
@@ -54,7 +54,7 @@ export interface AttachmentStatus {
   readonly isComplete: boolean
   readonly expiresAtMs: Millis
   readonly present: readonly ChunkRange[]
-  /** Of all chunks, 32 bytes each; null until it is complete. */
+  /** The hashes of all chunks, 32 bytes each; null until it is complete. */
   readonly hashes: Uint8Array | null
 }
 
@@ -72,7 +72,7 @@ const REFUSALS = {
 
 export class Attachments {
   private readonly ports: AttachmentPorts
-  /** One after the other, so that a peer can't pass its quota by asking for many at once. */
+  /** Creations run one after the other, so that a peer can't exceed its quota by concurrent requests. */
   private creating: Promise<unknown> = Promise.resolve()
 
   constructor(ports: AttachmentPorts) {
@@ -111,18 +111,18 @@ export class Attachments {
     return { bytes, chunkBytes, isComplete, expiresAtMs, present, hashes }
   }
 
-  /** The attachment that this peer made and may give chunks of. @throws OperatingError */
+  /** Returns the attachment if this peer created it and may upload its chunks. @throws OperatingError */
   async own(holder: TokenHolder, id: AttachmentId): Promise<AttachmentInfo | Refused> {
     const found = await this.find(holder, id)
     return found?.isOwner ? found : UNKNOWN
   }
 
-  /** The attachment that this peer may fetch chunks of. @throws OperatingError */
+  /** Returns the attachment if this peer may fetch its chunks. @throws OperatingError */
   async readable(holder: TokenHolder, id: AttachmentId): Promise<AttachmentInfo | Refused> {
     return (await this.find(holder, id)) ?? UNKNOWN
   }
 
-  /** `null`: it is kept. `found`: of `own`. @throws OperatingError */
+  /** Returns `null` if the chunk is stored. `found`: from `own`. @throws OperatingError */
   async put(ref: AttachmentRef, found: AttachmentInfo, chunk: SentChunk): Promise<Refused | null> {
     if (chunk.content.length !== chunkLength(found, chunk.chunkNo) || !isHashOf(chunk))
       return { code: 'chunk_malformed' }
@@ -131,7 +131,7 @@ export class Attachments {
     return outcome === 'differs' ? { code: 'chunk_differs' } : UNKNOWN
   }
 
-  /** `null`: it is complete. @throws OperatingError */
+  /** Returns `null` if it is complete. @throws OperatingError */
   async complete(holder: TokenHolder, id: AttachmentId, hash: Uint8Array): Promise<Refused | null> {
     const found = await this.find(holder, id)
     if (!found?.isOwner) return UNKNOWN
@@ -144,17 +144,17 @@ export class Attachments {
     return null
   }
 
-  /** `found`: of `readable`. @throws OperatingError */
+  /** `found`: from `readable`. @throws OperatingError */
   async get(ref: AttachmentRef, found: AttachmentInfo, chunkNo: number): Promise<StoredChunk | Refused> {
     return (await this.storeOf(found).get(ref, chunkNo)) ?? { code: 'chunk_missing' }
   }
 
-  /** `null`: it is gone for everybody. @throws OperatingError */
+  /** Returns `null` if it is deleted for all peers. @throws OperatingError */
   async end({ meshId, peer }: TokenHolder, id: AttachmentId): Promise<Refused | null> {
     return (await expireAttachment(this.ports.db, { meshId, id }, peer)) ? null : UNKNOWN
   }
 
-  /** Only for whom there is one; its owner alone knows of one that is not complete. */
+  /** Returns the attachment if this peer may access it; only its owner may access an incomplete one. */
   private async find(holder: TokenHolder, id: AttachmentId): Promise<AttachmentInfo | null> {
     const { meshId, peer, user: person } = holder
     const found = await findAttachment(this.ports.db, { meshId, id }, { peer, person })
@@ -167,7 +167,7 @@ export class Attachments {
     return found !== undefined && found.epoch < GROUP_EPOCH_LAST && isNamed(found.statement, peerKey)
   }
 
-  /** Of one that was made when another store was in use, that one. */
+  /** Returns the store in which it was created. */
   private storeOf({ store }: AttachmentInfo): ChunkStore {
     return this.ports.stores.find(({ name }) => name === store) ?? this.ports.store
   }
@@ -181,12 +181,12 @@ const isNamed = (statement: Uint8Array | null, peer: PeerKey): boolean =>
 type Shape = Pick<AttachmentInfo, 'bytes' | 'chunkBytes'>
 const chunkCount = ({ bytes, chunkBytes }: Shape): number => Math.ceil(bytes / chunkBytes)
 
-/** Of this chunk as it must be; 0 for one that the file does not have. */
+/** Returns the required length of a chunk; 0 for an index outside the file. */
 function chunkLength({ bytes, chunkBytes }: Shape, chunkNo: number): number {
   return Math.max(0, Math.min(chunkBytes, bytes - chunkNo * chunkBytes))
 }
 
-/** Natively: libsodium takes three times as long, in which nothing else is done. */
+/** Uses the native hash: libsodium takes three times as long, and blocks the event loop. */
 function isHashOf({ hash, content }: StoredChunk): boolean {
   return Buffer.compare(new Bun.CryptoHasher('blake2b256').update(content).digest(), hash) === 0
 }

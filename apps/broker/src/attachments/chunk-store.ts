@@ -1,4 +1,4 @@
-/** Where the chunks of attachments lie. The database knows of each chunk in any case; a store may keep its bytes elsewhere. */
+/** The stores of attachment chunks. The database has a row for each chunk; a store may keep the bytes elsewhere. */
 import type { Database } from '@sealpost/pg'
 import { type AttachmentRef, type Chunk, type ExpiredAttachment, putChunk, readChunk } from '@sealpost/store'
 
@@ -9,11 +9,11 @@ export interface StoredChunk {
 
 export interface ChunkStore {
   readonly name: ExpiredAttachment['store']
-  /** As `putChunk` of the database. @throws OperatingError */
+  /** Like `putChunk` of the database. @throws OperatingError */
   put(of: AttachmentRef, chunk: Chunk & StoredChunk): Promise<'done' | 'differs' | 'gone'>
   /** @throws OperatingError */
   get(of: AttachmentRef, chunkNo: number): Promise<StoredChunk | undefined>
-  /** Lets go of what it keeps itself of one whose time is over. Again and again, if need be. @throws OperatingError */
+  /** Deletes the stored bytes of an expired attachment. Idempotent. @throws OperatingError */
   forget(expired: ExpiredAttachment): Promise<void>
   close(): void
 }
@@ -26,7 +26,7 @@ export function postgresChunks(db: Database): ChunkStore {
       const chunk = await readChunk(db, of, chunkNo)
       return chunk?.content ? { hash: chunk.hash, content: chunk.content } : undefined
     },
-    forget: async () => undefined, // they go with their rows
+    forget: async () => undefined, // deleted with their rows
     close: () => undefined,
   }
 }

@@ -1,4 +1,4 @@
-/** Takes away attachments whose time is over, in steps that are short each. */
+/** Deletes expired attachments, in short steps. */
 import type { Database } from '@sealpost/pg'
 import type { Millis } from '@sealpost/std'
 import { deleteAttachment, type ExpiredAttachment, listExpiredAttachments } from '@sealpost/store'
@@ -13,7 +13,7 @@ interface Ports {
 
 interface Pace {
   readonly everyMs: Millis
-  /** After its end. Longer than any chunk takes that was on its way to a store by then. */
+  /** The delay after expiry: longer than a chunk in transit to a store can take. */
   readonly sinceSeconds: number
 }
 
@@ -36,7 +36,7 @@ export class AttachmentExpiry {
     this.timer.unref()
   }
 
-  /** Resolves when nothing is under way. */
+  /** Resolves when no step is running. */
   async stop(): Promise<void> {
     this.isOver = true
     clearInterval(this.timer)
@@ -59,7 +59,7 @@ export class AttachmentExpiry {
     }
   }
 
-  /** A store that is not configured any more keeps what it has. */
+  /** A store that is no longer configured keeps its bytes. */
   private async forget(expired: ExpiredAttachment): Promise<void> {
     await this.ports.stores.find(({ name }) => name === expired.store)?.forget(expired)
     while (!this.isOver) if (await deleteAttachment(this.ports.db, expired, CHUNKS_AT_ONCE)) break

@@ -1,4 +1,4 @@
-/** The requests of the HTTP surface that concern attachments. */
+/** The routes of attachments. */
 import { createRoute, z } from '@hono/zod-openapi'
 import { CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, CHUNKS_MAX } from '@sealpost/identity'
 import { FANOUT_MAX } from '@sealpost/protocol'
@@ -7,7 +7,7 @@ import { base64url, refusals } from '../http/route-parts.ts'
 
 const Mesh = z.object({ mesh: hex(16) })
 const One = Mesh.extend({ id: hex(16) })
-/** Without leading zeros: a chunk has one path. */
+/** Without leading zeros, so that a chunk has one path. */
 const ChunkNo = z.string().regex(/^(0|[1-9]\d{0,4})$/).transform(Number).openapi({ type: 'integer', minimum: 0, maximum: CHUNKS_MAX - 1 }) // biome-ignore format: one thing
 const OneChunk = One.extend({ chunk: ChunkNo })
 const PATH = '/v1/meshes/{mesh}/attachments'
@@ -36,7 +36,7 @@ export const createAttachment = createRoute({
   responses: {
     200: json(
       z.object({ id: hex(16), expiresAtMs: z.int() }).openapi('RoomForAttachment'),
-      'Its chunks may come, until then; asked for again by the same peer it is the same.',
+      'The deadline for its chunks. Repeating the request has no further effect.',
     ),
     ...refusals(
       ...(['body_malformed', 'token_invalid', 'attachment_unknown', 'recipient_unknown', 'attachment_taken'] as const),
@@ -48,7 +48,7 @@ export const createAttachment = createRoute({
 export const attachmentStatus = createRoute({
   method: 'get',
   path: `${PATH}/{id}`,
-  summary: 'What is there of an attachment',
+  summary: 'Get the state of an attachment',
   security,
   request: { params: One },
   responses: {
@@ -72,11 +72,11 @@ export const attachmentStatus = createRoute({
 export const completeAttachment = createRoute({
   method: 'post',
   path: `${PATH}/{id}/complete`,
-  summary: 'Say that every chunk is there',
+  summary: 'Complete an attachment',
   security,
   request: { params: One, body: body(z.strictObject({ hash: base64url(32) }).openapi('AttachmentHash')) },
   responses: {
-    204: { description: 'It can be fetched now.' },
+    204: { description: 'It can now be fetched.' },
     ...refusals('body_malformed', 'token_invalid', 'attachment_unknown', 'chunk_missing', 'attachment_differs'),
   },
 })
@@ -84,11 +84,11 @@ export const completeAttachment = createRoute({
 export const endAttachment = createRoute({
   method: 'delete',
   path: `${PATH}/{id}`,
-  summary: 'Take an attachment away, for everybody',
+  summary: 'Delete an attachment for all peers',
   security,
   request: { params: One },
   responses: {
-    204: { description: 'Nobody is told of it any more.' },
+    204: { description: 'It is deleted.' },
     ...refusals('token_invalid', 'attachment_unknown'),
   },
 })
@@ -96,7 +96,7 @@ export const endAttachment = createRoute({
 export const putChunk = createRoute({
   method: 'put',
   path: `${PATH}/{id}/chunks/{chunk}`,
-  summary: 'Give one chunk, in any order, as often as need be',
+  summary: 'Upload one chunk; chunks can arrive in any order and be repeated',
   security,
   request: {
     params: OneChunk,
@@ -104,7 +104,7 @@ export const putChunk = createRoute({
     body: { required: true, content: binary },
   },
   responses: {
-    204: { description: 'It is kept.' },
+    204: { description: 'It is stored.' },
     ...refusals(
       ...(['chunk_malformed', 'query_malformed', 'token_invalid', 'attachment_unknown', 'chunk_differs'] as const),
       'body_too_slow',
@@ -124,6 +124,6 @@ export const getChunk = createRoute({
   },
 })
 
-/** Which count as requests of a peer, and as chunks of it. */
+/** Routes that count against a peer's request limits; then those that count against its chunk limits. */
 export const attachmentRoutes = [createAttachment, attachmentStatus, completeAttachment, endAttachment]
 export const chunkRoutes = [putChunk, getChunk]

@@ -1,4 +1,4 @@
-/** Attachments over HTTP: what each request takes, and a chunk's way through this process. */
+/** Attachments over HTTP: handlers, and the transfer of chunks through this process. */
 import { CHUNK_BYTES_MAX } from '@sealpost/identity'
 import { type AttachmentId, fromBase64url, type GroupId, type PeerKey, toBase64url } from '@sealpost/std'
 import type { MiddlewareHandler } from 'hono'
@@ -12,7 +12,7 @@ import type { Attachments } from './attachments.ts'
 import * as routes from './http-routes.ts'
 import type { Transit } from './transit.ts'
 
-/** Chunks that came and went. */
+/** Uploaded and fetched chunks. */
 export interface ChunkCounters {
   taken: number
   takenBytes: number
@@ -23,17 +23,17 @@ export interface ChunkCounters {
 export interface AttachmentParts {
   readonly attachments: Attachments
   readonly transit: Transit
-  /** Of chunks, by peer. */
+  /** The chunk limits of each peer. */
   readonly chunkers: RequestLimits
-  /** Of chunks under way, by mesh. */
+  /** The chunks in transit of each mesh. */
   readonly meshes: RequestLimits
   readonly counters: ChunkCounters
 }
 
 const NO_ROOM: Refused = { code: 'try_later', retryAfterMs: 1000 }
-/** So much of a chunk is given to a socket at a time. */
+/** The bytes that are written to a socket at a time. */
 const PIECE_BYTES = 64 * 1024
-/** A chunk that passes more slowly, after a start, gives its room to another one. */
+/** A slower transfer is cut after its start phase, to free its memory. */
 const PACE: Pace = { bytesPerSecond: 16 * 1024, startMs: 5_000 }
 const TOO_SLOW: Refused = { code: 'body_too_slow' }
 
@@ -67,7 +67,7 @@ export function addAttachments(app: Api, parts: AttachmentParts): void {
   addChunks(app, parts)
 }
 
-/** A token is good in one mesh: of others it sees nothing. */
+/** A token is valid in one mesh, and other meshes are invisible to it. */
 const ownMesh: MiddlewareHandler<Env> = async (c, next) =>
   c.req.param('mesh') === c.var.holder.meshId ? next() : refuse(c, { code: 'attachment_unknown' })
 
@@ -171,13 +171,13 @@ async function chunkInRoom(
   return chunk
 }
 
-/** A chunk of this peer is under way until what is returned is called: so many at a time, at its rate. */
+/** Counts a chunk of this peer as in transit until the returned function is called; limits their number and rate. */
 function beginTurn({ chunkers }: AttachmentParts, holder: TokenHolder): (() => void) | Refused {
   const name = shareNameOf(holder)
   return chunkers.begin(name) ?? once(() => chunkers.done(name))
 }
 
-/** Room in memory for a chunk of an attachment that there is: one mesh has a share of it, and all have so much. */
+/** Reserves memory for a chunk of an existing attachment, within the limit for all meshes and the share of this one. */
 function takeRoom({ transit, meshes }: AttachmentParts, { meshId }: TokenHolder): (() => void) | Refused {
   if (meshes.begin(meshId)) return NO_ROOM
   const giveBack = transit.take(CHUNK_BYTES_MAX)
@@ -198,7 +198,7 @@ function once(act: () => void): () => void {
   }
 }
 
-/** A slow reader holds its room for as long as it keeps pace. */
+/** A slow reader keeps its memory as long as it keeps the minimum rate. */
 function inPieces(content: Uint8Array, leave: () => void): ReadableStream<Uint8Array> {
   let at = 0
   let watch: PaceWatch
@@ -233,11 +233,11 @@ function count(counters: ChunkCounters, way: 'taken' | 'given', { length }: Uint
   counters[`${way}Bytes`] += length
 }
 
-/** `null`: characters that no bytes are spelled with. */
+/** `null`: not base64url. */
 function bytesOf(text: string): Uint8Array | null {
   try {
     return fromBase64url(text)
   } catch {
-    return null // its last character has bits that it must not have
+    return null // its last character has invalid bits
   }
 }

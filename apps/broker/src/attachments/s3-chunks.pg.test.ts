@@ -1,4 +1,4 @@
-/** Chunks in an S3 store: a real client, and a server that speaks the same on this machine. */
+/** Chunks in an S3 store: the real client, against an S3 server on this machine. */
 import { randomBytes } from 'node:crypto'
 import { hash256, ready } from '@sealpost/identity'
 import { type Database, openDatabase } from '@sealpost/pg'
@@ -41,7 +41,7 @@ function configOf(env: TestingS3['env']) {
   return read.config
 }
 
-/** Room for a file of three chunks. */
+/** Creates a file of three chunks. */
 async function newFile(store: ChunkStore) {
   const meshId = toHex(randomBytes(16)) as MeshId
   await createMesh(db, { meshId, name: 'a mesh' })
@@ -61,7 +61,7 @@ const newChunk = (chunkNo: number) => {
 describe.each([['postgres'], ['s3']] as const)('a store of chunks: %s', (name) => {
   const store = () => (name === 's3' ? s3 : postgresChunks(db))
 
-  test('gives each chunk as it came, once it has come', async () => {
+  test('returns each chunk unchanged after its upload', async () => {
     const { of } = await newFile(store())
     const [first, third] = [newChunk(0), newChunk(2)]
     expect([await store().put(of, third), await store().put(of, first)]).toEqual(['done', 'done'])
@@ -69,7 +69,7 @@ describe.each([['postgres'], ['s3']] as const)('a store of chunks: %s', (name) =
     expect(await store().get(of, 1)).toBe(undefined)
   })
 
-  test('takes the same chunk twice, and none in the place of another', async () => {
+  test('accepts the same chunk twice, and no other one at its index', async () => {
     const { of, owner } = await newFile(store())
     const chunk = newChunk(1)
     expect([await store().put(of, chunk), await store().put(of, chunk)]).toEqual(['done', 'done'])
@@ -80,12 +80,12 @@ describe.each([['postgres'], ['s3']] as const)('a store of chunks: %s', (name) =
   })
 })
 
-test('what is over goes from the store, too, and what a crash left there without a row', async () => {
+test('expired chunks are deleted from the store, including those that a crash left without a row', async () => {
   const { of, owner } = await newFile(s3)
   const before = await server.objects()
   for (const n of [0, 1]) await s3.put(of, newChunk(n))
   await expireAttachment(db, of, owner)
-  await s3.put(of, newChunk(2)) // kept there, and refused by the database
+  await s3.put(of, newChunk(2)) // stored there, and refused by the database
   expect((await server.objects()) - before).toBe(3)
   const failures: unknown[] = []
   const failed = (error: unknown) => failures.push(error)
@@ -97,7 +97,7 @@ test('what is over goes from the store, too, and what a crash left there without
   expect(await server.objects()).toBeLessThanOrEqual(before)
 })
 
-test('a store that is away is an error that passes, and says nothing of its keys', async () => {
+test('an unavailable store is a retryable error that contains no keys', async () => {
   const away = s3Chunks(db, configOf({ ...server.env, S3_ENDPOINT: 'http://127.0.0.1:1' }))
   const { of } = await newFile(away)
   const failed = await away.put(of, newChunk(0)).catch((error: unknown) => error)

@@ -1,6 +1,6 @@
 /**
- * Chunks in an S3 store, an object each. A row of the database says which are there, and is written after its object; so a
- * key without a row may be left by a crash. It goes with its file: all keys that a file could have are known.
+ * Chunks in an S3 store, one object each. A database row records each chunk, and is written after its object, so a
+ * crash can leave an object without a row. It is deleted with its file: all possible keys of a file are known.
  */
 import { DeleteObjectsCommand, GetObjectCommand, NoSuchKey, PutObjectCommand, S3Client } from '@aws-sdk/client-s3'
 import { CHUNK_BYTES_MAX } from '@sealpost/identity'
@@ -10,11 +10,11 @@ import { type AttachmentRef, putChunk, readChunk } from '@sealpost/store'
 import type { AttachmentConfig } from '../config/attachments.ts'
 import type { ChunkStore } from './chunk-store.ts'
 
-/** Keys that one request deletes, as the interface has it. */
+/** The S3 API's limit of keys per delete request. */
 const DELETED_AT_ONCE = 1000
 const ANSWER_WITHIN_MS = 20_000
 
-/** Opens nothing yet. */
+/** Connects on first use. */
 export function s3Chunks(db: Database, config: AttachmentConfig): ChunkStore {
   const client = new S3Client(clientOptions(config))
   const { S3_BUCKET: Bucket, S3_PREFIX: prefix } = config
@@ -54,7 +54,7 @@ function clientOptions({ S3_ENDPOINT, S3_REGION, S3_ACCESS_KEY_ID, S3_SECRET_ACC
     region: S3_REGION,
     ...(S3_ENDPOINT && { endpoint: S3_ENDPOINT, forcePathStyle: true }),
     ...(S3_ACCESS_KEY_ID && { credentials }),
-    // Readers check each chunk by a hash of ours; many compatible stores know no checksum in a trailer.
+    // Readers check each chunk by our hash; many compatible stores do not support trailing checksums.
     requestChecksumCalculation: 'WHEN_REQUIRED',
     responseChecksumValidation: 'WHEN_REQUIRED',
   } as const
@@ -62,7 +62,7 @@ function clientOptions({ S3_ENDPOINT, S3_REGION, S3_ACCESS_KEY_ID, S3_SECRET_ACC
 
 const bounded = () => ({ abortSignal: AbortSignal.timeout(ANSWER_WITHIN_MS) })
 
-/** `null`: there is none, or it is none of ours. */
+/** Returns `null` if the object is missing or not ours. */
 async function getObject(client: S3Client, object: { Bucket: string; Key: string }): Promise<Uint8Array | null> {
   try {
     const { Body, ContentLength = 0 } = await client.send(new GetObjectCommand(object), bounded())
@@ -73,7 +73,7 @@ async function getObject(client: S3Client, object: { Bucket: string; Key: string
   }
 }
 
-/** Its errors may hold keys and addresses. */
+/** Replaces the client's errors, which may contain keys and addresses. */
 async function asked<T>(ask: () => Promise<T>): Promise<T> {
   try {
     return await ask()
@@ -83,4 +83,4 @@ async function asked<T>(ask: () => Promise<T>): Promise<T> {
 }
 
 const unavailable = () =>
-  new OperatingError('store_unavailable', 'The S3 store does not do what it is asked for.', { retryable: true })
+  new OperatingError('store_unavailable', 'A request to the S3 store failed.', { retryable: true })

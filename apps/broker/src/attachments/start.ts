@@ -1,4 +1,4 @@
-/** Puts the parts of attachments together. */
+/** Composes the attachment service. */
 
 import { CHUNK_BYTES_MAX } from '@sealpost/identity'
 import { openDatabase } from '@sealpost/pg'
@@ -17,10 +17,10 @@ import { Transit } from './transit.ts'
 type Options = AttachmentConfig & { readonly DATABASE_URL: string; readonly LIMITS: 'on' | 'off' }
 type Database = Awaited<ReturnType<typeof openDatabase>>
 
-/** Connections of their own, so that a file on its way keeps no mail waiting. */
+/** Its own connections, so that file transfers delay no messages. */
 const CONNECTIONS = 2
 const AT_A_TIME = 4
-/** One mesh leaves half of the room to the others. */
+/** One mesh leaves half of the memory to the others. */
 const MESH_SHARE = 0.5
 
 export async function openAttachments(
@@ -54,7 +54,9 @@ export async function openAttachments(
   }
 }
 
-/** The one for new ones first. The client of S3 is loaded only where there is a bucket: it takes 20 MB. */
+/**
+ * Returns the store for new attachments first. The S3 client is loaded only if a bucket is configured: it takes 20 MB.
+ */
 async function storesOf(config: Options, db: Database): Promise<ChunkStore[]> {
   const inDatabase = postgresChunks(db)
   if (config.S3_BUCKET === '') return [inDatabase]

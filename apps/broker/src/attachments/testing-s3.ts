@@ -1,5 +1,5 @@
 /// <reference path="./s3rver.d.ts" />
-/** For tests: a server on this machine that speaks as S3 does, with one bucket, and what a broker is told of it. */
+/** For tests: an S3 server with one bucket on this machine, and the broker settings for it. */
 import { mkdtemp, readdir, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -9,15 +9,15 @@ const BUCKET = 'files'
 
 export interface TestingS3 {
   readonly env: Readonly<Record<string, string>>
-  /** How many lie in the bucket. */
+  /** Returns the number of objects in the bucket. */
   objects(): Promise<number>
-  /** Nobody answers any more. */
+  /** Stops the server. */
   close(): Promise<void>
 }
 
 export async function testingS3(): Promise<TestingS3> {
   const folder = await mkdtemp(join(tmpdir(), 'sealpost-s3-'))
-  // It reckons the signature of a request to delete many otherwise than its fellows do.
+  // It computes the signature of delete requests differently from other servers.
   const options = { address: '127.0.0.1', port: 0, silent: true, allowMismatchedSignatures: true }
   const server = new S3rver({ ...options, directory: folder, configureBuckets: [{ name: BUCKET }] })
   const { port } = await server.run()

@@ -1,4 +1,4 @@
-/** Bytes of chunks that this process has in memory, of which there are only so many at a time. */
+/** Limits the bytes of chunks that this process holds in memory. */
 export class Transit {
   private readonly bytesMax: number
   private held = 0
@@ -11,7 +11,7 @@ export class Transit {
     return this.held
   }
 
-  /** Gives back what was taken when it is called, once; `null`: there is no room now. */
+  /** Returns a function that releases the bytes, once; `null` without space. */
   take(bytes: number): (() => void) | null {
     if (this.held + bytes > this.bytesMax) return null
     this.held += bytes

@@ -34,7 +34,7 @@ const codes = ['query_malformed', 'token_invalid', 'space_unknown', 'before_hori
 export const state = createRoute({
   method: 'get',
   path: '/v1/meshes/{mesh}/state',
-  summary: 'Read the last value under every key of a space, now or at a moment',
+  summary: 'Read the latest value under every key of a space, now or at a time',
   security,
   request: {
     params,
@@ -50,13 +50,13 @@ export const state = createRoute({
         .openapi({ type: 'string' }),
     }),
   },
-  responses: { 200: stream('Entries by their seq, as they come.'), ...refusals(...codes) },
+  responses: { 200: stream('Entries ordered by seq, as a stream.'), ...refusals(...codes) },
 })
 
 export const history = createRoute({
   method: 'get',
   path: '/v1/meshes/{mesh}/history',
-  summary: 'Read what happened in a space between two moments, a page of it, or what is to come',
+  summary: 'Read the events of a space between two times, one page of them, or new ones',
   security,
   request: {
     params,
@@ -76,5 +76,5 @@ export const history = createRoute({
       follow: z.literal('1').optional(),
     }),
   },
-  responses: { 200: stream('Events by their seq, as they come.'), ...refusals(...codes) },
+  responses: { 200: stream('Events ordered by seq, as a stream.'), ...refusals(...codes) },
 })

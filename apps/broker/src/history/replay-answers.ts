@@ -51,4 +51,4 @@ async function* asRecords({ copies, query, signal }: LongAnswer): AsyncGenerator
 
 const copied = (query: string): string => `copy (${query}) to stdout (format binary)`
 
-const cut = () => new OperatingError('db_unavailable', 'An answer of the database came to an end too early')
+const cut = () => new OperatingError('db_unavailable', 'A response of the database ended early')

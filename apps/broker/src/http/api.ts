@@ -1,4 +1,6 @@
-/** HTTP for clients without a socket: who asks, may it now, and the answer. What each request takes is in `http-routes.ts`. */
+/**
+ * HTTP for clients without a socket: authentication, limits, and handlers. `mailbox/routes.ts` defines the requests.
+ */
 import { OpenAPIHono, type z } from '@hono/zod-openapi'
 import type { Driver } from '@sealpost/driver'
 import { decodeFields, encodeFields } from '@sealpost/protocol'
@@ -38,11 +40,11 @@ export interface ApiParts {
   readonly challenges: Challenges
   readonly inboxes: Inboxes
   readonly attachments: AttachmentParts
-  /** Of clients that have no token yet, by address. */
+  /** Limits of clients without a token, by address. */
   readonly unproven: RequestLimits
-  /** Of clients that have a token, by peer. */
+  /** Limits of clients with a token, by peer. */
   readonly peers: RequestLimits
-  /** Bytes that a peer may have parsed; `null`: any number. */
+  /** The parse limit of each peer; `null`: none. */
   readonly intakes: Intakes | null
   readonly log: Log
 }
@@ -62,7 +64,7 @@ export function apiRoutes(parts: ApiParts): Api {
       return refuse(c, { code: MALFORMED[result.target] ?? 'body_malformed' })
     },
   })
-  // A HEAD would run as a GET, and throw away what it was given.
+  // A HEAD would run as a GET and discard its response.
   app.use('/v1/*', async (c, next) => (c.req.method === 'HEAD' ? methodNotAllowed(c) : next()))
   for (const route of routes.unprovenRoutes)
     app.on(route.method, route.getRoutingPath(), admitUnproven(parts, routes.bodyBytesMax(route)))
@@ -203,7 +205,7 @@ function admitPeers({ tokens, peers, intakes }: ApiParts, bytesMax: number): Mid
   }
 }
 
-/** A chunk's own limits count it. */
+/** Chunks count against limits of their own. */
 function admitChunks({ tokens }: ApiParts): MiddlewareHandler<Env> {
   return async (c, next) => {
     const holder = await tokens.holderOf(c.req.header('authorization'))

@@ -1,4 +1,4 @@
-/** Bodies of requests: bounded, charged and looked at before they are parsed. */
+/** Request bodies: limited, charged and checked before they are parsed. */
 import { FRAME_BYTES_MAX, isNestedDeeper, JSON_DEPTH_MAX } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
 import type { Asking } from './context.ts'
@@ -6,16 +6,16 @@ import type { Refused } from './refusals.ts'
 
 export interface BodyBounds {
   readonly bytesMax: number
-  /** Counts so many bytes and returns 0, or returns when to come again. */
+  /** Charges the bytes and returns 0, or returns when to retry. */
   readonly charge: (bytes: number) => Millis
-  /** Counts so many bytes that were read, also when there is no room for them. */
+  /** Charges bytes that were read, even without remaining budget. */
   readonly owe: (bytes: number) => void
 }
 
 /**
- * Reads the body, if the request has one, and returns why it must not be parsed; or how many bytes it has. One that names
- * its length is charged, or refused for it, before it is read. One that does not is read while nothing is owed, and charged afterwards
- * whatever becomes of it; the server itself ends one that is longer than a frame.
+ * Reads the body, if there is one, and returns why it must not be parsed, or its length in bytes. A body with a known
+ * length is charged, or refused for it, before it is read. One without is read only if nothing is owed, and charged
+ * afterwards in any case; the server itself cuts one that is longer than a frame.
  */
 export async function boundBody(c: Asking, { bytesMax, charge, owe }: BodyBounds): Promise<number | Refused> {
   const { headers } = c.req.raw
@@ -25,7 +25,7 @@ export async function boundBody(c: Asking, { bytesMax, charge, owe }: BodyBounds
   if (bytesNamed !== null && bytesNamed > bytesMax) return TOO_LARGE
   const unpaidMs = charge(bytesNamed ?? 1)
   if (unpaidMs > 0) return { code: 'rate_limited', retryAfterMs: unpaidMs }
-  const text = await c.req.text().catch(() => null) // longer than the server takes, or its sender has gone
+  const text = await c.req.text().catch(() => null) // too long for the server, or its sender has disconnected
   const bytes = text === null ? FRAME_BYTES_MAX : Buffer.byteLength(text)
   if (bytesNamed === null) owe(bytes)
   if (text === null || bytes > bytesMax) return TOO_LARGE

@@ -3,7 +3,7 @@ import type { FrameOf } from '@sealpost/protocol'
 
 type Greeting = FrameOf<'hello'>
 
-/** The oldest is forgotten first. One takes about 400 bytes. */
+/** The oldest is dropped first. One takes about 400 bytes. */
 const WAITING_MAX = 10_000
 
 export class Challenges {
@@ -21,7 +21,7 @@ export class Challenges {
     return greeting
   }
 
-  /** `undefined`: unknown, used or over. */
+  /** `undefined`: unknown, used or expired. */
   take(connectionId: Uint8Array): Greeting | undefined {
     const name = nameOf(connectionId)
     const found = this.waiting.get(name)

@@ -1,20 +1,20 @@
-/** What the handlers of the HTTP surface know of a request. */
+/** The context of an HTTP handler. */
 import type { OpenAPIHono } from '@hono/zod-openapi'
 import type { Millis } from '@sealpost/std'
 import type { Context } from 'hono'
 import type { TokenHolder } from './tokens.ts'
 
-/** What the server knows of a request. */
+/** The properties of a request that the server knows. */
 export interface Caller {
   /** The client's address, or its IPv6 prefix. */
   readonly ip: string
-  /** The name under which the client reached us, with its port. */
+  /** The host name and port under which the client reached us. */
   readonly authority: string
-  /** Counts bytes that an unproven client of this address wants parsed, and returns 0; or when to come again. */
+  /** Charges bytes of an unproven client of this address before they are parsed, and returns 0, or when to retry. */
   readonly chargeUnproven: (bytes: number) => Millis
-  /** Counts bytes that were read of it, also when it has none left. */
+  /** Charges bytes that were read, even without remaining budget. */
   readonly oweUnproven: (bytes: number) => void
-  /** The answer may be silent for so long. */
+  /** Allows the response to be silent this long. */
   staysSilent(seconds: number): void
 }
 

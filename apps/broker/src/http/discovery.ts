@@ -1,4 +1,4 @@
-/** `/.well-known/sealpost`: what a client should know of this broker before it connects. */
+/** `/.well-known/sealpost`: what a client needs to know before it connects. */
 import type { EngineLimits } from '@sealpost/core'
 import type { ShardCertificate } from '@sealpost/identity'
 import { BATCH_MAX, ENVELOPE_BYTES_MIN, FRAME_BYTES_MAX, LOOKUP_MAX } from '@sealpost/protocol'
@@ -8,7 +8,7 @@ import { DOCUMENT_PATH } from './document.ts'
 import { POLL_MAX, WAIT_SECONDS_MAX } from './mailbox/routes.ts'
 import { TTL_SECONDS_MAX } from './tokens.ts'
 
-/** What this broker can do, by the names of docs/PROTOCOL.md. */
+/** The broker's features, by the names of docs/PROTOCOL.md. */
 const FEATURES = ['attachments', 'broadcast', 'groups', 'http', 'lookup', 'priorities', 'retry', 'time-to-live']
 
 export interface Discovered {
@@ -21,7 +21,7 @@ export interface Discovered {
 export function discoveryOf({ facts, certificate, limits, pollingIdleMs }: Discovered) {
   return {
     brokerKey: facts.brokerKey,
-    /** Of that key, where it is not the one that peers pin; base64url. */
+    /** The certificate of that key, if it is not the pinned one; base64url. */
     certificate: certificate && toBase64url(certificate.bytes),
     protocolVersions: facts.protocolVersions,
     subprotocols: facts.subprotocols,

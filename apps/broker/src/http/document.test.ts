@@ -4,7 +4,7 @@ import { expect, test } from 'vitest'
 import { openApiDocument, openApiText } from './document.ts'
 import { httpRefusals } from './refusals.ts'
 
-test('everything it refers to is in it, and every request but those for a token needs one', () => {
+test('no reference is dangling, and every request except those for a token needs one', () => {
   const { paths, components } = openApiDocument()
   const referred = [...openApiText().matchAll(/"#\/components\/schemas\/(\w+)"/g)].map(([, name]) => name)
   expect(Object.keys(components?.schemas ?? {})).toEqual(expect.arrayContaining(referred))
@@ -39,7 +39,7 @@ test('everything it refers to is in it, and every request but those for a token 
   ])
 })
 
-test('the specification has every code with its status and meaning', () => {
+test('the specification contains every code with its status and meaning', () => {
   const specification = readFileSync(join(import.meta.dirname, '../../../../docs/PROTOCOL.md'), 'utf8')
   for (const [code, { status, meaning }] of Object.entries(httpRefusals))
     expect(specification).toContain(`\n| ${status} | \`${code}\` | ${meaning} |\n`)

@@ -1,4 +1,4 @@
-/** The OpenAPI document, made from the routes; `bun scripts/descriptions.ts` writes it to a file. */
+/** The OpenAPI document, generated from the routes; `bun scripts/descriptions.ts` writes it to a file. */
 import { OpenAPIHono } from '@hono/zod-openapi'
 import { chunkRoutes, peerRoutes, unprovenRoutes } from './mailbox/routes.ts'
 
@@ -12,9 +12,9 @@ export function openApiDocument() {
   return described.getOpenAPI31Document({
     openapi: '3.1.0',
     info: {
-      title: 'Sealpost over HTTP',
+      title: 'Sealpost HTTP API',
       version: '1',
-      description: 'For clients without a socket. What everything means is in docs/PROTOCOL.md.',
+      description: 'For clients without a socket. docs/PROTOCOL.md describes the semantics.',
     },
   })
 }

@@ -1,4 +1,4 @@
-/** The JSON form of the protocol's fields as JSON Schema, made from their table, so that the document can't differ from it. */
+/** JSON Schemas of the protocol's fields, generated from their table, so that the document can't differ from it. */
 import { clientFrames, type Frame, type FrameKind, serverFrames } from '@sealpost/protocol'
 import { scalarSchema } from '@sealpost/protocol/json-schema'
 import { assert } from '@sealpost/std'
@@ -13,25 +13,25 @@ export type ObjectSchema = JsonSchema & { readonly properties: Readonly<Record<s
 type NamedShapes = readonly (readonly [name: string, shape: Shape])[]
 
 interface Exceptions {
-  /** Fields that are left out. */
+  /** Omitted fields. */
   readonly without?: readonly string[]
-  /** Fields that have a default. */
+  /** Fields with a default. */
   readonly optional?: readonly string[]
 }
 
-/** The fields of a frame. */
+/** Returns the schema of a frame's fields. */
 export function schemaOfFrame(type: FrameType, exceptions?: Exceptions): ObjectSchema {
   return objectSchema(fieldsOf(type), exceptions)
 }
 
-/** One item of a frame's list. */
+/** Returns the schema of an item of a frame's list. */
 export function schemaOfItem(type: FrameType, name: string, exceptions?: Exceptions): ObjectSchema {
   const list = fieldsOf(type).find(([field]) => field === name)?.[1]
   assert(list?.kind === 'list' && list.item.kind === 'struct', 'a list of structs')
   return objectSchema(list.item.fields, exceptions)
 }
 
-/** One field of a frame. */
+/** Returns the schema of a field. */
 export function schemaOfField(type: FrameType, name: string): JsonSchema {
   const field = fieldsOf(type).find(([field]) => field === name)
   assert(field, 'the frame has this field')

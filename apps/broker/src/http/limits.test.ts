@@ -8,7 +8,7 @@ const holder = (peer: number, user: number) => ({
   peerKey: 'cd'.repeat(32) as PeerKey,
 })
 
-test('requests of a user and its devices share one rate, and each device has its own at a time', () => {
+test('requests of a user and its devices share one rate, and each device has its own concurrency limit', () => {
   const [user, device, other] = [holder(1, 1), holder(2, 1), holder(3, 3)]
   const limits = new RequestLimits({ perSecond: 0.001, burst: 2 }, 1)
   const begin = (of: typeof user) => limits.begin(nameOf(of), shareNameOf(of))

@@ -1,4 +1,4 @@
-/** What one may ask for by HTTP in a second, and at a time. */
+/** Limits the rate and the concurrency of HTTP requests. */
 import { Rates } from '@sealpost/core'
 import type { Refused } from './refusals.ts'
 
@@ -21,7 +21,7 @@ export class RequestLimits {
     if (rate) setInterval(() => this.rates?.forgetFull(performance.now()), FORGET_EVERY_MS).unref()
   }
 
-  /** Counts a request of `who` as running until it is `done`, or refuses it. `share`: whose rate it counts against. */
+  /** Counts a request of `who` as running until `done`, or refuses it. `share`: whose rate it counts against. */
   begin(who: string, share = who): Refused | null {
     const retryAfterMs = this.rates?.take(share, performance.now()) ?? 0
     if (retryAfterMs > 0) return { code: 'rate_limited', retryAfterMs }

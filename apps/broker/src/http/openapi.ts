@@ -1,4 +1,4 @@
-/** What requests over HTTP are described with, those of clients and those of operators. */
+/** Helpers for the OpenAPI routes of clients and operators. */
 import { z } from '@hono/zod-openapi'
 
 export const security = [{ bearer: [] }]
@@ -14,13 +14,13 @@ export const body = <T extends z.ZodType>(schema: T) => ({
 })
 
 type Table = Readonly<Record<string, { readonly status: number; readonly meaning: string }>>
-/** Typed as if every request could be refused in every way: a handler hands on what a part of the broker answers. */
+/** Typed as if every request could get every refusal: a handler forwards what a component returns. */
 type Refusals<T extends Table, S extends z.ZodType> = Record<
   Exclude<T[keyof T]['status'], 405>,
   ReturnType<typeof json<S>>
 >
 
-/** An answer for each status that these codes have, with their meanings. */
+/** Returns a response for each status of these codes, with their meanings. */
 export function refusalsFrom<T extends Table, S extends z.ZodType>(
   table: T,
   schema: S,

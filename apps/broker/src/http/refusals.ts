@@ -1,4 +1,7 @@
-/** Why a whole request is refused: codes with their HTTP status, in one table. Single envelopes have the codes of a `nack`. */
+/**
+ * The refusals of whole requests: codes with their HTTP status, in one table. Single envelopes have the codes of a
+ * `nack`.
+ */
 import type { CloseCode } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
 
@@ -51,13 +54,13 @@ export type HttpCode = keyof typeof httpRefusals
 
 export interface Refused {
   readonly code: HttpCode
-  /** Not before; known for some. */
+  /** Wait at least this long; set for some codes. */
   readonly retryAfterMs?: Millis
 }
 
 export const isRefused = (answer: object): answer is Refused => 'code' in answer
 
-/** What ended a session, as a request that waited for it is told. */
+/** Returns the refusal of a request whose session ended with `code`. */
 export function refusedBy(code: CloseCode, retryAfterMs: Millis): Refused {
   return code in httpRefusals ? { code: code as HttpCode, retryAfterMs } : { code: 'internal' }
 }

@@ -1,4 +1,4 @@
-/** How a whole request is refused. */
+/** Formats the refusal of a whole request. */
 import type { Context } from 'hono'
 import { httpRefusals, type Refused } from './refusals.ts'
 

@@ -1,4 +1,4 @@
-/** What the requests of the HTTP surface are described with: values in their JSON forms, answers and refusals. */
+/** Schemas of the HTTP routes: values in their JSON forms, responses and refusals. */
 import { z } from '@hono/zod-openapi'
 import { BATCH_MAX } from '@sealpost/protocol'
 import { type JsonSchema, type ObjectSchema, schemaOfItem } from './json-schema.ts'
@@ -6,7 +6,7 @@ import { ENVELOPE_DEFAULTS } from './mailbox/send.ts'
 import { hex, refusalsFrom } from './openapi.ts'
 import { type HttpCode, httpRefusals } from './refusals.ts'
 
-/** Checked by the codec of the frames, and described from its table. */
+/** A value that the frame codec validates, with the schema from its table. */
 export const wire = (schema: JsonSchema) => z.unknown().openapi(schema)
 export const listOf = (schema: JsonSchema) =>
   z
@@ -27,13 +27,13 @@ export const wholeNumber = (max: number, fallback: number, min = 0) =>
     .default(fallback)
     .openapi({ type: 'integer', minimum: min, maximum: max, default: fallback })
 
-/** A send, but for its `isHead`. */
+/** A send without `isHead`. */
 export function sendSchema(): ObjectSchema {
   const optional = Object.keys(ENVELOPE_DEFAULTS)
   return schemaOfItem('send', 'envelopes', { without: ['isHead'], optional })
 }
 
-/** What became of each envelope. */
+/** The result of each envelope. */
 export const Sent = z
   .object({
     results: z.array(

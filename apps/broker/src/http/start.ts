@@ -1,4 +1,4 @@
-/** Puts the parts of HTTP for clients without a socket together. */
+/** Composes the HTTP API for clients without a socket. */
 
 import type { Driver } from '@sealpost/driver'
 import type { Database } from '@sealpost/pg'
@@ -32,16 +32,16 @@ interface Parts {
 interface Options {
   readonly greet: () => FrameOf<'hello'>
   readonly pollingIdleMs: Millis
-  /** Requests of one peer; `null` switches the limits of rates off. */
+  /** The request rate of one peer; `null` disables rate limits. */
   readonly rate: Rate | null
-  /** Bytes that a peer may have parsed, over HTTP and its socket; `null`: any number. */
+  /** The parse limit of a peer, over HTTP and its socket; `null`: none. */
   readonly intakes: Intakes | null
 }
 
-/** A handshake costs both sides a signature and a look into the database. */
+/** A handshake costs both sides a signature and a database lookup. */
 const UNPROVEN_RATE: Rate = { perSecond: 20, burst: 100 }
 const UNPROVEN_AT_A_TIME = 64
-/** A send of one peer is at most as large as a frame: so much it may have in memory. */
+/** Limits the memory of one peer's requests: a send is at most as large as a frame. */
 const PEER_AT_A_TIME = 16
 const ENDS_WITHIN_MS = 1000
 
@@ -70,7 +70,7 @@ export function openApi(parts: Parts, { greet, pollingIdleMs, rate, intakes }: O
   })
   return {
     app,
-    /** Resolves when every request is answered, or has had the time for it. */
+    /** Resolves when every request has a response, or has timed out. */
     ended: async (): Promise<void> => {
       const deadline = performance.now() + ENDS_WITHIN_MS
       while (!(peers.isIdle && unproven.isIdle) && performance.now() < deadline) await Bun.sleep(10)

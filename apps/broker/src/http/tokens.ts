@@ -1,6 +1,6 @@
 /**
- * Tokens: who shows one is the peer that signed for it, without a handshake for each request. A token is a prefix and 48
- * bytes in base64url, the id of its mesh and 32 random ones; the database keeps its hash.
+ * Tokens: the holder of a token is the peer that signed for it, without a handshake for each request. A token is a
+ * prefix and 48 bytes in base64url, the id of its mesh and 32 random ones; the database stores its hash.
  */
 
 import { hash256 } from '@sealpost/identity'
@@ -18,7 +18,7 @@ import type { Authenticator } from '../directory/authenticator.ts'
 import type { Challenges } from './challenges.ts'
 import type { Refused } from './refusals.ts'
 
-/** The peer that a token stands for. */
+/** The peer that a token represents. */
 export interface TokenHolder {
   readonly meshId: MeshId
   readonly peer: PeerNo
@@ -27,11 +27,11 @@ export interface TokenHolder {
 }
 
 export const nameOf = ({ meshId, peer }: TokenHolder): string => `${meshId}/${peer}`
-/** In what has a share for each user: its devices have it together, in session and by HTTP. */
+/** The name of a user's share of a limit: all its devices share it, by socket and by HTTP. */
 export const shareNameOf = ({ meshId, user }: TokenHolder): string => `${meshId}/${user}`
 
 export interface TokenRequest {
-  /** Of the challenge. */
+  /** From the challenge. */
   readonly connectionId: Uint8Array
   readonly auth: FrameOf<'auth'>
   readonly ttlSeconds: number
@@ -49,17 +49,17 @@ const PREFIX = 'spt_'
 const MESH_BYTES = 16
 const SECRET_BYTES = 32
 const PER_PEER_MAX = 32
-/** A revocation is believed after so long at most. */
+/** How long a token is cached: a revocation applies after this time at most. */
 const BELIEVED_MS = 3000
 const BELIEVED_MAX = 10_000
-/** Each question takes a connection of the database: strangers with made-up tokens must not fill them all. */
+/** Each lookup takes a database connection: invented tokens must not occupy all of them. */
 const QUESTIONS_MAX = 200
 
 export class Tokens {
   private readonly db: Database
   private readonly authenticator: Authenticator
   private readonly challenges: Challenges
-  /** By hash: whom a token was found to stand for lately. */
+  /** The recently verified holders, by hash. */
   private readonly believed = new Map<string, { holder: TokenHolder; untilMs: Millis }>()
   private questions = 0
 
@@ -69,7 +69,7 @@ export class Tokens {
     this.challenges = parts.challenges
   }
 
-  /** @throws OperatingError when the database does not answer */
+  /** @throws OperatingError if the database does not respond */
   async issue({ connectionId, auth, ttlSeconds }: TokenRequest, authority: string): Promise<IssuedToken | Refused> {
     const greeting = this.challenges.take(connectionId)
     if (!greeting) return { code: 'challenge_invalid' }
@@ -88,7 +88,7 @@ export class Tokens {
     return { token: PREFIX + Buffer.from(bytes).toString('base64url'), expiresAtMs, proof: found.proof }
   }
 
-  /** Whose request this is, by its `Authorization`. @throws OperatingError when the database does not answer */
+  /** Returns the peer of a request by its `Authorization`. @throws OperatingError if the database does not respond */
   async holderOf(header: string | undefined): Promise<TokenHolder | Refused> {
     const token = readTokenHeader(header)
     if (!token) return { code: 'token_invalid' }
@@ -104,7 +104,7 @@ export class Tokens {
     return holder
   }
 
-  /** @throws OperatingError when the database does not answer */
+  /** @throws OperatingError if the database does not respond */
   async revoke(header: string | undefined): Promise<void> {
     const token = readTokenHeader(header)
     if (!token) return
@@ -122,7 +122,7 @@ export class Tokens {
   }
 
   private believe(name: string, holder: TokenHolder, forMs: Millis): void {
-    this.believed.delete(name) // to the end
+    this.believed.delete(name) // revoked, so not cached any more
     this.believed.set(name, { holder, untilMs: performance.now() + forMs })
     if (this.believed.size > BELIEVED_MAX) this.believed.delete(this.believed.keys().next().value!)
   }
@@ -130,7 +130,7 @@ export class Tokens {
 
 const HEADER = /^Bearer spt_([A-Za-z0-9_-]{64})$/
 
-/** The token that an `Authorization` shows, if it shows one and nothing else. Never throws. */
+/** Returns the token of an `Authorization` header that contains exactly one. Never throws. */
 export function readTokenHeader(header: string | undefined): AccessTokenRef | undefined {
   const text = HEADER.exec(header ?? '')?.[1]
   if (!text) return undefined

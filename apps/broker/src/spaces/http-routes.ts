@@ -16,18 +16,18 @@ const keyEpoch = z
   .min(0)
   .max(2 ** 31 - 1)
 const bytes = z.string().regex(/^[A-Za-z0-9_-]*$/)
-const instant = z.string().openapi({ format: 'date-time', description: 'UTC, with six digits behind the seconds' })
+const instant = z.string().openapi({ format: 'date-time', description: 'UTC, with six digits after the seconds' })
 
 const Member = z.object({ peer: hex(32), keyEpoch }).openapi('SpaceMember')
 
 export const putSpace = createRoute({
   method: 'put',
   path: SPACE,
-  summary: 'Say what a space is, by a statement that its owner signed',
+  summary: 'Create a space or change its terms, by a statement that its owner signed',
   security,
   request: { params, body: body(z.strictObject({ statement: bytes }).openapi('PutSpace')) },
   responses: {
-    200: json(z.object({ epoch: z.int() }).openapi('PutSpaceAnswer'), 'It stands.'),
+    200: json(z.object({ epoch: z.int() }).openapi('PutSpaceAnswer'), 'The stored epoch.'),
     ...refusals('body_malformed', 'token_invalid', 'not_owner', 'stale_epoch'),
   },
 })
@@ -35,7 +35,7 @@ export const putSpace = createRoute({
 export const getSpace = createRoute({
   method: 'get',
   path: SPACE,
-  summary: 'Read what a space is, the keys that wait for this peer, and who lacks the newest',
+  summary: "Get a space, this peer's unconfirmed grants, and the members without the newest key",
   security,
   request: { params },
   responses: {
@@ -65,13 +65,13 @@ export const getSpace = createRoute({
 export const spaceMembers = createRoute({
   method: 'get',
   path: `${SPACE}/members`,
-  summary: 'List who belongs to a space, and the newest key that each was granted',
+  summary: 'List the members of a space, and the newest key that each was granted',
   security,
   request: { params, query: z.strictObject({ after: hex(32).default('0'.repeat(64)) }) },
   responses: {
     200: json(
       z.object({ members: z.array(Member).max(MEMBERS_MAX), isLast: z.boolean() }).openapi('SpaceMembers'),
-      'The next ones behind `after`, by their keys.',
+      'The members after `after`, ordered by key.',
     ),
     ...refusals('query_malformed', 'token_invalid', 'space_unknown'),
   },
@@ -80,7 +80,7 @@ export const spaceMembers = createRoute({
 export const putGrants = createRoute({
   method: 'post',
   path: `${SPACE}/grants`,
-  summary: 'Give members the key that stands, sealed for each, or turn to the next one',
+  summary: 'Grant members the current key, sealed for each, or rotate to the next one',
   security,
   request: {
     params,
@@ -96,7 +96,7 @@ export const putGrants = createRoute({
     ),
   },
   responses: {
-    200: json(z.object({ keyEpoch }).openapi('PutGrantsAnswer'), 'The epoch that stands.'),
+    200: json(z.object({ keyEpoch }).openapi('PutGrantsAnswer'), 'The current epoch.'),
     ...refusals('body_malformed', 'token_invalid', 'space_unknown', 'stale_epoch'),
   },
 })
@@ -104,7 +104,7 @@ export const putGrants = createRoute({
 export const endGrant = createRoute({
   method: 'delete',
   path: `${SPACE}/grants/{keyEpoch}`,
-  summary: 'Say that this peer has the key of this epoch, or that it could not open it',
+  summary: 'Confirm the key of this epoch, or report that this peer could not open it',
   security,
   request: {
     params: params.extend({
@@ -140,14 +140,14 @@ const Outcome = z
     ]),
     seq: z.int().optional(),
     at: instant.optional(),
-    entry: bytes.nullable().optional().openapi({ description: 'In a conflict the entry that stands, if any' }),
+    entry: bytes.nullable().optional().openapi({ description: 'In a conflict, the current entry, if any' }),
   })
   .openapi('EntryOutcome')
 
 export const postEntries = createRoute({
   method: 'post',
   path: `${SPACE}/entries`,
-  summary: 'Write entries, each at the revision behind the one that stands',
+  summary: 'Write entries, each with the next revision',
   security,
   request: {
     params,
@@ -156,7 +156,7 @@ export const postEntries = createRoute({
   responses: {
     200: json(
       z.object({ outcomes: z.array(Outcome) }).openapi('EntryOutcomes'),
-      'What became of each, in the order of the request.',
+      'The result of each, in the order of the request.',
     ),
     ...refusals('body_malformed', 'token_invalid', 'space_unknown'),
   },

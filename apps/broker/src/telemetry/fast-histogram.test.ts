@@ -6,7 +6,7 @@ const NAMED = { name: 'sealpost_wait_seconds', help: 'how long' }
 const BOUNDS = [0.001, 0.01, 0.1]
 const VALUES = [0, 0.001, 0.002, 0.05, 0.1, 7]
 
-test('a scrape shows the same as of the library’s own histogram', async () => {
+test('a scrape equals that of the library’s own histogram', async () => {
   const ours = new Registry()
   const theirs = new Registry()
   const fast = register(ours, new FastHistogram({ ...NAMED, bounds: BOUNDS }))
@@ -18,7 +18,7 @@ test('a scrape shows the same as of the library’s own histogram', async () => 
   expect(await ours.metrics()).toBe(await theirs.metrics())
 })
 
-test('and the same with a label', async () => {
+test('and also with a label', async () => {
   const ours = new Registry()
   const theirs = new Registry()
   const fast = register(ours, new FastHistograms({ ...NAMED, bounds: BOUNDS, label: 'route' }))
@@ -31,7 +31,7 @@ test('and the same with a label', async () => {
   expect(await ours.metrics()).toBe(await theirs.metrics())
 })
 
-test('what was counted up to a bound counts under all that are above it', () => {
+test('a bucket includes the counts of all lower bounds', () => {
   const fast = new FastHistogram({ ...NAMED, bounds: BOUNDS })
   for (const value of VALUES) fast.observe(value)
   expect(fast.distribution).toEqual({ bounds: [...BOUNDS, Number.POSITIVE_INFINITY], counts: [2, 3, 5, 6] })

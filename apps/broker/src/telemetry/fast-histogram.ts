@@ -1,6 +1,6 @@
 /**
- * A histogram for what is counted with every message: a search and two additions. prom-client's own makes objects of
- * every value, 1.5 µs each, and was an eighth of the broker's time in a burst.
+ * A histogram for values that are observed with every message: a search and two additions. prom-client's own allocates
+ * objects for every value, 1.5 µs each, an eighth of the broker's time in a burst.
  */
 import type { Registry } from 'prom-client'
 
@@ -22,7 +22,7 @@ export class FastHistogram {
   readonly name: string
   readonly help: string
   private readonly bounds: readonly number[]
-  /** One for each bound, and one for what lies above. */
+  /** One for each bound, and one for values above all bounds. */
   private readonly counts: Float64Array
   private sum = 0
 
@@ -40,7 +40,7 @@ export class FastHistogram {
     this.sum += value
   }
 
-  /** What was counted up to each bound, in their unit; the last one is infinite. */
+  /** The cumulative counts up to each bound; the last bound is infinite. */
   get distribution(): Distribution {
     let count = 0
     const counts = [...this.counts].map((more) => {
@@ -50,7 +50,7 @@ export class FastHistogram {
     return { bounds: this.bounds, counts }
   }
 
-  /** For a registry: what a scrape shows. */
+  /** Returns the scrape, for a registry. */
   async get() {
     const { name, help, type, aggregator } = this
     const { bounds, counts } = this.distribution
@@ -72,7 +72,7 @@ export class FastHistogram {
   }
 }
 
-/** One histogram for each value of a label, made when the value first occurs: the values must come from a fixed set. */
+/** One histogram for each value of a label, created when the value first occurs: the values must be a fixed set. */
 export class FastHistograms {
   readonly type = 'histogram'
   readonly aggregator = 'sum'
@@ -93,7 +93,7 @@ export class FastHistograms {
     histogram.observe(value)
   }
 
-  /** For a registry: what a scrape shows. */
+  /** Returns the scrape, for a registry. */
   async get() {
     const { name, help, type, aggregator } = this
     const each = [...this.#byValue].map(async ([labelValue, histogram]) => {
@@ -110,7 +110,7 @@ export class FastHistograms {
 
 type Registered = Parameters<Registry['registerMetric']>[0]
 
-/** A registry asks of a metric only what this has; its types want the library's own classes. */
+/** A registry uses only these members of a metric, but its types require the library's classes. */
 export function register<Fast extends FastHistogram | FastHistograms>(registry: Registry, fast: Fast): Fast {
   registry.registerMetric(fast as unknown as Registered)
   return fast

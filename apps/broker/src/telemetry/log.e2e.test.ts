@@ -1,4 +1,4 @@
-/** What a broker writes: what happened, and no secret of anybody. */
+/** The broker's log contains no secrets. */
 import { randomUUID } from 'node:crypto'
 import { connect } from '@sealpost/sdk'
 import { toHex } from '@sealpost/std'
@@ -8,7 +8,7 @@ import { until } from '../test/process.ts'
 import { authFrame, envelopeTo, sendFrame, WireClient } from '../test/wire.ts'
 import { World } from '../test/world.ts'
 
-test('bodies, keys, envelopes and the password of the database are in no line, whatever happens', async () => {
+test('bodies, keys, envelopes and the database password appear in no line', async () => {
   const password = `canary${randomUUID().replaceAll('-', '')}`
   const scratch = await roleWithPassword(password)
   await using world = await World.open({ LOG_LEVEL: 'debug', BIRTH_LEASE: 'off' }, scratch)
@@ -68,7 +68,7 @@ async function terminateAll(world: World): Promise<void> {
   await until('it came back', async () => (await fetch(`${world.broker.httpUrl}/readyz`)).ok)
 }
 
-test('a reader of the log that goes away does not take the broker with it', async () => {
+test("the broker survives the end of its log's reader", async () => {
   await using world = await World.open({ LOG_LEVEL: 'debug' })
   await world.broker.closeOutput()
   const [sender, recipient] = [await connect(await world.enrol()), await connect(await world.enrol())]

@@ -1,6 +1,6 @@
 /**
- * Logs: one line of JSON an event, its name first. A line is built from the named fields below and nothing else: no
- * foreign object is ever passed on, so that a driver's error with its parameters, a frame or a key can't slip in.
+ * Logs: one line of JSON per event, its name first. A line consists of the fields below only: no foreign object is
+ * passed on, so that a driver's error with its parameters, a frame or a key can't leak.
  */
 import { OperatingError } from '@sealpost/std'
 import pino from 'pino'
@@ -32,9 +32,9 @@ interface Fields {
   readonly lagMs?: number
   readonly memoryBytes?: number
   readonly forSeconds?: number
-  /** Of the database. */
+  /** The incarnation of the database. */
   readonly incarnation?: string
-  /** The number of a system of Postgres and its timeline. */
+  /** Postgres' system identifier and timeline. */
   readonly server?: string
   readonly host?: string
   readonly deadRows?: number
@@ -60,7 +60,7 @@ export function openLog(level: string): Log {
       formatters: { level: (label) => ({ level: label }) },
       redact: { paths: ['*.token', '*.secret', '*.password'], censor: '(hidden)' },
     },
-    // Left to itself pino takes Bun's `process.stdout`, whose writes reject unseen when the reader of the log is gone.
+    // By default pino uses Bun's `process.stdout`, whose writes reject unnoticed when the reader of the log is gone.
     pino.destination({ dest: 1, sync: true }),
   )
   const line =
@@ -70,12 +70,12 @@ export function openLog(level: string): Log {
   return { debug: line('debug'), info: line('info'), warn: line('warn'), error: line('error') }
 }
 
-/** What may be said of an error: never its cause, its parameters or foreign fields. */
+/** Returns the safe fields of an error: never its cause, its parameters or foreign fields. */
 export function errorFields(error: unknown): Fields {
   if (error instanceof OperatingError) return { code: error.code, message: error.message }
   if (!(error instanceof Error)) return { code: 'unknown' }
   return { code: error.name, stack: ownFrames(error.stack) }
 }
 
-/** The lines of a stack that name code; the first one holds the message, which may quote input. */
+/** Keeps the stack lines that name code; the first line contains the message, which may quote input. */
 const ownFrames = (stack = ''): string => stack.split('\n').filter((line) => /^\s+at /.test(line)).join('\n') // biome-ignore format: one thing

@@ -1,6 +1,9 @@
 let lastBytes = 0
 
-/** Resident memory of this process. The kernel reports it in a file: a process without a free descriptor gets the last reading. */
+/**
+ * Returns the resident memory of this process. The kernel reports it in a file: a process out of file descriptors gets
+ * the last reading.
+ */
 export function residentBytes(): number {
   try {
     lastBytes = process.memoryUsage.rss()

@@ -1,4 +1,4 @@
-/** What an operator can read: counters of the engine, sizes and times of commits and claims. */
+/** The broker's metrics: counters of the engine, sizes and durations of commits and claims. */
 import type { Counters, Stage } from '@sealpost/core'
 import type { Claimed, CloseCode } from '@sealpost/protocol'
 import type { Batch } from '@sealpost/queue'
@@ -8,13 +8,13 @@ import { type Distribution, FastHistogram, FastHistograms, register } from './fa
 import type { Traces } from './traces.ts'
 
 const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5]
-/** A send may wait for a slow commit, and for those before it. */
+/** A send may wait for a slow commit, and for earlier ones. */
 const SEND_SECONDS = [...SECONDS, 5, 10, 30]
-/** A replay may be of millions of entries, and is cut after two minutes. */
+/** A replay may have millions of entries, and is cut after two minutes. */
 const REPLAY_SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120]
 const ROWS = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000]
 
-/** What the engine counts, under the names an operator sees. */
+/** The metric names of the engine's counters. */
 const ENGINE_COUNTERS: Readonly<Record<keyof Counters, readonly [name: string, help: string]>> = {
   accepted: ['envelopes_accepted', 'envelopes committed and acknowledged'],
   duplicates: ['envelopes_duplicate', 'resends acknowledged as duplicates'],
@@ -96,16 +96,15 @@ export class Metrics {
 
   private readonly stages = { ack: this.ackSeconds, push: this.pushSeconds, settle: this.settleSeconds }
 
-  /** Deliveries that left the queue unsettled. */
   movedCount = 0
   private readonly traces: Traces | null
 
-  /** @param traces - is told each commit and claim, too */
+  /** @param traces - also receives each commit and claim */
   constructor(traces: Traces | null = null) {
     this.traces = traces
   }
 
-  /** Shows what is read at the moment of a scrape. */
+  /** Exposes values that are read at each scrape. */
   observe(read: {
     counters: Readonly<Counters>
     gauges: Readonly<Record<string, readonly [string, () => number]>>
@@ -138,7 +137,9 @@ export class Metrics {
     this.stages[stage].observe(tookMs / 1000)
   }
 
-  /** The same answers, each timed. @param routeOf - names its path by a route, since a path may hold anything */
+  /**
+   * Wraps a handler and measures it. @param routeOf - returns the route of a path, since a path may contain anything
+   */
   serving<Caller>(
     answer: (request: Request, caller: Caller) => Response | Promise<Response>,
     routeOf: (pathname: string) => string,
@@ -159,7 +160,7 @@ export class Metrics {
     this.lagSeconds.observe(lagMs / 1000)
   }
 
-  /** What was counted since the start in each bucket up to its bound, in seconds; the last one has none. */
+  /** The cumulative counts since the start by bucket, in seconds; the last bucket is unbounded. */
   get distributions(): Readonly<Record<Timing, Distribution>> {
     const { ackSeconds: ack, pushSeconds: push, commitSeconds: commit } = this
     return { ack: ack.distribution, push: push.distribution, commit: commit.distribution }
@@ -177,7 +178,7 @@ export class Metrics {
     this.closes.inc({ code })
   }
 
-  /** `code` is one of the table of refusals: never what a client wrote. */
+  /** `code` is a code of the refusal tables, never client input. */
   turnedAway(code: string): void {
     this.away.inc({ code })
   }

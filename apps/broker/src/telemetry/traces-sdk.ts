@@ -1,4 +1,4 @@
-/** Spans by the SDK of OpenTelemetry, over OTLP with HTTP and JSON. Loaded only where traces are on. */
+/** Spans by the OpenTelemetry SDK, over OTLP with HTTP and JSON. Loaded only if tracing is on. */
 import { type Context, ROOT_CONTEXT, type Span, SpanKind, SpanStatusCode, type Tracer, trace } from '@opentelemetry/api'
 import { W3CTraceContextPropagator } from '@opentelemetry/core'
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-http'
@@ -16,7 +16,7 @@ import manifest from '../../package.json'
 import type { Config } from '../config/config.ts'
 import type { Spans, Work } from './traces.ts'
 
-/** A receiver that is away keeps nobody from ending; left to itself the exporter would try for ten seconds. */
+/** An unavailable receiver must not delay the exit; by default the exporter retries for ten seconds. */
 const STOP_WITHIN_MS = 1_000
 
 type Settings = Pick<
@@ -39,14 +39,14 @@ export function openSpans(config: Settings): Spans {
       const span = startOne(tracer, work, { endMs, parent })
       const isKept = span.isRecording()
       span.end(endMs)
-      // Of one trace all or nothing is kept, and one that is not costs 3 µs all the same.
+      // A trace is kept or dropped as a whole, and a dropped span still costs 3 µs.
       if (inner && isKept) startOne(tracer, inner, { endMs, parent: trace.setSpan(parent, span) }).end(endMs)
     },
     stop: () => Promise.race([provider.shutdown().catch(() => undefined), Bun.sleep(STOP_WITHIN_MS)]),
   }
 }
 
-/** @returns it, not ended yet */
+/** @returns the span, not ended yet */
 function startOne(tracer: Tracer, work: Work, { endMs, parent }: { endMs: number; parent: Context }): Span {
   const kind = work.headers ? SpanKind.SERVER : SpanKind.INTERNAL
   const span = tracer.startSpan(work.name, { startTime: endMs - work.tookMs, kind }, parent)

@@ -27,11 +27,11 @@ const attributesOf = ({ attributes }: ReceivedSpan) =>
 const millisOf = ({ startTimeUnixNano, endTimeUnixNano }: ReceivedSpan) =>
   Math.round(Number(BigInt(endTimeUnixNano) - BigInt(startTimeUnixNano)) / 1e6)
 
-test('without an endpoint nothing is traced', async () => {
+test('without an endpoint tracing is off', async () => {
   expect(await Traces.open(configWith({}))).toBeNull()
 })
 
-test('a commit tells its rows and sessions, and the settles that went with it', async () => {
+test('a commit records its rows and sessions, and its settles', async () => {
   const { spans, services, requests } = await receivedOf({ OTEL_SERVICE_NAME: 'mail' }, (traces) => {
     traces.committed({ appends: [appendOf(1), appendOf(2), appendOf(1)], settles }, 250)
     traces.commitFailed({ appends: [], settles }, 10)
@@ -47,7 +47,7 @@ test('a commit tells its rows and sessions, and the settles that went with it', 
   expect([services, requests[0]!.path]).toEqual([['mail'], '/v1/traces'])
 })
 
-test('a request belongs to the trace that it names, and tells no path that somebody made up', async () => {
+test('a request continues the trace in its headers, and records no invented path', async () => {
   const traceId = 'a'.repeat(32)
   const headers = { traceparent: `00-${traceId}-${'b'.repeat(16)}-01` }
   const routes = ['/*', '/v1/send', '/v1/part/:id{[0-9a-f]+}'].map((path) => ({ path }))
@@ -70,7 +70,7 @@ test('a request belongs to the trace that it names, and tells no path that someb
   expect(text).not.toContain('secret')
 })
 
-test('a sampler keeps what it is told to', async () => {
+test('the sampler setting is applied', async () => {
   const kept = async (sampler: string, ratio: string) => {
     const env = { OTEL_TRACES_SAMPLER: sampler, OTEL_TRACES_SAMPLER_ARG: ratio }
     const { spans } = await receivedOf(env, (traces) => {
@@ -86,7 +86,7 @@ test('a sampler keeps what it is told to', async () => {
   expect(half).toBeLessThan(150)
 })
 
-test('a receiver that is away keeps nobody from ending', async () => {
+test('an unavailable receiver does not delay the exit', async () => {
   const traces = await Traces.open(configWith({ OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:1' }))
   traces!.handshake(1, null)
   await traces!.stop()

@@ -1,8 +1,8 @@
 /**
- * Spans for OpenTelemetry: what may be said of a piece of work is written here and nothing else. Counts and times, the route
- * of a request and the code of a refusal; no key, no id of a mesh or a message, no byte of one, no address.
+ * Spans for OpenTelemetry. They contain counts, times, the route of a request and the code of a refusal; no key, no id
+ * of a mesh or a message, no byte of one, no address.
  *
- * Off unless an endpoint is set: then nothing of the library is even loaded.
+ * Without an endpoint the library is not even loaded.
  */
 import type { Claimed } from '@sealpost/protocol'
 import type { Batch } from '@sealpost/queue'
@@ -11,22 +11,22 @@ import type { Config } from '../config/config.ts'
 
 export type Attributes = Readonly<Record<string, string | number>>
 
-/** Work that is over when it is told. */
+/** Finished work. */
 export interface Work {
   readonly name: string
   readonly tookMs: Millis
-  /** Asked for only when the span is kept. */
+  /** Called only if the span is kept. */
   readonly attributes: () => Attributes
   readonly isFailed?: boolean
-  /** Of a request: its headers name the span that it belongs to. */
+  /** For a request: its headers name the parent span. */
   readonly headers?: Headers
 }
 
-/** What takes spans; `traces-sdk.ts` is the one there is. */
+/** Receives spans; implemented by `traces-sdk.ts`. */
 export interface Spans {
-  /** Those of `inner` are as long and within it. */
+  /** `inner` becomes a child span of the same duration. */
   record(work: Work, inner?: Work): void
-  /** Hands over what is not sent yet. Never rejects. */
+  /** Flushes unsent spans. Never rejects. */
   stop(): Promise<void>
 }
 
@@ -37,7 +37,7 @@ export class Traces {
     this.#spans = spans
   }
 
-  /** Null: the configuration names nobody to tell. */
+  /** Returns null if tracing is off. */
   static async open(config: Config): Promise<Traces | null> {
     if (config.OTEL_EXPORTER_OTLP_ENDPOINT === '') return null
     const { openSpans } = await import('./traces-sdk.ts')
@@ -58,13 +58,15 @@ export class Traces {
     this.#spans.record({ name: 'claim', tookMs, attributes })
   }
 
-  /** From `hello` on. @param refused - a code of the table; null: the session is open */
+  /** Records the time from `hello` on. @param refused - a refusal code; null: the session opened */
   handshake(tookMs: Millis, refused: string | null): void {
     const attributes = () => (refused === null ? {} : { 'sealpost.refused': refused })
     this.#spans.record({ name: 'handshake', tookMs, attributes, isFailed: refused !== null })
   }
 
-  /** The same answers, each told. @param routeOf - names its path, which may hold anything */
+  /**
+   * Wraps a handler and records each request. @param routeOf - returns the route of a path, which may contain anything
+   */
   serving<Caller>(
     answer: (request: Request, caller: Caller) => Response | Promise<Response>,
     routeOf: (pathname: string) => string,
@@ -93,7 +95,7 @@ export class Traces {
     return this.#spans.stop()
   }
 
-  /** Settles go with a commit of envelopes, or by themselves when they are many. */
+  /** Settles are part of a commit of envelopes, or a commit of their own if they are many. */
   #commit({ appends, settles }: Batch, { tookMs, isFailed = false }: { tookMs: Millis; isFailed?: boolean }): void {
     const settle = { name: 'settle', tookMs, isFailed, attributes: () => ({ 'sealpost.rows': settles.length }) }
     if (appends.length === 0) return this.#spans.record(settle)

@@ -1,7 +1,7 @@
 /**
- * What waits, by mesh and recipient: kept by a walk through the queue that never ends, a few thousand rows at a look. A
- * long queue is walked with pauses of fifty times a look, up to five seconds: it is counted less often rather than at the
- * cost of its mail.
+ * Counts what waits, by mesh and recipient: a continuous scan of the queue, a few thousand rows at a time. On a long
+ * queue the scan pauses fifty times as long as each read took, up to five seconds: it counts less often rather than
+ * slowing the message path.
  */
 import type { Database } from '@sealpost/pg'
 import type { MeshId, Millis, PeerNo } from '@sealpost/std'
@@ -24,7 +24,7 @@ export interface MeshWaiting {
   depth: number
   oldestAtMs: Millis
   recipientCount: number
-  /** Of a great many, those that came first on the walk. */
+  /** For many recipients, the first ones of the scan. */
   readonly recipients: Map<PeerNo, Waiting>
 }
 
@@ -34,7 +34,7 @@ export interface Counted {
   /** Infinity: nothing waits. */
   readonly oldestAtMs: Millis
   readonly meshes: ReadonlyMap<MeshId, MeshWaiting>
-  /** When the walk ended, by the monotonic clock; null: none has. */
+  /** When the scan ended, by the monotonic clock; null: not yet. */
   readonly countedAtMs: Millis | null
 }
 
@@ -60,7 +60,7 @@ export class Census {
   private databaseAheadMs: Millis = 0
   private acceptedThen = 0
 
-  /** `accepted`: how much mail this broker has taken in. `failed`: told once of an outage. */
+  /** `accepted`: the number of envelopes that this broker has accepted. `failed`: called once per outage. */
   constructor(db: Database, accepted: () => number, failed: (error: unknown) => void) {
     this.db = db
     this.accepted = accepted
@@ -68,12 +68,12 @@ export class Census {
     void this.walk()
   }
 
-  /** The database answers no more: what was counted may be long over. */
+  /** The database does not respond: the counts may be outdated. */
   get isBlind(): boolean {
     return performance.now() - this.lookedAtMs > BLIND_AFTER_MS
   }
 
-  /** How long something that came then has waited by now. */
+  /** Returns how long a delivery of that time has waited by now. */
   ageMs(atMs: Millis): Millis {
     return Number.isFinite(atMs) ? Math.max(0, Math.round(Date.now() + this.databaseAheadMs - atMs)) : 0
   }
@@ -103,7 +103,10 @@ export class Census {
     this.timer.unref()
   }
 
-  /** An empty queue is looked at seldom while nothing comes in here: only what comes through other shards is seen later. */
+  /**
+   * An empty queue is scanned rarely while this broker accepts nothing; deliveries through other shards are then
+   * counted later.
+   */
   private isQuiet(nowMs: Millis): boolean {
     if (this.isFailing || this.place !== CENSUS_START || this.counted.depth > 0) return false
     return this.accepted() === this.acceptedThen && nowMs - this.lookedAtMs < PAUSE_MAX_MS

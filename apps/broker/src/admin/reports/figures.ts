@@ -1,4 +1,4 @@
-/** What the database server says of itself, and how fast it writes between two looks. */
+/** Statistics of the database server, and its write rate between two samples. */
 import type { Database } from '@sealpost/pg'
 import type { Millis } from '@sealpost/std'
 import { type DatabaseStats, readDatabaseStats } from '@sealpost/store'
@@ -6,7 +6,7 @@ import { Cached } from '../cached.ts'
 
 export interface KnownFigures extends DatabaseStats {
   readonly atMs: Millis
-  /** Null before the second look. */
+  /** Null before the second sample. */
   readonly walBytesPerSecond: number | null
 }
 

@@ -1,4 +1,4 @@
-/** How the mail of each mesh flows: what the census counted, beside who is in session here. */
+/** The mail flow of each mesh: the census, combined with the sessions of this broker. */
 import type { LivePeer } from '@sealpost/core'
 import type { Flow, MeshState, WaitingPeer } from '@sealpost/operator'
 import type { Database } from '@sealpost/pg'
@@ -17,7 +17,7 @@ interface Parts {
 
 type LiveByNo = ReadonlyMap<PeerNo, LivePeer>
 
-/** Of each mesh, and of those in session and those not: a hint, not a list. */
+/** Per mesh, for connected and disconnected peers each: a selection, not a complete list. */
 const CANDIDATES_MAX = 20
 const WORST_MAX = 5
 
@@ -32,7 +32,7 @@ export class MeshStates {
     this.dead = new Cached(async () => new Map((await countDeadLetters(parts.db)).map((one) => [one.meshId, one])))
   }
 
-  /** In which something waits or died, the worst first. @throws DatabaseError */
+  /** Returns the meshes with waiting deliveries or dead letters, worst first. @throws DatabaseError */
   async worst(limit: number): Promise<MeshId[]> {
     const { census } = this.parts
     const dead = await this.dead.read()
@@ -76,13 +76,13 @@ export class MeshStates {
     }
   }
 
-  /** What waits for a peer, and why; null: nothing. */
+  /** Returns what waits for a peer, and why; null: nothing. */
   waitingFor(meshId: MeshId, entry: PeerEntry, live: LivePeer | undefined): WaitingPeer | null {
     const waiting = this.parts.census.counted.meshes.get(meshId)?.recipients.get(entry.peer)
     return waiting ? this.describe(entry, waiting, live) : null
   }
 
-  /** Those for whom most waits. @throws DatabaseError */
+  /** Returns the peers with the most waiting deliveries. @throws DatabaseError */
   async deepest(meshId: MeshId, limit: number): Promise<PeerEntry[]> {
     const recipients = this.parts.census.counted.meshes.get(meshId)?.recipients ?? new Map<PeerNo, Waiting>()
     const deepest = [...recipients].sort(([, a], [, b]) => b.depth - a.depth).slice(0, limit)
@@ -100,7 +100,7 @@ export class MeshStates {
     return new Map(this.parts.livePeers(meshId).map((live) => [live.peer, live]))
   }
 
-  /** Without a question to the database: of those that are in session. */
+  /** Returns the flow of connected peers, without a database query. */
   private flowOfLive({ recipients }: MeshWaiting, live: LiveByNo): Flow {
     const flows = [...live.values()].flatMap((peer) => {
       const waiting = recipients.get(peer.peer)

@@ -1,4 +1,4 @@
-/** Who stands behind the numbers of peers, remembered for a minute: the worst of a mesh are mostly those of a second ago. */
+/** The names of peers by their numbers, cached for a minute: the worst peers of a mesh rarely change. */
 import type { Database } from '@sealpost/pg'
 import type { MeshId, Millis, PeerNo } from '@sealpost/std'
 import { findPeers, type PeerEntry } from '@sealpost/store'
@@ -14,7 +14,7 @@ export class PeerNames {
     this.db = db
   }
 
-  /** Those of them that there are. @throws DatabaseError */
+  /** Returns those that exist. @throws DatabaseError */
   async find(meshId: MeshId, peers: readonly PeerNo[]): Promise<Map<PeerNo, PeerEntry>> {
     const nowMs = performance.now()
     const fresh = (peer: PeerNo) => (this.known.get(`${meshId}/${peer}`)?.untilMs ?? 0) > nowMs

@@ -1,9 +1,9 @@
-/** Percentiles of what a histogram counted between two looks at it. */
+/** Percentiles of a histogram between two samples. */
 import type { Distribution } from '../../telemetry/fast-histogram.ts'
 
 /**
- * In the unit of the bounds, and by a straight line within a bucket, as Prometheus has it; in the last bucket, which has
- * no bound, its lower one. Null: nothing was counted.
+ * Returns the percentile in the unit of the bounds, interpolated linearly within a bucket like Prometheus; in the last,
+ * unbounded bucket its lower bound. Null: nothing was counted.
  */
 export function quantile(before: Distribution | null, after: Distribution, share: number): number | null {
   const counts = after.counts.map((count, i) => count - (before?.counts[i] ?? 0))

@@ -1,4 +1,7 @@
-/** Use of each quota of a mesh, and its largest user. Reads as many rows as the quotas allow, so do not poll it every second. */
+/**
+ * The use of each quota of a mesh, and its largest user. Reads as many rows as the quotas allow: don't poll it every
+ * second.
+ */
 
 import type { Quota, QuotaList } from '@sealpost/operator'
 import type { Database } from '@sealpost/pg'
@@ -16,7 +19,7 @@ export interface QuotaParts {
   readonly config: Config
 }
 
-/** Looked at where a quota is off. */
+/** The limit of the count if a quota is off. */
 const ROWS_MAX = 100_000
 
 type Use = readonly [name: Quota['name'], used: number, setting: keyof Config & string, peer: PeerNo | PeerKey | null]
@@ -61,7 +64,7 @@ export class QuotaView {
     ]
   }
 
-  /** Of the recipient for whom most waited at the last walk through the queue. */
+  /** Returns the use by the recipient with the most waiting deliveries at the last scan. */
   async #mailboxUses(meshId: MeshId): Promise<Use[]> {
     const { queue, census, config } = this.#parts
     const recipients = [...(census.counted.meshes.get(meshId)?.recipients ?? [])]
@@ -86,7 +89,7 @@ export class QuotaView {
   }
 }
 
-/** What `LIMITS=off` leaves on. */
+/** The quotas that `LIMITS=off` does not disable. */
 const ALWAYS: readonly string[] = [
   'GROUPS_PER_OWNER',
   'POOLS_PER_OWNER',

@@ -32,11 +32,11 @@ test.each([
   ['on_its_way', { live: live({ unsettled: 3 }), oldestAgeMs: 29_999 }],
   ['on_its_way', { live: undefined, isPool: true, oldestAgeMs: 1000 }],
   ['away', { live: undefined, oldestAgeMs: 1000 }],
-] as const)('mail waits because: %s', (reason, given) => {
+] as const)('deliveries wait because: %s', (reason, given) => {
   expect(reasonOf({ isPool: false, held: 0, oldestAgeMs: 30_000, ...given })).toBe(reason)
 })
 
-test('who is there and has mail that is older than a lease is behind; who is away is waited for', () => {
+test('a connected peer with deliveries older than a lease is behind; an absent peer is only waiting', () => {
   expect(flowOf({ reason: 'on_its_way' })).toBe('flowing')
   expect(flowOf({ reason: 'not_settling' })).toBe('behind')
   expect(flowOf({ reason: 'away' })).toBe('waiting')
@@ -44,12 +44,12 @@ test('who is there and has mail that is older than a lease is behind; who is awa
   expect(worstFlow([])).toBe('flowing')
 })
 
-test('who is behind comes before who is away, however long that waits', () => {
+test('a peer that is behind precedes an absent one, however long that one waits', () => {
   const away = waiting({ reason: 'away', oldestAgeMs: 864_000_000 })
   expect([away, waiting()].sort(compareWaiting)).toEqual([waiting(), away])
 })
 
-test('meshes come by what needs somebody: behind, given up, waiting longest, most', () => {
+test('meshes are ordered by need: behind, dead letters, longest wait, most deliveries', () => {
   const quiet: Ranked = { flow: 'flowing', deadLetters: 0, oldestAgeMs: 0, depth: 0 }
   const ranked = [
     { ...quiet, flow: 'behind', oldestAgeMs: 60_000, deadLetters: 1 },
@@ -66,17 +66,17 @@ test('meshes come by what needs somebody: behind, given up, waiting longest, mos
 
 const alone = { others: 0, dead: undefined }
 
-test('the sentence names the one to look at', () => {
+test('the sentence names the worst peer', () => {
   expect(sentenceOf('behind', waiting(), { ...alone, others: 2 })).toBe(
-    'bob is connected but does not settle: 412 wait, the oldest for 3 min; mail waits for 2 more.',
+    'bob is connected but does not settle: 412 wait, the oldest for 3 min; messages wait for 2 more peers.',
   )
   expect(sentenceOf('waiting', waiting({ name: null, reason: 'away', depth: 1 }), alone)).toBe(
-    'abababab… is away: 1 waits, the oldest for 3 min.',
+    'abababab… is offline: 1 waits, the oldest for 3 min.',
   )
   expect(sentenceOf('flowing', undefined, alone)).toBe('Nothing waits.')
 })
 
-test('and what was given up', () => {
+test('and the dead letters', () => {
   const dead = { count: 1200, latestAgeMs: 300_000 }
   expect(sentenceOf('flowing', undefined, { ...alone, dead })).toBe(
     'Nothing waits. 1,200 dead letters, the latest 5 min ago.',

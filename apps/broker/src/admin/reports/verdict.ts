@@ -1,16 +1,16 @@
-/** Whether mail flows, and if not, why: decided here, so that the console, the command line and a test say the same. */
+/** Decides whether messages flow, and if not, why; shared by the console, the CLI and tests. */
 import type { LivePeer } from '@sealpost/core'
 import type { Flow, MeshState, WaitingPeer, WaitReason } from '@sealpost/operator'
 import { wholeUnits } from '@sealpost/operator/units'
 import type { Millis } from '@sealpost/std'
 
-/** The usual lease: mail that a peer works on is not late before it. */
+/** The default lease: a delivery that a peer is processing is not late before that. */
 const BEHIND_AFTER_MS = 30_000
 
 export interface WaitingFor {
   readonly live: LivePeer | undefined
   readonly isPool: boolean
-  /** Deliveries leased to it, as the queue has them. */
+  /** Deliveries leased to it, by the queue's count. */
   readonly held: number
   readonly oldestAgeMs: Millis
 }
@@ -24,7 +24,7 @@ export function reasonOf({ live, isPool, held, oldestAgeMs }: WaitingFor): WaitR
   return live.unsettled > 0 || held > 0 ? 'not_settling' : 'catching_up'
 }
 
-/** A peer that is away, or wants no mail now, is nobody's fault. */
+/** Reasons that need no attention: the peer is absent, or has set `dnd`. */
 const IS_WAITED_FOR: readonly WaitReason[] = ['away', 'do_not_disturb']
 
 export function flowOf({ reason }: Pick<WaitingPeer, 'reason'>): Flow {
@@ -44,7 +44,7 @@ export function compareWaiting(a: WaitingPeer, b: WaitingPeer): number {
 
 export type Ranked = Pick<MeshState, 'flow' | 'deadLetters' | 'oldestAgeMs' | 'depth'>
 
-/** What needs somebody first: mail that is behind, what was given up, what has waited longest, the most of it. */
+/** Orders meshes by need: deliveries that are behind, dead letters, the longest wait, the most deliveries. */
 export function compareMeshes(a: Ranked, b: Ranked): number {
   return (
     Number(b.flow === 'behind') - Number(a.flow === 'behind') ||
@@ -57,12 +57,12 @@ export function compareMeshes(a: Ranked, b: Ranked): number {
 }
 
 export interface Besides {
-  /** For whom mail waits besides the worst. */
+  /** The number of other peers with waiting deliveries. */
   readonly others: number
   readonly dead: { readonly count: number; readonly latestAgeMs: Millis } | undefined
 }
 
-/** In a sentence or two: about the worst of those for whom mail waits, and of what was given up. */
+/** Returns a sentence or two: about the peer with the worst delay, and about dead letters. */
 export function sentenceOf(flow: Flow, worst: WaitingPeer | undefined, { others, dead }: Besides): string {
   const waits = waitingSentence(flow, worst, others)
   return dead ? `${waits} ${deadSentence(dead)}` : waits
@@ -74,21 +74,21 @@ function deadSentence({ count, latestAgeMs }: NonNullable<Besides['dead']>): str
 }
 
 function waitingSentence(flow: Flow, worst: WaitingPeer | undefined, others: number): string {
-  if (flow === 'unknown') return 'The queue was not looked at lately: the database may be away.'
+  if (flow === 'unknown') return 'The queue was not counted recently: the database may be unavailable.'
   if (!worst) return 'Nothing waits.'
-  if (flow === 'flowing') return 'Mail is on its way.'
+  if (flow === 'flowing') return 'Messages are flowing.'
   const who = worst.name ?? `${worst.peerKey.slice(0, 8)}…`
-  const rest = others > 0 ? `; mail waits for ${others.toLocaleString('en')} more` : ''
+  const rest = others > 0 ? `; messages wait for ${others.toLocaleString('en')} more peers` : ''
   return `${who} ${WHY[worst.reason]}: ${count(worst.depth)}, the oldest for ${wholeUnits(worst.oldestAgeMs)}${rest}.`
 }
 
 const WHY: Readonly<Record<WaitReason, string>> = {
-  on_its_way: 'has mail on its way',
-  away: 'is away',
-  do_not_disturb: 'does not want to be disturbed',
+  on_its_way: 'is processing messages',
+  away: 'is offline',
+  do_not_disturb: 'has the status do-not-disturb',
   not_reading: 'is connected but does not read',
   not_settling: 'is connected but does not settle',
-  catching_up: 'is connected and still catching up',
+  catching_up: 'is connected and catching up',
   pool_unserved: 'is a pool without a free member',
 }
 

@@ -1,4 +1,4 @@
-/** What operators are shown: put together from the engine, the census, the last half hour and the database. */
+/** The operators' views, from the engine, the census, the last half hour and the database. */
 import type { LivePeer } from '@sealpost/core'
 import type { Audit, DatabaseReport as DatabaseView, DeadLetters, GroupList, Invites, MeshPage, MeshReport, MeshState, Overview, PeerPage, PeerReport, Problem, Shards, StorageReport, WaitingPeer } from '@sealpost/operator' // biome-ignore format: one thing
 import type { Database } from '@sealpost/pg'
@@ -38,7 +38,7 @@ export interface ViewParts {
   readonly states: MeshStates
   readonly figures: Cached<KnownFigures>
   readonly connections: () => number
-  /** A line each: a code, a colon, a sentence. */
+  /** One line each: a code, a colon, a sentence. */
   readonly warnings: () => readonly string[]
   readonly health: () => { readonly snapshotSeconds: number; readonly deadRows: number }
   readonly statementsWaiting: () => number
@@ -60,7 +60,7 @@ export class Views {
     this.parts = parts
   }
 
-  /** Also while the database is away: then without what only it knows. */
+  /** Works without the database, then without the database's data. */
   async overview(): Promise<Overview> {
     const { facts, census, history, connections, health, statementsWaiting } = this.parts
     const { counted } = census
@@ -93,14 +93,14 @@ export class Views {
     }
   }
 
-  /** By their ids. */
+  /** Ordered by id. */
   async meshes({ after, limit }: Page<MeshId>): Promise<MeshPage> {
     const found = await listMeshes(this.parts.db, { after, limit: limit + 1 })
     const meshes = await Promise.all(found.slice(0, limit).map((entry) => this.described(entry)))
     return { meshes, next: found.length > limit ? meshes.at(-1)!.meshId : null }
   }
 
-  /** First those that need somebody, as many as a page holds; behind them, and on later pages, the others by their ids. */
+  /** Returns those that need attention first, up to a page; then, and on later pages, the others ordered by id. */
   async meshesByNeed({ after, limit }: Page<MeshId>): Promise<MeshPage> {
     const { db, states } = this.parts
     const needy = await states.worst(limit)
@@ -133,7 +133,7 @@ export class Views {
     return { peers, next: found.length > limit ? peers.at(-1)!.peerKey : null }
   }
 
-  /** Those for whom most waits. */
+  /** Returns the peers with the most waiting deliveries. */
   async waiting(meshId: MeshId, limit: number): Promise<PeerPage> {
     const found = await this.parts.states.deepest(meshId, limit)
     return { peers: this.peersOf(meshId, found), next: null }
@@ -193,7 +193,7 @@ export class Views {
       const colon = line.indexOf(': ')
       return { code: line.slice(0, colon), sentence: line.slice(colon + 2) }
     })
-    if (census.isBlind) causes.unshift({ code: 'database_away', sentence: 'the queue could not be looked at lately' })
+    if (census.isBlind) causes.unshift({ code: 'database_away', sentence: 'the queue could not be counted recently' })
     return causes
   }
 

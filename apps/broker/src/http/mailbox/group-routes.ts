@@ -1,4 +1,4 @@
-/** The requests of the HTTP surface that concern groups. */
+/** The routes of groups. */
 import { createRoute, z } from '@hono/zod-openapi'
 import { FANOUT_MAX, GROUP_PAGE_MAX } from '@sealpost/protocol'
 import { type ObjectSchema, schemaOfField, schemaOfFrame } from '../json-schema.ts'
@@ -6,7 +6,7 @@ import { body, hex, json, security } from '../openapi.ts'
 import { refusals, Sent, sendSchema, wire } from '../route-parts.ts'
 import { BROADCAST_DEFAULTS } from './send.ts'
 
-/** A broadcast, of whose terms each has a default; envelopes as in a send, but for terms of their own. */
+/** A broadcast in which `terms` and its fields have defaults; envelopes as in a send, without terms of their own. */
 function broadcastSchema(): ObjectSchema {
   const whole = schemaOfFrame('broadcast', { optional: Object.keys(BROADCAST_DEFAULTS) })
   const { required: _, ...terms } = whole.properties.terms!
@@ -28,11 +28,11 @@ const Group = z
 export const broadcast = createRoute({
   method: 'post',
   path: '/v1/broadcast',
-  summary: 'Send one sealed body to several peers, each with an envelope that holds the key to it',
+  summary: 'Send one sealed body to several peers, with an envelope for each that contains its key',
   security,
   request: { body: body(wire(broadcastSchema()).openapi('Broadcast')) },
   responses: {
-    200: json(Sent, 'What became of each envelope, in the order of the request.'),
+    200: json(Sent, 'The result of each envelope, in the order of the request.'),
     ...refusals('body_malformed', 'token_invalid'),
   },
 })
@@ -46,7 +46,7 @@ export const groups = createRoute({
   responses: {
     200: json(
       z.object({ groups: z.array(Group).max(GROUP_PAGE_MAX), isLast: z.boolean() }).openapi('Groups'),
-      'The next ones behind `after`, by their ids.',
+      'The groups after `after`, ordered by id.',
     ),
     ...refusals('query_malformed', 'token_invalid'),
   },
@@ -63,7 +63,7 @@ export const rosters = createRoute({
   responses: {
     200: json(
       z.object({ groups: z.array(Group), unknown: z.array(hex(16)) }).openapi('Rosters'),
-      'Those there are, and those asked for that there are not, or no longer.',
+      "The groups that exist, and the requested ids that don't exist or have ended.",
     ),
     ...refusals('body_malformed', 'token_invalid'),
   },

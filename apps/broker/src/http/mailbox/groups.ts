@@ -1,4 +1,4 @@
-/** Groups as a client without a socket reads them: what a statement says, beside the bytes that prove it. */
+/** Groups for clients without a socket: the statement's fields, and the bytes that prove them. */
 
 import { groupFields } from '@sealpost/identity'
 import type { Database } from '@sealpost/pg'
@@ -24,7 +24,7 @@ export class GroupRosters {
     this.db = db
   }
 
-  /** A page of those it belongs to or owns. @throws OperatingError */
+  /** Returns a page of the groups that the peer belongs to or owns. @throws OperatingError */
   async listOf({ meshId, peerKey }: TokenHolder, after: GroupId): Promise<{ groups: GroupJson[]; isLast: boolean }> {
     const found = await listGroups(this.db, meshId, { after, limit: GROUP_PAGE_MAX + 1, naming: peerKey })
     return { groups: found.slice(0, GROUP_PAGE_MAX).map(groupJson), isLast: found.length <= GROUP_PAGE_MAX }
@@ -42,7 +42,7 @@ const isGoingOn = ({ epoch }: GroupRow): boolean => epoch < GROUP_EPOCH_LAST
 
 function groupJson({ statement }: GroupRow): GroupJson {
   const group = groupFields(statement)
-  assert(group, 'what is kept was read when it came')
+  assert(group, 'a stored statement was validated when it arrived')
   const { groupId, epoch, owner, name, members } = group
   return { group: groupId, epoch, owner, name, members: [...members], statement: base64url(statement) }
 }

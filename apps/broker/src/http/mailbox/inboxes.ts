@@ -1,4 +1,4 @@
-/** Which peers poll: at most one session each, and none beside a socket of the same key. */
+/** The peers that poll: at most one session each, and none together with a socket of the same key. */
 
 import type { Driver } from '@sealpost/driver'
 import type { Member } from '@sealpost/protocol'
@@ -9,7 +9,7 @@ import { nameOf, type TokenHolder } from '../tokens.ts'
 import type { Mailbag } from './mailbag.ts'
 import { type Poll, PolledSession, type Settling } from './polled-session.ts'
 
-/** As long as a statement may take, and a commit behind it. */
+/** The time limit of a statement and a following commit. */
 const SETTLE_WITHIN_MS = 10_000
 
 export class Inboxes {
@@ -25,8 +25,8 @@ export class Inboxes {
   }
 
   /**
-   * Waits for mail: an empty bag when none came. `takesOver`: in place of a socket of the same key, which ends.
-   * @throws OperatingError when the database does not answer
+   * Waits for deliveries; returns an empty bag after the wait. `takesOver`: supersedes a socket of the same key.
+   * @throws OperatingError if the database does not respond
    */
   async poll(holder: TokenHolder, poll: Poll & { readonly takesOver: boolean }): Promise<Mailbag | Refused> {
     const session = this.sessions.get(nameOf(holder)) ?? (await this.open(holder, poll))

@@ -1,10 +1,10 @@
-/** What one poll hands out. */
+/** The result of one poll. */
 import { encodeFields, type FrameOf } from '@sealpost/protocol'
 
 type PushItem = FrameOf<'push'>['deliveries'][number]
 type Terms = FrameOf<'pushWith'>['deliveries'][number]['terms']
 
-/** A delivery; `terms`: of its sender, if it named any; `body`: of a broadcast, which has terms always. */
+/** A delivery; `terms`: if its sender set any; `body`: for a broadcast, which always has terms. */
 export interface Handed {
   readonly push: PushItem
   readonly terms: Terms | null
@@ -15,9 +15,9 @@ export type Lost = FrameOf<'recovered'>['lost'][number]
 
 export interface Mailbag {
   readonly deliveries: readonly Handed[]
-  /** To be settled like deliveries. */
+  /** Settled like deliveries. */
   readonly receipts: readonly Receipt[]
-  /** What left the queue unsettled while the peer was away. Told once. */
+  /** The deliveries that left the queue unsettled while the peer was away. Reported once. */
   readonly lost: readonly Lost[]
 }
 
@@ -26,7 +26,7 @@ export const EMPTY: Mailbag = { deliveries: [], receipts: [], lost: [] }
 export const isEmpty = ({ deliveries, receipts, lost }: Mailbag): boolean =>
   deliveries.length + receipts.length + lost.length === 0
 
-/** In the fields of the frames; terms and body stand beside those of a push. */
+/** Formats the fields of the frames; terms and body are next to those of a push. */
 export function mailbagJson({ deliveries, receipts, lost }: Mailbag) {
   return {
     deliveries: deliveries.map(handedJson),

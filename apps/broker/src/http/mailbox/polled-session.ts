@@ -1,7 +1,7 @@
 /**
- * Receiving by HTTP: all polls of a peer are one session, which ends some time after the last of its requests. It names
- * credit only while a poll waits, so that no lease runs down in a buffer here; what is handed out and not settled
- * comes again when its lease is over, or the session is.
+ * Receiving over HTTP: all polls of a peer are one session, which ends some time after its last request. The session
+ * grants credit only while a poll waits, so that no lease expires in a buffer here. What was returned and not settled
+ * is redelivered when its lease expires or the session ends.
  */
 import type { SendOutcome, SocketId } from '@sealpost/core'
 import type { Connection, Driver } from '@sealpost/driver'
@@ -13,14 +13,14 @@ import { EMPTY, type Handed, isEmpty, type Lost, type Mailbag, type Receipt } fr
 export type Settling = Extract<ClientFrame, { type: 'settle' | 'retry' | 'reject' | 'extend' }>
 
 export interface Poll {
-  /** Deliveries that are handed out and not settled, at most. */
+  /** The maximum number of deliveries that are returned and not settled. */
   readonly max: number
   readonly waitMs: Millis
-  /** The client is gone. */
+  /** Aborted when the client disconnects. */
   readonly signal: AbortSignal
 }
 
-/** An answer to "is there anything" takes a claim; so long even a poll that does not wait is patient. */
+/** A claim takes time; even a poll that does not wait allows this much. */
 const LOOK_MS = 500
 
 interface Waiting {
@@ -32,7 +32,7 @@ const nothing = () => undefined
 
 export class PolledSession implements Connection {
   readonly authority = ''
-  // It enrols nobody, and sends nothing that could run ahead.
+  // It enrols no one and sends nothing that would have to be paused.
   readonly hangUp = nothing
   readonly pause = nothing
   readonly resume = nothing
@@ -42,18 +42,18 @@ export class PolledSession implements Connection {
   private readonly ended: () => void
   private readonly socket: SocketId
   private waiting: Waiting | null = null
-  /** Pushed after its poll had been answered, and when. */
+  /** Pushed after the response of its poll, with the time. */
   private readonly arrived = new Map<DeliveryId, { mail: Handed | Receipt; atMs: Millis }>()
   private lost: Lost[] = []
   private leaseMs: Millis = 0
   private isLive = false
-  /** Why it is over. */
+  /** Why it ended. */
   private refused: Refused | null = null
   private credit: number
   private creditSaid: number
   private idle: ReturnType<typeof setTimeout> | undefined
 
-  /** Opens it, with room for the first poll. `idleMs`: from its last request to its end, of which `ended` is told. */
+  /** Opens it, with credit for the first poll. `idleMs`: from its last request to its end, which calls `ended`. */
   constructor(driver: Driver, member: Member, credit: number, options: { idleMs: Millis; ended: () => void }) {
     this.driver = driver
     this.member = member
@@ -64,7 +64,7 @@ export class PolledSession implements Connection {
     this.socket = driver.joined(this, (socket) => driver.engine.proven(socket, member, credit))
   }
 
-  /** One poll waits at a time: a newer one takes the place of an older, whose client may be long gone. */
+  /** One poll waits at a time: a newer one replaces an older one, whose client may be gone. */
   poll({ max, waitMs, signal }: Poll): Promise<Mailbag | Refused> {
     if (this.refused) return Promise.resolve(this.refused)
     this.answer(EMPTY)
@@ -133,7 +133,7 @@ export class PolledSession implements Connection {
         return
       case 'goaway':
         return this.answer({ code: 'restarting', retryAfterMs: frame.retryAfterMs })
-      default: // whispers and presence are for those who listen
+      default: // ephemeral messages and presence are not polled
     }
   }
 
@@ -144,11 +144,11 @@ export class PolledSession implements Connection {
   }
 
   private arrive(id: DeliveryId, mail: Handed | Receipt): void {
-    this.arrived.delete(id) // pushed again: once is enough
+    this.arrived.delete(id) // a redelivery is returned once
     this.arrived.set(id, { mail, atMs: performance.now() })
   }
 
-  /** What has waited here for longer than its lease will come again. */
+  /** A delivery that has waited here longer than its lease is redelivered. */
   private take(max: number): Mailbag {
     const since = performance.now() - this.leaseMs
     const deliveries: Handed[] = []
@@ -172,7 +172,7 @@ export class PolledSession implements Connection {
     this.name(0)
   }
 
-  /** The engine may be in the middle of a step that pushes to us, so it is told afterwards. */
+  /** Sets the credit afterwards, since the engine may be in a step that pushes to this session. */
   private name(credit: number): void {
     this.credit = credit
     queueMicrotask(() => this.sayCredit())

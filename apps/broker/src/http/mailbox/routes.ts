@@ -1,4 +1,4 @@
-/** The requests of the HTTP surface: what each takes and answers. The OpenAPI document is made from these. */
+/** The requests of the HTTP API and their responses. The OpenAPI document is generated from them. */
 import { createRoute, z } from '@hono/zod-openapi'
 import { BATCH_MAX, FRAME_BYTES_MAX, LOOKUP_MAX, UNPROVEN_FRAME_BYTES_MAX } from '@sealpost/protocol'
 import { attachmentRoutes, chunkRoutes } from '../../attachments/http-routes.ts'
@@ -14,14 +14,14 @@ export const WAIT_SECONDS_MAX = 30
 export const POLL_MAX = 256
 const POLL_USUAL = 32
 
-/** A push, and beside its fields the terms of its sender, if it named any, and the body of a broadcast. */
+/** The fields of a push, the terms if its sender set any, and the body of a broadcast. */
 function deliverySchema(): JsonSchema {
   const { terms, body } = schemaOfItem('pushBody', 'deliveries').properties
   const push = schemaOfItem('push', 'deliveries')
   return { ...push, properties: { ...push.properties, terms, body } }
 }
 
-/** A send, and beside its fields the terms, of which each has a default. */
+/** The fields of a send, and the terms, each with a default. */
 function envelopeSchema(): JsonSchema {
   const { required: _, ...terms } = schemaOfItem('sendWith', 'envelopes').properties.terms!
   const send = sendSchema()
@@ -31,14 +31,14 @@ function envelopeSchema(): JsonSchema {
 export const challenge = createRoute({
   method: 'post',
   path: '/v1/token/challenge',
-  summary: 'Ask for a challenge, good once and for `authWithinMs`',
-  responses: { 200: json(wire(schemaOfFrame('hello')).openapi('Challenge'), 'What is to be signed.'), ...refusals() },
+  summary: 'Request a challenge, valid once and for `authWithinMs`',
+  responses: { 200: json(wire(schemaOfFrame('hello')).openapi('Challenge'), 'The fields to sign.'), ...refusals() },
 })
 
 export const token = createRoute({
   method: 'post',
   path: '/v1/token',
-  summary: 'Ask for a token with a signed challenge',
+  summary: 'Request a token with a signed challenge',
   request: {
     body: body(
       z
@@ -72,7 +72,7 @@ export const revoke = createRoute({
   path: '/v1/token',
   summary: 'Revoke the token of this request',
   security,
-  responses: { 204: { description: 'It is good no longer.' }, ...refusals('token_invalid') },
+  responses: { 204: { description: 'It is no longer valid.' }, ...refusals('token_invalid') },
 })
 
 export const send = createRoute({
@@ -90,7 +90,7 @@ export const send = createRoute({
     ),
   },
   responses: {
-    200: json(Sent, 'What became of each, in the order of the request.'),
+    200: json(Sent, 'The result of each, in the order of the request.'),
     ...refusals('body_malformed', 'token_invalid'),
   },
 })
@@ -116,13 +116,13 @@ export const inbox = createRoute({
           lost: z.array(wire(schemaOfItem('recovered', 'lost')).openapi('Lost')),
         })
         .openapi('Inbox'),
-      'Leased deliveries and receipts, and what was lost; nothing when nothing came in time.',
+      'Leased deliveries and receipts, and lost deliveries; all are empty if nothing arrived in time.',
     ),
     ...refusals('query_malformed', 'token_invalid', 'revoked', 'session_conflict', 'superseded'),
   },
 })
 
-/** Decoded as the frames of the same names. */
+/** Decoded like the frames of the same names. */
 export const Settle = z
   .strictObject({
     settle: listOf(schemaOfField('settle', 'ids')),
@@ -135,7 +135,7 @@ export const Settle = z
 export const settle = createRoute({
   method: 'post',
   path: '/v1/settle',
-  summary: 'Settle deliveries, give them back, reject them, or keep them longer',
+  summary: 'Settle, retry, reject or extend deliveries',
   security,
   request: {
     body: body(Settle),
@@ -149,16 +149,16 @@ export const settle = createRoute({
 export const lookup = createRoute({
   method: 'post',
   path: '/v1/lookup',
-  summary: 'Look up the key bindings to seal for',
+  summary: 'Look up the key bindings of peers',
   security,
   request: { body: body(z.strictObject({ peers: z.array(hex(32)).min(1).max(LOOKUP_MAX) }).openapi('Lookup')) },
   responses: {
-    200: json(wire(schemaOfFrame('directory', { without: ['ref'] })).openapi('Directory'), 'Who is known.'),
+    200: json(wire(schemaOfFrame('directory', { without: ['ref'] })).openapi('Directory'), 'The known bindings.'),
     ...refusals('body_malformed', 'token_invalid'),
   },
 })
 
-/** The routes of clients that have no token yet. */
+/** The routes of clients without a token. */
 export const unprovenRoutes = [challenge, token]
 export { broadcast, groups, rosters }
 export const peerRoutes = [
@@ -181,7 +181,7 @@ type Route = (typeof unprovenRoutes | typeof peerRoutes)[number]
 const LARGE_BODIES: readonly Route[] = [send, broadcast, settle, putGrants, postEntries]
 const BODY_BYTES_MAX = 32 * 1024
 
-/** Bytes that the body of this request may have. */
+/** Returns the maximum body size of a request. */
 export function bodyBytesMax(route: Route): number {
   if (unprovenRoutes.some((each) => each === route)) return UNPROVEN_FRAME_BYTES_MAX
   return LARGE_BODIES.includes(route) ? FRAME_BYTES_MAX : BODY_BYTES_MAX

@@ -1,6 +1,6 @@
 /**
- * Sending by HTTP: each request is a session of its own that only sends. So it disturbs no socket of its peer, its order
- * is that of its list, and a bar after a refusal ends with it.
+ * Sending over HTTP: each request is a send-only session of its own. It disturbs no socket of its peer, its order is
+ * that of its list, and a bar after a refusal ends with it.
  */
 import type { SendOutcome } from '@sealpost/core'
 import type { Connection, Driver } from '@sealpost/driver'
@@ -19,12 +19,12 @@ export type EnvelopeOutcome =
   | { envelopeId: EnvelopeId; status: 'stored' | 'duplicate' }
   | { envelopeId: EnvelopeId; status: 'refused'; code: RefusalCode; retryAfterMs: Millis }
 
-/** What one request sends. The ids of its envelopes are distinct. */
+/** The content of one request. The ids of its envelopes are distinct. */
 export type Sending = FrameOf<'sendWith'> | FrameOf<'broadcast'>
 type SendItem = FrameOf<'send'>['envelopes'][number]
 type Fields = Readonly<Record<string, unknown>>
 
-/** What an envelope need not name, and what its terms need not. */
+/** The defaults of an envelope, and of its terms. */
 export const ENVELOPE_DEFAULTS = { priority: 'next', ttlSeconds: 0 } as const
 const TERMS_DEFAULTS: SendTerms = {
   notBeforeMs: 0,
@@ -36,12 +36,12 @@ const TERMS_DEFAULTS: SendTerms = {
 }
 
 const { notBeforeMs: _, ifOnline: __, ...SHARED_TERMS_DEFAULTS } = TERMS_DEFAULTS
-/** What a broadcast need not name. */
+/** The defaults of a broadcast. */
 export const BROADCAST_DEFAULTS = { group: '0'.repeat(32), rosterEpoch: 0, terms: SHARED_TERMS_DEFAULTS } as const
 
 /**
- * Envelopes as in the JSON form of `send`, each with its `terms` or none, and without `isHead`: the first of each lane is
- * its head, since a request waits for no other. `null`: malformed, or an id twice.
+ * Reads envelopes in the JSON form of `send`, each with optional `terms` and without `isHead`: the first of each lane
+ * is its head, since a request waits for no other. `null`: malformed, or a duplicate id.
  */
 export function readEnvelopes(items: readonly unknown[]): Sending | null {
   if (!items.every(isEnvelope) || !items.every(areTermsPlain)) return null
@@ -56,7 +56,7 @@ export function readEnvelopes(items: readonly unknown[]): Sending | null {
   return heads && { ...frame, envelopes: frame.envelopes.map(({ terms }, i) => ({ send: heads[i]!, terms })) }
 }
 
-/** The fields of a `broadcast`, its envelopes as in a send. `null`: as above. */
+/** Reads the fields of a `broadcast`, with envelopes as in a send. `null`: see above. */
 export function readBroadcast(fields: unknown): Sending | null {
   if (!isObject(fields) || !areTermsPlain(fields) || !Array.isArray(fields.envelopes)) return null
   if (!fields.envelopes.every(isEnvelope)) return null
@@ -85,7 +85,7 @@ const isEnvelope = (item: unknown): item is Fields => isObject(item) && !Object.
 const areTermsPlain = ({ terms }: Fields): boolean => terms === undefined || isObject(terms)
 const withDefaults = (send: Fields): Fields => ({ ...ENVELOPE_DEFAULTS, ...send, isHead: false })
 
-/** Shorter than clients and proxies wait, longer than a database that answers at all. */
+/** Shorter than the timeouts of clients and proxies, longer than a healthy database takes. */
 const ANSWER_WITHIN_MS = 20_000
 const UNAVAILABLE_RETRY_MS = 1000
 
@@ -115,7 +115,7 @@ const nothing = () => undefined
 
 class SendRequest implements Connection {
   readonly authority = ''
-  // A request lives too briefly to be silent, and is read whole before it is sent.
+  // A request is too short for heartbeats, and is read completely before it is sent.
   readonly ping = nothing
   readonly pause = nothing
   readonly resume = nothing
@@ -147,7 +147,7 @@ class SendRequest implements Connection {
     this.end()
   }
 
-  /** What has no answer may be stored. */
+  /** An envelope without an outcome may be stored. */
   outcomeOf(envelopeId: EnvelopeId): EnvelopeOutcome {
     const unknown = { envelopeId, status: 'refused', code: 'unavailable', retryAfterMs: UNAVAILABLE_RETRY_MS } as const
     return this.outcomes.get(envelopeId) ?? unknown

@@ -1,4 +1,4 @@
-/** Who an operator is, by the token of a request, and whether it may do this. */
+/** Authenticates operators by their tokens, and checks scopes. */
 import type { Database } from '@sealpost/pg'
 import { type MeshId, type Millis, OperatingError } from '@sealpost/std'
 import { type AdminScope, type AdminTokenHolder, findAdminToken } from '@sealpost/store'
@@ -6,15 +6,18 @@ import type { AdminCode } from './refusals.ts'
 
 export interface Needed {
   readonly scope: AdminScope
-  /** The mesh that is asked about; `own`: whichever the token is for; null: something that is of no mesh, or of all. */
+  /** The requested mesh; `own`: the token's mesh; null: no mesh, or all of them. */
   readonly meshId: MeshId | 'own' | null
 }
 
-/** A revocation is believed after so long at most; what only reads also while the database is away. */
+/**
+ * How long a token is cached: a revocation applies after this time at most, and reads work while the database is
+ * unavailable.
+ */
 const BELIEVED_MS = 3000
 const BELIEVED_WHILE_AWAY_MS = 5 * 60_000
 const BELIEVED_MAX = 1000
-/** Each question takes a connection of the database: made-up tokens must not fill them all. */
+/** Each check takes a database connection: invented tokens must not occupy all of them. */
 const QUESTIONS_MAX = 16
 
 interface Belief {
@@ -22,9 +25,9 @@ interface Belief {
   readonly foundAtMs: Millis
 }
 
-export class Gate {
+export class AdminAuth {
   private readonly db: Database
-  /** By the hash of a token, so that a heap dump holds none. */
+  /** Keyed by the hash of a token, so that a heap dump contains none. */
   private readonly believed = new Map<string, Belief>()
   private questions = 0
 
@@ -32,7 +35,7 @@ export class Gate {
     this.db = db
   }
 
-  /** @throws OperatingError when the database does not answer */
+  /** @throws OperatingError if the database does not respond */
   async admit(header: string | undefined, needed: Needed): Promise<AdminTokenHolder | AdminCode> {
     const token = /^Bearer (spa_[A-Za-z0-9_-]{1,100})$/.exec(header ?? '')?.[1]
     if (!token) return 'token_invalid'
