@@ -8,7 +8,7 @@ import type { Config } from '../config/config.ts'
 import type { Log } from '../telemetry/log.ts'
 import { type DatabaseOrigin, ORIGIN_PATIENCE_MS } from './origin.ts'
 
-/** One that asks where the database is must not wait long for a server that is gone. @throws DatabaseError */
+/** Opens a connection that asks for the database's origin; its timeouts are short. @throws DatabaseError */
 export const askOrigin = ({ DATABASE_URL }: Config): Promise<Database> =>
   openDatabase(DATABASE_URL, {
     ...{ applicationName: 'sealpost origin', connections: 1 },
@@ -32,7 +32,7 @@ export async function openDatabases(config: Config, origin: DatabaseOrigin) {
   return databases
 }
 
-/** Once for each host: what its statements say can be read on the way to it, and changed. */
+/** Warns once per host: statements in plain text can be read and changed on the network. */
 function warnOfPlainText(databases: readonly Pick<Database, 'transport'>[], log: Log): void {
   const open = databases.flatMap(({ transport }) =>
     transport && transport.protocol === null && !transport.isLocal ? [transport.host.host] : [],
@@ -44,7 +44,7 @@ function warnOfPlainText(databases: readonly Pick<Database, 'transport'>[], log:
 const PLAIN_TEXT =
   'The connection to the database is not encrypted and leaves this machine: set sslmode=verify-full and sslrootcert in DATABASE_URL'
 
-/** Brings the tables up to date, and waits until it is decided where the database is. @throws DatabaseError */
+/** Migrates the schema, and waits for the decision about the database's origin. @throws DatabaseError */
 export async function prepareDatabase(
   config: Config,
   databases: Awaited<ReturnType<typeof openDatabases>>,

@@ -1,7 +1,7 @@
 /**
- * Which server the database is on, and whether it still has what was acknowledged. A connection to a server that the
- * brokers have not decided on runs no statement. So nothing is acknowledged there before the verdict, and the first
- * acknowledgement follows it at once. docs/adr/0010-failover.md has the rule and why it is sound.
+ * Determines which server the database is on, and whether it still has everything acknowledged. A connection to a
+ * server that the brokers have not decided on runs no statement: nothing is acknowledged there before the verdict, and
+ * the first acknowledgement follows it at once. docs/adr/0010-failover.md has the rule and its proof.
  */
 import type { ConnectionCheck, Database, DatabaseOptions } from '@sealpost/pg'
 import type { LastAcknowledged } from '@sealpost/queue/postgres'
@@ -17,21 +17,21 @@ import {
 import type { Log } from '../telemetry/log.ts'
 
 export interface OriginPorts {
-  /** Opens a connection that asks nobody for admission. @throws OperatingError */
+  /** Opens a connection without this check. @throws OperatingError */
   readonly open: () => Promise<Database>
   readonly shard: ShardId
   readonly log: Log
-  /** The database is another one than this run of the broker knows. */
+  /** The database is not the one that this run of the broker knows. */
   readonly replaced: () => void
 }
 
-/** What this broker acknowledged last. */
+/** The latest acknowledgements of this broker. */
 export type Acknowledgements = Pick<LastAcknowledged, 'envelopes' | 'version' | 'forget'>
 
-/** For how long a broker waits for the others, from the first attestation on. */
+/** How long a broker waits for the others, from the first attestation on. */
 export const ORIGIN_PATIENCE_MS: Millis = 5_000
 const ASK_EVERY_MS: Millis = 100
-/** While no server answers. */
+/** The retry interval while no server responds. */
 const ASK_EVERY_MS_MAX: Millis = 500
 
 type State =
@@ -39,11 +39,11 @@ type State =
   | { readonly name: 'unknown' }
   | { readonly name: 'known'; readonly origin: Origin }
   | { readonly name: 'judging'; readonly origin: Origin; readonly decided: Promise<void> }
-  /** This run serves no more. */
+  /** This run has ended. */
   | { readonly name: 'replaced' }
 
 export class DatabaseOrigin {
-  /** Times that another server took over and the incarnation was kept. */
+  /** Failovers that kept the incarnation. */
   keptCount = 0
   readonly #ports: OriginPorts
   #state: State = { name: 'unknown' }
@@ -58,12 +58,12 @@ export class DatabaseOrigin {
     this.#ports = ports
   }
 
-  /** Options of each pool that asks for admission here. */
+  /** Options of each pool that this class guards. */
   get guard(): Pick<DatabaseOptions, 'checkConnection' | 'onConnectionLost'> {
     return { checkConnection: this.#admit, onConnectionLost: () => this.#connectionLost() }
   }
 
-  /** A pool that was opened with `guard`. */
+  /** Registers a pool that was opened with `guard`. */
   guards<Pool extends Pick<Database, 'reconnect'>>(pool: Pool): Pool {
     this.#pools.push(pool)
     return pool
@@ -78,14 +78,14 @@ export class DatabaseOrigin {
     this.#state = { name: 'known', origin }
   }
 
-  /** Calls `isBack` whenever the same database answers again after an outage. */
+  /** Calls `isBack` whenever the same database responds again after an outage. */
   onBack(isBack: () => void): void {
     this.#isBack = isBack
   }
 
   /**
-   * The lease of this shard is about to be renewed. Returns what to call when it was: the renewal was committed after all
-   * that was acknowledged before, and stands for it. Null: it was not renewed, since the shard is not listed.
+   * Call it before the renewal of this shard's lease. Returns the function to call afterwards: the renewal is committed
+   * after everything that was acknowledged before, and represents it. Null: not renewed, since the shard is not listed.
    */
   renewing(): (leaseUntil: string | null) => void {
     const version = this.#acknowledged?.version ?? 0
@@ -108,18 +108,18 @@ export class DatabaseOrigin {
     return this.#isKnown(await row(SELECT_ORIGIN)) ? null : 'the database is another one'
   }
 
-  /** An incarnation may end without a word on any connection, by `sealpost db restored`. */
+  /** `sealpost db restored` can end an incarnation without a failure of any connection. */
   check(found: Origin | null): void {
     const state = this.#state
     if (state.name === 'known' && !isSame(found, state.origin)) void this.judge()
   }
 
-  /** Finds out at once where the next connection leads, however little there is to do. */
+  /** Checks at once where the next connection leads, even without other work. */
   #connectionLost(): void {
     if (!this.#isLooking && this.#state.name === 'known') void this.#look()
   }
 
-  /** Asks the brokers for a verdict on the server that answers now. */
+  /** Asks the brokers for a verdict on the current server. */
   judge(): Promise<void> {
     const state = this.#state
     if (state.name === 'judging') return state.decided
@@ -134,8 +134,8 @@ export class DatabaseOrigin {
     const { log, replaced } = this.#ports
     const startedAtMs = performance.now()
     log.warn('database.moved', { incarnation: former.incarnation })
-    for (const pool of this.#pools) pool.reconnect() // nothing more is acknowledged by the former server
-    await new Promise((resolve) => setImmediate(resolve)) // answers that had come are counted as given
+    for (const pool of this.#pools) pool.reconnect() // the former server acknowledges nothing more
+    await new Promise((resolve) => setImmediate(resolve)) // received replies count as acknowledged
     const verdict = await this.#verdict(former)
     if (!verdict) return
     const { server, incarnation } = verdict
@@ -184,7 +184,7 @@ export class DatabaseOrigin {
     this.#isLooking = false
   }
 
-  /** Null: no server answered. */
+  /** Null: no server responded. */
   async #asked<T>(ask: (db: Database) => Promise<T>): Promise<T | null> {
     let db: Database | null = null
     try {

@@ -1,4 +1,4 @@
-/** What the broker notices of its database, and with which rights it does its work there. */
+/** The broker's checks of its database, and the privileges that it needs there. */
 import { openDatabase } from '@sealpost/pg'
 import { unhurried } from '@sealpost/pg/testing'
 import { scratchDatabase } from '@sealpost/schema/testing'
@@ -10,7 +10,7 @@ import { until } from '../test/process.ts'
 import { envelopeTo } from '../test/wire.ts'
 import { World } from '../test/world.ts'
 
-test('a snapshot that is held is told in the log, in the figures and to the operator, and stops nothing', async () => {
+test('a held snapshot is reported in the log, in the metrics and to the operator, and stops nothing', async () => {
   const database = await scratchDatabase()
   const holder = await openDatabase(database.url, { ...unhurried, connections: 1 })
   await holder.run((sql) => sql.unsafe('begin isolation level repeatable read; select 1').simple())
@@ -26,7 +26,7 @@ test('a snapshot that is held is told in the log, in the figures and to the oper
   await holder.close()
 })
 
-test('a mover that died is told in the log, in the figures and to the operator', async () => {
+test('a crashed mover is reported in the log, in the metrics and to the operator', async () => {
   const database = await scratchDatabase()
   const db = await openDatabase(database.url, { ...unhurried, connections: 1 })
   await db.run((sql) =>
@@ -45,7 +45,7 @@ test('a mover that died is told in the log, in the figures and to the operator',
   expect(await world.broker.metric('sealpost_mesh_moves_stalled')).toBe(1)
 })
 
-test('dead letters are forgotten after their time', async () => {
+test('dead letters are deleted after their time', async () => {
   const database = await scratchDatabase()
   const db = await openDatabase(database.url, { ...unhurried, connections: 1 })
   await db.run((sql) => sql`insert into mesh values ('00000000-0000-0000-0000-000000000001', 'old')`)
@@ -63,7 +63,7 @@ test('dead letters are forgotten after their time', async () => {
   await expect.poll(() => world.count('dead_letter')).toBe(1)
 })
 
-test('a broker whose database was replaced begins another run in its process, and peers come back to it', async () => {
+test('a broker whose database was replaced begins another run in its process, and peers reconnect to it', async () => {
   await using world = await World.open()
   const events: PeerEvent[] = []
   const alice = await connect({ ...(await world.enrol()), onEvent: (event) => void events.push(event) })
@@ -85,7 +85,7 @@ test('a broker whose database was replaced begins another run in its process, an
   await Promise.all([alice.close(), bob.close()])
 })
 
-test('with the rights of the role for brokers, mail goes by socket and by HTTP, now and later', async () => {
+test("with the broker role's privileges, messages flow by socket and by HTTP, now and later", async () => {
   await using world = await World.open()
   const [from, to] = [await world.enrol(), await world.enrol()]
   const [alice, bob] = [await connect(from), await connect(to)]

@@ -1,7 +1,4 @@
-/**
- * Looks at the database now and then: does somebody hold a snapshot, do dead rows pile up, is it still the same one?
- * And forgets dead letters that nobody came back for.
- */
+/** Checks the database regularly for held snapshots, dead rows and a changed origin, and deletes old dead letters. */
 import { readStalledMoves, type StalledMoves } from '@sealpost/mesh-move'
 import type { Database } from '@sealpost/pg'
 import { type Millis, OperatingError } from '@sealpost/std'
@@ -23,9 +20,9 @@ type Alarm = 'snapshot_held' | 'dead_rows' | 'move_stalled'
 const LOOK_EVERY_MS = 10_000
 const FORGET_EVERY_MS = 60_000
 const TRIM_EVERY_MS = 10_000
-/** At the start: other brokers, or none, looked after the database until now. */
+/** At the start: until now other brokers, or none, checked the database. */
 const FIRST_TRIM_SECONDS = 3600
-/** In one statement; a full one is followed by the next at once. */
+/** Per statement; after a full one the next follows at once. */
 const FORGET_MAX = 1000
 
 export class DatabaseWatch {
@@ -72,7 +69,7 @@ export class DatabaseWatch {
     ]
   }
 
-  /** One line for each alarm that is on. */
+  /** Returns one line for each active alarm. */
   get warnings(): string[] {
     const lines: Record<Alarm, string> = {
       snapshot_held: `snapshot_held: a transaction has held its snapshot for ${Math.round(this.snapshotSeconds)} s`,
@@ -82,7 +79,7 @@ export class DatabaseWatch {
     return [...this.alarms].map((alarm) => lines[alarm])
   }
 
-  /** As of the last look. */
+  /** As of the last check. */
   get health(): { readonly snapshotSeconds: number; readonly deadRows: number } {
     return { snapshotSeconds: this.snapshotSeconds, deadRows: this.deadRows }
   }
@@ -129,14 +126,14 @@ export class DatabaseWatch {
       bytesMax,
       youngerThanSeconds: this.trimSeconds,
     })
-    // Twice the pause, so that a letter whose transaction was still open at this look is seen at the next one.
+    // Twice the pause, so that the next run sees a letter whose transaction was still open at this one.
     this.trimSeconds = (2 * TRIM_EVERY_MS + performance.now() - beganAtMs) / 1000
     if (trimmed === 0) return
     this.deadLettersTrimmed += trimmed
     this.parts.log.warn('dead_letters.trimmed', { trimmed })
   }
 
-  /** Never twice at a time: a slow database is asked less. */
+  /** Never runs twice at a time: a slow database gets fewer queries. */
   private every(event: string, ms: Millis, act: () => Promise<void>): ReturnType<typeof setInterval> {
     const once = async () => {
       if (this.busy.has(event)) return

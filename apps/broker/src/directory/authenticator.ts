@@ -1,10 +1,10 @@
 /**
- * Proof of a key: looks the peer up and checks its signature over the transcript of this very handshake. An unknown
- * peer costs and answers the same as a known one with a bad signature.
+ * Proof of a key: looks the peer up and checks its signature over the transcript of this handshake. An unknown peer
+ * costs the same and gets the same reply as a known one with an invalid signature.
  *
- * A check and its answer take a tenth of a millisecond of this process, so they are done one after the other with a breath in
- * between; past a bound newcomers are told to come later. Who has left the line, or has stood in it for long, costs
- * nothing any more: 2,000 peers that came back to a busy machine were checked only after they had given up, for minutes.
+ * A check and its reply take a tenth of a millisecond, so checks run one after the other with pauses for the event
+ * loop; above a limit new connections get `try_later`. Disconnected and long-waiting peers are skipped: 2,000 peers
+ * that returned to a busy machine were checked, for minutes, only after they had given up.
  */
 import type { Authentication } from '@sealpost/core'
 import type { Prover } from '@sealpost/driver'
@@ -17,7 +17,7 @@ import type { Cells } from '../shards/cells.ts'
 
 const WAITING_MAX = 500
 const BREATH_EVERY = 8
-/** Half of what a connection has for its proof: the rest is for the session to be opened. */
+/** Half of the time that a connection has for its proof: the rest is for opening the session. */
 const PATIENCE_MS: Millis = 5_000
 
 export class Authenticator {
@@ -35,12 +35,12 @@ export class Authenticator {
     this.cells = cells
   }
 
-  /** `null`: too many wait, or it took too long. @throws OperatingError when the database does not answer */
+  /** `null`: too many wait, or it took too long. @throws OperatingError if the database does not respond */
   authenticate(prover: Prover, hello: FrameOf<'hello'>, auth: FrameOf<'auth'>): Promise<Authentication | null> {
     return this.prove(prover, hello, auth, (transcript) => verifyClient(transcript, auth.signature, this.signatures))
   }
 
-  /** The same for a peer that asks for a token. */
+  /** The same for a peer that requests a token. */
   authenticateForToken(
     authority: string,
     hello: FrameOf<'hello'>,
@@ -59,12 +59,12 @@ export class Authenticator {
     isSignedBy: (transcript: Transcript) => boolean,
   ): Promise<Authentication | null> {
     const found = await this.check(prover, hello, auth, isSignedBy)
-    // Behind a good signature: how long an answer takes must not tell whether the key of somebody else is known.
+    // Only after a valid signature: the response time must not reveal whether another peer's key is known.
     const mayBeAway = found?.isSignatureGood && (found.member?.sessionEpoch ?? -1) < 0
     if (!mayBeAway) return found
     const cell = await this.cells.find(auth.meshId)
     if (cell) return { ...found, cell }
-    const [member] = await this.queue.findMembers(auth.meshId, [auth.peerKey]) // it may have come while it was waited for
+    const [member] = await this.queue.findMembers(auth.meshId, [auth.peerKey]) // the mesh may have arrived meanwhile
     return { ...found, member: member ?? null }
   }
 
@@ -90,7 +90,7 @@ export class Authenticator {
     }
   }
 
-  /** Other signatures, checked in turn with these. `null`: too many wait. */
+  /** Checks other signatures in the same queue. `null`: too many wait. */
   async inTurn<T>(check: () => T): Promise<T | null> {
     if (this.waiting >= WAITING_MAX) return null
     this.waiting += 1
@@ -115,7 +115,7 @@ export class Authenticator {
   }
 }
 
-/** What is signed on the connection of this greeting. */
+/** Returns the transcript of a connection with this greeting. */
 export function transcriptOf(
   authority: string,
   hello: FrameOf<'hello'>,

@@ -39,11 +39,11 @@ async function certificateFile(changed: Partial<ShardCertificateTerms> = {}, cut
 const read = (BROKER_CERTIFICATE_FILE: string) =>
   readBrokerKeys({ BROKER_KEY_FILE: BROKER_KEY_FILE(), BROKER_CERTIFICATE_FILE, PUBLIC_URL }, log)
 
-test('without a certificate the key of the broker is the one that peers pin', async () => {
+test("without a certificate the broker's key is the pinned one", async () => {
   expect(await read('')).toEqual({ ...shard, clusterKey: shard.publicKey, certificate: null })
 })
 
-test('with one it is the key that signed it', async () => {
+test('with a certificate the pinned key is the one that signed it', async () => {
   expect(await read(await certificateFile())).toMatchObject({ ...shard, clusterKey: cluster.publicKey })
 })
 
@@ -53,6 +53,6 @@ test.each([
   ['certificate_foreign', 'that of another name', () => certificateFile({ authorities: ['shard-2.example:443'] })],
   ['certificate_expired', 'one that has had its time', () => certificateFile({ notAfterMs: 1_700_000_000_000 })],
   ['certificate_unreadable', 'none', async () => join(folder, 'absent')],
-] as const)('%s: no peer would believe %s', async (code, _, file) => {
+] as const)('%s: no peer would accept %s', async (code, _, file) => {
   await expect(read(await file())).rejects.toMatchObject({ code })
 })

@@ -1,4 +1,4 @@
-/** The broker's own key: read from its file, or made at the first start; and the cluster's word for it, if it needs one. */
+/** The broker's own key, read from its file or created at the first start, and its certificate by the cluster's key. */
 import { existsSync, mkdirSync, readFileSync } from 'node:fs'
 import { dirname } from 'node:path'
 import {
@@ -16,7 +16,7 @@ import type { Log } from '../telemetry/log.ts'
 const DEFAULT_KEY_FILE = '.sealpost/broker.json'
 
 export interface BrokerKeys extends SigningKeys {
-  /** Which peers pin: its own, or the one that signed its certificate. */
+  /** The key that peers pin: its own, or the one that signed its certificate. */
   readonly clusterKey: PeerKey
   readonly certificate: ShardCertificate | null
 }
@@ -24,9 +24,10 @@ export interface BrokerKeys extends SigningKeys {
 type Settings = Pick<Config, 'BROKER_KEY_FILE' | 'BROKER_CERTIFICATE_FILE' | 'PUBLIC_URL'>
 
 /**
- * A key file that is named must be there; without a name the broker keeps one of its own.
+ * A configured key file must exist; otherwise the broker keeps a key of its own.
  * @throws OperatingError `key_file_missing`, `key_file_unreadable`, `key_file_malformed`, `key_file_wrong_kind`,
- *   `key_file_unwritable`, `certificate_unreadable`, `certificate_malformed`, `certificate_foreign`, `certificate_expired`
+ *   `key_file_unwritable`, `certificate_unreadable`, `certificate_malformed`, `certificate_foreign`,
+ * `certificate_expired`
  */
 export async function readBrokerKeys(settings: Settings, log: Log): Promise<BrokerKeys> {
   const signing = await readSigningKeys(settings.BROKER_KEY_FILE, log)
@@ -43,7 +44,7 @@ async function readSigningKeys(path: string, log: Log): Promise<SigningKeys> {
   return contents.signing
 }
 
-/** One that no peer would believe is told now. */
+/** Refuses at startup a certificate that no peer would accept. */
 function readCertificate(settings: Settings, shardKey: PeerKey): ShardCertificate | null {
   const { BROKER_CERTIFICATE_FILE: path, PUBLIC_URL } = settings
   if (path === '') return null

@@ -1,7 +1,7 @@
 /**
- * Who belongs to a mesh, as far as its own admins decide it: enrolment by an invite, the list of members, revocation.
- * Signatures are checked here, in turn with those of all other newcomers; whether an invite can still be used and who is
- * an admin is decided by one statement (`packages/store/src/members/membership.ts`).
+ * The membership of a mesh, as its own admins manage it: enrolment by invite, the list of members, revocation. This
+ * class checks signatures, in the same queue as those of other handshakes; one statement checks the invite and the
+ * admin (`packages/store/src/members/membership.ts`).
  */
 import type { Enrolment, Replies, Requester, RevokeReply } from '@sealpost/core'
 import {
@@ -21,7 +21,7 @@ import type { Cells } from '../shards/cells.ts'
 import { type Authenticator, transcriptOf } from './authenticator.ts'
 import type { BrokerKeys } from './broker-keys.ts'
 
-/** An enrolment whose every signature is good. */
+/** An enrolment with valid signatures. */
 interface Checked {
   readonly claim: VerifiedInvite
   readonly binding: KeyBinding
@@ -32,7 +32,7 @@ interface RegistrarParts {
   readonly authenticator: Authenticator
   readonly keys: BrokerKeys
   readonly cells: Cells
-  /** Of one mesh. */
+  /** The limit of one mesh. */
   readonly membersMax: number
 }
 
@@ -51,11 +51,11 @@ export class Registrar {
     this.membersMax = membersMax
   }
 
-  /** `null`: too many wait. @throws OperatingError when the database does not answer */
+  /** `null`: too many wait. @throws OperatingError if the database does not respond */
   async enrol(authority: string, hello: FrameOf<'hello'>, enrol: FrameOf<'enrol'>): Promise<Enrolment | null> {
     const checked = await this.authenticator.inTurn(() => this.check(authority, hello, enrol))
     if (checked === null) return null
-    // The same answer as for an invite that the database knows to be over: it must not tell which.
+    // The same reply as for an invite that the database knows as used up or revoked: it must not reveal which.
     if (checked === 'invite_refused') return { status: checked }
     const { claim, binding, proof } = checked
     const name = tidyName(enrol.name)
@@ -81,7 +81,8 @@ export class Registrar {
 
   private check(authority: string, hello: FrameOf<'hello'>, enrol: FrameOf<'enrol'>): Checked | 'invite_refused' {
     const invite = parseInvite(enrol.invite)
-    // The address in it is the newcomer's: a mesh may have moved since. What was dialled is in the transcript.
+    // The address in the invite is for the new member: a mesh may have moved since. The transcript contains the dialled
+    // one.
     if (!invite || invite.brokerKey !== this.keys.clusterKey) return 'invite_refused'
     const { meshId } = invite
     const transcript = transcriptOf(authority, hello, { ...enrol, meshId, capabilities: [] })

@@ -1,6 +1,6 @@
 /**
- * The groups of a mesh. A statement's signature is checked here, in turn with those of newcomers; which one stands is
- * decided by one statement (`packages/store/src/groups/groups.ts`).
+ * The groups of a mesh. This class checks a statement's signature, in the same queue as those of handshakes; one
+ * database statement decides which group statement is current (`packages/store/src/groups/groups.ts`).
  */
 import type { FoundGroups, GroupEntry, Replies, Requester, SetGroupReply } from '@sealpost/core'
 import { type GroupStatement, groupFields, readGroup } from '@sealpost/identity'
@@ -32,7 +32,7 @@ export class GroupRegistrar {
     return outcome === 'done' ? { outcome, group } : { outcome }
   }
 
-  /** A group keeps a name that was chosen before today's rule, so that its owner can still change its members. */
+  /** A group keeps a name from before the current rule, so that its owner can still change its members. */
   private async isNamedSo({ meshId }: Requester, { groupId, name }: GroupStatement): Promise<boolean> {
     const [former] = await findGroups(this.db, meshId, [groupId])
     return former !== undefined && groupFields(former.statement)?.name === name

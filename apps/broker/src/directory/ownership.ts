@@ -1,6 +1,6 @@
 /**
- * What a member decides about itself: whom it takes mail from, and its box key. Signatures are checked here, in turn with
- * those of newcomers; what stands is decided by statements (`packages/store/src/members/consent.ts`, `key-bindings.ts`).
+ * A member's own settings: its consent and its box key. This class checks signatures, in the same queue as those of
+ * handshakes; database statements decide the result (`packages/store/src/members/consent.ts`, `key-bindings.ts`).
  */
 import type { ConsentReply, Requester } from '@sealpost/core'
 import { checkKeyBinding } from '@sealpost/identity'
@@ -19,11 +19,14 @@ export class Ownership {
     this.authenticator = authenticator
   }
 
-  /** Changes what is to be changed, then reads all of it. `null`: the requester is no member any more. @throws OperatingError */
+  /**
+   * Applies the changes, then reads the whole consent. `null`: the requester is no longer a member. @throws
+   * OperatingError
+   */
   async consent(requester: Requester, { policy, changes }: FrameOf<'consent'>): Promise<ConsentReply | null> {
     const isAsking = policy === 'keep' && changes.length === 0
     const change = { policy: policy === 'keep' ? null : policy, verdicts: changes }
-    const owner = { meshId: requester.meshId, peer: requester.user } // what one device says holds for all of them
+    const owner = { meshId: requester.meshId, peer: requester.user } // a change by one device applies to all
     const { isDone, unknown } = isAsking ? { isDone: true, unknown: [] } : await changeConsent(this.db, owner, change)
     const found = await findConsent(this.db, owner)
     if (!found) return null

@@ -1,4 +1,4 @@
-/** The pools of a mesh, as `group-registrar.ts` has the groups. */
+/** The pools of a mesh, like the groups in `groups.ts`. */
 import type { Replies, Requester, SetPoolReply } from '@sealpost/core'
 import { type PoolStatement, readPool } from '@sealpost/identity'
 import type { Database } from '@sealpost/pg'
@@ -38,7 +38,7 @@ export class PoolRegistrar {
     return { outcome, pool }
   }
 
-  /** As `GroupRegistrar` has it. */
+  /** See `groups.ts`. */
   private async isNamedSo({ meshId }: Requester, { poolId, name }: PoolStatement): Promise<boolean> {
     const former = await findPoolStatement(this.db, meshId, poolId)
     return former !== null && readPool(former)?.name === name

@@ -1,4 +1,4 @@
-/** How the driver's checks and lookups and each request of a member get their replies. */
+/** Connects the driver's checks and lookups, and each request of a member, to the services. */
 import type { RequestTable, Sought } from '@sealpost/core'
 import type { RequestServices, Resolution } from '@sealpost/driver'
 import { BATCH_MAX } from '@sealpost/protocol'

@@ -1,6 +1,6 @@
 /**
- * Persons: the devices they vouch for, and the identity keys they turn to. Signatures are checked here, in turn with those
- * of newcomers; what stands is decided by one statement each (`packages/store/src/members/devices.ts`, `successions.ts`).
+ * Users: their devices, and the rotation of identity keys. This class checks signatures, in the same queue as those of
+ * handshakes; one statement each decides the result (`packages/store/src/members/devices.ts`, `successions.ts`).
  */
 import type { Enrolment, RemovalReply, Requester, SignedUserRecords, SuccessionReply } from '@sealpost/core'
 import {
@@ -36,7 +36,7 @@ interface CheckedDevice {
   readonly proof: Uint8Array
 }
 
-/** So that one statement stays short. */
+/** Keeps statements short. */
 const ASKED_MAX = 256
 
 interface FoundMembers {
@@ -93,7 +93,7 @@ export class PersonRegistrar {
     return { ...outcome, proof, device: { meshId, user, statement: bytes } }
   }
 
-  /** Members by their keys, and by keys that others have followed. @throws OperatingError */
+  /** Returns members by their keys, and by their former keys. @throws OperatingError */
   async findMembers(meshId: MeshId, keys: readonly PeerKey[]): Promise<FoundMembers> {
     const members = await this.queue.findMembers(meshId, keys)
     const known = new Set(members.map(({ peerKey }) => peerKey))
@@ -104,7 +104,7 @@ export class PersonRegistrar {
     return { members: [...members, ...(await this.queue.findMembers(meshId, [...others]))], successors }
   }
 
-  /** Of all the persons together. @throws OperatingError */
+  /** Returns the records of all these users. @throws OperatingError */
   async find(meshId: MeshId, keys: readonly PeerKey[]): Promise<SignedUserRecords> {
     const all = await Promise.all(keys.map((peerKey) => this.records.add({ meshId, peerKey })))
     const each = (kind: keyof SignedUserRecords) => distinct(all.flatMap((records) => records[kind]))
@@ -149,7 +149,7 @@ export class PersonRegistrar {
   }
 }
 
-/** A device turns to no other key: its person vouches for another one. */
+/** A device can't rotate its identity key: its user vouches for another device. */
 function checkSuccession(
   { meshId, peerKey, peer, user: person }: Requester,
   frame: FrameOf<'succeed'>,
@@ -169,7 +169,7 @@ function bindingOf(
   return { ...whose, boxKey, boxEpoch, notAfterMs: bindingNotAfterMs, signature: bindingSignature }
 }
 
-/** Keys of one person have the same records. */
+/** Keys of one user have the same records. */
 const distinct = (records: readonly Uint8Array[]): Uint8Array[] => [
   ...new Map(records.map((record) => [toHex(record), record])).values(),
 ]

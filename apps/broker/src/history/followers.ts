@@ -1,4 +1,4 @@
-/** Those who stay on a space's history: pages of what is new, shared by all who have read as far. */
+/** Followers of a space's history: pages of new events, shared by all followers at the same position. */
 import type { Pipeline } from '@sealpost/pg'
 import { type EventPage, jsonLine, PAGE_ROWS_MAX, readPage } from '@sealpost/replay'
 import type { Millis, SpaceRef } from '@sealpost/std'
@@ -7,7 +7,7 @@ import type { SpaceNews } from '../spaces/space-news.ts'
 export interface FollowersParts {
   readonly db: Pipeline
   readonly news: Pick<SpaceNews, 'follow'>
-  /** How often to look when nobody said anything: what was said may be lost. */
+  /** The poll interval without hints: a hint may be lost. */
   readonly pollMs: Millis
 }
 
@@ -15,13 +15,13 @@ export interface Following {
   readonly space: SpaceRef
   readonly after: number
   readonly start: Readonly<Record<string, unknown>>
-  /** Asked before anything is handed out. */
+  /** Checked before anything is returned. */
   readonly mayRead: () => Promise<boolean>
   readonly signal: AbortSignal
 }
 
 const FOLLOWERS_MAX = 2_000
-/** A silent answer shows so often that it is alive. */
+/** The interval of keep-alive lines on a silent response. */
 const ALIVE_MS = 15_000
 const EVER = { from: null, to: null }
 
@@ -38,7 +38,7 @@ export class Followers {
     this.#parts = parts
   }
 
-  /** Ends when `signal` does, or when its reader may read no more. */
+  /** Ends when `signal` aborts, or when its reader loses access. */
   async *follow({ space, after, start, mayRead, signal }: Following): AsyncGenerator<Uint8Array> {
     const bell = new Bell(signal)
     const leave = this.#parts.news.follow(space.meshId, space.spaceId, () => bell.ring())
@@ -70,7 +70,7 @@ export class Followers {
     }
   }
 
-  /** Those who have read as far wait for one answer. */
+  /** Followers at the same position share one read. */
   async #page(space: SpaceRef, after: number): Promise<EventPage | null> {
     const name = `${space.meshId}/${space.spaceId}/${after}`
     const asked = this.#asked.get(name)
@@ -82,7 +82,7 @@ export class Followers {
   }
 }
 
-/** What rings while nobody listens is heard by the next who does. */
+/** Remembers a notification without a listener for the next one. */
 class Bell {
   #hasRung = false
   #heard: (() => void) | undefined

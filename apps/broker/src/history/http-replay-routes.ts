@@ -1,4 +1,4 @@
-/** The requests of the HTTP surface that read state and history, in answers of any length. */
+/** The routes that read state and history, with responses of any length. */
 import { createRoute, z } from '@hono/zod-openapi'
 import { PAGE_ROWS_MAX, parseTimestamp } from '@sealpost/replay'
 import { hex, security } from '../http/openapi.ts'

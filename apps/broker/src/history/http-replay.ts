@@ -1,4 +1,4 @@
-/** The handlers of what is read of state and history: a query becomes an answer of any length. */
+/** The handlers that read state and history. */
 import type { MeshId, SpaceId } from '@sealpost/std'
 import type { Api, Asking } from '../http/context.ts'
 import { isRefused, type Refused } from '../http/refusals.ts'
@@ -10,9 +10,9 @@ import { history, state } from './http-replay-routes.ts'
 import { bodyOf, encodingFor } from './replay-body.ts'
 import type { Asked, Parts, Replays } from './replays.ts'
 
-/** A reader that takes less gives its turn to another member. */
+/** A slower reader is cut, and its slot goes to another member. */
 const PACE: Pace = { bytesPerSecond: 16 * 1024, startMs: 10_000 }
-/** The most that the server takes; in line an answer is silent. */
+/** The server's maximum; a queued response is silent. */
 const SILENT_SECONDS = 255
 const GONE: Refused = { code: 'try_later' }
 const RECORDS = 'application/octet-stream'
@@ -54,11 +54,11 @@ async function answer(
   const isHolderGood = async () => !isRefused(await tokens.holderOf(c.req.header('authorization')))
   const space = { meshId: c.req.param('mesh') as MeshId, spaceId: spaceId as SpaceId }
   const parts = await ask({ holder, space, form, isHolderGood, signal: end.signal }).catch((error) => {
-    if (end.signal.aborted) return GONE // to nobody
+    if (end.signal.aborted) return GONE // the client is gone
     throw error
   })
   if (isRefused(parts)) return refuse(c, parts)
-  // A line that stands alone would stay in the compressor until others come.
+  // A single line would stay in the compressor until others follow.
   const isCompressed = c.req.query('follow') === undefined
   const encoding = isCompressed ? encodingFor(c.req.header('accept-encoding')) : null
   const broken = (error: unknown) => {

@@ -1,4 +1,4 @@
-/** Counts now and then what is kept beside the mail: values, history, snapshots, attachments, of all meshes together. */
+/** Counts stored values, history, snapshots and attachments of all meshes regularly. */
 import type { Database } from '@sealpost/pg'
 import { OperatingError } from '@sealpost/std'
 import { type RetentionStats, readRetentionStats } from '@sealpost/store'
@@ -14,7 +14,7 @@ interface Parts {
 const LOOK_EVERY_MS = 30_000
 const NOTHING: RetentionStats = { spaces: 0, entries: 0, entryBytes: 0, historyBytes: 0, snapshotSeconds: 0, days: 0, files: 0, fileBytes: 0 } // biome-ignore format: one thing
 
-/** @returns what ends it */
+/** @returns a function that stops it */
 export function watchKept({ db, log, metrics }: Parts): () => void {
   let seen = NOTHING
   let isLooking = false

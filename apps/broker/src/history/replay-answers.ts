@@ -1,4 +1,4 @@
-/** Long answers as bytes: rows as they come from Postgres, as lines of JSON or as they are. */
+/** Long responses as bytes: rows from Postgres as lines of JSON, or unchanged. */
 import type { CopyOutPool } from '@sealpost/pg'
 import { CopyRowReader, HeaderStrip, JsonLineWriter, jsonLine, type ReplayRow } from '@sealpost/replay'
 import { OperatingError } from '@sealpost/std'
@@ -10,7 +10,7 @@ export interface LongAnswer {
   readonly query: string
   readonly form: ReplayForm
   readonly start: Readonly<Record<string, unknown>>
-  /** The last line's cursor, where no row came. */
+  /** The cursor of the last line if there were no rows. */
   readonly cursor: number
   readonly signal: AbortSignal
 }
@@ -40,7 +40,9 @@ async function* asLines({ copies, query, start, cursor, signal }: LongAnswer): A
   yield Buffer.from(text + jsonLine({ end: true, seq }), 'latin1')
 }
 
-/** Nobody looks at a row: behind the header of the first, the messages of a binary `COPY` are the records and their end. */
+/**
+ * Forwards rows unread: after the header of the first, the messages of a binary `COPY` are the records and their end.
+ */
 async function* asRecords({ copies, query, signal }: LongAnswer): AsyncGenerator<Uint8Array> {
   const strip = new HeaderStrip()
   for await (const bytes of copies.read(copied(query), signal)) {

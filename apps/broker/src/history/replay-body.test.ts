@@ -20,17 +20,20 @@ function bodyOfMany(encoding: Encoding | null = null) {
   }
 }
 
-test.each([null, 'gzip'] as const)('a reader that stalls, and comes back, is told the end (%s)', async (encoding) => {
-  const { body, facts } = bodyOfMany(encoding)
-  const reader = body.getReader()
-  expect((await reader.read()).done).toBe(false)
-  await expect.poll(() => facts.isEnded).toBe(true)
-  let next = await reader.read()
-  while (!next.done) next = await reader.read()
-  expect(facts.end.signal.aborted).toBe(true)
-})
+test.each([null, 'gzip'] as const)(
+  'a reader that stalls and returns gets the end of its response (%s)',
+  async (encoding) => {
+    const { body, facts } = bodyOfMany(encoding)
+    const reader = body.getReader()
+    expect((await reader.read()).done).toBe(false)
+    await expect.poll(() => facts.isEnded).toBe(true)
+    let next = await reader.read()
+    while (!next.done) next = await reader.read()
+    expect(facts.end.signal.aborted).toBe(true)
+  },
+)
 
-test('a reader that takes a little now and then is cut, and not for the time in which there was nothing to take', async () => {
+test('a reader that takes a little now and then is cut, but not for time without data', async () => {
   vi.useFakeTimers()
   try {
     const pace = { bytesPerSecond: PART.length, startMs: 5_000 }
@@ -57,13 +60,13 @@ test('a reader that takes a little now and then is cut, and not for the time in 
   }
 })
 
-test('a reader that goes ends the parts', async () => {
+test('a reader that disconnects ends the parts', async () => {
   const { body, facts } = bodyOfMany()
   const reader = body.getReader()
   await reader.read()
   await reader.cancel()
   await expect.poll(() => facts.isEnded).toBe(true)
-  await Bun.sleep(100) // where the time of a stall is over
+  await Bun.sleep(100) // until the time of a stall is over
 })
 
 describe('parts that have begun end, before anything of them was read, when', () => {
@@ -88,7 +91,7 @@ describe('parts that have begun end, before anything of them was read, when', ()
     await expect.poll(() => facts.isEnded).toBe(true)
   })
 
-  test('the reader goes', async () => {
+  test('the reader disconnects', async () => {
     const { parts, facts } = await begunParts()
     const end = new AbortController()
     bodyOf(parts, { end, pace, encoding: 'gzip', broken })
@@ -96,7 +99,7 @@ describe('parts that have begun end, before anything of them was read, when', ()
     await expect.poll(() => facts.isEnded).toBe(true)
   })
 
-  test('the reader has gone before there is a body', async () => {
+  test('the reader has disconnected before there is a body', async () => {
     const { parts, facts } = await begunParts()
     const end = new AbortController()
     end.abort()
@@ -104,7 +107,7 @@ describe('parts that have begun end, before anything of them was read, when', ()
     await expect.poll(() => facts.isEnded).toBe(true)
   })
 
-  test('nobody reads the body', async () => {
+  test('the body is never read', async () => {
     const { parts, facts } = await begunParts()
     bodyOf(parts, { end: new AbortController(), pace: { ...pace, startMs: 20 }, encoding: null, broken })
     await expect.poll(() => facts.isEnded).toBe(true)

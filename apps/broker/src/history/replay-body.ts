@@ -1,12 +1,12 @@
-/** The body of a long answer: as fast as it is read and no faster, for as long as somebody reads it. */
+/** The body of a long response: produced at the reader's speed, as long as it reads. */
 import type { Millis } from '@sealpost/std'
 import type { Pace } from '../server/pace.ts'
 
-/** What a client may have: `br` costs too much time. In the order in which we would rather. */
+/** `br` costs too much time. In our order of preference. */
 const ENCODINGS = ['zstd', 'gzip'] as const
 export type Encoding = (typeof ENCODINGS)[number]
 
-/** The encoding for an `Accept-Encoding`; null: none. One with a weight of 0 is not wanted. */
+/** Returns the encoding for an `Accept-Encoding`; null: none. A weight of 0 excludes an encoding. */
 export function encodingFor(header: string | undefined): Encoding | null {
   const wanted = new Set(
     (header ?? '')
@@ -20,36 +20,36 @@ export function encodingFor(header: string | undefined): Encoding | null {
 }
 
 export interface BodyOptions {
-  /** Aborted when the reader is gone; aborting it ends the body. */
+  /** Aborted when the reader disconnects; aborting it ends the body. */
   readonly end: AbortController
-  /** A reader that takes less is taken for gone; to one that is not, the answer broke off. */
+  /** A slower reader is treated as disconnected, and its response is cut. */
   readonly pace: Pace
   readonly encoding: Encoding | null
-  /** It broke off: the reader, who has part of it, is told by the end that is missing. */
+  /** Called on failure. The reader has a part of the response, and detects the missing end. */
   readonly broken: (error: unknown) => void
 }
 
 /**
- * `parts` is ended in every case. It has begun, or is a body that holds nothing. Each part is good until the next is asked for:
- * the server has sent it or kept a copy by then, while a compressor may still be at work on it and gets its own.
+ * Always ends `parts`, which must have begun, or be empty. Each part is valid until the next is requested: the server
+ * has sent or copied it by then, while a compressor may still be reading it and gets its own copy.
  */
 export function bodyOf(parts: AsyncGenerator<Uint8Array>, options: BodyOptions): ReadableStream<Uint8Array> {
   const { end, pace, encoding, broken } = options
   const reader = new ReaderPace(pace)
   const over = () => {
     reader.stop()
-    void parts.return(undefined).catch(() => undefined) // what failed there has failed its reader already
+    void parts.return(undefined).catch(() => undefined) // a failure there has failed its reader already
   }
   end.signal.addEventListener('abort', over, { once: true })
   if (end.signal.aborted) over()
   const cutFrom = (controller: ReadableStreamDefaultController<Uint8Array>) => () => {
     end.abort()
-    controller.close() // should it come back, it need not wait for more
+    controller.close() // if it returns, it need not wait for more
   }
   const body = new ReadableStream<Uint8Array>(
     {
       start: (controller) => {
-        if (!end.signal.aborted) reader.given(0, cutFrom(controller)) // the first part waits already
+        if (!end.signal.aborted) reader.given(0, cutFrom(controller)) // the first part is already available
       },
       pull: async (controller) => {
         reader.takes()
@@ -71,8 +71,8 @@ export function bodyOf(parts: AsyncGenerator<Uint8Array>, options: BodyOptions):
 }
 
 /**
- * How far a reader is behind its pace. Only the time in which it has something to take counts: what the database takes, or
- * a history in which nothing happens, is not its fault.
+ * Measures how far a reader is behind the minimum rate. Only time with available data counts, not the time of the
+ * database or of a history without events.
  */
 class ReaderPace {
   readonly #pace: Pace
@@ -105,9 +105,9 @@ class ReaderPace {
 }
 
 /**
- * Waits for the first part, so that what fails before it is still an answer of its own. The answer is not a generator: one that
- * was never asked for a part does not run its `finally`, and `parts` would go on.
- * @throws what `parts` throws
+ * Waits for the first part, so that a failure before it gets its own response. The result is not a generator: a
+ * generator that was never read does not run its `finally`, and `parts` would continue.
+ * @throws the errors of `parts`
  */
 export async function begun(parts: AsyncGenerator<Uint8Array>): Promise<AsyncGenerator<Uint8Array>> {
   let first: IteratorResult<Uint8Array> | null = await parts.next()

@@ -11,7 +11,7 @@ async function begun(turns: Turns, who: string, signal = never): Promise<() => v
   return done
 }
 
-test('so many have their turn at a time, and after one member comes another', async () => {
+test('the limit of concurrent replays holds, and members take turns', async () => {
   const turns = new Turns({ atATime: 1, waitingMax: 9, waitingEachMax: 9 })
   const order: string[] = []
   const first = await begun(turns, 'ann')
@@ -20,7 +20,7 @@ test('so many have their turn at a time, and after one member comes another', as
     order.push(who)
     expect(turns.running).toBe(1)
     done()
-    done() // said twice it is said once
+    done() // a second call has no effect
   })
   expect(turns.waiting).toBe(5)
   first()
@@ -29,7 +29,7 @@ test('so many have their turn at a time, and after one member comes another', as
   expect([turns.running, turns.waiting]).toEqual([0, 0])
 })
 
-test('a member has one turn at a time, and those who wait behind it go first', async () => {
+test('a member has one replay at a time, and members behind it in the queue go first', async () => {
   const turns = new Turns({ atATime: 3, waitingMax: 9, waitingEachMax: 9 })
   const [first, second] = [await begun(turns, 'ann'), begun(turns, 'ann')]
   expect([turns.running, turns.waiting]).toEqual([1, 1])
@@ -46,7 +46,7 @@ test('a member has one turn at a time, and those who wait behind it go first', a
   expect([turns.running, turns.waiting]).toEqual([0, 0])
 })
 
-test('a line that is full refuses, for all and for one member', async () => {
+test('a full queue refuses, in total and per member', async () => {
   const turns = new Turns({ atATime: 0, waitingMax: 3, waitingEachMax: 2 })
   const waiting = ['ann', 'ann', 'ben'].map((who) => turns.begin(who, never))
   expect(await turns.begin('ann', never)).toMatchObject({ code: 'replay_busy' })
@@ -54,7 +54,7 @@ test('a line that is full refuses, for all and for one member', async () => {
   expect([turns.waiting, waiting.length]).toEqual([3, 3])
 })
 
-test('who goes while in line is not waited for', async () => {
+test('a client that disconnects leaves the queue', async () => {
   const turns = new Turns({ atATime: 1, waitingMax: 9, waitingEachMax: 9 })
   const first = await begun(turns, 'ann')
   const gone = new AbortController()
@@ -76,6 +76,6 @@ test.each([
   ['gzip, zstd', 'zstd'],
   ['zstd;q=0, GZIP;q=0.5', 'gzip'],
   ['zstd;q=0', null],
-])('an answer for a client that accepts %s comes as %s', (header, encoding) => {
+])('a response for a client that accepts %s is encoded as %s', (header, encoding) => {
   expect(encodingFor(header)).toBe(encoding)
 })

@@ -1,9 +1,9 @@
-/** Who may have a long answer now: few at a time and one of each member, the others in line, and after one member's turn another's. */
+/** Limits long responses: few at a time and one per member; others are queued, and members take turns. */
 import type { Refused } from '../http/refusals.ts'
 
 export interface TurnLimits {
   readonly atATime: number
-  /** In line, of all members and of each. */
+  /** The limit of the queue, in total and per member. */
   readonly waitingMax: number
   readonly waitingEachMax: number
 }
@@ -17,10 +17,10 @@ interface Waiter {
 
 export class Turns {
   readonly #limits: TurnLimits
-  /** By member; whose turn it was last is last. */
+  /** By member, in the order of their next turn. */
   readonly #waiting = new Map<string, Set<Waiter>>()
   #waitingCount = 0
-  /** Members whose turn it is. */
+  /** Members with a running response. */
   readonly #running = new Set<string>()
 
   constructor(limits: TurnLimits) {
@@ -34,7 +34,7 @@ export class Turns {
     return this.#waitingCount
   }
 
-  /** Answers what ends the turn, once it has come. @throws the reason of `signal` when it comes first */
+  /** Waits for a slot, and returns a function that releases it. @throws the reason of `signal` if it aborts first */
   async begin(who: string, signal: AbortSignal): Promise<(() => void) | Refused> {
     signal.throwIfAborted()
     const { atATime, waitingMax, waitingEachMax } = this.#limits
@@ -74,10 +74,10 @@ export class Turns {
     if (!others?.delete(waiter)) return
     this.#waitingCount -= 1
     this.#waiting.delete(waiter.who)
-    if (others.size > 0) this.#waiting.set(waiter.who, others) // to the end
+    if (others.size > 0) this.#waiting.set(waiter.who, others) // moves to the end of the order
   }
 
-  /** The place goes to the first in line whose member has none, or is free. */
+  /** The slot goes to the first queued member without a running response. */
   #ender(who: string): () => void {
     let isOver = false
     return () => {

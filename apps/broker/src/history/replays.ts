@@ -1,4 +1,4 @@
-/** What a member may read of state and history, and from what it is told; or why not. */
+/** Decides what a member may read of state and history, and from which rows. */
 
 import type { Spaces } from '@sealpost/history'
 import type { CopyOutPool, Database } from '@sealpost/pg'
@@ -34,7 +34,7 @@ export interface ReplaysParts {
   readonly pages: HistoryPages
   readonly followers: Followers
   readonly metrics: Pick<Metrics, 'replayed'>
-  /** Who belongs to which. */
+  /** Checks access to spaces. */
   readonly spaces: Pick<Spaces, 'find'>
 }
 
@@ -42,7 +42,7 @@ export interface Asked {
   readonly holder: TokenHolder
   readonly space: SpaceRef
   readonly form: ReplayForm
-  /** Whether the token is still good. */
+  /** Whether the token is still valid. */
   readonly isHolderGood: () => Promise<boolean>
   readonly signal: AbortSignal
 }
@@ -51,7 +51,7 @@ export interface StateQuery {
   /** null: now. */
   readonly at: Micros | null
   readonly after: number
-  /** Of the entries of now, only those. */
+  /** Only these keys, of the current entries. */
   readonly keys: readonly string[] | null
 }
 
@@ -77,12 +77,12 @@ export class Replays {
     this.#parts = parts
   }
 
-  /** @throws OperatingError when the database does not answer; the reason of `signal` */
+  /** @throws OperatingError if the database does not respond; the reason of `signal` */
   state(asked: Asked, query: StateQuery): Promise<Parts | Refused> {
     return this.#timed('state', this.#state(asked, query))
   }
 
-  /** @throws OperatingError when the database does not answer; the reason of `signal` */
+  /** @throws OperatingError if the database does not respond; the reason of `signal` */
   history(asked: Asked, query: HistoryQuery): Promise<Parts | Refused> {
     const parts = this.#history(asked, query)
     return query.follows ? parts : this.#timed('history', parts)
@@ -169,7 +169,7 @@ async function* endingWith(parts: Parts, done: () => void): Parts {
   }
 }
 
-/** Not a generator: one that was never asked for a part would not run its `finally`. */
+/** Not a generator: one that is never read would not run its `finally`. */
 function watchEnd(parts: Parts, ended: () => void): Parts {
   let isOver = false
   const tell = () => {

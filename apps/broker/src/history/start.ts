@@ -1,4 +1,4 @@
-/** Puts the parts of state and history together: those that are written, those that are read, and what keeps them readable. */
+/** Composes state and history: writing, reading, and upkeep. */
 import { CopyOutPool, openDatabase, openPipeline } from '@sealpost/pg'
 import { REPLAY_SESSION } from '@sealpost/replay'
 import type { Config } from '../config/config.ts'
@@ -24,7 +24,9 @@ interface Parts {
   readonly authenticator: Authenticator
 }
 
-/** A reader that needs longer is cut, and goes on from its cursor: while it reads, no dead row of the queue is cleared. */
+/**
+ * A slower reader is cut, and continues from its cursor: while it reads, vacuum can't remove dead rows of the queue.
+ */
 const LONGEST_MS = 120_000
 const WAITING_MAX = 256
 const WAITING_EACH_MAX = 12

@@ -1,11 +1,11 @@
-/** The work behind history that nobody waits for: days to come, snapshots that are due, days that may go. */
+/** The background work of history: upcoming days, due snapshots, and expired days. */
 import type { Database } from '@sealpost/pg'
 import { defaultSnapshotOptions, dropDays, findKept, giveUpDays, makeDays, Snapshots } from '@sealpost/replay'
 import { type Millis, OperatingError } from '@sealpost/std'
 import { errorFields, type Log } from '../telemetry/log.ts'
 import type { Metrics } from '../telemetry/metrics.ts'
 
-/** Of one batch of a snapshot, or of a count of what a day holds. */
+/** The timeout of one snapshot batch, or of counting a day. */
 export const UPKEEP_STATEMENT_MS = 60_000
 
 interface Parts {
@@ -40,7 +40,7 @@ export class HistoryUpkeep {
     })
   }
 
-  /** Now, unless it is at work. */
+  /** Runs now, unless it is running. */
   soon(): void {
     if (this.#isStopped) return
     this.#run ??= this.#work().finally(() => {
@@ -48,7 +48,7 @@ export class HistoryUpkeep {
     })
   }
 
-  /** What it is at may end with its connection: it goes on from there the next time. */
+  /** Its work may end with its connection; the next run resumes it. */
   stop(): void {
     this.#isStopped = true
     clearInterval(this.#timer)
@@ -68,7 +68,7 @@ export class HistoryUpkeep {
     } catch (error) {
       if (!(error instanceof OperatingError)) throw error
       this.#counts.failures += 1
-      if (!this.#isStopped) log.warn('history.upkeep_failed', errorFields(error)) // what was not done is done the next time
+      if (!this.#isStopped) log.warn('history.upkeep_failed', errorFields(error)) // the next run resumes unfinished work
     }
   }
 

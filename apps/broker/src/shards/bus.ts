@@ -1,4 +1,4 @@
-/** By which bus this broker hears of the others, and what its operator sees of it. */
+/** Opens the configured bus, and exposes its metrics. */
 import { readFileSync } from 'node:fs'
 import { BatchingBus, type Bus, MemoryHub, type OpenBusTransport } from '@sealpost/bus'
 import { natsTransport } from '@sealpost/bus/nats'
@@ -16,7 +16,9 @@ interface Parts {
   readonly metrics: Metrics
 }
 
-/** It connects by itself, and a broker serves without it: what other shards have for its peers then waits for their polls. */
+/**
+ * The bus connects in the background, and a broker serves without it: deliveries from other shards then wait for polls.
+ */
 export function openBus(config: Config, parts: Parts): Bus {
   const kind = config.BUS === 'auto' ? (config.NATS_URL.length > 0 ? 'nats' : 'postgres') : config.BUS
   const bus = kind === 'memory' ? new MemoryHub().join(parts.shard) : onWire(wireOf(kind, config, parts), parts)
@@ -34,7 +36,9 @@ export function openBus(config: Config, parts: Parts): Bus {
   return sharedBus(bus)
 }
 
-/** Clusters that share servers of NATS are told apart by their databases. @throws OperatingError `credentials_unreadable` */
+/**
+ * Clusters on shared NATS servers are distinguished by their databases. @throws OperatingError `credentials_unreadable`
+ */
 function wireOf(kind: 'postgres' | 'nats', config: Config, { incarnation }: Parts): OpenBusTransport {
   if (kind === 'postgres') return postgresTransport(config.DATABASE_URL)
   const path = config.NATS_CREDENTIALS_FILE

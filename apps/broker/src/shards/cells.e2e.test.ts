@@ -1,4 +1,4 @@
-/** Two cells, a broker in each: what the peers of a mesh see of its move. */
+/** Two cells with a broker each: a mesh moves while its peers are connected. */
 import { rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createDeviceInvite, createInvite, generateIdentity } from '@sealpost/identity'
@@ -11,10 +11,10 @@ import { until } from '../test/process.ts'
 import { brokerKeyFile, temporaryFolder, World } from '../test/world.ts'
 
 const QUEUED = 300
-/** After the move, too. */
+/** Messages after the move. */
 const LIVE_AFTER = 20
 
-/** Both know the file of cells, and have one key. */
+/** Both have the file of cells, and one key. */
 class TwoCells implements AsyncDisposable {
   readonly north: World
   readonly south: World
@@ -26,7 +26,7 @@ class TwoCells implements AsyncDisposable {
     this.folder = folder
   }
 
-  /** `announces`: brokers know their cell and tell peers its addresses. */
+  /** `announces`: brokers know their cell and announce its addresses to peers. */
   static async open({ announces = false } = {}): Promise<TwoCells> {
     const folder = await temporaryFolder()
     const env = { BROKER_KEY_FILE: await brokerKeyFile(folder) }
@@ -74,7 +74,7 @@ function collect(peer: Peer): string[] {
 
 const upTo = (count: number) => Array.from({ length: count }, (_, n) => String(n))
 
-test('a mesh moves under its peers: nothing is lost, doubled or out of its order, and they follow', async ({
+test('a mesh moves under its peers: nothing is lost, duplicated or reordered, and they follow', async ({
   annotate,
 }) => {
   await using cells = await TwoCells.open()
@@ -110,7 +110,7 @@ test('a mesh moves under its peers: nothing is lost, doubled or out of its order
   await Promise.all([sender, recipient, latecomer].map((peer) => peer.close()))
 })
 
-test('an invite made before the move leads to where the mesh is, and lets in there as often as it would have', async () => {
+test('an invite from before the move leads to the new cell, and keeps its number of uses', async () => {
   await using cells = await TwoCells.open()
   const { north, south } = cells
   const admin = await north.enrolAdmin('admin')
@@ -128,11 +128,11 @@ test('an invite made before the move leads to where the mesh is, and lets in the
   expect(await joinAsDevice({ invite: device, identity: generateIdentity() })).toMatchObject(home)
 })
 
-/** A restart of the only broker of a cell and a handshake, on a busy machine; an address that is gone refuses at once. */
+/** A restart of a cell's only broker and a handshake, on a busy machine; a stopped address refuses at once. */
 const SERVED_WITHIN_MS = 10_000
 
 test.each([true, false])(
-  'after a move the old cell may be gone, also for a process that starts later (the new one announces its addresses: %s)',
+  'after a move the old cell may be stopped, also for a process that starts later (the new one announces its addresses: %s)',
   async (announces) => {
     await using cells = await TwoCells.open({ announces })
     const { north, south } = cells

@@ -1,4 +1,4 @@
-/** Meshes that live in another cell, or are on their way: where their peers are sent. */
+/** Redirects the peers of meshes that live in another cell, or are moving there. */
 import { readFile } from 'node:fs/promises'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Enrolment, Signpost } from '@sealpost/core'
@@ -7,16 +7,16 @@ import type { Database } from '@sealpost/pg'
 import { SHARDS_TOLD_MAX } from '@sealpost/protocol'
 import { type MeshId, type Millis, OperatingError } from '@sealpost/std'
 
-/** Cells have one key. */
+/** Cells share one key. */
 const NO_CERTIFICATE = new Uint8Array()
 
 /**
- * A mesh on its way is waited for, which costs less than to be asked again and again, and sends its peers on the moment
- * there is where to. Less than a peer has to prove itself.
+ * Waiting for a moving mesh costs less than repeated requests, and redirects its peers as soon as possible. Less than
+ * the time limit of a handshake.
  */
 const WAIT_MS: Millis = 6_000
 const LOOK_EVERY_MS: Millis = 100
-/** Each is a connection that has not proven itself; others need room, too. */
+/** Each waiter is an unproven connection, and others need room, too. */
 const WAITERS_MAX = 300
 
 type Away = { readonly movedTo: string | null } | undefined
@@ -26,7 +26,7 @@ export class Cells {
   /** The public addresses of the broker's own cell. */
   readonly ownUrls: readonly string[]
   private readonly urls: ReadonlyMap<string, string>
-  /** Of each mesh that is waited for, what will be found. */
+  /** The pending result of each mesh with waiters. */
   private readonly awaited = new Map<MeshId, Promise<Away>>()
   private waiters = 0
 
@@ -37,7 +37,7 @@ export class Cells {
   }
 
   /**
-   * `path`: the file of cells; empty for an operator who has one. `own`: the broker's cell in it, or empty.
+   * `path`: the file of cells, or empty. `own`: the broker's cell in it, or empty.
    * @throws OperatingError `cells_malformed`, `file_missing`, `cell_unknown`
    */
   static async read(db: Database, { path, own }: { path: string; own: string }): Promise<Cells> {
@@ -50,9 +50,8 @@ export class Cells {
   }
 
   /**
-   * The cell to which a mesh was moved, when it is there; `null`: none, as far as this one knows.
-   * @throws OperatingError `mesh_away` (retryable): it is on its way for long, or in a cell that the file of cells does not
-   *   name
+   * Returns the cell to which a mesh was moved once it has arrived; `null`: none known to this cell.
+   * @throws OperatingError `mesh_away` (retryable): the move takes long, or its cell is not in the file of cells
    */
   async find(meshId: MeshId): Promise<Signpost | null> {
     const away = await this.settled(meshId)
@@ -64,13 +63,15 @@ export class Cells {
     throw new OperatingError('mesh_away', `A mesh ${where}.`, { retryable: true })
   }
 
-  /** What becomes of a newcomer whose invite nobody here can vouch for. @throws OperatingError as `find` */
+  /** Redirects a new member whose invite belongs to a moved mesh. @throws OperatingError like `find` */
   async sendOn(meshId: MeshId, proof: Uint8Array): Promise<Enrolment> {
     const cell = await this.find(meshId)
     return cell ? { status: 'moved', cell, proof } : { status: 'invite_refused' }
   }
 
-  /** Before it is said that something of the mesh is not there. @throws OperatingError `mesh_away` (retryable) */
+  /**
+   * Call it before you report that something of the mesh does not exist. @throws OperatingError `mesh_away` (retryable)
+   */
   async assertHere(meshId: MeshId): Promise<void> {
     if (!(await findMovedMesh(this.db, meshId))) return
     throw new OperatingError('mesh_away', 'A mesh is on its way to another cell, or lives there.', { retryable: true })
@@ -87,7 +88,7 @@ export class Cells {
     }
   }
 
-  /** All that wait for one mesh look together. */
+  /** Waiters of one mesh share the queries. */
   private wait(meshId: MeshId): Promise<Away> {
     const found = this.awaited.get(meshId) ?? this.lookAgain(meshId).finally(() => this.awaited.delete(meshId))
     this.awaited.set(meshId, found)

@@ -1,6 +1,6 @@
 /**
- * This shard among the others: keeps its row in the table alive, and tells the engine who else is. Everybody asks the same
- * table by the same clock, the database's; who does not hear of a change for a while sends peers the longer way.
+ * Maintains this shard's row in the table of shards, and passes the live shards to the engine. All shards read the same
+ * table by the database's clock; a shard with an outdated list sends peers a longer way.
  */
 import { hostname } from 'node:os'
 import type { Bus } from '@sealpost/bus'
@@ -16,7 +16,7 @@ import type { Metrics } from '../telemetry/metrics.ts'
 
 const LEASE_MS: Millis = 6000
 const RENEW_EVERY_MS: Millis = 2000
-/** A shard that ends waits no longer for a database that is away: its lease lapses by itself. */
+/** A stopping shard does not wait for an unavailable database: its lease expires. */
 const LEAVE_WITHIN_MS: Millis = 1000
 
 interface Parts {
@@ -25,7 +25,7 @@ interface Parts {
   readonly log: Log
   readonly metrics: Metrics
   readonly placed: (placement: Placement) => void
-  /** Which others are alive, whether they can be dialled or not. */
+  /** The other live shards, with or without an address. */
   readonly others: (shards: ReadonlySet<ShardId>) => void
   readonly origin: Pick<DatabaseOrigin, 'renewing'>
 }
@@ -33,11 +33,11 @@ interface Parts {
 interface Self {
   readonly shard: ShardId
   readonly keys: BrokerKeys
-  /** Of its server. */
+  /** The port of its server. */
   readonly port: number
 }
 
-/** A port of 0 stands for the one that the server has got. */
+/** A port of 0 means the server's actual port. */
 function publicUrlOf({ PUBLIC_URL }: Config, port: number): string | null {
   if (PUBLIC_URL === '') return null
   const url = new URL(PUBLIC_URL)
@@ -46,7 +46,7 @@ function publicUrlOf({ PUBLIC_URL }: Config, port: number): string | null {
   return url.href.replace(/\/$/, '')
 }
 
-/** Whom the table knows this process as. */
+/** Returns this process's entry for the table. */
 function entryOf(config: Config, { shard, keys, port }: Self): ShardRegistration {
   const url = publicUrlOf(config, port)
   const name = config.SHARD_NAME || (url === null ? `${hostname()}:${port}` : new URL(url).host)
@@ -81,7 +81,7 @@ export class ShardTable {
     this.timer.unref()
   }
 
-  /** Also when another shard says that it came or goes. Never twice at a time. */
+  /** Also runs when another shard announces that it joins or leaves. Never runs twice at a time. */
   look(): Promise<void> {
     this.looking ??= this.lookOnce().finally(() => {
       this.looking = null
@@ -110,7 +110,7 @@ export class ShardTable {
       this.parts.others(new Set(table.shards.map(({ shardId }) => shardId).filter((id) => id !== this.self.shardId)))
       this.parts.placed({ self: this.self.shardId, ...this.rules, ...liveOf(table) })
     } catch (error) {
-      this.complain(error) // what was true before stays the best guess
+      this.complain(error) // the last known state remains the best guess
     }
   }
 

@@ -1,4 +1,4 @@
-/** One bus for several parts of a broker, each of which follows meshes for reasons of its own: the last one lets go. */
+/** One bus for several parts of a broker that follow meshes independently: the last one unfollows. */
 import type { Bus } from '@sealpost/bus'
 import type { MeshId } from '@sealpost/std'
 

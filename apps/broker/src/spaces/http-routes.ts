@@ -1,12 +1,12 @@
-/** The requests of the HTTP surface that concern spaces: what they are, their keys, and what is written into them. */
+/** The routes of spaces: their terms, keys and entries. */
 import { createRoute, z } from '@hono/zod-openapi'
 import { body, hex, json, security } from '../http/openapi.ts'
 import { refusals } from '../http/route-parts.ts'
 
-/** Boxes of one request; a member of a larger mesh sends more of them. */
+/** Boxes of one request; for a larger mesh a member sends several. */
 const GRANTS_MAX = 256
 const ENTRIES_MAX = 256
-/** Members in one answer. */
+/** Members in one response. */
 export const MEMBERS_MAX = 256
 
 const SPACE = '/v1/meshes/{mesh}/spaces/{space}'

@@ -1,4 +1,4 @@
-/** Spaces by HTTP: founded by who owns them, opened by their members, written by compare and set on any shard. */
+/** Spaces over HTTP: created by their owners, opened by their members, written by compare-and-set on any shard. */
 import {
   createGroup,
   type EntryDraft,
@@ -16,7 +16,7 @@ import { type Answer, ask, HttpPeer, httpUrl, post } from '../test/http.ts'
 import { randomHex, WireClient } from '../test/wire.ts'
 import { type Place, World } from '../test/world.ts'
 
-/** Each has a broker of its own and mostly waits for it. */
+/** Each test has a broker of its own and mostly waits for it. */
 const test = base.concurrent
 
 const KEYS: EntryKeys = { nameKey: new Uint8Array(32).fill(1), spaceKey: new Uint8Array(32).fill(2) }
@@ -70,7 +70,7 @@ class Desk {
     return this.do('POST', '/entries', { entries: entries.map(({ bytes }) => toBase64url(bytes)) })
   }
 
-  /** Gives these members a key. */
+  /** Grants a key to these members. */
   grant(keyEpoch: number, expects: number, ...places: readonly Place[]): Promise<Answer> {
     const grants = places.map((place) => ({ peer: keyOf(place), box: toBase64url(newSpaceKey()) }))
     return this.do('POST', '/grants', { keyEpoch, expects, grants })
@@ -79,8 +79,8 @@ class Desk {
 
 const outcomes = ({ body }: Answer) => body.outcomes?.map(({ outcome }: { outcome: string }) => outcome) ?? body
 
-describe('a space by HTTP', () => {
-  test('is founded by an admin, written by members on two shards, and read as it is', async () => {
+describe('a space over HTTP', () => {
+  test('is created by an admin, written by members on two shards, and read back', async () => {
     await using world = await World.open()
     const [owner, bob] = [await world.enrolAdmin('ann'), await world.enrol()]
     const [ann, member] = [await Desk.enter(owner), await Desk.enter(bob)]
@@ -123,7 +123,7 @@ describe('a space by HTTP', () => {
     })
   })
 
-  test('of a group is closed to everybody else, as if it were not there', async () => {
+  test('of a group is closed to all other peers, as if it did not exist', async () => {
     await using world = await World.open()
     const [ann, bob, cat] = [await world.enrol(), await world.enrol(), await world.enrol()]
     const stranger = await world.enrol(await world.mesh())
@@ -156,7 +156,7 @@ describe('a space by HTTP', () => {
     expect(await outsider.do('PUT', '', statement(cat, { spaceId: groupId }))).toMatchObject({ status: 403 })
   })
 
-  test('has limits for what is written, each with its answer', async () => {
+  test('has limits for writes, each with its reply', async () => {
     const limits = {
       STATE_ENTRIES_MAX: '2',
       STATE_ENTRY_BYTES_MAX: '1000',
@@ -184,7 +184,7 @@ describe('a space by HTTP', () => {
     expect((await ann.do('GET')).body).toMatchObject({ lastSeq: 2, entries: 2 })
   })
 
-  test('that is asked for what is none is refused as a whole', async () => {
+  test('refuses malformed requests as a whole', async () => {
     await using world = await World.open()
     const owner = await world.enrolAdmin('ann')
     const ann = await Desk.enter(owner)

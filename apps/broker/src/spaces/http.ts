@@ -1,4 +1,4 @@
-/** Spaces by HTTP: requests to the desk, and its answers in their JSON form. */
+/** Handlers of spaces over HTTP, and the JSON form of their results. */
 import type { Space } from '@sealpost/history'
 import { fromBase64url, type MeshId, type Micros, type PeerKey, type SpaceId, toBase64url } from '@sealpost/std'
 import type { Api } from '../http/context.ts'
@@ -82,7 +82,7 @@ async function spaceJson(desk: SpaceDesk, holder: TokenHolder, space: Space) {
   }
 }
 
-/** Before it nothing is told. */
+/** Returns the time before which nothing can be read. */
 function horizonOf({ now, keptSince, keepSeconds }: Space): string | null {
   return keptSince === null ? null : instantOf(Math.max(keptSince, now - keepSeconds * 1e6))
 }

@@ -1,4 +1,4 @@
-/** What a peer's messages meet in a space: whether they are kept. */
+/** Looks up whether a peer's messages are recorded in a space. */
 import type { PeerSpace, SpaceFacts } from '@sealpost/core'
 import { Spaces } from '@sealpost/history'
 import type { Database } from '@sealpost/pg'
@@ -8,7 +8,7 @@ export class SpaceLookup {
   private readonly spaces: Spaces
   private readonly meshBytesMax: number
 
-  /** `meshBytesMax`: of all entries and all history of a mesh. */
+  /** `meshBytesMax`: the limit of all entries and all history of a mesh. */
   constructor(db: Database, meshBytesMax: number) {
     this.spaces = new Spaces(db)
     this.meshBytesMax = meshBytesMax

@@ -18,7 +18,7 @@ beforeEach(() => {
 })
 afterEach(() => Promise.all(buses.map((bus) => bus.close())))
 
-/** Settles when a follower of this space was woken by what happens in `act`. */
+/** Settles when `act` wakes a follower of this space. */
 function woken(space: MeshId | GroupId, act: () => void): Promise<void> {
   return new Promise((resolve) => {
     let isActing = false
@@ -34,12 +34,12 @@ function woken(space: MeshId | GroupId, act: () => void): Promise<void> {
   })
 }
 
-test('who follows a space hears what happens in it here and on other shards', async () => {
+test('a follower of a space is woken by events here and on other shards', async () => {
   await woken(MESH, () => here.happened(MESH, MESH))
   await woken(GROUP, () => there.happened(MESH, GROUP))
 })
 
-test('who follows one space is not woken by another, nor once it has ended', () => {
+test('a follower of one space is not woken by another, nor after it has ended', () => {
   const heard: string[] = []
   const end = here.follow(MESH, GROUP, () => heard.push('group'))
   here.follow(MESH, MESH, () => heard.push('mesh'))
@@ -51,7 +51,7 @@ test('who follows one space is not woken by another, nor once it has ended', () 
   expect(heard).toEqual(['mesh', 'group'])
 })
 
-test('a mesh that two parts follow is followed until both have let go', async () => {
+test('a mesh that two parts follow is followed until both have unfollowed', async () => {
   const calls: string[] = []
   const bus = sharedBus({
     ...buses[0],

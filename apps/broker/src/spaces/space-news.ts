@@ -1,4 +1,6 @@
-/** Tells those who follow a space here that something has happened in it, on whichever shard. It may be lost, or too much. */
+/**
+ * Notifies followers of a space on this shard of new events on any shard. A notification may be lost or superfluous.
+ */
 import type { Bus } from '@sealpost/bus'
 import type { Append } from '@sealpost/protocol'
 import type { HintOf } from '@sealpost/protocol/hints'
@@ -24,7 +26,7 @@ export class SpaceNews {
     })
   }
 
-  /** `wake` is called, here or there once too often, when there may be something new. Answers what ends it. */
+  /** Calls `wake`, sometimes superfluously, when there may be new events. Returns a function that unfollows. */
   follow(meshId: MeshId, spaceId: SpaceId, wake: () => void): () => void {
     const follower = { spaceId, wake }
     const others = this.followers.get(meshId) ?? new Set()
@@ -37,25 +39,25 @@ export class SpaceNews {
     }
   }
 
-  /** Something was committed here. */
+  /** An event was committed here. */
   happened(meshId: MeshId, spaceId: SpaceId): void {
     this.wake(meshId, spaceId)
     this.bus.publish({ type: 'happened', meshId, space: spaceId })
   }
 
-  /** A commit was done, with these in it. */
+  /** A commit with these appends succeeded. */
   said(appends: readonly Append[]): void {
     for (const { meshId, spaceId } of keptOf(appends)) this.happened(meshId, spaceId)
   }
 
-  /** Its owner said what the space is, or its key was turned: what was read of it before is old, here and there. */
+  /** The owner changed the terms, or a member rotated the key: cached values are outdated on all shards. */
   changed(meshId: MeshId, spaceId: SpaceId): void {
     const hint = { type: 'staleSpace', meshId, space: spaceId } as const
     for (const listener of this.listeners) listener(hint)
     this.bus.publish(hint)
   }
 
-  /** Hears of what was changed here; of other shards' changes the bus tells. */
+  /** Calls `listener` for changes on this shard; the bus reports those of other shards. */
   onChange(listener: (space: HintOf<'staleSpace'>) => void): void {
     this.listeners.push(listener)
   }

@@ -1,6 +1,6 @@
 /**
- * What members ask of spaces. Bytes are read and signatures checked here, in turn with those of newcomers; what stands is
- * decided by the statements of `packages/history`.
+ * The requests of members about spaces. This class parses bytes and checks signatures, in the same queue as those of
+ * handshakes; the statements of `packages/history` decide the result.
  */
 import { Rates } from '@sealpost/core'
 import {
@@ -26,7 +26,7 @@ import type { SpaceNews } from './space-news.ts'
 export interface SpaceLimits {
   readonly entries: EntryLimits
   readonly entryBytesMax: number
-  /** Entries of one peer; null: any number. */
+  /** The entry rate of one user; null: unlimited. */
   readonly writes: Rate | null
 }
 
@@ -41,7 +41,7 @@ interface Parts {
 export type SpacePlace = { readonly meshId: MeshId; readonly spaceId: SpaceId }
 export type WriteOutcome = EntryOutcome | { readonly status: 'malformed' | 'too_large' }
 
-/** How an operator sees what is written. */
+/** Counters for the metrics. */
 export interface SpaceCounters {
   written: number
   conflicts: number
@@ -70,7 +70,7 @@ export class SpaceDesk {
     if (this.rates) setInterval(() => this.rates?.forgetFull(performance.now()), FORGET_EVERY_MS).unref()
   }
 
-  /** Answers the epoch that stands. @throws OperatingError */
+  /** Returns the current epoch. @throws OperatingError */
   async put(holder: TokenHolder, place: SpacePlace, statement: Uint8Array): Promise<{ epoch: number } | Refused> {
     if (holder.meshId !== place.meshId) return { code: 'not_owner' }
     const terms = await this.parts.authenticator.inTurn(() => readSpace(statement) ?? 'malformed')
@@ -85,26 +85,29 @@ export class SpaceDesk {
     return { epoch: terms.epoch }
   }
 
-  /** The space, for a member of it. @throws OperatingError */
+  /** Returns the space if the holder belongs to it. @throws OperatingError */
   async open(holder: TokenHolder, { meshId, spaceId }: SpacePlace): Promise<Space | Refused> {
     const space = holder.meshId === meshId ? await this.spaces.find(holder, spaceId) : null
     return space ?? { code: 'space_unknown' }
   }
 
-  /** `isLast`: there is nobody behind them. @throws OperatingError */
+  /** `isLast`: no members follow. @throws OperatingError */
   async members(space: Space, after: PeerKey, max: number): Promise<{ members: SpaceMember[]; isLast: boolean }> {
     const found = await this.spaces.members(space, after, max + 1)
     return { members: found.slice(0, max), isLast: found.length <= max }
   }
 
-  /** Answers the epoch that stood, by which its asker knows whether it was the one it expected. @throws OperatingError */
+  /**
+   * Returns the epoch before the call, which shows the requester whether it matched the expected one. @throws
+   * OperatingError
+   */
   async grant(holder: TokenHolder, space: Space, order: GrantBatch): Promise<number> {
     const stood = await this.grants.put(holder, space, order)
     if (stood === order.expects) this.parts.news.changed(space.meshId, space.spaceId)
     return stood
   }
 
-  /** Outcomes in the order of the entries. @throws OperatingError */
+  /** Returns outcomes in the order of the entries. @throws OperatingError */
   async write(holder: TokenHolder, space: Space, entries: readonly Uint8Array[]): Promise<WriteOutcome[] | Refused> {
     const retryAfterMs = this.rates?.take(shareNameOf(holder), performance.now(), entries.length) ?? 0
     if (retryAfterMs > 0) return { code: 'rate_limited', retryAfterMs }

@@ -1,4 +1,4 @@
-/** Puts the parts of shared state together. */
+/** Composes shared state. */
 import type { Database, Pipeline } from '@sealpost/pg'
 import type { Config } from '../config/config.ts'
 import type { Authenticator } from '../directory/authenticator.ts'
