@@ -117,8 +117,8 @@ export class SimulatedQueue implements Queue {
   claimPools(wants: readonly PoolWant[]): Promise<PoolClaimed[]> {
     return this.ask('deal', () => this.statements.pools.claim(wants))
   }
-  returnForRetry(releases: readonly Release[]): Promise<void> {
-    return this.ask('give', () => this.statements.pools.returnForRetry(releases))
+  giveBack(releases: readonly Release[]): Promise<void> {
+    return this.ask('give', () => this.statements.pools.giveBack(releases))
   }
   findPools(meshId: MeshId, pools: readonly PoolId[]): Promise<PoolEntry[]> {
     return this.ask('pools', () => this.statements.pools.find(meshId, pools))
