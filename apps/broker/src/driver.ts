@@ -10,14 +10,14 @@ import {
 } from '@sealpost/driver'
 import { type Config, limitsOf } from './config/config.ts'
 import { type DirectoryServices, requestsOf } from './directory/requests.ts'
-import type { SpaceNews } from './spaces/space-news.ts'
+import type { SpaceHints } from './spaces/space-hints.ts'
 import { errorFields, type Log } from './telemetry/log.ts'
 import { residentBytes } from './telemetry/memory.ts'
 import type { Metrics } from './telemetry/metrics.ts'
 
 interface Parts extends DirectoryServices {
   readonly bus: Bus
-  readonly news: SpaceNews
+  readonly spaceHints: SpaceHints
   readonly log: Log
   readonly metrics: Metrics
 }
@@ -25,7 +25,7 @@ interface Parts extends DirectoryServices {
 type Facts = Omit<DriverOptions['engine'], 'limits'>
 
 export function openDriver(config: Config, facts: Facts, parts: Parts): Driver {
-  const { bus, news, metrics, queue } = parts
+  const { bus, spaceHints, metrics, queue } = parts
   const driver = new Driver(
     { clock: realClock, random: Math.random, queue, bus, requests: requestsOf(parts), report: reportOf(parts) },
     {
@@ -35,7 +35,7 @@ export function openDriver(config: Config, facts: Facts, parts: Parts): Driver {
       sweepMs: config.SWEEP_MS,
     },
   )
-  news.onChange((hint) => driver.step(() => driver.engine.hints.changed(hint)))
+  spaceHints.onChange((hint) => driver.step(() => driver.engine.hints.changed(hint)))
   observe(driver, metrics)
   return driver
 }
@@ -50,7 +50,7 @@ const realClock: Clock = {
   soon: (run) => void setImmediate(run),
 }
 
-const reportOf = ({ log, metrics, news }: Pick<Parts, 'log' | 'metrics' | 'news'>): DriverReport => ({
+const reportOf = ({ log, metrics, spaceHints }: Pick<Parts, 'log' | 'metrics' | 'spaceHints'>): DriverReport => ({
   failed: (event, error) => log.warn(event, errorFields(error)),
   fault: (error) =>
     queueMicrotask(() => {
@@ -58,7 +58,7 @@ const reportOf = ({ log, metrics, news }: Pick<Parts, 'log' | 'metrics' | 'news'
     }),
   committed: (batch, tookMs) => {
     metrics.committed(batch, tookMs)
-    news.said(batch.appends)
+    spaceHints.committed(batch.appends)
   },
   commitFailed: (batch, tookMs) => metrics.commitFailed(batch, tookMs),
   claimed: (claimed, tookMs) => metrics.claimed(claimed, tookMs),

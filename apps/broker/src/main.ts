@@ -22,11 +22,11 @@ import { DatabaseOrigin } from './database/origin.ts'
 import { DatabaseWatch } from './database/watch.ts'
 import { Authenticator } from './directory/authenticator.ts'
 import { type BrokerKeys, readBrokerKeys } from './directory/broker-keys.ts'
-import { Registrar } from './directory/enrolment.ts'
-import { GroupRegistrar } from './directory/groups.ts'
-import { Ownership } from './directory/ownership.ts'
-import { PoolRegistrar } from './directory/pools.ts'
-import { PersonRegistrar } from './directory/users.ts'
+import { EnrolmentService } from './directory/enrolment.ts'
+import { GroupService } from './directory/groups.ts'
+import { MemberSettings } from './directory/member-settings.ts'
+import { PoolService } from './directory/pools.ts'
+import { UserService } from './directory/users.ts'
 import { openDriver } from './driver.ts'
 import { openHistory } from './history/start.ts'
 import { discoveryOf } from './http/discovery.ts'
@@ -50,8 +50,8 @@ import { readTls, type Tls, TlsWatch } from './server/tls-files.ts'
 import { openBus } from './shards/bus.ts'
 import { Cells } from './shards/cells.ts'
 import { ShardTable } from './shards/shard-table.ts'
+import { SpaceHints } from './spaces/space-hints.ts'
 import { SpaceLookup } from './spaces/space-lookup.ts'
-import { SpaceNews } from './spaces/space-news.ts'
 import { errorFields, type Log, openLog } from './telemetry/log.ts'
 import { Metrics } from './telemetry/metrics.ts'
 import { Traces } from './telemetry/traces.ts'
@@ -76,12 +76,12 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const traces = await Traces.open(config)
   const metrics = new Metrics(traces)
   const bus = openBus(config, { shard, incarnation, log, metrics })
-  const news = new SpaceNews(bus)
+  const spaceHints = new SpaceHints(bus)
   const timed = metrics.timed.bind(metrics)
   const driver = openDriver(
     config,
     { incarnation, durability, cellUrls: members.cells.ownUrls, timed },
-    { ...members, bus, news, log, metrics },
+    { ...members, bus, spaceHints, log, metrics },
   )
   origin.onBack(() => driver.databaseIsBack())
   const watch = new DatabaseWatch(config, { asking: databases.asking, log, metrics, origin })
@@ -101,7 +101,7 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const intakes = config.LIMITS === 'on' ? new Intakes(intakeRate(config)) : null
   const socketOptions = serverOptions(config, { keys, intakes, tls })
   const attachments = await openAttachments(config, { origin, log, metrics })
-  const history = await openHistory(config, { databases, origin, authenticator, news, log, metrics })
+  const history = await openHistory(config, { databases, origin, authenticator, spaceHints, log, metrics })
   const api = openApi(
     { driver, queue, db: databases.asking, authenticator, attachments, ...history, log },
     { greet: () => helloOf(socketOptions), pollingIdleMs: config.POLLING_IDLE_MS, rate: limits.rate, intakes },
@@ -215,7 +215,7 @@ interface Terms {
   readonly config: Config
 }
 
-/** Who may come in, and what is whose. */
+/** Composes the directory services. */
 async function membersOf({ asking }: { asking: Database }, queue: PostgresQueue, { keys, config }: Terms) {
   const cells = await Cells.read(asking, { path: config.CELLS_FILE, own: config.CELL })
   const authenticator = new Authenticator(queue, keys, cells)
@@ -224,11 +224,11 @@ async function membersOf({ asking }: { asking: Database }, queue: PostgresQueue,
     queue,
     cells,
     authenticator,
-    registrar: new Registrar(asking, { authenticator, keys, cells, membersMax }),
-    ownership: new Ownership(asking, authenticator),
-    groups: new GroupRegistrar(asking, authenticator, config.GROUPS_PER_OWNER),
-    persons: new PersonRegistrar(asking, queue, { authenticator, keys, cells, membersMax }),
-    pools: new PoolRegistrar(asking, queue, { authenticator, perOwnerMax: config.POOLS_PER_OWNER }),
+    enrolment: new EnrolmentService(asking, { authenticator, keys, cells, membersMax }),
+    settings: new MemberSettings(asking, authenticator),
+    groups: new GroupService(asking, authenticator, config.GROUPS_PER_OWNER),
+    users: new UserService(asking, queue, { authenticator, keys, cells, membersMax }),
+    pools: new PoolService(asking, queue, { authenticator, perOwnerMax: config.POOLS_PER_OWNER }),
     spaces: new SpaceLookup(asking, config.HISTORY_BYTES_MAX),
   }
 }

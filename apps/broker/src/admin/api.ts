@@ -17,19 +17,19 @@ import { HTTPException } from 'hono/http-exception'
 import { errorFields, type Log } from '../telemetry/log.ts'
 import type { AdminAuth } from './admin-auth.ts'
 import { ADMIN_DOCUMENT_PATH, adminDocument } from './document.ts'
-import { type History, SAMPLE_EVERY_MS } from './history.ts'
 import { liveAnswer } from './live.ts'
 import { type AdminCode, adminRefusals } from './refusals.ts'
 import type { QuotaView } from './reports/quotas.ts'
 import type { Views } from './reports/views.ts'
 import * as routes from './routes.ts'
+import { type BrokerSamples, SAMPLE_EVERY_MS } from './samples.ts'
 
 export interface AdminParts {
   readonly db: Database
   readonly auth: AdminAuth
   readonly views: Views
   readonly quotas: QuotaView
-  readonly history: History
+  readonly history: BrokerSamples
   readonly log: Log
   /** Ends the sessions of revoked members. */
   readonly disconnectMembers: (members: readonly RevokedMember[]) => void

@@ -2,14 +2,18 @@
  * Server-sent events: an overview with each sample. A stream ends after five minutes, so that a client must present a
  * valid token again.
  */
-import type { History } from './history.ts'
+
 import type { Views } from './reports/views.ts'
+import type { BrokerSamples } from './samples.ts'
 
 /** A client that does not read is disconnected; the next overview contains what it missed. */
 const WAITING_MAX = 3
 const ENDS_AFTER_MS = 5 * 60_000
 
-export function liveAnswer({ views, history }: { views: Views; history: History }, signal: AbortSignal): Response {
+export function liveAnswer(
+  { views, history }: { views: Views; history: BrokerSamples },
+  signal: AbortSignal,
+): Response {
   let leave: () => void = () => undefined
   const events = new ReadableStream<Uint8Array>(
     {

@@ -10,12 +10,12 @@ import { errorFields, type Log } from '../telemetry/log.ts'
 import type { Metrics } from '../telemetry/metrics.ts'
 import { AdminAuth } from './admin-auth.ts'
 import { adminApi } from './api.ts'
-import { History } from './history.ts'
 import { Census } from './reports/census.ts'
 import { databaseFigures } from './reports/figures.ts'
 import { MeshStates } from './reports/mesh-states.ts'
 import { type QuotaParts, QuotaView } from './reports/quotas.ts'
 import { Views } from './reports/views.ts'
+import { BrokerSamples } from './samples.ts'
 
 export interface AdminStart {
   readonly driver: Driver
@@ -41,7 +41,7 @@ export function openAdmin({ databases, driver, metrics, watch, overload, facts, 
     queue_depth: ['waiting deliveries, as of the last count of the queue', depth],
     queue_oldest_seconds: ['age of the oldest waiting delivery', () => oldestAgeMs() / 1000],
   })
-  const history = new History({
+  const history = new BrokerSamples({
     metrics,
     counters: () => engine.counters,
     gauges: () => ({ sessions: engine.sessionCount, depth: depth(), oldestAgeMs: oldestAgeMs() }),

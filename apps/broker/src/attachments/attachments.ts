@@ -16,7 +16,7 @@ import {
   listChunks,
   readChunkHashes,
 } from '@sealpost/store'
-import type { HttpCode, Refused } from '../http/refusals.ts'
+import type { HttpCode, HttpRefusal } from '../http/refusals.ts'
 import type { TokenHolder } from '../http/tokens.ts'
 import type { ChunkStore, StoredChunk } from './chunk-store.ts'
 
@@ -70,7 +70,7 @@ const REFUSALS = {
   unknown_recipient: 'recipient_unknown',
 } as const satisfies Record<string, HttpCode>
 
-export class Attachments {
+export class AttachmentRequests {
   private readonly ports: AttachmentPorts
   /** Creations run one after the other, so that a peer can't exceed its quota by concurrent requests. */
   private creating: Promise<unknown> = Promise.resolve()
@@ -80,13 +80,13 @@ export class Attachments {
   }
 
   /** @throws OperatingError */
-  create(holder: TokenHolder, asked: NewAttachment): Promise<{ expiresAtMs: Millis } | Refused> {
+  create(holder: TokenHolder, asked: NewAttachment): Promise<{ expiresAtMs: Millis } | HttpRefusal> {
     const created = this.creating.then(() => this.createNext(holder, asked))
     this.creating = created.catch(() => undefined) // reported to the caller
     return created
   }
 
-  private async createNext(holder: TokenHolder, asked: NewAttachment): Promise<{ expiresAtMs: Millis } | Refused> {
+  private async createNext(holder: TokenHolder, asked: NewAttachment): Promise<{ expiresAtMs: Millis } | HttpRefusal> {
     const { db, store, limits } = this.ports
     const { bytesMax, quota, finishSeconds, keepSecondsMax } = limits
     if (asked.bytes > bytesMax) return { code: 'attachment_too_large' }
@@ -99,7 +99,7 @@ export class Attachments {
   }
 
   /** @throws OperatingError */
-  async status(holder: TokenHolder, id: AttachmentId): Promise<AttachmentStatus | Refused> {
+  async status(holder: TokenHolder, id: AttachmentId): Promise<AttachmentStatus | HttpRefusal> {
     const found = await this.find(holder, id)
     if (!found) return UNKNOWN
     const { bytes, chunkBytes, isComplete, expiresAtMs } = found
@@ -112,18 +112,18 @@ export class Attachments {
   }
 
   /** Returns the attachment if this peer created it and may upload its chunks. @throws OperatingError */
-  async own(holder: TokenHolder, id: AttachmentId): Promise<AttachmentInfo | Refused> {
+  async own(holder: TokenHolder, id: AttachmentId): Promise<AttachmentInfo | HttpRefusal> {
     const found = await this.find(holder, id)
     return found?.isOwner ? found : UNKNOWN
   }
 
   /** Returns the attachment if this peer may fetch its chunks. @throws OperatingError */
-  async readable(holder: TokenHolder, id: AttachmentId): Promise<AttachmentInfo | Refused> {
+  async readable(holder: TokenHolder, id: AttachmentId): Promise<AttachmentInfo | HttpRefusal> {
     return (await this.find(holder, id)) ?? UNKNOWN
   }
 
   /** Returns `null` if the chunk is stored. `found`: from `own`. @throws OperatingError */
-  async put(ref: AttachmentRef, found: AttachmentInfo, chunk: SentChunk): Promise<Refused | null> {
+  async put(ref: AttachmentRef, found: AttachmentInfo, chunk: SentChunk): Promise<HttpRefusal | null> {
     if (chunk.content.length !== chunkLength(found, chunk.chunkNo) || !isHashOf(chunk))
       return { code: 'chunk_malformed' }
     const outcome = await this.storeOf(found).put(ref, chunk)
@@ -132,7 +132,7 @@ export class Attachments {
   }
 
   /** Returns `null` if it is complete. @throws OperatingError */
-  async complete(holder: TokenHolder, id: AttachmentId, hash: Uint8Array): Promise<Refused | null> {
+  async complete(holder: TokenHolder, id: AttachmentId, hash: Uint8Array): Promise<HttpRefusal | null> {
     const found = await this.find(holder, id)
     if (!found?.isOwner) return UNKNOWN
     const of: AttachmentRef = { meshId: holder.meshId, id }
@@ -145,19 +145,19 @@ export class Attachments {
   }
 
   /** `found`: from `readable`. @throws OperatingError */
-  async get(ref: AttachmentRef, found: AttachmentInfo, chunkNo: number): Promise<StoredChunk | Refused> {
+  async get(ref: AttachmentRef, found: AttachmentInfo, chunkNo: number): Promise<StoredChunk | HttpRefusal> {
     return (await this.storeOf(found).get(ref, chunkNo)) ?? { code: 'chunk_missing' }
   }
 
   /** Returns `null` if it is deleted for all peers. @throws OperatingError */
-  async end({ meshId, peer }: TokenHolder, id: AttachmentId): Promise<Refused | null> {
+  async end({ meshId, peer }: TokenHolder, id: AttachmentId): Promise<HttpRefusal | null> {
     return (await expireAttachment(this.ports.db, { meshId, id }, peer)) ? null : UNKNOWN
   }
 
   /** Returns the attachment if this peer may access it; only its owner may access an incomplete one. */
   private async find(holder: TokenHolder, id: AttachmentId): Promise<AttachmentInfo | null> {
-    const { meshId, peer, user: person } = holder
-    const found = await findAttachment(this.ports.db, { meshId, id }, { peer, person })
+    const { meshId, peer, user } = holder
+    const found = await findAttachment(this.ports.db, { meshId, id }, { peer, person: user })
     if (!found || found.isOwner) return found ?? null
     return found.isComplete && (found.isRecipient || isNamed(found.groupStatement, holder.peerKey)) ? found : null
   }
@@ -173,7 +173,7 @@ export class Attachments {
   }
 }
 
-const UNKNOWN: Refused = { code: 'attachment_unknown' }
+const UNKNOWN: HttpRefusal = { code: 'attachment_unknown' }
 
 const isNamed = (statement: Uint8Array | null, peer: PeerKey): boolean =>
   statement !== null && (groupFields(statement)?.members.includes(peer) ?? false)

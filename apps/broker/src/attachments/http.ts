@@ -2,13 +2,13 @@
 import { CHUNK_BYTES_MAX } from '@sealpost/identity'
 import { type AttachmentId, fromBase64url, type GroupId, type PeerKey, toBase64url } from '@sealpost/std'
 import type { MiddlewareHandler } from 'hono'
-import type { Api, Env } from '../http/context.ts'
+import type { Env, HttpApi } from '../http/context.ts'
 import type { RequestLimits } from '../http/limits.ts'
-import { isRefused, type Refused } from '../http/refusals.ts'
+import { type HttpRefusal, isRefused } from '../http/refusals.ts'
 import { refuse } from '../http/refuse.ts'
 import { shareNameOf, type TokenHolder } from '../http/tokens.ts'
-import { type Pace, PaceWatch, readAtPace } from '../server/pace.ts'
-import type { Attachments } from './attachments.ts'
+import { PaceWatch, readAtPace, type TransferPace } from '../server/pace.ts'
+import type { AttachmentRequests } from './attachments.ts'
 import * as routes from './http-routes.ts'
 import type { Transit } from './transit.ts'
 
@@ -21,7 +21,7 @@ export interface ChunkCounters {
 }
 
 export interface AttachmentParts {
-  readonly attachments: Attachments
+  readonly attachments: AttachmentRequests
   readonly transit: Transit
   /** The chunk limits of each peer. */
   readonly chunkers: RequestLimits
@@ -30,14 +30,14 @@ export interface AttachmentParts {
   readonly counters: ChunkCounters
 }
 
-const NO_ROOM: Refused = { code: 'try_later', retryAfterMs: 1000 }
+const NO_ROOM: HttpRefusal = { code: 'try_later', retryAfterMs: 1000 }
 /** The bytes that are written to a socket at a time. */
 const PIECE_BYTES = 64 * 1024
 /** A slower transfer is cut after its start phase, to free its memory. */
-const PACE: Pace = { bytesPerSecond: 16 * 1024, startMs: 5_000 }
-const TOO_SLOW: Refused = { code: 'body_too_slow' }
+const PACE: TransferPace = { bytesPerSecond: 16 * 1024, startMs: 5_000 }
+const TOO_SLOW: HttpRefusal = { code: 'body_too_slow' }
 
-export function addAttachments(app: Api, parts: AttachmentParts): void {
+export function addAttachments(app: HttpApi, parts: AttachmentParts): void {
   const { attachments } = parts
   for (const route of [...routes.attachmentRoutes, ...routes.chunkRoutes])
     app.on(route.method, route.getRoutingPath(), ownMesh)
@@ -71,7 +71,7 @@ export function addAttachments(app: Api, parts: AttachmentParts): void {
 const ownMesh: MiddlewareHandler<Env> = async (c, next) =>
   c.req.param('mesh') === c.var.holder.meshId ? next() : refuse(c, { code: 'attachment_unknown' })
 
-function addChunks(app: Api, parts: AttachmentParts): void {
+function addChunks(app: HttpApi, parts: AttachmentParts): void {
   app.openapi(routes.putChunk, async (c) => {
     const { id, chunk } = c.req.valid('param')
     const refused = await take(parts, c.var.holder, {
@@ -100,7 +100,7 @@ async function take(
   parts: AttachmentParts,
   holder: TokenHolder,
   { id, chunkNo, hash, body }: Arriving,
-): Promise<Refused | null> {
+): Promise<HttpRefusal | null> {
   if (!hash) return { code: 'query_malformed' }
   const done = beginTurn(parts, holder)
   if (isRefused(done)) return done
@@ -128,7 +128,7 @@ async function give(
   holder: TokenHolder,
   id: AttachmentId,
   chunkNo: number,
-): Promise<Response | Refused> {
+): Promise<Response | HttpRefusal> {
   const done = beginTurn(parts, holder)
   if (isRefused(done)) return done
   const chunk = await chunkInRoom(parts, holder, { id, chunkNo }).catch((error) => {
@@ -157,7 +157,7 @@ async function chunkInRoom(
   parts: AttachmentParts,
   holder: TokenHolder,
   { id, chunkNo }: { id: AttachmentId; chunkNo: number },
-): Promise<ChunkInRoom | Refused> {
+): Promise<ChunkInRoom | HttpRefusal> {
   const found = await parts.attachments.readable(holder, id)
   if (isRefused(found)) return found
   const leave = takeRoom(parts, holder)
@@ -172,13 +172,13 @@ async function chunkInRoom(
 }
 
 /** Counts a chunk of this peer as in transit until the returned function is called; limits their number and rate. */
-function beginTurn({ chunkers }: AttachmentParts, holder: TokenHolder): (() => void) | Refused {
+function beginTurn({ chunkers }: AttachmentParts, holder: TokenHolder): (() => void) | HttpRefusal {
   const name = shareNameOf(holder)
   return chunkers.begin(name) ?? once(() => chunkers.done(name))
 }
 
 /** Reserves memory for a chunk of an existing attachment, within the limit for all meshes and the share of this one. */
-function takeRoom({ transit, meshes }: AttachmentParts, { meshId }: TokenHolder): (() => void) | Refused {
+function takeRoom({ transit, meshes }: AttachmentParts, { meshId }: TokenHolder): (() => void) | HttpRefusal {
   if (meshes.begin(meshId)) return NO_ROOM
   const giveBack = transit.take(CHUNK_BYTES_MAX)
   const leave = once(() => {

@@ -8,7 +8,7 @@ import type { DatabaseOrigin } from '../database/origin.ts'
 import { RequestLimits } from '../http/limits.ts'
 import { errorFields, type Log } from '../telemetry/log.ts'
 import type { Metrics } from '../telemetry/metrics.ts'
-import { type AttachmentLimits, Attachments } from './attachments.ts'
+import { type AttachmentLimits, AttachmentRequests } from './attachments.ts'
 import { type ChunkStore, postgresChunks } from './chunk-store.ts'
 import { AttachmentExpiry } from './expiry.ts'
 import type { AttachmentParts } from './http.ts'
@@ -30,7 +30,7 @@ export async function openAttachments(
   const names = { applicationName: 'sealpost attachments', connections: CONNECTIONS, settings: SESSION }
   const db = origin.guards(await openDatabase(config.DATABASE_URL, { ...names, ...origin.guard, waitingMax: 1000 }))
   const stores = await storesOf(config, db)
-  const attachments = new Attachments({ db, store: stores[0]!, stores, limits: limitsOf(config) })
+  const attachments = new AttachmentRequests({ db, store: stores[0]!, stores, limits: limitsOf(config) })
   const transit = new Transit(config.ATTACHMENT_TRANSIT_BYTES)
   const counters = { taken: 0, takenBytes: 0, given: 0, givenBytes: 0, forgotten: 0 }
   show(metrics, transit, counters)

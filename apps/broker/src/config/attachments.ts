@@ -1,10 +1,10 @@
 /** The settings of attachments: limits and the store. */
 import { CHUNK_BYTES_MAX } from '@sealpost/identity'
 import { z } from 'zod'
-import { count, type Kind, type Setting, setting, words } from './kinds.ts'
+import { count, type Setting, type SettingKind, setting, words } from './kinds.ts'
 
 const bytes = count('bytes', Number.MAX_SAFE_INTEGER)
-const endpoint: Kind<string> = {
+const endpoint: SettingKind<string> = {
   parse: z.string().refine((text) => text === '' || /^https?:\/\/[^/]+\/?$/.test(text)),
   expects: 'an address like https://s3.example:9000',
 }

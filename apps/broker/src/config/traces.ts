@@ -1,12 +1,12 @@
 /** The settings of traces, with OpenTelemetry's names. */
 import { z } from 'zod'
-import { type Kind, oneOf, type Setting, setting, words } from './kinds.ts'
+import { oneOf, type Setting, type SettingKind, setting, words } from './kinds.ts'
 
-const receiver: Kind<string> = {
+const receiver: SettingKind<string> = {
   parse: z.string().refine((text) => text === '' || (/^https?:\/\/\S+$/.test(text) && URL.canParse(text))),
   expects: 'an address like http://collector.example:4318',
 }
-const share: Kind<number> = {
+const share: SettingKind<number> = {
   parse: z
     .string()
     .regex(/^(0|1|0?\.\d{1,9}|1\.0{1,9})$/)

@@ -36,7 +36,7 @@ interface RegistrarParts {
   readonly membersMax: number
 }
 
-export class Registrar {
+export class EnrolmentService {
   private readonly db: Database
   private readonly authenticator: Authenticator
   private readonly keys: BrokerKeys

@@ -10,7 +10,7 @@ import { type GroupId, isChosenName, type MeshId } from '@sealpost/std'
 import { findGroups, type GroupRow, listGroups, putGroup } from '@sealpost/store'
 import type { Authenticator } from './authenticator.ts'
 
-export class GroupRegistrar {
+export class GroupService {
   private readonly db: Database
   private readonly authenticator: Authenticator
 

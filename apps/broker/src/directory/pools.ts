@@ -8,7 +8,7 @@ import { isChosenName, type MeshId } from '@sealpost/std'
 import { findPoolStatement, listPools, putPool } from '@sealpost/store'
 import type { Authenticator } from './authenticator.ts'
 
-export class PoolRegistrar {
+export class PoolService {
   private readonly db: Database
   private readonly queue: Pick<Queue, 'findPools'>
   private readonly authenticator: Authenticator

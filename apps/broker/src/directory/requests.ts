@@ -7,30 +7,30 @@ import type { MeshId } from '@sealpost/std'
 import type { Cells } from '../shards/cells.ts'
 import type { SpaceLookup } from '../spaces/space-lookup.ts'
 import type { Authenticator } from './authenticator.ts'
-import type { Registrar } from './enrolment.ts'
-import type { GroupRegistrar } from './groups.ts'
-import type { Ownership } from './ownership.ts'
-import type { PoolRegistrar } from './pools.ts'
-import type { PersonRegistrar } from './users.ts'
+import type { EnrolmentService } from './enrolment.ts'
+import type { GroupService } from './groups.ts'
+import type { MemberSettings } from './member-settings.ts'
+import type { PoolService } from './pools.ts'
+import type { UserService } from './users.ts'
 
 export interface DirectoryServices {
   readonly queue: Queue
-  readonly registrar: Registrar
-  readonly ownership: Ownership
-  readonly groups: GroupRegistrar
-  readonly pools: PoolRegistrar
-  readonly persons: PersonRegistrar
+  readonly enrolment: EnrolmentService
+  readonly settings: MemberSettings
+  readonly groups: GroupService
+  readonly pools: PoolService
+  readonly users: UserService
   readonly authenticator: Authenticator
   readonly cells: Cells
   readonly spaces: SpaceLookup
 }
 
 export function requestsOf(services: DirectoryServices): RequestServices {
-  const { authenticator, registrar, persons } = services
+  const { authenticator, enrolment, users } = services
   return {
     authenticate: (prover, hello, auth) => authenticator.authenticate(prover, hello, auth),
     enrol: (authority, hello, enrol) =>
-      enrol.type === 'enrol' ? registrar.enrol(authority, hello, enrol) : persons.enrolDevice(authority, hello, enrol),
+      enrol.type === 'enrol' ? enrolment.enrol(authority, hello, enrol) : users.enrolDevice(authority, hello, enrol),
     resolve: (meshId, sought) => resolve(services, meshId, sought),
     table: requestTable(services),
   }
@@ -38,13 +38,13 @@ export function requestsOf(services: DirectoryServices): RequestServices {
 
 /** Before it replies that something does not exist, it checks that the mesh is in this cell. */
 async function resolve(
-  { queue, persons, groups: registrar, cells, spaces: lookup }: DirectoryServices,
+  { queue, users, groups: groupService, cells, spaces: lookup }: DirectoryServices,
   meshId: MeshId,
   sought: Sought,
 ): Promise<Resolution> {
   const [{ members, successors }, groups, pools, spaces] = await Promise.all([
-    persons.findMembers(meshId, sought.peers),
-    registrar.find(meshId, sought.groups),
+    users.findMembers(meshId, sought.peers),
+    groupService.find(meshId, sought.groups),
     sought.pools.length > 0 ? queue.findPools(meshId, sought.pools) : [],
     Promise.all(sought.spaces.map((space) => lookup.find(meshId, space))),
   ])
@@ -56,17 +56,17 @@ async function resolve(
 
 /** The broker's side of the table in `packages/core/src/directory/requests.ts`. */
 function requestTable(services: DirectoryServices): RequestTable {
-  const { queue, registrar, ownership, groups, pools, persons } = services
+  const { queue, enrolment, settings, groups, pools, users } = services
   return {
     lookup: async ({ meshId }, { peers }) => {
-      const [bindings, users] = await Promise.all([queue.findBindings(meshId, peers), persons.find(meshId, peers)])
-      return { bindings, users }
+      const [bindings, records] = await Promise.all([queue.findBindings(meshId, peers), users.find(meshId, peers)])
+      return { bindings, users: records }
     },
-    lookupHistory: ({ meshId }, frame) => ownership.history(meshId, frame),
-    members: ({ meshId }, frame) => registrar.list(meshId, frame),
-    revoke: (requester, frame) => registrar.revoke(requester, frame),
-    consent: (requester, frame) => ownership.consent(requester, frame),
-    bind: (requester, frame) => ownership.bind(requester, frame),
+    lookupHistory: ({ meshId }, frame) => settings.history(meshId, frame),
+    members: ({ meshId }, frame) => enrolment.list(meshId, frame),
+    revoke: (requester, frame) => enrolment.revoke(requester, frame),
+    consent: (requester, frame) => settings.consent(requester, frame),
+    bind: (requester, frame) => settings.bind(requester, frame),
     groups: ({ meshId }, frame) => groups.list(meshId, frame),
     setGroup: (requester, frame) => groups.set(requester, frame),
     pools: ({ meshId }, frame) => pools.list(meshId, frame),
@@ -75,9 +75,9 @@ function requestTable(services: DirectoryServices): RequestTable {
       const [pool = null] = await queue.findPools(meshId, [poolId])
       return { pool }
     },
-    devices: ({ meshId }, { peers }) => persons.find(meshId, peers),
-    removeDevice: (requester, frame) => persons.remove(requester, frame),
-    succeed: (requester, frame) => persons.succeed(requester, frame),
+    devices: ({ meshId }, { peers }) => users.find(meshId, peers),
+    removeDevice: (requester, frame) => users.remove(requester, frame),
+    succeed: (requester, frame) => users.succeed(requester, frame),
     findLost: async ({ meshId, peer }) => {
       const lost = await queue.findLost(meshId, peer, BATCH_MAX)
       return { lost, isAll: lost.length < BATCH_MAX }

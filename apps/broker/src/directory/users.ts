@@ -44,7 +44,7 @@ interface FoundMembers {
   readonly successors: ReadonlyMap<PeerKey, PeerKey>
 }
 
-export class PersonRegistrar {
+export class UserService {
   private readonly db: Database
   private readonly queue: Queue
   private readonly authenticator: Authenticator
@@ -151,11 +151,11 @@ export class PersonRegistrar {
 
 /** A device can't rotate its identity key: its user vouches for another device. */
 function checkSuccession(
-  { meshId, peerKey, peer, user: person }: Requester,
+  { meshId, peerKey, peer, user }: Requester,
   frame: FrameOf<'succeed'>,
 ): KeyBinding | SuccessionReply {
   const succession = readIdentityRotation(frame.statement)
-  if (succession?.meshId !== meshId || succession.former !== peerKey || peer !== person) return { outcome: 'malformed' }
+  if (succession?.meshId !== meshId || succession.former !== peerKey || peer !== user) return { outcome: 'malformed' }
   const { successor } = succession
   const binding = bindingOf(frame, { meshId, peerKey: successor })
   const verdict = checkKeyBinding(binding, { meshId, peerKey: successor, nowMs: Date.now() })

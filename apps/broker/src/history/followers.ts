@@ -2,11 +2,11 @@
 import type { Pipeline } from '@sealpost/pg'
 import { type EventPage, jsonLine, PAGE_ROWS_MAX, readPage } from '@sealpost/replay'
 import type { Millis, SpaceRef } from '@sealpost/std'
-import type { SpaceNews } from '../spaces/space-news.ts'
+import type { SpaceHints } from '../spaces/space-hints.ts'
 
 export interface FollowersParts {
   readonly db: Pipeline
-  readonly news: Pick<SpaceNews, 'follow'>
+  readonly spaceHints: Pick<SpaceHints, 'follow'>
   /** The poll interval without hints: a hint may be lost. */
   readonly pollMs: Millis
 }
@@ -40,15 +40,15 @@ export class Followers {
 
   /** Ends when `signal` aborts, or when its reader loses access. */
   async *follow({ space, after, start, mayRead, signal }: Following): AsyncGenerator<Uint8Array> {
-    const bell = new Bell(signal)
-    const leave = this.#parts.news.follow(space.meshId, space.spaceId, () => bell.ring())
+    const notification = new Notification(signal)
+    const leave = this.#parts.spaceHints.follow(space.meshId, space.spaceId, () => notification.notify())
     this.count += 1
     let cursor = after
     let saidMs = performance.now()
     try {
       yield Buffer.from(jsonLine({ start: true, ...start }))
       while (!signal.aborted) {
-        bell.hush()
+        notification.clear()
         const { rows } = (await this.#page(space, cursor)) ?? { rows: [] }
         if (rows.length > 0) {
           if (!(await mayRead())) return
@@ -62,7 +62,7 @@ export class Followers {
           yield Buffer.from(jsonLine({ alive: true }))
           saidMs = performance.now()
         }
-        await bell.rung(this.#parts.pollMs)
+        await notification.wait(this.#parts.pollMs)
       }
     } finally {
       this.count -= 1
@@ -83,31 +83,31 @@ export class Followers {
 }
 
 /** Remembers a notification without a listener for the next one. */
-class Bell {
-  #hasRung = false
-  #heard: (() => void) | undefined
+class Notification {
+  #isSet = false
+  #wake: (() => void) | undefined
 
   constructor(signal: AbortSignal) {
-    signal.addEventListener('abort', () => this.ring(), { once: true })
+    signal.addEventListener('abort', () => this.notify(), { once: true })
   }
 
-  ring(): void {
-    this.#hasRung = true
-    this.#heard?.()
+  notify(): void {
+    this.#isSet = true
+    this.#wake?.()
   }
 
-  hush(): void {
-    this.#hasRung = false
+  clear(): void {
+    this.#isSet = false
   }
 
-  async rung(withinMs: Millis): Promise<void> {
-    if (this.#hasRung) return
+  async wait(withinMs: Millis): Promise<void> {
+    if (this.#isSet) return
     let timer: ReturnType<typeof setTimeout> | undefined
     await new Promise<void>((resolve) => {
-      this.#heard = resolve
+      this.#wake = resolve
       timer = setTimeout(resolve, withinMs)
     })
     clearTimeout(timer)
-    this.#heard = undefined
+    this.#wake = undefined
   }
 }

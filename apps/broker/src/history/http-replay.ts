@@ -1,48 +1,48 @@
 /** The handlers that read state and history. */
 import type { MeshId, SpaceId } from '@sealpost/std'
-import type { Api, Asking } from '../http/context.ts'
-import { isRefused, type Refused } from '../http/refusals.ts'
+import type { HttpApi, HttpContext } from '../http/context.ts'
+import { type HttpRefusal, isRefused } from '../http/refusals.ts'
 import { refuse } from '../http/refuse.ts'
 import type { TokenHolder, Tokens } from '../http/tokens.ts'
-import type { Pace } from '../server/pace.ts'
+import type { TransferPace } from '../server/pace.ts'
 import { errorFields, type Log } from '../telemetry/log.ts'
 import { history, state } from './http-replay-routes.ts'
 import { bodyOf, encodingFor } from './replay-body.ts'
-import type { Asked, Parts, Replays } from './replays.ts'
+import type { Parts, ReplayRequest, Replays } from './replays.ts'
 
 /** A slower reader is cut, and its slot goes to another member. */
-const PACE: Pace = { bytesPerSecond: 16 * 1024, startMs: 10_000 }
+const PACE: TransferPace = { bytesPerSecond: 16 * 1024, startMs: 10_000 }
 /** The server's maximum; a queued response is silent. */
 const SILENT_SECONDS = 255
-const GONE: Refused = { code: 'try_later' }
+const GONE: HttpRefusal = { code: 'try_later' }
 const RECORDS = 'application/octet-stream'
 
-export function addReplays(app: Api, desk: Desk): void {
-  const { replays } = desk
+export function addReplays(app: HttpApi, parts: ReplayParts): void {
+  const { replays } = parts
   app.openapi(state, (c) => {
     const { space, at = null, after = 0, keys = null } = c.req.valid('query')
     const query = { at, after, keys }
-    return answer(c, desk, { space, isLong: keys === null }, (asked) => replays.state(asked, query))
+    return answer(c, parts, { space, isLong: keys === null }, (asked) => replays.state(asked, query))
   })
   app.openapi(history, (c) => {
     const { space, from = null, to = null, after = 0, before = null, limit = null, follow } = c.req.valid('query')
     const query = { from, to, after, before, limit: before === null ? limit : (limit ?? 100), follows: follow === '1' }
     const isLong = query.limit === null && !query.follows
-    return answer(c, desk, { space, isLong }, (asked) => replays.history(asked, query))
+    return answer(c, parts, { space, isLong }, (asked) => replays.history(asked, query))
   })
 }
 
-interface Desk {
+interface ReplayParts {
   readonly replays: Replays
   readonly tokens: Tokens
   readonly log: Log
 }
 
 async function answer(
-  c: Asking,
-  { tokens, log }: Desk,
+  c: HttpContext,
+  { tokens, log }: ReplayParts,
   { space: spaceId, isLong }: { space: string; isLong: boolean },
-  ask: (asked: Asked) => Promise<Parts | Refused>,
+  ask: (asked: ReplayRequest) => Promise<Parts | HttpRefusal>,
 ): Promise<Response> {
   const end = new AbortController()
   const { signal } = c.req.raw

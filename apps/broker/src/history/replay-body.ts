@@ -1,6 +1,6 @@
 /** The body of a long response: produced at the reader's speed, as long as it reads. */
 import type { Millis } from '@sealpost/std'
-import type { Pace } from '../server/pace.ts'
+import type { TransferPace } from '../server/pace.ts'
 
 /** `br` costs too much time. In our order of preference. */
 const ENCODINGS = ['zstd', 'gzip'] as const
@@ -23,7 +23,7 @@ export interface BodyOptions {
   /** Aborted when the reader disconnects; aborting it ends the body. */
   readonly end: AbortController
   /** A slower reader is treated as disconnected, and its response is cut. */
-  readonly pace: Pace
+  readonly pace: TransferPace
   readonly encoding: Encoding | null
   /** Called on failure. The reader has a part of the response, and detects the missing end. */
   readonly broken: (error: unknown) => void
@@ -75,12 +75,12 @@ export function bodyOf(parts: AsyncGenerator<Uint8Array>, options: BodyOptions):
  * database or of a history without events.
  */
 class ReaderPace {
-  readonly #pace: Pace
+  readonly #pace: TransferPace
   #leftMs: Millis
   #givenAtMs: Millis | null = null
   #timer: ReturnType<typeof setTimeout> | undefined
 
-  constructor(pace: Pace) {
+  constructor(pace: TransferPace) {
     this.#pace = pace
     this.#leftMs = pace.startMs
   }

@@ -18,19 +18,19 @@ import {
   timeRefusal,
 } from '@sealpost/replay'
 import type { Micros, SpaceRef } from '@sealpost/std'
-import { isRefused, type Refused } from '../http/refusals.ts'
+import { type HttpRefusal, isRefused } from '../http/refusals.ts'
 import { shareNameOf, type TokenHolder } from '../http/tokens.ts'
 import type { Metrics } from '../telemetry/metrics.ts'
 import type { Followers } from './followers.ts'
 import type { HistoryPages } from './pages.ts'
-import { longAnswer, type ReplayForm } from './replay-answers.ts'
 import { begun } from './replay-body.ts'
-import type { Turns } from './replay-turns.ts'
+import type { ReplaySlots } from './replay-slots.ts'
+import { type ReplayForm, replayStream } from './replay-stream.ts'
 
 export interface ReplaysParts {
   readonly db: Database
   readonly copies: CopyOutPool
-  readonly turns: Turns
+  readonly slots: ReplaySlots
   readonly pages: HistoryPages
   readonly followers: Followers
   readonly metrics: Pick<Metrics, 'replayed'>
@@ -38,7 +38,7 @@ export interface ReplaysParts {
   readonly spaces: Pick<Spaces, 'find'>
 }
 
-export interface Asked {
+export interface ReplayRequest {
   readonly holder: TokenHolder
   readonly space: SpaceRef
   readonly form: ReplayForm
@@ -66,8 +66,8 @@ export interface HistoryQuery {
 
 export type Parts = AsyncGenerator<Uint8Array>
 
-const FOLLOWERS_TOO_MANY: Refused = { code: 'too_many_requests' }
-const SPACE_UNKNOWN: Refused = { code: 'space_unknown' }
+const FOLLOWERS_TOO_MANY: HttpRefusal = { code: 'too_many_requests' }
+const SPACE_UNKNOWN: HttpRefusal = { code: 'space_unknown' }
 const CODES = { in_future: 'moment_in_future', before_horizon: 'before_horizon' } as const
 
 export class Replays {
@@ -78,17 +78,17 @@ export class Replays {
   }
 
   /** @throws OperatingError if the database does not respond; the reason of `signal` */
-  state(asked: Asked, query: StateQuery): Promise<Parts | Refused> {
+  state(asked: ReplayRequest, query: StateQuery): Promise<Parts | HttpRefusal> {
     return this.#timed('state', this.#state(asked, query))
   }
 
   /** @throws OperatingError if the database does not respond; the reason of `signal` */
-  history(asked: Asked, query: HistoryQuery): Promise<Parts | Refused> {
+  history(asked: ReplayRequest, query: HistoryQuery): Promise<Parts | HttpRefusal> {
     const parts = this.#history(asked, query)
     return query.follows ? parts : this.#timed('history', parts)
   }
 
-  async #state(asked: Asked, { at, after, keys }: StateQuery): Promise<Parts | Refused> {
+  async #state(asked: ReplayRequest, { at, after, keys }: StateQuery): Promise<Parts | HttpRefusal> {
     const facts = await this.#find(asked)
     if (isRefused(facts)) return facts
     const { space } = asked
@@ -103,7 +103,7 @@ export class Replays {
     return this.#long(asked, stateAt({ space, at, after, base }), startOf(at, facts), after)
   }
 
-  async #history(asked: Asked, query: HistoryQuery): Promise<Parts | Refused> {
+  async #history(asked: ReplayRequest, query: HistoryQuery): Promise<Parts | HttpRefusal> {
     const facts = await this.#find(asked)
     if (isRefused(facts)) return facts
     const { space } = asked
@@ -121,27 +121,31 @@ export class Replays {
     return page ? only(page) : SPACE_UNKNOWN
   }
 
-  async #timed(kind: 'state' | 'history', asking: Promise<Parts | Refused>): Promise<Parts | Refused> {
+  async #timed(kind: 'state' | 'history', asking: Promise<Parts | HttpRefusal>): Promise<Parts | HttpRefusal> {
     const startedAtMs = performance.now()
     const parts = await asking
     if (isRefused(parts)) return parts
     return watchEnd(parts, () => this.#parts.metrics.replayed(kind, performance.now() - startedAtMs))
   }
 
-  async #find({ holder, space }: Asked): Promise<HistoryBounds | Refused> {
+  async #find({ holder, space }: ReplayRequest): Promise<HistoryBounds | HttpRefusal> {
     const isOfTheirMesh = space.meshId === holder.meshId
     return (isOfTheirMesh && (await this.#parts.spaces.find(holder, space.spaceId))) || SPACE_UNKNOWN
   }
 
-  async #long(asked: Asked, query: string, start: Start, cursor: number): Promise<Parts | Refused> {
-    const { copies, turns } = this.#parts
+  async #long(asked: ReplayRequest, query: string, start: Start, cursor: number): Promise<Parts | HttpRefusal> {
+    const { copies, slots } = this.#parts
     const { form, signal } = asked
-    const done = await turns.begin(shareNameOf(asked.holder), signal)
+    const done = await slots.begin(shareNameOf(asked.holder), signal)
     if (isRefused(done)) return done
-    return begun(endingWith(longAnswer({ copies, query, form, start, cursor, signal }), done))
+    return begun(endingWith(replayStream({ copies, query, form, start, cursor, signal }), done))
   }
 
-  async #follow({ holder, space, isHolderGood, signal }: Asked, after: number, start: Start): Promise<Parts | Refused> {
+  async #follow(
+    { holder, space, isHolderGood, signal }: ReplayRequest,
+    after: number,
+    start: Start,
+  ): Promise<Parts | HttpRefusal> {
     const { followers, spaces } = this.#parts
     if (followers.isFull) return FOLLOWERS_TOO_MANY
     const mayStill = async () => (await isHolderGood()) && (await spaces.find(holder, space.spaceId)) !== null

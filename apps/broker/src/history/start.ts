@@ -4,19 +4,19 @@ import { REPLAY_SESSION } from '@sealpost/replay'
 import type { Config } from '../config/config.ts'
 import type { DatabaseOrigin } from '../database/origin.ts'
 import type { Authenticator } from '../directory/authenticator.ts'
-import type { SpaceNews } from '../spaces/space-news.ts'
+import type { SpaceHints } from '../spaces/space-hints.ts'
 import { openSpaces } from '../spaces/start.ts'
 import type { Log } from '../telemetry/log.ts'
 import type { Metrics } from '../telemetry/metrics.ts'
 import { Followers } from './followers.ts'
-import { watchKept } from './kept-watch.ts'
 import { HistoryPages } from './pages.ts'
-import { Turns } from './replay-turns.ts'
+import { ReplaySlots } from './replay-slots.ts'
 import { Replays } from './replays.ts'
+import { watchRetention } from './retention-metrics.ts'
 import { HistoryUpkeep, UPKEEP_STATEMENT_MS } from './upkeep.ts'
 
 interface Parts {
-  readonly news: SpaceNews
+  readonly spaceHints: SpaceHints
   readonly log: Log
   readonly metrics: Metrics
   readonly databases: Parameters<typeof openSpaces>[1]['databases']
@@ -31,8 +31,11 @@ const LONGEST_MS = 120_000
 const WAITING_MAX = 256
 const WAITING_EACH_MAX = 12
 
-export async function openHistory(config: Config, { databases, origin, authenticator, news, log, metrics }: Parts) {
-  const spaces = openSpaces(config, { databases, authenticator, news, metrics })
+export async function openHistory(
+  config: Config,
+  { databases, origin, authenticator, spaceHints, log, metrics }: Parts,
+) {
+  const spaces = openSpaces(config, { databases, authenticator, spaceHints, metrics })
   const settings = { ...REPLAY_SESSION }
   const atATime = config.REPLAYS_AT_ONCE
   const db = await openDatabase(config.DATABASE_URL, {
@@ -52,14 +55,14 @@ export async function openHistory(config: Config, { databases, origin, authentic
     ...{ applicationName: 'sealpost replay', settings, idleMax: atATime },
     statementTimeoutMs: LONGEST_MS,
   })
-  const turns = new Turns({ atATime, waitingMax: WAITING_MAX, waitingEachMax: WAITING_EACH_MAX })
-  const followers = new Followers({ db: paging, news, pollMs: config.POLL_MS })
+  const slots = new ReplaySlots({ atATime, waitingMax: WAITING_MAX, waitingEachMax: WAITING_EACH_MAX })
+  const followers = new Followers({ db: paging, spaceHints, pollMs: config.POLL_MS })
   const upkeep = new HistoryUpkeep({ db, log, metrics, everyMs: config.HISTORY_MS })
-  const stopWatching = watchKept({ db, log, metrics })
-  news.onChange(() => upkeep.soon())
+  const stopWatching = watchRetention({ db, log, metrics })
+  spaceHints.onChange(() => upkeep.soon())
   metrics.show({
-    replays_running: ['replays in progress', () => turns.running],
-    replays_waiting: ['replays that are queued', () => turns.waiting],
+    replays_running: ['replays in progress', () => slots.running],
+    replays_waiting: ['replays that are queued', () => slots.waiting],
     followers: ['open requests that follow a history', () => followers.count],
   })
   return {
@@ -67,7 +70,7 @@ export async function openHistory(config: Config, { databases, origin, authentic
     replays: new Replays({
       db,
       copies,
-      turns,
+      slots,
       metrics,
       pages: new HistoryPages(paging),
       followers,

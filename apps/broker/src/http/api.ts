@@ -13,17 +13,17 @@ import { addReplays } from '../history/http-replay.ts'
 import type { Replays } from '../history/replays.ts'
 import type { Intakes } from '../server/intake.ts'
 import { addSpaces } from '../spaces/http.ts'
-import type { SpaceDesk } from '../spaces/space-service.ts'
+import type { SpaceRequests } from '../spaces/space-requests.ts'
 import { errorFields, type Log } from '../telemetry/log.ts'
 import { boundBody } from './body.ts'
 import type { Challenges } from './challenges.ts'
-import type { Api, Env } from './context.ts'
+import type { Env, HttpApi } from './context.ts'
 import { DOCUMENT_PATH, openApiDocument } from './document.ts'
 import type { RequestLimits } from './limits.ts'
 import type { GroupRosters } from './mailbox/groups.ts'
 import type { Inboxes } from './mailbox/inboxes.ts'
-import { mailbagJson } from './mailbox/mailbag.ts'
-import type { Settling } from './mailbox/polled-session.ts'
+import { pollResultJson } from './mailbox/poll-result.ts'
+import type { Settling } from './mailbox/polled-connection.ts'
 import * as routes from './mailbox/routes.ts'
 import { readBroadcast, readEnvelopes, type Sending, sendOnce } from './mailbox/send.ts'
 import { type HttpCode, isRefused } from './refusals.ts'
@@ -34,7 +34,7 @@ export interface ApiParts {
   readonly driver: Driver
   readonly queue: Queue
   readonly groups: GroupRosters
-  readonly spaces: SpaceDesk
+  readonly spaces: SpaceRequests
   readonly replays: Replays
   readonly tokens: Tokens
   readonly challenges: Challenges
@@ -57,8 +57,8 @@ const PATHS = ALL.map(({ method, path }) => ({
 const MALFORMED: Partial<Record<string, HttpCode>> = { query: 'query_malformed', param: 'not_found' }
 const SILENT_SECONDS_MORE = 15
 
-export function apiRoutes(parts: ApiParts): Api {
-  const app: Api = new OpenAPIHono<Env>({
+export function apiRoutes(parts: ApiParts): HttpApi {
+  const app: HttpApi = new OpenAPIHono<Env>({
     defaultHook: (result, c) => {
       if (result.success) return undefined
       return refuse(c, { code: MALFORMED[result.target] ?? 'body_malformed' })
@@ -89,7 +89,7 @@ export function apiRoutes(parts: ApiParts): Api {
   return app
 }
 
-function addTokens(app: Api, { challenges, tokens }: ApiParts): void {
+function addTokens(app: HttpApi, { challenges, tokens }: ApiParts): void {
   app.openapi(routes.challenge, (c) => c.json(encodeFields(challenges.ask()), 200))
   app.openapi(routes.token, async (c) => {
     const { connectionId, ttlSeconds, ...signed } = c.req.valid('json')
@@ -106,7 +106,7 @@ function addTokens(app: Api, { challenges, tokens }: ApiParts): void {
   })
 }
 
-function addMail(app: Api, { driver, inboxes, queue }: ApiParts): void {
+function addMail(app: HttpApi, { driver, inboxes, queue }: ApiParts): void {
   const sendFor = (holder: TokenHolder, sending: Sending) =>
     sendOnce(driver, { ...holder, isRevoked: false, sessionEpoch: 0, consent: null }, sending)
   app.openapi(routes.send, async (c) => {
@@ -123,8 +123,8 @@ function addMail(app: Api, { driver, inboxes, queue }: ApiParts): void {
     const { waitSeconds, max, takeover } = c.req.valid('query')
     c.env.staysSilent(waitSeconds + SILENT_SECONDS_MORE)
     const poll = { max, waitMs: waitSeconds * 1000, takesOver: takeover === 'true', signal: c.req.raw.signal }
-    const mailbag = await inboxes.poll(c.var.holder, poll)
-    return isRefused(mailbag) ? refuse(c, mailbag) : c.json(mailbagJson(mailbag), 200)
+    const result = await inboxes.poll(c.var.holder, poll)
+    return isRefused(result) ? refuse(c, result) : c.json(pollResultJson(result), 200)
   })
   app.openapi(routes.settle, async (c) => {
     const frames = settlingOf(c.req.valid('json'))
@@ -142,7 +142,7 @@ function addMail(app: Api, { driver, inboxes, queue }: ApiParts): void {
   })
 }
 
-function addGroups(app: Api, { groups }: ApiParts): void {
+function addGroups(app: HttpApi, { groups }: ApiParts): void {
   app.openapi(routes.groups, async (c) => {
     const after = c.req.valid('query').after as GroupId
     return c.json(await groups.listOf(c.var.holder, after), 200)

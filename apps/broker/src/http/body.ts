@@ -1,8 +1,8 @@
 /** Request bodies: limited, charged and checked before they are parsed. */
 import { FRAME_BYTES_MAX, isNestedDeeper, JSON_DEPTH_MAX } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
-import type { Asking } from './context.ts'
-import type { Refused } from './refusals.ts'
+import type { HttpContext } from './context.ts'
+import type { HttpRefusal } from './refusals.ts'
 
 export interface BodyBounds {
   readonly bytesMax: number
@@ -17,7 +17,7 @@ export interface BodyBounds {
  * length is charged, or refused for it, before it is read. One without is read only if nothing is owed, and charged
  * afterwards in any case; the server itself cuts one that is longer than a frame.
  */
-export async function boundBody(c: Asking, { bytesMax, charge, owe }: BodyBounds): Promise<number | Refused> {
+export async function boundBody(c: HttpContext, { bytesMax, charge, owe }: BodyBounds): Promise<number | HttpRefusal> {
   const { headers } = c.req.raw
   const named = headers.get('content-length')
   if (named === '0' || (named === null && !headers.has('transfer-encoding'))) return 0
@@ -32,4 +32,4 @@ export async function boundBody(c: Asking, { bytesMax, charge, owe }: BodyBounds
   return isNestedDeeper(text, JSON_DEPTH_MAX) ? { code: 'body_malformed' } : bytes
 }
 
-const TOO_LARGE: Refused = { code: 'body_too_large' }
+const TOO_LARGE: HttpRefusal = { code: 'body_too_large' }

@@ -19,5 +19,5 @@ export interface Caller {
 }
 
 export type Env = { Bindings: Caller; Variables: { holder: TokenHolder } }
-export type Api = OpenAPIHono<Env>
-export type Asking = Context<Env>
+export type HttpApi = OpenAPIHono<Env>
+export type HttpContext = Context<Env>

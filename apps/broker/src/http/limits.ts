@@ -1,11 +1,6 @@
 /** Limits the rate and the concurrency of HTTP requests. */
-import { Rates } from '@sealpost/core'
-import type { Refused } from './refusals.ts'
-
-export interface Rate {
-  readonly perSecond: number
-  readonly burst: number
-}
+import { type Rate, Rates } from '@sealpost/core'
+import type { HttpRefusal } from './refusals.ts'
 
 const FORGET_EVERY_MS = 10_000
 
@@ -22,7 +17,7 @@ export class RequestLimits {
   }
 
   /** Counts a request of `who` as running until `done`, or refuses it. `share`: whose rate it counts against. */
-  begin(who: string, share = who): Refused | null {
+  begin(who: string, share = who): HttpRefusal | null {
     const retryAfterMs = this.rates?.take(share, performance.now()) ?? 0
     if (retryAfterMs > 0) return { code: 'rate_limited', retryAfterMs }
     const count = this.running.get(who) ?? 0

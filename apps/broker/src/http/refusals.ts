@@ -52,15 +52,15 @@ export const httpRefusals = {
 
 export type HttpCode = keyof typeof httpRefusals
 
-export interface Refused {
+export interface HttpRefusal {
   readonly code: HttpCode
   /** Wait at least this long; set for some codes. */
   readonly retryAfterMs?: Millis
 }
 
-export const isRefused = (answer: object): answer is Refused => 'code' in answer
+export const isRefused = (answer: object): answer is HttpRefusal => 'code' in answer
 
 /** Returns the refusal of a request whose session ended with `code`. */
-export function refusedBy(code: CloseCode, retryAfterMs: Millis): Refused {
+export function refusedBy(code: CloseCode, retryAfterMs: Millis): HttpRefusal {
   return code in httpRefusals ? { code: code as HttpCode, retryAfterMs } : { code: 'internal' }
 }

@@ -1,8 +1,8 @@
 /** Formats the refusal of a whole request. */
 import type { Context } from 'hono'
-import { httpRefusals, type Refused } from './refusals.ts'
+import { type HttpRefusal, httpRefusals } from './refusals.ts'
 
-export function refuse(c: Context, { code, retryAfterMs }: Refused) {
+export function refuse(c: Context, { code, retryAfterMs }: HttpRefusal) {
   const { status } = httpRefusals[code]
   if (status === 401) c.header('WWW-Authenticate', 'Bearer')
   if (retryAfterMs !== undefined) c.header('Retry-After', String(Math.ceil(retryAfterMs / 1000)))

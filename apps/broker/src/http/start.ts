@@ -1,5 +1,6 @@
 /** Composes the HTTP API for clients without a socket. */
 
+import type { Rate } from '@sealpost/core'
 import type { Driver } from '@sealpost/driver'
 import type { Database } from '@sealpost/pg'
 import type { FrameOf } from '@sealpost/protocol'
@@ -9,11 +10,11 @@ import type { AttachmentParts } from '../attachments/http.ts'
 import type { Authenticator } from '../directory/authenticator.ts'
 import type { Replays } from '../history/replays.ts'
 import type { Intakes } from '../server/intake.ts'
-import type { SpaceDesk } from '../spaces/space-service.ts'
+import type { SpaceRequests } from '../spaces/space-requests.ts'
 import type { Log } from '../telemetry/log.ts'
 import { apiRoutes } from './api.ts'
 import { Challenges } from './challenges.ts'
-import { type Rate, RequestLimits } from './limits.ts'
+import { RequestLimits } from './limits.ts'
 import { GroupRosters } from './mailbox/groups.ts'
 import { Inboxes } from './mailbox/inboxes.ts'
 import { Tokens } from './tokens.ts'
@@ -24,7 +25,7 @@ interface Parts {
   readonly db: Database
   readonly authenticator: Authenticator
   readonly attachments: AttachmentParts
-  readonly spaces: SpaceDesk
+  readonly spaces: SpaceRequests
   readonly replays: Replays
   readonly log: Log
 }

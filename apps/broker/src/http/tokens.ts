@@ -16,7 +16,7 @@ import {
 } from '@sealpost/store'
 import type { Authenticator } from '../directory/authenticator.ts'
 import type { Challenges } from './challenges.ts'
-import type { Refused } from './refusals.ts'
+import type { HttpRefusal } from './refusals.ts'
 
 /** The peer that a token represents. */
 export interface TokenHolder {
@@ -70,7 +70,7 @@ export class Tokens {
   }
 
   /** @throws OperatingError if the database does not respond */
-  async issue({ connectionId, auth, ttlSeconds }: TokenRequest, authority: string): Promise<IssuedToken | Refused> {
+  async issue({ connectionId, auth, ttlSeconds }: TokenRequest, authority: string): Promise<IssuedToken | HttpRefusal> {
     const greeting = this.challenges.take(connectionId)
     if (!greeting) return { code: 'challenge_invalid' }
     if (!greeting.versions.includes(auth.version)) return { code: 'version_unsupported' }
@@ -89,7 +89,7 @@ export class Tokens {
   }
 
   /** Returns the peer of a request by its `Authorization`. @throws OperatingError if the database does not respond */
-  async holderOf(header: string | undefined): Promise<TokenHolder | Refused> {
+  async holderOf(header: string | undefined): Promise<TokenHolder | HttpRefusal> {
     const token = readTokenHeader(header)
     if (!token) return { code: 'token_invalid' }
     const name = toHex(token.hash)

@@ -2,11 +2,11 @@
  * Admission control: refuses connections and requests that a browser, an address or a crowd may not make, before anything
  * is spent on them. The order of the checks is part of docs/PROTOCOL.md.
  */
-import { Rates } from '@sealpost/core'
+import { type Rate, Rates } from '@sealpost/core'
 import { normalizeAuthority } from '@sealpost/identity'
 import { chooseSubprotocol } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
-import type { Rate } from '../http/limits.ts'
+
 import { Addresses, type Proxies } from './addresses.ts'
 import { UnprovenConnections } from './unproven-connections.ts'
 

@@ -1,7 +1,7 @@
 /** A minimum rate for clients that hold a scarce resource: space for a chunk, a turn to read. */
 import type { Millis } from '@sealpost/std'
 
-export interface Pace {
+export interface TransferPace {
   readonly bytesPerSecond: number
   /** A peer may be so far behind its pace. */
   readonly startMs: Millis
@@ -9,13 +9,13 @@ export interface Pace {
 
 /** Calls `tooSlow` once when what has passed is less than the pace asks for. */
 export class PaceWatch {
-  readonly #pace: Pace
+  readonly #pace: TransferPace
   readonly #tooSlow: () => void
   #timer: ReturnType<typeof setTimeout> | undefined
   /** Until then what has passed is enough. */
   #untilMs: Millis
 
-  constructor(pace: Pace, tooSlow: () => void) {
+  constructor(pace: TransferPace, tooSlow: () => void) {
     this.#pace = pace
     this.#tooSlow = tooSlow
     this.#untilMs = performance.now() + pace.startMs
@@ -43,7 +43,7 @@ export class PaceWatch {
 }
 
 /** The whole body; null when it came too slowly, and the rest of it is not read. @throws what the body throws */
-export async function readAtPace(body: Request, pace: Pace): Promise<Uint8Array | null> {
+export async function readAtPace(body: Request, pace: TransferPace): Promise<Uint8Array | null> {
   if (!body.body) return new Uint8Array()
   const reader = body.body.getReader()
   let isLate = false

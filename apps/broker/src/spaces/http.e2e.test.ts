@@ -38,7 +38,7 @@ function statement(owner: Place, changes: Partial<SpaceFields> = {}) {
 }
 
 /** A member, and its requests about one space. */
-class Desk {
+class SpaceMember {
   readonly place: Place
   private readonly peer: HttpPeer
   private readonly base: string
@@ -49,8 +49,8 @@ class Desk {
     this.base = `${httpUrl(place)}/v1/meshes/${place.meshId}/spaces/${space}`
   }
 
-  static async enter(place: Place, space: MeshId | GroupId = place.meshId): Promise<Desk> {
-    return new Desk(place, await HttpPeer.enter(place), space)
+  static async enter(place: Place, space: MeshId | GroupId = place.meshId): Promise<SpaceMember> {
+    return new SpaceMember(place, await HttpPeer.enter(place), space)
   }
 
   do(method: string, path = '', body?: unknown): Promise<Answer> {
@@ -83,7 +83,7 @@ describe('a space over HTTP', () => {
   test('is created by an admin, written by members on two shards, and read back', async () => {
     await using world = await World.open()
     const [owner, bob] = [await world.enrolAdmin('ann'), await world.enrol()]
-    const [ann, member] = [await Desk.enter(owner), await Desk.enter(bob)]
+    const [ann, member] = [await SpaceMember.enter(owner), await SpaceMember.enter(bob)]
     expect(await member.do('GET')).toMatchObject({ status: 404, body: { code: 'space_unknown' } })
     expect(await member.do('PUT', '', statement(bob))).toMatchObject({ status: 403, body: { code: 'not_owner' } })
     expect(await ann.do('PUT', '', statement(owner))).toMatchObject({ status: 200, body: { epoch: 1 } })
@@ -96,7 +96,7 @@ describe('a space over HTTP', () => {
     const first = ann.entry('a', 1)
     const { body } = await ann.write(first)
     expect(body.outcomes).toEqual([{ outcome: 'done', seq: 1, at: expect.stringMatching(/^20\d\d-.*T.*\.\d{6}Z$/) }])
-    const there = await Desk.enter({ ...bob, url: (await world.secondShard()).url })
+    const there = await SpaceMember.enter({ ...bob, url: (await world.secondShard()).url })
     expect(outcomes(await there.write(there.entry('a', 2, { prevHash: first.hash }), there.entry('b', 1)))).toEqual([
       'done',
       'done',
@@ -137,12 +137,15 @@ describe('a space over HTTP', () => {
     expect(await client.next('groupSet')).toMatchObject({ outcome: 'done' })
     client.destroy()
     const { groupId } = group
-    const owner = await Desk.enter(ann, groupId)
+    const owner = await SpaceMember.enter(ann, groupId)
     expect((await owner.do('PUT', '', statement(ann, { spaceId: groupId }))).status).toBe(200)
     await owner.grant(1, 0, ann, bob)
-    expect((await (await Desk.enter(bob, groupId)).do('GET')).body).toMatchObject({ keyEpoch: 1, memberCount: 2 })
-    const outsider = await Desk.enter(cat, groupId)
-    const foreign = await Desk.enter({ ...stranger, meshId: ann.meshId }, groupId).catch(() => null)
+    expect((await (await SpaceMember.enter(bob, groupId)).do('GET')).body).toMatchObject({
+      keyEpoch: 1,
+      memberCount: 2,
+    })
+    const outsider = await SpaceMember.enter(cat, groupId)
+    const foreign = await SpaceMember.enter({ ...stranger, meshId: ann.meshId }, groupId).catch(() => null)
     expect(foreign).toBeNull()
     const answers = [
       await outsider.do('GET'),
@@ -150,7 +153,7 @@ describe('a space over HTTP', () => {
       await outsider.do('DELETE', '/grants/1'),
       await outsider.grant(2, 1, cat),
       await outsider.write(outsider.entry('a', 1, { spaceId: groupId })),
-      await (await Desk.enter(cat, randomHex(16) as GroupId)).do('GET'),
+      await (await SpaceMember.enter(cat, randomHex(16) as GroupId)).do('GET'),
     ]
     for (const answer of answers) expect(answer).toMatchObject({ status: 404, body: { code: 'space_unknown' } })
     expect(await outsider.do('PUT', '', statement(cat, { spaceId: groupId }))).toMatchObject({ status: 403 })
@@ -165,7 +168,7 @@ describe('a space over HTTP', () => {
     }
     await using world = await World.open({ LIMITS: 'on', ...limits })
     const [owner, bob] = [await world.enrolAdmin('ann'), await world.enrol()]
-    const [ann, member] = [await Desk.enter(owner), await Desk.enter(bob)]
+    const [ann, member] = [await SpaceMember.enter(owner), await SpaceMember.enter(bob)]
     await ann.do('PUT', '', statement(owner))
     await ann.grant(1, 0, owner)
     const entries = [
@@ -187,7 +190,7 @@ describe('a space over HTTP', () => {
   test('refuses malformed requests as a whole', async () => {
     await using world = await World.open()
     const owner = await world.enrolAdmin('ann')
-    const ann = await Desk.enter(owner)
+    const ann = await SpaceMember.enter(owner)
     await ann.do('PUT', '', statement(owner))
     const grants = [{ peer: keyOf(owner), box: 'AAAA' }]
     const flaws: [method: string, path: string, body: unknown][] = [

@@ -1,73 +1,73 @@
 /** Handlers of spaces over HTTP, and the JSON form of their results. */
 import type { Space } from '@sealpost/history'
 import { fromBase64url, type MeshId, type Micros, type PeerKey, type SpaceId, toBase64url } from '@sealpost/std'
-import type { Api } from '../http/context.ts'
-import { isRefused, type Refused } from '../http/refusals.ts'
+import type { HttpApi } from '../http/context.ts'
+import { type HttpRefusal, isRefused } from '../http/refusals.ts'
 import { refuse } from '../http/refuse.ts'
 import type { TokenHolder } from '../http/tokens.ts'
 import * as routes from './http-routes.ts'
-import type { SpaceDesk, WriteOutcome } from './space-service.ts'
+import type { SpaceRequests, WriteOutcome } from './space-requests.ts'
 
-export function addSpaces(app: Api, desk: SpaceDesk): void {
+export function addSpaces(app: HttpApi, requests: SpaceRequests): void {
   app.openapi(routes.putSpace, async (c) => {
     const statement = bytesOf(c.req.valid('json').statement)
-    const put = statement ? await desk.put(c.var.holder, placeOf(c.req.valid('param')), statement) : MALFORMED
+    const put = statement ? await requests.put(c.var.holder, placeOf(c.req.valid('param')), statement) : MALFORMED
     return isRefused(put) ? refuse(c, put) : c.json(put, 200)
   })
   app.openapi(routes.getSpace, async (c) => {
-    const space = await desk.open(c.var.holder, placeOf(c.req.valid('param')))
-    return isRefused(space) ? refuse(c, space) : c.json(await spaceJson(desk, c.var.holder, space), 200)
+    const space = await requests.open(c.var.holder, placeOf(c.req.valid('param')))
+    return isRefused(space) ? refuse(c, space) : c.json(await spaceJson(requests, c.var.holder, space), 200)
   })
   app.openapi(routes.spaceMembers, async (c) => {
-    const space = await desk.open(c.var.holder, placeOf(c.req.valid('param')))
+    const space = await requests.open(c.var.holder, placeOf(c.req.valid('param')))
     if (isRefused(space)) return refuse(c, space)
-    return c.json(await desk.members(space, c.req.valid('query').after as PeerKey, routes.MEMBERS_MAX), 200)
+    return c.json(await requests.members(space, c.req.valid('query').after as PeerKey, routes.MEMBERS_MAX), 200)
   })
-  addGrants(app, desk)
+  addGrants(app, requests)
   app.openapi(routes.postEntries, async (c) => {
     const entries = allBytesOf(c.req.valid('json').entries)
     if (!entries) return refuse(c, MALFORMED)
-    const space = await desk.open(c.var.holder, placeOf(c.req.valid('param')))
+    const space = await requests.open(c.var.holder, placeOf(c.req.valid('param')))
     if (isRefused(space)) return refuse(c, space)
-    const outcomes = await desk.write(c.var.holder, space, entries)
+    const outcomes = await requests.write(c.var.holder, space, entries)
     return isRefused(outcomes) ? refuse(c, outcomes) : c.json({ outcomes: outcomes.map(outcomeJson) }, 200)
   })
 }
 
-function addGrants(app: Api, desk: SpaceDesk): void {
+function addGrants(app: HttpApi, requests: SpaceRequests): void {
   app.openapi(routes.putGrants, async (c) => {
     const { grants, ...epochs } = c.req.valid('json')
     const boxes = allBytesOf(grants.map(({ box }) => box))
     if (!boxes) return refuse(c, MALFORMED)
-    const space = await desk.open(c.var.holder, placeOf(c.req.valid('param')))
+    const space = await requests.open(c.var.holder, placeOf(c.req.valid('param')))
     if (isRefused(space)) return refuse(c, space)
     const sealed = grants.map(({ peer }, i) => ({ peer: peer as PeerKey, box: boxes[i]! }))
-    const stood = await desk.grant(c.var.holder, space, { ...epochs, grants: sealed })
+    const stood = await requests.grant(c.var.holder, space, { ...epochs, grants: sealed })
     if (stood === epochs.expects) return c.json({ keyEpoch: epochs.keyEpoch }, 200)
     return c.json({ code: 'stale_epoch' as const, keyEpoch: stood }, 409)
   })
   app.openapi(routes.endGrant, async (c) => {
     const { keyEpoch, ...named } = c.req.valid('param')
-    const space = await desk.open(c.var.holder, placeOf(named))
+    const space = await requests.open(c.var.holder, placeOf(named))
     if (isRefused(space)) return refuse(c, space)
     const key = { ...placeOf(named), keyEpoch }
-    if (c.req.valid('query').replace === 'true') await desk.grants.discard(c.var.holder, key)
-    else await desk.grants.markFetched(c.var.holder, key)
+    if (c.req.valid('query').replace === 'true') await requests.grants.discard(c.var.holder, key)
+    else await requests.grants.markFetched(c.var.holder, key)
     return c.body(null, 204)
   })
 }
 
-const MALFORMED: Refused = { code: 'body_malformed' }
+const MALFORMED: HttpRefusal = { code: 'body_malformed' }
 
 const placeOf = ({ mesh, space }: { mesh: string; space: string }) => ({
   meshId: mesh as MeshId,
   spaceId: space as SpaceId,
 })
 
-async function spaceJson(desk: SpaceDesk, holder: TokenHolder, space: Space) {
+async function spaceJson(requests: SpaceRequests, holder: TokenHolder, space: Space) {
   const [needs, grants] = await Promise.all([
-    desk.spaces.findGrantNeeds(space, routes.MEMBERS_MAX),
-    desk.grants.list(holder, space),
+    requests.spaces.findGrantNeeds(space, routes.MEMBERS_MAX),
+    requests.grants.list(holder, space),
   ])
   const { keyEpoch, lastSeq, entries, entryBytes, historyBytes } = space
   return {

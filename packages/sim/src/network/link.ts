@@ -15,7 +15,7 @@ export interface ServerEnd {
 
 const ABNORMAL = 1006
 
-export class Link {
+export class SimulatedLink {
   private readonly clock: VirtualClock
   private readonly random: Random
   private readonly delayMaxMs: Millis

@@ -2,7 +2,7 @@
 import { type ClientFrame, NO_THREAD, type Priority, type SendTerms } from '@sealpost/protocol'
 import { type Message, type PeerEffects, PeerEngine, type PeerEvent } from '@sealpost/sdk'
 import type { MeshId, Millis, PeerKey } from '@sealpost/std'
-import { Link } from '../network/link.ts'
+import { SimulatedLink } from '../network/link.ts'
 import type { SendDoubts } from '../oracle/oracle.ts'
 import { BROKER_KEY } from '../shard/shard-life.ts'
 import type { World } from '../world.ts'
@@ -17,7 +17,7 @@ export class SimPeer implements PeerEffects {
   private readonly world: World
   private readonly engine: PeerEngine
   private readonly ring = new KeyRing()
-  private link: Link | null = null
+  private link: SimulatedLink | null = null
   private home: number
   private isFlushDue = false
   private wakeAtMs: Millis = Infinity
@@ -227,7 +227,7 @@ export class SimPeer implements PeerEffects {
       received: (frame: Parameters<PeerEngine['received']>[1]) => this.run(() => this.engine.received(dialNo, frame)),
       closed: (closeNumber: number) => this.run(() => this.engine.closed(dialNo, closeNumber)),
     }
-    const link = new Link(client, { clock, random, delayMaxMs: world.plan.networkMs })
+    const link = new SimulatedLink(client, { clock, random, delayMaxMs: world.plan.networkMs })
     this.link = link
     clock.after(random.next() * 20, () => {
       const shard = world.shards[this.home]

@@ -7,7 +7,7 @@ import type { Clock, DriverPorts, DriverReport, HintBus } from '@sealpost/driver
 import { type ClientFrame, type FrameOf, PROTOCOL_VERSIONS } from '@sealpost/protocol'
 import type { Hint } from '@sealpost/protocol/hints'
 import type { MeshId, Millis, PeerKey, ShardId } from '@sealpost/std'
-import type { Link } from '../network/link.ts'
+import type { SimulatedLink } from '../network/link.ts'
 import { HeardConsents } from '../oracle/consents.ts'
 import type { World } from '../world.ts'
 import { SimulatedConnection } from './simulated-connection.ts'
@@ -76,7 +76,7 @@ export class ShardLife {
     )
   }
 
-  connect(link: Link): void {
+  connect(link: SimulatedLink): void {
     const connection = new SimulatedConnection(this, link, `connection ${this.#connections.size}`)
     this.#connections.set(connection.authority, connection)
     link.accept({

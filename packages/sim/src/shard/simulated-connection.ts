@@ -10,14 +10,14 @@ import {
   type ServerFrame,
 } from '@sealpost/protocol'
 import type { DeliveryId, MeshId, Millis, PeerKey } from '@sealpost/std'
-import type { Link } from '../network/link.ts'
+import type { SimulatedLink } from '../network/link.ts'
 import type { ShardLife } from './shard-life.ts'
 
 const PING_MS: Millis = 50
 const CLOGGED_MS_MAX: Millis = 400
 
 export class SimulatedConnection implements Connection {
-  readonly link: Link
+  readonly link: SimulatedLink
   readonly authority: string
   socket: SocketId = 0
   isOpen = true
@@ -31,7 +31,7 @@ export class SimulatedConnection implements Connection {
   readonly #outstanding = new Map<DeliveryId, Millis>()
   readonly #life: ShardLife
 
-  constructor(life: ShardLife, link: Link, authority: string) {
+  constructor(life: ShardLife, link: SimulatedLink, authority: string) {
     this.#life = life
     this.link = link
     this.authority = authority

@@ -2,10 +2,10 @@ import { randomBytes } from 'node:crypto'
 import { databaseOfFile } from '@sealpost/schema/testing'
 import { type InviteId, type MeshId, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import type { MemberBinding } from '../members/key-bindings.ts'
 import { createMesh } from '../meshes/create.ts'
 import { addMembers } from '../meshes/members.ts'
 import { revokeMember } from '../test/members.ts'
+import type { MemberBinding } from './key-bindings.ts'
 import { enrolByInvite, listMembers, revokeMembers, type VerifiedInvite } from './membership.ts'
 
 const db = await databaseOfFile({ connections: 8 })

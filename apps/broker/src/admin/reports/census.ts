@@ -13,7 +13,7 @@ import {
   readCensusPage,
 } from '@sealpost/store'
 
-export interface Waiting {
+export interface WaitingCount {
   readonly depth: number
   readonly held: number
   /** By the database's clock. */
@@ -25,7 +25,7 @@ export interface MeshWaiting {
   oldestAtMs: Millis
   recipientCount: number
   /** For many recipients, the first ones of the scan. */
-  readonly recipients: Map<PeerNo, Waiting>
+  readonly recipients: Map<PeerNo, WaitingCount>
 }
 
 export interface Counted {

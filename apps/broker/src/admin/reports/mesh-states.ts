@@ -5,7 +5,7 @@ import type { Database } from '@sealpost/pg'
 import type { MeshId, PeerNo } from '@sealpost/std'
 import { countDeadLetters, type MeshDeadLetters, type MeshEntry, type PeerEntry } from '@sealpost/store'
 import { Cached } from '../cached.ts'
-import type { Census, MeshWaiting, Waiting } from './census.ts'
+import type { Census, MeshWaiting, WaitingCount } from './census.ts'
 import { PeerNames } from './peer-names.ts'
 import { compareMeshes, compareWaiting, flowOf, reasonOf, sentenceOf, worstFlow } from './verdict.ts'
 
@@ -84,7 +84,7 @@ export class MeshStates {
 
   /** Returns the peers with the most waiting deliveries. @throws DatabaseError */
   async deepest(meshId: MeshId, limit: number): Promise<PeerEntry[]> {
-    const recipients = this.parts.census.counted.meshes.get(meshId)?.recipients ?? new Map<PeerNo, Waiting>()
+    const recipients = this.parts.census.counted.meshes.get(meshId)?.recipients ?? new Map<PeerNo, WaitingCount>()
     const deepest = [...recipients].sort(([, a], [, b]) => b.depth - a.depth).slice(0, limit)
     return [
       ...(
@@ -128,7 +128,11 @@ export class MeshStates {
       .sort(compareWaiting)
   }
 
-  private describe({ peerKey, name, isPool }: PeerEntry, waiting: Waiting, live: LivePeer | undefined): WaitingPeer {
+  private describe(
+    { peerKey, name, isPool }: PeerEntry,
+    waiting: WaitingCount,
+    live: LivePeer | undefined,
+  ): WaitingPeer {
     const oldestAgeMs = this.parts.census.ageMs(waiting.oldestAtMs)
     return {
       peerKey,

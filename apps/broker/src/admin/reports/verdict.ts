@@ -56,19 +56,19 @@ export function compareMeshes(a: Ranked, b: Ranked): number {
   )
 }
 
-export interface Besides {
+export interface SentenceContext {
   /** The number of other peers with waiting deliveries. */
   readonly others: number
   readonly dead: { readonly count: number; readonly latestAgeMs: Millis } | undefined
 }
 
 /** Returns a sentence or two: about the peer with the worst delay, and about dead letters. */
-export function sentenceOf(flow: Flow, worst: WaitingPeer | undefined, { others, dead }: Besides): string {
+export function sentenceOf(flow: Flow, worst: WaitingPeer | undefined, { others, dead }: SentenceContext): string {
   const waits = waitingSentence(flow, worst, others)
   return dead ? `${waits} ${deadSentence(dead)}` : waits
 }
 
-function deadSentence({ count, latestAgeMs }: NonNullable<Besides['dead']>): string {
+function deadSentence({ count, latestAgeMs }: NonNullable<SentenceContext['dead']>): string {
   const letters = count === 1 ? '1 dead letter,' : `${count.toLocaleString('en')} dead letters, the latest`
   return `${letters} ${wholeUnits(latestAgeMs)} ago.`
 }

@@ -24,7 +24,7 @@ import {
 } from '@sealpost/store'
 import type { VersionFacts } from '../../server/http.ts'
 import type { Cached } from '../cached.ts'
-import type { History } from '../history.ts'
+import type { BrokerSamples } from '../samples.ts'
 import type { Census } from './census.ts'
 import type { KnownFigures } from './figures.ts'
 import type { MeshStates } from './mesh-states.ts'
@@ -34,7 +34,7 @@ export interface ViewParts {
   readonly db: Database
   readonly facts: VersionFacts
   readonly census: Census
-  readonly history: History
+  readonly history: BrokerSamples
   readonly states: MeshStates
   readonly figures: Cached<KnownFigures>
   readonly connections: () => number

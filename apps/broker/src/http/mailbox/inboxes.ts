@@ -4,10 +4,10 @@ import type { Driver } from '@sealpost/driver'
 import type { Member } from '@sealpost/protocol'
 import type { Queue } from '@sealpost/queue'
 import type { Millis } from '@sealpost/std'
-import { isRefused, type Refused } from '../refusals.ts'
+import { type HttpRefusal, isRefused } from '../refusals.ts'
 import { nameOf, type TokenHolder } from '../tokens.ts'
-import type { Mailbag } from './mailbag.ts'
-import { type Poll, PolledSession, type Settling } from './polled-session.ts'
+import type { PollResult } from './poll-result.ts'
+import { type Poll, PolledConnection, type Settling } from './polled-connection.ts'
 
 /** The time limit of a statement and a following commit. */
 const SETTLE_WITHIN_MS = 10_000
@@ -16,7 +16,7 @@ export class Inboxes {
   private readonly driver: Driver
   private readonly queue: Queue
   private readonly idleMs: Millis
-  private readonly sessions = new Map<string, PolledSession>()
+  private readonly sessions = new Map<string, PolledConnection>()
 
   constructor(driver: Driver, queue: Queue, idleMs: Millis) {
     this.driver = driver
@@ -25,16 +25,16 @@ export class Inboxes {
   }
 
   /**
-   * Waits for deliveries; returns an empty bag after the wait. `takesOver`: supersedes a socket of the same key.
+   * Waits for deliveries; returns an empty result after the wait. `takesOver`: supersedes a socket of the same key.
    * @throws OperatingError if the database does not respond
    */
-  async poll(holder: TokenHolder, poll: Poll & { readonly takesOver: boolean }): Promise<Mailbag | Refused> {
+  async poll(holder: TokenHolder, poll: Poll & { readonly takesOver: boolean }): Promise<PollResult | HttpRefusal> {
     const session = this.sessions.get(nameOf(holder)) ?? (await this.open(holder, poll))
     return isRefused(session) ? session : session.poll(poll)
   }
 
   /** Resolves when all of it is committed. */
-  async settle(holder: TokenHolder, frames: readonly Settling[]): Promise<Refused | null> {
+  async settle(holder: TokenHolder, frames: readonly Settling[]): Promise<HttpRefusal | null> {
     const session = this.sessions.get(nameOf(holder))
     if (!session?.isOpen) return { code: 'session_over' }
     session.settle(frames)
@@ -45,7 +45,7 @@ export class Inboxes {
   private async open(
     holder: TokenHolder,
     { max, takesOver }: { readonly max: number; readonly takesOver: boolean },
-  ): Promise<PolledSession | Refused> {
+  ): Promise<PolledConnection | HttpRefusal> {
     const { meshId, peerKey } = holder
     if (!takesOver) await this.driver.knowsPresence(meshId)
     if (!takesOver && this.driver.engine.presence.isServed(meshId, peerKey)) return { code: 'session_conflict' }
@@ -54,10 +54,10 @@ export class Inboxes {
     return this.sessions.get(nameOf(holder)) ?? this.opened(nameOf(holder), member, max)
   }
 
-  private opened(name: string, member: Member, credit: number): PolledSession {
+  private opened(name: string, member: Member, credit: number): PolledConnection {
     const { driver, idleMs, sessions } = this
     const ended = () => void sessions.delete(name)
-    const session = new PolledSession(driver, member, credit, { idleMs, ended })
+    const session = new PolledConnection(driver, member, credit, { idleMs, ended })
     if (session.isOver) return session
     sessions.set(name, session)
     return session

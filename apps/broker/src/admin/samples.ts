@@ -22,7 +22,7 @@ interface Reading {
   readonly timings: Metrics['distributions']
 }
 
-export class History {
+export class BrokerSamples {
   readonly samples: Sample[] = []
   private readonly parts: Parts
   private readonly listeners = new Set<(sample: Sample) => void>()

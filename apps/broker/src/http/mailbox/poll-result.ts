@@ -5,29 +5,29 @@ type PushItem = FrameOf<'push'>['deliveries'][number]
 type Terms = FrameOf<'pushWith'>['deliveries'][number]['terms']
 
 /** A delivery; `terms`: if its sender set any; `body`: for a broadcast, which always has terms. */
-export interface Handed {
+export interface PolledDelivery {
   readonly push: PushItem
   readonly terms: Terms | null
   readonly body?: Uint8Array
 }
-export type Receipt = FrameOf<'receipts'>['items'][number]
-export type Lost = FrameOf<'recovered'>['lost'][number]
+export type ReceiptItem = FrameOf<'receipts'>['items'][number]
+export type LostItem = FrameOf<'recovered'>['lost'][number]
 
-export interface Mailbag {
-  readonly deliveries: readonly Handed[]
+export interface PollResult {
+  readonly deliveries: readonly PolledDelivery[]
   /** Settled like deliveries. */
-  readonly receipts: readonly Receipt[]
+  readonly receipts: readonly ReceiptItem[]
   /** The deliveries that left the queue unsettled while the peer was away. Reported once. */
-  readonly lost: readonly Lost[]
+  readonly lost: readonly LostItem[]
 }
 
-export const EMPTY: Mailbag = { deliveries: [], receipts: [], lost: [] }
+export const EMPTY_RESULT: PollResult = { deliveries: [], receipts: [], lost: [] }
 
-export const isEmpty = ({ deliveries, receipts, lost }: Mailbag): boolean =>
+export const isEmpty = ({ deliveries, receipts, lost }: PollResult): boolean =>
   deliveries.length + receipts.length + lost.length === 0
 
 /** Formats the fields of the frames; terms and body are next to those of a push. */
-export function mailbagJson({ deliveries, receipts, lost }: Mailbag) {
+export function pollResultJson({ deliveries, receipts, lost }: PollResult) {
   return {
     deliveries: deliveries.map(handedJson),
     receipts: receipts.length > 0 ? encodeFields({ type: 'receipts', items: [...receipts] }).items : [],
@@ -35,7 +35,7 @@ export function mailbagJson({ deliveries, receipts, lost }: Mailbag) {
   }
 }
 
-function handedJson({ push, terms, body }: Handed): Record<string, unknown> {
+function handedJson({ push, terms, body }: PolledDelivery): Record<string, unknown> {
   if (!terms) return encodeFields({ type: 'push', deliveries: [push] }).deliveries[0]!
   if (!body) {
     const [item] = encodeFields({ type: 'pushWith', deliveries: [{ push, terms }] }).deliveries

@@ -10,7 +10,7 @@ import type { MeshId } from '@sealpost/std'
 import { BOX_EPOCH_MAX, changeConsent, findConsent, findKeyHistory, replaceBinding } from '@sealpost/store'
 import type { Authenticator } from './authenticator.ts'
 
-export class Ownership {
+export class MemberSettings {
   private readonly db: Database
   private readonly authenticator: Authenticator
 

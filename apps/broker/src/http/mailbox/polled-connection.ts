@@ -7,8 +7,15 @@ import type { SendOutcome, SocketId } from '@sealpost/core'
 import type { Connection, Driver } from '@sealpost/driver'
 import type { ClientFrame, CloseCode, FrameOf, Member, ServerFrame } from '@sealpost/protocol'
 import type { DeliveryId, Millis } from '@sealpost/std'
-import { type Refused, refusedBy } from '../refusals.ts'
-import { EMPTY, type Handed, isEmpty, type Lost, type Mailbag, type Receipt } from './mailbag.ts'
+import { type HttpRefusal, refusedBy } from '../refusals.ts'
+import {
+  EMPTY_RESULT,
+  isEmpty,
+  type LostItem,
+  type PolledDelivery,
+  type PollResult,
+  type ReceiptItem,
+} from './poll-result.ts'
 
 export type Settling = Extract<ClientFrame, { type: 'settle' | 'retry' | 'reject' | 'extend' }>
 
@@ -25,12 +32,12 @@ const LOOK_MS = 500
 
 interface Waiting {
   readonly max: number
-  readonly answer: (answer: Mailbag | Refused) => void
+  readonly answer: (answer: PollResult | HttpRefusal) => void
 }
 
 const nothing = () => undefined
 
-export class PolledSession implements Connection {
+export class PolledConnection implements Connection {
   readonly authority = ''
   // It enrols no one and sends nothing that would have to be paused.
   readonly hangUp = nothing
@@ -43,12 +50,12 @@ export class PolledSession implements Connection {
   private readonly socket: SocketId
   private waiting: Waiting | null = null
   /** Pushed after the response of its poll, with the time. */
-  private readonly arrived = new Map<DeliveryId, { mail: Handed | Receipt; atMs: Millis }>()
-  private lost: Lost[] = []
+  private readonly arrived = new Map<DeliveryId, { mail: PolledDelivery | ReceiptItem; atMs: Millis }>()
+  private lost: LostItem[] = []
   private leaseMs: Millis = 0
   private isLive = false
   /** Why it ended. */
-  private refused: Refused | null = null
+  private refused: HttpRefusal | null = null
   private credit: number
   private creditSaid: number
   private idle: ReturnType<typeof setTimeout> | undefined
@@ -65,18 +72,18 @@ export class PolledSession implements Connection {
   }
 
   /** One poll waits at a time: a newer one replaces an older one, whose client may be gone. */
-  poll({ max, waitMs, signal }: Poll): Promise<Mailbag | Refused> {
+  poll({ max, waitMs, signal }: Poll): Promise<PollResult | HttpRefusal> {
     if (this.refused) return Promise.resolve(this.refused)
-    this.answer(EMPTY)
+    this.answer(EMPTY_RESULT)
     clearTimeout(this.idle)
     const early = this.take(max)
     if (!isEmpty(early)) {
       this.rest()
       return Promise.resolve(early)
     }
-    const { promise, resolve } = Promise.withResolvers<Mailbag | Refused>()
+    const { promise, resolve } = Promise.withResolvers<PollResult | HttpRefusal>()
     const waiting = { max, answer: resolve }
-    const giveUp = () => this.waiting === waiting && this.answer(EMPTY)
+    const giveUp = () => this.waiting === waiting && this.answer(EMPTY_RESULT)
     const late = setTimeout(giveUp, Math.max(waitMs, LOOK_MS))
     signal.addEventListener('abort', giveUp)
     this.waiting = waiting
@@ -143,16 +150,16 @@ export class PolledSession implements Connection {
     queueMicrotask(() => this.sayCredit())
   }
 
-  private arrive(id: DeliveryId, mail: Handed | Receipt): void {
+  private arrive(id: DeliveryId, mail: PolledDelivery | ReceiptItem): void {
     this.arrived.delete(id) // a redelivery is returned once
     this.arrived.set(id, { mail, atMs: performance.now() })
   }
 
   /** A delivery that has waited here longer than its lease is redelivered. */
-  private take(max: number): Mailbag {
+  private take(max: number): PollResult {
     const since = performance.now() - this.leaseMs
-    const deliveries: Handed[] = []
-    const receipts: Receipt[] = []
+    const deliveries: PolledDelivery[] = []
+    const receipts: ReceiptItem[] = []
     for (const [id, { mail, atMs }] of this.arrived) {
       if (deliveries.length + receipts.length === max) break
       this.arrived.delete(id)
@@ -163,7 +170,7 @@ export class PolledSession implements Connection {
     return { deliveries, receipts, lost: this.lost.splice(0) }
   }
 
-  private answer(answer: Mailbag | Refused): void {
+  private answer(answer: PollResult | HttpRefusal): void {
     const { waiting } = this
     if (!waiting) return
     this.waiting = null
@@ -195,7 +202,7 @@ export class PolledSession implements Connection {
     this.idle.unref()
   }
 
-  private over(refused: Refused): void {
+  private over(refused: HttpRefusal): void {
     clearTimeout(this.idle)
     this.refused = refused
     this.ended()

@@ -15,7 +15,7 @@ const LOOK_EVERY_MS = 30_000
 const NOTHING: RetentionStats = { spaces: 0, entries: 0, entryBytes: 0, historyBytes: 0, snapshotSeconds: 0, days: 0, files: 0, fileBytes: 0 } // biome-ignore format: one thing
 
 /** @returns a function that stops it */
-export function watchKept({ db, log, metrics }: Parts): () => void {
+export function watchRetention({ db, log, metrics }: Parts): () => void {
   let seen = NOTHING
   let isLooking = false
   let isStopped = false

@@ -5,7 +5,7 @@ import { OperatingError } from '@sealpost/std'
 
 export type ReplayForm = 'lines' | 'records'
 
-export interface LongAnswer {
+export interface ReplayStream {
   readonly copies: CopyOutPool
   readonly query: string
   readonly form: ReplayForm
@@ -17,11 +17,11 @@ export interface LongAnswer {
 
 const PIECE_BYTES = 64 * 1024
 
-export function longAnswer(answer: LongAnswer): AsyncGenerator<Uint8Array> {
+export function replayStream(answer: ReplayStream): AsyncGenerator<Uint8Array> {
   return answer.form === 'lines' ? asLines(answer) : asRecords(answer)
 }
 
-async function* asLines({ copies, query, start, cursor, signal }: LongAnswer): AsyncGenerator<Uint8Array> {
+async function* asLines({ copies, query, start, cursor, signal }: ReplayStream): AsyncGenerator<Uint8Array> {
   const reader = new CopyRowReader()
   const lines = new JsonLineWriter(PIECE_BYTES)
   let seq = cursor
@@ -43,7 +43,7 @@ async function* asLines({ copies, query, start, cursor, signal }: LongAnswer): A
 /**
  * Forwards rows unread: after the header of the first, the messages of a binary `COPY` are the records and their end.
  */
-async function* asRecords({ copies, query, signal }: LongAnswer): AsyncGenerator<Uint8Array> {
+async function* asRecords({ copies, query, signal }: ReplayStream): AsyncGenerator<Uint8Array> {
   const strip = new HeaderStrip()
   for await (const bytes of copies.read(copied(query), signal)) {
     const records = strip.take(bytes)

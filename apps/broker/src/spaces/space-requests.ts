@@ -2,7 +2,7 @@
  * The requests of members about spaces. This class parses bytes and checks signatures, in the same queue as those of
  * handshakes; the statements of `packages/history` decide the result.
  */
-import { Rates } from '@sealpost/core'
+import { type Rate, Rates } from '@sealpost/core'
 import {
   type EntryLimits,
   type EntryOutcome,
@@ -18,10 +18,10 @@ import { readEntry, readSpace } from '@sealpost/identity'
 import type { Database, Pipeline } from '@sealpost/pg'
 import { type MeshId, type Millis, type PeerKey, type SpaceId, toHex } from '@sealpost/std'
 import type { Authenticator } from '../directory/authenticator.ts'
-import type { Rate } from '../http/limits.ts'
-import type { Refused } from '../http/refusals.ts'
+
+import type { HttpRefusal } from '../http/refusals.ts'
 import { shareNameOf, type TokenHolder } from '../http/tokens.ts'
-import type { SpaceNews } from './space-news.ts'
+import type { SpaceHints } from './space-hints.ts'
 
 export interface SpaceLimits {
   readonly entries: EntryLimits
@@ -35,7 +35,7 @@ interface Parts {
   /** A connection of its own, so that no message waits for entries. */
   readonly writing: Pipeline
   readonly authenticator: Authenticator
-  readonly news: SpaceNews
+  readonly spaceHints: SpaceHints
 }
 
 export type SpacePlace = { readonly meshId: MeshId; readonly spaceId: SpaceId }
@@ -49,9 +49,9 @@ export interface SpaceCounters {
 }
 
 const FORGET_EVERY_MS: Millis = 10_000
-const BUSY: Refused = { code: 'try_later', retryAfterMs: 1000 }
+const BUSY: HttpRefusal = { code: 'try_later', retryAfterMs: 1000 }
 
-export class SpaceDesk {
+export class SpaceRequests {
   readonly spaces: Spaces
   readonly grants: Grants
   readonly counters: SpaceCounters = { written: 0, conflicts: 0, refused: 0 }
@@ -71,7 +71,7 @@ export class SpaceDesk {
   }
 
   /** Returns the current epoch. @throws OperatingError */
-  async put(holder: TokenHolder, place: SpacePlace, statement: Uint8Array): Promise<{ epoch: number } | Refused> {
+  async put(holder: TokenHolder, place: SpacePlace, statement: Uint8Array): Promise<{ epoch: number } | HttpRefusal> {
     if (holder.meshId !== place.meshId) return { code: 'not_owner' }
     const terms = await this.parts.authenticator.inTurn(() => readSpace(statement) ?? 'malformed')
     if (terms === null) return BUSY
@@ -81,12 +81,12 @@ export class SpaceDesk {
     const outcome = await this.spaces.put(holder, { ...terms, statement: terms.bytes })
     if (outcome === 'stale') return { code: 'stale_epoch' }
     if (outcome === 'not_owner') return { code: 'not_owner' }
-    this.parts.news.changed(place.meshId, place.spaceId)
+    this.parts.spaceHints.changed(place.meshId, place.spaceId)
     return { epoch: terms.epoch }
   }
 
   /** Returns the space if the holder belongs to it. @throws OperatingError */
-  async open(holder: TokenHolder, { meshId, spaceId }: SpacePlace): Promise<Space | Refused> {
+  async open(holder: TokenHolder, { meshId, spaceId }: SpacePlace): Promise<Space | HttpRefusal> {
     const space = holder.meshId === meshId ? await this.spaces.find(holder, spaceId) : null
     return space ?? { code: 'space_unknown' }
   }
@@ -103,12 +103,16 @@ export class SpaceDesk {
    */
   async grant(holder: TokenHolder, space: Space, order: GrantBatch): Promise<number> {
     const stood = await this.grants.put(holder, space, order)
-    if (stood === order.expects) this.parts.news.changed(space.meshId, space.spaceId)
+    if (stood === order.expects) this.parts.spaceHints.changed(space.meshId, space.spaceId)
     return stood
   }
 
   /** Returns outcomes in the order of the entries. @throws OperatingError */
-  async write(holder: TokenHolder, space: Space, entries: readonly Uint8Array[]): Promise<WriteOutcome[] | Refused> {
+  async write(
+    holder: TokenHolder,
+    space: Space,
+    entries: readonly Uint8Array[],
+  ): Promise<WriteOutcome[] | HttpRefusal> {
     const retryAfterMs = this.rates?.take(shareNameOf(holder), performance.now(), entries.length) ?? 0
     if (retryAfterMs > 0) return { code: 'rate_limited', retryAfterMs }
     const read: (EntryWrite | { readonly status: 'malformed' | 'too_large' })[] = []
@@ -123,7 +127,7 @@ export class SpaceDesk {
     const all = read.map((entry) => ('status' in entry ? entry : byWrite.get(entry)!))
     this.count(all)
     if (outcomes.some((outcome) => outcome.status === 'done' && outcome.isNew))
-      this.parts.news.happened(space.meshId, space.spaceId)
+      this.parts.spaceHints.happened(space.meshId, space.spaceId)
     return all
   }
 

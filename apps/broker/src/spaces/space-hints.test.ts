@@ -2,19 +2,19 @@ import { type Bus, MemoryHub } from '@sealpost/bus'
 import type { GroupId, MeshId, ShardId } from '@sealpost/std'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { sharedBus } from '../shards/shared-bus.ts'
-import { SpaceNews } from './space-news.ts'
+import { SpaceHints } from './space-hints.ts'
 
 const MESH = '1a'.repeat(16) as MeshId
 const GROUP = '2a'.repeat(16) as GroupId
 
 let buses: [Bus, Bus]
-let here: SpaceNews
-let there: SpaceNews
+let here: SpaceHints
+let there: SpaceHints
 beforeEach(() => {
   const hub = new MemoryHub()
   buses = [sharedBus(hub.join('0a'.repeat(16) as ShardId)), sharedBus(hub.join('0b'.repeat(16) as ShardId))]
-  here = new SpaceNews(buses[0])
-  there = new SpaceNews(buses[1])
+  here = new SpaceHints(buses[0])
+  there = new SpaceHints(buses[1])
 })
 afterEach(() => Promise.all(buses.map((bus) => bus.close())))
 
@@ -59,10 +59,10 @@ test('a mesh that two parts follow is followed until both have unfollowed', asyn
     follow: (meshId) => calls.push(`follow ${meshId}`),
     unfollow: (meshId) => calls.push(`unfollow ${meshId}`),
   } as Bus)
-  const news = new SpaceNews({ ...bus, subscribe: () => undefined })
-  const end = news.follow(MESH, MESH, () => undefined)
+  const spaceHints = new SpaceHints({ ...bus, subscribe: () => undefined })
+  const end = spaceHints.follow(MESH, MESH, () => undefined)
   bus.follow(MESH)
-  news.follow(MESH, GROUP, () => undefined)()
+  spaceHints.follow(MESH, GROUP, () => undefined)()
   end()
   bus.follow(MESH)
   bus.unfollow(MESH)

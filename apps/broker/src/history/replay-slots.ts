@@ -1,7 +1,7 @@
 /** Limits long responses: few at a time and one per member; others are queued, and members take turns. */
-import type { Refused } from '../http/refusals.ts'
+import type { HttpRefusal } from '../http/refusals.ts'
 
-export interface TurnLimits {
+export interface ReplaySlotLimits {
   readonly atATime: number
   /** The limit of the queue, in total and per member. */
   readonly waitingMax: number
@@ -15,15 +15,15 @@ interface Waiter {
   call(): void
 }
 
-export class Turns {
-  readonly #limits: TurnLimits
+export class ReplaySlots {
+  readonly #limits: ReplaySlotLimits
   /** By member, in the order of their next turn. */
   readonly #waiting = new Map<string, Set<Waiter>>()
   #waitingCount = 0
   /** Members with a running response. */
   readonly #running = new Set<string>()
 
-  constructor(limits: TurnLimits) {
+  constructor(limits: ReplaySlotLimits) {
     this.#limits = limits
   }
 
@@ -35,7 +35,7 @@ export class Turns {
   }
 
   /** Waits for a slot, and returns a function that releases it. @throws the reason of `signal` if it aborts first */
-  async begin(who: string, signal: AbortSignal): Promise<(() => void) | Refused> {
+  async begin(who: string, signal: AbortSignal): Promise<(() => void) | HttpRefusal> {
     signal.throwIfAborted()
     const { atATime, waitingMax, waitingEachMax } = this.#limits
     if (this.#running.size < atATime && !this.#running.has(who)) {

@@ -9,7 +9,7 @@ import type { MeshId, SpaceId } from '@sealpost/std'
 
 type Topics = Pick<Bus, 'publish' | 'subscribe' | 'follow' | 'unfollow'>
 
-export class SpaceNews {
+export class SpaceHints {
   private readonly bus: Topics
   private readonly followers = new Map<MeshId, Set<Follower>>()
   private readonly listeners: ((space: HintOf<'staleSpace'>) => void)[] = []
@@ -46,7 +46,7 @@ export class SpaceNews {
   }
 
   /** A commit with these appends succeeded. */
-  said(appends: readonly Append[]): void {
+  committed(appends: readonly Append[]): void {
     for (const { meshId, spaceId } of keptOf(appends)) this.happened(meshId, spaceId)
   }
 
