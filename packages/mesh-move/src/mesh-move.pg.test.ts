@@ -10,7 +10,7 @@ import { moveMesh } from './mesh-move.ts'
 const MESH = '1a'.repeat(16) as MeshId
 const OTHER = '1b'.repeat(16) as MeshId
 
-/** What freezes itself: by the statements of the queue, or as an outcome of theirs that nobody is told of. */
+/** Tables that change only by statements of the queue, which a freeze stops, or that need no reply. */
 const BY_STATEMENT = [
   'dead_letter',
   'dedupe_ledger',

@@ -49,7 +49,7 @@ const lockKey = (meshId: MeshId): string =>
     .padStart(64, '0')
 
 /**
- * Moves without a running mover while the mesh is active in neither cell: nobody can send until the move is run again.
+ * Moves without a running mover while the mesh is active in neither cell: no peer can send until the move is run again.
  */
 export interface StalledMoves {
   readonly count: number

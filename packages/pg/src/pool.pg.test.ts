@@ -262,9 +262,9 @@ test('each connection failure has one sentence, without the password', async () 
   const password = 'pa55word'
   const url = (o: { port?: string; user?: string; name?: string }) =>
     `postgres://${o.user ?? username}:${password}@${hostname}:${o.port ?? port}${o.name ?? pathname}`
-  const nobody = createServer()
-  const closedPort = String(await listen(nobody))
-  await new Promise((closed) => nobody.close(closed))
+  const closed = createServer()
+  const closedPort = String(await listen(closed))
+  await new Promise((resolve) => closed.close(resolve))
   const real = new URL(scratch.url)
   real.pathname = '/no_such_database'
   const cases: [string, RegExp][] = [

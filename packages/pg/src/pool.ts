@@ -1,6 +1,6 @@
 /**
  * A small pool of connections that runs one statement at a time on each, limits the time of every statement, and throws
- * errors that tell the caller whether to retry.
+ * errors that show the caller whether to retry.
  */
 import {
   type DatabaseConnection,
@@ -30,7 +30,7 @@ export interface ConnectionPool<Driver> {
   readonly waitingCount: number
   /**
    * Runs one statement on a free connection, limited by the client's clock. A statement that timed out may still run
-   * later on the server, so fence writes by their parameters. Statements are prepared unless you say otherwise:
+   * later on the server, so fence writes by their parameters. Statements are prepared by default:
    * `run((sql) => sql.unsafe(text, values, { prepare: false }))`. Never use `sql.begin` here: it is not atomic.
    * @throws DatabaseError `db_unavailable`, `db_not_executed`, `db_refused`, `db_closed`
    */

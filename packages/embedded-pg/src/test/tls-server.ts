@@ -32,7 +32,7 @@ export class TlsServer {
     authority(folder, 'other')
     await certificate(folder, 'server', { ca: 'ca', name: 'localhost' })
     await certificate(folder, 'carded', { ca: 'ca', name: 'carded' })
-    await certificate(folder, 'somebody', { ca: 'ca', name: 'somebody' })
+    await certificate(folder, 'other-user', { ca: 'ca', name: 'other-user' })
     await certificate(folder, 'stranger', { ca: 'other', name: 'carded' })
     await writeFile(join(folder, 'hba.conf'), HBA, { mode: 0o644 })
     const { owner } = await chooseAccount()
@@ -48,7 +48,7 @@ export class TlsServer {
     return new TlsServer(postgres, folder)
   }
 
-  /** `ca.crt`, `other.crt`; `carded`, `somebody` and `stranger` with `.crt` and `.key`. */
+  /** `ca.crt`, `other.crt`; `carded`, `other-user` and `stranger` with `.crt` and `.key`. */
   file(name: string): string {
     return join(this.#folder, name)
   }

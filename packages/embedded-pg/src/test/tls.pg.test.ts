@@ -97,8 +97,8 @@ describe.each(DRIVERS)('by $driver', ({ open, isEncrypted }) => {
     [
       'carded',
       'localhost',
-      { sslmode: 'require', sslcert: 'somebody.crt', sslkey: 'somebody.key' },
-      { code: 'db_refused', sqlstate: '28P01' }, // the server's word for it
+      { sslmode: 'require', sslcert: 'other-user.crt', sslkey: 'other-user.key' },
+      { code: 'db_refused', sqlstate: '28P01' }, // the server's code
     ],
     [
       'carded',
@@ -128,9 +128,9 @@ describe.each(DRIVERS)('by $driver', ({ open, isEncrypted }) => {
 })
 
 test.each([
-  ['says yes and nothing more', 'S', { code: 'db_not_executed', retryable: true }],
-  ['says more than yes before TLS began', 'SE', { code: 'db_tls_failed', retryable: false }],
-  ['says yes and knows nothing of TLS', 'S', { code: 'db_tls_failed', retryable: false }, 'HTTP/1.1 400 Bad Request'],
+  ['accepts TLS and then sends nothing', 'S', { code: 'db_not_executed', retryable: true }],
+  ['sends more than its reply before TLS begins', 'SE', { code: 'db_tls_failed', retryable: false }],
+  ['accepts TLS and does not support it', 'S', { code: 'db_tls_failed', retryable: false }, 'HTTP/1.1 400 Bad Request'],
 ])('a server that %s is given up in time', async (_, answer, expected, next = '') => {
   const listener = createServer((socket) => {
     socket.on('error', () => undefined)

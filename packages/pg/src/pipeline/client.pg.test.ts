@@ -45,14 +45,14 @@ test('steps are one transaction, and each returns its rows', async () => {
 })
 
 test('the output of a COPY step arrives message by message, next to the rows of other steps', async () => {
-  const told: string[] = []
+  const lines: string[] = []
   const rows = (count: number): PipelineStep => ({
     text: `copy (select repeat('x', 9) || n from generate_series(1, ${count}) n) to stdout`,
-    take: (message) => told.push(message.toString()),
+    take: (message) => lines.push(message.toString()),
   })
   const answers = await run({ text: 'select 4' }, rows(3), { text: 'select 5' }, rows(1))
   expect(answers).toEqual([[['4']], [], [['5']], []])
-  expect(told).toEqual(['x1', 'x2', 'x3', 'x1'].map((end) => `${'x'.repeat(8)}${end}\n`))
+  expect(lines).toEqual(['x1', 'x2', 'x3', 'x1'].map((end) => `${'x'.repeat(8)}${end}\n`))
   await expect(run(rows(1), FAILING)).rejects.toMatchObject({ code: 'db_refused' })
   expect(await run({ text: 'select 6' }, rows(0))).toEqual([[['6']], []])
 })
@@ -108,7 +108,7 @@ test.each([
   expect(next).toEqual({ status: 'fulfilled', value: [[['5']], [['0']]] })
 })
 
-/** The six bytes that say so come a while behind the error. */
+/** The six bytes of the message that follows the error arrive a while later. */
 const READY_BYTES = 6
 const LATE_MS = 50
 

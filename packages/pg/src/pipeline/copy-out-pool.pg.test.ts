@@ -83,10 +83,10 @@ test('a statement ends when its reader stops or aborts', async () => {
     break
   }
   const end = new AbortController()
-  const told = async () => {
+  const read = async () => {
     for await (const _ of copyOut.read(endless, end.signal)) end.abort()
   }
-  await expect(told()).rejects.toThrow()
+  await expect(read()).rejects.toThrow()
   await expect.poll(async () => (await backends()).filter(({ state }) => state === 'active'), { timeout: 20_000 }).toEqual([]) // biome-ignore format: one thing
   expect(await read(copy('select 7'))).toEqual(['7\n'])
 })

@@ -61,7 +61,7 @@ export const member = pgTable(
     consentPolicy: text('consent_policy', { enum: ['open', 'contacts'] })
       .notNull()
       .default('open'),
-    /** The row stands for a pool, see `pool`. Its key is the pool's id; its box key and binding are zeros. */
+    /** The row represents a pool, see `pool`. Its key is the pool's id; its box key and binding are zeros. */
     isPool: boolean('is_pool').notNull().default(false),
     /** Grows with each change, so that readers recognize outdated data. */
     consentVersion: integer('consent_version').notNull().default(0),
@@ -71,7 +71,7 @@ export const member = pgTable(
   },
   (t) => [
     primaryKey({ columns: [t.meshId, t.peerNo] }),
-    // Partial, so that a search by number is never planned over these: on an empty table the planner can't tell them apart.
+    // Partial, so that a search by number is never planned over these: on an empty table the planner can't distinguish them.
     uniqueIndex('member_peer_key').on(t.meshId, t.peerKey).where(sql`${t.peerKey} is not null`),
     // Names that differ only in case would be confused.
     uniqueIndex('member_name').on(t.meshId, sql`lower(${t.name})`).where(sql`${t.name} is not null`),

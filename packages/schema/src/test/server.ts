@@ -34,7 +34,7 @@ async function makeTemplate(url: string, template: string): Promise<void> {
   const db = await openDatabase(url, { connections: 1, statementTimeoutMs: 60_000, queryTimeoutMs: 60_000 })
   await db.run((sql) => sql.unsafe(`create database ${template}`))
   await migrate(withDatabaseName(url, template))
-  // A copy fails while anybody, be it autovacuum, is connected to its source.
+  // A copy fails while any session, even autovacuum, is connected to its source.
   await db.run((sql) => sql.unsafe(`alter database ${template} allow_connections false`))
   await db.close()
 }

@@ -58,7 +58,7 @@ test('a shard with an expired lease is invisible until it renews', async () => {
   expect(namesOf((await renewShardLease(db, b, FOR_LONG)).shards)).toEqual(['a', 'b'])
 })
 
-test('a newer process takes the name over for good', async () => {
+test('a newer process takes the name over permanently', async () => {
   const [older, newer] = [entry('a'), entry('a')]
   await renewShardLease(db, older, FOR_LONG)
   await renewShardLease(db, newer, FOR_LONG)

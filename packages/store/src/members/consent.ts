@@ -38,7 +38,7 @@ export async function changeConsent(
     db,
     sql`
       with named as materialized (
-        -- A device stands for its user: consent is between users.
+        -- A device represents its user: consent is between users.
         select distinct on (coalesce(m.person, m.peer_no)) coalesce(m.person, m.peer_no) as peer_no, g.verdict
         from unnest(${arrayLiteral(verdicts.map((v) => byteaText(v.peer)))}::bytea[],
           ${arrayLiteral(verdicts.map((v) => v.verdict))}::text[]) with ordinality as g (peer_key, verdict, place)

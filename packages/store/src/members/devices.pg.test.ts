@@ -75,11 +75,11 @@ test('the statements about a user are found by each of its keys; of removed devi
   })
   expect(await removeDevice(db, owner, { device: key, removal })).toBe(null)
   const known = { statements: [statement], removals: [removal], successions: [] }
-  const nobody = { statements: [], removals: [], successions: [] }
+  const none = { statements: [], removals: [], successions: [] }
   const of = (peerKey: PeerKey, isKnown = true, at = meshId) => ({ meshId: at, peerKey, isKnown })
   const strangers = [of(newKey(), false), of(key, false, toHex(randomBytes(16)) as MeshId)]
   for (const asked of [[of(key)], [of(phone)], [of(laptop)], [...strangers, of(key), of(phone), of(key)]])
-    expect(await findUserRecords(db, asked)).toEqual(asked.map(({ isKnown }) => (isKnown ? known : nobody)))
+    expect(await findUserRecords(db, asked)).toEqual(asked.map(({ isKnown }) => (isKnown ? known : none)))
 })
 
 test('revoking a user revokes its devices', async () => {
