@@ -12,11 +12,9 @@ export interface StoredGrant {
 }
 
 export interface GrantBatch {
-  /** The epoch that the granter believes to be current. */
   readonly expects: number
   /** The epoch of the key in the boxes: the same, or the next one. */
   readonly keyEpoch: number
-  /** Peers that are not members are skipped. */
   readonly grants: readonly { readonly peer: PeerKey; readonly box: Uint8Array }[]
 }
 

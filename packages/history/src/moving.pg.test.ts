@@ -31,7 +31,6 @@ const terms = (): AttachmentSpec => ({
 })
 const chunk = { chunkNo: 0, hash: new Uint8Array(32), content: new Uint8Array(10) }
 
-/** The requests, by the table in which they create a row. */
 const NEWS = {
   space: (db: Database) => new Spaces(db).put(stage.asker(stage.ann), termsOf({ spaceId: GROUP })),
   attachment: (db: Database) => createAttachment(db, terms(), null),
@@ -57,7 +56,6 @@ async function untilWaiting(count: number): Promise<void> {
   if (row!.n < count) return untilWaiting(count)
 }
 
-/** Runs `during` within an open transaction of another connection. */
 async function around(begin: (db: Database) => Promise<unknown>, during: () => Promise<void>): Promise<void> {
   const db = await openDatabase(stage.url, { ...unhurried, connections: 1 })
   const run = (statement: string) => db.run((sql) => sql.unsafe(statement).simple())

@@ -15,7 +15,6 @@ export interface SpaceDefinition extends SpaceRef {
   readonly statement: Uint8Array
 }
 
-/** The current state of a space. */
 export interface Space extends SpaceDefinition {
   /** By the database's clock. */
   readonly now: Micros
@@ -42,11 +41,9 @@ export interface SpaceMember {
   readonly keyEpoch: number
 }
 
-/** The members that lack the newest key, and whether to rotate it. */
 export interface GrantNeeds {
   readonly memberCount: number
   /** Peers that were granted the newest key and are no longer members. */
   readonly departed: number
-  /** Members without the newest key, up to the requested number. */
   readonly lacking: readonly SpaceMember[]
 }

@@ -1,4 +1,3 @@
-/** Spaces: the terms that their owners set, and access to them. */
 import { byteaText, type Database } from '@sealpost/pg'
 import type { MemberRef, PeerKey, SpaceId, SpaceRef } from '@sealpost/std'
 import { meshMoving, type ResultRow, run } from './run.ts'
@@ -34,7 +33,6 @@ export class Spaces {
     }
   }
 
-  /** Returns at most `max` members without the newest key. @throws OperatingError */
   async findGrantNeeds({ meshId, spaceId, keyEpoch }: Space, max: number): Promise<GrantNeeds> {
     const [[counts], lacking] = await Promise.all([
       run<CountRow>(this.#db, COUNT_MEMBERS, [meshId, spaceId, keyEpoch]),
@@ -43,7 +41,6 @@ export class Spaces {
     return { memberCount: counts!.members, departed: counts!.departed, lacking: lacking.map(memberOf) }
   }
 
-  /** Returns the members after a key, ordered by key. @throws OperatingError */
   async members({ meshId, spaceId }: SpaceRef, after: PeerKey, limit: number): Promise<SpaceMember[]> {
     return (await run<MemberRow>(this.#db, LIST_MEMBERS, [meshId, spaceId, byteaText(after), limit])).map(memberOf)
   }

@@ -46,13 +46,11 @@ select case when not exists (select from asker) then 'not_owner'
   when exists (select from former where epoch >= $4::int) then 'stale'
   when not exists (select from home) then 'away' end as outcome`
 
-/** The members of `$2`, as a table `m`. */
 const MEMBERS = `select m.peer_no, m.peer_key from member m where m.mesh_id = $1::uuid and ${isOfSpace('m', '$2::uuid')}`
 
 const grantedTo = (m: string) => `coalesce((select max(g.key_epoch) from space_grant g
   where g.mesh_id = $1::uuid and g.space_id = $2::uuid and g.peer_no = ${m}.peer_no), 0)`
 
-/** Counts the members, and the holders of the key `$3` that are not members. */
 export const COUNT_MEMBERS = `
 with granted as materialized (
   select g.peer_no from space_grant g where g.mesh_id = $1::uuid and g.space_id = $2::uuid and g.key_epoch = $3::int
@@ -61,14 +59,12 @@ select count(*)::int as members,
   ((select count(*) from granted) - count(*) filter (where m.peer_no in (select peer_no from granted)))::int as departed
 from (${MEMBERS}) m`
 
-/** Returns at most `$4` members without the key `$3`. */
 export const FIND_LACKING = `
 select encode(m.peer_key, 'hex') as peer, ${grantedTo('m')} as key_epoch from (${MEMBERS}) m
 where not exists (select from space_grant g
   where g.mesh_id = $1::uuid and g.space_id = $2::uuid and g.peer_no = m.peer_no and g.key_epoch = $3::int)
 order by m.peer_no limit $4::int`
 
-/** Returns `$4` members after the key `$3`, ordered by key. */
 export const LIST_MEMBERS = `
 select encode(m.peer_key, 'hex') as peer, ${grantedTo('m')} as key_epoch from (${MEMBERS} and m.peer_key > $3::bytea) m
 order by m.peer_key limit $4::int`
@@ -102,7 +98,6 @@ with held as materialized (
 )
 select key_epoch from held`
 
-/** `$3` the peer that owns them. */
 export const FIND_GRANTS = `
 select g.key_epoch, encode(m.peer_key, 'hex') as granter, g.box from space_grant g
 join member m on m.mesh_id = g.mesh_id and m.peer_no = g.granter

@@ -25,7 +25,6 @@ interface Undecoded {
 
 /** Decodes a client's frame. Marked for bundlers: a client does not use it. */
 export const decodeClientFrame = /* @__PURE__ */ decoder<ClientFrame>(clientFrames)
-/** Decodes a server's frame. */
 export const decodeServerFrame = decoder<ServerFrame>(serverFrames)
 
 /** Decodes the fields of a frame in their JSON form, without `type`, as in HTTP. */
@@ -38,7 +37,6 @@ export function encodeFields<F extends Frame>(frame: F): JsonFields<F> {
   return kindOf(frame).body.toJson(frame as unknown as Record<string, unknown>) as JsonFields<F>
 }
 
-/** The fields of a frame, with text in place of bytes. */
 export type JsonFields<F> = { readonly [Name in Exclude<keyof F, 'type'>]: Json<F[Name]> }
 type Json<T> = T extends Uint8Array
   ? string

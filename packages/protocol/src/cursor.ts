@@ -99,7 +99,6 @@ export class Writer {
     this.#at = 0
     return finished
   }
-  /** Discards a frame that could not be written completely. */
   abandon(): void {
     this.#at = 0
   }

@@ -74,7 +74,6 @@ export const keyBinding = struct({
   signature: bytes(64),
 })
 
-/** `admin`: can also invite and revoke members. */
 export const MEMBER_ROLES = ['member', 'admin'] as const
 export type MemberRole = (typeof MEMBER_ROLES)[number]
 
@@ -84,7 +83,6 @@ export type ConsentPolicy = (typeof CONSENT_POLICIES)[number]
 export const CONSENT_VERDICTS = ['allowed', 'blocked'] as const
 export type ConsentVerdict = (typeof CONSENT_VERDICTS)[number]
 
-/** `dnd`: push only deliveries with priority `now`. */
 export const AVAILABILITIES = ['idle', 'working', 'dnd'] as const
 export type Availability = (typeof AVAILABILITIES)[number]
 const summary = token(SUMMARY_MAX)

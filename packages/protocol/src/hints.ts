@@ -22,9 +22,7 @@ const inMesh = { meshId }
 const kinds = {
   /** A delivery may wait for this peer or pool. */
   wake: { number: 1, body: struct({ ...inMesh, peer: peerNo }) },
-  /** This shard has opened a session of this peer. */
   superseded: { number: 3, body: struct({ ...inMesh, peer: peerNo, epoch: u53 }) },
-  /** This member was revoked, or has another key. */
   revoked: { number: 4, body: struct({ ...inMesh, peer: peerNo }) },
   /** Requests the presence of this mesh's peers, and for a while every change. */
   whoIsThere: { number: 5, body: struct(inMesh) },
@@ -62,7 +60,6 @@ const kinds = {
   stalePool: { number: 10, body: struct({ ...inMesh, pool: hex<PoolId>(32) }) },
   /** A new event in this space: a changed entry, or a recorded message. */
   happened: { number: 12, body: struct({ ...inMesh, space: hex<SpaceId>(16) }) },
-  /** The owner has changed the terms of this space. */
   staleSpace: { number: 13, body: struct({ ...inMesh, space: hex<SpaceId>(16) }) },
   staleKey: { number: 11, body: struct({ ...inMesh, peer: peerKey }) },
   /**
@@ -74,7 +71,6 @@ const kinds = {
    * Deliveries for this peer were leased to its session of this epoch on insert; the id is the last one of its block.
    */
   born: { number: 15, body: struct({ ...inMesh, peer: peerNo, epoch: u53, id: u53 as unknown as Field<DeliveryId> }) },
-  /** A shard joined or left. */
   shards: { number: 2, body: struct({}) },
 }
 
@@ -83,7 +79,6 @@ type FieldsOf<Name extends keyof Kinds> = Kinds[Name]['body'] extends Field<infe
 export type HintOf<Name extends keyof Kinds> = { readonly type: Name } & Readonly<FieldsOf<Name>>
 export type Hint = { [Name in keyof Kinds]: HintOf<Name> }[keyof Kinds]
 
-/** Hints of one shard that are sent together. */
 export interface Packet {
   readonly from: ShardId
   readonly hints: readonly Hint[]

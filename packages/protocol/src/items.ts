@@ -14,7 +14,6 @@ export const envelopeId = hex<EnvelopeId>(16)
 export const deliveryId = u53 as unknown as Field<DeliveryId>
 export const envelope = blob(ENVELOPE_BYTES_MIN, ENVELOPE_BYTES_MAX)
 
-/** From most to least urgent; the index orders a recipient's queue. */
 export const PRIORITIES = ['now', 'next', 'low'] as const
 export type Priority = (typeof PRIORITIES)[number]
 const priority = choice(PRIORITIES)
@@ -68,7 +67,6 @@ export const pushItem = laidOut(
 const receipts = choice(RECEIPT_WISHES)
 const thread = hex(16)
 
-/** The terms pushed with a delivery. */
 export const terms = laidOut(struct({ receipts, thread, hops: u16, noAutoReply: flag }), {
   read: (from) => ({
     receipts: receipts.read(from),
@@ -86,7 +84,6 @@ export const terms = laidOut(struct({ receipts, thread, hops: u16, noAutoReply: 
 
 export const body = blob(BODY_SEALED_BYTES_MIN, ENVELOPE_BYTES_MAX)
 
-/** A delivery with a shared body. */
 export const bodyItem = laidOut(struct({ push: pushItem, terms, body }), {
   read: (from) => ({ push: pushItem.read(from), terms: terms.read(from), body: body.read(from) }),
   write: (to, item) => {

@@ -6,7 +6,6 @@ import type { FrameKind } from './frames.ts'
 import type { Shape } from './layout.ts'
 import { JSON_DEPTH_MAX, UNPROVEN_FRAME_BYTES_MAX } from './limits.ts'
 
-/** Whether the sender of a frame has proven its key. */
 export type KeyProof = 'unproven' | 'proven'
 type Reason = 'nested too deep' | 'type not first' | 'frame too long'
 
@@ -20,7 +19,6 @@ const QUOTE = 0x22
 const BACKSLASH = 0x5c
 const [OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT] = [0x5b, 0x5d, 0x7b, 0x7d]
 
-/** Returns a function that returns the reason why a text must not be parsed, or null. */
 export function jsonBounds(kinds: readonly FrameKind[]): (text: string, proof: KeyProof) => Reason | null {
   const lengthMax = new Map(kinds.map(({ type, body }) => [type, SPELLING_FACTOR * jsonLengthMax(body.shape)]))
   return (text, proof) => {
@@ -49,7 +47,6 @@ export function isNestedDeeper(text: string, depthMax: number): boolean {
   return false
 }
 
-/** Returns the index of the closing quote, or the end of the text. */
 function endOfString(text: string, start: number): number {
   for (let end = text.indexOf('"', start + 1); end >= 0; end = text.indexOf('"', end + 1)) {
     let escapes = 0
@@ -59,7 +56,6 @@ function endOfString(text: string, start: number): number {
   return text.length
 }
 
-/** Returns the maximum length of a value's JSON, written without white space. */
 export function jsonLengthMax(shape: Shape): number {
   switch (shape.kind) {
     case 'integer':
@@ -73,7 +69,7 @@ export function jsonLengthMax(shape: Shape): number {
     case 'blob':
       return Math.ceil((shape.max * 4) / 3) + 2
     case 'token':
-      return 2 * shape.max + 2 // each character may be escaped
+      return 2 * shape.max + 2
     case 'choice':
       return Math.max(...shape.names.map((name) => name.length)) + 2
     case 'list':

@@ -1,4 +1,3 @@
-/** JSON Schemas of single values, for descriptions of composed types. */
 import { unreachable } from '@sealpost/std'
 import type { Shape } from './layout.ts'
 
@@ -28,7 +27,6 @@ export function scalarSchema(shape: Scalar): ScalarSchema {
 const TWO_DIGITS = '[A-Za-z0-9_-][AQgw]'
 const THREE_DIGITS = '[A-Za-z0-9_-]{2}[AEIMQUYcgkosw048]'
 
-/** The bounds in bytes translate to bounds of the text, since each number of bytes has one number of digits. */
 function base64url(min: number, max: number): ScalarSchema {
   const pattern = `^(?:[A-Za-z0-9_-]{4})*(?:${TWO_DIGITS}|${THREE_DIGITS})?$`
   return { type: 'string', pattern, minLength: Math.ceil((min * 4) / 3), maxLength: Math.ceil((max * 4) / 3) }

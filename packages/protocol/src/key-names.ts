@@ -12,7 +12,6 @@ interface Known {
   readonly name: string
 }
 
-/** By the last bytes of a key; keys with the same index replace each other. */
 const known: (Known | undefined)[] = new Array(PLACES).fill(undefined)
 
 export function keyName(from: Uint8Array, at: number): string {

@@ -45,7 +45,6 @@ function integer(bytes: number, max: number, codec: Pick<Field<number>, 'read' |
 
 export const u16 = integer(2, 0xffff, { read: (r) => r.u16(), write: (w, v) => w.u16(v) })
 export const u32 = integer(4, 0xffffffff, { read: (r) => r.u32(), write: (w, v) => w.u32(v) })
-/** A safe integer in eight bytes. */
 export const u53 = integer(8, Number.MAX_SAFE_INTEGER, { read: (r) => r.u53(), write: (w, v) => w.u53(v) })
 
 /** Exactly `length` bytes, a lower-case hex string in memory and in JSON. */

@@ -6,7 +6,6 @@ import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo, PoolId, S
 import type { ConsentPolicy } from './frames.ts'
 import type { Death } from './terms.ts'
 
-/** Identifies a delivery in the queue. */
 export interface DeliveryRef {
   readonly meshId: MeshId
   readonly recipient: PeerNo
@@ -21,27 +20,23 @@ export interface DeliveryRef {
 export const byPlace = (a: Pick<DeliveryRef, 'priority' | 'id'>, b: Pick<DeliveryRef, 'priority' | 'id'>): number =>
   a.priority - b.priority || a.id - b.id
 
-/** A settled delivery. */
 export interface Settle extends DeliveryRef {
   /** The sender, if it requested a receipt. */
   readonly receiptTo?: PeerKey | null
 }
 
-/** A delivery that its recipient refused permanently. */
 export interface Reject {
   readonly delivery: DeliveryRef
   readonly epoch: number
   readonly reason: string
 }
 
-/** Extends the lease of a delivery. */
 export interface Extension {
   readonly delivery: DeliveryRef
   readonly epoch: number
   readonly forMs: Millis
 }
 
-/** Returns a delivery for another attempt, from the session that held it under this epoch. */
 export interface Retry {
   readonly delivery: DeliveryRef
   readonly epoch: number
@@ -96,20 +91,16 @@ export interface Append {
    * leaves it to a claim. The epoch is not checked, because under a past epoch a delivery is free.
    */
   readonly remoteLeaseEpoch: number
-  /** Encoded by `encodeTerms`; null: none. */
   readonly terms: Uint8Array | null
   /** Held out of the queue until then, by the database clock; 0: not held. A held delivery gets no lease on insert. */
   readonly notBeforeMs: Millis
-  /** The body that it shares with other envelopes of its broadcast; stored once. */
   readonly body: SharedBody | null
 }
 
 /** The sealed body of a broadcast. Each envelope contains its key and its hash. */
 export interface SharedBody {
-  /** 64 hex digits, from the sender: the BLAKE2b-256 of the bytes. */
   readonly bodyId: string
   readonly bytes: Uint8Array
-  /** Makes the message an event of a space, in the commit of its envelopes. */
   readonly record?: MessageRecord
   /** For a pool: the members with a box in the envelope. No other member receives it. */
   readonly readers?: readonly PeerNo[]
@@ -129,15 +120,12 @@ export type AppendOutcome =
   | { readonly status: 'duplicate' }
   | { readonly status: 'id_reused' }
   | { readonly status: 'unknown_recipient' }
-  /** The delivery would expire before it is due. */
   | { readonly status: 'delay_too_long' }
-  /** The mesh is moving to another cell, or has moved. */
   | { readonly status: 'away' }
 
 /** The result of a commit: an outcome for each append, in their order. */
 export interface Committed {
   readonly outcomes: readonly AppendOutcome[]
-  /** The time of the stored deliveries, by the database clock. */
   readonly enqueuedAtMs: Millis
 }
 
@@ -146,7 +134,6 @@ export interface Want {
   readonly session: SessionRef
   readonly limit: number
   readonly limitBytes: number
-  /** The requested delivery ids, both ends included; `ANY_ID` for all. */
   readonly ids: IdRange
   /** The least urgent requested priority. */
   readonly priorityMax: number
@@ -164,7 +151,6 @@ export interface RemoteWant {
   readonly session: SessionRef
   readonly limit: number
   readonly limitBytes: number
-  /** Within one block. */
   readonly ids: IdRange
 }
 
@@ -204,7 +190,6 @@ export interface Delivery {
   readonly enqueuedAtMs: Millis
   readonly envelope: Uint8Array
   readonly terms: Uint8Array | null
-  /** The body of a broadcast. */
   readonly body: Uint8Array | null
 }
 
@@ -227,12 +212,10 @@ export type Claimed =
   | { readonly status: 'claimed'; readonly deliveries: readonly Delivery[]; readonly hasMore: boolean }
   | { readonly status: 'stale' }
   | { readonly status: 'locked' }
-  /** See `AppendOutcome`. */
   | { readonly status: 'away' }
 
 /** The waiting deliveries of one sender for one recipient, delayed ones included and receipts excluded. */
 export interface Measured {
-  /** A user; deliveries from its devices count as its own. */
   readonly sender: PeerNo
   readonly count: number
   readonly bytes: number
@@ -242,20 +225,16 @@ export interface Measured {
 export interface PoolEntry {
   readonly meshId: MeshId
   readonly poolId: PoolId
-  /** The pool's number as a recipient. */
   readonly pool: PeerNo
-  /** The epoch of the owner's newest statement. */
   readonly epoch: number
   /** A member that rotated its key is listed with each of its keys. */
   readonly members: readonly { readonly peer: PeerNo; readonly peerKey: PeerKey }[]
 }
 
-/** A member that can take one more delivery. */
 export interface PoolSlot {
   readonly member: PeerNo
   /** The epoch with which its session opened; a fence does not change it. */
   readonly epoch: number
-  /** The least urgent priority that it accepts. */
   readonly priorityMax: number
 }
 
@@ -264,7 +243,6 @@ export interface PoolWant {
   readonly meshId: MeshId
   readonly pool: PeerNo
   readonly slots: readonly PoolSlot[]
-  /** See `Want`. */
   readonly virtualTimes: VirtualTimes
 }
 
@@ -284,9 +262,7 @@ export type PoolClaimed =
 /** From whom a user, on all its devices, accepts messages. */
 export interface Consent {
   readonly policy: ConsentPolicy
-  /** The blocked peers for the policy `open`, the allowed ones for `contacts`. */
   readonly named: readonly PeerNo[]
-  /** Increases with each change. */
   readonly version: number
 }
 
@@ -296,12 +272,10 @@ export interface Member {
   readonly meshId: MeshId
   readonly peer: PeerNo
   readonly peerKey: PeerKey
-  /** The user of a device; otherwise the peer itself. */
   readonly user: PeerNo
   readonly isRevoked: boolean
   /** The epoch of its session at the lookup; an opening names it. */
   readonly sessionEpoch: number
-  /** Null: not looked up. */
   readonly consent: Consent | null
   readonly lineage?: Lineage
 }

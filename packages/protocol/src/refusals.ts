@@ -138,7 +138,6 @@ const ROWS = [
 ] as const satisfies readonly RefusalRow[]
 
 type Row = (typeof ROWS)[number]
-/** A code that refuses one envelope. */
 export type NackCode = Exclude<Row, { close: number }>['code']
 export type CloseCode = Extract<Row, { close: number }>['code']
 export type RefusalCode = NackCode | CloseCode

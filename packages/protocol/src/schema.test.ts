@@ -26,7 +26,6 @@ beforeAll(() => {
   }
 })
 
-/** Returns the schema's verdict on a text message that is JSON. */
 const isAccepted = (from: 'client' | 'server', text: string): boolean => {
   try {
     return accepts[from](JSON.parse(text))
@@ -68,7 +67,6 @@ describe('the JSON Schema of the frames', () => {
   })
 })
 
-/** Returns each `$ref` of a document with no target in it. */
 function danglingRefs(document: object): string[] {
   const refs = [...JSON.stringify(document).matchAll(/"\$ref":"#\/([^"]+)"/g)].map(([, path]) => path!)
   const leads = (path: string) =>
@@ -78,7 +76,6 @@ function danglingRefs(document: object): string[] {
 
 describe('the AsyncAPI document', () => {
   test('is valid AsyncAPI 3, by its published schema', () => {
-    // It includes its own copy of the metaschema.
     const formats = { uri: true, 'uri-reference': true, 'uri-template': true, email: true, regex: true } as const
     const validate = new Ajv({ strict: false, meta: false, validateSchema: false, formats }).compile(asyncApi3)
     expect(validate(asyncApi), JSON.stringify(validate.errors?.slice(0, 3), null, 1)).toBe(true)

@@ -8,17 +8,14 @@ import { isHex, toHex } from '@sealpost/std'
 /** The requested receipts: none, the end, or also the push. */
 export const RECEIPT_WISHES = ['none', 'end', 'all'] as const
 export type ReceiptWish = (typeof RECEIPT_WISHES)[number]
-/** The event of a receipt. Storage is reported by an ack, a refusal by a nack. */
 export const RECEIPT_EVENTS = ['pushed', 'settled', 'expired', 'struck_out', 'rejected'] as const
 export type ReceiptEvent = (typeof RECEIPT_EVENTS)[number]
 /** Why a delivery left the queue unsettled. */
 export const DEATHS = ['expired', 'strikes', 'rejected'] as const
 export type Death = (typeof DEATHS)[number]
 
-/** Stored and pushed with a delivery. */
 export interface Terms {
   readonly receipts: ReceiptWish
-  /** 32 hex digits; `NO_THREAD`: none. */
   readonly thread: string
   /** The number of automatic replies before this message in the thread. */
   readonly hops: number
@@ -29,7 +26,6 @@ export const NO_THREAD = '0'.repeat(32)
 /** All options of a sender; times by the database clock, in ms since 1970, 0 for at once. */
 export interface SendTerms extends Terms {
   readonly notBeforeMs: Millis
-  /** Refuse the envelope if its recipient is not connected. */
   readonly ifOnline: boolean
 }
 
@@ -52,7 +48,6 @@ export function encodeTerms({ receipts, thread, hops, noAutoReply }: Terms): Uin
   return bytes
 }
 
-/** Returns 2 and the index in `RECEIPT_EVENTS`. */
 export const encodeReceipt = (event: ReceiptEvent): Uint8Array => Uint8Array.of(RECEIPT, RECEIPT_EVENTS.indexOf(event))
 
 /** Reads a stored marking; other bytes than the two functions above write count as no terms. */

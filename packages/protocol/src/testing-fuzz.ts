@@ -18,7 +18,6 @@ export interface FuzzOptions {
 
 export interface FuzzReport {
   readonly accepted: number
-  /** The number of refusals by reason. */
   readonly reasons: Readonly<Record<string, number>>
 }
 
@@ -105,18 +104,15 @@ const LETTERS = '{}[]",:0123456789eE+-.\\ \ntruefalsé\u0000'
 /** Values that occur in inputs more often than by chance. */
 export interface Known {
   readonly integers: readonly number[]
-  /** Of any length; a field takes those of its own. */
   readonly hex: readonly string[]
   readonly blobs: readonly Uint8Array[]
 }
 const NOTHING: Known = { integers: [], hex: [], blobs: [] }
 
-/** Returns a valid frame of this kind. */
 export function made(random: Random, kind: FrameKind, known: Known = NOTHING): Frame {
   return { ...(valueFor(random, kind.body.shape, known) as object), type: kind.type } as Frame
 }
 
-/** Returns a value that the shape accepts. */
 export function valueFor(random: Random, shape: Shape, known: Known = NOTHING): unknown {
   const good = random.chance(0.7) ? knownFor(shape, known) : []
   if (good.length > 0) return pick(random, good)

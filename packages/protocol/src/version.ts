@@ -4,7 +4,6 @@ export const SUBPROTOCOLS = { 'sealpost.v1': 'binary', 'sealpost.v1.json': 'json
 export type Subprotocol = keyof typeof SUBPROTOCOLS
 export type Form = (typeof SUBPROTOCOLS)[Subprotocol]
 
-/** Returns the first supported subprotocol in the client's order. */
 export function chooseSubprotocol(offered: readonly string[]): Subprotocol | undefined {
   return offered.find((name): name is Subprotocol => Object.hasOwn(SUBPROTOCOLS, name))
 }

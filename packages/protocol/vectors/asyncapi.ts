@@ -32,7 +32,6 @@ const ANSWERS: Readonly<Record<string, readonly string[]>> = {
   removeDevice: ['deviceRemoved'],
   succeed: ['succeeded'],
 }
-/** Replies that the broker also sends without a request. */
 const ALSO_UNASKED = ['refused', 'moved', 'presence', 'poolJoined']
 
 const DESCRIPTION =

@@ -15,7 +15,6 @@ const DESCRIPTION =
   'What a text message under the subprotocol sealpost.v1.json may be; docs/PROTOCOL.md says what it means. What a schema ' +
   'can not say: a frame has at most 262144 bytes, an integer is not written as -0, and no key stands twice.'
 
-/** Returns a schema for each frame, `code`, `ClientFrame` and `ServerFrame`; references begin with `prefix`. */
 export function frameSchemas(prefix: string): Record<string, JsonSchema> {
   const anyOf = (kinds: readonly FrameKind[]) => ({ oneOf: kinds.map(({ type }) => ({ $ref: prefix + type })) })
   return {
@@ -55,7 +54,6 @@ function schemaOfFrame({ type, number, body }: FrameKind, prefix: string): JsonS
 
 interface Place {
   readonly prefix: string
-  /** The path of the nested fields: empty, or ending with a dot. */
   readonly path: string
   readonly meanings: Readonly<Record<string, string>>
 }

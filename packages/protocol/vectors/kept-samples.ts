@@ -1,4 +1,3 @@
-/** Samples of `broadcastKept`. */
 import type { EnvelopeId, GroupId, PeerKey } from '@sealpost/std'
 import type { ClientFrame } from '../src/index.ts'
 

@@ -1,4 +1,3 @@
-/** Samples of the pool frames. */
 import type { EnvelopeId, PeerKey, PoolId } from '@sealpost/std'
 import { type ClientFrame, encodeBoxes, type ServerFrame } from '../src/index.ts'
 

@@ -1,8 +1,6 @@
-/** Samples of the frames about users. */
 import type { PeerKey } from '@sealpost/std'
 import type { ClientFrame, ServerFrame } from '../src/index.ts'
 
-/** Returns bytes that count up from `first`. */
 const count = (length: number, first: number): Uint8Array => Uint8Array.from({ length }, (_, i) => first + i)
 const alice = '10'.repeat(32) as PeerKey
 const bob = '40'.repeat(32) as PeerKey

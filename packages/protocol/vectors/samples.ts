@@ -9,7 +9,6 @@ import { poolClientSamples, poolServerSamples } from './pool-samples.ts'
 import { clientUserSamples, serverUserSamples } from './samples-users.ts'
 import { shardServerSamples } from './shard-samples.ts'
 
-/** Returns bytes that count up from `first`. */
 const count = (length: number, first: number): Uint8Array => Uint8Array.from({ length }, (_, i) => first + i)
 const digits = (length: number, first: number): string =>
   [...count(length, first)].map((byte) => byte.toString(16).padStart(2, '0')).join('')
@@ -393,11 +392,8 @@ export const clientSamples: readonly { name: string; frame: ClientFrame }[] = [
 
 export interface RefusedSample {
   readonly name: string
-  /** The side that sends it. */
   readonly from: 'client' | 'server'
-  /** The form of the connection. */
   readonly form: Form
-  /** The input: text, or bytes as hex. */
   readonly text?: string
   readonly hex?: string
   readonly code: 'frame_malformed' | 'wrong_form'

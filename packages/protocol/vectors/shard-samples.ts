@@ -1,4 +1,3 @@
-/** Samples of the shard frames. */
 import type { ServerFrame } from '../src/index.ts'
 
 const bytes = (length: number, first: number): Uint8Array => Uint8Array.from({ length }, (_, i) => first + i)

@@ -1,4 +1,3 @@
-/** The contents of `frames.json`. */
 import { toHex } from '@sealpost/std'
 import { encodeBinary, encodeJson, type Form } from '../src/index.ts'
 import { type RefusedSample, refusedSamples, samples } from './samples.ts'
@@ -23,7 +22,6 @@ function frameVectors(): FrameVectors {
   return { about: ABOUT, frames, refused: refusedSamples }
 }
 
-/** Returns JSON with one frame per line. */
 export function vectorsText(): string {
   const { about, frames, refused } = frameVectors()
   const lines = (items: readonly object[]) => items.map((item) => `    ${JSON.stringify(item)}`).join(',\n')
@@ -35,7 +33,6 @@ export function vectorsText(): string {
 `
 }
 
-/** Returns the input of a refused vector, as a socket receives it. */
 export function wireOf(sample: { form: Form; text?: string; hex?: string }): string | Uint8Array {
   return sample.text ?? Uint8Array.from(sample.hex!.match(/../g) ?? [], (byte) => Number.parseInt(byte, 16))
 }

@@ -10,7 +10,6 @@ export interface ReplayRow {
   readonly at: Micros
   /** 1 set, 2 deleted, 3 a message. */
   readonly kind: number
-  /** The entry, or a message's record. */
   readonly value: Buffer
   readonly body: Buffer | null
 }
@@ -23,7 +22,6 @@ const COLUMNS = 5
 const NONE = Buffer.alloc(0)
 
 export class CopyRowReader {
-  /** An incomplete message. */
   #cut: Buffer = NONE
   #isPastHeader = false
   #isAtEnd = false
@@ -69,7 +67,7 @@ export class CopyRowReader {
   #message(bytes: Buffer, start: number, end: number, visit: (row: ReplayRow) => void): void {
     const at = this.#isPastHeader ? start : start + HEADER_BYTES
     this.#isPastHeader = true
-    if (at === end) return // the header arrived by itself
+    if (at === end) return
     const columns = bytes.readInt16BE(at)
     this.#isAtEnd = columns === -1
     if (this.#isAtEnd) return
@@ -99,7 +97,6 @@ function readRow(bytes: Buffer, start: number): ReplayRow {
   }
 }
 
-/** Reads an integer below 2^53 without a bigint. */
 const readWhole = (bytes: Buffer, at: number): number => bytes.readInt32BE(at) * 2 ** 32 + bytes.readUInt32BE(at + 4)
 
 /** Removes the header from the first message, so that each forwarded message is a row. */
@@ -113,7 +110,7 @@ export class HeaderStrip {
     this.#begun = begun.length < rowAt ? begun : null
     if (this.#begun !== null) return NONE
     const messageBytes = begun.readInt32BE(1) - HEADER_BYTES
-    if (messageBytes === FRONT_BYTES - 1) return begun.subarray(rowAt) // the header arrived by itself
+    if (messageBytes === FRONT_BYTES - 1) return begun.subarray(rowAt)
     begun.copyWithin(HEADER_BYTES, 0, 1)
     begun.writeInt32BE(messageBytes, HEADER_BYTES + 1)
     return begun.subarray(HEADER_BYTES)

@@ -6,7 +6,6 @@ import { literal, microsOf, ofSpace } from './space-ref.ts'
 import type { Base } from './state-sql.ts'
 
 export interface HistoryBounds {
-  /** By the database's clock. */
   readonly now: Micros
   readonly lastSeq: number
   /** null: it keeps no history. */
@@ -24,7 +23,6 @@ export function horizonOf({ now, keptSince, keepSeconds }: HistoryBounds): Micro
   return keptSince === null ? null : Math.max(keptSince, now - keepSeconds * 1e6)
 }
 
-/** Returns why a time can't be read. */
 export function timeRefusal(facts: HistoryBounds, at: Micros): TimeRefusal | null {
   if (at > facts.now) return 'in_future'
   const horizon = horizonOf(facts)

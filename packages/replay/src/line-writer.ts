@@ -18,7 +18,6 @@ export class JsonLineWriter {
   #at = 0
   readonly #day = new DayText()
 
-  /** @param bytes - the initial capacity */
   constructor(bytes: number) {
     this.#out = Buffer.allocUnsafeSlow(bytes)
   }
@@ -105,14 +104,12 @@ function digitsOf(value: number): number {
 const base64Bytes = (bytes: Buffer): number => 4 * Math.ceil(bytes.length / 3)
 
 const ALPHABET = ascii('ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/')
-/** The two characters of each twelve bits. */
 const [FIRST, SECOND] = [new Uint8Array(4096), new Uint8Array(4096)]
 for (let bits = 0; bits < 4096; bits++) {
   FIRST[bits] = ALPHABET[bits >> 6]!
   SECOND[bits] = ALPHABET[bits & 63]!
 }
 
-/** With padding. */
 function writeBase64(bytes: Buffer, out: Buffer, start: number): number {
   const whole = bytes.length - (bytes.length % 3)
   let at = start

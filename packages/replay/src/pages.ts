@@ -12,9 +12,7 @@ export interface PageRequest {
   readonly after: number
   /** or events before this one, backwards. */
   readonly before: number | null
-  /** null: from the horizon. */
   readonly from: Micros | null
-  /** null: up to the newest. */
   readonly to: Micros | null
   readonly limit: number
 }
@@ -23,7 +21,6 @@ export interface EventPage {
   /** The time of the read by the database's clock, and the newest seq of the space then. */
   readonly at: Micros
   readonly lastSeq: number
-  /** Always in ascending order of seq. */
   readonly rows: readonly PageRow[]
   /** More events follow in this direction. */
   readonly hasMore: boolean
@@ -31,7 +28,6 @@ export interface EventPage {
 
 export interface PageRow {
   readonly seq: number
-  /** JSON. */
   readonly line: string
 }
 
@@ -121,11 +117,9 @@ function pageSql({ space, after, before, from, to, limit }: PageRequest, since: 
       where total - (${BYTES}) <= ${PAGE_BYTES_MAX} order by seq ${order})`
 }
 
-/** Like `horizonOf`. */
 const horizon = (space: SpaceRef): string =>
   `(select greatest(kept_since, clock_timestamp() - keep_seconds * interval '1 second') from space where ${ofSpace(space)})`
 
-/** Returns the current entries of these keys, including deleted ones. @throws DatabaseError */
 export async function readEntries(db: Database, space: SpaceRef, keyHashes: readonly string[]): Promise<LineRow[]> {
   const keys = keyHashes.map((hash) => `'\\x${hash}'::bytea`).join()
   const statement = `select seq, ${microsOf('at')} as at, (case when is_deleted then 2 else 1 end)::smallint as kind,

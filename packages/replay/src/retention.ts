@@ -70,7 +70,7 @@ export async function giveUpDays(db: Database, space: SpaceRef): Promise<void> {
   const days = await bytesOfDays(db, space, isTooLarge ? null : dueTo)
   const to = isTooLarge ? Math.max(dueTo, fittingDay(days, keeping)) : dueTo
   if (to <= keeping.keptSince || to < keeping.baseAt) return
-  const gone = days.filter(({ day }) => day < to && day + DAY > keeping.keptSince) // earlier days were subtracted
+  const gone = days.filter(({ day }) => day < to && day + DAY > keeping.keptSince)
   const bytes = gone.reduce((sum, day) => sum + day.bytes, 0)
   await db.run((sql) =>
     sql.unsafe(
@@ -85,7 +85,6 @@ interface DayBytes {
   readonly bytes: number
 }
 
-/** `before`: only days before this one. */
 async function bytesOfDays(db: Database, space: SpaceRef, before: Micros | null): Promise<DayBytes[]> {
   const bounds = before === null ? '' : ` and at < ${literal.moment(before)}`
   return [

@@ -14,7 +14,6 @@ export interface SnapshotOptions {
   readonly share: number
   /** and at least this number. */
   readonly eventsMin: number
-  /** The bytes of the rows of one batch. */
   readonly batchBytes: number
 }
 

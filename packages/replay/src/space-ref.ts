@@ -49,7 +49,6 @@ export const literal = {
   },
 }
 
-/** The rows of a space in any of the tables. */
 export const ofSpace = ({ meshId, spaceId }: SpaceRef): string =>
   `mesh_id = ${literal.uuid(meshId)} and space_id = ${literal.uuid(spaceId)}`
 

@@ -43,7 +43,6 @@ const columns = (kind: string, value: string, body: string): string =>
 export interface StateAt {
   readonly space: SpaceRef
   readonly at: Micros
-  /** The rows after this seq. */
   readonly after: number
   readonly base: Base
 }
@@ -110,7 +109,6 @@ export interface SnapshotStep {
   readonly space: SpaceRef
   readonly from: Base
   readonly to: Base
-  /** The seq of the last written row. */
   readonly progress: number
   readonly rowsMax: number
 }

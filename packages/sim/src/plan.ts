@@ -25,48 +25,37 @@ export type Chances = Pick<
 >
 
 export interface FaultPlan {
-  /** Per statement sent to the database. */
   readonly requestLost: number
   readonly replyLost: number
   /** Applied after the shard received a failure. */
   readonly appliedLate: number
-  /** Per claim: another statement holds the session's row. */
   readonly locked: number
   /** Per checked commit: statements of other shards for the same senders win at each try. */
   readonly raced: number
-  /** Per write to a socket. */
   readonly sendBuffered: number
   readonly sendDropped: number
   readonly hintLost: number
   readonly hintDoubled: number
   /** Per dial: it goes to another shard than the last one. */
   readonly takeover: number
-  /** Per delivery: its handler throws, or takes longer than the lease. */
   readonly handlerThrows: number
   readonly handlerSlow: number
-  /** Its handler rejects it, or extends its lease when it is slow. */
   readonly handlerRejects: number
   readonly handlerExtends: number
   /** Per send: it requests receipts; it is delayed. */
   readonly wantsReceipts: number
   readonly delayed: number
-  /** Per delivery: its recipient sets `dnd` for a while. */
   readonly disturbed: number
-  /** Per send: it goes to all peers. */
   readonly broadcast: number
-  /** Messages of each peer to the pool of its mesh. */
   readonly poolSends: number
   readonly cuts: number
   readonly crashes: number
-  /** Shards that shut down cleanly. */
   readonly restarts: number
-  /** Periods in which no statement reaches the database. */
   readonly outages: number
   readonly clockJumps: number
   /** The longest delay of a database reply, and of a frame. */
   readonly databaseMs: Millis
   readonly networkMs: Millis
-  /** The broker's limits, low in some seeds. */
   readonly waitingMax: number
   readonly perSecond: number | null
   readonly isInsertLeaseOn: boolean

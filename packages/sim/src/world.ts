@@ -53,7 +53,6 @@ export interface RunOutcome {
   readonly marks: ReadonlyMap<string, number>
   readonly plan: FaultPlan
   readonly sends: number
-  /** From the last fault to the last delivery. */
   readonly drainedInMs: Millis
 }
 
@@ -138,7 +137,6 @@ export class World {
     return this.path.chance(this.plan[fault])
   }
 
-  /** Returns whether the recipient's consent may refuse messages between these peers. */
   isDoubtful({ meshId, from, to }: { meshId: MeshId; from: PeerKey; to: PeerKey }): boolean {
     const [owner, suspect] = this.peers as [SimPeer, SimPeer]
     const isTheirs = meshId === owner.meshId && to === owner.peerKey && from === suspect.peerKey
@@ -184,7 +182,6 @@ export class World {
     if (this.fault) throw this.fault.error
   }
 
-  /** The same keys in each mesh. */
   get members(): readonly PeerKey[] {
     return Array.from({ length: PEERS }, (_, i) => keyOf(i + 1))
   }
@@ -224,7 +221,6 @@ export class World {
     this.store.setPool(meshId, POOL, { epoch: 1, members })
   }
 
-  /** Each process has a shard id of its own. */
   private startShard(): ShardLife {
     this.lives += 1
     const shard = this.lives.toString(16).padStart(32, '0') as ShardId

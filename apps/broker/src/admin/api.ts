@@ -31,7 +31,6 @@ export interface AdminParts {
   readonly quotas: QuotaView
   readonly history: BrokerSamples
   readonly log: Log
-  /** Ends the sessions of revoked members. */
   readonly disconnectMembers: (members: readonly RevokedMember[]) => void
 }
 

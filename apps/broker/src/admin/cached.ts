@@ -12,7 +12,6 @@ export class Cached<T> {
     this.look = look
   }
 
-  /** @throws DatabaseError */
   async read(): Promise<T> {
     if (this.known && performance.now() - this.known.atMs < GOOD_FOR_MS) return this.known.value
     this.asking ??= this.ask().finally(() => {

@@ -13,7 +13,6 @@ export function hostRefusal(request: Request, names: readonly string[]): Respons
   return Response.json({ code: 'wrong_authority' }, { status: 421 })
 }
 
-/** Returns the host without its port; null without one. */
 function hostOf(request: Request): string | null {
   const url = `http://${request.headers.get('host') ?? ''}`
   return URL.canParse(url) ? new URL(url).hostname.toLowerCase() : null

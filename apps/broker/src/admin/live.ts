@@ -48,7 +48,7 @@ function sender(controller: ReadableStreamDefaultController<Uint8Array>, views: 
       if (performance.now() > untilMs) return end()
       controller.enqueue(encoder.encode(`event: overview\ndata: ${JSON.stringify(overview)}\n\n`))
     } catch {
-      leave() // clients reconnect
+      leave()
       controller.error()
     } finally {
       isAsking = false

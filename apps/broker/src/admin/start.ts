@@ -1,4 +1,3 @@
-/** Composes the admin API. */
 import type { RevokedMember } from '@sealpost/core'
 import type { Driver } from '@sealpost/driver'
 import type { Database } from '@sealpost/pg'

@@ -32,7 +32,6 @@ export interface AttachmentLimits {
 export interface AttachmentPorts {
   /** With its own connections: messages never wait for a chunk. */
   readonly db: Database
-  /** The store of new attachments. */
   readonly store: ChunkStore
   /** Includes stores that are no longer used for new ones. */
   readonly stores: readonly ChunkStore[]
@@ -43,7 +42,6 @@ export interface NewAttachment {
   readonly id: AttachmentId
   readonly bytes: number
   readonly chunkBytes: number
-  /** 0: the default time. */
   readonly keepSeconds: number
   readonly to: readonly PeerKey[] | GroupId
 }
@@ -79,7 +77,6 @@ export class AttachmentRequests {
     this.ports = ports
   }
 
-  /** @throws OperatingError */
   create(holder: TokenHolder, asked: NewAttachment): Promise<{ expiresAtMs: Millis } | HttpRefusal> {
     const created = this.creating.then(() => this.createNext(holder, asked))
     this.creating = created.catch(() => undefined) // reported to the caller
@@ -98,7 +95,6 @@ export class AttachmentRequests {
     return outcome === 'done' ? { expiresAtMs } : { code: REFUSALS[outcome] }
   }
 
-  /** @throws OperatingError */
   async status(holder: TokenHolder, id: AttachmentId): Promise<AttachmentStatus | HttpRefusal> {
     const found = await this.find(holder, id)
     if (!found) return UNKNOWN
@@ -144,7 +140,6 @@ export class AttachmentRequests {
     return null
   }
 
-  /** `found`: from `readable`. @throws OperatingError */
   async get(ref: AttachmentRef, found: AttachmentInfo, chunkNo: number): Promise<StoredChunk | HttpRefusal> {
     return (await this.storeOf(found).get(ref, chunkNo)) ?? { code: 'chunk_missing' }
   }
@@ -167,7 +162,6 @@ export class AttachmentRequests {
     return found !== undefined && found.epoch < GROUP_EPOCH_LAST && isNamed(found.statement, peerKey)
   }
 
-  /** Returns the store in which it was created. */
   private storeOf({ store }: AttachmentInfo): ChunkStore {
     return this.ports.stores.find(({ name }) => name === store) ?? this.ports.store
   }

@@ -11,7 +11,6 @@ export interface ChunkStore {
   readonly name: ExpiredAttachment['store']
   /** Like `putChunk` of the database. @throws OperatingError */
   put(of: AttachmentRef, chunk: Chunk & StoredChunk): Promise<'done' | 'differs' | 'gone'>
-  /** @throws OperatingError */
   get(of: AttachmentRef, chunkNo: number): Promise<StoredChunk | undefined>
   /** Deletes the stored bytes of an expired attachment. Idempotent. @throws OperatingError */
   forget(expired: ExpiredAttachment): Promise<void>

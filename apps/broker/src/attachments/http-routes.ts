@@ -1,4 +1,3 @@
-/** The routes of attachments. */
 import { createRoute, z } from '@hono/zod-openapi'
 import { CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, CHUNKS_MAX } from '@sealpost/identity'
 import { FANOUT_MAX } from '@sealpost/protocol'

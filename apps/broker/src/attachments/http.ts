@@ -12,7 +12,6 @@ import type { AttachmentRequests } from './attachments.ts'
 import * as routes from './http-routes.ts'
 import type { Transit } from './transit.ts'
 
-/** Uploaded and fetched chunks. */
 export interface ChunkCounters {
   taken: number
   takenBytes: number
@@ -23,15 +22,12 @@ export interface ChunkCounters {
 export interface AttachmentParts {
   readonly attachments: AttachmentRequests
   readonly transit: Transit
-  /** The chunk limits of each peer. */
   readonly chunkers: RequestLimits
-  /** The chunks in transit of each mesh. */
   readonly meshes: RequestLimits
   readonly counters: ChunkCounters
 }
 
 const NO_ROOM: HttpRefusal = { code: 'try_later', retryAfterMs: 1000 }
-/** The bytes that are written to a socket at a time. */
 const PIECE_BYTES = 64 * 1024
 /** A slower transfer is cut after its start phase, to free its memory. */
 const PACE: TransferPace = { bytesPerSecond: 16 * 1024, startMs: 5_000 }

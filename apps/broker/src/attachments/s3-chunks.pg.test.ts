@@ -41,7 +41,6 @@ function configOf(env: TestingS3['env']) {
   return read.config
 }
 
-/** Creates a file of three chunks. */
 async function newFile(store: ChunkStore) {
   const meshId = toHex(randomBytes(16)) as MeshId
   await createMesh(db, { meshId, name: 'a mesh' })

@@ -14,7 +14,6 @@ import type { ChunkStore } from './chunk-store.ts'
 const DELETED_AT_ONCE = 1000
 const ANSWER_WITHIN_MS = 20_000
 
-/** Connects on first use. */
 export function s3Chunks(db: Database, config: AttachmentConfig): ChunkStore {
   const client = new S3Client(clientOptions(config))
   const { S3_BUCKET: Bucket, S3_PREFIX: prefix } = config

@@ -1,5 +1,3 @@
-/** Composes the attachment service. */
-
 import { CHUNK_BYTES_MAX } from '@sealpost/identity'
 import { openDatabase } from '@sealpost/pg'
 import { SESSION } from '@sealpost/queue/postgres'

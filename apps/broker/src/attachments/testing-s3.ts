@@ -9,9 +9,7 @@ const BUCKET = 'files'
 
 export interface TestingS3 {
   readonly env: Readonly<Record<string, string>>
-  /** Returns the number of objects in the bucket. */
   objects(): Promise<number>
-  /** Stops the server. */
   close(): Promise<void>
 }
 

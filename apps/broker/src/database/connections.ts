@@ -1,4 +1,3 @@
-/** The connections of a broker to its database. */
 import { checkServer, type Database, openDatabase, openPipeline } from '@sealpost/pg'
 import { SESSION } from '@sealpost/queue/postgres'
 import { migrate } from '@sealpost/schema'

@@ -25,7 +25,6 @@ export interface OriginPorts {
   readonly replaced: () => void
 }
 
-/** The latest acknowledgements of this broker. */
 export type Acknowledgements = Pick<LastAcknowledged, 'envelopes' | 'version' | 'forget'>
 
 /** How long a broker waits for the others, from the first attestation on. */
@@ -35,15 +34,12 @@ const ASK_EVERY_MS: Millis = 100
 const ASK_EVERY_MS_MAX: Millis = 500
 
 type State =
-  /** Before `begin`. */
   | { readonly name: 'unknown' }
   | { readonly name: 'known'; readonly origin: Origin }
   | { readonly name: 'judging'; readonly origin: Origin; readonly decided: Promise<void> }
-  /** This run has ended. */
   | { readonly name: 'replaced' }
 
 export class DatabaseOrigin {
-  /** Failovers that kept the incarnation. */
   keptCount = 0
   readonly #ports: OriginPorts
   #state: State = { name: 'unknown' }
@@ -58,12 +54,10 @@ export class DatabaseOrigin {
     this.#ports = ports
   }
 
-  /** Options of each pool that this class guards. */
   get guard(): Pick<DatabaseOptions, 'checkConnection' | 'onConnectionLost'> {
     return { checkConnection: this.#admit, onConnectionLost: () => this.#connectionLost() }
   }
 
-  /** Registers a pool that was opened with `guard`. */
   guards<Pool extends Pick<Database, 'reconnect'>>(pool: Pool): Pool {
     this.#pools.push(pool)
     return pool

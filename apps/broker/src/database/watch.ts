@@ -69,7 +69,6 @@ export class DatabaseWatch {
     ]
   }
 
-  /** Returns one line for each active alarm. */
   get warnings(): string[] {
     const lines: Record<Alarm, string> = {
       snapshot_held: `snapshot_held: a transaction has held its snapshot for ${Math.round(this.snapshotSeconds)} s`,
@@ -79,7 +78,6 @@ export class DatabaseWatch {
     return [...this.alarms].map((alarm) => lines[alarm])
   }
 
-  /** As of the last check. */
   get health(): { readonly snapshotSeconds: number; readonly deadRows: number } {
     return { snapshotSeconds: this.snapshotSeconds, deadRows: this.deadRows }
   }

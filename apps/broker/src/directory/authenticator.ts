@@ -40,7 +40,6 @@ export class Authenticator {
     return this.prove(prover, hello, auth, (transcript) => verifyClient(transcript, auth.signature, this.signatures))
   }
 
-  /** The same for a peer that requests a token. */
   authenticateForToken(
     authority: string,
     hello: FrameOf<'hello'>,
@@ -115,7 +114,6 @@ export class Authenticator {
   }
 }
 
-/** Returns the transcript of a connection with this greeting. */
 export function transcriptOf(
   authority: string,
   hello: FrameOf<'hello'>,

@@ -21,7 +21,6 @@ import type { Cells } from '../shards/cells.ts'
 import { type Authenticator, transcriptOf } from './authenticator.ts'
 import type { BrokerKeys } from './broker-keys.ts'
 
-/** An enrolment with valid signatures. */
 interface Checked {
   readonly claim: VerifiedInvite
   readonly binding: KeyBinding
@@ -32,7 +31,6 @@ interface RegistrarParts {
   readonly authenticator: Authenticator
   readonly keys: BrokerKeys
   readonly cells: Cells
-  /** The limit of one mesh. */
   readonly membersMax: number
 }
 
@@ -65,14 +63,12 @@ export class EnrolmentService {
     return outcome.status === 'enrolled' ? { ...outcome, proof } : outcome
   }
 
-  /** @throws OperatingError */
   async list(meshId: MeshId, { after }: FrameOf<'members'>): Promise<Replies['members']> {
     const found = await listMembers(this.db, meshId, { after, limit: MEMBER_PAGE_MAX + 1 })
     const members = found.slice(0, MEMBER_PAGE_MAX).map(({ peerKey, name, role }) => ({ peer: peerKey, name, role }))
     return { members, isLast: found.length <= MEMBER_PAGE_MAX }
   }
 
-  /** @throws OperatingError */
   async revoke(requester: Requester, { members, invites }: FrameOf<'revoke'>): Promise<RevokeReply> {
     const ended = await revokeMembers(this.db, requester, { members, invites })
     if (!ended) return { outcome: 'not_admin' }

@@ -38,13 +38,11 @@ export class GroupService {
     return former !== undefined && groupFields(former.statement)?.name === name
   }
 
-  /** @throws OperatingError */
   async list(meshId: MeshId, { after }: FrameOf<'groups'>): Promise<Replies['groups']> {
     const found: GroupRow[] = await listGroups(this.db, meshId, { after, limit: GROUP_PAGE_MAX + 1 })
     return { groups: found.slice(0, GROUP_PAGE_MAX), isLast: found.length <= GROUP_PAGE_MAX }
   }
 
-  /** @throws OperatingError */
   async find(meshId: MeshId, groups: readonly GroupId[]): Promise<FoundGroups> {
     const found = new Map<GroupId, GroupEntry | null>(groups.map((groupId) => [groupId, null]))
     if (groups.length === 0) return found

@@ -44,14 +44,12 @@ export class MemberSettings {
     }
   }
 
-  /** `null`: too many wait. @throws OperatingError */
   async bind(requester: Requester, bind: FrameOf<'bind'>): Promise<FrameOf<'bound'>['outcome'] | null> {
     const verdict = await this.authenticator.inTurn(() => this.check(requester, bind))
     if (verdict === null || verdict === 'bad_binding') return verdict
     return replaceBinding(this.db, requester, bind)
   }
 
-  /** @throws OperatingError */
   history(meshId: MeshId, { peer }: FrameOf<'lookupHistory'>): Promise<KeyBindingEntry[]> {
     return findKeyHistory(this.db, meshId, peer)
   }

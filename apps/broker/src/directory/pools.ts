@@ -25,7 +25,6 @@ export class PoolService {
     this.perOwnerMax = perOwnerMax
   }
 
-  /** `null`: too many wait. @throws OperatingError */
   async set(requester: Requester, { statement }: FrameOf<'setPool'>): Promise<SetPoolReply | null> {
     const checked = await this.authenticator.inTurn(() => check(requester, statement))
     if (checked === null || 'outcome' in checked) return checked
@@ -38,13 +37,11 @@ export class PoolService {
     return { outcome, pool }
   }
 
-  /** See `groups.ts`. */
   private async isNamedSo({ meshId }: Requester, { poolId, name }: PoolStatement): Promise<boolean> {
     const former = await findPoolStatement(this.db, meshId, poolId)
     return former !== null && readPool(former)?.name === name
   }
 
-  /** @throws OperatingError */
   async list(meshId: MeshId, { after }: FrameOf<'pools'>): Promise<Replies['pools']> {
     const found = await listPools(this.db, meshId, { after, limit: GROUP_PAGE_MAX + 1 })
     const statements = found.slice(0, GROUP_PAGE_MAX).map(({ statement }) => statement)

@@ -54,7 +54,6 @@ async function resolve(
   return { members, successors, groups, pools, spaces }
 }
 
-/** The broker's side of the table in `packages/core/src/directory/requests.ts`. */
 function requestTable(services: DirectoryServices): RequestTable {
   const { queue, enrolment, settings, groups, pools, users } = services
   return {

@@ -36,7 +36,6 @@ interface CheckedDevice {
   readonly proof: Uint8Array
 }
 
-/** Keeps statements short. */
 const ASKED_MAX = 256
 
 interface FoundMembers {
@@ -73,7 +72,6 @@ export class UserService {
     this.records = new Batcher((asked) => findUserRecords(db, asked), { max: ASKED_MAX, keyOf })
   }
 
-  /** `null`: too many wait. @throws OperatingError */
   async enrolDevice(
     authority: string,
     hello: FrameOf<'hello'>,
@@ -111,7 +109,6 @@ export class UserService {
     return { statements: each('statements'), removals: each('removals'), successions: each('successions') }
   }
 
-  /** `null`: too many wait. @throws OperatingError */
   async remove(requester: Requester, { removal }: FrameOf<'removeDevice'>): Promise<RemovalReply | null> {
     const read = await this.authenticator.inTurn(() => ({ removal: readRemoval(removal) }))
     if (!read) return null
@@ -122,7 +119,6 @@ export class UserService {
     return { outcome: 'done', removal, removed: { ...removed, meshId: requester.meshId } }
   }
 
-  /** `null`: too many wait. @throws OperatingError */
   async succeed(requester: Requester, frame: FrameOf<'succeed'>): Promise<SuccessionReply | null> {
     const checked = await this.authenticator.inTurn(() => checkSuccession(requester, frame))
     if (checked === null || 'outcome' in checked) return checked

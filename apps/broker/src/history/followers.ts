@@ -15,7 +15,6 @@ export interface Following {
   readonly space: SpaceRef
   readonly after: number
   readonly start: Readonly<Record<string, unknown>>
-  /** Checked before anything is returned. */
   readonly mayRead: () => Promise<boolean>
   readonly signal: AbortSignal
 }
@@ -38,7 +37,6 @@ export class Followers {
     this.#parts = parts
   }
 
-  /** Ends when `signal` aborts, or when its reader loses access. */
   async *follow({ space, after, start, mayRead, signal }: Following): AsyncGenerator<Uint8Array> {
     const notification = new Notification(signal)
     const leave = this.#parts.spaceHints.follow(space.meshId, space.spaceId, () => notification.notify())

@@ -1,4 +1,3 @@
-/** The handlers that read state and history. */
 import type { MeshId, SpaceId } from '@sealpost/std'
 import type { HttpApi, HttpContext } from '../http/context.ts'
 import { type HttpRefusal, isRefused } from '../http/refusals.ts'
@@ -54,7 +53,7 @@ async function answer(
   const isHolderGood = async () => !isRefused(await tokens.holderOf(c.req.header('authorization')))
   const space = { meshId: c.req.param('mesh') as MeshId, spaceId: spaceId as SpaceId }
   const parts = await ask({ holder, space, form, isHolderGood, signal: end.signal }).catch((error) => {
-    if (end.signal.aborted) return GONE // the client is gone
+    if (end.signal.aborted) return GONE
     throw error
   })
   if (isRefused(parts)) return refuse(c, parts)

@@ -20,7 +20,7 @@ test('the limit of concurrent replays holds, and members take turns', async () =
     order.push(who)
     expect(slots.running).toBe(1)
     done()
-    done() // a second call has no effect
+    done()
   })
   expect(slots.waiting).toBe(5)
   first()

@@ -3,7 +3,6 @@ import type { HttpRefusal } from '../http/refusals.ts'
 
 export interface ReplaySlotLimits {
   readonly atATime: number
-  /** The limit of the queue, in total and per member. */
   readonly waitingMax: number
   readonly waitingEachMax: number
 }
@@ -20,7 +19,6 @@ export class ReplaySlots {
   /** By member, in the order of their next turn. */
   readonly #waiting = new Map<string, Set<Waiter>>()
   #waitingCount = 0
-  /** Members with a running response. */
   readonly #running = new Set<string>()
 
   constructor(limits: ReplaySlotLimits) {

@@ -10,7 +10,6 @@ export interface ReplayStream {
   readonly query: string
   readonly form: ReplayForm
   readonly start: Readonly<Record<string, unknown>>
-  /** The cursor of the last line if there were no rows. */
   readonly cursor: number
   readonly signal: AbortSignal
 }

@@ -34,7 +34,6 @@ export interface ReplaysParts {
   readonly pages: HistoryPages
   readonly followers: Followers
   readonly metrics: Pick<Metrics, 'replayed'>
-  /** Checks access to spaces. */
   readonly spaces: Pick<Spaces, 'find'>
 }
 
@@ -42,16 +41,13 @@ export interface ReplayRequest {
   readonly holder: TokenHolder
   readonly space: SpaceRef
   readonly form: ReplayForm
-  /** Whether the token is still valid. */
   readonly isHolderGood: () => Promise<boolean>
   readonly signal: AbortSignal
 }
 
 export interface StateQuery {
-  /** null: now. */
   readonly at: Micros | null
   readonly after: number
-  /** Only these keys, of the current entries. */
   readonly keys: readonly string[] | null
 }
 
@@ -77,12 +73,10 @@ export class Replays {
     this.#parts = parts
   }
 
-  /** @throws OperatingError if the database does not respond; the reason of `signal` */
   state(asked: ReplayRequest, query: StateQuery): Promise<Parts | HttpRefusal> {
     return this.#timed('state', this.#state(asked, query))
   }
 
-  /** @throws OperatingError if the database does not respond; the reason of `signal` */
   history(asked: ReplayRequest, query: HistoryQuery): Promise<Parts | HttpRefusal> {
     const parts = this.#history(asked, query)
     return query.follows ? parts : this.#timed('history', parts)

@@ -40,7 +40,6 @@ export class HistoryUpkeep {
     })
   }
 
-  /** Runs now, unless it is running. */
   soon(): void {
     if (this.#isStopped) return
     this.#run ??= this.#work().finally(() => {

@@ -40,9 +40,7 @@ export interface ApiParts {
   readonly challenges: Challenges
   readonly inboxes: Inboxes
   readonly attachments: AttachmentParts
-  /** Limits of clients without a token, by address. */
   readonly unproven: RequestLimits
-  /** Limits of clients with a token, by peer. */
   readonly peers: RequestLimits
   /** The parse limit of each peer; `null`: none. */
   readonly intakes: Intakes | null
@@ -153,7 +151,6 @@ function addGroups(app: HttpApi, { groups }: ApiParts): void {
   })
 }
 
-/** `null`: malformed. */
 function settlingOf({ settle, retry, reject, extend }: z.output<typeof routes.Settle>): Settling[] | null {
   const decoded = [
     settle.length > 0 ? [decodeFields('settle', { ids: settle })] : [],

@@ -21,7 +21,6 @@ export class Challenges {
     return greeting
   }
 
-  /** `undefined`: unknown, used or expired. */
   take(connectionId: Uint8Array): Greeting | undefined {
     const name = nameOf(connectionId)
     const found = this.waiting.get(name)

@@ -1,20 +1,15 @@
-/** The context of an HTTP handler. */
 import type { OpenAPIHono } from '@hono/zod-openapi'
 import type { Millis } from '@sealpost/std'
 import type { Context } from 'hono'
 import type { TokenHolder } from './tokens.ts'
 
-/** The properties of a request that the server knows. */
 export interface Caller {
-  /** The client's address, or its IPv6 prefix. */
   readonly ip: string
-  /** The host name and port under which the client reached us. */
   readonly authority: string
   /** Charges bytes of an unproven client of this address before they are parsed, and returns 0, or when to retry. */
   readonly chargeUnproven: (bytes: number) => Millis
   /** Charges bytes that were read, even without remaining budget. */
   readonly oweUnproven: (bytes: number) => void
-  /** Allows the response to be silent this long. */
   staysSilent(seconds: number): void
 }
 

@@ -13,25 +13,20 @@ export type ObjectSchema = JsonSchema & { readonly properties: Readonly<Record<s
 type NamedShapes = readonly (readonly [name: string, shape: Shape])[]
 
 interface Exceptions {
-  /** Omitted fields. */
   readonly without?: readonly string[]
-  /** Fields with a default. */
   readonly optional?: readonly string[]
 }
 
-/** Returns the schema of a frame's fields. */
 export function schemaOfFrame(type: FrameType, exceptions?: Exceptions): ObjectSchema {
   return objectSchema(fieldsOf(type), exceptions)
 }
 
-/** Returns the schema of an item of a frame's list. */
 export function schemaOfItem(type: FrameType, name: string, exceptions?: Exceptions): ObjectSchema {
   const list = fieldsOf(type).find(([field]) => field === name)?.[1]
   assert(list?.kind === 'list' && list.item.kind === 'struct', 'a list of structs')
   return objectSchema(list.item.fields, exceptions)
 }
 
-/** Returns the schema of a field. */
 export function schemaOfField(type: FrameType, name: string): JsonSchema {
   const field = fieldsOf(type).find(([field]) => field === name)
   assert(field, 'the frame has this field')

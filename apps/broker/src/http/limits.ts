@@ -9,7 +9,6 @@ export class RequestLimits {
   private readonly atATime: number
   private readonly running = new Map<string, number>()
 
-  /** `rate`: `null` for none. */
   constructor(rate: Rate | null, atATime: number) {
     this.rates = rate && new Rates(rate)
     this.atATime = atATime

@@ -1,4 +1,3 @@
-/** Helpers for the OpenAPI routes of clients and operators. */
 import { z } from '@hono/zod-openapi'
 
 export const security = [{ bearer: [] }]

@@ -1,4 +1,3 @@
-/** Formats the refusal of a whole request. */
 import type { Context } from 'hono'
 import { type HttpRefusal, httpRefusals } from './refusals.ts'
 

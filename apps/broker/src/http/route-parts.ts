@@ -27,13 +27,11 @@ export const wholeNumber = (max: number, fallback: number, min = 0) =>
     .default(fallback)
     .openapi({ type: 'integer', minimum: min, maximum: max, default: fallback })
 
-/** A send without `isHead`. */
 export function sendSchema(): ObjectSchema {
   const optional = Object.keys(ENVELOPE_DEFAULTS)
   return schemaOfItem('send', 'envelopes', { without: ['isHead'], optional })
 }
 
-/** The result of each envelope. */
 export const Sent = z
   .object({
     results: z.array(

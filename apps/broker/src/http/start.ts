@@ -1,5 +1,3 @@
-/** Composes the HTTP API for clients without a socket. */
-
 import type { Rate } from '@sealpost/core'
 import type { Driver } from '@sealpost/driver'
 import type { Database } from '@sealpost/pg'
@@ -71,7 +69,6 @@ export function openApi(parts: Parts, { greet, pollingIdleMs, rate, intakes }: O
   })
   return {
     app,
-    /** Resolves when every request has a response, or has timed out. */
     ended: async (): Promise<void> => {
       const deadline = performance.now() + ENDS_WITHIN_MS
       while (!(peers.isIdle && unproven.isIdle) && performance.now() < deadline) await Bun.sleep(10)

@@ -18,7 +18,6 @@ import type { Authenticator } from '../directory/authenticator.ts'
 import type { Challenges } from './challenges.ts'
 import type { HttpRefusal } from './refusals.ts'
 
-/** The peer that a token represents. */
 export interface TokenHolder {
   readonly meshId: MeshId
   readonly peer: PeerNo
@@ -31,7 +30,6 @@ export const nameOf = ({ meshId, peer }: TokenHolder): string => `${meshId}/${pe
 export const shareNameOf = ({ meshId, user }: TokenHolder): string => `${meshId}/${user}`
 
 export interface TokenRequest {
-  /** From the challenge. */
   readonly connectionId: Uint8Array
   readonly auth: FrameOf<'auth'>
   readonly ttlSeconds: number
@@ -40,7 +38,6 @@ export interface TokenRequest {
 export interface IssuedToken {
   readonly token: string
   readonly expiresAtMs: Millis
-  /** The broker's, as in `welcome`. */
   readonly proof: Uint8Array
 }
 
@@ -69,7 +66,6 @@ export class Tokens {
     this.challenges = parts.challenges
   }
 
-  /** @throws OperatingError if the database does not respond */
   async issue({ connectionId, auth, ttlSeconds }: TokenRequest, authority: string): Promise<IssuedToken | HttpRefusal> {
     const greeting = this.challenges.take(connectionId)
     if (!greeting) return { code: 'challenge_invalid' }
@@ -104,7 +100,6 @@ export class Tokens {
     return holder
   }
 
-  /** @throws OperatingError if the database does not respond */
   async revoke(header: string | undefined): Promise<void> {
     const token = readTokenHeader(header)
     if (!token) return

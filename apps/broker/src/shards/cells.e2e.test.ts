@@ -11,7 +11,6 @@ import { until } from '../test/process.ts'
 import { brokerKeyFile, temporaryFolder, World } from '../test/world.ts'
 
 const QUEUED = 300
-/** Messages after the move. */
 const LIVE_AFTER = 20
 
 /** Both have the file of cells, and one key. */

@@ -5,7 +5,6 @@ import { expect, test } from 'vitest'
 import { temporaryFolder } from '../test/world.ts'
 import { Cells } from './cells.ts'
 
-/** Not used while the file is read. */
 const NO_DATABASE = {} as Database
 
 test('a broker knows the addresses of its own cell, which must be in the file of cells', async () => {

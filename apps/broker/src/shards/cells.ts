@@ -23,10 +23,8 @@ type Away = { readonly movedTo: string | null } | undefined
 
 export class Cells {
   private readonly db: Database
-  /** The public addresses of the broker's own cell. */
   readonly ownUrls: readonly string[]
   private readonly urls: ReadonlyMap<string, string>
-  /** The pending result of each mesh with waiters. */
   private readonly awaited = new Map<MeshId, Promise<Away>>()
   private waiters = 0
 

@@ -25,7 +25,6 @@ interface Parts {
   readonly log: Log
   readonly metrics: Metrics
   readonly placed: (placement: Placement) => void
-  /** The other live shards, with or without an address. */
   readonly others: (shards: ReadonlySet<ShardId>) => void
   readonly origin: Pick<DatabaseOrigin, 'renewing'>
 }
@@ -33,7 +32,6 @@ interface Parts {
 interface Self {
   readonly shard: ShardId
   readonly keys: BrokerKeys
-  /** The port of its server. */
   readonly port: number
 }
 
@@ -46,7 +44,6 @@ function publicUrlOf({ PUBLIC_URL }: Config, port: number): string | null {
   return url.href.replace(/\/$/, '')
 }
 
-/** Returns this process's entry for the table. */
 function entryOf(config: Config, { shard, keys, port }: Self): ShardRegistration {
   const url = publicUrlOf(config, port)
   const name = config.SHARD_NAME || (url === null ? `${hostname()}:${port}` : new URL(url).host)
@@ -89,7 +86,6 @@ export class ShardTable {
     return this.looking
   }
 
-  /** From then on no mesh has its home here. */
   async leave(): Promise<void> {
     this.isOver = true
     clearInterval(this.timer)

@@ -1,4 +1,3 @@
-/** The routes of spaces: their terms, keys and entries. */
 import { createRoute, z } from '@hono/zod-openapi'
 import { body, hex, json, security } from '../http/openapi.ts'
 import { refusals } from '../http/route-parts.ts'
@@ -6,7 +5,6 @@ import { refusals } from '../http/route-parts.ts'
 /** Boxes of one request; for a larger mesh a member sends several. */
 const GRANTS_MAX = 256
 const ENTRIES_MAX = 256
-/** Members in one response. */
 export const MEMBERS_MAX = 256
 
 const SPACE = '/v1/meshes/{mesh}/spaces/{space}'

@@ -1,4 +1,3 @@
-/** Handlers of spaces over HTTP, and the JSON form of their results. */
 import type { Space } from '@sealpost/history'
 import { fromBase64url, type MeshId, type Micros, type PeerKey, type SpaceId, toBase64url } from '@sealpost/std'
 import type { HttpApi } from '../http/context.ts'
@@ -87,7 +86,6 @@ function horizonOf({ now, keptSince, keepSeconds }: Space): string | null {
   return keptSince === null ? null : instantOf(Math.max(keptSince, now - keepSeconds * 1e6))
 }
 
-/** As `2026-11-22T01:02:03.123456Z`. */
 const instantOf = (at: Micros): string => {
   const millis = Math.floor(at / 1000)
   return `${new Date(millis).toISOString().slice(0, -1)}${String(at - millis * 1000).padStart(3, '0')}Z`
@@ -106,7 +104,6 @@ function outcomeJson(outcome: WriteOutcome) {
   }
 }
 
-/** `null`: not base64url. */
 function bytesOf(text: string): Uint8Array | null {
   try {
     return fromBase64url(text)

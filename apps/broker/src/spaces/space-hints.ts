@@ -39,13 +39,11 @@ export class SpaceHints {
     }
   }
 
-  /** An event was committed here. */
   happened(meshId: MeshId, spaceId: SpaceId): void {
     this.wake(meshId, spaceId)
     this.bus.publish({ type: 'happened', meshId, space: spaceId })
   }
 
-  /** A commit with these appends succeeded. */
   committed(appends: readonly Append[]): void {
     for (const { meshId, spaceId } of keptOf(appends)) this.happened(meshId, spaceId)
   }

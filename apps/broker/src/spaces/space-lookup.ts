@@ -14,7 +14,6 @@ export class SpaceLookup {
     this.meshBytesMax = meshBytesMax
   }
 
-  /** @throws OperatingError */
   async find(meshId: MeshId, { peer, spaceId }: PeerSpace): Promise<SpaceFacts> {
     const space = await this.spaces.find({ meshId, peer }, spaceId)
     const isFull = (space?.meshBytes ?? 0) >= this.meshBytesMax

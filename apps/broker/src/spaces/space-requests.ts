@@ -41,7 +41,6 @@ interface Parts {
 export type SpacePlace = { readonly meshId: MeshId; readonly spaceId: SpaceId }
 export type WriteOutcome = EntryOutcome | { readonly status: 'malformed' | 'too_large' }
 
-/** Counters for the metrics. */
 export interface SpaceCounters {
   written: number
   conflicts: number
@@ -70,7 +69,6 @@ export class SpaceRequests {
     if (this.rates) setInterval(() => this.rates?.forgetFull(performance.now()), FORGET_EVERY_MS).unref()
   }
 
-  /** Returns the current epoch. @throws OperatingError */
   async put(holder: TokenHolder, place: SpacePlace, statement: Uint8Array): Promise<{ epoch: number } | HttpRefusal> {
     if (holder.meshId !== place.meshId) return { code: 'not_owner' }
     const terms = await this.parts.authenticator.inTurn(() => readSpace(statement) ?? 'malformed')
@@ -107,7 +105,6 @@ export class SpaceRequests {
     return stood
   }
 
-  /** Returns outcomes in the order of the entries. @throws OperatingError */
   async write(
     holder: TokenHolder,
     space: Space,

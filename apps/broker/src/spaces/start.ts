@@ -1,4 +1,3 @@
-/** Composes shared state. */
 import type { Database, Pipeline } from '@sealpost/pg'
 import type { Config } from '../config/config.ts'
 import type { Authenticator } from '../directory/authenticator.ts'

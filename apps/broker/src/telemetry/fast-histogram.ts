@@ -50,7 +50,6 @@ export class FastHistogram {
     return { bounds: this.bounds, counts }
   }
 
-  /** Returns the scrape, for a registry. */
   async get() {
     const { name, help, type, aggregator } = this
     const { bounds, counts } = this.distribution
@@ -93,7 +92,6 @@ export class FastHistograms {
     histogram.observe(value)
   }
 
-  /** Returns the scrape, for a registry. */
   async get() {
     const { name, help, type, aggregator } = this
     const each = [...this.#byValue].map(async ([labelValue, histogram]) => {

@@ -32,7 +32,6 @@ interface Fields {
   readonly lagMs?: number
   readonly memoryBytes?: number
   readonly forSeconds?: number
-  /** The incarnation of the database. */
   readonly incarnation?: string
   /** Postgres' system identifier and timeline. */
   readonly server?: string

@@ -14,7 +14,6 @@ const SEND_SECONDS = [...SECONDS, 5, 10, 30]
 const REPLAY_SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120]
 const ROWS = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000]
 
-/** The metric names of the engine's counters. */
 const ENGINE_COUNTERS: Readonly<Record<keyof Counters, readonly [name: string, help: string]>> = {
   accepted: ['envelopes_accepted', 'envelopes committed and acknowledged'],
   duplicates: ['envelopes_duplicate', 'resends acknowledged as duplicates'],

@@ -46,7 +46,6 @@ export function openSpans(config: Settings): Spans {
   }
 }
 
-/** @returns the span, not ended yet */
 function startOne(tracer: Tracer, work: Work, { endMs, parent }: { endMs: number; parent: Context }): Span {
   const kind = work.headers ? SpanKind.SERVER : SpanKind.INTERNAL
   const span = tracer.startSpan(work.name, { startTime: endMs - work.tookMs, kind }, parent)

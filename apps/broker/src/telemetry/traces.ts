@@ -11,7 +11,6 @@ import type { Config } from '../config/config.ts'
 
 export type Attributes = Readonly<Record<string, string | number>>
 
-/** Finished work. */
 export interface Work {
   readonly name: string
   readonly tookMs: Millis
@@ -22,11 +21,9 @@ export interface Work {
   readonly headers?: Headers
 }
 
-/** Receives spans; implemented by `traces-sdk.ts`. */
 export interface Spans {
   /** `inner` becomes a child span of the same duration. */
   record(work: Work, inner?: Work): void
-  /** Flushes unsent spans. Never rejects. */
   stop(): Promise<void>
 }
 

@@ -86,14 +86,12 @@ export class SpaceStage {
     return { meshId: MESH, peer }
   }
 
-  /** Sets the group as its owner ann. */
   async setGroup(epoch: number, ...members: readonly number[]): Promise<void> {
     const group = { groupId: GROUP, epoch, statement: rosterOf(...members) }
     const outcome = await putGroup(this.admin, { meshId: MESH, peer: this.ann }, group)
     if (outcome !== 'done') throw new Error(`the group was answered ${outcome}`)
   }
 
-  /** Creates a space with a first key. */
   async found(changes: Partial<SpaceDefinition> = {}): Promise<void> {
     const outcome = await this.spaces.put(this.asker(this.ann), termsOf(changes))
     if (outcome !== 'done') throw new Error(`the space was answered ${outcome}`)
@@ -102,7 +100,6 @@ export class SpaceStage {
     )
   }
 
-  /** Adds further members. */
   async addMembers(count: number): Promise<void> {
     await addMembers(
       this.admin,
@@ -138,7 +135,6 @@ export class SpaceStage {
     }
   }
 
-  /** Returns the events of the space, in the order of `seq`. */
   events(space: string = MESH) {
     return this.admin.run(
       (sql) => sql<{ seq: number; at: number; kind: number; text: string }[]>`

@@ -27,7 +27,6 @@ export interface ReadRow {
 
 export class ReplayWorld {
   readonly owner: Database
-  /** With a broker's privileges. */
   readonly broker: Database
   readonly paging: Pipeline
   readonly copies: CopyOutPool
@@ -107,7 +106,6 @@ export class SpaceWorld {
     this.#author = author
   }
 
-  /** Makes one commit, like a broker. */
   async write({
     kind,
     key,

@@ -39,7 +39,6 @@ class OpensForTheRevoked extends WatchedStatements {
   }
 }
 
-/** Hides all revocations while `look` runs. */
 function withoutRevocations<T>({ store, revocations }: World, look: () => T): T {
   const member = store.find(revocations.leaver.meshId, revocations.leaver.peer)!
   const { isRevoked } = member

@@ -31,10 +31,8 @@ import { mutantsOfOwners } from './mutants-of-owners.ts'
 
 export interface Mutant {
   readonly name: string
-  /** The promises of which it breaks one. */
   readonly breaks: RegExp
   readonly parts: WorldParts
-  /** For a bug that few seeds find: shortly before one that does. */
   readonly firstSeed?: number
 }
 

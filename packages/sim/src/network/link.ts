@@ -24,7 +24,6 @@ export class SimulatedLink {
   private toClientAtMs: Millis = 0
   private toServerAtMs: Millis = 0
   private isCut = false
-  /** Frames for a server that stopped reading. */
   private unread: (() => void)[] | null = null
 
   constructor(client: ClientEnd, parts: { clock: VirtualClock; random: Random; delayMaxMs: Millis }) {
@@ -67,7 +66,6 @@ export class SimulatedLink {
     for (const arrive of unread ?? []) this.clock.after(0, () => !this.isCut && arrive())
   }
 
-  /** The server closes, after the frames that it sent before. */
   closeFromServer(closeNumber: number): void {
     this.server = null
     this.toClientAtMs = this.arrivalAfter(this.toClientAtMs)

@@ -52,7 +52,6 @@ export class Consents {
   }
 }
 
-/** The newest consents that one shard has received. */
 export class HeardConsents {
   private readonly heard = new Map<string, Consent>()
 

@@ -5,7 +5,6 @@
 import type { QueueOptions } from '@sealpost/queue'
 import { type Random, seededRandom } from '@sealpost/std'
 
-/** Separates this random source from the world's. */
 const SALT = 0x0d1e5
 
 export class Ends {
@@ -25,7 +24,6 @@ export class Ends {
       : { strikesMax: 1_000, strikeSpanMs: 0 }
   }
 
-  /** Draws the time to live of one send; 0: the broker's default. */
   drawTtlSeconds(): number {
     return this.random.chance(this.expiring) ? 1 + this.random.below(4) : 0
   }

@@ -46,7 +46,6 @@ interface PeerInside {
 
 type Facts = Readonly<Record<string, boolean>>
 
-/** Checking at every step would cost as much as the world itself. */
 const STEPS_A_LOOK = 8
 
 export class Inside {

@@ -6,7 +6,6 @@ import type { StoredDelivery } from '@sealpost/queue/memory'
 import type { MeshId, PeerKey } from '@sealpost/std'
 import type { World } from '../world.ts'
 
-/** The releasing statement, and those that may precede it. */
 const WITHIN_STATEMENTS = 3
 const ROOM_MS = 100
 

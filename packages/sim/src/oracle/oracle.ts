@@ -11,7 +11,6 @@ export class Violation extends Error {
   override readonly name = 'Violation'
 }
 
-/** One call of `send` by an application. */
 export interface SendFacts {
   readonly meshId: MeshId
   readonly from: PeerKey
@@ -20,9 +19,7 @@ export interface SendFacts {
   /** Its index in its lane, from 0; null: delayed, without an order. */
   readonly place: number | null
   readonly wish: ReceiptWish
-  /** It may leave the queue unsettled: it has a short life, or failed attempts count. */
   readonly mayDie: boolean
-  /** Its recipient may have blocked its sender. */
   readonly mayBeRefused: boolean
   /** Its sender or recipient may be revoked: then its fate is undefined. */
   readonly isOfLeaver: boolean
@@ -34,15 +31,11 @@ export interface SendFacts {
   isRejected: boolean
   /** It had expired until the clock was set back, and was delivered after later ones. */
   wasPassedBy: boolean
-  /** How it left the queue unsettled. */
   death: Death | null
-  /** Its sender received a refusal, or a report that it may not be stored. */
   isRefused: boolean
-  /** Its sender knows its end. */
   isEndReported: boolean
 }
 
-/** The possible fates of a send other than a settle. */
 export type SendDoubts = Pick<SendFacts, 'mayDie' | 'mayBeRefused' | 'isOfLeaver'>
 
 export class Oracle {
@@ -50,13 +43,10 @@ export class Oracle {
   readonly marks = new Map<string, number>()
   /** The database's clock went back: deliveries that had expired and were not swept are valid again. */
   hasClockGoneBack = false
-  /** The peer that is revoked in this world has been revoked. */
   private isLeaverGone = false
   /** `unreported`: sends whose senders wait for a report of their end. */
   private readonly open = { unacked: 0, unsettled: 0, unreported: 0 }
-  /** `next`: the index after the highest one delivered. */
   private readonly lanes = new Map<string, { sends: SendFacts[]; next: number }>()
-  /** Messages that recipients reported missing, by sender. */
   private readonly gaps = new Map<string, number>()
   private readonly idOf = new Map<string, DeliveryId>()
   private readonly sendOf = new Map<string, SendFacts>()
@@ -89,7 +79,6 @@ export class Oracle {
     return this.sends.push(facts) - 1
   }
 
-  /** A pool keeps no order, and any free member may get the message. */
   postedToPool(send: Pick<SendFacts, 'meshId' | 'from' | 'wish' | 'mayDie' | 'isOfLeaver'>): number {
     this.mark('pool: posted')
     const shape = { to: POOL as string as PeerKey, priority: 'next', mayBeRefused: false, isDelayed: true }
@@ -113,14 +102,12 @@ export class Oracle {
     this.count(send, 'unacked', -1)
   }
 
-  /** A broker acknowledges this envelope to its sender. */
   ackSent(meshId: MeshId, from: PeerKey, envelopeId: EnvelopeId, isStored: boolean): void {
     const send = this.sendOf.get(`${meshId} ${from} ${envelopeId}`)
     must(send, 'P4', () => 'an ack for an unknown envelope')
     must(isStored || isOver(send!), 'P1', () => `acked and not stored: ${textOf(send!)}`)
   }
 
-  /** A broker pushes a delivery. */
   pushSent(
     meshId: MeshId,
     to: PeerKey,
@@ -132,7 +119,6 @@ export class Oracle {
     this.sameId(meshId, sender, envelopeId, id)
   }
 
-  /** The row is about to leave the queue because it was settled. */
   removed(meshId: MeshId, sender: PeerKey, row: StoredDelivery): void {
     const send = this.sendOf.get(`${meshId} ${sender} ${row.envelopeId}`)
     must(
@@ -227,13 +213,11 @@ export class Oracle {
     send!.death = letter.reason
   }
 
-  /** A sweep took the row. */
   swept(meshId: MeshId, sender: PeerKey, row: StoredDelivery): void {
     const send = this.sendOf.get(`${meshId} ${sender} ${row.envelopeId}`)
     must(send?.death, 'P2', () => `left the queue without a dead letter: ${send && textOf(send)}`)
   }
 
-  /** A recipient learns what it will not receive. */
   lost(meshId: MeshId, mail: readonly { sender: PeerKey; envelopeId: EnvelopeId; reason: Death }[]): void {
     for (const { sender, envelopeId, reason } of mail) {
       const send = this.sendOf.get(`${meshId} ${sender} ${envelopeId}`)
@@ -262,23 +246,19 @@ export class Oracle {
     this.isLeaverGone = true
   }
 
-  /** The SDK of the revoked peer stopped permanently. */
   leaverEnded(code: string): void {
     must(this.isLeaverGone, 'revocation', () => `a peer stopped permanently (${code}) before it was revoked`)
     this.mark(`leaver: ${code}`)
   }
 
-  /** A commit stored a message from or for the revoked peer. */
   tookFromLeaver(): void {
     must(false, 'revocation', () => 'a message of a revoked peer was stored')
   }
 
-  /** A session was opened for the revoked peer. */
   letIn(): void {
     must(false, 'revocation', () => 'a session was opened for a revoked peer')
   }
 
-  /** The revoked peer has a session although its revocation is known there, or long ago. */
   served(): void {
     must(false, 'revocation', () => 'the session of a revoked peer continues')
   }
@@ -312,7 +292,6 @@ export class Oracle {
     this.settled(no)
   }
 
-  /** A sender received a receipt. */
   receiptArrived(meshId: MeshId, from: PeerKey, envelopeId: EnvelopeId, event: ReceiptEvent): void {
     const send = this.sendOf.get(`${meshId} ${from} ${envelopeId}`)
     must(send && send.wish !== 'none', 'P4', () => 'a receipt that was not requested')

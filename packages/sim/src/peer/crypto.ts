@@ -21,10 +21,8 @@ interface SealedFacts {
   readonly fromBox: Uint8Array
 }
 
-/** Everything that was sealed in one world. */
 export interface Vault {
   readonly envelopes: SealedFacts[]
-  /** Bodies of group messages. */
   readonly bodies: Uint8Array[]
 }
 
@@ -36,7 +34,6 @@ export interface CryptoPlace {
   readonly peerKey: PeerKey
   readonly random: Random
   readonly ring: KeyRing
-  /** The peer's own clock, for its envelope ids. */
   readonly nowMs: () => Millis
 }
 

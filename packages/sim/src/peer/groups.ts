@@ -46,7 +46,6 @@ export function vaultGroups(bodies: Uint8Array[], meshId: MeshId): GroupCrypto {
   }
 }
 
-/** Returns what a ticket opens. */
 export const bodyOf = (bodies: readonly Uint8Array[], ticket: Uint8Array): Uint8Array => bodies[numberOf(ticket) - 1]!
 
 const numberOf = (bytes: Uint8Array): number => new DataView(bytes.buffer, bytes.byteOffset).getUint32(0)

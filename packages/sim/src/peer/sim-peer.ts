@@ -100,7 +100,6 @@ export class SimPeer implements PeerEffects {
     else this.postTo(to, priority)
   }
 
-  /** Sends to each of the others, with one shared body. */
   private postToAll(priority: Priority): void {
     const { oracle } = this.world
     const { others } = this
@@ -270,7 +269,6 @@ export class SimPeer implements PeerEffects {
     else this.settle(message, no)
   }
 
-  /** Accepts only urgent messages for a while. */
   private rest(): void {
     const setAvailability = (availability: 'idle' | 'dnd') =>
       this.run(() => this.engine.setStatus({ availability, summary: '', declinesReceipts: false }))
@@ -346,7 +344,6 @@ export class SimPeer implements PeerEffects {
   }
 }
 
-/** Long enough to be interrupted now and then. */
 const POOL_WORK_MS = 600
 
 const isPlain = ({ receipts, notBeforeMs }: SendTerms): boolean => receipts === 'none' && notBeforeMs === 0

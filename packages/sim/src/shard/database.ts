@@ -16,7 +16,6 @@ export class DatabasePath {
   private readonly plan: FaultPlan
   private readonly oracle: Oracle
   areFaultsOn = true
-  /** A caller has given up on a statement or its result. */
   hasLost = false
   private brokenUntilMs: Millis = 0
 
@@ -42,7 +41,6 @@ export class DatabasePath {
     })
   }
 
-  /** Blocks all statements for a while. */
   breakFor(forMs: Millis): void {
     this.oracle.mark('database: away')
     this.brokenUntilMs = this.clock.nowMs + forMs

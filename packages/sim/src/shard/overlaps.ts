@@ -11,7 +11,6 @@ import type { SimPeer } from '../peer/sim-peer.ts'
 import type { World } from '../world.ts'
 import type { ShardLife } from './shard-life.ts'
 
-/** Separates this random source from the world's. */
 const SALT = 0x0ca1f
 const FROM_MS = 500
 const SENDS = 50
@@ -26,7 +25,6 @@ export class Overlaps {
   private readonly random: Random
   private readonly isOn: boolean
   private mover: SimPeer | null = null
-  /** It moves at its next settle. */
   private isMoveDue = false
   private releasedAtMs: Millis = -Infinity
   private held: { readonly shard: ShardLife; readonly begin: () => void }[] = []

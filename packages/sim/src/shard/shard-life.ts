@@ -19,7 +19,6 @@ import type { WatchedStatements } from './watched-statements.ts'
 const SWEEP_MS: Millis = 3_000
 const REPLY_MS: Millis = 250
 const FOLLOW_MS_MAX: Millis = 50
-/** Small, so that batches are split. */
 const BATCH = { appendsMax: 12, appendBytesMax: 4_096, settlesMax: 6, settlesDueAt: 4 }
 const CLAIMS = { tickMs: 5, wantsMax: 3 }
 export const BROKER_KEY = 'bb'.repeat(32) as PeerKey
@@ -31,11 +30,8 @@ export class ShardLife {
   readonly queue: SimulatedQueue
   readonly requests: SimulatedRequests
   readonly driver: WatchedDriver
-  /** Consents that this shard has read. */
   readonly heard = new HeardConsents()
-  /** The process has ended. */
   isOver = false
-  /** When its shutdown began. */
   endsSinceMs: Millis = Infinity
   readonly #connections = new Map<string, SimulatedConnection>()
   readonly #followed = new Set<MeshId>()
@@ -107,7 +103,6 @@ export class ShardLife {
     this.driver.step(() => this.engine.received(connection.socket, frame))
   }
 
-  /** Runs it unless the process has ended by then. */
   after(delayMs: Millis, run: () => void): void {
     this.world.clock.after(delayMs, () => {
       if (!this.isOver) run()

@@ -21,11 +21,8 @@ export class SimulatedConnection implements Connection {
   readonly authority: string
   socket: SocketId = 0
   isOpen = true
-  /** From its `auth`. */
   peer: { readonly meshId: MeshId; readonly peerKey: PeerKey; readonly credit: number } | null = null
-  /** From the database. */
   member: Member | null = null
-  /** The epoch of its session; 0 before. */
   epoch = 0
   /** Pushed and unsettled deliveries with their times; those of pools do not count here. */
   readonly #outstanding = new Map<DeliveryId, Millis>()

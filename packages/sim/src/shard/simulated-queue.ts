@@ -40,7 +40,6 @@ import { type DeliveryId, type MeshId, OperatingError, type PeerKey, type PeerNo
 import type { World } from '../world.ts'
 import type { ShardLife } from './shard-life.ts'
 
-/** Small, so that batches are split. */
 const BATCH_MAX = 3
 
 export class SimulatedQueue implements Queue {
@@ -64,7 +63,6 @@ export class SimulatedQueue implements Queue {
     this.world = world
   }
 
-  /** Runs one statement. Never settles after the process has ended. */
   ask<T>(name: string, apply: () => T): Promise<T> {
     return new Promise((resolve, reject) =>
       this.world.path.ask(
@@ -172,6 +170,5 @@ interface SoughtMember {
 
 const RETRYABLE = { retryable: true }
 
-/** Captures the append's fields when its commit begins, however late that reaches the database. */
 const asSent = (append: Append): Append =>
   Object.create(append, { insertLeaseFloor: { value: append.insertLeaseFloor, enumerable: true } })

@@ -49,7 +49,6 @@ export class SimulatedRequests implements RequestServices {
     return { member, isSignatureGood: true, proof: PROOF }
   }
 
-  /** The meshes of a world are seeded: nothing enrols. */
   async enrol(): Promise<Enrolment> {
     return { status: 'invite_refused' }
   }

@@ -29,7 +29,6 @@ export class WatchedPools extends MemoryPools {
     })
   }
 
-  /** For mutants. */
   protected prepareClaim(_want: PoolWant): void {
     return
   }

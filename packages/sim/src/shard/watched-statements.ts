@@ -107,7 +107,6 @@ export class WatchedStatements extends MemoryShard {
     return epoch
   }
 
-  /** For mutants. */
   protected prepareClaim(_want: Want): void {
     return
   }

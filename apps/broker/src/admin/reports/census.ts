@@ -24,7 +24,6 @@ export interface MeshWaiting {
   depth: number
   oldestAtMs: Millis
   recipientCount: number
-  /** For many recipients, the first ones of the scan. */
   readonly recipients: Map<PeerNo, WaitingCount>
 }
 
@@ -73,7 +72,6 @@ export class Census {
     return performance.now() - this.lookedAtMs > BLIND_AFTER_MS
   }
 
-  /** Returns how long a delivery of that time has waited by now. */
   ageMs(atMs: Millis): Millis {
     return Number.isFinite(atMs) ? Math.max(0, Math.round(Date.now() + this.databaseAheadMs - atMs)) : 0
   }

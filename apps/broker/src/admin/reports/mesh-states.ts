@@ -52,7 +52,6 @@ export class MeshStates {
       .map(({ meshId }) => meshId)
   }
 
-  /** @throws DatabaseError */
   async stateOf({ meshId, name }: MeshEntry): Promise<MeshState> {
     const { census } = this.parts
     const mesh = census.counted.meshes.get(meshId)
@@ -76,13 +75,11 @@ export class MeshStates {
     }
   }
 
-  /** Returns what waits for a peer, and why; null: nothing. */
   waitingFor(meshId: MeshId, entry: PeerEntry, live: LivePeer | undefined): WaitingPeer | null {
     const waiting = this.parts.census.counted.meshes.get(meshId)?.recipients.get(entry.peer)
     return waiting ? this.describe(entry, waiting, live) : null
   }
 
-  /** Returns the peers with the most waiting deliveries. @throws DatabaseError */
   async deepest(meshId: MeshId, limit: number): Promise<PeerEntry[]> {
     const recipients = this.parts.census.counted.meshes.get(meshId)?.recipients ?? new Map<PeerNo, WaitingCount>()
     const deepest = [...recipients].sort(([, a], [, b]) => b.depth - a.depth).slice(0, limit)
@@ -100,7 +97,6 @@ export class MeshStates {
     return new Map(this.parts.livePeers(meshId).map((live) => [live.peer, live]))
   }
 
-  /** Returns the flow of connected peers, without a database query. */
   private flowOfLive({ recipients }: MeshWaiting, live: LiveByNo): Flow {
     const flows = [...live.values()].flatMap((peer) => {
       const waiting = recipients.get(peer.peer)

@@ -14,7 +14,6 @@ export class PeerNames {
     this.db = db
   }
 
-  /** Returns those that exist. @throws DatabaseError */
   async find(meshId: MeshId, peers: readonly PeerNo[]): Promise<Map<PeerNo, PeerEntry>> {
     const nowMs = performance.now()
     const fresh = (peer: PeerNo) => (this.known.get(`${meshId}/${peer}`)?.untilMs ?? 0) > nowMs

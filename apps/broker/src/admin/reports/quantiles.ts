@@ -1,4 +1,3 @@
-/** Percentiles of a histogram between two samples. */
 import type { Distribution } from '../../telemetry/fast-histogram.ts'
 
 /**

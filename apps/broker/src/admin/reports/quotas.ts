@@ -31,7 +31,6 @@ export class QuotaView {
     this.#parts = parts
   }
 
-  /** Undefined: there is no such mesh. @throws DatabaseError */
   async of(meshId: MeshId): Promise<QuotaList | undefined> {
     const { db } = this.#parts
     if ((await findMeshes(db, [meshId])).length === 0) return undefined
@@ -64,7 +63,6 @@ export class QuotaView {
     ]
   }
 
-  /** Returns the use by the recipient with the most waiting deliveries at the last scan. */
   async #mailboxUses(meshId: MeshId): Promise<Use[]> {
     const { queue, census, config } = this.#parts
     const recipients = [...(census.counted.meshes.get(meshId)?.recipients ?? [])]

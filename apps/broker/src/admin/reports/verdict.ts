@@ -57,7 +57,6 @@ export function compareMeshes(a: Ranked, b: Ranked): number {
 }
 
 export interface SentenceContext {
-  /** The number of other peers with waiting deliveries. */
   readonly others: number
   readonly dead: { readonly count: number; readonly latestAgeMs: Millis } | undefined
 }

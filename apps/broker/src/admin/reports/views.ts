@@ -1,4 +1,3 @@
-/** The operators' views, from the engine, the census, the last half hour and the database. */
 import type { LivePeer } from '@sealpost/core'
 import type { Audit, DatabaseReport as DatabaseView, DeadLetters, GroupList, Invites, MeshPage, MeshReport, MeshState, Overview, PeerPage, PeerReport, Problem, Shards, StorageReport, WaitingPeer } from '@sealpost/operator' // biome-ignore format: one thing
 import type { Database } from '@sealpost/pg'
@@ -93,7 +92,6 @@ export class Views {
     }
   }
 
-  /** Ordered by id. */
   async meshes({ after, limit }: Page<MeshId>): Promise<MeshPage> {
     const found = await listMeshes(this.parts.db, { after, limit: limit + 1 })
     const meshes = await Promise.all(found.slice(0, limit).map((entry) => this.described(entry)))
@@ -119,7 +117,6 @@ export class Views {
     return { meshes, next: others.length > limit ? last : null }
   }
 
-  /** Undefined: there is none. */
   async mesh(meshId: MeshId): Promise<MeshReport | undefined> {
     const [entry] = await findMeshes(this.parts.db, [meshId])
     if (!entry) return undefined
@@ -133,7 +130,6 @@ export class Views {
     return { peers, next: found.length > limit ? peers.at(-1)!.peerKey : null }
   }
 
-  /** Returns the peers with the most waiting deliveries. */
   async waiting(meshId: MeshId, limit: number): Promise<PeerPage> {
     const found = await this.parts.states.deepest(meshId, limit)
     return { peers: this.peersOf(meshId, found), next: null }

@@ -1,4 +1,3 @@
-/** The routes of groups. */
 import { createRoute, z } from '@hono/zod-openapi'
 import { FANOUT_MAX, GROUP_PAGE_MAX } from '@sealpost/protocol'
 import { type ObjectSchema, schemaOfField, schemaOfFrame } from '../json-schema.ts'

@@ -13,7 +13,6 @@ export interface GroupJson {
   readonly owner: PeerKey
   readonly name: string
   readonly members: PeerKey[]
-  /** base64url */
   readonly statement: string
 }
 
@@ -24,13 +23,11 @@ export class GroupRosters {
     this.db = db
   }
 
-  /** Returns a page of the groups that the peer belongs to or owns. @throws OperatingError */
   async listOf({ meshId, peerKey }: TokenHolder, after: GroupId): Promise<{ groups: GroupJson[]; isLast: boolean }> {
     const found = await listGroups(this.db, meshId, { after, limit: GROUP_PAGE_MAX + 1, naming: peerKey })
     return { groups: found.slice(0, GROUP_PAGE_MAX).map(groupJson), isLast: found.length <= GROUP_PAGE_MAX }
   }
 
-  /** @throws OperatingError */
   async lookup(meshId: MeshId, asked: readonly GroupId[]): Promise<{ groups: GroupJson[]; unknown: GroupId[] }> {
     const groups = (await findGroups(this.db, meshId, [...new Set(asked)])).filter(isGoingOn).map(groupJson)
     const known = new Set(groups.map(({ group }) => group))

@@ -9,7 +9,6 @@ import { nameOf, type TokenHolder } from '../tokens.ts'
 import type { PollResult } from './poll-result.ts'
 import { type Poll, PolledConnection, type Settling } from './polled-connection.ts'
 
-/** The time limit of a statement and a following commit. */
 const SETTLE_WITHIN_MS = 10_000
 
 export class Inboxes {
@@ -33,7 +32,6 @@ export class Inboxes {
     return isRefused(session) ? session : session.poll(poll)
   }
 
-  /** Resolves when all of it is committed. */
   async settle(holder: TokenHolder, frames: readonly Settling[]): Promise<HttpRefusal | null> {
     const session = this.sessions.get(nameOf(holder))
     if (!session?.isOpen) return { code: 'session_over' }

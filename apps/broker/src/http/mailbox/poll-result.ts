@@ -1,4 +1,3 @@
-/** The result of one poll. */
 import { encodeFields, type FrameOf } from '@sealpost/protocol'
 
 type PushItem = FrameOf<'push'>['deliveries'][number]
@@ -15,7 +14,6 @@ export type LostItem = FrameOf<'recovered'>['lost'][number]
 
 export interface PollResult {
   readonly deliveries: readonly PolledDelivery[]
-  /** Settled like deliveries. */
   readonly receipts: readonly ReceiptItem[]
   /** The deliveries that left the queue unsettled while the peer was away. Reported once. */
   readonly lost: readonly LostItem[]
@@ -26,7 +24,6 @@ export const EMPTY_RESULT: PollResult = { deliveries: [], receipts: [], lost: []
 export const isEmpty = ({ deliveries, receipts, lost }: PollResult): boolean =>
   deliveries.length + receipts.length + lost.length === 0
 
-/** Formats the fields of the frames; terms and body are next to those of a push. */
 export function pollResultJson({ deliveries, receipts, lost }: PollResult) {
   return {
     deliveries: deliveries.map(handedJson),

@@ -20,10 +20,8 @@ import {
 export type Settling = Extract<ClientFrame, { type: 'settle' | 'retry' | 'reject' | 'extend' }>
 
 export interface Poll {
-  /** The maximum number of deliveries that are returned and not settled. */
   readonly max: number
   readonly waitMs: Millis
-  /** Aborted when the client disconnects. */
   readonly signal: AbortSignal
 }
 
@@ -54,7 +52,6 @@ export class PolledConnection implements Connection {
   private lost: LostItem[] = []
   private leaseMs: Millis = 0
   private isLive = false
-  /** Why it ended. */
   private refused: HttpRefusal | null = null
   private credit: number
   private creditSaid: number

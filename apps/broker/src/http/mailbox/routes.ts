@@ -158,7 +158,6 @@ export const lookup = createRoute({
   },
 })
 
-/** The routes of clients without a token. */
 export const unprovenRoutes = [challenge, token]
 export { broadcast, groups, rosters }
 export const peerRoutes = [
@@ -181,7 +180,6 @@ type Route = (typeof unprovenRoutes | typeof peerRoutes)[number]
 const LARGE_BODIES: readonly Route[] = [send, broadcast, settle, putGrants, postEntries]
 const BODY_BYTES_MAX = 32 * 1024
 
-/** Returns the maximum body size of a request. */
 export function bodyBytesMax(route: Route): number {
   if (unprovenRoutes.some((each) => each === route)) return UNPROVEN_FRAME_BYTES_MAX
   return LARGE_BODIES.includes(route) ? FRAME_BYTES_MAX : BODY_BYTES_MAX

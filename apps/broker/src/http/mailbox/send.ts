@@ -24,7 +24,6 @@ export type Sending = FrameOf<'sendWith'> | FrameOf<'broadcast'>
 type SendItem = FrameOf<'send'>['envelopes'][number]
 type Fields = Readonly<Record<string, unknown>>
 
-/** The defaults of an envelope, and of its terms. */
 export const ENVELOPE_DEFAULTS = { priority: 'next', ttlSeconds: 0 } as const
 const TERMS_DEFAULTS: SendTerms = {
   notBeforeMs: 0,
@@ -36,7 +35,6 @@ const TERMS_DEFAULTS: SendTerms = {
 }
 
 const { notBeforeMs: _, ifOnline: __, ...SHARED_TERMS_DEFAULTS } = TERMS_DEFAULTS
-/** The defaults of a broadcast. */
 export const BROADCAST_DEFAULTS = { group: '0'.repeat(32), rosterEpoch: 0, terms: SHARED_TERMS_DEFAULTS } as const
 
 /**
