@@ -83,10 +83,10 @@ test('a statement ends when its reader stops or aborts', async () => {
     break
   }
   const end = new AbortController()
-  const read = async () => {
+  const consume = async () => {
     for await (const _ of copyOut.read(endless, end.signal)) end.abort()
   }
-  await expect(read()).rejects.toThrow()
+  await expect(consume()).rejects.toThrow()
   await expect.poll(async () => (await backends()).filter(({ state }) => state === 'active'), { timeout: 20_000 }).toEqual([]) // biome-ignore format: one thing
   expect(await read(copy('select 7'))).toEqual(['7\n'])
 })
