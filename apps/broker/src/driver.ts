@@ -41,13 +41,13 @@ export function openDriver(config: Config, facts: Facts, parts: Parts): Driver {
 }
 
 const realClock: Clock = {
-  nowMs: () => performance.now(),
-  wallMs: () => Date.now(),
+  nowMs: performance.now.bind(performance),
+  wallMs: Date.now,
   after: (delayMs, run) => {
     const timer = setTimeout(run, delayMs)
     return () => clearTimeout(timer)
   },
-  soon: (run) => void setImmediate(run),
+  soon: setImmediate,
 }
 
 const reportOf = ({ log, metrics, spaceHints }: Pick<Parts, 'log' | 'metrics' | 'spaceHints'>): DriverReport => ({
@@ -56,10 +56,8 @@ const reportOf = ({ log, metrics, spaceHints }: Pick<Parts, 'log' | 'metrics' | 
     queueMicrotask(() => {
       throw error // ends the process, as every uncaught error does
     }),
-  committed: (batch, tookMs) => {
-    metrics.committed(batch, tookMs)
-    spaceHints.committed(batch.appends)
-  },
+  committed: metrics.committed.bind(metrics),
+  recorded: (appends) => spaceHints.recorded(appends),
   commitFailed: (batch, tookMs) => metrics.commitFailed(batch, tookMs),
   claimed: (claimed, tookMs) => metrics.claimed(claimed, tookMs),
   swept: ({ expired, dead }) => {

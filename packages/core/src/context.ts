@@ -1,12 +1,12 @@
 /** What the parts of one engine share: its effects, its limits, its clock, and who has something to be sent. */
-import type { CloseCode, ServerFrame, Settle } from '@sealpost/protocol'
-import { assert, type Millis } from '@sealpost/std'
+import { type CloseCode, type Delivery, readMarking, type ServerFrame, type Settle } from '@sealpost/protocol'
+import { assert, type Millis, type PeerNo } from '@sealpost/std'
 import { MeshRegistry } from './directory/meshes.ts'
 import type { Effects } from './effects.ts'
 import type { EngineLimits } from './limits.ts'
+import { deliveryRef, type LiveSession } from './model.ts'
 import { Quotas } from './send/quotas.ts'
 import { Rates } from './send/rate.ts'
-import type { LiveSession } from './session/session.ts'
 
 /** Counted since the start; the broker shows them as metrics. */
 export interface Counters {
@@ -51,8 +51,6 @@ export class Context {
   readonly effects: Effects
   readonly limits: EngineLimits
   readonly meshes: MeshRegistry
-  readonly rates: Rates | null
-  readonly byteRates: Rates | null
   readonly quotas: Quotas
   readonly counters: Counters = {
     accepted: 0,
@@ -92,9 +90,7 @@ export class Context {
     this.meshes = new MeshRegistry(effects)
     this.timed = timed
     this.limits = limits
-    this.quotas = new Quotas(limits, effects, this.meshes)
-    this.rates = limits.rate && new Rates(limits.rate)
-    this.byteRates = limits.byteRate && new Rates(limits.byteRate)
+    this.quotas = new Quotas(limits, (meshId, scope) => effects.measure(meshId, scope))
     this.threads = limits.threadRate && new Rates(limits.threadRate)
     this.nowMs = nowMs
   }
@@ -112,7 +108,7 @@ export class Context {
   /** Call it now and then. */
   forgetOld(): void {
     this.meshes.forgetIdle(this.nowMs)
-    for (const rates of [this.rates, this.byteRates, this.threads]) rates?.forgetFull(this.nowMs)
+    this.threads?.forgetFull(this.nowMs)
   }
 
   /** Moments of this engine, to say what began before what. */
@@ -121,9 +117,27 @@ export class Context {
     return this.logicalClock
   }
 
+  /** Pushes a delivery to its session, unless the session holds it already. `pool`: the pool that the delivery is of. */
+  push(live: LiveSession, delivery: Delivery, pool?: PeerNo): void {
+    if (live.credit.isInHand(delivery.id, this.nowMs)) return
+    this.counters.pushed += 1
+    if (delivery.attempt > 1) this.counters.redelivered += 1
+    live.push(delivery, this.nowMs, pool)
+    if (delivery.terms !== null) this.noteReceipt(live, delivery, pool)
+    this.touch(live)
+  }
+
+  private noteReceipt(live: LiveSession, delivery: Delivery, pool: PeerNo | undefined): void {
+    const { id, priority, terms, attempt, sender } = delivery
+    const marking = readMarking(terms!)
+    if (marking?.kind !== 'terms' || marking.terms.receipts !== 'all' || attempt > 1 || live.declinesReceipts) return
+    const { meshId, recipient } = deliveryRef(live, id, { priority, pool })
+    this.pushedWithReceipt.push({ meshId, recipient, priority, id, receiptTo: sender })
+  }
+
   /** The session has something to be sent; it goes out with everything else of this event. */
   touch(session: LiveSession): void {
-    if (this.meshes.has(session)) this.touched.add(session)
+    if (!session.isOver) this.touched.add(session)
   }
 
   forget(session: LiveSession): void {

@@ -1,6 +1,6 @@
 /**
  * What the engine commands. It never waits: each command is answered, if at all, by a later call of the engine's method
- * named beside it. Two drivers implement this: the broker's, and the simulator's.
+ * named beside it. `packages/driver` implements it.
  */
 import type {
   Append,
@@ -24,11 +24,16 @@ import type {
 import type { Hint } from '@sealpost/protocol/hints'
 import type { DeliveryId, GroupId, MeshId, Millis, PeerKey, PeerNo, PoolId, SpaceId } from '@sealpost/std'
 
-import type { Request, Requester } from './directory/requests.ts'
-import type { SessionCheck } from './session/session-validity.ts'
+import type { Request, Requester } from './directory/request-types.ts'
+import type { LiveSession, SocketId } from './model.ts'
 
-/** One connection, numbered by its driver; a number is never used twice. */
-export type SocketId = number
+export type { SocketId } from './model.ts'
+
+/** A session whose validity the database is asked about. */
+export interface SessionCheck {
+  readonly session: SessionRef
+  readonly live: LiveSession
+}
 
 /**
  * `buffered`: taken, but the socket is full; the driver will call `drained`. `dropped`: not taken, and the connection

@@ -20,26 +20,20 @@ import { Context, type Counters, type Timed } from './context.ts'
 import { Deliveries } from './deliver/deliveries.ts'
 import { RemoteLeases } from './deliver/remote-leases.ts'
 import { type FoundGroups, Groups } from './directory/groups.ts'
-import {
-  isRated,
-  isRequest,
-  MemberRequests,
-  type Reply,
-  type Request,
-  type RevokedMember,
-} from './directory/requests.ts'
+import type { Reply, Request, RevokedMember } from './directory/request-types.ts'
+import { isRated, isRequest, MemberRequests } from './directory/requests.ts'
 import type { SpaceFacts } from './directory/space-cache.ts'
 import { UserDirectory } from './directory/users.ts'
-import type { ClaimResult, ClaimWant, Effects, SocketId } from './effects.ts'
+import type { ClaimResult, ClaimWant, Effects } from './effects.ts'
+import { LiveSession, type SocketId } from './model.ts'
 import { Pools } from './pools/pools.ts'
 import { EphemeralMessages } from './presence/ephemeral-messages.ts'
 import { Presence } from './presence/presence.ts'
+import type { PendingAppend } from './send/pending-append.ts'
 import { Router } from './send/router.ts'
-import type { Authentication, Enrolment } from './session/handshake-results.ts'
-import { LiveSession, mobilityOf, Session } from './session/session.ts'
+import { type Authentication, type Enrolment, mobilityOf, Session, type Welcome, welcomeOf } from './session/session.ts'
 import { SessionScan } from './session/session-scan.ts'
 import { SessionValidity } from './session/session-validity.ts'
-import { type Welcome, welcomeOf } from './session/welcome.ts'
 import { Hints } from './shards/hints.ts'
 import { MeshPlacement, type Placement } from './shards/homes.ts'
 import { Rebalancing } from './shards/rebalancing.ts'
@@ -178,13 +172,9 @@ export class Engine {
 
   /** The same for one that only sends: it takes no epoch, is given no mail, and ends no other session of its peer. */
   provenSender(socket: SocketId, member: Member): void {
-    const { nowMs, limits, rates, meshes } = this.context
-    const place = { socket, epoch: 0, credit: 0, nowMs, moment: this.context.nextTick() }
-    const live = meshes.enterSender(
-      member,
-      nowMs,
-      (mesh, peer) => new LiveSession({ ...place, mesh, peer }, limits, rates),
-    )
+    const { nowMs, limits, meshes } = this.context
+    const place = { socket, epoch: 0, credit: 0, nowMs, tick: this.context.nextTick() }
+    const live = meshes.enterSender(member, nowMs, (mesh, peer) => new LiveSession({ ...place, mesh, peer }, limits))
     this.sessions.set(socket, new Session(socket, { name: 'live', live }, nowMs))
     this.liveSessions += 1
   }
@@ -232,7 +222,7 @@ export class Engine {
     live.credit.isCongested = false
     this.context.touch(live)
     this.pools.refresh(live)
-    this.deliveries.notice(live)
+    this.deliveries.scheduleClaim(live, { mayWait: true })
     this.context.flush()
   }
 
@@ -276,10 +266,15 @@ export class Engine {
     this.context.effects.close(socket, null)
   }
 
+  /** A commit of these appends begins. Completes them by what the commit before it has shown. */
+  commitStarts(appends: readonly Append[]): void {
+    this.deliveries.commitStarts(appends as readonly PendingAppend[])
+  }
+
   committed(appends: readonly Append[], committed: Committed): void {
     this.router.committed(appends, committed)
     this.context.flush()
-    this.rebalancing.closeAnswered()
+    if (this.rebalancing.leaving.size > 0) this.rebalancing.closeAnswered()
   }
 
   commitFailed(appends: readonly Append[]): void {
@@ -339,7 +334,9 @@ export class Engine {
 
   /** What waits for a recipient or in the mesh, by sender; `null`: the database did not answer. */
   measured(meshId: MeshId, scope: PeerNo | 'mesh', found: readonly Measured[] | null): void {
-    this.context.quotas.measured(meshId, scope, found)
+    const mesh = this.context.meshes.find(meshId)
+    const owner = scope === 'mesh' ? mesh?.whole : (mesh?.byNo.get(scope) ?? mesh?.pools.numbered(scope))
+    if (owner) this.context.quotas.measured(owner, found)
   }
 
   /** From here on nothing new is taken; what was taken is still answered. */
@@ -390,13 +387,11 @@ export class Engine {
   }
 
   private receivedLive(session: Session, live: LiveSession, frame: ClientFrame): void {
+    if (frame.type === 'send') return this.router.send(live, frame.envelopes)
+    if (frame.type === 'settle') return this.deliveries.settle(live, frame.ids)
     if (isRated(frame) && live.requestBucket.take(this.context.nowMs) > 0) return this.refuse(session, 'rate_exceeded')
     if (isRequest(frame)) return this.requests.ask(live, frame)
     switch (frame.type) {
-      case 'send':
-        return this.router.send(live, frame.envelopes)
-      case 'settle':
-        return this.deliveries.settle(live, frame.ids)
       case 'sendWith':
         return this.router.sendWith(live, frame.envelopes)
       case 'broadcast':
@@ -413,12 +408,12 @@ export class Engine {
       case 'status':
         this.presence.setStatus(live, frame)
         this.pools.refresh(live)
-        return this.deliveries.claimSoon(live)
+        return this.deliveries.scheduleClaim(live)
       case 'watch':
         return this.presence.watch(live, frame.isOn)
       case 'credit':
         live.credit.resize(Math.min(frame.credit, this.options.limits.creditMax))
-        return this.deliveries.claimSoon(live)
+        return this.deliveries.scheduleClaim(live)
       case 'sendPool':
         return this.router.sendPool(live, frame)
       case 'ping':
@@ -434,12 +429,12 @@ export class Engine {
 
   private enter(session: Session, opening: Extract<Session['state'], { name: 'opening' }>, epoch: number): void {
     const { member, credit, proof } = opening
-    const { nowMs, limits, rates, meshes, effects } = this.context
+    const { nowMs, limits, meshes, effects } = this.context
     const rival = meshes.find(member.meshId)?.byKey.get(member.peerKey)?.live
     // Answers of two openings may come in either order; the epoch says which session is the newer one.
     if (rival && rival.epoch > epoch) return this.refuse(session, 'superseded')
     if (rival) this.context.end(rival, 'superseded')
-    const moment = this.context.nextTick()
+    const tick = this.context.nextTick()
     const { meshId, peer } = member
     // Where the last epoch was given here, no other shard can have a session of it.
     const lastEpoch = meshes.find(meshId)?.byNo.get(peer)?.epoch ?? 0
@@ -447,8 +442,7 @@ export class Engine {
     const live = meshes.enter(
       member,
       nowMs,
-      (mesh, peer) =>
-        new LiveSession({ socket: session.socket, mesh, peer, epoch, credit, nowMs, moment }, limits, rates),
+      (mesh, peer) => new LiveSession({ socket: session.socket, mesh, peer, epoch, credit, nowMs, tick }, limits),
     )
     this.liveSessions += 1
     session.state = { name: 'live', live }
@@ -457,7 +451,7 @@ export class Engine {
     if (proof !== NO_PROOF) this.sendAddresses(live, meshId)
     this.requests.ask(live, { type: 'findLost' })
     this.presence.changed(live.peer, live.mesh)
-    this.deliveries.claimSoon(live)
+    this.deliveries.scheduleClaim(live)
   }
 
   private sendAddresses(live: LiveSession, meshId: MeshId): void {

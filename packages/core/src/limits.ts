@@ -1,6 +1,6 @@
 /** What the engine bounds. The broker's configuration sets them; `docs/reference` lists defaults and units. */
 import type { Millis } from '@sealpost/std'
-import type { MailboxLimits } from './send/mailboxes.ts'
+import type { MailboxLimits } from './send/quotas.ts'
 import type { Rate } from './send/rate.ts'
 
 export interface EngineLimits {

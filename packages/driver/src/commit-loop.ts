@@ -38,8 +38,10 @@ export const defaultBatchLimits: BatchLimits = {
 export interface CommitPorts {
   readonly clock: Clock
   readonly queue: Pick<Queue, 'commit'>
-  readonly report: Pick<DriverReport, 'committed' | 'commitFailed'>
+  readonly report: Pick<DriverReport, 'committed' | 'commitFailed' | 'fault'>
   readonly failures: Failures
+  /** A commit of these appends begins. */
+  starting(appends: readonly Append[]): void
   committed(batch: Batch, committed: Committed): void
   /** These appends have no outcome, in their order. */
   failed(appends: readonly Append[]): void
@@ -65,10 +67,11 @@ export class CommitLoop {
 
   append(append: Append): void {
     this.#batches.append(append)
+    if (!this.#isFlushDue) this.flushSoon()
   }
 
   settle(delivery: Settle): void {
-    this.#batches.settle(delivery)
+    if (this.#batches.settle(delivery) && !this.#isFlushDue) this.flushSoon()
     if (this.#areSettlesCalled) return
     this.#areSettlesCalled = true
     this.#ports.clock.after(SETTLE_WITHIN_MS, () => {
@@ -110,17 +113,19 @@ export class CommitLoop {
   #flush(): void {
     if (this.#ports.clock.nowMs() < this.#resumesAtMs) return
     const batch = this.#batches.take()
-    if (batch) this.#ports.failures.start(this.#commit(batch))
+    if (batch) void this.#commit(batch).catch((error) => this.#ports.report.fault(error))
   }
 
   async #commit(batch: Batch): Promise<void> {
     const { clock, queue, report } = this.#ports
     const startedAtMs = clock.nowMs()
-    const committed = await queue.commit(batch).catch((error) => {
-      this.#failed(batch, error, startedAtMs)
-      return null
-    })
-    if (!committed) return
+    if (batch.appends.length > 0) this.#ports.starting(batch.appends)
+    let committed: Committed
+    try {
+      committed = await queue.commit(batch)
+    } catch (error) {
+      return this.#failed(batch, error, startedAtMs)
+    }
     const tookMs = clock.nowMs() - startedAtMs
     this.#backOffMs = 0
     report.committed(batch, tookMs)
@@ -186,10 +191,12 @@ export class CommitBatches {
     this.#appends.push(append)
   }
 
-  settle(delivery: Settle): void {
+  /** Returns whether settles are due: many wait, or they were called due. */
+  settle(delivery: Settle): boolean {
     this.#settles.push(delivery)
     this.#settleCount += 1
     if (this.#settles.length >= this.#limits.settlesDueAt) this.#areSettlesDue = true
+    return this.#areSettlesDue
   }
 
   /** The settles that wait join the next batch. */

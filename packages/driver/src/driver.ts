@@ -62,6 +62,8 @@ export class Driver implements Effects {
   readonly #sweeps: Sweeps
   readonly #releases: Releases
   #lastSocket = 0
+  /** The engine wanted claims in this step. */
+  #isClaiming = false
 
   constructor(ports: DriverPorts, options: DriverOptions) {
     const { clock, queue, report } = ports
@@ -75,6 +77,7 @@ export class Driver implements Effects {
     this.#commits = new CommitLoop(
       {
         ...parts,
+        starting: (appends) => this.engine.commitStarts(appends),
         committed: (batch, committed) => step(() => this.#committed(batch, committed)),
         failed: (appends) => step(() => this.engine.commitFailed(appends)),
       },
@@ -141,10 +144,11 @@ export class Driver implements Effects {
   step(decide: () => void): void {
     this.engine.advance(this.#ports.clock.nowMs())
     decide()
+    if (!this.#isClaiming) return
+    this.#isClaiming = false
     this.#claims.mailbox.pull()
     this.#claims.remote.pull()
     this.#claims.pool.pull()
-    this.#commits.flushSoon()
   }
 
   /** The other shards that live on the same database. */
@@ -229,6 +233,7 @@ export class Driver implements Effects {
     this.ends.whenCommitted(session, then, () => this.step(then))
   }
   claim(want: ClaimWant): void {
+    this.#isClaiming = true
     if (want.kind === 'mailbox') this.#claims.mailbox.want(want)
     else if (want.kind === 'remote') this.#claims.remote.want(want)
     else this.#claims.pool.want(want)
@@ -305,7 +310,13 @@ export class Driver implements Effects {
 
   #committed({ appends, settles }: Batch, committed: Committed): void {
     this.engine.committed(appends, committed)
-    for (const { notBeforeMs } of appends) if (notBeforeMs > 0) this.#releases.by(notBeforeMs)
+    let hasRecords = false
+    for (const { notBeforeMs, body } of appends) {
+      if (notBeforeMs > 0) this.#releases.by(notBeforeMs)
+      if (body?.record) hasRecords = true
+    }
+    if (hasRecords) this.#ports.report.recorded(appends)
+    if (settles.length === 0) return
     const withReceipt = settles.filter(({ receiptTo }) => receiptTo)
     if (withReceipt.length > 0) this.engine.receiptsCommitted(withReceipt)
   }

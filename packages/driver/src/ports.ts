@@ -10,7 +10,7 @@ import type {
   Sought,
   SpaceFacts,
 } from '@sealpost/core'
-import type { Claimed, CloseCode, FrameOf, Member, PoolEntry, ServerFrame } from '@sealpost/protocol'
+import type { Append, Claimed, CloseCode, FrameOf, Member, PoolEntry, ServerFrame } from '@sealpost/protocol'
 import type { Batch, Queue, Swept } from '@sealpost/queue'
 import type { MeshId, Millis, OperatingError, PeerKey } from '@sealpost/std'
 
@@ -83,6 +83,8 @@ export interface DriverReport {
   fault(error: unknown): void
   committed(batch: Batch, tookMs: Millis): void
   commitFailed(batch: Batch, tookMs: Millis): void
+  /** Messages among these appends were recorded in the history of their spaces. */
+  recorded(appends: readonly Append[]): void
   claimed(claimed: readonly Claimed[], tookMs: Millis): void
   swept(swept: Swept): void
   closed(socket: SocketId, code: CloseCode): void

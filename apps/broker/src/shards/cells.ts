@@ -1,7 +1,7 @@
 /** Redirects the peers of meshes that live in another cell, or are moving there. */
 import { readFile } from 'node:fs/promises'
 import { setTimeout as delay } from 'node:timers/promises'
-import type { Enrolment, Signpost } from '@sealpost/core'
+import type { Enrolment, RedirectTarget } from '@sealpost/core'
 import { type Cell, findMovedMesh, parseCells } from '@sealpost/mesh-move'
 import type { Database } from '@sealpost/pg'
 import { SHARDS_TOLD_MAX } from '@sealpost/protocol'
@@ -51,7 +51,7 @@ export class Cells {
    * Returns the cell to which a mesh was moved once it has arrived; `null`: none known to this cell.
    * @throws OperatingError `mesh_away` (retryable): the move takes long, or its cell is not in the file of cells
    */
-  async find(meshId: MeshId): Promise<Signpost | null> {
+  async find(meshId: MeshId): Promise<RedirectTarget | null> {
     const away = await this.settled(meshId)
     if (!away) return null
     const url = away.movedTo === null ? undefined : this.urls.get(away.movedTo)

@@ -44,7 +44,8 @@ export class SpaceHints {
     this.bus.publish({ type: 'happened', meshId, space: spaceId })
   }
 
-  committed(appends: readonly Append[]): void {
+  /** A commit stored these; some of them were recorded. */
+  recorded(appends: readonly Append[]): void {
     for (const { meshId, spaceId } of keptOf(appends)) this.happened(meshId, spaceId)
   }
 

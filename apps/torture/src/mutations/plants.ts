@@ -4,7 +4,7 @@
  */
 import { Driver } from '@sealpost/driver'
 import type { FrameOf, ServerFrame } from '@sealpost/protocol'
-import { PostgresQueue, type QueueDatabases } from '@sealpost/queue/postgres'
+import { type CommitParts, Commits, PostgresQueue, type QueueDatabases } from '@sealpost/queue/postgres'
 import type { DeliveryId } from '@sealpost/std'
 
 type Delivery = FrameOf<'push'>['deliveries'][number]
@@ -21,8 +21,8 @@ const isTheOne = () => ++seen % RARELY === 0
 const PLANTS = {
   /** It answers first, and stores when it gets to it. */
   'acks before the commit': () => {
-    const { commit } = PostgresQueue.prototype
-    PostgresQueue.prototype.commit = async function (batch) {
+    const { commit } = Commits.prototype
+    Commits.prototype.commit = async function (batch) {
       setTimeout(() => void commit.call(this, batch).catch(() => undefined), LATE_MS)
       const stored = { status: 'stored', id: 1 as DeliveryId, isLeased: false, isExpected: true } as const
       return { outcomes: batch.appends.map(() => stored), enqueuedAtMs: Date.now() }
@@ -84,12 +84,12 @@ const PLANTS = {
     }
   },
   'forgets what it stored': () => {
-    const { commit } = PostgresQueue.prototype
-    PostgresQueue.prototype.commit = async function (batch) {
-      const { asking } = insideOf(this).db
-      await asking.run((sql) => sql`delete from dedupe_ledger`)
-      await asking.run((sql) => sql`update sender_mark set last_envelope_id = ${NO_ENVELOPE}`)
-      insideOf(this).marks.marks.clear()
+    const { commit } = Commits.prototype
+    Commits.prototype.commit = async function (batch) {
+      const { writing, memory } = (this as unknown as { parts: CommitParts }).parts
+      const texts = ['delete from dedupe_ledger', `update sender_mark set last_envelope_id = '${NO_ENVELOPE}'`]
+      await writing.run((pipe) => pipe.run(texts.map((text) => ({ text }))))
+      ;(memory.marks as unknown as { marks: Map<string, unknown> }).marks.clear()
       return commit.call(this, batch)
     }
   },
@@ -100,7 +100,6 @@ export const PLANT_NAMES = Object.keys(PLANTS) as Plant[]
 
 interface Inside {
   readonly db: QueueDatabases
-  readonly marks: { readonly marks: Map<string, unknown> }
 }
 
 /** What is private to it, and for nobody else to touch. */

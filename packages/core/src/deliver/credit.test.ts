@@ -9,10 +9,10 @@ const LEASE_MS = 30_000
 const ANN = 1 as PeerNo
 const BOB = 2 as PeerNo
 const LIMITS = { leaseMs: LEASE_MS, isInsertLeaseOn: true }
-const born = { hadBirth: true, waitsFrom: null, byteCount: 10, priority: 1 }
-const stored = { hadBirth: false, waitsFrom: 0, byteCount: 10, priority: 1 }
+const stored = { sender: ANN, insertLeaseEpoch: 0, byteCount: 10, priority: 1 }
+const leased = { ...stored, insertLeaseEpoch: 7 }
 /** Where the queue stood when a claim began. */
-const AT = { moment: 1, lastId: 0, nowMs: 0 }
+const AT = { nextTick: () => 1, lastId: 0, nowMs: 0 }
 const ANY = { ids: ANY_ID, priorityMax: 2, virtualTimes: [0, 0, 0], collected: [] }
 
 /** A session whose first claim found nothing. */
@@ -50,16 +50,16 @@ test('after an envelope without a birth lease none of its sender is born until a
   const credit = caughtUp({ count: 1, byteCount: 1000 })
   expect(credit.admitAppend(ANN, 10)).toBe(true)
   expect(credit.admitAppend(ANN, 10)).toBe(false) // no credit left
-  credit.appendAnswered(ANN, born)
+  credit.appendLanded(leased, null)
   expect(credit.admitAppend(ANN, 10)).toBe(false) // the second one is still on its way
-  credit.appendAnswered(ANN, stored)
-  credit.appendAnswered(ANN, stored)
+  credit.appendLanded(stored, 0)
+  credit.appendLanded(stored, 0)
   expect(credit.admitAppend(ANN, 10)).toBe(false) // both wait in the queue
-  credit.appendAnswered(ANN, stored)
+  credit.appendLanded(stored, 0)
   expect(credit.startClaim(AT)).not.toBeNull()
   credit.resize(100)
   expect(credit.admitAppend(ANN, 10)).toBe(false) // a claim may hold them
-  credit.appendAnswered(ANN, { ...stored, waitsFrom: null })
+  credit.appendLanded(stored, null)
   credit.claimAnswered({ mayHaveMore: false })
   expect(credit.admitAppend(ANN, 10)).toBe(true)
 })
@@ -68,7 +68,7 @@ test('mail of one sender that waits keeps no other sender from birth leases', ()
   const credit = caughtUp({ count: 1, byteCount: 1000 })
   credit.admitAppend(ANN, 10)
   expect(credit.admitAppend(ANN, 10)).toBe(false)
-  credit.appendAnswered(ANN, { ...stored, waitsFrom: 9 })
+  credit.appendLanded(stored, 9)
   credit.resize(100)
   expect(credit.admitAppend(BOB, 10)).toBe(true)
   expect(credit.hasInsertLeases(BOB)).toBe(true)
@@ -150,7 +150,7 @@ test('while a fence is under way nothing is claimed or born', () => {
   expect(credit.admitAppend(ANN, 10)).toBe(false)
   expect(credit.startClaim(AT)).toBeNull()
   credit.fenceAnswered()
-  credit.appendAnswered(ANN, { ...stored, waitsFrom: null })
+  credit.appendLanded(stored, null)
   expect(credit.startClaim(AT)).toEqual({ ...WINDOW, ...ANY })
 })
 
@@ -173,7 +173,7 @@ const known = (knownSinceTick: number) => ({ knownSinceTick })
 
 test('what a look into the whole queue has seen, later looks may leave out', () => {
   const credit = new Credit(WINDOW, LIMITS)
-  credit.startClaim({ moment: 5, lastId: 70, nowMs: 0 })
+  credit.startClaim({ nextTick: () => 5, lastId: 70, nowMs: 0 })
   expect(credit.scannedUpTo(known(4), 0)).toBe(0) // not before it came back
   credit.claimAnswered({ mayHaveMore: false })
   expect(credit.scannedUpTo(known(4), 0)).toBe(70)
@@ -184,7 +184,7 @@ test.each(['brought all it may', 'was cut short by a fence', 'went before someth
   'a look that %s has seen nothing',
   (how) => {
     const credit = new Credit(WINDOW, LIMITS)
-    credit.startClaim({ moment: 5, lastId: 70, nowMs: 0 })
+    credit.startClaim({ nextTick: () => 5, lastId: 70, nowMs: 0 })
     credit.claimAnswered({ mayHaveMore: how.startsWith('brought') })
     if (how.startsWith('was')) credit.startFence()
     if (how.startsWith('went')) credit.returned()
@@ -195,7 +195,7 @@ test.each(['brought all it may', 'was cut short by a fence', 'went before someth
 test('a lease that may soon lapse ends what was seen', () => {
   const credit = caughtUp({ count: 100, byteCount: 1000 })
   credit.noticeBacklog()
-  credit.startClaim({ moment: 5, lastId: 70, nowMs: 0 })
+  credit.startClaim({ nextTick: () => 5, lastId: 70, nowMs: 0 })
   push(credit, 60)
   credit.claimAnswered({ mayHaveMore: false })
   expect(credit.scannedUpTo(known(4), LEASE_MS / 2 - 1)).toBe(70)
@@ -207,8 +207,8 @@ function waitingFor(...ids: number[]): Credit {
   const credit = caughtUp({ count: 1, byteCount: 1000 })
   credit.admitAppend(ANN, 10)
   for (const _ of ids) credit.admitAppend(ANN, 10)
-  credit.appendAnswered(ANN, born)
-  for (const waitsFrom of ids) credit.appendAnswered(ANN, { ...stored, waitsFrom })
+  credit.appendLanded(leased, null)
+  for (const waitsFrom of ids) credit.appendLanded(stored, waitsFrom)
   credit.resize(100)
   return credit
 }

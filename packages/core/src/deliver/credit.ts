@@ -64,6 +64,15 @@ interface SenderLane {
 /** The same of what was leased elsewhere. */
 export interface RemoteClaim extends Window, Pick<RemoteWant, 'ids'> {}
 
+/** An append that `admitAppend` counted. */
+export interface LandedAppend {
+  readonly sender: PeerNo
+  /** 0: it had no lease on insert. */
+  readonly insertLeaseEpoch: number
+  readonly byteCount: number
+  readonly priority: number
+}
+
 export type CreditLimits = Pick<EngineLimits, 'leaseMs' | 'isInsertLeaseOn'>
 
 export class Credit {
@@ -167,22 +176,19 @@ export class Credit {
    * The envelope's answer came. Without a lease it waits in the queue now, and `waitsFrom` is its id; 0 when older mail of
    * its sender may wait too.
    */
-  appendAnswered(
-    sender: PeerNo,
-    answer: { hadBirth: boolean; waitsFrom: number | null; byteCount: number; priority: number },
-  ): void {
+  appendLanded({ sender, insertLeaseEpoch, byteCount, priority }: LandedAppend, waitsFrom: number | null): void {
     const lane = this.lanes.get(sender)!
-    if (answer.hadBirth) {
+    if (insertLeaseEpoch !== 0) {
       lane.insertLeases -= 1
       this.insertLeases -= 1
-      this.insertLeaseBytes -= answer.byteCount
+      this.insertLeaseBytes -= byteCount
     } else lane.plain -= 1
-    if (answer.waitsFrom !== null) {
+    if (waitsFrom !== null) {
       lane.waits = 'in the queue'
-      if (answer.priority <= this.priorityMax) this.waiting += 1
+      if (priority <= this.priorityMax) this.waiting += 1
       this.waitingIds = {
-        from: Math.min(this.waitingIds.from, answer.waitsFrom),
-        to: Math.max(this.waitingIds.to, answer.waitsFrom),
+        from: Math.min(this.waitingIds.from, waitsFrom),
+        to: Math.max(this.waitingIds.to, waitsFrom),
       }
     }
     this.tidy(sender, lane)
@@ -234,7 +240,7 @@ export class Credit {
   }
 
   /** How much to claim now, if it is the moment; it counts as started then. */
-  startClaim(at: { moment: number; lastId: number; nowMs: Millis }): Asked | null {
+  startClaim(at: { readonly lastId: number; readonly nowMs: Millis; nextTick(): number }): Asked | null {
     if (this.asked || this.isFencing || this.isCongested || this.suspect !== null) return null
     if (!this.mayWait && this.waiting === 0) return null
     const { freeCount, freeBytes, window } = this
@@ -250,7 +256,7 @@ export class Credit {
     this.isAskedForAny = ids === ANY_ID
     if (this.isAskedForAny) remoteLeases.scanBegins()
     this.scanning =
-      this.isAskedForAny && this.priorityMax === PRIORITY_MAX ? { tick: at.moment, upTo: at.lastId } : null
+      this.isAskedForAny && this.priorityMax === PRIORITY_MAX ? { tick: at.nextTick(), upTo: at.lastId } : null
     for (const lane of this.lanes.values()) if (lane.waits === 'in the queue') lane.waits = 'in a claim'
     this.waiting = 0 // before the claim, so that what arrives meanwhile counts again
     this.waitingIds = NO_ID
@@ -260,7 +266,7 @@ export class Credit {
 
   /** How much to collect now, of what nothing that waits comes before; it counts as started then. */
   startRemoteClaim(): RemoteClaim | null {
-    if (!this.remoteLeases.isReady || this.asked || this.isFencing || this.isCongested) return null
+    if (this.remoteLeases.readyBlocks.size === 0 || this.asked || this.isFencing || this.isCongested) return null
     if (this.suspect !== null || this.mayWait || this.waiting > 0 || this.priorityMax !== PRIORITY_MAX) return null
     const { freeCount, freeBytes, window } = this
     if (freeCount < Math.max(1, window.count >> 2) || freeBytes < window.byteCount >> 2) return null

@@ -1,4 +1,4 @@
-/** The way of a delivery to its recipient: birth lease or claim, push, settle; and the fence after a lost answer. */
+/** Takes deliveries from the queue to their recipient: lease on insert or claim, push, settle; and fences after a lost reply. */
 import {
   type AppendOutcome,
   byPlace,
@@ -14,15 +14,12 @@ import {
 import type { DeliveryId, Millis } from '@sealpost/std'
 import type { Context } from '../context.ts'
 import type { ClaimWantOf } from '../effects.ts'
-import { Pool } from '../pools/pool-table.ts'
+import { deliveryRef, type LiveSession, Pool, refOf } from '../model.ts'
 import type { Pools } from '../pools/pools.ts'
+import type { PendingAppend } from '../send/pending-append.ts'
 import { Pace } from '../send/rate.ts'
-import type { InsertLease, Recipient, RoutedAppend } from '../send/routed-append.ts'
-import type { LiveSession, SendRequest } from '../session/session.ts'
 import { SessionLocations } from '../shards/session-locations.ts'
 import type { Unsettled } from './credit.ts'
-import { deliveryRef, epochOf, refOf, settleOf } from './delivery-refs.ts'
-import { pushTo } from './pushing.ts'
 
 /** A recipient that leaves while its oldest delivery was with it for longer than this may have been ended by it. */
 const FAILED_ATTEMPT_AFTER_MS = 10_000
@@ -37,8 +34,7 @@ const FORGET_AFTER_LEASES = 10
 /** A lease further ahead would count as given before the database's clock jumped. */
 const EXTEND_MAX_MS = 4 * 60_000
 
-const NO_INSERT_LEASE: InsertLease = { insertLeaseEpoch: 0, remoteLeaseEpoch: 0 }
-/** Before every delivery's. */
+/** Before every delivery's id. */
 const UNKNOWN_ID = 0
 
 /** A want that remembers its session, so that its answer needs no lookup. */
@@ -66,61 +62,68 @@ export class Deliveries {
     this.locations.ended(live)
   }
 
-  /** Counts an envelope on its way to a session that is here, and answers under which epoch it may be leased at birth. */
-  admit(recipient: Recipient, from: LiveSession, arrival: SendRequest): InsertLease {
-    const { item, terms, body } = arrival
-    const to = recipient.live
-    if ((terms && terms.notBeforeMs > 0) || recipient instanceof Pool) return NO_INSERT_LEASE
-    if (!to) return { ...NO_INSERT_LEASE, remoteLeaseEpoch: this.locations.epochOf(recipient) }
-    const byteCount = item.envelope.length + (body?.shared.bytes.length ?? 0)
-    return to.credit.admitAppend(from.peer.peer, byteCount)
-      ? { insertLeaseEpoch: to.epoch, remoteLeaseEpoch: 0 }
-      : NO_INSERT_LEASE
+  /** Counts an envelope on its way to a session, and asks for a lease on insert if the session's credit allows one. */
+  admit(append: PendingAppend): void {
+    const { to, toLive, notBeforeMs } = append
+    if (toLive) {
+      if (toLive.credit.admitAppend(append.sender, append.byteCount)) append.insertLeaseEpoch = toLive.epoch
+    } else if (notBeforeMs === 0 && !(to instanceof Pool)) append.remoteLeaseEpoch = this.locations.epochOf(to)
   }
 
-  /** An append was answered: push what was born leased, and see to what waits. */
-  stored(append: RoutedAppend, outcome: AppendOutcome, enqueuedAtMs: Millis): void {
-    const { toLive, insertLeaseEpoch } = append
-    const isStored = outcome.status === 'stored'
-    if (isStored) this.context.lastId = Math.max(this.context.lastId, outcome.id)
-    this.answered(append, isStored && !outcome.isLeased ? outcome.id : null)
-    if (isStored && outcome.isLeased && toLive && this.mayPush(toLive, insertLeaseEpoch)) {
-      this.context.counters.leasedOnInsert += 1
-      toLive.credit.leasedOnInsert(outcome.id)
-      this.context.timed('push', this.context.nowMs - append.routedAtMs)
-      this.pushInserted(toLive, append, append.firstDelivery(outcome.id, enqueuedAtMs))
-    } else if (isStored && append.notBeforeMs === 0) this.wake(append, outcome)
-    if (!toLive) return
-    if (!toLive.credit.hasInsertLeases(append.sender)) this.pushParked(toLive, append)
-    this.claimSoon(toLive)
+  /** A commit with these appends begins. */
+  commitStarts(appends: readonly PendingAppend[]): void {
+    const { nowMs } = this.context
+    for (const append of appends)
+      if (append.insertLeaseEpoch !== 0)
+        append.insertLeaseFloor = append.toLive!.credit.scannedUpTo(append.from.peer, nowMs)
   }
 
-  /** A commit's answer was lost: a delivery may lie leased to this session that it was never told of. */
-  lost(append: RoutedAppend): void {
+  /** An append has its outcome: pushes what was leased on insert, and claims what waits. */
+  stored(append: PendingAppend, outcome: AppendOutcome, enqueuedAtMs: Millis): void {
+    const { toLive } = append
+    if (outcome.status !== 'stored') this.landed(append, null)
+    else {
+      this.context.lastId = Math.max(this.context.lastId, outcome.id)
+      this.landed(append, outcome.isLeased ? null : outcome.id)
+      if (outcome.isLeased && toLive && this.mayPush(toLive, append.insertLeaseEpoch))
+        this.pushInserted(toLive, append, outcome.id, enqueuedAtMs)
+      else if (append.notBeforeMs === 0) this.wake(append, outcome)
+    }
+    if (!toLive) return
+    if (toLive.parked.length > 0 && !toLive.credit.hasInsertLeases(append.sender)) this.pushParked(toLive, append)
+    this.scheduleClaim(toLive)
+  }
+
+  /** The outcome of a commit was lost: a delivery may be leased to this session without its knowledge. */
+  lost(append: PendingAppend): void {
     const { toLive, insertLeaseEpoch } = append
     if (!toLive) return
-    this.answered(append, UNKNOWN_ID)
+    this.landed(append, UNKNOWN_ID)
     if (insertLeaseEpoch !== 0) this.fence(toLive)
-    else this.claimSoon(toLive)
+    else this.scheduleClaim(toLive)
   }
 
-  /** `waitingId`: the delivery waits in the queue now. */
-  private answered(
-    { toLive, from, insertLeaseEpoch, byteCount, priority }: RoutedAppend,
-    waitingId: number | null,
-  ): void {
+  /** `waitingId`: the delivery waits in the queue under this id. */
+  private landed(append: PendingAppend, waitingId: number | null): void {
+    const { toLive, from } = append
     if (!toLive) return
-    const isSeen = toLive.credit.scannedUpTo(from, this.context.nowMs) > 0
-    const waitsFrom = waitingId === null || isSeen ? waitingId : UNKNOWN_ID
-    toLive.credit.appendAnswered(from.peer.peer, { hadBirth: insertLeaseEpoch !== 0, waitsFrom, byteCount, priority })
+    let waitsFrom = waitingId
+    if (waitingId !== null && toLive.credit.scannedUpTo(from.peer, this.context.nowMs) === 0) waitsFrom = UNKNOWN_ID
+    toLive.credit.appendLanded(append, waitsFrom)
   }
 
-  /** Claims for the session if it is the moment. */
-  claimSoon(live: LiveSession): void {
-    if (!this.isLive(live)) return
-    const { nowMs, lastId } = this.context
-    const asked = live.credit.startClaim({ nowMs, lastId, moment: this.context.nextTick() })
-    if (!asked) return this.claimRemote(live)
+  /**
+   * Starts a claim if the session has credit and none is in flight. `mayWait`: something may wait that the session does not
+   * know of, such as after a hint.
+   */
+  scheduleClaim(live: LiveSession, { mayWait = false } = {}): void {
+    if (mayWait) live.credit.noticeBacklog()
+    if (live.peer.live !== live) return
+    const asked = live.credit.startClaim(this.context)
+    if (!asked) {
+      if (live.credit.remoteLeases.readyBlocks.size > 0) this.claimRemote(live)
+      return
+    }
     this.context.counters.claims += 1
     const { count: limit, byteCount: limitBytes, ...which } = asked
     const want: RoutedWant = { kind: 'mailbox', session: refOf(live), limit, limitBytes, ...which, live }
@@ -137,7 +140,7 @@ export class Deliveries {
 
   claimed(want: ClaimWantOf<'mailbox'>, claimed: Claimed): void {
     const { live } = want as RoutedWant
-    if (!this.isLive(live)) return
+    if (live.isOver) return
     const isCurrent = want.session.epoch === live.epoch && !live.credit.isFenced
     if (claimed.status === 'away') return this.context.meshMoving(live)
     if (claimed.status === 'stale' && isCurrent) return this.context.end(live, 'superseded')
@@ -149,23 +152,23 @@ export class Deliveries {
     if (isCurrent) live.credit.remoteLeases.scanned(deliveries, { isComplete, nowMs, staleMs: limits.leaseMs })
     if (isCurrent) this.pushFound(live, deliveries)
     // A locked row is asked for again by the next drain tick, which paces it.
-    this.claimSoon(live)
+    this.scheduleClaim(live)
   }
 
   claimFailed(want: ClaimWantOf<'mailbox'>): void {
     const { live } = want as RoutedWant
-    if (!this.isLive(live)) return
+    if (live.isOver) return
     live.credit.claimAnswered({ mayHaveMore: true })
     this.fence(live)
   }
 
   /** `epoch` is the session's new one; `null`: it is served elsewhere now. */
   fenced(live: LiveSession, epoch: number | null): void {
-    if (!this.isLive(live)) return
+    if (live.isOver) return
     if (epoch === null) return this.context.end(live, 'superseded')
     live.epoch = epoch
     live.credit.fenceAnswered()
-    this.claimSoon(live)
+    this.scheduleClaim(live)
   }
 
   settle(live: LiveSession, ids: readonly DeliveryId[]): void {
@@ -180,10 +183,10 @@ export class Deliveries {
         continue
       }
       counters.settled += 1
-      effects.settle(settleOf(live, id, unsettled))
+      effects.settle({ ...deliveryRef(live, id, unsettled), receiptTo: unsettled.receiptTo })
     }
     this.strayed(live, strays)
-    this.claimSoon(live)
+    this.scheduleClaim(live)
   }
 
   /** What it held, if it did. */
@@ -212,14 +215,14 @@ export class Deliveries {
     counters.rejected += rejects.length
     if (rejects.length > 0) effects.updateDeliveries({ type: 'reject', rejects, withReceipt })
     this.strayed(live, strays)
-    this.claimSoon(live)
+    this.scheduleClaim(live)
   }
 
   /** The recipient is still at work on these. */
   extend(live: LiveSession, ids: readonly DeliveryId[], forMs: Millis): void {
     const { nowMs, counters, effects } = this.context
     const extensions: Extension[] = []
-    if (this.context.rates && live.extensionBucket.take(nowMs, ids.length) > 0)
+    if (this.context.limits.rate && live.extensionBucket.take(nowMs, ids.length) > 0)
       return this.context.end(live, 'rate_exceeded')
     const leaseMs = Math.min(forMs, EXTEND_MAX_MS)
     for (const id of new Set(ids)) {
@@ -235,7 +238,7 @@ export class Deliveries {
   /** A client that closes waits for the pong, so that its next session, at any broker, is not given again what it settled. */
   pinged(live: LiveSession, ref: number): void {
     this.context.effects.whenSettled(refOf(live), () => {
-      if (this.isLive(live)) this.context.send(live, [{ type: 'pong', ref }])
+      if (live.peer.live === live) this.context.send(live, [{ type: 'pong', ref }])
     })
   }
 
@@ -243,7 +246,7 @@ export class Deliveries {
   receiptsCommitted(settles: readonly Settle[]): void {
     for (const { meshId, receiptTo } of settles) {
       const peer = receiptTo ? this.context.meshes.find(meshId)?.byKey.get(receiptTo) : undefined
-      if (peer?.live) this.notice(peer.live)
+      if (peer?.live) this.scheduleClaim(peer.live, { mayWait: true })
       else if (peer) this.context.effects.hint({ type: 'wake', meshId, peer: peer.peer })
     }
   }
@@ -267,12 +270,12 @@ export class Deliveries {
     if (retries.length > 0) this.context.effects.updateDeliveries({ type: 'retry', retries })
     this.strayed(live, strays)
     live.credit.returned()
-    this.claimSoon(live)
+    this.scheduleClaim(live)
   }
 
   /** Of a user, so that a new session or another device gives no new burst. */
   private retryPauseMs({ peer }: LiveSession): Millis {
-    if (!this.context.rates) return 0
+    if (!this.context.limits.rate) return 0
     peer.share.retries ??= new Pace(RETRIES)
     return Math.min(RETRY_AFTER_MAX_MS, peer.share.retries.take(this.context.nowMs))
   }
@@ -281,7 +284,7 @@ export class Deliveries {
   private strayed(live: LiveSession, count: number): void {
     if (count === 0) return
     this.context.counters.settledForeign += count
-    if (this.context.rates && live.strayBucket.take(this.context.nowMs, count) > 0)
+    if (this.context.limits.rate && live.strayBucket.take(this.context.nowMs, count) > 0)
       this.context.end(live, 'rate_exceeded')
   }
 
@@ -323,78 +326,82 @@ export class Deliveries {
     const { nowMs, limits } = this.context
     live.credit.lapse(nowMs - limits.leaseMs, nowMs - FORGET_AFTER_LEASES * limits.leaseMs)
     live.credit.clearSuspect(Math.min(nowMs - FAILED_ATTEMPT_AFTER_MS, arrivedUntilMs))
-    this.lookAgain(live)
+    this.scan(live)
   }
 
   /** Something may wait for this session, or for a pool that it works for. */
-  lookAgain(live: LiveSession): void {
+  scan(live: LiveSession): void {
     this.pools.refresh(live)
-    this.notice(live)
-  }
-
-  /** Something may wait for this session: a hint, or a socket that can be written again. */
-  notice(live: LiveSession): void {
-    live.credit.noticeBacklog()
-    this.claimSoon(live)
+    this.scheduleClaim(live, { mayWait: true })
   }
 
   /**
-   * A claim and a commit are answered in either order, and each may hold older mail of a sender than the other. So what is
-   * born waits for a claim that may bring older mail, and what was claimed for births of the same sender; between them
-   * the ids give the order.
+   * The replies of a claim and a commit come in either order, and each may hold older mail of a sender than the other. So a
+   * delivery leased on insert waits for a claim that may bring older mail, and a claimed one for inserts of the same
+   * sender; between them the ids give the order.
    */
-  private pushInserted(live: LiveSession, append: RoutedAppend, delivery: Delivery): void {
-    if (live.credit.mayBring(append.sender)) return live.park(delivery, this.context.nowMs)
-    this.pushParked(live, append, delivery.id)
-    this.push(live, delivery)
+  private pushInserted(live: LiveSession, append: PendingAppend, id: DeliveryId, enqueuedAtMs: Millis): void {
+    const { nowMs, counters } = this.context
+    counters.leasedOnInsert += 1
+    live.credit.leasedOnInsert(id)
+    this.context.timed('push', nowMs - append.routedAtMs)
+    const { envelopeId, priority, envelope, terms, body } = append
+    const sender = append.from.peer.peerKey
+    const bytes = body?.bytes ?? null
+    const delivery: Delivery = {
+      id,
+      envelopeId,
+      sender,
+      priority,
+      attempt: 1,
+      enqueuedAtMs,
+      envelope,
+      terms,
+      body: bytes,
+    }
+    if (live.credit.mayBring(append.sender)) return live.park(delivery, nowMs)
+    if (live.parked.length > 0) this.pushParked(live, append, id)
+    this.context.push(live, delivery)
   }
 
   pushFound(live: LiveSession, claimed: readonly Delivery[]): void {
     for (const delivery of inOrder(claimed, live.takeParked())) {
       const sender = live.mesh.byKey.get(delivery.sender)
       if (sender && live.credit.hasInsertLeases(sender.peer)) live.park(delivery, this.context.nowMs)
-      else this.push(live, delivery)
+      else this.context.push(live, delivery)
     }
   }
 
-  private pushParked(live: LiveSession, { from, sender }: RoutedAppend, before?: DeliveryId): void {
-    if (!live.hasParked || live.credit.mayBring(sender)) return
-    for (const delivery of live.takeParkedOf(from.peer.peerKey, before)) this.push(live, delivery)
-  }
-
-  private push(live: LiveSession, delivery: Delivery): void {
-    pushTo(this.context, live, delivery)
+  private pushParked(live: LiveSession, { from, sender }: PendingAppend, before?: DeliveryId): void {
+    if (live.credit.mayBring(sender)) return
+    for (const delivery of live.takeParkedOf(from.peer.peerKey, before)) this.context.push(live, delivery)
   }
 
   private mayPush(live: LiveSession, insertLeaseEpoch: number): boolean {
-    return this.isLive(live) && live.epoch === insertLeaseEpoch && !live.credit.isFenced
+    return !live.isOver && live.epoch === insertLeaseEpoch && !live.credit.isFenced
   }
 
   /**
-   * Whoever serves this peer now should look. A session that counted the append knows already that it waits, and for
-   * nothing else; but one whose birth lease was refused holds something older that it does not know of.
+   * Makes the recipient's session claim, on any shard. A session that counted the append knows that it waits; but if its
+   * lease on insert was refused, the session holds an older delivery that it does not know of.
    */
   private wake(
-    { meshId, recipient: peer, toLive, insertLeaseEpoch, remoteLeaseEpoch, pool }: RoutedAppend,
+    { meshId, recipient: peer, to, toLive, insertLeaseEpoch, remoteLeaseEpoch }: PendingAppend,
     stored: Stored,
   ): void {
-    if (pool) return this.pools.wake(meshId, peer)
+    if (to instanceof Pool) return this.pools.wake(meshId, peer)
     const live = this.context.meshes.find(meshId)?.byNo.get(peer)?.live
     if (!live && stored.isLeased)
       this.context.effects.hint({ type: 'born', meshId, peer, epoch: remoteLeaseEpoch, id: stored.id })
     else if (!live) this.context.effects.hint({ type: 'wake', meshId, peer })
-    else if (live !== toLive || insertLeaseEpoch !== 0) this.notice(live)
+    else if (live !== toLive || insertLeaseEpoch !== 0) this.scheduleClaim(live, { mayWait: true })
   }
 
   private fence(live: LiveSession): void {
-    if (!this.isLive(live) || !live.credit.startFence()) return
+    if (live.isOver || !live.credit.startFence()) return
     live.takeParked() // void: they will be claimed again
     this.context.counters.fences += 1
     this.context.effects.fence(live.socket, refOf(live))
-  }
-
-  private isLive(live: LiveSession): boolean {
-    return live.peer.live === live
   }
 }
 
@@ -404,3 +411,7 @@ function inOrder(claimed: readonly Delivery[], parked: readonly Delivery[]): rea
   if (parked.length === 0) return claimed
   return [...parked, ...claimed].sort(byPlace) // of one that is both, its first attempt counts
 }
+
+/** The epoch under which the session holds a delivery. */
+const epochOf = (live: LiveSession, { pool }: Pick<Unsettled, 'pool'>): number =>
+  pool === undefined ? live.epoch : live.openedEpoch

@@ -23,7 +23,8 @@ export class RemoteLeaseCursor {
   private readonly unverifiedBlocks = new Set<number>()
   /** Of these, the last id that was seen. */
   private readonly scannedBlocks = new Map<number, number>()
-  private readonly readyBlocks = new Set<number>()
+  /** Blocks with something to collect. */
+  readonly readyBlocks = new Set<number>()
 
   /** Something of its block is there. Answers false when a claim is to look for it. */
   announced(id: DeliveryId): boolean {
@@ -35,10 +36,6 @@ export class RemoteLeaseCursor {
     }
     if (known.upTo < id) this.readyBlocks.add(block)
     return true
-  }
-
-  get isReady(): boolean {
-    return this.readyBlocks.size > 0
   }
 
   /** What to collect next. */

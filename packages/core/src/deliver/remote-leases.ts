@@ -3,7 +3,6 @@ import type { RemoteClaimed } from '@sealpost/protocol'
 import type { HintOf } from '@sealpost/protocol/hints'
 import type { Context } from '../context.ts'
 import type { ClaimWantOf } from '../effects.ts'
-import type { LiveSession } from '../session/session.ts'
 import type { Deliveries, RoutedRemoteWant } from './deliveries.ts'
 
 export class RemoteLeases {
@@ -20,8 +19,9 @@ export class RemoteLeases {
     if (!live) return
     this.deliveries.locations.renew(live)
     // Under an epoch that has passed it is free.
-    if (epoch !== live.epoch || !live.credit.remoteLeases.announced(id)) this.deliveries.notice(live)
-    else this.deliveries.claimSoon(live)
+    if (epoch !== live.epoch || !live.credit.remoteLeases.announced(id))
+      this.deliveries.scheduleClaim(live, { mayWait: true })
+    else this.deliveries.scheduleClaim(live)
   }
 
   claimed(want: ClaimWantOf<'remote'>, collected: RemoteClaimed): void {
@@ -35,7 +35,7 @@ export class RemoteLeases {
 
   private take(want: ClaimWantOf<'remote'>, collected: RemoteClaimed | null): void {
     const { live } = want as RoutedRemoteWant
-    if (!this.isLive(live)) return
+    if (live.isOver) return
     const isCurrent = want.session.epoch === live.epoch && !live.credit.isFenced
     const found = isCurrent && collected?.status === 'collected' ? collected : null
     // Of a session that is stale a claim says why: its peer is served elsewhere, or its mesh moves.
@@ -45,10 +45,6 @@ export class RemoteLeases {
       this.context.counters.collected += found.deliveries.length
       this.deliveries.pushFound(live, found.deliveries)
     }
-    this.deliveries.claimSoon(live)
-  }
-
-  private isLive(live: LiveSession): boolean {
-    return live.peer.live === live
+    this.deliveries.scheduleClaim(live)
   }
 }

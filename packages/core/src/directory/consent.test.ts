@@ -3,7 +3,7 @@ import type { PeerNo } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
 import { idOf, keyOf, memberOf, sendOf, world } from '../test/testing-world.ts'
 import { ruleOf } from './consent.ts'
-import type { ConsentReply } from './requests.ts'
+import type { ConsentReply } from './request-types.ts'
 
 const no = (n: number) => n as PeerNo
 const contacts = (version: number, ...named: number[]): Consent => ({

@@ -5,9 +5,9 @@
 import type { FrameOf, NackCode } from '@sealpost/protocol'
 import { GROUP_EPOCH_LAST, type GroupId, type MeshId } from '@sealpost/std'
 import type { Context } from '../context.ts'
-import type { LiveSession, MembershipRef, SendRequest } from '../session/session.ts'
-import type { Mesh } from './meshes.ts'
-import type { GroupEntry } from './requests.ts'
+import type { LiveSession, Mesh } from '../model.ts'
+import type { MembershipRef } from '../send/send-request.ts'
+import type { GroupEntry } from './request-types.ts'
 
 /** `null`: there is no such group. */
 export type FoundGroups = ReadonlyMap<GroupId, GroupEntry | null>
@@ -20,19 +20,19 @@ export class Groups {
   }
 
   /** What another shard took does not come here by itself: a group that is written to is looked up once in a while. */
-  isKnown({ mesh }: LiveSession, { body }: SendRequest): boolean {
-    return !body?.membership || mesh.isGroupKnown(body.membership.group, this.context.nowMs)
+  isKnown({ mesh }: LiveSession, membership: MembershipRef | null): boolean {
+    return membership === null || mesh.isGroupKnown(membership.group, this.context.nowMs)
   }
 
   /**
    * Why something that is sealed for this roster is not taken, of a group that was read. What was never founded is refused
    * like what is over: a broker that has forgotten the end of a group must not take mail for its last members.
    */
-  refusalOf({ mesh }: LiveSession, { body }: SendRequest): NackCode | null {
-    if (!body?.membership) return null
-    const epoch = mesh.groupEpoch(body.membership.group)
+  refusalOf({ mesh }: LiveSession, membership: MembershipRef | null): NackCode | null {
+    if (membership === null) return null
+    const epoch = mesh.groupEpoch(membership.group)
     if (epoch === 0 || epoch === GROUP_EPOCH_LAST) return 'unknown_group'
-    return body.membership.epoch < epoch ? 'stale_roster' : null
+    return membership.epoch < epoch ? 'stale_roster' : null
   }
 
   /** The group changed here: those who know it are sent the statement, except `requester`, who set it. */

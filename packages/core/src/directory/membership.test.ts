@@ -2,7 +2,7 @@ import type { FrameOf } from '@sealpost/protocol'
 import type { InviteId } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import { defaultLimits } from '../limits.ts'
-import type { Enrolment } from '../session/handshake-results.ts'
+import type { Enrolment } from '../session/session.ts'
 import { keyOf, memberOf, world } from '../test/testing-world.ts'
 
 const bytes = new Uint8Array(64)

@@ -16,11 +16,8 @@ import {
 } from '@sealpost/protocol'
 import type { DeliveryId, MeshId, PeerNo } from '@sealpost/std'
 import type { Context } from '../context.ts'
-import { deliveryRef } from '../deliver/delivery-refs.ts'
-import { pushTo } from '../deliver/pushing.ts'
 import type { ClaimWantOf } from '../effects.ts'
-import type { LiveSession } from '../session/session.ts'
-import type { Pool, Seat } from './pool-table.ts'
+import { deliveryRef, type LiveSession, type Pool, type Seat } from '../model.ts'
 
 /** In one claim. A member is dealt few at a time, since each may be as large as an envelope can be. */
 const SLOTS_MAX = 64
@@ -223,7 +220,7 @@ export class Pools {
     }
     current.servedAt = this.context.nextTick()
     held.add(delivery.id)
-    pushTo(this.context, live, { ...delivery, envelope }, pool.peer)
+    this.context.push(live, { ...delivery, envelope }, pool.peer)
   }
 
   /** What it held goes back; what it settled is not its any more. */

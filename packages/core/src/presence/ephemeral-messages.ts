@@ -3,7 +3,7 @@ import type { FrameOf, NackCode } from '@sealpost/protocol'
 import { type HintOf, WHISPER_BYTES_MAX } from '@sealpost/protocol/hints'
 import type { PeerNo } from '@sealpost/std'
 import type { Context } from '../context.ts'
-import type { LiveSession } from '../session/session.ts'
+import type { LiveSession } from '../model.ts'
 import type { Presence } from './presence.ts'
 
 type EphemeralItem = FrameOf<'whisper'>['items'][number]
@@ -58,7 +58,7 @@ export class EphemeralMessages {
   private refusalOf(from: LiveSession, { envelope }: EphemeralItem): NackCode | null {
     const { limits, nowMs } = this.context
     if (envelope.length > limits.envelopeBytesMax) return 'envelope_too_large'
-    return (from.bucket?.take(nowMs) ?? 0) > 0 ? 'rate_limited' : null
+    return (from.peer.share.sends?.take(nowMs) ?? 0) > 0 ? 'rate_limited' : null
   }
 
   private refusalBy(to: LiveSession, user: PeerNo): NackCode | null {

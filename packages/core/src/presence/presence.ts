@@ -9,8 +9,7 @@ import type { Hint, HintOf } from '@sealpost/protocol/hints'
 import type { MeshId, PeerKey, PeerNo, ShardId } from '@sealpost/std'
 import type { Context } from '../context.ts'
 import { chunks, type PresenceItem } from '../deliver/outgoing.ts'
-import type { Mesh, Peer } from '../directory/meshes.ts'
-import type { LiveSession } from '../session/session.ts'
+import type { LiveSession, Mesh, Peer } from '../model.ts'
 
 /** A member in session, as an operator sees it. */
 export interface LivePeer {

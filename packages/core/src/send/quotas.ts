@@ -1,55 +1,210 @@
 /**
- * What may wait: for one recipient (`mailboxes.ts`), and in a mesh as a whole, which is counted like one large mailbox that
- * also holds the dead letters. The sender that has a share of either is the user: its devices have one share together. A look at a mesh reads a row for each of them, so it comes after a quarter of the quota, and
- * at a full one four times a minute.
+ * Bounds what may wait for one recipient, and in a mesh as a whole, which counts like one large mailbox that also holds the
+ * dead letters. A sender has a share of each; the sender is the user, so its devices have one share together.
+ *
+ * A measurement of the queue says what waits. From then on, sends of this shard are counted on top; settles are not
+ * counted off. After a quarter of a quota another measurement is due, so it arrives while there is room. A send costs a few
+ * comparisons. Sends of other shards are seen at the next measurement, and the first send to an unmeasured mailbox passes: a
+ * quota can be exceeded by that much.
  */
 import type { Measured } from '@sealpost/protocol'
 import type { MeshId, Millis, PeerNo } from '@sealpost/std'
-import type { Mesh, MeshRegistry } from '../directory/meshes.ts'
-import type { Effects } from '../effects.ts'
-import type { EngineLimits } from '../limits.ts'
-import { Mailboxes, type Owner } from './mailboxes.ts'
-import type { RoutedAppend } from './routed-append.ts'
 
-const LOOK_AT_MESH_EVERY_MS = 15_000
+export interface MailboxLimits {
+  /** Deliveries that may wait for one recipient. */
+  readonly countMax: number
+  readonly bytesMax: number
+  /** Of these, from one sender: a user with all its devices. Without a bound on bytes, one sender with large envelopes fills the mailbox. */
+  readonly perSenderMax: number
+  readonly bytesPerSenderMax: number
+}
+
+interface Amount {
+  count: number
+  bytes: number
+}
+
+interface Amounts extends Amount {
+  readonly bySender: Map<PeerNo, Amount>
+}
+
+/** What this shard knows of a mailbox. */
+export interface Mailbox {
+  /** What the last measurement found, and what was sent since it began. */
+  held: Amounts
+  /** Sends that the running measurement, or the last one, may have missed. */
+  fresh: Amounts
+  /** Appends whose commit has no outcome: a measurement may see them or not. */
+  inFlight: Amounts
+  measurement: 'none' | 'running' | 'done'
+  startedAtMs: Millis
+}
+
+/** A measurement is due after sends of one quota divided by this. */
+const MEASURE_SHARE = 4
+/** Between two measurements of a mailbox that is full, or whose measurement failed. */
+const MEASURE_EVERY_MS = 1000
+/** The `retryAfterMs` of a `mailbox_full`. */
+export const FULL_RETRY_MS = 5000
+
+const NOTHING: Readonly<Amount> = { count: 0, bytes: 0 }
+const nothing = (): Amounts => ({ count: 0, bytes: 0, bySender: new Map() })
+export const unknownMailbox = (): Mailbox => ({
+  held: nothing(),
+  fresh: nothing(),
+  inFlight: nothing(),
+  measurement: 'none',
+  startedAtMs: -Infinity,
+})
+
+export type Owner = { readonly peer: PeerNo; readonly mailbox: Mailbox }
+export class Mailboxes {
+  private readonly limits: MailboxLimits | null
+  private readonly measure: (meshId: MeshId, recipient: PeerNo) => void
+  private readonly measureEveryMs: Millis
+
+  /** Without limits nothing is counted. */
+  constructor(
+    limits: MailboxLimits | null,
+    measure: (meshId: MeshId, recipient: PeerNo) => void,
+    measureEveryMs: Millis = MEASURE_EVERY_MS,
+  ) {
+    this.limits = limits
+    this.measure = measure
+    this.measureEveryMs = measureEveryMs
+  }
+
+  /** Whether one more envelope of this sender exceeds a limit. */
+  isFull(meshId: MeshId, owner: Owner, sender: PeerNo, nowMs: Millis): boolean {
+    const { limits } = this
+    if (!limits) return false
+    const { held } = owner.mailbox
+    const own = held.bySender.get(sender) ?? NOTHING
+    const isFull =
+      held.count >= limits.countMax ||
+      held.bytes >= limits.bytesMax ||
+      own.count >= limits.perSenderMax ||
+      own.bytes >= limits.bytesPerSenderMax
+    if (isFull && this.mayMeasure(owner, nowMs)) this.startMeasurement(meshId, owner, nowMs)
+    return isFull
+  }
+
+  /** Counts an append. */
+  add(meshId: MeshId, owner: Owner, { sender, byteCount }: { sender: PeerNo; byteCount: number }, nowMs: Millis): void {
+    const { limits } = this
+    if (!limits) return
+    const { mailbox } = owner
+    addTo(mailbox.held, sender, 1, byteCount)
+    addTo(mailbox.fresh, sender, 1, byteCount)
+    addTo(mailbox.inFlight, sender, 1, byteCount)
+    const { fresh, measurement } = mailbox
+    const own = fresh.bySender.get(sender)!
+    const isDue =
+      fresh.count * MEASURE_SHARE >= limits.countMax ||
+      fresh.bytes * MEASURE_SHARE >= limits.bytesMax ||
+      own.count * MEASURE_SHARE >= limits.perSenderMax ||
+      own.bytes * MEASURE_SHARE >= limits.bytesPerSenderMax
+    if (measurement === 'none' ? this.mayMeasure(owner, nowMs) : isDue) this.startMeasurement(meshId, owner, nowMs)
+  }
+
+  /** The append's commit has an outcome, or failed. */
+  landed({ mailbox }: Pick<Owner, 'mailbox'>, { sender, byteCount }: { sender: PeerNo; byteCount: number }): void {
+    if (!this.limits) return
+    const { inFlight } = mailbox
+    addTo(inFlight, sender, -1, -byteCount)
+    if (inFlight.bySender.get(sender)!.count === 0) inFlight.bySender.delete(sender)
+  }
+
+  /** `null`: the database did not answer. */
+  measured({ mailbox }: Pick<Owner, 'mailbox'>, found: readonly Measured[] | null): void {
+    if (mailbox.measurement !== 'running') return
+    mailbox.measurement = found ? 'done' : 'none'
+    if (!found) return
+    // Appends in flight when the measurement began may count twice until the next one: a refusal may be early, never late.
+    const held = nothing()
+    for (const { sender, count, bytes } of found) addTo(held, sender, count, bytes)
+    for (const [sender, { count, bytes }] of mailbox.fresh.bySender) addTo(held, sender, count, bytes)
+    mailbox.held = held
+  }
+
+  private mayMeasure({ mailbox }: Owner, nowMs: Millis): boolean {
+    return nowMs - mailbox.startedAtMs >= this.measureEveryMs
+  }
+
+  private startMeasurement(meshId: MeshId, { peer, mailbox }: Owner, nowMs: Millis): void {
+    if (mailbox.measurement === 'running') return
+    mailbox.measurement = 'running'
+    mailbox.startedAtMs = nowMs
+    mailbox.fresh = nothing()
+    for (const [sender, { count, bytes }] of mailbox.inFlight.bySender) addTo(mailbox.fresh, sender, count, bytes)
+    this.measure(meshId, peer)
+  }
+}
+
+function addTo(amounts: Amounts, sender: PeerNo, count: number, bytes: number): void {
+  amounts.count += count
+  amounts.bytes += bytes
+  const own = amounts.bySender.get(sender)
+  if (!own) {
+    amounts.bySender.set(sender, { count, bytes })
+    return
+  }
+  own.count += count
+  own.bytes += bytes
+}
+
+/** A measurement of a mesh reads a row for each sender, so at a full mesh it runs four times a minute. */
+const MEASURE_MESH_EVERY_MS = 15_000
+
+interface QuotaLimits {
+  readonly mailbox: MailboxLimits | null
+  readonly mesh: MailboxLimits | null
+}
+type Measure = (meshId: MeshId, scope: PeerNo | 'mesh') => void
+
+interface MeshQuota {
+  readonly meshId: MeshId
+  readonly whole: Owner
+}
+
+/** An append that waits in the queue until its recipient claims it. */
+interface CountedAppend {
+  readonly from: { readonly mesh: MeshQuota; readonly peer: { readonly user: PeerNo } }
+  readonly to: Owner
+  readonly byteCount: number
+}
 
 export class Quotas {
   private readonly mailboxes: Mailboxes
   private readonly meshes: Mailboxes
-  private readonly roster: MeshRegistry
 
-  constructor(limits: Pick<EngineLimits, 'mailbox' | 'mesh'>, effects: Effects, roster: MeshRegistry) {
-    this.roster = roster
-    this.mailboxes = new Mailboxes(limits.mailbox, (meshId, recipient) => effects.measure(meshId, recipient))
-    this.meshes = new Mailboxes(limits.mesh, (meshId) => effects.measure(meshId, 'mesh'), LOOK_AT_MESH_EVERY_MS)
+  constructor(limits: QuotaLimits, measure: Measure) {
+    this.mailboxes = new Mailboxes(limits.mailbox, measure)
+    this.meshes = new Mailboxes(limits.mesh, (meshId) => measure(meshId, 'mesh'), MEASURE_MESH_EVERY_MS)
   }
 
-  /** Which quota one more envelope of this user would exceed; `null`: none. */
-  exceeded({ meshId, whole }: Mesh, to: Owner, sender: PeerNo, nowMs: Millis): 'meshFull' | 'mailboxFull' | null {
+  /** Returns the quota that one more envelope of this user would exceed, or null. */
+  exceeded({ meshId, whole }: MeshQuota, to: Owner, sender: PeerNo, nowMs: Millis): 'meshFull' | 'mailboxFull' | null {
     const isMeshFull = this.meshes.isFull(meshId, whole, sender, nowMs)
     if (this.mailboxes.isFull(meshId, to, sender, nowMs)) return 'mailboxFull'
     return isMeshFull ? 'meshFull' : null
   }
 
-  /** It goes to the queue, to wait there. */
-  add({ from: { mesh, peer }, to, byteCount }: RoutedAppend, nowMs: Millis): void {
-    const sender = peer.user
-    this.mailboxes.add(mesh.meshId, to, { sender, byteCount }, nowMs)
-    this.meshes.add(mesh.meshId, mesh.whole, { sender, byteCount }, nowMs)
+  add({ from: { mesh, peer }, to, byteCount }: CountedAppend, nowMs: Millis): void {
+    const sent = { sender: peer.user, byteCount }
+    this.mailboxes.add(mesh.meshId, to, sent, nowMs)
+    this.meshes.add(mesh.meshId, mesh.whole, sent, nowMs)
   }
 
-  /** Its commit was answered, or failed. */
-  landed({ from: { mesh, peer }, to, byteCount }: RoutedAppend): void {
-    const sender = peer.user
-    this.mailboxes.landed(to, { sender, byteCount })
-    this.meshes.landed(mesh.whole, { sender, byteCount })
+  /** The append's commit has an outcome, or failed. */
+  landed({ from: { mesh, peer }, to, byteCount }: CountedAppend): void {
+    const sent = { sender: peer.user, byteCount }
+    this.mailboxes.landed(to, sent)
+    this.meshes.landed(mesh.whole, sent)
   }
 
-  measured(meshId: MeshId, scope: PeerNo | 'mesh', found: readonly Measured[] | null): void {
-    const mesh = this.roster.find(meshId)
-    if (!mesh) return
-    if (scope === 'mesh') return this.meshes.measured(mesh.whole, found)
-    const owner = mesh.byNo.get(scope) ?? mesh.pools.numbered(scope)
-    if (owner) this.mailboxes.measured(owner, found)
+  /** `owner`: the recipient, or a mesh's `whole`. `null`: the database did not answer. */
+  measured(owner: Owner, found: readonly Measured[] | null): void {
+    this.mailboxes.measured(owner, found)
   }
 }

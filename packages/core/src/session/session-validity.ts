@@ -2,15 +2,10 @@
  * Whether the sessions of this shard may go on: asked when another shard hints at it, and every ten seconds in any case,
  * since a hint may be lost. What ends a session is the answer, never the hint.
  */
-import type { SessionRef, SessionStatus } from '@sealpost/protocol'
+import type { SessionStatus } from '@sealpost/protocol'
 import type { Context } from '../context.ts'
-import { refOf } from '../deliver/delivery-refs.ts'
-import type { LiveSession } from './session.ts'
-
-export interface SessionCheck {
-  readonly session: SessionRef
-  readonly live: LiveSession
-}
+import type { SessionCheck } from '../effects.ts'
+import { type LiveSession, refOf } from '../model.ts'
 
 export class SessionValidity {
   private readonly context: Context
@@ -40,7 +35,7 @@ export class SessionValidity {
 
   /** In the order of the checks. */
   checked(checks: readonly SessionCheck[], standings: readonly SessionStatus[]): void {
-    for (const [i, { live }] of checks.entries()) if (this.context.meshes.has(live)) this.apply(live, standings[i]!)
+    for (const [i, { live }] of checks.entries()) if (!live.isOver) this.apply(live, standings[i]!)
     this.context.flush()
   }
 

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { defaultLimits } from '../limits.ts'
 import { memberOf } from '../test/testing-world.ts'
-import { welcomeOf } from './welcome.ts'
+import { welcomeOf } from './session.ts'
 
 const HERE = '0a'.repeat(16)
 const incarnationFor = (lineage?: { incarnation: string; cameIn: string }) =>

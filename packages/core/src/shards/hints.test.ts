@@ -3,7 +3,7 @@ import type { SessionStatus } from '@sealpost/protocol'
 import type { Hint } from '@sealpost/protocol/hints'
 import type { MeshId, PeerNo, ShardId } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import type { SessionCheck } from '../session/session-validity.ts'
+import type { SessionCheck } from '../effects.ts'
 import { keyOf, MESH, memberOf, world } from '../test/testing-world.ts'
 
 const OTHER = '0f'.repeat(16) as ShardId

@@ -7,8 +7,8 @@ import { type MeshId, type PeerNo, type ShardId, type SpaceId, unreachable } fro
 import type { Context } from '../context.ts'
 import type { Deliveries } from '../deliver/deliveries.ts'
 import type { RemoteLeases } from '../deliver/remote-leases.ts'
-import type { Mesh } from '../directory/meshes.ts'
 import type { UserDirectory } from '../directory/users.ts'
+import type { Mesh } from '../model.ts'
 import type { Pools } from '../pools/pools.ts'
 import type { EphemeralMessages } from '../presence/ephemeral-messages.ts'
 import type { Presence } from '../presence/presence.ts'
@@ -51,7 +51,7 @@ export class Hints {
   listening(meshes: readonly MeshId[]): void {
     for (const meshId of meshes) {
       const mesh = this.context.meshes.find(meshId)
-      for (const { live } of mesh?.byNo.values() ?? []) if (live) this.parts.deliveries.lookAgain(live)
+      for (const { live } of mesh?.byNo.values() ?? []) if (live) this.parts.deliveries.scan(live)
     }
     this.context.flush()
   }
@@ -64,7 +64,7 @@ export class Hints {
   /** Something may wait for this peer or pool. */
   wake(meshId: MeshId, peer: PeerNo): void {
     const live = this.context.meshes.find(meshId)?.byNo.get(peer)?.live
-    if (live) this.parts.deliveries.notice(live)
+    if (live) this.parts.deliveries.scheduleClaim(live, { mayWait: true })
     else this.parts.pools.noticed(meshId, peer)
   }
 

@@ -6,7 +6,8 @@ import type { CloseCode } from '@sealpost/protocol'
 import type { MeshId, Millis } from '@sealpost/std'
 import type { Context } from '../context.ts'
 import type { SocketId } from '../effects.ts'
-import type { LiveSession, Session } from '../session/session.ts'
+import type { LiveSession } from '../model.ts'
+import type { Session } from '../session/session.ts'
 import type { MeshPlacement, RedirectTarget } from './homes.ts'
 
 interface Ports {
@@ -38,7 +39,7 @@ export class Rebalancing {
   private readonly placement: MeshPlacement
   private readonly ports: Ports
   /** Told to go, and when its time is over. */
-  private readonly leaving = new Map<Session, Millis>()
+  readonly leaving = new Map<Session, Millis>()
   private isClosing = false
 
   constructor(context: Context, homes: MeshPlacement, ports: Ports) {

@@ -6,8 +6,7 @@
 import type { HintOf } from '@sealpost/protocol/hints'
 import type { Millis } from '@sealpost/std'
 import type { Context } from '../context.ts'
-import type { Peer } from '../directory/meshes.ts'
-import type { LiveSession } from '../session/session.ts'
+import type { LiveSession, Peer } from '../model.ts'
 
 /** What was said counts for so long, */
 const GOOD_FOR_MS = 30_000
@@ -15,12 +14,6 @@ const GOOD_FOR_MS = 30_000
 const RENEW_AFTER_MS = 10_000
 /** and at most so often to who does not. */
 const REPEAT_AFTER_MS = 1_000
-
-/** The session that a peer has elsewhere. */
-export interface RemoteSession {
-  readonly epoch: number
-  readonly untilMs: Millis
-}
 
 export class SessionLocations {
   private readonly context: Context

@@ -36,7 +36,7 @@ import {
   type PeerNo,
   type ShardId,
 } from '@sealpost/std'
-import { admitBirth, bodiesOf, optimisticOf, Parties, type Party, secondOf } from '../postgres/commit-batch.ts'
+import { admitInsertLease, bodiesOf, certainOf, Parties, type Party, secondOf } from '../postgres/commit-batch.ts'
 import {
   isFinal,
   isSameBytes,
@@ -97,7 +97,7 @@ export class MemoryShard {
   commitAtOnce({ appends, settles }: Batch): StatementOutcomes {
     const { nowMs } = this.store
     this.settle(settles)
-    const sure = optimisticOf(appends, (meshId, sender) => this.marks.find(meshId, sender)?.envelopeId)
+    const { appends: sure } = certainOf(appends, this.marks)
     const decisions = outcomesAfter(appends, sure, this.storeOptimistically(sure, nowMs))
     this.remember(appends, decisions)
     keepMessages(this.store, sure)
@@ -110,8 +110,8 @@ export class MemoryShard {
     if (!this.ids.has(appends.length)) this.ids.drawn(this.store.drawBlock())
     const firstId = this.ids.take(appends.length)
     const parties = new Parties()
-    const isLeased = appends.map((append) => admitBirth(parties.find(append.meshId, append.recipient), append))
-    const births = parties.all.filter(({ bornFrom }) => bornFrom.length > 0)
+    const isLeased = appends.map((append) => admitInsertLease(parties.find(append.meshId, append.recipient), append))
+    const births = parties.all.filter(({ leasedFrom }) => leasedFrom.length > 0)
     const isSure =
       appends.every((append) => this.isValid(append)) &&
       this.areBodiesNew(appends) &&
@@ -353,7 +353,7 @@ export class MemoryShard {
     return this.store.find(meshId, peer)?.isRevoked === false
   }
 
-  private isCaughtUp({ meshId, peer, insertLeaseEpoch, insertLeaseFloor, bornFrom }: Party): boolean {
+  private isCaughtUp({ meshId, peer, insertLeaseEpoch, insertLeaseFloor, leasedFrom }: Party): boolean {
     const member = this.store.find(meshId, peer)
     if (!member || !this.isCurrent(member, insertLeaseEpoch)) return false
     const { nowMs } = this.store
@@ -362,7 +362,7 @@ export class MemoryShard {
         row.id >= insertLeaseFloor &&
         !isReceipt(row) &&
         (isFree(row, insertLeaseEpoch, nowMs) || row.attempts === 0) &&
-        bornFrom.includes(row.sender) &&
+        leasedFrom.includes(row.sender) &&
         row.expiresAtMs > nowMs &&
         !this.isStruckOut(row),
     )

@@ -7,20 +7,20 @@ import { bodiesOf, fingerprintOf, Parties, secondOf } from './commit-batch.ts'
 import { arrayOf } from './run.ts'
 import type { CtidOf } from './shard-memory.ts'
 
-/** The statement, and how to read where it left the marks of the senders. */
-export interface CarefulStep {
+/** The statement, and a reader of the marks' new places in its reply. */
+export interface CheckedStep {
   readonly step: PipelineStep
-  readPlaces(text: string): CtidOf
+  readMarks(text: string): CtidOf
 }
 
-export function checkedStep(appends: readonly Append[], dedupeMs: Millis): CarefulStep {
+export function checkedStep(appends: readonly Append[], dedupeMs: Millis): CheckedStep {
   const parties = new Parties()
   for (const [i, { meshId, sender }] of appends.entries()) parties.sent(meshId, sender, i)
   for (const { meshId, recipient } of appends) parties.find(meshId, recipient)
   const { all } = parties
   const places = new Map(all.map((party, i) => [party, i + 1])) // as Postgres counts
   const placeOf = (meshId: Append['meshId'], peer: Append['sender']) => places.get(parties.find(meshId, peer))!
-  const senders = parties.senders()
+  const senders = parties.sortedSenders()
   const idsOf = ({ sent }: (typeof senders)[number]) => sent.map((i) => appends[i]!.envelopeId)
   const step: PipelineStep = {
     text: COMMIT_CHECKED,
@@ -45,12 +45,12 @@ export function checkedStep(appends: readonly Append[], dedupeMs: Millis): Caref
       arrayLiteral(appends.map(({ body }) => body && byteaText(body.bodyId))),
     ],
   }
-  const readPlaces = (text: string): CtidOf => {
+  const readMarks = (text: string): CtidOf => {
     const words = text.split(' ')
     const byPlace = new Map(words.map((word, i) => [Number(word), words[i + 1]]))
     return (meshId, sender) => byPlace.get(placeOf(meshId, sender))
   }
-  return { step, readPlaces }
+  return { step, readMarks }
 }
 
 /** What keeps the shared bodies of these, before they are named. */

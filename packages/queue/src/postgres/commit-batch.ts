@@ -1,6 +1,6 @@
 /**
- * A batch of appends, sorted out: what is certainly new goes the fast way, the rest the careful one. A sender goes one
- * way as a whole, so that its order stays.
+ * A batch of appends by its peers. Appends that are certainly new go to the optimistic commit, the others to the checked one.
+ * All appends of a sender go the same way, so that their order stays.
  */
 import type { Append, MessageRecord, SharedBody } from '@sealpost/protocol'
 import type { EnvelopeId, MeshId, PeerNo } from '@sealpost/std'
@@ -11,20 +11,20 @@ export interface Party {
   readonly peer: PeerNo
   /** As a sender: the places of its appends in the batch. */
   sent: readonly number[]
-  /** Each id of `sent` lies past the one before, and the first past the sender's mark. */
+  /** Its envelope ids ascend, the first from its high-water mark. */
   isCertainlyNew: boolean
   lastId: EnvelopeId
-  /** As a recipient: the epoch of its birth leases, and who sent what goes with and without one, with repetitions. */
+  /** As a recipient: the epoch of its leases on insert, and the senders of appends with and without a lease, with repetitions. */
   insertLeaseEpoch: number
-  /** The lowest of theirs. */
+  /** The lowest of its appends with a lease. */
   insertLeaseFloor: number
-  bornFrom: readonly PeerNo[]
+  leasedFrom: readonly PeerNo[]
   plainFrom: readonly PeerNo[]
 }
 
 const NONE: readonly never[] = []
 
-/** A list is made at its first item: most parties of a batch have one of three. */
+/** Adds to a list that shares one empty array until its first item: most parties of a batch use one list of three. */
 function added<T>(items: readonly T[], item: T): readonly T[] {
   if (items.length === 0) return [item]
   ;(items as T[]).push(item)
@@ -33,12 +33,13 @@ function added<T>(items: readonly T[], item: T): readonly T[] {
 
 export class Parties {
   readonly all: Party[] = []
+  private readonly senders: Party[] = []
   private readonly byMesh = new Map<MeshId, Map<PeerNo, Party>>()
   private meshId: MeshId | undefined
   private byPeer = new Map<PeerNo, Party>()
 
   find(meshId: MeshId, peer: PeerNo): Party {
-    if (meshId !== this.meshId) this.turnTo(meshId)
+    if (meshId !== this.meshId) this.select(meshId)
     const known = this.byPeer.get(peer)
     if (known) return known
     const party: Party = {
@@ -49,7 +50,7 @@ export class Parties {
       lastId: NO_ENVELOPE_ID,
       insertLeaseEpoch: 0,
       insertLeaseFloor: Infinity,
-      bornFrom: NONE,
+      leasedFrom: NONE,
       plainFrom: NONE,
     }
     this.all.push(party)
@@ -57,19 +58,20 @@ export class Parties {
     return party
   }
 
-  /** The party that sent what stands at this place of the batch. */
+  /** Notes the sender of the append at this place of the batch. */
   sent(meshId: MeshId, sender: PeerNo, place: number): Party {
     const party = this.find(meshId, sender)
+    if (party.sent.length === 0) this.senders.push(party)
     party.sent = added(party.sent, place)
     return party
   }
 
-  /** In an order that all shards share: two transactions that take locks in it can't wait for each other. */
-  senders(): Party[] {
-    return this.all.filter((party) => party.sent.length > 0).sort(compare)
+  /** In an order that all shards share, so that two transactions that lock in it can't wait for each other. */
+  sortedSenders(): readonly Party[] {
+    return this.senders.length > 1 ? this.senders.sort(compare) : this.senders
   }
 
-  private turnTo(meshId: MeshId): void {
+  private select(meshId: MeshId): void {
     if (this.meshId !== undefined) {
       this.byMesh.set(this.meshId, this.byPeer)
       this.byPeer = this.byMesh.get(meshId) ?? new Map()
@@ -81,27 +83,48 @@ export class Parties {
 /** Before every id of an envelope. */
 export const NO_ENVELOPE_ID = '0'.repeat(32) as EnvelopeId
 
-/** What is known of how far a sender's ids have come; undefined: nothing. */
-export type MarkOf = (meshId: MeshId, sender: PeerNo) => EnvelopeId | undefined
-
-/** What is certainly new. */
-export function optimisticOf(appends: readonly Append[], markOf: MarkOf): readonly Append[] {
-  const parties = new Parties()
-  const bodies = new Alikes()
-  const senders = appends.map((append, i) => {
-    const sender = parties.sent(append.meshId, append.sender, i)
-    if (sender.sent.length === 1) begin(sender, markOf)
-    // What is delayed is rare enough for the checked commit to be the only one that knows how.
-    if (append.envelopeId <= sender.lastId || append.notBeforeMs > 0) sender.isCertainlyNew = false
-    if (append.body && !bodies.isAlike(append, append.body)) sender.isCertainlyNew = false
-    sender.lastId = append.envelopeId
-    return sender
-  })
-  if (parties.all.every((party) => party.isCertainlyNew)) return appends
-  return appends.filter((_, i) => senders[i]!.isCertainlyNew)
+/** The high-water marks of senders: the last envelope id of each. */
+export interface Marks {
+  find(meshId: MeshId, sender: PeerNo): { readonly envelopeId: EnvelopeId } | undefined
 }
 
-/** Two bodies under one id: the first counts, and it is the checked commit that knows how long that is. */
+/** The appends that are certainly new, and their senders. */
+export interface CertainBatch {
+  readonly appends: readonly Append[]
+  readonly parties: Parties
+  readonly hasBodies: boolean
+}
+
+export function certainOf(appends: readonly Append[], marks: Marks): CertainBatch {
+  const parties = new Parties()
+  let bodies: Alikes | null = null
+  let areAllNew = true
+  for (let i = 0; i < appends.length; i++) {
+    const append = appends[i]!
+    const sender = parties.sent(append.meshId, append.sender, i)
+    if (sender.sent.length === 1) {
+      const mark = marks.find(append.meshId, append.sender)
+      if (mark) sender.lastId = mark.envelopeId
+      else sender.isCertainlyNew = false
+    }
+    // Delayed appends are rare, so only the checked commit handles them.
+    if (append.envelopeId <= sender.lastId || append.notBeforeMs > 0) sender.isCertainlyNew = false
+    if (append.body) {
+      bodies ??= new Alikes()
+      if (!bodies.isAlike(append, append.body)) sender.isCertainlyNew = false
+    }
+    sender.lastId = append.envelopeId
+    areAllNew &&= sender.isCertainlyNew
+  }
+  const hasBodies = bodies !== null
+  if (areAllNew) return { appends, parties, hasBodies }
+  const certain = appends.filter(({ meshId, sender }) => parties.find(meshId, sender).isCertainlyNew)
+  const senders = new Parties()
+  for (const [i, { meshId, sender }] of certain.entries()) senders.sent(meshId, sender, i)
+  return { appends: certain, parties: senders, hasBodies }
+}
+
+/** Finds two bodies under one id: the first counts, and the checked commit knows its length. */
 class Alikes {
   private readonly lengths = new Map<string, number>()
   /** The envelopes of a broadcast come in a row, with one object for their body. */
@@ -119,28 +142,28 @@ class Alikes {
   }
 }
 
-/** Within a batch the birth leases from one sender to one recipient must all come before what goes without. */
-export function admitBirth(recipient: Party, { insertLeaseEpoch, insertLeaseFloor, sender }: Append): boolean {
+/** Within a batch, the appends of one sender to one recipient that have a lease on insert come before those without. */
+export function admitInsertLease(recipient: Party, { insertLeaseEpoch, insertLeaseFloor, sender }: Append): boolean {
   if (recipient.insertLeaseEpoch === 0) recipient.insertLeaseEpoch = insertLeaseEpoch
   const isAdmitted =
     insertLeaseEpoch !== 0 && recipient.insertLeaseEpoch === insertLeaseEpoch && !recipient.plainFrom.includes(sender)
   if (isAdmitted) {
-    recipient.bornFrom = added(recipient.bornFrom, sender)
+    recipient.leasedFrom = added(recipient.leasedFrom, sender)
     recipient.insertLeaseFloor = Math.min(recipient.insertLeaseFloor, insertLeaseFloor)
   } else recipient.plainFrom = added(recipient.plainFrom, sender)
   return isAdmitted
 }
 
-interface Kept {
+interface OwnedBody {
   readonly meshId: MeshId
   readonly sender: PeerNo
   readonly body: SharedBody
 }
 
-/** The bodies that these share, each once, in an order that all shards share. */
-export function bodiesOf(appends: readonly Append[]): Kept[] {
+/** The shared bodies of these appends, each once, in an order that all shards share. */
+export function bodiesOf(appends: readonly Append[]): OwnedBody[] {
   if (appends.every(({ body }) => !body)) return []
-  const bodies = new Map<string, Kept>()
+  const bodies = new Map<string, OwnedBody>()
   let last: SharedBody | null = null
   for (const { meshId, sender, body } of appends) {
     if (!body || body === last) continue
@@ -148,45 +171,39 @@ export function bodiesOf(appends: readonly Append[]): Kept[] {
     if (!bodies.has(key)) bodies.set(key, { meshId, sender, body })
     last = body
   }
-  return [...bodies].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, kept]) => kept)
+  return [...bodies].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, body]) => body)
 }
 
-/** A message of a commit that becomes an event. */
+/** A message that becomes an event of its space. */
 export interface RecordedMessage extends MessageRecord {
   readonly meshId: MeshId
   readonly sender: PeerNo
   readonly bodyId: string
 }
 
-/** Messages of these that are to be kept, each once, in their order. */
+/** The recorded messages among these appends, each once, in their order. */
 export function recordedMessagesOf(appends: readonly Append[]): RecordedMessage[] {
   if (appends.every(({ body }) => !body?.record)) return []
-  const said = new Map<string, RecordedMessage>()
+  const recorded = new Map<string, RecordedMessage>()
   for (const { meshId, sender, body } of appends) {
     if (!body?.record) continue
     const key = `${meshId} ${body.record.spaceId} ${sender} ${body.bodyId}`
-    if (!said.has(key)) said.set(key, { meshId, sender, bodyId: body.bodyId, ...body.record })
+    if (!recorded.has(key)) recorded.set(key, { meshId, sender, bodyId: body.bodyId, ...body.record })
   }
-  return [...said.values()]
+  return [...recorded.values()]
 }
 
 const bodyKeyOf = (meshId: MeshId, sender: PeerNo, { bodyId }: SharedBody): string => `${meshId} ${sender} ${bodyId}`
 
-/** The 48 bits of a UUID v7 that are milliseconds, in steps of 1,024: any id has one, of whatever kind it is. */
+/** The 48 bits of a UUID v7 that count milliseconds, in steps of 1,024. An id of another kind has such bits, too. */
 export const secondOf = (id: EnvelopeId): number => Math.floor(Number.parseInt(id.slice(0, 12), 16) / 1024)
 
 /**
- * Tells a resend from another envelope under the same id. Not a cryptographic hash: who can make two envelopes of one
- * fingerprint can only cheat itself out of storing the second one. Recipient and priority go in as the seed.
+ * Distinguishes a resend from another envelope under the same id. It is no cryptographic hash: a sender that makes two
+ * envelopes with one fingerprint only keeps its own second one from being stored. Recipient and priority are the seed.
  */
 export const fingerprintOf = ({ envelope, recipient, priority }: Append): bigint =>
   BigInt.asIntN(64, Bun.hash.xxHash3(envelope, BigInt(recipient * 4 + priority)))
-
-function begin(sender: Party, markOf: MarkOf): void {
-  const mark = markOf(sender.meshId, sender.peer)
-  if (mark === undefined) sender.isCertainlyNew = false
-  else sender.lastId = mark
-}
 
 function compare(a: Party, b: Party): number {
   if (a.meshId !== b.meshId) return a.meshId < b.meshId ? -1 : 1

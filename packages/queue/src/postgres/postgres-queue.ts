@@ -1,17 +1,7 @@
 /** The queue on Postgres: turns nouns into the parameters of `sql.ts`, and its rows back into nouns. */
-import {
-  arrayLiteral,
-  byteaText,
-  type Database,
-  DatabaseError,
-  type Pipeline,
-  type PipelineStep,
-  type TextRow,
-} from '@sealpost/pg'
+import { arrayLiteral, byteaText, type Database, type Pipeline } from '@sealpost/pg'
 import type {
-  Append,
   Claimed,
-  Committed,
   DeliveryRef,
   Extension,
   KeyBindingEntry,
@@ -31,7 +21,6 @@ import type {
   Want,
 } from '@sealpost/protocol'
 import {
-  assert,
   type DeliveryId,
   type MeshId,
   OperatingError,
@@ -40,42 +29,26 @@ import {
   type PoolId,
   type ShardId,
 } from '@sealpost/std'
-import type { Batch, Queue, QueueOptions, Recipient, Released, Swept } from '../queue.ts'
+import type { Queue, QueueOptions, Recipient, Released, Swept } from '../queue.ts'
 import * as statements from '../sql/sql.ts'
-import { bodySteps, checkedStep } from './checked-commit.ts'
 import { claim } from './claim.ts'
 import { collect } from './collect.ts'
-import { optimisticOf } from './commit-batch.ts'
-import { historySteps } from './history-step.ts'
-import { LastAcknowledged } from './last-acknowledged.ts'
-import { OptimisticCommit, RowWriters } from './optimistic-commit.ts'
-import {
-  isFinal,
-  mergeOutcomes,
-  type Outcome,
-  outcomesAfter,
-  PENDING,
-  pendingOf,
-  type StatementOutcomes,
-} from './outcomes.ts'
+import { Commits } from './commit.ts'
 import { claimPools, findPools, giveBack } from './pools.ts'
 import { arrayOf, heldBy, keysOf, type Row, run } from './run.ts'
 import { SessionOpener } from './session-opener.ts'
-import { settleSteps } from './settle-step.ts'
-import { DatabaseClock, DeliveryIds, SenderMarks } from './shard-memory.ts'
+import { type LastAcknowledged, ShardMemory } from './shard-memory.ts'
 
 export { SESSION } from '../sql/sql.ts'
-export type { LastAcknowledged } from './last-acknowledged.ts'
+export { type CommitParts, Commits } from './commit.ts'
+export type { LastAcknowledged } from './shard-memory.ts'
 
 export class PostgresQueue implements Queue {
-  readonly lastAcknowledged = new LastAcknowledged()
+  readonly lastAcknowledged: LastAcknowledged
+  readonly commit: Queue['commit']
   private readonly db: QueueDatabases
   private readonly shard: ShardId
   private readonly options: QueueOptions
-  private readonly marks = new SenderMarks()
-  private readonly ids = new DeliveryIds()
-  private readonly clock = new DatabaseClock()
-  private readonly writers = new RowWriters()
   private readonly sessionOpener: SessionOpener
   private bodyPlace: readonly [string, number, string] = BODIES_START
   private place: readonly [string, number, number, number] = QUEUE_START
@@ -84,77 +57,12 @@ export class PostgresQueue implements Queue {
     this.db = db
     this.shard = shard
     this.options = options
-    this.sessionOpener = new SessionOpener(db.asking, shard, { marks: this.marks, ids: this.ids, clock: this.clock })
-  }
-
-  async commit({ appends, settles }: Batch): Promise<Committed> {
-    const settling = settleSteps(settles)
-    const sure = optimisticOf(appends, (meshId, sender) => this.marks.find(meshId, sender)?.envelopeId)
-    const done = sure.length > 0 ? await this.commitOptimistically(sure, settling) : null
-    if (done && sure.length === appends.length) return done
-    const decisions = outcomesAfter(appends, sure, done?.outcomes ?? null)
-    return this.commitRest(
-      appends,
-      { outcomes: decisions, enqueuedAtMs: done?.enqueuedAtMs ?? 0 },
-      done ? [] : settling,
-    )
-  }
-
-  /** `null`: something was in doubt, and nothing was done. */
-  private async commitOptimistically(appends: readonly Append[], settling: PipelineStep[]): Promise<Committed | null> {
-    const { shard, clock, options, ids } = this
-    if (!ids.has(appends.length)) ids.drawn(await this.drawBlock())
-    const terms = { shard, firstId: ids.take(appends.length), nowMs: clock.nowMs, options, marks: this.marks }
-    const commit = new OptimisticCommit(appends, terms, this.writers)
-    const answers = await this.write([...settling, ...commit.steps()]).catch((error) => {
-      if (error instanceof DatabaseError && statements.IN_DOUBT.includes(error.sqlstate ?? '')) return null
-      ids.abandon()
-      throw error
-    })
-    if (!answers) return null
-    const { enqueuedAtMs, clockMs } = commit.learn(this.marks, answers.slice(settling.length))
-    clock.set(clockMs)
-    this.lastAcknowledged.stored(appends.at(-1)!)
-    return { outcomes: commit.outcomes(), enqueuedAtMs }
-  }
-
-  /** @throws OperatingError `commit_raced` when other statements of the same senders were faster every time */
-  private async commitRest(
-    appends: readonly Append[],
-    first: StatementOutcomes,
-    settling: PipelineStep[],
-  ): Promise<Committed> {
-    let decided = first
-    let steps = settling
-    for (let tries = 0; tries < CHECKED_TRIES; tries++) {
-      const rest = pendingOf(appends, decided)
-      if (rest.length > 0) decided = mergeOutcomes(appends, decided, await this.commitChecked(rest, steps))
-      else if (steps.length > 0) await this.write(steps)
-      steps = []
-      if (decided.outcomes.every(isFinal)) break
-    }
-    const outcomes = decided.outcomes.filter(isFinal)
-    if (outcomes.length === appends.length) return { outcomes, enqueuedAtMs: decided.enqueuedAtMs }
-    throw new OperatingError('commit_raced', 'Other shards stored envelopes of the same senders.', { retryable: true })
-  }
-
-  private async commitChecked(appends: readonly Append[], first: PipelineStep[]): Promise<StatementOutcomes> {
-    const { step, readPlaces } = checkedStep(appends, this.options.dedupeMs)
-    const before = [...first, ...bodySteps(appends)]
-    const answers = await this.write([...before, step, ...historySteps(appends)])
-    const [statuses, ids, atMs, lastId, places] = answers[before.length]![0] as string[]
-    assert(statuses?.length === appends.length, 'one status for each append')
-    this.ids.usedUpTo(Number(lastId))
-    this.clock.set(Number(atMs))
-    const given = ids!.split(',')
-    const decisions = given.map((id, i) => outcomeOf(statuses[i]!, Number(id) as DeliveryId))
-    this.marks.learn(appends, decisions, readPlaces(places ?? ''))
-    this.lastAcknowledged.decided(appends, decisions)
-    return { outcomes: decisions, enqueuedAtMs: Math.floor(Number(atMs)) }
-  }
-
-  private write(steps: PipelineStep[]): Promise<TextRow[][]> {
-    return this.db.writing.run((pipe) => pipe.run(steps))
+    const memory = new ShardMemory()
+    this.lastAcknowledged = memory.lastAcknowledged
+    this.sessionOpener = new SessionOpener(db.asking, shard, memory)
+    const drawBlock = () => this.drawBlock()
+    const commits = new Commits({ writing: db.writing, shard, options, memory, drawBlock })
+    this.commit = commits.commit.bind(commits)
   }
 
   private async drawBlock(): Promise<number> {
@@ -335,26 +243,5 @@ interface SweepRow extends Row {
 
 const BODIES_START = ['0'.repeat(32), 0, '\\x'] as const
 const QUEUE_START = ['0'.repeat(32), 0, 0, 0] as const
-/** A checked statement races only with another of the same sender, which a peer has one session to send through. */
-const CHECKED_TRIES = 3
 
 const keyOf = ({ meshId, recipient, priority, id }: DeliveryRef) => [meshId, recipient, priority, id]
-
-function outcomeOf(status: string, id: DeliveryId): Outcome {
-  switch (status) {
-    case '+':
-      return { status: 'stored', id, isLeased: false, isExpected: false }
-    case '=':
-      return { status: 'duplicate' }
-    case '!':
-      return { status: 'id_reused' }
-    case '>':
-      return { status: 'delay_too_long' }
-    case '<':
-      return { status: 'away' }
-    case '?':
-      return { status: 'unknown_recipient' }
-    default:
-      return PENDING
-  }
-}

@@ -1,21 +1,46 @@
-/** What a shard remembers from one commit to the next. All of it is a guess that Postgres checks, or harmless. */
+/** What a shard remembers from one commit to the next. Postgres checks whatever a wrong guess could harm. */
 import type { Append } from '@sealpost/protocol'
-import { assert, type EnvelopeId, ID_BLOCK, type MeshId, type Millis, type PeerNo } from '@sealpost/std'
+import { type EnvelopeId, ID_BLOCK, type MeshId, type Millis, type PeerNo } from '@sealpost/std'
+import type { AckedEnvelope } from '@sealpost/store'
+import { type Party, secondOf } from './commit-batch.ts'
 import type { Outcome } from './outcomes.ts'
+
+export class ShardMemory {
+  readonly marks = new SenderMarks()
+  readonly ids = new DeliveryIds()
+  readonly clock = new DatabaseClock()
+  readonly lastAcknowledged = new LastAcknowledged()
+
+  /** An optimistic commit stored its whole batch. `ctids`: where the rows of the senders' marks are now. */
+  committed(batch: CommittedBatch, ctids: readonly string[], clockMs: Millis): void {
+    const { appends, senders } = batch
+    for (let i = 0; i < senders.length; i++) {
+      const { meshId, peer, sent } = senders[i]!
+      this.marks.note(meshId, peer, { envelopeId: appends[sent.at(-1)!]!.envelopeId, ctid: ctids[i]! })
+    }
+    this.clock.set(clockMs)
+    this.lastAcknowledged.stored(appends.at(-1)!)
+  }
+}
+
+interface CommittedBatch {
+  readonly appends: readonly Append[]
+  readonly senders: readonly Party[]
+}
 
 export type CtidOf = (meshId: MeshId, sender: PeerNo) => string | undefined
 
 const SENDERS_MAX = 20_000
-/** Of one that is revoked or writes to one, or whose mesh is not here. */
+/** Outcomes of a sender or recipient that is revoked, or of a mesh that moved: the sender stays in doubt. */
 const IN_DOUBT_STILL: ReadonlySet<Outcome['status']> = new Set(['unknown_recipient', 'away'])
 
-/** How far a sender's ids have come, and where the row that says so stood then. */
+/** A sender's high-water mark: its last envelope id, and the place of the row with it. */
 export interface SenderMark {
   readonly envelopeId: EnvelopeId
   readonly ctid: string
 }
 
-/** The marks of senders that opened a session here. The ones longest silent are forgotten. */
+/** The marks of senders that opened a session here. The least recent ones are forgotten. */
 export class SenderMarks {
   private readonly marks = new Map<string, SenderMark>()
 
@@ -30,21 +55,21 @@ export class SenderMarks {
     if (this.marks.size > SENDERS_MAX) this.marks.delete(this.marks.keys().next().value!)
   }
 
-  /** From what a checked statement decided, and where it left the marks. */
-  learn(appends: readonly Append[], decisions: readonly Outcome[], placeOf: CtidOf): void {
+  /** A checked statement decided these outcomes and left the marks at these places. */
+  learn(appends: readonly Append[], outcomes: readonly Outcome[], ctidOf: CtidOf): void {
     appends.forEach(({ meshId, sender, envelopeId }, i) => {
       const mark = this.find(meshId, sender)
-      const place = placeOf(meshId, sender)
-      // Everything that it says would be in doubt, and with it what others say.
-      if (IN_DOUBT_STILL.has(decisions[i]!.status) || place === undefined) this.marks.delete(meshId + sender)
-      else this.note(meshId, sender, { envelopeId: later(mark?.envelopeId, envelopeId), ctid: place })
+      const ctid = ctidOf(meshId, sender)
+      // With its mark, its next append would put an optimistic commit in doubt, and the appends of others with it.
+      if (IN_DOUBT_STILL.has(outcomes[i]!.status) || ctid === undefined) this.marks.delete(meshId + sender)
+      else this.note(meshId, sender, { envelopeId: later(mark?.envelopeId, envelopeId), ctid })
     })
   }
 }
 
 /**
- * Delivery ids of this shard's own: it goes through a block and never back. Opening a session and a checked commit bring
- * a newer block, so that whatever a sender had stored through another shard has lower ids (see `delivery_block`).
+ * The delivery ids of this shard, taken from a block in ascending order. The opening of a session and a checked commit bring a
+ * newer block, so that whatever a sender stored through another shard has lower ids (see `delivery_block`).
  */
 export class DeliveryIds {
   private next = 0
@@ -62,29 +87,29 @@ export class DeliveryIds {
   }
 
   /**
-   * A commit whose answer was lost may still come: under ids that others have passed it would look as if it had been
-   * collected. So none of its block comes after it.
+   * Leaves the block. A commit whose outcome was lost may still be applied: behind later ids of its block, its deliveries would
+   * look as if they had been collected.
    */
   abandon(): void {
     this.next = this.end
   }
 
-  /** Whether so many are left in this block. */
+  /** Whether this many ids are left in the block. */
   has(count: number): boolean {
     return this.next + count <= this.end
   }
 
-  /** @returns the first of `count` that follow one another */
+  /** Takes `count` consecutive ids. Returns the first. */
   take(count: number): number {
-    assert(this.has(count), 'a block that was drawn has room')
+    if (!this.has(count)) throw new RangeError('the block of delivery ids is used up')
     this.next += count
     return this.next - count
   }
 }
 
 /**
- * The database clock as its last answer told it, going on by ours: for leases and expiry, which are judged by the
- * database's own. It runs late by the time an answer takes; `ADMIT` refuses one that is wrong.
+ * Estimates the database clock, which judges leases and expiry, from its last reply and our clock. It is late by the time
+ * that the reply took; `ADMIT` refuses a wrong one.
  */
 export class DatabaseClock {
   private aheadMs: Millis = 0
@@ -99,3 +124,64 @@ export class DatabaseClock {
 }
 
 export const later = (a: EnvelopeId | undefined, b: EnvelopeId): EnvelopeId => (a !== undefined && a > b ? a : b)
+
+/** Duplicates in a row that are remembered. Beyond it nothing is proven until something new is stored. */
+const RESENDS_MAX = 1_000
+
+type Envelope = Pick<Append, 'meshId' | 'sender' | 'envelopeId'>
+
+/**
+ * The envelopes whose commits this shard acknowledged last. A server that has these has everything acknowledged before them,
+ * because a standby replays commits in their order (docs/adr/0010-failover.md).
+ */
+export class LastAcknowledged {
+  #envelopes: Envelope[] = []
+  #isTooMany = false
+  /** Changes with each note. */
+  #version = 0
+
+  /** Null: more resends than are remembered. */
+  get envelopes(): readonly AckedEnvelope[] | null {
+    return this.#isTooMany ? null : this.#envelopes.map(acknowledgedOf)
+  }
+
+  get version(): number {
+    return this.#version
+  }
+
+  /** The commit of this envelope came after all that were noted before. */
+  stored(envelope: Envelope): void {
+    this.#envelopes = [envelope]
+    this.#isTooMany = false
+    this.#version += 1
+  }
+
+  /**
+   * A checked statement decided these outcomes. What it stored came after the duplicates that it saw. If it stored nothing, a
+   * duplicate may have come after everything that is noted here, by another shard.
+   */
+  decided(appends: readonly Append[], outcomes: readonly Outcome[]): void {
+    const stored = outcomes.findIndex(({ status }) => status === 'stored')
+    if (stored >= 0) return this.stored(withoutBytes(appends[stored]!))
+    const resent = appends.filter((_, i) => outcomes[i]!.status === 'duplicate')
+    if (resent.length === 0) return
+    this.#envelopes.push(...resent.map(withoutBytes))
+    this.#isTooMany ||= this.#envelopes.length > RESENDS_MAX
+    if (this.#isTooMany) this.#envelopes = []
+    this.#version += 1
+  }
+
+  /** A later commit of another kind proves them, unless something was noted since this version. */
+  forget(version: number): void {
+    if (version !== this.#version) return
+    this.#envelopes = []
+    this.#isTooMany = false
+  }
+}
+
+const withoutBytes = ({ meshId, sender, envelopeId }: Append): Envelope => ({ meshId, sender, envelopeId })
+
+const acknowledgedOf = ({ meshId, sender, envelopeId }: Envelope): AckedEnvelope => ({
+  ...{ meshId, sender, envelopeId },
+  second: secondOf(envelopeId),
+})

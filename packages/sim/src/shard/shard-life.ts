@@ -159,6 +159,7 @@ export class ShardLife {
       fault: (error) => this.world.fail(error),
       committed: () => undefined,
       commitFailed: () => undefined,
+      recorded: () => undefined,
       claimed: () => undefined,
       swept: () => undefined,
       closed: (_, code) => oracle.closed(code),

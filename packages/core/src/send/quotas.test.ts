@@ -1,7 +1,7 @@
 import type { PeerNo } from '@sealpost/std'
 import { beforeEach, expect, test } from 'vitest'
 import { idOf, keyOf, MESH, memberOf, sendOf, world } from '../test/testing-world.ts'
-import { Mailboxes, unknownMailbox } from './mailboxes.ts'
+import { Mailboxes, unknownMailbox } from './quotas.ts'
 
 const LIMITS = { countMax: 40, bytesMax: 4000, perSenderMax: 12, bytesPerSenderMax: 1000 }
 const MESH_LIMITS = { countMax: 100, bytesMax: 100_000, perSenderMax: 100, bytesPerSenderMax: 100_000 }

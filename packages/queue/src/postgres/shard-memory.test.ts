@@ -1,8 +1,8 @@
 import type { Append } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, MeshId, PeerNo } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { LastAcknowledged } from './last-acknowledged.ts'
 import type { Outcome } from './outcomes.ts'
+import { LastAcknowledged } from './shard-memory.ts'
 
 const STORED: Outcome = { status: 'stored', id: 1 as DeliveryId, isLeased: false, isExpected: true }
 const RESENT: Outcome = { status: 'duplicate' }

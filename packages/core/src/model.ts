@@ -1,0 +1,492 @@
+/**
+ * What the parts of one engine share: meshes, their peers and pools, and the sessions that have proven a key. This file
+ * holds state and the rules for its consistency; the parts in `send/`, `deliver/`, `pools/` and the others decide.
+ */
+import {
+  ALONE_AFTER_ATTEMPTS,
+  type Availability,
+  type Consent,
+  type Delivery,
+  type DeliveryRef,
+  type FrameOf,
+  GROUPS_MAX,
+  type Member,
+  POOL_SEATS_MAX,
+  type PoolEntry,
+  readMarking,
+  type SessionRef,
+} from '@sealpost/protocol'
+import type { DeliveryId, GroupId, MeshId, Millis, PeerKey, PeerNo, PoolId } from '@sealpost/std'
+import { Credit, type Unsettled } from './deliver/credit.ts'
+import { Outgoing } from './deliver/outgoing.ts'
+import { WeightedFairQueue } from './deliver/weighted-fair-queue.ts'
+import { type ConsentRule, ruleOf } from './directory/consent.ts'
+import { SpaceCache } from './directory/space-cache.ts'
+import type { EngineLimits } from './limits.ts'
+import { RemotePresence } from './presence/remote-presence.ts'
+import { type Mailbox, type Owner, unknownMailbox } from './send/quotas.ts'
+import { type Pace, TokenBucket } from './send/rate.ts'
+import type { SendItem, SendRequest } from './send/send-request.ts'
+
+/** One connection, numbered by its driver. A number is never used twice. */
+export type SocketId = number
+
+/** What a user's devices share. */
+export interface Share {
+  /** Bytes of envelopes from their sessions here that wait for a commit. */
+  inFlightBytes: number
+  /** Envelopes, and bytes, that they may send; null without limits, and before the first session. */
+  sends: TokenBucket | null
+  sentBytes: TokenBucket | null
+  /** Spreads their retries; null until the first one. */
+  retries: Pace | null
+}
+
+/** The session that a peer has on another shard, as that shard announced it. */
+export interface RemoteSession {
+  readonly epoch: number
+  readonly untilMs: Millis
+}
+
+export interface Peer {
+  readonly peer: PeerNo
+  readonly peerKey: PeerKey
+  /** The user that owns the device, or the peer itself. Consent is between users, and a user has one share of each quota. */
+  readonly user: PeerNo
+  live: LiveSession | null
+  remoteSession: RemoteSession | null
+  /** Of its last session here. */
+  epoch: number
+  /**
+   * Mail that it sent before this tick, through another shard or in a commit whose outcome was lost, may be in the queue
+   * unseen. The tick is the start of its session, or its last commit with an unexpected outcome.
+   */
+  knownSinceTick: number
+  /** Null: it accepts mail from everyone. */
+  rule: ConsentRule | null
+  consentVersion: number
+  /** What waits for it, as far as this shard knows. */
+  readonly mailbox: Mailbox
+  /** One object for all devices of its user. */
+  readonly share: Share
+  /** Another shard announced a change of its consent. */
+  isStale: boolean
+  /** The lookup is too old after this time, unless the peer is live here: then no other shard changes it. */
+  goodUntilMs: Millis
+}
+
+/** How long a change that another shard made to a consent, a group or a pool may stay unseen here. */
+const GOOD_FOR_MS = 15_000
+/** In the place of a peer's number: the whole mesh. */
+const WHOLE_MESH = 0 as PeerNo
+
+export class Mesh {
+  readonly meshId: MeshId
+  readonly byKey = new Map<PeerKey, Peer>()
+  readonly byNo = new Map<PeerNo, Peer>()
+  readonly pools = new PoolTable()
+  /** What waits in the whole mesh, as far as this shard knows. */
+  readonly whole: Owner = { peer: WHOLE_MESH, mailbox: unknownMailbox() }
+  liveCount = 0
+  /** When the last session left. */
+  idleSinceMs: Millis = 0
+  /** Sessions that want presence updates of every peer. */
+  readonly watchers = new Set<LiveSession>()
+  readonly remotePresence = new RemotePresence()
+  private readonly shares = new Map<PeerNo, Share>()
+  /** Groups that sessions here asked about, changed or wrote to: their epoch, and until when it counts as known. */
+  private readonly groups = new Map<GroupId, { epoch: number; goodUntilMs: Millis }>()
+
+  constructor(meshId: MeshId) {
+    this.meshId = meshId
+  }
+
+  /** Adds a member, or updates a known one. */
+  add(member: Member, nowMs: Millis): Peer {
+    const peer = this.byKey.get(member.peerKey) ?? this.place(member)
+    if (!member.consent) return peer
+    peer.goodUntilMs = nowMs + GOOD_FOR_MS
+    peer.isStale = false
+    setConsent(peer, member.consent)
+    return peer
+  }
+
+  /** A user's consent holds for all its devices. */
+  consented(user: PeerNo, consent: Consent): void {
+    for (const peer of this.byNo.values()) if (peer.user === user) setConsent(peer, consent)
+  }
+
+  /** The user's consent must be looked up again. */
+  doubtConsent(user: PeerNo): void {
+    for (const peer of this.byNo.values()) if (peer.user === user) peer.isStale = true
+  }
+
+  /** Undefined: the peer must be looked up, perhaps once more. */
+  find(peerKey: PeerKey, nowMs: Millis): Peer | undefined {
+    const peer = this.byKey.get(peerKey)
+    return peer && !peer.isStale && (peer.live || nowMs < peer.goodUntilMs) ? peer : undefined
+  }
+
+  /** 0 for an unknown group. */
+  groupEpoch(groupId: GroupId): number {
+    return this.groups.get(groupId)?.epoch ?? 0
+  }
+
+  isGroupKnown(groupId: GroupId, nowMs: Millis): boolean {
+    const seen = this.groups.get(groupId)
+    return seen !== undefined && nowMs < seen.goodUntilMs
+  }
+
+  /** The group must be looked up again. */
+  doubtGroup(groupId: GroupId): void {
+    const seen = this.groups.get(groupId)
+    if (seen) seen.goodUntilMs = -Infinity
+  }
+
+  /** Returns whether the epoch is new here. */
+  groupSeen(groupId: GroupId, epoch: number, nowMs: Millis): boolean {
+    const before = this.groupEpoch(groupId)
+    if (this.groups.size >= 2 * GROUPS_MAX) this.groups.clear() // most of them are ids of no group
+    this.groups.set(groupId, { epoch: Math.max(before, epoch), goodUntilMs: nowMs + GOOD_FOR_MS })
+    return epoch > before
+  }
+
+  /** Mail to a rotated key is for its successor. */
+  alias(former: PeerKey, successor: PeerKey): void {
+    const peer = this.byKey.get(successor)
+    if (peer) this.byKey.set(former, peer)
+  }
+
+  /** The database no longer has the peer as a recipient; the next send looks it up again. */
+  forget(peer: Peer): void {
+    if (peer.live) return
+    for (const [key, known] of this.byKey) if (known === peer) this.byKey.delete(key)
+    this.byNo.delete(peer.peer)
+  }
+
+  private place({ peer: no, peerKey, user }: Member): Peer {
+    const share = this.shares.get(user) ?? { inFlightBytes: 0, sends: null, sentBytes: null, retries: null }
+    this.shares.set(user, share)
+    const peer: Peer = {
+      peer: no,
+      peerKey,
+      user,
+      live: null,
+      remoteSession: null,
+      epoch: 0,
+      knownSinceTick: Infinity,
+      rule: null,
+      consentVersion: -1,
+      mailbox: unknownMailbox(),
+      share,
+      isStale: false,
+      goodUntilMs: -Infinity,
+    }
+    this.byKey.set(peerKey, peer)
+    this.byNo.set(no, peer)
+    return peer
+  }
+}
+
+/** Replies of the database overtake one another, so the newest consent stays. */
+function setConsent(peer: Peer, consent: Consent): void {
+  if (consent.version < peer.consentVersion) return
+  peer.consentVersion = consent.version
+  peer.rule = ruleOf(peer.user, consent)
+}
+
+/** A session's place in a pool. */
+export interface Seat {
+  readonly live: LiveSession
+  readonly pool: Pool
+  credit: number
+  /** Pushed and not settled. Lapsed deliveries count: a member that hangs over one gets no other. */
+  readonly held: Set<DeliveryId>
+  /** Something may wait that it can take. */
+  mayFind: boolean
+  /** The tick at which it was last dealt a delivery. */
+  servedAt: number
+}
+
+export class Pool {
+  readonly poolId: PoolId
+  /** Its number as a recipient. */
+  readonly peer: PeerNo
+  /** A pool has no session and no consent. */
+  readonly live = null
+  readonly rule = null
+  readonly seats = new Map<LiveSession, Seat>()
+  readonly fairQueue = new WeightedFairQueue()
+  readonly mailbox = unknownMailbox()
+  epoch = 0
+  /** By each key that they have or had. */
+  members: ReadonlyMap<PeerKey, PeerNo> = new Map()
+  goodUntilMs: Millis = 0
+  isClaiming = false
+  /** The last delivery dealt may end its holder's process (`ALONE_AFTER_ATTEMPTS`): a member gets one at a time. */
+  isWary = false
+  /** Deliveries that arrived while a seat here was free and that no seat here took: other shards must be woken. */
+  unserved = 0
+
+  constructor({ poolId, pool }: PoolEntry) {
+    this.poolId = poolId
+    this.peer = pool
+  }
+}
+
+/** The pools of a mesh that sessions here write to or work for. */
+export class PoolTable {
+  private readonly byId = new Map<PoolId, Pool>()
+  private readonly byNo = new Map<PeerNo, Pool>()
+
+  /** Replies of the database overtake one another, so the newest statement stays. */
+  add(entry: PoolEntry, nowMs: Millis): Pool {
+    const pool = this.byId.get(entry.poolId) ?? new Pool(entry)
+    this.byId.set(pool.poolId, pool)
+    this.byNo.set(pool.peer, pool)
+    pool.goodUntilMs = nowMs + GOOD_FOR_MS
+    if (entry.epoch < pool.epoch) return pool
+    // Within an epoch the members stay, and can only get more keys.
+    const known = entry.epoch === pool.epoch ? pool.members : []
+    pool.epoch = entry.epoch
+    pool.members = new Map([...known, ...entry.members.map(({ peerKey, peer }) => [peerKey, peer] as const)])
+    return pool
+  }
+
+  /** The member has another key: its pools must be looked up again. */
+  memberRotated(member: PeerNo): void {
+    for (const pool of this.byId.values()) if ([...pool.members.values()].includes(member)) pool.goodUntilMs = 0
+  }
+
+  /** Undefined: the pool must be looked up, perhaps once more. */
+  find(poolId: PoolId, nowMs: Millis): Pool | undefined {
+    const pool = this.byId.get(poolId)
+    return pool && nowMs < pool.goodUntilMs ? pool : undefined
+  }
+
+  /** A statement of this epoch exists: an older one must be looked up again. */
+  expect(poolId: PoolId, epoch: number): void {
+    const pool = this.byId.get(poolId)
+    if (pool && pool.epoch < epoch) pool.goodUntilMs = 0
+  }
+
+  numbered(pool: PeerNo): Pool | undefined {
+    return this.byNo.get(pool)
+  }
+
+  get(poolId: PoolId): Pool | undefined {
+    return this.byId.get(poolId)
+  }
+}
+
+/** Each request costs a statement, or a frame for every watcher. */
+const REQUESTS = { perSecond: 20, burst: 400 }
+/** Each stray costs a lookup among the session's deliveries. A client that settles again what its former session held names a window. */
+const STRAYS = { perSecond: 500, burst: 20_000 }
+/** Each extension costs an update of a row. A client extends at most a window, three times per lease. */
+const EXTENSIONS = { perSecond: 500, burst: 10_000 }
+/** Rate refusals before the session ends. A sender that waits as long as it is told stays far below. */
+const BREACHES = { perSecond: 10, burst: 2_000 }
+/** About 40 bytes each. */
+const LOOKED_UP_MAX = 128
+/** A session that asks for more pools at once asks again. */
+const JOINING_MAX = 2 * POOL_SEATS_MAX
+
+/**
+ * Spreads the polls of sessions that began together, as after a restart: while dead rows can't go, one poll costs
+ * milliseconds. Returns a share of the poll interval; consecutive peer numbers are far apart.
+ */
+const phaseOf = (peer: PeerNo): number => (peer * 0.618034) % 1
+
+interface SessionPlace {
+  readonly socket: SocketId
+  readonly mesh: Mesh
+  readonly peer: Peer
+  readonly epoch: number
+  readonly credit: number
+  readonly nowMs: Millis
+  readonly tick: number
+}
+
+/** A session that has proven its key. One that only sends has no epoch and receives nothing. */
+export class LiveSession {
+  readonly socket: SocketId
+  readonly mesh: Mesh
+  readonly peer: Peer
+  readonly credit: Credit
+  /** Names its user in limits that all sessions of the user's devices share. */
+  readonly name: string
+  isOver = false
+  epoch: number
+  /** Pools lease to this session under it; a fence does not change it. */
+  readonly openedEpoch: number
+  /** By the number of the pool. */
+  readonly seats = new Map<PeerNo, Seat>()
+  /** Pools that it asked to join, by the `ref` of its last request, until the reply. */
+  readonly joining = new Map<PoolId, number>()
+  /** Spaces that it records messages in. */
+  readonly spaces = new SpaceCache()
+  polledAtMs: Millis
+  /** When the database last confirmed the session. */
+  checkedAtMs: Millis
+  /** When it may get another snapshot of the presence of all peers. */
+  snapshotFromMs: Millis = 0
+  /** The last announcement of this session to other shards. */
+  announcement: { readonly epoch: number; readonly atMs: Millis } | null = null
+  readonly breachBucket: TokenBucket
+  /** Requests beside mail. */
+  readonly requestBucket: TokenBucket
+  /** Deliveries that it names without holding them. */
+  readonly strayBucket: TokenBucket
+  readonly extensionBucket: TokenBucket
+
+  /** As a sender: envelopes between `send` and `ack`. */
+  inFlight = 0
+  inFlightBytes = 0
+  isPaused = false
+  /** It was redirected; what it still sends is refused. */
+  isLeaving = false
+  /** Envelopes that wait, in order, for a lookup. */
+  held: SendRequest[] = []
+  isResolving = false
+  private sends = 0
+  /** By lane: the number of a refused envelope, which bars later ones until the sender starts again from it. */
+  private readonly barred = new Map<string, number>()
+
+  readonly outgoing = new Outgoing()
+  availability: Availability = 'idle'
+  summary = ''
+  /** Its senders get no receipts. */
+  declinesReceipts = false
+  /** Peers whose box keys it asked for; the eldest are forgotten. */
+  private readonly lookedUp = new Set<PeerKey>()
+  /** Deliveries leased to this session that must wait for others of the same sender. */
+  parked: Delivery[] = []
+
+  constructor({ socket, mesh, peer, epoch, credit, nowMs, tick }: SessionPlace, limits: EngineLimits) {
+    const { rate, byteRate } = limits
+    this.socket = socket
+    this.mesh = mesh
+    this.peer = peer
+    this.epoch = epoch
+    this.openedEpoch = epoch
+    this.name = `${mesh.meshId}/${peer.user}`
+    this.polledAtMs = nowMs - phaseOf(peer.peer) * limits.pollMs
+    this.checkedAtMs = nowMs
+    this.breachBucket = new TokenBucket(BREACHES, nowMs)
+    this.requestBucket = new TokenBucket(REQUESTS, nowMs)
+    this.strayBucket = new TokenBucket(STRAYS, nowMs)
+    this.extensionBucket = new TokenBucket(EXTENSIONS, nowMs)
+    this.credit = new Credit({ count: Math.min(credit, limits.creditMax), byteCount: limits.creditBytes }, limits)
+    peer.knownSinceTick = tick
+    peer.share.sends ??= rate && new TokenBucket(rate, nowMs)
+    peer.share.sentBytes ??= byteRate && new TokenBucket(byteRate, nowMs)
+  }
+
+  /** Whether it accepts priorities below `now`. */
+  get isFree(): boolean {
+    return this.availability !== 'dnd'
+  }
+
+  /** Returns the envelope's number. `isHead` opens its lane: nothing before it is outstanding. */
+  arrived(item: SendItem): number {
+    this.sends += 1
+    if (item.isHead && this.barred.size > 0) this.barred.delete(laneOf(item))
+    return this.sends
+  }
+
+  /** Whether no envelope before it in its lane was refused. */
+  isInSequence({ no, item }: SendRequest): boolean {
+    return this.barred.size === 0 || no < (this.barred.get(laneOf(item)) ?? Number.POSITIVE_INFINITY)
+  }
+
+  /** Bars the envelopes behind this one in its lane. */
+  bar({ no, item }: SendRequest): void {
+    const lane = laneOf(item)
+    this.barred.set(lane, Math.min(no, this.barred.get(lane) ?? no))
+  }
+
+  notesLookup(peers: readonly PeerKey[]): void {
+    for (const peer of peers) this.lookedUp.add(peer)
+    for (const eldest of this.lookedUp) {
+      if (this.lookedUp.size <= LOOKED_UP_MAX) return
+      this.lookedUp.delete(eldest)
+    }
+  }
+
+  hasLookedUp(peer: PeerKey): boolean {
+    return this.lookedUp.has(peer)
+  }
+
+  joins({ pool, ref }: FrameOf<'joinPool'>): void {
+    this.joining.set(pool, ref)
+    for (const eldest of this.joining.keys()) {
+      if (this.joining.size <= JOINING_MAX) return
+      this.joining.delete(eldest)
+    }
+  }
+
+  /** Queues the delivery for the socket and counts it as unsettled. `pool`: the pool that it belongs to. */
+  push(delivery: Delivery, nowMs: Millis, pool?: PeerNo): void {
+    const marking = delivery.terms && readMarking(delivery.terms)
+    const terms = marking?.kind === 'terms' ? marking.terms : null
+    if (marking?.kind === 'receipt') this.outgoing.receipt(delivery, marking.event)
+    else if (delivery.body) this.outgoing.pushBody(delivery, delivery.body, terms)
+    else this.outgoing.push(delivery, terms)
+    this.count(delivery, nowMs, { pool, isParked: false })
+  }
+
+  /** Gives the delivery its place in the window; it is pushed later. */
+  park(delivery: Delivery, nowMs: Millis): void {
+    this.parked.push(delivery)
+    this.count(delivery, nowMs, { isParked: true })
+  }
+
+  takeParked(): Delivery[] {
+    const { parked } = this
+    if (parked.length > 0) this.parked = []
+    return parked
+  }
+
+  /** Takes the parked deliveries of one sender; with `before`, those with lower ids. */
+  takeParkedOf(sender: PeerKey, before: DeliveryId | undefined): Delivery[] {
+    const isTaken = (delivery: Delivery) => delivery.sender === sender && (before === undefined || delivery.id < before)
+    const taken = this.parked.filter(isTaken).sort((a, b) => a.id - b.id)
+    if (taken.length > 0) this.parked = this.parked.filter((delivery) => !isTaken(delivery))
+    return taken
+  }
+
+  private count(delivery: Delivery, nowMs: Millis, { pool, isParked }: Pick<Unsettled, 'pool' | 'isParked'>): void {
+    const { id, priority, envelope, body, terms } = delivery
+    const byteCount = envelope.length + (body?.length ?? 0)
+    const receiptTo = terms === null ? null : this.receiptTo(delivery)
+    this.credit.pushed(id, { priority, pushedAtMs: nowMs, byteCount, receiptTo, pool, isParked, isLapsed: false })
+    if (delivery.attempt > ALONE_AFTER_ATTEMPTS && !isParked) this.credit.suspect = id
+  }
+
+  /** Returns the sender if it asked for a receipt. A parked delivery needs it, too: an earlier push of it may be settled. */
+  private receiptTo({ terms, sender }: Delivery): PeerKey | null {
+    if (terms === null || this.declinesReceipts) return null
+    const marking = readMarking(terms)
+    return marking?.kind === 'terms' && marking.terms.receipts !== 'none' ? sender : null
+  }
+}
+
+/** Mail of one sender to one recipient at one priority keeps its order. */
+const laneOf = (item: SendItem): string => item.recipient + item.priority
+
+export const refOf = (live: LiveSession): SessionRef => ({
+  meshId: live.mesh.meshId,
+  peer: live.peer.peer,
+  epoch: live.epoch,
+})
+
+/** How the queue names a delivery that a session holds: its own, or one of a pool. */
+export const deliveryRef = (
+  { mesh: { meshId }, peer: { peer } }: LiveSession,
+  id: DeliveryId,
+  { priority, pool }: { readonly priority: number; readonly pool?: PeerNo | undefined },
+): DeliveryRef =>
+  pool === undefined
+    ? { meshId, recipient: peer, priority, id }
+    : { meshId, recipient: pool, priority, id, holder: peer }

@@ -1,0 +1,95 @@
+/** What the router asks about envelopes with a shared body: broadcasts to groups and messages to pools. */
+import type { NackCode } from '@sealpost/protocol'
+import type { GroupId, PeerKey, PoolId, SpaceId } from '@sealpost/std'
+import type { Context } from '../context.ts'
+import type { Groups } from '../directory/groups.ts'
+import type { LiveSession } from '../model.ts'
+import type { Recipient } from './pending-append.ts'
+import type { BroadcastRequest, PoolRequest, SendItem, SendRequest } from './send-request.ts'
+
+/** What a router looks up before it can route. */
+export interface Unknowns {
+  readonly peers: Set<PeerKey>
+  readonly groups: Set<GroupId>
+  readonly pools: Set<PoolId>
+  readonly spaces: Set<SpaceId>
+}
+
+export interface SendPolicy<R extends SendRequest> {
+  /** Undefined: it must be looked up. */
+  recipientOf(from: LiveSession, request: R): Recipient | undefined
+  /** Whether everything that `refusalOf` reads was looked up lately. */
+  isKnown(from: LiveSession, request: R): boolean
+  /** Adds what must be looked up. */
+  seek(from: LiveSession, request: R, unknown: Unknowns): void
+  refusalOf(from: LiveSession, request: R): NackCode | null
+}
+
+/** A broadcast goes to members; its group and the space that records it have a say. */
+export class BroadcastPolicy implements SendPolicy<BroadcastRequest> {
+  readonly #context: Context
+  readonly #groups: Groups
+
+  constructor(context: Context, groups: Groups) {
+    this.#context = context
+    this.#groups = groups
+  }
+
+  recipientOf(from: LiveSession, { item }: BroadcastRequest): Recipient | undefined {
+    return from.mesh.find(item.recipient, this.#context.nowMs)
+  }
+
+  isKnown(from: LiveSession, { body }: BroadcastRequest): boolean {
+    return this.#groups.isKnown(from, body.membership) && this.#isSpaceKnown(from, body)
+  }
+
+  seek(from: LiveSession, request: BroadcastRequest, unknown: Unknowns): void {
+    const { body } = request
+    if (!this.recipientOf(from, request)) unknown.peers.add(request.item.recipient)
+    if (!this.#groups.isKnown(from, body.membership)) unknown.groups.add(body.membership!.group)
+    else if (!this.#isSpaceKnown(from, body)) unknown.spaces.add(body.shared.record!.spaceId)
+  }
+
+  refusalOf(from: LiveSession, { body }: BroadcastRequest): NackCode | null {
+    const code = this.#groups.refusalOf(from, body.membership)
+    if (code || !body.shared.record) return code
+    const space = from.spaces.find(body.shared.record.spaceId, this.#context.nowMs)
+    if (!space) return null
+    if (!space.keepsMessages) return 'not_kept'
+    return space.isFull ? 'history_full' : null
+  }
+
+  #isSpaceKnown(from: LiveSession, { shared: { record } }: BroadcastRequest['body']): boolean {
+    return !record || from.spaces.find(record.spaceId, this.#context.nowMs) !== undefined
+  }
+}
+
+/** A message to a pool is refused if it was sealed for members that the pool no longer has. */
+export class PoolPolicy implements SendPolicy<PoolRequest> {
+  readonly #context: Context
+
+  constructor(context: Context) {
+    this.#context = context
+  }
+
+  recipientOf({ mesh }: LiveSession, { item }: PoolRequest): Recipient | undefined {
+    return mesh.pools.find(poolOf(item), this.#context.nowMs)
+  }
+
+  isKnown(): boolean {
+    return true
+  }
+
+  seek(from: LiveSession, request: PoolRequest, { pools }: Unknowns): void {
+    if (!this.recipientOf(from, request)) pools.add(poolOf(request.item))
+  }
+
+  refusalOf({ mesh }: LiveSession, { item, body: { toPool } }: PoolRequest): NackCode | null {
+    const pool = mesh.pools.find(poolOf(item), this.#context.nowMs)!
+    const isOld = toPool.epoch !== 0 && toPool.epoch < pool.epoch
+    return isOld || !toPool.readers.some((reader) => pool.members.has(reader)) ? 'stale_roster' : null
+  }
+}
+
+/** A pool is addressed by its id, as a peer by its key. */
+export const poolOf = ({ recipient }: SendItem): PoolId => recipient as string as PoolId

@@ -1,0 +1,66 @@
+/** An envelope on its way from its sender's frame to the queue. Its kind decides who checks it; see `policies.ts`. */
+import type { FrameOf, SendTerms, SharedBody } from '@sealpost/protocol'
+import type { GroupId, PeerKey } from '@sealpost/std'
+
+export type SendItem = FrameOf<'send'>['envelopes'][number]
+
+interface Request {
+  /** The number of the envelope in its session. */
+  readonly no: number
+  readonly item: SendItem
+  readonly terms: SendTerms | null
+  /** Bytes this envelope adds to the sender's in-flight total. */
+  inFlightBytes: number
+}
+
+/** An envelope with its whole message in it: the plain case, which no policy concerns. */
+export interface DirectRequest extends Request {
+  readonly kind: 'direct'
+  readonly body: null
+}
+
+/** One envelope of a broadcast: it holds the key to a body that all envelopes of the broadcast share. */
+export interface BroadcastRequest extends Request {
+  readonly kind: 'broadcast'
+  readonly body: Broadcast
+}
+
+/** A message that any member of a pool may take. */
+export interface PoolRequest extends Request {
+  readonly kind: 'pool'
+  readonly body: PoolBody
+}
+
+export type SendRequest = DirectRequest | BroadcastRequest | PoolRequest
+
+interface Body {
+  readonly shared: SharedBody
+  /** The bytes of the body count once: with the first envelope that was not refused. */
+  countedBy: SendRequest | null
+  /** The thread has paid for all envelopes of the body. */
+  hasPaidThread: boolean
+}
+
+export interface Broadcast extends Body {
+  /** Null: the sender chose the recipients itself. */
+  readonly membership: MembershipRef | null
+}
+
+export interface PoolBody extends Body {
+  readonly toPool: PoolMembershipRef
+}
+
+/** The group that a body is for, and the epoch of the membership that it was sealed for. */
+export interface MembershipRef {
+  readonly group: GroupId
+  readonly epoch: number
+}
+
+/** The members that a pool message has boxes for, and the epoch of the pool that named them; 0: any epoch. */
+export interface PoolMembershipRef {
+  readonly epoch: number
+  readonly readers: readonly PeerKey[]
+}
+
+/** Priorities as the queue orders them. */
+export const PRIORITY_NUMBERS = { now: 0, next: 1, low: 2 } as const

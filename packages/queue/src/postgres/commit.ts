@@ -1,0 +1,221 @@
+/**
+ * The commit of a batch, optimistic first: everything in it is new as far as this shard knows, so ids and leases are decided
+ * here, the rows travel by `COPY`, and Postgres only checks. When Postgres objects, nothing was done, and the checked
+ * statement decides.
+ */
+import { arrayLiteral, DatabaseError, type Pipeline, type PipelineStep, type TextRow } from '@sealpost/pg'
+import type { Append, AppendOutcome, Committed } from '@sealpost/protocol'
+import { assert, type DeliveryId, OperatingError, type ShardId } from '@sealpost/std'
+import type { Batch, QueueOptions } from '../queue.ts'
+import * as statements from '../sql/sql.ts'
+import { int4s, int8s, uuids } from './binary.ts'
+import { bodySteps, checkedStep } from './checked-commit.ts'
+import { admitInsertLease, type CertainBatch, certainOf, type Party } from './commit-batch.ts'
+import { CopyRows, type DecidedBatch } from './copy-rows.ts'
+import { historySteps } from './history-step.ts'
+import {
+  isFinal,
+  mergeOutcomes,
+  type Outcome,
+  outcomesAfter,
+  PENDING,
+  pendingOf,
+  type StatementOutcomes,
+} from './outcomes.ts'
+import { settleSteps } from './settle-step.ts'
+import type { ShardMemory } from './shard-memory.ts'
+
+/** Up to this many envelopes, each of another sender, are faster to admit one by one. */
+const SINGLY_MAX = 3
+/** The column of the senders' marks in the rows of both admitting statements. */
+const MARKS = 3
+/** A checked statement races only with another of the same sender, and a peer sends through one session. */
+const CHECKED_TRIES = 3
+
+export interface CommitParts {
+  readonly writing: Pipeline
+  readonly shard: ShardId
+  readonly options: QueueOptions
+  readonly memory: ShardMemory
+  drawBlock(): Promise<number>
+}
+
+export class Commits {
+  private readonly parts: CommitParts
+  private readonly rows = new CopyRows()
+
+  constructor(parts: CommitParts) {
+    this.parts = parts
+  }
+
+  /** See `Queue.commit`. */
+  async commit({ appends, settles }: Batch): Promise<Committed> {
+    const settling = settles.length > 0 ? settleSteps(settles) : NO_STEPS
+    if (appends.length === 0) {
+      if (settling.length > 0) await this.write(settling)
+      return { outcomes: [], enqueuedAtMs: 0 }
+    }
+    const certain = certainOf(appends, this.parts.memory.marks)
+    const isAll = certain.appends.length === appends.length
+    const done = certain.appends.length > 0 ? await this.commitOptimistically(certain, settling) : null
+    if (done && isAll) return done
+    const outcomes = outcomesAfter(appends, certain.appends, done?.outcomes ?? null)
+    return this.commitRest(appends, { outcomes, enqueuedAtMs: done?.enqueuedAtMs ?? 0 }, done ? NO_STEPS : settling)
+  }
+
+  /** Returns null if something was in doubt; then nothing was done. */
+  private async commitOptimistically(
+    certain: CertainBatch,
+    settling: readonly PipelineStep[],
+  ): Promise<Committed | null> {
+    const { memory, options } = this.parts
+    const { appends, parties } = certain
+    if (!memory.ids.has(appends.length)) memory.ids.drawn(await this.parts.drawBlock())
+    const isLeased = appends.map((append) => admitInsertLease(parties.find(append.meshId, append.recipient), append))
+    const firstId = memory.ids.take(appends.length)
+    const nowMs = memory.clock.nowMs
+    const batch: DecidedBatch = { appends, senders: parties.sortedSenders(), isLeased, firstId, nowMs, options }
+    const isSingly = appends.length <= SINGLY_MAX && batch.senders.length === appends.length
+    const bodies = certain.hasBodies ? [this.rows.bodies(appends)] : NO_STEPS
+    const steps = [
+      ...settling,
+      ...bodies, // first, as in the checked commit, so that both lock in one order
+      ...(isSingly ? batch.senders.map((sender) => this.admitOne(batch, sender)) : [this.admit(batch, parties.all)]),
+      this.rows.queue(batch),
+      this.rows.ledger(batch),
+      ...(certain.hasBodies ? historySteps(appends) : NO_STEPS),
+    ]
+    const rows = await this.write(steps).catch((error) => {
+      if (error instanceof DatabaseError && statements.IN_DOUBT.includes(error.sqlstate ?? '')) return null
+      memory.ids.abandon()
+      throw error
+    })
+    if (!rows) return null
+    const admitted = rows.slice(settling.length + bodies.length)
+    const marks = isSingly
+      ? batch.senders.map((_, i) => admitted[i]![0]![MARKS] as string)
+      : (admitted[0]![0]![MARKS] as string).split(' ')
+    const [, enqueuedAt, clock] = admitted[0]![0]!
+    memory.committed(batch, marks, Number(clock))
+    const outcomes = isLeased.map((leased, i): AppendOutcome => {
+      const isOnInsert = leased || appends[i]!.remoteLeaseEpoch !== 0
+      return { status: 'stored', id: (firstId + i) as DeliveryId, isLeased: isOnInsert, isExpected: true }
+    })
+    return { outcomes, enqueuedAtMs: Math.floor(Number(enqueuedAt)) }
+  }
+
+  private admit({ appends, senders, nowMs }: DecidedBatch, all: readonly Party[]): PipelineStep {
+    const { shard, options, memory } = this.parts
+    const marks = senders.map(({ meshId, peer }) => memory.marks.find(meshId, peer)!)
+    const leased = all.filter((party) => party.leasedFrom.length > 0)
+    const { firsts, lasts } = rangesOf(leased)
+    return {
+      text: statements.ADMIT,
+      parameters: [
+        uuids(senders.map((sender) => sender.meshId)),
+        int4s(senders.map((sender) => sender.peer)),
+        uuids(marks.map(({ envelopeId }) => envelopeId)),
+        uuids(senders.map((sender) => appends[sender.sent.at(-1)!]!.envelopeId)),
+        uuids(all.map((party) => party.meshId)),
+        int4s(all.map((party) => party.peer)),
+        uuids(leased.map((party) => party.meshId)),
+        int4s(leased.map((party) => party.peer)),
+        int8s(leased.map((party) => party.insertLeaseEpoch)),
+        int4s(firsts),
+        int4s(lasts),
+        int4s(leased.flatMap((party) => party.leasedFrom)),
+        shard,
+        ...[String(options.strikesMax), String(options.strikeSpanMs / 1000), String(nowMs)],
+        int8s(leased.map((party) => party.insertLeaseFloor)),
+        arrayLiteral(marks.map(({ ctid }) => ctid)),
+      ],
+    }
+  }
+
+  private admitOne({ appends, isLeased, nowMs }: DecidedBatch, { sent }: Party): PipelineStep {
+    const { shard, options, memory } = this.parts
+    const place = sent[0]!
+    const { meshId, sender, recipient, envelopeId, insertLeaseEpoch, insertLeaseFloor } = appends[place]!
+    const epoch = isLeased[place] ? insertLeaseEpoch : 0
+    const mark = memory.marks.find(meshId, sender)!
+    return {
+      text: statements.ADMIT_ONE,
+      parameters: [
+        ...[meshId, String(sender), String(recipient), envelopeId, String(epoch), shard],
+        ...[String(options.strikesMax), String(options.strikeSpanMs / 1000), String(nowMs)],
+        ...[String(insertLeaseFloor), mark.envelopeId, mark.ctid],
+      ],
+    }
+  }
+
+  /** @throws OperatingError `commit_raced` when other statements of the same senders were faster every time */
+  private async commitRest(
+    appends: readonly Append[],
+    first: StatementOutcomes,
+    settling: readonly PipelineStep[],
+  ): Promise<Committed> {
+    let decided = first
+    let steps = settling
+    for (let tries = 0; tries < CHECKED_TRIES; tries++) {
+      const rest = pendingOf(appends, decided)
+      if (rest.length > 0) decided = mergeOutcomes(appends, decided, await this.commitChecked(rest, steps))
+      else if (steps.length > 0) await this.write(steps)
+      steps = NO_STEPS
+      if (decided.outcomes.every(isFinal)) break
+    }
+    const outcomes = decided.outcomes.filter(isFinal)
+    if (outcomes.length === appends.length) return { outcomes, enqueuedAtMs: decided.enqueuedAtMs }
+    throw new OperatingError('commit_raced', 'Other shards stored envelopes of the same senders.', { retryable: true })
+  }
+
+  private async commitChecked(appends: readonly Append[], first: readonly PipelineStep[]): Promise<StatementOutcomes> {
+    const { memory, options } = this.parts
+    const { step, readMarks } = checkedStep(appends, options.dedupeMs)
+    const before = [...first, ...bodySteps(appends)]
+    const answers = await this.write([...before, step, ...historySteps(appends)])
+    const [statuses, ids, atMs, lastId, marks] = answers[before.length]![0] as string[]
+    assert(statuses?.length === appends.length, 'one status for each append')
+    memory.ids.usedUpTo(Number(lastId))
+    memory.clock.set(Number(atMs))
+    const given = ids!.split(',')
+    const outcomes = given.map((id, i) => outcomeOf(statuses[i]!, Number(id) as DeliveryId))
+    memory.marks.learn(appends, outcomes, readMarks(marks ?? ''))
+    memory.lastAcknowledged.decided(appends, outcomes)
+    return { outcomes, enqueuedAtMs: Math.floor(Number(atMs)) }
+  }
+
+  private write(steps: readonly PipelineStep[]): Promise<TextRow[][]> {
+    return this.parts.writing.run((pipe) => pipe.run(steps))
+  }
+}
+
+const NO_STEPS: readonly PipelineStep[] = []
+
+/** The range of each recipient's senders in the list of all senders, counted from 1. */
+function rangesOf(leased: readonly Party[]): { firsts: number[]; lasts: number[] } {
+  let last = 0
+  const lasts = leased.map(({ leasedFrom }) => {
+    last += leasedFrom.length
+    return last
+  })
+  return { firsts: leased.map(({ leasedFrom }, i) => lasts[i]! - leasedFrom.length + 1), lasts }
+}
+
+function outcomeOf(status: string, id: DeliveryId): Outcome {
+  switch (status) {
+    case '+':
+      return { status: 'stored', id, isLeased: false, isExpected: false }
+    case '=':
+      return { status: 'duplicate' }
+    case '!':
+      return { status: 'id_reused' }
+    case '>':
+      return { status: 'delay_too_long' }
+    case '<':
+      return { status: 'away' }
+    case '?':
+      return { status: 'unknown_recipient' }
+    default:
+      return PENDING
+  }
+}
