@@ -1,12 +1,12 @@
 /** The driver of this process: on the real clock, the queue in Postgres, the bus and the directory. */
 import type { Bus } from '@sealpost/bus'
 import {
-  type Clock,
   Driver,
   type DriverOptions,
   type DriverReport,
   defaultBatchLimits,
   defaultClaimLoopOptions,
+  systemClock,
 } from '@sealpost/driver'
 import { type Config, limitsOf } from './config/config.ts'
 import { type DirectoryServices, requestsOf } from './directory/requests.ts'
@@ -27,7 +27,7 @@ type Facts = Omit<DriverOptions['engine'], 'limits'>
 export function openDriver(config: Config, facts: Facts, parts: Parts): Driver {
   const { bus, spaceHints, metrics, queue } = parts
   const driver = new Driver(
-    { clock: realClock, random: Math.random, queue, bus, requests: requestsOf(parts), report: reportOf(parts) },
+    { clock: systemClock, random: Math.random, queue, bus, requests: requestsOf(parts), report: reportOf(parts) },
     {
       engine: { limits: limitsOf(config), ...facts },
       batch: { ...defaultBatchLimits, appendsMax: config.BATCH_ROWS },
@@ -38,16 +38,6 @@ export function openDriver(config: Config, facts: Facts, parts: Parts): Driver {
   spaceHints.onChange((hint) => driver.step(() => driver.engine.hints.changed(hint)))
   observe(driver, metrics)
   return driver
-}
-
-const realClock: Clock = {
-  nowMs: performance.now.bind(performance),
-  wallMs: Date.now,
-  after: (delayMs, run) => {
-    const timer = setTimeout(run, delayMs)
-    return () => clearTimeout(timer)
-  },
-  soon: setImmediate,
 }
 
 const reportOf = ({ log, metrics, spaceHints }: Pick<Parts, 'log' | 'metrics' | 'spaceHints'>): DriverReport => ({

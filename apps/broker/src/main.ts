@@ -33,12 +33,12 @@ import { discoveryOf } from './http/discovery.ts'
 import { openApi } from './http/start.ts'
 import { type RunningBroker, Runs } from './runs.ts'
 import type { AdmissionLimits } from './server/admission.ts'
+import { helloOf } from './server/connection.ts'
 import { adminRoutes, type HttpParts, publicRoutes, routesOf, withConsole, withDemo } from './server/http.ts'
 import { Intakes } from './server/intake.ts'
 import type { Overload } from './server/overload.ts'
 import { watchOverload } from './server/overload-watch.ts'
 import {
-  helloOf,
   type RunningServer,
   type ServerOptions,
   type ServerParts,

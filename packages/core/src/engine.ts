@@ -272,7 +272,7 @@ export class Engine {
   }
 
   committed(appends: readonly Append[], committed: Committed): void {
-    this.router.committed(appends, committed)
+    if (appends.length > 0) this.router.committed(appends, committed)
     this.context.flush()
     if (this.rebalancing.leaving.size > 0) this.rebalancing.closeAnswered()
   }

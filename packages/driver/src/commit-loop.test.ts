@@ -32,7 +32,7 @@ beforeEach(() => {
   loop = new CommitLoop(
     {
       ...{ clock, report, queue: { commit }, failures: new Failures(clock, report) },
-      starting: () => undefined,
+      engine: { commitStarts: () => undefined },
       committed: ({ appends }) => reports.push(`stored ${appends.map(numberOf).join()}`),
       failed: (appends) => reports.push(`unknown ${appends.map(numberOf).join()}`),
     },

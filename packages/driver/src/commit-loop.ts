@@ -3,6 +3,7 @@
  * delay and a busy one batches by itself. The loop pauses after commits that fill better with a pause, and backs off while
  * commits fail.
  */
+import type { Engine } from '@sealpost/core'
 import type { Append, Committed, SessionRef, Settle, SharedBody } from '@sealpost/protocol'
 import type { Batch, Queue } from '@sealpost/queue'
 import type { Millis } from '@sealpost/std'
@@ -36,12 +37,11 @@ export const defaultBatchLimits: BatchLimits = {
 }
 
 export interface CommitPorts {
+  readonly engine: Pick<Engine, 'commitStarts'>
   readonly clock: Clock
   readonly queue: Pick<Queue, 'commit'>
   readonly report: Pick<DriverReport, 'committed' | 'commitFailed' | 'fault'>
   readonly failures: Failures
-  /** A commit of these appends begins. */
-  starting(appends: readonly Append[]): void
   committed(batch: Batch, committed: Committed): void
   /** These appends have no outcome, in their order. */
   failed(appends: readonly Append[]): void
@@ -117,9 +117,9 @@ export class CommitLoop {
   }
 
   async #commit(batch: Batch): Promise<void> {
-    const { clock, queue, report } = this.#ports
+    const { clock, engine, queue, report } = this.#ports
     const startedAtMs = clock.nowMs()
-    if (batch.appends.length > 0) this.#ports.starting(batch.appends)
+    if (batch.appends.length > 0) engine.commitStarts(batch.appends)
     let committed: Committed
     try {
       committed = await queue.commit(batch)
@@ -130,7 +130,9 @@ export class CommitLoop {
     this.#backOffMs = 0
     report.committed(batch, tookMs)
     this.#batches.succeeded()
-    this.#pause(pauseAfterCommit(batch, tookMs))
+    const pauseMs = pauseAfterCommit(batch, tookMs)
+    if (pauseMs > 0) this.#pause(pauseMs)
+    else if (this.#batches.isDue) this.flushSoon()
     this.#ports.committed(batch, committed)
   }
 
@@ -144,7 +146,6 @@ export class CommitLoop {
   }
 
   #pause(pauseMs: Millis): void {
-    if (pauseMs === 0) return this.flushSoon()
     const { clock } = this.#ports
     this.#resumesAtMs = clock.nowMs() + pauseMs
     clock.after(pauseMs + 1, () => this.flushSoon())
@@ -185,6 +186,11 @@ export class CommitBatches {
 
   get isIdle(): boolean {
     return this.#inFlight === null && this.#appends.length === 0 && this.#settles.length === 0
+  }
+
+  /** Whether `take` has a batch once none is in flight. */
+  get isDue(): boolean {
+    return this.#appends.length > 0 || (this.#areSettlesDue && this.#settles.length > 0)
   }
 
   append(append: Append): void {
@@ -261,7 +267,10 @@ export class CommitBatches {
     }
     // A broadcast is not cut in two: its body, stored by the first half, would put the commit of the second in doubt.
     while (body !== null && this.#appends[count]?.body === body) count += 1
-    return takeFirst(this.#appends, count)
+    if (count < this.#appends.length) return takeFirst(this.#appends, count)
+    const all = this.#appends
+    this.#appends = []
+    return all
   }
 }
 

@@ -19,7 +19,16 @@ import {
   type SocketId,
   type Sought,
 } from '@sealpost/core'
-import type { Append, CloseCode, Committed, FrameOf, ServerFrame, SessionRef, Settle } from '@sealpost/protocol'
+import type {
+  Append,
+  ClientFrame,
+  CloseCode,
+  Committed,
+  FrameOf,
+  ServerFrame,
+  SessionRef,
+  Settle,
+} from '@sealpost/protocol'
 import type { Hint } from '@sealpost/protocol/hints'
 import type { Batch, Recipient } from '@sealpost/queue'
 import { type MeshId, type Millis, type PeerNo, type ShardId, unreachable } from '@sealpost/std'
@@ -27,7 +36,7 @@ import { BackgroundTimers, Failures } from './background.ts'
 import { ClaimLoop, type ClaimLoopOptions } from './claim-loop.ts'
 import { type BatchLimits, CommitLoop } from './commit-loop.ts'
 import { DeliveryEnds } from './delivery-ends.ts'
-import type { Connection, DriverPorts } from './ports.ts'
+import type { Clock, Connection, DriverPorts } from './ports.ts'
 import { Releases } from './releases.ts'
 import { SingleStatements } from './single-statements.ts'
 import { Sweeps } from './sweeps.ts'
@@ -44,6 +53,16 @@ export interface DriverOptions {
   readonly batch: BatchLimits
   readonly claims: ClaimLoopOptions
   readonly sweepMs: Millis
+}
+
+export const systemClock: Clock = {
+  nowMs: performance.now.bind(performance),
+  wallMs: Date.now,
+  after: (delayMs, run) => {
+    const timer = setTimeout(run, delayMs)
+    return () => clearTimeout(timer)
+  },
+  soon: setImmediate,
 }
 
 type ClaimLoopOf<Kind extends ClaimKind> = ClaimLoop<ClaimWantOf<Kind>, ClaimResultOf<Kind>>
@@ -77,8 +96,7 @@ export class Driver implements Effects {
     this.#commits = new CommitLoop(
       {
         ...parts,
-        starting: (appends) => this.engine.commitStarts(appends),
-        committed: (batch, committed) => step(() => this.#committed(batch, committed)),
+        committed: (batch, committed) => this.#committed(batch, committed),
         failed: (appends) => step(() => this.engine.commitFailed(appends)),
       },
       options.batch,
@@ -140,11 +158,25 @@ export class Driver implements Effects {
     if (this.#connections.delete(socket)) this.step(() => this.engine.closed(socket))
   }
 
+  received(socket: SocketId, frame: ClientFrame): void {
+    this.engine.advance(this.#ports.clock.nowMs())
+    this.engine.received(socket, frame)
+    if (this.#isClaiming) this.#pullClaims()
+  }
+
+  /** Ends a connection that broke a rule below the engine. */
+  refuse(socket: SocketId, code: CloseCode): void {
+    this.step(() => this.engine.refused(socket, code))
+  }
+
   /** Advances the engine's clock, lets it decide, and starts what it asked for. */
   step(decide: () => void): void {
     this.engine.advance(this.#ports.clock.nowMs())
     decide()
-    if (!this.#isClaiming) return
+    if (this.#isClaiming) this.#pullClaims()
+  }
+
+  #pullClaims(): void {
     this.#isClaiming = false
     this.#claims.mailbox.pull()
     this.#claims.remote.pull()
@@ -309,6 +341,7 @@ export class Driver implements Effects {
   }
 
   #committed({ appends, settles }: Batch, committed: Committed): void {
+    this.engine.advance(this.#ports.clock.nowMs())
     this.engine.committed(appends, committed)
     let hasRecords = false
     for (const { notBeforeMs, body } of appends) {
@@ -316,9 +349,9 @@ export class Driver implements Effects {
       if (body?.record) hasRecords = true
     }
     if (hasRecords) this.#ports.report.recorded(appends)
-    if (settles.length === 0) return
-    const withReceipt = settles.filter(({ receiptTo }) => receiptTo)
+    const withReceipt = settles.length === 0 ? settles : settles.filter(({ receiptTo }) => receiptTo)
     if (withReceipt.length > 0) this.engine.receiptsCommitted(withReceipt)
+    if (this.#isClaiming) this.#pullClaims()
   }
 
   #released({ meshId, peer }: Recipient): void {

@@ -20,7 +20,7 @@ export interface DatabaseConnection<Driver> {
   readonly pid: number | undefined
   /** By `performance.now`. */
   readonly openedAt: number
-  readonly isClosed: boolean
+  isClosed: boolean
   ping(): PromiseLike<unknown>
   /** Returns the only row of a statement without parameters, as text. */
   queryRow(text: string): Promise<readonly (string | null)[]>
@@ -78,10 +78,9 @@ function newConnection(
 ): DatabaseConnection<Sql> {
   let isTaken = false
   let backendKey: Partial<BackendKey> = {}
-  let isClosed = false
   const lost = () => {
-    if (isClosed) return
-    isClosed = true
+    if (connection.isClosed) return
+    connection.isClosed = true
     options.onLost?.(connection)
   }
   const take = () => {
@@ -98,9 +97,7 @@ function newConnection(
       return backendKey.pid
     },
     openedAt: performance.now(),
-    get isClosed() {
-      return isClosed
-    },
+    isClosed: false,
     ping: () => sql`select 1`.simple(),
     queryRow: async (text) => {
       const rows = await sql.unsafe(text).values()
@@ -114,7 +111,7 @@ function newConnection(
       void end(0)
     },
     close: () => {
-      isClosed = true
+      connection.isClosed = true
       return end(1000)
     },
   }

@@ -145,28 +145,24 @@ class Pool<Driver> implements ConnectionPool<Driver> {
     this.#probes.unref()
   }
 
-  run<T>(statement: (driver: Driver) => PromiseLike<T>, options: { timeoutMs?: number } = {}): Promise<T> {
-    return this.#use((connection) => statement(connection.driver), options)
-  }
-
   get waitingCount(): number {
     return this.#waiting.size
   }
 
   async ping(): Promise<void> {
-    await this.#use((connection) => connection.ping(), {})
+    await this.run((_, connection) => connection.ping())
   }
 
-  async #use<T>(
-    request: (connection: DatabaseConnection<Driver>) => PromiseLike<T>,
-    options: { timeoutMs?: number },
+  async run<T>(
+    statement: (driver: Driver, connection: DatabaseConnection<Driver>) => PromiseLike<T>,
+    options: { timeoutMs?: number } = {},
   ): Promise<T> {
     if (this.#isClosed) throw closedError()
     const timeoutMs = options.timeoutMs ?? this.#options.queryTimeoutMs
     const deadline = performance.now() + timeoutMs
     const connection = this.#takeIdle() ?? (await this.#wait(timeoutMs))
     try {
-      const reply = request(connection)
+      const reply = statement(connection.driver, connection)
       return await this.#limit(reply, Math.max(1, deadline - performance.now()), timeoutMs).catch((error) => {
         if (!keepsConnection(error)) connection.destroy()
         throw statementError(error, this.address)
@@ -304,13 +300,12 @@ class Pool<Driver> implements ConnectionPool<Driver> {
     if (!connection.isClosed && (isOld || this.#isClosed)) void connection.close()
     if (this.#busy.size === 0) this.#drained?.()
     if (connection.isClosed) return this.#openMissing()
-    const waiter = first(this.#waiting)
-    if (!waiter) {
+    if (this.#waiting.size === 0) {
       this.#idle.set(connection, performance.now())
       return
     }
     this.#busy.add(connection)
-    waiter.take(connection)
+    first(this.#waiting)!.take(connection)
   }
 
   #lost(connection: DatabaseConnection<Driver>): void {

@@ -29,7 +29,11 @@ export const decodeServerFrame = decoder<ServerFrame>(serverFrames)
 
 /** Decodes the fields of a frame in their JSON form, without `type`, as in HTTP. */
 export function decodeFields<Type extends ClientFrame['type']>(type: Type, fields: unknown): Decoded<FrameOf<Type>> {
-  return decoding(() => ({ ...byType.get(type)!.body.fromJson(fields), type }) as FrameOf<Type>)
+  try {
+    return { ok: true, frame: { ...byType.get(type)!.body.fromJson(fields), type } as FrameOf<Type> }
+  } catch (error) {
+    return undecoded(error)
+  }
 }
 
 /** @throws Malformed like `encode` */
@@ -67,11 +71,14 @@ export function encodeToSend(form: Form, frame: Frame): Uint8Array | string {
 }
 
 function write(frame: Frame): Uint8Array {
-  const kind = kindOf(frame)
+  const kind = byType.get(frame.type)
+  if (!kind) throw new Malformed('unknown frame')
   try {
     writer.u8(kind.number)
     kind.body.write(writer, frame as unknown as Record<string, unknown>)
-    return whole(writer.finish())
+    const bytes = writer.finish()
+    if (bytes.length > FRAME_BYTES_MAX) throw new Malformed('frame too long')
+    return bytes
   } catch (error) {
     writer.abandon()
     throw error
@@ -124,23 +131,24 @@ function decoder<F extends Frame>(kinds: readonly FrameKind[]) {
   return (form: Form, wire: Uint8Array | string, proof: KeyProof = 'proven'): Decoded<F> => {
     if ((form === 'json') !== (typeof wire === 'string')) return WRONG_FORM
     if (wire.length > (proof === 'proven' ? FRAME_BYTES_MAX : UNPROVEN_FRAME_BYTES_MAX)) return TOO_LARGE
-    if (typeof wire !== 'string') return decoding(() => readBinary(wire))
-    const reason = boundJson(wire, proof)
-    if (reason === 'frame too long') return TOO_LARGE
-    if (reason) return { ok: false, code: 'frame_malformed', reason }
-    return decoding(() => readJson(wire))
+    try {
+      if (typeof wire !== 'string') return { ok: true, frame: readBinary(wire) }
+      const reason = boundJson(wire, proof)
+      if (reason === 'frame too long') return TOO_LARGE
+      if (reason) return { ok: false, code: 'frame_malformed', reason }
+      return { ok: true, frame: readJson(wire) }
+    } catch (error) {
+      return undecoded(error)
+    }
   }
 }
 
 const WRONG_FORM: Undecoded = { ok: false, code: 'wrong_form', reason: 'wrong form' }
 const TOO_LARGE: Undecoded = { ok: false, code: 'frame_too_large', reason: 'frame too long' }
-function decoding<F>(read: () => F): Decoded<F> {
-  try {
-    return { ok: true, frame: read() }
-  } catch (error) {
-    if (error instanceof Malformed) return { ok: false, code: 'frame_malformed', reason: error.message }
-    throw error
-  }
+
+function undecoded(error: unknown): Undecoded {
+  if (error instanceof Malformed) return { ok: false, code: 'frame_malformed', reason: error.message }
+  throw error
 }
 
 function parse(text: string): Record<string, unknown> {

@@ -20,11 +20,13 @@ import type { Recording } from './preload.ts'
 const BYTE_FILES = [
   ...['packages/protocol/src/layout.ts', 'packages/queue/src/postgres/binary.ts', 'packages/pg/src/pipeline/wire.ts'],
   ...['packages/protocol/src/cursor.ts', 'packages/protocol/src/items.ts', 'packages/protocol/src/key-names.ts'],
-  'packages/std/src/hex.ts',
+  ...['packages/queue/src/postgres/copy-rows.ts', 'packages/std/src/hex.ts'],
 ]
+/** Timers that walk the queue for operators run beside the messages. */
+const BACKGROUND = 'apps/broker/src/admin/'
 const PRELOAD = join(import.meta.dirname, 'preload.ts')
-/** The round with the fewest files counts: the census and other timers add to some of them. */
-const ROUNDS = 9
+/** The census and other timers run in some of them. */
+const ROUNDS = 7
 /** Longer than the SDK collects settles for (100 ms) and than a commit takes on a busy machine. */
 const REST_MS = 400
 
@@ -57,17 +59,17 @@ export async function traceMessage(teardown: Teardown): Promise<MessageTrace> {
   recipient.onMessage(() => new Promise<void>((settle) => arrivals.shift()!(settle)))
   const toggle = () => process.kill(broker.pid, 'SIGUSR2')
 
-  const envelopes: PathTrace[] = []
-  const settles: PathTrace[] = []
+  const envelopes: Recording[] = []
+  const settles: Recording[] = []
   for (let round = 0; round < ROUNDS; round++) {
     const arrival = new Promise<() => void>((resolve) => arrivals.push(resolve))
-    const recording = async (traces: PathTrace[], run: () => Promise<unknown>) => {
+    const recording = async (made: Recording[], run: () => Promise<unknown>) => {
       toggle()
       await delay(REST_MS)
       await run()
       await delay(REST_MS)
       toggle()
-      traces.push(pathOf(await recordings.next()))
+      made.push(await recordings.next())
     }
     let settle: (() => void) | undefined
     await recording(envelopes, async () => {
@@ -76,7 +78,7 @@ export async function traceMessage(teardown: Teardown): Promise<MessageTrace> {
     })
     await recording(settles, async () => settle?.())
   }
-  return { envelope: shortest(envelopes), settle: shortest(settles) }
+  return { envelope: pathOf(envelopes), settle: pathOf(settles) }
 }
 
 async function openTracedBroker(teardown: Teardown) {
@@ -134,9 +136,14 @@ class Recordings {
   }
 }
 
-export function pathOf({ functions, calls }: Recording): PathTrace {
+/** The path of one message from recordings of several: what only some of them entered is background work. */
+export function pathOf(recordings: readonly Recording[]): PathTrace {
+  const traces = recordings.map(stepsOf)
+  const common = traces.map(({ files }) => new Set(files)).reduce((all, files) => all.intersection(files))
+  const shortest = traces.toSorted((a, b) => a.steps.length - b.steps.length)[0]!
+  const { functions, calls } = shortest.recording
   const fileOf = (call: number) => functions[calls[call]![0]]!.file
-  const steps = [...calls.keys()].filter((call) => !BYTE_FILES.includes(fileOf(call)))
+  const steps = shortest.steps.filter((call) => common.has(fileOf(call)))
   return {
     files: [...new Set(steps.map(fileOf))],
     moves: steps.filter((call) => calls[call]![1] >= 0 && fileOf(call) !== fileOf(calls[call]![1])).length,
@@ -145,7 +152,13 @@ export function pathOf({ functions, calls }: Recording): PathTrace {
   }
 }
 
-const keyOf = ({ file, name }: Recording['functions'][number]) => `${file} ${name}`
+function stepsOf(recording: Recording) {
+  const { functions, calls } = recording
+  const fileOf = (call: number) => functions[calls[call]![0]]!.file
+  const rootOf = (call: number): number => (calls[call]![1] < 0 ? call : rootOf(calls[call]![1]))
+  const isStep = (call: number) => !BYTE_FILES.includes(fileOf(call)) && !fileOf(rootOf(call)).startsWith(BACKGROUND)
+  const steps = [...calls.keys()].filter(isStep)
+  return { recording, steps, files: steps.map(fileOf) }
+}
 
-const shortest = (traces: readonly PathTrace[]) =>
-  traces.toSorted((a, b) => a.files.length - b.files.length || a.calls - b.calls)[0]!
+const keyOf = ({ file, name }: Recording['functions'][number]) => `${file} ${name}`

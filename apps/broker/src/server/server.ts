@@ -1,43 +1,23 @@
-/**
- * The servers: the only file that knows a socket. What a browser or an unknown client may not do is refused before the upgrade;
- * after it, every callback is guarded, because a throw in one of Bun's handlers ends the process.
- */
-import { type SendOutcome, type SocketId, TokenBucket } from '@sealpost/core'
-import type { Connection, Driver } from '@sealpost/driver'
-import {
-  type CloseCode,
-  chooseSubprotocol,
-  closeNumber,
-  decodeClientFrame,
-  encodeToSend,
-  type Form,
-  FRAME_BYTES_MAX,
-  type FrameOf,
-  PROTOCOL_VERSIONS,
-  type ServerFrame,
-  SUBPROTOCOLS,
-} from '@sealpost/protocol'
-import { type Millis, OperatingError, type PeerKey } from '@sealpost/std'
-import type { Server, ServerWebSocket, WebSocketHandler } from 'bun'
+/** Opens the ports. Refuses requests and upgrades that a browser or an unknown client must not make. */
+import { chooseSubprotocol, FRAME_BYTES_MAX, SUBPROTOCOLS } from '@sealpost/protocol'
+import { OperatingError } from '@sealpost/std'
+import type { Server } from 'bun'
 import type { Caller } from '../http/context.ts'
-import { errorFields, type Log } from '../telemetry/log.ts'
-import { AdmissionControl, type AdmissionOptions, authorityWith, type Evictable, offeredBy } from './admission.ts'
+import { AdmissionControl, type AdmissionOptions, authorityWith, offeredBy } from './admission.ts'
+import {
+  type ConnectionOptions,
+  type ConnectionPorts,
+  type SocketState,
+  socketHandlers,
+  socketState,
+} from './connection.ts'
 import { type Port, watchDescriptors } from './descriptors.ts'
-import { endpointSettings } from './endpoint.ts'
-import type { Intake, Intakes } from './intake.ts'
 import type { Tls } from './tls-files.ts'
 
-export interface ServerOptions extends AdmissionOptions {
+export interface ServerOptions extends AdmissionOptions, ConnectionOptions {
   readonly port: number
-  /** `null`: plain text. */
+  /** Null: plain text. */
   readonly tls: Tls | null
-  readonly brokerKey: PeerKey
-  /** Of that key, by that of the cluster. */
-  readonly certificate: Uint8Array | null
-  readonly authWithinMs: Millis
-  readonly backpressureBytes: number
-  /** Bytes that each member may have parsed; `null`: any number. */
-  readonly intakes: Intakes | null
 }
 
 export interface RunningServer {
@@ -53,38 +33,16 @@ export interface RunningServer {
   stop(): Promise<void>
 }
 
-export interface ServerParts {
-  readonly driver: Driver
-  readonly log: Log
+export interface ServerParts extends ConnectionPorts {
   readonly isOverloaded: () => boolean
-  /** A request, or an upgrade, was answered with this code before anything was done for it. */
+  /** Counts a request or an upgrade that was refused with this code before anything was done for it. */
   readonly refused: (code: string) => void
   readonly fetch: (request: Request, caller: Caller) => Response | Promise<Response>
-  /** A session is open, or was refused with a code; how long after `hello`. */
-  readonly handshake: (tookMs: Millis, refused: CloseCode | null) => void
 }
-
-interface SocketState extends Evictable {
-  readonly form: Form
-  readonly authority: string
-  readonly clientAddress: string
-  socket: SocketId
-  connection: BunConnection | null
-  isProven: boolean
-  /** From the proof of its key on, unless limits are off. */
-  intake: Intake | null
-  readonly startedAtMs: Millis
-  /** Pings and pongs it may still say. */
-  readonly controls: TokenBucket
-}
-type Socket = ServerWebSocket<SocketState>
 
 export const WEBSOCKET_PATH = '/v1/ws'
 const API_PATHS = '/v1/'
 const ADMIN_BODY_BYTES_MAX = 64 * 1024
-/** Ten a second are a client's own business; more for 5 seconds are a flood. */
-const CONTROLS = { perSecond: 10, burst: 50 }
-
 export function serve(parts: ServerParts, options: ServerOptions): RunningServer {
   const admission = new AdmissionControl(options, {
     isOverloaded: parts.isOverloaded,
@@ -208,57 +166,6 @@ class Listener<T> implements Port {
   }
 }
 
-function socketHandlers({ driver, log, handshake }: ServerParts, options: ServerOptions, admission: AdmissionControl) {
-  const guard = (socket: Socket, act: () => void): void => {
-    try {
-      act()
-    } catch (error) {
-      log.error('socket.fault', { ...errorFields(error), socket: socket.data.socket })
-      driver.step(() => driver.engine.refused(socket.data.socket, 'internal'))
-    }
-  }
-
-  const receive = (socket: Socket, wire: string | Uint8Array): void => {
-    const { form, isProven, clientAddress, connection } = socket.data
-    if (isProven) connection?.parsing(wire.length)
-    else admission.heard(socket.data)
-    if (!isProven && admission.chargeUnproven(clientAddress, wire.length) > 0)
-      return driver.step(() => driver.engine.refused(socket.data.socket, 'rate_exceeded'))
-    const decoded = decodeClientFrame(form, wire, isProven ? 'proven' : 'unproven')
-    if (!decoded.ok) socket.data.intake?.refuse(wire.length)
-    driver.step(() => {
-      if (decoded.ok) driver.engine.received(socket.data.socket, decoded.frame)
-      else driver.engine.refused(socket.data.socket, decoded.code)
-    })
-  }
-
-  return {
-    ...endpointSettings(options.backpressureBytes),
-    open: (socket) =>
-      guard(socket, () => {
-        socket.binaryType = 'uint8array'
-        const connection = new BunConnection(socket, { admission, handshake, driver, intakes: options.intakes })
-        socket.data.connection = connection
-        if (options.certificate) connection.send([{ type: 'certificate', certificate: options.certificate }])
-        socket.data.socket = driver.connected(connection, helloOf(options))
-      }),
-    message: (socket, wire) => guard(socket, () => receive(socket, wire)),
-    ping: (socket) => guard(socket, () => countControl(socket, driver)),
-    pong: (socket) => {
-      guard(socket, () => {
-        driver.step(() => driver.engine.ponged(socket.data.socket))
-        countControl(socket, driver)
-      })
-    },
-    drain: (socket) => guard(socket, () => driver.step(() => driver.engine.drained(socket.data.socket))),
-    close: (socket) => {
-      admission.left(socket.data.clientAddress, socket.data, socket.data.isProven)
-      socket.data.connection?.over()
-      guard(socket, () => driver.disconnected(socket.data.socket))
-    },
-  } satisfies WebSocketHandler<SocketState>
-}
-
 /** The private server, for operators. It never has TLS. */
 export function serveAdmin(options: {
   host: string
@@ -274,11 +181,6 @@ export function serveAdmin(options: {
   return { authority: authorityWith(options.host, server.port!), stop: () => server.stop(true) }
 }
 
-/** Bun answers each ping by itself, so a flood of them costs us and is no frame that the engine sees. */
-function countControl({ data }: Socket, driver: Driver): void {
-  if (data.controls.take(performance.now()) > 0) driver.step(() => driver.engine.refused(data.socket, 'rate_exceeded'))
-}
-
 interface Arrival {
   readonly request: Request
   readonly server: Server<SocketState>
@@ -288,18 +190,7 @@ interface Arrival {
 
 function upgrade({ request, server, admission, clientAddress }: Arrival): Response | undefined {
   const subprotocol = chooseSubprotocol(offeredBy(request))!
-  const data: SocketState = {
-    form: SUBPROTOCOLS[subprotocol],
-    authority: admission.authorityOf(request)!,
-    clientAddress,
-    socket: 0,
-    connection: null,
-    isProven: false,
-    intake: null,
-    startedAtMs: performance.now(),
-    controls: new TokenBucket(CONTROLS, performance.now()),
-    evict: () => data.connection?.evict(),
-  }
+  const data = socketState(SUBPROTOCOLS[subprotocol], admission.authorityOf(request)!, clientAddress)
   // The subprotocol is always named: left to itself Bun answers with the first one offered, ours or not.
   const isUpgraded = server.upgrade(request, { headers: { 'Sec-WebSocket-Protocol': subprotocol }, data })
   if (!isUpgraded) return admission.refuse(400, 'bad_upgrade')
@@ -314,119 +205,6 @@ function callerOf({ request, server, admission, clientAddress }: Arrival): Calle
     oweUnproven: (bytes) => admission.oweUnproven(clientAddress, bytes),
     authority: admission.authorityOf(request) ?? '',
     staysSilent: (seconds) => server.timeout(request, seconds),
-  }
-}
-
-interface ConnectionParts extends Pick<ServerParts, 'handshake' | 'driver'>, Pick<ServerOptions, 'intakes'> {
-  readonly admission: AdmissionControl
-}
-
-class BunConnection implements Connection {
-  readonly authority: string
-  private readonly socket: Socket
-  private readonly parts: ConnectionParts
-  /** Its member, from the proof of its key on. */
-  private member: string | undefined
-  private isPaused = false
-  private heldBack: ReturnType<typeof setTimeout> | undefined
-
-  constructor(socket: Socket, parts: ConnectionParts) {
-    this.socket = socket
-    this.parts = parts
-    this.authority = socket.data.authority
-  }
-
-  send(frames: readonly ServerFrame[]): SendOutcome {
-    const { data } = this.socket
-    if (!data.isProven && frames.some(({ type }) => type === 'welcome')) this.proven()
-    let outcome: SendOutcome = 'sent'
-    this.socket.cork(() => {
-      for (const frame of frames) {
-        const status = this.socket.send(encodeToSend(this.socket.data.form, frame))
-        if (status === 0) outcome = 'dropped'
-        else if (status === -1 && outcome === 'sent') outcome = 'buffered'
-      }
-    })
-    return outcome
-  }
-
-  close(code: CloseCode, retryAfterMs: Millis): void {
-    const refused = { type: 'refused', code, retryAfterMs: Math.ceil(retryAfterMs), reason: '' } as const
-    const { isProven, startedAtMs, form } = this.socket.data
-    if (!isProven) this.parts.handshake(performance.now() - startedAtMs, code)
-    this.socket.send(encodeToSend(form, refused))
-    this.socket.close(closeNumber(code), code)
-  }
-
-  hangUp(): void {
-    this.socket.close(1000)
-  }
-
-  ping(): void {
-    this.socket.ping()
-  }
-  pause(): void {
-    this.isPaused = true
-    this.socket.pause()
-  }
-  resume(): void {
-    this.isPaused = false
-    if (!this.heldBack) this.socket.resume()
-  }
-
-  /** A frame of so many bytes is about to be parsed. Over its member's rate the socket is not read for a while. */
-  parsing(bytes: number): void {
-    const { intake } = this.socket.data
-    const owedMs = intake ? intake.parse(bytes) : 0
-    if (owedMs > 0) this.holdBack(owedMs)
-  }
-
-  /** Makes room for another connection. */
-  evict(): void {
-    const { driver } = this.parts
-    driver.step(() => driver.engine.refused(this.socket.data.socket, 'try_later'))
-  }
-
-  /** The socket is closed. */
-  over(): void {
-    clearTimeout(this.heldBack)
-    if (this.member !== undefined) this.parts.intakes?.leave(this.member)
-  }
-
-  private proven(): void {
-    const { data } = this.socket
-    const { admission, handshake, driver, intakes } = this.parts
-    data.isProven = true
-    admission.proven(data.clientAddress, data)
-    handshake(performance.now() - data.startedAtMs, null)
-    this.member = intakes ? driver.engine.limitNameOf(data.socket) : undefined
-    if (this.member === undefined) return
-    data.intake = intakes!.enter(this.member)
-    const owedMs = data.intake.owed()
-    if (owedMs > 0) this.holdBack(owedMs)
-  }
-
-  private holdBack(ms: Millis): void {
-    if (this.heldBack) return
-    this.socket.pause()
-    this.heldBack = setTimeout(() => {
-      this.heldBack = undefined
-      const owedMs = this.socket.data.intake!.owed()
-      if (owedMs > 0) this.holdBack(owedMs)
-      else if (!this.isPaused) this.socket.resume()
-    }, ms)
-  }
-}
-
-export function helloOf(options: Pick<ServerOptions, 'brokerKey' | 'authWithinMs'>): FrameOf<'hello'> {
-  return {
-    type: 'hello',
-    versions: [...PROTOCOL_VERSIONS],
-    brokerKey: options.brokerKey,
-    connectionId: crypto.getRandomValues(new Uint8Array(16)),
-    nonce: crypto.getRandomValues(new Uint8Array(32)),
-    issuedAtMs: Date.now(),
-    authWithinMs: options.authWithinMs,
   }
 }
 

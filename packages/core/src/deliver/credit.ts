@@ -96,7 +96,8 @@ export class Credit {
   /** What the claim in flight will have seen, if it picks less than it may and brings all of that. */
   private scanning: Scan | null = null
   private scanned: Scan | null = null
-  private isFencing = false
+  /** A fence is in flight: what was leased before is void. */
+  isFenced = false
   /** Senders with anything on its way. */
   private readonly lanes = new Map<PeerNo, SenderLane>()
   /** Deliveries that are known to wait, and whether anything else may: true at first. */
@@ -158,12 +159,16 @@ export class Credit {
   }
 
   private mayLeaseOnInsert(lane: SenderLane): boolean {
-    if (!this.limits.isInsertLeaseOn || this.isFencing || this.isCongested || this.mayWait || this.isAskedForAny)
+    if (!this.limits.isInsertLeaseOn || this.isFenced || this.isCongested || this.mayWait || this.isAskedForAny)
       return false
     if (this.suspect !== null) return false
     if (lane.plain > 0 || lane.waits !== 'no') return false
-    // What waits needs its room before it is claimed: births must not take every place as it falls free.
-    return this.freeCount > (this.asked ? 0 : this.needed) && this.freeBytes > 0
+    // What waits needs its room before it is claimed: leases on insert must not take every place as it falls free.
+    const free = this.window.count - this.held - this.insertLeases
+    const freeBytes = this.window.byteCount - this.heldBytes - this.insertLeaseBytes
+    const { asked } = this
+    if (asked) return free > asked.count && freeBytes > asked.byteCount
+    return free > Math.min(this.waiting, this.window.count >> 2) && freeBytes > 0
   }
 
   /** A claim costs much the same for one delivery as for many: it waits until so much of the window is free. */
@@ -191,7 +196,7 @@ export class Credit {
         to: Math.max(this.waitingIds.to, waitsFrom),
       }
     }
-    this.tidy(sender, lane)
+    if (lane.insertLeases === 0 && lane.plain === 0 && lane.waits === 'no') this.lanes.delete(sender)
   }
 
   /** Whether envelopes of this sender are on their way that will be pushed at once. */
@@ -235,13 +240,9 @@ export class Credit {
     this.mayWait = true
   }
 
-  private tidy(sender: PeerNo, { insertLeases, plain, waits }: SenderLane): void {
-    if (insertLeases === 0 && plain === 0 && waits === 'no') this.lanes.delete(sender)
-  }
-
   /** How much to claim now, if it is the moment; it counts as started then. */
   startClaim(at: { readonly lastId: number; readonly nowMs: Millis; nextTick(): number }): Asked | null {
-    if (this.asked || this.isFencing || this.isCongested || this.suspect !== null) return null
+    if (this.asked || this.isFenced || this.isCongested || this.suspect !== null) return null
     if (!this.mayWait && this.waiting === 0) return null
     const { freeCount, freeBytes, window } = this
     if (freeCount < Math.max(1, this.needed) || freeBytes < window.byteCount >> 2) return null
@@ -266,7 +267,7 @@ export class Credit {
 
   /** How much to collect now, of what nothing that waits comes before; it counts as started then. */
   startRemoteClaim(): RemoteClaim | null {
-    if (this.remoteLeases.readyBlocks.size === 0 || this.asked || this.isFencing || this.isCongested) return null
+    if (this.remoteLeases.readyBlocks.size === 0 || this.asked || this.isFenced || this.isCongested) return null
     if (this.suspect !== null || this.mayWait || this.waiting > 0 || this.priorityMax !== PRIORITY_MAX) return null
     const { freeCount, freeBytes, window } = this
     if (freeCount < Math.max(1, window.count >> 2) || freeBytes < window.byteCount >> 2) return null
@@ -301,7 +302,7 @@ export class Credit {
     else this.scanned = this.scanning ?? this.scanned
     for (const [sender, lane] of this.lanes) {
       if (lane.waits === 'in a claim') lane.waits = 'no' // what may be left of it is anybody's
-      this.tidy(sender, lane)
+      if (lane.insertLeases === 0 && lane.plain === 0 && lane.waits === 'no') this.lanes.delete(sender)
     }
     return isComplete
   }
@@ -310,17 +311,13 @@ export class Credit {
   startFence(): boolean {
     this.returned()
     this.remoteLeases.reset()
-    if (this.isFencing) return false
-    this.isFencing = true
+    if (this.isFenced) return false
+    this.isFenced = true
     return true
   }
 
   fenceAnswered(): void {
-    this.isFencing = false
-  }
-
-  get isFenced(): boolean {
-    return this.isFencing
+    this.isFenced = false
   }
 
   /**
@@ -338,7 +335,7 @@ export class Credit {
   }
 
   pushed(id: DeliveryId, unsettled: Unsettled): void {
-    this.settled(id) // pushed again: it counts once
+    if (this.unsettled.has(id)) this.settled(id) // pushed again: it counts once
     this.unsettled.set(id, unsettled)
     if (unsettled.pool === undefined) this.held += 1
     this.heldBytes += unsettled.byteCount

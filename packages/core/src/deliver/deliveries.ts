@@ -85,7 +85,8 @@ export class Deliveries {
     else {
       this.context.lastId = Math.max(this.context.lastId, outcome.id)
       this.landed(append, outcome.isLeased ? null : outcome.id)
-      if (outcome.isLeased && toLive && this.mayPush(toLive, append.insertLeaseEpoch))
+      const { insertLeaseEpoch } = append
+      if (outcome.isLeased && toLive?.epoch === insertLeaseEpoch && !toLive.isOver && !toLive.credit.isFenced)
         this.pushInserted(toLive, append, outcome.id, enqueuedAtMs)
       else if (append.notBeforeMs === 0) this.wake(append, outcome)
     }
@@ -173,6 +174,10 @@ export class Deliveries {
 
   settle(live: LiveSession, ids: readonly DeliveryId[]): void {
     const { counters, effects, nowMs, timed } = this.context
+    const {
+      mesh: { meshId },
+      peer: { peer: recipient },
+    } = live
     const first = live.credit.unsettled.get(ids[0]!) // one of a frame: timing costs 1.5 µs
     if (first) timed('settle', nowMs - first.pushedAtMs)
     let strays = 0
@@ -183,9 +188,11 @@ export class Deliveries {
         continue
       }
       counters.settled += 1
-      effects.settle({ ...deliveryRef(live, id, unsettled), receiptTo: unsettled.receiptTo })
+      const { priority, pool, receiptTo } = unsettled
+      if (pool !== undefined) effects.settle({ ...deliveryRef(live, id, unsettled), receiptTo })
+      else effects.settle({ meshId, recipient, priority, id, receiptTo })
     }
-    this.strayed(live, strays)
+    if (strays > 0) this.strayed(live, strays)
     this.scheduleClaim(live)
   }
 
@@ -375,10 +382,6 @@ export class Deliveries {
   private pushParked(live: LiveSession, { from, sender }: PendingAppend, before?: DeliveryId): void {
     if (live.credit.mayBring(sender)) return
     for (const delivery of live.takeParkedOf(from.peer.peerKey, before)) this.context.push(live, delivery)
-  }
-
-  private mayPush(live: LiveSession, insertLeaseEpoch: number): boolean {
-    return !live.isOver && live.epoch === insertLeaseEpoch && !live.credit.isFenced
   }
 
   /**

@@ -30,8 +30,10 @@ const ITEM_BYTES = 192
 export class Outgoing {
   private acks: FrameOf<'ack'>['items'] = []
   private nacks: FrameOf<'nack'>['items'] = []
-  /** Told apart by what they have beside; the order of all of them is the order they were pushed in. */
+  /** Pushes of all kinds, in their order. */
   private deliveries: Pushed[] = []
+  /** All of them are plain: without terms and without a body. */
+  private arePlain = true
   private receipts: FrameOf<'receipts'>['items'] = []
   private ephemeral: EphemeralItem[] = []
   private ephemeralNacks: FrameOf<'unheard'>['items'] = []
@@ -47,11 +49,16 @@ export class Outgoing {
   }
 
   push(delivery: Delivery, terms: Terms | null): void {
-    const push = itemOf(delivery)
-    this.deliveries.push(terms ? { push, terms } : push)
+    if (terms === null) {
+      this.deliveries.push(itemOf(delivery))
+      return
+    }
+    this.arePlain = false
+    this.deliveries.push({ push: itemOf(delivery), terms })
   }
 
   pushBody(delivery: Delivery, body: Uint8Array, terms: Terms | null): void {
+    this.arePlain = false
     this.deliveries.push({ push: itemOf(delivery), terms: terms ?? NO_TERMS, body })
   }
 
@@ -80,7 +87,8 @@ export class Outgoing {
   takeFrames({ withNews } = { withNews: true }): ServerFrame[] {
     const frames: ServerFrame[] = []
     if (this.acks.length > 0) {
-      for (const items of chunks(this.acks)) frames.push({ type: 'ack', items })
+      if (this.acks.length <= BATCH_MAX) frames.push({ type: 'ack', items: this.acks })
+      else for (const items of chunks(this.acks)) frames.push({ type: 'ack', items })
       this.acks = []
     }
     if (this.nacks.length > 0) {
@@ -94,9 +102,13 @@ export class Outgoing {
   }
 
   private takePushes(frames: ServerFrame[]): void {
-    if (this.deliveries.length === 1) frames.push(frameOf(this.deliveries))
-    else for (const run of runs(this.deliveries)) for (const some of carried(run, sizeOf)) frames.push(frameOf(some))
+    const { deliveries, arePlain } = this
+    if (arePlain && deliveries.length === 1) frames.push({ type: 'push', deliveries: deliveries as PushItem[] })
+    else
+      for (const run of arePlain ? [deliveries] : runs(deliveries))
+        for (const some of carried(run, sizeOf)) frames.push(frameOf(some))
     this.deliveries = []
+    this.arePlain = true
   }
 
   private takeRare(frames: ServerFrame[]): void {
@@ -134,7 +146,7 @@ function itemOf(delivery: Delivery): PushItem {
 type Kind = 'push' | 'pushWith' | 'pushBody'
 const kindOf = (item: Pushed): Kind => ('body' in item ? 'pushBody' : 'terms' in item ? 'pushWith' : 'push')
 
-/** `runs` has put one kind together. */
+/** All items of a run are of one kind. */
 const frameOf = (run: Pushed[]) => ({ type: kindOf(run[0]!), deliveries: run }) as ServerFrame
 
 function sizeOf(item: Pushed | EphemeralItem): number {
@@ -142,9 +154,8 @@ function sizeOf(item: Pushed | EphemeralItem): number {
   return item.push.envelope.length + ITEM_BYTES + ('body' in item ? item.body.length : 0)
 }
 
-/** Neighbours of one kind; all of them, when none has anything beside. */
+/** Groups consecutive items of the same frame type. */
 function runs(items: Pushed[]): Pushed[][] {
-  if (items.every((item) => kindOf(item) === 'push')) return [items]
   const result: Pushed[][] = []
   for (const item of items) {
     const last = result.at(-1)

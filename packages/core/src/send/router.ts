@@ -230,7 +230,8 @@ export class Router {
       from.held.push(request)
       return
     }
-    const code = policy?.refusalOf(from, request) ?? this.refusalByRecipient(to, from, request)
+    const isRestricted = to.rule !== null || request.terms?.ifOnline
+    const code = policy?.refusalOf(from, request) ?? (isRestricted ? this.refusalByRecipient(to, from, request) : null)
     if (code) return this.refuse(from, request, code, 0)
     const exceeded = quotas.exceeded(from.mesh, to, from.peer.user, nowMs)
     if (exceeded) {

@@ -77,10 +77,9 @@ function startupOptions({ options = '', ...session }: Readonly<Record<string, st
 }
 
 function newPipelineConnection(client: Client, socket: ServerSocket, options: Options): PipelineConnection {
-  let isClosed = false
   const lost = () => {
-    if (isClosed) return
-    isClosed = true
+    if (connection.isClosed) return
+    connection.isClosed = true
     options.onLost?.(connection)
   }
   client.on('end', lost)
@@ -95,9 +94,7 @@ function newPipelineConnection(client: Client, socket: ServerSocket, options: Op
       return backendKeyOf(client).pid
     },
     openedAt: performance.now(),
-    get isClosed() {
-      return isClosed
-    },
+    isClosed: false,
     ping: () => pipeline.run([]),
     queryRow: async (text) =>
       (await client.query<(string | null)[]>({ text, rowMode: 'array', types: AS_TEXT })).rows[0]!,
@@ -107,7 +104,7 @@ function newPipelineConnection(client: Client, socket: ServerSocket, options: Op
       cancelStatement(socket.host, backendKeyOf(client))
     },
     close: async () => {
-      isClosed = true
+      connection.isClosed = true
       await client.end().catch(() => undefined) // the connection ends either way
       socket.destroy()
     },

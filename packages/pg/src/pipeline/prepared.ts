@@ -1,6 +1,6 @@
 /** Prepared statements on one `pg` connection: several in one transaction, or one whose rows are read in binary. */
 import type { Client, Connection } from 'pg'
-import { internalsOf, PgQuery, toDriverError } from './driver.ts'
+import { internalsOf, type PgConnection, PgQuery, toDriverError } from './driver.ts'
 import { RowInterceptor } from './intercept.ts'
 import { type ParameterValue, RequestBuffer } from './wire.ts'
 
@@ -78,19 +78,19 @@ class StepsRun extends PgQuery {
   }
 
   submit(connection: Connection): void {
-    for (const step of this.#steps) this.#add(step)
-    this.#state.request.send(internalsOf(connection).stream)
-  }
-
-  #add({ text, parameters = [], copied, take }: PipelineStep): void {
     const { request, statements } = this.#state
-    if (take) request.parse('', text)
-    const statement = take ? '' : statements.prepare(request, text)
-    request.bind(statement, parameters, { isBinary: false })
-    request.execute()
-    if (copied) request.copyIn(copied)
+    for (const { text, parameters = NO_PARAMETERS, copied, take } of this.#steps) {
+      if (take) request.parse('', text)
+      const statement = take ? '' : statements.prepare(request, text)
+      request.bind(statement, parameters, { isBinary: false })
+      request.execute()
+      if (copied) request.copyIn(copied)
+    }
+    request.send((connection as unknown as PgConnection).stream)
   }
 
+  /** The rows of a `COPY` were sent with the statement. */
+  override readonly handleCopyInResponse = ignore
   override handleDataRow({ fields }: { fields: TextRow }): void {
     this.#rowsOfStep.push(fields)
   }
@@ -113,6 +113,9 @@ class StepsRun extends PgQuery {
     this.#reply.resolve(this.#rows)
   }
 }
+
+const NO_PARAMETERS: readonly ParameterValue[] = []
+const ignore = () => undefined
 
 const DATA_ROW = 'D'
 

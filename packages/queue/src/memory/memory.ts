@@ -104,11 +104,17 @@ export class MemoryShard {
     return { outcomes: decisions, enqueuedAtMs: Math.floor(nowMs) }
   }
 
+  private takeIds(count: number): number {
+    const firstId = this.ids.take(count)
+    if (firstId !== null) return firstId
+    this.ids.drawn(this.store.drawBlock())
+    return this.ids.take(count)!
+  }
+
   /** `null` when anything is in doubt, and then nothing is done. */
   private storeOptimistically(appends: readonly Append[], nowMs: Millis): AppendOutcome[] | null {
     if (appends.length === 0) return []
-    if (!this.ids.has(appends.length)) this.ids.drawn(this.store.drawBlock())
-    const firstId = this.ids.take(appends.length)
+    const firstId = this.takeIds(appends.length)
     const parties = new Parties()
     const isLeased = appends.map((append) => admitInsertLease(parties.find(append.meshId, append.recipient), append))
     const births = parties.all.filter(({ leasedFrom }) => leasedFrom.length > 0)

@@ -62,7 +62,7 @@ export class Parties {
   sent(meshId: MeshId, sender: PeerNo, place: number): Party {
     const party = this.find(meshId, sender)
     if (party.sent.length === 0) this.senders.push(party)
-    party.sent = added(party.sent, place)
+    party.sent = party.sent.length === 0 ? [place] : added(party.sent, place)
     return party
   }
 

@@ -4,11 +4,11 @@
  * statement decides.
  */
 import { arrayLiteral, DatabaseError, type Pipeline, type PipelineStep, type TextRow } from '@sealpost/pg'
-import type { Append, AppendOutcome, Committed } from '@sealpost/protocol'
+import type { Append, AppendOutcome, Committed, DeliveryRef, Settle } from '@sealpost/protocol'
 import { assert, type DeliveryId, OperatingError, type ShardId } from '@sealpost/std'
 import type { Batch, QueueOptions } from '../queue.ts'
 import * as statements from '../sql/sql.ts'
-import { int4s, int8s, uuids } from './binary.ts'
+import { int2s, int4s, int8s, uuids } from './binary.ts'
 import { bodySteps, checkedStep } from './checked-commit.ts'
 import { admitInsertLease, type CertainBatch, certainOf, type Party } from './commit-batch.ts'
 import { CopyRows, type DecidedBatch } from './copy-rows.ts'
@@ -22,7 +22,6 @@ import {
   pendingOf,
   type StatementOutcomes,
 } from './outcomes.ts'
-import { settleSteps } from './settle-step.ts'
 import type { ShardMemory } from './shard-memory.ts'
 
 /** Up to this many envelopes, each of another sender, are faster to admit one by one. */
@@ -70,9 +69,9 @@ export class Commits {
   ): Promise<Committed | null> {
     const { memory, options } = this.parts
     const { appends, parties } = certain
-    if (!memory.ids.has(appends.length)) memory.ids.drawn(await this.parts.drawBlock())
-    const isLeased = appends.map((append) => admitInsertLease(parties.find(append.meshId, append.recipient), append))
-    const firstId = memory.ids.take(appends.length)
+    const firstId = memory.ids.take(appends.length) ?? (await this.takeFromNewBlock(appends.length))
+    const isLeased: boolean[] = []
+    for (const append of appends) isLeased.push(admitInsertLease(parties.find(append.meshId, append.recipient), append))
     const nowMs = memory.clock.nowMs
     const batch: DecidedBatch = { appends, senders: parties.sortedSenders(), isLeased, firstId, nowMs, options }
     const isSingly = appends.length <= SINGLY_MAX && batch.senders.length === appends.length
@@ -92,16 +91,24 @@ export class Commits {
     })
     if (!rows) return null
     const admitted = rows.slice(settling.length + bodies.length)
-    const marks = isSingly
-      ? batch.senders.map((_, i) => admitted[i]![0]![MARKS] as string)
-      : (admitted[0]![0]![MARKS] as string).split(' ')
+    const marks = isSingly ? [] : (admitted[0]![0]![MARKS] as string).split(' ')
+    if (isSingly) for (let i = 0; i < batch.senders.length; i++) marks.push(admitted[i]![0]![MARKS] as string)
     const [, enqueuedAt, clock] = admitted[0]![0]!
     memory.committed(batch, marks, Number(clock))
-    const outcomes = isLeased.map((leased, i): AppendOutcome => {
-      const isOnInsert = leased || appends[i]!.remoteLeaseEpoch !== 0
-      return { status: 'stored', id: (firstId + i) as DeliveryId, isLeased: isOnInsert, isExpected: true }
-    })
+    const outcomes: AppendOutcome[] = []
+    for (let i = 0; i < appends.length; i++) {
+      const isOnInsert = isLeased[i]! || appends[i]!.remoteLeaseEpoch !== 0
+      outcomes.push({ status: 'stored', id: (firstId + i) as DeliveryId, isLeased: isOnInsert, isExpected: true })
+    }
     return { outcomes, enqueuedAtMs: Math.floor(Number(enqueuedAt)) }
+  }
+
+  private async takeFromNewBlock(count: number): Promise<number> {
+    const { ids } = this.parts.memory
+    ids.drawn(await this.parts.drawBlock())
+    const firstId = ids.take(count)
+    assert(firstId !== null, 'a new block has room for a batch')
+    return firstId
   }
 
   private admit({ appends, senders, nowMs }: DecidedBatch, all: readonly Party[]): PipelineStep {
@@ -219,3 +226,60 @@ function outcomeOf(status: string, id: DeliveryId): Outcome {
       return PENDING
   }
 }
+
+/** Consecutive settles of one recipient and priority. */
+interface Run {
+  readonly of: DeliveryRef
+  readonly first: number
+  last: number
+}
+
+/** One step for plain settles, one for those with a receipt, and one for those of pools. */
+function settleSteps(settles: readonly Settle[]): PipelineStep[] {
+  const byKind = Map.groupBy(settles, ({ holder, receiptTo }) =>
+    holder !== undefined ? 'pool' : receiptTo ? 'receipt' : 'plain',
+  )
+  const [plain, withReceipt, ofPools] = [byKind.get('plain'), byKind.get('receipt'), byKind.get('pool')]
+  return [
+    ...(plain ? [settleStep(statements.SETTLE, plain)] : []),
+    ...(withReceipt ? [settleStep(statements.SETTLE_AND_TELL, withReceipt)] : []),
+    ...(ofPools ? [poolStep(ofPools)] : []),
+  ]
+}
+
+function poolStep(settles: readonly Settle[]): PipelineStep {
+  return {
+    text: statements.SETTLE_IN_POOL,
+    parameters: [
+      uuids(settles.map(({ meshId }) => meshId)),
+      int4s(settles.map(({ recipient }) => recipient)),
+      int2s(settles.map(({ priority }) => priority)),
+      int8s(settles.map(({ id }) => id)),
+      int4s(settles.map(({ holder }) => holder!)),
+    ],
+  }
+}
+
+/** Settles of one recipient come together, so that neighbours share one walk over the index. */
+function settleStep(text: string, settles: readonly DeliveryRef[]): PipelineStep {
+  const runs: Run[] = []
+  settles.forEach((settle, i) => {
+    const run = runs.at(-1)
+    if (run && isSameLane(run.of, settle)) run.last = i + 1
+    else runs.push({ of: settle, first: i + 1, last: i + 1 })
+  })
+  return {
+    text,
+    parameters: [
+      uuids(runs.map(({ of }) => of.meshId)),
+      int4s(runs.map(({ of }) => of.recipient)),
+      int2s(runs.map(({ of }) => of.priority)),
+      int4s(runs.map(({ first }) => first)),
+      int4s(runs.map(({ last }) => last)),
+      int8s(settles.map(({ id }) => id)),
+    ],
+  }
+}
+
+const isSameLane = (a: DeliveryRef, b: DeliveryRef): boolean =>
+  a.recipient === b.recipient && a.priority === b.priority && a.meshId === b.meshId

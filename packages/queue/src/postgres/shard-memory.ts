@@ -94,14 +94,9 @@ export class DeliveryIds {
     this.next = this.end
   }
 
-  /** Whether this many ids are left in the block. */
-  has(count: number): boolean {
-    return this.next + count <= this.end
-  }
-
-  /** Takes `count` consecutive ids. Returns the first. */
-  take(count: number): number {
-    if (!this.has(count)) throw new RangeError('the block of delivery ids is used up')
+  /** Takes `count` consecutive ids. Returns the first, or null if the block has fewer left. */
+  take(count: number): number | null {
+    if (this.next + count > this.end) return null
     this.next += count
     return this.next - count
   }

@@ -1,4 +1,4 @@
-import type { Distribution } from '../../telemetry/fast-histogram.ts'
+import type { Distribution } from '../../telemetry/metrics.ts'
 
 /**
  * Returns the percentile in the unit of the bounds, interpolated linearly within a bucket like Prometheus; in the last,

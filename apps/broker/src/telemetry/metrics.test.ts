@@ -1,6 +1,6 @@
 import { Histogram, Registry } from 'prom-client'
 import { expect, test } from 'vitest'
-import { FastHistogram, FastHistograms, register } from './fast-histogram.ts'
+import { FastHistogram, FastHistograms, register } from './metrics.ts'
 
 const NAMED = { name: 'sealpost_wait_seconds', help: 'how long' }
 const BOUNDS = [0.001, 0.01, 0.1]

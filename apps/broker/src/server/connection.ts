@@ -1,0 +1,254 @@
+/**
+ * WebSocket connections: reads frames, hands them to the driver and writes its frames. Every callback is guarded, because
+ * an error thrown in one of Bun's handlers ends the process.
+ */
+import { type SendOutcome, type SocketId, TokenBucket } from '@sealpost/core'
+import type { Connection, Driver } from '@sealpost/driver'
+import {
+  type CloseCode,
+  closeNumber,
+  decodeClientFrame,
+  encodeToSend,
+  type Form,
+  type FrameOf,
+  PROTOCOL_VERSIONS,
+  type ServerFrame,
+} from '@sealpost/protocol'
+import type { Millis, PeerKey } from '@sealpost/std'
+import type { ServerWebSocket, WebSocketHandler } from 'bun'
+import { errorFields, type Log } from '../telemetry/log.ts'
+import type { AdmissionControl, Evictable } from './admission.ts'
+import { endpointSettings } from './endpoint.ts'
+import type { Intake, Intakes } from './intake.ts'
+
+export interface ConnectionOptions {
+  readonly brokerKey: PeerKey
+  /** The cluster key's certificate for the broker key. */
+  readonly certificate: Uint8Array | null
+  readonly authWithinMs: Millis
+  readonly backpressureBytes: number
+  /** Limits the bytes that each member has parsed; null: no limit. */
+  readonly intakes: Intakes | null
+}
+
+export interface ConnectionPorts {
+  readonly driver: Driver
+  readonly log: Log
+  /** A session is open, or was refused with a code, this long after `hello`. */
+  readonly handshake: (tookMs: Millis, refused: CloseCode | null) => void
+}
+
+export interface SocketState extends Evictable {
+  readonly form: Form
+  readonly authority: string
+  readonly clientAddress: string
+  socket: SocketId
+  connection: BunConnection | null
+  isProven: boolean
+  /** From the proof of its key on, unless limits are off. */
+  intake: Intake | null
+  readonly startedAtMs: Millis
+  /** Pings and pongs it may still say. */
+  readonly controls: TokenBucket
+}
+export type Socket = ServerWebSocket<SocketState>
+
+/** Ten a second are a client's own business; more for 5 seconds are a flood. */
+const CONTROLS = { perSecond: 10, burst: 50 }
+
+export function socketState(form: Form, authority: string, clientAddress: string): SocketState {
+  const nowMs = performance.now()
+  const data: SocketState = {
+    ...{ form, authority, clientAddress },
+    socket: 0,
+    connection: null,
+    isProven: false,
+    intake: null,
+    startedAtMs: nowMs,
+    controls: new TokenBucket(CONTROLS, nowMs),
+    evict: () => data.connection?.evict(),
+  }
+  return data
+}
+
+export function socketHandlers(
+  { driver, log, handshake }: ConnectionPorts,
+  options: ConnectionOptions,
+  admission: AdmissionControl,
+) {
+  const fault = (socket: Socket, error: unknown): void => {
+    log.error('socket.fault', { ...errorFields(error), socket: socket.data.socket })
+    driver.refuse(socket.data.socket, 'internal')
+  }
+  const guard = (socket: Socket, act: () => void): void => {
+    try {
+      act()
+    } catch (error) {
+      fault(socket, error)
+    }
+  }
+
+  /** Returns whether the unproven connection may have this many bytes parsed. */
+  const admits = ({ data }: Socket, byteCount: number): boolean => {
+    admission.heard(data)
+    return admission.chargeUnproven(data.clientAddress, byteCount) === 0
+  }
+
+  const receive = (socket: Socket, wire: string | Uint8Array): void => {
+    const { data } = socket
+    const owedMs = data.intake ? data.intake.parse(wire.length) : 0
+    if (owedMs > 0) data.connection?.holdBack(owedMs)
+    if (!data.isProven && !admits(socket, wire.length)) return driver.refuse(data.socket, 'rate_exceeded')
+    const decoded = decodeClientFrame(data.form, wire, data.isProven ? 'proven' : 'unproven')
+    if (decoded.ok) return driver.received(data.socket, decoded.frame)
+    data.intake?.refuse(wire.length)
+    driver.refuse(data.socket, decoded.code)
+  }
+
+  return {
+    ...endpointSettings(options.backpressureBytes),
+    open: (socket) =>
+      guard(socket, () => {
+        socket.binaryType = 'uint8array'
+        const connection = new BunConnection(socket, { admission, handshake, driver, intakes: options.intakes })
+        socket.data.connection = connection
+        if (options.certificate) connection.send([{ type: 'certificate', certificate: options.certificate }])
+        socket.data.socket = driver.connected(connection, helloOf(options))
+      }),
+    message: (socket, wire) => {
+      try {
+        receive(socket, wire)
+      } catch (error) {
+        fault(socket, error)
+      }
+    },
+    ping: (socket) => guard(socket, () => countControl(socket, driver)),
+    pong: (socket) => {
+      guard(socket, () => {
+        driver.step(() => driver.engine.ponged(socket.data.socket))
+        countControl(socket, driver)
+      })
+    },
+    drain: (socket) => guard(socket, () => driver.step(() => driver.engine.drained(socket.data.socket))),
+    close: (socket) => {
+      admission.left(socket.data.clientAddress, socket.data, socket.data.isProven)
+      socket.data.connection?.over()
+      guard(socket, () => driver.disconnected(socket.data.socket))
+    },
+  } satisfies WebSocketHandler<SocketState>
+}
+
+/** Bun answers each ping by itself, so a flood of them costs us and is no frame that the engine sees. */
+function countControl({ data }: Socket, driver: Driver): void {
+  if (data.controls.take(performance.now()) > 0) driver.refuse(data.socket, 'rate_exceeded')
+}
+
+interface ConnectionParts extends Pick<ConnectionPorts, 'handshake' | 'driver'>, Pick<ConnectionOptions, 'intakes'> {
+  readonly admission: AdmissionControl
+}
+
+class BunConnection implements Connection {
+  readonly authority: string
+  private readonly socket: Socket
+  private readonly parts: ConnectionParts
+  /** Its member, from the proof of its key on. */
+  private member: string | undefined
+  private isPaused = false
+  private heldBack: ReturnType<typeof setTimeout> | undefined
+
+  constructor(socket: Socket, parts: ConnectionParts) {
+    this.socket = socket
+    this.parts = parts
+    this.authority = socket.data.authority
+  }
+
+  send(frames: readonly ServerFrame[]): SendOutcome {
+    const { data } = this.socket
+    if (!data.isProven && frames.some(({ type }) => type === 'welcome')) this.proven()
+    if (frames.length === 1) {
+      const status = this.socket.send(encodeToSend(data.form, frames[0]!))
+      return status === 0 ? 'dropped' : status === -1 ? 'buffered' : 'sent'
+    }
+    let outcome: SendOutcome = 'sent'
+    this.socket.cork(() => {
+      for (const frame of frames) {
+        const status = this.socket.send(encodeToSend(data.form, frame))
+        if (status === 0) outcome = 'dropped'
+        else if (status === -1 && outcome === 'sent') outcome = 'buffered'
+      }
+    })
+    return outcome
+  }
+
+  close(code: CloseCode, retryAfterMs: Millis): void {
+    const refused = { type: 'refused', code, retryAfterMs: Math.ceil(retryAfterMs), reason: '' } as const
+    const { isProven, startedAtMs, form } = this.socket.data
+    if (!isProven) this.parts.handshake(performance.now() - startedAtMs, code)
+    this.socket.send(encodeToSend(form, refused))
+    this.socket.close(closeNumber(code), code)
+  }
+
+  hangUp(): void {
+    this.socket.close(1000)
+  }
+
+  ping(): void {
+    this.socket.ping()
+  }
+  pause(): void {
+    this.isPaused = true
+    this.socket.pause()
+  }
+  resume(): void {
+    this.isPaused = false
+    if (!this.heldBack) this.socket.resume()
+  }
+
+  /** Makes room for another connection. */
+  evict(): void {
+    this.parts.driver.refuse(this.socket.data.socket, 'try_later')
+  }
+
+  /** The socket is closed. */
+  over(): void {
+    clearTimeout(this.heldBack)
+    if (this.member !== undefined) this.parts.intakes?.leave(this.member)
+  }
+
+  private proven(): void {
+    const { data } = this.socket
+    const { admission, handshake, driver, intakes } = this.parts
+    data.isProven = true
+    admission.proven(data.clientAddress, data)
+    handshake(performance.now() - data.startedAtMs, null)
+    this.member = intakes ? driver.engine.limitNameOf(data.socket) : undefined
+    if (this.member === undefined) return
+    data.intake = intakes!.enter(this.member)
+    const owedMs = data.intake.owed()
+    if (owedMs > 0) this.holdBack(owedMs)
+  }
+
+  /** Stops reading: the member is over its rate of parsed bytes. */
+  holdBack(ms: Millis): void {
+    if (this.heldBack) return
+    this.socket.pause()
+    this.heldBack = setTimeout(() => {
+      this.heldBack = undefined
+      const owedMs = this.socket.data.intake!.owed()
+      if (owedMs > 0) this.holdBack(owedMs)
+      else if (!this.isPaused) this.socket.resume()
+    }, ms)
+  }
+}
+
+export function helloOf(options: Pick<ConnectionOptions, 'brokerKey' | 'authWithinMs'>): FrameOf<'hello'> {
+  return {
+    type: 'hello',
+    versions: [...PROTOCOL_VERSIONS],
+    brokerKey: options.brokerKey,
+    connectionId: crypto.getRandomValues(new Uint8Array(16)),
+    nonce: crypto.getRandomValues(new Uint8Array(32)),
+    issuedAtMs: Date.now(),
+    authWithinMs: options.authWithinMs,
+  }
+}
