@@ -49,6 +49,7 @@ export class PostgresQueue implements Queue {
   private readonly db: QueueDatabases
   private readonly shard: ShardId
   private readonly options: QueueOptions
+  private readonly memory = new ShardMemory()
   private readonly sessionOpener: SessionOpener
   private bodyPlace: readonly [string, number, string] = BODIES_START
   private place: readonly [string, number, number, number] = QUEUE_START
@@ -57,7 +58,7 @@ export class PostgresQueue implements Queue {
     this.db = db
     this.shard = shard
     this.options = options
-    const memory = new ShardMemory()
+    const { memory } = this
     this.lastAcknowledged = memory.lastAcknowledged
     this.sessionOpener = new SessionOpener(db.asking, shard, memory)
     const drawBlock = () => this.drawBlock()

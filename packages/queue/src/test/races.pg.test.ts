@@ -6,7 +6,7 @@ import type { Append, AppendOutcome, Claimed, Committed } from '@sealpost/protoc
 import { OperatingError, seededRandom } from '@sealpost/std'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { PostgresQueue } from '../postgres/postgres-queue.ts'
-import type { DatabaseClock } from '../postgres/shard-memory.ts'
+import type { ShardMemory } from '../postgres/shard-memory.ts'
 import type { Queue } from '../queue.ts'
 import { SETTLE } from '../sql/sql.ts'
 import { Crew } from './conformance-pools.ts'
@@ -93,7 +93,7 @@ test('a birth lease that waited for another shard sees what that one stored', as
 test('H95: a shard that is wrong about the time goes by the clock of the database', async () => {
   const stage = await Stage.open(await worlds.next())
   const session = await stage.openBob()
-  const clock = Reflect.get(stage.here, 'clock') as DatabaseClock
+  const { clock } = Reflect.get(stage.here, 'memory') as ShardMemory
   clock.set(clock.nowMs - 3_600_000)
   await stage.store(stage.append('half an hour', { ttlSeconds: 1800 }))
   expect(await stage.takeTexts(session)).toEqual(['half an hour'])
