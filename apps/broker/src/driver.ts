@@ -1,12 +1,12 @@
 /** The driver of this process: on the real clock, the queue in Postgres, the bus and the directory. */
 import type { Bus } from '@sealpost/bus'
 import {
+  type Clock,
   Driver,
   type DriverOptions,
   type DriverReport,
   defaultBatchLimits,
   defaultClaimLoopOptions,
-  systemClock,
 } from '@sealpost/driver'
 import { type Config, limitsOf } from './config/config.ts'
 import { type DirectoryServices, requestsOf } from './directory/requests.ts'
@@ -38,6 +38,16 @@ export function openDriver(config: Config, facts: Facts, parts: Parts): Driver {
   spaceHints.onChange((hint) => driver.step(() => driver.engine.hints.changed(hint)))
   observe(driver, metrics)
   return driver
+}
+
+const systemClock: Clock = {
+  nowMs: performance.now.bind(performance),
+  wallMs: Date.now,
+  after: (delayMs, run) => {
+    const timer = setTimeout(run, delayMs)
+    return () => clearTimeout(timer)
+  },
+  soon: setImmediate,
 }
 
 const reportOf = ({ log, metrics, spaceHints }: Pick<Parts, 'log' | 'metrics' | 'spaceHints'>): DriverReport => ({

@@ -26,7 +26,7 @@ import type { EngineLimits } from './limits.ts'
 import { RemotePresence } from './presence/remote-presence.ts'
 import { type Mailbox, type Owner, unknownMailbox } from './send/quotas.ts'
 import { type Pace, TokenBucket } from './send/rate.ts'
-import type { SendItem, SendRequest } from './send/send-request.ts'
+import type { SendRequest, SentItem } from './send/send-request.ts'
 
 /** One connection, numbered by its driver. A number is never used twice. */
 export type SocketId = number
@@ -389,7 +389,7 @@ export class LiveSession {
   }
 
   /** Returns the envelope's number. `isHead` opens its lane: nothing before it is outstanding. */
-  arrived(item: SendItem): number {
+  arrived(item: SentItem): number {
     this.sends += 1
     if (item.isHead && this.barred.size > 0) this.barred.delete(laneOf(item))
     return this.sends
@@ -473,7 +473,7 @@ export class LiveSession {
 }
 
 /** Mail of one sender to one recipient at one priority keeps its order. */
-const laneOf = (item: SendItem): string => item.recipient + item.priority
+const laneOf = (item: SentItem): string => item.recipient + item.priority
 
 export const refOf = (live: LiveSession): SessionRef => ({
   meshId: live.mesh.meshId,

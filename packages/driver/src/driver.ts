@@ -36,7 +36,7 @@ import { BackgroundTimers, Failures } from './background.ts'
 import { ClaimLoop, type ClaimLoopOptions } from './claim-loop.ts'
 import { type BatchLimits, CommitLoop } from './commit-loop.ts'
 import { DeliveryEnds } from './delivery-ends.ts'
-import type { Clock, Connection, DriverPorts } from './ports.ts'
+import type { Connection, DriverPorts } from './ports.ts'
 import { Releases } from './releases.ts'
 import { SingleStatements } from './single-statements.ts'
 import { Sweeps } from './sweeps.ts'
@@ -53,16 +53,6 @@ export interface DriverOptions {
   readonly batch: BatchLimits
   readonly claims: ClaimLoopOptions
   readonly sweepMs: Millis
-}
-
-export const systemClock: Clock = {
-  nowMs: performance.now.bind(performance),
-  wallMs: Date.now,
-  after: (delayMs, run) => {
-    const timer = setTimeout(run, delayMs)
-    return () => clearTimeout(timer)
-  },
-  soon: setImmediate,
 }
 
 type ClaimLoopOf<Kind extends ClaimKind> = ClaimLoop<ClaimWantOf<Kind>, ClaimResultOf<Kind>>

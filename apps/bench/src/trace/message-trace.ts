@@ -22,8 +22,8 @@ const BYTE_FILES = [
   ...['packages/protocol/src/cursor.ts', 'packages/protocol/src/items.ts', 'packages/protocol/src/key-names.ts'],
   ...['packages/queue/src/postgres/copy-rows.ts', 'packages/std/src/hex.ts'],
 ]
-/** Timers that walk the queue for operators run beside the messages. */
-const BACKGROUND = 'apps/broker/src/admin/'
+/** What runs beside the messages: walks for operators, and replies to statements that postgres.js runs. */
+const BACKGROUND = ['apps/broker/src/admin/', 'packages/pg/src/column-types.ts']
 const PRELOAD = join(import.meta.dirname, 'preload.ts')
 /** The census and other timers run in some of them. */
 const ROUNDS = 7
@@ -156,7 +156,8 @@ function stepsOf(recording: Recording) {
   const { functions, calls } = recording
   const fileOf = (call: number) => functions[calls[call]![0]]!.file
   const rootOf = (call: number): number => (calls[call]![1] < 0 ? call : rootOf(calls[call]![1]))
-  const isStep = (call: number) => !BYTE_FILES.includes(fileOf(call)) && !fileOf(rootOf(call)).startsWith(BACKGROUND)
+  const isBackground = (file: string) => BACKGROUND.some((path) => file.startsWith(path))
+  const isStep = (call: number) => !BYTE_FILES.includes(fileOf(call)) && !isBackground(fileOf(rootOf(call)))
   const steps = [...calls.keys()].filter(isStep)
   return { recording, steps, files: steps.map(fileOf) }
 }

@@ -19,9 +19,9 @@ import type { ServerWebSocket, WebSocketHandler } from 'bun'
 import { errorFields, type Log } from '../telemetry/log.ts'
 import type { AdmissionControl, Evictable } from './admission.ts'
 import { endpointSettings } from './endpoint.ts'
-import type { Intake, Intakes } from './intake.ts'
+import { type Intake, type Intakes, PARSE_COST_MIN } from './intake.ts'
 
-export interface ConnectionOptions {
+export interface SocketOptions {
   readonly brokerKey: PeerKey
   /** The cluster key's certificate for the broker key. */
   readonly certificate: Uint8Array | null
@@ -31,7 +31,7 @@ export interface ConnectionOptions {
   readonly intakes: Intakes | null
 }
 
-export interface ConnectionPorts {
+export interface SocketPorts {
   readonly driver: Driver
   readonly log: Log
   /** A session is open, or was refused with a code, this long after `hello`. */
@@ -72,8 +72,8 @@ export function socketState(form: Form, authority: string, clientAddress: string
 }
 
 export function socketHandlers(
-  { driver, log, handshake }: ConnectionPorts,
-  options: ConnectionOptions,
+  { driver, log, handshake }: SocketPorts,
+  options: SocketOptions,
   admission: AdmissionControl,
 ) {
   const fault = (socket: Socket, error: unknown): void => {
@@ -96,7 +96,8 @@ export function socketHandlers(
 
   const receive = (socket: Socket, wire: string | Uint8Array): void => {
     const { data } = socket
-    const owedMs = data.intake ? data.intake.parse(wire.length) : 0
+    const cost = Math.max(PARSE_COST_MIN, wire.length)
+    const owedMs = data.intake ? data.intake.bucket.charge(performance.now(), cost) : 0
     if (owedMs > 0) data.connection?.holdBack(owedMs)
     if (!data.isProven && !admits(socket, wire.length)) return driver.refuse(data.socket, 'rate_exceeded')
     const decoded = decodeClientFrame(data.form, wire, data.isProven ? 'proven' : 'unproven')
@@ -143,7 +144,7 @@ function countControl({ data }: Socket, driver: Driver): void {
   if (data.controls.take(performance.now()) > 0) driver.refuse(data.socket, 'rate_exceeded')
 }
 
-interface ConnectionParts extends Pick<ConnectionPorts, 'handshake' | 'driver'>, Pick<ConnectionOptions, 'intakes'> {
+interface ConnectionParts extends Pick<SocketPorts, 'handshake' | 'driver'>, Pick<SocketOptions, 'intakes'> {
   readonly admission: AdmissionControl
 }
 
@@ -241,7 +242,7 @@ class BunConnection implements Connection {
   }
 }
 
-export function helloOf(options: Pick<ConnectionOptions, 'brokerKey' | 'authWithinMs'>): FrameOf<'hello'> {
+export function helloOf(options: Pick<SocketOptions, 'brokerKey' | 'authWithinMs'>): FrameOf<'hello'> {
   return {
     type: 'hello',
     versions: [...PROTOCOL_VERSIONS],

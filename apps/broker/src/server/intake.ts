@@ -1,37 +1,26 @@
 /**
- * What each member makes this broker parse, in bytes, over all its connections and requests. A socket that is over its
- * rate is not read for a while; a request that is over it is refused before its body is parsed.
+ * Limits the bytes that each member has parsed, over all its connections and requests. A socket over the rate is not read
+ * for a while; a request over it is refused before its body is parsed.
  */
 import { type Rate, TokenBucket } from '@sealpost/core'
 import type { Millis } from '@sealpost/std'
 
-/** A frame costs at least so much: handling a small one takes longer than parsing it. */
-const COST_MIN = 1024
-/** What is refused costs more than what is taken: it does nothing for anybody. */
+/** The least cost of a frame or body: handling a small one takes longer than parsing it. */
+export const PARSE_COST_MIN = 1024
+/** A refused frame costs more than an accepted one: it is of no use. */
 const REFUSED_FACTOR = 64
 const FORGET_EVERY_MS = 10_000
 
-export interface Intake {
-  /** Counts a frame or body of so many bytes. Returns how long to read nothing more; 0: not at all. */
-  parse(bytes: number): Millis
-  /** The same for one that was parsed and refused, on top of its parsing. */
-  refuse(bytes: number): Millis
-  /** How long to read nothing more. */
-  owed(): Millis
-  /** Returns 0 if the member may have so many bytes parsed now, and counts them; else when to ask again. */
-  ask(bytes: number): Millis
-}
-
 export class Intakes {
   readonly #rate: Rate
-  readonly #members = new Map<string, MemberIntake>()
+  readonly #members = new Map<string, Intake>()
 
   constructor(rate: Rate) {
     this.#rate = rate
     setInterval(() => this.#forget(), FORGET_EVERY_MS).unref()
   }
 
-  /** Of a member, as long as `leave` is not called for it. */
+  /** Returns the member's intake, which is kept until `leave`. */
   enter(member: string): Intake {
     const intake = this.#of(member)
     intake.users += 1
@@ -43,15 +32,15 @@ export class Intakes {
     if (intake) intake.users -= 1
   }
 
-  /** Of a member, for this turn of the event loop. */
+  /** Returns the member's intake, for this turn of the event loop. */
   of(member: string): Intake {
     return this.#of(member)
   }
 
-  #of(member: string): MemberIntake {
+  #of(member: string): Intake {
     const known = this.#members.get(member)
     if (known) return known
-    const intake = new MemberIntake(this.#rate)
+    const intake = new Intake(this.#rate)
     this.#members.set(member, intake)
     return intake
   }
@@ -63,24 +52,29 @@ export class Intakes {
   }
 }
 
-class MemberIntake implements Intake {
+export class Intake {
   users = 0
+  /** `charge` it at least `PARSE_COST_MIN` for a frame that is about to be parsed. */
   readonly bucket: TokenBucket
 
   constructor(rate: Rate) {
     this.bucket = new TokenBucket(rate, performance.now())
   }
 
-  parse(bytes: number): Millis {
-    return this.bucket.charge(performance.now(), Math.max(COST_MIN, bytes))
+  /** Counts a body that is about to be parsed. */
+  parse(bytes: number): void {
+    this.bucket.charge(performance.now(), Math.max(PARSE_COST_MIN, bytes))
   }
+  /** Counts a frame that was parsed and refused. Returns how long to stop reading. */
   refuse(bytes: number): Millis {
-    return this.bucket.charge(performance.now(), (REFUSED_FACTOR - 1) * Math.max(COST_MIN, bytes))
+    return this.bucket.charge(performance.now(), (REFUSED_FACTOR - 1) * Math.max(PARSE_COST_MIN, bytes))
   }
+  /** Returns how long to stop reading; 0: not at all. */
   owed(): Millis {
     return this.bucket.charge(performance.now(), 0)
   }
+  /** Counts bytes of a body and returns 0, or returns after how many milliseconds to ask again. */
   ask(bytes: number): Millis {
-    return this.bucket.take(performance.now(), Math.max(COST_MIN, bytes))
+    return this.bucket.take(performance.now(), Math.max(PARSE_COST_MIN, bytes))
   }
 }

@@ -4,17 +4,11 @@ import { OperatingError } from '@sealpost/std'
 import type { Server } from 'bun'
 import type { Caller } from '../http/context.ts'
 import { AdmissionControl, type AdmissionOptions, authorityWith, offeredBy } from './admission.ts'
-import {
-  type ConnectionOptions,
-  type ConnectionPorts,
-  type SocketState,
-  socketHandlers,
-  socketState,
-} from './connection.ts'
+import { type SocketOptions, type SocketPorts, type SocketState, socketHandlers, socketState } from './connection.ts'
 import { type Port, watchDescriptors } from './descriptors.ts'
 import type { Tls } from './tls-files.ts'
 
-export interface ServerOptions extends AdmissionOptions, ConnectionOptions {
+export interface ServerOptions extends AdmissionOptions, SocketOptions {
   readonly port: number
   /** Null: plain text. */
   readonly tls: Tls | null
@@ -33,7 +27,7 @@ export interface RunningServer {
   stop(): Promise<void>
 }
 
-export interface ServerParts extends ConnectionPorts {
+export interface ServerParts extends SocketPorts {
   readonly isOverloaded: () => boolean
   /** Counts a request or an upgrade that was refused with this code before anything was done for it. */
   readonly refused: (code: string) => void

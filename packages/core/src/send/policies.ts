@@ -5,7 +5,7 @@ import type { Context } from '../context.ts'
 import type { Groups } from '../directory/groups.ts'
 import type { LiveSession } from '../model.ts'
 import type { Recipient } from './pending-append.ts'
-import type { BroadcastRequest, PoolRequest, SendItem, SendRequest } from './send-request.ts'
+import type { BroadcastRequest, PoolRequest, SendRequest, SentItem } from './send-request.ts'
 
 /** What a router looks up before it can route. */
 export interface Unknowns {
@@ -92,4 +92,4 @@ export class PoolPolicy implements SendPolicy<PoolRequest> {
 }
 
 /** A pool is addressed by its id, as a peer by its key. */
-export const poolOf = ({ recipient }: SendItem): PoolId => recipient as string as PoolId
+export const poolOf = ({ recipient }: SentItem): PoolId => recipient as string as PoolId

@@ -34,7 +34,7 @@ import type { Presence } from '../presence/presence.ts'
 import type { PendingAppend, Recipient } from './pending-append.ts'
 import { BroadcastPolicy, PoolPolicy, poolOf, type SendPolicy, type Unknowns } from './policies.ts'
 import { FULL_RETRY_MS } from './quotas.ts'
-import { type Broadcast, type PoolBody, PRIORITY_NUMBERS, type SendItem, type SendRequest } from './send-request.ts'
+import { type Broadcast, type PoolBody, PRIORITY_NUMBERS, type SendRequest, type SentItem } from './send-request.ts'
 
 const BUSY_RETRY_MS = 200
 const UNAVAILABLE_RETRY_MS = 1000
@@ -91,7 +91,7 @@ export class Router {
     return this.waiting
   }
 
-  send(from: LiveSession, items: readonly SendItem[]): void {
+  send(from: LiveSession, items: readonly SentItem[]): void {
     for (const item of items)
       this.take(from, {
         kind: 'direct',

@@ -2,12 +2,12 @@
 import type { FrameOf, SendTerms, SharedBody } from '@sealpost/protocol'
 import type { GroupId, PeerKey } from '@sealpost/std'
 
-export type SendItem = FrameOf<'send'>['envelopes'][number]
+export type SentItem = FrameOf<'send'>['envelopes'][number]
 
 interface Request {
   /** The number of the envelope in its session. */
   readonly no: number
-  readonly item: SendItem
+  readonly item: SentItem
   readonly terms: SendTerms | null
   /** Bytes this envelope adds to the sender's in-flight total. */
   inFlightBytes: number
