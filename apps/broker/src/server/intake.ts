@@ -61,9 +61,9 @@ export class Intake {
     this.bucket = new TokenBucket(rate, performance.now())
   }
 
-  /** Counts a body that is about to be parsed. */
-  parse(bytes: number): void {
-    this.bucket.charge(performance.now(), Math.max(PARSE_COST_MIN, bytes))
+  /** Counts a frame or body that is about to be parsed. Returns how long to stop reading. */
+  parse(bytes: number): Millis {
+    return this.bucket.charge(performance.now(), Math.max(PARSE_COST_MIN, bytes))
   }
   /** Counts a frame that was parsed and refused. Returns how long to stop reading. */
   refuse(bytes: number): Millis {
