@@ -64,7 +64,7 @@ const serverSamples: readonly { name: string; frame: ServerFrame }[] = [
     },
   },
   {
-    name: 'nack for now and for good',
+    name: 'nack, retryable and final',
     frame: {
       type: 'nack',
       items: [

@@ -70,11 +70,11 @@ test('a broker whose database was replaced begins another run in its process, an
   const bob = await connect(await world.enrol())
   await alice.send(bob.key, 'before')
   await world.db.run((sql) => sql`update cluster set origin = 'elsewhere'`)
-  await until('alice is told', () => events.some(({ type }) => type === 'restored'))
+  await until('alice receives restored', () => events.some(({ type }) => type === 'restored'))
   expect(events.find(({ type }) => type === 'restored')).toMatchObject({ resent: 1 })
   await alice.send(bob.key, 'after')
-  const told = world.broker.log.map(({ event }) => event)
-  expect(told.filter((event) => /^database|ready/.test(event))).toEqual([
+  const logged = world.broker.log.map(({ event }) => event)
+  expect(logged.filter((event) => /^database|ready/.test(event))).toEqual([
     'broker.ready',
     'database.moved',
     'database.replaced',

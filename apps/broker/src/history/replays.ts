@@ -170,16 +170,16 @@ async function* endingWith(parts: Parts, done: () => void): Parts {
 /** Not a generator: one that is never read would not run its `finally`. */
 function watchEnd(parts: Parts, ended: () => void): Parts {
   let isOver = false
-  const tell = () => {
+  const report = () => {
     if (!isOver) ended()
     isOver = true
   }
   const watched = async (step: Promise<IteratorResult<Uint8Array, void>>) => {
     const result = await step.catch((error) => {
-      tell()
+      report()
       throw error
     })
-    if (result.done) tell()
+    if (result.done) report()
     return result
   }
   const ways = { next: () => watched(parts.next()), return: () => watched(parts.return(undefined)) }
