@@ -31,7 +31,7 @@ export function openDriver(config: Config, facts: Facts, parts: Parts): Driver {
     {
       engine: { limits: limitsOf(config), ...facts },
       batch: { ...defaultBatchLimits, appendsMax: config.BATCH_ROWS },
-      claims: { ...defaultClaimLoopOptions, tickMs: config.DRAIN_TICK_MS },
+      claims: { ...defaultClaimLoopOptions, tickMs: config.CLAIM_PAUSE_MS },
       sweepMs: config.SWEEP_MS,
     },
   )

@@ -238,8 +238,8 @@ function queueOptions(config: Config): QueueOptions {
     ...defaultQueueOptions,
     leaseMs: config.LEASE_MS,
     dedupeMs: config.DEDUPE_MS,
-    strikesMax: config.STRIKES_MAX,
-    strikeSpanMs: config.STRIKE_SPAN_MS,
+    strikesMax: config.FAILED_ATTEMPTS_MAX,
+    strikeSpanMs: config.FAILED_ATTEMPTS_SPAN_MS,
   }
 }
 

@@ -73,7 +73,7 @@ export async function drillTakeover(
   { runs, ...options }: TakeoverOptions,
   teardown: Teardown,
 ): Promise<TakeoverResult[]> {
-  const cluster = await Cluster.open(2, teardown, { PLACEMENT: 'any', MOVE_SESSIONS: 'off' })
+  const cluster = await Cluster.open(2, teardown, { PLACEMENT: 'any', REBALANCE: 'off' })
   const results: TakeoverResult[] = []
   for (let no = 0; no < runs; no++) results.push(await runIn(cluster, options))
   return results

@@ -82,11 +82,11 @@ function limitsOf(config: Options): AttachmentLimits {
 
 function show(metrics: Metrics, transit: Transit, counters: AttachmentParts['counters'] & { forgotten: number }): void {
   metrics.count({
-    attachment_chunks_taken: ['attachment chunks that peers uploaded', () => counters.taken],
-    attachment_taken_bytes: ['bytes of the attachment chunks that peers uploaded', () => counters.takenBytes],
-    attachment_chunks_given: ['attachment chunks that peers fetched', () => counters.given],
-    attachment_given_bytes: ['bytes of the attachment chunks that peers fetched', () => counters.givenBytes],
-    attachments_forgotten: ['attachments deleted after their time had passed', () => counters.forgotten],
+    attachment_chunks_uploaded: ['attachment chunks that peers uploaded', () => counters.taken],
+    attachment_uploaded_bytes: ['bytes of the attachment chunks that peers uploaded', () => counters.takenBytes],
+    attachment_chunks_fetched: ['attachment chunks that peers fetched', () => counters.given],
+    attachment_fetched_bytes: ['bytes of the attachment chunks that peers fetched', () => counters.givenBytes],
+    attachments_expired: ['attachments deleted after their time had passed', () => counters.forgotten],
   })
   metrics.show({ attachment_transit_bytes: ['bytes reserved for attachment chunks in transit', () => transit.bytes] })
 }

@@ -126,7 +126,7 @@ export const settings = {
     meaning:
       '`home`: redirect each peer to the home of its mesh; `any`: serve every peer, for brokers behind a load balancer; `auto`: `home` if `PUBLIC_URL` is set, otherwise `any`',
   }),
-  MOVE_SESSIONS: setting(onOff, {
+  REBALANCE: setting(onOff, {
     fallback: 'on',
     unit: 'on or off',
     meaning: 'gradually move connections to the broker that has become the home of their mesh',
@@ -206,12 +206,12 @@ export const settings = {
     meaning:
       "the longest time between two checks whether a connection's member was revoked or connected to another broker",
   }),
-  DRAIN_TICK_MS: setting(ms(), {
+  CLAIM_PAUSE_MS: setting(ms(), {
     fallback: defaultClaimLoopOptions.tickMs,
     unit: 'ms',
     meaning: 'the shortest time between two claim statements',
   }),
-  BIRTH_LEASE: setting(onOff, {
+  INSERT_LEASE: setting(onOff, {
     fallback: 'on',
     unit: 'on or off',
     meaning: 'lease deliveries on insert and push them to connected peers without a claim; `off` is for benchmarks',
@@ -285,12 +285,12 @@ export const settings = {
     unit: 'ms',
     meaning: 'how long the broker recognizes a resend of an accepted envelope',
   }),
-  STRIKES_MAX: setting(count('strikes', 32_767), {
+  FAILED_ATTEMPTS_MAX: setting(count('attempts', 32_767), {
     fallback: defaultQueueOptions.strikesMax,
-    unit: 'strikes',
+    unit: 'attempts',
     meaning: 'the number of failed attempts after which a delivery becomes a dead letter',
   }),
-  STRIKE_SPAN_MS: setting(ms(), {
+  FAILED_ATTEMPTS_SPAN_MS: setting(ms(), {
     fallback: defaultQueueOptions.strikeSpanMs,
     unit: 'ms',
     meaning: 'the minimum time between the first and the last of these failed attempts',
@@ -399,6 +399,6 @@ export function limitsOf(config: Config): EngineLimits {
     ttlSecondsDefault: config.TTL_SECONDS,
     ttlSecondsMax: config.TTL_SECONDS_MAX,
     ...(config.LIMITS === 'on' ? engineRates(config) : { rate: null, byteRate: null, mailbox: null, mesh: null }),
-    isInsertLeaseOn: config.BIRTH_LEASE === 'on',
+    isInsertLeaseOn: config.INSERT_LEASE === 'on',
   }
 }

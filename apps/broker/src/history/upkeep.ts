@@ -30,11 +30,11 @@ export class HistoryUpkeep {
     this.#timer.unref()
     const counts = this.#counts
     parts.metrics.count({
-      snapshots_made: ['snapshots of spaces created', () => counts.snapshots],
+      snapshots_created: ['snapshots of spaces created', () => counts.snapshots],
       snapshot_entries: ['entries in snapshots that were created', () => counts.rows],
       snapshot_bytes: ['bytes of the entries in snapshots that were created', () => counts.bytes],
       snapshot_seconds: ['time spent on creating snapshots', () => counts.seconds],
-      history_days_made: ['daily partitions of history created', () => counts.made],
+      history_days_created: ['daily partitions of history created', () => counts.made],
       history_days_dropped: ['daily partitions of history dropped', () => counts.dropped],
       history_upkeep_failures: ['failed runs of the history upkeep', () => counts.failures],
     })

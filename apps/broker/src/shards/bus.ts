@@ -25,7 +25,7 @@ export function openBus(config: Config, parts: Parts): Bus {
   const { counters } = bus
   parts.metrics.count({
     bus_hints_published: ['hints published to other shards', () => counters.published],
-    bus_hints_heard: ['hints received from other shards', () => counters.received],
+    bus_hints_received: ['hints received from other shards', () => counters.received],
     bus_hints_lost: [
       'hints dropped: ephemeral messages and presence requests while the bus was down, and any hint beyond 50,000 waiting ones or at shutdown',
       () => counters.lost,

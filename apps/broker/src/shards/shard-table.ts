@@ -67,7 +67,7 @@ export class ShardTable {
 
   constructor(config: Config, self: Self, parts: Parts) {
     this.self = entryOf(config, self)
-    this.rules = { servesAll: !isPlaced(config), movesSessions: config.MOVE_SESSIONS === 'on' }
+    this.rules = { servesAll: !isPlaced(config), movesSessions: config.REBALANCE === 'on' }
     this.parts = parts
     parts.metrics.show({ shards: ['live brokers on this database, as known to this broker', () => this.alive] })
     parts.bus.subscribe({

@@ -11,7 +11,7 @@ import { World } from '../test/world.ts'
 test('bodies, keys, envelopes and the database password appear in no line', async () => {
   const password = `canary${randomUUID().replaceAll('-', '')}`
   const scratch = await roleWithPassword(password)
-  await using world = await World.open({ LOG_LEVEL: 'debug', BIRTH_LEASE: 'off' }, scratch)
+  await using world = await World.open({ LOG_LEVEL: 'debug', INSERT_LEASE: 'off' }, scratch)
   const [alicePlace, bobPlace] = [await world.enrol(), await world.enrol()]
   const [alice, bob] = [await connect(alicePlace), await connect({ ...bobPlace, form: 'json' })]
   const body = `canary body ${randomUUID()}`

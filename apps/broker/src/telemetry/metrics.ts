@@ -22,7 +22,7 @@ const ENGINE_COUNTERS: Readonly<Record<keyof Counters, readonly [name: string, h
   pushed: ['deliveries_pushed', 'pushes, including redeliveries'],
   redelivered: ['deliveries_redelivered', 'pushes of a delivery after its first'],
   leasedOnInsert: [
-    'deliveries_born_leased',
+    'deliveries_leased_on_insert',
     'deliveries leased on insert and pushed after their commit, without a claim',
   ],
   settled: ['deliveries_settled', 'deliveries settled by their recipient'],
@@ -30,8 +30,8 @@ const ENGINE_COUNTERS: Readonly<Record<keyof Counters, readonly [name: string, h
   retried: ['deliveries_retried', 'deliveries that their recipient returned with retry'],
   rejected: ['deliveries_rejected', 'deliveries that their recipient rejected'],
   extended: ['leases_extended', 'leases that their recipient extended'],
-  ephemeralPushed: ['whispers_passed', 'ephemeral messages pushed to an online recipient'],
-  claims: ['claims_wanted', 'requests for a claim that sessions handed to the claim loop'],
+  ephemeralPushed: ['ephemeral_messages_pushed', 'ephemeral messages pushed to an online recipient'],
+  claims: ['claims_requested', 'requests for a claim that sessions handed to the claim loop'],
   collected: ['deliveries_collected', 'deliveries leased on insert by other shards, read without a claim'],
   fences: ['sessions_fenced', 'sessions that got a new epoch after a lost database reply'],
 }

@@ -4,7 +4,7 @@ import { World } from './world.ts'
 
 const CLIENTS = 25
 /** Each peer is served where it connects, so that the next session of a peer is another broker's. */
-const ANYWHERE = { PLACEMENT: 'any', MOVE_SESSIONS: 'off' }
+const ANYWHERE = { PLACEMENT: 'any', REBALANCE: 'off' }
 
 test('what a peer settled before close() is not handed out again, at whatever broker it comes back', async () => {
   await using world = await World.open(ANYWHERE)

@@ -276,7 +276,7 @@ test('a second connection of a key takes over: the first is told, and the new on
 })
 
 test('H93: after its strikes a delivery is a dead letter, and what is behind it was never held up', async () => {
-  await using world = await World.open({ STRIKES_MAX: '2', STRIKE_SPAN_MS: '1', SWEEP_MS: '50' })
+  await using world = await World.open({ FAILED_ATTEMPTS_MAX: '2', FAILED_ATTEMPTS_SPAN_MS: '1', SWEEP_MS: '50' })
   const place = await world.enrol()
   const sender = await WireClient.enter(await world.enrol())
   const recipient = await WireClient.enter(place)

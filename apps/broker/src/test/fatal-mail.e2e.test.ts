@@ -32,7 +32,7 @@ async function run({ identity: { signing, box }, ...place }: Place): Promise<str
 test('a message that ends its recipient becomes a dead letter, and holds up what stands behind it no longer; nothing else dies with it', {
   timeout: 240_000,
 }, async () => {
-  await using world = await World.open({ STRIKES_MAX: '2', STRIKE_SPAN_MS: '1', SWEEP_MS: '50' })
+  await using world = await World.open({ FAILED_ATTEMPTS_MAX: '2', FAILED_ATTEMPTS_SPAN_MS: '1', SWEEP_MS: '50' })
   const [sender, fragile] = [await connect(await world.enrol()), await world.enrol()]
   for (const text of [...BEFORE, FATAL, ...AFTER]) await sender.send(fragile.identity.signing.publicKey, text)
   const handed: string[][] = []

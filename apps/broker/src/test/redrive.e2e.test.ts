@@ -14,7 +14,7 @@ let folder: string
 let stores = 0
 beforeAll(async () => {
   folder = await temporaryFolder()
-  world = await World.open({ SWEEP_MS: '50', POLL_MS: '100', STRIKES_MAX: '2', STRIKE_SPAN_MS: '1' })
+  world = await World.open({ SWEEP_MS: '50', POLL_MS: '100', FAILED_ATTEMPTS_MAX: '2', FAILED_ATTEMPTS_SPAN_MS: '1' })
 })
 afterAll(async () => {
   await world[Symbol.asyncDispose]()

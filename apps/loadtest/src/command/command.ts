@@ -131,7 +131,7 @@ export function loadTestCommand(): Command {
       'half of the peers write M messages each to one group of all, and the same directly',
       wholeNumber(1, 1_000),
     )
-    .option('--through-drain', 'nothing is pushed without a claim (BIRTH_LEASE=off for the broker that is started)')
+    .option('--through-drain', 'nothing is pushed without a claim (INSERT_LEASE=off for the broker that is started)')
     .option('--sweep', `${SWEEP_PEERS.join(', ')} peers, as far as [peers], × ${SWEEP_MESSAGES}, as one table`)
     .option('--window <W>', "unacknowledged sends per peer; default: the SDK's", wholeNumber(1, 65_535))
     .option('--baseline', 'the same as --against relay')

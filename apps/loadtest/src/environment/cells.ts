@@ -90,7 +90,7 @@ function settingsOf(options: ShardOptions): Record<string, string> {
   return {
     // Who sits where is the test's business: nobody is sent to another shard.
     PLACEMENT: 'any',
-    ...(isThroughDrain && { BIRTH_LEASE: 'off' }),
+    ...(isThroughDrain && { INSERT_LEASE: 'off' }),
   }
 }
 

@@ -5,7 +5,7 @@ const SCRAPED = `# HELP sealpost_deliveries_pushed_total pushes, repeated ones i
 # TYPE sealpost_deliveries_pushed_total counter
 sealpost_deliveries_pushed_total 107
 sealpost_envelopes_accepted_total 103
-sealpost_deliveries_born_leased_total 90
+sealpost_deliveries_leased_on_insert_total 90
 sealpost_deliveries_collected_total 4
 sealpost_claim_deliveries_bucket{le="1"} 3
 sealpost_claim_deliveries_sum 13

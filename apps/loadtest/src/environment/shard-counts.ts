@@ -21,7 +21,7 @@ export type Deliveries = Pick<ShardCounts, 'leasedOnInsert' | 'claimed' | 'colle
 const NAMES: Readonly<Record<keyof ShardCounts, string>> = {
   accepted: 'sealpost_envelopes_accepted_total',
   pushed: 'sealpost_deliveries_pushed_total',
-  leasedOnInsert: 'sealpost_deliveries_born_leased_total',
+  leasedOnInsert: 'sealpost_deliveries_leased_on_insert_total',
   claimed: 'sealpost_claim_deliveries_sum',
   collected: 'sealpost_deliveries_collected_total',
 }

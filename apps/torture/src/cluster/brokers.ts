@@ -38,8 +38,8 @@ export const SETTINGS: Readonly<Record<string, string>> = {
   POLL_MS: '1000',
   HEARTBEAT_MS: '2000',
   SWEEP_MS: '200',
-  STRIKES_MAX: '4',
-  STRIKE_SPAN_MS: '2000',
+  FAILED_ATTEMPTS_MAX: '4',
+  FAILED_ATTEMPTS_SPAN_MS: '2000',
   LOG_LEVEL: 'info',
 }
 
