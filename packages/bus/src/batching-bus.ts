@@ -171,7 +171,7 @@ export class BatchingBus implements Bus {
 const nothing = () => undefined
 
 /** The other hints are outdated by then. */
-const survivesReconnect = ({ type }: Hint): boolean => type !== 'whisper' && type !== 'whoIsThere'
+const survivesReconnect = ({ type }: Hint): boolean => type !== 'ephemeral' && type !== 'whoIsThere'
 
 const meshOf = (hint: Hint): MeshId | null => ('meshId' in hint ? hint.meshId : null)
 
@@ -188,8 +188,8 @@ function keyOf(hint: Hint): string {
       return `${hint.type} ${hint.meshId} ${hint.peer}`
     case 'born':
       return `born ${hint.meshId} ${hint.peer} ${blockOf(hint.id)}`
-    case 'whisper':
-      return `whisper ${hint.meshId} ${hint.sender} ${hint.envelopeId}`
+    case 'ephemeral':
+      return `ephemeral ${hint.meshId} ${hint.sender} ${hint.envelopeId}`
     case 'staleConsent':
       return `${hint.type} ${hint.meshId} ${hint.user}`
     case 'staleGroup':

@@ -397,7 +397,7 @@ export class Engine {
       case 'broadcast':
       case 'broadcastKept':
         return this.router.broadcast(live, frame)
-      case 'whisper':
+      case 'sendEphemeral':
         return this.ephemeral.send(live, frame.items)
       case 'retry':
         return this.deliveries.retry(live, frame.items)

@@ -15,12 +15,12 @@ import {
 test('frame numbers', () => {
   expect([...serverFrames, ...clientFrames].map(({ number, type }) => `${number} ${type}`)).toEqual([
     '1 hello', '2 welcome', '3 ack', '4 nack', '5 push', '6 directory', '7 refused', '8 goaway', '9 pong',
-    '10 recovered', '11 enrolled', '12 roster', '13 revoked', '14 pushWith', '15 receipts', '36 pushBody', '32 whispered', '33 unheard',
+    '10 recovered', '11 enrolled', '12 roster', '13 revoked', '14 pushWith', '15 receipts', '36 pushBody', '32 pushEphemeral', '33 ephemeralFailed',
     '34 presence', '39 groupSet', '40 groupList', '49 consented', '51 bound', '53 keyHistory', '54 rebound',
     '62 deviceList', '64 deviceRemoved', '66 succeeded', '67 successions',
     '68 moved', '69 certificate', '70 shards', '58 poolJoined',
     '16 auth', '17 send', '18 settle', '19 retry', '20 credit', '21 lookup', '22 ping',
-    '23 reject', '24 enrol', '25 extend', '26 members', '27 revoke', '28 status', '29 sendWith', '30 whisper', '31 watch', '35 broadcast', '71 broadcastKept',
+    '23 reject', '24 enrol', '25 extend', '26 members', '27 revoke', '28 status', '29 sendWith', '30 sendEphemeral', '31 watch', '35 broadcast', '71 broadcastKept',
     '37 setGroup', '38 groups', '48 consent', '50 bind', '52 lookupHistory',
     '60 enrolDevice', '61 devices', '63 removeDevice', '65 succeed', '55 setPool', '56 pools', '57 joinPool', '59 sendPool',
   ]) // biome-ignore format: a table

@@ -10,7 +10,7 @@ import { blob, choice, type Field, flag, hex, struct, token, u32, u53 } from './
 import { ENVELOPE_BYTES_MIN, SUMMARY_MAX } from './limits.ts'
 
 /** The maximum that fits a notification of Postgres. */
-export const WHISPER_BYTES_MAX = 4096
+export const EPHEMERAL_HINT_BYTES_MAX = 4096
 
 const meshId = hex<MeshId>(16)
 const shardId = hex<ShardId>(16)
@@ -43,7 +43,7 @@ const kinds = {
    * An ephemeral message to a peer on another shard. `user`: the sender's user, to which the recipient's consent
    * applies.
    */
-  whisper: {
+  ephemeral: {
     number: 7,
     body: struct({
       ...inMesh,
@@ -51,7 +51,7 @@ const kinds = {
       sender: peerKey,
       user: peerNo,
       envelopeId,
-      envelope: blob(ENVELOPE_BYTES_MIN, WHISPER_BYTES_MAX),
+      envelope: blob(ENVELOPE_BYTES_MIN, EPHEMERAL_HINT_BYTES_MAX),
     }),
   },
   /** This shard has changed something that others may have cached. */

@@ -134,7 +134,7 @@ export const MEANINGS: Meanings = {
       'deliveries.body': 'as sent; see Groups',
     },
   },
-  whispered: {
+  pushEphemeral: {
     about: 'Ephemeral messages for this peer. They are not settled and not redelivered.',
     fields: {
       items: 'in the order of arrival',
@@ -143,7 +143,7 @@ export const MEANINGS: Meanings = {
       'items.envelope': 'as sent',
     },
   },
-  unheard: {
+  ephemeralFailed: {
     about: 'Ephemeral messages that did not reach their recipient.',
     fields: {
       items: 'one item per message',
@@ -208,7 +208,7 @@ export const MEANINGS: Meanings = {
       'envelopes.terms.ifOnline': 'refuse it with `no_responder` if the recipient is not connected',
     },
   },
-  whisper: {
+  sendEphemeral: {
     about: 'Sends ephemeral messages: pushed to the recipient if it is online, and never stored.',
     fields: {
       items: 'forwarded in this order',

@@ -195,10 +195,10 @@ const serverSamples: readonly { name: string; frame: ServerFrame }[] = [
     },
   },
   {
-    name: 'whispered',
-    frame: { type: 'whispered', items: [{ sender: alice, envelopeId: first, envelope: count(40, 2) }] },
+    name: 'pushEphemeral',
+    frame: { type: 'pushEphemeral', items: [{ sender: alice, envelopeId: first, envelope: count(40, 2) }] },
   },
-  { name: 'unheard', frame: { type: 'unheard', items: [{ envelopeId: first, code: 'no_responder' }] } },
+  { name: 'ephemeralFailed', frame: { type: 'ephemeralFailed', items: [{ envelopeId: first, code: 'no_responder' }] } },
   {
     name: 'presence',
     frame: {
@@ -341,8 +341,8 @@ export const clientSamples: readonly { name: string; frame: ClientFrame }[] = [
     },
   },
   {
-    name: 'whisper',
-    frame: { type: 'whisper', items: [{ envelopeId: first, recipient: bob, envelope: count(40, 4) }] },
+    name: 'sendEphemeral',
+    frame: { type: 'sendEphemeral', items: [{ envelopeId: first, recipient: bob, envelope: count(40, 4) }] },
   },
   { name: 'watch', frame: { type: 'watch', isOn: true } },
   {

@@ -288,7 +288,7 @@ export class PeerEngine {
     this.enqueue(this.#requests.begin(request, this.#nowMs))
   }
 
-  /** To whoever is there to hear it; answers the id by which `unheard` names it. @throws SealpostError `body_too_large` */
+  /** To whoever is there to hear it; answers the id by which `ephemeralFailed` names it. @throws SealpostError `body_too_large` */
   sendEphemeral(to: PeerKey, body: Uint8Array): EnvelopeId {
     return this.#ephemeral.say(this.users.statements.current(to), body, this.#nowMs)
   }
@@ -363,10 +363,10 @@ export class PeerEngine {
         return this.arrivals.receipted(frame.items)
       case 'recovered':
         return this.#recovered(frame)
-      case 'whispered':
+      case 'pushEphemeral':
         return this.#ephemeral.heard(frame.items, this.#nowMs)
-      case 'unheard':
-        return this.#ephemeral.unheard(frame.items)
+      case 'ephemeralFailed':
+        return this.#ephemeral.failed(frame.items)
       case 'presence':
         return this.#standing.told(frame)
       case 'directory':

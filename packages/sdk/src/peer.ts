@@ -196,7 +196,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
 
   /**
    * Says something to a peer that is there now, and to nobody else: progress, typing. Nothing of it is stored or said
-   * again. Answers the id by which the event `unheard` names it, should it reach nobody.
+   * again. Answers the id by which the event `ephemeral_lost` names it, should it reach nobody.
    * @throws SealpostError `body_too_large`
    */
   sendEphemeral(to: PeerKey, body: Uint8Array | string): EnvelopeId {

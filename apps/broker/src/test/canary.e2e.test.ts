@@ -28,7 +28,7 @@ const mark = (name: string) => `${name}-${randomUUID()}`
 const secrets = {
   body: mark('body'),
   groupBody: mark('group-body'),
-  whisper: mark('whisper'),
+  ephemeral: mark('ephemeral'),
   password: mark('password').replaceAll('-', ''),
   garbage: mark('garbage'),
 }
@@ -60,7 +60,7 @@ beforeAll(async () => {
   sealed.push(
     textCanary('body', secrets.body),
     textCanary('body of a group', secrets.groupBody),
-    textCanary('whisper', secrets.whisper),
+    textCanary('ephemeral', secrets.ephemeral),
     bytesCanary('rotated box key', next.secretKey),
     ...places.flatMap(({ identity }, i) => [
       bytesCanary(`signing key ${i}`, identity.signing.secretKey.subarray(0, 32)),
@@ -96,7 +96,7 @@ async function talk(alice: Peer, bob: Peer): Promise<void> {
   await alice.send(bob.key, secrets.body, { notBefore: Date.now() + 1 })
   const group = await alice.groups.create(open.group, [bob.key])
   await (await group.send(secrets.groupBody)).stored
-  alice.sendEphemeral(bob.key, secrets.whisper)
+  alice.sendEphemeral(bob.key, secrets.ephemeral)
   await until('bob heard all of it', () => heard.length === 6)
 }
 

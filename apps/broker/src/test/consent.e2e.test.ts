@@ -35,8 +35,8 @@ async function waysOf(from: Place, to: Place): Promise<string[]> {
   client.send(sendFrame(plain))
   const answer = await client.next('ack', 'nack')
   const { envelopeId, recipient, envelope } = whispered
-  client.send({ type: 'whisper', items: [{ envelopeId, recipient, envelope }] })
-  const { items } = await client.next('unheard')
+  client.send({ type: 'sendEphemeral', items: [{ envelopeId, recipient, envelope }] })
+  const { items } = await client.next('ephemeralFailed')
   client.destroy()
   const http = await (await HttpPeer.enter(from)).send(envelopeTo(to))
   const [result] = http.body.results

@@ -18,7 +18,7 @@ type PushItem = FrameOf<'push'>['deliveries'][number]
 type WithTerms = FrameOf<'pushWith'>['deliveries'][number]
 type WithBody = FrameOf<'pushBody'>['deliveries'][number]
 type Pushed = PushItem | WithTerms | WithBody
-type EphemeralItem = FrameOf<'whispered'>['items'][number]
+type EphemeralItem = FrameOf<'pushEphemeral'>['items'][number]
 export type PresenceItem = FrameOf<'presence'>['peers'][number]
 
 /** An attempt has two bytes on the wire. */
@@ -36,7 +36,7 @@ export class Outgoing {
   private arePlain = true
   private receipts: FrameOf<'receipts'>['items'] = []
   private ephemeral: EphemeralItem[] = []
-  private ephemeralNacks: FrameOf<'unheard'>['items'] = []
+  private ephemeralNacks: FrameOf<'ephemeralFailed'>['items'] = []
   private presences = new Map<string, PresenceItem>()
   private rotatedKeys = new Set<PeerKey>()
 
@@ -113,8 +113,8 @@ export class Outgoing {
 
   private takeRare(frames: ServerFrame[]): void {
     for (const items of chunks(this.receipts)) frames.push({ type: 'receipts', items })
-    for (const items of carried(this.ephemeral, sizeOf)) frames.push({ type: 'whispered', items })
-    for (const items of chunks(this.ephemeralNacks)) frames.push({ type: 'unheard', items })
+    for (const items of carried(this.ephemeral, sizeOf)) frames.push({ type: 'pushEphemeral', items })
+    for (const items of chunks(this.ephemeralNacks)) frames.push({ type: 'ephemeralFailed', items })
     this.receipts = []
     this.ephemeral = []
     this.ephemeralNacks = []

@@ -173,14 +173,14 @@ describe('a recipient', () => {
 
 describe('a whisper', () => {
   const whisper = (to: number): ClientFrame => ({
-    type: 'whisper',
+    type: 'sendEphemeral',
     items: [{ envelopeId: idOf(1), recipient: keyOf(to), envelope: new Uint8Array(40) }],
   })
 
   test('is heard by who is there, and stored nowhere', () => {
     const { say, framesOf, appends } = pair()
     say(1, whisper(2))
-    expect(framesOf('whispered')).toMatchObject([{ items: [{ sender: keyOf(1), envelopeId: idOf(1) }] }])
+    expect(framesOf('pushEphemeral')).toMatchObject([{ items: [{ sender: keyOf(1), envelopeId: idOf(1) }] }])
     expect(appends).toEqual([])
   })
 
@@ -188,8 +188,8 @@ describe('a whisper', () => {
     const { say, framesOf, status } = pair()
     if (whom.startsWith('one')) status(2, 'dnd')
     say(1, whisper(whom.startsWith('one') ? 2 : 5))
-    expect(framesOf('unheard')).toMatchObject([{ items: [{ envelopeId: idOf(1), code: 'no_responder' }] }])
-    expect(framesOf('whispered')).toEqual([])
+    expect(framesOf('ephemeralFailed')).toMatchObject([{ items: [{ envelopeId: idOf(1), code: 'no_responder' }] }])
+    expect(framesOf('pushEphemeral')).toEqual([])
   })
 })
 

@@ -109,8 +109,8 @@ test('a whisper that is not allowed is not heard', () => {
   reply<'consent'>(2, asking('contacts'), { ...ANSWER, consent: contacts(1) })
   expect(sent.at(-1)).toEqual({ type: 'consented', ref: 5, policy: 'contacts', ...ANSWER })
   const item = { envelopeId: idOf(1), recipient: keyOf(2), envelope: new Uint8Array(40) }
-  engine.received(1, { type: 'whisper', items: [item] })
-  expect(sent.at(-1)).toEqual({ type: 'unheard', items: [{ envelopeId: idOf(1), code: 'not_allowed' }] })
+  engine.received(1, { type: 'sendEphemeral', items: [item] })
+  expect(sent.at(-1)).toEqual({ type: 'ephemeralFailed', items: [{ envelopeId: idOf(1), code: 'not_allowed' }] })
 })
 
 test('a new key is told to those who asked lately, and not to its owner', () => {

@@ -1,12 +1,12 @@
 /** Ephemeral envelopes: to whoever is there to hear them, on whichever shard. Nothing of them is stored. */
 import type { FrameOf, NackCode } from '@sealpost/protocol'
-import { type HintOf, WHISPER_BYTES_MAX } from '@sealpost/protocol/hints'
+import { EPHEMERAL_HINT_BYTES_MAX, type HintOf } from '@sealpost/protocol/hints'
 import type { PeerNo } from '@sealpost/std'
 import type { Context } from '../context.ts'
 import type { LiveSession } from '../model.ts'
 import type { Presence } from './presence.ts'
 
-type EphemeralItem = FrameOf<'whisper'>['items'][number]
+type EphemeralItem = FrameOf<'sendEphemeral'>['items'][number]
 
 export class EphemeralMessages {
   private readonly context: Context
@@ -27,7 +27,7 @@ export class EphemeralMessages {
   }
 
   /** Another shard's peer whispers to one that may be here. Who it says it is, its envelope proves to the recipient. */
-  received({ meshId, recipient, sender, user, envelopeId, envelope }: HintOf<'whisper'>): void {
+  received({ meshId, recipient, sender, user, envelopeId, envelope }: HintOf<'ephemeral'>): void {
     const to = this.context.meshes.find(meshId)?.byKey.get(recipient)?.live
     if (to && this.refusalBy(to, user) === null) this.push(to, { sender, envelopeId, envelope })
   }
@@ -41,12 +41,12 @@ export class EphemeralMessages {
     const sender = peer.peerKey
     if (to?.live) return this.push(to.live, { sender, envelopeId, envelope })
     const { meshId } = mesh
-    this.context.effects.hint({ type: 'whisper', meshId, recipient, sender, user: peer.user, envelopeId, envelope })
+    this.context.effects.hint({ type: 'ephemeral', meshId, recipient, sender, user: peer.user, envelopeId, envelope })
   }
 
-  private push(to: LiveSession, whisper: FrameOf<'whispered'>['items'][number]): void {
+  private push(to: LiveSession, item: FrameOf<'pushEphemeral'>['items'][number]): void {
     this.context.counters.ephemeralPushed += 1
-    to.outgoing.pushEphemeral(whisper)
+    to.outgoing.pushEphemeral(item)
     this.context.touch(to)
   }
 
@@ -72,6 +72,6 @@ export class EphemeralMessages {
     const to = mesh.remotePresence.find(recipient, this.context.nowMs)
     if (!to) return 'no_responder'
     if (mesh.byKey.get(recipient)?.rule?.admits(peer.user) === false) return 'not_allowed'
-    return to.availability === 'dnd' || envelope.length > WHISPER_BYTES_MAX ? 'no_responder' : null
+    return to.availability === 'dnd' || envelope.length > EPHEMERAL_HINT_BYTES_MAX ? 'no_responder' : null
   }
 }

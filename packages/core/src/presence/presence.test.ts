@@ -56,7 +56,7 @@ function twoShards() {
 const status = (summary: string, availability: 'idle' | 'dnd' = 'idle') =>
   ({ type: 'status', availability, summary, declinesReceipts: false }) as const
 const whisper = (n: number, to: number, bytes = 50): ClientFrame => ({
-  type: 'whisper',
+  type: 'sendEphemeral',
   items: [{ envelopeId: idOf(n), recipient: keyOf(to), envelope: new Uint8Array(bytes) }],
 })
 
@@ -150,14 +150,16 @@ function sending() {
 
 test('a whisper reaches a peer of another shard, if that would hear it here', () => {
   const { there, meet, say, framesOf } = twoShards()
-  const heard = () => there.sent.flatMap((frame) => (frame.type === 'whispered' ? frame.items : []))
+  const heard = () => there.sent.flatMap((frame) => (frame.type === 'pushEphemeral' ? frame.items : []))
   there.enter(2)
   say(whisper(1, 2))
   say(whisper(2, 3))
   meet() // who is there
   meet() // the whisper
   expect(heard()).toMatchObject([{ sender: keyOf(1), envelopeId: idOf(1) }])
-  expect(framesOf('unheard').flatMap(({ items }) => items)).toEqual([{ envelopeId: idOf(2), code: 'no_responder' }])
+  expect(framesOf('ephemeralFailed').flatMap(({ items }) => items)).toEqual([
+    { envelopeId: idOf(2), code: 'no_responder' },
+  ])
   say(whisper(3, 2, 4097))
   there.engine.received(2, status('', 'dnd'))
   say(whisper(4, 2)) // said before it is heard of
@@ -165,7 +167,7 @@ test('a whisper reaches a peer of another shard, if that would hear it here', ()
   say(whisper(5, 2))
   meet()
   expect(heard()).toHaveLength(1)
-  expect(framesOf('unheard').flatMap(({ items }) => items.map(({ envelopeId }) => envelopeId))).toEqual(
+  expect(framesOf('ephemeralFailed').flatMap(({ items }) => items.map(({ envelopeId }) => envelopeId))).toEqual(
     [2, 3, 5].map(idOf),
   )
 })
@@ -178,13 +180,13 @@ test('H65: a whisper of one whom the recipient bars, or to nobody, is not passed
   there.reply<'consent'>(2, frame, { outcome: 'done', peers: [], unknown: [], consent })
   there.sent.length = 0
   const forged = (recipient: number, user: number, meshId = MESH): Hint => ({
-    ...{ type: 'whisper', meshId, recipient: keyOf(recipient), sender: keyOf(9), user: user as PeerNo },
+    ...{ type: 'ephemeral', meshId, recipient: keyOf(recipient), sender: keyOf(9), user: user as PeerNo },
     ...{ envelopeId: idOf(1), envelope: new Uint8Array(50) },
   })
   there.engine.hints.heard(SHARDS[0]!, [forged(2, 9), forged(7, 1), forged(2, 1, 'ff'.repeat(16) as MeshId)])
   expect(there.sent).toEqual([])
   there.engine.hints.heard(SHARDS[0]!, [forged(2, 1)])
-  expect(there.sent).toMatchObject([{ type: 'whispered' }])
+  expect(there.sent).toMatchObject([{ type: 'pushEphemeral' }])
 })
 
 test('what another shard changed is read anew', () => {

@@ -113,7 +113,7 @@ export class Hints {
       case 'whoIsThere':
       case 'presence':
         return this.parts.presence.learn(from, hint)
-      case 'whisper':
+      case 'ephemeral':
         return this.parts.ephemeral.received(hint)
       case 'staleConsent':
       case 'staleGroup':

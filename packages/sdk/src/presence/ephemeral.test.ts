@@ -75,10 +75,10 @@ test('a body that is too large is refused', async () => {
 test('a broker that says it twice is heard once', async () => {
   const { world, alice, bob, heard, close } = await two()
   world.broker.intercept = (_, frame) => {
-    if (frame.type !== 'whisper') return false
+    if (frame.type !== 'sendEphemeral') return false
     const [{ envelopeId, envelope }] = frame.items as [(typeof frame.items)[number]]
     const item = { sender: alice.key, envelopeId, envelope }
-    world.socketOf(bob).say({ type: 'whispered', items: [item, item] })
+    world.socketOf(bob).say({ type: 'pushEphemeral', items: [item, item] })
     return frame.items.length === 1
   }
   alice.sendEphemeral(bob.key, 'once')
@@ -95,13 +95,13 @@ test('a broker can pass off neither a whisper as mail nor mail as a whisper', as
   bob.onMessage(() => expect.unreachable('a whisper was shown as a message'))
   const socket = world.socketOf(bob)
   world.broker.intercept = (_, frame) => {
-    if (frame.type === 'whisper') {
+    if (frame.type === 'sendEphemeral') {
       const { envelopeId, envelope } = frame.items[0]!
       const mail = { id: 5 as DeliveryId, envelopeId, sender: alice.key, priority: 'next' as const, attempt: 1 }
       socket.say({ type: 'push', deliveries: [{ ...mail, enqueuedAtMs: 1, envelope }] })
     } else if (frame.type === 'send') {
       const { envelopeId, envelope } = frame.envelopes[0]!
-      socket.say({ type: 'whispered', items: [{ sender: alice.key, envelopeId, envelope }] })
+      socket.say({ type: 'pushEphemeral', items: [{ sender: alice.key, envelopeId, envelope }] })
     } else return false
     return true
   }

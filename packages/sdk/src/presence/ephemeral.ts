@@ -20,8 +20,8 @@ export interface EphemeralClientPorts {
   readonly counters: PeerCounters
 }
 
-type Said = FrameOf<'whisper'>['items'][number]
-type Heard = FrameOf<'whispered'>['items'][number]
+type Said = FrameOf<'sendEphemeral'>['items'][number]
+type Heard = FrameOf<'pushEphemeral'>['items'][number]
 interface Unsealed {
   readonly to: PeerKey
   readonly envelopeId: EnvelopeId
@@ -46,7 +46,7 @@ export class EphemeralClient {
     this.#ports = ports
   }
 
-  /** Answers the id by which `unheard` names it. @throws SealpostError `body_too_large` */
+  /** Answers the id by which `ephemeralFailed` names it. @throws SealpostError `body_too_large` */
   say(to: PeerKey, body: Uint8Array, nowMs: Millis): EnvelopeId {
     if (body.length > BODY_BYTES_MAX)
       throw new SealpostError('body_too_large', `A body has at most ${BODY_BYTES_MAX} bytes.`)
@@ -61,7 +61,7 @@ export class EphemeralClient {
     for (const item of items) this.#open(item, nowMs)
   }
 
-  unheard(items: FrameOf<'unheard'>['items']): void {
+  failed(items: FrameOf<'ephemeralFailed'>['items']): void {
     for (const { envelopeId, code } of items) this.#lost(envelopeId, code)
   }
 
@@ -90,11 +90,11 @@ export class EphemeralClient {
     for (const { envelopeId } of lost) this.#lost(envelopeId, 'connection_lost')
   }
 
-  takeFrames(): FrameOf<'whisper'>[] {
+  takeFrames(): FrameOf<'sendEphemeral'>[] {
     if (this.#outgoing.length === 0) return []
     const frames = packed(this.#outgoing, ({ envelope }) => envelope.length + ITEM_BYTES)
     this.#outgoing = []
-    return frames.map((items) => ({ type: 'whisper', items }))
+    return frames.map((items) => ({ type: 'sendEphemeral', items }))
   }
 
   #seal(message: Unsealed, nowMs: Millis): void {

@@ -101,7 +101,7 @@ export class TestingBroker {
         socket,
         frame.items.map(({ id }) => id),
       )
-    else if (frame.type === 'whisper') this.whisper(socket, frame)
+    else if (frame.type === 'sendEphemeral') this.sendEphemeral(socket, frame)
     else if (frame.type === 'watch') this.watch(socket, frame)
     else if (frame.type === 'status') this.changed({ ...frame, peer: socket.peer!, isOnline: true })
     else if (frame.type === 'lookup') this.lookup(socket, frame)
@@ -190,11 +190,11 @@ export class TestingBroker {
     )
   }
 
-  private whisper(socket: BrokerSocket, { items }: FrameOf<'whisper'>): void {
+  private sendEphemeral(socket: BrokerSocket, { items }: FrameOf<'sendEphemeral'>): void {
     for (const { envelopeId, recipient, envelope } of items) {
       const other = [...this.sockets].find(({ peer }) => peer === recipient)
-      if (other) other.say({ type: 'whispered', items: [{ sender: socket.peer!, envelopeId, envelope }] })
-      else socket.say({ type: 'unheard', items: [{ envelopeId, code: 'no_responder' }] })
+      if (other) other.say({ type: 'pushEphemeral', items: [{ sender: socket.peer!, envelopeId, envelope }] })
+      else socket.say({ type: 'ephemeralFailed', items: [{ envelopeId, code: 'no_responder' }] })
     }
   }
 

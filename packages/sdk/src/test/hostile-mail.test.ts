@@ -220,7 +220,7 @@ const rows: Row[] = [
     attack: async (scene, alice, bob) => {
       const heard = Promise.withResolvers<PushedDelivery>()
       scene.cheat = (socket, frame) => {
-        if (frame.type !== 'whisper') return false
+        if (frame.type !== 'sendEphemeral') return false
         const { envelopeId, envelope } = frame.items[0]!
         const outside = { id: 70 as DeliveryId, sender: socket.peer!, attempt: 1, enqueuedAtMs: 1 }
         heard.resolve({ ...outside, envelopeId, priority: 'next', envelope })
@@ -236,7 +236,7 @@ const rows: Row[] = [
     shows: [],
     attack: async (scene, alice, bob) => {
       const [{ sender, envelopeId, envelope }] = (await scene.mail(alice, scene.bob, '1')) as [PushedDelivery]
-      bob.socket.say({ type: 'whispered', items: [{ sender, envelopeId, envelope }] })
+      bob.socket.say({ type: 'pushEphemeral', items: [{ sender, envelopeId, envelope }] })
     },
   },
   {

@@ -73,12 +73,12 @@ describe('nobody notices a broker that', () => {
   test('repeats a whisper of any age to a new process', async () => {
     await using scene = new HostileScene()
     const [alice, before] = [await scene.join(scene.alice), await scene.join(scene.bob)]
-    const heard: FrameOf<'whisper'>['items'] = []
-    scene.cheat = (_, frame) => frame.type === 'whisper' && heard.push(...frame.items) > 0
+    const heard: FrameOf<'sendEphemeral'>['items'] = []
+    scene.cheat = (_, frame) => frame.type === 'sendEphemeral' && heard.push(...frame.items) > 0
     alice.peer.sendEphemeral(keyOf(scene.bob), 'I type')
     while (heard.length < 1) await new Promise((resolve) => setImmediate(resolve))
     const [{ envelopeId, envelope }] = heard as [(typeof heard)[number]]
-    const whispered = { type: 'whispered' as const, items: [{ sender: alice.peer.key, envelopeId, envelope }] }
+    const whispered = { type: 'pushEphemeral' as const, items: [{ sender: alice.peer.key, envelopeId, envelope }] }
     before.socket.say(whispered)
     expect(await before.next('ephemeral')).toMatchObject({ envelopeId })
     await scene.leave(before)
@@ -95,14 +95,14 @@ describe('nobody notices a broker that', () => {
   test('drops a message of a kind that stands in no stream: a whisper, and one to a pool', async () => {
     await using scene = new HostileScene()
     const [alice, bob] = [await scene.join(scene.alice), await scene.join(scene.bob)]
-    const heard: FrameOf<'whisper'>['items'] = []
-    scene.cheat = (_, frame) => frame.type === 'whisper' && heard.push(...frame.items) > 0
+    const heard: FrameOf<'sendEphemeral'>['items'] = []
+    scene.cheat = (_, frame) => frame.type === 'sendEphemeral' && heard.push(...frame.items) > 0
     alice.peer.sendEphemeral(keyOf(scene.bob), '1')
     alice.peer.sendEphemeral(keyOf(scene.bob), '2')
     await scene.mail(alice, scene.bob, 'behind them')
     while (heard.length < 2) await new Promise((resolve) => setImmediate(resolve))
     const { envelopeId, envelope } = heard[1]!
-    bob.socket.say({ type: 'whispered', items: [{ sender: alice.peer.key, envelopeId, envelope }] })
+    bob.socket.say({ type: 'pushEphemeral', items: [{ sender: alice.peer.key, envelopeId, envelope }] })
     expect(await bob.next('ephemeral')).toMatchObject({ envelopeId })
     expect([alarmsOf(alice), alarmsOf(bob).map(({ type }) => type)]).toEqual([[], ['ephemeral']])
   })
