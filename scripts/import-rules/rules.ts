@@ -154,7 +154,7 @@ export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
     'apps/broker/src/http/api.ts',
     'apps/broker/src/attachments/http.ts',
     'apps/broker/src/http/context.ts',
-    'apps/broker/src/http/refuse.ts',
+    'apps/broker/src/http/refusals.ts',
     'apps/broker/src/admin/api.ts',
   ],
   'libsodium-wrappers': ['packages/identity/'],

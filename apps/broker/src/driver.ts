@@ -12,8 +12,7 @@ import { type Config, limitsOf } from './config/config.ts'
 import { type DirectoryServices, requestsOf } from './directory/requests.ts'
 import type { SpaceHints } from './spaces/space-hints.ts'
 import { errorFields, type Log } from './telemetry/log.ts'
-import { residentBytes } from './telemetry/memory.ts'
-import type { Metrics } from './telemetry/metrics.ts'
+import { type Metrics, residentBytes } from './telemetry/metrics.ts'
 
 interface Parts extends DirectoryServices {
   readonly bus: Bus

@@ -37,9 +37,8 @@ import { ClaimLoop, type ClaimLoopOptions } from './claim-loop.ts'
 import { type BatchLimits, CommitLoop } from './commit-loop.ts'
 import { DeliveryEnds } from './delivery-ends.ts'
 import type { Connection, DriverPorts } from './ports.ts'
-import { Releases } from './releases.ts'
+import { Releases, Sweeps } from './releases.ts'
 import { SingleStatements } from './single-statements.ts'
-import { Sweeps } from './sweeps.ts'
 
 const TICK_MS: Millis = 1000
 /** Between two parts of what a tick began. */

@@ -2,10 +2,10 @@
  * Releases delayed envelopes when they are due: at the time that an envelope named, at the time that the last release named,
  * and every quarter of a minute in any case, since another shard may have stored one.
  */
-import type { Queue, Recipient } from '@sealpost/queue'
+import type { Queue, Recipient, Swept } from '@sealpost/queue'
 import type { Millis } from '@sealpost/std'
 import type { BackgroundTimers, Failures } from './background.ts'
-import type { Cancel, Clock } from './ports.ts'
+import type { Cancel, Clock, DriverReport } from './ports.ts'
 
 const RELEASE_EVERY_MS: Millis = 15_000
 /** Between two releases, at least: this clock and the database's are not the same. */
@@ -60,3 +60,48 @@ export class Releases {
     this.#schedule()
   }
 }
+
+const PACE_MAX = 4
+
+export interface SweepPorts {
+  readonly queue: Pick<Queue, 'sweep'>
+  readonly report: Pick<DriverReport, 'swept'>
+  readonly failures: Failures
+}
+
+export class Sweeps {
+  /** Live shards, this one included, as far as it knows: a shard that died is counted for a few seconds. */
+  shardCount = 1
+  readonly #ports: SweepPorts
+  #ticks = 0
+  /** Ticks between two sweeps of a shard that is alone. */
+  #pace = 1
+  #isSweeping = false
+
+  constructor(ports: SweepPorts) {
+    this.#ports = ports
+  }
+
+  /** Call it at the interval between two sweeps of a shard that is alone. */
+  tick(): void {
+    this.#ticks += 1
+    if (this.#ticks < this.shardCount * this.#pace || this.#isSweeping) return
+    this.#ticks = 0
+    this.#ports.failures.start(this.#sweep())
+  }
+
+  async #sweep(): Promise<void> {
+    const { queue, report, failures } = this.#ports
+    this.#isSweeping = true
+    const swept = await queue.sweep().catch((error) => {
+      failures.report('sweep.failed', error)
+      return null
+    })
+    this.#isSweeping = false
+    if (!swept) return
+    this.#pace = isQuiet(swept) ? Math.min(PACE_MAX, this.#pace * 2) : 1
+    report.swept(swept)
+  }
+}
+
+const isQuiet = ({ expired, dead, forgotten, isRound }: Swept): boolean => isRound && expired + dead + forgotten === 0

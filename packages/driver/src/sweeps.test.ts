@@ -1,7 +1,7 @@
 import type { Swept } from '@sealpost/queue'
 import { beforeEach, expect, test } from 'vitest'
 import { Failures } from './background.ts'
-import { Sweeps } from './sweeps.ts'
+import { Sweeps } from './releases.ts'
 import { ManualClock } from './test/manual-clock.ts'
 
 const NOTHING: Swept = { expired: 0, dead: 0, forgotten: 0, isRound: true }

@@ -2,7 +2,7 @@
 import type { Database } from '@sealpost/pg'
 import { type MeshId, type Millis, OperatingError } from '@sealpost/std'
 import { type AdminScope, type AdminTokenHolder, findAdminToken } from '@sealpost/store'
-import type { AdminCode } from './refusals.ts'
+import type { AdminCode } from './routes.ts'
 
 export interface Needed {
   readonly scope: AdminScope
@@ -73,3 +73,19 @@ export class AdminAuth {
 }
 
 const ageOf = ({ foundAtMs }: Belief): Millis => performance.now() - foundAtMs
+
+const LOOPBACK_NAME = /^([a-z0-9_-]+\.)*localhost$/
+
+/** Returns the refusal of a request whose host is neither loopback nor in `names`; otherwise null. */
+export function hostRefusal(request: Request, names: readonly string[]): Response | null {
+  const host = hostOf(request)
+  if (host !== null && (isAddress(host) || LOOPBACK_NAME.test(host) || names.includes(host))) return null
+  return Response.json({ code: 'wrong_authority' }, { status: 421 })
+}
+
+function hostOf(request: Request): string | null {
+  const url = `http://${request.headers.get('host') ?? ''}`
+  return URL.canParse(url) ? new URL(url).hostname.toLowerCase() : null
+}
+
+const isAddress = (host: string): boolean => host.startsWith('[') || /^\d+\.\d+\.\d+\.\d+$/.test(host)

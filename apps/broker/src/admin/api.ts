@@ -16,12 +16,10 @@ import type { Context, MiddlewareHandler } from 'hono'
 import { HTTPException } from 'hono/http-exception'
 import { errorFields, type Log } from '../telemetry/log.ts'
 import type { AdminAuth } from './admin-auth.ts'
-import { ADMIN_DOCUMENT_PATH, adminDocument } from './document.ts'
-import { liveAnswer } from './live.ts'
-import { type AdminCode, adminRefusals } from './refusals.ts'
 import type { QuotaView } from './reports/quotas.ts'
 import type { Views } from './reports/views.ts'
 import * as routes from './routes.ts'
+import { ADMIN_DOCUMENT_PATH, type AdminCode, adminDocument, adminRefusals } from './routes.ts'
 import { type BrokerSamples, SAMPLE_EVERY_MS } from './samples.ts'
 
 export interface AdminParts {
@@ -213,4 +211,55 @@ function refuse(c: Context, code: AdminCode) {
   const { status, meaning } = adminRefusals[code]
   if (status === 401) c.header('WWW-Authenticate', 'Bearer')
   return c.json({ code, meaning }, status as Exclude<typeof status, 405>)
+}
+
+/** A client that does not read is disconnected; the next overview contains what it missed. */
+const WAITING_MAX = 3
+const ENDS_AFTER_MS = 5 * 60_000
+
+export function liveAnswer(
+  { views, history }: { views: Views; history: BrokerSamples },
+  signal: AbortSignal,
+): Response {
+  let leave: () => void = () => undefined
+  const events = new ReadableStream<Uint8Array>(
+    {
+      start: (controller) => {
+        const send = sender(controller, views, () => leave())
+        leave = history.listen(send)
+        signal.addEventListener('abort', () => leave(), { once: true })
+        send()
+      },
+      cancel: () => leave(),
+    },
+    { highWaterMark: WAITING_MAX },
+  )
+  const headers = { 'Content-Type': 'text/event-stream', 'Cache-Control': 'no-store', 'X-Accel-Buffering': 'no' }
+  return new Response(events, { headers })
+}
+
+function sender(controller: ReadableStreamDefaultController<Uint8Array>, views: Views, leave: () => void): () => void {
+  const encoder = new TextEncoder()
+  const end = () => {
+    leave()
+    controller.close()
+  }
+  const untilMs = performance.now() + ENDS_AFTER_MS
+  let isAsking = false
+  const send = async () => {
+    if (isAsking) return
+    isAsking = true
+    try {
+      const overview = await views.overview()
+      if ((controller.desiredSize ?? 0) <= 0) throw new Error('the client does not read')
+      if (performance.now() > untilMs) return end()
+      controller.enqueue(encoder.encode(`event: overview\ndata: ${JSON.stringify(overview)}\n\n`))
+    } catch {
+      leave()
+      controller.error()
+    } finally {
+      isAsking = false
+    }
+  }
+  return () => void send()
 }

@@ -1,10 +1,28 @@
 /** The requests of the admin API and their responses. The OpenAPI document is generated from them. */
-import { createRoute, type RouteConfig, z } from '@hono/zod-openapi'
+import { createRoute, OpenAPIHono, type RouteConfig, z } from '@hono/zod-openapi'
 import * as shapes from '@sealpost/operator'
-import { body, hex, json, refusalsFrom, security } from '../http/openapi.ts'
-import { type AdminCode, adminRefusals } from './refusals.ts'
+import { body, hex, json, refusalsFrom, security } from '../http/json-schema.ts'
 
 export const ADMIN_PATH = '/admin/v1'
+
+export const adminRefusals = {
+  body_malformed: { status: 400, meaning: 'the body does not match the schema of this request' },
+  query_malformed: { status: 400, meaning: 'the path or the query does not match the schema of this request' },
+  token_invalid: { status: 401, meaning: 'the admin token is missing, unknown, expired or revoked' },
+  scope_missing: { status: 403, meaning: 'the token is read-only, for another mesh, or for one mesh only' },
+  origin_not_allowed: { status: 403, meaning: 'the request comes from a page of another origin' },
+  database_forbids: {
+    status: 403,
+    meaning: "the broker's database role lacks the privilege: set `ADMIN_DATABASE_URL`",
+  },
+  not_found: { status: 404, meaning: 'no such path, mesh or peer' },
+  method_not_allowed: { status: 405, meaning: 'method not allowed; `Allow` lists the allowed ones' },
+  too_many_requests: { status: 429, meaning: 'too many concurrent requests of operators' },
+  internal: { status: 500, meaning: 'an internal error of the broker' },
+  try_later: { status: 503, meaning: "the database can't process the request now" },
+} as const satisfies Record<string, { status: number; meaning: string }>
+
+export type AdminCode = keyof typeof adminRefusals
 
 const number = (max: number) =>
   z
@@ -144,3 +162,23 @@ export const audit = get('/audit', 'List changes by operators, latest first', {
 export const readRoutes = [me, shards, overview, history, live, database, meshes, mesh, peers, waiting, groups, invites, kept, quotas, deadLetters, audit] // biome-ignore format: one thing
 export const changeRoutes = [revokePeer, revokeInvite, redrive, purge]
 export const adminApiRoutes = [...readRoutes, ...changeRoutes]
+
+export const ADMIN_DOCUMENT_PATH = `${ADMIN_PATH}/openapi.json`
+
+export function adminDocument() {
+  const described = new OpenAPIHono()
+  const registry = described.openAPIRegistry
+  registry.registerComponent('securitySchemes', 'bearer', { type: 'http', scheme: 'bearer' })
+  for (const route of adminApiRoutes) registry.registerPath(route)
+  return described.getOpenAPI31Document({
+    openapi: '3.1.0',
+    info: {
+      title: 'Sealpost admin API',
+      version: '1',
+      description:
+        'Served on the private port of a broker. Authenticate with a token of `sealpost admin token create`.',
+    },
+  })
+}
+
+export const adminDocumentText = (): string => `${JSON.stringify(adminDocument(), null, 2)}\n`

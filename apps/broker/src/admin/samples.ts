@@ -2,9 +2,7 @@
 import type { Counters } from '@sealpost/core'
 import type { Sample } from '@sealpost/operator'
 import type { Millis } from '@sealpost/std'
-import { residentBytes } from '../telemetry/memory.ts'
-import type { Metrics, Timing } from '../telemetry/metrics.ts'
-import { quantile } from './reports/quantiles.ts'
+import { type Distribution, type Metrics, residentBytes, type Timing } from '../telemetry/metrics.ts'
 
 export const SAMPLE_EVERY_MS = 2000
 const SAMPLES_MAX = 900
@@ -103,3 +101,19 @@ const NOTHING_YET: Between = {
 }
 
 const round = (value: number): number => Math.round(value * 100) / 100
+
+/**
+ * Returns the percentile in the unit of the bounds, interpolated linearly within a bucket like Prometheus; in the last,
+ * unbounded bucket its lower bound. Null: nothing was counted.
+ */
+export function quantile(before: Distribution | null, after: Distribution, share: number): number | null {
+  const counts = after.counts.map((count, i) => count - (before?.counts[i] ?? 0))
+  const total = counts.at(-1) ?? 0
+  if (total <= 0) return null
+  const rank = share * total
+  const i = counts.findIndex((count) => count >= rank)
+  const [upper, lower] = [after.bounds[i]!, i === 0 ? 0 : after.bounds[i - 1]!]
+  if (!Number.isFinite(upper)) return lower
+  const below = i === 0 ? 0 : counts[i - 1]!
+  return lower + ((upper - lower) * (rank - below)) / (counts[i]! - below)
+}

@@ -7,18 +7,21 @@ import {
   type AttachmentInfo,
   type AttachmentQuota,
   type AttachmentRef,
+  type Chunk,
   type ChunkRange,
   completeAttachment,
   createAttachment,
+  type ExpiredAttachment,
   expireAttachment,
   findAttachment,
   findGroups,
   listChunks,
+  putChunk,
+  readChunk,
   readChunkHashes,
 } from '@sealpost/store'
 import type { HttpCode, HttpRefusal } from '../http/refusals.ts'
 import type { TokenHolder } from '../http/tokens.ts'
-import type { ChunkStore, StoredChunk } from './chunk-store.ts'
 
 export interface AttachmentLimits {
   readonly bytesMax: number
@@ -183,4 +186,32 @@ function chunkLength({ bytes, chunkBytes }: Shape, chunkNo: number): number {
 /** Uses the native hash: libsodium takes three times as long, and blocks the event loop. */
 function isHashOf({ hash, content }: StoredChunk): boolean {
   return Buffer.compare(new Bun.CryptoHasher('blake2b256').update(content).digest(), hash) === 0
+}
+
+export interface StoredChunk {
+  readonly hash: Uint8Array
+  readonly content: Uint8Array
+}
+
+export interface ChunkStore {
+  readonly name: ExpiredAttachment['store']
+  /** Like `putChunk` of the database. @throws OperatingError */
+  put(of: AttachmentRef, chunk: Chunk & StoredChunk): Promise<'done' | 'differs' | 'gone'>
+  get(of: AttachmentRef, chunkNo: number): Promise<StoredChunk | undefined>
+  /** Deletes the stored bytes of an expired attachment. Idempotent. @throws OperatingError */
+  forget(expired: ExpiredAttachment): Promise<void>
+  close(): void
+}
+
+export function postgresChunks(db: Database): ChunkStore {
+  return {
+    name: 'postgres',
+    put: (of, chunk) => putChunk(db, of, chunk),
+    get: async (of, chunkNo) => {
+      const chunk = await readChunk(db, of, chunkNo)
+      return chunk?.content ? { hash: chunk.hash, content: chunk.content } : undefined
+    },
+    forget: async () => undefined, // deleted with their rows
+    close: () => undefined,
+  }
 }

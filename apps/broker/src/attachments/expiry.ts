@@ -2,7 +2,7 @@
 import type { Database } from '@sealpost/pg'
 import type { Millis } from '@sealpost/std'
 import { deleteAttachment, type ExpiredAttachment, listExpiredAttachments } from '@sealpost/store'
-import type { ChunkStore } from './chunk-store.ts'
+import type { ChunkStore } from './attachments.ts'
 
 interface Ports {
   readonly db: Database

@@ -1,7 +1,7 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import { CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, CHUNKS_MAX } from '@sealpost/identity'
 import { FANOUT_MAX } from '@sealpost/protocol'
-import { body, hex, json, security } from '../http/openapi.ts'
+import { body, hex, json, security } from '../http/json-schema.ts'
 import { base64url, refusals } from '../http/route-parts.ts'
 
 const Mesh = z.object({ mesh: hex(16) })

@@ -4,13 +4,11 @@ import { type AttachmentId, fromBase64url, type GroupId, type PeerKey, toBase64u
 import type { MiddlewareHandler } from 'hono'
 import type { Env, HttpApi } from '../http/context.ts'
 import type { RequestLimits } from '../http/limits.ts'
-import { type HttpRefusal, isRefused } from '../http/refusals.ts'
-import { refuse } from '../http/refuse.ts'
+import { type HttpRefusal, isRefused, refuse } from '../http/refusals.ts'
 import { shareNameOf, type TokenHolder } from '../http/tokens.ts'
 import { PaceWatch, readAtPace, type TransferPace } from '../server/pace.ts'
 import type { AttachmentRequests } from './attachments.ts'
 import * as routes from './http-routes.ts'
-import type { Transit } from './transit.ts'
 
 export interface ChunkCounters {
   taken: number
@@ -235,5 +233,29 @@ function bytesOf(text: string): Uint8Array | null {
     return fromBase64url(text)
   } catch {
     return null // its last character has invalid bits
+  }
+}
+
+export class Transit {
+  private readonly bytesMax: number
+  private held = 0
+
+  constructor(bytesMax: number) {
+    this.bytesMax = bytesMax
+  }
+
+  get bytes(): number {
+    return this.held
+  }
+
+  /** Returns a function that releases the bytes, once; `null` without space. */
+  take(bytes: number): (() => void) | null {
+    if (this.held + bytes > this.bytesMax) return null
+    this.held += bytes
+    let isHeld = true
+    return () => {
+      if (isHeld) this.held -= bytes
+      isHeld = false
+    }
   }
 }

@@ -8,7 +8,7 @@ import type { Database } from '@sealpost/pg'
 import { OperatingError } from '@sealpost/std'
 import { type AttachmentRef, putChunk, readChunk } from '@sealpost/store'
 import type { AttachmentConfig } from '../config/attachments.ts'
-import type { ChunkStore } from './chunk-store.ts'
+import type { ChunkStore } from './attachments.ts'
 
 /** The S3 API's limit of keys per delete request. */
 const DELETED_AT_ONCE = 1000

@@ -6,11 +6,9 @@ import type { DatabaseOrigin } from '../database/origin.ts'
 import { RequestLimits } from '../http/limits.ts'
 import { errorFields, type Log } from '../telemetry/log.ts'
 import type { Metrics } from '../telemetry/metrics.ts'
-import { type AttachmentLimits, AttachmentRequests } from './attachments.ts'
-import { type ChunkStore, postgresChunks } from './chunk-store.ts'
+import { type AttachmentLimits, AttachmentRequests, type ChunkStore, postgresChunks } from './attachments.ts'
 import { AttachmentExpiry } from './expiry.ts'
-import type { AttachmentParts } from './http.ts'
-import { Transit } from './transit.ts'
+import { type AttachmentParts, Transit } from './http.ts'
 
 type Options = AttachmentConfig & { readonly DATABASE_URL: string; readonly LIMITS: 'on' | 'off' }
 type Database = Awaited<ReturnType<typeof openDatabase>>

@@ -11,12 +11,9 @@ import { defaultQueueOptions } from '@sealpost/queue'
 import { z } from 'zod'
 import { isNetwork } from '../server/addresses.ts'
 import { attachmentErrors, attachmentSettings } from './attachments.ts'
-import { historySettings } from './history.ts'
 import { COUNT_MAX, count, list, ms, oneOf, onOff, type Setting, setting, words } from './kinds.ts'
 import { engineRates, limitSettings } from './limits.ts'
-import { portSettings, resolvePorts } from './ports.ts'
-import { tlsErrors, tlsSettings } from './tls.ts'
-import { traceSettings } from './traces.ts'
+import { historySettings, portSettings, resolvePorts, tlsErrors, tlsSettings, traceSettings } from './sections.ts'
 
 /** The queue treats a lease that ends later than this as one from before the database clock jumped back. */
 const LEASE_MS_MAX = 300_000

@@ -1,16 +1,26 @@
 /** Connects the driver's checks and lookups, and each request of a member, to the services. */
-import type { RequestTable, Sought } from '@sealpost/core'
+import type { ConsentReply, Replies, Requester, RequestTable, SetPoolReply, Sought } from '@sealpost/core'
 import type { RequestServices, Resolution } from '@sealpost/driver'
-import { BATCH_MAX } from '@sealpost/protocol'
+import { checkKeyBinding, type PoolStatement, readPool } from '@sealpost/identity'
+import type { Database } from '@sealpost/pg'
+import { BATCH_MAX, type FrameOf, GROUP_PAGE_MAX, type KeyBindingEntry } from '@sealpost/protocol'
 import type { Queue } from '@sealpost/queue'
-import type { MeshId } from '@sealpost/std'
+import { isChosenName, type MeshId } from '@sealpost/std'
+import {
+  BOX_EPOCH_MAX,
+  changeConsent,
+  findConsent,
+  findKeyHistory,
+  findPoolStatement,
+  listPools,
+  putPool,
+  replaceBinding,
+} from '@sealpost/store'
 import type { Cells } from '../shards/cells.ts'
-import type { SpaceLookup } from '../spaces/space-lookup.ts'
+import type { SpaceLookup } from '../spaces/space-requests.ts'
 import type { Authenticator } from './authenticator.ts'
 import type { EnrolmentService } from './enrolment.ts'
 import type { GroupService } from './groups.ts'
-import type { MemberSettings } from './member-settings.ts'
-import type { PoolService } from './pools.ts'
 import type { UserService } from './users.ts'
 
 export interface DirectoryServices {
@@ -81,5 +91,102 @@ function requestTable(services: DirectoryServices): RequestTable {
       const lost = await queue.findLost(meshId, peer, BATCH_MAX)
       return { lost, isAll: lost.length < BATCH_MAX }
     },
+  }
+}
+
+export class PoolService {
+  private readonly db: Database
+  private readonly queue: Pick<Queue, 'findPools'>
+  private readonly authenticator: Authenticator
+  private readonly perOwnerMax: number
+
+  constructor(
+    db: Database,
+    queue: Pick<Queue, 'findPools'>,
+    { authenticator, perOwnerMax }: { authenticator: Authenticator; perOwnerMax: number },
+  ) {
+    this.db = db
+    this.queue = queue
+    this.authenticator = authenticator
+    this.perOwnerMax = perOwnerMax
+  }
+
+  async set(requester: Requester, { statement }: FrameOf<'setPool'>): Promise<SetPoolReply | null> {
+    const checked = await this.authenticator.inTurn(() => check(requester, statement))
+    if (checked === null || 'outcome' in checked) return checked
+    if (!isChosenName(checked.name) && !(await this.isNamedSo(requester, checked))) return { outcome: 'malformed' }
+    const { poolId, epoch, members, bytes } = checked
+    const record = { poolId, epoch, members, statement: bytes }
+    const outcome = await putPool(this.db, requester, record, this.perOwnerMax)
+    if (outcome !== 'done') return { outcome }
+    const [pool = null] = await this.queue.findPools(requester.meshId, [poolId])
+    return { outcome, pool }
+  }
+
+  private async isNamedSo({ meshId }: Requester, { poolId, name }: PoolStatement): Promise<boolean> {
+    const former = await findPoolStatement(this.db, meshId, poolId)
+    return former !== null && readPool(former)?.name === name
+  }
+
+  async list(meshId: MeshId, { after }: FrameOf<'pools'>): Promise<Replies['pools']> {
+    const found = await listPools(this.db, meshId, { after, limit: GROUP_PAGE_MAX + 1 })
+    const statements = found.slice(0, GROUP_PAGE_MAX).map(({ statement }) => statement)
+    return { statements, isLast: found.length <= GROUP_PAGE_MAX }
+  }
+}
+
+function check({ meshId, peerKey }: Requester, statement: Uint8Array): PoolStatement | SetPoolReply {
+  const pool = readPool(statement)
+  if (pool?.meshId !== meshId) return { outcome: 'malformed' }
+  return pool.owner === peerKey ? pool : { outcome: 'not_owner' }
+}
+
+export class MemberSettings {
+  private readonly db: Database
+  private readonly authenticator: Authenticator
+
+  constructor(db: Database, authenticator: Authenticator) {
+    this.db = db
+    this.authenticator = authenticator
+  }
+
+  /**
+   * Applies the changes, then reads the whole consent. `null`: the requester is no longer a member. @throws
+   * OperatingError
+   */
+  async consent(requester: Requester, { policy, changes }: FrameOf<'consent'>): Promise<ConsentReply | null> {
+    const isAsking = policy === 'keep' && changes.length === 0
+    const change = { policy: policy === 'keep' ? null : policy, verdicts: changes }
+    const owner = { meshId: requester.meshId, peer: requester.user } // a change by one device applies to all
+    const { isDone, unknown } = isAsking ? { isDone: true, unknown: [] } : await changeConsent(this.db, owner, change)
+    const found = await findConsent(this.db, owner)
+    if (!found) return null
+    const { policy: standing, version, named } = found
+    const isOpen = standing === 'open'
+    return {
+      outcome: isDone ? 'done' : 'too_many',
+      peers: named.map(({ peerKey, isBlocked }) => ({ peer: peerKey, verdict: isBlocked ? 'blocked' : 'allowed' })),
+      unknown,
+      consent: {
+        policy: standing,
+        named: named.filter(({ isBlocked }) => isBlocked === isOpen).map(({ peer }) => peer),
+        version,
+      },
+    }
+  }
+
+  async bind(requester: Requester, bind: FrameOf<'bind'>): Promise<FrameOf<'bound'>['outcome'] | null> {
+    const verdict = await this.authenticator.inTurn(() => this.check(requester, bind))
+    if (verdict === null || verdict === 'bad_binding') return verdict
+    return replaceBinding(this.db, requester, bind)
+  }
+
+  history(meshId: MeshId, { peer }: FrameOf<'lookupHistory'>): Promise<KeyBindingEntry[]> {
+    return findKeyHistory(this.db, meshId, peer)
+  }
+
+  private check({ meshId, peerKey }: Requester, bind: FrameOf<'bind'>): 'ok' | 'bad_binding' {
+    const verdict = checkKeyBinding({ ...bind, meshId, peerKey }, { meshId, peerKey, nowMs: Date.now() })
+    return verdict === 'ok' && bind.boxEpoch <= BOX_EPOCH_MAX ? 'ok' : 'bad_binding'
   }
 }

@@ -1,7 +1,7 @@
 /** The routes that read state and history, with responses of any length. */
 import { createRoute, z } from '@hono/zod-openapi'
 import { PAGE_ROWS_MAX, parseTimestamp } from '@sealpost/replay'
-import { hex, security } from '../http/openapi.ts'
+import { hex, security } from '../http/json-schema.ts'
 import { refusals } from '../http/route-parts.ts'
 
 const KEYS_MAX = 256

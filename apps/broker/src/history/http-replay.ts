@@ -1,7 +1,6 @@
 import type { MeshId, SpaceId } from '@sealpost/std'
 import type { HttpApi, HttpContext } from '../http/context.ts'
-import { type HttpRefusal, isRefused } from '../http/refusals.ts'
-import { refuse } from '../http/refuse.ts'
+import { type HttpRefusal, isRefused, refuse } from '../http/refusals.ts'
 import type { TokenHolder, Tokens } from '../http/tokens.ts'
 import type { TransferPace } from '../server/pace.ts'
 import { errorFields, type Log } from '../telemetry/log.ts'

@@ -1,31 +1,36 @@
 /** Decides what a member may read of state and history, and from which rows. */
 
 import type { Spaces } from '@sealpost/history'
-import type { CopyOutPool, Database } from '@sealpost/pg'
+import type { CopyOutPool, Database, Pipeline } from '@sealpost/pg'
+import { Batcher } from '@sealpost/queue'
 import {
   awaitOpenWrites,
+  CopyRowReader,
+  type EventPage,
   eventsBetween,
   findBase,
   formatTimestamp,
+  HeaderStrip,
   type HistoryBounds,
   horizonOf,
+  JsonLineWriter,
   jsonLine,
+  type PageRequest,
   type ReplayRow,
   readEntries,
+  readPage,
   rowLine,
   stateAt,
   stateNow,
   timeRefusal,
 } from '@sealpost/replay'
-import type { Micros, SpaceRef } from '@sealpost/std'
+import { type Micros, OperatingError, type SpaceRef } from '@sealpost/std'
 import { type HttpRefusal, isRefused } from '../http/refusals.ts'
 import { shareNameOf, type TokenHolder } from '../http/tokens.ts'
 import type { Metrics } from '../telemetry/metrics.ts'
 import type { Followers } from './followers.ts'
-import type { HistoryPages } from './pages.ts'
 import { begun } from './replay-body.ts'
 import type { ReplaySlots } from './replay-slots.ts'
-import { type ReplayForm, replayStream } from './replay-stream.ts'
 
 export interface ReplaysParts {
   readonly db: Database
@@ -191,4 +196,92 @@ function watchEnd(parts: Parts, ended: () => void): Parts {
     },
     [Symbol.asyncDispose]: async () => void (await ways.return()),
   }
+}
+
+export type ReplayForm = 'lines' | 'records'
+
+export interface ReplayStream {
+  readonly copies: CopyOutPool
+  readonly query: string
+  readonly form: ReplayForm
+  readonly start: Readonly<Record<string, unknown>>
+  readonly cursor: number
+  readonly signal: AbortSignal
+}
+
+const PIECE_BYTES = 64 * 1024
+
+export function replayStream(answer: ReplayStream): AsyncGenerator<Uint8Array> {
+  return answer.form === 'lines' ? asLines(answer) : asRecords(answer)
+}
+
+async function* asLines({ copies, query, start, cursor, signal }: ReplayStream): AsyncGenerator<Uint8Array> {
+  const reader = new CopyRowReader()
+  const lines = new JsonLineWriter(PIECE_BYTES)
+  let seq = cursor
+  const write = (row: ReplayRow) => {
+    lines.row(row)
+    seq = Math.max(seq, row.seq)
+  }
+  let text = jsonLine({ start: true, ...start })
+  for await (const bytes of copies.read(copied(query), signal)) {
+    reader.take(bytes, write)
+    const piece = lines.take()
+    if (piece.length > 0) yield text === '' ? piece : Buffer.concat([Buffer.from(text, 'latin1'), piece])
+    if (piece.length > 0) text = ''
+  }
+  if (!reader.isAtEnd) throw cut()
+  yield Buffer.from(text + jsonLine({ end: true, seq }), 'latin1')
+}
+
+/**
+ * Forwards rows unread: after the header of the first, the messages of a binary `COPY` are the records and their end.
+ */
+async function* asRecords({ copies, query, signal }: ReplayStream): AsyncGenerator<Uint8Array> {
+  const strip = new HeaderStrip()
+  for await (const bytes of copies.read(copied(query), signal)) {
+    const records = strip.take(bytes)
+    if (records.length > 0) yield records
+  }
+}
+
+const copied = (query: string): string => `copy (${query}) to stdout (format binary)`
+
+const cut = () => new OperatingError('db_unavailable', 'A response of the database ended early')
+
+export class HistoryPages {
+  readonly #db: Pipeline
+  /**
+   * Reads of one page at a time, by request: a request during a read shares the next one, which sees everything written
+   * before.
+   */
+  readonly #reads = new Map<string, Batcher<PageRequest, Buffer | null>>()
+
+  constructor(db: Pipeline) {
+    this.#db = db
+  }
+
+  /** Returns the page as of the request, or later. @returns null: there is no such space. @throws DatabaseError */
+  async find(request: PageRequest): Promise<Buffer | null> {
+    const key = JSON.stringify(request)
+    const reads = this.#reads.get(key) ?? new Batcher(() => this.#read(request), { max: 1, keyOf: () => key })
+    this.#reads.set(key, reads)
+    try {
+      return await reads.add(request)
+    } finally {
+      if (reads.isIdle && this.#reads.get(key) === reads) this.#reads.delete(key)
+    }
+  }
+
+  async #read(request: PageRequest): Promise<[Buffer | null]> {
+    const page = await readPage(this.#db, request)
+    return [page && answerOf(page, request)]
+  }
+}
+
+/** Builds one string and one buffer: discarding memory costs more than copying. */
+function answerOf({ at, lastSeq, rows, hasMore }: EventPage, { to, after }: PageRequest): Buffer {
+  const start = jsonLine({ start: true, at: formatTimestamp(to ?? at), lastSeq })
+  const end = jsonLine({ end: true, seq: rows.at(-1)?.seq ?? after, more: hasMore })
+  return Buffer.from(start + rows.map(({ line }) => line).join('') + end, 'latin1')
 }

@@ -1,11 +1,12 @@
 /** `/.well-known/sealpost`: what a client needs to know before it connects. */
+
+import { OpenAPIHono } from '@hono/zod-openapi'
 import type { EngineLimits } from '@sealpost/core'
 import type { ShardCertificate } from '@sealpost/identity'
 import { BATCH_MAX, ENVELOPE_BYTES_MIN, FRAME_BYTES_MAX, LOOKUP_MAX } from '@sealpost/protocol'
 import { toBase64url } from '@sealpost/std'
 import type { VersionFacts } from '../server/http.ts'
-import { DOCUMENT_PATH } from './document.ts'
-import { POLL_MAX, WAIT_SECONDS_MAX } from './mailbox/routes.ts'
+import { chunkRoutes, POLL_MAX, peerRoutes, unprovenRoutes, WAIT_SECONDS_MAX } from './mailbox/routes.ts'
 import { TTL_SECONDS_MAX } from './tokens.ts'
 
 /** The broker's features, by the names of docs/PROTOCOL.md. */
@@ -49,3 +50,22 @@ export function discoveryOf({ facts, certificate, limits, pollingIdleMs }: Disco
     },
   }
 }
+
+export const DOCUMENT_PATH = '/v1/openapi.json'
+
+export function openApiDocument() {
+  const described = new OpenAPIHono()
+  const registry = described.openAPIRegistry
+  registry.registerComponent('securitySchemes', 'bearer', { type: 'http', scheme: 'bearer' })
+  for (const route of [...unprovenRoutes, ...peerRoutes, ...chunkRoutes]) registry.registerPath(route)
+  return described.getOpenAPI31Document({
+    openapi: '3.1.0',
+    info: {
+      title: 'Sealpost HTTP API',
+      version: '1',
+      description: 'For clients without a socket. docs/PROTOCOL.md describes the semantics.',
+    },
+  })
+}
+
+export const openApiText = (): string => `${JSON.stringify(openApiDocument(), null, 2)}\n`

@@ -4,6 +4,7 @@
  */
 import type { CloseCode } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
+import type { Context } from 'hono'
 
 export const httpRefusals = {
   body_malformed: { status: 400, meaning: 'the body does not match the schema of this request' },
@@ -63,4 +64,12 @@ export const isRefused = (answer: object): answer is HttpRefusal => 'code' in an
 /** Returns the refusal of a request whose session ended with `code`. */
 export function refusedBy(code: CloseCode, retryAfterMs: Millis): HttpRefusal {
   return code in httpRefusals ? { code: code as HttpCode, retryAfterMs } : { code: 'internal' }
+}
+
+export function refuse(c: Context, { code, retryAfterMs }: HttpRefusal) {
+  const { status } = httpRefusals[code]
+  if (status === 401) c.header('WWW-Authenticate', 'Bearer')
+  if (retryAfterMs !== undefined) c.header('Retry-After', String(Math.ceil(retryAfterMs / 1000)))
+  const refusal = retryAfterMs === undefined ? { code } : { code, retryAfterMs: Math.ceil(retryAfterMs) }
+  return c.json(refusal, status as Exclude<typeof status, 405>)
 }

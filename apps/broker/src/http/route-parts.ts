@@ -1,9 +1,8 @@
 /** Schemas of the HTTP routes: values in their JSON forms, responses and refusals. */
 import { z } from '@hono/zod-openapi'
 import { BATCH_MAX } from '@sealpost/protocol'
-import { type JsonSchema, type ObjectSchema, schemaOfItem } from './json-schema.ts'
+import { hex, type JsonSchema, type ObjectSchema, refusalsFrom, schemaOfItem } from './json-schema.ts'
 import { ENVELOPE_DEFAULTS } from './mailbox/send.ts'
-import { hex, refusalsFrom } from './openapi.ts'
 import { type HttpCode, httpRefusals } from './refusals.ts'
 
 /** A value that the frame codec validates, with the schema from its table. */

@@ -13,7 +13,7 @@ import type { Log } from '../telemetry/log.ts'
 import { apiRoutes } from './api.ts'
 import { Challenges } from './challenges.ts'
 import { RequestLimits } from './limits.ts'
-import { GroupRosters } from './mailbox/groups.ts'
+import { GroupRosters } from './mailbox/group-routes.ts'
 import { Inboxes } from './mailbox/inboxes.ts'
 import { Tokens } from './tokens.ts'
 

@@ -10,6 +10,7 @@ import {
   decodeClientFrame,
   encodeToSend,
   type Form,
+  FRAME_BYTES_MAX,
   type FrameOf,
   PROTOCOL_VERSIONS,
   type ServerFrame,
@@ -18,7 +19,6 @@ import type { Millis, PeerKey } from '@sealpost/std'
 import type { ServerWebSocket, WebSocketHandler } from 'bun'
 import { errorFields, type Log } from '../telemetry/log.ts'
 import type { AdmissionControl, Evictable } from './admission.ts'
-import { endpointSettings } from './endpoint.ts'
 import { type Intake, type Intakes, PARSE_COST_MIN } from './intake.ts'
 
 export interface SocketOptions {
@@ -253,3 +253,15 @@ export function helloOf(options: Pick<SocketOptions, 'brokerKey' | 'authWithinMs
     authWithinMs: options.authWithinMs,
   }
 }
+
+const IDLE_SECONDS = 120 // a second net under the engine's own heartbeat
+
+/** For Bun's server. `backpressureBytes`: what a socket that is never read may hold. */
+export const endpointSettings = (backpressureBytes: number) => ({
+  perMessageDeflate: false, // an envelope is ciphertext, which gains nothing, and a bomb would have something to burst
+  maxPayloadLength: FRAME_BYTES_MAX,
+  backpressureLimit: backpressureBytes,
+  closeOnBackpressureLimit: true,
+  idleTimeout: IDLE_SECONDS,
+  sendPings: false,
+})

@@ -3,11 +3,10 @@ import { readFileSync } from 'node:fs'
 import { BatchingBus, type Bus, MemoryHub, type OpenBusTransport } from '@sealpost/bus'
 import { natsTransport } from '@sealpost/bus/nats'
 import { postgresTransport } from '@sealpost/bus/postgres'
-import { OperatingError, type ShardId } from '@sealpost/std'
+import { type MeshId, OperatingError, type ShardId } from '@sealpost/std'
 import type { Config } from '../config/config.ts'
 import { errorFields, type Log } from '../telemetry/log.ts'
 import type { Metrics } from '../telemetry/metrics.ts'
-import { sharedBus } from './shared-bus.ts'
 
 interface Parts {
   readonly incarnation: string
@@ -61,4 +60,32 @@ function onWire(open: OpenBusTransport, { shard, log }: Parts): Bus {
     up: () => log.info('bus.up'),
     down: (error) => log.warn('bus.down', errorFields(error)),
   })
+}
+
+export function sharedBus(bus: Bus): Bus {
+  const counts = new Map<MeshId, number>()
+  const change = (meshId: MeshId, by: number): number => {
+    const count = (counts.get(meshId) ?? 0) + by
+    if (count > 0) counts.set(meshId, count)
+    else counts.delete(meshId)
+    return count
+  }
+  return {
+    counters: bus.counters,
+    get isUp() {
+      return bus.isUp
+    },
+    get replyMs() {
+      return bus.replyMs
+    },
+    publish: (hint) => bus.publish(hint),
+    follow: (meshId) => {
+      if (change(meshId, 1) === 1) bus.follow(meshId)
+    },
+    unfollow: (meshId) => {
+      if (change(meshId, -1) === 0) bus.unfollow(meshId)
+    },
+    subscribe: (listener) => bus.subscribe(listener),
+    close: () => bus.close(),
+  }
 }

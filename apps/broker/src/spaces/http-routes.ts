@@ -1,5 +1,5 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import { body, hex, json, security } from '../http/openapi.ts'
+import { body, hex, json, security } from '../http/json-schema.ts'
 import { refusals } from '../http/route-parts.ts'
 
 /** Boxes of one request; for a larger mesh a member sends several. */

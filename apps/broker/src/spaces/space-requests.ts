@@ -2,7 +2,7 @@
  * The requests of members about spaces. This class parses bytes and checks signatures, in the same queue as those of
  * handshakes; the statements of `packages/history` decide the result.
  */
-import { type Rate, Rates } from '@sealpost/core'
+import { type PeerSpace, type Rate, Rates, type SpaceFacts } from '@sealpost/core'
 import {
   type EntryLimits,
   type EntryOutcome,
@@ -18,7 +18,6 @@ import { readEntry, readSpace } from '@sealpost/identity'
 import type { Database, Pipeline } from '@sealpost/pg'
 import { type MeshId, type Millis, type PeerKey, type SpaceId, toHex } from '@sealpost/std'
 import type { Authenticator } from '../directory/authenticator.ts'
-
 import type { HttpRefusal } from '../http/refusals.ts'
 import { shareNameOf, type TokenHolder } from '../http/tokens.ts'
 import type { SpaceHints } from './space-hints.ts'
@@ -144,5 +143,22 @@ export class SpaceRequests {
       else if (status === 'conflict') this.counters.conflicts += 1
       else this.counters.refused += 1
     }
+  }
+}
+
+export class SpaceLookup {
+  private readonly spaces: Spaces
+  private readonly meshBytesMax: number
+
+  /** `meshBytesMax`: the limit of all entries and all history of a mesh. */
+  constructor(db: Database, meshBytesMax: number) {
+    this.spaces = new Spaces(db)
+    this.meshBytesMax = meshBytesMax
+  }
+
+  async find(meshId: MeshId, { peer, spaceId }: PeerSpace): Promise<SpaceFacts> {
+    const space = await this.spaces.find({ meshId, peer }, spaceId)
+    const isFull = (space?.meshBytes ?? 0) >= this.meshBytesMax
+    return { spaceId, keepsMessages: space?.keepsMessages === true, isFull }
   }
 }

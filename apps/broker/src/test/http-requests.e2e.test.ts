@@ -1,6 +1,6 @@
 /** What a request may look like, how many there may be, and that an answer repeats none of it. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { openApiDocument } from '../http/document.ts'
+import { openApiDocument } from '../http/discovery.ts'
 import { ask, envelopeJson, HttpPeer, post } from './http.ts'
 import { until } from './process.ts'
 import { envelopeTo, randomHex, rawHttp } from './wire.ts'

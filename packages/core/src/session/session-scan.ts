@@ -2,13 +2,13 @@
  * Looks at every session once a second: deadlines, heartbeats, the backstop poll. Some at a time: ten thousand at once
  * would keep the event loop, and ask the database, for longer than anybody's mail should wait for them.
  */
-import type { CloseCode } from '@sealpost/protocol'
+import type { CloseCode, SessionStatus } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
 import type { Context } from '../context.ts'
 import type { Deliveries } from '../deliver/deliveries.ts'
-import type { SocketId } from '../effects.ts'
+import type { SessionCheck, SocketId } from '../effects.ts'
+import { type LiveSession, refOf } from '../model.ts'
 import type { Session } from './session.ts'
-import type { SessionValidity } from './session-validity.ts'
 
 interface Ports {
   readonly sessions: ReadonlyMap<SocketId, Session>
@@ -78,5 +78,49 @@ export class SessionScan {
     if (nowMs - live.polledAtMs < limits.pollMs) return
     live.polledAtMs = nowMs
     this.ports.deliveries.poll(live, session.arrivedUntilMs)
+  }
+}
+
+export class SessionValidity {
+  private readonly context: Context
+  private due: LiveSession[] = []
+
+  constructor(context: Context) {
+    this.context = context
+  }
+
+  /** Something may have ended it. */
+  check(live: LiveSession): void {
+    live.checkedAtMs = this.context.nowMs
+    this.due.push(live)
+  }
+
+  /** About once a second. */
+  checkIfOld(live: LiveSession): void {
+    if (this.context.nowMs - live.checkedAtMs >= this.context.limits.checkMs) this.check(live)
+  }
+
+  /** All that was asked for, as one question. */
+  flush(): void {
+    if (this.due.length === 0) return
+    this.context.effects.checkSessions(this.due.map((live) => ({ session: refOf(live), live })))
+    this.due = []
+  }
+
+  /** In the order of the checks. */
+  checked(checks: readonly SessionCheck[], standings: readonly SessionStatus[]): void {
+    for (const [i, { live }] of checks.entries()) if (!live.isOver) this.apply(live, standings[i]!)
+    this.context.flush()
+  }
+
+  private apply(live: LiveSession, { peerKey, isRevoked, isElsewhere, isAway }: SessionStatus): void {
+    const { mesh, peer } = live
+    if (isAway) return this.context.meshMoving(live)
+    if (isRevoked || peerKey === null) return this.context.end(live, 'revoked')
+    const isTurned = peerKey !== peer.peerKey
+    if (isTurned || (isElsewhere && peer.live === live)) this.context.end(live, 'superseded')
+    if (!isTurned) return
+    mesh.forget(peer)
+    mesh.pools.memberRotated(peer.peer)
   }
 }

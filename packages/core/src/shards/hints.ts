@@ -12,7 +12,7 @@ import type { Mesh } from '../model.ts'
 import type { Pools } from '../pools/pools.ts'
 import type { EphemeralMessages } from '../presence/ephemeral-messages.ts'
 import type { Presence } from '../presence/presence.ts'
-import type { SessionValidity } from '../session/session-validity.ts'
+import type { SessionValidity } from '../session/session-scan.ts'
 
 type Stale =
   | HintOf<'staleSpace'>

@@ -1,8 +1,7 @@
 import type { ShardId } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
 import { keyOf, MESH, memberOf, world } from '../test/testing-world.ts'
-import { type LiveShard, MeshPlacement, type Placement } from './homes.ts'
-import { homeOf } from './placement.ts'
+import { homeOf, type LiveShard, MeshPlacement, type Placement } from './homes.ts'
 
 const NONE = new Uint8Array()
 const shardOf = (name: string, life = name): LiveShard => ({

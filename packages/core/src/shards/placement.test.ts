@@ -1,6 +1,6 @@
 import { type MeshId, seededRandom } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
-import { homeOf } from './placement.ts'
+import { homeOf } from './homes.ts'
 
 const MESHES = 20_000
 const meshIds = seededIds(MESHES)

@@ -1,8 +1,7 @@
 import type { ShardId } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import { keyOf, MESH, memberOf, sendOf, world } from '../test/testing-world.ts'
-import type { LiveShard, Placement } from './homes.ts'
-import { homeOf } from './placement.ts'
+import { homeOf, type LiveShard, type Placement } from './homes.ts'
 
 const NAMES = ['a', 'b']
 const HOME = homeOf(MESH, NAMES)!

@@ -2,7 +2,6 @@
 import type { Database } from '@sealpost/pg'
 import type { Millis } from '@sealpost/std'
 import { type DatabaseStats, readDatabaseStats } from '@sealpost/store'
-import { Cached } from '../cached.ts'
 
 export interface KnownFigures extends DatabaseStats {
   readonly atMs: Millis
@@ -21,4 +20,30 @@ export function databaseFigures(db: Database): Cached<KnownFigures> {
     before = { ...figures, atMs, walBytesPerSecond }
     return before
   })
+}
+
+const GOOD_FOR_MS = 5000
+
+export class Cached<T> {
+  private readonly look: () => Promise<T>
+  private known: { readonly value: T; readonly atMs: Millis } | null = null
+  private asking: Promise<T> | null = null
+
+  constructor(look: () => Promise<T>) {
+    this.look = look
+  }
+
+  async read(): Promise<T> {
+    if (this.known && performance.now() - this.known.atMs < GOOD_FOR_MS) return this.known.value
+    this.asking ??= this.ask().finally(() => {
+      this.asking = null
+    })
+    return this.asking
+  }
+
+  private async ask(): Promise<T> {
+    const value = await this.look()
+    this.known = { value, atMs: performance.now() }
+    return value
+  }
 }

@@ -2,11 +2,10 @@
 import type { LivePeer } from '@sealpost/core'
 import type { Flow, MeshState, WaitingPeer } from '@sealpost/operator'
 import type { Database } from '@sealpost/pg'
-import type { MeshId, PeerNo } from '@sealpost/std'
-import { countDeadLetters, type MeshDeadLetters, type MeshEntry, type PeerEntry } from '@sealpost/store'
-import { Cached } from '../cached.ts'
+import type { MeshId, Millis, PeerNo } from '@sealpost/std'
+import { countDeadLetters, findPeers, type MeshDeadLetters, type MeshEntry, type PeerEntry } from '@sealpost/store'
 import type { Census, MeshWaiting, WaitingCount } from './census.ts'
-import { PeerNames } from './peer-names.ts'
+import { Cached } from './figures.ts'
 import { compareMeshes, compareWaiting, flowOf, reasonOf, sentenceOf, worstFlow } from './verdict.ts'
 
 interface Parts {
@@ -138,5 +137,28 @@ export class MeshStates {
       reason: reasonOf({ live, isPool, held: waiting.held, oldestAgeMs }),
       unsettled: live?.unsettled ?? 0,
     }
+  }
+}
+
+const GOOD_FOR_MS = 60_000
+const KNOWN_MAX = 10_000
+
+export class PeerNames {
+  private readonly db: Database
+  private readonly known = new Map<string, { entry: PeerEntry; untilMs: Millis }>()
+
+  constructor(db: Database) {
+    this.db = db
+  }
+
+  async find(meshId: MeshId, peers: readonly PeerNo[]): Promise<Map<PeerNo, PeerEntry>> {
+    const nowMs = performance.now()
+    const fresh = (peer: PeerNo) => (this.known.get(`${meshId}/${peer}`)?.untilMs ?? 0) > nowMs
+    const unknown = peers.filter((peer) => !fresh(peer))
+    if (this.known.size + unknown.length > KNOWN_MAX) this.known.clear()
+    const found = unknown.length > 0 ? await findPeers(this.db, meshId, unknown) : []
+    for (const entry of found) this.known.set(`${meshId}/${entry.peer}`, { entry, untilMs: nowMs + GOOD_FOR_MS })
+    const entries = peers.flatMap((peer) => this.known.get(`${meshId}/${peer}`)?.entry ?? [])
+    return new Map(entries.map((entry) => [entry.peer, entry]))
   }
 }

@@ -22,10 +22,9 @@ import {
   type PeerEntry,
 } from '@sealpost/store'
 import type { VersionFacts } from '../../server/http.ts'
-import type { Cached } from '../cached.ts'
 import type { BrokerSamples } from '../samples.ts'
 import type { Census } from './census.ts'
-import type { KnownFigures } from './figures.ts'
+import type { Cached, KnownFigures } from './figures.ts'
 import type { MeshStates } from './mesh-states.ts'
 import { compareMeshes, worstFlow } from './verdict.ts'
 

@@ -1,8 +1,12 @@
 import { createRoute, z } from '@hono/zod-openapi'
+import { groupFields } from '@sealpost/identity'
+import type { Database } from '@sealpost/pg'
 import { FANOUT_MAX, GROUP_PAGE_MAX } from '@sealpost/protocol'
-import { type ObjectSchema, schemaOfField, schemaOfFrame } from '../json-schema.ts'
-import { body, hex, json, security } from '../openapi.ts'
+import { assert, GROUP_EPOCH_LAST, type GroupId, type MeshId, type PeerKey } from '@sealpost/std'
+import { findGroups, type GroupRow, listGroups } from '@sealpost/store'
+import { body, hex, json, type ObjectSchema, schemaOfField, schemaOfFrame, security } from '../json-schema.ts'
 import { refusals, Sent, sendSchema, wire } from '../route-parts.ts'
+import type { TokenHolder } from '../tokens.ts'
 import { BROADCAST_DEFAULTS } from './send.ts'
 
 /** A broadcast in which `terms` and its fields have defaults; envelopes as in a send, without terms of their own. */
@@ -67,3 +71,42 @@ export const rosters = createRoute({
     ...refusals('body_malformed', 'token_invalid'),
   },
 })
+
+export interface GroupJson {
+  readonly group: GroupId
+  readonly epoch: number
+  readonly owner: PeerKey
+  readonly name: string
+  readonly members: PeerKey[]
+  readonly statement: string
+}
+
+export class GroupRosters {
+  private readonly db: Database
+
+  constructor(db: Database) {
+    this.db = db
+  }
+
+  async listOf({ meshId, peerKey }: TokenHolder, after: GroupId): Promise<{ groups: GroupJson[]; isLast: boolean }> {
+    const found = await listGroups(this.db, meshId, { after, limit: GROUP_PAGE_MAX + 1, naming: peerKey })
+    return { groups: found.slice(0, GROUP_PAGE_MAX).map(groupJson), isLast: found.length <= GROUP_PAGE_MAX }
+  }
+
+  async lookup(meshId: MeshId, asked: readonly GroupId[]): Promise<{ groups: GroupJson[]; unknown: GroupId[] }> {
+    const groups = (await findGroups(this.db, meshId, [...new Set(asked)])).filter(isGoingOn).map(groupJson)
+    const known = new Set(groups.map(({ group }) => group))
+    return { groups, unknown: asked.filter((group) => !known.has(group)) }
+  }
+}
+
+const isGoingOn = ({ epoch }: GroupRow): boolean => epoch < GROUP_EPOCH_LAST
+
+function groupJson({ statement }: GroupRow): GroupJson {
+  const group = groupFields(statement)
+  assert(group, 'a stored statement was validated when it arrived')
+  const { groupId, epoch, owner, name, members } = group
+  return { group: groupId, epoch, owner, name, members: [...members], statement: base64url(statement) }
+}
+
+const base64url = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64url')

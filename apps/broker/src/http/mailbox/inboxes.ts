@@ -6,8 +6,7 @@ import type { Queue } from '@sealpost/queue'
 import type { Millis } from '@sealpost/std'
 import { type HttpRefusal, isRefused } from '../refusals.ts'
 import { nameOf, type TokenHolder } from '../tokens.ts'
-import type { PollResult } from './poll-result.ts'
-import { type Poll, PolledConnection, type Settling } from './polled-connection.ts'
+import { type Poll, PolledConnection, type PollResult, type Settling } from './polled-connection.ts'
 
 const SETTLE_WITHIN_MS = 10_000
 

@@ -4,8 +4,16 @@ import { BATCH_MAX, FRAME_BYTES_MAX, LOOKUP_MAX, UNPROVEN_FRAME_BYTES_MAX } from
 import { attachmentRoutes, chunkRoutes } from '../../attachments/http-routes.ts'
 import { history, state } from '../../history/http-replay-routes.ts'
 import { postEntries, putGrants, spaceRoutes } from '../../spaces/http-routes.ts'
-import { type JsonSchema, schemaOfField, schemaOfFrame, schemaOfItem } from '../json-schema.ts'
-import { body, hex, json, security } from '../openapi.ts'
+import {
+  body,
+  hex,
+  type JsonSchema,
+  json,
+  schemaOfField,
+  schemaOfFrame,
+  schemaOfItem,
+  security,
+} from '../json-schema.ts'
 import { base64url, listOf, refusals, Sent, sendSchema, wholeNumber, wire } from '../route-parts.ts'
 import { TTL_SECONDS_MAX } from '../tokens.ts'
 import { broadcast, groups, rosters } from './group-routes.ts'

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { openApiDocument, openApiText } from './document.ts'
+import { openApiDocument, openApiText } from './discovery.ts'
 import { httpRefusals } from './refusals.ts'
 
 test('no reference is dangling, and every request except those for a token needs one', () => {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { adminDocument, adminDocumentText } from './document.ts'
+import { adminDocument, adminDocumentText } from './routes.ts'
 
 test('every request needs a token, and no reference is dangling', () => {
   const { paths, components } = adminDocument()

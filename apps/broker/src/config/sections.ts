@@ -1,0 +1,162 @@
+/** The settings of traces, with OpenTelemetry's names. */
+import { z } from 'zod'
+import { count, oneOf, PORT_MAX, port, type Setting, type SettingKind, setting, words } from './kinds.ts'
+
+const receiver: SettingKind<string> = {
+  parse: z.string().refine((text) => text === '' || (/^https?:\/\/\S+$/.test(text) && URL.canParse(text))),
+  expects: 'an address like http://collector.example:4318',
+}
+const share: SettingKind<number> = {
+  parse: z
+    .string()
+    .regex(/^(0|1|0?\.\d{1,9}|1\.0{1,9})$/)
+    .transform(Number),
+  expects: 'a share from 0 to 1',
+}
+
+export const traceSettings = {
+  OTEL_EXPORTER_OTLP_ENDPOINT: setting(receiver, {
+    fallback: '',
+    unit: 'URL',
+    meaning: 'the receiver of spans, by OTLP over HTTP, under `/v1/traces`; without it tracing is off',
+  }),
+  OTEL_SERVICE_NAME: setting(words('a name'), {
+    fallback: 'sealpost',
+    unit: 'name',
+    meaning: 'the name of this service in traces',
+  }),
+  OTEL_TRACES_SAMPLER: setting(
+    oneOf(
+      'always_on',
+      'always_off',
+      'traceidratio',
+      'parentbased_always_on',
+      'parentbased_always_off',
+      'parentbased_traceidratio',
+    ),
+    {
+      fallback: 'parentbased_always_on',
+      unit: 'sampler',
+      meaning: 'which spans are kept; with `parentbased_…`, a request that names a trace decides for its own span',
+    },
+  ),
+  OTEL_TRACES_SAMPLER_ARG: setting(share, {
+    fallback: 1,
+    unit: 'share',
+    meaning: 'the share of traces that `…traceidratio` keeps',
+  }),
+} satisfies Record<string, Setting<unknown>>
+
+export const tlsSettings = {
+  TLS_CERT: setting(words('a path'), {
+    fallback: '',
+    unit: 'path',
+    meaning:
+      'the certificate of the public port, as PEM, followed by its chain; `PORT` then serves `wss://` and `https://` only. A changed file applies to new connections within five seconds',
+  }),
+  TLS_KEY: setting(words('a path'), {
+    fallback: '',
+    unit: 'path',
+    meaning: 'the private key of `TLS_CERT`, as PEM, without a passphrase',
+  }),
+}
+
+interface TlsValues {
+  readonly TLS_CERT?: string
+  readonly TLS_KEY?: string
+  readonly PUBLIC_URL?: string
+}
+
+/** Returns the errors of their combination, one sentence each. */
+export function tlsErrors({ TLS_CERT = '', TLS_KEY = '', PUBLIC_URL = '' }: TlsValues): string[] {
+  if ((TLS_CERT === '') !== (TLS_KEY === ''))
+    return [`TLS_CERT and TLS_KEY must be set both or neither: ${TLS_CERT === '' ? 'TLS_CERT' : 'TLS_KEY'} is missing.`]
+  if (TLS_CERT !== '' && /^(ws|http):/i.test(PUBLIC_URL))
+    return ['PUBLIC_URL must begin with wss:// if TLS_CERT is set: the port serves nothing else.']
+  return []
+}
+
+const address = words('an address or a host name')
+/** A fixed default that differs for each broker on a machine, because `PORT` does. */
+const BESIDE_PORT = 'PORT + 1'
+
+export const portSettings = {
+  HOST: setting(address, {
+    fallback: '127.0.0.1',
+    unit: 'address',
+    meaning: 'the address on which the WebSocket and HTTP server listens',
+  }),
+  PORT: setting(port, {
+    fallback: 7450,
+    unit: 'port',
+    meaning: 'the port of the WebSocket and HTTP server; 0 selects a free one',
+  }),
+  ADMIN_HOST: setting(address, {
+    fallback: '127.0.0.1',
+    unit: 'address',
+    meaning: 'the address on which the private server listens: `/metrics`, health checks and the operator API',
+  }),
+  ADMIN_PORT: setting(
+    { ...port, parse: z.union([z.literal(BESIDE_PORT), port.parse]) },
+    {
+      fallback: BESIDE_PORT,
+      unit: 'port',
+      meaning:
+        'the port of the private server; the default is 7451 for `PORT` 7450, and a free one if `PORT` is 0; 0 selects a free one',
+    },
+  ),
+}
+
+/** Replaces `PORT + 1` by its number. @returns an error sentence if that is no port */
+export function resolvePorts(values: Record<string, unknown>): string[] {
+  const { PORT, ADMIN_PORT } = values
+  if (ADMIN_PORT !== BESIDE_PORT || typeof PORT !== 'number') return []
+  values.ADMIN_PORT = PORT === 0 ? 0 : PORT + 1
+  return PORT < PORT_MAX ? [] : [`ADMIN_PORT must be set where PORT is ${PORT_MAX}.`]
+}
+
+const bytes = (max = Number.MAX_SAFE_INTEGER) => count('bytes', max)
+const ENTRY_BYTES = 68 * 1024
+
+export const historySettings = {
+  REPLAYS_AT_ONCE: setting(count('answers', 64), {
+    fallback: 2,
+    unit: 'answers',
+    meaning: 'the number of concurrent replays (long responses of state and history) of one broker; others are queued',
+  }),
+  HISTORY_MS: setting(count('milliseconds'), {
+    fallback: 60_000,
+    unit: 'milliseconds',
+    meaning: 'how often the broker checks for due snapshots, and for daily partitions of history to create or drop',
+  }),
+  STATE_ENTRY_BYTES_MAX: setting(bytes(ENTRY_BYTES), {
+    fallback: ENTRY_BYTES,
+    unit: 'bytes',
+    meaning: 'the maximum size of an entry of shared state',
+  }),
+  STATE_ENTRIES_MAX: setting(count('entries'), {
+    fallback: 500_000,
+    unit: 'entries',
+    meaning: 'the maximum number of keys of one space, including deleted keys',
+  }),
+  STATE_BYTES_MAX: setting(bytes(), {
+    fallback: 1024 ** 3,
+    unit: 'bytes',
+    meaning: 'the maximum bytes of the current entries of one space',
+  }),
+  HISTORY_BYTES_MAX: setting(bytes(), {
+    fallback: 16 * 1024 ** 3,
+    unit: 'bytes',
+    meaning: 'the maximum bytes of entries and history of one mesh, in all its spaces',
+  }),
+  STATE_WRITES_PER_SECOND: setting(count('entries'), {
+    fallback: 100,
+    unit: 'entries/s',
+    meaning: 'the rate at which a user can write entries, on all its devices',
+  }),
+  STATE_WRITES_BURST: setting(count('entries'), {
+    fallback: 2000,
+    unit: 'entries',
+    meaning: 'the burst of these entries',
+  }),
+}
