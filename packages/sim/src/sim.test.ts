@@ -25,7 +25,7 @@ const STATES = [
   'credit: insert leases and plain ones of one sender',
   'credit: insert leases beside a claim',
   'credit: congested',
-  'credit: fencing',
+  'credit: fenced',
   'credit: may have more',
   'credit: no room',
   'credit: scanned to the end',

@@ -8,7 +8,7 @@ import type { Oracle } from './oracle.ts'
 
 interface CreditInside {
   readonly isCongested: boolean
-  readonly isFencing: boolean
+  readonly isFenced: boolean
   readonly mayWait: boolean
   readonly insertLeases: number
   readonly asked: object | null
@@ -23,7 +23,7 @@ interface LiveInside {
   readonly credit: CreditInside
   readonly isPaused: boolean
   readonly isResolving: boolean
-  readonly hasParked: boolean
+  readonly parked: readonly unknown[]
   readonly isFree: boolean
   readonly barred: ReadonlyMap<string, number>
 }
@@ -93,20 +93,20 @@ function markPeer(engine: PeerEngine, oracle: Oracle): void {
   })
 }
 
-const liveFacts = ({ isPaused, isResolving, hasParked, isFree, barred }: LiveInside): Facts => ({
+const liveFacts = ({ isPaused, isResolving, parked, isFree, barred }: LiveInside): Facts => ({
   paused: isPaused,
   'looks up recipients': isResolving,
-  'has parked deliveries': hasParked,
+  'has parked deliveries': parked.length > 0,
   'not to be disturbed': !isFree,
   'bars a lane': barred.size > 0,
 })
 
 function creditFacts({ asked, insertLeases, freeCount, lanes, scanned, unsettled, ...credit }: CreditInside): Facts {
-  const { isAskedForAny, isCongested, isFencing, mayWait } = credit
+  const { isAskedForAny, isCongested, isFenced, mayWait } = credit
   const held = [...unsettled.values()]
   return {
     congested: isCongested,
-    fencing: isFencing,
+    fenced: isFenced,
     'may have more': mayWait,
     'a claim of anything': asked !== null && isAskedForAny,
     'a claim of known ids': asked !== null && !isAskedForAny,
