@@ -24,6 +24,8 @@ const BYTE_FILES = [
 ]
 /** What runs beside the messages: walks for operators, and replies to statements that postgres.js runs. */
 const BACKGROUND = ['apps/broker/src/admin/', 'packages/pg/src/column-types.ts']
+/** Starts the periodic work of the driver, such as the session scan. */
+const PERIODIC = 'packages/driver/src/background.ts every'
 const PRELOAD = join(import.meta.dirname, 'preload.ts')
 /** The census and other timers run in some of them. */
 const ROUNDS = 7
@@ -156,8 +158,11 @@ function stepsOf(recording: Recording) {
   const { functions, calls } = recording
   const fileOf = (call: number) => functions[calls[call]![0]]!.file
   const rootOf = (call: number): number => (calls[call]![1] < 0 ? call : rootOf(calls[call]![1]))
-  const isBackground = (file: string) => BACKGROUND.some((path) => file.startsWith(path))
-  const isStep = (call: number) => !BYTE_FILES.includes(fileOf(call)) && !isBackground(fileOf(rootOf(call)))
+  const periodic = new Set(
+    [...calls.keys()].filter((call) => keyOf(functions[calls[call]![0]]!) === PERIODIC).map(rootOf),
+  )
+  const isBackground = (root: number) => periodic.has(root) || BACKGROUND.some((path) => fileOf(root).startsWith(path))
+  const isStep = (call: number) => !BYTE_FILES.includes(fileOf(call)) && !isBackground(rootOf(call))
   const steps = [...calls.keys()].filter(isStep)
   return { recording, steps, files: steps.map(fileOf) }
 }

@@ -1,8 +1,11 @@
 /** For tests: new databases on the server of the test run. */
 import { randomUUID } from 'node:crypto'
 import { inject } from 'vitest'
+import type { DatabaseError } from '../database-error.ts'
 import { withDatabaseName } from '../database-url.ts'
 import { type DatabaseOptions, openDatabase } from '../pool.ts'
+
+const DEADLOCK = '40P01'
 
 declare module 'vitest' {
   interface ProvidedContext {
@@ -43,10 +46,14 @@ export async function copyDatabase(template: string): Promise<ScratchDatabase> {
   return { url, drop: () => onServer(server.url, `drop database if exists ${name} with (force)`) }
 }
 
-async function onServer(url: string, statement: string): Promise<void> {
+/** Repeats a statement that the server rolled back: tests that change databases and roles at once can deadlock. */
+async function onServer(url: string, statement: string, attempts = 5): Promise<void> {
   const db = await openDatabase(url, { connections: 1, ...unhurried })
   try {
     await db.run((sql) => sql.unsafe(statement))
+  } catch (error) {
+    if (attempts === 1 || (error as DatabaseError).sqlstate !== DEADLOCK) throw error
+    await onServer(url, statement, attempts - 1)
   } finally {
     await db.close()
   }
