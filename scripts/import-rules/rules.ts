@@ -158,7 +158,7 @@ export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
     'apps/broker/src/admin/api.ts',
   ],
   'libsodium-wrappers': ['packages/identity/'],
-  'libsodium-wrappers-sumo': ['packages/identity/src/keys/passphrase.ts'],
+  'libsodium-wrappers-sumo': ['packages/identity/src/keys/key-file.ts'],
   pg: ['packages/pg/src/pipeline/'],
   'pg-copy-streams': ['packages/pg/src/pipeline/'],
   uplot: ['packages/console/src/page/chart.tsx'],

@@ -5,7 +5,7 @@
 import { DatabaseError, NEW_PARTITION, type Pipeline, type PipelineStep, type TextRow } from '@sealpost/pg'
 import { assert, type Micros, OperatingError, type PeerNo, type SpaceRef } from '@sealpost/std'
 
-import { LOCK_SPACES, WRITE_ENTRIES } from './sql-entries.ts'
+import { LOCK_SPACES, WRITE_ENTRIES } from './sql-spaces.ts'
 
 /** An entry whose header was read and whose author is its writer. */
 export interface EntryWrite extends SpaceRef {

@@ -1,7 +1,7 @@
 /** The keys of spaces, which members seal for each other: stored until the recipient confirms them. */
 import { arrayLiteral, byteaText, type Database } from '@sealpost/pg'
 import type { MemberRef, PeerKey, SpaceRef } from '@sealpost/std'
-import { meshMoving, type ResultRow, run } from './run.ts'
+import { meshMoving, type ResultRow, run } from './spaces.ts'
 
 import { FIND_GRANTS, GRANT_FETCHED, GRANT_USELESS, PUT_GRANTS } from './sql-spaces.ts'
 

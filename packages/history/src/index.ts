@@ -1,5 +1,4 @@
 /** State and history: spaces, their access rules, and the writing of entries. `@sealpost/replay` reads them. */
 export * from './entry-writer.ts'
 export * from './grants.ts'
-export * from './space.ts'
 export * from './spaces.ts'

@@ -1,8 +1,65 @@
 import { byteaText, type Database } from '@sealpost/pg'
-import type { MemberRef, PeerKey, SpaceId, SpaceRef } from '@sealpost/std'
-import { meshMoving, type ResultRow, run } from './run.ts'
-import type { GrantNeeds, PutSpaceOutcome, Space, SpaceDefinition, SpaceMember } from './space.ts'
+import { type MemberRef, type Micros, OperatingError, type PeerKey, type SpaceId, type SpaceRef } from '@sealpost/std'
 import { COUNT_MEMBERS, FIND_LACKING, FIND_SPACE, LIST_MEMBERS, PUT_SPACE } from './sql-spaces.ts'
+
+/** The types of spaces. The bytes, including signatures, were verified by the caller. */
+export const HISTORY_FOR = ['none', 'joined', 'all'] as const
+type HistoryFor = (typeof HISTORY_FOR)[number]
+
+/** The terms that a space's owner has signed. */
+export interface SpaceDefinition extends SpaceRef {
+  /** Only increases. */
+  readonly epoch: number
+  readonly historyFor: HistoryFor
+  readonly keepsMessages: boolean
+  readonly keepSeconds: number
+  readonly keepBytes: number
+  readonly statement: Uint8Array
+}
+
+export interface Space extends SpaceDefinition {
+  /** By the database's clock. */
+  readonly now: Micros
+  /** The newest granted space key; 0: none. */
+  readonly keyEpoch: number
+  /** The newest event; 0: none. */
+  readonly lastSeq: number
+  readonly lastAt: Micros | null
+  /** The time from which events are recorded; null: none are. */
+  readonly keptSince: Micros | null
+  /** Including deleted ones. */
+  readonly entries: number
+  readonly entryBytes: number
+  readonly historyBytes: number
+  /** Bytes of entries and history in all spaces of the mesh. */
+  readonly meshBytes: number
+}
+
+type PutSpaceOutcome = 'done' | 'stale' | 'not_owner'
+
+export interface SpaceMember {
+  readonly peer: PeerKey
+  /** The newest key that was granted to it; 0: none. */
+  readonly keyEpoch: number
+}
+
+interface GrantNeeds {
+  readonly memberCount: number
+  /** Peers that were granted the newest key and are no longer members. */
+  readonly departed: number
+  readonly lacking: readonly SpaceMember[]
+}
+
+/** Runs one statement with text parameters; returns its rows as objects. */
+type TextParameter = string | number | boolean
+export type ResultRow = Record<string, unknown>
+
+export function run<R extends ResultRow>(db: Database, statement: string, parameters: TextParameter[]): Promise<R[]> {
+  return db.run((sql) => sql.unsafe<R[]>(statement, parameters, { prepare: true }))
+}
+
+export const meshMoving = () =>
+  new OperatingError('mesh_away', 'The mesh is on its way to another cell, or lives there.', { retryable: true })
 
 export class Spaces {
   readonly #db: Database

@@ -1,5 +1,4 @@
 /** Keys, the signed handshake and sealed envelopes; the only importer of libsodium. Await `ready()` once, first. */
-
 export { concatBytes } from './byte-fields.ts'
 export {
   type Attachment,
@@ -34,14 +33,6 @@ export {
 export type { Note } from './envelope/note.ts'
 export { type Correspondent, Sealer } from './envelope/sealer.ts'
 export { BODY_OVERHEAD_BYTES, openBody, type SealedBody, sealBody, TICKET_BYTES } from './envelope/shared-body.ts'
-export { isExposed, isLoopback, normalizeAuthority, portOf } from './handshake/authority.ts'
-export {
-  type EnrolmentFields,
-  signEnrolment,
-  signTokenRequest,
-  verifyEnrolment,
-  verifyTokenRequest,
-} from './handshake/enrolment.ts'
 export {
   checkShardCertificate,
   readShardCertificate,
@@ -53,13 +44,22 @@ export {
   signShardCertificate,
 } from './handshake/shard-certificate.ts'
 export {
+  type EnrolmentFields,
+  isExposed,
+  isLoopback,
+  normalizeAuthority,
+  portOf,
   signAsBroker,
   signAsClient,
+  signEnrolment,
+  signTokenRequest,
   type Transcript,
   type TranscriptRole,
   transcriptBytes,
   verifyBroker,
   verifyClient,
+  verifyEnrolment,
+  verifyTokenRequest,
 } from './handshake/transcript.ts'
 export {
   type IdentityRotation,
@@ -69,23 +69,21 @@ export {
 export { bindBoxKey, checkKeyBinding, type KeyBinding, type KeyBindingVerdict } from './keys/key-binding.ts'
 export * from './keys/keys.ts'
 export {
+  createDeviceInvite,
+  type DeviceInvite,
+  type DeviceInviteTerms,
   type DeviceRemoval,
   type DeviceStatement,
   type DeviceVoucher,
+  isDeviceInvite,
   isDeviceLabel,
   readDevice,
+  readDeviceInvite,
   readRemoval,
   signDevice,
   signRemoval,
   signVoucher,
 } from './members/device.ts'
-export {
-  createDeviceInvite,
-  type DeviceInvite,
-  type DeviceInviteTerms,
-  isDeviceInvite,
-  readDeviceInvite,
-} from './members/device-invite.ts'
 export {
   changeGroup,
   createGroup,
@@ -96,6 +94,7 @@ export {
   groupFields,
   groupIdOf,
   isGroupEnded,
+  isMemberListName,
   readGroup,
 } from './members/group.ts'
 export {
@@ -107,7 +106,6 @@ export {
   parseInvite,
   readInvite,
 } from './members/invite.ts'
-export { isMemberListName } from './members/member-list.ts'
 export {
   changePool,
   createPool,
@@ -134,7 +132,19 @@ export {
   type SignedEntry,
   sealEntry,
 } from './spaces/entry.ts'
-export { GRANT_BYTES_MAX, GRANT_KEYS_MAX, type KeyGrant, NO_LINK, openGrant, sealGrant } from './spaces/grant.ts'
+export {
+  GRANT_BYTES_MAX,
+  GRANT_KEYS_MAX,
+  KEY_EPOCH_MAX,
+  type KeyGrant,
+  type KeyScope,
+  keyHashOf,
+  keyLink,
+  NO_LINK,
+  newSpaceKey,
+  openGrant,
+  sealGrant,
+} from './spaces/grant.ts'
 export {
   type OpenRecord,
   openRecord,
@@ -156,4 +166,3 @@ export {
   type SpaceStatement,
   signSpace,
 } from './spaces/space.ts'
-export { KEY_EPOCH_MAX, type KeyScope, keyHashOf, keyLink, newSpaceKey } from './spaces/space-keys.ts'

@@ -5,8 +5,8 @@
 import { type Database, DatabaseError, type StreamingConnection } from '@sealpost/pg'
 import { type MeshId, OperatingError } from '@sealpost/std'
 import { z } from 'zod'
+import { openMoveConnection } from './copy.ts'
 import type { MoveEndpoint } from './mesh-move.ts'
-import { openMoveConnection } from './move-connection.ts'
 import { type MeshLocation, readLocation } from './steps.ts'
 
 export interface Cell {

@@ -14,8 +14,7 @@
  */
 import { DatabaseError, type StreamingConnection } from '@sealpost/pg'
 import type { MeshId, Millis } from '@sealpost/std'
-import { clearMesh } from './copy.ts'
-import { openLocked } from './move-connection.ts'
+import { clearMesh, openLocked } from './copy.ts'
 import {
   arrive,
   copyAcross,

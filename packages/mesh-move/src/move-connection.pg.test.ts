@@ -4,7 +4,7 @@ import { scratchDatabase } from '@sealpost/schema/testing'
 import type { MeshId } from '@sealpost/std'
 import { createMesh } from '@sealpost/store'
 import { expect, test } from 'vitest'
-import { openLocked, readStalledMoves } from './move-connection.ts'
+import { openLocked, readStalledMoves } from './copy.ts'
 import { freeze, setPhase } from './steps.ts'
 
 /** Its lock key is negative. */

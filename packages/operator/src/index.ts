@@ -3,6 +3,5 @@
  * console read them. Times are milliseconds since 1970 or of a duration, and end in `Ms`. Nothing here is a message.
  */
 export * from './mail.ts'
-export * from './me.ts'
 export * from './meshes.ts'
 export * from './overview.ts'

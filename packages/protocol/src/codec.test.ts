@@ -10,13 +10,13 @@ import {
   BATCH_MAX,
   ENVELOPE_BYTES_MAX,
   ENVELOPE_BYTES_MIN,
+  type Form,
   FRAME_BYTES_MAX,
   LOOKUP_MAX,
   UNPROVEN_FRAME_BYTES_MAX,
 } from './limits.ts'
 import { REASON } from './testing-fuzz.ts'
 import { frameOf } from './testing-values.ts'
-import type { Form } from './version.ts'
 
 const forms: readonly Form[] = ['binary', 'json']
 const tables = [

@@ -13,8 +13,7 @@ import {
   serverFrames,
 } from './frames.ts'
 import { jsonBounds, type KeyProof } from './json-bounds.ts'
-import { FRAME_BYTES_MAX, UNPROVEN_FRAME_BYTES_MAX } from './limits.ts'
-import type { Form } from './version.ts'
+import { type Form, FRAME_BYTES_MAX, UNPROVEN_FRAME_BYTES_MAX } from './limits.ts'
 
 export type Decoded<F> = { ok: true; frame: F } | Undecoded
 interface Undecoded {

@@ -3,10 +3,8 @@
  * (`frames.ts`) yields both codecs and the validation. Values are also checked when they are written: a bug of the
  * caller must not reach the wire.
  */
-
 import { fromBase64url, isHex, toBase64url, toHex } from '@sealpost/std'
-import { Malformed, type Reader, type Writer } from './cursor.ts'
-import { KEY_BYTES, keyName } from './key-names.ts'
+import { KEY_BYTES, keyName, Malformed, type Reader, type Writer } from './cursor.ts'
 
 export interface Field<T> {
   read(reader: Reader): T

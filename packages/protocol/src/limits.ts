@@ -52,3 +52,13 @@ export const SHARDS_TOLD_MAX = 8
 export const SUCCESSION_BYTES_MAX = 260
 /** The nonce and MAC of an empty body. */
 export const BODY_SEALED_BYTES_MIN = 40
+
+/** The supported protocol versions, newest first, and the WebSocket subprotocols with their forms. */
+export const PROTOCOL_VERSIONS: readonly number[] = [1]
+export const SUBPROTOCOLS = { 'sealpost.v1': 'binary', 'sealpost.v1.json': 'json' } as const
+export type Subprotocol = keyof typeof SUBPROTOCOLS
+export type Form = (typeof SUBPROTOCOLS)[Subprotocol]
+
+export function chooseSubprotocol(offered: readonly string[]): Subprotocol | undefined {
+  return offered.find((name): name is Subprotocol => Object.hasOwn(SUBPROTOCOLS, name))
+}

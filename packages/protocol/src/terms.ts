@@ -2,8 +2,7 @@
  * The terms that the broker stores with a delivery: one column of a few bytes, empty for most. The same column marks a
  * delivery that is a receipt, which the queue itself creates.
  */
-import type { Millis } from '@sealpost/std'
-import { isHex, toHex } from '@sealpost/std'
+import { isHex, type MeshId, type Millis, type PeerKey, type SpaceId, toHex } from '@sealpost/std'
 
 /** The requested receipts: none, the end, or also the push. */
 export const RECEIPT_WISHES = ['none', 'end', 'all'] as const
@@ -57,4 +56,23 @@ export function readMarking(bytes: Uint8Array): Marking | null {
   const hops = bytes[3]! * 256 + bytes[4]!
   const receipts = RECEIPT_WISHES[bytes[1]!] ?? 'none'
   return { kind: 'terms', terms: { receipts, thread: toHex(bytes.subarray(5)), hops, noAutoReply: bytes[2] === 1 } }
+}
+
+/** Reads the fixed header of a record, described in docs/PROTOCOL.md under State and history. */
+interface RecordPlace {
+  readonly meshId: MeshId
+  readonly spaceId: SpaceId
+  readonly author: PeerKey
+  readonly bodyId: string
+}
+
+/** Requires at least the header's bytes. Readers of the history verify the rest, including the signature. */
+export function readRecordPlace(record: Uint8Array): RecordPlace {
+  const at = (from: number, length: number) => toHex(record.subarray(from, from + length))
+  return {
+    meshId: at(5, 16) as MeshId,
+    spaceId: at(21, 16) as SpaceId,
+    author: at(37, 32) as PeerKey,
+    bodyId: at(69, 32),
+  }
 }

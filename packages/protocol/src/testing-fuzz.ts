@@ -9,7 +9,7 @@ import { samples } from '../vectors/samples.ts'
 import { type Decoded, decodeClientFrame, decodeServerFrame, encode, encodeBinary, encodeJson } from './codec.ts'
 import { clientFrames, type Frame, type FrameKind, serverFrames } from './frames.ts'
 import type { Shape } from './layout.ts'
-import type { Form } from './version.ts'
+import type { Form } from './limits.ts'
 
 export interface FuzzOptions {
   readonly seed: number

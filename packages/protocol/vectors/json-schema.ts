@@ -3,7 +3,7 @@
  * payloads of `asyncapi.ts`.
  */
 import { clientFrames, type FrameKind, refusalCodes, serverFrames } from '../src/index.ts'
-import { scalarSchema } from '../src/json-schema.ts'
+import { scalarSchema } from '../src/json-bounds.ts'
 import type { Shape } from '../src/layout.ts'
 import { MEANINGS } from './meanings.ts'
 

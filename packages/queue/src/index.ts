@@ -2,7 +2,6 @@
  * The queue: behind the interface of `queue.ts` the statements, all in `sql/`. `memory/` is the same queue without a
  * database, for the simulator.
  */
-
 export * from './batcher.ts'
 export { type RecordedMessage as SaidMessage, recordedMessagesOf as keptOf } from './postgres/commit-batch.ts'
 export * from './postgres/outcomes.ts'

@@ -3,11 +3,8 @@
  * partitions.
  */
 export { CopyRowReader, HeaderStrip, type ReplayRow } from './copy-rows.ts'
-export * from './horizon.ts'
 export { JsonLineWriter } from './line-writer.ts'
-export { jsonLine, rowLine } from './lines.ts'
 export * from './pages.ts'
 export * from './retention.ts'
 export * from './snapshots.ts'
-export { formatTimestamp, parseTimestamp } from './space-ref.ts'
 export { type Base, eventsBetween, REPLAY_SESSION, stateAt, stateNow } from './state-sql.ts'

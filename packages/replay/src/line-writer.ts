@@ -4,7 +4,7 @@
  */
 import type { Micros } from '@sealpost/std'
 import type { ReplayRow } from './copy-rows.ts'
-import { formatTimestamp } from './space-ref.ts'
+import { formatTimestamp } from './pages.ts'
 
 /** More than a line needs next to its base64, for braces, names and numbers. */
 const FRAME_BYTES = 128

@@ -6,7 +6,7 @@
 
 import type { Database } from '@sealpost/pg'
 import type { Micros, SpaceRef } from '@sealpost/std'
-import { literal, microsOf, ofSpace } from './space-ref.ts'
+import { literal, microsOf, ofSpace } from './pages.ts'
 import { type Base, snapshotStep } from './state-sql.ts'
 
 export interface SnapshotOptions {

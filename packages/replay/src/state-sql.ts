@@ -9,7 +9,7 @@
  * makes its own. The first valid snapshot row is found in the index, with a hash of the same numbers.
  */
 import type { Micros, SpaceRef } from '@sealpost/std'
-import { literal, microsOf, ofSpace } from './space-ref.ts'
+import { literal, microsOf, ofSpace } from './pages.ts'
 
 /** The base of a state: a snapshot, or with seq 0 the beginning. */
 export interface Base {

@@ -1,9 +1,7 @@
 /** The tables of a database, its roles, and the migrations that make them. */
 export * from './execute.ts'
 export * from './migrate.ts'
-export * from './role-logins.ts'
 export * from './roles.ts'
-export * from './tables/attachments.ts'
 export * from './tables/cluster.ts'
 export * from './tables/history.ts'
 export * from './tables/members.ts'

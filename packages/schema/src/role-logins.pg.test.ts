@@ -3,7 +3,7 @@ import { type EmbeddedPostgres, startEmbedded } from '@sealpost/embedded-pg'
 import { openDatabase } from '@sealpost/pg'
 import { unhurried } from '@sealpost/pg/testing'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { prepareDatabase } from './role-logins.ts'
+import { prepareDatabase } from './roles.ts'
 
 let server: EmbeddedPostgres
 const urlOf = (user: string, password: string) => {

@@ -1,5 +1,4 @@
 /** The SDK. Applications use `connect`; the pure engine is exported for simulators and other drivers. */
-
 export type { BoxKeys, Identity, SealedEnvelope } from '@sealpost/identity'
 export type { Availability, Form, Priority, ReceiptEvent, ReceiptWish } from '@sealpost/protocol'
 export type { EnvelopeId, GroupId, InviteId, MeshId, PeerKey, PoolId } from '@sealpost/std'

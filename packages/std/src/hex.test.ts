@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { CODECS, fromHex, isHex, toHex } from './hex.ts'
+import { CODECS, fromHex, isHex, isSameBytes, toHex } from './hex.ts'
 
 test('hex round-trips', () => {
   const bytes = Uint8Array.from({ length: 256 }, (_, i) => i)
@@ -28,4 +28,11 @@ test('the codec for older platforms behaves like the native one', () => {
       expect(table.decode(text)).toEqual(native.decode(text))
     }),
   )
+})
+
+test('bytes are equal if their values and their lengths are', () => {
+  const bytes = Uint8Array.of(1, 2, 3)
+  const others = [Uint8Array.of(1, 2, 3), Uint8Array.of(1, 2, 4), Uint8Array.of(1, 2), Uint8Array.of(1, 2, 3, 0)]
+  expect(others.map((other) => isSameBytes(bytes, other))).toEqual([true, false, false, false])
+  expect(isSameBytes(new Uint8Array(), new Uint8Array())).toBe(true)
 })

@@ -50,3 +50,57 @@ export interface MemberRef {
   readonly meshId: MeshId
   readonly peer: PeerNo
 }
+
+/** A seeded generator for runs that must be reproducible (mulberry32, in the public domain). Not for secrets. */
+export interface Random {
+  /** A number in [0, 1). */
+  next(): number
+  /** An integer in [0, below). */
+  below(limit: number): number
+  chance(probability: number): boolean
+}
+
+export function seededRandom(seed: number): Random {
+  let state = seed >>> 0
+  const next = () => {
+    state = (state + 0x6d2b79f5) >>> 0
+    let t = state
+    t = Math.imul(t ^ (t >>> 15), t | 1)
+    t ^= t + Math.imul(t ^ (t >>> 7), t | 61)
+    return ((t ^ (t >>> 14)) >>> 0) / 4294967296
+  }
+  return { next, below: (limit) => Math.floor(next() * limit), chance: (probability) => next() < probability }
+}
+
+/**
+ * Names that people choose: of members, devices, groups, pools and meshes. A name can't be mistaken for a key, a
+ * fingerprint, or what the CLI and the documentation write around names: `USER/LABEL`, `bob, carol`, `*`, `(you)`,
+ * `--option`. Names that differ only in spaces are equal. Names may still look alike: `caro1`, `carol.` and `[carol]`
+ * are valid.
+ */
+export const NAME_LENGTH_MAX = 64
+
+export const NAME_RULE = `1 to ${NAME_LENGTH_MAX} characters of printable ASCII without / , * ( ) no hyphen at its beginning, and neither a key nor a fingerprint`
+
+/** Trims the name and reduces spaces inside to single ones. */
+export const tidyName = (text: string): string => text.replace(/ +/g, ' ').replace(/^ | $/g, '')
+
+const KEY = /^[0-9a-f]{64}$/i
+/**
+ * Eight groups of four anywhere in the name, or a name of 32 characters. I, L, O and U are not in the alphabet of
+ * fingerprints but resemble characters that are.
+ */
+const FINGERPRINT = /(?<![0-9a-z])[0-9a-z]{4}(?:[-_.: ][0-9a-z]{4}){7}(?![0-9a-z])|^[0-9a-z]{32}$/i
+/**
+ * The beginning of a fingerprint: two or more groups of four, one of them with a digit before a letter. `team-2024` and
+ * `east-web1` are valid, although one fingerprint in six begins like them.
+ */
+const BEGINNING = /^(?=.*\d[a-z])[0-9a-z]{4}(?:-[0-9a-z]{4})+$/i
+
+/** Returns whether people may choose this tidy name. */
+export const isChosenName = (name: string): boolean =>
+  name.length <= NAME_LENGTH_MAX &&
+  /^[!-~][ -~]*$/.test(name) &&
+  tidyName(name) === name &&
+  !/^-|[/,*()]/.test(name) &&
+  ![KEY, FINGERPRINT, BEGINNING].some((form) => form.test(name))

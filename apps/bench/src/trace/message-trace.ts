@@ -19,7 +19,7 @@ import type { Recording } from './preload.ts'
 /** Files whose functions only read and write bytes. They are no step of the path. */
 const BYTE_FILES = [
   ...['packages/protocol/src/layout.ts', 'packages/queue/src/postgres/binary.ts', 'packages/pg/src/pipeline/wire.ts'],
-  ...['packages/protocol/src/cursor.ts', 'packages/protocol/src/items.ts', 'packages/protocol/src/key-names.ts'],
+  ...['packages/protocol/src/cursor.ts', 'packages/protocol/src/items.ts'],
   ...['packages/queue/src/postgres/copy-rows.ts', 'packages/std/src/hex.ts'],
 ]
 /** What runs beside the messages: walks for operators, and replies to statements that postgres.js runs. */

@@ -7,8 +7,7 @@ import { loginsOf } from '@sealpost/schema/testing-roles'
 import { fromHex, type GroupId, type MeshId, type PeerKey, type PeerNo, type SpaceId, toHex } from '@sealpost/std'
 import { addMembers, createMesh, putGroup } from '@sealpost/store'
 import { type EntryLimits, type EntryWrite, EntryWriter } from '../entry-writer.ts'
-import type { SpaceDefinition } from '../space.ts'
-import { Spaces } from '../spaces.ts'
+import { type SpaceDefinition, Spaces } from '../spaces.ts'
 
 export const MESH = '1a'.repeat(16) as MeshId
 export const GROUP = '2a'.repeat(16) as GroupId

@@ -3,17 +3,23 @@ import * as fc from 'fast-check'
 import { beforeAll, expect, test } from 'vitest'
 import { lengthPrefixed } from '../byte-fields.ts'
 import {
+  type EnrolmentFields,
   generateSigningKeys,
   hash256,
+  isExposed,
+  normalizeAuthority,
+  portOf,
   ready,
   type SigningKeys,
   signAsBroker,
   signAsClient,
+  signEnrolment,
   signingKeysFromSeed,
   type Transcript,
   transcriptBytes,
   verifyBroker,
   verifyClient,
+  verifyEnrolment,
 } from '../index.ts'
 import { readVector } from '../test/fixtures.ts'
 
@@ -162,4 +168,114 @@ test('two transcripts have the same bytes only if they say the same', () => {
     }),
     { numRuns: 300 },
   )
+})
+
+test.each([
+  ['wss://Broker.Example/v1/ws', 'broker.example:443'],
+  ['ws://broker.example', 'broker.example:80'],
+  ['https://broker.example:8443', 'broker.example:8443'],
+  ['HTTP://broker.example:443', 'broker.example:443'],
+  ['broker.example', 'broker.example:443'],
+  ['localhost:7070', 'localhost:7070'],
+  ['127.0.0.1:7070', '127.0.0.1:7070'],
+  ['[::1]:7070', '[::1]:7070'],
+  ['wss://[2001:DB8:0:0::1]', '[2001:db8::1]:443'],
+  ['wss://bücher.example', 'xn--bcher-kva.example:443'],
+])('%s is spelled %s', (address, authority) => {
+  expect(normalizeAuthority(address)).toBe(authority)
+  expect(normalizeAuthority(authority)).toBe(authority)
+})
+
+test('a bare host gets the port of the scheme it is read with', () => {
+  expect(normalizeAuthority('broker.example', 'ws')).toBe('broker.example:80')
+})
+
+test.each(['', 'ftp://broker.example', 'wss://', 'broker.example:70000', 'wss://a b', '::1'])(
+  '%s is refused',
+  (address) => {
+    expect(() => normalizeAuthority(address)).toThrow(expect.objectContaining({ code: 'authority_malformed' }))
+  },
+)
+
+test('an address with a password is refused and not repeated', () => {
+  expect(() => normalizeAuthority('wss://user:hunter2@broker.example')).toThrow(/^(?!.*hunter2)/)
+})
+
+test.each([
+  ['ws://192.168.1.20:7450', true],
+  ['http://broker.example/v1/ws', true],
+  ['WS://broker.example', true],
+  ['ws://0.0.0.0:7450', true],
+  ['ws://localhost.example', true],
+  ['ws://127.0.0.1.example', true],
+  ['ws://[fe80::1]:7450', true],
+  ['wss://broker.example', false],
+  ['https://192.168.1.20', false],
+  ['ws://localhost:7450', false],
+  ['ws://Broker.LOCALHOST', false],
+  ['ws://127.3.2.1:7450', false],
+  ['ws://[::1]:7450', false],
+])('%s is exposed: %s', (address, isSo) => {
+  expect(isExposed(address)).toBe(isSo)
+})
+
+test.each([
+  ['ws://127.0.0.1:7450', 7450],
+  ['wss://broker.example:443/v1/ws', 443],
+  ['ws://[::1]:80', 80],
+])('the port of %s is %i', (address, port) => {
+  expect(portOf(address)).toBe(port)
+})
+
+beforeAll(ready)
+
+function world() {
+  const { seeds, transcript, keyBinding } = readVector('handshake.json')
+  const { bytes, enrolment } = readVector('invite.json')
+  const { serverNonce, clientNonce, connectionId } = transcript
+  const blobs = { serverNonce: fromHex(serverNonce), clientNonce: fromHex(clientNonce) }
+  const asked: EnrolmentFields = {
+    invite: fromHex(bytes),
+    name: enrolment.name,
+    bindingSignature: fromHex(keyBinding.signature),
+  }
+  return {
+    keys: signingKeysFromSeed(fromHex(seeds.peerSigningSeed)),
+    transcript: { ...transcript, ...blobs, connectionId: fromHex(connectionId), capabilities: [] } as Transcript,
+    asked,
+    frozen: enrolment as { name: string; signature: string },
+  }
+}
+
+test('the frozen signature is reproduced and verifies', () => {
+  const { keys, transcript, asked, frozen } = world()
+  expect(toHex(signEnrolment(keys, transcript, asked))).toBe(frozen.signature)
+  expect(verifyEnrolment(transcript, asked, fromHex(frozen.signature))).toBe(true)
+})
+
+test('it is good for one connection, invite, name and key binding', () => {
+  const { keys, transcript, asked } = world()
+  const signature = signEnrolment(keys, transcript, asked)
+  const other = new Uint8Array(32)
+  const changes: [Partial<Transcript>, Partial<EnrolmentFields>][] = [
+    [{ serverNonce: other }, {}],
+    [{ authority: 'other.example:443' }, {}],
+    [{ versionsOffered: [1, 2] }, {}],
+    [{}, { invite: asked.invite.map((byte, i) => (i === 0 ? byte ^ 1 : byte)) }],
+    [{}, { name: `${asked.name}x` }],
+    [{}, { bindingSignature: new Uint8Array(64) }],
+  ]
+  for (const [where, what] of changes)
+    expect(verifyEnrolment({ ...transcript, ...where }, { ...asked, ...what }, signature)).toBe(false)
+})
+
+test('it is none of a session, and the signature of a session is none of an enrolment', () => {
+  const { keys, transcript, asked } = world()
+  expect(verifyClient(transcript, signEnrolment(keys, transcript, asked))).toBe(false)
+  expect(verifyEnrolment(transcript, asked, signAsClient(keys, transcript))).toBe(false)
+})
+
+test('a transcript without an encoding verifies nothing', () => {
+  const { transcript, asked } = world()
+  expect(verifyEnrolment({ ...transcript, authority: 'a b' }, asked, new Uint8Array(64))).toBe(false)
 })

@@ -7,8 +7,8 @@
  * followed by the BLAKE2b-256 of the client's signature, so that its answer belongs to that one AUTH. Vector:
  * packages/protocol/vectors/handshake.json.
  */
-import { assert, fromHex, isHex, type MeshId, type Millis, type PeerKey } from '@sealpost/std'
-import { concatBytes, context, isUnsigned, lengthPrefixed, u16, u64, utf8 } from '../byte-fields.ts'
+import { assert, fromHex, isHex, type MeshId, type Millis, OperatingError, type PeerKey } from '@sealpost/std'
+import { concatBytes, context, isUnsigned, lengthPrefixed, u16, u32, u64, utf8 } from '../byte-fields.ts'
 import { SIGNATURE_BYTES, type Signatures, type SigningKeys, sign, sodiumSignatures, verify } from '../keys/keys.ts'
 import { hash256 } from '../sodium.ts'
 
@@ -93,7 +93,7 @@ const AUTHORITY = /^[!-~]{1,300}$/
 const CAPABILITY = /^[!-+\--~]{1,64}$/ // an empty one or a comma would let two lists join to one text
 const LIST_MAX = 64
 
-export function isEncodable(transcript: Transcript): boolean {
+function isEncodable(transcript: Transcript): boolean {
   const { versionsOffered, capabilities } = transcript
   return (
     [transcript.version, ...versionsOffered].every((version) => isUnsigned(version, 0xffff)) &&
@@ -109,4 +109,108 @@ export function isEncodable(transcript: Transcript): boolean {
     capabilities.length <= LIST_MAX &&
     capabilities.every((capability) => CAPABILITY.test(capability))
   )
+}
+
+/**
+ * One spelling for "where the client dialled": `host:port`, lower case, punycode, IPv6 in brackets, the port always
+ * there. Both ends sign it, so both must spell it alike. The platform's URL parser does the work.
+ */
+const PORTS = new Map([
+  ['wss:', '443'],
+  ['https:', '443'],
+  ['ws:', '80'],
+  ['http:', '80'],
+])
+
+/**
+ * Takes a URL (`wss://host/path`) or a bare `host` or `host:port`, which is read with `bareScheme`.
+ * @throws OperatingError `authority_malformed`
+ */
+export function normalizeAuthority(address: string, bareScheme: 'wss' | 'ws' = 'wss'): string {
+  const url = parse(/^[a-z][a-z0-9+.-]*:\/\//i.test(address) ? address : `${bareScheme}://${address}`)
+  const defaultPort = url && PORTS.get(url.protocol)
+  // The text is not repeated: it may hold a password.
+  if (!url || !defaultPort) throw malformed('It is no address of the form wss://host:port.')
+  if (url.username || url.password) throw malformed('It names a user, which is never sent to a broker.')
+  return `${url.hostname}:${url.port || defaultPort}`
+}
+
+/** The port of an address, also when it is the one that its scheme stands for. @throws OperatingError as `normalizeAuthority` */
+export function portOf(address: string): number {
+  const authority = normalizeAuthority(address)
+  return Number(authority.slice(authority.lastIndexOf(':') + 1))
+}
+
+/** Whether a connection there leaves this machine unencrypted. @throws OperatingError as `normalizeAuthority` */
+export function isExposed(address: string): boolean {
+  const authority = normalizeAuthority(address)
+  return /^(ws|http):/i.test(address) && !isLoopback(authority.slice(0, authority.lastIndexOf(':')))
+}
+
+/** Of a host name or an address, an IPv6 one with brackets or without. */
+export function isLoopback(host: string): boolean {
+  const name = host.toLowerCase().replace(/^\[(.*)\]$/, '$1')
+  return name === '::1' || name === 'localhost' || name.endsWith('.localhost') || /^127(\.\d{1,3}){3}$/.test(name)
+}
+
+function parse(text: string): URL | null {
+  return URL.canParse(text) ? new URL(text) : null
+}
+
+function malformed(reason: string): OperatingError {
+  return new OperatingError('authority_malformed', `The broker's address can't be used. ${reason}`)
+}
+
+/**
+ * What a newcomer signs when it uses an invite: the transcript of this very connection, the invite, the name it asks for
+ * and its key binding. Whoever gets hold of the frame can neither use it on another connection nor become a member with
+ * another key or name.
+ *
+ * Signed: T("enrol"), lp(BLAKE2b-256(invite)), lp(name), lp(signature of the key binding).
+ */
+export interface EnrolmentFields {
+  /** The bytes of the invite. */
+  readonly invite: Uint8Array
+  /** Printable ASCII. */
+  readonly name: string
+  readonly bindingSignature: Uint8Array
+}
+
+export function signEnrolment(keys: SigningKeys, transcript: Transcript, enrolment: EnrolmentFields): Uint8Array {
+  assert(keys.publicKey === transcript.peerKey, 'a newcomer signs with the key it names')
+  return sign(keys, enrolmentBytes(transcript, enrolment))
+}
+
+/** Never throws: a transcript that has no encoding has no signature either. */
+export function verifyEnrolment(transcript: Transcript, enrolment: EnrolmentFields, signature: Uint8Array): boolean {
+  return isEncodable(transcript) && verify(transcript.peerKey, enrolmentBytes(transcript, enrolment), signature)
+}
+
+function enrolmentBytes(transcript: Transcript, { invite, name, bindingSignature }: EnrolmentFields): Uint8Array {
+  return concatBytes([
+    transcriptBytes('enrol', transcript),
+    lengthPrefixed(hash256(invite)),
+    lengthPrefixed(utf8(name)),
+    lengthPrefixed(bindingSignature),
+  ])
+}
+
+export function signTokenRequest(keys: SigningKeys, transcript: Transcript, ttlSeconds: number): Uint8Array {
+  assert(keys.publicKey === transcript.peerKey, 'a peer signs with the key it names')
+  return sign(keys, requestBytes(transcript, ttlSeconds))
+}
+
+/** Never throws: a transcript that has no encoding has no signature either. */
+export function verifyTokenRequest(
+  transcript: Transcript,
+  ttlSeconds: number,
+  signature: Uint8Array,
+  by: Signatures = sodiumSignatures,
+): boolean {
+  if (!isEncodable(transcript) || !isUnsigned(ttlSeconds, 0xffffffff)) return false
+  return by.verify(transcript.peerKey, requestBytes(transcript, ttlSeconds), signature)
+}
+
+function requestBytes(transcript: Transcript, ttlSeconds: number): Uint8Array {
+  return concatBytes([transcriptBytes('token', transcript), u32(ttlSeconds)])
 }

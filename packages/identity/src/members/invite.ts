@@ -19,7 +19,7 @@ import {
   toHex,
 } from '@sealpost/std'
 import { concatBytes, context, FieldReader, isUnsigned, lengthPrefixed, u16, u64, utf8 } from '../byte-fields.ts'
-import { normalizeAuthority } from '../handshake/authority.ts'
+import { normalizeAuthority } from '../handshake/transcript.ts'
 import { SIGNATURE_BYTES, type SigningKeys, sign, verify } from '../keys/keys.ts'
 import { sodium } from '../sodium.ts'
 

@@ -13,7 +13,7 @@ import {
   newNonce,
   readMemberList,
   signMemberList,
-} from './member-list.ts'
+} from './group.ts'
 
 /** 1 to 64 members, and none exactly in the statement that ends it. */
 export interface PoolFields extends Omit<MemberListFields, 'id'> {

@@ -15,7 +15,7 @@ import { assert, fromHex, isHex, type Millis, type PeerKey, toHex } from '@sealp
 import { concatBytes, context, FieldReader, isUnsigned, u16, u32, u64, utf8 } from '../byte-fields.ts'
 import { SIGNATURE_BYTES, type SigningKeys, sign, verify } from '../keys/keys.ts'
 import { hash256, sodium } from '../sodium.ts'
-import { boxKeyOf, KEY_EPOCH_MAX, type KeyScope, keyHashOf } from './space-keys.ts'
+import { boxKeyOf, KEY_EPOCH_MAX, type KeyScope, keyHashOf } from './grant.ts'
 
 /** What anybody reads of an entry. */
 export interface EntryHeader extends KeyScope {

@@ -17,7 +17,7 @@ import { encodeNote, type Note, readNote } from '../envelope/note.ts'
 import { TICKET_BYTES } from '../envelope/shared-body.ts'
 import { SIGNATURE_BYTES, type SigningKeys, sign, verify } from '../keys/keys.ts'
 import { hash256, sodium } from '../sodium.ts'
-import { boxKeyOf, KEY_EPOCH_MAX, type KeyScope } from './space-keys.ts'
+import { boxKeyOf, KEY_EPOCH_MAX, type KeyScope } from './grant.ts'
 
 /** What anybody reads of a record. */
 export interface RecordHeader extends KeyScope {

@@ -10,8 +10,7 @@ import { loginsOf } from '@sealpost/schema/testing-roles'
 import { type MeshId, type Micros, type PeerKey, type SpaceRef, toHex } from '@sealpost/std'
 import { addMembers, createMesh } from '@sealpost/store'
 import { CopyRowReader } from '../copy-rows.ts'
-import { findBase, type HistoryBounds, timeRefusal } from '../horizon.ts'
-import { literal, microsOf, ofSpace } from '../space-ref.ts'
+import { findBase, type HistoryBounds, literal, microsOf, ofSpace, timeRefusal } from '../pages.ts'
 import { REPLAY_SESSION, stateAt } from '../state-sql.ts'
 
 export const HOUR: Micros = 3_600e6

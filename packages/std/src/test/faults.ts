@@ -1,5 +1,5 @@
 /** Faults for fuzzers: what networks and attackers do to bytes, text and JSON. */
-import type { Random } from '../random.ts'
+import type { Random } from '../ids.ts'
 
 /** Used rarely: each long input costs as much as a hundred others. */
 const LONG = 256 * 1024

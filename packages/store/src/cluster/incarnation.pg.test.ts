@@ -2,7 +2,7 @@ import { type Database, openDatabase } from '@sealpost/pg'
 import { type ScratchDatabase, unhurried } from '@sealpost/pg/testing'
 import { scratchDatabase } from '@sealpost/schema/testing'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { listAudit } from '../operators/audit.ts'
+import { listAudit } from '../operators/operators.ts'
 import { readDatabaseHealth } from './database-stats.ts'
 import { beginIncarnation, currentIncarnation } from './origin.ts'
 

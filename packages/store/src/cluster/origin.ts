@@ -7,7 +7,7 @@ import type { Database } from '@sealpost/pg'
 import { adminAudit, execute } from '@sealpost/schema'
 import type { EnvelopeId, MeshId, Millis, PeerNo, ShardId } from '@sealpost/std'
 import { sql } from 'drizzle-orm'
-import { auditColumns, auditValues } from '../operators/audit.ts'
+import { auditColumns, auditValues } from '../operators/operators.ts'
 
 /** A server that brokers have agreed on. */
 export interface Origin {

@@ -3,7 +3,7 @@ import { byteaText, type Database } from '@sealpost/pg'
 import { adminAudit, columnNames, execute, mesh, meshPin, shard } from '@sealpost/schema'
 import type { MeshId, Millis, PeerKey, ShardId } from '@sealpost/std'
 import { sql } from 'drizzle-orm'
-import { auditColumns, auditValues } from '../operators/audit.ts'
+import { auditColumns, auditValues } from '../operators/operators.ts'
 
 /** What a shard registers. */
 export interface ShardRegistration {

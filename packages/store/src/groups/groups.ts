@@ -1,7 +1,7 @@
 /** The newest signed statement of each group, and who belongs to a space by it. Callers have checked the signatures. */
 import { arrayLiteral, byteaText, type Database } from '@sealpost/pg'
-import { columnNames, execute, member, peerGroup } from '@sealpost/schema'
-import { GROUP_EPOCH_LAST, type GroupId, type MemberRef, type MeshId, type PeerKey } from '@sealpost/std'
+import { columnNames, execute, member, peerGroup, pool, session } from '@sealpost/schema'
+import { GROUP_EPOCH_LAST, type GroupId, type MemberRef, type MeshId, type PeerKey, type PoolId } from '@sealpost/std'
 import { sql } from 'drizzle-orm'
 
 export interface GroupRow {
@@ -10,7 +10,7 @@ export interface GroupRow {
   readonly statement: Uint8Array
 }
 
-export type GroupOutcome = 'done' | 'stale' | 'not_owner' | 'too_many' | 'too_many_own'
+type GroupOutcome = 'done' | 'stale' | 'not_owner' | 'too_many' | 'too_many_own'
 
 /**
  * The limit of active groups in a mesh, without those of revoked owners, and the number of ended groups that are kept.
@@ -96,7 +96,7 @@ async function deleteOldEnds(db: Database, meshId: MeshId): Promise<void> {
   )
 }
 
-export interface GroupRange {
+interface GroupRange {
   readonly after: GroupId
   readonly limit: number
   /** Only active groups that this peer owns or belongs to. */
@@ -152,3 +152,133 @@ export const isOwnerOfSpace = (m: string, space: string) => `${isThere(m)} and c
     then ${m}.role = 'admin'
     else exists (select from peer_group g where g.mesh_id = ${m}.mesh_id and g.group_id = ${space} and g.owner = ${m}.peer_no
       and g.epoch < ${GROUP_EPOCH_LAST}) end`
+
+/** The newest signed statement of each pool. Callers have checked the signatures. */
+export interface PoolRow {
+  readonly poolId: PoolId
+  readonly epoch: number
+  readonly statement: Uint8Array
+}
+
+/**
+ * The limit of active pools in a mesh, without those of revoked owners. Two concurrent foundings may exceed it by one.
+ */
+export const POOLS_MAX = 1000
+/** Rows of ended pools stay, so an ended one still counts for this long. */
+const ENDED_COUNTS_FOR = sql`interval '1 day'`
+/** Clients learn about the end from the list. */
+const ENDED_LISTED_FOR = sql`interval '7 days'`
+
+/**
+ * Replaces an older statement of the pool; repeating one has no effect. Listed peers that are members of the mesh now
+ * become members of the pool. The first statement makes the pool a recipient, the last one ends it. A user and its
+ * devices together own at most `perOwnerMax` pools; an ended one counts for another day.
+ * @returns as `putGroup`
+ * @throws DatabaseError
+ */
+export async function putPool(
+  db: Database,
+  owner: MemberRef,
+  record: PoolRow & { readonly members: readonly PeerKey[] },
+  perOwnerMax = POOLS_MAX,
+): Promise<GroupOutcome> {
+  const put = () => tryPutPool(db, owner, record, perOwnerMax)
+  // Two concurrent foundings of one pool don't see each other; the second attempt does.
+  return (await put()) ?? (await put()) ?? 'stale'
+}
+
+async function tryPutPool(
+  db: Database,
+  { meshId, peer }: MemberRef,
+  { poolId, epoch, statement, members }: PoolRow & { readonly members: readonly PeerKey[] },
+  perOwnerMax: number,
+): Promise<GroupOutcome | null> {
+  const isEnd = sql`${epoch === GROUP_EPOCH_LAST}::boolean`
+  const mesh = sql`${meshId}::uuid`
+  const key = sql`${byteaText(poolId)}::bytea`
+  const bytes = sql`${byteaText(statement)}::bytea`
+  const keys = sql`${arrayLiteral(members.map(byteaText))}::bytea[]`
+  const memberColumns = columnNames(
+    ...[member.meshId, member.peerKey, member.boxKey, member.boxEpoch, member.bindingNotAfterMs],
+    ...[member.bindingSignature, member.isPool],
+  )
+  const columns = columnNames(pool.meshId, pool.peerNo, pool.owner, pool.epoch, pool.members, pool.statement)
+  const [row] = await execute<{ outcome: GroupOutcome | null }>(
+    db,
+    sql`
+      with former as materialized (
+        select p.peer_no, p.owner, p.statement from ${member} m join ${pool} p using (mesh_id, peer_no)
+        where m.mesh_id = ${mesh} and m.peer_key = ${key}
+      ), requester as (
+        select m.peer_no, coalesce(m.person, m.peer_no) as person from ${member} m
+        where m.mesh_id = ${mesh} and m.peer_no = ${peer}::int and m.revoked_at is null
+          and not exists (select from former f where f.owner <> m.peer_no)
+      ), room as (
+        select case
+          when ${isEnd} or exists (select from former) then null
+          when ${POOLS_MAX} <= (select count(*) from ${pool} p join ${member} o on o.mesh_id = p.mesh_id and o.peer_no = p.owner
+            where p.mesh_id = ${mesh} and p.epoch < ${GROUP_EPOCH_LAST} and o.revoked_at is null) then 'too_many'
+          when ${perOwnerMax}::int <= (select count(*) from ${pool} p join ${member} m using (mesh_id, peer_no)
+            join ${member} o on o.mesh_id = p.mesh_id and o.peer_no = p.owner
+            where p.mesh_id = ${mesh} and coalesce(o.person, o.peer_no) in (select person from requester)
+              and coalesce(m.revoked_at > clock_timestamp() - ${ENDED_COUNTS_FOR}, true)) then 'too_many_own' end as refusal
+      ), founded as (
+        insert into ${member} (${memberColumns})
+        select ${mesh}, ${key}, decode(repeat('00', 32), 'hex'), 0, 0, decode(repeat('00', 64), 'hex'), true
+        from requester, room where room.refusal is null and not ${isEnd} and not exists (select from former)
+        on conflict do nothing returning ${columnNames(member.peerNo)} as peer_no
+      ), opened as (
+        insert into ${session} (${columnNames(session.meshId, session.peerNo)}) select ${mesh}, peer_no from founded
+      ), put as (
+        insert into ${pool} (${columns})
+        select ${mesh}, p.peer_no, requester.peer_no, ${epoch}::int, array(
+          select m.peer_no from ${member} m where m.mesh_id = ${mesh} and m.peer_key = any (${keys})
+            and m.revoked_at is null and not m.is_pool order by m.peer_no), ${bytes}
+        from requester, (select peer_no from former union all select peer_no from founded) p
+        on conflict (${columnNames(pool.meshId, pool.peerNo)}) do update
+        set ${columnNames(pool.epoch)} = excluded.epoch, ${columnNames(pool.members)} = excluded.members,
+          ${columnNames(pool.statement)} = excluded.statement
+        where ${pool.epoch} < excluded.epoch and ${pool.owner} = excluded.owner
+        returning ${columnNames(pool.peerNo)} as peer_no
+      ), ended as (
+        update ${member} set ${columnNames(member.revokedAt)} = clock_timestamp()
+        where ${isEnd} and ${member.meshId} = ${mesh} and ${member.peerNo} in (select peer_no from put)
+      )
+      select case
+        when not exists (select from requester) then 'not_owner'
+        when room.refusal is not null then room.refusal
+        when exists (select from put) then 'done'
+        when exists (select from former f where f.statement = ${bytes}) then 'done'
+        when exists (select from former) then 'stale' end as outcome
+      from room`,
+  )
+  return row!.outcome
+}
+
+/** Lists pools by id, after one of them, including those that ended recently. @throws DatabaseError */
+export function listPools(
+  db: Database,
+  meshId: MeshId,
+  { after, limit }: { after: PoolId; limit: number },
+): Promise<PoolRow[]> {
+  return execute<PoolRow>(
+    db,
+    sql`
+      select encode(m.peer_key, 'hex') as "poolId", p.epoch, p.statement
+      from ${pool} p join ${member} m using (mesh_id, peer_no)
+      where p.mesh_id = ${meshId}::uuid and m.peer_key > ${byteaText(after)}::bytea
+        and coalesce(m.revoked_at > clock_timestamp() - ${ENDED_LISTED_FOR}, true)
+      order by m.peer_key limit ${limit}::int`,
+  )
+}
+
+/** Returns the newest statement of a pool, or null. @throws DatabaseError */
+export async function findPoolStatement(db: Database, meshId: MeshId, poolId: PoolId): Promise<Uint8Array | null> {
+  const [row] = await execute<{ statement: Uint8Array }>(
+    db,
+    sql`
+      select p.statement from ${pool} p join ${member} m using (mesh_id, peer_no)
+      where p.mesh_id = ${meshId}::uuid and m.peer_key = ${byteaText(poolId)}::bytea`,
+  )
+  return row?.statement ?? null
+}

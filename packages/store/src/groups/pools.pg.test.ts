@@ -2,11 +2,9 @@ import { randomBytes } from 'node:crypto'
 import { databaseOfFile } from '@sealpost/schema/testing'
 import { GROUP_EPOCH_LAST, type MeshId, type PeerKey, type PoolId, toHex } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { createMesh } from '../meshes/create.ts'
-import { addMembers } from '../meshes/members.ts'
+import { addMembers, createMesh } from '../meshes/members.ts'
 import { makeDevice, randomBinding, revokeMember } from '../test/members.ts'
-import { putGroup } from './groups.ts'
-import { listPools, POOLS_MAX, putPool } from './pools.ts'
+import { listPools, POOLS_MAX, putGroup, putPool } from './groups.ts'
 
 const db = await databaseOfFile({ connections: 4 })
 

@@ -2,8 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { databaseOfFile } from '@sealpost/schema/testing'
 import { type AttachmentId, type GroupId, type MeshId, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
-import { createMesh } from '../meshes/create.ts'
-import { addMembers } from '../meshes/members.ts'
+import { addMembers, createMesh } from '../meshes/members.ts'
 import { makeDevice, randomBinding, revokeMember } from '../test/members.ts'
 import {
   type AttachmentSpec,

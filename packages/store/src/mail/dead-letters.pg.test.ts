@@ -11,9 +11,8 @@ import {
   toHex,
 } from '@sealpost/std'
 import { beforeEach, expect, test } from 'vitest'
-import { putPool } from '../groups/pools.ts'
-import { createMesh } from '../meshes/create.ts'
-import { addMembers } from '../meshes/members.ts'
+import { putPool } from '../groups/groups.ts'
+import { addMembers, createMesh } from '../meshes/members.ts'
 import { makeDevice, revokeMember } from '../test/members.ts'
 import {
   deleteOldDeadLetters,

@@ -24,7 +24,7 @@ import {
 } from '@sealpost/std'
 import { type SQL, sql } from 'drizzle-orm'
 import { alias } from 'drizzle-orm/pg-core'
-import { auditColumns, auditValues, type Operator } from '../operators/audit.ts'
+import { auditColumns, auditValues, type Operator } from '../operators/operators.ts'
 
 export interface DeadLetter {
   readonly meshId: MeshId

@@ -1,8 +1,7 @@
 import { databaseOfFile } from '@sealpost/schema/testing'
 import { type MeshId, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { createMesh } from '../meshes/create.ts'
-import { addMembers } from '../meshes/members.ts'
+import { addMembers, createMesh } from '../meshes/members.ts'
 import { revokeMember } from '../test/members.ts'
 import { addAccessToken, findAccessToken, revokeAccessToken } from './access-tokens.ts'
 

@@ -2,10 +2,9 @@ import { randomBytes } from 'node:crypto'
 import { databaseOfFile } from '@sealpost/schema/testing'
 import { type MeshId, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { createMesh } from '../meshes/create.ts'
-import { addMembers } from '../meshes/members.ts'
+import { addMembers, createMesh } from '../meshes/members.ts'
 import { randomBinding, revokeMember } from '../test/members.ts'
-import { changeConsent, findConsent, NAMED_MAX } from './consent.ts'
+import { changeConsent, findConsent, NAMED_MAX } from './membership.ts'
 
 const db = await databaseOfFile({ connections: 4 })
 

@@ -2,12 +2,11 @@ import { randomBytes } from 'node:crypto'
 import { databaseOfFile } from '@sealpost/schema/testing'
 import { type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { createMesh } from '../meshes/create.ts'
-import { addMembers } from '../meshes/members.ts'
+import { addMembers, createMesh } from '../meshes/members.ts'
 import { revokeMember } from '../test/members.ts'
-import { changeConsent, findConsent } from './consent.ts'
 import { enrolDevice, findUserRecords, removeDevice, type VerifiedDeviceInvite } from './devices.ts'
-import { findSuccessors, rotateIdentity } from './identity-rotation.ts'
+import { findSuccessors, rotateIdentity } from './key-bindings.ts'
+import { changeConsent, findConsent } from './membership.ts'
 
 const db = await databaseOfFile({ connections: 4 })
 

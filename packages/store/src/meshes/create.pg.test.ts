@@ -7,9 +7,8 @@ import { loginsOf, type RoleLogins } from '@sealpost/schema/testing-roles'
 import { type InviteId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { enrolByInvite, listMembers, type VerifiedInvite } from '../members/membership.ts'
-import { listAudit } from '../operators/audit.ts'
-import { addOperatorInvite, createMeshWithInvite, type OperatorInvite } from './create.ts'
-import { revokeInvite } from './members.ts'
+import { listAudit } from '../operators/operators.ts'
+import { addOperatorInvite, createMeshWithInvite, type OperatorInvite, revokeInvite } from './members.ts'
 import { listInvites } from './views.ts'
 
 let scratch: ScratchDatabase

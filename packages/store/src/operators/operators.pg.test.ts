@@ -11,11 +11,9 @@ import { pinMesh, unpinMesh } from '../cluster/shards.ts'
 import { countDeadLetters, DEAD_COUNTED_MAX } from '../mail/dead-letters.ts'
 import { CENSUS_START, type RecipientBacklog, readCensusPage } from '../mail/queue-census.ts'
 import { countAttachments, listSpaceViews, readRetentionStats } from '../mail/usage.ts'
-import { createMesh } from '../meshes/create.ts'
-import { addMembers, revokeInvite, revokePeer } from '../meshes/members.ts'
+import { addMembers, createMesh, revokeInvite, revokePeer } from '../meshes/members.ts'
 import { countMembers, findMeshes, listGroupViews, listInvites, listMeshes, listPeers } from '../meshes/views.ts'
-import { addAdminToken, findAdminToken, listAdminTokens, revokeAdminToken } from './admin-tokens.ts'
-import { listAudit } from './audit.ts'
+import { addAdminToken, findAdminToken, listAdminTokens, listAudit, revokeAdminToken } from './operators.ts'
 
 let scratch: ScratchDatabase
 let logins: RoleLogins

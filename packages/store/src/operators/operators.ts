@@ -1,13 +1,78 @@
 /**
- * Tokens of operators, `spa_<id>_<secret>`: found by id, compared in constant time. Only a client of the database
- * creates them, never a broker, so that a compromised broker can't.
+ * The audit of operators' changes. Each entry is written in the statement of its change, so that neither exists without
+ * the other.
  */
+
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
 import { byteaText, type Database } from '@sealpost/pg'
 import { adminAudit, adminToken, columnNames, execute } from '@sealpost/schema'
 import type { MeshId, Millis } from '@sealpost/std'
 import { type SQL, sql } from 'drizzle-orm'
-import { auditColumns, auditValues } from './audit.ts'
+
+/** The name of an admin token, or null for a change made directly in the database. */
+export type Operator = string | null
+
+export type AuditAction =
+  | 'mesh.create'
+  | 'mesh.enrol'
+  | 'mesh.freeze'
+  | 'mesh.leave'
+  | 'mesh.arrive'
+  | 'mesh.stay'
+  | 'mesh.pin'
+  | 'mesh.unpin'
+  | 'peer.revoke'
+  | 'invite.create'
+  | 'invite.revoke'
+  | 'dead_letters.redrive'
+  | 'dead_letters.purge'
+  | 'database.restored'
+  | 'token.create'
+  | 'token.revoke'
+
+interface AuditEntry {
+  readonly id: number
+  readonly atMs: Millis
+  /** `token:NAME` or `database:ACCOUNT` */
+  readonly actor: string
+  readonly action: string
+  readonly meshId: MeshId | null
+  readonly subject: string | null
+  /** Number of changed objects. */
+  readonly count: number
+}
+
+/** The columns of an insert; `auditValues` has the first two values. */
+export const auditColumns: SQL = columnNames(
+  ...[adminAudit.actor, adminAudit.action, adminAudit.meshId, adminAudit.subject, adminAudit.count],
+)
+
+/** Actor and action; append the mesh, the subject and the count. */
+export const auditValues = (operator: Operator, action: AuditAction): SQL =>
+  sql`coalesce('token:' || ${operator}::text, 'database:' || session_user), ${action}::text`
+
+/** Lists the newest first, before the entry `before`. @throws DatabaseError */
+export function listAudit(
+  db: Database,
+  { meshId, before, limit }: { meshId?: MeshId | undefined; before?: number | undefined; limit: number },
+): Promise<AuditEntry[]> {
+  const ofMesh = meshId ? sql`${adminAudit.meshId} = ${meshId}::uuid` : sql`true`
+  return execute<AuditEntry>(
+    db,
+    sql`
+      select ${adminAudit.auditId} as id, floor(extract(epoch from ${adminAudit.at}) * 1000)::float8 as "atMs",
+        ${adminAudit.actor} as actor, ${adminAudit.action} as action,
+        replace(${adminAudit.meshId}::text, '-', '') as "meshId", ${adminAudit.subject} as subject, ${adminAudit.count} as count
+      from ${adminAudit}
+      where ${ofMesh} and ${adminAudit.auditId} < ${before ?? Number.MAX_SAFE_INTEGER}::bigint
+      order by ${adminAudit.auditId} desc limit ${limit}::int`,
+  )
+}
+
+/**
+ * Tokens of operators, `spa_<id>_<secret>`: found by id, compared in constant time. Only a client of the database
+ * creates them, never a broker, so that a compromised broker can't.
+ */
 
 /** `operate` includes `read`. */
 export const ADMIN_SCOPES = ['read', 'operate'] as const
@@ -22,7 +87,7 @@ export interface NewAdminToken {
   readonly ttlSeconds: number
 }
 
-export interface IssuedAdminToken {
+interface IssuedAdminToken {
   readonly id: string
   /** Shown only here. */
   readonly token: string
@@ -37,7 +102,7 @@ export interface AdminTokenHolder {
   readonly remainingMs: Millis
 }
 
-export interface ListedAdminToken extends Omit<AdminTokenHolder, 'restMs'> {
+interface ListedAdminToken extends Omit<AdminTokenHolder, 'restMs'> {
   readonly id: string
   readonly createdAtMs: Millis
   readonly expiresAtMs: Millis

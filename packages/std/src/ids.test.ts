@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { isChosenName, tidyName } from './names.ts'
+import { isChosenName, tidyName } from './ids.ts'
 
 test.each([
   ['bob  ', 'bob'],
