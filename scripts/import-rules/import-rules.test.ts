@@ -139,7 +139,7 @@ describe('what is allowed is left alone', () => {
 
   test.each([
     [
-      'apps/broker/src/server/http.ts',
+      'apps/broker/src/server/server.ts',
       "import { Hono } from 'hono'; import { cors } from 'hono/cors'; Bun.serve({ reusePort: false })",
     ],
     ['apps/broker/src/config/config.ts', 'process.env.PORT'],

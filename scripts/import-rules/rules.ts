@@ -150,11 +150,10 @@ export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
   '@modelcontextprotocol/server': ['apps/cli/src/mcp/'],
   hono: [
     'apps/broker/src/server/server.ts',
-    'apps/broker/src/server/http.ts',
     'apps/broker/src/http/api.ts',
     'apps/broker/src/attachments/http.ts',
-    'apps/broker/src/http/context.ts',
-    'apps/broker/src/http/refusals.ts',
+    'apps/broker/src/http/route-parts.ts',
+    'apps/broker/src/http/tokens.ts',
     'apps/broker/src/admin/api.ts',
   ],
   'libsodium-wrappers': ['packages/identity/'],
@@ -216,13 +215,7 @@ export const WORD_RULES: readonly WordRule[] = [
   {
     name: 'Bun.serve',
     word: /\bBun\s*\.\s*serve\b/,
-    onlyIn: [
-      'apps/broker/src/server/server.ts',
-      'apps/broker/src/server/http.ts',
-      'packages/sdk/src/test/hostile.ts',
-      'apps/loadtest/',
-      'scripts/',
-    ],
+    onlyIn: ['apps/broker/src/server/server.ts', 'packages/sdk/src/test/hostile.ts', 'apps/loadtest/', 'scripts/'],
   },
   {
     name: 'Bun.serve without reusePort: false',

@@ -10,7 +10,7 @@ import {
 } from '@sealpost/driver'
 import { type Config, limitsOf } from './config/config.ts'
 import { type DirectoryServices, requestsOf } from './directory/requests.ts'
-import type { SpaceHints } from './spaces/space-hints.ts'
+import type { SpaceHints } from './spaces/space-requests.ts'
 import { errorFields, type Log } from './telemetry/log.ts'
 import { type Metrics, residentBytes } from './telemetry/metrics.ts'
 

@@ -1,5 +1,4 @@
 /** The broker: puts the parts together, starts them in order, and ends them in the reverse. */
-
 import { openConsole } from '@sealpost/console'
 import type { Placement, Rate } from '@sealpost/core'
 import { DEMO_PATH, openDemo } from '@sealpost/demo'
@@ -12,17 +11,13 @@ import { PostgresQueue } from '@sealpost/queue/postgres'
 import { OperatingError, type ShardId, toHex } from '@sealpost/std'
 import { MEMBERS_MAX } from '@sealpost/store'
 import manifest from '../package.json'
-import { hostRefusal } from './admin/admin-auth.ts'
+import { hostRefusal } from './admin/api.ts'
 import { openAdmin } from './admin/start.ts'
 import { openAttachments } from './attachments/start.ts'
-import { type Config, limitsOf, printConfig, readConfig } from './config/config.ts'
-import { configHelp } from './config/reference.ts'
-import { askOrigin, openDatabases, prepareDatabase } from './database/connections.ts'
+import { type Config, configHelp, limitsOf, printConfig, readConfig } from './config/config.ts'
 import { DatabaseOrigin } from './database/origin.ts'
-import { DatabaseWatch } from './database/watch.ts'
-import { Authenticator } from './directory/authenticator.ts'
-import { type BrokerKeys, readBrokerKeys } from './directory/broker-keys.ts'
-import { EnrolmentService } from './directory/enrolment.ts'
+import { askOrigin, DatabaseWatch, openDatabases, prepareDatabase } from './database/watch.ts'
+import { Authenticator, type BrokerKeys, EnrolmentService, readBrokerKeys } from './directory/authenticator.ts'
 import { GroupService } from './directory/groups.ts'
 import { MemberSettings, PoolService } from './directory/requests.ts'
 import { UserService } from './directory/users.ts'
@@ -33,23 +28,27 @@ import { openApi } from './http/start.ts'
 import { type RunningBroker, Runs } from './runs.ts'
 import type { AdmissionLimits } from './server/admission.ts'
 import { helloOf } from './server/connection.ts'
-import { adminRoutes, type HttpParts, publicRoutes, routesOf, withConsole, withDemo } from './server/http.ts'
 import { Intakes } from './server/intake.ts'
 import { type Overload, watchOverload } from './server/overload.ts'
 import {
+  adminRoutes,
+  type HttpParts,
+  publicRoutes,
   type RunningServer,
+  routesOf,
   type ServerOptions,
   type ServerParts,
   serve,
   serveAdmin,
   WEBSOCKET_PATH,
+  withConsole,
+  withDemo,
 } from './server/server.ts'
 import { readTls, type Tls, TlsWatch } from './server/tls-files.ts'
 import { openBus } from './shards/bus.ts'
 import { Cells } from './shards/cells.ts'
 import { ShardTable } from './shards/shard-table.ts'
-import { SpaceHints } from './spaces/space-hints.ts'
-import { SpaceLookup } from './spaces/space-requests.ts'
+import { SpaceHints, SpaceLookup } from './spaces/space-requests.ts'
 import { errorFields, type Log, openLog } from './telemetry/log.ts'
 import { Metrics } from './telemetry/metrics.ts'
 import { Traces } from './telemetry/traces.ts'

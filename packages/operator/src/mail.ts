@@ -1,17 +1,6 @@
 /** What left its queue unsettled, and what operators changed. */
 import { z } from 'zod'
-
-/** Why a dead letter was not put back, on a page and in a terminal. Without the schemas, which a page need not load. */
-
-export const redriveRefusals = {
-  unknown: 'no dead letter has this ID',
-  not_kept: 'it expired, so its envelope was not kept',
-  recipient_revoked: 'its recipient is no longer a member',
-  pool_ended: 'its pool was deleted',
-  busy: 'another change holds it: try again',
-} as const
-
-type RedriveRefusal = keyof typeof redriveRefusals
+import { type RedriveRefusal, redriveRefusals } from './texts.ts'
 
 const instantMs = z.number().describe('milliseconds since 1970')
 
@@ -103,24 +92,3 @@ export const AuditRecord = z.object({
 export type AuditRecord = z.output<typeof AuditRecord>
 export const Audit = z.object({ entries: z.array(AuditRecord) })
 export type Audit = z.output<typeof Audit>
-
-/** Durations and sizes as operators read them, on a page and in a terminal. */
-
-const UNITS = [
-  [86_400_000, 'd'],
-  [3_600_000, 'h'],
-  [60_000, 'min'],
-  [1000, 's'],
-] as const
-
-/** In the largest unit of which it has one. */
-export function wholeUnits(ms: number): string {
-  const [unitMs, name] = UNITS.find(([unitMs]) => ms >= unitMs) ?? [1000, 's']
-  return `${Math.floor(ms / unitMs)} ${name}`
-}
-
-export function binaryBytes(count: number): string {
-  const power = count < 1024 ? 0 : Math.min(4, Math.floor(Math.log2(count) / 10))
-  const value = count / 1024 ** power
-  return `${value.toFixed(power === 0 || value >= 100 ? 0 : 1)} ${['B', 'KiB', 'MiB', 'GiB', 'TiB'][power]}`
-}

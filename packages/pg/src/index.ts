@@ -2,8 +2,8 @@
  * Connections to Postgres: pools, pipelines, listeners and streams over URLs with several hosts and TLS. See README.md.
  */
 export * from './check-server.ts'
-export * from './column-types.ts'
-export { openConnection, openPostgresJs, type Sql } from './connection.ts'
+export * from './connection.ts'
+
 export {
   type DatabaseAddress,
   DatabaseError,
@@ -14,7 +14,7 @@ export {
 } from './database-error.ts'
 export { parseAddress, parseDatabaseUrl, withDatabaseName } from './database-url.ts'
 export * from './listener.ts'
-export * from './pipeline/copy-out-pool.ts'
+export * from './pipeline/copy-out.ts'
 export type { PipelineStep, PreparedPipeline, TextRow } from './pipeline/prepared.ts'
 export * from './pipeline/streaming.ts'
 export * from './pool.ts'

@@ -1,7 +1,7 @@
 import { createServer, connect as dial, type Server, type Socket } from 'node:net'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { checkServer } from './check-server.ts'
-import { arrayLiteral, arrayOid } from './column-types.ts'
+import { arrayLiteral, arrayOid } from './connection.ts'
 import { type Database, type DatabaseOptions, openDatabase, openPipeline } from './pool.ts'
 import { emptyDatabase, type ScratchDatabase, unhurried } from './test/database.ts'
 

@@ -3,6 +3,6 @@
  * database, for the simulator.
  */
 export * from './batcher.ts'
-export { type RecordedMessage as SaidMessage, recordedMessagesOf as keptOf } from './postgres/commit-batch.ts'
-export * from './postgres/outcomes.ts'
+export * from './postgres/commit-batch.ts'
+
 export * from './queue.ts'

@@ -1,5 +1,4 @@
 /** Attachments for the holder of a token: access and refusals. */
-
 import { attachmentHash, groupFields } from '@sealpost/identity'
 import type { Database } from '@sealpost/pg'
 import { type AttachmentId, GROUP_EPOCH_LAST, type GroupId, type Millis, type PeerKey } from '@sealpost/std'
@@ -11,17 +10,18 @@ import {
   type ChunkRange,
   completeAttachment,
   createAttachment,
+  deleteAttachment,
   type ExpiredAttachment,
   expireAttachment,
   findAttachment,
   findGroups,
   listChunks,
+  listExpiredAttachments,
   putChunk,
   readChunk,
   readChunkHashes,
 } from '@sealpost/store'
-import type { HttpCode, HttpRefusal } from '../http/refusals.ts'
-import type { TokenHolder } from '../http/tokens.ts'
+import type { HttpCode, HttpRefusal, TokenHolder } from '../http/tokens.ts'
 
 export interface AttachmentLimits {
   readonly bytesMax: number
@@ -32,7 +32,7 @@ export interface AttachmentLimits {
   readonly finishSeconds: number
 }
 
-export interface AttachmentPorts {
+interface AttachmentPorts {
   /** With its own connections: messages never wait for a chunk. */
   readonly db: Database
   readonly store: ChunkStore
@@ -59,7 +59,7 @@ export interface AttachmentStatus {
   readonly hashes: Uint8Array | null
 }
 
-export interface SentChunk extends StoredChunk {
+interface SentChunk extends StoredChunk {
   readonly chunkNo: number
 }
 
@@ -188,7 +188,7 @@ function isHashOf({ hash, content }: StoredChunk): boolean {
   return Buffer.compare(new Bun.CryptoHasher('blake2b256').update(content).digest(), hash) === 0
 }
 
-export interface StoredChunk {
+interface StoredChunk {
   readonly hash: Uint8Array
   readonly content: Uint8Array
 }
@@ -213,5 +213,69 @@ export function postgresChunks(db: Database): ChunkStore {
     },
     forget: async () => undefined, // deleted with their rows
     close: () => undefined,
+  }
+}
+
+/** Deletes expired attachments, in short steps. */
+interface Ports {
+  readonly db: Database
+  readonly stores: readonly ChunkStore[]
+  readonly forgotten: () => void
+  readonly failed: (error: unknown) => void
+}
+
+interface Pace {
+  readonly everyMs: Millis
+  /** The delay after expiry: longer than a chunk in transit to a store can take. */
+  readonly sinceSeconds: number
+}
+
+const USUAL: Pace = { everyMs: 30_000, sinceSeconds: 60 }
+const FILES_AT_ONCE = 20
+/** 16 MB. */
+const CHUNKS_AT_ONCE = 64
+
+export class AttachmentExpiry {
+  private readonly ports: Ports
+  private readonly sinceSeconds: number
+  private readonly timer: ReturnType<typeof setInterval>
+  private looking: Promise<void> | null = null
+  private isOver = false
+
+  constructor(ports: Ports, { everyMs, sinceSeconds }: Pace = USUAL) {
+    this.ports = ports
+    this.sinceSeconds = sinceSeconds
+    this.timer = setInterval(() => this.look(), everyMs)
+    this.timer.unref()
+  }
+
+  /** Resolves when no step is running. */
+  async stop(): Promise<void> {
+    this.isOver = true
+    clearInterval(this.timer)
+    await this.looking
+  }
+
+  private look(): void {
+    if (this.isOver) return
+    this.looking ??= this.forgetAll()
+      .catch(this.ports.failed)
+      .finally(() => (this.looking = null))
+  }
+
+  private async forgetAll(): Promise<void> {
+    const { sinceSeconds } = this
+    for (;;) {
+      const expired = await listExpiredAttachments(this.ports.db, { sinceSeconds, max: FILES_AT_ONCE })
+      for (const each of expired) await this.forget(each)
+      if (this.isOver || expired.length === 0) return
+    }
+  }
+
+  /** A store that is no longer configured keeps its bytes. */
+  private async forget(expired: ExpiredAttachment): Promise<void> {
+    await this.ports.stores.find(({ name }) => name === expired.store)?.forget(expired)
+    while (!this.isOver) if (await deleteAttachment(this.ports.db, expired, CHUNKS_AT_ONCE)) break
+    if (!this.isOver) this.ports.forgotten()
   }
 }

@@ -9,8 +9,7 @@ import { addMembers, createAttachment, createMesh, expireAttachment, listExpired
 import { randomBinding } from '@sealpost/store/testing'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { readConfig } from '../config/config.ts'
-import { type ChunkStore, postgresChunks } from './attachments.ts'
-import { AttachmentExpiry } from './expiry.ts'
+import { AttachmentExpiry, type ChunkStore, postgresChunks } from './attachments.ts'
 import { s3Chunks } from './s3-chunks.ts'
 import { type TestingS3, testingS3 } from './testing-s3.ts'
 

@@ -3,11 +3,16 @@ import { openDatabase } from '@sealpost/pg'
 import { SESSION } from '@sealpost/queue/postgres'
 import type { AttachmentConfig } from '../config/attachments.ts'
 import type { DatabaseOrigin } from '../database/origin.ts'
-import { RequestLimits } from '../http/limits.ts'
+import { RequestLimits } from '../http/route-parts.ts'
 import { errorFields, type Log } from '../telemetry/log.ts'
 import type { Metrics } from '../telemetry/metrics.ts'
-import { type AttachmentLimits, AttachmentRequests, type ChunkStore, postgresChunks } from './attachments.ts'
-import { AttachmentExpiry } from './expiry.ts'
+import {
+  AttachmentExpiry,
+  type AttachmentLimits,
+  AttachmentRequests,
+  type ChunkStore,
+  postgresChunks,
+} from './attachments.ts'
 import { type AttachmentParts, Transit } from './http.ts'
 
 type Options = AttachmentConfig & { readonly DATABASE_URL: string; readonly LIMITS: 'on' | 'off' }

@@ -1,7 +1,7 @@
 /** The settings of attachments: limits and the store. */
 import { CHUNK_BYTES_MAX } from '@sealpost/identity'
 import { z } from 'zod'
-import { count, type Setting, type SettingKind, setting, words } from './kinds.ts'
+import { count, type Setting, type SettingKind, setting, words } from './sections.ts'
 
 const bytes = count('bytes', Number.MAX_SAFE_INTEGER)
 const endpoint: SettingKind<string> = {

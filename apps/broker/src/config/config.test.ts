@@ -2,8 +2,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { printConfig, readConfig, settings } from './config.ts'
-import { configReference } from './reference.ts'
+import { configReference, printConfig, readConfig, settings } from './config.ts'
 
 const DATABASE_URL = 'postgres://user:secret@localhost/db'
 const errorsOf = (env: Record<string, string>) => {

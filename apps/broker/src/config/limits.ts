@@ -1,7 +1,7 @@
 /** The limits that `LIMITS=off` disables: rates, mailboxes, meshes, and connections of one address. */
 import { defaultLimits, type EngineLimits } from '@sealpost/core'
 import type { z } from 'zod'
-import { count, type Setting, setting } from './kinds.ts'
+import { count, type Setting, setting } from './sections.ts'
 
 /** The census of a mesh reads a row for each delivery. */
 const MESH_COUNT_MAX = 1_000_000

@@ -6,14 +6,38 @@
  * loop; above a limit new connections get `try_later`. Disconnected and long-waiting peers are skipped: 2,000 peers
  * that returned to a busy machine were checked, for minutes, only after they had given up.
  */
-import type { Authentication } from '@sealpost/core'
+
+import { existsSync, mkdirSync, readFileSync } from 'node:fs'
+import { dirname } from 'node:path'
+import type { Authentication, Enrolment, Replies, Requester, RevokeReply } from '@sealpost/core'
 import type { Prover } from '@sealpost/driver'
-import { type SigningKeys, signAsBroker, type Transcript, verifyClient, verifyTokenRequest } from '@sealpost/identity'
+import {
+  checkKeyBinding,
+  generateSigningKeys,
+  hash256,
+  type Invite,
+  type KeyBinding,
+  normalizeAuthority,
+  parseInvite,
+  readShardCertificateText,
+  type ShardCertificate,
+  type SigningKeys,
+  signAsBroker,
+  type Transcript,
+  verifyClient,
+  verifyEnrolment,
+  verifyTokenRequest,
+} from '@sealpost/identity'
+import { readKeyFile, writeKeyFile } from '@sealpost/identity/key-file'
 import { NativeSignatures } from '@sealpost/identity/native-signatures'
-import type { FrameOf } from '@sealpost/protocol'
+import type { Database } from '@sealpost/pg'
+import { type FrameOf, MEMBER_PAGE_MAX } from '@sealpost/protocol'
 import type { Queue } from '@sealpost/queue'
-import type { Millis } from '@sealpost/std'
+import { isChosenName, type MeshId, type Millis, OperatingError, type PeerKey, tidyName } from '@sealpost/std'
+import { enrolByInvite, listMembers, revokeMembers, type VerifiedInvite } from '@sealpost/store'
+import type { Config } from '../config/config.ts'
 import type { Cells } from '../shards/cells.ts'
+import type { Log } from '../telemetry/log.ts'
 
 const WAITING_MAX = 500
 const BREATH_EVERY = 8
@@ -132,4 +156,155 @@ export function transcriptOf(
     issuedAtMs: hello.issuedAtMs,
     capabilities: auth.capabilities,
   }
+}
+
+/** The broker's own key, read from its file or created at the first start, and its certificate by the cluster's key. */
+const DEFAULT_KEY_FILE = '.sealpost/broker.json'
+
+export interface BrokerKeys extends SigningKeys {
+  /** The key that peers pin: its own, or the one that signed its certificate. */
+  readonly clusterKey: PeerKey
+  readonly certificate: ShardCertificate | null
+}
+
+type Settings = Pick<Config, 'BROKER_KEY_FILE' | 'BROKER_CERTIFICATE_FILE' | 'PUBLIC_URL'>
+
+/**
+ * A configured key file must exist; otherwise the broker keeps a key of its own.
+ * @throws OperatingError `key_file_missing`, `key_file_unreadable`, `key_file_malformed`, `key_file_wrong_kind`,
+ *   `key_file_unwritable`, `certificate_unreadable`, `certificate_malformed`, `certificate_foreign`,
+ * `certificate_expired`
+ */
+export async function readBrokerKeys(settings: Settings, log: Log): Promise<BrokerKeys> {
+  const signing = await readSigningKeys(settings.BROKER_KEY_FILE, log)
+  const certificate = readCertificate(settings, signing.publicKey)
+  return { ...signing, clusterKey: certificate?.clusterKey ?? signing.publicKey, certificate }
+}
+
+async function readSigningKeys(path: string, log: Log): Promise<SigningKeys> {
+  if (path === '' && !existsSync(DEFAULT_KEY_FILE)) await makeKeyFile(DEFAULT_KEY_FILE)
+  const { contents, warning } = await readKeyFile(path || DEFAULT_KEY_FILE)
+  if (contents.kind !== 'broker')
+    throw new OperatingError('key_file_wrong_kind', `The key file ${path || DEFAULT_KEY_FILE} is not a broker's.`)
+  if (warning) log.warn('key_file.exposed', { message: warning.message })
+  return contents.signing
+}
+
+/** Refuses at startup a certificate that no peer would accept. */
+function readCertificate(settings: Settings, shardKey: PeerKey): ShardCertificate | null {
+  const { BROKER_CERTIFICATE_FILE: path, PUBLIC_URL } = settings
+  if (path === '') return null
+  const certificate = readShardCertificateText(textOf(path))
+  const refuse = (code: string, what: string): never => {
+    throw new OperatingError(`certificate_${code}`, `The certificate ${path} ${what}.`)
+  }
+  if (!certificate) return refuse('malformed', 'is none, or not as it was signed')
+  if (certificate.shardKey !== shardKey) return refuse('foreign', "is not of this broker's key")
+  if (PUBLIC_URL !== '' && !certificate.authorities.includes(normalizeAuthority(PUBLIC_URL)))
+    return refuse('foreign', 'does not name the PUBLIC_URL of this broker')
+  if (Date.now() > certificate.notAfterMs) return refuse('expired', 'has expired')
+  return certificate
+}
+
+function textOf(path: string): string {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch (cause) {
+    throw new OperatingError('certificate_unreadable', `The certificate ${path} can't be read.`, { cause })
+  }
+}
+
+async function makeKeyFile(path: string): Promise<void> {
+  const folder = dirname(path)
+  try {
+    mkdirSync(folder, { recursive: true })
+  } catch (cause) {
+    throw new OperatingError('key_file_unwritable', `No folder ${folder} for the broker's key can be made here.`, {
+      cause,
+    })
+  }
+  await writeKeyFile(path, { kind: 'broker', signing: generateSigningKeys() })
+}
+
+/**
+ * The membership of a mesh, as its own admins manage it: enrolment by invite, the list of members, revocation. This
+ * class checks signatures, in the same queue as those of other handshakes; one statement checks the invite and the
+ * admin (`packages/store/src/members/membership.ts`).
+ */
+interface Checked {
+  readonly claim: VerifiedInvite
+  readonly binding: KeyBinding
+  readonly proof: Uint8Array
+}
+
+interface RegistrarParts {
+  readonly authenticator: Authenticator
+  readonly keys: BrokerKeys
+  readonly cells: Cells
+  readonly membersMax: number
+}
+
+export class EnrolmentService {
+  private readonly db: Database
+  private readonly authenticator: Authenticator
+  private readonly keys: BrokerKeys
+  private readonly cells: Cells
+  private readonly membersMax: number
+
+  constructor(db: Database, { authenticator, keys, cells, membersMax }: RegistrarParts) {
+    this.db = db
+    this.authenticator = authenticator
+    this.keys = keys
+    this.cells = cells
+    this.membersMax = membersMax
+  }
+
+  /** `null`: too many wait. @throws OperatingError if the database does not respond */
+  async enrol(authority: string, hello: FrameOf<'hello'>, enrol: FrameOf<'enrol'>): Promise<Enrolment | null> {
+    const checked = await this.authenticator.inTurn(() => this.check(authority, hello, enrol))
+    if (checked === null) return null
+    // The same reply as for an invite that the database knows as used up or revoked: it must not reveal which.
+    if (checked === 'invite_refused') return { status: checked }
+    const { claim, binding, proof } = checked
+    const name = tidyName(enrol.name)
+    if (!isChosenName(name)) return { status: 'name_malformed' }
+    const outcome = await enrolByInvite(this.db, claim, { ...binding, name }, this.membersMax)
+    if (outcome.status === 'invite_refused') return this.cells.sendOn(claim.meshId, proof)
+    return outcome.status === 'enrolled' ? { ...outcome, proof } : outcome
+  }
+
+  async list(meshId: MeshId, { after }: FrameOf<'members'>): Promise<Replies['members']> {
+    const found = await listMembers(this.db, meshId, { after, limit: MEMBER_PAGE_MAX + 1 })
+    const members = found.slice(0, MEMBER_PAGE_MAX).map(({ peerKey, name, role }) => ({ peer: peerKey, name, role }))
+    return { members, isLast: found.length <= MEMBER_PAGE_MAX }
+  }
+
+  async revoke(requester: Requester, { members, invites }: FrameOf<'revoke'>): Promise<RevokeReply> {
+    const ended = await revokeMembers(this.db, requester, { members, invites })
+    if (!ended) return { outcome: 'not_admin' }
+    return { outcome: 'done', ended: ended.map((member) => ({ ...member, meshId: requester.meshId })) }
+  }
+
+  private check(authority: string, hello: FrameOf<'hello'>, enrol: FrameOf<'enrol'>): Checked | 'invite_refused' {
+    const invite = parseInvite(enrol.invite)
+    // The address in the invite is for the new member: a mesh may have moved since. The transcript contains the dialled
+    // one.
+    if (!invite || invite.brokerKey !== this.keys.clusterKey) return 'invite_refused'
+    const { meshId } = invite
+    const transcript = transcriptOf(authority, hello, { ...enrol, meshId, capabilities: [] })
+    if (!verifyEnrolment(transcript, enrol, enrol.signature)) return 'invite_refused'
+    const binding = bindingOf(enrol, meshId)
+    const expected = { meshId, peerKey: enrol.peerKey, nowMs: Date.now() }
+    if (checkKeyBinding(binding, expected) !== 'ok') return 'invite_refused'
+    return { claim: claimOf(invite), binding, proof: signAsBroker(this.keys, transcript, enrol.signature) }
+  }
+}
+
+function claimOf({ meshId, inviteId, bytes, issuer, usesMax, notAfterMs, role }: Invite): VerifiedInvite {
+  return { meshId, inviteId, hash: hash256(bytes), issuer, usesMax, notAfterMs, role }
+}
+
+function bindingOf(enrol: FrameOf<'enrol'>, meshId: MeshId): KeyBinding {
+  const { peerKey, boxKey, boxEpoch, bindingNotAfterMs, bindingSignature } = enrol
+  return { meshId, peerKey, boxKey, boxEpoch, notAfterMs: bindingNotAfterMs, signature: bindingSignature }
 }

@@ -18,8 +18,7 @@ import {
 } from '@sealpost/store'
 import type { Cells } from '../shards/cells.ts'
 import type { SpaceLookup } from '../spaces/space-requests.ts'
-import type { Authenticator } from './authenticator.ts'
-import type { EnrolmentService } from './enrolment.ts'
+import type { Authenticator, EnrolmentService } from './authenticator.ts'
 import type { GroupService } from './groups.ts'
 import type { UserService } from './users.ts'
 

@@ -2,7 +2,7 @@
 import type { Pipeline } from '@sealpost/pg'
 import { type EventPage, jsonLine, PAGE_ROWS_MAX, readPage } from '@sealpost/replay'
 import type { Millis, SpaceRef } from '@sealpost/std'
-import type { SpaceHints } from '../spaces/space-hints.ts'
+import type { SpaceHints } from '../spaces/space-requests.ts'
 
 export interface FollowersParts {
   readonly db: Pipeline

@@ -1,6 +1,6 @@
 /** The body of a long response: produced at the reader's speed, as long as it reads. */
 import type { Millis } from '@sealpost/std'
-import type { TransferPace } from '../server/pace.ts'
+import type { TransferPace } from '../server/connection.ts'
 
 /** `br` costs too much time. In our order of preference. */
 const ENCODINGS = ['zstd', 'gzip'] as const

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { openApiDocument, openApiText } from './discovery.ts'
-import { httpRefusals } from './refusals.ts'
+import { httpRefusals } from './tokens.ts'
 
 test('no reference is dangling, and every request except those for a token needs one', () => {
   const { paths, components } = openApiDocument()

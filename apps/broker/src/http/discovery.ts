@@ -5,7 +5,7 @@ import type { EngineLimits } from '@sealpost/core'
 import type { ShardCertificate } from '@sealpost/identity'
 import { BATCH_MAX, ENVELOPE_BYTES_MIN, FRAME_BYTES_MAX, LOOKUP_MAX } from '@sealpost/protocol'
 import { toBase64url } from '@sealpost/std'
-import type { VersionFacts } from '../server/http.ts'
+import type { VersionFacts } from '../server/server.ts'
 import { chunkRoutes, POLL_MAX, peerRoutes, unprovenRoutes, WAIT_SECONDS_MAX } from './mailbox/routes.ts'
 import { TTL_SECONDS_MAX } from './tokens.ts'
 

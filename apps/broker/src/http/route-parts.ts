@@ -1,9 +1,12 @@
 /** Schemas of the HTTP routes: values in their JSON forms, responses and refusals. */
-import { z } from '@hono/zod-openapi'
-import { BATCH_MAX } from '@sealpost/protocol'
+import { type OpenAPIHono, z } from '@hono/zod-openapi'
+import { type Rate, Rates } from '@sealpost/core'
+import { BATCH_MAX, FRAME_BYTES_MAX, isNestedDeeper, JSON_DEPTH_MAX } from '@sealpost/protocol'
+import type { Millis } from '@sealpost/std'
+import type { Context } from 'hono'
 import { hex, type JsonSchema, type ObjectSchema, refusalsFrom, schemaOfItem } from './json-schema.ts'
 import { ENVELOPE_DEFAULTS } from './mailbox/send.ts'
-import { type HttpCode, httpRefusals } from './refusals.ts'
+import { type HttpCode, type HttpRefusal, httpRefusals, type TokenHolder } from './tokens.ts'
 
 /** A value that the frame codec validates, with the schema from its table. */
 export const wire = (schema: JsonSchema) => z.unknown().openapi(schema)
@@ -55,4 +58,84 @@ const ALWAYS = ['rate_limited', 'too_many_requests', 'internal', 'restarting', '
 export function refusals(...codes: HttpCode[]) {
   const ofBody: HttpCode[] = codes.includes('body_malformed') ? ['body_too_large'] : []
   return refusalsFrom(httpRefusals, Refusal, [...codes, ...ofBody, ...ALWAYS])
+}
+
+export interface Caller {
+  readonly ip: string
+  readonly authority: string
+  /** Charges bytes of an unproven client of this address before they are parsed, and returns 0, or when to retry. */
+  readonly chargeUnproven: (bytes: number) => Millis
+  /** Charges bytes that were read, even without remaining budget. */
+  readonly oweUnproven: (bytes: number) => void
+  staysSilent(seconds: number): void
+}
+
+export type Env = { Bindings: Caller; Variables: { holder: TokenHolder } }
+export type HttpApi = OpenAPIHono<Env>
+export type HttpContext = Context<Env>
+
+/** Request bodies: limited, charged and checked before they are parsed. */
+interface BodyBounds {
+  readonly bytesMax: number
+  /** Charges the bytes and returns 0, or returns when to retry. */
+  readonly charge: (bytes: number) => Millis
+  /** Charges bytes that were read, even without remaining budget. */
+  readonly owe: (bytes: number) => void
+}
+
+/**
+ * Reads the body, if there is one, and returns why it must not be parsed, or its length in bytes. A body with a known
+ * length is charged, or refused for it, before it is read. One without is read only if nothing is owed, and charged
+ * afterwards in any case; the server itself cuts one that is longer than a frame.
+ */
+export async function boundBody(c: HttpContext, { bytesMax, charge, owe }: BodyBounds): Promise<number | HttpRefusal> {
+  const { headers } = c.req.raw
+  const named = headers.get('content-length')
+  if (named === '0' || (named === null && !headers.has('transfer-encoding'))) return 0
+  const bytesNamed = named === null ? null : Number(named)
+  if (bytesNamed !== null && bytesNamed > bytesMax) return TOO_LARGE
+  const unpaidMs = charge(bytesNamed ?? 1)
+  if (unpaidMs > 0) return { code: 'rate_limited', retryAfterMs: unpaidMs }
+  const text = await c.req.text().catch(() => null) // too long for the server, or its sender has disconnected
+  const bytes = text === null ? FRAME_BYTES_MAX : Buffer.byteLength(text)
+  if (bytesNamed === null) owe(bytes)
+  if (text === null || bytes > bytesMax) return TOO_LARGE
+  return isNestedDeeper(text, JSON_DEPTH_MAX) ? { code: 'body_malformed' } : bytes
+}
+
+const TOO_LARGE: HttpRefusal = { code: 'body_too_large' }
+
+/** Limits the rate and the concurrency of HTTP requests. */
+const FORGET_EVERY_MS = 10_000
+
+export class RequestLimits {
+  private readonly rates: Rates | null
+  private readonly atATime: number
+  private readonly running = new Map<string, number>()
+
+  constructor(rate: Rate | null, atATime: number) {
+    this.rates = rate && new Rates(rate)
+    this.atATime = atATime
+    if (rate) setInterval(() => this.rates?.forgetFull(performance.now()), FORGET_EVERY_MS).unref()
+  }
+
+  /** Counts a request of `who` as running until `done`, or refuses it. `share`: whose rate it counts against. */
+  begin(who: string, share = who): HttpRefusal | null {
+    const retryAfterMs = this.rates?.take(share, performance.now()) ?? 0
+    if (retryAfterMs > 0) return { code: 'rate_limited', retryAfterMs }
+    const count = this.running.get(who) ?? 0
+    if (count >= this.atATime) return { code: 'too_many_requests' }
+    this.running.set(who, count + 1)
+    return null
+  }
+
+  done(who: string): void {
+    const count = this.running.get(who)! - 1
+    if (count > 0) this.running.set(who, count)
+    else this.running.delete(who)
+  }
+
+  get isIdle(): boolean {
+    return this.running.size === 0
+  }
 }

@@ -12,9 +12,9 @@ import type { SpaceRequests } from '../spaces/space-requests.ts'
 import type { Log } from '../telemetry/log.ts'
 import { apiRoutes } from './api.ts'
 import { Challenges } from './challenges.ts'
-import { RequestLimits } from './limits.ts'
 import { GroupRosters } from './mailbox/group-routes.ts'
-import { Inboxes } from './mailbox/inboxes.ts'
+import { Inboxes } from './mailbox/polled-connection.ts'
+import { RequestLimits } from './route-parts.ts'
 import { Tokens } from './tokens.ts'
 
 interface Parts {

@@ -6,9 +6,7 @@ import { type Rate, Rates } from '@sealpost/core'
 import { normalizeAuthority } from '@sealpost/identity'
 import { chooseSubprotocol } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
-
-import { Addresses, type Proxies } from './addresses.ts'
-import { UnprovenConnections } from './unproven-connections.ts'
+import { Addresses, type Proxies, UnprovenConnections } from './unproven-connections.ts'
 
 export interface AdmissionLimits {
   readonly socketsPerIp: number

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { openLog } from '../telemetry/log.ts'
-import { DESCRIPTORS_FREE_MIN, DESCRIPTORS_RESERVED, Descriptors } from './descriptors.ts'
+import { DESCRIPTORS_FREE_MIN, DESCRIPTORS_RESERVED, Descriptors } from './overload.ts'
 
 /** A process with a limit that the test decides, and a port that can't always be opened. */
 class Machine {

@@ -10,7 +10,7 @@ import { type Millis, OperatingError, type ShardId } from '@sealpost/std'
 import { removeShard, renewShardLease, type ShardRegistration, type LiveShards as Table } from '@sealpost/store'
 import type { Config } from '../config/config.ts'
 import type { DatabaseOrigin } from '../database/origin.ts'
-import type { BrokerKeys } from '../directory/broker-keys.ts'
+import type { BrokerKeys } from '../directory/authenticator.ts'
 import { errorFields, type Log } from '../telemetry/log.ts'
 import type { Metrics } from '../telemetry/metrics.ts'
 

@@ -1,8 +1,7 @@
 import type { Space } from '@sealpost/history'
 import { fromBase64url, type MeshId, type Micros, type PeerKey, type SpaceId, toBase64url } from '@sealpost/std'
-import type { HttpApi } from '../http/context.ts'
-import { type HttpRefusal, isRefused, refuse } from '../http/refusals.ts'
-import type { TokenHolder } from '../http/tokens.ts'
+import type { HttpApi } from '../http/route-parts.ts'
+import { type HttpRefusal, isRefused, refuse, type TokenHolder } from '../http/tokens.ts'
 import * as routes from './http-routes.ts'
 import type { SpaceRequests, WriteOutcome } from './space-requests.ts'
 

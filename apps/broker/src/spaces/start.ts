@@ -2,8 +2,7 @@ import type { Database, Pipeline } from '@sealpost/pg'
 import type { Config } from '../config/config.ts'
 import type { Authenticator } from '../directory/authenticator.ts'
 import type { Metrics } from '../telemetry/metrics.ts'
-import type { SpaceHints } from './space-hints.ts'
-import { SpaceRequests } from './space-requests.ts'
+import { type SpaceHints, SpaceRequests } from './space-requests.ts'
 
 interface Parts {
   readonly databases: { readonly asking: Database; readonly entries: Pipeline }

@@ -2,7 +2,7 @@ import type { Append, Settle } from '@sealpost/protocol'
 import type { PeerNo } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import { type Config, readConfig } from '../config/config.ts'
-import { routesOf } from '../server/http.ts'
+import { routesOf } from '../server/server.ts'
 import { type ReceivedSpan, SpanReceiver } from '../test/receiver.ts'
 import { Traces } from './traces.ts'
 

@@ -31,7 +31,7 @@ export const elsewhere: Readonly<Record<string, string>> = {
   H55: 'apps/broker/src/test/delivery.e2e.test.ts',
   H56: 'apps/broker/src/test/delivery.e2e.test.ts',
   H57: 'apps/broker/src/test/upgrade.e2e.test.ts',
-  H58: 'apps/broker/src/server/addresses.test.ts',
+  H58: 'apps/broker/src/server/unproven-connections.test.ts',
   H59: 'apps/broker/src/test/upgrade.e2e.test.ts',
   H62: 'apps/broker/src/test/frames.e2e.test.ts',
   H63: 'apps/broker/src/test/frames.e2e.test.ts',

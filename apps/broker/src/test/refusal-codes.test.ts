@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { refusalCodes } from '@sealpost/protocol'
 import { expect, test } from 'vitest'
-import { httpRefusals } from '../http/refusals.ts'
+import { httpRefusals } from '../http/tokens.ts'
 
 const page = readFileSync(join(import.meta.dirname, '../../../../docs/PROTOCOL.md'), 'utf8')
 /** The rows of its three tables: of an upgrade, of frames, of HTTP. */

@@ -5,7 +5,7 @@
 
 import type { RedriveReport } from '@sealpost/operator'
 import * as shapes from '@sealpost/operator'
-import { redriveRefusals } from '@sealpost/operator/redrive'
+import { redriveRefusals } from '@sealpost/operator/texts'
 import { DEATHS, PRIORITIES } from '@sealpost/protocol'
 import { type DeliveryId, isHex, type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
 import { type DeadLetterFilter, listDeadLetters, purgeDeadLetters, redriveDeadLetters } from '@sealpost/store'

@@ -1,6 +1,6 @@
 /** How the commands of operators show figures to people. */
 import { fingerprint } from '@sealpost/identity'
-import { wholeUnits } from '@sealpost/operator/units'
+import { wholeUnits } from '@sealpost/operator/texts'
 import { isHex, type PeerKey } from '@sealpost/std'
 import { InvalidArgumentError } from 'commander'
 import { escapeName } from '../terminal-text.ts'

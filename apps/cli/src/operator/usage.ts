@@ -1,6 +1,6 @@
 /** `sealpost admin kept`: what is kept of a mesh beside its mail. */
 import * as shapes from '@sealpost/operator'
-import { binaryBytes } from '@sealpost/operator/units'
+import { binaryBytes } from '@sealpost/operator/texts'
 import { Command } from 'commander'
 import { examples, type RunAction, type Shell } from '../shell.ts'
 import { callAdmin } from './admin-api.ts'

@@ -1,7 +1,7 @@
 /** `sealpost admin …`: what operators look at. */
 import { setTimeout as delay } from 'node:timers/promises'
 import * as shapes from '@sealpost/operator'
-import { binaryBytes } from '@sealpost/operator/units'
+import { binaryBytes } from '@sealpost/operator/texts'
 import { Command } from 'commander'
 import { parseInteger } from '../args.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'

@@ -1,6 +1,6 @@
 /** Figures as people read them. */
 
-import { binaryBytes, wholeUnits } from '@sealpost/operator/units'
+import { binaryBytes, wholeUnits } from '@sealpost/operator/texts'
 
 export const age = (ms: number | null): string => (ms === null ? '–' : wholeUnits(ms))
 

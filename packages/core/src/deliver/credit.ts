@@ -12,8 +12,8 @@
 import { ANY_ID, type IdRange, PRIORITY_MAX, type RemoteWant, type Want } from '@sealpost/protocol'
 import { type DeliveryId, ID_BLOCK, type Millis, type PeerKey, type PeerNo } from '@sealpost/std'
 import type { EngineLimits } from '../limits.ts'
+import { WeightedFairQueue } from './outgoing.ts'
 import { RemoteLeaseCursor } from './remote-lease-cursor.ts'
-import { WeightedFairQueue } from './weighted-fair-queue.ts'
 
 export interface Unsettled {
   readonly priority: number

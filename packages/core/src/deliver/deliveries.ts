@@ -18,7 +18,7 @@ import { deliveryRef, type LiveSession, Pool, refOf } from '../model.ts'
 import type { Pools } from '../pools/pools.ts'
 import type { PendingAppend } from '../send/pending-append.ts'
 import { Pace } from '../send/rate.ts'
-import { SessionLocations } from '../shards/session-locations.ts'
+import { SessionLocations } from '../shards/homes.ts'
 import type { Unsettled } from './credit.ts'
 
 /** A recipient that leaves while its oldest delivery was with it for longer than this may have been ended by it. */

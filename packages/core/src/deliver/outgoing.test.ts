@@ -1,8 +1,8 @@
-import { type Delivery, NO_THREAD, type Terms } from '@sealpost/protocol'
+import { type Delivery, NO_THREAD, PRIORITY_COSTS, type Terms } from '@sealpost/protocol'
 import type { DeliveryId } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import { idOf, keyOf } from '../test/testing-world.ts'
-import { Outgoing } from './outgoing.ts'
+import { Outgoing, WeightedFairQueue } from './outgoing.ts'
 
 const TERMS: Terms = { receipts: 'end', thread: NO_THREAD, hops: 0, noAutoReply: false }
 const deliveryOf = (n: number, byteCount = 40): Delivery => ({
@@ -57,4 +57,48 @@ test('of a peer only the newest presence is told', () => {
     outgoing.presence({ peer: keyOf(2), isOnline: true, availability: 'idle', summary })
   const [frame] = outgoing.takeFrames()
   expect(frame).toMatchObject({ type: 'presence', isSnapshot: false, peers: [{ summary: 'two' }] })
+})
+
+/** What a claim of `limit` takes when all of `backlog` waits without end: the rule of `CLAIM`. */
+function claimOf(times: WeightedFairQueue, limit: number, backlog: readonly number[]): { priority: number }[] {
+  const next = [...times.now]
+  return Array.from({ length: limit }, () => {
+    const ahead = backlog.map((priority) => ({ priority, turn: next[priority]! + PRIORITY_COSTS[priority]! }))
+    const { priority, turn } = ahead.reduce((a, b) => (b.turn < a.turn ? b : a))
+    next[priority] = turn
+    return { priority }
+  })
+}
+
+function servedOver(
+  claims: number,
+  limit: number,
+  backlog: readonly number[],
+  times = new WeightedFairQueue(),
+): number[] {
+  const counts = [0, 0, 0]
+  for (let n = 0; n < claims; n++) {
+    const deliveries = claimOf(times, limit, backlog)
+    for (const { priority } of deliveries) counts[priority]! += 1
+    times.served(deliveries)
+  }
+  return counts
+}
+
+test.each([1, 2, 5, 21])('a flood of everything shares claims of %i as 16 to 4 to 1', (limit) => {
+  const counts = servedOver(2100 / limit, limit, [0, 1, 2])
+  const shares = counts.map((count) => count / 100)
+  for (const [priority, share] of [16, 4, 1].entries()) expect(Math.abs(shares[priority]! - share)).toBeLessThan(0.5)
+})
+
+test('a flood of now never starves low, however small the window', () => {
+  const times = new WeightedFairQueue()
+  for (let n = 0; n < 100; n++) expect(servedOver(40, 1, [0, 2], times)[2]).toBeGreaterThan(0)
+})
+
+test('a priority that was silent for long saves up one delivery and no more', () => {
+  const times = new WeightedFairQueue()
+  servedOver(1000, 1, [0], times)
+  expect(servedOver(1, 1, [0, 2], times)).toEqual([0, 0, 1])
+  expect(servedOver(15, 1, [0, 2], times)).toEqual([15, 0, 0])
 })

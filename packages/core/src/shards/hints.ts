@@ -10,8 +10,7 @@ import type { RemoteLeases } from '../deliver/remote-leases.ts'
 import type { UserDirectory } from '../directory/users.ts'
 import type { Mesh } from '../model.ts'
 import type { Pools } from '../pools/pools.ts'
-import type { EphemeralMessages } from '../presence/ephemeral-messages.ts'
-import type { Presence } from '../presence/presence.ts'
+import type { EphemeralMessages, Presence } from '../presence/presence.ts'
 import type { SessionValidity } from '../session/session-scan.ts'
 
 type Stale =

@@ -1,7 +1,7 @@
 import { type Database, openDatabase } from '@sealpost/pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { emptyDatabase, type ScratchDatabase, unhurried } from '../test/database.ts'
-import { CopyOutPool } from './copy-out-pool.ts'
+import { CopyOutPool } from './copy-out.ts'
 import { MessageSplitter } from './intercept.ts'
 
 let scratch: ScratchDatabase

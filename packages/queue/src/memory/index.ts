@@ -22,14 +22,13 @@ import type {
 } from '@sealpost/protocol'
 import type { DeliveryId, MeshId, PeerKey, PeerNo, PoolId, ShardId } from '@sealpost/std'
 import type { Batch, Queue, QueueOptions, Recipient, Released, Swept } from '../queue.ts'
-import { measureIn, measureMeshIn } from './measure.ts'
 import { MemoryShard } from './memory.ts'
-import { standingIn } from './session-status.ts'
-import type { MemoryStore } from './store.ts'
+import { isReceipt } from './rules.ts'
+import { type MemoryStore, type StoredDeadLetter, type StoredDelivery, standingIn } from './store.ts'
 
-export * from './measure.ts'
+export * from './index.ts'
 export * from './memory.ts'
-export * from './session-status.ts'
+export * from './store.ts'
 
 export function queueFor(store: MemoryStore, shard: ShardId, options: QueueOptions): Queue {
   return new MemoryQueue(new MemoryShard(store, shard, options))
@@ -108,4 +107,37 @@ export class MemoryQueue implements Queue {
   async findBindings(meshId: MeshId, peers: readonly PeerKey[]): Promise<KeyBindingEntry[]> {
     return this.shard.findBindings(meshId, peers)
   }
+}
+
+/** `MEASURE` of `sql-cold.ts`, for one recipient. */
+export function measureIn(store: MemoryStore, { meshId, peer }: Recipient, max: number): Measured[] {
+  const waiting = (store.find(meshId, peer)?.deliveries ?? []).filter((row) => !isReceipt(row))
+  const delayed = store.delayed.filter((row) => row.meshId === meshId && row.recipient === peer)
+  return bySender(store, [...waiting.slice(0, max), ...delayed.slice(0, max)])
+}
+
+/** `MEASURE_MESH`. */
+export function measureMeshIn(store: MemoryStore, meshId: MeshId, max: number): Measured[] {
+  const waiting = [...store.deliveries()].filter((row) => row.meshId === meshId && !isReceipt(row))
+  const delayed = store.delayed.filter((row) => row.meshId === meshId)
+  const dead = store.deadLetters.filter((row) => row.meshId === meshId)
+  return bySender(store, [...waiting.slice(0, max), ...delayed.slice(0, max), ...dead.slice(0, max)])
+}
+
+function bySender(store: MemoryStore, rows: readonly (StoredDelivery | StoredDeadLetter)[]): Measured[] {
+  const found = new Map<PeerNo, { sender: PeerNo; count: number; bytes: number }>()
+  for (const row of rows) {
+    const of = found.get(row.sender) ?? { sender: row.sender, count: 0, bytes: 0 }
+    of.count += 1
+    of.bytes += bytesOf(store, row)
+    found.set(row.sender, of)
+  }
+  return [...found.values()]
+}
+
+type Sized = Pick<StoredDeadLetter, 'meshId' | 'sender' | 'bodyId' | 'envelope'>
+
+function bytesOf(store: MemoryStore, { meshId, sender, bodyId, envelope }: Sized): number {
+  const body = bodyId === null ? undefined : store.bodies.get(`${meshId} ${sender} ${bodyId}`)
+  return (envelope?.length ?? 0) + (body?.bytes.length ?? 0)
 }

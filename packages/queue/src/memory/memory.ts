@@ -36,25 +36,29 @@ import {
   type PeerNo,
   type ShardId,
 } from '@sealpost/std'
-import { admitInsertLease, bodiesOf, certainOf, Parties, type Party, secondOf } from '../postgres/commit-batch.ts'
 import {
+  admitInsertLease,
+  bodiesOf,
+  certainOf,
   isFinal,
   isSameBytes,
   mergeOutcomes,
   type Outcome,
   outcomesAfter,
+  Parties,
+  type Party,
   pendingOf,
   type StatementOutcomes,
-} from '../postgres/outcomes.ts'
+  secondOf,
+} from '../postgres/commit-batch.ts'
 import { DeliveryIds, later, type SenderMark, SenderMarks } from '../postgres/shard-memory.ts'
 import type { Batch, QueueOptions, Released, Swept } from '../queue.ts'
-import { collectFor, takeFor } from './claim.ts'
-import { keepMessages } from './history.ts'
-import { MemoryPools } from './pools.ts'
+import { collectFor, MemoryPools, takeFor } from './claim.ts'
 import { isFree, isHeldBy, isReceipt, isStruckOut, LEASE_FUTURE_MAX_MS, strike, wantsReceipt } from './rules.ts'
 import {
   bodyKey,
   isBehind,
+  keepMessages,
   type LedgerRow,
   ledgerKey,
   type MemoryStore,
@@ -62,7 +66,7 @@ import {
   type StoredMember,
 } from './store.ts'
 
-export * from './pools.ts'
+export * from './claim.ts'
 export * from './store.ts'
 
 /** As in `SWEEP_BODIES`. */

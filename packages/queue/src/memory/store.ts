@@ -9,6 +9,8 @@ import {
   type DeliveryRef,
   type KeyBindingEntry,
   RECEIPT_IDS_FROM,
+  type SessionRef,
+  type SessionStatus,
 } from '@sealpost/protocol'
 import {
   assert,
@@ -22,8 +24,7 @@ import {
   type ShardId,
   type SpaceId,
 } from '@sealpost/std'
-import { NO_ENVELOPE_ID } from '../postgres/commit-batch.ts'
-import type { StoredMessage } from './history.ts'
+import { NO_ENVELOPE_ID, recordedMessagesOf } from '../postgres/commit-batch.ts'
 
 /** One row of the queue. */
 export interface StoredDelivery extends DeliveryRef {
@@ -53,7 +54,7 @@ export interface StoredDeadLetter extends DeliveryRef {
   isTold: boolean
 }
 
-export interface StoredBody {
+interface StoredBody {
   readonly meshId: MeshId
   readonly sender: PeerNo
   readonly bodyId: string
@@ -62,11 +63,11 @@ export interface StoredBody {
   readonly storedAtMs: Millis
 }
 
-export interface DelayedDelivery extends StoredDelivery {
+interface DelayedDelivery extends StoredDelivery {
   readonly dueAtMs: Millis
 }
 
-export interface StoredSession {
+interface StoredSession {
   shard: ShardId | null
   epoch: number
   openedEpoch: number
@@ -376,3 +377,44 @@ function sorted<K extends string | number, V>(map: ReadonlyMap<K, V>): [K, V][] 
 
 export const bodyKey = (of: { meshId: MeshId; sender: PeerNo; bodyId: string | null }): string =>
   `${of.meshId} ${of.sender} ${of.bodyId}`
+
+/** `KEEP_MESSAGES` of `sql-kept.ts`. */
+
+/** An event of a space that is a message. */
+export interface StoredMessage {
+  readonly meshId: MeshId
+  readonly spaceId: SpaceId
+  /** From 1, in each space. */
+  readonly seq: number
+  readonly sender: PeerNo
+  readonly bodyId: string
+  readonly record: Uint8Array
+  readonly body: Uint8Array
+}
+
+export function keepMessages(store: MemoryStore, appends: readonly Append[]): void {
+  const messages = recordedMessagesOf(appends)
+  if (messages.length === 0) return
+  const queued = new Set([...store.deliveries()].map(bodyKey))
+  for (const { meshId, spaceId, sender, bodyId, record } of messages) {
+    const key = bodyKey({ meshId, sender, bodyId })
+    const events = store.eventsOf(meshId, spaceId)
+    if (
+      !events ||
+      !queued.has(key) ||
+      !store.belongsTo(meshId, spaceId, sender) ||
+      events.some((event) => bodyKey(event) === key)
+    )
+      continue
+    const { bytes: body } = store.bodies.get(key)!
+    events.push({ meshId, spaceId, seq: events.length + 1, sender, bodyId, record, body })
+  }
+}
+
+/** `STANDINGS` of `sql-cold.ts`, for one session. */
+export function standingIn(store: MemoryStore, shard: ShardId, { meshId, peer, epoch }: SessionRef): SessionStatus {
+  const member = store.find(meshId, peer)
+  if (!member) return { peerKey: null, isRevoked: false, isElsewhere: false }
+  const { binding, isRevoked, session } = member
+  return { peerKey: binding.peer, isRevoked, isElsewhere: session.epoch > epoch && session.shard !== shard }
+}

@@ -10,18 +10,21 @@ import type { Batch, QueueOptions } from '../queue.ts'
 import * as statements from '../sql/sql.ts'
 import { int2s, int4s, int8s, uuids } from './binary.ts'
 import { bodySteps, checkedStep } from './checked-commit.ts'
-import { admitInsertLease, type CertainBatch, certainOf, type Party } from './commit-batch.ts'
-import { CopyRows, type DecidedBatch } from './copy-rows.ts'
-import { historySteps } from './history-step.ts'
 import {
+  admitInsertLease,
+  type CertainBatch,
+  certainOf,
   isFinal,
   mergeOutcomes,
   type Outcome,
   outcomesAfter,
+  type Party,
   PENDING,
   pendingOf,
   type StatementOutcomes,
-} from './outcomes.ts'
+} from './commit-batch.ts'
+import { CopyRows, type DecidedBatch } from './copy-rows.ts'
+import { historySteps } from './history-step.ts'
 import type { ShardMemory } from './shard-memory.ts'
 
 /** Up to this many envelopes, each of another sender, are faster to admit one by one. */

@@ -1,7 +1,7 @@
 /** What a commit adds to the history: nothing for most. */
 import { arrayLiteral, byteaText, type PipelineStep } from '@sealpost/pg'
 import type { Append } from '@sealpost/protocol'
-import { KEEP_MESSAGES, LOCK_SPACES } from '../sql/history.ts'
+import { KEEP_MESSAGES, LOCK_SPACES } from '../sql/cold.ts'
 import { type RecordedMessage, recordedMessagesOf } from './commit-batch.ts'
 import { arrayOf } from './run.ts'
 

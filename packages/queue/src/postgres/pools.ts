@@ -11,8 +11,7 @@ import {
 import { type MeshId, type PeerKey, type PeerNo, type PoolId, type ShardId, toHex } from '@sealpost/std'
 import type { QueueOptions } from '../queue.ts'
 import { CLAIM_POOLS, FIND_POOLS, GIVE_BACK } from '../sql/pools.ts'
-import { int2s, int4s, int8s, uuids } from './binary.ts'
-import { RowReader, readDelivery } from './row-reader.ts'
+import { int2s, int4s, int8s, RowReader, readDelivery, uuids } from './binary.ts'
 import { arrayOf, heldBy, type Row, run } from './run.ts'
 
 export async function claimPools(

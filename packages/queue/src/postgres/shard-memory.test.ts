@@ -1,7 +1,7 @@
 import type { Append } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, MeshId, PeerNo } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import type { Outcome } from './outcomes.ts'
+import type { Outcome } from './commit-batch.ts'
 import { LastAcknowledged } from './shard-memory.ts'
 
 const STORED: Outcome = { status: 'stored', id: 1 as DeliveryId, isLeased: false, isExpected: true }

@@ -2,8 +2,7 @@
 import type { Append } from '@sealpost/protocol'
 import { type EnvelopeId, ID_BLOCK, type MeshId, type Millis, type PeerNo } from '@sealpost/std'
 import type { AckedEnvelope } from '@sealpost/store'
-import { type Party, secondOf } from './commit-batch.ts'
-import type { Outcome } from './outcomes.ts'
+import { type Outcome, type Party, secondOf } from './commit-batch.ts'
 
 export class ShardMemory {
   readonly marks = new SenderMarks()

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { quantile } from '../samples.ts'
+import { quantile } from '../routes.ts'
 
 const bounds = [1, 2, 4, Number.POSITIVE_INFINITY]
 const counted = (...counts: number[]) => ({ bounds, counts })

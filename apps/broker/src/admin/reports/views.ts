@@ -1,5 +1,21 @@
 import type { LivePeer } from '@sealpost/core'
-import type { Audit, DatabaseReport as DatabaseView, DeadLetters, GroupList, Invites, MeshPage, MeshReport, MeshState, Overview, PeerPage, PeerReport, Problem, Shards, StorageReport, WaitingPeer } from '@sealpost/operator' // biome-ignore format: one thing
+import type {
+  Audit,
+  DatabaseReport as DatabaseView,
+  DeadLetters,
+  GroupList,
+  Invites,
+  MeshPage,
+  MeshReport,
+  MeshState,
+  Overview,
+  PeerPage,
+  PeerReport,
+  Problem,
+  Shards,
+  StorageReport,
+  WaitingPeer,
+} from '@sealpost/operator'
 import type { Database } from '@sealpost/pg'
 import { PRIORITIES } from '@sealpost/protocol'
 import { GROUP_EPOCH_LAST, type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
@@ -21,12 +37,12 @@ import {
   type MeshEntry,
   type PeerEntry,
 } from '@sealpost/store'
-import type { VersionFacts } from '../../server/http.ts'
-import type { BrokerSamples } from '../samples.ts'
-import type { Census } from './census.ts'
-import type { Cached, KnownFigures } from './figures.ts'
-import type { MeshStates } from './mesh-states.ts'
-import { compareMeshes, worstFlow } from './verdict.ts'
+import type { VersionFacts } from '../../server/server.ts'
+import type { BrokerSamples } from '../routes.ts'
+import { compareMeshes, type MeshStates, worstFlow } from './mesh-states.ts'
+import type { Cached, Census, KnownFigures } from './quotas.ts'
+
+// biome-ignore format: one thing
 
 export interface ViewParts {
   readonly db: Database

@@ -13,12 +13,13 @@ import {
   type Member,
   type ServerFrame,
 } from '@sealpost/protocol'
+import type { Queue } from '@sealpost/queue'
 import type { DeliveryId, Millis } from '@sealpost/std'
-import { type HttpRefusal, refusedBy } from '../refusals.ts'
+import { type HttpRefusal, isRefused, nameOf, refusedBy, type TokenHolder } from '../tokens.ts'
 
 export type Settling = Extract<ClientFrame, { type: 'settle' | 'retry' | 'reject' | 'extend' }>
 
-export interface Poll {
+interface Poll {
   readonly max: number
   readonly waitMs: Millis
   readonly signal: AbortSignal
@@ -34,7 +35,7 @@ interface Waiting {
 
 const nothing = () => undefined
 
-export class PolledConnection implements Connection {
+class PolledConnection implements Connection {
   readonly authority = ''
   // It enrols no one and sends nothing that would have to be paused.
   readonly hangUp = nothing
@@ -209,22 +210,22 @@ type PushItem = FrameOf<'push'>['deliveries'][number]
 type Terms = FrameOf<'pushWith'>['deliveries'][number]['terms']
 
 /** A delivery; `terms`: if its sender set any; `body`: for a broadcast, which always has terms. */
-export interface PolledDelivery {
+interface PolledDelivery {
   readonly push: PushItem
   readonly terms: Terms | null
   readonly body?: Uint8Array
 }
-export type ReceiptItem = FrameOf<'receipts'>['items'][number]
-export type LostItem = FrameOf<'recovered'>['lost'][number]
+type ReceiptItem = FrameOf<'receipts'>['items'][number]
+type LostItem = FrameOf<'recovered'>['lost'][number]
 
-export interface PollResult {
+interface PollResult {
   readonly deliveries: readonly PolledDelivery[]
   readonly receipts: readonly ReceiptItem[]
   /** The deliveries that left the queue unsettled while the peer was away. Reported once. */
   readonly lost: readonly LostItem[]
 }
 
-export const EMPTY_RESULT: PollResult = { deliveries: [], receipts: [], lost: [] }
+const EMPTY_RESULT: PollResult = { deliveries: [], receipts: [], lost: [] }
 
 export const isEmpty = ({ deliveries, receipts, lost }: PollResult): boolean =>
   deliveries.length + receipts.length + lost.length === 0
@@ -245,4 +246,58 @@ function handedJson({ push, terms, body }: PolledDelivery): Record<string, unkno
   }
   const [item] = encodeFields({ type: 'pushBody', deliveries: [{ push, terms, body }] }).deliveries
   return { ...item!.push, terms: item!.terms, body: item!.body }
+}
+
+/** The peers that poll: at most one session each, and none together with a socket of the same key. */
+const SETTLE_WITHIN_MS = 10_000
+
+export class Inboxes {
+  private readonly driver: Driver
+  private readonly queue: Queue
+  private readonly idleMs: Millis
+  private readonly sessions = new Map<string, PolledConnection>()
+
+  constructor(driver: Driver, queue: Queue, idleMs: Millis) {
+    this.driver = driver
+    this.queue = queue
+    this.idleMs = idleMs
+  }
+
+  /**
+   * Waits for deliveries; returns an empty result after the wait. `takesOver`: supersedes a socket of the same key.
+   * @throws OperatingError if the database does not respond
+   */
+  async poll(holder: TokenHolder, poll: Poll & { readonly takesOver: boolean }): Promise<PollResult | HttpRefusal> {
+    const session = this.sessions.get(nameOf(holder)) ?? (await this.open(holder, poll))
+    return isRefused(session) ? session : session.poll(poll)
+  }
+
+  async settle(holder: TokenHolder, frames: readonly Settling[]): Promise<HttpRefusal | null> {
+    const session = this.sessions.get(nameOf(holder))
+    if (!session?.isOpen) return { code: 'session_over' }
+    session.settle(frames)
+    const isCommitted = await this.driver.ends.committed(session.member, SETTLE_WITHIN_MS)
+    return isCommitted ? null : { code: 'try_later', retryAfterMs: 1000 }
+  }
+
+  private async open(
+    holder: TokenHolder,
+    { max, takesOver }: { readonly max: number; readonly takesOver: boolean },
+  ): Promise<PolledConnection | HttpRefusal> {
+    const { meshId, peerKey } = holder
+    if (!takesOver) await this.driver.knowsPresence(meshId)
+    if (!takesOver && this.driver.engine.presence.isServed(meshId, peerKey)) return { code: 'session_conflict' }
+    const [member] = await this.queue.findMembers(meshId, [peerKey])
+    if (!member) return { code: 'token_invalid' }
+    return this.sessions.get(nameOf(holder)) ?? this.opened(nameOf(holder), member, max)
+  }
+
+  private opened(name: string, member: Member, credit: number): PolledConnection {
+    const { driver, idleMs, sessions } = this
+    const ended = () => void sessions.delete(name)
+    const session = new PolledConnection(driver, member, credit, { idleMs, ended })
+    if (session.isOver) return session
+    sessions.set(name, session)
+    return session
+  }
 }

@@ -2,7 +2,7 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import { BATCH_MAX, FRAME_BYTES_MAX, LOOKUP_MAX, UNPROVEN_FRAME_BYTES_MAX } from '@sealpost/protocol'
 import { attachmentRoutes, chunkRoutes } from '../../attachments/http-routes.ts'
-import { history, state } from '../../history/http-replay-routes.ts'
+import { history, state } from '../../history/http-replay.ts'
 import { postEntries, putGrants, spaceRoutes } from '../../spaces/http-routes.ts'
 import {
   body,

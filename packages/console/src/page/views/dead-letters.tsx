@@ -1,6 +1,6 @@
 /** What left its queue unsettled: between whom, when and why. Never what. */
 import type { DeadLetterReport, DeadLetters, Me, Purged, RedriveReport } from '@sealpost/operator'
-import { redriveRefusals } from '@sealpost/operator/redrive'
+import { redriveRefusals } from '@sealpost/operator/texts'
 import { useState } from 'preact/hooks'
 import type { Api } from '../api.ts'
 import { useAsked } from '../asked.ts'

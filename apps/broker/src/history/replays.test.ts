@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import { isRefused } from '../http/refusals.ts'
+import { isRefused } from '../http/tokens.ts'
 import { encodingFor } from './replay-body.ts'
-import { ReplaySlots } from './replay-slots.ts'
+import { ReplaySlots } from './replays.ts'
 
 const never = new AbortController().signal
 

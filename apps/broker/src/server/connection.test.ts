@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
-import { PaceWatch, readAtPace } from './pace.ts'
+import { PaceWatch, readAtPace } from './connection.ts'
 
 const PACE = { bytesPerSecond: 1000, startMs: 5_000 }
 

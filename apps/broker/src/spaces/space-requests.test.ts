@@ -2,7 +2,7 @@ import { type Bus, MemoryHub } from '@sealpost/bus'
 import type { GroupId, MeshId, ShardId } from '@sealpost/std'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { sharedBus } from '../shards/bus.ts'
-import { SpaceHints } from './space-hints.ts'
+import { SpaceHints } from './space-requests.ts'
 
 const MESH = '1a'.repeat(16) as MeshId
 const GROUP = '2a'.repeat(16) as GroupId

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { hostRefusal } from './admin-auth.ts'
+import { hostRefusal } from './api.ts'
 
 const requestTo = (host: string) => new Request('http://127.0.0.1:7451/metrics', { headers: { host } })
 

@@ -1,6 +1,6 @@
 import type { MeshId, PeerKey, PeerNo } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { RequestLimits } from './limits.ts'
+import { RequestLimits } from './route-parts.ts'
 import { nameOf, shareNameOf } from './tokens.ts'
 
 const holder = (peer: number, user: number) => ({

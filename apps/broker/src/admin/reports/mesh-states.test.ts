@@ -2,7 +2,7 @@ import type { LivePeer } from '@sealpost/core'
 import type { WaitingPeer } from '@sealpost/operator'
 import type { PeerNo } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { compareMeshes, compareWaiting, flowOf, type Ranked, reasonOf, sentenceOf, worstFlow } from './verdict.ts'
+import { compareMeshes, compareWaiting, flowOf, type Ranked, reasonOf, sentenceOf, worstFlow } from './mesh-states.ts'
 
 const live = (other: Partial<LivePeer> = {}): LivePeer => ({
   peer: 1 as PeerNo,

@@ -12,7 +12,7 @@ import { writeKeyFile } from '@sealpost/identity/key-file'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { openLog } from '../telemetry/log.ts'
 import { temporaryFolder } from '../test/world.ts'
-import { readBrokerKeys } from './broker-keys.ts'
+import { readBrokerKeys } from './authenticator.ts'
 
 const FAR_MS = 4_000_000_000_000
 const PUBLIC_URL = 'wss://shard-1.example'
