@@ -2,13 +2,12 @@
 import { SealpostError } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { CommanderError } from 'commander'
+import { type GlobalOptions, runIn, type Shell } from './completion.ts'
 import { exitCodeOf, exitReasonOf } from './exit-codes.ts'
 import { Output, type OutputStreams, platformStreams } from './output.ts'
-import { Passphrase, platformTerminal } from './profile/passphrase.ts'
-import { Profile } from './profile/profile.ts'
+import { Passphrase, Profile, platformTerminal } from './profile/profile.ts'
 import { sealpostFor } from './program.ts'
 import type { Settings } from './settings.ts'
-import { type GlobalOptions, runIn, type Shell } from './shell.ts'
 
 export interface CliParts {
   readonly settings: Settings

@@ -1,6 +1,6 @@
 /** Bounds in time: a shell whose signal also fires when the time is up, and waiting that ends with a signal. */
 import { OperatingError } from '@sealpost/std'
-import type { Shell } from './shell.ts'
+import type { Shell } from './completion.ts'
 
 /** @returns the shell to go on with; disposing ends the clock */
 export function withDeadline(shell: Shell, seconds: number, sentence: string): Shell & Disposable {

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import { parseDuration, parseInteger } from './args.ts'
 import { exitCodeOf, exitReasonOf, exitReasons } from './exit-codes.ts'
-import { Output, type OutputOptions } from './output.ts'
+import { escapeName, escapeText, Output, type OutputOptions } from './output.ts'
+import { parseDuration, parseInteger } from './settings.ts'
 
 function outputTo(said: { out: string; err: string }, options: Partial<OutputOptions> = {}): Output {
   const screen = (name: 'out' | 'err') => ({
@@ -111,4 +111,30 @@ test('whole numbers keep to their bounds', () => {
   expect(parseInteger(1, 10)('10')).toBe(10)
   for (const text of ['0', '11', '1.0', ' 1', '0x1', ''])
     expect(() => parseInteger(1, 10)(text)).toThrow('from 1 to 10')
+})
+
+test.each([
+  ['\x1b[31mred', '\\x1b[31mred'],
+  ['a\x07b\x00c\x9b2J', 'a\\x07b\\x00c\\x9b2J'],
+  ['abc\u202efed', 'abc\\u{202e}fed'],
+  ['zero\u200bwidth\u2066x\u2069\ufeff', 'zero\\u{200b}width\\u{2066}x\\u{2069}\\u{feff}'],
+  ['line\u2028sep\u2029par', 'line\\u{2028}sep\\u{2029}par'],
+  ['lone \ud800 surrogate', 'lone \\u{d800} surrogate'],
+  ['one\rtwo', 'one\\x0dtwo'],
+])('%j can do nothing to a terminal', (text, shown) => {
+  expect(escapeText(text, '  ')).toBe(shown)
+  expect(escapeName(text)).toBe(shown)
+})
+
+test('further lines of a text are indented, and the last line break is not one', () => {
+  expect(escapeText('one\ntwo\r\nthree\n', '  ')).toBe('one\n  two\n  three')
+})
+
+test('a name stays in one line, and joiners do not hide in it', () => {
+  expect(escapeName('a\nb\tc\u200d')).toBe('a\\nb\\x09c\\u{200d}')
+})
+
+test('letters, emoji with joiners and tabs are text', () => {
+  const text = 'Grüße\t你好 👩\u200d💻 می\u200cخواهم'
+  expect(escapeText(text, '')).toBe(text)
 })

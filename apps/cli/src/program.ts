@@ -4,11 +4,10 @@
  */
 import { Command } from 'commander'
 import manifest from '../package.json'
-import { completionCommand } from './completion.ts'
+import { completionCommand, eachCommand, examples, type RunAction } from './completion.ts'
 import { exitReasons } from './exit-codes.ts'
 import { type OutputStreams, platformStreams } from './output.ts'
 import { variables } from './settings.ts'
-import { eachCommand, examples, type RunAction } from './shell.ts'
 
 type MakeCommand = (run: RunAction) => Command
 type CommandTable = Readonly<Record<string, () => Promise<MakeCommand>>>
@@ -18,7 +17,7 @@ const COMMANDS: Readonly<Record<string, CommandTable>> = {
   'Begin:': {
     up: async () => (await import('./broker/up.ts')).upCommand,
     keygen: async () => (await import('./profile/keys.ts')).keygenCommand,
-    join: async () => (await import('./members/join.ts')).joinCommand,
+    join: async () => (await import('./members/invite.ts')).joinCommand,
     invite: async () => (await import('./members/invite.ts')).inviteCommand,
   },
   'Messages:': {
@@ -29,7 +28,7 @@ const COMMANDS: Readonly<Record<string, CommandTable>> = {
     request: async () => (await import('./messages/request.ts')).requestCommand,
     listen: async () => (await import('./messages/listen.ts')).listenCommand,
     chat: async () => (await import('./messages/chat.ts')).chatCommand,
-    mcp: async () => (await import('./mcp/command.ts')).mcpCommand,
+    mcp: async () => (await import('./mcp/serve.ts')).mcpCommand,
   },
   'State and history:': {
     space: async () => (await import('./state/space.ts')).spaceCommand,
@@ -38,7 +37,7 @@ const COMMANDS: Readonly<Record<string, CommandTable>> = {
   },
   'Look after it:': {
     status: async () => (await import('./profile/status.ts')).statusCommand,
-    consent: async () => (await import('./members/consent.ts')).consentCommand,
+    consent: async () => (await import('./members/peers.ts')).consentCommand,
     device: async () => (await import('./members/device.ts')).deviceCommand,
     key: async () => (await import('./profile/keys.ts')).keyCommand,
     doctor: async () => (await import('./doctor/doctor.ts')).doctorCommand,

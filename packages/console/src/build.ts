@@ -2,8 +2,7 @@
 import { mkdir, mkdtemp, readdir, rename, rm } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { build } from 'vite'
-import { sourcesHash } from './built-page.ts'
-import { CONSOLE_FOLDER } from './console.ts'
+import { CONSOLE_FOLDER, sourcesHash } from './console.ts'
 
 const [publicPath = CONSOLE_FOLDER] = process.argv.slice(3)
 const [folder = join(import.meta.dirname, '../dist', sourcesHash(publicPath))] = process.argv.slice(2)

@@ -1,8 +1,67 @@
 /** The console as a broker serves it: static files, made by Vite when the first operator asks for them. */
 
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { join, relative } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { OperatingError } from '@sealpost/std'
-import { type ServedPage, servePage } from '@sealpost/ui/served-page'
-import { builtPage } from './built-page.ts'
+import { type Asset, type ServedPage, servePage } from '@sealpost/ui/served-page'
+
+/**
+ * The files of the page. They are made once for each state of the sources, in a process of its own: Vite is a large tool,
+ * and a broker should hold none of it in its memory. Where nothing may be written they are made beforehand, by
+ * `bun apps/console/src/build.ts`, as an image of a container is.
+ */
+const HERE = import.meta.dirname
+const DIST = join(HERE, '../dist')
+const TYPES: Readonly<Record<string, string>> = {
+  css: 'text/css; charset=utf-8',
+  html: 'text/html; charset=utf-8',
+  js: 'text/javascript; charset=utf-8',
+  svg: 'image/svg+xml',
+}
+const BUILT_WITHIN_MS = 120_000
+
+/** Assets by their names; `publicPath` is where the page looks for them. @throws OperatingError `console_not_built` */
+async function builtPage(publicPath: string): Promise<ReadonlyMap<string, Asset>> {
+  const folder = join(DIST, sourcesHash(publicPath))
+  if (!existsSync(folder)) await build(folder, publicPath)
+  return new Map(filesBelow(folder).map((name) => [name, assetOf(folder, name)]))
+}
+
+/** Of everything that the page is made from. */
+export function sourcesHash(publicPath: string): string {
+  const hasher = new Bun.CryptoHasher('sha256').update(publicPath)
+  const sources = filesBelow(join(HERE, 'page')).map((name) => join(HERE, 'page', name))
+  const theme = fileURLToPath(import.meta.resolve('@sealpost/ui/theme.css'))
+  for (const path of [...sources, theme, join(HERE, 'build.ts'), join(HERE, '../package.json')])
+    hasher.update(relative(HERE, path)).update(readFileSync(path))
+  return hasher.digest('hex').slice(0, 16)
+}
+
+async function build(folder: string, publicPath: string): Promise<void> {
+  const child = Bun.spawn([process.execPath, join(HERE, 'build.ts'), folder, publicPath], {
+    stdin: 'ignore',
+    stdout: 'ignore',
+    stderr: 'pipe',
+    timeout: BUILT_WITHIN_MS,
+  })
+  const [said, code] = await Promise.all([new Response(child.stderr).text(), child.exited])
+  if (code === 0 && existsSync(folder)) return
+  const why = said.trim().split('\n').at(-1) ?? ''
+  throw new OperatingError('console_not_built', `The console could not be built from its sources: ${why}`)
+}
+
+const filesBelow = (folder: string): string[] =>
+  readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => relative(folder, join(entry.parentPath, entry.name)))
+    .sort()
+
+function assetOf(folder: string, name: string): Asset {
+  const bytes = new Uint8Array(readFileSync(join(folder, name)))
+  const type = TYPES[name.split('.').at(-1)!] ?? 'application/octet-stream'
+  return { type, bytes, isImmutable: name.startsWith('assets/') }
+}
 
 export interface Console {
   /** For every request under `CONSOLE_PATH`. */

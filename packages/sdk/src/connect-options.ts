@@ -2,7 +2,7 @@
 import type { BoxKeys, Identity } from '@sealpost/identity'
 import type { Form } from '@sealpost/protocol'
 import type { MeshId, PeerKey } from '@sealpost/std'
-import type { WebSocketConstructor } from './connection/web-socket.ts'
+import type { WebSocketConstructor } from './connection/dial.ts'
 import type { PeerEvent } from './events.ts'
 import type { KeyEpochs } from './keys/key-epochs.ts'
 import type { PeerStore } from './stores/store.ts'

@@ -4,8 +4,8 @@
  */
 import { type ClientFrame, decodeServerFrame, encodeToSend, type Form, SUBPROTOCOLS } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
-import { certificateErrorCode, TLS_FAILED } from './connection/certificate.ts'
-import { socketUrl, type WebSocketConstructor, type WebSocketLike } from './connection/web-socket.ts'
+import { certificateErrorCode, TLS_FAILED } from './connection/addresses.ts'
+import { socketUrl, type WebSocketConstructor, type WebSocketLike } from './connection/dial.ts'
 import { PeerEngine, type PeerEngineOptions } from './engine.ts'
 import type { PeerEvent } from './events.ts'
 import type { Message } from './inbox/message.ts'

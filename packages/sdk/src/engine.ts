@@ -18,7 +18,7 @@ import { type KeyWaiter, PeerKeys } from './keys/peer-keys.ts'
 import type { OutgoingMessage } from './outbox/lane.ts'
 import { Outbox } from './outbox/outbox.ts'
 import { type Orphan, PersistentOutbox } from './outbox/persistent-outbox.ts'
-import { PoolClient } from './pools/pool-client.ts'
+import { PoolClient } from './pools/pools.ts'
 import type { ConnectionTarget, CryptoPort, PeerEffects } from './ports.ts'
 import { EphemeralClient } from './presence/ephemeral.ts'
 import { PresenceClient, type PresenceEntry, type Status } from './presence/presence-client.ts'
@@ -31,7 +31,7 @@ import {
 import { type PeerRequest, PeerRequests } from './requests/peer-requests.ts'
 import type { OutboxRecord, StoreChange, StoreRecord } from './stores/store.ts'
 import { StoreWriter } from './stores/store-writer.ts'
-import { UserClient } from './users/user-client.ts'
+import { UserClient } from './users/users.ts'
 
 export interface PeerEngineOptions extends ConnectionTarget {
   readonly nowMs: Millis

@@ -1,11 +1,9 @@
 /** What a peer tells its application besides messages. Nothing here needs an answer. */
-
 import type { FrameOf } from '@sealpost/protocol'
 import type { EnvelopeId, GroupId, Millis, PeerKey, PoolId } from '@sealpost/std'
-import type { KnownAddresses } from './connection/addresses.ts'
-import type { ShardRefusal } from './connection/shard-keys.ts'
+import type { KnownAddresses, ShardRefusal } from './connection/addresses.ts'
 import type { SealpostCode, SealpostError } from './errors.ts'
-import type { DeliveryReceipt } from './inbox/receipts.ts'
+import type { DeliveryReceipt } from './inbox/inbox.ts'
 import type { Receipt } from './outbox/lane.ts'
 import type { PresenceEntry } from './presence/presence-client.ts'
 

@@ -4,10 +4,10 @@ export type { Availability, Form, Priority, ReceiptEvent, ReceiptWish } from '@s
 export type { EnvelopeId, GroupId, InviteId, MeshId, PeerKey, PoolId } from '@sealpost/std'
 export { connect, openPeer } from './client.ts'
 export type { ConnectOptions } from './connect-options.ts'
-export { certificateErrorCode, certificateUntrusted } from './connection/certificate.ts'
+export { certificateErrorCode, certificateUntrusted } from './connection/addresses.ts'
 export type { ConnectionState } from './connection/connection.ts'
+export type { WebSocketConstructor, WebSocketLike } from './connection/dial.ts'
 export type { DeviceMembership, Membership } from './connection/join.ts'
-export type { WebSocketConstructor, WebSocketLike } from './connection/web-socket.ts'
 export { clockMs } from './driver.ts'
 export { type EngineStore, PeerEngine, type PeerEngineOptions } from './engine.ts'
 export { type SdkCode, type SealpostCode, SealpostError } from './errors.ts'
@@ -16,6 +16,7 @@ export type { MessageGroup } from './groups/group-message.ts'
 export type { MemberOutcome } from './groups/group-sender.ts'
 export { Group, type GroupSendOptions, Groups, type PendingGroupSend } from './groups/groups.ts'
 export type { MessageHandler } from './inbox/dispatcher.ts'
+export type { DeliveryReceipt } from './inbox/inbox.ts'
 export {
   Message,
   type MessagePool,
@@ -23,17 +24,16 @@ export {
   type OpenVerdict,
   type ReplyOptions,
 } from './inbox/message.ts'
-export type { DeliveryReceipt } from './inbox/receipts.ts'
 export type { KnownKey } from './keys/key-directory.ts'
 export type { KeyEpochs } from './keys/key-epochs.ts'
 export { sodiumCrypto } from './keys/sodium-crypto.ts'
 export type { OutgoingMessage, Receipt } from './outbox/lane.ts'
-export type { SendOptions } from './outbox/send-options.ts'
+export type { SendOptions } from './outbox/send-frames.ts'
 export { type Enqueued, Peer, type RequestOptions } from './peer.ts'
 export { Pool, type PoolSendOptions, Pools } from './pools/pools.ts'
 export type { ConnectionTarget, CryptoPort, GroupCrypto, PeerEffects, PoolCrypto } from './ports.ts'
 export { type PresenceEntry, type Status, validateStatus } from './presence/presence-client.ts'
-export type { ConsentState, ConsentUpdate, MemberEntry } from './requests/members.ts'
+export type { ConsentState, ConsentUpdate, MemberEntry } from './requests/broker-requests.ts'
 export type {
   InboxRecord,
   KeyEpochRecord,

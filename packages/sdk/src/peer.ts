@@ -2,8 +2,8 @@
 import type { BoxKeys, Identity } from '@sealpost/identity'
 import type { EnvelopeId, InviteId, Millis, PeerKey } from '@sealpost/std'
 import type { ConnectOptions } from './connect-options.ts'
-import { certificateUntrusted } from './connection/certificate.ts'
-import { platformWebSocket } from './connection/web-socket.ts'
+import { certificateUntrusted } from './connection/addresses.ts'
+import { platformWebSocket } from './connection/dial.ts'
 import { clockMs, type LoadedStore, PeerDriver } from './driver.ts'
 import { SealpostError } from './errors.ts'
 import type { EphemeralMessage, PeerCounters, PeerEvent } from './events.ts'
@@ -11,10 +11,9 @@ import { Groups } from './groups/groups.ts'
 import { Dispatcher, type MessageHandler } from './inbox/dispatcher.ts'
 import { bytesOf, type Message } from './inbox/message.ts'
 import type { KnownKey } from './keys/key-directory.ts'
-import type { KeyEpochs } from './keys/key-epochs.ts'
-import { type OwnKeys, rotateBoxKey, rotateIdentity } from './keys/key-rotation.ts'
+import { type KeyEpochs, type OwnKeys, rotateBoxKey, rotateIdentity } from './keys/key-epochs.ts'
 import type { Receipt } from './outbox/lane.ts'
-import { postTermsOf, type SendOptions } from './outbox/send-options.ts'
+import { postTermsOf, type SendOptions } from './outbox/send-frames.ts'
 import { Pools } from './pools/pools.ts'
 import type { CryptoPort } from './ports.ts'
 import { type PresenceEntry, type Status, validateStatus } from './presence/presence-client.ts'
@@ -26,7 +25,7 @@ import {
   type RequestBroker,
   revoke,
   updateConsent,
-} from './requests/members.ts'
+} from './requests/broker-requests.ts'
 import { Users } from './users/users.ts'
 
 export interface RequestOptions extends Omit<SendOptions, 'notBefore'> {

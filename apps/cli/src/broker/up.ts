@@ -1,24 +1,103 @@
 /** `sealpost up`: a broker with a Postgres of its own, for one machine or a small office. Ctrl-C ends both cleanly. */
 import { mkdir } from 'node:fs/promises'
 import { createServer } from 'node:net'
+import { userInfo } from 'node:os'
 import { join, resolve } from 'node:path'
 import { logLine } from '@sealpost/broker-program'
 import { type EmbeddedPostgres, startEmbedded } from '@sealpost/embedded-pg'
-import { fingerprint, generateSigningKeys, isLoopback, normalizeAuthority, portOf, ready } from '@sealpost/identity'
+import {
+  bindBoxKey,
+  fingerprint,
+  generateSigningKeys,
+  type Identity,
+  isLoopback,
+  normalizeAuthority,
+  portOf,
+  ready,
+} from '@sealpost/identity'
 import { writeKeyFile } from '@sealpost/identity/key-file'
 import { openDatabase } from '@sealpost/pg'
 import { prepareDatabase } from '@sealpost/schema'
-import { isHex, type MeshId, OperatingError, type PeerKey, toHex } from '@sealpost/std'
+import {
+  isChosenName,
+  isHex,
+  type MeshId,
+  NAME_LENGTH_MAX,
+  OperatingError,
+  type PeerKey,
+  tidyName,
+  toHex,
+} from '@sealpost/std'
+import { addMembers, createMesh } from '@sealpost/store'
 import { Command } from 'commander'
-import { parseInteger } from '../args.ts'
+import { examples, type RunAction, type Shell } from '../completion.ts'
 import { whenAborted } from '../deadline.ts'
 import { saveOwnerAccess } from '../operator/admin-api.ts'
-import { isRecord, readJsonFile, writeJsonFile } from '../profile/json-file.ts'
-import type { Membership } from '../profile/profile.ts'
-import { examples, type RunAction, type Shell } from '../shell.ts'
-import { BrokerSupervisor } from './broker-supervisor.ts'
-import { enrolFirstAdmin, ensureKeys, type FirstMesh, newMeshId, userName } from './first-mesh.ts'
-import { listenWarning } from './health.ts'
+import { isRecord, type Membership, type Profile, readJsonFile, writeJsonFile } from '../profile/profile.ts'
+import { parseInteger } from '../settings.ts'
+import { BrokerSupervisor, listenWarning } from './broker-supervisor.ts'
+
+/** What `up` makes at the first start: a mesh, and the chosen profile as its first admin. Each step is safe to repeat. */
+interface FirstMesh {
+  readonly databaseUrl: string
+  readonly meshId: MeshId
+  readonly meshName: string
+  /** Of the admin in it. */
+  readonly name: string
+  /** As peers dial the broker. */
+  readonly url: string
+  readonly brokerKey: PeerKey
+}
+
+const BINDING_FOR_MS = 10 * 365 * 86_400_000
+
+export const newMeshId = (): MeshId => toHex(crypto.getRandomValues(new Uint8Array(16))) as MeshId
+
+/** Makes keys for the profile unless it has some. @returns its key */
+export async function ensureKeys(profile: Profile): Promise<PeerKey> {
+  const identity = profile.hasKeys ? (await profile.readKeys()).identity : await profile.makeKeys()
+  return identity.signing.publicKey
+}
+
+/** @returns the admin's membership, also kept in the profile */
+async function enrolFirstAdmin(profile: Profile, mesh: FirstMesh): Promise<Membership> {
+  const { identity } = await profile.readKeys()
+  const { meshId, url, brokerKey } = mesh
+  const name = await enrol(identity, mesh)
+  const membership = { url, brokerKey, meshId, name }
+  await profile.writeMembership(membership)
+  return membership
+}
+
+async function enrol(identity: Identity, { databaseUrl, meshId, meshName, name }: FirstMesh): Promise<string> {
+  const db = await openDatabase(databaseUrl, { connections: 1 })
+  try {
+    const meshes = await db.run((sql) => sql`select from mesh where mesh_id = ${meshId}`)
+    if (meshes.length === 0) await createMesh(db, { meshId, name: meshName })
+    const { publicKey } = identity.signing
+    const [member] = await db.run(
+      (sql) => sql<{ name: string | null }[]>`
+        select name from member where mesh_id = ${meshId} and encode(peer_key, 'hex') = ${publicKey}`,
+    )
+    if (member) return member.name ?? ''
+    const binding = bindBoxKey(identity, meshId, Date.now() + BINDING_FOR_MS)
+    const chosen = tidyName(name)
+    await addMembers(db, meshId, [{ ...binding, name: chosen, role: 'admin' }])
+    return chosen
+  } finally {
+    await db.close()
+  }
+}
+
+/** The name of the account, without what a name of a member may not have. */
+export function userName(account = userInfo().username): string {
+  const given = account
+    .replace(/[^ -~]|[/,*()]/g, '')
+    .replace(/^[ -]+/, '')
+    .slice(0, NAME_LENGTH_MAX)
+  const name = tidyName(given)
+  return isChosenName(name) ? name : 'somebody'
+}
 
 interface UpOptions {
   readonly data?: string

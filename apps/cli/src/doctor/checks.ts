@@ -1,12 +1,12 @@
 /** The checks of `doctor`, in the order in which one needs the other. */
 import { stat } from 'node:fs/promises'
 import { certificateUntrusted, connect, type Peer, SealpostError } from '@sealpost/sdk'
-import { type BrokerHealth, checkBroker, dialWarning, UNENCRYPTED } from '../broker/health.ts'
+import { type BrokerHealth, checkBroker, dialWarning, UNENCRYPTED } from '../broker/broker-supervisor.ts'
+import type { Shell } from '../completion.ts'
 import { abortable } from '../deadline.ts'
 import type { Membership } from '../profile/profile.ts'
 import { REACH_WITHIN_MS } from '../session/peer-session.ts'
 import { startSessionDaemon } from '../session/session-daemon.ts'
-import type { Shell } from '../shell.ts'
 
 export interface DoctorCheck {
   readonly name: string

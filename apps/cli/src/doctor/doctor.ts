@@ -1,10 +1,8 @@
 /** `sealpost doctor`: looks at everything between this profile and a delivered message, and says what is wrong. */
-
 import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
-import type { Paint } from '../output.ts'
-import { examples, type RunAction, type Shell } from '../shell.ts'
-import { escapeName } from '../terminal-text.ts'
+import { examples, type RunAction, type Shell } from '../completion.ts'
+import { escapeName, type Paint } from '../output.ts'
 import { checkAll, type DoctorCheck } from './checks.ts'
 import { checkDatabase } from './database-checks.ts'
 

@@ -1,10 +1,12 @@
 /** The tools for mail: `read_inbox`, `settle_message`, `give_back_message`. */
+
+import type { McpServer, ServerCapabilities } from '@modelcontextprotocol/server'
 import type { Millis } from '@sealpost/std'
 import { z } from 'zod'
 import { abortable } from '../deadline.ts'
 import type { InboxCounts, UnsettledMessage } from './mail.ts'
-import { fencedMessages, labelMessage, messageShape, NOTICE } from './peer-text.ts'
-import { tool } from './tool.ts'
+import { fencedMessages, labelMessage, messageShape, NOTICE } from './peer-tools.ts'
+import { type ToolContext, tool } from './tool.ts'
 
 /** Clients give a call 60 s. */
 const WAIT_SECONDS_MAX = 50
@@ -153,3 +155,89 @@ export const saveFileOf = tool({
     }
   },
 })
+
+/** The resource that clients subscribe to: what waits, and from whom, without a word of a peer. */
+const INBOX_URI = 'sealpost://inbox'
+
+export function registerInbox(server: McpServer, { mail }: ToolContext): void {
+  server.registerResource(
+    'inbox',
+    INBOX_URI,
+    {
+      title: 'Inbox',
+      description: 'How much mail waits, and whose keys wrote it. The tool read_inbox reads it.',
+      mimeType: 'application/json',
+    },
+    () => ({
+      contents: [
+        {
+          uri: INBOX_URI,
+          mimeType: 'application/json',
+          text: JSON.stringify({
+            ...mail.counts,
+            messages: mail.all.map(({ messageId, isUnread, message: { sender, priority } }) => ({
+              ...{ messageId, isUnread, priority },
+              fromKey: sender,
+            })),
+          }),
+        },
+      ],
+    }),
+  )
+}
+
+/** A burst rings once. */
+const BATCH_MS = 50
+
+export const NOTIFIER_CAPABILITIES: ServerCapabilities = {
+  resources: { subscribe: true, listChanged: false },
+  logging: {},
+  experimental: { 'claude/channel': {} },
+}
+
+type Notify = (unread: number) => Promise<unknown>
+
+export class MailNotifier {
+  #tell: Notify | null = null
+  #timer: ReturnType<typeof setTimeout> | null = null
+  /** Set once there is mail to count. */
+  counts: () => InboxCounts = () => ({ unread: 0, open: 0 })
+
+  schedule(): void {
+    this.#timer ??= setTimeout(() => {
+      this.#timer = null
+      const { unread } = this.counts()
+      if (unread > 0) this.#tell?.(unread).catch(() => undefined) // the client has gone, which ends us anyway
+    }, BATCH_MS)
+    this.#timer.unref()
+  }
+
+  /** Rings at a client of 2026-07-28; who of it subscribed is known to the SDK. */
+  attachModern({ server }: McpServer): void {
+    this.#tell = () => server.sendResourceUpdated({ uri: INBOX_URI })
+  }
+
+  /** Rings at a client of the revisions before, once its handshake is over. */
+  attachLegacy({ server }: McpServer): void {
+    const subscribed = new Set<string>()
+    server.setRequestHandler('resources/subscribe', ({ params }) => {
+      subscribed.add(params.uri)
+      return {}
+    })
+    server.setRequestHandler('resources/unsubscribe', ({ params }) => {
+      subscribed.delete(params.uri)
+      return {}
+    })
+    server.oninitialized = () => {
+      this.#tell = async (unread) => {
+        if (subscribed.has(INBOX_URI)) await server.sendResourceUpdated({ uri: INBOX_URI })
+        await server.sendLoggingMessage({ level: 'info', logger: 'sealpost', data: { event: 'mail.waiting', unread } })
+        await server.notification({
+          method: 'notifications/claude/channel',
+          params: { content: `${unread} unread from peers: call read_inbox.`, meta: { unread: String(unread) } },
+        })
+      }
+      this.schedule() // for what came before
+    }
+  }
+}

@@ -1,8 +1,7 @@
 /** The tools. A new one is a row here; `docs/MCP.md` is checked against this table. */
 
-import { listGroups, sendToGroup } from './group-tools.ts'
 import { giveBackMessage, readInbox, rejectMessage, saveFileOf, settleMessage } from './inbox-tools.ts'
-import { replyToMessage, requestAnswer, sendMessage } from './message-tools.ts'
+import { listGroups, replyToMessage, requestAnswer, sendMessage, sendToGroup } from './message-tools.ts'
 import { listPeers, setStatus } from './peer-tools.ts'
 import type { Tool } from './tool.ts'
 

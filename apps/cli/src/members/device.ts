@@ -4,12 +4,12 @@ import type { Device, PeerKey } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
 import { renderUnicodeCompact } from 'uqr'
-import { durationOption } from '../args.ts'
+import { examples, type RunAction, type Shell } from '../completion.ts'
+import { escapeName } from '../output.ts'
 import { isPeerKey } from '../profile/contacts.ts'
 import { callPeer } from '../session/peer-session.ts'
-import { examples, type RunAction, type Shell } from '../shell.ts'
-import { escapeName } from '../terminal-text.ts'
-import { resolveRecipient } from './peer-names.ts'
+import { durationOption } from '../settings.ts'
+import { resolveRecipient } from './member-list.ts'
 
 export function deviceCommand(run: RunAction): Command {
   return new Command('device')

@@ -1,13 +1,25 @@
 /** `sealpost invite`: how others get into the mesh. An admin makes an invite alone; the broker hears of it when it is used. */
-import { createInvite, fingerprint, type Invite, isDialable, readInvite, ready } from '@sealpost/identity'
+import {
+  createInvite,
+  fingerprint,
+  type Invite,
+  isDeviceInvite,
+  isDialable,
+  readDeviceInvite,
+  readInvite,
+  ready,
+} from '@sealpost/identity'
+import { join, joinAsDevice } from '@sealpost/sdk/join'
 import { type InviteId, isHex, OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
 import { renderUnicodeCompact } from 'uqr'
-import { durationOption, parseInteger } from '../args.ts'
-import type { Output } from '../output.ts'
+import { dialWarning } from '../broker/broker-supervisor.ts'
+import { ensureKeys, userName } from '../broker/up.ts'
+import { examples, type RunAction, type Shell } from '../completion.ts'
+import { abortable, withDeadline } from '../deadline.ts'
+import { escapeName, type Output } from '../output.ts'
 import { callPeer } from '../session/peer-session.ts'
-import { examples, type RunAction, type Shell } from '../shell.ts'
-import { escapeName } from '../terminal-text.ts'
+import { durationOption, parseInteger } from '../settings.ts'
 
 export function inviteCommand(run: RunAction): Command {
   return new Command('invite')
@@ -130,3 +142,55 @@ const timeOf = ({ notAfterMs }: Invite): string => {
 
 /** Two modules a character, in a frame of light ones, which readers of dark screens need. */
 const qrOf = (text: string): string => renderUnicodeCompact(text, { border: 2 })
+
+/** `sealpost join`: becomes a member of the mesh that an invite is for. One profile belongs to one mesh. */
+interface JoinOptions {
+  readonly name?: string
+  readonly timeout: number
+}
+
+export function joinCommand(run: RunAction): Command {
+  return new Command('join')
+    .description('become a member by an invite, or a device of yours; keys are made unless the profile has some')
+    .argument('<INVITE>', 'the line that begins with sealpost1: or sealpostdevice1:')
+    .option(
+      '-n, --name <NAME>',
+      'what others shall call you; default: the name of the profile, or of your account. A device is called PERSON/LABEL',
+    )
+    .addOption(durationOption('--timeout <TIME>', 'how long to wait for the broker', '20s'))
+    .addHelpText('after', examples('sealpost join sealpost1:… --name bob', 'sealpost join sealpost1:… --profile work'))
+    .action(run(joinMesh))
+}
+
+async function joinMesh(asked: Shell, options: JoinOptions, invite: string): Promise<void> {
+  await ready()
+  if (invite.trim() === '')
+    throw new OperatingError('invite_malformed', 'The invite is empty: the command that was to print it has failed.')
+  const isDevice = isDeviceInvite(invite)
+  const { url: dialled } = isDevice ? readDeviceInvite(invite) : readInvite(invite) // before keys are made for nothing
+  const { profile, output } = asked
+  const former = await profile.findMembership()
+  if (former)
+    throw new OperatingError(
+      'profile_joined',
+      `The profile ${profile.name} is a member of the mesh ${former.meshId} already: choose another with --profile.`,
+    )
+  const warning = dialWarning(dialled)
+  if (warning !== null) output.warn(escapeName(warning))
+  const key = await ensureKeys(profile)
+  const { identity } = await profile.readKeys()
+  using shell = withDeadline(asked, options.timeout, `The broker did not answer within ${options.timeout} s.`)
+  const name = options.name ?? (profile.name === 'default' ? userName() : profile.name)
+  const joined = isDevice ? joinAsDevice({ invite, identity }) : join({ invite, identity, name })
+  const membership = await abortable(joined, shell.signal)
+  const { url, brokerKey, meshId } = membership
+  await profile.writeMembership({ url, brokerKey, meshId, name: membership.name })
+  await output.result({ profile: profile.name, key, name: membership.name, url, meshId }, () =>
+    output.facts([
+      ['name', escapeName(membership.name)],
+      ['mesh', meshId],
+      ['broker', escapeName(url)],
+      ['your key', fingerprint(key)],
+    ]),
+  )
+}

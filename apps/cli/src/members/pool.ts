@@ -1,13 +1,13 @@
 /** `sealpost pool`: peers of whom one takes each message, a queue of work. */
 import { PRIORITIES, type Priority } from '@sealpost/protocol'
 import { Command, Option } from 'commander'
-import { durationOption, parseDuration } from '../args.ts'
+import { examples, type RunAction, type Shell } from '../completion.ts'
 import { withDeadline } from '../deadline.ts'
-import { readBody } from '../messages/body.ts'
+import { readBody } from '../messages/send.ts'
+import { escapeName } from '../output.ts'
 import { findPool, type PoolFacts } from '../session/group-calls.ts'
 import { callPeer } from '../session/peer-session.ts'
-import { examples, type RunAction, type Shell } from '../shell.ts'
-import { escapeName } from '../terminal-text.ts'
+import { durationOption, parseDuration } from '../settings.ts'
 import { findMemberList, type MemberListSpec, memberListCommands } from './member-list.ts'
 
 const POOLS: MemberListSpec<PoolFacts> = {

@@ -1,5 +1,4 @@
 /** Files on their way out and in, for commands: by HTTP, beside whichever command holds the session. */
-
 import { createHash } from 'node:crypto'
 import { mkdir, realpath, stat } from 'node:fs/promises'
 import { basename, join } from 'node:path'
@@ -8,10 +7,9 @@ import { FileUploadLog, fileSource, safeFileName, saveAttachment } from '@sealpo
 import { type Attachment, Attachments, attachmentText, type TransferProgress } from '@sealpost/sdk/attachments'
 import { OperatingError } from '@sealpost/std'
 import cliProgress from 'cli-progress'
-import type { Output } from '../output.ts'
-import type { Shell } from '../shell.ts'
+import type { Shell } from '../completion.ts'
+import { escapeName, type Output } from '../output.ts'
 import { HTTP_PATIENCE_MS, meshPlaceOf } from '../state/open-state.ts'
-import { escapeName } from '../terminal-text.ts'
 
 export interface SentFile {
   /** The reference that the message is to carry. */

@@ -6,8 +6,8 @@ import { stat } from 'node:fs/promises'
 import { type Message, type Peer, SealpostError } from '@sealpost/sdk'
 import { attachmentOf } from '@sealpost/sdk/attachments'
 import { type Millis, OperatingError } from '@sealpost/std'
+import type { Shell } from '../completion.ts'
 import type { Output } from '../output.ts'
-import type { Shell } from '../shell.ts'
 import { saveFile } from './files.ts'
 
 export type FileOutcome =

@@ -14,12 +14,12 @@ import type { Database } from '@sealpost/pg'
 import { isChosenName, type MeshId, NAME_RULE, OperatingError, type PeerKey, tidyName } from '@sealpost/std'
 import { addOperatorInvite, createMeshWithInvite, listShards, type OperatorInvite } from '@sealpost/store'
 import { Command } from 'commander'
-import { durationOption } from '../args.ts'
-import { newMeshId } from '../broker/first-mesh.ts'
-import { examples, type RunAction, type Shell } from '../shell.ts'
-import { escapeName } from '../terminal-text.ts'
+import { newMeshId } from '../broker/up.ts'
+import { examples, type RunAction, type Shell } from '../completion.ts'
+import { escapeName } from '../output.ts'
+import { durationOption } from '../settings.ts'
+import { formatTime, parseHex } from './admin-api.ts'
 import { withDatabase } from './db.ts'
-import { formatTime, parseHex } from './format.ts'
 
 interface InviteOptions {
   readonly url?: string

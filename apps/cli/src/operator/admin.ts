@@ -2,11 +2,9 @@
 import * as shapes from '@sealpost/operator'
 import { Command } from 'commander'
 import { z } from 'zod'
-import { examples, type RunAction, type Shell } from '../shell.ts'
-import { callAdmin } from './admin-api.ts'
+import { examples, type RunAction, type Shell } from '../completion.ts'
+import { callAdmin, parseHex, tokenCommand } from './admin-api.ts'
 import { adminDeadCommand } from './dead-letters.ts'
-import { parseHex } from './format.ts'
-import { tokenCommand } from './tokens.ts'
 import { keptCommand, quotasCommand } from './usage.ts'
 import { viewCommands } from './views.ts'
 

@@ -10,12 +10,11 @@ import { DEATHS, PRIORITIES } from '@sealpost/protocol'
 import { type DeliveryId, isHex, type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
 import { type DeadLetterFilter, listDeadLetters, purgeDeadLetters, redriveDeadLetters } from '@sealpost/store'
 import { Command, InvalidArgumentError, Option } from 'commander'
-import { durationOption, parseDuration, parseInteger } from '../args.ts'
-import { examples, type RunAction, type Shell } from '../shell.ts'
-import { escapeName } from '../terminal-text.ts'
-import { callAdmin } from './admin-api.ts'
+import { examples, type RunAction, type Shell } from '../completion.ts'
+import { escapeName } from '../output.ts'
+import { durationOption, parseDuration, parseInteger } from '../settings.ts'
+import { callAdmin, nameOrFingerprint } from './admin-api.ts'
 import { withDatabase } from './db.ts'
-import { nameOrFingerprint } from './format.ts'
 
 /** All that is given must hold. */
 export interface DeadLetterChoice {

@@ -1,5 +1,4 @@
 /** `sealpost shard`: for operators, the brokers on one database: which there are, what is at home where, and their keys. */
-
 import {
   generateSigningKeys,
   normalizeAuthority,
@@ -12,10 +11,9 @@ import { readKeyFile, writeKeyFile } from '@sealpost/identity/key-file'
 import { isHex, type MeshId, OperatingError } from '@sealpost/std'
 import { type ListedShard, listPins, listShards, pinMesh, unpinMesh } from '@sealpost/store'
 import { Command, InvalidArgumentError } from 'commander'
-import { durationOption } from '../args.ts'
-import type { Output } from '../output.ts'
-import { examples, type RunAction, type Shell } from '../shell.ts'
-import { escapeName } from '../terminal-text.ts'
+import { examples, type RunAction, type Shell } from '../completion.ts'
+import { escapeName, type Output } from '../output.ts'
+import { durationOption } from '../settings.ts'
 import { withDatabase } from './db.ts'
 
 export function shardCommand(run: RunAction): Command {

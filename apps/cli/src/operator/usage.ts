@@ -2,9 +2,8 @@
 import * as shapes from '@sealpost/operator'
 import { binaryBytes } from '@sealpost/operator/texts'
 import { Command } from 'commander'
-import { examples, type RunAction, type Shell } from '../shell.ts'
-import { callAdmin } from './admin-api.ts'
-import { formatAge, formatTime, nameOrFingerprint, parseHex } from './format.ts'
+import { examples, type RunAction, type Shell } from '../completion.ts'
+import { callAdmin, formatAge, formatTime, nameOrFingerprint, parseHex } from './admin-api.ts'
 
 const MESH = '0123456789abcdef0123456789abcdef'
 

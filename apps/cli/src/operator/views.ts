@@ -3,12 +3,19 @@ import { setTimeout as delay } from 'node:timers/promises'
 import * as shapes from '@sealpost/operator'
 import { binaryBytes } from '@sealpost/operator/texts'
 import { Command } from 'commander'
-import { parseInteger } from '../args.ts'
-import { examples, type RunAction, type Shell } from '../shell.ts'
-import { escapeName } from '../terminal-text.ts'
-import { callAdmin, findAdminAccess } from './admin-api.ts'
+import { examples, type RunAction, type Shell } from '../completion.ts'
+import { escapeName } from '../output.ts'
+import { parseInteger } from '../settings.ts'
+import {
+  callAdmin,
+  findAdminAccess,
+  formatAge,
+  formatMillis,
+  formatTime,
+  nameOrFingerprint,
+  parseHex,
+} from './admin-api.ts'
 import { createMeshCommand, inviteAdminCommand } from './admin-mesh.ts'
-import { formatAge, formatMillis, formatTime, nameOrFingerprint, parseHex } from './format.ts'
 
 const WATCH_EVERY_MS = 2000
 const PAGE = 200

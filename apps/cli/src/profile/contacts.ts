@@ -2,10 +2,15 @@
  * Names and the keys they stand for, as this profile first saw them. The broker's directory is asked once for a name and
  * believed once: from then on the name means that key, and a directory that says another one is contradicted aloud.
  */
+
+import { setTimeout as delay } from 'node:timers/promises'
 import { fingerprint } from '@sealpost/identity'
+import { type MeshId, type PeerStore, SealpostError, type StoreChange, type StoreRecord } from '@sealpost/sdk'
+import { openFileStore } from '@sealpost/sdk/file-store'
+import { openKeyEpochs, type StoredKeyEpochs } from '@sealpost/sdk/key-epochs'
 import { isChosenName, isHex, OperatingError, type PeerKey } from '@sealpost/std'
-import { escapeName } from '../terminal-text.ts'
-import { isRecord, readJsonFile, updateJsonFile } from './json-file.ts'
+import { escapeName } from '../output.ts'
+import { isRecord, type Profile, type ProfileKeys, readJsonFile, updateJsonFile } from './profile.ts'
 
 export class Contacts {
   readonly #path: string
@@ -100,4 +105,74 @@ interface ContactsFile {
 function isContactsFile(value: unknown): value is ContactsFile {
   if (!isRecord(value) || value.version !== 1 || !isRecord(value.contacts)) return false
   return Object.values(value.contacts).every((key) => isHex(key, 32))
+}
+
+/**
+ * What this profile remembers of spaces or of box keys, in a file that several commands of it share: it is held only while
+ * it is read or written. What one of them has learned is not lost by another that knows less.
+ */
+const WITHIN_MS = 10_000
+const TURN_EVERY_MS = 20
+
+export class SharedStore implements PeerStore {
+  readonly #path: string
+
+  constructor(path: string) {
+    this.#path = path
+  }
+
+  load(): Promise<StoreRecord[]> {
+    return this.#held((store) => store.load())
+  }
+
+  write(changes: readonly StoreChange[]): Promise<void> {
+    return this.#held(async (store) => {
+      const newest = new Map((await store.load()).flatMap((record) => versionsOf(record)))
+      const isNews = ({ record }: StoreChange) =>
+        versionsOf(record).every(([of, version]) => version >= (newest.get(of) ?? 0))
+      await store.write(changes.filter(isNews))
+    })
+  }
+
+  async close(): Promise<void> {
+    // It is held by nobody between two calls.
+  }
+
+  async #held<T>(use: (store: PeerStore) => Promise<T>): Promise<T> {
+    const store = await this.#inTurn()
+    try {
+      return await use(store)
+    } finally {
+      await store.close()
+    }
+  }
+
+  async #inTurn(): Promise<PeerStore> {
+    const untilMs = performance.now() + WITHIN_MS
+    for (;;) {
+      try {
+        return await openFileStore(this.#path)
+      } catch (error) {
+        const isInUse = error instanceof SealpostError && error.code === 'store_in_use'
+        if (!isInUse || performance.now() > untilMs) throw error
+        await delay(TURN_EVERY_MS)
+      }
+    }
+  }
+}
+
+/** Of what, and which one: a record of a lower version does not replace it. */
+function versionsOf(record: StoreRecord | null): [string, number][] {
+  if (record?.kind === 'entry') return [[`${record.space}/${record.keyHash}`, record.revision]]
+  return record?.kind === 'keyEpoch' ? [[record.peer, record.boxEpoch]] : []
+}
+
+/** The caller closes it after what uses it. @throws SealpostError of the store */
+export function openProfileKeyEpochs(
+  profile: Profile,
+  { identity, formerKeys }: Pick<ProfileKeys, 'identity' | 'formerKeys'>,
+  meshId: MeshId,
+): Promise<StoredKeyEpochs> {
+  const owner = { meshId, peerKey: identity.signing.publicKey }
+  return openKeyEpochs(new SharedStore(profile.keyEpochsFile), owner, formerKeys)
 }

@@ -10,9 +10,12 @@
  * - `box-keys`: the newest epochs of others' box keys that were seen, kept by the SDK
  * - `session.sock`: where a running command of this profile is asked by others (`session-daemon.ts`)
  */
-import { existsSync } from 'node:fs'
-import { chmod, mkdir, rename, unlink } from 'node:fs/promises'
+import { existsSync, readFileSync } from 'node:fs'
+import { chmod, mkdir, open, readFile, rename, unlink } from 'node:fs/promises'
 import { join } from 'node:path'
+import { createInterface } from 'node:readline/promises'
+import { Writable } from 'node:stream'
+import { setTimeout as delay } from 'node:timers/promises'
 import { generateIdentity, type Identity, ready } from '@sealpost/identity'
 import {
   type KeyFileRead,
@@ -23,10 +26,173 @@ import {
 } from '@sealpost/identity/key-file'
 import { AVAILABILITIES, type Availability } from '@sealpost/protocol'
 import type { Membership, Status } from '@sealpost/sdk'
-import { isHex, OperatingError } from '@sealpost/std'
+import { lockStore, type StoreLock } from '@sealpost/sdk/file-store'
+import { isHex, type Millis, OperatingError } from '@sealpost/std'
 import type { Settings } from '../settings.ts'
-import { isRecord, readJsonFile, writeJsonFile } from './json-file.ts'
-import { Passphrase } from './passphrase.ts'
+
+/** The passphrase of a profile's keys: from a file, from the environment, or from the person at the terminal. */
+interface PassphraseSources {
+  /** Its first line is the passphrase. */
+  readonly file?: string | undefined
+  readonly fromEnvironment?: string | undefined
+  /** Null: nobody is there to be asked. */
+  readonly terminal?: PassphraseTerminal | null
+}
+
+/** Someone who types without being seen. */
+type PassphraseTerminal = (prompt: string) => Promise<string>
+
+export class Passphrase {
+  readonly #places: PassphraseSources
+  #known: Promise<string> | null = null
+
+  constructor(places: PassphraseSources) {
+    this.#places = places
+  }
+
+  /** That of keys which are there; asked for once. @throws OperatingError `key_file_locked`, `file_missing` */
+  get(): Promise<string> {
+    this.#known ??= this.#find('passphrase: ')
+    return this.#known
+  }
+
+  /** One for new keys; a person types it twice. @throws OperatingError `usage`, `key_file_locked`, `file_missing` */
+  choose(): Promise<string> {
+    this.#known ??= this.#findNew()
+    return this.#known
+  }
+
+  async #findNew(): Promise<string> {
+    const isTyped = this.#places.file === undefined && this.#places.fromEnvironment === undefined
+    const first = await this.#find('new passphrase: ')
+    if (first === '') throw new OperatingError('usage', 'A passphrase has at least one character.')
+    if (isTyped && first !== (await this.#find('once more: ')))
+      throw new OperatingError('usage', 'These are two different passphrases; no keys were made.')
+    return first
+  }
+
+  async #find(prompt: string): Promise<string> {
+    const { file, fromEnvironment, terminal } = this.#places
+    if (file !== undefined) return firstLineOf(file)
+    if (fromEnvironment !== undefined) return fromEnvironment
+    if (terminal) return terminal(prompt)
+    throw new OperatingError(
+      'key_file_locked',
+      'There is no terminal to ask for the passphrase: name it with SEALPOST_PASSPHRASE or --passphrase-file.',
+    )
+  }
+}
+
+/** Null unless a person sits at both ends of this program. `signal`: ends waiting for them. */
+export function platformTerminal(signal: AbortSignal): PassphraseTerminal | null {
+  return process.stdin.isTTY && process.stderr.isTTY ? (prompt) => typedUnseen(prompt, signal) : null
+}
+
+async function typedUnseen(prompt: string, signal: AbortSignal): Promise<string> {
+  const nowhere = new Writable({ write: (_chunk, _encoding, written) => written() })
+  const lines = createInterface({ input: process.stdin, output: nowhere, terminal: true })
+  const interrupt = new AbortController()
+  lines.once('SIGINT', () => interrupt.abort())
+  process.stderr.write(prompt) // only now is nothing shown of what is typed
+  try {
+    return await lines.question('', { signal: AbortSignal.any([signal, interrupt.signal]) })
+  } catch {
+    throw new OperatingError('interrupted', 'Ctrl-C')
+  } finally {
+    lines.close()
+    process.stderr.write('\n')
+  }
+}
+
+function firstLineOf(file: string): string {
+  try {
+    return readFileSync(file, 'utf8').split(/\r?\n/, 1)[0]!
+  } catch (cause) {
+    throw new OperatingError('file_missing', `The passphrase file ${file} can't be read.`, { cause })
+  }
+}
+
+/** Small JSON files of a profile: private to their owner, and whole or not there at all. */
+const TURN_WITHIN_MS: Millis = 10_000
+const TURN_EVERY_MS: Millis = 20
+
+/**
+ * @returns undefined when there is no such file
+ * @throws OperatingError `file_unreadable`, `file_malformed`
+ */
+export async function readJsonFile<T>(path: string, isWhole: (value: unknown) => value is T): Promise<T | undefined> {
+  const text = await readFile(path, 'utf8').catch((cause) => {
+    if ((cause as { code?: string }).code === 'ENOENT') return undefined
+    throw new OperatingError('file_unreadable', `The file at ${path} can't be read.`, { cause })
+  })
+  if (text === undefined) return undefined
+  const value = parse(text)
+  if (isWhole(value)) return value
+  throw new OperatingError('file_malformed', `The file at ${path} is not one that this command wrote.`)
+}
+
+/** @throws OperatingError `file_unwritable` */
+export async function writeJsonFile(path: string, value: object): Promise<void> {
+  const fresh = `${path}.${process.pid}.new`
+  try {
+    const file = await open(fresh, 'w', 0o600)
+    try {
+      await file.writeFile(`${JSON.stringify(value, null, 2)}\n`)
+      await file.sync()
+    } finally {
+      await file.close()
+    }
+    await chmod(fresh, 0o600) // one left by a crash keeps its own mode
+    await rename(fresh, path)
+  } catch (cause) {
+    throw new OperatingError('file_unwritable', `The file at ${path} can't be written.`, { cause })
+  }
+}
+
+/**
+ * Changes a file as it stands now: one command after the other, so that none undoes what another one wrote.
+ * @returns what stands in it then
+ * @throws OperatingError as `readJsonFile` and `writeJsonFile`, and what `change` throws: the file is left as it was
+ */
+export async function updateJsonFile<T extends object>(
+  path: string,
+  isWhole: (value: unknown) => value is T,
+  change: (value: T | undefined) => T,
+): Promise<T> {
+  const lock = await takeTurn(path)
+  try {
+    const changed = change(await readJsonFile(path, isWhole))
+    await writeJsonFile(path, changed)
+    return changed
+  } finally {
+    await lock.release()
+  }
+}
+
+async function takeTurn(path: string): Promise<StoreLock> {
+  for (const lateMs = performance.now() + TURN_WITHIN_MS; ; ) {
+    try {
+      return await lockStore(path)
+    } catch (cause) {
+      const isBusy = (cause as { code?: string }).code === 'store_in_use'
+      if (!isBusy || performance.now() > lateMs)
+        throw new OperatingError('file_unwritable', `The file at ${path} can't be written.`, { cause })
+    }
+    await delay(TURN_EVERY_MS * (1 + Math.random())) // of two that came at once both may have given way
+  }
+}
+
+export function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined // told as malformed, with the path
+  }
+}
 
 export type { Membership } from '@sealpost/sdk'
 export type SavedStatus = Required<Pick<Status, 'availability' | 'summary'>>

@@ -1,10 +1,8 @@
 /** Entries and events as they leave this program: for people, and for programs as JSON. */
 import type { HistoryEvent } from '@sealpost/sdk/state'
-import { bodyForPrograms, textOf } from '../messages/incoming-message.ts'
-import type { Paint } from '../output.ts'
+import { bodyForPrograms, labelOf, textOf } from '../messages/incoming-message.ts'
+import { escapeName, escapeText, type Paint } from '../output.ts'
 import type { Contacts } from '../profile/contacts.ts'
-import { labelOf } from '../session/peer-events.ts'
-import { escapeName, escapeText } from '../terminal-text.ts'
 
 const INDENT = '    '
 

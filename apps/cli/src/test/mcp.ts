@@ -2,7 +2,7 @@
 import { join } from 'node:path'
 import { Client, type VersionNegotiationMode } from '@modelcontextprotocol/client'
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio'
-import type { LabelledContent, LabelledMessage } from '../mcp/peer-text.ts'
+import type { LabelledContent, LabelledMessage } from '../mcp/peer-tools.ts'
 import { ERROR_META } from '../mcp/tool.ts'
 import type { Machine } from './cli.ts'
 

@@ -1,19 +1,12 @@
 /** Who is here, and which view they look at. */
 import type { Me } from '@sealpost/operator'
 import { useEffect, useMemo, useState } from 'preact/hooks'
-import { Api } from './api.ts'
-import { type Asked, useAsked } from './asked.ts'
-import { useLive } from './live.ts'
+import { Api, type Asked, age, forgetToken, keepToken, takeToken, useAsked, useLive } from './api.ts'
 import { Problem } from './parts.tsx'
-import { forgetToken, keepToken, takeToken } from './token.ts'
-import { AuditView } from './views/audit.tsx'
-import { DatabaseView } from './views/database.tsx'
+import { AuditView, DatabaseView } from './views/database.tsx'
 import { DeadLettersView } from './views/dead-letters.tsx'
-import { MeshView } from './views/mesh.tsx'
-import { MeshesView } from './views/meshes.tsx'
-import { OverviewView } from './views/overview.tsx'
-import { ShardsView } from './views/shards.tsx'
-import { age } from './words.ts'
+import { MeshesView, MeshView } from './views/mesh.tsx'
+import { OverviewView, ShardsView } from './views/overview.tsx'
 
 export function App() {
   const [token, setToken] = useState(takeToken)

@@ -1,7 +1,6 @@
 /** Files of a peer: sealed on their way out, checked on their way in. They go over HTTP, beside the peer's session. */
 import { type Attachment, readAttachment } from '@sealpost/identity'
-import { HttpAccess, type HttpOptions } from '../http/access.ts'
-import type { PeerCredentials } from '../http/token.ts'
+import { HttpAccess, type HttpOptions, type PeerCredentials } from '../http/access.ts'
 import type { Message } from '../inbox/message.ts'
 import { AttachmentService } from './attachment-service.ts'
 import { type DownloadOptions, download } from './download.ts'

@@ -6,9 +6,15 @@
  * broker that served last, outlive the session, and with a store the process. No certificate does: a shard with a key of its
  * own shows a fresh one before its greeting.
  */
-import { isDialable, normalizeAuthority } from '@sealpost/identity'
+import {
+  type checkShardCertificate,
+  isDialable,
+  normalizeAuthority,
+  type ShardCertificateVerdict,
+} from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
-import type { Millis } from '@sealpost/std'
+import type { Millis, PeerKey } from '@sealpost/std'
+import { SealpostError } from '../errors.ts'
 
 export interface ShardAddress {
   /** As it is dialled, but for the path. */
@@ -194,3 +200,52 @@ function addressOf(url: string, from: ShardAddress['from'], certificate?: Uint8A
 
 const isSame = (some: readonly ShardAddress[], others: readonly ShardAddress[]): boolean =>
   some.length === others.length && some.every(({ url }, i) => url === others[i]!.url)
+
+/** A broker whose TLS certificate the platform does not trust. Browsers don't say so: there it is a lost connection. */
+
+/** RFC 6455: the TLS handshake failed. No broker can send this number. */
+export const TLS_FAILED = 1015
+
+/** As OpenSSL, Node and Bun name what is wrong with a certificate. */
+const CODES =
+  /^(DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_(GET|VERIFY|DECODE|DECRYPT)_\w+|CERT_\w+|ERR_TLS_CERT_\w+|HOSTNAME_MISMATCH|INVALID_(CA|PURPOSE)|PATH_LENGTH_EXCEEDED)$/
+const DEPTH_MAX = 4
+
+/** The platform's code in what a socket or a request failed with; null for any other failure. */
+export function certificateErrorCode(failure: unknown, depth = 0): string | null {
+  if (typeof failure !== 'object' || failure === null || depth > DEPTH_MAX) return null
+  const { code, error, cause } = failure as { code?: unknown; error?: unknown; cause?: unknown }
+  if (typeof code === 'string' && CODES.test(code)) return code
+  return certificateErrorCode(error, depth + 1) ?? certificateErrorCode(cause, depth + 1)
+}
+
+export const certificateUntrusted = (trouble: string): SealpostError =>
+  new SealpostError(
+    'certificate_untrusted',
+    `This machine does not trust the broker's TLS certificate (${trouble}). NODE_EXTRA_CA_CERTS names a file of further authorities.`,
+  )
+
+/** Whose key may stand in a greeting: the pinned one, or one of a shard that the pinned one vouches for. */
+
+/** `wrong_key`: another key without a word for it; `proof_forged`: it does not hold the key it names. */
+export type ShardRefusal = Exclude<ShardCertificateVerdict, 'ok'> | 'wrong_key' | 'proof_forged'
+
+interface Claimant {
+  readonly pinned: PeerKey
+  /** As the greeting names it. */
+  readonly brokerKey: PeerKey
+  /** As it was dialled. */
+  readonly authority: string
+  /** What came with it, if anything did. */
+  readonly certificate: Uint8Array | null
+  readonly nowMs: Millis
+}
+
+export function judgeKey(
+  { pinned, brokerKey, authority, certificate, nowMs }: Claimant,
+  check: typeof checkShardCertificate,
+): ShardRefusal | 'ok' {
+  if (brokerKey === pinned) return 'ok'
+  if (certificate === null) return 'wrong_key'
+  return check(certificate, { clusterKey: pinned, shardKey: brokerKey, authority, nowMs })
+}

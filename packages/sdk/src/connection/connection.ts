@@ -17,11 +17,9 @@ import {
 import type { Millis } from '@sealpost/std'
 import { refusedBy, type SealpostCode, SealpostError } from '../errors.ts'
 import type { ConnectionTarget, CryptoPort, PeerEffects } from '../ports.ts'
-import { type KnownAddresses, ShardAddresses } from './addresses.ts'
+import { judgeKey, type KnownAddresses, ShardAddresses, type ShardRefusal, TLS_FAILED } from './addresses.ts'
 import { backoffMs, HINT_MAX_MS, putOffMs } from './backoff.ts'
-import { TLS_FAILED } from './certificate.ts'
 import { Liveness } from './liveness.ts'
-import { judgeKey, type ShardRefusal } from './shard-keys.ts'
 
 export type ConnectionState =
   /** Before `start`. */

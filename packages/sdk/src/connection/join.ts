@@ -19,12 +19,10 @@ import {
 import { type Form, type FrameOf, PROTOCOL_VERSIONS } from '@sealpost/protocol'
 import { isChosenName, type MeshId, NAME_RULE, OperatingError, type PeerKey, tidyName } from '@sealpost/std'
 import { refusedBy, SealpostError } from '../errors.ts'
-import { BINDING_MS } from '../keys/key-rotation.ts'
-import { ShardAddresses } from './addresses.ts'
+import { BINDING_MS } from '../keys/key-epochs.ts'
+import { judgeKey, ShardAddresses } from './addresses.ts'
 import { wrongBroker } from './connection.ts'
-import { Dial } from './dial.ts'
-import { judgeKey } from './shard-keys.ts'
-import { platformWebSocket, socketUrl, type WebSocketConstructor } from './web-socket.ts'
+import { Dial, platformWebSocket, socketUrl, type WebSocketConstructor } from './dial.ts'
 
 export interface JoinOptions {
   /** The text of the invite. */

@@ -3,12 +3,11 @@ import { describe, expect, test } from 'vitest'
 import { refusedBy, SealpostError } from '../errors.ts'
 import type { OpenedEnvelope, PushedDelivery } from '../inbox/message.ts'
 import type { OutgoingMessage, Receipt } from '../outbox/lane.ts'
-import { SharedBodyStore } from '../outbox/shared-body-store.ts'
+import { SharedBodyStore } from '../outbox/persistent-outbox.ts'
 import type { StoreChange } from '../stores/store.ts'
 import { StoreWriter } from '../stores/store-writer.ts'
 import { fakeRecorder, groupWorld, groupPeer as peer, sending } from '../test/groups.ts'
-import { GroupOpener } from './group-opener.ts'
-import type { MemberOutcome } from './group-sender.ts'
+import { GroupOpener, type MemberOutcome } from './group-sender.ts'
 
 const NONE = '0'.repeat(32) as GroupId
 const numbers = (peers: readonly PeerKey[]) => peers.map((key) => Number.parseInt(key, 16))

@@ -3,19 +3,259 @@
  * asked for again when it is over. A request that fails for the moment is repeated, at the next address if there is one, so
  * every request must bear being said twice.
  */
-import type { MeshId, Millis } from '@sealpost/std'
-import { backoffMs } from '../connection/backoff.ts'
-import { certificateErrorCode, certificateUntrusted } from '../connection/certificate.ts'
-import { type SealpostCode, SealpostError } from '../errors.ts'
+
 import {
-  answerTo,
-  type FetchLike,
-  GIVE_BACK_WITHIN_MS,
-  type HttpAddress,
-  HttpAddresses,
-  type Limits,
-} from './addresses.ts'
-import { type PeerCredentials, requestToken, TokenRefused } from './token.ts'
+  checkShardCertificate,
+  type Identity,
+  normalizeAuthority,
+  ready,
+  signTokenRequest,
+  type Transcript,
+  verifyBroker,
+} from '@sealpost/identity'
+import { PROTOCOL_VERSIONS } from '@sealpost/protocol'
+import { fromBase64url, type MeshId, type Millis, type PeerKey, toBase64url } from '@sealpost/std'
+import { certificateErrorCode, certificateUntrusted, judgeKey } from '../connection/addresses.ts'
+import { backoffMs } from '../connection/backoff.ts'
+import { wrongBroker } from '../connection/connection.ts'
+import { type SealpostCode, SealpostError } from '../errors.ts'
+
+/** A token for requests over HTTP in a peer's name, from a broker that proves the pinned key. */
+export interface PeerCredentials {
+  /** As for `connect`: `wss://host[:port]`. Of several the next one is asked when one does not answer. */
+  readonly url: string | readonly string[]
+  readonly brokerKey: PeerKey
+  readonly meshId: MeshId
+  readonly identity: Identity
+}
+
+/** One address of it. */
+type TokenTarget = PeerCredentials & { readonly url: string }
+
+/** A question of who has no token yet. @throws TokenRefused when it is refused */
+type UnauthenticatedRequest = (ask: {
+  readonly method: 'GET' | 'POST'
+  readonly path: string
+  readonly json?: object
+}) => Promise<Record<string, unknown>>
+
+/** What `UnauthenticatedRequest` throws for a refusal of the broker: the time that it names is as binding as that of any other. */
+export class TokenRefused extends Error {
+  readonly refusal: SealpostError
+  /** Null: the broker named none. */
+  readonly retryAfterMs: Millis | null
+
+  constructor(refusal: SealpostError, retryAfterMs: Millis | null) {
+    super(refusal.message)
+    this.refusal = refusal
+    this.retryAfterMs = retryAfterMs
+  }
+}
+
+export const TOKEN_SECONDS = 900
+
+/** @throws SealpostError `wrong_broker`, `version_unsupported`, `answer_malformed`; or what the asking throws */
+export async function requestToken(place: TokenTarget, ask: UnauthenticatedRequest): Promise<string> {
+  await ready()
+  const hello = await ask({ method: 'POST', path: '/v1/token/challenge', json: {} })
+  const transcript = await transcriptOf(place, hello, ask)
+  const signature = signTokenRequest(place.identity.signing, transcript, TOKEN_SECONDS)
+  const { version, meshId, peerKey, connectionId, clientNonce } = transcript
+  const said = await ask({
+    method: 'POST',
+    path: '/v1/token',
+    json: {
+      ...{ version, meshId, peerKey, ttlSeconds: TOKEN_SECONDS },
+      connectionId: toBase64url(connectionId),
+      clientNonce: toBase64url(clientNonce),
+      signature: toBase64url(signature),
+    },
+  })
+  if (!verifyBroker(transcript, signature, bytesOf(said.proof))) throw wrongBroker()
+  return String(said.token)
+}
+
+async function transcriptOf(
+  place: TokenTarget,
+  hello: Record<string, unknown>,
+  ask: UnauthenticatedRequest,
+): Promise<Transcript> {
+  const { meshId, identity, url } = place
+  const authority = normalizeAuthority(url)
+  const versions = hello.versions as number[]
+  const version = PROTOCOL_VERSIONS.find((own) => versions.includes(own))
+  if (version === undefined) throw new SealpostError('version_unsupported', 'The broker speaks no version of ours.')
+  return {
+    version,
+    versionsOffered: versions,
+    authority,
+    brokerKey: await believed(place, hello.brokerKey as PeerKey, { authority, ask }),
+    meshId,
+    peerKey: identity.signing.publicKey,
+    serverNonce: bytesOf(hello.nonce),
+    clientNonce: crypto.getRandomValues(new Uint8Array(32)),
+    connectionId: bytesOf(hello.connectionId),
+    issuedAtMs: hello.issuedAtMs as number,
+    capabilities: [],
+  }
+}
+
+/** The pinned key, or that of a shard for which it vouches. */
+async function believed(
+  { brokerKey: pinned }: PeerCredentials,
+  brokerKey: PeerKey,
+  { authority, ask }: { authority: string; ask: UnauthenticatedRequest },
+): Promise<PeerKey> {
+  if (brokerKey === pinned) return brokerKey
+  const { certificate } = await ask({ method: 'GET', path: '/.well-known/sealpost' })
+  const claim = { pinned, brokerKey, authority, certificate: certificate ? bytesOf(certificate) : null }
+  if (judgeKey({ ...claim, nowMs: Date.now() }, checkShardCertificate) !== 'ok') throw wrongBroker()
+  return brokerKey
+}
+
+export const answerMalformed = (): SealpostError =>
+  new SealpostError('answer_malformed', 'The broker answered what no version of it says.')
+
+/** Either alphabet of base64, padded or not, on one line or several; anything else is no bytes at all. */
+export function bytesOf(text: unknown): Uint8Array {
+  if (typeof text !== 'string') throw answerMalformed()
+  try {
+    return fromBase64url(text.replaceAll('+', '-').replaceAll('/', '_').replace(/[\n=]/g, ''))
+  } catch {
+    throw answerMalformed()
+  }
+}
+
+/**
+ * The addresses of one mesh for requests over HTTP. Requests go to one address until it fails, then to the next one. Each
+ * address has a token of its own, because a token is shown only to a broker that proved the pinned key there.
+ */
+
+/** The platform's `fetch`, as far as it is used. */
+export type FetchLike = (url: string, init: RequestInit) => Promise<Response>
+
+export class HttpAddress<Token> {
+  readonly place: TokenTarget
+  /** `https://host[:port]` */
+  readonly base: string
+  token: Promise<Token> | null = null
+
+  constructor(place: TokenTarget) {
+    const { protocol, host } = new URL(place.url)
+    this.place = place
+    this.base = `${protocol === 'wss:' || protocol === 'https:' ? 'https' : 'http'}://${host}`
+  }
+}
+
+export class HttpAddresses<Token> {
+  readonly #all: readonly HttpAddress<Token>[]
+  #at = 0
+  /** In a row, of all addresses. */
+  #failures = 0
+
+  constructor({ url, ...place }: PeerCredentials) {
+    const urls = typeof url === 'string' ? [url] : [...new Set(url)]
+    this.#all = urls.map((each) => new HttpAddress({ ...place, url: each }))
+  }
+
+  get current(): HttpAddress<Token> {
+    return this.#all[this.#at]!
+  }
+
+  answered(address: HttpAddress<Token>): void {
+    if (address === this.current) this.#failures = 0
+  }
+
+  /** @returns whether the next address has not failed since the last answer, so that there is no reason to wait */
+  failed(address: HttpAddress<Token>): boolean {
+    if (address !== this.current) return true // another request turned already
+    this.#failures += 1
+    this.#at = (this.#at + 1) % this.#all.length
+    return this.#failures % this.#all.length !== 0
+  }
+
+  /** Takes the tokens away. Those of an address that does not answer end by themselves. */
+  async takeTokens(): Promise<{ readonly address: HttpAddress<Token>; readonly token: Token }[]> {
+    const given = this.#all.map(async (address) => ({ address, token: await address.token?.catch(() => null) }))
+    const found = await Promise.all(given)
+    for (const { address } of found) address.token = null
+    const isSilent = (address: HttpAddress<Token>) => address === this.current && this.#failures > 0
+    return found.flatMap(({ address, token }) => (token && !isSilent(address) ? [{ address, token }] : []))
+  }
+}
+
+/** A broker that runs answers in far less: a stopped one must not use up the patience of whoever waits. */
+const ANSWER_WITHIN_MS = 8_000
+/** A chunk of 256 KiB takes so long over a slow line, before the broker can answer. */
+const BYTES_PER_MS = 16
+/** Between two reads of an answer. */
+const STALL_MS = 20_000
+/** A broker takes the token back at once, or it ends by itself. */
+export const GIVE_BACK_WITHIN_MS = 1_000
+
+interface Answering extends Omit<RequestInit, 'signal'>, Limits {}
+
+export interface Limits {
+  /** The caller's own. */
+  readonly signal?: AbortSignal | undefined
+  /** Of the request. */
+  readonly bytes?: number
+  /** To the first byte of the answer; less than the default if the caller has less time. */
+  readonly withinMs?: Millis
+  /** Between two reads of the answer, at most. */
+  readonly stallMs?: Millis
+}
+
+/**
+ * A request whose answer must begin in time, and then must not stall. There is no limit for the whole of an answer.
+ * @throws the signal's reason; an `Error` when the broker is silent; what `fetch` throws
+ */
+export async function answerTo(
+  call: FetchLike,
+  url: string,
+  { signal, bytes = 0, withinMs = Infinity, stallMs = STALL_MS, ...init }: Answering,
+): Promise<Response> {
+  signal?.throwIfAborted()
+  const cut = new AbortController()
+  const timer = setTimeout(
+    () => cut.abort(new Error('The broker did not answer in time.')),
+    Math.min(ANSWER_WITHIN_MS + bytes / BYTES_PER_MS, withinMs),
+  )
+  try {
+    const whole = signal ? AbortSignal.any([signal, cut.signal]) : cut.signal
+    return unstalled(await call(url, { ...init, signal: whole }), { cut, stallMs })
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+/** Only waiting for the broker counts: a reader that is slow stalls nothing. */
+function unstalled(answer: Response, { cut, stallMs }: { cut: AbortController; stallMs: Millis }): Response {
+  if (!answer.body) return answer
+  const reader = answer.body.getReader()
+  const body = new ReadableStream<Uint8Array>(
+    {
+      async pull(controller) {
+        const stalled = Promise.withResolvers<never>()
+        const timer = setTimeout(() => stalled.reject(new Error('The answer stalled.')), stallMs)
+        try {
+          const { value, done } = await Promise.race([reader.read(), stalled.promise])
+          if (done) controller.close()
+          else controller.enqueue(value)
+        } catch (error) {
+          controller.error(error)
+          cut.abort(error)
+        } finally {
+          clearTimeout(timer)
+        }
+      },
+      cancel: (reason) => reader.cancel(reason),
+    },
+    { highWaterMark: 0 },
+  )
+  const { status, statusText, headers } = answer
+  return new Response(body, { status, statusText, headers })
+}
 
 export interface HttpOptions {
   /** How long a request is repeated while no address answers, or the broker has no time. Default 5 minutes. */

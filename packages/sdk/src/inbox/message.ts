@@ -5,7 +5,7 @@ import type { DeliveryId, EnvelopeId, Millis, PeerKey, PoolId } from '@sealpost/
 import { SealpostError } from '../errors.ts'
 import type { MessageGroup } from '../groups/group-message.ts'
 import type { OutgoingMessage, Receipt } from '../outbox/lane.ts'
-import { postTermsOf, type SendOptions } from '../outbox/send-options.ts'
+import { postTermsOf, type SendOptions } from '../outbox/send-frames.ts'
 
 /** What a message tells its owner; the pure engine implements it. */
 export interface MessageActions {

@@ -10,17 +10,16 @@ import type { Note } from '@sealpost/identity'
 import { ALONE_AFTER_ATTEMPTS, BATCH_MAX, type FrameOf, NO_THREAD, REASON_MAX } from '@sealpost/protocol'
 import type { DeliveryId, Millis, PeerKey } from '@sealpost/std'
 import type { PeerCounters } from '../events.ts'
-import type { GroupOpener } from '../groups/group-opener.ts'
+import type { GroupOpener } from '../groups/group-sender.ts'
 import { RECHECK_MS } from '../keys/key-directory.ts'
 import type { OutgoingMessage } from '../outbox/lane.ts'
 import { chunksOf } from '../outbox/send-frames.ts'
 import type { PeerEffects } from '../ports.ts'
 import type { StoreWriter } from '../stores/store-writer.ts'
 import type { UserStatements } from '../users/user-statements.ts'
-import { Deferrals } from './deferrals.ts'
+import { Deferrals } from './dispatcher.ts'
 import type { EnvelopeOpener } from './envelope-opener.ts'
-import { Inbox, type InboxPersistence, type Repeated, TOO_OLD } from './inbox.ts'
-import { Leases } from './leases.ts'
+import { Inbox, type InboxPersistence, Leases, Receipts, type Repeated, TOO_OLD } from './inbox.ts'
 import {
   Message,
   type MessageActions,
@@ -28,7 +27,6 @@ import {
   type OpenedMessage,
   type PushedDelivery,
 } from './message.ts'
-import { Receipts } from './receipts.ts'
 import { ReorderBuffer } from './reorder-buffer.ts'
 
 export interface ReceiverPorts {

@@ -1,3 +1,6 @@
+import type { StreamPosition } from '@sealpost/identity'
+import { isSameBytes } from '@sealpost/std'
+
 /**
  * Which numbers of one stream were seen, as ranges: a stream without holes is one range however long it is. Numbers from
  * before the first one seen are unknown rather than seen: a former life of the process may have left them, so they count
@@ -96,4 +99,28 @@ export function addBounded<T>(set: Set<T>, item: T, max: number): T | undefined 
   const oldest = set.values().next().value as T
   set.delete(oldest)
   return oldest
+}
+
+/**
+ * The newest link of one stream. Each envelope names the hash of the header before it, so that two envelopes for one place
+ * show, whoever made them: a thief of a box key, who can write in its owner's name, or a sender that was restored from a
+ * copy. Only what came in this life of the process is known.
+ */
+
+/** `taken`: another envelope holds its place. `forked`: it follows another envelope than the one that came before it. */
+type ChainVerdict = 'sound' | 'taken' | 'forked'
+
+export class HashChain {
+  #seq = 0
+  #hash: Uint8Array | null = null
+
+  note({ seq, prev }: StreamPosition, headerHash: Uint8Array): ChainVerdict {
+    const last = this.#seq
+    const hash = this.#hash
+    if (seq < last) return 'sound'
+    if (seq === last) return isSameBytes(hash!, headerHash) ? 'sound' : 'taken'
+    this.#seq = seq
+    this.#hash = headerHash
+    return hash && seq === last + 1 && !isSameBytes(hash, prev) ? 'forked' : 'sound'
+  }
 }

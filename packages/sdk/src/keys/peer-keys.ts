@@ -3,7 +3,7 @@
  * Pure and synchronous.
  */
 import type { FrameOf } from '@sealpost/protocol'
-import type { Millis, PeerKey } from '@sealpost/std'
+import { type EnvelopeId, type Millis, type PeerKey, toHex } from '@sealpost/std'
 import { refusedBy, SealpostError } from '../errors.ts'
 import type { KeyRefusal, PeerEvent } from '../events.ts'
 import { EnvelopeOpener } from '../inbox/envelope-opener.ts'
@@ -130,4 +130,29 @@ export class PeerKeys {
 function ownKeyMissing(boxEpoch: number): SealpostError {
   const reason = `The directory has box key ${boxEpoch} of this peer, which it was not given, and mail came that it can't open.`
   return new SealpostError('own_key_missing', `${reason} Start it with the key file from after the rotation.`)
+}
+
+/**
+ * Ids of envelopes: UUID v7 (RFC 9562, 5.7) in which 32 bits behind the time count on within its millisecond, so that each id
+ * lies above the one before it, also while the clock is set back. A third of the library's bytes in a browser.
+ */
+export function envelopeIds(now: () => Millis = Date.now): () => EnvelopeId {
+  const bytes = new Uint8Array(16)
+  const view = new DataView(bytes.buffer)
+  let atMs = 0
+  let count = 0
+  return () => {
+    crypto.getRandomValues(bytes)
+    const nowMs = now()
+    if (nowMs > atMs) {
+      atMs = nowMs
+      count = view.getUint32(6) >>> 1 // room to count on
+    } else count += 1
+    view.setUint16(0, atMs / 0x100000000)
+    view.setUint32(2, atMs)
+    view.setUint16(6, 0x7000 | (count >>> 20))
+    view.setUint16(8, 0x8000 | ((count >>> 6) & 0x3fff))
+    view.setUint8(10, (count << 2) | (bytes[10]! & 3))
+    return toHex(bytes) as EnvelopeId
+  }
 }

@@ -31,8 +31,8 @@ import {
 } from '@sealpost/identity'
 import { isSameBytes, type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import type { CryptoPort, GroupCrypto, PoolCrypto, UserCrypto, UserKeys } from '../ports.ts'
-import { envelopeIds } from './envelope-ids.ts'
-import type { OwnKeys } from './key-rotation.ts'
+import type { OwnKeys } from './key-epochs.ts'
+import { envelopeIds } from './peer-keys.ts'
 
 /** `others`: box keys beside that of the identity, to open with. `formerKeys`: identity keys that this one has followed. */
 export function sodiumCrypto(

@@ -4,8 +4,7 @@
  */
 import type { Millis } from '@sealpost/std'
 import type { SealpostError } from '../errors.ts'
-import { Fifo } from './fifo.ts'
-import type { OutboxEntry, OutgoingMessage } from './lane.ts'
+import { Fifo, type OutboxEntry, type OutgoingMessage } from './lane.ts'
 
 /** Backups are not taken back by more than this without a word to everybody: the window that is promised. */
 export const KEEP_SENT_MS = 15 * 60_000

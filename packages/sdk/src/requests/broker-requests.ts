@@ -3,9 +3,16 @@
  * is said again in the next session, and after a while without an answer, which a broker gives whose database is away.
  * So only what may be asked twice is asked here.
  */
-import type { FrameOf, ServerFrame } from '@sealpost/protocol'
-import type { Millis } from '@sealpost/std'
-import type { SealpostError } from '../errors.ts'
+import {
+  CONSENT_CHANGES_MAX,
+  type ConsentPolicy,
+  type FrameOf,
+  type MemberRole,
+  type ServerFrame,
+} from '@sealpost/protocol'
+import type { InviteId, Millis, PeerKey } from '@sealpost/std'
+import { refusedBy, SealpostError } from '../errors.ts'
+import { chunksOf } from '../outbox/send-frames.ts'
 
 const REPLIES = {
   members: 'roster',
@@ -23,7 +30,7 @@ const REPLIES = {
 
 export type BrokerRequestType = keyof typeof REPLIES
 export type BrokerRequestOf<Type extends BrokerRequestType> = Omit<FrameOf<Type>, 'ref'>
-export type BrokerReplyTo<Type extends BrokerRequestType> = FrameOf<(typeof REPLIES)[Type]>
+type BrokerReplyTo<Type extends BrokerRequestType> = FrameOf<(typeof REPLIES)[Type]>
 
 export interface ReplyHandler<Type extends BrokerRequestType = BrokerRequestType> {
   replied(answer: BrokerReplyTo<Type>): void
@@ -85,4 +92,91 @@ export class BrokerRequests {
     for (const { handler } of this.#open.values()) handler.refused(error)
     this.#open.clear()
   }
+}
+
+/** The mesh as its broker tells it, and what an admin does to it. Names and roles are the broker's word: nobody signed them. */
+export interface MemberEntry {
+  readonly peer: PeerKey
+  /** What people call it; empty for none. It is no identity: compare fingerprints. */
+  readonly name: string
+  readonly role: MemberRole
+}
+
+export type RequestBroker = <Type extends BrokerRequestType>(
+  question: BrokerRequestOf<Type> & { type: Type },
+) => Promise<BrokerReplyTo<Type>>
+
+const BEFORE_ALL = '0'.repeat(64) as PeerKey
+
+/** Page by page. A broker that goes round in a circle is not followed. */
+export async function listMembers(ask: RequestBroker): Promise<MemberEntry[]> {
+  const all: MemberEntry[] = []
+  let after = BEFORE_ALL
+  for (;;) {
+    const { members, isLast } = await ask({ type: 'members', after })
+    all.push(...members)
+    const last = members.at(-1)?.peer
+    if (isLast || last === undefined || last <= after) return all
+    after = last
+  }
+}
+
+/** @throws SealpostError `not_admin`, `unknown_recipient` */
+export async function revoke(ask: RequestBroker, named: { members?: PeerKey[]; invites?: InviteId[] }): Promise<void> {
+  const answer: FrameOf<'revoked'> = await ask({ type: 'revoke', members: [], invites: [], ...named })
+  if (answer.outcome === 'not_admin')
+    throw new SealpostError('not_admin', 'Only an admin of the mesh may revoke others.')
+  if (answer.unknown.length > 0) throw refusedBy('unknown_recipient')
+}
+
+export interface ConsentState {
+  /** `open`: from everybody but those blocked; `contacts`: from those allowed. */
+  readonly policy: ConsentPolicy
+  readonly allowed: readonly PeerKey[]
+  readonly blocked: readonly PeerKey[]
+}
+
+export interface ConsentUpdate {
+  /** Default: as it is. */
+  readonly policy?: ConsentPolicy
+  /** A key that stands in two of these lists is blocked or forgotten, whichever comes last here. */
+  readonly allow?: readonly PeerKey[]
+  readonly block?: readonly PeerKey[]
+  readonly forget?: readonly PeerKey[]
+}
+
+type Change = FrameOf<'consent'>['changes'][number]
+
+/**
+ * How it stands afterwards; an empty update only asks. More than 256 changes are done one part after the other.
+ * @throws SealpostError `unknown_recipient`, `too_many_named`
+ */
+export async function updateConsent(ask: RequestBroker, update: ConsentUpdate): Promise<ConsentState> {
+  const { policy = 'keep' } = update
+  const [changes = [], ...more] = chunksOf(changesOf(update), CONSENT_CHANGES_MAX)
+  let answer = await ask({ type: 'consent', policy, changes })
+  const unknown = [...answer.unknown]
+  for (const piece of more) {
+    check(answer)
+    answer = await ask({ type: 'consent', policy: 'keep', changes: piece })
+    unknown.push(...answer.unknown)
+  }
+  check(answer)
+  if (unknown.length > 0) throw refusedBy('unknown_recipient')
+  return stateOf(answer)
+}
+
+function changesOf({ allow = [], block = [], forget = [] }: ConsentUpdate): Change[] {
+  const changes = (peers: readonly PeerKey[], verdict: Change['verdict']) => peers.map((peer) => ({ peer, verdict }))
+  return [...changes(allow, 'allowed'), ...changes(block, 'blocked'), ...changes(forget, 'forgotten')]
+}
+
+function check({ outcome }: FrameOf<'consented'>): void {
+  if (outcome === 'too_many')
+    throw new SealpostError('too_many_named', 'This peer can allow or block no more others: forget some first.')
+}
+
+function stateOf({ policy, peers }: FrameOf<'consented'>): ConsentState {
+  const named = (wanted: string) => peers.filter(({ verdict }) => verdict === wanted).map(({ peer }) => peer)
+  return { policy, allowed: named('allowed'), blocked: named('blocked') }
 }

@@ -3,18 +3,22 @@
  * worth trying again is, for a bounded time; the rest is thrown with the broker's code.
  */
 import type { Millis } from '@sealpost/std'
+import { certificateErrorCode, certificateUntrusted } from '../connection/addresses.ts'
 import { backoffMs } from '../connection/backoff.ts'
-import { certificateErrorCode, certificateUntrusted } from '../connection/certificate.ts'
 import { type SealpostCode, SealpostError } from '../errors.ts'
 import {
+  answerMalformed,
   answerTo,
   type FetchLike,
   GIVE_BACK_WITHIN_MS,
   type HttpAddress,
   HttpAddresses,
   type Limits,
-} from '../http/addresses.ts'
-import { answerMalformed, type PeerCredentials, requestToken, TOKEN_SECONDS, TokenRefused } from '../http/token.ts'
+  type PeerCredentials,
+  requestToken,
+  TOKEN_SECONDS,
+  TokenRefused,
+} from '../http/access.ts'
 
 export interface AccessPorts {
   readonly fetch: FetchLike

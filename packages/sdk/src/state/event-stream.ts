@@ -1,7 +1,7 @@
 /** The lines of a streamed answer, read as they come; the last one says that it is the last. */
 
 import { SealpostError } from '../errors.ts'
-import { answerMalformed, bytesOf } from '../http/token.ts'
+import { answerMalformed, bytesOf } from '../http/access.ts'
 
 /** A change, or a value that stands. */
 export interface EventLine {

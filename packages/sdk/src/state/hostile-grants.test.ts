@@ -4,8 +4,8 @@ import { expect, test } from 'vitest'
 import { KeyEpochs } from '../keys/key-epochs.ts'
 import { MemoryStore } from '../stores/memory-store.ts'
 import { Space } from '../test/states.ts'
+import type { StateEvent } from './entry-verifier.ts'
 import { openState } from './open.ts'
-import type { StateEvent } from './state-errors.ts'
 
 const code = (of: string) => expect.objectContaining({ code: of })
 const keyOf = ({ signing }: Identity) => signing.publicKey

@@ -1,7 +1,14 @@
 /** Shared state and history: apart from the core, so that a page loads it only if it has use for it. */
 export type { HistoryAudience, SpaceStatement } from '@sealpost/identity'
-export type { FetchLike } from '../http/addresses.ts'
-export { type SealedChange, type StateChange, type StateDeletion, StateEntry } from './entry-verifier.ts'
+export type { FetchLike } from '../http/access.ts'
+export {
+  type SealedChange,
+  type StateChange,
+  type StateDeletion,
+  StateEntry,
+  type StateEvent,
+  type Tamper,
+} from './entry-verifier.ts'
 export {
   type OpenStateOptions,
   openState,
@@ -14,4 +21,3 @@ export type { HistoryEvent, HistoryMessage, SealedMessage } from './space-reader
 export type { MemberGrant, SpaceStatus } from './space-service.ts'
 export type { Written } from './space-writer.ts'
 export { type Moment, type SpaceTerms, State, type StateValue, type WriteOptions } from './state.ts'
-export type { StateEvent, Tamper } from './state-errors.ts'

@@ -5,15 +5,13 @@ import { SealpostError } from '../errors.ts'
 import { KeyEpochs } from '../keys/key-epochs.ts'
 import { loadStore, type PeerStore, type StoreRecord } from '../stores/store.ts'
 import { Access, type AccessPorts } from './access.ts'
-import { EntryVerifier } from './entry-verifier.ts'
+import { EntryVerifier, type StateEvent, type TamperReport } from './entry-verifier.ts'
 import { KeyMaintenance } from './key-maintenance.ts'
-import { SpaceKeyRing } from './space-key-ring.ts'
 import { SpaceMemory } from './space-memory.ts'
 import { SpaceReader } from './space-reader.ts'
-import { SpaceService } from './space-service.ts'
+import { SpaceKeyRing, SpaceService } from './space-service.ts'
 import { SpaceWriter } from './space-writer.ts'
 import { checkedTerms, type SpaceTerms, State, type StateParts } from './state.ts'
-import type { StateEvent, TamperReport } from './state-errors.ts'
 
 /** Where, and as whom: as of `connect`, from which a peer may be open or not. */
 export interface SpaceOptions {

@@ -9,12 +9,10 @@ import {
   type SignedRecord,
 } from '@sealpost/identity'
 import { isSameBytes, type Millis, type PeerKey, toHex } from '@sealpost/std'
-import type { EntryVerifier, StateChange } from './entry-verifier.ts'
+import { type EntryVerifier, type StateChange, type TamperReport, tampered } from './entry-verifier.ts'
 import { type EventLine, eventLines, type StreamQuery, timeText } from './event-stream.ts'
-import type { SpaceKeyRing } from './space-key-ring.ts'
 import type { KnownEntry, SpaceMemory } from './space-memory.ts'
-import type { SpaceService } from './space-service.ts'
-import { type TamperReport, tampered } from './state-errors.ts'
+import type { SpaceKeyRing, SpaceService } from './space-service.ts'
 
 /** A message to the group that was kept. */
 export interface HistoryMessage {

@@ -14,11 +14,9 @@ import {
 } from '@sealpost/identity'
 import { isSameBytes, type PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import type { EntryVerifier } from './entry-verifier.ts'
-import type { SpaceKeyRing } from './space-key-ring.ts'
+import { type EntryVerifier, noKey, noSpace } from './entry-verifier.ts'
 import { SEQ_UNKNOWN, type SpaceMemory } from './space-memory.ts'
-import type { EntryWriteOutcome, SpaceService } from './space-service.ts'
-import { noKey, noSpace } from './state-errors.ts'
+import type { EntryWriteOutcome, SpaceKeyRing, SpaceService } from './space-service.ts'
 
 /** A change that stands. */
 export interface Written {

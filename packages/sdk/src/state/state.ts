@@ -17,14 +17,12 @@ import { GROUP_EPOCH_LAST, type PeerKey, type SpaceId, toHex } from '@sealpost/s
 import { SealpostError } from '../errors.ts'
 import type { MessageRecorder } from '../groups/group-message.ts'
 import type { Access } from './access.ts'
-import type { EntryVerifier, StateEntry } from './entry-verifier.ts'
+import { type EntryVerifier, noKey, type StateEntry } from './entry-verifier.ts'
 import type { KeyMaintenance } from './key-maintenance.ts'
-import type { SpaceKeyRing } from './space-key-ring.ts'
 import type { SpaceMemory } from './space-memory.ts'
 import type { HistoryEvent, SpaceReader } from './space-reader.ts'
-import type { SpaceService, SpaceStatus } from './space-service.ts'
+import type { SpaceKeyRing, SpaceService, SpaceStatus } from './space-service.ts'
 import type { SpaceWriter, Written } from './space-writer.ts'
-import { noKey } from './state-errors.ts'
 
 /** Bytes as they are, text as UTF-8, anything else as JSON. */
 export type StateValue = Uint8Array | string | number | boolean | null | object

@@ -3,7 +3,7 @@
 import { ready } from '@sealpost/identity'
 import type { AttachmentId } from '@sealpost/std'
 import type { AttachmentBroker, RemoteStatus, UploadSpec } from '../attachments/attachment-service.ts'
-import type { UploadLog } from '../attachments/upload-log.ts'
+import type { UploadLog } from '../attachments/upload.ts'
 import type { ConnectOptions } from '../connect-options.ts'
 import { SealpostError } from '../errors.ts'
 import { sodiumCrypto } from '../keys/sodium-crypto.ts'

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { expect, test } from 'vitest'
 
 /** Without libsodium, which an application may share with other uses, and without the store, which it may do without. */
-const GZIPPED_BYTES_MAX = 44 * 1024
+const GZIPPED_BYTES_MAX = 45 * 1024
 
 async function gzippedBytes(...entries: string[]): Promise<number> {
   const application = join(import.meta.dirname, 'application-of-a-test.ts')
@@ -17,7 +17,7 @@ async function gzippedBytes(...entries: string[]): Promise<number> {
   return Bun.gzipSync(new Uint8Array(await outputs[0]!.arrayBuffer()), { level: 9 }).length
 }
 
-test('the SDK for browsers is at most 44 KB', async () => {
+test('the SDK for browsers is at most 45 KB', async () => {
   const sdk = await gzippedBytes('../index.ts')
   const withStore = await gzippedBytes('../index.ts', '../stores/web/indexeddb-store.ts')
   const kb = (bytes: number) => (bytes / 1024).toFixed(1)

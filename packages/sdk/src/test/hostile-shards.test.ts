@@ -11,7 +11,7 @@ import {
 } from '@sealpost/identity'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { connect } from '../client.ts'
-import type { ShardRefusal } from '../connection/shard-keys.ts'
+import type { ShardRefusal } from '../connection/addresses.ts'
 import { events } from './client.ts'
 import { ServedBroker } from './hostile.ts'
 

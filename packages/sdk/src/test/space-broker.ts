@@ -16,7 +16,7 @@ import {
   type Transcript,
 } from '@sealpost/identity'
 import { fromBase64url, type MeshId, type PeerKey, type SpaceId, toBase64url, toHex } from '@sealpost/std'
-import type { FetchLike } from '../http/addresses.ts'
+import type { FetchLike } from '../http/access.ts'
 import type { OpenStateOptions } from '../state/open.ts'
 
 export interface Stored {

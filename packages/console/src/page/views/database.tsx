@@ -1,9 +1,8 @@
 /** What the database server says of itself. */
-import type { DatabaseReport } from '@sealpost/operator'
-import type { Api } from '../api.ts'
-import { useAsked } from '../asked.ts'
-import { Num, Problem, Shown, Table, Tile } from '../parts.tsx'
-import { bytes, count, instant } from '../words.ts'
+import type { Audit, DatabaseReport } from '@sealpost/operator'
+import { useState } from 'preact/hooks'
+import { type Api, bytes, count, instant, plain, short, useAsked } from '../api.ts'
+import { Num, Pager, Problem, Shown, Table, Tile } from '../parts.tsx'
 
 export function DatabaseView({ api }: { api: Api }) {
   const [asked] = useAsked('database', () => api.get<DatabaseReport>('/database'))
@@ -75,3 +74,40 @@ function Snapshots({ snapshots }: Pick<DatabaseReport, 'snapshots'>) {
     </>
   )
 }
+
+/** What operators changed. */
+const PAGE = 100
+
+export function AuditView({ api }: { api: Api }) {
+  const [pages, setPages] = useState<readonly string[]>([])
+  const before = pages.at(-1)
+  const [asked] = useAsked(`audit ${before}`, () => api.get<Audit>('/audit', { before, limit: PAGE }))
+  return (
+    <>
+      <h1>Audit</h1>
+      <Shown asked={asked} isEmpty={({ entries }) => entries.length === 0} empty="Nobody changed anything yet.">
+        {({ entries }) => (
+          <>
+            <Table label="Audit" head={['When', 'Who', 'What', 'Subject', '# Count', 'Mesh']}>
+              {entries.map((entry) => (
+                <tr key={entry.id}>
+                  <th scope="row">{instant(entry.atMs)}</th>
+                  <td>{entry.actor}</td>
+                  <td>{plain(entry.action)}</td>
+                  <td class="sentence">{subjectOf(entry.subject)}</td>
+                  <Num>{count(entry.count)}</Num>
+                  <td>{entry.meshId ? <a href={`#/meshes/${entry.meshId}`}>{short(entry.meshId)}</a> : '–'}</td>
+                </tr>
+              ))}
+            </Table>
+            <Pager pages={pages} turn={setPages} next={entries.length === PAGE ? String(entries.at(-1)!.id) : null} />
+          </>
+        )}
+      </Shown>
+    </>
+  )
+}
+
+/** A key or an id is cut short. */
+const subjectOf = (subject: string | null): string =>
+  subject === null ? '–' : /^[0-9a-f]{32,}$/.test(subject) ? short(subject) : subject

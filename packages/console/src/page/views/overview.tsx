@@ -1,9 +1,7 @@
 /** Does mail flow, and if not, where and why. */
-import type { MeshState, Overview } from '@sealpost/operator'
-import { Chart, type Series } from '../chart.tsx'
-import type { Live } from '../live.ts'
-import { Empty, FlowIcon, MeshBadges, Tile, toneOf } from '../parts.tsx'
-import { age, bytes, count, millis, rate, short } from '../words.ts'
+import type { MeshState, Overview, Shards } from '@sealpost/operator'
+import { type Api, age, bytes, count, type Live, millis, rate, short, useAsked } from '../api.ts'
+import { Chart, Empty, FlowIcon, Key, MeshBadges, Num, type Series, Shown, Table, Tile, toneOf } from '../parts.tsx'
 
 const RATES: readonly Series[] = [
   { label: 'accepted', colour: 'one', read: (sample) => sample.acceptedPerSecond },
@@ -166,3 +164,38 @@ const Fact = ({ name, value }: { name: string; value: string }) => (
     <dd>{value}</dd>
   </div>
 )
+
+/** The brokers on this database. */
+export function ShardsView({ api }: { api: Api }) {
+  const [asked] = useAsked('shards', () => api.get<Shards>('/shards'), 3000)
+  return (
+    <>
+      <h1>Shards</h1>
+      <Shown asked={asked} isEmpty={({ shards }) => shards.length === 0} empty="No broker is listed.">
+        {({ shards }) => (
+          <Table label="Shards" head={['Name', 'Is', 'Dialled at', '# Epoch', '# Lease', 'Shard', 'Key']}>
+            {shards.map((shard) => (
+              <tr key={shard.name}>
+                <th scope="row">
+                  {shard.name} {shard.isSelf && <span class="quiet">this one</span>}
+                </th>
+                <td>
+                  <span class={`status ${shard.isAlive ? 'idle' : 'revoked'}`}>{shard.isAlive ? 'alive' : 'gone'}</span>
+                </td>
+                <td>{shard.url ?? 'no mesh has its home there'}</td>
+                <Num>{count(shard.epoch)}</Num>
+                <Num>{shard.isAlive ? `${(shard.leaseMs / 1000).toFixed(1)} s` : '–'}</Num>
+                <td>
+                  <Key value={shard.shardId} />
+                </td>
+                <td>
+                  <Key value={shard.brokerKey} />
+                </td>
+              </tr>
+            ))}
+          </Table>
+        )}
+      </Shown>
+    </>
+  )
+}

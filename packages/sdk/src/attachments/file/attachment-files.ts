@@ -6,8 +6,7 @@ import type { Attachment } from '@sealpost/identity'
 import { SealpostError } from '../../errors.ts'
 import type { Attachments } from '../attachments.ts'
 import { type DownloadOptions, plainBytes } from '../download.ts'
-import type { AttachmentSource } from '../upload.ts'
-import type { UploadLog } from '../upload-log.ts'
+import type { AttachmentSource, UploadLog } from '../upload.ts'
 
 /** Of memory, while one is read. */
 const READ_BYTES = 256 * 1024

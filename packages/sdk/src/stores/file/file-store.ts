@@ -7,8 +7,7 @@ import { hostname, platform } from 'node:os'
 import { basename, dirname, join } from 'node:path'
 import { SealpostError } from '../../errors.ts'
 import type { PeerStore } from '../store.ts'
-import { nodeFiles } from './file-layer.ts'
-import { StoreJournal } from './journal.ts'
+import { nodeFiles, StoreJournal } from './journal.ts'
 
 /**
  * Opens the store at this path, or makes one. Its folder must exist. Whatever was kept is kept through crashes of the

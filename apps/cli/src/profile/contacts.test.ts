@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { PeerKey, StoreRecord } from '@sealpost/sdk'
 import { afterAll, expect, test } from 'vitest'
-import { SharedStore } from './shared-store.ts'
+import { SharedStore } from './contacts.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'sealpost-shared-store-'))
 afterAll(() => rmSync(folder, { recursive: true, force: true }))

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { fencedMessages, type LabelledMessage, visible } from './peer-text.ts'
+import { fencedMessages, type LabelledMessage, visible } from './peer-tools.ts'
 
 const labelled = (text: string | null, fileName?: string): LabelledMessage => ({
   messageId: '0123',

@@ -1,6 +1,6 @@
 import { isChosenName } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { userName } from './first-mesh.ts'
+import { userName } from './up.ts'
 
 test.each([
   ['alice', 'alice'],

@@ -1,7 +1,7 @@
 import type { Priority } from '@sealpost/protocol'
 import type { DeliveryId, PeerKey } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
-import { BEHIND_MAX_MS, Deferrals, GRACE_MS } from './deferrals.ts'
+import { BEHIND_MAX_MS, Deferrals, GRACE_MS } from './dispatcher.ts'
 
 const ALICE = 'a'.repeat(64) as PeerKey
 const CAROL = 'c'.repeat(64) as PeerKey

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { envelopeIds } from './envelope-ids.ts'
+import { envelopeIds } from './peer-keys.ts'
 
 const HEX_V7 = /^[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}$/
 
