@@ -3,7 +3,6 @@
  */
 export * from './check-server.ts'
 export * from './connection.ts'
-
 export {
   type DatabaseAddress,
   DatabaseError,
@@ -15,7 +14,14 @@ export {
 export { parseAddress, parseDatabaseUrl, withDatabaseName } from './database-url.ts'
 export * from './listener.ts'
 export * from './pipeline/copy-out.ts'
-export type { PipelineStep, PreparedPipeline, TextRow } from './pipeline/prepared.ts'
+export {
+  type BoundStatement,
+  type PipelineStep,
+  type PreparedPipeline,
+  type SqlStatement,
+  sqlStatement,
+  type TextRow,
+} from './pipeline/prepared.ts'
 export * from './pipeline/streaming.ts'
 export * from './pool.ts'
 export type { Transport } from './socket.ts'

@@ -19,7 +19,7 @@ import {
 } from './database-error.ts'
 import { parseAddress } from './database-url.ts'
 import { openPipelineConnection } from './pipeline/client.ts'
-import type { PreparedPipeline } from './pipeline/prepared.ts'
+import type { BoundStatement, PreparedPipeline } from './pipeline/prepared.ts'
 import type { Transport } from './socket.ts'
 
 export interface ConnectionPool<Driver> {
@@ -44,6 +44,14 @@ export interface ConnectionPool<Driver> {
 export type Database = ConnectionPool<Sql>
 /** Connections that run several prepared statements as one transaction, with binary parameters and `COPY`. */
 export type Pipeline = ConnectionPool<PreparedPipeline>
+
+/** Runs a statement that stays prepared on its connection. Its values travel as text. */
+export function runPrepared<Row extends object>(
+  db: Database,
+  { text, parameters }: BoundStatement<string | number>,
+): Promise<Row[]> {
+  return db.run((sql) => sql.unsafe<Row[]>(text, [...parameters], { prepare: true }))
+}
 
 /** Returns why a new connection may not be used, or null. `queryRow` runs a statement on it. */
 export type ConnectionCheck = (

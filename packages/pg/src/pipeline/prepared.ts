@@ -1,4 +1,5 @@
 /** Prepared statements on one `pg` connection: several in one transaction, or one whose rows are read in binary. */
+import { assert } from '@sealpost/std'
 import type { Client, Connection } from 'pg'
 import { internalsOf, type PgConnection, PgQuery, toDriverError } from './driver.ts'
 import { RowInterceptor } from './intercept.ts'
@@ -17,6 +18,55 @@ export interface PipelineStep {
    */
   readonly take?: (message: Buffer) => void
 }
+
+/** `Value`: strings and numbers for postgres.js; strings and bytes for a pipeline. */
+export interface BoundStatement<Value> {
+  readonly text: string
+  readonly parameters: readonly Value[]
+}
+
+/** A statement whose parameters have names. */
+export interface SqlStatement<Name extends string> {
+  readonly text: string
+  /** Returns the statement with its values in the order of its parameters. */
+  bind<Values extends Readonly<Record<Name, ParameterValue | number>>>(
+    values: Values & Readonly<Record<Exclude<keyof Values, Name>, never>>,
+  ): BoundStatement<Values[Name]>
+}
+
+type Trimmed<Text extends string> = Text extends ` ${infer Rest}` | `\n${infer Rest}` ? Trimmed<Rest> : Text
+type NamesOf<Signature extends string> = Signature extends `${infer First},${infer Rest}`
+  ? NamesOf<First> | NamesOf<Rest>
+  : Trimmed<Signature> extends `${infer Name} ${string}`
+    ? Name
+    : never
+
+/**
+ * Numbers the parameters of a statement: with the signature `shard uuid, epoch bigint`, `:epoch` becomes `$2::bigint`.
+ * Call it when the module loads: connections keep a prepared statement by its text.
+ */
+export function sqlStatement<const Signature extends string>(
+  signature: Signature,
+  text: string,
+): SqlStatement<NamesOf<Signature>> {
+  const types = new Map(signature.split(',').map((parameter) => parameter.trim().split(' ') as [string, string]))
+  const names = [...types.keys()]
+  const unused = new Set(names)
+  const numbered = text.replace(/(?<![:\w]):([a-z]\w*)/gi, (_, name: string) => {
+    assert(types.has(name), `:${name} is a parameter of the statement`)
+    unused.delete(name)
+    return `$${names.indexOf(name) + 1}::${types.get(name)}`
+  })
+  assert(unused.size === 0, `the statement uses ${[...unused].join()}`)
+  const order = names as NamesOf<Signature>[]
+  const bind: SqlStatement<NamesOf<Signature>>['bind'] = (values) => {
+    const parameters: (typeof values)[NamesOf<Signature>][] = []
+    for (const name of order) parameters.push(values[name])
+    return { text: numbered, parameters }
+  }
+  return { text: numbered, bind }
+}
+
 /** Column values as text. */
 export type TextRow = readonly (string | null)[]
 

@@ -100,7 +100,7 @@ function sizeOf(store: MemoryStore, row: StoredDelivery): number {
   return row.envelope.length + (row.bodyId === null ? 0 : store.bodies.get(bodyKey(row))!.bytes.length)
 }
 
-/** `sql-pools.ts` said again in plain code. */
+/** The statements of `sql/pools.ts` in plain code. */
 export class MemoryPools {
   private readonly store: MemoryStore
   private readonly shard: ShardId

@@ -109,7 +109,7 @@ export class MemoryQueue implements Queue {
   }
 }
 
-/** `MEASURE` of `sql-cold.ts`, for one recipient. */
+/** `MEASURE` for one recipient. */
 export function measureIn(store: MemoryStore, { meshId, peer }: Recipient, max: number): Measured[] {
   const waiting = (store.find(meshId, peer)?.deliveries ?? []).filter((row) => !isReceipt(row))
   const delayed = store.delayed.filter((row) => row.meshId === meshId && row.recipient === peer)

@@ -1,4 +1,4 @@
-/** The conditions of `sql-parts.ts`, and the turns of a claim, in plain code. */
+/** The conditions of `parts.ts`, and the turns of a claim, in plain code. */
 import { type DeliveryRef, PRIORITY_COSTS, readMarking, type VirtualTimes } from '@sealpost/protocol'
 import { blockOf, type Millis } from '@sealpost/std'
 import type { QueueOptions } from '../queue.ts'

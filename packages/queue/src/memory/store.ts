@@ -378,7 +378,7 @@ function sorted<K extends string | number, V>(map: ReadonlyMap<K, V>): [K, V][] 
 export const bodyKey = (of: { meshId: MeshId; sender: PeerNo; bodyId: string | null }): string =>
   `${of.meshId} ${of.sender} ${of.bodyId}`
 
-/** `KEEP_MESSAGES` of `sql-kept.ts`. */
+/** `RECORD_MESSAGES`. */
 
 /** An event of a space that is a message. */
 export interface StoredMessage {
@@ -411,7 +411,7 @@ export function keepMessages(store: MemoryStore, appends: readonly Append[]): vo
   }
 }
 
-/** `STANDINGS` of `sql-cold.ts`, for one session. */
+/** `CHECK_SESSIONS` for one session. */
 export function standingIn(store: MemoryStore, shard: ShardId, { meshId, peer, epoch }: SessionRef): SessionStatus {
   const member = store.find(meshId, peer)
   if (!member) return { peerKey: null, isRevoked: false, isElsewhere: false }

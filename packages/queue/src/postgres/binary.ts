@@ -1,10 +1,10 @@
-import type { Delivery } from '@sealpost/protocol'
-import type { DeliveryId, EnvelopeId, PeerKey } from '@sealpost/std'
-
 /**
- * Postgres' binary forms, as the fast commit writes them: arrays of fixed-size elements, and the rows of a `COPY`.
- * Postgres parses these three times as fast as text, and needs no hex. Integers are big-endian.
+ * Values as Postgres reads and writes them: arrays, rows of a `COPY`, and rows of a result. Postgres parses binary arrays
+ * three times as fast as text, and needs no hex. Integers are big-endian.
  */
+import { arrayLiteral } from '@sealpost/pg'
+import type { Delivery, DeliveryRef } from '@sealpost/protocol'
+import type { DeliveryId, EnvelopeId, PeerKey } from '@sealpost/std'
 
 /** Oids of the element types. */
 const ELEMENT = { int2: 21, int4: 23, int8: 20, uuid: 2950 } as const
@@ -16,12 +16,12 @@ export const int8s = (values: readonly number[]): Uint8Array => array('int8', 8,
 /** 32 hex digits each. */
 export const uuids = (values: readonly string[]): Uint8Array => array('uuid', 16, values, putUuid)
 
-/** Bytes written from front to back; grows as needed and is used again and again. */
+/** Writes bytes from front to back into a reused buffer that grows as needed. */
 export class BinaryWriter {
   private buffer = Buffer.allocUnsafeSlow(64 * 1024)
   private at = 0
 
-  /** What was written since the last call. It holds until the next write. */
+  /** Returns the bytes since the last call. They are valid until the next write. */
   finish(): Uint8Array {
     const written = this.buffer.subarray(0, this.at)
     this.at = 0
@@ -57,7 +57,7 @@ export class BinaryWriter {
     this.int32(8)
     this.at = this.room(8).writeBigInt64BE(value, this.at)
   }
-  /** A bytea of these digits. */
+  /** A bytea. */
   hex(digits: string): void {
     this.int32(digits.length / 2)
     this.at += this.room(digits.length / 2).write(digits, this.at, 'hex')
@@ -78,7 +78,7 @@ export class BinaryWriter {
   null(): void {
     this.int32(-1)
   }
-  /** An array with an element for each of `items`, which `write` writes as a column. */
+  /** An array; `write` writes each item as a column. */
   array<T>(type: keyof typeof ELEMENT, items: readonly T[], write: (item: T) => void): void {
     const lengthAt = this.at
     this.int32(0)
@@ -91,7 +91,6 @@ export class BinaryWriter {
     this.buffer.writeInt32BE(this.at - lengthAt - 4, lengthAt)
   }
 
-  /** What a binary `COPY` begins and ends with. */
   beginCopy(): void {
     this.at = 0
     this.bytes(COPY_HEADER)
@@ -147,11 +146,10 @@ function putUuid(into: Buffer, hex: string, at: number): void {
 }
 
 /**
- * Rows in Postgres' binary form, as its messages bring them, one behind the other: a byte for the kind, an int32 that
- * counts itself, the number of columns as an int16, then each column's length (-1: null) and bytes.
+ * Reads the messages of a binary result, and the columns of each row in order; it skips unread columns. A message is a byte
+ * for the kind, an int32 that counts itself, the number of columns as an int16, then each column's length (-1: null) and
+ * bytes.
  */
-
-/** Reads a row after the other, and its columns in their order; what is left of a row is passed by. */
 export class RowReader {
   private readonly rows: Buffer
   private at = 0
@@ -161,7 +159,7 @@ export class RowReader {
     this.rows = rows
   }
 
-  /** Steps to the next row, if there is one. */
+  /** Moves to the next row. Returns whether there is one. */
   next(): boolean {
     const start = this.end
     if (start >= this.rows.length) return false
@@ -170,7 +168,7 @@ export class RowReader {
     return true
   }
 
-  /** Columns, of which none is null. */
+  /** A column that is not null. */
   int2(): number {
     return this.rows.readInt16BE(this.column() - 2)
   }
@@ -201,14 +199,14 @@ export class RowReader {
     const end = this.column()
     return end < from ? null : this.rows[from] === 1
   }
-  /** Shares the memory of all of them. */
+  /** A view of the rows' buffer. */
   bytes(): Uint8Array | null {
     const from = this.at + 4
     const end = this.column()
     return end < from ? null : this.rows.subarray(from, end)
   }
 
-  /** Steps over a column; answers where it ends: before its start, when it is null. */
+  /** Skips a column. Returns its end, or one less than its start if it is null. */
   private column(): number {
     const length = this.rows.readInt32BE(this.at)
     this.at += 4 + Math.max(length, 0)
@@ -216,7 +214,7 @@ export class RowReader {
   }
 }
 
-/** What `deliveryColumns` of `sql-parts.ts` say. */
+/** Reads the columns of `deliveryColumns`. */
 export function readDelivery(row: RowReader, attempt: number): Delivery {
   return {
     id: row.int8() as DeliveryId,
@@ -230,3 +228,21 @@ export function readDelivery(row: RowReader, attempt: number): Delivery {
     attempt,
   }
 }
+
+/** An array of numbers or hex ids in text form, without quotes. */
+export const arrayOf = (items: readonly (string | number | bigint | boolean)[]): string => `{${items.join()}}`
+
+/** The values of `DELIVERIES`, as text. */
+export const keysOf = (deliveries: readonly DeliveryRef[]) => ({
+  meshes: arrayOf(deliveries.map(({ meshId }) => meshId)),
+  recipients: arrayOf(deliveries.map(({ recipient }) => recipient)),
+  priorities: arrayOf(deliveries.map(({ priority }) => priority)),
+  ids: arrayOf(deliveries.map(({ id }) => id)),
+})
+
+/** The values of `HELD`, as text. */
+export const heldBy = (all: readonly { delivery: DeliveryRef; epoch: number }[]) => ({
+  ...keysOf(all.map(({ delivery }) => delivery)),
+  epochs: arrayOf(all.map(({ epoch }) => epoch)),
+  holders: arrayLiteral(all.map(({ delivery }) => delivery.holder ?? null)),
+})

@@ -1,86 +1,172 @@
-/** Claims on Postgres: the wants as parameters of `CLAIM`, and its rows as deliveries. */
+/** Claims on Postgres: the wants as parameters of `CLAIM`, `COLLECT` and `CLAIM_POOLS`, and their rows as deliveries. */
 import { arrayLiteral, type Database, openDatabase, type Pipeline } from '@sealpost/pg'
 import {
   byPlace,
   type Claimed,
   type Delivery,
-  PRIORITY_COSTS,
+  type PoolClaimed,
+  type PoolWant,
   type RemoteClaimed,
   type RemoteWant,
   type Want,
 } from '@sealpost/protocol'
 import type { ShardId } from '@sealpost/std'
 import type { QueueOptions } from '../queue.ts'
-import { CLAIM, COLLECT, SESSION } from '../sql/sql.ts'
-import { int2s, int4s, int8s, RowReader, readDelivery, uuids } from './binary.ts'
-import { arrayOf } from './run.ts'
+import { CLAIM, CLAIM_POOLS, COLLECT, SESSION } from '../sql/sql.ts'
+import { arrayOf, int2s, int4s, int8s, RowReader, readDelivery, uuids } from './binary.ts'
 
 type ClaimOptions = Pick<QueueOptions, 'leaseMs' | 'strikesMax' | 'strikeSpanMs'> & { readonly shard: ShardId }
 
-/** In the order of the wants. */
+/** The results are in the order of the wants. */
 export async function claim(db: Pipeline, wants: readonly Want[], options: ClaimOptions): Promise<Claimed[]> {
-  const parameters = parametersOf(wants, options)
-  const row = new RowReader(await db.run((pipe) => pipe.read({ text: CLAIM, parameters })))
-  const answers = wants.map((): Answer => ({ status: 'locked', picked: 0, deliveries: [] }))
+  const statement = CLAIM.bind({
+    ...shardAndLimits(options),
+    ...sessionsOf(wants),
+    ...turnsOf(wants),
+    prioritiesMax: int2s(wants.map(({ priorityMax }) => priorityMax)),
+    collected: arrayLiteral(wants.map(({ collected }) => arrayOf(collected))),
+    leaseSeconds: String(options.leaseMs / 1000),
+  })
+  const row = new RowReader(await db.run((pipe) => pipe.read(statement)))
+  const results = wants.map((): ClaimResult => ({ status: 'locked', picked: 0, deliveries: [] }))
   while (row.next()) {
-    const answer = answers[row.int4() - 1]!
-    const status = row.text() as Answer['status'] | 'picked' | null
-    if (status === null) answer.deliveries.push(readDelivery(row, row.int4()))
-    else if (status === 'picked') answer.picked = row.int4()
-    else answer.status = status
+    const result = results[row.int4() - 1]!
+    const status = row.text() as ClaimResult['status'] | 'picked' | null
+    if (status === null) result.deliveries.push(readDelivery(row, row.int4()))
+    else if (status === 'picked') result.picked = row.int4()
+    else result.status = status
   }
-  return answers.map((answer, i) => claimedOf(answer, wants[i]!))
+  return results.map(({ status, picked, deliveries }, i) => {
+    if (status !== 'claimed') return { status }
+    const hasMore = picked >= wants[i]!.limit || deliveries.length < picked
+    return { status, deliveries: deliveries.sort(byPlace), hasMore }
+  })
 }
 
-interface Answer {
+interface ClaimResult {
   status: Claimed['status']
   /** Deliveries that the statement saw as ready, up to the want's limit. */
   picked: number
   readonly deliveries: Delivery[]
 }
 
-function claimedOf({ status, picked, deliveries }: Answer, { limit }: Want): Claimed {
-  if (status !== 'claimed') return { status }
-  const hasMore = picked >= limit || deliveries.length < picked
-  return { status, deliveries: deliveries.sort(byPlace), hasMore }
+/** The results are in the order of the wants. */
+export async function collect(
+  db: Pipeline,
+  wants: readonly RemoteWant[],
+  options: ClaimOptions,
+): Promise<RemoteClaimed[]> {
+  const statement = COLLECT.bind({
+    ...shardAndLimits(options),
+    ...sessionsOf(wants),
+    halfLeaseSeconds: String(options.leaseMs / 2000),
+  })
+  const row = new RowReader(await db.run((pipe) => pipe.read(statement)))
+  const results = new Array<CollectResult | undefined>(wants.length)
+  while (row.next()) {
+    const place = row.int4() - 1
+    results[place] ??= { deliveries: [], isBarred: false }
+    const result = results[place]
+    const isBar = row.bool()
+    if (isBar === true) result.isBarred = true
+    if (isBar === false && !result.isBarred) result.deliveries.push(readDelivery(row, 1))
+  }
+  return wants.map((want, i) => collectedOf(want, results[i]))
 }
 
-function parametersOf(wants: readonly Want[], { shard, leaseMs, strikesMax, strikeSpanMs }: ClaimOptions) {
-  return [
-    shard,
-    uuids(wants.map(({ session }) => session.meshId)),
-    int4s(wants.map(({ session }) => session.peer)),
-    int8s(wants.map(({ session }) => session.epoch)),
-    int4s(wants.map(({ limit }) => limit)),
-    int4s(wants.map(({ limitBytes }) => limitBytes)),
-    String(leaseMs / 1000),
-    String(strikesMax),
-    String(strikeSpanMs / 1000),
-    int8s(wants.map(({ ids }) => ids.from)),
-    int8s(wants.map(({ ids }) => ids.to)),
-    int2s(wants.map(({ priorityMax }) => priorityMax)),
-    ...PRIORITY_COSTS.map((_, priority) => arrayOf(wants.map(({ virtualTimes }) => virtualTimes[priority]!))),
-    arrayLiteral(wants.map(({ collected }) => arrayOf(collected))),
-  ]
+/** Of a current session, up to the first delivery that only a claim may take. */
+interface CollectResult {
+  readonly deliveries: Delivery[]
+  isBarred: boolean
 }
 
-/** The server's plan for the claim, to diagnose slow claims. */
+function collectedOf({ limit, limitBytes }: RemoteWant, result: CollectResult | undefined): RemoteClaimed {
+  if (!result) return { status: 'stale' }
+  const { deliveries, isBarred } = result
+  const byteCount = deliveries.reduce((sum, { envelope, body }) => sum + envelope.length + (body?.length ?? 0), 0)
+  return { status: 'collected', deliveries, hasMore: isBarred || deliveries.length >= limit || byteCount >= limitBytes }
+}
+
+/** The results are in the order of the wants. */
+export async function claimPools(
+  db: Pipeline,
+  wants: readonly PoolWant[],
+  options: ClaimOptions,
+): Promise<PoolClaimed[]> {
+  const slots = wants.flatMap(({ slots }, i) => slots.map((slot, k) => ({ ...slot, place: i + 1, k })))
+  const statement = CLAIM_POOLS.bind({
+    ...shardAndLimits(options),
+    ...turnsOf(wants),
+    meshes: uuids(wants.map(({ meshId }) => meshId)),
+    pools: int4s(wants.map(({ pool }) => pool)),
+    slotPools: int4s(slots.map(({ place }) => place)),
+    members: int4s(slots.map(({ member }) => member)),
+    epochs: int8s(slots.map(({ epoch }) => epoch)),
+    prioritiesMax: int2s(slots.map(({ priorityMax }) => priorityMax)),
+    leaseSeconds: String(options.leaseMs / 1000),
+  })
+  const row = new RowReader(await db.run((pipe) => pipe.read(statement)))
+  const results = wants.map(() => ({ isHeld: false, picked: 0, dealt: [] as Dealt[], strangers: [] as number[] }))
+  while (row.next()) {
+    const result = results[row.int4() - 1]!
+    const status = row.text()
+    const slot = slots[row.int4() - 1]?.k
+    if (status === 'picked') result.picked = row.int4()
+    else if (slot === undefined) result.isHeld = status === 'claimed'
+    else if (status === 'stranger') result.strangers.push(slot)
+    else result.dealt.push({ slot, delivery: readDelivery(row, row.int4()) })
+  }
+  return results.map(({ isHeld, picked, dealt, strangers }) => {
+    if (!isHeld) return { status: 'locked' }
+    const hasMore = dealt.length < picked
+    return { status: 'claimed', dealt: dealt.sort((a, b) => a.slot - b.slot), strangers, hasMore }
+  })
+}
+
+interface Dealt {
+  readonly slot: number
+  readonly delivery: Delivery
+}
+
+const shardAndLimits = ({ shard, strikesMax, strikeSpanMs }: ClaimOptions) => ({
+  shard,
+  failedAttemptsMax: String(strikesMax),
+  failedAttemptsSpanSeconds: String(strikeSpanMs / 1000),
+})
+
+const sessionsOf = (wants: readonly RemoteWant[]) => ({
+  meshes: uuids(wants.map(({ session }) => session.meshId)),
+  peers: int4s(wants.map(({ session }) => session.peer)),
+  epochs: int8s(wants.map(({ session }) => session.epoch)),
+  limits: int4s(wants.map(({ limit }) => limit)),
+  byteLimits: int4s(wants.map(({ limitBytes }) => limitBytes)),
+  fromIds: int8s(wants.map(({ ids }) => ids.from)),
+  toIds: int8s(wants.map(({ ids }) => ids.to)),
+})
+
+const turnsOf = (wants: readonly Pick<Want, 'virtualTimes'>[]) => ({
+  turnsNow: arrayOf(wants.map(({ virtualTimes }) => virtualTimes[0])),
+  turnsNext: arrayOf(wants.map(({ virtualTimes }) => virtualTimes[1])),
+  turnsLow: arrayOf(wants.map(({ virtualTimes }) => virtualTimes[2])),
+})
+
 const QUEUE_KEY = 'message_queue_mesh_id_recipient_priority_id_pk'
 
+/** The server's plan of the claim, to diagnose slow claims. */
 interface ClaimPlan {
-  /** It walks the queue's primary key, and reads no table from end to end. */
+  /** It walks the queue's primary key and scans no table. */
   readonly isGood: boolean
-  /** Tables that it reads from end to end. */
+  /** Tables that it scans. */
   readonly scanned: readonly string[]
   readonly text: string
 }
 
-/** As a broker's connections make it; nothing is claimed. @throws DatabaseError */
+/** Plans the claim as a broker's connections do, and claims nothing. @throws DatabaseError */
 export async function claimPlanOf(databaseUrl: string): Promise<ClaimPlan> {
   const db = await openDatabase(databaseUrl, { connections: 1, applicationName: 'sealpost doctor', settings: SESSION })
   try {
     const text = await explain(db)
-    // The list of meshes is read as a whole: it is one row for each.
+    // The list of meshes is scanned: it is one row each.
     const scanned = [...text.matchAll(/Seq Scan on (\w+)/g)]
       .map(([, table]) => table!)
       .filter((name) => name !== 'mesh')
@@ -91,64 +177,11 @@ export async function claimPlanOf(databaseUrl: string): Promise<ClaimPlan> {
 }
 
 async function explain(db: Database): Promise<string> {
-  const count = Math.max(...[...CLAIM.matchAll(/\$(\d+)/g)].map((match) => Number(match[1])))
+  const { text } = CLAIM
+  const count = Math.max(...[...text.matchAll(/\$(\d+)/g)].map((match) => Number(match[1])))
   const nothing = Array.from({ length: count }, () => 'null').join()
-  // Sent as one, so that `explain` runs on the connection that prepared the statement.
-  const steps = `prepare sealpost_claim as ${CLAIM}; explain (costs off) execute sealpost_claim(${nothing}); deallocate sealpost_claim`
+  // Sent together, so that `explain` runs on the connection that prepared the statement.
+  const steps = `prepare sealpost_claim as ${text}; explain (costs off) execute sealpost_claim(${nothing}); deallocate sealpost_claim`
   const rows = await db.run((sql) => sql.unsafe(steps).simple())
   return (rows.flat() as { 'QUERY PLAN'?: string }[]).map((row) => row['QUERY PLAN'] ?? '').join('\n')
-}
-
-/** Collecting what other shards leased at birth, on Postgres. */
-type CollectOptions = Pick<QueueOptions, 'leaseMs' | 'strikesMax' | 'strikeSpanMs'> & { readonly shard: ShardId }
-
-/** What a current session may have, up to the first delivery that only a claim may take. */
-interface Found {
-  readonly deliveries: Delivery[]
-  isBarred: boolean
-}
-
-/** In the order of the wants. */
-export async function collect(
-  db: Pipeline,
-  wants: readonly RemoteWant[],
-  { shard, leaseMs, strikesMax, strikeSpanMs }: CollectOptions,
-): Promise<RemoteClaimed[]> {
-  const parameters = [
-    shard,
-    uuids(wants.map(({ session }) => session.meshId)),
-    int4s(wants.map(({ session }) => session.peer)),
-    int8s(wants.map(({ session }) => session.epoch)),
-    int4s(wants.map(({ limit }) => limit)),
-    int4s(wants.map(({ limitBytes }) => limitBytes)),
-    int8s(wants.map(({ ids }) => ids.from)),
-    int8s(wants.map(({ ids }) => ids.to)),
-    String(leaseMs / 2000),
-    String(strikesMax),
-    String(strikeSpanMs / 1000),
-  ]
-  const found = foundIn(await db.run((pipe) => pipe.read({ text: COLLECT, parameters })), wants.length)
-  return wants.map((want, i) => collectedOf(want, found[i]))
-}
-
-/** By the places of the wants; nothing for a session that is not current. */
-function foundIn(rows: Buffer, wantCount: number): (Found | undefined)[] {
-  const all = new Array<Found | undefined>(wantCount)
-  const row = new RowReader(rows)
-  while (row.next()) {
-    const place = row.int4() - 1
-    all[place] ??= { deliveries: [], isBarred: false }
-    const found = all[place]
-    const isBar = row.bool()
-    if (isBar === true) found.isBarred = true
-    if (isBar === false && !found.isBarred) found.deliveries.push(readDelivery(row, 1))
-  }
-  return all
-}
-
-function collectedOf({ limit, limitBytes }: RemoteWant, found: Found | undefined): RemoteClaimed {
-  if (!found) return { status: 'stale' }
-  const { deliveries, isBarred } = found
-  const byteCount = deliveries.reduce((sum, { envelope, body }) => sum + envelope.length + (body?.length ?? 0), 0)
-  return { status: 'collected', deliveries, hasMore: isBarred || deliveries.length >= limit || byteCount >= limitBytes }
 }

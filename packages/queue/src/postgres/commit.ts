@@ -3,29 +3,33 @@
  * here, the rows travel by `COPY`, and Postgres only checks. When Postgres objects, nothing was done, and the checked
  * statement decides.
  */
-import { arrayLiteral, DatabaseError, type Pipeline, type PipelineStep, type TextRow } from '@sealpost/pg'
+import { arrayLiteral, byteaText, DatabaseError, type Pipeline, type PipelineStep, type TextRow } from '@sealpost/pg'
 import type { Append, AppendOutcome, Committed, DeliveryRef, Settle } from '@sealpost/protocol'
-import { assert, type DeliveryId, OperatingError, type ShardId } from '@sealpost/std'
+import { assert, type DeliveryId, type Millis, OperatingError, type ShardId } from '@sealpost/std'
 import type { Batch, QueueOptions } from '../queue.ts'
 import * as statements from '../sql/sql.ts'
-import { int2s, int4s, int8s, uuids } from './binary.ts'
-import { bodySteps, checkedStep } from './checked-commit.ts'
+import { arrayOf, int2s, int4s, int8s, uuids } from './binary.ts'
 import {
   admitInsertLease,
+  bodiesOf,
   type CertainBatch,
   certainOf,
+  fingerprintOf,
   isFinal,
   mergeOutcomes,
   type Outcome,
   outcomesAfter,
+  Parties,
   type Party,
   PENDING,
   pendingOf,
+  type RecordedMessage,
+  recordedMessagesOf,
   type StatementOutcomes,
+  secondOf,
 } from './commit-batch.ts'
 import { CopyRows, type DecidedBatch } from './copy-rows.ts'
-import { historySteps } from './history-step.ts'
-import type { ShardMemory } from './shard-memory.ts'
+import type { CtidOf, ShardMemory } from './shard-memory.ts'
 
 /** Up to this many envelopes, each of another sender, are faster to admit one by one. */
 const SINGLY_MAX = 3
@@ -45,9 +49,13 @@ export interface CommitParts {
 export class Commits {
   private readonly parts: CommitParts
   private readonly rows = new CopyRows()
+  /** The values of `LIMITS`. */
+  private readonly limits: { readonly failedAttemptsMax: string; readonly failedAttemptsSpanSeconds: string }
 
   constructor(parts: CommitParts) {
     this.parts = parts
+    const { strikesMax, strikeSpanMs } = parts.options
+    this.limits = { failedAttemptsMax: String(strikesMax), failedAttemptsSpanSeconds: String(strikeSpanMs / 1000) }
   }
 
   /** See `Queue.commit`. */
@@ -115,47 +123,50 @@ export class Commits {
   }
 
   private admit({ appends, senders, nowMs }: DecidedBatch, all: readonly Party[]): PipelineStep {
-    const { shard, options, memory } = this.parts
+    const { shard, memory } = this.parts
     const marks = senders.map(({ meshId, peer }) => memory.marks.find(meshId, peer)!)
     const leased = all.filter((party) => party.leasedFrom.length > 0)
     const { firsts, lasts } = rangesOf(leased)
-    return {
-      text: statements.ADMIT,
-      parameters: [
-        uuids(senders.map((sender) => sender.meshId)),
-        int4s(senders.map((sender) => sender.peer)),
-        uuids(marks.map(({ envelopeId }) => envelopeId)),
-        uuids(senders.map((sender) => appends[sender.sent.at(-1)!]!.envelopeId)),
-        uuids(all.map((party) => party.meshId)),
-        int4s(all.map((party) => party.peer)),
-        uuids(leased.map((party) => party.meshId)),
-        int4s(leased.map((party) => party.peer)),
-        int8s(leased.map((party) => party.insertLeaseEpoch)),
-        int4s(firsts),
-        int4s(lasts),
-        int4s(leased.flatMap((party) => party.leasedFrom)),
-        shard,
-        ...[String(options.strikesMax), String(options.strikeSpanMs / 1000), String(nowMs)],
-        int8s(leased.map((party) => party.insertLeaseFloor)),
-        arrayLiteral(marks.map(({ ctid }) => ctid)),
-      ],
-    }
+    return statements.ADMIT.bind({
+      senderMeshes: uuids(senders.map((sender) => sender.meshId)),
+      senders: int4s(senders.map((sender) => sender.peer)),
+      marks: uuids(marks.map(({ envelopeId }) => envelopeId)),
+      lastIds: uuids(senders.map((sender) => appends[sender.sent.at(-1)!]!.envelopeId)),
+      markCtids: arrayLiteral(marks.map(({ ctid }) => ctid)),
+      partyMeshes: uuids(all.map((party) => party.meshId)),
+      parties: int4s(all.map((party) => party.peer)),
+      leasedMeshes: uuids(leased.map((party) => party.meshId)),
+      leasedPeers: int4s(leased.map((party) => party.peer)),
+      leasedEpochs: int8s(leased.map((party) => party.insertLeaseEpoch)),
+      floors: int8s(leased.map((party) => party.insertLeaseFloor)),
+      firsts: int4s(firsts),
+      lasts: int4s(lasts),
+      leasedSenders: int4s(leased.flatMap((party) => party.leasedFrom)),
+      shard,
+      ...this.limits,
+      nowMs: String(nowMs),
+    })
   }
 
   private admitOne({ appends, isLeased, nowMs }: DecidedBatch, { sent }: Party): PipelineStep {
-    const { shard, options, memory } = this.parts
+    const { shard, memory } = this.parts
     const place = sent[0]!
     const { meshId, sender, recipient, envelopeId, insertLeaseEpoch, insertLeaseFloor } = appends[place]!
     const epoch = isLeased[place] ? insertLeaseEpoch : 0
     const mark = memory.marks.find(meshId, sender)!
-    return {
-      text: statements.ADMIT_ONE,
-      parameters: [
-        ...[meshId, String(sender), String(recipient), envelopeId, String(epoch), shard],
-        ...[String(options.strikesMax), String(options.strikeSpanMs / 1000), String(nowMs)],
-        ...[String(insertLeaseFloor), mark.envelopeId, mark.ctid],
-      ],
-    }
+    return statements.ADMIT_ONE.bind({
+      mesh: meshId,
+      sender: String(sender),
+      recipient: String(recipient),
+      envelopeId,
+      mark: mark.envelopeId,
+      markCtid: mark.ctid,
+      epoch: String(epoch),
+      floor: String(insertLeaseFloor),
+      shard,
+      ...this.limits,
+      nowMs: String(nowMs),
+    })
   }
 
   /** @throws OperatingError `commit_raced` when other statements of the same senders were faster every time */
@@ -245,44 +256,126 @@ function settleSteps(settles: readonly Settle[]): PipelineStep[] {
   const [plain, withReceipt, ofPools] = [byKind.get('plain'), byKind.get('receipt'), byKind.get('pool')]
   return [
     ...(plain ? [settleStep(statements.SETTLE, plain)] : []),
-    ...(withReceipt ? [settleStep(statements.SETTLE_AND_TELL, withReceipt)] : []),
+    ...(withReceipt ? [settleStep(statements.SETTLE_WITH_RECEIPT, withReceipt)] : []),
     ...(ofPools ? [poolStep(ofPools)] : []),
   ]
 }
 
 function poolStep(settles: readonly Settle[]): PipelineStep {
-  return {
-    text: statements.SETTLE_IN_POOL,
-    parameters: [
-      uuids(settles.map(({ meshId }) => meshId)),
-      int4s(settles.map(({ recipient }) => recipient)),
-      int2s(settles.map(({ priority }) => priority)),
-      int8s(settles.map(({ id }) => id)),
-      int4s(settles.map(({ holder }) => holder!)),
-    ],
-  }
+  return statements.SETTLE_IN_POOL.bind({
+    meshes: uuids(settles.map(({ meshId }) => meshId)),
+    recipients: int4s(settles.map(({ recipient }) => recipient)),
+    priorities: int2s(settles.map(({ priority }) => priority)),
+    ids: int8s(settles.map(({ id }) => id)),
+    holders: int4s(settles.map(({ holder }) => holder!)),
+  })
 }
 
 /** Settles of one recipient come together, so that neighbours share one walk over the index. */
-function settleStep(text: string, settles: readonly DeliveryRef[]): PipelineStep {
+function settleStep(statement: typeof statements.SETTLE, settles: readonly DeliveryRef[]): PipelineStep {
   const runs: Run[] = []
   settles.forEach((settle, i) => {
     const run = runs.at(-1)
     if (run && isSameLane(run.of, settle)) run.last = i + 1
     else runs.push({ of: settle, first: i + 1, last: i + 1 })
   })
-  return {
-    text,
-    parameters: [
-      uuids(runs.map(({ of }) => of.meshId)),
-      int4s(runs.map(({ of }) => of.recipient)),
-      int2s(runs.map(({ of }) => of.priority)),
-      int4s(runs.map(({ first }) => first)),
-      int4s(runs.map(({ last }) => last)),
-      int8s(settles.map(({ id }) => id)),
-    ],
-  }
+  return statement.bind({
+    meshes: uuids(runs.map(({ of }) => of.meshId)),
+    recipients: int4s(runs.map(({ of }) => of.recipient)),
+    priorities: int2s(runs.map(({ of }) => of.priority)),
+    firsts: int4s(runs.map(({ first }) => first)),
+    lasts: int4s(runs.map(({ last }) => last)),
+    ids: int8s(settles.map(({ id }) => id)),
+  })
 }
 
 const isSameLane = (a: DeliveryRef, b: DeliveryRef): boolean =>
   a.recipient === b.recipient && a.priority === b.priority && a.meshId === b.meshId
+
+/** The step of `COMMIT_CHECKED`, and a reader of the marks in its row. */
+interface CheckedStep {
+  readonly step: PipelineStep
+  readMarks(text: string): CtidOf
+}
+
+function checkedStep(appends: readonly Append[], dedupeMs: Millis): CheckedStep {
+  const parties = new Parties()
+  for (const [i, { meshId, sender }] of appends.entries()) parties.sent(meshId, sender, i)
+  for (const { meshId, recipient } of appends) parties.find(meshId, recipient)
+  const { all } = parties
+  const places = new Map(all.map((party, i) => [party, i + 1]))
+  const placeOf = (meshId: Append['meshId'], peer: Append['sender']) => places.get(parties.find(meshId, peer))!
+  const senders = parties.sortedSenders()
+  const idsOf = ({ sent }: Party) => sent.map((i) => appends[i]!.envelopeId)
+  const step = statements.COMMIT_CHECKED.bind({
+    partyMeshes: arrayOf(all.map((party) => party.meshId)),
+    parties: arrayOf(all.map((party) => party.peer)),
+    senders: arrayOf(appends.map((append) => placeOf(append.meshId, append.sender))),
+    recipients: arrayOf(appends.map((append) => placeOf(append.meshId, append.recipient))),
+    envelopeIds: arrayOf(appends.map((append) => append.envelopeId)),
+    seconds: arrayOf(appends.map((append) => secondOf(append.envelopeId))),
+    priorities: arrayOf(appends.map((append) => append.priority)),
+    ttls: arrayOf(appends.map((append) => append.ttlSeconds)),
+    fingerprints: arrayOf(appends.map(fingerprintOf)),
+    starts: arrayOf(startsOf(appends)),
+    sizes: arrayOf(appends.map((append) => append.envelope.length)),
+    envelopes: byteaText(Buffer.concat(appends.map((append) => append.envelope))),
+    terms: arrayLiteral(appends.map((append) => append.terms)),
+    notBeforeMs: arrayOf(appends.map((append) => append.notBeforeMs)),
+    bodyIds: arrayLiteral(appends.map(({ body }) => body && byteaText(body.bodyId))),
+    markedSenders: arrayOf(senders.map((sender) => places.get(sender)!)),
+    lastIds: arrayOf(senders.map((sender) => idsOf(sender).sort().at(-1)!)),
+    dedupeSeconds: String(dedupeMs / 1000),
+  })
+  const readMarks = (text: string): CtidOf => {
+    const words = text.split(' ')
+    const byPlace = new Map(words.map((word, i) => [Number(word), words[i + 1]]))
+    return (meshId, sender) => byPlace.get(placeOf(meshId, sender))
+  }
+  return { step, readMarks }
+}
+
+/** Where each envelope begins in all of them, counted from 1. */
+function startsOf(appends: readonly Append[]): number[] {
+  let next = 1
+  return appends.map(({ envelope }) => {
+    next += envelope.length
+    return next - envelope.length
+  })
+}
+
+/** Stores the shared bodies of a checked commit before their deliveries. */
+function bodySteps(appends: readonly Append[]): PipelineStep[] {
+  const bodies = bodiesOf(appends)
+  if (bodies.length === 0) return []
+  const step = statements.STORE_BODIES.bind({
+    meshes: arrayOf(bodies.map(({ meshId }) => meshId)),
+    senders: arrayOf(bodies.map(({ sender }) => sender)),
+    bodyIds: arrayLiteral(bodies.map(({ body }) => byteaText(body.bodyId))),
+    bytes: arrayLiteral(bodies.map(({ body }) => body.bytes)),
+    readers: arrayLiteral(bodies.map(({ body }) => (body.readers ? `{${body.readers.join()}}` : null))),
+  })
+  return [step]
+}
+
+/** Records messages in the history. These steps come last in a commit: their locks follow all others. */
+function historySteps(appends: readonly Append[]): PipelineStep[] {
+  const messages = recordedMessagesOf(appends)
+  if (messages.length === 0) return []
+  const keyOf = ({ meshId, spaceId }: RecordedMessage) => `${meshId} ${spaceId}`
+  const keyed = [...new Map(messages.map((message) => [keyOf(message), message]))].sort(([a], [b]) => (a < b ? -1 : 1))
+  const places = new Map(keyed.map(([key], i) => [key, i + 1]))
+  const meshes = arrayOf(keyed.map(([, { meshId }]) => meshId))
+  const spaces = arrayOf(keyed.map(([, { spaceId }]) => spaceId))
+  return [
+    statements.LOCK_SPACES.bind({ meshes, spaces }),
+    statements.RECORD_MESSAGES.bind({
+      meshes,
+      spaces,
+      places: arrayOf(messages.map((message) => places.get(keyOf(message))!)),
+      senders: arrayOf(messages.map(({ sender }) => sender)),
+      bodyIds: arrayLiteral(messages.map(({ bodyId }) => byteaText(bodyId))),
+      records: arrayLiteral(messages.map(({ record }) => record)),
+    }),
+  ]
+}

@@ -1,5 +1,5 @@
-/** The queue on Postgres: turns nouns into the parameters of `sql.ts`, and its rows back into nouns. */
-import { arrayLiteral, byteaText, type Database, type Pipeline } from '@sealpost/pg'
+/** The queue on Postgres: each method binds a statement of `sql/` and reads its rows. */
+import { arrayLiteral, type BoundStatement, byteaText, type Database, type Pipeline, runPrepared } from '@sealpost/pg'
 import type {
   Claimed,
   DeliveryRef,
@@ -28,13 +28,13 @@ import {
   type PeerNo,
   type PoolId,
   type ShardId,
+  toHex,
 } from '@sealpost/std'
 import type { Queue, QueueOptions, Recipient, Released, Swept } from '../queue.ts'
 import * as statements from '../sql/sql.ts'
-import { claim, collect } from './claim.ts'
+import { arrayOf, heldBy, keysOf } from './binary.ts'
+import { claim, claimPools, collect } from './claim.ts'
 import { Commits } from './commit.ts'
-import { claimPools, findPools, giveBack } from './pools.ts'
-import { arrayOf, heldBy, keysOf, type Row, run } from './run.ts'
 import { SessionOpener } from './session-opener.ts'
 import { type LastAcknowledged, ShardMemory } from './shard-memory.ts'
 
@@ -50,8 +50,8 @@ export class PostgresQueue implements Queue {
   private readonly options: QueueOptions
   private readonly memory = new ShardMemory()
   private readonly sessionOpener: SessionOpener
-  private bodyPlace: readonly [string, number, string] = BODIES_START
-  private place: readonly [string, number, number, number] = QUEUE_START
+  private bodyCursor = BODIES_START
+  private queueCursor = QUEUE_START
 
   constructor(db: QueueDatabases, shard: ShardId, options: QueueOptions) {
     this.db = db
@@ -66,7 +66,7 @@ export class PostgresQueue implements Queue {
   }
 
   private async drawBlock(): Promise<number> {
-    const [row] = await run<{ block: number }>(this.db.asking, statements.DRAW_BLOCK, [])
+    const [row] = await this.run<{ block: number }>({ text: statements.DRAW_BLOCK, parameters: [] })
     return row!.block
   }
 
@@ -78,18 +78,20 @@ export class PostgresQueue implements Queue {
     return collect(this.db.collecting, wants, { shard: this.shard, ...this.options })
   }
 
+  claimPools(wants: readonly PoolWant[]): Promise<PoolClaimed[]> {
+    return claimPools(this.db.claiming, wants, { shard: this.shard, ...this.options })
+  }
+
   open(session: SessionRef): Promise<number | null> {
     return this.sessionOpener.open(session)
   }
 
-  async fence({ meshId, peer, epoch }: SessionRef): Promise<number | null> {
-    const rows = await run<{ epoch: number }>(this.db.asking, statements.FENCE, [this.shard, meshId, peer, epoch])
-    if (rows[0]) return rows[0].epoch
-    const [place] = await run<{ is_away: boolean }>(this.db.asking, statements.IS_AWAY, [meshId])
+  async fence({ meshId: mesh, peer, epoch }: SessionRef): Promise<number | null> {
+    const [fenced] = await this.run<{ epoch: number }>(statements.FENCE.bind({ shard: this.shard, mesh, peer, epoch }))
+    if (fenced) return fenced.epoch
+    const [place] = await this.run<{ is_away: boolean }>(statements.IS_AWAY.bind({ mesh }))
     if (!place!.is_away) return null
-    throw new OperatingError('mesh_away', 'The mesh is on its way to another cell, or lives there.', {
-      retryable: true,
-    })
+    throw new OperatingError('mesh_away', 'The mesh is moving to another cell, or has moved.', { retryable: true })
   }
 
   standings(sessions: readonly SessionRef[]): Promise<SessionStatus[]> {
@@ -97,49 +99,48 @@ export class PostgresQueue implements Queue {
   }
 
   async retry(retries: readonly Retry[]): Promise<void> {
-    await run(this.db.asking, statements.RETRY, [
-      ...heldBy(retries),
-      arrayOf(retries.map(({ afterMs }) => afterMs / 1000)),
-    ])
+    const afterSeconds = arrayOf(retries.map(({ afterMs }) => afterMs / 1000))
+    await this.run(statements.RETRY.bind({ ...heldBy(retries), afterSeconds }))
   }
 
   async reject(rejects: readonly Reject[]): Promise<void> {
-    await run(this.db.asking, statements.REJECT, [
-      ...heldBy(rejects),
-      arrayLiteral(rejects.map(({ reason }) => reason)),
-    ])
+    const reasons = arrayLiteral(rejects.map(({ reason }) => reason))
+    await this.run(statements.REJECT.bind({ ...heldBy(rejects), reasons }))
   }
 
   async extend(extensions: readonly Extension[]): Promise<void> {
-    await run(this.db.asking, statements.EXTEND, [
-      ...heldBy(extensions),
-      arrayOf(extensions.map(({ forMs }) => forMs / 1000)),
-    ])
+    const forSeconds = arrayOf(extensions.map(({ forMs }) => forMs / 1000))
+    await this.run(statements.EXTEND.bind({ ...heldBy(extensions), forSeconds }))
   }
 
-  claimPools(wants: readonly PoolWant[]): Promise<PoolClaimed[]> {
-    return claimPools(this.db.claiming, wants, { shard: this.shard, ...this.options })
+  async giveBack(gifts: readonly Release[]): Promise<void> {
+    await this.run(statements.RELEASE.bind(heldBy(gifts)))
   }
 
-  giveBack(gifts: readonly Release[]): Promise<void> {
-    return giveBack(this.db.asking, gifts)
-  }
-
-  findPools(meshId: MeshId, pools: readonly PoolId[]): Promise<PoolEntry[]> {
-    return findPools(this.db.asking, meshId, pools)
+  async findPools(meshId: MeshId, poolIds: readonly PoolId[]): Promise<PoolEntry[]> {
+    const pools = arrayLiteral(poolIds.map(byteaText))
+    const rows = await this.run<PoolRow>(statements.FIND_POOLS.bind({ mesh: meshId, pools }))
+    return rows.map(({ peer_no, peer_key, epoch, members }) => ({
+      meshId,
+      poolId: toHex(peer_key) as PoolId,
+      pool: peer_no,
+      epoch,
+      members: membersOf(members ?? ''),
+    }))
   }
 
   async tellPushed(deliveries: readonly DeliveryRef[]): Promise<void> {
-    await run(this.db.asking, statements.TELL_PUSHED, keysOf(deliveries))
+    await this.run(statements.NOTIFY_PUSHED.bind(keysOf(deliveries)))
   }
 
   async releaseDue(): Promise<Released> {
-    const rows = await run<DueRow>(this.db.asking, statements.RELEASE_DUE, [this.options.sweepRows])
+    const max = this.options.sweepRows
+    const rows = await this.run<DueRow>(statements.RELEASE_DUE.bind({ max }))
     const released = rows.flatMap(({ mesh_id, peer }) => (mesh_id === null ? [] : [{ meshId: mesh_id, peer: peer! }]))
     const recipients = [...new Map(released.map((of) => [of.meshId + of.peer, of])).values()]
     const nextSeconds = rows.find(({ mesh_id }) => mesh_id === null)?.next_seconds ?? null
-    // As many as were allowed: there may be more.
-    if (released.length >= this.options.sweepRows) return { recipients, nextInMs: 0 }
+    // Beyond the limit there may be more.
+    if (released.length >= max) return { recipients, nextInMs: 0 }
     return { recipients, nextInMs: nextSeconds && Math.ceil(nextSeconds * 1000) }
   }
 
@@ -148,53 +149,56 @@ export class PostgresQueue implements Queue {
   }
 
   async measure(recipients: readonly Recipient[], max: number): Promise<Measured[][]> {
-    const rows = await run<MeasuredRow>(this.db.asking, statements.MEASURE, [
-      arrayOf(recipients.map(({ meshId }) => meshId)),
-      arrayOf(recipients.map(({ peer }) => peer)),
-      max,
-    ])
-    const answers = recipients.map((): Measured[] => [])
-    for (const { n, sender, count, bytes } of rows) answers[n - 1]!.push({ sender, count, bytes })
-    return answers
+    const rows = await this.run<MeasuredRow>(
+      statements.MEASURE.bind({
+        meshes: arrayOf(recipients.map(({ meshId }) => meshId)),
+        recipients: arrayOf(recipients.map(({ peer }) => peer)),
+        max,
+      }),
+    )
+    const measured = recipients.map((): Measured[] => [])
+    for (const { n, sender, count, bytes } of rows) measured[n - 1]!.push({ sender, count, bytes })
+    return measured
   }
 
-  async measureMesh(meshId: MeshId, max: number): Promise<Measured[]> {
-    const rows = await run<Row & Measured>(this.db.asking, statements.MEASURE_MESH, [meshId, max])
+  async measureMesh(mesh: MeshId, max: number): Promise<Measured[]> {
+    const rows = await this.run<Measured>(statements.MEASURE_MESH.bind({ mesh, max }))
     return rows.map(({ sender, count, bytes }) => ({ sender, count, bytes }))
   }
 
-  async toldLost(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void> {
-    await run(this.db.asking, statements.TOLD_LOST, [meshId, peer, arrayOf(ids)])
+  async toldLost(mesh: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void> {
+    await this.run(statements.LOST_REPORTED.bind({ mesh, peer, ids: arrayOf(ids) }))
   }
 
-  async strike(delivery: DeliveryRef): Promise<void> {
-    await run(this.db.asking, statements.STRIKE, keyOf(delivery))
+  async strike({ meshId: mesh, recipient, priority, id }: DeliveryRef): Promise<void> {
+    await this.run(statements.COUNT_FAILED_ATTEMPT.bind({ mesh, recipient, priority, id }))
   }
 
   async sweep(): Promise<Swept> {
-    const { sweepRows, strikesMax, strikeSpanMs, dedupeMs } = this.options
-    const [walk] = await run<SweepRow>(this.db.asking, statements.SWEEP_QUEUE, [
-      ...this.place,
-      sweepRows,
-      strikesMax,
-      strikeSpanMs / 1000,
-    ])
-    const [ledger] = await run<{ forgotten: number }>(this.db.asking, statements.SWEEP_LEDGER, [
-      dedupeMs / 1000,
-      sweepRows,
-    ])
+    const { sweepRows: max, strikesMax, strikeSpanMs, dedupeMs } = this.options
+    const [queue] = await this.run<SweepRow>(
+      statements.SWEEP_QUEUE.bind({
+        ...this.queueCursor,
+        max,
+        failedAttemptsMax: strikesMax,
+        failedAttemptsSpanSeconds: strikeSpanMs / 1000,
+      }),
+    )
+    const [ledger] = await this.run<{ forgotten: number }>(
+      statements.SWEEP_LEDGER.bind({ dedupeSeconds: dedupeMs / 1000, max }),
+    )
     await this.sweepBodies()
-    const { seen, expired, dead, mesh_id, recipient, priority, id } = walk!
-    const isRound = seen < sweepRows
-    this.place = isRound ? QUEUE_START : [mesh_id, recipient, priority, id]
+    const { seen, expired, dead, mesh_id: mesh, recipient, priority, id } = queue!
+    const isRound = seen < max
+    this.queueCursor = isRound ? QUEUE_START : { mesh, recipient, priority, id }
     return { expired, dead, forgotten: ledger!.forgotten, isRound }
   }
 
   private async sweepBodies(): Promise<void> {
-    const { sweepRows } = this.options
-    const rows = await run<BodyRow>(this.db.asking, statements.SWEEP_BODIES, [...this.bodyPlace, sweepRows])
-    const { seen, mesh_id, sender, body_id } = rows[0]!
-    this.bodyPlace = seen < sweepRows ? BODIES_START : [mesh_id, sender, byteaText(body_id)]
+    const max = this.options.sweepRows
+    const rows = await this.run<BodyRow>(statements.SWEEP_BODIES.bind({ ...this.bodyCursor, max }))
+    const { seen, mesh_id: mesh, sender, body_id } = rows[0]!
+    this.bodyCursor = seen < max ? BODIES_START : { mesh, sender, bodyId: byteaText(body_id) }
   }
 
   findMembers(meshId: MeshId, peers: readonly PeerKey[]): Promise<Member[]> {
@@ -203,6 +207,10 @@ export class PostgresQueue implements Queue {
 
   findBindings(meshId: MeshId, peers: readonly PeerKey[]): Promise<KeyBindingEntry[]> {
     return this.sessionOpener.findBindings(meshId, peers)
+  }
+
+  private run<Row extends object>(statement: BoundStatement<string | number>): Promise<Row[]> {
+    return runPrepared<Row>(this.db.asking, statement)
   }
 }
 
@@ -214,24 +222,32 @@ export interface QueueDatabases {
   readonly asking: Database
 }
 
-interface BodyRow extends Row {
+interface BodyRow {
   seen: number
   mesh_id: string
   sender: number
   body_id: Uint8Array
 }
 
-interface DueRow extends Row {
+interface DueRow {
   mesh_id: MeshId | null
   peer: PeerNo | null
   next_seconds: number | null
 }
 
-interface MeasuredRow extends Row, Measured {
+interface MeasuredRow extends Measured {
   n: number
 }
 
-interface SweepRow extends Row {
+interface PoolRow {
+  peer_no: PeerNo
+  peer_key: Uint8Array
+  epoch: number
+  /** Numbers and keys in turn, separated by spaces. */
+  members: string | null
+}
+
+interface SweepRow {
   seen: number
   expired: number
   dead: number
@@ -241,7 +257,14 @@ interface SweepRow extends Row {
   id: number
 }
 
-const BODIES_START = ['0'.repeat(32), 0, '\\x'] as const
-const QUEUE_START = ['0'.repeat(32), 0, 0, 0] as const
+const NO_MESH = '0'.repeat(32)
+const BODIES_START = { mesh: NO_MESH, sender: 0, bodyId: '\\x' }
+const QUEUE_START = { mesh: NO_MESH, recipient: 0, priority: 0, id: 0 }
 
-const keyOf = ({ meshId, recipient, priority, id }: DeliveryRef) => [meshId, recipient, priority, id]
+function membersOf(text: string): PoolEntry['members'] {
+  const words = text === '' ? [] : text.split(' ')
+  return Array.from({ length: words.length / 2 }, (_, i) => ({
+    peer: Number(words[2 * i]) as PeerNo,
+    peerKey: words[2 * i + 1] as PeerKey,
+  }))
+}

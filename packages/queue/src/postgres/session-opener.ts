@@ -1,9 +1,9 @@
 /**
- * What a peer that arrives asks of the database: who it is, its session, and what it has lost. Peers tend to arrive
- * together, when a broker or a network is back; so what is asked at one time is asked in one statement. One for each of
- * them took 2,000 peers on a busy machine longer than they wait: every opening was for a peer that had gone again.
+ * The statements for a peer that connects: its membership, its session, and its lost deliveries. Peers often connect
+ * together, when a broker or a network returns, so concurrent requests share a statement. With a statement for each, 2,000
+ * peers on a busy machine gave up before their turn came.
  */
-import { arrayLiteral, byteaText, type Database } from '@sealpost/pg'
+import { arrayLiteral, byteaText, type Database, runPrepared } from '@sealpost/pg'
 import {
   type Consent,
   type ConsentPolicy,
@@ -25,8 +25,8 @@ import {
   toHex,
 } from '@sealpost/std'
 import { Batcher } from '../batcher.ts'
-import { FIND_LOST, FIND_MEMBERS, OPEN, OPEN_MANY, STANDINGS } from '../sql/sql.ts'
-import { arrayOf, type Row, run } from './run.ts'
+import { CHECK_SESSIONS, FIND_LOST, FIND_MEMBERS, OPEN, OPEN_MANY } from '../sql/sql.ts'
+import { arrayOf } from './binary.ts'
 import type { DatabaseClock, DeliveryIds, SenderMarks } from './shard-memory.ts'
 
 /** So that one statement stays short, and its locks with it. */
@@ -105,8 +105,11 @@ export class SessionOpener {
   }
 
   private async rowsOf(sought: readonly Sought[]): Promise<(MemberRow | null)[]> {
-    const keys = arrayLiteral(sought.map(({ peerKey }) => byteaText(peerKey)))
-    const rows = await run<MemberRow>(this.db, FIND_MEMBERS, [arrayOf(sought.map(({ meshId }) => meshId)), keys])
+    const peerKeys = arrayLiteral(sought.map(({ peerKey }) => byteaText(peerKey)))
+    const rows = await runPrepared<MemberRow>(
+      this.db,
+      FIND_MEMBERS.bind({ meshes: arrayOf(sought.map(({ meshId }) => meshId)), peerKeys }),
+    )
     const found = sought.map((): MemberRow | null => null)
     for (const row of rows) found[row.n - 1] = row
     return found
@@ -114,31 +117,32 @@ export class SessionOpener {
 
   private async standingsOf(sessions: readonly SessionRef[]): Promise<SessionStatus[]> {
     const found: SessionStatus[] = []
-    const rows = await run<StandingRow>(this.db, STANDINGS, [
-      this.shard,
-      arrayOf(sessions.map(({ meshId }) => meshId)),
-      arrayOf(sessions.map(({ peer }) => peer)),
-      arrayOf(sessions.map(({ epoch }) => epoch)),
-    ])
+    const rows = await runPrepared<StandingRow>(this.db, CHECK_SESSIONS.bind(this.sessionsOf(sessions)))
     for (const row of rows) found[row.n - 1] = standingOf(row)
     return found
   }
 
   private async openMany(read: readonly SessionRef[]): Promise<(number | null)[]> {
     const opened = read.map((): number | null => null)
-    const rows = await run<OpenRow & { n: number }>(this.db, OPEN_MANY, [
-      this.shard,
-      arrayOf(read.map(({ meshId }) => meshId)),
-      arrayOf(read.map(({ peer }) => peer)),
-      arrayOf(read.map(({ epoch }) => epoch)),
-    ])
+    const rows = await runPrepared<OpenRow & { n: number }>(this.db, OPEN_MANY.bind(this.sessionsOf(read)))
     for (const row of rows) opened[row.n - 1] = this.learn(read[row.n - 1]!, row)
     return opened
   }
 
   private async openAlone(read: SessionRef): Promise<number | null> {
-    const [row] = await run<OpenRow>(this.db, OPEN, [this.shard, read.meshId, read.peer, read.epoch])
+    const { shard } = this
+    const { meshId, peer, epoch } = read
+    const [row] = await runPrepared<OpenRow>(this.db, OPEN.bind({ shard, mesh: meshId, peer, epoch }))
     return row ? this.learn(read, row) : null
+  }
+
+  private sessionsOf(sessions: readonly SessionRef[]) {
+    return {
+      shard: this.shard,
+      meshes: arrayOf(sessions.map(({ meshId }) => meshId)),
+      peers: arrayOf(sessions.map(({ peer }) => peer)),
+      epochs: arrayOf(sessions.map(({ epoch }) => epoch)),
+    }
   }
 
   private learn({ meshId, peer }: SessionRef, row: OpenRow): number {
@@ -150,11 +154,14 @@ export class SessionOpener {
   }
 
   private async lostOf(asked: readonly LostOf[]): Promise<Lost[][]> {
-    const rows = await run<LostRow>(this.db, FIND_LOST, [
-      arrayOf(asked.map(({ meshId }) => meshId)),
-      arrayOf(asked.map(({ peer }) => peer)),
-      arrayOf(asked.map(({ max }) => max)),
-    ])
+    const rows = await runPrepared<LostRow>(
+      this.db,
+      FIND_LOST.bind({
+        meshes: arrayOf(asked.map(({ meshId }) => meshId)),
+        peers: arrayOf(asked.map(({ peer }) => peer)),
+        limits: arrayOf(asked.map(({ max }) => max)),
+      }),
+    )
     const lost = asked.map((): Lost[] => [])
     for (const { n, id, envelope_id, sender, reason } of rows)
       lost[n - 1]!.push({ id, envelopeId: envelope_id, sender, reason })
@@ -162,7 +169,7 @@ export class SessionOpener {
   }
 }
 
-interface StandingRow extends Row {
+interface StandingRow {
   n: number
   /** Null: no such member. */
   peer_key: Uint8Array | null
@@ -180,7 +187,7 @@ function standingOf({ peer_key, is_revoked, is_elsewhere, is_away }: StandingRow
   return is_away ? { ...standing, isAway: true } : standing
 }
 
-interface OpenRow extends Row {
+interface OpenRow {
   epoch: number
   last_envelope_id: EnvelopeId
   mark_place: string
@@ -188,7 +195,7 @@ interface OpenRow extends Row {
   clock_ms: number
 }
 
-interface LostRow extends Row {
+interface LostRow {
   n: number
   id: DeliveryId
   envelope_id: EnvelopeId
@@ -196,7 +203,7 @@ interface LostRow extends Row {
   reason: Lost['reason']
 }
 
-interface MemberRow extends Row {
+interface MemberRow {
   n: number
   peer_no: PeerNo
   person: PeerNo

@@ -1,27 +1,31 @@
 /**
- * The statements of pools: how a pool's deliveries come to its members, and how they end there.
+ * The statements of pools: how their deliveries come to members, and how they end.
  *
- * The lease of a pool's delivery names its holder, and the epoch with which that one's session opened. It ends when it
- * lapses, when the holder opens a new session, when the holder gives it back, and when the owner takes the holder out.
+ * The lease of a pool's delivery names its holder, and the epoch with which the holder's session opened. It ends when it lapses,
+ * when the holder opens a new session or releases it, and when the owner removes the holder from the pool.
  */
+import { sqlStatement } from '@sealpost/pg'
 import { PRIORITY_COSTS } from '@sealpost/protocol'
 import {
+  DELIVERIES,
   deliveryColumns,
+  HELD,
   isHeld,
   isOpen,
   isStruckOut,
   LEASE_FUTURE_MAX,
+  LIMITS,
   NO_DELIVERY,
   named,
   ONE_MORE,
   RECEIPTS,
-  tell,
+  sendReceipts,
 } from './parts.ts'
 
 const isHoldersSession = (row: string) => `coalesce((select h.opened_epoch = ${row}.lease_epoch from session h
       where h.mesh_id = ${row}.mesh_id and h.peer_no = ${row}.lease_holder), false)`
 
-/** `members`: an array of those that the pool has. */
+/** `members`: the array of the pool's members. */
 const isFreeInPool = (
   row: string,
   members: string,
@@ -30,49 +34,50 @@ const isFreeInPool = (
       or (${row}.lease_holder is not null
         and not (${row}.lease_holder = any (${members}) and ${isHoldersSession(row)})))`
 
-/** The first that one slot may have of one priority: what slots before it took is passed by. */
+/** The first delivery of a priority that a slot may take, without those that earlier slots took. */
 const FIRST_OF_PRIORITY = `
         select q.ctid, q.id, q.attempts,
           coalesce(q.lease_until <= clock_timestamp() and ${isHoldersSession('q')}, false) as is_struck
         from message_queue q
         where q.mesh_id = h.mesh_id and q.recipient = h.pool and q.priority = p.priority
           and p.priority <= s.priority_max and not q.id = any (d.taken) and ${isFreeInPool('q', 'h.members')}
-          and q.expires_at > clock_timestamp() and not ${isStruckOut('q', '$12', '$13')}
+          and q.expires_at > clock_timestamp() and not ${isStruckOut('q')}
           and (select s.member = any (b.readers) from shared_body b
             where b.mesh_id = q.mesh_id and b.sender = q.sender and b.body_id = q.body_id)
         order by q.id limit 1`
 
 /**
- * Deals what waits in pools to members that are free, one delivery to each slot, the most urgent and oldest first. Only
- * who is a member now, and has a box in the envelope, is given it. The lock is on the *pool's* session row: of all shards
- * one deals at a time, and one that would have to wait is told so.
+ * Deals what waits in pools to free members, one delivery for each slot, the most urgent and oldest first. Only a current
+ * member that is a reader of the envelope gets it. The statement locks the *pool's* session row, so one shard deals at a time;
+ * another one that would have to wait gets the status `locked`.
  *
- * A statement may have looked before another one that dealt was through, and locked after it: so what is dealt is compared
- * once more when it is written, by its attempts. What another statement took meanwhile is picked and not dealt.
+ * A statement may take its snapshot before another one deals, and lock after it. So the update compares the attempts again:
+ * what another statement took meanwhile is picked and not dealt.
  *
- * What lapsed in a session that is there still gets a strike.
+ * A delivery whose lease lapsed in a session that still exists gets a failed attempt.
  *
- * `$1` shard · `$2–$6` pools: mesh, number, and for each priority how far it has had its turn · `$7–$10` slots, in the
- * order in which they are served: the place of their pool, counted from 1, member, opening epoch, least urgent priority ·
- * `$11` seconds of lease · `$12` strikes, and `$13` seconds they must span, of a dead delivery. Answers, to be read in binary, a
- * row for each pool, one that says how many deliveries were picked for it, one for each slot of a stranger, and one for each
- * delivery, in no order; slots are numbered from 1 among all.
+ * `turnsNow` to `turnsLow` are the virtual times of the pools. Slots come in the order in which they are served; `slotPools`
+ * is the place of their pool, from 1. Returns, in binary, a row for each pool, one with the number of deliveries picked for
+ * it, one for each slot whose peer is no member, and one for each delivery, in no order; slots are numbered from 1 among all.
  *
  * Walks: the primary keys of session, pool, message_queue, shared_body and member.
  */
-export const CLAIM_POOLS = `
+export const CLAIM_POOLS = sqlStatement(
+  `shard uuid, meshes uuid[], pools int[], turnsNow float8[], turnsNext float8[], turnsLow float8[], slotPools int[],
+    members int[], epochs bigint[], prioritiesMax int2[], leaseSeconds float8, ${LIMITS}`,
+  `
 with recursive held as materialized (
   select w.*, s.peer_no is not null as is_held, coalesce(p.members, '{}') as members
-  from unnest($2::uuid[], $3::int[], $4::float8[], $5::float8[], $6::float8[]) with ordinality
+  from unnest(:meshes, :pools, :turnsNow, :turnsNext, :turnsLow) with ordinality
     as w(mesh_id, pool, turn_now, turn_next, turn_low, n)
   left join lateral (select s.peer_no from session s where s.mesh_id = w.mesh_id and s.peer_no = w.pool
     and ${isOpen('s.epoch')} for update skip locked) s on true
   left join lateral (select p.members from pool p where p.mesh_id = w.mesh_id and p.peer_no = w.pool offset 0) p on true
 ), slot as materialized (
   select w.*, row_number() over (partition by w.n order by w.slot) as k, w.member = any (h.members) as is_member,
-    coalesce((select s.opened_epoch = w.epoch and s.shard = $1::uuid from session s
+    coalesce((select s.opened_epoch = w.epoch and s.shard = :shard from session s
       where s.mesh_id = h.mesh_id and s.peer_no = w.member), false) as is_current
-  from unnest($7::int[], $8::int[], $9::bigint[], $10::int2[]) with ordinality as w(n, member, epoch, priority_max, slot)
+  from unnest(:slotPools, :members, :epochs, :prioritiesMax) with ordinality as w(n, member, epoch, priority_max, slot)
   cross join lateral (select h.* from held h where h.n = w.n) h
 ), dealt as (
   select h.n, 0::bigint as k, null::bigint as slot, null::tid as place, null::int as attempts, false as is_struck,
@@ -95,7 +100,7 @@ with recursive held as materialized (
 ), leased as (
   update message_queue q
   set lease_epoch = d.epoch, lease_holder = d.member,
-    lease_until = clock_timestamp() + make_interval(secs => $11::float8), attempts = q.attempts + 1,
+    lease_until = clock_timestamp() + make_interval(secs => :leaseSeconds), attempts = q.attempts + 1,
     strikes = case when d.is_struck then ${ONE_MORE('q')} else q.strikes end,
     first_strike_at = case when d.is_struck then coalesce(q.first_strike_at, clock_timestamp()) else q.first_strike_at end
   from (select * from dealt where place is not null order by place) d where q.ctid = d.place and q.attempts = d.attempts
@@ -111,44 +116,52 @@ union all
 select s.n::int, 'stranger', s.slot::int, null, null, null, null, null, null, null, null, null from slot s where not s.is_member
 union all
 select l.n::int, null, l.slot::int, l.attempts::int, ${deliveryColumns('l', 'l.mesh_id')}
-from leased l`
+from leased l`,
+)
 
-/** `$1–$6` as of `RETRY`, `$7` nothing. Repeating it changes nothing. Walks: message_queue's primary key. */
-export const GIVE_BACK = `
+/** Repeating it changes nothing. Walks: message_queue's primary key. */
+export const RELEASE = sqlStatement(
+  HELD,
+  `
 update message_queue q set lease_epoch = null, lease_holder = null, lease_until = null
-from ${named('nothing', 'int')}
-where q.ctid = r.ctid and ${isHeld('q')}`
+from ${named()}
+where q.ctid = r.ctid and ${isHeld('q')}`,
+)
 
-const settledBy = `
+/** Leaves what another member holds meanwhile. Walks: message_queue's primary key. */
+export const SETTLE_IN_POOL = sqlStatement(
+  `${DELIVERIES}, holders int[]`,
+  `
+with gone as (
 delete from message_queue q
 using (select r.holder, found.ctid
-  from unnest($1::uuid[], $2::int[], $3::smallint[], $4::bigint[], $5::int[]) as r(mesh_id, recipient, priority, id, holder)
+  from unnest(:meshes, :recipients, :priorities, :ids, :holders) as r(mesh_id, recipient, priority, id, holder)
   cross join lateral (select q.ctid from message_queue q where q.mesh_id = r.mesh_id and q.recipient = r.recipient
     and q.priority = r.priority and q.id = r.id offset 0) found
   order by found.ctid) r
-where q.ctid = r.ctid and q.lease_holder = r.holder`
-
-/** `$1–$5` mesh, recipient, priority, id and holder: what another member has meanwhile stays. Walks: message_queue's primary key. */
-export const SETTLE_IN_POOL = `
-with gone as (${settledBy}
+where q.ctid = r.ctid and q.lease_holder = r.holder
   returning q.mesh_id, q.recipient, q.sender, q.id, q.envelope_id, q.terms, ${RECEIPTS.settled} as receipt
-)${tell('gone')}`
+)${sendReceipts('gone')}`,
+)
 
-/** Of one member: what waits may have a box for it under each. */
+/** The keys of one member: waiting mail may be sealed to each of them. */
 const FORMER_KEYS_MAX = 16
 
 /**
- * `$1` mesh · `$2` their ids. A member is named once for each key it has or had. Walks: member_peer_key,
+ * Finds pools by their ids. A member is listed once for each key it has or had. Walks: member_peer_key,
  * former_identity_peer, the primary keys of pool and member.
  */
-export const FIND_POOLS = `
+export const FIND_POOLS = sqlStatement(
+  'mesh uuid, pools bytea[]',
+  `
 select m.peer_no, m.peer_key, p.epoch, (
   select string_agg(n.peer_no || ' ' || encode(k.peer_key, 'hex'), ' ' order by n.peer_no)
   from unnest(p.members) as n(peer_no) cross join lateral (
-    (select f.peer_key from member f where f.mesh_id = $1::uuid and f.peer_no = n.peer_no offset 0)
+    (select f.peer_key from member f where f.mesh_id = :mesh and f.peer_no = n.peer_no offset 0)
     union all
-    (select f.peer_key from former_identity f where f.mesh_id = $1::uuid and f.peer_no = n.peer_no
+    (select f.peer_key from former_identity f where f.mesh_id = :mesh and f.peer_no = n.peer_no
       order by f.retired_at desc limit ${FORMER_KEYS_MAX})) k) as members
-from unnest($2::bytea[]) as k(peer_key)
-cross join lateral (select * from member m where m.mesh_id = $1::uuid and m.peer_key = k.peer_key and m.is_pool offset 0) m
-cross join lateral (select * from pool p where p.mesh_id = m.mesh_id and p.peer_no = m.peer_no offset 0) p`
+from unnest(:pools) as k(peer_key)
+cross join lateral (select * from member m where m.mesh_id = :mesh and m.peer_key = k.peer_key and m.is_pool offset 0) m
+cross join lateral (select * from pool p where p.mesh_id = m.mesh_id and p.peer_no = m.peer_no offset 0) p`,
+)

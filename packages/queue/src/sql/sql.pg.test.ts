@@ -6,32 +6,32 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import {
   ADMIT,
   ADMIT_ONE,
+  CHECK_SESSIONS,
   CLAIM,
   CLAIM_POOLS,
   COLLECT,
   COMMIT_CHECKED,
+  COUNT_FAILED_ATTEMPT,
   EXTEND,
   FENCE,
   FIND_LOST,
   FIND_MEMBERS,
   FIND_POOLS,
-  GIVE_BACK,
+  LOST_REPORTED,
+  NOTIFY_PUSHED,
   OPEN,
   OPEN_MANY,
   REJECT,
+  RELEASE,
   RELEASE_DUE,
   RETRY,
   SESSION,
   SETTLE,
-  SETTLE_AND_TELL,
   SETTLE_IN_POOL,
-  STANDINGS,
-  STRIKE,
+  SETTLE_WITH_RECEIPT,
   SWEEP_BODIES,
   SWEEP_LEDGER,
   SWEEP_QUEUE,
-  TELL_PUSHED,
-  TOLD_LOST,
 } from './sql.ts'
 
 const ROWS = 200_000
@@ -40,30 +40,30 @@ const statements = {
   SETTLE,
   ADMIT,
   ADMIT_ONE,
-  COMMIT_CAREFULLY: COMMIT_CHECKED,
+  COMMIT_CHECKED,
   CLAIM,
   COLLECT,
   OPEN,
   OPEN_MANY,
   FENCE,
   RETRY,
-  STRIKE,
+  COUNT_FAILED_ATTEMPT,
   SWEEP_QUEUE,
   SWEEP_LEDGER,
   FIND_MEMBERS,
-  SETTLE_AND_TELL,
+  SETTLE_WITH_RECEIPT,
   REJECT,
   EXTEND,
-  TELL_PUSHED,
+  NOTIFY_PUSHED,
   RELEASE_DUE,
   FIND_LOST,
-  TOLD_LOST,
+  LOST_REPORTED,
   SWEEP_BODIES,
   CLAIM_POOLS,
-  GIVE_BACK,
+  RELEASE,
   SETTLE_IN_POOL,
   FIND_POOLS,
-  STANDINGS,
+  CHECK_SESSIONS,
 }
 
 /** The indexes each statement says it walks. */
@@ -78,29 +78,29 @@ const WALKS = {
   SETTLE: [QUEUE],
   ADMIT: [MEMBER, PEER, QUEUE],
   ADMIT_ONE: [MEMBER, PEER, QUEUE],
-  COMMIT_CAREFULLY: [LEDGER, MARK, MEMBER],
+  COMMIT_CHECKED: [LEDGER, MARK, MEMBER],
   CLAIM: [QUEUE, PEER, MEMBER],
   OPEN: [PEER, MEMBER, MARK],
   OPEN_MANY: [PEER, MEMBER, MARK],
   FENCE: [PEER],
   RETRY: [QUEUE],
-  STRIKE: [QUEUE],
+  COUNT_FAILED_ATTEMPT: [QUEUE],
   SWEEP_QUEUE: [QUEUE],
   SWEEP_LEDGER: ['dedupe_ledger_due', QUEUE],
   FIND_MEMBERS: ['member_peer_key', MEMBER, PEER, 'consent_mesh_id_owner_peer_no_pk'],
-  SETTLE_AND_TELL: [QUEUE],
+  SETTLE_WITH_RECEIPT: [QUEUE],
   REJECT: [QUEUE],
   EXTEND: [QUEUE],
-  TELL_PUSHED: [QUEUE],
+  NOTIFY_PUSHED: [QUEUE],
   RELEASE_DUE: ['delayed_delivery_mesh_id_due_at_id_pk'],
   FIND_LOST: ['dead_letter_untold', MEMBER],
-  TOLD_LOST: ['dead_letter_mesh_id_recipient_id_pk'],
+  LOST_REPORTED: ['dead_letter_mesh_id_recipient_id_pk'],
   SWEEP_BODIES: [BODY, 'message_queue_body', 'dead_letter_body', 'delayed_delivery_body'],
   CLAIM_POOLS: [PEER, POOL, QUEUE, BODY, MEMBER],
-  GIVE_BACK: [QUEUE],
+  RELEASE: [QUEUE],
   SETTLE_IN_POOL: [QUEUE],
   FIND_POOLS: ['member_peer_key', 'former_identity_peer', POOL, MEMBER],
-  STANDINGS: [MEMBER, PEER],
+  CHECK_SESSIONS: [MEMBER, PEER],
 } as const
 
 type Name = keyof typeof WALKS
@@ -157,9 +157,9 @@ function scannedTables(plan: string): string[] {
 }
 
 async function planOf(name: Name): Promise<string> {
-  const statement = statements[name]
-  const count = Math.max(...[...statement.matchAll(/\$(\d+)/g)].map((match) => Number(match[1])))
-  await execute(`deallocate all; prepare hot as ${statement}`)
+  const { text } = statements[name]
+  const count = Math.max(...[...text.matchAll(/\$(\d+)/g)].map((match) => Number(match[1])))
+  await execute(`deallocate all; prepare hot as ${text}`)
   const nothing = Array.from({ length: count }, () => 'null').join()
   const rows = await db.run((sql) =>
     sql.unsafe<{ 'QUERY PLAN': string }[]>(`explain (costs off) execute hot(${nothing})`).simple(),

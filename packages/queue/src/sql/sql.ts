@@ -1,20 +1,21 @@
 /**
- * Every hot statement (the others are in `sql-cold.ts`), each with the index it walks. `sql.pg.test.ts` asserts the plans, on an empty and on a grown
- * table.
+ * Every statement of the message path, with the index it walks; `cold.ts` and `pools.ts` contain the others. `sql.pg.test.ts`
+ * asserts the plans on empty and on grown tables.
  *
- * The planner is left one way only, because a plan made for an empty table is the wrong one an hour later, and neither
- * a fresh plan for each batch (paid again by every small one) nor statistics (always late for a queue) help:
- * the connections forbid every scan and join but nested loops over indexes (`SESSION`); a row is looked up in a
- * `lateral (… offset 0)`, which can't be turned round into a walk over the whole index; and what is changed is found
- * first and then named by its `ctid`.
+ * The planner has one choice. A plan made for an empty table is the wrong one an hour later; a new plan for each batch costs
+ * small batches too much, and statistics are always late for a queue. So the connections forbid every scan and join except
+ * nested loops over indexes (`SESSION`), a row is looked up in a `lateral (… offset 0)`, which the planner can't turn into
+ * a walk over the whole index, and a change finds its rows first and then names them by `ctid`.
  *
  * Many rows are a few arrays. All envelopes of a checked commit are one `bytea` that the statement cuts up: parsing 1,000
- * single ones costs twice as much.
+ * separate ones costs twice as much.
  */
+import { sqlStatement } from '@sealpost/pg'
 import { ALONE_AFTER_ATTEMPTS, PRIORITY_COSTS } from '@sealpost/protocol'
 import { ID_BLOCK } from '@sealpost/std'
 import {
   deliveryColumns,
+  HELD,
   isBornElsewhere,
   isFree,
   isFrozen,
@@ -24,16 +25,16 @@ import {
   isStruckOut,
   isUncollected,
   LEASE_FUTURE_MAX,
+  LIMITS,
   NO_DELIVERY,
   named,
   ONE_MORE,
   RECEIPTS,
-  tell,
+  sendReceipts,
 } from './parts.ts'
 
 export * from './cold.ts'
 export * from './pools.ts'
-export * from './sql.ts'
 
 const INT_MAX = 2 ** 31 - 1
 
@@ -48,107 +49,119 @@ export const SESSION = {
 } as const
 
 /**
- * A commit is a transaction of these steps, sent at once: `SETTLE` for what was settled, and for appends `ADMIT` or
- * `ADMIT_ONE` for each, `COPY_QUEUE` and `COPY_LEDGER`. The sender assigns the ids, the leases and the times.
+ * A commit is a transaction of these steps, sent in one write: `SETTLE`, then for appends `ADMIT`, or `ADMIT_ONE` for each,
+ * `COPY_QUEUE` and `COPY_LEDGER`. The shard chooses the ids, the leases and the times.
  */
 
-/** `$1–$3` recipients: mesh, peer, priority · `$4 $5` the first and last place in `$6`, all ids. Walks: message_queue's primary key. */
-export const SETTLE = `
+/** One range of `ids` for each lane. Walks: message_queue's primary key. */
+const SETTLED = 'meshes uuid[], recipients int[], priorities smallint[], firsts int[], lasts int[], ids bigint[]'
+const settled = `
 delete from message_queue where ctid = any (array(
-  select q.ctid from unnest($1::uuid[], $2::int[], $3::smallint[], $4::int[], $5::int[])
+  select q.ctid from unnest(:meshes, :recipients, :priorities, :firsts, :lasts)
     as s(mesh_id, recipient, priority, first, last)
   cross join lateral (select q.ctid from message_queue q where q.mesh_id = s.mesh_id and q.recipient = s.recipient
-    and q.priority = s.priority and q.id = any (($6::bigint[])[s.first:s.last]) offset 0) q))`
+    and q.priority = s.priority and q.id = any ((:ids)[s.first:s.last]) offset 0) q))`
 
-/** The same for deliveries whose senders want to hear of it. */
-export const SETTLE_AND_TELL = `
-with gone as (${SETTLE}
+export const SETTLE = sqlStatement(SETTLED, settled)
+
+export const SETTLE_WITH_RECEIPT = sqlStatement(
+  SETTLED,
+  `
+with gone as (${settled}
   returning mesh_id, recipient, sender, id, envelope_id, terms, ${RECEIPTS.settled} as receipt
-)${tell('gone')}`
+)${sendReceipts('gone')}`,
+)
 
-/** Set beside the answer of both ways to admit. */
+/** The time of the transaction and of the statement, in ms. */
 const CLOCK = 'extract(epoch from now()) * 1000, extract(epoch from clock_timestamp()) * 1000'
 
-/** A claim could take it, or it was born leased elsewhere: something newer of its sender may not be born leased here (P6). */
-const hasOlder = (
-  at: Record<'mesh' | 'recipient' | 'floor' | 'senders' | 'epoch' | 'strikes' | 'seconds', string>,
-) => `(select true
+/**
+ * An older delivery of these senders is free to claim, or was leased on insert by another shard; then this shard may not
+ * lease a newer one on insert (P6).
+ */
+const hasOlder = (at: Record<'mesh' | 'recipient' | 'floor' | 'senders' | 'epoch', string>) => `(select true
       from message_queue q
       where q.mesh_id = ${at.mesh} and q.recipient = ${at.recipient} and q.id >= ${at.floor}
         and case when ${isFree('q', at.epoch)} or q.attempts = 0 then q.sender = any (${at.senders})
-          and q.expires_at > clock_timestamp() and not ${isStruckOut('q', at.strikes, at.seconds)}
+          and q.expires_at > clock_timestamp() and not ${isStruckOut('q')}
           and not ${isReceipt('q')} else false end
       limit 1)`
 
-/** Rejects a commit whose clock (in ms) is 1 s off or more: leases and expiry use the database clock. */
-const isClockRight = (ms: string) => `abs(extract(epoch from clock_timestamp()) * 1000 - ${ms}::float8) < 1000`
+/** The shard's clock is off by less than 1 s: leases and expiry use the database clock. */
+const IS_CLOCK_RIGHT = 'abs(extract(epoch from clock_timestamp()) * 1000 - :nowMs) < 1000'
 
 /**
- * Moves the senders' marks and checks everything else. Ids past their sender's mark are new (P5), and a mark still where
- * this shard saw it says that nobody else stored anything of the sender. Moving it is a comparison and a change in one,
- * so of two transactions with the same envelope only one stores it. All parties must be
- * members that are not revoked; the sessions that are given birth leases must be current, and nothing of the same
- * senders may wait for them; the time given must be the time. Where anything is in doubt it divides by zero (`IN_DOUBT`), and nothing of the transaction
- * happens.
+ * Moves the senders' marks and checks what the shard assumed:
+ * - Each mark is where this shard last saw it, so nobody else stored anything of the sender, and ids beyond it are new (P5).
+ *   The comparison and the change are one step, so of two transactions with one envelope a single one stores it.
+ * - All parties are members and not revoked.
+ * - Sessions that get leases on insert are current, and nothing older of the same senders waits for them from `floors` on.
+ *   `firsts` and `lasts` give the range of their senders in `leasedSenders`.
+ * - The shard's clock is right.
  *
- * `$1–$4` senders: mesh, peer, the envelope id this shard saw last and the last of these, and `$18` the places of their marks, in an order that all shards share, so that two transactions
- * can't wait for each other · `$5 $6` parties: mesh, peer · `$7–$9` recipients of birth leases: mesh, peer, epoch ·
- * `$10 $11` the first and last place of their senders in `$12` · `$13` shard · `$14 $15` strikes, and the seconds they must
- * span, of a dead delivery · `$16` the time given, in ms · `$17` where the look for what waits for those recipients begins. Answers 1, the time of the transaction and
- * the clock, in ms, and the new places of the marks.
+ * If any check fails, the statement divides by zero (`IN_DOUBT`) and the transaction changes nothing. Otherwise it returns 1,
+ * the times, and the new `ctid` of each mark. Senders come in an order that all shards share, so that two transactions can't
+ * wait for each other.
  *
- * A mark is found by its place, its `ctid`, not by its key: it changes with every commit, and while a snapshot is held a
- * search by key walks over all its former versions. A place that is wrong is a mark that moved. After a wait for another
- * transaction it finds nothing, too, where a search would go on with the rest of the statement as it saw things before.
+ * A mark is found by its `ctid`. It changes with every commit, and while a snapshot is held, a search by key walks over all
+ * its former versions. After a wait for another transaction, the `ctid` finds nothing, where a search would continue with an
+ * old view of the other tables.
  *
  * Walks: the primary keys of member, session and message_queue.
  */
-export const ADMIT = `
+export const ADMIT = sqlStatement(
+  `senderMeshes uuid[], senders int[], marks uuid[], lastIds uuid[], markCtids tid[], partyMeshes uuid[], parties int[],
+    leasedMeshes uuid[], leasedPeers int[], leasedEpochs bigint[], floors bigint[], firsts int[], lasts int[],
+    leasedSenders int[], shard uuid, ${LIMITS}, nowMs float8`,
+  `
 with moved as (
   update sender_mark m set last_envelope_id = s.last, version = m.version + 1
-  from unnest($1::uuid[], $2::int[], $3::uuid[], $4::uuid[], $18::tid[]) with ordinality
+  from unnest(:senderMeshes, :senders, :marks, :lastIds, :markCtids) with ordinality
     as s(mesh_id, sender, mark, last, place, n)
   cross join lateral (select m.* from sender_mark m where m.ctid = s.place offset 0) found
   where m.ctid = s.place and found.mesh_id = s.mesh_id and found.sender = s.sender and found.last_envelope_id = s.mark
     and ${isOpen('m.version')}
   returning s.n, m.ctid as place
 )
-select 1 / ((select count(*) from moved) = cardinality($2::int[])
-    and (select count(*) from unnest($5::uuid[], $6::int[]) as p(mesh_id, peer) cross join lateral (select from member m
-      where m.mesh_id = p.mesh_id and m.peer_no = p.peer and m.revoked_at is null offset 0) m) = cardinality($6::int[])
-    and (select count(*) from unnest($7::uuid[], $8::int[], $9::bigint[], $10::int[], $11::int[], $17::bigint[])
+select 1 / ((select count(*) from moved) = cardinality(:senders)
+    and (select count(*) from unnest(:partyMeshes, :parties) as p(mesh_id, peer) cross join lateral (select from member m
+      where m.mesh_id = p.mesh_id and m.peer_no = p.peer and m.revoked_at is null offset 0) m) = cardinality(:parties)
+    and (select count(*) from unnest(:leasedMeshes, :leasedPeers, :leasedEpochs, :firsts, :lasts, :floors)
         as b(mesh_id, peer, epoch, first, last, floor)
       cross join lateral (select from session s where s.mesh_id = b.mesh_id and s.peer_no = b.peer and s.epoch = b.epoch
-        and s.shard = $13::uuid offset 0) s
-      where ${hasOlder({ mesh: 'b.mesh_id', recipient: 'b.peer', floor: 'b.floor', epoch: 'b.epoch', senders: '($12::int[])[b.first:b.last]', strikes: '$14', seconds: '$15' })} is null
-    ) = cardinality($8::int[]) and ${isClockRight('$16')})::int, ${CLOCK},
-  (select string_agg(place::text, ' ' order by n) from moved)`
+        and s.shard = :shard offset 0) s
+      where ${hasOlder({ mesh: 'b.mesh_id', recipient: 'b.peer', floor: 'b.floor', epoch: 'b.epoch', senders: '(:leasedSenders)[b.first:b.last]' })} is null
+    ) = cardinality(:leasedPeers) and ${IS_CLOCK_RIGHT})::int, ${CLOCK},
+  (select string_agg(place::text, ' ' order by n) from moved)`,
+)
 
 /**
- * The same for one envelope, in two thirds of the time: what a small commit costs is the setting up of its statements.
- *
- * `$1–$4` mesh, sender, recipient, envelope id · `$5` the epoch to lease it under, or 0 · `$6` shard · `$7–$10` as
- * `$14–$17` of `ADMIT` · `$11 $12` the envelope id of the sender that this shard saw last, and the place of its mark.
+ * `ADMIT` for one envelope, in two thirds of the time: a small commit costs mostly the setup of its statements. `epoch`: of
+ * the lease on insert, or 0.
  */
-export const ADMIT_ONE = `
+export const ADMIT_ONE = sqlStatement(
+  `mesh uuid, sender int, recipient int, envelopeId uuid, mark uuid, markCtid tid, epoch bigint, floor bigint, shard uuid,
+    ${LIMITS}, nowMs float8`,
+  `
 with moved as (
-  update sender_mark m set last_envelope_id = $4::uuid, version = m.version + 1
-  from (select m.* from sender_mark m where m.ctid = $12::tid offset 0) found
-  where m.ctid = $12::tid and found.mesh_id = $1::uuid and found.sender = $2::int and found.last_envelope_id = $11::uuid
+  update sender_mark m set last_envelope_id = :envelopeId, version = m.version + 1
+  from (select m.* from sender_mark m where m.ctid = :markCtid offset 0) found
+  where m.ctid = :markCtid and found.mesh_id = :mesh and found.sender = :sender and found.last_envelope_id = :mark
     and ${isOpen('m.version')}
   returning m.ctid as place
 )
 select 1 / coalesce((select count(*) from moved) = 1
-    and (select true from member where mesh_id = $1::uuid and peer_no = $2::int and revoked_at is null)
-    and (select true from member where mesh_id = $1::uuid and peer_no = $3::int and revoked_at is null)
-    and ($5::bigint = 0 or (select true from session
-        where mesh_id = $1::uuid and peer_no = $3::int and epoch = $5::bigint and shard = $6::uuid)
-      and ${hasOlder({ mesh: '$1::uuid', recipient: '$3::int', floor: '$10::bigint', epoch: '$5::bigint', senders: 'array[$2::int]', strikes: '$7', seconds: '$8' })} is null
-    ) and ${isClockRight('$9')}, false)::int, ${CLOCK}, (select place::text from moved)`
+    and (select true from member where mesh_id = :mesh and peer_no = :sender and revoked_at is null)
+    and (select true from member where mesh_id = :mesh and peer_no = :recipient and revoked_at is null)
+    and (:epoch = 0 or (select true from session
+        where mesh_id = :mesh and peer_no = :recipient and epoch = :epoch and shard = :shard)
+      and ${hasOlder({ mesh: ':mesh', recipient: ':recipient', floor: ':floor', epoch: ':epoch', senders: 'array[:sender]' })} is null
+    ) and ${IS_CLOCK_RIGHT}, false)::int, ${CLOCK}, (select place::text from moved)`,
+)
 
 /**
- * What `ADMIT` fails with, `COPY_BODIES` when a body is there already, and the keeping of a message whose day gets a partition
- * at that moment.
+ * SQLSTATEs of an optimistic commit that must be checked: `ADMIT` failed, `COPY_BODIES` found an existing body, or a recorded
+ * message met a partition that was being created.
  */
 export const IN_DOUBT: readonly string[] = ['22012', '23505', '23514']
 
@@ -159,14 +172,17 @@ copy message_queue (mesh_id, recipient, priority, id, sender, attempts, envelope
 export const COPY_BODIES = 'copy shared_body (mesh_id, sender, body_id, readers, bytes) from stdin (format binary)'
 
 /**
- * The same beside a checked commit. One that is there already stays what it is, and is young again, so that no sweep takes it
- * away from this commit. `$1–$5` mesh, sender, body id, bytes, readers as text, in an order that all shards share.
+ * Stores the shared bodies of a checked commit, in an order that all shards share. An existing body stays, and counts as
+ * new, so that no sweep deletes it before this commit.
  */
-export const KEEP_BODIES = `
+export const STORE_BODIES = sqlStatement(
+  'meshes uuid[], senders int[], bodyIds bytea[], bytes bytea[], readers text[]',
+  `
 insert into shared_body (mesh_id, sender, body_id, bytes, readers)
 select b.mesh_id, b.sender, b.body_id, b.bytes, b.readers::int[]
-from unnest($1::uuid[], $2::int[], $3::bytea[], $4::bytea[], $5::text[]) as b(mesh_id, sender, body_id, bytes, readers)
-on conflict (mesh_id, sender, body_id) do update set stored_at = now()`
+from unnest(:meshes, :senders, :bodyIds, :bytes, :readers) as b(mesh_id, sender, body_id, bytes, readers)
+on conflict (mesh_id, sender, body_id) do update set stored_at = now()`,
+)
 
 export const COPY_LEDGER = `
 copy dedupe_ledger (mesh_id, sender, second, first_id, keep_until, envelope_ids, fingerprints, ids, recipients, priorities)
@@ -176,43 +192,44 @@ const BODY_BYTES = `(select octet_length(b.bytes) from shared_body b
       where b.mesh_id = judged.mesh_id and b.sender = judged.sender_no and b.body_id = judged.body_id)`
 
 /**
- * Stores whatever may have been stored before: resends, what came out of order, and the first that a sender says through
- * this shard. The ledger says what is known; the version of the sender's mark says that nobody added to the ledger since
- * this statement's snapshot.
+ * Stores appends that may be resends: out of order, or the sender's first through this shard. The ledger shows what was
+ * stored; the version of the sender's mark shows that nobody added to the ledger since this statement's snapshot.
  *
- * The parties of a batch are its distinct peers, `$1 $2` (mesh, peer); appends name theirs by place, counted from 1, in
- * `$3–$12`: sender, recipient, envelope id, second of that id, priority, seconds to live, fingerprint, offset and length
- * in `$12`, all envelopes · `$13` seconds of dedupe · `$14 $15` senders: place, last envelope id · `$16–$18` appends: terms, the
- * time they are kept until in ms or 0, and the id of their shared body, which is there already.
+ * `partyMeshes` and `parties` are the distinct peers of the batch. Appends name senders and recipients by their place there,
+ * from 1, and their envelopes by place and length in `envelopes`. `markedSenders` are places, too. `notBeforeMs`: 0, or the
+ * time until which the append is delayed. Shared bodies are stored before.
  *
- * Answers one row: the status of each append (`+` stored, `=` duplicate, `!` id reused, `?` no such member, `>` due after its end, `<` its mesh
- * is moving or was moved, `~` a concurrent statement may be storing it), its delivery id, the time given, the last id, and after the place of each sender
- * that of its mark.
+ * Returns one row: a letter for the status of each append (see `outcomeOf`), their delivery ids, the time of the statement, the last
+ * id, and for each sender its place and the new `ctid` of its mark.
  *
  * Walks: the primary keys of message_queue, dedupe_ledger and member, and sender_mark_sender.
  */
-export const COMMIT_CHECKED = `
+export const COMMIT_CHECKED = sqlStatement(
+  `partyMeshes uuid[], parties int[], senders int[], recipients int[], envelopeIds uuid[], seconds bigint[],
+    priorities smallint[], ttls int[], fingerprints bigint[], starts int[], sizes int[], envelopes bytea, terms bytea[],
+    notBeforeMs float8[], bodyIds bytea[], markedSenders int[], lastIds uuid[], dedupeSeconds float8`,
+  `
 with party as materialized (
   select array_agg(coalesce((
       select m.revoked_at is null from member m where m.mesh_id = p.mesh_id and m.peer_no = p.peer), false) order by n) as is_member
-  from unnest($1::uuid[], $2::int[]) with ordinality as p(mesh_id, peer, n)
+  from unnest(:partyMeshes, :parties) with ordinality as p(mesh_id, peer, n)
 ), known as materialized (
-  select s.place, s.last, m.* from unnest($14::int[], $15::uuid[]) as s(place, last)
+  select s.place, s.last, m.* from unnest(:markedSenders, :lastIds) as s(place, last)
   cross join lateral (select m.ctid, m.version from sender_mark m
-    where m.mesh_id = ($1::uuid[])[s.place] and m.sender = ($2::int[])[s.place] offset 0) m
+    where m.mesh_id = (:partyMeshes)[s.place] and m.sender = (:parties)[s.place] offset 0) m
 ), marked as (
   update sender_mark m
   set version = m.version + 1, last_envelope_id = greatest(m.last_envelope_id, k.last)
   from known k where m.ctid = k.ctid and m.version = k.version and ${isOpen('m.version')}
   returning k.place, m.ctid as mark_place
 ), input as materialized (
-  select i.*, ($1::uuid[])[i.sender] as mesh_id, ($2::int[])[i.sender] as sender_no,
-    ($2::int[])[i.recipient] as recipient_no, (select nextval('delivery_block')) * ${ID_BLOCK} + n as id,
+  select i.*, (:partyMeshes)[i.sender] as mesh_id, (:parties)[i.sender] as sender_no,
+    (:parties)[i.recipient] as recipient_no, (select nextval('delivery_block')) * ${ID_BLOCK} + n as id,
     clock_timestamp() as at, i.not_before_ms / 1000 > extract(epoch from clock_timestamp()) + i.ttl as is_late, i.sender in (select place from marked) as is_alone,
-    not i.sender in (select place from known where ${isOpen('version')}) and ${isFrozen('($1::uuid[])[i.sender]')} as is_away,
+    not i.sender in (select place from known where ${isOpen('version')}) and ${isFrozen('(:partyMeshes)[i.sender]')} as is_away,
     (select is_member from party)[i.sender] and (select is_member from party)[i.recipient] as is_valid
-  from unnest($3::int[], $4::int[], $5::uuid[], $6::bigint[], $7::smallint[], $8::int[], $9::bigint[], $10::int[],
-    $11::int[], $16::bytea[], $17::float8[], $18::bytea[]) with ordinality
+  from unnest(:senders, :recipients, :envelopeIds, :seconds, :priorities, :ttls, :fingerprints, :starts,
+    :sizes, :terms, :notBeforeMs, :bodyIds) with ordinality
     as i(sender, recipient, envelope_id, second, priority, ttl, fingerprint, start, size, terms, not_before_ms, body_id, n)
 ), judged as materialized (
   select i.*, e.earlier_id, e.is_same, e.earlier_id is null and is_valid and is_alone and not is_late as is_stored
@@ -225,18 +242,18 @@ with party as materialized (
   insert into message_queue (mesh_id, recipient, priority, id, sender, envelope_id, enqueued_at, expires_at, terms,
     body_id, body_bytes, envelope)
   select mesh_id, recipient_no, priority, id, sender_no, envelope_id, at, at + make_interval(secs => ttl), terms,
-    body_id, ${BODY_BYTES}, substring((select $12::bytea) from start for size)
+    body_id, ${BODY_BYTES}, substring((select :envelopes) from start for size)
   from judged where is_stored and not_before_ms = 0
 ), put_off as (
   insert into delayed_delivery (mesh_id, due_at, id, recipient, priority, sender, envelope_id, enqueued_at, expires_at,
     terms, body_id, body_bytes, envelope)
   select mesh_id, to_timestamp(not_before_ms / 1000), id, recipient_no, priority, sender_no, envelope_id, at,
-    at + make_interval(secs => ttl), terms, body_id, ${BODY_BYTES}, substring((select $12::bytea) from start for size)
+    at + make_interval(secs => ttl), terms, body_id, ${BODY_BYTES}, substring((select :envelopes) from start for size)
   from judged where is_stored and not_before_ms > 0
 ), remembered as (
   insert into dedupe_ledger (mesh_id, sender, second, first_id, keep_until, envelope_ids, fingerprints, ids, recipients,
     priorities)
-  select mesh_id, sender_no, second, min(id), max(greatest(at, to_timestamp(not_before_ms / 1000))) + make_interval(secs => $13::float8), array_agg(envelope_id),
+  select mesh_id, sender_no, second, min(id), max(greatest(at, to_timestamp(not_before_ms / 1000))) + make_interval(secs => :dedupeSeconds), array_agg(envelope_id),
     array_agg(fingerprint), array_agg(id), array_agg(recipient_no), array_agg(priority)
   from judged where is_stored group by mesh_id, sender_no, second
 )
@@ -244,45 +261,47 @@ select string_agg(case when is_same then '=' when not is_same then '!' when is_a
     else '~' end, '' order by n),
   string_agg((coalesce(earlier_id, id))::text, ',' order by n), extract(epoch from max(at)) * 1000, max(id),
   (select string_agg(k.place || ' ' || coalesce(m.mark_place, k.ctid)::text, ' ') from known k left join marked m using (place))
-from judged`
+from judged`,
+)
 
 /**
- * Claims for many sessions at once. It locks the *session* rows, never deliveries: locking those broke order within
- * seconds. A row that another statement holds is skipped and asked for again. The epochs are those the shard believes:
- * a stale or late claim matches nothing.
+ * Claims for many sessions. It locks the *session* rows, never deliveries: locking those broke the order within seconds. It
+ * skips a row that another statement holds, and the want is repeated. The epochs are those the shard knows: a stale or late
+ * claim matches nothing.
  *
- * The oldest delivery whose lease lapsed in this very session gets a strike; the others were only behind it. One that was
- * leased elsewhere at birth gets none when that lease lapses: it may not have been collected. Under a later epoch the same
- * doubt makes its next attempt the second.
+ * The oldest delivery whose lease lapsed in this session gets a failed attempt; the others were only behind it. A delivery
+ * that another shard leased on insert gets none: it may not have been collected. Under a later epoch, the same doubt makes
+ * its next attempt the second.
  *
- * A delivery with `ALONE_AFTER_ATTEMPTS` is claimed alone: it fills the limit in bytes by itself, and is left when others come
- * before it.
+ * A delivery with `ALONE_AFTER_ATTEMPTS` is claimed alone: it fills the limit in bytes, and is left if others come before it.
  *
- * Deliveries are changed in the order of their places, as `SETTLE` deletes them (a scan by `ctid` sorts them): settles come
- * late for leases that lapsed, and a claim and a commit that wait for each other stand still until the server looks for
- * a deadlock; with its clock set back meanwhile, that is never.
+ * Deliveries are changed in the order of their `ctid`, as `SETTLE` deletes them. Late settles of lapsed leases meet claims, and
+ * two transactions that wait for each other stand still until the server looks for a deadlock; if its clock was set back
+ * meanwhile, that is never.
  *
- * `$1` shard · `$2–$6` wants: mesh, peer, epoch, limit, limit in bytes · `$7` seconds of lease · `$8` strikes, and `$9`
- * seconds they must span, of a dead delivery · `$10–$15` wants: the first and last id, the
- * least urgent priority, and for each priority how far it has had its turn (`Want.turns`) · `$16` wants: `Want.collected`, as texts. Answers, to be read in binary, a row
- * for each want, with what became of it, and after them one for each delivery, in no order; among these one for each want that
- * says how many deliveries were picked.
+ * `fromIds` to `prioritiesMax` limit each want, `turnsNow` to `turnsLow` are its virtual time for each priority, `collected` is
+ * `Want.collected` as text. Returns, in binary, a row with the status of each want, a row with the number of deliveries picked
+ * for it, and a row for each delivery, in no order.
  *
- * The picking sees the snapshot of this statement, and the update what is there now. A delivery that the peer's former
- * session settles in between was picked and is not returned, so a want can get fewer than its limit while more waits.
- * Only the number picked tells this from an empty queue (P6).
+ * The picking sees the statement's snapshot, and the update sees the current rows. A delivery that the peer's former session
+ * settles in between was picked and is not returned, so a want can get fewer than its limit while more waits. Only the
+ * number picked distinguishes this from an empty queue (P6).
  *
  * Walks: session's and message_queue's primary keys.
  */
-export const CLAIM = `
+export const CLAIM = sqlStatement(
+  `shard uuid, meshes uuid[], peers int[], epochs bigint[], limits int[], byteLimits int[], fromIds bigint[], toIds bigint[],
+    prioritiesMax int2[], turnsNow float8[], turnsNext float8[], turnsLow float8[], collected text[], leaseSeconds float8,
+    ${LIMITS}`,
+  `
 with held as materialized (
-  select w.*, s.epoch as held from unnest($2::uuid[], $3::int[], $4::bigint[], $5::int[], $6::int[], $10::bigint[], $11::bigint[],
-    $12::int2[], $13::float8[], $14::float8[], $15::float8[], $16::text[])
+  select w.*, s.epoch as held from unnest(:meshes, :peers, :epochs, :limits, :byteLimits, :fromIds, :toIds,
+    :prioritiesMax, :turnsNow, :turnsNext, :turnsLow, :collected)
     with ordinality as w(mesh_id, peer, epoch, lim, lim_bytes, from_id, to_id, priority_max, turn_now, turn_next, turn_low,
       collected, n)
   left join lateral (
     select s.epoch from session s
-    where s.mesh_id = w.mesh_id and s.peer_no = w.peer and s.epoch = w.epoch and s.shard = $1::uuid
+    where s.mesh_id = w.mesh_id and s.peer_no = w.peer and s.epoch = w.epoch and s.shard = :shard
     for update skip locked) s on true
 ), ready as materialized (
   select h.n, h.epoch, h.lim_bytes, r.* from held h cross join lateral (
@@ -302,7 +321,7 @@ with held as materialized (
         where h.held is not null and p.priority <= h.priority_max and q.mesh_id = h.mesh_id and q.recipient = h.peer
           and q.priority = p.priority and q.id between h.from_id and h.to_id
           and (${isFree('q', 'h.epoch')} or ${isUncollected('q', 'h.epoch', 'h.collected::bigint[]')})
-          and q.expires_at > clock_timestamp() and not ${isStruckOut('q', '$8', '$9')}
+          and q.expires_at > clock_timestamp() and not ${isStruckOut('q')}
         order by q.id limit h.lim
       ) q
       order by turn, q.priority limit h.lim
@@ -310,7 +329,7 @@ with held as materialized (
   ) r
 ), leased as (
   update message_queue q
-  set lease_epoch = r.epoch, lease_until = clock_timestamp() + make_interval(secs => $7::float8),
+  set lease_epoch = r.epoch, lease_until = clock_timestamp() + make_interval(secs => :leaseSeconds),
     attempts = greatest(q.attempts, (q.lease_epoch is not null and not r.is_uncollected)::int) + 1,
     strikes = case when r.is_struck then ${ONE_MORE('q')} else q.strikes end,
     first_strike_at = case when r.is_struck then coalesce(q.first_strike_at, clock_timestamp()) else q.first_strike_at end
@@ -321,41 +340,82 @@ with held as materialized (
 -- No exists: planned on an empty table it became a hash over all sessions.
 select h.n::int, case when h.held is not null then 'claimed' when ${isFrozen('h.mesh_id')} then 'away'
     when coalesce((select true from session s
-      where s.mesh_id = h.mesh_id and s.peer_no = h.peer and s.epoch = h.epoch and s.shard = $1::uuid), false) then 'locked'
+      where s.mesh_id = h.mesh_id and s.peer_no = h.peer and s.epoch = h.epoch and s.shard = :shard), false) then 'locked'
     else 'stale' end as status, null::int as attempts, ${NO_DELIVERY}
 from held h
 union all
 select r.n::int, 'picked', count(*)::int, ${NO_DELIVERY} from ready r group by r.n
 union all
 select l.n::int, null, l.attempts::int, ${deliveryColumns('l', 'l.mesh_id')}
-from leased l`
+from leased l`,
+)
 
-const OPENED = 'set epoch = s.epoch + 2, opened_epoch = s.epoch + 2, shard = $1::uuid, opened_at = clock_timestamp()'
+/**
+ * Reads what other shards leased on insert to sessions of this one, without a lock or a change: for each want, in the order
+ * of ids, up to the first delivery that only a claim may take, because it is free or half of its lease has passed. Beyond
+ * that one there could be newer mail of its sender.
+ *
+ * `fromIds` and `toIds` are in one block, whose ids were committed in order. Returns, in binary, for each delivery the
+ * place of its want and whether only a claim may take it; for a want without deliveries, one row without a delivery; for a
+ * session that is not current, no row. Walks: the primary keys of session, message_queue, member and shared_body.
+ */
+export const COLLECT = sqlStatement(
+  `shard uuid, meshes uuid[], peers int[], epochs bigint[], limits int[], byteLimits int[], fromIds bigint[], toIds bigint[],
+    halfLeaseSeconds float8, ${LIMITS}`,
+  `
+select w.n::int, q.is_bar, ${deliveryColumns('q', 'w.mesh_id')}
+from unnest(:meshes, :peers, :epochs, :limits, :byteLimits, :fromIds, :toIds)
+  with ordinality as w(mesh_id, peer, epoch, lim, lim_bytes, from_id, to_id, n)
+cross join lateral (select from session s
+  where s.mesh_id = w.mesh_id and s.peer_no = w.peer and s.epoch = w.epoch and s.shard = :shard offset 0) s
+left join lateral (
+  select q.* from (
+    select q.*, sum(q.size) over (order by q.id rows unbounded preceding) - q.size as bytes_before
+    from (
+      select q.id, q.priority, q.enqueued_at, q.envelope_id, q.sender, q.terms, q.body_id, q.envelope,
+        octet_length(q.envelope) + coalesce(q.body_bytes, 0) as size,
+        not (${isBornElsewhere('q', 'w.epoch')} and q.lease_until > clock_timestamp() + make_interval(secs => :halfLeaseSeconds)
+          and q.lease_until <= clock_timestamp() + ${LEASE_FUTURE_MAX}) as is_bar
+      from message_queue q
+      where q.mesh_id = w.mesh_id and q.recipient = w.peer and q.priority = any ('{0,1,2}'::smallint[])
+        and q.id between w.from_id and w.to_id
+        and (${isBornElsewhere('q', 'w.epoch')} or ${isFree('q', 'w.epoch')})
+        and q.expires_at > clock_timestamp() and not ${isStruckOut('q')}
+      order by q.id limit w.lim
+    ) q
+  ) q
+  where q.bytes_before < w.lim_bytes
+) q on true`,
+)
+
+const OPENED = 'set epoch = s.epoch + 2, opened_epoch = s.epoch + 2, shard = :shard, opened_at = clock_timestamp()'
 const OPENING = `s.epoch, replace(k.last_envelope_id::text, '-', '') as last_envelope_id, k.mark_place::text,
   nextval('delivery_block') as block,
   (extract(epoch from clock_timestamp()) * 1000)::float8 as clock_ms`
 
 /**
- * Compares the epoch before it sets it: of all that read one epoch a single one opens, and one that comes late matches
- * nothing. Two steps, where a fence takes one: a late fence of the former session then never meets the epoch of this
- * one. `$1` shard · `$2 $3` mesh, peer · `$4` the epoch that was read. Answers the epoch, the peer's mark as a sender,
- * a block of ids and the clock. Walks: session's and member's primary keys, and sender_mark_sender.
+ * Compares the epoch before it sets it: of all that read one epoch, a single one opens, and a late one matches nothing. The
+ * epoch rises by two and a fence raises it by one, so a late fence of the former session never meets this session's epoch.
+ * Returns the epoch, the peer's mark as a sender, a block of ids and the clock. Walks: session's and member's primary keys,
+ * and sender_mark_sender.
  */
-export const OPEN = `
+export const OPEN = sqlStatement(
+  'shard uuid, mesh uuid, peer int, epoch bigint',
+  `
 update session s ${OPENED}
 from member m, (select k.mesh_id, k.sender, k.last_envelope_id, k.ctid as mark_place from sender_mark k) k
-where s.mesh_id = $2::uuid and s.peer_no = $3::int and s.epoch = $4::bigint and ${isOpen('s.epoch')}
+where s.mesh_id = :mesh and s.peer_no = :peer and s.epoch = :epoch and ${isOpen('s.epoch')}
   and m.mesh_id = s.mesh_id and m.peer_no = s.peer_no and m.revoked_at is null
   and k.mesh_id = s.mesh_id and k.sender = s.peer_no
-returning ${OPENING}`
+returning ${OPENING}`,
+)
 
-/**
- * The same for many, `$2–$4` in arrays, each with its place `n`. It passes by a row that another statement holds: nobody
- * waits for somebody else's, and no two of these for each other. Walks the same.
- */
-export const OPEN_MANY = `
+/** `OPEN` for many. It skips rows that another statement holds, so that nobody waits for another's row. Walks the same. */
+export const OPEN_MANY = sqlStatement(
+  'shard uuid, meshes uuid[], peers int[], epochs bigint[]',
+  `
 with free as materialized (
-  select r.n, s.*, k.* from unnest($2::uuid[], $3::int[], $4::bigint[]) with ordinality as r(mesh_id, peer, epoch, n)
+  select r.n, s.*, k.* from unnest(:meshes, :peers, :epochs) with ordinality as r(mesh_id, peer, epoch, n)
   cross join lateral (
     select k.last_envelope_id, k.ctid as mark_place from sender_mark k
     where k.mesh_id = r.mesh_id and k.sender = r.peer offset 0) k
@@ -370,68 +430,40 @@ with free as materialized (
 update session s ${OPENED}
 from free k
 where s.mesh_id = k.mesh_id and s.peer_no = k.peer_no and s.epoch = k.epoch
-returning k.n::int, ${OPENING}`
+returning k.n::int, ${OPENING}`,
+)
 
 export const DRAW_BLOCK = `select nextval('delivery_block') as block`
 
-/** `$1` mesh. Walks: mesh's primary key. */
-export const IS_AWAY = `select ${isFrozen('$1::uuid')} as is_away`
+/** Walks: mesh's primary key. */
+export const IS_AWAY = sqlStatement('mesh uuid', `select ${isFrozen(':mesh')} as is_away`)
 
-/** `$1` shard · `$2 $3` mesh, peer · `$4` epoch. Repeating it changes nothing. Walks: session's primary key. */
-export const FENCE = `
-update session set epoch = $4::bigint + 1
-where mesh_id = $2::uuid and peer_no = $3::int and shard = $1::uuid and epoch in ($4::bigint, $4::bigint + 1)
-returning epoch`
+/** Repeating it changes nothing. Walks: session's primary key. */
+export const FENCE = sqlStatement(
+  'shard uuid, mesh uuid, peer int, epoch bigint',
+  `
+update session set epoch = :epoch + 1
+where mesh_id = :mesh and peer_no = :peer and shard = :shard and epoch in (:epoch, :epoch + 1)
+returning epoch`,
+)
 
 /**
- * A lease without an epoch is the pause before the next attempt, and its end no lapse, which would be a second strike:
- * after its seconds, but not so far ahead that it would count as given before a jump of the clock. Walks: message_queue's primary key.
+ * Sets a lease without an epoch: the pause before the next attempt, whose end is no lapse and no second failed attempt. The
+ * pause is too short to look like a lease from before a jump of the clock. Walks: message_queue's primary key.
  */
-export const RETRY = `
+export const RETRY = sqlStatement(
+  `${HELD}, afterSeconds float8[]`,
+  `
 update message_queue q set lease_epoch = null, lease_holder = null, attempts = greatest(q.attempts, 1),
   lease_until = clock_timestamp() + least(make_interval(secs => r.seconds), ${LEASE_FUTURE_MAX}),
   strikes = ${ONE_MORE('q')}, first_strike_at = coalesce(q.first_strike_at, clock_timestamp())
-from ${named('seconds', 'float8')}
-where q.ctid = r.ctid and ${isHeld('q')}`
+from ${named({ column: 'seconds', parameter: 'afterSeconds' })}
+where q.ctid = r.ctid and ${isHeld('q')}`,
+)
 
-export const STRIKE = `
+export const COUNT_FAILED_ATTEMPT = sqlStatement(
+  'mesh uuid, recipient int, priority smallint, id bigint',
+  `
 update message_queue q set strikes = ${ONE_MORE('q')}, first_strike_at = coalesce(first_strike_at, clock_timestamp())
-where mesh_id = $1::uuid and recipient = $2::int and priority = $3::smallint and id = $4::bigint`
-
-/** What other shards leased at birth to sessions of this one is only read: no lock, no lease, nothing to write. */
-
-/**
- * Per want what was leased to it, in the order of ids, up to the first delivery that only a claim may take: one that is free,
- * or whose lease has less than half of its time left. Past that one there could be newer mail of its sender.
- *
- * `$1` shard · `$2–$6` wants: mesh, peer, epoch, limit, limit in bytes · `$7 $8` their first and last id, of one block, so
- * that they were committed in this order · `$9` half a lease, in seconds · `$10 $11` strikes, and the seconds they must span, of
- * a dead delivery. Answers, to be read in binary, a row for each delivery of a want, the place of this want before it, and whether
- * only a claim may take it; one without a delivery for a want that has none; and no row for a session that is not current.
- *
- * Walks: the primary keys of session, message_queue, member and shared_body.
- */
-export const COLLECT = `
-select w.n::int, q.is_bar, ${deliveryColumns('q', 'w.mesh_id')}
-from unnest($2::uuid[], $3::int[], $4::bigint[], $5::int[], $6::int[], $7::bigint[], $8::bigint[])
-  with ordinality as w(mesh_id, peer, epoch, lim, lim_bytes, from_id, to_id, n)
-cross join lateral (select from session s
-  where s.mesh_id = w.mesh_id and s.peer_no = w.peer and s.epoch = w.epoch and s.shard = $1::uuid offset 0) s
-left join lateral (
-  select q.* from (
-    select q.*, sum(q.size) over (order by q.id rows unbounded preceding) - q.size as bytes_before
-    from (
-      select q.id, q.priority, q.enqueued_at, q.envelope_id, q.sender, q.terms, q.body_id, q.envelope,
-        octet_length(q.envelope) + coalesce(q.body_bytes, 0) as size,
-        not (${isBornElsewhere('q', 'w.epoch')} and q.lease_until > clock_timestamp() + make_interval(secs => $9::float8)
-          and q.lease_until <= clock_timestamp() + ${LEASE_FUTURE_MAX}) as is_bar
-      from message_queue q
-      where q.mesh_id = w.mesh_id and q.recipient = w.peer and q.priority = any ('{0,1,2}'::smallint[])
-        and q.id between w.from_id and w.to_id
-        and (${isBornElsewhere('q', 'w.epoch')} or ${isFree('q', 'w.epoch')})
-        and q.expires_at > clock_timestamp() and not ${isStruckOut('q', '$10', '$11')}
-      order by q.id limit w.lim
-    ) q
-  ) q
-  where q.bytes_before < w.lim_bytes
-) q on true`
+where mesh_id = :mesh and recipient = :recipient and priority = :priority and id = :id`,
+)

@@ -190,7 +190,7 @@ async function claimDuringSettle(stage: Stage, settled: readonly AppendOutcome[]
   await admin.run((sql) => sql.unsafe('begin').simple())
   await admin.run((sql) =>
     sql.unsafe(
-      SETTLE,
+      SETTLE.text,
       [[MESH], [stage.bob], [1], [1], [ids.length], ids].map((list) => `{${list.join()}}`),
     ),
   )
