@@ -1,2 +1,2 @@
 /** The simulator: the real driver, engine and SDK in a seeded world, with an oracle. */
-export { type RunOutcome, realParts, runSeed, type WorldParts } from './world.ts'
+export { type RunOutcome, runSeed } from './world.ts'

@@ -1,5 +1,6 @@
 /** The faults of a seed, and their number. Each one is absent in many seeds, so that none always hides another. */
-import type { Millis, Random } from '@sealpost/std'
+import type { QueueOptions } from '@sealpost/queue'
+import { type Millis, type Random, seededRandom } from '@sealpost/std'
 
 /** Probabilities, drawn again whenever the fault could happen. */
 export type Chances = Pick<
@@ -94,5 +95,33 @@ export function drawPlan(random: Random): FaultPlan {
     perSecond: random.chance(0.25) ? 5 + random.below(20) : null,
     isInsertLeaseOn: random.chance(0.85),
     broadcast: rate(0.5),
+  }
+}
+
+const ENDS_SALT = 0x0d1e5
+
+/**
+ * Ways in which deliveries end unsettled: some sends live a second or a few, and in some worlds two failed attempts
+ * suffice. It has a random source of its own, so that the worlds of older seeds stay as they are.
+ */
+export class Ends {
+  /** `strikesMax` is out of reach in worlds without failed attempts. */
+  readonly strikes: Pick<QueueOptions, 'strikesMax' | 'strikeSpanMs'>
+  readonly areStrikesCounted: boolean
+  private readonly random: Random
+  private readonly expiring: number
+
+  constructor(seed: number) {
+    this.random = seededRandom(seed ^ ENDS_SALT)
+    const { random } = this
+    this.expiring = random.chance(0.5) ? random.next() * 0.4 : 0
+    this.areStrikesCounted = random.chance(0.3)
+    this.strikes = this.areStrikesCounted
+      ? { strikesMax: 1 + random.below(3), strikeSpanMs: random.below(2_000) }
+      : { strikesMax: 1_000, strikeSpanMs: 0 }
+  }
+
+  drawTtlSeconds(): number {
+    return this.random.chance(this.expiring) ? 1 + this.random.below(4) : 0
   }
 }

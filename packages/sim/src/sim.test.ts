@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import { placeOf, plantedBugs } from './mutants/planted-bugs.ts'
 import { runSeed } from './world.ts'
 
 const SEEDS = 300
@@ -123,4 +124,8 @@ test(`no seed from 1 to ${SEEDS} breaks a promise, and together they show every 
 
 test('a seed is one world: two runs are identical', () => {
   for (const seed of [3, 44, 100]) expect(runSeed(seed)).toEqual(runSeed(seed))
+})
+
+test('the text that each planted bug edits occurs once', () => {
+  for (const bug of plantedBugs) expect(placeOf(bug).text).toContain(bug.from)
 })

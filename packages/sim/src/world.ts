@@ -16,36 +16,16 @@ import {
   seededRandom,
 } from '@sealpost/std'
 import { VirtualClock } from './clock.ts'
-import { News } from './network/news.ts'
-import { Consents } from './oracle/consents.ts'
-import { Ends } from './oracle/ends.ts'
+import { HintPath } from './network.ts'
 import { Inside } from './oracle/inside.ts'
-import { Leavers } from './oracle/leavers.ts'
+import { Consents, Revocations } from './oracle/membership.ts'
 import { Oracle, Violation } from './oracle/oracle.ts'
-import { Revocations } from './oracle/revocations.ts'
-import { BoxKeyTurns } from './peer/box-key-turns.ts'
-import { boxKeyOf, type Vault } from './peer/crypto.ts'
-import { groupOf } from './peer/groups.ts'
-import { POOL } from './peer/pool.ts'
+import { BoxKeyTurns, boxKeyOf, groupOf, POOL, type Vault } from './peer/crypto.ts'
 import { SimPeer } from './peer/sim-peer.ts'
-import { type Chances, drawPlan, type FaultPlan } from './plan.ts'
-import { DatabasePath } from './shard/database.ts'
-import { Overlaps } from './shard/overlaps.ts'
+import { type Chances, drawPlan, Ends, type FaultPlan } from './plan.ts'
+import { DatabasePath, Overlaps } from './shard/database.ts'
 import { ShardLife } from './shard/shard-life.ts'
-import { SimulatedQueue } from './shard/simulated-queue.ts'
-import { SimulatedRequests } from './shard/simulated-requests.ts'
-import { WatchedDriver } from './shard/watched-driver.ts'
-import { WatchedStatements } from './shard/watched-statements.ts'
-
-/** The classes of a world, and its limits; a planted bug replaces one of them. */
-export interface WorldParts {
-  readonly Life: typeof ShardLife
-  readonly Driver: typeof WatchedDriver
-  readonly Queue: typeof SimulatedQueue
-  readonly Requests: typeof SimulatedRequests
-  readonly Statements: typeof WatchedStatements
-  readonly limits: Partial<EngineLimits>
-}
+import { LEASE_MS, type Surroundings } from './surroundings.ts'
 
 export interface RunOutcome {
   readonly seed: number
@@ -54,15 +34,6 @@ export interface RunOutcome {
   readonly plan: FaultPlan
   readonly sends: number
   readonly drainedInMs: Millis
-}
-
-export const realParts: WorldParts = {
-  Life: ShardLife,
-  Driver: WatchedDriver,
-  Queue: SimulatedQueue,
-  Requests: SimulatedRequests,
-  Statements: WatchedStatements,
-  limits: {},
 }
 
 const START_MS = 1_700_000_000_000
@@ -75,7 +46,6 @@ const DRAIN_MS = 60_000 + 120_000
 /** Sends of each peer, half of them in bursts. */
 const SENDS = 14
 const PEERS = 3
-const LEASE_MS = 8_000
 const CHECK_MS = 3_000
 const MESHES = ['a1', 'a2'].map((digits) => digits.repeat(16) as MeshId)
 
@@ -91,10 +61,10 @@ const limitsOfSim: EngineLimits = {
 }
 const queueOptionsOfSim: QueueOptions = { ...defaultQueueOptions, leaseMs: LEASE_MS }
 
-export class World {
+class World implements Surroundings {
+  readonly seed: number
   readonly clock = new VirtualClock(START_MS)
   readonly oracle = new Oracle()
-  readonly leavers = new Leavers(this)
   readonly vault: Vault = { envelopes: [], bodies: [] }
   readonly inside = new Inside(this.oracle)
   readonly shardCount = 2
@@ -107,27 +77,26 @@ export class World {
   readonly turns: BoxKeyTurns
   readonly consents: Consents
   readonly overlaps: Overlaps
-  private readonly news: News
   readonly revocations: Revocations
-  readonly parts: WorldParts
+  private readonly hints: HintPath
   private readonly peers: SimPeer[] = []
   private databaseSkewMs = 0
   private lives = 0
   private fault: { readonly error: unknown } | null = null
 
-  constructor(seed: number, parts: WorldParts) {
+  constructor(seed: number) {
+    this.seed = seed
     this.random = seededRandom(seed)
     this.plan = drawPlan(this.random)
-    this.parts = parts
     this.ends = new Ends(seed)
     this.turns = new BoxKeyTurns(seed)
     this.consents = new Consents(seed)
-    this.news = new News(this, seed)
     const leaver = { meshId: MESHES[0]!, peer: PEERS as PeerNo, peerKey: keyOf(PEERS) }
     this.revocations = new Revocations(seed, leaver)
     this.store = new MemoryStore(() => this.clock.nowMs + this.databaseSkewMs)
     this.path = new DatabasePath(this)
     this.overlaps = new Overlaps(this, seed)
+    this.hints = new HintPath(this)
     for (const meshId of MESHES) this.enrol(meshId)
     for (let n = 0; n < this.shardCount; n++) this.shards.push(this.startShard())
   }
@@ -144,16 +113,9 @@ export class World {
   }
 
   hint(from: ShardLife, hint: Hint): void {
-    if (hint.type !== 'wake') return this.news.send(from, hint)
-    if (this.chance('hintLost')) return this.oracle.mark('hint: lost')
-    const isDoubled = this.chance('hintDoubled')
-    if (isDoubled) this.oracle.mark('hint: doubled')
-    for (let i = isDoubled ? 0 : 1; i < 2; i++)
-      this.clock.after(this.random.next() * 100, () => this.spread(from, hint))
-  }
-
-  spread(from: ShardLife, hint: Hint): void {
-    for (const shard of this.shards) if (shard !== from) shard?.heardHint(from, hint)
+    this.hints.send(hint, () => {
+      for (const shard of this.shards) if (shard !== from) shard?.heardHint(from, hint)
+    })
   }
 
   run(): Millis {
@@ -224,11 +186,10 @@ export class World {
   private startShard(): ShardLife {
     this.lives += 1
     const shard = this.lives.toString(16).padStart(32, '0') as ShardId
-    const statements = new this.parts.Statements(this, shard, { ...queueOptionsOfSim, ...this.ends.strikes })
     const { waitingMax, perSecond, isInsertLeaseOn } = this.plan
     const rate = perSecond === null ? null : { perSecond, burst: 4 }
-    const limits = { ...limitsOfSim, waitingMax, rate, isInsertLeaseOn, checkMs: CHECK_MS, ...this.parts.limits }
-    return new this.parts.Life(this, statements, limits)
+    const limits = { ...limitsOfSim, waitingMax, rate, isInsertLeaseOn, checkMs: CHECK_MS }
+    return new ShardLife(this, shard, { limits, queue: { ...queueOptionsOfSim, ...this.ends.strikes } })
   }
 
   private schedule(): void {
@@ -315,8 +276,8 @@ export class World {
 
 const keyOf = (n: number) => n.toString(16).padStart(64, '0') as PeerKey
 
-export function runSeed(seed: number, parts: WorldParts = realParts): RunOutcome {
-  const world = new World(seed, parts)
+export function runSeed(seed: number): RunOutcome {
+  const world = new World(seed)
   const outcome = (violation: string | null, drainedInMs: Millis): RunOutcome => ({
     seed,
     violation,

@@ -273,15 +273,6 @@ export class MemoryStore {
     for (const entry of row.entries) if (ledgerByKey.get(entry.key) === entry) ledgerByKey.delete(entry.key)
   }
 
-  /** What a queue without dedupe would know. */
-  forgetLedger(): void {
-    for (const mesh of this.meshes.values()) {
-      mesh.ledger.clear()
-      mesh.ledgerByKey.clear()
-      for (const member of mesh.members.values()) member.lastEnvelopeId = NO_ENVELOPE_ID
-    }
-  }
-
   nextWrite(): number {
     this.lastWrite += 1
     return this.lastWrite

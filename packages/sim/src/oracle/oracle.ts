@@ -5,7 +5,7 @@
 import type { CloseCode, Death, Delivery, ReceiptEvent, ReceiptWish } from '@sealpost/protocol'
 import type { StoredDelivery } from '@sealpost/queue/memory'
 import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey } from '@sealpost/std'
-import { POOL } from '../peer/pool.ts'
+import { POOL } from '../peer/crypto.ts'
 
 export class Violation extends Error {
   override readonly name = 'Violation'
@@ -268,6 +268,10 @@ export class Oracle {
     must(false, 'consent', () => 'taken from a sender that its recipient has blocked')
   }
 
+  disturbed(): void {
+    must(false, 'dnd', () => 'a recipient that is not to be disturbed gets a lease on insert')
+  }
+
   creditOf(outstanding: number, credit: number): void {
     must(
       outstanding <= credit,
@@ -359,7 +363,7 @@ function isTrueOf({ isSettled, isRejected, death }: SendFacts, event: ReceiptEve
   return death === (event === 'struck_out' ? 'strikes' : 'expired')
 }
 
-function must(fact: unknown, promise: string, claim: () => string): void {
+export function must(fact: unknown, promise: string, claim: () => string): void {
   if (!fact) throw new Violation(`${promise}: ${claim()}`)
 }
 

@@ -1,18 +1,31 @@
 /**
  * Cryptography without cryptography: an envelope contains the number of what was sealed, and opening looks it up. The
- * results are those of the real one: whether it opens with these two keys, and the header.
+ * results are those of the real one: whether it opens with these two keys, and the header. Each mesh has one group and one
+ * pool of all its peers, without signatures; box keys rotate.
  */
+import type { GroupEntry } from '@sealpost/core'
 import type { Correspondent, EnvelopeDraft } from '@sealpost/identity'
-import type { CryptoPort, OpenVerdict } from '@sealpost/sdk'
-import { type EnvelopeId, fromHex, type MeshId, type Millis, type PeerKey, type Random } from '@sealpost/std'
-import { isSame, type KeyRing } from './box-key-turns.ts'
-import { vaultGroups } from './groups.ts'
-import { vaultPools } from './pool.ts'
+import type { FrameOf, KeyBindingEntry } from '@sealpost/protocol'
+import type { MemoryStore } from '@sealpost/queue/memory'
+import type { CryptoPort, GroupCrypto, OpenVerdict, PoolCrypto } from '@sealpost/sdk'
+import {
+  type EnvelopeId,
+  fromHex,
+  type GroupId,
+  type MeshId,
+  type Millis,
+  type PeerKey,
+  type PoolId,
+  type Random,
+  seededRandom,
+} from '@sealpost/std'
 
+const encoder = new TextEncoder()
+const decoder = new TextDecoder()
 const unused = (): never => {
-  throw new Error('a world has no devices')
+  throw new Error('the peers of a world have no devices, and change no groups or pools')
 }
-const NO_PERSONS: CryptoPort['users'] = { readDevice: unused, readRemoval: unused, readIdentityRotation: unused }
+const NO_USERS: CryptoPort['users'] = { readDevice: unused, readRemoval: unused, readIdentityRotation: unused }
 
 interface SealedFacts {
   readonly meshId: MeshId
@@ -65,7 +78,7 @@ export function vaultCrypto(vault: Vault, { meshId, peerKey, random, ring, nowMs
     },
     newStreamId: () => randomHex(32) as ReturnType<CryptoPort['newStreamId']>,
     groups: vaultGroups(vault.bodies, meshId),
-    users: NO_PERSONS,
+    users: NO_USERS,
     pools: vaultPools(meshId),
   }
 }
@@ -88,3 +101,137 @@ const hashOf = (envelope: Uint8Array): Uint8Array => envelope.slice(0, 16)
 
 /** A distinct box key for each peer and epoch; nothing is ever sealed with it. */
 export const boxKeyOf = (peerKey: PeerKey, epoch: number): Uint8Array => fromHex(peerKey).with(0, epoch)
+
+/** The same id in each mesh: code that does not check the mesh finds the wrong group. */
+export const GROUP_ID = '9'.repeat(32) as GroupId
+
+const SEALED_BYTES = 48
+const TICKET_BYTES = 64
+
+export function groupOf(meshId: MeshId, members: readonly PeerKey[]): GroupEntry {
+  const group = { meshId, groupId: GROUP_ID, epoch: 1, owner: members[0], nonce: '', name: 'all', members }
+  return { groupId: GROUP_ID, epoch: 1, statement: encoder.encode(JSON.stringify(group)) }
+}
+
+/** `bodies`: everything that was sealed for groups in one world. */
+export function vaultGroups(bodies: Uint8Array[], meshId: MeshId): GroupCrypto {
+  return {
+    create: unused,
+    change: unused,
+    end: unused,
+    read: (bytes) => {
+      const group = JSON.parse(decoder.decode(bytes))
+      return group.meshId === meshId ? { ...group, bytes } : null
+    },
+    sealBody: (body) => {
+      const number = bodies.push(body.slice())
+      const numbered = (length: number) => {
+        const bytes = new Uint8Array(length)
+        new DataView(bytes.buffer).setUint32(0, number)
+        return bytes
+      }
+      const bodyId = number.toString(16).padStart(64, '0')
+      return { bodyId, bytes: numbered(SEALED_BYTES), ticket: numbered(TICKET_BYTES) }
+    },
+    openBody: (bytes, ticket) => (numberOf(bytes) === numberOf(ticket) ? bodyOf(bodies, ticket).slice() : null),
+  }
+}
+
+export const bodyOf = (bodies: readonly Uint8Array[], ticket: Uint8Array): Uint8Array => bodies[numberOf(ticket) - 1]!
+
+const numberOf = (bytes: Uint8Array): number => new DataView(bytes.buffer, bytes.byteOffset).getUint32(0)
+
+export const textOfSends = (numbers: readonly number[]): Uint8Array => encoder.encode(numbers.join(' '))
+
+/** Returns the send that this body contains for one of `others`, to whom its sender wrote in this order. */
+export function sendOf(body: Uint8Array, others: readonly PeerKey[], to: PeerKey): number {
+  const numbers = decoder.decode(body).split(' ').map(Number)
+  return numbers.length === 1 ? numbers[0]! : numbers[others.indexOf(to)]!
+}
+
+export const POOL = 'f0'.repeat(32) as PoolId
+
+export function poolStatementOf(meshId: MeshId, members: readonly PeerKey[]): Uint8Array {
+  const roster = { meshId, poolId: POOL, epoch: 1, owner: members[0], nonce: '', name: 'pool', members }
+  return encoder.encode(JSON.stringify(roster))
+}
+
+export function vaultPools(meshId: MeshId): PoolCrypto {
+  return {
+    create: unused,
+    change: unused,
+    end: unused,
+    read: (bytes) => {
+      const pool = JSON.parse(decoder.decode(bytes))
+      return pool.meshId === meshId ? { ...pool, bytes } : null
+    },
+  }
+}
+
+const TURNS_SALT = 0xb0cce
+const TURNS_MAX = 4
+
+export class BoxKeyTurns {
+  /** Their times, as fractions of the fault period. */
+  readonly shares: readonly number[]
+  private readonly formers = new Map<string, KeyBindingEntry[]>()
+
+  constructor(seed: number) {
+    const random = seededRandom(seed ^ TURNS_SALT)
+    const count = random.chance(0.5) ? 1 + random.below(TURNS_MAX) : 0
+    this.shares = Array.from({ length: count }, random.next)
+  }
+
+  /** The newest binding applies, and the same one may be repeated. */
+  bind(store: MemoryStore, { meshId, peer }: Owner, bind: FrameOf<'bind'>): FrameOf<'bound'>['outcome'] {
+    const member = store.findByKey(meshId, peer)!
+    const { boxKey, boxEpoch, notAfterMs, signature } = bind
+    const former = member.binding
+    if (boxEpoch === former.boxEpoch && isSame(boxKey, former.boxKey)) return 'done'
+    if (boxEpoch <= former.boxEpoch) return 'stale_epoch'
+    this.formers.set(meshId + peer, [former, ...this.formersOf({ meshId, peer })])
+    member.binding = { peer, boxKey, boxEpoch, notAfterMs, signature }
+    return 'done'
+  }
+
+  /** Newest first. */
+  formersOf({ meshId, peer }: Owner): readonly KeyBindingEntry[] {
+    return this.formers.get(meshId + peer) ?? []
+  }
+}
+
+interface Owner {
+  readonly meshId: MeshId
+  readonly peer: PeerKey
+}
+
+export const isSame = (a: Uint8Array, b: Uint8Array): boolean =>
+  a.length === b.length && a.every((byte, i) => byte === b[i])
+
+/** The box keys of one peer, as its device stores them. */
+export class KeyRing {
+  private readonly keys: { boxKey: Uint8Array; boxEpoch: number }[] = []
+  private currentEpoch = 0
+
+  /** Accepts envelopes sealed to this key from now on. */
+  add(boxKey: Uint8Array, boxEpoch: number): void {
+    this.keys.push({ boxKey, boxEpoch })
+  }
+
+  /** Seals with this key from now on; older ones are ignored. */
+  turnTo(boxEpoch: number): void {
+    this.currentEpoch = Math.max(this.currentEpoch, boxEpoch)
+  }
+
+  get newestEpoch(): number {
+    return this.keys.at(-1)!.boxEpoch
+  }
+
+  get current(): Uint8Array {
+    return this.keys.find(({ boxEpoch }) => boxEpoch === this.currentEpoch)!.boxKey
+  }
+
+  holds(boxKey: Uint8Array): boolean {
+    return this.keys.some((own) => isSame(own.boxKey, boxKey))
+  }
+}

@@ -2,19 +2,16 @@
 import { type ClientFrame, NO_THREAD, type Priority, type SendTerms } from '@sealpost/protocol'
 import { type Message, type PeerEffects, PeerEngine, type PeerEvent } from '@sealpost/sdk'
 import type { MeshId, Millis, PeerKey } from '@sealpost/std'
-import { SimulatedLink } from '../network/link.ts'
+import { SimulatedLink } from '../network.ts'
 import type { SendDoubts } from '../oracle/oracle.ts'
 import { BROKER_KEY } from '../shard/shard-life.ts'
-import type { World } from '../world.ts'
-import { KeyRing } from './box-key-turns.ts'
-import { boxKeyOf, vaultCrypto } from './crypto.ts'
-import { bodyOf, GROUP_ID, sendOf, textOfSends } from './groups.ts'
-import { POOL } from './pool.ts'
+import type { Surroundings } from '../surroundings.ts'
+import { bodyOf, boxKeyOf, GROUP_ID, KeyRing, POOL, sendOf, textOfSends, vaultCrypto } from './crypto.ts'
 
 export class SimPeer implements PeerEffects {
   readonly meshId: MeshId
   readonly peerKey: PeerKey
-  private readonly world: World
+  private readonly world: Surroundings
   private readonly engine: PeerEngine
   private readonly ring = new KeyRing()
   private link: SimulatedLink | null = null
@@ -24,7 +21,7 @@ export class SimPeer implements PeerEffects {
   /** A clock of its own, which jumps; it makes envelope ids. */
   private readonly skewMs: () => Millis
 
-  constructor(world: World, meshId: MeshId, peerKey: PeerKey) {
+  constructor(world: Surroundings, meshId: MeshId, peerKey: PeerKey) {
     const { random, clock } = world
     this.world = world
     this.meshId = meshId

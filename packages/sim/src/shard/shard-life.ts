@@ -2,19 +2,33 @@
  * One run of a broker process, from its start to its crash: the real driver and engine, on virtual time, with the
  * simulated database path, connections and hints.
  */
-import type { Engine, EngineLimits } from '@sealpost/core'
-import type { Clock, DriverPorts, DriverReport, HintBus } from '@sealpost/driver'
-import { type ClientFrame, type FrameOf, PROTOCOL_VERSIONS } from '@sealpost/protocol'
+import type { DeliveryUpdate, Engine, SocketId } from '@sealpost/core'
+import {
+  type Clock,
+  Driver,
+  type DriverOptions,
+  type DriverPorts,
+  type DriverReport,
+  type HintBus,
+} from '@sealpost/driver'
+import {
+  type Append,
+  type ClientFrame,
+  type FrameOf,
+  PROTOCOL_VERSIONS,
+  type SessionRef,
+  type Settle,
+} from '@sealpost/protocol'
 import type { Hint } from '@sealpost/protocol/hints'
 import type { MeshId, Millis, PeerKey, ShardId } from '@sealpost/std'
-import type { SimulatedLink } from '../network/link.ts'
-import { HeardConsents } from '../oracle/consents.ts'
-import type { World } from '../world.ts'
+import type { SimulatedLink } from '../network.ts'
+import { DriverWatch } from '../oracle/driver-watch.ts'
+import { HeardConsents } from '../oracle/membership.ts'
+import type { ShardRun, ShardRunOptions, Surroundings } from '../surroundings.ts'
 import { SimulatedConnection } from './simulated-connection.ts'
-import type { SimulatedQueue } from './simulated-queue.ts'
-import type { SimulatedRequests } from './simulated-requests.ts'
-import type { WatchedDriver } from './watched-driver.ts'
-import type { WatchedStatements } from './watched-statements.ts'
+import { SimulatedQueue } from './simulated-queue.ts'
+import { SimulatedRequests } from './simulated-requests.ts'
+import { WatchedStatements, watchLeaver } from './watched-statements.ts'
 
 const SWEEP_MS: Millis = 3_000
 const REPLY_MS: Millis = 250
@@ -23,27 +37,28 @@ const BATCH = { appendsMax: 12, appendBytesMax: 4_096, settlesMax: 6, settlesDue
 const CLAIMS = { tickMs: 5, wantsMax: 3 }
 export const BROKER_KEY = 'bb'.repeat(32) as PeerKey
 
-export class ShardLife {
-  readonly world: World
-  readonly shard: ShardId
-  readonly statements: WatchedStatements
-  readonly queue: SimulatedQueue
-  readonly requests: SimulatedRequests
-  readonly driver: WatchedDriver
+export class ShardLife implements ShardRun {
+  readonly world: Surroundings
+  readonly driver: Driver
   readonly heard = new HeardConsents()
+  readonly watch: DriverWatch
   isOver = false
-  endsSinceMs: Millis = Infinity
-  readonly #connections = new Map<string, SimulatedConnection>()
-  readonly #followed = new Set<MeshId>()
-  #listener: Parameters<HintBus['subscribe']>[0] | null = null
+  private readonly queue: SimulatedQueue
+  private readonly requests: SimulatedRequests
+  private readonly shard: ShardId
+  private readonly connections = new Map<string, SimulatedConnection>()
+  private readonly followed = new Set<MeshId>()
+  private listener: Parameters<HintBus['subscribe']>[0] | null = null
 
-  constructor(world: World, statements: WatchedStatements, limits: EngineLimits) {
+  constructor(world: Surroundings, shard: ShardId, { limits, queue }: ShardRunOptions) {
     this.world = world
-    this.statements = statements
-    this.shard = statements.shard
-    this.queue = new world.parts.Queue(this, statements, world)
-    this.requests = new world.parts.Requests(this)
-    this.driver = new world.parts.Driver(this, this.#ports(), {
+    this.shard = shard
+    this.watch = new DriverWatch(world.clock, () => this.isOver)
+    const statements = new WatchedStatements(world, shard, queue)
+    this.queue = new SimulatedQueue(this, statements)
+    const connectionOf = (authority: string) => this.connections.get(authority)!
+    this.requests = new SimulatedRequests(this, { queue: this.queue, statements, connectionOf })
+    this.driver = new WatchedDriver(this, this.ports(), {
       engine: { limits, incarnation: '0'.repeat(32), durability: 'fsync' },
       batch: BATCH,
       claims: CLAIMS,
@@ -57,24 +72,28 @@ export class ShardLife {
 
   crash(): void {
     this.isOver = true
-    for (const connection of this.#connections.values()) connection.link.breakServer()
+    for (const connection of this.connections.values()) connection.link.breakServer()
   }
 
   /** Shuts down like a broker: refuses new work, finishes accepted work, and closes its connections. */
   shutdown(ended: () => void): void {
-    this.endsSinceMs = this.world.clock.nowMs
-    this.driver.shutdown().then(
-      () => {
-        this.isOver = true
-        ended()
-      },
-      (error) => this.world.fail(error),
-    )
+    const { clock } = this.world
+    const startedAtMs = clock.nowMs
+    const over = () => {
+      if (this.isOver) return // it crashed meanwhile
+      this.watch.shutDown(clock.nowMs - startedAtMs)
+      this.isOver = true
+      ended()
+    }
+    this.driver
+      .shutdown()
+      .then(over)
+      .catch((error) => this.world.fail(error))
   }
 
   connect(link: SimulatedLink): void {
-    const connection = new SimulatedConnection(this, link, `connection ${this.#connections.size}`)
-    this.#connections.set(connection.authority, connection)
+    const connection = new SimulatedConnection(this, link, `connection ${this.connections.size}`)
+    this.connections.set(connection.authority, connection)
     link.accept({
       received: (frame) => this.received(connection, frame),
       closed: () => {
@@ -82,19 +101,19 @@ export class ShardLife {
         connection.isOpen = false
         this.driver.disconnected(connection.socket)
         const { peer, epoch } = connection
-        if (peer) this.world.leavers.left({ ...peer, epoch }, () => this.isOver)
+        if (peer) watchLeaver(this.world, { ...peer, epoch }, () => this.isOver)
       },
     })
     connection.socket = this.driver.connected(connection, helloAt(this.world.clock.nowMs))
   }
 
   connectionOf(authority: string): SimulatedConnection {
-    return this.#connections.get(authority)!
+    return this.connections.get(authority)!
   }
 
   heardHint(from: ShardLife, hint: Hint): void {
-    if ('meshId' in hint && !this.#followed.has(hint.meshId)) return
-    if (!this.isOver) this.#listener?.onHints(from.shard, [hint])
+    if ('meshId' in hint && !this.followed.has(hint.meshId)) return
+    if (!this.isOver) this.listener?.onHints(from.shard, [hint])
   }
 
   received(connection: SimulatedConnection, frame: ClientFrame): void {
@@ -103,24 +122,31 @@ export class ShardLife {
     this.driver.step(() => this.engine.received(connection.socket, frame))
   }
 
+  /** Whether the recipient's session here is not to be disturbed. */
+  isResting({ meshId, recipient }: Append): boolean {
+    const isOf = ({ peer, member, isOpen }: SimulatedConnection) =>
+      isOpen && peer?.meshId === meshId && member?.peer === recipient
+    return [...this.connections.values()].findLast(isOf)?.isResting === true
+  }
+
   after(delayMs: Millis, run: () => void): void {
     this.world.clock.after(delayMs, () => {
       if (!this.isOver) run()
     })
   }
 
-  #ports(): DriverPorts {
+  private ports(): DriverPorts {
     return {
-      clock: this.#clock(),
+      clock: this.clock(),
       random: this.world.random.next,
       queue: this.queue,
-      bus: this.#bus(),
+      bus: this.bus(),
       requests: this.requests,
-      report: this.#report(),
+      report: this.report(),
     }
   }
 
-  #clock(): Clock {
+  private clock(): Clock {
     const { clock } = this.world
     return {
       nowMs: () => clock.nowMs,
@@ -136,23 +162,23 @@ export class ShardLife {
     }
   }
 
-  #bus(): HintBus {
+  private bus(): HintBus {
     return {
       replyMs: REPLY_MS,
       publish: (hint) => this.world.hint(this, hint),
       follow: (meshId) =>
         this.after(this.world.random.next() * FOLLOW_MS_MAX, () => {
-          this.#followed.add(meshId)
-          this.#listener?.onFollowing([meshId])
+          this.followed.add(meshId)
+          this.listener?.onFollowing([meshId])
         }),
-      unfollow: (meshId) => void this.#followed.delete(meshId),
+      unfollow: (meshId) => void this.followed.delete(meshId),
       subscribe: (listener) => {
-        this.#listener = listener
+        this.listener = listener
       },
     }
   }
 
-  #report(): DriverReport {
+  private report(): DriverReport {
     const { oracle } = this.world
     return {
       failed: (event) => oracle.mark(`driver: ${event}`),
@@ -164,6 +190,51 @@ export class ShardLife {
       swept: () => undefined,
       closed: (_, code) => oracle.closed(code),
     }
+  }
+}
+
+/** The driver, watched: what the engine asks of it. */
+class WatchedDriver extends Driver {
+  private readonly life: ShardLife
+
+  constructor(life: ShardLife, ports: DriverPorts, options: DriverOptions) {
+    super(ports, options)
+    this.life = life
+  }
+
+  override step(decide: () => void): void {
+    if (this.life.isOver) return
+    super.step(() => {
+      decide()
+      this.life.world.inside.look(this.engine)
+    })
+  }
+
+  override append(append: Append): void {
+    const { heard, watch, world } = this.life
+    if (heard.bars(append)) world.oracle.unwelcome()
+    if (append.insertLeaseEpoch !== 0 && this.life.isResting(append)) world.oracle.disturbed()
+    watch.append(append)
+    super.append(append)
+  }
+
+  override settle(settle: Settle): void {
+    this.life.watch.settle(settle)
+    super.settle(settle)
+  }
+
+  override updateDeliveries(update: DeliveryUpdate): void {
+    const { watch } = this.life
+    if (update.type === 'retry') watch.asked('retry', update.retries)
+    if (update.type === 'reject') watch.asked('reject', update.rejects)
+    if (update.type === 'extend') watch.asked('extension', update.extensions)
+    if (update.type === 'release') watch.asked('release', update.releases)
+    super.updateDeliveries(update)
+  }
+
+  override open(socket: SocketId, session: SessionRef): void {
+    this.life.watch.opens(session)
+    super.open(socket, session)
   }
 }
 

@@ -1,5 +1,5 @@
 /** A connection on its shard, observed by the oracle: the shard's frames, and the peer's settles. */
-import type { SendOutcome, SocketId } from '@sealpost/core'
+import type { Engine, SendOutcome, SocketId } from '@sealpost/core'
 import type { Connection } from '@sealpost/driver'
 import {
   type ClientFrame,
@@ -10,8 +10,8 @@ import {
   type ServerFrame,
 } from '@sealpost/protocol'
 import type { DeliveryId, MeshId, Millis, PeerKey } from '@sealpost/std'
-import type { SimulatedLink } from '../network/link.ts'
-import type { ShardLife } from './shard-life.ts'
+import type { SimulatedLink } from '../network.ts'
+import { LEASE_MS, type ShardRun } from '../surroundings.ts'
 
 const PING_MS: Millis = 50
 const CLOGGED_MS_MAX: Millis = 400
@@ -24,27 +24,29 @@ export class SimulatedConnection implements Connection {
   peer: { readonly meshId: MeshId; readonly peerKey: PeerKey; readonly credit: number } | null = null
   member: Member | null = null
   epoch = 0
+  isResting = false
   /** Pushed and unsettled deliveries with their times; those of pools do not count here. */
   readonly #outstanding = new Map<DeliveryId, Millis>()
-  readonly #life: ShardLife
+  readonly #shard: ShardRun
 
-  constructor(life: ShardLife, link: SimulatedLink, authority: string) {
-    this.#life = life
+  constructor(shard: ShardRun, link: SimulatedLink, authority: string) {
+    this.#shard = shard
     this.link = link
     this.authority = authority
   }
 
   noteReceived(frame: ClientFrame): void {
     if (frame.type === 'auth') this.peer = { meshId: frame.meshId, peerKey: frame.peerKey, credit: frame.credit }
+    if (frame.type === 'status') this.isResting = frame.availability === 'dnd'
     if (frame.type === 'settle') for (const id of frame.ids) this.#outstanding.delete(id)
     if (frame.type === 'retry' || frame.type === 'reject')
       for (const { id } of frame.items) this.#outstanding.delete(id)
   }
 
   send(frames: readonly ServerFrame[]): SendOutcome {
-    const { world, heard } = this.#life
+    const { world, heard } = this.#shard
     const { revocations, oracle } = world
-    if (this.peer && revocations.isLeaver(this.peer) && revocations.isHeardBy(this.#life)) oracle.served()
+    if (this.peer && revocations.isLeaver(this.peer) && revocations.isHeardBy(this.#shard)) oracle.served()
     for (const frame of frames) {
       this.#watch(frame)
       if (frame.type === 'welcome') heard.heardOfMembers([this.member!])
@@ -74,12 +76,12 @@ export class SimulatedConnection implements Connection {
   }
 
   ping(): void {
-    this.#life.after(PING_MS, () => {
-      if (this.isOpen && this.link.isWhole) this.#step(() => this.#life.engine.ponged(this.socket))
+    this.#shard.after(PING_MS, () => {
+      if (this.isOpen && this.link.isWhole) this.#step((engine) => engine.ponged(this.socket))
     })
   }
   pause(): void {
-    this.#life.world.oracle.mark('paused')
+    this.#shard.world.oracle.mark('paused')
     this.link.pause()
   }
   resume(): void {
@@ -88,17 +90,18 @@ export class SimulatedConnection implements Connection {
 
   #clog(forMs: Millis): void {
     this.link.clog(forMs)
-    this.#life.after(forMs, () => {
-      if (this.isOpen) this.#step(() => this.#life.engine.drained(this.socket))
+    this.#shard.after(forMs, () => {
+      if (this.isOpen) this.#step((engine) => engine.drained(this.socket))
     })
   }
 
-  #step(decide: () => void): void {
-    this.#life.driver.step(decide)
+  #step(decide: (engine: Engine) => void): void {
+    const { driver } = this.#shard
+    driver.step(() => decide(driver.engine))
   }
 
   #watch(frame: ServerFrame): void {
-    const { oracle, store, clock } = this.#life.world
+    const { oracle, store, clock } = this.#shard.world
     if (frame.type === 'welcome') this.epoch = frame.epoch
     if (!this.peer) return
     const { meshId, peerKey, credit } = this.peer
@@ -111,11 +114,12 @@ export class SimulatedConnection implements Connection {
       }
     for (const delivery of pushesOf(frame)) oracle.pushSent(meshId, peerKey, delivery)
     const own = pushesOf(frame).filter(({ sender, envelopeId }) => !oracle.isOfPool(meshId, sender, envelopeId))
+    for (const delivery of own) this.#shard.watch.pushed(this.member!, delivery)
     const ids = [...own, ...(frame.type === 'receipts' ? frame.items : [])].map(({ id }) => id)
     if (ids.length === 0) return
     for (const id of ids) this.#outstanding.set(id, clock.nowMs)
     // After a lease time a delivery takes no credit any more.
-    const fromMs = clock.nowMs - this.#life.statements.options.leaseMs
+    const fromMs = clock.nowMs - LEASE_MS
     oracle.creditOf([...this.#outstanding.values()].filter((atMs) => atMs > fromMs).length, credit)
   }
 }

@@ -1,5 +1,5 @@
 /**
- * The memory queue behind the simulated database path: its promises settle at virtual times. One rejects if its
+ * The memory queue behind the simulated database path, where the oracle watches what the driver asks of it. Its promises settle at virtual times. One rejects if its
  * statement or its result was lost; whether the statement was, or still will be, applied is then unknown.
  */
 import type {
@@ -37,15 +37,15 @@ import {
 } from '@sealpost/queue'
 import { type MemoryShard, measureIn, measureMeshIn, standingIn } from '@sealpost/queue/memory'
 import { type DeliveryId, type MeshId, OperatingError, type PeerKey, type PeerNo, type PoolId } from '@sealpost/std'
-import type { World } from '../world.ts'
-import type { ShardLife } from './shard-life.ts'
+import type { DriverWatch } from '../oracle/driver-watch.ts'
+import type { ShardRun, Surroundings } from '../surroundings.ts'
 
 const BATCH_MAX = 3
 
 export class SimulatedQueue implements Queue {
-  protected readonly life: ShardLife
-  protected readonly statements: MemoryShard
-  protected readonly world: World
+  private readonly shard: ShardRun
+  private readonly statements: MemoryShard
+  private readonly world: Surroundings
   /** Openings and lookups share statements, as in `SessionOpener`. */
   readonly #openings = new Batcher(
     (sessions: readonly SessionRef[]) => this.ask('open', () => sessions.map((each) => this.statements.open(each))),
@@ -57,10 +57,10 @@ export class SimulatedQueue implements Queue {
     { max: BATCH_MAX, keyOf: ({ meshId, peer }) => meshId + peer },
   )
 
-  constructor(life: ShardLife, statements: MemoryShard, world: World) {
-    this.life = life
+  constructor(shard: ShardRun, statements: MemoryShard) {
+    this.shard = shard
     this.statements = statements
-    this.world = world
+    this.world = shard.world
   }
 
   ask<T>(name: string, apply: () => T): Promise<T> {
@@ -68,14 +68,27 @@ export class SimulatedQueue implements Queue {
       this.world.path.ask(
         name,
         apply,
-        (result) => !this.life.isOver && resolve(result),
-        () => !this.life.isOver && reject(new OperatingError('db_unavailable', `${name}: no reply`, RETRYABLE)),
+        (result) => !this.shard.isOver && resolve(result),
+        () => !this.shard.isOver && reject(new OperatingError('db_unavailable', `${name}: no reply`, RETRYABLE)),
       ),
     )
   }
 
   async commit(batch: Batch): Promise<Committed> {
-    await this.world.overlaps.mayCommit(this.life, batch)
+    const { watch } = this.shard
+    watch.commitBegins(batch)
+    try {
+      const committed = await this.commitBatch(batch)
+      watch.committed(batch, committed)
+      return committed
+    } catch (error) {
+      watch.commitFailed(batch)
+      throw error
+    }
+  }
+
+  private async commitBatch(batch: Batch): Promise<Committed> {
+    await this.world.overlaps.mayCommit(this.shard, batch)
     const sent = { ...batch, appends: batch.appends.map(asSent) }
     let found = await this.ask('commit', () => this.statements.commitAtOnce(sent))
     for (let rest = pendingOf(batch.appends, found); rest.length > 0; rest = pendingOf(batch.appends, found))
@@ -84,17 +97,24 @@ export class SimulatedQueue implements Queue {
   }
 
   async claim(wants: readonly Want[]): Promise<Claimed[]> {
-    const asOf = await this.world.overlaps.mayClaim(this.life, wants)
-    return this.ask('claim', () => this.statements.claim(wants, asOf))
+    const asOf = await this.world.overlaps.mayClaim(this.shard, wants)
+    const claimed = await this.ask('claim', () => this.statements.claim(wants, asOf))
+    for (const [i, { session }] of wants.entries()) this.shard.watch.claimed(session, claimed[i]!)
+    return claimed
   }
 
-  collect(wants: readonly RemoteWant[]): Promise<RemoteClaimed[]> {
-    return this.ask('collect', () => this.statements.collect(wants))
+  async collect(wants: readonly RemoteWant[]): Promise<RemoteClaimed[]> {
+    const collected = await this.ask('collect', () => this.statements.collect(wants))
+    for (const [i, { session }] of wants.entries()) this.shard.watch.claimed(session, collected[i]!)
+    return collected
   }
+
   open(session: SessionRef): Promise<number | null> {
+    this.shard.watch.openBegins(session)
     return this.#openings.add(session)
   }
   async fence(session: SessionRef): Promise<number | null> {
+    this.shard.watch.fenceBegins(session)
     const epoch = await this.ask('fence', () => this.statements.fence(session))
     this.world.oracle.mark(epoch === null ? 'fence: served elsewhere' : 'fence: new epoch')
     return epoch
@@ -104,19 +124,19 @@ export class SimulatedQueue implements Queue {
     return this.ask('standings', () => sessions.map((session) => standingIn(store, shard, session)))
   }
   retry(retries: readonly Retry[]): Promise<void> {
-    return this.ask('retry', () => this.statements.retry(retries))
+    return this.watched('retry', retries, () => this.statements.retry(retries))
   }
   reject(rejects: readonly Reject[]): Promise<void> {
-    return this.ask('reject', () => this.statements.reject(rejects))
+    return this.watched('reject', rejects, () => this.statements.reject(rejects))
   }
   extend(extensions: readonly Extension[]): Promise<void> {
-    return this.ask('extend', () => this.statements.extend(extensions))
+    return this.watched('extension', extensions, () => this.statements.extend(extensions))
   }
   claimPools(wants: readonly PoolWant[]): Promise<PoolClaimed[]> {
     return this.ask('deal', () => this.statements.pools.claim(wants))
   }
   giveBack(releases: readonly Release[]): Promise<void> {
-    return this.ask('give', () => this.statements.pools.giveBack(releases))
+    return this.watched('release', releases, () => this.statements.pools.giveBack(releases))
   }
   findPools(meshId: MeshId, pools: readonly PoolId[]): Promise<PoolEntry[]> {
     return this.ask('pools', () => this.statements.pools.find(meshId, pools))
@@ -152,6 +172,11 @@ export class SimulatedQueue implements Queue {
   }
   findBindings(meshId: MeshId, peers: readonly PeerKey[]): Promise<KeyBindingEntry[]> {
     return this.ask('bindings', () => this.statements.findBindings(meshId, peers))
+  }
+
+  /** One of the statements that the driver batches. */
+  private watched<T>(...[kind, items, apply]: [...Parameters<DriverWatch['asked']>, apply: () => T]): Promise<T> {
+    return this.shard.watch.during(kind, items, () => this.ask(kind, apply))
   }
 
   async #commitChecked(appends: readonly Append[]) {

@@ -13,29 +13,38 @@ import type {
 import type { Prover, RequestServices, Resolution } from '@sealpost/driver'
 import { BATCH_MAX, type FrameOf, MEMBER_PAGE_MAX } from '@sealpost/protocol'
 import type { GroupId, MeshId } from '@sealpost/std'
-import { poolStatementOf } from '../peer/pool.ts'
-import type { ShardLife } from './shard-life.ts'
+import { poolStatementOf } from '../peer/crypto.ts'
+import type { ShardRun } from '../surroundings.ts'
+import type { SimulatedConnection } from './simulated-connection.ts'
+import type { SimulatedQueue } from './simulated-queue.ts'
+import type { WatchedStatements } from './watched-statements.ts'
 
 /** Peers of a world don't send the missing requests: groups and pools are seeded. */
-export type RequestStatements = {
+type RequestStatements = {
   readonly [Type in RequestType]?: (requester: Requester, frame: FrameOfRequest<Type>) => Replies[Type]
 }
 
-export type RequestCall<Type extends RequestType> = [type: Type, requester: Requester, frame: FrameOfRequest<Type>]
+interface RequestParts {
+  readonly queue: SimulatedQueue
+  readonly statements: WatchedStatements
+  readonly connectionOf: (authority: string) => SimulatedConnection
+}
 
 const PROOF = new Uint8Array(64)
 
 export class SimulatedRequests implements RequestServices {
   readonly table: RequestTable
-  protected readonly life: ShardLife
+  readonly #shard: ShardRun
+  readonly #parts: RequestParts
   readonly #statements: RequestStatements
 
-  constructor(life: ShardLife) {
-    this.life = life
-    this.#statements = this.statementsOf()
+  constructor(shard: ShardRun, parts: RequestParts) {
+    this.#shard = shard
+    this.#parts = parts
+    this.#statements = this.#statementsOf()
     const types = Object.keys(this.#statements) as RequestType[]
     this.table = Object.fromEntries(
-      types.map((type) => [type, (requester: Requester, frame: never) => this.reply(type, requester, frame)]),
+      types.map((type) => [type, (requester: Requester, frame: never) => this.#reply(type, requester, frame)]),
     ) as unknown as RequestTable
   }
 
@@ -44,8 +53,9 @@ export class SimulatedRequests implements RequestServices {
     _hello: FrameOf<'hello'>,
     { meshId, peerKey }: FrameOf<'auth'>,
   ): Promise<Authentication> {
-    const [member = null] = await this.life.queue.findMembers(meshId, [peerKey])
-    this.life.connectionOf(authority).member = member
+    const { queue, connectionOf } = this.#parts
+    const [member = null] = await queue.findMembers(meshId, [peerKey])
+    connectionOf(authority).member = member
     return { member, isSignatureGood: true, proof: PROOF }
   }
 
@@ -54,26 +64,30 @@ export class SimulatedRequests implements RequestServices {
   }
 
   async resolve(meshId: MeshId, { peers, groups, pools }: Sought): Promise<Resolution> {
+    const { queue } = this.#parts
     const [members, foundPools] = await Promise.all([
-      this.life.queue.findMembers(meshId, peers),
-      pools.length > 0 ? this.life.queue.findPools(meshId, pools) : [],
+      queue.findMembers(meshId, peers),
+      pools.length > 0 ? queue.findPools(meshId, pools) : [],
     ])
-    this.life.heard.heardOfMembers(members)
+    this.#shard.heard.heardOfMembers(members)
     return { members, successors: new Map(), groups: this.#foundGroups(meshId, groups), pools: foundPools, spaces: [] }
   }
 
-  protected async reply<Type extends RequestType>(
-    ...[type, requester, frame]: RequestCall<Type>
+  async #reply<Type extends RequestType>(
+    type: Type,
+    requester: Requester,
+    frame: FrameOfRequest<Type>,
   ): Promise<Replies[Type]> {
-    const { life } = this
-    const reply = await life.queue.ask(type, () => this.#statements[type]!(requester, frame))
-    if (type === 'revoke') life.world.revocations.heardBy(life)
-    if (type === 'consent') life.heard.heardOf(requester.meshId, requester.peer, (reply as Replies['consent']).consent)
+    const { world, heard } = this.#shard
+    const reply = await this.#parts.queue.ask(type, () => this.#statements[type]!(requester, frame))
+    if (type === 'revoke') world.revocations.heardBy(this.#shard)
+    if (type === 'consent') heard.heardOf(requester.meshId, requester.peer, (reply as Replies['consent']).consent)
     return reply
   }
 
-  protected statementsOf(): RequestStatements {
-    const { world, statements } = this.life
+  #statementsOf(): RequestStatements {
+    const { world } = this.#shard
+    const { statements } = this.#parts
     return {
       lookup: ({ meshId }, { peers }) => ({
         bindings: statements.findBindings(meshId, peers),
@@ -105,7 +119,7 @@ export class SimulatedRequests implements RequestServices {
   }
 
   #foundGroups(meshId: MeshId, asked: readonly GroupId[]): FoundGroups {
-    const group = this.life.world.groupIn(meshId)
+    const group = this.#shard.world.groupIn(meshId)
     return new Map(asked.map((id) => [id, id === group.groupId ? group : null]))
   }
 }

@@ -3,6 +3,8 @@ import {
   type Append,
   type Claimed,
   type Member,
+  type PoolClaimed,
+  type PoolWant,
   type RemoteClaimed,
   type RemoteWant,
   readMarking,
@@ -10,23 +12,18 @@ import {
   type Want,
 } from '@sealpost/protocol'
 import type { Batch, QueueOptions, StatementOutcomes, Swept } from '@sealpost/queue'
-import { type MemoryPools, MemoryShard, type StoredDelivery } from '@sealpost/queue/memory'
-import type { MeshId, PeerKey, PeerNo, ShardId } from '@sealpost/std'
-import type { World } from '../world.ts'
-import { WatchedPools } from './watched-pools.ts'
+import { MemoryPools, MemoryShard, type StoredDelivery } from '@sealpost/queue/memory'
+import type { MeshId, Millis, PeerKey, PeerNo, ShardId } from '@sealpost/std'
+import type { Surroundings } from '../surroundings.ts'
 
 export class WatchedStatements extends MemoryShard {
-  override readonly pools: MemoryPools
-  protected readonly world: World
+  override readonly pools: WatchedPools
+  private readonly world: Surroundings
 
-  constructor(world: World, shard: ShardId, options: QueueOptions) {
+  constructor(world: Surroundings, shard: ShardId, options: QueueOptions) {
     super(world.store, shard, options)
     this.world = world
-    this.pools = this.watchPools(options)
-  }
-
-  protected watchPools(options: QueueOptions): MemoryPools {
-    return new WatchedPools(this.world, this.shard, options)
+    this.pools = new WatchedPools(world, shard, options)
   }
 
   override commitAtOnce(batch: Batch): StatementOutcomes {
@@ -59,7 +56,6 @@ export class WatchedStatements extends MemoryShard {
     const locked = wants.filter(() => this.world.chance('locked')).map((want) => want.session)
     for (const { meshId, peer } of locked) this.store.lock(meshId, peer)
     const before = wants.map(({ session }) => this.leasesOf(session))
-    for (const want of wants) this.prepareClaim(want)
     if (wants.some((want) => want.ids.from > 0)) this.world.oracle.mark('claim: of known ids')
     const answers = super.claim(wants, asOf)
     for (const { meshId, peer } of locked) this.store.unlock(meshId, peer)
@@ -107,10 +103,6 @@ export class WatchedStatements extends MemoryShard {
     return epoch
   }
 
-  protected prepareClaim(_want: Want): void {
-    return
-  }
-
   private watchStored(appends: readonly Append[], { outcomes: decisions }: StatementOutcomes): void {
     const { revocations, oracle } = this.world
     for (const [i, { meshId, sender, recipient }] of appends.entries())
@@ -156,3 +148,80 @@ interface LeaseFacts {
 type Leases = ReadonlyMap<number, LeaseFacts>
 
 const isReceipt = ({ terms }: StoredDelivery): boolean => terms !== null && readMarking(terms)?.kind === 'receipt'
+
+type PoolLeases = ReadonlyMap<
+  number,
+  { readonly row: StoredDelivery; readonly lease: NonNullable<StoredDelivery['lease']> }
+>
+
+/** The statements of pools: which lease is taken, and why it had ended. */
+class WatchedPools extends MemoryPools {
+  private readonly world: Surroundings
+
+  constructor(world: Surroundings, shard: ShardId, options: QueueOptions) {
+    super(world.store, shard, options)
+    this.world = world
+  }
+
+  override claim(wants: readonly PoolWant[]): PoolClaimed[] {
+    return wants.map((want) => {
+      if (this.world.chance('locked')) return { status: 'locked' }
+      const before = this.leasesOf(want)
+      const [claimed] = super.claim([want]) as [PoolClaimed]
+      if (claimed.status === 'claimed') for (const { delivery } of claimed.dealt) this.watch(before.get(delivery.id))
+      return claimed
+    })
+  }
+
+  private watch(known: ReturnType<PoolLeases['get']>): void {
+    if (known) this.world.oracle.dealtAgain(known.row, this.causeOf(known.row, known.lease))
+  }
+
+  private causeOf({ meshId }: StoredDelivery, { epoch, holder, untilMs }: NonNullable<StoredDelivery['lease']>) {
+    const { store } = this.world
+    if (untilMs <= store.nowMs) return holder === undefined ? 'put off' : 'lapsed'
+    const session = holder === undefined ? undefined : store.find(meshId, holder)!.session
+    return session && session.openedEpoch !== epoch ? 'another session of its holder' : null
+  }
+
+  private leasesOf({ meshId, pool }: PoolWant): PoolLeases {
+    const rows = this.world.store.find(meshId, pool)!.deliveries
+    return new Map(rows.flatMap((row) => (row.lease ? [[row.id, { row, lease: row.lease }] as const] : [])))
+  }
+}
+
+const LEAVES_WITHIN_STATEMENTS = 3
+const LEAVES_WITHIN_MS: Millis = 100
+
+interface EndedSession {
+  readonly meshId: MeshId
+  readonly peerKey: PeerKey
+  /** The epoch with which it opened: deliveries of a newer session of the peer don't count. */
+  readonly epoch: number
+}
+
+/**
+ * A member that leaves holds nothing of a pool for long: its leases end with its session, not by expiry. Call it when the
+ * session has ended and its shard knows it. Nothing is checked if the shard crashes, because it may lose the result of a
+ * claim, nor after the database lost a statement: a lost retry or reject is not repeated, and its delivery stays leased.
+ */
+export function watchLeaver(world: Surroundings, session: EndedSession, isShardOver: () => boolean): void {
+  const { clock, oracle, overlaps, path, plan } = world
+  if (isShardOver()) return
+  const held = heldBy(world, session)
+  if (held.size === 0) return
+  oracle.mark('pool: a holder left')
+  const leftAtMs = clock.nowMs
+  clock.after(LEAVES_WITHIN_STATEMENTS * plan.databaseMs + LEAVES_WITHIN_MS, () => {
+    if (isShardOver() || path.hasLost || overlaps.mayLackSince(leftAtMs)) return
+    for (const [row, lease] of heldBy(world, session)) if (held.get(row) === lease) oracle.keptByLeaver(row)
+  })
+}
+
+/** Returns each lease itself; the member may get another one later. */
+function heldBy({ store, clock }: Surroundings, { meshId, peerKey, epoch }: EndedSession) {
+  const holder = store.findByKey(meshId, peerKey)!.peer
+  const isHeld = ({ lease }: StoredDelivery) => lease?.holder === holder && lease.epoch === epoch
+  const rows = [...store.deliveries()].filter((row) => row.meshId === meshId && isHeld(row))
+  return new Map(rows.filter(({ lease }) => lease!.untilMs > clock.nowMs).map((row) => [row, row.lease]))
+}

@@ -1,13 +1,14 @@
 /**
- * Peers that block others for a while: the consent in the database, its changes, and what each shard has received. It
- * has a random source of its own, like `Ends`.
+ * Members that block others for a while, and a member that is revoked: the state in the database, its changes, and what each
+ * shard has received. Both have a random source of their own, like `Ends`.
  */
-import type { ConsentReply } from '@sealpost/core'
+import type { ConsentReply, RevokedMember } from '@sealpost/core'
 import { type Append, type Consent, type FrameOf, type Member, OPEN } from '@sealpost/protocol'
 import type { MemoryStore } from '@sealpost/queue/memory'
-import { type MeshId, type PeerNo, seededRandom } from '@sealpost/std'
+import { type MeshId, type PeerKey, type PeerNo, seededRandom } from '@sealpost/std'
+import type { Oracle } from './oracle.ts'
 
-const SALT = 0xc0a5e
+const CONSENT_SALT = 0xc0a5e
 const CHANGES_MAX = 5
 
 /** At a fraction of the fault period, the first peer of a mesh changes its consent for the second. */
@@ -21,7 +22,7 @@ export class Consents {
   private readonly stored = new Map<string, Consent>()
 
   constructor(seed: number) {
-    const random = seededRandom(seed ^ SALT)
+    const random = seededRandom(seed ^ CONSENT_SALT)
     const count = random.chance(0.3) ? 1 + random.below(CHANGES_MAX) : 0
     this.changes = Array.from({ length: count }, (_, i) => ({
       share: random.next(),
@@ -66,5 +67,58 @@ export class HeardConsents {
 
   bars({ meshId, sender, recipient }: Append): boolean {
     return this.heard.get(meshId + recipient)?.named.includes(sender) ?? false
+  }
+}
+
+const REVOCATION_SALT = 0x4e70cd
+
+interface Way {
+  readonly meshId: MeshId
+  readonly from: PeerKey
+  readonly to: PeerKey
+}
+
+/** In some worlds one peer of the first mesh revokes another one. */
+export class Revocations {
+  /** The fraction of the fault period after which it is revoked; null: no revocation in this world. */
+  readonly share: number | null
+  readonly leaver: RevokedMember
+  /** The statement was applied. */
+  isDone = false
+  private readonly heard = new Set<object>()
+
+  constructor(seed: number, leaver: RevokedMember) {
+    const random = seededRandom(seed ^ REVOCATION_SALT)
+    this.share = random.chance(0.2) ? random.next() : null
+    this.leaver = leaver
+  }
+
+  commit(store: MemoryStore, oracle: Oracle): RevokedMember[] {
+    store.revokeMember(this.leaver.meshId, this.leaver.peer)
+    if (!this.isDone) oracle.revoked()
+    this.isDone = true
+    return [this.leaver]
+  }
+
+  heardBy(shard: object): void {
+    this.heard.add(shard)
+  }
+
+  isHeardBy(shard: object): boolean {
+    return this.heard.has(shard)
+  }
+
+  isLeaver({ meshId, peerKey }: Pick<RevokedMember, 'meshId' | 'peerKey'>): boolean {
+    return this.share !== null && meshId === this.leaver.meshId && peerKey === this.leaver.peerKey
+  }
+
+  /** Returns whether the revocation may affect messages between these peers. */
+  isConcerned({ meshId, from, to }: Way): boolean {
+    return this.isLeaver({ meshId, peerKey: from }) || this.isLeaver({ meshId, peerKey: to })
+  }
+
+  /** Returns whether this peer has been revoked. */
+  isOut(meshId: MeshId, peer: PeerNo): boolean {
+    return this.isDone && meshId === this.leaver.meshId && peer === this.leaver.peer
   }
 }

@@ -1,7 +1,10 @@
-/** One connection: two ordered one-way pipes. A cut discards their contents, and both ends notice late. */
+/** The network: connections between peers and shards, and hints between shards. */
 import type { ClientFrame, ServerFrame } from '@sealpost/protocol'
-import type { Millis, Random } from '@sealpost/std'
-import type { VirtualClock } from '../clock.ts'
+import type { Hint } from '@sealpost/protocol/hints'
+import { type Millis, type Random, seededRandom } from '@sealpost/std'
+import type { VirtualClock } from './clock.ts'
+import type { Oracle } from './oracle/oracle.ts'
+import type { FaultPlan } from './plan.ts'
 
 export interface ClientEnd {
   received(frame: ServerFrame): void
@@ -15,6 +18,7 @@ export interface ServerEnd {
 
 const ABNORMAL = 1006
 
+/** One connection: two ordered one-way pipes. A cut discards their contents, and both ends notice late. */
 export class SimulatedLink {
   private readonly clock: VirtualClock
   private readonly random: Random
@@ -70,27 +74,27 @@ export class SimulatedLink {
     this.server = null
     this.toClientAtMs = this.arrivalAfter(this.toClientAtMs)
     this.clock.at(this.toClientAtMs, () => {
-      if (!this.isCut) this.tellClient(closeNumber)
+      if (!this.isCut) this.closeClient(closeNumber)
     })
   }
 
   closeFromClient(): void {
     this.client = null
-    this.towardsServer(() => this.tellServer())
+    this.towardsServer(() => this.closeServer())
   }
 
   breakServer(): void {
     this.server = null
     this.isCut = true
-    this.clock.after(this.delay(), () => this.tellClient(ABNORMAL))
+    this.clock.after(this.delay(), () => this.closeClient(ABNORMAL))
   }
 
   /** Cuts the wire; each end notices by itself, the server perhaps only by its heartbeat. */
   cut(noticed: { clientAfterMs: Millis; serverAfterMs: Millis }): void {
     if (this.isCut) return
     this.isCut = true
-    this.clock.after(noticed.clientAfterMs, () => this.tellClient(ABNORMAL))
-    this.clock.after(noticed.serverAfterMs, () => this.tellServer())
+    this.clock.after(noticed.clientAfterMs, () => this.closeClient(ABNORMAL))
+    this.clock.after(noticed.serverAfterMs, () => this.closeServer())
   }
 
   private towardsServer(arrive: () => void): void {
@@ -102,13 +106,13 @@ export class SimulatedLink {
     })
   }
 
-  private tellClient(closeNumber: number): void {
+  private closeClient(closeNumber: number): void {
     const { client } = this
     this.client = null
     client?.closed(closeNumber)
   }
 
-  private tellServer(): void {
+  private closeServer(): void {
     const { server } = this
     this.server = null
     server?.closed()
@@ -120,5 +124,42 @@ export class SimulatedLink {
 
   private delay(): Millis {
     return this.random.next() * this.delayMaxMs
+  }
+}
+
+const NEWS_SALT = 0x9e75
+const HINT_LATE_MS_MAX: Millis = 100
+
+interface HintPathPorts {
+  readonly seed: number
+  readonly clock: VirtualClock
+  readonly random: Random
+  readonly plan: FaultPlan
+  readonly oracle: Oracle
+  readonly path: { readonly areFaultsOn: boolean }
+}
+
+/**
+ * Hints between shards: lost, duplicated and late. Wakes draw from the random source of the world; all others, which came
+ * later, from one of their own, so that the worlds of older seeds stay as they are.
+ */
+export class HintPath {
+  private readonly ports: HintPathPorts
+  private readonly newsRandom: Random
+
+  constructor(ports: HintPathPorts) {
+    this.ports = ports
+    this.newsRandom = seededRandom(ports.seed ^ NEWS_SALT)
+  }
+
+  send({ type }: Hint, deliver: () => void): void {
+    const { clock, random: ofWorld, plan, oracle, path } = this.ports
+    const random = type === 'wake' ? ofWorld : this.newsRandom
+    const kind = type === 'wake' ? 'hint' : 'news'
+    if (path.areFaultsOn && random.chance(plan.hintLost)) return oracle.mark(`${kind}: lost`)
+    const isDoubled = path.areFaultsOn && random.chance(plan.hintDoubled)
+    if (isDoubled) oracle.mark(`${kind}: doubled`)
+    oracle.mark(`${kind}: ${type}`)
+    for (let i = isDoubled ? 0 : 1; i < 2; i++) clock.after(random.next() * HINT_LATE_MS_MAX, deliver)
   }
 }

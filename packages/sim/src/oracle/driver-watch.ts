@@ -1,0 +1,223 @@
+/**
+ * What a driver owes its engine, and its engine the recipients. Everything that the engine asks for reaches the queue whole,
+ * once and in time; commits back off while they fail; nothing is pushed under a lease that a fence has voided.
+ */
+import type { Append, Claimed, Committed, DeliveryRef, RemoteClaimed, SessionRef, Settle } from '@sealpost/protocol'
+import type { Batch } from '@sealpost/queue'
+import type { DeliveryId, MeshId, Millis, PeerNo } from '@sealpost/std'
+import type { VirtualClock } from '../clock.ts'
+import { must } from './oracle.ts'
+
+/** What the driver documents. */
+const SETTLE_WITHIN_MS: Millis = 20
+const BACK_OFF_MIN_MS: Millis = 50
+const BACK_OFF_MAX_MS: Millis = 1_000
+const OPEN_WAITS_MAX_MS: Millis = 2_000
+const SHUTDOWN_MAX_MS: Millis = 6_000
+/** Rounding, and the millisecond that the driver adds to a pause. */
+const SLACK_MS: Millis = 2
+
+type Item = Append | Settle | { readonly delivery: DeliveryRef }
+type Kind = 'append' | 'settle' | 'retry' | 'reject' | 'extension' | 'release'
+
+interface Owed {
+  readonly kind: Kind
+  readonly acceptedAtMs: Millis
+  /** Its statement begins by then, unless another one is in flight. */
+  readonly dueAtMs: Millis
+}
+
+/** Items of one kind of statement. While one is in flight, others may wait. */
+class Line {
+  private readonly clock: VirtualClock
+  private readonly isOver: () => boolean
+  private readonly waiting = new Map<Item, Owed>()
+  private readonly inFlight = new Map<Item, Owed>()
+  /** The next statement begins neither before this time nor, if something waits, later. */
+  private nextAtMs: Millis = -Infinity
+
+  constructor(clock: VirtualClock, isOver: () => boolean) {
+    this.clock = clock
+    this.isOver = isOver
+  }
+
+  get isIdle(): boolean {
+    return this.waiting.size === 0 && this.inFlight.size === 0
+  }
+
+  accept(kind: Kind, items: readonly Item[], withinMs: Millis = 0): void {
+    const acceptedAtMs = this.clock.nowMs
+    for (const item of items) this.waiting.set(item, { kind, acceptedAtMs, dueAtMs: acceptedAtMs + withinMs })
+    this.checkAt(acceptedAtMs + withinMs)
+  }
+
+  begin(items: readonly Item[]): void {
+    const { nowMs } = this.clock
+    must(
+      nowMs >= this.nextAtMs,
+      'driver',
+      () => `a commit begins ${this.nextAtMs - nowMs} ms too early after a failed one`,
+    )
+    for (const item of items) {
+      const owed = this.waiting.get(item)
+      must(owed, 'driver', () => 'a statement contains what was not asked for, or was refused')
+      this.waiting.delete(item)
+      this.inFlight.set(item, owed!)
+    }
+  }
+
+  /** `pauseMs`: the least and the longest pause before the next statement. */
+  end(items: readonly Item[], pauseMs: Millis = 0): void {
+    for (const item of items) this.inFlight.delete(item)
+    this.nextAtMs = this.clock.nowMs + pauseMs
+    if (this.waiting.size > 0) this.checkAt(this.nextAtMs)
+  }
+
+  /** Refuses what waits, and keeps it from the queue. */
+  refuse(kind: Kind): void {
+    for (const [item, owed] of this.waiting) if (owed.kind === kind) this.waiting.delete(item)
+  }
+
+  /** The statement of these failed, and the next one takes them again. */
+  repeat(items: readonly Item[], pauseMs: Millis): void {
+    for (const item of items) this.waiting.set(item, this.inFlight.get(item)!)
+    this.end(items, pauseMs)
+  }
+
+  owes(isOf: (item: Item) => boolean, beforeMs: Millis): boolean {
+    const all = [...this.waiting, ...this.inFlight]
+    return all.some(([item, { acceptedAtMs }]) => acceptedAtMs < beforeMs && isOf(item))
+  }
+
+  private checkAt(dueAtMs: Millis): void {
+    this.clock.at(dueAtMs + SLACK_MS, () => {
+      if (!this.isOver() && this.inFlight.size === 0) this.check()
+    })
+  }
+
+  private check(): void {
+    const { nowMs } = this.clock
+    const lateAtMs = (owed: Owed) => Math.max(owed.dueAtMs, this.nextAtMs) + SLACK_MS
+    for (const owed of this.waiting.values())
+      must(nowMs <= lateAtMs(owed), 'driver', () => `${withArticle(owed.kind)} waits for no statement`)
+  }
+}
+
+export class DriverWatch {
+  private readonly clock: VirtualClock
+  private readonly commits: Line
+  private readonly lines: Readonly<Record<'retry' | 'reject' | 'extension' | 'release', Line>>
+  private isCommitting = false
+  private failures = 0
+  private readonly openedAtMs = new Map<SessionRef, Millis>()
+  /** The epoch of each lease that the driver received. */
+  private readonly leases = new Map<string, number>()
+  private readonly voided = new Map<string, number>()
+
+  constructor(clock: VirtualClock, isOver: () => boolean) {
+    this.clock = clock
+    const line = () => new Line(clock, isOver)
+    this.commits = line()
+    this.lines = { retry: line(), reject: line(), extension: line(), release: line() }
+  }
+
+  append(append: Append): void {
+    this.commits.accept('append', [append])
+  }
+
+  settle(settle: Settle): void {
+    this.commits.accept('settle', [settle], SETTLE_WITHIN_MS)
+  }
+
+  asked(kind: keyof DriverWatch['lines'], items: readonly { readonly delivery: DeliveryRef }[]): void {
+    this.lines[kind].accept(kind, items)
+  }
+
+  /** A statement of the queue other than a commit. */
+  async during<T>(kind: keyof DriverWatch['lines'], items: readonly Item[], statement: () => Promise<T>): Promise<T> {
+    this.lines[kind].begin(items)
+    try {
+      return await statement()
+    } finally {
+      this.lines[kind].end(items)
+    }
+  }
+
+  commitBegins({ appends, settles }: Batch): void {
+    must(!this.isCommitting, 'driver', () => 'two commits are in flight')
+    this.isCommitting = true
+    this.commits.begin([...appends, ...settles])
+  }
+
+  committed({ appends, settles }: Batch, { outcomes }: Committed): void {
+    this.isCommitting = false
+    this.failures = 0
+    this.commits.end([...appends, ...settles])
+    for (const [i, { meshId, recipient: peer, insertLeaseEpoch: epoch }] of appends.entries()) {
+      const outcome = outcomes[i]!
+      if (epoch > 0 && outcome.status === 'stored' && outcome.isLeased)
+        this.leased({ meshId, peer, epoch }, { id: outcome.id, attempt: 1 })
+    }
+  }
+
+  /** The appends that wait are refused with the batch, because storing them first would reverse the order. */
+  commitFailed({ appends, settles }: Batch): void {
+    const pauseMs = Math.min(BACK_OFF_MAX_MS, BACK_OFF_MIN_MS * 2 ** this.failures)
+    this.isCommitting = false
+    this.failures += 1
+    this.commits.end(appends)
+    this.commits.refuse('append')
+    this.commits.repeat(settles, pauseMs)
+  }
+
+  /** The engine opens a session. */
+  opens(session: SessionRef): void {
+    this.openedAtMs.set(session, this.clock.nowMs)
+  }
+
+  /** Its statement begins: what the peer ended in the session before is committed, or has taken too long. */
+  openBegins(session: SessionRef): void {
+    const sinceMs = this.openedAtMs.get(session) ?? -Infinity
+    this.openedAtMs.delete(session)
+    if (this.clock.nowMs - sinceMs >= OPEN_WAITS_MAX_MS) return
+    const { meshId, peer } = session
+    const isOf = (item: Item) => {
+      const { meshId: mesh, recipient, holder } = 'delivery' in item ? item.delivery : (item as Settle)
+      return !('envelope' in item) && mesh === meshId && (holder ?? recipient) === peer
+    }
+    const { retry, reject, extension } = this.lines
+    for (const line of [this.commits, retry, reject, extension])
+      must(
+        !line.owes(isOf, sinceMs),
+        'driver',
+        () => `a session opens before the statements of the one before are done`,
+      )
+  }
+
+  shutDown(tookMs: Millis): void {
+    must(this.commits.isIdle || tookMs >= SHUTDOWN_MAX_MS, 'driver', () => 'a shutdown drops accepted work')
+  }
+
+  claimed(session: SessionRef, claimed: Claimed | RemoteClaimed): void {
+    for (const delivery of 'deliveries' in claimed ? claimed.deliveries : []) this.leased(session, delivery)
+  }
+
+  fenceBegins(session: SessionRef): void {
+    this.voided.set(nameOf(session), session.epoch)
+  }
+
+  /** A push of the recipient's own mail. */
+  pushed(recipient: { meshId: MeshId; peer: PeerNo }, delivery: { id: DeliveryId; attempt: number }): void {
+    const name = nameOf(recipient)
+    const epoch = this.leases.get(`${name} ${delivery.id} ${delivery.attempt}`)
+    must(epoch !== undefined, 'P7', () => `delivery ${delivery.id} is pushed without a lease`)
+    must(epoch! > (this.voided.get(name) ?? -1), 'P7', () => `delivery ${delivery.id} is pushed under a void lease`)
+  }
+
+  private leased(session: SessionRef, { id, attempt }: { id: DeliveryId; attempt: number }): void {
+    this.leases.set(`${nameOf(session)} ${id} ${attempt}`, session.epoch)
+  }
+}
+
+const nameOf = ({ meshId, peer }: { meshId: MeshId; peer: PeerNo }): string => `${meshId}/${peer}`
+const withArticle = (kind: Kind): string => (kind === 'append' || kind === 'extension' ? `an ${kind}` : `a ${kind}`)

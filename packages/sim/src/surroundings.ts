@@ -1,0 +1,69 @@
+/** What the parts of a world share: data types without behaviour, so that the parts need not import each other. */
+import type { EngineLimits, GroupEntry } from '@sealpost/core'
+import type { Driver } from '@sealpost/driver'
+import type { Hint } from '@sealpost/protocol/hints'
+import type { QueueOptions } from '@sealpost/queue'
+import type { MemoryStore } from '@sealpost/queue/memory'
+import type { MeshId, Millis, PeerKey, Random } from '@sealpost/std'
+import type { VirtualClock } from './clock.ts'
+import type { SimulatedLink } from './network.ts'
+import type { DriverWatch } from './oracle/driver-watch.ts'
+import type { Inside } from './oracle/inside.ts'
+import type { Consents, HeardConsents, Revocations } from './oracle/membership.ts'
+import type { Oracle } from './oracle/oracle.ts'
+import type { BoxKeyTurns, Vault } from './peer/crypto.ts'
+import type { Chances, Ends, FaultPlan } from './plan.ts'
+import type { DatabasePath, Overlaps } from './shard/database.ts'
+
+/** For how long a session keeps what it was pushed. */
+export const LEASE_MS: Millis = 8_000
+
+export interface Surroundings {
+  readonly seed: number
+  readonly clock: VirtualClock
+  readonly random: Random
+  readonly plan: FaultPlan
+  readonly ends: Ends
+  readonly oracle: Oracle
+  readonly inside: Inside
+  readonly store: MemoryStore
+  readonly path: DatabasePath
+  readonly overlaps: Overlaps
+  readonly vault: Vault
+  readonly turns: BoxKeyTurns
+  readonly consents: Consents
+  readonly revocations: Revocations
+  readonly shardCount: number
+  readonly shards: readonly (Door | null)[]
+  /** The peers of each mesh. */
+  readonly members: readonly PeerKey[]
+  groupIn(meshId: MeshId): GroupEntry
+  /** Draws for one of the plan's probabilities; false after the fault period. */
+  chance(fault: keyof Chances): boolean
+  /** Whether the recipient may have blocked the sender. */
+  isDoubtful(way: { meshId: MeshId; from: PeerKey; to: PeerKey }): boolean
+  hint(from: object, hint: Hint): void
+  /** An error without a caller. The world ends with it. */
+  fail(error: unknown): void
+}
+
+/** Where peers connect. */
+export interface Door {
+  connect(link: SimulatedLink): void
+}
+
+/** What the parts of one run of a broker process share. */
+export interface ShardRun {
+  readonly world: Surroundings
+  readonly isOver: boolean
+  readonly heard: HeardConsents
+  readonly watch: DriverWatch
+  readonly driver: Driver
+  /** Runs later, unless the process is over. */
+  after(delayMs: Millis, run: () => void): void
+}
+
+export interface ShardRunOptions {
+  readonly limits: EngineLimits
+  readonly queue: QueueOptions
+}
