@@ -2,8 +2,8 @@
  * Messages between shards. Every message is a hint: it may be lost, duplicated, late or forged, and costs a delay at
  * most, because each shard also polls the database for what a hint would announce.
  */
-import type { Hint } from '@sealpost/protocol/hints'
-import type { MeshId, Millis, OperatingError, ShardId } from '@sealpost/std'
+import { decodePacket, encodeHint, encodePacketHeader, type Hint } from '@sealpost/protocol/hints'
+import { blockOf, type MeshId, type Millis, OperatingError, type ShardId } from '@sealpost/std'
 
 export interface BusListener {
   /** Receives hints of other shards about followed meshes, or about no mesh. */
@@ -16,7 +16,7 @@ export interface BusListener {
 }
 
 /** Totals since the start. */
-export interface BusCounters {
+interface BusCounters {
   /** Hints that were sent; a repeated hint within one batch counts once. */
   published: number
   received: number
@@ -79,3 +79,301 @@ export interface BusTransport {
 
 /** Returns a transport that connects when it can. */
 export type OpenBusTransport = (events: BusTransportEvents) => BusTransport
+
+/** Between two sends. Only one send runs at a time, so a slow transport gets larger batches. */
+const BATCH_MS: Millis = 2
+/** A wake has 21 bytes, so a bus that is down takes a few megabytes. */
+const WAITING_MAX = 50_000
+
+interface BatchingBusOptions {
+  readonly shard: ShardId
+  readonly open: OpenBusTransport
+  /** The state of the transport changed. */
+  readonly up?: () => void
+  readonly down?: (error: OperatingError) => void
+}
+
+/**
+ * A bus over any transport: collects hints into batches without duplicates, packs them by topic, and drops misdirected
+ * packets.
+ */
+export class BatchingBus implements Bus {
+  readonly counters: BusCounters = { published: 0, received: 0, lost: 0, invalid: 0 }
+  readonly #transport: BusTransport
+  readonly #listeners: BusListener[] = []
+  readonly #followed = new Map<Topic, Set<MeshId>>()
+  readonly #header: Uint8Array
+  #waiting = new Map<string, Hint>()
+  #sending: Promise<void> | null = null
+  #timer: ReturnType<typeof setTimeout> | null = null
+  #sentAtMs: Millis = 0
+  #isClosed = false
+
+  constructor({ shard, open, up = nothing, down = nothing }: BatchingBusOptions) {
+    this.#header = encodePacketHeader(shard)
+    this.#transport = open({
+      onPacket: (topic, bytes) => this.#receive(topic, bytes),
+      onFollowing: (topics) => this.#following(topics),
+      onUp: () => {
+        up()
+        if (this.#waiting.size > 0) this.#sendSoon()
+      },
+      onDown: down,
+    })
+    this.#transport.follow([this.#transport.topicOf(null)])
+  }
+
+  get isUp(): boolean {
+    return this.#transport.isUp
+  }
+
+  get replyMs(): Millis {
+    return this.#transport.replyMs
+  }
+
+  publish(hint: Hint): void {
+    const isLost = !this.#transport.isUp && !survivesReconnect(hint)
+    if (isLost || this.#isClosed || this.#waiting.size >= WAITING_MAX) {
+      this.counters.lost += 1
+      return
+    }
+    const key = keyOf(hint)
+    this.#waiting.delete(key) // the latest one counts, in its own place
+    this.#waiting.set(key, hint)
+    this.#sendSoon()
+  }
+
+  follow(meshId: MeshId): void {
+    const topic = this.#transport.topicOf(meshId)
+    const meshes = this.#followed.get(topic)
+    if (meshes) {
+      meshes.add(meshId)
+      return
+    }
+    this.#followed.set(topic, new Set([meshId]))
+    this.#transport.follow([topic])
+  }
+
+  unfollow(meshId: MeshId): void {
+    const topic = this.#transport.topicOf(meshId)
+    const meshes = this.#followed.get(topic)
+    if (!meshes?.delete(meshId) || meshes.size > 0) return
+    this.#followed.delete(topic)
+    this.#transport.unfollow(topic)
+  }
+
+  subscribe(listener: BusListener): void {
+    this.#listeners.push(listener)
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true
+    if (this.#timer) clearTimeout(this.#timer)
+    await this.#sending
+    if (this.#waiting.size > 0) await this.#send()
+    await this.#transport.close()
+  }
+
+  #sendSoon(): void {
+    if (this.#timer || this.#sending || this.#isClosed || !this.#transport.isUp) return
+    const afterMs = Math.max(0, this.#sentAtMs + BATCH_MS - performance.now())
+    this.#timer = setTimeout(() => {
+      this.#timer = null
+      this.#sending = this.#send().finally(() => {
+        this.#sending = null
+        if (this.#waiting.size > 0) this.#sendSoon()
+      })
+    }, afterMs)
+  }
+
+  async #send(): Promise<void> {
+    const batch = this.#waiting
+    this.#waiting = new Map()
+    this.#sentAtMs = performance.now()
+    try {
+      await this.#transport.send(this.#packed([...batch.values()]))
+      this.counters.published += batch.size
+    } catch (error) {
+      if (!(error instanceof OperatingError)) throw error
+      this.#requeue(batch) // the transport reports its own state
+    }
+  }
+
+  /**
+   * Sends them with the next batch: after a reconnect, other shards may have polled before this shard stored what it
+   * announces.
+   */
+  #requeue(unsent: ReadonlyMap<string, Hint>): void {
+    const later = this.#waiting
+    const all = [...[...unsent].filter(([key]) => !later.has(key)), ...later]
+    const waiting = all.filter(([, hint]) => survivesReconnect(hint)).slice(-WAITING_MAX)
+    this.counters.lost += all.length - waiting.length
+    this.#waiting = new Map(waiting)
+  }
+
+  #packed(hints: readonly Hint[]): TopicPacket[] {
+    const packets: TopicPacket[] = []
+    const byTopic = Map.groupBy(hints, (hint) => this.#transport.topicOf(meshOf(hint)))
+    for (const [topic, some] of byTopic)
+      for (const bytes of packed(this.#header, some.map(encodeHint), this.#transport.packetBytesMax))
+        packets.push({ topic, bytes })
+    return packets
+  }
+
+  #receive(topic: Topic, bytes: Uint8Array): void {
+    if (this.#isClosed || this.#isOwn(bytes)) return // a transport may return our own packets
+    const packet = decodePacket(bytes)
+    if (!packet || packet.hints.some((hint) => this.#transport.topicOf(meshOf(hint)) !== topic)) {
+      this.counters.invalid += 1
+      return
+    }
+    const hints = packet.hints.filter((hint) => this.#isFollowed(topic, meshOf(hint))) // several meshes may share a topic
+    this.counters.received += hints.length
+    if (hints.length > 0) for (const listener of this.#listeners) listener.onHints(packet.from, hints)
+  }
+
+  #isOwn(bytes: Uint8Array): boolean {
+    return bytes.length >= this.#header.length && this.#header.every((byte, i) => bytes[i] === byte)
+  }
+
+  #isFollowed(topic: Topic, meshId: MeshId | null): boolean {
+    return meshId === null || this.#followed.get(topic)?.has(meshId) === true
+  }
+
+  #following(topics: readonly Topic[]): void {
+    const meshes = topics.flatMap((topic) => [...(this.#followed.get(topic) ?? [])])
+    for (const listener of this.#listeners) listener.onFollowing(meshes)
+  }
+}
+
+const nothing = () => undefined
+
+/** The other hints are outdated by then. */
+const survivesReconnect = ({ type }: Hint): boolean => type !== 'ephemeral' && type !== 'whoIsThere'
+
+const meshOf = (hint: Hint): MeshId | null => ('meshId' in hint ? hint.meshId : null)
+
+/** Of two hints with one key, the later one replaces the earlier one. */
+function keyOf(hint: Hint): string {
+  switch (hint.type) {
+    case 'wake':
+    case 'superseded':
+    case 'revoked':
+      return `${hint.type} ${hint.meshId} ${hint.peer}`
+    case 'presence':
+    case 'staleKey':
+    case 'serves':
+      return `${hint.type} ${hint.meshId} ${hint.peer}`
+    case 'born':
+      return `born ${hint.meshId} ${hint.peer} ${blockOf(hint.id)}`
+    case 'ephemeral':
+      return `ephemeral ${hint.meshId} ${hint.sender} ${hint.envelopeId}`
+    case 'staleConsent':
+      return `${hint.type} ${hint.meshId} ${hint.user}`
+    case 'staleGroup':
+      return `${hint.type} ${hint.meshId} ${hint.group}`
+    case 'stalePool':
+      return `${hint.type} ${hint.meshId} ${hint.pool}`
+    case 'happened':
+    case 'staleSpace':
+      return `${hint.type} ${hint.meshId} ${hint.space}`
+    case 'whoIsThere':
+      return `${hint.type} ${hint.meshId}`
+    case 'shards':
+      return hint.type
+  }
+}
+
+/** Packs encoded hints into as few packets as possible. No hint exceeds a packet. */
+function packed(header: Uint8Array, hints: readonly Uint8Array[], bytesMax: number): Uint8Array[] {
+  const packets: Uint8Array[] = []
+  let parts = [header]
+  let byteCount = header.length
+  for (const hint of hints) {
+    if (byteCount + hint.length > bytesMax) {
+      packets.push(concat(parts, byteCount))
+      parts = [header]
+      byteCount = header.length
+    }
+    parts.push(hint)
+    byteCount += hint.length
+  }
+  packets.push(concat(parts, byteCount))
+  return packets
+}
+
+function concat(parts: readonly Uint8Array[], byteCount: number): Uint8Array {
+  const bytes = new Uint8Array(byteCount)
+  let at = 0
+  for (const part of parts) {
+    bytes.set(part, at)
+    at += part.length
+  }
+  return bytes
+}
+
+/** Small, so that tests split packets too. */
+const PACKET_BYTES_MAX = 6_000
+
+/** A bus inside one process: for shards in tests, and for a single broker. */
+export class MemoryHub {
+  readonly #transports = new Set<MemoryTransport>()
+
+  join(shard: ShardId): Bus {
+    return new BatchingBus({ shard, open: (events) => this.open(events) })
+  }
+
+  /** Opens a transport without a shard, for tests. */
+  open(events: BusTransportEvents): BusTransport {
+    const transport = new MemoryTransport(this, events)
+    this.#transports.add(transport)
+    return transport
+  }
+
+  deliver(topic: Topic, bytes: Uint8Array): void {
+    for (const transport of this.#transports) transport.receive(topic, bytes)
+  }
+
+  remove(transport: MemoryTransport): void {
+    this.#transports.delete(transport)
+  }
+}
+
+class MemoryTransport implements BusTransport {
+  readonly isUp = true
+  readonly replyMs = 20
+  readonly packetBytesMax = PACKET_BYTES_MAX
+  readonly #hub: MemoryHub
+  readonly #events: BusTransportEvents
+  readonly #topics = new Set<Topic>()
+
+  constructor(hub: MemoryHub, events: BusTransportEvents) {
+    this.#hub = hub
+    this.#events = events
+  }
+
+  topicOf(meshId: MeshId | null): Topic {
+    return meshId ?? 'all'
+  }
+
+  async send(packets: readonly { topic: Topic; bytes: Uint8Array }[]): Promise<void> {
+    for (const { topic, bytes } of packets) this.#hub.deliver(topic, bytes)
+  }
+
+  receive(topic: Topic, bytes: Uint8Array): void {
+    if (this.#topics.has(topic)) this.#events.onPacket(topic, bytes)
+  }
+
+  follow(topics: readonly Topic[]): void {
+    for (const topic of topics) this.#topics.add(topic)
+    queueMicrotask(() => this.#events.onFollowing(topics))
+  }
+
+  unfollow(topic: Topic): void {
+    this.#topics.delete(topic)
+  }
+
+  async close(): Promise<void> {
+    this.#hub.remove(this)
+  }
+}

@@ -1,7 +1,7 @@
 /** Against the real server: Debian's `nats-server`. */
 import { connect } from '@nats-io/transport-node'
 import { expect, test } from 'vitest'
-import { BatchingBus } from './batching-bus.ts'
+import { BatchingBus } from './bus.ts'
 import { type NatsOptions, natsTopicOf, natsTransport } from './nats.ts'
 import { busConformance } from './test/conformance.ts'
 import { hasNats, NatsServer } from './test/nats-server.ts'

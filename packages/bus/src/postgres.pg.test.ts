@@ -2,7 +2,7 @@ import { openDatabase } from '@sealpost/pg'
 import { unhurried } from '@sealpost/pg/testing'
 import { scratchDatabase } from '@sealpost/schema/testing'
 import { toBase64url } from '@sealpost/std'
-import { BatchingBus } from './batching-bus.ts'
+import { BatchingBus } from './bus.ts'
 import { postgresTopicOf, postgresTransport } from './postgres.ts'
 import { busConformance } from './test/conformance.ts'
 

@@ -1,4 +1,3 @@
 /** State and history: spaces, their access rules, and the writing of entries. `@sealpost/replay` reads them. */
 export * from './entry-writer.ts'
-export * from './grants.ts'
 export * from './spaces.ts'

@@ -1,7 +1,7 @@
 import type { GroupId, PeerKey } from '@sealpost/std'
 import { revokeMember } from '@sealpost/store/testing'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { Grants } from './grants.ts'
+import { Grants } from './spaces.ts'
 import { COUNT_MEMBERS, FIND_LACKING } from './sql-spaces.ts'
 import { GROUP, MESH, peerKeyOf, SpaceStage, termsOf } from './test/spaces.ts'
 

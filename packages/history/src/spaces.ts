@@ -1,8 +1,18 @@
-import { byteaText, type Database } from '@sealpost/pg'
+/** Spaces and the key grants of their members. The caller has verified all bytes, including signatures. */
+import { arrayLiteral, byteaText, type Database } from '@sealpost/pg'
 import { type MemberRef, type Micros, OperatingError, type PeerKey, type SpaceId, type SpaceRef } from '@sealpost/std'
-import { COUNT_MEMBERS, FIND_LACKING, FIND_SPACE, LIST_MEMBERS, PUT_SPACE } from './sql-spaces.ts'
+import {
+  COUNT_MEMBERS,
+  FIND_GRANTS,
+  FIND_LACKING,
+  FIND_SPACE,
+  GRANT_FETCHED,
+  GRANT_USELESS,
+  LIST_MEMBERS,
+  PUT_GRANTS,
+  PUT_SPACE,
+} from './sql-spaces.ts'
 
-/** The types of spaces. The bytes, including signatures, were verified by the caller. */
 export const HISTORY_FOR = ['none', 'joined', 'all'] as const
 type HistoryFor = (typeof HISTORY_FOR)[number]
 
@@ -52,7 +62,7 @@ interface GrantNeeds {
 
 /** Runs one statement with text parameters; returns its rows as objects. */
 type TextParameter = string | number | boolean
-export type ResultRow = Record<string, unknown>
+type ResultRow = Record<string, unknown>
 
 export function run<R extends ResultRow>(db: Database, statement: string, parameters: TextParameter[]): Promise<R[]> {
   return db.run((sql) => sql.unsafe<R[]>(statement, parameters, { prepare: true }))
@@ -166,4 +176,77 @@ function spaceOf(meshId: Space['meshId'], row: SpaceRow): Space {
     historyBytes: row.history_bytes,
     meshBytes: row.mesh_bytes,
   }
+}
+
+/** A key of a space, which a member sealed for another: stored until the recipient confirms it. */
+interface StoredGrant {
+  readonly keyEpoch: number
+  readonly granter: PeerKey
+  readonly box: Uint8Array
+}
+
+export interface GrantBatch {
+  readonly expects: number
+  /** The epoch of the key in the boxes: the same, or the next one. */
+  readonly keyEpoch: number
+  readonly grants: readonly { readonly peer: PeerKey; readonly box: Uint8Array }[]
+}
+
+interface GrantKey extends SpaceRef {
+  readonly keyEpoch: number
+}
+
+export class Grants {
+  readonly #db: Database
+
+  constructor(db: Database) {
+    this.#db = db
+  }
+
+  /**
+   * Stores all boxes, or nothing if the current epoch is not `expects`.
+   * @returns the current epoch before the call
+   * @throws OperatingError, `mesh_away` while the mesh is moving
+   */
+  async put({ meshId, peer }: MemberRef, { spaceId }: SpaceRef, order: GrantBatch): Promise<number> {
+    const { expects, keyEpoch, grants } = order
+    const [row] = await run<{ key_epoch: number }>(this.#db, PUT_GRANTS, [
+      meshId,
+      spaceId,
+      peer,
+      expects,
+      keyEpoch,
+      arrayLiteral(grants.map((grant) => byteaText(grant.peer))),
+      arrayLiteral(grants.map(({ box }) => box)),
+    ])
+    if (!row) throw meshMoving()
+    return row.key_epoch
+  }
+
+  /** Returns the grants that this peer has not confirmed, oldest first. @throws OperatingError */
+  async list({ meshId, peer }: MemberRef, { spaceId }: SpaceRef): Promise<StoredGrant[]> {
+    const rows = await run<GrantRow>(this.#db, FIND_GRANTS, [meshId, spaceId, peer])
+    return rows.map(({ key_epoch, granter, box }) => ({ keyEpoch: key_epoch, granter, box: new Uint8Array(box) }))
+  }
+
+  /** The peer confirms the keys up to this epoch. @throws OperatingError, `mesh_away` while the mesh is moving */
+  markFetched(asker: MemberRef, key: GrantKey): Promise<void> {
+    return this.#end(asker, key, GRANT_FETCHED)
+  }
+
+  /** The peer can't open this grant, so the next check reports it as missing. @throws OperatingError as above */
+  discard(asker: MemberRef, key: GrantKey): Promise<void> {
+    return this.#end(asker, key, GRANT_USELESS)
+  }
+
+  async #end({ meshId, peer }: MemberRef, { spaceId, keyEpoch }: GrantKey, statement: string): Promise<void> {
+    const rows = await run(this.#db, statement, [meshId, spaceId, peer, keyEpoch])
+    if (rows.length === 0) throw meshMoving()
+  }
+}
+
+interface GrantRow extends ResultRow {
+  key_epoch: number
+  granter: PeerKey
+  box: Uint8Array
 }

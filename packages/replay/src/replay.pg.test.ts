@@ -2,10 +2,10 @@ import { randomBytes } from 'node:crypto'
 import type { Micros } from '@sealpost/std'
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { literal, ofSpace, readEntries, readPage, rowLine } from './pages.ts'
+import { readEntries, readPage, rowLine } from './pages.ts'
 import { dropDays, giveUpDays, makeDays } from './retention.ts'
 import { defaultSnapshotOptions, Snapshots } from './snapshots.ts'
-import { eventsBetween, snapshotStep, stateAt, stateNow } from './state-sql.ts'
+import { eventsBetween, literal, ofSpace, snapshotStep, stateAt, stateNow } from './sql.ts'
 import { DAY, findSpace, HOUR, type ReadRow, ReplayWorld, readAll, type SpaceWorld, START } from './test/space.ts'
 
 let world: ReplayWorld

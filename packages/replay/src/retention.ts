@@ -6,12 +6,7 @@
 
 import type { Database } from '@sealpost/pg'
 import type { Micros, SpaceRef } from '@sealpost/std'
-import { literal, microsOf, ofSpace } from './pages.ts'
-
-export interface RetentionReport {
-  readonly daysMade: number
-  readonly daysDropped: number
-}
+import { literal, microsOf, ofSpace } from './sql.ts'
 
 const DAY: Micros = 86_400e6
 const DAYS_AHEAD = 7

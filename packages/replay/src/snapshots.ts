@@ -6,8 +6,7 @@
 
 import type { Database } from '@sealpost/pg'
 import type { Micros, SpaceRef } from '@sealpost/std'
-import { literal, microsOf, ofSpace } from './pages.ts'
-import { type Base, snapshotStep } from './state-sql.ts'
+import { type Base, literal, microsOf, ofSpace, snapshotStep } from './sql.ts'
 
 export interface SnapshotOptions {
   /** A snapshot is due when the events since exceed this share of the entries, */

@@ -9,9 +9,9 @@ import { scratchDatabase } from '@sealpost/schema/testing'
 import { loginsOf } from '@sealpost/schema/testing-roles'
 import { type MeshId, type Micros, type PeerKey, type SpaceRef, toHex } from '@sealpost/std'
 import { addMembers, createMesh } from '@sealpost/store'
-import { CopyRowReader } from '../copy-rows.ts'
-import { findBase, type HistoryBounds, literal, microsOf, ofSpace, timeRefusal } from '../pages.ts'
-import { REPLAY_SESSION, stateAt } from '../state-sql.ts'
+import { findBase, type HistoryBounds, timeRefusal } from '../pages.ts'
+import { CopyRowReader } from '../rows.ts'
+import { literal, microsOf, ofSpace, REPLAY_SESSION, stateAt } from '../sql.ts'
 
 export const HOUR: Micros = 3_600e6
 export const DAY: Micros = 24 * HOUR

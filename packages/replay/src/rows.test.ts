@@ -1,8 +1,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { CopyRowReader, HeaderStrip, type ReplayRow } from './copy-rows.ts'
-import { JsonLineWriter } from './line-writer.ts'
 import { rowLine } from './pages.ts'
+import { CopyRowReader, HeaderStrip, JsonLineWriter, type ReplayRow } from './rows.ts'
 
 const bytes = fc.uint8Array({ maxLength: 40 }).map((value) => Buffer.from(value))
 const row: fc.Arbitrary<ReplayRow> = fc.record({

@@ -2,9 +2,8 @@
 import type { Hint } from '@sealpost/protocol/hints'
 import { type MeshId, OperatingError, type PeerNo, type ShardId } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { BatchingBus } from './batching-bus.ts'
-import type { BusTransport, BusTransportEvents } from './bus.ts'
-import { MemoryHub } from './memory.ts'
+import { BatchingBus, type BusTransport, type BusTransportEvents, MemoryHub } from './bus.ts'
+import { busConformance } from './test/conformance.ts'
 
 const MESH = 'a0'.repeat(16) as MeshId
 const shardOf = (digits: string) => digits.repeat(16) as ShardId
@@ -112,4 +111,14 @@ test('hints about the present are lost with the transport', async () => {
   expect(received).toEqual([wake(1)])
   await bus.close()
   expect(bus.counters).toMatchObject({ published: 1, lost: 1 })
+})
+
+busConformance('memory', async () => {
+  const hub = new MemoryHub()
+  return {
+    join: (shard) => hub.join(shard),
+    send: async (topic, bytes) => hub.deliver(topic, bytes),
+    topicOf: (meshId) => meshId,
+    end: async () => undefined,
+  }
 })
